@@ -7,7 +7,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// awkArgs reads awk's program: it may write files and run programs.
+// awkArgs checks awk's program, which may write files and run programs.
 func awkArgs(_ *walker, _ *command, p *parsed) string {
 	var programs []arg
 	if v, ok := p.value("-e"); ok {
@@ -29,10 +29,10 @@ func awkArgs(_ *walker, _ *command, p *parsed) string {
 	// as an operand and in -v.
 	for _, op := range p.ops {
 		if strings.Contains(op.text, "/inet") {
-			return "awk may open a connection"
+			return "awk may open a network connection"
 		}
 	}
-	// Several texts are one program, joined where no rule of ours looks.
+	// Several texts form one program, which is not checked across their borders.
 	sources := 0
 	for _, o := range p.given {
 		if o.name == "-e" || o.name == "--source" {
@@ -40,7 +40,7 @@ func awkArgs(_ *walker, _ *command, p *parsed) string {
 		}
 	}
 	if len(programs) != 1 || sources > 1 {
-		return "there is not exactly one program"
+		return "it does not have exactly one program"
 	}
 	if !programs[0].known {
 		return "the program is not literal"
@@ -53,25 +53,24 @@ func awkArgs(_ *walker, _ *command, p *parsed) string {
 	return why
 }
 
-// An awkLexer goes through a program's tokens. What it reads in two ways it
-// refuses.
+// An awkLexer scans a program's tokens. It refuses what versions of awk read differently.
 type awkLexer struct {
 	text   string
 	pos    int
 	prev   string   // the last token: a keyword, "id", "num", "str", "re", or an operator
-	parens []string // what stood before each open parenthesis
+	parens []string // the token before each open parenthesis
 	target string   // a file that the program writes
-	prints int      // depth of the print statement we are in, or -1
+	prints int      // number of parentheses around the current print statement, or -1
 }
 
-// awkReadsArgv matches what follows ARGV where it is compared.
+// awkReadsArgv matches the text after an ARGV that is only compared.
 var awkReadsArgv = lazy.Regexp(`^\[[0-9]+\]\s*(\)|==|!=|\{|;|$)`)
 
 var awkNumber = lazy.Regexp(`^[0-9.]+([eE][0-9]*)?$`)
 
 var awkKeywords = strings.Fields("print printf return in if else while for do delete getline exit next nextfile BEGIN END function func case default switch break continue")
 
-// check returns why the program is not proved harmless, or "".
+// check returns why the program is not known to be harmless, or "".
 func (a *awkLexer) check() string {
 	a.prints = -1
 	for a.pos < len(a.text) {
@@ -113,7 +112,7 @@ func (a *awkLexer) str() string {
 		case '\\':
 			a.pos++
 		case '\n':
-			return "a string of the awk program does not end"
+			return "the awk program has an unclosed string"
 		case '"':
 			a.pos++
 			if a.prev == ">sink" && !slices.Contains([]string{`"/dev/stderr"`, `"/dev/stdout"`, `"/dev/null"`}, a.text[start:a.pos]) {
@@ -121,7 +120,7 @@ func (a *awkLexer) str() string {
 				return "the awk program writes a file"
 			}
 			if strings.Contains(a.text[start:a.pos], "/inet") {
-				return "the awk program may open a connection"
+				return "the awk program may open a network connection"
 			}
 			switch a.prev {
 			case "<getline":
@@ -139,13 +138,13 @@ func (a *awkLexer) str() string {
 			return ""
 		}
 	}
-	return "a string of the awk program does not end"
+	return "the awk program has an unclosed string"
 }
 
-// slash tells a regular expression from a division.
+// slash decides whether a slash is a regular expression or a division.
 func (a *awkLexer) slash() string {
-	// After a value it divides, after an operator a regular expression begins.
-	// Where versions of awk differ ("a++ /x/", "$/x/") neither is safe to say.
+	// A division follows a value, a regular expression follows an operator. Cases in which
+	// versions of awk differ ("a++ /x/", "$/x/") are refused.
 	switch a.prev {
 	case ">sink", "sunk":
 		return "the awk program writes a file"
@@ -154,20 +153,20 @@ func (a *awkLexer) slash() string {
 		a.prev = "/"
 		return ""
 	case "++", "--", "re", "$", "then", "getline", "getline id", "length":
-		return "the awk program is not understood"
+		return "the awk program has syntax that is not supported"
 	}
 	for a.pos++; a.pos < len(a.text); a.pos++ {
 		switch a.text[a.pos] {
 		case '\\':
 			if a.pos++; a.pos < len(a.text) && a.text[a.pos] == '\n' {
-				return "a regular expression of the awk program does not end"
+				return "the awk program has an unclosed regular expression"
 			}
 		case '\n':
-			return "a regular expression of the awk program does not end"
+			return "the awk program has an unclosed regular expression"
 		case '[':
 			end := plainBracket(a.text, a.pos, '/')
 			if end < 0 {
-				return "the awk program has a bracket that its versions read differently"
+				return "the awk program has a bracket that versions of awk read differently"
 			}
 			a.pos = end
 		case '/':
@@ -176,12 +175,12 @@ func (a *awkLexer) slash() string {
 			return ""
 		}
 	}
-	return "a regular expression of the awk program does not end"
+	return "the awk program has an unclosed regular expression"
 }
 
-// plainBracket returns where the bracket expression at i ends, at its "]", or -1 if not
-// everybody finds it there: some end the expression at the delimiter in it, some do not
-// know classes or take "]" for a member at the beginning, and some escape in it.
+// plainBracket returns the index of the "]" that ends the bracket expression at i, or -1 if
+// versions of awk differ: some end it at the delimiter, some do not support classes or take
+// "]" for a member at the beginning, and some support escapes.
 func plainBracket(text string, i int, delimiter byte) int {
 	i++
 	if i < len(text) && text[i] == '^' {
@@ -217,19 +216,19 @@ func (a *awkLexer) ident() string {
 	}
 	word := a.text[start:a.pos]
 	if word[0] <= '9' && !awkNumber().MatchString(word) {
-		return "the awk program is not understood" // a name may follow a number at once
+		return "the awk program has syntax that is not supported" // a name may directly follow a number
 	}
 	if a.prev == ">sink" || a.prev == "sunk" {
 		return "the awk program writes a file"
 	}
 	if a.prev == "<getline" || a.prev == "input" || word == "ARGV" && !awkReadsArgv().MatchString(a.text[a.pos:]) {
-		// gawk connects to what is called /inet/…, in any place for a file name.
+		// gawk opens a connection for a file name /inet/…, wherever it expects a file.
 		return "what the awk program reads is not literal"
 	}
 	switch {
 	case word == "system":
 		return "the awk program runs a program"
-	case word == "length": // a function that stands without parentheses
+	case word == "length": // a function that may be called without parentheses
 		a.prev = word
 	case a.prev == "getline":
 		a.prev = "getline id"
@@ -270,7 +269,7 @@ func (a *awkLexer) operator(c byte) string {
 	case c == '|': // print | cmd, cmd | getline, and gawk's |&
 		return "the awk program runs a program"
 	case c == '@': // gawk: @include, @load, and f = "system"; @f(x)
-		return "the awk program includes another, or calls by name"
+		return "the awk program includes another program, or calls a function by name"
 	// Outside of parentheses a ">" after print redirects, inside it compares.
 	case c == '>' && a.prints >= 0 && len(a.parens) <= a.prints:
 		if a.pos++; a.pos < len(a.text) && a.text[a.pos] == '>' {
@@ -291,12 +290,12 @@ func (a *awkLexer) operator(c byte) string {
 			}
 		}
 	case c == '\n' && slices.Contains([]string{",", "&&", "||", "?", ":"}, a.prev):
-		a.pos++ // the statement goes on
+		a.pos++ // the statement continues
 		return ""
 	case c == ';' || c == '\n' || c == '{' || c == '}':
 		a.prints = -1
 	case a.prev == "sunk", c < ' ' || c > '~':
-		return "the awk program is not understood"
+		return "the awk program has syntax that is not supported"
 	}
 	a.pos++
 	a.prev = string(c)

@@ -8,24 +8,24 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// A binding is what is known of a shell variable: it holds for every value that the
-// variable may have where it is expanded.
+// A binding is what is known of a shell variable: it is true for every possible value of the
+// variable where it is expanded.
 type binding struct {
-	vals    []string // the values it may have; nil: not known
+	vals    []string // the values it may have; nil if unknown
 	lead    bool     // no value begins with "-"
 	numeric bool     // every value is a decimal number
-	atom    bool     // every value is of the class [names] or above, in one word or several
+	atom    bool     // every value is of the class [names] or above, also after word splitting
 	local   bool     // no value begins with "/"
-	from    source   // of the values that are not known
+	from    source   // source of the unknown values
 }
 
-// Limits on what is remembered of values. A value may be made of others: without a
-// limit a few doublings fill the memory.
+// Limits on known values. A value may be built from others: without a limit a few doublings
+// would exhaust the memory.
 const (
-	maxVariables = 100      // what is copied for each branch and subshell
+	maxVariables = 100      // number of bindings, which are copied for each branch and subshell
 	maxValue     = 4 << 10  // bytes of one value
-	maxCopied    = 64 << 10 // bytes of values that are put into words
-	maxValues    = 64       // values of a variable that two branches set
+	maxCopied    = 64 << 10 // bytes of values that are copied into words
+	maxValues    = 64       // values of a variable that has different values after a branch
 )
 
 func bindValues(vals ...string) binding {
@@ -41,14 +41,14 @@ func bindValues(vals ...string) binding {
 	return b
 }
 
-// plain reports whether no value is changed by word splitting or globbing.
+// plain reports whether word splitting and globbing keep all values as they are.
 func (b binding) plain() bool {
 	return b.numeric || b.vals != nil && !slices.ContainsFunc(b.vals, func(v string) bool {
 		return v == "" || strings.ContainsAny(v, " \t\n*?[\\")
 	})
 }
 
-// or returns what holds for the values of both.
+// or returns what is known if either b or c applies.
 func (b binding) or(c binding) binding {
 	both := binding{lead: b.lead && c.lead, numeric: b.numeric && c.numeric, atom: b.atom && c.atom, local: b.local && c.local}
 	if b.from == c.from && (b.vals == nil) == (c.vals == nil) {
@@ -66,14 +66,13 @@ func (b binding) or(c binding) binding {
 	return both
 }
 
-// set notes what is known of a variable. Of too many nothing is noted, which
-// is what a variable that is not there means; the ones that lookup knows more
-// of are always noted.
+// set records the binding of a variable. A variable beyond maxVariables is not recorded,
+// which means that nothing is known of it, except those for which lookup has a default.
 func (w *walker) set(name string, b binding) {
 	if w.vars == nil {
 		w.vars = map[string]binding{}
 	}
-	w.blind = w.blind || name == "IFS" // values are split otherwise from here on
+	w.blind = w.blind || name == "IFS" // values are split differently from now on
 	old, ok := w.vars[name]
 	if !ok && len(w.vars) > maxVariables && name == strings.ToLower(name) {
 		return
@@ -100,7 +99,7 @@ func (w *walker) lookup(name string) binding {
 	return w.preset(name)
 }
 
-// preset returns what is known of a variable that nobody has set.
+// preset returns what is known of a variable that the line has not set.
 func (w *walker) preset(name string) binding {
 	switch {
 	case w.shared[name]:
@@ -116,7 +115,7 @@ func (w *walker) preset(name string) binding {
 	return binding{}
 }
 
-// maybe calls f for what may run or not: after it, what is known holds for both.
+// maybe calls f for code that may run or not; afterwards bindings hold in both cases.
 func (w *walker) maybe(f func()) {
 	before := maps.Clone(w.vars)
 	f()
@@ -131,11 +130,11 @@ func (w *walker) maybe(f func()) {
 		}
 		w.vars[name] = both
 	}
-	// What f forgot for want of room stays unknown: set never takes a name away.
+	// A binding that f dropped for lack of room stays unknown.
 }
 
-// share notes variables that are set at a time that is not known, such as by a
-// function: nothing is known of them from here on.
+// share marks variables that are set at an unknown time, such as by a function: nothing is
+// known of them from now on.
 func (w *walker) share(names []string) {
 	if w.shared == nil && len(names) > 0 {
 		w.shared = map[string]bool{}
@@ -146,7 +145,7 @@ func (w *walker) share(names []string) {
 	}
 }
 
-// setter reports whether a builtin sets the variables whose names it is given.
+// setter reports whether a builtin sets the variables named by its arguments.
 func setter(name string) bool {
 	switch name {
 	case "read", "mapfile", "readarray", "getopts", "let", "unset", "declare", "typeset", "local", "export", "readonly", "wait", "printf":
@@ -155,11 +154,11 @@ func setter(name string) bool {
 	return false
 }
 
-// assignedBy forgets what the simple command called name may set.
+// assignedBy drops the bindings of variables that the simple command called name may set.
 func (w *walker) assignedBy(name string, args []arg) {
 	switch name {
 	case "eval", ".", "source", "trap", "enable", "shopt", "alias", "unalias", "bind", "complete", "compgen", "compopt", "fc", "coproc":
-		w.blind = true // it may run text or change what names mean, in this shell
+		w.blind = true // it may run code, or change the meaning of names, in this shell
 	case "set":
 		w.blind = w.blind || setArgs(w, &command{args: args}, nil) != ""
 	default:
@@ -169,12 +168,12 @@ func (w *walker) assignedBy(name string, args []arg) {
 	}
 }
 
-// setBy forgets the variables that a setter names. A subscript in a name is evaluated.
+// setBy updates the bindings of variables that a setter names. A subscript in a name is evaluated.
 func (w *walker) setBy(name string, args []arg) {
 	switch name {
 	case "let":
 		w.denyDynamic("a command that evaluates values")
-	case "declare", "typeset", "local", "export", "readonly": // behind command or builtin
+	case "declare", "typeset", "local", "export", "readonly": // after command or builtin
 		w.declared(args)
 		return
 	case "printf":
@@ -202,7 +201,7 @@ func (w *walker) setBy(name string, args []arg) {
 	}
 }
 
-// declared judges the words of a declaration that are not assignments to the parser.
+// declared checks the words of a declaration that the parser does not treat as assignments.
 func (w *walker) declared(args []arg) {
 	w.fragile = true
 	for _, a := range args {
@@ -218,18 +217,18 @@ func (w *walker) declared(args []arg) {
 	}
 }
 
-// A census is the variables that a piece of code may set, by the names in it.
+// A census lists the variables that a piece of code may set.
 type census struct {
 	names     []set
-	functions []string       // those that functions set, defined there
-	moves     bool           // it changes the current directory
-	passing   *syntax.Assign // of IFS, for the time of a read
+	functions []string       // variables set by functions that the code defines
+	moves     bool           // the code may change the current directory
+	passing   *syntax.Assign // the assignment of IFS in front of a read
 }
 
-// A set is one place where a variable is set.
+// A set is an assignment of a variable.
 type set struct {
 	name   string
-	number bool // a number stays one there
+	number bool // a numeric variable stays numeric
 }
 
 func (w *walker) takeCensus(n syntax.Node) census {
@@ -283,11 +282,11 @@ func isSetter(word *syntax.Word) bool {
 	return ok && setter(text)
 }
 
-// declaration judges what declare and its like set. From then on nothing is known of the
-// variables: they may be read-only, so that a later assignment ends the line, or change
-// what is assigned.
+// declaration handles declare and similar builtins. From then on nothing is known of the
+// variables: they may be read-only, so that a later assignment aborts the line, or transform
+// assigned values.
 func (w *walker) declaration(c *syntax.DeclClause) {
-	w.deny(c.Variant.Value + " changes what later commands see")
+	w.deny(c.Variant.Value + " changes variables of later commands")
 	w.fragile = true
 	for _, a := range c.Args {
 		switch {
@@ -302,8 +301,8 @@ func (w *walker) declaration(c *syntax.DeclClause) {
 	}
 }
 
-// readFrom returns what is known of the variables that a setter sets: read gets a
-// part of what the pipe before it brings.
+// readFrom returns what is known of the variables that a setter sets: read gets a part of the
+// pipe's output.
 func (w *walker) readFrom(name string, args []arg) binding {
 	if name != "read" && name != "mapfile" && name != "readarray" {
 		return binding{}
@@ -311,7 +310,7 @@ func (w *walker) readFrom(name string, args []arg) binding {
 	if name == "read" && w.fed() >= atoms && !slices.ContainsFunc(args, func(a arg) bool { return a.option() && a.text != "-r" }) {
 		return binding{lead: true, atom: true}
 	}
-	// One variable gets a line as it is, of several each gets a part.
+	// A single variable gets the whole line, several get parts of it.
 	for len(args) > 1 && args[0].known {
 		switch {
 		case args[0].text == "-r" || args[0].text == "-t":

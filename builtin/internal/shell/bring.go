@@ -9,24 +9,23 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// What a directory brings along may make a harmless command run a program:
-// .git/config names filters, .npmrc a registry to which a key is sent,
-// rust-toolchain.toml a compiler. Nobody agreed to that by working there. In a
-// directory that is not trusted the analysis therefore looks for what the command
-// would take from it, and the command is read-only only if there is nothing.
-// Directories that are neither trusted nor below a working directory are not
-// looked at: there the command is never read-only.
+// Files of a directory may make a harmless command run a program: .git/config names filters,
+// .npmrc a registry to which a key is sent, rust-toolchain.toml a compiler. Working in a
+// directory is no consent to that. In a directory that is not trusted the analysis therefore
+// checks for the files that the command would use, and the command is read-only only if there
+// are none. Directories that are neither trusted nor below a working directory are not
+// checked: there the command is never read-only.
 
-// A fact is what a look into a directory found when a command was judged. A
-// verdict that is remembered holds as long as its facts do.
+// A fact is the result of a check of a directory. A cached verdict is valid as long as its
+// facts are.
 type fact struct {
 	names []string // see [spec.takes]; nil: the settings of git
 	dir   string
 	found string // why a program of the directory may run, or ""
 
-	tree, hidden bool     // instead: what secret is below the directory, hidden ones included
-	bases        []string // … whose name matches one of them; nil: any
-	top          bool     // instead: where the work tree of git begins
+	tree, hidden bool     // instead: which secret is below the directory, with hidden ones if set
+	bases        []string // … and matches one of these patterns; nil matches any
+	top          bool     // instead: the top of git's work tree
 }
 
 func (f *fact) look(at *pathrule.Place) string {
@@ -44,7 +43,7 @@ func (f *fact) look(at *pathrule.Place) string {
 	return brings(at, f.dir, f.names)
 }
 
-// find looks for a fact, once for a command: the same one may matter to several parts.
+// find returns the result of a fact, which it checks once for each line.
 func (w *walker) find(f fact) string {
 	same := func(g fact) bool {
 		return g.dir == f.dir && g.tree == f.tree && g.hidden == f.hidden && g.top == f.top &&
@@ -58,12 +57,11 @@ func (w *walker) find(f fact) string {
 	return f.found
 }
 
-// lookHolds is how long what was looked at is believed without another look. A
-// decision asks for one verdict several times, and what may change in between may as
-// well change after it.
+// lookHolds is how long facts are valid without another check. One decision needs a verdict
+// several times, and a change in between is no worse than one after it.
 const lookHolds = 50 * time.Millisecond
 
-// current reports whether everything that was looked at is as it was.
+// current reports whether all facts are unchanged.
 func (a *Analysis) current(at *pathrule.Place) bool {
 	if len(a.facts) == 0 {
 		return true
@@ -82,17 +80,17 @@ func (a *Analysis) current(at *pathrule.Place) bool {
 	return true
 }
 
-// brought returns why the command, run in one of dirs, may run what a directory
-// that is not trusted names, or "".
+// brought returns why the command, run in one of dirs, may run a program that an untrusted
+// directory names, or "".
 func (w *walker) brought(c *command, dirs, names []string) string {
 	if w.lost || len(dirs) == 0 {
-		return "it runs what the settings of its directory name, and the directory is not known"
+		return "it runs what the settings of its directory name, and the directory is unknown"
 	}
 	for _, d := range dirs {
 		real := w.at.Real(d)
 		switch {
 		case real == "":
-			return "it runs what the settings in " + d + " name, and nobody can tell where that is"
+			return "it runs what the settings in " + d + " name, whose real path is unknown"
 		case w.at.Trusts(real):
 			continue
 		case !w.atWork(real):
@@ -106,10 +104,10 @@ func (w *walker) brought(c *command, dirs, names []string) string {
 	return ""
 }
 
-// atWork reports whether the resolved directory is below where commands run, or
-// below a working directory.
+// atWork reports whether the resolved directory is below the directory of commands or a
+// working directory.
 func (w *walker) atWork(real string) bool {
-	// A path without links below a directory is below where that leads.
+	// A resolved path is below a directory's resolved path.
 	if pathrule.Below(real, w.at.Cwd) || slices.ContainsFunc(w.at.Dirs, func(d string) bool { return pathrule.Below(real, d) }) {
 		return true
 	}
@@ -121,8 +119,8 @@ func (w *walker) atWork(real string) bool {
 	return false
 }
 
-// distrust takes back what was found by looking if another command of the line
-// may change it first: an archive may be unpacked, or a branch be checked out.
+// distrust revokes the results of checks if another command of the line may change them
+// first: an archive may be unpacked, or a branch checked out.
 func (w *walker) distrust() {
 	for i := range w.cmds {
 		c := &w.cmds[i]
@@ -131,7 +129,7 @@ func (w *walker) distrust() {
 		}
 		for k := range w.cmds {
 			if k != i && w.cmds[k].places() {
-				c.Reason = c.String() + ": what its directory brings along may change before it runs"
+				c.Reason = c.String() + ": files of its directory that it runs or obeys may change before"
 				c.effects |= unknown
 				break
 			}
@@ -139,8 +137,8 @@ func (w *walker) distrust() {
 	}
 }
 
-// places reports whether the command may put files of names that it does not say
-// into a directory. One that runs other programs need not do that by way of them.
+// places reports whether the command may create files of unknown names in a directory. One
+// that runs other programs does not need such files for that.
 func (c *command) places() bool {
 	switch {
 	case c.Reason == "" || c.effects&(unknown|executing) != 0:
@@ -151,9 +149,9 @@ func (c *command) places() bool {
 	return c.anyWord || c.links || c.effects&writing != 0 && !c.edit && !c.redirs
 }
 
-// brings returns which of names is in dir or above it, or "". A name with a
-// colon counts if a line of the file begins with what follows. What lies in the
-// home directory itself is the person's own.
+// brings returns why one of names in dir or above it matters, or "". A name with a colon
+// counts if a line of the file begins with the text after it. Files directly in the home
+// directory are the user's own.
 func brings(at *pathrule.Place, dir string, names []string) string {
 	for {
 		head := strings.TrimSuffix(dir, "/") + "/"
@@ -175,11 +173,11 @@ func brings(at *pathrule.Place, dir string, names []string) string {
 	}
 }
 
-// maxSettings is how large a file of settings may be to be read.
+// maxSettings is the size of the largest file of settings that is read.
 const maxSettings = 1 << 20
 
-// hasLine reports whether a line of the file begins with word. What cannot be
-// read may have one.
+// hasLine reports whether a line of the file begins with word, or whether the file cannot be
+// read.
 func hasLine(at *pathrule.Place, file, word string) bool {
 	text, err := at.Contents(file, maxSettings)
 	if err != nil {
@@ -193,9 +191,9 @@ func hasLine(at *pathrule.Place, file, word string) bool {
 	return false
 }
 
-// takesFrom returns why a command that a line of the tables understands may run
-// what its directory names, or "". Alone means that a subcommand is missing:
-// then git does not look at a repository.
+// takesFrom returns why a command that a line of the tables accepts may run what its
+// directory names, or "". alone means that a subcommand is missing, so that git does not open
+// a repository.
 func (w *walker) takesFrom(c *command, s *spec, options []given, alone bool) string {
 	dirs := w.cwds
 	for _, o := range options {
@@ -203,7 +201,7 @@ func (w *walker) takesFrom(c *command, s *spec, options []given, alone bool) str
 			continue
 		}
 		if !o.value.known {
-			return "the directory is not known"
+			return "the directory is unknown"
 		}
 		dirs = w.from(dirs, o.value.text)
 	}
@@ -226,8 +224,8 @@ func (w *walker) takesFrom(c *command, s *spec, options []given, alone bool) str
 	return w.brought(c, dirs, names)
 }
 
-// from returns where name leads from dirs, as the system sees it: through links,
-// of which ".." goes up from where they lead.
+// from returns the paths of name relative to dirs, resolved like the system does: ".." is
+// relative to the target of a link.
 func (w *walker) from(dirs []string, name string) []string {
 	if path.IsAbs(name) {
 		return []string{w.at.Real(name)}
@@ -239,8 +237,8 @@ func (w *walker) from(dirs []string, name string) []string {
 	return out
 }
 
-// gitTop returns the directory at or above dir where a work tree of git begins, or
-// dir if there is none.
+// gitTop returns the directory at or above dir that is the top of a git work tree, or dir if
+// there is none.
 func gitTop(at *pathrule.Place, dir string) string {
 	for top := at.Real(dir); top != ""; top = path.Dir(top) {
 		if at.Exists(path.Join(top, ".git")) {

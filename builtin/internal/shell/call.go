@@ -8,11 +8,11 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// harmlessVariables may be set in front of a command without changing what it
-// runs or writes. All others may: LD_PRELOAD, PATH, GIT_EXTERNAL_DIFF, LESSOPEN and
-// many more are ways to run a file by way of a harmless command. Where a variable
-// may name a file, prefix wants a value without a slash; TZ names one that is only
-// read as a time zone, and RUST_LOG and DEBUG have slashes in the names of modules.
+// harmlessVariables may be set in front of a command without changing what it runs or writes.
+// Others may change it: LD_PRELOAD, PATH, GIT_EXTERNAL_DIFF, LESSOPEN and many more make a
+// harmless command run a file. For variables that may name a file prefix requires a value
+// without a slash; TZ names a file that is only read as a time zone, and RUST_LOG and DEBUG
+// have slashes in the names of modules.
 var harmlessVariables = []string{
 	"LANG", "LANGUAGE", "TZ", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES", "TERM",
 	"NODE_ENV", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "RUST_LOG", "RUST_BACKTRACE", "DEBUG", "VERBOSE", "CI",
@@ -22,8 +22,7 @@ var harmlessVariables = []string{
 // pagers are variables that name a program; only cat, or nothing, is harmless.
 var pagers = []string{"PAGER", "GIT_PAGER", "MANPAGER", "GH_PAGER", "SYSTEMD_PAGER", "BAT_PAGER", "AWS_PAGER"}
 
-// prefix returns why the assignment in front of a command may change what the
-// command does, or "".
+// prefix returns why the assignment in front of a command may change its effect, or "".
 func prefix(name string, value arg) string {
 	switch {
 	case slices.Contains(pagers, name) && value.known && (value.text == "cat" || value.text == ""):
@@ -32,22 +31,22 @@ func prefix(name string, value arg) string {
 			return name + " is not set to a plain value"
 		}
 	default:
-		return "setting " + name + " may change what runs"
+		return "setting " + name + " may change the command"
 	}
 	return ""
 }
 
-// scriptNames are names in upper case that scripts use for their own, and no program that
-// reads looks at.
+// scriptNames are upper-case names that scripts use for their own variables, and that no
+// read-only program uses.
 var scriptNames = strings.Fields("BASE BRANCH COMMIT COUNT DIR FILE FILES HASH LAST NAME NUM OUT OUTPUT POD RES RESULT SHA SIZE SUM TAG TOTAL VALUE VERSION")
 
-// variable returns why assigning to the shell variable called name may change
-// what later commands do, or "". Names in lower case are the script's own.
+// variable returns why assigning to the shell variable called name may change later commands,
+// or "". Lower-case names are the script's own.
 func variable(name string) string {
 	if slices.Contains(scriptNames, name) || name == strings.ToLower(name) && !strings.HasSuffix(name, "_proxy") && !strings.HasPrefix(name, "npm_") && name != "_" {
 		return ""
 	}
-	return "setting " + name + " may change what runs after it"
+	return "setting " + name + " may change later commands"
 }
 
 // call walks a simple command with its assignments and redirections.
@@ -55,8 +54,7 @@ func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 	first := len(w.cmds)
 	w.secret, w.cut = "", false
 	args := w.words(c.Args)
-	// Values are walked even where the assignment is refused: they may hold
-	// substitutions.
+	// Values are walked even if the assignment is refused, as they may contain substitutions.
 	changed := ""
 	for _, as := range c.Assigns {
 		value := w.value(as)
@@ -66,10 +64,10 @@ func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 		}
 		if len(args) > 0 {
 			w.cut = w.cut || name == "IFS" && value.text != ""
-			// IFS for the time of a read only says where its line is cut.
+			// IFS in front of a read only says how its line is split.
 			reading := name == "IFS" && args[0].known && args[0].text == "read"
 			if why := prefix(name, value); !reading && (why != "" || as.Append || as.Index != nil) {
-				changed = "setting " + name + " may change what runs"
+				changed = "setting " + name + " may change the command"
 			}
 			continue
 		}
@@ -126,14 +124,14 @@ func (w *walker) value(as *syntax.Assign) arg {
 	return a
 }
 
-// standardDirs are where a command named with its path is the one that its
-// name says. Not /usr/local: what is there need not be what the table is about.
+// standardDirs are the directories in which a program is the one that its name says. Not
+// /usr/local: programs there may differ from those of the tables.
 var standardDirs = []string{"/bin", "/usr/bin", "/sbin", "/usr/sbin"}
 
-// add begins a new command.
+// add appends a new command.
 func (w *walker) add() *command {
 	if n := len(w.cmds); n < cap(w.cmds) {
-		w.cmds = w.cmds[:n+1] // none was there before: it is zero
+		w.cmds = w.cmds[:n+1] // not used before, so it is zero
 	} else {
 		w.cmds = append(w.cmds, command{})
 	}
@@ -142,7 +140,7 @@ func (w *walker) add() *command {
 	return c
 }
 
-// simple analyses one simple command, and what it wraps after it.
+// simple analyses one simple command, and then the command that it wraps.
 func (w *walker) simple(args []arg, text, secret string) {
 	head := &args[0]
 	at := len(w.cmds)
@@ -158,11 +156,11 @@ func (w *walker) simple(args []arg, text, secret string) {
 		w.long = true
 		return
 	}
-	// A program of the same name elsewhere is another program: what the table
-	// says is good for deny rules and alarms, not for a proof.
+	// A program of the same name in another directory is another program: the table is then
+	// used for deny rules and alarms, but not as a proof.
 	p, why := w.understand(c, families()[c.name], c.name, args[1:])
 	if strings.Contains(head.text, "/") && !slices.Contains(standardDirs, path.Dir(head.text)) {
-		why = head.text + " is not a command of the system"
+		why = head.text + " is not in a standard directory"
 	}
 	w.conclude(at, p, why)
 	if p.spec != nil {
@@ -171,8 +169,8 @@ func (w *walker) simple(args []arg, text, secret string) {
 	w.assignedBy(w.cmds[at].name, args)
 }
 
-// maxOptions is how many options of a command are looked at. An option may change what
-// all others mean.
+// maxOptions is how many options of a command are checked. An option may change the meaning of
+// all others.
 const maxOptions = 500
 
 func tooMany(args []arg) bool {
@@ -185,7 +183,7 @@ func tooMany(args []arg) bool {
 	return n > maxOptions
 }
 
-// follow analyses what the command at index i runs.
+// follow analyses the commands that the command at index i runs.
 func (w *walker) follow(i int, p parsed, why string) {
 	for _, op := range p.ops {
 		if op.opt && op.kind == 's' {
@@ -206,8 +204,8 @@ func (s *spec) wraps() bool {
 	return slices.ContainsFunc(s.roles, func(r role) bool { return r.kind == 'x' || r.kind == 's' })
 }
 
-// guess looks for the command that a wrapper runs whose options are not
-// understood, so that deny rules and the danger analysis see it.
+// guess finds the command inside a wrapper whose options are not supported, for deny rules
+// and the danger analysis.
 func (w *walker) guess(args []arg) {
 	for i, a := range args {
 		if f := families()[path.Base(a.text)]; a.known && f != nil && len(f.lines) > 0 && !strings.HasPrefix(a.text, "-") {
@@ -216,16 +214,16 @@ func (w *walker) guess(args []arg) {
 		}
 	}
 	if i := slices.IndexFunc(args, func(a arg) bool { return !a.known && !strings.HasPrefix(a.text, "-") }); i >= 0 {
-		w.simple(args[i:], joinRaw(args[i:]), "") // by a name that nobody knows
+		w.simple(args[i:], joinRaw(args[i:]), "") // its name is unknown
 	}
 }
 
-// transparent wrappers change nothing that a rule for the command inside would
-// want to know. Not sudo, which gives it rights, nor xargs, which gives it operands.
+// transparent wrappers do not matter to a rule for the command inside. sudo, which gives it
+// rights, and xargs, which gives it operands, are not transparent.
 var transparent = strings.Fields("time timeout nice ionice nohup stdbuf command builtin env setsid")
 
-// inside calls f with the command at index i as one more wrapper around what
-// it finds.
+// inside calls f with the command at index i as a further wrapper around the commands that f
+// finds.
 func (w *walker) inside(i int, f func()) {
 	in := w.in
 	if !w.deeper() {
@@ -239,15 +237,15 @@ func (w *walker) inside(i int, f func()) {
 	w.in = in
 }
 
-// wrapped analyses what a wrapper runs.
+// wrapped analyses the command inside a wrapper.
 func (w *walker) wrapped(name string, p parsed) {
 	rest := p.args[p.rest:]
-	// More options may follow the name of a container.
+	// Options may also follow the name of a container.
 	dashes := slices.IndexFunc(rest, func(a arg) bool { return a.known && a.text == "--" })
 	if strings.HasPrefix(rest[0].text, "-") && dashes >= 0 && dashes+1 < len(rest) {
 		rest = rest[dashes+1:]
 	}
-	if name == "trap" { // signals follow
+	if name == "trap" { // the other arguments are signals
 		w.script(rest[:1])
 		return
 	}
@@ -281,7 +279,7 @@ func (w *walker) script(args []arg) {
 	var b strings.Builder
 	for i, a := range args {
 		if !a.known {
-			w.denyDynamic("shell source that is not literal")
+			w.denyDynamic("shell code that is not literal")
 			return
 		}
 		if i > 0 {
@@ -291,7 +289,7 @@ func (w *walker) script(args []arg) {
 	}
 	prog, err := w.parse(b.String())
 	if err != nil {
-		w.denyDynamic("shell source that cannot be read: " + err.Error())
+		w.denyDynamic("shell code that cannot be parsed: " + err.Error())
 		return
 	}
 	src := w.src

@@ -8,10 +8,9 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Where the next command may run: in one of the directories that the cd commands before
-// it lead to, or nobody knows.
+// The current directory is one of those that the cd commands before lead to, or unknown.
 
-// moved adds directories to those where the next command may run.
+// moved adds possible current directories of the next command.
 func (w *walker) moved(dirs []string) {
 	if w.lost {
 		return
@@ -21,8 +20,8 @@ func (w *walker) moved(dirs []string) {
 			w.cwds = append(slices.Clone(w.cwds), d)
 		}
 	}
-	// Every later path is judged from all of them: after a few, "cd a; cd b; …"
-	// would double the work of each, so the place counts as lost.
+	// Every later path is checked for all of them, and "cd a; cd b; …" would double their
+	// number each time, so beyond a few the directory counts as unknown.
 	if len(w.cwds) > 8 {
 		w.cwds, w.lost = nil, true
 	}
@@ -45,8 +44,8 @@ func resolve(dir, name string) string {
 	return path.Clean(dir + "/" + name)
 }
 
-// cdOf returns where a statement changes to if it is a plain cd to a literal
-// directory: in "cd d && rm x" the path is d/x, and not x as well.
+// cdOf returns the directory of a statement that is a plain cd to a literal directory: in
+// "cd d && rm x" the path is only d/x, as rm does not run if cd fails.
 func cdOf(s *syntax.Stmt) (string, bool) {
 	c, ok := s.Cmd.(*syntax.CallExpr)
 	if !ok || len(c.Args) != 2 || len(c.Assigns) > 0 || len(s.Redirs) > 0 || s.Negated || c.Args[0].Lit() != "cd" {
@@ -56,7 +55,7 @@ func cdOf(s *syntax.Stmt) (string, bool) {
 	return to, to != "" && !strings.ContainsAny(to, `\*?[{~-`)
 }
 
-// cd notes that the current directory may have changed to a.
+// cd records that the current directory may have changed to a.
 func (w *walker) cd(a arg) {
 	if !a.known || a.text == "-" || w.lost {
 		w.cwds, w.lost = nil, true

@@ -7,9 +7,9 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// closer holds the functions that look closer at the arguments of commands
-// whose harm is not in their options. They return why the arguments are not
-// understood, or "". What they learn goes into the parsed effects and operands.
+// closer has the functions that check arguments of commands whose effect is not determined by
+// their options. They return why the arguments are not accepted, or "". They add what they
+// find to the effects and operands in parsed.
 var closer map[string]func(*walker, *command, *parsed) string
 
 func init() {
@@ -25,12 +25,12 @@ func init() {
 // shells read commands from a script, from -c or from their input.
 var shells = []string{"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh", "rbash"}
 
-// schedulers read shell commands from their input, for later.
+// schedulers read shell commands from their input and run them later.
 var schedulers = []string{"at", "batch"}
 
-// fed says what a wrapper adds to the command it runs: xargs puts words from its
-// input behind the command, or with -I in the middle of its words. They are not
-// known, so that "ls | xargs rm" is judged as "rm <anything>".
+// fed returns the command of a wrapper with the words that the wrapper adds: xargs appends
+// words from its input, or with -I inserts them. They are unknown, so that "ls | xargs rm" is
+// judged as "rm <anything>".
 var fed = map[string]func(*walker, parsed, []arg) []arg{
 	"xargs": func(w *walker, p parsed, rest []arg) []arg {
 		out, from := slices.Clone(rest), w.in.input
@@ -49,7 +49,7 @@ var fed = map[string]func(*walker, parsed, []arg) []arg{
 				marks = append(marks, o.value)
 			}
 		}
-		// A later one of these takes the words of -I back, in some versions.
+		// In some versions a later one of these overrides -I.
 		if !slices.ContainsFunc(marks, func(mark arg) bool { return mark.text != "" }) || p.has("-J", "-L", "-l", "-n", "--max-lines", "--max-args") {
 			more := anything("…")
 			more.from = from
@@ -58,7 +58,7 @@ var fed = map[string]func(*walker, parsed, []arg) []arg{
 			}
 			out = append(out, more)
 		}
-		whole := p.has("-J") || len(marks) > 2 // which of them counts, or that it is more than one word
+		whole := p.has("-J") || len(marks) > 2 // unknown which one counts, or more than one word
 		for _, mark := range marks[:min(len(marks), 3)] {
 			for i, a := range out {
 				switch {
@@ -76,11 +76,11 @@ var fed = map[string]func(*walker, parsed, []arg) []arg{
 	},
 }
 
-// percentN matches the conversion that stores a count in the variable named by
-// its argument, with flags, width and precision in front (printf in bash(1)).
+// percentN matches the conversion that stores a count in the variable named by its argument,
+// with flags, width and precision (printf in bash(1)).
 var percentN = lazy.Regexp(`%[-+ #0-9.*']*[hlLjzt]*n`)
 
-// printfArgs refuses formats that assign: %n evaluates the name it is given.
+// printfArgs refuses formats that assign: %n evaluates its argument as a name.
 func printfArgs(_ *walker, _ *command, p *parsed) string {
 	if len(p.ops) == 0 {
 		return ""
@@ -92,10 +92,10 @@ func printfArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// plainName matches names without a subscript, which would be evaluated.
+// plainName matches names without a subscript, which bash would evaluate.
 var plainName = lazy.Regexp(`^[a-z_][a-z0-9_]*$`)
 
-// readArgs lets read set variables of the script's own.
+// readArgs allows read to set the script's own variables.
 func readArgs(w *walker, _ *command, p *parsed) string {
 	names := slices.DeleteFunc(slices.Clone(p.ops), func(op roleArg) bool { return op.text == "_" })
 	for _, o := range []string{"-a"} {
@@ -105,20 +105,20 @@ func readArgs(w *walker, _ *command, p *parsed) string {
 	}
 	for _, a := range names {
 		if !a.known || !plainName().MatchString(a.text) || variable(a.text) != "" {
-			return "it sets a variable that is not plainly the script's own"
+			return "it sets a variable that may not be the script's own"
 		}
 		w.set(a.text, binding{})
 	}
 	return ""
 }
 
-// The operators of test: what stands beside one is an operand, whatever it is.
+// The operators of test: the words next to one are operands, whatever they are.
 var (
 	unaryTests  = strings.Fields("-a -b -c -d -e -f -g -h -k -p -r -s -t -u -w -x -G -L -N -O -S -z -n -o !")
 	binaryTests = strings.Fields("= == != < > -eq -ne -lt -le -gt -ge -nt -ot -ef")
 )
 
-// testArgs refuses tests that evaluate a name, written or hidden in a value.
+// testArgs refuses tests that evaluate a name, literal or from a variable.
 func testArgs(w *walker, c *command, p *parsed) string {
 	args := c.args[1:]
 	if c.name == "[" {
@@ -147,11 +147,11 @@ func testArgs(w *walker, c *command, p *parsed) string {
 	return ""
 }
 
-// toplevels are ways to write where a repository's work tree begins.
+// toplevels are the usual expressions for the top of a repository's work tree.
 var toplevels = []string{`"$(git rev-parse --show-toplevel)"`, "$(git rev-parse --show-toplevel)", "\"`git rev-parse --show-toplevel`\""}
 
-// toplevel returns where the work tree begins in which commands run, or where they run
-// if it is none: git prints nothing then, and cd stays.
+// toplevel returns the top of the work tree that contains the current directory, or the
+// current directory if there is none: git prints nothing then, and cd stays.
 func (w *walker) toplevel() (string, bool) {
 	if len(w.cwds) != 1 || w.lost {
 		return "", false
@@ -160,8 +160,8 @@ func (w *walker) toplevel() (string, bool) {
 	return top, top != ""
 }
 
-// cdArgs follows the change of directory. Without an operand cd goes home; the
-// others go back to where they were, and -P to where links lead.
+// cdArgs tracks the change of directory. Without an operand cd goes home, popd and pushd to an
+// earlier directory, and -P to the target of links.
 func cdArgs(w *walker, c *command, p *parsed) string {
 	switch {
 	case p.has("-P"), c.name != "cd" && (len(p.ops) == 0 || strings.HasPrefix(p.ops[0].text, "+")):
@@ -180,9 +180,9 @@ func cdArgs(w *walker, c *command, p *parsed) string {
 	return ""
 }
 
-// setArgs allows the options that make a script stricter or chattier. Others
-// change what later words mean: "set -- -delete" sets "$@", -f ends globbing, and -a
-// exports what is assigned.
+// setArgs allows the options that make a script stricter or more verbose. Others change the
+// meaning of later words: "set -- -delete" sets "$@", -f disables globbing, and -a exports
+// assigned variables.
 func setArgs(w *walker, c *command, _ *parsed) string {
 	if len(c.args) == 1 && !w.in.names {
 		return environmentShown
@@ -234,7 +234,7 @@ func envArgs(w *walker, _ *command, p *parsed) string {
 func shellArgs(w *walker, c *command, p *parsed) string {
 	p.effects |= effect(Exec)
 	if len(p.ops) == 0 {
-		return "it runs what it reads"
+		return "it runs its input as a script"
 	}
 	if p.has("-c") {
 		w.inside(len(w.cmds)-1, func() { w.script([]arg{p.ops[0].arg}) })
@@ -243,25 +243,25 @@ func shellArgs(w *walker, c *command, p *parsed) string {
 	return "it runs a script"
 }
 
-// modeArgs raises an alarm for what is made for everybody to write.
+// modeArgs raises an alarm for files that become writable by all users.
 func modeArgs(w *walker, c *command, p *parsed) string {
 	for _, o := range []string{"-m", "--mode"} {
 		if v, ok := p.value(o); ok && modeOpens(v.text) {
-			w.alarm(Destructive, c.String()+": everybody may write, or it gives away rights")
+			w.alarm(Destructive, c.String()+": it gives all users write access, or the owner's rights")
 		}
 	}
 	if len(p.ops) == 0 {
-		return "it names nothing to make"
+		return "it has no operand to create"
 	}
 	return ""
 }
 
 // sshKeywords are settings that start a program on this machine, or load a library
-// (ssh_config(5)). Case does not count.
+// (ssh_config(5)). Case is ignored.
 var sshKeywords = strings.Fields("proxycommand localcommand permitlocalcommand knownhostscommand pkcs11provider securitykeyprovider xauthlocation include match")
 
-// sshArgs wants a rule to be the whole command where "-o" sets one of them, and
-// where options follow the name of the host, which ssh reads there, too.
+// sshArgs requires a rule to be the whole command if "-o" sets one of them, or if options
+// follow the host's name, where ssh also accepts them.
 func sshArgs(_ *walker, c *command, p *parsed) string {
 	p.whole = p.rest >= 0 && strings.HasPrefix(p.args[p.rest].prefix(), "-")
 	for i, a := range c.args[1:] {
@@ -280,11 +280,11 @@ func sshArgs(_ *walker, c *command, p *parsed) string {
 // statusArgs accepts "service NAME status" only.
 func statusArgs(_ *walker, _ *command, p *parsed) string {
 	if len(p.ops) != 2 || !p.ops[1].known || p.ops[1].text != "status" {
-		return "it does more than tell the status"
+		return "it does more than show the status"
 	}
-	// The name is a file in /etc/init.d, which is run.
+	// The name is that of a file in /etc/init.d, which runs.
 	if name := p.ops[0]; !name.known || strings.Contains(name.text, "/") {
-		return name.raw + " may be a file elsewhere"
+		return name.raw + " may be a file in another directory"
 	}
 	return ""
 }
@@ -304,7 +304,7 @@ func uploadArgs(_ *walker, _ *command, p *parsed) string {
 
 var uploads = strings.Fields("-d -F -H --data --data-ascii --data-binary --data-urlencode --form --json --header")
 
-// jobArgs refuses formats in which tmux runs what stands in "#( )".
+// jobArgs refuses formats with "#( )", which tmux runs.
 func jobArgs(_ *walker, c *command, _ *parsed) string {
 	for _, a := range c.args[1:] {
 		if !a.known || strings.Contains(a.text, "#(") {
@@ -314,7 +314,7 @@ func jobArgs(_ *walker, c *command, _ *parsed) string {
 	return ""
 }
 
-// ddArgs finds the file that dd writes, which is no operand to a table.
+// ddArgs finds the file that dd writes, which tables cannot describe as an operand.
 func ddArgs(_ *walker, c *command, p *parsed) string {
 	for _, a := range c.args[1:] {
 		if value, ok := strings.CutPrefix(a.text, "of="); ok {
@@ -325,7 +325,7 @@ func ddArgs(_ *walker, c *command, p *parsed) string {
 	return ""
 }
 
-// historyArgs lets history show, not change.
+// historyArgs allows history to show, not to change.
 func historyArgs(_ *walker, c *command, _ *parsed) string {
 	for _, a := range c.args[1:] {
 		if !a.known || !isNumber(a.text) {
@@ -335,11 +335,11 @@ func historyArgs(_ *walker, c *command, _ *parsed) string {
 	return ""
 }
 
-// noPlusArgs refuses operands that pagers take for commands.
+// noPlusArgs refuses operands that pagers treat as commands.
 func noPlusArgs(_ *walker, _ *command, p *parsed) string {
 	for _, op := range p.ops {
 		if strings.HasPrefix(op.prefix(), "+") || op.prefix() == "" && !op.lead {
-			return op.raw + " may be a command to the pager"
+			return op.raw + " may be a command for the pager"
 		}
 	}
 	return ""
@@ -365,8 +365,8 @@ func noURLArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// localArgs refuses versions: the go command asks the network for them, and in
-// the end the machine that the module's path names.
+// localArgs refuses versions: the go command resolves them over the network, possibly from
+// the host in the module's path.
 func localArgs(_ *walker, _ *command, p *parsed) string {
 	for _, op := range p.ops {
 		if strings.Contains(op.text, "@") || !op.known && !op.lead {
@@ -378,8 +378,8 @@ func localArgs(_ *walker, _ *command, p *parsed) string {
 
 var packageName = lazy.Regexp(`^(@[\w.-]+/)?[\w.\[\]*-]+(@[^/:]+)?$`)
 
-// packageArgs accepts names of packages in the registry: npm clones what looks
-// like a repository, and fetches what looks like an address.
+// packageArgs accepts names of packages in the registry: npm clones repositories and fetches
+// URLs.
 func packageArgs(_ *walker, _ *command, p *parsed) string {
 	for _, op := range p.ops {
 		if !op.opt && (!op.known || !packageName().MatchString(op.text) || op.text[0] == '.') {
@@ -389,8 +389,8 @@ func packageArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// noSlashArgs refuses operands that name files, or other people's collections of
-// code: brew evaluates a formula to tell about it, and man shows any file.
+// noSlashArgs refuses operands that name files or third-party taps: brew evaluates a formula
+// to show it, and man shows any file.
 func noSlashArgs(_ *walker, _ *command, p *parsed) string {
 	for _, op := range p.ops {
 		if !op.known || strings.ContainsAny(op.text, "/:") || strings.HasSuffix(op.text, ".rb") {
@@ -400,7 +400,7 @@ func noSlashArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// noAtArgs refuses operands that name files with more options.
+// noAtArgs refuses operands that name files of further options.
 func noAtArgs(_ *walker, _ *command, p *parsed) string {
 	for _, op := range p.ops {
 		if p := op.prefix(); strings.HasPrefix(p, "@") || p == "" && !op.lead {
@@ -410,7 +410,7 @@ func noAtArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// getentArgs notes that names of hosts are asked for on the network.
+// getentArgs adds the network effect for names of hosts.
 func getentArgs(_ *walker, _ *command, p *parsed) string {
 	if len(p.ops) > 1 && (!p.ops[0].known || strings.HasPrefix(p.ops[0].text, "ahosts") || p.ops[0].text == "hosts" || p.ops[0].text == "networks") &&
 		!(len(p.ops) == 2 && p.ops[1].text == "localhost") {
@@ -419,8 +419,8 @@ func getentArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// intoDirectory gives all operands the role of a source if a directory to copy
-// into is named by an option.
+// intoDirectory gives all operands the role of a source if an option names the target
+// directory.
 func intoDirectory(p *parsed, kind byte) {
 	if !p.has("-t", "--target-directory") {
 		return
@@ -432,7 +432,7 @@ func intoDirectory(p *parsed, kind byte) {
 	}
 }
 
-// copyArgs and moveArgs settle which operand is the target.
+// copyArgs and moveArgs decide which operand is the target.
 func copyArgs(_ *walker, _ *command, p *parsed) string {
 	intoDirectory(p, 'r')
 	return twoOperands(p)
@@ -443,8 +443,8 @@ func moveArgs(_ *walker, _ *command, p *parsed) string {
 	return twoOperands(p)
 }
 
-// twoOperands refuses what cp and mv would refuse, so that accept-edits does
-// not allow what it cannot name.
+// twoOperands refuses what cp and mv would refuse, so that accept-edits allows only complete
+// commands.
 func twoOperands(p *parsed) string {
 	if len(p.ops) < 2 {
 		return "it has too few operands"
@@ -452,7 +452,7 @@ func twoOperands(p *parsed) string {
 	return ""
 }
 
-// subArgs wants a subcommand: without one the command does its main work.
+// subArgs requires a subcommand: without one the command does its main work.
 func subArgs(_ *walker, _ *command, p *parsed) string {
 	if p.rest < 0 && len(p.given) == 0 {
 		return "without a subcommand it changes something"
@@ -460,12 +460,12 @@ func subArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// reaching are words of inline code that reach beyond computing and printing. It
-// is no proof of the opposite: inline code is never read-only, and this only
-// decides which of it no rule may allow.
+// reaching matches words of inline code that do more than computing and printing. No match
+// proves nothing: inline code is never read-only, and this only decides which of it no rule
+// may allow.
 var reaching = lazy.Regexp(`rmtree|unlink|os\.(system|remove|exec|popen)|subprocess|socket|\bpty\b|child_process|shutil|/dev/tcp|exec\(|eval\(|\bsystem\b|popen|rm_rf|rmSync|removeAll|proc_open|passthru|\bexec\b|removeSync|do shell script|shell-command`)
 
-// codeArgs raises an alarm for inline code that reaches far.
+// codeArgs raises an alarm for inline code that matches reaching.
 func codeArgs(w *walker, c *command, _ *parsed) string {
 	for i, a := range c.args[:len(c.args)-1] {
 		if len(a.text) < 2 || a.text[0] != '-' || strings.IndexByte("ceErp", a.text[len(a.text)-1]) < 0 && a.text != "--eval" {

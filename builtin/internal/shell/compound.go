@@ -52,17 +52,17 @@ func (w *walker) compound(cmd syntax.Command) {
 			w.declare(c)
 			w.inner(c)
 		}
-	default: // LetClause, and what later versions of the parser add
+	default: // LetClause, and nodes of later versions of the parser
 		w.denyDynamic("a command that evaluates values")
 		w.declare(c)
 		w.inner(c)
 	}
 }
 
-// function walks the body of a function: it runs later, with the values of then, and what
-// it sets is set then.
+// function walks the body of a function, which runs later, with the values of that time, and
+// sets variables then.
 func (w *walker) function(c *syntax.FuncDecl) {
-	w.deny("a function definition changes what names mean")
+	w.deny("a function definition changes the meaning of names")
 	if c.Body == nil {
 		return
 	}
@@ -77,8 +77,8 @@ func (w *walker) function(c *syntax.FuncDecl) {
 	w.vars = vars
 }
 
-// listing returns the words of a declaration that declares nothing: declare -p PATH. The
-// tables know which options it may have.
+// listing returns the words of a declaration that only shows variables, such as declare -p
+// PATH. The tables say which options are allowed.
 func listing(c *syntax.DeclClause) []arg {
 	args := []arg{literal(c.Variant.Value)}
 	for _, a := range c.Args {
@@ -99,7 +99,7 @@ func listing(c *syntax.DeclClause) []arg {
 	return args
 }
 
-// calls reports whether n calls a command by this name.
+// calls reports whether n calls a command of this name.
 func calls(n syntax.Node, name string) bool {
 	found := false
 	syntax.Walk(n, func(n syntax.Node) bool {
@@ -111,7 +111,7 @@ func calls(n syntax.Node, name string) bool {
 	return found
 }
 
-// declare forgets the variables that a declaration names.
+// declare drops the bindings of the variables that a declaration names.
 func (w *walker) declare(n syntax.Node) {
 	syntax.Walk(n, func(n syntax.Node) bool {
 		switch n := n.(type) {
@@ -135,7 +135,7 @@ func (w *walker) binary(c *syntax.BinaryCmd) {
 		after := w.cwds
 		moved, ok := cdOf(c.X)
 		if ok && !w.lost {
-			// The right side knows whether the cd before it worked.
+			// The right side runs only if the cd succeeded, or only if it failed.
 			w.cwds = before
 			if c.Op == syntax.AndStmt {
 				w.cwds = w.resolveAll(before, moved)
@@ -167,7 +167,7 @@ func (w *walker) binary(c *syntax.BinaryCmd) {
 	w.in = in
 }
 
-// test returns why a [[ … ]] may evaluate more than it compares, or "".
+// test returns why a [[ … ]] may evaluate its operands, or "".
 func (w *walker) test(x syntax.TestExpr) string {
 	switch x := x.(type) {
 	case *syntax.Word:
@@ -185,7 +185,7 @@ func (w *walker) test(x syntax.TestExpr) string {
 			if !w.numeral(x.X) || !w.numeral(x.Y) {
 				return "a numeric comparison in [[ ]] evaluates its operands"
 			}
-		case syntax.TsReMatch: // bash looks for the end of a parenthesis, in brackets too
+		case syntax.TsReMatch: // bash counts parentheses in brackets, too
 			if raw := w.raw(x.Y); strings.Count(raw, "(") != strings.Count(raw, ")") {
 				return "a regular expression whose parentheses do not match"
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// dangers returns what can be said of the commands without looking at links.
+// dangers returns the dangers that do not depend on links.
 func (w *walker) dangers() []Danger {
 	found := w.alarms
 	add := func(kind Kind, c *command, why string) {
@@ -43,9 +43,9 @@ func (w *walker) dangers() []Danger {
 	return found
 }
 
-// substituted reports on commands with effects whose operands come from the
-// output of other commands: "rm $(cat list)" shows a person, and tells a rule,
-// nothing of what goes. One that only reads may take its operands from anywhere.
+// substituted reports commands with effects whose operands are the output of other commands:
+// "rm $(cat list)" does not show a user, or a rule, what it removes. Operands of commands that
+// only read may come from anywhere.
 func substituted(c *command) string {
 	for _, a := range c.args {
 		if !a.known && (strings.Contains(a.raw, "$(") || strings.Contains(a.raw, "`") || strings.Contains(a.raw, "<(") || strings.Contains(a.raw, ">(")) {
@@ -54,13 +54,13 @@ func substituted(c *command) string {
 	}
 	for _, t := range c.targets {
 		if !t.known && (strings.Contains(t.raw, "$(") || strings.Contains(t.raw, "`") || strings.Contains(t.raw, ">(")) {
-			return "it writes where another command says"
+			return "it writes to a path that another command prints"
 		}
 	}
 	return ""
 }
 
-// runsUnknown reports on what runs as a script a text that is not known.
+// runsUnknown reports commands that run unknown text as a script.
 func runsUnknown(c *command) string {
 	file := c.name == "source" || c.name == "."
 	text := c.name == "eval" || strings.HasSuffix(c.name, "sh") && slices.Contains(shells, c.name) && hasOption(c, 'c', "--command")
@@ -68,47 +68,46 @@ func runsUnknown(c *command) string {
 		return ""
 	}
 	for _, a := range c.args[1:] {
-		// A file that is known in part is one that a person can look at.
+		// If the file's name is partly known, the user can inspect it.
 		if text && !a.known || file && a.text == hole {
-			return "what it runs is not known"
+			return "it runs unknown code"
 		}
 	}
 	return ""
 }
 
-// inputs are names for what a pipe brings.
+// inputs are names of standard input.
 var inputs = []string{"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"}
 
-// runsUnseen reports on interpreters that run what a pipe brings, as in "curl u |
-// sh": by the time anybody can see the code it has run. Where the script is named
-// the pipe is only its input.
+// runsUnseen reports interpreters that run the input of a pipe, as in "curl u | sh", before
+// anybody can see the code. If the script is an operand, the pipe is only its input.
 func runsUnseen(all []command, c *command) string {
 	if !c.in.piped || !slices.Contains(interpreters, c.name) && c.name != "source" && c.name != "." {
 		return ""
 	}
 	if slices.Contains(schedulers, c.name) {
-		return "it runs later what comes through a pipe"
+		return "it later runs code that comes through a pipe"
 	}
 	for i, a := range c.args[1:] {
 		if a.known && (a.text == "-s" || slices.Contains(inputs, a.text)) {
 			break
 		}
-		// xargs feeds the script itself.
+		// xargs appends the script itself.
 		if a.known && a.text == "-c" && i+2 < len(c.args) && !c.args[i+2].known {
 			break
 		}
 		if !a.option() || a.known && (a.text == "-c" || a.text == "-e" || a.text == "-m") {
-			return "" // it has its script elsewhere
+			return "" // it has a script of its own
 		}
 	}
-	return "it runs what comes through a pipe"
+	return "it runs code that comes through a pipe"
 }
 
 // interpreters run what they read if no script is named.
 var interpreters = append(slices.Concat(shells, schedulers), "python", "python2", "python3", "perl", "ruby", "node", "php", "lua", "deno", "bun", "osascript", "tclsh")
 
-// paths returns the absolute paths that a may be, one for every directory the
-// command may run in, or nothing if a is not known.
+// paths returns the possible absolute paths of a, one for every possible current directory, or
+// nothing if a is unknown.
 func (c *command) paths(a arg) []string { return c.appendPaths(nil, &a) }
 
 func (c *command) appendPaths(out []string, a *arg) []string {
@@ -122,14 +121,14 @@ func (c *command) appendPaths(out []string, a *arg) []string {
 	for _, d := range c.cwds {
 		out = append(out, resolve(d, text))
 	}
-	if len(out) == 0 { // unknown directory: judge the name alone
+	if len(out) == 0 { // unknown directory: check only the name
 		out = append(out, path.Join("/", text))
 	}
 	return out
 }
 
-// ownPlace returns a path by way of /proc/self/cwd as one that counts from the current
-// directory, and one by way of /proc/self/root as one from the root.
+// ownPlace converts a path through /proc/self/cwd to a relative one, and one through
+// /proc/self/root to an absolute one.
 func ownPlace(text string) string {
 	if !strings.HasPrefix(text, "/proc/") && !strings.HasPrefix(text, "/dev/fd/") {
 		return text
@@ -143,7 +142,7 @@ func ownPlace(text string) string {
 	return text
 }
 
-// destroys returns why a command destroys what is hard to get back, or "".
+// destroys returns why a command destroys data that is hard to restore, or "".
 func (w *walker) destroys(c *command) string {
 	if c.changesDisks() {
 		if c.Reason == "" || onlyLists(c) {
@@ -174,11 +173,11 @@ func (w *walker) destroys(c *command) string {
 		return killsHard(c)
 	case "fuser":
 		if hasOption(c, 'k', "--kill") {
-			return "it kills, by a signal that cannot be caught if none is named"
+			return "it kills processes, by default with a signal that cannot be caught"
 		}
 	case "crontab":
 		if c.Reason != "" {
-			return "it changes what runs by the clock"
+			return "it changes scheduled jobs"
 		}
 	case "shutdown", "reboot", "halt", "poweroff":
 		return "it stops the machine"
@@ -194,7 +193,7 @@ func (w *walker) destroys(c *command) string {
 	return netcats(c)
 }
 
-// changesDisks reports whether the command is there to change disks.
+// changesDisks reports whether the command is a tool for changing disks.
 func (c *command) changesDisks() bool {
 	switch c.name {
 	case "dd", "fdisk", "sfdisk", "cfdisk", "gdisk", "sgdisk", "parted", "mke2fs", "mkswap", "wipefs", "cryptsetup", "lvremove",
@@ -204,18 +203,17 @@ func (c *command) changesDisks() bool {
 	return strings.HasPrefix(c.name, "mkfs")
 }
 
-// softDevices take what is written and keep nothing.
+// softDevices discard or pass on what is written to them.
 var softDevices = strings.Fields("/dev/null /dev/stdout /dev/stderr /dev/tty /dev/full /dev/zero")
 
-// onlyLists reports whether a disk tool is asked to list only.
+// onlyLists reports whether a disk tool is only asked to list.
 func onlyLists(c *command) bool {
 	return len(c.args) > 1 && c.args[1].known && slices.Contains([]string{"-l", "--list", "list", "--version", "--help"}, c.args[1].text) && c.name != "dd"
 }
 
-// hasOption reports whether c has the short option letter, alone or in a
-// bundle, or a long option that may be an abbreviation of long, which
-// getopt_long(3) accepts. It may take the value of another option for letters: an
-// alarm too many, never one too few.
+// hasOption reports whether c has the short option letter, alone or in a bundle, or a long
+// option that may be an abbreviation of long, which getopt_long(3) accepts. It may mistake the
+// value of another option for letters, which causes a needless alarm but never hides one.
 func hasOption(c *command, letter byte, long string) bool {
 	for _, a := range c.args[1:] {
 		text := a.prefix()
@@ -236,11 +234,11 @@ func hasOption(c *command, letter byte, long string) bool {
 	return false
 }
 
-// removes judges commands that remove, move or empty what they name.
+// removes checks commands that remove, move or empty their operands.
 func (w *walker) removes(c *command) string {
 	recursive := c.name == "mv" || c.name == "chattr" || hasOption(c, 'r', "--recursive") || hasOption(c, 'R', "--recursive")
 	if c.name == "rm" && recursive && hasOption(c, 'f', "--force") {
-		return "it removes whole trees without asking"
+		return "it removes whole trees without confirmation"
 	}
 	ended := false
 	for i, a := range c.args[1:] {
@@ -252,9 +250,9 @@ func (w *walker) removes(c *command) string {
 			continue
 		}
 		last := i == len(c.args)-2
-		// What mv replaces is judged as a target; the operands before it go away.
+		// The file that mv replaces is checked as a target; the operands before it are removed.
 		if c.name == "mv" && last {
-			continue // where it moves to
+			continue // the target
 		}
 		if c.name == "chattr" && !strings.Contains(a.text, "/") {
 			continue // the attributes
@@ -266,14 +264,14 @@ func (w *walker) removes(c *command) string {
 	return ""
 }
 
-// critical returns why removing a must not go without a question, or "".
+// critical returns why removing a needs approval whatever the rules say, or "".
 func (w *walker) critical(c *command, a arg, recursive bool) string {
 	base := path.Base(a.text)
 	switch {
 	case a.wild && (base == "*" || base == ".*"):
 		return a.raw + " is everything in a directory"
 	case (a.wild || strings.Contains(a.text, hole)) && recursive && c.name == "rm":
-		return "what " + a.raw + " stands for is not known"
+		return "the value of " + a.raw + " is unknown"
 	case strings.HasSuffix(a.text, "/"+hole) && w.whole(c, a.text[:len(a.text)-1]):
 		return a.raw + " may be anything in a root or home directory"
 	case strings.Contains(a.text, hole) && (c.name == "rmdir" || c.name == "mv"):
@@ -287,8 +285,8 @@ func (w *walker) critical(c *command, a arg, recursive bool) string {
 	return ""
 }
 
-// systemTrees are critical with everything below them. Not /var, /opt and /tmp,
-// in which people work.
+// systemTrees are critical with everything below them. /var, /opt and /tmp, in which people
+// work, are not.
 var systemTrees = strings.Fields("/etc /usr /bin /sbin /lib /lib64 /boot /sys /proc /dev /System /Library")
 
 func (w *walker) criticalPath(p string, dirs bool) string {
@@ -301,7 +299,7 @@ func (w *walker) criticalPath(p string, dirs bool) string {
 		}
 		for _, d := range append([]string{w.at.Home, w.at.Cwd}, w.at.Dirs...) {
 			if d != "" && pathrule.Below(path.Clean(d), p) {
-				return p + " holds a working or home directory"
+				return p + " contains a working or home directory"
 			}
 		}
 	}
@@ -313,21 +311,21 @@ func (w *walker) criticalPath(p string, dirs bool) string {
 	return ""
 }
 
-// whole reports whether dir is the root or the home directory, or holds it.
+// whole reports whether dir is the root or the home directory, or contains it.
 func (w *walker) whole(c *command, dir string) bool {
 	return slices.ContainsFunc(c.paths(literal(dir)), func(p string) bool {
 		return p == "/" || w.at.Home != "" && pathrule.Below(path.Clean(w.at.Home), p)
 	})
 }
 
-// findRemoves judges find -delete by where it starts.
+// findRemoves checks find -delete by its starting points.
 func (w *walker) findRemoves(c *command) string {
 	for _, t := range c.targets {
 		if !t.delete {
 			continue
 		}
 		if !t.known {
-			return "where it deletes is not known"
+			return "the directory in which it deletes is unknown"
 		}
 		for _, p := range c.paths(t.arg) {
 			if p == "/" || path.Dir(p) == "/" || p == w.at.Home {
@@ -338,19 +336,19 @@ func (w *walker) findRemoves(c *command) string {
 	return ""
 }
 
-// unpacks judges commands that write below a directory they are given.
+// unpacks checks commands that write below one of their operands.
 func (w *walker) unpacks(c *command) string {
 	sub := subcommandOf(c)
 	switch {
-	// A plus in front of a refspec forces it, as --force does, and one without a
-	// source deletes (git-push(1)).
+	// A plus before a refspec forces it like --force, and a refspec without a source deletes
+	// (git-push(1)).
 	case c.name == "git" && sub == "push":
 		deletes := hasOption(c, 'd', "--delete") || hasOption(c, 'f', "--force-with-lease") || hasOption(c, 0, "--mirror") || hasOption(c, 0, "--prune")
 		for _, a := range c.args[2:] {
 			deletes = deletes || strings.HasPrefix(a.text, "+") || strings.HasPrefix(a.text, ":") && a.text != ":" || strings.HasPrefix(a.text, "--force-if")
 		}
 		if deletes {
-			return "it rewrites or deletes what others have"
+			return "it rewrites or deletes a shared branch"
 		}
 		return ""
 	case c.name == "git" && sub != "clean":
@@ -388,24 +386,23 @@ func subcommandOf(c *command) string {
 	return ""
 }
 
-// chmodOpens returns why a mode lets everybody write, or gives away rights.
+// chmodOpens returns why a mode gives all users write access, or the owner's rights, or "".
 func chmodOpens(c *command) string {
 	for _, a := range c.args[1:] {
 		if strings.HasPrefix(a.text, "-") {
 			continue
 		}
 		if modeOpens(a.text) {
-			return "everybody may write, or it gives away rights"
+			return "it gives all users write access, or the owner's rights"
 		}
 		return ""
 	}
 	return ""
 }
 
-// modeOpens reports whether a mode, as chmod takes it, lets everybody write or
-// run with the rights of the owner. Octal: the last digit has the rights of others,
-// where 2 is to write, and a fourth digit in front is setuid, setgid or, alone
-// harmless, sticky (1).
+// modeOpens reports whether a mode of chmod gives all users write access or the owner's rights.
+// In octal the last digit has the rights of others, where 2 is write access, and a fourth digit
+// in front has setuid, setgid and sticky (1), which alone is harmless.
 func modeOpens(mode string) bool {
 	if m := strings.TrimLeft(mode, "0"); strings.Trim(m, "01234567") == "" {
 		return m != "" && strings.Contains("2367", m[len(m)-1:]) || len(m) == 4 && m[0] != '1'
@@ -428,7 +425,7 @@ func modeOpens(mode string) bool {
 	return false
 }
 
-// killsHard returns why a signal cannot be caught, or goes to everybody.
+// killsHard returns why a signal cannot be caught, or goes to all processes, or "".
 func killsHard(c *command) string {
 	args := c.args[1:]
 	for i, a := range args {
@@ -441,22 +438,22 @@ func killsHard(c *command) string {
 		case strings.HasPrefix(a.text, "-"):
 			sig = a.text[1:]
 		}
-		// "-s9" and "-n9" name the signal too.
+		// "-s9" and "-n9" also name the signal.
 		for _, s := range []string{sig, strings.TrimLeft(sig, "sn")} {
 			switch strings.ToUpper(strings.TrimLeft(s, "0")) {
 			case "9", "KILL", "SIGKILL":
 				return "the signal cannot be caught"
 			}
 		}
-		if i > 0 && a.text == "-1" { // as a process; as the first word it is the signal HUP
+		if i > 0 && a.text == "-1" { // as a process id; as the first word it is the signal HUP
 			return "it signals every process"
 		}
 	}
 	return ""
 }
 
-// stops returns why systemctl or init stops the machine, or "": the targets of
-// systemd, and the runlevels 0 and 6.
+// stops returns why systemctl or init stops the machine, or "": by the targets of systemd or
+// the runlevels 0 and 6.
 func stops(c *command) string {
 	switch sub := subcommandOf(c); sub {
 	case "poweroff", "reboot", "halt", "kexec", "suspend", "hibernate", "rescue", "emergency", "0", "6":
@@ -471,8 +468,8 @@ func stops(c *command) string {
 	return ""
 }
 
-// netcats returns why a command hands a shell to another machine, or "": a
-// program tied to a socket, the usual reverse shell.
+// netcats returns why a command connects a shell to another machine, or "": a program tied to
+// a socket is the usual reverse shell.
 func netcats(c *command) string {
 	switch c.name {
 	case "nc", "ncat", "netcat", "socat":
@@ -481,7 +478,7 @@ func netcats(c *command) string {
 	}
 	for _, a := range c.args[1:] {
 		if a.text == "-e" || a.text == "-c" || strings.HasPrefix(a.text, "--exec") || strings.HasPrefix(a.text, "--sh-exec") || strings.HasPrefix(strings.ToUpper(a.text), "EXEC:") || strings.HasPrefix(strings.ToUpper(a.text), "SYSTEM:") {
-			return "it hands a program to another machine"
+			return "it connects a program to another machine"
 		}
 	}
 	return ""

@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// A fileRule is the pattern of a deny or ask rule, and the place that it is for.
+// A fileRule is the pattern of a deny or ask rule, with the place that it is resolved in.
 type fileRule struct {
 	at      pathrule.Place
 	pattern string
@@ -20,7 +20,7 @@ type fileRule struct {
 }
 
 func newFileRule(at pathrule.Place, pattern string) *fileRule {
-	globs, _ := at.Globs(pattern) // the caller has read it once
+	globs, _ := at.Globs(pattern) // the caller has checked the pattern
 	return &fileRule{at, pattern, globs}
 }
 
@@ -29,10 +29,10 @@ func (m *fileRule) covers(abs string) bool {
 	return ok || err != nil
 }
 
-// maxTree is how many names below a directory are compared with a rule.
+// maxTree is how many names below a directory are compared with a rule at most.
 const maxTree = 2000
 
-// below reports whether the rule is seen to cover something in the tree that an operand is.
+// below reports whether the rule covers something in the tree of an operand.
 func (m *fileRule) below(c *command, a *arg) bool {
 	roots := c.paths(*a)
 	if a.wild {
@@ -47,9 +47,9 @@ func (m *fileRule) below(c *command, a *arg) bool {
 	})
 }
 
-// look reports whether there is a file in a spot that the rule covers, and, if none was
-// found, whether there may be one: of a directory with more than maxTree names not all
-// are looked at, but below what the rule names without wildcards.
+// look reports whether the rule covers a file in a spot and, if none was found, whether there
+// may be one: of a directory with more than maxTree names only some are checked, and all that
+// are below the rule's fixed part.
 func (m *fileRule) look(s spot) (found, may bool) {
 	for _, g := range m.globs {
 		fixed, whole := pathrule.Fixed(g)
@@ -73,7 +73,7 @@ func (m *fileRule) look(s spot) (found, may bool) {
 	if err != nil {
 		return true, true
 	}
-	// Where the rule is about other places, a link may lead there: those on top are seen.
+	// If the rule is for other directories, a link may lead there: check those on top.
 	found, more := m.walk(s.dir, s.deep && reaches, s.bases)
 	if more && !found {
 		may = may || slices.ContainsFunc(m.globs, func(g string) bool {
@@ -84,7 +84,7 @@ func (m *fileRule) look(s spot) (found, may bool) {
 	return found, may || found
 }
 
-// walk looks at names in dir, or also below it.
+// walk checks the names in dir, and with deep also those below it.
 func (m *fileRule) walk(dir string, deep bool, bases []string) (found, more bool) {
 	readlink := m.at.Readlink
 	if readlink == nil {
@@ -97,7 +97,7 @@ func (m *fileRule) walk(dir string, deep bool, bases []string) (found, more bool
 		queue = queue[1:]
 		names, err := m.at.Names(d.real)
 		if err != nil && d.name == dir && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
-			return true, true // what is there is not known
+			return true, true // the content is unknown
 		}
 		for _, base := range names {
 			if seen++; seen > maxTree {
@@ -109,7 +109,7 @@ func (m *fileRule) walk(dir string, deep bool, bases []string) (found, more bool
 					return true, true
 				}
 				if pathrule.Below(p.real, d.real) || pathrule.Below(d.real, p.real) {
-					continue // it was looked at, or will be
+					continue // it was checked, or will be
 				}
 			}
 			if pathrule.NameMatches(base, bases) && (pathrule.CoveredBy(m.globs, p.name) || pathrule.CoveredBy(m.globs, p.real)) {
@@ -123,8 +123,8 @@ func (m *fileRule) walk(dir string, deep bool, bases []string) (found, more bool
 	return false, false
 }
 
-// endsAlike reports whether a name may match the pattern and one of the others, by what
-// they begin and end with.
+// endsAlike reports whether a name may match both the pattern and one of the others, judged by
+// their beginnings and ends.
 func endsAlike(pattern string, patterns []string) bool {
 	const special = `*?[]{}\`
 	ends := func(p string) (head, end string) {

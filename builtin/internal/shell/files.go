@@ -10,17 +10,15 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// Rules for files hold for what a command is seen to read and to write, not only
-// for the tools that they name.
+// Rules for files also apply to the files that commands are known to read and write.
 
-// namers are commands that tell names, sizes and times of files, and nothing of what is
-// in them.
+// namers are commands that print names, sizes and times of files, but not their content.
 var namers = strings.Fields("ls dir vdir exa eza lsd stat find gfind fd fdfind test [ realpath readlink dirname basename tree du df namei lsattr getfacl cd pushd locate")
 
-// Reads reports whether a deny or ask rule for files covers one that the command is
-// seen to read: an operand, a redirection or what lies in a tree, by name, by wildcards
-// and through links. For names that are known only while it runs see [Analysis.MayRead].
-// What cannot be read may be meant, and a pattern that cannot be read is an error.
+// Reads reports whether a deny or ask rule for files covers one that the command is known to
+// read: an operand, a redirection or a file in a tree, by name, by wildcards and through links.
+// For names that are known only at run time see [Analysis.MayRead]. Commands that cannot be
+// parsed are covered; an invalid pattern is an error.
 func (a *Analysis) Reads(at pathrule.Place, pattern string) (bool, error) {
 	if _, err := at.MatchAny(pattern, "/"); err != nil {
 		return true, err
@@ -40,7 +38,7 @@ func (a *Analysis) Reads(at pathrule.Place, pattern string) (bool, error) {
 		}
 		unknown = unknown || slices.ContainsFunc(c.reads, func(op operand) bool { return strings.Contains(op.text, hole) }) || c.effects&unseen != 0
 	}
-	// Who reads by names that others find may be given any word of the line.
+	// A command that reads by names from others may get any word of the line.
 	if !unknown {
 		return false, nil
 	}
@@ -56,8 +54,8 @@ func (a *Analysis) Reads(at pathrule.Place, pattern string) (bool, error) {
 	return m.names(here), nil
 }
 
-// MayRead reports whether a command of the line reads by names that are known only while
-// it runs, and a deny or ask rule for files covers one that such a name may come to be.
+// MayRead reports whether a command of the line reads by names that are known only at run
+// time, and a deny or ask rule for files may cover one of them.
 func (a *Analysis) MayRead(at pathrule.Place, pattern string) bool {
 	if a.err != nil {
 		return true
@@ -68,10 +66,10 @@ func (a *Analysis) MayRead(at pathrule.Place, pattern string) bool {
 	})
 }
 
-// unseen are the effects of commands of which nobody knows what their words are.
+// unseen are the effects of commands whose words have an unknown meaning.
 const unseen = unknown | executing
 
-// Writes is [Analysis.Reads] for what the command is seen to write, create and delete.
+// Writes is [Analysis.Reads] for files that the command writes, creates and deletes.
 func (a *Analysis) Writes(at pathrule.Place, pattern string) (bool, error) {
 	if _, err := at.MatchAny(pattern, "/"); err != nil {
 		return true, err
@@ -108,15 +106,15 @@ func (m *fileRule) reads(a *Analysis, c *command) bool {
 			return true
 		}
 	}
-	// What is moved away is read by its new name.
+	// A moved file is read by its new name.
 	away := func(op operand) bool {
 		return c.name == "mv" && op.delete && (m.operand(c, &op.arg) || m.below(c, &op.arg))
 	}
 	return slices.ContainsFunc(c.targets, away) || slices.ContainsFunc(roots, func(root arg) bool { return m.below(c, &root) })
 }
 
-// mayRead reports whether the rule covers a file whose name the command may be given, or
-// one in a tree that is too large to look at.
+// mayRead reports whether the rule covers a file whose name the command may get, or one in a
+// tree that is too large to check.
 func (m *fileRule) mayRead(a *Analysis, c *command) bool {
 	tree := c.recursive() || c.copiesTrees()
 	for i := range c.reads {
@@ -145,8 +143,8 @@ func (m *fileRule) mayRead(a *Analysis, c *command) bool {
 	})
 }
 
-// roots returns the directories that the command reads with all that is below them. Those of
-// git grep hold what git knows, of which nothing is a secret that was never added.
+// roots returns the directories that the command reads with everything below them. git grep
+// reads only files that git knows, so a secret that was never added does not count.
 func (m *fileRule) roots(c *command) []arg {
 	if c.name != "git" || len(c.args) < 2 || c.args[1].text != "grep" || c.recursive() {
 		roots, _ := c.roots()
@@ -171,7 +169,7 @@ func (m *fileRule) roots(c *command) []arg {
 	return roots
 }
 
-// operand reports whether the rule covers a path that an operand stands for.
+// operand reports whether the rule covers a path of an operand.
 func (m *fileRule) operand(c *command, a *arg) bool {
 	switch {
 	case a.text == "":
@@ -183,14 +181,14 @@ func (m *fileRule) operand(c *command, a *arg) bool {
 		dir := path.Dir(glob)
 		names, err := m.at.Names(dir)
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(dir, "*?[") && !strings.Contains(a.text, hole) && c.Reason == "": // then it stands for itself
+		case errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(dir, "*?[") && !strings.Contains(a.text, hole) && c.Reason == "": // then it is literal
 		case strings.ContainsAny(dir, "*?["), err == nil && len(names) > 0 && !strings.Contains(a.text, hole):
 			tree := c.Reason != "" || c.recursive() || c.copiesTrees()
 			if slices.ContainsFunc(m.at.Glob(glob), func(name string) bool { return m.covers(name) && (tree || !m.directory(name)) }) {
 				return true
 			}
 		case a.text != hole && !strings.HasPrefix(a.text, hole):
-			// What is there is not known, or which of it.
+			// Its content is unknown, or which of its files.
 			if ok, err := m.at.MatchTree(m.pattern, dir); ok || err != nil {
 				return true
 			}
@@ -199,13 +197,13 @@ func (m *fileRule) operand(c *command, a *arg) bool {
 	return false
 }
 
-// directory reports whether a command that reads files cannot read this one.
+// directory reports whether the path is a directory, which commands that read files cannot read.
 func (m *fileRule) directory(abs string) bool {
 	_, err := m.at.Names(abs)
 	return err == nil
 }
 
-// names reports whether a word of the command names a file that the rule covers.
+// names reports whether a word of the command is the name of a file that the rule covers.
 func (m *fileRule) names(c *command) bool {
 	for _, a := range c.args {
 		if !a.known && !a.wild {

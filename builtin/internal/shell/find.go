@@ -8,7 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// The predicates of find, by how many arguments follow.
+// The predicates of find, by number of arguments.
 var (
 	findAlone = strings.Fields(`-daystart -depth -follow -ignore_readdir_race -noignore_readdir_race -mount -xdev -noleaf
 		-nowarn -warn -empty -executable -false -true -nogroup -nouser -readable -writable -ls -print -print0 -prune -quit
@@ -20,12 +20,12 @@ var (
 	findHarmful = strings.Fields("-delete -exec -execdir -ok -okdir -fls -fprint -fprint0 -fprintf")
 )
 
-// findArgs reads find's paths and expression.
+// findArgs parses find's paths and expression.
 func findArgs(w *walker, c *command, p *parsed) string {
 	args := c.args[1:]
 	i := 0
 	for i < len(args) && args[i].known {
-		// What may stand before the starting points, find(1), OPTIONS.
+		// Options before the starting points, find(1), OPTIONS.
 		switch t := args[i].text; {
 		case t == "-H" || t == "-L" || t == "-P" || strings.HasPrefix(t, "-O"):
 			i++
@@ -43,7 +43,7 @@ func findArgs(w *walker, c *command, p *parsed) string {
 	why := ""
 	for _, a := range starts {
 		if a.option() && !a.known {
-			why = a.raw + " may turn out to be part of the expression"
+			why = a.raw + " may be part of the expression"
 		}
 	}
 	if rest := findExpression(w, p, args[i:], starts); rest != "" {
@@ -55,8 +55,8 @@ func findArgs(w *walker, c *command, p *parsed) string {
 	return why
 }
 
-// expression reports whether a begins the expression: find(1) ends the starting
-// points at the first "-", "(" or "!".
+// expression reports whether a begins the expression: as in find(1), the first "-", "(" or "!"
+// ends the starting points.
 func expression(a arg) bool {
 	if !a.known {
 		return false
@@ -64,13 +64,13 @@ func expression(a arg) bool {
 	return a.text != "" && (a.text[0] == '-' && len(a.text) > 1 || a.text == "(" || a.text == ")" || a.text == "!" || a.text == ",")
 }
 
-// findExpression goes through the predicates. An unknown one ends the proof,
-// but not the walk: deny rules want to see what a later -exec runs.
+// findExpression walks the predicates. After an unknown one the command is not read-only, but
+// the walk continues: deny rules need the commands of a later -exec.
 func findExpression(w *walker, p *parsed, args, starts []arg) string {
 	self := len(w.cmds) - 1
 	why := ""
-	some := false   // not everything below the starting points is meant
-	var named []arg // what it finds must be called one of these
+	some := false   // the expression selects only a part
+	var named []arg // the names of found files match one of these
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		some = some || a.known && !slices.Contains(findEverything, a.text)
@@ -110,8 +110,8 @@ func findExpression(w *walker, p *parsed, args, starts []arg) string {
 	return why
 }
 
-// findDelete notes what -delete removes: what is called named below the starting points,
-// or everything.
+// findDelete records what -delete removes: the names in named below the starting points, or
+// everything.
 func (w *walker) findDelete(p *parsed, self int, starts, named []arg, everything bool) {
 	p.effects |= effect(Delete)
 	if len(starts) == 0 {
@@ -131,12 +131,11 @@ func (w *walker) findDelete(p *parsed, self int, starts, named []arg, everything
 	}
 }
 
-// findEverything are the words of an expression that choose nothing by what
-// it is called, or what it is like.
+// findEverything are the words of an expression that do not select by name or properties.
 var findEverything = strings.Fields("-delete -depth -d -maxdepth -mindepth -type -xdev -mount -print -true -o -a -and -or ( ) , 0 1 f d f,d d,f")
 
-// foundName returns what the last of args, the value of the predicate before
-// it, says about the names that are found.
+// foundName returns what the last of args, the value of the predicate before it, says about
+// the names of found files.
 func foundName(args []arg) (arg, bool) {
 	n := len(args)
 	name := args[n-1]
@@ -145,7 +144,7 @@ func foundName(args []arg) (arg, bool) {
 	}
 	switch args[n-2].text {
 	case "-name", "-iname":
-	case "-path", "-ipath", "-wholename", "-iwholename": // it begins with the starting point
+	case "-path", "-ipath", "-wholename", "-iwholename": // the pattern includes the starting point
 		name.text = strings.TrimPrefix(strings.TrimPrefix(name.text, "./"), "*/")
 	default:
 		return arg{}, false
@@ -154,13 +153,13 @@ func foundName(args []arg) (arg, bool) {
 	return name, name.text != ""
 }
 
-// below returns the path of what is called name below dir.
+// below returns the path of name below dir.
 func below(dir, name arg) arg {
 	return arg{text: dir.text + "/" + name.text, raw: dir.raw + "/" + name.raw, known: true, field: true, wild: name.wild}
 }
 
-// couldBeHarmful returns why a word that is not literal may do harm in find's
-// expression, or "".
+// couldBeHarmful returns why a word that is not literal may be harmful in find's expression,
+// or "".
 func couldBeHarmful(a arg) string {
 	if a.field && a.lead {
 		return ""
@@ -176,12 +175,11 @@ func couldBeHarmful(a arg) string {
 			return ""
 		}
 	}
-	return a.raw + " may turn out to be an action"
+	return a.raw + " may be an action"
 }
 
-// tooMany reports whether a command finds in more places than are looked at.
-// Starting points multiply with names, for each action. Nobody can see at a
-// glance what that comes to, so a person must.
+// tooMany reports whether an action has more combinations of starting points and names than
+// are checked. Then a user must approve it.
 func (w *walker) tooMany(starts, named []arg) bool {
 	if w.expanded > maxBudget {
 		return true
@@ -189,18 +187,17 @@ func (w *walker) tooMany(starts, named []arg) bool {
 	if w.expanded += len(starts) * max(len(named), 1); w.expanded <= maxBudget {
 		return false
 	}
-	w.denyDynamic("find acts on more than can be looked at")
+	w.denyDynamic("find acts on too many combinations of paths and names")
 	return true
 }
 
-// mustName notes that who allows find does not allow an action that does more than find,
-// unless the rule names it.
+// mustName records that a rule for find allows the action only if it names the action.
 func (w *walker) mustName(self int, action string) {
 	w.cmds[self].named = append(w.cmds[self].named, action)
 }
 
-// findAction notes what -exec and the file-writing actions do, and returns how
-// many arguments they take.
+// findAction records the effects of -exec and of the actions that write files, and returns how
+// many arguments they have.
 func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 	name := args[0].text
 	if strings.HasPrefix(name, "-f") {
@@ -229,13 +226,13 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 	inner := len(w.cmds)
 	if len(cmd) > 0 {
 		cwds, lost := w.cwds, w.lost
-		if strings.HasSuffix(name, "dir") { // each in the directory of what is found
+		if strings.HasSuffix(name, "dir") { // it runs in the directory of each found file
 			w.cwds, w.lost = nil, true
 		}
 		w.inside(self, func() { w.simple(cmd, joinRaw(args[1:end]), "") })
 		w.cwds, w.lost = cwds, lost
 	}
-	// To show all there is below a directory may be to show anything.
+	// Showing everything below a directory may show a secret.
 	all := !slices.ContainsFunc(named, func(a arg) bool { return a.text != hole })
 	if len(w.cmds) == inner || slices.ContainsFunc(w.cmds[inner:], func(c command) bool { return c.Reason != "" || all && c.dumps() }) {
 		p.effects |= effect(Exec)
@@ -244,8 +241,8 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 	return end
 }
 
-// findCommand returns the command that -exec runs, with the names found in the place of
-// {}, and the names that still count: once is enough for the danger analysis.
+// findCommand returns the command that -exec runs, with the found names in place of {}, and
+// the names that are still to be recorded: the danger analysis needs them only once.
 func (w *walker) findCommand(args, starts, named []arg, found source) (cmd, names []arg) {
 	for _, a := range args {
 		if !strings.Contains(a.text, "{}") {
@@ -255,7 +252,7 @@ func (w *walker) findCommand(args, starts, named []arg, found source) (cmd, name
 		if w.tooMany(starts, named) {
 			starts, named = []arg{literal(".")}, []arg{{text: hole}}
 		}
-		// The names found start with where the search started.
+		// Found names begin with the starting point.
 		for _, s := range starts {
 			for _, n := range named {
 				n = below(s, n)
@@ -267,7 +264,7 @@ func (w *walker) findCommand(args, starts, named []arg, found source) (cmd, name
 	return cmd, named
 }
 
-// fdArgs walks the command that fd runs for what it finds.
+// fdArgs walks the command that fd runs for found files.
 func fdArgs(w *walker, c *command, p *parsed) string {
 	for i, a := range c.args[1:] {
 		glued := ""
@@ -297,7 +294,7 @@ func fdArgs(w *walker, c *command, p *parsed) string {
 			run = append(run, arg{text: hole, raw: "…", from: from})
 		}
 		self, cwds, lost := len(w.cmds)-1, w.cwds, w.lost
-		w.cwds, w.lost = nil, true // --base-directory moves it
+		w.cwds, w.lost = nil, true // --base-directory changes it
 		w.inside(self, func() { w.simple(run, joinRaw(run), "") })
 		w.cwds, w.lost = cwds, lost
 		if inner := w.cmds[self+1:]; len(inner) > 0 && !slices.ContainsFunc(inner, func(c command) bool { return c.Reason != "" }) {

@@ -7,16 +7,16 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// signatures matches a format that has git check signatures (git-log(1), PRETTY
-// FORMATS): a flag may stand behind the percent sign, and so may what is not known.
+// signatures matches a format that makes git verify signatures (git-log(1), PRETTY FORMATS): a
+// flag, or an unknown part, may follow the percent sign.
 var signatures = lazy.Regexp("%[-+ \x00]?[G\x00]|%\\(signature")
 
-// gitArgs judges the options before the subcommand. "-c" may be given several
-// times, and every setting holds (git(1)).
+// gitArgs checks the options before the subcommand. "-c" may be repeated, and every setting
+// applies (git(1)).
 func gitArgs(w *walker, c *command, p *parsed) string {
 	for _, a := range c.args {
 		if strings.Contains(a.text, "%") && signatures().MatchString(a.text) {
-			return "the format " + a.raw + " checks signatures with a program"
+			return "the format " + a.raw + " verifies signatures with a program"
 		}
 	}
 	end := p.rest
@@ -26,7 +26,7 @@ func gitArgs(w *walker, c *command, p *parsed) string {
 	for _, a := range p.args[:end] {
 		if len(a.text) > 2 && (a.text[:2] == "-c" || a.text[:2] == "-C") {
 			p.whole = a.text[1] == 'c'
-			return "the value of " + a.text[:2] + " is not a word of its own"
+			return "the value of " + a.text[:2] + " must be a separate word"
 		}
 	}
 	for i := 0; i+1 < end; i++ {
@@ -48,11 +48,11 @@ func gitArgs(w *walker, c *command, p *parsed) string {
 	return ""
 }
 
-// gitShown are the subcommands that show what is in files.
+// gitShown are the subcommands that show the content of files.
 var gitShown = strings.Fields("show diff diff-tree diff-files diff-index cat-file blame annotate grep log whatchanged rev-list range-diff stash config")
 
-// gitShows finds the files that a subcommand shows: operands that look like paths,
-// and what follows the colon in "HEAD:file".
+// gitShows finds the files that a subcommand shows: operands that look like paths, and the text
+// after the colon in "HEAD:file".
 func gitShows(p *parsed) {
 	sub := p.args[p.rest].text
 	if !slices.Contains(gitShown, sub) {
@@ -82,16 +82,16 @@ func gitShows(p *parsed) {
 	}
 }
 
-// gitKeys that only change what is shown. They are compared whole: the parts of
-// "diff.NAME.command" may be called anything.
+// harmlessGitKeys only change what is shown. They are compared as a whole, since the parts of
+// "diff.NAME.command" may have any name.
 var harmlessGitKeys = strings.Fields("core.quotepath core.abbrev core.commentchar core.autocrlf core.longpaths core.precomposeunicode core.untrackedcache " +
 	"grep.linenumber grep.column grep.patterntype log.date log.decorate log.follow log.abbrevcommit log.mailmap diff.renames diff.renamelimit diff.context " +
 	"diff.noprefix diff.mnemonicprefix diff.algorithm diff.colormoved diff.interhunkcontext diff.indentheuristic diff.relative diff.submodule diff.wserrorhighlight " +
 	"status.short status.branch status.showuntrackedfiles status.relativepaths status.submodulesummary blame.showemail blame.date " +
 	"branch.sort tag.sort versionsort.suffix i18n.logoutputencoding merge.renamelimit gc.auto")
 
-// offGitKeys start programs unless they have one of the values that turn them
-// off: no, cat for a pager, and a place without hooks.
+// offGitKeys start programs unless they have one of the values that turn them off: no, cat for
+// a pager, and a path without hooks.
 var offGitKeys = strings.Fields("core.pager core.fsmonitor core.hookspath log.showsignature submodule.recurse maintenance.auto")
 
 func harmlessGitSetting(setting arg) bool {
@@ -106,11 +106,11 @@ func harmlessGitSetting(setting arg) bool {
 		slices.Contains(offGitKeys, key) && setting.known && slices.Contains([]string{"false", "cat", "/dev/null"}, value)
 }
 
-// gitConfigArgs accepts the forms of git config that only show.
+// gitConfigArgs accepts the forms of git config that only read.
 func gitConfigArgs(_ *walker, c *command, p *parsed) string {
 	for _, op := range p.ops {
 		if !op.opt && op.option() {
-			return op.raw + " may be an option, where no more is one"
+			return op.raw + " may be an option"
 		}
 	}
 	if p.has("-l", "--list", "--get", "--get-all", "--get-regexp", "--get-urlmatch", "--get-color", "--get-colorbool") {
@@ -126,8 +126,8 @@ func gitConfigArgs(_ *walker, c *command, p *parsed) string {
 	return ""
 }
 
-// gitKeys are settings, or the heads of them, that name programs git runs or
-// send what it does elsewhere.
+// gitKeys are settings, or prefixes of them, that name programs which git runs, or send its
+// data to another place.
 var gitKeys = strings.Fields("alias. core.hookspath core.fsmonitor core.sshcommand core.editor core.pager core.gitproxy core.askpass core.attributesfile " +
 	"core.worktree core.alternaterefscommand difftool. mergetool. guitool. receive. tar. imap. credential. filter. diff. merge. pager. interactive. gpg. include. includeif. init.templatedir sequence.editor protocol. url. http. ssh. remote. uploadpack. browser. man. web. trailer. sendemail. submodule.")
 
@@ -137,7 +137,7 @@ func gitWriteArgs(w *walker, c *command, _ *parsed) string {
 		key := strings.ToLower(op.text)
 		for _, head := range gitKeys {
 			if strings.HasPrefix(key, head) {
-				w.alarm(Guarded, c.String()+": git may run what it is set to")
+				w.alarm(Guarded, c.String()+": git may run the program in the setting")
 				return ""
 			}
 		}
@@ -145,7 +145,7 @@ func gitWriteArgs(w *walker, c *command, _ *parsed) string {
 	return ""
 }
 
-// reflogArgs tells the name of a reference from a subcommand.
+// reflogArgs distinguishes names of references from subcommands.
 func reflogArgs(_ *walker, _ *command, p *parsed) string {
 	for _, op := range p.ops {
 		if !op.known || slices.Contains([]string{"expire", "delete", "drop", "write"}, op.text) {

@@ -10,9 +10,9 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// gitBrings returns why git, run in the resolved directory dir, may start a
-// program that the settings of its repository name, or "". What [Analysis.Environ]
-// turns off need not be looked for: hooks, core.fsmonitor, fetches.
+// gitBrings returns why git, run in the resolved directory dir, may start a program that the
+// settings of its repository name, or "". It does not check what [Analysis.Environ] turns off:
+// hooks, core.fsmonitor, fetches.
 func gitBrings(at *pathrule.Place, dir string) string {
 	for {
 		dotgit := strings.TrimSuffix(dir, "/") + "/.git"
@@ -29,17 +29,17 @@ func gitBrings(at *pathrule.Place, dir string) string {
 	}
 }
 
-// maxIndex is how large a git index may be to be searched for submodules.
+// maxIndex is the size of the largest git index that is searched for submodules.
 const maxIndex = 16 << 20
 
 func repositoryBrings(at *pathrule.Place, dotgit string) string {
 	dir := at.Real(dotgit)
-	// A file leads to the repository (gitrepository-layout(5)); there, commondir
-	// leads to what linked work trees share.
+	// A file points to the repository (gitrepository-layout(5)); there, commondir points to
+	// what linked work trees share.
 	if text, err := at.Contents(dir, maxSettings); err == nil {
 		to, ok := strings.CutPrefix(strings.TrimRight(string(text), "\r\n"), "gitdir: ")
 		if !ok {
-			return "it may run what " + dotgit + " leads to"
+			return "it may run programs of the repository that " + dotgit + " points to"
 		}
 		dir = at.Real(under(path.Dir(dir), to))
 	}
@@ -48,7 +48,7 @@ func repositoryBrings(at *pathrule.Place, dotgit string) string {
 		common = at.Real(under(dir, strings.TrimRight(string(text), "\r\n")))
 	}
 	if dir == "" || common == "" {
-		return "it may run what " + dotgit + " leads to"
+		return "it may run programs of the repository that " + dotgit + " points to"
 	}
 	for _, file := range []string{path.Join(common, "config"), path.Join(dir, "config.worktree")} {
 		if !at.Exists(file) {
@@ -62,7 +62,7 @@ func repositoryBrings(at *pathrule.Place, dotgit string) string {
 			return file + ": " + why
 		}
 	}
-	// A submodule has settings of its own, which git status and git diff follow.
+	// A submodule has settings of its own, which git status and git diff apply.
 	if at.Exists(path.Join(common, "modules")) {
 		return "its submodules have settings of their own"
 	}
@@ -83,14 +83,13 @@ func under(dir, name string) string {
 	return dir + "/" + name
 }
 
-// mayHaveSubmodule looks for the mode of a submodule, 0160000 in four bytes, and
-// for an index that is in two parts (gitformat-index(5)).
+// mayHaveSubmodule searches for the mode of a submodule, 0160000 in four bytes, and for a split
+// index (gitformat-index(5)).
 func mayHaveSubmodule(index []byte) bool {
 	return bytes.Contains(index, []byte{0, 0, 0xe0, 0}) || bytes.Contains(index, []byte("link\x00"))
 }
 
-// configRuns returns which setting may make a command that only reads start a
-// program, or "".
+// configRuns returns which setting may make a read-only command start a program, or "".
 func configRuns(text []byte) string {
 	why := ""
 	err := configKeys(string(text), func(section, sub, key string) bool {
@@ -105,34 +104,34 @@ func configRuns(text []byte) string {
 	return why
 }
 
-// idleSections have no setting that a command which only reads acts upon beyond
-// what it shows: they are for the network, for editing, or for colors.
+// idleSections have only settings that do not make a read-only command run anything: they are
+// for the network, for editing, or for colors.
 var idleSections = strings.Fields("author committer user color column advice branch pull push fetch rebase merge mergetool difftool guitool gui gc " +
 	"maintenance pack index feature status tag commit init rerere stash svn http https credential url protocol receive transfer uploadpack sendemail " +
 	"i18n lfs cvs remotes web browser instaweb imap am apply clean clone checkout worktree notes sequence versionsort blame grep core pager interactive vsts-config github hub gitflow gh")
 
-// Settings of sections that have others, too.
+// idleKeys are such settings of sections that also have others.
 var idleKeys = strings.Fields("diff.renames diff.renamelimit diff.context diff.noprefix diff.mnemonicprefix diff.algorithm diff.colormoved " +
 	"diff.colormovedws diff.interhunkcontext diff.indentheuristic diff.relative diff.wserrorhighlight diff.tool diff.guitool diff.statgraphwidth diff.autorefreshindex " +
 	"log.date log.decorate log.follow log.abbrevcommit log.mailmap log.showroot log.showsignature log.diffmerges extensions.objectformat extensions.worktreeconfig extensions.refstorage extensions.noop extensions.preciousobjects " +
 	"remote.url remote.pushurl remote.fetch remote.push remote.tagopt remote.prune remote.prunetags remote.mirror remote.proxy remote.skipdefaultupdate remote.skipfetchall remote.gh-resolved remote.pushdefault " +
 	"submodule.active submodule.url submodule.fetchjobs")
 
-// Settings that are not idle though their section is: where the work tree is, and
-// other settings.
+// busyKeys are settings of idle sections that are not idle: the path of the work tree, and
+// others.
 var busyKeys = strings.Fields("core.worktree core.gitproxy core.alternaterefscommand core.virtualfilesystem core.gvfs")
 
 func idleSetting(section, sub, key string) bool {
 	switch full := section + "." + key; {
 	case section == "alias":
-		// An alias counts where git has no command of that name.
+		// git ignores an alias with the name of a command.
 		name := key
 		if sub != "" {
 			name = sub
 		}
 		return families()["git"].subs[name] == nil
 	case (section == "merge" || section == "lfs") && sub != "":
-		return false // programs for git log --remerge-diff, and for git lfs
+		return false // merge drivers for git log --remerge-diff, and programs for git lfs
 	case section == "diff" && sub != "":
 		return slices.Contains([]string{"binary", "xfuncname", "funcname", "wordregex", "algorithm"}, key)
 	case slices.Contains(busyKeys, full):
@@ -142,11 +141,11 @@ func idleSetting(section, sub, key string) bool {
 	}
 }
 
-var errConfig = errors.New("its settings cannot be read")
+var errConfig = errors.New("its settings cannot be parsed")
 
-// configKeys calls f for each setting of a file as git-config(1) has them, in
-// lower case but for the subsection. A line that ends in a backslash, and whatever
-// else git might read in another way, is an error.
+// configKeys calls f for each setting of a file in the syntax of git-config(1), in lower case
+// except for the subsection. A continued line, or anything else that git might read
+// differently, is an error.
 func configKeys(text string, f func(section, sub, key string) bool) error {
 	if strings.ContainsRune(text, 0) {
 		return errConfig
@@ -183,7 +182,7 @@ func configKeys(text string, f func(section, sub, key string) bool) error {
 	return nil
 }
 
-// configHeader reads a section's name after its "[".
+// configHeader parses a section's name after its "[".
 func configHeader(s string) (section, sub, rest string, ok bool) {
 	n := 0
 	for n < len(s) && (isWordByte(s[n]) && s[n] != '_' || s[n] == '-' || s[n] == '.') {

@@ -7,9 +7,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// heredoc writes the operator of a here-document and keeps its body for the end of the
-// line. The body is quoted if nothing in it is expanded, and has no tabs that "<<-"
-// would take away.
+// heredoc writes the operator of a here-document and stores its body for the end of the line.
+// The print quotes a body without expansions, and has no tabs that "<<-" would remove.
 func (p *printer) heredoc(r *syntax.Redirect) {
 	delimiter, ok := delimiterOf(r.Word)
 	if !ok {
@@ -79,7 +78,7 @@ func delimiterOf(word *syntax.Word) (string, bool) {
 	return b.String(), !strings.ContainsAny(b.String(), "\n$`")
 }
 
-// freeDelimiter returns name, or a plain one if it is not, that is no line of body.
+// freeDelimiter returns name, or another plain delimiter, that is not a line of body.
 func (p *printer) freeDelimiter(name, body string) string {
 	if !syntax.ValidName(name) {
 		name = "EOF"
@@ -93,11 +92,11 @@ func (p *printer) freeDelimiter(name, body string) string {
 		}
 		name = fmt.Sprint("EOF", i)
 	}
-	p.refuse("a here-document that has every delimiter as a line")
+	p.refuse("a here-document that contains every possible delimiter as a line")
 	return name
 }
 
-// onlyText returns the text of a body that nothing is expanded in.
+// onlyText returns the text of a body without expansions.
 func onlyText(parts []syntax.WordPart) (string, bool) {
 	var b strings.Builder
 	for _, part := range parts {
@@ -110,7 +109,7 @@ func onlyText(parts []syntax.WordPart) (string, bool) {
 	return b.String(), true
 }
 
-// stripTabs takes away the tabs that "<<-" does.
+// stripTabs removes the tabs that "<<-" removes.
 func stripTabs(text string, op syntax.RedirOperator) string {
 	if op != syntax.DashHdoc || !strings.Contains(text, "\t") {
 		return text
@@ -122,7 +121,7 @@ func stripTabs(text string, op syntax.RedirOperator) string {
 	return strings.Join(lines, "")
 }
 
-// unescapeDocument removes the backslashes that count in a here-document.
+// unescapeDocument removes the backslashes that escape in a here-document.
 func unescapeDocument(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -134,7 +133,7 @@ func unescapeDocument(s string) string {
 	return b.String()
 }
 
-// expanded returns the print of a body with expansions in it.
+// expanded returns the print of a body with expansions.
 func (p *printer) expanded(parts []syntax.WordPart, op syntax.RedirOperator) string {
 	start := len(p.buf)
 	was := p.where

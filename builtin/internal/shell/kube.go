@@ -17,7 +17,7 @@ func kubeArgs(w *walker, c *command, p *parsed) string {
 		if format, name, ok := strings.Cut(strings.TrimPrefix(v.text, "="), "="); ok && strings.HasSuffix(format, "-file") {
 			file := v
 			file.text = name
-			p.ops = append(p.ops, roleArg{arg: file, kind: 'r', opt: true}) // it shows the template in an error
+			p.ops = append(p.ops, roleArg{arg: file, kind: 'r', opt: true}) // errors show the template
 		}
 	}
 	for _, op := range p.ops {
@@ -27,7 +27,7 @@ func kubeArgs(w *walker, c *command, p *parsed) string {
 	}
 	for _, op := range p.ops {
 		for name := range strings.SplitSeq(op.text, ",") {
-			if i := strings.IndexAny(name, "/."); i >= 0 { // secrets.v1.
+			if i := strings.IndexAny(name, "/."); i >= 0 { // such as secrets.v1.
 				name = name[:i]
 			}
 			name = strings.ToLower(name)
@@ -40,7 +40,7 @@ func kubeArgs(w *walker, c *command, p *parsed) string {
 	return ""
 }
 
-// envFileArgs notes that what is shown has the values of .env in it, unless only names are.
+// envFileArgs records that the values of .env are shown, unless only names are.
 func envFileArgs(_ *walker, _ *command, p *parsed) string {
 	if !p.has("--services", "--volumes", "--images", "--profiles", "-q", "--quiet", "--hash") {
 		p.ops = append(p.ops, roleArg{arg: anything("…"), kind: 'r', opt: true})
@@ -48,7 +48,7 @@ func envFileArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// noSecretArgs refuses names of settings that hold a secret.
+// noSecretArgs refuses names of settings that contain a secret.
 func noSecretArgs(_ *walker, _ *command, p *parsed) string {
 	for _, op := range p.ops {
 		name := op.text[strings.LastIndexAny(op.text, ":/.")+1:]

@@ -7,8 +7,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// strayComment reports whether there is a "#" that bash may not take for a comment
-// though the parser does: one without a blank in front.
+// strayComment reports whether there is a "#" that only the parser takes for a comment, because
+// no blank precedes it.
 func strayComment(src string) bool {
 	for i := range len(src) {
 		if src[i] == '#' && i > 0 && strings.IndexByte(" \t\n{$\\", src[i-1]) < 0 {
@@ -18,21 +18,21 @@ func strayComment(src string) bool {
 	return false
 }
 
-// What a byte of a source with continued lines belongs to.
+// The contexts of a byte in a source with continued lines.
 const (
 	code   = iota // between words
 	raw           // single quotes, or a here-document that is not expanded
 	quoted        // double quotes
-	closed        // where the parser and bash may join lines differently
+	closed        // places where the parser and bash may join lines differently
 )
 
 var (
-	errContinued = errors.New(`it has a line that ends with \ inside a word, a comment or a here-document; put that on one line`)
-	errComment   = errors.New("it has a # that may not begin a comment; put a blank in front")
+	errContinued = errors.New(`it has a line that ends with \ inside a word, a comment or a here-document; write that on one line`)
+	errComment   = errors.New("it has a # that may not begin a comment; put a blank before it")
 )
 
-// checkLines refuses comments and continued lines that bash may read otherwise than
-// the parser: bash joins lines before it looks at most else.
+// checkLines refuses comments and continued lines that bash may read differently from the
+// parser: bash joins lines before it parses most other syntax.
 func checkLines(src string, file *syntax.File) error {
 	m := lineMap{src: src, kinds: make([]byte, len(src)+1)}
 	syntax.Walk(file, m.node)
@@ -66,11 +66,11 @@ func checkLines(src string, file *syntax.File) error {
 	}
 }
 
-// A lineMap says what each byte belongs to.
+// A lineMap has the context of each byte.
 type lineMap struct {
 	src      string
 	kinds    []byte
-	document bool // there is a here-document in which lines are joined
+	document bool // whether a here-document has joined lines
 	err      error
 }
 
@@ -80,7 +80,7 @@ func (m *lineMap) paint(from, to syntax.Pos, kind byte) {
 	}
 }
 
-// node paints a node over the one that it is in.
+// node paints a node over its parent.
 func (m *lineMap) node(n syntax.Node) bool {
 	switch x := n.(type) {
 	case *syntax.Comment:

@@ -9,29 +9,27 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// A line such as "ln -s ~/.bashrc l && echo x > l" writes a file that it does
-// not name where it writes. The link is not there yet when the line is judged,
-// so the links that a line makes are read as if they were, for all of its
-// commands: in a pipe or a background none is the first.
+// A line such as "ln -s ~/.bashrc l && echo x > l" writes a file whose name it does not write
+// to. The link does not exist yet when the line is analysed, so the links that a line makes
+// are treated as existing for all of its commands, as the order in a pipe or in the background
+// is unknown.
 
-// A link is a second name that a command of the line gives to something.
+// A link is a second name that a command of the line gives to a file.
 type link struct {
 	by    int    // index of the command that makes it
 	name  string // absolute; may have wildcards, for one link each
-	to    string // where it leads, counted from the directory of name unless it is absolute
-	moved bool   // name becomes what to is: a link if that is one
+	to    string // its target, relative to the directory of name unless it is absolute
+	moved bool   // a move or copy of to, so a link only if to is one
 }
 
 // linkers are the commands that make links.
 var linkers = []string{"ln", "link", "cp", "mv", "mount", "bindfs"}
 
-// maxMadeLinks is how many links of a line are followed: each path of the line is
-// resolved once for each of them. With more nobody can
-// tell what the line writes, and following them would take long.
+// maxMadeLinks is how many links of a line are followed, since each path of the line is
+// resolved once for each. With more the targets of the line count as unknown.
 const maxMadeLinks = 16
 
-// throughLinks returns the dangers that are seen only through the links which
-// the line itself makes.
+// throughLinks returns the dangers that depend on links which the line itself makes.
 func (a *Analysis) throughLinks(at pathrule.Place, guard pathrule.Protected) []Danger {
 	var out []Danger
 	some := false
@@ -43,7 +41,7 @@ func (a *Analysis) throughLinks(at pathrule.Place, guard pathrule.Protected) []D
 		return out
 	}
 	v := view{at: at, guard: guard, known: map[string]string{}}
-	fresh := false // there are links that were none before
+	fresh := false // whether there are new links
 	for i := range a.cmds {
 		made, ok := linksOf(&a.cmds[i], i)
 		v.links = append(v.links, made...)
@@ -56,7 +54,7 @@ func (a *Analysis) throughLinks(at pathrule.Place, guard pathrule.Protected) []D
 		v.blind, v.links = append(v.blind, v.links[0].by, v.links[n-1].by), nil
 	}
 	if !fresh {
-		v.blind = nil // copies and moves, as if to places that have no name here
+		v.blind = nil // copies and moves do not make new links then
 	}
 	for i := range a.cmds {
 		if d := v.judge(&a.cmds[i], i); d.Reason != "" {
@@ -66,21 +64,21 @@ func (a *Analysis) throughLinks(at pathrule.Place, guard pathrule.Protected) []D
 	return out
 }
 
-// A view is how paths look once the links of a line are there.
+// A view resolves paths with the links that the line makes.
 type view struct {
 	at    pathrule.Place
 	guard pathrule.Protected
 	links []link
-	blind []int             // commands that make links nobody can tell
-	known map[string]string // answers given, by question
+	blind []int             // commands that make unknown links
+	known map[string]string // answers, by question
 }
 
-// judge returns the danger of the command at index i that only the links of
-// the other commands show.
+// judge returns the danger of the command at index i that depends on the links of the other
+// commands.
 func (v *view) judge(c *command, i int) Danger {
 	if c.Reason != "" && (len(c.targets) > 0 || c.effects.has(Unknown)) {
 		if slices.ContainsFunc(v.blind, func(by int) bool { return by != i }) {
-			return Danger{Dynamic, c.String() + ": it may write through a link that is made before it"}
+			return Danger{Dynamic, c.String() + ": it may write through a link that an earlier command makes"}
 		}
 		for _, name := range c.touched() {
 			hit := func(at pathrule.Place) string { return v.guard.Hit(at, name) }
@@ -103,9 +101,8 @@ func (v *view) judge(c *command, i int) Danger {
 	return Danger{}
 }
 
-// ask returns what check finds with the links of the commands other than the
-// one at index by, and does not find without them. A name may lead to several
-// places: each link is the first that is looked at once.
+// ask returns what check finds with the links of the commands other than the one at index by,
+// but not without them. A name may have several targets: each link takes precedence once.
 func (v *view) ask(question string, by int, check func(pathrule.Place) string) string {
 	others := slices.DeleteFunc(slices.Clone(v.links), func(l link) bool { return l.by == by })
 	shared := len(others) == len(v.links)
@@ -120,7 +117,7 @@ func (v *view) ask(question string, by int, check func(pathrule.Place) string) s
 		found = check(through)
 	}
 	if found != "" && check(v.at) != "" {
-		found = "" // said already
+		found = "" // reported already
 	}
 	if shared {
 		v.known[question] = found
@@ -128,7 +125,7 @@ func (v *view) ask(question string, by int, check func(pathrule.Place) string) s
 	return found
 }
 
-// readThrough is readlink with links that are not there yet.
+// readThrough returns readlink with additional links that do not exist yet.
 func readThrough(links []link, readlink func(string) (string, error)) func(string) (string, error) {
 	return func(name string) (string, error) {
 		below := false
@@ -142,7 +139,7 @@ func readThrough(links []link, readlink func(string) (string, error)) func(strin
 			case !l.moved || !fits && !pathrule.Below(name, l.name):
 				continue
 			}
-			// One of several that fit is enough, because each comes first once.
+			// The first match suffices, because each link comes first once.
 			rest := slices.Delete(slices.Clone(links), k, k+1)
 			if to, err := readThrough(rest, readlink)(l.to + strings.TrimPrefix(name, l.name)); err == nil {
 				return to, nil
@@ -151,14 +148,14 @@ func readThrough(links []link, readlink func(string) (string, error)) func(strin
 		}
 		to, err := readlink(name)
 		if below && os.IsNotExist(err) {
-			err = os.ErrInvalid // a directory by then
+			err = os.ErrInvalid // a directory then
 		}
 		return to, err
 	}
 }
 
-// wildcardPart returns the name that the wildcards at the end of a link stand
-// for: "ln -s dir/* ." makes a link of the same name for each.
+// wildcardPart returns the name that the wildcards at the end of a link match: "ln -s dir/* ."
+// makes a link of the same name for each.
 func wildcardPart(l link, name string) string {
 	if l.name == name {
 		return ""
@@ -166,8 +163,8 @@ func wildcardPart(l link, name string) string {
 	return path.Base(name)
 }
 
-// linksOf returns the links that the command at index i makes, and whether
-// that is all of them.
+// linksOf returns the links that the command at index i makes, and whether the list is
+// complete.
 func linksOf(c *command, i int) ([]link, bool) {
 	if c.Reason == "" || !slices.Contains(linkers, c.name) {
 		return nil, true
@@ -176,7 +173,7 @@ func linksOf(c *command, i int) ([]link, bool) {
 	moves := c.moves()
 	if moves && c.name == "cp" && !hasOption(c, 'a', "--archive") && !hasOption(c, 'd', "--no-dereference") &&
 		!hasOption(c, 'P', "--no-dereference") && !hasOption(c, 'r', "--recursive") && !hasOption(c, 'R', "--recursive") {
-		return nil, true // the copy is a file of its own
+		return nil, true // the copy is a separate file
 	}
 	sources, names := c.copied()
 	var out []link
@@ -193,8 +190,8 @@ func linksOf(c *command, i int) ([]link, bool) {
 	return out, whole
 }
 
-// landings returns where a copy lands if what it is copied to is a directory:
-// there may be a link of the same name, and cp and install write through it.
+// landings returns the targets of a copy into a directory: the directory may have a link of the
+// same name, through which cp and install write.
 func (c *command) landings() []operand {
 	if !slices.Contains([]string{"cp", "mv", "install"}, c.name) {
 		return nil
@@ -211,7 +208,7 @@ func (c *command) landings() []operand {
 	return out
 }
 
-// copied returns what c copies, moves or links, and the names that it gets.
+// copied returns what c copies, moves or links, and the new names.
 func (c *command) copied() (sources, names []arg) {
 	for _, op := range c.reads {
 		sources = append(sources, op.arg)
@@ -226,9 +223,9 @@ func (c *command) copied() (sources, names []arg) {
 	return sources, names
 }
 
-// landsOn returns the danger of a copy into a directory. Whether the target is
-// one is not looked at: by its name alone a landing counts only where the
-// command says so, otherwise only as a link that is there.
+// landsOn returns the danger of a copy into a directory. It does not check whether the target
+// is one: a target by name alone counts only if the command says that it is a directory, and
+// otherwise only if a link exists.
 func (c *command) landsOn(at pathrule.Place, guard pathrule.Protected) []Danger {
 	for _, op := range c.landings() {
 		dir := path.Dir(op.text)
@@ -245,12 +242,12 @@ func (c *command) landsOn(at pathrule.Place, guard pathrule.Protected) []Danger 
 	return nil
 }
 
-// moves reports whether what c makes is a link only if its source is one.
+// moves reports whether c creates a link only if its source is one.
 func (c *command) moves() bool {
 	return c.name == "mv" || c.name == "cp" && !hasOption(c, 'l', "--link") && !hasOption(c, 's', "--symbolic-link")
 }
 
-// linksTo returns the links from name to src: name itself, or in it if it is a
+// linksTo returns the links from name to src: name itself, or an entry of it if it is a
 // directory.
 func linksTo(c *command, name, src arg, symbolic bool) ([]link, bool) {
 	names := c.paths(name)

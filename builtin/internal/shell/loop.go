@@ -7,9 +7,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Loops and branches: what is in them may run never, once or often, so that
-// what a command there does to variables and the current directory is known
-// neither in the next turn nor after them.
+// The body of a loop or branch may run never, once or often, so that its effects on variables
+// and on the current directory are unknown in the next iteration and afterwards.
 
 func (w *walker) ifClause(c *syntax.IfClause) {
 	for ; c != nil; c = c.Else {
@@ -28,14 +27,14 @@ func (w *walker) caseClause(c *syntax.CaseClause) {
 	}
 }
 
-// while walks a while or until loop. One without an end is denied: the model
-// means something else, or the call never returns.
+// while walks a while or until loop. One that never ends is denied: the model means something
+// else, or the call never returns.
 func (w *walker) while(c *syntax.WhileClause) {
 	w.forget(c)
 	if endless(c.Cond) {
-		w.denyDynamic("a loop without an end")
+		w.denyDynamic("an infinite loop")
 	}
-	// What the condition sets the body sees.
+	// The body sees what the condition sets.
 	w.under("a loop", slices.Concat(c.Cond, c.Do))
 }
 
@@ -96,7 +95,7 @@ func (w *walker) loopValues(items []arg) binding {
 			b.lead = b.lead && a.lead
 		}
 	}
-	if len(b.vals) < 2 { // keep "one of these", not "this", for code that runs again
+	if len(b.vals) < 2 { // keep two values, as one would count as known in code that runs again
 		b.numeric = b.numeric && len(b.vals) == 1
 	}
 	if b.vals == nil {
@@ -105,8 +104,8 @@ func (w *walker) loopValues(items []arg) binding {
 	return b
 }
 
-// forget drops what is known of variables that a loop assigns, because its
-// body runs more than once. What stays a number is one in every turn.
+// forget drops the bindings of variables that a loop assigns, because its body runs more than
+// once. Numeric variables that stay numeric are kept as such.
 func (w *walker) forget(loop syntax.Node) {
 	seen := w.takeCensus(loop)
 	w.share(seen.functions)
@@ -125,7 +124,7 @@ func (w *walker) forget(loop syntax.Node) {
 	}
 }
 
-// staysNumber reports whether a variable that is a number is one after a too.
+// staysNumber reports whether a numeric variable is still numeric after a.
 func (w *walker) staysNumber(a *syntax.Assign) bool {
 	if a.Append || a.Index != nil || a.Array != nil || a.Value == nil || !w.lookup(a.Name.Value).numeric {
 		return false
@@ -137,7 +136,7 @@ func (w *walker) staysNumber(a *syntax.Assign) bool {
 	return false
 }
 
-// counts reports whether a loop as in C only counts a number that its body leaves alone.
+// counts reports whether a C-style loop only counts with a variable that its body does not change.
 func (w *walker) counts(c *syntax.CStyleLoop, body []*syntax.Stmt) bool {
 	init, ok := c.Init.(*syntax.BinaryArithm)
 	if !ok || init.Op != syntax.Assgn || c.Cond == nil || c.Post == nil || !w.arithmetic(init.Y) {
@@ -165,7 +164,7 @@ func (w *walker) counts(c *syntax.CStyleLoop, body []*syntax.Stmt) bool {
 	return false
 }
 
-// counted reports whether (( x )) only compares numbers, or counts one of the line's own.
+// counted reports whether (( x )) only compares numbers, or counts with a variable of the line.
 func (w *walker) counted(x syntax.ArithmExpr) bool {
 	name, by := counter(x)
 	switch {
@@ -178,7 +177,7 @@ func (w *walker) counted(x syntax.ArithmExpr) bool {
 	return w.lookup(name).numeric
 }
 
-// counter returns the variable that an expression counts, or "", and by what; nil is one.
+// counter returns the variable that an expression counts, or "", and the increment; nil is one.
 func counter(x syntax.ArithmExpr) (name string, by syntax.ArithmExpr) {
 	switch x := x.(type) {
 	case *syntax.UnaryArithm:

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// parsed is a command's arguments as one line of a table understands them.
+// parsed are a command's arguments as parsed by one line of a table.
 type parsed struct {
 	spec    *spec
 	args    []arg
 	ops     []roleArg // operands, and values of options that have a role
 	given   []given
 	effects effects
-	rest    int // index in args of what follows the options and operands of a wrapper; -1: nothing
+	rest    int // index in args of the command of a wrapper; -1 if there is none
 	whole   bool
-	doubt   bool // only a word that is not known, and may be an option, is against it
+	doubt   bool // the only objection is an unknown word that may be an option
 }
 
 type roleArg struct {
@@ -24,15 +24,13 @@ type roleArg struct {
 	opt  bool // the value of an option
 }
 
-// A given is an option that was found, by its name in the table. The zero
-// value is none.
+// A given is an option that was found, by its name in the table. The zero value means none.
 type given struct {
 	name  string
 	value arg
 }
 
-// parse reads args, which do not include the command's name. It returns why it
-// cannot, or "".
+// parse parses args, which do not include the command's name. It returns why it cannot, or "".
 func (s *spec) parse(w *walker, args []arg) (parsed, string) {
 	room := min(len(args), 16)
 	p := parsed{spec: s, args: args, effects: s.effects, rest: -1, ops: w.ops.take(room), given: w.given.take(room)}
@@ -49,18 +47,18 @@ func (s *spec) parse(w *walker, args []arg) (parsed, string) {
 		case a.known && s.number(a.text):
 		case !a.option():
 			plain = append(plain, i)
-			// What follows is for another command to read.
+			// The rest are arguments of another command.
 			if s.stop || s.follows(len(plain)) {
 				for i++; i < len(args); i++ {
 					plain = append(plain, i)
 				}
 			}
 		case !a.known && !strings.HasPrefix(a.text, "-"):
-			// It may be an option that the table does not know, or its operand: only
-			// commands all of whose options are harmless can live with that.
+			// An unknown word may be an option that the table does not list, or its operand, which
+			// is acceptable only if all options of the command are harmless.
 			if !s.dyn {
 				p.doubt = true
-				return p, a.raw + " may turn out to be an option"
+				return p, a.raw + " may be an option"
 			}
 			plain = append(plain, i)
 		default:
@@ -77,20 +75,18 @@ func (s *spec) parse(w *walker, args []arg) (parsed, string) {
 	return p, s.assign(&p, plain)
 }
 
-// number reports whether text is a number that this command takes for an
-// option.
+// number reports whether text is a number that this command accepts as an option.
 func (s *spec) number(text string) bool {
 	return s.minusNum && len(text) > 1 && text[0] == '-' && strings.Trim(text[1:], "0123456789") == ""
 }
 
-// follows reports whether after n operands a command or a script begins, whose
-// options are its own.
+// follows reports whether a command or a script begins after n operands, which has its own
+// options.
 func (s *spec) follows(n int) bool {
 	return n <= len(s.roles) && strings.IndexByte("xsc", s.roles[n-1].kind) >= 0
 }
 
-// optionAt reads the option at args[i] and returns how many more arguments it
-// takes.
+// optionAt parses the option at args[i] and returns how many further arguments it takes.
 func (s *spec) optionAt(p *parsed, args []arg, i int) (int, string) {
 	if s.single || strings.HasPrefix(args[i].prefix(), "--") {
 		return s.longOption(p, args, i)
@@ -98,13 +94,13 @@ func (s *spec) optionAt(p *parsed, args []arg, i int) (int, string) {
 	return s.shortOptions(p, args, i)
 }
 
-// longOption reads an option that is one name.
+// longOption parses an option of several letters.
 func (s *spec) longOption(p *parsed, args []arg, i int) (int, string) {
 	a := &args[i]
 	name, value, eq := strings.Cut(a.prefix(), "=")
 	end := len(name)
 	o, ok := s.options[name]
-	// Programs in Go take two dashes for one.
+	// Programs in Go treat two dashes like one.
 	if !ok && s.single && strings.HasPrefix(name, "--") {
 		name = name[1:]
 		o, ok = s.options[name]
@@ -116,7 +112,7 @@ func (s *spec) longOption(p *parsed, args []arg, i int) (int, string) {
 	case !ok && s.any:
 		return 0, ""
 	case !ok:
-		return 0, "option " + a.String() + " is not on the list"
+		return 0, "option " + a.String() + " is not in the table"
 	case !a.known && (!eq || !a.field && !s.dyn):
 		return 0, "option " + a.String() + " is not literal"
 	case eq && o.value == 0 && !(s.single && (value == "true" || value == "false" && !slices.Contains(s.need, name))):
@@ -128,7 +124,7 @@ func (s *spec) longOption(p *parsed, args []arg, i int) (int, string) {
 	return s.nextValue(p, args, i, name, o)
 }
 
-// shortOptions reads options of one letter that may stand in one word.
+// shortOptions parses options of one letter, which may be combined in one word.
 func (s *spec) shortOptions(p *parsed, args []arg, i int) (int, string) {
 	a := &args[i]
 	text := a.prefix()
@@ -140,7 +136,7 @@ func (s *spec) shortOptions(p *parsed, args []arg, i int) (int, string) {
 		case !ok && s.any:
 			continue
 		case !ok:
-			return 0, "option " + name + " in " + a.String() + " is not on the list"
+			return 0, "option " + name + " in " + a.String() + " is not in the table"
 		case o.value == 0:
 			p.option(name, o, arg{})
 		case last && a.known && o.value == '=':
@@ -184,8 +180,8 @@ func (s *spec) nextValue(p *parsed, args []arg, i int, name string, o option) (i
 	if !v.known && !v.field && !s.dyn {
 		return 0, "the value of " + name + " may be several words"
 	}
-	// In another version of the program the option may take no value, and this
-	// be one with an effect.
+	// In another version of the program the option may take no value, and this word be an
+	// option with an effect.
 	if o.role.kind != 't' && !s.any && looksLikeOption(v.prefix()) {
 		return 0, "the value of " + name + " looks like an option"
 	}
@@ -203,7 +199,7 @@ func (s *spec) abbreviated(name string) (string, option, bool) {
 	return name, option{}, false
 }
 
-// looksLikeOption tells an option from a dash and from a negative number.
+// looksLikeOption distinguishes an option from a dash and from a negative number.
 func looksLikeOption(text string) bool {
 	return len(text) > 1 && text[0] == '-' && (text[1] == '-' || isWordByte(text[1]) && text[1] > '9')
 }
@@ -211,7 +207,7 @@ func looksLikeOption(text string) bool {
 func (p *parsed) option(name string, o option, value arg) {
 	p.effects |= o.effects
 	if !value.present() && p.has(name) {
-		return // said already
+		return // recorded already
 	}
 	p.given = append(p.given, given{name, value})
 	if value.present() && o.role.kind != 0 {
@@ -219,7 +215,7 @@ func (p *parsed) option(name string, o option, value arg) {
 	}
 }
 
-// present tells a value from none: even an empty one is written as quotes.
+// present reports whether there is a value; an empty one is written as quotes.
 func (a *arg) present() bool { return a.raw != "" || a.text != "" }
 
 func (p *parsed) has(names ...string) bool {
@@ -236,8 +232,8 @@ func (p *parsed) value(name string) (arg, bool) {
 	return arg{}, false
 }
 
-// assign gives the operands their roles. A role with a star takes as many as
-// the roles after it leave.
+// assign gives the operands their roles. A role with a star takes all operands that the roles
+// after it do not need.
 func (s *spec) assign(p *parsed, plain []int) string {
 	after := 0
 	starred := false
@@ -269,7 +265,7 @@ func (s *spec) assign(p *parsed, plain []int) string {
 		}
 	}
 	if k < len(plain) {
-		return "operand " + p.args[plain[k]].String() + " is one too many"
+		return "operand " + p.args[plain[k]].String() + " is unexpected"
 	}
 	return ""
 }

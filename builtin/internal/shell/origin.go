@@ -6,27 +6,27 @@ import (
 	"strings"
 )
 
-// Names that are known only when the line runs come from somewhere: xargs and read get
-// them from a pipe, $(…) from commands, a loop from its words. Of the usual finders it is
-// known below which directory these names are, and how they end.
+// Names that are known only at run time come from somewhere: xargs and read get them from a
+// pipe, $(…) from commands, a loop from its words. For the usual search commands it is known
+// below which directory these names are, and how they end.
 
-// A source says where what is not known of a word comes from. 0 is for a word in which all
-// is known, and for one of which nobody knows.
+// A source identifies the origin of the unknown parts of a word. 0 is for a word without
+// unknown parts, and for one of unknown origin.
 type source uint16
 
 const (
 	anywhere    source = iota + 1
 	noFile             // a number, a hash or a descriptor
-	firstOrigin        // the first of the list of origins
+	firstOrigin        // the first index in the list of origins
 )
 
-// An origin is words, or else what commands print.
+// An origin is a list of words, or else the output of commands.
 type origin struct {
 	args   []arg
 	lo, hi int32 // the commands, from lo to before hi
 }
 
-// maxOrigins is how many origins of a line are kept apart.
+// maxOrigins is how many origins of a line are distinguished.
 const maxOrigins = 1000
 
 func (w *walker) origin(o origin) source {
@@ -37,19 +37,19 @@ func (w *walker) origin(o origin) source {
 	return firstOrigin + source(len(w.origins)-1)
 }
 
-// printedBy returns the origin of what the commands since first print.
+// printedBy returns the origin of the output of the commands since first.
 func (w *walker) printedBy(first int) source {
 	return w.origin(origin{lo: int32(first), hi: int32(len(w.cmds))})
 }
 
-// comesFrom notes what a redirection brings to the command that is walked.
+// comesFrom records the source of the current command's redirected input.
 func (w *walker) comesFrom(from source) {
 	if from >= firstOrigin && w.in.input >= firstOrigin {
 		w.origins[w.in.input-firstOrigin] = w.origins[from-firstOrigin]
 	}
 }
 
-// originOf returns the origin of what is assigned, or typed.
+// originOf returns the origin of an assigned value or a here-string.
 func (w *walker) originOf(a arg) source {
 	if a.text == hole {
 		return a.from
@@ -72,7 +72,7 @@ func (w *walker) valuesOf(b binding) source {
 	return w.origin(origin{args: args})
 }
 
-// mark notes where a hole in a word comes from.
+// mark records the source of a hole in a word.
 func (a *arg) mark(from source) {
 	switch {
 	case a.from == 0 || a.from == noFile:
@@ -82,26 +82,26 @@ func (a *arg) mark(from source) {
 	}
 }
 
-// A reach is the names that a word may come to be.
+// A reach is the set of names that a word may expand to.
 type reach struct {
 	words []arg // literal, or with wildcards
 	spots []spot
 }
 
-// A spot is a directory in which names that are not known may be.
+// A spot is a directory that may contain unknown names.
 type spot struct {
 	dir    string   // absolute; empty: any
 	up     bool     // names begin with ".."
-	deep   bool     // or below it
-	hidden bool     // hidden names, too
+	deep   bool     // names may also be deeper
+	hidden bool     // names may be hidden
 	plain  bool     // no secret has such a name
-	bases  []string // patterns, one of which the last segment matches; nil: any
+	bases  []string // patterns, one of which the last segment matches; nil matches any
 }
 
-// maxReach is how many steps back the way of a name is followed.
+// maxReach is how many steps the origin of a name is traced back.
 const maxReach = 8
 
-// reach returns the names that a word of the command c may come to be.
+// reach returns the names that a word of the command c may expand to.
 func (f *findings) reach(c *command, a *arg) reach {
 	var r reach
 	f.follow(&r, c, a, 0)
@@ -132,7 +132,7 @@ func (f *findings) follow(r *reach, c *command, a *arg, depth int) {
 	for i := range o.args {
 		x := &o.args[i]
 		f.put(r, c, a, *x, depth+1)
-		if x.known && strings.ContainsAny(x.text, " \t\n") { // quoted, it is one word
+		if x.known && strings.ContainsAny(x.text, " \t\n") { // quoted, so it is one word
 			for field := range strings.FieldsSeq(x.text) {
 				f.put(r, c, a, literal(field), depth+1)
 			}
@@ -143,7 +143,7 @@ func (f *findings) follow(r *reach, c *command, a *arg, depth int) {
 	}
 }
 
-// put follows the word a with another in place of its hole.
+// put follows the word a with word in place of its hole.
 func (f *findings) put(r *reach, c *command, a *arg, word arg, depth int) {
 	word.text = strings.Replace(a.text, hole, word.text, 1)
 	word.wild = word.wild || a.wild
@@ -151,12 +151,12 @@ func (f *findings) put(r *reach, c *command, a *arg, word arg, depth int) {
 	f.follow(r, c, &word, depth)
 }
 
-// printed follows the word a with what the commands of an origin print in place of its hole.
+// printed follows the word a with the output of an origin's commands in place of its hole.
 func (f *findings) printed(r *reach, c *command, a *arg, o origin, depth int) {
 	var found reach
 	for i := o.lo; i < o.hi; i++ {
 		k := &f.cmds[i]
-		if slices.Contains(passing, k.name) && !f.feeds(o, k) { // what it passes on comes from elsewhere
+		if slices.Contains(passing, k.name) && !f.feeds(o, k) { // its input comes from other commands
 			f.follow(&found, c, &arg{text: hole, from: k.in.input}, depth)
 		}
 		if !f.prints(&found, c, k, depth) {
@@ -172,7 +172,7 @@ func (f *findings) printed(r *reach, c *command, a *arg, o origin, depth int) {
 	}
 }
 
-// feeds reports whether what the command k of an origin reads is of that origin, too.
+// feeds reports whether the input of the command k of an origin is of the same origin.
 func (f *findings) feeds(o origin, k *command) bool {
 	if k.in.input < firstOrigin {
 		return k.in.input == 0 // nothing
@@ -181,12 +181,12 @@ func (f *findings) feeds(o origin, k *command) bool {
 	return in.hi > 0 && in.args == nil && in.lo >= o.lo && in.hi <= o.hi
 }
 
-// adrift reports whether a name counts from a directory that is not known.
+// adrift reports whether a name is relative to an unknown directory.
 func (c *command) adrift(a *arg) bool {
 	return len(c.cwds) == 0 && a.text != "" && !path.IsAbs(a.text) && !strings.Contains(a.text, hole)
 }
 
-// within returns where the names are that a word makes of names in s.
+// within returns the spots of a word whose hole is a name in s.
 func (s spot) within(c *command, a *arg) []spot {
 	if bases := tail(a); bases != nil {
 		s.bases, s.deep = bases, true
@@ -206,7 +206,7 @@ func (s spot) within(c *command, a *arg) []spot {
 	return []spot{s}
 }
 
-// tail returns the pattern of what a word with a hole ends in, or nil for any.
+// tail returns the pattern of the end of a word with a hole, or nil for any.
 func tail(a *arg) []string {
 	base := a.text[strings.LastIndexByte(a.text, '/')+1:]
 	if base = strings.ReplaceAll(base, hole, "*"); strings.Trim(base, "*") == "" {
@@ -221,8 +221,8 @@ var passing = strings.Fields("head tail sort uniq tac cat tee shuf grep egrep fg
 // quiet are commands that print nothing, and those that only run others.
 var quiet = strings.Fields("cd test [ [[ true false : read mapfile readarray sleep wait time timeout nice command stdbuf")
 
-// prints adds the names that a command k of the line prints, for c to read. It returns
-// false if they may be any.
+// prints adds the names that a command k of the line prints, for c to read. It returns false if
+// they are unknown.
 func (f *findings) prints(r *reach, c, k *command, depth int) bool {
 	switch {
 	case slices.Contains(quiet, k.name):
@@ -273,7 +273,7 @@ func (f *findings) echoed(r *reach, c, k *command, depth int) bool {
 	}
 	for i := range words {
 		a := &words[i]
-		if k.name == "echo" && a.option() { // after -n, what comes next is joined to it
+		if k.name == "echo" && a.option() { // with -n the next output is joined to the last word
 			return false
 		}
 		f.follow(r, c, a, depth)
@@ -281,7 +281,7 @@ func (f *findings) echoed(r *reach, c, k *command, depth int) bool {
 	return true
 }
 
-// apart reports whether each word that printf puts into a format ends there.
+// apart reports whether a format of printf separates its words.
 func apart(format string) bool {
 	return strings.NewReplacer(`%s\n`, "", `%s\0`, "", "%s ", "").Replace(format) == "" && format != ""
 }
@@ -300,7 +300,7 @@ func (f *findings) above(r *reach, c, k *command, depth int) {
 	}
 }
 
-// add adds a spot in a directory, as the command c sees it.
+// add adds a spot in a directory, relative to the command c.
 func (r *reach) add(c *command, dir string, s spot) {
 	dirs := c.cwds
 	if path.IsAbs(dir) || len(dirs) == 0 {
@@ -321,12 +321,12 @@ func (f *findings) operands(r *reach, c, k *command, depth int) bool {
 	return true
 }
 
-// lists reports whether a search prints names of files, and no lines of them.
+// lists reports whether a search prints only names of files, not their lines.
 func lists(k *command) bool {
 	return hasOption(k, 'l', "--files-with-matches") || hasOption(k, 'L', "--files-without-match") || k.name == "rg" && hasOption(k, 0, "--files")
 }
 
-// searched adds the files that a search may name.
+// searched adds the files that a search may print.
 func (f *findings) searched(r *reach, c, k *command, depth int) bool {
 	roots, hidden := k.roots()
 	for _, root := range roots {
@@ -338,7 +338,7 @@ func (f *findings) searched(r *reach, c, k *command, depth int) bool {
 	return f.operands(r, c, k, depth)
 }
 
-// finds adds what find and fd find.
+// finds adds the files that find and fd print.
 func (f *findings) finds(r *reach, c, k *command) bool {
 	bases, hidden := []string(nil), true
 	if strings.HasSuffix(k.name, "find") {
@@ -355,7 +355,7 @@ func (f *findings) finds(r *reach, c, k *command) bool {
 				bases = append(bases, "*."+a.text)
 			}
 		}
-		for _, a := range k.args[1:] { // with -x all are words
+		for _, a := range k.args[1:] { // with -x all are arguments
 			if !a.known && !a.lead {
 				return false
 			}
@@ -382,11 +382,11 @@ func (f *findings) finds(r *reach, c, k *command) bool {
 	return true
 }
 
-// findBases returns the patterns of names one of which everything matches that an
-// expression of find chooses, or nil.
+// findBases returns patterns, one of which matches every name that an expression of find
+// selects, or nil.
 func findBases(args []arg) []string {
 	var bases []string
-	named := false // the alternative that is looked at
+	named := false // the current alternative has a name
 	for i, a := range args {
 		if !a.known {
 			continue
@@ -419,7 +419,7 @@ func findBases(args []arg) []string {
 	return bases
 }
 
-// gitNames adds the names that git lists: they count from where it runs.
+// gitNames adds the names that git lists, which are relative to its directory.
 func gitNames(r *reach, c, k *command) bool {
 	if len(k.args) < 2 {
 		return false
@@ -446,7 +446,7 @@ func gitNames(r *reach, c, k *command) bool {
 		case a.known && strings.HasPrefix(a.text, "-"):
 			continue
 		case k.args[1].text == "ls-files" && a.known && bases != nil && strings.Contains(a.text, "*") && a.text[0] != ':':
-			// A star stands for slashes, too.
+			// A star also matches slashes.
 			if end := a.text[strings.LastIndexByte(a.text, '*'):]; len(end) > 1 && !strings.Contains(end, "/") {
 				bases = append(bases, end)
 			} else {

@@ -25,10 +25,10 @@ func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bo
 		unknown(anywhere)
 		return
 	}
-	// Whatever is expanded, commands in the words behind it run.
+	// Commands in the operands run, whatever is expanded.
 	w.operands(p)
 	name := p.Param.Value
-	// Whether it is shown is for the command to say.
+	// Whether the secret is shown depends on the command.
 	if !p.Length && pathrule.SecretVariable(name) && !w.own(name) {
 		w.secret = "$" + name
 	} else if s := w.secrets[name]; s != "" && !p.Length {
@@ -73,7 +73,7 @@ func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bo
 	}
 }
 
-// operands walks the words inside ${name:-word} and its relatives.
+// operands walks the words inside ${name:-word} and similar expansions.
 func (w *walker) operands(p *syntax.ParamExp) {
 	var words []*syntax.Word
 	if p.Exp != nil {
@@ -89,11 +89,11 @@ func (w *walker) operands(p *syntax.ParamExp) {
 	}
 }
 
-// unsafeParam returns why an expansion may do more than give a value.
+// unsafeParam returns why an expansion may do more than return a value.
 func (w *walker) unsafeParam(p *syntax.ParamExp) string {
 	switch {
 	case p.Param == nil || p.NestedParam != nil || p.Flags != nil || len(p.Modifiers) > 0 || p.Width || p.IsSet:
-		return "an expansion that is not understood"
+		return "an expansion that is not supported"
 	case p.Excl || p.Names != 0:
 		return "an indirect expansion, ${!…}"
 	case p.Index != nil && !w.index(p.Index):
@@ -101,7 +101,7 @@ func (w *walker) unsafeParam(p *syntax.ParamExp) string {
 	case p.Slice != nil && !(w.index(p.Slice.Offset) && (p.Slice.Length == nil || w.index(p.Slice.Length))):
 		return "an offset that is evaluated"
 	}
-	// A length below zero may be an error, which ends the line.
+	// A negative length may be an error, which aborts the line.
 	w.fragile = w.fragile || p.Slice != nil && p.Slice.Length != nil || p.Index != nil && negative(p.Index)
 	if p.Exp != nil {
 		switch p.Exp.Op {
@@ -133,8 +133,8 @@ func allElements(p *syntax.ParamExp) bool {
 	return ok && word.Lit() == "@"
 }
 
-// arithmetic reports whether x is made of numbers only, so that bash does not
-// evaluate a text that came from elsewhere.
+// arithmetic reports whether x consists of numbers only, so that bash does not evaluate text
+// from other sources.
 func (w *walker) arithmetic(x syntax.ArithmExpr) bool {
 	switch x := x.(type) {
 	case *syntax.Word:
@@ -164,7 +164,7 @@ func (w *walker) arithmetic(x syntax.ArithmExpr) bool {
 		case syntax.Add, syntax.Sub, syntax.Mul, syntax.Quo, syntax.Rem, syntax.Pow, syntax.Shl, syntax.Shr,
 			syntax.Eql, syntax.Neq, syntax.Lss, syntax.Gtr, syntax.Leq, syntax.Geq, syntax.And, syntax.Or, syntax.Xor,
 			syntax.AndArit, syntax.OrArit, syntax.Comma, syntax.TernQuest, syntax.TernColon:
-			// Division by zero and a power below zero end the line.
+			// Division by zero and a negative exponent abort the line.
 			if x.Op == syntax.Quo || x.Op == syntax.Rem || x.Op == syntax.Pow {
 				y, ok := x.Y.(*syntax.Word)
 				w.fragile = w.fragile || !ok || !isNumber(y.Lit()) || y.Lit() == "0"
@@ -178,8 +178,8 @@ func (w *walker) arithmetic(x syntax.ArithmExpr) bool {
 // hexNumber matches a number in hexadecimal.
 var hexNumber = lazy.Regexp(`^0[xX][0-9a-fA-F]{1,15}$`)
 
-// soleSubstitution returns the statements of a word that is a command substitution and
-// nothing else, or nil.
+// soleSubstitution returns the statements of a word that is only a command substitution, or
+// nil.
 func soleSubstitution(word *syntax.Word) []*syntax.Stmt {
 	if len(word.Parts) != 1 {
 		return nil
@@ -194,8 +194,8 @@ func soleSubstitution(word *syntax.Word) []*syntax.Stmt {
 	return nil
 }
 
-// own reports whether a variable is the line's own: it was set, and no program has
-// one of such a name in its environment.
+// own reports whether a variable is the line's own: it was set, and no program uses one of
+// such a name from its environment.
 func (w *walker) own(name string) bool {
 	_, set := w.vars[name]
 	return set && name == strings.ToLower(name)

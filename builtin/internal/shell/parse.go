@@ -17,7 +17,7 @@ const (
 	maxKeywords = 2000 // words that may open a statement inside a statement
 )
 
-// The second keeps comments, for sources in which they may not be what they seem.
+// The second keeps comments, which may be read differently by bash.
 var parsers, commenters = pool(false), pool(true)
 
 func pool(comments bool) *sync.Pool {
@@ -26,20 +26,20 @@ func pool(comments bool) *sync.Pool {
 	}}
 }
 
-// A program is what is judged, and what runs.
+// A program is what is analysed, and what runs.
 type program struct {
 	stmts []*syntax.Stmt
-	src   string // what the positions in stmts count in
+	src   string // the text of the positions in stmts
 	text  string // the print
 }
 
-// parse reads src, or says why that cannot be trusted. What is judged is the tree of
-// the print. The tree is gone when the walk is over.
+// parse parses src, or returns why it cannot be trusted. What is analysed is the tree of the
+// print. The tree is invalid after the walk.
 func (w *walker) parse(src string) (program, error) {
 	if err := readable(src); err != nil {
 		return program{}, err
 	}
-	// What the reader knows is plain is its own print.
+	// A text that the reader accepts is its own print.
 	if stmts := w.trees.read(src); stmts != nil {
 		return program{stmts: stmts, src: src, text: trimBlanks(src)}, nil
 	}
@@ -58,15 +58,15 @@ func (w *walker) parse(src string) (program, error) {
 	out := string(text)
 	file, err := parseText(out, parsers)
 	if err != nil {
-		return program{}, fmt.Errorf("it has no plain form: %w", err)
+		return program{}, fmt.Errorf("it cannot be rewritten in a plain form: %w", err)
 	}
 	if again, err := w.print(out, file.Stmts); err != nil || string(again) != out {
-		return program{}, errors.New("it has no plain form; write it with fewer kinds of quotes")
+		return program{}, errors.New("it cannot be rewritten in a plain form; use fewer kinds of quotes")
 	}
 	return program{file.Stmts, out, out}, nil
 }
 
-// cutBlanks takes away the blanks before a text.
+// cutBlanks removes the blanks before a text.
 func cutBlanks(text string) string {
 	for text != "" && isBlank(text[0]) {
 		text = text[1:]
@@ -74,7 +74,7 @@ func cutBlanks(text string) string {
 	return text
 }
 
-// trimBlanks takes away the blanks around a text, not one that is escaped.
+// trimBlanks removes the blanks around a text, except an escaped one.
 func trimBlanks(text string) string {
 	text = cutBlanks(text)
 	end := text
@@ -89,8 +89,8 @@ func trimBlanks(text string) string {
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' }
 
-// parseSource parses what somebody wrote, and refuses what is known to mean something
-// else to bash.
+// parseSource parses the model's text, and refuses what is known to have another meaning in
+// bash.
 func parseSource(src string) ([]*syntax.Stmt, error) {
 	continued := strings.Contains(src, "\\\n")
 	if !continued && !strayComment(src) {
@@ -104,7 +104,7 @@ func parseSource(src string) ([]*syntax.Stmt, error) {
 	return file.Stmts, checkLines(src, file)
 }
 
-// parseText returns a file also if there is an error: an empty one.
+// parseText returns an empty file if there is an error.
 func parseText(src string, from *sync.Pool) (*syntax.File, error) {
 	p := from.Get().(*syntax.Parser)
 	defer from.Put(p)
@@ -115,14 +115,14 @@ func parseText(src string, from *sync.Pool) (*syntax.File, error) {
 	return file, nil
 }
 
-// readable refuses what the parser and bash, or a person, may read differently,
-// and what is too big to look at.
+// readable refuses text that the parser and bash, or a user, may read differently, and text
+// that is too large.
 func readable(src string) error {
 	if len(src) > maxSource {
-		return fmt.Errorf("it has %d bytes, %d at most are looked at", len(src), maxSource)
+		return fmt.Errorf("it has %d bytes, more than the limit of %d", len(src), maxSource)
 	}
 	if start := cutBlanks(src); start != "" && (start[0] == '-' || start[0] == '+') {
-		return errors.New("it begins as an option of bash does")
+		return errors.New("it begins like an option of bash")
 	}
 	if strings.HasSuffix(src, `\`) && (len(src)-len(strings.TrimRight(src, `\`)))%2 == 1 {
 		return errors.New("it ends with a backslash")
@@ -148,7 +148,7 @@ func readable(src string) error {
 			return fmt.Errorf("it has the invisible character %U at byte %d", r, i)
 		}
 	}
-	// The parser goes down a level for each, without a bracket that was counted.
+	// The parser nests for each of these, without a bracket that was counted.
 	if len(src) < 2*maxKeywords {
 		return nil
 	}
@@ -162,8 +162,7 @@ func readable(src string) error {
 	return nil
 }
 
-// ordinary reports whether a text has nothing but bytes that nobody reads differently, as
-// most have.
+// ordinary reports whether a text has only bytes that have one meaning, as most texts do.
 func ordinary(src string) bool {
 	for i := range len(src) {
 		if c := src[i]; c < ' ' || c >= '{' || c == '(' {

@@ -6,15 +6,13 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// A reader makes the syntax tree of plain commands: words of harmless
-// characters and quotes without expansions, with redirections, joined by "|",
-// "&&", "||" and ";", on one line. Most commands are like that, and parsing
-// them costs more than judging them. What a reader accepts it reads exactly as
-// the parser does, to the last position, which a fuzz test checks. At whatever
-// else it meets it gives up, and the parser reads the command.
+// A reader builds the syntax tree of plain commands: words of harmless characters and quotes
+// without expansions, with redirections, joined by "|", "&&", "||" and ";", on one line. Most
+// commands are like that, and parsing them costs more than analysing them. The reader's tree is
+// exactly the parser's, including positions, which a fuzz test checks. It gives up on anything
+// else, which the parser then reads.
 //
-// The trees lie in memory that is used again: nothing that is kept may point
-// into them.
+// The trees are in memory that is reused: nothing that is kept may point into them.
 type reader struct {
 	src string
 	pos int
@@ -29,7 +27,7 @@ type reader struct {
 	doubles   slab[doubleNode]
 }
 
-// The nodes of the tree that come together, with room for their lists.
+// Nodes of the tree that are allocated together, with room for their lists.
 type (
 	commandNode struct {
 		stmt syntax.Stmt
@@ -68,18 +66,18 @@ func (r *reader) reset() {
 
 // What a byte means outside of quotes.
 const (
-	strange  = iota // the parser must say
-	plain           // stands for itself, in any word and at any place of it
+	strange  = iota // for the parser
+	plain           // literal in any position of a word
 	blank           // between words
 	quote           // ' or "
 	escape          // a backslash
 	operator        // one of | & ; < >
 )
 
-// meaning has what every byte means. Strange are "$" and "`", which expand,
-// "#", which may begin a comment, "[", which may index, the end of the line,
-// and parentheses, which give "*", "?", "+", "@" and "!" their other meaning.
-// What "=", "{" and "}" mean depends on the place: see simple and descriptor.
+// meaning has the meaning of every byte. Strange are "$" and "`", which expand, "#", which may
+// begin a comment, "[", which may index, the end of the line, and parentheses, which change the
+// meaning of "*", "?", "+", "@" and "!". The meaning of "=", "{" and "}" depends on the
+// position: see simple and descriptor.
 var meaning = func() (m [256]uint8) {
 	for c := range m {
 		if '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' ||
@@ -103,8 +101,8 @@ func reserved(word string) bool {
 	return keyword(word)
 }
 
-// maxPlain is the longest command that is read without the parser, which
-// counts the columns of longer lines in its own way.
+// maxPlain is the longest command that is read without the parser, which counts the columns of
+// longer lines differently.
 const maxPlain = 4 << 10
 
 // read returns the statements of src, or nil if the parser must read it.
@@ -122,7 +120,7 @@ func (r *reader) read(src string) []*syntax.Stmt {
 		stmts = append(stmts, s)
 		switch r.peek() {
 		case 0:
-		case ';': // the parser says what ";;" and ";&" are, here and below
+		case ';': // ";;" and ";&" are for the parser, here and below
 			s.Semicolon = r.at()
 			r.pos++
 		default:
@@ -145,7 +143,7 @@ func (r *reader) peek() byte {
 	return r.src[r.pos]
 }
 
-// next returns the byte after the one at hand, 0 at the end.
+// next returns the byte after the current one, 0 at the end.
 func (r *reader) next() byte {
 	if r.pos+1 >= len(r.src) {
 		return 0
@@ -181,7 +179,7 @@ func (r *reader) pipeline() *syntax.Stmt {
 	return nil
 }
 
-// join reads an operator of n bytes and what follows it.
+// join reads an operator of n bytes and its right side.
 func (r *reader) join(x *syntax.Stmt, op syntax.BinCmdOperator, n int, right func() *syntax.Stmt) *syntax.Stmt {
 	at := r.at()
 	r.pos += n
@@ -221,7 +219,7 @@ func (r *reader) command() *syntax.Stmt {
 			c.call.Args = append(c.call.Args, w)
 			continue
 		}
-		// What stands right before a redirection may be its descriptor.
+		// A word directly before a redirection may be its descriptor.
 		switch {
 		case lit.Value[0] == '{':
 			return nil
@@ -233,8 +231,8 @@ func (r *reader) command() *syntax.Stmt {
 	}
 }
 
-// simple reports whether the word at hand begins a simple command: it is not
-// reserved, no assignment and no redirection.
+// simple reports whether the current word begins a simple command: it is not reserved, not an
+// assignment and not a redirection.
 func (r *reader) simple() bool {
 	i := r.pos
 	for ; i < len(r.src) && meaning[r.src[i]] == plain; i++ {
@@ -274,9 +272,9 @@ func (r *reader) redirect(s *syntax.Stmt, descriptor *syntax.Lit) bool {
 	r.peek()
 	word := r.word()
 	if word == nil {
-		return false // also after the first part of an operator that is longer
+		return false // also for a longer operator that begins like this one
 	}
-	// A number right before a redirection belongs to that one.
+	// A number directly before a redirection belongs to it.
 	if lit, ok := soleLit(word); ok && lit != "" && (lit[0] == '{' || strings.Trim(lit, "0123456789") == "") && r.pos < len(r.src) && (r.src[r.pos] == '<' || r.src[r.pos] == '>') {
 		return false
 	}
@@ -292,7 +290,7 @@ func (r *reader) redirect(s *syntax.Stmt, descriptor *syntax.Lit) bool {
 	return true
 }
 
-// word reads the word that begins here, or returns nil if none does.
+// word reads the word that begins here, or returns nil if there is none.
 func (r *reader) word() *syntax.Word {
 	w := r.words.one()
 	w.word.Parts = w.parts[:0]
@@ -319,7 +317,7 @@ func (r *reader) word() *syntax.Word {
 	return &w.word
 }
 
-// literal reads what is not quoted.
+// literal reads unquoted text.
 func (r *reader) literal() syntax.WordPart {
 	from, start := r.pos, r.at()
 	for r.pos < len(r.src) {
@@ -335,8 +333,8 @@ func (r *reader) literal() syntax.WordPart {
 	return l
 }
 
-// escaped goes on to a byte that is escaped by the backslash at hand, if there
-// is one on the same line.
+// escaped moves to the byte that the current backslash escapes, if there is one on the same
+// line.
 func (r *reader) escaped() bool {
 	c := r.next()
 	r.pos++

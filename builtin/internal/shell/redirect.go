@@ -7,7 +7,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// redirects judges the redirections of a statement whose commands start at
+// redirects checks the redirections of a statement whose commands start at
 // index first.
 func (w *walker) redirects(s *syntax.Stmt, first int) {
 	for _, r := range s.Redirs {
@@ -25,8 +25,8 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 		w.document(r, first)
 		return
 	}
-	// bash refuses a redirection to several words; which one is meant is not
-	// known until then.
+	// bash refuses a redirection to several words, and which word it is is unknown until
+	// then.
 	fields := w.fields(r.Word)
 	a := fields[0]
 	if len(fields) > 1 {
@@ -46,7 +46,7 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 			c.name, c.effects, c.text = r.Op.String(), reading, w.raw(r)
 		}
 		if _, ok := r.Word.Parts[0].(*syntax.ProcSubst); ok && len(r.Word.Parts) == 1 {
-			w.comesFrom(w.inflow) // a pipe, and no file
+			w.comesFrom(w.inflow) // a pipe, not a file
 			return
 		}
 		w.input(a, first)
@@ -56,7 +56,7 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 		return
 	}
 	w.deny("the redirection to " + a.raw + " writes")
-	// The redirection of a compound command is nobody's: it counts as a command
+	// The redirection of a compound command belongs to no simple command: it counts as a command
 	// of its own, so that deny rules and the danger analysis see its target.
 	if !simple || first >= len(w.cmds) {
 		first = len(w.cmds)
@@ -72,7 +72,7 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 	}
 }
 
-// document judges a here-document or a here-string.
+// document checks a here-document or a here-string.
 func (w *walker) document(r *syntax.Redirect, first int) {
 	var text arg
 	switch {
@@ -103,8 +103,8 @@ func soleLit(word *syntax.Word) (string, bool) {
 	return lit.Value, true
 }
 
-// typed analyses a text that a shell reads as its input, and keeps it for those who
-// read names from it.
+// typed analyses a text that a shell reads as its input, and records it for commands that read
+// names from it.
 func (w *walker) typed(first int, text arg) {
 	w.listed = append(w.listed, text)
 	w.comesFrom(w.originOf(text))
@@ -113,7 +113,7 @@ func (w *walker) typed(first int, text arg) {
 	}
 }
 
-// input judges what a command reads through "<".
+// input checks a file that a command reads through "<".
 func (w *walker) input(a arg, first int) {
 	p := a.prefix()
 	if strings.HasPrefix(p, "/dev/tcp") || strings.HasPrefix(p, "/dev/udp") {
@@ -121,10 +121,10 @@ func (w *walker) input(a arg, first int) {
 		w.alarm(RemoteCode, "it opens a connection to another machine")
 		return
 	}
-	// A name that begins with known text elsewhere is at worst any file, read;
-	// another one may turn out to be a connection below /dev.
+	// A name with a known prefix elsewhere is at worst any file, which is only read; another
+	// one may be a connection below /dev.
 	if !a.known && (strings.HasPrefix("/dev/", p) || strings.HasPrefix(p, "/dev/")) && !a.local {
-		w.deny("input from a file that is not known")
+		w.deny("input from an unknown file")
 		return
 	}
 	if first < len(w.cmds) {
@@ -132,8 +132,8 @@ func (w *walker) input(a arg, first int) {
 	}
 }
 
-// shown notes that a secret is in a text that commands read: of a compound any may
-// be the one.
+// shown records that a secret is in a text that commands read: in a compound command any of
+// them may be the one.
 func (w *walker) shown(first int) {
 	if w.secret == "" {
 		return

@@ -11,14 +11,14 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// A pattern is what a rule says about commands. It has one of three forms:
+// A pattern is the pattern of a rule for commands. It has one of three forms:
 //
 //	git commit:*   the words at the start of a command
-//	git * main     "*" is any text; "git *" covers "git" too; \* is a star
+//	git * main     "*" is any text; "git *" also covers "git"; \* is a star
 //	git commit     allow: the words at the start; deny and ask: any part
 type pattern struct {
 	prefix string   // first form
-	parts  []string // second form: what stands between the stars
+	parts  []string // second form: the text between the stars
 	text   string   // third form
 }
 
@@ -30,7 +30,7 @@ func parsePattern(s string) (pattern, error) {
 	if trimmed == "" || trimmed == ":*" {
 		return bad("it is empty and would cover everything")
 	}
-	// It would match a hole, which stands for what is not known.
+	// It would match a hole, which represents unknown text.
 	if strings.ContainsRune(s, 0) {
 		return bad("it has a NUL byte")
 	}
@@ -48,14 +48,14 @@ func parsePattern(s string) (pattern, error) {
 	}
 }
 
-// joined returns a pattern for each of the commands that a pattern joins; nil if it is of one.
+// joined returns a pattern for each of the commands that a pattern joins; nil if there is only one.
 func joined(s string) []string {
-	if !strings.ContainsAny(s, "&|;\n") { // nearly all
+	if !strings.ContainsAny(s, "&|;\n") { // nearly all patterns
 		return nil
 	}
 	head, prefix := strings.CutSuffix(strings.TrimSpace(s), ":*")
 	file, err := parseText(head, parsers)
-	if err != nil { // the words of one command need not be bash
+	if err != nil { // the pattern of one command need not be valid bash
 		return nil
 	}
 	var parts []string
@@ -81,7 +81,7 @@ func joined(s string) []string {
 	return parts
 }
 
-// starParts cuts s at its stars and takes the escapes away.
+// starParts splits s at its stars and removes the escapes.
 func starParts(s string) []string {
 	var parts []string
 	var b strings.Builder
@@ -139,14 +139,14 @@ func glob(parts []string, text string) bool {
 	return strings.HasSuffix(text, last)
 }
 
-// all reports whether the pattern is nothing but stars: as a deny rule it covers
-// what has no words, too, such as a redirection alone.
+// all reports whether the pattern consists only of stars: as a deny rule it also covers
+// commands without words, such as a redirection alone.
 func (p pattern) all() bool {
 	return p.parts != nil && strings.Trim(strings.Join(p.parts, ""), " ") == ""
 }
 
-// allowed returns the spellings of c that allow rules are compared with: holes
-// for what is not known, which only a star covers.
+// allowed returns the spellings of c that allow rules are compared with, with holes for
+// unknown text, which only a star covers.
 func (c *command) allowed() []string {
 	var words []string
 	for i, a := range c.args {
@@ -178,8 +178,8 @@ func (c *command) spellings() []string {
 	forms := []string{strings.Join(words, " "), strings.TrimSpace(c.text)}
 	words[0] = path.Base(words[0])
 	forms = append(forms, strings.Join(words, " "))
-	// Without the options between a command and its subcommand. A word after an
-	// option may be its value or the subcommand: both are tried.
+	// Without the options between a command and its subcommand. A word after an option may be
+	// its value or the subcommand: try both.
 	for i := 1; i < len(words) && hasSubcommands(words[0]); i++ {
 		if strings.HasPrefix(words[i], "-") {
 			continue
@@ -192,13 +192,11 @@ func (c *command) spellings() []string {
 	return forms
 }
 
-// CoveredBy reports whether allow rules cover the command: every simple
-// command is read-only or covered by a pattern, first covers one of them, and
-// nothing is redirected or assigned besides. A wrapper that matters, such as
-// sudo or xargs, must be covered itself, and what runs something that its
-// command is not there for must stand in the pattern: see the package doc. An
-// error means that first cannot be read; others that cannot be read cover
-// nothing.
+// CoveredBy reports whether allow rules cover the command: every simple command is read-only or
+// covered by a pattern, first covers one of them, and there are no other redirections or
+// assignments. A wrapper that matters, such as sudo or xargs, must be covered itself, and what
+// runs something that its command is not for must be in the pattern: see the package doc. An
+// error means that first is invalid; invalid others cover nothing.
 func (a *Analysis) CoveredBy(first string, others ...string) (bool, error) {
 	p, err := parsePattern(first)
 	if err != nil {
@@ -230,8 +228,8 @@ func (a *Analysis) CoveredBy(first string, others ...string) (bool, error) {
 	return took, nil
 }
 
-// needs says which commands a rule must speak of: those that are not read-only,
-// or the wrapper around them.
+// needs returns the commands that a rule must cover: those that are not read-only, or the
+// wrapper around them.
 func (a *Analysis) needs() map[int]bool {
 	need := map[int]bool{}
 	for i := range a.cmds {
@@ -250,8 +248,8 @@ func (c *command) coveredBy(p pattern) bool {
 	if c.redirs || len(c.args) == 0 {
 		return false
 	}
-	// Who allows a command does not allow what an option of it runs, unless the
-	// rule names the option.
+	// A rule for a command does not allow what an option of it runs, unless the rule names the
+	// option.
 	if slices.ContainsFunc(c.named, func(option string) bool { return !p.says(option) }) {
 		return false
 	}
@@ -266,8 +264,8 @@ func (c *command) coveredBy(p pattern) bool {
 	return false
 }
 
-// says reports whether the option stands in the pattern as a word, with a value
-// or without: "--exclude" does not say "-e", nor "-execdir" "-exec".
+// says reports whether the option is in the pattern as a word, with or without a value:
+// "--exclude" is not "-e", nor "-execdir" "-exec".
 func (p pattern) says(option string) bool {
 	text := " " + p.prefix + strings.Join(p.parts, " ") + p.text
 	for {
@@ -279,23 +277,22 @@ func (p pattern) says(option string) bool {
 	}
 }
 
-// literalHead reports whether the pattern names its first word without a star. A
-// command whose name is not literal, such as $CMD, is only covered as it is
-// written: "*" speaks of commands that somebody can see.
+// literalHead reports whether the pattern has its first word without a star. A command whose
+// name is not literal, such as $CMD, is covered only as written: "*" covers only commands with a
+// known name.
 func (p pattern) literalHead() bool {
 	return p.parts == nil || strings.Contains(strings.TrimSpace(p.parts[0]), " ")
 }
 
-// Mentions reports whether the pattern of a deny or ask rule covers any part
-// of the command: a simple command, also one inside a wrapper, in any
-// spelling. A command that cannot be read, or whose name is not literal, may be
-// the one that is meant. A pattern that cannot be read is an error.
+// Mentions reports whether the pattern of a deny or ask rule covers any part of the command: a
+// simple command, also one inside a wrapper, in any spelling. A command that cannot be parsed,
+// or whose name is not literal, counts as covered. An invalid pattern is an error.
 func (a *Analysis) Mentions(rule string) (bool, error) {
 	p, err := parsePattern(rule)
 	if err != nil {
 		return true, err
 	}
-	// The line as a whole counts too: people write rules for what they see.
+	// The line as a whole counts too, as people write rules for what they see.
 	if a.err != nil || p.all() || p.found(a.src) {
 		return true, nil
 	}
@@ -308,7 +305,7 @@ func (a *Analysis) Mentions(rule string) (bool, error) {
 	return false, nil
 }
 
-// found is matches for deny and ask: plain text counts anywhere.
+// found is matches for deny and ask: plain text may be anywhere.
 func (p pattern) found(text string) bool {
 	if p.text != "" {
 		return strings.Contains(text, p.text)
@@ -316,14 +313,14 @@ func (p pattern) found(text string) bool {
 	return p.matches(text)
 }
 
-// Never suggested: what runs other programs or code, what sends data away, and
-// what removes safeguards. A rule for one of them would allow anything.
+// Never suggested: commands that run other programs or code, send data to other machines, or
+// remove safeguards. A rule for one of them would allow anything.
 var neverSuggested = strings.Fields(`sudo doas su pkexec runuser env xargs parallel watch ssh scp sftp rsync curl wget nc ncat socat
 	telnet ftp eval exec source . command builtin time timeout nice nohup setsid stdbuf find awk gawk mawk nawk sed dd tee chmod chown
 	chroot unshare nsenter script expect screen tmux flock systemd-run at batch crontab npx bunx pnpx uvx pipx vim vi nvim emacs ed ex
 	less more man gcloud az gdb lldb strace ltrace busybox firejail fakeroot export declare alias trap set unset`)
 
-// dangerousSubs run programs or reach further than their command's others.
+// dangerousSubs run programs, or do more than the other subcommands.
 var dangerousSubs = strings.Fields(`docker.run docker.exec podman.run podman.exec npm.exec pnpm.dlx pnpm.exec yarn.dlx yarn.exec
 	git.send-email kubectl.exec kubectl.run kubectl.delete git.config git.filter-branch git.bisect git.submodule gh.api gh.alias gh.extension
 	cargo.install go.generate go.run uv.run poetry.run pipenv.run bundle.exec mise.exec rbenv.exec aws.ssm systemctl.link`)
@@ -333,12 +330,12 @@ var (
 	scriptPath = lazy.Regexp(`^[\w./][\w./@+-]*$`)
 )
 
-// maxSuggestions is how many rules a compound command may need: nobody reads more
-// before they say yes.
+// maxSuggestions is how many rules may be suggested for a compound command: more would not be
+// read before approval.
 const maxSuggestions = 5
 
-// Suggest returns at most five patterns that together cover the command, or
-// nothing if no safe ones do.
+// Suggest returns at most five patterns that together cover the command, or nothing if no safe
+// ones do.
 func (a *Analysis) Suggest() []string {
 	if a.err != nil || a.loose {
 		return nil
@@ -402,7 +399,7 @@ func (c *command) suggest() string {
 			return ""
 		}
 	}
-	// A word such as pr or stash stands for many things: the next one says which.
+	// A word such as pr or stash has many subcommands: add the next word.
 	if c.grouped(first) {
 		if len(c.args) <= len(words) {
 			return ""
@@ -419,8 +416,8 @@ func (c *command) suggest() string {
 	return ""
 }
 
-// grouped reports whether first, the word after the command's name, is only the
-// head of a subcommand.
+// grouped reports whether first, the word after the command's name, is only the first part of a
+// subcommand.
 func (c *command) grouped(first string) bool {
 	if c.name == "aws" || c.name == "service" || slices.Contains(interpreters, c.name) && first == "pip" {
 		return true

@@ -11,13 +11,12 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// Showing a secret is no effect, and yet not to happen without a question. What a
-// command names, or may name with its wildcards, is a danger. Where it only might
-// come to a secret, in a tree or by names that another command finds, it is not
-// called read-only, and a rule may allow it.
+// Showing a secret is not an effect, but needs approval. Names in a command, including what its
+// wildcards may match, are dangers. A command that only may reach a secret, in a tree or by
+// names that another command finds, is not read-only, and a rule may allow it.
 
-// silent reports whether the command shows nothing of its words, in what it
-// complains of either: a test only compares texts.
+// silent reports whether the command shows nothing of its words, even in errors: a test only
+// compares texts.
 func (c *command) silent() bool {
 	switch c.name {
 	case ":", "true", "false", "[[":
@@ -37,9 +36,9 @@ func (c *command) silent() bool {
 	return one || len(args) == 3 && args[1].known && slices.Contains([]string{"=", "==", "!="}, args[1].text)
 }
 
-// metadata reports whether the command shows only facts about the files that it reads:
-// that a key is there, how long it is, or its checksum, is no secret. With a list of
-// files, or of sums to check, it shows the lines in its errors.
+// metadata reports whether the command shows only facts about the files that it reads: the
+// existence, size or checksum of a key is not a secret. With a list of files, or of sums to
+// check, its errors would show lines of the list.
 func (c *command) metadata() bool {
 	switch c.name {
 	case "ls", "stat", "wc", "du", "file", "find", "test", "[", "realpath", "readlink", "dirname", "basename", "tree",
@@ -50,8 +49,8 @@ func (c *command) metadata() bool {
 	return false
 }
 
-// takesList reports whether a command that tells about files has a list of them, or of
-// sums, in a file.
+// takesList reports whether a command that shows facts about files reads a list of files or sums
+// from a file.
 func (c *command) takesList() bool {
 	for i := range c.args {
 		if !strings.HasPrefix(c.args[i].text, "-") {
@@ -71,20 +70,20 @@ func (c *command) takesList() bool {
 	return false
 }
 
-// traces reports whether set has bash show each command with its words expanded.
+// traces reports whether set makes bash print each command with its words expanded.
 func (c *command) traces() bool {
 	return slices.ContainsFunc(c.args[1:], func(a arg) bool {
 		return a.text == "xtrace" || strings.HasPrefix(a.text, "-") && strings.Contains(a.text, "x")
 	})
 }
 
-// reveals returns why a command shows credentials, by what is written, or "".
+// reveals returns why a command shows credentials, by its words, or "".
 func (w *walker) reveals(c *command) string {
 	if c.secret != "" && (slices.Contains([]string{"echo", "printf"}, c.name) || c.Reason == "" && !c.silent()) {
 		return c.secret + " holds credentials"
 	}
 	if c.name == "set" && w.spilled != "" && c.traces() {
-		return "it shows what is expanded, and " + w.spilled + " holds credentials"
+		return "it shows expanded words, and " + w.spilled + " holds credentials"
 	}
 	if c.name == "printenv" {
 		for _, a := range c.args[1:] {
@@ -93,7 +92,7 @@ func (w *walker) reveals(c *command) string {
 			}
 		}
 	}
-	if c.name == "mv" { // by the new name nobody knows what it is
+	if c.name == "mv" { // the new name would hide what it is
 		for i := range c.targets {
 			if t := &c.targets[i]; t.delete {
 				if why := c.secretName(&t.arg); why != "" {
@@ -113,7 +112,7 @@ func (w *walker) reveals(c *command) string {
 	return ""
 }
 
-// secretName returns why the name that an operand stands for is that of a secret, or "".
+// secretName returns why an operand is the name of a secret, or "".
 func (c *command) secretName(a *arg) string {
 	if a.wild || strings.Contains(a.text, hole) {
 		for _, p := range c.globs(a) {
@@ -132,7 +131,7 @@ func (c *command) secretName(a *arg) string {
 	return ""
 }
 
-// globs returns a as absolute patterns, a star for what is not known.
+// globs returns a as absolute patterns, with a star for unknown text.
 func (c *command) globs(a *arg) []string {
 	text := ownPlace(a.text)
 	if strings.HasPrefix(text, hole+"/") {
@@ -152,8 +151,8 @@ func (c *command) globs(a *arg) []string {
 	return out
 }
 
-// leads returns the dangers that only the file system shows: names that are links
-// to secrets, and wildcards that stand for them.
+// leads returns the dangers that depend on the file system: names that are links to secrets,
+// and wildcards that match them.
 func (a *Analysis) leads(at *pathrule.Place) []Danger {
 	var out []Danger
 	for i := range a.cmds {
@@ -171,8 +170,8 @@ func (a *Analysis) leads(at *pathrule.Place) []Danger {
 	return out
 }
 
-// givenLink returns which word of the line is a link to a secret, if a command reads
-// by names that are not known: any word may be one.
+// givenLink returns which word of the line is a link to a secret, if a command reads by unknown
+// names, as any word may be one.
 func (a *Analysis) givenLink(at *pathrule.Place) string {
 	unknown := false
 	for i := range a.cmds {
@@ -202,8 +201,8 @@ func (a *Analysis) givenLink(at *pathrule.Place) string {
 	return ""
 }
 
-// keepsLinks reports whether the command copies, moves or names a link, and does not
-// read what it leads to.
+// keepsLinks reports whether the command copies, moves or names a link without reading its
+// target.
 func (c *command) keepsLinks() bool {
 	return c.name == "ln" || c.name == "link" || c.name == "mv" || c.name == "cp" && !hasOption(c, 'L', "--dereference") &&
 		(hasOption(c, 'P', "--no-dereference") || hasOption(c, 'd', "--no-dereference") || hasOption(c, 'a', "--archive") || hasOption(c, 'R', "--recursive") || hasOption(c, 'r', "--recursive"))
@@ -235,8 +234,8 @@ func (c *command) leadsTo(at *pathrule.Place) string {
 	return ""
 }
 
-// shows takes the proof away from commands that may come to a secret in a tree that
-// they read, or by names that are not known before they run.
+// shows marks commands as not read-only that may reach a secret in a tree that they read, or by
+// names that are unknown before they run.
 func (w *walker) shows(stmts []*syntax.Stmt) {
 	for i := range w.cmds {
 		c := &w.cmds[i]
@@ -282,7 +281,7 @@ func (w *walker) below(c *command, root arg, hidden bool) string {
 	return ""
 }
 
-// among returns which secret is where the names may be that a word comes to be, or "".
+// among returns which secret is in the spots of a word, or "".
 func (w *walker) among(c *command, op *arg) string {
 	r := w.reach(c, op)
 	tree := c.recursive()
@@ -326,8 +325,8 @@ func (w *walker) among(c *command, op *arg) string {
 	return ""
 }
 
-// readsUnknown reports whether the command reads a file whose name is not known,
-// and may be that of a secret.
+// readsUnknown reports whether the command reads a file of an unknown name, which may be that of
+// a secret.
 func (c *command) readsUnknown() bool {
 	return slices.ContainsFunc(c.reads, func(op operand) bool {
 		i := strings.LastIndexByte(op.text, hole[0])
@@ -336,21 +335,21 @@ func (c *command) readsUnknown() bool {
 		}
 		base := op.text[strings.LastIndexByte(op.text, '/')+1:]
 		if !strings.Contains(base, hole) {
-			return false // reveals has judged it
+			return false // reveals has checked it
 		}
 		base = strings.ReplaceAll(base, hole, "*")
 		return pathrule.MayFindSecret(base)
 	})
 }
 
-// finds returns where a command begins that finds files of all names.
+// finds returns the starting points of a command that finds files of any name.
 func (c *command) finds() ([]arg, bool) {
 	switch c.name {
 	case "find", "gfind":
 		for i, a := range c.args[1:] {
 			name := slices.Contains([]string{"-name", "-iname", "-path", "-ipath", "-wholename", "-regex", "-iregex"}, a.text)
 			if name && c.args[i].text != "!" && c.args[i].text != "-not" {
-				return nil, false // mentions looks at the name
+				return nil, false // mentions checks the name
 			}
 		}
 	case "fd", "fdfind":
@@ -370,8 +369,8 @@ func (c *command) finds() ([]arg, bool) {
 	return roots, true
 }
 
-// mentions returns which word of a line names a secret, or why its words may say
-// something that nobody reads in them: names that are put together are not seen.
+// mentions returns which word of a line names a secret, or why its words may contain hidden
+// names: names that are composed at run time are not found.
 func mentions(stmts []*syntax.Stmt) string {
 	found := ""
 	for _, s := range stmts {
@@ -409,7 +408,7 @@ func secretWord(word string) bool {
 	return pathrule.SecretName(name) != ""
 }
 
-// looseText returns the text of a word, a star for what is expanded.
+// looseText returns the text of a word, with a star for each expansion.
 func looseText(word *syntax.Word) string {
 	var b strings.Builder
 	var add func(parts []syntax.WordPart)
@@ -431,7 +430,7 @@ func looseText(word *syntax.Word) string {
 	return b.String()
 }
 
-// keepSecret notes that the variable called name has a secret, if one was expanded.
+// keepSecret records that the variable called name has a secret, if one was expanded.
 func (w *walker) keepSecret(name string) {
 	if w.secret == "" {
 		return
@@ -442,7 +441,7 @@ func (w *walker) keepSecret(name string) {
 	w.secrets[name] = w.secret
 }
 
-// dumps reports whether the command shows all that is in the files it reads.
+// dumps reports whether the command shows the whole content of the files it reads.
 func (c *command) dumps() bool {
 	return len(c.reads) > 0 && !c.metadata() && !slices.Contains([]string{"grep", "egrep", "fgrep", "rg", "zgrep"}, c.name)
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// sedArgs reads sed's scripts: they may write files and run programs.
+// sedArgs checks sed's scripts, which may write files and run programs.
 func sedArgs(w *walker, c *command, p *parsed) string {
 	scripts, files, why := sedScripts(c, p)
 	if why != "" {
@@ -31,7 +31,7 @@ func sedArgs(w *walker, c *command, p *parsed) string {
 	for _, f := range files {
 		p.ops = append(p.ops, roleArg{arg: f, kind: kind})
 	}
-	// A star or a slash in the suffix makes it a name elsewhere: "-i'bak/*'".
+	// A star or a slash in the suffix puts the backup into another directory: "-i'bak/*'".
 	if inPlace {
 		p.effects |= effect(Write)
 		for _, o := range []string{"-i", "--in-place"} {
@@ -73,8 +73,8 @@ func sedScripts(c *command, p *parsed) (scripts []string, files []arg, why strin
 		case clusterHas(a.text, 'e'):
 			take(valueOf(a, strings.IndexByte(a.text, 'e')+1, true))
 		case clusterEnds(a.text, 'l') || a.text == "--line-length":
-			// Elsewhere than in GNU sed -l takes no value, and what follows is the
-			// script: a number is none that does anything.
+			// In versions other than GNU sed -l takes no value, and the script follows it. A number
+			// as script does nothing.
 			if i++; i < len(args) && !isNumber(args[i].text) {
 				return nil, nil, "-l may be followed by a script"
 			}
@@ -92,8 +92,8 @@ func sedScripts(c *command, p *parsed) (scripts []string, files []arg, why strin
 	return scripts, files, why
 }
 
-// clusterHas reports whether the letters of a short option bundle have c, as a
-// letter and not in the value of -i, -e or -l.
+// clusterHas reports whether c is a letter of a short option bundle, and not part of the value
+// of -i, -e or -l.
 func clusterHas(text string, c byte) bool {
 	if len(text) < 2 || text[0] != '-' || text[1] == '-' {
 		return false
@@ -113,8 +113,8 @@ func clusterEnds(text string, c byte) bool {
 	return clusterHas(text, c) && strings.IndexByte(text, c) == len(text)-1
 }
 
-// A sedParser goes through a script of GNU sed and fails on what writes, runs,
-// or is not understood.
+// A sedParser parses a script of GNU sed and fails on anything that writes, runs a program, or
+// is not supported.
 type sedParser struct {
 	text  string
 	pos   int
@@ -122,7 +122,7 @@ type sedParser struct {
 }
 
 var (
-	errSedScript = errors.New("the sed script is not understood")
+	errSedScript = errors.New("the sed script has syntax that is not supported")
 	errSedRuns   = errors.New("the sed script runs a program")
 	errSedWrites = errors.New("the sed script writes a file")
 )
@@ -206,8 +206,8 @@ func (s *sedParser) address() error {
 	return nil
 }
 
-// until skips past the next unescaped delimiter. Inside a bracket expression
-// versions of sed differ on whether the delimiter counts: that is refused.
+// until skips past the next unescaped delimiter. It fails for a delimiter inside a bracket
+// expression, where versions of sed differ.
 func (s *sedParser) until(delim byte, regex bool) bool {
 	for {
 		switch c := s.next(); {
@@ -244,8 +244,8 @@ func (s *sedParser) command() error {
 		for s.pos < len(s.text) && isWordByte(s.text[s.pos]) {
 			s.pos++
 		}
-		return s.end() // versions of sed differ on where other labels end
-	case 'r', 'R': // they read a file; its name is the rest of the line
+		return s.end() // versions of sed differ on the end of other labels
+	case 'r', 'R': // these read a file, whose name is the rest of the line
 		s.skip(" \t")
 		start := s.pos
 		s.line()
@@ -283,9 +283,9 @@ func (s *sedParser) insert() error {
 		case !strings.HasSuffix(line, `\`):
 			return nil
 		case strings.HasSuffix(line, `\\`):
-			return errSedScript // a backslash that is escaped, or one that continues the text
+			return errSedScript // an escaped backslash, or one that continues the text
 		case s.next() == 0:
-			return errSedScript // the text goes on in another -e
+			return errSedScript // the text continues in another -e
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// An Effect is a kind of thing that a simple command does.
+// An Effect is a kind of effect of a simple command.
 type Effect string
 
 // The effects.
@@ -25,14 +25,14 @@ const (
 	Network Effect = "network" // talks to other machines
 	Process Effect = "process" // signals or controls processes
 	System  Effect = "system"  // changes the machine or the shell's own state
-	Unknown Effect = "unknown" // not known to this package: anything
+	Unknown Effect = "unknown" // unknown to this package: may do anything
 )
 
-// A Command is one simple command. A wrapper such as sudo or xargs is a command
-// of its own, before the command it runs.
+// A Command is one simple command. A wrapper such as sudo or xargs is a command of its own, in
+// front of the command that it runs.
 type Command struct {
-	Argv    []string `json:"argv"`             // words after quote removal; what is not literal is as written
-	Effects []Effect `json:"effects"`          // in the order of the constants; empty: none at all
+	Argv    []string `json:"argv"`             // words after quote removal; as written if not literal
+	Effects []Effect `json:"effects"`          // in the order of the constants; empty means none
 	Reason  string   `json:"reason,omitempty"` // why it is not read-only, or ""
 }
 
@@ -41,13 +41,13 @@ type Kind string
 
 // The kinds.
 const (
-	Destructive Kind = "destructive" // removes or overwrites what is hard to get back
+	Destructive Kind = "destructive" // removes or overwrites data that is hard to restore
 	Guarded     Kind = "protected"   // writes a protected file or directory
-	RemoteCode  Kind = "remote-code" // runs code that cannot be seen, such as what was downloaded
+	RemoteCode  Kind = "remote-code" // runs unseen code, such as a download
 	Credentials Kind = "credentials" // shows a secret
 	Privilege   Kind = "privilege"   // runs as another user
-	Dynamic     Kind = "dynamic"     // what runs is decided while it runs
-	Unreadable  Kind = "unreadable"  // cannot be parsed as bash does
+	Dynamic     Kind = "dynamic"     // the code is determined at run time
+	Unreadable  Kind = "unreadable"  // cannot be parsed like bash
 )
 
 // A Danger is a reason for a question that no rule can silence.
@@ -56,25 +56,24 @@ type Danger struct {
 	Reason string
 }
 
-// An Analyzer analyses commands and remembers the verdicts of recent ones. The
-// zero Analyzer is ready; it is safe for concurrent use.
+// An Analyzer analyses commands and caches recent verdicts. The zero Analyzer is ready for use;
+// it is safe for concurrent use.
 type Analyzer struct {
 	sites [maxSites]atomic.Pointer[site]
-	next  atomic.Uint32 // the site that makes room for another
+	next  atomic.Uint32 // the site to replace next
 }
 
-// How much an Analyzer remembers. One decision asks for the same verdict several
-// times (deny rules, the tool's check, allow rules), and a model repeats itself; a
-// run has one place, or few. At most sites*recent commands of this size are kept.
+// The size of the cache. One decision needs the same verdict several times (deny rules, the
+// tool's check, allow rules), and a model repeats itself; a run has one place, or few. At most
+// maxSites*maxRecent commands of up to maxRecentSize bytes are cached.
 const (
 	maxSites      = 4
 	maxRecent     = 512
-	maxRecentSize = 4 << 10 // bytes; longer commands are not remembered
+	maxRecentSize = 4 << 10 // bytes; longer commands are not cached
 )
 
-// Analyze judges src, run in at.Cwd. Of the file system it looks at what the
-// directories that are not trusted bring along, and at nothing else. What it
-// returns must not be changed.
+// Analyze analyses src, run in at.Cwd. In the file system it only checks the files that
+// commands use of directories that are not trusted. The result must not be changed.
 func (z *Analyzer) Analyze(src string, at pathrule.Place) *Analysis {
 	if len(src) > maxRecentSize {
 		return analyze(src, at)
@@ -100,17 +99,17 @@ func (z *Analyzer) site(at pathrule.Place) *site {
 	return s
 }
 
-// A site is a place with the verdicts about it. A command displaces another
-// one that comes to the same slot. There is no lock: two goroutines that store at
-// once both store what is true, and what is loaded is compared with the command.
+// A site is a place with cached verdicts. A command replaces another one in the same slot.
+// There is no lock: concurrent stores are both valid, and a loaded verdict is compared with the
+// command.
 type site struct {
 	at     pathrule.Place
 	cwds   []string
 	recent [maxRecent]atomic.Pointer[Analysis]
 }
 
-// seed is made anew by each process, so that nobody can write commands that all
-// come to one slot. No answer depends on it.
+// seed is random in each process, so that nobody can construct commands that share one slot. No
+// result depends on it.
 var seed = maphash.MakeSeed()
 
 func newSite(at pathrule.Place) *site {
@@ -122,23 +121,23 @@ func newSite(at pathrule.Place) *site {
 	return s
 }
 
-// is reports whether verdicts about s hold for at.
+// is reports whether verdicts of s are valid for at.
 func (s *site) is(at pathrule.Place) bool {
 	return s.at.Cwd == at.Cwd && s.at.Home == at.Home && slices.Equal(s.at.Dirs, at.Dirs) && slices.Equal(s.at.Trusted, at.Trusted)
 }
 
-// An Analysis is what is known of a command. It is immutable.
+// An Analysis is the result for a command. It is immutable.
 type Analysis struct {
 	findings
-	src    string // as it was given
+	src    string // as received
 	text   string
 	err    error
-	static []Danger // those that need no look at links
+	static []Danger // those that do not depend on links
 
-	lookedAt atomic.Int64 // when its facts were last looked at
+	lookedAt atomic.Int64 // when its facts were last checked
 }
 
-// A small is an Analysis with the room that most commands need, in one piece.
+// A small is an Analysis with room for most commands, in one allocation.
 type small struct {
 	Analysis
 	cmds  [1]command
@@ -166,13 +165,13 @@ func (s *site) analyze(src string) *Analysis {
 		if w.deep {
 			err = fmt.Errorf("it is nested more than %d deep", maxDepth)
 		} else if w.long {
-			err = fmt.Errorf("it is too long to judge: a command has more than %d options", maxOptions)
+			err = fmt.Errorf("it is too long to analyse: a command has more than %d options", maxOptions)
 		}
 	}
 	if err != nil {
 		a.err = err
-		w.deny("it cannot be read: " + err.Error())
-		a.static = []Danger{{Unreadable, "it cannot be read: " + err.Error()}}
+		w.deny("it cannot be analysed: " + err.Error())
+		a.static = []Danger{{Unreadable, "it cannot be analysed: " + err.Error()}}
 		a.findings = w.findings
 		return a
 	}
@@ -195,19 +194,19 @@ func (s *site) analyze(src string) *Analysis {
 	return a
 }
 
-// Text returns what the verdicts are about, and the only text that may be run: the
-// print of the command. It is empty if there is none; Err says why.
+// Text returns the text that was analysed, and the only text that may run: the print of the
+// command. It is empty if there is none; Err says why.
 func (a *Analysis) Text() string { return a.text }
 
-// Err returns why the command has no text that could be judged and run, or nil.
+// Err returns why the command has no text that can be analysed and run, or nil.
 func (a *Analysis) Err() error { return a.err }
 
-// ReadOnly returns "" if the command is proved to change nothing, otherwise
-// why it could not be proved.
+// ReadOnly returns "" if the command is proved to change nothing, otherwise why it could not be
+// proved.
 func (a *Analysis) ReadOnly() string { return a.why }
 
-// Networks reports whether a command in it is known to talk to other machines. A program that is
-// not known may as well.
+// Networks reports whether a command in it is known to use the network. An unknown program may
+// use it as well.
 func (a *Analysis) Networks() bool {
 	for i := range a.cmds {
 		if a.cmds[i].effects&effect(Network) != 0 {
@@ -217,7 +216,7 @@ func (a *Analysis) Networks() bool {
 	return false
 }
 
-// Commands returns the simple commands in the order they are written.
+// Commands returns the simple commands in the order of the text.
 func (a *Analysis) Commands() []Command {
 	out := make([]Command, len(a.cmds))
 	for i := range a.cmds {
@@ -227,8 +226,8 @@ func (a *Analysis) Commands() []Command {
 	return out
 }
 
-// Dangers returns what a person must be asked about whatever the rules say.
-// Symbolic links are read through at.
+// Dangers returns what needs approval whatever the rules say. Symbolic links are resolved
+// through at.
 func (a *Analysis) Dangers(at pathrule.Place, guard pathrule.Protected) []Danger {
 	out := a.static
 	for i := range a.cmds {
@@ -252,8 +251,8 @@ func (a *Analysis) Dangers(at pathrule.Place, guard pathrule.Protected) []Danger
 	return out
 }
 
-// touched returns the paths that a command with effects may change: what its
-// table says, or every word if there is no table for it.
+// touched returns the paths that a command with effects may change: those of its table, or every
+// word if there is no table for it.
 func (c *command) touched() []string {
 	words := make([]arg, 0, len(c.targets)+2*len(c.args))
 	for _, t := range c.targets {
@@ -276,7 +275,7 @@ func (c *command) touched() []string {
 		}
 		text := strings.ReplaceAll(a.text, hole, "x")
 		if strings.HasPrefix(a.text, hole+"/") {
-			text = a.text[1:] // a directory that is not known: nothing, at worst
+			text = a.text[1:] // in an unknown directory, at worst empty
 			if i >= len(c.targets) {
 				text = "/x" + text
 			}
@@ -295,9 +294,8 @@ func (c *command) touched() []string {
 	return out
 }
 
-// Environ returns base, a list as of os.Environ, made fit for running analysed
-// commands: pagers and editors are off, and nothing is left that makes
-// programs load or run something of somebody's choice.
+// Environ returns base, a list like os.Environ, adapted to running analysed commands: pagers and
+// editors are off, and variables that make programs load or run something are removed.
 func Environ(base []string) []string { return append(fit(base), gitSettings(settings)...) }
 
 func fit(base []string) []string {
@@ -314,8 +312,8 @@ func fit(base []string) []string {
 		"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_EDITOR=true", "EDITOR=true", "VISUAL=true", "LESSSECURE=1")
 }
 
-// Environ is the function [Environ] for this command: if it is read-only, nothing
-// that a repository names starts behind its back.
+// Environ is the function [Environ] for this command: if it is read-only, nothing that a
+// repository names can start.
 func (a *Analysis) Environ(base []string) []string {
 	if a.why != "" {
 		return Environ(base)
@@ -323,27 +321,27 @@ func (a *Analysis) Environ(base []string) []string {
 	return a.ReadingEnviron(base)
 }
 
-// ReadingEnviron is Environ for a command that was judged to be read-only, also if it is
-// not seen to be so here.
+// ReadingEnviron is Environ for a command that was judged to be read-only, even if this analysis
+// does not prove it.
 func (a *Analysis) ReadingEnviron(base []string) []string {
 	out := fit(base)
-	// The go command fetches modules with git, as its table says.
+	// The go command fetches modules with git, as noted in its table.
 	if !slices.ContainsFunc(a.cmds, func(c command) bool { return c.name == "go" }) {
 		out = append(out, "GIT_ALLOW_PROTOCOL=none")
 	}
 	return append(out, gitSettings(slices.Concat(settings, readingSettings))...)
 }
 
-// A gitSetting overrides what repositories and people have set.
+// A gitSetting overrides the settings of repositories and users.
 type gitSetting struct{ key, value string }
 
 var (
 	settings = []gitSetting{
-		// A directory of the working tree may look like a bare repository, and its
-		// settings are not protected as those in .git are: git is not to take it for
-		// one unless it is told to (git-config(1), safe.bareRepository).
+		// A directory of the working tree may look like a bare repository, and its settings are
+		// not protected like those in .git: git must not use it as one unless told to
+		// (git-config(1), safe.bareRepository).
 		{"safe.bareRepository", "explicit"},
-		{"core.fsmonitor", "false"}, // a program, or a daemon that stays
+		{"core.fsmonitor", "false"}, // a program, or a daemon that keeps running
 	}
 	readingSettings = []gitSetting{{"core.hooksPath", "/dev/null"}, {"log.showSignature", "false"}, {"maintenance.auto", "false"}}
 )
@@ -357,18 +355,18 @@ func gitSettings(list []gitSetting) []string {
 	return out
 }
 
-// absolutePath returns a PATH without the elements that count from the current
-// directory: there a file called "ls" would be run for ls.
+// absolutePath returns a PATH without the relative elements: a file called "ls" in the current
+// directory must not run as ls.
 func absolutePath(list string) string {
 	dirs := filepath.SplitList(list)
 	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return !filepath.IsAbs(dir) })
 	return strings.Join(dirs, string(filepath.ListSeparator))
 }
 
-// unfit reports whether a variable may make a read-only command run or write
-// something, or is set anew by Environ. Of the heads, LD_ and DYLD_ load libraries
-// into every program, GCONV_ into iconv, BASH_FUNC_ defines functions in place of
-// commands, GIT_TRACE writes files, and LESSOPEN in LESS runs a program.
+// unfit reports whether a variable may make a read-only command run or write something, or is
+// set by Environ. Of the prefixes, LD_ and DYLD_ load libraries into every program, GCONV_ into
+// iconv, BASH_FUNC_ defines functions in place of commands, GIT_TRACE writes files, and LESSOPEN
+// in LESS runs a program.
 func unfit(name string) bool {
 	for _, head := range []string{"LD_", "DYLD_", "BASH_FUNC_", "GIT_TRACE", "GIT_CONFIG", "GCONV_", "LESS"} {
 		if strings.HasPrefix(name, head) {
@@ -376,10 +374,10 @@ func unfit(name string) bool {
 		}
 	}
 	switch name {
-	// In this order: what bash reads or runs by itself, or splits and expands by;
-	// pagers and editors; what moves or instruments git; files of options, and
-	// variables that hold options; code that interpreters load; and what the C
-	// library loads, writes, or sends names to (ld.so(8), environ(7)).
+	// In this order: variables that bash executes or that control its expansion; pagers and
+	// editors; those that redirect or instrument git; files of options, and variables with
+	// options; code that interpreters load; and what the C library loads, writes, or sends
+	// names to (ld.so(8), environ(7)).
 	case "BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND", "CDPATH", "GLOBIGNORE", "IFS", "POSIXLY_CORRECT",
 		"PAGER", "GIT_PAGER", "GH_PAGER", "MANPAGER", "SYSTEMD_PAGER", "EDITOR", "VISUAL", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR",
 		"GIT_TERMINAL_PROMPT", "GIT_OPTIONAL_LOCKS", "GIT_EXTERNAL_DIFF", "GIT_EXEC_PATH", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE",

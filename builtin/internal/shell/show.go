@@ -10,11 +10,10 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// The functions of this file find what commands show that is not in their
-// operands: files that options name, and the environment, in which secrets may be.
+// The functions of this file find what commands show apart from their operands: files that
+// options name, and the environment, in which secrets may be.
 
-// environmentShown is why a command that shows the whole environment is not
-// called read-only.
+// environmentShown is why a command that shows the whole environment is not read-only.
 const environmentShown = "it shows the environment, in which credentials may be"
 
 // grepArgs gives all operands the role of files if the pattern is in an option.
@@ -25,7 +24,7 @@ func grepArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// textless gives the role of a file to the operand that is a text otherwise.
+// textless gives the role of a file to the operand that otherwise is a text.
 func (p *parsed) textless() {
 	for i := range p.ops {
 		if op := &p.ops[i]; !op.opt && op.kind == 't' {
@@ -37,8 +36,7 @@ func (p *parsed) textless() {
 // jqEnvironment matches a program of jq that reads the environment.
 var jqEnvironment = lazy.Regexp(`\$ENV|(^|[^.\w"])env\b|\$__prog`)
 
-// jqArgs finds the files that jq reads by options of two values, and the
-// environment.
+// jqArgs finds the files that jq reads by options with two values, and uses of the environment.
 func jqArgs(_ *walker, c *command, p *parsed) string {
 	if p.has("-f", "--from-file") {
 		p.textless()
@@ -76,8 +74,7 @@ var (
 	awkString      = lazy.Regexp(`"([^"\\]*)"`)
 )
 
-// awkShows is awkArgs, and finds the environment and the files that a program
-// names.
+// awkShows is awkArgs, and finds uses of the environment and the files that a program names.
 func awkShows(w *walker, c *command, p *parsed) string {
 	why := awkArgs(w, c, p)
 	for _, a := range c.args[1:] {
@@ -96,8 +93,8 @@ func awkShows(w *walker, c *command, p *parsed) string {
 	return why
 }
 
-// psArgs refuses the options by which ps shows the environment of processes: e
-// without a dash, e with x behind one, which ps reads as if there was none, and E.
+// psArgs refuses the options by which ps shows the environment of processes: e without a dash, e
+// with x after one, which ps treats like one without a dash, and E.
 func psArgs(_ *walker, c *command, _ *parsed) string {
 	value := false
 	for _, a := range c.args[1:] {
@@ -123,7 +120,7 @@ func psArgs(_ *walker, c *command, _ *parsed) string {
 	return ""
 }
 
-// declareArgs wants the names of functions, or of variables that hold no secret.
+// declareArgs requires names of functions, or of variables without a secret.
 func declareArgs(w *walker, c *command, p *parsed) string {
 	if p.has("-f", "-F") {
 		return ""
@@ -131,7 +128,7 @@ func declareArgs(w *walker, c *command, p *parsed) string {
 	return printenvArgs(w, c, p)
 }
 
-// printenvArgs wants names of variables that hold no secret.
+// printenvArgs requires names of variables without a secret.
 func printenvArgs(w *walker, _ *command, p *parsed) string {
 	if len(p.ops) == 0 {
 		if w.in.names {
@@ -147,12 +144,11 @@ func printenvArgs(w *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// harmlessNames are in patterns of variables that people look for and that hold no
-// secret.
+// harmlessNames are in patterns of variables that people search for and that have no secret.
 var harmlessNames = strings.Fields("path go node home lang lc_ pwd shell user java python virtual term editor xdg proxy gopath goroot goflags conda display host cuda ruby rust cargo ps1 tz")
 
-// onlyNames reports whether what a pipe brings to a command is not shown, or
-// only lines about variables that hold no secret.
+// onlyNames reports whether the output of a pipe is not shown, or only lines about variables
+// without a secret.
 func onlyNames(s *syntax.Stmt) bool {
 	call, ok := s.Cmd.(*syntax.CallExpr)
 	if !ok || len(s.Redirs) > 0 || len(call.Args) == 0 || len(call.Assigns) > 0 {

@@ -1,18 +1,17 @@
 package shell
 
-// A slab hands out pieces of one array, so that what needs many short slices
-// allocates once. A piece that outgrows its room moves out of the array and
-// harms no other.
+// A slab allocates short slices from one array. A slice that outgrows its room moves out of the
+// array and does not affect others.
 type slab[T any] struct {
 	array []T
 	used  int
 }
 
-// maxKept is how many values an array may have that is used again.
+// maxKept is the length of the longest array that is reused.
 const maxKept = 512
 
-// reset takes all pieces back: nobody may use one any longer. A large array is
-// not kept for the small commands that follow.
+// reset frees all slices, which must not be used any longer. A large array is dropped, as most
+// commands are small.
 func (s *slab[T]) reset() {
 	if s.used = 0; len(s.array) > maxKept {
 		s.array = nil
@@ -28,5 +27,5 @@ func (s *slab[T]) take(n int) []T {
 	return s.array[s.used-n : s.used-n : s.used]
 }
 
-// one returns a value that is to be set: it may be what it was before.
+// one returns a value to set; it may still have an old content.
 func (s *slab[T]) one() *T { return &s.take(1)[:1][0] }

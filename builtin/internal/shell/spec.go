@@ -8,15 +8,14 @@ import (
 	"sync"
 )
 
-// The tables say what commands do, one file a family. A line has three fields,
-// separated by " : ", and goes on where the next line starts with a blank:
+// The tables describe the effects of commands, one file a family. A line has three fields,
+// separated by " : ", and continues on lines that start with a blank:
 //
 //	names : options : operands
 //
-// names are alternatives separated by "|"; a subcommand follows its command
-// after a blank ("git log|show"). A name may have several lines: a command
-// does what a line that understands all of it says, a harmless line before
-// others. What no line understands may do anything.
+// names are alternatives separated by "|"; a subcommand follows its command after a blank ("git
+// log|show"). If a name has several lines, a command has the effects of one that accepts all of
+// it, preferably a harmless one. A command that no line accepts may do anything.
 //
 // options:
 //
@@ -26,32 +25,32 @@ import (
 //	-k=w     the value is an operand of this kind, see below; only a text may
 //	         look like an option
 //	-x!e     an option with the effect e      !e        the command has the effect e
-//	-x!named what it does is more than its command is for, as with the effect
+//	-x!named its effect is beyond its command's purpose, as with the effect
 //	         exec: only a rule that names the option allows it
-//	any      every other option is harmless too, and so is an unknown word
-//	dyn      no option listed here or not does harm, but unlisted ones are not understood
+//	any      every other option is also harmless, and so is an unknown word
+//	dyn      no option, listed or not, is harmful, but unlisted ones are not accepted
 //	single   long options have one dash, and letters are not combined
 //	stop     options end at the first operand
 //	early    … or do not, by the version (GNU permutes, POSIX does not): an option
-//	         after it is not understood
+//	         after it is not accepted
 //	-#       numbers such as -20 are options
-//	need:x,y one of these options must be there, for without them the command does
-//	         its main work; with stop or early, before the operands
+//	need:x,y one of these options is required, as without them the command does its main
+//	         work; with stop or early, before the operands
 //	edit     a file edit that accept-edits allows inside the working directories
 //	links    may leave a symbolic link where it writes
 //	words    any word may name a file that it changes
 //	remote   the effect network is expected and harmless
 //	pure     reads no file
-//	whole    what is not understood may be a program: only a rule that is the whole
+//	whole    arguments that are not accepted may be a program: only a rule that is the whole
 //	         command allows it
-//	takes:x,y the command runs what these files of its directory, or of one above it,
+//	takes:x,y the command runs programs that these files of its directory, or of one above it,
 //	         name: see bring.go. x:word means a line of x that begins with word, git
 //	         the settings of the repository
-//	into:-C  the value of this option is the directory, instead of the current one
-//	fn:name  a function in Go looks closer
+//	into:-C  the value of this option is used as the current directory
+//	fn:name  a function in Go checks the arguments
 //	@name    the options of a line "@name : options"
 //
-// operands, in order, the one with a star any number of times; "-" is none:
+// operands, in order, the one with a star any number of times; "-" means none:
 //
 //	r reads  w writes  d deletes  t text  + text that starts with "+"
 //	x a command follows  s shell source follows  c a subcommand follows
@@ -94,7 +93,7 @@ type effects uint16
 
 var effectNames = []Effect{Read, Write, Delete, Exec, Network, Process, System, Unknown}
 
-// The sets of one that every verdict needs: effect looks a name up.
+// Sets with one effect that every verdict needs, without the lookup of effect.
 const (
 	reading effects = 1 << iota
 	writing
@@ -110,8 +109,7 @@ func effect(name Effect) effects { return 1 << slices.Index(effectNames, name) }
 
 func (e effects) has(name Effect) bool { return e&effect(name) != 0 }
 
-// list returns the effects in order. The slice is shared and must not be
-// changed.
+// list returns the effects in order. The slice is shared and must not be changed.
 func (e effects) list() []Effect { return effectLists()[e] }
 
 // effectLists has the list of every set.
@@ -150,13 +148,13 @@ var specs = sync.OnceValue(func() map[string][]*spec {
 	return table
 })
 
-// A family is what the tables say of a name and of the longer names that begin
-// with it: "git" with "git log" and "git remote show" below it.
+// A family has the lines of a name and of the longer names that begin with it: "git" with
+// "git log" and "git remote show" below it.
 type family struct {
 	name  string
 	lines []*spec
 	subs  map[string]*family // by the next word
-	verbs bool               // the second word says what it does
+	verbs bool               // whether the second word is a subcommand
 }
 
 // families has the tables as a tree, so that a command is found word by word.
@@ -181,7 +179,7 @@ var families = sync.OnceValue(func() map[string]*family {
 // verb reports whether the last operand is a subcommand.
 func (s *spec) verb() bool { return len(s.roles) > 0 && s.roles[len(s.roles)-1].kind == 'c' }
 
-// hasSubcommands reports whether a command's second word says what it does.
+// hasSubcommands reports whether a command's second word is a subcommand.
 func hasSubcommands(name string) bool {
 	f := families()[name]
 	return f != nil && f.verbs
@@ -327,7 +325,7 @@ func (s *spec) longToken(tok string) error {
 		return nil
 	}
 	if !strings.HasPrefix(name, "-") && !s.single {
-		return fmt.Errorf("token %q is not understood", tok)
+		return fmt.Errorf("invalid token %q", tok)
 	}
 	o.effects = eff
 	if i := strings.IndexAny(name, "=?"); i > 0 {
@@ -343,7 +341,7 @@ func (s *spec) longToken(tok string) error {
 		return nil
 	}
 	if o.value != 0 {
-		return fmt.Errorf("token %q: letters that are combined take no value", tok)
+		return fmt.Errorf("token %q: combined letters cannot have a value", tok)
 	}
 	for _, c := range name[1:] {
 		s.options["-"+string(c)] = o
@@ -362,7 +360,7 @@ func (s *spec) operands(field string) error {
 	for tok := range strings.FieldsSeq(field) {
 		r := role{kind: tok[0], star: strings.HasSuffix(tok, "*")}
 		if !strings.Contains("rwdt+xsc", tok[:1]) || len(tok) > 2 {
-			return fmt.Errorf("operand %q is not understood", tok)
+			return fmt.Errorf("invalid operand %q", tok)
 		}
 		s.roles = append(s.roles, r)
 	}

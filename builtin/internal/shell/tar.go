@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// tarArgs accepts listing, and showing what is in an archive, in the old spelling too.
+// tarArgs accepts listing and showing an archive, also in the old syntax.
 func tarArgs(_ *walker, c *command, p *parsed) string {
 	args := c.args[1:]
 	if len(args) == 0 || !args[0].known {
@@ -20,14 +20,14 @@ func tarArgs(_ *walker, c *command, p *parsed) string {
 	}
 	for i, a := range args[1:] {
 		if a.option() {
-			return "option " + a.raw + " is not on the list"
+			return "option " + a.raw + " is not in the table"
 		}
 		if i == 0 && strings.Contains(bundle, "f") {
 			if !a.known || strings.Contains(a.text, ":") {
 				return "the archive may be on another machine"
 			}
 			p.ops = append(p.ops, roleArg{arg: a, kind: 'r'})
-		} else if shows { // what is shown from the archive
+		} else if shows { // the shown files of the archive
 			p.ops = append(p.ops, roleArg{arg: a, kind: 'r'})
 		}
 	}
@@ -44,8 +44,8 @@ func archiveArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// untarArgs finds the archive that tar reads or writes, in the old spelling
-// too, and what is taken from it or put into it.
+// untarArgs finds the archive that tar reads or writes, also in the old syntax, and the files
+// that are extracted from it or added to it.
 func untarArgs(_ *walker, c *command, p *parsed) string {
 	first := ""
 	if len(c.args) > 1 {
@@ -62,7 +62,7 @@ func untarArgs(_ *walker, c *command, p *parsed) string {
 		}
 	}
 	p.ops = slices.DeleteFunc(p.ops, func(op roleArg) bool { return !op.opt })
-	// The letters of the old spelling have their values after them, in order.
+	// The letters of the old syntax have their values after them, in order.
 	if first != "" && first[0] != '-' && len(operands) > 0 {
 		operands = operands[1:]
 		for i := 0; i < len(first) && len(operands) > 0; i++ {

@@ -8,10 +8,10 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// The functions of this file say which trees a command reads, and what of them.
+// The functions of this file find which trees a command reads, and which files in them.
 
-// trees returns the directories below which a command may come to a secret, and whether
-// hidden files are read, too.
+// trees returns the directories below which a command may reach a secret, and whether it also
+// reads hidden files.
 func (c *command) trees() (roots []arg, hidden bool) {
 	if c.recursive() && c.chosen() {
 		return nil, false
@@ -19,7 +19,7 @@ func (c *command) trees() (roots []arg, hidden bool) {
 	return c.roots()
 }
 
-// roots returns the directories that a command reads with all that is below them.
+// roots returns the directories that a command reads with everything below them.
 func (c *command) roots() (roots []arg, hidden bool) {
 	recursive := c.recursive()
 	switch c.name {
@@ -28,10 +28,10 @@ func (c *command) roots() (roots []arg, hidden bool) {
 	default:
 		hidden = true
 	}
-	both := c.name == "diff" || c.name == "colordiff" // they may be directories
+	both := c.name == "diff" || c.name == "colordiff" // both may be directories
 	for _, op := range c.reads {
 		if dir, ok := strings.CutSuffix(op.text, "/"+hole); ok && !strings.Contains(dir, hole) && dir != "" {
-			roots, hidden = append(roots, literal(dir)), true // what find found
+			roots, hidden = append(roots, literal(dir)), true // names that find prints
 		} else if (recursive || both) && !strings.Contains(op.text, hole) {
 			roots = append(roots, op.arg)
 		}
@@ -42,8 +42,8 @@ func (c *command) roots() (roots []arg, hidden bool) {
 	return roots, hidden
 }
 
-// picksHidden reports whether rg has a pattern that chooses files: hidden ones are searched,
-// too, where it matches them.
+// picksHidden reports whether rg has a pattern that selects files, which then includes matching
+// hidden files.
 func (c *command) picksHidden() bool {
 	for i, a := range c.args[1:] {
 		before, text := c.args[i].text, a.text
@@ -66,7 +66,7 @@ func (c *command) picksHidden() bool {
 	return false
 }
 
-// recursive reports whether the command reads what is below the directories that it is given.
+// recursive reports whether the command reads everything below the directories among its operands.
 func (c *command) recursive() bool {
 	switch c.name {
 	case "grep", "egrep", "fgrep", "zgrep", "zegrep", "zfgrep":
@@ -81,8 +81,8 @@ func (c *command) recursive() bool {
 	return false
 }
 
-// included returns patterns one of which matches the name of every file that is searched,
-// or nil.
+// included returns patterns, one of which matches the name of every file that is searched, or
+// nil.
 func (c *command) included() []string {
 	var globs []string
 	for _, a := range c.args {
@@ -93,12 +93,12 @@ func (c *command) included() []string {
 	return globs
 }
 
-// copiesTrees reports whether the command copies what is below the directories that it is given.
+// copiesTrees reports whether the command copies everything below the directories among its operands.
 func (c *command) copiesTrees() bool {
 	return slices.Contains([]string{"cp", "rsync", "tar", "bsdtar", "zip", "scp"}, c.name)
 }
 
-// chosen reports whether only files of names are searched that no secret has.
+// chosen reports whether only files are searched whose names no secret has.
 func (c *command) chosen() bool {
 	some := false
 	for i, a := range c.args {

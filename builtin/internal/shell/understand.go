@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// understand finds the line of the tables that understands all of a command, a
-// harmless one first. If none does, it returns the best guess and why. The
-// command's name, with subcommands, has the family f, nil if no table names it.
+// understand finds the line of the tables that accepts the whole command, preferably a harmless
+// one. If none does, it returns the best guess and why. f is the family of the command's name,
+// with subcommands, or nil if it is in no table.
 func (w *walker) understand(c *command, f *family, name string, args []arg) (parsed, string) {
 	if f == nil {
-		return parsed{rest: -1}, name + " is not a command that is known"
+		return parsed{rest: -1}, name + " is not a known command"
 	}
-	// Some commands have lines for a few of their subcommands only. Where they
-	// do not fit, the lines of the command itself may.
+	// Some commands have lines for a few of their subcommands only. If these do not match, the
+	// lines of the command itself may.
 	if len(args) > 0 && args[0].known && !f.verbs {
 		if sub := f.subs[args[0].text]; sub != nil && len(sub.lines) > 0 {
 			p, why := w.understand(c, sub, sub.name, args[1:])
@@ -43,24 +43,24 @@ func (w *walker) understand(c *command, f *family, name string, args []arg) (par
 		switch {
 		case bad == "" && p.harmless():
 			return p, ""
-		// The first line that understands all counts, before any that does not.
+		// Use the first line that accepts all, before any that does not.
 		case bad == "" && !found:
 			guess, why, found = p, "", true
 		case found:
 		case why == "":
 			guess, why = p, bad
 		case s.wraps() && (guess.spec == nil || !guess.spec.wraps()):
-			guess = p // so that what it may run is looked for
+			guess = p // for the commands that it may run
 		}
 	}
 	if !found {
-		guess.whole, guess.doubt = whole, doubt // whichever line it is that wants so
+		guess.whole, guess.doubt = whole, doubt // from whichever line has them
 	}
 	return guess, why
 }
 
-// closer calls the function that looks closer, on a copy in the walker's memory:
-// what a function value is given would else move to the heap, for every command.
+// closer calls the line's Go function on a copy in the walker's memory: an argument of a function
+// value would otherwise be allocated on the heap for every command.
 func (w *walker) closer(c *command, p parsed) (parsed, string) {
 	q := w.closers.one()
 	*q = p
@@ -68,7 +68,7 @@ func (w *walker) closer(c *command, p parsed) (parsed, string) {
 	return *q, why
 }
 
-// harmless reports whether nothing is known against the command.
+// harmless reports whether the command has no known effect.
 func (p *parsed) harmless() bool {
 	eff := p.effects &^ reading
 	if p.spec.remote {
@@ -86,7 +86,7 @@ func (p *parsed) harmless() bool {
 	return true
 }
 
-// subcommand goes on with the lines of a subcommand.
+// subcommand continues with the lines of a subcommand.
 func (w *walker) subcommand(c *command, f *family, p parsed) (parsed, string) {
 	if p.rest < 0 {
 		if p.spec.fn != nil {
@@ -118,7 +118,7 @@ func (w *walker) subcommand(c *command, f *family, p parsed) (parsed, string) {
 	return q, why
 }
 
-// conclude turns what is understood of the command at index i into effects.
+// conclude sets the effects of the command at index i from its parsed arguments.
 func (w *walker) conclude(i int, p parsed, why string) {
 	c := &w.cmds[i]
 	eff := p.effects
@@ -141,14 +141,14 @@ func (w *walker) conclude(i int, p parsed, why string) {
 		}
 	}
 	eff |= w.operate(c, p.ops)
-	// Most commands read something, if only the directory: not to be told for
-	// those that do not.
+	// Most commands read something, if only the directory; do not report it for those that
+	// do not.
 	if p.spec != nil && !p.spec.pure && why == "" && (eff == 0 || p.spec.remote) {
 		eff |= reading
 	}
 	c.effects = eff
 	if c.edit && why == "" && len(c.targets) == 0 && p.spec.fn == nil {
-		why = c.String() + " names nothing to change"
+		why = c.String() + " has no operand to change"
 	}
 	harmless := reading
 	if p.spec != nil && p.spec.remote {
@@ -162,8 +162,7 @@ func (w *walker) conclude(i int, p parsed, why string) {
 	}
 }
 
-// operate notes what a command reads and changes, and returns the effects of
-// that.
+// operate records what a command reads and changes, and returns the effects of that.
 func (w *walker) operate(c *command, ops []roleArg) (eff effects) {
 	reads := 0
 	for i := range ops {
@@ -200,7 +199,7 @@ func (w *walker) operate(c *command, ops []roleArg) (eff effects) {
 	return eff
 }
 
-// words returns the words of the command as [Command] has them.
+// words returns the words of the command for [Command].
 func (c *command) words() []string {
 	if len(c.args) == 0 {
 		words := []string{c.name}
@@ -225,8 +224,8 @@ func (c *command) String() string {
 	return string(s)
 }
 
-// sink reports whether writing to a changes nothing. Not /dev/tty, where a
-// password could be asked for.
+// sink reports whether writing to a has no effect. It does not include /dev/tty, which could
+// prompt for a password.
 func sink(a arg) bool {
 	return a.known && (a.text == "/dev/null" || a.text == "/dev/stdout" || a.text == "/dev/stderr")
 }
@@ -247,8 +246,8 @@ func namedBy(s *spec) []string {
 	return named
 }
 
-// idle reports whether the line is about commands that have no effect, whatever
-// their operands are.
+// idle reports whether the line is about commands without an effect, whatever their operands
+// are.
 func (s *spec) idle() bool {
 	eff := s.effects &^ reading
 	if s.remote {

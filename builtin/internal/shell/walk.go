@@ -9,54 +9,52 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// A walker goes through a parsed command in the order in which bash runs it.
-// What it cannot prove harmless it denies; it goes on all the same, because
-// deny rules and the danger analysis want every command there is.
+// A walker walks a parsed command in the order in which bash runs it. It denies what is not
+// proved harmless and continues, because deny rules and the danger analysis need all commands.
 type walker struct {
 	walk
 	scratch
 }
 
-// A walk is what a walker knows of one command.
+// A walk is a walker's state for one line.
 type walk struct {
 	findings
 	at       *pathrule.Place
 	src      string
-	deep     bool // nested too deep to go on
+	deep     bool // nested too deep to continue
 	long     bool // a command has too many options
 	alarms   []Danger
 	vars     map[string]binding
 	shared   map[string]bool   // variables that may change at any time
-	blind    bool              // any variable may: code that is not seen has run
-	fragile  bool              // an error may have ended a line, so that an assignment may not have run
+	blind    bool              // any variable may: unknown code has run
+	fragile  bool              // an error may have aborted a line, so that an assignment may not have run
 	copied   int               // bytes of values in words
-	cwds     []string          // where the next command may run; empty: not known
-	expanded int               // words that came from braces
+	cwds     []string          // possible current directories; empty if unknown
+	expanded int               // words from brace expansion
 	secret   string            // the last secret variable that was expanded
-	spilled  string            // one that was expanded anywhere
-	cut      bool              // what the command reads is split otherwise than at blanks
-	inflow   source            // what the last process substitution prints
-	secrets  map[string]string // variables to which one was assigned
+	spilled  string            // the last one in the whole line
+	cut      bool              // the command's input is not split at blanks
+	inflow   source            // source of the last process substitution's output
+	secrets  map[string]string // variables to which a secret was assigned
 	in       scope
 	args     slab[arg]     // those of cmds
 	reads    slab[operand] // those of cmds
 }
 
-// findings are what is kept of a walk.
+// findings are the part of a walk that is kept.
 type findings struct {
 	cmds       []command
 	why        string // the first reason why the whole is not read-only
-	loose      bool   // there is something that no rule can cover
+	loose      bool   // some part cannot be covered by a rule
 	background bool
-	facts      []fact // what was looked at in directories
-	listed     []arg  // what loops go through, defaults and here-strings
+	facts      []fact // the checks of directories
+	listed     []arg  // words of loops, defaults and here-strings
 	origins    []origin
-	lost       bool // at the end, the current directory cannot be known any more
+	lost       bool // the current directory is unknown at the end
 }
 
-// scratch is memory that one walk after the other uses: nothing that is kept
-// may point to it. It is most of what a walk needs, so that a verdict does not
-// cost more than the parsing of a command.
+// scratch is memory that successive walks reuse: nothing that is kept may point to it. It is most
+// of a walk's memory, so that a verdict does not cost more than parsing a command.
 type scratch struct {
 	ops     slab[roleArg]
 	given   slab[given]
@@ -65,8 +63,8 @@ type scratch struct {
 	printer
 }
 
-// start makes the walker ready for src. What is kept of the walk goes to room as
-// far as there is some.
+// start prepares the walker for src. room has the memory for the kept part, as far as it
+// suffices.
 func (w *walker) start(s *site, src string, room *small) {
 	w.walk = walk{}
 	w.at, w.src, w.cwds, w.lost = &s.at, src, s.cwds, s.cwds == nil
@@ -79,22 +77,22 @@ func (w *walker) start(s *site, src string, room *small) {
 	w.trees.reset()
 }
 
-// A scope is what surrounds a command.
+// A scope is the context of a command.
 type scope struct {
-	dynamic string       // the innermost construct that decides whether or how often it runs
+	dynamic string       // the innermost construct that determines whether or how often it runs
 	depth   int32        // of constructs and wrappers around it
 	wrapper int32        // with opaque: index of the outermost such command
 	inputs  int32        // with piped: index of the first command that feeds it
 	piped   bool         // reads the output of the commands before it
 	wrapped bool         // another command runs it
-	fed     *syntax.Stmt // with a pipe: what brings the standard input
-	input   source       // what the standard input brings
-	names   bool         // of what it shows only names of variables are seen, and values that are no secret
-	opaque  bool         // … and not as if it stood there alone
+	fed     *syntax.Stmt // with a pipe: the statement that writes its input
+	input   source       // source of the standard input
+	names   bool         // of its output only names of variables and values without a secret are shown
+	opaque  bool         // … which changes what it does
 }
 
-// A command is a simple command, or a redirection without one, and what the
-// analysis needs of it.
+// A command is a simple command, or a redirection without one, and what the analysis needs of
+// it.
 type command struct {
 	args    []arg  // empty: a redirection
 	name    string // without directory; "" if it is not literal; the operator of a redirection
@@ -109,15 +107,15 @@ type command struct {
 	edit    bool     // one of the file edits of accept-edits, understood completely
 	named   []string // options that a rule must name
 	whole   bool     // a rule must be the whole of it
-	anyWord bool     // changes what its words name, and nobody knows which of them
-	links   bool     // copies or moves what may be a symbolic link
+	anyWord bool     // changes files that its words name, unknown which
+	links   bool     // copies or moves files that may be symbolic links
 	redirs  bool     // writes through a redirection
-	doubt   bool     // a word may be an option, and that is all
-	mayShow bool     // it may show a secret, and that is all
-	looked  bool     // what it may run was looked for in a directory
+	doubt   bool     // the only objection is a word that may be an option
+	mayShow bool     // the only objection is that it may show a secret
+	looked  bool     // a directory was checked for what it may run
 }
 
-// An operand is a path as a command gets it.
+// An operand is a path as the command gets it.
 type operand struct {
 	arg
 	delete bool
@@ -138,14 +136,14 @@ func (w *walker) refuse(why string) {
 	}
 }
 
-// deny is refuse for what no allow rule can speak of.
+// deny is refuse for reasons that no allow rule can cover.
 func (w *walker) deny(why string) {
 	w.refuse(why)
 	w.loose = true
 }
 
-// denyDynamic is deny for what evaluates values: nobody can see at a glance
-// what it does, so a person must.
+// denyDynamic is deny for what evaluates values, whose effect a user cannot see, so that it needs
+// approval.
 func (w *walker) denyDynamic(why string) {
 	w.deny(why)
 	w.alarm(Dynamic, why)
@@ -155,7 +153,7 @@ func (w *walker) alarm(kind Kind, reason string) {
 	w.alarms = append(w.alarms, Danger{kind, reason})
 }
 
-// inner walks the substitutions inside a node that is not understood.
+// inner walks the substitutions inside a node that is not supported.
 func (w *walker) inner(n syntax.Node) {
 	syntax.Walk(n, func(n syntax.Node) bool {
 		switch n := n.(type) {
@@ -170,8 +168,8 @@ func (w *walker) inner(n syntax.Node) {
 	})
 }
 
-// nested walks statements that run in a shell of their own: what they assign
-// and where they go is forgotten after them.
+// nested walks statements that run in a subshell: their assignments and current directory end
+// with them.
 func (w *walker) nested(stmts []*syntax.Stmt, construct string) {
 	in, vars, cwds, lost := w.in, maps.Clone(w.vars), w.cwds, w.lost
 	if !w.deeper() {
@@ -185,13 +183,12 @@ func (w *walker) nested(stmts []*syntax.Stmt, construct string) {
 	w.in, w.vars, w.cwds, w.lost = in, vars, cwds, lost
 }
 
-// maxDepth is how deep commands may be inside others: deeper than people write
-// them, and less than the stack bears, for each level is several calls and eval
-// can begin again in a string. Deeper ones are not looked at, and the whole counts
-// as unreadable.
+// maxDepth is how deep commands may be nested: deeper than people write them, and less than the
+// stack can take, as each level is several calls and eval can start again in a string. Deeper
+// ones are not analysed, and the whole counts as unreadable.
 const maxDepth = 40
 
-// deeper notes one more construct or wrapper around what follows.
+// deeper counts one more construct or wrapper around the following commands.
 func (w *walker) deeper() bool {
 	if w.in.depth++; w.in.depth > maxDepth {
 		w.deep = true
@@ -226,9 +223,9 @@ func (w *walker) stmt(s *syntax.Stmt) {
 	}
 	if s.Background || s.Coprocess || s.Disown {
 		w.background = true
-		w.refuse("a command in the background goes on after the call")
+		w.refuse("a background command continues after the call")
 	}
-	// Where a file cannot be opened, nothing of the statement runs.
+	// If a file cannot be opened, the statement does not run.
 	if s.Background || slices.ContainsFunc(s.Redirs, opens) {
 		w.maybe(func() { w.foreground(s) })
 		return
@@ -249,7 +246,7 @@ func (w *walker) foreground(s *syntax.Stmt) {
 	}
 	if takesInput(s) {
 		input := w.in.input
-		w.in.input = w.origin(origin{}) // the redirection says it, which is walked after the command
+		w.in.input = w.origin(origin{}) // set by the redirection, which is walked after the command
 		defer func() { w.in.input = input }()
 	}
 	first := len(w.cmds)

@@ -11,29 +11,29 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// hole stands in an arg's text for what is not known. It cannot come from a
-// command, because commands with NUL bytes are refused.
+// hole replaces unknown text in an arg. It cannot occur in a command, because commands with NUL
+// bytes are refused.
 const hole = "\x00"
 
 // An arg is what is known of a word before the command runs.
 type arg struct {
-	text  string // the value; a hole for every part that is not known
-	raw   string // as it is written
+	text  string // the value; with a hole for every unknown part
+	raw   string // as written
 	known bool   // exactly one argument, and text is its value
 	field bool   // one argument at most, whatever the holes hold
-	lead  bool   // not known, but cannot begin with "-"
-	local bool   // not known, but cannot begin with "/"
-	class class  // of what is expanded, if that is all of it
+	lead  bool   // unknown, but cannot begin with "-"
+	local bool   // unknown, but cannot begin with "/"
+	class class  // of the expansion, if that is the whole word
 	wild  bool   // has active "*", "?" or "["
-	from  source // of what is not known; 0 if all is
+	from  source // of the unknown text; 0 if there is none
 }
 
 func literal(text string) arg { return arg{text: text, raw: text, known: true, field: true} }
 
-// anything is what stands for any number of arguments.
+// anything represents any number of unknown arguments.
 func anything(raw string) arg { return arg{text: hole, raw: raw} }
 
-// option reports whether the argument may be taken for an option.
+// option reports whether the argument may be an option.
 func (a *arg) option() bool {
 	if a.known {
 		return len(a.text) > 1 && a.text[0] == '-'
@@ -41,10 +41,10 @@ func (a *arg) option() bool {
 	return !a.lead
 }
 
-// open reports whether the argument stands for names that are not known.
+// open reports whether the argument may be unknown names.
 func (a *arg) open() bool { return a.from >= firstOrigin || strings.Contains(a.text, hole) }
 
-// prefix returns the text before what is not known.
+// prefix returns the text before the first hole.
 func (a *arg) prefix() string {
 	if a.known && !a.wild {
 		return a.text
@@ -70,12 +70,12 @@ func isNumber(s string) bool {
 	return err == nil && !strings.HasPrefix(s, "+") && (s == "0" || !strings.HasPrefix(s, "0"))
 }
 
-// words evaluates words: brace expansion first, as bash does, then each.
+// words evaluates words: first brace expansion, like bash, then each word.
 func (w *walker) words(list []*syntax.Word) []arg {
 	out := w.args.take(len(list))
 	for _, word := range list {
 		if text, ok := soleLit(word); ok && text != "" && literally(text) {
-			out = append(out, literal(text)) // most words are like this
+			out = append(out, literal(text)) // the common case
 			continue
 		}
 		if !braced(word) {
@@ -87,7 +87,7 @@ func (w *walker) words(list []*syntax.Word) []arg {
 	return out
 }
 
-// literally reports whether unquoted text stands for itself.
+// literally reports whether unquoted text is literal.
 func literally(text string) bool {
 	for i := range len(text) {
 		switch text[i] {
@@ -108,8 +108,8 @@ func braced(word *syntax.Word) bool {
 	return false
 }
 
-// Limits on braces: how many there may be in a word, how many words it may
-// expand to, and how many all words together, before they are given up.
+// Limits on braces: how many a word may have, how many words it may expand to, and how many all
+// words together may.
 const (
 	maxBraces   = 8
 	maxExpanded = 64
@@ -121,8 +121,8 @@ func (w *walker) fields(word *syntax.Word) []arg {
 		return []arg{w.word(word)}
 	}
 	raw := w.raw(word)
-	// Braces multiply. What they come to is not known then, which is never
-	// harmless for long.
+	// Braces multiply. Beyond the limits the words are unknown, which is not harmless in most
+	// commands.
 	switch alternatives, ok := braces(word); {
 	case !ok || strings.Count(raw, "{") > maxBraces || w.expanded > maxBudget:
 		w.word(word) // for the substitutions in it
@@ -143,7 +143,7 @@ func (w *walker) fields(word *syntax.Word) []arg {
 			return []arg{anything(raw)}
 		}
 		if one.Lit() == "" && !slices.ContainsFunc(one.Parts, func(p syntax.WordPart) bool { _, ok := p.(*syntax.Lit); return !ok }) {
-			continue // "{a,}" has a word of nothing, which bash drops
+			continue // "{a,}" has an empty word, which bash drops
 		}
 		a := w.word(one)
 		a.raw = raw
@@ -152,12 +152,12 @@ func (w *walker) fields(word *syntax.Word) []arg {
 	return out
 }
 
-// sequence matches what is between the braces of {1..3}, in the forms that all
-// versions of bash agree on.
+// sequence matches the text between the braces of {1..3}, in the forms on which all versions of
+// bash agree.
 var sequence = lazy.Regexp(`^(-?(0|[1-9][0-9]{0,3})\.\.-?(0|[1-9][0-9]{0,3})|[a-z]\.\.[a-z]|[A-Z]\.\.[A-Z])$`)
 
-// braces reports whether there are alternatives in the braces of a word, and whether it
-// is certain what bash makes of them: every pair has its commas, or is a sequence.
+// braces reports whether the braces of a word have alternatives, and whether bash's expansion is
+// certain: every pair has commas, or is a sequence.
 func braces(word *syntax.Word) (alternatives, ok bool) {
 	var b strings.Builder
 	for i, part := range word.Parts {
@@ -166,7 +166,7 @@ func braces(word *syntax.Word) (alternatives, ok bool) {
 			continue
 		}
 		if p, ok := part.(*syntax.ParamExp); ok && p.Short && i+1 < len(word.Parts) {
-			b.WriteByte('$') // "$x{": as if there were no end to the name
+			b.WriteByte('$') // "$x{": as if the name continued
 			continue
 		}
 		b.WriteString(hole)
@@ -182,7 +182,7 @@ func braces(word *syntax.Word) (alternatives, ok bool) {
 			if alternatives = alternatives || n >= 0; n >= 0 {
 				commas[n]++
 			} else if strings.Contains(text[:i], "{") && strings.Contains(text[i:], "}") {
-				// In {a}{x},y} bash takes the first brace for open until the last.
+				// In {a}{x},y} bash matches the first brace with the last.
 				alternatives, certain = true, false
 			}
 		case '.':
@@ -202,12 +202,12 @@ func braces(word *syntax.Word) (alternatives, ok bool) {
 	return alternatives, !alternatives || certain && len(commas) == 0
 }
 
-// word evaluates a word without braces. What it cannot prove harmless it
-// reports to the walker; commands in it are walked.
+// word evaluates a word without braces. It reports what is not proved harmless to the walker, and
+// walks commands in it.
 func (w *walker) word(word *syntax.Word) arg {
 	a := arg{raw: w.raw(word), known: true, field: true}
 	var b strings.Builder
-	// Asked once a word: it may have many parts. What expands may have the bracket.
+	// Computed once a word, which may have many parts. An expansion may have the bracket.
 	closed := strings.Contains(a.raw, "]") || slices.ContainsFunc(word.Parts, expands)
 	for i, part := range word.Parts {
 		if lit, ok := part.(*syntax.Lit); ok {
@@ -215,13 +215,13 @@ func (w *walker) word(word *syntax.Word) arg {
 			switch {
 			case i > 0 || !strings.HasPrefix(text, "~"):
 			case len(word.Parts) > 1 && !strings.Contains(text, "/"):
-				text, a.lead = hole, true // whose directory it is, if it is one, what follows says
+				text, a.lead = hole, true // the following text says whose home directory it is
 				a.mark(anywhere)
 			default:
 				text = w.tilde(&a, &b, text)
 			}
 			if i := strings.IndexAny(text, "=:"); i >= 0 && strings.Contains(text[i:], "~") {
-				a.known = false // bash expands it in what looks like an assignment
+				a.known = false // bash expands it in words that look like assignments
 				text = tildes.Replace(text)
 				a.mark(anywhere)
 			}
@@ -231,7 +231,7 @@ func (w *walker) word(word *syntax.Word) arg {
 		w.part(&a, &b, part, false)
 	}
 	if !a.field && a.lead && !w.onlySafeSplits(word.Parts, false) {
-		a.lead = false // of the first word it may be true
+		a.lead = false // it only applies to the first word
 	}
 	a.text = b.String()
 	if a.wild && !strings.HasPrefix(a.text, "/") && !strings.Contains(a.text, hole) {
@@ -244,8 +244,8 @@ func (w *walker) word(word *syntax.Word) arg {
 		a.known = false
 	}
 	a.field = a.field && !a.wild
-	// A word that begins with known text cannot turn into an option, unless it
-	// may expand to several words.
+	// A word that begins with known text cannot be an option, unless it may expand to several
+	// words.
 	if !a.known && (a.field || a.wild && !strings.Contains(a.text, hole)) && !a.lead {
 		p := a.prefix()
 		a.lead = p != "" && p[0] != '-'
@@ -253,10 +253,10 @@ func (w *walker) word(word *syntax.Word) arg {
 	return a
 }
 
-// tildes are where one may be expanded inside a word.
+// tildes are places inside a word where bash may expand a tilde.
 var tildes = strings.NewReplacer("=~", "="+hole, ":~", ":"+hole)
 
-// expands reports whether an unquoted part may come to anything.
+// expands reports whether an unquoted part may expand to any text.
 func expands(part syntax.WordPart) bool {
 	switch part.(type) {
 	case *syntax.Lit, *syntax.SglQuoted, *syntax.DblQuoted:
@@ -286,8 +286,7 @@ func (w *walker) tilde(a *arg, b *strings.Builder, text string) string {
 	return rest
 }
 
-// unquoted adds the text of a literal outside of quotes. In a word that has no
-// "]", "[" stands for itself.
+// unquoted adds the text of a literal outside of quotes. In a word without "]", "[" is literal.
 func unquoted(a *arg, b *strings.Builder, text string, closed bool) {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -315,7 +314,7 @@ func (w *walker) part(a *arg, b *strings.Builder, part syntax.WordPart, quoted b
 			text, ok = ansiC(p.Value)
 		}
 		if !ok {
-			w.deny("an escape in $'…' that is not understood")
+			w.deny("an escape in $'…' that is not supported")
 			text = hole
 			a.mark(anywhere)
 		}
@@ -338,12 +337,11 @@ func (w *walker) part(a *arg, b *strings.Builder, part syntax.WordPart, quoted b
 		w.substitution(a, b, p, quoted)
 	case *syntax.ArithmExp:
 		if !w.arithmetic(p.X) {
-			w.denyDynamic("arithmetic on values that are not known to be numbers")
+			w.denyDynamic("arithmetic on values that may not be numbers")
 			w.inner(p)
 		}
 		b.WriteString(hole)
 		a.mark(noFile)
-		a.field = a.field && true // digits: never split
 	case *syntax.ProcSubst:
 		first := len(w.cmds)
 		w.nested(p.Stmts, "a process substitution")
@@ -351,8 +349,8 @@ func (w *walker) part(a *arg, b *strings.Builder, part syntax.WordPart, quoted b
 		b.WriteString(hole)
 		a.mark(noFile) // a descriptor
 		a.field, a.lead = a.field && true, b.Len() == len(hole)
-	default: // extended globs and what later versions of the parser add
-		w.deny("an expansion that is not understood")
+	default: // extended globs and nodes of later versions of the parser
+		w.deny("an expansion that is not supported")
 		w.inner(part)
 		b.WriteString(hole)
 		a.mark(anywhere)
@@ -360,8 +358,8 @@ func (w *walker) part(a *arg, b *strings.Builder, part syntax.WordPart, quoted b
 	}
 }
 
-// substitution walks a command substitution. One that only repeats a text,
-// $(cat <<'E' …), is that text.
+// substitution walks a command substitution. $(cat <<'E' …), which only returns a text, is
+// replaced by that text.
 func (w *walker) substitution(a *arg, b *strings.Builder, p *syntax.CmdSubst, quoted bool) {
 	if p.TempFile || p.ReplyVar {
 		w.deny("a substitution in the current shell")
@@ -417,7 +415,7 @@ func quotedDelimiter(word *syntax.Word) bool {
 	return false
 }
 
-// unescapeQuoted removes the backslashes that count between double quotes.
+// unescapeQuoted removes the backslashes that escape between double quotes.
 func unescapeQuoted(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
@@ -443,7 +441,7 @@ var ansiEscapes = map[byte]byte{
 	'\\': '\\', '\'': '\'', '"': '"', '?': '?',
 }
 
-// ansiC decodes what stands between $' and '.
+// ansiC decodes the text between $' and '.
 func ansiC(s string) (string, bool) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

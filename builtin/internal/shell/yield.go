@@ -9,8 +9,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// A class is what is known of the output of commands that always print the same
-// kind of thing, whatever they find.
+// A class is what is known of the output of commands that always print the same kind of text.
 type class uint8
 
 const (
@@ -20,7 +19,7 @@ const (
 	digits        // at most one number, without a sign
 )
 
-// yields returns the class of what statements print.
+// yields returns the class of the output of statements.
 func yields(stmts []*syntax.Stmt) class {
 	if len(stmts) != 1 {
 		return anyText
@@ -54,8 +53,7 @@ func yields(stmts []*syntax.Stmt) class {
 	return anyText
 }
 
-// filtered returns the class of what a pipe prints. Some commands print parts of
-// what comes in.
+// filtered returns the class of a pipe's output. Some commands print parts of their input.
 func filtered(c *syntax.BinaryCmd) class {
 	y, ok := c.Y.Cmd.(*syntax.CallExpr)
 	if !ok || len(c.Y.Redirs) > 0 {
@@ -79,7 +77,7 @@ func filtered(c *syntax.BinaryCmd) class {
 
 var firstLines = lazy.Regexp(`^((head|tail)( -n)? ?-?\d*|sort( -u)?|uniq|cat)$`)
 
-// firstColumn returns the class of the first words of the lines that s prints.
+// firstColumn returns the class of the first words of the lines in s's output.
 func firstColumn(s *syntax.Stmt) class {
 	call, ok := s.Cmd.(*syntax.CallExpr)
 	if pipe, is := s.Cmd.(*syntax.BinaryCmd); is && pipe.Op == syntax.Pipe {
@@ -103,8 +101,8 @@ func firstColumn(s *syntax.Stmt) class {
 	return yields([]*syntax.Stmt{s})
 }
 
-// plainArgs returns the words of a call; one that is expanded is "\x00" with what
-// is known around it. It is nil for a call with assignments.
+// plainArgs returns the words of a call; a word with an expansion is "\x00" with the known text
+// around it. It is nil for a call with assignments.
 func plainArgs(c *syntax.CallExpr) []string {
 	if len(c.Assigns) > 0 || len(c.Args) == 0 {
 		return nil
@@ -126,8 +124,8 @@ func plainArgs(c *syntax.CallExpr) []string {
 	return args
 }
 
-// Commands whose output is of a class, with their words. A word in which something is
-// expanded is there as a hole; what \S and . stand for has none of them.
+// Commands whose output has a class, with their words. A word with an expansion has a hole, which
+// \S and . do not match.
 var (
 	yieldNumbers = lazy.Regexp(`^(wc -[lwcmL]|git rev-list (--no-merges |--first-parent |--all )*--count( [\w.@/~^]+| HEAD)*|date (-u )?\+%[sYHMSdmj]|date \+%s%N|nproc|id -[ug]|grep -[iEFvwx]*c[iEFvwx]* \S+( [\w./]+)?|awk END ?\{ ?print NR ?\}|jq (-r )?length( [\w./]+)?|tput (cols|lines))$`)
 	yieldAtoms   = lazy.Regexp(`^(git merge-base .*|git rev-parse (--verify |--short |--short=\d+ |-q |--quiet )*[\w.@/~^{}]+|git hash-object [\w./]+|(docker|podman) (ps|images|container ls|image ls|network ls|volume ls)( -a| --all)* (-q|-aq|-qa|--quiet)( -a| --no-trunc)*|seq( \d+)+|(stat -c|stat --format) %[sYXi] \S+)$`)
@@ -157,8 +155,8 @@ func yieldsOf(args []string) class {
 
 var gitHashOption = lazy.Regexp(`^(-n|-\d+|-n\d+|--max-count=\d+|--no-merges|--merges|--first-parent|--reverse|--all|--since=.*|--until=.*|--after=.*|--before=.*|--author=.*|--grep=.*|--diff-filter=[A-Za-z]+|--follow|--skip=\d+)$`)
 
-// gitHashes returns atoms if git log or git rev-list prints hashes with these
-// arguments, or times.
+// gitHashes returns atoms if git log or git rev-list prints hashes, or times, with these
+// arguments.
 func gitHashes(args []string) class {
 	formatted := false
 	for _, a := range args {
@@ -186,9 +184,8 @@ func classIf(ok bool) class {
 	return anyText
 }
 
-// onlySafeSplits reports whether none of the words that an unquoted part of a word may
-// come to begins with a dash, so that what is known of the beginning of the first word
-// holds for all.
+// onlySafeSplits reports whether none of the words that an unquoted part of a word may expand to
+// begins with a dash, so that what is known of the first word's beginning holds for all.
 func (w *walker) onlySafeSplits(parts []syntax.WordPart, quoted bool) bool {
 	for _, part := range parts {
 		switch p := part.(type) {
@@ -224,8 +221,8 @@ func takesInput(s *syntax.Stmt) bool {
 	})
 }
 
-// findsBelow reports whether a statement is find that ends each name with a null byte: all
-// begin with one of its starting points.
+// findsBelow reports whether a statement is find with null bytes after names: all of these begin
+// with one of its starting points.
 func findsBelow(s *syntax.Stmt) bool {
 	if s == nil {
 		return false
@@ -235,7 +232,7 @@ func findsBelow(s *syntax.Stmt) bool {
 		return false
 	}
 	args := plainArgs(call)
-	other := func(a string) bool { // it prints or runs something else, too
+	other := func(a string) bool { // it also prints or runs something else
 		return slices.Contains(findHarmful, a) || slices.Contains([]string{"-print", "-printf", "-ls", "-files0-from"}, a)
 	}
 	if len(args) == 0 || args[0] != "find" || !slices.Contains(args, "-print0") || slices.ContainsFunc(args, other) {
@@ -253,7 +250,7 @@ func findsBelow(s *syntax.Stmt) bool {
 	return true
 }
 
-// fed returns the class of what standard input brings.
+// fed returns the class of the standard input.
 func (w *walker) fed() class {
 	if w.in.fed == nil {
 		return anyText
