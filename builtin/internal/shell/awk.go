@@ -261,22 +261,10 @@ func (a *awkLexer) operator(c byte) string {
 		a.prev = "<getline"
 		return ""
 	}
+	if done, why := a.special(c, two); done || why != "" {
+		return why
+	}
 	switch {
-	case two == "||" || two == "&&" || two == "++" || two == "--" || two == ">=" || two == "<=" || two == "==" || two == "!=":
-		a.pos += 2
-		a.prev = two
-		return ""
-	case c == '|': // print | cmd, cmd | getline, and gawk's |&
-		return "the awk program runs a program"
-	case c == '@': // gawk: @include, @load, and f = "system"; @f(x)
-		return "the awk program includes another program, or calls a function by name"
-	// Outside of parentheses a ">" after print redirects, inside it compares.
-	case c == '>' && a.prints >= 0 && len(a.parens) <= a.prints:
-		if a.pos++; a.pos < len(a.text) && a.text[a.pos] == '>' {
-			a.pos++
-		}
-		a.prev = ">sink"
-		return ""
 	case c == '(':
 		a.parens = append(a.parens, a.prev)
 	case c == ')':
@@ -300,4 +288,27 @@ func (a *awkLexer) operator(c byte) string {
 	a.pos++
 	a.prev = string(c)
 	return ""
+}
+
+// special handles operators of two characters, and those that redirect or run something. It
+// reports whether it has consumed the operator, or returns why the program is refused.
+func (a *awkLexer) special(c byte, two string) (done bool, why string) {
+	switch {
+	case two == "||" || two == "&&" || two == "++" || two == "--" || two == ">=" || two == "<=" || two == "==" || two == "!=":
+		a.pos += 2
+		a.prev = two
+	case c == '|': // print | cmd, cmd | getline, and gawk's |&
+		return false, "the awk program runs a program"
+	case c == '@': // gawk: @include, @load, and f = "system"; @f(x)
+		return false, "the awk program includes another program, or calls a function by name"
+	// Outside of parentheses a ">" after print redirects, inside it compares.
+	case c == '>' && a.prints >= 0 && len(a.parens) <= a.prints:
+		if a.pos++; a.pos < len(a.text) && a.text[a.pos] == '>' {
+			a.pos++
+		}
+		a.prev = ">sink"
+	default:
+		return false, ""
+	}
+	return true, ""
 }

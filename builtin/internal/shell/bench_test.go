@@ -9,8 +9,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/casetest"
 )
 
-// The benchmarks are compared with each other: a verdict costs what parsing
-// costs and little more, and a repeated one next to nothing.
+// Compare the benchmarks with each other: a verdict costs little more than parsing, and a
+// cached one next to nothing.
 
 func benign(b *testing.B) []string {
 	var list []string

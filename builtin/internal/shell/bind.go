@@ -72,7 +72,7 @@ func (w *walker) set(name string, b binding) {
 	if w.vars == nil {
 		w.vars = map[string]binding{}
 	}
-	w.blind = w.blind || name == "IFS" // values are split differently from now on
+	w.anyChanged = w.anyChanged || name == "IFS" // values are split differently from now on
 	old, ok := w.vars[name]
 	if !ok && len(w.vars) > maxVariables && name == strings.ToLower(name) {
 		return
@@ -80,9 +80,9 @@ func (w *walker) set(name string, b binding) {
 	switch {
 	case w.shared[name]:
 		b = binding{}
-	case w.fragile && ok:
+	case w.mayAbort && ok:
 		b = b.or(old)
-	case w.fragile:
+	case w.mayAbort:
 		b = b.or(w.preset(name))
 	}
 	w.vars[name] = b
@@ -90,7 +90,7 @@ func (w *walker) set(name string, b binding) {
 
 // lookup returns what is known of the variable called name.
 func (w *walker) lookup(name string) binding {
-	if w.blind {
+	if w.anyChanged {
 		return binding{}
 	}
 	if v, ok := w.vars[name]; ok {
@@ -158,9 +158,9 @@ func setter(name string) bool {
 func (w *walker) assignedBy(name string, args []arg) {
 	switch name {
 	case "eval", ".", "source", "trap", "enable", "shopt", "alias", "unalias", "bind", "complete", "compgen", "compopt", "fc", "coproc":
-		w.blind = true // it may run code, or change the meaning of names, in this shell
+		w.anyChanged = true // it may run code, or change the meaning of names, in this shell
 	case "set":
-		w.blind = w.blind || setArgs(w, &command{args: args}, nil) != ""
+		w.anyChanged = w.anyChanged || setArgs(w, &command{args: args}, nil) != ""
 	default:
 		if setter(name) {
 			w.setBy(name, args[1:])
@@ -192,7 +192,7 @@ func (w *walker) setBy(name string, args []arg) {
 		switch variable, _, index := strings.Cut(text, "["); {
 		case !a.known && (index || !a.lead || a.prefix() == ""):
 			w.denyDynamic("it sets a variable whose name is not literal")
-			w.blind = true
+			w.anyChanged = true
 		case index && strings.ContainsAny(text, "$`"):
 			w.denyDynamic("an array index that is evaluated")
 		case syntax.ValidName(variable):
@@ -203,7 +203,7 @@ func (w *walker) setBy(name string, args []arg) {
 
 // declared checks the words of a declaration that the parser does not treat as assignments.
 func (w *walker) declared(args []arg) {
-	w.fragile = true
+	w.mayAbort = true
 	for _, a := range args {
 		name, _, _ := strings.Cut(a.text, "=")
 		switch {
@@ -287,7 +287,7 @@ func isSetter(word *syntax.Word) bool {
 // assigned values.
 func (w *walker) declaration(c *syntax.DeclClause) {
 	w.deny(c.Variant.Value + " changes variables of later commands")
-	w.fragile = true
+	w.mayAbort = true
 	for _, a := range c.Args {
 		switch {
 		case a.Name != nil:

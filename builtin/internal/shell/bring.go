@@ -40,7 +40,7 @@ func (f *fact) look(at *pathrule.Place) string {
 	case f.names == nil:
 		return gitBrings(at, f.dir)
 	}
-	return brings(at, f.dir, f.names)
+	return untrustedFile(at, f.dir, f.names)
 }
 
 // find returns the result of a fact, which it checks once for each line.
@@ -80,10 +80,10 @@ func (a *Analysis) current(at *pathrule.Place) bool {
 	return true
 }
 
-// brought returns why the command, run in one of dirs, may run a program that an untrusted
+// directoryRuns returns why the command, run in one of dirs, may run a program that an untrusted
 // directory names, or "".
-func (w *walker) brought(c *command, dirs, names []string) string {
-	if w.lost || len(dirs) == 0 {
+func (w *walker) directoryRuns(c *command, dirs, names []string) string {
+	if w.cwdLost || len(dirs) == 0 {
 		return "it runs what the settings of its directory name, and the directory is unknown"
 	}
 	for _, d := range dirs {
@@ -93,10 +93,10 @@ func (w *walker) brought(c *command, dirs, names []string) string {
 			return "it runs what the settings in " + d + " name, whose real path is unknown"
 		case w.at.Trusts(real):
 			continue
-		case !w.atWork(real):
+		case !w.inWorkArea(real):
 			return "it runs what the settings in " + d + " name, which is not below a working directory"
 		}
-		c.looked = true
+		c.checked = true
 		if why := w.find(fact{names: names, dir: real}); why != "" {
 			return why
 		}
@@ -104,9 +104,9 @@ func (w *walker) brought(c *command, dirs, names []string) string {
 	return ""
 }
 
-// atWork reports whether the resolved directory is below the directory of commands or a
+// inWorkArea reports whether the resolved directory is below the directory of commands or a
 // working directory.
-func (w *walker) atWork(real string) bool {
+func (w *walker) inWorkArea(real string) bool {
 	// A resolved path is below a directory's resolved path.
 	if pathrule.Below(real, w.at.Cwd) || slices.ContainsFunc(w.at.Dirs, func(d string) bool { return pathrule.Below(real, d) }) {
 		return true
@@ -119,16 +119,16 @@ func (w *walker) atWork(real string) bool {
 	return false
 }
 
-// distrust revokes the results of checks if another command of the line may change them
+// revokeFacts revokes the results of checks if another command of the line may change them
 // first: an archive may be unpacked, or a branch checked out.
-func (w *walker) distrust() {
+func (w *walker) revokeFacts() {
 	for i := range w.cmds {
 		c := &w.cmds[i]
-		if !c.looked || c.Reason != "" {
+		if !c.checked || c.Reason != "" {
 			continue
 		}
 		for k := range w.cmds {
-			if k != i && w.cmds[k].places() {
+			if k != i && w.cmds[k].createsUnknown() {
 				c.Reason = c.String() + ": files of its directory that it runs or obeys may change before"
 				c.effects |= unknown
 				break
@@ -137,9 +137,9 @@ func (w *walker) distrust() {
 	}
 }
 
-// places reports whether the command may create files of unknown names in a directory. One
+// createsUnknown reports whether the command may create files of unknown names in a directory. One
 // that runs other programs does not need such files for that.
-func (c *command) places() bool {
+func (c *command) createsUnknown() bool {
 	switch {
 	case c.Reason == "" || c.effects&(unknown|executing) != 0:
 		return false
@@ -149,10 +149,10 @@ func (c *command) places() bool {
 	return c.anyWord || c.links || c.effects&writing != 0 && !c.edit && !c.redirs
 }
 
-// brings returns why one of names in dir or above it matters, or "". A name with a colon
+// untrustedFile returns why one of names in dir or above it matters, or "". A name with a colon
 // counts if a line of the file begins with the text after it. Files directly in the home
 // directory are the user's own.
-func brings(at *pathrule.Place, dir string, names []string) string {
+func untrustedFile(at *pathrule.Place, dir string, names []string) string {
 	for {
 		head := strings.TrimSuffix(dir, "/") + "/"
 		for _, name := range names {
@@ -214,14 +214,14 @@ func (w *walker) takesFrom(c *command, s *spec, options []given, alone bool) str
 		if alone {
 			continue
 		}
-		if why := w.brought(c, dirs, nil); why != "" {
+		if why := w.directoryRuns(c, dirs, nil); why != "" {
 			return why
 		}
 	}
 	if names == nil {
 		return ""
 	}
-	return w.brought(c, dirs, names)
+	return w.directoryRuns(c, dirs, names)
 }
 
 // from returns the paths of name relative to dirs, resolved like the system does: ".." is

@@ -48,15 +48,15 @@ func git(t *testing.T, dir, script string) {
 	}
 }
 
-// gitCommands are everyday commands of git and go, and some that look at signatures.
+// gitCommands are everyday commands of git and go, and some that verify signatures.
 func gitCommands(t *testing.T) []string {
 	cmds := slices.DeleteFunc(lines(t, "everyday.txt"), func(cmd string) bool { return !strings.HasPrefix(cmd, "git ") })
 	return append(cmds, "go list ./...", "git log -p", "git log --remerge-diff", "git log --show-signature", "git diff --ext-diff", "git log --format=%+GG", "git log --format=%-G?",
 		"git log --format='% GG'", "git log --format=p", "git log --pretty=p", "git show --format=p HEAD", "git lfs ls-files", "git grep -O x")
 }
 
-// hostileSettings are the settings by which a repository starts a program, with its path
-// for CMD.
+// hostileSettings are the settings by which a repository starts a program, with its path in
+// place of CMD.
 var hostileSettings = []string{
 	"[core]\n\tfsmonitor = CMD", "[core]\n\thooksPath = DIR", "[core]\n\tpager = CMD", "[core]\n\teditor = CMD", "[core]\n\tsshCommand = CMD", "[core]\n\taskPass = CMD",
 	"[core]\n\tgitProxy = CMD", "[core]\n\talternateRefsCommand = CMD", "[diff]\n\texternal = CMD", "[diff \"x\"]\n\tcommand = CMD", "[diff \"x\"]\n\ttextconv = CMD", "[diff \"y\"]\n\ttextconv = CMD",
@@ -68,8 +68,8 @@ var hostileSettings = []string{
 	"[submodule]\n\trecurse = true", "[diff.external] x = 1", "[diff]external=CMD", "[Diff]\n\tExternal = CMD", "[diff \"x\"] TextConv = CMD", "[a] b = 1 \\\n[diff]\n\texternal = CMD", "[user]\n\tname = \"x \\\n\"\n[diff]\n\texternal = CMD",
 }
 
-// Whatever the settings of a repository name, a command that is called read-only
-// in it starts none of it.
+// A command that is read-only by the analysis does not start a program in a repository, whatever
+// the repository's settings.
 func TestHostileRepository(t *testing.T) {
 	t.Parallel()
 	dir, at := newRepo(t)
@@ -111,7 +111,7 @@ func TestHostileRepository(t *testing.T) {
 	t.Logf("%d commands with %d settings", allowed, len(hostileSettings))
 }
 
-// In a repository as git makes it, with what people set there, nothing is asked.
+// In a repository as git creates it, with common settings, commands are read-only.
 func TestPlainRepository(t *testing.T) {
 	dir, at := newRepo(t)
 	git(t, dir, `git config user.name n; git config branch.main.remote origin; git config branch.main.merge refs/heads/main; git config pull.rebase true
@@ -131,8 +131,8 @@ func TestPlainRepository(t *testing.T) {
 	}
 }
 
-// What lies in a directory decides whether what would run it is read-only, until
-// the directory is trusted.
+// Files in a directory decide whether commands that would run them are read-only, until the
+// directory is trusted.
 func TestDirectoryBrings(t *testing.T) {
 	type file = map[string]string
 	home := t.TempDir()
@@ -182,10 +182,10 @@ func TestDirectoryBrings(t *testing.T) {
 		var sh Analyzer
 		for _, cmd := range row.asked {
 			if sh.Analyze(cmd, at).ReadOnly() == "" {
-				t.Errorf("%v: %q is called read-only", row.files, cmd)
+				t.Errorf("%v: %q is read-only", row.files, cmd)
 			}
 			if why := sh.Analyze(cmd, trusting).ReadOnly(); why != "" {
-				t.Errorf("%v: %q asks in a trusted directory: %s", row.files, cmd, why)
+				t.Errorf("%v: %q is not read-only in a trusted directory: %s", row.files, cmd, why)
 			}
 		}
 		for _, cmd := range row.not {
@@ -196,8 +196,8 @@ func TestDirectoryBrings(t *testing.T) {
 	}
 }
 
-// A verdict is given anew when what was looked at has changed, trust does not
-// leave its directory, and what another command of the line unpacks is not trusted.
+// A cached verdict is invalid when its facts have changed, trust applies to one directory only,
+// and files that another command of the line unpacks are not trusted.
 func TestTrustHolds(t *testing.T) { synctest.Test(t, testTrustHolds) }
 
 func testTrustHolds(t *testing.T) {
@@ -227,7 +227,7 @@ func testTrustHolds(t *testing.T) {
 	write(t, work, map[string]string{".npmrc": "registry=x\n"})
 	time.Sleep(lookHolds)
 	if sh.Analyze("npm ls", at).ReadOnly() == "" {
-		t.Error("a remembered verdict counts although there is a .npmrc now")
+		t.Error("a cached verdict is used although there is a .npmrc now")
 	}
 	os.Remove(filepath.Join(work, ".npmrc"))
 	time.Sleep(lookHolds)
@@ -236,7 +236,7 @@ func testTrustHolds(t *testing.T) {
 	}
 	for _, cmd := range []string{"tar xf a.tar && git status", "unzip a.zip; npm ls", "git checkout other && npm ls", "cp -r x/. . && git status", "mv x sub && git -C sub status", "git clone -q x d && cd d && git status", "curl -o .npmrc u; npm root"} {
 		if c := sh.Analyze(cmd, at).Commands(); c[len(c)-1].Reason == "" {
-			t.Errorf("%q: what it puts there is trusted", cmd)
+			t.Errorf("%q: its files are trusted", cmd)
 		}
 	}
 }

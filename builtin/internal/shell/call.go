@@ -148,7 +148,7 @@ func (w *walker) simple(args []arg, text, secret string) {
 	c.args, c.text, c.secret = args, text, secret
 	if !head.known || head.text == "" {
 		w.conclude(at, parsed{}, "the command's name is not literal")
-		w.blind = true
+		w.anyChanged = true
 		return
 	}
 	c.name = path.Base(head.text)

@@ -8,7 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/casetest"
 )
 
-// here is where the cases are judged.
+// here is the place of the cases.
 var here = pathrule.Place{Cwd: "/tmp/project", Home: "/home/u", Dirs: []string{"/tmp/project"},
 	Readlink: func(string) (string, error) { return "", os.ErrNotExist }}
 
@@ -17,7 +17,7 @@ type commandCase struct {
 	Tier                                  int
 }
 
-// safety reports whether a person is asked whatever the rules say.
+// safety reports whether the command needs approval whatever the rules say.
 func safety(a *Analysis) bool { return len(a.Dangers(here, pathrule.Protected{})) > 0 }
 
 func TestAdversarial(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 
 // The current directory is one of those that the cd commands before lead to, or unknown.
 
-// moved adds possible current directories of the next command.
-func (w *walker) moved(dirs []string) {
-	if w.lost {
+// addCwds adds possible current directories of the next command.
+func (w *walker) addCwds(dirs []string) {
+	if w.cwdLost {
 		return
 	}
 	for _, d := range dirs {
@@ -23,7 +23,7 @@ func (w *walker) moved(dirs []string) {
 	// Every later path is checked for all of them, and "cd a; cd b; …" would double their
 	// number each time, so beyond a few the directory counts as unknown.
 	if len(w.cwds) > 8 {
-		w.cwds, w.lost = nil, true
+		w.cwds, w.cwdLost = nil, true
 	}
 }
 
@@ -57,9 +57,9 @@ func cdOf(s *syntax.Stmt) (string, bool) {
 
 // cd records that the current directory may have changed to a.
 func (w *walker) cd(a arg) {
-	if !a.known || a.text == "-" || w.lost {
-		w.cwds, w.lost = nil, true
+	if !a.known || a.text == "-" || w.cwdLost {
+		w.cwds, w.cwdLost = nil, true
 		return
 	}
-	w.moved(w.resolveAll(w.cwds, a.text))
+	w.addCwds(w.resolveAll(w.cwds, a.text))
 }

@@ -30,11 +30,7 @@ func (w *walker) compound(cmd syntax.Command) {
 			w.inner(c)
 		}
 	case *syntax.TimeClause:
-		t := w.add()
-		t.args, t.name, t.text = []arg{literal("time")}, "time", "time"
-		if c.Stmt != nil {
-			w.inside(len(w.cmds)-1, func() { w.stmt(c.Stmt) })
-		}
+		w.timed(c)
 	case *syntax.FuncDecl:
 		w.function(c)
 	case *syntax.DeclClause:
@@ -56,6 +52,14 @@ func (w *walker) compound(cmd syntax.Command) {
 		w.denyDynamic("a command that evaluates values")
 		w.declare(c)
 		w.inner(c)
+	}
+}
+
+func (w *walker) timed(c *syntax.TimeClause) {
+	t := w.add()
+	t.args, t.name, t.text = []arg{literal("time")}, "time", "time"
+	if c.Stmt != nil {
+		w.inside(len(w.cmds)-1, func() { w.stmt(c.Stmt) })
 	}
 }
 
@@ -134,7 +138,7 @@ func (w *walker) binary(c *syntax.BinaryCmd) {
 		w.stmt(c.X)
 		after := w.cwds
 		moved, ok := cdOf(c.X)
-		if ok && !w.lost {
+		if ok && !w.cwdLost {
 			// The right side runs only if the cd succeeded, or only if it failed.
 			w.cwds = before
 			if c.Op == syntax.AndStmt {
@@ -145,7 +149,7 @@ func (w *walker) binary(c *syntax.BinaryCmd) {
 			if slices.Equal(w.cwds, right) {
 				w.cwds = after
 			} else {
-				w.moved(after)
+				w.addCwds(after)
 			}
 		} else {
 			w.maybe(func() { w.stmt(c.Y) })

@@ -32,7 +32,7 @@ func (w *walker) dangers() []Danger {
 		if why := w.reveals(c); why != "" {
 			add(Credentials, c, why)
 		}
-		if c.Reason != "" && !c.doubt && !c.mayShow {
+		if c.Reason != "" && !c.maybeOption && !c.mayShow {
 			if c.in.dynamic != "" {
 				add(Dynamic, c, "it is in "+c.in.dynamic)
 			} else if why := substituted(c); why != "" {
@@ -152,7 +152,7 @@ func (w *walker) destroys(c *command) string {
 	}
 	for _, t := range c.targets {
 		p := t.prefix()
-		if strings.HasPrefix(p, "/dev/") && !slices.Contains(softDevices, t.text) && !strings.HasPrefix(p, "/dev/shm/") {
+		if strings.HasPrefix(p, "/dev/") && !slices.Contains(discardDevices, t.text) && !strings.HasPrefix(p, "/dev/shm/") {
 			return "it writes to a device"
 		}
 	}
@@ -162,7 +162,7 @@ func (w *walker) destroys(c *command) string {
 	case "find":
 		return w.findRemoves(c)
 	case "tar", "bsdtar", "unzip", "rsync", "git":
-		return w.unpacks(c)
+		return w.writesBelow(c)
 	case "chmod":
 		return chmodOpens(c)
 	case "chown", "chgrp":
@@ -182,7 +182,7 @@ func (w *walker) destroys(c *command) string {
 	case "shutdown", "reboot", "halt", "poweroff":
 		return "it stops the machine"
 	case "systemctl", "loginctl", "init", "telinit":
-		return stops(c)
+		return stopsMachine(c)
 	case "userdel", "groupdel", "deluser":
 		return "it removes a user"
 	case "kubectl":
@@ -190,7 +190,7 @@ func (w *walker) destroys(c *command) string {
 			return "it deletes from a cluster"
 		}
 	}
-	return netcats(c)
+	return connectsShell(c)
 }
 
 // changesDisks reports whether the command is a tool for changing disks.
@@ -203,8 +203,8 @@ func (c *command) changesDisks() bool {
 	return strings.HasPrefix(c.name, "mkfs")
 }
 
-// softDevices discard or pass on what is written to them.
-var softDevices = strings.Fields("/dev/null /dev/stdout /dev/stderr /dev/tty /dev/full /dev/zero")
+// discardDevices discard or pass on what is written to them.
+var discardDevices = strings.Fields("/dev/null /dev/stdout /dev/stderr /dev/tty /dev/full /dev/zero")
 
 // onlyLists reports whether a disk tool is only asked to list.
 func onlyLists(c *command) bool {
@@ -336,8 +336,8 @@ func (w *walker) findRemoves(c *command) string {
 	return ""
 }
 
-// unpacks checks commands that write below one of their operands.
-func (w *walker) unpacks(c *command) string {
+// writesBelow checks commands that write below one of their operands.
+func (w *walker) writesBelow(c *command) string {
 	sub := subcommandOf(c)
 	switch {
 	// A plus before a refspec forces it like --force, and a refspec without a source deletes
@@ -452,9 +452,9 @@ func killsHard(c *command) string {
 	return ""
 }
 
-// stops returns why systemctl or init stops the machine, or "": by the targets of systemd or
+// stopsMachine returns why systemctl or init stops the machine, or "": by the targets of systemd or
 // the runlevels 0 and 6.
-func stops(c *command) string {
+func stopsMachine(c *command) string {
 	switch sub := subcommandOf(c); sub {
 	case "poweroff", "reboot", "halt", "kexec", "suspend", "hibernate", "rescue", "emergency", "0", "6":
 		return "it stops the machine"
@@ -468,9 +468,9 @@ func stops(c *command) string {
 	return ""
 }
 
-// netcats returns why a command connects a shell to another machine, or "": a program tied to
+// connectsShell returns why a command connects a shell to another machine, or "": a program tied to
 // a socket is the usual reverse shell.
-func netcats(c *command) string {
+func connectsShell(c *command) string {
 	switch c.name {
 	case "nc", "ncat", "netcat", "socat":
 	default:

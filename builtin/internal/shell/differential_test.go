@@ -20,8 +20,8 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// prelude defines what commands may run: functions that report how they are called, on a
-// descriptor of their own. Nothing else can be run, for PATH is empty.
+// prelude defines the commands that may run: functions that report their arguments on a separate
+// descriptor. Nothing else can run, as PATH is empty.
 const prelude = `
 exec 9>"$1" 2>/dev/null
 trap "" PIPE
@@ -47,7 +47,7 @@ run() {
 }
 `
 
-// A result is what a command did in bash.
+// A result records the effects of a command in bash.
 type result struct {
 	calls  []string // what it ran, sorted
 	output string
@@ -67,7 +67,7 @@ func newBench(t testing.TB) *bench {
 	return b
 }
 
-// clean makes the working directory anew, and reports whether commands changed it.
+// clean recreates the working directory, and reports whether commands changed it.
 func (b *bench) clean(t testing.TB) (changed bool) {
 	t.Helper()
 	work := b.dir + "/work"
@@ -93,7 +93,7 @@ func (b *bench) clean(t testing.TB) (changed bool) {
 
 func singleQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// run runs each of texts, in a shell of its own, and returns what they did.
+// run runs each of texts, in a shell of its own, and returns their effects.
 func (b *bench) run(t testing.TB, texts []string) []result {
 	t.Helper()
 	var script strings.Builder
@@ -149,7 +149,7 @@ func readLog(raw []byte, n int) []result {
 	return results
 }
 
-// fitting reports whether a call is one that the analysis names.
+// fitting reports whether the analysis predicted a call.
 func fitting(a *Analysis, call string) bool {
 	words := strings.Split(strings.TrimSuffix(call, "\x1f"), "\x1f")
 	if words[0] == "lost" {
@@ -168,7 +168,7 @@ func fitting(a *Analysis, call string) bool {
 	return false
 }
 
-// fits reports whether words are what args may come to.
+// fits reports whether args may expand to words.
 func fits(args []arg, words []string) bool {
 	if len(args) == 0 {
 		return len(words) == 0
@@ -216,12 +216,12 @@ func matches(a arg, word string) bool {
 	return regexp.MustCompile(`(?s)^` + strings.Join(parts, ".*") + `$`).MatchString(word)
 }
 
-// evaluates reports whether the analysis says that a command may do anything.
+// evaluates reports whether a command may do anything by the analysis.
 func evaluates(a *Analysis) bool {
 	return slices.ContainsFunc(a.static, func(d Danger) bool { return d.Kind == Dynamic || d.Kind == Unreadable })
 }
 
-// A tally counts what was tried and found.
+// A tally counts the tried commands and the results.
 type tally struct {
 	commands, refused, readOnly, beyond, changed, unequal, unfinished int
 	shown                                                             int
@@ -237,8 +237,8 @@ func (b *bench) analyze(src string) *Analysis {
 	return analyze(src, pathrule.Place{Cwd: b.dir + "/work", Home: here.Home, Dirs: []string{b.dir}, Readlink: here.Readlink})
 }
 
-// differ runs commands as they are written and as they are printed, and compares what
-// they do with each other and with the verdict.
+// differ runs commands as written and as printed, and compares their effects with each other and
+// with the verdict.
 func (b *bench) differ(t *testing.T, c *tally, commands []string) {
 	t.Helper()
 	var texts, sources []string
@@ -293,7 +293,7 @@ func (b *bench) writes(t *testing.T, text string) bool {
 	return b.clean(t)
 }
 
-// reasoned reports whether a source may do otherwise than its print.
+// reasoned reports whether a source may have other effects than its print.
 func reasoned(src string) bool {
 	return strings.Contains(src, "LINENO") || strings.Contains(src, "$_") || strings.Contains(src, "$!") || strings.Contains(src, "time") || strings.Contains(src, "BASH_") || strings.Contains(src, "$$") || strings.Contains(src, "declare") || strings.Contains(src, "local") || strings.Contains(src, "set") ||
 		strings.Contains(src, "<(") || strings.Contains(src, ">(")
@@ -310,9 +310,8 @@ func argvs(a *Analysis) (out [][]string) {
 	return out
 }
 
-// What a print does in bash is what the verdict says, and what its source does.
-// KITBAG_DIFFERENTIAL=200000 tries as many commands, others than by default with
-// KITBAG_SEED.
+// The effects of a print in bash are those of its source, and agree with the verdict.
+// KITBAG_DIFFERENTIAL=200000 tries as many commands, and KITBAG_SEED others.
 func TestDifferential(t *testing.T) {
 	total, seed := 2500, uint64(1)
 	if n, err := strconv.Atoi(os.Getenv("KITBAG_DIFFERENTIAL")); err == nil {
@@ -330,7 +329,7 @@ func TestDifferential(t *testing.T) {
 			if dangerous(s) || strings.ContainsAny(s, "\x00\x1c\x1d\x1e\x1f") {
 				continue
 			}
-			// Most have no print, and nothing to compare: of those a few are enough.
+			// Most have no print, and nothing to compare: a few of those are enough.
 			if b.analyze(s).Err() == nil || g.IntN(8) == 0 {
 				batch = append(batch, s)
 			}
@@ -339,6 +338,6 @@ func TestDifferential(t *testing.T) {
 	}
 	t.Logf("%+v", *c)
 	if c.refused*100 > c.commands*30 || c.unfinished*50 > c.commands || c.readOnly*100 < c.commands {
-		t.Errorf("it tries too little: %+v", *c)
+		t.Errorf("too few commands were compared: %+v", *c)
 	}
 }

@@ -83,7 +83,7 @@
 //     with its effect. "dyn" says that no option at all is harmful, so that an
 //     unknown word may be one: never write it from memory. "any" is for lines
 //     with an effect, and for builtins.
-//  3. For what a list cannot express write a function in Go, in closer.go. Files
+//  3. For what a list cannot express write a function in Go, in checks.go. Files
 //     of its directory that it runs go into "takes".
 //  4. Put commands with the option into testdata: everyday.txt (no question),
 //     asked.txt or harmful.txt (a question), alarming.txt (one that no rule

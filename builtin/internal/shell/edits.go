@@ -12,7 +12,7 @@ import (
 // symbolic links. The modes accept-edits and dont-ask allow that without a rule. The working
 // directories themselves must not be removed.
 func (a *Analysis) EditsInside(at pathrule.Place) bool {
-	if a.err != nil || a.loose || a.background {
+	if a.err != nil || a.uncoverable || a.background {
 		return false
 	}
 	edits := false
@@ -22,7 +22,7 @@ func (a *Analysis) EditsInside(at pathrule.Place) bool {
 		if c.Reason == "" {
 			continue
 		}
-		if !c.edit || c.redirs || c.in.wrapped || c.in.dynamic != "" || len(c.targets) == 0 || a.lost && c.cwds == nil {
+		if !c.edit || c.redirs || c.in.wrapped || c.in.dynamic != "" || len(c.targets) == 0 || a.cwdLost && c.cwds == nil {
 			return false
 		}
 		for _, op := range append(c.targets[:len(c.targets):len(c.targets)], c.reads...) {
@@ -30,7 +30,7 @@ func (a *Analysis) EditsInside(at pathrule.Place) bool {
 				return false
 			}
 		}
-		for _, op := range c.landings() {
+		for _, op := range c.copyTargets() {
 			if !inside(c, op, at, copied) {
 				return false
 			}

@@ -12,8 +12,8 @@ import (
 
 // Rules for files also apply to the files that commands are known to read and write.
 
-// namers are commands that print names, sizes and times of files, but not their content.
-var namers = strings.Fields("ls dir vdir exa eza lsd stat find gfind fd fdfind test [ realpath readlink dirname basename tree du df namei lsattr getfacl cd pushd locate")
+// listingCommands are commands that print names, sizes and times of files, but not their content.
+var listingCommands = strings.Fields("ls dir vdir exa eza lsd stat find gfind fd fdfind test [ realpath readlink dirname basename tree du df namei lsattr getfacl cd pushd locate")
 
 // Reads reports whether a deny or ask rule for files covers one that the command is known to
 // read: an operand, a redirection or a file in a tree, by name, by wildcards and through links.
@@ -30,7 +30,7 @@ func (a *Analysis) Reads(at pathrule.Place, pattern string) (bool, error) {
 	unknown := false
 	for i := range a.cmds {
 		c := &a.cmds[i]
-		if slices.Contains(namers, c.name) && !c.takesList() {
+		if slices.Contains(listingCommands, c.name) && !c.takesList() {
 			continue
 		}
 		if m.reads(a, c) {
@@ -62,7 +62,7 @@ func (a *Analysis) MayRead(at pathrule.Place, pattern string) bool {
 	}
 	m := newFileRule(at, pattern)
 	return slices.ContainsFunc(a.cmds, func(c command) bool {
-		return !(slices.Contains(namers, c.name) && !c.takesList()) && m.mayRead(a, &c)
+		return !(slices.Contains(listingCommands, c.name) && !c.takesList()) && m.mayRead(a, &c)
 	})
 }
 
@@ -83,7 +83,7 @@ func (a *Analysis) Writes(at pathrule.Place, pattern string) (bool, error) {
 		if c.Reason == "" {
 			continue
 		}
-		for _, op := range append(c.targets[:len(c.targets):len(c.targets)], c.landings()...) {
+		for _, op := range append(c.targets[:len(c.targets):len(c.targets)], c.copyTargets()...) {
 			if m.operand(c, &op.arg) || op.delete && m.below(c, &op.arg) {
 				return true, nil
 			}
@@ -119,7 +119,7 @@ func (m *fileRule) mayRead(a *Analysis, c *command) bool {
 	tree := c.recursive() || c.copiesTrees()
 	for i := range c.reads {
 		op := &c.reads[i].arg
-		if !op.open() && !c.adrift(op) {
+		if !op.open() && !c.inUnknownDir(op) {
 			continue
 		}
 		r := a.reach(c, op)
@@ -215,7 +215,7 @@ func (m *fileRule) names(c *command) bool {
 			}
 			word := literal(field)
 			word.wild = strings.ContainsAny(field, "*?[")
-			if field != "" && (strings.ContainsAny(field, "./") || slices.Contains(namers, c.name)) && m.operand(c, &word) {
+			if field != "" && (strings.ContainsAny(field, "./") || slices.Contains(listingCommands, c.name)) && m.operand(c, &word) {
 				return true
 			}
 		}

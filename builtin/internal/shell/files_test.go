@@ -8,7 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// Rules for files hold for what a command is seen to read and write.
+// Rules for files apply to files that commands are known to read and write.
 func TestFileRules(t *testing.T) {
 	home := t.TempDir()
 	work := filepath.Join(home, "work")
@@ -41,7 +41,7 @@ func TestFileRules(t *testing.T) {
 	a := sh.Analyze("cat x", at)
 	for name, f := range map[string]func(pathrule.Place, string) (bool, error){"Reads": a.Reads, "Writes": a.Writes} {
 		if got, err := f(at, ""); !got || err == nil {
-			t.Errorf("%s with a pattern that cannot be read: %v, %v", name, got, err)
+			t.Errorf("%s with an invalid pattern: %v, %v", name, got, err)
 		}
 	}
 }

@@ -225,12 +225,12 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 	cmd, named := w.findCommand(args[1:end], starts, named, found)
 	inner := len(w.cmds)
 	if len(cmd) > 0 {
-		cwds, lost := w.cwds, w.lost
+		cwds, cwdLost := w.cwds, w.cwdLost
 		if strings.HasSuffix(name, "dir") { // it runs in the directory of each found file
-			w.cwds, w.lost = nil, true
+			w.cwds, w.cwdLost = nil, true
 		}
 		w.inside(self, func() { w.simple(cmd, joinRaw(args[1:end]), "") })
-		w.cwds, w.lost = cwds, lost
+		w.cwds, w.cwdLost = cwds, cwdLost
 	}
 	// Showing everything below a directory may show a secret.
 	all := !slices.ContainsFunc(named, func(a arg) bool { return a.text != hole })
@@ -293,10 +293,10 @@ func fdArgs(w *walker, c *command, p *parsed) string {
 		if !found {
 			run = append(run, arg{text: hole, raw: "…", from: from})
 		}
-		self, cwds, lost := len(w.cmds)-1, w.cwds, w.lost
-		w.cwds, w.lost = nil, true // --base-directory changes it
+		self, cwds, cwdLost := len(w.cmds)-1, w.cwds, w.cwdLost
+		w.cwds, w.cwdLost = nil, true // --base-directory changes it
 		w.inside(self, func() { w.simple(run, joinRaw(run), "") })
-		w.cwds, w.lost = cwds, lost
+		w.cwds, w.cwdLost = cwds, cwdLost
 		if inner := w.cmds[self+1:]; len(inner) > 0 && !slices.ContainsFunc(inner, func(c command) bool { return c.Reason != "" }) {
 			p.effects &^= executing
 		}

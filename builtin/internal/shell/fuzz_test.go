@@ -9,8 +9,8 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// However a command is cut up, the analysis ends, says the same twice, and a
-// harmful command joined to it makes the whole harmful.
+// However a command is cut up, the analysis ends, is deterministic, and a harmful command joined
+// to it makes the whole harmful.
 func FuzzAnalyze(f *testing.F) {
 	for _, name := range []string{"everyday.txt", "harmful.txt"} {
 		for _, cmd := range lines(f, name) {
@@ -21,7 +21,7 @@ func FuzzAnalyze(f *testing.F) {
 		a, b := analyze(src, here), analyze(src, here)
 		guard := pathrule.Protected{}
 		if a.ReadOnly() != b.ReadOnly() || len(a.Dangers(here, guard)) != len(b.Dangers(here, guard)) {
-			t.Fatalf("%q is judged in two ways", src)
+			t.Fatalf("%q has two different results", src)
 		}
 		if a.ReadOnly() == "" {
 			if a.EditsInside(here) {
@@ -49,7 +49,7 @@ func FuzzAnalyze(f *testing.F) {
 	})
 }
 
-// A verdict that was given before costs no memory, where nothing is to be looked at.
+// A cached verdict without facts does not allocate.
 func TestRepeatedVerdict(t *testing.T) {
 	var sh Analyzer
 	here := here
@@ -64,7 +64,7 @@ func TestRepeatedVerdict(t *testing.T) {
 	if sh.Analyze(cmd, here) == sh.Analyze(cmd, other) {
 		t.Error("a verdict from another directory is used")
 	}
-	// Commands that come to the same slot are told apart.
+	// Commands in the same slot are distinguished.
 	for i := range 3 * maxRecent {
 		for _, word := range []string{"ls", "rm"} {
 			if a := sh.Analyze(fmt.Sprint(word, " ", i), here); (a.ReadOnly() == "") != (word == "ls") {
@@ -74,8 +74,8 @@ func TestRepeatedVerdict(t *testing.T) {
 	}
 }
 
-// Walks share memory one after the other: what is kept of one stays as it is
-// when others use that memory, also at the same time.
+// Walks reuse memory: what is kept of one does not change when others use that memory, also
+// concurrently.
 func TestVerdictsKeep(t *testing.T) {
 	var sh Analyzer
 	list := append(lines(t, "everyday.txt"), lines(t, "harmful.txt")...)
@@ -106,12 +106,12 @@ func TestVerdictsKeep(t *testing.T) {
 	}
 }
 
-// Environ takes away what makes programs run something else.
+// Environ removes variables that make programs run something else.
 func TestEnviron(t *testing.T) {
 	got := strings.Join(Environ([]string{"PATH=/bin", "LD_PRELOAD=x", "BASH_ENV=x", "BASH_FUNC_ls%%=() { rm x; }", "PAGER=less", "GIT_CONFIG_COUNT=7", "HOME=/h"}), " ")
 	for _, not := range []string{"LD_PRELOAD", "BASH_ENV", "BASH_FUNC", "PAGER=less", "GIT_CONFIG_COUNT=7"} {
 		if strings.Contains(got, not) {
-			t.Errorf("%s stays in %s", not, got)
+			t.Errorf("%s is still in %s", not, got)
 		}
 	}
 	for _, want := range []string{"PATH=/bin", "HOME=/h", "PAGER=cat", "GIT_PAGER=cat", "GIT_OPTIONAL_LOCKS=0", "GIT_CONFIG_VALUE_0=explicit"} {

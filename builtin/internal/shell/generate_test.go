@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// A generator writes commands from the tables: the options and operands of
-// their lines, and now and then words that are none of them.
+// A generator writes commands from the tables: the options and operands of their lines, and
+// sometimes other words.
 type generator struct {
 	rand  *rand.Rand
 	names []string // what it starts commands with; subcommands follow after a blank
 	quick []string // those of them that take no time, and are taken more often
 }
 
-// slow are commands that take a good part of a second to start.
+// slow are commands that take much of a second to start.
 var slow = strings.Fields("npm pip pip3 node go top kubectl oc docker docker-compose podman yq xq tomlq java javac kotlin kotlinc scala python python2 python3")
 
 func newGenerator(seed1, seed2 uint64, names []string) *generator {
@@ -26,8 +26,8 @@ func newGenerator(seed1, seed2 uint64, names []string) *generator {
 	return &generator{rand.New(rand.NewPCG(seed1, seed2)), names, quick}
 }
 
-// notTried are the commands that are not run by a test, by the reason. Were a
-// table wrong about one of them, trying it would change more than the yard.
+// notTried are the commands that tests do not run, with the reason. If a table were wrong about
+// one of them, it would change more than the test's directory.
 var notTried = map[string]string{
 	"they ask another machine": `curl wget scp sftp ftp telnet nc ncat netcat socat ping ping6 traceroute tracepath mtr dig nslookup host whois
 		nmap http https xh aria2c axel lynx w3m links rclone aws gcloud az getent`,
@@ -46,8 +46,7 @@ var notTried = map[string]string{
 	"the shell that reports ends with it": `exit logout`,
 }
 
-// tried returns the names of the tables that the generator starts with, by the
-// file that they stand in.
+// tried returns the names of the tables with which the generator starts, by file.
 func tried(t testing.TB) map[string][]string {
 	t.Helper()
 	var not []string
@@ -83,7 +82,7 @@ var (
 		'w out' '1e touch x' '{print}' '{print>"out"}' '{print $1}' 'BEGIN{system("touch x")}' $HOME "$HOME" $X "$X" "$(echo a)" $(echo out)
 		HEAD main status log diff branch tag show add commit stash reflog config user.name -v -l x=y A=1 '' "a b" a{1,2} {a,out} ~ - + /dev/null
 		sort ls cat rm touch tee -name -type f -print -printf %p -fprint ! -o -maxdepth 1 -- . .. sub/.. -i -a -r -e -d -f -w -x --force --help --version`)
-	// The operands that the commands with a language of their own know best.
+	// Operands for commands with a language of their own.
 	tryText = map[string][]string{
 		"sed":  {"p", "-n", "2,3p", "s/a/b/", "'s/a/b/g;$d'", "'/a/,/b/{p;q}'", "'w out'", "'1e touch x'", "'s/a/b/w out'", "'s/a/touch x/e'", "'r a'"},
 		"awk":  {"'{print}'", "'{print $1}'", "'NR==2'", "'{s+=$2} END {print s}'", "'{print>\"out\"}'", "'{print | \"cat\"}'", "'/a/{f=1} f'", "'{getline x < \"a\"; print x}'"},
@@ -98,7 +97,7 @@ var (
 	tryRedirects = []string{" 2>/dev/null", " >/dev/null", " 2>&1", " < a", " > out", " >> a", " <<< text", " 2> err", " &> out", " >&2",
 		" <<'E'\ntext\nE", " <<E\n$X `touch x`\nE", " <<E\n$HOME $(echo a)\nE"}
 	tryPrefixes = []string{"A=1 ", "LC_ALL=C ", "PATH=. ", "TZ=UTC ", "NO_COLOR=1 ", "x=1 "}
-	// What stands for A is a command, for B another.
+	// A is replaced by a command, B by another.
 	trySyntax = map[string]string{
 		"for": "for f in *; do B\ndone", "for values": "for f in a sub; do B; echo \"$f\"\ndone", "if": "if A\nthen B\nfi", "else": "if A\nthen :\nelse B\nfi",
 		"substitution": "echo \"$(B\n)\"", "backquotes": "echo `B`", "subshell": "(B\n)", "group": "{ B\n}", "while": "while read -r x; do B\ndone < a",
@@ -110,7 +109,7 @@ var (
 
 func pick[T any](r *rand.Rand, list []T) T { return list[r.IntN(len(list))] }
 
-// simple writes one command of the tables.
+// simple generates one command of the tables.
 func (g *generator) simple(depth int) string {
 	r := g.rand
 	name := pick(r, g.names)
@@ -169,7 +168,7 @@ func sortedOptions(s *spec) []string {
 	return list
 }
 
-// option writes an option of s, with a value if it takes one.
+// option generates an option of s, with a value if it takes one.
 func (g *generator) option(s *spec, name string) string {
 	o, ok := s.options[name]
 	value := pick(g.rand, []string{"1", "a", "sub", "x", "2", "HEAD", "'%s'", "json", "','"})
@@ -198,7 +197,7 @@ func (g *generator) operand(family string, kind byte, depth int) string {
 	return pick(g.rand, []string{"a", "b.txt", "sub", "sub/c", "a b.txt", "t.tar", "z.gz", "j.json", "main.go", "'*'", "$HOME", "\"$x\"", "*.txt", "1", "x", "touch", "rm a"})
 }
 
-// command writes a command with others around it, and says with which syntax.
+// command generates a command with others around it, and returns the syntax that joins them.
 func (g *generator) command(depth int) (cmd string, syntax []string) {
 	cmd = g.simple(1)
 	if depth == 0 {
@@ -222,9 +221,8 @@ var sortedSyntax = func() []string {
 	return list
 }()
 
-// Every name of the tables is tried by the generator, or there is a reason not
-// to; every family is; and what the generator writes is called read-only often
-// enough for each of them, and for all syntax that can be.
+// The generator tries every name of the tables, or there is a reason why not, and every family;
+// for each of them, and for all syntax, enough of its commands are read-only.
 func TestGeneratorCoversTables(t *testing.T) {
 	byFile := tried(t)
 	files, err := tableFiles.ReadDir("tables")

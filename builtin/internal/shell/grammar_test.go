@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// A grammar writes commands that try the places where bash and the parser may read a
-// text differently, and where a value is not what it seems. All commands in it are
-// functions of the harness; what must not run by accident is touch.
+// A grammar generates commands that test where bash and the parser may read a text differently,
+// and where values are not what they seem. All of its commands are functions of the harness; touch
+// must not run by accident.
 type grammar struct {
 	*rand.Rand
 	n int // of commands written so far, so that each has words of its own
@@ -17,12 +17,12 @@ type grammar struct {
 
 func newGrammar(seed uint64) *grammar { return &grammar{rand.New(rand.NewPCG(seed, 7)), 0} }
 
-// hidden are texts that run touch if they are read otherwise than they stand.
+// hidden are texts that run touch if they are read differently.
 var hidden = []string{"$(touch %d)", "`touch %d`", ";touch %d;", "\ntouch %d\n", "|touch %d", "&& touch %d", "<(touch %d)", "\\\ntouch %d", "'; touch %d; '",
 	`"; touch %d; "`, "#'\ntouch %d #'", "}; touch %d; {", "); touch %d", "a[$(touch %d)]", "$\\\n(touch %d)", "E\ntouch %d\nE\n", "]; touch %d", "\\'; touch %d #",
 	"${x:-$(touch %d)}", "$((a[$(touch %d)]))", "{x,$(touch %d)}"}
 
-// broken are texts that change what follows them, if they are read so.
+// broken are texts that change the meaning of the following text if they are read differently.
 var broken = []string{`\`, "\\\n", `'`, `"`, "`", `$`, `#`, ` #`, `\'`, `\"`, "\\`", `\$`, `\\`, `\\\`, `$'`, `'"'`, `"'"`, "\n", " ", `{`, `}`, `(`, `)`, `[`, `]`, `;`, `&`, `|`, `<`, `>`,
 	`<<`, `<<<`, `<(`, `$(`, "$((", "))", `${`, `$[`, `~`, `!`, `*`, `?`, `@(`, `=`, `+=`, `:-`, `%`, `##`, `/`, `^`, `,`, "\t", "é", "E\n", "\nE\n", "if ", "then ", "done", "fi", "case ", "esac", "in ", "]]", "[[ ", "$'\\''", `$"`, "time ", "{a,b}", "{1..3}", "2>", "-"}
 
@@ -37,7 +37,7 @@ func (g *grammar) hide() string {
 
 func (g *grammar) variable() string { return g.one("x", "y", "a", "x", "N", "1", "@", "*") }
 
-// param writes an expansion.
+// param generates an expansion.
 func (g *grammar) param(d int) string {
 	v := g.variable()
 	if d <= 0 || g.IntN(3) == 0 {
@@ -54,7 +54,7 @@ func (g *grammar) param(d int) string {
 	return "${" + v + op + w + "}"
 }
 
-// operand writes the word in an expansion.
+// operand generates the word in an expansion.
 func (g *grammar) operand(d int) string {
 	var b strings.Builder
 	for range g.IntN(3) {
@@ -169,7 +169,7 @@ func (g *grammar) words(d int) string {
 	return b.String()
 }
 
-// gap writes what separates words.
+// gap generates a separator of words.
 func (g *grammar) gap() string {
 	if g.IntN(25) == 0 {
 		return g.one(" \\\n", "\\\n ", "\\\n", "\t", "  ", " \\\n\\\n")
@@ -203,7 +203,7 @@ func (g *grammar) redirect(d int) string {
 	return op + tag + g.one("", "", " ", "; echo k", " | cat", " && probe k", " # c") + "\n" + body + g.one("\n", "", "\\\n") + g.one("", "", "\t") + end + "\n"
 }
 
-// command writes one command.
+// command generates one command.
 func (g *grammar) command(d int) string {
 	if d <= 0 {
 		return g.one("echo ", "probe ", "probe ", "fail ", "find ") + g.one("$x", `"$x"`, "w", "$((x))", "$((x+1))", "${y}", "\"${x}\" $y", "[$x", "\"-$x\"", "${a[0]}", `"$@"`, "${x:x:1}")
@@ -264,7 +264,7 @@ func (g *grammar) command(d int) string {
 	return s
 }
 
-// list writes commands one after the other.
+// list generates a list of commands.
 func (g *grammar) list(d int) string {
 	s := g.command(d)
 	for range g.IntN(3) {
@@ -273,8 +273,8 @@ func (g *grammar) list(d int) string {
 	return s
 }
 
-// seeds are forms that bash and the parser were found to read differently, and bindings
-// that were not what they seemed.
+// seeds are forms that bash and the parser were found to read differently, and bindings that
+// were found to be wrong.
 var seeds = []string{`echo "${@:-$(touch 9)}"`, `echo "${a[0]:-$(touch 9)}"`, "echo ${a[@]/a/$(touch 9)}", "cat <<E\n${@:-$(touch 9)}\nE", "echo x # y\\\ntouch 9", "echo \"$\\\n(touch 9)\"",
 	"cat <<E\n$\\\n(touch 9)\nE", "cat <<E\n\\\nE\ntouch 9\nE", "cat <<E\nE\\\n\ntouch 9\nE", "echo `echo '`; touch 9; echo `'`", "echo `cat <<E\n`touch 9`\nE\n`", `echo "${N:-'$(touch 9)'}"`,
 	"cat <<E\n${N:-'$(touch 9)'}\nE", "a=(x)#;touch 9", "x='a[$(touch 9)]'; fail && x=1; echo $((x))", "x='a[$(touch 9)]'; x+=1; echo $((x))", "for x in 1 2; do :; done | cat; echo $((x))",
@@ -305,7 +305,7 @@ var seeds = []string{`echo "${@:-$(touch 9)}"`, `echo "${a[0]:-$(touch 9)}"`, "e
 	"let x=1+2; echo $x", "let \"x = 1 + 2\" y=3; echo $x$y", "((x = 1 + 2)); echo $x", "((x<<=1, y=x?1:2)); echo $x", "echo $((x ? 1 : 2)) $((1,2)) $((~1)) $((!x)) $((- -1)) $((2**3)) $((x+=1)) $((1<<2>>1))", "echo $(( x++ + ++x ))", "a=(1 2); echo $((a[1]+a[0])) ${a[-1]} ${a[1-1]}",
 }
 
-// mutate changes a command here and there.
+// mutate changes a command in random positions.
 func (g *grammar) mutate(s string) string {
 	for range 1 + g.IntN(3) {
 		i := g.IntN(len(s) + 1)
@@ -322,7 +322,7 @@ func (g *grammar) mutate(s string) string {
 	return s
 }
 
-// soup writes pieces in no order.
+// soup generates pieces in random order.
 func (g *grammar) soup() string {
 	s := g.one("", "probe ", "echo ", "cat ", "probe \"", "echo $(", "x=", "[[ ", "cat <<E\n", "echo ${x:-", "a=(", "((", "case a in ")
 	for range 2 + g.IntN(9) {
@@ -340,7 +340,7 @@ func (g *grammar) soup() string {
 	return s + g.one("", "\"", ")", "}", "'", ")\"", "\nE\n", " ]]", "))", "; esac")
 }
 
-// next writes one whole command.
+// next generates one complete command.
 func (g *grammar) next() string {
 	var s string
 	switch g.IntN(8) {
@@ -365,8 +365,8 @@ func (g *grammar) next() string {
 	return s
 }
 
-// dangerous reports whether a command might do something to this machine or never end,
-// by names that are in no rule of the grammar but may come to be by mutation.
+// dangerous reports whether a command might affect this machine or never end, by names that the
+// grammar does not have but mutations may produce.
 func dangerous(s string) bool {
 	if strings.Count(s, "while") != strings.Count(s, "while fail ")+strings.Count(s, "while fail;") {
 		return true

@@ -16,12 +16,12 @@ var hostile = []string{"$((", "$(", "(", "{ ", "`", "${a:-", "$(`", "if ", "whil
 	"env ", "sudo ", "xargs ", "find -exec ", "eval ", "sh -c ", "{a,b}", "{1..64} ", "while a;do ", "rm .*a ", "find . -delete ",
 	"[", "a[", "*", "a", "$x", "> f ", "-name a ", "rm a;", "ln -s a b;", "timeout 1 ", "a|tee b|", "$(cd a)", "x=$((x+1));"}
 
-// long are harmless pieces that come to much when repeated.
+// long are harmless pieces that are expensive when repeated.
 var long = []string{"time ", "cd a;", "x=$y ", "2>&1 ", "git log ", "ls -la ", "cat <<E\na\nE\n", "(cd a);", "for i in a b; do ls; done;", "cat /etc/../",
 	"a=bb;a=\"$a$a\";", "x=$x$x;", "f() { x=1; };", "${x:-a}", "`a`", "a \\\n", "cat <<E\n$x\nE\n", "((a));", "a=(b);", "read x;"}
 
-// products are commands whose parts, all but the first and the last, are repeated each: what
-// one part says counts for all of the next.
+// products are commands of which each part except the first and the last is repeated: the effect
+// of one part applies to all of the next.
 var products = []string{"find |a |-name b |-exec rm {} +", "find |a |-name b |-delete", "find |a |-exec rm {} + |-print", "cp |a |d", "mv |a |d; |rm x; |ls",
 	"ln -s |a |d; |touch x; |ls", "cd /; |cd a; |rm b; |ls", "echo |$x |*a |", "git |-C a |status", "xargs |-I X |ls", "env |a=b |ls"}
 
@@ -37,7 +37,7 @@ func repeat(unit string, size int) string {
 	return strings.Join(parts, "")
 }
 
-// What is big or deep is refused, not recursed into.
+// Large or deeply nested commands are refused, without recursion.
 func TestGarbage(t *testing.T) {
 	t.Parallel()
 	for _, unit := range hostile {
@@ -48,12 +48,12 @@ func TestGarbage(t *testing.T) {
 		}
 	}
 	if a := analyze(strings.Repeat("a", maxSource+1), here); a.Err() == nil {
-		t.Error("a command over the limit is looked at")
+		t.Error("a command over the limit is analysed")
 	}
 }
 
-// What a verdict costs grows as the command does, whatever it is made of. The
-// cost is what is allocated, which is the same whenever it is measured.
+// The cost of a verdict is linear in the size of the command, whatever it consists of. It is
+// measured in allocations, which are reproducible.
 func TestLinear(t *testing.T) {
 	const n = 4 << 10
 	cost := func(src string) (allocs, bytes float64) {
@@ -73,7 +73,7 @@ func TestLinear(t *testing.T) {
 		for i := range allocs {
 			allocs[i], bytes[i] = cost(repeat(unit, n<<i))
 		}
-		// The exponent of the growth, without what is allocated once.
+		// The exponent of the growth, without fixed allocations.
 		slope := func(c [4]float64, once float64) float64 { return math.Log2((c[3]+once)/(c[1]+once)) / 2 }
 		if a, b := slope(allocs, 1000), slope(bytes, 256<<10); a > 1.15 || b > 1.15 {
 			t.Errorf("%q: allocations grow with the power %.2f: %.0f; bytes with %.2f: %.0f", unit, a, allocs, b, bytes)

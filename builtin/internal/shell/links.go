@@ -34,7 +34,7 @@ func (a *Analysis) throughLinks(at pathrule.Place, guard pathrule.Protected) []D
 	var out []Danger
 	some := false
 	for i := range a.cmds {
-		out = append(out, a.cmds[i].landsOn(at, guard)...)
+		out = append(out, a.cmds[i].copyDangers(at, guard)...)
 		some = some || a.cmds[i].Reason != "" && slices.Contains(linkers, a.cmds[i].name)
 	}
 	if !some {
@@ -46,15 +46,15 @@ func (a *Analysis) throughLinks(at pathrule.Place, guard pathrule.Protected) []D
 		made, ok := linksOf(&a.cmds[i], i)
 		v.links = append(v.links, made...)
 		if !ok {
-			v.blind = append(v.blind, i)
+			v.unknown = append(v.unknown, i)
 		}
 		fresh = fresh || slices.ContainsFunc(made, func(l link) bool { return !l.moved }) || !ok && !a.cmds[i].moves()
 	}
 	if n := len(v.links); n > maxMadeLinks {
-		v.blind, v.links = append(v.blind, v.links[0].by, v.links[n-1].by), nil
+		v.unknown, v.links = append(v.unknown, v.links[0].by, v.links[n-1].by), nil
 	}
 	if !fresh {
-		v.blind = nil // copies and moves do not make new links then
+		v.unknown = nil // copies and moves do not make new links then
 	}
 	for i := range a.cmds {
 		if d := v.judge(&a.cmds[i], i); d.Reason != "" {
@@ -66,18 +66,18 @@ func (a *Analysis) throughLinks(at pathrule.Place, guard pathrule.Protected) []D
 
 // A view resolves paths with the links that the line makes.
 type view struct {
-	at    pathrule.Place
-	guard pathrule.Protected
-	links []link
-	blind []int             // commands that make unknown links
-	known map[string]string // answers, by question
+	at      pathrule.Place
+	guard   pathrule.Protected
+	links   []link
+	unknown []int             // commands that make unknown links
+	known   map[string]string // answers, by question
 }
 
 // judge returns the danger of the command at index i that depends on the links of the other
 // commands.
 func (v *view) judge(c *command, i int) Danger {
 	if c.Reason != "" && (len(c.targets) > 0 || c.effects.has(Unknown)) {
-		if slices.ContainsFunc(v.blind, func(by int) bool { return by != i }) {
+		if slices.ContainsFunc(v.unknown, func(by int) bool { return by != i }) {
 			return Danger{Dynamic, c.String() + ": it may write through a link that an earlier command makes"}
 		}
 		for _, name := range c.touched() {
@@ -190,9 +190,9 @@ func linksOf(c *command, i int) ([]link, bool) {
 	return out, whole
 }
 
-// landings returns the targets of a copy into a directory: the directory may have a link of the
+// copyTargets returns the targets of a copy into a directory: the directory may have a link of the
 // same name, through which cp and install write.
-func (c *command) landings() []operand {
+func (c *command) copyTargets() []operand {
 	if !slices.Contains([]string{"cp", "mv", "install"}, c.name) {
 		return nil
 	}
@@ -223,11 +223,11 @@ func (c *command) copied() (sources, names []arg) {
 	return sources, names
 }
 
-// landsOn returns the danger of a copy into a directory. It does not check whether the target
+// copyDangers returns the danger of a copy into a directory. It does not check whether the target
 // is one: a target by name alone counts only if the command says that it is a directory, and
 // otherwise only if a link exists.
-func (c *command) landsOn(at pathrule.Place, guard pathrule.Protected) []Danger {
-	for _, op := range c.landings() {
+func (c *command) copyDangers(at pathrule.Place, guard pathrule.Protected) []Danger {
+	for _, op := range c.copyTargets() {
 		dir := path.Dir(op.text)
 		sure := len(c.reads)+len(c.targets) > 2 || strings.HasSuffix(strings.TrimSuffix(op.text, path.Base(op.text)), "//") || path.Base(dir) == "." || path.Base(dir) == ".."
 		for _, name := range c.paths(op.arg) {

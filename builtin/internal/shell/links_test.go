@@ -8,7 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// Links that are on the disk already, and get other names in the line.
+// Links that exist on disk, and get other names in the line.
 func TestLinksGetOtherNames(t *testing.T) {
 	work := t.TempDir()
 	if err := os.Mkdir(filepath.Join(work, "dir"), 0o755); err != nil {
@@ -42,7 +42,7 @@ func TestLinksGetOtherNames(t *testing.T) {
 	}
 }
 
-// What is copied into a directory is written through a link of the same name.
+// A copy into a directory writes through a link of the same name.
 func TestLinksWhereCopiesLand(t *testing.T) {
 	work := t.TempDir()
 	for _, dir := range []string{"src", "dst", ".git/hooks"} {

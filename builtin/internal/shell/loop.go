@@ -120,7 +120,7 @@ func (w *walker) forget(loop syntax.Node) {
 		}
 	}
 	if seen.moves {
-		w.cwds, w.lost = nil, true
+		w.cwds, w.cwdLost = nil, true
 	}
 }
 

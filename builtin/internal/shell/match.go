@@ -8,14 +8,14 @@ import (
 
 // parsed are a command's arguments as parsed by one line of a table.
 type parsed struct {
-	spec    *spec
-	args    []arg
-	ops     []roleArg // operands, and values of options that have a role
-	given   []given
-	effects effects
-	rest    int // index in args of the command of a wrapper; -1 if there is none
-	whole   bool
-	doubt   bool // the only objection is an unknown word that may be an option
+	spec        *spec
+	args        []arg
+	ops         []roleArg // operands, and values of options that have a role
+	given       []given
+	effects     effects
+	rest        int // index in args of the command of a wrapper; -1 if there is none
+	whole       bool
+	maybeOption bool // the only objection is an unknown word that may be an option
 }
 
 type roleArg struct {
@@ -57,7 +57,7 @@ func (s *spec) parse(w *walker, args []arg) (parsed, string) {
 			// An unknown word may be an option that the table does not list, or its operand, which
 			// is acceptable only if all options of the command are harmless.
 			if !s.dyn {
-				p.doubt = true
+				p.maybeOption = true
 				return p, a.raw + " may be an option"
 			}
 			plain = append(plain, i)

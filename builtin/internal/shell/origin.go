@@ -42,8 +42,8 @@ func (w *walker) printedBy(first int) source {
 	return w.origin(origin{lo: int32(first), hi: int32(len(w.cmds))})
 }
 
-// comesFrom records the source of the current command's redirected input.
-func (w *walker) comesFrom(from source) {
+// setInput records the source of the current command's redirected input.
+func (w *walker) setInput(from source) {
 	if from >= firstOrigin && w.in.input >= firstOrigin {
 		w.origins[w.in.input-firstOrigin] = w.origins[from-firstOrigin]
 	}
@@ -112,7 +112,7 @@ func (f *findings) follow(r *reach, c *command, a *arg, depth int) {
 	open := strings.Count(a.text, hole)
 	switch {
 	case open == 0 && a.from < firstOrigin:
-		if c.adrift(a) {
+		if c.inUnknownDir(a) {
 			r.spots = append(r.spots, spot{bases: []string{path.Base(a.text)}, hidden: true})
 			return
 		}
@@ -181,8 +181,8 @@ func (f *findings) feeds(o origin, k *command) bool {
 	return in.hi > 0 && in.args == nil && in.lo >= o.lo && in.hi <= o.hi
 }
 
-// adrift reports whether a name is relative to an unknown directory.
-func (c *command) adrift(a *arg) bool {
+// inUnknownDir reports whether a name is relative to an unknown directory.
+func (c *command) inUnknownDir(a *arg) bool {
 	return len(c.cwds) == 0 && a.text != "" && !path.IsAbs(a.text) && !strings.Contains(a.text, hole)
 }
 

@@ -14,28 +14,17 @@ var numericParams = []string{"?", "#", "$", "!", "RANDOM", "SECONDS", "LINENO", 
 
 // param adds a parameter expansion to a word.
 func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bool) {
-	unknown := func(from source) {
-		b.WriteString(hole)
-		a.mark(from)
-		a.field = a.field && quoted
-	}
 	if why := w.unsafeParam(p); why != "" {
 		w.denyDynamic(why)
 		w.inner(p)
-		unknown(anywhere)
+		w.unknownText(a, b, anywhere, quoted)
 		return
 	}
 	// Commands in the operands run, whatever is expanded.
 	w.operands(p)
 	name := p.Param.Value
-	// Whether the secret is shown depends on the command.
-	if !p.Length && pathrule.SecretVariable(name) && !w.own(name) {
-		w.secret = "$" + name
-	} else if s := w.secrets[name]; s != "" && !p.Length {
-		w.secret = s
-	}
-	if w.secret != "" {
-		w.spilled = w.secret
+	if !p.Length {
+		w.recordSecret(name)
 	}
 	switch {
 	case p.Length:
@@ -48,10 +37,14 @@ func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bo
 		a.field = a.field && quoted && name != "@" && !allElements(p)
 		return
 	case p.Exp != nil || p.Slice != nil || p.Repl != nil:
-		unknown(anywhere)
+		w.unknownText(a, b, anywhere, quoted)
 		return
 	}
-	v := w.lookup(name)
+	w.expand(a, b, w.lookup(name), quoted)
+}
+
+// expand adds the value of a variable to a word.
+func (w *walker) expand(a *arg, b *strings.Builder, v binding, quoted bool) {
 	switch {
 	case len(v.vals) == 1 && (quoted || v.plain()) && w.copied+len(v.vals[0]) <= maxCopied:
 		w.copied += len(v.vals[0])
@@ -69,7 +62,27 @@ func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bo
 		if v.atom && b.Len() == 0 {
 			a.lead = true
 		}
-		unknown(w.valuesOf(v))
+		w.unknownText(a, b, w.valuesOf(v), quoted)
+	}
+}
+
+// unknownText adds an unknown text to a word, which may expand to several words unless quoted.
+func (w *walker) unknownText(a *arg, b *strings.Builder, from source, quoted bool) {
+	b.WriteString(hole)
+	a.mark(from)
+	a.field = a.field && quoted
+}
+
+// recordSecret records the expansion of a variable that has a secret. Whether it is shown
+// depends on the command.
+func (w *walker) recordSecret(name string) {
+	if pathrule.SecretVariable(name) && !w.own(name) {
+		w.secret = "$" + name
+	} else if s := w.secrets[name]; s != "" {
+		w.secret = s
+	}
+	if w.secret != "" {
+		w.anySecret = w.secret
 	}
 }
 
@@ -102,7 +115,7 @@ func (w *walker) unsafeParam(p *syntax.ParamExp) string {
 		return "an offset that is evaluated"
 	}
 	// A negative length may be an error, which aborts the line.
-	w.fragile = w.fragile || p.Slice != nil && p.Slice.Length != nil || p.Index != nil && negative(p.Index)
+	w.mayAbort = w.mayAbort || p.Slice != nil && p.Slice.Length != nil || p.Index != nil && negative(p.Index)
 	if p.Exp != nil {
 		switch p.Exp.Op {
 		case syntax.AlternateUnset, syntax.AlternateUnsetOrNull, syntax.DefaultUnset, syntax.DefaultUnsetOrNull,
@@ -167,7 +180,7 @@ func (w *walker) arithmetic(x syntax.ArithmExpr) bool {
 			// Division by zero and a negative exponent abort the line.
 			if x.Op == syntax.Quo || x.Op == syntax.Rem || x.Op == syntax.Pow {
 				y, ok := x.Y.(*syntax.Word)
-				w.fragile = w.fragile || !ok || !isNumber(y.Lit()) || y.Lit() == "0"
+				w.mayAbort = w.mayAbort || !ok || !isNumber(y.Lit()) || y.Lit() == "0"
 			}
 			return w.arithmetic(x.X) && w.arithmetic(x.Y)
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/casetest"
 )
 
-// sameTree fails the test if src is accepted without the parser and the parser
-// does not make the same tree of it. It reports whether src is accepted.
+// sameTree fails the test if src is accepted without the parser and the parser builds another
+// tree of it. It reports whether src is accepted.
 func sameTree(tb testing.TB, r *reader, src string) bool {
 	tb.Helper()
 	if readable(src) != nil {
@@ -35,15 +35,14 @@ func sameTree(tb testing.TB, r *reader, src string) bool {
 	return true
 }
 
-// pieces are what commands are made of, with all that has a meaning of its own.
+// pieces are parts of commands, with all characters and words that have a special meaning.
 var pieces = append(strings.Fields(`ls git -a -la --x=y a=b =b 2 10 x.go {} { } {a,b} {fd} 'q' "q" '' "" 'a b' "a b" "\$" "\\" "$x" '$x'
 	* ? + @ ! *.go a[0] [a] [ ] [[ ]] ~ ~/x % ^ , : . / \ \a \; \' \" # a#b $x ${x} $(x) `+"`x` "+`( ) (( )) ; ;; ;& & && || | |& > >> < << <<< >& <& &> &>> >| <> <(
 	2>&1 2>/dev/null <&- >&2 10>x é ＝ if then elif else fi while until for select do done case esac in function time coproc let declare typeset
 	local export readonly nameref @test f() x=(1) a+=b eval set cd -`), " ", "  ", "\t", "\n", "\\\n", "\r", " ", " ", " ", " ")
 
-// What is read without the parser is read as the parser does: every pair of
-// pieces after every beginning that changes what they mean, and random longer
-// commands.
+// What is read without the parser is read like the parser does: every pair of pieces after every
+// beginning that changes their meaning, and random longer commands.
 func TestPlain(t *testing.T) {
 	var r reader
 	accepted := 0

@@ -42,11 +42,10 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 	case syntax.RdrIn:
 		if !simple || first >= len(w.cmds) {
 			first = len(w.cmds)
-			c := w.add()
-			c.name, c.effects, c.text = r.Op.String(), reading, w.raw(r)
+			w.addRedirect(r).effects = reading
 		}
 		if _, ok := r.Word.Parts[0].(*syntax.ProcSubst); ok && len(r.Word.Parts) == 1 {
-			w.comesFrom(w.inflow) // a pipe, not a file
+			w.setInput(w.substSource) // a pipe, not a file
 			return
 		}
 		w.input(a, first)
@@ -56,14 +55,23 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 		return
 	}
 	w.deny("the redirection to " + a.raw + " writes")
-	// The redirection of a compound command belongs to no simple command: it counts as a command
-	// of its own, so that deny rules and the danger analysis see its target.
 	if !simple || first >= len(w.cmds) {
 		first = len(w.cmds)
-		c := w.add()
-		c.name, c.text = r.Op.String(), w.raw(r)
+		w.addRedirect(r)
 	}
-	c := &w.cmds[first]
+	w.cmds[first].writesTo(a)
+}
+
+// addRedirect adds the redirection of a compound command, which belongs to no simple command,
+// as a command of its own, so that deny rules and the danger analysis see its target.
+func (w *walker) addRedirect(r *syntax.Redirect) *command {
+	c := w.add()
+	c.name, c.text = r.Op.String(), w.raw(r)
+	return c
+}
+
+// writesTo records a redirection to a.
+func (c *command) writesTo(a arg) {
 	c.redirs = true
 	c.targets = append(c.targets, operand{arg: a})
 	c.effects |= writing
@@ -88,7 +96,7 @@ func (w *walker) document(r *syntax.Redirect, first int) {
 			text = w.word(r.Hdoc)
 		}
 	}
-	w.typed(first, text)
+	w.shellInput(first, text)
 	w.shown(first)
 }
 
@@ -103,11 +111,11 @@ func soleLit(word *syntax.Word) (string, bool) {
 	return lit.Value, true
 }
 
-// typed analyses a text that a shell reads as its input, and records it for commands that read
+// shellInput analyses a text that a shell reads as its input, and records it for commands that read
 // names from it.
-func (w *walker) typed(first int, text arg) {
+func (w *walker) shellInput(first int, text arg) {
 	w.listed = append(w.listed, text)
-	w.comesFrom(w.originOf(text))
+	w.setInput(w.originOf(text))
 	if last := len(w.cmds) - 1; first <= last && (slices.Contains(shells, w.cmds[last].name) || slices.Contains(schedulers, w.cmds[last].name)) {
 		w.inside(last, func() { w.script([]arg{text}) })
 	}

@@ -212,20 +212,20 @@ func (a *Analysis) CoveredBy(first string, others ...string) (bool, error) {
 			list = append(list, q)
 		}
 	}
-	if a.err != nil || a.loose {
+	if a.err != nil || a.uncoverable {
 		return false, nil
 	}
-	took := false
+	covered := false
 	need := a.needs()
 	for i := range a.cmds {
 		c := &a.cmds[i]
 		if c.coveredBy(p) {
-			took = true
+			covered = true
 		} else if need[i] && !slices.ContainsFunc(list, c.coveredBy) {
 			return false, nil
 		}
 	}
-	return took, nil
+	return covered, nil
 }
 
 // needs returns the commands that a rule must cover: those that are not read-only, or the
@@ -337,7 +337,7 @@ const maxSuggestions = 5
 // Suggest returns at most five patterns that together cover the command, or nothing if no safe
 // ones do.
 func (a *Analysis) Suggest() []string {
-	if a.err != nil || a.loose {
+	if a.err != nil || a.uncoverable {
 		return nil
 	}
 	var out []string
@@ -386,18 +386,8 @@ func (c *command) suggest() string {
 		}
 	}
 	first := c.args[len(words)-1].text
-	flagged := len(words) > 2
-	switch {
-	case strings.HasPrefix(first, "-"):
-		return "" // only options
-	case slices.Contains(interpreters, c.name):
-		if flagged && !(len(words) == 3 && words[1] == "-m" && plainWord().MatchString(first)) || !scriptPath().MatchString(first) {
-			return ""
-		}
-	case hasSubcommands(c.name):
-		if flagged || !plainWord().MatchString(first) || slices.Contains(dangerousSubs, c.name+"."+first) {
-			return ""
-		}
+	if !c.suggestible(words, first) {
+		return ""
 	}
 	// A word such as pr or stash has many subcommands: add the next word.
 	if c.grouped(first) {
@@ -414,6 +404,22 @@ func (c *command) suggest() string {
 		return s + ":*"
 	}
 	return ""
+}
+
+// suggestible reports whether a rule may end with words, the command's name, its options and
+// first, the word after them.
+func (c *command) suggestible(words []string, first string) bool {
+	flagged := len(words) > 2
+	switch {
+	case strings.HasPrefix(first, "-"):
+		return false // only options
+	case slices.Contains(interpreters, c.name):
+		module := len(words) == 3 && words[1] == "-m" && plainWord().MatchString(first)
+		return (!flagged || module) && scriptPath().MatchString(first)
+	case hasSubcommands(c.name):
+		return !flagged && plainWord().MatchString(first) && !slices.Contains(dangerousSubs, c.name+"."+first)
+	}
+	return true
 }
 
 // grouped reports whether first, the word after the command's name, is only the first part of a

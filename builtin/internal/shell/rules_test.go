@@ -67,7 +67,7 @@ func TestAcceptEdits(t *testing.T) {
 	}
 }
 
-// Links in the working directory lead out of it, or to what is protected.
+// Links in the working directory lead out of it, or to protected files.
 func TestEditsThroughLinks(t *testing.T) {
 	work := t.TempDir()
 	for _, dir := range []string{"src", ".git/hooks"} {
@@ -139,8 +139,8 @@ func TestReadOnlyRows(t *testing.T) {
 	}
 }
 
-// What upstream calls an injection must not be allowed, unless it is proved to
-// be read-only, which upstream does not try.
+// What upstream calls an injection must not be allowed, unless it is proved read-only, which
+// upstream does not attempt.
 func TestInjection(t *testing.T) {
 	type row struct {
 		Command   string
@@ -231,8 +231,7 @@ func TestPrefixRows(t *testing.T) {
 	}
 }
 
-// A suggestion stands for what the command does, not for everything that its
-// program can do.
+// A suggestion covers what the command does, not everything that its program can do.
 func TestSuggestionsAreNarrow(t *testing.T) {
 	var sh Analyzer
 	for cmd, want := range map[string]string{
@@ -264,15 +263,15 @@ func TestSuggestionsAreNarrow(t *testing.T) {
 	}
 }
 
-// What runs a program that the command is not there for must stand in the rule.
-// See "Rules for commands that run others" in the package doc.
+// An option that runs a program, beyond the command's purpose, must be in the rule. See "Rules
+// for commands that run others" in the package doc.
 func TestRulesForWhatRunsOthers(t *testing.T) {
 	var sh Analyzer
 	for _, row := range []struct {
 		rule, command string
 		covered       bool
 	}{
-		// Its trade: all that it runs.
+		// Its purpose is to run others: all that it runs.
 		{"xargs:*", "ls | xargs rm", true},
 		{"ssh:*", "ssh h rm x", true},
 		{"make:*", "make x", true},
@@ -283,13 +282,13 @@ func TestRulesForWhatRunsOthers(t *testing.T) {
 		{"python3:*", "python3 x.py", true},
 		{"strace:*", "strace rm x", true},
 
-		// Transparent: a rule for what runs, and for nothing else.
+		// Transparent: the rule must cover the command inside.
 		{"env:*", "env rm x", false},
 		{"timeout:*", "timeout 5 rm x", false},
 		{"nice:*", "nice rm x", false},
 		{"rm:*", "timeout 5 nice rm x", true},
 
-		// By an option: the rule says it, as a word.
+		// By an option: the rule must have it as a word.
 		{"find:*", "find . -exec rm {} +", false},
 		{"find . -execdir:*", "find . -execdir true \\; -exec rm {} +", false},
 		{"find . -exec:*", "find . -exec rm {} +", true},
@@ -320,7 +319,7 @@ func TestRulesForWhatRunsOthers(t *testing.T) {
 		{"wget:*", "wget --use-askpass=./x u", false},
 		{"awk:*", "awk -f x.awk f", false},
 
-		// In a text: the rule is the whole command.
+		// In a text: the rule must be the whole command.
 		{"awk:*", `awk 'BEGIN{system("rm x")}'`, false},
 		{"awk:*", `awk '{print | "sh"}' f`, false},
 		{"awk *", `awk '{print > "out"}' f`, false},

@@ -15,9 +15,9 @@ import (
 // wildcards may match, are dangers. A command that only may reach a secret, in a tree or by
 // names that another command finds, is not read-only, and a rule may allow it.
 
-// silent reports whether the command shows nothing of its words, even in errors: a test only
+// showsNoWords reports whether the command shows nothing of its words, even in errors: a test only
 // compares texts.
-func (c *command) silent() bool {
+func (c *command) showsNoWords() bool {
 	switch c.name {
 	case ":", "true", "false", "[[":
 		return true
@@ -79,11 +79,11 @@ func (c *command) traces() bool {
 
 // reveals returns why a command shows credentials, by its words, or "".
 func (w *walker) reveals(c *command) string {
-	if c.secret != "" && (slices.Contains([]string{"echo", "printf"}, c.name) || c.Reason == "" && !c.silent()) {
+	if c.secret != "" && (slices.Contains([]string{"echo", "printf"}, c.name) || c.Reason == "" && !c.showsNoWords()) {
 		return c.secret + " holds credentials"
 	}
-	if c.name == "set" && w.spilled != "" && c.traces() {
-		return "it shows expanded words, and " + w.spilled + " holds credentials"
+	if c.name == "set" && w.anySecret != "" && c.traces() {
+		return "it shows expanded words, and " + w.anySecret + " holds credentials"
 	}
 	if c.name == "printenv" {
 		for _, a := range c.args[1:] {
@@ -151,9 +151,9 @@ func (c *command) globs(a *arg) []string {
 	return out
 }
 
-// leads returns the dangers that depend on the file system: names that are links to secrets,
+// linkDangers returns the dangers that depend on the file system: names that are links to secrets,
 // and wildcards that match them.
-func (a *Analysis) leads(at *pathrule.Place) []Danger {
+func (a *Analysis) linkDangers(at *pathrule.Place) []Danger {
 	var out []Danger
 	for i := range a.cmds {
 		c := &a.cmds[i]
@@ -261,7 +261,7 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 			why = w.below(c, root, hidden)
 		}
 		for k := 0; k < len(c.reads) && why == ""; k++ {
-			if op := &c.reads[k].arg; op.open() || c.adrift(op) {
+			if op := &c.reads[k].arg; op.open() || c.inUnknownDir(op) {
 				why = w.among(c, op)
 			}
 		}

@@ -8,8 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// secretYard is a project with secrets, and links to some, in a home directory with
-// more.
+// secretYard is a project with secrets, and with links to some, in a home directory with more.
 func secretYard(t *testing.T) pathrule.Place {
 	t.Helper()
 	home := t.TempDir()
@@ -24,27 +23,26 @@ func secretYard(t *testing.T) pathrule.Place {
 	return pathrule.Place{Cwd: work, Home: home, Dirs: []string{work}}
 }
 
-// asks reports whether a person is asked about a command in default mode.
+// asks reports whether a command needs approval in default mode.
 func asks(a *Analysis, at pathrule.Place) bool {
 	return a.ReadOnly() != "" || len(a.Dangers(at, pathrule.Protected{})) > 0
 }
 
-// Ways to show a secret. Each is asked about, but for those that the package doc
-// names.
+// Ways to show a secret. Each needs approval, except those that the package doc names.
 func TestSecretsAreAskedAbout(t *testing.T) {
 	at := secretYard(t)
 	var sh Analyzer
 	all, shown := lines(t, "secrets.txt"), 0
 	for _, cmd := range all {
 		if !asks(sh.Analyze(cmd, at), at) {
-			t.Errorf("%q is not asked about", cmd)
+			t.Errorf("%q needs no approval", cmd)
 			shown++
 		}
 	}
 	t.Logf("%d of %d shown", shown, len(all))
 }
 
-// What shows no secret, in the same place.
+// Commands that show no secret, in the same place.
 func TestNoSecrets(t *testing.T) {
 	at := secretYard(t)
 	var sh Analyzer

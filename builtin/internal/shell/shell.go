@@ -179,7 +179,7 @@ func (s *site) analyze(src string) *Analysis {
 	if len(prog.stmts) == 0 {
 		w.deny("there is no command")
 	}
-	w.distrust()
+	w.revokeFacts()
 	w.shows(prog.stmts)
 	for i := range w.cmds {
 		if why := w.cmds[i].Reason; why != "" {
@@ -242,7 +242,7 @@ func (a *Analysis) Dangers(at pathrule.Place, guard pathrule.Protected) []Danger
 			}
 		}
 	}
-	if through := a.leads(&at); len(through) > 0 {
+	if through := a.linkDangers(&at); len(through) > 0 {
 		out = append(out[:len(out):len(out)], through...)
 	}
 	if through := a.throughLinks(at, guard); len(through) > 0 {

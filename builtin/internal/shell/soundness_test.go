@@ -44,7 +44,7 @@ func newYard(t *testing.T) *yard {
 	}
 	y.env = Environ([]string{"PATH=/usr/bin:/bin:" + filepath.Dir(golang), "HOME=" + y.dir + "/home", "X=-o", "LC_ALL=C.UTF-8", y.mark,
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=n", "GIT_AUTHOR_EMAIL=e", "GIT_COMMITTER_NAME=n", "GIT_COMMITTER_EMAIL=e",
-		// Nothing that is somebody's is reached, and what programs keep is kept elsewhere.
+		// The user's files are out of reach, and programs store their data in the yard.
 		"DOCKER_HOST=unix://" + cache + "/none", "KUBECONFIG=/dev/null", "GH_CONFIG_DIR=" + cache, "http_proxy=http://127.0.0.1:9", "https_proxy=http://127.0.0.1:9",
 		"XDG_CACHE_HOME=" + cache, "XDG_STATE_HOME=" + cache, "XDG_CONFIG_HOME=" + cache, "npm_config_cache=" + cache, "npm_config_update_notifier=false", "npm_config_offline=true",
 		"GOCACHE=" + cache, "GOPATH=" + cache, "GOPROXY=off", "GOTOOLCHAIN=local", "GOTELEMETRY=off", "GOENV=off", "GOFLAGS=-modcacherw"})
@@ -67,8 +67,7 @@ func newYard(t *testing.T) *yard {
 	return y
 }
 
-// run runs a script as Bash does, in a session of its own, and stops it after
-// some time.
+// run runs a script like Bash does, in a session of its own, and stops it after some time.
 func (y *yard) run(t *testing.T, script string) (string, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -82,10 +81,9 @@ func (y *yard) run(t *testing.T, script string) (string, error) {
 	return string(out), err
 }
 
-// noneLeft waits a moment for the processes that a script left behind, and
-// names them if they stay. They are told by the session that they are in, by
-// the yard's mark in their environment and by the directory they work in, of
-// which /proc tells the last two: elsewhere ps tells the session.
+// noneLeft waits for a moment for the processes that a script left behind, and names those that
+// remain. They are recognised by their session, by the yard's mark in their environment and by
+// their working directory; without /proc ps has only the session.
 func (y *yard) noneLeft(session int) error {
 	var left []string
 	for waited := time.Duration(0); waited <= y.grace; waited += 20 * time.Millisecond {
@@ -114,7 +112,7 @@ func (y *yard) processes(session int) []string {
 		if err != nil {
 			continue // it ended
 		}
-		// pid (name) state ppid pgrp session …, and the name may have anything in it.
+		// pid (name) state ppid pgrp session …, where the name may contain anything.
 		f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		env, _ := os.ReadFile(dir + "/environ")
 		cwd, _ := os.Readlink(dir + "/cwd")
@@ -127,8 +125,8 @@ func (y *yard) processes(session int) []string {
 	return left
 }
 
-// snapshot returns what is in the yard: names, modes and contents. The index is
-// left out: git diff refreshes the file times that git remembers in it.
+// snapshot returns the content of the yard: names, modes and contents. It skips the index, in
+// which git diff refreshes file times.
 func (y *yard) snapshot(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -160,7 +158,7 @@ func (y *yard) snapshot(t *testing.T) map[string]string {
 	return all
 }
 
-// changes tells snapshots apart.
+// changes describes the differences of two snapshots.
 func changes(before, after map[string]string) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(after)) {
@@ -176,9 +174,8 @@ func changes(before, after map[string]string) string {
 	return b.String()
 }
 
-// runner runs the commands in $1/cmd, each in a shell of its own, which tells
-// the environment that it ends with. Between them nothing of the runner itself
-// may change.
+// runner runs the commands in $1/cmd, each in a shell of its own, which reports its final
+// environment. Between them the runner itself must not change.
 const runner = `
 state() { export -p; umask; ulimit -a; pwd; jobs; set -o; shopt; trap; }
 state > "$1/before"
@@ -236,9 +233,8 @@ func (y *yard) try(t *testing.T, cmds []string) string {
 	return ""
 }
 
-// What is called read-only is run. It must change neither a file nor the
-// environment, and leave no process. KITBAG_SOUNDNESS sets how many commands
-// are run.
+// Commands that are read-only by the analysis are run. They must not change a file or the
+// environment, nor leave a process. KITBAG_SOUNDNESS sets how many commands are run.
 func TestSoundness(t *testing.T) {
 	t.Parallel() // it waits for processes
 	want := 250
@@ -265,17 +261,17 @@ func TestSoundness(t *testing.T) {
 		if what := y.try(t, cmds); what != "" {
 			for _, cmd := range cmds { // which one was it
 				if what := newYard(t).try(t, []string{cmd}); what != "" {
-					t.Errorf("%q is called read-only: %s", cmd, what)
+					t.Errorf("%q is read-only: %s", cmd, what)
 				}
 			}
-			t.Fatalf("called read-only, but something changed: %s\n%q", what, cmds)
+			t.Fatalf("read-only, but something changed: %s\n%q", what, cmds)
 		}
 		ran, cmds = ran+len(cmds), cmds[:0]
 	}
 	t.Logf("%d of %d generated commands, with %d names, are read-only, and are", ran, generated, len(g.names))
 }
 
-// installed returns the names whose commands are there.
+// installed returns the names of installed commands.
 func (y *yard) installed(t *testing.T, names []string) []string {
 	t.Helper()
 	var firsts []string
@@ -298,16 +294,16 @@ func (y *yard) installed(t *testing.T, names []string) []string {
 	})
 }
 
-// The test above can fail: it sees a file, a variable and a process.
+// The test above can fail: it detects a file, a variable and a process.
 func TestSoundnessSees(t *testing.T) {
 	y := newYard(t)
 	y.grace = 200 * time.Millisecond
 	for _, cmd := range []string{"touch made", "chmod 600 a", "export x=1", "sleep 60 &", "setsid sleep 60 &", "(cd / && env -i sleep 60 &)", "nohup sleep 60 >/dev/null 2>&1 &", "cd sub; setsid env -i sleep 60 &"} {
 		if y.try(t, []string{cmd}) == "" {
-			t.Errorf("%q is not seen", cmd)
+			t.Errorf("%q is not detected", cmd)
 		}
 		if _, err := y.run(t, "rm -f made; chmod 644 a"); err == nil && strings.Contains(cmd, "sleep") {
-			t.Errorf("%q: the process is gone by itself", cmd)
+			t.Errorf("%q: the process ended by itself", cmd)
 		}
 		for _, p := range y.processes(-1) {
 			if pid, err := strconv.Atoi(strings.Fields(p)[0]); err == nil {
@@ -317,8 +313,8 @@ func TestSoundnessSees(t *testing.T) {
 	}
 }
 
-// A directory of the working tree that looks like a bare repository does not
-// run what its settings name.
+// git does not run what the settings of a working tree's directory name if that looks like a bare
+// repository.
 func TestNoBareRepositories(t *testing.T) {
 	y := newYard(t)
 	out, err := y.run(t, `git init -q --bare evil && printf '[core]\n\tbare = false\n\tworktree = ..\n\tfsmonitor = touch ../made #\n' >> evil/config && cd evil && git status; ls ../made`)
@@ -327,7 +323,7 @@ func TestNoBareRepositories(t *testing.T) {
 	}
 }
 
-// What is called read-only is a script that bash reads, too.
+// Bash can parse every read-only command.
 func TestBashAgreesOnSyntax(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 3))
 	everyday := lines(t, "everyday.txt")
@@ -357,6 +353,6 @@ func TestBashAgreesOnSyntax(t *testing.T) {
 	cmd := exec.Command("bash", "--noprofile", "--norc", "-c", `for i in *; do bash -n "$i" 2>&1 || { echo "== $i"; cat "$i"; }; done`)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "==") {
-		t.Errorf("bash reads them differently: %v\n%s", err, out)
+		t.Errorf("bash cannot parse them: %v\n%s", err, out)
 	}
 }

@@ -302,32 +302,29 @@ func (s *spec) longToken(tok string) error {
 		s.into = strings.Split(list, ",")
 		return nil
 	case "fn":
-		s.fn, s.fnName = closer[list], list
+		s.fn, s.fnName = checks[list], list
 		if s.fn == nil {
 			return fmt.Errorf("no function %q", list)
 		}
 		return nil
 	}
+	return s.optionToken(tok)
+}
+
+// optionToken parses the token of an option, or of an effect of the command.
+func (s *spec) optionToken(tok string) error {
 	name, effectList, _ := strings.Cut(tok, "!")
-	var eff effects
-	var o option
-	for e := range strings.SplitSeq(effectList, ",") {
-		if o.named = o.named || e == "named"; e == "" || e == "named" {
-			continue
-		}
-		if !slices.Contains(effectNames, Effect(e)) {
-			return fmt.Errorf("no effect %q", e)
-		}
-		eff |= effect(Effect(e))
+	o, err := parseEffects(effectList)
+	if err != nil {
+		return err
 	}
 	if name == "" {
-		s.effects |= eff
+		s.effects |= o.effects
 		return nil
 	}
 	if !strings.HasPrefix(name, "-") && !s.single {
 		return fmt.Errorf("invalid token %q", tok)
 	}
-	o.effects = eff
 	if i := strings.IndexAny(name, "=?"); i > 0 {
 		o.value = name[i]
 		if kind := name[i+1:]; kind != "" {
@@ -347,6 +344,22 @@ func (s *spec) longToken(tok string) error {
 		s.options["-"+string(c)] = o
 	}
 	return nil
+}
+
+// parseEffects returns an option with the effects after the "!" of a token.
+func parseEffects(list string) (o option, err error) {
+	for e := range strings.SplitSeq(list, ",") {
+		switch {
+		case e == "":
+		case e == "named":
+			o.named = true
+		case slices.Contains(effectNames, Effect(e)):
+			o.effects |= effect(Effect(e))
+		default:
+			return option{}, fmt.Errorf("no effect %q", e)
+		}
+	}
+	return o, nil
 }
 
 func (s *spec) operands(field string) error {

@@ -9,8 +9,8 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// lines reads a list of commands, one a line; ⏎, ␍ and ␁ stand for a newline,
-// a carriage return and a control character.
+// lines reads a list of commands, one a line; ⏎, ␍ and ␁ represent a newline, a carriage return
+// and a control character.
 func lines(t testing.TB, name string) []string {
 	t.Helper()
 	raw, err := os.ReadFile("testdata/" + name)
@@ -26,7 +26,7 @@ func lines(t testing.TB, name string) []string {
 	return list
 }
 
-// Commands that developers type all day and that change nothing.
+// Everyday commands of developers that change nothing.
 func TestEveryday(t *testing.T) {
 	var sh Analyzer
 	for _, cmd := range lines(t, "everyday.txt") {
@@ -37,18 +37,18 @@ func TestEveryday(t *testing.T) {
 	}
 }
 
-// Commands that do something, from the manuals of the commands in the tables.
+// Commands with an effect, from the manuals of the commands in the tables.
 func TestHarmful(t *testing.T) {
 	var sh Analyzer
 	for _, cmd := range lines(t, "harmful.txt") {
 		if a := sh.Analyze(cmd, here); a.ReadOnly() == "" {
-			t.Errorf("%q is called read-only: %+v", cmd, a.Commands())
+			t.Errorf("%q is read-only: %+v", cmd, a.Commands())
 		}
 	}
 }
 
-// Commands from the manuals of many programs that are not proved harmless: most
-// have an effect, the others in some version or state of their program.
+// Commands from the manuals of many programs that are not proved harmless: most have an effect,
+// the others in some version or configuration of their program.
 func TestAsked(t *testing.T) {
 	var sh Analyzer
 	for _, cmd := range lines(t, "asked.txt") {
@@ -58,7 +58,7 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// Commands that look like some of everyday.txt and may do more.
+// Commands that resemble some of everyday.txt and may do more.
 func TestLookalikes(t *testing.T) {
 	var sh Analyzer
 	for _, cmd := range lines(t, "lookalikes.txt") {
@@ -68,8 +68,7 @@ func TestLookalikes(t *testing.T) {
 	}
 }
 
-// A harmful part makes the whole harmful, whatever is before it and whatever
-// joins them.
+// A harmful part makes the whole harmful, whatever precedes it and whatever joins them.
 func TestHarmfulAnywhere(t *testing.T) {
 	var sh Analyzer
 	everyday, harmful := lines(t, "everyday.txt"), lines(t, "harmful.txt")
@@ -80,13 +79,13 @@ func TestHarmfulAnywhere(t *testing.T) {
 		for _, frame := range frames {
 			cmd := strings.NewReplacer("A", a, "B", b).Replace(frame)
 			if got := sh.Analyze(cmd, here); got.ReadOnly() == "" {
-				t.Errorf("%q is called read-only", cmd)
+				t.Errorf("%q is read-only", cmd)
 			}
 		}
 	}
 }
 
-// Every line of the tables is reachable by a name, and says something.
+// Every line of the tables is reachable by a name, and has a meaning.
 func TestTables(t *testing.T) {
 	if n := len(specs()); n < 800 {
 		t.Errorf("only %d names in the tables", n)
@@ -100,14 +99,14 @@ func TestTables(t *testing.T) {
 			}
 			for _, need := range s.need {
 				if _, ok := s.options[need]; !ok && !s.any {
-					t.Errorf("%s: needs %s, which is not an option of it", name, need)
+					t.Errorf("%s: requires %s, which is not one of its options", name, need)
 				}
 			}
 		}
 	}
 }
 
-// Commands that a person must see whatever the rules say.
+// Commands that need approval whatever the rules say.
 func TestAlarming(t *testing.T) {
 	var sh Analyzer
 	for _, cmd := range lines(t, "alarming.txt") {
@@ -117,7 +116,7 @@ func TestAlarming(t *testing.T) {
 	}
 }
 
-// Commands that need a rule or an answer, but no alarm.
+// Commands that need a rule or approval, but raise no alarm.
 func TestNotAlarming(t *testing.T) {
 	var sh Analyzer
 	for _, cmd := range lines(t, "ordinary.txt") {
@@ -146,9 +145,8 @@ func rows[T any](t *testing.T, name string) []T {
 	return list
 }
 
-// Deny rules find their command in every spelling and inside everything that
-// runs it; allow rules cover no more than they say. What an allow rule covers
-// in spite of that is asked about for its danger.
+// Deny rules match their command in every spelling and inside every wrapper; allow rules cover no
+// more than they say. A command that an allow rule covers anyway raises an alarm.
 func TestRuleRows(t *testing.T) {
 	type row struct {
 		Behavior, Pattern, Command string
@@ -168,7 +166,7 @@ func TestRuleRows(t *testing.T) {
 	}
 }
 
-// What accept-edits allows are edits in the working directory and nothing else.
+// accept-edits allows only edits in the working directory.
 func TestEditRows(t *testing.T) {
 	type row struct {
 		Command string

@@ -26,19 +26,19 @@ func (w *walker) understand(c *command, f *family, name string, args []arg) (par
 		return w.understand(c, nil, f.name, args)
 	}
 	var guess parsed
-	why, found, whole, doubt := "", false, false, false
+	why, found, whole, maybeOption := "", false, false, false
 	for _, s := range f.lines {
 		p, bad := s.parse(w, args)
 		given, alone := p.given, s.verb() && p.rest < 0
 		if bad == "" && s.verb() {
 			p, bad = w.subcommand(c, f, p)
 		} else if bad == "" && s.fn != nil {
-			p, bad = w.closer(c, p)
+			p, bad = w.check(c, p)
 		}
 		if bad == "" && len(s.takes) > 0 && p.harmless() {
 			bad = w.takesFrom(c, s, given, alone)
 		}
-		doubt = doubt || p.doubt && p.spec != nil && f.lines[0].idle() && p.spec.idle() && p.harmless()
+		maybeOption = maybeOption || p.maybeOption && p.spec != nil && f.lines[0].idle() && p.spec.idle() && p.harmless()
 		whole = whole || p.whole || s.whole && bad != ""
 		switch {
 		case bad == "" && p.harmless():
@@ -54,15 +54,15 @@ func (w *walker) understand(c *command, f *family, name string, args []arg) (par
 		}
 	}
 	if !found {
-		guess.whole, guess.doubt = whole, doubt // from whichever line has them
+		guess.whole, guess.maybeOption = whole, maybeOption // from whichever line has them
 	}
 	return guess, why
 }
 
-// closer calls the line's Go function on a copy in the walker's memory: an argument of a function
+// check calls the line's Go function on a copy in the walker's memory: an argument of a function
 // value would otherwise be allocated on the heap for every command.
-func (w *walker) closer(c *command, p parsed) (parsed, string) {
-	q := w.closers.one()
+func (w *walker) check(c *command, p parsed) (parsed, string) {
+	q := w.parsedArgs.one()
 	*q = p
 	why := p.spec.fn(w, c, q)
 	return *q, why
@@ -90,7 +90,7 @@ func (p *parsed) harmless() bool {
 func (w *walker) subcommand(c *command, f *family, p parsed) (parsed, string) {
 	if p.rest < 0 {
 		if p.spec.fn != nil {
-			return w.closer(c, p)
+			return w.check(c, p)
 		}
 		return p, ""
 	}
@@ -100,7 +100,7 @@ func (w *walker) subcommand(c *command, f *family, p parsed) (parsed, string) {
 	}
 	if p.spec.fn != nil {
 		var why string
-		if p, why = w.closer(c, p); why != "" {
+		if p, why = w.check(c, p); why != "" {
 			return p, why
 		}
 	}
@@ -125,8 +125,8 @@ func (w *walker) conclude(i int, p parsed, why string) {
 	if why != "" || p.spec == nil {
 		eff |= unknown
 	}
-	if p.spec != nil && p.doubt && why != "" {
-		c.doubt = true
+	if p.spec != nil && p.maybeOption && why != "" {
+		c.maybeOption = true
 		c.named = namedBy(p.spec)
 	}
 	if p.spec != nil {

@@ -19,47 +19,47 @@ type walker struct {
 // A walk is a walker's state for one line.
 type walk struct {
 	findings
-	at       *pathrule.Place
-	src      string
-	deep     bool // nested too deep to continue
-	long     bool // a command has too many options
-	alarms   []Danger
-	vars     map[string]binding
-	shared   map[string]bool   // variables that may change at any time
-	blind    bool              // any variable may: unknown code has run
-	fragile  bool              // an error may have aborted a line, so that an assignment may not have run
-	copied   int               // bytes of values in words
-	cwds     []string          // possible current directories; empty if unknown
-	expanded int               // words from brace expansion
-	secret   string            // the last secret variable that was expanded
-	spilled  string            // the last one in the whole line
-	cut      bool              // the command's input is not split at blanks
-	inflow   source            // source of the last process substitution's output
-	secrets  map[string]string // variables to which a secret was assigned
-	in       scope
-	args     slab[arg]     // those of cmds
-	reads    slab[operand] // those of cmds
+	at          *pathrule.Place
+	src         string
+	deep        bool // nested too deep to continue
+	long        bool // a command has too many options
+	alarms      []Danger
+	vars        map[string]binding
+	shared      map[string]bool   // variables that may change at any time
+	anyChanged  bool              // any variable may: unknown code has run
+	mayAbort    bool              // an error may have aborted a line, so that an assignment may not have run
+	copied      int               // bytes of values in words
+	cwds        []string          // possible current directories; empty if unknown
+	expanded    int               // words from brace expansion
+	secret      string            // the last secret variable that was expanded
+	anySecret   string            // the last one in the whole line
+	cut         bool              // the command's input is not split at blanks
+	substSource source            // source of the last process substitution's output
+	secrets     map[string]string // variables to which a secret was assigned
+	in          scope
+	args        slab[arg]     // those of cmds
+	reads       slab[operand] // those of cmds
 }
 
 // findings are the part of a walk that is kept.
 type findings struct {
-	cmds       []command
-	why        string // the first reason why the whole is not read-only
-	loose      bool   // some part cannot be covered by a rule
-	background bool
-	facts      []fact // the checks of directories
-	listed     []arg  // words of loops, defaults and here-strings
-	origins    []origin
-	lost       bool // the current directory is unknown at the end
+	cmds        []command
+	why         string // the first reason why the whole is not read-only
+	uncoverable bool   // some part cannot be covered by a rule
+	background  bool
+	facts       []fact // the checks of directories
+	listed      []arg  // words of loops, defaults and here-strings
+	origins     []origin
+	cwdLost     bool // the current directory is unknown at the end
 }
 
 // scratch is memory that successive walks reuse: nothing that is kept may point to it. It is most
 // of a walk's memory, so that a verdict does not cost more than parsing a command.
 type scratch struct {
-	ops     slab[roleArg]
-	given   slab[given]
-	closers slab[parsed]
-	trees   reader
+	ops        slab[roleArg]
+	given      slab[given]
+	parsedArgs slab[parsed]
+	trees      reader
 	printer
 }
 
@@ -67,13 +67,13 @@ type scratch struct {
 // suffices.
 func (w *walker) start(s *site, src string, room *small) {
 	w.walk = walk{}
-	w.at, w.src, w.cwds, w.lost = &s.at, src, s.cwds, s.cwds == nil
+	w.at, w.src, w.cwds, w.cwdLost = &s.at, src, s.cwds, s.cwds == nil
 	w.cmds, w.origins = room.cmds[:0], room.origins[:0]
 	w.args.array = room.args[:]
 	w.reads.array = room.reads[:]
 	w.ops.reset()
 	w.given.reset()
-	w.closers.reset()
+	w.parsedArgs.reset()
 	w.trees.reset()
 }
 
@@ -94,25 +94,25 @@ type scope struct {
 // A command is a simple command, or a redirection without one, and what the analysis needs of
 // it.
 type command struct {
-	args    []arg  // empty: a redirection
-	name    string // without directory; "" if it is not literal; the operator of a redirection
-	text    string // as written
-	Reason  string // see [Command]
-	in      scope
-	cwds    []string
-	targets []operand // paths it writes or deletes, by operands and redirections
-	reads   []operand
-	secret  string
-	effects effects
-	edit    bool     // one of the file edits of accept-edits, understood completely
-	named   []string // options that a rule must name
-	whole   bool     // a rule must be the whole of it
-	anyWord bool     // changes files that its words name, unknown which
-	links   bool     // copies or moves files that may be symbolic links
-	redirs  bool     // writes through a redirection
-	doubt   bool     // the only objection is a word that may be an option
-	mayShow bool     // the only objection is that it may show a secret
-	looked  bool     // a directory was checked for what it may run
+	args        []arg  // empty: a redirection
+	name        string // without directory; "" if it is not literal; the operator of a redirection
+	text        string // as written
+	Reason      string // see [Command]
+	in          scope
+	cwds        []string
+	targets     []operand // paths it writes or deletes, by operands and redirections
+	reads       []operand
+	secret      string
+	effects     effects
+	edit        bool     // one of the file edits of accept-edits, understood completely
+	named       []string // options that a rule must name
+	whole       bool     // a rule must be the whole of it
+	anyWord     bool     // changes files that its words name, unknown which
+	links       bool     // copies or moves files that may be symbolic links
+	redirs      bool     // writes through a redirection
+	maybeOption bool     // the only objection is a word that may be an option
+	mayShow     bool     // the only objection is that it may show a secret
+	checked     bool     // a directory was checked for what it may run
 }
 
 // An operand is a path as the command gets it.
@@ -139,7 +139,7 @@ func (w *walker) refuse(why string) {
 // deny is refuse for reasons that no allow rule can cover.
 func (w *walker) deny(why string) {
 	w.refuse(why)
-	w.loose = true
+	w.uncoverable = true
 }
 
 // denyDynamic is deny for what evaluates values, whose effect a user cannot see, so that it needs
@@ -171,7 +171,7 @@ func (w *walker) inner(n syntax.Node) {
 // nested walks statements that run in a subshell: their assignments and current directory end
 // with them.
 func (w *walker) nested(stmts []*syntax.Stmt, construct string) {
-	in, vars, cwds, lost := w.in, maps.Clone(w.vars), w.cwds, w.lost
+	in, vars, cwds, cwdLost := w.in, maps.Clone(w.vars), w.cwds, w.cwdLost
 	if !w.deeper() {
 		return
 	}
@@ -180,7 +180,7 @@ func (w *walker) nested(stmts []*syntax.Stmt, construct string) {
 	}
 	w.in.names = false
 	w.stmts(stmts)
-	w.in, w.vars, w.cwds, w.lost = in, vars, cwds, lost
+	w.in, w.vars, w.cwds, w.cwdLost = in, vars, cwds, cwdLost
 }
 
 // maxDepth is how deep commands may be nested: deeper than people write them, and less than the

@@ -309,16 +309,7 @@ func (w *walker) part(a *arg, b *strings.Builder, part syntax.WordPart, quoted b
 	case *syntax.Lit:
 		b.WriteString(unescapeQuoted(p.Value))
 	case *syntax.SglQuoted:
-		text, ok := p.Value, true
-		if p.Dollar {
-			text, ok = ansiC(p.Value)
-		}
-		if !ok {
-			w.deny("an escape in $'…' that is not supported")
-			text = hole
-			a.mark(anywhere)
-		}
-		b.WriteString(text)
+		w.singleQuoted(a, b, p)
 	case *syntax.DblQuoted:
 		if p.Dollar {
 			w.deny(`a translated string, $"…"`)
@@ -345,10 +336,10 @@ func (w *walker) part(a *arg, b *strings.Builder, part syntax.WordPart, quoted b
 	case *syntax.ProcSubst:
 		first := len(w.cmds)
 		w.nested(p.Stmts, "a process substitution")
-		w.inflow = w.printedBy(first)
+		w.substSource = w.printedBy(first)
 		b.WriteString(hole)
 		a.mark(noFile) // a descriptor
-		a.field, a.lead = a.field && true, b.Len() == len(hole)
+		a.lead = b.Len() == len(hole)
 	default: // extended globs and nodes of later versions of the parser
 		w.deny("an expansion that is not supported")
 		w.inner(part)
@@ -356,6 +347,19 @@ func (w *walker) part(a *arg, b *strings.Builder, part syntax.WordPart, quoted b
 		a.mark(anywhere)
 		a.field = false
 	}
+}
+
+func (w *walker) singleQuoted(a *arg, b *strings.Builder, p *syntax.SglQuoted) {
+	text, ok := p.Value, true
+	if p.Dollar {
+		text, ok = ansiC(p.Value)
+	}
+	if !ok {
+		w.deny("an escape in $'…' that is not supported")
+		text = hole
+		a.mark(anywhere)
+	}
+	b.WriteString(text)
 }
 
 // substitution walks a command substitution. $(cat <<'E' …), which only returns a text, is

@@ -7,13 +7,13 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// closer has the functions that check arguments of commands whose effect is not determined by
+// checks has the functions that check arguments of commands whose effect is not determined by
 // their options. They return why the arguments are not accepted, or "". They add what they
 // find to the effects and operands in parsed.
-var closer map[string]func(*walker, *command, *parsed) string
+var checks map[string]func(*walker, *command, *parsed) string
 
 func init() {
-	closer = map[string]func(*walker, *command, *parsed) string{
+	checks = map[string]func(*walker, *command, *parsed) string{
 		"find": findArgs, "sed": sedArgs, "awk": awkShows, "printf": printfArgs, "read": readArgs, "test": testArgs,
 		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs,
 		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "noplus": noPlusArgs, "noequals": noEqualsArgs, "yq": yqArgs,
@@ -153,7 +153,7 @@ var toplevels = []string{`"$(git rev-parse --show-toplevel)"`, "$(git rev-parse 
 // toplevel returns the top of the work tree that contains the current directory, or the
 // current directory if there is none: git prints nothing then, and cd stays.
 func (w *walker) toplevel() (string, bool) {
-	if len(w.cwds) != 1 || w.lost {
+	if len(w.cwds) != 1 || w.cwdLost {
 		return "", false
 	}
 	top := w.find(fact{dir: w.cwds[0], top: true})
