@@ -49,6 +49,46 @@ func Secrets(homes []string) []string {
 	return slices.Compact(out)
 }
 
+// movedDirs are the variables that move a directory out of the home directory, and movedFiles
+// those that name a file or directory with credentials.
+var (
+	movedDirs = map[string]string{
+		"CARGO_HOME": "/.cargo/", "CLAUDE_CONFIG_DIR": "/.claude/", "CODEX_HOME": "/.codex/", "COMPOSER_HOME": "/.composer/", "DOCKER_CONFIG": "/.docker/", "GH_CONFIG_DIR": "/.config/gh/",
+		"GRADLE_USER_HOME": "/.gradle/", "HF_HOME": "/.cache/huggingface/", "XDG_CACHE_HOME": "/.cache/", "XDG_CONFIG_HOME": "/.config/", "XDG_DATA_HOME": "/.local/share/",
+	}
+	movedFiles = []string{
+		"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AZURE_CONFIG_DIR", "CLOUDSDK_CONFIG", "GNUPGHOME", "GOOGLE_APPLICATION_CREDENTIALS", "HISTFILE", "KUBECONFIG", "NETRC", "NPM_CONFIG_USERCONFIG",
+		"PASSWORD_STORE_DIR", "PGPASSFILE", "SOPS_AGE_KEY_FILE", "XAUTHORITY",
+	}
+)
+
+// movedSecrets returns the paths of credentials that environment variables lead to.
+func movedSecrets() []string {
+	var out []string
+	for variable, usual := range movedDirs {
+		dir := os.Getenv(variable)
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		for _, tail := range secretTails {
+			if rest, ok := strings.CutPrefix(tail, usual); ok {
+				names, _ := filepath.Glob(globEscapes.Replace(dir) + "/" + strings.TrimSuffix(rest, "/") + "*")
+				out = append(out, names...)
+			}
+		}
+	}
+	for _, variable := range movedFiles {
+		for _, name := range filepath.SplitList(os.Getenv(variable)) {
+			if filepath.IsAbs(name) && path.Clean(name) != "/" {
+				out = append(out, path.Clean(name))
+			}
+		}
+	}
+	return out
+}
+
+var globEscapes = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`)
+
 // Kept reports whether the file or directory rel of a working directory must stay unchanged
 // when a command may write there: it is protected, and not a directory of version control,
 // for which [KeptIn] has the paths.
