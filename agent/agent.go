@@ -6,10 +6,12 @@
 //
 //	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(add), Instructions: "Be brief."})
 //	var st agent.State
-//	msg, err := a.Reply(ctx, &st, agent.Say("What is 2+3?"))
+//	reply, err := a.Reply(ctx, &st, agent.Say("What is 2+3?"))
+//	fmt.Println(reply.Text())
 //
-// [Agent.Run] does the same as a stream of events, for those who want to show what happens: text as
-// it comes, tool calls, results, and one [*event.End]. [ReplyAs] and [StreamAs] get an answer of a Go type.
+// [Agent.StreamText] yields the text while the model writes it, and [Agent.Run] all that happens, as
+// events of package event: text, tool calls, results, and one [*event.End]. [ReplyAs] and [StreamAs]
+// get an answer of a Go type.
 //
 // # The loop
 //
@@ -21,10 +23,18 @@
 //
 // # People
 //
-// The permission engine may want a person to decide. The run then emits an [*event.Approval] for each such
-// call and ends, waiting. It continues, in this process or in another one that loads the State, when
-// Run is given a [event.Confirm]. Tools that the host runs itself wait in the same way for a [event.Result].
-// [State.Pending] lists what waits.
+// The permission engine may want a person to decide. The run then emits an [*event.Approval] for each
+// such call and ends, waiting. [State.Pending] lists what waits. The run continues, in this process or
+// in another one that loads the State, when it is given the answers:
+//
+//	for _, ev := range st.Pending() {
+//		if q, ok := ev.(*event.Approval); ok {
+//			answers = append(answers, q.Allow()) // or q.Deny("Not on a Sunday.")
+//		}
+//	}
+//	reply, err = a.Reply(ctx, &st, answers...)
+//
+// Tools that the host runs itself wait in the same way, with an [*event.External], for an [event.Result].
 //
 // A tool may ask the person something while it runs, as MCP servers do, or want the model to answer:
 // the run is the [host.Host] of its calls. [Config.Elicit] answers such questions, within the run only.

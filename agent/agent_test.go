@@ -24,11 +24,11 @@ func TestToolRound(t *testing.T) {
 	a, w := newAgent(t, Config{Policy: bypass, Instructions: "Be brief.", Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))},
 		calls(`c1 note {"path":"a"}`, `c2 note {"path":"b"}`), says("done"))
 	var st State
-	msg, err := a.Reply(t.Context(), &st, Say("go"))
+	reply, err := a.Reply(t.Context(), &st, Say("go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "answer", msg.Text(), "done")
+	equal(t, "answer", reply.Text(), "done")
 	equal(t, "ran", j.String(), "note:a note:b")
 	equal(t, "results", results(&st), []string{"c1 success: noted a", "c2 success: noted b"})
 	equal(t, "usage", st.Usage, message.Usage{Input: 20, Output: 4})

@@ -196,8 +196,8 @@ func TestConsumerPanics(t *testing.T) {
 		}
 	}()
 	w.turns = []turn{says("done")}
-	msg, err := a.Reply(t.Context(), &st, Say("again"))
-	if err != nil || msg.Text() != "done" {
+	reply, err := a.Reply(t.Context(), &st, Say("again"))
+	if err != nil || reply.Text() != "done" {
 		t.Fatal(err)
 	}
 	checkState(t, &st)

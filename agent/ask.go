@@ -77,7 +77,7 @@ func (r *run) react(q *decide.Question, v *toolkit.View, mc *modelCall, failure 
 	case re.Void:
 		r.emit(&event.Discard{Message: mc.msg.ID, Error: failure.Error()})
 	case re.Keep:
-		err = r.keepText(mc.msg, "cut off")
+		err = r.keepText(mc.msg, finishCutOff)
 	}
 	switch {
 	case err != nil:
@@ -113,6 +113,9 @@ func isEmpty(m *message.Message) bool {
 		return true
 	})
 }
+
+// finishCutOff is why a message ends that the next one continues.
+const finishCutOff = "cut off"
 
 // keepText stores what was shown of an answer that broke off. Its tool calls are dropped: it cannot be
 // known whether they were whole.

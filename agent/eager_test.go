@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"github.com/kitbag-go/kitbag/agent/event"
-	"github.com/kitbag-go/kitbag/permission"
 	"iter"
 	"slices"
 	"strings"
@@ -15,7 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )

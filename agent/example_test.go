@@ -34,14 +34,14 @@ func Example() {
 		panic(err)
 	}
 	var st agent.State
-	msg, err := a.Reply(context.Background(), &st, agent.Say("What is 2+3?"))
-	fmt.Println(msg.Text(), err)
+	reply, err := a.Reply(context.Background(), &st, agent.Say("What is 2+3?"))
+	fmt.Println(reply.Text(), err)
 	// Output: It is 5. <nil>
 }
 
 // A call that no rule allows waits for a person. The State may be saved and
 // answered elsewhere.
-func ExampleConfirm() {
+func Example_approval() {
 	m := scripted.New(scripted.Call("add", addIn{2, 3}), scripted.Say("It is 5."))
 	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(add)})
 	if err != nil {
@@ -55,10 +55,26 @@ func ExampleConfirm() {
 	for _, p := range st.Pending() {
 		q := p.(*event.Approval)
 		fmt.Printf("%s %s? ", q.Name, q.Input)
-		msg, err := a.Reply(ctx, &st, event.Confirm{Call: q.Call, Allow: true})
-		fmt.Println(msg.Text(), err)
+		reply, err := a.Reply(ctx, &st, q.Allow())
+		fmt.Println(reply.Text(), err)
 	}
 	// Output: add {"a":2,"b":3}? It is 5. <nil>
+}
+
+// StreamText is for a program that shows nothing but the model's words.
+func ExampleAgent_StreamText() {
+	m := scripted.New(scripted.Say("It is 5."))
+	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of()})
+	if err != nil {
+		panic(err)
+	}
+	for text, err := range a.StreamText(context.Background(), new(agent.State), agent.Say("What is 2+3?")) {
+		if err != nil {
+			panic(err)
+		}
+		fmt.Print(text)
+	}
+	// Output: It is 5.
 }
 
 // Run yields what happens as it happens.

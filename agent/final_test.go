@@ -51,7 +51,7 @@ func TestReplyAs(t *testing.T) {
 				equal(t, "choice", w.reqs[2].Choice, model.ToolChoice{Mode: model.ChoiceNamed, Name: finalName})
 			}
 			w.turns = []turn{says("plain again")}
-			if msg, err := a.Reply(t.Context(), &st, Say("thanks")); err != nil || msg.Text() != "plain again" || len(w.reqs[len(w.reqs)-1].Tools) != 1 {
+			if reply, err := a.Reply(t.Context(), &st, Say("thanks")); err != nil || reply.Text() != "plain again" || len(w.reqs[len(w.reqs)-1].Tools) != 1 {
 				t.Errorf("afterwards: %v", err)
 			}
 		})

@@ -32,6 +32,9 @@ type Interrupt struct{}
 
 func (say) Answers() string { return "" }
 
+// Message returns what is said, for those who keep inputs in a queue: Say("", m.Blocks...) makes it again.
+func (s say) Message() *message.Message { return s.msg }
+
 // Answers returns "".
 func (Interrupt) Answers() string { return "" }
 

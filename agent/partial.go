@@ -2,10 +2,11 @@ package agent
 
 import (
 	"encoding/json"
-	"github.com/kitbag-go/kitbag/agent/event"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/kitbag-go/kitbag/agent/event"
 )
 
 // A partial is the JSON of an answer that is still coming. It is closed off and decoded again and

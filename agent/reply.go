@@ -12,15 +12,90 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// Reply runs until the run ends and returns the model's last message, with all of an
-// answer that was continued after it broke off. If the run ended otherwise than with
-// an answer, the error is, or wraps, [ErrWaiting], [ErrInterrupted], [ErrLimit] or the
-// failure. Without inputs a conversation that has its answer returns that again.
-func (a *Agent) Reply(ctx context.Context, st *State, inputs ...Input) (*message.Message, error) {
-	if err := complete(ctx, st, a.Run(ctx, st, inputs...)); err != nil {
-		return nil, err
+// A Reply is how a run ended; see [Agent.Reply].
+type Reply struct {
+	// Message is the model's last message since the user's, with all of an answer that was continued
+	// after it broke off; nil if there is none. It holds secrets that [Config.Redact] takes out of End.
+	Message *message.Message
+
+	Usage message.Usage // of this run
+	End   *event.End    // says why the run ended; never nil
+}
+
+// Text returns the text of the Message, "" without one.
+func (r *Reply) Text() string { return r.Message.Text() }
+
+// Reply runs until the run ends and returns the model's answer. If the run ended otherwise than with
+// an answer, the error is, or wraps, [ErrWaiting], [ErrInterrupted], [ErrLimit] or the failure. The
+// Reply is there all the same, with the model's last words at a limit, for instance. Without inputs a
+// conversation that has its answer returns that again.
+func (a *Agent) Reply(ctx context.Context, st *State, inputs ...Input) (*Reply, error) {
+	end, err := runToEnd(ctx, st, a.Run(ctx, st, inputs...))
+	if end == nil {
+		return &Reply{End: &event.End{Reason: event.EndError, Detail: err.Error()}}, err
 	}
-	return decide.FullAnswer(st.Messages), nil
+	return &Reply{Message: decide.AnswerOf(st.Messages), Usage: end.Usage, End: end}, err
+}
+
+// StreamText is [Agent.Reply] as a stream of text: it yields what the model says while it says it,
+// what it says before tool calls too. What comes after such calls begins after an empty line. It ends
+// with an error where Reply returns one. What sub-agents say is not in it.
+//
+// The sequence may be ranged once; breaking off cancels the run.
+func (a *Agent) StreamText(ctx context.Context, st *State, inputs ...Input) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		var text textStream
+		stopped := false
+		end, err := runToEnd(ctx, st, func(next func(event.Event, error) bool) {
+			for ev, err := range a.Run(ctx, st, inputs...) {
+				if piece := text.piece(ev); piece != "" {
+					stopped = !yield(piece, nil)
+				}
+				if stopped || !next(ev, err) {
+					return
+				}
+			}
+		})
+		switch {
+		case stopped:
+		case err != nil:
+			yield("", err)
+		case text.block == "" && end.Text != "": // of a conversation that has its answer
+			yield(end.Text, nil)
+		}
+	}
+}
+
+// A textStream makes one text of the deltas of a run: what [message.Message.Text] and
+// [decide.FullAnswer] would.
+type textStream struct {
+	block string // the one that the last delta was of
+	gap   string // what separates the next one from it
+}
+
+// piece returns what ev adds to the text.
+func (s *textStream) piece(ev event.Event) string {
+	switch ev := ev.(type) {
+	case *event.Message:
+		switch {
+		case ev.Message.Role != message.RoleAssistant:
+		case ev.Finish == finishCutOff: // the next one continues it
+			s.gap = ""
+		default:
+			s.gap = "\n\n"
+		}
+	case *event.TextDelta:
+		if ev.Text == "" {
+			return ""
+		}
+		gap := ""
+		if s.block != "" && s.block != ev.Block {
+			gap = s.gap
+		}
+		s.block, s.gap = ev.Block, "\n"
+		return gap + ev.Text
+	}
+	return ""
 }
 
 // ReplyAs is [Agent.Reply] for an answer of type T: the model gives it by calling a tool whose
@@ -71,7 +146,7 @@ func replyAs[T any](ctx context.Context, a *Agent, st *State, inputs []Input, sh
 	if err != nil {
 		return none, fmt.Errorf("agent: an answer of type %T: %w", none, err)
 	}
-	err = complete(ctx, st, func(yield func(event.Event, error) bool) {
+	_, err = runToEnd(ctx, st, func(yield func(event.Event, error) bool) {
 		for ev, err := range a.start(ctx, st, f, inputs) {
 			if delta, ok := ev.(*event.ToolCallDelta); ok && !show(delta) || !yield(ev, err) {
 				return
@@ -84,12 +159,18 @@ func replyAs[T any](ctx context.Context, a *Agent, st *State, inputs []Input, sh
 	return decodeFinal[T](f.value)
 }
 
-// complete ranges over a run, and fails if that ends otherwise than with an answer.
-func complete(ctx context.Context, st *State, events iter.Seq2[event.Event, error]) error {
+// runToEnd ranges over a run and returns its end, if there is one, and an error if that is not an answer.
+func runToEnd(ctx context.Context, st *State, events iter.Seq2[event.Event, error]) (*event.End, error) {
 	end, err := drain(events)
+	if err == nil {
+		err = st.failure(ctx, end)
+	}
+	return end, err
+}
+
+// failure returns the error that says why a run ended without an answer, nil if it has one.
+func (st *State) failure(ctx context.Context, end *event.End) error {
 	switch {
-	case err != nil:
-		return err
 	case end.Reason == event.EndCompleted:
 		return nil
 	case end.Reason == event.EndWaiting:
@@ -122,11 +203,11 @@ func (st *State) waiting(remedy string) error {
 	return fmt.Errorf("%w %s; %s", ErrWaiting, strings.Join(calls, ", "), remedy)
 }
 
-// drain returns the end of a run.
+// drain returns the end of a run, nil if it has none, and the error that follows it.
 func drain(events iter.Seq2[event.Event, error]) (end *event.End, err error) {
 	for ev, err := range events {
 		if err != nil {
-			return nil, err
+			return end, err
 		}
 		if e, ok := ev.(*event.End); ok {
 			end = e

@@ -133,7 +133,7 @@ func TestSealOfTypedRuns(t *testing.T) {
 	if _, err := ReplyAs[verdict](t.Context(), a, st, Say("go")); !errors.Is(err, ErrWaiting) {
 		t.Fatal(err)
 	}
-	if msg, err := a.Reply(t.Context(), reload(t, st), event.Confirm{Call: "c1", Allow: true}); err != nil || msg.Text() != "done" {
+	if reply, err := a.Reply(t.Context(), reload(t, st), event.Confirm{Call: "c1", Allow: true}); err != nil || reply.Text() != "done" {
 		t.Error(err)
 	}
 }

@@ -34,7 +34,7 @@ func TestContinuedAnswer(t *testing.T) {
 	equal(t, "End.Text", endOf(t, evs).Text, want)
 	for range 2 { // the second time it has its answer
 		m, err := a.Reply(t.Context(), st)
-		if err != nil || m.Text() != want || m.ID != st.Messages[len(st.Messages)-1].ID {
+		if err != nil || m.Text() != want || m.Message.ID != st.Messages[len(st.Messages)-1].ID {
 			t.Errorf("Reply: %+v, %v", m, err)
 		}
 	}

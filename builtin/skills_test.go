@@ -174,12 +174,12 @@ func TestSkillRoundTrip(t *testing.T) {
 	if err := json.Unmarshal(saved, again); err != nil {
 		t.Fatal(err)
 	}
-	msg, err := a.Reply(t.Context(), again, event.Confirm{Call: asked[0].Call, Allow: true, Rules: rules})
-	if err != nil || msg.Text() != "There are 3 orders." {
-		t.Fatalf("%v, %v", msg, err)
+	reply, err := a.Reply(t.Context(), again, event.Confirm{Call: asked[0].Call, Allow: true, Rules: rules})
+	if err != nil || reply.Text() != "There are 3 orders." {
+		t.Fatalf("%v, %v", reply, err)
 	}
-	if msg, err = a.Reply(t.Context(), again, agent.Say("And now?")); err != nil || msg.Text() != "Still 3." {
-		t.Fatalf("with the rule accepted: %v, %v", msg, err)
+	if reply, err = a.Reply(t.Context(), again, agent.Say("And now?")); err != nil || reply.Text() != "Still 3." {
+		t.Fatalf("with the rule accepted: %v, %v", reply, err)
 	}
 
 	b := skillAgent(t, dir, agent.Config{Toolkit: kit, Window: agent.Window{Tokens: 10_000}},

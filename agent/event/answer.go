@@ -7,34 +7,51 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// Confirm answers an [*Approval].
+// Confirm answers an [*Approval]. [Approval.Allow] and [Approval.Deny] make it. It is plain JSON, so
+// that a browser or a queue can deliver it.
 type Confirm struct {
-	Call  string // the id of the call
-	Allow bool
+	Call  string `json:"call"` // the id of the call
+	Allow bool   `json:"allow"`
 
 	// Input, if not nil, replaces the arguments of an allowed call. They are
 	// validated and judged again; a call that has become more dangerous is
 	// asked about again. The model reads what was changed.
-	Input json.RawMessage
+	Input json.RawMessage `json:"input,omitempty"`
 
 	// Rules are added to the conversation's policy. They must be about the same
 	// tool, and allow or deny.
-	Rules []permission.Rule
+	Rules []permission.Rule `json:"rules,omitempty"`
 
 	// Reason is what the model reads with a refusal.
-	Reason string
+	Reason string `json:"reason,omitempty"`
 }
 
-// Result delivers what became of a call that was handed out by an [*External].
-type Result struct {
-	Call       string
-	Blocks     []message.Block // [*message.Text] and [*message.Data] only
-	Structured json.RawMessage
-	Failed     bool
+// Allow returns the answer that allows the call, and adds rules to the conversation's policy: those of
+// Suggest, for instance, so that the question does not come again.
+func (q *Approval) Allow(rules ...permission.Rule) Confirm {
+	return Confirm{Call: q.Call, Allow: true, Rules: rules}
 }
+
+// Deny returns the answer that refuses the call. The model reads the reason, which may be empty.
+func (q *Approval) Deny(reason string) Confirm { return Confirm{Call: q.Call, Reason: reason} }
 
 // Answers returns the id of the call.
 func (c Confirm) Answers() (call string) { return c.Call }
+
+// Result answers an [*External]: it is what became of the call. [External.Return] makes it. It is
+// plain JSON.
+type Result struct {
+	Call       string          `json:"call"`
+	Blocks     message.Blocks  `json:"blocks,omitempty"` // [*message.Text] and [*message.Data] only
+	Structured json.RawMessage `json:"structured,omitempty"`
+	Failed     bool            `json:"failed,omitempty"`
+}
+
+// Return returns the answer that the call succeeded with blocks, each a [*message.Text] or a
+// [*message.Data].
+func (e *External) Return(blocks ...message.Block) Result {
+	return Result{Call: e.Call, Blocks: blocks}
+}
 
 // Answers returns the id of the call.
 func (r Result) Answers() (call string) { return r.Call }

@@ -21,7 +21,8 @@
 //	data, err := json.Marshal(ev)
 //	fmt.Fprintf(w, "id: %d\nevent: %s\ndata: %s\n\n", h.Seq, h.Type, data)
 //
-// An [*Approval] is answered by a [Confirm] and an [*External] by a [Result]: both are inputs of the
+// [Decode] reads such an event again. An [*Approval] is answered by a [Confirm], which
+// [Approval.Allow] and [Approval.Deny] make, and an [*External] by a [Result]: both are inputs of the
 // next run.
 //
 // [Agent.Run]: https://pkg.go.dev/github.com/kitbag-go/kitbag/agent#Agent.Run

@@ -39,8 +39,8 @@ func Example() {
 			panic(err)
 		}
 		a := newGreeter(s.Save)
-		msg, err := a.Reply(ctx, s.State, agent.Say("Hello"))
-		fmt.Println(msg.Text(), err)
+		reply, err := a.Reply(ctx, s.State, agent.Say("Hello"))
+		fmt.Println(reply.Text(), err)
 		if err := s.Close(); err != nil {
 			panic(err)
 		}
@@ -60,8 +60,8 @@ func ExampleSave() {
 		if err != nil {
 			panic(err)
 		}
-		msg, err := a.Reply(s.Context(ctx), s.State, agent.Say("Hello"))
-		fmt.Println(id, msg.Text(), err)
+		reply, err := a.Reply(s.Context(ctx), s.State, agent.Say("Hello"))
+		fmt.Println(id, reply.Text(), err)
 		if err := s.Close(); err != nil {
 			panic(err)
 		}

@@ -159,8 +159,8 @@ func ExampleFile() {
 			panic(err)
 		}
 		a := newGreeter(s.Save)
-		msg, err := a.Reply(context.Background(), s.State, agent.Say("Hello"))
-		fmt.Println(msg.Text(), err)
+		reply, err := a.Reply(context.Background(), s.State, agent.Say("Hello"))
+		fmt.Println(reply.Text(), err)
 		if err := s.Close(); err != nil {
 			panic(err)
 		}

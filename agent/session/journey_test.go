@@ -91,14 +91,14 @@ func travel(ctx context.Context, a *agent.Agent, st *agent.State) (string, error
 		for _, p := range st.Pending() {
 			switch p := p.(type) {
 			case *event.Approval:
-				inputs = append(inputs, event.Confirm{Call: p.Call, Allow: true})
+				inputs = append(inputs, p.Allow())
 			case *event.External:
 				inputs = append(inputs, event.Result{Call: p.Call, Blocks: message.Blocks{&message.Text{Text: "ok"}}})
 			}
 		}
-		msg, err := a.Reply(ctx, st, inputs...)
+		reply, err := a.Reply(ctx, st, inputs...)
 		if err == nil {
-			return msg.Text(), nil
+			return reply.Text(), nil
 		}
 		if inputs = nil; len(st.Pending()) == 0 {
 			return "", err

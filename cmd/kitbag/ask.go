@@ -75,7 +75,6 @@ func (p *prompt) read(ctx context.Context, question string) (string, error) {
 
 // ask returns a person's answer to a question that has been shown.
 func (p *prompt) ask(ctx context.Context, q *event.Approval) (event.Confirm, error) {
-	answer := event.Confirm{Call: q.Call}
 	always := ""
 	if len(q.Suggest) > 0 {
 		var rules []string
@@ -90,22 +89,19 @@ func (p *prompt) ask(ctx context.Context, q *event.Approval) (event.Confirm, err
 	for {
 		line, err := p.read(ctx, question)
 		if err != nil {
-			return answer, err
+			return event.Confirm{}, err
 		}
 		word, rest, _ := strings.Cut(line, " ")
 		switch strings.ToLower(word) {
 		case "y", "yes":
-			answer.Allow = true
-			return answer, nil
+			return q.Allow(), nil
 		case "a", "always":
 			if always == "" {
 				break
 			}
-			answer.Allow, answer.Rules = true, q.Suggest
-			return answer, nil
+			return q.Allow(q.Suggest...), nil
 		case "n", "no":
-			answer.Reason = rest
-			return answer, nil
+			return q.Deny(rest), nil
 		}
 		fmt.Fprintln(p.out, "  answer y or n; words after n are told to the model as the reason")
 	}

@@ -97,7 +97,7 @@ func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
 		// The question is shown as in a run without a person, and answered as one
 		// would.
 		r.prompt, r.painter.asks = nil, false
-		r.answer = func(q *event.Approval) event.Confirm { return event.Confirm{Call: q.Call, Allow: true} }
+		r.answer = func(q *event.Approval) event.Confirm { return q.Allow() }
 	}
 	fmt.Fprintf(r.log, "The model's words are scripted; every tool call, file, process and MCP message is real.\nWorkspace: %s\n\n> %s\n\n", dir, demoTask)
 	if err := r.run(cmd.Context(), a, newConversation(), []agent.Input{agent.Say(demoTask)}); err != nil {

@@ -51,7 +51,7 @@ func main() {
 	for _, p := range later.Pending() {
 		if q, ok := p.(*event.Approval); ok {
 			fmt.Printf("%s wants to run with %s (%s): yes\n", q.Name, q.Input, q.Reason)
-			answers = append(answers, event.Confirm{Call: q.Call, Allow: true})
+			answers = append(answers, q.Allow())
 		}
 	}
 	reply, err := a.Reply(ctx, &later, answers...)

@@ -84,6 +84,20 @@ func FullAnswer(msgs []*message.Message) *message.Message {
 	return m
 }
 
+// AnswerOf returns [FullAnswer] of the model's last message since the user spoke; nil if it has said
+// nothing yet.
+func AnswerOf(msgs []*message.Message) *message.Message {
+	for i, m := range slices.Backward(msgs) {
+		switch {
+		case m.Role == message.RoleAssistant:
+			return FullAnswer(msgs[:i+1])
+		case m.Role == message.RoleUser && slices.ContainsFunc(m.Blocks, func(b message.Block) bool { _, hint := b.(*message.Hint); return !hint }):
+			return nil
+		}
+	}
+	return nil
+}
+
 // isCutOff reports whether m is what a model is told after its answer broke off.
 func isCutOff(m *message.Message) bool {
 	if m.Role != message.RoleUser || len(m.Blocks) != 1 {
