@@ -3,16 +3,21 @@
 package examples
 
 import (
+	"bytes"
 	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
+
+// servers run until they are stopped; each has a test of its own.
+var servers = []string{"gateway", "users", "webchat"}
 
 func TestExamples(t *testing.T) {
 	bin := t.TempDir()
@@ -20,8 +25,19 @@ func TestExamples(t *testing.T) {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	for _, name := range examples(t) {
+		if slices.Contains(servers, name) {
+			if _, err := os.Stat(filepath.Join(name, "main_test.go")); err != nil {
+				t.Errorf("the server %s has no test: %v", name, err)
+			}
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.Command(filepath.Join(bin, name))
+			cmd.Dir = t.TempDir()
+			cmd.Env = append(os.Environ(), "OPENAI_API_KEY=")
+			if in, err := os.ReadFile(filepath.Join("testdata", name+".in")); err == nil {
+				cmd.Stdin = bytes.NewReader(in)
+			}
 			var stderr strings.Builder
 			cmd.Stderr = &stderr
 			got, err := cmd.Output()
@@ -82,6 +98,26 @@ func TestCopies(t *testing.T) {
 	}
 }
 
+// TestLines counts the lines, without blank ones and comments, of programs that people
+// compare with those of other toolkits.
+func TestLines(t *testing.T) {
+	for name, most := range map[string]int{"hello": 25, "toolset": 250, "batch": 120} {
+		src, err := os.ReadFile(filepath.Join(name, "main.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for line := range strings.Lines(string(src)) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
+				n++
+			}
+		}
+		if n > most || n < 10 {
+			t.Errorf("%s/main.go has %d lines, more than %d", name, n, most)
+		}
+	}
+}
+
 // TestPermissions checks that no example teaches a way around the permission engine.
 func TestPermissions(t *testing.T) {
 	around := regexp.MustCompile(`Control: +true|permission\.(Mode)?Bypass|Tool: +"\*+"`)
@@ -100,7 +136,7 @@ func TestPermissions(t *testing.T) {
 func examples(t *testing.T) []string {
 	t.Helper()
 	mains, err := filepath.Glob("*/main.go")
-	if err != nil || len(mains) < 6 {
+	if err != nil || len(mains) < 12 {
 		t.Fatalf("found %q, %v", mains, err)
 	}
 	for i, m := range mains {

@@ -13,21 +13,13 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-type numbers struct{ A, B int }
+var sum = tool.Must(tool.New("add", "Adds two numbers.", add, tool.Options{ReadOnly: true}))
 
-func add(_ context.Context, in numbers) (int, error) { return in.A + in.B, nil }
-
-func config() agent.Config {
-	return agent.Config{
-		Toolkit: toolkit.Of(tool.Must(tool.New("add", "Adds two numbers.", add))),
-		Policy:  permission.Policy{Rules: []permission.Rule{{Tool: "add", Behavior: permission.Allow}}},
-	}
-}
+func add(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil }
 
 func main() {
-	cfg := config()
-	cfg.Model = scripted.New(scripted.Call("add", numbers{2, 3}), scripted.Say("2+3 is 5."))
-	a, err := agent.New(cfg)
+	m := scripted.New(scripted.Call("add", map[string]int{"A": 2, "B": 3}), scripted.Say("2+3 is 5."))
+	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(sum), Policy: permission.Policy{TrustReadOnly: true}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,0 +1,191 @@
+// Webchat is a chat in the browser. The events of a run are sent as they happen
+// (server-sent events); a call that needs an approval ends the stream, and the answer to
+// it starts the next. Conversations are files, so that an answer may come after a restart.
+package main
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
+	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/openai"
+	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+//go:embed index.html
+var page embed.FS
+
+type transfer struct {
+	To    string `json:"to"`
+	Euros int    `json:"euros" jsonschema:"minimum=1"`
+}
+
+func send(_ context.Context, in transfer) (string, error) {
+	return fmt.Sprintf("sent %d € to %s", in.Euros, in.To), nil
+}
+
+func main() {
+	var m model.Model = scripted.New(
+		scripted.Call("send_money", transfer{"the landlord", 700}), scripted.Say("The rent is paid."),
+		scripted.Repeat(scripted.Say("Set OPENAI_API_KEY to talk to a real model.")))
+	if os.Getenv("OPENAI_API_KEY") != "" {
+		var err error
+		if m, err = openai.FromEnv(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	store, err := session.Dir("chats")
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := newServer(m, store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Print("http://127.0.0.1:8080")
+	log.Fatal(http.ListenAndServe("127.0.0.1:8080", s.handler()))
+}
+
+// A server has one agent for all conversations.
+type server struct {
+	agent *agent.Agent
+	store session.Store
+}
+
+func newServer(m model.Model, store session.Store) (*server, error) {
+	a, err := agent.New(agent.Config{
+		Model:   m,
+		Toolkit: toolkit.Of(tool.Must(tool.New("send_money", "Transfers money.", send))),
+		Save:    session.Save,
+		Limits:  agent.Limits{Steps: 20, Tokens: 200_000},
+	})
+	return &server{a, store}, err
+}
+
+// handler refuses requests that another site makes in the name of the person. Who may use
+// the server at all is not its business: it is for one person, on this machine.
+func (s *server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /", http.FileServerFS(page))
+	mux.HandleFunc("GET /chat/{id}", s.show)
+	mux.HandleFunc("POST /chat/{id}", s.say)
+	return http.NewCrossOriginProtection().Handler(mux)
+}
+
+// show returns a conversation: what was said, and the questions that wait.
+func (s *server) show(w http.ResponseWriter, r *http.Request) {
+	chat, err := session.Open(r.Context(), s.store, r.PathValue("id"))
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	defer chat.Close()
+	type said struct {
+		Role string `json:"role"`
+		Text string `json:"text"`
+	}
+	answer := struct {
+		Said    []said        `json:"said"`
+		Pending []event.Event `json:"pending"`
+	}{[]said{}, chat.State.Pending()}
+	for _, m := range chat.State.Messages {
+		if text := m.Text(); text != "" {
+			answer.Said = append(answer.Said, said{string(m.Role), text})
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer) // an error is that nobody reads it
+}
+
+// A request is something that was said, or the answer to a question.
+type request struct {
+	Text   string `json:"text"`
+	Call   string `json:"call"` // the question
+	Allow  bool   `json:"allow"`
+	Always bool   `json:"always"` // allow what the question suggests, too
+	Reason string `json:"reason"`
+}
+
+// input returns what the run is given.
+func (q request) input(st *agent.State) (agent.Input, error) {
+	if q.Call == "" {
+		return agent.Say(q.Text), nil
+	}
+	for _, p := range st.Pending() {
+		ask, ok := p.(*event.Approval)
+		switch {
+		case !ok || ask.Call != q.Call:
+			continue
+		case !q.Allow:
+			return event.Confirm{Call: q.Call, Reason: q.Reason}, nil
+		case q.Always:
+			return event.Confirm{Call: q.Call, Allow: true, Rules: ask.Suggest}, nil
+		}
+		return event.Confirm{Call: q.Call, Allow: true}, nil
+	}
+	return nil, fmt.Errorf("%w: %q", agent.ErrNoCall, q.Call)
+}
+
+// say runs the agent and streams its events. The run does not end with the request: who
+// closes the page finds the answer when it is opened again.
+func (s *server) say(w http.ResponseWriter, r *http.Request) {
+	var q request
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&q); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 10*time.Minute)
+	defer cancel()
+	chat, err := session.Open(ctx, s.store, r.PathValue("id"))
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	defer chat.Close()
+	in, err := q.input(chat.State)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	out := http.NewResponseController(w)
+	for ev, err := range s.agent.Run(chat.Context(ctx), chat.State, in) {
+		if err != nil {
+			log.Printf("chat %s: %v", r.PathValue("id"), err) // the page has it from the event end
+			return
+		}
+		data, err := json.Marshal(ev)
+		if err != nil {
+			log.Print(err)
+			return
+		}
+		h := ev.Head()
+		fmt.Fprintf(w, "id: %d\nevent: %s\ndata: %s\n\n", h.Seq, h.Type, data)
+		_ = out.Flush() // the run continues without a reader
+	}
+}
+
+func fail(w http.ResponseWriter, err error) {
+	switch {
+	case errors.Is(err, session.ErrConflict): // a run is under way
+		http.Error(w, "the agent is at work here; try again soon", http.StatusConflict)
+	case errors.Is(err, agent.ErrNoCall):
+		http.Error(w, err.Error(), http.StatusNotFound)
+	default:
+		log.Print(err)
+		http.Error(w, "the conversation cannot be opened", http.StatusInternalServerError)
+	}
+}

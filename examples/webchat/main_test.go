@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/model/scripted"
+)
+
+// TestChat asks for a transfer, answers in another process, and looks at what is kept.
+func TestChat(t *testing.T) {
+	dir := t.TempDir()
+	first := serve(t, dir, scripted.Call("send_money", transfer{"the landlord", 700}))
+	events := first.post(t, `{"text": "Pay the rent."}`, http.StatusOK)
+	if got := strings.Join(types(events), " "); !strings.HasSuffix(got, "approval end") || !strings.Contains(events, `"reason":"waiting"`) {
+		t.Fatalf("the first stream is %s", got)
+	}
+
+	second := serve(t, dir, scripted.Say("The rent is paid."))
+	if got := second.get(t, "/chat/rent"); !strings.Contains(got, `"name":"send_money"`) || !strings.Contains(got, "Pay the rent.") {
+		t.Errorf("the conversation is %s", got)
+	}
+	second.post(t, `{"call": "call_9", "allow": true}`, http.StatusNotFound)
+	events = second.post(t, `{"call": "call_1", "allow": true}`, http.StatusOK)
+	if !strings.Contains(events, "sent 700 € to the landlord") || !strings.Contains(events, `"text":"The rent is paid."`) {
+		t.Errorf("the second stream is %s", events)
+	}
+	if got := second.get(t, "/chat/rent"); !strings.Contains(got, "The rent is paid.") || !strings.Contains(got, `"pending":null`) && !strings.Contains(got, `"pending":[]`) {
+		t.Errorf("the conversation is %s", got)
+	}
+}
+
+func TestRefusal(t *testing.T) {
+	s := serve(t, t.TempDir(), scripted.Call("send_money", transfer{"a stranger", 1}), scripted.Say("I did not.").Expect(scripted.LastContains("not him")))
+	s.post(t, `{"text": "Pay."}`, http.StatusOK)
+	if events := s.post(t, `{"call": "call_1", "reason": "not him"}`, http.StatusOK); strings.Contains(events, "sent 1") || !strings.Contains(events, "I did not.") {
+		t.Errorf("the stream is %s", events)
+	}
+}
+
+func TestOtherSites(t *testing.T) {
+	s := serve(t, t.TempDir())
+	req, err := http.NewRequest("POST", s.url+"/chat/rent", strings.NewReader(`{"text": "Pay."}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Sec-Fetch-Site", "cross-site")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusForbidden {
+		t.Errorf("a request of another site is answered %s", res.Status)
+	}
+}
+
+// TestPage checks that the page reads events in the form in which they are sent, and that
+// there are events of the types that it shows.
+func TestPage(t *testing.T) {
+	s := serve(t, t.TempDir(), scripted.Call("send_money", transfer{"a", 1}), scripted.Say("Done."))
+	page := s.get(t, "/")
+	all := types(s.post(t, `{"text": "Pay."}`, http.StatusOK) + s.post(t, `{"call": "call_1", "allow": true}`, http.StatusOK))
+	shown := regexp.MustCompile(`(?m)^\t(\w+): (?:e =>|ask)`).FindAllStringSubmatch(page, -1)
+	if len(shown) != 5 {
+		t.Fatalf("the page shows %q", shown)
+	}
+	for _, m := range shown {
+		if !strings.Contains(" "+strings.Join(all, " ")+" ", " "+m[1]+" ") {
+			t.Errorf("no event has the type %s, which the page shows; there are %q", m[1], all)
+		}
+	}
+}
+
+type client struct{ url string }
+
+func serve(t *testing.T, dir string, turns ...scripted.Turn) client {
+	t.Helper()
+	store, err := session.Dir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := newServer(scripted.New(turns...), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(s.handler())
+	t.Cleanup(h.Close)
+	return client{h.URL}
+}
+
+func (c client) post(t *testing.T, body string, status int) string {
+	t.Helper()
+	res, err := http.Post(c.url+"/chat/rent", "application/json", strings.NewReader(body))
+	return text(t, res, err, status)
+}
+
+func (c client) get(t *testing.T, path string) string {
+	t.Helper()
+	res, err := http.Get(c.url + path)
+	return text(t, res, err, http.StatusOK)
+}
+
+func text(t *testing.T, res *http.Response, err error, status int) string {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != status {
+		t.Fatalf("status %d, want %d: %s (%v)", res.StatusCode, status, data, err)
+	}
+	return string(data)
+}
+
+// types returns the types of events, and checks their numbers.
+func types(stream string) []string {
+	var list []string
+	for i, e := range regexp.MustCompile(`(?m)^id: (\d+)\nevent: (\w+)\ndata: \{.*\}\n\n`).FindAllStringSubmatch(stream, -1) {
+		if e[1] != fmt.Sprint(i+1) {
+			return []string{"the number of event", fmt.Sprint(i), "is", e[1]}
+		}
+		list = append(list, e[2])
+	}
+	return list
+}
