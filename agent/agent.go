@@ -84,6 +84,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
@@ -191,9 +192,9 @@ type Config struct {
 	Window Window // how the conversation is kept within the window
 
 	// Retry is how failed model calls are repeated; the zero value does it with back-off. A model that
-	// retries by itself ([model.Retry]) does so in its own way. Either way each retry is a [*event.Retry]
+	// retries by itself ([middleware.Retry]) does so in its own way. Either way each retry is a [*event.Retry]
 	// event, and OnRetry is called.
-	Retry model.RetryConfig
+	Retry middleware.RetryConfig
 
 	Seams
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -371,7 +372,7 @@ func TestBusyAndSingleUse(t *testing.T) {
 func TestOddAnswers(t *testing.T) {
 	upstream := &model.Error{Kind: model.KindConnection, Message: "reset"}
 	text := func(s string) model.Chunk { return &model.TextDelta{Text: s} }
-	noRetry := model.RetryConfig{Retries: -1}
+	noRetry := middleware.RetryConfig{Retries: -1}
 	for _, row := range []struct {
 		name  string
 		turns []turn

@@ -15,6 +15,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -253,7 +254,7 @@ func (r *run) retrying() model.Model {
 			own(try, wait, err)
 		}
 	}
-	r.dialog.model = model.Retry(r.a.model, retry)
+	r.dialog.model = middleware.Retry(r.a.model, retry)
 	return r.dialog.model
 }
 

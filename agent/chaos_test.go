@@ -18,6 +18,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
@@ -142,7 +143,7 @@ func (c *chaos) look(ctx context.Context, s string) (string, error) {
 // helper is a sub-agent that makes one call, of the tool that its task names.
 func (c *chaos) helper(tk *toolkit.Toolkit) tool.Tool {
 	limits := Limits{ToolCalls: c.pick("sub limit", 3)}
-	a, err := New(Config{Toolkit: tk, Policy: chaosPolicy, Background: c.background, Eager: c.pick("sub eager", 2) == 0, Limits: limits, Retry: model.RetryConfig{Retries: -1}, Model: wordsFunc(func(req *model.Request) turn {
+	a, err := New(Config{Toolkit: tk, Policy: chaosPolicy, Background: c.background, Eager: c.pick("sub eager", 2) == 0, Limits: limits, Retry: middleware.RetryConfig{Retries: -1}, Model: wordsFunc(func(req *model.Request) turn {
 		last := req.Messages[len(req.Messages)-1]
 		name, path, ok := strings.Cut(last.Text(), " ")
 		if last.Role != message.RoleUser || !ok {
@@ -283,7 +284,7 @@ func (c *chaos) play(t *testing.T) {
 		}
 		saves, crashAt := 0, 1+c.pick("crash", 30)
 		m := &paced{words: w, pace: time.Duration(c.pick("pace", 3)) * 20 * time.Microsecond}
-		cfg := Config{Model: m, Toolkit: tk, MaxParallel: 3, Eager: c.pick("eager", 3) > 0, Background: c.background, Retry: model.RetryConfig{Retries: -1},
+		cfg := Config{Model: m, Toolkit: tk, MaxParallel: 3, Eager: c.pick("eager", 3) > 0, Background: c.background, Retry: middleware.RetryConfig{Retries: -1},
 			Limits: Limits{Steps: 3, ToolCalls: c.pick("limit", 2) * 6, Tokens: c.pick("token limit", 2) * 70},
 			Key:    key, Policy: chaosPolicy, Redact: redactor}
 		if key == nil && c.pick("no rules", 3) == 0 { // a seal holds for one policy

@@ -13,6 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -79,7 +80,7 @@ func TestCompaction(t *testing.T) {
 			if _, err := kit.Enable(t.Context(), &st.Scope, "more"); err != nil {
 				t.Fatal(err)
 			}
-			a, w := newAgent(t, Config{Policy: bypass, Toolkit: kit, Window: Window{Tokens: row.window}, Retry: model.RetryConfig{Retries: -1}}, row.turns...)
+			a, w := newAgent(t, Config{Policy: bypass, Toolkit: kit, Window: Window{Tokens: row.window}, Retry: middleware.RetryConfig{Retries: -1}}, row.turns...)
 			evs, err := play(t, a, st, Say("the newest question"))
 			if err != nil {
 				t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
@@ -81,7 +82,7 @@ func TestEagerForgets(t *testing.T) {
 		t.Run(row.why, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newClock()
-				a, w := newAgent(t, Config{Policy: bypass, Eager: true, Toolkit: toolkit.Of(noter(c)), Retry: model.RetryConfig{Retries: -1}}, row.turns...)
+				a, w := newAgent(t, Config{Policy: bypass, Eager: true, Toolkit: toolkit.Of(noter(c)), Retry: middleware.RetryConfig{Retries: -1}}, row.turns...)
 				a.levels.model = &paced{words: w, pace: 10 * time.Millisecond}
 				st := &State{Messages: []*message.Message{message.User(strings.Repeat("word ", 300)), message.Assistant(&message.Text{Text: "yes"})}}
 				if err := noted.Update(tool.WithState(t.Context(), &st.Tools), func(all *[]string) error { *all = []string{"old"}; return nil }); err != nil {
@@ -459,7 +460,7 @@ func TestEagerAsksWhenItCounts(t *testing.T) {
 				turns = []turn{{chunks: asks.chunks[:2], err: &model.Error{Kind: model.KindConnection}}, whole(`s2 look {"path":"1ms"}`), says("helped")}
 				want = "51ms look 1ms"
 			}
-			sub, w := newAgent(t, Config{Policy: bypass, Eager: true, Retry: model.RetryConfig{Retries: -1},
+			sub, w := newAgent(t, Config{Policy: bypass, Eager: true, Retry: middleware.RetryConfig{Retries: -1},
 				Toolkit: toolkit.Of(asking("ask", yesOrNo, reads), timed(c, "look", tool.Options{}))}, turns...)
 			sub.levels.model = &paced{words: w, pace: 10 * time.Millisecond}
 			helper, err := AsTool(sub, "helper", "Helps.")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
@@ -83,7 +84,7 @@ type script struct {
 func drawScript(rt *rapid.T) *script {
 	pick := func(label string, n int) int { return rapid.IntRange(0, n-1).Draw(rt, label) }
 	c := &script{pace: time.Duration(pick("pace", 3)) * time.Millisecond, asks: pick("asks", 2) == 0, redact: pick("redact", 4) == 0, saves: pick("saves", 4) == 0}
-	c.cfg = Config{MaxParallel: 1 + pick("together", 3), Policy: someAsked, Retry: model.RetryConfig{Retries: -1},
+	c.cfg = Config{MaxParallel: 1 + pick("together", 3), Policy: someAsked, Retry: middleware.RetryConfig{Retries: -1},
 		Limits: Limits{Steps: 4, ToolCalls: []int{0, 3, 7}[pick("limit", 3)]}}
 	if pick("sealed", 4) == 0 {
 		c.cfg.Key = []byte("sixteen bytes ok")

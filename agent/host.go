@@ -12,6 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool/host"
 )
@@ -175,7 +176,7 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 		ev.Refused = no.Error()
 		return host.Sample{}, errors.Join(no, h.tell(ctx, ev))
 	}
-	msg, fin, err := model.Collect(model.Retry(h.r.a.model, h.r.cfg.Retry).Generate(ctx,
+	msg, fin, err := model.Collect(middleware.Retry(h.r.a.model, h.r.cfg.Retry).Generate(ctx,
 		&model.Request{System: req.System, Messages: req.Messages, MaxTokens: maxTokens, Temperature: req.Temperature}))
 	if err != nil {
 		return host.Sample{}, fmt.Errorf("the model: %w", err)

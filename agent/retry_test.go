@@ -7,6 +7,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/model/scripted"
 )
 
@@ -16,7 +17,7 @@ func TestOneLayerOfRetries(t *testing.T) {
 	fails := func() *scripted.Model {
 		return scripted.New(scripted.Repeat(scripted.Fail(&model.Error{Kind: model.KindUpstream, Message: "no"})))
 	}
-	retry := func(m model.Model) model.Model { return model.Retry(m, model.RetryConfig{}) }
+	retry := func(m model.Model) model.Model { return middleware.Retry(m, middleware.RetryConfig{}) }
 	for _, row := range []struct {
 		why            string
 		model          func(a, b model.Model) model.Model
@@ -24,12 +25,12 @@ func TestOneLayerOfRetries(t *testing.T) {
 	}{
 		{"it does not", func(a, b model.Model) model.Model { return a }, 4, 3},
 		{"it does", func(a, b model.Model) model.Model {
-			return model.Fallback([]model.Model{retry(a), retry(b)}, model.FallbackConfig{})
+			return middleware.Fallback([]model.Model{retry(a), retry(b)}, middleware.FallbackConfig{})
 		}, 8, 6},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			a, b, told := fails(), fails(), 0
-			ag, err := New(Config{Model: row.model(a, b), Toolkit: lookKit(t, nil), Retry: model.RetryConfig{OnRetry: func(try int, wait time.Duration, err error) {
+			ag, err := New(Config{Model: row.model(a, b), Toolkit: lookKit(t, nil), Retry: middleware.RetryConfig{OnRetry: func(try int, wait time.Duration, err error) {
 				if told++; try < 1 || try > 3 || wait < time.Second/2 || err == nil {
 					t.Errorf("%s: try %d, wait %v, %v", row.why, try, wait, err)
 				}

@@ -10,6 +10,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
 )
 
 // TestSummaryPromptNamesTheFields keeps the question and the type together.
@@ -122,7 +123,7 @@ func TestSummaryWhereTheServerKnowsTheWindow(t *testing.T) {
 // nobody to ask.
 func TestFailedSummaryKeepsTheEarlierOne(t *testing.T) {
 	var j journal
-	a, w := newAgent(t, Config{Policy: bypass, Toolkit: compactKit(t, &j), Window: Window{Tokens: 10_000}, Retry: model.RetryConfig{Retries: -1}},
+	a, w := newAgent(t, Config{Policy: bypass, Toolkit: compactKit(t, &j), Window: Window{Tokens: 10_000}, Retry: middleware.RetryConfig{Retries: -1}},
 		says(`{"goal":"Water.","facts":["the shed is locked"],"next":"Go."}`), says("done"))
 	st := talk(60, 500)
 	if _, err := play(t, a, st, Say("first")); err != nil {

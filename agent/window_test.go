@@ -16,6 +16,7 @@ import (
 	_ "github.com/kitbag-go/kitbag/internal/seed"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/skill"
 	"github.com/kitbag-go/kitbag/tool"
@@ -210,7 +211,7 @@ func (m *memory) Get(_ context.Context, call string) (string, error) {
 // row gain less than a tenth, and nothing that was refused is sent again.
 func goOn(t fataler, kit *toolkit.Toolkit, s *windowedServer, results Results) (compactions int) {
 	cfg := Config{Model: scripted.New(), Toolkit: kit, Policy: bypass, Instructions: "Look around. " + strings.Repeat("Mind this. ", s.rules), MaxParallel: 1,
-		Limits: Limits{Steps: s.steps + 1}, Window: Window{Tokens: s.window, Results: results}, Retry: model.RetryConfig{Retries: -1}}
+		Limits: Limits{Steps: s.steps + 1}, Window: Window{Tokens: s.window, Results: results}, Retry: middleware.RetryConfig{Retries: -1}}
 	a, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/model/scripted"
 )
 
@@ -13,7 +14,7 @@ func Example() {
 	// The first server is down; the second answers.
 	first := scripted.New(scripted.Fail(&model.Error{Kind: model.KindUpstream, Message: "out of order"}))
 	second := scripted.New(scripted.Say("Hello!"))
-	m := model.Fallback([]model.Model{model.Retry(first, model.RetryConfig{Retries: -1}), second}, model.FallbackConfig{})
+	m := middleware.Fallback([]model.Model{middleware.Retry(first, middleware.RetryConfig{Retries: -1}), second}, middleware.FallbackConfig{})
 
 	msg, fin, err := model.Collect(m.Generate(context.Background(), &model.Request{
 		Messages: []*message.Message{message.User("Hi")},

@@ -14,18 +14,9 @@
 // # Failures
 //
 // A model reports a failed call as an [*Error] and does not retry it; the error's kind
-// says whether that may help. Decorators retry:
-//
-//	m = model.Fallback([]model.Model{
-//		model.Retry(first, model.RetryConfig{}),
-//		model.Retry(second, model.RetryConfig{}),
-//	}, model.FallbackConfig{})
-//
-// They start again only while nothing of the answer was passed on. [Hedge] sends a
-// second request when the first takes too long, and [Limit] delays requests so that they
-// stay below a server's limits. Use [As] to find the name and the window of a decorated
-// model. Authors of models make an Error of a server's response with [HTTPError],
-// [BodyError] and [AnswerError].
+// says whether that may help. Package middleware has models that call others: again, after a
+// failure, another one in its place, or later. Use [As] to find the name and the window of a
+// model that is wrapped. Package httperror helps authors of models.
 //
 // # Tools that are told late
 //

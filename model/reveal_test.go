@@ -15,6 +15,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/tool"
 )
@@ -352,10 +353,10 @@ func TestRevealer(t *testing.T) {
 	}{
 		{"no", plain, false},
 		{"yes", late, true},
-		{"retried", model.Retry(late, model.RetryConfig{}), true},
-		{"limited", model.Limit(late, model.LimitConfig{Requests: 1}), true},
-		{"the second", model.Fallback([]model.Model{plain, late}, model.FallbackConfig{}), true},
-		{"neither", model.Hedge(plain, plain, 1), false},
+		{"retried", middleware.Retry(late, middleware.RetryConfig{}), true},
+		{"limited", middleware.Limit(late, middleware.LimitConfig{Requests: 1}), true},
+		{"the second", middleware.Fallback([]model.Model{plain, late}, middleware.FallbackConfig{}), true},
+		{"neither", middleware.Hedge(plain, plain, 1), false},
 	} {
 		r, ok := model.As[model.Revealer](row.m)
 		if got := ok && r.Reveals(); got != row.want {

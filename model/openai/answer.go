@@ -10,6 +10,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/httperror"
 )
 
 // An answer turns what a server sends into chunks. It yields each piece as it comes and holds
@@ -64,14 +65,14 @@ func (a *answer) data(event string, payload []byte) error {
 	valid, object := a.chunk.decode(payload)
 	switch {
 	case !valid && len(a.pending) > maxPending:
-		return model.AnswerError("a part of the stream is not valid JSON", a.pending)
+		return httperror.BadAnswer("a part of the stream is not valid JSON", a.pending)
 	case !valid:
 		if len(a.pending) == 0 { // the next line may continue it; stream fails at a blank one
 			a.pending = bytes.Clone(payload)
 		}
 		return nil
 	case !object:
-		return model.AnswerError("a part of the stream is not as the API says", payload)
+		return httperror.BadAnswer("a part of the stream is not as the API says", payload)
 	}
 	a.frame.keep(&a.chunk, payload)
 	err := a.take(event, payload)
@@ -86,13 +87,13 @@ func (a *answer) whole(data []byte) error {
 	if valid && len(a.chunk.Choices) > 0 {
 		return a.take("", data)
 	}
-	if e := model.BodyError(0, data); valid && e != nil {
+	if e := httperror.InBody(0, data); valid && e != nil {
 		return e
 	}
 	if !valid || !object {
-		return model.AnswerError("the answer is not as the API says", data)
+		return httperror.BadAnswer("the answer is not as the API says", data)
 	}
-	return model.AnswerError("the answer has no choices", data)
+	return httperror.BadAnswer("the answer has no choices", data)
 }
 
 // take yields what the chunk holds. An error in it counts even beside a choice: servers that fail
@@ -100,7 +101,7 @@ func (a *answer) whole(data []byte) error {
 func (a *answer) take(event string, payload []byte) error {
 	c := &a.chunk
 	if c.Failed || (event == "error" && len(c.Choices) == 0) {
-		if e := model.BodyError(0, payload); e != nil {
+		if e := httperror.InBody(0, payload); e != nil {
 			return e
 		}
 	}
@@ -376,7 +377,7 @@ func finishReason(reason string, calls bool) model.FinishReason {
 func failedFinish(reason string) error {
 	switch reason {
 	case "error", "insufficient_system_resource":
-		return model.AnswerError("the server ended the answer with the reason "+strconv.Quote(reason), nil)
+		return httperror.BadAnswer("the server ended the answer with the reason "+strconv.Quote(reason), nil)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/httperror"
 )
 
 const (
@@ -64,7 +65,7 @@ func (x *exchange) send(m *Model, b body) error {
 		return err
 	}
 	if resp.StatusCode < 200 || resp.StatusCode >= 300 {
-		return model.HTTPError(resp)
+		return httperror.Of(resp)
 	}
 	x.resp = resp
 	return nil

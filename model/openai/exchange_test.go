@@ -13,6 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/model/openai"
 	"github.com/kitbag-go/kitbag/tool"
 	"go.uber.org/goleak"
@@ -183,7 +184,7 @@ func TestRetries(t *testing.T) {
 	s := openaitest.New(t, openaitest.RateLimit("7"), openaitest.Broken(),
 		openaitest.Text("lost").CutAfter(50), openaitest.Text("hello"))
 	var waits []time.Duration
-	m := model.Retry(newModel(t, s, openai.Config{}), model.RetryConfig{
+	m := middleware.Retry(newModel(t, s, openai.Config{}), middleware.RetryConfig{
 		Random: func() float64 { return 0 },
 		Sleep:  func(_ context.Context, d time.Duration) error { waits = append(waits, d); return nil },
 	})

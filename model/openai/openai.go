@@ -6,8 +6,8 @@
 //	m, err := openai.New(openai.Config{Model: "qwen3", BaseURL: "http://localhost:11434/v1"})
 //	m, err := openai.FromEnv() // OPENAI_BASE_URL, OPENAI_API_KEY, KITBAG_MODEL
 //
-// A [*Model] is a [model.Model]: it neither retries nor falls back; wrap it in
-// [model.Retry] and [model.Fallback].
+// A [*Model] is a [model.Model]: it neither retries nor falls back; see package
+// model/middleware for that.
 //
 // # What it takes care of
 //

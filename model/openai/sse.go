@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/httperror"
 )
 
 const (
@@ -111,7 +112,7 @@ func (a *answer) read(x *exchange) error {
 	first, err := l.first()
 	switch {
 	case err == io.EOF:
-		return model.AnswerError("the server's answer is empty", nil)
+		return httperror.BadAnswer("the server's answer is empty", nil)
 	case err != nil:
 		return err
 	case first == '{' || first == '[':
@@ -128,7 +129,7 @@ func (a *answer) read(x *exchange) error {
 		if err != nil {
 			return err
 		}
-		return model.AnswerError("the server's answer is a web page, not JSON; the base URL may lack its path, such as /v1", data)
+		return httperror.BadAnswer("the server's answer is a web page, not JSON; the base URL may lack its path, such as /v1", data)
 	default:
 		if err := a.stream(l, x); err != nil {
 			return err
@@ -152,7 +153,7 @@ func (a *answer) stream(l *lines, x *exchange) error {
 		case len(line) == 0:
 			event = ""
 			if len(a.pending) > 0 {
-				return model.AnswerError("a part of the stream is not valid JSON", a.pending)
+				return httperror.BadAnswer("a part of the stream is not valid JSON", a.pending)
 			}
 		case line[0] == ':': // a comment, to keep the connection open
 		case bytes.HasPrefix(line, []byte("data:")):

@@ -1,4 +1,7 @@
-package model
+// Package httperror makes a [model.Error] of what a server sends in place of an answer, for authors of
+// models. What callers branch on is the kind: whether to try again, to wait, or to shorten the
+// conversation.
+package httperror
 
 import (
 	"bytes"
@@ -9,6 +12,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/kitbag-go/kitbag/model"
 )
 
 const (
@@ -16,20 +21,19 @@ const (
 	maxMessage   = 4 << 10  // bytes of a server's message that are kept
 )
 
-// HTTPError makes an Error of a response whose status is not a success, and closes its body: for authors of
-// models. The kind comes from what the body says, as far as it is in one of the ways in which servers report
+// Of makes an Error of a response whose status is not a success, and closes its body. The kind comes from what the body says, as far as it is in one of the ways in which servers report
 // errors, and from the status. Of the body at most 64 KiB are read, of its message 4 KiB kept. Credentials in
-// the header of resp.Request are removed from it. A message about an image gives KindBadImage, whether or not
-// the request had one.
-func HTTPError(resp *http.Response) *Error {
+// the header of resp.Request are removed from it. A message about an image gives [model.KindBadImage], whether or
+// not the request had one.
+func Of(resp *http.Response) *model.Error {
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	hide := credentials(resp.Request)
 	body = []byte(hide.Replace(string(body))) // before a part of it is quoted, which could be half a key
-	e := BodyError(resp.StatusCode, body)
+	e := InBody(resp.StatusCode, body)
 	if e == nil {
 		text := quote(body)
-		e = &Error{Status: resp.StatusCode, Kind: imageKind(statusKind(resp.StatusCode), text), Message: text}
+		e = &model.Error{Status: resp.StatusCode, Kind: imageKind(statusKind(resp.StatusCode), text), Message: text}
 	}
 	if e.Message == "" {
 		e.Message = http.StatusText(resp.StatusCode)
@@ -63,14 +67,14 @@ type fault struct {
 	Message, Code, Type string
 }
 
-// BodyError makes an Error of a body, or of an event of a stream, that describes a failure in one of the ways
+// InBody makes an Error of a body, or of an event of a stream, that describes a failure in one of the ways
 // in which servers do; nil if it does not. status is that of the response, 0 if it was a success or is not known.
-func BodyError(status int, body []byte) *Error {
+func InBody(status int, body []byte) *model.Error {
 	f, ok := parseFault(body, 0)
 	if !ok {
 		return nil
 	}
-	e := &Error{Status: status, Message: short(f.Message, maxMessage)}
+	e := &model.Error{Status: status, Message: short(f.Message, maxMessage)}
 	if e.Message == "" {
 		e.Message = quote(body)
 	}
@@ -81,13 +85,13 @@ func BodyError(status int, body []byte) *Error {
 	return e
 }
 
-// AnswerError is the Error for an answer that is not what the protocol of its server says: problem, and the
+// BadAnswer is the Error for an answer that is not what the protocol of its server says: problem, and the
 // beginning of data, if there is any, as a quotation.
-func AnswerError(problem string, data []byte) *Error {
+func BadAnswer(problem string, data []byte) *model.Error {
 	if len(data) > 0 {
 		problem += ": " + quote(data)
 	}
-	return &Error{Kind: KindUpstream, Message: problem}
+	return &model.Error{Kind: model.KindUpstream, Message: problem}
 }
 
 // parseFault finds the fault in {"error":{…}}, {"error":"…"}, [{"error":…}],
@@ -153,24 +157,24 @@ func word(raw json.RawMessage) string {
 // faultKind classifies a fault. Words come before the status, because gateways
 // pass on an upstream's words under a status of their own; but 429 always is a
 // rate limit: "reduce the length" then means tokens a minute.
-func faultKind(status int, f fault) ErrorKind {
+func faultKind(status int, f fault) model.ErrorKind {
 	words := strings.ToLower(f.Code + " " + f.Type)
 	has := func(s string) bool { return strings.Contains(words, s) }
 	switch {
 	case status != http.StatusTooManyRequests && !has("rate_limit") && isTooLong(words, strings.ToLower(f.Message)):
-		return KindContextTooLong
+		return model.KindContextTooLong
 	case has("rate_limit"), has("insufficient_quota"), has("resource_exhausted"), has("throttl"):
-		return KindRateLimit
+		return model.KindRateLimit
 	case status != 0:
 		return statusKind(status)
 	case has("authentication"), has("invalid_api_key"), has("unauthenticated"):
-		return KindAuthentication
+		return model.KindAuthentication
 	case has("permission"):
-		return KindPermission
+		return model.KindPermission
 	case has("invalid_request"), has("invalid_argument"), has("invalid_prompt"):
-		return KindInvalidRequest
+		return model.KindInvalidRequest
 	}
-	return KindUpstream
+	return model.KindUpstream
 }
 
 // isTooLong knows the ways in which servers say that the conversation does not
@@ -201,35 +205,35 @@ func isTooLong(words, message string) bool {
 // imageKind returns the kind of an error whose words are of an image: the request was refused because
 // of it. Whether the request had one is for holdsImage to say. Ollama and llama.cpp give the status
 // 500 to an image that they cannot decode.
-func imageKind(kind ErrorKind, words string) ErrorKind {
+func imageKind(kind model.ErrorKind, words string) model.ErrorKind {
 	words = strings.ToLower(words)
 	has := func(s string) bool { return strings.Contains(words, s) }
 	switch {
-	case kind == KindInvalidRequest && has("image"),
-		kind == KindUpstream && (has("image: unknown format") || has("failed to decode image") || has("failed to load image")):
-		return KindBadImage
+	case kind == model.KindInvalidRequest && has("image"),
+		kind == model.KindUpstream && (has("image: unknown format") || has("failed to decode image") || has("failed to load image")):
+		return model.KindBadImage
 	}
 	return kind
 }
 
 // statusKind classifies a status alone. 402 is the lack of credit, 413 a
 // proxy's limit on the size, 529 and the like are overload.
-func statusKind(status int) ErrorKind {
+func statusKind(status int) model.ErrorKind {
 	switch {
 	case status == http.StatusUnauthorized:
-		return KindAuthentication
+		return model.KindAuthentication
 	case status == http.StatusForbidden:
-		return KindPermission
+		return model.KindPermission
 	case status == http.StatusTooManyRequests, status == http.StatusPaymentRequired:
-		return KindRateLimit
+		return model.KindRateLimit
 	case status == http.StatusRequestEntityTooLarge:
-		return KindContextTooLong
+		return model.KindContextTooLong
 	case status == http.StatusRequestTimeout, status == http.StatusConflict, status == http.StatusTooEarly, status >= 500:
-		return KindUpstream
+		return model.KindUpstream
 	case status >= 400:
-		return KindInvalidRequest
+		return model.KindInvalidRequest
 	}
-	return KindUnknown
+	return model.KindUnknown
 }
 
 // retryAfter reads Retry-After, in seconds or as a date (RFC 9110, section 10.2.3), and

@@ -1,4 +1,4 @@
-package model
+package middleware
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
+
+	"github.com/kitbag-go/kitbag/model"
 )
 
 // LimitConfig configures [Limit]: how much may be used in any 60 seconds. 0 means no limit.
@@ -30,7 +32,7 @@ type LimitConfig struct {
 // Limit returns m with requests delayed so that cfg holds. For a limit that several agents share, give
 // them the same model; for one of each try, put it inside of [Retry]. Requests go in the order in which
 // they came. One whose context ends while it waits returns the context's error and is not counted.
-func Limit(m Model, cfg LimitConfig) Model {
+func Limit(m model.Model, cfg LimitConfig) model.Model {
 	if cfg.Requests <= 0 && cfg.Tokens <= 0 {
 		return m
 	}
@@ -38,7 +40,7 @@ func Limit(m Model, cfg LimitConfig) Model {
 }
 
 type limiter struct {
-	model Model
+	model model.Model
 	cfg   LimitConfig
 
 	mu     sync.Mutex
@@ -51,11 +53,11 @@ type grant struct {
 	tokens int
 }
 
-// Unwrap returns the model that is called, for [As].
-func (l *limiter) Unwrap() Model { return l.model }
+// Unwrap returns the model that is called, for [model.As].
+func (l *limiter) Unwrap() model.Model { return l.model }
 
-func (l *limiter) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
-	return func(yield func(Chunk, error) bool) {
+func (l *limiter) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+	return func(yield func(model.Chunk, error) bool) {
 		g := &grant{}
 		if l.cfg.Tokens > 0 {
 			g.tokens = estimate(req)
@@ -67,7 +69,7 @@ func (l *limiter) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, e
 		started := false
 		for chunk, err := range l.model.Generate(ctx, req) {
 			started = started || err == nil
-			if f, ok := chunk.(*Finish); ok && f.Usage != (message.Usage{}) {
+			if f, ok := chunk.(*model.Finish); ok && f.Usage != (message.Usage{}) {
 				l.set(g, f.Usage.Input+f.Usage.Output)
 			}
 			if err != nil && !started {
@@ -171,7 +173,7 @@ func (l *limiter) remove(g *grant) {
 }
 
 // estimate returns about how many tokens a model will read.
-func estimate(req *Request) int {
+func estimate(req *model.Request) int {
 	const file = 1500 // tokens of a picture or a file
 	size, files := len(req.System), 0
 	for i := range req.Tools {

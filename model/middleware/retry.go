@@ -1,4 +1,16 @@
-package model
+// Package middleware has models that are made of other models: they retry, fall back, send a second
+// request, and stay below limits.
+//
+//	m := middleware.Fallback([]model.Model{
+//		middleware.Retry(first, middleware.RetryConfig{}),
+//		middleware.Retry(second, middleware.RetryConfig{}),
+//	}, middleware.FallbackConfig{})
+//
+// [Retry] and [Fallback] start again only while nothing of the answer was passed on. [Hedge] sends a
+// second request when the first takes too long. [Limit] delays requests, of all agents that share the
+// model, so that they stay below a server's limits. An agent retries by itself; give it a Retry to
+// configure that, in agent.Config or as its model.
+package middleware
 
 import (
 	"context"
@@ -7,6 +19,8 @@ import (
 	"iter"
 	"math/rand/v2"
 	"time"
+
+	"github.com/kitbag-go/kitbag/model"
 )
 
 // RetryConfig configures [Retry]. The zero value has the defaults below.
@@ -32,15 +46,15 @@ type RetryConfig struct {
 }
 
 // Retry returns m with failed calls repeated. If m retries already, because Retry is
-// among what it is made of ([Fallback], [Hedge] and decorators that [As] sees through),
+// among what it is made of ([Fallback], [Hedge] and decorators that [model.As] sees through),
 // m keeps its configuration and of cfg only OnRetry is used, for those retries. So an
 // agent, which retries, can be given such a model.
 //
-// A call is repeated if its error is [Error.Retryable] and no chunk was passed on yet.
+// A call is repeated if its error is [model.Error.Retryable] and no chunk was passed on yet.
 // The wait grows exponentially, is shortened at random by up to half so that many
 // clients do not retry at once, and is never shorter than the server's Retry-After. If
 // that is longer than MaxWait the error is returned at once, with the RetryAfter.
-func Retry(m Model, cfg RetryConfig) Model {
+func Retry(m model.Model, cfg RetryConfig) model.Model {
 	if cfg.Retries == 0 {
 		cfg.Retries = 3
 	}
@@ -56,7 +70,7 @@ func Retry(m Model, cfg RetryConfig) Model {
 	if cfg.Random == nil {
 		cfg.Random = rand.Float64
 	}
-	if r, ok := As[retrying](m); ok && r.retries() {
+	if r, ok := model.As[retrying](m); ok && r.retries() {
 		if cfg.OnRetry == nil {
 			return m
 		}
@@ -72,13 +86,13 @@ type retrying interface {
 
 // A watched model retries already. Its onRetry is called for each of those retries.
 type watched struct {
-	Model
+	model.Model
 	onRetry onRetry
 }
 
-func (w *watched) Unwrap() Model { return w.Model }
+func (w *watched) Unwrap() model.Model { return w.Model }
 
-func (w *watched) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
+func (w *watched) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return w.Model.Generate(w.onRetry.within(ctx), req)
 }
 
@@ -110,17 +124,17 @@ func notify(ctx context.Context, try int, wait time.Duration, err error) {
 }
 
 type retrier struct {
-	model Model
+	model model.Model
 	cfg   RetryConfig
 }
 
-// Unwrap returns the model that is called, for [As].
-func (r *retrier) Unwrap() Model { return r.model }
+// Unwrap returns the model that is called, for [model.As].
+func (r *retrier) Unwrap() model.Model { return r.model }
 
 func (r *retrier) retries() bool { return true }
 
-func (r *retrier) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
-	return func(yield func(Chunk, error) bool) {
+func (r *retrier) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+	return func(yield func(model.Chunk, error) bool) {
 		ctx := onRetry(r.cfg.OnRetry).within(ctx)
 		p := &delivery{yield: yield}
 		for try := 0; ; try++ {
@@ -150,7 +164,7 @@ func (r *retrier) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, e
 }
 
 // try makes one try, and returns the error of one that may be repeated.
-func (r *retrier) try(ctx context.Context, req *Request, p *delivery) error {
+func (r *retrier) try(ctx context.Context, req *model.Request, p *delivery) error {
 	if r.cfg.FirstChunk <= 0 {
 		return p.drain(r.model.Generate(ctx, req))
 	}
@@ -159,7 +173,7 @@ func (r *retrier) try(ctx context.Context, req *Request, p *delivery) error {
 	p.silence = time.AfterFunc(r.cfg.FirstChunk, cancel)
 	err := p.drain(r.model.Generate(trying, req))
 	if silent := !p.started && !p.silence.Stop(); silent && ctx.Err() == nil {
-		return &Error{Kind: KindConnection, Message: fmt.Sprintf("no part of the answer arrived within %v", r.cfg.FirstChunk), Err: err}
+		return &model.Error{Kind: model.KindConnection, Message: fmt.Sprintf("no part of the answer arrived within %v", r.cfg.FirstChunk), Err: err}
 	}
 	return err
 }
@@ -167,7 +181,7 @@ func (r *retrier) try(ctx context.Context, req *Request, p *delivery) error {
 // wait returns how long to wait after the given try, counted from 0, and whether to
 // try again at all.
 func (r *retrier) wait(err error, try int) (time.Duration, bool) {
-	e, ok := errors.AsType[*Error](err)
+	e, ok := errors.AsType[*model.Error](err)
 	if !ok || !e.Retryable() || try >= r.cfg.Retries || e.RetryAfter > r.cfg.MaxWait {
 		return 0, false
 	}
@@ -182,7 +196,7 @@ func (r *retrier) wait(err error, try int) (time.Duration, bool) {
 // A delivery yields the chunks of one or several tries. It keeps an error that comes
 // before the first chunk: until then another try is possible.
 type delivery struct {
-	yield   func(Chunk, error) bool
+	yield   func(model.Chunk, error) bool
 	started bool        // a chunk was yielded
 	ended   bool        // no more chunks of this try are wanted
 	early   error       // came before the first chunk
@@ -190,13 +204,13 @@ type delivery struct {
 }
 
 // drain passes chunks on. It returns an error that came before the first one.
-func (p *delivery) drain(chunks iter.Seq2[Chunk, error]) error {
+func (p *delivery) drain(chunks iter.Seq2[model.Chunk, error]) error {
 	p.ended, p.early = false, nil
 	chunks(p.pass) // the body of a loop would be two allocations more
 	return p.early
 }
 
-func (p *delivery) pass(chunk Chunk, err error) bool {
+func (p *delivery) pass(chunk model.Chunk, err error) bool {
 	switch {
 	case p.ended:
 		return false

@@ -1,4 +1,4 @@
-package model
+package middleware
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/kitbag-go/kitbag/model"
 )
 
 // FallbackConfig configures [Fallback]. The zero value has the defaults below.
@@ -22,19 +24,17 @@ type FallbackConfig struct {
 // Fallback returns a model that calls the given models in order until one answers.
 // It calls the next one if nothing of an answer was passed on yet and the request is
 // not to blame: an invalid request, a conversation that is too long, a rejected image
-// and an ended context are returned at once. [Finish.Model] names the model that
+// and an ended context are returned at once. [model.Finish.Model] names the model that
 // answered. An error lists the last failure first. Fallback panics without a model.
 //
 // So that a model that is down does not delay every request, it is skipped after some
 // failures; see [FallbackConfig]. One that is skipped is still called when all others
 // have failed.
 //
-// Retry each model, not the fallback:
-//
-//	model.Fallback([]model.Model{model.Retry(a, cfg), model.Retry(b, cfg)}, model.FallbackConfig{})
-func Fallback(models []Model, cfg FallbackConfig) Model {
+// Retry each model, not the fallback.
+func Fallback(models []model.Model, cfg FallbackConfig) model.Model {
 	if len(models) == 0 {
-		panic("model.Fallback: it needs at least one model")
+		panic("middleware.Fallback: no models; it needs at least one")
 	}
 	if cfg.After == 0 {
 		cfg.After = 3
@@ -51,8 +51,8 @@ type fallback struct {
 	breakers []breaker
 }
 
-func (f *fallback) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
-	return func(yield func(Chunk, error) bool) {
+func (f *fallback) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+	return func(yield func(model.Chunk, error) bool) {
 		var failed error
 		p := &delivery{yield: yield}
 		// call reports whether it was the last one.
@@ -127,29 +127,29 @@ func (b *breaker) record(ctx context.Context, cfg *FallbackConfig, err error) {
 		return
 	}
 	wait := cfg.For
-	if e, ok := errors.AsType[*Error](err); ok {
+	if e, ok := errors.AsType[*model.Error](err); ok {
 		wait = max(wait, e.RetryAfter)
 	}
 	b.until = time.Now().Add(wait)
 }
 
 // several is what the models have in common that call others.
-type several []Model
+type several []model.Model
 
 // Unwrap returns the first model, whose name the whole has.
-func (s several) Unwrap() Model { return s[0] }
+func (s several) Unwrap() model.Model { return s[0] }
 
 func (s several) retries() bool {
-	return slices.ContainsFunc(s, func(m Model) bool {
-		r, ok := As[retrying](m)
+	return slices.ContainsFunc(s, func(m model.Model) bool {
+		r, ok := model.As[retrying](m)
 		return ok && r.retries()
 	})
 }
 
 // Reveals reports whether one of the models reads Request.Reveal. The others send Request.Tools.
 func (s several) Reveals() bool {
-	return slices.ContainsFunc(s, func(m Model) bool {
-		r, ok := As[Revealer](m)
+	return slices.ContainsFunc(s, func(m model.Model) bool {
+		r, ok := model.As[model.Revealer](m)
 		return ok && r.Reveals()
 	})
 }
@@ -159,7 +159,7 @@ func (s several) Reveals() bool {
 func (s several) ContextWindow() int {
 	least := 0
 	for _, m := range s {
-		w, ok := As[Windowed](m)
+		w, ok := model.As[model.Windowed](m)
 		if !ok {
 			continue
 		}
@@ -176,6 +176,6 @@ func othersMayAnswer(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
-	e, ok := errors.AsType[*Error](err)
-	return !ok || (e.Kind != KindInvalidRequest && e.Kind != KindContextTooLong && e.Kind != KindBadImage)
+	e, ok := errors.AsType[*model.Error](err)
+	return !ok || (e.Kind != model.KindInvalidRequest && e.Kind != model.KindContextTooLong && e.Kind != model.KindBadImage)
 }

@@ -1,4 +1,4 @@
-package model_test
+package httperror_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/httperror"
 )
 
 // A body that says whether it was closed, and how much of it was read.
@@ -72,7 +73,7 @@ func TestHTTPError(t *testing.T) {
 			name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
 			resp.Header.Set(name, value)
 		}
-		e := model.HTTPError(resp)
+		e := httperror.Of(resp)
 		if e.Status != row.status || e.Kind != row.kind || e.Message != row.message || e.RetryAfter != row.after || !body.closed {
 			t.Errorf("%d %.60s: %d %s %q, retry after %v, body closed: %v", row.status, row.body, e.Status, e.Kind, e.Message, e.RetryAfter, body.closed)
 		}
@@ -82,12 +83,12 @@ func TestHTTPError(t *testing.T) {
 // TestHTTPErrorIsBounded has a server that never ends its error.
 func TestHTTPErrorIsBounded(t *testing.T) {
 	body := &watchedBody{Reader: endless{}}
-	e := model.HTTPError(&http.Response{StatusCode: 500, Body: body})
+	e := httperror.Of(&http.Response{StatusCode: 500, Body: body})
 	if body.read > 1<<20 || len(e.Message) > 5000 || !body.closed {
 		t.Errorf("%d bytes read, a message of %d, body closed: %v", body.read, len(e.Message), body.closed)
 	}
 	broken := &watchedBody{Reader: io.MultiReader(strings.NewReader(`{"error":"half`), errorReader{})}
-	if e := model.HTTPError(&http.Response{StatusCode: 502, Body: broken}); e.Kind != model.KindUpstream || e.Message != `{"error":"half` {
+	if e := httperror.Of(&http.Response{StatusCode: 502, Body: broken}); e.Kind != model.KindUpstream || e.Message != `{"error":"half` {
 		t.Errorf("a body that broke off: %v", e)
 	}
 }
@@ -116,14 +117,14 @@ func TestBodyError(t *testing.T) {
 		`{"type":"error","error":{"type":"rate_limit_error","message":"slow"}}`: "model call: rate_limit: slow",
 	} {
 		got := ""
-		if e := model.BodyError(0, []byte(body)); e != nil {
+		if e := httperror.InBody(0, []byte(body)); e != nil {
 			got = e.Error()
 		}
 		if got != want {
 			t.Errorf("%s: %q, want %q", body, got, want)
 		}
 	}
-	if e := model.AnswerError("it has no end", []byte("  a\n b")); e.Error() != "model call: upstream: it has no end: a b" {
+	if e := httperror.BadAnswer("it has no end", []byte("  a\n b")); e.Error() != "model call: upstream: it has no end: a b" {
 		t.Error(e)
 	}
 }

@@ -1,4 +1,4 @@
-package model_test
+package middleware_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/model/scripted"
 )
 
@@ -24,7 +25,7 @@ func (d decorated) Unwrap() model.Model { return d.Model }
 // deep it does, and that whoever is on top is told of each retry all the same.
 func TestOneLayerOfRetries(t *testing.T) {
 	down := func() *scripted.Model { return scripted.New(scripted.Repeat(failure(model.KindUpstream, 0))) }
-	retry := func(m model.Model) model.Model { return model.Retry(m, model.RetryConfig{}) }
+	retry := func(m model.Model) model.Model { return middleware.Retry(m, middleware.RetryConfig{}) }
 	for _, row := range []struct {
 		why      string
 		model    func(a, b model.Model) model.Model
@@ -35,22 +36,24 @@ func TestOneLayerOfRetries(t *testing.T) {
 		{"it does", func(a, b model.Model) model.Model { return retry(a) }, 4, 3},
 		{"twice", func(a, b model.Model) model.Model { return retry(retry(a)) }, 4, 3},
 		{"each of a fallback", func(a, b model.Model) model.Model {
-			return model.Fallback([]model.Model{retry(a), retry(b)}, model.FallbackConfig{})
+			return middleware.Fallback([]model.Model{retry(a), retry(b)}, middleware.FallbackConfig{})
 		}, 8, 6},
 		{"the second of a fallback", func(a, b model.Model) model.Model {
-			return model.Fallback([]model.Model{a, retry(b)}, model.FallbackConfig{})
+			return middleware.Fallback([]model.Model{a, retry(b)}, middleware.FallbackConfig{})
 		}, 5, 3},
-		{"none of a fallback", func(a, b model.Model) model.Model { return model.Fallback([]model.Model{a, b}, model.FallbackConfig{}) }, 8, 3},
+		{"none of a fallback", func(a, b model.Model) model.Model {
+			return middleware.Fallback([]model.Model{a, b}, middleware.FallbackConfig{})
+		}, 8, 3},
 		{"below decorators", func(a, b model.Model) model.Model {
-			return decorated{decorated{model.Fallback([]model.Model{decorated{retry(a)}, decorated{retry(b)}}, model.FallbackConfig{})}}
+			return decorated{decorated{middleware.Fallback([]model.Model{decorated{retry(a)}, decorated{retry(b)}}, middleware.FallbackConfig{})}}
 		}, 8, 6},
-		{"both of a hedge", func(a, b model.Model) model.Model { return model.Hedge(retry(a), retry(b), time.Second/2) }, 8, 6},
-		{"a hedge within", func(a, b model.Model) model.Model { return retry(model.Hedge(a, b, time.Hour)) }, 4, 3},
+		{"both of a hedge", func(a, b model.Model) model.Model { return middleware.Hedge(retry(a), retry(b), time.Second/2) }, 8, 6},
+		{"a hedge within", func(a, b model.Model) model.Model { return retry(middleware.Hedge(a, b, time.Hour)) }, 4, 3},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			a, b := down(), down()
 			var tries []int
-			top := model.Retry(row.model(a, b), model.RetryConfig{OnRetry: func(try int, wait time.Duration, err error) {
+			top := middleware.Retry(row.model(a, b), middleware.RetryConfig{OnRetry: func(try int, wait time.Duration, err error) {
 				if wait <= 0 || err == nil {
 					t.Errorf("%s: told of wait %v and error %v", row.why, wait, err)
 				}
@@ -106,8 +109,8 @@ func TestFirstChunk(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			m, told, start := &silent{after: row.after}, 0, time.Now()
-			retry := model.RetryConfig{Retries: 2, FirstChunk: limit, Random: func() float64 { return 0 }, OnRetry: func(int, time.Duration, error) { told++ }}
-			msg, _, err := model.Collect(model.Retry(m, retry).Generate(t.Context(), &model.Request{}))
+			retry := middleware.RetryConfig{Retries: 2, FirstChunk: limit, Random: func() float64 { return 0 }, OnRetry: func(int, time.Duration, error) { told++ }}
+			msg, _, err := model.Collect(middleware.Retry(m, retry).Generate(t.Context(), &model.Request{}))
 			if time.Since(start) != row.took || m.requests != row.requests || told != row.told || (err == nil) != (row.err == "") ||
 				err == nil && msg.Text() != "late" || err != nil && !strings.Contains(err.Error(), row.err) {
 				t.Errorf("answers after %v: %d requests in %v, told %d times: %q, %v", row.after, m.requests, time.Since(start), told, msg.Text(), err)
@@ -120,25 +123,27 @@ func TestFirstChunk(t *testing.T) {
 // a server that is silent, or fails: they end at once, with its error, and ask no more.
 func TestTheContextEndsEverything(t *testing.T) {
 	retry := func(m model.Model) model.Model {
-		return model.Retry(m, model.RetryConfig{FirstChunk: 700 * time.Millisecond})
+		return middleware.Retry(m, middleware.RetryConfig{FirstChunk: 700 * time.Millisecond})
 	}
 	for name, decorate := range map[string]func(a, b model.Model) model.Model{
-		"retry":    func(a, b model.Model) model.Model { return retry(a) },
-		"fallback": func(a, b model.Model) model.Model { return model.Fallback([]model.Model{a, b}, model.FallbackConfig{}) },
-		"hedge":    func(a, b model.Model) model.Model { return model.Hedge(a, b, 300*time.Millisecond) },
-		"limit":    func(a, b model.Model) model.Model { return model.Limit(a, model.LimitConfig{Requests: 1}) },
-		"fallback of retry": func(a, b model.Model) model.Model {
-			return model.Fallback([]model.Model{retry(a), retry(b)}, model.FallbackConfig{})
+		"retry": func(a, b model.Model) model.Model { return retry(a) },
+		"fallback": func(a, b model.Model) model.Model {
+			return middleware.Fallback([]model.Model{a, b}, middleware.FallbackConfig{})
 		},
-		"retry of hedge": func(a, b model.Model) model.Model { return retry(model.Hedge(a, b, 300*time.Millisecond)) },
-		"hedge of retry": func(a, b model.Model) model.Model { return model.Hedge(retry(a), retry(b), 300*time.Millisecond) },
+		"hedge": func(a, b model.Model) model.Model { return middleware.Hedge(a, b, 300*time.Millisecond) },
+		"limit": func(a, b model.Model) model.Model { return middleware.Limit(a, middleware.LimitConfig{Requests: 1}) },
+		"fallback of retry": func(a, b model.Model) model.Model {
+			return middleware.Fallback([]model.Model{retry(a), retry(b)}, middleware.FallbackConfig{})
+		},
+		"retry of hedge": func(a, b model.Model) model.Model { return retry(middleware.Hedge(a, b, 300*time.Millisecond)) },
+		"hedge of retry": func(a, b model.Model) model.Model { return middleware.Hedge(retry(a), retry(b), 300*time.Millisecond) },
 	} {
 		for _, after := range []time.Duration{1, 299 * time.Millisecond, 301 * time.Millisecond, 699 * time.Millisecond, 701 * time.Millisecond, 2 * time.Second} {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), after)
 				defer cancel()
 				start := time.Now()
-				m := model.Retry(decorate(new(silent), new(silent)), model.RetryConfig{OnRetry: func(int, time.Duration, error) {
+				m := middleware.Retry(decorate(new(silent), new(silent)), middleware.RetryConfig{OnRetry: func(int, time.Duration, error) {
 					if ctx.Err() != nil {
 						t.Errorf("%s after %v: a retry is told of that never comes", name, after)
 					}

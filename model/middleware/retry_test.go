@@ -1,4 +1,4 @@
-package model_test
+package middleware_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/model/scripted"
 )
 
@@ -22,33 +23,33 @@ func TestRetry(t *testing.T) {
 	said := scripted.Say("done")
 	for _, row := range []struct {
 		why    string
-		cfg    model.RetryConfig
+		cfg    middleware.RetryConfig
 		turns  []scripted.Turn
 		text   string
 		err    model.ErrorKind
 		waited time.Duration
 	}{
-		{"nothing fails", model.RetryConfig{}, []scripted.Turn{said}, "done", "", 0},
-		{"it doubles", model.RetryConfig{}, []scripted.Turn{failure(model.KindUpstream, 0), failure(model.KindConnection, 0), failure(model.KindRateLimit, 0), said},
+		{"nothing fails", middleware.RetryConfig{}, []scripted.Turn{said}, "done", "", 0},
+		{"it doubles", middleware.RetryConfig{}, []scripted.Turn{failure(model.KindUpstream, 0), failure(model.KindConnection, 0), failure(model.KindRateLimit, 0), said},
 			"done", "", (1 + 2 + 4) * time.Second},
-		{"it gives up", model.RetryConfig{Retries: 1}, []scripted.Turn{failure(model.KindUpstream, 0), failure(model.KindUpstream, 0)},
+		{"it gives up", middleware.RetryConfig{Retries: 1}, []scripted.Turn{failure(model.KindUpstream, 0), failure(model.KindUpstream, 0)},
 			"", model.KindUpstream, time.Second},
-		{"no retries", model.RetryConfig{Retries: -1}, []scripted.Turn{failure(model.KindUpstream, 0)}, "", model.KindUpstream, 0},
-		{"the server's wait is honoured", model.RetryConfig{}, []scripted.Turn{failure(model.KindRateLimit, 20*time.Second), said}, "done", "", 20 * time.Second},
-		{"a short wait of the server does not shorten ours", model.RetryConfig{Base: 3 * time.Second}, []scripted.Turn{failure(model.KindRateLimit, time.Second), said}, "done", "", 3 * time.Second},
-		{"too long a wait", model.RetryConfig{}, []scripted.Turn{failure(model.KindRateLimit, 2*time.Minute)}, "", model.KindRateLimit, 0},
-		{"no wait is longer", model.RetryConfig{Retries: 4, MaxWait: 2 * time.Second},
+		{"no retries", middleware.RetryConfig{Retries: -1}, []scripted.Turn{failure(model.KindUpstream, 0)}, "", model.KindUpstream, 0},
+		{"the server's wait is honoured", middleware.RetryConfig{}, []scripted.Turn{failure(model.KindRateLimit, 20*time.Second), said}, "done", "", 20 * time.Second},
+		{"a short wait of the server does not shorten ours", middleware.RetryConfig{Base: 3 * time.Second}, []scripted.Turn{failure(model.KindRateLimit, time.Second), said}, "done", "", 3 * time.Second},
+		{"too long a wait", middleware.RetryConfig{}, []scripted.Turn{failure(model.KindRateLimit, 2*time.Minute)}, "", model.KindRateLimit, 0},
+		{"no wait is longer", middleware.RetryConfig{Retries: 4, MaxWait: 2 * time.Second},
 			[]scripted.Turn{failure(model.KindUpstream, 0), failure(model.KindUpstream, 0), failure(model.KindUpstream, 0), said}, "done", "", 5 * time.Second},
-		{"what will not change", model.RetryConfig{}, []scripted.Turn{failure(model.KindInvalidRequest, 0)}, "", model.KindInvalidRequest, 0},
-		{"a wrong key", model.RetryConfig{}, []scripted.Turn{failure(model.KindAuthentication, 0)}, "", model.KindAuthentication, 0},
-		{"not after the first piece", model.RetryConfig{}, []scripted.Turn{scripted.Say("half").And(failure(model.KindConnection, 0))}, "half", model.KindConnection, 0},
-		{"an error of unknown kind", model.RetryConfig{}, []scripted.Turn{scripted.Fail(errors.New("who knows"))}, "", "?", 0},
+		{"what will not change", middleware.RetryConfig{}, []scripted.Turn{failure(model.KindInvalidRequest, 0)}, "", model.KindInvalidRequest, 0},
+		{"a wrong key", middleware.RetryConfig{}, []scripted.Turn{failure(model.KindAuthentication, 0)}, "", model.KindAuthentication, 0},
+		{"not after the first piece", middleware.RetryConfig{}, []scripted.Turn{scripted.Say("half").And(failure(model.KindConnection, 0))}, "half", model.KindConnection, 0},
+		{"an error of unknown kind", middleware.RetryConfig{}, []scripted.Turn{scripted.Fail(errors.New("who knows"))}, "", "?", 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			row.cfg.Random = func() float64 { return 0 }
 			m := scripted.New(row.turns...)
 			start := time.Now()
-			msg, _, err := model.Collect(model.Retry(m, row.cfg).Generate(t.Context(), &model.Request{}))
+			msg, _, err := model.Collect(middleware.Retry(m, row.cfg).Generate(t.Context(), &model.Request{}))
 			if waited := time.Since(start); waited != row.waited {
 				t.Errorf("%s: waited %v, want %v", row.why, waited, row.waited)
 			}
@@ -66,7 +67,7 @@ func TestRetry(t *testing.T) {
 func TestRetrySpread(t *testing.T) {
 	for random, want := range map[float64]time.Duration{0: 4 * time.Second, 0.5: 3 * time.Second, 0.999999: 2 * time.Second} {
 		var waits []time.Duration
-		m := model.Retry(scripted.New(failure(model.KindUpstream, 0), scripted.Say("x")), model.RetryConfig{
+		m := middleware.Retry(scripted.New(failure(model.KindUpstream, 0), scripted.Say("x")), middleware.RetryConfig{
 			Base:   4 * time.Second,
 			Random: func() float64 { return random },
 			Sleep: func(_ context.Context, d time.Duration) error {
@@ -86,7 +87,7 @@ func TestRetryStopsWithTheContext(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		m := scripted.New(scripted.Repeat(failure(model.KindUpstream, 0)))
-		_, _, err := model.Collect(model.Retry(m, model.RetryConfig{}).Generate(ctx, &model.Request{}))
+		_, _, err := model.Collect(middleware.Retry(m, middleware.RetryConfig{}).Generate(ctx, &model.Request{}))
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 500*time.Millisecond || len(m.Requests()) != 1 {
 			t.Errorf("after %v and %d requests: %v", time.Since(start), len(m.Requests()), err)
 		}
@@ -97,7 +98,7 @@ func TestRetryStopsWithTheContext(t *testing.T) {
 func TestRetryBreak(t *testing.T) {
 	m := scripted.New(scripted.Say("a long answer in many pieces"))
 	n := 0
-	for range model.Retry(m, model.RetryConfig{}).Generate(t.Context(), &model.Request{}) {
+	for range middleware.Retry(m, middleware.RetryConfig{}).Generate(t.Context(), &model.Request{}) {
 		if n++; n == 2 {
 			break
 		}
@@ -128,7 +129,7 @@ func TestFallback(t *testing.T) {
 		{"cancelled", scripted.Fail(context.Canceled), "", "canceled"},
 		{"not after the first piece", scripted.Say("half").And(failure(model.KindUpstream, 0)), "half", "upstream"},
 	} {
-		m := model.Fallback([]model.Model{scripted.New(row.first), scripted.New(second)}, model.FallbackConfig{})
+		m := middleware.Fallback([]model.Model{scripted.New(row.first), scripted.New(second)}, middleware.FallbackConfig{})
 		msg, _, err := model.Collect(m.Generate(t.Context(), &model.Request{}))
 		if msg.Text() != row.text || (err == nil) != (row.err == "") || (err != nil && !strings.Contains(err.Error(), row.err)) {
 			t.Errorf("%s: %q, %v", row.why, msg.Text(), err)
@@ -139,7 +140,7 @@ func TestFallback(t *testing.T) {
 // TestFallbackTellsTheLast: a caller shortens the conversation if that is what
 // ended the chain.
 func TestFallbackTellsTheLast(t *testing.T) {
-	m := model.Fallback([]model.Model{scripted.New(failure(model.KindUpstream, 0)), scripted.New(failure(model.KindContextTooLong, 0))}, model.FallbackConfig{})
+	m := middleware.Fallback([]model.Model{scripted.New(failure(model.KindUpstream, 0)), scripted.New(failure(model.KindContextTooLong, 0))}, middleware.FallbackConfig{})
 	_, _, err := model.Collect(m.Generate(t.Context(), &model.Request{}))
 	e, ok := errors.AsType[*model.Error](err)
 	if !ok || e.Kind != model.KindContextTooLong || !strings.Contains(err.Error(), "upstream") {
@@ -173,10 +174,10 @@ func TestAs(t *testing.T) {
 		want int
 	}{
 		{"itself", small, 1000},
-		{"below a decorator", model.Retry(small, model.RetryConfig{}), 1000},
-		{"below two", model.Retry(model.Retry(small, model.RetryConfig{}), model.RetryConfig{}), 1000},
-		{"the smallest", model.Fallback([]model.Model{large, unknown, model.Retry(small, model.RetryConfig{})}, model.FallbackConfig{}), 1000},
-		{"nobody knows", model.Fallback([]model.Model{unknown, unknown}, model.FallbackConfig{}), 0},
+		{"below a decorator", middleware.Retry(small, middleware.RetryConfig{}), 1000},
+		{"below two", middleware.Retry(middleware.Retry(small, middleware.RetryConfig{}), middleware.RetryConfig{}), 1000},
+		{"the smallest", middleware.Fallback([]model.Model{large, unknown, middleware.Retry(small, middleware.RetryConfig{})}, middleware.FallbackConfig{}), 1000},
+		{"nobody knows", middleware.Fallback([]model.Model{unknown, unknown}, middleware.FallbackConfig{}), 0},
 		{"not implemented", unknown, -1},
 		{"no model", nil, -1},
 	} {
@@ -184,7 +185,7 @@ func TestAs(t *testing.T) {
 			t.Errorf("%s: window %d, want %d", row.why, got, row.want)
 		}
 	}
-	n, ok := model.As[model.Named](model.Fallback([]model.Model{model.Retry(unknown, model.RetryConfig{}), small}, model.FallbackConfig{}))
+	n, ok := model.As[model.Named](middleware.Fallback([]model.Model{middleware.Retry(unknown, middleware.RetryConfig{}), small}, middleware.FallbackConfig{}))
 	if !ok || n.Name() != "scripted" {
 		t.Errorf("name %v, %v", n, ok)
 	}

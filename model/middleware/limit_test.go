@@ -1,4 +1,4 @@
-package model_test
+package middleware_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	_ "github.com/kitbag-go/kitbag/internal/seed"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/model/scripted"
 )
 
@@ -61,24 +62,24 @@ func TestLimit(t *testing.T) {
 	const s = time.Second
 	for _, row := range []struct {
 		why   string
-		cfg   model.LimitConfig
+		cfg   middleware.LimitConfig
 		size  []int // of the requests, in tokens
 		model *metered
 		sent  []time.Duration
 	}{
-		{"no limit", model.LimitConfig{}, []int{1, 1, 1}, &metered{}, []time.Duration{0, 0, 0}},
-		{"requests", model.LimitConfig{Requests: 2}, []int{1, 1, 1, 1, 1}, &metered{}, []time.Duration{0, 0, 60 * s, 60 * s, 120 * s}},
-		{"tokens", model.LimitConfig{Tokens: 100}, []int{50, 50, 1, 99, 1}, &metered{}, []time.Duration{0, 0, 60 * s, 60 * s, 120 * s}},
-		{"both", model.LimitConfig{Requests: 2, Tokens: 100}, []int{90, 90, 5, 5}, &metered{}, []time.Duration{0, 60 * s, 60 * s, 120 * s}},
-		{"a request that is larger than the limit", model.LimitConfig{Tokens: 100}, []int{10, 500, 10}, &metered{}, []time.Duration{0, 60 * s, 120 * s}},
-		{"the server reports more than was estimated", model.LimitConfig{Tokens: 100}, []int{10, 10}, &metered{usage: usage(95)}, []time.Duration{0, 60 * s}},
-		{"the server reports less", model.LimitConfig{Tokens: 100}, []int{90, 90, 90}, &metered{usage: usage(5)}, []time.Duration{0, 0, 0}},
-		{"a refused request costs no tokens", model.LimitConfig{Tokens: 100}, []int{90, 90}, &metered{err: errors.New("no")}, []time.Duration{0, 0}},
-		{"but is a request", model.LimitConfig{Requests: 1}, []int{90, 90}, &metered{err: errors.New("no")}, []time.Duration{0, 60 * s}},
+		{"no limit", middleware.LimitConfig{}, []int{1, 1, 1}, &metered{}, []time.Duration{0, 0, 0}},
+		{"requests", middleware.LimitConfig{Requests: 2}, []int{1, 1, 1, 1, 1}, &metered{}, []time.Duration{0, 0, 60 * s, 60 * s, 120 * s}},
+		{"tokens", middleware.LimitConfig{Tokens: 100}, []int{50, 50, 1, 99, 1}, &metered{}, []time.Duration{0, 0, 60 * s, 60 * s, 120 * s}},
+		{"both", middleware.LimitConfig{Requests: 2, Tokens: 100}, []int{90, 90, 5, 5}, &metered{}, []time.Duration{0, 60 * s, 60 * s, 120 * s}},
+		{"a request that is larger than the limit", middleware.LimitConfig{Tokens: 100}, []int{10, 500, 10}, &metered{}, []time.Duration{0, 60 * s, 120 * s}},
+		{"the server reports more than was estimated", middleware.LimitConfig{Tokens: 100}, []int{10, 10}, &metered{usage: usage(95)}, []time.Duration{0, 60 * s}},
+		{"the server reports less", middleware.LimitConfig{Tokens: 100}, []int{90, 90, 90}, &metered{usage: usage(5)}, []time.Duration{0, 0, 0}},
+		{"a refused request costs no tokens", middleware.LimitConfig{Tokens: 100}, []int{90, 90}, &metered{err: errors.New("no")}, []time.Duration{0, 0}},
+		{"but is a request", middleware.LimitConfig{Requests: 1}, []int{90, 90}, &metered{err: errors.New("no")}, []time.Duration{0, 60 * s}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			start, m := time.Now(), row.model
-			limited := model.Limit(m, row.cfg)
+			limited := middleware.Limit(m, row.cfg)
 			for _, size := range row.size {
 				_, _, err := model.Collect(limited.Generate(t.Context(), request(size)))
 				if !errors.Is(err, m.err) {
@@ -100,7 +101,7 @@ func TestLimit(t *testing.T) {
 // there more than the limits allow, and they are sent in the order in which they came.
 func TestLimitHolds(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		cfg := model.LimitConfig{Requests: rapid.IntRange(1, 5).Draw(rt, "requests"), Tokens: rapid.IntRange(1, 200).Draw(rt, "tokens")}
+		cfg := middleware.LimitConfig{Requests: rapid.IntRange(1, 5).Draw(rt, "requests"), Tokens: rapid.IntRange(1, 200).Draw(rt, "tokens")}
 		type arrival struct {
 			after   time.Duration
 			tokens  int
@@ -116,7 +117,7 @@ func TestLimitHolds(t *testing.T) {
 			}
 		}), 1, 12).Draw(rt, "arrivals")
 		synctest.Test(t, func(t *testing.T) {
-			m := model.Limit(modelFunc(func(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+			m := middleware.Limit(modelFunc(func(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 				return func(yield func(model.Chunk, error) bool) {
 					arrivals[int(*req.Temperature)].sent = time.Now()
 					yield(&model.Finish{Reason: model.FinishStop}, nil)
@@ -177,25 +178,25 @@ func (f modelFunc) Generate(ctx context.Context, req *model.Request) iter.Seq2[m
 
 // TestLimitIsReported: a wait reaches OnWait, and the OnRetry of every model around it.
 func TestLimitIsReported(t *testing.T) {
-	for name, around := range map[string]func(model.Model, model.RetryConfig) model.Model{
-		"retry": model.Retry,
-		"retry of a model that retries": func(m model.Model, cfg model.RetryConfig) model.Model {
-			return model.Retry(model.Retry(m, model.RetryConfig{}), cfg)
+	for name, around := range map[string]func(model.Model, middleware.RetryConfig) model.Model{
+		"retry": middleware.Retry,
+		"retry of a model that retries": func(m model.Model, cfg middleware.RetryConfig) model.Model {
+			return middleware.Retry(middleware.Retry(m, middleware.RetryConfig{}), cfg)
 		},
-		"retry of the second of a fallback": func(m model.Model, cfg model.RetryConfig) model.Model {
+		"retry of the second of a fallback": func(m model.Model, cfg middleware.RetryConfig) model.Model {
 			down := scripted.New(scripted.Repeat(failure(model.KindAuthentication, 0)))
-			return model.Retry(model.Fallback([]model.Model{down, m}, model.FallbackConfig{}), cfg)
+			return middleware.Retry(middleware.Fallback([]model.Model{down, m}, middleware.FallbackConfig{}), cfg)
 		},
-		"retry of a hedge": func(m model.Model, cfg model.RetryConfig) model.Model {
-			return model.Retry(model.Hedge(m, m, time.Hour), cfg)
+		"retry of a hedge": func(m model.Model, cfg middleware.RetryConfig) model.Model {
+			return middleware.Retry(middleware.Hedge(m, m, time.Hour), cfg)
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var told []string
-			limited := model.Limit(&metered{}, model.LimitConfig{Requests: 1, OnWait: func(_ context.Context, wait time.Duration) {
+			limited := middleware.Limit(&metered{}, middleware.LimitConfig{Requests: 1, OnWait: func(_ context.Context, wait time.Duration) {
 				told = append(told, fmt.Sprint("wait ", wait))
 			}})
-			m := around(limited, model.RetryConfig{OnRetry: func(try int, wait time.Duration, err error) {
+			m := around(limited, middleware.RetryConfig{OnRetry: func(try int, wait time.Duration, err error) {
 				told = append(told, fmt.Sprint("retry ", try, " ", wait, " ", err))
 			}})
 			for range 2 {
@@ -223,16 +224,16 @@ func TestLimitWaits(t *testing.T) {
 	}
 	for _, row := range []struct {
 		why      string
-		cfg      model.LimitConfig
+		cfg      middleware.LimitConfig
 		arrivals []arrival
 	}{
-		{"one that gives up makes room", model.LimitConfig{Requests: 1}, []arrival{{sent: 0}, {at: s, gives: 30 * s, sent: -1}, {at: 40 * s, sent: 60 * s}}},
-		{"one that uses more than estimated makes those wait that wait already", model.LimitConfig{Tokens: 100},
+		{"one that gives up makes room", middleware.LimitConfig{Requests: 1}, []arrival{{sent: 0}, {at: s, gives: 30 * s, sent: -1}, {at: 40 * s, sent: 60 * s}}},
+		{"one that uses more than estimated makes those wait that wait already", middleware.LimitConfig{Tokens: 100},
 			[]arrival{{tokens: 40}, {at: 20 * s, tokens: 40, takes: 10 * s, used: 90, sent: 20 * s}, {at: 25 * s, tokens: 50, sent: 80 * s}}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			start, sent := time.Now(), make([]time.Duration, len(row.arrivals))
-			m := model.Limit(modelFunc(func(_ context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+			m := middleware.Limit(modelFunc(func(_ context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 				return func(yield func(model.Chunk, error) bool) {
 					a := row.arrivals[req.MaxTokens]
 					sent[req.MaxTokens] = time.Since(start)

@@ -1,4 +1,4 @@
-package model
+package middleware
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
+
+	"github.com/kitbag-go/kitbag/model"
 )
 
 // Hedge returns a model that calls first, and also second if first has yielded
@@ -18,10 +20,10 @@ import (
 // A failure of first before that time is passed on, as without Hedge: put [Retry]
 // around it or inside. Later, an error comes only when both have failed.
 //
-// Both requests have ended when the sequence has. The usage in [*Finish] is the sum of
+// Both requests have ended when the sequence has. The usage in [*model.Finish] is the sum of
 // both, as far as servers report it: most report none for a cancelled request, and
 // some charge for it.
-func Hedge(first, second Model, after time.Duration) Model {
+func Hedge(first, second model.Model, after time.Duration) model.Model {
 	return &hedge{several{first, second}, after}
 }
 
@@ -31,8 +33,8 @@ type hedge struct {
 	after time.Duration
 }
 
-func (h *hedge) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error] {
-	return func(yield func(Chunk, error) bool) {
+func (h *hedge) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+	return func(yield func(model.Chunk, error) bool) {
 		first := start(ctx, h.several[0], req)
 		defer first.end()
 		timer := time.NewTimer(h.after)
@@ -56,7 +58,7 @@ func (h *hedge) Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, err
 }
 
 // race passes on the answer of the attempt that yields first.
-func race(first, second *attempt, yield func(Chunk, error) bool) {
+func race(first, second *attempt, yield func(model.Chunk, error) bool) {
 	var failed error
 	one, other := first.pieces, second.pieces
 	for {
@@ -97,7 +99,7 @@ type attempt struct {
 }
 
 type piece struct {
-	chunk Chunk
+	chunk model.Chunk
 	err   error
 	retry func() // in place of both: calls OnRetry
 }
@@ -114,12 +116,12 @@ func (p piece) notify() bool {
 // failure returns why there was no chunk.
 func (p piece) failure(ok bool) error {
 	if !ok {
-		return &Error{Kind: KindUpstream, Message: "the stream ended without a chunk"}
+		return &model.Error{Kind: model.KindUpstream, Message: "the stream ended without a chunk"}
 	}
 	return p.err
 }
 
-func start(ctx context.Context, m Model, req *Request) *attempt {
+func start(ctx context.Context, m model.Model, req *model.Request) *attempt {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &attempt{make(chan piece), cancel}
 	if outer, _ := ctx.Value(onRetryKey{}).(onRetry); outer != nil {
@@ -141,7 +143,7 @@ func start(ctx context.Context, m Model, req *Request) *attempt {
 func (a *attempt) end() (u message.Usage) {
 	a.cancel()
 	for p := range a.pieces {
-		if f, ok := p.chunk.(*Finish); ok {
+		if f, ok := p.chunk.(*model.Finish); ok {
 			u.Add(f.Usage)
 		}
 	}
@@ -149,12 +151,12 @@ func (a *attempt) end() (u message.Usage) {
 }
 
 // pass yields p and what follows it, and adds the usage of the race's loser.
-func (a *attempt) pass(p piece, ok bool, loser *attempt, yield func(Chunk, error) bool) {
+func (a *attempt) pass(p piece, ok bool, loser *attempt, yield func(model.Chunk, error) bool) {
 	for ; ok; p, ok = <-a.pieces {
 		if p.notify() {
 			continue
 		}
-		if f, isFinish := p.chunk.(*Finish); isFinish && loser != nil {
+		if f, isFinish := p.chunk.(*model.Finish); isFinish && loser != nil {
 			both := *f
 			both.Usage.Add(loser.end())
 			p.chunk = &both

@@ -1,4 +1,4 @@
-package model_test
+package middleware_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
 )
 
 // slow is a model that shows text after a time, or fails, and finishes a second
@@ -90,7 +91,7 @@ func TestHedge(t *testing.T) {
 			row.first.name, row.second.name = "a", "b"
 			row.first.log, row.second.log = &log, &log
 			row.first.start, row.second.start = time.Now(), time.Now()
-			msg, fin, err := model.Collect(model.Hedge(&row.first, &row.second, 5*sec).Generate(t.Context(), &model.Request{}))
+			msg, fin, err := model.Collect(middleware.Hedge(&row.first, &row.second, 5*sec).Generate(t.Context(), &model.Request{}))
 			for _, want := range row.err {
 				if !errors.Is(err, want) {
 					t.Errorf("%s: error %v, want %v", row.why, err, want)
@@ -115,7 +116,7 @@ func TestHedgeEndsEarly(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), at)
 			defer cancel()
 			m := &slow{name: "a", after: time.Minute, log: &log, start: time.Now()}
-			_, _, err := model.Collect(model.Hedge(m, m, 5*time.Second).Generate(ctx, &model.Request{}))
+			_, _, err := model.Collect(middleware.Hedge(m, m, 5*time.Second).Generate(ctx, &model.Request{}))
 			if !errors.Is(err, context.DeadlineExceeded) || time.Since(m.start) != at {
 				t.Errorf("cancelled at %v: %v at %v", at, err, time.Since(m.start))
 			}
@@ -124,7 +125,7 @@ func TestHedgeEndsEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log []string
 		a, b := &slow{name: "a", after: time.Minute, log: &log, start: time.Now()}, &slow{name: "b", log: &log, start: time.Now()}
-		for range model.Hedge(a, b, 5*time.Second).Generate(t.Context(), &model.Request{}) {
+		for range middleware.Hedge(a, b, 5*time.Second).Generate(t.Context(), &model.Request{}) {
 			break
 		}
 		if got := strings.Join(log, "; "); !strings.HasPrefix(got, "a asked 0s; b asked 5s; ") || strings.Count(got, "cancelled 5s") != 2 {

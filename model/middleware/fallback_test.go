@@ -1,4 +1,4 @@
-package model_test
+package middleware_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/model/scripted"
 )
 
@@ -50,36 +51,36 @@ func TestFallbackSkips(t *testing.T) {
 	}
 	for _, row := range []struct {
 		why      string
-		cfg      model.FallbackConfig
+		cfg      middleware.FallbackConfig
 		requests []request
 	}{
-		{"a model that is down is skipped after three failures, and tried after a minute", model.FallbackConfig{}, []request{
+		{"a model that is down is skipped after three failures, and tried after a minute", middleware.FallbackConfig{}, []request{
 			{0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "b"}, {time.Minute - 1, down, nil, "b"},
 			{1, down, nil, "ab"}, {time.Minute - 1, nil, nil, "b"}, {1, nil, nil, "a"}, {0, nil, nil, "a"},
 		}},
-		{"an answer in between begins the count anew", model.FallbackConfig{}, []request{
+		{"an answer in between begins the count anew", middleware.FallbackConfig{}, []request{
 			{0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, nil, nil, "a"}, {0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "b"},
 		}},
-		{"so does the refusal of a request", model.FallbackConfig{}, []request{
+		{"so does the refusal of a request", middleware.FallbackConfig{}, []request{
 			{0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, bad, nil, "a"}, {0, down, nil, "ab"}, {0, down, nil, "ab"},
 		}},
-		{"the configuration counts", model.FallbackConfig{After: 1, For: time.Second}, []request{
+		{"the configuration counts", middleware.FallbackConfig{After: 1, For: time.Second}, []request{
 			{0, down, nil, "ab"}, {0, nil, nil, "b"}, {time.Second, nil, nil, "a"},
 		}},
-		{"Retry-After counts if it is longer", model.FallbackConfig{After: 1, For: time.Second}, []request{
+		{"Retry-After counts if it is longer", middleware.FallbackConfig{After: 1, For: time.Second}, []request{
 			{0, busy, nil, "ab"}, {5*time.Minute - 1, nil, nil, "b"}, {1, nil, nil, "a"},
 		}},
-		{"none is skipped", model.FallbackConfig{After: -1}, []request{
+		{"none is skipped", middleware.FallbackConfig{After: -1}, []request{
 			{0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "ab"},
 		}},
-		{"a skipped model is called when all others fail", model.FallbackConfig{After: 1}, []request{
+		{"a skipped model is called when all others fail", middleware.FallbackConfig{After: 1}, []request{
 			{0, down, nil, "ab"}, {0, nil, down, "ba"}, {0, nil, nil, "a"}, {0, down, down, "ab"}, {0, down, down, "ab"}, {0, down, nil, "ab"}, {0, nil, nil, "b"},
 		}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var calls strings.Builder
 			a, b := &switched{name: "a", calls: &calls}, &switched{name: "b", calls: &calls}
-			m := model.Fallback([]model.Model{a, b}, row.cfg)
+			m := middleware.Fallback([]model.Model{a, b}, row.cfg)
 			for i, r := range row.requests {
 				time.Sleep(r.wait)
 				calls.Reset()
@@ -100,7 +101,7 @@ func TestFallbackProbe(t *testing.T) {
 		var calls strings.Builder // of requests that start one by one
 		a := &switched{name: "a", calls: &calls, after: 10 * time.Second, err: &model.Error{Kind: model.KindConnection}}
 		b := &switched{name: "b", calls: &calls}
-		m := model.Fallback([]model.Model{a, b}, model.FallbackConfig{After: 1})
+		m := middleware.Fallback([]model.Model{a, b}, middleware.FallbackConfig{After: 1})
 		ask := func(ctx context.Context) error {
 			_, _, err := model.Collect(m.Generate(ctx, &model.Request{}))
 			return err
@@ -145,7 +146,7 @@ func TestFallbackProbe(t *testing.T) {
 // TestFallbackKeepsItsModels: the caller's slice may change.
 func TestFallbackKeepsItsModels(t *testing.T) {
 	list := []model.Model{scripted.New(scripted.Say("first"))}
-	m := model.Fallback(list, model.FallbackConfig{})
+	m := middleware.Fallback(list, middleware.FallbackConfig{})
 	list[0] = scripted.New()
 	if msg, _, err := model.Collect(m.Generate(t.Context(), &model.Request{})); err != nil || msg.Text() != "first" {
 		t.Errorf("%q, %v", msg.Text(), err)
