@@ -53,14 +53,16 @@ func TestRefusedInputs(t *testing.T) {
 // judging is a tool whose calls are judged by their path.
 type judging struct{ tool.Tool }
 
-func (judging) CheckPermission(_ *permission.Policy, input json.RawMessage) permission.Verdict {
-	switch s := string(input); {
-	case strings.Contains(s, "forbidden"):
-		return permission.Verdict{Behavior: permission.Deny, Reason: "it is forbidden"}
-	case strings.Contains(s, "danger"):
-		return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: "it is dangerous"}
-	}
-	return permission.Verdict{}
+func (judging) Judge(c *permission.Call) {
+	c.Checker = ruling(func() (v permission.Verdict) {
+		switch s := string(c.Input); {
+		case strings.Contains(s, "forbidden"):
+			v = permission.Verdict{Behavior: permission.Deny, Reason: "it is forbidden"}
+		case strings.Contains(s, "danger"):
+			v = permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: "it is dangerous"}
+		}
+		return v
+	})
 }
 
 func (j judging) Unwrap() tool.Tool { return j.Tool }
@@ -164,8 +166,12 @@ func TestExpiredQuestionCoversNothing(t *testing.T) {
 // suggesting suggests a rule for all its calls.
 type suggesting struct{ tool.Tool }
 
-func (s suggesting) SuggestRules(*permission.Policy, json.RawMessage) []permission.Rule {
-	return []permission.Rule{{Tool: s.Info().Name, Behavior: permission.Allow}}
+func (suggesting) Judge(c *permission.Call) { c.Checker = suggestion{} }
+
+type suggestion struct{ permission.BaseChecker }
+
+func (suggestion) Suggest(*permission.Policy) []permission.Rule {
+	return []permission.Rule{{Behavior: permission.Allow}}
 }
 
 func (s suggesting) Unwrap() tool.Tool { return s.Tool }

@@ -176,9 +176,19 @@ type judged struct {
 
 func (d judged) Unwrap() tool.Tool { return d.Tool }
 
-func (d judged) CheckPermission(*permission.Policy, json.RawMessage) permission.Verdict {
-	return d.verdict()
+func (d judged) Judge(c *permission.Call) { c.Checker = ruling(d.verdict) }
+
+// ruling returns a Checker with a verdict, which takes no patterns.
+func ruling(verdict func() permission.Verdict) permission.Checker {
+	return verdictChecker{verdict: verdict}
 }
+
+type verdictChecker struct {
+	permission.BaseChecker
+	verdict func() permission.Verdict
+}
+
+func (v verdictChecker) Check(*permission.Policy) permission.Verdict { return v.verdict() }
 
 // TestApprovePanics has Config.Approve panic: the consumer's goroutine does then, and the State is whole.
 func TestApprovePanics(t *testing.T) {

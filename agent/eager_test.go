@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"slices"
@@ -159,10 +158,8 @@ func TestEagerTime(t *testing.T) {
 // sometimes is a tool of which a call only reads if its path says so.
 type sometimes struct{ tool.Tool }
 
-func (sometimes) CheckReadOnly(input json.RawMessage) bool {
-	return strings.Contains(string(input), "read")
-}
-func (s sometimes) Unwrap() tool.Tool { return s.Tool }
+func (sometimes) Judge(c *permission.Call) { c.ReadOnly = strings.Contains(string(c.Input), "read") }
+func (s sometimes) Unwrap() tool.Tool      { return s.Tool }
 
 // claims is a tool that says of itself what it should not.
 type claims struct{ tool.Tool }

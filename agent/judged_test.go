@@ -30,12 +30,21 @@ func newPrinting(j *journal, text *string) printing {
 
 func (p printing) Unwrap() tool.Tool { return p.Tool }
 
-func (p printing) CheckPermission(*permission.Policy, json.RawMessage) permission.Verdict {
-	return permission.Verdict{Found: permission.Judgement{Text: *p.text, Files: []permission.File{{Path: "/" + *p.text}}}}
+func (p printing) Judge(c *permission.Call) {
+	c.Checker = printed{text: *p.text, input: string(c.Input)}
 }
 
-func (p printing) MatchRule(_ *permission.Policy, r permission.Rule, input json.RawMessage) (bool, error) {
-	return strings.Contains(string(input), `"`+r.Pattern+`"`), nil
+type printed struct {
+	permission.BaseChecker
+	text, input string
+}
+
+func (p printed) Check(*permission.Policy) permission.Verdict {
+	return permission.Verdict{Found: permission.Judgement{Text: p.text, Files: []permission.File{{Path: "/" + p.text}}}}
+}
+
+func (p printed) Match(_ *permission.Policy, r permission.Rule) (bool, error) {
+	return strings.Contains(p.input, `"`+r.Pattern+`"`), nil
 }
 
 func (p printing) Prepare(_ context.Context, input json.RawMessage) error {

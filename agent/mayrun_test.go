@@ -21,8 +21,10 @@ type shifting struct {
 	reason *string
 }
 
-func (s shifting) CheckPermission(*permission.Policy, json.RawMessage) permission.Verdict {
-	return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: *s.reason}
+func (s shifting) Judge(c *permission.Call) {
+	c.Checker = ruling(func() permission.Verdict {
+		return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: *s.reason}
+	})
 }
 
 func (s shifting) Unwrap() tool.Tool { return s.Tool }

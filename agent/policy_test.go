@@ -15,11 +15,19 @@ import (
 // patterned is a tool that takes patterns, and borrows those of Read.
 type patterned struct{ tool.Tool }
 
-func (p patterned) Unwrap() tool.Tool      { return p.Tool }
-func (p patterned) BorrowsRules() []string { return []string{"Read"} }
-func (p patterned) MatchRule(_ *permission.Policy, r permission.Rule, input json.RawMessage) (bool, error) {
+func (p patterned) Unwrap() tool.Tool { return p.Tool }
+func (p patterned) Judge(c *permission.Call) {
+	c.Borrows, c.Checker = []string{"Read"}, patternedCall{input: c.Input}
+}
+
+type patternedCall struct {
+	permission.BaseChecker
+	input json.RawMessage
+}
+
+func (p patternedCall) Match(_ *permission.Policy, r permission.Rule) (bool, error) {
 	var in struct{ Path string }
-	if json.Unmarshal(input, &in) != nil || in.Path == "" {
+	if json.Unmarshal(p.input, &in) != nil || in.Path == "" {
 		return false, errors.New("called with arguments that do not fit the schema")
 	}
 	if r.Pattern == "[" {
@@ -75,10 +83,10 @@ func TestPolicyOfTools(t *testing.T) {
 		{"backgroud", "did you mean background?"},
 		{"deplo", "did you mean deploy?"},
 		{"Reed(.env)", "did you mean Read?"},
-		{"add(1)", "add knows no patterns; write add without one"},
-		{"deploy(prod)", "deploy knows no patterns"},
+		{"add(1)", "add takes no patterns; write add without one"},
+		{"deploy(prod)", "deploy takes no patterns"},
 		{"Look([)", "the bracket is not closed"},
-		{"reset_tools(db)", "reset_tools knows no patterns"},
+		{"reset_tools(db)", "reset_tools takes no patterns"},
 	} {
 		rule, err := permission.ParseRule(row.rule, permission.Deny)
 		if err != nil {

@@ -51,7 +51,7 @@ func decidePolicy(ctx context.Context, p *permission.Policy, c *permission.Call)
 	for _, r := range skillRules(opened) {
 		known := slices.ContainsFunc(d.Suggest, func(s permission.Rule) bool { return s.Tool == r.Tool && s.Pattern == r.Pattern })
 		// A rule for all calls of a tool that knows patterns is too much to accept in passing.
-		if known || r.Tool != c.Tool || r.Pattern == "" && c.Match != nil || !covers(p, c, []permission.Rule{r}) {
+		if known || r.Tool != c.Tool || r.Pattern == "" && c.TakesPatterns(p) || !covers(p, c, []permission.Rule{r}) {
 			continue
 		}
 		d.Suggest = append(slices.Clip(d.Suggest), r)
@@ -81,6 +81,11 @@ func covers(p *permission.Policy, c *permission.Call, rules []permission.Rule) b
 	policy, call := *p, *c
 	// Nothing but the rules must be able to allow it: no mode, no flag, and not the tool itself.
 	policy.Mode, policy.Rules = permission.ModeDontAsk, rules
-	call.Control, call.ReadOnly, call.Check = false, false, nil
+	call.Control, call.ReadOnly, call.Checker = false, false, onlyRules{c.Checker}
 	return permission.Decide(&policy, &call).Behavior == permission.Allow
 }
+
+// onlyRules is a Checker without the verdict of the tool.
+type onlyRules struct{ permission.Checker }
+
+func (onlyRules) Check(*permission.Policy) permission.Verdict { return permission.Verdict{} }

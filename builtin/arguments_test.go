@@ -104,6 +104,13 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
+// pwdChecker finds each call to be pwd.
+type pwdChecker struct{ permission.BaseChecker }
+
+func (pwdChecker) Check(*permission.Policy) permission.Verdict {
+	return permission.Verdict{Found: permission.Judgement{Text: "pwd", Profile: permission.ProfileRead, Network: true}}
+}
+
 // Bash runs the text that was judged, with the profile and network of the judgement.
 func TestBashRunsJudgement(t *testing.T) {
 	m := &recording{}
@@ -112,9 +119,7 @@ func TestBashRunsJudgement(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := json.RawMessage(`{"command":"ls"}`)
-	j := permission.Judge(&permission.Policy{}, &permission.Call{Tool: "Bash", Input: in, Check: func(*permission.Policy) permission.Verdict {
-		return permission.Verdict{Found: permission.Judgement{Text: "pwd", Profile: permission.ProfileRead, Network: true}}
-	}})
+	j := permission.Judge(&permission.Policy{}, &permission.Call{Tool: "Bash", Input: in, Checker: pwdChecker{}})
 	for range tool.Run(t.Context(), bash, tool.Call{Name: "Bash", Input: in, Judgement: &j}) {
 	}
 	if got := m.last; strings.Join(got.Args, " ") != "bash --noprofile --norc -c pwd" || got.Profile != "read" || !got.Network || len(got.Env) == 0 {

@@ -1,7 +1,6 @@
 package builtin
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
@@ -71,8 +70,8 @@ type bash struct {
 	tool.Tool
 	Config
 	shell    shell.Analyzer
-	confined bool                    // the backend has a sandbox
-	last     atomic.Pointer[decoded] // of the last call that was judged; compared before use
+	confined bool                     // the backend has a sandbox
+	last     atomic.Pointer[bashCall] // of the last call that was judged; compared before use
 }
 
 // Bash returns the tool that runs commands. It needs a bash in PATH: commands are judged
@@ -236,15 +235,32 @@ func (c *clip) last(exit Exit, timedOut bool, in bashIn) tool.Chunk {
 	return ch
 }
 
-// CheckReadOnly implements [tool.ReadOnlyChecker].
-func (b *bash) CheckReadOnly(input json.RawMessage) bool {
-	a, _ := b.analyze(nil, input)
-	return a != nil && a.ReadOnly() == ""
+// Judge implements [tool.Judge].
+func (b *bash) Judge(c *permission.Call) {
+	last := b.last.Load()
+	if last == nil || last.input != string(c.Input) {
+		last = &bashCall{bash: b, input: string(c.Input)}
+		last.command, last.readable = commandOf(last.input)
+		b.last.Store(last)
+	}
+	a, _ := last.analyze(nil)
+	c.Checker, c.ReadOnly = last, a != nil && a.ReadOnly() == ""
+	c.Borrows = borrowedByBash
 }
 
-// CheckPermission implements [tool.PermissionChecker].
-func (b *bash) CheckPermission(p *permission.Policy, input json.RawMessage) permission.Verdict {
-	a, at := b.analyze(p, input)
+// Files that may not be read or changed may not by a command that is seen to do it, either.
+var borrowedByBash = []string{"Read", "Write", "Edit"}
+
+// A bashCall is the [permission.Checker] of the calls with one input. It does not change.
+type bashCall struct {
+	*bash
+	input, command string
+	readable       bool // the input holds a command
+}
+
+// Check implements [permission.Checker].
+func (b *bashCall) Check(p *permission.Policy) permission.Verdict {
+	a, at := b.analyze(p)
 	if a == nil {
 		return unreadable
 	}
@@ -254,7 +270,7 @@ func (b *bash) CheckPermission(p *permission.Policy, input json.RawMessage) perm
 		profile = permission.ProfileRead
 	}
 	// In bypass nobody would be asked: the call stays where it is.
-	if b.confined && outside(input) && (p == nil || p.Mode != permission.ModeBypass) {
+	if b.confined && outside(b.input) && (p == nil || p.Mode != permission.ModeBypass) {
 		v, profile = leave(v), permission.ProfileOpen
 	}
 	v.Found.Text, v.Found.Profile, v.Found.Network = printed(a), profile, a.Networks()
@@ -278,14 +294,14 @@ func leave(v permission.Verdict) permission.Verdict {
 }
 
 // outside reports whether the input asks to leave the sandbox.
-func outside(input json.RawMessage) bool {
-	if !bytes.Contains(input, []byte(outsideField)) {
+func outside(input string) bool {
+	if !strings.Contains(input, outsideField) {
 		return false
 	}
 	var in struct {
 		Outside bool `json:"outside_sandbox"`
 	}
-	return json.Unmarshal(input, &in) == nil && in.Outside
+	return json.Unmarshal([]byte(input), &in) == nil && in.Outside
 }
 
 const outsideField = "outside_sandbox"
@@ -321,17 +337,11 @@ func mayRead(p *permission.Policy, a *shell.Analysis, at pathrule.Place) string 
 	return ""
 }
 
-// BorrowsRules implements [tool.RuleBorrower]: files that may not be read or changed may not
-// by a command that is seen to do it, either.
-func (b *bash) BorrowsRules() []string { return borrowedByBash }
-
-var borrowedByBash = []string{"Read", "Write", "Edit"}
-
-// MatchRule implements [tool.RuleMatcher]. An allow rule covers a command of
+// Match implements [permission.Checker]. An allow rule covers a command of
 // several parts if the allow rules of p cover all parts and the rule covers
 // one of them.
-func (b *bash) MatchRule(p *permission.Policy, r permission.Rule, input json.RawMessage) (bool, error) {
-	a, at := b.analyze(p, input)
+func (b *bashCall) Match(p *permission.Policy, r permission.Rule) (bool, error) {
+	a, at := b.analyze(p)
 	switch {
 	case a == nil:
 		return false, errUnreadable
@@ -356,18 +366,18 @@ func (b *bash) MatchRule(p *permission.Policy, r permission.Rule, input json.Raw
 	return a.CoveredBy(r.Pattern, others...)
 }
 
-// SuggestRules implements [tool.RuleSuggester].
-func (b *bash) SuggestRules(p *permission.Policy, input json.RawMessage) []permission.Rule {
-	a, _ := b.analyze(p, input)
+// Suggest implements [permission.Checker].
+func (b *bashCall) Suggest(p *permission.Policy) []permission.Rule {
+	a, _ := b.analyze(p)
 	if a == nil {
 		return nil
 	}
 	return allowRules("Bash", a.Suggest()...)
 }
 
-// ExplainCall implements [tool.CallExplainer]: a part for every simple command.
-func (b *bash) ExplainCall(p *permission.Policy, input json.RawMessage) []permission.Part {
-	a, _ := b.analyze(p, input)
+// Parts implements [permission.Checker]: a part for every simple command.
+func (b *bashCall) Parts(p *permission.Policy) []permission.Part {
+	a, _ := b.analyze(p)
 	if a == nil {
 		return nil
 	}
@@ -382,22 +392,12 @@ func (b *bash) ExplainCall(p *permission.Policy, input json.RawMessage) []permis
 	return parts
 }
 
-// analyze returns what is known of the command in the input, and the place it
-// is judged from; nil if the input holds no command.
-func (b *bash) analyze(p *permission.Policy, input json.RawMessage) (*shell.Analysis, pathrule.Place) {
+// analyze returns what is known of the command, and the place it is judged from; nil if
+// the input holds no command.
+func (b *bashCall) analyze(p *permission.Policy) (*shell.Analysis, pathrule.Place) {
 	at := b.place(p)
-	last := b.last.Load()
-	if last == nil || last.input != string(input) {
-		text := string(input)
-		command, ok := commandOf(text)
-		if !ok {
-			return nil, at
-		}
-		last = &decoded{text, command}
-		b.last.Store(last)
+	if !b.readable {
+		return nil, at
 	}
-	return b.shell.Analyze(last.command, at), at
+	return b.shell.Analyze(b.command, at), at
 }
-
-// decoded is the command of an input: one decision needs it several times.
-type decoded struct{ input, command string }

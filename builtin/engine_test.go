@@ -68,7 +68,7 @@ func TestBashCases(t *testing.T) {
 		var got string
 		var safety bool
 		if r.Level == "tool" {
-			v := call.Check(p)
+			v := call.Checker.Check(p)
 			if got = string(v.Behavior); got == "" {
 				got = "passthrough"
 			}

@@ -62,20 +62,24 @@ func filePath(input json.RawMessage) (string, bool) {
 	return in.FilePath, err == nil && in.FilePath != ""
 }
 
-// A fixed is a tool that judges one call. Each link is read once, so that rules, the
-// verdict and the files in it are about the same places whoever changes links meanwhile.
-type fixed struct {
-	tool.Tool
-	judge
+// Judge implements [tool.Judge].
+func (j *judge) Judge(c *permission.Call) {
+	f := &fileCall{judge: *j, input: c.Input}
+	f.links = newLinks(j.place(nil).Readlink)
+	c.Checker = f
+	if j.access == searchesTree { // what may not be read may not be searched
+		c.Borrows = borrowedBySearch
+	}
 }
 
-func (f *fixed) Unwrap() tool.Tool { return f.Tool }
+var borrowedBySearch = []string{"Read"}
 
-// fix is [tool.Resolver] for a tool with this judge.
-func (j *judge) fix(t tool.Tool) tool.Tool {
-	f := &fixed{Tool: t, judge: *j}
-	f.links = newLinks(j.place(nil).Readlink)
-	return f
+// A fileCall is the [permission.Checker] of one call. Each link is read once, so that rules,
+// the verdict and the files in it are about the same places whoever changes links meanwhile.
+type fileCall struct {
+	permission.BaseChecker
+	judge
+	input json.RawMessage
 }
 
 // links remembers what links it has read.
@@ -108,17 +112,9 @@ func (l *links) readlink(path string) (string, error) {
 	return known.target, known.err
 }
 
-// BorrowsRules implements [tool.RuleBorrower]: what may not be read may not be searched.
-func (j *judge) BorrowsRules() []string {
-	if j.access == searchesTree {
-		return []string{"Read"}
-	}
-	return nil
-}
-
-// CheckPermission implements [tool.PermissionChecker].
-func (j *judge) CheckPermission(p *permission.Policy, input json.RawMessage) permission.Verdict {
-	path, ok := j.path(input)
+// Check implements [permission.Checker].
+func (j *fileCall) Check(p *permission.Policy) permission.Verdict {
+	path, ok := j.path(j.input)
 	if !ok {
 		return unreadable
 	}
@@ -127,11 +123,11 @@ func (j *judge) CheckPermission(p *permission.Policy, input json.RawMessage) per
 		return safetyAsk(fmt.Sprintf("nobody can tell where %q leads", path))
 	}
 	v := j.verdict(p, at, path)
-	v.Found = j.find(p, at, path, input)
+	v.Found = j.find(p, at, path)
 	return v
 }
 
-func (j *judge) verdict(p *permission.Policy, at pathrule.Place, path string) permission.Verdict {
+func (j *fileCall) verdict(p *permission.Policy, at pathrule.Place, path string) permission.Verdict {
 	inside := permission.Verdict{Behavior: permission.Allow, Reason: path + " is inside a working directory"}
 	if j.access == writesFile {
 		if why := j.guard().Hit(at, path); why != "" {
@@ -152,9 +148,9 @@ func (j *judge) verdict(p *permission.Policy, at pathrule.Place, path string) pe
 }
 
 // find returns what the call opens, and what a search of it leaves out.
-func (j *judge) find(p *permission.Policy, at pathrule.Place, path string, input json.RawMessage) permission.Judgement {
+func (j *fileCall) find(p *permission.Policy, at pathrule.Place, path string) permission.Judgement {
 	if j.top != nil {
-		path = j.top(input)
+		path = j.top(j.input)
 	}
 	found := permission.Judgement{Files: []permission.File{j.identify(at.Real(path))}}
 	if j.access != searchesTree || p == nil {
@@ -216,11 +212,11 @@ func safetyAsk(why string) permission.Verdict {
 	return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: why}
 }
 
-// MatchRule implements [tool.RuleMatcher]. A deny or ask rule covers a search
+// Match implements [permission.Checker]. A deny or ask rule covers a search
 // that may come to a path it covers; one for Read only a search of such a path, as
 // what it covers below is left out.
-func (j *judge) MatchRule(p *permission.Policy, r permission.Rule, input json.RawMessage) (bool, error) {
-	path, ok := j.path(input)
+func (j *fileCall) Match(p *permission.Policy, r permission.Rule) (bool, error) {
+	path, ok := j.path(j.input)
 	if !ok {
 		return false, errUnreadable
 	}
@@ -234,9 +230,9 @@ func (j *judge) MatchRule(p *permission.Policy, r permission.Rule, input json.Ra
 	return at.MatchAny(r.Pattern, path)
 }
 
-// SuggestRules implements [tool.RuleSuggester].
-func (j *judge) SuggestRules(p *permission.Policy, input json.RawMessage) []permission.Rule {
-	path, ok := j.path(input)
+// Suggest implements [permission.Checker].
+func (j *fileCall) Suggest(p *permission.Policy) []permission.Rule {
+	path, ok := j.path(j.input)
 	if !ok {
 		return nil
 	}

@@ -10,11 +10,3 @@ func (g *glob) Unwrap() tool.Tool     { return g.Tool }
 func (g *grepTool) Unwrap() tool.Tool { return g.Tool }
 func (r *read) Unwrap() tool.Tool     { return r.Tool }
 func (w *write) Unwrap() tool.Tool    { return w.Tool }
-
-// A decision about a call reads each link once; see [tool.Resolver].
-
-func (e *edit) Resolve() tool.Tool     { return e.fix(e.Tool) }
-func (g *glob) Resolve() tool.Tool     { return g.fix(g.Tool) }
-func (g *grepTool) Resolve() tool.Tool { return g.fix(g.Tool) }
-func (r *read) Resolve() tool.Tool     { return r.fix(r.Tool) }
-func (w *write) Resolve() tool.Tool    { return w.fix(w.Tool) }

@@ -20,13 +20,27 @@ func forwards(schema json.RawMessage) bool {
 	return json.Unmarshal(schema, &s) == nil && s.Properties["name"] != nil && s.Properties["arguments"] != nil
 }
 
-// CheckPermission applies the deny and ask rules for the tool that a call is forwarded to.
-func (t *remoteTool) CheckPermission(p *permission.Policy, input json.RawMessage) permission.Verdict {
+// Judge implements [tool.Judge].
+func (t *remoteTool) Judge(c *permission.Call) {
+	if t.forwards {
+		c.Checker = &forwardedCall{tool: t, input: c.Input}
+	}
+}
+
+// A forwardedCall is the [permission.Checker] of a call of a tool that calls others.
+type forwardedCall struct {
+	permission.BaseChecker
+	tool  *remoteTool
+	input json.RawMessage
+}
+
+// Check applies the deny and ask rules for the tool that the call is forwarded to.
+func (f *forwardedCall) Check(p *permission.Policy) permission.Verdict {
 	var call struct {
 		Name      string          `json:"name"`
 		Arguments json.RawMessage `json:"arguments"`
 	}
-	if !t.forwards || strictjson.Unmarshal(input, &call) != nil || call.Name == "" {
+	if strictjson.Unmarshal(f.input, &call) != nil || call.Name == "" {
 		return permission.Verdict{}
 	}
 	if len(call.Arguments) == 0 || string(call.Arguments) == "null" {
@@ -34,7 +48,7 @@ func (t *remoteTool) CheckPermission(p *permission.Policy, input json.RawMessage
 	}
 	rules := *p
 	rules.Mode = permission.ModeDefault // the mode in which only rules decide
-	d := permission.Decide(&rules, &permission.Call{Tool: t.client.cfg.Prefix + legal(call.Name), Input: call.Arguments})
+	d := permission.Decide(&rules, &permission.Call{Tool: f.tool.client.cfg.Prefix + legal(call.Name), Input: call.Arguments})
 	if d.Rule == nil || d.Behavior == permission.Allow {
 		return permission.Verdict{}
 	}

@@ -25,15 +25,22 @@ type sayTool struct{ tool.Tool }
 
 func (s sayTool) Unwrap() tool.Tool { return s.Tool }
 
-func (s sayTool) MatchRule(_ *permission.Policy, r permission.Rule, input json.RawMessage) (bool, error) {
+func (s sayTool) Judge(c *permission.Call) { c.Checker = sayCall{input: c.Input} }
+
+type sayCall struct {
+	permission.BaseChecker
+	input json.RawMessage
+}
+
+func (s sayCall) Match(_ *permission.Policy, r permission.Rule) (bool, error) {
 	var in sayIn
-	err := json.Unmarshal(input, &in)
+	err := json.Unmarshal(s.input, &in)
 	return in.Text == r.Pattern, err
 }
 
-// CheckPermission finds the text in capitals to be what runs.
-func (s sayTool) CheckPermission(_ *permission.Policy, input json.RawMessage) permission.Verdict {
-	return permission.Verdict{Found: permission.Judgement{Text: strings.ToUpper(string(input))}}
+// Check finds the text in capitals to be what runs.
+func (s sayCall) Check(*permission.Policy) permission.Verdict {
+	return permission.Verdict{Found: permission.Judgement{Text: strings.ToUpper(string(s.input))}}
 }
 
 // A person sees every character of the arguments, and of what runs in place of them.

@@ -61,12 +61,13 @@ func (p *Policy) Check(calls ...*Call) error {
 			if r.Pattern == "" || !r.Names(c.Tool) {
 				continue
 			}
-			if c.Match == nil {
-				errs = append(errs, fmt.Errorf("rule %q (%s): %s knows no patterns; write %s without one", r.String(), r.Behavior, c.Tool, r.Tool))
-				break // of the others that the rule names the same is likely
-			} else if _, err := c.Match(p, r); err != nil {
+			_, err := c.match(p, r)
+			if errors.Is(err, ErrNoPatterns) {
+				err = fmt.Errorf("%s takes no patterns; write %s without one", c.Tool, r.Tool)
+			}
+			if err != nil {
 				errs = append(errs, fmt.Errorf("rule %q (%s): %w", r.String(), r.Behavior, err))
-				break
+				break // of the other tools that the rule names the same is likely
 			}
 		}
 	}

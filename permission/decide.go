@@ -3,7 +3,7 @@ package permission
 import "fmt"
 
 // Decide answers whether c may run under p. It has no side effects and is safe
-// for concurrent use if the functions in c are.
+// for concurrent use if the Checker of c is.
 func Decide(p *Policy, c *Call) Decision {
 	return run(p, c, nil)
 }
@@ -13,9 +13,7 @@ func Decide(p *Policy, c *Call) Decision {
 func Explain(p *Policy, c *Call) Explanation {
 	var e Explanation
 	e.Decision = run(p, c, &e.Steps)
-	if c.Parts != nil {
-		e.Parts = c.Parts(p)
-	}
+	e.Parts = c.parts(p)
 	return e
 }
 
@@ -62,7 +60,7 @@ func run(p *Policy, c *Call, trace *[]Step) Decision {
 	}
 	// A safety ask and an ask rule win over every allow rule, so none is suggested.
 	if d.Behavior == Ask && !d.Safety && d.Rule == nil {
-		d.Suggest = suggest(p, c)
+		d.Suggest = c.suggest(p)
 	}
 	return d
 }
@@ -106,9 +104,7 @@ func (e *engine) decide() Decision {
 	if r, name := e.rules(Deny); r != nil {
 		return e.answer("deny rules", Decision{Behavior: Deny, Rule: r, Reason: "denied by rule " + name})
 	}
-	if e.c.Check != nil {
-		e.own = e.c.Check(e.p)
-	}
+	e.own = e.c.check(e.p)
 	own := &e.own
 	// A tool refuses what can never be right: before its word counts for less,
 	// and in every mode.
@@ -191,11 +187,4 @@ func firstMatch(p *Policy, c *Call, b Behavior) (*Rule, error) {
 		}
 	}
 	return nil, nil
-}
-
-func suggest(p *Policy, c *Call) []Rule {
-	if c.Suggest != nil {
-		return c.Suggest(p)
-	}
-	return []Rule{{Tool: c.Tool, Behavior: Allow, Source: "suggested"}}
 }

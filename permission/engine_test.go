@@ -20,9 +20,7 @@ func TestEngineCases(t *testing.T) {
 		}
 		c := &permission.Call{Tool: r.Tool, Input: r.Input, ReadOnly: r.Props.ReadOnly}
 		if d := r.Props.Decision; d != nil && *d != "passthrough" {
-			c.Check = func(*permission.Policy) permission.Verdict {
-				return permission.Verdict{Behavior: permission.Behavior(*d), Safety: r.Props.Immune, Reason: "as the row says"}
-			}
+			c.Checker = permission.Says(permission.Verdict{Behavior: permission.Behavior(*d), Safety: r.Props.Immune, Reason: "as the row says"})
 		}
 		return c
 	})
@@ -77,7 +75,7 @@ func TestReadOnlyClaim(t *testing.T) {
 // What explore denies says what the tool found.
 func TestExploreSaysWhy(t *testing.T) {
 	d := permission.Decide(&permission.Policy{Mode: permission.ModeExplore}, &permission.Call{Tool: "Bash",
-		Check: func(*permission.Policy) permission.Verdict { return permission.Verdict{Reason: "rm removes a"} }})
+		Checker: permission.Says(permission.Verdict{Reason: "rm removes a"})})
 	if want := "mode explore: the call is not read-only: rm removes a"; d.Behavior != permission.Deny || d.Reason != want {
 		t.Errorf("%s (%s), want deny (%s)", d.Behavior, d.Reason, want)
 	}
@@ -111,7 +109,7 @@ func TestSteps(t *testing.T) {
 		for _, b := range strings.Fields(row.rules) {
 			p.Rules = append(p.Rules, permission.Rule{Tool: "T", Behavior: permission.Behavior(b)})
 		}
-		e := permission.Explain(p, &permission.Call{Tool: "T", ReadOnly: row.reads, Check: func(*permission.Policy) permission.Verdict { return row.own }})
+		e := permission.Explain(p, &permission.Call{Tool: "T", ReadOnly: row.reads, Checker: permission.Says(row.own)})
 		var got []string
 		for _, s := range e.Steps {
 			got = append(got, fmt.Sprintf("%s: %s, %s", s.Name, s.Answer, s.Reason))
@@ -125,28 +123,37 @@ func TestSteps(t *testing.T) {
 // A question comes with the tool's rules that would stop it, or with one for the whole tool;
 // a safety question with none, for no rule stops it, and nor does an answer.
 func TestSuggested(t *testing.T) {
-	ask := func(safety bool) func(*permission.Policy) permission.Verdict {
-		return func(*permission.Policy) permission.Verdict {
+	ask := func(safety bool, suggested ...permission.Rule) permission.Call {
+		c := permission.Checks{OnCheck: func(*permission.Policy) permission.Verdict {
 			return permission.Verdict{Behavior: permission.Ask, Safety: safety}
+		}}
+		if suggested != nil {
+			c.OnSuggest = func(*permission.Policy) []permission.Rule { return suggested }
 		}
+		return permission.Call{Checker: c}
 	}
-	own := func(*permission.Policy) []permission.Rule { return []permission.Rule{{Tool: "T", Pattern: "p"}} }
+	own, unnamed := permission.Rule{Tool: "T", Pattern: "p"}, []permission.Rule{{Pattern: "p"}}
 	for _, row := range []struct {
 		name string
 		mode permission.Mode
 		call permission.Call
 		want string
 	}{
-		{"a tool that suggests", "", permission.Call{Check: ask(false), Suggest: own}, "[T(p)]"},
-		{"a tool that does not", "", permission.Call{Check: ask(false)}, "[T]"},
-		{"a safety question", "", permission.Call{Check: ask(true), Suggest: own}, "[]"},
-		{"an allow", permission.ModeBypass, permission.Call{Check: ask(false), Suggest: own}, "[]"},
-		{"a deny", permission.ModeDontAsk, permission.Call{Check: ask(false), Suggest: own}, "[]"},
+		{"a tool that suggests", "", ask(false, own), "[T(p)]"},
+		{"a tool that does not", "", ask(false), "[T]"},
+		{"a tool that leaves out its name", "", ask(false, unnamed...), "[T(p)]"},
+		{"a tool that suggests nothing", "", ask(false, []permission.Rule{}...), "[]"},
+		{"a safety question", "", ask(true, own), "[]"},
+		{"an allow", permission.ModeBypass, ask(false, own), "[]"},
+		{"a deny", permission.ModeDontAsk, ask(false, own), "[]"},
 	} {
 		row.call.Tool = "T"
 		if got := fmt.Sprint(permission.Decide(&permission.Policy{Mode: row.mode}, &row.call).Suggest); got != row.want {
 			t.Errorf("%s: %s, want %s", row.name, got, row.want)
 		}
+	}
+	if unnamed[0].Tool != "" {
+		t.Error("the tool's own rules were changed")
 	}
 }
 

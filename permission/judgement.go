@@ -144,10 +144,7 @@ func (j *Judgement) digest(tool string, input []byte) [sha256.Size]byte {
 // Judge returns the Judgement that [Decide] would, whatever the answer: for a host that
 // allows a call on its own authority.
 func Judge(p *Policy, c *Call) Judgement {
-	var own Verdict
-	if c.Check != nil {
-		own = c.Check(p)
-	}
+	own := c.check(p)
 	return own.found(p, true).sealed(c)
 }
 

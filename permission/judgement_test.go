@@ -22,9 +22,7 @@ func found() permission.Judgement {
 
 func judgedCall() *permission.Call {
 	return &permission.Call{Tool: "Bash", Input: json.RawMessage(`{"command":"ls"}`),
-		Check: func(*permission.Policy) permission.Verdict {
-			return permission.Verdict{Behavior: permission.Allow, Found: found()}
-		}}
+		Checker: permission.Says(permission.Verdict{Behavior: permission.Allow, Found: found()})}
 }
 
 // A judgement holds for the call it was made about, and for no other.
@@ -111,7 +109,7 @@ func TestEveryDecisionIsJudged(t *testing.T) {
 		v := permission.Verdict{Behavior: rapid.SampledFrom([]permission.Behavior{"", "allow", "ask", "deny"}).Draw(t, "own"),
 			Safety: rapid.Bool().Draw(t, "safety"), Found: permission.Judgement{Text: "x"}}
 		c := &permission.Call{Tool: "T", Input: json.RawMessage(`{}`), ReadOnly: rapid.Bool().Draw(t, "read-only"),
-			Control: rapid.Bool().Draw(t, "control"), Check: func(*permission.Policy) permission.Verdict { return v }}
+			Control: rapid.Bool().Draw(t, "control"), Checker: permission.Says(v)}
 		d := permission.Decide(p, c)
 		if got := d.Judgement.Covers("T", c.Input); got != (d.Behavior != permission.Deny) {
 			t.Fatalf("%s: judged %v", d.Behavior, got)
@@ -128,7 +126,7 @@ func TestJudge(t *testing.T) {
 	if w := found(); !j.Same(&w) || !j.Covers(c.Tool, c.Input) {
 		t.Errorf("%+v", j)
 	}
-	c.Check = nil
+	c.Checker = nil
 	if j := permission.Judge(&permission.Policy{}, c); !j.IsZero() || !j.Covers(c.Tool, c.Input) {
 		t.Errorf("without a check: %+v", j)
 	}
@@ -185,9 +183,7 @@ func TestStricter(t *testing.T) {
 	c := judgedCall()
 	decide := func(b permission.Behavior, safety bool, except ...string) permission.Decision {
 		return permission.Decide(&permission.Policy{}, &permission.Call{Tool: c.Tool, Input: c.Input,
-			Check: func(*permission.Policy) permission.Verdict {
-				return permission.Verdict{Behavior: b, Safety: safety, Found: permission.Judgement{Text: fmt.Sprint(b, safety), Except: except}}
-			}})
+			Checker: permission.Says(permission.Verdict{Behavior: b, Safety: safety, Found: permission.Judgement{Text: fmt.Sprint(b, safety), Except: except}})})
 	}
 	order := []permission.Decision{decide("allow", false, "a", "b"), decide("ask", false, "b", "c"), decide("ask", true, "d"), decide("deny", false)}
 	for i, a := range order {
@@ -251,14 +247,13 @@ func TestBorrowedRules(t *testing.T) {
 		rule.Behavior = r.b
 		last := ""
 		d := permission.Decide(&permission.Policy{Rules: []permission.Rule{rule}}, &permission.Call{Tool: "Grep", Borrows: []string{"Read"},
-			Check: func(*permission.Policy) permission.Verdict { return permission.Verdict{Behavior: permission.Allow} },
-			Match: func(_ *permission.Policy, r permission.Rule) (bool, error) {
+			Checker: permission.Checks{OnCheck: func(*permission.Policy) permission.Verdict { return permission.Verdict{Behavior: permission.Allow} }, OnMatch: func(_ *permission.Policy, r permission.Rule) (bool, error) {
 				last = r.String()
 				if r.Pattern == "bad" {
 					return false, errors.New("bad")
 				}
 				return r.Tool == "Read" && r.Pattern == "secret", nil
-			}})
+			}}})
 		if d.Behavior != r.want || last != r.got {
 			t.Errorf("%s %s: %s, matched %q; want %s, %q", r.b, r.rule, d.Behavior, last, r.want, r.got)
 		}

@@ -14,9 +14,7 @@ func TestNoNetworkOutside(t *testing.T) {
 		profile  permission.Profile
 		want     permission.Behavior
 	}{{true, permission.ProfileOpen, permission.Deny}, {true, permission.ProfileWork, permission.Ask}, {false, permission.ProfileOpen, permission.Ask}} {
-		d := permission.Decide(p, &permission.Call{Tool: "run", Check: func(*permission.Policy) permission.Verdict {
-			return permission.Verdict{Confined: row.confined, Found: permission.Judgement{Profile: row.profile}}
-		}})
+		d := permission.Decide(p, &permission.Call{Tool: "run", Checker: permission.Says(permission.Verdict{Confined: row.confined, Found: permission.Judgement{Profile: row.profile}})})
 		if d.Behavior != row.want {
 			t.Errorf("%+v: %+v", row, d)
 		}

@@ -40,6 +40,7 @@ package permission
 
 import (
 	"encoding/json"
+	"errors"
 )
 
 // Mode says what happens to a call that no rule speaks of.
@@ -113,28 +114,54 @@ type Call struct {
 	// the tool knows.
 	ReadOnly bool
 
-	// Check is the tool's own judgement; nil has no opinion.
-	Check func(*Policy) Verdict
-
 	// Borrows names tools whose deny and ask rules hold for this one too, if they have
-	// a pattern: those of Read for a search. Match is then given the rule with the name
-	// of that tool.
+	// a pattern: those of Read for a search. Checker.Match is then given the rule with the
+	// name of that tool.
 	Borrows []string
 
-	// Match reports whether the pattern of r, which is not empty, covers the
-	// call: for an allow rule all of it, for a deny or ask rule any part of it.
-	// An error means that the pattern cannot be read. nil means that the tool
-	// knows no patterns, so that no pattern can be read.
-	Match func(*Policy, Rule) (bool, error)
-
-	// Suggest returns rules that would stop the question; nil suggests a rule
-	// for the tool as a whole.
-	Suggest func(*Policy) []Rule
-
-	// Parts returns the pieces of the call that the tool judges one by one, for
-	// [Explain]; nil if it takes the call as a whole.
-	Parts func(*Policy) []Part
+	// Checker is what the tool itself knows of the call; nil is a [BaseChecker].
+	Checker Checker
 }
+
+// A Checker is what a tool knows of one of its calls. A tool that answers only some of the
+// questions embeds [BaseChecker]. The methods must not change anything. If one panics, the
+// safe answer is assumed: a safety ask, a pattern that cannot be read, no suggestion.
+type Checker interface {
+	// Check returns the tool's own verdict under p.
+	Check(p *Policy) Verdict
+
+	// Match reports whether the pattern of r, which is not empty, covers the call: for an
+	// allow rule all of it, for a deny or ask rule any part of it. An error means that the
+	// pattern cannot be read; it wraps [ErrNoPatterns] if the tool takes none.
+	Match(p *Policy, r Rule) (bool, error)
+
+	// Suggest returns rules that would have allowed the call. One without a Tool is for the
+	// tool of the call.
+	Suggest(p *Policy) []Rule
+
+	// Parts returns the pieces of the call that are judged one by one, for [Explain]; nil
+	// if the call is judged as a whole.
+	Parts(p *Policy) []Part
+}
+
+// A BaseChecker has no opinion, takes no patterns and suggests a rule for the tool as a
+// whole. Embed it in a [Checker] for the methods that it does not have.
+type BaseChecker struct{}
+
+// Check implements [Checker].
+func (BaseChecker) Check(*Policy) Verdict { return Verdict{} }
+
+// Match implements [Checker].
+func (BaseChecker) Match(*Policy, Rule) (bool, error) { return false, ErrNoPatterns }
+
+// Suggest implements [Checker].
+func (BaseChecker) Suggest(*Policy) []Rule { return []Rule{{Behavior: Allow, Source: "suggested"}} }
+
+// Parts implements [Checker].
+func (BaseChecker) Parts(*Policy) []Part { return nil }
+
+// ErrNoPatterns is returned by [Checker.Match] of a tool that takes no patterns in rules.
+var ErrNoPatterns = errors.New("the tool takes no patterns")
 
 // A Decision is the answer to "may this call run?".
 type Decision struct {

@@ -1,7 +1,6 @@
 package permission
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 )
@@ -105,17 +104,12 @@ func (r Rule) matches(p *Policy, c *Call) (bool, error) {
 	return false, nil
 }
 
-var errNoPatterns = errors.New("the tool takes no patterns")
-
 // covers reports whether the pattern of r covers c. A pattern that cannot be read covers
 // everything for deny and ask, nothing for allow.
 func (r Rule) covers(p *Policy, c *Call) (bool, error) {
 	if r.Pattern == "" {
 		return true, nil
 	}
-	if c.Match == nil {
-		return r.Behavior != Allow, errNoPatterns
-	}
-	ok, err := c.Match(p, r)
+	ok, err := c.match(p, r)
 	return ok && err == nil || err != nil && r.Behavior != Allow, err
 }

@@ -25,7 +25,7 @@ func TestSandboxed(t *testing.T) {
 				Profile: rapid.SampledFrom([]permission.Profile{"", permission.ProfileRead, permission.ProfileWork, permission.ProfileOpen, "other"}).Draw(t, "profile")},
 		}
 		rules := rapid.SliceOfN(rule, 0, 2).Draw(t, "rules")
-		c := &permission.Call{Tool: "run", ReadOnly: rapid.Bool().Draw(t, "read-only"), Check: func(*permission.Policy) permission.Verdict { return v }}
+		c := &permission.Call{Tool: "run", ReadOnly: rapid.Bool().Draw(t, "read-only"), Checker: permission.Says(v)}
 		edits := permission.Decide(&permission.Policy{Mode: permission.ModeAcceptEdits, Rules: rules}, c)
 		got := permission.Decide(&permission.Policy{Mode: permission.ModeSandboxed, Rules: rules}, c)
 		may := edits.Behavior == permission.Ask && edits.Rule == nil && !edits.Safety && v.Confined &&
@@ -71,9 +71,7 @@ func TestNetwork(t *testing.T) {
 		{"unknown behavior", permission.ModeDefault, []permission.Rule{network("may")}, permission.ProfileWork, true, false},
 		{"not confined", permission.ModeSandboxed, nil, permission.ProfileOpen, true, true},
 	} {
-		c := &permission.Call{Tool: "run", Check: func(*permission.Policy) permission.Verdict {
-			return permission.Verdict{Confined: true, Found: permission.Judgement{Profile: row.profile, Network: row.uses}}
-		}}
+		c := &permission.Call{Tool: "run", Checker: permission.Says(permission.Verdict{Confined: true, Found: permission.Judgement{Profile: row.profile, Network: row.uses}})}
 		d := permission.Decide(&permission.Policy{Mode: row.mode, Rules: row.rules}, c)
 		if d.Behavior == permission.Deny || d.Judgement.Network != row.want || !d.Judgement.Covers("run", nil) {
 			t.Errorf("%s: %+v, want the network: %v", row.name, d, row.want)
@@ -84,9 +82,7 @@ func TestNetwork(t *testing.T) {
 // TestNarrower has two policies agree on a call: it reaches no further than both let it.
 func TestNarrower(t *testing.T) {
 	decide := func(profile permission.Profile, network bool) permission.Decision {
-		return permission.Decide(&permission.Policy{}, &permission.Call{Tool: "run", Check: func(*permission.Policy) permission.Verdict {
-			return permission.Verdict{Found: permission.Judgement{Profile: profile, Network: network}}
-		}})
+		return permission.Decide(&permission.Policy{}, &permission.Call{Tool: "run", Checker: permission.Says(permission.Verdict{Found: permission.Judgement{Profile: profile, Network: network}})})
 	}
 	c := &permission.Call{Tool: "run"}
 	for _, row := range []struct {

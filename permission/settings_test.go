@@ -142,12 +142,12 @@ func TestPolicyCheck(t *testing.T) {
 		{Tool: "later", Pattern: "x", Behavior: Allow}, {Tool: "ad*", Pattern: "2", Behavior: Ask},
 		{Tool: "Network", Pattern: "a.example", Behavior: Allow}, {Tool: "Network", Behavior: Ask}, {Tool: "Network", Behavior: Deny},
 	}}
-	err := p.Check(&Call{Tool: "add"}, &Call{Tool: "Bash", Match: func(_ *Policy, r Rule) (bool, error) {
+	err := p.Check(&Call{Tool: "add"}, &Call{Tool: "Bash", Checker: Checks{OnMatch: func(_ *Policy, r Rule) (bool, error) {
 		if r.Pattern == "broken" {
 			return false, errors.New("cannot be read")
 		}
 		return false, nil
-	}})
+	}}})
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -212,8 +212,8 @@ func TestExplain(t *testing.T) {
 						p.Rules = append(p.Rules, Rule{Tool: "T", Behavior: b})
 					}
 				}
-				c := &Call{Tool: "T", ReadOnly: bits&16 != 0, Check: func(*Policy) Verdict { return v },
-					Parts: func(*Policy) []Part { return []Part{{Argv: []string{"x"}}} }}
+				c := &Call{Tool: "T", ReadOnly: bits&16 != 0, Checker: Checks{OnCheck: func(*Policy) Verdict { return v },
+					OnParts: func(*Policy) []Part { return []Part{{Argv: []string{"x"}}} }}}
 				d, e := Decide(p, c), Explain(p, c)
 				last := e.Steps[len(e.Steps)-1]
 				if !reflect.DeepEqual(d, e.Decision) || last.Answer != d.Behavior || last.Reason != d.Reason || len(e.Parts) != 1 {

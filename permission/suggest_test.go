@@ -30,15 +30,16 @@ func TestSuggestedRulesAllow(t *testing.T) {
 			Behavior: rapid.SampledFrom([]permission.Behavior{permission.BehaviorNone, permission.Ask}).Draw(t, "verdict"),
 			Safety:   rapid.Bool().Draw(t, "safety"),
 		}
-		c := &permission.Call{Tool: "run", Input: json.RawMessage(`{}`), Check: func(*permission.Policy) permission.Verdict { return verdict }}
+		checks := permission.Checks{OnCheck: func(*permission.Policy) permission.Verdict { return verdict }}
 		if rapid.Bool().Draw(t, "takes patterns") {
-			c.Match = func(_ *permission.Policy, r permission.Rule) (bool, error) {
+			checks.OnMatch = func(_ *permission.Policy, r permission.Rule) (bool, error) {
 				if r.Pattern == "broken" {
 					return false, errors.New("no such pattern")
 				}
 				return r.Pattern == "x", nil
 			}
 		}
+		c := &permission.Call{Tool: "run", Input: json.RawMessage(`{}`), Checker: checks}
 		d := permission.Decide(p, c)
 		if d.Behavior != permission.Ask {
 			return
@@ -83,7 +84,7 @@ func TestReasonOfUnreadablePattern(t *testing.T) {
 		{permission.Rule{Tool: "add", Pattern: "2", Behavior: permission.Ask}, match, "asked by rule add(2)"},
 		{permission.Rule{Tool: "add", Behavior: permission.Ask}, nil, "asked by rule add"},
 	} {
-		d := permission.Decide(&permission.Policy{Rules: []permission.Rule{row.rule}}, &permission.Call{Tool: "add", Match: row.match})
+		d := permission.Decide(&permission.Policy{Rules: []permission.Rule{row.rule}}, &permission.Call{Tool: "add", Checker: permission.Checks{OnMatch: row.match}})
 		if d.Reason != row.want {
 			t.Errorf("%v: %q, want %q", row.rule, d.Reason, row.want)
 		}

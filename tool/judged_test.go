@@ -1,9 +1,11 @@
 package tool_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
 	"strings"
 	"testing"
@@ -19,9 +21,7 @@ type echoIn struct {
 
 func judge(c tool.Call) *permission.Judgement {
 	j := permission.Judge(&permission.Policy{}, &permission.Call{Tool: c.Name, Input: c.Input,
-		Check: func(*permission.Policy) permission.Verdict {
-			return permission.Verdict{Found: permission.Judgement{Text: "judged " + string(c.Input)}}
-		}})
+		Checker: verdict{says: permission.Verdict{Found: permission.Judgement{Text: "judged " + string(c.Input)}}}})
 	return &j
 }
 
@@ -121,62 +121,69 @@ func TestUnjudged(t *testing.T) {
 	}
 }
 
-// A tool that cannot say whose rules hold is asked about.
-func TestBorrowsPanics(t *testing.T) {
-	d := permission.Decide(&permission.Policy{Rules: []permission.Rule{{Tool: "echo", Behavior: permission.Allow}}},
-		tool.PermissionCall(panics{tool.Must(tool.New("echo", "", func(context.Context, echoIn) (string, error) { return "", nil }))}, nil))
-	if d.Behavior != permission.Ask || !d.Safety {
-		t.Errorf("%+v", d)
-	}
-}
-
-// A Resolver's own capabilities are asked in its place, and those of what is wrapped around it first.
-func TestResolver(t *testing.T) {
+// The Judges of a chain are called from the inside out, and cannot change which call it is.
+func TestJudges(t *testing.T) {
 	echo := tool.Must(tool.New("echo", "", func(context.Context, echoIn) (string, error) { return "", nil }))
 	for name, row := range map[string]struct {
 		tool tool.Tool
-		want permission.Behavior
+		want string
 	}{
-		"alone":                 {resolver{echo, checker{echo, "allow"}}, "allow"},
-		"with middleware":       {tool.With(resolver{echo, checker{echo, "allow"}}), "allow"},
-		"a stricter wrapper":    {checker{resolver{echo, checker{echo, "allow"}}, "deny"}, "deny"},
-		"another one in it":     {resolver{checker{echo, "deny"}, checker{echo, "allow"}}, "allow"},
-		"two wrappers":          {tool.With(checker{tool.With(resolver{echo, checker{echo, "allow"}}), "deny"}), "deny"},
-		"without a check":       {resolver{echo, echo}, "ask"},
-		"one that panics":       {resolver{echo, nil}, "ask"},
-		"one that has no check": {tool.With(echo), "ask"},
+		"none":                  {echo, "echo ask read false"},
+		"alone":                 {judging{echo, "allow"}, "echo allow read true"},
+		"with middleware":       {tool.With(judging{echo, "allow"}), "echo allow read true"},
+		"a stricter wrapper":    {judging{judging{echo, "allow"}, "deny"}, "echo deny read false"},
+		"two wrappers":          {tool.With(judging{tool.With(judging{echo, "allow"}), "deny"}), "echo deny read false"},
+		"a wrapper that adds":   {adding{tool.With(judging{echo, "deny"})}, "echo deny read false"},
+		"a wrapper that allows": {adding{judging{echo, "allow"}}, "echo allow read true"},
+		"one that panics":       {judging{echo, "panic"}, "echo ask read false"},
+		"one panics inside":     {judging{judging{echo, "panic"}, "allow"}, "echo ask read false"},
 	} {
-		if d := permission.Decide(&permission.Policy{}, tool.PermissionCall(row.tool, nil)); d.Behavior != row.want {
-			t.Errorf("%s: %s (%s), want %s", name, d.Behavior, d.Reason, row.want)
+		in := json.RawMessage(`{"text":"a"}`)
+		c := tool.PermissionCall(row.tool, in)
+		d := permission.Decide(&permission.Policy{Rules: []permission.Rule{{Tool: "echo", Pattern: "x", Behavior: permission.Allow}}}, c)
+		if got := fmt.Sprintf("%s %s read %v", c.Tool, d.Behavior, c.ReadOnly); got != row.want || c.Control || !bytes.Equal(c.Input, in) {
+			t.Errorf("%s: %s (%s), want %s", name, got, d.Reason, row.want)
 		}
 	}
 }
 
-type resolver struct {
-	tool.Tool
-	fixed tool.Tool
-}
-
-func (r resolver) Unwrap() tool.Tool { return r.Tool }
-
-func (r resolver) Resolve() tool.Tool {
-	if r.fixed == nil {
-		panic("no")
-	}
-	return r.fixed
-}
-
-type checker struct {
+// A judging has one verdict about all calls, and claims what it must not.
+type judging struct {
 	tool.Tool
 	says permission.Behavior
 }
 
-func (c checker) Unwrap() tool.Tool { return c.Tool }
+func (j judging) Unwrap() tool.Tool { return j.Tool }
 
-func (c checker) CheckPermission(*permission.Policy, json.RawMessage) permission.Verdict {
-	return permission.Verdict{Behavior: c.says}
+func (j judging) Judge(c *permission.Call) {
+	if j.says == "panic" {
+		panic("cannot judge")
+	}
+	c.ReadOnly = j.says == "allow"
+	c.Checker = verdict{says: permission.Verdict{Behavior: j.says}}
+	c.Tool, c.Input, c.Control = "other", nil, true
 }
 
-type panics struct{ tool.Tool }
+// An adding adds an allow to what the tool inside says, unless that denies.
+type adding struct{ tool.Tool }
 
-func (panics) BorrowsRules() []string { panic("no") }
+func (a adding) Unwrap() tool.Tool { return a.Tool }
+
+func (a adding) Judge(c *permission.Call) { c.Checker = added{c.Checker} }
+
+type added struct{ permission.Checker }
+
+func (a added) Check(p *permission.Policy) permission.Verdict {
+	if v := a.Checker.Check(p); v.Behavior == permission.Deny {
+		return v
+	}
+	return permission.Verdict{Behavior: permission.Allow}
+}
+
+// A verdict is a Checker that knows nothing else.
+type verdict struct {
+	permission.BaseChecker
+	says permission.Verdict
+}
+
+func (v verdict) Check(*permission.Policy) permission.Verdict { return v.says }

@@ -9,24 +9,12 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// panicking is a tool whose every judgement panics.
+// panicking is a tool that cannot judge.
 type panicking struct{ tool.Tool }
 
 func (p panicking) Unwrap() tool.Tool { return p.Tool }
 
-func (panicking) CheckReadOnly(json.RawMessage) bool { panic("read-only") }
-func (panicking) CheckPermission(*permission.Policy, json.RawMessage) permission.Verdict {
-	panic("check")
-}
-func (panicking) MatchRule(*permission.Policy, permission.Rule, json.RawMessage) (bool, error) {
-	panic("match")
-}
-func (panicking) SuggestRules(*permission.Policy, json.RawMessage) []permission.Rule {
-	panic("suggest")
-}
-func (panicking) ExplainCall(*permission.Policy, json.RawMessage) []permission.Part {
-	panic("explain")
-}
+func (panicking) Judge(*permission.Call) { panic("judge") }
 
 // TestJudgementsThatPanic: what cannot judge is asked about, and its rules deny
 // but do not allow.

@@ -111,41 +111,17 @@ var ErrAbort = errors.New("abort the run")
 // a tool, from several goroutines. They must not panic on other arguments either; package
 // tooltest tries.
 
-// A ReadOnlyChecker reports by the arguments whether a call changes nothing.
-// Without it Info.ReadOnly counts.
-type ReadOnlyChecker interface {
-	CheckReadOnly(input json.RawMessage) bool
-}
-
-// A PermissionChecker returns the tool's own verdict on a call. Without it only rules and
-// the mode decide.
-type PermissionChecker interface {
-	CheckPermission(p *permission.Policy, input json.RawMessage) permission.Verdict
-}
-
-// A RuleMatcher understands rule patterns; see [permission.Call.Match].
-// Without it only rules without a pattern cover the tool.
-type RuleMatcher interface {
-	MatchRule(p *permission.Policy, r permission.Rule, input json.RawMessage) (bool, error)
-}
-
-// A Resolver takes a snapshot of what the judgement of a call depends on, such as the
-// targets of links: the capabilities of the tool that it returns are used for this call
-// in place of its own. Without it the capabilities may see different states.
-type Resolver interface {
-	Resolve() Tool
-}
-
-// A RuleBorrower obeys the deny and ask rules of other tools too; see
-// [permission.Call.Borrows]. Without it only rules that name the tool hold.
-type RuleBorrower interface {
-	BorrowsRules() []string
-}
-
-// A RuleSuggester names rules that would have allowed the call. Without it a
-// rule for the whole tool is suggested.
-type RuleSuggester interface {
-	SuggestRules(p *permission.Policy, input json.RawMessage) []permission.Rule
+// A Judge describes its calls to the permission engine. It may set ReadOnly, Borrows and
+// Checker of c, which has been filled from [Info] and, for a wrapper, by the Judges of the
+// tools inside. A wrapper that adds a check embeds the Checker that it finds in its own:
+//
+//	func (w guarded) Judge(c *permission.Call) { c.Checker = guard{c.Checker} }
+//
+// A tool whose answer depends on the outside world, such as the targets of links, looks
+// once, so that all answers about the call are about the same state. Without a Judge only
+// rules without a pattern, Info.ReadOnly and the mode decide.
+type Judge interface {
+	Judge(c *permission.Call)
 }
 
 // An IdempotentChecker reports whether a call may be repeated if it is unknown whether
@@ -179,12 +155,17 @@ type Preparer interface {
 }
 
 // Prepare calls t's [Preparer], if it has one. A panic counts as no error.
-func Prepare(ctx context.Context, t Tool, input json.RawMessage) error {
+func Prepare(ctx context.Context, t Tool, input json.RawMessage) (err error) {
 	p, ok := As[Preparer](t)
 	if !ok {
 		return nil
 	}
-	return recoverTo(nil, func() error { return p.Prepare(ctx, input) })
+	defer func() {
+		if recover() != nil {
+			err = nil
+		}
+	}()
+	return p.Prepare(ctx, input)
 }
 
 // A Reminder returns a text that the model should read again after compaction removed
@@ -192,12 +173,6 @@ func Prepare(ctx context.Context, t Tool, input json.RawMessage) error {
 // empty text adds nothing.
 type Reminder interface {
 	Remind(ctx context.Context) string
-}
-
-// A CallExplainer splits a call into the parts that it judges one by one; see
-// [permission.Call.Parts]. Without it a call is one part.
-type CallExplainer interface {
-	ExplainCall(p *permission.Policy, input json.RawMessage) []permission.Part
 }
 
 // As returns the first tool that implements C in the chain that starts at t
@@ -218,58 +193,37 @@ func As[C any](t Tool) (C, bool) {
 }
 
 // PermissionCall describes a call of t for [permission.Decide]. The input must
-// be what [Arguments] returned. A capability that panics counts as the safe answer: not
-// read-only, a safety ask, a rule that cannot be matched.
-func PermissionCall(t Tool, input json.RawMessage) *permission.Call {
+// be what [Arguments] returned. If a [Judge] panics, the call is not read-only and a safety
+// ask.
+func PermissionCall(t Tool, input json.RawMessage) (c *permission.Call) {
 	info := t.Info()
-	c := &permission.Call{Tool: info.Name, Input: input, Control: info.Control, ReadOnly: info.ReadOnly}
-	var fixed Tool
-	if r, ok := As[Resolver](t); ok {
-		if fixed = recoverTo(nil, r.Resolve); fixed == nil {
-			c.Check = func(*permission.Policy) permission.Verdict { return cannotJudge }
-			return c
+	c = &permission.Call{Tool: info.Name, Input: input, Control: info.Control, ReadOnly: info.ReadOnly, Checker: permission.BaseChecker{}}
+	defer func() {
+		if recover() != nil {
+			c.ReadOnly, c.Checker = false, unjudged{}
 		}
-	}
-	if ro, ok := resolved[ReadOnlyChecker](t, fixed); ok {
-		c.ReadOnly = recoverTo(false, func() bool { return ro.CheckReadOnly(input) })
-	}
-	if pc, ok := resolved[PermissionChecker](t, fixed); ok {
-		c.Check = func(p *permission.Policy) (v permission.Verdict) { // a Verdict is large: it is copied once
-			defer func() {
-				if recover() != nil {
-					v = cannotJudge
-				}
-			}()
-			return pc.CheckPermission(p, input)
-		}
-	}
-	if rm, ok := resolved[RuleMatcher](t, fixed); ok {
-		c.Match = func(p *permission.Policy, r permission.Rule) (matched bool, err error) {
-			err = recoverTo(errCannotMatch, func() error {
-				var err error
-				matched, err = rm.MatchRule(p, r, input)
-				return err
-			})
-			return matched, err
-		}
-	}
-	if rb, ok := resolved[RuleBorrower](t, fixed); ok {
-		known := recoverTo(false, func() bool { c.Borrows = rb.BorrowsRules(); return true })
-		if !known { // which rules apply, so that a deny rule may be missed
-			c.Check = func(*permission.Policy) permission.Verdict { return cannotJudge }
-		}
-	}
-	if rs, ok := resolved[RuleSuggester](t, fixed); ok {
-		c.Suggest = func(p *permission.Policy) []permission.Rule {
-			return recoverTo(nil, func() []permission.Rule { return rs.SuggestRules(p, input) })
-		}
-	}
-	if ex, ok := resolved[CallExplainer](t, fixed); ok {
-		c.Parts = func(p *permission.Policy) []permission.Part {
-			return recoverTo(nil, func() []permission.Part { return ex.ExplainCall(p, input) })
-		}
-	}
+		c.Tool, c.Input, c.Control = info.Name, input, info.Control
+	}()
+	judge(t, c)
 	return c
+}
+
+// judge calls every Judge in the chain of t, the innermost first.
+func judge(t Tool, c *permission.Call) {
+	if u, ok := t.(interface{ Unwrap() Tool }); ok {
+		judge(u.Unwrap(), c)
+	}
+	if j, ok := t.(Judge); ok {
+		j.Judge(c)
+	}
+}
+
+// unjudged is the Checker of a call whose Judge panicked. Allow rules do not override a
+// safety ask, and deny rules with a pattern cover the call.
+type unjudged struct{ permission.BaseChecker }
+
+func (unjudged) Check(*permission.Policy) permission.Verdict {
+	return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: "the tool cannot judge this call"}
 }
 
 // AnyCall describes a call of t that stands for all, for [permission.Policy.Check]: its arguments
@@ -283,41 +237,18 @@ func AnyCall(t Tool) *permission.Call {
 		input, err = args.JSON, why
 	}
 	c := PermissionCall(t, input)
-	if err != nil && c.Match != nil {
-		c.Match = func(*permission.Policy, permission.Rule) (bool, error) { return false, nil }
+	if err != nil {
+		c.Checker = anyInput{c.Checker}
 	}
 	return c
 }
 
-// resolved is As for the judgement of one call: it replaces the [Resolver] in the chain by
-// fixed, the tool that it returned, and keeps the wrappers around it.
-func resolved[C any](t, fixed Tool) (C, bool) {
-	for fixed != nil {
-		if _, ok := t.(Resolver); ok {
-			t = fixed
-			break
-		}
-		if c, ok := t.(C); ok {
-			return c, true
-		}
-		t = t.(interface{ Unwrap() Tool }).Unwrap() // there is a Resolver further in
+// anyInput is the Checker of a call whose arguments are not known.
+type anyInput struct{ permission.Checker }
+
+func (a anyInput) Match(p *permission.Policy, r permission.Rule) (bool, error) {
+	if _, err := a.Checker.Match(p, r); errors.Is(err, permission.ErrNoPatterns) {
+		return false, err
 	}
-	return As[C](t)
-}
-
-// cannotJudge is the verdict of a capability that panics. Allow rules do not override a
-// safety ask.
-var cannotJudge = permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: "the tool cannot judge this call"}
-
-var errCannotMatch = errors.New("the tool cannot match the rule")
-
-// recoverTo returns fn(), or safe if it panics: a bug in a check must neither let a call
-// through nor end the program.
-func recoverTo[T any](safe T, fn func() T) (result T) {
-	defer func() {
-		if recover() != nil {
-			result = safe
-		}
-	}()
-	return fn()
+	return false, nil
 }

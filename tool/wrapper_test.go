@@ -17,22 +17,25 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// guarded has every capability by which a call is judged.
+// guarded judges its calls.
 type guarded struct{ bare }
 
-func (guarded) CheckReadOnly(in json.RawMessage) bool { return strings.Contains(string(in), "read") }
-func (guarded) CheckPermission(*permission.Policy, json.RawMessage) permission.Verdict {
+func (guarded) Judge(c *permission.Call) {
+	c.ReadOnly, c.Checker = strings.Contains(string(c.Input), "read"), guard{}
+}
+
+type guard struct{}
+
+func (guard) Check(*permission.Policy) permission.Verdict {
 	return permission.Verdict{Behavior: permission.Deny, Reason: "never"}
 }
-func (guarded) MatchRule(*permission.Policy, permission.Rule, json.RawMessage) (bool, error) {
+func (guard) Match(*permission.Policy, permission.Rule) (bool, error) {
 	return false, errors.New("unreadable")
 }
-func (guarded) SuggestRules(*permission.Policy, json.RawMessage) []permission.Rule {
+func (guard) Suggest(*permission.Policy) []permission.Rule {
 	return []permission.Rule{{Tool: "bare"}}
 }
-func (guarded) ExplainCall(*permission.Policy, json.RawMessage) []permission.Part {
-	return []permission.Part{{}}
-}
+func (guard) Parts(*permission.Policy) []permission.Part { return []permission.Part{{}} }
 
 // TestWrappersKeepCapabilities: a call is judged by the tool itself, however often it is
 // wrapped.
@@ -44,21 +47,18 @@ func TestWrappersKeepCapabilities(t *testing.T) {
 	}
 	for _, tl := range []tool.Tool{guarded{}, tool.With(guarded{}, pass), tool.With(tool.With(guarded{}))} {
 		c := tool.PermissionCall(tl, json.RawMessage(`{"read":1}`))
-		if !c.ReadOnly || c.Check(nil).Behavior != permission.Deny || len(c.Suggest(nil)) != 1 || len(c.Parts(nil)) != 1 {
-			t.Errorf("%T: a capability is hidden: %+v", tl, c)
-		}
-		if _, err := c.Match(nil, permission.Rule{}); err == nil {
-			t.Errorf("%T: the rule was read", tl)
+		if !c.ReadOnly || c.Checker != (guard{}) {
+			t.Errorf("%T: the judge is hidden: %+v", tl, c)
 		}
 	}
 }
 
 // TestAsFindsNothing: what a tool has not, and what no tool has.
 func TestAsFindsNothing(t *testing.T) {
-	if _, ok := tool.As[tool.PermissionChecker](bare{}); ok {
+	if _, ok := tool.As[tool.Judge](bare{}); ok {
 		t.Error("a capability from nowhere")
 	}
-	if _, ok := tool.As[tool.PermissionChecker](nil); ok {
+	if _, ok := tool.As[tool.Judge](nil); ok {
 		t.Error("a capability of nil")
 	}
 }

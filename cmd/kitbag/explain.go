@@ -177,8 +177,7 @@ func (c *calls) call(name string, input json.RawMessage, cwd string) *permission
 		}
 		tools, err := builtin.New(cfg)
 		if err != nil {
-			unsure := permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: err.Error()}
-			return &permission.Call{Tool: name, Input: input, Check: func(*permission.Policy) permission.Verdict { return unsure }}
+			return &permission.Call{Tool: name, Input: input, Checker: unsure{reason: err.Error()}}
 		}
 		for _, t := range tools {
 			byName[t.Info().Name] = t
@@ -189,6 +188,16 @@ func (c *calls) call(name string, input json.RawMessage, cwd string) *permission
 		return tool.PermissionCall(t, input)
 	}
 	return &permission.Call{Tool: name, Input: input}
+}
+
+// unsure is the Checker of a call whose tool cannot be made.
+type unsure struct {
+	permission.BaseChecker
+	reason string
+}
+
+func (u unsure) Check(*permission.Policy) permission.Verdict {
+	return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: u.reason}
 }
 
 // builtIn reports whether the tool of a call that was described is one of kitbag's.

@@ -19,9 +19,7 @@ import (
 func Check(p *permission.Policy, own, listed []tool.Tool, others ...string) error {
 	known := append(names(own), others...)
 	for _, t := range own {
-		if b, ok := tool.As[tool.RuleBorrower](t); ok {
-			known = append(known, b.BorrowsRules()...)
-		}
+		known = append(known, tool.PermissionCall(t, nil).Borrows...)
 	}
 	all := append(slices.Clone(known), names(listed)...)
 	var errs []error

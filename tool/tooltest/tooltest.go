@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -207,21 +208,33 @@ func (c *checker) capabilities(inputs []json.RawMessage) {
 	for _, in := range slices.Concat(inputs[:min(len(inputs), 50)], []json.RawMessage{[]byte(`{}`), []byte(`{"path":1}`)}) {
 		if stack := noPanic(func() {
 			// What trusts its input panics here on {} and on a path that is a number.
-			if ro, ok := tool.As[tool.ReadOnlyChecker](c.tool); ok {
-				ro.CheckReadOnly(in) // PermissionCall would hide its panic
-			}
+			c.judge(in)
 			if p, ok := tool.As[tool.Preparer](c.tool); ok {
 				_ = p.Prepare(c.ctx, in)
 			}
 			a, b := tool.PermissionCall(c.tool, in), tool.PermissionCall(wrapped, in)
-			if a.ReadOnly != b.ReadOnly || (a.Check == nil) != (b.Check == nil) || (a.Match == nil) != (b.Match == nil) || (a.Suggest == nil) != (b.Suggest == nil) || (a.Parts == nil) != (b.Parts == nil) ||
-				!slices.Equal(a.Borrows, b.Borrows) {
+			if a.ReadOnly != b.ReadOnly || reflect.TypeOf(a.Checker) != reflect.TypeOf(b.Checker) || !slices.Equal(a.Borrows, b.Borrows) {
 				c.problem("a wrapper hides a capability")
 			}
 		}); stack != "" {
 			c.problem("a capability panicked on %s: %s", in, stack)
 		}
 	}
+}
+
+// judge asks the tool's own Judge and Checker: PermissionCall and Decide hide their panics.
+func (c *checker) judge(input json.RawMessage) {
+	j, ok := tool.As[tool.Judge](c.tool)
+	if !ok {
+		return
+	}
+	call := &permission.Call{Tool: c.info.Name, Input: input, Checker: permission.BaseChecker{}}
+	j.Judge(call)
+	p := &permission.Policy{}
+	call.Checker.Check(p)
+	call.Checker.Suggest(p)
+	call.Checker.Parts(p)
+	_, _ = call.Checker.Match(p, permission.Rule{Tool: c.info.Name, Pattern: "x", Behavior: permission.Deny})
 }
 
 // cancellation calls with a context that has ended. The call must end, whatever it

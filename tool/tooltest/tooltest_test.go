@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -44,10 +45,25 @@ func (f faulty) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, 
 // gullible trusts that a field is there that the schema does not require.
 type gullible struct{ faulty }
 
-func (gullible) CheckReadOnly(input json.RawMessage) bool {
+func (gullible) Judge(c *permission.Call) {
 	var in struct{ Path *string }
-	_ = json.Unmarshal(input, &in)
-	return *in.Path == ""
+	_ = json.Unmarshal(c.Input, &in)
+	c.ReadOnly = *in.Path == ""
+}
+
+// deferring trusts it when its verdict is asked for.
+type deferring struct{ faulty }
+
+func (deferring) Judge(c *permission.Call) { c.Checker = deferred{input: c.Input} }
+
+type deferred struct {
+	permission.BaseChecker
+	input json.RawMessage
+}
+
+func (d deferred) Check(*permission.Policy) permission.Verdict {
+	gullible{}.Judge(&permission.Call{Input: d.input})
+	return permission.Verdict{}
 }
 
 // TestRunFindsFaults has a tool for each fault. The first row has none, so that the others
@@ -91,7 +107,8 @@ func TestRunFindsFaults(t *testing.T) {
 		{"a result that does not fit", faulty{info(func(i *tool.Info) { i.Output = json.RawMessage(`{"type":"object"}`) }), func(_ context.Context, _ json.RawMessage, yield func(tool.Chunk, error) bool) {
 			yield(tool.Chunk{Structured: json.RawMessage(`[]`)}, nil)
 		}}, "output schema"},
-		{"a capability that trusts its input", gullible{faulty{same, quiet}}, "capability panicked"},
+		{"a judge that trusts its input", gullible{faulty{same, quiet}}, "capability panicked"},
+		{"a checker that trusts its input", deferring{faulty{same, quiet}}, "capability panicked"},
 	} {
 		t.Run(row.fault, func(t *testing.T) {
 			c := checker{tool: row.tool, info: row.tool.Info(), rng: rand.New(rand.NewPCG(1, 2)), ctx: t.Context(), calls: 100}
