@@ -52,6 +52,7 @@ func run(p *Policy, c *Call, trace *[]Step) Decision {
 	}
 	d := e.decide()
 	if d.Behavior != Deny {
+		d.Confined = e.own.Confined
 		d.Judgement = e.own.found(p, d.Behavior == Ask || d.Rule != nil)
 		d.Judgement.seal = d.Judgement.digest(c.Tool, c.Input)
 	}

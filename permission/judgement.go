@@ -193,6 +193,7 @@ func Stricter(c *Call, a, b Decision) Decision {
 	if a.Behavior == Deny {
 		return a
 	}
+	a.Confined = a.Confined && b.Confined
 	a.Judgement.Except = union(a.Judgement.Except, b.Judgement.Except)
 	a.Judgement.Keep = union(a.Judgement.Keep, b.Judgement.Keep)
 	a.Judgement.Profile = narrower(a.Judgement.Profile, b.Judgement.Profile)

@@ -172,6 +172,10 @@ type Decision struct {
 	Rule     *Rule    `json:"rule,omitempty"`    // the rule that decided
 	Suggest  []Rule   `json:"suggest,omitempty"` // rules that would have allowed the call, when asked; none where no rule can
 
+	// Confined says that the tool holds the call to Judgement.Profile. Without it the profile
+	// says what the call needs, and nothing keeps it from reaching further.
+	Confined bool `json:"confined,omitempty"`
+
 	// Judgement is what the answer is about, and what runs; empty if the call is denied.
 	Judgement Judgement `json:"judgement,omitzero"`
 }

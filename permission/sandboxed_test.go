@@ -30,6 +30,9 @@ func TestSandboxed(t *testing.T) {
 		got := permission.Decide(&permission.Policy{Mode: permission.ModeSandboxed, Rules: rules}, c)
 		may := edits.Behavior == permission.Ask && edits.Rule == nil && !edits.Safety && v.Confined &&
 			(v.Found.Profile == permission.ProfileRead || v.Found.Profile == permission.ProfileWork)
+		if got.Confined != (v.Confined && got.Behavior != permission.Deny) {
+			t.Fatalf("%+v: confined %v", v, got.Confined)
+		}
 		switch {
 		case may && got.Behavior != permission.Allow, !may && got.Behavior != edits.Behavior:
 			t.Fatalf("sandboxed: %+v; accept-edits: %+v", got, edits)
