@@ -18,6 +18,7 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -85,7 +86,7 @@ func TestEagerForgets(t *testing.T) {
 				a, w := newAgent(t, Config{Policy: bypass, Eager: true, Toolkit: toolkit.Of(noter(c)), Retry: middleware.RetryConfig{Retries: -1}}, row.turns...)
 				a.levels.model = &paced{words: w, pace: 10 * time.Millisecond}
 				st := &State{Messages: []*message.Message{message.User(strings.Repeat("word ", 300)), message.Assistant(&message.Text{Text: "yes"})}}
-				if err := noted.Update(tool.WithState(t.Context(), &st.Tools), func(all *[]string) error { *all = []string{"old"}; return nil }); err != nil {
+				if err := noted.Update(toolstate.With(t.Context(), &st.Tools), func(all *[]string) error { *all = []string{"old"}; return nil }); err != nil {
 					t.Fatal(err)
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)

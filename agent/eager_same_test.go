@@ -22,6 +22,7 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -137,7 +138,7 @@ type played struct {
 	early                int            // calls that began while the model wrote
 }
 
-var noted = tool.NewStateKey[[]string]("noted")
+var noted = toolstate.NewKey[[]string]("noted")
 
 type msArg struct {
 	Path string `json:"path"`

@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
-	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -246,10 +246,10 @@ func (r *run) currentPolicy() *permission.Policy {
 // stateful returns ctx with the State of tools, which a run puts into the context of every step; a
 // middleware may pass on another.
 func (r *run) stateful(ctx context.Context) context.Context {
-	if tool.StateFrom(ctx) == &r.st.Tools {
+	if toolstate.From(ctx) == &r.st.Tools {
 		return ctx
 	}
-	return tool.WithState(ctx, &r.st.Tools)
+	return toolstate.With(ctx, &r.st.Tools)
 }
 
 // A nest is what a run gives a sub-agent, through the context.

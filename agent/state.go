@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
-	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -36,7 +36,7 @@ type State struct {
 	Messages []*message.Message // immutable once they are here
 	Scope    toolkit.Scope      // the open tool groups
 	Rules    []permission.Rule  // accepted in this conversation, added to Config.Policy
-	Tools    tool.State         // what tools remember
+	Tools    toolstate.State    // what tools remember
 	Usage    message.Usage      // of all model calls
 
 	// Generation counts how often earlier messages were rewritten
@@ -203,7 +203,7 @@ func (st *State) decodeMoving(scope, tools json.RawMessage) error {
 	if tools == nil {
 		tools = none
 	}
-	if err := errors.Join(new(toolkit.Scope).UnmarshalJSON(scope), new(tool.State).UnmarshalJSON(tools)); err != nil {
+	if err := errors.Join(new(toolkit.Scope).UnmarshalJSON(scope), new(toolstate.State).UnmarshalJSON(tools)); err != nil {
 		return err
 	}
 	return errors.Join(st.Scope.UnmarshalJSON(scope), st.Tools.UnmarshalJSON(tools))

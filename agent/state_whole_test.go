@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -20,7 +21,7 @@ func TestLoadingIsAllOrNothing(t *testing.T) {
 		if _, err := a.cfg.Toolkit.Enable(t.Context(), &st.Scope, "more"); err != nil {
 			t.Fatal(err)
 		}
-		if err := ticks.Update(tool.WithState(t.Context(), &st.Tools), func(*ticking) error { return nil }); err != nil {
+		if err := ticks.Update(toolstate.With(t.Context(), &st.Tools), func(*ticking) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := play(t, a, st, Say("go")); err != nil {
@@ -79,7 +80,7 @@ func (v *ticking) MarshalJSON() ([]byte, error) {
 
 func (v *ticking) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, &v.n) }
 
-var ticks = tool.NewStateKey[ticking]("ticks")
+var ticks = toolstate.NewKey[ticking]("ticks")
 
 // TestSealIsOfWhatIsSaved has tools change what they remember between the
 // sealing of a State and its saving.

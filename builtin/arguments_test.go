@@ -10,6 +10,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 )
 
 // Arguments as models write them, and the answers.
@@ -18,7 +19,7 @@ func TestArguments(t *testing.T) {
 	home := files(t, map[string]string{"h.txt": "two\n"})
 	t.Setenv("HOME", home)
 	all := tools(t, Config{Dirs: []string{dir}})
-	ctx := tool.WithState(t.Context(), &tool.State{})
+	ctx := toolstate.With(t.Context(), &toolstate.State{})
 	for _, row := range []struct{ tool, in, outcome, text string }{
 		// Paths are relative to the working directory, in every tool.
 		{"Read", `{"file_path":"sub/b.txt"}`, "success", "     1\ttwo"},
@@ -71,7 +72,7 @@ func TestArguments(t *testing.T) {
 func TestPrepare(t *testing.T) {
 	dir := files(t, map[string]string{"read": "one\n", "unread": "one\n", "changed": "one\n"})
 	all := tools(t, Config{Dirs: []string{dir}})
-	ctx := tool.WithState(t.Context(), &tool.State{})
+	ctx := toolstate.With(t.Context(), &toolstate.State{})
 	for _, name := range []string{"read", "changed"} {
 		want(t, call(ctx, all["Read"], args("file_path", name)), "success", "one")
 	}

@@ -21,7 +21,7 @@
 //
 // # Reading before writing
 //
-// If the context carries a [tool.State], Write and Edit refuse an existing file whose
+// If the context carries a [toolstate.State], Write and Edit refuse an existing file whose
 // present content was not read in the session. The state has a hash of each file that was
 // read or written, never the content.
 //

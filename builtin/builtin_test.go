@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/kitbag-go/kitbag/builtin"
-	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 	"github.com/kitbag-go/kitbag/tool/tooltest"
 )
 
@@ -29,7 +29,7 @@ func TestTools(t *testing.T) {
 	}
 	for _, tl := range all {
 		t.Run(tl.Info().Name, func(t *testing.T) {
-			tooltest.Run(t, tl, tooltest.Options{Calls: 200, Context: tool.WithState(t.Context(), &tool.State{})})
+			tooltest.Run(t, tl, tooltest.Options{Calls: 200, Context: toolstate.With(t.Context(), &toolstate.State{})})
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/casetest"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 )
 
 // A caseRow is a row of the case files on the tools' results: one call, or several in the
@@ -60,7 +61,7 @@ type caseRun struct {
 	t     *testing.T
 	tmp   string // ${TMP}
 	tools map[string]tool.Tool
-	state *tool.State
+	state *toolstate.State
 }
 
 // runCases runs the rows of a file. differs compares a call's result with the row, beyond
@@ -86,7 +87,7 @@ func runCases(t *testing.T, file string, differs func(r *caseRun, row caseRow, g
 
 func newCaseRun(t *testing.T) *caseRun {
 	dir := files(t, nil)
-	r := &caseRun{t: t, tmp: filepath.Join(dir, "t"), tools: map[string]tool.Tool{}, state: &tool.State{}}
+	r := &caseRun{t: t, tmp: filepath.Join(dir, "t"), tools: map[string]tool.Tool{}, state: &toolstate.State{}}
 	all, err := New(Config{Dirs: []string{r.tmp}, PDF: formFeeds{}})
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +146,7 @@ func (r *caseRun) step(s caseRow, differs func(*caseRun, caseRow, *message.ToolR
 	}
 	ctx := context.Background()
 	if s.WithState || strings.HasPrefix(s.Tool, "Task") {
-		ctx = tool.WithState(ctx, r.state)
+		ctx = toolstate.With(ctx, r.state)
 	}
 	tl := r.tools[s.Tool]
 	if types := s.InputTypes; types != nil {
@@ -258,7 +259,7 @@ func TestFileCacheCases(t *testing.T) {
 			return nil
 		}
 		var paths []string
-		err := filesRead.Update(tool.WithState(context.Background(), r.state), func(list *[]fileRecord) error {
+		err := filesRead.Update(toolstate.With(context.Background(), r.state), func(list *[]fileRecord) error {
 			for _, f := range *list {
 				paths = append(paths, f.Path)
 			}
@@ -369,7 +370,7 @@ func compact(raw json.RawMessage) []byte {
 
 func TestTaskCases(t *testing.T) {
 	runCases(t, "task", func(r *caseRun, row caseRow, got *message.ToolResult) error {
-		tasks, err := Tasks(tool.WithState(context.Background(), r.state))
+		tasks, err := Tasks(toolstate.With(context.Background(), r.state))
 		if err == nil && !slices.EqualFunc(row.TasksAfter, tasks, func(c caseTask, t Task) bool { return c.equal(t) }) {
 			err = fmt.Errorf("%s leaves %+v, want %+v", row.Args, tasks, row.TasksAfter)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 	"github.com/rogpeppe/go-internal/diff"
 )
 
@@ -41,7 +42,7 @@ func (c *Config) current(ctx context.Context, file permission.File, name string)
 	if data, err = readAll(f, info, name, maxEditable); err != nil {
 		return nil, false, err
 	}
-	if tool.StateFrom(ctx) == nil {
+	if toolstate.From(ctx) == nil {
 		return data, true, nil
 	}
 	switch hash, err := c.recorded(ctx, file); {
@@ -58,7 +59,7 @@ func (c *Config) current(ctx context.Context, file permission.File, name string)
 // prepare implements [tool.Preparer] for a tool whose changes plan returns. Plan's errors
 // depend on the state, which says whether the model has read the file.
 func (c *Config) prepare(ctx context.Context, plan func() (*change, error)) error {
-	if tool.StateFrom(ctx) == nil {
+	if toolstate.From(ctx) == nil {
 		return nil
 	}
 	_, err := plan()
@@ -70,7 +71,7 @@ func (c *Config) carryOut(ctx context.Context, ch *change) error {
 	if err := c.Backend.Write(ctx, ch.file, ch.new); err != nil {
 		return err
 	}
-	if tool.StateFrom(ctx) == nil {
+	if toolstate.From(ctx) == nil {
 		return nil
 	}
 	return c.record(ctx, ch.file, contentHash(ch.new))

@@ -18,6 +18,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 	"pgregory.net/rapid"
 )
 
@@ -32,7 +33,7 @@ func fileTools(t testing.TB, dir string) (map[string]tool.Tool, context.Context)
 	for _, tl := range all {
 		tools[tl.Info().Name] = tl
 	}
-	return tools, tool.WithState(context.Background(), &tool.State{})
+	return tools, toolstate.With(context.Background(), &toolstate.State{})
 }
 
 func content(t testing.TB, path string) string {
@@ -86,7 +87,7 @@ func TestReadFarLine(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	res := call(tool.WithState(t.Context(), &tool.State{}), r, args("file_path", "/big.log", "offset", 1_000_000, "limit", 1))
+	res := call(toolstate.With(t.Context(), &toolstate.State{}), r, args("file_path", "/big.log", "offset", 1_000_000, "limit", 1))
 	runtime.ReadMemStats(&after)
 	want(t, res, "success", "1000000\there...")
 	if used := after.TotalAlloc - before.TotalAlloc; used > 4<<20 {
@@ -362,7 +363,7 @@ func TestPreview(t *testing.T) {
 }
 
 func TestRecordsAreBounded(t *testing.T) {
-	ctx := tool.WithState(t.Context(), &tool.State{})
+	ctx := toolstate.With(t.Context(), &toolstate.State{})
 	c := &Config{Dirs: []string{"/"}, Backend: &Local{}}
 	for i := range maxRecords + 5 {
 		if err := c.record(ctx, permission.File{Path: fmt.Sprintf("/no/such/%d", i)}, "h"); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 )
 
 //go:embed text/read.md
@@ -334,7 +335,7 @@ func firstChars(s string, n int) (string, bool) {
 
 // remember records in the session's state that the file was read.
 func (c *Config) remember(ctx context.Context, file permission.File, r *recorder) error {
-	if tool.StateFrom(ctx) == nil {
+	if toolstate.From(ctx) == nil {
 		return nil
 	}
 	sum, err := r.sum()

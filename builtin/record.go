@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/kitbag-go/kitbag/permission"
-	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 )
 
 // maxEditable is the size of the largest file that Write and Edit change, in bytes. The
@@ -27,7 +27,7 @@ type fileRecord struct {
 }
 
 // filesRead has the files that the session has read, the latest last.
-var filesRead = tool.NewStateKey[[]fileRecord]("files_read")
+var filesRead = toolstate.NewKey[[]fileRecord]("files_read")
 
 func contentHash(data []byte) string {
 	h := sha256.Sum256(data)

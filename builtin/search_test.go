@@ -19,6 +19,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 	"pgregory.net/rapid"
 )
 
@@ -294,7 +295,7 @@ func TestOtherBackend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx := tool.WithState(t.Context(), &tool.State{})
+	ctx := toolstate.With(t.Context(), &toolstate.State{})
 	for _, step := range []struct{ tool, in, outcome, text string }{
 		{"Bash", args("command", "ls"), "error", "ls in /w\n[exit code 7]"},
 		{"Glob", args("pattern", "**/*.*"), "success", "/w/sub/b.o"},

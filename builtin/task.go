@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 )
 
 var (
@@ -51,10 +52,10 @@ type taskList struct {
 	Tasks []*Task `json:"tasks"`
 }
 
-var taskKey = tool.NewStateKey[taskList]("tasks")
+var taskKey = toolstate.NewKey[taskList]("tasks")
 
 // Tasks returns a copy of the task list of the session that ctx carries, in
-// the order of creation. It fails if ctx carries no [tool.State].
+// the order of creation. It fails if ctx carries no [toolstate.State].
 func Tasks(ctx context.Context) ([]Task, error) {
 	var all []Task
 	err := taskKey.Update(ctx, func(l *taskList) error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 	"pgregory.net/rapid"
 )
 
@@ -30,11 +31,11 @@ func taskTools(t testing.TB) map[string]tool.Tool {
 func TestTaskListStaysSound(t *testing.T) {
 	tools := taskTools(t)
 	rapid.Check(t, func(t *rapid.T) {
-		state := &tool.State{}
+		state := &toolstate.State{}
 		last := 0
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			id := func() string { return strconv.Itoa(rapid.IntRange(1, 6).Draw(t, "id")) }
-			ctx := tool.WithState(t.Context(), state)
+			ctx := toolstate.With(t.Context(), state)
 			switch rapid.IntRange(0, 4).Draw(t, "what") {
 			case 0:
 				call(ctx, tools["TaskCreate"], args("subject", "s", "description", "d"))
@@ -49,12 +50,12 @@ func TestTaskListStaysSound(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				state = &tool.State{}
+				state = &toolstate.State{}
 				if err := json.Unmarshal(raw, state); err != nil {
 					t.Fatal(err)
 				}
 			}
-			tasks, err := Tasks(tool.WithState(t.Context(), state))
+			tasks, err := Tasks(toolstate.With(t.Context(), state))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,7 +101,7 @@ func sound(tasks []Task, last *int) error {
 
 func TestTaskIDsAreNotReused(t *testing.T) {
 	tools := taskTools(t)
-	ctx := tool.WithState(t.Context(), &tool.State{})
+	ctx := toolstate.With(t.Context(), &toolstate.State{})
 	for _, want := range []string{"1", "2", "3"} {
 		call(ctx, tools["TaskCreate"], args("subject", "s", "description", "d"))
 		tasks, err := Tasks(ctx)
@@ -114,7 +115,7 @@ func TestTaskIDsAreNotReused(t *testing.T) {
 // A completed task is not listed as a blocker.
 func TestTaskListShowsOpenBlockers(t *testing.T) {
 	tools := taskTools(t)
-	ctx := tool.WithState(t.Context(), &tool.State{})
+	ctx := toolstate.With(t.Context(), &toolstate.State{})
 	call(ctx, tools["TaskCreate"], args("subject", "first", "description", "d"))
 	call(ctx, tools["TaskCreate"], args("subject", "then", "description", "d"))
 	call(ctx, tools["TaskUpdate"], args("task_id", "1", "add_blocks", []string{"2"}, "owner", "me"))
@@ -134,7 +135,7 @@ func TestTaskListReminds(t *testing.T) {
 	if got := remind.Remind(t.Context()); got != "" {
 		t.Errorf("without a state: %q", got)
 	}
-	ctx := tool.WithState(t.Context(), new(tool.State))
+	ctx := toolstate.With(t.Context(), new(toolstate.State))
 	if got := remind.Remind(ctx); got != "" {
 		t.Errorf("without tasks: %q", got)
 	}
@@ -149,7 +150,7 @@ func TestTaskListReminds(t *testing.T) {
 }
 
 func TestTaskWithoutState(t *testing.T) {
-	want(t, call(t.Context(), taskTools(t)["TaskList"], "{}"), "error", "tool.State")
+	want(t, call(t.Context(), taskTools(t)["TaskList"], "{}"), "error", "toolstate.State")
 }
 
 func TestTaskPermission(t *testing.T) {

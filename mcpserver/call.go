@@ -12,6 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 )
 
 // callParams are those of tools/call. Answers and State are what a client of the
@@ -41,7 +42,7 @@ func (r *request) callTool(ctx context.Context) (any, *rpcError) {
 // runTool runs one call: resolve, check the arguments, decide, run. What the
 // model can do something about is a result; the rest is an error.
 func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpcError) {
-	ctx = tool.WithState(ctx, &r.state)
+	ctx = toolstate.With(ctx, &r.state)
 	v, err := r.tk.View(ctx, r.scope)
 	if err != nil {
 		return nil, rpcErrorf(mcp.INTERNAL_ERROR, "%v", err)

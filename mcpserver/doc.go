@@ -83,7 +83,7 @@
 // compared in constant time and never logged. Text of tools reaches the host as it is.
 //
 // From protocol 2026-07-28 on there is nothing by which a server could tell the clients
-// of one credential from each other. What tools keep ([tool.State], such as a list of
+// of one credential from each other. What tools keep ([toolstate.State], such as a list of
 // tasks, or which files were read) is therefore one for all of them, and without
 // credentials one for all that reach the server. Give those that should not see each
 // other's a credential each. Over stdio each connection has its own.

@@ -13,7 +13,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/kitbag-go/kitbag/permission"
-	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -41,7 +41,7 @@ type session struct {
 	shared bool
 
 	scope *toolkit.Scope
-	state tool.State
+	state toolstate.State
 
 	ctx context.Context
 	end context.CancelFunc

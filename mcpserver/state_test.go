@@ -8,10 +8,11 @@ import (
 
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-var visits = tool.NewStateKey[int]("mcpserver_test.visits")
+var visits = toolstate.NewKey[int]("mcpserver_test.visits")
 
 // TestWhoseState: what tools keep belongs to a session; without sessions, to a credential.
 func TestWhoseState(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/permission"
-	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 )
 
 func init() {
@@ -111,7 +111,7 @@ func (r *request) getUpstream(ctx context.Context, kind mcpupstream.Kind, name s
 // recorded runs a request to an upstream server and audits it under the name of the method,
 // which no tool can have.
 func (r *request) recorded(ctx context.Context, input object, missing *rpcError, do func(context.Context) error) *rpcError {
-	ctx = tool.WithState(ctx, &r.state)
+	ctx = toolstate.With(ctx, &r.state)
 	r.rec = Record{Time: time.Now(), Tool: r.msg.Method, Outcome: OutcomeError, Input: encode(input)}
 	defer r.closeRecord(ctx)
 	err := do(ctx)

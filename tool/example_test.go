@@ -80,33 +80,6 @@ func ExampleNewStream() {
 	// that is all I can
 }
 
-// State belongs to the session and is saved with it.
-func ExampleNewStateKey() {
-	var notes = tool.NewStateKey[[]string]("notes")
-	remember := tool.Must(tool.New("remember", "Keeps a note.", func(ctx context.Context, in struct {
-		Note string `json:"note"`
-	}) (string, error) {
-		n := 0
-		err := notes.Update(ctx, func(list *[]string) error {
-			*list = append(*list, in.Note)
-			n = len(*list)
-			return nil
-		})
-		return fmt.Sprintf("%d note(s)", n), err
-	}))
-
-	var session tool.State
-	ctx := tool.WithState(context.Background(), &session)
-	show(ctx, remember, `{"note": "buy milk"}`)
-	show(ctx, remember, `{"note": "call Ann"}`)
-	saved, err := json.Marshal(&session)
-	fmt.Println(string(saved), err)
-	// Output:
-	// success: 1 note(s)
-	// success: 2 note(s)
-	// {"notes":["buy milk","call Ann"]} <nil>
-}
-
 // An external tool is described here and run elsewhere: the agent hands the
 // call out and waits for the result.
 func ExampleExternal() {

@@ -169,7 +169,7 @@ func Prepare(ctx context.Context, t Tool, input json.RawMessage) (err error) {
 }
 
 // A Reminder returns a text that the model should read again after compaction removed
-// it from the conversation, such as the open tasks. The context carries the [State]. An
+// it from the conversation, such as the open tasks. The context carries the [github.com/kitbag-go/kitbag/tool/toolstate.State]. An
 // empty text adds nothing.
 type Reminder interface {
 	Remind(ctx context.Context) string

@@ -12,6 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/skill"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 )
 
 const skillTool = "Skill"
@@ -83,13 +84,13 @@ type OpenedSkill struct {
 	AllowedTools []string `json:"allowed_tools,omitempty"` // see [skill.Skill.AllowedTools]
 }
 
-var openedSkills = tool.NewStateKey[[]OpenedSkill]("skills")
+var openedSkills = toolstate.NewKey[[]OpenedSkill]("skills")
 
 // OpenedSkills returns the skills that the model has read, in the order in which it
-// first read them. They are stored in the [tool.State] of ctx; without one there are
+// first read them. They are stored in the [toolstate.State] of ctx; without one there are
 // none. It fails if a saved state cannot be read.
 func OpenedSkills(ctx context.Context) (all []OpenedSkill, err error) {
-	if tool.StateFrom(ctx) == nil {
+	if toolstate.From(ctx) == nil {
 		return nil, nil
 	}
 	err = openedSkills.Update(ctx, func(kept *[]OpenedSkill) error {
@@ -101,7 +102,7 @@ func OpenedSkills(ctx context.Context) (all []OpenedSkill, err error) {
 
 // recordSkill records in the session's state that s was read.
 func recordSkill(ctx context.Context, s *skill.Skill) error {
-	if tool.StateFrom(ctx) == nil {
+	if toolstate.From(ctx) == nil {
 		return nil
 	}
 	return openedSkills.Update(ctx, func(all *[]OpenedSkill) error {

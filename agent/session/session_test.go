@@ -17,6 +17,7 @@ import (
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -388,7 +389,7 @@ func (r *keptRecords) replayed(t *testing.T, id string) *agent.State {
 // TestToolsChangeStateDuringASave: a record is of one moment, whole or not, and
 // the next one follows it.
 func TestToolsChangeStateDuringASave(t *testing.T) {
-	ticks := tool.NewStateKey[ticking]("ticks")
+	ticks := toolstate.NewKey[ticking]("ticks")
 	tick := tool.Must(tool.New("tick", "Ticks.", func(ctx context.Context, _ struct{}) (string, error) {
 		return strings.Repeat("x", 90_000), ticks.Update(ctx, func(*ticking) error { return nil })
 	}))

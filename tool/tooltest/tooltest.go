@@ -35,7 +35,7 @@ type Options struct {
 	Calls int
 
 	// Context is given to each call; nil is that of the test. Use it for what
-	// the tool needs to find there, such as a [tool.State].
+	// the tool needs to find there, such as a [toolstate.State].
 	Context context.Context
 }
 

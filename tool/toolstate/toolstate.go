@@ -1,4 +1,13 @@
-package tool
+// Package toolstate holds what tools remember between their calls in a session, such as
+// the task list.
+//
+//	var notes = toolstate.NewKey[[]string]("notes")
+//
+//	err := notes.Update(ctx, func(n *[]string) error { *n = append(*n, in.Text); return nil })
+//
+// An agent gives each session a [State] and saves it with the session. A program that runs
+// tools itself uses [With].
+package toolstate
 
 import (
 	"context"
@@ -18,24 +27,24 @@ type State struct {
 	saved map[string]json.RawMessage // not yet asked for
 }
 
-// A StateKey names a value of type T in a State. T must survive a JSON round
-// trip. Make keys with [NewStateKey], as package variables.
-type StateKey[T any] struct{ name string }
+// A Key names a value of type T in a State. T must survive a JSON round
+// trip. Make keys with [NewKey], as package variables.
+type Key[T any] struct{ name string }
 
-// NewStateKey returns the key for name, which must be unique in the program.
-func NewStateKey[T any](name string) StateKey[T] { return StateKey[T]{name} }
+// NewKey returns the key for name, which must be unique in the program.
+func NewKey[T any](name string) Key[T] { return Key[T]{name} }
 
-type stateCtx struct{}
+type ctxKey struct{}
 
-// WithState returns a context that carries s to the tools that are called with
+// With returns a context that carries s to the tools that are called with
 // it.
-func WithState(ctx context.Context, s *State) context.Context {
-	return context.WithValue(ctx, stateCtx{}, s)
+func With(ctx context.Context, s *State) context.Context {
+	return context.WithValue(ctx, ctxKey{}, s)
 }
 
-// StateFrom returns the State that ctx carries, or nil.
-func StateFrom(ctx context.Context) *State {
-	s, _ := ctx.Value(stateCtx{}).(*State)
+// From returns the State that ctx carries, or nil.
+func From(ctx context.Context) *State {
+	s, _ := ctx.Value(ctxKey{}).(*State)
 	return s
 }
 
@@ -45,10 +54,10 @@ func StateFrom(ctx context.Context) *State {
 // leaves is kept also when it returns an error, which Update returns. Update fails if
 // ctx carries no State, if a saved value does not decode into T, and if another key of
 // the same name has another type.
-func (k StateKey[T]) Update(ctx context.Context, fn func(*T) error) error {
-	s := StateFrom(ctx)
+func (k Key[T]) Update(ctx context.Context, fn func(*T) error) error {
+	s := From(ctx)
 	if s == nil {
-		return fmt.Errorf("tool state %q: the context carries no tool.State; run the tool through an agent or use tool.WithState", k.name)
+		return fmt.Errorf("tool state %q: the context carries no toolstate.State; run the tool through an agent or use toolstate.With", k.name)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +71,7 @@ func (k StateKey[T]) Update(ctx context.Context, fn func(*T) error) error {
 // load returns the value of a key. A saved one is decoded when it is first asked for, as
 // only the key knows its type; one that does not decode stays as it is, so that nothing is
 // lost. The State's lock is held.
-func load[T any](s *State, k StateKey[T]) (*T, error) {
+func load[T any](s *State, k Key[T]) (*T, error) {
 	if v, ok := s.live[k.name]; ok {
 		p, ok := v.(*T)
 		if !ok {

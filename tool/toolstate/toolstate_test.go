@@ -1,4 +1,4 @@
-package tool_test
+package toolstate_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 )
 
 type counter struct {
@@ -17,12 +17,12 @@ type counter struct {
 	Seen []string `json:"seen,omitempty"`
 }
 
-var counters = tool.NewStateKey[counter]("counter")
+var counters = toolstate.NewKey[counter]("counter")
 
 // TestStateIsSharedAndSaved counts from many goroutines and writes the state.
 func TestStateIsSharedAndSaved(t *testing.T) {
-	var s tool.State
-	ctx := tool.WithState(t.Context(), &s)
+	var s toolstate.State
+	ctx := toolstate.With(t.Context(), &s)
 	var wg sync.WaitGroup
 	for range 100 {
 		wg.Go(func() {
@@ -41,11 +41,11 @@ func TestStateIsSharedAndSaved(t *testing.T) {
 // TestStateKeepsWhatItDoesNotKnow: a program that lacks the key of a saved value writes it
 // as it was; and a change counts though the function that made it failed.
 func TestStateKeepsWhatItDoesNotKnow(t *testing.T) {
-	var later tool.State
+	var later toolstate.State
 	if err := json.Unmarshal([]byte(`{"counter":{"n":100},"other":{"x":[1]}}`), &later); err != nil {
 		t.Fatal(err)
 	}
-	ctx := tool.WithState(t.Context(), &later)
+	ctx := toolstate.With(t.Context(), &later)
 	full := errors.New("full")
 	if err := counters.Update(ctx, func(c *counter) error { c.N++; return full }); !errors.Is(err, full) {
 		t.Errorf("got %v", err)
@@ -61,25 +61,25 @@ func TestStateKeepsWhatItDoesNotKnow(t *testing.T) {
 // TestStateErrors has the ways in which Update fails. None of them loses a value.
 func TestStateErrors(t *testing.T) {
 	nothing := func(*counter) error { return nil }
-	if err := counters.Update(t.Context(), nothing); err == nil || !strings.Contains(err.Error(), "tool.WithState") {
+	if err := counters.Update(t.Context(), nothing); err == nil || !strings.Contains(err.Error(), "toolstate.With") {
 		t.Errorf("no state: %v", err)
 	}
-	var s tool.State
+	var s toolstate.State
 	if err := json.Unmarshal([]byte(`{"counter":[]}`), &s); err != nil {
 		t.Fatal(err)
 	}
-	ctx := tool.WithState(context.Background(), &s)
+	ctx := toolstate.With(context.Background(), &s)
 	if err := counters.Update(ctx, nothing); err == nil || !strings.Contains(err.Error(), `"counter"`) {
 		t.Errorf("a saved value of another shape: %v", err)
 	}
 	if saved, _ := json.Marshal(&s); string(saved) != `{"counter":[]}` {
 		t.Errorf("the value that could not be read was lost: %s", saved)
 	}
-	other := tool.NewStateKey[string]("other")
+	other := toolstate.NewKey[string]("other")
 	if err := other.Update(ctx, func(*string) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if err := tool.NewStateKey[int]("other").Update(ctx, func(*int) error { return nil }); err == nil || !strings.Contains(err.Error(), "share the name") {
+	if err := toolstate.NewKey[int]("other").Update(ctx, func(*int) error { return nil }); err == nil || !strings.Contains(err.Error(), "share the name") {
 		t.Errorf("two keys of one name: %v", err)
 	}
 }
