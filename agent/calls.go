@@ -93,7 +93,7 @@ func (r *run) decision(c *openCall, p *permission.Policy, pc *permission.Call) p
 
 // judgeAnew returns what decides about a call whose arguments middleware has changed, by what the policy is now. It is
 // called by the call's goroutine. Nobody is asked: a person has agreed to other arguments.
-func (r *run) judgeAnew() tool.JudgeFunc {
+func (r *run) judgeAnew() func(context.Context, tool.Tool, tool.Call) (*permission.Judgement, error) {
 	p, judge := r.currentPolicy(), r.a.judge
 	return func(ctx context.Context, t tool.Tool, c tool.Call) (*permission.Judgement, error) {
 		d := judge(ctx, p, tool.PermissionCall(t, c.Input))

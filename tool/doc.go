@@ -37,7 +37,7 @@
 //   - a type that contains itself is a $ref
 //
 // Descriptions come from the tag jsonschema_description, taken as it is, from
-// the jsonschema tag (description=…), or from doc comments, see [Docs]. The
+// the jsonschema tag (description=…), or from doc comments, see [github.com/kitbag-go/kitbag/tool/docs]. The
 // jsonschema tag has the other keywords: enum, default, minimum, maximum,
 // exclusiveMinimum, exclusiveMaximum, multipleOf, minLength, maxLength, pattern,
 // format, minItems, maxItems, uniqueItems, example, required, title. A default

@@ -56,16 +56,17 @@ func (c Call) judged(ctx context.Context, t Tool) (Call, error) {
 
 // keeping returns next with the Judgement and Judge of the call restored, for the end of a
 // chain: middleware that makes a new Call may have left them out.
-func keeping(judgement *permission.Judgement, judge JudgeFunc, next Handler) Handler {
-	if judgement == nil && judge == nil {
+func keeping(original Call, next Handler) Handler {
+	if original.Judgement == nil && original.Judge == nil {
 		return next
 	}
+	judgement, decide := original.Judgement, original.Judge
 	return func(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 		if call.Judgement == nil {
 			call.Judgement = judgement
 		}
 		if call.Judge == nil {
-			call.Judge = judge
+			call.Judge = decide
 		}
 		return next(ctx, t, call)
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"unicode"
+
+	"github.com/kitbag-go/kitbag/tool/docs"
 )
 
 var (
@@ -26,7 +28,7 @@ var (
 //	func(context.Context, In) iter.Seq2[Chunk, error]
 //
 // with In a struct. The names are those of the methods in snake case, the
-// descriptions come from what [Describe] registered; the tools are in the order
+// descriptions come from package [github.com/kitbag-go/kitbag/tool/docs]; the tools are in the order
 // of the methods' names. Options are by the name of the method; at most one map
 // may be given.
 //
@@ -96,7 +98,7 @@ func methodTool(recv reflect.Value, m reflect.Method, o Options) (*function, err
 	}
 	f.streams = isStream
 	owner := deref(recv.Type())
-	f.body = &method{fn: recv.Method(m.Index), description: sync.OnceValue(func() string { return docs.text(owner, m.Name) })}
+	f.body = &method{fn: recv.Method(m.Index), description: sync.OnceValue(func() string { return docs.Text(owner, m.Name) })}
 	return f, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/invopop/jsonschema"
 
 	"github.com/kitbag-go/kitbag/internal/lazy"
+	"github.com/kitbag-go/kitbag/tool/docs"
 )
 
 // durationPattern is what time.ParseDuration reads, without its odder forms.
@@ -295,7 +296,7 @@ func (r *reflector) fieldTag(f field) (reflect.StructTag, error) {
 	}
 	description := f.tag.Get("jsonschema_description")
 	if description == "" && !strings.Contains(","+schema, ",description=") {
-		description = cmp.Or(docs.text(f.owner, f.goName), r.typeText(f.typ))
+		description = cmp.Or(docs.Text(f.owner, f.goName), r.typeText(f.typ))
 	}
 	var tag strings.Builder
 	fmt.Fprintf(&tag, "json:%q", f.name+omit)
@@ -315,7 +316,7 @@ func (r *reflector) typeText(t reflect.Type) string {
 	if t == durationType && r.out {
 		return "nanoseconds"
 	}
-	return docs.text(t, "")
+	return docs.Text(t, "")
 }
 
 // nilable reports whether encoding/json writes null for some value of t, which

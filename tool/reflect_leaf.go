@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/invopop/jsonschema"
+	"github.com/kitbag-go/kitbag/tool/docs"
 )
 
 // leaf returns the schema of a type that has no parts we look into, or nil.
@@ -19,7 +20,7 @@ func (r *reflector) leaf(t reflect.Type) *jsonschema.Schema {
 		return s
 	}
 	s := anything()
-	values := docs.enum(t)
+	values := docs.Enum(t)
 	if e, ok := reflect.New(t).Interface().(interface{ Enum() []any }); ok {
 		values = e.Enum()
 	}

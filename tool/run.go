@@ -36,7 +36,7 @@ type wrapped struct {
 func (w *wrapped) Unwrap() Tool { return w.Tool }
 
 func (w *wrapped) Call(ctx context.Context, call Call) iter.Seq2[Chunk, error] {
-	return chain(keeping(call.Judgement, call.Judge, isolated), w.middleware)(ctx, w.Tool, call)
+	return chain(keeping(call, isolated), w.middleware)(ctx, w.Tool, call)
 }
 
 // chain puts middleware around a handler, the first outermost.
@@ -63,7 +63,7 @@ func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.
 		handle := Handler(isolated)
 		if len(middleware) > 0 {
 			defer d.recover()
-			handle = chain(keeping(call.Judgement, call.Judge, isolated), middleware)
+			handle = chain(keeping(call, isolated), middleware)
 		}
 		// Called instead of ranged over, as the body of a loop would be three allocations.
 		handle(ctx, t, call)(d.pass)
@@ -132,21 +132,6 @@ func panicked(ctx context.Context, call Call, v any) error {
 	slog.ErrorContext(ctx, "tool panicked", "tool", call.Name, "call", call.ID, "panic", v, "stack", string(debug.Stack()))
 	return fmt.Errorf("tool %s failed unexpectedly (panic: %s)", call.Name, clip(fmt.Sprint(v), 300))
 }
-
-// Retryable marks an error of a tool as one that may not happen again, for
-// [github.com/kitbag-go/kitbag/tool/middleware.Retry]. Any error in the chain
-// with a method Retryable() bool says the same.
-func Retryable(err error) error {
-	if err == nil {
-		return nil
-	}
-	return retryable{err}
-}
-
-type retryable struct{ error }
-
-func (e retryable) Unwrap() error   { return e.error }
-func (e retryable) Retryable() bool { return true }
 
 // Failure returns a chunk that makes the result an error, with a text for the
 // model.

@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"sync"
 	"time"
+
+	"github.com/kitbag-go/kitbag/tool/docs"
 )
 
 // This file keeps what is known of Go types and reads arguments into them. How the
@@ -39,7 +41,7 @@ func inputTypeOf(t reflect.Type) (*inputType, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	generation := docs.current()
+	generation := docs.Generation()
 	if v, ok := inputTypes.Load(t); ok && v.(*inputType).generation == generation {
 		return v.(*inputType), nil
 	}

@@ -57,15 +57,12 @@ type Call struct {
 	// Judge decides again about a call that middleware has changed, and returns an error
 	// unless it may run. Without it such a call fails. Run may call it from another
 	// goroutine.
-	Judge JudgeFunc
+	Judge func(context.Context, Tool, Call) (*permission.Judgement, error)
 
 	// Key is the idempotency key of the call, if its [IdempotentChecker] says that it may
 	// be repeated. A function gets it with [IdempotencyKey].
 	Key string
 }
-
-// A JudgeFunc decides about a call; see [Call.Judge].
-type JudgeFunc func(context.Context, Tool, Call) (*permission.Judgement, error)
 
 // A Chunk is a piece of a result: new text or data for the model, or facts
 // about the result as a whole.

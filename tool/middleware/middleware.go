@@ -108,7 +108,7 @@ type Retries struct {
 }
 
 // Retry tries a call again that failed with an error marked by
-// [tool.Retryable], or by a method Retryable() bool of its own, as long as
+// [Retryable], or with a method Retryable() bool of its own, as long as
 // nothing of the result was passed on. The last error is returned.
 func Retry(r Retries) tool.Middleware {
 	if r.Attempts < 2 {
@@ -122,7 +122,7 @@ func Retry(r Retries) tool.Middleware {
 			again := false
 			shown := false
 			for c, err := range next(ctx, t, call) {
-				if err != nil && !shown && attempt < r.Attempts && retryable(err) && ctx.Err() == nil {
+				if err != nil && !shown && attempt < r.Attempts && isRetryable(err) && ctx.Err() == nil {
 					again = true
 					break
 				}
@@ -142,7 +142,21 @@ func Retry(r Retries) tool.Middleware {
 	})
 }
 
-func retryable(err error) bool {
+// Retryable marks an error of a tool as one that may not happen again, for [Retry]. An
+// error with a method Retryable() bool says the same itself.
+func Retryable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return retryable{err}
+}
+
+type retryable struct{ error }
+
+func (e retryable) Unwrap() error   { return e.error }
+func (e retryable) Retryable() bool { return true }
+
+func isRetryable(err error) bool {
 	var r interface{ Retryable() bool }
 	return errors.As(err, &r) && r.Retryable() && !errors.Is(err, tool.ErrAbort)
 }

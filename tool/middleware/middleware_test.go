@@ -143,7 +143,7 @@ func (never) Error() string   { return "gone" }
 func (never) Retryable() bool { return false }
 
 func TestRetry(t *testing.T) {
-	busy := []step{{err: tool.Retryable(errors.New("busy"))}}
+	busy := []step{{err: middleware.Retryable(errors.New("busy"))}}
 	ok := []step{{chunk: tool.Text("ok")}}
 	ended := errors.New("the run is over")
 	for _, row := range []struct {
@@ -167,7 +167,7 @@ func TestRetry(t *testing.T) {
 		{"the shortest pause", middleware.Retries{Attempts: 2, Wait: 1}, [][]step{busy}, 0, 9, "[error busy]", 2, 1},
 		{"not retryable", middleware.Retries{}, [][]step{{{err: errors.New("no such table")}}}, 0, 9, "[error no such table]", 1, 0},
 		{"by its own account not retryable", middleware.Retries{}, [][]step{{{err: never{}}}}, 0, 9, "[error gone]", 1, 0},
-		{"an abort", middleware.Retries{}, [][]step{{{err: tool.Retryable(tool.ErrAbort)}}}, 0, 9, "[error abort the run]", 1, 0},
+		{"an abort", middleware.Retries{}, [][]step{{{err: middleware.Retryable(tool.ErrAbort)}}}, 0, 9, "[error abort the run]", 1, 0},
 		{"not after a part was shown", middleware.Retries{}, [][]step{append(slices.Clone(ok), busy...)}, 0, 9, "[ok error busy]", 1, 0},
 		{"not after a failure was shown", middleware.Retries{}, [][]step{append([]step{{chunk: tool.Failure("bad")}}, busy...)}, 0, 9, "[failed bad error busy]", 1, 0},
 		{"the consumer stops", middleware.Retries{}, [][]step{append(slices.Clone(ok), ok...)}, 0, 1, "[ok]", 1, 0},
@@ -482,7 +482,7 @@ func Example() {
 	lookup := tool.Must(tool.New("lookup", "Looks a word up.", func(_ context.Context, in struct {
 		Word string `json:"word"`
 	}) (string, error) {
-		return "", tool.Retryable(errors.New("the dictionary is busy"))
+		return "", middleware.Retryable(errors.New("the dictionary is busy"))
 	}, tool.Options{ReadOnly: true}))
 
 	t := tool.With(lookup,

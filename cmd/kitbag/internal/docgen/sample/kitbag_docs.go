@@ -5,13 +5,13 @@ package sample
 import (
 	"reflect"
 
-	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/docs"
 )
 
 func init() {
 	type here struct{}
-	tool.Describe(tool.Docs{
-		Package: reflect.TypeFor[here]().PkgPath(),
+	docs.Register(docs.Package{
+		Path: reflect.TypeFor[here]().PkgPath(),
 		Text: map[string]string{
 			"Page":             "A Page is of any type.",
 			"Page.Number":      "Number counts from one, with \"quotes\", commas and several lines.",

@@ -1,0 +1,89 @@
+// Package docs holds what the source of packages says about the types of their tools, so
+// that doc comments reach the model and nothing parses source at run time.
+//
+// `kitbag schema gen` writes a file that registers the comments of a package.
+package docs
+
+import (
+	"reflect"
+	"strings"
+	"sync"
+)
+
+// A Package is what the source of a package says. A description in a struct tag wins over
+// it.
+type Package struct {
+	Path string // import path
+
+	// Text maps "Type", "Type.Field" and "Type.Method" to their doc comments.
+	Text map[string]string
+
+	// Enums maps a named type to the constants of it.
+	Enums map[string][]any
+}
+
+// The registry.
+var (
+	mu         sync.RWMutex
+	texts      = map[string]string{} // by package, type and member
+	enums      = map[string][]any{}
+	generation int
+)
+
+// Register registers the descriptions of a package, from an init function: they must be
+// known before Info is first called on a tool that uses them. A later registration of a
+// name replaces an earlier one. The texts and values are kept and must not be changed.
+func Register(p Package) {
+	mu.Lock()
+	defer mu.Unlock()
+	for name, text := range p.Text {
+		texts[p.Path+"."+name] = text
+	}
+	for name, values := range p.Enums {
+		enums[p.Path+"."+name] = values
+	}
+	generation++
+}
+
+// Generation counts the calls of Register. A schema that was made before the last one is
+// made again.
+func Generation() int {
+	mu.RLock()
+	defer mu.RUnlock()
+	return generation
+}
+
+// Text returns the description of a type or, if member is not empty, of its field or
+// method; empty if none is registered.
+func Text(t reflect.Type, member string) string {
+	key := typeKey(t)
+	if key == "" {
+		return ""
+	}
+	if member != "" {
+		key += "." + member
+	}
+	mu.RLock()
+	defer mu.RUnlock()
+	return texts[key]
+}
+
+// Enum returns the constants of a named type; nil if none are registered.
+func Enum(t reflect.Type) []any {
+	mu.RLock()
+	defer mu.RUnlock()
+	if len(enums) == 0 { // in most programs; building a type's name costs an allocation
+		return nil
+	}
+	return enums[typeKey(t)]
+}
+
+// typeKey names a type as the source does, without type arguments; empty for a type
+// without a name, such as a list.
+func typeKey(t reflect.Type) string {
+	name, _, _ := strings.Cut(t.Name(), "[")
+	if name == "" {
+		return ""
+	}
+	return t.PkgPath() + "." + name
+}
