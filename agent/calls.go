@@ -62,14 +62,16 @@ func (r *run) judge(c *openCall) error {
 	if r.timeIsUp() { // nor about what would not start any more
 		return r.notStarted(c)
 	}
-	if err := tool.Prepare(r.stateful(r.ctx), t, c.Input); err != nil { // no one is asked about what cannot be done
+	// The preview is saved with the question: the person decides about what was there then.
+	preview, err := tool.Preview(r.stateful(r.ctx), t, c.Input)
+	if err != nil { // no one is asked about a call that would fail
 		return r.finish(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
 	}
 	if r.isCovered(p, pc, c) {
 		c.Status = decide.Covered
 		return nil
 	}
-	r.st.loop.Ask(c, preview(r.ctx, t, c.Input), r.cfg.Now())
+	r.st.loop.Ask(c, preview, r.cfg.Now())
 	if r.cfg.Approve == nil {
 		return nil
 	}
@@ -115,22 +117,6 @@ func (r *run) isCovered(p *permission.Policy, pc *permission.Call, c *openCall) 
 		}
 	}
 	return false
-}
-
-// preview returns what t shows of a call to a person, "" if it has nothing. It is made once, when
-// the question comes up, and saved with it: the person is to decide about what was there then.
-func preview(ctx context.Context, t tool.Tool, input json.RawMessage) string {
-	p, ok := tool.As[tool.Previewer](t)
-	if !ok {
-		return ""
-	}
-	return orElse("", func() string { // the person sees the arguments
-		text, err := p.Preview(ctx, input)
-		if err != nil {
-			return ""
-		}
-		return text
-	})
 }
 
 // orElse returns what ask returns, which asks a tool about a call, or the safe answer if it panics.

@@ -47,11 +47,11 @@ func (p printed) Match(_ *permission.Policy, r permission.Rule) (bool, error) {
 	return strings.Contains(p.input, `"`+r.Pattern+`"`), nil
 }
 
-func (p printing) Prepare(_ context.Context, input json.RawMessage) error {
+func (p printing) Preview(_ context.Context, input json.RawMessage) (string, error) {
 	if strings.Contains(string(input), "bad") {
-		return errors.New("this cannot be done")
+		return "", errors.New("this cannot be done")
 	}
-	return nil
+	return "", nil
 }
 
 // The text that runs is the one that a person agreed to; where another one would, they are asked again.

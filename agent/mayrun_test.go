@@ -197,11 +197,11 @@ type prepared struct{ tool.Tool }
 
 func (p prepared) Unwrap() tool.Tool { return p.Tool }
 
-func (prepared) Prepare(_ context.Context, input json.RawMessage) error {
+func (prepared) Preview(_ context.Context, input json.RawMessage) (string, error) {
 	if strings.Contains(string(input), "missing") {
-		return errors.New("read the file first")
+		return "", errors.New("read the file first")
 	}
-	return nil
+	return "", nil
 }
 
 // TestNoOneIsAskedAboutWhatMustFail has a tool that knows before the call that it cannot be made.

@@ -92,11 +92,11 @@ func TestPrepare(t *testing.T) {
 		{"Write", `{"file_path":3}`, "cannot unmarshal"},
 		{"Read", `{"file_path":"none"}`, ""},
 	} {
-		err := tool.Prepare(ctx, all[row.tool], json.RawMessage(row.in))
+		_, err := tool.Preview(ctx, all[row.tool], json.RawMessage(row.in))
 		if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%s %s: %v, want %q", row.tool, row.in, err, row.want)
 		}
-		if err := tool.Prepare(t.Context(), all[row.tool], json.RawMessage(row.in)); err != nil && !strings.Contains(err.Error(), "unmarshal") {
+		if _, err := tool.Preview(t.Context(), all[row.tool], json.RawMessage(row.in)); err != nil && !strings.Contains(err.Error(), "unmarshal") {
 			t.Errorf("%s %s without a state: %v", row.tool, row.in, err)
 		}
 	}

@@ -56,14 +56,18 @@ func (c *Config) current(ctx context.Context, file permission.File, name string)
 	return data, true, nil
 }
 
-// prepare implements [tool.Preparer] for a tool whose changes plan returns. Plan's errors
-// depend on the state, which says whether the model has read the file.
-func (c *Config) prepare(ctx context.Context, plan func() (*change, error)) error {
-	if toolstate.From(ctx) == nil {
-		return nil
+// preview is [tool.Previewer] for a tool that changes files as plan says, with a unified
+// diff. An error of plan tells the model nothing new if it has read the file, which is not
+// known without a state.
+func preview(ctx context.Context, plan func() (*change, error)) (string, error) {
+	ch, err := plan()
+	switch {
+	case err == nil:
+		return ch.diff(), nil
+	case toolstate.From(ctx) == nil:
+		return "", nil
 	}
-	_, err := plan()
-	return err
+	return "", err
 }
 
 // carryOut makes the change, and records the new content as read.

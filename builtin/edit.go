@@ -202,24 +202,11 @@ func whyNot(text, old string) string {
 	return "; read the file again and copy the text exactly"
 }
 
-// Prepare implements [tool.Preparer].
-func (e *edit) Prepare(ctx context.Context, input json.RawMessage) error {
-	in, err := unmarshal[editIn](input)
-	if err != nil {
-		return err
-	}
-	return e.prepare(ctx, func() (*change, error) { return e.plan(ctx, in) })
-}
-
-// Preview implements [tool.Previewer] with a unified diff.
+// Preview implements [tool.Previewer].
 func (e *edit) Preview(ctx context.Context, input json.RawMessage) (string, error) {
 	in, err := unmarshal[editIn](input)
 	if err != nil {
 		return "", err
 	}
-	ch, err := e.plan(ctx, in)
-	if err != nil {
-		return "", err
-	}
-	return ch.diff(), nil
+	return preview(ctx, func() (*change, error) { return e.plan(ctx, in) })
 }

@@ -64,26 +64,13 @@ func (w *write) plan(ctx context.Context, in writeIn) (*change, error) {
 		done: fmt.Sprintf("%s %s (%s).", verb, name, count(lines, "line"))}, nil
 }
 
-// Prepare implements [tool.Preparer].
-func (w *write) Prepare(ctx context.Context, input json.RawMessage) error {
-	in, err := unmarshal[writeIn](input)
-	if err != nil {
-		return err
-	}
-	return w.prepare(ctx, func() (*change, error) { return w.plan(ctx, in) })
-}
-
-// Preview implements [tool.Previewer] with a unified diff.
+// Preview implements [tool.Previewer].
 func (w *write) Preview(ctx context.Context, input json.RawMessage) (string, error) {
 	in, err := unmarshal[writeIn](input)
 	if err != nil {
 		return "", err
 	}
-	ch, err := w.plan(ctx, in)
-	if err != nil {
-		return "", err
-	}
-	return ch.diff(), nil
+	return preview(ctx, func() (*change, error) { return w.plan(ctx, in) })
 }
 
 const bom = "\uFEFF" // byte order mark

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -17,7 +18,6 @@ import (
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/permission"
-	"github.com/kitbag-go/kitbag/tool"
 )
 
 // A reply is the answer to a question about a call.
@@ -29,15 +29,15 @@ type reply struct {
 }
 
 // askAbout asks the client's user about a call, if the client can; see permit for the results.
-func (r *request) askAbout(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.Decision, p *callParams) object {
-	name := t.Info().Name
-	if r.sessionless {
-		return r.askSessionless(ctx, t, input, d, p)
+func (r *request) askAbout(ctx context.Context, c *permission.Call, preview string, d permission.Decision, p *callParams) object {
+	name := c.Tool
+	if r.modern {
+		return r.askModern(c, preview, d, p)
 	}
 	if !r.abilities().form || !r.out.streams() {
 		return cannotAsk(name, d)
 	}
-	question, err := form(ctx, t, input, d, true)
+	question, err := form(c, preview, d, true)
 	var raw json.RawMessage
 	if err == nil {
 		raw, err = r.ask(ctx, r.out, "elicitation/create", question)
@@ -85,15 +85,9 @@ const maxShown = 7 << 10
 // form is the question. It shows what the call would do, in the words of the tool or as the
 // arguments, and the text that will run if they do not have it. No character is hidden. It is an
 // error if it is too long.
-func form(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.Decision, remember bool) (object, error) {
-	shown := string(input)
-	if p, ok := tool.As[tool.Previewer](t); ok {
-		if text, err := p.Preview(ctx, input); err == nil && text != "" {
-			shown = text
-		}
-	}
-	shown, hidden := visible.Escape(shown, nil)
-	if text := d.Judgement.Differs(input); text != "" {
+func form(c *permission.Call, preview string, d permission.Decision, remember bool) (object, error) {
+	shown, hidden := visible.Escape(cmp.Or(preview, string(c.Input)), nil)
+	if text := d.Judgement.Differs(c.Input); text != "" {
 		text, more := visible.Escape(text, nil)
 		shown += "\nThis is what will run:\n" + text
 		hidden += more
@@ -114,7 +108,7 @@ func form(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.
 	}
 	return object{
 		"mode":            "form",
-		"message":         fmt.Sprintf("Allow %s?\n%s\n(%s)", t.Info().Name, shown, reason),
+		"message":         fmt.Sprintf("Allow %s?\n%s\n(%s)", c.Tool, shown, reason),
 		"requestedSchema": object{"type": "object", "properties": properties},
 	}, nil
 }
@@ -133,15 +127,15 @@ type ticket struct {
 
 // askModern is askAbout for clients without sessions. Nothing is kept between the question and the
 // answer: the call has not begun, and the ticket identifies it.
-func (r *request) askSessionless(ctx context.Context, t tool.Tool, input json.RawMessage, d permission.Decision, p *callParams) object {
-	name := t.Info().Name
+func (r *request) askModern(c *permission.Call, preview string, d permission.Decision, p *callParams) object {
+	name := c.Tool
 	who := ""
 	if r.cred != nil {
 		who = r.cred.Name
 	}
 	// The exact bytes, unlike in a talk: these arguments will run, and a duplicate key must not be
 	// read in two ways. What was judged is part of it, except what every edit of a file changes.
-	about := []string{who, name, string(input), d.Judgement.Text, string(d.Judgement.Profile)}
+	about := []string{who, name, string(c.Input), d.Judgement.Text, string(d.Judgement.Profile)}
 	for _, f := range d.Judgement.Files {
 		about = append(about, f.Path)
 	}
@@ -159,7 +153,7 @@ func (r *request) askSessionless(ctx context.Context, t tool.Tool, input json.Ra
 	if !abilitiesOf(r.meta.Capabilities).form {
 		return cannotAsk(name, d)
 	}
-	question, err := form(ctx, t, input, d, false)
+	question, err := form(c, preview, d, false)
 	if err != nil {
 		return failure(fmt.Sprintf("This call of %s must be allowed by a person, who could not be asked: %v.", name, err))
 	}

@@ -105,10 +105,11 @@ func (r *request) permit(ctx context.Context, t tool.Tool, input json.RawMessage
 	case permission.Allow:
 		return &d.Judgement, nil
 	case permission.Ask:
-		if err := tool.Prepare(ctx, t, input); err != nil {
+		preview, err := tool.Preview(ctx, t, input)
+		if err != nil {
 			return nil, failure(err.Error())
 		}
-		if refused := r.askAbout(ctx, t, input, d, p); refused != nil {
+		if refused := r.askAbout(ctx, call, preview, d, p); refused != nil {
 			return nil, refused
 		}
 		return &d.Judgement, nil

@@ -67,7 +67,7 @@
 // # Capabilities
 //
 // A tool can implement further small interfaces
-// ([Judge], [Preparer], [Previewer], [Backgrounder], [IdempotentChecker], [Reminder]).
+// ([Judge], [Previewer], [Backgrounder], [IdempotentChecker], [Reminder]).
 // Find them with [As], never by a type assertion, and give every wrapper an Unwrap
 // method, so that no wrapper can hide a safety check. The safe answer is assumed for an
 // absent one.

@@ -136,38 +136,32 @@ type Backgrounder interface {
 	Background(input json.RawMessage) time.Duration
 }
 
-// A Previewer describes what a call would do to the user who is asked to allow it: a
-// text such as a unified diff. It must change nothing. Without it, or if it fails, the
-// user sees the arguments.
+// A Previewer looks at a call before the user is asked to allow it, and changes nothing. It
+// returns what the call would do, such as a unified diff; if that is empty, the user sees
+// the arguments. An error means that the call would fail: the user is not asked. The model
+// reads the error although the call was not allowed, so it must not reveal anything new.
+// Without it the user sees the arguments.
 type Previewer interface {
 	Preview(ctx context.Context, input json.RawMessage) (string, error)
 }
 
-// A Preparer reports, before the user is asked to allow a call, whether the call would
-// fail anyway. It must change nothing, and its error is that of the call. The model reads
-// the error although the call was not allowed, so it must not reveal anything new.
-// Without it the user is always asked.
-type Preparer interface {
-	Prepare(ctx context.Context, input json.RawMessage) error
-}
-
-// Prepare calls t's [Preparer], if it has one. A panic counts as no error.
-func Prepare(ctx context.Context, t Tool, input json.RawMessage) (err error) {
-	p, ok := As[Preparer](t)
+// Preview calls t's [Previewer], if it has one. A panic counts as no text and no error.
+func Preview(ctx context.Context, t Tool, input json.RawMessage) (text string, err error) {
+	p, ok := As[Previewer](t)
 	if !ok {
-		return nil
+		return "", nil
 	}
 	defer func() {
 		if recover() != nil {
-			err = nil
+			text, err = "", nil
 		}
 	}()
-	return p.Prepare(ctx, input)
+	return p.Preview(ctx, input)
 }
 
 // A Reminder returns a text that the model should read again after compaction removed
-// it from the conversation, such as the open tasks. The context carries the [github.com/kitbag-go/kitbag/tool/toolstate.State]. An
-// empty text adds nothing.
+// it from the conversation, such as the open tasks. The context carries the state, see
+// package [github.com/kitbag-go/kitbag/tool/toolstate]. An empty text adds nothing.
 type Reminder interface {
 	Remind(ctx context.Context) string
 }

@@ -209,8 +209,8 @@ func (c *checker) capabilities(inputs []json.RawMessage) {
 		if stack := noPanic(func() {
 			// What trusts its input panics here on {} and on a path that is a number.
 			c.judge(in)
-			if p, ok := tool.As[tool.Preparer](c.tool); ok {
-				_ = p.Prepare(c.ctx, in)
+			if p, ok := tool.As[tool.Previewer](c.tool); ok {
+				_, _ = p.Preview(c.ctx, in)
 			}
 			a, b := tool.PermissionCall(c.tool, in), tool.PermissionCall(wrapped, in)
 			if a.ReadOnly != b.ReadOnly || reflect.TypeOf(a.Checker) != reflect.TypeOf(b.Checker) || !slices.Equal(a.Borrows, b.Borrows) {
