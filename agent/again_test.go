@@ -64,7 +64,7 @@ func TestIdempotencyKeys(t *testing.T) {
 	var seen []string
 	keyed := func(name string, o tool.Options) tool.Tool {
 		return tool.Must(tool.New(name, "Keeps its key.", func(ctx context.Context, _ pathArg) (string, error) {
-			seen = append(seen, tool.IdempotencyKey(ctx))
+			seen = append(seen, tool.CallFrom(ctx).Key)
 			return "", nil
 		}, o))
 	}

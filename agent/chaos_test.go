@@ -77,7 +77,7 @@ func (c *chaos) toolkit() *toolkit.Toolkit {
 	add("asked", tool.Options{Parallel: true}, ok)
 	add("asked_alone", tool.Options{}, ok)
 	add("again", tool.Options{Parallel: true, Idempotent: true}, func(ctx context.Context, s string) (string, error) {
-		if tool.IdempotencyKey(ctx) == "" {
+		if tool.CallFrom(ctx).Key == "" {
 			c.rt.Error("a call that may be made again has no key")
 		}
 		c.mu.Lock()

@@ -308,7 +308,7 @@ func TestEagerKey(t *testing.T) {
 			var m *paced
 			keyed := tool.Must(tool.New("keyed", "A tool.", func(ctx context.Context, _ pathArg) (string, error) {
 				early = m.writing.Load()
-				return tool.IdempotencyKey(ctx), nil
+				return tool.CallFrom(ctx).Key, nil
 			}, o))
 			a, w := newAgent(t, Config{Policy: bypass, Eager: eager, Toolkit: toolkit.Of(keyed)}, whole(`c1 keyed {"path":"a"}`), says("done"))
 			m = &paced{words: w, pace: time.Millisecond}

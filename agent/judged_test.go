@@ -23,7 +23,7 @@ type printing struct {
 
 func newPrinting(j *journal, text *string) printing {
 	return printing{tool.Must(tool.New("note", "Runs a text.", func(ctx context.Context, in pathArg) (string, error) {
-		j.add(tool.JudgementFrom(ctx).Text + ":" + in.Path)
+		j.add(tool.CallFrom(ctx).Judgement.Text + ":" + in.Path)
 		return "ran", nil
 	})), text}
 }

@@ -159,7 +159,7 @@ func printed(a *shell.Analysis) string {
 func (b *bash) command(ctx context.Context, in bashIn, out io.Writer) Command {
 	c := Command{Dir: b.Dirs[0], Output: out}
 	text := ""
-	if j := tool.JudgementFrom(ctx); j != nil {
+	if j := tool.CallFrom(ctx).Judgement; j != nil {
 		text, c.Profile, c.Network = j.Text, j.Profile, j.Network
 		c.Except, c.Keep = j.Except, j.Keep
 	}

@@ -198,7 +198,7 @@ type identifier interface {
 // target returns the file that a call works on: the one that was judged or, where nobody
 // judged, the one that is there.
 func (c *Config) target(ctx context.Context, name string) permission.File {
-	if j := tool.JudgementFrom(ctx); j != nil && len(j.Files) > 0 {
+	if j := tool.CallFrom(ctx).Judgement; j != nil && len(j.Files) > 0 {
 		return j.Files[0]
 	}
 	at := c.place(nil)

@@ -213,7 +213,7 @@ func (w *walk) leavesOut(path string, dir bool) bool {
 
 // except returns the patterns that a search must skip, by its judgement.
 func except(ctx context.Context) []string {
-	if j := tool.JudgementFrom(ctx); j != nil {
+	if j := tool.CallFrom(ctx).Judgement; j != nil {
 		return j.Except
 	}
 	return nil

@@ -33,7 +33,7 @@ func TestToolsKeepTheContract(t *testing.T) {
 	tooltest.Run(t, stream(func(_ context.Context, yield func(tool.Chunk, error) bool) { yield(tool.Text("x"), nil) }), opts)
 	tooltest.Run(t, guarded{bare{`{"type":"object"}`}}, opts)
 	tooltest.Run(t, tool.Must(tool.External[in]("external", "Elsewhere.")), opts)
-	tools, err := tool.Methods(&shelter{})
+	tools, err := tool.Methods(&shelter{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

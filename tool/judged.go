@@ -4,35 +4,20 @@ import (
 	"context"
 	"fmt"
 	"iter"
-
-	"github.com/kitbag-go/kitbag/permission"
 )
 
-// JudgementFrom returns the judgement of the call that ctx belongs to, or nil. A function
-// that runs a command or opens files uses those of the judgement, not its arguments.
-func JudgementFrom(ctx context.Context) *permission.Judgement {
-	c, _ := ctx.Value(callKey{}).(*callFacts)
-	if c == nil {
-		return nil
+// CallFrom returns the call that the function of ctx runs for, with the Input as it was
+// validated; the zero Call if there is none. A function that runs a command or opens files
+// uses those of the Judgement, not its arguments. One that calls a service passes the Key
+// on, so that a call that is made again after a crash takes effect once.
+func CallFrom(ctx context.Context) Call {
+	if c, ok := ctx.Value(callKey{}).(*Call); ok {
+		return *c
 	}
-	return c.judgement
-}
-
-// callFacts is what the context of a function has about its call.
-type callFacts struct {
-	key       string
-	judgement *permission.Judgement
+	return Call{}
 }
 
 type callKey struct{}
-
-// withCall returns ctx for the function that is called.
-func withCall(ctx context.Context, call *Call) context.Context {
-	if call.Key == "" && call.Judgement == nil {
-		return ctx
-	}
-	return context.WithValue(ctx, callKey{}, &callFacts{call.Key, call.Judgement})
-}
 
 // judged returns the call with a Judgement of its very arguments, or without one if there
 // is neither Judgement nor Judge. Run calls it right before the tool, after all middleware.

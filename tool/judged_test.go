@@ -73,7 +73,7 @@ func TestWhatWasJudgedRuns(t *testing.T) {
 				ran := 0
 				body := func(ctx context.Context, in echoIn) string {
 					ran++
-					return in.Text + ": " + tool.JudgementFrom(ctx).Text
+					return in.Text + ": " + tool.CallFrom(ctx).Judgement.Text
 				}
 				echo := tool.Must(tool.New("echo", "", func(ctx context.Context, in echoIn) (string, error) { return body(ctx, in), nil }))
 				if form == "stream" {
@@ -109,7 +109,7 @@ func TestWhatWasJudgedRuns(t *testing.T) {
 // Without a judgement nobody decides, and middleware may do what it likes.
 func TestUnjudged(t *testing.T) {
 	echo := tool.Must(tool.New("echo", "", func(ctx context.Context, in echoIn) (string, error) {
-		if tool.JudgementFrom(ctx) != nil {
+		if tool.CallFrom(ctx).Judgement != nil {
 			return "", errors.New("judged")
 		}
 		return in.Text, nil

@@ -29,45 +29,38 @@ var (
 //
 // with In a struct. The names are those of the methods in snake case, the
 // descriptions come from package [github.com/kitbag-go/kitbag/tool/docs]; the tools are in the order
-// of the methods' names. Options are by the name of the method; at most one map
-// may be given.
+// of the methods' names. Options are by the name of the method; nil is none.
 //
 // It fails if there is no such method, if one takes a struct but returns
 // something else, if two names become the same, and where New would.
-func Methods(v any, options ...map[string]Options) ([]Tool, error) {
+func Methods(v any, options map[string]Options) ([]Tool, error) {
 	rv := reflect.ValueOf(v)
 	if !rv.IsValid() {
 		return nil, fmt.Errorf("tool.Methods: the value is nil")
-	}
-	if len(options) > 1 {
-		return nil, fmt.Errorf("tool.Methods(%v): %d maps of Options given; put them into one", rv.Type(), len(options))
-	}
-	byMethod := map[string]Options{}
-	if len(options) == 1 {
-		byMethod = options[0]
 	}
 	var tools []Tool
 	made := map[string]string{} // tool name → method
 	// reflect has the methods in the order of their names, and so has the tool list.
 	for i := range rv.NumMethod() {
 		m := rv.Type().Method(i)
-		t, err := methodTool(rv, m, byMethod[m.Name])
+		t, err := methodTool(rv, m, options[m.Name])
 		if err != nil {
 			return nil, fmt.Errorf("tool.Methods(%v): %s: %w", rv.Type(), m.Name, err)
 		}
 		if t == nil {
 			continue
 		}
-		if other, taken := made[t.name]; taken {
-			return nil, fmt.Errorf("tool.Methods(%v): %s and %s are both called %s; rename one", rv.Type(), other, m.Name, t.name)
+		name := snakeCase(m.Name) // Info would fix the description, which may be registered later
+		if other, taken := made[name]; taken {
+			return nil, fmt.Errorf("tool.Methods(%v): %s and %s are both called %s; rename one", rv.Type(), other, m.Name, name)
 		}
-		made[t.name] = m.Name
+		made[name] = m.Name
 		tools = append(tools, t)
 	}
 	if len(tools) == 0 {
 		return nil, fmt.Errorf("tool.Methods(%v): no method has the form func(context.Context, In) (Out, error); is a pointer needed?", rv.Type())
 	}
-	for _, name := range slices.Sorted(maps.Keys(byMethod)) {
+	for _, name := range slices.Sorted(maps.Keys(options)) {
 		if !slices.Contains(slices.Collect(maps.Values(made)), name) {
 			return nil, fmt.Errorf("tool.Methods(%v): Options for %q, which is not a method that makes a tool", rv.Type(), name)
 		}
@@ -78,7 +71,7 @@ func Methods(v any, options ...map[string]Options) ([]Tool, error) {
 // methodTool makes the tool of a method, or nil if it has another form: a value may have
 // methods that are not for a model, such as Close(context.Context) error. One that takes a
 // struct and returns the wrong thing is more likely a mistake, and an error.
-func methodTool(recv reflect.Value, m reflect.Method, o Options) (*function, error) {
+func methodTool(recv reflect.Value, m reflect.Method, o Options) (Tool, error) {
 	mt := recv.Method(m.Index).Type()
 	if mt.NumIn() != 2 || mt.IsVariadic() || mt.In(0) != contextType || deref(mt.In(1)).Kind() != reflect.Struct {
 		return nil, nil
@@ -87,7 +80,7 @@ func methodTool(recv reflect.Value, m reflect.Method, o Options) (*function, err
 	if !isStream && (mt.NumOut() != 2 || mt.Out(1) != errorType) {
 		return nil, fmt.Errorf("it returns %s; a tool returns (Out, error) or iter.Seq2[tool.Chunk, error]", results(mt))
 	}
-	f, err := newFunction(snakeCase(m.Name), "", mt.In(1), []Options{o})
+	f, err := newFunction(snakeCase(m.Name), "", mt.In(1), o)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +92,7 @@ func methodTool(recv reflect.Value, m reflect.Method, o Options) (*function, err
 	f.streams = isStream
 	owner := deref(recv.Type())
 	f.body = &method{fn: recv.Method(m.Index), description: sync.OnceValue(func() string { return docs.Text(owner, m.Name) })}
-	return f, nil
+	return f.withPatterns(o)
 }
 
 // A method is the body of a tool of [Methods]. The types of its argument and result are

@@ -65,18 +65,17 @@ func TestMethods(t *testing.T) {
 func TestMethodsRefused(t *testing.T) {
 	for _, row := range []struct {
 		v       any
-		options []map[string]tool.Options
+		options map[string]tool.Options
 		want    string
 	}{
 		{nil, nil, "nil"},
 		{database{}, nil, "pointer"},
 		{&wrongShape{}, nil, "Drop"},
 		{sameName{}, nil, "both called get_url"},
-		{&database{}, []map[string]tool.Options{{"Close": {}}}, `Options for "Close"`},
-		{&database{}, []map[string]tool.Options{{"Open": {}, "Close": {}, "Find": {}}}, `Options for "Close"`},
-		{&database{}, []map[string]tool.Options{{}, {}}, "2 maps"},
+		{&database{}, map[string]tool.Options{"Close": {}}, `Options for "Close"`},
+		{&database{}, map[string]tool.Options{"Open": {}, "Close": {}, "Find": {}}, `Options for "Close"`},
 	} {
-		if _, err := tool.Methods(row.v, row.options...); err == nil || !strings.Contains(err.Error(), row.want) {
+		if _, err := tool.Methods(row.v, row.options); err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("Methods(%T): %v, want %q", row.v, err, row.want)
 		}
 	}

@@ -19,7 +19,11 @@ type Options struct {
 	Parallel bool   // may run in parallel with other calls of the same answer
 	Control  bool   // only steers the agent itself; see [permission.Call]
 
-	Idempotent bool // may be made again after a crash; see [IdempotentChecker] and [IdempotencyKey]
+	Idempotent bool // may be made again after a crash; see [IdempotentChecker] and [Call.Key]
+
+	// Match and Suggest are for rules with a pattern. A zero Match takes none.
+	Match   Matcher
+	Suggest Suggester
 }
 
 // New makes a tool of a function. In must be a struct, whose JSON Schema
@@ -36,7 +40,11 @@ func New[In, Out any](name, description string, fn func(context.Context, In) (Ou
 	if fn == nil {
 		return nil, fmt.Errorf("tool %q: the function is nil", name)
 	}
-	f, err := newFunction(name, description, reflect.TypeFor[In](), opts)
+	o, err := single(name, opts)
+	if err != nil {
+		return nil, err
+	}
+	f, err := newFunction(name, description, reflect.TypeFor[In](), o)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +52,7 @@ func New[In, Out any](name, description string, fn func(context.Context, In) (Ou
 		return nil, fmt.Errorf("tool %q: result: %w", name, err)
 	}
 	f.body = plain[In, Out](fn)
-	return f, nil
+	return f.withPatterns(o)
 }
 
 // NewStream is like New for a function that returns its result in pieces. The sequence is
@@ -54,23 +62,31 @@ func NewStream[In any](name, description string, fn func(context.Context, In) it
 	if fn == nil {
 		return nil, fmt.Errorf("tool %q: the function is nil", name)
 	}
-	f, err := newFunction(name, description, reflect.TypeFor[In](), opts)
+	o, err := single(name, opts)
+	if err != nil {
+		return nil, err
+	}
+	f, err := newFunction(name, description, reflect.TypeFor[In](), o)
 	if err != nil {
 		return nil, err
 	}
 	f.body, f.streams = stream[In](fn), true
-	return f, nil
+	return f.withPatterns(o)
 }
 
 // External makes a tool without a function: the host gets the call from the agent and
 // supplies the result. In and the errors are as for New. Calling the tool is an error.
 func External[In any](name, description string, opts ...Options) (Tool, error) {
-	f, err := newFunction(name, description, reflect.TypeFor[In](), opts)
+	o, err := single(name, opts)
+	if err != nil {
+		return nil, err
+	}
+	f, err := newFunction(name, description, reflect.TypeFor[In](), o)
 	if err != nil {
 		return nil, err
 	}
 	f.body, f.external = externalBody{}, true
-	return f, nil
+	return f.withPatterns(o)
 }
 
 // Must returns t, or panics if err is not nil: for package variables.
@@ -139,19 +155,21 @@ func (externalBody) call(_ context.Context, f *function, _ json.RawMessage, yiel
 	yield(Chunk{}, fmt.Errorf("%s is run by the host, which supplied no result", f.name))
 }
 
-// newFunction makes what all function tools have in common. At most one Options may be in
-// the list, which is the variadic parameter of the exported functions.
-func newFunction(name, description string, in reflect.Type, opts []Options) (*function, error) {
-	if err := checkAPIName(name); err != nil {
-		return nil, err
-	}
-	var o Options
+// single returns the one element of the variadic parameter of the exported functions.
+func single(name string, opts []Options) (Options, error) {
 	switch len(opts) {
 	case 0:
+		return Options{}, nil
 	case 1:
-		o = opts[0]
-	default:
-		return nil, fmt.Errorf("tool %q: %d Options given; put them into one", name, len(opts))
+		return opts[0], nil
+	}
+	return Options{}, fmt.Errorf("tool %q: %d Options given; put them into one", name, len(opts))
+}
+
+// newFunction makes what all function tools have in common.
+func newFunction(name, description string, in reflect.Type, o Options) (*function, error) {
+	if err := checkAPIName(name); err != nil {
+		return nil, err
 	}
 	made, err := inputTypeOf(in)
 	if err != nil {
@@ -196,18 +214,6 @@ func (f *function) input() *inputType {
 // CheckIdempotent returns [Options.Idempotent]; see [IdempotentChecker].
 func (f *function) CheckIdempotent(json.RawMessage) bool { return f.again }
 
-// IdempotencyKey returns the key that a function passes to a service, so that a
-// call that is made again after a crash has its effect once. It is the same each
-// time a call is made, differs between any two calls, and is empty if the tool is
-// not [Options.Idempotent] or runs outside of an agent.
-func IdempotencyKey(ctx context.Context) string {
-	c, _ := ctx.Value(callKey{}).(*callFacts)
-	if c == nil {
-		return ""
-	}
-	return c.key
-}
-
 // Call implements [Tool].
 func (f *function) Call(ctx context.Context, call Call) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) { f.run(ctx, call, yield) }
@@ -215,7 +221,7 @@ func (f *function) Call(ctx context.Context, call Call) iter.Seq2[Chunk, error] 
 
 // run makes a call on this goroutine.
 func (f *function) run(ctx context.Context, call Call, yield func(Chunk, error) bool) {
-	f.body.call(withCall(ctx, &call), f, call.Input, yield)
+	f.body.call(context.WithValue(ctx, callKey{}, &call), f, call.Input, yield)
 }
 
 // decode fills p, and rewrites errors of encoding/json for a model.

@@ -60,7 +60,8 @@ type Call struct {
 	Judge func(context.Context, Tool, Call) (*permission.Judgement, error)
 
 	// Key is the idempotency key of the call, if its [IdempotentChecker] says that it may
-	// be repeated. A function gets it with [IdempotencyKey].
+	// be repeated. It is the same each time the call is made, and differs between any two
+	// calls. A function gets it with [CallFrom].
 	Key string
 }
 
@@ -173,7 +174,7 @@ func As[C any](t Tool) (C, bool) {
 		if c, ok := t.(C); ok {
 			return c, true
 		}
-		u, ok := t.(interface{ Unwrap() Tool })
+		u, ok := t.(unwrapper)
 		if !ok {
 			break
 		}
@@ -201,7 +202,7 @@ func PermissionCall(t Tool, input json.RawMessage) (c *permission.Call) {
 
 // judge calls every Judge in the chain of t, the innermost first.
 func judge(t Tool, c *permission.Call) {
-	if u, ok := t.(interface{ Unwrap() Tool }); ok {
+	if u, ok := t.(unwrapper); ok {
 		judge(u.Unwrap(), c)
 	}
 	if j, ok := t.(Judge); ok {

@@ -132,7 +132,11 @@ func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 		return fmt.Errorf("%s: a tool is nil", r.groupTitle(g.index))
 	}
 	info := t.Info()
-	if err := checkTool(info); err != nil {
+	err := checkTool(info)
+	if err == nil {
+		err = tool.CheckCapabilities(t)
+	}
+	if err != nil {
 		return r.blame(g, info.Name, err)
 	}
 	if r.reserved[info.Name] {

@@ -47,7 +47,7 @@ func payment(dir, kind string, dies int) error {
 			return "", err
 		}
 		defer f.Close()
-		if _, err := fmt.Fprintf(f, "%d:%s\n", in.N, tool.IdempotencyKey(ctx)); err != nil {
+		if _, err := fmt.Fprintf(f, "%d:%s\n", in.N, tool.CallFrom(ctx).Key); err != nil {
 			return "", err
 		}
 		if len(effects(dir)) <= dies {

@@ -125,6 +125,9 @@ func (c *checker) check() []error {
 
 // description checks what the tool says about itself.
 func (c *checker) description() {
+	if err := tool.CheckCapabilities(c.tool); err != nil {
+		c.problem("%v", err)
+	}
 	if err := c.info.Check(); err != nil {
 		c.problem("%w", err)
 	}

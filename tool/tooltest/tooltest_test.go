@@ -107,6 +107,7 @@ func TestRunFindsFaults(t *testing.T) {
 		{"a result that does not fit", faulty{info(func(i *tool.Info) { i.Output = json.RawMessage(`{"type":"object"}`) }), func(_ context.Context, _ json.RawMessage, yield func(tool.Chunk, error) bool) {
 			yield(tool.Chunk{Structured: json.RawMessage(`[]`)}, nil)
 		}}, "output schema"},
+		{"a capability that is not called", almost{faulty{same, quiet}}, "which is not called"},
 		{"a judge that trusts its input", gullible{faulty{same, quiet}}, "capability panicked"},
 		{"a checker that trusts its input", deferring{faulty{same, quiet}}, "capability panicked"},
 	} {
@@ -139,3 +140,8 @@ func TestRunFindsToolsThatIgnoreCancellation(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+// almost has a method that would be a capability with a context.
+type almost struct{ faulty }
+
+func (almost) Preview(json.RawMessage) (string, error) { return "", nil }

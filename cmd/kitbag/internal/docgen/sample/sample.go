@@ -69,4 +69,4 @@ func (s *Station) Weather(_ context.Context, in WeatherIn) (string, error) {
 func (s *Station) Close() error { return nil }
 
 // Tools is a package variable, made before any init function runs.
-var Tools, Err = tool.Methods(&Station{Name: "north"})
+var Tools, Err = tool.Methods(&Station{Name: "north"}, nil)

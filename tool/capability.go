@@ -1,0 +1,79 @@
+package tool
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+)
+
+// unwrapper is implemented by a tool around another one.
+type unwrapper interface{ Unwrap() Tool }
+
+// capabilities are the interfaces of one method that [As] is asked for.
+var capabilities = []reflect.Type{
+	reflect.TypeFor[unwrapper](), reflect.TypeFor[Judge](), reflect.TypeFor[Previewer](), reflect.TypeFor[Backgrounder](),
+	reflect.TypeFor[IdempotentChecker](), reflect.TypeFor[Reminder](),
+}
+
+// CheckCapabilities returns an error if t, or a tool inside it, has a method with the name
+// of a capability's but another signature, or has it on the pointer only: nothing would
+// call it. [github.com/kitbag-go/kitbag/toolkit.New] checks all tools.
+func CheckCapabilities(t Tool) error {
+	for t != nil {
+		if err := checkMethods(reflect.TypeOf(t)); err != nil {
+			return err
+		}
+		u, ok := t.(unwrapper)
+		if !ok {
+			break
+		}
+		t = u.Unwrap()
+	}
+	return nil
+}
+
+var checkedMethods sync.Map // reflect.Type → error or nil
+
+func checkMethods(t reflect.Type) error {
+	if known, ok := checkedMethods.Load(t); ok {
+		err, _ := known.(error)
+		return err
+	}
+	var err error
+	for _, c := range capabilities {
+		if err = checkMethod(t, c); err != nil {
+			break
+		}
+	}
+	checkedMethods.Store(t, err)
+	return err
+}
+
+// checkMethod checks the method of t that has the name of the one of c.
+func checkMethod(t, c reflect.Type) error {
+	want := c.Method(0)
+	have, ok := t.MethodByName(want.Name)
+	switch {
+	case ok && !t.Implements(c):
+		return fmt.Errorf("%v has the method %s%s, which is not called; the capability is %s%s",
+			t, want.Name, signature(have.Type, 1), want.Name, signature(want.Type, 0))
+	case !ok && t.Kind() != reflect.Pointer && reflect.PointerTo(t).Implements(c):
+		return fmt.Errorf("%v has the method %s on its pointer, which is not called; give a pointer", t, want.Name)
+	}
+	return nil
+}
+
+// signature writes the type of a function as a declaration does, without the first
+// parameters.
+func signature(f reflect.Type, skip int) string {
+	var in []string
+	for i := skip; i < f.NumIn(); i++ {
+		in = append(in, f.In(i).String())
+	}
+	out := results(f)
+	if f.NumOut() == 1 {
+		out = strings.Trim(out, "()")
+	}
+	return strings.TrimSpace("(" + strings.Join(in, ", ") + ") " + strings.TrimPrefix(out, "()"))
+}

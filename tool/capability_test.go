@@ -1,0 +1,63 @@
+package tool_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+type bytesPreview struct{ tool.Tool }
+
+func (bytesPreview) Preview(context.Context, []byte) (string, error) { return "", nil }
+
+type noContext struct{ tool.Tool }
+
+func (noContext) Preview(json.RawMessage) (string, error) { return "", nil }
+
+type valueJudge struct{ tool.Tool }
+
+func (*valueJudge) Judge(*permission.Call) {}
+
+type voidJudge struct{ tool.Tool }
+
+func (voidJudge) Judge(permission.Call) {}
+
+type errorUnwrap struct{ tool.Tool }
+
+func (errorUnwrap) Unwrap() error { return nil }
+
+type wrapping struct{ tool.Tool }
+
+func (w wrapping) Unwrap() tool.Tool { return w.Tool }
+
+// TestNearMisses: a method that almost is a capability is an error that shows both.
+func TestNearMisses(t *testing.T) {
+	echo := tool.Must(tool.New("echo", "", func(context.Context, echoIn) (string, error) { return "", nil }))
+	for _, row := range []struct {
+		tool tool.Tool
+		want string
+	}{
+		{echo, ""},
+		{nil, ""},
+		{guarded{}, ""},
+		{&valueJudge{echo}, ""},
+		{tool.With(tool.With(echo)), ""},
+		{bytesPreview{echo}, "tool_test.bytesPreview has the method Preview(context.Context, []uint8) (string, error), which is not called; the capability is Preview(context.Context, json.RawMessage) (string, error)"},
+		{noContext{echo}, "Preview(json.RawMessage) (string, error), which is not called"},
+		{valueJudge{echo}, "the method Judge on its pointer, which is not called; give a pointer"},
+		{voidJudge{echo}, "Judge(permission.Call), which is not called; the capability is Judge(*permission.Call)"},
+		{errorUnwrap{echo}, "Unwrap() error, which is not called; the capability is Unwrap() tool.Tool"},
+		{tool.With(wrapping{bytesPreview{echo}}), "tool_test.bytesPreview has the method Preview"},
+	} {
+		for range 2 { // the second time from the cache
+			err := tool.CheckCapabilities(row.tool)
+			if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
+				t.Errorf("%T: %v, want %q", row.tool, err, row.want)
+			}
+		}
+	}
+}

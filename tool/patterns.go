@@ -1,0 +1,139 @@
+package tool
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// A Matcher says which calls of a tool the pattern of a permission rule covers. Make one
+// with [Match]. The zero Matcher takes no patterns.
+type Matcher struct {
+	in     reflect.Type
+	covers func(in any, pattern string) (bool, error)
+}
+
+// Match returns the [Options.Match] of a tool whose arguments are In. The function reports
+// whether a pattern covers a call: a rule delete(tmp/*) has the pattern "tmp/*". An error
+// means that the pattern cannot be read: a deny or ask rule then covers every call, an
+// allow rule none.
+func Match[In any](covers func(in In, pattern string) (bool, error)) Matcher {
+	m := Matcher{in: deref(reflect.TypeFor[In]())}
+	if covers != nil {
+		m.covers = func(in any, pattern string) (bool, error) { return covers(argument[In](in), pattern) }
+	}
+	return m
+}
+
+// A Suggester names patterns of rules that would have allowed a call. Make one with
+// [Suggest]. The zero Suggester suggests a rule without a pattern.
+type Suggester struct {
+	in       reflect.Type
+	patterns func(in any) []string
+}
+
+// Suggest returns the [Options.Suggest] of a tool whose arguments are In. A pattern that
+// does not cover the call is not suggested.
+func Suggest[In any](patterns func(in In) []string) Suggester {
+	s := Suggester{in: deref(reflect.TypeFor[In]())}
+	if patterns != nil {
+		s.patterns = func(in any) []string { return patterns(argument[In](in)) }
+	}
+	return s
+}
+
+// argument returns what a pointer to decoded arguments is as In, which is the type it
+// points to, or the pointer's own.
+func argument[In any](in any) In {
+	if p, ok := in.(*In); ok {
+		return *p
+	}
+	return in.(In)
+}
+
+// withPatterns returns f with the patterns of the options, if they have any.
+func (f *function) withPatterns(o Options) (Tool, error) {
+	if o.Match.in == nil && o.Suggest.in == nil {
+		return f, nil
+	}
+	if err := o.checkPatterns(f.made.typ); err != nil {
+		return nil, fmt.Errorf("tool %q: %w", f.name, err)
+	}
+	return &patterned{function: f, match: o.Match, suggest: o.Suggest}, nil
+}
+
+func (o *Options) checkPatterns(in reflect.Type) error {
+	switch {
+	case o.Match.covers == nil:
+		return errors.New("Options.Match has no function; without patterns leave out Match and Suggest")
+	case o.Match.in != in:
+		return fmt.Errorf("Options.Match is for arguments of type %v; the tool's are %v", o.Match.in, in)
+	case o.Suggest.in == nil:
+		return nil
+	case o.Suggest.patterns == nil:
+		return errors.New("Options.Suggest has no function")
+	case o.Suggest.in != in:
+		return fmt.Errorf("Options.Suggest is for arguments of type %v; the tool's are %v", o.Suggest.in, in)
+	}
+	return nil
+}
+
+// A patterned is a function that takes patterns in rules.
+type patterned struct {
+	*function
+	match   Matcher
+	suggest Suggester
+}
+
+// Judge implements [Judge].
+func (p *patterned) Judge(c *permission.Call) {
+	c.Checker = &patternedCall{tool: p, input: c.Input}
+}
+
+// A patternedCall is the [permission.Checker] of one call. It decodes the arguments each
+// time, as a function may change what it is given.
+type patternedCall struct {
+	permission.BaseChecker
+	tool  *patterned
+	input json.RawMessage
+}
+
+func (c *patternedCall) decoded() (any, error) {
+	in := reflect.New(c.tool.made.typ).Interface()
+	return in, c.tool.decode(c.input, in)
+}
+
+// Match implements [permission.Checker].
+func (c *patternedCall) Match(_ *permission.Policy, r permission.Rule) (bool, error) {
+	in, err := c.decoded()
+	if err != nil {
+		return false, err
+	}
+	return c.tool.match.covers(in, r.Pattern)
+}
+
+// Suggest implements [permission.Checker].
+func (c *patternedCall) Suggest(p *permission.Policy) []permission.Rule {
+	if c.tool.suggest.patterns == nil {
+		return c.BaseChecker.Suggest(p)
+	}
+	in, err := c.decoded()
+	if err != nil {
+		return nil
+	}
+	var rules []permission.Rule
+	for _, pattern := range c.tool.suggest.patterns(in) {
+		r := permission.Rule{Tool: c.tool.name, Pattern: pattern, Behavior: permission.Allow, Source: "suggested"}
+		// What does not read back as it was written would be another rule in a settings file.
+		if back, err := permission.ParseRule(r.String(), r.Behavior); err != nil || pattern == "" || back.Pattern != pattern {
+			continue
+		}
+		if ok, err := c.Match(p, r); ok && err == nil {
+			rules = append(rules, r)
+		}
+	}
+	return rules
+}
