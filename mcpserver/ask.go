@@ -31,8 +31,8 @@ type reply struct {
 // askAbout asks the client's user about a call, if the client can; see permit for the results.
 func (r *request) askAbout(ctx context.Context, c *permission.Call, preview string, d permission.Decision, p *callParams) object {
 	name := c.Tool
-	if r.modern {
-		return r.askModern(c, preview, d, p)
+	if r.sessionless {
+		return r.askSessionless(c, preview, d, p)
 	}
 	if !r.abilities().form || !r.out.streams() {
 		return cannotAsk(name, d)
@@ -125,9 +125,9 @@ type ticket struct {
 	Expires int64  `json:"expires"`          // Unix seconds
 }
 
-// askModern is askAbout for clients without sessions. Nothing is kept between the question and the
+// askSessionless is askAbout for clients without sessions. Nothing is kept between the question and the
 // answer: the call has not begun, and the ticket identifies it.
-func (r *request) askModern(c *permission.Call, preview string, d permission.Decision, p *callParams) object {
+func (r *request) askSessionless(c *permission.Call, preview string, d permission.Decision, p *callParams) object {
 	name := c.Tool
 	who := ""
 	if r.cred != nil {

@@ -72,7 +72,7 @@ func (r *request) runWithHost(ctx context.Context, do func(*request, context.Con
 			return nil, rpcErrorf(mcp.INVALID_PARAMS, "%v", err)
 		}
 	}
-	// The other kind of ticket is about the permission to call; see askModern.
+	// The other kind of ticket is about the permission to call; see askSessionless.
 	if resumed.Parked {
 		t := r.srv.unpark(resumed.Nonce, r.digest())
 		if t == nil {
@@ -88,7 +88,7 @@ func (r *request) runWithHost(ctx context.Context, do func(*request, context.Con
 		result, err := run(r, host.With(ctx, h))
 		return r.capabilityError(h, result, err)
 	}
-	delete(p.Answers, askID) // which is about the permission; see askModern
+	delete(p.Answers, askID) // which is about the permission; see askSessionless
 	t := &parkedCall{srv: r.srv, owner: r.session, digest: r.digest(), host: h, given: p.Answers,
 		asked: make(chan []*question), done: make(chan struct{}), out: r.out, token: r.meta.Progress}
 	h.ask = t.ask

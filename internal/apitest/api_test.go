@@ -27,7 +27,6 @@ const maxNames = 40
 
 // over says why a package exports more than maxNames names.
 var over = map[string]string{
-	"tool":    "the optional interfaces of permissions become one",
 	"toolkit": "the types of controls become fields of one",
 }
 
