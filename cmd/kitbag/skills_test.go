@@ -54,7 +54,7 @@ func TestSkillsListJSON(t *testing.T) {
 	if good.Name != "good" || good.Description != "Use when all is well." || good.Path != abs || good.Bytes != int(info.Size()) || good.Sections != 2 {
 		t.Errorf("%+v", good)
 	}
-	if s := list.Skipped[0]; filepath.Base(s.Path) != "broken" || !strings.Contains(s.Reason, "never closed") {
+	if s := list.Skipped[0]; filepath.Base(s.Path) != "broken" || !strings.Contains(s.Reason, "not closed") {
 		t.Errorf("%+v", s)
 	}
 	if empty := kitbag(t.Context(), "skills", "list", "--json"); empty.code != exitDone || !strings.Contains(empty.out, `"skipped"`) {
@@ -124,7 +124,7 @@ func TestSkillsValidate(t *testing.T) {
 		{"skills/good/SKILL.md", exitDone, "1 of 1 skills are valid", ""},
 		{"skills/quoted", exitError, "SKILL.md:3: error:", ""},
 		{"skills/good skills/broken", exitError, "1 of 2 skills are valid", ""},
-		{"skills", exitError, "broken/SKILL.md:1: error: the front matter that begins here is never closed", ""},
+		{"skills", exitError, "broken/SKILL.md:1: error: the front matter that begins here is not closed", ""},
 		{"none", exitError, "(skill-file)", ""},
 		{"absent", exitError, "", "look for skills: stat absent"},
 		{"none/README.md", exitUsage, "", "is not a folder"},
