@@ -113,6 +113,9 @@ type Config struct {
 	// Instructions are the system prompt. What the toolkit has to say is added.
 	Instructions string
 
+	Temperature *float64 // of the model's answers; nil means the model's own default
+	MaxTokens   int      // of output in an answer, reasoning included; 0 means the model's own limit
+
 	// Policy decides what may run. The zero Policy asks about everything. New refuses a rule whose tool
 	// does not exist and is spelled nearly as one that does, and a rule with a pattern that its tool
 	// does not take. A name that is like no other may be of a tool that a source will list.
@@ -228,6 +231,10 @@ func New(cfg Config) (*Agent, error) {
 	case cfg.Limits.Steps < 0 || cfg.MaxParallel < 0:
 		return nil, fmt.Errorf("agent.New: Limits.Steps is %d and MaxParallel %d; neither may be negative, 0 means the default",
 			cfg.Limits.Steps, cfg.MaxParallel)
+	case cfg.MaxTokens < 0:
+		return nil, fmt.Errorf("agent.New: Config.MaxTokens is %d; it is the most that an answer may have, and 0 means the model's own limit", cfg.MaxTokens)
+	case cfg.Temperature != nil && !(*cfg.Temperature >= 0): // or not a number
+		return nil, fmt.Errorf("agent.New: Config.Temperature is %g; it is 0 or more, and nil means the model's own default", *cfg.Temperature)
 	case len(cfg.Key) > 0 && len(cfg.Key) < minKey:
 		return nil, fmt.Errorf("agent.New: Config.Key has %d bytes; a key that can be guessed seals nothing: use at least %d, from crypto/rand", len(cfg.Key), minKey)
 	case cfg.Background < 0:
@@ -344,15 +351,6 @@ func (w *Window) setDefaults(m model.Model) error {
 	setDefault(&w.MaxData, 20)
 	return nil
 }
-
-// subagent marks a tool that is an agent: its calls may wait, and have no
-// time-out of their own.
-type subagent struct {
-	tool.Tool
-	agent *Agent
-}
-
-func (s *subagent) Unwrap() tool.Tool { return s.Tool }
 
 var errNoEnd = errors.New("agent: the run ended without an End; a Run middleware must pass it on")
 

@@ -223,7 +223,7 @@ func TestMiddlewareThatEatsTheEnd(t *testing.T) {
 	if _, err := ReplyAs[verdict](t.Context(), a, new(State), Say("go")); err == nil || errors.Is(err, ErrInterrupted) {
 		t.Error(err)
 	}
-	helper, err := AsTool(a, "helper", "Helps.")
+	helper, err := AsTool[string, string](a, "helper", "Helps.", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,7 +92,7 @@ func watching(t *testing.T, j *journal, cfg Config) *Agent {
 		}
 		return says("sub")
 	})
-	helper, err := AsTool(sub, "helper", "Helps.")
+	helper, err := AsTool[string, string](sub, "helper", "Helps.", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -140,6 +140,9 @@ func (r *run) request(v *toolkit.View) *model.Request {
 		Messages: slices.Clip(r.st.Messages),
 		Tools:    slices.Clip(v.Tools()),
 		Digest:   v.Digest(),
+
+		MaxTokens:   r.cfg.MaxTokens,
+		Temperature: r.cfg.Temperature,
 	}
 	if r.dialog.last { // the tools stay listed, or the provider's cache would be lost
 		req.Choice.Mode = model.ChoiceNone

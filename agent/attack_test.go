@@ -33,7 +33,7 @@ func TestConsumerLeavesAnywhere(t *testing.T) {
 			var j journal
 			inner, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))},
 				calls(`s1 note {"path":"a"}`), says("helped"))
-			helper, err := AsTool(inner, "helper", "Helps.")
+			helper, err := AsTool[string, string](inner, "helper", "Helps.", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +78,7 @@ func TestCallIDsThatJoin(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		helper, err := AsTool(sub, "helper", "Helps.")
+		helper, err := AsTool[string, string](sub, "helper", "Helps.", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +180,7 @@ func TestRefusalOutlastsOlderAnswers(t *testing.T) {
 	for _, policy := range []permission.Policy{{}, bypass} { // of the run that hears the refusal
 		var j journal
 		inner, _ := newAgent(t, Config{Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}, calls(`s1 note {"path":"a"}`), says("helped"))
-		helper, err := AsTool(inner, "helper", "Helps.")
+		helper, err := AsTool[string, string](inner, "helper", "Helps.", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

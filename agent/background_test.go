@@ -368,7 +368,7 @@ func TestBackgroundBelow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
 		inner, _ := patient(t, &j, Config{}, calls(`s1 behind {"path":"5m"}`), says("it runs"), says("helped"))
-		helper, err := AsTool(inner, "helper", "Helps.")
+		helper, err := AsTool[string, string](inner, "helper", "Helps.", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -154,7 +154,7 @@ func (c *chaos) helper(tk *toolkit.Toolkit) tool.Tool {
 	if err != nil {
 		c.rt.Fatal(err)
 	}
-	t, err := AsTool(a, "helper", "Helps.")
+	t, err := AsTool[string, string](a, "helper", "Helps.", nil)
 	if err != nil {
 		c.rt.Fatal(err)
 	}

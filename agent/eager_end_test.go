@@ -383,7 +383,7 @@ func TestEagerSharedLimit(t *testing.T) {
 			sub, w := newAgent(t, Config{Policy: bypass, Eager: true, Toolkit: toolkit.Of(read)},
 				whole(`s1 read {"path":"a"}`, `s2 read {"path":"b"}`), says("helped"))
 			m.words, sub.levels.model = w, m
-			helper, err := AsTool(sub, "helper", "Helps.")
+			helper, err := AsTool[string, string](sub, "helper", "Helps.", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -464,7 +464,7 @@ func TestEagerAsksWhenItCounts(t *testing.T) {
 			sub, w := newAgent(t, Config{Policy: bypass, Eager: true, Retry: middleware.RetryConfig{Retries: -1},
 				Toolkit: toolkit.Of(asking("ask", yesOrNo, reads), timed(c, "look", tool.Options{}))}, turns...)
 			sub.levels.model = &paced{words: w, pace: 10 * time.Millisecond}
-			helper, err := AsTool(sub, "helper", "Helps.")
+			helper, err := AsTool[string, string](sub, "helper", "Helps.", nil)
 			if err != nil {
 				t.Fatal(err)
 			}

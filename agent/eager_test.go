@@ -176,7 +176,7 @@ func (c claims) Info() tool.Info {
 func many(t *testing.T, j *journal) *toolkit.Toolkit {
 	t.Helper()
 	sub, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(noting(j, "inner", reads))}, whole(`s1 inner {"path":"x"}`), says("helped"))
-	helper, err := AsTool(sub, "helper", "Helps.")
+	helper, err := AsTool[string, string](sub, "helper", "Helps.", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

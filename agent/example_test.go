@@ -142,7 +142,7 @@ func ExampleAsTool() {
 	if err != nil {
 		panic(err)
 	}
-	delegate := tool.Must(agent.AsTool(clerk, "clerk", "Does sums."))
+	delegate := tool.Must(agent.AsTool[string, string](clerk, "clerk", "Does sums.", nil))
 	var cents float64
 	a, err := agent.New(agent.Config{
 		Model:   scripted.New(scripted.Call("clerk", map[string]string{"task": "Add 2 and 3."}), scripted.Say("It is 5.")),

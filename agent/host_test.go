@@ -167,7 +167,7 @@ func TestQuestionEndsWithItsCall(t *testing.T) {
 // TestSubAgentElicits holds that who has nobody to ask leaves it to their caller.
 func TestSubAgentElicits(t *testing.T) {
 	sub, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(asking("ask", size, tool.Options{}))}, calls(`s1 ask {}`), says("over"))
-	helper, err := AsTool(sub, "helper", "Helps.")
+	helper, err := AsTool[string, string](sub, "helper", "Helps.", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

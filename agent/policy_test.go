@@ -57,7 +57,7 @@ func TestPolicyOfTools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	delegate, err := AsTool(below, "delegate", "Works.")
+	delegate, err := AsTool[string, string](below, "delegate", "Works.", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

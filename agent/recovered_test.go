@@ -94,7 +94,7 @@ func TestSubagentThatWaitsTooLate(t *testing.T) {
 		inner, _ := newAgent(t, Config{Policy: allowing("deaf"), Background: time.Millisecond,
 			Toolkit: toolkit.Of(deaf, noting(&j, "ask", tool.Options{}))},
 			calls(`d deaf {}`), calls(`q ask {"path":"x"}`))
-		sub, err := AsTool(inner, "helper", "Helps.")
+		sub, err := AsTool[string, string](inner, "helper", "Helps.", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -114,7 +114,7 @@ func TestSecretsOfASubAgentThatWaits(t *testing.T) {
 
 func asTool(t *testing.T, a *Agent) tool.Tool {
 	t.Helper()
-	helper, err := AsTool(a, "helper", "Helps.")
+	helper, err := AsTool[string, string](a, "helper", "Helps.", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

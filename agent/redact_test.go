@@ -411,7 +411,7 @@ func TestSecretsOfSubAgents(t *testing.T) {
 		return "used " + in.Path, nil
 	}))
 	sub, sw := newAgent(t, Config{Toolkit: toolkit.Of(use)}, calls(`s1 use {"path":"`+secret+`"}`), says("it was "+secret))
-	delegate, err := AsTool(sub, "delegate", "Delegates.")
+	delegate, err := AsTool[string, string](sub, "delegate", "Delegates.", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -452,7 +452,7 @@ func TestSecretsOfASubAgentAlone(t *testing.T) {
 	var j journal
 	sub, _ := newAgent(t, Config{Redact: builtinRules(t), Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))},
 		calls(`s1 note {"path":"`+secret+`"}`), says("done below"))
-	delegate, err := AsTool(sub, "delegate", "Delegates.")
+	delegate, err := AsTool[string, string](sub, "delegate", "Delegates.", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ func TestSavedBefore(t *testing.T) {
 			var j journal
 			inner, _ := newAgent(t, Config{Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))})
 			inner.model = wordsFunc(notes)
-			helper, err := AsTool(inner, "helper", "Helps.")
+			helper, err := AsTool[string, string](inner, "helper", "Helps.", nil)
 			if err != nil {
 				t.Fatal(err)
 			}

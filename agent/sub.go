@@ -15,8 +15,19 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
+// AsToolOptions say more about a tool that [AsTool] makes. The zero value works.
+type AsToolOptions[In any] struct {
+	// Prompt returns what the agent is told of a call; nil tells it a string as it is, and anything
+	// else as JSON.
+	Prompt func(In) string
+}
+
 // AsTool returns a tool by which a model gives a task to another agent. The other one starts with
-// an empty conversation and returns its last words; its events come as [*event.Sub] while it works.
+// an empty conversation and returns its answer; its events come as [*event.Sub] while it works.
+//
+// In is a string, for a task in the model's own words, or a struct, whose fields the model fills in.
+// Out is a string, for the agent's last words, or a type that the agent must answer with, as for
+// [ReplyAs]. opts may be nil.
 //
 // Its calls are judged by its own policy and by that of the agent that called it, and the stricter
 // one counts. So do both agents' [Limits] apply: its tokens, its tool calls, its time and its cost,
@@ -25,23 +36,89 @@ import (
 // question of the outer run, with the ids of both calls joined by a slash, and is answered there,
 // as long as its own [Config.AnswerWithin] says. Called without an agent around it, it cannot ask
 // and fails instead.
-func AsTool(a *Agent, name, description string) (tool.Tool, error) {
-	type in struct {
+func AsTool[In, Out any](a *Agent, name, description string, opts *AsToolOptions[In]) (tool.Tool, error) {
+	if a == nil {
+		return nil, fmt.Errorf("agent.AsTool: the agent of tool %q is nil", name)
+	}
+	type text struct {
 		Task string `json:"task" jsonschema_description:"what to do, with everything that must be known: the agent sees nothing of this conversation"`
 	}
-	t, err := tool.NewStream(name, description, func(ctx context.Context, in in) iter.Seq2[tool.Chunk, error] {
-		return func(yield func(tool.Chunk, error) bool) { yield(a.delegate(ctx, in.Task)) }
+	var t tool.Tool
+	var err error
+	if isString[In]() {
+		t, err = newSub[text, Out](a, name, description, func(in text) (string, error) { return opts.prompt(any(in.Task).(In)) })
+	} else {
+		t, err = newSub[In, Out](a, name, description, opts.prompt)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("agent.AsTool: %w", err)
+	}
+	return t, nil
+}
+
+// prompt returns what the agent is told of a call.
+func (o *AsToolOptions[In]) prompt(in In) (string, error) {
+	if o != nil && o.Prompt != nil {
+		return o.Prompt(in), nil
+	}
+	if s, ok := any(in).(string); ok {
+		return s, nil
+	}
+	data, err := json.Marshal(in)
+	return string(data), err
+}
+
+// newSub is AsTool for arguments that are a struct.
+func newSub[In, Out any](a *Agent, name, description string, prompt func(In) (string, error)) (tool.Tool, error) {
+	var output json.RawMessage
+	if !isString[Out]() {
+		like, err := tool.New(name, description, func(context.Context, struct{}) (out Out, _ error) { return out, nil })
+		if err != nil {
+			return nil, err
+		}
+		if _, err := newFinal[Out](); err != nil {
+			return nil, err
+		}
+		output = like.Info().Output
+	}
+	work := func(ctx context.Context, in In) (tool.Chunk, error) {
+		task, err := prompt(in)
+		if err != nil {
+			return tool.Chunk{}, err
+		}
+		if isString[Out]() {
+			return a.delegate(ctx, task, nil, nil)
+		}
+		f, err := newFinal[Out]()
+		if err != nil {
+			return tool.Chunk{}, err
+		}
+		return a.delegate(ctx, task, f, func() (tool.Chunk, error) {
+			answer, err := decodeFinal[Out](f.value)
+			if err != nil {
+				return tool.Chunk{}, err
+			}
+			data, err := json.Marshal(answer)
+			chunk := tool.Text(string(data))
+			if output != nil {
+				chunk.Structured = data
+			}
+			return chunk, err
+		})
+	}
+	t, err := tool.NewStream(name, description, func(ctx context.Context, in In) iter.Seq2[tool.Chunk, error] {
+		return func(yield func(tool.Chunk, error) bool) { yield(work(ctx, in)) }
 	}, tool.Options{Parallel: true})
 	if err != nil {
 		return nil, err
 	}
-	return &subagent{t, a}, nil
+	return &subagent{Tool: t, agent: a, output: output}, nil
 }
 
-// delegate runs the agent on a task and returns its answer as a chunk. A sub-agent
-// that has to wait returns no chunk but leaves its state: the call stays open, and
-// is made again, with that state, when there are answers.
-func (a *Agent) delegate(ctx context.Context, task string) (tool.Chunk, error) {
+// delegate runs the agent on a task and returns its answer as a chunk: its last words, or what
+// answer makes of f. A sub-agent that has to wait returns no chunk but leaves its state: the call
+// stays open, and is made again, with that state, when there are answers.
+func (a *Agent) delegate(ctx context.Context, task string, f *final, answer func() (tool.Chunk, error)) (tool.Chunk, error) {
 	n, nested := ctx.Value(nestKey{}).(*nest)
 	if !nested {
 		n = &nest{do: func(func(*run, *openCall) error) error { return nil }}
@@ -55,13 +132,15 @@ func (a *Agent) delegate(ctx context.Context, task string) (tool.Chunk, error) {
 		return tool.Chunk{}, err
 	}
 	sub := a.below(n)
-	end, err := sub.follow(ctx, &st, inputs)
+	end, err := sub.follow(ctx, &st, f, inputs)
 	if errors.Is(err, ErrExpired) { // answers that came at the last moment: it asks again
-		end, err = sub.follow(ctx, &st, nil)
+		end, err = sub.follow(ctx, &st, f, nil)
 	}
 	switch {
 	case err != nil:
 		return tool.Chunk{}, err
+	case end.Reason == event.EndCompleted && f != nil:
+		return answer()
 	case end.Reason == event.EndCompleted:
 		return tool.Text(decide.FullAnswer(st.Messages).Text()), nil // which is not redacted, as the End is
 	case end.Reason == event.EndWaiting && nested: // its State was saved with the call
@@ -77,9 +156,9 @@ func (a *Agent) delegate(ctx context.Context, task string) (tool.Chunk, error) {
 }
 
 // follow runs a sub-agent, passes its events to the outer run, and returns the last one.
-func (a *Agent) follow(ctx context.Context, st *State, inputs []Input) (*event.End, error) {
+func (a *Agent) follow(ctx context.Context, st *State, f *final, inputs []Input) (*event.End, error) {
 	return drain(func(yield func(event.Event, error) bool) {
-		for ev, err := range a.Run(context.WithValue(ctx, nestKey{}, nil), st, inputs...) {
+		for ev, err := range a.start(context.WithValue(ctx, nestKey{}, nil), st, f, inputs) {
 			if err == nil {
 				err = a.parent.do(func(outer *run, c *openCall) error {
 					outer.emit(&event.Sub{Call: c.ID, Event: ev})
@@ -209,4 +288,20 @@ func (r *run) stuckBelow(c *openCall) bool {
 		}
 		return false
 	})
+}
+
+// subagent marks a tool that is an agent: its calls may wait, and have no
+// time-out of their own.
+type subagent struct {
+	tool.Tool
+	agent  *Agent
+	output json.RawMessage // the schema of its answers; nil for text
+}
+
+func (s *subagent) Unwrap() tool.Tool { return s.Tool }
+
+func (s *subagent) Info() tool.Info {
+	info := s.Tool.Info()
+	info.Output = s.output
+	return info
 }

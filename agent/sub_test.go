@@ -23,7 +23,7 @@ func family(t *testing.T, j *journal, outer, inner Config, subTurns func(*model.
 	inner.Toolkit = toolkit.Of(noting(j, "note", tool.Options{}))
 	sub, _ := newAgent(t, inner)
 	sub.model = wordsFunc(subTurns)
-	helper, err := AsTool(sub, "helper", "Helps.")
+	helper, err := AsTool[string, string](sub, "helper", "Helps.", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestSubAgentAsks(t *testing.T) {
 func TestSubAgentAlone(t *testing.T) {
 	var j journal
 	inner, _ := newAgent(t, Config{Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}, calls(`c1 note {"path":"x"}`))
-	helper, err := AsTool(inner, "helper", "Helps.")
+	helper, err := AsTool[string, string](inner, "helper", "Helps.", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

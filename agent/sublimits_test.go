@@ -78,7 +78,7 @@ func TestLimitsReachDown(t *testing.T) {
 	middle.model = wordsFunc(counted(&n, func(req *model.Request) turn {
 		return calls(`m1 helper {"task":"a"}`, `m2 helper {"task":"b"}`)
 	}))
-	team, err := AsTool(middle, "team", "Delegates.")
+	team, err := AsTool[string, string](middle, "team", "Delegates.", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

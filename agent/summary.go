@@ -135,6 +135,7 @@ func (r *run) askText(v *toolkit.View, msgs []*message.Message, question string,
 	req.Messages = append(slices.Clip(msgs), r.hintMessage(window.SummarySource, question))
 	// The tools stay in the request all the same: without them it would have another prefix.
 	req.Choice = model.ToolChoice{Mode: model.ChoiceNone}
+	req.MaxTokens = 0 // which is for answers: a summary that is cut off is useless
 	ask := SummaryFunc(func(_ context.Context, req *model.Request) (string, error) {
 		mc := &modelCall{run: r, msg: r.newAnswer(), silent: true}
 		if err := r.exchange(req, mc); err != nil {

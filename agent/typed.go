@@ -28,6 +28,8 @@ type wrapped[T any] struct {
 	Value T `json:"value"`
 }
 
+func isString[T any]() bool { return reflect.TypeFor[T]() == reflect.TypeFor[string]() }
+
 func isStruct[T any]() bool { return reflect.TypeFor[T]().Kind() == reflect.Struct }
 
 // newFinal makes the tool for T.

@@ -40,7 +40,7 @@ func TestContinuedAnswer(t *testing.T) {
 	}
 
 	inner, _ := newAgent(t, Config{}, turns...)
-	helper, err := AsTool(inner, "helper", "Helps.")
+	helper, err := AsTool[string, string](inner, "helper", "Helps.", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestTimeEndsWhatHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	helper, err := AsTool(inner, "helper", "Helps.")
+	helper, err := AsTool[string, string](inner, "helper", "Helps.", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestPendingSaysWhen(t *testing.T) {
 	seams := Seams{Now: func() time.Time { return time.Unix(1000, 0).UTC() }}
 	inner, _ := newAgent(t, Config{Seams: seams, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{Parallel: true}), noting(&j, "write", tool.Options{Parallel: true}))},
 		calls(`s1 note {"path":"x"}`, `s2 write {"path":"x"}`))
-	helper, err := AsTool(inner, "helper", "Helps.")
+	helper, err := AsTool[string, string](inner, "helper", "Helps.", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
