@@ -59,7 +59,7 @@ var defects = []struct{ what, tests, why string }{
 	{what: "44 a summary is asked for with another tool list", tests: "agent.TestCompaction agent.TestSummaries"},
 	{what: "45 splitting counts everything for each cut", why: "a message's estimate is kept while the run lasts; what that saves is a benchmark's business, not a test's"},
 	{what: "46 estimates are never corrected", tests: "agent/internal/window.TestRatio"},
-	{what: "47 retries with a fixed wait, of everything", tests: "model.TestRetry model.TestRetrySpread model/openai.TestRetries"},
+	{what: "47 retries with a fixed wait, of everything", tests: "model/middleware.TestRetry model/middleware.TestRetrySpread model/openai.TestRetries"},
 	{what: "48 a tool choice is forced from the start", tests: "agent.TestReplyAs"},
 	{what: "49 usage means something else for each provider", tests: "model/openai.TestAnswers agent.TestSubAgent"},
 	{what: "50 the state holds the files that were read", tests: "builtin.TestFileCacheCases"},
