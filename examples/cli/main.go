@@ -139,11 +139,11 @@ func (t terminal) approve(ctx context.Context, q event.Approval) (event.Confirm,
 	case line := <-t.lines:
 		switch {
 		case line == "y":
-			return event.Confirm{Allow: true}, nil
+			return q.Allow(), nil
 		case line == "a" && len(q.Suggest) > 0:
-			return event.Confirm{Allow: true, Rules: q.Suggest}, nil
+			return q.Allow(q.Suggest...), nil
 		}
-		return event.Confirm{Reason: "The person said no: " + line}, nil
+		return q.Deny("The person said no: " + line), nil
 	}
 }
 

@@ -61,7 +61,7 @@ func work(ctx context.Context, dir string) error {
 		Policy:  permission.Policy{Mode: permission.ModeAcceptEdits, Dirs: []string{dir}},
 		Approve: func(_ context.Context, q event.Approval) (event.Confirm, error) {
 			fmt.Printf("may %s run? %s: no\n", q.Name, q.Reason)
-			return event.Confirm{Reason: "Stay in " + dir + "."}, nil
+			return q.Deny("Stay in " + dir + "."), nil
 		},
 	})
 	if err != nil {

@@ -223,7 +223,7 @@ func main() {
 		}},
 		Approve: func(_ context.Context, q event.Approval) (event.Confirm, error) {
 			fmt.Printf("may %s run with %s? yes\n", q.Name, q.Input)
-			return event.Confirm{Allow: true}, nil
+			return q.Allow(), nil
 		},
 	})
 	if err != nil {

@@ -129,11 +129,11 @@ func (q request) input(st *agent.State) (agent.Input, error) {
 		case !ok || ask.Call != q.Call:
 			continue
 		case !q.Allow:
-			return event.Confirm{Call: q.Call, Reason: q.Reason}, nil
+			return ask.Deny(q.Reason), nil
 		case q.Always:
-			return event.Confirm{Call: q.Call, Allow: true, Rules: ask.Suggest}, nil
+			return ask.Allow(ask.Suggest...), nil
 		}
-		return event.Confirm{Call: q.Call, Allow: true}, nil
+		return ask.Allow(), nil
 	}
 	return nil, fmt.Errorf("%w: %q", agent.ErrNoCall, q.Call)
 }
