@@ -160,7 +160,7 @@ func start(cmd *exec.Cmd, p *plan) (*confined, error) {
 	cmd.ExtraFiles = append(slices.Clip(cmd.ExtraFiles), c.files...)
 	cmd.Path = "/proc/self/exe"
 	cmd.Args = []string{initName, strconv.Itoa(3 + p.Files)}
-	cmd.Env = []string{"GOMAXPROCS=1", "GOGC=off"} // it does little; the program's own is in the plan
+	cmd.Env = []string{"GOMAXPROCS=2", "GOGC=off"} // the program's own is in the plan
 	attr := syscall.SysProcAttr{}
 	if cmd.SysProcAttr != nil {
 		attr = *cmd.SysProcAttr

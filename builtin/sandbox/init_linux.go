@@ -78,8 +78,9 @@ func follow(planFile, status *os.File) (int, report) {
 	if err != nil {
 		return failed(fmt.Errorf("read the plan: %w", err))
 	}
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, forwarded...)
+	// The runtime switches threads for each signal; meanwhile this one makes mounts.
+	signals, ready := make(chan os.Signal, 16), make(chan struct{})
+	go func() { signal.Notify(signals, forwarded...); close(ready) }()
 	listener, err := p.confine()
 	if err != nil {
 		return failed(err)
@@ -87,6 +88,7 @@ func follow(planFile, status *os.File) (int, report) {
 	if p.Probe {
 		return 0, report{Started: true, Proc: !p.NoProc, Scratch: !p.NoScratch, Unix: !p.NoUnix}
 	}
+	<-ready
 	pid, err := p.run()
 	if err != nil {
 		return failed(fmt.Errorf("start %s: %w", p.Path, err))

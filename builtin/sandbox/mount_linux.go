@@ -122,27 +122,27 @@ func (p *plan) makeBase() error {
 	if err := mountNew("tmpfs", base, 0, fmt.Sprintf("mode=755,size=%d,nr_inodes=%d", p.Limits.Temporary, p.Limits.Temporary/4096+1024)); err != nil {
 		return err
 	}
-	for _, name := range []string{"dev/pts", "dev/shm", "run", "scratch", "proc", "hidden/directory"} {
-		if err := os.MkdirAll(filepath.Join(base, name), 0o755); err != nil {
-			return err
+	for _, name := range []string{"dev", "dev/pts", "dev/shm", "run", "scratch", "proc", "hidden", "hidden/directory"} {
+		if err := unix.Mkdir(base+"/"+name, 0o755); err != nil {
+			return fmt.Errorf("make %s: %w", name, err)
 		}
 	}
 	links := [][2]string{{"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"}, {"/proc/self/fd/2", "stderr"}, {"pts/ptmx", "ptmx"}}
 	for _, l := range links {
-		if err := os.Symlink(l[0], filepath.Join(base, "dev", l[1])); err != nil {
-			return err
+		if err := unix.Symlink(l[0], base+"/dev/"+l[1]); err != nil {
+			return fmt.Errorf("make %s: %w", l[1], err)
 		}
 	}
 	return errors.Join(
-		os.Mkdir(filepath.Join(base, "tmp"), 0o700),
-		os.WriteFile(filepath.Join(base, "hidden/file"), nil, 0),
-		os.Chmod(filepath.Join(base, "hidden/directory"), 0),
+		unix.Mkdir(base+"/tmp", 0o700),
+		unix.Mknod(base+"/hidden/file", unix.S_IFREG, 0),
+		unix.Chmod(base+"/hidden/directory", 0),
 	)
 }
 
 // makePoint makes what the tree can be attached to, if it is in a directory of the base.
-func (p *plan) makePoint(t tree) error {
-	for _, own := range p.own() {
+func makePoint(list []owned, t tree) error {
+	for _, own := range list {
 		if t.hides || t.gone || !below(t.at, own.at) || t.at == own.at {
 			continue
 		}
@@ -212,12 +212,13 @@ func (p *plan) mount() error {
 	if err := p.makeBase(); err != nil {
 		return err
 	}
+	list := p.own()
 	for _, t := range trees {
-		if err := p.makePoint(t); err != nil {
+		if err := makePoint(list, t); err != nil {
 			return err
 		}
 	}
-	for _, dir := range p.own() {
+	for _, dir := range list {
 		t, err := newTree(dir.name, dir.at, dir.attr)
 		if err != nil {
 			return err
