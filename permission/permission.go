@@ -1,8 +1,18 @@
 // Package permission decides whether a tool call may run.
 //
-// A [Policy] is what people have decided beforehand: a mode and a list of
-// rules. [Decide] is a pure function of a policy and a [Call]; the first step
-// that has an answer wins:
+// A [Policy] is what people have decided beforehand: a mode and a list of rules.
+//
+//	policy := &permission.Policy{TrustReadOnly: true, Rules: []permission.Rule{
+//		{Tool: "delete_*", Behavior: permission.Deny},
+//		{Tool: "Bash", Pattern: "go test:*", Behavior: permission.Allow},
+//	}}
+//	d := permission.Decide(policy, tool.PermissionCall(bash, input))
+//	fmt.Println(d.Behavior, d.Reason) // ask: a person has to decide
+//
+// An agent and a server do this for each call. What no rule allows, and what cannot be shown
+// to be harmless, is asked about.
+//
+// Decide is a pure function of a policy and a [Call]; the first step that has an answer wins:
 //
 //	deny rules → the tool's own deny → (explore: what is not read-only is denied)
 //	→ the tool's safety ask → ask rules → read-only → the tool's own allow

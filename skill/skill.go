@@ -59,7 +59,46 @@ const (
 	SeverityWarning = "warning"
 )
 
-// A Diagnostic is a problem of a skill. The package documentation lists the rules.
+// A Diagnostic is a problem of a skill.
+//
+// Fatal errors; the skill is not loaded:
+//
+//	skill-file            the folder has no SKILL.md (only [One] requires one)
+//	unreadable            the file or folder cannot be read
+//	symlink               a link leads out of the loaded folder, or its target is missing
+//	too-large             over 1 MiB, or over 64 KiB of front matter
+//	encoding              UTF-16
+//	frontmatter-missing   the file does not begin with ---
+//	frontmatter-unclosed  the closing --- is missing
+//	frontmatter-fields    the front matter is not a mapping
+//	yaml                  the front matter is not YAML, or its aliases expand too far
+//	description-missing
+//	name-missing          and no folder whose name could be used
+//	loader                one of several merged loaders failed
+//
+// Errors that do not prevent loading:
+//
+//	name-missing          the folder's name is used
+//	name-length           more than 64 characters
+//	name-characters       other than lowercase letters, digits and hyphens
+//	name-hyphens          at an end, or two in a row
+//	name-folder           differs from the folder's name
+//	description-length    more than 1024 characters
+//	compatibility-length  empty or more than 500 characters
+//	metadata-type         not a mapping of text to text
+//	allowed-tools         neither text nor a list, or a parenthesis is not closed
+//	field-type            a list or a mapping where text is required
+//	duplicate-field       the first one counts
+//	yaml-quoted           a value that needs quotes to be YAML and has none
+//	frontmatter-position  blank lines before the front matter
+//	encoding              bytes that are not UTF-8
+//	skill-file            another spelling of SKILL.md
+//
+// Warnings: field-type and metadata-type (a number or the like was read as text),
+// unknown-field, name-ascii, skill-file (the file is called skill.md), description-when (it
+// does not say when to use the skill), shadowed (an earlier skill has the same name),
+// body-empty, body-tokens (more than 5,000), link-missing, link-outside,
+// link-anchor, file-missing (a mentioned file).
 type Diagnostic struct {
 	File     string `json:"file"` // as in [Skill.Path]
 	Line     int    `json:"line"` // from 1; 0 if it concerns the whole file

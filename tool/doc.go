@@ -72,22 +72,6 @@
 // method, so that no wrapper can hide a safety check. The safe answer is assumed for an
 // absent one.
 //
-// # What it costs
-//
-// The schema of a type is made once for the program, and compiled once for its
-// bytes. A further tool of the type is one allocation of 96 bytes; the floor, its name,
-// its description, the function and the type, would be 56. Arguments that plainly fit,
-// as most do, are proved to in one pass without an allocation, in less time than
-// json.Valid takes to read them; a struct of strings, numbers and booleans is filled
-// without encoding/json. A call of such a function makes 14 allocations and starts one
-// goroutine, which it waits for once. The goroutine is what separates it from the
-// floor, a call of the function itself: without one a panic or a function that never
-// returns would take the caller with it. The tests named TestCost… hold these figures.
-//
-// A program that imports the package allocates 1.7 MB, and takes some milliseconds,
-// before main runs: the validator's package compiles the meta-schemas of all drafts in
-// its initialisation. This package initialises everything else at its first use.
-//
 // # What is and what is not a boundary
 //
 // That a function sees only arguments that fit its schema is a promise. That it

@@ -73,15 +73,6 @@
 // conversation, and in [View.Reminder] after compaction. Closing a group does change
 // the list, and with it [View.Digest].
 //
-// # What it costs
-//
-// [Toolkit.View] returns the last view as long as nothing has changed: a look-up
-// without an allocation. A new one costs what is visible, not what is registered:
-// opening and closing a group takes 30 allocations and 1.2 KiB with 10,000 tools as
-// with 200. Definitions are hashed once. A toolkit of 20 tools takes 2.8 KiB beside
-// them, so that a conversation may well have one of its own. The tests named TestCost…
-// hold these figures.
-//
 // # Other systems
 //
 // [Config.Preset] takes the rules of another system that groups tools: [AgentScope],

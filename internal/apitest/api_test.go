@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"go/importer"
+	"go/parser"
 	"go/token"
 	"go/types"
 	"io"
@@ -103,8 +104,15 @@ func changed(old, now string) string {
 	return b.String()
 }
 
-// publicPackages returns the packages of all modules that others can import.
-func publicPackages(t *testing.T) []*types.Package {
+// A listed package is what go list says of one.
+type listed struct {
+	ImportPath, Name, Export, Dir string
+	GoFiles                       []string
+}
+
+// list returns the packages of all modules that others can import, and the export files
+// of these and of all that they import.
+func list(t *testing.T) (pkgs []listed, export map[string]string) {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Name,Export,Dir,GoFiles", "work")
 	cmd.Stderr = os.Stderr
@@ -112,13 +120,9 @@ func publicPackages(t *testing.T) []*types.Package {
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
-	export := map[string]string{}
-	var paths []string
+	export = map[string]string{}
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p struct {
-			ImportPath, Name, Export, Dir string
-			GoFiles                       []string
-		}
+		var p listed
 		if err := dec.Decode(&p); err == io.EOF {
 			break
 		} else if err != nil {
@@ -126,32 +130,60 @@ func publicPackages(t *testing.T) []*types.Package {
 		}
 		export[p.ImportPath] = p.Export
 		if strings.HasPrefix(p.ImportPath, module+"/") && public(p.ImportPath) && p.Name != "main" && p.Export != "" {
-			paths = append(paths, p.ImportPath)
-			for _, f := range p.GoFiles { // so that go test does not reuse a result from before a change of them
-				if _, err := os.Stat(filepath.Join(p.Dir, f)); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	}
-	slices.Sort(paths)
-	imp := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
-		return os.Open(export[path])
-	})
-	var pkgs []*types.Package
-	for _, path := range paths {
-		p, err := imp.Import(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(exported(p.Scope())) > 0 {
 			pkgs = append(pkgs, p)
 		}
 	}
 	if len(pkgs) < 20 {
 		t.Fatalf("found %d packages only; the test would check nothing", len(pkgs))
 	}
+	slices.SortFunc(pkgs, func(a, b listed) int { return strings.Compare(a.ImportPath, b.ImportPath) })
+	return pkgs, export
+}
+
+// publicPackages returns the packages that others can import.
+func publicPackages(t *testing.T) []*types.Package {
+	t.Helper()
+	all, export := list(t)
+	imp := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
+		return os.Open(export[path])
+	})
+	var pkgs []*types.Package
+	for _, l := range all {
+		for _, f := range l.GoFiles { // so that go test does not reuse a result from before a change of them
+			if _, err := os.Stat(filepath.Join(l.Dir, f)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p, err := imp.Import(l.ImportPath)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
 	return pkgs
+}
+
+// TestDocs checks that the documentation of a package begins with code that uses it, and
+// leaves what it costs to bench.
+func TestDocs(t *testing.T) {
+	all, _ := list(t)
+	for _, l := range all {
+		var text string
+		for _, name := range l.GoFiles {
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(l.Dir, name), nil, parser.PackageClauseOnly|parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text += f.Doc.Text()
+		}
+		head, _, _ := strings.Cut(text, "\n# ")
+		if lines := strings.Split(head, "\n"); !strings.Contains(strings.Join(lines[:min(len(lines), 20)], "\n"), "\n\t") {
+			t.Errorf("the documentation of %s does not begin with code that uses it", l.ImportPath)
+		}
+		if strings.Contains(text, "# What it costs") {
+			t.Errorf("the documentation of %s says what it costs; move that to bench/COSTS.md", l.ImportPath)
+		}
+	}
 }
 
 func public(path string) bool { return !strings.Contains(path+"/", "/internal/") }

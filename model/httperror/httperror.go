@@ -1,6 +1,12 @@
 // Package httperror makes a [model.Error] of what a server sends in place of an answer, for authors of
 // models. What callers branch on is the kind: whether to try again, to wait, or to shorten the
 // conversation.
+//
+//	resp, err := client.Do(req)
+//	…
+//	if resp.StatusCode != http.StatusOK {
+//		return httperror.Of(resp) // it closes the body
+//	}
 package httperror
 
 import (

@@ -1,7 +1,10 @@
 // Package docs holds what the source of packages says about the types of their tools, so
 // that doc comments reach the model and nothing parses source at run time.
 //
-// `kitbag schema gen` writes a file that registers the comments of a package.
+//	//go:generate go run github.com/kitbag-go/kitbag/cmd/kitbag schema gen
+//
+// in a package with tools writes a file that registers its comments. See also
+// [github.com/kitbag-go/kitbag/tool.Methods].
 package docs
 
 import (
