@@ -57,7 +57,7 @@ func (r *request) askAbout(ctx context.Context, c *permission.Call, preview stri
 	return nil
 }
 
-// unasked is the result if no one can be asked. It says which rule would allow the call; no rule
+// cannotAsk returns the result of a call whose client cannot ask its user. It says which rule would allow the call; no rule
 // can for a question about safety.
 func cannotAsk(name string, d permission.Decision) object {
 	text := fmt.Sprintf("This call of %s must be allowed by a person (%s), and this client cannot ask one.", name, d.Reason)
@@ -133,7 +133,7 @@ func (r *request) askSessionless(c *permission.Call, preview string, d permissio
 	if r.cred != nil {
 		who = r.cred.Name
 	}
-	// The exact bytes, unlike in a talk: these arguments will run, and a duplicate key must not be
+	// The exact bytes, unlike in digest: these arguments will run, and a duplicate key must not be
 	// read in two ways. What was judged is part of it, except what every edit of a file changes.
 	about := []string{who, name, string(c.Input), d.Judgement.Text, string(d.Judgement.Profile)}
 	for _, f := range d.Judgement.Files {

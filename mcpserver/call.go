@@ -15,8 +15,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool/toolstate"
 )
 
-// callParams are those of tools/call. Answers and State are what a client of the
-// new era sends when it was asked.
+// callParams are the parameters of tools/call. A client without sessions repeats a call with
+// Answers and State when it was asked for input.
 type callParams struct {
 	Name      string                     `json:"name"`
 	Arguments json.RawMessage            `json:"arguments"`
@@ -24,13 +24,13 @@ type callParams struct {
 	State     string                     `json:"requestState"`
 }
 
-// callTool takes a tools/call.
+// callTool handles tools/call.
 func (r *request) callTool(ctx context.Context) (any, *rpcError) {
 	var p callParams
 	if err := decode(r.msg, &p); err != nil {
 		return nil, err
 	}
-	if string(p.Arguments) == "null" { // as clients write it that have none
+	if string(p.Arguments) == "null" { // some clients send it for no arguments
 		p.Arguments = nil
 	}
 	if p.Name == "" {
@@ -39,8 +39,8 @@ func (r *request) callTool(ctx context.Context) (any, *rpcError) {
 	return r.audited(ctx, &p)
 }
 
-// runTool runs one call: resolve, check the arguments, decide, run. What the
-// model can do something about is a result; the rest is an error.
+// runTool resolves a call, checks its arguments, asks the permission engine and runs it. A failure
+// that the model can react to is a result; any other is an error.
 func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpcError) {
 	ctx = toolstate.With(ctx, &r.state)
 	v, err := r.tk.View(ctx, r.scope)
@@ -63,7 +63,7 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpcError) {
 		return failure(err.Error()), nil
 	}
 	if t.Info().External {
-		return failure(fmt.Sprintf("tool %q is run by the host of an agent, which there is none of here", t.Info().Name)), nil
+		return failure(fmt.Sprintf("tool %q is run by the host of an agent, and this server is not one", t.Info().Name)), nil
 	}
 	if bad := r.checkHeaders(ctx, t.Info(), p.Name); bad != nil {
 		return nil, bad
@@ -83,11 +83,11 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpcError) {
 		v.Advance(t.Info().Name)
 	}
 	if !r.sessionless {
-		news := r.toolsChange(ctx)
-		if r.srv.cfg.upstream != nil { // which may come from a server that this call has started
-			news |= r.visibleChanges(r.srv.cfg.Toolkit)
+		changed := r.toolsChange(ctx)
+		if r.srv.cfg.upstream != nil { // the call may have started a server that has prompts or resources
+			changed |= r.visibleChanges(r.srv.cfg.Toolkit)
 		}
-		r.notify(news, false)
+		r.notify(changed, false)
 		if err := r.flush(r.out); err != nil {
 			return nil, rpcErrorf(mcp.INTERNAL_ERROR, "the client does not read: %v", err)
 		}
@@ -95,8 +95,8 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpcError) {
 	return r.result(res), nil
 }
 
-// permit decides about a call. It returns what was judged if the call may run, and else
-// the result that says why not, or that the client has to ask somebody.
+// permit asks the permission engine about a call. It returns the judgement if the call may run, and
+// otherwise the result, which says why not or has the client ask its user.
 func (r *request) permit(ctx context.Context, t tool.Tool, input json.RawMessage, p *callParams) (*permission.Judgement, object) {
 	policy, call := r.policy(), tool.PermissionCall(t, input)
 	d := permission.Decide(policy, call)
@@ -118,8 +118,8 @@ func (r *request) permit(ctx context.Context, t tool.Tool, input json.RawMessage
 	}
 }
 
-// judgeAnew decides about a call that middleware has changed. Nobody is asked: a person
-// has agreed to other arguments.
+// judgeAnew asks the permission engine about a call that middleware has changed. The user is not
+// asked again, so only a call that is allowed without asking runs.
 func (r *request) judgeAnew(_ context.Context, t tool.Tool, c tool.Call) (*permission.Judgement, error) {
 	d := permission.Decide(r.policy(), tool.PermissionCall(t, c.Input))
 	if d.Behavior != permission.Allow {
@@ -128,28 +128,27 @@ func (r *request) judgeAnew(_ context.Context, t tool.Tool, c tool.Call) (*permi
 	return &d.Judgement, nil
 }
 
-// run runs a call that is allowed. Progress is told as it comes. To MCP that is how
-// far a call has come, and the content is in the result: a whole block, which has
-// no id, is sent there only. A block that grows is told piece by piece, but for its
-// last piece, so that a host can show the output of a command while it runs.
+// run runs a call that is allowed, and reports its progress. Content is in the result. A block with
+// an id, which grows chunk by chunk, is also reported as it grows, except for its last chunk, so that
+// a host can show the output of a command while it runs.
 func (r *request) run(ctx context.Context, t tool.Tool, call tool.Call) (*message.ToolResult, error) {
 	results := tool.NewCollector(call)
 	report := r.reporter(call.Name)
-	var held *tool.Chunk
+	var last *tool.Chunk // of a growing block, not reported yet
 	for chunk, err := range tool.Run(ctx, t, call, r.srv.cfg.Middleware...) {
 		if err != nil {
 			return nil, err
 		}
 		results.Add(chunk)
-		if held != nil {
-			if err := report(held); err != nil {
+		if last != nil {
+			if err := report(last); err != nil {
 				return nil, err
 			}
-			held = nil
+			last = nil
 		}
 		if !chunk.ForUser && chunk.Progress == nil {
 			if chunk.Block != nil && chunk.Block.BlockID() != "" {
-				held = &chunk
+				last = &chunk
 			}
 			continue
 		}

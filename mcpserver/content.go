@@ -13,18 +13,18 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// failure is the result of a call that did not come to anything.
+// failure returns the result of a call that has failed.
 func failure(text string) object {
 	return object{"content": []object{{"type": "text", "text": text}}, "isError": true}
 }
 
-// result writes a result as MCP has it. Structured content that is not an object
-// does not exist before the new era; there the text says the same.
+// result converts a result to MCP's form. Before revision 2026-07-28 structured content must be an
+// object; any other is left out, because the text has the same content.
 func (r *request) result(res *message.ToolResult) object {
 	content := make([]any, 0, len(res.Blocks))
 	whole := mcpcontent.Of(res)
 	for i, b := range res.Blocks {
-		if whole[i] != nil { // as another server has sent it
+		if whole[i] != nil { // as the upstream server sent it
 			content = append(content, whole[i])
 		} else if c := contentOf(b); c != nil {
 			content = append(content, c)
@@ -40,14 +40,14 @@ func (r *request) result(res *message.ToolResult) object {
 	}
 	meta := maps.Clone(res.Meta)
 	delete(meta, mcpcontent.Key)
-	delete(meta, mcp.MetaKeyServerInfo) // of a server behind us
+	delete(meta, mcp.MetaKeyServerInfo) // of an upstream server
 	if len(meta) > 0 {
 		o["_meta"] = meta
 	}
 	return o
 }
 
-// contentOf writes a block; results have those of text and of data only.
+// contentOf converts a block to MCP's form. It returns nil for one that is neither text nor data.
 func contentOf(b message.Block) object {
 	switch b := b.(type) {
 	case *message.Text:

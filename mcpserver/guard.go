@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// admit checks who calls, and returns their credential, nil if none are needed. It
-// has answered the request if ok is false.
+// admit checks the host, the origin and the credential of a request. The credential is nil if the
+// server has none. If ok is false, admit has answered the request.
 func (s *Server) admit(w http.ResponseWriter, r *http.Request) (cred *Credential, ok bool) {
 	if !s.knownHost(r.Host) {
 		http.Error(w, "unknown Host; the owner of the server can add it to Config.Hosts", http.StatusForbidden)
@@ -27,21 +27,21 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) (cred *Credential
 	}
 	if len(s.cfg.Credentials) == 0 {
 		if !arrivedOnLoopback(r) {
-			http.Error(w, "without Config.Credentials only loopback addresses are served", http.StatusForbidden)
+			http.Error(w, "without Config.Credentials the server accepts only connections to a loopback address", http.StatusForbidden)
 			return nil, false
 		}
 		return nil, true
 	}
 	if cred = s.credential(r.Header.Get("Authorization")); cred == nil {
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		http.Error(w, "send a known token: Authorization: Bearer TOKEN", http.StatusUnauthorized)
+		http.Error(w, "missing or unknown token; send Authorization: Bearer TOKEN", http.StatusUnauthorized)
 		return nil, false
 	}
 	return cred, true
 }
 
-// credential finds the credential of a header. It takes the same time whichever
-// token is given, and does not tell how much of it was right.
+// credential returns the credential of an Authorization header, or nil. The comparison takes constant
+// time, so that it does not reveal how much of a token is right.
 func (s *Server) credential(header string) *Credential {
 	scheme, token, _ := strings.Cut(header, " ")
 	given := sha256.Sum256([]byte(strings.TrimSpace(token)))
@@ -59,7 +59,7 @@ func (s *Server) credential(header string) *Credential {
 	return found
 }
 
-// knownHost keeps out pages whose name was made to point here (DNS rebinding).
+// knownHost refuses names that an attacker has made to resolve to this server (DNS rebinding).
 func (s *Server) knownHost(hostport string) bool {
 	host := hostport
 	if h, _, err := net.SplitHostPort(hostport); err == nil {
@@ -69,8 +69,8 @@ func (s *Server) knownHost(hostport string) bool {
 	return isLoopback(host) || slices.ContainsFunc(s.cfg.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
 }
 
-// knownOrigin keeps out pages of others that a browser shows. An origin that is "null", as
-// of a file, is nobody's.
+// knownOrigin refuses requests of other sites' pages in a browser. The origin "null", as of a file,
+// is refused.
 func (s *Server) knownOrigin(origin string) bool {
 	if slices.ContainsFunc(s.cfg.Origins, func(o string) bool { return strings.EqualFold(o, origin) }) {
 		return true
@@ -79,8 +79,8 @@ func (s *Server) knownOrigin(origin string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && s.knownHost(u.Host)
 }
 
-// isLoopback reports whether the name can only be this machine. Names other than localhost
-// may resolve to anything.
+// isLoopback reports whether the name can only be this machine. A name other than localhost may
+// resolve to any address.
 func isLoopback(host string) bool {
 	if host == "localhost" {
 		return true
@@ -89,8 +89,8 @@ func isLoopback(host string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// arrivedOnLoopback reports whether the connection ends at a loopback address of
-// this machine, or a Unix socket. What cannot be told counts as outside.
+// arrivedOnLoopback reports whether the request came over a loopback address or a Unix socket. It is
+// false if the address is unknown.
 func arrivedOnLoopback(r *http.Request) bool {
 	switch a := r.Context().Value(http.LocalAddrContextKey).(type) {
 	case *net.TCPAddr:
@@ -101,7 +101,7 @@ func arrivedOnLoopback(r *http.Request) bool {
 	return false
 }
 
-// isJSON keeps out what a form of a web page could send.
+// isJSON refuses the media types that a form of a web page could send.
 func isJSON(r *http.Request) bool {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return err == nil && kind == "application/json"

@@ -17,11 +17,11 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// abilities are what a client can be asked for.
+// abilities are the capabilities of a client to answer requests.
 type abilities struct{ form, url, sampling, roots bool }
 
-// abilitiesOf reads capabilities of a client. An empty elicitation capability means
-// forms, which is all there was before 2025-11-25.
+// abilitiesOf decodes the capabilities of a client. An empty elicitation capability means forms, the
+// only mode before revision 2025-11-25.
 func abilitiesOf(capabilities json.RawMessage) (a abilities) {
 	var caps struct {
 		Elicitation map[string]json.RawMessage `json:"elicitation"`
@@ -38,31 +38,31 @@ func abilitiesOf(capabilities json.RawMessage) (a abilities) {
 	return a
 }
 
-// A clientHost is the [host.Host] of calls: it asks the client. A session has one, because one
-// person uses it; without sessions each call has its own.
+// A clientHost is the [host.Host] of calls: it sends requests to the client. A session has one, because
+// it has one user; without sessions each call has its own.
 type clientHost struct {
 	can func() abilities
 
-	// ask puts a question to the client and waits for its answer. The key tells
-	// the questions of a call apart; the asker may give none.
+	// ask sends a request to the client and waits for its answer. The key identifies the
+	// question within a call; it may be empty.
 	ask func(ctx context.Context, key, method string, params any) (json.RawMessage, error)
 
 	mu      sync.Mutex
-	missing object // capabilities that a question needed and the client has not
+	missing object // capabilities that a question needed and the client did not declare
 }
 
-// errNobody says why a client cannot be asked now.
+// errCannotAsk is the error of a question while no connection can carry it.
 var errCannotAsk = errors.New("the client cannot receive requests on this connection")
 
-// Elicit asks the person. A client that cannot is no error but, as for every host, a
-// question that nobody answered.
+// Elicit asks the user of the client. If the client cannot ask, the answer is Cancel, as for every
+// host.
 func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	if err := q.Check(); err != nil {
 		return host.Answer{}, err
 	}
 	q = q.Clean()
 	can, params := h.can(), object{"message": q.Message}
-	if q.Server != "" { // or the client would show it as ours
+	if q.Server != "" { // or the client would attribute the question to this server
 		params["message"] = fmt.Sprintf("[%s] %s", q.Server, q.Message)
 	}
 	if q.URL != "" {
@@ -91,7 +91,7 @@ func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answe
 	got.Content = exactNumbers(raw, got.Content)
 	switch got.Action {
 	case host.ActionAccept:
-		// What a client sends is held against the form like any input.
+		// Accept checks the content against the form.
 		return q.Accept(got.Content)
 	case host.ActionDecline:
 		return host.Answer{Action: host.ActionDecline}, nil
@@ -99,18 +99,18 @@ func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answe
 	return host.Answer{Action: host.ActionCancel}, nil
 }
 
-// exact puts numbers that a float64 does not hold back as they were written, as
-// [json.Number]: an account number of seventeen digits must not become another one.
+// exactNumbers replaces numbers that a float64 cannot represent by [json.Number], so that an account
+// number of seventeen digits stays the same.
 func exactNumbers(raw json.RawMessage, content map[string]any) map[string]any {
-	var written struct {
+	var literal struct {
 		Content map[string]any `json:"content"`
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
-	if d.Decode(&written) != nil {
+	if d.Decode(&literal) != nil {
 		return content
 	}
-	for name, v := range written.Content {
+	for name, v := range literal.Content {
 		n, number := v.(json.Number)
 		f, float := content[name].(float64)
 		if number && float && math.Abs(f) >= 1<<53 {
@@ -120,11 +120,10 @@ func exactNumbers(raw json.RawMessage, content map[string]any) map[string]any {
 	return content
 }
 
-// defaultTokens is how many tokens a sample may have that does not say.
+// defaultTokens is the largest number of tokens of a sample whose request does not say.
 const defaultTokens = 1024
 
-// Sample asks the client's model, which may cost money: a client that has not declared sampling is
-// not asked.
+// Sample requests a sample of the client's model. The client must have declared sampling.
 func (h *clientHost) Sample(ctx context.Context, r host.SampleRequest) (host.Sample, error) {
 	if !h.can().sampling {
 		return host.Sample{}, h.missingCapability("sampling")
@@ -157,7 +156,7 @@ func (h *clientHost) Sample(ctx context.Context, r host.SampleRequest) (host.Sam
 	return sampleOf(raw)
 }
 
-// sampleOf reads a client's answer. Of several pieces the texts are kept.
+// sampleOf decodes a client's answer. It joins the texts of several pieces of content.
 func sampleOf(raw json.RawMessage) (host.Sample, error) {
 	var got struct {
 		Content json.RawMessage `json:"content"`
@@ -170,7 +169,7 @@ func sampleOf(raw json.RawMessage) (host.Sample, error) {
 	}
 	var pieces []piece
 	err := strictjson.Unmarshal(raw, &got)
-	// One piece, or from 2025-11-25 on a list of them.
+	// One piece of content, or from 2025-11-25 on a list.
 	if err == nil && strictjson.Unmarshal(got.Content, &pieces) != nil {
 		pieces = make([]piece, 1)
 		err = strictjson.Unmarshal(got.Content, &pieces[0])
@@ -187,9 +186,9 @@ func sampleOf(raw json.RawMessage) (host.Sample, error) {
 	return s, nil
 }
 
-// said writes a message as MCP has it, where one has a single piece of content.
+// messagesOf converts a message to MCP messages, which have one piece of content each.
 func messagesOf(m *message.Message) (out []object) {
-	role := message.RoleUser // MCP has no others
+	role := message.RoleUser // MCP has only user and assistant
 	if m.Role == message.RoleAssistant {
 		role = m.Role
 	}
@@ -201,7 +200,7 @@ func messagesOf(m *message.Message) (out []object) {
 	return out
 }
 
-// roots asks for the client's roots.
+// roots requests the client's roots.
 func (h *clientHost) roots(ctx context.Context) ([]string, error) {
 	if !h.can().roots {
 		return nil, h.missingCapability("roots")
@@ -225,8 +224,8 @@ func (h *clientHost) roots(ctx context.Context) ([]string, error) {
 	return uris, nil
 }
 
-// lacks notes that the client has not declared a capability. A call that fails for
-// it is an error of the request in the new era; see [request.missing].
+// missingCapability records and returns the error that the client has not declared a capability; see
+// [request.capabilityError].
 func (h *clientHost) missingCapability(capability string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -253,7 +252,7 @@ type (
 	sessionKey   struct{}
 )
 
-// hosted returns the context of a call of the session: its questions are asked on its own stream.
+// withSessionHost returns a context whose host asks the session's client, on the stream of the request.
 func (r *request) withSessionHost(ctx context.Context) context.Context {
 	ctx = context.WithValue(ctx, sessionKey{}, r.session.ctx)
 	return host.With(context.WithValue(ctx, responderKey{}, r.out), r.session.host)
@@ -269,8 +268,8 @@ func SessionDone(ctx context.Context) <-chan struct{} {
 	return ctx.Done()
 }
 
-// askStream asks a client that has a session. A question without the context of a call, as of a
-// server behind this one that has one connection for all calls, is sent on the stream of the
+// askStream asks a client that has a session. A question that does not come with the context of a
+// call, as from an upstream server with one connection for all calls, is sent on the stream of the
 // latest call.
 func (c *session) askStream(ctx context.Context, _, method string, params any) (json.RawMessage, error) {
 	out, _ := ctx.Value(responderKey{}).(responder)
@@ -283,7 +282,7 @@ func (c *session) askStream(ctx context.Context, _, method string, params any) (
 	return c.ask(ctx, out, method, params)
 }
 
-// latest returns the outlet of the latest request in flight, or nil.
+// latest returns the responder of the latest request in flight, or nil.
 func (c *session) latest() responder {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -150,8 +150,8 @@ func (m *modern) asked(method, name, extra string) string {
 	return res.Result.RequestState
 }
 
-// TestTalks are good and bad answers of clients of the new era to what a call asks.
-func TestTalks(t *testing.T) {
+// TestParkedCalls are good and bad answers of clients of the new era to what a call asks.
+func TestParkedCalls(t *testing.T) {
 	var ran atomic.Int64
 	url := listen(t, serve(t, mcpserver.Config{Toolkit: asking(&ran, nil), Policy: open, Credentials: []mcpserver.Credential{
 		{Name: "anna", Token: tokenA}, {Name: "otto", Token: tokenB},
@@ -172,9 +172,9 @@ func TestTalks(t *testing.T) {
 		status     int
 		want       string
 	}{
-		{"of another client", otto, "greet", state(mine) + who(ada), 400, "another one"},
-		{"of another tool", anna, "think", state(mine) + who(ada), 400, "another one"},
-		{"with other arguments", anna, "greet", state(mine) + who(ada) + `,"arguments":{"x":1}`, 400, "another one"},
+		{"of another client", otto, "greet", state(mine) + who(ada), 400, "another request"},
+		{"of another tool", anna, "think", state(mine) + who(ada), 400, "another request"},
+		{"with other arguments", anna, "greet", state(mine) + who(ada) + `,"arguments":{"x":1}`, 400, "another request"},
 		{"changed", anna, "greet", state(mine+"x") + who(ada), 400, "not from this server"},
 		{"right", anna, "greet", state(mine) + who(ada), 200, "accept Ada"},
 		{"again", anna, "greet", state(mine) + who(ada), 400, "has ended"},
@@ -195,8 +195,8 @@ func TestTalks(t *testing.T) {
 	}
 }
 
-// TestTalkOfCompletion: the answer to what a completion has asked is not for another one.
-func TestTalkOfCompletion(t *testing.T) {
+// TestParkedCompletion: the answer to what a completion has asked is not for another one.
+func TestParkedCompletion(t *testing.T) {
 	ask := func(ctx context.Context, typed string, _ map[string]string) ([]string, error) {
 		a, err := host.From(ctx).Elicit(ctx, host.Elicitation{ID: "who", Message: "Who?", Schema: nameForm})
 		return []string{fmt.Sprint(typed, a.Content["name"])}, err
@@ -208,9 +208,9 @@ func TestTalkOfCompletion(t *testing.T) {
 	for with, want := range map[string]string{
 		first: `"1Ada"`,
 		`,"argument":{"value":"1","name":"a"},"ref":{"name":"p","type":"ref/prompt"}`: `"1Ada"`,
-		`,"ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"a","value":"2"}`: "another one",
-		`,"ref":{"type":"ref/prompt","name":"q"},"argument":{"name":"a","value":"1"}`: "another one",
-		first + `,"context":{"arguments":{"b":"2"}}`:                                  "another one",
+		`,"ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"a","value":"2"}`: "another request",
+		`,"ref":{"type":"ref/prompt","name":"q"},"argument":{"name":"a","value":"1"}`: "another request",
+		first + `,"context":{"arguments":{"b":"2"}}`:                                  "another request",
 	} {
 		answer := `,"requestState":"` + m.asked("completion/complete", "", first) + `","inputResponses":{"who":{"action":"accept","content":{"name":"Ada"}}}`
 		if _, got := m.send(t.Context(), "completion/complete", "", answer+with); !strings.Contains(got, want) {
@@ -219,9 +219,9 @@ func TestTalkOfCompletion(t *testing.T) {
 	}
 }
 
-// TestTalkWrittenAnew: who comes back with an answer may have written the same arguments in
+// TestParkedCallEncodedAnew: who comes back with an answer may have written the same arguments in
 // another way. A permission is for the very bytes that run.
-func TestTalkWrittenAnew(t *testing.T) {
+func TestParkedCallEncodedAnew(t *testing.T) {
 	type pair struct{ A, B int }
 	greet := tool.Must(tool.New("greet", "Greets.", func(ctx context.Context, in pair) (string, error) {
 		a, err := host.From(ctx).Elicit(ctx, host.Elicitation{ID: "who", Message: "Who?", Schema: nameForm})
@@ -236,11 +236,11 @@ func TestTalkWrittenAnew(t *testing.T) {
 		{`{"A":1,"B":2}`, "Ada1 2", true},
 		{`{"B":2, "A":1}`, "Ada1 2", false},
 		{` { "A" : 1 , "\u0042" : 2 } `, "Ada1 2", false},
-		{`{"A":"1","B":2}`, "another one", true}, // what runs are the arguments that were shown
-		{`{"A":1,"B":3}`, "another one", false},
-		{`{"A":1}`, "another one", false},
+		{`{"A":"1","B":2}`, "another request", true}, // what runs are the arguments that were shown
+		{`{"A":1,"B":3}`, "another request", false},
+		{`{"A":1}`, "another request", false},
 		{`{"A":1,"B":3,"B":2}`, "occurs twice", false},
-		{`{"A":1,"B":2,"C":{}}`, "another one", false},
+		{`{"A":1,"B":2,"C":{}}`, "another request", false},
 	} {
 		const asked = `,"arguments":{"A":1,"B":2}`
 		m := newModern(t, listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(greet), Policy: open})), "", `{"elicitation":{}}`)

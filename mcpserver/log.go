@@ -33,8 +33,8 @@ type Logger struct {
 
 type loggerKey struct{}
 
-// LoggerFrom returns the logger of the client that made the call of the context, for a server
-// behind this one; nil if the call did not come over MCP. It is the same for all calls of a
+// LoggerFrom returns the logger of the client that made the call of the context, for an
+// upstream server's messages; nil if the call did not come over MCP. It is the same for all calls of a
 // session.
 func LoggerFrom(ctx context.Context) *Logger {
 	l, _ := ctx.Value(loggerKey{}).(*Logger)

@@ -18,7 +18,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A request is one request at work.
+// A request is a request in flight.
 type request struct {
 	*session
 	msg         *rpcMessage
@@ -27,14 +27,13 @@ type request struct {
 	sessionless bool
 
 	tk         *toolkit.Toolkit
-	scope      *toolkit.Scope // the session's, or for the new era one for this request only
+	scope      *toolkit.Scope // the session's; without sessions one for this request only
 	rec        Record         // of a call
 	parkedCall *parkedCall    // that the request is part of; nil for none
 }
 
-// handle answers a message, and returns the error that the answer holds, if it is
-// one. A nil answer is none: a call that was cancelled is not answered, as the
-// specification has it.
+// handle handles a message and returns its answer, and the error in it, if any. The answer is nil for
+// notifications and answers, and for a cancelled request, as the specification requires.
 func (c *session) handle(ctx context.Context, m *rpcMessage, out responder) ([]byte, *rpcError) {
 	switch {
 	case m.Method == "":
@@ -52,18 +51,18 @@ func (c *session) handle(ctx context.Context, m *rpcMessage, out responder) ([]b
 		r.scope = c.scope.Sub()
 		r.tk = c.srv.static.pick(ctx, r.scope)
 	}
-	if m.Method == string(mcp.MethodPing) && !r.sessionless { // which is no work, and tells a busy server from a dead one
+	if m.Method == string(mcp.MethodPing) && !r.sessionless { // without the limits, so that a busy server does not seem dead
 		c.touch()
 		return answer(m.ID, object{}, nil), nil
 	}
-	// From here on the request counts against the limit, and can be cancelled.
+	// From here on the request counts toward the limits and can be cancelled.
 	ctx, key, err := c.begin(ctx, string(m.ID), out)
 	if err != nil {
 		return answer(m.ID, nil, err), err
 	}
 	defer c.finish(key)
 	result, err := r.recovered(ctx, r.dispatch)
-	if ctx.Err() != nil { // whatever has come of it, nobody waits for it
+	if ctx.Err() != nil { // cancelled
 		return nil, nil
 	}
 	if err == nil {
@@ -72,19 +71,19 @@ func (c *session) handle(ctx context.Context, m *rpcMessage, out responder) ([]b
 	return answer(m.ID, result, err), err
 }
 
-// guarded keeps a panic in code of the toolkit's owner, such as a judgement of a
-// tool, from ending the server: the request fails, and nothing has run.
+// recovered turns a panic in code of the toolkit's owner, such as the judgement of a tool, into an
+// error of the request.
 func (r *request) recovered(ctx context.Context, do func(context.Context) (any, *rpcError)) (result any, err *rpcError) {
 	defer func() {
 		if p := recover(); p != nil {
 			slog.ErrorContext(ctx, "request panicked", "method", r.msg.Method, "panic", p, "stack", string(debug.Stack()))
-			result, err = nil, rpcErrorf(mcp.INTERNAL_ERROR, "%s failed unexpectedly", r.msg.Method)
+			result, err = nil, rpcErrorf(mcp.INTERNAL_ERROR, "%s failed unexpectedly; see the log of the server", r.msg.Method)
 		}
 	}()
 	return do(ctx)
 }
 
-// notified takes a notification; those that we do not know are ignored.
+// handleNotification handles a notification. Unknown ones are ignored.
 func (c *session) handleNotification(m *rpcMessage) {
 	if m.Method != string(mcp.MethodNotificationCancelled) {
 		return
@@ -97,10 +96,10 @@ func (c *session) handleNotification(m *rpcMessage) {
 	}
 }
 
-// An object is a JSON object that is sent.
+// An object is a JSON object to send.
 type object = map[string]any
 
-// dress adds what results of the new era must have.
+// addResultFields adds the fields that results must have from revision 2026-07-28 on.
 func (r *request) addResultFields(result any) any {
 	o, ok := result.(object)
 	if !ok || !r.sessionless {
@@ -112,20 +111,18 @@ func (r *request) addResultFields(result any) any {
 	switch r.msg.Method {
 	case "server/discover", "tools/list", "groups/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read":
 		if o["resultType"] == "complete" {
-			// Nothing may be kept: what is listed changes with the catalogue,
-			// and what a credential may see is not for others.
+			// Not to be cached: lists change with the toolkit, and depend on the credential.
 			o["ttlMs"], o["cacheScope"] = 0, "private"
 		}
 	}
-	if _, has := o["_meta"]; !has { // a tool's own stays what it is
+	if _, has := o["_meta"]; !has { // that of a tool's result is left unchanged
 		o["_meta"] = object{mcp.MetaKeyServerInfo: r.info()}
 	}
 	return o
 }
 
-// dispatch finds what a method does. A method that exists in one era only, or for
-// which there is nothing to offer, is not known: what is declared and what is
-// answered are the same.
+// dispatch runs the method of the request. A method of other revisions, or of a capability that is
+// not declared, is unknown.
 func (r *request) dispatch(ctx context.Context) (any, *rpcError) {
 	switch m := r.msg; m.Method {
 	case "tools/list":
@@ -169,13 +166,12 @@ func (r *request) dispatch(ctx context.Context) (any, *rpcError) {
 	return nil, r.unknown()
 }
 
-// unknown is the error for a method that there is not, with the status 404 in the new
-// era; see statusOf.
+// unknown returns the error for an unknown method; see statusOf.
 func (r *request) unknown() *rpcError {
-	return rpcErrorf(mcp.METHOD_NOT_FOUND, "method %q is not known", r.msg.Method)
+	return rpcErrorf(mcp.METHOD_NOT_FOUND, "unknown method %q", r.msg.Method)
 }
 
-// info is how the server introduces itself.
+// info returns the name and version of the server.
 func (r *request) info() object {
 	o := object{"name": r.srv.cfg.Name, "version": r.srv.cfg.Version}
 	if r.srv.cfg.Title != "" {
@@ -184,8 +180,8 @@ func (r *request) info() object {
 	return o
 }
 
-// initialize agrees on a revision: the client's if we know it, else our newest
-// that has a handshake.
+// initialize handles initialize. The protocol revision is the client's if the server supports it, and
+// otherwise the server's latest revision that has a handshake.
 func (r *request) initialize(ctx context.Context) (any, *rpcError) {
 	var p struct {
 		Version      string          `json:"protocolVersion"`
@@ -208,10 +204,9 @@ func (r *request) initialize(ctx context.Context) (any, *rpcError) {
 	return o, nil
 }
 
-// introduce says what the server can do and what it is for.
+// describeServer returns the capabilities and the instructions of the server.
 func (r *request) describeServer(ctx context.Context) object {
-	// Declared as far as there is something to it: clients ask for what is declared,
-	// and a list that is always empty costs them a request.
+	// Only what there is: clients request every list that is declared.
 	caps := object{"tools": object{"listChanged": true}, "logging": object{}}
 	if r.srv.hasPrompts() {
 		caps["prompts"] = object{"listChanged": true}
@@ -224,7 +219,7 @@ func (r *request) describeServer(ctx context.Context) object {
 	}
 	if len(r.tk.Groups(r.scope)) > 0 {
 		caps["groups"] = object{"listChanged": true}
-		if r.sessionless { // where further capabilities are extensions
+		if r.sessionless { // from 2026-07-28 on, a capability that is not in the specification is an extension
 			caps["extensions"] = object{mcpcontent.GroupsKey: object{}}
 		}
 	}
@@ -239,7 +234,7 @@ func (r *request) describeServer(ctx context.Context) object {
 	return o
 }
 
-// cut returns at most n bytes of s, whole characters, and says if that is not all.
+// cut returns s, or its first characters, in at most n bytes, with a mark at the end.
 func cut(s string, n int) string {
 	const more = " …"
 	if len(s) <= n {
@@ -252,12 +247,11 @@ func cut(s string, n int) string {
 	return s[:n] + more
 }
 
-// listTools answers with a page of the view. In a session the client counts as knowing
-// it from now on, so that it is only told of what is different from it.
+// listTools handles tools/list. A session records the list, to notify its client only when it differs.
 func (r *request) listTools(ctx context.Context) (any, *rpcError) {
-	cursor, bad := r.cursor()
-	if bad != nil {
-		return nil, bad
+	cursor, rpcErr := r.cursor()
+	if rpcErr != nil {
+		return nil, rpcErr
 	}
 	v, err := r.tk.View(ctx, r.scope)
 	if err != nil {
@@ -277,8 +271,8 @@ func (r *request) listTools(ctx context.Context) (any, *rpcError) {
 	return page("tools", list, next), nil
 }
 
-// describe returns a tool as MCP has it, with its schemas as they are. An output
-// schema that is not of an object is left out: clients refuse the whole list.
+// describe returns the list entry of a tool, with its schemas unchanged. An output schema that is not
+// for an object is left out, because clients refuse the whole list for it.
 func describe(info tool.Info, labels []string) object {
 	o := object{"name": info.Name, "description": info.Description, "inputSchema": info.Input}
 	if info.Title != "" {
@@ -302,8 +296,8 @@ func describe(info tool.Info, labels []string) object {
 	return o
 }
 
-// granted returns those of the groups that the ceiling grants: of the others a
-// client does not even learn the names, though it sees a tool that is in them too.
+// granted returns the groups that the ceiling grants. A client must not learn the names of others, not
+// even as labels of a tool that it sees.
 func (r *request) granted(groups []string) []string {
 	if len(groups) == 0 {
 		return nil
@@ -316,16 +310,16 @@ func (r *request) granted(groups []string) []string {
 	if len(all) == len(seen) { // no ceiling, or one that grants everything
 		return groups
 	}
-	// A label may name what is no group at all, and then it is nobody's secret.
+	// A label that is not the name of a group is not restricted.
 	return slices.DeleteFunc(slices.Clone(groups), func(name string) bool { return has(all, name) && !has(seen, name) })
 }
 
-// listGroups is the method of the proposal for primitive grouping: the groups that the
-// ceiling grants, open or not, with their parents as labels.
+// listGroups handles groups/list, of MCP's proposal for primitive grouping. It returns the groups that
+// the ceiling grants, open or not, with their parents as labels.
 func (r *request) listGroups() (any, *rpcError) {
-	cursor, bad := r.cursor()
-	if bad != nil {
-		return nil, bad
+	cursor, rpcErr := r.cursor()
+	if rpcErr != nil {
+		return nil, rpcErr
 	}
 	groups, next, err := r.tk.PageGroups(r.scope, cursor, r.srv.cfg.PageSize)
 	if err != nil {
@@ -338,22 +332,22 @@ func (r *request) listGroups() (any, *rpcError) {
 		if g.Title != "" {
 			o["title"] = g.Title
 		}
-		about := object{}
+		meta := object{}
 		for k, v := range g.Meta {
-			about[k] = v
+			meta[k] = v
 		}
 		if len(parents) > 0 {
-			about[mcpcontent.GroupsKey] = parents
+			meta[mcpcontent.GroupsKey] = parents
 		}
-		if len(about) > 0 {
-			o["_meta"] = about
+		if len(meta) > 0 {
+			o["_meta"] = meta
 		}
 		list[i] = o
 	}
 	return page("groups", list, next), nil
 }
 
-// cursor returns where a list goes on; empty is its start.
+// cursor returns the cursor of a request for a page; empty is the first page.
 func (r *request) cursor() (string, *rpcError) {
 	var p struct {
 		Cursor string `json:"cursor"`
@@ -362,23 +356,23 @@ func (r *request) cursor() (string, *rpcError) {
 	return p.Cursor, err
 }
 
-// maxPage is how long a list of prompts or resources may be without Config.PageSize:
-// skills can have many files.
+// maxPage is how many prompts or resources are in a page without Config.PageSize, because skills can
+// have many files.
 const maxPage = 1000
 
-// listed returns the page that the request asks for. A cursor stands for the last
-// item of the page before.
+// listed returns the requested page of a list. The cursor is the encoded name of the last entry of the
+// page before.
 func listed(r *request, key string, all []entry) (any, *rpcError) {
-	cursor, bad := r.cursor()
-	if bad != nil {
-		return nil, bad
+	cursor, rpcErr := r.cursor()
+	if rpcErr != nil {
+		return nil, rpcErr
 	}
-	// Of two that have one name the first is got, and a cursor leads to it.
+	// Of entries with the same name only the first can be got, and a cursor finds only that.
 	seen := map[string]bool{}
 	all = slices.DeleteFunc(all, func(e entry) bool {
-		twice := seen[e.name]
+		duplicate := seen[e.name]
 		seen[e.name] = true
-		return twice
+		return duplicate
 	})
 	if cursor != "" {
 		last, err := base64.RawURLEncoding.DecodeString(cursor)
@@ -400,7 +394,7 @@ func listed(r *request, key string, all []entry) (any, *rpcError) {
 	return page(key, list, next), nil
 }
 
-// page is a part of a list, with the cursor of the next one unless it is the last.
+// page returns a page of a list, with the cursor of the next one unless it is the last.
 func page(name string, list []object, next string) object {
 	o := object{name: list}
 	if next != "" {

@@ -16,43 +16,43 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// In the new era a server cannot send requests. A call that asks the client
-// something is answered with the question, and the client makes the same request
-// again, with its answer and with the requestState that came with the question.
+// From revision 2026-07-28 on a server cannot send requests. A call that asks its client a question is
+// answered with the question, and the client repeats the request, with its answer and with the
+// requestState of the question.
 //
-// In between the call waits here, in the middle of what it does: it is not run
-// again from its start, so that nothing it did before the question happens twice.
-// The price is that the client must come back to the same server, and in time.
+// In between the call is parked in the middle of its work. It is not run again from the start, so that
+// what it did before the question does not happen twice. Therefore the client must come back to the
+// same server, and in time.
 
-// A talk is such a call.
+// A parkedCall is a call that may wait in this way.
 type parkedCall struct {
 	srv    *Server
-	owner  *session // which has the limits
-	digest []byte   // of the request; see digestOf
+	owner  *session // whose limits apply
+	digest []byte   // see [request.digest]
 	host   *clientHost
 	cancel context.CancelCauseFunc
 
-	asked  chan []*question // from the call to the request that is at work
+	asked  chan []*question // from the call to the current request
 	done   chan struct{}    // closed when result and err are set
 	result any
 	err    *rpcError
 
 	mu      sync.Mutex
-	out     responder                  // of the request at work; nil while there is none
-	token   json.RawMessage            // its progress token
+	out     responder                  // of the current request; nil while the call is parked
+	token   json.RawMessage            // for progress of the current request
 	given   map[string]json.RawMessage // answers that came with the first request
-	asks    int                        // questions so far
-	pending []*question                // what the client was asked last
+	asks    int                        // number of questions so far
+	pending []*question                // those that the client has not answered
 }
 
-// A question is one thing that the client is asked for.
+// A question is a request that the client is to answer.
 type question struct {
 	key, method string
 	params      any
-	reply       chan json.RawMessage // holds one
+	reply       chan json.RawMessage // holds one element
 }
 
-// interact runs what a request asks for, with a host for what comes up meanwhile.
+// runWithHost runs do with a host that asks the client.
 func (r *request) runWithHost(ctx context.Context, do func(*request, context.Context) (any, *rpcError)) (any, *rpcError) {
 	run := func(r *request, ctx context.Context) (any, *rpcError) { return r.logging(ctx, do) }
 	if !r.sessionless {
@@ -72,42 +72,42 @@ func (r *request) runWithHost(ctx context.Context, do func(*request, context.Con
 			return nil, rpcErrorf(mcp.INVALID_PARAMS, "%v", err)
 		}
 	}
-	// The other kind of ticket is about the permission to call; see askSessionless.
+	// The other kind of ticket is for permission to call; see askSessionless.
 	if resumed.Parked {
 		t := r.srv.unpark(resumed.Nonce, r.digest())
 		if t == nil {
-			return nil, rpcErrorf(mcp.INVALID_PARAMS, "requestState is of a call that has ended, was answered, or is another one; call again without it")
+			return nil, rpcErrorf(mcp.INVALID_PARAMS, "requestState is for another request, or for a call that has ended or was answered; repeat the request without requestState")
 		}
 		return t.resume(ctx, r, p.Answers)
 	}
 	can := abilitiesOf(r.meta.Capabilities)
 	h := &clientHost{can: func() abilities { return can }}
-	// Most clients declare nothing, and then nothing can come in between: no second
-	// goroutine is needed.
+	// A client that declares no capabilities cannot be asked, so the call needs no goroutine of its
+	// own.
 	if can == (abilities{}) {
 		result, err := run(r, host.With(ctx, h))
 		return r.capabilityError(h, result, err)
 	}
-	delete(p.Answers, askID) // which is about the permission; see askSessionless
+	delete(p.Answers, askID) // for permission to call; see askSessionless
 	t := &parkedCall{srv: r.srv, owner: r.session, digest: r.digest(), host: h, given: p.Answers,
 		asked: make(chan []*question), done: make(chan struct{}), out: r.out, token: r.meta.Progress}
 	h.ask = t.ask
 	return t.start(ctx, r, run)
 }
 
-// digest identifies what a request asks for, and who asks. A client may have written the
-// arguments anew, in another order or with other spaces: they count as the same, since the
-// call goes on with those that it began with.
+// digest identifies the request and its credential. It does not depend on the order of members and on
+// white space, because a client may encode the arguments again; the call uses those of the first
+// request.
 func (r *request) digest() []byte {
 	var p struct {
 		Name      string          `json:"name"`
 		URI       string          `json:"uri"`
 		Arguments json.RawMessage `json:"arguments"`
-		Ref       json.RawMessage `json:"ref"` // of a completion, and so on
+		Ref       json.RawMessage `json:"ref"` // this and the following are of completions
 		Argument  json.RawMessage `json:"argument"`
 		Context   json.RawMessage `json:"context"`
 	}
-	_ = strictjson.Unmarshal(r.msg.Params, &p) // was decoded before
+	_ = strictjson.Unmarshal(r.msg.Params, &p) // dispatch has decoded it without an error
 	who := ""
 	if r.cred != nil {
 		who = r.cred.Name
@@ -117,27 +117,27 @@ func (r *request) digest() []byte {
 	return sum[:]
 }
 
-// missing turns a failure for want of a capability into the error that the new era
-// has for it.
+// capabilityError replaces a failure for which a capability of the client was missing by MCP's error
+// for that.
 func (r *request) capabilityError(h *clientHost, result any, err *rpcError) (any, *rpcError) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if o, _ := result.(object); h.missing == nil || err == nil && o["isError"] != true {
 		return result, err
 	}
-	e := rpcErrorf(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, "%s needs a capability that the client has not declared", r.msg.Method)
+	e := rpcErrorf(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, "%s needs a capability that the client has not declared; see requiredCapabilities", r.msg.Method)
 	e.Data = object{"requiredCapabilities": h.missing}
 	return nil, e
 }
 
-// start runs the call beside the request, which may end before it does.
+// start runs the call in a goroutine, because the request may end first.
 func (t *parkedCall) start(ctx context.Context, r *request, run func(*request, context.Context) (any, *rpcError)) (any, *rpcError) {
-	// It keeps the values of the request's context, and ends with the credential's
-	// session, with the server, or when wait or the timer of keepTalk says so.
-	apart, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	// The call's context has the values of the request's, and ends with the credential's session, with
+	// the server, by wait, or by the timer of park.
+	callCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	t.cancel = cancel
 	stop := context.AfterFunc(t.owner.ctx, func() { cancel(context.Canceled) })
-	mine := *r // the request changes hands: r goes on with the next one
+	mine := *r // the call outlives r
 	mine.out, mine.parkedCall = t, t
 	t.srv.mu.Lock()
 	closed := t.srv.closed
@@ -146,7 +146,7 @@ func (t *parkedCall) start(ctx context.Context, r *request, run func(*request, c
 			defer close(t.done)
 			defer stop()
 			defer cancel(nil)
-			t.result, t.err = mine.recovered(host.With(apart, t.host), func(ctx context.Context) (any, *rpcError) { return run(&mine, ctx) })
+			t.result, t.err = mine.recovered(host.With(callCtx, t.host), func(ctx context.Context) (any, *rpcError) { return run(&mine, ctx) })
 		})
 	}
 	t.srv.mu.Unlock()
@@ -158,41 +158,41 @@ func (t *parkedCall) start(ctx context.Context, r *request, run func(*request, c
 	return t.wait(ctx, r)
 }
 
-// wait stays with the call until it ends or asks.
+// wait waits until the call ends or asks a question.
 func (t *parkedCall) wait(ctx context.Context, r *request) (any, *rpcError) {
 	select {
 	case t.pending = <-t.asked:
 		return t.suspend()
 	case <-t.done:
 		return r.capabilityError(t.host, t.result, t.err)
-	case <-ctx.Done(): // the client has left, which in this era cancels
+	case <-ctx.Done(): // the client has left, which cancels the call
 		t.cancel(context.Cause(ctx))
 		<-t.done
 		return nil, nil
 	}
 }
 
-// suspend leaves the call waiting for answers and returns the questions.
+// suspend parks the call and returns its questions.
 func (t *parkedCall) suspend() (any, *rpcError) {
 	t.mu.Lock()
-	t.out, t.token = nil, nil // what is told meanwhile is lost: there is no stream for it
+	t.out, t.token = nil, nil // messages are dropped until there is a request again
 	t.mu.Unlock()
 	requests := object{}
 	for _, q := range t.pending {
 		requests[q.key] = object{"method": q.method, "params": q.params}
 	}
-	// A new nonce each time: an old requestState cannot answer a later question.
+	// A new nonce each time, so that an old requestState cannot answer a later question.
 	nonce := rand.Text()
 	if !t.srv.park(nonce, t) {
-		t.cancel(errors.New("too many calls wait for their clients"))
+		t.cancel(errors.New("too many calls wait for answers"))
 		<-t.done
-		return nil, rpcErrorf(mcp.INVALID_REQUEST, "too many calls wait for answers; answer some of them")
+		return nil, rpcErrorf(mcp.INVALID_REQUEST, "too many calls wait for answers of clients of this credential; answer some of them")
 	}
 	return object{"resultType": "input_required", "inputRequests": requests,
 		"requestState": t.srv.issue(ticket{Call: t.digest, Nonce: nonce, Parked: true})}, nil
 }
 
-// resume brings the answers. What was not answered is asked again.
+// resume passes on the answers, and asks the other questions again.
 func (t *parkedCall) resume(ctx context.Context, r *request, answers map[string]json.RawMessage) (any, *rpcError) {
 	var open []*question
 	for _, q := range t.pending {
@@ -211,11 +211,11 @@ func (t *parkedCall) resume(ctx context.Context, r *request, answers map[string]
 	return t.wait(ctx, r)
 }
 
-// isObject tells what can be an answer: all that a client is asked for are objects.
+// isObject reports whether raw is a JSON object, as all answers of clients are.
 func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
 
-// ask is what the call asks by. An answer that came with the first request is taken
-// for the question of its key.
+// ask asks the client for the call. A question whose answer came with the first request, under its key,
+// is not asked.
 func (t *parkedCall) ask(ctx context.Context, key, method string, params any) (json.RawMessage, error) {
 	t.mu.Lock()
 	if t.asks++; key == "" {
@@ -234,16 +234,16 @@ func (t *parkedCall) ask(ctx context.Context, key, method string, params any) (j
 		return raw, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
-	case <-t.done: // it was asked by something that the call has left behind
+	case <-t.done: // the call has ended and left a goroutine behind
 		return nil, errEnded
 	}
 }
 
-// put hands a question over, at once or together with others.
+// put passes a question to the request, alone or, in [Together], in a batch.
 func (t *parkedCall) put(ctx context.Context, q *question) {
 	over := ctx.Done()
 	g, together := ctx.Value(batchKey{}).(*questionBatch)
-	if together { // whoever hands over the questions of all must not give up for all
+	if together { // the goroutine that sends the batch must not give up for the others
 		over = g.done
 	}
 	send := func(all []*question) {
@@ -260,8 +260,7 @@ func (t *parkedCall) put(ctx context.Context, q *question) {
 	send([]*question{q})
 }
 
-// send passes on what is told during the call, as long as a request is there to
-// carry it.
+// send implements responder. The message is dropped while there is no request to carry it.
 func (t *parkedCall) send(message []byte) error {
 	t.mu.Lock()
 	out := t.out
@@ -272,10 +271,10 @@ func (t *parkedCall) send(message []byte) error {
 	return out.send(message)
 }
 
-// streams is always true: whether the request at work can carry what is sent, send sees.
+// streams implements responder. The next request may stream, even if this one does not; see send.
 func (t *parkedCall) streams() bool { return true }
 
-// progress returns the token for progress of the request at work.
+// progress returns the progress token of the current request.
 func (r *request) progress() json.RawMessage {
 	if r.parkedCall == nil {
 		return r.meta.Progress
@@ -285,8 +284,8 @@ func (r *request) progress() json.RawMessage {
 	return r.parkedCall.token
 }
 
-// keepTalk holds a call until its client comes back, for Limits.Ask at most. It
-// reports whether there is room for it.
+// park stores a call until its client answers, for Limits.Ask at most. It returns false if there are
+// too many.
 func (s *Server) park(nonce string, t *parkedCall) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -307,8 +306,8 @@ type parkedEntry struct {
 	timer *time.Timer
 }
 
-// takeTalk returns the call that waits under the nonce, which then is nobody
-// else's; nil if there is none, or it is of another request.
+// unpark removes and returns the call that is parked under the nonce. It returns nil if there is none or
+// if it is for another request.
 func (s *Server) unpark(nonce string, digest []byte) *parkedCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -322,11 +321,10 @@ func (s *Server) unpark(nonce string, digest []byte) *parkedCall {
 	return w.parkedCall
 }
 
-// Together runs functions of a call side by side that each ask the client
-// something, by [host.Host] or [Roots], and returns their errors joined, in the
-// order of the functions. Where questions are answered by another request, as from
-// protocol 2026-07-28 on, those that the functions ask are put in one: a question
-// waits until every other function has asked, too, or has ended.
+// Together runs functions of a call in parallel that each ask the client, by [host.Host] or [Roots], and
+// returns their joined errors, in the order of the functions. From protocol revision 2026-07-28 on, in
+// which the client repeats its request with the answers, their questions are sent at once: a question
+// waits until every other function has asked too, or has ended.
 func Together(ctx context.Context, ask ...func(context.Context) error) error {
 	g := &questionBatch{running: len(ask), done: ctx.Done()}
 	ctx = context.WithValue(ctx, batchKey{}, g)
@@ -344,9 +342,9 @@ func Together(ctx context.Context, ask ...func(context.Context) error) error {
 
 type batchKey struct{}
 
-// A gather collects the questions of functions that run together.
+// A questionBatch collects the questions of functions that run together.
 type questionBatch struct {
-	done <-chan struct{} // closed when all of them are to give up
+	done <-chan struct{} // closed when all of them are cancelled
 
 	mu      sync.Mutex
 	running int
@@ -354,23 +352,22 @@ type questionBatch struct {
 	send    func([]*question)
 }
 
-// add is called by a function that waits from now on.
+// add adds the question of a function, which then waits.
 func (g *questionBatch) add(q *question, send func([]*question)) {
 	g.mu.Lock()
 	g.waiting, g.send = append(g.waiting, q), send
 	g.unlockAndFlush()
 }
 
-// leave is called by a function that has ended and asks no more.
+// leave is called when a function has ended.
 func (g *questionBatch) leave() {
 	g.mu.Lock()
 	g.running--
 	g.unlockAndFlush()
 }
 
-// unlockAndFlush hands the questions over if all who run wait. It is called with
-// the lock and gives it back, since handing over may take until the client's next
-// request.
+// unlockAndFlush sends the questions if all running functions wait. It unlocks g.mu first, because
+// sending may block until the client's next request.
 func (g *questionBatch) unlockAndFlush() {
 	all, send := g.waiting, g.send
 	if len(all) == 0 || len(all) < g.running {

@@ -16,14 +16,14 @@ const (
 	maxReport  = 4 << 10
 )
 
-// reporter returns the function that sends progress to the client if it wants that: as progress,
-// or else, if it is for the user, as a log message.
+// reporter returns a function that reports a chunk to the client: as progress if the call has a
+// progress token, and otherwise, if the chunk is for the user, as a log message.
 func (r *request) reporter(name string) func(*tool.Chunk) error {
 	if !r.out.streams() {
 		return func(*tool.Chunk) error { return nil }
 	}
 	sent := 0
-	done := 0.0 // has to grow
+	done := 0.0 // MCP requires it to increase
 	return func(chunk *tool.Chunk) error {
 		text, _ := chunk.Block.(*message.Text)
 		if text == nil {
@@ -34,10 +34,10 @@ func (r *request) reporter(name string) func(*tool.Chunk) error {
 		if sent == maxReports {
 			return nil
 		}
-		said := cut(strings.TrimRight(text.Text, "\n"), maxReport)
-		// Not both, or the user would read it twice.
+		line := cut(strings.TrimRight(text.Text, "\n"), maxReport)
+		// Only one of them, or the user would read the text twice.
 		if token := r.progress(); token != nil {
-			o := object{"progressToken": token, "message": said}
+			o := object{"progressToken": token, "message": line}
 			if p := chunk.Progress; p != nil {
 				if p.Done <= done {
 					return nil
@@ -55,10 +55,10 @@ func (r *request) reporter(name string) func(*tool.Chunk) error {
 			sent++
 			return r.out.send(notification(string(mcp.MethodNotificationProgress), o))
 		}
-		if chunk.ForUser && said != "" && r.logs(mcp.LoggingLevelInfo) {
+		if chunk.ForUser && line != "" && r.logs(mcp.LoggingLevelInfo) {
 			sent++
 			return r.out.send(notification(string(mcp.MethodNotificationMessage), object{
-				"level": mcp.LoggingLevelInfo, "logger": name, "data": said,
+				"level": mcp.LoggingLevelInfo, "logger": name, "data": line,
 			}))
 		}
 		return nil

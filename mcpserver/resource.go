@@ -248,9 +248,9 @@ func contentsOf(uri, kind string, data []byte) object {
 	return object{"uri": uri, "mimeType": cmp.Or(kind, http.DetectContentType(data)), "blob": base64.StdEncoding.EncodeToString(data)}
 }
 
-// maxSubscriptions is how many resources a client may subscribe to. maxWatched is how many all
-// clients of a credential may, or a quarter of it if there are several credentials, because a
-// server behind this one is watched by all. maxWatchedURI is the largest URI, in bytes.
+// maxSubscriptions is how many resources a client may subscribe to. maxWatched is the limit for all
+// clients of a credential, or a quarter of it for each of several credentials: a gateway's upstream
+// server has the subscriptions of all. maxWatchedURI is the largest URI, in bytes.
 const (
 	maxSubscriptions = 1000
 	maxWatched       = 10_000
@@ -390,7 +390,7 @@ func (c *session) unwatchAll() {
 	c.watched = nil
 }
 
-// updated notes that the client has to be told, at once if it is not busy.
+// updated records that the client is to be notified of an update of the resource.
 func (c *session) updated(uri string) {
 	c.mu.Lock()
 	w := c.watched[uri]
@@ -403,7 +403,7 @@ func (c *session) updated(uri string) {
 	}
 }
 
-// takeUpdated returns the updated resources, sorted, which count as told then.
+// takeUpdated returns the updated resources, sorted, and clears them.
 func (c *session) takeUpdated() (uris []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

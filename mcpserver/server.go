@@ -34,7 +34,7 @@ type Config struct {
 	// pattern that its tool cannot read.
 	Policy *permission.Policy
 
-	// Prompts and Resources are served besides the skills of the toolkit.
+	// Prompts and Resources are served in addition to the skills of the toolkit.
 	Prompts   []Prompt
 	Resources []Resource
 
@@ -54,9 +54,9 @@ type Config struct {
 	// Credentials, unless empty, are what HTTP clients must show.
 	Credentials []Credential
 
-	// Hosts are names, without port, for the HTTP server besides localhost and loopback
-	// addresses. Origins, such as "https://app.example.com", may send requests from a browser,
-	// besides origins on those hosts.
+	// Hosts are names of the HTTP server, without port, in addition to localhost and loopback
+	// addresses. Origins, such as "https://app.example.com", may send requests from a browser, in
+	// addition to origins on those hosts.
 	Hosts, Origins []string
 
 	Limits Limits

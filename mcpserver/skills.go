@@ -18,16 +18,16 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// The skills of the toolkit are prompts, and their files are resources with URIs
-// such as skill://pdf/SKILL.md and skill://pdf/references/forms.md. A client sees
-// those that the tool Skill would show it.
+// The skills of the toolkit are served as prompts, and their files as resources with URIs such as
+// skill://pdf/SKILL.md and skill://pdf/references/forms.md. A client sees the skills that the tool
+// Skill would show it.
 const (
 	skillScheme = "skill"
 	skillFile   = "SKILL.md"
 	skillTool   = "Skill" // whose rules decide whether skills can be read
 )
 
-// A groupSkill is a skill and the group that it is in, empty for the basic one.
+// A groupSkill is a skill and its group, which is empty for the basic one.
 type groupSkill struct {
 	*skill.Skill
 	group string
@@ -39,15 +39,15 @@ func (s *Server) hasSkills() bool {
 	return len(cfg.Basic.Skills) > 0 || slices.ContainsFunc(cfg.Groups, func(g toolkit.Group) bool { return len(g.Skills) > 0 })
 }
 
-// readsSkills reports whether the policy would let the tool Skill run unasked. It is
-// judged as the tool itself would be: it only steers, and changes nothing.
+// readsSkills reports whether the policy allows the tool Skill, a control tool that changes nothing,
+// to run without asking.
 func (c *session) readsSkills() bool {
 	view := &permission.Call{Tool: skillTool, Input: json.RawMessage("{}"), Control: true, ReadOnly: true}
 	return permission.Decide(c.policy(), view).Behavior == permission.Allow
 }
 
-// skills returns those that the client sees. What cannot be loaded is left out, and
-// so is everything if the tool Skill would not run: this is no way around it.
+// skills returns the skills that the client sees, except those that cannot be loaded. There are none
+// if the policy does not allow the tool Skill, so that prompts are not a way around it.
 func (r *request) skills(ctx context.Context) []groupSkill {
 	if !r.readsSkills() {
 		return nil
@@ -70,7 +70,7 @@ func (s groupSkill) groups() []string {
 	return []string{s.group}
 }
 
-// prompt lets a person begin with the skill.
+// prompt returns the skill as a prompt.
 func (s groupSkill) prompt() Prompt {
 	return Prompt{Name: s.Name, Description: s.Description, Groups: s.groups(),
 		Get: func(context.Context, map[string]string) ([]*message.Message, error) {
@@ -82,13 +82,13 @@ func (s groupSkill) prompt() Prompt {
 		}}
 }
 
-// resources describes the files of the skill, SKILL.md first.
+// resources returns the list entries of the skill's files, SKILL.md first.
 func (s groupSkill) resources() []object {
 	all := []object{labelled(object{"uri": s.uri(skillFile), "name": s.Name, "description": s.Description,
 		"mimeType": mediaType(skillFile)}, s.groups())}
 	files, err := s.Files()
 	if err != nil {
-		return all // a skill without a folder has no files
+		return all // a skill that is not in a directory has no files
 	}
 	for _, f := range files {
 		o := object{"uri": s.uri(f.Name), "name": s.Name + "/" + f.Name, "size": f.Bytes}
@@ -100,15 +100,14 @@ func (s groupSkill) resources() []object {
 	return all
 }
 
-// uri returns the URI of a file. It is the only one that the file has: what is
-// listed is what can be read.
+// uri returns the URI of a file. A file has only this one, so that exactly what is listed can be read.
 func (s groupSkill) uri(file string) string {
 	u := url.URL{Path: file}
 	return skillScheme + "://" + url.PathEscape(s.Name) + "/" + strings.TrimPrefix(u.EscapedPath(), "/")
 }
 
-// mediaType goes by a few names, so that it is the same on every machine; empty is
-// left to the content.
+// mediaType returns the media type of a file by its name, or "" if the content decides. It does not
+// use the types of the machine, so that the result is the same everywhere.
 func mediaType(file string) string {
 	switch path.Ext(file) {
 	case ".md":
@@ -119,7 +118,7 @@ func mediaType(file string) string {
 	return ""
 }
 
-// readSkill returns a file of a skill that the client sees.
+// readSkill returns the content and the media type of a file of a skill that the client sees.
 func (r *request) readSkill(ctx context.Context, uri string) ([]byte, string, error) {
 	if !strings.HasPrefix(uri, skillScheme+"://") {
 		return nil, "", fs.ErrNotExist
@@ -131,8 +130,7 @@ func (r *request) readSkill(ctx context.Context, uri string) ([]byte, string, er
 		if !strings.HasPrefix(uri, s.uri("")) {
 			continue
 		}
-		// Only what is listed is read: the names that a client makes up are compared
-		// and never opened.
+		// The client's file name is compared with the listed ones and never opened.
 		files, err := s.Files()
 		if err != nil {
 			return nil, "", fs.ErrNotExist
@@ -145,8 +143,7 @@ func (r *request) readSkill(ctx context.Context, uri string) ([]byte, string, er
 	return nil, "", fs.ErrNotExist
 }
 
-// source returns the SKILL.md: the file, or, of a skill that is in none, one that
-// says the same.
+// source returns SKILL.md: the file, or an equivalent for a skill that was not read from a file.
 func (s groupSkill) source() []byte {
 	if s.Path != "" {
 		if data, err := s.ReadFile(path.Base(strings.ReplaceAll(s.Path, `\`, "/"))); err == nil {

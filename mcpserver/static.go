@@ -9,8 +9,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A static is what clients are served whose list must not change: the whole list if that is short,
-// and otherwise control tools to search it.
+// A static has the toolkits for clients without sessions, whose list must not change: the whole list
+// if that is short, and otherwise control tools to search it.
 type static struct {
 	budget int // Config.MaxListBytes
 	now    atomic.Pointer[lists]
@@ -18,7 +18,7 @@ type static struct {
 	renewing sync.Mutex // so that the latest catalogue is stored last
 }
 
-// lists are made of the same configuration.
+// lists are toolkits of one configuration.
 type lists struct {
 	short *toolkit.Toolkit // by searching
 	whole *toolkit.Toolkit // nil if it is never served
