@@ -162,7 +162,7 @@ const maxRounds = 10
 func (c *conn) callTool(ctx context.Context, t *remoteTool, args json.RawMessage, token string) (*result, error) {
 	params := map[string]any{"name": t.remote, "arguments": args, "_meta": map[string]any{"progressToken": token}}
 	var header http.Header
-	if c.kind == wireHTTP && c.modern() {
+	if c.kind == wireHTTP && c.sessionless() {
 		header = paramHeaders(t, args)
 	}
 	res, _, err := c.requestWithInput(ctx, "tools/call", t.what(), params, header)
@@ -170,7 +170,7 @@ func (c *conn) callTool(ctx context.Context, t *remoteTool, args json.RawMessage
 }
 
 // requestWithInput makes a request for which the server may require input, and returns the
-// result, decoded and raw. In the stateless revisions the server returns input_required
+// result, decoded and raw. In the revisions without sessions the server returns input_required
 // instead of asking; the request is then repeated with the answers and the server's state.
 func (c *conn) requestWithInput(ctx context.Context, method, what string, params map[string]any, header http.Header) (*result, json.RawMessage, error) {
 	for range maxRounds {

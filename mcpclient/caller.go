@@ -83,7 +83,7 @@ func (c *conn) expireAbandoned() []abandonedCall {
 }
 
 // callers returns the calls that a request of the server may belong to, all of one host. In
-// the stateless revisions, and on the stream of an HTTP response, that is one call; otherwise
+// the revisions without sessions, and on the stream of an HTTP response, that is one call; otherwise
 // it is every call in flight.
 func (c *conn) callers(ctx context.Context) ([]*inflight, error) {
 	c.mu.Lock()

@@ -137,7 +137,7 @@ func (c *Client) SetRoots(dirs ...string) {
 	c.mu.Lock()
 	cn := c.conn
 	c.mu.Unlock()
-	if cn == nil || cn.modern() || cn.kind == wireSSE {
+	if cn == nil || cn.sessionless() || cn.kind == wireSSE {
 		return
 	}
 	cn.goWork(func() {
@@ -280,10 +280,10 @@ func (c *Client) Ping(ctx context.Context) error {
 	return nil
 }
 
-// ping sends the cheapest request there is. The stateless revisions have no ping.
+// ping sends the cheapest request there is. The revisions without sessions have no ping.
 func (c *conn) ping(ctx context.Context) error {
 	method := "ping"
-	if c.modern() {
+	if c.sessionless() {
 		method = "server/discover"
 	}
 	_, err := c.request(ctx, method, nil, nil)

@@ -159,9 +159,9 @@ func (c *conn) handle() {
 	}
 }
 
-// modern reports whether the revision is a stateless one, in which each request describes the
+// sessionless reports whether the revision has no sessions: then each request describes the
 // client.
-func (c *conn) modern() bool { return mcp.IsModernProtocol(c.version) }
+func (c *conn) sessionless() bool { return mcp.IsModernProtocol(c.version) }
 
 // fail ends the connection, and with it the requests in flight. It keeps the text of why and
 // not the error: that one request never reached the server says nothing about the others.
@@ -385,13 +385,13 @@ func (c *conn) reached(x *exchange, id string) bool {
 	}
 }
 
-// sendCancelled notifies the server that the caller no longer waits. In the stateless revisions
+// sendCancelled notifies the server that the caller no longer waits. In the revisions without sessions
 // over HTTP the end of the stream says so.
 func (c *conn) sendCancelled(id, method string, why error) {
 	if c.proc != nil && !c.proc.stdin.removeWaiting(id) {
 		return
 	}
-	if method == "initialize" || method == "server/discover" || c.kind != wireLines && c.modern() || c.dead() {
+	if method == "initialize" || method == "server/discover" || c.kind != wireLines && c.sessionless() || c.dead() {
 		return
 	}
 	c.goWorkIn(&c.cancelNotices, func() {
@@ -409,7 +409,7 @@ func (c *conn) notifyServer(ctx context.Context, method string, params map[strin
 	return c.tr.SendNotification(ctx, n)
 }
 
-// withMeta adds to the params what the stateless revisions require in each.
+// withMeta adds to the params what the revisions without sessions require in each.
 func (c *conn) withMeta(version string, params map[string]any) map[string]any {
 	if !mcp.IsModernProtocol(version) {
 		if params == nil {
@@ -435,7 +435,7 @@ func (c *conn) withMeta(version string, params map[string]any) map[string]any {
 	return out
 }
 
-// headers returns the HTTP headers that the stateless revisions require.
+// headers returns the HTTP headers that the revisions without sessions require.
 func (c *conn) headers(version, method string, body json.RawMessage, extra http.Header) http.Header {
 	if c.kind == wireLines || !mcp.IsModernProtocol(version) {
 		return nil

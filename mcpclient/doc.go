@@ -108,6 +108,5 @@
 //     annotations are passed on as claims ([tool.Info]).
 //   - Schemas are passed on unchanged, and no reference in one is ever followed.
 //   - Messages, lists and results have a largest size.
-//   - A started server gets only the environment variables that it is meant to have. It is not
-//     sandboxed: it runs with the rights of this program.
+//   - A started server gets only the environment variables that it is meant to have.
 package mcpclient

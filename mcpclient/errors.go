@@ -13,7 +13,7 @@ var (
 	ErrClosed  = errors.New("the client is closed")
 	ErrLost    = errors.New("the connection to the server was lost")
 	ErrTimeout = errors.New("timeout")
-	ErrLogin   = errors.New("log in") // the server demands it, and the client cannot or has failed to; see [OAuth]
+	ErrLogin   = errors.New("login required") // and the client cannot log in, or has failed to; see [OAuth]
 
 	errRestarting = errors.New("the server is restarting")
 	errTooLarge   = errors.New("the server's message is too large")

@@ -138,7 +138,7 @@ func (c *conn) finishHandshake(ctx context.Context, version string, h initResult
 	h.ServerInfo = serverInfo{visible.Text(h.ServerInfo.Name), visible.Text(h.ServerInfo.Version)}
 	c.version, c.server = version, h
 	c.setVersion(version)
-	if c.modern() {
+	if c.sessionless() {
 		return nil
 	}
 	if err := c.notifyServer(ctx, "notifications/initialized", nil); err != nil {
@@ -182,7 +182,7 @@ func (c *conn) requestDiscover(ctx context.Context, version string) (string, ini
 		}
 		next := mcp.NegotiateMutuallySupportedVersion(supported)
 		if next == "" || !mcp.IsModernProtocol(next) || next == version && err == nil {
-			return "", h, fmt.Errorf("server/discover: the server supports %q, of which this client speaks none by server/discover", supported)
+			return "", h, fmt.Errorf("server/discover: the server supports %q, none of which this client supports without a handshake", supported)
 		}
 		version = next
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 // errSessionGone says that the server does not know the session.
-var errSessionGone = errors.New("the server has forgotten the session")
+var errSessionGone = errors.New("the server does not know the session")
 
 // An exchange records facts about one request for conn.classify. It travels in the request's
 // context, past mcp-go, which would turn them into an error text.

@@ -84,7 +84,7 @@ func (h *hub) setRootDirs(dirs []string) bool {
 }
 
 // capabilities returns what is declared to the server. Over SSE that is nothing, because mcp-go
-// cannot answer there. The stateless revisions have no notifications from clients.
+// cannot answer there. The revisions without sessions have no notifications from clients.
 func (h *hub) capabilities(kind wire, modern bool) map[string]any {
 	caps := map[string]any{}
 	if kind == wireSSE {

@@ -171,7 +171,7 @@ func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
 	}
 	text := textOf(c.server.Instructions, groups)
 	text.partial = err != nil
-	s := build(client, raws, groups, text, c.kind == wireHTTP && c.modern())
+	s := build(client, raws, groups, text, c.kind == wireHTTP && c.sessionless())
 	s.rawGroups = groups
 	if err != nil {
 		s.skipped = append(s.skipped, Skipped{"*", clip("the server's groups could not be listed: "+visible.Text(err.Error()), maxNameBytes)})

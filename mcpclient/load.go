@@ -77,7 +77,7 @@ func Parse(path string, data []byte) ([]Server, error) {
 			_, err = newConfig(server.Name, server.Transport, &server.Options)
 		}
 		if other := users[strings.ToLower(legal(name))]; err == nil && use && other != "" {
-			err = fmt.Errorf("its tools would have the same names as those of %q, but for case; rename one", other)
+			err = fmt.Errorf("its tools would have the same names as those of %q, ignoring case; rename one of the two", other)
 		}
 		if err != nil {
 			errs = append(errs, &LoadError{File: path, Key: where, Server: name, Err: err})

@@ -31,10 +31,10 @@ func (c *Client) SetLogLevel(level string) {
 	}
 }
 
-// sendLogLevel sends the level if another one, or none, was sent before. In the stateless
-// revisions it is part of each request; see withMeta.
+// sendLogLevel sends the level if another one, or none, was sent before. In the
+// revisions without sessions it is part of each request; see withMeta.
 func (c *conn) sendLogLevel(ctx context.Context) {
-	if c.hub.level.Load() == c.sentLevel.Load() || c.modern() || !c.server.declares("logging") {
+	if c.hub.level.Load() == c.sentLevel.Load() || c.sessionless() || !c.server.declares("logging") {
 		return
 	}
 	c.levelMu.Lock() // so that the level set last is sent last

@@ -142,7 +142,7 @@ func TestLoginRefuses(t *testing.T) {
 			cfg := g.config(&asked)
 			row.set(g, cfg.Transport.(HTTP).OAuth)
 			_, err := tryConnect(t.Context(), cfg)
-			if err == nil || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), "log in") {
+			if err == nil || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), "login required") {
 				t.Errorf("%v, want %q", err, row.want)
 			}
 			if asked.Load() > 1 {

@@ -18,10 +18,10 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
-// ErrChanged says that a tool is not the one that was allowed: the server has changed its
+// ErrChanged says that a tool has changed since it was allowed: the server has changed its
 // definition since, or now gives another one than the model was shown. It is held back until
 // a person accepts the new definition; see [Pins].
-var ErrChanged = errors.New("the tool is not the one that was allowed")
+var ErrChanged = errors.New("the tool has changed since it was allowed")
 
 // Pins keeps the definitions of tools as they were allowed. It is safe for concurrent use.
 //
@@ -107,7 +107,7 @@ func errChanged(server, tool string, was, is json.RawMessage) error {
 	maps.Copy(all, b)
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(n string) bool { return bytes.Equal(a[n], b[n]) })
 	if tool == ServerPin {
-		return fmt.Errorf("MCP server %q: its text is not the one that was allowed, in %.300q; a person can compare and accept it with: kitbag mcp pins", server, names)
+		return fmt.Errorf("MCP server %q: its text has changed since it was allowed, in %.300q; a person can compare and accept it with: kitbag mcp pins", server, names)
 	}
 	return fmt.Errorf("MCP server %q: tool %q: %w, in %.300q; a person can compare and accept it with: kitbag mcp pins", server, tool, ErrChanged, names)
 }

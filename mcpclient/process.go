@@ -101,7 +101,7 @@ func startConfined(cmd *exec.Cmd, c *Command) (cleanup func() error, err error) 
 	cleanup = func() error { return nil }
 	if c.Sandbox.Profile != "" {
 		if c.Confine == nil {
-			return nil, fmt.Errorf("the server is to run in the sandbox %q, and this program has none; set Command.Confine, or leave the sandbox out", c.Sandbox.Profile)
+			return nil, fmt.Errorf("the server requires the sandbox %q, which this program does not provide; set Command.Confine, or remove the sandbox", c.Sandbox.Profile)
 		}
 		if cleanup, err = c.Confine(cmd, c.Sandbox); err != nil {
 			return nil, err

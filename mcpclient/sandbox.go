@@ -21,13 +21,13 @@ type Sandbox struct {
 
 func (s Sandbox) check() error {
 	if s.Profile == "" && (len(s.Write) > 0 || s.Network) {
-		return errors.New(`write and network confine nothing by themselves; add "sandbox": "work"`)
+		return errors.New(`write and network have no effect without a sandbox; add "sandbox": "work"`)
 	}
 	if !slices.Contains([]string{"", "read", "work"}, s.Profile) {
 		return fmt.Errorf("sandbox %q is unknown; use read or work, or leave it out", s.Profile)
 	}
 	if s.Profile == "read" && len(s.Write) > 0 {
-		return errors.New(`a server in the sandbox "read" writes nowhere; leave out write, or use "work"`)
+		return errors.New(`a server in the sandbox "read" cannot write; remove write, or use "work"`)
 	}
 	for _, dir := range s.Write {
 		if !filepath.IsAbs(dir) {

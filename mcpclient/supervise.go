@@ -228,7 +228,7 @@ func (p *debouncer) delay() time.Duration {
 // maintain lists again after announced changes, and pings an idle server. It returns when the
 // connection is lost.
 func (c *Client) maintain(cn *conn) {
-	if filter := cn.server.changeFilter(); cn.modern() && len(filter) > 0 {
+	if filter := cn.server.changeFilter(); cn.sessionless() && len(filter) > 0 {
 		cn.goWork(func() { cn.listenLists(filter) })
 	}
 	if cn.server.declaresSubscribe() {
@@ -290,7 +290,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// listenLists keeps a subscription to list changes open, as the stateless revisions have it.
+// listenLists keeps a subscription to list changes open, as the revisions without sessions have it.
 // The lists are requested again each time that it is acknowledged.
 func (c *conn) listenLists(filter map[string]any) {
 	for wait := time.Second; !c.dead(); wait = min(2*wait, maxBackoff) {

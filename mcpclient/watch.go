@@ -32,7 +32,7 @@ var ErrNotWatched = errors.New("the server does not announce updates of resource
 // WatchResource calls fn after updates of the resource, or of a part of it, until stop is called.
 // Updates are collected for a moment, and for longer while the server keeps sending them. After
 // a lost connection it subscribes again and calls fn, because updates may have been missed; in
-// the stateless revisions it also calls fn when the subscription is acknowledged, for which
+// the revisions without sessions it also calls fn when the subscription is acknowledged, for which
 // WatchResource does not wait. fn must not call the client, should return soon, and may be
 // called by two goroutines at a time. The error wraps [ErrNotWatched] if the server does not
 // support subscriptions.
@@ -96,7 +96,7 @@ func (ws *watchList) join(server, uri string, fn *func()) (*watch, error) {
 	w := ws.all[uri]
 	if w == nil {
 		if len(ws.all) >= maxWatched {
-			return nil, fmt.Errorf("MCP server %q: %d of its resources are watched, the most that may be; stop watching some", server, maxWatched)
+			return nil, fmt.Errorf("MCP server %q: too many resources are watched (%d); stop watching some", server, maxWatched)
 		}
 		w = &watch{uri: uri, busy: make(chan struct{}, 1)}
 		ws.all[uri] = w
@@ -231,7 +231,7 @@ func (c *conn) subscribe(ctx context.Context, ws *watchList, w *watch) error {
 	if !c.server.declaresSubscribe() {
 		return fmt.Errorf("%w: MCP server %q", ErrNotWatched, c.cfg.name)
 	}
-	if c.modern() {
+	if c.sessionless() {
 		ws.wakeListener()
 		return nil
 	}
@@ -253,7 +253,7 @@ func (c *conn) subscribe(ctx context.Context, ws *watchList, w *watch) error {
 
 // unsubscribe ends the subscription if the watch has no listener.
 func (c *conn) unsubscribe(ws *watchList, w *watch) {
-	if c.modern() {
+	if c.sessionless() {
 		if ws.dropUnused(w) {
 			ws.wakeListener()
 		}
@@ -281,7 +281,7 @@ func (c *conn) unsubscribe(ws *watchList, w *watch) {
 
 // resubscribe subscribes on a new connection to all that is watched.
 func (c *conn) resubscribe(ws *watchList) {
-	if c.modern() {
+	if c.sessionless() {
 		c.listenResources(ws)
 		return
 	}
@@ -295,7 +295,7 @@ func (c *conn) resubscribe(ws *watchList) {
 	ws.callListeners()
 }
 
-// listenResources keeps subscriptions to all watched resources open, as the stateless revisions
+// listenResources keeps subscriptions to all watched resources open, as the revisions without sessions
 // have it. When the list changes it subscribes again, and keeps the old request until the new
 // one is acknowledged.
 func (c *conn) listenResources(ws *watchList) {

@@ -53,7 +53,7 @@ func (a *auditFile) reopen() error {
 		if err != nil {
 			return err
 		}
-		// A stat for every record is cheap beside a call, and needs no signal from log rotation.
+		// A stat for every record is cheap compared with a call, and needs no signal from log rotation.
 		there, err := os.Stat(a.path)
 		if err == nil && os.SameFile(mine, there) {
 			return nil
@@ -149,7 +149,7 @@ func (a *auditFile) middleware(next tool.Handler) tool.Handler {
 	}
 }
 
-const unwritable = "The call was not run: the gateway's audit log cannot be written. Its owner has to see to that."
+const unwritable = "The call was not run: the gateway's audit log cannot be written; its owner has to correct that."
 
 // writable reports whether all records are written.
 func (a *auditFile) writable() bool {

@@ -81,7 +81,7 @@ func (k *checker) servers() {
 	for _, s := range k.cfg.Servers {
 		where, prefix := "mcpServers."+s.Name, strings.ToLower(prefixOf(s.Name))
 		if other, taken := users[prefix]; taken {
-			k.fail(where, "its tools would have the same names as those of %q, but for case; rename one", other)
+			k.fail(where, "its tools would have the same names as those of %q, ignoring case; rename one of the two", other)
 		}
 		users[prefix] = s.Name
 		if s.Options.Prefix != "" {

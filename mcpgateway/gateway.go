@@ -61,7 +61,7 @@ type ServeOptions struct {
 	Middleware  []tool.Middleware // around every call, inside of the audit file
 	Audit       func(mcpserver.Record)
 
-	// Prompts and Resources are the gateway's own, besides those of the servers.
+	// Prompts and Resources are the gateway's own, in addition to those of the servers.
 	Prompts   []mcpserver.Prompt
 	Resources []mcpserver.Resource
 
@@ -158,11 +158,11 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 		}
 		// Outermost, so that no call runs without a record.
 		serve.Middleware = append([]tool.Middleware{g.audit.middleware}, serve.Middleware...)
-		tell := serve.Audit
+		next := serve.Audit
 		serve.Audit = func(r mcpserver.Record) {
 			g.audit.append(r)
-			if tell != nil {
-				tell(r)
+			if next != nil {
+				next(r)
 			}
 		}
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// A reply is the answer to a question about a call.
+// A reply is the client's answer to a question about a call.
 type reply struct {
 	Action  string `json:"action"` // "accept", "decline" or "cancel"
 	Content struct {
@@ -57,8 +57,8 @@ func (r *request) askAbout(ctx context.Context, c *permission.Call, preview stri
 	return nil
 }
 
-// cannotAsk returns the result of a call whose client cannot ask its user. It says which rule would allow the call; no rule
-// can for a question about safety.
+// cannotAsk returns the result of a call whose client cannot ask its user. It says which rule would
+// allow the call; there is none for a question about safety.
 func cannotAsk(name string, d permission.Decision) object {
 	text := fmt.Sprintf("This call of %s must be allowed by a person (%s), and this client cannot ask one.", name, d.Reason)
 	if rules := texts(d.Suggest); len(rules) > 0 {
@@ -82,9 +82,9 @@ func texts(rules []permission.Rule) []string {
 // cut would run too.
 const maxShown = 7 << 10
 
-// form is the question. It shows what the call would do, in the words of the tool or as the
-// arguments, and the text that will run if they do not have it. No character is hidden. It is an
-// error if it is too long.
+// form returns the question. It shows the tool's preview of the call or else its arguments, and the
+// text that will run if they do not contain it. Invisible characters are escaped. A question that is
+// too long is an error.
 func form(c *permission.Call, preview string, d permission.Decision, remember bool) (object, error) {
 	shown, hidden := visible.Escape(cmp.Or(preview, string(c.Input)), nil)
 	if text := d.Judgement.Differs(c.Input); text != "" {
@@ -121,7 +121,7 @@ const askID = "allow"
 type ticket struct {
 	Call    []byte `json:"call"` // digest of the credential, the tool and the arguments
 	Nonce   string `json:"nonce"`
-	Parked  bool   `json:"parked,omitempty"` // the call waits under the nonce; else it is run from the start
+	Parked  bool   `json:"parked,omitempty"` // the call is parked under the nonce; otherwise it has not begun
 	Expires int64  `json:"expires"`          // Unix seconds
 }
 

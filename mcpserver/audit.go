@@ -12,7 +12,7 @@ import (
 // A Record is what [Config.Audit] gets after a call: who called what, the decision and its reason,
 // and the outcome.
 type Record struct {
-	Time       time.Time `json:"time"`                 // when the call came
+	Time       time.Time `json:"time"`                 // when the call was received
 	Credential string    `json:"credential,omitempty"` // its name
 	Session    string    `json:"session,omitempty"`    // a name of the session; not its id, with which a reader could use it
 	Tool       string    `json:"tool"`                 // the tool that was judged, or else the name that was called; or, of a gateway, the method, such as "resources/read"
@@ -24,8 +24,7 @@ type Record struct {
 	Outcome  Outcome `json:"outcome"`
 	Duration float64 `json:"duration_ms"` // including the time for a person's answer
 
-	// Input is the arguments. They may hold what should not be stored: that is for the function
-	// to decide.
+	// Input is the arguments. They may contain secrets; the function decides whether to store them.
 	Input json.RawMessage `json:"input,omitempty"`
 }
 
@@ -39,7 +38,7 @@ const (
 	OutcomeError     Outcome = "error"
 	OutcomeCancelled Outcome = "cancelled"
 	OutcomeInvalid   Outcome = "invalid" // there is no such tool, or the arguments do not fit
-	OutcomeRefused   Outcome = "refused" // denied, or a person refused, or no one could be asked
+	OutcomeRefused   Outcome = "refused" // denied by the policy or the user, or the user could not be asked
 	OutcomeAsked     Outcome = "asked"   // the client has to ask its user, and repeats the call with the answer
 )
 
@@ -70,7 +69,7 @@ func (r *request) closeRecord(ctx context.Context) {
 	}
 }
 
-// decided records a decision. The outcome is OutcomeRefused until the call has run.
+// decided records a decision. The outcome is [OutcomeRefused] until the call has run.
 func (r *Record) decided(c *permission.Call, d permission.Decision) {
 	r.Tool, r.Input = c.Tool, c.Input
 	r.Decision, r.Reason, r.Outcome = d.Behavior, d.Reason, OutcomeRefused

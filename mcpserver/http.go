@@ -74,7 +74,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, cred *Credential) 
 	case mcp.IsModernProtocol(version) || mcp.IsModernProtocol(header):
 		s.postSessionless(w, r, cred, m, version, header)
 	case header != "" && !mcp.IsValidProtocolVersion(header):
-		refuse(w, http.StatusBadRequest, m, rpcErrorf(mcp.INVALID_REQUEST, "protocol version %q is not supported", header))
+		refuse(w, http.StatusBadRequest, m, rpcErrorf(mcp.INVALID_REQUEST, "protocol version %q is not supported; use one of %s", header, strings.Join(mcp.ValidProtocolVersions, ", ")))
 	case m.Method == string(mcp.MethodInitialize):
 		s.open(w, r, cred, m)
 	default:

@@ -46,9 +46,9 @@ type Argument struct {
 func (p *Prompt) check() error {
 	switch {
 	case p.Name == "":
-		return errors.New("a prompt has no name")
+		return errors.New("a prompt has no name; set Prompt.Name")
 	case p.Get == nil:
-		return fmt.Errorf("prompt %q has no Get", p.Name)
+		return fmt.Errorf("prompt %q has no Get; set the function that returns its messages", p.Name)
 	}
 	if err := checkArguments(p.Arguments); err != nil {
 		return fmt.Errorf("prompt %q: %w", p.Name, err)
@@ -60,13 +60,13 @@ func (p *Prompt) check() error {
 func checkArguments(args []Argument) error {
 	for i, a := range args {
 		if a.Name == "" || slices.ContainsFunc(args[:i], func(o Argument) bool { return o.Name == a.Name }) {
-			return fmt.Errorf("argument %d has the name %q; give each argument a name of its own", i, a.Name)
+			return fmt.Errorf("the name of argument %d, %q, is empty or not unique; give each argument its own name", i, a.Name)
 		}
 	}
 	return nil
 }
 
-// describe returns a prompt as MCP has it.
+// describe returns the list entry of a prompt.
 func (p *Prompt) describe() object {
 	o := titled(object{"name": p.Name, "description": p.Description}, p.Title)
 	if len(p.Arguments) > 0 {
@@ -79,7 +79,7 @@ func (p *Prompt) describe() object {
 	return labelled(o, p.Groups)
 }
 
-// titled adds a title if there is one: an empty one would be shown.
+// titled adds a title unless it is empty, because clients would show an empty one.
 func titled(o object, title string) object {
 	if title != "" {
 		o["title"] = title
@@ -87,7 +87,7 @@ func titled(o object, title string) object {
 	return o
 }
 
-// labelled adds the groups in the form of the proposal for primitive grouping.
+// labelled adds the groups in the form of MCP's proposal for primitive grouping.
 func labelled(o object, groups []string) object {
 	if len(groups) > 0 {
 		o["_meta"] = object{mcpcontent.GroupsKey: groups}
@@ -95,7 +95,8 @@ func labelled(o object, groups []string) object {
 	return o
 }
 
-// shows reports whether the client sees what is in the groups.
+// shows reports whether a client that can use the members of the reachable groups sees an item of these
+// groups.
 func shows(reachable, groups []string) bool {
 	if len(groups) == 0 {
 		return slices.Contains(reachable, "")
@@ -227,8 +228,8 @@ func (r *request) complete(ctx context.Context) (any, *rpcError) {
 
 // completion returns the result of completion/complete. total is 0 if it is unknown.
 func completion(values []string, total int) object {
-	told := values[:min(len(values), maxCompletions)]
-	o := object{"values": told, "hasMore": max(total, len(values)) > len(told)}
+	sent := values[:min(len(values), maxCompletions)]
+	o := object{"values": sent, "hasMore": max(total, len(values)) > len(sent)}
 	if total > 0 || len(values) == 0 {
 		o["total"] = max(total, len(values))
 	}

@@ -320,8 +320,8 @@ func TestSubscribeAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestOfferConfig are configurations that are refused when the server is made.
-func TestOfferConfig(t *testing.T) {
+// TestPromptConfig are configurations that are refused when the server is made.
+func TestPromptConfig(t *testing.T) {
 	get := func(context.Context, map[string]string) ([]*message.Message, error) { return nil, nil }
 	read := func(context.Context, string, map[string]string) ([]byte, error) { return nil, nil }
 	for _, row := range []struct {
@@ -332,9 +332,9 @@ func TestOfferConfig(t *testing.T) {
 		{[]mcpserver.Prompt{{Get: get}}, nil, "has no name"},
 		{[]mcpserver.Prompt{{Name: "a"}}, nil, `"a" has no Get`},
 		{[]mcpserver.Prompt{{Name: "a", Get: get}, {Name: "a", Get: get}}, nil, `duplicate prompt "a"`},
-		{[]mcpserver.Prompt{{Name: "a", Get: get, Arguments: []mcpserver.Argument{{Name: "x"}, {Name: "x"}}}}, nil, `argument 1 has the name "x"`},
+		{[]mcpserver.Prompt{{Name: "a", Get: get, Arguments: []mcpserver.Argument{{Name: "x"}, {Name: "x"}}}}, nil, `the name of argument 1, "x"`},
 		{nil, []mcpserver.Resource{{URI: "rows", Read: read}}, "must have a scheme"},
-		{nil, []mcpserver.Resource{{URI: "skill://a/SKILL.md", Read: read}}, `other than "skill"`},
+		{nil, []mcpserver.Resource{{URI: "skill://a/SKILL.md", Read: read}}, `not "skill"`},
 		{nil, []mcpserver.Resource{{URI: "db://a"}}, "has no Read"},
 		{nil, []mcpserver.Resource{{URI: "db://{", Read: read}}, `resource "db://{"`},
 		{nil, []mcpserver.Resource{{URI: "db://a", Read: read}, {URI: "db://a", Read: read}}, `duplicate resource "db://a"`},

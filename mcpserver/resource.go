@@ -58,9 +58,9 @@ func newResource(o Resource) (*resource, error) {
 	scheme, _, absolute := strings.Cut(o.URI, ":")
 	switch {
 	case !absolute || scheme == "" || scheme == skillScheme:
-		return nil, fmt.Errorf("resource %q: its URI must have a scheme, other than %q", o.URI, skillScheme)
+		return nil, fmt.Errorf("resource %q: its URI must have a scheme, and not %q, which is for skills", o.URI, skillScheme)
 	case o.Read == nil:
-		return nil, fmt.Errorf("resource %q has no Read", o.URI)
+		return nil, fmt.Errorf("resource %q has no Read; set the function that returns its content", o.URI)
 	}
 	if err := checkArguments(o.Arguments); err != nil {
 		return nil, fmt.Errorf("resource %q: %w", o.URI, err)
@@ -90,7 +90,7 @@ func (r *resource) match(uri string) (map[string]string, bool) {
 	return vars, true
 }
 
-// describe returns a resource as MCP has it.
+// describe returns the list entry of a resource.
 func (r *resource) describe() object {
 	key := "uri"
 	if r.template != nil {
@@ -144,8 +144,7 @@ func (r *request) resourceMethod(ctx context.Context) (any, *rpcError) {
 	return nil, r.unknown()
 }
 
-// listResources returns a page of the resources with a URI of their own. Templates have a list of
-// their own.
+// listResources returns a page of the resources that are not templates.
 func (r *request) listResources(ctx context.Context) (any, *rpcError) {
 	var all []entry
 	for _, o := range r.configured() {
@@ -172,8 +171,8 @@ func (r *request) listTemplates(ctx context.Context) (any, *rpcError) {
 	return listed(r, "resourceTemplates", append(all, r.upstreamEntries(ctx, mcpupstream.KindTemplate)...))
 }
 
-// readResource returns the content of a resource. An empty list of contents must not stand for a
-// resource that does not exist.
+// readResource returns the content of a resource. One that does not exist is an error, not an empty
+// list of contents.
 func (r *request) readResource(ctx context.Context) (any, *rpcError) {
 	uri, bad := r.uri()
 	if bad != nil {
@@ -257,7 +256,7 @@ const (
 	maxWatchedURI    = 8 << 10
 )
 
-// errWatched refuses a subscription that is one too many.
+// errWatched is the error of a subscription beyond the limit.
 var errWatched = rpcErrorf(mcp.INVALID_REQUEST, "too many resources are watched by this client or its credential; unsubscribe from some")
 
 // subscribe subscribes the client to a resource; see [Server.ResourceUpdated].
@@ -281,7 +280,7 @@ func (r *request) subscribe(ctx context.Context, on bool) (any, *rpcError) {
 // watchFor subscribes a client to a resource that the request sees.
 func (r *request) watchFor(ctx context.Context, c *session, uri string) *rpcError {
 	if len(uri) > maxWatchedURI {
-		return rpcErrorf(mcp.INVALID_PARAMS, "the URI has %d bytes; %d are allowed for what is subscribed to", len(uri), maxWatchedURI)
+		return rpcErrorf(mcp.INVALID_PARAMS, "the URI has %d bytes; the limit for a subscription is %d", len(uri), maxWatchedURI)
 	}
 	if c.full(uri) {
 		return errWatched
@@ -295,8 +294,8 @@ func (r *request) watchFor(ctx context.Context, c *session, uri string) *rpcErro
 	return nil
 }
 
-// exists reports whether the client sees such a resource. Any URI that matches a template counts:
-// only reading it would show more.
+// exists reports whether the client sees such a resource. A URI that matches a template exists, as far
+// as is known without reading it.
 func (r *request) exists(ctx context.Context, uri string) bool {
 	for _, o := range r.configured() {
 		if _, ok := o.match(uri); ok {
@@ -318,7 +317,7 @@ func (s *Server) ResourceUpdated(uri string) {
 	}
 	s.mu.Lock()
 	all := slices.Collect(maps.Values(s.scopes))
-	listening := slices.Collect(maps.Keys(s.listening)) // groups of clients without sessions do not close
+	listening := slices.Collect(maps.Keys(s.listening)) // whose groups never close
 	s.mu.Unlock()
 	if len(groups) > 0 {
 		all = slices.DeleteFunc(all, func(c *session) bool {
@@ -337,8 +336,8 @@ type watched struct {
 	stop func() // ends the watch of [mcpupstream.Watcher]; nil for none
 }
 
-// full reports whether the client, or its credential, watches as many resources as it may,
-// and not this one.
+// full reports whether a subscription to the resource would exceed the limit of the client or of its
+// credential.
 func (c *session) full(uri string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -41,17 +41,17 @@ type Config struct {
 	// Middleware wraps every call; the first is the outermost.
 	Middleware []tool.Middleware
 
-	// MaxListBytes is for clients from protocol 2026-07-28 on, whose list must not change. If
-	// the definitions of all tools that such a client may see have at most so many bytes, it
-	// is served all of them, labelled with their groups; else those of [toolkit.Discover].
-	// To know, all sources are contacted. 0 is 16 KiB for a toolkit without sources, and
-	// otherwise, like a negative number, never the whole list.
+	// MaxListBytes is for clients from protocol revision 2026-07-28 on, whose list must not
+	// change. If the definitions of all tools that such a client may see have at most so many
+	// bytes, its list has all of them, labelled with their groups; otherwise it has those of
+	// [toolkit.Discover]. To find out, all sources are contacted. 0 is 16 KiB for a toolkit
+	// without sources, and otherwise, like a negative number, never the whole list.
 	MaxListBytes int
 
 	// PageSize is the largest number of tools or groups in a page of a list; 0 is all.
 	PageSize int
 
-	// Credentials, unless empty, are what HTTP clients must show.
+	// Credentials, unless empty, are those of HTTP clients; each client must have one.
 	Credentials []Credential
 
 	// Hosts are names of the HTTP server, without port, in addition to localhost and loopback
@@ -61,14 +61,14 @@ type Config struct {
 
 	Limits Limits
 
-	// Audit, unless nil, is called after every call, by many goroutines. The answer waits for
-	// it.
+	// Audit, unless nil, is called after every call, before its answer is sent. It must be safe
+	// for concurrent use.
 	Audit func(Record)
 
 	upstream mcpupstream.Provider // set by [mcpupstream.Attach]; nil for none
 }
 
-// A Credential lets a client in.
+// A Credential is a token that clients over HTTP must send, and what they may see and do.
 type Credential struct {
 	Name  string // for the audit; unique
 	Token string // "Authorization: Bearer TOKEN"; 16 bytes or more

@@ -64,11 +64,11 @@ type session struct {
 	can            abilities                   // of the client
 	calls          map[string]call             // requests in flight, by id
 	waiting        map[string]chan *rpcMessage // open questions to the client, by id
-	asked          int                         // questions so far
-	rules          []permission.Rule           // what the user has allowed for good
+	asked          int                         // number of questions so far
+	rules          []permission.Rule           // that the user has accepted for the session
 	known          string                      // digest of the list that the client has; empty before it requested one
 	pending        changes                     // notifications to send
-	visible        visibleItems                // what it sees of the configuration, when it was notified last
+	visible        visibleItems                // as of the last notification
 	visibleVersion int                         // how often visible was computed
 	watched        map[string]*watched         // resources subscribed to
 	level          mcp.LoggingLevel            // the least severe log messages that are sent; empty is none
@@ -163,10 +163,10 @@ type call struct {
 // requests is served.
 const roomAfter = 100 * time.Millisecond
 
-// errFull refuses a request that is one too many.
+// errFull is the error of a request beyond the limit.
 var errFull = rpcErrorf(mcp.INVALID_REQUEST, "too many requests in flight; wait for one of them")
 
-// begin registers a request, so that it can be cancelled. It returns the key for finish.
+// begin registers a request, so that it counts and can be cancelled. It returns the key for finish.
 func (c *session) begin(ctx context.Context, id string, out responder) (context.Context, string, *rpcError) {
 	in, key, err := c.tryBegin(ctx, id, out)
 	if err != errFull {
@@ -217,7 +217,7 @@ func (c *session) tryBegin(ctx context.Context, id string, out responder) (conte
 	return ctx, id, nil
 }
 
-// finish ends what begin began.
+// finish removes a request that begin has registered.
 func (c *session) finish(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -354,7 +354,7 @@ func (c *session) pump(ctx context.Context, out responder, interval time.Duratio
 func (c *session) ask(ctx context.Context, out responder, method string, params any) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.srv.limits.Ask, fmt.Errorf("no answer within %v", c.srv.limits.Ask))
 	defer cancel()
-	reply := make(chan *rpcMessage, 1) // so that answered never blocks
+	reply := make(chan *rpcMessage, 1) // buffered, so that handleAnswer never blocks
 	c.mu.Lock()
 	c.asked++
 	id := fmt.Sprintf(`"ask-%d"`, c.asked)

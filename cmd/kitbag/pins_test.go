@@ -48,7 +48,7 @@ func TestPins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want(exitDone, `its text is not the one that was allowed, in ["instructions"]`, "mcp", "list")
+	want(exitDone, `its text has changed since it was allowed, in ["instructions"]`, "mcp", "list")
 	want(exitDone, `-  "instructions": "Count down."`, "mcp", "pins", "demo", "")
 	want(exitDone, "accept it with: kitbag mcp pins accept demo ''", "mcp", "pins")
 	want(exitDone, "accepted demo (instructions and groups)", "mcp", "pins", "accept", "demo", "")
