@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net/http"
 	"os"
@@ -159,29 +160,45 @@ func (s *server) say(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-store")
 	out := http.NewResponseController(w)
+	begun := false
 	for ev, err := range s.agent.Run(chat.Context(ctx), chat.State, in) {
-		if err != nil {
-			log.Printf("chat %s: %v", r.PathValue("id"), err) // the page has it from the event end
+		if err != nil && !begun { // the run refuses the input
+			fail(w, err)
 			return
 		}
-		data, err := json.Marshal(ev)
-		if err != nil {
-			log.Print(err)
+		if err != nil { // the page has it from the event end
+			log.Printf("chat %s: %v", r.PathValue("id"), err)
 			return
 		}
-		h := ev.Head()
-		fmt.Fprintf(w, "id: %d\nevent: %s\ndata: %s\n\n", h.Seq, h.Type, data)
-		_ = out.Flush() // the run continues without a reader
+		if !begun {
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.Header().Set("Cache-Control", "no-store")
+			begun = true
+		}
+		if err := write(w, ev); err == nil {
+			_ = out.Flush()
+		} // else there is no reader, and the run continues
 	}
+}
+
+// write writes an event in the form of server-sent events.
+func write(w io.Writer, ev event.Event) error {
+	data, err := json.Marshal(ev)
+	if err != nil {
+		return err
+	}
+	h := ev.Head()
+	_, err = fmt.Fprintf(w, "id: %d\nevent: %s\ndata: %s\n\n", h.Seq, h.Type, data)
+	return err
 }
 
 func fail(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, session.ErrConflict): // a run is under way
 		http.Error(w, "the agent is at work here; try again soon", http.StatusConflict)
+	case errors.Is(err, agent.ErrWaiting):
+		http.Error(w, "answer the question first", http.StatusConflict)
 	case errors.Is(err, agent.ErrNoCall):
 		http.Error(w, err.Error(), http.StatusNotFound)
 	default:

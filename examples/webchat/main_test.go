@@ -27,6 +27,9 @@ func TestChat(t *testing.T) {
 		t.Errorf("the conversation is %s", got)
 	}
 	second.post(t, `{"call": "call_9", "allow": true}`, http.StatusNotFound)
+	if got := second.post(t, `{"text": "Hello?"}`, http.StatusConflict); got != "answer the question first\n" {
+		t.Errorf("what is said before the answer is refused with %q", got)
+	}
 	events = second.post(t, `{"call": "call_1", "allow": true}`, http.StatusOK)
 	if !strings.Contains(events, "sent 700 € to the landlord") || !strings.Contains(events, `"text":"The rent is paid."`) {
 		t.Errorf("the second stream is %s", events)
