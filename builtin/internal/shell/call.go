@@ -195,7 +195,7 @@ func (w *walker) follow(i int, p parsed, why string) {
 	case p.rest >= 0:
 		w.inside(i, func() { w.wrapped(w.cmds[i].name, p) })
 	case why != "":
-		w.inside(i, func() { w.guess(p.args) })
+		w.inside(i, func() { w.guess(p.spec, p.args) })
 	}
 }
 
@@ -205,17 +205,35 @@ func (s *spec) wraps() bool {
 }
 
 // guess finds the command inside a wrapper whose options are not supported, for deny rules
-// and the danger analysis.
-func (w *walker) guess(args []arg) {
-	for i, a := range args {
-		if f := families()[path.Base(a.text)]; a.known && f != nil && len(f.lines) > 0 && !strings.HasPrefix(a.text, "-") {
-			w.simple(args[i:], joinRaw(args[i:]), "")
-			return
-		}
-	}
-	if i := slices.IndexFunc(args, func(a arg) bool { return !a.known && !strings.HasPrefix(a.text, "-") }); i >= 0 {
+// and the danger analysis: the first known one, and an unknown one in front of it.
+func (w *walker) guess(s *spec, args []arg) {
+	known := slices.IndexFunc(args, func(a arg) bool {
+		f := families()[path.Base(a.text)]
+		return a.known && f != nil && len(f.lines) > 0 && !strings.HasPrefix(a.text, "-")
+	})
+	if i := s.mayCommand(args); i >= 0 && (known < 0 || i < known) {
 		w.simple(args[i:], joinRaw(args[i:]), "") // its name is unknown
 	}
+	if known >= 0 {
+		w.simple(args[known:], joinRaw(args[known:]), "")
+	}
+}
+
+// mayCommand returns the index of the first unknown word that may be the command inside, by
+// the number of operands in front of it; an unquoted one may be all of these, too.
+func (s *spec) mayCommand(args []arg) int {
+	first := slices.IndexFunc(s.roles, func(r role) bool { return r.kind == 'x' || r.kind == 's' })
+	operands := 0
+	for i := range args {
+		switch a := &args[i]; {
+		case a.known && a.option(), !a.known && strings.HasPrefix(a.text, "-"):
+		case !a.known && (operands >= first || !a.field):
+			return i
+		default:
+			operands++
+		}
+	}
+	return -1
 }
 
 // transparent wrappers do not matter to a rule for the command inside. sudo, which gives it

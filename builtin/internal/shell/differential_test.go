@@ -119,7 +119,8 @@ func (b *bench) run(t testing.TB, texts []string) []result {
 		t.Fatal(err)
 	}
 	if cmd.Process != nil { // a command may name a file by $$, which later ones find
-		raw = bytes.ReplaceAll(raw, fmt.Append(nil, cmd.Process.Pid), []byte("PID"))
+		pid := regexp.MustCompile(fmt.Sprintf(`(^|[^0-9])%d($|[^0-9])`, cmd.Process.Pid))
+		raw = pid.ReplaceAll(raw, []byte("${1}PID${2}"))
 	}
 	return readLog(raw, len(texts))
 }

@@ -15,6 +15,9 @@ func (p *printer) heredoc(r *syntax.Redirect) {
 		p.refuse("a here-document whose delimiter is not a word")
 		return
 	}
+	if delimiter == "" {
+		p.refuse("a here-document without a delimiter, whose end bash misses in a substitution")
+	}
 	quoted := quotedDelimiter(r.Word)
 	var parts []syntax.WordPart
 	if r.Hdoc != nil {

@@ -199,13 +199,13 @@ func duplicated(word *syntax.Word) bool {
 }
 
 // duplicate returns the operator for a redirection to what should be a descriptor. Bash
-// expands the name of a file after ">&" twice, and takes a "-" in front for a word of its
-// own: ">& file" is "&> file".
+// expands the name of a file after ">&" twice, takes a "-" in front for a word of its own and
+// one at the end for closing a descriptor: ">& file" is "&> file".
 func (p *printer) duplicate(r *syntax.Redirect) syntax.RedirOperator {
 	if duplicated(r.Word) {
 		return r.Op
 	}
-	if lit, ok := soleLit(r.Word); r.Op == syntax.DplIn || r.N != nil || !ok || lit == "" || lit[0] == '-' || strings.ContainsFunc(lit, func(c rune) bool { return c >= 0x80 || !isWordByte(byte(c)) && !strings.ContainsRune("./~-+:@%,", c) }) {
+	if lit, ok := soleLit(r.Word); r.Op == syntax.DplIn || r.N != nil || !ok || strings.Trim(lit, "-") != lit || lit == "" || strings.ContainsFunc(lit, func(c rune) bool { return c >= 0x80 || !isWordByte(byte(c)) && !strings.ContainsRune("./~-+:@%,", c) }) {
 		p.refuse("a redirection to a descriptor that is not a number; write &> for a file")
 	}
 	return syntax.RdrAll

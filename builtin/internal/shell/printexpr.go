@@ -263,7 +263,7 @@ func (p *printer) let(c *syntax.LetClause) {
 }
 
 // operators are words that bash may take for an operator of [[ ]].
-var operators = map[string]bool{"!": true, "=": true, "==": true, "!=": true, "=~": true, "]]": true, "&&": true, "||": true}
+var operators = map[string]bool{"!": true, "=": true, "==": true, "!=": true, "=~": true, "&&": true, "||": true}
 
 // oneLine refuses a line break where bash wants none.
 func (p *printer) oneLine(from, to syntax.Pos) {
@@ -277,7 +277,9 @@ func (p *printer) test(x syntax.TestExpr) {
 	case *syntax.Word:
 		start := len(p.buf)
 		p.word(x)
-		if text := string(p.buf[start:]); operators[text] || len(text) > 1 && text[0] == '-' && strings.Trim(text[1:], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" {
+		if text := string(p.buf[start:]); text == "]]" {
+			p.refuse("a ]] that is an operand of a test; quote it")
+		} else if operators[text] || len(text) > 1 && text[0] == '-' && strings.Trim(text[1:], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" {
 			p.buf = append(append(p.buf[:start], '"'), text...)
 			p.str(`"`)
 		}

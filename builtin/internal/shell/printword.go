@@ -334,8 +334,12 @@ func (p *printer) substitution(x *syntax.CmdSubst) {
 	}
 	if x.Backquotes {
 		from, to := int(x.Left.Offset())+1, int(x.Right.Offset())
-		if from > to || to > len(p.src) || !plainBackquotes(p.src[from:to]) {
+		switch {
+		case from > to || to > len(p.src) || !plainBackquotes(p.src[from:to]):
 			p.refuse("backquotes with escapes, comments or here-documents in them; write $(…)")
+		case p.where != bare && strings.Contains(p.src[from:to], `"`) && strings.Contains(p.src[from:to], "{"):
+			// Looking for braces, bash takes the first quote in them for the end of the outer ones.
+			p.refuse("backquotes between quotes with quotes and braces in them; write $(…)")
 		}
 	}
 	p.str("$(")
