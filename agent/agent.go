@@ -39,6 +39,11 @@
 // A tool may ask the person something while it runs, as MCP servers do, or want the model to answer:
 // the run is the [host.Host] of its calls. [Config.Elicit] answers such questions, within the run only.
 //
+// # Several agents
+//
+// [AsTool] gives a task to another agent, which has a conversation of its own and returns an answer.
+// [Handoff] has another agent continue this conversation.
+//
 // # Calls in the background
 //
 // With [Config.Background] a call that takes long does not hold up the others. Its result then says

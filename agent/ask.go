@@ -320,6 +320,15 @@ func (r *run) openCall(tc *message.ToolCall, raw json.RawMessage, opening ...str
 	if err != nil {
 		return bad(err)
 	}
+	if h, ok := tool.As[*handoff](t); ok {
+		if err := r.checkHandoff(h); err != nil {
+			return bad(err)
+		}
+		c.Handoff = decide.HandoffTo
+		if h.to == nil {
+			c.Handoff = decide.HandoffBack
+		}
+	}
 	info := t.Info()
 	c.Tool, c.Input = info.Name, args.JSON
 	c.Parallel, c.ChangesGroups = info.Parallel, r.shown.view.ChangesGroups(info.Name)

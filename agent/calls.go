@@ -301,11 +301,16 @@ func (r *run) closeOpen(why string) (err error) {
 // it is nil.
 func (r *run) addResults(v *toolkit.View) error {
 	id, now := r.cfg.NewID("msg"), r.cfg.Now() // first: if one panics the results are still with the calls
+	path, handsOver := r.st.pathAfter(r.st.loop.Open)
 	m, succeeded := r.st.loop.Close()
 	m.ID, m.Created = id, now
 	if v != nil {
 		v.Advance(succeeded...)
 	}
 	r.shown.view = nil
-	return r.addMessage(m, "")
+	var err error
+	if handsOver {
+		err = r.handOver(path)
+	}
+	return join(err, r.addMessage(m, ""))
 }

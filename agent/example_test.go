@@ -173,3 +173,31 @@ func ExampleAsTool() {
 	// clerk: add 5
 	// completed It is 5. true
 }
+
+// The model of the first agent hands the conversation over; the other one answers from then on.
+func ExampleHandoff() {
+	clerk, err := agent.New(agent.Config{
+		Model:   scripted.New(scripted.Say("Here is the clerk. What is it?"), scripted.Say("You are welcome.")),
+		Toolkit: toolkit.Of(),
+	})
+	if err != nil {
+		panic(err)
+	}
+	toClerk := tool.Must(agent.Handoff("to_clerk", "Hands over to the clerk, who knows about refunds.", clerk))
+	front, err := agent.New(agent.Config{
+		Model:   scripted.New(scripted.Call("to_clerk", struct{}{})),
+		Toolkit: toolkit.Of(toClerk),
+		Policy:  permission.Policy{Rules: []permission.Rule{{Tool: "to_clerk", Behavior: permission.Allow}}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	var st agent.State
+	for _, words := range []string{"I want my money back.", "Thank you."} {
+		reply, err := front.Reply(context.Background(), &st, agent.Say(words))
+		fmt.Println(reply.Text(), err)
+	}
+	// Output:
+	// Here is the clerk. What is it? <nil>
+	// You are welcome. <nil>
+}

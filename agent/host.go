@@ -22,14 +22,15 @@ import (
 // the events they leave to the run's own.
 type callHost struct {
 	r     *run
+	a     *Agent // that makes the calls
 	outer host.Host
 }
 
-// host returns the host of the run's calls. All have the same: a server may ask where it cannot be
+// host returns the host of the calls of the agent that has the conversation. All have the same: a server may ask where it cannot be
 // told for which.
 func (r *run) host() *callHost {
 	if r.people.host == nil {
-		r.people.host = &callHost{r: r, outer: host.From(r.runCtx)}
+		r.people.host = &callHost{r: r, a: r.a, outer: host.From(r.runCtx)}
 	}
 	return r.people.host
 }
@@ -65,7 +66,7 @@ func (h *callHost) tell(ctx context.Context, ev event.Event) error {
 // await waits until it is known that the call that asks counts: till then neither the person nor
 // the model is bothered with what may come to nothing.
 func (h *callHost) await(ctx context.Context) error {
-	if !h.r.cfg.Eager {
+	if !h.a.cfg.Eager {
 		return nil
 	}
 	counts := make(chan error, 1)
@@ -92,7 +93,7 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 	if h.await(ctx) != nil {
 		return host.Answer{Action: host.ActionCancel}, nil
 	}
-	if h.r.cfg.Elicit == nil && h.outer != nil {
+	if h.a.cfg.Elicit == nil && h.outer != nil {
 		return h.outer.Elicit(ctx, q)
 	}
 	if ctx.Err() != nil {
@@ -116,14 +117,14 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 // asked gets a cancelled question.
 func (h *callHost) answer(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	cancelled := host.Answer{Action: host.ActionCancel}
-	if h.r.cfg.Elicit == nil {
+	if h.a.cfg.Elicit == nil {
 		return cancelled, errors.New("no one can be asked: Config.Elicit is nil")
 	}
 	if !take(ctx, h.r.people.asking) {
 		return cancelled, context.Cause(ctx)
 	}
 	defer func() { <-h.r.people.asking }()
-	answer, err := h.r.cfg.Elicit(ctx, q)
+	answer, err := h.a.cfg.Elicit(ctx, q)
 	switch {
 	case err != nil:
 		return cancelled, err
@@ -176,7 +177,7 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 		ev.Refused = no.Error()
 		return host.Sample{}, errors.Join(no, h.tell(ctx, ev))
 	}
-	msg, fin, err := model.Collect(middleware.Retry(h.r.a.model, h.r.cfg.Retry).Generate(ctx,
+	msg, fin, err := model.Collect(middleware.Retry(h.a.model, h.a.cfg.Retry).Generate(ctx,
 		&model.Request{System: req.System, Messages: req.Messages, MaxTokens: maxTokens, Temperature: req.Temperature}))
 	if err != nil {
 		return host.Sample{}, fmt.Errorf("the model: %w", err)

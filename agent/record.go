@@ -20,9 +20,10 @@ import (
 // run is one call of Run. The goroutine of the consumer, who ranges over the events, owns it and
 // the State: every method runs there. Flights write to the inbox, and touch neither.
 type run struct {
-	a   *Agent
-	cfg *Config
-	st  *State
+	entry *Agent  // the one that is run
+	a     *Agent  // the one that has the conversation; see Handoff
+	cfg   *Config // its
+	st    *State
 
 	runCtx context.Context // of the run: ends with the caller's, and when the consumer leaves
 	ctx    context.Context // the same, or within a step what a Middleware.Step has made of it

@@ -82,7 +82,7 @@ var stays = map[reflect.Type][]string{
 	reflect.TypeFor[event.Elicitation]():  {"Call", "Server"},
 	reflect.TypeFor[event.Sampling]():     {"Call", "Server", "Model"},
 	reflect.TypeFor[event.Sub]():          {"Call", "Event"},
-	reflect.TypeFor[stateJSON]():          {"ID", "Run", "Scope", "Seal"},
+	reflect.TypeFor[stateJSON]():          {"ID", "Run", "Scope", "Seal", "Handed"},
 	reflect.TypeFor[backgroundCall]():     {"ID", "Tool"},
 	reflect.TypeFor[openCall]():           {"ID", "Name", "Tool"},
 	reflect.TypeFor[message.Message]():    {"ID", "Name", "Model"},

@@ -83,7 +83,7 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input
 }
 
 func newRun(a *Agent, st *State, ctx context.Context) *run {
-	return &run{a: a, cfg: &a.cfg, st: st, runCtx: ctx, ctx: ctx,
+	return &run{entry: a, a: a, cfg: &a.cfg, st: st, runCtx: ctx, ctx: ctx,
 		inbox:  inbox{reports: make(chan report, inboxSize), closed: make(chan struct{}), timer: &flight{stage: landed, cancel: func() {}}},
 		people: people{asking: make(chan struct{}, 1), sampling: make(chan struct{}, 1), answers: map[string][]Input{}}}
 }
@@ -104,7 +104,10 @@ func (r *run) cleanUp() {
 
 // run applies the inputs and takes steps until there is an end to report.
 func (r *run) run(inputs []Input) {
-	err := r.checkSeal()
+	err := r.resumeHandoff()
+	if err == nil {
+		err = r.checkSeal()
+	}
 	if err == nil {
 		err = r.checkInputs(inputs)
 	}
@@ -208,7 +211,6 @@ func (r *run) reopen(c *openCall) error {
 func (r *run) loop() (event.EndReason, error) {
 	var reason event.EndReason
 	stepped, returned := false, false
-	r.ctx = withReadLimit(r.stateful(r.ctx), r.cfg.Window.MaxResult)
 	// The reason does not pass through the middleware: a step that waits or is done has not failed,
 	// and no middleware can lose it.
 	inner := StepFunc(func(ctx context.Context) (err error) {
@@ -220,8 +222,14 @@ func (r *run) loop() (event.EndReason, error) {
 		returned = true
 		return err
 	})
-	step := wrap(r.cfg.Middleware, inner, func(m Middleware) func(StepFunc) StepFunc { return m.Step })
+	var step StepFunc
+	var of *Agent
 	for reason == "" {
+		if of != r.a { // at first, and after a hand-off
+			of = r.a
+			r.ctx = withReadLimit(r.stateful(r.ctx), r.cfg.Window.MaxResult)
+			step = wrap(r.cfg.Middleware, inner, func(m Middleware) func(StepFunc) StepFunc { return m.Step })
+		}
 		stepped, returned = false, false
 		err := step(r.ctx)
 		switch {

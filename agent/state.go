@@ -47,6 +47,8 @@ type State struct {
 	ratio float64      // of reported to estimated tokens; 0 for unknown
 	seal  string       // see [Config.Key]
 
+	handed []string // hand-off tools, from the agent that is run to the one that has the conversation
+
 	loaded  bool    // it came as JSON
 	cleaner cleaner // what is encoded goes through it
 	frozen  *moving // what is encoded for these parts, while the run saves
@@ -113,6 +115,7 @@ type stateJSON struct {
 	Ratio      float64            `json:"token_ratio,omitempty"`
 	Seal       string             `json:"seal,omitempty"`
 	Running    bool               `json:"running,omitempty"`
+	Handed     []string           `json:"handed,omitempty"`
 }
 
 // toJSON returns what is encoded, with the messages after the first n.
@@ -125,7 +128,7 @@ func (st *State) toJSON(n int) (stateJSON, error) {
 		}
 	}
 	out := stateJSON{stateVersion, st.ID, st.Messages[n:], m.scope, st.Rules, m.tools,
-		st.Usage, st.loop.Seq, st.loop.Run, st.loop.Spent, st.loop.Open, st.loop.Background, st.Generation, st.ratio, st.seal, st.loop.Running}
+		st.Usage, st.loop.Seq, st.loop.Run, st.loop.Spent, st.loop.Open, st.loop.Background, st.Generation, st.ratio, st.seal, st.loop.Running, st.handed}
 	st.redactState(&out)
 	return out, nil
 }
@@ -189,7 +192,7 @@ func (st *State) UnmarshalJSON(data []byte) error {
 	}
 	st.ID, st.Messages, st.Rules, st.Usage = in.ID, in.Messages, in.Rules, in.Usage
 	st.Generation, st.ratio, st.seal = in.Gen, window.Clamp(in.Ratio), in.Seal
-	st.loop, st.loaded = loop, true
+	st.loop, st.loaded, st.handed = loop, true, in.Handed
 	return nil
 }
 

@@ -221,7 +221,7 @@ func describePending(st *State) string {
 
 // nestFor prepares for a sub-agent that works on a call.
 func (r *run) nestFor(tc *toolCall) *nest {
-	p, c := r.currentPolicy(), tc.call
+	p, judge, c := r.currentPolicy(), r.a.judge, tc.call
 	inputs := r.people.answers[c.ID]
 	delete(r.people.answers, c.ID)
 	return &nest{state: c.Sub, inputs: inputs, outer: r.cfg,
@@ -229,7 +229,7 @@ func (r *run) nestFor(tc *toolCall) *nest {
 			return r.inbox.ask(&tc.flight, func() error { return fn(r, c) })
 		},
 		judge: func(ctx context.Context, _ *permission.Policy, pc *permission.Call) permission.Decision {
-			return r.a.judge(r.stateful(ctx), p, pc)
+			return judge(r.stateful(ctx), p, pc)
 		},
 	}
 }
@@ -268,11 +268,11 @@ func (r *run) runBelow(c *openCall) (*run, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s, which call %q waits in, is not an agent any more; end the call with Interrupt", c.Tool, c.ID)
 	}
-	sub := &run{a: s.agent, cfg: &s.agent.cfg, st: new(State), ctx: r.ctx}
+	sub := &run{entry: s.agent, a: s.agent, cfg: &s.agent.cfg, st: new(State), ctx: r.ctx}
 	if err := json.Unmarshal(c.Sub, sub.st); err != nil {
 		return nil, fmt.Errorf("the state of the agent that works on call %q: %w", c.ID, err)
 	}
-	return sub, nil
+	return sub, sub.resumeHandoff()
 }
 
 // stuckBelow reports whether nothing can answer what a sub-agent waits for: it must run again to ask

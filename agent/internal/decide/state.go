@@ -33,6 +33,8 @@ type Call struct {
 	Parallel      bool   `json:"parallel,omitempty"`
 	ChangesGroups bool   `json:"late,omitempty"` // changes which tools are visible: runs last
 
+	Handoff Handoff `json:"handoff,omitempty"` // whether another agent continues when it has succeeded
+
 	Approved bool   `json:"approved,omitempty"` // by a person
 	Edited   bool   `json:"edited,omitempty"`   // a person changed Input
 	Judged   int    `json:"judged,omitempty"`   // how many calls had ended when it was allowed; -1 has it judged again
@@ -54,6 +56,16 @@ type Call struct {
 	Sub     json.RawMessage `json:"sub,omitempty"` // the State of a sub-agent
 	Charged Charge          `json:"charged,omitzero"`
 }
+
+// A Handoff says where a call hands the conversation over to.
+type Handoff string
+
+// The hand-offs.
+const (
+	HandoffNone Handoff = ""
+	HandoffTo   Handoff = "to"   // another agent
+	HandoffBack Handoff = "back" // the one that had it before
+)
 
 // Announced is where an event is in the conversation.
 type Announced struct {
