@@ -167,7 +167,7 @@ func TestItems(t *testing.T) {
 	}
 }
 
-// TestItemsWithoutStarting: where tools are only searched, as in the new era, lists are
+// TestItemsWithoutStarting: where tools are only searched, as without sessions, lists are
 // those of the servers that were needed before; what is read starts its server.
 func TestItemsWithoutStarting(t *testing.T) {
 	a, b := library(t, "a"), library(t, "b")
@@ -188,7 +188,7 @@ func TestItemsWithoutStarting(t *testing.T) {
 	}
 }
 
-// TestItemsFoundBySearching: a client of the new era that searches tools sees the prompts and
+// TestItemsFoundBySearching: a client without sessions that searches tools sees the prompts and
 // resources of the servers that this has started, and is told so; the search says which
 // servers it has missed.
 func TestItemsFoundBySearching(t *testing.T) {
@@ -231,7 +231,7 @@ func TestItemsFoundBySearching(t *testing.T) {
 }
 
 // TestItemsBelowCeilings: who may not see a server's tools sees, reads and starts
-// nothing of it, in both eras; nor whom a rule denies them.
+// nothing of it, of revisions with and without sessions; nor whom a rule denies them.
 func TestItemsBelowCeilings(t *testing.T) {
 	const token = "0123456789abcdef-"
 	a, b := library(t, "a"), library(t, "b")

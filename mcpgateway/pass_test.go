@@ -189,7 +189,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestWhoAnswers: results of the new era name the gateway, whichever era its upstream
+// TestWhoAnswers: results without sessions name the gateway, whichever era its upstream
 // server is of and whatever that says of itself.
 func TestWhoAnswers(t *testing.T) {
 	for _, version := range []string{"2025-11-25", "2026-07-28"} {

@@ -155,7 +155,7 @@ func TestSubscriptions(t *testing.T) {
 	}
 }
 
-// TestSubscriptionsListened are those of a client of the new era, which asks for what it wants
+// TestSubscriptionsListened are those of a client without sessions, which asks for what it wants
 // to hear of in one request.
 func TestSubscriptionsListened(t *testing.T) {
 	up := library(t, "a")

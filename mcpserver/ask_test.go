@@ -65,8 +65,8 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestNobodyToAsk says which rule would have helped; and deny rules need nobody.
-func TestNobodyToAsk(t *testing.T) {
+// TestCannotAsk says which rule would have helped; and deny rules need nobody.
+func TestCannotAsk(t *testing.T) {
 	policy := &permission.Policy{Rules: []permission.Rule{{Tool: "slow", Behavior: permission.Deny}}}
 	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: policy})
 	w := newWire(t, listen(t, s))
@@ -82,7 +82,7 @@ func TestNobodyToAsk(t *testing.T) {
 	}
 }
 
-// TestTickets are attacks on what clients of the new era bring back.
+// TestTickets are attacks on what clients without sessions bring back.
 func TestTickets(t *testing.T) {
 	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: &permission.Policy{}, Credentials: []mcpserver.Credential{
 		{Name: "anna", Token: tokenA}, {Name: "otto", Token: tokenB},

@@ -145,7 +145,7 @@ func TestOtherSessions(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
-	// A client of the new era shares no ids with anybody.
+	// A client without sessions shares no ids with anybody.
 	modern := newWire(t, url)
 	modern.token, modern.header = tokenB, map[string]string{"Mcp-Protocol-Version": "2026-07-28"}
 	modern.post(t.Context(), `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`)

@@ -67,7 +67,7 @@ func asking(ran *atomic.Int64, gone chan error) *toolkit.Toolkit {
 	)
 }
 
-// TestToolsAsk is our client answering what tools ask, in both eras.
+// TestToolsAsk is our client answering what tools ask, of revisions with and without sessions.
 func TestToolsAsk(t *testing.T) {
 	var ran atomic.Int64
 	s := serve(t, mcpserver.Config{Toolkit: asking(&ran, nil), Policy: open})
@@ -150,7 +150,7 @@ func (m *modern) asked(method, name, extra string) string {
 	return res.Result.RequestState
 }
 
-// TestParkedCalls are good and bad answers of clients of the new era to what a call asks.
+// TestParkedCalls are good and bad answers of clients without sessions to what a call asks.
 func TestParkedCalls(t *testing.T) {
 	var ran atomic.Int64
 	url := listen(t, serve(t, mcpserver.Config{Toolkit: asking(&ran, nil), Policy: open, Credentials: []mcpserver.Credential{
@@ -289,9 +289,9 @@ func TestLateQuestions(t *testing.T) {
 	}
 }
 
-// TestForgottenTalks end when the client does not come back in time, when there are
+// TestForgottenParkedCalls end when the client does not come back in time, when there are
 // too many, and with the server.
-func TestForgottenTalks(t *testing.T) {
+func TestForgottenParkedCalls(t *testing.T) {
 	var ran atomic.Int64
 	gone := make(chan error, 100)
 	s := serve(t, mcpserver.Config{Toolkit: asking(&ran, gone), Policy: open, Limits: mcpserver.Limits{Ask: 50 * time.Millisecond, Calls: 1}})

@@ -44,7 +44,7 @@ func logged(sent []string) (levels []string) {
 }
 
 // TestLogger: a client gets the messages from the level on that it has asked for, before
-// the result; of a session by logging/setLevel, of the new era by each request.
+// the result; of a session by logging/setLevel, without sessions by each request.
 func TestLogger(t *testing.T) {
 	loggers := make(chan *mcpserver.Logger, 100)
 	url := listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(logging(loggers)), Policy: open, Credentials: []mcpserver.Credential{{Name: "anna", Token: tokenA}}}))
@@ -75,10 +75,10 @@ func TestLogger(t *testing.T) {
 		_, sent = m.post(t.Context(), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"log",`+arguments+`,
 			"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}`+level+`}}}`)
 		if got := fmt.Sprint(logged(sent)); got != row.want {
-			t.Errorf("level %q in the new era: %q, want %s", row.level, sent, row.want)
+			t.Errorf("level %q without sessions: %q, want %s", row.level, sent, row.want)
 		}
 		if l := <-loggers; l == session {
-			t.Error("a request of the new era has the logger of a session")
+			t.Error("a request without sessions has the logger of a session")
 		}
 	}
 	hooked := 0

@@ -88,9 +88,9 @@ func TestListNotifications(t *testing.T) {
 	}
 }
 
-// TestToldByHost: after a change of the catalogue, clients of both eras are told of the
-// lists that are others now; of the new era, of those that they asked for.
-func TestToldByHost(t *testing.T) {
+// TestNotifiedByHost: after a change of the catalogue, clients with and without sessions are told of the
+// lists that are others now; without sessions, of those that they asked for.
+func TestNotifiedByHost(t *testing.T) {
 	cfg := gated()
 	s := serve(t, cfg)
 	url := listen(t, s)
@@ -158,7 +158,7 @@ func TestToldByHost(t *testing.T) {
 }
 
 // TestSubscriptionLimit: a client is told of an update once, and watches 1000 resources at
-// most, in both eras.
+// most, of revisions with and without sessions.
 func TestSubscriptionLimit(t *testing.T) {
 	s := serve(t, gated())
 	url := listen(t, s)
@@ -217,9 +217,9 @@ func TestSubscribedAgain(t *testing.T) {
 	}
 }
 
-// TestToldLater: what a call changes, and has no stream to tell of, is told when it has
+// TestNotifiedLater: what a call changes, and has no stream to tell of, is told when it has
 // ended, on the stream that belongs to no request.
-func TestToldLater(t *testing.T) {
+func TestNotifiedLater(t *testing.T) {
 	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open})
 	w := newWire(t, listen(t, s))
 	w.as("2025-06-18") // which is not sent events without data

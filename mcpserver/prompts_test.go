@@ -253,7 +253,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestUpdates tells whoever has subscribed, in both eras.
+// TestUpdates tells whoever has subscribed, of revisions with and without sessions.
 func TestUpdates(t *testing.T) {
 	s := serve(t, library())
 	url := listen(t, s)
@@ -288,7 +288,7 @@ func TestUpdates(t *testing.T) {
 	}
 	s.ResourceUpdated("db://rows/1")
 	if _, got := events(); !strings.Contains(got, `"method":"notifications/resources/updated","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"},"uri":"db://rows/1"}`) {
-		t.Errorf("told in the new era: %s", got)
+		t.Errorf("told without sessions: %s", got)
 	}
 }
 

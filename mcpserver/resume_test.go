@@ -269,9 +269,9 @@ func TestResumeAttacks(t *testing.T) {
 	<-s.ended
 }
 
-// TestNobodyComesBack: a call without a connection ends after a while, and with it what
+// TestNotResumed: a call without a connection ends after a while, and with it what
 // was kept.
-func TestNobodyComesBack(t *testing.T) {
+func TestNotResumed(t *testing.T) {
 	s := newSteps()
 	w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(s.tool), Policy: open, Limits: mcpserver.Limits{Resume: 50 * time.Millisecond}})))
 	w.as("2025-11-25")

@@ -144,7 +144,7 @@ func TestHostChanges(t *testing.T) {
 		told := func() bool {
 			return slices.ContainsFunc(names(t, client), func(n string) bool { return strings.HasPrefix(n, "extra") })
 		}
-		// A client of the new era subscribes beside its first list: what changes
+		// A client without sessions subscribes beside its first list: what changes
 		// before that it learns with the next change.
 		for i := 0; !told(); i++ {
 			if i == 50 {

@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// listing returns the names of what a client of the new era is listed, and the
+// listing returns the names of what a client without sessions is listed, and the
 // groups of each.
 func (m *modern) listing() (names []string, labels map[string]string) {
 	m.t.Helper()

@@ -14,7 +14,7 @@ import (
 )
 
 // TestAmbiguous holds that what two readers could read as two calls is no call at all, over
-// HTTP and stdio, in both eras.
+// HTTP and stdio, of revisions with and without sessions.
 func TestAmbiguous(t *testing.T) {
 	ran := new(atomic.Int64)
 	count := tool.Must(tool.New("count", "Counts.", func(context.Context, map[string]json.RawMessage) (string, error) {

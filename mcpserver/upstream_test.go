@@ -119,7 +119,7 @@ func TestUpstream(t *testing.T) {
 	}
 }
 
-// TestUpstreamChanges: clients of both eras are told when what they see has another
+// TestUpstreamChanges: clients with and without sessions are told when what they see has another
 // version, and only then.
 func TestUpstreamChanges(t *testing.T) {
 	cfg := gated()
