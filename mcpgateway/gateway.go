@@ -56,6 +56,8 @@ type ServeOptions struct {
 	Instructions    string
 	MaxInstructions int
 
+	// A rule for tools of a server that does not exist and is spelled nearly as one that does is
+	// an error of New. Which tools a server has is not known then.
 	Policy      *permission.Policy
 	Credentials []mcpserver.Credential
 	Middleware  []tool.Middleware // around every call, inside of the audit file

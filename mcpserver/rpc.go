@@ -11,6 +11,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 )
 
@@ -57,16 +58,16 @@ func parseMessage(data []byte) (*rpcMessage, *rpcError) {
 	if err != nil {
 		m = &rpcMessage{}
 		if utf8.Valid(data) && json.Valid(data) {
-			m.ID = requestID(data)
+			m.ID = requestID(data, nil)
 		}
 	}
 	return m, err
 }
 
 // requestID returns the id of a request that cannot be read otherwise, so that its client does not
-// wait for an answer. It is nil if the id is not certain or if it is not a request. The end of data
-// may be missing.
-func requestID(data []byte) (id json.RawMessage) {
+// wait for an answer. It is nil if the id is not certain or if it is not a request. If the message is
+// cut, tail is its end.
+func requestID(data, tail []byte) (id json.RawMessage) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
 		return nil
@@ -92,8 +93,14 @@ func requestID(data []byte) (id json.RawMessage) {
 	if !isRequest {
 		return nil
 	}
+	if m := idAtEnd().FindSubmatch(tail); id == nil && m != nil && validID(m[1]) {
+		id = m[1]
+	}
 	return id
 }
+
+// idAtEnd matches an id that is the last member of a message.
+var idAtEnd = lazy.Regexp(`[,{]\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*)\s*}\s*$`)
 
 func parse(data []byte) (*rpcMessage, *rpcError) {
 	var m rpcMessage

@@ -70,7 +70,11 @@ func TestRefusedRequests(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":7,"result":{"a":1,"a":2}}`, "null", false}, // an answer to a question of ours
 		{`[{"jsonrpc":"2.0","id":7,"method":"tools/list"}]`, "null", false},
 		{`{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"a":"` + long + `"}}`, "7", true},
-		{`{"method":"tools/list","params":{"a":"` + long + `"},"id":7}`, "null", true},
+		{`{"method":"tools/list","params":{"a":"` + long + `"},"jsonrpc":"2.0","id":7}`, "7", true},
+		{`{"method":"tools/list","params":{"a":"` + long + `"}, "id" : "a" } `, `"a"`, true},
+		{`{"method":"tools/list","params":{"a":"` + long + `","id":7}}`, "null", true},
+		{`{"method":"tools/list","params":{"a":"` + long + `,\"id\":7}"}`, "null", true},
+		{`{"result":{"a":"` + long + `"},"id":7}`, "null", true},
 	} {
 		var out bytes.Buffer
 		err := s.ServeStdio(t.Context(), strings.NewReader(row.msg+"\n"), &out)

@@ -74,7 +74,7 @@ func closeReader(in io.Reader) {
 // handleLine handles one message. Requests run in parallel; other messages are handled in order.
 func (s *Server) handleLine(ctx context.Context, c *session, l line, w *lineWriter, work *sync.WaitGroup) {
 	if l.tooLong {
-		w.reply(answer(requestID(l.data), nil, rpcErrorf(mcp.INVALID_REQUEST, "the message is longer than the limit of %d bytes", s.limits.Request)))
+		w.reply(answer(requestID(l.data, l.tail), nil, rpcErrorf(mcp.INVALID_REQUEST, "the message is longer than the limit of %d bytes", s.limits.Request)))
 		return
 	}
 	if len(bytes.TrimSpace(l.data)) == 0 {
@@ -107,14 +107,15 @@ func (s *Server) handleLine(ctx context.Context, c *session, l line, w *lineWrit
 // A line is a message, or the error that ended the input.
 type line struct {
 	data    []byte
-	tooLong bool // data is only its beginning
+	tooLong bool   // data is only the beginning
+	tail    []byte // the end of a message that is too long
 	err     error
 }
 
-// keptOfTooLong is how much is kept of a line that is too long, to find its id.
+// keptOfTooLong is how much is kept of either end of a line that is too long, to find its id.
 const keptOfTooLong = 4 << 10
 
-// readLines reads lines of at most limit bytes; of a longer one it keeps the beginning.
+// readLines reads lines of at most limit bytes, and both ends of longer ones.
 func readLines(ctx context.Context, in io.Reader, limit int, lines chan<- line) {
 	r := bufio.NewReader(in)
 	for {
@@ -126,6 +127,10 @@ func readLines(ctx context.Context, in io.Reader, limit int, lines chan<- line) 
 			}
 			if len(l.data) > limit {
 				l.data, l.tooLong = bytes.Clone(l.data[:min(keptOfTooLong, limit)]), true
+			}
+			if l.tooLong {
+				l.tail = append(l.tail, part...)
+				l.tail = l.tail[max(0, len(l.tail)-keptOfTooLong):]
 			}
 			if err == bufio.ErrBufferFull {
 				continue

@@ -13,8 +13,8 @@ import (
 )
 
 // Check reports what [permission.Policy.Check] does, and rules for a name that is no tool but
-// resembles one of the program's own, or one of others, which are names that rules may have
-// besides. listed are the tools that sources listed last: a source may list others later, so a
+// resembles one of the program's own tools, or one of others, which are further names for rules.
+// listed are the tools that sources listed last: a source may list others later, so a
 // rule that resembles none of the program's own names may be for one of those.
 func Check(p *permission.Policy, own, listed []tool.Tool, others ...string) error {
 	known := append(names(own), others...)
