@@ -104,7 +104,7 @@ func newOwner(credentials int) *owner {
 	return o
 }
 
-// newSession returns a session that is not registered yet; see add and enter. Its name is for
+// newSession returns a session that is not registered yet; see add and register. Its name is for
 // records: with the id a reader could use the session.
 func (s *Server) newSession(cred *Credential) *session {
 	c := &session{
