@@ -170,10 +170,12 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 		switch in := in.(type) {
 		case say:
 			interrupt = false // words after an Interrupt begin something new
-			err = r.addUserMessage(in.msg)
+			err = r.addUserMessage(in)
 		case Interrupt:
 			interrupt = true
-			err = r.closeOpen("interrupted by a person")
+			if err = r.closeOpen("interrupted by a person"); err == nil {
+				r.take(in)
+			}
 		default:
 			err = r.applyAnswer(in)
 		}
@@ -206,6 +208,7 @@ func (r *run) applyAnswer(in Input) error {
 		r.people.answers[c.ID] = append(r.people.answers[c.ID], in)
 		return nil
 	}
+	r.take(in)
 	// Since the check reopen may have ended the call, or its question may have expired: then it is
 	// asked about again.
 	c, err := r.st.loop.Waiting(call, want)
@@ -225,11 +228,12 @@ func (r *run) applyAnswer(in Input) error {
 
 // addUserMessage takes a user's words. Nothing waits, or they would have been refused: what is open
 // was cut off by a crash, and the person has moved on.
-func (r *run) addUserMessage(said *message.Message) error {
+func (r *run) addUserMessage(in say) error {
 	if err := r.closeOpen("The program was stopped before this call ran."); err != nil {
 		return err
 	}
-	m := *said
+	r.take(in)
+	m := *in.msg
 	m.ID, m.Created, m.Blocks = r.cfg.NewID("msg"), r.cfg.Now(), withoutDamaged(m.Blocks)
 	r.st.loop.Said(m.Created)
 	return r.addMessage(&m, "")

@@ -72,12 +72,6 @@ func (r *run) judge(c *openCall) error {
 		return nil
 	}
 	r.st.loop.Ask(c, preview, r.cfg.Now())
-	if r.cfg.Approve == nil {
-		return nil
-	}
-	if err := r.save(); err != nil {
-		return err
-	}
 	_, err = r.approve(c)
 	return err
 }
@@ -162,13 +156,17 @@ func (r *run) approve(calls ...*openCall) (answered bool, err error) {
 	return true, err
 }
 
-// askApprove emits a question about c, or about a call of the sub-agent that works on c, and
-// puts it to Config.Approve, unless the run has been cancelled. The context ends when the question
+// askApprove stores and emits a question about c, or about a call of the sub-agent that works on c,
+// and puts it to Config.Approve, unless the run has been cancelled. The context ends when the question
 // has expired.
 func (r *run) askApprove(q event.Approval, c *openCall) (event.Confirm, error) {
-	ev := q
-	r.emit(&ev)
+	ev, seq := q, r.st.loop.Seq
+	r.hold(&ev)
 	c.Announced = decide.Announced{Seq: ev.Seq, Time: ev.Time}
+	if err := r.save(); err != nil {
+		r.consumer.forget(seq)
+		return event.Confirm{}, err
+	}
 	if err := r.ctx.Err(); err != nil {
 		return event.Confirm{}, err
 	}

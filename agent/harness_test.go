@@ -7,6 +7,7 @@ import (
 	"iter"
 	"log/slog"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -155,11 +156,13 @@ func playCtx(t *testing.T, ctx context.Context, a *Agent, st *State, inputs ...I
 	if st.loop.Running { // as it was saved when its process was stopped
 		seq += 1_000_000
 	}
+	gap := false // events that a save which failed was to store are not yielded
 	announced := map[string]bool{}
 	for _, c := range st.loop.Open {
 		announced[c.ID] = true
 	}
-	for ev, err := range a.Run(ctx, st, inputs...) {
+	var stored storedEvents
+	for ev, err := range stored.of(a).Run(ctx, st, inputs...) {
 		if failure != nil {
 			t.Fatal("the run went on after an error")
 		}
@@ -170,9 +173,11 @@ func playCtx(t *testing.T, ctx context.Context, a *Agent, st *State, inputs ...I
 		if n := len(evs); n > 0 && event.TypeOf(evs[n-1]) == "end" {
 			t.Fatalf("%s after the end", event.TypeOf(ev))
 		}
-		if seq++; ev.Head().Seq != seq {
+		if seq++; ev.Head().Seq < seq || ev.Head().Seq > seq && a.cfg.Save == nil {
 			t.Fatalf("event %d has seq %d", seq, ev.Head().Seq)
 		}
+		gap = gap || ev.Head().Seq > seq
+		seq = ev.Head().Seq
 		data, err := json.Marshal(ev)
 		if err != nil || !strings.Contains(string(data), `"type":"`+event.TypeOf(ev)+`"`) {
 			t.Fatalf("event %s: %v", data, err)
@@ -186,6 +191,7 @@ func playCtx(t *testing.T, ctx context.Context, a *Agent, st *State, inputs ...I
 			}
 			delete(announced, ev.Call)
 		}
+		stored.yielded(t, ev, string(data))
 		evs, lines = append(evs, ev), append(lines, string(data))
 	}
 	for i, ev := range evs {
@@ -193,13 +199,85 @@ func playCtx(t *testing.T, ctx context.Context, a *Agent, st *State, inputs ...I
 			t.Fatalf("an event has changed after it came:\n%s\n%s", lines[i], data)
 		}
 	}
+	if gap && failure == nil {
+		t.Fatal("a number was left out")
+	}
 	if len(evs) > 0 {
 		if event.TypeOf(evs[len(evs)-1]) != "end" {
 			t.Fatal("no end event")
 		}
 		checkState(t, st)
 	}
+	if failure == nil {
+		stored.check(t, lines)
+	}
 	return evs, failure
+}
+
+// storedEvents are the events that saves have stored, as JSON.
+type storedEvents struct {
+	lines []string
+	known map[string]bool
+}
+
+// of returns a as it is, but that what its saves store is noted.
+func (s *storedEvents) of(a *Agent) *Agent {
+	s.known = map[string]bool{}
+	b, save := *a, a.cfg.Save
+	b.cfg.Save = func(ctx context.Context, st *State) error {
+		if save != nil {
+			if err := save(ctx, st); err != nil {
+				return err
+			}
+		}
+		for _, ev := range st.Saving().Events {
+			data, err := json.Marshal(ev)
+			if err != nil {
+				return err
+			}
+			s.lines = append(s.lines, string(data))
+			s.known[string(data)] = true
+		}
+		return nil
+	}
+	return &b
+}
+
+// yielded checks that what needs a save was stored before it is yielded.
+func (s *storedEvents) yielded(t *testing.T, ev event.Event, line string) {
+	t.Helper()
+	for sub, ok := ev.(*event.Sub); ok; sub, ok = ev.(*event.Sub) {
+		ev = sub.Event
+	}
+	changesNothing := false
+	switch ev := ev.(type) {
+	case *event.RunStart, *event.ModelStart, *event.Retry, *event.Discard, *event.Elicitation:
+		changesNothing = true
+	case *event.Sampling:
+		changesNothing = ev.Refused != ""
+	case *event.End:
+		changesNothing = ev.Reason == event.EndError // which may be that it could not be stored
+	}
+	if !changesNothing && !isDelta(ev) && !s.known[line] {
+		t.Fatalf("yielded and not stored: %s", line)
+	}
+}
+
+// check checks that every event that was yielded, but for deltas, was stored once, in the same order.
+func (s *storedEvents) check(t *testing.T, lines []string) {
+	t.Helper()
+	lines = slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
+		ev, err := event.Decode([]byte(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return isDelta(ev)
+	})
+	for i := range max(len(lines), len(s.lines)) {
+		if i >= len(lines) || i >= len(s.lines) || lines[i] != s.lines[i] {
+			t.Fatalf("%d events were yielded and %d stored; event %d:\n%v\n%v", len(lines), len(s.lines), i, lines[min(i, len(lines)):], s.lines[min(i, len(s.lines)):])
+		}
+	}
 }
 
 // checkState checks that a state is whole and survives being saved.

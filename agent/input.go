@@ -16,19 +16,62 @@ type Input interface {
 	Answers() (call string)
 }
 
-type say struct{ msg *message.Message }
+type say struct {
+	msg *message.Message
+	id  string
+}
 
 // Say is a user's words, and pictures or files with them. The text may be empty if there are blocks.
 func Say(text string, blocks ...message.Block) Input {
 	if text != "" || len(blocks) == 0 {
 		blocks = slices.Insert(slices.Clone(blocks), 0, message.Block(&message.Text{Text: text}))
 	}
-	return say{&message.Message{Role: message.RoleUser, Blocks: blocks}}
+	return say{msg: &message.Message{Role: message.RoleUser, Blocks: blocks}}
 }
 
 // Interrupt ends what waits: every open call gets a result saying that a person
 // interrupted it, and the run ends without another model call.
-type Interrupt struct{}
+type Interrupt struct {
+	ID string `json:"-"` // see [WithID]
+}
+
+// WithID returns in with an id, by which a save says that the State holds what the input did:
+// [Saving.Inputs]. A queue that delivers inputs knows by that which of them not to deliver again.
+func WithID(id string, in Input) Input {
+	switch v := in.(type) {
+	case say:
+		v.id = id
+		return v
+	case event.Confirm:
+		v.ID = id
+		return v
+	case event.Result:
+		v.ID = id
+		return v
+	case Interrupt:
+		v.ID = id
+		return v
+	}
+	return in
+}
+
+// take notes that the next save holds what an input did.
+func (r *run) take(in Input) {
+	var id string
+	switch in := in.(type) {
+	case say:
+		id = in.id
+	case event.Confirm:
+		id = in.ID
+	case event.Result:
+		id = in.ID
+	case Interrupt:
+		id = in.ID
+	}
+	if id != "" {
+		r.took = append(r.took, id)
+	}
+}
 
 func (say) Answers() string { return "" }
 

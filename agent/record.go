@@ -39,6 +39,7 @@ type run struct {
 	dialog dialog
 	full   window.Gauge // see gauge
 	people people
+	took   []string // the ids of inputs that the State holds, and no save yet
 }
 
 // An consumer is where events go.
@@ -48,7 +49,9 @@ type consumer struct {
 	stopped bool          // the consumer has left: nothing more is yielded
 	queue   []event.Event // that were numbered, and not yielded
 	paused  bool          // Config.Approve is being called: nothing is yielded until it returns
-	unsent  []event.Event // that wait for a save
+	unsent  []event.Event // that wait for a save, and for their numbers
+	held    []event.Event // that were numbered, and wait for a save that succeeds
+	unsaved []event.Event // that were numbered, but for deltas, and are for the next save
 
 	redactor eventRedactor
 }
@@ -107,25 +110,53 @@ func join(errs ...error) error {
 	return errors.Join(all...)
 }
 
-// emit yields an event that was stored. When the consumer has left it only cancels the run, which
-// then ends as if its context had.
+// emit yields an event that says nothing of the State, or what was stored. When the consumer has left
+// it only cancels the run, which then ends as if its context had.
 func (r *run) emit(ev event.Event) {
-	if r.cfg.Redact == nil {
-		r.send(ev)
+	out := &r.consumer
+	if len(out.held) > 0 { // which come first
+		r.hold(ev)
 		return
 	}
-	for _, clean := range r.consumer.redactor.redact(ev) {
-		r.send(clean)
-		*ev.Head() = *clean.Head() // for who asks for the number of what was emitted
-	}
+	out.queue = r.prepare(out.queue, ev)
+	r.yieldQueue()
 }
 
-func (r *run) send(ev event.Event) {
-	if r.consumer.stopped {
-		return
+// hold keeps an event back until a save has succeeded: what is yielded is stored.
+func (r *run) hold(ev event.Event) { r.consumer.held = r.prepare(r.consumer.held, ev) }
+
+// release yields the events that were held back.
+func (r *run) release() {
+	out := &r.consumer
+	out.queue = append(out.queue, out.held...)
+	clear(out.held)
+	out.held = out.held[:0]
+	r.yieldQueue()
+}
+
+// forget drops what was held back since the State's events had the number seq.
+func (c *consumer) forget(seq int64) {
+	late := func(ev event.Event) bool { return ev.Head().Seq > seq }
+	c.held = slices.DeleteFunc(c.held, late)
+	c.unsaved = slices.DeleteFunc(c.unsaved, late)
+}
+
+// prepare appends to list what is yielded for an event, without secrets and with numbers.
+func (r *run) prepare(list []event.Event, ev event.Event) []event.Event {
+	n := len(list)
+	if r.cfg.Redact == nil {
+		list = append(list, ev)
+	} else {
+		list = append(list, r.consumer.redactor.redact(ev)...)
 	}
-	r.number(ev)
-	r.consumer.queue = append(r.consumer.queue, ev)
+	for _, clean := range list[n:] {
+		r.number(clean)
+		*ev.Head() = *clean.Head() // for who asks for the number of what was emitted
+	}
+	return list
+}
+
+func (r *run) yieldQueue() {
 	if !r.consumer.paused {
 		r.flush()
 	}
@@ -148,7 +179,7 @@ func (r *run) flush() {
 	out.queue = out.queue[:0]
 }
 
-// number gives an event its place in the conversation.
+// number gives an event its place in the conversation, and in the next save.
 func (r *run) number(ev event.Event) {
 	st := &r.st.loop
 	st.Seq++
@@ -157,27 +188,47 @@ func (r *run) number(ev event.Event) {
 	if h.Run == "" {
 		h.Run = st.Run
 	}
+	if r.cfg.Save != nil && !isDelta(ev) {
+		r.consumer.unsaved = append(r.consumer.unsaved, ev)
+	}
 }
 
-// store stores the State and then emits the events about what is new in it. When that fails they wait
-// until a later save succeeds: what is emitted is stored. The run ends with the error in any
-// case, so that this can only be one of the saves that close what is open.
+// isDelta reports whether all that ev says comes again when it is whole.
+func isDelta(ev event.Event) bool {
+	switch ev := ev.(type) {
+	case *event.TextDelta, *event.ThinkingDelta, *event.ToolCallDelta, *event.ToolDelta:
+		return true
+	case *event.Sub:
+		return isDelta(ev.Event)
+	}
+	return false
+}
+
+// store stores the State, with the events about what is new in it, and then yields them. When that
+// fails they wait until a later save succeeds. The run ends with the error in any case, so that this
+// can only be one of the saves that close what is open.
 func (r *run) store(events ...event.Event) error {
 	out := &r.consumer
-	out.unsent = append(out.unsent, events...)
-	if err := r.save(); err != nil {
-		return err
-	}
-	for _, ev := range out.unsent {
-		r.emit(ev)
+	for _, ev := range append(out.unsent, events...) {
+		r.hold(ev)
 	}
 	clear(out.unsent)
 	out.unsent = out.unsent[:0]
+	return r.save()
+}
+
+// save stores the State and the events that no save has stored, and yields those that were held
+// back. A run that was cancelled still stores how it ended.
+func (r *run) save() error {
+	if err := r.saveState(); err != nil {
+		return err
+	}
+	r.consumer.unsaved, r.took = nil, nil // and not cut short: they are Config.Save's now
+	r.release()
 	return nil
 }
 
-// save stores the State. A run that was cancelled still stores how it ended.
-func (r *run) save() error {
+func (r *run) saveState() error {
 	if len(r.cfg.Key) == 0 && r.cfg.Save == nil {
 		return nil
 	}
@@ -185,7 +236,7 @@ func (r *run) save() error {
 	if r.st.frozen, err = r.st.encodeMoving(); err != nil {
 		return fmt.Errorf("encode the session: %w", err)
 	}
-	defer func() { r.st.frozen = nil }()
+	defer func() { r.st.frozen, r.st.saving = nil, Saving{} }()
 	if len(r.cfg.Key) > 0 {
 		if r.st.seal, err = r.sealOf(); err != nil {
 			return fmt.Errorf("seal the session: %w", err)
@@ -194,6 +245,7 @@ func (r *run) save() error {
 	if r.cfg.Save == nil {
 		return nil
 	}
+	r.st.saving = Saving{r.consumer.unsaved, r.took}
 	if err := r.cfg.Save(context.WithoutCancel(r.ctx), r.st); err != nil {
 		return fmt.Errorf("save the session: %w", err)
 	}
@@ -266,6 +318,17 @@ type nest struct {
 	do func(fn func(outer *run, c *openCall) error) error
 
 	waits bool // for a person, at its end
+
+	seq int64 // of the last event of the sub-agent that the outer run has emitted, or holds
+}
+
+// isNew reports whether the outer run has not emitted ev yet: those that a save stores come with it.
+func (n *nest) isNew(ev event.Event) bool {
+	if ev.Head().Seq <= n.seq {
+		return false
+	}
+	n.seq = ev.Head().Seq
+	return true
 }
 
 type nestKey struct{}

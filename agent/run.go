@@ -303,16 +303,18 @@ func (r *run) step() (event.EndReason, error) {
 // keeps the last event of each call is right. Calls in the background end before the run does: only
 // then can a person answer, so the time for that begins then.
 func (r *run) waitAgain() error {
-	if err := r.save(); err != nil {
-		return err
-	}
+	seq := r.st.loop.Seq
 	for _, c := range r.st.loop.Open {
 		for i, ev := range pendingOf(c, r.st.loop.Run) {
-			r.emit(ev)
+			r.hold(ev)
 			if h := ev.Head(); i == 0 {
 				c.Announced = decide.Announced{Seq: h.Seq, Time: h.Time}
 			}
 		}
+	}
+	if err := r.save(); err != nil {
+		r.consumer.forget(seq)
+		return err
 	}
 	if len(r.st.loop.InBackground()) == 0 {
 		return nil
@@ -342,19 +344,21 @@ func (r *run) end(reason event.EndReason, err error) {
 		err = join(err, r.stopBackground(), r.addBackgroundResults())
 	}
 	ev := r.endEvent(reason)
-	if len(r.consumer.unsent) > 0 { // of a save that failed before; this one may not
+	if len(r.consumer.unsent)+len(r.consumer.held) > 0 { // of a save that failed before; this one may not
 		err = join(err, r.store())
 	}
-	if !r.consumer.stopped {
-		r.number(ev) // before it is stored, so that no number comes twice
-	}
-	r.st.loop.End(reason == event.EndWaiting)
-	err = join(err, r.save())
-	if err != nil { // after the last save, which may have failed too
+	if err != nil {
 		ev.Reason, ev.Detail = event.EndError, err.Error()
 	}
-	ev = without(r.cfg.Redact, ev)
-	if !r.consumer.stopped && r.consumer.yield(ev, nil) && err != nil {
+	last := without(r.cfg.Redact, ev)
+	r.number(last) // before it is stored, as all of them
+	r.st.loop.End(reason == event.EndWaiting)
+	if failed := r.save(); failed != nil {
+		err = join(err, failed)
+		ev.Reason, ev.Detail, ev.Header = event.EndError, err.Error(), last.Header
+		last = without(r.cfg.Redact, ev)
+	}
+	if !r.consumer.stopped && r.consumer.yield(last, nil) && err != nil {
 		r.consumer.yield(nil, err)
 	}
 }

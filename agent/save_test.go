@@ -69,7 +69,7 @@ func TestFailedSave(t *testing.T) {
 				t.Fatalf("save %d: %v, %+v", at, err, endOf(t, evs))
 			}
 			for i, ev := range evs {
-				if ev.Head().Seq != int64(i+1) {
+				if i > 0 && ev.Head().Seq <= evs[i-1].Head().Seq {
 					t.Fatalf("save %d: event %d has number %d", at, i, ev.Head().Seq)
 				}
 			}

@@ -52,8 +52,23 @@ type State struct {
 	loaded  bool    // it came as JSON
 	cleaner cleaner // what is encoded goes through it
 	frozen  *moving // what is encoded for these parts, while the run saves
+	saving  Saving  // what is saved with it
 	busy    atomic.Bool
 }
+
+// Saving is what a save stores besides the State: what has become true with it.
+type Saving struct {
+	// Events are all events since the last save that succeeded, but for deltas, in order: those
+	// that needed no save, such as an [event.ModelStart], and those that are yielded when this
+	// save has succeeded. So each is in one save, also one that no consumer was left to see, and
+	// what is yielded is stored, but for an event that needed no save and came last before a crash.
+	Events []event.Event
+
+	Inputs []string // the ids of the inputs whose effect the State now holds; see [WithID]
+}
+
+// Saving returns what is saved with the State. It is for [Config.Save], and empty at any other time.
+func (st *State) Saving() Saving { return st.saving }
 
 // The parts of a State that decide knows.
 type (

@@ -134,7 +134,14 @@ func (a *Agent) delegate(ctx context.Context, task string, f *final, answer func
 	sub := a.below(n)
 	end, err := sub.follow(ctx, &st, f, inputs)
 	if errors.Is(err, ErrExpired) { // answers that came at the last moment: it asks again
-		end, err = sub.follow(ctx, &st, f, nil)
+		if err = n.do(func(outer *run, _ *openCall) error {
+			for _, in := range inputs {
+				outer.take(in)
+			}
+			return nil
+		}); err == nil {
+			end, err = sub.follow(ctx, &st, f, nil)
+		}
 	}
 	switch {
 	case err != nil:
@@ -161,7 +168,9 @@ func (a *Agent) follow(ctx context.Context, st *State, f *final, inputs []Input)
 		for ev, err := range a.start(context.WithValue(ctx, nestKey{}, nil), st, f, inputs) {
 			if err == nil {
 				err = a.parent.do(func(outer *run, c *openCall) error {
-					outer.emit(&event.Sub{Call: c.ID, Event: ev})
+					if a.parent.isNew(ev) {
+						outer.emit(&event.Sub{Call: c.ID, Event: ev})
+					}
 					return nil
 				})
 			}
@@ -200,9 +209,16 @@ func (a *Agent) below(n *nest) *Agent {
 			return err
 		}
 		total := decide.Charge{Usage: st.Usage, Cost: st.loop.Spent.Cost}
+		saving := st.Saving()
 		return n.do(func(outer *run, c *openCall) error {
 			outer.charge(c, total)
 			c.Sub = data
+			for _, ev := range saving.Events {
+				if n.isNew(ev) {
+					outer.hold(&event.Sub{Call: c.ID, Event: ev})
+				}
+			}
+			outer.took = append(outer.took, saving.Inputs...)
 			return outer.save()
 		})
 	}

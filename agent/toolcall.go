@@ -258,11 +258,13 @@ func (r *run) admit(c *openCall, early bool) (tool.Tool, error) {
 		return nil, r.notStarted(c)
 	}
 	c.Status = decide.Running
+	seq := r.st.loop.Seq
+	r.hold(&event.ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why})
 	if err := r.save(); err != nil {
 		c.Status = decide.Allowed // nothing of it runs
+		r.consumer.forget(seq)
 		return nil, err
 	}
-	r.emit(&event.ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why})
 	return t, nil
 }
 

@@ -24,6 +24,8 @@ type Confirm struct {
 
 	// Reason is what the model reads with a refusal.
 	Reason string `json:"reason,omitempty"`
+
+	ID string `json:"-"` // of the answer itself; see agent.WithID
 }
 
 // Allow returns the answer that allows the call, and adds rules to the conversation's policy: those of
@@ -45,6 +47,7 @@ type Result struct {
 	Blocks     message.Blocks  `json:"blocks,omitempty"` // [*message.Text] and [*message.Data] only
 	Structured json.RawMessage `json:"structured,omitempty"`
 	Failed     bool            `json:"failed,omitempty"`
+	ID         string          `json:"-"` // of the answer itself; see agent.WithID
 }
 
 // Return returns the answer that the call succeeded with blocks, each a [*message.Text] or a

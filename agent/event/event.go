@@ -53,7 +53,7 @@ type Event interface {
 
 // A Header is what every event has.
 type Header struct {
-	Seq  int64     `json:"seq"` // 1, 2, 3 … within the State; after a crash some are left out, but none comes twice
+	Seq  int64     `json:"seq"` // 1, 2, 3 … within the State; after a crash or a failed save some are left out, but none comes twice
 	Type string    `json:"type"`
 	Run  string    `json:"run"` // the id of the run, kept while it waits
 	Time time.Time `json:"time"`
