@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -92,6 +93,14 @@ func answered(in Input) (call string, want decide.Status) {
 	}
 	return "", ""
 }
+
+// ErrInput is what the error of a run is, by [errors.Is], that has refused its inputs.
+var ErrInput = errors.New("the inputs were refused")
+
+type inputError struct{ error }
+
+func (e inputError) Is(target error) bool { return target == ErrInput }
+func (e inputError) Unwrap() error        { return e.error }
 
 // checkKind refuses what is not an input of a run.
 func checkKind(i int, in Input) error {

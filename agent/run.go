@@ -109,7 +109,9 @@ func (r *run) run(inputs []Input) {
 		err = r.checkSeal()
 	}
 	if err == nil {
-		err = r.checkInputs(inputs)
+		if err = r.checkInputs(inputs); err != nil {
+			err = inputError{err}
+		}
 	}
 	if err != nil {
 		r.consumer.yield(nil, err)

@@ -134,7 +134,7 @@ func (k *fileKeeper) inPlace() (bool, error) { return isNamed(k.file, os.Stat, k
 // save writes a new file and gives it the name of the old one: a reader, and the
 // disk after a crash, has either. The directory is synced last, since the name is
 // in it.
-func (k *fileKeeper) save(_ context.Context, st *agent.State) error {
+func (k *fileKeeper) save(_ context.Context, st *agent.State, _ map[string]string) error {
 	data, err := json.Marshal(st)
 	if err != nil {
 		return err

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 )
 
@@ -19,7 +21,12 @@ const minWhole = 256 << 10
 // the State, so those that the log has are known by their pointers and not
 // encoded again; of the rest, which is small, the last encoding is compared.
 type logKeeper struct {
-	log Log
+	log     Log
+	watched bool // the store keeps events
+
+	status Status            // of the last record
+	labels map[string]string // of the last record
+	given  map[string]bool   // the ids of inputs from the inbox that a run was given
 
 	seq      int64              // of the last record
 	messages []*message.Message // that the log has
@@ -29,8 +36,9 @@ type logKeeper struct {
 	changes int // bytes of the records since
 }
 
-func newLogKeeper(log Log) *logKeeper {
-	return &logKeeper{log: log, rest: &node{raw: json.RawMessage("{}")}}
+func newLogKeeper(store Store, log Log) *logKeeper {
+	_, watched := store.(Watcher)
+	return &logKeeper{log: log, watched: watched, status: StatusEnded, given: map[string]bool{}, rest: &node{raw: json.RawMessage("{}")}}
 }
 
 // load reads the log into a State.
@@ -43,7 +51,8 @@ func (k *logKeeper) load(ctx context.Context, id string) (*agent.State, error) {
 	if err != nil || len(recs) == 0 {
 		return st, err
 	}
-	k.seq = recs[len(recs)-1].Seq
+	last := recs[len(recs)-1]
+	k.seq, k.status, k.labels = last.Seq, last.Status, last.Labels
 	k.whole = len(recs[0].Data)
 	for _, rec := range recs[1:] {
 		k.changes += len(rec.Data)
@@ -122,7 +131,53 @@ func encode(st *agent.State, n int) (rest *node, messages []json.RawMessage, err
 
 // save appends what has changed since the last save. A compaction replaces messages
 // at the beginning; nearly always all that the log has stay.
-func (k *logKeeper) save(ctx context.Context, st *agent.State) error {
+func (k *logKeeper) save(ctx context.Context, st *agent.State, labels map[string]string) error {
+	rec, err := k.record(st.Saving(), labels)
+	if err != nil {
+		return err
+	}
+	return k.store(ctx, st, rec)
+}
+
+// record returns what a record says beside the change of the State.
+func (k *logKeeper) record(saving agent.Saving, labels map[string]string) (Record, error) {
+	rec := Record{Status: k.status, Labels: maps.Clone(labels)}
+	for _, id := range saving.Inputs {
+		if k.given[id] {
+			rec.Took = append(rec.Took, Taken{ID: id})
+		}
+	}
+	for _, ev := range saving.Events {
+		rec.Status = statusAfter(ev)
+		if !k.watched {
+			continue
+		}
+		data, err := json.Marshal(ev)
+		if err != nil {
+			return rec, fmt.Errorf("event %d: %w", ev.Head().Seq, err)
+		}
+		rec.Events = append(rec.Events, Event{Seq: ev.Head().Seq, Data: data})
+	}
+	return rec, nil
+}
+
+// statusAfter returns the status of a session whose last event is ev.
+func statusAfter(ev event.Event) Status {
+	end, ok := ev.(*event.End)
+	if !ok {
+		return StatusWorking
+	}
+	switch end.Reason {
+	case event.EndWaiting:
+		return StatusWaiting
+	case event.EndError:
+		return StatusFailed
+	}
+	return StatusEnded
+}
+
+// store appends rec, with what has changed in the State, unless nothing has.
+func (k *logKeeper) store(ctx context.Context, st *agent.State, rec Record) error {
 	kept := 0
 	for kept < min(len(k.messages), len(st.Messages)) && k.messages[kept] == st.Messages[kept] {
 		kept++
@@ -138,11 +193,16 @@ func (k *logKeeper) save(ctx context.Context, st *agent.State) error {
 	if drop := len(k.messages) - kept; drop > 0 || len(added) > 0 {
 		c.Splice["messages"] = splice{At: kept, Drop: drop, Put: added}
 	}
-	if k.seq > 0 && c.empty() {
+	same := len(rec.Took)+len(rec.Events) == 0 && rec.Status == k.status && maps.Equal(rec.Labels, k.labels)
+	if k.seq > 0 && c.empty() && same {
 		return nil // but the first record says that the session exists
 	}
-	if err := k.append(ctx, st, c); err != nil {
+	if err := k.append(ctx, st, c, rec); err != nil {
 		return err // what was last stored is still what the next change is compared with
+	}
+	k.status, k.labels = rec.Status, rec.Labels
+	for _, t := range rec.Took {
+		delete(k.given, t.ID)
 	}
 	k.messages = append(k.messages[:kept], st.Messages[kept:]...)
 	k.rest = rest
@@ -151,12 +211,12 @@ func (k *logKeeper) save(ctx context.Context, st *agent.State) error {
 
 // append adds a record to the log: the change, or the whole state if it is
 // the first or its time has come.
-func (k *logKeeper) append(ctx context.Context, st *agent.State, c *change) error {
+func (k *logKeeper) append(ctx context.Context, st *agent.State, c *change, rec Record) error {
 	data, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
-	rec := Record{Seq: k.seq + 1, Data: data}
+	rec.Seq, rec.Data = k.seq+1, data
 	rec.Whole = k.seq == 0 || k.changes+len(data) > max(minWhole, k.whole)
 	if rec.Whole {
 		if rec.Data, err = st.MarshalJSON(); err != nil {

@@ -54,6 +54,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/message"
@@ -62,13 +63,20 @@ import (
 // A Session is a conversation that is kept somewhere. It is for one run at a
 // time.
 type Session struct {
-	State  *agent.State
+	State *agent.State
+
+	// Labels are what a [Query] finds the session by, such as a tenant: at most 16, with a
+	// key like an id and a value of at most 256 bytes. Each save stores them. A session
+	// in a [File] has none.
+	Labels map[string]string
+
+	store  Store // nil for a file
 	keeper keeper
 }
 
 // A keeper knows where a State is kept and what is there already.
 type keeper interface {
-	save(ctx context.Context, st *agent.State) error
+	save(ctx context.Context, st *agent.State, labels map[string]string) error
 	close() error
 }
 
@@ -82,21 +90,22 @@ func Open(ctx context.Context, store Store, id string) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := newLogKeeper(log)
+	k := newLogKeeper(store, log)
 	st, err := k.load(ctx, id)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("session %q was left as it is: %w", id, err), log.Close())
 	}
-	return &Session{State: st, keeper: k}, nil
+	return &Session{State: st, Labels: maps.Clone(k.labels), store: store, keeper: k}, nil
 }
 
 // Save stores what has changed in the session's State since it was opened or
-// saved. It is for [agent.Config.Save]. Another State is an error.
+// saved, with its events and labels. It is for [agent.Config.Save]. Another State is
+// an error.
 func (s *Session) Save(ctx context.Context, st *agent.State) error {
 	if st != s.State {
 		return errors.New("session: Save was given a State that is not this session's; run the agent on Session.State")
 	}
-	if err := s.keeper.save(ctx, st); err != nil {
+	if err := s.keeper.save(ctx, st, s.Labels); err != nil {
 		return fmt.Errorf("session %q: %w", st.ID, err)
 	}
 	return nil

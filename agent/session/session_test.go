@@ -82,6 +82,8 @@ func encode(t *testing.T, st *agent.State) string {
 	return string(data)
 }
 
+func TestKillDir(t *testing.T) { sessiontest.Kill(t, session.Dir) }
+
 // TestEveryStep opens a session again after each save of a journey: what was
 // saved is what is loaded.
 func TestEveryStep(t *testing.T) {

@@ -52,8 +52,8 @@ var allowed = map[string][]string{
 	"tool/docs":       {},
 	"tool/toolstate":  {},
 
-	"agent/session":             {"agent", "message"},
-	"agent/session/sessiontest": {"agent/session"},
+	"agent/session":             {"agent", "agent/event", "message"},
+	"agent/session/sessiontest": {"agent/session", "agent", "agent/event", "model", "model/scripted", "toolkit", "tool", "message", "permission"},
 	"agent/session/sqlite":      {"agent", "agent/session"},
 	"agent/agenttest":           {"agent", "agent/event", "model", "model/scripted", "tool", "message"},
 

@@ -199,15 +199,15 @@ func (s *suite) records() {
 	}
 	log := s.open("a")
 	one := record(1, true, `{}`)
-	one.Events = []session.Event{event(3), event(7)}
+	one.Events = []session.Event{numbered(3), numbered(7)}
 	s.append(log, one)
 	for name, change := range map[string]func(*session.Record){
 		"17 labels":                func(r *session.Record) { r.Labels = labels },
 		"a label without a name":   func(r *session.Record) { r.Labels = map[string]string{"": "x"} },
 		"a long label":             func(r *session.Record) { r.Labels = map[string]string{"k": strings.Repeat("x", 257)} },
 		"a label not in UTF-8":     func(r *session.Record) { r.Labels = map[string]string{"k": "\xff"} },
-		"an old event":             func(r *session.Record) { r.Events = []session.Event{event(7)} },
-		"events in disorder":       func(r *session.Record) { r.Events = []session.Event{event(9), event(8)} },
+		"an old event":             func(r *session.Record) { r.Events = []session.Event{numbered(7)} },
+		"events in disorder":       func(r *session.Record) { r.Events = []session.Event{numbered(9), numbered(8)} },
 		"an event that is no JSON": func(r *session.Record) { r.Events = []session.Event{{Seq: 8, Data: []byte(`{`)}} },
 		"an input that never came": func(r *session.Record) { r.Took = []session.Taken{{ID: "in"}} },
 	} {
@@ -218,12 +218,12 @@ func (s *suite) records() {
 		}
 	}
 	two := record(2, false, `2`)
-	two.Events = []session.Event{event(8)}
+	two.Events = []session.Event{numbered(8)}
 	s.append(log, two)
 	one.Events, two.Events = nil, nil
 	s.holds(log, "a", one, two)
 }
 
-func event(seq int64) session.Event {
+func numbered(seq int64) session.Event {
 	return session.Event{Seq: seq, Data: fmt.Appendf(nil, `{"seq":%d,"type":"test"}`, seq)}
 }

@@ -34,7 +34,7 @@ func (s *suite) reads() {
 	log := s.open("a")
 	one := record(1, true, `{}`)
 	one.Status, one.Labels = session.StatusWorking, map[string]string{"tenant": "anna"}
-	one.Events = []session.Event{event(1), event(4)}
+	one.Events = []session.Event{numbered(1), numbered(4)}
 	s.append(log, one)
 	two := record(2, false, `2`)
 	for _, store := range []session.Store{s.store, s.again()} {

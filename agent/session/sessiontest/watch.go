@@ -53,7 +53,7 @@ func follow(t *testing.T, store session.Store, id string, after, last int64) []i
 			t.Errorf("after %d events: %v", len(got), err)
 			break
 		}
-		if string(ev.Data) != string(event(ev.Seq).Data) {
+		if string(ev.Data) != string(numbered(ev.Seq).Data) {
 			t.Errorf("event %d is %s", ev.Seq, ev.Data)
 		}
 		if got = append(got, ev.Seq); ev.Seq >= last {
@@ -67,7 +67,7 @@ func follow(t *testing.T, store session.Store, id string, after, last int64) []i
 func told(seq int, whole bool, numbers ...int64) session.Record {
 	rec := record(seq, whole, fmt.Sprint(seq))
 	for _, n := range numbers {
-		rec.Events = append(rec.Events, event(n))
+		rec.Events = append(rec.Events, numbered(n))
 	}
 	return rec
 }

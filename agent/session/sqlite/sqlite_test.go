@@ -45,6 +45,10 @@ func TestStore(t *testing.T) {
 	sessiontest.Reader(t, open)
 }
 
+func TestKill(t *testing.T) {
+	sessiontest.Kill(t, func(dir string) (session.Store, error) { return sqlite.Open(filepath.Join(dir, "sessions.db")) })
+}
+
 // TestTwoStores has two stores on one file, as two processes would.
 func TestTwoStores(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sessions.db")

@@ -1,0 +1,228 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
+)
+
+// Run runs an agent on what the session's inbox holds, until it has done what it can: it
+// continues a run that was cut off or has failed, gives the agent the inputs that wait,
+// and takes those that have come meanwhile. It yields the events of all these runs. Who
+// serves a session calls it when the session was sent something, and when it is found
+// abandoned.
+//
+// Words wait in the inbox as long as the session waits for an answer to a question. An
+// [agent.Interrupt] ends the run that is under way, within a second. An input that the
+// agent refuses, such as a second answer to a question, is taken with the reason
+// ([Entry.Refused]), and the others are not held up by it.
+//
+// Each input takes effect once, whenever a process dies. For that the agent must save to the
+// session: its [agent.Config.Save] is [Save] or s.Save. The sequence ends with the error
+// of a run that failed, and it may be ranged once at a time. It fails if the store
+// is not an [Inbox].
+func (s *Session) Run(ctx context.Context, a *agent.Agent) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		k, ok := s.keeper.(*logKeeper)
+		if !ok {
+			yield(nil, errors.New("session: a file has no inbox; give inputs to the agent, or keep the session in a store"))
+			return
+		}
+		box, ok := s.store.(Inbox)
+		if !ok {
+			yield(nil, lacks(s.store, "Inbox", "give inputs to the agent"))
+			return
+		}
+		r := &inboxRun{session: s, keeper: k, box: box, agent: a, yield: yield, resume: s.wasCutOff(k.status)}
+		for ctx.Err() == nil && !r.stopped {
+			more, err := r.turn(ctx)
+			if err != nil && !r.stopped {
+				yield(nil, err)
+			}
+			if err != nil || !more {
+				return
+			}
+		}
+	}
+}
+
+// wasCutOff reports whether there is something to do without an input.
+func (s *Session) wasCutOff(status Status) bool {
+	switch status {
+	case StatusWorking, StatusFailed:
+		return len(s.State.Messages) > 0
+	case "": // stored by an older version
+		return len(s.State.Messages) > 0 && !s.State.Done() && len(s.State.Pending()) == 0
+	}
+	return false
+}
+
+// An inboxRun is one call of [Session.Run].
+type inboxRun struct {
+	session *Session
+	keeper  *logKeeper
+	box     Inbox
+	agent   *agent.Agent
+	yield   func(event.Event, error) bool
+
+	resume  bool // run without inputs if there are none
+	stopped bool // the consumer has left
+}
+
+// turn makes a run of the agent, and reports whether there may be more to do.
+func (r *inboxRun) turn(ctx context.Context) (more bool, err error) {
+	st := r.session.State
+	entries, err := r.box.Inputs(ctx, r.id())
+	if err != nil {
+		return false, err
+	}
+	inputs, refused := choose(entries, st.Pending())
+	if err := r.take(ctx, refused...); err != nil {
+		return false, err
+	}
+	if len(inputs) == 0 && !r.resume {
+		return len(refused) > 0, nil
+	}
+	r.resume = false
+	err = r.run(ctx, inputs)
+	if errors.Is(err, agent.ErrInput) && len(inputs) > 1 { // which of them?
+		inputs = inputs[:1]
+		err = r.run(ctx, inputs)
+	}
+	if !errors.Is(err, agent.ErrInput) || len(inputs) == 0 {
+		return true, err
+	}
+	r.resume = errors.Is(err, agent.ErrExpired) // the agent asks again
+	return true, r.take(ctx, Taken{ID: inputs[0].id, Refused: err.Error()})
+}
+
+func (r *inboxRun) id() string { return r.session.State.ID }
+
+// A chosen input is one that the agent is given.
+type chosen struct {
+	id    string
+	input agent.Input
+}
+
+// choose returns the inputs that the agent can be given while calls are pending, and
+// those that it would refuse. A second answer to a call is neither: the first may yet
+// be refused.
+func choose(entries []Entry, pending []event.Event) (inputs []chosen, refused []Taken) {
+	waits := map[string]bool{} // false for a call that an input answers or ends
+	for _, ev := range pending {
+		switch ev := ev.(type) {
+		case *event.Approval:
+			waits[ev.Call] = true
+		case *event.External:
+			waits[ev.Call] = true
+		}
+	}
+	asked := len(waits) > 0
+	for _, e := range entries {
+		in, err := decodeInput(e.Data)
+		if err != nil {
+			refused = append(refused, Taken{e.ID, err.Error()})
+			continue
+		}
+		call := in.Answers()
+		waiting, known := waits[call]
+		switch {
+		case call != "" && !known:
+			refused = append(refused, Taken{e.ID, fmt.Sprintf("call %q does not wait for an answer, or was answered before", call)})
+			continue
+		case call != "" && !waiting:
+			continue
+		case call != "":
+			waits[call] = false
+		case in == agent.Interrupt{}:
+			asked = false
+			for call := range waits {
+				waits[call] = false
+			}
+		case asked:
+			continue // words wait for the answers
+		}
+		inputs = append(inputs, chosen{e.ID, agent.WithID(e.ID, in)})
+	}
+	return inputs, refused
+}
+
+// take stores that inputs were taken without a run.
+func (r *inboxRun) take(ctx context.Context, list ...Taken) error {
+	if len(list) == 0 {
+		return nil
+	}
+	k := r.keeper
+	rec := Record{Status: k.status, Labels: k.labels, Took: list}
+	if err := k.store(ctx, r.session.State, rec); err != nil {
+		return fmt.Errorf("session %q: %w", r.id(), err)
+	}
+	return nil
+}
+
+// run runs the agent once. The error is that of the run.
+func (r *inboxRun) run(ctx context.Context, inputs []chosen) error {
+	list := make([]agent.Input, len(inputs))
+	for i, in := range inputs {
+		list[i] = in.input
+		r.keeper.given[in.id] = true
+	}
+	defer clear(r.keeper.given)
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { r.awaitInterrupt(ctx, cancel, inputs) })
+	defer watch.Wait()
+	defer cancel(nil)
+	seq := r.keeper.seq
+	for ev, err := range r.agent.Run(r.session.Context(ctx), r.session.State, list...) {
+		if err != nil {
+			return err
+		}
+		if !r.yield(ev, nil) {
+			r.stopped = true
+			return nil
+		}
+	}
+	switch {
+	case r.keeper.seq == seq:
+		return fmt.Errorf("session %q: the agent does not save to it; set agent.Config.Save to session.Save", r.id())
+	case len(inputs) > 0 && len(r.keeper.given) == len(inputs) && ctx.Err() == nil:
+		return fmt.Errorf("session %q: the agent has not used the input %q; see that no middleware drops inputs", r.id(), inputs[0].id)
+	}
+	return nil
+}
+
+// interruptEvery is how often the inbox is looked at while a run is under way.
+const interruptEvery = 500 * time.Millisecond
+
+// awaitInterrupt ends a run when an interrupt comes that the run was not given.
+func (r *inboxRun) awaitInterrupt(ctx context.Context, cancel context.CancelCauseFunc, given []chosen) {
+	ticker := time.NewTicker(interruptEvery)
+	defer ticker.Stop()
+	id := r.id()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		entries, err := r.box.Inputs(ctx, id)
+		if err != nil {
+			continue // what is wrong with the store, the next save says
+		}
+		for _, e := range entries {
+			in, err := decodeInput(e.Data)
+			if err == nil && in == (agent.Interrupt{}) && !slices.ContainsFunc(given, func(c chosen) bool { return c.id == e.ID }) {
+				cancel(agent.ErrInterrupted)
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// Send gives an input to a session, from any process, and returns when it will outlive this
+// one. The session uses it in [Session.Run]. accepted is false if the session was given
+// an input with that id before: so who does not know whether an input was accepted
+// sends it again. It fails if the store is not an [Inbox], or is full ([ErrFull]).
+func Send(ctx context.Context, store Store, session, id string, in agent.Input) (accepted bool, err error) {
+	box, ok := store.(Inbox)
+	if !ok {
+		return false, lacks(store, "Inbox", "give the input to the agent")
+	}
+	data, err := encodeInput(in)
+	if err != nil {
+		return false, fmt.Errorf("input %q: %w", id, err)
+	}
+	return box.Send(ctx, session, Entry{ID: id, Data: data})
+}
+
+// storedInput is an input in an [Entry]: one of its members.
+type storedInput struct {
+	Message   *message.Message `json:"message,omitempty"`
+	Confirm   *event.Confirm   `json:"confirm,omitempty"`
+	Result    *event.Result    `json:"result,omitempty"`
+	Interrupt *struct{}        `json:"interrupt,omitempty"`
+}
+
+func encodeInput(in agent.Input) ([]byte, error) {
+	var s storedInput
+	switch v := in.(type) {
+	case interface{ Message() *message.Message }:
+		s.Message = v.Message()
+	case event.Confirm:
+		s.Confirm = &v
+	case event.Result:
+		s.Result = &v
+	case agent.Interrupt:
+		s.Interrupt = &struct{}{}
+	default:
+		return nil, fmt.Errorf("a %T cannot be sent; send what agent.Say returns, an event.Confirm, an event.Result or an agent.Interrupt", in)
+	}
+	return json.Marshal(s)
+}
+
+func decodeInput(data []byte) (agent.Input, error) {
+	var s storedInput
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, err
+	}
+	switch {
+	case s.Message != nil:
+		return agent.Say("", s.Message.Blocks...), nil
+	case s.Confirm != nil:
+		return *s.Confirm, nil
+	case s.Result != nil:
+		return *s.Result, nil
+	case s.Interrupt != nil:
+		return agent.Interrupt{}, nil
+	}
+	return nil, errors.New("it is not an input that this version knows")
+}

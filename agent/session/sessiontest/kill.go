@@ -1,0 +1,351 @@
+package sessiontest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
+	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// The environment of a process that Kill starts: the directory, and the number of the save
+// after which (or, negative, before which) the process kills itself.
+const (
+	childDir  = "KITBAG_SESSIONTEST_DIR"
+	childKill = "KITBAG_SESSIONTEST_KILL"
+)
+
+// Kill has processes run an agent with a session in the store, one after the other, each of
+// which is killed (SIGKILL) at one of its saves. This process sends what is said and the
+// answers to questions, which it learns of by watching. In the end every input has
+// had its effect once, every tool call too, and no watcher has missed an event or seen one
+// twice. The store must be one for several processes, an [session.Inbox], a
+// [session.Watcher] and a [session.Reader].
+//
+// A process is the test's program that runs the test t anew, so Kill must be the first that
+// the test does.
+func Kill(t *testing.T, open Opener) {
+	if dir := os.Getenv(childDir); dir != "" {
+		if err := child(dir, open); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	k := &killing{T: t, dir: t.TempDir()}
+	k.store = opened(t, open, k.dir)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	var watchers sync.WaitGroup
+	seen := make([][]string, 3)
+	for i := range seen {
+		store := opened(t, open, k.dir)
+		watchers.Go(func() { seen[i] = k.watch(ctx, store, i == 0) })
+	}
+	k.send("first", agent.Say("1 ask2 3"))
+	k.send("second", agent.Say("4 ask5"))
+	for n := 1; !k.ended(ctx); n++ {
+		if n > 500 || t.Failed() {
+			t.Errorf("%d processes have not come to the end", n)
+			break
+		}
+		kill := 1 + n%4
+		if n%3 == 0 {
+			kill = -kill
+		}
+		k.process(t.Name(), kill)
+	}
+	k.send("last", agent.Interrupt{})
+	k.process(t.Name(), 0)
+	k.check(ctx)
+	if t.Failed() {
+		cancel()
+	}
+	watchers.Wait()
+	for i := range seen {
+		if !slices.Equal(seen[i], k.events) {
+			t.Errorf("watcher %d has seen %d events of %d:\n%s\nwant\n%s", i, len(seen[i]), len(k.events), strings.Join(seen[i], "\n"), strings.Join(k.events, "\n"))
+		}
+	}
+}
+
+// killing is a test by Kill.
+type killing struct {
+	*testing.T
+	dir    string
+	store  session.Store
+	events []string // that are stored in the end
+}
+
+const killID = "killed"
+
+func (k *killing) send(id string, in agent.Input) {
+	if _, err := session.Send(k.Context(), k.store, killID, id, in); err != nil {
+		k.Errorf("send %s: %v", id, err)
+	}
+}
+
+// watch returns the events that it has seen up to the one that tells of the interrupt. If
+// it is to, it answers questions, each twice.
+func (k *killing) watch(ctx context.Context, store session.Store, answers bool) (seen []string) {
+	interrupted := false
+	after := int64(0)
+	for !interrupted {
+		n := 0 // a watcher that is cut off now and then
+		for ev, err := range session.Watch(ctx, store, killID, after) {
+			if err != nil {
+				k.Errorf("watch after event %d: %v", after, err)
+				return seen
+			}
+			after = ev.Head().Seq
+			seen = append(seen, name(ev))
+			if q, ok := ev.(*event.Approval); ok && answers {
+				k.send("answer-"+q.Call, q.Allow())
+				k.send("again-"+q.Call+"-"+strconv.FormatInt(after, 10), q.Deny("too late"))
+			}
+			if end, ok := ev.(*event.End); ok && end.Reason == event.EndInterrupted {
+				interrupted = true
+				break
+			}
+			if n++; n == 7 {
+				break
+			}
+		}
+	}
+	return seen
+}
+
+func name(ev event.Event) string { return fmt.Sprintf("%d %s", ev.Head().Seq, event.TypeOf(ev)) }
+
+// ended reports whether the session has nothing more to do.
+func (k *killing) ended(ctx context.Context) bool {
+	page, err := k.store.List(ctx, session.Query{})
+	if err != nil || len(page.Infos) != 1 {
+		k.Fatalf("listed %+v, %v", page, err)
+	}
+	in := page.Infos[0]
+	if in.Status == session.StatusWaiting && in.Inputs == 0 {
+		time.Sleep(10 * time.Millisecond) // for the watcher to answer
+	}
+	return in.Status == session.StatusEnded && in.Inputs == 0
+}
+
+// process runs a process to its end, or until it has killed itself.
+func (k *killing) process(test string, kill int) {
+	pattern := "^" + strings.ReplaceAll(test, "/", "$/^") + "$"
+	cmd := exec.Command(os.Args[0], "-test.run="+pattern)
+	cmd.Env = append(os.Environ(), childDir+"="+k.dir, childKill+"="+strconv.Itoa(kill), "GORACE=atexit_sleep_ms=0")
+	out, err := cmd.CombinedOutput()
+	if err != nil && (cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != -1) {
+		k.Errorf("a process that dies at save %d: %v\n%s", kill, err, out)
+	}
+}
+
+// check checks what is in the store in the end.
+func (k *killing) check(ctx context.Context) {
+	st, in, err := session.Read(ctx, k.store, killID, 0)
+	if err != nil {
+		k.Fatal(err)
+	}
+	effects := effects(k.dir)
+	slices.Sort(effects)
+	if got := strings.Join(effects, " "); got != "1 3 4 ask2 ask5" {
+		k.Errorf("the effects are %q", got)
+	}
+	var said, messages []string
+	for _, m := range st.Messages {
+		messages = append(messages, m.ID)
+		if m.Role == message.RoleUser && m.Text() != "" {
+			said = append(said, m.Text())
+		}
+	}
+	if got := strings.Join(said, ", "); got != "1 ask2 3, 4 ask5" {
+		k.Errorf("what was said is %q", got)
+	}
+	if err := agent.CheckHistory(st.Messages); err != nil {
+		k.Error(err)
+	}
+	var told []string
+	results := map[string]int{}
+	last := int64(0)
+	for ev, err := range session.Watch(ctx, k.store, killID, 0) {
+		if err != nil {
+			k.Fatal(err)
+		}
+		if ev.Head().Seq <= last {
+			k.Errorf("event %d follows event %d", ev.Head().Seq, last)
+		}
+		last = ev.Head().Seq
+		k.events = append(k.events, name(ev))
+		switch ev := ev.(type) {
+		case *event.Message:
+			told = append(told, ev.Message.ID)
+		case *event.ToolResult:
+			results[ev.Call]++
+		}
+		if last >= in.Event {
+			break
+		}
+	}
+	if !slices.Equal(told, messages) {
+		k.Errorf("the messages are\n%v\nthe events tell of\n%v", messages, told)
+	}
+	for call, n := range results {
+		if n != 1 {
+			k.Errorf("call %s has %d results", call, n)
+		}
+	}
+	k.taken(ctx)
+}
+
+// taken checks what became of the inputs.
+func (k *killing) taken(ctx context.Context) {
+	box := inboxOf(k.T, k.store)
+	if waiting, err := box.Inputs(ctx, killID); err != nil || len(waiting) > 0 {
+		k.Errorf("%v wait, %v", waiting, err)
+	}
+	for _, id := range []string{"first", "second", "last"} {
+		if e, err := box.Input(ctx, killID, id); err != nil || e.Record == 0 || e.Refused != "" {
+			k.Errorf("the input %s: %+v, %v", id, e, err)
+		}
+	}
+}
+
+// child takes the session as far as it goes, or until this process is killed.
+func child(dir string, open Opener) error {
+	kill, err := strconv.Atoi(os.Getenv(childKill))
+	if err != nil {
+		return err
+	}
+	store, err := open(dir)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	s, err := session.Open(ctx, store, killID)
+	if err != nil {
+		return err
+	}
+	saves := 0
+	save := func(ctx context.Context, st *agent.State) error {
+		if saves++; saves == -kill {
+			die()
+		}
+		err := s.Save(ctx, st)
+		if saves == kill {
+			die()
+		}
+		return err
+	}
+	a, err := worker(dir, save)
+	if err != nil {
+		return err
+	}
+	for _, err := range s.Run(ctx, a) {
+		if err != nil {
+			return err
+		}
+	}
+	return s.Close()
+}
+
+// die ends the process as kill -9 does.
+func die() {
+	p, err := os.FindProcess(os.Getpid())
+	if err == nil {
+		err = p.Kill()
+	}
+	if err != nil {
+		panic(err)
+	}
+	select {}
+}
+
+func effects(dir string) []string {
+	data, err := os.ReadFile(filepath.Join(dir, "effects.txt"))
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(data))
+}
+
+type task struct {
+	Name string `json:"name"`
+}
+
+// worker returns an agent that does what the user lists: each word is a call that leaves
+// a line in a file. Those that begin with "ask" need a person. When a process was
+// stopped in a call, it looks whether the call had its effect.
+func worker(dir string, save func(context.Context, *agent.State) error) (*agent.Agent, error) {
+	do := func(_ context.Context, in task) (string, error) {
+		f, err := os.OpenFile(filepath.Join(dir, "effects.txt"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		if err != nil {
+			return "", err
+		}
+		_, err = fmt.Fprintln(f, in.Name)
+		return "ok", errors.Join(err, f.Close())
+	}
+	check := func(_ context.Context, in task) (string, error) {
+		return map[bool]string{true: "ok", false: "missing"}[slices.Contains(effects(dir), in.Name)], nil
+	}
+	return agent.New(agent.Config{
+		Model: scripted.New(scripted.Repeat(scripted.Func(nextTask))),
+		Toolkit: toolkit.Of(
+			tool.Must(tool.New("do", "Does it.", do, tool.Options{})),
+			tool.Must(tool.New("ask", "Does it, if a person allows.", do, tool.Options{})),
+			tool.Must(tool.New("check", "Reports whether it was done.", check, tool.Options{ReadOnly: true}))),
+		Policy: permission.Policy{Rules: []permission.Rule{{Tool: "do", Behavior: permission.Allow}, {Tool: "check", Behavior: permission.Allow}}},
+		Save:   save,
+	})
+}
+
+// nextTask is the model: it makes the first call that is not done.
+func nextTask(req *model.Request) (scripted.Turn, error) {
+	var todo []string
+	names, state := map[string]string{}, map[string]string{}
+	for _, m := range req.Messages {
+		if m.Role == message.RoleUser {
+			todo = append(todo, strings.Fields(m.Text())...)
+		}
+		for _, c := range m.ToolCalls() {
+			names[c.ID] = strings.Trim(strings.TrimPrefix(string(c.Input), `{"name":`), `"}`)
+		}
+		for _, r := range m.ToolResults() {
+			state[names[r.ID]] = string(r.Outcome)
+			if r.Outcome == message.OutcomeSuccess {
+				state[names[r.ID]] = r.Text()
+			}
+		}
+	}
+	for _, name := range todo {
+		kind := "do"
+		if strings.HasPrefix(name, "ask") {
+			kind = "ask"
+		}
+		switch state[name] {
+		case "ok":
+			continue
+		case string(message.OutcomeInterrupted):
+			kind = "check"
+		}
+		return scripted.Call(kind, task{name}), nil
+	}
+	return scripted.Say("done"), nil
+}
