@@ -84,6 +84,8 @@ func encode(t *testing.T, st *agent.State) string {
 
 func TestKillDir(t *testing.T) { sessiontest.Kill(t, session.Dir) }
 
+func TestSameDir(t *testing.T) { sessiontest.Same(t, session.Dir) }
+
 // TestEveryStep opens a session again after each save of a journey: what was
 // saved is what is loaded.
 func TestEveryStep(t *testing.T) {

@@ -7,7 +7,10 @@
 //		sessiontest.Inbox(t, open)
 //		sessiontest.Watcher(t, open)
 //		sessiontest.Reader(t, open)
+//		sessiontest.Same(t, open)
 //	}
+//
+//	func TestKill(t *testing.T) { sessiontest.Kill(t, open) }
 //
 // Each opens stores in new directories, and some open one directory twice, as two
 // processes do. A store that is in no directory may return a new, empty store for

@@ -17,6 +17,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/agent/session/sessiontest"
 	"github.com/kitbag-go/kitbag/agent/session/sqlite"
+	_ "github.com/kitbag-go/kitbag/internal/seed" // draws the same values each time
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -47,6 +48,10 @@ func TestStore(t *testing.T) {
 
 func TestKill(t *testing.T) {
 	sessiontest.Kill(t, func(dir string) (session.Store, error) { return sqlite.Open(filepath.Join(dir, "sessions.db")) })
+}
+
+func TestSame(t *testing.T) {
+	sessiontest.Same(t, func(dir string) (session.Store, error) { return sqlite.Open(filepath.Join(dir, "sessions.db")) })
 }
 
 // TestTwoStores has two stores on one file, as two processes would.
