@@ -30,7 +30,7 @@ func clerk(stamped *[]string, below bool, save func(context.Context, *agent.Stat
 	}, tool.Options{}))
 	if below {
 		inner := must(agent.New(agent.Config{Model: scripted.New(scripted.Repeat(scripted.Func(nextStamp("stamp")))), Toolkit: toolkit.Of(stamp)}))
-		stamp = tool.Must(agent.AsTool(inner, "desk", "Stamps a word."))
+		stamp = tool.Must(agent.AsTool[string, string](inner, "desk", "Stamps a word.", nil))
 	}
 	name := stamp.Info().Name
 	return must(agent.New(agent.Config{
