@@ -13,17 +13,16 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// prompt asks a person at a terminal. Its reader is read by one goroutine for
-// the life of the program, so that a question can be left without an answer.
+// prompt asks the user at a terminal. One goroutine reads the input for the life of the
+// program, so that a question can be abandoned without an answer.
 type prompt struct {
 	out   io.Writer
 	lines chan string // closed when there is no more input
-	tty   *os.File    // nil if the input is no file
+	tty   *os.File    // nil if the input is not a file
 }
 
-// newPrompt starts to read in, of which it is then the only reader. Its goroutine ends
-// with the input, at the latest with the program: a read from a terminal cannot be
-// called off.
+// newPrompt starts to read in, and must be its only reader. Its goroutine ends with the input
+// or with the program, since a read from a terminal cannot be cancelled.
 func newPrompt(in io.Reader, out io.Writer) *prompt {
 	p := &prompt{out: out, lines: make(chan string)}
 	p.tty, _ = in.(*os.File)
@@ -36,23 +35,22 @@ func newPrompt(in io.Reader, out io.Writer) *prompt {
 	return p
 }
 
-// errNoAnswer is the answer of a person who has ended the input instead.
+// errNoAnswer means that the user ended the input without an answer.
 var errNoAnswer = errors.New("no answer")
 
-// forget drops what was typed before the question was there: it cannot have
-// been meant as the answer.
+// forget drops what was typed before the question was shown, as it cannot be the answer.
 func (p *prompt) forget() {
 	if p.tty == nil {
 		return
 	}
 	flushInput(p.tty)
 	select {
-	case <-p.lines: // read, but not asked for
+	case <-p.lines: // read before the question
 	default:
 	}
 }
 
-// line returns the next line as it was typed, after the question was shown.
+// line returns the next line as typed after the question was shown.
 func (p *prompt) line(ctx context.Context, question string) (string, error) {
 	fmt.Fprint(p.out, question)
 	select {
@@ -62,18 +60,18 @@ func (p *prompt) line(ctx context.Context, question string) (string, error) {
 		}
 		return line, nil
 	case <-ctx.Done():
-		fmt.Fprintln(p.out) // what comes next is not on the question's line
+		fmt.Fprintln(p.out) // end the question's line
 		return "", context.Cause(ctx)
 	}
 }
 
-// read returns the next line without the space around it.
+// read returns the next line without surrounding space.
 func (p *prompt) read(ctx context.Context, question string) (string, error) {
 	line, err := p.line(ctx, question)
 	return strings.TrimSpace(line), err
 }
 
-// ask returns a person's answer to a question that has been shown.
+// ask returns the user's answer to a question that was shown.
 func (p *prompt) ask(ctx context.Context, q *event.Approval) (event.Confirm, error) {
 	always := ""
 	if len(q.Suggest) > 0 {
@@ -85,7 +83,7 @@ func (p *prompt) ask(ctx context.Context, q *event.Approval) (event.Confirm, err
 	}
 	question := strings.Join(rows("  [y]es"+always+" / [n]o: "), "\n    ")
 	p.forget()
-	// An empty line is no answer, so that a return which comes too early allows nothing.
+	// An empty line is not an answer, so that an early return key allows nothing.
 	for {
 		line, err := p.read(ctx, question)
 		if err != nil {
@@ -103,12 +101,12 @@ func (p *prompt) ask(ctx context.Context, q *event.Approval) (event.Confirm, err
 		case "n", "no":
 			return q.Deny(rest), nil
 		}
-		fmt.Fprintln(p.out, "  answer y or n; words after n are told to the model as the reason")
+		fmt.Fprintln(p.out, "  answer y or n; words after n are passed to the model as the reason")
 	}
 }
 
-// uninterrupted returns what read does, or ends with ctx: a read from a terminal or a
-// pipe cannot be called off. read may then still wait, until the program ends.
+// uninterrupted returns the result of read, or ends with ctx: a read from a terminal or a pipe
+// cannot be cancelled, so read may continue until the program ends.
 func uninterrupted(ctx context.Context, read func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- read() }()

@@ -13,24 +13,24 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 )
 
-// chatCommand is "kitbag chat". All it has over "kitbag run" is that it goes on.
+// chatCommand is "kitbag chat". It is "kitbag run" with further turns.
 func chatCommand() *cobra.Command {
 	f := &agentFlags{}
 	cmd := &cobra.Command{
 		Use:   "chat [flags]",
 		Short: "Talk with an agent in the current directory",
-		Long: `Talk with an agent in the current directory. It has the tools and asks the
-questions that it would with "kitbag run"; so do its flags mean the same.
+		Long: `Talk with an agent in the current directory. It has the same
+tools, questions and flags as "kitbag run".
 
-A line is what you say; one that ends with a backslash goes on in the next.
-Interrupt (Ctrl-C) while the agent works, and it stops what it does and waits for
-what you say next. Interrupt, or end the input (Ctrl-D), at the prompt to leave.
-A limit such as --max-steps counts anew with each thing you say.
+Each line is a message; one that ends with a backslash continues on the next.
+Interrupt (Ctrl-C) while the agent works, and it stops and waits for your next
+message. Interrupt, or end the input (Ctrl-D), at the prompt to leave.
+A limit such as --max-steps starts again with each message.
 
-Lines that begin with a slash are for kitbag:
+Lines that begin with a slash are commands of kitbag:
 ` + chatHelp(),
 		Example: `  kitbag chat
-  kitbag chat --session s.json     # go on with it another day`,
+  kitbag chat --session s.json     # continue it another day`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r := newRunner(cmd, false)
@@ -50,9 +50,8 @@ Lines that begin with a slash are for kitbag:
 	return cmd
 }
 
-// keepInterrupts makes an interrupt the business of who asks for it: not the end of
-// the program, as main has it, and when it comes between two turns, where nobody asks,
-// not the end of the process. The function it returns is for when that is over.
+// keepInterrupts lets chat handle interrupts: they end neither the program, as in main,
+// nor, between two turns, the process. Call the function it returns at the end of the chat.
 func keepInterrupts() (stop func()) {
 	signal.Reset(os.Interrupt)
 	unread := make(chan os.Signal, 1)
@@ -67,15 +66,15 @@ type chat struct {
 	conv *conversation
 }
 
-// talk takes turns until the person leaves.
+// talk takes turns until the user leaves.
 func (c *chat) talk(ctx context.Context) error {
-	// All of kitbag's words go to the log. What goes to standard output is the model's,
-	// so that "kitbag chat | tee" keeps a clean copy of it.
-	fmt.Fprintln(c.log, "/help tells what there is; Ctrl-D leaves.")
+	// Kitbag's own messages go to the log, and only the model's text to standard output, so
+	// that "kitbag chat | tee" keeps a clean copy of it.
+	fmt.Fprintln(c.log, "/help lists the commands; Ctrl-D leaves.")
 	if n := len(c.conv.Messages); n > 0 {
-		fmt.Fprintf(c.log, "%s is gone on with, after %d messages.\n", c.conv.path, n)
+		fmt.Fprintf(c.log, "continuing %s, after %d messages.\n", c.conv.path, n)
 	}
-	if len(c.conv.Pending()) > 0 { // since it was left
+	if len(c.conv.Pending()) > 0 { // left over from the last chat
 		if err := c.turn(ctx); err != nil {
 			return err
 		}
@@ -84,7 +83,7 @@ func (c *chat) talk(ctx context.Context) error {
 		said, err := c.listen(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return &exit{code: exitInterrupted} // told to terminate
+			return &exit{code: exitInterrupted} // terminated by a signal
 		case err != nil: // Ctrl-D, or Ctrl-C at the prompt: the usual ways to leave
 			return nil
 		case said == "":
@@ -102,9 +101,8 @@ func (c *chat) talk(ctx context.Context) error {
 	}
 }
 
-// listen returns what the person says next, an error if that is nothing more. What
-// was typed while the agent worked counts: unlike an answer to a question, it cannot
-// be taken for something else.
+// listen returns the user's next message, or an error if there is none. Unlike an answer to
+// a question, a message may be typed while the agent works.
 func (c *chat) listen(ctx context.Context) (string, error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
@@ -114,7 +112,7 @@ func (c *chat) listen(ctx context.Context) (string, error) {
 		line, err := c.prompt.line(ctx, question)
 		if err != nil {
 			if errors.Is(err, errNoAnswer) {
-				fmt.Fprintln(c.log) // the shell's prompt is not to be on our line
+				fmt.Fprintln(c.log) // start a new line for the shell's prompt
 			}
 			return "", err
 		}
@@ -127,30 +125,30 @@ func (c *chat) listen(ctx context.Context) (string, error) {
 	}
 }
 
-// turn has the agent work on the inputs until it is done or interrupted. What ends
-// only the turn is told, and is no error.
+// turn runs the agent on the inputs until it is done or interrupted. An error that only
+// ends the turn is shown and not returned.
 func (c *chat) turn(ctx context.Context, inputs ...agent.Input) error {
 	turn, stop := interruptible(ctx, c.log)
 	err := c.run(turn, c.kit.agent, c.conv, inputs)
 	stop()
 	if ctx.Err() != nil {
-		return &exit{code: exitInterrupted} // told to terminate: what waits is kept
+		return &exit{code: exitInterrupted} // terminated by a signal: keep the pending calls
 	}
 	e, _ := errors.AsType[*exit](err)
 	switch {
 	case err == nil:
 	case e == nil:
-		c.tell(err)
+		c.showError(err)
 	case e.code == exitInterrupted:
 		return c.drop(ctx)
-	case e.code != exitLimit: // which the display has told
+	case e.code != exitLimit: // the display has shown the limit
 		return err
 	}
 	return nil
 }
 
-// drop ends calls that wait for an answer that was interrupted: as long as there are
-// some, nothing else can be said.
+// drop ends calls whose questions were interrupted, as no message can be sent while calls
+// wait.
 func (c *chat) drop(ctx context.Context) error {
 	if len(c.conv.Pending()) == 0 {
 		return nil
@@ -159,30 +157,32 @@ func (c *chat) drop(ctx context.Context) error {
 	return err
 }
 
-// tell shows an error that the chat goes on after.
-func (c *chat) tell(err error) { fmt.Fprintln(c.log, c.painter.paint(red, "! "+indented(err.Error()))) }
-
-// A slashCommand is what a person says to kitbag instead of to the model.
-type slashCommand struct {
-	name, help string
-	run        func(context.Context, *chat) // nil for the one that leaves
+// showError shows an error that does not end the chat.
+func (c *chat) showError(err error) {
+	fmt.Fprintln(c.log, c.painter.paint(red, "! "+indented(err.Error())))
 }
 
-// slashCommands returns all of them, in the order of the help. A function and not a
-// variable: one of them lists them all.
+// A slashCommand is a command to kitbag instead of a message to the model.
+type slashCommand struct {
+	name, help string
+	run        func(context.Context, *chat) // nil for /exit
+}
+
+// slashCommands returns all of them, in the order of the help. It is not a variable, as one
+// of them lists them all.
 func slashCommands() []slashCommand {
 	return []slashCommand{
-		{"/help", "what there is", func(_ context.Context, c *chat) { fmt.Fprint(c.log, chatHelp()) }},
-		{"/tools", "the tools, what they cost, and which groups are open", func(ctx context.Context, c *chat) {
+		{"/help", "list the commands", func(_ context.Context, c *chat) { fmt.Fprint(c.log, chatHelp()) }},
+		{"/tools", "list the tools, their cost, and the open groups", func(ctx context.Context, c *chat) {
 			if err := c.showTools(ctx); err != nil {
-				c.tell(err)
+				c.showError(err)
 			}
 		}},
-		{"/usage", "the tokens of this conversation so far", func(_ context.Context, c *chat) {
+		{"/usage", "show the tokens of this conversation so far", func(_ context.Context, c *chat) {
 			u := c.conv.Usage
 			fmt.Fprintf(c.log, "tokens: %d in, %d of them cached; %d out\n", u.Input, u.Cached, u.Output)
 		}},
-		{"/exit", "leave, as Ctrl-D does", nil},
+		{"/exit", "leave, like Ctrl-D", nil},
 	}
 }
 
@@ -195,14 +195,14 @@ func chatHelp() string {
 	return b.String()
 }
 
-// commandName reports whether what was said is for kitbag: one word that begins with
-// a slash and has no other, so that a message may begin with the path of a file.
+// commandName reports whether a line is a command: one word with a single slash at its
+// beginning, so that a message may begin with a file's path.
 func commandName(said string) (string, bool) {
 	return said, strings.HasPrefix(said, "/") && !strings.ContainsAny(said[1:], "/ \t\n")
 }
 
-// command does what the person wants of kitbag, and reports whether that is to leave.
-// What it does not know is not sent to the model: a mistyped /exit is no task.
+// command runs a slash command, and reports whether to leave. An unknown one is not sent to
+// the model, as it may be a mistyped command.
 func (c *chat) command(ctx context.Context, name string) (leave bool) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
@@ -215,11 +215,11 @@ func (c *chat) command(ctx context.Context, name string) (leave bool) {
 			return true
 		}
 	}
-	fmt.Fprintf(c.log, "%s is not a command; there are\n%s", shorten(name, maxName), chatHelp())
+	fmt.Fprintf(c.log, "%s is not a command; the commands are\n%s", shorten(name, maxName), chatHelp())
 	return false
 }
 
-// showTools shows what "kitbag tools" does, for the groups that are open now.
+// showTools shows the same as "kitbag tools", with the groups that are open now.
 func (c *chat) showTools(ctx context.Context) error {
 	v, err := c.kit.toolkit.View(ctx, &c.conv.Scope)
 	if err != nil {

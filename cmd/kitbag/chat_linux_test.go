@@ -16,7 +16,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 )
 
-// A terminal is a real one, seen from the side of the person.
+// A terminal is a real one, from the user's side.
 type terminal struct {
 	*os.File
 	t     *testing.T
@@ -24,7 +24,7 @@ type terminal struct {
 	seen  string // what is not expected yet
 }
 
-// startAt starts a command that has a new terminal for its own.
+// startAt starts a command with a new controlling terminal.
 func startAt(t *testing.T, cmd *exec.Cmd) *terminal {
 	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -66,7 +66,7 @@ func startAt(t *testing.T, cmd *exec.Cmd) *terminal {
 	return term
 }
 
-// expect waits until the text is shown, after what was expected before.
+// expect waits until the text is shown, after the text that was expected before.
 func (term *terminal) expect(texts ...string) {
 	term.t.Helper()
 	for _, text := range texts {
@@ -100,7 +100,7 @@ func chatAt(t *testing.T, args ...string) (*terminal, *exec.Cmd) {
 	return kitbagAt(t, append([]string{"chat"}, args...)...)
 }
 
-// kitbagAt starts kitbag. What hangs is ended, and fails where it is waited for.
+// kitbagAt starts kitbag. A hanging one is killed, and the wait for it fails.
 func kitbagAt(t *testing.T, args ...string) (*terminal, *exec.Cmd) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
@@ -111,8 +111,7 @@ func kitbagAt(t *testing.T, args ...string) (*terminal, *exec.Cmd) {
 	return term, cmd
 }
 
-// TestChatAtATerminal interrupts a chat wherever that is possible: only at the prompt
-// does it end.
+// TestChatAtATerminal interrupts a chat in every state: it ends only at the prompt.
 func TestChatAtATerminal(t *testing.T) {
 	dir := workspace(t)
 	touch := func(name string) openaitest.Turn {
@@ -124,7 +123,7 @@ func TestChatAtATerminal(t *testing.T) {
 		touch("refused"),
 		touch("made"), openaitest.Text("it is made"))
 	term, cmd := chatAt(t, "--session", "s.json", "--allow", "Bash(sleep:*)")
-	term.expect("/help tells", "> ")
+	term.expect("/help lists", "> ")
 
 	term.press("go\n") // and the model is interrupted
 	term.expect("I was")
@@ -158,7 +157,7 @@ func TestChatAtATerminal(t *testing.T) {
 
 	serve(t, openaitest.Text("still here"))
 	term, cmd = chatAt(t, "--session", "s.json")
-	term.expect("s.json is gone on with", "> ")
+	term.expect("continuing s.json", "> ")
 	term.press("still there?\n")
 	term.expect("still here", "\n> ")
 	term.press(ctrlD)
@@ -167,7 +166,7 @@ func TestChatAtATerminal(t *testing.T) {
 	}
 }
 
-// TestColour holds that colour is for terminals that show it, and for who wants it.
+// TestColour checks that colour is only used on terminals that support it, and if it is wanted.
 func TestColour(t *testing.T) {
 	workspace(t)
 	for _, row := range []struct {
@@ -188,8 +187,7 @@ func TestColour(t *testing.T) {
 	}
 }
 
-// TestServeAtATerminal holds that who starts a server by hand is told why nothing
-// happens.
+// TestServeAtATerminal checks that a user who starts a server by hand sees what it waits for.
 func TestServeAtATerminal(t *testing.T) {
 	workspace(t)
 	term, cmd := kitbagAt(t, "mcp", "serve", "--demo")
@@ -200,7 +198,7 @@ func TestServeAtATerminal(t *testing.T) {
 	}
 }
 
-// TestDemoRefused says no where the demo asks: what the model says then is true, too.
+// TestDemoRefused answers no in the demo: the model's answer is then true as well.
 func TestDemoRefused(t *testing.T) {
 	workspace(t)
 	term, cmd := kitbagAt(t, "demo", "--ask")
@@ -212,7 +210,7 @@ func TestDemoRefused(t *testing.T) {
 	}
 }
 
-// TestInterruptedRead interrupts a command that waits for somebody to type.
+// TestInterruptedRead interrupts a command that waits for input.
 func TestInterruptedRead(t *testing.T) {
 	workspace(t)
 	term, cmd := kitbagAt(t, "permission", "explain", "--json")
@@ -224,8 +222,8 @@ func TestInterruptedRead(t *testing.T) {
 	}
 }
 
-// TestSessionThatCannotBeSaved holds that this comes out before the model is asked:
-// nothing can be made in /proc, whoever one is.
+// TestSessionThatCannotBeSaved checks that this fails before the model is called: nobody can create
+// a file in /proc.
 func TestSessionThatCannotBeSaved(t *testing.T) {
 	workspace(t)
 	s := serve(t)
@@ -235,7 +233,7 @@ func TestSessionThatCannotBeSaved(t *testing.T) {
 	}
 }
 
-// TestChatIsTerminated ends the program from outside, in the middle of a turn.
+// TestChatIsTerminated sends SIGTERM in the middle of a turn.
 func TestChatIsTerminated(t *testing.T) {
 	workspace(t)
 	serve(t, openaitest.Text("I was just about to say something").HangAfter(700))

@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 )
 
-// talk has what was typed be said in a chat, all of it before the first turn.
+// talk runs a chat on the typed lines, which are all typed before the first turn.
 func talk(t *testing.T, f *agentFlags, typed string) (output, error) {
 	t.Helper()
 	var out, log bytes.Buffer
@@ -34,7 +34,7 @@ func talk(t *testing.T, f *agentFlags, typed string) (output, error) {
 
 func chatFlags() *agentFlags { return &agentFlags{mode: "default", maxSteps: 2} }
 
-// TestChat holds what becomes of a line: a turn, a command, or the end.
+// TestChat checks what a line becomes: a turn, a command, or the end.
 func TestChat(t *testing.T) {
 	text := openaitest.Text
 	list := openaitest.Calls(call("TaskList", `{}`))
@@ -48,10 +48,10 @@ func TestChat(t *testing.T) {
 	}{
 		{"two turns", "hi\nand you?\n", []openaitest.Turn{text("hello"), text("fine")}, exitDone, "hello\nfine\n", []string{"> ", "> "}},
 		{"nothing is said", "\n   \n", nil, exitDone, "", nil},
-		{"a line that goes on", "one \\\n  two\n", []openaitest.Turn{text("read").Expect(lastSaid("one \n  two"))}, exitDone, "read\n", []string{"> . > "}},
-		{"the end in a line that goes on", "one\\\n", nil, exitDone, "", nil},
+		{"a continued line", "one \\\n  two\n", []openaitest.Turn{text("read").Expect(lastSaid("one \n  two"))}, exitDone, "read\n", []string{"> . > "}},
+		{"the end in a continued line", "one\\\n", nil, exitDone, "", nil},
 		{"an answer", "make it\ny\nthanks\n", []openaitest.Turn{touch, text("made"), text("welcome")}, exitDone, "made\nwelcome\n", []string{"may Bash run?", "✓ Bash"}},
-		{"the end at a question", "make it\n", []openaitest.Turn{touch}, exitWaiting, "", []string{"may Bash run?", "waiting for a person", "nothing was saved"}},
+		{"the end at a question", "make it\n", []openaitest.Turn{touch}, exitWaiting, "", []string{"may Bash run?", "waiting for approval", "nothing was saved"}},
 		{"a limit", "go\nand now?\n", []openaitest.Turn{list, list, text("so far"), text("again")}, exitDone, "so far\nagain\n", []string{"! limit"}},
 		{"an error", "go\nand now?\n", []openaitest.Turn{openaitest.Status(401, `{"error":{"message":"bad key"}}`), text("again")}, exitDone, "again\n", []string{"! ", "bad key", "> "}},
 		{"commands", "/help\n/tools\nhi\n/usage\n/exit\nunsaid\n", []openaitest.Turn{text("hello")}, exitDone, "hello\n",
@@ -91,8 +91,8 @@ func lastSaid(want string) func(*openaitest.Request) error {
 	}
 }
 
-// TestChatGoesOn leaves a chat at a question and finds it there the next time.
-func TestChatGoesOn(t *testing.T) {
+// TestChatContinues leaves a chat at a question and finds it there the next time.
+func TestChatContinues(t *testing.T) {
 	dir := workspace(t)
 	f := chatFlags()
 	f.session = "s.json"
@@ -109,7 +109,7 @@ func TestChatGoesOn(t *testing.T) {
 		t.Error(err)
 	}
 	serve(t, openaitest.Text("as ever"))
-	if got, err := talk(t, f, "and now?\n"); err != nil || got.out != "as ever\n" || !strings.Contains(got.stderr, "s.json is gone on with, after 6 messages") {
+	if got, err := talk(t, f, "and now?\n"); err != nil || got.out != "as ever\n" || !strings.Contains(got.stderr, "continuing s.json, after 6 messages") {
 		t.Errorf("%v: %+v", err, got)
 	}
 	s, err := session.File("s.json")

@@ -20,36 +20,36 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// configFile is the name of a configuration: that of a project is in its directory,
-// that of a person in the directory that the system has for it.
+// configFile is the name of a configuration. A project's is in its directory, the user's in
+// the user's configuration directory.
 const configFile = "kitbag.json"
 
-// maxConfig is how large a configuration may be, in bytes: a person who is asked
-// about one has to read it.
+// maxConfig is the size of the largest configuration, in bytes: a user who is asked about
+// one must be able to read it.
 const maxConfig = 64 << 10
 
-// config is what a file says where no flag and no variable does.
+// config has the settings of a file, which flags and variables override.
 type config struct {
 	file    string
-	data    []byte // as it was read, which is what a person trusts
+	data    []byte // as read, which is what the user trusts
 	model   string
 	baseURL string
 	system  string // absolute
-	steps   int    // 0 for none
-	window  int    // 0 for none
+	steps   int    // 0 if not set
+	window  int    // 0 if not set
 	policy  permission.Policy
 	sandbox sandboxSettings
 	servers []serverFile
 	skills  []string // absolute, as found is
-	found   []string // folders of skills that are there without being named
+	found   []string // folders of skills that the directory has, without being named
 }
 
-// gatewayKeys are those of "kitbag mcp serve --config" alone, which reads the same
-// file: one project has one.
+// gatewayKeys are the members that only "kitbag mcp serve --config" uses. It reads the same
+// file, so that a project needs only one.
 var gatewayKeys = []string{"groups", "labels", "perSession", "initial", "style", "credentials", "audit", "instructions", "hosts", "origins"}
 
-// readConfig reads a configuration. One that is missing says nothing. With [os.Lstat]
-// it must not be a link: what a project says is in the project.
+// readConfig reads a configuration, which may be missing. With [os.Lstat] it must not be a
+// link: a project's configuration must be in the project.
 func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, error) {
 	c := &config{file: file}
 	data, err := readSmall(file, stat)
@@ -69,7 +69,7 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 		to   any
 		want string
 	}
-	own := map[string]member{"model": {&c.model, "a text"}, "baseURL": {&c.baseURL, "a text"}, "system": {&c.system, "the name of a file"},
+	own := map[string]member{"model": {&c.model, "a string"}, "baseURL": {&c.baseURL, "a string"}, "system": {&c.system, "the name of a file"},
 		"maxSteps": {&c.steps, "a whole number"}, "window": {&c.window, "a whole number"}, "skills": {&c.skills, "a list of folders"}, "mcpServers": {&servers, "an object of servers"}}
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		m, ok := own[key]
@@ -79,7 +79,7 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 				return nil, fmt.Errorf("%s: %s must be %s; it is %.40s", file, key, m.want, members[key])
 			}
 		case key != "permissions" && key != "sandbox" && !slices.Contains(gatewayKeys, key):
-			return nil, fmt.Errorf("%s: %s means nothing; the members are %s, permissions, sandbox, and those of kitbag mcp serve: %s",
+			return nil, fmt.Errorf("%s: unknown key %s; the keys are %s, permissions, sandbox, and those of kitbag mcp serve: %s",
 				file, key, strings.Join(slices.Sorted(maps.Keys(own)), ", "), strings.Join(gatewayKeys, ", "))
 		}
 	}
@@ -87,20 +87,20 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 		return nil, fmt.Errorf("%s: maxSteps: %d is negative; write how many model calls a task may take", file, c.steps)
 	}
 	if c.window < 0 {
-		return nil, fmt.Errorf("%s: window: %d is negative; write how many tokens the model takes", file, c.window)
+		return nil, fmt.Errorf("%s: window: %d is negative; write the size of the model's context window in tokens", file, c.window)
 	}
 	if c.system != "" {
 		c.system = c.absolute(c.system)
 	}
 	for i, folder := range c.skills {
 		if c.skills[i] = c.absolute(folder); folder == "" || folder[0] == '~' {
-			return nil, fmt.Errorf("%s: skills: %q is no folder; write its path, from %s or whole", file, folder, filepath.Dir(file))
+			return nil, fmt.Errorf("%s: skills: %q is not a folder; write its path, absolute or relative to %s", file, folder, filepath.Dir(file))
 		}
 	}
 	return c, errors.Join(c.readServers(members["mcpServers"], len(servers)), c.readPolicy(members["permissions"]), c.readSandbox(members["sandbox"]))
 }
 
-// absolute makes a path count from the file that it stands in.
+// absolute resolves a path relative to the file that contains it.
 func (c *config) absolute(path string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -108,8 +108,8 @@ func (c *config) absolute(path string) string {
 	return filepath.Join(filepath.Dir(c.file), path)
 }
 
-// readServers keeps the servers as they are understood, written anew: a name in escapes
-// then looks to the person who is asked about it the same as to the program that starts it.
+// readServers stores the servers as parsed, encoded again, so that the user who is asked
+// about a name with escapes sees the same as the program that starts it.
 func (c *config) readServers(servers json.RawMessage, n int) error {
 	if n == 0 {
 		return nil
@@ -125,8 +125,8 @@ func (c *config) readServers(servers json.RawMessage, n int) error {
 	return err
 }
 
-// readPolicy reads the rules. Anything in permissions that means nothing is an error: a
-// deny rule under a mistyped name would be one that nobody has.
+// readPolicy reads the rules. An unknown member of permissions is an error, since a deny rule
+// under a mistyped name would have no effect.
 func (c *config) readPolicy(permissions json.RawMessage) error {
 	s, err := permission.ParseSettings(c.file, c.data)
 	if err != nil {
@@ -140,13 +140,13 @@ func (c *config) readPolicy(permissions json.RawMessage) error {
 		}
 	}
 	for _, dir := range c.policy.Dirs {
-		if !filepath.IsAbs(dir) { // ParseSettings lets ~/ through, which nobody here expands
-			return fmt.Errorf("%s: permissions.additionalDirectories: %q is not absolute; write the whole path", c.file, dir)
+		if !filepath.IsAbs(dir) { // ParseSettings accepts ~/, which is not expanded here
+			return fmt.Errorf("%s: permissions.additionalDirectories: %q is not absolute; write an absolute path", c.file, dir)
 		}
 	}
 	for _, key := range s.Unknown() {
 		if key != "permissions.trustReadOnly" {
-			return fmt.Errorf("%s: %s means nothing; the members are mode, allow, ask, deny, trustReadOnly, additionalDirectories", c.file, key)
+			return fmt.Errorf("%s: unknown key %s; the keys are mode, allow, ask, deny, trustReadOnly, additionalDirectories", c.file, key)
 		}
 		var more struct {
 			TrustReadOnly bool `json:"trustReadOnly"`
@@ -159,14 +159,14 @@ func (c *config) readPolicy(permissions json.RawMessage) error {
 	return nil
 }
 
-// readSmall reads a file that stat calls regular and that is not too large.
+// readSmall reads a file that is regular by stat and not too large.
 func readSmall(file string, stat func(string) (fs.FileInfo, error)) ([]byte, error) {
 	named, err := stat(file)
 	if err != nil {
 		return nil, err
 	}
-	if !named.Mode().IsRegular() { // to open a pipe would be to wait
-		return nil, errors.New("it is not a regular file; put the configuration itself there, not a link")
+	if !named.Mode().IsRegular() { // opening a pipe would block
+		return nil, errors.New("it is not a regular file; replace it by a copy of the configuration, not a link")
 	}
 	f, err := os.Open(file)
 	if err != nil {
@@ -183,11 +183,11 @@ func readSmall(file string, stat func(string) (fs.FileInfo, error)) ([]byte, err
 	return data, err
 }
 
-// usualFolders are where projects keep skills: the name that several agents have
-// agreed on, and that of the one which was first.
+// usualFolders are where projects keep skills: the name that several agents share, and that
+// of the first one.
 var usualFolders = []string{".agents/skills", ".claude/skills"}
 
-// usualSkills are those folders that are in dir.
+// usualSkills returns those of the folders that exist in dir.
 func usualSkills(dir string) []string {
 	var out []string
 	for _, d := range usualFolders {
@@ -198,8 +198,8 @@ func usualSkills(dir string) []string {
 	return out
 }
 
-// configurations returns what the configuration of the current directory and that
-// of the person say together. settle is to leave of the first what counts of it.
+// configurations returns the settings of the current directory's and the user's configuration
+// together. settle returns the part of the first that applies.
 func configurations(settle func(*config) error) (*config, error) {
 	dir, err := currentDir()
 	if err != nil {
@@ -216,7 +216,7 @@ func configurations(settle func(*config) error) (*config, error) {
 	if err := project.checkFolders(); err != nil {
 		return nil, err
 	}
-	// The directory of the person may be unknown; then there is no file in it.
+	// Without a user configuration directory there is no such file.
 	person := &config{}
 	if base, err := os.UserConfigDir(); err == nil {
 		if person, err = readConfig(filepath.Join(base, "kitbag", configFile), os.Stat); err != nil {
@@ -230,19 +230,19 @@ func configurations(settle func(*config) error) (*config, error) {
 func (c *config) checkFolders() error {
 	for _, folder := range c.skills {
 		if _, err := existingDir(folder); err != nil {
-			return fmt.Errorf("%s: skills: %s: %w; make the folder, or take it out of the list", c.file, folder, err)
+			return fmt.Errorf("%s: skills: %s: %w; create the folder, or remove it from the list", c.file, folder, err)
 		}
 	}
 	for _, dir := range c.sandbox.Write {
 		if _, err := existingDir(dir); err != nil {
-			return fmt.Errorf("%s: sandbox.write: %s: %w; make the directory, or take it out of the list", c.file, dir, err)
+			return fmt.Errorf("%s: sandbox.write: %s: %w; create the directory, or remove it from the list", c.file, dir, err)
 		}
 	}
 	return nil
 }
 
-// over returns what c says, and where it says nothing what other does. Of lists both
-// are in force: a denial by one of them stands.
+// over returns c with the settings of other where c has none. Lists are joined, so that a deny
+// rule of either applies.
 func (c *config) over(other *config) *config {
 	return &config{
 		model:   cmp.Or(c.model, other.model),
@@ -263,21 +263,21 @@ func (c *config) over(other *config) *config {
 	}
 }
 
-// configure takes from the configurations what no flag says, first from that of the
-// current directory. What that one needs trust for it gets only from a person, whom
-// p asks.
+// configure sets from the configurations what flags do not, first from that of the current
+// directory. Settings of that one which need trust apply only if the user, whom p asks,
+// agrees.
 func (f *agentFlags) configure(ctx context.Context, cmd *cobra.Command, p *prompt) (err error) {
 	f.more, err = configurations(func(project *config) error {
 		return f.trusted(ctx, project, p, cmd.ErrOrStderr())
 	})
 	if err == nil {
-		f.take(cmd, f.more)
+		f.apply(cmd, f.more)
 	}
 	return err
 }
 
-// take fills in from c what neither a flag nor a variable says.
-func (f *agentFlags) take(cmd *cobra.Command, c *config) {
+// apply sets from c what neither a flag nor a variable sets.
+func (f *agentFlags) apply(cmd *cobra.Command, c *config) {
 	unset := func(flag string) bool { return !cmd.Flags().Changed(flag) }
 	if c.model != "" && unset("model") && os.Getenv("KITBAG_MODEL") == "" {
 		f.model = c.model
@@ -299,8 +299,8 @@ func (f *agentFlags) take(cmd *cobra.Command, c *config) {
 	}
 }
 
-// jsonError says of what [encoding/json] makes of data where it is wrong, or what is
-// there instead.
+// jsonError adds the line to a syntax error of [encoding/json], and says what was found in
+// place of an expected type.
 func jsonError(data []byte, err error) error {
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Errorf("line %d: %w", 1+bytes.Count(data[:min(e.Offset, int64(len(data)))], []byte("\n")), err)
@@ -311,7 +311,7 @@ func jsonError(data []byte, err error) error {
 	return err
 }
 
-// compactJSON writes v on one line, as people read it: with < and > as they are.
+// compactJSON writes v on one line, for people: without escaping < and >.
 func compactJSON(v any) ([]byte, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)

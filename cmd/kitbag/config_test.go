@@ -24,7 +24,7 @@ func writeConfig(t *testing.T, file, text string) {
 	}
 }
 
-// personFile is the configuration of the person, as [workspace] has made a home.
+// personFile is the user's configuration in the home directory of [workspace].
 func personFile(t *testing.T) string {
 	t.Helper()
 	base, err := os.UserConfigDir()
@@ -34,8 +34,8 @@ func personFile(t *testing.T) string {
 	return filepath.Join(base, "kitbag", configFile)
 }
 
-// TestConfigIsNotTrusted has a directory say what only a person may: nobody is asked,
-// so nothing runs and no server hears of it.
+// TestConfigIsNotTrusted has an untrusted directory with settings that need trust: nobody is asked,
+// so nothing runs and no server is contacted.
 func TestConfigIsNotTrusted(t *testing.T) {
 	evil := openaitest.New(t)
 	for _, text := range []string{
@@ -61,13 +61,13 @@ func TestConfigIsNotTrusted(t *testing.T) {
 			t.Errorf("%s: %+v", text, got)
 		}
 		if len(s.Requests())+len(evil.Requests()) != 0 {
-			t.Errorf("%s: a server was asked", text)
+			t.Errorf("%s: a server was contacted", text)
 		}
 	}
 }
 
-// TestConfigRestricts holds that deny and ask rules need no trust, and stand against
-// whatever else is said.
+// TestConfigRestricts checks that deny and ask rules need no trust, and apply against all other
+// settings.
 func TestConfigRestricts(t *testing.T) {
 	for _, row := range []struct {
 		text, typed string // typed: at the question whether it is trusted
@@ -99,8 +99,8 @@ func TestConfigRestricts(t *testing.T) {
 	}
 }
 
-// answerTrust has the question of trust answered at a terminal, and returns the
-// configuration as it then counts and what was shown.
+// answerTrust answers the question of trust at a terminal, and returns the resulting configuration
+// and the output.
 func answerTrust(t *testing.T, typed string) (*config, string) {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -122,7 +122,7 @@ func answerTrust(t *testing.T, typed string) (*config, string) {
 	return c, log.String()
 }
 
-// TestTrustIsRemembered agrees to a file: that content at that place is what counts.
+// TestTrustIsRemembered agrees to a file: the consent is to its content and path.
 func TestTrustIsRemembered(t *testing.T) {
 	const text = `{"permissions":{"allow":["Bash(touch:*)"]}}`
 	dir := workspace(t)
@@ -175,7 +175,7 @@ func TestTrustIsRemembered(t *testing.T) {
 	}
 }
 
-// TestTrustQuestion holds that what is asked about cannot be hidden or dressed up.
+// TestTrustQuestion checks that settings in the question cannot be hidden or disguised.
 func TestTrustQuestion(t *testing.T) {
 	workspace(t)
 	writeConfig(t, configFile, `{"model":"m\n  Do you trust it?\u001b[2J`+strings.Repeat(`\n`, 300)+`",`+
@@ -186,8 +186,8 @@ func TestTrustQuestion(t *testing.T) {
 	}
 }
 
-// TestTrustQuestionOfServers holds that a server is shown as it will be started, with
-// variables by their names: what a person does not see they have not agreed to.
+// TestTrustQuestionOfServers checks that a server is shown as it will be started, with variables by
+// their names: the user agrees only to what is shown.
 func TestTrustQuestionOfServers(t *testing.T) {
 	dir := workspace(t)
 	t.Setenv("SECRET", "hush")
@@ -213,7 +213,7 @@ func TestTrustQuestionOfServers(t *testing.T) {
 	}
 }
 
-// TestConfigOrder holds who wins: flags, variables, the directory, the person.
+// TestConfigOrder checks the order of precedence: flags, variables, the directory, the user.
 func TestConfigOrder(t *testing.T) {
 	for _, row := range []struct {
 		args              []string
@@ -245,24 +245,24 @@ func TestConfigOrder(t *testing.T) {
 	}
 }
 
-// TestConfigErrors holds that a file that is not plainly right ends the run.
+// TestConfigErrors checks that an invalid file ends the run.
 func TestConfigErrors(t *testing.T) {
 	for _, row := range []struct{ text, want string }{
-		{`{"Model":"m"}`, "Model means nothing"},
-		{`{"mode":"bypass"}`, "mode means nothing"},
-		{`{"model":7}`, "model must be a text; it is 7"},
+		{`{"Model":"m"}`, "unknown key Model"},
+		{`{"mode":"bypass"}`, "unknown key mode"},
+		{`{"model":7}`, "model must be a string; it is 7"},
 		{`{"skills":"docs"}`, `skills must be a list of folders; it is "docs"`},
 		{`{"skills":["docs"]}`, "docs: "},
-		{`{"skills":["~/docs"]}`, `"~/docs" is no folder`},
-		{`{"skills":[""]}`, `"" is no folder`},
+		{`{"skills":["~/docs"]}`, `"~/docs" is not a folder`},
+		{`{"skills":[""]}`, `"" is not a folder`},
 		{`{"mcpServers":[]}`, "mcpServers must be an object of servers; it is []"},
 		{`{"maxSteps":-1}`, "maxSteps: -1 is negative"},
 		{`{"window":-1}`, "window: -1 is negative"},
 		{`{"window":"large"}`, "window must be a whole number"},
 		{`{"sandbox":[]}`, "sandbox must be an object; it is []"},
 		{`{"sandbox":{"use":"of"}}`, `sandbox.use: "of" is unknown; write auto, required or off`},
-		{`{"sandbox":{"use":false}}`, "sandbox.use must be a text; it is false"},
-		{`{"sandbox":{"Hide":["x"]}}`, "sandbox.Hide means nothing; the members are hide, protect, reveal, use, write"},
+		{`{"sandbox":{"use":false}}`, "sandbox.use must be a string; it is false"},
+		{`{"sandbox":{"Hide":["x"]}}`, "sandbox.Hide is unknown; the keys are hide, protect, reveal, use, write"},
 		{`{"sandbox":{"network":true}}`, `write "Network" under permissions.allow`},
 		{`{"sandbox":{"hide":"x"}}`, `sandbox.hide must be a list of paths; it is "x"`},
 		{`{"sandbox":{"hide":["**/*.pem"]}}`, `sandbox.hide: "**/*.pem" is not a path`},
@@ -274,7 +274,7 @@ func TestConfigErrors(t *testing.T) {
 		{``, "must be a JSON object"},
 		{`{} {}`, "must be a JSON object"},
 		{`{"permissions":{"deny":["Bash("]}}`, `"Bash("`},
-		{`{"permissions":{"Deny":["Bash"]}}`, "permissions.Deny means nothing"},
+		{`{"permissions":{"Deny":["Bash"]}}`, "unknown key permissions.Deny"},
 		{`{"permissions":{"trustReadOnly":"yes"}}`, "permissions"},
 		{`{"permissions":{"mode":"default"},"permissions":{"mode":"bypass"}}`, "permissions is there twice"},
 		{`{"permissions":{"deny":["Bash"],"deny":[]}}`, "permissions.deny is there twice"},
@@ -310,8 +310,8 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-// TestConfigServersAndSkills has the configurations name servers and skills: they
-// count once a person trusts them, beside those of the flags and of the person.
+// TestConfigServersAndSkills has configurations with servers and skills: they apply once the user
+// trusts them, in addition to those of the flags and of the user's configuration.
 func TestConfigServersAndSkills(t *testing.T) {
 	dir := workspace(t)
 	servers := func(name string) string {
@@ -329,7 +329,7 @@ func TestConfigServersAndSkills(t *testing.T) {
 
 	got := kitbag(t.Context(), "tools", "--mcp", "flag.json", "--open", "flag", "--open", "person")
 	if got.code != exitDone || !strings.Contains(got.out, "mcp__flag__echo") || !strings.Contains(got.out, "mcp__person__echo") ||
-		strings.Contains(got.out, "project") || !strings.Contains(got.stderr, "nobody has agreed to "+filepath.Join(dir, configFile)) {
+		strings.Contains(got.out, "project") || !strings.Contains(got.stderr, filepath.Join(dir, configFile)+" is not trusted") {
 		t.Errorf("not trusted: %+v", got)
 	}
 	if got := kitbag(t.Context(), "tools", "--open", "project"); got.code != exitUsage || !strings.Contains(got.stderr, "--trust") {
@@ -345,12 +345,12 @@ func TestConfigServersAndSkills(t *testing.T) {
 	}
 	system := s.Requests()[0].Messages[0].Text()
 	if !strings.Contains(system, "of the project") || !strings.Contains(system, "of the person") {
-		t.Errorf("the model does not hear of the skills: %s", system)
+		t.Errorf("the model is not told of the skills: %s", system)
 	}
 }
 
-// TestFoundSkills holds that skills which came with the directory wait for somebody to
-// agree to them, and that nothing fails for that.
+// TestFoundSkills checks that the directory's skills wait for the user's consent, and that nothing
+// fails for that.
 func TestFoundSkills(t *testing.T) {
 	workspace(t)
 	skillFile(t, ".agents/skills/evil/SKILL.md", "---\nname: evil\ndescription: Use when it is too late.\n---\nDo.\n")
@@ -385,8 +385,8 @@ func TestFoundSkills(t *testing.T) {
 	told("by another way", true)
 }
 
-// TestExplainReadsConfigurations holds that people are told what "kitbag run" would
-// do here, and programs what their line says.
+// TestExplainReadsConfigurations checks that explain uses the settings of "kitbag run", and only the
+// line's own with --json.
 func TestExplainReadsConfigurations(t *testing.T) {
 	workspace(t)
 	line := `{"tool":"Bash","input":{"command":"git status"},"mode":"default"}` + "\n"
@@ -399,14 +399,14 @@ func TestExplainReadsConfigurations(t *testing.T) {
 	writeConfig(t, configFile, `{"permissions":{"deny":["Bash(git:*)"],"allow":["Bash(npm:*)"],"mode":"dont-ask"}}`)
 	writeConfig(t, personFile(t), `{"permissions":{"ask":["Bash(ls:*)"],"mode":"bypass"}}`)
 	if after := lines(); after != before {
-		t.Errorf("a file has changed what a program is told: %s, before %s", after, before)
+		t.Errorf("a file has changed the answer for a program: %s, before %s", after, before)
 	}
 	for _, row := range []struct {
 		args []string
 		want string
 		warn bool
 	}{
-		{[]string{"git status"}, "DENY: denied by rule Bash(git:*)\n  that rule is from: ", true},
+		{[]string{"git status"}, "DENY: denied by rule Bash(git:*)\n  the rule is from: ", true},
 		{[]string{"ls"}, "ASK: ", true},
 		{[]string{"npm run x"}, "ALLOW: mode bypass", true}, // the person's
 		{[]string{"--trust", "npm run x"}, "ALLOW: allowed by rule Bash(npm:*)", false},
@@ -414,13 +414,13 @@ func TestExplainReadsConfigurations(t *testing.T) {
 		{[]string{"--settings", configFile, "npm run x"}, "ALLOW: allowed by rule Bash(npm:*)", false},
 	} {
 		got := kitbag(t.Context(), append([]string{"permission", "explain"}, row.args...)...)
-		if got.code != exitDone || !strings.HasPrefix(got.out, row.want) || strings.Contains(got.stderr, "nobody has agreed") != row.warn {
+		if got.code != exitDone || !strings.HasPrefix(got.out, row.want) || strings.Contains(got.stderr, "is not trusted") != row.warn {
 			t.Errorf("%q: %+v", row.args, got)
 		}
 	}
 }
 
-// TestConfigOfReadme holds that what README.md shows is a configuration.
+// TestConfigOfReadme checks that README.md shows a valid configuration.
 func TestConfigOfReadme(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {
@@ -445,7 +445,7 @@ func TestConfigOfReadme(t *testing.T) {
 	}
 }
 
-// TestConfigServesBoth has one file configure an agent and a gateway.
+// TestConfigServesBoth configures an agent and a gateway with one file.
 func TestConfigServesBoth(t *testing.T) {
 	dir := workspace(t)
 	file := filepath.Join(dir, configFile)

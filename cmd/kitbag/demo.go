@@ -33,19 +33,19 @@ import (
 //go:embed demo
 var demoFiles embed.FS
 
-// demoTask is what the person asks for. Its answer needs all that is to be shown.
+// demoTask is the user's task. It needs everything that the demo shows.
 const demoTask = "How much did we sell in Lisbon this week? Write it into report.md, with the weather there."
 
-// demoCommand is "kitbag demo": the first thing that a newcomer runs, so that it needs
-// neither a key nor a network.
+// demoCommand is "kitbag demo": the first command for a newcomer, so it needs neither a key
+// nor a network.
 func demoCommand() *cobra.Command {
 	var jsonEvents, ask bool
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Watch an agent work, without a key",
 		Long: `Watch an agent work in a temporary directory: it opens a tool group, calls
-function tools, reads a skill, calls a tool of an MCP server, is stopped at a
-question, is answered, and finishes.
+function tools, reads a skill, calls a tool of an MCP server, asks a
+question, gets the answer, and finishes.
 
 Only the model's words are scripted. Every tool call, file, process and MCP
 message is real.`,
@@ -56,11 +56,11 @@ message is real.`,
 		},
 	}
 	cmd.Flags().BoolVar(&jsonEvents, "json", false, "print one event per line as JSON")
-	cmd.Flags().BoolVar(&ask, "ask", false, "ask you, instead of answering yes by itself")
+	cmd.Flags().BoolVar(&ask, "ask", false, "ask you instead of answering yes automatically")
 	return cmd
 }
 
-// runDemo plays the story and shows what it has left on the disk.
+// runDemo runs the demo and shows the file that it wrote.
 func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
 	dir, err := tempDir("kitbag-demo-")
 	if err != nil {
@@ -91,11 +91,10 @@ func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
 	}
 	r := newRunner(cmd, jsonEvents)
 	if ask && r.prompt == nil {
-		return usage("--ask needs a terminal, and does not go with --json")
+		return usage("--ask needs a terminal, and cannot be combined with --json")
 	}
 	if !ask {
-		// The question is shown as in a run without a person, and answered as one
-		// would.
+		// The question is shown as without a terminal, and answered as a user would.
 		r.prompt, r.painter.asks = nil, false
 		r.answer = func(q *event.Approval) event.Confirm { return q.Allow() }
 	}
@@ -106,16 +105,15 @@ func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
 	report, err := os.ReadFile(filepath.Join(dir, "report.md"))
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) && ask {
-			return nil // the person has said no
+			return nil // the user has said no
 		}
 		return err
 	}
-	fmt.Fprintf(r.log, "\nreport.md, as it was on disk:\n%s", report)
+	fmt.Fprintf(r.log, "\nreport.md on disk:\n%s", report)
 	return nil
 }
 
-// copyDemoFiles gives the story a workspace: the program carries it, and a clone is not
-// needed.
+// copyDemoFiles copies the embedded files into the workspace, so that no clone is needed.
 func copyDemoFiles(dir string) error {
 	files, err := fs.Sub(demoFiles, "demo")
 	if err != nil {
@@ -124,8 +122,7 @@ func copyDemoFiles(dir string) error {
 	return os.CopyFS(dir, files)
 }
 
-// demoAgent allows what is harmless, and nothing that writes: the demo is to show a
-// question.
+// demoAgent allows what is harmless, and no writing, as the demo should show a question.
 func demoAgent(dir string, server tool.Source) (*agent.Agent, error) {
 	tools, err := builtin.New(builtin.Config{Dirs: []string{dir}, PDF: pdf.Reader{}})
 	if err != nil {
@@ -156,11 +153,11 @@ func demoAgent(dir string, server tool.Source) (*agent.Agent, error) {
 	})
 }
 
-// demoScript is what the model says. Where it repeats what a tool found, it
-// takes it from the conversation, so that the story is true.
+// demoScript is the model's script. It takes results of tools from the conversation, so that
+// its answers are true.
 //
-// The steps are those of a usual task: open a group, look around, read how it is done
-// here, ask a server, write, check.
+// The steps are those of a usual task: open a group, look around, read the local rules, ask a
+// server, write, check.
 func demoScript() []scripted.Turn {
 	return []scripted.Turn{
 		scripted.Say("I need the sales tools for that.").And(scripted.Call("reset_tools", map[string]bool{"sales": true})),
@@ -186,7 +183,7 @@ func demoScript() []scripted.Turn {
 	}
 }
 
-// refused reports whether a person has said no to one of the calls.
+// refused reports whether the user has said no to one of the calls.
 func refused(req *model.Request) bool {
 	return slices.ContainsFunc(req.Messages, func(m *message.Message) bool {
 		return slices.ContainsFunc(m.ToolResults(), func(r *message.ToolResult) bool { return r.Outcome == message.OutcomeDenied })
@@ -221,8 +218,8 @@ type cityIn struct {
 
 // salesTools are function tools over the file at path.
 func salesTools(path string) ([]tool.Tool, error) {
-	// That they only read is what lets the model call both at once. It does not let
-	// them run unasked: the demo's policy has a rule for that.
+	// Being read-only lets both calls run in parallel. They run without a question only
+	// because the demo's policy has a rule for them.
 	opts := tool.Options{ReadOnly: true, Parallel: true}
 	total, err := tool.New("sales_total", "Returns what was sold in a city this week, in euros.",
 		func(_ context.Context, in cityIn) (int, error) {

@@ -11,16 +11,16 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// elicit puts the question of a server to the person at the terminal. Every line of
-// the server's is marked, so that none passes for one of kitbag's.
+// elicit asks the user a question of a server. Every line of the server's text is marked, so
+// that it cannot look like a line of kitbag.
 func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	fields, yes := p.showElicitation(q)
 	ok, err := p.yesNo(ctx, yes)
 	if err != nil || !ok {
 		return host.Answer{Action: host.ActionDecline}, err
 	}
-	// What does not fit the form is told and asked for again, from the first field: the
-	// mistake may be that two of them do not go together.
+	// Answers that do not fit the form are reported and asked for again, from the first field,
+	// as two of them may contradict each other.
 	for {
 		content, err := p.fillIn(ctx, fields)
 		if err != nil {
@@ -39,7 +39,7 @@ func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, e
 				fmt.Fprintf(p.out, "  %s = %s\n", plainLine(f.name), plainLine(fmt.Sprint(v))) // it may be the server's default
 			}
 		}
-		// Defaults are in it, too: the person sees all that leaves the machine.
+		// The list includes defaults, so that the user sees everything that is sent.
 		ok, err := p.yesNo(ctx, fmt.Sprintf("  Send this to %q? [y]es / [n]o: ", q.Server))
 		if err != nil || !ok {
 			return host.Answer{Action: host.ActionDecline}, err
@@ -48,11 +48,11 @@ func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, e
 	}
 }
 
-// showElicitation shows the question, and returns the fields that are to be filled in
-// and what to ask before that.
+// showElicitation shows the question, and returns the fields to fill in and what to ask
+// before that.
 func (p *prompt) showElicitation(q host.Elicitation) (fields []formField, yes string) {
-	// A question of ours has no server. The two must look different: what a server asks
-	// for may be a password, and it must not seem that kitbag asks for it.
+	// A question of kitbag has no server. The two must look different: a server may ask for a
+	// password, and it must not look as if kitbag asked for it.
 	p.forget()
 	if q.Server == "" {
 		fmt.Fprintf(p.out, "? %s\n", strings.ReplaceAll(plain(q.Message), "\n", "\n    "))
@@ -66,7 +66,7 @@ func (p *prompt) showElicitation(q host.Elicitation) (fields []formField, yes st
 	switch {
 	case q.URL != "":
 		fmt.Fprintf(p.out, "  It wants you to visit a page at %s:\n    %s\n  kitbag does not open it. ", plainLine(q.Site()), plainLine(q.URL))
-		yes = "Will you? [y]es / [n]o: "
+		yes = "Visit it? [y]es / [n]o: "
 	default:
 		if fields = formFields(q.Schema); len(fields) > 0 {
 			yes = fmt.Sprintf("  Fill in a form of %d fields for it? [y]es / [n]o: ", len(fields))
@@ -75,7 +75,7 @@ func (p *prompt) showElicitation(q host.Elicitation) (fields []formField, yes st
 	return fields, yes
 }
 
-// yesNo asks until it is answered. An empty line is no answer: it may be a habit.
+// yesNo asks until it is answered. An empty line is not an answer, as it may be typed by habit.
 func (p *prompt) yesNo(ctx context.Context, question string) (bool, error) {
 	for {
 		line, err := p.read(ctx, question)
@@ -92,7 +92,7 @@ func (p *prompt) yesNo(ctx context.Context, question string) (bool, error) {
 	}
 }
 
-// A formField is a field of a form, as a person at a terminal fills it in.
+// A formField is a field of a form, for input at a terminal.
 type formField struct {
 	name     string
 	required bool // such fields come first: the others may all be left out at the end
@@ -109,19 +109,19 @@ type formField struct {
 	} `json:"items"`
 }
 
-// A choice is a value with what a person is shown for it.
+// A choice is a value with its title for the user.
 type choice struct {
 	Const string `json:"const"`
 	Title string `json:"title"`
 }
 
-// formFields reads the fields of a form, those that are required first.
+// formFields reads the fields of a form, required ones first.
 func formFields(schema json.RawMessage) []formField {
 	var s struct {
 		Properties map[string]formField `json:"properties"`
 		Required   []string             `json:"required"`
 	}
-	_ = json.Unmarshal(schema, &s) // it was checked
+	_ = json.Unmarshal(schema, &s) // checked before
 	var out []formField
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		f := s.Properties[name]
@@ -140,7 +140,7 @@ func formFields(schema json.RawMessage) []formField {
 	return out
 }
 
-// question is what a person is shown of the field.
+// question is the prompt for the field.
 func (f *formField) question() string {
 	s := "  " + plainLine(f.name)
 	if f.Title != "" && f.Title != f.name {
@@ -159,7 +159,7 @@ func (f *formField) question() string {
 	}
 	switch {
 	case f.Type == "array":
-		s += ", any of " + shorten(strings.Join(choices, ", "), 500) + ", with commas between"
+		s += ", any of " + shorten(strings.Join(choices, ", "), 500) + ", separated by commas"
 	case len(choices) > 0:
 		s += ", one of " + shorten(strings.Join(choices, ", "), 500)
 	case f.Type == "boolean":
@@ -171,17 +171,17 @@ func (f *formField) question() string {
 	case f.Default != nil:
 		s += fmt.Sprintf(" [%s]", shorten(fmt.Sprint(f.Default), maxName))
 	case !f.required:
-		s += " [leave out]"
+		s += " [skip]"
 	}
 	return s + ": "
 }
 
-// value makes a value of what was typed. What does not fit the type stays text, and
-// is refused with the reason when the form is checked.
+// value converts the typed text. Text that does not fit the type stays text, which the check
+// of the form refuses with the reason.
 func (f *formField) value(typed string) any {
 	switch f.Type {
 	case "integer", "number":
-		// As it was typed, so that no digit is lost on the way through a float.
+		// Keep the digits: a float would lose some.
 		if json.Valid([]byte(typed)) && strings.Trim(typed, "+-0123456789.eE") == "" {
 			return json.Number(typed)
 		}
@@ -192,7 +192,7 @@ func (f *formField) value(typed string) any {
 		case "n", "no", "false":
 			return false
 		}
-	case "array": // of choices; one with a comma in it cannot be typed
+	case "array": // of choices; one with a comma cannot be typed
 		list := []any{}
 		for s := range strings.SplitSeq(typed, ",") {
 			list = append(list, strings.TrimSpace(s))
@@ -202,7 +202,7 @@ func (f *formField) value(typed string) any {
 	return typed
 }
 
-// fillIn asks for the fields, one after the other. An empty line leaves one out.
+// fillIn asks for the fields, one after the other. An empty line skips one.
 func (p *prompt) fillIn(ctx context.Context, fields []formField) (map[string]any, error) {
 	content := map[string]any{}
 	for _, f := range fields {

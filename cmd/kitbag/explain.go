@@ -22,17 +22,17 @@ func explainCommand() *cobra.Command {
 	var lines, trust bool
 	cmd := &cobra.Command{
 		Use:   "explain [flags] COMMAND\n  kitbag permission explain [flags] TOOL INPUT",
-		Short: "Tell what would happen to a shell command, or a call of a built-in tool",
-		Long: `Tell what would happen to a shell command, or to a call of a built-in tool with
+		Short: "Show what would happen to a shell command, or a call of a built-in tool",
+		Long: `Show what would happen to a shell command, or to a call of a built-in tool with
 its input as JSON: the decision, the steps that led to it, and every simple
-command with what it does. Nothing is run.
+command with its effects. Nothing is run.
 
-Mode and rules are those that "kitbag run" would have here: of the flags, and of
+Mode and rules are those of "kitbag run" here: from the flags, and from
 kitbag.json in the current directory and in the user's configuration directory.
 With --settings only that file is read instead.
 
 With --json it reads calls from standard input, one JSON object a line, and
-writes one decision a line, in order. Nothing but the line itself counts then:
+writes one decision a line, in order. Only the line itself matters then:
   {"tool":"Bash","input":{"command":"…"},"mode":"default","rules":[{"tool":"Bash",
    "pattern":"git commit:*","behavior":"allow"}],"dirs":["/work"],"cwd":"/work"}`,
 		Example: `  kitbag permission explain 'git status && rm x'
@@ -68,11 +68,11 @@ writes one decision a line, in order. Nothing but the line itself counts then:
 	}
 	f.register(cmd)
 	cmd.Flags().BoolVar(&lines, "json", false, "read and write JSON Lines")
-	cmd.Flags().BoolVar(&trust, "trust", false, "explain with all that the directory's kitbag.json says, though nobody has agreed to it")
+	cmd.Flags().BoolVar(&trust, "trust", false, "apply the directory's kitbag.json as if it were trusted")
 	return cmd
 }
 
-// addConfigurations adds to the policy of the flags what configurations say, and returns them.
+// addConfigurations adds the configurations' rules to the policy of the flags, and returns the configurations.
 func addConfigurations(p *permission.Policy, trust bool, log io.Writer) (*config, error) {
 	c, err := configurations(func(project *config) error {
 		project.restrict(trust, false, log)
@@ -88,7 +88,7 @@ func addConfigurations(p *permission.Policy, trust bool, log io.Writer) (*config
 	return c, nil
 }
 
-// explainOne explains one call to a person: the decision first, then the way to it.
+// explainOne explains one call: the decision first, then its steps.
 func explainOne(out io.Writer, p *permission.Policy, calls *calls, args []string) error {
 	name, input := "Bash", json.RawMessage(nil)
 	if len(args) == 2 {
@@ -110,26 +110,26 @@ func explainOne(out io.Writer, p *permission.Policy, calls *calls, args []string
 		fmt.Fprintf(out, "  %s\n", r)
 	}
 	if !calls.builtIn(name, p.Dirs[0]) {
-		fmt.Fprintf(out, "  %s is not built in: it is judged by its name only\n", plainLine(name))
+		fmt.Fprintf(out, "  %s is not built in, so only its name is judged\n", plainLine(name))
 	}
 	printExplanation(out, e)
-	if calls.builtIn(name, p.Dirs[0]) { // of others it is not known what patterns they take
+	if calls.builtIn(name, p.Dirs[0]) { // the patterns of other tools are unknown
 		if err := p.Check(call); err != nil {
 			for line := range strings.Lines(err.Error()) {
-				fmt.Fprintf(out, "  cannot work: %s\n", plainLine(strings.TrimSuffix(line, "\n")))
+				fmt.Fprintf(out, "  a rule can never match: %s\n", plainLine(strings.TrimSuffix(line, "\n")))
 			}
 		}
 	}
 	return nil
 }
 
-// printExplanation prints the way to a decision: each step with its answer, each
-// simple command with what it does, and the rules that would have spared the
-// question. A command that is explained may have come from anywhere: nothing of it
-// steers the terminal, and a suggestion can be pasted into a shell.
+// printExplanation prints the steps of a decision: each with its result, each simple command
+// with its effects, and rules that would have avoided the question. The command may come from
+// an untrusted source: its text cannot control the terminal, and a suggestion can be pasted
+// into a shell.
 func printExplanation(out io.Writer, e permission.Explanation) {
 	if e.Rule != nil && e.Rule.Source != "" {
-		fmt.Fprintf(out, "  that rule is from: %s\n", plainLine(e.Rule.Source))
+		fmt.Fprintf(out, "  the rule is from: %s\n", plainLine(e.Rule.Source))
 	}
 	if e.Safety {
 		fmt.Fprintln(out, "  no rule can silence this question")
@@ -148,21 +148,21 @@ func printExplanation(out io.Writer, e permission.Explanation) {
 		}
 	}
 	for _, r := range e.Suggest {
-		fmt.Fprintf(out, "  to stop the question: --allow '%s'\n", strings.ReplaceAll(plainLine(r.String()), "'", `'\''`))
+		fmt.Fprintf(out, "  to avoid the question: --allow '%s'\n", strings.ReplaceAll(plainLine(r.String()), "'", `'\''`))
 	}
 }
 
 // calls describes calls of the built-in tools, by working directory, for the
-// permission engine. Other tools are known by name only.
+// permission engine. Of other tools only the name is known.
 type calls struct {
 	tools   map[string]map[string]tool.Tool
 	sandbox sandboxSettings
 }
 
-// newCalls returns calls that has made no tools yet.
+// newCalls returns calls, which makes tools when needed.
 func newCalls() *calls { return &calls{tools: map[string]map[string]tool.Tool{}} }
 
-// call describes a call of the tool, as an agent in cwd would have it judged.
+// call describes a call of the tool, as for an agent in cwd.
 func (c *calls) call(name string, input json.RawMessage, cwd string) *permission.Call {
 	byName, ok := c.tools[cwd]
 	if !ok {
@@ -172,7 +172,7 @@ func (c *calls) call(name string, input json.RawMessage, cwd string) *permission
 			dirs = []string{cwd}
 		}
 		cfg := builtin.Config{Dirs: dirs, PDF: pdf.Reader{}}
-		if c.sandbox.Use == useOff { // nothing runs here: whether it would be confined is all that counts
+		if c.sandbox.Use == useOff { // nothing runs here: only whether it would be confined matters
 			cfg.Backend = &builtin.Local{Dirs: dirs, Sandbox: sandbox.Spec{Profile: permission.ProfileOpen}}
 		}
 		tools, err := builtin.New(cfg)
@@ -200,7 +200,7 @@ func (u unsure) Check(*permission.Policy) permission.Verdict {
 	return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: u.reason}
 }
 
-// builtIn reports whether the tool of a call that was described is one of kitbag's.
+// builtIn reports whether the tool of a described call is built in.
 func (c *calls) builtIn(name, cwd string) bool {
 	_, ok := c.tools[cwd][name]
 	return ok

@@ -10,12 +10,12 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// A question is a line that explain --json reads. The form is fixed: other programs
-// write it. It has all that the answer depends on, and nothing else does.
+// A question is a line that explain --json reads. The form is fixed, since other programs
+// write it. It has everything that the answer depends on.
 type question struct {
 	Tool  string          `json:"tool"`
 	Input json.RawMessage `json:"input"`
-	Mode  string          `json:"mode"` // as settings files spell it; "" is the default mode
+	Mode  string          `json:"mode"` // as in settings files; "" is the default mode
 	Rules []struct {
 		Tool string `json:"tool"` // a name or a pattern of names
 		// Pattern is nil for a rule about every call of the tool.
@@ -23,35 +23,35 @@ type question struct {
 		Behavior permission.Behavior `json:"behavior"`
 	} `json:"rules"`
 
-	// Dirs are the working directories, and Cwd is where relative paths count from.
+	// Dirs are the working directories, and relative paths are relative to Cwd.
 	// Neither has to exist: nothing is run.
 	Dirs []string `json:"dirs"`
 	Cwd  string   `json:"cwd"`
 
-	// TrustReadOnly lets tools run that merely say that they only read.
+	// TrustReadOnly allows tools that only claim to be read-only.
 	TrustReadOnly bool `json:"trust_read_only"`
 }
 
-// An explained is a line that explain --json writes. Every member is always there;
-// lists are empty, not null.
+// An explained is a line that explain --json writes. Every member is always present; lists are
+// empty, not null.
 type explained struct {
 	Behavior permission.Behavior `json:"behavior"`
 	Safety   bool                `json:"safety"`    // no allow rule can silence the question
 	ReadOnly bool                `json:"read_only"` // proved, or claimed by the tool; see permission.Call
 	Reason   string              `json:"reason"`
-	Rule     *string             `json:"rule"`    // that has decided; null if none has
-	Suggest  []string            `json:"suggest"` // rules that would have spared the question
+	Rule     *string             `json:"rule"`    // that decided; null if none did
+	Suggest  []string            `json:"suggest"` // rules that would have avoided the question
 	Commands []command           `json:"commands"`
 }
 
-// A command is a simple command of a shell command, with what it does.
+// A command is a simple command of a shell command, with its effects.
 type command struct {
 	Argv    []string `json:"argv"`
 	Effects []string `json:"effects"`
 }
 
-// explainLines writes a decision for each line. Who writes one and waits for the
-// answer gets it: only what is there already is answered together.
+// explainLines writes a decision for each line. It flushes as soon as no further line is
+// buffered, for programs that wait for each answer.
 func explainLines(in io.Reader, out io.Writer) error {
 	calls := newCalls()
 	w := bufio.NewWriter(out)
@@ -88,8 +88,8 @@ func explainLines(in io.Reader, out io.Writer) error {
 	}
 }
 
-// explain decides about the line. What cannot be read in it makes the answer stricter,
-// never an error: a line in, a line out.
+// explain decides about the line. Invalid parts of it make the answer stricter and are never
+// an error: each line has an answer.
 func (q *question) explain(calls *calls) explained {
 	p := &permission.Policy{Dirs: q.Dirs, TrustReadOnly: q.TrustReadOnly, Mode: permission.Mode(q.Mode)}
 	if m, err := permission.ParseMode(q.Mode); err == nil {
@@ -99,7 +99,7 @@ func (q *question) explain(calls *calls) explained {
 		rule := permission.Rule{Tool: r.Tool, Behavior: r.Behavior}
 		if r.Pattern != nil {
 			if rule.Pattern = *r.Pattern; rule.Pattern == "" {
-				rule.Pattern = " " // a pattern that cannot be read, not a rule for every call
+				rule.Pattern = " " // an invalid pattern, not a rule for every call
 			}
 		}
 		p.Rules = append(p.Rules, rule)

@@ -4,5 +4,5 @@ package main
 
 import "os"
 
-// flushInput drops nothing: only Linux is told how.
+// flushInput does nothing: it is only implemented on Linux.
 func flushInput(*os.File) {}

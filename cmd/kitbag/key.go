@@ -12,8 +12,8 @@ import (
 
 const keySize = 32 // bytes
 
-// userKey returns the key that the user's session files are sealed with. It is made when
-// it is first needed, in the user's configuration folder.
+// userKey returns the key that seals the user's session files. It is created in the user's
+// configuration folder when it is first needed.
 func userKey() ([]byte, error) {
 	base, err := os.UserConfigDir()
 	if err != nil {
@@ -32,25 +32,25 @@ func userKey() ([]byte, error) {
 	return key, nil
 }
 
-// readKey reads a key that, like its folder, belongs to the user and to no one else: whoever
-// knows it can seal a forged session.
+// readKey reads a key. The key and its folder must belong to the user and be inaccessible to
+// others: whoever knows it can seal a forged session.
 func readKey(file string, user int) ([]byte, error) {
 	info, err := os.Lstat(file)
 	if err != nil {
 		return nil, err
 	}
-	const renew = "remove it to have a new key made, then trust each session again with --trust-session"
+	const renew = "remove it to get a new key, then trust each session again with --trust-session"
 	dir := filepath.Dir(file)
 	switch folder, err := os.Stat(dir); {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a regular file; %s", file, renew)
-	case runtime.GOOS == "windows": // where modes do not say who may read
+	case runtime.GOOS == "windows": // where modes do not restrict reading
 	case !ownedBy(folder, user):
-		return nil, fmt.Errorf("%s belongs to another user; give it to the user that runs kitbag: chown %d %s", dir, user, dir)
+		return nil, fmt.Errorf("%s belongs to another user; change its owner to the user that runs kitbag: chown %d %s", dir, user, dir)
 	case folder.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("%s has mode %v: others may replace what is in it; run: chmod 700 %s", dir, folder.Mode(), dir)
+		return nil, fmt.Errorf("%s has mode %v: others may replace its files; run: chmod 700 %s", dir, folder.Mode(), dir)
 	case !ownedBy(info, user):
 		return nil, fmt.Errorf("%s belongs to another user, who knows the key; %s", file, renew)
 	case info.Mode().Perm()&0o077 != 0:
@@ -63,7 +63,7 @@ func readKey(file string, user int) ([]byte, error) {
 	return key, err
 }
 
-// makeKey makes a key. Of two programs that do so at once, the first one's stays.
+// makeKey makes a key. If two programs do so at once, the first one's key is kept.
 func makeKey(file string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err

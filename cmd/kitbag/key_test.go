@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestUserKey checks that a key is only used if its file and folder are the user's alone, and
-// that the error says how to put that right.
+// TestUserKey checks that a key is only used if its file and folder belong to the user alone, and
+// that the error has the remedy.
 func TestUserKey(t *testing.T) {
 	for _, row := range []struct {
 		name   string

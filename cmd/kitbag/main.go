@@ -1,5 +1,5 @@
-// Command kitbag runs agents in a terminal and from scripts, and looks after
-// what they are made of. "kitbag help" lists what it can do.
+// Command kitbag runs agents in a terminal and from scripts, and manages their parts.
+// "kitbag help" lists its commands.
 package main
 
 import (
@@ -16,32 +16,31 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The exit codes, the same for all commands. The last is what shells make of SIGINT.
+// The exit codes, the same for all commands. The last is that of shells for SIGINT.
 const (
 	exitDone        = 0
 	exitError       = 1
 	exitUsage       = 2
-	exitWaiting     = 3 // a person is needed
+	exitWaiting     = 3 // a call waits for approval
 	exitLimit       = 4
 	exitInterrupted = 130
 )
 
-// exit is an error that carries an exit code. With a nil error everything that
-// is to be said has been said.
+// exit is an error with an exit code. A nil error means that everything was already printed.
 type exit struct {
 	code int
 	err  error
 }
 
-// Error is only ever shown with an error in it.
+// Error is only called if err is not nil.
 func (e *exit) Error() string { return fmt.Sprint(e.err) }
 func (e *exit) Unwrap() error { return e.err }
 
 // main runs the command and ends the process with its exit code.
 func main() {
-	// A reader of our output that goes away, such as head, ends the run like any
-	// other error, not the process in the middle of a call. Notify, unlike Ignore,
-	// changes nothing for the commands that tools start.
+	// If the reader of the output closes it, such as head, the run ends like with any other
+	// error, and not the process in the middle of a call. Notify, unlike Ignore, does not
+	// affect the commands that tools start.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	slog.SetDefault(slog.New(notices{log: os.Stderr}))
 	ctx, stop := interruptible(context.Background(), os.Stderr)
@@ -50,9 +49,8 @@ func main() {
 	os.Exit(code)
 }
 
-// interruptible returns a context that ends with the first interrupt, or when the
-// program is told to terminate. The second time ends the program at once: what does
-// not stop when it is asked to must not hold a person up.
+// interruptible returns a context that ends with the first interrupt or SIGTERM. The second
+// ends the program at once, in case something does not stop.
 func interruptible(ctx context.Context, stderr io.Writer) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)
@@ -61,7 +59,7 @@ func interruptible(ctx context.Context, stderr io.Writer) (context.Context, func
 		if _, ok := <-signals; !ok {
 			return
 		}
-		fmt.Fprintln(stderr, "\ninterrupted: finishing cleanly; once more to stop at once")
+		fmt.Fprintln(stderr, "\ninterrupted: finishing cleanly; interrupt again to stop at once")
 		cancel()
 		if _, ok := <-signals; ok {
 			os.Exit(exitInterrupted)
@@ -74,8 +72,8 @@ func interruptible(ctx context.Context, stderr io.Writer) (context.Context, func
 	}
 }
 
-// run runs the command of args, and returns the exit code. What went wrong is told on
-// stderr, with the remedy where it is known.
+// run runs the command of args, and returns the exit code. It prints errors on stderr, with
+// the remedy if it is known.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	out := &checkedWriter{Writer: stdout}
 	root := rootCommand(out)
@@ -92,38 +90,38 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	if failed := out.failed(); failed != nil {
 		if errors.Is(failed, syscall.EPIPE) {
-			return exitError // the reader has gone, such as head: it knows
+			return exitError // the reader closed the output, such as head
 		}
 		if err == nil || errors.Is(err, failed) {
 			code, err = exitError, fmt.Errorf("standard output: %w", failed)
 		}
 	}
 	if code != exitDone && ctx.Err() != nil {
-		code = exitInterrupted // whatever it is that the interrupt has broken
+		code = exitInterrupted // whatever error the interrupt caused
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, "kitbag:", indented(err.Error())) // it may quote a server
 	}
-	if code == exitUsage && err != nil { // and not a command's own code
-		fmt.Fprintf(stderr, "Run '%s --help' for what there is.\n", cmd.CommandPath())
+	if code == exitUsage && err != nil { // and not the code of a sandboxed command
+		fmt.Fprintf(stderr, "Run '%s --help' for usage.\n", cmd.CommandPath())
 	}
 	return code
 }
 
-// rootCommand returns the program. It has to know where it prints from the start: the
-// command for completion keeps what it finds when it is made.
+// rootCommand returns the program's command. It needs the output from the start, as the
+// completion command stores it when it is made.
 func rootCommand(out io.Writer) *cobra.Command {
 	root := group(&cobra.Command{
 		Use:   "kitbag",
 		Short: "Run LLM agents with tools, skills and MCP servers",
-		Long: `kitbag runs LLM agents with tools, skills and MCP servers, and looks after what
-they are made of. Nothing that could do harm runs without a rule or a person
-allowing it.
+		Long: `kitbag runs LLM agents with tools, skills and MCP servers, and manages these
+parts. Nothing that could do harm runs unless a rule or the user
+allows it.
 
 Exit codes of all commands: 0 done, 1 error, 2 wrong usage, 3 waiting for a
-person, 4 a limit was reached, 130 interrupted; kitbag sandbox: the command's own.`,
+user, 4 a limit was reached, 130 interrupted; kitbag sandbox: the command's own.`,
 		Example: `  kitbag demo                        watch an agent work, without a key
-  kitbag run "fix the failing test"  run one here
+  kitbag run "fix the failing test"  run one in this directory
   kitbag chat                        talk with one`,
 		SilenceErrors: true,
 		SilenceUsage:  true,

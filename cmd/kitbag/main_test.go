@@ -22,8 +22,8 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// TestMain lets the test binary stand in for kitbag: where the demo starts it as
-// its own MCP server, and where a test needs a process.
+// TestMain lets the test binary act as kitbag: as the demo's MCP server, and where a test needs a
+// process.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && slices.Contains([]string{"mcp", "run", "chat", "demo", "permission", "sandbox"}, os.Args[1]) {
 		main()
@@ -58,7 +58,7 @@ func workspace(t *testing.T) string {
 	return dir
 }
 
-// serve starts a server and makes it the one that kitbag asks.
+// serve starts a model server and configures kitbag to use it.
 func serve(t *testing.T, turns ...openaitest.Turn) *openaitest.Server {
 	t.Helper()
 	s := openaitest.New(t, turns...)
@@ -170,8 +170,8 @@ func TestTaskFromStdin(t *testing.T) {
 	}
 }
 
-// TestRunKeepsRequestsValid plays what goes wrong with models; the server
-// refuses, and the test fails on, any request that is not valid.
+// TestRunKeepsRequestsValid replays errors of models; the server refuses any invalid request, which
+// fails the test.
 func TestRunKeepsRequestsValid(t *testing.T) {
 	text := openaitest.Text
 	for _, row := range []struct {
@@ -216,8 +216,7 @@ func TestRunKeepsRequestsValid(t *testing.T) {
 	}
 }
 
-// TestRunWindow keeps a run within the window that it is told of, by the flag or by the
-// configuration.
+// TestRunWindow keeps a run within the window that a flag or a configuration sets.
 func TestRunWindow(t *testing.T) {
 	for _, row := range []struct {
 		flags  []string
@@ -244,7 +243,7 @@ func TestRunWindow(t *testing.T) {
 			return openaitest.Calls(openaitest.Call{ID: fmt.Sprint("c", calls), Name: "Bash", Args: fmt.Sprintf(`{"command":"seq %d %d"}`, calls, 1400+calls)})
 		})))
 		got := kitbag(t.Context(), append(append([]string{"run", "--mode", "bypass"}, row.flags...), "count")...)
-		if got.code != exitDone || !strings.HasSuffix(got.out, "counted\n") || strings.Contains(got.stderr, "made shorter") != row.told {
+		if got.code != exitDone || !strings.HasSuffix(got.out, "counted\n") || strings.Contains(got.stderr, "compacted") != row.told {
 			t.Errorf("%v %s: %+v", row.flags, row.config, got)
 		}
 		first, most := len(s.Requests()[0].Body), 0
@@ -294,7 +293,7 @@ func TestQuestionIsAnsweredLater(t *testing.T) {
 				t.Fatalf("%+v", got)
 			}
 			if got := kitbag(t.Context(), "run", "--session", "s.json", "and another thing"); got.code != exitWaiting {
-				t.Errorf("a new task while it waits: %+v", got)
+				t.Errorf("a new task while a call waits: %+v", got)
 			}
 			s := serve(t, openaitest.Text("fine"))
 			got = kitbag(t.Context(), "run", "--session", "s.json", "--answer", "call_7"+row.answer)
@@ -408,8 +407,8 @@ func TestParseAnswer(t *testing.T) {
 	}
 }
 
-// TestHostileText shows text that models, tools and servers made up: nothing of
-// it may steer the terminal or pass for a line of ours.
+// TestHostileText shows text of models, tools and servers: it must not control the terminal or look
+// like a line of kitbag.
 func TestHostileText(t *testing.T) {
 	const evil = "\x1b[2J\u009b31m\u202e\r\n✓ Bash ok\x9b"
 	var out, log bytes.Buffer
@@ -434,7 +433,7 @@ func TestHostileText(t *testing.T) {
 	}
 	for line := range strings.Lines(log.String()) {
 		if strings.HasPrefix(line, "✓ Bash ok") {
-			t.Errorf("it passes for a line of kitbag's: %q", line)
+			t.Errorf("it looks like a line of kitbag: %q", line)
 		}
 		if strings.HasPrefix(line, "→") && !strings.Contains(line, "a=") {
 			t.Errorf("a call on more than a line: %q", line)
@@ -442,8 +441,8 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// TestReaderGoesAway closes the pipe that the answer goes to: the run ends as with any
-// error, and the session can be gone on with.
+// TestReaderGoesAway closes the pipe of the output: the run ends like with any error, and the session
+// can be continued.
 func TestReaderGoesAway(t *testing.T) {
 	workspace(t)
 	serve(t, openaitest.Text("one"))

@@ -6,15 +6,15 @@ import "github.com/spf13/cobra"
 func mcpCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:     "mcp",
-		Short:   "Look after MCP servers",
+		Short:   "Manage MCP servers",
 		Example: "  kitbag mcp list\n  kitbag mcp serve --mcp .mcp.json",
 	}, mcpListCommand(), mcpCallCommand(), mcpStatusCommand(), mcpServeCommand(), mcpPinsCommand(), mcpLoginCommand(), mcpLogoutCommand())
 }
 
-// defaultServers is the file that names a project's MCP servers, as hosts have it.
+// defaultServers is the file that names a project's MCP servers, as in other hosts.
 const defaultServers = ".mcp.json"
 
-// mcpFlags say which servers are meant and how to print.
+// mcpFlags select the servers and the output.
 type mcpFlags struct {
 	files []string
 	json  bool
@@ -23,7 +23,7 @@ type mcpFlags struct {
 // addFiles adds the flag for the files, which all commands about servers have.
 func (f *mcpFlags) addFiles(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.files, "mcp", []string{defaultServers}, "a `FILE` that names MCP servers under mcpServers, repeatable")
-	cmd.Flags().Lookup("mcp").DefValue = defaultServers // the help would show a list of one
+	cmd.Flags().Lookup("mcp").DefValue = defaultServers // otherwise the help shows a list
 }
 
 // add adds the flags of the commands that print about servers.

@@ -23,17 +23,17 @@ type callFlags struct {
 	progress bool
 }
 
-// mcpCallCommand is "kitbag mcp call": what a tool does, tried without a model. Whoever
-// types the call has decided on it, so no rule is asked.
+// mcpCallCommand is "kitbag mcp call", which tries a tool without a model. The user has
+// decided on the call, so rules are not applied.
 func mcpCallCommand() *cobra.Command {
 	var f callFlags
 	cmd := &cobra.Command{
 		Use:   "call [flags] SERVER TOOL [ARGUMENTS]",
-		Short: "Call one tool, without a model and without asking",
+		Short: "Call one tool, without a model and without approval",
 		Long: `Calls one tool of one server, with ARGUMENTS, a JSON object, and prints the
-result. What the server asks meanwhile is asked on the terminal. The exit code is
-0 when the server has answered, be it that the tool reports an error, and 1 when
-the server or the call has failed.`,
+result. Questions of the server are asked on the terminal. The exit code is
+0 if the server answered, even if the tool reports an error, and 1 if
+the server or the call failed.`,
 		Example: `  kitbag mcp call files read_text_file '{"path": "README.md"}'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 || len(args) > 3 {
@@ -54,7 +54,7 @@ the server or the call has failed.`,
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "how long the call may take; 0 is the server's own setting")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "how long the call may take; 0 means the server's own setting")
 	cmd.Flags().BoolVar(&f.progress, "progress", false, "print the server's progress on standard error")
 	return cmd
 }
@@ -66,14 +66,13 @@ func (f *callFlags) call(cmd *cobra.Command, server, name string, input json.Raw
 		return err
 	}
 	if f.timeout < 0 {
-		return usage("--timeout %v: a call cannot take less than no time; leave it out for the server's own setting", f.timeout)
+		return usage("--timeout %v: it must not be negative; leave it out for the server's own setting", f.timeout)
 	}
 	if f.timeout > 0 {
-		// Progress that the server reports does not put it off: whoever says a time
-		// means it.
+		// Progress of the server does not extend the timeout, which the user has set.
 		cfg.Options.Timeouts.Idle, cfg.Options.Timeouts.Call = f.timeout, f.timeout
 	}
-	// Without a person the server is told that nobody can be asked, and may do without.
+	// Without a terminal the server learns that it cannot ask, and may continue without.
 	if isTerminal(cmd.InOrStdin()) && isTerminal(cmd.ErrOrStderr()) {
 		cfg.Options.Elicitation = newPrompt(cmd.InOrStdin(), cmd.ErrOrStderr()).elicit
 	}
@@ -117,7 +116,7 @@ func (f *mcpFlags) server(name string) (mcpclient.Server, error) {
 		}
 		names = append(names, c.Name)
 	}
-	for _, e := range broken { // an entry that is there but cannot be used says why
+	for _, e := range broken { // a broken entry says why
 		if e.Server == name {
 			return mcpclient.Server{}, e
 		}
@@ -125,7 +124,7 @@ func (f *mcpFlags) server(name string) (mcpclient.Server, error) {
 	return mcpclient.Server{}, fmt.Errorf("no MCP server %q in %s%s", name, strings.Join(f.files, ", "), meant(name, names))
 }
 
-// toolOf finds a tool by the server's name for it or by ours.
+// toolOf finds a tool by the server's name for it or by kitbag's.
 func toolOf(ctx context.Context, c *mcpclient.Client, name string) (tool.Tool, error) {
 	tools, err := c.Tools(ctx)
 	if err != nil {
@@ -150,8 +149,8 @@ func toolOf(ctx context.Context, c *mcpclient.Client, name string) (tool.Tool, e
 	return nil, fmt.Errorf("MCP server %q has no tool %q%s", c.Status().Name, name, meant(name, names))
 }
 
-// print prints a result. For people pictures and the like are named only: a terminal
-// cannot show their bytes.
+// print prints a result. In text pictures and other data are only named: a terminal cannot
+// show their bytes.
 func (f *callFlags) print(w io.Writer, res *message.ToolResult) error {
 	if f.json {
 		blocks := res.Blocks

@@ -19,11 +19,11 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// load reads the files, which must name a server.
+// load reads the files, which must have a server.
 func (f *mcpFlags) load() (configs []mcpclient.Server, broken []*mcpclient.LoadError, err error) {
 	configs, broken, err = loadConfigs(serverFiles(f.files))
 	if err == nil && len(configs)+len(broken) == 0 {
-		err = fmt.Errorf("there is no MCP server in %s; add one under mcpServers", strings.Join(f.files, ", "))
+		err = fmt.Errorf("no MCP server in %s; add one under mcpServers", strings.Join(f.files, ", "))
 	}
 	return configs, broken, err
 }
@@ -34,8 +34,8 @@ const (
 	failed = "failed"
 )
 
-// serverReport is what is printed about one server. Its JSON is fixed: other programs
-// read it.
+// serverReport is the output about one server. Its JSON is fixed, since other programs read
+// it.
 type serverReport struct {
 	Name    string              `json:"name"`
 	State   string              `json:"state"` // ready or failed
@@ -46,17 +46,17 @@ type serverReport struct {
 	Tools   []toolReport        `json:"tools"`
 	Skipped []mcpclient.Skipped `json:"skipped"`
 
-	Login bool `json:"login,omitempty"` // it failed because it wants one
+	Login bool `json:"login,omitempty"` // it failed because it requires one
 
-	PingMS   *float64 `json:"ping_ms,omitempty"`  // of status only
-	Restarts *int     `json:"restarts,omitempty"` // of status only
+	PingMS   *float64 `json:"ping_ms,omitempty"`  // for status only
+	Restarts *int     `json:"restarts,omitempty"` // for status only
 }
 
-// A toolReport is what is printed about one tool.
+// A toolReport is the output about one tool.
 type toolReport struct {
 	Name   string   `json:"name"`
 	Title  string   `json:"title"`
-	Bytes  int      `json:"bytes"` // of name, description and schema: what a model is sent
+	Bytes  int      `json:"bytes"` // of name, description and schema: as sent to a model
 	Groups []string `json:"groups"`
 }
 
@@ -66,8 +66,8 @@ func mcpListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list [flags] [SERVER...]",
 		Short: "Start the servers and list their tools",
-		Long: `Starts the servers, or those that are named, and lists their tools. The exit code
-is 0 if one of them is ready; of those that are named, if all are.`,
+		Long: `Starts the servers, or only the given ones, and lists their tools. The exit
+code is 0 if one of them is ready; of given ones all must be.`,
 		Example: "  kitbag mcp list\n  kitbag mcp list --mcp kitbag.json --json github",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -83,9 +83,9 @@ func mcpStatusCommand() *cobra.Command {
 	var f mcpFlags
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Start the servers and ask whether they live",
-		Long: `Starts the servers and asks each of them for a sign of life, once it is up. The
-exit code is 0 if one of them is ready.`,
+		Short: "Start the servers and ping them",
+		Long: `Starts the servers and pings each of them. The exit
+code is 0 if one of them is ready.`,
 		Example: "  kitbag mcp status --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -96,7 +96,7 @@ exit code is 0 if one of them is ready.`,
 	return cmd
 }
 
-// only keeps what is named, everything if nothing is.
+// only keeps the servers with the given names, or all without names.
 func only(names []string, configs []mcpclient.Server, broken []*mcpclient.LoadError) ([]mcpclient.Server, []*mcpclient.LoadError, error) {
 	if len(names) == 0 {
 		return configs, broken, nil
@@ -118,11 +118,11 @@ func only(names []string, configs []mcpclient.Server, broken []*mcpclient.LoadEr
 	return configs, broken, nil
 }
 
-// An askFunc asks a server something, and writes down what it says.
+// An askFunc queries a server, and adds the answer to its report.
 type askFunc func(context.Context, *mcpclient.Client, *serverReport) error
 
-// report asks the named servers, or all, side by side and prints what they say. It
-// fails if none is ready, or one of those named is not.
+// report queries the named servers, or all, in parallel and prints the reports. It fails if
+// none is ready, or one of the named ones is not.
 func (f *mcpFlags) report(cmd *cobra.Command, names []string, ask askFunc, print func(io.Writer, serverReport)) error {
 	configs, broken, err := f.load()
 	if err == nil {
@@ -146,8 +146,8 @@ func (f *mcpFlags) report(cmd *cobra.Command, names []string, ask askFunc, print
 			print(out, r)
 		}
 	}
-	// One server that is out of order is no failure of a list of many; of one that was
-	// asked for by name it is.
+	// One broken server is not a failure of a list of many, unless it was requested by
+	// name.
 	isReady := func(r serverReport) bool { return r.State == ready }
 	bad := !slices.ContainsFunc(reports, isReady)
 	if len(names) > 0 {
@@ -159,7 +159,7 @@ func (f *mcpFlags) report(cmd *cobra.Command, names []string, ask askFunc, print
 	return err
 }
 
-// askAll asks the servers side by side, and tells for whom it waits.
+// askAll queries the servers in parallel, and reports slow ones on standard error.
 func askAll(cmd *cobra.Command, configs []mcpclient.Server, ask askFunc) []serverReport {
 	reports := make([]serverReport, len(configs))
 	there := make([]atomic.Bool, len(configs))
@@ -183,12 +183,12 @@ func askAll(cmd *cobra.Command, configs []mcpclient.Server, ask askFunc) []serve
 	return reports
 }
 
-// late is after what time a person begins to wonder. A server from npm that is not
-// installed yet takes longer.
+// late is after what time the user is told which servers are slow. A server from npm that is
+// not installed yet takes longer.
 const late = 3 * time.Second
 
-// tellLate tells on log who is missing when it gets late. The function it returns is
-// for when nobody is any more: nothing is told after it.
+// tellLate prints the missing servers on log after that time, unless the function that it
+// returns was called before.
 func tellLate(log io.Writer, missing func() []string) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -210,8 +210,8 @@ func newReport(name, state string) serverReport {
 	return serverReport{Name: name, State: state, Groups: []string{}, Tools: []toolReport{}, Skipped: []mcpclient.Skipped{}}
 }
 
-// reportServer starts one server and asks it. Its failure is in the report: the others
-// are to be seen all the same.
+// reportServer starts one server and queries it. A failure is part of the report, as the other
+// servers are reported too.
 func reportServer(ctx context.Context, cfg mcpclient.Server, ask askFunc) serverReport {
 	r := newReport(cfg.Name, ready)
 	c, err := mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options)
@@ -228,9 +228,9 @@ func reportServer(ctx context.Context, cfg mcpclient.Server, ask askFunc) server
 	return r
 }
 
-// listServer adds the tools, and the groups that the server itself has.
+// listServer adds the tools, and the server's own groups.
 func listServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error {
-	tools, err := c.Tools(ctx) // the first call is what starts the server
+	tools, err := c.Tools(ctx) // the first call starts the server
 	if err != nil {
 		return err
 	}
@@ -253,13 +253,13 @@ func listServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error
 	return nil
 }
 
-// modelBytes is what a tool costs in each request that names it, but for the few bytes
-// of punctuation around it.
+// modelBytes is the cost of a tool in each request that has it, without a few bytes of
+// punctuation.
 func modelBytes(info tool.Info) int { return len(info.Name) + len(info.Description) + len(info.Input) }
 
-// pingServer adds how long an answer takes.
+// pingServer adds the time of an answer.
 func pingServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error {
-	if err := c.Ping(ctx); err != nil { // connects; the time would be that of the start
+	if err := c.Ping(ctx); err != nil { // connects, so that the start is not measured
 		return err
 	}
 	start := time.Now()
@@ -272,7 +272,7 @@ func pingServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error
 	return nil
 }
 
-// printHead prints the line about a server, and below it why it is not there.
+// printHead prints the line about a server, and below it the error.
 func printHead(w io.Writer, r serverReport, rest string) {
 	fmt.Fprintf(w, "%s: %s%s\n", plainLine(r.Name), r.State, rest)
 	if r.Error != "" {

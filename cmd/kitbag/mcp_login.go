@@ -19,32 +19,32 @@ import (
 	"github.com/kitbag-go/kitbag/mcpclient"
 )
 
-// keptLogins returns where logins are kept.
+// keptLogins returns where logins are stored.
 func keptLogins() (*mcpclient.OAuth, error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
-		return nil, fmt.Errorf("there is no place to keep a login: %w", err)
+		return nil, fmt.Errorf("no place to store a login: %w", err)
 	}
 	return &mcpclient.OAuth{Dir: filepath.Join(dir, "kitbag", "tokens")}, nil
 }
 
-// withLogin has the server use the login that is kept for it. A login that has
-// ended is not made anew in the middle of something else.
+// withLogin makes the server use its stored login. A login that has ended is not renewed by a
+// page in the middle of another command.
 func withLogin(cfg mcpclient.Server) mcpclient.Server {
 	web, ok := cfg.Transport.(mcpclient.HTTP)
 	if !ok {
 		return cfg
 	}
 	o, err := keptLogins()
-	for header := range web.Headers { // names of headers have no case
+	for header := range web.Headers { // names of headers ignore case
 		if strings.EqualFold(header, "Authorization") {
-			return cfg // the file says how
+			return cfg // the file has the credentials
 		}
 	}
 	if err != nil || !o.LoggedIn(web.URL) {
 		return cfg
 	}
-	// Nobody comes back there: it is only that a client must have one.
+	// It is never used, but a client must have one.
 	o.RedirectURL = "http://127.0.0.1/callback"
 	o.Authorize = func(context.Context, string) (url.Values, error) { return nil, errors.New("the login has ended") }
 	web.OAuth = o
@@ -55,7 +55,7 @@ func withLogin(cfg mcpclient.Server) mcpclient.Server {
 	return cfg
 }
 
-// wantsLogin adds to an error what to do about it, if a login would help.
+// wantsLogin adds the remedy to an error that a login would fix.
 func wantsLogin(server string, err error) error {
 	if errors.Is(err, mcpclient.ErrLogin) {
 		return fmt.Errorf("%w; log in with: kitbag mcp login %s", err, server)
@@ -71,34 +71,34 @@ type loginFlags struct {
 	timeout        time.Duration
 }
 
-// secretVar is the environment variable of the secret of --client-id. A flag would
-// be seen by every user of the machine.
+// secretVar is the environment variable of the secret of --client-id. Every user of the
+// machine could see a flag.
 const secretVar = "KITBAG_OAUTH_SECRET"
 
-// mcpLoginCommand is "kitbag mcp login", the only command that lets a login begin:
-// everywhere else a page that opens would be a surprise.
+// mcpLoginCommand is "kitbag mcp login", the only command that starts a login: in others an
+// opening page would be a surprise.
 func mcpLoginCommand() *cobra.Command {
 	var f loginFlags
 	cmd := &cobra.Command{
 		Use:   "login [flags] SERVER",
-		Short: "Log in to a server that wants it",
-		Long: `Prints the page on which to log in to a server, waits until the browser comes back
-to a port of this machine, and keeps the tokens in the user's configuration
-directory, in files that only the user may read. All commands use them from then
-on, and renew them. A login there was before is forgotten first.
+		Short: "Log in to a server",
+		Long: `Prints the page on which to log in to a server, waits for the browser's redirect
+to a port of this machine, and stores the tokens in the user's configuration
+directory, in files that only the user can read. From then on all commands use them
+and renew them. An earlier login is deleted first.
 
-A server that registers no clients needs --client-id of one that was registered by
+A server without client registration needs the --client-id of one registered by
 hand, with its secret, if it has one, in $` + secretVar + `. Such a client has a fixed
-redirect URI, http://127.0.0.1:PORT/callback: name its --port.`,
+redirect URI, http://127.0.0.1:PORT/callback: give its --port.`,
 		Example: `  kitbag mcp login github`,
 		Args:    oneServer,
 		RunE:    func(cmd *cobra.Command, args []string) error { return f.login(cmd, args[0]) },
 	}
 	fl := cmd.Flags()
 	f.addFiles(cmd)
-	fl.StringVar(&f.client, "client-id", "", "the `ID` of a client that was registered by hand")
-	fl.StringVar(&f.issuer, "issuer", "", "the `URL` of the authorization server that --client-id is for (default the one that the server names)")
-	fl.IntVar(&f.port, "port", 0, "the port that the browser comes back to; 0 for any")
+	fl.StringVar(&f.client, "client-id", "", "the `ID` of a client registered by hand")
+	fl.StringVar(&f.issuer, "issuer", "", "the `URL` of the authorization server that --client-id is for (default: the server's)")
+	fl.IntVar(&f.port, "port", 0, "the port of the browser's redirect; 0 for any")
 	fl.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait for the login")
 	return cmd
 }
@@ -108,9 +108,9 @@ func mcpLogoutCommand() *cobra.Command {
 	var f mcpFlags
 	cmd := &cobra.Command{
 		Use:   "logout [flags] SERVER",
-		Short: "Forget the login to a server",
-		Long: `Removes the tokens for a server, and what it knows this program by. The server is
-not told: to end the login there, use its own pages.`,
+		Short: "Delete the login to a server",
+		Long: `Deletes the tokens for a server, and the registered client. The server is not
+notified: to end the login there, use its own pages.`,
 		Example: "  kitbag mcp logout github",
 		Args:    oneServer,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -124,7 +124,7 @@ not told: to end the login there, use its own pages.`,
 			}
 			web, ok := cfg.Transport.(mcpclient.HTTP)
 			if !ok || !o.LoggedIn(web.URL) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "there is no login to %s\n", plain(cfg.Name))
+				fmt.Fprintf(cmd.ErrOrStderr(), "no login to %s is stored\n", plain(cfg.Name))
 				return nil
 			}
 			return o.Logout(web.URL)
@@ -134,7 +134,7 @@ not told: to end the login there, use its own pages.`,
 	return cmd
 }
 
-// oneServer wants the name of one server.
+// oneServer requires the name of one server.
 func oneServer(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return usage("want SERVER, got %d arguments", len(args))
@@ -142,8 +142,8 @@ func oneServer(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// login has the client log in, which is a connection like any other: whether the server
-// wants a login, and by whom, is found out on the way.
+// login logs in by connecting: whether the server requires a login, and at which authorization
+// server, is discovered on the way.
 func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 	cfg, err := f.server(name)
 	if err != nil {
@@ -151,7 +151,7 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 	}
 	web, ok := cfg.Transport.(mcpclient.HTTP)
 	if !ok {
-		return fmt.Errorf("the MCP server %q is started by a command; only servers with a url have logins", name)
+		return fmt.Errorf("the MCP server %q is started by a command; only servers with a url need a login", name)
 	}
 	o, err := keptLogins()
 	if err != nil {
@@ -168,7 +168,7 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 		asked = true
 		return back.wait(ctx, page, cmd.ErrOrStderr())
 	}
-	// An old login would be used instead of a new one, perhaps of another person.
+	// An old login would be used instead of a new one, perhaps of another user.
 	if err := o.Logout(web.URL); err != nil {
 		return err
 	}
@@ -190,34 +190,33 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 	return nil
 }
 
-// A browserPort is where the browser comes back to after a login, on this machine
-// only.
+// A browserPort receives the browser's redirect after a login, on this machine only.
 type browserPort struct {
 	url    string
 	server *http.Server
-	states chan string     // what the next one must bring
-	came   chan url.Values // what it has brought
+	states chan string     // the state that the next redirect must have
+	came   chan url.Values // its parameters
 }
 
-// listenForBrowser opens the port, 0 for any that is free, before the page is shown:
-// its number is part of what the browser is sent with.
+// listenForBrowser opens the port, 0 for any free one, before the page is shown, as the
+// redirect URI contains it.
 func listenForBrowser(ctx context.Context, port int) (*browserPort, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
-		return nil, fmt.Errorf("wait for the browser: %w", err)
+		return nil, fmt.Errorf("listen for the browser: %w", err)
 	}
 	b := &browserPort{url: "http://" + l.Addr().String() + "/callback", states: make(chan string, 1), came: make(chan url.Values, 1)}
-	// Anything on the machine can connect: it gets neither much time nor much memory.
+	// Any program on the machine can connect, so limit time and memory.
 	b.server = &http.Server{Handler: http.HandlerFunc(b.callback), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
 	go func() { _ = b.server.Serve(l) }() // it ends with close
 	return b, nil
 }
 
-// close ends what the browser talks to, in the middle of an answer if need be.
+// close ends the server, even in the middle of an answer.
 func (b *browserPort) close() { _ = b.server.Close() }
 
-// callback takes what the browser brings. Anything on the machine, and any page in
-// the browser, can come here: only who knows the state of the question counts, once.
+// callback handles the browser's redirect. Any program on the machine, and any page in the
+// browser, can call it: only a request with the expected state counts, once.
 func (b *browserPort) callback(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	if r.Method != http.MethodGet || r.URL.Path != "/callback" {
@@ -232,21 +231,21 @@ func (b *browserPort) callback(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	default:
-		http.Error(w, "kitbag does not wait for a login.", http.StatusBadRequest)
+		http.Error(w, "kitbag is not waiting for a login.", http.StatusBadRequest)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	fmt.Fprintln(w, "You can close this page and go back to kitbag.")
+	fmt.Fprintln(w, "You can close this page and return to kitbag.")
 	b.came <- q
 }
 
-// wait shows the page, and returns what the browser has come back with.
+// wait shows the page, and returns the parameters of the redirect.
 func (b *browserPort) wait(ctx context.Context, page string, out io.Writer) (url.Values, error) {
 	u, err := url.Parse(page)
 	if err != nil {
 		return nil, err
 	}
-	b.states <- u.Query().Get("state") // before the page is shown: a browser can be quick
+	b.states <- u.Query().Get("state") // before the page is shown, as a browser can be quick
 	fmt.Fprintf(out, "log in at %s by opening this page in a browser:\n\n  %s\n\n", plainLine(u.Host), plainLine(page))
 	select {
 	case q := <-b.came:
@@ -256,6 +255,6 @@ func (b *browserPort) wait(ctx context.Context, page string, out io.Writer) (url
 		case <-b.states: // too late
 		default:
 		}
-		return nil, fmt.Errorf("nobody has logged in: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("not logged in: %w", context.Cause(ctx))
 	}
 }

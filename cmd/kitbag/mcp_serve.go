@@ -30,8 +30,8 @@ func styleNames() string {
 	return strings.Join(out, ", ")
 }
 
-// tokenVar is the environment variable of the token that HTTP clients must show. A
-// flag would be seen by every user of the machine.
+// tokenVar is the environment variable of the token that HTTP clients must present. Every user
+// of the machine could see a flag.
 const tokenVar = "KITBAG_MCP_TOKEN"
 
 // serveFlags are the flags of kitbag mcp serve.
@@ -54,12 +54,12 @@ func mcpServeCommand() *cobra.Command {
 		Short: "Serve many MCP servers as one, with their tools in groups",
 		Long: `Serve the servers of a file as one MCP server, on standard input and output or
 over HTTP. Every server is a group of tools, named after it, which the host's
-model opens when it needs it: the list of tools is short at first, and a server is
+model opens when needed: the list of tools is short at first, and a server is
 started when its group is opened. Clients of protocol 2026-07-28, whose list must
 not change, search the tools instead.
 
-A --config file names the servers, too, and besides them groups of their tools,
-permissions, credentials with what each may see and do, and an audit log:
+A --config file has the servers, and also groups of their tools,
+permissions, credentials with their access, and an audit log:
 
   {"mcpServers": {"github": {"command": "github-mcp-server", "args": ["stdio"]}},
    "groups": {"issues": {"tools": ["github__*issue*"], "description": "Bugs and wishes."}},
@@ -71,11 +71,11 @@ permissions, credentials with what each may see and do, and an audit log:
 "sandbox": "read" or "work", with "write": ["DIRECTORY"] and "network": true, runs
 confined: see kitbag sandbox --help.
 
-What no rule allows is asked about: the host asks its person, where it can. A host
-that asks about every call anyway needs no second question: --mode bypass.
+A call that no rule allows needs approval: the host asks its user, if it can. A
+host that asks about every call itself needs no second question: --mode bypass.
 
-Over HTTP, clients must show a token of the file's credentials, or the one in
-$` + tokenVar + `, if it is set; without any only loopback addresses are served.`,
+Over HTTP, clients must present a token of the file's credentials, or the one in
+$` + tokenVar + `, if it is set; without a token only loopback addresses are served.`,
 		Example: `  kitbag mcp serve --mcp .mcp.json --mode bypass
   kitbag mcp serve --config kitbag.json --http 127.0.0.1:8080
   kitbag mcp serve --config kitbag.json --print-cost    what each style would cost
@@ -89,29 +89,29 @@ $` + tokenVar + `, if it is set; without any only loopback addresses are served.
 	f.addFiles(cmd)
 	fl.StringVar(&f.style, "style", "", "how groups are opened: "+styleNames()+" (default "+string(mcpgateway.StyleReset)+")")
 	fl.StringVar(&f.http, "http", "", "serve HTTP at `HOST:PORT` instead of standard input and output")
-	fl.StringVar(&f.audit, "audit", "", "append a line of JSON about every call to `FILE`")
-	fl.BoolVar(&f.auditArguments, "audit-arguments", false, "with the calls' arguments")
+	fl.StringVar(&f.audit, "audit", "", "append a line of JSON for every call to `FILE`")
+	fl.BoolVar(&f.auditArguments, "audit-arguments", false, "include the calls' arguments")
 	fl.IntVar(&f.pageSize, "page-size", 0, "the most tools in a page of the list; 0 for no pages")
-	fl.BoolVar(&f.printCost, "print-cost", false, "start all servers, and print what each style's first list costs")
+	fl.BoolVar(&f.printCost, "print-cost", false, "start all servers, and print the cost of each style's first list")
 	fl.BoolVar(&f.json, "json", false, "with --print-cost: print JSON")
 	f.policyFlags.register(cmd)
 	return cmd
 }
 
-// run serves, or tells what serving would cost.
+// run serves, or prints the cost of the first lists.
 func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if f.demo {
 		if cmd.Flags().NFlag() > 1 {
-			return usage("--demo serves its own tools on standard input and output; it goes with no other flag")
+			return usage("--demo serves its own tools on standard input and output; it cannot be combined with other flags")
 		}
 		tellStdio(cmd)
 		return demoserver.Serve(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 	}
 	if f.pageSize < 0 {
-		return usage("--page-size %d: it must be the most tools in a page, or 0 for no pages", f.pageSize)
+		return usage("--page-size %d: it must be the maximum number of tools in a page, or 0 for no pages", f.pageSize)
 	}
 	if f.json && !f.printCost {
-		return usage("--json goes with --print-cost; a server speaks JSON anyway")
+		return usage("--json is for --print-cost; a server always uses JSON")
 	}
 	cfg, err := f.gateway(cmd)
 	if err != nil {
@@ -133,8 +133,8 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	return f.serve(cmd, g.Server, len(cfg.Serve.Credentials) > 0)
 }
 
-// gateway makes the configuration of the file and the flags. A file that names
-// servers is all there is, unless others are asked for.
+// gateway makes the configuration from the file and the flags. If the file has servers, the
+// default server file is not read.
 func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err error) {
 	changed := cmd.Flags().Changed
 	if f.config != "" {
@@ -146,14 +146,14 @@ func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err err
 		}
 	}
 	if f.config != "" && len(cfg.Servers) == 0 && !changed("mcp") {
-		return cfg, fmt.Errorf("%s: mcpServers is missing; name the servers there, or a file that does by --mcp", f.config)
+		return cfg, fmt.Errorf("%s: mcpServers is missing; add servers there, or a file of servers with --mcp", f.config)
 	}
 	if f.config == "" || changed("mcp") {
 		configs, broken, err := f.load()
 		if err != nil {
 			return cfg, err
 		}
-		for _, b := range broken { // one broken entry does not cost the others
+		for _, b := range broken { // one broken entry does not affect the others
 			fmt.Fprintf(cmd.ErrOrStderr(), "! left out: %s\n", indented(b.Error()))
 		}
 		cfg.Servers = append(cfg.Servers, configs...)
@@ -167,10 +167,10 @@ func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err err
 		cfg.AuditFile = f.audit
 	}
 	cfg.AuditArguments = cfg.AuditArguments || f.auditArguments
-	// Rules of two places would make it a riddle which of them decides.
+	// With rules in two places it would be unclear which of them decides.
 	for _, flag := range []string{"mode", "allow", "ask", "deny", "settings", "trust-read-only"} {
 		if changed(flag) && cfg.Serve.Policy != nil {
-			return cfg, usage("--%s: %s has permissions; give them in one place", flag, f.config)
+			return cfg, usage("--%s: %s has permissions; set them in one place", flag, f.config)
 		}
 	}
 	if cfg.Serve.Policy == nil {
@@ -187,13 +187,13 @@ func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err err
 	return cfg, nil
 }
 
-// network makes the part of the configuration that is about HTTP.
+// network makes the configuration of HTTP.
 func (f *serveFlags) network(cfg *mcpgateway.Config) error {
 	if f.http == "" {
 		if len(cfg.Serve.Credentials) > 0 {
-			// Whoever starts a server on standard input shows no token: what the
-			// credentials may not do would be open.
-			return usage("%s has credentials, which clients show over HTTP only; add --http, or use a file without them", f.config)
+			// A client on standard input presents no token, so the limits of credentials would not
+			// apply.
+			return usage("%s has credentials, which clients present over HTTP only; add --http, or use a file without them", f.config)
 		}
 		return nil
 	}
@@ -202,17 +202,17 @@ func (f *serveFlags) network(cfg *mcpgateway.Config) error {
 	case err != nil:
 		return usage("--http %s: %w", f.http, err)
 	case host == "":
-		return usage("--http %s: name the host, such as 127.0.0.1%s; an empty one would serve every network", f.http, f.http)
+		return usage("--http %s: give the host, such as 127.0.0.1%s; an empty one would serve every network", f.http, f.http)
 	}
-	cfg.Serve.Hosts = append(cfg.Serve.Hosts, host) // or clients that call it by that name are refused
+	cfg.Serve.Hosts = append(cfg.Serve.Hosts, host) // otherwise requests for that name are refused
 	if token := os.Getenv(tokenVar); token != "" {
 		cfg.Serve.Credentials = append(cfg.Serve.Credentials, mcpserver.Credential{Name: tokenVar, Token: token})
 	}
 	return nil
 }
 
-// serve serves until the command is interrupted or its input ends. Without
-// credentials the server refuses who comes from elsewhere, which is told.
+// serve serves until the command is interrupted or its input ends. Without credentials the
+// server refuses other machines, which is printed.
 func (f *serveFlags) serve(cmd *cobra.Command, s *mcpserver.Server, credentials bool) error {
 	if f.http == "" {
 		tellStdio(cmd)
@@ -230,7 +230,7 @@ func (f *serveFlags) serve(cmd *cobra.Command, s *mcpserver.Server, credentials 
 	// session.
 	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(cmd.Context(), func() {
-		_ = s.Close() // ends streams, which would never end by themselves
+		_ = s.Close() // streams would never end by themselves
 		_ = h.Close()
 	})
 	defer stop()
@@ -240,22 +240,21 @@ func (f *serveFlags) serve(cmd *cobra.Command, s *mcpserver.Server, credentials 
 	return nil
 }
 
-// tellStdio tells a person who has started a server by hand that it is a program which
-// is to do that.
+// tellStdio tells a user who started a server by hand that a program should do that.
 func tellStdio(cmd *cobra.Command) {
 	if isTerminal(cmd.InOrStdin()) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "serving MCP on standard input and output, for an MCP host to start; Ctrl-D ends it")
 	}
 }
 
-// A costReport is what --print-cost --json prints.
+// A costReport is the output of --print-cost --json.
 type costReport struct {
 	Styles  []costLine          `json:"styles"`
 	Groups  []costLine          `json:"groups"`
 	Skipped []map[string]string `json:"skipped"`
 }
 
-// A costLine is a list of tools and what it costs.
+// A costLine is a list of tools and its cost.
 type costLine struct {
 	Name   string  `json:"name"`
 	Tools  int     `json:"tools"`
@@ -264,14 +263,13 @@ type costLine struct {
 	Share  float64 `json:"share"` // of the full list's bytes
 }
 
-// showCost prints what the first list costs in each style, and what a group adds
-// to it when it is open.
+// showCost prints the cost of the first list in each style, and what an open group adds.
 func (f *serveFlags) showCost(cmd *cobra.Command, g *mcpgateway.Gateway) error {
 	styles, groups, skipped, err := g.Costs(cmd.Context())
 	if err != nil {
 		return err
 	}
-	full := 1 // in bytes; never zero, since it is divided by
+	full := 1 // in bytes; never zero, as it is a divisor
 	for _, s := range styles {
 		if s.Style == mcpgateway.StyleFull {
 			full = max(1, s.Bytes)
@@ -280,9 +278,9 @@ func (f *serveFlags) showCost(cmd *cobra.Command, g *mcpgateway.Gateway) error {
 	line := func(name string, c toolkit.Cost) costLine {
 		return costLine{name, c.Tools, c.Bytes, c.Tokens, float64(c.Bytes) / float64(full)}
 	}
-	// Lists that are empty, not null, for whoever reads the JSON.
+	// Empty lists, not null, in JSON.
 	report := costReport{Styles: []costLine{}, Groups: []costLine{}, Skipped: []map[string]string{}}
-	for _, s := range slices.Backward(styles) { // the full list first: the others are compared with it
+	for _, s := range slices.Backward(styles) { // the full list first, as the others are compared with it
 		report.Styles = append(report.Styles, line(string(s.Style), s.Cost))
 	}
 	for _, c := range groups {
@@ -299,8 +297,8 @@ func (f *serveFlags) showCost(cmd *cobra.Command, g *mcpgateway.Gateway) error {
 	return nil
 }
 
-// printCost prints the report for people. Names come from servers, so they are
-// printed as plain text.
+// printCost prints the report as text. Names come from servers, so they are printed as plain
+// text.
 func printCost(out io.Writer, r costReport) {
 	table := func(lines []costLine) {
 		for _, l := range lines {
@@ -308,7 +306,7 @@ func printCost(out io.Writer, r costReport) {
 		}
 	}
 	table(r.Styles)
-	fmt.Fprintln(out, "\nand for each group that is open")
+	fmt.Fprintln(out, "\nand for each open group")
 	table(r.Groups)
 	for _, s := range r.Skipped {
 		what := strings.TrimSpace(s["source"] + " " + s["tool"])

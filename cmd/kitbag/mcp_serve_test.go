@@ -67,8 +67,8 @@ func runTool(t *testing.T, tl tool.Tool, input string) *message.ToolResult {
 	return col.Result()
 }
 
-// TestGateway calls a tool of a server behind kitbag behind our client, in each
-// style and era, beside a server that is dead.
+// TestGateway calls a tool of a server behind kitbag through our client, in each style and era, next
+// to a broken server.
 func TestGateway(t *testing.T) {
 	servers(t, "demo", "dead")
 	for _, row := range []struct {
@@ -104,7 +104,7 @@ func TestGatewayDeadServer(t *testing.T) {
 	c := gatewayClient(t, "2025-11-25", "--mode", "bypass")
 	res := runTool(t, find(t, c, "reset_tools"), `{"demo":true,"dead":true}`)
 	if res.Outcome != message.OutcomeSuccess {
-		t.Errorf("opening a dead server's group beside a living one: %s", res.Text())
+		t.Errorf("opening a broken server's group next to a working one: %s", res.Text())
 	}
 	if res := runTool(t, find(t, c, "demo__echo"), `{"message":"still here"}`); res.Text() != "still here" {
 		t.Errorf("echo: %s", res.Text())
@@ -123,7 +123,7 @@ func TestGatewayCost(t *testing.T) {
 		}
 	}
 	if !strings.Contains(got.stderr, "mcpServers.odd") {
-		t.Errorf("a broken entry is not told: %s", got.stderr)
+		t.Errorf("a broken entry is not reported: %s", got.stderr)
 	}
 }
 
@@ -185,8 +185,8 @@ func TestGatewayConfig(t *testing.T) {
 	t.Setenv("SOME_TOKEN", "0123456789abcdef")
 	write(`,"credentials":{"ci":{"tokenEnv":"SOME_TOKEN","groups":["demo"]}},"permissions":{}`)
 	for _, row := range []struct{ flag, value, want string }{
-		{"", "", "has credentials, which clients show over HTTP only"},
-		{"--mode", "bypass", "has permissions; give them in one place"},
+		{"", "", "has credentials, which clients present over HTTP only"},
+		{"--mode", "bypass", "has permissions; set them in one place"},
 		{"--allow", "x", "has permissions"},
 	} {
 		args := []string{"mcp", "serve", "--config", file}
@@ -209,7 +209,7 @@ func TestGatewayFlags(t *testing.T) {
 		{[]string{"--style", "magic"}, exitUsage, "reset, enable"},
 		{[]string{"--json"}, exitUsage, "--print-cost"},
 		{[]string{"--http", "nowhere"}, exitUsage, "missing port"},
-		{[]string{"--http", ":0"}, exitUsage, "name the host"},
+		{[]string{"--http", ":0"}, exitUsage, "give the host"},
 		{[]string{"--mode", "magic"}, exitUsage, "magic"},
 		{[]string{"--mcp", "none.json"}, exitError, "none.json"},
 	} {
@@ -220,7 +220,7 @@ func TestGatewayFlags(t *testing.T) {
 	}
 }
 
-// TestGatewayHTTP has a token, an audit and an end.
+// TestGatewayHTTP checks token, audit and shutdown.
 func TestGatewayHTTP(t *testing.T) {
 	servers(t, "demo")
 	t.Setenv(tokenVar, "0123456789abcdef")

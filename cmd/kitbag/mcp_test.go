@@ -57,7 +57,7 @@ func TestMCPList(t *testing.T) {
 		t.Errorf("odd: %+v", odd)
 	}
 	if d := time.Since(start); d > 20*time.Second {
-		t.Errorf("a dead server held up the list for %v", d)
+		t.Errorf("a broken server delayed the list by %v", d)
 	}
 	if got := kitbag(t.Context(), "mcp", "list"); !strings.Contains(got.out, "demo: ready") || !strings.Contains(got.out, "dead: failed") {
 		t.Errorf("list: %s", got.out)
@@ -74,8 +74,7 @@ func TestMCPNoneReady(t *testing.T) {
 	}
 }
 
-// TestTellLate holds that a person who waits is told for whom, once, and that nothing
-// is told where nobody had to wait.
+// TestTellLate checks that slow servers are reported once, and only if they are slow.
 func TestTellLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -84,7 +83,7 @@ func TestTellLate(t *testing.T) {
 		time.Sleep(late - time.Nanosecond)
 		stop()
 		if log.Len() > 0 {
-			t.Errorf("in time, but told: %s", log.String())
+			t.Errorf("in time, but reported: %s", log.String())
 		}
 		stop = tellLate(&log, missing)
 		time.Sleep(10 * late)
@@ -108,7 +107,7 @@ func TestMCPCall(t *testing.T) {
 		{[]string{"demo", "echo", `{"message":"hi \u001b[31m"}`}, exitDone, "hi [31m\n", ""},
 		{[]string{"--progress", "demo", "countdown", `{"n":2,"step_ms":1}`}, exitDone, "counted down from 2\n", "2/2 0 left\n"},
 		{[]string{"--timeout", "300ms", "demo", "countdown", `{"n":99}`}, exitError, "", `MCP server "demo": timeout`},
-		{[]string{"demo", "nothing"}, exitError, "", "there are add, countdown, echo"},
+		{[]string{"demo", "nothing"}, exitError, "", "choose from add, countdown, echo"},
 		{[]string{"nobody", "echo"}, exitError, "", `no MCP server "nobody"`},
 		{[]string{"dead", "echo"}, exitError, "", "the disk is full"},
 		{[]string{"odd", "echo"}, exitError, "", "mcpServers.odd"},

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/term"
 )
 
-// A checkedWriter remembers what went wrong with standard output, so that a
-// command need not look after each line that it prints: what nobody got is an error
-// of the whole command all the same, or a script would go on with half a list.
+// A checkedWriter records the first write error of standard output, so that commands need not
+// check each line: lost output is an error of the whole command, or a script would continue
+// with half a list.
 type checkedWriter struct {
 	io.Writer
 
@@ -22,7 +22,7 @@ type checkedWriter struct {
 	err error // the first one
 }
 
-// Write is safe for concurrent use as far as the writer below is.
+// Write is safe for concurrent use if the underlying writer is.
 func (o *checkedWriter) Write(p []byte) (int, error) {
 	n, err := o.Writer.Write(p)
 	if err != nil {
@@ -42,7 +42,7 @@ func (o *checkedWriter) failed() error {
 	return o.err
 }
 
-// isTerminal reports whether a person is at the other end of a stream of the program.
+// isTerminal reports whether a stream of the program is a terminal.
 func isTerminal(stream any) bool {
 	if o, ok := stream.(*checkedWriter); ok {
 		stream = o.Writer
@@ -51,8 +51,8 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// notices shows what packages warn of through [slog.Default], as kitbag shows its own
-// warnings: time and level would be noise in front of a person.
+// notices prints warnings of packages, from [slog.Default], like kitbag's own: without time and
+// level.
 type notices struct {
 	log   io.Writer
 	attrs []slog.Attr
@@ -79,5 +79,5 @@ func (n notices) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return n
 }
 
-// WithGroup is for programs: a person is shown the attributes without their groups.
+// WithGroup ignores groups: attributes are printed without them.
 func (n notices) WithGroup(string) slog.Handler { return n }

@@ -14,11 +14,11 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// permissionCommand is the group of the commands about what is allowed.
+// permissionCommand is the group of the commands about permissions.
 func permissionCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:     "permission",
-		Short:   "See what would be allowed, and why",
+		Short:   "Show what would be allowed, and why",
 		Example: "  kitbag permission explain 'git status && rm x'",
 	}, explainCommand(), replayCommand())
 }
@@ -32,8 +32,8 @@ type policyFlags struct {
 	trust            bool
 }
 
-// register adds the flags. They are called as those of "kitbag run" are, but for the
-// mode, which has no default here: the line, or a file, may say it.
+// register adds the flags. They have the names of those of "kitbag run". mode has no default
+// here, as the line, or a file, may set it.
 func (f *policyFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.mode, "mode", "", "one of "+strings.Join(modes, ", "))
@@ -42,11 +42,11 @@ func (f *policyFlags) register(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.deny, "deny", nil, "deny calls that match `RULE`, repeatable")
 	fl.StringArrayVar(&f.dirs, "dir", nil, "a further working `DIRECTORY`, repeatable")
 	fl.StringVar(&f.settings, "settings", "", "a `FILE` with rules under permissions")
-	fl.BoolVar(&f.trust, "trust-read-only", false, "let tools that claim to be read-only run")
+	fl.BoolVar(&f.trust, "trust-read-only", false, "allow tools that claim to be read-only")
 }
 
-// policy makes a policy of the flags and of --settings. What means nothing in that file
-// is told and no error: it may be another program's.
+// policy makes a policy from the flags and --settings. Unknown members of that file are
+// reported and no error, as it may be another program's.
 func (f *policyFlags) policy(cmd *cobra.Command) (*permission.Policy, error) {
 	s := &permission.Settings{}
 	if f.settings != "" {
@@ -74,7 +74,7 @@ func (f *policyFlags) policy(cmd *cobra.Command) (*permission.Policy, error) {
 		return nil, err
 	}
 	p.Rules = append(p.Rules, rules...)
-	// The current directory is the first: patterns such as ./src/** count from it.
+	// The current directory is the first: patterns such as ./src/** are relative to it.
 	dirs, err := (&toolFlags{dirs: f.dirs}).workDirs()
 	if err != nil {
 		return nil, err
@@ -89,10 +89,10 @@ func replayCommand() *cobra.Command {
 	f := &policyFlags{}
 	cmd := &cobra.Command{
 		Use:   "replay [flags] SESSION",
-		Short: "Tell what other rules would have decided in a recorded session",
-		Long: `Tell what other rules would have decided about every tool call of a session that
-"kitbag run --session" saved. Rules accepted in the session count, too. Tools
-that are not built in are judged by name only.`,
+		Short: "Show what other rules would have decided in a recorded session",
+		Long: `Show what other rules would have decided about every tool call of a session that
+"kitbag run --session" saved. Rules accepted in the session apply too. Of
+tools that are not built in only the name is judged.`,
 		Example: `  kitbag permission replay --allow 'Bash(go test:*)' s.json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -111,10 +111,9 @@ that are not built in are judged by name only.`,
 			}
 			st := new(agent.State)
 			if err := json.Unmarshal(data, st); err != nil {
-				return fmt.Errorf("%s: it is not a session that kitbag run --session has saved: %w", args[0], jsonError(data, err))
+				return fmt.Errorf("%s: not a session saved by kitbag run --session: %w", args[0], jsonError(data, err))
 			}
-			// What the person has accepted for good would have counted with other rules,
-			// too.
+			// Rules that the user accepted for the session would also apply with other rules.
 			p.Rules = append(p.Rules, st.Rules...)
 			return replay(cmd.OutOrStdout(), p, st)
 		},
@@ -123,7 +122,7 @@ that are not built in are judged by name only.`,
 	return cmd
 }
 
-// replay prints what p says of every call of the session, beside what became of it.
+// replay prints the decision of p about every call of the session, and the recorded outcome.
 func replay(out io.Writer, p *permission.Policy, st *agent.State) error {
 	outcomes := map[string]message.Outcome{}
 	for _, m := range st.Messages {
@@ -144,7 +143,7 @@ func replay(out io.Writer, p *permission.Policy, st *agent.State) error {
 			d := permission.Decide(p, calls.call(c.Name, c.Input, p.Dirs[0]))
 			count[d.Behavior]++
 			was := string(outcomes[c.ID])
-			if was == "" { // there is no result yet
+			if was == "" { // no result yet
 				was = "waiting"
 			}
 			fmt.Fprintf(out, "%-5s %s %s\n      was: %s; now: %s\n", d.Behavior, shorten(c.Name, maxName), shorten(string(c.Input), maxName), plainLine(was), plainLine(d.Reason))

@@ -25,16 +25,16 @@ func TestPermissionExplain(t *testing.T) {
 	}
 }
 
-// A rule that can never match is reported with those to write.
+// A rule that can never match is reported with the rules to write instead.
 func TestPermissionExplainReportsRules(t *testing.T) {
 	workspace(t)
 	got := kitbag(t.Context(), "permission", "explain", "--allow", "Bash(npm run build && npm test)", "--deny", "Bash(a && b)", "npm run build && npm test")
-	const want = "cannot work: rule \"Bash(npm run build && npm test)\" (allow): command pattern \"npm run build && npm test\" joins several commands, " +
+	const want = "a rule can never match: rule \"Bash(npm run build && npm test)\" (allow): command pattern \"npm run build && npm test\" joins several commands, " +
 		"but a rule covers one simple command; write a rule for each: Bash(npm run build) and Bash(npm test)\n"
-	if got.code != exitDone || !strings.HasPrefix(got.out, "ASK") || !strings.HasSuffix(got.out, want) || strings.Count(got.out, "cannot work") != 1 {
+	if got.code != exitDone || !strings.HasPrefix(got.out, "ASK") || !strings.HasSuffix(got.out, want) || strings.Count(got.out, "can never match") != 1 {
 		t.Errorf("%+v", got)
 	}
-	if got := kitbag(t.Context(), "permission", "explain", "--allow", "Bash(npm test)", "npm test"); strings.Contains(got.out, "cannot work") {
+	if got := kitbag(t.Context(), "permission", "explain", "--allow", "Bash(npm test)", "npm test"); strings.Contains(got.out, "can never match") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -50,7 +50,7 @@ func TestPermissionExplainSettings(t *testing.T) {
 	}
 }
 
-// The contract of --json: one line for each, in order, every member there.
+// The contract of --json: one line for each, in order, with every member.
 func TestPermissionExplainLines(t *testing.T) {
 	dir := workspace(t)
 	rows := []struct{ in, want string }{
@@ -87,7 +87,7 @@ func TestPermissionExplainLines(t *testing.T) {
 	}
 }
 
-// Through the command line the cases are judged as by the packages.
+// Through the command line the decisions on the cases are those of the packages.
 func TestPermissionExplainCases(t *testing.T) {
 	workspace(t)
 	type row struct{ Command, Expect string }

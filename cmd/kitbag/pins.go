@@ -19,14 +19,13 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// Pins are kept in the user's configuration, in a file for each file that names servers:
-// two of those may each have a server of the same name. The name of a server is kept with
-// the name of the file that has it.
+// Pins are stored in the user's configuration, in a file for each file of servers, since two of
+// those may have servers of the same name. The key of a server includes the path of its file.
 
 func pinDir() (string, error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
-		return "", fmt.Errorf("there is no place to keep pins: %w; set HOME or XDG_CONFIG_HOME", err)
+		return "", fmt.Errorf("no place to store pins: %w; set HOME or XDG_CONFIG_HOME", err)
 	}
 	return filepath.Join(dir, "kitbag", "mcp-pins"), nil
 }
@@ -61,7 +60,7 @@ func pinsOf(file string) (filePins, error) {
 	return filePins{mcpclient.PinFile(filepath.Join(dir, hex.EncodeToString(sum[:16])+".json")), path}, nil
 }
 
-// pin has the tools of the servers pinned when they are first allowed.
+// pin makes the servers' tools be pinned when they are first allowed.
 func pin(file string, configs []mcpclient.Server) error {
 	pins, err := pinsOf(file)
 	for i := range configs {
@@ -70,8 +69,8 @@ func pin(file string, configs []mcpclient.Server) error {
 	return err
 }
 
-// judged has the servers be what the policy says of them: trusted where it trusts them all,
-// and their tools pinned from the start where a rule allows them.
+// judged applies the policy to the servers: it trusts them if the policy trusts all, and pins
+// tools from the start that a rule allows.
 func judged(p *permission.Policy, configs []mcpclient.Server) {
 	if p == nil {
 		return
@@ -86,7 +85,7 @@ func judged(p *permission.Policy, configs []mcpclient.Server) {
 	}
 }
 
-// A pinned is a pin as it is printed. Its JSON is fixed: other programs read it.
+// A pinned is a pin for output. Its JSON is fixed, since other programs read it.
 type pinned struct {
 	File   string `json:"file"`
 	Server string `json:"server"`
@@ -97,7 +96,7 @@ type pinned struct {
 	keep mcpclient.PinFile
 }
 
-// title is what people read for the tool.
+// title is the tool's name for the user.
 func (p pinned) title() string {
 	if p.Tool == mcpclient.ServerPin {
 		return "(instructions and groups)"
@@ -107,7 +106,7 @@ func (p pinned) title() string {
 
 func (p pinned) key() string { return p.Server + "\n" + p.File }
 
-// pinFlags say which pins are meant.
+// pinFlags select pins.
 type pinFlags struct{ mcpFlags }
 
 // mcpPinsCommand is "kitbag mcp pins".
@@ -135,15 +134,15 @@ old ones are used until the new ones are accepted. A change is shown as a diff.`
 		},
 	}
 	f.add(cmd)
-	accept := f.change("accept", "Accept the definitions that the server gave last, of all its tools or of some",
+	accept := f.change("accept", "Accept the latest definitions of all tools of a server, or of some",
 		func(pins map[string]mcpclient.Pin, p pinned) bool {
-			if p.Changed != nil && string(pins[p.Tool].Changed) == string(p.Changed) { // what was just shown, and nothing newer
+			if p.Changed != nil && string(pins[p.Tool].Changed) == string(p.Changed) { // the shown definition, not a newer one
 				pins[p.Tool] = p.Accept()
 				return true
 			}
 			return false
 		})
-	remove := f.change("remove", "Remove the pins of all tools of a server, or of some: they are pinned anew when they are next allowed",
+	remove := f.change("remove", "Remove the pins of all tools of a server, or of some: they are pinned again when they are next allowed",
 		func(pins map[string]mcpclient.Pin, p pinned) bool {
 			delete(pins, p.Tool)
 			return true
@@ -154,11 +153,11 @@ old ones are used until the new ones are accepted. A change is shown as a diff.`
 
 // add adds the flags.
 func (f *pinFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&f.files, "mcp", nil, "only servers that `FILE` names, repeatable")
+	cmd.Flags().StringArrayVar(&f.files, "mcp", nil, "only the servers of `FILE`, repeatable")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 }
 
-// change makes a command that changes pins, and prints those that it has changed.
+// change makes a command that changes pins and prints the changed ones.
 func (f *pinFlags) change(name, short string, do func(map[string]mcpclient.Pin, pinned) bool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     name + " [flags] SERVER [TOOL...]",
@@ -187,7 +186,7 @@ func (f *pinFlags) change(name, short string, do func(map[string]mcpclient.Pin, 
 				}
 			}
 			if len(done) == 0 {
-				return fmt.Errorf("there is nothing to %s: none of the tools has changed", name)
+				return fmt.Errorf("nothing to %s: none of the tools has changed", name)
 			}
 			if f.json {
 				return f.print(cmd.OutOrStdout(), done)
@@ -202,7 +201,7 @@ func (f *pinFlags) change(name, short string, do func(map[string]mcpclient.Pin, 
 	return cmd
 }
 
-// find returns the pins of the server and the tools that are named, or all.
+// find returns the pins of the named server and tools, or all.
 func (f *pinFlags) find(args []string) ([]pinned, error) {
 	all, err := f.all()
 	if err != nil || len(args) == 0 {
@@ -269,7 +268,7 @@ func (f *pinFlags) all() ([]pinned, error) {
 	return out, errors.Join(errs...)
 }
 
-// print prints pins. What has changed is shown whole, the others by their names.
+// print prints pins: changed ones completely, others by name.
 func (f *pinFlags) print(w io.Writer, pins []pinned) error {
 	if f.json {
 		return json.NewEncoder(w).Encode(map[string]any{"pins": pins})

@@ -63,7 +63,7 @@ func TestPins(t *testing.T) {
 	want(exitDone, "no tool is pinned", "mcp", "pins")
 }
 
-// TestJudged holds which tools are pinned without a call, and which servers are trusted.
+// TestJudged checks which tools are pinned without a call, and which servers are trusted.
 func TestJudged(t *testing.T) {
 	configs := []mcpclient.Server{{Name: "a"}, {Name: "b", Options: mcpclient.Options{TrustReadOnly: true}}}
 	judged(nil, configs)

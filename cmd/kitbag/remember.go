@@ -12,19 +12,17 @@ import (
 	"github.com/kitbag-go/kitbag/mcpclient"
 )
 
-// A memory is what is kept of a server's groups between runs, in the user's cache,
-// so that they can be offered before the server is started. It does without where
-// there is no such place: a server is then one group.
+// A memory stores a server's groups between runs, in the user's cache, so that they can be
+// listed before the server is started. Without a cache a server is one group.
 type memory struct {
-	Groups []remembered `json:"groups"` // none but the one of the rest is none
+	Groups []remembered `json:"groups"` // empty if the server has none
 
 	path string
 	mu   sync.Mutex
-	last string // what is in the file
+	last string // the content of the file
 }
 
-// A remembered is what is known of a group without its server: all that the model is
-// shown of one that is closed.
+// A remembered is what the model is shown of a closed group, without its server.
 type remembered struct {
 	Name        string   `json:"name"` // SERVER/GROUP
 	Title       string   `json:"title,omitempty"`
@@ -32,15 +30,15 @@ type remembered struct {
 	Parents     []string `json:"parents,omitempty"`
 }
 
-// maxMemory is how large a file of it may be, in bytes, and maxGroups how many
-// groups of a server are used; what is in further ones is in the group of the rest.
+// maxMemory is the size of the largest file, in bytes, and maxGroups how many groups of a server
+// are used; tools of further ones are in the group of the rest.
 const (
 	maxMemory = 1 << 20
 	maxGroups = 100
 )
 
-// recall returns what is kept of the server. Another command or address is another
-// server.
+// recall returns the stored groups of the server. A server with another command or address is
+// another server.
 func recall(cfg mcpclient.Server) *memory {
 	m := &memory{}
 	dir, err := os.UserCacheDir()
@@ -65,8 +63,7 @@ func recall(cfg mcpclient.Server) *memory {
 	return m
 }
 
-// keep stores the groups for the next run, in place of those of the last. That it
-// fails costs no more than the groups.
+// keep stores the groups for the next run. It ignores errors, which only cost the groups.
 func (m *memory) keep(groups []mcpclient.Group) {
 	var next struct {
 		Groups []remembered `json:"groups"`
@@ -86,7 +83,7 @@ func (m *memory) keep(groups []mcpclient.Group) {
 	if os.MkdirAll(filepath.Dir(m.path), 0o700) != nil {
 		return
 	}
-	// Another kitbag may read it at this moment: it finds the old file or the new one.
+	// Rename, so that another kitbag reads either the old file or the new one.
 	f, err := os.CreateTemp(filepath.Dir(m.path), ".new-*")
 	if err != nil {
 		return

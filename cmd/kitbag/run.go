@@ -21,66 +21,65 @@ import (
 // runFlags are the flags of kitbag run.
 type runFlags struct {
 	json    bool
-	answers []string // as they are written; see parseAnswer
+	answers []string // unparsed; see parseAnswer
 	agentFlags
 }
 
-// agentFlags describe an agent and the conversation it is in. They are the same
-// for one task and for a chat.
+// agentFlags describe an agent and its conversation. "kitbag run" and "kitbag chat" have them.
 type agentFlags struct {
 	session          string // the file, "" for a conversation that ends with the program
-	trustSession     bool   // also if it is not sealed with the user's key
-	noRedact         bool   // secrets stay in what is saved and shown
+	trustSession     bool   // accept a file that is not sealed with the user's key
+	noRedact         bool   // do not redact what is saved and shown
 	mode             string // one of modes
 	allow, ask, deny []string
-	model, baseURL   string // "" for what the variables say
+	model, baseURL   string // "" for those of the variables
 	maxSteps         int    // model calls for one task; 0 for the agent's own limit
 	window           int    // the model's, in tokens; 0 for the agent's default
 	system           string // a file
 	toolFlags
 }
 
-// toolFlags say what an agent has to work with.
+// toolFlags select an agent's tools, skills and servers.
 type toolFlags struct {
 	dirs, skills, mcp []string
-	trust             bool     // the directory's configuration and skills, without a question
+	trust             bool     // trust the directory's configuration and skills without asking
 	trustedDirs       []string // whose programs, settings and toolchains may run
-	more              *config  // what the configurations say; nil until they are read
+	more              *config  // the configurations; nil until they are read
 }
 
-// register adds the flags about tools, to "kitbag tools" as well: it is to show what
-// "kitbag run" would have with the same ones.
+// register adds the flags about tools, also to "kitbag tools", which shows what "kitbag run"
+// would have with the same flags.
 func (f *toolFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.dirs, "dir", nil, "a further working `DIRECTORY`, repeatable")
 	fl.StringArrayVar(&f.skills, "skills", nil, "a `DIRECTORY` of skills, repeatable (default .agents/skills, .claude/skills and those of kitbag.json)")
-	fl.StringArrayVar(&f.mcp, "mcp", nil, "a `FILE` that names MCP servers under mcpServers, besides those of kitbag.json; repeatable")
-	fl.BoolVar(&f.trust, "trust", false, "follow the directory's kitbag.json in all that it says, and its skills, this time")
+	fl.StringArrayVar(&f.mcp, "mcp", nil, "a `FILE` with MCP servers under mcpServers, in addition to those of kitbag.json; repeatable")
+	fl.BoolVar(&f.trust, "trust", false, "trust the directory's kitbag.json and skills, this time")
 }
 
 // register adds the flags about the agent.
 func (f *agentFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringVar(&f.session, "session", "", "save the conversation in `FILE`, and go on with the one that is there")
-	fl.BoolVar(&f.trustSession, "trust-session", false, "believe a session file that is not sealed with your key: what it says was said, and the rules in it")
-	fl.BoolVar(&f.noRedact, "no-redact", false, "keep what looks like a secret in the session file and in what is shown")
-	fl.StringVar(&f.mode, "mode", "default", "what happens to calls that no rule speaks of: "+strings.Join(modes, ", "))
+	fl.StringVar(&f.session, "session", "", "save the conversation in `FILE`, or continue the one in it")
+	fl.BoolVar(&f.trustSession, "trust-session", false, "trust a session file that is not sealed with your key: its conversation and its rules")
+	fl.BoolVar(&f.noRedact, "no-redact", false, "do not redact secrets in the session file and in the output")
+	fl.StringVar(&f.mode, "mode", "default", "the mode, which decides calls without a rule: "+strings.Join(modes, ", "))
 	fl.StringArrayVar(&f.allow, "allow", nil, "allow calls that match `RULE`, such as 'Bash(git status:*)', repeatable")
 	fl.StringArrayVar(&f.ask, "ask", nil, "ask about calls that match `RULE`, repeatable")
 	fl.StringArrayVar(&f.deny, "deny", nil, "deny calls that match `RULE`, repeatable")
 	f.toolFlags.register(cmd)
 	fl.StringVar(&f.model, "model", "", "the model (default $KITBAG_MODEL)")
 	fl.StringVar(&f.baseURL, "base-url", "", "the `URL` of the OpenAI-compatible endpoint (default $OPENAI_BASE_URL)")
-	fl.IntVar(&f.maxSteps, "max-steps", 50, "the most model calls for one task")
-	fl.IntVar(&f.window, "window", 0, "the model's context window in tokens, within which the conversation is kept (default 128000)")
+	fl.IntVar(&f.maxSteps, "max-steps", 50, "the maximum number of model calls for one task")
+	fl.IntVar(&f.window, "window", 0, "the model's context window in tokens, which the conversation must fit (default 128000)")
 	fl.StringVar(&f.system, "system", "", "a `FILE` with the system prompt")
 	if err := cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(modes, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // there is no such flag: a mistake in this function
+		panic(err) // no such flag: a bug in this function
 	}
 }
 
-// modes are those of package permission, in the words of settings files; a session and
-// the help have the same.
+// modes are those of package permission, spelled as in settings files; sessions and the help
+// use the same names.
 var modes = []string{"default", "accept-edits", "sandboxed", "explore", "bypass", "dont-ask"}
 
 // runCommand is "kitbag run".
@@ -94,14 +93,14 @@ Edit, Glob, Grep, a task list), over any OpenAI-compatible endpoint: set
 OPENAI_API_KEY and KITBAG_MODEL, and OPENAI_BASE_URL for another server than
 OpenAI's.
 
-An MCP server is started when the model opens a group of its tools. The groups that
-it has itself are known from the last time that it ran; before, it is one group.
-What a server asks the person is asked on the terminal; for what it wants of the
-model the rule is mcp__SERVER__sampling.
+An MCP server is started when the model opens a group of its tools. Its own
+groups are known from its last run; before that, it is one group.
+Questions of a server are asked on the terminal; the rule for its use of the
+model is mcp__SERVER__sampling.
 
-What neither flags nor variables say is taken from kitbag.json, first that of the
+Settings without a flag or variable are taken from kitbag.json, first that of the
 current directory, then that in the user's configuration directory. Rules, servers
-and skills of all of them count, flags first:
+and skills of all of them apply, flags first:
 
   {"model": "…", "baseURL": "https://…", "system": "FILE", "maxSteps": 50,
    "window": 128000,
@@ -110,20 +109,20 @@ and skills of all of them count, flags first:
    "sandbox": {"use": "auto", "write": [], "protect": [], "hide": [], "reveal": []},
    "skills": ["docs/skills"]}
 
-On Linux commands run confined, where the kernel permits it. In the mode sandboxed those
-that are merely not proved harmless run so without a question. "kitbag sandbox --help"
-explains the settings, "kitbag sandbox status" what holds here.
+On Linux commands run confined, if the kernel permits it. In the mode sandboxed those
+that are not dangerous run without a question. "kitbag sandbox --help"
+explains the settings, "kitbag sandbox status" shows the result.
 
-Of the one in the directory only what restricts (ask and deny rules, what a sandbox
-covers) counts until you have said at the terminal that you trust it as it is, or add
---trust; so it is with the skills in .agents/skills and .claude/skills, which are
-instructions of whoever wrote them.
+Of the one in the directory only restrictions (ask and deny rules, what a sandbox
+covers) apply until you trust it at the terminal, or add
+--trust; the same holds for the skills in .agents/skills and .claude/skills, which are
+instructions of their authors.
 
 A task of - is read from standard input. The model's text goes to standard output,
-what tools do to standard error. What no rule allows is asked about on the terminal;
+what tools do to standard error. Calls that no rule allows are asked about on the terminal;
 without one the run ends with exit code 3 and lists the calls that wait.
 
-Exit codes: 0 done, 1 error, 2 wrong usage, 3 waiting for a person, 4 a limit was
+Exit codes: 0 done, 1 error, 2 wrong usage, 3 waiting for approval, 4 a limit was
 reached, 130 interrupted.`,
 		Example: `  kitbag run "what does this repository do?"
   kitbag run --allow 'Bash(go test:*)' "make the tests pass"
@@ -140,13 +139,13 @@ reached, 130 interrupted.`,
 	}
 	fl := cmd.Flags()
 	fl.BoolVar(&f.json, "json", false, "print one event per line as JSON")
-	fl.StringArrayVar(&f.answers, "answer", nil, "answer a call that waits: `CALL_ID=allow|deny[:reason]`, repeatable")
+	fl.StringArrayVar(&f.answers, "answer", nil, "answer a waiting call: `CALL_ID=allow|deny[:reason]`, repeatable")
 	f.register(cmd)
 	return cmd
 }
 
-// run makes inputs of the answers and the task, and has the agent work on them. Without
-// either a session is gone on with, be it to ask again what waits.
+// run runs the agent on the answers and the task. Without either it continues the session, and
+// asks about pending calls again.
 func (f *runFlags) run(cmd *cobra.Command, args []string) error {
 	var inputs []agent.Input
 	for _, s := range f.answers {
@@ -167,7 +166,7 @@ func (f *runFlags) run(cmd *cobra.Command, args []string) error {
 		return usage(`no task; say what to do: kitbag run "task"`)
 	}
 	if len(f.answers) > 0 && f.session == "" {
-		return usage("--answer needs --session: the calls that wait are in its file")
+		return usage("--answer needs --session: the waiting calls are in its file")
 	}
 	r := newRunner(cmd, f.json)
 	if err := f.configure(cmd.Context(), cmd, r.prompt); err != nil {
@@ -181,12 +180,12 @@ func (f *runFlags) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// maxTask is how long a task from standard input may be, in bytes. No model takes
-// more, and a pipe may have no end.
+// maxTask is the size of the largest task from standard input, in bytes. Models accept no more,
+// and a pipe may be endless.
 const maxTask = 1 << 20
 
-// readTask returns the task: arg itself, or for "-" what is on standard input, since
-// what is long, or another program's, does not go into an argument.
+// readTask returns the task: arg itself, or standard input for "-", for long tasks and those of
+// other programs.
 func readTask(cmd *cobra.Command, arg string) (string, error) {
 	if arg == "-" {
 		var data []byte
@@ -198,20 +197,20 @@ func readTask(cmd *cobra.Command, arg string) (string, error) {
 		case err != nil:
 			return "", err
 		case len(data) > maxTask:
-			return "", usage("the task on standard input has more than %d bytes; put it into a file, and have the agent read that", maxTask)
+			return "", usage("the task on standard input has more than %d bytes; put it into a file, and let the agent read that", maxTask)
 		case !utf8.Valid(data):
 			return "", usage("the task on standard input is not text in UTF-8")
 		}
 		arg = string(data)
 	}
 	if strings.TrimSpace(arg) == "" {
-		return "", usage(`the task is empty; say what to do: kitbag run "task"`)
+		return "", usage(`the task is empty; write one: kitbag run "task"`)
 	}
 	return arg, nil
 }
 
-// open opens the conversation, makes the agent and has both used, and closes what
-// was opened. r is where servers ask, and where what cannot be used is told.
+// open opens the conversation, makes the agent, calls use with both, and closes them. r is used
+// for questions of servers and for warnings.
 func (f *agentFlags) open(ctx context.Context, r *runner, use func(*kit, *conversation) error) (err error) {
 	policy, err := f.policy()
 	if err != nil {
@@ -230,19 +229,18 @@ func (f *agentFlags) open(ctx context.Context, r *runner, use func(*kit, *conver
 	return use(k, s)
 }
 
-// policy is what the flags and the configurations say, flags first, once it was seen
-// that they can be meant. The current
-// directory is the first of the directories: relative patterns count from it.
+// policy returns the validated rules of the flags and the configurations, flags first. The
+// current directory is the first of the directories: relative patterns are relative to it.
 func (f *agentFlags) policy() (permission.Policy, error) {
 	p := permission.Policy{}
 	if !slices.Contains(modes, f.mode) {
 		return p, usage("--mode %q: the modes are %s", f.mode, strings.Join(modes, ", "))
 	}
 	if f.maxSteps < 0 {
-		return p, usage("--max-steps %d: it must be the number of model calls that a task may take, such as 20", f.maxSteps)
+		return p, usage("--max-steps %d: it must be a positive number of model calls, such as 20", f.maxSteps)
 	}
 	if f.window < 0 {
-		return p, usage("--window %d: it must be the number of tokens that the model takes, such as 32000", f.window)
+		return p, usage("--window %d: it must be the size of the model's context window in tokens, such as 32000", f.window)
 	}
 	p.Mode = permission.Mode(f.mode)
 	var err error
@@ -258,19 +256,17 @@ func (f *agentFlags) policy() (permission.Policy, error) {
 	return p, err
 }
 
-// runner drives a session to an end, with a person at the terminal if there is
-// one.
+// runner runs an agent until it ends, with questions to the user if there is a terminal.
 type runner struct {
 	show    show
 	painter *painter
 	prompt  *prompt                             // nil without a terminal
-	answer  func(*event.Approval) event.Confirm // answers by itself; nil for none
-	log     io.Writer                           // for people
+	answer  func(*event.Approval) event.Confirm // automatic answers; nil for none
+	log     io.Writer                           // for messages
 }
 
-// newRunner shows events as JSON, for a program, or as text. There is a prompt only
-// where a person both sees the question and can type: a yes that comes out of a pipe
-// was not meant as the answer to it.
+// newRunner shows events as JSON, for a program, or as text. There is a prompt only if the user
+// both sees the question and can type: a yes from a pipe is not an answer to it.
 func newRunner(cmd *cobra.Command, jsonEvents bool) *runner {
 	r := &runner{log: cmd.ErrOrStderr(), painter: newPainter(cmd.ErrOrStderr())}
 	if jsonEvents {
@@ -287,8 +283,8 @@ func newRunner(cmd *cobra.Command, jsonEvents bool) *runner {
 // run runs until the run ends, answering questions through the prompt.
 func (r *runner) run(ctx context.Context, a *agent.Agent, s *conversation, inputs []agent.Input) error {
 	for {
-		// Each round is a run of the agent. What it waits for at its end is answered,
-		// and the answers are what the next one begins with.
+		// Each round is a run of the agent. The answers to its questions are the input of the
+		// next.
 		end, err := r.once(ctx, a, s, inputs)
 		if err != nil {
 			return r.explain(err, s)
@@ -309,16 +305,16 @@ func (r *runner) run(ctx context.Context, a *agent.Agent, s *conversation, input
 			if ctx.Err() != nil {
 				return &exit{code: exitInterrupted}
 			}
-			// Nobody is there to answer any more. It waits in the session, if there is
-			// one, and who goes on with it is asked again.
+			// Nobody answers any more. The calls wait in the session, if there is one, and are
+			// asked about when it continues.
 			r.listPending(s)
 			return &exit{code: exitWaiting}
 		}
 	}
 }
 
-// once runs the agent until it ends or waits, and shows what happens. To leave the
-// loop ends the run and joins what works for it, so that the session stays whole.
+// once runs the agent until it ends or waits, and shows events. Leaving the loop ends the run
+// and waits for its goroutines, so that the session stays consistent.
 func (r *runner) once(ctx context.Context, a *agent.Agent, s *conversation, inputs []agent.Input) (*event.End, error) {
 	var end *event.End
 	for ev, err := range a.Run(ctx, s.State, inputs...) {
@@ -326,7 +322,7 @@ func (r *runner) once(ctx context.Context, a *agent.Agent, s *conversation, inpu
 			return nil, err
 		}
 		if err := r.show(ev); err != nil {
-			return nil, &exit{exitError, err} // nobody reads what we print: no use in going on
+			return nil, &exit{exitError, err} // the output is closed, so stop
 		}
 		if e, ok := ev.(*event.End); ok {
 			end = e
@@ -335,13 +331,13 @@ func (r *runner) once(ctx context.Context, a *agent.Agent, s *conversation, inpu
 	return end, nil
 }
 
-// remedies say what a person can do about a model call that failed.
+// remedies are what the user can do about a failed model call.
 var remedies = map[model.ErrorKind]string{
 	model.KindAuthentication: "check OPENAI_API_KEY",
 	model.KindConnection:     "check that the server runs, and OPENAI_BASE_URL or --base-url",
 }
 
-// explain adds to an error what can be done about it.
+// explain adds the remedy to an error.
 func (r *runner) explain(err error, s *conversation) error {
 	if e, ok := errors.AsType[*model.Error](err); ok {
 		remedy := remedies[e.Kind]
@@ -354,13 +350,13 @@ func (r *runner) explain(err error, s *conversation) error {
 	}
 	if errors.Is(err, agent.ErrWaiting) {
 		r.listPending(s)
-		return &exit{exitWaiting, errors.New("what waits is to be answered before anything more is said")}
+		return &exit{exitWaiting, errors.New("answer the waiting calls before a new task")}
 	}
 	return err
 }
 
-// answers asks about everything that waits for a person. What waits for the host
-// cannot be answered here: with nothing else the run would go on waiting at once.
+// answers asks about all calls that wait for approval. If all others wait for the host, the run
+// cannot continue here.
 func (r *runner) answers(ctx context.Context, s *conversation) ([]agent.Input, error) {
 	var inputs []agent.Input
 	for _, p := range s.Pending() {
@@ -378,7 +374,7 @@ func (r *runner) answers(ctx context.Context, s *conversation) ([]agent.Input, e
 	return inputs, nil
 }
 
-// answerTo puts one question, or answers it where the runner does that by itself.
+// answerTo asks one question, or answers it automatically.
 func (r *runner) answerTo(ctx context.Context, q *event.Approval) (event.Confirm, error) {
 	if r.answer == nil {
 		fmt.Fprintln(r.log, r.painter.question(q))
@@ -393,9 +389,9 @@ func (r *runner) answerTo(ctx context.Context, q *event.Approval) (event.Confirm
 	return answer, nil
 }
 
-// listPending says which calls wait and how to answer them.
+// listPending prints the waiting calls and how to answer them.
 func (r *runner) listPending(s *conversation) {
-	fmt.Fprintln(r.log, "waiting for a person:")
+	fmt.Fprintln(r.log, "waiting for approval:")
 	for _, p := range s.Pending() {
 		switch p := p.(type) {
 		case *event.Approval:

@@ -31,24 +31,24 @@ func sandboxCommand() *cobra.Command {
 	f := &sandboxFlags{}
 	cmd := &cobra.Command{
 		Use:   "sandbox [flags] -- COMMAND...",
-		Short: "Run a command confined, as commands of an agent are",
-		Long: `Run a command in the sandbox that commands of an agent run in, and exit with its
-code. What the sandbox is known to have denied is said on standard error.
+		Short: "Run a command in the sandbox of an agent's commands",
+		Long: `Run a command in the sandbox of an agent's commands, and exit with its
+code. Denials of the sandbox are printed on standard error, as far as they are known.
 
-In the profile work a command writes in the current directory, or in those of --write
-instead, and in a /tmp of its own, but for what other programs run or trust, such as
-.git/hooks; it has no network but loopback without --network. In read it writes nothing
-but temporary files. In both it cannot read what holds credentials, sees no other
-process, and nothing that it started outlives it. The profile open confines nothing.
+In the profile work a command can write in the current directory, or in those of --write
+instead, and in a private /tmp, except for files that other programs run or trust, such as
+.git/hooks; without --network it has only loopback. In read it can only write
+temporary files. In both it cannot read files with credentials, sees no other
+process, and its processes end with it. The profile open confines nothing.
 
 "sandbox" in kitbag.json changes the lists of paths; "kitbag sandbox status" shows them:
 
   {"sandbox": {"write": ["/srv/data"], "protect": ["vendor"], "hide": ["~/notes"],
                "reveal": ["testdata/.env"], "use": "required"}}
 
-write and reveal grant more, protect and hide less. "use" is for kitbag run and chat:
-auto (confine where this system can), required (or else fail) or off. Of the file in the
-current directory only what restricts counts until you trust it.`,
+write and reveal grant access, protect and hide remove it. "use" is for kitbag run and chat:
+auto (confine if the system can), required (fail if it cannot) or off. Of the file in the
+current directory only restrictions apply until you trust it.`,
 		Example: `  kitbag sandbox -- go test ./...
   kitbag sandbox --profile read -- git log -1
   kitbag sandbox --write build --network -- npm install
@@ -56,11 +56,11 @@ current directory only what restricts counts until you trust it.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch at := cmd.ArgsLenAtDash(); {
 			case len(args) == 0:
-				return nil // asks for the help
+				return nil // asks for help
 			case at == -1:
 				return usage("put -- before the command: kitbag sandbox -- %s", strings.Join(args, " "))
 			case at > 0:
-				return usage("%q is in front of --; the flags come first, then --, then the command", args[0])
+				return usage("%q is before --; the flags come first, then --, then the command", args[0])
 			}
 			return nil
 		},
@@ -69,18 +69,18 @@ current directory only what restricts counts until you trust it.`,
 				return cmd.Help()
 			}
 			if len(args) == 0 {
-				return usage("no command; say what to run: kitbag sandbox -- ls")
+				return usage("no command; add one: kitbag sandbox -- ls")
 			}
 			return f.run(cmd, args)
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.profile, "profile", string(permission.ProfileWork), "what the command may reach: "+strings.Join(profiles, ", "))
-	fl.StringArrayVar(&f.write, "write", nil, "a `DIRECTORY` that it may write in, repeatable (default the current one)")
+	fl.StringVar(&f.profile, "profile", string(permission.ProfileWork), "the access of the command: "+strings.Join(profiles, ", "))
+	fl.StringArrayVar(&f.write, "write", nil, "a `DIRECTORY` in which it may write, repeatable (default the current one)")
 	fl.BoolVar(&f.network, "network", false, "give it the network of this machine")
-	fl.BoolVar(&f.trust, "trust", false, "follow the directory's kitbag.json in all that it says of the sandbox, this time")
+	fl.BoolVar(&f.trust, "trust", false, "apply all sandbox settings of the directory's kitbag.json, this time")
 	if err := cmd.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(profiles, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // there is no such flag: a mistake in this function
+		panic(err) // no such flag: a bug in this function
 	}
 	cmd.AddCommand(sandboxStatusCommand())
 	return cmd
@@ -96,8 +96,8 @@ func (f *sandboxFlags) spec(log io.Writer) (sandbox.Spec, error) {
 		if err != nil {
 			return none, usage("--write %s: %w; name a directory that exists", d, err)
 		}
-		if abs == "/" { // it would be searched for what to protect before it is refused
-			return none, usage("--write /: it cannot be written in as a whole; name a directory of your own")
+		if abs == "/" { // it would be searched for protected files before it is refused
+			return none, usage("--write /: the root cannot be made writable as a whole; name a directory of your own")
 		}
 		dirs[i] = abs
 	}
@@ -109,7 +109,7 @@ func (f *sandboxFlags) spec(log io.Writer) (sandbox.Spec, error) {
 		return sandbox.Spec{Profile: profile}, nil
 	case permission.ProfileRead:
 		if len(dirs) > 0 {
-			return none, usage("--profile read writes nowhere; leave out --write, or use --profile work")
+			return none, usage("--profile read cannot write; leave out --write, or use --profile work")
 		}
 	case permission.ProfileWork:
 	default:
@@ -127,7 +127,7 @@ func (f *sandboxFlags) spec(log io.Writer) (sandbox.Spec, error) {
 		dirs = []string{cwd}
 	}
 	if cwd == "/" && len(f.write) == 0 && profile == permission.ProfileWork {
-		return none, usage("the current directory is /, which cannot be written in as a whole; change to another, or name one with --write")
+		return none, usage("the current directory is /, which cannot be made writable as a whole; change to another, or name one with --write")
 	}
 	s, err := settings.spec(profile, dirs)
 	s.Network = f.network
@@ -142,10 +142,10 @@ func (f *sandboxFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	c := exec.CommandContext(cmd.Context(), args[0], args[1:]...)
-	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) } // it ends as it sees fit
+	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) } // it may handle the signal
 	c.Stdin, c.Stdout, c.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), log
 	if o, ok := c.Stdout.(*checkedWriter); ok {
-		c.Stdout = o.Writer // a command that finds a terminal there behaves otherwise
+		c.Stdout = o.Writer // pass the file itself, as commands behave differently at a terminal
 	}
 	said := &tail{to: log}
 	if spec.Profile != permission.ProfileOpen {
@@ -165,19 +165,19 @@ func (f *sandboxFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	code := c.ProcessState.ExitCode()
 	if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		code = 128 + int(status.Signal()) // as shells say it
+		code = 128 + int(status.Signal()) // as in shells
 	}
 	if why := sandbox.Denied(spec, code, said.text); why != "" {
 		fmt.Fprintf(log, "! %s (to grant more: --write DIR, --network, --profile work or open, reveal in kitbag.json)\n", plainLine(why))
 	}
 	if result.Left {
-		fmt.Fprintln(log, "! a process that the command left in the background was ended with it")
+		fmt.Fprintln(log, "! a background process was ended with the command")
 	}
 	if len(result.Made) > 0 {
-		fmt.Fprintf(log, "! the command made what other programs run or trust; check it, or remove it: %s\n", plainLine(strings.Join(result.Made, ", ")))
+		fmt.Fprintf(log, "! the command created files that other programs run or trust; check or remove them: %s\n", plainLine(strings.Join(result.Made, ", ")))
 	}
 	if len(result.Replaced) > 0 {
-		fmt.Fprintf(log, "! another program replaced files while the command ran, which was kept from the old ones only; check them: %s\n", plainLine(strings.Join(result.Replaced, ", ")))
+		fmt.Fprintf(log, "! another program replaced protected files while the command ran, and the new ones were not protected; check them: %s\n", plainLine(strings.Join(result.Replaced, ", ")))
 	}
 	if code != 0 {
 		return &exit{code: code}
@@ -185,7 +185,7 @@ func (f *sandboxFlags) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// A tail passes on what is written to it and keeps the end.
+// A tail passes on what is written to it and keeps the last part.
 type tail struct {
 	to   io.Writer
 	text []byte

@@ -20,8 +20,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// sandboxWorkspace is a workspace with something to protect and to hide, and a file beside
-// it that no command may change.
+// sandboxWorkspace is a workspace with files to protect and to hide, and a file next to it that no
+// command may change.
 func sandboxWorkspace(t *testing.T) (dir, outside string) {
 	t.Helper()
 	dir = workspace(t)
@@ -33,8 +33,8 @@ func sandboxWorkspace(t *testing.T) (dir, outside string) {
 	return dir, outside
 }
 
-// TestSandbox runs real commands, and holds what each profile lets them do and what is said
-// of what it does not.
+// TestSandbox runs real commands, and checks the access of each profile and the messages about
+// denials.
 func TestSandbox(t *testing.T) {
 	for _, row := range []struct {
 		config string // of the person
@@ -52,8 +52,8 @@ func TestSandbox(t *testing.T) {
 		{"", "", "echo x >.git/config", 2, "", "less the files it protects"},
 		{"", "", "cat .env", 1, "", ".env"},
 		{"", "", "wc -l </proc/net/dev", 0, "3\n", ""},
-		{"", "", "sleep 100 & true", 0, "", "! a process that the command left in the background"},
-		{"", "", "mkdir -p .vscode && echo x >.vscode/settings.json", 0, "", "! the command made"},
+		{"", "", "sleep 100 & true", 0, "", "! a background process was ended"},
+		{"", "", "mkdir -p .vscode && echo x >.vscode/settings.json", 0, "", "! the command created"},
 		{"", "--profile read", "cat a.txt", 0, "content of a.txt\n", ""},
 		{"", "--profile read", "echo x >a.txt", 2, "", "--profile work"},
 		{"", "--write sub", "echo x >sub/b.txt && cat sub/b.txt", 0, "x\n", ""},
@@ -81,7 +81,7 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
-// TestSandboxUsage holds what is said of a command line that cannot be meant.
+// TestSandboxUsage checks the messages about wrong usage.
 func TestSandboxUsage(t *testing.T) {
 	workspace(t)
 	for _, row := range []struct {
@@ -91,13 +91,13 @@ func TestSandboxUsage(t *testing.T) {
 	}{
 		{"", exitDone, ""},
 		{"ls", exitUsage, "put -- before the command: kitbag sandbox -- ls"},
-		{"ls -- x", exitUsage, `"ls" is in front of --`},
+		{"ls -- x", exitUsage, `"ls" is before --`},
 		{"--network", exitUsage, "no command"},
 		{"--profile writ -- true", exitUsage, `--profile "writ": the profiles are read, work, open`},
 		{"--write missing -- true", exitUsage, "--write missing: "},
 		{"--write kitbag.json -- true", exitUsage, "--write kitbag.json: not a directory"},
-		{"--write / -- true", exitUsage, "--write /: it cannot be written in as a whole"},
-		{"--profile read --write . -- true", exitUsage, "--profile read writes nowhere"},
+		{"--write / -- true", exitUsage, "--write /: the root cannot be made writable"},
+		{"--profile read --write . -- true", exitUsage, "--profile read cannot write"},
 		{"--profile open --network -- true", exitUsage, "--profile open confines nothing"},
 		{"-- no-such-program-here", exitError, "no-such-program-here"},
 		{"status x", exitUsage, `takes no argument "x"`},
@@ -110,7 +110,7 @@ func TestSandboxUsage(t *testing.T) {
 	}
 }
 
-// TestSandboxSignal: to end kitbag ends the command, in its own way.
+// TestSandboxSignal: terminating kitbag terminates the command, which may handle the signal.
 func TestSandboxSignal(t *testing.T) {
 	workspace(t)
 	cmd := exec.Command(os.Args[0], "sandbox", "--", "sh", "-c", `trap "echo bye; exit 3" TERM; echo ready; while :; do sleep 0.01; done`)
@@ -136,7 +136,7 @@ func TestSandboxSignal(t *testing.T) {
 	}
 }
 
-// status returns what "kitbag sandbox status --json" says.
+// status returns the report of "kitbag sandbox status --json".
 func status(t *testing.T, args ...string) *sandboxReport {
 	t.Helper()
 	got := kitbag(t.Context(), append([]string{"sandbox", "status", "--json"}, args...)...)
@@ -159,12 +159,12 @@ func TestSandboxStatus(t *testing.T) {
 	}
 	for _, l := range r.Layers {
 		if !l.OK {
-			t.Errorf("%+v", l) // the machine that tests this has all of them
+			t.Errorf("%+v", l) // the test machine has all of them
 		}
 	}
 	text := `{"sandbox":{"protect":["sub"],"hide":["notes"],"reveal":[".env"],"write":["` + filepath.Dir(outside) + `"],"use":"off"}}`
 	writeConfig(t, configFile, text)
-	r = status(t) // nobody has agreed to it: it may only restrict
+	r = status(t) // not trusted: it may only restrict
 	if r.Use != "auto" || !has(r.Protected, filepath.Join(dir, "sub"), true) || !has(r.Hidden, filepath.Join(dir, "notes"), true) || !has(r.Hidden, filepath.Join(dir, ".env"), true) || len(r.Writable) != 1 {
 		t.Errorf("not trusted: %+v", r)
 	}
@@ -173,18 +173,17 @@ func TestSandboxStatus(t *testing.T) {
 		t.Errorf("trusted: %+v", r)
 	}
 	got := kitbag(t.Context(), "sandbox", "status")
-	for _, want := range []string{"yes  namespaces", "Commands are confined.", "Writable", "  " + filepath.Join(dir, "sub") + "\n", "that are not there now"} {
+	for _, want := range []string{"yes  namespaces", "Commands are confined.", "Writable", "  " + filepath.Join(dir, "sub") + "\n", "that do not exist now"} {
 		if !strings.Contains(got.out, want) {
 			t.Errorf("%q is not in:\n%s", want, got.out)
 		}
 	}
-	if !strings.Contains(got.stderr, "nobody has agreed") {
+	if !strings.Contains(got.stderr, "is not trusted") {
 		t.Errorf("%s", got.stderr)
 	}
 }
 
-// withoutNamespaces runs kitbag where the kernel makes no namespaces: in a sandbox, which
-// refuses that.
+// withoutNamespaces runs kitbag in a sandbox in which it cannot create namespaces.
 func withoutNamespaces(t *testing.T, args ...string) output {
 	t.Helper()
 	s := sandbox.Spec{Profile: permission.ProfileRead, Network: true}
@@ -202,7 +201,7 @@ func withoutNamespaces(t *testing.T, args ...string) output {
 	return output{cmd.ProcessState.ExitCode(), out.String(), stderr.String()}
 }
 
-// TestSandboxMissing holds what is said, and done, where the kernel lacks a part.
+// TestSandboxMissing checks what happens if the kernel lacks a part.
 func TestSandboxMissing(t *testing.T) {
 	dir, _ := sandboxWorkspace(t)
 	got := withoutNamespaces(t, "sandbox", "status")
@@ -218,7 +217,7 @@ func TestSandboxMissing(t *testing.T) {
 	const making = `{"command":"make"}`
 	serve(t, openaitest.Calls(call("Bash", making)))
 	got = withoutNamespaces(t, "run", "--mode", "sandboxed", "go")
-	if got.code != exitWaiting || !strings.Contains(got.stderr, "! mode sandboxed asks as accept-edits does") || !strings.Contains(got.stderr, "namespaces") {
+	if got.code != exitWaiting || !strings.Contains(got.stderr, "! mode sandboxed asks like accept-edits") || !strings.Contains(got.stderr, "namespaces") {
 		t.Errorf("%+v", got)
 	}
 	writeConfig(t, personFile(t), `{"sandbox":{"use":"required"}}`)
@@ -229,15 +228,15 @@ func TestSandboxMissing(t *testing.T) {
 	writeConfig(t, filepath.Join(dir, "Makefile"), "all:\n\t@echo made >made\n")
 	serve(t, openaitest.Calls(call("Bash", making)), openaitest.Text("done"))
 	if got = kitbag(t.Context(), "run", "--mode", "sandboxed", "go"); got.code != exitDone || strings.Contains(got.stderr, "!") {
-		t.Errorf("where there is all of it: %+v", got)
+		t.Errorf("with all parts: %+v", got)
 	}
 	if _, err := os.Stat("made"); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestSandboxSettings has an agent run commands under settings of the directory, trusted
-// and not, and of the person.
+// TestSandboxSettings runs commands of an agent under settings of the directory, trusted and not, and
+// of the user.
 func TestSandboxSettings(t *testing.T) {
 	for _, row := range []struct {
 		project, person string
@@ -285,8 +284,8 @@ func TestSandboxSettings(t *testing.T) {
 	}
 }
 
-// TestConfinedServers starts real servers, which try what their entry does not let them do
-// before they serve.
+// TestConfinedServers starts real servers, which try to exceed the access of their entry before they
+// serve.
 func TestConfinedServers(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -352,8 +351,8 @@ func TestConfinedServers(t *testing.T) {
 	}
 }
 
-// TestServerWithoutSandbox holds that a server which is to be confined does not run where
-// that cannot be.
+// TestServerWithoutSandbox checks that a server that must be confined does not run if that is
+// impossible.
 func TestServerWithoutSandbox(t *testing.T) {
 	workspace(t)
 	entry := self(t, "--demo")
@@ -367,7 +366,7 @@ func TestServerWithoutSandbox(t *testing.T) {
 	}
 }
 
-// TestReachIsShown holds that a person is told how far a command reaches, before it runs.
+// TestReachIsShown checks that the access of a command is shown before it runs.
 func TestReachIsShown(t *testing.T) {
 	workspace(t)
 	for _, row := range []struct {
@@ -376,7 +375,7 @@ func TestReachIsShown(t *testing.T) {
 		off            bool
 	}{
 		{"", "ls", "ALLOW", false},
-		{"", "ls", "in the sandbox, without the network, writing nothing", false},
+		{"", "ls", "in the sandbox, without the network, read-only", false},
 		{"--mode sandboxed", "make", "ALLOW: mode sandboxed", false},
 		{"--mode sandboxed", "make", "in the sandbox, without the network, writing in the working directories", false},
 		{"", "npm install", "in the sandbox, with the network", false},

@@ -17,17 +17,17 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// sandboxSettings are what "sandbox" says in a configuration. All paths are absolute.
+// sandboxSettings are the member "sandbox" of a configuration. All paths are absolute.
 type sandboxSettings struct {
 	Use     string   // auto, required or off; "" is auto
-	Write   []string // directories that commands may write in, too
-	Protect []string // paths in those that stay as they are, too
-	Hide    []string // paths that cannot be read, too
-	Reveal  []string // paths that can be read although they are secret
+	Write   []string // further writable directories
+	Protect []string // further read-only paths in writable directories
+	Hide    []string // further unreadable paths
+	Reveal  []string // readable paths although they are secret
 }
 
 const (
-	useAuto     = "auto"     // where the system can confine
+	useAuto     = "auto"     // if the system can confine
 	useRequired = "required" // or fail
 	useOff      = "off"
 )
@@ -51,9 +51,9 @@ func (c *config) readSandbox(data json.RawMessage) error {
 		case key == "network":
 			return fail(`.network means nothing; write "Network" under permissions.allow or permissions.deny`)
 		case to == nil:
-			return fail(".%s means nothing; the members are %s", key, strings.Join(slices.Sorted(maps.Keys(own)), ", "))
+			return fail(".%s is unknown; the keys are %s", key, strings.Join(slices.Sorted(maps.Keys(own)), ", "))
 		case json.Unmarshal(members[key], to) != nil && key == "use":
-			return fail(".use must be a text; it is %.40s", members[key])
+			return fail(".use must be a string; it is %.40s", members[key])
 		case json.Unmarshal(members[key], to) != nil:
 			return fail(".%s must be a list of paths; it is %.40s", key, members[key])
 		}
@@ -82,8 +82,8 @@ func (c *config) readSandbox(data json.RawMessage) error {
 	return nil
 }
 
-// over returns what s and t say together. That a sandbox is required by one of them is
-// not undone by the other.
+// over returns the settings of s and t together. If one of them requires a sandbox, the other
+// cannot change that.
 func (s sandboxSettings) over(t sandboxSettings) sandboxSettings {
 	use := cmp.Or(s.Use, t.Use)
 	if t.Use == useRequired {
@@ -98,7 +98,7 @@ func (s sandboxSettings) over(t sandboxSettings) sandboxSettings {
 	}
 }
 
-// restricted returns what of s confines commands more.
+// restricted returns the settings of s that only confine more.
 func (s sandboxSettings) restricted() sandboxSettings {
 	r := sandboxSettings{Protect: s.Protect, Hide: s.Hide}
 	if s.Use != useOff {
@@ -107,8 +107,8 @@ func (s sandboxSettings) restricted() sandboxSettings {
 	return r
 }
 
-// sandboxConfig returns the settings that hold in the current directory, for commands that
-// ask nobody whether it is trusted.
+// sandboxConfig returns the settings for the current directory, for commands that do not ask
+// whether it is trusted.
 func sandboxConfig(trust bool, log io.Writer) (sandboxSettings, error) {
 	c, err := configurations(func(c *config) error {
 		c.restrict(trust, false, log)
@@ -120,7 +120,7 @@ func sandboxConfig(trust bool, log io.Writer) (sandboxSettings, error) {
 	return c.sandbox, nil
 }
 
-// confines returns nil if commands of an agent are confined, and else why not.
+// confines returns nil if an agent's commands are confined, and else why not.
 func (s sandboxSettings) confines() error {
 	if s.Use == useOff {
 		return errors.New(`"use" is "off" under sandbox`)
@@ -128,7 +128,7 @@ func (s sandboxSettings) confines() error {
 	return sandbox.Check().Confines()
 }
 
-// local returns the machine on which an agent works in dirs.
+// local returns the backend of an agent that works in dirs.
 func (s sandboxSettings) local(dirs []string) (*builtin.Local, error) {
 	l := &builtin.Local{Dirs: dirs, Sandbox: sandbox.Spec{Write: s.Write, Protect: s.Protect, Hide: s.Hide}, Reveal: s.Reveal}
 	switch s.Use {
@@ -149,17 +149,17 @@ func (s sandboxSettings) local(dirs []string) (*builtin.Local, error) {
 	for _, path := range s.Reveal {
 		for _, place := range spec.Hide {
 			if rel, err := filepath.Rel(place, path); err == nil && filepath.IsLocal(rel) {
-				return nil, fmt.Errorf(configFile+": sandbox.reveal: %s is in %s, which is hidden as a whole; reveal that, or take this out of the list", path, place)
+				return nil, fmt.Errorf(configFile+": sandbox.reveal: %s is in %s, which is hidden as a whole; reveal that directory, or remove this from the list", path, place)
 			}
 		}
 	}
 	return l, nil
 }
 
-// spec returns how a command of the profile is confined that works in dirs.
+// spec returns how a command of the profile with working directories dirs is confined.
 func (s sandboxSettings) spec(profile permission.Profile, dirs []string) (sandbox.Spec, error) {
 	s.Use = useAuto
-	// The root cannot be written in, and to search it for what is protected takes long.
+	// The root cannot be made writable, and searching it for protected files takes long.
 	dirs = slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return dir == "/" })
 	l, err := s.local(dirs)
 	if err != nil {

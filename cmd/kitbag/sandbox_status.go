@@ -17,11 +17,11 @@ func sandboxStatusCommand() *cobra.Command {
 	var asJSON, trust bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Say what this system can confine with, and which paths are covered here",
-		Long: `Say what this system can confine commands with: of each layer whether it is there,
-why not, and what that means. Then what a command of the profile work may write in the
-current directory, what it may not although it is in there, what it cannot read, and
-which caches it writes for itself only.`,
+		Short: "Show the sandbox of this system, and the paths that it covers here",
+		Long: `Show what this system can confine commands with: for each layer whether it is available,
+why not, and what that means. Then which paths a command of the profile work can write in the
+current directory, which of these are protected, which it cannot read, and
+which caches it writes only for itself.`,
 		Example: "  kitbag sandbox status\n  kitbag sandbox status --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -41,13 +41,13 @@ which caches it writes for itself only.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().BoolVar(&trust, "trust", false, "follow the directory's kitbag.json in all that it says of the sandbox, this time")
+	cmd.Flags().BoolVar(&trust, "trust", false, "apply all sandbox settings of the directory's kitbag.json, this time")
 	return cmd
 }
 
 // A sandboxReport is what "kitbag sandbox status --json" prints.
 type sandboxReport struct {
-	Confines bool   `json:"confines"`         // the profiles read and work can be had
+	Confines bool   `json:"confines"`         // the profiles read and work are available
 	Reason   string `json:"reason,omitempty"` // why not
 	Use      string `json:"use"`              // of the settings
 
@@ -90,7 +90,7 @@ func newSandboxReport(s sandbox.Status, settings sandboxSettings, spec sandbox.S
 	return r
 }
 
-// print prints the report, for people or as JSON.
+// print prints the report, as text or as JSON.
 func (r *sandboxReport) print(to io.Writer, asJSON bool) error {
 	if asJSON {
 		enc := json.NewEncoder(to)
@@ -113,20 +113,20 @@ func (r *sandboxReport) print(to io.Writer, asJSON bool) error {
 	}
 	switch {
 	case !r.Confines:
-		fmt.Fprintf(to, "\nNo command is confined: %s. Mode sandboxed asks as accept-edits does.\n", plainLine(r.Reason))
+		fmt.Fprintf(to, "\nNo command is confined: %s. Mode sandboxed asks like accept-edits.\n", plainLine(r.Reason))
 	case r.Use == useOff:
 		fmt.Fprint(to, "\nCommands could be confined, but \"use\": \"off\" is set under sandbox.\n")
 	default:
 		fmt.Fprint(to, "\nCommands are confined.\n")
 	}
-	r.list(to, "Writable, with a /tmp of its own:", r.Writable)
-	r.list(to, "In there, and read-only all the same:", r.Protected)
+	r.list(to, "Writable, in addition to a private /tmp:", r.Writable)
+	r.list(to, "Read-only within these:", r.Protected)
 	r.list(to, "Not readable:", r.Hidden)
-	r.list(to, "Caches that a command writes for itself only:", r.Caches)
+	r.list(to, "Caches, of which each command writes its own copy:", r.Caches)
 	return nil
 }
 
-// list prints the paths that are there, and counts the others.
+// list prints the existing paths, and counts the others.
 func (r *sandboxReport) list(to io.Writer, title string, paths []coveredPath) {
 	fmt.Fprintf(to, "\n%s\n", title)
 	missing := 0
@@ -138,6 +138,6 @@ func (r *sandboxReport) list(to io.Writer, title string, paths []coveredPath) {
 		}
 	}
 	if missing > 0 {
-		fmt.Fprintf(to, "  and %d that are not there now; --json has them all\n", missing)
+		fmt.Fprintf(to, "  and %d that do not exist now; --json lists all\n", missing)
 	}
 }

@@ -19,10 +19,10 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A serverFile names MCP servers.
+// A serverFile has MCP servers.
 type serverFile struct {
 	path string
-	data []byte // what of it counts; nil for the file as it is
+	data []byte // the part of it that applies; nil for the whole file
 }
 
 // serverFiles are the files at the paths.
@@ -34,24 +34,22 @@ func serverFiles(paths []string) []serverFile {
 	return out
 }
 
-// load returns the servers. Like [mcpclient.Load] it returns those that it could read
-// beside the error about the others.
+// load returns the servers that it could read, and the errors of the others.
 func (s serverFile) load() ([]mcpclient.Server, error) {
 	if s.data != nil {
 		return mcpclient.Parse(s.path, s.data)
 	}
 	configs, err := mcpclient.Load(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w; write one that names servers under mcpServers, or name another with --mcp FILE", err)
+		return nil, fmt.Errorf("%w; write one with servers under mcpServers, or give another with --mcp FILE", err)
 	}
 	return configs, err
 }
 
-// loadConfigs reads the files that name MCP servers, and gives the servers the
-// logins that are kept. What is wrong with one server is told with it and does not
-// cost the others.
+// loadConfigs reads the files of MCP servers, and adds the stored logins. An error of one server
+// does not affect the others.
 func loadConfigs(files []serverFile) (configs []mcpclient.Server, broken []*mcpclient.LoadError, err error) {
-	from := map[string]string{} // what tools are called by → the file
+	from := map[string]string{} // prefix of tools → file
 	for _, file := range files {
 		cs, err := file.load()
 		for _, e := range unjoin(err) {
@@ -78,8 +76,7 @@ func loadConfigs(files []serverFile) (configs []mcpclient.Server, broken []*mcpc
 	return configs, broken, nil
 }
 
-// unjoin returns the errors that [errors.Join] made one of, as they are told of one
-// by one.
+// unjoin returns the errors of [errors.Join], which are printed separately.
 func unjoin(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()
@@ -90,25 +87,25 @@ func unjoin(err error) []error {
 	return nil
 }
 
-// warnBroken tells of servers that are left out.
+// warnBroken prints which servers are left out.
 func warnBroken(log io.Writer, broken []*mcpclient.LoadError) {
 	for _, e := range broken {
 		fmt.Fprintf(log, "! left out: the MCP server %q: %s\n", plainLine(e.Server), indented(e.Error()))
 	}
 }
 
-// hosting says what the servers of an agent may ask, and how they are judged.
+// hosting says what the servers of an agent may request, and how they are confined.
 type hosting struct {
-	elicit bool // there is a person
+	elicit bool // there is a prompt
 	sample bool // there is a model
 
-	policy *permission.Policy // nil if nothing is called
+	policy *permission.Policy // nil if no tool is called
 
 	sandbox sandboxSettings
 }
 
-// confined has a server that is to run in a sandbox do so, with what is protected and
-// secret in dirs, or else in the current directory, out of its reach.
+// confined makes a server with a sandbox in its entry run in it, without access to what is
+// protected and secret in dirs, or else in the current directory.
 func confined(cfg mcpclient.Server, settings sandboxSettings, dirs []string) mcpclient.Server {
 	command, ok := cfg.Transport.(mcpclient.Command)
 	if !ok || command.Sandbox.Profile == "" {
@@ -130,7 +127,7 @@ func confined(cfg mcpclient.Server, settings sandboxSettings, dirs []string) mcp
 		spec.Write, spec.Network = s.Write, s.Network
 		cleanup, err := spec.Command(cmd)
 		if err != nil {
-			return nil, fmt.Errorf("it cannot be confined as its entry says: %w", err)
+			return nil, fmt.Errorf("it cannot be confined as its entry requires: %w", err)
 		}
 		return func() error { _, err := cleanup(); return err }, nil
 	}
@@ -138,15 +135,14 @@ func confined(cfg mcpclient.Server, settings sandboxSettings, dirs []string) mcp
 	return cfg
 }
 
-// mcpServers are those of an agent. None is started before a group of it is
-// opened.
+// mcpServers are the MCP servers of an agent. Each is started when one of its groups is opened.
 type mcpServers struct {
 	clients []*mcpclient.Client
 	groups  []toolkit.Group
 }
 
-// openServers makes clients for the servers that the files name, with dirs for the roots
-// of those that want them, and describes their groups.
+// openServers makes clients for the servers of the files, with dirs as roots for those that
+// request them, and describes their groups.
 func openServers(files []serverFile, dirs []string, h hosting, log io.Writer) (*mcpServers, error) {
 	configs, broken, err := loadConfigs(files)
 	if err != nil {
@@ -164,7 +160,7 @@ func openServers(files []serverFile, dirs []string, h hosting, log io.Writer) (*
 			cfg.Options.Elicitation = mcpclient.ElicitCaller
 		}
 		if h.sample {
-			cfg.Options.Sampling, cfg.Options.Limits.Samples = mcpclient.SampleCaller, -1 // the agent has limits
+			cfg.Options.Sampling, cfg.Options.Limits.Samples = mcpclient.SampleCaller, -1 // the agent has its own limits
 		}
 		c, err := mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options)
 		if err != nil {
@@ -176,7 +172,7 @@ func openServers(files []serverFile, dirs []string, h hosting, log io.Writer) (*
 	return s, nil
 }
 
-// close ends all servers side by side: each may take its time to go.
+// close ends all servers in parallel, as each may take a while.
 func (s *mcpServers) close() error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(s.clients))
@@ -187,16 +183,15 @@ func (s *mcpServers) close() error {
 	return errors.Join(errs...)
 }
 
-// notInNames is what model APIs do not take in the name of a field, such as those
-// of reset_tools.
+// notInNames matches what model APIs refuse in names of fields, such as those of reset_tools.
 var notInNames = lazy.Regexp(`[^A-Za-z0-9_-]`)
 
-// groupName makes a name for a group of what a person or a server wrote.
+// groupName makes a group's name from one of a configuration or a server.
 func groupName(s string) string { return notInNames().ReplaceAllString(s[:min(len(s), 48)], "_") }
 
-// groupsOf describes the groups of a server: those it had when it was last
-// connected, and one for the tools that are in none of them. A server that was
-// never connected is one group: to ask it would be to start it.
+// groupsOf describes the groups of a server: those of its last connection, and one for the tools
+// that are in none of them. A server that was never connected is one group, as listing its groups
+// would start it.
 func groupsOf(c *mcpclient.Client, m *memory) []toolkit.Group {
 	name := groupName(c.Name())
 	rest := toolkit.Group{Name: name, Description: fmt.Sprintf("The tools of the MCP server %q.", plain(c.Name())),
@@ -229,19 +224,19 @@ func groupsOf(c *mcpclient.Client, m *memory) []toolkit.Group {
 // maxLine is how much of a server's description of a group is shown, in runes.
 const maxLine = 300
 
-// A serverSource is what a group has of a server, which it starts.
+// A serverSource is the part of a server in a group; it starts the server.
 type serverSource struct {
 	client *mcpclient.Client
 	memory *memory
-	group  string   // the server's own name of it; empty for the rest
-	known  []string // with an empty group: those that have their tools
+	group  string   // the server's own name of the group; empty for the rest
+	known  []string // with an empty group: the groups with the other tools
 }
 
-// Name is the server's, for what is said of it in errors.
+// Name is the server's name, for errors.
 func (s *serverSource) Name() string { return s.client.Name() }
 
-// Tools connects to the server, and so starts it, and returns those of its tools that
-// are in the group as it is now: what the memory says may be old.
+// Tools connects to the server, which starts it, and returns its tools that are in the group now,
+// as the memory may be outdated.
 func (s *serverSource) Tools(ctx context.Context) ([]tool.Tool, error) {
 	all, err := s.client.Tools(ctx)
 	if err != nil {
@@ -251,7 +246,7 @@ func (s *serverSource) Tools(ctx context.Context) ([]tool.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.memory.keep(groups) // for the next start of kitbag; this one goes on with the groups it has
+	s.memory.keep(groups) // for the next run; this one keeps the groups it has
 	in := func(t tool.Tool, names ...string) bool {
 		return slices.ContainsFunc(groups, func(g mcpclient.Group) bool {
 			return slices.Contains(names, g.Name) && slices.Contains(g.Members(), t.Info().Name)
@@ -265,5 +260,5 @@ func (s *serverSource) Tools(ctx context.Context) ([]tool.Tool, error) {
 	}), nil
 }
 
-// startWithLogin is how long a server that was logged in to may take to start.
+// startWithLogin is the start timeout of a server with a login.
 const startWithLogin = 30 * time.Second

@@ -24,7 +24,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// writeServers writes a file that names MCP servers.
+// writeServers writes a file of MCP servers.
 func writeServers(t *testing.T, file string, entries map[string]any) {
 	t.Helper()
 	data, err := json.Marshal(map[string]any{"mcpServers": entries})
@@ -46,7 +46,7 @@ func self(t *testing.T, args ...string) map[string]any {
 	return map[string]any{"command": exe, "args": append([]string{"mcp", "serve"}, args...), "env": map[string]string{"GORACE": "atexit_sleep_ms=0"}}
 }
 
-// TestBrokenServers holds that one entry that cannot be used costs only itself.
+// TestBrokenServers checks that a broken entry does not affect the others.
 func TestBrokenServers(t *testing.T) {
 	workspace(t)
 	writeServers(t, "a.json", map[string]any{
@@ -83,8 +83,8 @@ func TestBrokenServers(t *testing.T) {
 	}
 }
 
-// TestRememberedGroups holds that a server is one group at first, and after it was
-// started once the groups that it has, without being started for that.
+// TestRememberedGroups checks that a server is one group at first, and later has its own groups, without
+// being started for that.
 func TestRememberedGroups(t *testing.T) {
 	dir := workspace(t)
 	writeServers(t, "inner.json", map[string]any{"demo": self(t, "--demo"), "more": self(t, "--demo")})
@@ -129,7 +129,7 @@ func TestRememberedGroups(t *testing.T) {
 		t.Errorf("one is open: %s, %d starts", got, starts())
 	}
 
-	// What the file says is not trusted, and what the server has since is not lost.
+	// The file is not trusted, and new tools of the server are not lost.
 	cache, err := filepath.Glob(filepath.Join(os.Getenv("XDG_CACHE_HOME"), "kitbag", "mcp-groups", "*.json"))
 	if err != nil || len(cache) != 1 {
 		t.Fatalf("%v %v", cache, err)
@@ -157,8 +157,7 @@ func TestRememberedGroups(t *testing.T) {
 	}
 }
 
-// TestServerAsksAtTheTerminal has a gateway, in a process of its own, ask the
-// person whether a call may run.
+// TestServerAsksAtTheTerminal: a gateway in a process of its own asks the user whether a call may run.
 func TestServerAsksAtTheTerminal(t *testing.T) {
 	dir := workspace(t)
 	writeServers(t, "inner.json", map[string]any{"demo": self(t, "--demo")})
@@ -222,7 +221,7 @@ func TestForms(t *testing.T) {
 		shown []string
 	}{
 		{"everything", form, "y\nS\n3\nx, y\nn\nhi there\ny\n", `accept {"count":3,"extras":["x","y"],"gift":false,"note":"hi there","size":"S"}`,
-			[]string{"size, one of S (small), L (large): ", "count, integer [1]: ", "gift, y or n [leave out]: ", "note (A [31mnote) [leave out]", "    |   Send this to \"bank\"?"}},
+			[]string{"size, one of S (small), L (large): ", "count, integer [1]: ", "gift, y or n [skip]: ", "note (A [31mnote) [skip]", "    |   Send this to \"bank\"?"}},
 		{"as little as can be", form, "y\nL\n\n\n\n\ny\n", `accept {"count":1,"size":"L"}`, nil},
 		{"a mistake is asked about again", form, "maybe\ny\nXL\n\n\n\n\nS\nmany\n\n\n\nS\n2\n\n\n\ny\n", `accept {"count":2,"size":"S"}`, []string{"answer y or n", `got a string "XL"`, "integer"}},
 		{"no", form, "n\n", `decline null`, nil},
@@ -253,8 +252,8 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestHostileServer lists a server all of whose words try to be lines of kitbag's, or
-// to steer the terminal.
+// TestHostileServer lists a server whose texts try to look like lines of kitbag, or to control the
+// terminal.
 func TestHostileServer(t *testing.T) {
 	workspace(t)
 	const evil = "x\nfake: ready\x1b[2J\u202e"
@@ -278,8 +277,8 @@ func TestHostileServer(t *testing.T) {
 	}
 }
 
-// TestMCPLogin logs in to a server, with a browser that anything else on the
-// machine tries to be before.
+// TestMCPLogin logs in to a server with a browser, after other programs on the machine tried to fake
+// the redirect.
 func TestMCPLogin(t *testing.T) {
 	workspace(t)
 	mcp := server.NewStreamableHTTPServer(server.NewMCPServer("guarded", "1", server.WithToolCapabilities(true)))
@@ -305,7 +304,7 @@ func TestMCPLogin(t *testing.T) {
 	login(t, func(page, callback string) {
 		for _, forged := range []string{"?code=mine", "?code=mine&state=", "?code=mine&state=guess", "/../callback?state=x"} {
 			if status, _ := get(t, callback+forged); status == http.StatusOK {
-				t.Errorf("%s is taken for the login", forged)
+				t.Errorf("%s is accepted as the login", forged)
 			}
 		}
 		if status, body := get(t, page); status != http.StatusOK || !strings.Contains(body, "close this page") {
@@ -359,8 +358,8 @@ func TestMCPLogin(t *testing.T) {
 	}
 }
 
-// login runs kitbag mcp login shop and calls browse with the page that it prints,
-// and with the address that the browser comes back to.
+// login runs kitbag mcp login shop and calls browse with the printed page and the address of the
+// redirect.
 func login(t *testing.T, browse func(page, callback string)) {
 	t.Helper()
 	r, w := io.Pipe()

@@ -12,10 +12,10 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// conversation is a State that may live in a file.
+// conversation is a State that may be stored in a file.
 type conversation struct {
 	*agent.State
-	path  string                                    // "" for one that ends with the program
+	path  string                                    // "" for one that is not stored
 	save  func(context.Context, *agent.State) error // nil without a file
 	close func() error
 }
@@ -33,7 +33,7 @@ func openConversation(ctx context.Context, path string, trust bool) (*conversati
 	s, err := session.SealedFile(path, key)
 	if errors.Is(err, session.ErrUnsealed) {
 		if !trust {
-			return nil, fmt.Errorf("%w; read it, then add --trust-session to believe what it says was said and the rules in it", err)
+			return nil, fmt.Errorf("%w; read it, then add --trust-session to trust its conversation and its rules", err)
 		}
 		if err := session.Seal(ctx, path, key); err != nil {
 			return nil, err
@@ -43,10 +43,10 @@ func openConversation(ctx context.Context, path string, trust bool) (*conversati
 	if err != nil {
 		return nil, err
 	}
-	// That it cannot be saved must come out before the model was paid for, not after.
+	// Fail before the model is paid for if it cannot be saved.
 	probe, err := os.CreateTemp(filepath.Dir(path), ".kitbag-session-")
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("--session %s: nothing can be written beside it: %w", path, err), s.Close())
+		return nil, errors.Join(fmt.Errorf("--session %s: its directory is not writable: %w", path, err), s.Close())
 	}
 	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -54,20 +54,20 @@ func openConversation(ctx context.Context, path string, trust bool) (*conversati
 	return &conversation{State: s.State, path: path, save: s.Save, close: s.Close}, nil
 }
 
-// newConversation returns a conversation that is not kept.
+// newConversation returns a conversation that is not stored.
 func newConversation() *conversation {
 	return &conversation{State: new(agent.State), close: func() error { return nil }}
 }
 
-// finished reports whether there is nothing to go on with: no call waits, and the
-// model has had the last word, or nobody has said anything.
+// finished reports whether there is nothing to continue: no call waits, and the last message is
+// the model's, or there is none.
 func (s *conversation) finished() bool {
 	n := len(s.Messages)
 	return len(s.Pending()) == 0 && (n == 0 || s.Messages[n-1].Role == message.RoleAssistant)
 }
 
-// results returns where tool results are kept that are too long for the model:
-// beside the session's file, or until the end of the program.
+// results returns the store of tool results that are too long for the model: next to the
+// session's file, or until the end of the program.
 func (s *conversation) results() (dir agent.ResultDir, remove func() error, err error) {
 	if s.path != "" {
 		return agent.ResultDir(s.path + ".results"), func() error { return nil }, nil
@@ -76,11 +76,11 @@ func (s *conversation) results() (dir agent.ResultDir, remove func() error, err 
 	return agent.ResultDir(tmp), func() error { return os.RemoveAll(tmp) }, err
 }
 
-// tempDir makes a directory that is gone with the program.
+// tempDir makes a directory that is removed at the end of the program.
 func tempDir(prefix string) (string, error) {
 	dir, err := os.MkdirTemp("", prefix)
 	if err != nil {
-		return "", fmt.Errorf("a temporary directory: %w; set TMPDIR to a place that can be written", err)
+		return "", fmt.Errorf("create a temporary directory: %w; set TMPDIR to a writable directory", err)
 	}
 	return dir, nil
 }

@@ -26,15 +26,15 @@ import (
 //go:embed system.md
 var defaultSystem string
 
-// A kit is an agent with what it works with.
+// A kit is an agent with its toolkit.
 type kit struct {
 	agent   *agent.Agent
 	toolkit *toolkit.Toolkit
 	close   func() error // ends the MCP servers
 }
 
-// kit makes the agent that the flags describe. What cannot be used of skills and
-// servers is told on the runner's log, and what servers ask at its prompt.
+// kit makes the agent that the flags describe. The runner's log gets warnings about unusable
+// skills and servers, and its prompt the servers' questions.
 func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conversation, r *runner) (_ *kit, err error) {
 	m, err := f.openModel()
 	if err != nil {
@@ -44,9 +44,8 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	if err != nil {
 		return nil, err
 	}
-	// Results that are too long for the model are cut, and the whole of them is kept in
-	// files. ReadResult is the only tool that reaches those: their place is no working
-	// directory, so that Read would have to ask.
+	// Results that are too long for the model are cut, and stored in files. Only ReadResult can
+	// read those without approval, as their directory is not a working directory.
 	results, removeResults, err := s.results()
 	if err != nil {
 		return nil, err
@@ -65,8 +64,8 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 			err = errors.Join(err, k.close())
 		}
 	}()
-	// The first view tells what cannot be used before the model is paid for. It starts
-	// no server but those of groups that a session has left open.
+	// The first view finds what cannot be used before the model is paid for. It starts only
+	// the servers of groups that the session has open.
 	v, err := tk.View(ctx, &s.Scope)
 	if err != nil {
 		return nil, err
@@ -75,7 +74,7 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	if err := f.sandbox().confines(); err == nil {
 		r.painter.confined = &policy
 	} else if policy.Mode == permission.ModeSandboxed {
-		fmt.Fprintf(r.log, "! mode sandboxed asks as accept-edits does, as no command is confined: %s\n", plainLine(err.Error()))
+		fmt.Fprintf(r.log, "! mode sandboxed asks like accept-edits, as no command is confined: %s\n", plainLine(err.Error()))
 	}
 	cfg := agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save,
 		Limits: agent.Limits{Steps: f.maxSteps}, Window: agent.Window{Tokens: f.window, Results: results}}
@@ -91,9 +90,9 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	return k, err
 }
 
-// redactor takes out of what is saved and shown what looks like a secret, and the key of
-// the model. A shorter one than six characters is a placeholder for a local server, and
-// would be found everywhere.
+// redactor removes what looks like a secret, and the key of the model, from what is saved and
+// shown. A key shorter than six characters is a placeholder for a local server, and would match
+// ordinary text.
 func redactor() (*redact.Redactor, error) {
 	rules := redact.Rules()
 	if key := os.Getenv("OPENAI_API_KEY"); len(key) >= 6 {
@@ -102,7 +101,7 @@ func redactor() (*redact.Redactor, error) {
 	return redact.New(rules...)
 }
 
-// showSkipped says what of skills and servers cannot be used.
+// showSkipped prints which skills and servers cannot be used.
 func showSkipped(log io.Writer, v *toolkit.View) {
 	for _, s := range v.Skipped() {
 		what := strings.Trim(s.Source+" "+s.Tool, " ")
@@ -110,13 +109,12 @@ func showSkipped(log io.Writer, v *toolkit.View) {
 	}
 }
 
-// maxOutput is how much of a command's output is kept, in characters: the model is shown
-// the two ends of a long one, and reads the rest with read_result.
+// maxOutput is how much of a command's output is stored, in characters: the model gets the two
+// ends of a long one, and reads the rest with read_result.
 const maxOutput = 1 << 20
 
-// toolkit makes the toolkit that the flags describe: the built-in tools and the
-// skills always there, and the groups of each MCP server. A server that cannot be
-// used is told of on log.
+// toolkit makes the toolkit that the flags describe: the built-in tools and the skills, which
+// are always active, and the groups of each MCP server. It prints unusable servers on log.
 func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...tool.Tool) (_ *toolkit.Toolkit, closeAll func() error, err error) {
 	machine, err := f.sandbox().local(dirs)
 	if err != nil {
@@ -142,12 +140,12 @@ func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...too
 		return nil, nil, errors.Join(err, s.close())
 	}
 	for _, c := range s.clients {
-		c.OnChange(tk.Refresh) // a server that changes its tools is listed anew at the next step
+		c.OnChange(tk.Refresh) // list the tools again at the next step
 	}
 	return tk, s.close, nil
 }
 
-// sandbox is what the configurations say of it.
+// sandbox returns the sandbox settings of the configurations.
 func (f *toolFlags) sandbox() sandboxSettings {
 	if f.more == nil {
 		return sandboxSettings{}
@@ -155,8 +153,8 @@ func (f *toolFlags) sandbox() sandboxSettings {
 	return f.more.sandbox
 }
 
-// openModel takes the key from the environment only: a flag would be seen by every
-// user of the machine, and a file ends up in a repository.
+// openModel reads the key only from the environment: every user of the machine can see a flag,
+// and files end up in repositories.
 func (f *agentFlags) openModel() (*openai.Model, error) {
 	cfg := openai.Config{BaseURL: os.Getenv("OPENAI_BASE_URL"), Key: os.Getenv("OPENAI_API_KEY"), Model: os.Getenv("KITBAG_MODEL")}
 	if f.model != "" {
@@ -166,7 +164,7 @@ func (f *agentFlags) openModel() (*openai.Model, error) {
 		cfg.BaseURL = f.baseURL
 	}
 	if cfg.Model == "" {
-		return nil, errors.New("no model; set KITBAG_MODEL or add --model, to a name that the server knows (kitbag demo works without)")
+		return nil, errors.New("no model; set KITBAG_MODEL or add --model, with a name that the server knows (kitbag demo needs none)")
 	}
 	return openai.New(cfg)
 }
@@ -181,13 +179,13 @@ func (f *agentFlags) systemPrompt(dir string) (string, error) {
 		return "", fmt.Errorf("--system: %w", err)
 	}
 	if !utf8.Valid(data) {
-		return "", fmt.Errorf("--system: %s is not text in UTF-8; save it as such", f.system)
+		return "", fmt.Errorf("--system: %s is not UTF-8; save it as UTF-8", f.system)
 	}
 	return string(data), nil
 }
 
-// serverFiles returns the files of --mcp, and the configurations but for those that are
-// named there: their servers would be there twice.
+// serverFiles returns the files of --mcp and the configurations, without configurations that
+// --mcp names too, whose servers would be duplicates.
 func (f *toolFlags) serverFiles() []serverFile {
 	files := serverFiles(f.mcp)
 	if f.more == nil {
@@ -223,7 +221,7 @@ func (f *toolFlags) skillLoaders() ([]skill.Loader, error) {
 	return loaders, nil
 }
 
-// currentDir is where the program was started, which may be gone since.
+// currentDir is the directory in which the program was started, which may have been removed.
 func currentDir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -232,7 +230,7 @@ func currentDir() (string, error) {
 	return dir, nil
 }
 
-// existingDir returns d as an absolute path: tools and rules compare whole paths.
+// existingDir returns d as an absolute path: tools and rules compare absolute paths.
 func existingDir(d string) (string, error) {
 	abs, err := filepath.Abs(d)
 	if err != nil {

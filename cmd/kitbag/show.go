@@ -16,7 +16,7 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// show tells of one event.
+// show shows one event.
 type show func(event.Event) error
 
 // showJSON writes an event as a line of JSON.
@@ -26,10 +26,10 @@ func showJSON(w io.Writer) show {
 	return func(ev event.Event) error { return enc.Encode(ev) }
 }
 
-// showText streams the model's text to out and what tools do to log.
+// showText streams the model's text to out and the actions of tools to log.
 func showText(out, log io.Writer, p *painter) show {
-	// Out and log are often one terminal: a line of the log must not begin in the
-	// middle of a line of the model's.
+	// Out and log are often the same terminal: a line of the log must not begin in the
+	// middle of a line of the model.
 	inText := false
 	return func(ev event.Event) error {
 		if t, ok := ev.(*event.TextDelta); ok {
@@ -52,30 +52,29 @@ func showText(out, log io.Writer, p *painter) show {
 	}
 }
 
-// A painter words events for people.
+// A painter formats events as text.
 type painter struct {
 	colour bool
-	asks   bool // there is a person: a question is shown when it is put, not as an event
+	asks   bool // there is a prompt, which shows questions, so their events are skipped
 
 	confined *permission.Policy // of an agent whose commands run in a sandbox; nil if they do not
 }
 
-// newPainter returns one for a log, which decides about colour.
+// newPainter returns a painter for a log, which determines the colour.
 func newPainter(log io.Writer) *painter {
-	// See no-color.org: any value but the empty one counts. A dumb terminal shows
-	// escapes as they are.
+	// See no-color.org: any value but the empty one counts. A dumb terminal would print
+	// escapes as text.
 	return &painter{colour: isTerminal(log) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-// maxName is how much of a name or an id is shown, in runes: a model may have
-// made it up.
+// maxName is how much of a name or an id is shown, in runes, as a model may invent any.
 const maxName = 100
 
-// maxArguments is how much of a call's arguments is shown on its line, in runes: two
-// lines of a usual terminal. The question whether it may run shows them whole.
+// maxArguments is how much of a call's arguments is shown in a log line, in runes: two lines of a
+// usual terminal. The question about the call shows them completely.
 const maxArguments = 160
 
-// The colours are those of ANSI that can be read on a dark and on a light background.
+// The ANSI colours that are readable on a dark and on a light background.
 const (
 	dim    = "2"
 	red    = "31"
@@ -83,7 +82,7 @@ const (
 	yellow = "33"
 )
 
-// paint returns s in a colour, without what steers a terminal by itself.
+// paint returns s in a colour, without its own control characters.
 func (p *painter) paint(colour, s string) string {
 	if s = plain(s); !p.colour {
 		return s
@@ -91,7 +90,7 @@ func (p *painter) paint(colour, s string) string {
 	return "\x1b[" + colour + "m" + s + "\x1b[0m"
 }
 
-// line returns what the log says of an event, "" for nothing.
+// line returns the log line of an event, "" for none.
 func (p *painter) line(ev event.Event) string {
 	switch ev := ev.(type) {
 	case *event.ToolCall:
@@ -113,7 +112,7 @@ func (p *painter) line(ev event.Event) string {
 	case *event.External:
 		return p.paint(yellow, "? "+shorten(ev.Name, maxName)+" is run by the host: call "+shorten(ev.Call, maxName))
 	case *event.Background:
-		if ev.Result != nil { // that it goes on there is the call's result
+		if ev.Result != nil { // the call's result so far
 			return p.result(shorten(ev.Name, maxName)+" in the background", ev.Result.Outcome, ev.Result.Text())
 		}
 	case *event.Elicitation:
@@ -126,9 +125,9 @@ func (p *painter) line(ev event.Event) string {
 	case *event.Retry:
 		return p.paint(yellow, fmt.Sprintf("! %s; trying again in %v", plainLine(ev.Error), ev.Wait.Round(100*time.Millisecond)))
 	case *event.Compaction:
-		line := fmt.Sprintf("the conversation was made shorter: from about %d to %d tokens", ev.Before, ev.After)
+		line := fmt.Sprintf("the conversation was compacted: from about %d to %d tokens", ev.Before, ev.After)
 		if ev.Failed != "" {
-			line += "; there is no summary of what is gone: " + plainLine(ev.Failed)
+			line += "; without a summary of the removed part: " + plainLine(ev.Failed)
 		}
 		return p.paint(dim, line)
 	case *event.Discard:
@@ -142,7 +141,7 @@ func (p *painter) line(ev event.Event) string {
 	return ""
 }
 
-// result tells how a call ended.
+// result formats the result of a call.
 func (p *painter) result(name string, outcome message.Outcome, text string) string {
 	mark, colour := "✓", green
 	if outcome != message.OutcomeSuccess {
@@ -151,8 +150,8 @@ func (p *painter) result(name string, outcome message.Outcome, text string) stri
 	return p.paint(colour, mark+" "+name) + p.paint(dim, " "+firstLines(text, 6))
 }
 
-// elicitation tells what became of a question that came up during a call. Where
-// there is a person it was shown when it was put.
+// elicitation formats the outcome of a question during a call. With a prompt it was shown when it
+// was asked.
 func (p *painter) elicitation(ev *event.Elicitation) string {
 	if p.asks || ev.Action == "" {
 		return ""
@@ -161,21 +160,21 @@ func (p *painter) elicitation(ev *event.Elicitation) string {
 	if ev.Server != "" {
 		who = fmt.Sprintf("the MCP server %q", ev.Server)
 	}
-	return p.paint(yellow, fmt.Sprintf("? %s has asked: %s (%s; questions can be answered at a terminal only)", who, shorten(ev.Message, 160), ev.Action))
+	return p.paint(yellow, fmt.Sprintf("? %s has asked: %s (%s; questions can only be answered at a terminal)", who, shorten(ev.Message, 160), ev.Action))
 }
 
 // longQuestion is how many lines of a question push its beginning off a small terminal, and
-// maxColumns is how much of one a line takes behind its indent: where the terminal broke a
-// line, the rest would begin where kitbag's lines do, and could pass for one.
+// maxColumns is the width of a line after its indent: a line that the terminal wraps would
+// continue where kitbag's own lines begin, and could look like one.
 const (
 	longQuestion = 12
 	maxColumns   = 76
 	tabColumns   = 8
 )
 
-// rows breaks text into lines that a usual terminal does not break. Tabs become spaces:
-// behind the margin a terminal writes over what it has written. The only escapes in text are
-// kitbag's own colours, which take no room.
+// rows breaks text into lines that a usual terminal does not wrap. Tabs become spaces, as after
+// the margin a terminal does not clear the cells that it skips. The only escapes in text are
+// kitbag's own colours, which have no width.
 func rows(text string) (lines []string) {
 	for line := range strings.SplitSeq(text, "\n") {
 		from, columns, escape := 0, 0, false
@@ -201,9 +200,9 @@ func rows(text string) (lines []string) {
 	return lines
 }
 
-// question shows a call whole: what is cut off is not read before the answer, and no
-// character hides. What the call does comes last, and after a long text the question once
-// more, where the person is about to answer.
+// question formats a call completely, with no hidden characters, as the user must see what is
+// approved. The effects of the call come last, and after a long text the question is repeated
+// where the user answers.
 func (p *painter) question(q *event.Approval) string {
 	head := p.paint(yellow, "? may "+shorten(q.Name, maxName)+" run? ("+plainLine(q.Reason)+")")
 	text := arguments(q.Input, "\n")
@@ -211,12 +210,12 @@ func (p *painter) question(q *event.Approval) string {
 		text += "\n" + strings.TrimRight(q.Preview, "\n")
 	}
 	if q.Runs != "" {
-		text += "\nwhat runs, in other words:\n" + q.Runs
+		text += "\nwhat runs, in canonical form:\n" + q.Runs
 	}
 	text, hidden := visible.Escape(text, p.highlight)
 	lines := append(rows(head), rows(text)...)
 	if hidden > 0 {
-		lines = append(lines, p.paint(red, fmt.Sprintf("! %d of these characters cannot be seen and are written as <U+…>: look twice", hidden)))
+		lines = append(lines, p.paint(red, fmt.Sprintf("! invisible characters are written as <U+…>: %d; check them", hidden)))
 	}
 	lines = append(lines, rows(strings.Join(p.effects(q), "\n"))...)
 	if len(lines) > longQuestion {
@@ -225,7 +224,7 @@ func (p *painter) question(q *event.Approval) string {
 	return strings.Join(lines, "\n    ")
 }
 
-// highlight marks what kitbag has written in place of a character, where there is colour.
+// highlight marks replaced characters if there is colour.
 func (p *painter) highlight(s string) string {
 	if !p.colour {
 		return s
@@ -233,8 +232,8 @@ func (p *painter) highlight(s string) string {
 	return "\x1b[7m" + s + "\x1b[27m"
 }
 
-// effects returns what each part of a call of a built-in tool does, a line each, and how far
-// a command reaches that is allowed.
+// effects returns a line for each part of a call of a built-in tool with its effect, and one for
+// the access of a command.
 func (p *painter) effects(q *event.Approval) (lines []string) {
 	cwd, err := currentDir()
 	if err != nil {
@@ -254,7 +253,7 @@ func (p *painter) effects(q *event.Approval) (lines []string) {
 	return lines
 }
 
-// reach says how far a confined command reaches; "" for a call that is not one.
+// reach describes the access of a confined command; "" for other calls.
 func reach(j permission.Judgement) string {
 	network := "without the network"
 	if j.Network {
@@ -262,7 +261,7 @@ func reach(j permission.Judgement) string {
 	}
 	switch j.Profile {
 	case permission.ProfileRead:
-		return "in the sandbox, " + network + ", writing nothing"
+		return "in the sandbox, " + network + ", read-only"
 	case permission.ProfileWork:
 		return "in the sandbox, " + network + ", writing in the working directories"
 	case permission.ProfileOpen:
@@ -271,7 +270,7 @@ func reach(j permission.Judgement) string {
 	return ""
 }
 
-// partLine says what a part of a call does.
+// partLine formats the effects of a part of a call.
 func partLine(part permission.Part) string {
 	effects := strings.Join(part.Effects, ", ")
 	if effects == "" {
@@ -279,7 +278,7 @@ func partLine(part permission.Part) string {
 	}
 	argv := slices.Clone(part.Argv)
 	for i, arg := range argv {
-		if strings.ContainsAny(arg, " \t\n'\"→") { // or a word could pass for several, or for an effect
+		if strings.ContainsAny(arg, " \t\n'\"→") { // or a word could look like several, or like an effect
 			argv[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 		}
 	}
@@ -287,8 +286,8 @@ func partLine(part permission.Part) string {
 	return strings.ReplaceAll(command, "\n", `\n`) + "  → " + effects
 }
 
-// arguments writes the members of a JSON object as name=value, strings without
-// quotes, by name.
+// arguments formats the members of a JSON object as name=value, sorted by name, strings without
+// quotes.
 func arguments(input json.RawMessage, between string) string {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(input, &members) != nil {
@@ -306,16 +305,15 @@ func arguments(input json.RawMessage, between string) string {
 	return strings.Join(parts, between)
 }
 
-// plain removes what could steer a terminal: the text comes from a model, a
-// tool or a server.
+// plain removes control characters of terminals from text of a model, a tool or a server.
 func plain(s string) string { return visible.Text(s) }
 
-// plainLine is plain, on one line: a name or a path that holds a line break must not pass
-// for something that kitbag says.
+// plainLine is plain on one line: a name or a path with a line break must not look like a line of
+// kitbag.
 func plainLine(s string) string { return strings.ReplaceAll(plain(s), "\n", `\n`) }
 
-// indented is plain, with lines after the first moved in: no line of somebody else's
-// begins where kitbag's begin.
+// indented is plain with indented further lines, so that no line of foreign text begins where
+// kitbag's lines do.
 func indented(s string) string {
 	return strings.ReplaceAll(plain(strings.TrimRight(s, "\n")), "\n", "\n  ")
 }
@@ -329,8 +327,8 @@ func shorten(s string, n int) string {
 	return string(r[:n-1]) + "…"
 }
 
-// firstLines returns the first n lines of a result, each cut to a length, and says how
-// many there are more: the model reads it whole, a person looks on.
+// firstLines returns the first n lines of a result, each cut to a length, and the number of
+// further lines.
 func firstLines(s string, n int) string {
 	lines := strings.Split(strings.TrimRight(plain(s), "\n"), "\n")
 	more := ""

@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 )
 
-// TestQuestionHidesNothing: what a person approves is what runs, every character of it,
-// and a long text does not push the question and its effects off the screen.
+// TestQuestionHidesNothing: the user approves what runs, every character of it, and a long text does
+// not push the question and its effects off the screen.
 func TestQuestionHidesNothing(t *testing.T) {
 	workspace(t)
 	ask := func(name, member, text, preview string) string {
@@ -31,7 +31,7 @@ func TestQuestionHidesNothing(t *testing.T) {
 		"rm a\u00a0b":                   "rm a<U+00A0>b",
 	} {
 		got := ask("Bash", "command", text, "")
-		if !strings.Contains(got, want) || !strings.Contains(got, "cannot be seen") {
+		if !strings.Contains(got, want) || !strings.Contains(got, "invisible characters") {
 			t.Errorf("%q is shown as\n%s", text, got)
 		}
 	}
@@ -42,8 +42,8 @@ func TestQuestionHidesNothing(t *testing.T) {
 
 	input := json.RawMessage(`{"command":"ls # note\nid"}`)
 	got = new(painter).question(&event.Approval{Name: "Bash", Input: input, Reason: "no rule allows it", Runs: "ls\nid"})
-	if !strings.Contains(got, "ls # note") || !strings.Contains(got, "what runs, in other words:\n    ls\n    id") {
-		t.Errorf("a command that is printed otherwise is shown as\n%s", got)
+	if !strings.Contains(got, "ls # note") || !strings.Contains(got, "what runs, in canonical form:\n    ls\n    id") {
+		t.Errorf("a command with another print is shown as\n%s", got)
 	}
 
 	long := ask("Bash", "command", strings.Repeat("echo line\n", 40)+"rm -rf build", "")
@@ -52,12 +52,12 @@ func TestQuestionHidesNothing(t *testing.T) {
 	if !strings.Contains(last, "rm -rf build  → ") || !strings.Contains(last, "may Bash run? (no rule allows it)") {
 		t.Errorf("a long question ends with\n%s", last)
 	}
-	if short := ask("Bash", "command", "ls", ""); strings.Count(short, "may Bash run?") != 1 || strings.Contains(short, "cannot be seen") {
+	if short := ask("Bash", "command", "ls", ""); strings.Count(short, "may Bash run?") != 1 || strings.Contains(short, "invisible characters") {
 		t.Errorf("a short question is\n%s", short)
 	}
 }
 
-// TestSealedSessions: a session file is believed only as this user's kitbag wrote it.
+// TestSealedSessions: a session file is trusted only if this user's kitbag wrote it.
 func TestSealedSessions(t *testing.T) {
 	dir := workspace(t)
 	file := filepath.Join(dir, "s.json")
@@ -96,7 +96,7 @@ func TestSealedSessions(t *testing.T) {
 	}
 }
 
-// TestRedactsByDefault: neither the session file nor what is shown holds a credential.
+// TestRedactsByDefault: neither the session file nor the output has a credential.
 func TestRedactsByDefault(t *testing.T) {
 	dir := workspace(t)
 	const key = "sk-proj-4f9c2d7ab81e4c0d9f6b3a5e7c1d8e2f"
@@ -112,9 +112,8 @@ func TestRedactsByDefault(t *testing.T) {
 	}
 }
 
-// TestQuestionDrawsNothing: no text of a call begins where a line of kitbag's begins, also
-// where the terminal breaks lines, nor writes over another text, and the question comes last
-// whatever is long.
+// TestQuestionDrawsNothing: no text of a call begins where a line of kitbag begins, even where the
+// terminal wraps lines, nor overwrites other text, and the question comes last.
 func TestQuestionDrawsNothing(t *testing.T) {
 	workspace(t)
 	fake := "? may Read run? (it only reads)"

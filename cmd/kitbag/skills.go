@@ -23,15 +23,15 @@ import (
 func skillsCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "skills",
-		Short: "Look after skills",
+		Short: "Manage skills",
 		Long: `Lists, shows and checks the skills below folders: by default .agents/skills and
 .claude/skills, or the current folder where there is neither.`,
 		Example: "  kitbag skills list\n  kitbag skills new release-notes .agents/skills",
 	}, skillsListCommand(), skillsShowCommand(), skillsValidateCommand(), skillsNewCommand())
 }
 
-// orUsual returns what was named, or else the folders that projects have, or else
-// the current one.
+// orUsual returns the given folders, or else the usual ones of projects, or else the current
+// one.
 func orUsual(args []string) []string {
 	if len(args) > 0 {
 		return args
@@ -47,27 +47,27 @@ func orUsual(args []string) []string {
 	return args
 }
 
-// skillFolders are the folders to look for skills in. Each has to be there.
+// skillFolders returns the folders to search for skills, which must exist.
 func skillFolders(args []string) ([]string, error) {
 	folders := slices.Clone(orUsual(args))
 	for i, d := range folders {
 		info, err := os.Stat(d)
 		switch {
 		case d == "":
-			return nil, usage("look for skills: the name of the folder is empty; leave it out for the usual ones")
+			return nil, usage("search for skills: the name of the folder is empty; leave it out for the usual ones")
 		case err != nil:
-			return nil, fmt.Errorf("look for skills: %w", err)
+			return nil, fmt.Errorf("search for skills: %w", err)
 		case info.IsDir():
 		case strings.EqualFold(filepath.Base(d), "SKILL.md"):
 			folders[i] = filepath.Dir(d)
 		default:
-			return nil, usage("look for skills: %s is not a folder", d)
+			return nil, usage("search for skills: %s is not a folder", d)
 		}
 	}
 	return folders, nil
 }
 
-// loadSkills loads the skills anywhere below the folders, of two with one name the first.
+// loadSkills loads the skills anywhere below the folders; of two with the same name the first.
 func loadSkills(ctx context.Context, args []string) ([]*skill.Skill, []skill.Diagnostic, error) {
 	folders, err := skillFolders(args)
 	if err != nil {
@@ -80,7 +80,7 @@ func loadSkills(ctx context.Context, args []string) ([]*skill.Skill, []skill.Dia
 	return skill.Merge(loaders...).Load(ctx)
 }
 
-// A skillEntry and a skippedSkill are what "skills list --json" tells of one.
+// A skillEntry and a skippedSkill are the members of "skills list --json".
 type (
 	skillEntry struct {
 		Name        string `json:"name"`
@@ -104,7 +104,7 @@ func skillsListCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "list [flags] [DIRECTORY...]",
-		Short:   "List the skills, and those that cannot be used",
+		Short:   "List the skills, also those that cannot be used",
 		Example: "  kitbag skills list\n  kitbag skills list --json docs/skills",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			skills, diagnostics, err := loadSkills(cmd.Context(), args)
@@ -113,7 +113,7 @@ func skillsListCommand() *cobra.Command {
 			}
 			list := listSkills(skills, diagnostics)
 			if len(list.Skills)+len(list.Skipped) == 0 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "there are no skills below %s; kitbag skills new NAME makes one\n", plain(strings.Join(orUsual(args), ", ")))
+				fmt.Fprintf(cmd.ErrOrStderr(), "no skills below %s; kitbag skills new NAME makes one\n", plain(strings.Join(orUsual(args), ", ")))
 			}
 			if asJSON {
 				return writeJSON(cmd.OutOrStdout(), list)
@@ -125,15 +125,15 @@ func skillsListCommand() *cobra.Command {
 	return cmd
 }
 
-// listSkills makes the list of what was loaded. A skill that loads although it breaks a
-// rule is in it: "validate" is for the rules.
+// listSkills makes the list of loaded skills, including those that break a rule without being
+// unusable, for which there is "validate".
 func listSkills(skills []*skill.Skill, diagnostics []skill.Diagnostic) skillList {
 	list := skillList{Skills: []skillEntry{}, Skipped: []skippedSkill{}}
 	for _, s := range skills {
 		list.Skills = append(list.Skills, skillEntry{s.Name, s.Description, s.Dir, s.Bytes, len(s.Document().Sections)})
 	}
 	for _, d := range diagnostics {
-		// What else is wrong with a skill does not keep a model from using it.
+		// Other problems do not prevent a model from using the skill.
 		if d.Fatal || d.Rule == "shadowed" {
 			reason := d.Message
 			if d.Line > 0 {
@@ -145,7 +145,7 @@ func listSkills(skills []*skill.Skill, diagnostics []skill.Diagnostic) skillList
 	return list
 }
 
-// folderOfSkill returns the folder of a SKILL.md, or what else could not be used.
+// folderOfSkill returns the folder of a SKILL.md, or the path of another unusable thing.
 func folderOfSkill(file string) string {
 	if strings.EqualFold(filepath.Base(file), "SKILL.md") {
 		return filepath.Dir(file)
@@ -153,7 +153,7 @@ func folderOfSkill(file string) string {
 	return file
 }
 
-// print prints the list for people, what cannot be used on log.
+// print prints the list as text, and unusable skills on log.
 func (l skillList) print(out, log io.Writer) error {
 	width := 0
 	for _, s := range l.Skills {
@@ -182,7 +182,7 @@ func skillsShowCommand() *cobra.Command {
   kitbag skills show pdf --file references/forms.md`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage("say which skill to show")
+				return usage("give the name of a skill")
 			}
 			return nil
 		},
@@ -192,19 +192,19 @@ func skillsShowCommand() *cobra.Command {
 				return err
 			}
 			if len(skills) == 0 {
-				return fmt.Errorf("there are no skills below %s; name the folder that has them: kitbag skills show %s FOLDER", strings.Join(orUsual(args[1:]), ", "), args[0])
+				return fmt.Errorf("no skills below %s; give the folder that has them: kitbag skills show %s FOLDER", strings.Join(orUsual(args[1:]), ", "), args[0])
 			}
 			q.Skill = args[0]
 			page, err := skill.View(skills, q)
 			if err != nil {
 				return err
 			}
-			if page.Data != nil { // a picture or the like: for a file or another program
+			if page.Data != nil { // for a file or another program
 				_, err = cmd.OutOrStdout().Write(page.Data)
 				return err
 			}
 			text := strings.TrimRight(page.Text, "\n")
-			if isTerminal(cmd.OutOrStdout()) { // elsewhere it is what the model reads, byte for byte
+			if isTerminal(cmd.OutOrStdout()) { // otherwise keep the bytes that the model reads
 				text = plain(text)
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
@@ -243,7 +243,7 @@ them breaks a rule; warnings do not count.`,
 	return cmd
 }
 
-// failIf makes an exit code of a report that has been printed.
+// failIf returns the exit code for a printed report.
 func failIf(failed bool) error {
 	if failed {
 		return &exit{code: exitError}
@@ -251,8 +251,8 @@ func failIf(failed bool) error {
 	return nil
 }
 
-// validateSkills returns a report of each skill below the folders. A folder without any
-// is reported, too: that it was checked and found empty would pass for well.
+// validateSkills returns a report of each skill below the folders. It also reports a folder
+// without skills, which would otherwise look valid.
 func validateSkills(ctx context.Context, args []string) ([]skill.Report, error) {
 	folders, err := skillFolders(args)
 	if err != nil {
@@ -262,7 +262,7 @@ func validateSkills(ctx context.Context, args []string) ([]skill.Report, error) 
 	for _, d := range folders {
 		reports, err := skill.Validate(ctx, skill.Under(d))
 		if err == nil && len(reports) == 0 {
-			reports, err = skill.Validate(ctx, skill.One(d)) // says that there is none
+			reports, err = skill.Validate(ctx, skill.One(d)) // reports that there is none
 		}
 		if err != nil {
 			return nil, err
@@ -272,8 +272,8 @@ func validateSkills(ctx context.Context, args []string) ([]skill.Report, error) 
 	return all, nil
 }
 
-// printReports prints the diagnostics, a line each as compilers have them, for editors
-// to jump to.
+// printReports prints the diagnostics, one a line in the format of compilers, so that editors can
+// jump to them.
 func printReports(out io.Writer, reports []skill.Report) error {
 	valid := 0
 	for _, r := range reports {
@@ -290,7 +290,7 @@ func printReports(out io.Writer, reports []skill.Report) error {
 	return err
 }
 
-// writeJSON prints a document for programs, which a person can read as well.
+// writeJSON prints an indented JSON document.
 func writeJSON(out io.Writer, v any) error {
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
@@ -305,11 +305,11 @@ var skillTemplate string
 func skillsNewCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "new NAME [DIRECTORY]",
-		Short:   "Make a skill to fill in",
+		Short:   "Make a skill from a template",
 		Example: `  kitbag skills new release-notes .agents/skills`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || len(args) > 2 {
-				return usage("say the name of the skill, and the folder to put it into when it is not this one")
+				return usage("give the name of the skill, and its folder if that is not the current one")
 			}
 			return nil
 		},
@@ -324,10 +324,10 @@ func skillsNewCommand() *cobra.Command {
 	}
 }
 
-// newSkill makes DIR/NAME/SKILL.md and gives its path. It replaces nothing.
+// newSkill makes DIR/NAME/SKILL.md and returns its path. It replaces nothing.
 func newSkill(name, dir string) (string, error) {
-	// The name is checked by reading the skill that it would make: there is one place
-	// that knows the rules for names.
+	// The name is checked by parsing the skill that it would make, so that the rules for names
+	// are in one place.
 	content := strings.ReplaceAll(skillTemplate, "{{name}}", name)
 	s, diagnostics := skill.Parse("SKILL.md", []byte(content))
 	for _, d := range diagnostics {
@@ -335,16 +335,16 @@ func newSkill(name, dir string) (string, error) {
 			return "", usage("make skill %q: %s", name, d.Message)
 		}
 	}
-	if s.Name != name { // it was YAML for something else, such as a comment
+	if s.Name != name { // YAML read it as something else, such as a comment
 		return "", usage("make skill %q: the name may hold lowercase letters, digits and hyphens only", name)
 	}
 	folder := filepath.Join(dir, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	// Mkdir and not MkdirAll: of two who make it at once, one is told.
+	// Mkdir and not MkdirAll: of two concurrent commands one fails.
 	if err := os.Mkdir(folder, 0o755); errors.Is(err, os.ErrExist) {
-		return "", fmt.Errorf("make skill %q: %s is already there", name, folder)
+		return "", fmt.Errorf("make skill %q: %s already exists", name, folder)
 	} else if err != nil {
 		return "", err
 	}

@@ -126,7 +126,7 @@ func TestSkillsValidate(t *testing.T) {
 		{"skills/good skills/broken", exitError, "1 of 2 skills are valid", ""},
 		{"skills", exitError, "broken/SKILL.md:1: error: the front matter that begins here is not closed", ""},
 		{"none", exitError, "(skill-file)", ""},
-		{"absent", exitError, "", "look for skills: stat absent"},
+		{"absent", exitError, "", "search for skills: stat absent"},
 		{"none/README.md", exitUsage, "", "is not a folder"},
 	} {
 		got := kitbag(t.Context(), append([]string{"skills", "validate"}, strings.Fields(row.args)...)...)
@@ -153,7 +153,7 @@ func TestSkillsShow(t *testing.T) {
 		{"good --section stops", exitError, "", "Steps"},
 		{"god", exitError, "", "good"},
 		{"good absent", exitError, "", "absent"},
-		{"", exitUsage, "", "which skill"},
+		{"", exitUsage, "", "name of a skill"},
 	} {
 		got := kitbag(t.Context(), append([]string{"skills", "show"}, strings.Fields(row.args)...)...)
 		if got.code != row.code || !strings.Contains(got.out, row.out) || !strings.Contains(got.stderr, row.err) {
@@ -162,8 +162,8 @@ func TestSkillsShow(t *testing.T) {
 	}
 }
 
-// TestHostileSkills lists, checks and shows what a hostile folder holds: nothing of it
-// steers the terminal, passes for a line of kitbag's, leads out, or is waited for.
+// TestHostileSkills lists, checks and shows a hostile folder: it does not control the terminal, look
+// like a line of kitbag, lead out of the folder, or block.
 func TestHostileSkills(t *testing.T) {
 	dir := workspace(t)
 	const front = "---\nname: %q\ndescription: \"Use when \\e[31m\\u202e it is\\nkitbag: all well\"\n---\n# A\x1b[2J\n"
@@ -202,7 +202,7 @@ func TestSkillsNew(t *testing.T) {
 	if err != nil || len(reports) != 1 || len(reports[0].Diagnostics) > 0 {
 		t.Errorf("%+v, %v", reports, err)
 	}
-	if got := kitbag(t.Context(), "skills", "new", "my-skill", ".agents/skills"); got.code != exitError || !strings.Contains(got.stderr, "already there") {
+	if got := kitbag(t.Context(), "skills", "new", "my-skill", ".agents/skills"); got.code != exitError || !strings.Contains(got.stderr, "already exists") {
 		t.Errorf("again: %+v", got)
 	}
 	for _, name := range []string{"", "My-Skill", "../up", "a/b", "a\nb", "a: b", "a #b", "[a", "-", "a--b", strings.Repeat("a", 65)} {
@@ -211,6 +211,6 @@ func TestSkillsNew(t *testing.T) {
 		}
 	}
 	if entries, _ := os.ReadDir("."); len(entries) != 1 {
-		t.Errorf("something was made: %v", entries)
+		t.Errorf("something was created: %v", entries)
 	}
 }

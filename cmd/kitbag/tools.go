@@ -20,12 +20,12 @@ func toolsCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "tools",
-		Short: "List the tools of an agent here, and what they cost",
+		Short: "List the tools of an agent here, and their cost",
 		Long: `List the tools that "kitbag run" would have in the current directory, and what
 their definitions cost in every request: bytes, and tokens at four bytes each.
 A group costs nothing until the model opens it; --open shows it open, for which
-its MCP server is started. What nobody has agreed to of the directory's kitbag.json
-is left out, which standard error tells; --trust counts it in.`,
+its MCP server is started. Untrusted parts of the directory's kitbag.json
+are left out, with a warning; --trust includes them.`,
 		Example: "  kitbag tools\n  kitbag tools --mcp .mcp.json --open github",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.list(cmd, open, asJSON) },
@@ -36,8 +36,8 @@ is left out, which standard error tells; --trust counts it in.`,
 	return cmd
 }
 
-// list prints the tools as the model would be shown them with those groups open. Their
-// servers are started for that, and ended.
+// list prints the tools that the model would see with those groups open. It starts and ends their
+// servers.
 func (f *toolFlags) list(cmd *cobra.Command, open []string, asJSON bool) (err error) {
 	f.more, err = configurations(func(c *config) error {
 		c.restrict(f.trust, len(f.skills) == 0, cmd.ErrOrStderr())
@@ -77,18 +77,18 @@ func (f *toolFlags) list(cmd *cobra.Command, open []string, asJSON bool) (err er
 type toolCost struct {
 	Name   string `json:"name"`
 	Bytes  int    `json:"bytes"`  // name, description and schema, as they are sent
-	Tokens int    `json:"tokens"` // four bytes each: every model counts otherwise
+	Tokens int    `json:"tokens"` // four bytes each: models count differently
 }
 
-// A groupCost is what a group would add, or adds while it is open.
+// A groupCost is the cost of a group while it is open.
 type groupCost struct {
 	toolCost
 	Open  bool     `json:"open"`
-	Known int      `json:"known_tools"` // those of a server that was not started are not known
+	Known int      `json:"known_tools"` // tools of a server that was not started are unknown
 	Tools []string `json:"tools"`
 }
 
-// printTools prints costs, for people or as JSON. groups and costs.Groups are in the
+// printTools prints costs, as text or as JSON. groups and costs.Groups are in the
 // same order.
 func printTools(to io.Writer, groups []toolkit.GroupInfo, costs toolkit.Costs, asJSON bool) error {
 	var out struct {

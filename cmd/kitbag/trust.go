@@ -16,8 +16,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// restricted returns what a configuration may do that nobody trusts: make calls that
-// would run be asked about or denied, and reach less.
+// restricted returns the part of an untrusted configuration that applies: what makes calls ask or
+// be denied, and what removes access.
 func (c *config) restricted() *config {
 	r := &config{file: c.file, sandbox: c.sandbox.restricted()}
 	for _, rule := range c.policy.Rules {
@@ -28,9 +28,8 @@ func (c *config) restricted() *config {
 	return r
 }
 
-// wants returns what the configuration says more than that, a line each, as it is
-// understood and not as it is written: blank lines and names in escapes would hide from
-// a person what is about to count.
+// wants returns the other settings, a line each, as parsed and not as written: blank lines and
+// escapes in names could hide from the user what is about to apply.
 func (c *config) wants() []string {
 	var out []string
 	add := func(key, value string) {
@@ -69,8 +68,8 @@ func (c *config) wants() []string {
 		add("sandbox.reveal", path)
 	}
 	for _, s := range c.servers {
-		// Variables are shown by name: that a secret goes to a server is for the
-		// person to see, the secret is not.
+		// Show variables by name only: the user must see that a secret is sent to a server, but
+		// not the secret.
 		for _, server := range s.entries() {
 			add("mcpServers."+shorten(server.name, maxName), server.text)
 		}
@@ -81,7 +80,7 @@ func (c *config) wants() []string {
 	return out
 }
 
-// A serverEntry is a server as a configuration names it.
+// A serverEntry is a server of a configuration.
 type serverEntry struct{ name, text string }
 
 // entries returns the servers of a configuration, by name.
@@ -89,30 +88,30 @@ func (s serverFile) entries() (out []serverEntry) {
 	var file struct {
 		Servers map[string]json.RawMessage `json:"mcpServers"`
 	}
-	_ = json.Unmarshal(s.data, &file) // which readServers has written
+	_ = json.Unmarshal(s.data, &file) // which readServers has encoded
 	for _, name := range slices.Sorted(maps.Keys(file.Servers)) {
 		out = append(out, serverEntry{name, string(file.Servers[name])})
 	}
 	return out
 }
 
-// programSettings are files with which a directory has other programs run what it names:
-// filters and hooks of git, registries, toolchains and versions. Who trusts the directory
-// trusts them as they are; until then commands that would follow them are asked about.
+// programSettings are files of a directory that make other programs run what they name: filters
+// and hooks of git, registries, toolchains and versions. Trusting the directory includes their
+// present content; until then commands that would use them need approval.
 var programSettings = []string{
 	".git/config", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".corepack.env", "rust-toolchain", "rust-toolchain.toml",
 	".cargo/config", ".cargo/config.toml", "go.work", ".tool-versions", ".mise.toml", "mise.toml", ".nvmrc", ".python-version",
 	".ruby-version", ".bundle/config", "pip.conf", ".sdkmanrc",
 }
 
-// trusted sees to it that what a directory brings does nothing that no person has
-// agreed to: it may be a clone of anybody's. What was agreed to is the directory as a
-// whole: the content of its configuration at that place and of programSettings, and which
-// folders of skills lie beside it; when any of it changes it is asked about again.
+// trusted restricts the directory's configuration to what the user has agreed to, as the
+// directory may be a clone of an unknown repository. The consent is to the directory as a whole:
+// the content of its configuration, its path, programSettings, and its folders of skills; when
+// any of it changes the user is asked again.
 //
-// Without anybody to ask, a configuration that wants more is an error, not one that
-// silently counts for less: a script should not behave otherwise than its author saw
-// it. Skills that merely lie there are left out, and that is told.
+// Without a prompt a configuration that wants more is an error, and does not silently apply less,
+// so that a script behaves as its author saw it. Skills of the directory are left out, with a
+// warning.
 func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.Writer) error {
 	wants := c.wants()
 	if len(f.skills) == 0 || len(wants) > 0 {
@@ -133,7 +132,7 @@ func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.W
 		return nil
 	}
 	if p == nil && len(c.wants()) > 0 {
-		return usage("%s sets more than ask and deny rules, and nobody has agreed to it; read it, then add --trust, or start kitbag at a terminal here", c.file)
+		return usage("%s sets more than ask and deny rules, and is not trusted; read it, then add --trust, or start kitbag at a terminal here", c.file)
 	}
 	if p == nil {
 		c.restrict(false, true, log)
@@ -145,14 +144,14 @@ func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.W
 		}
 	}
 	p.forget()
-	fmt.Fprintf(p.out, "? This directory came with settings that decide how the agent works, in %s or beside it:\n    | %s\n",
+	fmt.Fprintf(p.out, "? This directory has settings that decide how the agent works, in %s or next to it:\n    | %s\n",
 		plainLine(c.file), strings.Join(wants, "\n    | "))
-	ok, askErr := p.yesNo(ctx, "  Do you trust it? Without, only ask and deny rules count. [y]es / [n]o: ")
+	ok, askErr := p.yesNo(ctx, "  Do you trust it? If not, only its ask and deny rules apply. [y]es / [n]o: ")
 	switch {
 	case ctx.Err() != nil:
 		return &exit{code: exitInterrupted}
 	case askErr != nil:
-		return fmt.Errorf("%s: whether it is trusted: %w; say y or n, or add --trust", c.file, askErr)
+		return fmt.Errorf("%s: the question of trust was not answered: %w; answer y or n, or add --trust", c.file, askErr)
 	}
 	if !ok {
 		*c = *c.restricted()
@@ -162,33 +161,33 @@ func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.W
 	if err == nil {
 		err = writeMark(mark)
 	}
-	if err != nil { // it costs no more than to be asked again
-		fmt.Fprintf(p.out, "! that you trust it could not be remembered: %s\n", plainLine(err.Error()))
+	if err != nil { // only means that the user is asked again
+		fmt.Fprintf(p.out, "! your trust could not be stored: %s\n", plainLine(err.Error()))
 	}
 	return nil
 }
 
-// restrict is [agentFlags.trusted] for commands that only look: they do not ask, and
-// show what is so as long as nobody has agreed. What is gone of the configuration is
-// told on log; of the skills, if the command has to do with them.
+// restrict is [agentFlags.trusted] for commands that only show: they do not ask, and show what
+// applies without consent. It prints on log which parts of the configuration are left out; and of
+// the skills, if the command uses them.
 func (c *config) restrict(trust, skills bool, log io.Writer) {
 	mark, err := trustMark(c)
 	if trust || err == nil && isMark(mark) {
 		return
 	}
 	if len(c.wants()) > 0 {
-		fmt.Fprintf(log, "! nobody has agreed to %s: only its ask and deny rules count; read it, then add --trust, or say yes in kitbag chat\n", plainLine(c.file))
+		fmt.Fprintf(log, "! %s is not trusted: only its ask and deny rules apply; read it, then add --trust, or say yes in kitbag chat\n", plainLine(c.file))
 	}
 	if skills {
 		for _, folder := range c.found {
-			fmt.Fprintf(log, "! left out: the skills in %s: nobody has agreed to them; read them, then add --trust, or say yes in kitbag chat\n", plainLine(folder))
+			fmt.Fprintf(log, "! left out: the skills in %s are not trusted; read them, then add --trust, or say yes in kitbag chat\n", plainLine(folder))
 		}
 	}
 	*c = *c.restricted()
 }
 
-// dirs returns the directory that the configuration was found in, also as it is without
-// links, which is how commands see it.
+// dirs returns the directory of the configuration, also with links resolved, which is how
+// commands see it.
 func (c *config) dirs() []string {
 	dir := filepath.Dir(c.file)
 	real, err := filepath.EvalSymlinks(dir)
@@ -198,20 +197,20 @@ func (c *config) dirs() []string {
 	return []string{dir, real}
 }
 
-// trustMark is the file whose existence says that a person trusts the configuration.
-// It is in the person's own directory, and its name is made of what is trusted, so
-// that nothing in a project can pass for it.
+// trustMark is the file whose existence means that the user trusts the configuration. It is in
+// the user's own directory, and its name is a hash of what is trusted, so that no file of a
+// project can replace it.
 func trustMark(c *config) (string, error) {
 	base, err := os.UserConfigDir()
 	if err != nil {
 		return "", err
 	}
-	dir, err := filepath.EvalSymlinks(filepath.Dir(c.file)) // the file itself is no link
+	dir, err := filepath.EvalSymlinks(filepath.Dir(c.file)) // the file itself is not a link
 	if err != nil {
 		return "", err
 	}
 	what := []string{filepath.Join(dir, configFile), string(c.data)}
-	for _, folder := range c.found { // from there, however one came there
+	for _, folder := range c.found { // relative to that directory
 		what = append(what, strings.TrimPrefix(folder, filepath.Dir(c.file)))
 	}
 	for _, name := range programSettings {
@@ -224,13 +223,13 @@ func trustMark(c *config) (string, error) {
 	return filepath.Join(base, "kitbag", "trusted", hex.EncodeToString(sum[:])), nil
 }
 
-// isMark reports whether the file is one: no link, which something else may have left.
+// isMark reports whether the file is a mark, and not a link of another origin.
 func isMark(file string) bool {
 	info, err := os.Lstat(file)
 	return err == nil && info.Mode().IsRegular()
 }
 
-// writeMark makes the file. It is empty: its name says it all.
+// writeMark creates the file, which is empty, as its name has all information.
 func writeMark(file string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 )
 
-// TestTrustCoversPrograms: what git's configuration names runs only in a directory that a
-// person trusts, and a change of it is asked about again.
+// TestTrustCoversPrograms: programs that git's configuration names run only in a trusted directory, and
+// a change of it is asked about again.
 func TestTrustCoversPrograms(t *testing.T) {
 	dir := workspace(t)
 	made := filepath.Join(t.TempDir(), "made")
@@ -43,11 +43,11 @@ func TestTrustCoversPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := kitbag(t.Context(), "run", "go"); got.code != exitUsage || !strings.Contains(got.stderr, "--trust") {
-		t.Errorf("with an .npmrc that nobody has seen: %+v", got)
+		t.Errorf("with a new .npmrc: %+v", got)
 	}
 }
 
-// TestKeyStaysOut: no command finds the model's key in its environment.
+// TestKeyStaysOut: no command has the model's key in its environment.
 func TestKeyStaysOut(t *testing.T) {
 	workspace(t)
 	s := serve(t, openaitest.Calls(call("Bash", `{"command":"env; echo end"}`)), openaitest.Text("done"))

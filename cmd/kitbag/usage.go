@@ -12,12 +12,11 @@ import (
 	"github.com/kitbag-go/kitbag/internal/near"
 )
 
-// usage makes an error of a command line that cannot be meant: who reads it is
-// pointed to the help, and a script sees another exit code than that of a failure.
+// usage makes an error of wrong usage, which refers the user to the help and has its own exit
+// code for scripts.
 func usage(format string, args ...any) error { return &exit{exitUsage, fmt.Errorf(format, args...)} }
 
-// group returns a command that is there for the commands below it. By itself it
-// prints its help.
+// group returns a command that only has subcommands. By itself it prints its help.
 func group(cmd *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	cmd.Args = noArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
@@ -25,8 +24,7 @@ func group(cmd *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// noArgs refuses arguments as bad usage. What follows a group was meant as one of its
-// commands.
+// noArgs refuses arguments as wrong usage. An argument of a group was meant as a subcommand.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -43,24 +41,23 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return usage("unknown command %q for %q%s", args[0], cmd.CommandPath(), meant(args[0], names))
 }
 
-// meant says which of the names a word was meant to be, or what there is.
+// meant suggests the names that are similar to a word, or else lists them.
 func meant(word string, names []string) string {
 	if like := near.Names(word, names, 1); len(like) > 0 {
 		return fmt.Sprintf("; did you mean %q?", like[0])
 	}
 	slices.Sort(names)
-	return "; there are " + strings.Join(names, ", ")
+	return "; choose from " + strings.Join(names, ", ")
 }
 
-// flagNames finds the flags in their descriptions, and flagInError the one that an
-// error speaks of.
+// flagNames finds the flags in their descriptions, and flagInError the flag in an error.
 var (
 	flagNames   = lazy.Regexp(`(?m)^ +(?:-\w, )?--([\w-]+)`)
 	flagInError = lazy.Regexp(`flag: --([\w-]+)$|for ".*--([\w-]+)" flag: `)
 )
 
-// flagError says of a flag that cannot be read what is wrong with it, in words of
-// the command line: those of the libraries speak of parsing.
+// flagError explains an invalid flag in words of the command line, as errors of the libraries
+// mention parsing.
 func flagError(cmd *cobra.Command, err error) error {
 	found := flagInError().FindStringSubmatch(err.Error())
 	if found == nil {
@@ -88,8 +85,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usage("--%s %q: it must be %s", flag.Name, value.GetValue(), want[flag.Value.Type()])
 }
 
-// strictDefaults adds the commands that cobra has by itself, and has them refuse what
-// they do not know, as ours do.
+// strictDefaults adds cobra's own commands, and makes them refuse unknown arguments like ours.
 func strictDefaults(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
@@ -112,6 +108,6 @@ func help(cmd *cobra.Command, args []string) error {
 	if len(rest) > 0 {
 		return noArgs(about, rest)
 	}
-	about.InitDefaultHelpFlag() // or it is missing in the list
+	about.InitDefaultHelpFlag() // otherwise the list lacks it
 	return about.Help()
 }

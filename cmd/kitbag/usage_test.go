@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestMistakes makes the mistakes of a new user. Each has to be told with what was
-// typed and what to do about it, and end with the exit code that a script can trust.
+// TestMistakes makes the mistakes of a new user. Each message must quote the input and have a remedy,
+// and each exit code must be right for scripts.
 func TestMistakes(t *testing.T) {
 	workspace(t)
 	for name, text := range map[string]string{"array.json": `[]`, "empty.json": `{}`, "cut.json": "{\n\"version\":"} {
@@ -27,7 +27,7 @@ func TestMistakes(t *testing.T) {
 		want []string
 	}{
 		{"mcp lst", exitUsage, []string{`"lst"`, `did you mean "list"?`, "kitbag mcp --help"}},
-		{"mcp xyz", exitUsage, []string{`"xyz"`, "there are call, list, login"}},
+		{"mcp xyz", exitUsage, []string{`"xyz"`, "choose from call, list, login"}},
 		{"help mcp lst", exitUsage, []string{`did you mean "list"?`}},
 		{"help run x", exitUsage, []string{`"x"`}},
 		{"completion fsh", exitUsage, []string{`"fsh"`, `"fish"`}},
@@ -48,8 +48,8 @@ func TestMistakes(t *testing.T) {
 		{"mcp serve --page-size -1", exitUsage, []string{"--page-size -1"}},
 		{"schema gen a b", exitUsage, []string{"2 directories", "one package"}},
 		{"schema gen nowhere", exitError, []string{"nowhere", "directory of a Go package"}},
-		{"skills show x", exitError, []string{"there are no skills below .", "FOLDER"}},
-		{"skills list", exitDone, []string{"there are no skills below .", "kitbag skills new"}},
+		{"skills show x", exitError, []string{"no skills below .", "FOLDER"}},
+		{"skills list", exitDone, []string{"no skills below .", "kitbag skills new"}},
 		{"permission explain Bash ls", exitUsage, []string{"the input of Bash is not JSON: ls", `for Bash '{"command": "ls"}'`}},
 		{"permission replay array.json", exitError, []string{"array.json", "it is a JSON array"}},
 		{"permission replay cut.json", exitError, []string{"cut.json", "line 2"}},
@@ -70,7 +70,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestHelp holds that every command says what it does and shows how it is used.
+// TestHelp checks that every command has a description and an example.
 func TestHelp(t *testing.T) {
 	workspace(t)
 	var check func(*cobra.Command)

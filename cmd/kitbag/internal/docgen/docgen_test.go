@@ -12,8 +12,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool/tooltest"
 )
 
-// TestGenerate holds the generated file of the sample package, which is
-// compiled into this test. KITBAG_UPDATE=1 rewrites it.
+// TestGenerate compares the generated file of the sample package, which is compiled into this
+// test. KITBAG_UPDATE=1 rewrites it.
 func TestGenerate(t *testing.T) {
 	const golden = "sample/kitbag_docs.go"
 	var got bytes.Buffer
@@ -34,7 +34,7 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// TestDescriptionsReachTheSchema uses the generated file as a program would.
+// TestDescriptionsReachTheSchema uses the generated file like a program.
 func TestDescriptionsReachTheSchema(t *testing.T) {
 	if sample.Err != nil {
 		t.Fatal(sample.Err)
@@ -61,7 +61,7 @@ func TestGenerateRefuses(t *testing.T) {
 		"two packages":        {"a.go": "package a", "b.go": "package b"},
 		"nothing to describe": {"a.go": "package a\n\ntype A struct{ X int }\n"},
 		"expected":            {"a.go": "package a\n\nfunc ("},
-		"there are no":        {"a_test.go": "package a", "b.go": docgen.Marker + "\n\npackage a"},
+		"has no Go files":     {"a_test.go": "package a", "b.go": docgen.Marker + "\n\npackage a"},
 	} {
 		dir := t.TempDir()
 		for f, src := range files {

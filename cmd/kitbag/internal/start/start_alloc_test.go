@@ -19,7 +19,7 @@ import (
 	_ "github.com/kitbag-go/kitbag/toolkit/config"
 )
 
-// TestCostOfStart holds what the packages of all modules allocate before main runs, in a program
+// TestCostOfStart checks what the packages of all modules allocate before main runs, in a program
 // that imports all of them and uses none: this one, started again without a test.
 func TestCostOfStart(t *testing.T) {
 	const most = 25_000 // bytes, of any package, under the race detector too: tables of words, no regular expressions
@@ -40,10 +40,10 @@ func TestCostOfStart(t *testing.T) {
 		}
 		seen++
 		if size > most {
-			t.Errorf("%s allocates %d bytes when a program starts; %d are the most. Use package lazy or sync.OnceValue", name, size, most)
+			t.Errorf("%s allocates %d bytes when a program starts; at most %d are allowed. Use package lazy or sync.OnceValue", name, size, most)
 		}
 	}
 	if seen < 10 {
-		t.Errorf("%d packages of ours in the trace; the test sees too little:\n%s", seen, out)
+		t.Errorf("%d packages of ours in the trace; the test would check too little:\n%s", seen, out)
 	}
 }
