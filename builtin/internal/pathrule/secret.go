@@ -71,11 +71,12 @@ func ShellPattern(glob string) string {
 }
 
 // maxGlob is how many names a pattern expands to at most.
-const maxGlob = 1000
+const maxGlob = 4000
 
 // Glob returns the existing names that an absolute pattern of the shell matches, sorted, at
-// most maxGlob.
-func (p Place) Glob(pattern string) []string {
+// most maxGlob, and whether these are all.
+func (p Place) Glob(pattern string) (matches []string, all bool) {
+	all = true
 	list := []string{"/"}
 	pattern = ShellPattern(pattern)
 	for seg := range strings.SplitSeq(strings.Trim(pattern, "/"), "/") {
@@ -87,14 +88,18 @@ func (p Place) Glob(pattern string) []string {
 			}
 			names, _ := p.Names(dir)
 			for _, name := range names {
-				if globMatches(seg, name) && len(next) < maxGlob {
+				switch {
+				case !globMatches(seg, name):
+				case len(next) < maxGlob:
 					next = append(next, path.Join(dir, name))
+				default:
+					all = false
 				}
 			}
 		}
 		list = next
 	}
-	return list
+	return list, all
 }
 
 // SecretBelow returns why showing everything below the directory name would reveal
@@ -265,7 +270,7 @@ func SecretGlob(glob string) string {
 	if matchesSample(base) && !vague(base) {
 		return why
 	}
-	if strings.HasPrefix(lower, "/proc/") && globMatches(base, "environ") {
+	if strings.HasPrefix(lower, "/proc/") && slices.ContainsFunc([]string{"environ", "mem", "kcore"}, func(name string) bool { return globMatches(base, name) }) {
 		return why
 	}
 	if !strings.ContainsAny(path.Dir(lower), "*?[") {
@@ -274,27 +279,49 @@ func SecretGlob(glob string) string {
 			return why
 		}
 	}
-	// All of these have a hidden name, which only a pattern with a dot matches.
+	if slices.ContainsFunc(secretPlaces, func(place string) bool { return mayLead(segs, place) }) {
+		return why
+	}
+	// The other places have a hidden name, which only a pattern with a dot matches.
 	if !strings.Contains(lower, "/.") && !strings.Contains(lower, "/[") {
 		return ""
 	}
-	for _, tail := range append(secretTails, "/.ssh/") {
-		want := strings.Split(strings.Trim(tail, "/"), "/")
-		for i := 1; i+len(want) <= len(segs); i++ {
-			have := segs[i : i+len(want)]
-			if !matchAll(have, want) {
-				continue
-			}
-			if !slices.ContainsFunc(have, vague) && (tail != "/.ssh/" || !publicSSH(base)) {
-				return why
-			}
-			// All files of a directory that also has a secret.
-			if !strings.HasSuffix(tail, "/") && i+len(want) == len(segs) {
-				return why
-			}
-		}
+	if slices.ContainsFunc(secretTails, func(tail string) bool { return mayLead(segs, tail) }) || mayLead(segs, "/.ssh/") && !publicSSH(base) {
+		return why
 	}
 	return ""
+}
+
+// mayLead reports whether a part of the patterns matches the part of a path, by something more
+// specific than "*", or ends with it.
+func mayLead(globs []string, part string) bool {
+	want, whole := strings.CutSuffix(part, "/")
+	names := strings.Split(want[1:], "/")
+	last := len(names) - 1
+	for i := 1; i+last < len(globs); i++ {
+		have := globs[i : i+len(names)]
+		if !matchAll(have[:last], names[:last]) || !globMatches(have[last], names[last]) && (whole || !mayBegin(have[last], names[last])) {
+			continue
+		}
+		// Everything in a directory that has the secret beside others counts, too.
+		if !slices.ContainsFunc(have, vague) || !whole && i+len(names) == len(globs) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayBegin reports whether a pattern may match a name that begins with head. A head with an
+// ending is a whole name.
+func mayBegin(glob, head string) bool {
+	i := strings.IndexAny(glob, `*?[\`)
+	switch {
+	case strings.Contains(head[1:], "."):
+		return false
+	case i < 0:
+		return strings.HasPrefix(glob, head)
+	}
+	return strings.HasPrefix(glob[:i], head) || strings.HasPrefix(head, glob[:i]) && (i > 0 || head[0] != '.')
 }
 
 func matchAll(globs, names []string) bool {

@@ -101,7 +101,8 @@ func TestGlobAndNames(t *testing.T) {
 	for pattern, want := range map[string]string{
 		"/w/*.go": "/w/a.go /w/b.go", "/w/*": "/w/a.go /w/b.go /w/sub /w/x[1]", "/w/.*": "/w/.hid", "/w/*/c.*": "/w/sub/c.go", "/w/none": "/w/none", "/w/n*": "", "/w/[": "", "/w/[.]hid": "/w/.hid",
 	} {
-		if got := strings.Join(at.Glob(pattern), " "); got != want {
+		names, all := at.Glob(pattern)
+		if got := strings.Join(names, " "); got != want || !all {
 			t.Errorf("Glob(%q) = %q, want %q", pattern, got, want)
 		}
 	}
@@ -139,7 +140,9 @@ func TestSecretGlob(t *testing.T) {
 		{"/proc/*/environ", true, false}, {"/proc/1/env*", true, false}, {"/proc/1/stat*", false, false}, {"/w/environ", false, false},
 		{"/home/u/.ssh/*", true, true}, {"/home/u/.s*/id_rsa", true, true}, {"/home/u/.s*/x", true, false}, {"/home/u/.ss*/x.pub", false, false}, {"/home/*/.aws/x", true, false}, {"/home/u/.a[w]s/x", true, false},
 		{"/home/u/.cargo/cred*", true, true}, {"/home/u/.c[a]rgo/cred*", true, true}, {"/home/u/.c[a]rgo/conf*", false, false}, {"/home/u/.*", true, true}, {"/etc/wireguard/y*", true, false}, {"/w/src/m*", false, true},
-		{"/home/u/.do[c]ker/config.json", true, false}, {"/home/u/.do[c]ker/x", false, false},
+		{"/home/u/.do[c]ker/config.json", true, false}, {"/etc/wire*/x", true, false}, {"/e[t]c/wireguard/x", true, false}, {"/etc/*/x", false, false}, {"/run/s*crets/db", true, false},
+		{"/home/u/.config/helm/reg*.json", true, false}, {"/home/u/.config/helm/rep*.yaml", false, false}, {"/home/u/.config/helm/registry.*", true, false}, {"/home/u/.m2/set*.xml", true, false}, {"/home/u/.m[2]/settings.xml", true, false}, {"/home/u/.cargo/c*.toml", true, false},
+		{"/proc/*/me[m]", true, false}, {"/proc/kc*", true, false}, {"/home/u/.do[c]ker/x", false, false},
 	} {
 		if got := SecretGlob(row.glob) != ""; got != row.secret {
 			t.Errorf("SecretGlob(%q) = %v", row.glob, got)

@@ -18,7 +18,7 @@ func init() {
 		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs,
 		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "noplus": noPlusArgs, "noequals": noEqualsArgs, "yq": yqArgs,
 		"kube": kubeArgs, "copy": copyArgs, "move": moveArgs, "gitwrite": gitWriteArgs, "sub": subArgs, "reflog": reflogArgs, "code": codeArgs,
-		"nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "job": jobArgs, "upload": uploadArgs, "mode": modeArgs, "envfile": envFileArgs, "nosecret": noSecretArgs, "ssh": sshArgs, "grep": grepArgs, "jq": jqArgs, "ps": psArgs, "printenv": printenvArgs, "declare": declareArgs, "local": localArgs, "package": packageArgs,
+		"nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "job": jobArgs, "upload": uploadArgs, "mode": modeArgs, "envfile": envFileArgs, "nosecret": noSecretArgs, "ssh": sshArgs, "grep": grepArgs, "jq": jqArgs, "ps": psArgs, "container": containerArgs, "printenv": printenvArgs, "declare": declareArgs, "local": localArgs, "package": packageArgs,
 	}
 }
 

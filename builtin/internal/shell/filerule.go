@@ -38,7 +38,11 @@ func (m *fileRule) below(c *command, a *arg) bool {
 	if a.wild {
 		roots = nil
 		for _, glob := range c.globs(a) {
-			roots = append(roots, m.at.Glob(glob)...)
+			names, all := m.at.Glob(glob)
+			if !all {
+				return true // one of the others may be covered
+			}
+			roots = append(roots, names...)
 		}
 	}
 	return slices.ContainsFunc(roots, func(root string) bool {

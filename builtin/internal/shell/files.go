@@ -179,12 +179,13 @@ func (m *fileRule) operand(c *command, a *arg) bool {
 	}
 	for _, glob := range c.globs(a) {
 		dir := path.Dir(glob)
-		names, err := m.at.Names(dir)
+		entries, err := m.at.Names(dir)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(dir, "*?[") && !strings.Contains(a.text, hole) && c.Reason == "": // then it is literal
-		case strings.ContainsAny(dir, "*?["), err == nil && len(names) > 0 && !strings.Contains(a.text, hole):
+		case strings.ContainsAny(dir, "*?["), err == nil && len(entries) > 0 && !strings.Contains(a.text, hole):
 			tree := c.Reason != "" || c.recursive() || c.copiesTrees()
-			if slices.ContainsFunc(m.at.Glob(glob), func(name string) bool { return m.covers(name) && (tree || !m.directory(name)) }) {
+			names, all := m.at.Glob(glob)
+			if !all || slices.ContainsFunc(names, func(name string) bool { return m.covers(name) && (tree || !m.directory(name)) }) {
 				return true
 			}
 		case a.text != hole && !strings.HasPrefix(a.text, hole):

@@ -224,7 +224,11 @@ func (c *command) leadsTo(at *pathrule.Place) string {
 			continue
 		}
 		for _, glob := range c.globs(a) {
-			for _, p := range at.Glob(glob) {
+			names, all := at.Glob(glob)
+			if !all {
+				return a.raw + " matches too many names to look for credentials among them; use a narrower pattern"
+			}
+			for _, p := range names {
 				if why := cmp.Or(pathrule.SecretName(p), at.SecretLink(p)); why != "" {
 					return why
 				}

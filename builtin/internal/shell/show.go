@@ -52,6 +52,41 @@ func jqArgs(_ *walker, c *command, p *parsed) string {
 	return ""
 }
 
+// containerSettings matches what may show the environment in a format of docker inspect: a
+// name, the settings as a whole or another part of them than these, or everything.
+var (
+	containerSettings = lazy.Regexp(`(?i)env|\.\w*(config|spec)(\.\w+)?|[.$](\W|$)`)
+	harmlessSettings  = lazy.Regexp(`(?i)^\.(config\.(image|labels|hostname|user|workingdir|exposedports|cmd|entrypoint|healthcheck)|hostconfig(\.\w+)?|spec\.(name|mode|labels))$`)
+)
+
+// containerArgs requires a format that leaves out the environment of a container.
+func containerArgs(_ *walker, _ *command, p *parsed) string {
+	var formats []arg
+	for _, name := range []string{"-f", "--format"} {
+		if format, ok := p.value(name); ok {
+			formats = append(formats, format)
+		}
+	}
+	for _, format := range formats {
+		if !format.known || !strings.Contains(format.text, "{{") {
+			return environmentShown
+		}
+		_, actions, _ := strings.Cut(format.text, "{{")
+		for action := range strings.SplitSeq(actions, "{{") {
+			action, _, _ = strings.Cut(action, "}}")
+			for _, found := range containerSettings().FindAllString(action, -1) {
+				if !harmlessSettings().MatchString(found) {
+					return environmentShown
+				}
+			}
+		}
+	}
+	if len(formats) == 0 {
+		return environmentShown
+	}
+	return ""
+}
+
 // yqEnvironment matches an expression of yq that reads the environment, or a file.
 var yqEnvironment = lazy.Regexp(`\benv\b|envsubst|strenv|\$(ENV|__prog)|\bload`)
 
