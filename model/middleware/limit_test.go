@@ -242,7 +242,7 @@ func TestLimitWaits(t *testing.T) {
 				}
 			}), row.cfg)
 			for i, a := range row.arrivals {
-				time.Sleep(start.Add(a.at).Sub(time.Now()))
+				time.Sleep(time.Until(start.Add(a.at)))
 				sent[i] = -1
 				ctx, cancel := t.Context(), context.CancelFunc(func() {})
 				if a.gives > 0 {
