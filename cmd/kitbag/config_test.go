@@ -420,23 +420,22 @@ func TestExplainReadsConfigurations(t *testing.T) {
 	}
 }
 
-// TestConfigOfReadme checks that README.md shows a valid configuration.
-func TestConfigOfReadme(t *testing.T) {
-	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+// TestConfigOfDocs checks that docs/cli.md shows a valid configuration.
+func TestConfigOfDocs(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "cli.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, ok := strings.Cut(string(readme), "goes into kitbag.json")
-	_, rest, indented := strings.Cut(rest, "\n    {")
-	text, _, closed := strings.Cut(rest, "\n\n")
-	if !ok || !indented || !closed {
-		t.Fatal("README.md shows no configuration")
+	_, rest, ok := strings.Cut(string(page), "```json\n")
+	text, _, closed := strings.Cut(rest, "\n```")
+	if !ok || !closed {
+		t.Fatal("docs/cli.md shows no configuration")
 	}
 	workspace(t)
 	if err := os.MkdirAll("docs/skills", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	writeConfig(t, configFile, "{"+text)
+	writeConfig(t, configFile, text)
 	if got := kitbag(t.Context(), "tools", "--trust"); got.code != exitDone || !strings.Contains(got.out, "memory") || got.stderr != "" {
 		t.Errorf("%+v", got)
 	}
