@@ -569,7 +569,7 @@ func TestLateCallsDoNotDependOnOrder(t *testing.T) {
 		tk, err := toolkit.New(toolkit.Config{Groups: []toolkit.Group{
 			{Name: "a", Description: "A.", Tools: []tool.Tool{noting(&j, "note", tool.Options{})}},
 			{Name: "b", Description: "B.", Tools: []tool.Tool{noting(&j, "other", tool.Options{})}},
-		}, Control: toolkit.ResetTools()})
+		}, Control: toolkit.ResetTools(nil)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -111,7 +111,7 @@ func (c *chaos) toolkit() *toolkit.Toolkit {
 	late := tool.Must(tool.New("late", "Is in a group.", func(context.Context, struct{}) (string, error) { return "", nil }))
 	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: tools},
 		Groups:  []toolkit.Group{{Name: "more", Description: "More.", Tools: []tool.Tool{late}}},
-		Control: toolkit.ResetTools()})
+		Control: toolkit.ResetTools(nil)})
 	if err != nil {
 		c.rt.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func compactKit(t *testing.T, j *journal) *toolkit.Toolkit {
 	tk, err := toolkit.New(toolkit.Config{
 		Basic:   toolkit.Group{Tools: []tool.Tool{remembering{noting(j, "note", tool.Options{})}}},
 		Groups:  []toolkit.Group{{Name: "more", Description: "More.", Instructions: "Mind the gap.", Tools: []tool.Tool{extra}}},
-		Control: toolkit.ResetTools(),
+		Control: toolkit.ResetTools(nil),
 	})
 	if err != nil {
 		t.Fatal(err)

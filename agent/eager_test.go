@@ -199,7 +199,7 @@ func many(t *testing.T, j *journal) *toolkit.Toolkit {
 	}
 	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: tools},
 		Groups:  []toolkit.Group{{Name: "more", Description: "More.", Tools: []tool.Tool{noting(j, "hidden", reads)}}},
-		Control: toolkit.ResetTools()})
+		Control: toolkit.ResetTools(nil)})
 	if err != nil {
 		t.Fatal(err)
 	}

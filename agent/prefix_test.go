@@ -85,7 +85,7 @@ func prefixKit(t *testing.T) *toolkit.Toolkit {
 				return strings.Repeat("A fact about "+in.What+". ", 15), nil
 			}))
 	}
-	cfg := toolkit.Config{Control: toolkit.ResetTools(), Basic: toolkit.Group{Tools: []tool.Tool{make("lookup")}}}
+	cfg := toolkit.Config{Control: toolkit.ResetTools(nil), Basic: toolkit.Group{Tools: []tool.Tool{make("lookup")}}}
 	for i := range 9 {
 		cfg.Basic.Tools = append(cfg.Basic.Tools, make(fmt.Sprintf("lookup_%d", i)))
 	}

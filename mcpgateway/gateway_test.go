@@ -69,7 +69,7 @@ func TestGroups(t *testing.T) {
 // them.
 func TestLabels(t *testing.T) {
 	tk, err := toolkit.New(toolkit.Config{
-		Control: toolkit.NoControl(), Preset: toolkit.MCP(),
+		Control: new(toolkit.Control), Preset: toolkit.MCP(),
 		Basic: toolkit.Group{Tools: []tool.Tool{named("loose")}},
 		Groups: []toolkit.Group{
 			{Name: "animals", Description: "All\u202e of them.", Tools: []tool.Tool{named("cow")}},
@@ -111,7 +111,7 @@ func TestLabels(t *testing.T) {
 // TestLabelsTaken: no server can have a group that the owner has named, or that is
 // another server's.
 func TestLabelsTaken(t *testing.T) {
-	tk, err := toolkit.New(toolkit.Config{Control: toolkit.NoControl(), Preset: toolkit.MCP(), Groups: []toolkit.Group{
+	tk, err := toolkit.New(toolkit.Config{Control: new(toolkit.Control), Preset: toolkit.MCP(), Groups: []toolkit.Group{
 		{Name: "mine", Description: "Not yours.", Tools: []tool.Tool{named("steal")}},
 		{Name: "b", Description: "Of another.", Tools: []tool.Tool{named("grab")}},
 		{Name: "x y", Description: "1.", Tools: []tool.Tool{named("one")}}, {Name: "x_y", Description: "2.", Tools: []tool.Tool{named("two")}},

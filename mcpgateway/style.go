@@ -38,7 +38,7 @@ func ParseStyle(s string) (Style, error) {
 }
 
 // control returns the control tools of the style.
-func (s Style) control() toolkit.Control {
+func (s Style) control() *toolkit.Control {
 	switch s {
 	case StyleEnable:
 		return toolkit.EnableDisable()
@@ -47,8 +47,8 @@ func (s Style) control() toolkit.Control {
 	case StyleDiscover:
 		return toolkit.Discover()
 	case StyleFull:
-		return toolkit.NoControl()
+		return new(toolkit.Control)
 	default:
-		return toolkit.ResetTools()
+		return toolkit.ResetTools(nil)
 	}
 }

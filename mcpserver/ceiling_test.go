@@ -21,13 +21,13 @@ func TestCeilingTellsNothing(t *testing.T) {
 	get := func(context.Context, map[string]string) ([]*message.Message, error) { return nil, nil }
 	read := func(context.Context, string, map[string]string) ([]byte, error) { return []byte("x"), nil }
 	complete := []mcpserver.Argument{{Name: "a", Complete: func(context.Context, string, map[string]string) ([]string, error) { return []string{"v"}, nil }}}
-	for _, control := range []toolkit.Control{toolkit.ResetTools(), toolkit.EnableDisable(), toolkit.PerGroup(), toolkit.Discover(), toolkit.NoControl()} {
+	for _, control := range []*toolkit.Control{toolkit.ResetTools(nil), toolkit.EnableDisable(), toolkit.PerGroup(), toolkit.Discover(), new(toolkit.Control)} {
 		cfg := toolkit.Config{Control: control, Groups: []toolkit.Group{
 			{Name: "public", Description: "For all.", Tools: []tool.Tool{shared, named("lookup")}},
 			{Name: "public_below", Description: "For all.", Parents: []string{"secret_group"}, Tools: []tool.Tool{named("below")}},
 			{Name: "secret_group", Description: "secret words", Tools: []tool.Tool{shared, named("secret_lookup")}},
 		}}
-		if control == toolkit.NoControl() {
+		if control.Tools == nil {
 			cfg.LabelsOnly = true
 		}
 		tk, err := toolkit.New(cfg)

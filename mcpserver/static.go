@@ -59,7 +59,7 @@ func (s *static) derive(tk *toolkit.Toolkit) (made *lists, err error) {
 	if made.limit > 0 {
 		// Every group counts as open, and labels say which tool is in which.
 		all := cfg
-		all.Control, all.LabelsOnly = toolkit.NoControl(), true
+		all.Control, all.LabelsOnly = new(toolkit.Control), true
 		if made.whole, err = toolkit.New(all); err != nil {
 			return nil, err
 		}

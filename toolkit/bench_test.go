@@ -16,7 +16,7 @@ import (
 )
 
 // large returns a toolkit of n tools in groups of 20.
-func large(tb testing.TB, n int, control toolkit.Control) *toolkit.Toolkit {
+func large(tb testing.TB, n int, control *toolkit.Control) *toolkit.Toolkit {
 	cfg := toolkit.Config{Control: control, Basic: toolkit.Group{Tools: fakes("now", "say")}}
 	for g := range n / 20 {
 		var names []string

@@ -16,7 +16,7 @@ import (
 
 // A catalogue is an immutable snapshot of what is registered. An operation loads the
 // current one once and uses it to the end, so that it never mixes two. The fields that
-// are filled in later (steady, words, prompt) are caches.
+// are filled in later (static, words, prompt) are caches.
 //
 // There may be one for each of thousands of conversations, so maps are made only where
 // they are needed and equal places are shared.
@@ -33,11 +33,11 @@ type catalogue struct {
 	always   []*entry            // those that list considers without an open group, in order of registration
 	whens    []*entry            // those with a predicate
 	skipped  []Skipped           // tools that were left out
-	control  Control
+	control  *Control
 	reserved map[string]bool      // names of the control tools of all groups
 	built    map[*source]*listing // what each source had listed; nil if nothing yet
-	steady   sync.Map             // ceiling → infos of steady control tools
-	kept     atomic.Int32         // the approximate length of steady
+	static   sync.Map             // ceiling → infos of static control tools
+	kept     atomic.Int32         // the approximate length of static
 	due      time.Time            // when some source must be listed again; zero for never
 	prompt   *prompt
 	shadows  bool // two tools share a name
@@ -93,9 +93,12 @@ func build(tk *Toolkit, cfg Config) (*catalogue, error) {
 	c := &catalogue{cfg: cfg.clone()}
 	c.rules = &c.cfg.Preset.rules
 	c.cfg.LabelsOnly = cfg.LabelsOnly || c.rules.labelsOnly
-	c.control = cmp.Or(cfg.Control, c.rules.control, ResetTools())
+	c.control = cmp.Or(cfg.Control, c.rules.control, ResetTools(nil))
 	if cfg.Control == nil && c.cfg.LabelsOnly {
-		c.control = NoControl()
+		c.control = new(Control)
+	}
+	if err := c.control.check(); err != nil {
+		return nil, err
 	}
 	if err := c.addGroups(); err != nil {
 		return nil, err

@@ -339,7 +339,7 @@ func TestHostileSource(t *testing.T) {
 	for name, preset := range map[string]toolkit.Preset{"zero": {}, "agentscope": toolkit.AgentScope(), "trustgraph": toolkit.TrustGraph(), "tmcp": toolkit.Tmcp()} {
 		hostile := &listing{names: []string{"reset_tools", "g.activate", "g.mine", "now", "theirs"}}
 		g := group("g", "g.mine")
-		tk := newToolkit(t, toolkit.Config{Preset: preset, Control: toolkit.ResetTools(),
+		tk := newToolkit(t, toolkit.Config{Preset: preset, Control: toolkit.ResetTools(nil),
 			Basic: toolkit.Group{Tools: fakes("now"), Sources: []tool.Source{hostile}}, Groups: []toolkit.Group{g}})
 		s := newScope(toolkit.Only("*"), "")
 		if _, err := tk.Enable(context.Background(), s, "g"); err != nil {

@@ -76,7 +76,7 @@ func wire(tb testing.TB, v *toolkit.View) string {
 // contexts returns what each way of grouping sends per step.
 func contexts(tb testing.TB) (allOn, closed, open, found string) {
 	groups := servers(tb)
-	list := func(control toolkit.Control, names ...string) string {
+	list := func(control *toolkit.Control, names ...string) string {
 		tk, s := newToolkit(tb, toolkit.Config{Groups: servers(tb), Control: control}), new(toolkit.Scope)
 		if _, err := tk.Enable(context.Background(), s, names...); err != nil {
 			tb.Fatal(err)
@@ -87,7 +87,7 @@ func contexts(tb testing.TB) (allOn, closed, open, found string) {
 	for _, g := range groups {
 		all = append(all, g.Name)
 	}
-	return list(toolkit.NoControl(), all...), list(nil), list(nil, all[len(all)-1]), list(toolkit.Discover())
+	return list(new(toolkit.Control), all...), list(nil), list(nil, all[len(all)-1]), list(toolkit.Discover())
 }
 
 // TestContextCost holds the figures that groups exist for.

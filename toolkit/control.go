@@ -3,6 +3,7 @@ package toolkit
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"iter"
 	"slices"
 
@@ -10,34 +11,78 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A Control provides the tools with which a model opens and closes groups. The package
-// has [ResetTools], [EnableDisable], [PerGroup], [Discover] and [NoControl].
-type Control interface {
+// A Control is how a model opens and closes groups: tools, and what the toolkit has to know
+// about them. The package has [ResetTools], [EnableDisable], [PerGroup] and [Discover]; the
+// zero Control has no tools, so that only the host opens groups. The functions must be safe
+// for concurrent use. What a field that is nil would return is empty.
+type Control struct {
 	// Tools returns the control tools for a scope, which is nil when only their
 	// names matter. Groups are those that the scope's ceiling grants: never
 	// name others. The tools call [Toolkit.Enable], [Toolkit.Disable] or
 	// [Toolkit.Set]; their Info must have Control set. Those that are not
 	// read-only run after the other calls of an answer; see [View.ChangesGroups].
-	Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
+	Tools func(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 
-	// Hint tells the model how to open the groups named in want, in order, while
-	// those named in active stay open: an imperative phrase, such as `call open with
-	// {"group":"db"}`. It is empty if the model cannot open groups.
-	Hint(active, want []string) string
+	// Static says that the Info of the tools depends on which groups there are, but not on
+	// which of them are open. The toolkit then keeps it.
+	Static bool
+
+	// Hint tells the model how to open the groups in want, in order, while those in active
+	// stay open, or, with a Caller, how to call the named tool: an imperative phrase, such as
+	// `call open with {"group":"db"}`. It is empty if the model cannot do that.
+	Hint func(tool string, active, want []string) string
+
+	// Opens returns the groups that a call of the named control tool asks to open, with
+	// arguments as the model sent them; nil if they are invalid. See [View.Opens].
+	Opens func(tk *Toolkit, s *Scope, name string, input json.RawMessage) []string
+
+	// Caller is the name of the control tool that calls other tools, such as call_tool;
+	// empty if there is none. It is never run: [View.Resolve] returns the tool that Forward
+	// names. For these calls every group that the ceiling grants counts as open.
+	Caller string
+
+	// Forward returns the call that the arguments of Caller describe. The error is for the
+	// model. It must be set if Caller is.
+	Forward func(input json.RawMessage) (name string, args json.RawMessage, err error)
 }
 
-// steadyControl is implemented by controls whose Info values depend only on the groups
-// that the ceiling grants, not on which are open.
-type steadyControl interface{ steady() bool }
+// hint calls Hint.
+func (c *Control) hint(name string, active, want []string) string {
+	if c.Hint == nil {
+		return ""
+	}
+	return c.Hint(name, active, want)
+}
 
-// NoControl returns the control without tools: only the host opens groups.
-func NoControl() Control { return noControl{} }
+// check returns an error if the fields contradict each other.
+func (c *Control) check() error {
+	switch {
+	case (c.Caller == "") != (c.Forward == nil):
+		return errors.New("Control: Caller and Forward must be set together")
+	case c.Tools == nil && (c.Caller != "" || c.Opens != nil || c.Hint != nil):
+		return errors.New("Control: Tools is nil, but other fields are set")
+	}
+	return nil
+}
 
-type noControl struct{}
+// Report returns the answer of a control tool after a transition: the open groups, what was
+// closed, which sources could not be listed, and the tools, instructions and skills of the
+// groups that were opened.
+func (tk *Toolkit) Report(ctx context.Context, s *Scope, out Outcome) (*tool.Result, error) {
+	a, err := tk.report(ctx, s, out, wording{newOnly: true})
+	return a.result(), err
+}
 
-func (noControl) Tools(*Toolkit, *Scope, []GroupInfo) []tool.Tool { return nil }
-func (noControl) Hint(_, _ []string) string                       { return "" }
-func (noControl) steady() bool                                    { return true }
+// ReportAll is Report for a control whose calls name all groups that are to be open: it has
+// the instructions and skills of all of them, and their tools too if nothing has changed.
+func (tk *Toolkit) ReportAll(ctx context.Context, s *Scope, out Outcome) (*tool.Result, error) {
+	a, err := tk.report(ctx, s, out, wording{leftOut: true, again: !out.Changed()})
+	return a.result(), err
+}
+
+func (a answer) result() *tool.Result {
+	return &tool.Result{Blocks: []message.Block{&message.Text{Text: a.text}}, Structured: a.data}
+}
 
 // controlTools returns the control tools, bound to the scope. There are none if the
 // ceiling grants no group; one that the host replaced or hid is left out.
@@ -46,7 +91,7 @@ func (tk *Toolkit) controlTools(c *catalogue, s *Scope, r *resolved) []tool.Tool
 	if c.hasSkills(r.ceiling) {
 		out = append(out, newSkillViewer(tk, s))
 	}
-	if groups := c.infos(r); len(groups) > 0 {
+	if groups := c.infos(r); len(groups) > 0 && c.control.Tools != nil {
 		out = append(out, c.control.Tools(tk, s, groups)...)
 	}
 	return slices.DeleteFunc(out, func(t tool.Tool) bool {
@@ -58,13 +103,11 @@ func (tk *Toolkit) controlTools(c *catalogue, s *Scope, r *resolved) []tool.Tool
 // maxCeilings is how many ceilings controlInfos remembers before it forgets them.
 const maxCeilings = 256
 
-// controlInfos returns the definitions of controlTools. Those of a steady control are
+// controlInfos returns the definitions of controlTools. Those of a static control are
 // cached by ceiling: a schema of fifty groups costs more than the rest of a view.
 func (tk *Toolkit) controlInfos(c *catalogue, s *Scope, r *resolved) []tool.Info {
-	steady, ok := c.control.(steadyControl)
-	keep := ok && steady.steady()
-	if keep {
-		if kept, ok := c.steady.Load(r.ceiling.String()); ok {
+	if c.control.Static {
+		if kept, ok := c.static.Load(r.ceiling.String()); ok {
 			return kept.([]tool.Info)
 		}
 	}
@@ -72,21 +115,20 @@ func (tk *Toolkit) controlInfos(c *catalogue, s *Scope, r *resolved) []tool.Info
 	for _, t := range tk.controlTools(c, s, r) {
 		out = append(out, t.Info())
 	}
-	if keep {
+	if c.control.Static {
 		if c.kept.Add(1) > maxCeilings { // a caller may use a new ceiling each time
-			c.steady.Clear()
+			c.static.Clear()
 			c.kept.Store(0)
 		}
-		c.steady.Store(r.ceiling.String(), out)
+		c.static.Store(r.ceiling.String(), out)
 	}
 	return out
 }
 
 // A controlTool is a control tool of this package.
 type controlTool struct {
-	info  tool.Info
-	opens func(input json.RawMessage) []string // the groups that a call asks to open; nil for none
-	run   func(ctx context.Context, input json.RawMessage) (answer, error)
+	info tool.Info
+	run  func(ctx context.Context, input json.RawMessage) (answer, error)
 }
 
 // An answer is the result of a control tool: text for the model, and the same as

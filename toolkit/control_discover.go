@@ -23,7 +23,10 @@ import (
 //
 // Sources of groups are contacted at the first search, or at the first call of a
 // tool that is not known yet.
-func Discover() Control { return discover{} }
+func Discover() *Control {
+	var d discover
+	return &Control{Tools: d.tools, Hint: d.hint, Static: true, Caller: callTool, Forward: callArguments}
+}
 
 const (
 	searchTool   = "search_tools"
@@ -45,19 +48,19 @@ var callText string
 // discover has no state: the results of searches are in the conversation.
 type discover struct{}
 
-func (discover) steady() bool { return true }
+func (discover) hint(name string, _, _ []string) string {
+	return fmt.Sprintf(`call it with %s: {"name":%s,"arguments":{…}}`, callTool, mustJSON(name))
+}
 
-func (discover) Hint(_, _ []string) string { return "" }
-
-func (discover) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
+func (discover) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 	var outline strings.Builder
 	for _, g := range groups {
 		fmt.Fprintf(&outline, "- %s: %s\n", g.Name, firstLine(g.Description))
 	}
-	caller := &caller{controlTool{info: tool.Info{Name: callTool, Description: callText, Control: true,
+	caller := &controlTool{info: tool.Info{Name: callTool, Description: callText, Control: true,
 		Input: schema([]string{"name", "arguments"},
 			prop("name", `"type":"string"`, "The tool's name."),
-			prop("arguments", `"type":"object"`, "The tool's arguments, as its schema wants them."))}}}
+			prop("arguments", `"type":"object"`, "The tool's arguments, as its schema wants them."))}}
 	caller.run = func(context.Context, json.RawMessage) (answer, error) {
 		return answer{}, fmt.Errorf("%s was run directly; call View.Resolve and run the tool it returns", callTool)
 	}
@@ -92,10 +95,10 @@ func (c *catalogue) allOpen(r *resolved) *resolved {
 	return &all
 }
 
-// reach returns the state in which calls are looked up: with Discover every group
+// reach returns the state in which calls are looked up: with a [Control.Caller] every group
 // counts as open.
 func (c *catalogue) reach(r *resolved) *resolved {
-	if _, ok := c.control.(discover); ok {
+	if c.control.Caller != "" {
 		return c.allOpen(r)
 	}
 	return r
@@ -128,37 +131,67 @@ type foundTool struct {
 	Line   string   `json:"description,omitempty"`
 }
 
-// searchTools runs search_tools.
-func (tk *Toolkit) searchTools(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
-	var in struct{ Query, Group string }
-	if err := json.Unmarshal(input, &in); err != nil {
-		return answer{}, fmt.Errorf("the arguments are not as the schema wants them: %w", err)
-	}
+// Search returns the tools that a model could call in the scope if every group were open,
+// the best matches for the query first, at most limit of them. An empty query finds all, in
+// order of registration and without a limit. An empty group is any. Sources that were never listed are listed.
+// The error is a [*GroupError] for a group that the ceiling does not grant.
+func (tk *Toolkit) Search(ctx context.Context, s *Scope, query, group string, limit int) ([]tool.Info, error) {
 	c, r, err := tk.whole(ctx, s)
 	if err != nil {
-		return answer{}, err
+		return nil, err
 	}
-	only := -1
-	if in.Group != "" {
-		i, ok := c.index[in.Group]
+	hits, _, err := c.hits(r, query, group, limit)
+	if err != nil {
+		return nil, err
+	}
+	var out []tool.Info
+	for _, e := range hits {
+		out = append(out, e.tool.Info())
+	}
+	return out, nil
+}
+
+// hits returns the tools that a search finds, and the group that it is limited to or -1. A
+// limit applies to queries with words.
+func (c *catalogue) hits(r *resolved, query, group string, limit int) (hits []*entry, only int, err error) {
+	only = -1
+	if group != "" {
+		i, ok := c.index[group]
 		if !ok || !c.grantsGroup(i, r.ceiling) {
-			return answer{}, c.unknown(in.Group, r.ceiling)
+			return nil, only, c.unknown(group, r.ceiling)
 		}
 		only = i
 	}
 	keep := func(e *entry) bool {
 		return c.visible(e, r) && (only < 0 || slices.Contains(e.groups, only))
 	}
-	hits := c.search().find(in.Query, searchLimit, keep)
-	if len(words(in.Query)) == 0 {
-		if only < 0 {
-			return answer{}, errors.New("the query is empty; give a few words, or a group to list all of its tools")
+	if len(words(query)) > 0 {
+		return c.search().find(query, limit, keep), only, nil
+	}
+	for _, e := range c.entries {
+		if keep(e) {
+			hits = append(hits, e)
 		}
-		for _, e := range c.entries {
-			if keep(e) {
-				hits = append(hits, e)
-			}
-		}
+	}
+	return hits, only, nil
+}
+
+// searchTools runs search_tools.
+func (tk *Toolkit) searchTools(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
+	var in struct{ Query, Group string }
+	if err := json.Unmarshal(input, &in); err != nil {
+		return answer{}, fmt.Errorf("the arguments are not as the schema wants them: %w", err)
+	}
+	if in.Group == "" && len(words(in.Query)) == 0 {
+		return answer{}, errors.New("the query is empty; give a few words, or a group to list all of its tools")
+	}
+	c, r, err := tk.whole(ctx, s)
+	if err != nil {
+		return answer{}, err
+	}
+	hits, only, err := c.hits(r, in.Query, in.Group, searchLimit)
+	if err != nil {
+		return answer{}, err
 	}
 	found := make([]foundTool, 0, len(hits))
 	for _, e := range hits {
@@ -286,31 +319,6 @@ func (c *catalogue) failed(sources []*source) []string {
 		}
 	}
 	return out
-}
-
-// A caller is the tool call_tool. It is never run: View.Resolve forwards its calls.
-type caller struct{ controlTool }
-
-// forward finds the real tool, first in the view's catalogue. A tool that it does not
-// know may be in a source that was never listed, so all granted sources are listed then
-// and the tool is looked up again, behind the same gates.
-func (*caller) forward(ctx context.Context, v *View, input json.RawMessage) (tool.Tool, json.RawMessage, error) {
-	name, args, err := callArguments(input)
-	if err != nil {
-		return nil, nil, err
-	}
-	if e, ok := v.body.c.find(name, v.body.c.reach(v.body.r)); ok {
-		return e.tool, args, nil
-	}
-	c, r, err := v.tk.whole(ctx, v.scope)
-	if err != nil {
-		return nil, nil, err
-	}
-	e, ok := c.find(name, r)
-	if !ok {
-		return nil, nil, c.hiddenFromSearch(name, r)
-	}
-	return e.tool, args, nil
 }
 
 // callArguments reads the arguments of call_tool.

@@ -18,7 +18,10 @@ import (
 // not stop the others. The descriptions list the groups without a parent, and below
 // every open group its children. They change with every transition, and with them the
 // start of the list of tools.
-func EnableDisable() Control { return enableDisable{} }
+func EnableDisable() *Control {
+	var e enableDisable
+	return &Control{Tools: e.tools, Hint: e.hint, Opens: e.opens}
+}
 
 const (
 	enableTool  = "enable_tools"
@@ -31,23 +34,27 @@ var enableText string
 //go:embed text/disable_tools.txt
 var disableText string
 
-// enableDisable is not steady: its descriptions say what is open.
+// enableDisable is not static: its descriptions say what is open.
 type enableDisable struct{}
 
-func (enableDisable) Hint(_, want []string) string {
+func (enableDisable) hint(_ string, _, want []string) string {
 	return fmt.Sprintf(`call %s with {"groups":%s}`, enableTool, mustJSON(want))
 }
 
-func (enableDisable) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
+func (enableDisable) opens(_ *Toolkit, _ *Scope, name string, input json.RawMessage) []string {
+	if name != enableTool {
+		return nil
+	}
+	names, _ := groupList(input) // the call itself reports the error
+	return names
+}
+
+func (enableDisable) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 	args := schema(nil,
 		property{"groups", []byte(`{"type":"array","items":{"type":"string"},"description":"Names of groups."}`)})
 	return []tool.Tool{
 		&controlTool{
 			info: tool.Info{Name: enableTool, Description: enableText + tk.outline(groups), Input: args, Control: true},
-			opens: func(input json.RawMessage) []string {
-				names, _ := groupList(input) // the call itself reports the error
-				return names
-			},
 			run: func(ctx context.Context, input json.RawMessage) (answer, error) {
 				return tk.enableEach(ctx, s, input)
 			},

@@ -11,20 +11,21 @@ import (
 // PerGroup returns the control of tmcp: for every group a tool GROUP.activate
 // and a tool GROUP.deactivate, without arguments. All of them are always listed;
 // see [Config.Hidden].
-func PerGroup() Control { return perGroup{} }
+func PerGroup() *Control {
+	var p perGroup
+	return &Control{Tools: p.tools, Hint: p.hint, Opens: p.opens, Static: true}
+}
 
 const (
 	activateSuffix   = ".activate"
 	deactivateSuffix = ".deactivate"
 )
 
-// perGroup is steady: it lists the tools of all granted groups, also of children whose
+// perGroup is static: it lists the tools of all granted groups, also of children whose
 // parents are closed.
 type perGroup struct{}
 
-func (perGroup) steady() bool { return true }
-
-func (perGroup) Hint(_, want []string) string {
+func (perGroup) hint(_ string, _, want []string) string {
 	calls := make([]string, len(want))
 	for i, name := range want {
 		calls[i] = name + activateSuffix
@@ -32,12 +33,18 @@ func (perGroup) Hint(_, want []string) string {
 	return "call " + strings.Join(calls, ", then ")
 }
 
-func (perGroup) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
+func (perGroup) opens(_ *Toolkit, _ *Scope, name string, _ json.RawMessage) []string {
+	if group, ok := strings.CutSuffix(name, activateSuffix); ok {
+		return []string{group}
+	}
+	return nil
+}
+
+func (perGroup) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 	var out []tool.Tool
 	for _, g := range groups {
-		activate := switchTool(tk, s, g.Name+activateSuffix, "Activate", g, (*Toolkit).Enable)
-		activate.opens = func(json.RawMessage) []string { return []string{g.Name} }
-		out = append(out, activate, switchTool(tk, s, g.Name+deactivateSuffix, "Deactivate", g, (*Toolkit).Disable))
+		out = append(out, switchTool(tk, s, g.Name+activateSuffix, "Activate", g, (*Toolkit).Enable),
+			switchTool(tk, s, g.Name+deactivateSuffix, "Deactivate", g, (*Toolkit).Disable))
 	}
 	return out
 }

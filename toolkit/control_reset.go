@@ -26,16 +26,16 @@ var templates = sync.OnceValue(func() *template.Template { return template.Must(
 // ResetTools returns the control of AgentScope: one tool, reset_tools, which
 // has the full desired state as its arguments, one boolean per group. Absent means
 // closed. An unknown name or a value that is not a boolean is an error and changes
-// nothing.
-func ResetTools(options ...ResetOptions) Control {
+// nothing. Nil options are the zero ResetOptions.
+func ResetTools(options *ResetOptions) *Control {
 	var r resetTools
-	for _, o := range options {
-		r.ShowActive, r.NewOnly = r.ShowActive || o.ShowActive, r.NewOnly || o.NewOnly
+	if options != nil {
+		r.ResetOptions = *options
 	}
-	return r
+	return &Control{Tools: r.tools, Hint: r.hint, Opens: r.opens, Static: !r.ShowActive}
 }
 
-// ResetOptions configure [ResetTools]. A field that is set in any of several holds.
+// ResetOptions configure [ResetTools].
 type ResetOptions struct {
 	// ShowActive marks open groups in the field descriptions of reset_tools. The start
 	// of the list then changes with every transition, which invalidates the provider's
@@ -51,9 +51,7 @@ const resetTool = "reset_tools"
 
 type resetTools struct{ ResetOptions }
 
-func (r resetTools) steady() bool { return !r.ShowActive }
-
-func (resetTools) Hint(active, want []string) string {
+func (resetTools) hint(_ string, active, want []string) string {
 	var args []string
 	for _, name := range append(slices.Clone(active), want...) {
 		if arg := string(mustJSON(name)) + ":true"; !slices.Contains(args, arg) {
@@ -63,7 +61,15 @@ func (resetTools) Hint(active, want []string) string {
 	return fmt.Sprintf("call %s with {%s}", resetTool, strings.Join(args, ","))
 }
 
-func (r resetTools) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
+func (resetTools) opens(tk *Toolkit, s *Scope, name string, input json.RawMessage) []string {
+	if name != resetTool {
+		return nil
+	}
+	names, _ := wanted(tk, s, input) // the call itself reports the error
+	return names
+}
+
+func (r resetTools) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 	props := make([]property, len(groups))
 	for i, g := range groups {
 		desc := g.Description
@@ -77,10 +83,6 @@ func (r resetTools) Tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 	}
 	return []tool.Tool{&controlTool{
 		info: tool.Info{Name: resetTool, Description: resetText, Input: schema(nil, props...), Control: true},
-		opens: func(input json.RawMessage) []string {
-			names, _ := wanted(tk, s, input) // the call itself reports the error
-			return names
-		},
 		run: func(ctx context.Context, input json.RawMessage) (answer, error) {
 			names, err := wanted(tk, s, input)
 			if err != nil {

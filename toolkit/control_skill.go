@@ -147,7 +147,7 @@ func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Pa
 	if len(closed) == 0 {
 		return nil, fmt.Errorf("%w; not all skills could be read: %w", err, failed)
 	}
-	return nil, fmt.Errorf("skill %q is in %s", q.Skill, c.closed(closed, nil, r, true))
+	return nil, fmt.Errorf("skill %q is in %s", q.Skill, c.closed("", closed, nil, r, true))
 }
 
 // reached returns the catalogue and the state in which skills are looked up: with

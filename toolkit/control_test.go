@@ -96,11 +96,17 @@ func TestMeta(t *testing.T) {
 }
 
 func TestResetTools(t *testing.T) {
+	for name, control := range map[string]*toolkit.Control{"ours": toolkit.ResetTools(nil), "written outside": outsideReset()} {
+		t.Run(name, func(t *testing.T) { testResetTools(t, control) })
+	}
+}
+
+func testResetTools(t *testing.T, control *toolkit.Control) {
 	db := group("db", "query", "migrate")
 	db.Instructions = "Amounts are in cents."
 	child := group("db-admin", "drop")
 	child.Parents = []string{"db"}
-	tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Tools: fakes("now")}, Groups: []toolkit.Group{db, child, group("web", "fetch")}})
+	tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Tools: fakes("now")}, Groups: []toolkit.Group{db, child, group("web", "fetch")}, Control: control})
 	s := new(toolkit.Scope)
 	for _, row := range []struct{ input, want, err string }{
 		{`{"db":true,"web":true}`, "Open now: db, web.\n\n<group name=\"db\">\n- query: Does query.\n- migrate: Does migrate.\nAmounts are in cents.\n</group>\n\n<group name=\"web\">\n- fetch: Does fetch.\n</group>", ""},
@@ -142,7 +148,7 @@ func TestResetOptions(t *testing.T) {
 		{toolkit.ResetOptions{ShowActive: true}, true, true, false},
 		{toolkit.ResetOptions{NewOnly: true}, false, false, true},
 	} {
-		tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{db, group("web", "fetch")}, Control: toolkit.ResetTools(row.options)})
+		tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{db, group("web", "fetch")}, Control: toolkit.ResetTools(&row.options)})
 		s := new(toolkit.Scope)
 		before := newView(t, tk, s).Tools()[0]
 		mustDo(t, tk, s, "reset_tools", `{"db":true}`)
@@ -164,7 +170,7 @@ func TestCeilingHidesNames(t *testing.T) {
 	secret := group("secret", "launch")
 	below := group("below", "look")
 	below.Parents = []string{"secret"}
-	for _, control := range []toolkit.Control{toolkit.ResetTools(), toolkit.EnableDisable(), toolkit.PerGroup(), toolkit.Discover()} {
+	for _, control := range []*toolkit.Control{toolkit.ResetTools(nil), toolkit.EnableDisable(), toolkit.PerGroup(), toolkit.Discover()} {
 		tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Tools: fakes("now")}, Control: control,
 			Groups: []toolkit.Group{secret, below, group("public", "read")}})
 		s := newScope(toolkit.Only("public", "below", "basic"), "")
@@ -212,11 +218,17 @@ func TestCeilingHidesNames(t *testing.T) {
 }
 
 func TestDiscover(t *testing.T) {
+	for name, control := range map[string]*toolkit.Control{"ours": toolkit.Discover(), "written outside": outsideDiscover()} {
+		t.Run(name, func(t *testing.T) { testDiscover(t, control) })
+	}
+}
+
+func testDiscover(t *testing.T, control *toolkit.Control) {
 	files := group("files", "read_file", "writeFile", "list_directories")
 	files.Instructions = "Paths are relative."
 	mail := group("mail", "send_mail")
 	later := group("later", "archive_mail")
-	tk := newToolkit(t, toolkit.Config{Control: toolkit.Discover(), Basic: toolkit.Group{Tools: fakes("now")},
+	tk := newToolkit(t, toolkit.Config{Control: control, Basic: toolkit.Group{Tools: fakes("now")},
 		Groups:   []toolkit.Group{files, mail, later},
 		Settings: []toolkit.Setting{{Tool: "archive_mail", Phases: []string{"sent"}}, {Tool: "send_mail", Next: "sent"}}})
 	s := new(toolkit.Scope)
@@ -287,9 +299,15 @@ func TestDiscover(t *testing.T) {
 // TestDiscoverUnlisted calls a tool of a source that nobody has searched: it is
 // listed then, unless the ceiling keeps its group away.
 func TestDiscoverUnlisted(t *testing.T) {
+	for name, control := range map[string]*toolkit.Control{"ours": toolkit.Discover(), "written outside": outsideDiscover()} {
+		t.Run(name, func(t *testing.T) { testDiscoverUnlisted(t, control) })
+	}
+}
+
+func testDiscoverUnlisted(t *testing.T, control *toolkit.Control) {
 	mail, secret := &listing{names: []string{"send_mail"}}, &listing{names: []string{"launch"}}
 	dead := &listing{err: errors.New("it does not start")}
-	tk := newToolkit(t, toolkit.Config{Control: toolkit.Discover(), Basic: toolkit.Group{Tools: fakes("now")},
+	tk := newToolkit(t, toolkit.Config{Control: control, Basic: toolkit.Group{Tools: fakes("now")},
 		Groups: []toolkit.Group{
 			{Name: "mail", Description: "Mail.", Sources: []tool.Source{mail}},
 			{Name: "dead", Description: "Dead.", Sources: []tool.Source{dead}},
@@ -316,7 +334,7 @@ func TestDiscoverUnlisted(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	fresh := newToolkit(t, toolkit.Config{Control: toolkit.Discover(),
+	fresh := newToolkit(t, toolkit.Config{Control: control,
 		Groups: []toolkit.Group{{Name: "mail", Description: "Mail.", Sources: []tool.Source{&listing{names: []string{"x"}}}}}})
 	if _, _, err := newView(t, fresh, new(toolkit.Scope)).Resolve(ended, "call_tool", json.RawMessage(`{"name":"x"}`)); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that has ended: %v", err)
@@ -331,14 +349,14 @@ func TestFailedSource(t *testing.T) {
 	some := toolkit.Group{Name: "some", Description: "Some.", Tools: fakes("now"), Sources: []tool.Source{dead}}
 	none := toolkit.Group{Name: "none", Description: "None.", Sources: []tool.Source{named}}
 	for _, row := range []struct {
-		control           toolkit.Control
+		control           *toolkit.Control
 		name, input, want string
 	}{
-		{toolkit.ResetTools(), "reset_tools", `{"some":true}`,
+		{toolkit.ResetTools(nil), "reset_tools", `{"some":true}`,
 			"Open now: some.\n\n<group name=\"some\">\n- now: Does now.\nIts tools could not be listed, so that some may be missing: server (it does not start)\n</group>"},
-		{toolkit.ResetTools(), "reset_tools", `{"none":true}`,
+		{toolkit.ResetTools(nil), "reset_tools", `{"none":true}`,
 			"No group is open now.\nnone has no tools until this is put right: MCP server \"server\": it does not start"},
-		{toolkit.ResetTools(), "reset_tools", `{"none":true,"web":true}`,
+		{toolkit.ResetTools(nil), "reset_tools", `{"none":true,"web":true}`,
 			"Open now: web.\nnone has no tools until this is put right: MCP server \"server\": it does not start\n\n<group name=\"web\">\n- fetch: Does fetch.\n</group>"},
 		{toolkit.PerGroup(), "none.activate", `{}`,
 			"No group is open now.\nnone has no tools until this is put right: MCP server \"server\": it does not start"},
@@ -416,7 +434,7 @@ func TestSkills(t *testing.T) {
 
 // TestPermission: control tools run in every mode, unless a rule denies them.
 func TestPermission(t *testing.T) {
-	for _, control := range []toolkit.Control{toolkit.ResetTools(), toolkit.EnableDisable(), toolkit.PerGroup(), toolkit.Discover()} {
+	for _, control := range []*toolkit.Control{toolkit.ResetTools(nil), toolkit.EnableDisable(), toolkit.PerGroup(), toolkit.Discover()} {
 		tk := newToolkit(t, toolkit.Config{Control: control, Groups: []toolkit.Group{group("g", "t")}})
 		v := newView(t, tk, new(toolkit.Scope))
 		for _, i := range v.Tools() {

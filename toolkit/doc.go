@@ -41,7 +41,7 @@
 // A [Control] provides the tools with which the model opens groups. [ResetTools], the
 // default, takes the full desired state; [EnableDisable] takes groups to open or
 // close; [PerGroup] has a tool for every group; [Discover] opens nothing and lets the
-// model search, so that the list never changes; with [NoControl] only the host opens
+// model search, so that the list never changes; with the zero Control only the host opens
 // groups. Control tools come first in the list and are allowed in every permission
 // mode unless a rule denies them.
 //

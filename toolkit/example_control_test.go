@@ -11,15 +11,17 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// oneAtATime is a Control of one tool that opens a group and closes the others.
-type oneAtATime struct{}
-
-func (oneAtATime) Tools(tk *toolkit.Toolkit, s *toolkit.Scope, groups []toolkit.GroupInfo) []tool.Tool {
-	return []tool.Tool{focus{tk, s, groups}}
-}
-
-func (oneAtATime) Hint(_, want []string) string {
-	return fmt.Sprintf("call focus with {\"group\":%q}", want[len(want)-1])
+// oneAtATime returns a Control of one tool that opens a group and closes the others.
+func oneAtATime() *toolkit.Control {
+	return &toolkit.Control{
+		Tools: func(tk *toolkit.Toolkit, s *toolkit.Scope, groups []toolkit.GroupInfo) []tool.Tool {
+			return []tool.Tool{focus{tk, s, groups}}
+		},
+		Static: true,
+		Hint: func(_ string, _, want []string) string {
+			return fmt.Sprintf("call focus with {\"group\":%q}", want[len(want)-1])
+		},
+	}
 }
 
 type focus struct {
@@ -54,7 +56,7 @@ func (f focus) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, e
 
 // A Control of your own is one tool or more that call the toolkit.
 func ExampleControl() {
-	tk, err := toolkit.New(toolkit.Config{Control: oneAtATime{}, Groups: []toolkit.Group{
+	tk, err := toolkit.New(toolkit.Config{Control: oneAtATime(), Groups: []toolkit.Group{
 		{Name: "mail", Description: "Letters.", Tools: fakes("send")},
 		{Name: "files", Description: "Files.", Tools: fakes("read")},
 	}})

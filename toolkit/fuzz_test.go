@@ -25,7 +25,7 @@ func FuzzCalls(f *testing.F) {
 	a := group("a", "x")
 	a.Skills = loaders([]string{"one"})
 	var kits []*toolkit.Toolkit
-	for _, control := range []toolkit.Control{toolkit.ResetTools(), toolkit.EnableDisable(), toolkit.PerGroup(), toolkit.Discover()} {
+	for _, control := range []*toolkit.Control{toolkit.ResetTools(nil), toolkit.EnableDisable(), toolkit.PerGroup(), toolkit.Discover()} {
 		kits = append(kits, newToolkit(f, toolkit.Config{Control: control, Groups: []toolkit.Group{a, b}, MaxTools: 1}))
 	}
 	f.Fuzz(func(t *testing.T, name string, input []byte) {

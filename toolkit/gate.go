@@ -227,7 +227,7 @@ func (c *catalogue) infos(r *resolved) []GroupInfo {
 		}
 		out = append(out, GroupInfo{Name: g.Name, Title: g.Title, Description: g.Description,
 			Instructions: c.instructions(g), Parents: c.grantedOf(g.Parents, r.ceiling), Tools: names,
-			Active: r.open[i], Skills: len(g.Skills) > 0, Meta: g.Meta})
+			Active: r.open[i], Skills: len(g.Skills) > 0, Failed: c.failed(g.sources), Meta: g.Meta})
 	}
 	return out
 }

@@ -18,7 +18,7 @@ import (
 func TestSavedScope(t *testing.T) {
 	child := group("child", "y")
 	child.Parents = []string{"parent"}
-	tk := newToolkit(t, toolkit.Config{Control: toolkit.NoControl(), Groups: []toolkit.Group{group("parent", "x"), child}})
+	tk := newToolkit(t, toolkit.Config{Control: new(toolkit.Control), Groups: []toolkit.Group{group("parent", "x"), child}})
 	for saved, want := range map[string][]string{
 		`{"active":["child"]}`:                    nil,
 		`{"active":["ghost","parent"]}`:           {"x"},
@@ -226,7 +226,7 @@ func TestConfigChangesWhileListing(t *testing.T) {
 		err := tk.Update(func(cfg *toolkit.Config) error {
 			cfg.Basic.Sources = append(cfg.Basic.Sources, &listing{names: []string{"new"}})
 			cfg.Groups, cfg.Initial = []toolkit.Group{group("g", "opened")}, []string{"g"}
-			cfg.Control = toolkit.NoControl()
+			cfg.Control = new(toolkit.Control)
 			return nil
 		})
 		if err != nil {

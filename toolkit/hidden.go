@@ -36,13 +36,13 @@ func (e *HiddenError) Error() string { return e.text }
 // Opening are the groups that other calls of the same answer open; see [View.Opens].
 // The error then tells the model to call a tool of these groups in its next answer.
 func (v *View) Resolve(ctx context.Context, name string, input json.RawMessage, opening ...string) (tool.Tool, json.RawMessage, error) {
+	b := v.body
 	if t := v.controlTool(name); t != nil {
-		if f, ok := t.(forwarder); ok {
-			return f.forward(ctx, v, input)
+		if name == b.c.control.Caller {
+			return v.forward(ctx, input)
 		}
 		return t, input, nil
 	}
-	b := v.body
 	if e, ok := b.c.find(name, b.r); ok {
 		return e.tool, input, nil
 	}
@@ -52,10 +52,11 @@ func (v *View) Resolve(ctx context.Context, name string, input json.RawMessage, 
 // Opens returns the groups that a call of the named tool asks to open, with arguments
 // as the model sent them; nil if it is not a control tool or its arguments are invalid.
 func (v *View) Opens(name string, input json.RawMessage) []string {
-	if t, ok := v.controlTool(name).(*controlTool); ok && t.opens != nil {
-		return t.opens(input)
+	opens := v.body.c.control.Opens
+	if opens == nil || v.controlTool(name) == nil {
+		return nil
 	}
-	return nil
+	return opens(v.tk, v.scope, name, input)
 }
 
 // controlTool returns the control tool of a name, or nil.
@@ -68,20 +69,34 @@ func (v *View) controlTool(name string) tool.Tool {
 	return nil
 }
 
-// A forwarder is a control tool that calls others.
-type forwarder interface {
-	forward(ctx context.Context, v *View, input json.RawMessage) (tool.Tool, json.RawMessage, error)
+// forward finds the tool that a call of the [Control.Caller] names, first in the view's
+// catalogue. A tool that it does not know may be in a source that was never listed, so all
+// granted sources are listed then and the tool is looked up again, behind the same gates.
+func (v *View) forward(ctx context.Context, input json.RawMessage) (tool.Tool, json.RawMessage, error) {
+	b := v.body
+	name, args, err := b.c.control.Forward(input)
+	if err != nil {
+		return nil, nil, err
+	}
+	if e, ok := b.c.find(name, b.c.reach(b.r)); ok {
+		return e.tool, args, nil
+	}
+	c, r, err := v.tk.whole(ctx, v.scope)
+	if err != nil {
+		return nil, nil, err
+	}
+	e, ok := c.find(name, r)
+	if !ok {
+		return nil, nil, c.hiddenFromSearch(name, r)
+	}
+	return e.tool, args, nil
 }
 
 // ChangesGroups reports whether calls of the tool change which groups are open. They run after
 // the other calls of the same answer, and show in the next View.
 func (v *View) ChangesGroups(name string) bool {
 	t := v.controlTool(name)
-	if t == nil {
-		return false
-	}
-	_, forwards := t.(forwarder)
-	return !forwards && !t.Info().ReadOnly
+	return t != nil && name != v.body.c.control.Caller && !t.Info().ReadOnly
 }
 
 // hidden makes the error for a name that no visible tool has, in an answer that opens
@@ -102,7 +117,7 @@ func (b *body) hidden(name string, opening []string) *HiddenError {
 	unlisted, likely := b.c.unlisted(name, b.r)
 	switch {
 	case likely || len(unlisted) > 0 && len(e.Nearest) == 0:
-		e.text = fmt.Sprintf("tool %q is not in your list; it may be in %s", name, b.c.closed(unlisted, opening, b.r, len(unlisted) == 1))
+		e.text = fmt.Sprintf("tool %q is not in your list; it may be in %s", name, b.c.closed(name, unlisted, opening, b.r, len(unlisted) == 1))
 	case len(e.Nearest) > 0:
 		e.text = fmt.Sprintf("there is no tool %q; did you mean %s?", name, strings.Join(e.Nearest, " or "))
 	default:
@@ -141,19 +156,19 @@ func (b *body) advise(e *HiddenError, opening []string) string {
 		}
 		return fmt.Sprintf("tool %q is not available at the moment", e.Tool)
 	}
-	if _, ok := b.c.control.(discover); ok {
-		return fmt.Sprintf(`tool %q is not in your list; call it with %s: {"name":%s,"arguments":{…}}`, e.Tool, callTool, mustJSON(e.Tool))
+	if c := b.c.control; c.Caller != "" {
+		return fmt.Sprintf("tool %q is not in your list; %s", e.Tool, c.hint(e.Tool, nil, nil))
 	}
-	return fmt.Sprintf("tool %q is in %s", e.Tool, b.c.closed(e.Groups, opening, b.r, true))
+	return fmt.Sprintf("tool %q is in %s", e.Tool, b.c.closed(e.Tool, e.Groups, opening, b.r, true))
 }
 
 // closed names groups of which one must be open: one that the answer opens, or else all.
 // If anyWillDo it adds how to open the first, after its parents. The hint includes the
 // groups that are open now, as a control that takes the full state would close them.
-func (c *catalogue) closed(groups, opening []string, r *resolved, anyWillDo bool) string {
-	for _, name := range groups {
-		if slices.Contains(opening, name) {
-			return fmt.Sprintf("the group %q, which opens after this step: call it again then", name)
+func (c *catalogue) closed(name string, groups, opening []string, r *resolved, anyWillDo bool) string {
+	for _, g := range groups {
+		if slices.Contains(opening, g) {
+			return fmt.Sprintf("the group %q, which opens after this step: call it again then", g)
 		}
 	}
 	text := fmt.Sprintf("the group %q, which is closed", groups[0])
@@ -171,7 +186,7 @@ func (c *catalogue) closed(groups, opening []string, r *resolved, anyWillDo bool
 			stay = append(stay, i)
 		}
 	}
-	if hint := c.control.Hint(c.grantedOf(c.names(stay), r.ceiling), c.grantedOf(c.names(want), r.ceiling)); hint != "" {
+	if hint := c.control.hint(name, c.grantedOf(c.names(stay), r.ceiling), c.grantedOf(c.names(want), r.ceiling)); hint != "" {
 		text += ": " + hint + " first"
 	}
 	return text
@@ -181,7 +196,7 @@ func (c *catalogue) closed(groups, opening []string, r *resolved, anyWillDo bool
 // have sources that were never listed. If the tool's name begins with the name of some
 // of them, or of their sources, it returns only these, and likely is true.
 func (c *catalogue) unlisted(name string, r *resolved) (groups []string, likely bool) {
-	if _, ok := c.control.(discover); ok || c.rules.opaque {
+	if c.control.Caller != "" || c.rules.opaque {
 		return nil, false
 	}
 	var prefixed []string

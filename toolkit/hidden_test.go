@@ -25,36 +25,36 @@ func TestHidden(t *testing.T) {
 	for _, row := range []struct {
 		what    string
 		groups  []toolkit.Group
-		control toolkit.Control
+		control *toolkit.Control
 		open    string // groups, by names with blanks between
 		call    string
 		beside  string // another call of the answer: a name and arguments
 		want    string
 	}{
-		{"closed", few, toolkit.ResetTools(), "", "query", "", `tool "query" is in the group "db", which is closed: call reset_tools with {"db":true} first`},
-		{"the full state", few, toolkit.ResetTools(), "web", "query", "", `tool "query" is in the group "db", which is closed: call reset_tools with {"web":true,"db":true} first`},
-		{"excluded", few, toolkit.ResetTools(), "web", "read_file", "", `tool "read_file" is in one of the groups archive, files, which are closed: call reset_tools with {"archive":true} first`},
-		{"the parent first", few, toolkit.ResetTools(), "", "deep", "", `tool "deep" is in the group "below", which is closed: call reset_tools with {"web":true,"below":true} first`},
+		{"closed", few, toolkit.ResetTools(nil), "", "query", "", `tool "query" is in the group "db", which is closed: call reset_tools with {"db":true} first`},
+		{"the full state", few, toolkit.ResetTools(nil), "web", "query", "", `tool "query" is in the group "db", which is closed: call reset_tools with {"web":true,"db":true} first`},
+		{"excluded", few, toolkit.ResetTools(nil), "web", "read_file", "", `tool "read_file" is in one of the groups archive, files, which are closed: call reset_tools with {"archive":true} first`},
+		{"the parent first", few, toolkit.ResetTools(nil), "", "deep", "", `tool "deep" is in the group "below", which is closed: call reset_tools with {"web":true,"below":true} first`},
 		{"in steps", few, toolkit.EnableDisable(), "db", "deep", "", `tool "deep" is in the group "below", which is closed: call enable_tools with {"groups":["web","below"]} first`},
-		{"by the host", few, toolkit.NoControl(), "", "query", "", `tool "query" is in the group "db", which is closed`},
+		{"by the host", few, new(toolkit.Control), "", "query", "", `tool "query" is in the group "db", which is closed`},
 
-		{"opened beside it", few, toolkit.ResetTools(), "", "query", `reset_tools {"db":true}`, `tool "query" is in the group "db", which opens after this step: call it again then`},
-		{"the second of its groups", few, toolkit.ResetTools(), "", "read_file", `reset_tools {"files":true}`, `tool "read_file" is in the group "files", which opens after this step: call it again then`},
+		{"opened beside it", few, toolkit.ResetTools(nil), "", "query", `reset_tools {"db":true}`, `tool "query" is in the group "db", which opens after this step: call it again then`},
+		{"the second of its groups", few, toolkit.ResetTools(nil), "", "read_file", `reset_tools {"files":true}`, `tool "read_file" is in the group "files", which opens after this step: call it again then`},
 		{"enabled beside it", few, toolkit.EnableDisable(), "", "query", `enable_tools {"groups":["db"]}`, `tool "query" is in the group "db", which opens after this step: call it again then`},
 		{"activated beside it", few, toolkit.PerGroup(), "", "query", `db.activate {}`, `tool "query" is in the group "db", which opens after this step: call it again then`},
 		{"deactivated beside it", few, toolkit.PerGroup(), "", "query", `db.deactivate {}`, `tool "query" is in the group "db", which is closed: call db.activate first`},
-		{"another group beside it", few, toolkit.ResetTools(), "", "query", `reset_tools {"web":true}`, `tool "query" is in the group "db", which is closed: call reset_tools with {"db":true} first`},
-		{"a call beside it that must fail", few, toolkit.ResetTools(), "", "query", `reset_tools {"db":true,"x":true}`, `tool "query" is in the group "db", which is closed: call reset_tools with {"db":true} first`},
+		{"another group beside it", few, toolkit.ResetTools(nil), "", "query", `reset_tools {"web":true}`, `tool "query" is in the group "db", which is closed: call reset_tools with {"db":true} first`},
+		{"a call beside it that must fail", few, toolkit.ResetTools(nil), "", "query", `reset_tools {"db":true,"x":true}`, `tool "query" is in the group "db", which is closed: call reset_tools with {"db":true} first`},
 
-		{"never listed", groups, toolkit.ResetTools(), "db", "memory__read_graph", "", `tool "memory__read_graph" is not in your list; it may be in the group "memory", which is closed: call reset_tools with {"db":true,"memory":true} first`},
-		{"never listed, opened beside it", groups, toolkit.ResetTools(), "", "issue", `reset_tools {"github":true}`, `tool "issue" is not in your list; it may be in the group "github", which opens after this step: call it again then`},
-		{"never listed, of any", groups, toolkit.ResetTools(), "", "issue", "", `tool "issue" is not in your list; it may be in one of the groups memory, github, which are closed`},
-		{"a typing error", groups, toolkit.ResetTools(), "", "set_usr", "", `there is no tool "set_usr"; did you mean set_user?`},
+		{"never listed", groups, toolkit.ResetTools(nil), "db", "memory__read_graph", "", `tool "memory__read_graph" is not in your list; it may be in the group "memory", which is closed: call reset_tools with {"db":true,"memory":true} first`},
+		{"never listed, opened beside it", groups, toolkit.ResetTools(nil), "", "issue", `reset_tools {"github":true}`, `tool "issue" is not in your list; it may be in the group "github", which opens after this step: call it again then`},
+		{"never listed, of any", groups, toolkit.ResetTools(nil), "", "issue", "", `tool "issue" is not in your list; it may be in one of the groups memory, github, which are closed`},
+		{"a typing error", groups, toolkit.ResetTools(nil), "", "set_usr", "", `there is no tool "set_usr"; did you mean set_user?`},
 
-		{"from reading to writing", few, toolkit.ResetTools(), "", "get_user", "", `there is no tool "get_user"`},
-		{"from reading to reading", few, toolkit.ResetTools(), "", "find_users", "", `there is no tool "find_users"; did you mean list_users?`},
-		{"to what has the same verb", few, toolkit.ResetTools(), "", "read_mails", "", `there is no tool "read_mails"; did you mean read_mail?`},
-		{"from writing to writing", few, toolkit.ResetTools(), "", "put_user", "", `there is no tool "put_user"; did you mean set_user?`},
+		{"from reading to writing", few, toolkit.ResetTools(nil), "", "get_user", "", `there is no tool "get_user"`},
+		{"from reading to reading", few, toolkit.ResetTools(nil), "", "find_users", "", `there is no tool "find_users"; did you mean list_users?`},
+		{"to what has the same verb", few, toolkit.ResetTools(nil), "", "read_mails", "", `there is no tool "read_mails"; did you mean read_mail?`},
+		{"from writing to writing", few, toolkit.ResetTools(nil), "", "put_user", "", `there is no tool "put_user"; did you mean set_user?`},
 	} {
 		tk := newToolkit(t, toolkit.Config{Control: row.control, Groups: row.groups, Exclusive: [][]string{{"web", "archive"}},
 			Basic: toolkit.Group{Tools: append(fakes("set_user", "read_mail", "mark_read_mails"), list)}})

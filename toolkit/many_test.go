@@ -23,7 +23,7 @@ func TestManyTools(t *testing.T) {
 			}
 			tk := newToolkit(t, toolkit.Config{
 				Preset:  toolkit.AgentScope(),
-				Control: toolkit.NoControl(),
+				Control: new(toolkit.Control),
 				Basic:   toolkit.Group{Tools: versions("basic ", names), Sources: []tool.Source{&listing{names: append(more, names[0])}}},
 				Groups:  []toolkit.Group{{Name: "g", Description: "G.", Tools: versions("shadowing ", names)}},
 			})

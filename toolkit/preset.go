@@ -29,18 +29,18 @@ func (p Preset) Replaces() bool { return p.sameName == laterReplaces }
 // has the instructions of newly opened groups only.
 func AgentScope() Preset {
 	code := rules{
-		control:         ResetTools(),
+		control:         ResetTools(nil),
 		order:           byRegistration,
 		sameName:        laterShadows,
 		replaceControls: true,
 	}
 	documented := code
-	documented.control = ResetTools(ResetOptions{NewOnly: true})
+	documented.control = ResetTools(&ResetOptions{NewOnly: true})
 	return Preset{code, &documented}
 }
 
 // Wags returns the rules of wags' GroupsMiddleware: [EnableDisable], tools in
-// no group are hidden, tools may name their groups.
+// no group are hidden, and a tool may name its groups by a method Labels() []string.
 func Wags() Preset {
 	return Preset{rules: rules{
 		control:         EnableDisable(),
@@ -85,7 +85,7 @@ func TrustGraph() Preset {
 }
 
 // MCP returns the rules of MCP's primitive grouping: groups are overlapping
-// labels that tools carry themselves, and [Toolkit.Select] selects among them.
+// labels that tools name by a method Labels() []string, and [Toolkit.Select] selects among them.
 func MCP() Preset {
 	return Preset{rules: rules{
 		labelsOnly: true,

@@ -38,9 +38,9 @@ func (r *registrar) readSettings() error {
 // reserve collects the names of control tools.
 func (r *registrar) reserve(tk *Toolkit) error {
 	reserved := map[string]bool{}
-	if len(r.groups) > 0 {
+	if len(r.groups) > 0 && r.control.Tools != nil {
 		for _, t := range r.control.Tools(tk, nil, r.infos(r.resolve(state{ceiling: Only("*")}))) {
-			if err := checkTool(t.Info()); err != nil {
+			if err := check(t); err != nil {
 				return fmt.Errorf("control tool %q: %w", t.Info().Name, err)
 			}
 			reserved[t.Info().Name] = !slices.Contains(r.cfg.Hidden, t.Info().Name)
@@ -132,11 +132,7 @@ func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 		return fmt.Errorf("%s: a tool is nil", r.groupTitle(g.index))
 	}
 	info := t.Info()
-	err := checkTool(info)
-	if err == nil {
-		err = tool.CheckCapabilities(t)
-	}
-	if err != nil {
+	if err := check(t); err != nil {
 		return r.blame(g, info.Name, err)
 	}
 	if r.reserved[info.Name] {
@@ -181,6 +177,14 @@ func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 	r.put(e, here, g)
 	r.enlist(e)
 	return nil
+}
+
+// check returns an error if t cannot be registered.
+func check(t tool.Tool) error {
+	if err := checkTool(t.Info()); err != nil {
+		return err
+	}
+	return tool.CheckCapabilities(t)
 }
 
 // noSetting is that of a tool without one.
@@ -234,7 +238,7 @@ func (r *registrar) put(e *entry, p place, g *group) {
 	case g.index >= 0:
 		own = []string{g.Name}
 	case r.rules.toolLabels:
-		if l, ok := tool.As[Labeled](e.tool); ok {
+		if l, ok := tool.As[interface{ Labels() []string }](e.tool); ok {
 			own = l.Labels()
 		}
 	}

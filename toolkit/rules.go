@@ -12,8 +12,8 @@ import (
 
 // rules are the decisions in which presets differ. Their zero values are kitbag's own.
 type rules struct {
-	control    Control // unless the configuration has one; nil is ResetTools
-	labelsOnly bool    // see Config.LabelsOnly
+	control    *Control // unless the configuration has one; nil is ResetTools
+	labelsOnly bool     // see Config.LabelsOnly
 	order      listOrder
 	sameName   sameName
 	parents    parentRule
@@ -24,7 +24,7 @@ type rules struct {
 	defaultLabel string
 
 	// toolLabels makes ungrouped tools members of the groups that they name themselves;
-	// see [Labeled]. Labels without a group are ignored. Any provider of a tool can
+	// see [Wags] and [MCP]. Labels without a group are ignored. Any provider of a tool can
 	// then put it into any group.
 	toolLabels bool
 

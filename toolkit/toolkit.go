@@ -85,14 +85,14 @@ type Config struct {
 
 	// Control is how the model opens groups; nil is the preset's, and that of
 	// the zero preset is [ResetTools]. It is left out while there is no group to open.
-	Control Control
+	Control *Control
 
 	// Hidden are names of control tools that are left out, such as
 	// "files.deactivate" with [PerGroup].
 	Hidden []string
 
 	// LabelsOnly makes groups mere labels: every group counts as open, and nothing
-	// opens or closes one. A ceiling selects among them. A nil Control is [NoControl]
+	// opens or closes one. A ceiling selects among them. A nil Control is the zero [Control]
 	// then. [Toolkit.Config] has it set where the preset implies it.
 	LabelsOnly bool
 
@@ -216,6 +216,7 @@ type GroupInfo struct {
 	Tools   []string // names of its tools that are known so far
 	Active  bool     // open, and its parents too
 	Skills  bool     // has skills
+	Failed  []string // its sources that could not be listed, with the reason
 
 	Meta map[string]json.RawMessage // as configured; do not change it
 }

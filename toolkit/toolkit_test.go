@@ -89,7 +89,7 @@ func TestSharedTool(t *testing.T) {
 	shared := fakes("shared")
 	a, b := group("a", "x"), group("b", "y")
 	a.Tools, b.Tools = append(a.Tools, shared...), append(shared, b.Tools...)
-	tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{a, b}, Control: toolkit.NoControl(), MaxTools: 3})
+	tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{a, b}, Control: new(toolkit.Control), MaxTools: 3})
 	s := new(toolkit.Scope)
 	ctx := context.Background()
 	if _, err := tk.Enable(ctx, s, "a", "b"); err != nil {
@@ -501,7 +501,7 @@ func TestCost(t *testing.T) {
 	src := &listing{names: []string{"remote"}}
 	a := group("a", "x", "y")
 	a.Sources = []tool.Source{src}
-	tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Tools: fakes("now")}, Groups: []toolkit.Group{a, group("b", "z")}, Control: toolkit.NoControl()})
+	tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Tools: fakes("now")}, Groups: []toolkit.Group{a, group("b", "z")}, Control: new(toolkit.Control)})
 	s := new(toolkit.Scope)
 	before := newView(t, tk, s).Cost()
 	if before.Total.Tools != 1 || before.Groups[0].Tools != 2 || before.Total.Bytes <= 0 {

@@ -48,7 +48,7 @@ func (c *catalogue) since(old *catalogue) Change {
 		Tools:  !slices.EqualFunc(c.entries, old.entries, sameEntry),
 		Skills: !slices.EqualFunc(c.skilled(), old.skilled(), sameSkills),
 	}
-	if _, none := c.control.(noControl); ev.Groups && !none || !slices.Equal(c.cfg.Hidden, old.cfg.Hidden) {
+	if ev.Groups && c.control.Tools != nil || !slices.Equal(c.cfg.Hidden, old.cfg.Hidden) {
 		ev.Tools = true // the control tools describe the groups
 	}
 	return ev

@@ -131,7 +131,7 @@ func (v *View) Advance(names ...string) {
 	for _, name := range names {
 		if to := b.c.phaseAfter(name, b.r); to != "" {
 			next = to
-		} else if _, ok := b.c.control.(discover); ok {
+		} else if b.c.control.Caller != "" {
 			// The tool's source may have been listed only by the call.
 			now := v.tk.now.Load()
 			next = cmp.Or(now.phaseAfter(name, now.resolve(b.r.state)), next)

@@ -80,7 +80,7 @@ func TestApproval(t *testing.T) {
 func TestGroups(t *testing.T) {
 	tk, err := toolkit.New(toolkit.Config{
 		Groups:  []toolkit.Group{{Name: "database", Description: "Looks things up.", Tools: []tool.Tool{query}}},
-		Control: toolkit.ResetTools(),
+		Control: toolkit.ResetTools(nil),
 	})
 	if err != nil {
 		t.Fatal(err)

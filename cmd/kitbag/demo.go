@@ -137,7 +137,7 @@ func demoAgent(dir string, server tool.Source) (*agent.Agent, error) {
 			Skills: []skill.Loader{skill.In(filepath.Join(dir, "skills"))}},
 		Groups: []toolkit.Group{{Name: "sales", Description: "Figures of what the shops sold.",
 			Instructions: "All amounts are in euros.", Tools: sales}},
-		Control: toolkit.ResetTools(),
+		Control: toolkit.ResetTools(nil),
 	})
 	if err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ func main() {
 			{Name: "travel", Description: "Trains and how to take them.", Instructions: "All times are local.",
 				Tools: []tool.Tool{tool.Must(tool.New("travel_trains", "Today's trains to a city.", trains, readOnly))}},
 		},
-		Control: toolkit.ResetTools(),
+		Control: toolkit.ResetTools(nil),
 	})
 	if err != nil {
 		log.Fatal(err)

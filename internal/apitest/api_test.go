@@ -27,9 +27,7 @@ const module = "github.com/kitbag-go/kitbag"
 const maxNames = 40
 
 // over says why a package exports more than maxNames names.
-var over = map[string]string{
-	"toolkit": "the types of controls become fields of one",
-}
+var over = map[string]string{}
 
 var update = flag.Bool("update", false, "write the golden files")
 

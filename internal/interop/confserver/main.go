@@ -74,6 +74,6 @@ func fixture() (*toolkit.Toolkit, error) {
 	tools = append(tools, reportingTools()...)
 	tools = append(tools, askingTools()...)
 	tools = append(tools, changingTools(func() *toolkit.Toolkit { return tk })...)
-	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: tools}, Control: toolkit.NoControl()})
+	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: tools}, Control: new(toolkit.Control)})
 	return tk, err
 }
