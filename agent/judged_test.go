@@ -239,3 +239,43 @@ func TestEditedCallWaitsForItsTurn(t *testing.T) {
 		})
 	}
 }
+
+// TestApprovalSaysHowFar holds that a question says what a yes gives, and promises no sandbox that there
+// is not: after a reload, too, and not to a call whose sandbox has gone meanwhile.
+func TestApprovalSaysHowFar(t *testing.T) {
+	for _, row := range []struct {
+		why     string
+		verdict permission.Verdict
+		profile permission.Profile
+		network bool
+	}{
+		{"nothing is known", permission.Verdict{}, "", false},
+		{"a need, which nothing enforces", permission.Verdict{Found: permission.Judgement{Profile: permission.ProfileWork, Network: true}}, "", false},
+		{"confined", permission.Verdict{Confined: true, Found: permission.Judgement{Profile: permission.ProfileWork}}, permission.ProfileWork, false},
+		{"confined, with the network", permission.Verdict{Confined: true, Found: permission.Judgement{Profile: permission.ProfileWork, Network: true}}, permission.ProfileWork, true},
+	} {
+		var j journal
+		verdict := row.verdict
+		kit := toolkit.Of(judged{noting(&j, "note", tool.Options{}), func() permission.Verdict { return verdict }})
+		a, _ := newAgent(t, Config{Toolkit: kit}, calls(`c1 note {"path":"a"}`), says("done"))
+		st := new(State)
+		evs, err := play(t, a, st, Say("go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		st = reload(t, st)
+		for _, q := range []*event.Approval{of[*event.Approval](evs)[0], st.Pending()[0].(*event.Approval)} {
+			if q.Profile != row.profile || q.Network != row.network {
+				t.Errorf("%s: %q, network %v", row.why, q.Profile, q.Network)
+			}
+		}
+		verdict.Confined = false
+		evs, err = play(t, a, st, st.Pending()[0].(*event.Approval).Allow())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again := len(of[*event.Approval](evs)) > 0; again != row.verdict.Confined {
+			t.Errorf("%s: asked again without the sandbox: %v", row.why, again)
+		}
+	}
+}

@@ -92,8 +92,12 @@ func pendingOf(c *openCall, run string) []event.Event {
 	switch c.Status {
 	case decide.Asking:
 		head.Type, head.Time = "approval", cmp.Or(head.Time, c.Asked)
-		return []event.Event{&event.Approval{Header: head, Call: c.ID, Name: c.Tool, Input: c.Input, Reason: c.Why, Safety: c.Safety,
-			Suggest: slices.Clone(c.Suggest), Preview: c.Preview, Runs: c.Judgement.Differs(c.Input)}}
+		q := &event.Approval{Header: head, Call: c.ID, Name: c.Tool, Input: c.Input, Reason: c.Why, Safety: c.Safety,
+			Suggest: slices.Clone(c.Suggest), Preview: c.Preview, Runs: c.Judgement.Differs(c.Input)}
+		if c.Confined && c.Judgement != nil {
+			q.Profile, q.Network = c.Judgement.Profile, c.Judgement.Network
+		}
+		return []event.Event{q}
 	case decide.External:
 		head.Type = "external"
 		return []event.Event{&event.External{Header: head, Call: c.ID, Name: c.Tool, Input: c.Input}}

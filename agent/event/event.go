@@ -192,6 +192,12 @@ type Approval struct {
 	// Runs is the text that would run, if Input has it in other words: a command as it was
 	// judged. A person should see both.
 	Runs string `json:"runs,omitempty"`
+
+	// Profile is what the call is held to if it is allowed, and Network says that it may talk to other
+	// machines. The empty Profile says that the tool confines nothing, and
+	// [permission.ProfileOpen] that this call is to leave the sandbox: of neither says Network anything.
+	Profile permission.Profile `json:"profile,omitempty"`
+	Network bool               `json:"network,omitempty"`
 }
 
 // External hands a call to the host. It is answered by a [Result].

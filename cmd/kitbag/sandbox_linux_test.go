@@ -396,14 +396,17 @@ func TestReachIsShown(t *testing.T) {
 	}
 	q := &event.Approval{Name: "Bash", Input: json.RawMessage(`{"command":"npm install"}`), Reason: "no rule covers the call"}
 	for _, row := range []struct {
-		confined *permission.Policy
-		want     string
+		profile permission.Profile
+		network bool
+		want    string
 	}{
-		{nil, ""},
-		{&permission.Policy{Dirs: []string{"/work"}}, "with the network"},
-		{&permission.Policy{Dirs: []string{"/work"}, Rules: []permission.Rule{{Tool: "Network", Behavior: permission.Deny}}}, "without the network"},
+		{"", false, ""},
+		{permission.ProfileWork, true, "in the sandbox, with the network"},
+		{permission.ProfileWork, false, "in the sandbox, without the network"},
+		{permission.ProfileOpen, false, "outside of the sandbox"},
 	} {
-		got := (&painter{confined: row.confined}).question(q)
+		q.Profile, q.Network = row.profile, row.network
+		got := new(painter).question(q)
 		if !strings.Contains(got, row.want) || row.want == "" && strings.Contains(got, "sandbox") {
 			t.Errorf("%s\ndoes not say %q", got, row.want)
 		}

@@ -247,7 +247,7 @@ func (p *painter) effects(q *event.Approval) (lines []string) {
 	for _, part := range e.Parts {
 		lines = append(lines, partLine(part))
 	}
-	if r := reach(e.Judgement); r != "" && p.confined != nil {
+	if r := reach(permission.Judgement{Profile: q.Profile, Network: q.Network}); r != "" {
 		lines = append(lines, r)
 	}
 	return lines

@@ -208,6 +208,8 @@ func TestJudged(t *testing.T) {
 		{"a person has allowed it", Call{Approved: true}, ask, permission.Allow},
 		{"a danger of which the person knew nothing", Call{Approved: true}, danger, permission.Ask},
 		{"the danger that the person read", Call{Approved: true, Safety: true, Danger: "d"}, danger, permission.Allow},
+		{"a sandbox that the person was told of", Call{Approved: true, Confined: true, Judgement: &permission.Judgement{}}, permission.Decision{Behavior: permission.Ask, Confined: true}, permission.Allow},
+		{"a sandbox that is gone", Call{Approved: true, Confined: true, Judgement: &permission.Judgement{}}, ask, permission.Ask},
 		{"another danger", Call{Approved: true, Safety: true, Danger: "e"}, danger, permission.Ask},
 	} {
 		s := &State{Open: []*Call{&row.call, {Status: Done}}}

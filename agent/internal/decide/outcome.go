@@ -104,7 +104,7 @@ func (s *State) Judged(c *Call, d permission.Decision) permission.Behavior {
 		}
 		return permission.Allow
 	case d.Behavior == permission.Ask:
-		c.Approved, c.Judgement = false, &d.Judgement
+		c.Approved, c.Judgement, c.Confined = false, &d.Judgement, d.Confined
 		c.Why, c.Safety, c.Suggest, c.Danger = d.Reason, d.Safety, d.Suggest, ""
 		if d.Safety {
 			c.Danger = d.Reason
@@ -116,9 +116,13 @@ func (s *State) Judged(c *Call, d permission.Decision) permission.Behavior {
 
 // mayRun reports whether a person's approval answers the question that the decision asks. A call
 // that has become dangerous since, by an edit or by what ran before it, or is so for another reason
-// than the person read, is asked about again; and so is one that would do something else.
+// than the person read, is asked about again; and so is one that would do something else, or that
+// nothing confines any more.
 func (c *Call) mayRun(d permission.Decision) bool {
 	if !c.Approved || d.Behavior != permission.Ask || d.Safety && !(c.Safety && d.Reason == c.Danger) {
+		return false
+	}
+	if c.Confined && !d.Confined {
 		return false
 	}
 	if c.Judgement == nil { // the person wrote the arguments just now, or a program asked that kept no judgements

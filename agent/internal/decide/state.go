@@ -47,6 +47,8 @@ type Call struct {
 	// Judgement is what the last decision was about. What was read from a file is there to be compared only.
 	Judgement *permission.Judgement `json:"judgement,omitempty"`
 
+	Confined bool `json:"confined,omitempty"` // the tool holds the call to the profile of the Judgement
+
 	Preview   string    `json:"preview,omitempty"`
 	Asked     time.Time `json:"asked,omitzero"`
 	Announced Announced `json:"told,omitzero"` // the last event about what it waits for
