@@ -248,14 +248,14 @@ func (b *bash) Judge(c *permission.Call) {
 	c.Borrows = borrowedByBash
 }
 
-// Files that may not be read or changed may not by a command that is seen to do it, either.
+// Rules of these tools also apply to files that a command is known to read or change.
 var borrowedByBash = []string{"Read", "Write", "Edit"}
 
 // A bashCall is the [permission.Checker] of the calls with one input. It does not change.
 type bashCall struct {
 	*bash
 	input, command string
-	readable       bool // the input holds a command
+	readable       bool // the input has a command
 }
 
 // Check implements [permission.Checker].
@@ -269,7 +269,7 @@ func (b *bashCall) Check(p *permission.Policy) permission.Verdict {
 	if a.ReadOnly() == "" {
 		profile = permission.ProfileRead
 	}
-	// In bypass nobody would be asked: the call stays where it is.
+	// Mode bypass does not ask, so the command stays in the sandbox.
 	if b.confined && outside(b.input) && (p == nil || p.Mode != permission.ModeBypass) {
 		v, profile = leave(v), permission.ProfileOpen
 	}
@@ -283,10 +283,10 @@ func (b *bashCall) Check(p *permission.Policy) permission.Verdict {
 	return v
 }
 
-// leave returns the verdict on a command that is to run outside of the sandbox. What a danger says of
-// it is not left out.
+// leave returns the verdict on a command that requests to leave the sandbox, with the reason of an
+// earlier danger.
 func leave(v permission.Verdict) permission.Verdict {
-	why := "the command is to run outside of the sandbox, with all files, the network and the programs of this machine"
+	why := "the command would run outside of the sandbox, with all files, the network and the programs of this machine"
 	if v.Safety {
 		why += "; " + v.Reason
 	}
@@ -311,7 +311,7 @@ func (b *bash) verdict(p *permission.Policy, a *shell.Analysis, at pathrule.Plac
 		return safetyAsk(dangers[0].Reason)
 	}
 	if rule := mayRead(p, a, at); rule != "" {
-		return safetyAsk("it reads by names that are known only while it runs, and may read what the rule " + rule + " covers")
+		return safetyAsk("it reads by names that are known only at run time, and may read what the rule " + rule + " covers")
 	}
 	why := a.ReadOnly()
 	if why == "" {
@@ -323,8 +323,8 @@ func (b *bash) verdict(p *permission.Policy, a *shell.Analysis, at pathrule.Plac
 	return permission.Verdict{Reason: why}
 }
 
-// mayRead returns the deny rule for Read that covers what the command may read by names
-// that are not known before, or "". Such a rule does not deny: it need not be so.
+// mayRead returns the deny rule for Read that covers a file which the command may read by names that
+// are known only at run time, or "". Such a rule causes a question and no denial.
 func mayRead(p *permission.Policy, a *shell.Analysis, at pathrule.Place) string {
 	if p == nil {
 		return ""
@@ -346,8 +346,7 @@ func (b *bashCall) Match(p *permission.Policy, r permission.Rule) (bool, error) 
 	case a == nil:
 		return false, errUnreadable
 	case r.Tool == "Read":
-		// What need not be so is a question, but in a mode in which nothing is asked but
-		// what rules say.
+		// A possible match causes a question, except in a mode that asks only what rules ask.
 		may := r.Behavior == permission.Ask || p.Mode == permission.ModeBypass
 		reads, err := a.Reads(at, r.Pattern)
 		return reads || may && a.MayRead(at, r.Pattern), err
@@ -392,8 +391,7 @@ func (b *bashCall) Parts(p *permission.Policy) []permission.Part {
 	return parts
 }
 
-// analyze returns what is known of the command, and the place it is judged from; nil if
-// the input holds no command.
+// analyze returns the analysis of the command, and its place; nil if the input has no command.
 func (b *bashCall) analyze(p *permission.Policy) (*shell.Analysis, pathrule.Place) {
 	at := b.place(p)
 	if !b.readable {

@@ -14,15 +14,14 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// unreadable is the verdict on input that is not what the schema says: nobody
-// can tell what it would do.
+// unreadable is the verdict on input that does not fit the schema, whose effect is unknown.
 var unreadable = safetyAsk(errUnreadable.Error())
 
 var errUnreadable = errors.New("the arguments cannot be read")
 
-// editsAllowed reports whether the mode lets files below the working
-// directories be changed without a question. In dont-ask, too: there nobody could
-// be asked, and an agent that may not edit its own project is of no use.
+// editsAllowed reports whether the mode allows changes below the working directories without
+// approval. dont-ask does, as nobody can approve there, and an agent must be able to edit its own
+// project.
 func editsAllowed(p *permission.Policy) bool {
 	return p != nil && (p.Mode == permission.ModeAcceptEdits || p.Mode == permission.ModeSandboxed || p.Mode == permission.ModeDontAsk)
 }
@@ -37,13 +36,13 @@ func allowRules(tool string, patterns ...string) []permission.Rule {
 	return rules
 }
 
-// A judge judges the calls of a tool that works on files.
+// A judge is the [tool.Judge] of a tool that works on files.
 type judge struct {
 	Config
 	tool   string
 	access access
 	path   func(input json.RawMessage) (string, bool) // what the call works on, or the directory it searches
-	top    func(input json.RawMessage) string         // what it opens; nil: that
+	top    func(input json.RawMessage) string         // what it opens; nil if that is path
 }
 
 type access int
@@ -67,22 +66,22 @@ func (j *judge) Judge(c *permission.Call) {
 	f := &fileCall{judge: *j, input: c.Input}
 	f.links = newLinks(j.place(nil).Readlink)
 	c.Checker = f
-	if j.access == searchesTree { // what may not be read may not be searched
+	if j.access == searchesTree { // files that must not be read must not be searched
 		c.Borrows = borrowedBySearch
 	}
 }
 
 var borrowedBySearch = []string{"Read"}
 
-// A fileCall is the [permission.Checker] of one call. Each link is read once, so that rules,
-// the verdict and the files in it are about the same places whoever changes links meanwhile.
+// A fileCall is the [permission.Checker] of one call. It reads each link once, so that rules, the
+// verdict and its files are about the same paths even if links change meanwhile.
 type fileCall struct {
 	permission.BaseChecker
 	judge
 	input json.RawMessage
 }
 
-// links remembers what links it has read.
+// links caches the links that it has read.
 type links struct {
 	read func(string) (string, error)
 	mu   sync.Mutex
@@ -119,8 +118,8 @@ func (j *fileCall) Check(p *permission.Policy) permission.Verdict {
 		return unreadable
 	}
 	at := j.place(p)
-	if at.Real(path) == "" { // its links go in circles, or it is no path
-		return safetyAsk(fmt.Sprintf("nobody can tell where %q leads", path))
+	if at.Real(path) == "" { // a cycle of links, or not a path
+		return safetyAsk(fmt.Sprintf("the path %q cannot be resolved", path))
 	}
 	v := j.verdict(p, at, path)
 	v.Found = j.find(p, at, path)
@@ -147,7 +146,7 @@ func (j *fileCall) verdict(p *permission.Policy, at pathrule.Place, path string)
 	return permission.Verdict{Behavior: permission.Ask, Reason: path + " is outside the working directories"}
 }
 
-// find returns what the call opens, and what a search of it leaves out.
+// find returns what the call opens, and the patterns that a search must skip.
 func (j *fileCall) find(p *permission.Policy, at pathrule.Place, path string) permission.Judgement {
 	if j.top != nil {
 		path = j.top(j.input)
@@ -160,8 +159,8 @@ func (j *fileCall) find(p *permission.Policy, at pathrule.Place, path string) pe
 	return found
 }
 
-// globsOf returns the patterns of absolute paths that the rules of p stand for which speak of
-// some files, and of which holds.
+// globsOf returns the patterns of absolute paths of those rules of p that name files and for which
+// holds is true.
 func globsOf(p *permission.Policy, at pathrule.Place, holds func(*permission.Rule) bool) []string {
 	var all []string
 	for i := range p.Rules {
@@ -170,7 +169,7 @@ func globsOf(p *permission.Policy, at pathrule.Place, holds func(*permission.Rul
 			continue
 		}
 		globs, err := at.Globs(r.Pattern)
-		if err != nil { // then the rule denies the call, or asks about it, before
+		if err != nil { // an invalid rule has already denied the call, or asked
 			continue
 		}
 		for _, g := range globs {
@@ -182,7 +181,7 @@ func globsOf(p *permission.Policy, at pathrule.Place, holds func(*permission.Rul
 	return all
 }
 
-// identify returns what stands at a path without links.
+// identify returns the file at a path without links.
 func (c *Config) identify(real string) permission.File {
 	if b, ok := c.Backend.(identifier); ok {
 		return b.Identify(real)
@@ -190,13 +189,13 @@ func (c *Config) identify(real string) permission.File {
 	return permission.File{Path: real}
 }
 
-// An identifier is a [Backend] that tells files apart.
+// An identifier is a [Backend] that identifies files.
 type identifier interface {
 	Identify(path string) permission.File
 }
 
-// target returns the file that a call works on: the one that was judged or, where nobody
-// judged, the one that is there.
+// target returns the file that a call works on: the judged one or, without a judgement, the one at
+// the path now.
 func (c *Config) target(ctx context.Context, name string) permission.File {
 	if j := tool.CallFrom(ctx).Judgement; j != nil && len(j.Files) > 0 {
 		return j.Files[0]
@@ -212,9 +211,8 @@ func safetyAsk(why string) permission.Verdict {
 	return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: why}
 }
 
-// Match implements [permission.Checker]. A deny or ask rule covers a search
-// that may come to a path it covers; one for Read only a search of such a path, as
-// what it covers below is left out.
+// Match implements [permission.Checker]. A deny or ask rule covers a search that may reach a path
+// it covers; one for Read covers only a search that begins at such a path, as others skip it.
 func (j *fileCall) Match(p *permission.Policy, r permission.Rule) (bool, error) {
 	path, ok := j.path(j.input)
 	if !ok {
@@ -224,7 +222,7 @@ func (j *fileCall) Match(p *permission.Policy, r permission.Rule) (bool, error) 
 	switch {
 	case r.Behavior == permission.Allow:
 		return at.Match(r.Pattern, path)
-	case j.access == searchesTree && r.Tool != "Read": // what a rule for Read covers below is left out
+	case j.access == searchesTree && r.Tool != "Read": // a search skips what a rule for Read covers below
 		return at.MatchTree(r.Pattern, path)
 	}
 	return at.MatchAny(r.Pattern, path)
