@@ -1,17 +1,15 @@
-// Command bench compares kitbag with other Go frameworks for agents, on the same
-// work and with the same model: see package work for what is done, and RESULTS.md
-// for what came of it.
+// Command bench compares kitbag with other Go frameworks for agents, on the same work and with the
+// same model: see package work for the work, and RESULTS.md for the results.
 //
 //	go run . [-reps 5] [-peers floor,kitbag,eino] [-scenarios step,tokens] [-out RESULTS.md]
 //
-// Each framework is a program in a module of its own below peers, so that the
-// versions that one needs do not change those of another, and one that cannot be
-// had does not stop the rest. Each measurement is a process. In a repetition every
-// framework does a scenario in turn, and each time another is the first; a ratio
-// is made of two measurements of the same repetition, and the table has the median
-// of those. So what else the machine does falls on all of them.
+// Each framework is a program in a module of its own below peers, so that the versions of their
+// dependencies are independent, and one that cannot be downloaded does not stop the others. Each
+// measurement is a process. In a repetition all frameworks do a scenario in turn, with another one
+// first each time; a ratio is made of two measurements of the same repetition, and the table has
+// the median of those. So the load of the machine affects all of them equally.
 //
-// The table is printed whatever happens. If a framework could not be built, or a
+// The table is always printed. If a framework could not be built, or a
 // measurement failed, the exit code is 1 and the table gives the reason.
 package main
 
@@ -36,12 +34,12 @@ import (
 	"github.com/kitbag-go/kitbag/bench/work"
 )
 
-// paths is the table of what was made for speed alone, measured by hand: see its text.
+// paths is the table of optimisations, measured by hand: see its text.
 //
 //go:embed paths.md
 var paths string
 
-// unit is the peer that ratios are to.
+// unit is the peer that ratios refer to.
 const unit = "floor"
 
 var allPeers = []string{"kitbag", unit, "eino", "langchaingo", "adk", "trpc", "genkit"}
@@ -88,7 +86,7 @@ func main() {
 	}
 }
 
-// choose returns those of all that a list with commas names.
+// choose returns the members of all in a list separated by commas.
 func choose(what string, all []string, list string) []string {
 	if list == "" {
 		return all
@@ -102,13 +100,13 @@ func choose(what string, all []string, list string) []string {
 	return names
 }
 
-// A peer is a framework and what was measured of it.
+// A peer is a framework and its measurements.
 type peer struct {
 	name    string
 	program string
 	size    int64 // of the program, in bytes
 	version string
-	results map[string][]*work.Result // of a scenario, by repetition; nil where it failed
+	results map[string][]*work.Result // by scenario and repetition; nil if one failed
 }
 
 type comparison struct {
@@ -116,7 +114,7 @@ type comparison struct {
 	scenarios []string
 	reps      int
 	least     time.Duration
-	failures  map[string]string // of a peer or a measurement: why
+	failures  map[string]string // reason by peer or measurement
 }
 
 // run builds everything and measures.
@@ -165,7 +163,7 @@ func (c *comparison) run() error {
 	return nil
 }
 
-// build makes the program of a module or package.
+// build compiles the program of a module or package.
 func build(dir, program string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), buildTime)
 	defer cancel()
@@ -175,7 +173,7 @@ func build(dir, program string) error {
 	return withOutput(cmd.CombinedOutput())
 }
 
-// withOutput adds to an error what the program wrote.
+// withOutput adds the program's output to an error.
 func withOutput(output []byte, err error) error {
 	if err == nil {
 		return nil
@@ -215,7 +213,7 @@ func serve(program string) (url string, stop func(), err error) {
 	return "http://" + strings.TrimSpace(address), stop, nil
 }
 
-// measure has a peer do a scenario.
+// measure runs a scenario with a peer.
 func (c *comparison) measure(p *peer, scenario, url string) (*work.Result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), measureTime)
 	defer cancel()
@@ -238,7 +236,7 @@ func (c *comparison) measure(p *peer, scenario, url string) (*work.Result, error
 	return res, nil
 }
 
-// startUp starts a program ten times, which then does nothing.
+// startUp measures ten starts of a program that does nothing.
 func startUp(ctx context.Context, program string) (*work.Result, error) {
 	const times = 10
 	res := &work.Result{Rounds: 1}
@@ -254,7 +252,7 @@ func startUp(ctx context.Context, program string) (*work.Result, error) {
 	return res, nil
 }
 
-// lastLine decodes the last line of JSON; frameworks may write lines of their own.
+// lastLine decodes the last line of JSON; frameworks may print other lines.
 func lastLine(r io.Reader, v any) error {
 	data, err := io.ReadAll(r)
 	if err != nil {

@@ -31,7 +31,7 @@ func cpuPerRound(r *work.Result) float64 { return r.CPU / float64(r.Rounds) / mi
 
 func allocsPerRound(r *work.Result) float64 { return r.Allocs / float64(r.Rounds) }
 
-// tokens is how many the scenario of that name has.
+// tokens is the number of tokens in the scenario of that name.
 const tokens = 5000
 
 var rows = []row{
@@ -64,7 +64,7 @@ var rows = []row{
 	{"… CPU to make", "µs", "own", func(r *work.Result) float64 { return r.CPU / micro }},
 }
 
-// ownRows are of what only kitbag does.
+// ownRows are the rows of scenarios that only kitbag has.
 var ownRows = []row{
 	{"a group of 20 tools opened and closed, of 1,000 tools: CPU", "µs", "open", func(r *work.Result) float64 { return r.CPU / micro }},
 	{"… allocations", "", "open", func(r *work.Result) float64 { return r.Allocs }},
@@ -104,7 +104,7 @@ func (c *comparison) report(w io.Writer) {
 	}
 }
 
-// own writes what there is of kitbag alone.
+// own writes the rows of kitbag alone.
 func (c *comparison) own(w io.Writer) {
 	i := slices.IndexFunc(c.peers, func(p *peer) bool { return p.name == "kitbag" })
 	if i < 0 {
@@ -145,7 +145,7 @@ func (c *comparison) table(w io.Writer, title string, cell func(*peer, row) []fl
 	}
 }
 
-// values are those of all repetitions that did not fail.
+// values returns the values of all repetitions that did not fail.
 func (p *peer) values(r row) (v []float64) {
 	for _, res := range p.results[r.scenario] {
 		if res != nil {
@@ -155,7 +155,7 @@ func (p *peer) values(r row) (v []float64) {
 	return v
 }
 
-// ratio pairs the measurements of p with those of the unit.
+// ratio pairs the measurements of p with the unit's.
 func (c *comparison) ratio(p *peer, r row) (v []float64) {
 	i := slices.IndexFunc(c.peers, func(p *peer) bool { return p.name == unit })
 	if i < 0 {

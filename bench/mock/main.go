@@ -1,12 +1,11 @@
-// Command mock plays a model: a chat completions endpoint that streams answers by
-// a script. It prints the address it listens on and stops when its standard input
-// is closed.
+// Command mock plays a model: a chat completions endpoint that streams answers by a script. It prints
+// its address and stops when its standard input is closed.
 //
 // The script is the model's name, bench.r20.c8.g4.t10.p40: 20 answers with 8 calls
 // of the tool "add" each, with gaps of 4 milliseconds between them, then an answer of
-// 10 tokens with a pause of 40 milliseconds after the first. Where a conversation is
-// in it follows from the tool results in the request. Answers are rendered once,
-// so that little is done here for a request but read it and write one.
+// 10 tokens with a pause of 40 milliseconds after the first. The position of a conversation follows
+// from the tool results in the request. Answers are rendered once, so that a request costs little
+// more than reading it and writing the answer.
 package main
 
 import (
@@ -34,7 +33,7 @@ func parse(name string) (s script, err error) {
 	return s, err
 }
 
-// event appends a piece of an answer, as the servers of OpenAI send it.
+// event appends a piece of an answer, in the form of OpenAI's servers.
 func event(b []byte, delta, finish string) []byte {
 	return fmt.Appendf(b, `data: {"id":"chatcmpl-bench","object":"chat.completion.chunk","created":1780000000,"model":"bench",`+
 		`"service_tier":"default","system_fingerprint":"fp_0123456789","choices":[{"index":0,"delta":%s,"logprobs":null,"finish_reason":%s}]}`+"\n\n",
@@ -45,8 +44,8 @@ const end = `data: {"id":"chatcmpl-bench","object":"chat.completion.chunk","crea
 	`"service_tier":"default","system_fingerprint":"fp_0123456789","choices":[],"usage":{"prompt_tokens":120,"completion_tokens":30,"total_tokens":150,` +
 	`"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}}}` + "\n\ndata: [DONE]\n\n"
 
-// toolCalls is the answer of a round: each call in three pieces, and apart from the
-// others if there are gaps.
+// toolCalls is the answer of a round: each call in three pieces, and separate from the others if
+// there are gaps.
 func (s script) toolCalls(round int) (parts [][]byte) {
 	b := event(nil, `{"role":"assistant","content":null}`, "null")
 	for i := range s.calls {
@@ -60,7 +59,7 @@ func (s script) toolCalls(round int) (parts [][]byte) {
 	return append(parts, append(event(b, `{}`, `"tool_calls"`), end...))
 }
 
-// text is the last answer, with what comes before the pause apart.
+// text is the last answer, split at the pause.
 func (s script) text() [][]byte {
 	var rest []byte
 	first := event(nil, `{"role":"assistant","content":""}`, "null")
@@ -79,8 +78,7 @@ func (s script) text() [][]byte {
 	return [][]byte{first, rest}
 }
 
-// whole is the answer of a round, or the last one, to a request that wants it in
-// one piece.
+// whole is the answer of a round, or the last one, without streaming.
 func (s script) whole(round int) []byte {
 	message, finish := `"content":"`+strings.Repeat(" tok", s.tokens)+`"`, "stop"
 	if round < s.rounds {
@@ -131,7 +129,7 @@ func (srv *server) answer(p place) rendered {
 	return a
 }
 
-// find returns where in its script the conversation of a request is.
+// find returns the position of a request's conversation in its script.
 func find(body []byte) (p place, err error) {
 	_, name, _ := bytes.Cut(body, []byte(`"bench.`))
 	name, _, ok := bytes.Cut(name, []byte(`"`))
@@ -171,7 +169,7 @@ func (srv *server) chat(w http.ResponseWriter, r *http.Request) {
 			_ = http.NewResponseController(w).Flush()
 			time.Sleep(a.wait)
 		}
-		_, _ = w.Write(part) // a client that has gone is its own matter
+		_, _ = w.Write(part) // ignore clients that have disconnected
 	}
 }
 

@@ -16,23 +16,23 @@ import (
 	"time"
 )
 
-// A Result is what a scenario cost: all figures are for one run, or for one
-// conversation where the scenario makes those. Times are nanoseconds.
+// A Result is the cost of a scenario: all figures are for one run, or for one conversation in
+// scenarios that make conversations. Times are nanoseconds.
 type Result struct {
 	Peer, Version string
 	Rounds        int     // model calls
 	CPU           float64 // user and system time of the process
-	User          float64 // the user time alone, which the rest of the machine disturbs least
+	User          float64 // user time alone, which depends least on the load of the machine
 	Wall          float64
 	Allocs, Bytes float64
 	Sent          float64 // bytes of requests
 	First         float64 // until the first text, the median of the runs
-	Heap          float64 // bytes that a conversation keeps
+	Heap          float64 // bytes of memory of a conversation
 
-	HooksCPU, HooksAllocs float64 // with hooks to without
+	HooksCPU, HooksAllocs float64 // ratios with hooks to without
 }
 
-// measure does the named scenario and checks that it was done.
+// measure runs the named scenario and checks its result.
 func measure(p Peer, server, name string, least time.Duration, profile string) (*Result, error) {
 	s := Find(name)
 	if s == nil {
@@ -81,7 +81,7 @@ func measure(p Peer, server, name string, least time.Duration, profile string) (
 	return res, w.check(server, before, res)
 }
 
-// repeat does again and again what only one peer does.
+// repeat repeats a scenario that only one peer has.
 func repeat(alone func(context.Context, Setup) (func() error, error), s Setup, least time.Duration, res *Result) error {
 	op, err := alone(context.Background(), s)
 	if err != nil {
@@ -102,8 +102,8 @@ func repeat(alone func(context.Context, Setup) (func() error, error), s Setup, l
 	return nil
 }
 
-// compareHooks runs an agent with hooks and one without in turns, in one process:
-// between two processes a machine that does other things differs by more.
+// compareHooks alternates runs of an agent with hooks and one without in one process, since two
+// processes differ by more on a loaded machine.
 func compareHooks(p Peer, s *Scenario, server string, least time.Duration, res *Result) error {
 	var workers [2]*worker
 	for i := range workers {
@@ -122,7 +122,7 @@ func compareHooks(p Peer, s *Scenario, server string, least time.Duration, res *
 	began := time.Now()
 	for n := 0; n < 20 || time.Since(began) < 4*least; n++ {
 		for i := range workers {
-			i = (i + n) % 2 // neither is always the first
+			i = (i + n) % 2 // alternate which is first
 			m := new(mark)
 			m.read()
 			if err := workers[i].one(); err != nil {
@@ -138,7 +138,7 @@ func compareHooks(p Peer, s *Scenario, server string, least time.Duration, res *
 	return nil
 }
 
-// A worker does the runs of a scenario.
+// A worker executes the runs of a scenario.
 type worker struct {
 	s   *Scenario
 	run Run
@@ -182,8 +182,8 @@ func (w *worker) warm(d time.Duration) error {
 	return nil
 }
 
-// work makes runs for that long, at least three, or as many as the scenario
-// wants for each of those that go on together.
+// work makes runs for that long, at least three, or as many as the scenario requires for each of its
+// concurrent workers.
 func (w *worker) work(least time.Duration) error {
 	if w.s.Together == 0 {
 		for began := time.Now(); len(w.firsts) < 3 || time.Since(began) < least; {
@@ -223,7 +223,7 @@ func (w *worker) median() float64 {
 	return float64(w.firsts[len(w.firsts)/2])
 }
 
-// check fails if requests or tool calls were left out, or made twice.
+// check fails if requests or tool calls are missing, or were made twice.
 func (w *worker) check(server string, before count, res *Result) error {
 	after, err := served(server)
 	if err != nil {
@@ -239,7 +239,7 @@ func (w *worker) check(server string, before count, res *Result) error {
 	return nil
 }
 
-// A count is what the server has seen.
+// A count is the server's number of requests and bytes.
 type count struct{ Requests, Bytes int64 }
 
 func served(server string) (c count, err error) {
@@ -257,7 +257,7 @@ func keepSessions(p Peer, s *Scenario, server string, res *Result) error {
 	if err != nil {
 		return err
 	}
-	const warm = 10 // so that what all of them share is not counted
+	const warm = 10 // so that shared memory is not counted
 	kept := make([]any, 0, s.Sessions+warm)
 	add := func() error {
 		texts := make([]string, 20)
@@ -287,7 +287,7 @@ func keepSessions(p Peer, s *Scenario, server string, res *Result) error {
 	return nil
 }
 
-// inUse is the memory of heap and stacks that is reachable.
+// inUse returns the reachable memory of heap and stacks.
 func inUse() float64 {
 	runtime.GC()
 	runtime.GC()
@@ -296,7 +296,7 @@ func inUse() float64 {
 	return float64(m.HeapAlloc + m.StackInuse)
 }
 
-// A mark is the state of the process's meters.
+// A mark is the state of the process's counters.
 type mark struct {
 	mem  runtime.MemStats
 	cpu  time.Duration
@@ -317,7 +317,7 @@ func (m *mark) read() {
 	m.wall = time.Now()
 }
 
-// stop says in res what each of n has cost since start.
+// stop stores in res the cost of each of n since start.
 func (m *mark) stop(res *Result, n float64) {
 	res.Wall = float64(time.Since(m.wall)) / n
 	cpu, user := cpuTime()
@@ -328,7 +328,7 @@ func (m *mark) stop(res *Result, n float64) {
 	res.Bytes = float64(mem.TotalAlloc-m.mem.TotalAlloc) / n
 }
 
-// cpuTime returns what this process has used: user and system time, and user time alone.
+// cpuTime returns the process's user and system time, and its user time alone.
 func cpuTime() (all, user time.Duration) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

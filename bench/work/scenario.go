@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// A Scenario is one piece of work.
+// A Scenario is one task of the comparison.
 type Scenario struct {
 	Name   string
 	Rounds int  // answers with tool calls before the last one
 	Calls  int  // of a tool in each of those
-	Gap    int  // between them, in milliseconds; the first of an answer then takes longest
+	Gap    int  // pause between them, in milliseconds; then the first call of an answer takes longest
 	Tokens int  // of the last answer
 	Pause  int  // after its first token, in milliseconds
-	Tools  int  // that the model is offered
+	Tools  int  // in each request
 	Slow   bool // the tool takes a while
 	Whole  bool // answers are not streamed
 
@@ -23,8 +23,8 @@ type Scenario struct {
 	Own      bool
 
 	Start  bool   // only start the program
-	Traced bool   // with and without hooks at every place where one may be, in turns
-	Only   string // the peer that does it; empty means all
+	Traced bool   // with all hooks and without, alternating
+	Only   string // the peer that has it; empty means all
 }
 
 // Scenarios are all of them, in the order of the table.
@@ -59,13 +59,12 @@ func Find(name string) *Scenario {
 	return nil
 }
 
-// token is what the server says again and again.
+// token is the text of each token that the server sends.
 const token = " tok"
 
 func (s *Scenario) answer() string { return strings.Repeat(token, s.Tokens) }
 
-// script is the model's name, by which the server knows what to play. See
-// package mock.
+// script is the model's name, which tells the server what to send. See package mock.
 func (s *Scenario) script() string {
 	return fmt.Sprintf("bench.r%d.c%d.g%d.t%d.p%d", s.Rounds, max(s.Calls, 1), s.Gap, s.Tokens, s.Pause)
 }
@@ -77,7 +76,7 @@ func (s *Scenario) setup(server string) Setup {
 	}
 }
 
-// client keeps enough connections for the scenario with many runs at a time.
+// client keeps enough connections for the scenario with many concurrent runs.
 func client() *http.Client {
 	return &http.Client{Transport: &http.Transport{MaxIdleConns: 1000, MaxIdleConnsPerHost: 1000}}
 }

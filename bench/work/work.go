@@ -1,16 +1,13 @@
-// Package work is what every framework of the comparison is made to do, and how
-// that is measured.
+// Package work defines the tasks of the comparison, and measures them.
 //
-// A peer is a program that fills in a [Peer] and calls [Main]. The process it
-// becomes does one scenario, checks that nothing was left out, and prints one
-// [Result] as JSON. CPU is that process's own: the server that plays the model is
-// another one.
+// A peer is a program that fills in a [Peer] and calls [Main]. Its process runs one scenario, checks
+// that it is complete, and prints one [Result] as JSON. CPU is that process's own, without the server
+// that plays the model.
 //
-// So that ratios mean something, every peer keeps these rules: the framework is
-// used as its own documentation shows it; requests go through Setup.Client, with
-// the model name as given, since that is the server's script; the tools are those
-// of [Setup.Names], with [In] and [Out], and call [Do]; each run is a new
-// conversation; streamed text is handed on as it comes.
+// So that ratios are comparable, every peer follows these rules: the framework is used as its own
+// documentation shows it; requests go through Setup.Client, with the model name as given, since that
+// is the server's script; the tools are those of [Setup.Names], with [In] and [Out], and call [Do];
+// each run is a new conversation; streamed text is passed on as it arrives.
 package work
 
 import (
@@ -26,7 +23,7 @@ import (
 	"time"
 )
 
-// What the model gets. Every peer sends the same.
+// The texts for the model, the same for every peer.
 const (
 	System      = "You are a careful assistant. Use the tools where they help, then answer."
 	Prompt      = "Add the pairs of numbers that you are given, one after the other, and report."
@@ -44,8 +41,8 @@ type Out struct {
 	Sum int `json:"sum"`
 }
 
-// slowTime is how long the tool works in the scenarios with parallel calls, and
-// firstTime how long in the first call of an answer whose calls come one by one.
+// slowTime is how long the tool takes in the scenarios with parallel calls, and firstTime how long
+// the first call of an answer takes whose calls arrive one by one.
 const (
 	slowTime  = 5 * time.Millisecond
 	firstTime = 30 * time.Millisecond
@@ -56,7 +53,7 @@ var (
 	calls        atomic.Int64
 )
 
-// Do is what the tools do.
+// Do is the implementation of the tools.
 func Do(in In) Out {
 	calls.Add(1)
 	switch {
@@ -68,20 +65,20 @@ func Do(in In) Out {
 	return Out{in.A + in.B}
 }
 
-// A Setup is what an agent is made from.
+// A Setup has what a peer needs to make an agent.
 type Setup struct {
 	URL      string // of the API, ending in /v1
 	Model    string
 	Client   *http.Client
 	Tools    int  // how many; the model calls the first
-	Steps    int  // more model calls than a run needs
-	Parallel bool // calls of one answer are to run together
-	Eager    bool // they may start while the answer still comes, if the framework can do that
-	Whole    bool // answers are not to be streamed; then onText need not be called
-	Traced   bool // with a hook at every place where one may be, none of which does anything
+	Steps    int  // an upper bound of the model calls of a run
+	Parallel bool // calls of one answer must run in parallel
+	Eager    bool // they may start before the answer is complete, if the framework supports that
+	Whole    bool // answers must not be streamed; then onText need not be called
+	Traced   bool // with all hooks, none of which does anything
 }
 
-// Names returns the names of the tools, the one that is called first.
+// Names returns the names of the tools, beginning with the one that is called.
 func (s *Setup) Names() []string {
 	names := []string{"add"}
 	for i := 1; i < s.Tools; i++ {
@@ -90,7 +87,7 @@ func (s *Setup) Names() []string {
 	return names
 }
 
-// Key is the API key, which the server does not look at.
+// Key is the API key, which the server ignores.
 const Key = "none"
 
 // A Run makes one whole run in a new conversation, gives each piece of streamed
@@ -100,23 +97,22 @@ type Run func(ctx context.Context, onText func(string)) (string, error)
 // A Peer is a framework.
 type Peer struct {
 	Name   string
-	Module string // whose version is reported
+	Module string // its version is reported
 
-	// Agent makes an agent and returns how it is run.
+	// Agent makes an agent and returns the function that runs it.
 	Agent func(context.Context, Setup) (Run, error)
 
-	// Session returns a function that makes a conversation of the given
-	// messages, from a user and a model in turn, ready to be continued. If own,
-	// each has an agent and tools of its own; otherwise all share them. What it
-	// returns is kept alive.
+	// Session returns a function that makes a conversation of the given messages, alternately from
+	// a user and a model, ready to be continued. If own, each has its own agent and tools;
+	// otherwise all share them. The returned value is kept in memory.
 	Session func(ctx context.Context, s Setup, own bool) (func(texts []string) (any, error), error)
 
-	// Alone are scenarios that only this peer does, by name. Each returns what is
-	// done again and again, and checks itself that it was.
+	// Alone are scenarios that only this peer has, by name. Each returns the function to repeat,
+	// which checks its own result.
 	Alone map[string]func(context.Context, Setup) (func() error, error)
 }
 
-// version is that of the framework in this program.
+// version returns the version of the framework in this program.
 func (p Peer) version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -130,8 +126,8 @@ func (p Peer) version() string {
 	return ""
 }
 
-// Main does the scenario that the command line names and prints its Result.
-// Without one it does nothing: that is what starting costs.
+// Main runs the scenario in the command line and prints its Result. Without one it does nothing,
+// which measures the start of the program.
 func Main(p Peer) {
 	server := flag.String("server", "", "where the mock server is")
 	name := flag.String("scenario", "", "what to do")

@@ -15,8 +15,8 @@ import (
 	"github.com/kitbag-go/kitbag/bench/work"
 )
 
-// llm is a model for adk, which has none for OpenAI's API: go-openai again, so
-// that what adk itself costs is its ratio to the floor less one.
+// llm is a model for adk, which has none for OpenAI's API. It uses go-openai, so that adk's own
+// cost is its ratio to the floor minus one.
 type llm struct {
 	client *openai.Client
 	name   string

@@ -18,12 +18,12 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// alone is what the other frameworks do not have.
+// alone has the scenarios that the other frameworks cannot run.
 var alone = map[string]func(context.Context, work.Setup) (func() error, error){
 	"open": open, "judge": judge, "compact": compact,
 }
 
-// open opens and closes one of the groups that a toolkit's tools are in.
+// open opens and closes one of a toolkit's groups.
 func open(ctx context.Context, s work.Setup) (func() error, error) {
 	var cfg toolkit.Config
 	for names := range slices.Chunk(s.Names(), 20) {
@@ -56,8 +56,8 @@ func open(ctx context.Context, s work.Setup) (func() error, error) {
 	}, nil
 }
 
-// judge decides about a call under many rules, of which the last allows it, and makes the call as it
-// was judged: the Judgement goes with it and is checked once more.
+// judge decides about a call under many rules, of which the last allows it, and runs the call with
+// the judgement, which is checked once more.
 func judge(ctx context.Context, s work.Setup) (func() error, error) {
 	t, err := tool.New("add", work.Description, add)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command kitbag is this toolkit in the comparison, with nothing switched off:
+// Command kitbag is this toolkit in the comparison, with all features on:
 // arguments are validated, each call is judged by a policy, every event is emitted.
 package main
 

@@ -1,5 +1,5 @@
 // Command langchaingo is tmc/langchaingo in the comparison: its agent with OpenAI
-// functions behind an Executor. Its tools have one string for an argument, not a
+// functions behind an Executor. Its tools have one string argument, not a
 // schema, so they parse it themselves, and calls never run together.
 package main
 
@@ -56,8 +56,8 @@ func start(_ context.Context, s work.Setup) (work.Run, error) {
 			text, err := chains.Run(ctx, a, work.Prompt)
 			return strings.TrimSuffix(text, "\n"), err
 		}
-		// A handler of the agent would not see the stream: the chain's options
-		// replace it. Tool calls come by here too, as a JSON array.
+		// A handler of the agent would not get the stream: the chain's options replace it. Tool
+		// calls arrive here as well, as a JSON array.
 		pass := chains.WithStreamingFunc(func(_ context.Context, piece []byte) error {
 			if len(piece) > 0 && piece[0] != '[' {
 				onText(string(piece))
@@ -74,8 +74,8 @@ func session(_ context.Context, s work.Setup, own bool) (func([]string) (any, er
 	if err != nil {
 		return nil, err
 	}
-	// The messages belong to the agent, so that only its list of tools could be
-	// shared, and a tool is a name here: there is little to share.
+	// The messages belong to the agent, so that only its list of tools could be shared, which is
+	// a list of names.
 	return func(texts []string) (any, error) {
 		var past []prompts.MessageFormatter
 		for i, text := range texts {
