@@ -1,5 +1,5 @@
 // Approval stops at a call that no rule allows, saves the conversation, and
-// goes on in what might be another process when a person has answered.
+// continues, possibly in another process, when the user has answered.
 package main
 
 import (

@@ -111,7 +111,7 @@ func (t terminal) turn(st *agent.State, inputs ...agent.Input) {
 	}
 }
 
-// printable is for what others chose: it cannot move the cursor, or hide a part of itself.
+// printable makes untrusted text safe to print: it cannot move the cursor or hide a part of itself.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
@@ -121,7 +121,7 @@ func printable(text string) string {
 	}, text)
 }
 
-// approve asks the person.
+// approve asks the user.
 func (t terminal) approve(ctx context.Context, q event.Approval) (event.Confirm, error) {
 	what := q.Runs
 	if what == "" {

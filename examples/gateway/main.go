@@ -1,5 +1,5 @@
-// Gateway is one MCP server in front of two. A client is shown a tool that opens groups,
-// sees the groups that its token grants, and never a secret that a server lets out. The
+// Gateway is one MCP server in front of two. A client sees a tool that opens groups
+// and the groups that its token grants, but no secret in a server's results. The
 // servers behind it are this program again, called with a name.
 package main
 
@@ -69,7 +69,7 @@ func newGateway(ctx context.Context, program, ci, team string) (*mcpgateway.Gate
 		},
 		Serve: mcpgateway.ServeOptions{
 			Name: "office", Version: "1.0.0",
-			// What no rule allows is asked about, by the client, of its person.
+			// For a call without a rule the client asks its user.
 			Policy: &permission.Policy{Rules: []permission.Rule{
 				{Tool: "*__list", Behavior: permission.Allow},
 				{Tool: "*__log", Behavior: permission.Allow},
@@ -95,7 +95,7 @@ func hide(secrets *redact.Redactor) tool.Middleware {
 					if text, ok := c.Block.(*message.Text); ok {
 						c.Block = &message.Text{ID: text.ID, Text: secrets.Text(text.Text)}
 					}
-					c.Structured = nil // its text is there, too
+					c.Structured = nil // it has the same text
 					if !yield(c, err) {
 						return
 					}
@@ -110,7 +110,7 @@ type (
 	textIn struct{ Text string }
 )
 
-// behind is a server with a tool that reads and one that changes something.
+// behind is a server with a read-only tool and one that changes something.
 func behind(ctx context.Context) error {
 	reads := tool.Options{ReadOnly: true}
 	tools := map[string][]tool.Tool{
@@ -130,7 +130,7 @@ func behind(ctx context.Context) error {
 	if tools == nil {
 		return fmt.Errorf("there is no server %q", os.Args[1])
 	}
-	// The gateway in front decides what may be called.
+	// The gateway decides which calls are allowed.
 	s, err := mcpserver.New(mcpserver.Config{Toolkit: toolkit.Of(tools...), Name: os.Args[1], Version: "1.0.0",
 		Policy: &permission.Policy{Rules: []permission.Rule{
 			{Tool: "list", Behavior: permission.Allow}, {Tool: "add", Behavior: permission.Allow},

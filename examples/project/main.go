@@ -1,5 +1,5 @@
-// Project lets an agent write files below one directory, as a skill says. What leads
-// out of the directory is asked about, and here refused.
+// Project lets an agent write files below one directory, following a skill. Other paths
+// need approval, which is refused here.
 package main
 
 import (

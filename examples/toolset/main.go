@@ -1,6 +1,6 @@
 // Toolset gives an agent twelve tools over the data of a shop, in three groups that the
-// model opens when it needs them. What reads runs, what changes the shop is asked about,
-// and nothing may delete a customer.
+// model opens when it needs them. Reading tools run, changes need approval,
+// and no customer may be deleted.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A shop is what the tools work on. Calls of one answer may run in parallel.
+// A shop is the data of the tools. Calls of one answer may run in parallel.
 type shop struct {
 	mu        sync.Mutex
 	customers map[string]customer

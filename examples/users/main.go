@@ -1,6 +1,5 @@
-// Users serves several people over HTTP. A token says who asks. Each person has
-// conversations of their own, the tools work on that person's data, and what they may do
-// depends on the role.
+// Users serves several users over HTTP. A token identifies the user. Each user has conversations of
+// their own, the tools work on that user's data, and the permissions depend on the role.
 package main
 
 import (
@@ -31,8 +30,8 @@ type user struct{ Name, Role string }
 
 type userKey struct{}
 
-// A bank is what the tools work on. They learn from the context whose account it is: the
-// model cannot choose another.
+// A bank is the data of the tools. They get the user from the context, so that the model cannot
+// choose another account.
 type bank struct {
 	mu       sync.Mutex
 	accounts map[string]int
@@ -61,7 +60,7 @@ func (b *bank) pay(ctx context.Context, in payment) (string, error) {
 	return fmt.Sprintf("paid %d € to %s", in.Euros, in.To), nil
 }
 
-// policies say what a role may do. What no rule allows is asked about.
+// policies are the permissions of the roles. A call without a rule needs approval.
 var policies = map[string]permission.Policy{
 	"owner": {TrustReadOnly: true},
 	"guest": {TrustReadOnly: true, Rules: []permission.Rule{{Tool: "pay", Behavior: permission.Deny}}},
@@ -73,7 +72,7 @@ type server struct {
 	agents map[string]*agent.Agent
 
 	mu   sync.Mutex
-	busy map[string]int // requests of a person that are under way
+	busy map[string]int // running requests by user
 }
 
 func newServer(m model.Model, b *bank, dir string, tokens map[string]user) (*server, error) {
@@ -115,11 +114,11 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 	u, ok := s.users[sha256.Sum256([]byte(token))]
 	if !ok {
-		http.Error(w, "the token is not known", http.StatusUnauthorized)
+		http.Error(w, "unknown token", http.StatusUnauthorized)
 		return
 	}
 	if !s.enter(u.Name) {
-		http.Error(w, "two of your requests are under way", http.StatusTooManyRequests)
+		http.Error(w, "two of your requests are already running", http.StatusTooManyRequests)
 		return
 	}
 	defer s.leave(u.Name)
@@ -137,17 +136,17 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, session.ErrConflict):
 		http.Error(w, "the conversation is in use", http.StatusConflict)
 	case errors.Is(err, agent.ErrNoCall), errors.Is(err, agent.ErrNotWaiting):
-		http.Error(w, "the question is not open", http.StatusNotFound)
+		http.Error(w, "no such open question", http.StatusNotFound)
 	case err != nil:
 		log.Printf("%s: %v", u.Name, err)
 		http.Error(w, "the agent failed", http.StatusInternalServerError)
 	default:
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(res) // an error is that nobody reads it
+		_ = json.NewEncoder(w).Encode(res) // fails if the client disconnects
 	}
 }
 
-// reply runs the agent of the person's role on a conversation of the person's own.
+// reply runs the agent of the user's role on one of the user's conversations.
 func (s *server) reply(ctx context.Context, u user, id string, in agent.Input) (response, error) {
 	store, err := session.Dir(filepath.Join(s.dir, u.Name))
 	if err != nil {
@@ -168,7 +167,7 @@ func (s *server) reply(ctx context.Context, u user, id string, in agent.Input) (
 	return response{Text: reply.Text()}, nil
 }
 
-// enter lets a person have two requests at a time, so that nobody takes all of the model.
+// enter limits a user to two concurrent requests, so that the model stays available to others.
 func (s *server) enter(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

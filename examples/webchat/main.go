@@ -75,8 +75,8 @@ func newServer(m model.Model, store session.Store) (*server, error) {
 	return &server{a, store}, err
 }
 
-// handler refuses requests that another site makes in the name of the person. Who may use
-// the server at all is not its business: it is for one person, on this machine.
+// handler refuses requests that another site makes in the user's name. It does not authenticate: the
+// server is for one user on this machine.
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", http.FileServerFS(page))
@@ -85,7 +85,7 @@ func (s *server) handler() http.Handler {
 	return http.NewCrossOriginProtection().Handler(mux)
 }
 
-// show returns a conversation: what was said, and the questions that wait.
+// show returns a conversation: its messages and open questions.
 func (s *server) show(w http.ResponseWriter, r *http.Request) {
 	chat, err := session.Open(r.Context(), s.store, r.PathValue("id"))
 	if err != nil {
@@ -107,19 +107,19 @@ func (s *server) show(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer) // an error is that nobody reads it
+	_ = json.NewEncoder(w).Encode(answer) // fails if the client disconnects
 }
 
-// A request is something that was said, or the answer to a question.
+// A request is a message, or the answer to a question.
 type request struct {
 	Text   string `json:"text"`
 	Call   string `json:"call"` // the question
 	Allow  bool   `json:"allow"`
-	Always bool   `json:"always"` // allow what the question suggests, too
+	Always bool   `json:"always"` // also add the suggested rules
 	Reason string `json:"reason"`
 }
 
-// input returns what the run is given.
+// input returns the input of the run.
 func (q request) input(st *agent.State) (agent.Input, error) {
 	if q.Call == "" {
 		return agent.Say(q.Text), nil
@@ -139,8 +139,8 @@ func (q request) input(st *agent.State) (agent.Input, error) {
 	return nil, fmt.Errorf("%w: %q", agent.ErrNoCall, q.Call)
 }
 
-// say runs the agent and streams its events. The run does not end with the request: who
-// closes the page finds the answer when it is opened again.
+// say runs the agent and streams its events. The run does not end with the request: the answer is
+// there when the page is opened again.
 func (s *server) say(w http.ResponseWriter, r *http.Request) {
 	var q request
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&q); err != nil {
@@ -167,7 +167,7 @@ func (s *server) say(w http.ResponseWriter, r *http.Request) {
 			fail(w, err)
 			return
 		}
-		if err != nil { // the page has it from the event end
+		if err != nil { // the page gets it with the event end
 			log.Printf("chat %s: %v", r.PathValue("id"), err)
 			return
 		}
@@ -178,11 +178,11 @@ func (s *server) say(w http.ResponseWriter, r *http.Request) {
 		}
 		if err := write(w, ev); err == nil {
 			_ = out.Flush()
-		} // else there is no reader, and the run continues
+		} // else the client disconnected, and the run continues
 	}
 }
 
-// write writes an event in the form of server-sent events.
+// write writes a server-sent event.
 func write(w io.Writer, ev event.Event) error {
 	data, err := json.Marshal(ev)
 	if err != nil {
@@ -195,8 +195,8 @@ func write(w io.Writer, ev event.Event) error {
 
 func fail(w http.ResponseWriter, err error) {
 	switch {
-	case errors.Is(err, session.ErrConflict): // a run is under way
-		http.Error(w, "the agent is at work here; try again soon", http.StatusConflict)
+	case errors.Is(err, session.ErrConflict): // another run is active
+		http.Error(w, "the agent is still working; try again soon", http.StatusConflict)
 	case errors.Is(err, agent.ErrWaiting):
 		http.Error(w, "answer the question first", http.StatusConflict)
 	case errors.Is(err, agent.ErrNoCall):
