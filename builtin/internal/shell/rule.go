@@ -48,6 +48,23 @@ func parsePattern(s string) (pattern, error) {
 	}
 }
 
+// redirected returns a pattern without its redirections, or "" if it has none.
+func redirected(s string) string {
+	if !strings.ContainsAny(s, "<>") { // nearly all patterns
+		return ""
+	}
+	head, prefix := strings.CutSuffix(strings.TrimSpace(s), ":*")
+	file, err := parseText(head, parsers)
+	if err != nil || len(file.Stmts) != 1 || len(file.Stmts[0].Redirs) == 0 || file.Stmts[0].Cmd == nil {
+		return ""
+	}
+	plain := strings.TrimSpace(head[:file.Stmts[0].Redirs[0].Pos().Offset()])
+	if prefix {
+		return plain + ":*"
+	}
+	return plain
+}
+
 // joined returns a pattern for each of the commands that a pattern joins; nil if there is only one.
 func joined(s string) []string {
 	if !strings.ContainsAny(s, "&|;\n") { // nearly all patterns
@@ -205,6 +222,9 @@ func (a *Analysis) CoveredBy(first string, others ...string) (bool, error) {
 	if parts := joined(first); parts != nil {
 		return false, fmt.Errorf("command pattern %q joins several commands, but a rule covers one simple command; write a rule for each: %s",
 			first, strings.Join(parts, " and "))
+	}
+	if plain := redirected(first); plain != "" {
+		return false, fmt.Errorf("command pattern %q has a redirection, but a rule covers a command without its redirections; write Bash(%s)", first, plain)
 	}
 	list := []pattern{p}
 	for _, o := range others {

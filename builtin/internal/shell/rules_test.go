@@ -360,7 +360,8 @@ func TestJoinedPattern(t *testing.T) {
 		{"make | tee log", "Bash(make) and Bash(tee log)"},
 		{"a &\nb &", "Bash(a) and Bash(b)"},
 		{"go vet ./... > out && make", "Bash(go vet ./... > out) and Bash(make)"},
-		{"npm test", ""}, {`git commit -m "a && b"`, ""}, {"make &", ""}, {"grep 'a|b':*", ""}, {"echo '; ls", ""}, {"curl a?b=1&", ""},
+		{"make > out", "write Bash(make)"}, {"make test 2>&1:*", "write Bash(make test:*)"}, {"go vet * >>log", "write Bash(go vet *)"}, {"sort <in", "write Bash(sort)"},
+		{"grep '>' f", ""}, {"npm test", ""}, {`git commit -m "a && b"`, ""}, {"make &", ""}, {"grep 'a|b':*", ""}, {"echo '; ls", ""}, {"curl a?b=1&", ""},
 	} {
 		covered, err := sh.Analyze(row.rule, here).CoveredBy(row.rule)
 		if row.write == "" && err != nil || row.write != "" && (covered || err == nil || !strings.HasSuffix(err.Error(), row.write)) {
