@@ -151,6 +151,7 @@ type Config struct {
 	// Save, if not nil, stores the State. It is called before anything that depends on it is emitted
 	// or run. An error ends the run: what is open is closed, and what could not be stored by then is
 	// not emitted, but for the [*event.End]. The State in memory is whole all the same.
+	// [State.Saving] returns what else a store may keep with it: the events.
 	Save func(context.Context, *State) error
 
 	// Key, if not empty, seals the State, so that a client that keeps it cannot change what a person

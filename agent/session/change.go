@@ -32,7 +32,7 @@ func (c *change) empty() bool {
 	return len(c.Set)+len(c.Unset)+len(c.Splice)+len(c.In) == 0
 }
 
-// A node is a JSON value that is parsed as far as somebody looked into it.
+// A node is a JSON value that is parsed only as deep as it was needed.
 // A nil raw means that a member or element was changed.
 type node struct {
 	raw     json.RawMessage
@@ -53,8 +53,8 @@ func (n *node) MarshalJSON() ([]byte, error) {
 
 func (n *node) is(open byte) bool { return len(n.raw) > 0 && n.raw[0] == open }
 
-// object makes n's members ready to be read. They are not parsed further: most of a
-// State does not change in a step, and equal bytes need no looking into.
+// object parses n's members, but not their values: most of a State does not change in
+// a step, and equal bytes need not be parsed.
 func (n *node) object() error {
 	if n.members != nil {
 		return nil
@@ -70,7 +70,7 @@ func (n *node) object() error {
 	return nil
 }
 
-// array makes n's items ready to be read.
+// array parses n's items, but not their values.
 func (n *node) array() error {
 	if n.items != nil {
 		return nil
@@ -127,9 +127,9 @@ func diff(old, new *node) (*change, error) {
 	return c, nil
 }
 
-// diffItems returns what differs between what two arrays begin and end with
-// alike. That finds the least change for what arrays here do: grow at the end, lose
-// their beginning, have one element replaced.
+// diffItems returns the splice between the common beginning and the common end of two
+// arrays. It is minimal for the changes that occur: arrays grow at the end, lose their
+// beginning, or have one element replaced.
 func diffItems(old, new *node) (splice, error) {
 	if err := old.array(); err != nil {
 		return splice{}, err
@@ -191,7 +191,7 @@ func (n *node) splice(s splice) error {
 		return fmt.Errorf("it replaces items %d to %d of %d", s.At, s.At+s.Drop, len(n.items))
 	}
 	n.raw = nil
-	if s.At+s.Drop == len(n.items) { // nearly always: keep what append keeps in reserve
+	if s.At+s.Drop == len(n.items) { // nearly always: reuse the capacity
 		n.items = append(n.items[:s.At], s.Put...)
 		return nil
 	}

@@ -50,8 +50,8 @@ func (d *dir) Open(ctx context.Context, id string) (Log, error) {
 	return &dirLog{dir: d, file: f, id: id}, nil
 }
 
-// openLocked opens a file and locks it. The name is looked up below the directory
-// only, so that a link in it leads nowhere else.
+// openLocked opens a file and locks it. The name is resolved within the directory
+// only: a symbolic link cannot lead out of it.
 func (d *dir) openLocked(name string, flag int) (*os.File, error) {
 	for {
 		f, err := d.root.OpenFile(name, flag, 0o600)
@@ -168,8 +168,8 @@ func (d *dir) infoOf(id string, sum summary, inputs int) (Info, error) {
 	return in, nil
 }
 
-// isOpen reports whether a writer has the session open. There is no way to see a lock but
-// to try it; a writer that comes at that moment tries again.
+// isOpen reports whether a writer has the session open. A lock can only be seen by trying to
+// take it; a writer that opens the session at that moment retries.
 func (d *dir) isOpen(id string) (bool, error) {
 	f, err := d.openRegular(id + suffix)
 	if err != nil {
@@ -261,9 +261,9 @@ func (d *dir) Read(ctx context.Context, id string, seq int64) (Info, []Record, e
 	return in, l.recs, nil
 }
 
-// Delete takes the lock first: whoever has the session open would continue to write
-// to a file without a name. The inbox is removed first: without the session file
-// its inputs would count as waiting.
+// Delete takes the lock first: a writer that has the session open would otherwise write to a
+// deleted file. It removes the inbox before the session file, without which all inputs
+// would count as waiting.
 func (d *dir) Delete(ctx context.Context, id string) error {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return err

@@ -20,7 +20,7 @@ import (
 //	{"crc":"8d0a41c5","n":1,"id":"in_1","data":{…},"sent":"…"}
 //	{"sum":"51f2bb90","size":63,"n":1}
 //
-// Who appends to it holds its lock, for as long as that takes.
+// A sender holds its lock while it appends.
 
 // inboxSuffix ends the names of inboxes. A session's id cannot make it a [suffix].
 const inboxSuffix = ".inbox"

@@ -133,7 +133,7 @@ func (l *dirLog) write(lines []byte) error {
 			return err
 		}
 		lines = append(header(l.id), lines...)
-	case l.end.torn: // its remains stay, as a line with a wrong checksum
+	case l.end.torn: // the partial line stays, with a checksum that is wrong
 		lines = append([]byte("\n"), lines...)
 	}
 	if _, err := l.file.Write(lines); err != nil {
@@ -142,7 +142,7 @@ func (l *dirLog) write(lines []byte) error {
 	if err := l.file.Sync(); err != nil {
 		return err
 	}
-	if l.end.fresh { // a new name is no more on the disk than what it names
+	if l.end.fresh { // the name of a new file must be on the disk too
 		return syncDir(l.dir.root.Open("."))
 	}
 	return nil

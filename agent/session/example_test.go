@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -70,4 +71,47 @@ func ExampleSave() {
 	// anna Hello number 1. <nil>
 	// ben Hello number 1. <nil>
 	// anna Hello number 2. <nil>
+}
+
+// A process that takes requests and one that runs agents share a store. Here they are one.
+func ExampleSession_Run() {
+	ctx := context.Background()
+	store := session.Memory()
+
+	// The one that takes requests. What it sends twice is accepted once.
+	for range 2 {
+		accepted, err := session.Send(ctx, store, "customer-7", "request-1", agent.Say("Hello"))
+		fmt.Println("accepted:", accepted, err)
+	}
+
+	// The one that runs agents.
+	s, err := session.Open(ctx, store, "customer-7")
+	if err != nil {
+		panic(err)
+	}
+	defer s.Close()
+	s.Labels = map[string]string{"tenant": "anna"}
+	for _, err := range s.Run(ctx, newGreeter(session.Save)) {
+		if err != nil {
+			panic(err)
+		}
+	}
+
+	// Anyone who watches, from the first event on.
+	for ev, err := range session.Watch(ctx, store, "customer-7", 0) {
+		if err != nil {
+			panic(err)
+		}
+		if end, ok := ev.(*event.End); ok {
+			fmt.Println(end.Reason, end.Text)
+			break
+		}
+	}
+	page, err := store.List(ctx, session.Query{Labels: map[string]string{"tenant": "anna"}})
+	fmt.Println(page.Infos[0].ID, page.Infos[0].Status, err)
+	// Output:
+	// accepted: true <nil>
+	// accepted: false <nil>
+	// completed Hello number 1.
+	// customer-7 ended <nil>
 }

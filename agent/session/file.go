@@ -27,8 +27,9 @@ func File(path string) (*Session, error) { return openFile(path, nil) }
 
 // SealedFile is [File] for a file that nobody but the holder of key can write. Each Save
 // adds a seal (HMAC-SHA256) of all that is in the file, and a file whose seal is missing or
-// does not fit is [ErrUnsealed]. It does not say which file it was: who can write to the
-// directory can put an older one in its place, or another one sealed with the same key.
+// does not fit is [ErrUnsealed]. The seal does not cover the file's name or age: whoever can
+// write to the directory can put an older file in its place, or another one sealed with the
+// same key.
 // Unlike [agent.Config].Key it does not cover the policy, which may be another one each
 // time. Key has at least 16 bytes, from crypto/rand.
 func SealedFile(path string, key []byte) (*Session, error) {
@@ -38,8 +39,8 @@ func SealedFile(path string, key []byte) (*Session, error) {
 	return openFile(path, key)
 }
 
-// Seal seals the file at path as it is, so that [SealedFile] opens it. The caller believes
-// what the file says was said, and the rules in it.
+// Seal seals the file at path as it is, so that [SealedFile] opens it. The caller vouches for
+// the conversation and the rules in it.
 func Seal(ctx context.Context, path string, key []byte) error {
 	s, err := File(path)
 	if err != nil {
@@ -64,17 +65,16 @@ func openFile(path string, key []byte) (*Session, error) {
 	return &Session{State: st, keeper: k}, nil
 }
 
-// A fileKeeper keeps a State in one file. What is locked is the file itself: a
-// new one is locked before it takes the place of the old one, so that at any
-// time the file at path is locked.
+// A fileKeeper keeps a State in one file. The lock is on the file itself: a new file is
+// locked before it replaces the old one, so that the file at path is always locked.
 type fileKeeper struct {
 	path string
 	key  []byte   // of the seal; nil for none
 	file *os.File // the locked one, nil as long as there is none
 }
 
-// open returns the State in the file, or a new one. The lock goes with the file and
-// not with its name, so the name is looked up again once the lock is there.
+// open returns the State in the file, or a new one. The lock is on the file and not on its
+// name, so the name is looked up again after the file was locked.
 func (k *fileKeeper) open() (*agent.State, error) {
 	for {
 		f, err := openRegular(k.path)
@@ -131,9 +131,8 @@ func openRegular(path string) (*os.File, error) {
 // inPlace reports whether the locked file is the one at the path.
 func (k *fileKeeper) inPlace() (bool, error) { return isNamed(k.file, os.Stat, k.path) }
 
-// save writes a new file and gives it the name of the old one: a reader, and the
-// disk after a crash, has either. The directory is synced last, since the name is
-// in it.
+// save writes a new file and renames it to the old one: a reader, and the disk after a
+// crash, has one or the other. The directory is synced last, since it holds the name.
 func (k *fileKeeper) save(_ context.Context, st *agent.State, _ map[string]string) error {
 	data, err := json.Marshal(st)
 	if err != nil {

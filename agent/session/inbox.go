@@ -12,7 +12,7 @@ import (
 // session takes it: words, answers to its questions, an interrupt. Any process may
 // send. An input has an id, by which it is accepted once, ever. It waits until a
 // record takes it ([Record.Took]); as that is one transaction with what the input
-// changed, a crash neither loses an input nor has it take effect twice.
+// changed, a crash neither loses an input nor makes it take effect twice.
 type Inbox interface {
 	// Send gives an input to a session, and returns when it will outlive the
 	// process. accepted is false, and nothing is stored, if the session was given

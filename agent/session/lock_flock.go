@@ -12,8 +12,8 @@ import (
 )
 
 // lock takes the lock of an open file, which [release] gives back, or the system when
-// the process ends. The error is ErrConflict when another has it for longer than
-// someone takes who only looks whether it is locked.
+// the process ends. The error is ErrConflict when another process has it, and not only for
+// the moment that dir.isOpen takes.
 func lock(f *os.File) error {
 	for try := 1; ; try++ {
 		err := tryLock(f)

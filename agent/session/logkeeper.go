@@ -13,13 +13,13 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// minWhole is how many bytes of changes a log gathers at least before it is
-// given a whole record again.
+// minWhole is the least size, in bytes, of the changes after which a log gets another
+// whole record.
 const minWhole = 256 << 10
 
 // A logKeeper keeps a State in a Log. Messages do not change once they are in
 // the State, so those that the log has are known by their pointers and not
-// encoded again; of the rest, which is small, the last encoding is compared.
+// encoded again; the rest, which is small, is compared with its last encoding.
 type logKeeper struct {
 	log     Log
 	watched bool // the store keeps events
@@ -65,8 +65,8 @@ func (k *logKeeper) load(ctx context.Context, id string) (*agent.State, error) {
 }
 
 // decode returns the State that records lead to. That it names the session is checked
-// because a file may have been copied or renamed: two sessions of one id would then
-// be taken for each other.
+// because a file may have been copied or renamed, and there would be two sessions with
+// one id.
 func decode(id string, recs []Record) (*agent.State, error) {
 	st := &agent.State{ID: id}
 	if len(recs) == 0 {
@@ -139,7 +139,7 @@ func (k *logKeeper) save(ctx context.Context, st *agent.State, labels map[string
 	return k.store(ctx, st, rec)
 }
 
-// record returns what a record says beside the change of the State.
+// record returns a record with everything but the change of the State.
 func (k *logKeeper) record(saving agent.Saving, labels map[string]string) (Record, error) {
 	rec := Record{Status: k.status, Labels: maps.Clone(labels)}
 	for _, id := range saving.Inputs {
@@ -209,8 +209,8 @@ func (k *logKeeper) store(ctx context.Context, st *agent.State, rec Record) erro
 	return nil
 }
 
-// append adds a record to the log: the change, or the whole state if it is
-// the first or its time has come.
+// append adds a record to the log: the change, or the whole state if it is the first
+// record or the changes have become larger than the state.
 func (k *logKeeper) append(ctx context.Context, st *agent.State, c *change, rec Record) error {
 	data, err := json.Marshal(c)
 	if err != nil {

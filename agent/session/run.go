@@ -15,9 +15,8 @@ import (
 
 // Run runs an agent on what the session's inbox holds, until it has done what it can: it
 // continues a run that was cut off or has failed, gives the agent the inputs that wait,
-// and takes those that have come meanwhile. It yields the events of all these runs. Who
-// serves a session calls it when the session was sent something, and when it is found
-// abandoned.
+// and then those that have come meanwhile. It yields the events of all these runs. Call
+// it when the session was sent something, and when it is found [StatusAbandoned].
 //
 // Words wait in the inbox as long as the session waits for an answer to a question. An
 // [agent.Interrupt] ends the run that is under way, within a second. An input that the
@@ -215,7 +214,7 @@ func (r *inboxRun) awaitInterrupt(ctx context.Context, cancel context.CancelCaus
 		}
 		entries, err := r.box.Inputs(ctx, id)
 		if err != nil {
-			continue // what is wrong with the store, the next save says
+			continue // the next save reports what is wrong with the store
 		}
 		for _, e := range entries {
 			in, err := decodeInput(e.Data)

@@ -13,8 +13,8 @@ import (
 
 // Send gives an input to a session, from any process, and returns when it will outlive this
 // one. The session uses it in [Session.Run]. accepted is false if the session was given
-// an input with that id before: so who does not know whether an input was accepted
-// sends it again. It fails if the store is not an [Inbox], or is full ([ErrFull]).
+// an input with that id before: so a sender that does not know whether an input was
+// accepted sends it again. It fails if the store is not an [Inbox], or is full ([ErrFull]).
 func Send(ctx context.Context, store Store, session, id string, in agent.Input) (accepted bool, err error) {
 	box, ok := store.(Inbox)
 	if !ok {

@@ -1,5 +1,4 @@
-// Package session keeps conversations on disk, so that another process can go
-// on with them.
+// Package session stores conversations, so that another process can continue them.
 //
 //	store, err := session.Dir("sessions")
 //	s, err := session.Open(ctx, store, "customer-7")
@@ -12,23 +11,53 @@
 // conversations saves with the function [Save] and runs each with
 // [Session.Context].
 //
+// A web server, say, and the workers behind it share a store. The server gives a
+// session what a user says, and follows it; a worker runs it:
+//
+//	session.Send(ctx, store, "customer-7", requestID, agent.Say("Book it."))      // the server
+//	for ev, err := range session.Watch(ctx, store, "customer-7", lastEventID) {…} // the server
+//	for ev, err := range s.Run(ctx, a) {…}                                        // a worker
+//
+// [Read] reads a session that another process has open, [Fork] copies one as it was at
+// some record, and [Store.List] finds sessions by status, labels and time.
+//
 // # What is stored
 //
 // The agent saves after every step: each message, each tool call that starts
-// and each that ends. A [Store] is an append-only log. A record of it holds
+// and each that ends. A [Store] is an append-only log. A [Record] of it holds
 // what the step changed, so that its size does not depend on how long the
-// conversation is; when the records have become larger than the state, one
-// holds it whole, so that all of them together take at most about three times
-// what was ever new. File writes the state whole each time, in a form for
-// people and other programs to read.
+// conversation is; when the records since have become larger than the state, one
+// holds it whole. All records together take at most about three times what was
+// ever new. File writes the state whole each time, in a form for people and
+// other programs to read.
+//
+// A record also says what becomes true with the step, in the same transaction:
+// the status and labels of the session, the inputs that took effect with it, and
+// the events ([agent.Saving]). These are the events that the run yields when this save has
+// succeeded, such as the [event.Message] of a message in it, and before them those that
+// were yielded since the save before and needed none, such as an [event.ModelStart].
+// The [event.End] of a run is in its last record. Deltas are not stored: what they say
+// is in the event that follows them. A crash loses events only with what they tell of.
+//
+// # Stores
+//
+// A store says what it can do by the interfaces that it implements. [Dir], [Memory] and
+// package sqlite implement all:
+//
+//   - [Inbox]: inputs from any process, each of which takes effect once ([Send], [Session.Run])
+//   - [Watcher]: the events, to any process ([Watch])
+//   - [Reader]: reading without opening ([Read], [Fork])
+//
+// They keep all records and events of a session until it is deleted. Another store may
+// drop what is not needed to load a session, and says so with [ErrGone].
 //
 // # What a crash can lose
 //
 // Save returns when the record is on the disk (fsync), and the agent neither
 // shows nor runs what is not saved yet. A process that is killed, or a machine
 // that loses power, at any moment loses at most the record that was being
-// written: the step that it tells of is then taken again, except for a tool
-// call, which is never run twice.
+// written: that step is then taken again, except for a tool call, which is never
+// run twice.
 //
 // What cannot be read is an error and is kept as it is: a session that a newer
 // version wrote ([agent.ErrNewerState]), and one of which a record is missing.
@@ -37,17 +66,19 @@
 //
 // A session has one writer at a time. [Dir] and File hold a lock (flock) while
 // a session is open; the system releases it when the process ends, however it
-// ends. Other stores refuse a record that does not follow the last one. Both
-// is [ErrConflict].
+// ends. A store may also have claims that expire, and every store refuses a record
+// that does not follow the last one: a writer that was too slow stores nothing.
+// Each of these is [ErrConflict].
 //
 // # Trust
 //
 // Files are for their owner only, and hold whatever was said and read in the
 // conversation, in the clear: secrets too, unless the agent takes them out
-// ([agent.Config.Redact]). Who can write to them can put words into the
+// ([agent.Config.Redact]). Whoever can write to them can put words into the
 // model's mouth and rules into the policy, unless the agent seals its States
-// ([agent.Config.Key]) or the file is a [SealedFile]. Checksums find accidents, not
-// attacks.
+// ([agent.Config.Key]) or the file is a [SealedFile]. A seal does not cover the inbox:
+// whoever can write to it speaks as the user and answers for the user. Checksums find
+// accidents, not attacks.
 package session
 
 import (

@@ -131,9 +131,8 @@ type Query struct {
 }
 
 // A Page is a part of the sessions that a [Query] selects: those updated last
-// first, and by id where that is the same. A session that is updated between two
-// pages moves to the front: it may be missed by who reads the pages, and is never
-// there twice.
+// first, and by id where that is the same. A session that is updated while the pages
+// are read moves to the front: the reader may miss it, and never gets it twice.
 type Page struct {
 	Infos []Info
 	Next  string // for Query.After; empty if there are no more

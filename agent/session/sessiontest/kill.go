@@ -102,8 +102,8 @@ func (k *killing) send(id string, in agent.Input) {
 	}
 }
 
-// watch returns the events that it has seen up to the one that tells of the interrupt. If
-// it is to, it answers questions, each twice.
+// watch returns the events that it has seen up to the interrupt. With answers it answers
+// each question twice.
 func (k *killing) watch(ctx context.Context, store session.Store, answers bool) (seen []string) {
 	interrupted := false
 	after := int64(0)

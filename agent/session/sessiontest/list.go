@@ -202,14 +202,14 @@ func (s *suite) records() {
 	one.Events = []session.Event{numbered(3), numbered(7)}
 	s.append(log, one)
 	for name, change := range map[string]func(*session.Record){
-		"17 labels":                func(r *session.Record) { r.Labels = labels },
-		"a label without a name":   func(r *session.Record) { r.Labels = map[string]string{"": "x"} },
-		"a long label":             func(r *session.Record) { r.Labels = map[string]string{"k": strings.Repeat("x", 257)} },
-		"a label not in UTF-8":     func(r *session.Record) { r.Labels = map[string]string{"k": "\xff"} },
-		"an old event":             func(r *session.Record) { r.Events = []session.Event{numbered(7)} },
-		"events in disorder":       func(r *session.Record) { r.Events = []session.Event{numbered(9), numbered(8)} },
-		"an event that is no JSON": func(r *session.Record) { r.Events = []session.Event{{Seq: 8, Data: []byte(`{`)}} },
-		"an input that never came": func(r *session.Record) { r.Took = []session.Taken{{ID: "in"}} },
+		"17 labels":                 func(r *session.Record) { r.Labels = labels },
+		"a label without a name":    func(r *session.Record) { r.Labels = map[string]string{"": "x"} },
+		"a long label":              func(r *session.Record) { r.Labels = map[string]string{"k": strings.Repeat("x", 257)} },
+		"a label not in UTF-8":      func(r *session.Record) { r.Labels = map[string]string{"k": "\xff"} },
+		"an old event":              func(r *session.Record) { r.Events = []session.Event{numbered(7)} },
+		"events in disorder":        func(r *session.Record) { r.Events = []session.Event{numbered(9), numbered(8)} },
+		"an event that is not JSON": func(r *session.Record) { r.Events = []session.Event{{Seq: 8, Data: []byte(`{`)}} },
+		"an input that never came":  func(r *session.Record) { r.Took = []session.Taken{{ID: "in"}} },
 	} {
 		rec := record(2, false, `2`)
 		change(&rec)

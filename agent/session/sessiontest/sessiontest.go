@@ -1,5 +1,5 @@
-// Package sessiontest tests implementations of [session.Store], and of what a store
-// can do beside: [session.Inbox], [session.Watcher] and [session.Reader].
+// Package sessiontest tests implementations of [session.Store], and of its optional
+// interfaces: [session.Inbox], [session.Watcher] and [session.Reader].
 //
 //	func TestStore(t *testing.T) {
 //		open := func(dir string) (session.Store, error) { return newStore(dir) }

@@ -8,13 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// A store claims the sessions that it writes while they work, so that others can
-// see whether they were abandoned. A claim does not keep others from writing.
+// A store claims the sessions that it has open while they work, so that others can
+// see whether one was abandoned. A claim does not keep others from writing.
 const (
 	claimFor   = 30 * time.Second
 	claimAgain = 10 * time.Second
@@ -27,40 +29,59 @@ func (s *Store) Open(ctx context.Context, id string) (session.Log, error) {
 		return nil, err
 	}
 	num, err := numberOf(ctx, s.db, id)
+	if err == nil {
+		err = s.claim(ctx, num)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open session %q: %w", id, err)
 	}
 	l := &log{store: s, id: id, num: num}
-	if err := l.claim(ctx); err != nil {
-		return nil, fmt.Errorf("open session %q: %w", id, err)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, fmt.Errorf("open session %q: the store is closed: %w", id, fs.ErrClosed)
 	}
-	s.open++
-	s.beginBeats()
+	if len(s.open) == 0 {
+		s.beginBeats()
+	}
+	s.open[l] = num
 	return l, nil
 }
 
-// beginBeats has claims renewed. mu is held.
-func (s *Store) beginBeats() {
-	if s.stopBeat != nil {
-		return
+// claim claims sessions that work, unless another store does.
+func (s *Store) claim(ctx context.Context, nums ...int64) error {
+	list, err := json.Marshal(nums)
+	if err != nil {
+		return err
 	}
+	const which = "num IN (SELECT value FROM json_each(?)) AND status = 'working' AND (holder = ? OR expires < ?)"
+	var some bool // nearly never when a session is opened, and to read costs less
+	if err := s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM session WHERE "+which+")", string(list), s.holder, micro(0)).Scan(&some); err != nil || !some {
+		return err
+	}
+	_, err = s.db.ExecContext(ctx, "UPDATE session SET holder = ?, expires = ? WHERE "+which, s.holder, micro(claimFor), string(list), s.holder, micro(0))
+	return err
+}
+
+// beginBeats has claims renewed as long as a log is open. mu is held.
+func (s *Store) beginBeats() {
 	ctx, cancel := context.WithCancel(context.Background())
-	beats := make(chan struct{})
-	s.stopBeat, s.beats = cancel, beats
+	ended := make(chan struct{})
+	s.endBeats = func() {
+		cancel()
+		<-ended
+	}
 	go func() {
-		defer close(beats)
+		defer close(ended)
 		ticker := time.NewTicker(claimAgain)
 		defer ticker.Stop()
 		for {
 			select {
 			case <-ticker.C:
-				// One that fails is made up for by the next, or by an Append.
-				_, _ = s.db.ExecContext(ctx, "UPDATE session SET expires = ? WHERE holder = ? AND expires <> 0", micro(claimFor), s.holder)
+				s.mu.Lock()
+				nums := slices.Collect(maps.Values(s.open))
+				s.mu.Unlock()
+				_ = s.claim(ctx, nums...) // the next beat, or an Append, makes up for one that fails
 			case <-ctx.Done():
 				return
 			}
@@ -68,40 +89,15 @@ func (s *Store) beginBeats() {
 	}()
 }
 
-// endBeats returns when the goroutine has ended. mu is held.
-func (s *Store) endBeats() {
-	if s.stopBeat != nil {
-		s.stopBeat()
-		<-s.beats
-		s.stopBeat = nil
-	}
-}
-
 // micro returns the time in some while from now.
 func micro(d time.Duration) int64 { return time.Now().Add(d).UnixMicro() }
 
 // log is a session that is open.
 type log struct {
-	store   *Store
-	id      string
-	num     int64 // 0 for a session that does not exist yet
-	closed  bool
-	claimed bool // the claim, if there is one, is of this log
-}
-
-// claim takes a session over that was working when its writer ended.
-func (l *log) claim(ctx context.Context) error {
-	var abandoned bool
-	err := l.store.db.QueryRowContext(ctx, "SELECT status = ? AND expires < ? FROM session WHERE num = ?",
-		session.StatusWorking, micro(0), l.num).Scan(&abandoned)
-	if errors.Is(err, sql.ErrNoRows) || err == nil && !abandoned {
-		return nil
-	}
-	if err == nil {
-		l.claimed = true
-		_, err = l.store.db.ExecContext(ctx, "UPDATE session SET holder = ?, expires = ? WHERE num = ?", l.store.holder, micro(claimFor), l.num)
-	}
-	return err
+	store  *Store
+	id     string
+	num    int64 // 0 for a session that does not exist yet
+	closed bool
 }
 
 func (l *log) usable(ctx context.Context) error {
@@ -167,7 +163,12 @@ func (l *log) Append(ctx context.Context, rec session.Record) error {
 	if err != nil {
 		return fmt.Errorf("session %q: record %d: %w", l.id, rec.Seq, err)
 	}
-	l.num, l.claimed = num, true
+	if l.num != num {
+		l.num = num
+		l.store.mu.Lock()
+		l.store.open[l] = num
+		l.store.mu.Unlock()
+	}
 	l.store.changed.wake()
 	return nil
 }
@@ -185,7 +186,7 @@ func (l *log) next(ctx context.Context, tx *sql.Tx, rec session.Record) (int64, 
 	if err := row.Scan(&in.Seq, &in.Event); err != nil {
 		return 0, err
 	}
-	// A session that was only sent inputs when it was opened, or since, is the same.
+	// A session that did not exist when it was opened may have been sent inputs since.
 	if num != l.num && !(l.num == 0 && in.Seq == 0) {
 		return 0, session.ErrConflict
 	}
@@ -281,21 +282,27 @@ func (l *log) update(ctx context.Context, tx *sql.Tx, num int64, rec session.Rec
 	return err
 }
 
-// Close gives up the claim, if it is still this store's.
+// Close gives up the claim, if no other log of this store has the session open.
 func (l *log) Close() error {
 	if l.closed {
 		return nil
 	}
 	l.closed = true
-	l.store.mu.Lock()
-	defer l.store.mu.Unlock()
-	l.store.open--
-	if l.store.open == 0 {
-		l.store.endBeats()
+	s := l.store
+	s.mu.Lock()
+	delete(s.open, l)
+	var end func()
+	if len(s.open) == 0 && !s.closed {
+		end = s.endBeats
 	}
-	if !l.claimed || l.store.closed {
+	last := !s.closed && !slices.Contains(slices.Collect(maps.Values(s.open)), l.num)
+	s.mu.Unlock()
+	if end != nil {
+		end()
+	}
+	if !last || l.num == 0 {
 		return nil
 	}
-	_, err := l.store.db.Exec("UPDATE session SET expires = 0 WHERE num = ? AND holder = ? AND expires <> 0", l.num, l.store.holder)
+	_, err := s.db.Exec("UPDATE session SET expires = 0 WHERE num = ? AND holder = ? AND expires <> 0", l.num, s.holder)
 	return err
 }

@@ -68,7 +68,6 @@ ALTER TABLE session ADD COLUMN expires INTEGER NOT NULL DEFAULT 0; -- when that 
 ALTER TABLE record ADD COLUMN meta TEXT NOT NULL DEFAULT '{}'; -- JSON: what else is in the record
 CREATE INDEX session_updated ON session (updated DESC, id);
 CREATE INDEX session_status ON session (status, updated DESC, id);
-CREATE INDEX session_holder ON session (holder) WHERE expires <> 0;
 CREATE INDEX record_whole ON record (num, seq) WHERE whole;
 CREATE TABLE label (
 	num   INTEGER NOT NULL REFERENCES session ON DELETE CASCADE,
@@ -105,9 +104,8 @@ type Store struct {
 
 	mu       sync.Mutex
 	closed   bool
-	open     int           // logs
-	stopBeat func()        // ends the goroutine that renews claims
-	beats    chan struct{} // closed when it has ended
+	open     map[*log]int64 // the numbers of their sessions
+	endBeats func()         // ends the goroutine that renews claims, when a log is open; called without mu
 }
 
 var (
@@ -147,7 +145,7 @@ func open(path string) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	store := &Store{db: db, holder: rand.Text()}
+	store := &Store{db: db, holder: rand.Text(), open: map[*log]int64{}}
 	store.changed.wake()
 	if err := store.prepare(context.Background()); err != nil {
 		return nil, errors.Join(err, db.Close())
@@ -208,12 +206,15 @@ func (s *Store) read(ctx context.Context, fn func(*sql.Tx) error) error {
 // Close closes the database. Logs that are open must not be used any more, but to close them.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	closed, open := s.closed, len(s.open)
+	s.closed = true
+	s.mu.Unlock()
+	if closed {
 		return nil
 	}
-	s.closed = true
-	s.endBeats()
+	if open > 0 {
+		s.endBeats()
+	}
 	_, err := s.db.Exec("UPDATE session SET expires = 0 WHERE holder = ? AND expires <> 0", s.holder)
 	return errors.Join(err, s.db.Close())
 }

@@ -226,3 +226,42 @@ PRAGMA application_id=0x6b697462; PRAGMA user_version=1`)
 		t.Errorf("read %+v, %v", st, err)
 	}
 }
+
+// TestClaim has a process die while its session works, and another take it over.
+func TestClaim(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sessions.db")
+	dead, other := open(t, path), open(t, path)
+	status := func() session.Status {
+		page, err := other.List(t.Context(), session.Query{})
+		if err != nil || len(page.Infos) != 1 {
+			t.Fatalf("listed %+v, %v", page, err)
+		}
+		return page.Infos[0].Status
+	}
+	log := openLog(t, dead, "x")
+	if err := log.Append(t.Context(), session.Record{Seq: 1, Whole: true, Data: json.RawMessage(`{}`), Status: session.StatusWorking}); err != nil {
+		t.Fatal(err)
+	}
+	look := openLog(t, other, "x") // robs no one
+	if err := look.Close(); err != nil || status() != session.StatusWorking {
+		t.Errorf("while it is open: %s, %v", status(), err)
+	}
+	db, err := sql.Open("sqlite", path)
+	if err == nil {
+		_, err = db.ExecContext(t.Context(), "UPDATE session SET expires = 1") // as when no one has renewed it
+		err = errors.Join(err, db.Close())
+	}
+	if err != nil || status() != session.StatusAbandoned {
+		t.Errorf("when the process died: %s, %v", status(), err)
+	}
+	next := openLog(t, other, "x")
+	if status() != session.StatusWorking {
+		t.Errorf("when another has opened it: %s", status())
+	}
+	if err := log.Close(); err != nil || status() != session.StatusWorking {
+		t.Errorf("when the first has woken up: %s, %v", status(), err)
+	}
+	if err := next.Close(); err != nil || status() != session.StatusAbandoned {
+		t.Errorf("when the other has closed it: %s, %v", status(), err)
+	}
+}
