@@ -1,6 +1,7 @@
-// Package openaitest is a chat completions server for tests. It implements the real
-// protocol over HTTP, streamed or not as requested, answers each request with the next
-// [Turn], and refuses with status 400 what a strict server would: see [Validate].
+// Package openaitest is a server of chat completions and of the Responses API for tests. It
+// implements the real protocols over HTTP, streamed or not as requested, answers each request with the next
+// [Turn], and refuses with status 400 what a strict server would: see [Validate] and
+// [ValidateResponses].
 //
 //	s := openaitest.New(t,
 //		openaitest.Calls(openaitest.Call{Name: "add", Args: `{"a":1,"b":2}`}),
@@ -49,8 +50,11 @@ type Request struct {
 	Body     json.RawMessage
 	Model    string
 	Stream   bool
-	Messages []Message
+	Messages []Message // those of the Responses API as chat completions has them
 	Tools    []Tool
+
+	number    int  // of the request, from 1
+	responses bool // it is of the Responses API
 }
 
 // A Message is a message of a request. Content is a JSON string or array of
@@ -223,8 +227,10 @@ func (s *Server) next(r *http.Request, body []byte) (*Request, Turn, *refusal) {
 		s.faults = append(s.faults, fmt.Errorf("request %d: %w", len(s.requests), err))
 		return nil, Turn{}, &refusal{status, err}
 	}
-	if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/chat/completions") {
-		return refuse(http.StatusNotFound, fmt.Errorf("%s %s is not POST …/chat/completions", r.Method, r.URL.Path))
+	req.number = len(s.requests)
+	req.responses = strings.HasSuffix(r.URL.Path, responsesPath)
+	if r.Method != http.MethodPost || !req.responses && !strings.HasSuffix(r.URL.Path, "/chat/completions") {
+		return refuse(http.StatusNotFound, fmt.Errorf("%s %s is not POST …/chat/completions or …/responses", r.Method, r.URL.Path))
 	}
 	if s.key != "" && r.Header.Get("Authorization") != "Bearer "+s.key {
 		return nil, Turn{}, &refusal{http.StatusUnauthorized, fmt.Errorf("incorrect API key provided")}
@@ -232,11 +238,20 @@ func (s *Server) next(r *http.Request, body []byte) (*Request, Turn, *refusal) {
 	if ct := r.Header.Get("Content-Type"); ct != "application/json" {
 		return refuse(http.StatusUnsupportedMediaType, fmt.Errorf("Content-Type is %q, not application/json", ct))
 	}
-	if err := Validate(body, s.allow...); err != nil {
+	validate := Validate
+	if req.responses {
+		validate = ValidateResponses
+	}
+	if err := validate(body, s.allow...); err != nil {
 		return refuse(http.StatusBadRequest, err)
 	}
 	if err := json.Unmarshal(body, req); err != nil {
 		return refuse(http.StatusBadRequest, err)
+	}
+	if req.responses {
+		if err := req.readInput(); err != nil {
+			return refuse(http.StatusBadRequest, err)
+		}
 	}
 	if len(s.turns) == 0 {
 		return refuse(http.StatusNotImplemented, fmt.Errorf("no turn is left; add one to the server"))

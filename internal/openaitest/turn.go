@@ -102,7 +102,7 @@ func Always(turn Turn) Turn {
 	return turn
 }
 
-// Reasoning adds reasoning text, as reasoning_content.
+// Reasoning adds reasoning text, as reasoning_content; in the Responses API as an item that is encrypted, too.
 func (t Turn) Reasoning(s string) Turn { t.reasoning = s; return t }
 
 // Calls adds tool calls.
@@ -154,6 +154,12 @@ func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, close
 		if strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream") && t.pause > 0 {
 			body = strings.SplitAfter(t.body, "\n\n")
 		}
+	case req.responses && !req.Stream:
+		status, body = http.StatusOK, []string{marshal(t.response(req, t.ending(), t.output(req)))}
+		w.Header().Set("Content-Type", "application/json")
+	case req.responses:
+		status, body = http.StatusOK, t.responseEvents(req)
+		w.Header().Set("Content-Type", "text/event-stream")
 	case req.Stream:
 		status, body = http.StatusOK, t.events(req)
 		w.Header().Set("Content-Type", "text/event-stream")

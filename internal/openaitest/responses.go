@@ -1,0 +1,211 @@
+package openaitest
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// This file renders turns as answers of the Responses API (OpenAI API reference, "Responses" and "Streaming
+// events"): POST …/responses.
+
+// responsesPath is the end of the path of requests of the Responses API.
+const responsesPath = "/responses"
+
+// outputItem is an item of a response, with the events that stream its content.
+type outputItem struct {
+	item   object // as it is when it is complete
+	begun  object // as it is when it begins
+	deltas []object
+}
+
+// output returns the items of a turn: its reasoning, its text, its calls. Ids tell the validator which response
+// they are of, and whether it had reasoning.
+func (t Turn) output(req *Request) (items []outputItem) {
+	response := fmt.Sprint(req.number)
+	if t.reasoning != "" {
+		response = "r" + response
+		id := "rs_" + response
+		var deltas []object
+		for _, s := range pieces(t.reasoning) {
+			deltas = append(deltas, object{"type": "response.reasoning_summary_text.delta", "summary_index": 0, "delta": s})
+		}
+		item := func(summary []object, encrypted any) object {
+			return object{"type": "reasoning", "id": id, "summary": summary, "encrypted_content": encrypted}
+		}
+		items = append(items, outputItem{item([]object{{"type": "summary_text", "text": t.reasoning}}, encryptedPrefix+id), item([]object{}, ""), deltas})
+	}
+	if t.text != "" {
+		var deltas []object
+		for _, s := range pieces(t.text) {
+			deltas = append(deltas, object{"type": "response.output_text.delta", "content_index": 0, "delta": s})
+		}
+		item := func(status string, content []object) object {
+			return object{"type": "message", "id": "msg_" + response, "role": "assistant", "phase": t.phase(), "status": status, "content": content}
+		}
+		items = append(items, outputItem{item("completed", []object{{"type": "output_text", "text": t.text, "annotations": []object{}}}), item("in_progress", []object{}), deltas})
+	}
+	for i, c := range t.calls {
+		var deltas []object
+		for _, s := range pieces(c.Args) {
+			deltas = append(deltas, object{"type": "response.function_call_arguments.delta", "delta": s})
+		}
+		item := func(status, args string) object {
+			return object{"type": "function_call", "id": fmt.Sprintf("fc_%s_%d", response, i), "call_id": callID(c, i), "name": c.Name, "arguments": args, "status": status}
+		}
+		items = append(items, outputItem{item("completed", c.Args), item("in_progress", ""), deltas})
+	}
+	return items
+}
+
+// phase is commentary if calls follow.
+func (t Turn) phase() string {
+	if len(t.calls) > 0 {
+		return "commentary"
+	}
+	return "final_answer"
+}
+
+// responseEvents renders the turn as the events of a stream.
+func (t Turn) responseEvents(req *Request) (out []string) {
+	number := 0
+	emit := func(o object) {
+		o["sequence_number"] = number
+		number++
+		out = append(out, fmt.Sprintf("event: %s\n%s", o["type"], event(o)))
+	}
+	items := t.output(req)
+	emit(object{"type": "response.created", "response": t.response(req, "in_progress", nil)})
+	place := func(i int, o object) object {
+		o["output_index"], o["item_id"] = i, items[i].item["id"]
+		return o
+	}
+	begin := func(i int) {
+		emit(object{"type": "response.output_item.added", "output_index": i, "item": items[i].begun})
+	}
+	end := func(i int) {
+		emit(object{"type": "response.output_item.done", "output_index": i, "item": items[i].item})
+	}
+	calls := len(items) - len(t.calls)
+	for i := range items {
+		if t.interleave && i >= calls {
+			break
+		}
+		begin(i)
+		for _, d := range items[i].deltas {
+			emit(place(i, d))
+		}
+		end(i)
+	}
+	if t.interleave {
+		for i := calls; i < len(items); i++ {
+			begin(i)
+		}
+		for round, more := 0, true; more; round++ {
+			more = false
+			for i := calls; i < len(items); i++ {
+				if round < len(items[i].deltas) {
+					emit(place(i, items[i].deltas[round]))
+					more = true
+				}
+			}
+		}
+		for i := calls; i < len(items); i++ {
+			end(i)
+		}
+	}
+	status := t.ending()
+	emit(object{"type": "response." + status, "response": t.response(req, status, items)})
+	return out
+}
+
+// ending is how the response ends.
+func (t Turn) ending() string {
+	if t.finish == "length" || t.finish == "content_filter" {
+		return "incomplete"
+	}
+	return "completed"
+}
+
+// response renders the response as a whole.
+func (t Turn) response(req *Request, status string, items []outputItem) object {
+	output := []object{}
+	for _, i := range items {
+		output = append(output, i.item)
+	}
+	o := object{"id": fmt.Sprintf("resp_%d", req.number), "object": "response", "created_at": 1, "model": req.Model, "status": status,
+		"output": output, "error": nil, "incomplete_details": nil, "usage": nil}
+	if status == "incomplete" {
+		o["incomplete_details"] = object{"reason": map[string]string{"length": "max_output_tokens"}[t.finish]}
+		if t.finish != "length" {
+			o["incomplete_details"] = object{"reason": t.finish}
+		}
+	}
+	if status != "in_progress" {
+		o["usage"] = object{"input_tokens": t.usage.Prompt, "output_tokens": t.usage.Completion, "total_tokens": t.usage.Prompt + t.usage.Completion,
+			"input_tokens_details": object{"cached_tokens": t.usage.Cached}, "output_tokens_details": object{"reasoning_tokens": t.usage.Reasoning}}
+	}
+	return o
+}
+
+// readInput fills Messages and Tools of a request from those of the Responses API, as chat completions would have them, so that the
+// functions and checks of a turn are the same for both.
+func (r *Request) readInput() error {
+	var body struct {
+		Instructions string
+		Input        json.RawMessage
+		Tools        []struct {
+			Type, Name, Description string
+			Parameters              json.RawMessage
+		}
+	}
+	if err := json.Unmarshal(r.Body, &body); err != nil {
+		return err
+	}
+	r.Messages, r.Tools = nil, nil
+	if body.Instructions != "" {
+		r.Messages = append(r.Messages, Message{Role: "system", Content: json.RawMessage(marshalString(body.Instructions))})
+	}
+	for _, t := range body.Tools {
+		var tool Tool
+		tool.Function.Name, tool.Function.Description, tool.Function.Parameters = t.Name, t.Description, t.Parameters
+		r.Tools = append(r.Tools, tool)
+	}
+	if text, err := decodeString(body.Input); err == nil {
+		r.Messages = append(r.Messages, Message{Role: "user", Content: json.RawMessage(marshalString(text))})
+		return nil
+	}
+	var items []struct {
+		Type, Role, Name, Arguments string
+		CallID                      string `json:"call_id"`
+		Content                     json.RawMessage
+		Output                      json.RawMessage
+	}
+	if err := json.Unmarshal(body.Input, &items); err != nil {
+		return err
+	}
+	for _, i := range items {
+		switch cmp.Or(i.Type, "message") {
+		case "message":
+			r.Messages = append(r.Messages, Message{Role: i.Role, Content: i.Content})
+		case "function_call":
+			call := ToolCall{ID: i.CallID}
+			call.Function.Name, call.Function.Arguments = i.Name, i.Arguments
+			if n := len(r.Messages); n > 0 && r.Messages[n-1].Role == "assistant" {
+				r.Messages[n-1].ToolCalls = append(r.Messages[n-1].ToolCalls, call)
+			} else {
+				r.Messages = append(r.Messages, Message{Role: "assistant", ToolCalls: []ToolCall{call}})
+			}
+		case "function_call_output":
+			r.Messages = append(r.Messages, Message{Role: "tool", ToolCallID: i.CallID, Content: i.Output})
+		}
+	}
+	return nil
+}
+
+func marshalString(s string) string {
+	var b strings.Builder
+	_ = json.NewEncoder(&b).Encode(s) // a string always encodes
+	return strings.TrimSpace(b.String())
+}

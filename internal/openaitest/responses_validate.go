@@ -1,0 +1,319 @@
+package openaitest
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// encryptedPrefix begins the encrypted_content of reasoning; the id of the item follows.
+const encryptedPrefix = "encrypted-"
+
+// responsesMembers are those of the API reference's "Create a model response".
+var responsesMembers = strings.Fields(`background context_management conversation include input instructions max_output_tokens max_tool_calls
+	metadata model moderation parallel_tool_calls previous_response_id prompt prompt_cache_key prompt_cache_options prompt_cache_retention
+	reasoning safety_identifier service_tier store stream stream_options temperature text tool_choice tools top_logprobs top_p truncation user verbosity`)
+
+// ValidateResponses checks the body of a request of the Responses API by the rules of OpenAI's API reference and
+// the refusals of its server: calls and outputs pair, reasoning is whole and followed by what it led to, ids
+// are of their kind. Allow names members that are accepted in addition.
+func ValidateResponses(body []byte, allow ...string) error {
+	o, err := decodeObject(body)
+	if err != nil {
+		return fmt.Errorf("the body %w", err)
+	}
+	v := validator{allow: allow, ids: map[string]bool{}}
+	errs := []error{v.known("request", o, responsesMembers...)}
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	if name, err := decodeString(o["model"]); err != nil || name == "" {
+		check(false, "model is not a name: %s", o["model"])
+	}
+	for _, name := range []string{"stream", "store", "parallel_tool_calls"} {
+		check(o[name] == nil || string(o[name]) == "true" || string(o[name]) == "false", "%s is not a boolean: %s", name, o[name])
+	}
+	var n int
+	check(o["max_output_tokens"] == nil || json.Unmarshal(o["max_output_tokens"], &n) == nil && n >= 16,
+		"invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got %s instead", o["max_output_tokens"])
+	var t float64
+	check(o["temperature"] == nil || json.Unmarshal(o["temperature"], &t) == nil && t >= 0 && t <= 2, "temperature is not between 0 and 2: %s", o["temperature"])
+	names, err := v.responseTools(o["tools"])
+	errs = append(errs, err, v.responseChoice(o["tool_choice"], names), v.responseText(o["text"]), v.input(o["input"], string(o["store"]) == "false"))
+	return errors.Join(errs...)
+}
+
+// responseTools checks the tools and returns the names of functions.
+func (v validator) responseTools(raw json.RawMessage) (names []string, err error) {
+	if raw == nil {
+		return nil, nil
+	}
+	list, err := decodeList(raw)
+	if err != nil {
+		return nil, fmt.Errorf("tools: %w", err)
+	}
+	for i, item := range list {
+		o, err := decodeObject(item)
+		if err != nil {
+			return nil, fmt.Errorf("tools[%d] %w", i, err)
+		}
+		if kind, _ := decodeString(o["type"]); kind != "function" { // one of the server's own
+			continue
+		}
+		name, _ := decodeString(o["name"])
+		switch {
+		case o["function"] != nil:
+			err = fmt.Errorf("unknown parameter: 'tools[%d].function'", i)
+		case !nameRule.MatchString(name):
+			err = fmt.Errorf("name %s does not match %s", o["name"], nameRule)
+		case slices.Contains(names, name):
+			err = errors.New("its name is a duplicate")
+		default:
+			err = v.known("tool", o, "type", "name", "description", "parameters", "strict", "defer_loading", "allowed_callers", "output_schema")
+		}
+		if err == nil && string(o["strict"]) != "false" { // true is the default
+			err = strictSchema("parameters", o["parameters"])
+		}
+		if err == nil {
+			err = topSchema(o["parameters"])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("tools[%d] %q: %w", i, name, err)
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+func (v validator) responseChoice(raw json.RawMessage, names []string) error {
+	if raw == nil {
+		return nil
+	}
+	var named struct{ Type, Name string }
+	if s, err := decodeString(raw); err == nil {
+		if !slices.Contains([]string{"none", "auto", "required"}, s) {
+			return fmt.Errorf("tool_choice is %q", s)
+		}
+	} else if json.Unmarshal(raw, &named) != nil || named.Type != "function" || !slices.Contains(names, named.Name) {
+		return fmt.Errorf("tool_choice does not name a tool of the request: %s", raw)
+	}
+	if len(names) == 0 {
+		return errors.New("tool_choice is only allowed when tools are specified")
+	}
+	return nil
+}
+
+func (v validator) responseText(raw json.RawMessage) error {
+	if raw == nil {
+		return nil
+	}
+	var text struct {
+		Format *struct {
+			Type, Name string
+			Schema     json.RawMessage
+			Strict     bool
+		}
+	}
+	if err := json.Unmarshal(raw, &text); err != nil {
+		return fmt.Errorf("text: %w", err)
+	}
+	f := text.Format
+	switch {
+	case f == nil, f.Type == "text", f.Type == "json_object":
+		return nil
+	case f.Type != "json_schema" || !nameRule.MatchString(f.Name):
+		return fmt.Errorf("text.format: %s", raw)
+	case f.Strict:
+		return strictSchema("text.format", f.Schema)
+	}
+	_, err := decodeObject(f.Schema)
+	return err
+}
+
+// inputState is what the items before have left open.
+type inputState struct {
+	calls     []string        // without an output, in order
+	reasoning map[string]bool // the ids of reasoning
+	last      string          // the kind of the last item
+	lastID    string
+}
+
+// input checks the items of the input.
+func (v validator) input(raw json.RawMessage, encrypted bool) error {
+	if text, err := decodeString(raw); err == nil {
+		if text == "" {
+			return errors.New("input is empty")
+		}
+		return nil
+	}
+	list, err := decodeList(raw)
+	if err != nil {
+		return fmt.Errorf("input: %w", err)
+	}
+	st := &inputState{reasoning: map[string]bool{}}
+	for i, item := range list {
+		o, err := decodeObject(item)
+		if err == nil {
+			err = v.inputItem(o, st, encrypted)
+		}
+		if err != nil {
+			return fmt.Errorf("input[%d]: %w", i, err)
+		}
+	}
+	switch {
+	case len(st.calls) > 0:
+		return fmt.Errorf("no tool output found for function call %s", st.calls[0])
+	case st.last == "reasoning":
+		return fmt.Errorf("item '%s' of type 'reasoning' was provided without its required following item", st.lastID)
+	}
+	return nil
+}
+
+// inputItem checks one item.
+func (v validator) inputItem(o map[string]json.RawMessage, st *inputState, encrypted bool) error {
+	kind, _ := decodeString(o["type"])
+	kind = cmp.Or(kind, "message")
+	id, _ := decodeString(o["id"])
+	role, _ := decodeString(o["role"])
+	own := kind == "function_call" || kind == "reasoning" || kind == "message" && role == "assistant" || strings.HasSuffix(kind, "_call")
+	if st.last == "reasoning" && !own {
+		return fmt.Errorf("item '%s' of type 'reasoning' was provided without its required following item", st.lastID)
+	}
+	if len(st.calls) > 0 && !own && kind != "function_call_output" {
+		return fmt.Errorf("no tool output found for function call %s", st.calls[0])
+	}
+	st.last, st.lastID = kind, id
+	if prefix, ok := map[string]string{"function_call": "fc", "reasoning": "rs", "message": "msg"}[kind]; ok && id != "" && !strings.HasPrefix(id, prefix+"_") {
+		return fmt.Errorf("invalid 'id': '%s'. Expected an ID that begins with '%s'", id, prefix)
+	}
+	// The ids of the items of a response with reasoning begin with its number and r; see Turn.output.
+	if _, of, ok := strings.Cut(id, "_r"); ok && kind != "reasoning" {
+		of, _, _ = strings.Cut(of, "_")
+		if !st.reasoning["rs_r"+of] {
+			return fmt.Errorf("item '%s' of type '%s' was provided without its required 'reasoning' item: 'rs_r%s'", id, kind, of)
+		}
+	}
+	switch kind {
+	case "message":
+		return v.inputMessage(o, role)
+	case "reasoning":
+		st.reasoning[id] = true
+		return v.inputReasoning(o, id, encrypted)
+	case "function_call":
+		return v.inputCall(o, st)
+	case "function_call_output":
+		callID, _ := decodeString(o["call_id"])
+		at := slices.Index(st.calls, callID)
+		if at < 0 {
+			return fmt.Errorf("no tool call found for function call output with call_id %s", callID)
+		}
+		st.calls = slices.Delete(st.calls, at, at+1)
+		if err := v.known(kind, o, "type", "id", "call_id", "output", "status"); err != nil {
+			return err
+		}
+		return v.inputContent(o["output"], "input_text", "input_image", "input_file")
+	}
+	if !strings.HasSuffix(kind, "_call") && kind != "compaction" && kind != "additional_tools" {
+		return fmt.Errorf("invalid value: '%s'. Supported values are: 'message', 'reasoning', 'function_call', …", kind)
+	}
+	return nil
+}
+
+func (v validator) inputMessage(o map[string]json.RawMessage, role string) error {
+	if err := v.known("message", o, "type", "id", "role", "content", "status", "phase"); err != nil {
+		return err
+	}
+	switch role {
+	case "user", "system", "developer":
+		return v.inputContent(o["content"], "input_text", "input_image", "input_file")
+	case "assistant":
+		return v.inputContent(o["content"], "output_text", "refusal")
+	}
+	return fmt.Errorf("invalid value: '%s'. Supported values are: 'assistant', 'system', 'developer', and 'user'", role)
+}
+
+// inputReasoning checks that reasoning is as the server has sent it: with its summary, and encrypted, since nothing is stored.
+func (v validator) inputReasoning(o map[string]json.RawMessage, id string, encrypted bool) error {
+	var summary []json.RawMessage
+	if o["summary"] == nil || json.Unmarshal(o["summary"], &summary) != nil {
+		return errors.New("missing required parameter: 'summary'")
+	}
+	content, _ := decodeString(o["encrypted_content"])
+	var text []json.RawMessage
+	_ = json.Unmarshal(o["content"], &text)
+	switch {
+	case content == "" && len(text) == 0 && encrypted:
+		return fmt.Errorf("item with id '%s' not found. Items are not persisted when `store` is set to false", id)
+	case content != "" && content != encryptedPrefix+id:
+		return fmt.Errorf("the encrypted content %s could not be verified", content)
+	}
+	return nil
+}
+
+func (v validator) inputCall(o map[string]json.RawMessage, st *inputState) error {
+	if err := v.known("function_call", o, "type", "id", "call_id", "name", "arguments", "status", "namespace"); err != nil {
+		return err
+	}
+	callID, _ := decodeString(o["call_id"])
+	if callID == "" || v.ids[callID] {
+		return fmt.Errorf("call_id %s is empty or was used before", o["call_id"])
+	}
+	if name, _ := decodeString(o["name"]); !nameRule.MatchString(name) {
+		return fmt.Errorf("name %s does not match %s", o["name"], nameRule)
+	}
+	args, err := decodeString(o["arguments"])
+	if err != nil {
+		return fmt.Errorf("arguments are not a string: %s", o["arguments"])
+	}
+	if _, err := decodeObject(json.RawMessage(args)); err != nil {
+		return fmt.Errorf("arguments: the text %w", err)
+	}
+	v.ids[callID] = true
+	st.calls = append(st.calls, callID)
+	return nil
+}
+
+// inputContent checks a content: text, or parts of the given kinds.
+func (v validator) inputContent(raw json.RawMessage, kinds ...string) error {
+	if s, err := decodeString(raw); err == nil {
+		if strings.TrimSpace(s) == "" {
+			return errors.New("content is empty")
+		}
+		return nil
+	}
+	list, err := decodeList(raw)
+	if err != nil {
+		return fmt.Errorf("content is neither text nor parts: %w", err)
+	}
+	for i, item := range list {
+		var p struct {
+			Type, Text, Refusal, Detail, Filename string
+			ImageURL                              string `json:"image_url"`
+			FileData                              string `json:"file_data"`
+			FileURL                               string `json:"file_url"`
+		}
+		if err := json.Unmarshal(item, &p); err != nil {
+			return fmt.Errorf("content[%d]: %w", i, err)
+		}
+		ok := slices.Contains(kinds, p.Type)
+		switch p.Type {
+		case "input_text", "output_text":
+			ok = ok && strings.TrimSpace(p.Text) != ""
+		case "refusal":
+			ok = ok && p.Refusal != ""
+		case "input_image":
+			ok = ok && (strings.HasPrefix(p.ImageURL, "http") || strings.HasPrefix(p.ImageURL, "data:image/") && strings.Contains(p.ImageURL, ";base64,"))
+		case "input_file":
+			ok = ok && (p.FileURL != "" || p.Filename != "" && strings.HasPrefix(p.FileData, "data:"))
+		}
+		if !ok {
+			return fmt.Errorf("content[%d]: invalid value: '%s'. Supported values are: %q; or the part is not valid: %.80s", i, p.Type, kinds, item)
+		}
+	}
+	return nil
+}

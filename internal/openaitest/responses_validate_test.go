@@ -1,0 +1,54 @@
+package openaitest_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/internal/openaitest"
+)
+
+// TestValidateResponses gives the validator input that OpenAI's server refuses, and says why.
+func TestValidateResponses(t *testing.T) {
+	const (
+		user  = `{"role":"user","content":"hi"}`
+		call  = `{"type":"function_call","call_id":"c1","name":"add","arguments":"{}"}`
+		out   = `{"type":"function_call_output","call_id":"c1","output":"2"}`
+		think = `{"type":"reasoning","id":"rs_r1","summary":[],"encrypted_content":"encrypted-rs_r1"}`
+		said  = `{"type":"message","id":"msg_r1","role":"assistant","status":"completed","content":[{"type":"output_text","text":"yes","annotations":[]}]}`
+	)
+	for _, row := range []struct{ members, input, want string }{
+		{``, user, ``},
+		{``, user + `,` + think + `,` + said + `,` + user, ``},
+		{``, user + `,` + call + `,` + out, ``},
+		{``, ``, `input: not an array with items`},
+		{`"messages":[],`, user, `"messages" is not a known member`},
+		{`"max_output_tokens":15,`, user, `Expected a value >= 16`},
+		{`"temperature":3,`, user, `temperature is not between`},
+		{`"tools":[{"type":"function","function":{"name":"add"}}],`, user, `unknown parameter: 'tools[0].function'`},
+		{`"tools":[{"type":"function","name":"add","parameters":{"type":"object","properties":{}}}],`, user, `additionalProperties must be false`},
+		{`"tools":[{"type":"function","name":"a.b","strict":false,"parameters":{"type":"object","properties":{}}}],`, user, `does not match`},
+		{`"tool_choice":"auto",`, user, `only allowed when tools are specified`},
+		{`"text":{"format":{"type":"json_schema","name":"x","strict":true,"schema":{"type":"object"}}},`, user, `additionalProperties must be false`},
+		{``, user + `,` + call, `no tool output found for function call c1`},
+		{``, user + `,` + call + `,` + user, `no tool output found for function call c1`},
+		{``, user + `,` + out, `no tool call found for function call output with call_id c1`},
+		{``, user + `,` + call + `,` + call, `was used before`},
+		{``, user + `,` + think, `without its required following item`},
+		{``, user + `,` + think + `,` + user, `without its required following item`},
+		{``, user + `,` + said, `without its required 'reasoning' item: 'rs_r1'`},
+		{``, user + `,{"type":"reasoning","id":"rs_1","summary":[]},` + said, `not persisted when`},
+		{``, user + `,{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"x"},` + said, `could not be verified`},
+		{``, user + `,{"type":"reasoning","id":"rs_1","encrypted_content":"encrypted-rs_1"},` + said, `'summary'`},
+		{``, user + `,{"type":"message","id":"x","role":"assistant","content":"yes"}`, `Expected an ID that begins with 'msg'`},
+		{``, `{"role":"tool","content":"x"}`, `Supported values are: 'assistant'`},
+		{``, `{"role":"user","content":[{"type":"text","text":"x"}]}`, `Supported values are: ["input_text"`},
+		{``, `{"role":"user","content":""}`, `content is empty`},
+		{``, `{"type":"tool_result"}`, `invalid value: 'tool_result'`},
+	} {
+		body := `{"model":"m","store":false,` + row.members + `"input":[` + row.input + `]}`
+		err := openaitest.ValidateResponses([]byte(body))
+		if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: %v, want %q", body, err, row.want)
+		}
+	}
+}
