@@ -91,7 +91,7 @@ func runCommand() *cobra.Command {
 		Long: `Run an agent in the current directory with the built-in tools (Bash, Read, Write,
 Edit, Glob, Grep, a task list), over any OpenAI-compatible endpoint: set
 OPENAI_API_KEY and KITBAG_MODEL, and OPENAI_BASE_URL for another server than
-OpenAI's.
+OpenAI's. KITBAG_API=chat or responses chooses the protocol, if need be.
 
 An MCP server is started when the model opens a group of its tools. Its own
 groups are known from its last run; before that, it is one group.

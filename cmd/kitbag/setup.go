@@ -156,7 +156,8 @@ func (f *toolFlags) sandbox() sandboxSettings {
 // openModel reads the key only from the environment: every user of the machine can see a flag,
 // and files end up in repositories.
 func (f *agentFlags) openModel() (*openai.Model, error) {
-	cfg := openai.Config{BaseURL: os.Getenv("OPENAI_BASE_URL"), Key: os.Getenv("OPENAI_API_KEY"), Model: os.Getenv("KITBAG_MODEL")}
+	cfg := openai.Config{BaseURL: os.Getenv("OPENAI_BASE_URL"), Key: os.Getenv("OPENAI_API_KEY"), Model: os.Getenv("KITBAG_MODEL"),
+		API: openai.API(os.Getenv("KITBAG_API"))}
 	if f.model != "" {
 		cfg.Model = f.model
 	}

@@ -20,19 +20,22 @@ import (
 )
 
 // play reads an answer from r, without a server, and yields its chunks.
-func play(r io.Reader, yield func(model.Chunk) bool) error {
+func play(r io.Reader, responses bool, yield func(model.Chunk) bool) error {
 	x := newExchange(context.Background(), &Config{HeaderTimeout: time.Hour, IdleTimeout: time.Hour})
 	x.resp = &http.Response{Body: io.NopCloser(r)}
 	defer x.close()
-	a := &answer{endpoint: "e", tools: &toolList{}, yield: func(c model.Chunk, _ error) bool { return yield(c) }}
-	return a.read(x)
+	a := answer{endpoint: "e", tools: &toolList{}, yield: func(c model.Chunk, _ error) bool { return yield(c) }}
+	if responses {
+		return read(x, &response{answer: a})
+	}
+	return read(x, &a)
 }
 
 // transcript is what a consumer of the chunks would know, deltas joined.
-func transcript(r io.Reader) string {
+func transcript(r io.Reader, responses bool) string {
 	var b strings.Builder
 	last := ""
-	err := play(r, func(c model.Chunk) bool {
+	err := play(r, responses, func(c model.Chunk) bool {
 		what, text := "", ""
 		switch c := c.(type) {
 		case *model.TextDelta:
@@ -60,9 +63,9 @@ func transcript(r io.Reader) string {
 	return b.String()
 }
 
-// answers returns the answers in testdata/answers, as seeds.
-func answers(t testing.TB) map[string][]byte {
-	files, err := filepath.Glob("testdata/answers/*.txtar")
+// answers returns the answers in a folder of testdata, as seeds.
+func answers(t testing.TB, folder string) map[string][]byte {
+	files, err := filepath.Glob("testdata/" + folder + "/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no answers")
 	}
@@ -83,14 +86,18 @@ func answers(t testing.TB) map[string][]byte {
 
 // FuzzAnswer feeds the decoder whatever. It must not panic, must yield one
 // finish or an error, and must not depend on how the bytes arrive.
-func FuzzAnswer(f *testing.F) {
-	for _, data := range answers(f) {
+func FuzzAnswer(f *testing.F) { fuzzAnswers(f, "answers", false) }
+
+func FuzzResponse(f *testing.F) { fuzzAnswers(f, "responses", true) }
+
+func fuzzAnswers(f *testing.F, folder string, responses bool) {
+	for _, data := range answers(f, folder) {
 		f.Add(data)
 		f.Add(bytes.ReplaceAll(data, []byte("\n"), []byte("\r\n")))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		got := transcript(bytes.NewReader(data))
-		if slow := transcript(iotest.OneByteReader(bytes.NewReader(data))); got != slow {
+		got := transcript(bytes.NewReader(data), responses)
+		if slow := transcript(iotest.OneByteReader(bytes.NewReader(data)), responses); got != slow {
 			t.Fatalf("at once:%s\nbyte by byte:%s", got, slow)
 		}
 		if strings.Contains(got, "NOT UTF-8") {
@@ -184,22 +191,29 @@ func TestLineLimit(t *testing.T) {
 
 // TestPendingLimit: nor with an event that never becomes valid.
 func TestPendingLimit(t *testing.T) {
-	line := "data: [\"" + strings.Repeat("x", 100<<10) + "\",\n"
-	if got := transcript(io.MultiReader(strings.NewReader(strings.Repeat(line, 12)), endless{})); !strings.Contains(got, "not valid JSON") {
-		t.Error(got)
+	for _, row := range []struct {
+		size      int // of a line
+		responses bool
+	}{{100 << 10, false}, {100 << 10, true}, {1, true}} {
+		line := "data: [\"" + strings.Repeat("x", row.size) + "\",\n"
+		if got := transcript(io.MultiReader(strings.NewReader(strings.Repeat(line, 2000)), endless{}), row.responses); !strings.Contains(got, "not valid JSON") {
+			t.Errorf("%+v: %s", row, got)
+		}
 	}
 }
 
 // TestStopAtEachChunk: whatever chunk the reader stops at, it gets no more.
 func TestStopAtEachChunk(t *testing.T) {
-	for name, data := range answers(t) {
-		total := 0
-		_ = play(bytes.NewReader(data), func(model.Chunk) bool { total++; return true })
-		for stop := 1; stop <= total; stop++ {
-			n := 0
-			err := play(bytes.NewReader(data), func(model.Chunk) bool { n++; return n < stop })
-			if n != stop || !errors.Is(err, errStopped) {
-				t.Fatalf("%s: stopped at %d, got %d (%v)", name, stop, n, err)
+	for folder, responses := range map[string]bool{"answers": false, "responses": true} {
+		for name, data := range answers(t, folder) {
+			total := 0
+			_ = play(bytes.NewReader(data), responses, func(model.Chunk) bool { total++; return true })
+			for stop := 1; stop <= total; stop++ {
+				n := 0
+				err := play(bytes.NewReader(data), responses, func(model.Chunk) bool { n++; return n < stop })
+				if n != stop || !errors.Is(err, errStopped) {
+					t.Fatalf("%s: stopped at %d, got %d (%v)", name, stop, n, err)
+				}
 			}
 		}
 	}

@@ -57,6 +57,8 @@ type encoder struct {
 	message  wireMessage  // the last
 	endpoint string       // whose extras go back
 	err      error        // the first
+
+	responses bool // writes items of the Responses API; see responses_items.go
 }
 
 // newEncoder returns an encoder that appends to wire.
@@ -77,7 +79,9 @@ func (e *encoder) unit(msgs []*message.Message) (n int, settled bool, err error)
 	}
 	switch m.Role {
 	case message.RoleSystem:
-		if text := plainText(m.Blocks); text != "" {
+		if text := plainText(m.Blocks); text != "" && e.responses {
+			e.item(inputMessage(sdk.ChatMessageRoleSystem, text))
+		} else if text != "" {
 			e.add(wireMessage{Role: sdk.ChatMessageRoleSystem, Name: wireName(m.Name), Content: text})
 		}
 	case message.RoleUser:
@@ -152,6 +156,10 @@ func (e *encoder) assistantUnit(msgs []*message.Message) (n int, settled bool, e
 // assistant appends an assistant message, unless there is nothing in it that a
 // server would accept: a message needs content or calls.
 func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
+	if e.responses {
+		e.output(m, calls)
+		return
+	}
 	w := wireMessage{Role: sdk.ChatMessageRoleAssistant}
 	if text := assistantText(m.Blocks); text != "" {
 		w.Content = text
@@ -203,7 +211,11 @@ func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) (files mess
 			text = "(no output)" // several servers refuse empty content
 		}
 	}
-	e.add(wireMessage{Role: sdk.ChatMessageRoleTool, ToolCallID: c.ID, Content: text})
+	if e.responses {
+		e.item(sdk.ResponseFunctionCallOutput{Type: "function_call_output", CallID: c.ID, Output: text})
+	} else {
+		e.add(wireMessage{Role: sdk.ChatMessageRoleTool, ToolCallID: c.ID, Content: text})
+	}
 	return files
 }
 
@@ -216,15 +228,19 @@ func (e *encoder) user(name string, blocks message.Blocks) {
 		var parts []any
 		for _, block := range blocks {
 			if d, ok := block.(*message.Data); ok {
-				parts = append(parts, dataPart(d))
+				parts = append(parts, e.dataPart(d))
 			} else if text := textOf(block); text != "" {
-				parts = append(parts, textPart(text))
+				parts = append(parts, e.textPart(text))
 			}
 		}
 		w.Content = parts
 	} else if text := plainText(blocks); text != "" {
 		w.Content = text
 	} else {
+		return
+	}
+	if e.responses { // which has no place for a name
+		e.item(inputMessage(w.Role, w.Content))
 		return
 	}
 	e.add(w)
@@ -299,30 +315,40 @@ func strayResults(blocks message.Blocks, used map[string]*message.ToolResult) (t
 // dataPart returns the content part for a file: by its kind if the API has one,
 // as text if it is text, and as a note otherwise. Audio and PDF the API takes as bytes only,
 // not by an address.
-func dataPart(d *message.Data) any {
+func (e *encoder) dataPart(d *message.Data) any {
 	url, encoded := d.URL, ""
 	if url == "" {
 		encoded = base64.StdEncoding.EncodeToString(d.Bytes)
 		url = "data:" + d.MediaType + ";base64," + encoded
 	}
 	switch {
+	case strings.HasPrefix(d.MediaType, "image/") && e.responses:
+		return sdk.ResponseInputImage{Type: "input_image", Detail: "auto", ImageURL: url}
 	case strings.HasPrefix(d.MediaType, "image/"):
 		return sdk.ChatMessagePart{Type: sdk.ChatMessagePartTypeImageURL, ImageURL: &sdk.ChatMessageImageURL{URL: url}}
-	case encoded != "" && audioFormat(d.MediaType) != "":
+	case encoded != "" && audioFormat(d.MediaType) != "" && !e.responses:
 		return audioPart{"input_audio", audioData{encoded, audioFormat(d.MediaType)}}
+	case d.MediaType == "application/pdf" && e.responses:
+		if encoded == "" {
+			return sdk.ResponseInputFile{Type: "input_file", FileURL: url}
+		}
+		return sdk.ResponseInputFile{Type: "input_file", Filename: cmp.Or(d.Name, "file.pdf"), FileData: url}
 	case encoded != "" && d.MediaType == "application/pdf":
 		return filePart{"file", fileData{cmp.Or(d.Name, "file.pdf"), url}}
 	case encoded != "" && isText(d):
-		return textPart(fileName(d) + ":\n" + string(d.Bytes))
+		return e.textPart(fileName(d) + ":\n" + string(d.Bytes))
 	}
 	note := "(" + fileName(d) + ", which cannot be shown here"
 	if d.URL != "" {
 		note += ": " + d.URL
 	}
-	return textPart(note + ")")
+	return e.textPart(note + ")")
 }
 
-func textPart(text string) any {
+func (e *encoder) textPart(text string) any {
+	if e.responses {
+		return sdk.ResponseInputText{Type: "input_text", Text: text}
+	}
 	return sdk.ChatMessagePart{Type: sdk.ChatMessagePartTypeText, Text: text}
 }
 

@@ -13,8 +13,8 @@ import (
 
 // newRequest returns a request without a body that has in its header what go-openai would say, and
 // then what cfg says.
-func newRequest(cfg *Config, endpoint *sdk.ClientConfig) (*http.Request, error) {
-	req, err := http.NewRequest(http.MethodPost, endpoint.BaseURL+"/chat/completions", nil)
+func newRequest(cfg *Config, endpoint *sdk.ClientConfig, path string) (*http.Request, error) {
+	req, err := http.NewRequest(http.MethodPost, endpoint.BaseURL+path, nil)
 	if err != nil {
 		return nil, err
 	}

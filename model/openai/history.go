@@ -24,11 +24,12 @@ const (
 // conversation, and it is dropped. The messages before it are held, so that comparing pointers is
 // enough to know them again.
 type history struct {
-	limit  int // of size
-	mu     sync.Mutex
-	byLast map[weak.Pointer[message.Message]]*list.Element
-	recent list.List // of *conversation, the latest first
-	size   int       // of what is kept, in bytes
+	responses bool // the form of the messages
+	limit     int  // of size
+	mu        sync.Mutex
+	byLast    map[weak.Pointer[message.Message]]*list.Element
+	recent    list.List // of *conversation, the latest first
+	size      int       // of what is kept, in bytes
 }
 
 // A conversation is the wire form of messages. Whoever has taken it from the history owns it; while
@@ -46,6 +47,7 @@ type conversation struct {
 func (h *history) encode(msgs []*message.Message, endpoint string) (said, rest []byte, err error) {
 	c, n := h.take(msgs)
 	e := newEncoder(c.wire, endpoint)
+	e.responses = h.responses
 	for n < len(msgs) {
 		size, settled, err := e.unit(msgs[n:])
 		if err != nil {

@@ -1,6 +1,6 @@
-// Package openai speaks to every model behind an OpenAI-compatible chat
-// completions endpoint: OpenAI itself, hosted vendors, gateways, and local
-// servers such as Ollama, llama.cpp and vLLM.
+// Package openai speaks to every model behind an OpenAI-compatible endpoint, be it
+// chat completions or the Responses API: OpenAI itself, hosted vendors, gateways, and
+// local servers such as Ollama, llama.cpp and vLLM.
 //
 //	m, err := openai.New(openai.Config{Model: "gpt-5", Key: key})
 //	m, err := openai.New(openai.Config{Model: "qwen3", BaseURL: "http://localhost:11434/v1"})
@@ -29,6 +29,15 @@
 // must have it again: reasoning_details, reasoning_content beside tool calls,
 // extra_content of Gemini. Such extras carry the endpoint they came from and
 // are not shown to another one.
+//
+// # The Responses API
+//
+// OpenAI's current models reason, and take tools together with reasoning in the Responses API only.
+// It is used for them without being asked for, and with [Config.API] elsewhere. Nothing is stored at the server
+// (store is false): reasoning comes back encrypted, and goes back in its order with the calls and texts
+// around it, as extras of the message do. Where the message was edited, or goes to another model or by chat
+// completions, the reasoning is left out. Items of the server's own tools, which [Config.Extra] can add, go
+// back as they came. A reasoning_effort in an Extra is put where this API has it.
 //
 // # What is go-openai's
 //
@@ -74,8 +83,12 @@ const defaultBaseURL = "https://api.openai.com/v1"
 // except for a local server.
 type Config struct {
 	Model   string // as the server knows it
-	BaseURL string // up to and without "/chat/completions"; empty means https://api.openai.com/v1
+	BaseURL string // up to and without "/chat/completions" or "/responses"; empty means https://api.openai.com/v1
 	Key     string // sent as a bearer token
+
+	// API is the protocol to speak. Empty means APIResponses for OpenAI's own server, without its models
+	// of before 2025, and APIChat for all others.
+	API API
 
 	Organization string // sent as OpenAI-Organization; empty means none
 
@@ -106,14 +119,14 @@ type Config struct {
 	IdleTimeout   time.Duration
 }
 
-// A Model is a model behind a chat completions endpoint. It is safe for
-// concurrent use.
+// A Model is a model behind an endpoint. It is safe for concurrent use.
 type Model struct {
 	cfg         Config
 	endpoint    sdk.ClientConfig // where the model is, and what sends the requests
 	request     *http.Request    // for each call to clone
 	keepsHeader bool             // see there
-	host        string           // marks the extras that came from there
+	responses   bool             // speaks the Responses API
+	origin      string           // marks the extras that came from there
 	tools       toolCache
 	history     history
 }
@@ -143,26 +156,35 @@ func New(cfg Config) (*Model, error) {
 	}
 	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 5*time.Minute)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 2*time.Minute)
-	m := &Model{cfg: cfg, host: u.Host, history: history{limit: maxHistory}}
+	m := &Model{cfg: cfg, origin: u.Host}
+	if m.responses, err = usesResponses(cfg.API, u.Host, cfg.Model); err != nil {
+		return nil, err
+	}
+	path := "/chat/completions"
+	if m.responses { // whose reasoning only the same model may read
+		path, m.origin = "/responses", u.Host+" "+cfg.Model
+	}
+	m.tools.responses, m.history = m.responses, history{responses: m.responses, limit: maxHistory}
 	m.endpoint = sdk.DefaultConfig(cfg.Key)
 	m.endpoint.BaseURL, m.endpoint.OrgID, m.endpoint.HTTPClient = cfg.BaseURL, cfg.Organization, cfg.HTTPClient
 	if c, ok := cfg.HTTPClient.(*http.Client); cfg.HTTPClient == nil || ok && c == nil {
 		m.endpoint.HTTPClient = sharedClient()
 	}
 	m.keepsHeader = keepsHeader(m.endpoint.HTTPClient)
-	if m.request, err = newRequest(&m.cfg, &m.endpoint); err != nil {
+	if m.request, err = newRequest(&m.cfg, &m.endpoint, path); err != nil {
 		return nil, fmt.Errorf("openai: %w", err)
 	}
 	return m, nil
 }
 
-// FromEnv returns the model that OPENAI_BASE_URL, OPENAI_API_KEY and
-// KITBAG_MODEL name. It fails as New does, and its errors name the variables.
+// FromEnv returns the model that OPENAI_BASE_URL, OPENAI_API_KEY, KITBAG_MODEL and
+// KITBAG_API name. It fails as New does, and its errors name the variables.
 func FromEnv() (*Model, error) {
 	return New(Config{
 		BaseURL: os.Getenv("OPENAI_BASE_URL"),
 		Key:     os.Getenv("OPENAI_API_KEY"),
 		Model:   os.Getenv("KITBAG_MODEL"),
+		API:     API(os.Getenv("KITBAG_API")),
 	})
 }
 
@@ -222,11 +244,15 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 		defer x.close()
 		err = x.send(m, body)
 		if err == nil {
-			a := &answer{endpoint: m.host, tools: tools, conversation: req.Messages, yield: yield}
-			err = a.read(x)
+			a := answer{endpoint: m.origin, tools: tools, conversation: req.Messages, yield: yield}
+			if m.responses {
+				err = read(x, &response{answer: a})
+			} else {
+				err = read(x, &a)
+			}
 		}
 		if err != nil && !errors.Is(err, errStopped) {
-			yield(nil, x.explain(err, req))
+			yield(nil, m.remedy(x.explain(err, req)))
 		}
 	}
 }

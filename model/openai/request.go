@@ -37,7 +37,7 @@ func (m *Model) encode(req *model.Request) (b body, tools *toolList, err error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	said, rest, err := m.history.encode(req.Messages, m.host)
+	said, rest, err := m.history.encode(req.Messages, m.origin)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -47,6 +47,9 @@ func (m *Model) encode(req *model.Request) (b body, tools *toolList, err error) 
 			b[3+i] = messages[1:] // the comma before the first
 			return b, tools, nil
 		}
+	}
+	if m.responses {
+		return nil, nil, errors.New("there is nothing to send: no message with content, which the Responses API needs beside the system prompt")
 	}
 	return nil, nil, errors.New("there is nothing to send: no system prompt, and no message with content")
 }
@@ -77,12 +80,16 @@ func (m *Model) opening(req *model.Request, tools *toolList) (*opening, error) {
 	if len(head) > len("{") {
 		head = append(head, ',')
 	}
-	o := &opening{system: req.System, choice: req.Choice, maxTokens: req.MaxTokens, head: head, start: []byte(`"messages":[`)}
+	list := `"messages":[`
+	if m.responses {
+		list = `"input":[`
+	}
+	o := &opening{system: req.System, choice: req.Choice, maxTokens: req.MaxTokens, head: head, start: []byte(list)}
 	// With an extra of that name, override has put others in their place.
 	if len(tools.wire) > 0 && m.cfg.Extra["tools"] == nil && req.Extra["tools"] == nil {
-		o.head, o.tools, o.start = append(head, `"tools":`...), tools.wire, []byte(`,"messages":[`)
+		o.head, o.tools, o.start = append(head, `"tools":`...), tools.wire, []byte(","+list)
 	}
-	if req.System != "" {
+	if req.System != "" && !m.responses {
 		e := newEncoder(nil, "")
 		e.add(wireMessage{Role: sdk.ChatMessageRoleSystem, Content: req.System})
 		o.systemWire = e.wire.Bytes()
@@ -95,7 +102,31 @@ func (m *Model) opening(req *model.Request, tools *toolList) (*opening, error) {
 
 // head returns the start of the request's object: all but the tools and the messages.
 func (m *Model) head(req *model.Request, tools *toolList) (head []byte, err error) {
-	w := &wireRequest{Model: m.cfg.Model, Stream: !m.cfg.NoStream, Temperature: req.Temperature}
+	var w any
+	if m.responses {
+		w, err = m.responsesHead(req, tools)
+	} else {
+		w, err = m.chatHead(req, tools)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if head, err = encoded(w); err != nil {
+		return nil, err
+	}
+	for _, extra := range []map[string]json.RawMessage{m.cfg.Extra, req.Extra} {
+		if m.responses {
+			extra = responsesExtra(extra)
+		}
+		if head, err = override(head, extra); err != nil {
+			return nil, err
+		}
+	}
+	return bytes.TrimSuffix(head, []byte("}")), nil
+}
+
+func (m *Model) chatHead(req *model.Request, tools *toolList) (w *wireRequest, err error) {
+	w = &wireRequest{Model: m.cfg.Model, Stream: !m.cfg.NoStream, Temperature: req.Temperature}
 	if w.Stream {
 		w.StreamOptions = &sdk.StreamOptions{IncludeUsage: true}
 	}
@@ -105,7 +136,7 @@ func (m *Model) head(req *model.Request, tools *toolList) (head []byte, err erro
 		w.MaxTokens = max(0, req.MaxTokens)
 	}
 	if len(tools.wire) > 0 {
-		if w.ToolChoice, err = toolChoice(req.Choice); err != nil {
+		if w.ToolChoice, err = toolChoice(req.Choice, false); err != nil {
 			return nil, err
 		}
 	}
@@ -114,15 +145,7 @@ func (m *Model) head(req *model.Request, tools *toolList) (head []byte, err erro
 			return nil, err
 		}
 	}
-	if head, err = encoded(w); err != nil {
-		return nil, err
-	}
-	for _, extra := range []map[string]json.RawMessage{m.cfg.Extra, req.Extra} {
-		if head, err = override(head, extra); err != nil {
-			return nil, err
-		}
-	}
-	return bytes.TrimSuffix(head, []byte("}")), nil
+	return w, nil
 }
 
 // override replaces, adds and, where the value is null, removes members of an object. They are
@@ -140,8 +163,8 @@ func override(object []byte, extra map[string]json.RawMessage) ([]byte, error) {
 		switch {
 		case !json.Valid(value):
 			return nil, fmt.Errorf("extra member %q is not valid JSON: %.60s", name, value)
-		case name == "messages":
-			return nil, errors.New(`extra member "messages": messages are given as such, not as an extra`)
+		case name == "messages", name == "input":
+			return nil, fmt.Errorf("extra member %q: messages are given as such, not as an extra", name)
 		case string(value) == "null":
 			delete(members, name)
 		default:
@@ -154,7 +177,8 @@ func override(object []byte, extra map[string]json.RawMessage) ([]byte, error) {
 // isOpenAI reports whether the server is OpenAI's own. Its reasoning models refuse max_tokens, and
 // many other servers know nothing else.
 func (m *Model) isOpenAI() bool {
-	return m.host == "api.openai.com" || strings.HasSuffix(m.host, ".openai.azure.com")
+	host, _ := m.Server()
+	return host == "api.openai.com" || strings.HasSuffix(host, ".openai.azure.com")
 }
 
 // responseFormat returns the value by which an answer is held to a schema.

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -16,7 +17,7 @@ func TestMaxTokens(t *testing.T) {
 		"https://api.mistral.ai/v1":            "max_tokens",
 		"http://localhost:8000/v1":             "max_tokens",
 	} {
-		m, err := New(Config{Model: "m", Key: "k", BaseURL: base, ContextWindow: 1000})
+		m, err := New(Config{Model: "m", Key: "k", BaseURL: base, ContextWindow: 1000, API: APIChat})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,6 +28,37 @@ func TestMaxTokens(t *testing.T) {
 		if m.ContextWindow() != 1000 {
 			t.Errorf("window %d", m.ContextWindow())
 		}
+	}
+}
+
+// TestWhichAPI: without a choice it is the Responses API for OpenAI's own models, as far as they are made for it.
+func TestWhichAPI(t *testing.T) {
+	for _, row := range []struct {
+		base, model string
+		api         API
+		path        string
+	}{
+		{"", "gpt-5", "", "/v1/responses"},
+		{"", "gpt-6-astra", "", "/v1/responses"},
+		{"", "o4-mini", "", "/v1/responses"},
+		{"", "gpt-4.1", "", "/v1/chat/completions"},
+		{"", "ft:gpt-4o-2024-08-06:me::x", "", "/v1/chat/completions"},
+		{"", "gpt-3.5-turbo", "", "/v1/chat/completions"},
+		{"", "gpt-5", APIChat, "/v1/chat/completions"},
+		{"", "gpt-4.1", APIResponses, "/v1/responses"},
+		{"http://localhost:11434/v1", "gpt-5", "", "/v1/chat/completions"},
+		{"http://localhost:11434/v1", "gpt-oss", APIResponses, "/v1/responses"},
+	} {
+		m, err := New(Config{Model: row.model, Key: "k", BaseURL: row.base, API: row.api})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.request.URL.Path; got != row.path {
+			t.Errorf("%q %s %q: %s, want %s", row.base, row.model, row.api, got, row.path)
+		}
+	}
+	if _, err := New(Config{Model: "m", Key: "k", API: "grpc"}); err == nil || !strings.Contains(err.Error(), `API "grpc" is not known; set Config.API (KITBAG_API) to chat or responses`) {
+		t.Error(err)
 	}
 }
 

@@ -103,9 +103,19 @@ func (l *lines) first() (byte, error) {
 // errStopped ends the reading of an answer when its consumer stops. No caller sees it.
 var errStopped = errors.New("the consumer of the answer stopped")
 
+// A parser turns the parts of an answer into chunks. Its errors are those of the answer.
+type parser interface {
+	data(event string, payload []byte) error // a data line, and the name of its event
+	blank() error                            // the end of an event
+	whole(data []byte) error                 // an answer that is not a stream
+	said() bool                              // the model said that it is finished: little may follow
+	over() bool                              // nothing more follows
+	finish() error                           // after the end
+}
+
 // read reads an answer to its end and yields it. The first byte says what it is: neither the
 // Content-Type nor what was asked for can be relied on.
-func (a *answer) read(x *exchange) error {
+func read(x *exchange, a parser) error {
 	l := newLines(x)
 	defer l.release()
 	defer x.drain(l)
@@ -123,7 +133,6 @@ func (a *answer) read(x *exchange) error {
 		if err := a.whole(data); err != nil {
 			return err
 		}
-		a.done = true
 	case first == '<':
 		data, err := l.rest()
 		if err != nil {
@@ -131,7 +140,7 @@ func (a *answer) read(x *exchange) error {
 		}
 		return httperror.BadAnswer("the server's answer is a web page, not JSON; the base URL may lack its path, such as /v1", data)
 	default:
-		if err := a.stream(l, x); err != nil {
+		if err := stream(l, x, a); err != nil {
 			return err
 		}
 	}
@@ -142,18 +151,18 @@ func (a *answer) read(x *exchange) error {
 // stream reads server-sent events (HTML Standard, section 9.2) until [DONE] or the end. Each
 // data line that is JSON is an event, since some servers send no blank lines between them; of
 // other fields only the event's name counts.
-func (a *answer) stream(l *lines, x *exchange) error {
+func stream(l *lines, x *exchange, a parser) error {
 	event := ""
-	for !a.done {
+	for !a.over() {
 		line, err := l.next()
 		if err != nil {
-			return a.broken(err)
+			return broken(err, a)
 		}
 		switch {
 		case len(line) == 0:
 			event = ""
-			if len(a.pending) > 0 {
-				return httperror.BadAnswer("a part of the stream is not valid JSON", a.pending)
+			if err := a.blank(); err != nil {
+				return err
 			}
 		case line[0] == ':': // a comment, to keep the connection open
 		case bytes.HasPrefix(line, []byte("data:")):
@@ -167,19 +176,30 @@ func (a *answer) stream(l *lines, x *exchange) error {
 				return err
 			}
 		}
-		x.ending = a.reason != "" // what may still come is the usage and [DONE]
+		x.ending = a.said() // what may still come is the usage and [DONE]
 	}
 	return nil
 }
 
 // broken judges the end of a stream that came before [DONE]: nothing is lost if the model had
 // said that it was finished.
-func (a *answer) broken(err error) error {
+func broken(err error, a parser) error {
 	switch {
-	case a.reason != "":
+	case a.said():
 		return nil
 	case err == io.EOF:
 		return &model.Error{Kind: model.KindConnection, Message: "the stream ended before the answer was finished", Err: io.ErrUnexpectedEOF}
 	}
 	return err
+}
+
+func (a *answer) said() bool { return a.reason != "" }
+
+func (a *answer) over() bool { return a.done }
+
+func (a *answer) blank() error {
+	if len(a.pending) > 0 {
+		return httperror.BadAnswer("a part of the stream is not valid JSON", a.pending)
+	}
+	return nil
 }

@@ -27,6 +27,8 @@ type toolList struct {
 // mean equal tools is the caller's promise; see model.Request. It is safe for concurrent
 // use.
 type toolCache struct {
+	responses bool // the form of the tools
+
 	none  toolList // of requests without tools
 	mu    sync.Mutex
 	lists map[string]*toolList
@@ -39,7 +41,7 @@ func (c *toolCache) get(req *model.Request) (*toolList, error) {
 	case len(req.Tools) == 0:
 		return &c.none, nil
 	case req.Digest == "":
-		return newToolList(req.Tools)
+		return c.newToolList(req.Tools)
 	}
 	c.mu.Lock()
 	list := c.lists[req.Digest]
@@ -47,7 +49,7 @@ func (c *toolCache) get(req *model.Request) (*toolList, error) {
 	if list != nil {
 		return list, nil
 	}
-	list, err := newToolList(req.Tools)
+	list, err := c.newToolList(req.Tools)
 	if err != nil {
 		return nil, err
 	}
@@ -63,10 +65,10 @@ func (c *toolCache) get(req *model.Request) (*toolList, error) {
 }
 
 // newToolList encodes tools, in their order.
-func newToolList(tools []tool.Info) (*toolList, error) {
+func (c *toolCache) newToolList(tools []tool.Info) (*toolList, error) {
 	list := &toolList{names: map[string]string{}}
 	taken := make(map[string]string, len(tools))
-	all := make([]sdk.Tool, 0, len(tools))
+	all := make([]any, 0, len(tools))
 	for _, t := range tools {
 		name := wireName(t.Name)
 		if other, ok := taken[name]; ok {
@@ -79,6 +81,10 @@ func newToolList(tools []tool.Info) (*toolList, error) {
 		params, err := parameters(t.Input)
 		if err != nil {
 			return nil, fmt.Errorf("tool %q: %w", t.Name, err)
+		}
+		if c.responses {
+			all = append(all, functionTool{sdk.ToolTypeFunction, name, t.Description, params, false})
+			continue
 		}
 		all = append(all, sdk.Tool{
 			Type:     sdk.ToolTypeFunction,
@@ -123,13 +129,16 @@ func parameters(schema json.RawMessage) (json.RawMessage, error) {
 
 // toolChoice returns a choice as the API has it, nil for the default. It fails on a mode that is not
 // known.
-func toolChoice(c model.ToolChoice) (any, error) {
+func toolChoice(c model.ToolChoice, responses bool) (any, error) {
 	switch c.Mode {
 	case model.ChoiceAuto:
 		return nil, nil
 	case model.ChoiceNone, model.ChoiceRequired:
 		return c.Mode, nil
 	case model.ChoiceNamed:
+		if responses {
+			return namedTool{sdk.ToolTypeFunction, wireName(c.Name)}, nil
+		}
 		return sdk.ToolChoice{Type: sdk.ToolTypeFunction, Function: sdk.ToolFunction{Name: wireName(c.Name)}}, nil
 	}
 	return nil, fmt.Errorf("tool choice %q is not known", c.Mode)

@@ -1,0 +1,544 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/httperror"
+	sdk "github.com/sashabaranov/go-openai"
+)
+
+// A response turns the events of a Responses API into chunks. Servers send the content of an item up to
+// four times: as deltas, at the end of a part, at the end of the item and at the end of the response. Each time
+// what had not come before is yielded.
+type response struct {
+	answer // what it has in common with chat completions; calls are those of the items
+
+	items      []*outputItem
+	incomplete string // why the response is not whole
+	lastText   bool   // the last that was yielded is text
+	lines      int    // in pending
+}
+
+// maxLines bounds the lines over which the JSON of an event is spread.
+const maxLines = 1000
+
+// An outputItem is an item of a response in the making.
+type outputItem struct {
+	index    int // output_index, or noIndex
+	id       string
+	kind     string
+	name     string                     // of a function_call, on the wire
+	members  map[string]json.RawMessage // as it came at last
+	parts    []keptPart                 // of a message
+	content  []int                      // where in parts the parts of the content are, which may be empty
+	thoughts []int                      // bytes yielded of each part of the summary of reasoning, or of its text
+	call     int                        // of a function_call: index in answer.calls
+	ended    bool
+}
+
+// complete reports whether reasoning can go back: it is encrypted, or its text is there.
+func (i *outputItem) complete() bool {
+	var encrypted string
+	_ = json.Unmarshal(i.members["encrypted_content"], &encrypted)
+	var content []json.RawMessage
+	_ = json.Unmarshal(i.members["content"], &content)
+	return encrypted != "" || len(content) > 0
+}
+
+// A responseEvent is an event of the stream.
+type responseEvent struct {
+	Type         string
+	OutputIndex  *int   `json:"output_index"`
+	ItemID       string `json:"item_id"`
+	ContentIndex int    `json:"content_index"`
+	SummaryIndex int    `json:"summary_index"`
+	Delta        json.RawMessage
+	Text         string
+	Refusal      string
+	Arguments    json.RawMessage
+	Part         struct{ Type, Text, Refusal string }
+	Item         json.RawMessage
+	Response     *responseBody
+	Object       string
+	Choices      json.RawMessage
+}
+
+// A responseBody is a response as a whole.
+type responseBody struct {
+	ID, Model, Status string
+	Output            []json.RawMessage
+	Usage             *sdk.ResponseUsage
+	Error             json.RawMessage
+	Incomplete        *sdk.ResponseIncompleteDetails `json:"incomplete_details"`
+}
+
+// data takes the payload of a data line. JSON that is spread over several lines is put together.
+func (r *response) data(event string, payload []byte) error {
+	if string(payload) == "[DONE]" {
+		return r.end()
+	}
+	if len(r.pending) > 0 {
+		r.pending = append(append(r.pending, '\n'), payload...)
+		payload = r.pending
+		r.lines++
+	}
+	if len(payload) == 0 {
+		return nil
+	}
+	var ev responseEvent
+	if err := json.Unmarshal(payload, &ev); err != nil {
+		switch {
+		case json.Valid(payload):
+			return httperror.BadAnswer("a part of the stream is not as the API says", payload)
+		case len(r.pending) > maxPending || r.lines > maxLines: // each line is another try
+			return httperror.BadAnswer("a part of the stream is not valid JSON", payload)
+		case len(r.pending) == 0: // the next line may continue it; stream fails at a blank one
+			r.pending, r.lines = bytes.Clone(payload), 0
+		}
+		return nil
+	}
+	if ev.Type == "" {
+		ev.Type = event
+	}
+	err := r.event(&ev, payload)
+	r.pending = r.pending[:0]
+	if err == nil && r.stopped {
+		err = errStopped
+	}
+	return err
+}
+
+// whole takes an answer that is not a stream.
+func (r *response) whole(data []byte) error {
+	var body responseBody
+	if json.Unmarshal(data, &body) == nil && (body.Output != nil || body.Status != "") {
+		return r.terminal(&body)
+	}
+	if e := httperror.InBody(0, data); e != nil {
+		return e
+	}
+	var ev responseEvent
+	if json.Unmarshal(data, &ev) == nil && ev.Choices != nil {
+		return errChat()
+	}
+	return httperror.BadAnswer("the answer has no output", data)
+}
+
+func errChat() error {
+	return &model.Error{Kind: model.KindInvalidRequest, Message: "the server answers with chat completions; set Config.API (KITBAG_API) to " + string(APIChat)}
+}
+
+func (r *response) event(ev *responseEvent, payload []byte) error {
+	switch ev.Type {
+	case "response.output_item.added":
+		r.added(ev)
+	case "response.output_item.done":
+		r.item(r.find(ev), ev.Item, true)
+	case "response.content_part.added", "response.content_part.done":
+		r.text(r.find(ev), ev.ContentIndex, ev.Part.Type, ev.Part.Text+ev.Part.Refusal, true)
+	case "response.output_text.delta":
+		r.text(r.find(ev), ev.ContentIndex, "output_text", word(ev.Delta), false)
+	case "response.output_text.done":
+		r.text(r.find(ev), ev.ContentIndex, "output_text", ev.Text, true)
+	case "response.refusal.delta":
+		r.text(r.find(ev), ev.ContentIndex, "refusal", word(ev.Delta), false)
+	case "response.refusal.done":
+		r.text(r.find(ev), ev.ContentIndex, "refusal", ev.Refusal, true)
+	case "response.reasoning_summary_text.delta":
+		r.thought(r.find(ev), ev.SummaryIndex, word(ev.Delta), false)
+	case "response.reasoning_summary_text.done":
+		r.thought(r.find(ev), ev.SummaryIndex, ev.Text, true)
+	case "response.reasoning_text.delta", "response.reasoning.delta":
+		r.thought(r.find(ev), ev.ContentIndex, word(ev.Delta), false)
+	case "response.reasoning_text.done", "response.reasoning.done":
+		r.thought(r.find(ev), ev.ContentIndex, ev.Text, true)
+	case "response.function_call_arguments.delta":
+		r.arguments(r.find(ev), word(ev.Delta), false)
+	case "response.function_call_arguments.done":
+		r.arguments(r.find(ev), argumentText(ev.Arguments), true)
+	case "response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done":
+		if ev.Response == nil {
+			ev.Response = new(responseBody)
+		}
+		if ev.Response.Status == "" {
+			ev.Response.Status = strings.TrimPrefix(ev.Type, "response.")
+		}
+		return r.terminal(ev.Response)
+	case "error":
+		return r.failed(payload)
+	default:
+		return r.other(ev, payload)
+	}
+	return nil
+}
+
+// other takes an event that has no content: those that are not known are ignored, since the API says that
+// more will be added.
+func (r *response) other(ev *responseEvent, payload []byte) error {
+	switch {
+	case ev.Response != nil:
+		r.chunk.ID, r.chunk.Model = ev.Response.ID, ev.Response.Model
+	case ev.Choices != nil:
+		return errChat()
+	case ev.Object == "response":
+		return r.whole(payload)
+	case ev.Type == "":
+		if e := httperror.InBody(0, payload); e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+// failed returns the error that a server reports.
+func (r *response) failed(payload []byte) error {
+	if e := httperror.InBody(0, payload); e != nil {
+		return e
+	}
+	return httperror.BadAnswer("the server reports an error that says nothing", payload)
+}
+
+// find returns the item that an event is about: by its id, else by its index, the last one if the event has
+// neither. Some servers give each event another id, some give each item the same index.
+func (r *response) find(ev *responseEvent) *outputItem {
+	for _, i := range r.items {
+		if ev.ItemID != "" && i.id == ev.ItemID {
+			return i
+		}
+	}
+	for n := len(r.items) - 1; n >= 0; n-- {
+		i := r.items[n]
+		if ev.OutputIndex == nil && (ev.ItemID == "" || i.id == "") || ev.OutputIndex != nil && i.index == *ev.OutputIndex {
+			return i
+		}
+	}
+	return r.open(ev)
+}
+
+// open appends a new item.
+func (r *response) open(ev *responseEvent) *outputItem {
+	i := &outputItem{index: noIndex, id: ev.ItemID, call: -1}
+	if ev.OutputIndex != nil {
+		i.index = *ev.OutputIndex
+	}
+	r.items = append(r.items, i)
+	return i
+}
+
+// added takes the beginning of an item. It is the same item again only if the index and the id are.
+func (r *response) added(ev *responseEvent) {
+	var item sdk.ResponseOutputItem
+	_ = json.Unmarshal(ev.Item, &item)
+	ev.ItemID = item.ID
+	i := (*outputItem)(nil)
+	for _, known := range r.items {
+		if ev.OutputIndex != nil && known.index == *ev.OutputIndex && known.id == item.ID {
+			i = known
+		}
+	}
+	if i == nil {
+		i = r.open(ev)
+	}
+	r.item(i, ev.Item, false)
+}
+
+// item takes an item as it is now; at its end, what of it did not come before.
+func (r *response) item(i *outputItem, raw json.RawMessage, ended bool) {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(raw, &members) != nil || members == nil {
+		return
+	}
+	i.members, i.ended = members, i.ended || ended
+	if kind := word(members["type"]); kind != "" {
+		i.kind = kind
+	}
+	if id := word(members["id"]); id != "" {
+		i.id = id
+	}
+	switch i.kind {
+	case "message":
+		for n, p := range partsOf(members["content"]) {
+			r.text(i, n, p.Type, p.Text+p.Refusal, true)
+		}
+	case "reasoning":
+		thoughts := partsOf(members["summary"])
+		if len(thoughts) == 0 {
+			thoughts = partsOf(members["content"])
+		}
+		for n, p := range thoughts {
+			r.thought(i, n, p.Text, true)
+		}
+	case "function_call":
+		r.functionCall(i, ended)
+	case "image_generation_call":
+		if data := word(members["result"]); ended && data != "" && len(i.parts) == 0 {
+			i.parts = []keptPart{{}} // once
+			if d, ok := parseDataURL("data:image/" + imageFormat(word(members["output_format"])) + ";base64," + data); ok {
+				r.emit(&model.DataBlock{Data: d}, false)
+			}
+		}
+	}
+}
+
+func imageFormat(format string) string {
+	if format == "" {
+		return "png"
+	}
+	return format
+}
+
+// partsOf returns the parts of a content or a summary; a string is one part.
+func partsOf(raw json.RawMessage) (parts []sdk.ResponseOutputContent) {
+	if s := word(raw); s != "" {
+		return []sdk.ResponseOutputContent{{Type: "output_text", Text: s}}
+	}
+	var list []json.RawMessage
+	_ = json.Unmarshal(raw, &list)
+	for _, item := range list {
+		var p struct{ Type, Text, Refusal string }
+		_ = json.Unmarshal(item, &p)
+		parts = append(parts, sdk.ResponseOutputContent{Type: p.Type, Text: p.Text, Refusal: p.Refusal})
+	}
+	return parts
+}
+
+// text yields a piece of a part of a message, or what is new in the whole part.
+func (r *response) text(i *outputItem, n int, kind, s string, whole bool) {
+	if i.kind == "" {
+		i.kind, i.members = "message", map[string]json.RawMessage{"type": quote("message"), "role": quote("assistant")}
+	}
+	if i.kind != "message" || n < 0 || n > maxParts {
+		return
+	}
+	if kind != "refusal" {
+		kind = "output_text"
+	}
+	for len(i.content) <= n {
+		i.content = append(i.content, -1)
+	}
+	sent := 0
+	if at := i.content[n]; at >= 0 {
+		sent = i.parts[at].Size
+	}
+	if whole {
+		if len(s) <= sent {
+			return
+		}
+		s = s[sent:]
+	}
+	if s == "" {
+		return
+	}
+	if i.content[n] < 0 {
+		if r.lastText && len(i.parts) == 0 { // of another item
+			i.parts = append(i.parts, keptPart{Size: len(itemBreak)})
+			r.emit(&model.TextDelta{Text: itemBreak}, true)
+		}
+		i.content[n] = len(i.parts)
+		i.parts = append(i.parts, keptPart{Type: kind})
+	}
+	i.parts[i.content[n]].Size += len(s)
+	r.emit(&model.TextDelta{Text: s}, true)
+}
+
+const (
+	itemBreak = "\n\n" // between the texts of two items, which become one block
+	maxParts  = 10_000 // of an item, whatever index a server sends
+)
+
+// thought yields a piece of the reasoning, or what is new in the whole part.
+func (r *response) thought(i *outputItem, n int, s string, whole bool) {
+	if i.kind == "" {
+		i.kind = "reasoning"
+	}
+	if i.kind != "reasoning" || n < 0 || n > maxParts {
+		return
+	}
+	for len(i.thoughts) <= n {
+		i.thoughts = append(i.thoughts, 0)
+	}
+	if whole {
+		if len(s) <= i.thoughts[n] {
+			return
+		}
+		s = s[i.thoughts[n]:]
+	}
+	if s == "" {
+		return
+	}
+	first := i.thoughts[n] == 0
+	i.thoughts[n] += len(s)
+	if first && n > 0 && i.thoughts[n-1] > 0 {
+		s = itemBreak + s
+	}
+	r.emit(&model.ThinkingDelta{Text: s}, false)
+}
+
+// emit yields a chunk.
+func (r *response) emit(c model.Chunk, text bool) {
+	r.lastText = text
+	r.send(c)
+}
+
+// functionCall begins a call when its name is known. Its arguments may come with it.
+func (r *response) functionCall(i *outputItem, ended bool) {
+	if i.call < 0 {
+		i.call = len(r.calls)
+		r.calls = append(r.calls, call{})
+	}
+	c := &r.calls[i.call]
+	if c.sentID == "" {
+		c.name, c.id = word(i.members["name"]), word(i.members["call_id"])
+		i.name = c.name
+		if c.name != "" {
+			r.lastText = false
+			r.start(i.call)
+		}
+	}
+	if ended {
+		r.arguments(i, argumentText(i.members["arguments"]), true)
+	}
+}
+
+// arguments takes a piece of the arguments of a call, or all of them.
+func (r *response) arguments(i *outputItem, s string, whole bool) {
+	if i.kind == "" {
+		i.kind = "function_call"
+	}
+	if i.kind != "function_call" {
+		return
+	}
+	if i.call < 0 {
+		i.call = len(r.calls)
+		r.calls = append(r.calls, call{})
+	}
+	c := &r.calls[i.call]
+	if whole {
+		if len(s) <= len(c.args) {
+			return
+		}
+		s = s[len(c.args):]
+	}
+	c.args = append(c.args, s...)
+	if c.sentID != "" && s != "" {
+		r.emit(&model.ToolCallDelta{Index: i.call, Args: s}, false)
+	}
+}
+
+// argumentText returns the text of arguments, which some servers send as an object.
+func argumentText(raw json.RawMessage) string {
+	if len(raw) > 0 && raw[0] == '{' {
+		return string(raw)
+	}
+	return word(raw)
+}
+
+// terminal takes the response at its end.
+func (r *response) terminal(body *responseBody) error {
+	if len(body.Error) > 0 && string(body.Error) != "null" {
+		return r.failed(body.Error)
+	}
+	if body.ID != "" {
+		r.chunk.ID = body.ID
+	}
+	if body.Model != "" {
+		r.chunk.Model = body.Model
+	}
+	if u := body.Usage; u != nil {
+		r.usage = message.Usage{Input: u.InputTokens, Output: u.OutputTokens}
+		if d := u.InputTokensDetails; d != nil {
+			r.usage.Cached, r.usage.CacheWrite = d.CachedTokens, d.CacheWriteTokens
+		}
+		if d := u.OutputTokensDetails; d != nil {
+			r.usage.Reasoning = d.ReasoningTokens
+		}
+	}
+	for n, raw := range body.Output {
+		r.item(r.match(n, raw), raw, true)
+	}
+	switch body.Status {
+	case "failed", "cancelled":
+		return httperror.BadAnswer("the server ended the response with the status "+body.Status, nil)
+	case "incomplete":
+		r.incomplete = "unknown"
+		if body.Incomplete != nil && body.Incomplete.Reason != "" {
+			r.incomplete = body.Incomplete.Reason
+		}
+	}
+	r.reason, r.done = "stop", true
+	if r.stopped {
+		return errStopped
+	}
+	return nil
+}
+
+// match returns the item that is the n-th of the whole response: by its id, else by its place.
+func (r *response) match(n int, raw json.RawMessage) *outputItem {
+	var item sdk.ResponseOutputItem
+	_ = json.Unmarshal(raw, &item)
+	for _, i := range r.items {
+		if item.ID != "" && i.id == item.ID {
+			return i
+		}
+	}
+	if n < len(r.items) && r.items[n].kind == item.Type {
+		return r.items[n]
+	}
+	return r.open(&responseEvent{ItemID: item.ID})
+}
+
+// end takes [DONE]. Without the end of the response the answer is whole only if all items are.
+func (r *response) end() error {
+	for _, i := range r.items {
+		if !i.ended {
+			return nil // the stream ends before the answer was finished
+		}
+	}
+	r.done = len(r.items) > 0
+	if r.done {
+		r.reason = "stop"
+	}
+	return nil
+}
+
+// finish sends what is known at the end only, and the finish. What of an answer goes back as it came is sent
+// as the extra of its reasoning, unless the answer was cut off.
+func (r *response) finish() error {
+	for n := range r.calls {
+		if r.calls[n].sentID == "" {
+			r.start(n)
+		}
+	}
+	if r.incomplete == "" {
+		if items := keep(r.items); items != nil {
+			r.send(&model.ThinkingDelta{Extra: r.tagged(map[string]json.RawMessage{keptMember: items})})
+		}
+	}
+	reason := finishReason("", len(r.calls) > 0)
+	switch r.incomplete {
+	case "":
+	case "max_output_tokens", "max_tokens":
+		reason = model.FinishLength
+	case "content_filter":
+		reason = model.FinishFilter
+	default:
+		reason = model.FinishReason(r.incomplete)
+	}
+	r.send(&model.Finish{ID: r.chunk.ID, Model: r.chunk.Model, Usage: r.usage, Reason: reason})
+	if r.stopped {
+		return errStopped
+	}
+	return nil
+}
+
+// word returns a string, empty for anything else.
+func word(raw json.RawMessage) (s string) {
+	if len(raw) > 0 && raw[0] == '"' {
+		_ = json.Unmarshal(raw, &s)
+	}
+	return s
+}

@@ -1,0 +1,201 @@
+package openai
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/message"
+	sdk "github.com/sashabaranov/go-openai"
+)
+
+// This file writes messages as input items of the Responses API, and keeps what the items of an answer
+// have that a message has no place for: reasoning, the order, ids and phases. The message itself is
+// the truth about texts and calls; where it was edited, what was kept no longer fits and is left out.
+
+// item appends an input item.
+func (e *encoder) item(v any) {
+	e.wire.WriteByte(',')
+	e.object(v, nil)
+}
+
+func inputMessage(role string, content any) sdk.ResponseInputMessage {
+	return sdk.ResponseInputMessage{Type: "message", Role: role, Content: content}
+}
+
+// A functionCall is a call that goes back.
+type functionCall struct {
+	Type      string `json:"type"`
+	CallID    string `json:"call_id"`
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+// output appends the items of an assistant message, as they came if that is known.
+func (e *encoder) output(m *message.Message, calls []*message.ToolCall) {
+	if items := e.keptItems(m, calls); items != nil {
+		for _, item := range items {
+			e.item(item)
+		}
+		return
+	}
+	var text message.Blocks
+	flush := func() {
+		if s := assistantText(text); s != "" {
+			e.item(inputMessage(sdk.ChatMessageRoleAssistant, s))
+		}
+		text = nil
+	}
+	for _, b := range m.Blocks {
+		c, ok := b.(*message.ToolCall)
+		if !ok {
+			text = append(text, b)
+			continue
+		}
+		flush()
+		e.item(functionCall{"function_call", c.ID, callName(c), arguments(c.Input)})
+	}
+	flush()
+}
+
+func callName(c *message.ToolCall) string {
+	if name := wireName(c.Name); name != "" {
+		return name
+	}
+	return "unknown"
+}
+
+// keptMember is the member of an Extra with the items of an answer.
+const keptMember = "items"
+
+// A keptItem is an item of an answer without what the blocks of the message hold. Text is in parts, each a
+// number of bytes of the message's text; those without a type were put between two messages.
+type keptItem struct {
+	Item  map[string]json.RawMessage `json:"item,omitempty"`
+	Parts []keptPart                 `json:"parts,omitempty"`
+}
+
+type keptPart struct {
+	Type string `json:"type,omitempty"`
+	Size int    `json:"size"`
+}
+
+// keptItems returns the items that a message was made of, nil if they are not known or do not fit it.
+func (e *encoder) keptItems(m *message.Message, calls []*message.ToolCall) (items []any) {
+	var text strings.Builder
+	var kept []keptItem
+	for _, b := range m.Blocks {
+		switch b := b.(type) {
+		case *message.Text:
+			text.WriteString(b.Text)
+		case *message.Thinking:
+			for _, mb := range e.extras(b.Extra) {
+				if mb.name == keptMember && json.Unmarshal(mb.value, &kept) != nil {
+					return nil
+				}
+			}
+		}
+	}
+	left := text.String()
+	for _, k := range kept {
+		var kind string
+		_ = json.Unmarshal(k.Item["type"], &kind)
+		switch kind {
+		case "message":
+			k.Item["role"] = quote(sdk.ChatMessageRoleAssistant)
+			content := []any{}
+			for _, p := range k.Parts {
+				if p.Size < 0 || p.Size > len(left) {
+					return nil
+				}
+				if p.Type != "" && strings.TrimSpace(left[:p.Size]) != "" {
+					content = append(content, textContent(p.Type, left[:p.Size]))
+				}
+				left = left[p.Size:]
+			}
+			switch {
+			case len(content) > 0:
+				k.Item["content"], _ = encoded(content) // text always encodes
+			case k.Item["content"] == nil: // blank, and reasoning must not be left alone
+				return nil
+			}
+		case "function_call":
+			if len(calls) == 0 || string(k.Item["name"]) != string(quote(callName(calls[0]))) {
+				return nil
+			}
+			k.Item["call_id"], k.Item["arguments"] = quote(calls[0].ID), quote(arguments(calls[0].Input))
+			calls = calls[1:]
+		}
+		items = append(items, k.Item)
+	}
+	if left != "" || len(calls) > 0 {
+		return nil
+	}
+	return items
+}
+
+// textContent returns a part of the content of a message that the model wrote.
+func textContent(kind, text string) any {
+	if kind == "refusal" {
+		return map[string]string{"type": kind, "refusal": text}
+	}
+	return map[string]any{"type": kind, "text": text, "annotations": []any{}}
+}
+
+// keep returns the items of an answer to be kept, nil if the message says as much: without reasoning, items of
+// the server's own, phases and refusals. What would be refused later is left out: reasoning of which the content
+// did not come, and then the ids, which only count together with it.
+func keep(items []*outputItem) json.RawMessage {
+	var kept []keptItem
+	lost := slices.ContainsFunc(items, func(i *outputItem) bool { return i.kind == "reasoning" && !i.complete() })
+	plain := true
+	for _, i := range items {
+		if k, ok := i.keep(lost); ok {
+			kept = append(kept, k)
+			plain = plain && (i.kind == "function_call" || i.kind == "message" && k.Item["phase"] == nil && len(k.Parts) == 1 && k.Parts[0].Type != "refusal")
+		}
+	}
+	if plain {
+		return nil
+	}
+	data, err := encoded(kept)
+	if err != nil {
+		return nil // cannot be: each member was valid JSON
+	}
+	return data
+}
+
+// keep returns the item without what the message holds, false if there is nothing to be kept.
+func (i *outputItem) keep(lost bool) (keptItem, bool) {
+	if i.members == nil { // the item itself never came, only its deltas
+		i.members = map[string]json.RawMessage{"type": quote(i.kind)}
+	}
+	k := keptItem{Item: i.members}
+	prefix := ""
+	switch i.kind {
+	case "":
+		return k, false
+	case "reasoning":
+		return k, i.complete()
+	case "message":
+		k.Parts, prefix = i.parts, "msg_"
+		delete(k.Item, "content")
+		if len(k.Parts) == 0 {
+			return k, false
+		}
+	case "function_call":
+		prefix = "fc_"
+		delete(k.Item, "arguments")
+		delete(k.Item, "call_id")
+		k.Item["name"] = quote(i.name)
+	case "image_generation_call": // its picture is a block
+		k.Item = map[string]json.RawMessage{"type": quote("message"), "role": quote("assistant"), "content": quote("(a picture was made)")}
+	}
+	if k.Item["status"] != nil {
+		k.Item["status"] = quote("completed")
+	}
+	if lost || !strings.HasPrefix(i.id, prefix) { // the API refuses other ids, which proxies make
+		delete(k.Item, "id")
+	}
+	return k, true
+}
