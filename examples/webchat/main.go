@@ -4,15 +4,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent"
@@ -82,26 +85,32 @@ func (s *server) handler() http.Handler {
 	mux.Handle("GET /", http.FileServerFS(page))
 	mux.HandleFunc("GET /chat/{id}", s.show)
 	mux.HandleFunc("POST /chat/{id}", s.say)
+	mux.HandleFunc("GET /chat/{id}/events", s.follow)
 	return http.NewCrossOriginProtection().Handler(mux)
 }
 
-// show returns a conversation: its messages and open questions.
+// show returns a conversation: what was said, and the questions that wait. A run may be
+// under way meanwhile: Read does not open the session.
 func (s *server) show(w http.ResponseWriter, r *http.Request) {
-	chat, err := session.Open(r.Context(), s.store, r.PathValue("id"))
+	st, info, err := session.Read(r.Context(), s.store, r.PathValue("id"), 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		st, err = &agent.State{}, nil // a new one
+	}
 	if err != nil {
 		fail(w, err)
 		return
 	}
-	defer chat.Close()
 	type said struct {
 		Role string `json:"role"`
 		Text string `json:"text"`
 	}
 	answer := struct {
-		Said    []said        `json:"said"`
-		Pending []event.Event `json:"pending"`
-	}{[]said{}, chat.State.Pending()}
-	for _, m := range chat.State.Messages {
+		Status  session.Status `json:"status"`
+		Said    []said         `json:"said"`
+		Pending []event.Event  `json:"pending"`
+		Event   int64          `json:"event"` // the last one of what this shows
+	}{info.Status, []said{}, st.Pending(), info.Event}
+	for _, m := range st.Messages {
 		if text := m.Text(); text != "" {
 			answer.Said = append(answer.Said, said{string(m.Role), text})
 		}
@@ -110,7 +119,25 @@ func (s *server) show(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer) // fails if the client disconnects
 }
 
-// A request is a message, or the answer to a question.
+// follow streams the events that are stored after the one that the page has, whichever
+// process runs the conversation. A browser that is cut off asks again, with Last-Event-ID.
+func (s *server) follow(w http.ResponseWriter, r *http.Request) {
+	last := cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("after"), "0")
+	after, err := strconv.ParseInt(last, 10, 64)
+	if err != nil {
+		http.Error(w, "the number of an event is wanted", http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	for ev, err := range session.Watch(r.Context(), s.store, r.PathValue("id"), after) {
+		if err != nil || write(w, ev) != nil || http.NewResponseController(w).Flush() != nil {
+			return // the page was closed, or asks again
+		}
+	}
+}
+
+// A request is something that was said, or the answer to a question.
 type request struct {
 	Text   string `json:"text"`
 	Call   string `json:"call"` // the question

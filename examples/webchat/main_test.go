@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/scripted"
 )
 
@@ -36,6 +38,52 @@ func TestChat(t *testing.T) {
 	}
 	if got := second.get(t, "/chat/rent"); !strings.Contains(got, "The rent is paid.") || !strings.Contains(got, `"pending":null`) && !strings.Contains(got, `"pending":[]`) {
 		t.Errorf("the conversation is %s", got)
+	}
+}
+
+// TestReload looks at a conversation while the model is asked.
+func TestReload(t *testing.T) {
+	var s client
+	var shown string
+	s = serve(t, t.TempDir(), scripted.Func(func(*model.Request) (scripted.Turn, error) {
+		shown = s.get(t, "/chat/rent")
+		return scripted.Say("Good morning."), nil
+	}))
+	if got := s.get(t, "/chat/rent"); !strings.Contains(got, `"said":[]`) {
+		t.Errorf("a new conversation is %s", got)
+	}
+	s.post(t, `{"text": "Hello"}`, http.StatusOK)
+	if !strings.Contains(shown, `"status":"working"`) || !strings.Contains(shown, `"text":"Hello"`) {
+		t.Errorf("during the run the conversation is %s", shown)
+	}
+	if got := s.get(t, "/chat/rent"); !strings.Contains(got, `"status":"ended"`) || !strings.Contains(got, "Good morning.") {
+		t.Errorf("after the run the conversation is %s", got)
+	}
+}
+
+// TestFollow reads the events of a conversation after one of them, as a page does that was
+// cut off.
+func TestFollow(t *testing.T) {
+	s := serve(t, t.TempDir(), scripted.Say("Good morning."))
+	s.post(t, `{"text": "Hello"}`, http.StatusOK)
+	req, err := http.NewRequest("GET", s.url+"/chat/rent/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Last-Event-ID", "1")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var got string
+	for in := bufio.NewScanner(res.Body); in.Scan(); {
+		if got += in.Text() + "\n"; strings.Contains(in.Text(), `"type":"end"`) {
+			break
+		}
+	}
+	if !strings.Contains(got, "\nevent: message\n") || !strings.Contains(got, "Good morning.") || strings.Contains(got, "id: 1\n") {
+		t.Errorf("the events are %s", got)
 	}
 }
 

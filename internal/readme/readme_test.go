@@ -116,6 +116,39 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestNames checks that what the pages name of our packages is in their API. Left columns of
+// docs/coming-from.md are about others.
+func TestNames(t *testing.T) {
+	apis := map[string]string{}
+	files, err := filepath.Glob("../apitest/testdata/api/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		api := read(t, filepath.Join("internal/apitest/testdata/api", filepath.Base(f)))
+		name, _, _ := strings.Cut(strings.TrimPrefix(api, "package "), " ")
+		apis[name] += api
+	}
+	name := regexp.MustCompile("`([a-z]+)\\.([A-Z]\\w*)[^`]*`")
+	count := 0
+	for _, page := range pages(t) {
+		for line := range strings.Lines(read(t, page)) {
+			if cells := strings.Split(line, " | "); page == "docs/coming-from.md" && len(cells) == 2 {
+				line = cells[1]
+			}
+			for _, m := range name.FindAllStringSubmatch(line, -1) {
+				api, ours := apis[m[1]]
+				if count++; ours && !regexp.MustCompile(`(?m)^(const|func|type|var) `+m[2]+`\b`).MatchString(api) {
+					t.Errorf("%s: package %s has no %s", page, m[1], m[2])
+				}
+			}
+		}
+	}
+	if count < 30 {
+		t.Fatalf("found %d names only", count)
+	}
+}
+
 // pages are the texts for people: those of the root, and of docs.
 func pages(t *testing.T) []string {
 	t.Helper()
