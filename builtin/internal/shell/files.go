@@ -55,7 +55,8 @@ func (a *Analysis) Reads(at pathrule.Place, pattern string) (bool, error) {
 }
 
 // MayRead reports whether a command of the line reads by names that are known only at run
-// time, and a deny or ask rule for files may cover one of them.
+// time, or shows changes in tracked files without naming them, and a deny or ask rule for files
+// may cover one of them.
 func (a *Analysis) MayRead(at pathrule.Place, pattern string) bool {
 	if a.err != nil {
 		return true
@@ -116,6 +117,9 @@ func (m *fileRule) reads(a *Analysis, c *command) bool {
 // mayRead reports whether the rule covers a file whose name the command may get, or one in a
 // tree that is too large to check.
 func (m *fileRule) mayRead(a *Analysis, c *command) bool {
+	if m.showsTracked(c) {
+		return true
+	}
 	tree := c.recursive() || c.copiesTrees()
 	for i := range c.reads {
 		op := &c.reads[i].arg
