@@ -165,7 +165,11 @@ func (r *run) newest(budget int) []*message.Message {
 // summary, in a quarter of the room, and by what is pinned of it, in half of it. Without a
 // summary an earlier one stays, and the model reads that there is a gap.
 func (r *run) withSummary(v *toolkit.View, summary string, from, room int) []*message.Message {
-	source, text := window.SummarySource, "Earlier parts of this conversation were replaced by this summary.\n\n"+window.Abridge(summary, room/4)
+	short := window.Abridge(summary, room/4)
+	if short != summary { // half a secret would not be found any more
+		short = window.Abridge(without(r.cfg.Redact, summary), room/4)
+	}
+	source, text := window.SummarySource, "Earlier parts of this conversation were replaced by this summary.\n\n"+short
 	if summary == "" {
 		source, text = window.CutSource, "Earlier messages were cut off here; no summary of them could be made."
 	}

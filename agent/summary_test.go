@@ -143,3 +143,22 @@ func TestFailedSummaryKeepsTheEarlierOne(t *testing.T) {
 		}
 	}
 }
+
+// TestLongSummaryIsCleanBeforeItIsCut holds that a secret at which a long summary is cut leaves no half
+// in what is saved.
+func TestLongSummaryIsCleanBeforeItIsCut(t *testing.T) {
+	for shift := range 8 {
+		summary := strings.Repeat("x", 5*shift+1) + strings.Repeat(" "+secret+"\n", 500)
+		var j journal
+		cfg := Config{Policy: bypass, Redact: builtinRules(t), Toolkit: compactKit(t, &j), Window: Window{Tokens: 10_000}}
+		a, _ := newAgent(t, cfg, says(summary), says("done"))
+		st := talk(60, 500)
+		if _, err := play(t, a, st, Say("the newest question")); err != nil {
+			t.Fatal(err)
+		}
+		data, err := json.Marshal(st)
+		if err != nil || leaks(string(data)) || !strings.Contains(string(data), "the middle of this text was too long") {
+			t.Errorf("shift %d: %v, half a secret is saved: %v", shift, err, leaks(string(data)))
+		}
+	}
+}
