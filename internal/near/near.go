@@ -44,11 +44,24 @@ func Names(word string, known []string, n int) []string {
 }
 
 // Typos is Names for a word that may be the name of something else: it returns only names
-// within the distance of a typing error, one letter in six, at least one.
+// within the distance of a typing error, one letter in six, at least one. Names that differ
+// in their numbers only, such as read1 and read2, are different names.
 func Typos(word string, known []string, n int) []string {
 	folded := fold(word)
 	slip := min((len(folded)+1)/3, max(1, len(folded)/6))
-	return Names(word, slices.DeleteFunc(slices.Clone(known), func(name string) bool { return distance(folded, fold(name)) > slip }), n)
+	return Names(word, slices.DeleteFunc(slices.Clone(known), func(name string) bool {
+		other := fold(name)
+		return distance(folded, other) > slip || withoutDigits(folded) == withoutDigits(other) && folded != other
+	}), n)
+}
+
+func withoutDigits(s string) string {
+	return strings.Map(func(r rune) rune {
+		if '0' <= r && r <= '9' {
+			return -1
+		}
+		return r
+	}, s)
 }
 
 var blanks = strings.NewReplacer("_", "", "-", "", " ", "", ".", "")

@@ -42,14 +42,14 @@ func TestNames(t *testing.T) {
 }
 
 func TestTypos(t *testing.T) {
-	known := []string{"add", "Bash", "Edit", "WebSearch", "send_mail", "reset_tools"}
+	known := []string{"add", "Bash", "Edit", "WebSearch", "send_mail", "reset_tools", "read1"}
 	for _, row := range []struct {
 		word string
 		want []string
 	}{
 		{"ad", []string{"add"}}, {"bash", []string{"Bash"}}, {"Bahs", []string{"Bash"}}, {"sendMail", []string{"send_mail"}},
 		{"send_mial", []string{"send_mail"}}, {"reset_tool", []string{"reset_tools"}}, {"add", []string{"add"}},
-		{"WebFetch", nil}, {"NotebookEdit", nil}, {"mail", nil}, {"a", nil}, {"", nil}, {"Task", nil},
+		{"WebFetch", nil}, {"NotebookEdit", nil}, {"mail", nil}, {"a", nil}, {"", nil}, {"Task", nil}, {"read2", nil}, {"read3x", nil},
 	} {
 		if got := Typos(row.word, known, 3); !slices.Equal(got, row.want) {
 			t.Errorf("%q: got %q, want %q", row.word, got, row.want)
