@@ -34,8 +34,10 @@
 //
 // Confined are files, processes, sockets, devices and system calls. Not confined are
 // processor time, what is read from files that [Spec.Hide] does not name, and what the
-// caller hands over: an open descriptor, a variable of the environment. A flaw of the
-// kernel is not caught. These are known:
+// caller hands over: an open descriptor, a variable of the environment. A program that gets a
+// terminal as its input or output is of the caller's session and process group, and may open
+// that terminal by its name; any other leads a session without one. A flaw of the kernel is
+// not caught. These are known:
 //
 //   - A protected path that is not there can be made ([Result.Made]), and a secret that comes
 //     to be while the program runs, or has another name, can be read. Where another program
