@@ -18,9 +18,9 @@ type Scenario struct {
 	Slow   bool // the tool takes a while
 	Whole  bool // answers are not streamed
 
-	Together int // runs at a time; 0 means one after the other
-	Sessions int // make this many conversations instead, and keep them
-	Own      bool
+	Together int  // runs at a time; 0 means one after the other
+	Sessions int  // make this many conversations instead, and keep them
+	Own      bool // an agent and tools of its own for each conversation
 
 	Start  bool   // only start the program
 	Traced bool   // with all hooks and without, alternating
