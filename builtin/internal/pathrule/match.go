@@ -132,7 +132,7 @@ func (p Place) base() string {
 // globs returns absolute patterns, one of which must match: the pattern with its fixed part
 // as written and with links resolved, each also with brackets and braces taken literally,
 // because people do not escape names of directories such as [id].
-func (p Place) globs(pattern string, floats bool) ([]string, error) {
+func (p Place) globs(pattern string, anywhere bool) ([]string, error) {
 	bad := func(why string) ([]string, error) {
 		return nil, fmt.Errorf("path pattern %q: %s", pattern, why)
 	}
@@ -158,9 +158,9 @@ func (p Place) globs(pattern string, floats bool) ([]string, error) {
 		}
 		abs = escape(p.Home) + pattern[1:]
 	case strings.HasPrefix(pattern, "/"):
-	case floats && strings.HasPrefix(pattern, "**"):
+	case anywhere && strings.HasPrefix(pattern, "**"):
 		abs = "/" + pattern
-	case floats && !strings.Contains(strings.TrimPrefix(pattern, "./"), "/"):
+	case anywhere && !strings.Contains(strings.TrimPrefix(pattern, "./"), "/"):
 		abs = "/**/" + strings.TrimPrefix(pattern, "./")
 	default:
 		base := p.base()

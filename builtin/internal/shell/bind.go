@@ -78,7 +78,7 @@ func (w *walker) set(name string, b binding) {
 		return
 	}
 	switch {
-	case w.shared[name]:
+	case w.volatile[name]:
 		b = binding{}
 	case w.mayAbort && ok:
 		b = b.or(old)
@@ -102,7 +102,7 @@ func (w *walker) lookup(name string) binding {
 // preset returns what is known of a variable that the line has not set.
 func (w *walker) preset(name string) binding {
 	switch {
-	case w.shared[name]:
+	case w.volatile[name]:
 	case name == "HOME" && w.at.Home != "":
 		return bindValues(w.at.Home)
 	case name == "PWD" && len(w.cwds) == 1:
@@ -133,14 +133,14 @@ func (w *walker) maybe(f func()) {
 	// A binding that f dropped for lack of room stays unknown.
 }
 
-// share marks variables that are set at an unknown time, such as by a function: nothing is
+// markVolatile marks variables that are set at an unknown time, such as by a function: nothing is
 // known of them from now on.
-func (w *walker) share(names []string) {
-	if w.shared == nil && len(names) > 0 {
-		w.shared = map[string]bool{}
+func (w *walker) markVolatile(names []string) {
+	if w.volatile == nil && len(names) > 0 {
+		w.volatile = map[string]bool{}
 	}
 	for _, name := range names {
-		w.shared[name] = true
+		w.volatile[name] = true
 		w.set(name, binding{})
 	}
 }
@@ -208,17 +208,17 @@ func (w *walker) declared(args []arg) {
 		name, _, _ := strings.Cut(a.text, "=")
 		switch {
 		case a.known && syntax.ValidName(strings.TrimSuffix(name, "+")):
-			w.share([]string{strings.TrimSuffix(name, "+")})
+			w.markVolatile([]string{strings.TrimSuffix(name, "+")})
 		case !a.known && a.lead && syntax.ValidName(name):
-			w.share([]string{name})
+			w.markVolatile([]string{name})
 		case !a.known || !strings.HasPrefix(a.text, "-") || strings.Trim(a.text[1:], "xrgaAplutfF") != "":
 			w.denyDynamic("a declaration that evaluates what is assigned")
 		}
 	}
 }
 
-// A census lists the variables that a piece of code may set.
-type census struct {
+// A assignedVars lists the variables that a piece of code may set.
+type assignedVars struct {
 	names     []set
 	functions []string       // variables set by functions that the code defines
 	moves     bool           // the code may change the current directory
@@ -231,8 +231,8 @@ type set struct {
 	number bool // a numeric variable stays numeric
 }
 
-func (w *walker) takeCensus(n syntax.Node) census {
-	var c census
+func (w *walker) collectAssigned(n syntax.Node) assignedVars {
+	var c assignedVars
 	syntax.Walk(n, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.Assign:
@@ -264,7 +264,7 @@ func (w *walker) takeCensus(n syntax.Node) census {
 			}
 		case *syntax.FuncDecl:
 			if n.Body != nil {
-				inner := w.takeCensus(n.Body)
+				inner := w.collectAssigned(n.Body)
 				for _, s := range inner.names {
 					c.functions = append(c.functions, s.name)
 				}
@@ -291,7 +291,7 @@ func (w *walker) declaration(c *syntax.DeclClause) {
 	for _, a := range c.Args {
 		switch {
 		case a.Name != nil:
-			w.share([]string{a.Name.Value})
+			w.markVolatile([]string{a.Name.Value})
 			if a.Index != nil || !a.Naked {
 				w.value(a)
 			}
@@ -322,7 +322,7 @@ func (w *walker) readFrom(name string, args []arg) binding {
 		}
 		break
 	}
-	if len(args) != 1 || w.cut {
+	if len(args) != 1 || w.customIFS {
 		return binding{}
 	}
 	return binding{from: w.in.input}

@@ -11,7 +11,7 @@ import (
 
 // Files of a directory may make a harmless command run a program: .git/config names filters,
 // .npmrc a registry to which a key is sent, rust-toolchain.toml a compiler. Working in a
-// directory is no consent to that. In a directory that is not trusted the analysis therefore
+// directory does not permit that. In a directory that is not trusted the analysis therefore
 // checks for the files that the command would use, and the command is read-only only if there
 // are none. Directories that are neither trusted nor below a working directory are not
 // checked: there the command is never read-only.
@@ -38,13 +38,13 @@ func (f *fact) look(at *pathrule.Place) string {
 		}
 		return at.SecretBelow(f.dir, f.hidden)
 	case f.names == nil:
-		return gitBrings(at, f.dir)
+		return gitRuns(at, f.dir)
 	}
 	return untrustedFile(at, f.dir, f.names)
 }
 
-// find returns the result of a fact, which it checks once for each line.
-func (w *walker) find(f fact) string {
+// factResult returns the result of a fact, which it checks once for each line.
+func (w *walker) factResult(f fact) string {
 	same := func(g fact) bool {
 		return g.dir == f.dir && g.tree == f.tree && g.hidden == f.hidden && g.top == f.top &&
 			(g.names == nil) == (f.names == nil) && slices.Equal(g.names, f.names) && (g.bases == nil) == (f.bases == nil) && slices.Equal(g.bases, f.bases)
@@ -57,21 +57,21 @@ func (w *walker) find(f fact) string {
 	return f.found
 }
 
-// lookHolds is how long facts are valid without another check. One decision needs a verdict
+// factLifetime is how long facts are valid without another check. One decision needs a verdict
 // several times, and a change in between is no worse than one after it.
-const lookHolds = 50 * time.Millisecond
+const factLifetime = 50 * time.Millisecond
 
-// current reports whether all facts are unchanged.
-func (a *Analysis) current(at *pathrule.Place) bool {
+// factsCurrent reports whether all facts are unchanged.
+func (a *Analysis) factsCurrent(at *pathrule.Place) bool {
 	if len(a.facts) == 0 {
 		return true
 	}
-	last := a.lookedAt.Load()
+	last := a.factsCheckedAt.Load()
 	now := time.Now().UnixNano()
-	if now-last < int64(lookHolds) && now >= last {
+	if now-last < int64(factLifetime) && now >= last {
 		return true
 	}
-	a.lookedAt.Store(now)
+	a.factsCheckedAt.Store(now)
 	for i := range a.facts {
 		if f := &a.facts[i]; f.look(at) != f.found {
 			return false
@@ -97,7 +97,7 @@ func (w *walker) directoryRuns(c *command, dirs, names []string) string {
 			return "it runs what the settings in " + d + " name, which is not below a working directory"
 		}
 		c.checked = true
-		if why := w.find(fact{names: names, dir: real}); why != "" {
+		if why := w.factResult(fact{names: names, dir: real}); why != "" {
 			return why
 		}
 	}

@@ -225,12 +225,12 @@ func testTrustHolds(t *testing.T) {
 		t.Error(why)
 	}
 	write(t, work, map[string]string{".npmrc": "registry=x\n"})
-	time.Sleep(lookHolds)
+	time.Sleep(factLifetime)
 	if sh.Analyze("npm ls", at).ReadOnly() == "" {
 		t.Error("a cached verdict is used although there is a .npmrc now")
 	}
 	os.Remove(filepath.Join(work, ".npmrc"))
-	time.Sleep(lookHolds)
+	time.Sleep(factLifetime)
 	if why := sh.Analyze("npm ls", at).ReadOnly(); why != "" {
 		t.Error(why)
 	}

@@ -10,7 +10,7 @@ import (
 
 // harmlessVariables may be set in front of a command without changing what it runs or writes.
 // Others may change it: LD_PRELOAD, PATH, GIT_EXTERNAL_DIFF, LESSOPEN and many more make a
-// harmless command run a file. For variables that may name a file prefix requires a value
+// harmless command run a file. For variables that may name a file unsafePrefix requires a value
 // without a slash; TZ names a file that is only read as a time zone, and RUST_LOG and DEBUG
 // have slashes in the names of modules.
 var harmlessVariables = []string{
@@ -22,8 +22,8 @@ var harmlessVariables = []string{
 // pagers are variables that name a program; only cat, or nothing, is harmless.
 var pagers = []string{"PAGER", "GIT_PAGER", "MANPAGER", "GH_PAGER", "SYSTEMD_PAGER", "BAT_PAGER", "AWS_PAGER"}
 
-// prefix returns why the assignment in front of a command may change its effect, or "".
-func prefix(name string, value arg) string {
+// unsafePrefix returns why the assignment in front of a command may change its effect, or "".
+func unsafePrefix(name string, value arg) string {
 	switch {
 	case slices.Contains(pagers, name) && value.known && (value.text == "cat" || value.text == ""):
 	case strings.HasPrefix(name, "LC_"), slices.Contains(harmlessVariables, name):
@@ -40,9 +40,9 @@ func prefix(name string, value arg) string {
 // read-only program uses.
 var scriptNames = strings.Fields("BASE BRANCH COMMIT COUNT DIR FILE FILES HASH LAST NAME NUM OUT OUTPUT POD RES RESULT SHA SIZE SUM TAG TOTAL VALUE VERSION")
 
-// variable returns why assigning to the shell variable called name may change later commands,
+// unsafeVariable returns why assigning to the shell variable called name may change later commands,
 // or "". Lower-case names are the script's own.
-func variable(name string) string {
+func unsafeVariable(name string) string {
 	if slices.Contains(scriptNames, name) || name == strings.ToLower(name) && !strings.HasSuffix(name, "_proxy") && !strings.HasPrefix(name, "npm_") && name != "_" {
 		return ""
 	}
@@ -52,7 +52,7 @@ func variable(name string) string {
 // call walks a simple command with its assignments and redirections.
 func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 	first := len(w.cmds)
-	w.secret, w.cut = "", false
+	w.secret, w.customIFS = "", false
 	args := w.words(c.Args)
 	// Values are walked even if the assignment is refused, as they may contain substitutions.
 	changed := ""
@@ -63,15 +63,15 @@ func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 			w.keepSecret(name)
 		}
 		if len(args) > 0 {
-			w.cut = w.cut || name == "IFS" && value.text != ""
+			w.customIFS = w.customIFS || name == "IFS" && value.text != ""
 			// IFS in front of a read only says how its line is split.
 			reading := name == "IFS" && args[0].known && args[0].text == "read"
-			if why := prefix(name, value); !reading && (why != "" || as.Append || as.Index != nil) {
+			if why := unsafePrefix(name, value); !reading && (why != "" || as.Append || as.Index != nil) {
 				changed = "setting " + name + " may change the command"
 			}
 			continue
 		}
-		if why := variable(name); why != "" {
+		if why := unsafeVariable(name); why != "" {
 			w.deny(why)
 		}
 		b := binding{from: w.originOf(value), lead: value.lead, numeric: w.staysNumber(as) || value.class == digits, atom: value.class != anyText}

@@ -104,7 +104,7 @@ func readArgs(w *walker, _ *command, p *parsed) string {
 		}
 	}
 	for _, a := range names {
-		if !a.known || !plainName().MatchString(a.text) || variable(a.text) != "" {
+		if !a.known || !plainName().MatchString(a.text) || unsafeVariable(a.text) != "" {
 			return "it sets a variable that may not be the script's own"
 		}
 		w.set(a.text, binding{})
@@ -156,7 +156,7 @@ func (w *walker) toplevel() (string, bool) {
 	if len(w.cwds) != 1 || w.cwdLost {
 		return "", false
 	}
-	top := w.find(fact{dir: w.cwds[0], top: true})
+	top := w.factResult(fact{dir: w.cwds[0], top: true})
 	return top, top != ""
 }
 
@@ -220,7 +220,7 @@ func envArgs(w *walker, _ *command, p *parsed) string {
 		}
 		v := a
 		v.text = value
-		if bad := prefix(name, v); bad != "" {
+		if bad := unsafePrefix(name, v); bad != "" {
 			why = bad
 		}
 		if p.rest++; p.rest == len(p.args) {

@@ -73,8 +73,8 @@ func (w *walker) function(c *syntax.FuncDecl) {
 	if c.Name != nil && calls(c.Body, c.Name.Value) {
 		w.alarm(Destructive, "the function "+c.Name.Value+" calls itself")
 	}
-	seen := w.takeCensus(c)
-	w.share(seen.functions)
+	seen := w.collectAssigned(c)
+	w.markVolatile(seen.functions)
 	vars := w.vars
 	w.vars = nil
 	w.nested([]*syntax.Stmt{c.Body}, "a function")

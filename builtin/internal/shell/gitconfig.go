@@ -10,14 +10,14 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// gitBrings returns why git, run in the resolved directory dir, may start a program that the
+// gitRuns returns why git, run in the resolved directory dir, may start a program that the
 // settings of its repository name, or "". It does not check what [Analysis.Environ] turns off:
 // hooks, core.fsmonitor, fetches.
-func gitBrings(at *pathrule.Place, dir string) string {
+func gitRuns(at *pathrule.Place, dir string) string {
 	for {
 		dotgit := strings.TrimSuffix(dir, "/") + "/.git"
 		if at.Exists(dotgit) {
-			if why := repositoryBrings(at, dotgit); why != "" {
+			if why := repositoryRuns(at, dotgit); why != "" {
 				return why + ", and " + dir + " is not trusted"
 			}
 			return ""
@@ -32,7 +32,7 @@ func gitBrings(at *pathrule.Place, dir string) string {
 // maxIndex is the size of the largest git index that is searched for submodules.
 const maxIndex = 16 << 20
 
-func repositoryBrings(at *pathrule.Place, dotgit string) string {
+func repositoryRuns(at *pathrule.Place, dotgit string) string {
 	dir := at.Real(dotgit)
 	// A file points to the repository (gitrepository-layout(5)); there, commondir points to
 	// what linked work trees share.

@@ -69,7 +69,7 @@ func (w *walker) forClause(c *syntax.ForClause) {
 	b := w.loopValues(items)
 	w.keepSecret(iter.Name.Value)
 	w.in = in
-	if why := variable(iter.Name.Value); why != "" {
+	if why := unsafeVariable(iter.Name.Value); why != "" {
 		w.deny(why)
 	}
 	w.maybe(func() {
@@ -107,8 +107,8 @@ func (w *walker) loopValues(items []arg) binding {
 // forget drops the bindings of variables that a loop assigns, because its body runs more than
 // once. Numeric variables that stay numeric are kept as such.
 func (w *walker) forget(loop syntax.Node) {
-	seen := w.takeCensus(loop)
-	w.share(seen.functions)
+	seen := w.collectAssigned(loop)
+	w.markVolatile(seen.functions)
 	for _, s := range seen.names {
 		if !s.number {
 			w.set(s.name, binding{})
@@ -143,11 +143,11 @@ func (w *walker) counts(c *syntax.CStyleLoop, body []*syntax.Stmt) bool {
 		return false
 	}
 	name := arithmWord(init.X)
-	if !plainName().MatchString(name) || variable(name) != "" {
+	if !plainName().MatchString(name) || unsafeVariable(name) != "" {
 		return false
 	}
 	for _, s := range body {
-		if slices.ContainsFunc(w.takeCensus(s).names, func(s set) bool { return s.name == name }) {
+		if slices.ContainsFunc(w.collectAssigned(s).names, func(s set) bool { return s.name == name }) {
 			return false
 		}
 	}
@@ -170,7 +170,7 @@ func (w *walker) counted(x syntax.ArithmExpr) bool {
 	switch {
 	case name == "":
 		return w.arithmetic(x)
-	case !plainName().MatchString(name) || variable(name) != "" || !w.lookup(name).numeric || by != nil && !w.arithmetic(by):
+	case !plainName().MatchString(name) || unsafeVariable(name) != "" || !w.lookup(name).numeric || by != nil && !w.arithmetic(by):
 		return false
 	}
 	w.set(name, binding{numeric: true})

@@ -18,7 +18,7 @@ func (w *walker) redirects(s *syntax.Stmt, first int) {
 func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 	if r.N != nil && strings.HasPrefix(r.N.Value, "{") {
 		w.deny("a redirection that sets a variable")
-		w.share([]string{strings.Trim(r.N.Value, "{}")})
+		w.markVolatile([]string{strings.Trim(r.N.Value, "{}")})
 	}
 	switch r.Op {
 	case syntax.Hdoc, syntax.DashHdoc, syntax.WordHdoc:

@@ -278,7 +278,7 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 // below returns which secret is below root, or "".
 func (w *walker) below(c *command, root arg, hidden bool) string {
 	for _, dir := range c.paths(root) {
-		if why := w.find(fact{dir: dir, tree: true, hidden: hidden}); why != "" {
+		if why := w.factResult(fact{dir: dir, tree: true, hidden: hidden}); why != "" {
 			return why
 		}
 	}
@@ -321,7 +321,7 @@ func (w *walker) among(c *command, op *arg) string {
 			}
 		}
 		for _, dir := range dirs {
-			if why := w.find(fact{dir: dir, tree: true, hidden: s.hidden, bases: s.bases}); why != "" {
+			if why := w.factResult(fact{dir: dir, tree: true, hidden: s.hidden, bases: s.bases}); why != "" {
 				return why
 			}
 		}

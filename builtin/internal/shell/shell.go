@@ -80,7 +80,7 @@ func (z *Analyzer) Analyze(src string, at pathrule.Place) *Analysis {
 	}
 	s := z.site(at)
 	slot := &s.recent[maphash.String(seed, src)%maxRecent]
-	if a := slot.Load(); a != nil && a.src == src && a.current(&at) {
+	if a := slot.Load(); a != nil && a.src == src && a.factsCurrent(&at) {
 		return a
 	}
 	a := s.analyze(src)
@@ -134,7 +134,7 @@ type Analysis struct {
 	err    error
 	static []Danger // those that do not depend on links
 
-	lookedAt atomic.Int64 // when its facts were last checked
+	factsCheckedAt atomic.Int64 // when its facts were last checked
 }
 
 // A small is an Analysis with room for most commands, in one allocation.
@@ -187,7 +187,7 @@ func (s *site) analyze(src string) *Analysis {
 		}
 	}
 	if len(w.facts) > 0 {
-		a.lookedAt.Store(time.Now().UnixNano())
+		a.factsCheckedAt.Store(time.Now().UnixNano())
 	}
 	a.static = w.dangers()
 	a.findings = w.findings

@@ -25,7 +25,7 @@ type walk struct {
 	long        bool // a command has too many options
 	alarms      []Danger
 	vars        map[string]binding
-	shared      map[string]bool   // variables that may change at any time
+	volatile    map[string]bool   // variables that may change at any time
 	anyChanged  bool              // any variable may: unknown code has run
 	mayAbort    bool              // an error may have aborted a line, so that an assignment may not have run
 	copied      int               // bytes of values in words
@@ -33,7 +33,7 @@ type walk struct {
 	expanded    int               // words from brace expansion
 	secret      string            // the last secret variable that was expanded
 	anySecret   string            // the last one in the whole line
-	cut         bool              // the command's input is not split at blanks
+	customIFS   bool              // the command's input is not split at blanks
 	substSource source            // source of the last process substitution's output
 	secrets     map[string]string // variables to which a secret was assigned
 	in          scope

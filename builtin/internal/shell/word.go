@@ -44,7 +44,7 @@ func (a *arg) option() bool {
 // open reports whether the argument may be unknown names.
 func (a *arg) open() bool { return a.from >= firstOrigin || strings.Contains(a.text, hole) }
 
-// prefix returns the text before the first hole.
+// unsafePrefix returns the text before the first hole.
 func (a *arg) prefix() string {
 	if a.known && !a.wild {
 		return a.text
