@@ -65,7 +65,7 @@ func (l *Local) Spec(p permission.Profile) (sandbox.Spec, error) {
 		return sandbox.Spec{}, err
 	}
 	s.Protect = slices.Concat(kept, commandDirs(s.Write), s.Protect)
-	hide := slices.Concat(secret, l.near.beside(s.Write), secretPlaces(), s.Hide)
+	hide := slices.Concat(secret, l.near.neighbours(s.Write), secretPlaces(), s.Hide)
 	s.Hide = nil
 	for _, name := range hide {
 		if l.reveals(name) {
@@ -167,9 +167,9 @@ type finder struct {
 	left int // directories that the search may still look at
 }
 
-// maxDirs and maxBeside limit the search, which takes microseconds for each directory before
+// maxDirs and maxNeighbours limit the search, which takes microseconds for each directory before
 // each command.
-var maxDirs, maxBeside = 50_000, 1_000
+var maxDirs, maxNeighbours = 50_000, 1_000
 
 // A listing is the content of a directory.
 type listing struct {
@@ -217,10 +217,10 @@ func (f *finder) under(dirs []string) (kept, secret []string, err error) {
 	return kept, secret, nil
 }
 
-// beside returns the secrets of other projects: those in the parents of the directories dirs,
-// and right in the other directories there, if the parent is below the home directory. It
-// looks at no more than maxBeside directories.
-func (f *finder) beside(dirs []string) []string {
+// neighbours returns the secrets of other projects: those in the parents of the directories dirs,
+// and directly in their other directories, if the parent is below the home directory. It
+// looks at no more than maxNeighbours directories.
+func (f *finder) neighbours(dirs []string) []string {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return nil
@@ -230,7 +230,7 @@ func (f *finder) beside(dirs []string) []string {
 	if f.seen == nil {
 		f.seen = map[string]*listing{}
 	}
-	f.left = maxBeside
+	f.left = maxNeighbours
 	var out []string
 	for _, dir := range dirs {
 		real, err := filepath.EvalSymlinks(dir)

@@ -107,7 +107,7 @@ func (r replacement) replace(text string) (string, int, error) {
 	}
 	first := strings.Index(lf, old)
 	if first < 0 {
-		return "", 0, fmt.Errorf("old_string does not occur%s", whyNot(lf, old))
+		return "", 0, fmt.Errorf("old_string does not occur%s", mismatchHint(lf, old))
 	}
 	if n := countOverlapping(lf, old); n > 1 && !r.All {
 		times := fmt.Sprintf("%d times", n)
@@ -178,8 +178,8 @@ var numbered = lazy.Regexp(`(?m)^ *\d+\t`)
 // lines cannot be interrupted.
 const maxHint = 4 << 20
 
-// whyNot suggests why old does not occur in text.
-func whyNot(text, old string) string {
+// mismatchHint suggests why old does not occur in text.
+func mismatchHint(text, old string) string {
 	if bare := numbered().ReplaceAllString(old, ""); bare != old && strings.Contains(text, bare) {
 		return " with the line numbers that Read shows; leave them out"
 	}

@@ -29,8 +29,9 @@ func (c *Config) withoutCredentials(base []string) []string {
 	})
 }
 
-// What the names of credentials contain, in addition to those of [pathrule.SecretVariable],
-// which also cause a question: removing a variable needlessly costs less. Words, ends, parts.
+// Words, ends and parts in the names of credentials, in addition to [pathrule.SecretVariable]. The
+// list is longer, since a needless removal costs less than the needless question that the other
+// list causes.
 var (
 	credentialWords = []string{"KEY", "KEYS", "PAT", "COOKIES", "DSN"}
 	credentialEnds  = []string{"APIKEY", "ACCESSKEY", "PRIVATEKEY", "_PWD"}
