@@ -47,7 +47,7 @@
 // # Calls in the background
 //
 // With [Config.Background] a call that takes long does not hold up the others. Its result then says
-// that it continues, by the id of the call; what it returns is told to the model before a later model
+// that it continues, by the id of the call; the model gets what it returns before a later model
 // call, in a message of the program's. A tool named background lets the model look at such a call,
 // wait for it, or stop it.
 //
@@ -55,7 +55,7 @@
 // waits for the next to end and asks the model again, with its result; when a person is needed, it
 // asks, waits for all, and ends. So each holds up the end for [Config.ToolTimeout] at most. They are
 // stopped when the run is cancelled or fails, and at [Limits.Time]. Those that a crash cut off are
-// not made again: the model is told that their outcome is unknown. Sub-agents and calls that change
+// not made again: the model reads that their outcome is unknown. Sub-agents and calls that change
 // which tools are visible never run in the background.
 //
 // # What always holds
@@ -160,7 +160,7 @@ type Config struct {
 	// about too. It is as good as the Key: take 32 random bytes (16 are the least), the same for all
 	// processes. It does not distinguish an older State of this conversation, or one of another
 	// conversation, from the current one: a host that lets clients keep States must remember which
-	// seal came last, or an approved call may be had twice.
+	// seal came last, or a client can have an approved call run twice.
 	//
 	// Without a Key a State that was loaded is believed in what was said and in what people allowed:
 	// who can write it can answer questions, add allow rules and invent history. Deny rules, the mode,
@@ -288,7 +288,7 @@ func setDefault[T int | float64 | time.Duration](v *T, def T) {
 
 // Limits bound what one input may cost. A run that reaches one asks the model for a last answer,
 // without tools, and ends with [event.EndLimit]. They are looked at before each model call; only
-// ToolCalls and Time also stop the rest of a batch, and Time what is at work. The zero value of a field
+// ToolCalls and Time also stop the rest of a batch, and Time the calls that run. The zero value of a field
 // other than Steps sets no limit. What sub-agents ([AsTool]) do counts as it happens, but for their
 // steps.
 type Limits struct {
@@ -298,7 +298,7 @@ type Limits struct {
 	Cost      float64 // in the currency of Price
 
 	// Time is counted from the input, waiting for people included. When it is up model calls and
-	// tool calls are told to end. After a tool call, or between two, the model may still give a
+	// tool calls are cancelled. After a tool call, or between two, the model may still give a
 	// last answer, for a quarter of Time more, but at least for a second and at most for 30.
 	Time time.Duration
 
@@ -320,9 +320,9 @@ type Window struct {
 	// Compact is the share of the window at which the conversation is made shorter; 0 means 0.8,
 	// negative never: first long old results are cut, and if that is not enough the model is asked for
 	// a summary of all but the newest, in fixed fields (goal, decisions, files, facts, open tasks, …)
-	// or else in plain text. If there is none whole turns go, and the model is told so. Keep is the
+	// or else in plain text. If there is none whole turns are dropped, and the model reads that they were. Keep is the
 	// share that is kept word for word with the current turn; 0 means 0.1. What is open, groups,
-	// skills and tasks, is told again. The same is done when a server refuses a request for its
+	// skills and tasks, is repeated. The same is done when a server refuses a request for its
 	// length, until nothing can go.
 	Compact, Keep float64
 

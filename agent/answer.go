@@ -142,8 +142,8 @@ func (r *run) due(call string) (time.Time, error) {
 	return time.Time{}, nil
 }
 
-// late reports whether it is too late to answer a call.
-func (r *run) late(call string) bool {
+// tooLate reports whether it is too late to answer a call.
+func (r *run) tooLate(call string) bool {
 	due, err := r.due(call)
 	return err != nil || !due.IsZero() && r.cfg.Now().After(due)
 }
@@ -227,7 +227,7 @@ func (r *run) applyAnswer(in Input) error {
 }
 
 // addUserMessage takes a user's words. Nothing waits, or they would have been refused: what is open
-// was cut off by a crash, and the person has moved on.
+// was cut off by a crash, and the person says something else now.
 func (r *run) addUserMessage(in say) error {
 	if err := r.closeOpen("The program was stopped before this call ran."); err != nil {
 		return err

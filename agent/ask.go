@@ -133,7 +133,7 @@ func (r *run) keepText(said *message.Message, why string) error {
 }
 
 // request returns the next request of the conversation. The messages are a slice of its own
-// capacity, so that whoever appends to them, a middleware for instance, does not write into the State.
+// capacity, so that a middleware that appends to them does not write into the State.
 func (r *run) request(v *toolkit.View) *model.Request {
 	req := &model.Request{
 		System:   r.system(v.Prompt()),
@@ -201,7 +201,7 @@ func (r *run) generate() (*modelCall, error) {
 	return mc, nil
 }
 
-// exchange makes a model call and joins the deltas into a message, telling of each.
+// exchange makes a model call and joins the deltas into a message, emitting each.
 func (r *run) exchange(req *model.Request, mc *modelCall) error {
 	mc.task, mc.stage = mc, committed
 	var ctx context.Context

@@ -14,8 +14,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// endedInBackground tells the model what a call in the background has returned.
-const endedInBackground = "Call %s of %s, which went on in the background, has ended (%s). What it returned stands between the tags; it is not the user who says it.\n" +
+// endedInBackground introduces what a call in the background has returned.
+const endedInBackground = "Call %s of %s, which continued in the background, has ended (%s). What it returned is between the tags; it does not come from the user.\n" +
 	"<result>\n%s\n</result>"
 
 // resultEnd is what a model might take for the end of the tag in endedInBackground.
@@ -90,7 +90,7 @@ func (r *run) collect(all bool) (err error) {
 	return err
 }
 
-// addEnded tells the model of the calls in the background that have ended.
+// addEnded adds the results of the calls in the background that have ended to the conversation.
 func (r *run) addEnded() error {
 	if len(r.st.loop.Background) == 0 {
 		return nil
@@ -98,12 +98,12 @@ func (r *run) addEnded() error {
 	return join(r.collect(false), r.addBackgroundResults())
 }
 
-// waitForBackground waits until a call in the background has ended, and tells the model. When the time is up
-// all are told to end.
+// waitForBackground waits until a call in the background has ended, and adds its result to the conversation. When the time is up
+// all are cancelled.
 func (r *run) waitForBackground() error {
 	defer context.AfterFunc(r.ctx, r.inbox.wake)()
 	ended := func(a *backgroundCall) bool { return r.backgroundFlight(a.ID).ended }
-	// None runs if a crash, or the wait for a person, left only results that the model was not told.
+	// None runs if a crash, or the wait for a person, left only results that the model has not read.
 	running := r.st.loop.InBackground()
 	for len(running) > 0 && r.failed == nil && r.ctx.Err() == nil && !slices.ContainsFunc(running, ended) {
 		r.receive()
@@ -121,7 +121,7 @@ func (r *run) collectAll() error {
 }
 
 // stopBackground ends what runs in the background, and waits for it: no goroutine outlives a run but
-// that of a tool that does not stop when told to.
+// that of a tool that does not stop when it is cancelled.
 func (r *run) stopBackground() error {
 	for _, a := range r.st.loop.InBackground() {
 		r.backgroundFlight(a.ID).end(context.Canceled)
@@ -165,8 +165,8 @@ func (r *run) addBackgroundResults() error {
 // everything that was said.
 const backgroundName = "background"
 
-const backgroundDescription = "Looks after a tool call that goes on in the background: shows how far it is, waits for it, or stops it. " +
-	"You are told what it returns when it ends, without asking."
+const backgroundDescription = "Looks after a tool call that continues in the background: shows how far it is, waits for it, or stops it. " +
+	"You get what it returns when it ends, without asking."
 
 type backgroundIn struct {
 	Call    string `json:"call" jsonschema_description:"the id of the call"`
@@ -181,7 +181,7 @@ func newBackground() (tool.Tool, error) {
 func lookAfter(ctx context.Context, in backgroundIn) (string, error) {
 	own := callIn(ctx)
 	if own == nil {
-		return "", fmt.Errorf("no call %q goes on in the background", in.Call)
+		return "", fmt.Errorf("no call %q runs in the background", in.Call)
 	}
 	text, done, err := own.look(in)
 	if err != nil || in.Action != "wait" {
@@ -210,9 +210,9 @@ func (tc *toolCall) look(in backgroundIn) (text string, done <-chan struct{}, er
 		switch {
 		case in.Action == "stop":
 			other.end(context.Canceled)
-			text = "Call " + in.Call + " was told to stop. You will be told when it has."
+			text = "Call " + in.Call + " was cancelled. You will get its result when it has stopped."
 		case other.ended:
-			text = "Call " + in.Call + " has ended. You are told next what it returned."
+			text = "Call " + in.Call + " has ended. You get its result next."
 		case other.tail == "":
 			text = "Call " + in.Call + " is still running and has said nothing yet."
 		default:
@@ -221,7 +221,7 @@ func (tc *toolCall) look(in backgroundIn) (text string, done <-chan struct{}, er
 		return nil
 	})
 	if err == nil && other == nil {
-		err = fmt.Errorf("no call %q goes on in the background; if one did, you have been told what it returned", in.Call)
+		err = fmt.Errorf("no call %q runs in the background; if one did, you have its result already", in.Call)
 	}
 	return text, done, err
 }

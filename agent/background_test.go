@@ -75,7 +75,7 @@ func told(st *State) []string {
 	for _, m := range st.Messages {
 		for _, b := range m.Blocks {
 			if h, ok := b.(*message.Hint); ok && h.Source == backgroundName {
-				head, rest, _ := strings.Cut(h.Text, ", which went on in the background, has ended (")
+				head, rest, _ := strings.Cut(h.Text, ", which continued in the background, has ended (")
 				outcome, rest, _ := strings.Cut(rest, ")")
 				_, rest, _ = strings.Cut(rest, "<result>\n")
 				out = append(out, strings.TrimPrefix(head, "Call ")+" "+outcome+": "+strings.TrimSuffix(rest, "\n</result>"))
@@ -99,28 +99,28 @@ func TestBackground(t *testing.T) {
 		{name: "it ends in time", turns: []turn{calls(`c1 slow {"path":"59s"}`), says("done")},
 			end: event.EndCompleted, took: 59 * time.Second, first: "began; took 59s", answer: "done"},
 		{name: "the answer comes first", turns: []turn{calls(`c1 slow {"path":"5m"}`), says("it runs"), says("done")},
-			end: event.EndCompleted, took: 5 * time.Minute, first: "This call goes on", told: []string{"c1 of slow success: began; took 5m"}, answer: "done"},
+			end: event.EndCompleted, took: 5 * time.Minute, first: "This call continues", told: []string{"c1 of slow success: began; took 5m"}, answer: "done"},
 		{name: "it ends while others run", turns: []turn{calls(`c1 slow {"path":"5m"}`), calls(`c2 alone {"path":"9m"}`), says("done")},
-			end: event.EndCompleted, took: 10 * time.Minute, first: "This call goes on", told: []string{"c1 of slow success: began; took 5m"}, answer: "done"},
+			end: event.EndCompleted, took: 10 * time.Minute, first: "This call continues", told: []string{"c1 of slow success: began; took 5m"}, answer: "done"},
 		{name: "one that counts on being alone stays", turns: []turn{calls(`c1 alone {"path":"5m"}`), says("done")},
 			end: event.EndCompleted, took: 5 * time.Minute, first: "began; took 5m", answer: "done"},
 		{name: "one that wants to leaves at once", turns: []turn{calls(`c1 behind {"path":"5m"}`), calls(`c2 alone {"path":"9m"}`), says("done")},
-			end: event.EndCompleted, took: 9 * time.Minute, first: "This call goes on", told: []string{"c1 of behind success: began; took 5m"}, answer: "done"},
+			end: event.EndCompleted, took: 9 * time.Minute, first: "This call continues", told: []string{"c1 of behind success: began; took 5m"}, answer: "done"},
 		{name: "it fails", turns: []turn{calls(`c1 behind {"path":"5m!"}`), says("it runs"), says("done")},
-			end: event.EndCompleted, took: 5 * time.Minute, first: "This call goes on", told: []string{"c1 of behind error: began; \nno luck"}, answer: "done"},
+			end: event.EndCompleted, took: 5 * time.Minute, first: "This call continues", told: []string{"c1 of behind error: began; \nno luck"}, answer: "done"},
 		{name: "it takes too long", turns: []turn{calls(`c1 slow {"path":"5h"}`), says("it runs"), says("done")},
-			end: event.EndCompleted, took: 10 * time.Minute, first: "This call goes on",
+			end: event.EndCompleted, took: 10 * time.Minute, first: "This call continues",
 			told: []string{"c1 of slow error: began; \nThe call took longer than 10m0s and was stopped."}, answer: "done"},
 		{name: "several", turns: []turn{calls(`c1 slow {"path":"6m"}`, `c2 slow {"path":"3m"}`, `c3 slow {"path":"4m"}`), says("they run"), says("two run"), says("one runs"), says("done")},
-			end: event.EndCompleted, took: 6 * time.Minute, first: "This call goes on",
+			end: event.EndCompleted, took: 6 * time.Minute, first: "This call continues",
 			told: []string{"c2 of slow success: began; took 3m", "c3 of slow success: began; took 4m", "c1 of slow success: began; took 6m"}, answer: "done"},
 		{name: "no more than fit", cfg: Config{MaxParallel: 2}, turns: []turn{calls(`c1 slow {"path":"8m"}`, `c2 slow {"path":"9m"}`, `c3 slow {"path":"2m"}`), says("they run"), says("one runs"), says("done")},
-			end: event.EndCompleted, took: 9 * time.Minute, first: "This call goes on",
+			end: event.EndCompleted, took: 9 * time.Minute, first: "This call continues",
 			told: []string{"c1 of slow success: began; took 8m", "c2 of slow success: began; took 9m"}, answer: "done"},
 		{name: "the steps are used up", cfg: Config{Limits: Limits{Steps: 1}}, turns: []turn{calls(`c1 slow {"path":"5m"}`), says("the last words")},
-			end: event.EndLimit, took: 5 * time.Minute, first: "This call goes on", told: []string{"c1 of slow success: began; took 5m"}, answer: "the last words"},
+			end: event.EndLimit, took: 5 * time.Minute, first: "This call continues", told: []string{"c1 of slow success: began; took 5m"}, answer: "the last words"},
 		{name: "the time is up", cfg: Config{Limits: Limits{Time: 3 * time.Minute}}, turns: []turn{calls(`c1 slow {"path":"5m"}`), says("it runs"), says("the last words")},
-			end: event.EndLimit, took: 3 * time.Minute, first: "This call goes on",
+			end: event.EndLimit, took: 3 * time.Minute, first: "This call continues",
 			told: []string{"c1 of slow interrupted: began; \nThe call was stopped: out of time, the limit of 3m0s was reached."}, answer: "the last words"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -174,8 +174,8 @@ func TestBackgroundTool(t *testing.T) {
 		{"look", `{"call":"c1"}`, "Call c1 is still running. The end of what it has said so far:\nbegan; ", "success: began; took 5m", 5 * time.Minute},
 		{"wait for less", `{"call":"c1","action":"wait","seconds":100}`, "Call c1 is still running. The end", "success: began; took 5m", 5 * time.Minute},
 		{"wait for more", `{"call":"c1","action":"wait","seconds":500}`, "Call c1 has ended.", "success: began; took 5m", 5 * time.Minute},
-		{"stop", `{"call":"c1","action":"stop"}`, "Call c1 was told to stop.", "interrupted: began; \nThe call was interrupted before it ended.", time.Minute},
-		{"another", `{"call":"c7"}`, `no call "c7" goes on in the background`, "success: began; took 5m", 5 * time.Minute},
+		{"stop", `{"call":"c1","action":"stop"}`, "Call c1 was cancelled.", "interrupted: began; \nThe call was interrupted before it ended.", time.Minute},
+		{"another", `{"call":"c7"}`, `no call "c7" runs in the background`, "success: began; took 5m", 5 * time.Minute},
 		{"no such action", `{"call":"c1","action":"kill"}`, "", "success: began; took 5m", 5 * time.Minute},
 	} {
 		t.Run(row.name, func(t *testing.T) {

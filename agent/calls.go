@@ -88,7 +88,7 @@ func (r *run) decision(c *openCall, p *permission.Policy, pc *permission.Call) p
 }
 
 // judgeAnew returns what decides about a call whose arguments middleware has changed, by what the policy is now. It is
-// called by the call's goroutine. Nobody is asked: a person has agreed to other arguments.
+// called by the call's goroutine. It asks no one: a person has agreed to other arguments.
 func (r *run) judgeAnew() func(context.Context, tool.Tool, tool.Call) (*permission.Judgement, error) {
 	p, judge := r.currentPolicy(), r.a.judge
 	return func(ctx context.Context, t tool.Tool, c tool.Call) (*permission.Judgement, error) {
@@ -134,12 +134,12 @@ func (r *run) approve(calls ...*openCall) (answered bool, err error) {
 	for _, c := range calls {
 		for _, ev := range pendingOf(c, r.st.loop.Run) {
 			q, ok := ev.(*event.Approval)
-			if !ok || r.late(q.Call) {
+			if !ok || r.tooLate(q.Call) {
 				continue
 			}
 			answer, err := r.askApprove(*q, c)
 			switch {
-			case r.late(q.Call) && r.ctx.Err() == nil:
+			case r.tooLate(q.Call) && r.ctx.Err() == nil:
 			case err != nil:
 				return false, err
 			default:
@@ -148,7 +148,7 @@ func (r *run) approve(calls ...*openCall) (answered bool, err error) {
 		}
 	}
 	// While one question was answered, others may have expired.
-	answers = slices.DeleteFunc(answers, func(in Input) bool { return r.late(in.(event.Confirm).Call) })
+	answers = slices.DeleteFunc(answers, func(in Input) bool { return r.tooLate(in.(event.Confirm).Call) })
 	if err := r.checkInputs(answers); err != nil || len(answers) == 0 {
 		return false, err
 	}
@@ -199,7 +199,7 @@ func (r *run) askApprove(q event.Approval, c *openCall) (event.Confirm, error) {
 	return answer, nil
 }
 
-// A personQuestion is the flight of a question that Config.Approve answers. It is none of run.flights:
+// A personQuestion is the flight of a question that Config.Approve answers. It is not in run.flights:
 // no limit of time ends it.
 type personQuestion struct{ flight }
 

@@ -34,7 +34,7 @@ type early struct {
 const maxLooks = 8
 
 // newEarly prepares for an answer, and returns nil if none of its calls may start early: none may
-// while others run in the background, since what those note in the tools' State could not be told from
+// while others run in the background, since what those note in the tools' State could not be distinguished from
 // what has to be taken back.
 func (r *run) newEarly(answer string) *early {
 	r.dropEarly()
@@ -110,7 +110,7 @@ func (e *early) begin(tc *message.ToolCall, raw string) bool {
 	return true
 }
 
-// open returns the open call that tc would be, and its tool; nil if it is none that may ever start
+// open returns the open call that tc would be, and its tool; nil if it may never start
 // early. What the model was shown of a tool is looked at first: control tools may have to find
 // out what a call of theirs comes to.
 func (e *early) open(tc *message.ToolCall, raw string) (*openCall, tool.Tool) {
@@ -216,7 +216,7 @@ func (r *run) countEarly() (same bool, err error) {
 	return true, nil
 }
 
-// dropEarly stops the early calls that are no calls of the answer, waits for them, and takes back
+// dropEarly stops the early calls that are not in the answer, waits for them, and takes back
 // what tools have noted meanwhile, for the policy also.
 func (r *run) dropEarly() {
 	e := r.early

@@ -45,7 +45,7 @@ func (r *run) keepFinal(mc *modelCall) error {
 	return r.accept(mc)
 }
 
-// lastAnswer asks for a last answer without tools. What comes of it is kept if it is of use; a
+// lastAnswer asks for a last answer without tools. What comes of it is kept unless it is empty; a
 // failure changes nothing, the run is over anyway.
 func (r *run) lastAnswer(limit string) error {
 	if err := join(r.collectAll(), r.addBackgroundResults()); err != nil {

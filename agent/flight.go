@@ -26,7 +26,7 @@ type flight struct {
 	background bool     // it is committed, and not waited for: a call in the background
 	cancel     context.CancelFunc
 
-	cause atomic.Pointer[error] // why it was told to end; nil if it was not
+	cause atomic.Pointer[error] // why it was cancelled; nil if it was not
 
 	// Written by its goroutine before the last report:
 	panicked any
@@ -39,7 +39,7 @@ type stage int
 const (
 	launched  stage = iota // it runs; nothing of it is emitted, as its call may not be one of the conversation
 	committed              // its call is one
-	landed                 // it has ended, or no one is interested in it any more
+	landed                 // it has ended, or its reports are dropped from now on
 )
 
 // A task is what a flight does: a [toolCall] or a [modelCall].
@@ -50,7 +50,7 @@ type task interface {
 
 // A report is what a flight sends. The last one of a flight has none of the other fields.
 type report struct {
-	from  *flight     // nil for what asks without telling for which call
+	from  *flight     // nil if it cannot be known for which call
 	chunk *tool.Chunk // of a tool
 	piece model.Chunk // of the model
 
@@ -173,7 +173,7 @@ func (r *run) commit(f *flight) error {
 	return err
 }
 
-// drop gives up flights that are not committed: they are told to end, and waited for. What their calls
+// drop gives up flights that are not committed: they are cancelled and waited for. What their calls
 // ask is refused.
 func (r *run) drop(flights []*flight) {
 	for _, f := range flights {
@@ -197,14 +197,14 @@ func (r *run) await(f *flight) {
 	}
 }
 
-// end tells a flight to end, unless it was told to. Any goroutine may do that.
+// end cancels a flight, unless it was cancelled. Any goroutine may do that.
 func (f *flight) end(cause error) {
 	if f.cause.CompareAndSwap(nil, &cause) {
 		f.cancel()
 	}
 }
 
-// why returns what the flight was told to end for, nil if it was not.
+// why returns the cause for which the flight was cancelled, nil if it was not.
 func (f *flight) why() error {
 	if cause := f.cause.Load(); cause != nil {
 		return *cause
@@ -212,14 +212,14 @@ func (f *flight) why() error {
 	return nil
 }
 
-// endFlights tells everything to end.
+// endFlights cancels all flights.
 func (r *run) endFlights(cause error) {
 	for _, f := range r.flights {
 		f.end(cause)
 	}
 }
 
-// endCalls tells every flight that is waited for to end, and waits for it: those of a step that
+// endCalls cancels every flight that the step waits for, and waits for it: those of a step that
 // panicked.
 func (r *run) endCalls() {
 	r.dropEarly()
@@ -235,7 +235,7 @@ func (r *run) endCalls() {
 	}
 }
 
-// fail keeps an error that ends the run. Its calls are told to end; those in the background are
+// fail keeps an error that ends the run. Its calls are cancelled; those in the background are
 // stopped last. An error that is there because the run was cancelled does not count.
 func (r *run) fail(err error) {
 	if cause := r.ctx.Err(); err == nil || r.failed == nil && cause != nil && errors.Is(err, cause) {

@@ -59,12 +59,12 @@ func (h *callHost) do(ctx context.Context, fn func() error) error {
 	return h.r.inbox.ask(h.flightIn(ctx), fn)
 }
 
-func (h *callHost) tell(ctx context.Context, ev event.Event) error {
+func (h *callHost) emit(ctx context.Context, ev event.Event) error {
 	return h.do(ctx, func() error { h.r.emit(ev); return nil })
 }
 
 // await waits until it is known that the call that asks counts: till then neither the person nor
-// the model is bothered with what may come to nothing.
+// the model is asked about a call that may be dropped.
 func (h *callHost) await(ctx context.Context) error {
 	if !h.a.cfg.Eager {
 		return nil
@@ -102,7 +102,7 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 	ev := event.Elicitation{Call: callOf(ctx), Server: q.Server, Message: q.Message, Schema: q.Schema, URL: q.URL,
 		Site: q.Site(), Warnings: q.Warnings()}
 	put := ev // events do not change after they came, and ev comes once more
-	if err := h.tell(ctx, &put); err != nil {
+	if err := h.emit(ctx, &put); err != nil {
 		return host.Answer{}, err
 	}
 	answer, why := h.answer(ctx, q)
@@ -110,7 +110,7 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 	if why != nil {
 		ev.Error = why.Error()
 	}
-	return answer, h.tell(ctx, &ev)
+	return answer, h.emit(ctx, &ev)
 }
 
 // answer has the person answer. An error is for the person's side only: whoever
@@ -175,7 +175,7 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 	ev := &event.Sampling{Call: callOf(ctx), Server: req.Server}
 	if no != nil {
 		ev.Refused = no.Error()
-		return host.Sample{}, errors.Join(no, h.tell(ctx, ev))
+		return host.Sample{}, errors.Join(no, h.emit(ctx, ev))
 	}
 	msg, fin, err := model.Collect(middleware.Retry(h.a.model, h.a.cfg.Retry).Generate(ctx,
 		&model.Request{System: req.System, Messages: req.Messages, MaxTokens: maxTokens, Temperature: req.Temperature}))

@@ -126,7 +126,7 @@ func (r *run) stopTimer() {
 	r.inbox.timer.cancel()
 }
 
-// watchTime has what is at work told to end after that long, and not when it was to be before.
+// watchTime has all calls cancelled after that long, instead of when it was set before.
 func (r *run) watchTime(left time.Duration) {
 	r.stopTimer()
 	f := &flight{stage: committed}

@@ -17,7 +17,7 @@ func (c *Config) checkPolicy(background tool.Tool) error {
 	if background != nil {
 		own = append(own, background)
 	}
-	// Network is no tool, but what rules about confined calls name.
+	// Network is not a tool: rules about confined calls name it.
 	return policycheck.Check(&c.Policy, own, listed, "Network")
 }
 

@@ -42,7 +42,7 @@ type run struct {
 	took   []string // the ids of inputs that the State holds, and no save yet
 }
 
-// An consumer is where events go.
+// A consumer is where events go.
 type consumer struct {
 	yield   func(event.Event, error) bool
 	cancel  context.CancelCauseFunc
@@ -79,7 +79,7 @@ type people struct {
 	answers  map[string][]Input // for the sub-agents that work on these calls
 }
 
-// Why flights are told to end.
+// Why flights are cancelled.
 var (
 	errLeft    = errors.New("the consumer has left")
 	errTimeUp  = errors.New("out of time") // see Limits.Time; the limit follows
@@ -151,7 +151,7 @@ func (r *run) prepare(list []event.Event, ev event.Event) []event.Event {
 	}
 	for _, clean := range list[n:] {
 		r.number(clean)
-		*ev.Head() = *clean.Head() // for who asks for the number of what was emitted
+		*ev.Head() = *clean.Head() // for callers that need the number of what was emitted
 	}
 	return list
 }
@@ -259,7 +259,7 @@ func (r *run) addMessage(m *message.Message, finish string, more ...event.Event)
 	return r.store(more...)
 }
 
-// hint tells the model something in the program's name.
+// hint adds a hint of the program's to the conversation.
 func (r *run) hint(text string) error {
 	return r.addMessage(r.hintMessage(decide.HintSource, text), "")
 }

@@ -151,7 +151,7 @@ func TestPanicLosesNoResult(t *testing.T) {
 			}
 			text := encoded(t, st)
 			if err != nil || endOf(t, evs).Reason != event.EndCompleted || len(st.loop.Background) > 0 ||
-				strings.Contains(text, "goes on in the background, as a.") && !strings.Contains(text, "Call a of sleep") {
+				strings.Contains(text, "continues in the background, as a.") && !strings.Contains(text, "Call a of sleep") {
 				t.Errorf("id %d: %v\n%s", at, err, text)
 			}
 		})

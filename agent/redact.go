@@ -191,7 +191,7 @@ func searchFields(r *redact.Redactor, v reflect.Value) (clean reflect.Value, fou
 func searchList(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
 	switch list := v.Interface().(type) {
 	case json.RawMessage:
-		if !json.Valid(list) { // it cannot be known what an escape sequence stands for
+		if !json.Valid(list) { // it cannot be known what an escape sequence means
 			return reflect.ValueOf(json.RawMessage(nil)), len(list) > 0
 		}
 		data := json.RawMessage(r.JSON(list))

@@ -11,11 +11,11 @@ package agent
 // tool or the model says, that it has ended, and functions for the run to call, by which a
 // host's question, a sub-agent's events and saves, or a look at a call in the background are
 // done where the State is. Package tool runs each tool on one more goroutine, which it
-// abandons if the tool does not end when told to.
+// abandons if the tool does not end when it is cancelled.
 //
 // A call that starts before its answer is there is a flight that is not committed: its reports
 // wait. A call in the background is one that is committed and that nothing waits for. When a run
-// ends, every flight has: those that are left are told to end and waited for, unless the consumer
+// ends, every flight has: those that are left are cancelled and waited for, unless the consumer
 // has panicked.
 
 import (

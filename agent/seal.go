@@ -24,7 +24,7 @@ type sealed struct {
 }
 
 // sealOf computes the seal of the state as it is. It covers what is encoded, after
-// secrets were taken out: that is all that whoever loads the state can check.
+// secrets were taken out: nothing else can be checked when the state is loaded.
 func (r *run) sealOf() (string, error) {
 	state, err := r.st.toJSON(0)
 	if err != nil {

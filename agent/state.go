@@ -28,7 +28,7 @@ var ErrNewerState = errors.New("the session was written by a newer version of ki
 // A State is a whole conversation: what was said, what is open, what people
 // allowed, what tools remember, and what waits. The zero State is a new
 // conversation. It is plain JSON: what one process saves another may load and
-// go on with.
+// continue with.
 //
 // Read the fields between runs, not during one.
 type State struct {

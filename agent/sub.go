@@ -298,9 +298,9 @@ func (r *run) stuckBelow(c *openCall) bool {
 	return len(pending) == 0 || slices.ContainsFunc(pending, func(ev event.Event) bool {
 		switch ev := ev.(type) {
 		case *event.Approval:
-			return r.late(ev.Call)
+			return r.tooLate(ev.Call)
 		case *event.External:
-			return r.late(ev.Call)
+			return r.tooLate(ev.Call)
 		}
 		return false
 	})

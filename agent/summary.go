@@ -111,7 +111,7 @@ func (r *run) summarise(v *toolkit.View, refused bool, budget func() int, ev *ev
 }
 
 // askSummary asks for a structured summary. A model that writes prose instead
-// has given a plain one; one whose JSON is of no use is asked for that.
+// has given a plain one; one whose JSON cannot be read is asked for that.
 func (r *run) askSummary(v *toolkit.View, msgs []*message.Message, ev *event.Compaction) (string, error) {
 	text, err := r.askText(v, msgs, summaryPrompt, ev)
 	if err != nil {

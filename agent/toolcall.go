@@ -162,7 +162,7 @@ func (tc *toolCall) onReport(r *run, rep report) error {
 const tailSize = 4000
 
 // note keeps the end of what the call says, for a model that wants to know how far it is. The
-// beginning of a log is of no use there, and may be long.
+// beginning of a log does not help there, and may be long.
 func (tc *toolCall) note(ch tool.Chunk) {
 	t, ok := ch.Block.(*message.Text)
 	if !ok || ch.ForUser || tc.done == nil {
@@ -174,7 +174,7 @@ func (tc *toolCall) note(ch tool.Chunk) {
 	}
 }
 
-// onEnd records the result, unless the call is in the background: then that waits until the model can be told.
+// onEnd records the result, unless the call is in the background: then that waits until the conversation can take it.
 func (tc *toolCall) onEnd(r *run) error {
 	if tc.panicked != nil {
 		panic(tc.panicked)

@@ -23,7 +23,7 @@ type final struct {
 	asked int             // how often the model was reminded
 }
 
-// wrapped is a T that is no struct: arguments are an object.
+// wrapped holds a T that is not a struct, since arguments are an object.
 type wrapped[T any] struct {
 	Value T `json:"value"`
 }

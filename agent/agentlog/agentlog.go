@@ -23,7 +23,7 @@
 //
 // What was said, arguments, results, reasons and the text of errors are logged
 // only if [Config.Content] is set: they may hold secrets. [Config.Redact] takes
-// those out that can be told.
+// those out that it recognizes.
 //
 // The logger gets the operation's context, so that a handler that knows traces
 // can join the lines with those of package agentotel. Put that middleware first.
@@ -180,7 +180,7 @@ func (l *log) step(next agent.StepFunc) agent.StepFunc {
 	}
 }
 
-// events logs what a run tells of: decisions and compactions.
+// events logs what a run emits: decisions and compactions.
 func (l *log) events(next agent.RunFunc) agent.RunFunc {
 	return func(ctx context.Context, st *agent.State, inputs ...agent.Input) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {

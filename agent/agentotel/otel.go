@@ -15,7 +15,7 @@
 // conventions 1.41, the last release of OpenTelemetry's Go module that had
 // them.
 //
-// It is a module of its own, so that nobody else pays for OpenTelemetry.
+// It is a module of its own, so that no other program depends on OpenTelemetry.
 package agentotel
 
 import (

@@ -260,7 +260,7 @@ type Compaction struct {
 	After   int    `json:"after"`
 	Dropped int    `json:"dropped"`           // messages
 	Summary string `json:"summary,omitempty"` // empty if cutting old results was enough, or with Failed
-	Failed  string `json:"failed,omitempty"`  // why there is no summary: what is gone is gone
+	Failed  string `json:"failed,omitempty"`  // why there is no summary; the messages are dropped all the same
 
 	Usage message.Usage `json:"usage,omitzero"` // of the requests for the summary
 }

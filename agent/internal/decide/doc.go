@@ -21,10 +21,10 @@
 // together, in call order, when the last call has ended ([State.Close]).
 //
 // A call that continues in the background has a result at once, which says so, and is a [BackgroundCall] until
-// the model has been told of its real one.
+// the conversation has its real one.
 //
 // # The model
 //
-// A [Question] is one model call with what is done when the answer is of no use: asked again, with
+// A [Question] is one model call with what is done when the answer cannot be used: asked again, with
 // a hint, after a compaction, or not at all.
 package decide

@@ -118,7 +118,7 @@ const (
 )
 
 // Reached names the limit because of which a run may not ask the model again, "" for none. Steps
-// and loops are each run's own: that a caller is in its last step is no reason for a sub-agent to
+// and loops are each run's own: that a caller is in its last step does not oblige a sub-agent to
 // stop in that step.
 func (s *State) Reached(in Situation) string {
 	switch {

@@ -32,7 +32,7 @@ type Effect struct {
 	Step  Step
 	Calls []*Call // of Judge and Start
 	Limit string  // of LastAnswer: the limit that was reached
-	Hint  string  // of AskModel: what the model is told first, "" for nothing
+	Hint  string  // of AskModel: what the model reads first, "" for nothing
 }
 
 // AsksModel reports whether the model is to say something.

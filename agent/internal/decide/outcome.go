@@ -16,8 +16,8 @@ const OutcomeUnknown = "Outcome unknown: the program was stopped while this call
 	"It may or may not have had its effect: check before you call it again."
 
 // continues is the result of a call that continues in the background.
-const continues = "This call goes on in the background, as %s. Go on with what does not depend on it. " +
-	"You will be told what it returns; until then nothing is known of it."
+const continues = "This call continues in the background, as %s. Continue with what does not depend on it. " +
+	"You will get what it returns; until then nothing is known of it."
 
 // crashGap is how many event numbers are skipped after a crash.
 const crashGap = 1_000_000
@@ -224,7 +224,7 @@ func ResultLost() *message.ToolResult {
 	return &message.ToolResult{Outcome: message.OutcomeInterrupted, Blocks: message.Blocks{&message.Text{Text: OutcomeUnknown}}}
 }
 
-// Report removes the calls that have ended in the background, of which the model is about to be told.
+// Report removes the calls that have ended in the background, whose results the conversation is about to get.
 func (s *State) Report() []*BackgroundCall {
 	ended := slices.DeleteFunc(slices.Clone(s.Background), func(a *BackgroundCall) bool { return a.Result == nil })
 	if len(ended) > 0 {
@@ -293,7 +293,7 @@ func (c *Call) Expired(within time.Duration, now time.Time) bool {
 }
 
 // CheckRules checks the rules that come with an answer about a call of a tool. A person who was
-// asked about one tool must not be made to open another, by a UI or by whoever can reach it. Ask
+// asked about one tool must not be made to open another, by a UI or by a client of one. Ask
 // rules would undo what the policy's author decided.
 func CheckRules(rules []permission.Rule, call, tool string) error {
 	for _, rule := range rules {

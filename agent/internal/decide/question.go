@@ -7,14 +7,14 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// What the model is told when its last answer is of no use.
+// What the model reads when its last answer cannot be used.
 const (
 	HintEmpty  = "Your last answer was empty. Answer the user, or call a tool."
 	HintCutOff = "Your last answer was cut off by a lost connection. Go on from where it stopped, without repeating it."
 	hintLoop   = "You have made the same calls %d times and had the same results. Do something else, or say what stops you."
 )
 
-// loopHint is what the model is told before it is asked again, "" for nothing.
+// loopHint is what the model reads before it is asked again, "" for nothing.
 func loopHint(msgs []*message.Message) string {
 	if n := Repeats(msgs); n >= loopWarn && n%loopWarn == 0 {
 		return fmt.Sprintf(hintLoop, n)
@@ -46,13 +46,13 @@ type Reaction struct {
 	Keep    bool   // what was shown of it
 	Void    bool   // its pieces are
 	Again   bool   // ask again
-	Hint    string // what the model is told before it is asked again, "" for nothing
+	Hint    string // what the model reads before it is asked again, "" for nothing
 }
 
 // React decides what is done about an answer. One that broke off with nothing in it was tried often
 // enough by the retries.
 func (q *Question) React(a Answer) Reaction {
-	if a.Refused { // which is no answer of no use
+	if a.Refused { // which says nothing about the answer
 		return Reaction{Relieve: true, Again: true}
 	}
 	again := q.mends < maxMends && (!a.Failed || a.Retryable)
@@ -98,7 +98,7 @@ func AnswerOf(msgs []*message.Message) *message.Message {
 	return nil
 }
 
-// isCutOff reports whether m is what a model is told after its answer broke off.
+// isCutOff reports whether m is the hint that follows an answer that broke off.
 func isCutOff(m *message.Message) bool {
 	if m.Role != message.RoleUser || len(m.Blocks) != 1 {
 		return false

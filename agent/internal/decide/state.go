@@ -75,7 +75,7 @@ type Announced struct {
 	Time time.Time `json:"time,omitzero"`
 }
 
-// A BackgroundCall is a call that runs or ran in the background, until the model is told its result.
+// A BackgroundCall is a call that runs or ran in the background, until the conversation has its result.
 type BackgroundCall struct {
 	ID     string              `json:"id"`
 	Tool   string              `json:"tool"`

@@ -31,7 +31,7 @@ type Tally struct {
 }
 
 // Count returns what msgs hold. It counts only what has been added since the last
-// time: whoever rewrites a conversation calls [Gauge.Rewritten].
+// time: code that rewrites a conversation calls [Gauge.Rewritten].
 func (g *Gauge) Count(msgs []*message.Message) Tally {
 	t := &g.tally
 	for _, m := range msgs[t.n:] {
