@@ -118,7 +118,7 @@ func (e *engine) decide() Decision {
 	if own.Confined && own.Found.Profile == ProfileOpen && networkRule(e.p) == Deny {
 		return e.answer("deny rules", Decision{Behavior: Deny, Reason: "denied by rule Network: outside of the sandbox the call would have it"})
 	}
-	// Before ask rules: nobody is asked about what will not be allowed.
+	// Before ask rules: a question about a call that explore denies would be useless.
 	if e.mode == ModeExplore && !e.c.ReadOnly {
 		why := "mode explore: the call is not read-only"
 		if own.Reason != "" {
@@ -136,7 +136,7 @@ func (e *engine) decide() Decision {
 			return e.answer("safety", Decision{Behavior: Ask, Safety: true, Reason: own.Reason})
 		}
 	}
-	// Before read-only and the tool's own allow: somebody wants to know.
+	// Before read-only and the tool's own allow, which an ask rule overrides.
 	if r, name := e.rules(Ask); r != nil {
 		return e.answer("ask rules", Decision{Behavior: Ask, Rule: r, Reason: "asked by rule " + name})
 	}

@@ -41,7 +41,7 @@ type Profile string
 
 // The profiles. [Decide] never returns ProfileOpen, which is for a person to give.
 const (
-	ProfileRead Profile = "read" // writes nothing and talks to nobody
+	ProfileRead Profile = "read" // writes nothing and has no network
 	ProfileWork Profile = "work" // writes in the working directories
 	ProfileOpen Profile = "open" // not confined
 )
@@ -68,8 +68,8 @@ func (j *Judgement) Covers(tool string, input []byte) bool {
 }
 
 // Same reports whether the two are about the same: what a person who agreed to the one has
-// also agreed to. A file counts as the same if its path leads to the same place; one that
-// was replaced meanwhile, as every edit does, is no reason to ask again.
+// also agreed to. Files are compared by path only: a file that was replaced meanwhile, as
+// every edit does, needs no new question.
 func (j *Judgement) Same(other *Judgement) bool {
 	return j.Text == other.Text && j.Profile == other.Profile && j.Network == other.Network &&
 		slices.Equal(j.Except, other.Except) && slices.Equal(j.Keep, other.Keep) &&

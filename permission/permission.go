@@ -18,23 +18,23 @@
 //	→ the tool's safety ask → ask rules → read-only → the tool's own allow
 //	→ allow rules → the mode
 //
-// Deny rules come first so that no tool's word and no mode outweighs a person's.
-// A control tool is allowed right after the tool's own deny.
+// Deny rules come first, so that neither a tool nor a mode overrides them. A control tool
+// is allowed right after the tool's own deny.
 //
 // It fails closed. An unknown mode denies, and so does a rule of an unknown
 // behavior; a deny or ask rule that cannot be read matches, an allow rule that
 // cannot be read does not. [Explain] returns the same decision with every step
 // that led to it.
 //
-// A decision is about what the tool found the call to be, not about its words: that is
-// in its [Judgement], which goes to the tool with the call.
+// A decision is not about the arguments as written but about what the tool has found the
+// call to do. That is its [Judgement], which is handed to the tool with the call.
 //
 // # The network
 //
-// A call that is confined has the network of the machine if a rule or a person gave it:
-// an allow rule Network gives it to every call, and an allow rule or a person who allows a call that
-// is known to use the network gives it to that one. No mode does. With a deny rule
-// Network no confined call has it.
+// A confined call has access to the network only if a rule or a person grants it. An allow
+// rule Network grants it to every call. An allow rule for a call, or a person who allows it,
+// grants it to that call if it is known to use the network. No mode grants it. With a deny
+// rule Network no confined call has access.
 //
 // Policies are kept as the "permissions" member of a settings file, which
 // [ParseSettings] reads. [Policy.Check] finds rules that cannot work before
@@ -53,7 +53,7 @@ import (
 	"errors"
 )
 
-// Mode says what happens to a call that no rule speaks of.
+// Mode decides about a call that no rule covers.
 type Mode string
 
 // The modes. The zero Mode is ModeDefault.
@@ -69,8 +69,8 @@ const (
 // Behavior is what a rule or a decision says.
 type Behavior string
 
-// The behaviors. BehaviorNone is the zero value: a tool's verdict may be it, a
-// decision never is.
+// The behaviors. BehaviorNone is the zero value, which only the verdict of a tool and a
+// [Step] may have.
 const (
 	BehaviorNone Behavior = ""
 	Allow        Behavior = "allow"
@@ -79,7 +79,7 @@ const (
 )
 
 // A Policy is what decides. The zero Policy asks about everything that is not
-// a control tool. It is plain data: safe to share as long as nobody changes it.
+// a control tool. It is plain data: it may be shared if it is not changed.
 type Policy struct {
 	Mode  Mode   `json:"mode,omitempty"`
 	Rules []Rule `json:"rules,omitempty"`

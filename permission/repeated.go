@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// checkRepeated refuses a file in which an object has two members of one name, in what
-// is kept unread, too: only one of them has an effect, and it depends on the reader which.
-// What is none the less valid JSON is for the caller to check first.
+// checkRepeated refuses a file in which an object has two members of one name, also where
+// the members are only kept: which of them takes effect depends on the reader. The caller
+// has checked that data is valid JSON.
 func checkRepeated(data []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	path, found := repeated(dec)
@@ -16,7 +16,7 @@ func checkRepeated(data []byte) error {
 		return nil
 	}
 	line := 1 + bytes.Count(data[:dec.InputOffset()], []byte("\n"))
-	return fmt.Errorf("line %d: %s is there twice; leave one of them, with all that is meant", line, path[1:])
+	return fmt.Errorf("line %d: %s is a duplicate key; merge the two", line, path[1:])
 }
 
 // repeated reads a value as far as the second member of one name, and returns the path

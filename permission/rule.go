@@ -37,7 +37,7 @@ func ParseRule(text string, b Behavior) (Rule, error) {
 	case name == "":
 		return bad("no tool name")
 	case strings.ContainsAny(name, " \t\n),"):
-		return bad(fmt.Sprintf("%q is no tool name", name))
+		return bad(fmt.Sprintf("%q is not a tool name", name))
 	case !paren:
 		return Rule{Tool: name, Behavior: b}, nil
 	case !strings.HasSuffix(rest, ")"):
@@ -72,7 +72,7 @@ func (r Rule) Names(name string) bool {
 }
 
 // effect returns what r does. A behavior that is none denies, as an unknown mode
-// does: it may be a deny that somebody misspelled.
+// does: it may be a misspelled deny.
 func (r *Rule) effect() Behavior {
 	if r.Behavior == Allow || r.Behavior == Ask {
 		return r.Behavior

@@ -124,7 +124,7 @@ func (s *Settings) list(key string) ([]string, error) {
 }
 
 // Unknown returns the members of "permissions" that mean nothing to kitbag,
-// sorted. They are kept, but have no effect: tell somebody.
+// sorted. They are kept and have no effect, which a program should report.
 func (s *Settings) Unknown() []string {
 	var names []string
 	for k := range s.inner {

@@ -75,10 +75,10 @@ func TestSettingsErrors(t *testing.T) {
 		`{"permissions":{"mode":"fast","defaultMode":"plan"}}`:                 {"permissions.mode", `"fast"`},
 
 		// One of two members of a name has no effect: it may be the one that denies.
-		"{\"permissions\":{\n\"deny\":[\"Bash\"],\n\"deny\":[]}}": {"f.json", "line 3", "permissions.deny is there twice", "one"},
-		`{"permissions":{"deny":["Bash"],"d\u0065ny":[]}}`:        {"permissions.deny is there twice"},
-		`{"permissions":{"deny":["Bash"]},"permissions":{}}`:      {"line 1", " permissions is there twice"},
-		`{"permissions":{},"hooks":[{},{"x":{"run":1,"run":2}}]}`: {"hooks[1].x.run is there twice"},
+		"{\"permissions\":{\n\"deny\":[\"Bash\"],\n\"deny\":[]}}": {"f.json", "line 3", "permissions.deny is a duplicate key", "merge"},
+		`{"permissions":{"deny":["Bash"],"d\u0065ny":[]}}`:        {"permissions.deny is a duplicate key"},
+		`{"permissions":{"deny":["Bash"]},"permissions":{}}`:      {"line 1", " permissions is a duplicate key"},
+		`{"permissions":{},"hooks":[{},{"x":{"run":1,"run":2}}]}`: {"hooks[1].x.run is a duplicate key"},
 	} {
 		_, err := ParseSettings("f.json", []byte(data))
 		if err == nil {

@@ -54,7 +54,7 @@ func (c *coercer) root(v *value) *value {
 
 // parseText reads JSON inside a string, repaired if need be. It returns nil if
 // there is none, or if it is cut off. Prose around JSON is not taken off here: a text
-// may well speak of an object without being one.
+// may well mention an object without being one.
 func parseText(s string) *value {
 	if v, err := parseValue([]byte(s)); err == nil {
 		return v

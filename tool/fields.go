@@ -178,7 +178,7 @@ func quotable(t reflect.Type) bool {
 }
 
 // keywords are what a jsonschema tag may say, as invopop/jsonschema v0.14 reads it; the
-// value tells whether a "=" follows. The library ignores any other word without an
+// value reports whether a "=" follows. The library ignores any other word without an
 // error.
 var keywords = map[string]bool{
 	"required": false, "nullable": false,

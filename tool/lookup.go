@@ -17,7 +17,7 @@ const (
 // are valid is for the validator alone.
 
 // types returns the JSON types that a schema allows; none if it does not say, or if a
-// branch of it does not. "integer" is one of them, beside "number".
+// branch of it does not. "integer" and "number" are both in it.
 func (v *validator) types(s *value) []string { return v.typesWithin(s, 0) }
 
 func (v *validator) typesWithin(s *value, depth int) []string {
@@ -80,7 +80,7 @@ func (v *validator) typesWithin(s *value, depth int) []string {
 }
 
 // choices returns the values that a text must be one of, or nil: those of the schema, of one
-// that must hold beside it, or of the only alternative that allows a text, as where an enum
+// that must hold as well, or of the only alternative that allows a text, as where an enum
 // is optional.
 func (v *validator) choices(s *value, depth int) *value {
 	s = v.resolve(s)
@@ -175,7 +175,7 @@ func (v *validator) fieldNames(s *value) []string {
 
 // resolve follows local references ("#/$defs/a", a JSON Pointer of RFC 6901) from a
 // schema inside v.schema, to the first that is none. It returns nil where they lead
-// nowhere, elsewhere or in a circle; $anchor is not known.
+// nowhere, to another document or in a circle; $anchor is not known.
 func (v *validator) resolve(s *value) *value {
 	for range 20 { // a chain of references, or a loop
 		ref := s.get("$ref")

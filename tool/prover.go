@@ -153,7 +153,7 @@ func (p *prover) setRequired(v, properties *value) bool {
 	return true
 }
 
-// setTypes reads the keyword type, which may be a list. "integer" beside "number" is read
+// setTypes reads the keyword type, which may be a list. "integer" together with "number" is read
 // as integers alone, so that other numbers are in doubt.
 func (p *prover) setTypes(v *value) bool {
 	list := []*value{v}

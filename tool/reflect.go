@@ -66,7 +66,7 @@ func reflectSchema(t reflect.Type, out bool) (schema json.RawMessage, err error)
 		return nil, r.err
 	}
 	if s.Type != "object" {
-		return nil, fmt.Errorf("%v is no JSON object; use a struct with a field for each argument, or give the type a method JSONSchema", t)
+		return nil, fmt.Errorf("%v does not marshal to a JSON object; use a struct with a field for each argument, or give the type a method JSONSchema", t)
 	}
 	// The model reads the tool's own description, of which this would be a second one.
 	s.Description = ""
@@ -106,7 +106,7 @@ func (r *reflector) check(t reflect.Type, path []string, stack []reflect.Type) e
 		return r.check(t.Elem(), append(path, "[]"), stack)
 	case reflect.Map:
 		if !r.mapKey(t.Key()) {
-			return fmt.Errorf("%sa map with keys of type %v is no JSON object; use string or integer keys", at(path), t.Key())
+			return fmt.Errorf("%sa map with keys of type %v does not marshal to a JSON object; use string or integer keys", at(path), t.Key())
 		}
 		return r.check(t.Elem(), append(path, "[]"), stack)
 	case reflect.Struct:
@@ -386,7 +386,7 @@ func unreadablePattern(f field, p *jsonschema.Schema) error {
 	return err
 }
 
-// packagePath matches what stands before the names in those of generic types.
+// packagePath matches what precedes the names in those of generic types.
 var packagePath = lazy.Regexp(`[^\[\],*]*[./]`)
 
 // defName returns a name for t in $defs: letters and digits only, since a slash in it

@@ -14,7 +14,7 @@ import (
 // it. Without a bound a text of open quotes would take its square.
 const lookahead = 256
 
-var errNoJSON = errors.New("there is no JSON object in it")
+var errNoJSON = errors.New("the text has no JSON object")
 
 // repaired is what repair found.
 type repaired struct {
@@ -80,7 +80,7 @@ func (r *repairer) at(prefix string) bool {
 	return bytes.HasPrefix(r.s[r.i:], []byte(prefix))
 }
 
-// document reads the whole text: an optional byte order mark, what stands around the JSON,
+// document reads the whole text: an optional byte order mark, what surrounds the JSON,
 // and the JSON.
 func (r *repairer) document() (*value, error) {
 	r.s = bytes.TrimPrefix(r.s, []byte("\ufeff"))
@@ -205,7 +205,7 @@ func (r *repairer) rest(v *value) (*value, error) {
 		r.space()
 		for !r.eof() && bytes.IndexByte([]byte(")]};,"), r.peek(0)) >= 0 {
 			if r.peek(0) == ',' && keyFollows(r.window(r.i+1)) {
-				return nil, errors.New("it goes on after the end of the object")
+				return nil, errors.New("text follows the end of the object")
 			}
 			r.note("extra bracket")
 			r.i++
@@ -280,7 +280,7 @@ func (r *repairer) space() {
 	}
 }
 
-// skipPast goes on behind the next end, or to the end of the text.
+// skipPast moves behind the next end, or to the end of the text.
 func (r *repairer) skipPast(end string) {
 	if n := bytes.Index(r.s[r.i:], []byte(end)); n >= 0 {
 		r.i += n + len(end)
@@ -289,7 +289,7 @@ func (r *repairer) skipPast(end string) {
 	}
 }
 
-// Where a value stands decides what can end it.
+// The place of a value decides what can end it.
 type place byte
 
 const (
@@ -384,7 +384,7 @@ func (r *repairer) members(end byte) (*value, error) {
 	}
 }
 
-// member reads a key, what stands for the colon, and a value. A key may be without quotes; a
+// member reads a key, what is written for the colon, and a value. A key may be without quotes; a
 // value that is missing is null, which says as much. If the text ends before the value, the
 // member has none.
 func (r *repairer) member() (member, error) {

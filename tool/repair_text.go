@@ -59,7 +59,7 @@ func (r *repairer) word(p place) (*value, error) {
 	return newString(w), nil
 }
 
-// token skips a number or a literal that stands for itself: "3" before a comma
+// token skips a number or a literal that is not part of a longer word: "3" before a comma
 // and a quote, but not the 3 of "3 apples". The 3 of [3 4] does.
 func (r *repairer) token(p place) {
 	window := r.window(r.i)
@@ -71,7 +71,7 @@ func (r *repairer) token(p place) {
 	}
 	w := window[:n]
 	rest := trimSpace(window[n:])
-	if !standsAlone(w) {
+	if !isScalar(w) {
 		return
 	}
 	if after, ok := strings.CutPrefix(rest, ","); ok {
@@ -89,11 +89,11 @@ func onlyTokens(s string) bool {
 	if i := strings.IndexAny(s, ",]\n"); i >= 0 {
 		s = s[:i]
 	}
-	return !slices.ContainsFunc(strings.Fields(s), func(w string) bool { return !standsAlone(w) })
+	return !slices.ContainsFunc(strings.Fields(s), func(w string) bool { return !isScalar(w) })
 }
 
-// standsAlone reports whether w is a number or a literal.
-func standsAlone(w string) bool {
+// isScalar reports whether w is a number or a literal.
+func isScalar(w string) bool {
 	_, ok := literals[w]
 	return ok || fixNumber(w) != ""
 }
@@ -191,7 +191,7 @@ func (r *repairer) quote() string {
 	return ""
 }
 
-// emptyString tells "" followed by a stray quote from a triple quote, which would be closed
+// emptyString distinguishes "" followed by a stray quote from a triple quote, which would be closed
 // somewhere.
 func (r *repairer) emptyString() bool {
 	return !bytes.Contains(r.s[r.i+3:], []byte(`"""`))
@@ -217,7 +217,7 @@ func (r *repairer) strings(p place) (*value, error) {
 	return newString(text), nil
 }
 
-// str reads one string; isKey tells that a colon must follow it. A quote ends it only if
+// str reads one string; isKey says that a colon must follow it. A quote ends it only if
 // what follows may follow a string; a triple one, and most of the typographic ones, which
 // have three bytes too, always do. Line breaks and other control characters are taken as
 // they are.
@@ -340,7 +340,7 @@ func (r *repairer) closes(i int, isKey bool, p place) bool {
 		return r.parens > 0
 	case '}', ']':
 		rest = strings.TrimLeft(rest, " \t\r\n}])")
-		// Code in a string has brackets too, and goes on after them.
+		// Code in a string has brackets too, and more text after them.
 		return rest == "" || strings.ContainsRune(",;`<{", rune(rest[0])) || p == valueAtRoot ||
 			keyFollows(rest) || strings.HasPrefix(rest, "//") || !strings.ContainsAny(rest, `"'`)
 	case ',', ';': // prose has commas too, so it counts what follows

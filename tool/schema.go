@@ -16,7 +16,7 @@ import (
 // schema of a type is made is in reflect.go.
 
 // An inputType is what is known of the argument type of function tools. It is
-// made once for a type and shared; nobody changes it.
+// made once for a type, shared and never changed.
 type inputType struct {
 	typ        reflect.Type
 	schema     json.RawMessage
@@ -31,7 +31,7 @@ type outputType struct{ schema json.RawMessage }
 // Both never forget: a program has a fixed number of types.
 var (
 	inputTypes  sync.Map // reflect.Type → *inputType
-	outputTypes sync.Map // reflect.Type → *outputType, nil for what is no JSON object
+	outputTypes sync.Map // reflect.Type → *outputType, nil if it does not marshal to a JSON object
 )
 
 // inputTypeOf returns what is known of type t, or of what it points to. It is made anew
@@ -145,7 +145,7 @@ func toGo(v *value, t reflect.Type) error {
 		d, err := time.ParseDuration(v.text())
 		if err != nil {
 			// An int64 of nanoseconds holds some 292 years; said are 290 of 365 days.
-			return fmt.Errorf("%q is no duration: write it like 1m30s, at most 2540400h", v.text())
+			return fmt.Errorf("%q is not a duration; write it like 1m30s, at most 2540400h", v.text())
 		}
 		*v = value{kind: numberValue, raw: []byte(fmt.Sprint(int64(d)))}
 		return nil

@@ -218,14 +218,14 @@ func (unjudged) Check(*permission.Policy) permission.Verdict {
 	return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: "the tool cannot judge this call"}
 }
 
-// AnyCall describes a call of t that stands for all, for [permission.Policy.Check]: its arguments
-// are an example that fits the schema. Where none is known, patterns are not read.
+// AnyCall describes an example of a call of t, for [permission.Policy.Check]: its arguments
+// fit the schema. If no example is known, patterns are not read.
 func AnyCall(t Tool) *permission.Call {
 	info := t.Info()
 	v := validators.get(info.Input)
 	input, err := json.RawMessage(nil), v.usable()
 	if err == nil {
-		args, why := v.arguments(info.Name, json.RawMessage(v.example())) // none stands for {}, which may fit
+		args, why := v.arguments(info.Name, json.RawMessage(v.example())) // no example is read as {}, which may fit
 		input, err = args.JSON, why
 	}
 	c := PermissionCall(t, input)

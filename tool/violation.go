@@ -293,7 +293,7 @@ func (x *explainer) duration(loc []string) string {
 // at shows what was found at loc.
 func (x *explainer) at(loc []string) string {
 	v := x.args.at(loc)
-	if v == nil { // the name of a field, which is no value
+	if v == nil { // the name of a field, which is not a value
 		return "something else"
 	}
 	shown := clip(string(v.appendJSON(nil)), maxFound)

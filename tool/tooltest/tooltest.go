@@ -163,7 +163,7 @@ func compile(raw json.RawMessage) (*jsonschema.Schema, error) {
 	return comp.Compile("tool://schema")
 }
 
-// refusals sends what must never run: what was cut off, and what is no object.
+// refusals sends what must never run: arguments that were cut off or are not an object.
 func (c *checker) refusals() {
 	for _, bad := range []string{`{`, `{"`, `{"a`, "```json\n{", `nothing`} {
 		args, err := tool.Arguments(c.tool, json.RawMessage(bad))

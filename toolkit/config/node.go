@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// A node is a JSON value that remembers where it stands.
+// A node is a JSON value that remembers its line.
 type node struct {
 	line    int
 	members map[string]*node // of an object or, by position, of a list
@@ -93,7 +93,7 @@ func (p *parser) object(n *node, key string) error {
 		name := tok.(string) // the decoder lets no other key through
 		full := strings.TrimPrefix(key+"."+name, ".")
 		if _, ok := n.members[name]; ok {
-			return &Error{Line: p.line(), Key: full, Text: "the key is there twice"}
+			return &Error{Line: p.line(), Key: full, Text: "duplicate key; merge the two"}
 		}
 		if n.members[name], err = p.value(full); err != nil {
 			return err
