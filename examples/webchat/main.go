@@ -89,8 +89,8 @@ func (s *server) handler() http.Handler {
 	return http.NewCrossOriginProtection().Handler(mux)
 }
 
-// show returns a conversation: what was said, and the questions that wait. A run may be
-// under way meanwhile: Read does not open the session.
+// show returns a conversation: its messages and open questions. A run may be under way:
+// Read does not open the session.
 func (s *server) show(w http.ResponseWriter, r *http.Request) {
 	st, info, err := session.Read(r.Context(), s.store, r.PathValue("id"), 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -137,7 +137,7 @@ func (s *server) follow(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A request is something that was said, or the answer to a question.
+// A request is a message, or the answer to a question.
 type request struct {
 	Text   string `json:"text"`
 	Call   string `json:"call"` // the question
