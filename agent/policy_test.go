@@ -106,7 +106,7 @@ func TestPolicyOfTools(t *testing.T) {
 // TestPolicyOfListedTools: what a source has listed is known, but resembles nothing: it may
 // list something else the next time.
 func TestPolicyOfListedTools(t *testing.T) {
-	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{plainTool("seek")}, Sources: []tool.Source{lister{"seek2"}}}})
+	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{plainTool("seek")}, Sources: []tool.Source{lister{"seeks"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,16 +114,16 @@ func TestPolicyOfListedTools(t *testing.T) {
 		_, err := New(Config{Model: &words{}, Toolkit: tk, Policy: permission.Policy{Rules: []permission.Rule{rule}}})
 		return err
 	}
-	if err := try(permission.Rule{Tool: "seek2", Behavior: permission.Deny}); err == nil {
+	if err := try(permission.Rule{Tool: "seeks", Behavior: permission.Deny}); err == nil {
 		t.Error("the rule resembles a tool of the program, and no source has listed its name")
 	}
 	if _, err := tk.View(t.Context(), new(toolkit.Scope)); err != nil {
 		t.Fatal(err)
 	}
-	if err := try(permission.Rule{Tool: "seek2", Behavior: permission.Deny}); err != nil {
+	if err := try(permission.Rule{Tool: "seeks", Behavior: permission.Deny}); err != nil {
 		t.Errorf("the tool is listed: %v", err)
 	}
-	if err := try(permission.Rule{Tool: "seek2", Pattern: "x", Behavior: permission.Deny}); err == nil {
+	if err := try(permission.Rule{Tool: "seeks", Pattern: "x", Behavior: permission.Deny}); err == nil {
 		t.Error("the listed tool takes no patterns")
 	}
 }
