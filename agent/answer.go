@@ -99,6 +99,9 @@ func (r *run) checkConfirm(c *openCall, in event.Confirm) error {
 		return fmt.Errorf("%w: call %q was asked about at %s, and an answer was due within %v; run without inputs to be asked again",
 			ErrExpired, c.ID, c.Asked.Format(time.RFC3339), r.cfg.AnswerWithin)
 	}
+	if in.Question != 0 && in.Question != c.Question {
+		return fmt.Errorf("%w: call %q is asked about again since the question of this answer; answer what is asked now", ErrNotWaiting, c.ID)
+	}
 	if err := decide.CheckRules(in.Rules, in.Call, c.Tool); err != nil {
 		return err
 	}

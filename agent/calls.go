@@ -195,7 +195,7 @@ func (r *run) askApprove(q event.Approval, c *openCall) (event.Confirm, error) {
 	case err != nil:
 		return event.Confirm{}, fmt.Errorf("approve call %s of %s: %w", q.Call, q.Name, err)
 	}
-	answer.Call = q.Call
+	answer.Call, answer.Question = q.Call, q.Question
 	return answer, nil
 }
 

@@ -93,7 +93,7 @@ func pendingOf(c *openCall, run string) []event.Event {
 	case decide.Asking:
 		head.Type, head.Time = "approval", cmp.Or(head.Time, c.Asked)
 		q := &event.Approval{Header: head, Call: c.ID, Name: c.Tool, Input: c.Input, Reason: c.Why, Safety: c.Safety,
-			Suggest: slices.Clone(c.Suggest), Preview: c.Preview, Runs: c.Judgement.Differs(c.Input)}
+			Suggest: slices.Clone(c.Suggest), Preview: c.Preview, Runs: c.Judgement.Differs(c.Input), Question: c.Question}
 		if c.Confined && c.Judgement != nil {
 			q.Profile, q.Network = c.Judgement.Profile, c.Judgement.Network
 		}

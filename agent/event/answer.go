@@ -13,6 +13,10 @@ type Confirm struct {
 	Call  string `json:"call"` // the id of the call
 	Allow bool   `json:"allow"`
 
+	// Question is that of the [Approval]. If it is not 0, an answer to a question that has been replaced by
+	// another about the same call is refused: the person has not seen that one.
+	Question int64 `json:"question,omitempty"`
+
 	// Input, if not nil, replaces the arguments of an allowed call. They are
 	// validated and judged again; a call that has become more dangerous is
 	// asked about again. The model reads what was changed.
@@ -31,11 +35,13 @@ type Confirm struct {
 // Allow returns the answer that allows the call, and adds rules to the conversation's policy: those of
 // Suggest, for instance, so that the question does not come again.
 func (q *Approval) Allow(rules ...permission.Rule) Confirm {
-	return Confirm{Call: q.Call, Allow: true, Rules: rules}
+	return Confirm{Call: q.Call, Question: q.Question, Allow: true, Rules: rules}
 }
 
 // Deny returns the answer that refuses the call. The model reads the reason, which may be empty.
-func (q *Approval) Deny(reason string) Confirm { return Confirm{Call: q.Call, Reason: reason} }
+func (q *Approval) Deny(reason string) Confirm {
+	return Confirm{Call: q.Call, Question: q.Question, Reason: reason}
+}
 
 // Answers returns the id of the call.
 func (c Confirm) Answers() (call string) { return c.Call }

@@ -198,6 +198,10 @@ type Approval struct {
 	// [permission.ProfileOpen] that this call is to leave the sandbox: of neither says Network anything.
 	Profile permission.Profile `json:"profile,omitempty"`
 	Network bool               `json:"network,omitempty"`
+
+	// Question is a number that differs between any two questions about a call. It does not change when
+	// a question is repeated.
+	Question int64 `json:"question,omitempty"`
 }
 
 // External hands a call to the host. It is answered by a [Result].

@@ -288,7 +288,7 @@ func TestFullAnswer(t *testing.T) {
 // TestCallJSON holds the names of what is saved of a call: sessions that were written before must
 // be readable.
 func TestCallJSON(t *testing.T) {
-	want := "id name tool input status again parallel late handoff approved edited judged why safety danger suggest judgement confined preview asked told result sub charged"
+	want := "id name tool input status again parallel late handoff approved edited judged why safety danger suggest judgement confined preview asked question told result sub charged"
 	var got []string
 	for f := range reflect.TypeFor[Call]().Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")

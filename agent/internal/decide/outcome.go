@@ -148,7 +148,7 @@ func (s *State) CoveringRules(c *Call) (out [][]permission.Rule) {
 
 // Ask has c wait for a person, who is shown the preview.
 func (s *State) Ask(c *Call, preview string, now time.Time) {
-	c.Status, c.Preview, c.Asked = Asking, preview, now
+	c.Status, c.Preview, c.Asked, c.Question = Asking, preview, now, s.Seq+1
 }
 
 // Allow takes a person's yes, with edited arguments unless they are nil. The call is judged once

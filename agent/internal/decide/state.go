@@ -51,7 +51,8 @@ type Call struct {
 
 	Preview   string    `json:"preview,omitempty"`
 	Asked     time.Time `json:"asked,omitzero"`
-	Announced Announced `json:"told,omitzero"` // the last event about what it waits for
+	Question  int64     `json:"question,omitempty"` // the number of the last question about it
+	Announced Announced `json:"told,omitzero"`      // the last event about what it waits for
 
 	Result *message.ToolResult `json:"result,omitempty"`
 

@@ -1,0 +1,94 @@
+package session_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
+	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/redact"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// risky has a safety question about the word "danger".
+type risky struct{ tool.Tool }
+
+func (r risky) Unwrap() tool.Tool { return r.Tool }
+
+func (risky) Judge(c *permission.Call) { c.Checker = riskyCall{input: string(c.Input)} }
+
+type riskyCall struct {
+	permission.BaseChecker
+	input string
+}
+
+func (c riskyCall) Check(*permission.Policy) (v permission.Verdict) {
+	if strings.Contains(c.input, "danger") {
+		v = permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: "it is dangerous"}
+	}
+	return v
+}
+
+const secret = "correct-horse-battery"
+
+// newRiskyOffice has an agent that asks to stamp a word once, and the session waiting for the answer.
+func newRiskyOffice(t *testing.T, store session.Store, said string) (*office, *event.Approval) {
+	o := &office{T: t, store: store}
+	stamp := risky{tool.Must(tool.New("stamp", "Stamps a word.", func(_ context.Context, in wordIn) (string, error) {
+		o.stamped = append(o.stamped, in.Word)
+		return "stamped", nil
+	}, tool.Options{}))}
+	red := must(redact.New(redact.Literal("key", secret)))
+	o.agent = must(agent.New(agent.Config{Save: session.Save, Redact: red, Toolkit: toolkit.Of(stamp),
+		Model: scripted.New(scripted.Repeat(scripted.Func(func(req *model.Request) (scripted.Turn, error) {
+			if len(req.Messages[len(req.Messages)-1].ToolResults()) > 0 {
+				return scripted.Say("done"), nil
+			}
+			return scripted.Call("stamp", wordIn{"harmless"}), nil
+		})))}))
+	o.s = open(t, store, "a")
+	o.send("said", agent.Say(said))
+	if ends, err := o.run(); ends != "waiting" || err != nil {
+		t.Fatal(ends, err)
+	}
+	return o, o.s.State.Pending()[0].(*event.Approval)
+}
+
+// TestStaleAnswer has two people answer the same question: one edits the call, so that it is asked about
+// again, and the yes of the other is not for that.
+func TestStaleAnswer(t *testing.T) {
+	o, q := newRiskyOffice(t, session.Memory(), "go")
+	edited := q.Allow()
+	edited.Input = json.RawMessage(`{"word":"danger"}`)
+	o.send("edited", edited)
+	o.send("stale", q.Allow())
+	if ends, err := o.run(); ends != "waiting" || err != nil || len(o.stamped) > 0 {
+		t.Fatalf("%s, %v: stamped %q without a question", ends, err, o.stamped)
+	}
+	in, err := o.store.(session.Inbox).Input(t.Context(), "a", "stale")
+	if err != nil || !strings.Contains(in.Refused, "asked about again") {
+		t.Errorf("the stale answer: %+v, %v", in, err)
+	}
+	o.s = reopen(o)
+	again := o.s.State.Pending()[0].(*event.Approval)
+	o.send("fresh", again.Allow())
+	if ends, err := o.run(); ends != "completed" || err != nil || strings.Join(o.stamped, " ") != "danger" {
+		t.Errorf("%s, %v: stamped %q", ends, err, o.stamped)
+	}
+}
+
+// reopen closes the session of o and opens it again.
+func reopen(o *office) *session.Session {
+	o.Helper()
+	if err := o.s.Close(); err != nil {
+		o.Fatal(err)
+	}
+	return open(o.T, o.store, "a")
+}
