@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 
 	"github.com/kitbag-go/kitbag/agent"
@@ -62,13 +63,13 @@ func Fork(ctx context.Context, store Store, from, to string, seq int64) error {
 	if err != nil {
 		return err
 	}
-	if err := fork(ctx, store, from, to, recs); err != nil {
+	if err := fork(ctx, store, r, to, recs); err != nil {
 		return fmt.Errorf("fork session %q to %q: %w", from, to, err)
 	}
 	return nil
 }
 
-func fork(ctx context.Context, store Store, from, to string, recs []Record) error {
+func fork(ctx context.Context, store Store, r Reader, to string, recs []Record) error {
 	if len(recs) == 0 {
 		return errors.New("it has no record yet")
 	}
@@ -100,6 +101,13 @@ func fork(ctx context.Context, store Store, from, to string, recs []Record) erro
 	log, err := store.Open(ctx, to)
 	if err != nil {
 		return err
+	}
+	// Inputs may wait for a session that has no record yet: they are not for a copy.
+	if in, _, missing := r.Read(ctx, to, 0); missing == nil {
+		err = fmt.Errorf("there is a session %q, for which %d inputs wait: %w", to, in.Inputs, ErrConflict)
+		return errors.Join(err, log.Close())
+	} else if !errors.Is(missing, fs.ErrNotExist) {
+		return errors.Join(missing, log.Close())
 	}
 	err = log.Append(ctx, Record{Seq: 1, Whole: true, Data: data, Status: last.Status, Labels: maps.Clone(last.Labels)})
 	return errors.Join(err, log.Close())

@@ -3,6 +3,8 @@ package session_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"strings"
 	"testing"
 
@@ -91,4 +93,23 @@ func reopen(o *office) *session.Session {
 		o.Fatal(err)
 	}
 	return open(o.T, o.store, "a")
+}
+
+// TestForkOntoInputs holds that a copy does not take what was sent to another session.
+func TestForkOntoInputs(t *testing.T) {
+	for _, store := range []session.Store{session.Memory(), must(session.Dir(t.TempDir()))} {
+		newRiskyOffice(t, store, "go")
+		if _, err := session.Send(t.Context(), store, "b", "x", agent.Say("mine")); err != nil {
+			t.Fatal(err)
+		}
+		if err := session.Fork(t.Context(), store, "a", "b", 0); !errors.Is(err, session.ErrConflict) {
+			t.Errorf("%T: fork to a session that an input waits for: %v", store, err)
+		}
+		if _, _, err := session.Read(t.Context(), store, "c", 0); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%T: %v", store, err)
+		}
+		if err := session.Fork(t.Context(), store, "a", "c", 0); err != nil {
+			t.Errorf("%T: %v", store, err)
+		}
+	}
 }
