@@ -97,8 +97,13 @@ func answered(in Input) (call string, want decide.Status) {
 // ErrInput is what the error of a run is, by [errors.Is], that has refused its inputs.
 var ErrInput = errors.New("the inputs were refused")
 
-type inputError struct{ error }
+// An inputError is without secrets: it may quote an answer, and who keeps inputs keeps it with them.
+type inputError struct {
+	error
+	text string
+}
 
+func (e inputError) Error() string        { return e.text }
 func (e inputError) Is(target error) bool { return target == ErrInput }
 func (e inputError) Unwrap() error        { return e.error }
 

@@ -110,7 +110,7 @@ func (r *run) run(inputs []Input) {
 	}
 	if err == nil {
 		if err = r.checkInputs(inputs); err != nil {
-			err = inputError{err}
+			err = inputError{err, r.cfg.Redact.Text(err.Error())}
 		}
 	}
 	if err != nil {

@@ -74,7 +74,8 @@
 //
 // Files are for their owner only, and hold whatever was said and read in the
 // conversation, in the clear: secrets too, unless the agent takes them out
-// ([agent.Config.Redact]). Whoever can write to them can put words into the
+// ([agent.Config.Redact]). What was sent to an inbox is kept as it was sent until the
+// session is deleted: nothing takes secrets out of it. Whoever can write to the files can put words into the
 // model's mouth and rules into the policy, unless the agent seals its States
 // ([agent.Config.Key]) or the file is a [SealedFile]. A seal does not cover the inbox:
 // whoever can write to it speaks as the user and answers for the user. Checksums find

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -111,5 +113,25 @@ func TestForkOntoInputs(t *testing.T) {
 		if err := session.Fork(t.Context(), store, "a", "c", 0); err != nil {
 			t.Errorf("%T: %v", store, err)
 		}
+	}
+}
+
+// TestRefusedIsRedacted holds that the reason for which an input was refused has no secret of it.
+func TestRefusedIsRedacted(t *testing.T) {
+	dir := t.TempDir()
+	o, q := newRiskyOffice(t, must(session.Dir(dir)), "go")
+	wrong := q.Allow()
+	wrong.Input = json.RawMessage(`{"word":"x","` + secret + `":1}`)
+	o.send("wrong", wrong)
+	if _, err := o.run(); err != nil {
+		t.Fatal(err)
+	}
+	in, err := o.store.(session.Inbox).Input(t.Context(), "a", "wrong")
+	if err != nil || in.Refused == "" {
+		t.Fatalf("%+v, %v", in, err)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "a.jsonl"))
+	if err != nil || strings.Contains(string(data), secret) {
+		t.Errorf("%v: the session file holds the secret: %s", err, in.Refused)
 	}
 }
