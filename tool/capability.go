@@ -18,7 +18,8 @@ var capabilities = []reflect.Type{
 
 // CheckCapabilities returns an error if t, or a tool inside it, has a method with the name
 // of a capability's but another signature, or has it on the pointer only: nothing would
-// call it. [github.com/kitbag-go/kitbag/toolkit.New] checks all tools.
+// call it. So does one that embeds a Tool with a [Judge] and has neither an Unwrap method nor
+// a Judge: its calls would not be judged. [github.com/kitbag-go/kitbag/toolkit.New] checks all tools.
 func CheckCapabilities(t Tool) error {
 	for t != nil {
 		if err := checkMethods(reflect.TypeOf(t)); err != nil {
@@ -26,9 +27,48 @@ func CheckCapabilities(t Tool) error {
 		}
 		u, ok := t.(unwrapper)
 		if !ok {
-			break
+			return checkHidden(t)
 		}
 		t = u.Unwrap()
+	}
+	return nil
+}
+
+// checkHidden checks a tool without Unwrap for a judge in what it embeds.
+func checkHidden(t Tool) error {
+	if _, ok := t.(Judge); ok {
+		return nil
+	}
+	if inner := embedded(reflect.ValueOf(t)); inner != nil {
+		if _, judged := As[Judge](inner); judged || checkHidden(inner) != nil {
+			return fmt.Errorf("%T hides the Judge of the tool that it embeds; give it a method Unwrap() tool.Tool that returns that one", t)
+		}
+	}
+	return nil
+}
+
+// embedded returns the tool that a struct embeds as an interface, at any depth.
+func embedded(v reflect.Value) Tool {
+	if v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	if v.Kind() != reflect.Struct {
+		return nil
+	}
+	for i := range v.NumField() {
+		f := v.Field(i)
+		if !v.Type().Field(i).Anonymous {
+			continue
+		}
+		if f.Kind() != reflect.Interface {
+			if inner := embedded(f); inner != nil {
+				return inner
+			}
+		} else if f.CanInterface() {
+			if inner, ok := f.Interface().(Tool); ok {
+				return inner
+			}
+		}
 	}
 	return nil
 }

@@ -34,6 +34,10 @@ type wrapping struct{ tool.Tool }
 
 func (w wrapping) Unwrap() tool.Tool { return w.Tool }
 
+type hiding struct{ tool.Tool }
+
+type deeper struct{ *hiding }
+
 // TestNearMisses: a method that almost is a capability is an error that shows both.
 func TestNearMisses(t *testing.T) {
 	echo := tool.Must(tool.New("echo", "", func(context.Context, echoIn) (string, error) { return "", nil }))
@@ -51,6 +55,13 @@ func TestNearMisses(t *testing.T) {
 		{valueJudge{echo}, "the method Judge on its pointer, which is not called; give a pointer"},
 		{voidJudge{echo}, "Judge(permission.Call), which is not called; the capability is Judge(*permission.Call)"},
 		{errorUnwrap{echo}, "Unwrap() error, which is not called; the capability is Unwrap() tool.Tool"},
+		{hiding{echo}, ""},
+		{&hiding{echo}, ""},
+		{hiding{guarded{}}, "tool_test.hiding hides the Judge of the tool that it embeds; give it a method Unwrap() tool.Tool"},
+		{&hiding{tool.With(guarded{})}, "*tool_test.hiding hides the Judge"},
+		{deeper{&hiding{guarded{}}}, "tool_test.deeper hides the Judge"},
+		{tool.With(hiding{hiding{guarded{}}}), "tool_test.hiding hides the Judge"},
+		{&valueJudge{guarded{}}, ""},
 		{tool.With(wrapping{bytesPreview{echo}}), "tool_test.bytesPreview has the method Preview"},
 	} {
 		for range 2 { // the second time from the cache
