@@ -124,6 +124,7 @@ func TestFallbackProbe(t *testing.T) {
 		}
 		// One that is cancelled says nothing, and the next is a minute after it.
 		time.Sleep(2 * time.Minute)
+		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		calls.Reset()

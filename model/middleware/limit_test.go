@@ -259,6 +259,7 @@ func TestLimitWaits(t *testing.T) {
 				synctest.Wait()
 			}
 			time.Sleep(10 * time.Minute)
+			synctest.Wait()
 			for i, a := range row.arrivals {
 				if sent[i] != a.sent {
 					t.Errorf("%s: request %d was sent after %v, want %v", row.why, i+1, sent[i], a.sent)
