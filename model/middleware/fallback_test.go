@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,12 +20,36 @@ type switched struct {
 	name  string
 	err   error
 	after time.Duration
-	calls *strings.Builder
+	calls *callLog
+}
+
+// A callLog is the names of the models that were called, for several goroutines.
+type callLog struct {
+	mu    sync.Mutex
+	names strings.Builder
+}
+
+func (l *callLog) add(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.names.WriteString(name)
+}
+
+func (l *callLog) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.names.Reset()
+}
+
+func (l *callLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.names.String()
 }
 
 func (s *switched) Generate(ctx context.Context, _ *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
-		s.calls.WriteString(s.name)
+		s.calls.add(s.name)
 		select {
 		case <-time.After(s.after):
 		case <-ctx.Done():
@@ -78,7 +103,7 @@ func TestFallbackSkips(t *testing.T) {
 		}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var calls strings.Builder
+			var calls callLog
 			a, b := &switched{name: "a", calls: &calls}, &switched{name: "b", calls: &calls}
 			m := middleware.Fallback([]model.Model{a, b}, row.cfg)
 			for i, r := range row.requests {
@@ -98,7 +123,7 @@ func TestFallbackSkips(t *testing.T) {
 // TestFallbackProbe has ten requests come at once when a model that was down may be tried: one of them does.
 func TestFallbackProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var calls strings.Builder // of requests that start one by one
+		var calls callLog // of requests that start one by one
 		a := &switched{name: "a", calls: &calls, after: 10 * time.Second, err: &model.Error{Kind: model.KindConnection}}
 		b := &switched{name: "b", calls: &calls}
 		m := middleware.Fallback([]model.Model{a, b}, middleware.FallbackConfig{After: 1})
@@ -124,7 +149,7 @@ func TestFallbackProbe(t *testing.T) {
 		}
 		// One that is cancelled says nothing, and the next is a minute after it.
 		time.Sleep(2 * time.Minute)
-		synctest.Wait()
+		synctest.Wait() // for the probe: a is changed below
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		calls.Reset()
