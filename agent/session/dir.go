@@ -14,14 +14,14 @@ const suffix = ".jsonl"
 
 // Dir returns a store that keeps each session in a file of the directory,
 // named after its id: JSON lines that are only ever appended to, each with a
-// checksum. So what was said stays in the file, also when the agent has
-// compacted it away, until the session is deleted. Inputs that wait are in a file
-// beside it. The directory is made, with mode 0700, if it does not exist. Files
+// checksum. So messages stay in the file until the session is deleted, even those
+// that the agent has compacted away. Waiting inputs are in a second file of the
+// session. The directory is made, with mode 0700, if it does not exist. Files
 // have mode 0600.
 //
 // The store is an [Inbox], a [Watcher], which sees an event at most 100 ms after it was
-// stored, and a [Reader]. To list sessions reads the end of each file; to read one,
-// or its inputs if there are any that wait, reads the whole file.
+// stored, and a [Reader]. Listing sessions reads the end of each file; reading a session,
+// or its inputs if some are waiting, reads the whole file.
 //
 // Dir works on systems that have flock: Linux, macOS and the BSDs.
 func Dir(path string) (Store, error) {
@@ -73,20 +73,20 @@ func (d *dir) openLocked(name string, flag int) (*os.File, error) {
 }
 
 // isNamed reports whether f is the file that stat finds under name. It fails
-// if f is something else than a file.
+// if f is not a regular file.
 func isNamed(f *os.File, stat func(string) (fs.FileInfo, error), name string) (bool, error) {
-	mine, err := f.Stat()
+	opened, err := f.Stat()
 	if err != nil {
 		return false, err
 	}
-	if !mine.Mode().IsRegular() {
+	if !opened.Mode().IsRegular() {
 		return false, fmt.Errorf("%s is not a regular file", name)
 	}
 	named, err := stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	return err == nil && os.SameFile(mine, named), err
+	return err == nil && os.SameFile(opened, named), err
 }
 
 // List reads the end of each file.
@@ -102,7 +102,7 @@ func (d *dir) List(ctx context.Context, q Query) (Page, error) {
 		if !isLog {
 			id, _ = strings.CutSuffix(e.Name(), inboxSuffix)
 		}
-		// Whatever else is in the directory is not ours.
+		// Other files in the directory are ignored.
 		if id == e.Name() || id == last || CheckID(id) != nil || !e.Type().IsRegular() {
 			continue
 		}
@@ -125,7 +125,7 @@ func (d *dir) List(ctx context.Context, q Query) (Page, error) {
 	return q.Page(infos)
 }
 
-// info returns what a list says of a session.
+// info returns the list entry of a session.
 func (d *dir) info(id string) (Info, error) {
 	inputs, err := d.countInputs(id)
 	if err != nil {
@@ -138,7 +138,8 @@ func (d *dir) info(id string) (Info, error) {
 	return d.infoOf(id, sum, inputs)
 }
 
-// infoOf completes what the session file says.
+// infoOf makes the Info of a session from the summary of its file and the number of inputs
+// in its inbox.
 func (d *dir) infoOf(id string, sum summary, inputs int) (Info, error) {
 	if sum.Seq == 0 && inputs == 0 {
 		return Info{}, fmt.Errorf("session %q: %w", id, fs.ErrNotExist)
@@ -208,7 +209,8 @@ func (d *dir) summary(id string) (summary, error) {
 	return sum, nil
 }
 
-// readLog reads a session's file, which need not be there, up to a record.
+// readLog reads the file of a session up to record seq, or all of it if seq is 0. A missing
+// file has no records.
 func (d *dir) readLog(id string, seq int64) (*logFile, error) {
 	f, err := d.openRegular(id + suffix)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -221,7 +223,7 @@ func (d *dir) readLog(id string, seq int64) (*logFile, error) {
 	return l, errors.Join(err, f.Close())
 }
 
-// openRegular opens a file for reading. It does not wait, as opening a pipe may.
+// openRegular opens a file for reading. It refuses pipes, since opening one may block.
 func (d *dir) openRegular(name string) (*os.File, error) {
 	info, err := d.root.Stat(name)
 	if err != nil {
@@ -275,14 +277,14 @@ func (d *dir) Delete(ctx context.Context, id string) error {
 }
 
 func (d *dir) delete(ctx context.Context, id string) error {
-	log, missing := d.openLocked(id+suffix, os.O_RDWR)
-	if missing != nil && !errors.Is(missing, fs.ErrNotExist) {
-		return missing
+	log, openErr := d.openLocked(id+suffix, os.O_RDWR)
+	if openErr != nil && !errors.Is(openErr, fs.ErrNotExist) {
+		return openErr
 	}
 	inbox, err := d.waitLocked(ctx, id+inboxSuffix, os.O_RDWR)
 	if err == nil {
 		err = errors.Join(d.root.Remove(id+inboxSuffix), release(inbox))
-		missing = nil
+		openErr = nil // there was an inbox to delete
 	} else if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
@@ -293,13 +295,13 @@ func (d *dir) delete(ctx context.Context, id string) error {
 		err = errors.Join(err, release(log))
 	}
 	if err == nil {
-		err = missing
+		err = openErr
 	}
 	return errors.Join(err, syncDir(d.root.Open(".")))
 }
 
-// syncDir makes sure that the names in a directory, which was opened with err,
-// are on the disk.
+// syncDir syncs a directory, so that the names in it survive a crash. It takes both results
+// of os.Open.
 func syncDir(d *os.File, err error) error {
 	if err != nil {
 		return err

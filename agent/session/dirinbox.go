@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// An inbox file is a header line, then for each input its line and how many there are,
-// with checksums as in a session file. It only grows: that an input was taken is said
-// by the record that took it, in the session file.
+// An inbox file is a header line, then for each input a line and a summary line, with
+// checksums as in a session file. It only grows: which inputs were taken is in the
+// records of the session file.
 //
 //	{"kitbag_inbox":1,"id":"customer-7"}
 //	{"crc":"8d0a41c5","n":1,"id":"in_1","data":{…},"sent":"…"}
@@ -22,7 +22,7 @@ import (
 //
 // A sender holds its lock while it appends.
 
-// inboxSuffix ends the names of inboxes. A session's id cannot make it a [suffix].
+// inboxSuffix ends the names of inboxes. No file name ends in both it and [suffix].
 const inboxSuffix = ".inbox"
 
 type storedEntry struct {
@@ -31,8 +31,8 @@ type storedEntry struct {
 }
 
 type inboxSummary struct {
-	Size int `json:"size"` // of the line of the input, with its end
-	N    int `json:"n"`
+	Size int `json:"size"` // bytes of the input's line, with its newline
+	N    int `json:"n"`    // inputs so far
 }
 
 func inboxHeader(id string) []byte {
@@ -56,9 +56,9 @@ func parseInbox(data []byte, id string) (entries []Entry, fresh, torn bool, err 
 		case !intact:
 			continue
 		case err != nil:
-			return nil, false, false, fmt.Errorf("line %d: an input of another version, perhaps: %w", n, err)
+			return nil, false, false, fmt.Errorf("line %d: the input may be of another version: %w", n, err)
 		case e.N != len(entries)+1:
-			return nil, false, false, fmt.Errorf("line %d: input %d follows input %d: what was between them is damaged or missing; restore the file from a copy",
+			return nil, false, false, fmt.Errorf("line %d: input %d follows input %d: the lines between them are damaged or missing; restore the file from a copy",
 				n, e.N, len(entries))
 		}
 		entries = append(entries, e.Entry)
@@ -66,7 +66,7 @@ func parseInbox(data []byte, id string) (entries []Entry, fresh, torn bool, err 
 	return entries, false, !ended, nil
 }
 
-// withTaken adds to entries which record took them.
+// withTaken sets the record that took each entry.
 func withTaken(entries []Entry, taken map[string]Entry) []Entry {
 	for i := range entries {
 		e := &entries[i]
@@ -77,7 +77,8 @@ func withTaken(entries []Entry, taken map[string]Entry) []Entry {
 	return entries
 }
 
-// readInbox returns all inputs that were ever sent to a session, without what became of them.
+// readInbox returns all inputs that were ever sent to a session, but not whether they were
+// taken.
 func (d *dir) readInbox(id string) ([]Entry, error) {
 	f, err := d.openRegular(id + inboxSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -144,7 +145,7 @@ func (d *dir) send(f *os.File, id string, in Entry) (bool, error) {
 		return false, err
 	}
 	if slices.ContainsFunc(entries, func(e Entry) bool { return e.ID == in.ID }) {
-		return false, f.Sync() // which may have failed when it was written
+		return false, f.Sync() // the Send that wrote it may have failed to sync
 	}
 	log, err := d.summary(id)
 	if err != nil {
@@ -179,8 +180,8 @@ func (d *dir) send(f *os.File, id string, in Entry) (bool, error) {
 	return true, syncDir(d.root.Open("."))
 }
 
-// all returns all inputs that were ever sent to a session. The inbox is read first: what
-// was sent since cannot be among what was taken.
+// all returns all inputs that were ever sent to a session. The inbox is read first,
+// so that an input taken in between is returned as taken.
 func (d *dir) all(ctx context.Context, id string) ([]Entry, error) {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return nil, err
@@ -223,7 +224,8 @@ func (d *dir) Input(ctx context.Context, id, input string) (Entry, error) {
 	return Entry{}, noInput(id, input)
 }
 
-// waitLocked opens and locks a file that is only ever locked for a moment.
+// waitLocked opens and locks a file, and waits while another has it locked: a sender holds
+// the lock of an inbox only for a moment.
 func (d *dir) waitLocked(ctx context.Context, name string, flag int) (*os.File, error) {
 	for {
 		f, err := d.openLocked(name, flag)

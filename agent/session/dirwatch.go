@@ -128,7 +128,7 @@ func (w *dirWatch) read(yield func(Event) bool) error {
 		case !intact:
 			continue
 		case err != nil:
-			return fmt.Errorf("a record of another version, perhaps: %w", err)
+			return fmt.Errorf("the record may be of another version: %w", err)
 		case rec.Seq != w.seq+1:
 			return gap(rec.Seq, w.seq)
 		}

@@ -20,17 +20,17 @@ import (
 // error and stays as it is. If path is a link, the file it leads to is replaced.
 //
 // While the session is open, opening the file again, here or in another
-// process, is [ErrConflict]. A process that is killed in the middle of a Save
+// process, fails with [ErrConflict]. A process that is killed in the middle of a Save
 // leaves a file named .kitbag-session-… beside it, which may be removed. File
 // works on the systems that [Dir] does.
 func File(path string) (*Session, error) { return openFile(path, nil) }
 
-// SealedFile is [File] for a file that nobody but the holder of key can write. Each Save
-// adds a seal (HMAC-SHA256) of all that is in the file, and a file whose seal is missing or
-// does not fit is [ErrUnsealed]. The seal does not cover the file's name or age: whoever can
+// SealedFile is [File] for a file that only the holder of key can write. Each Save
+// adds a seal (HMAC-SHA256) of all that is in the file, and opening a file whose seal is missing
+// or wrong fails with [ErrUnsealed]. The seal does not cover the file's name or age: whoever can
 // write to the directory can put an older file in its place, or another one sealed with the
 // same key.
-// Unlike [agent.Config].Key it does not cover the policy, which may be another one each
+// Unlike [agent.Config].Key it does not cover the policy, which may differ each
 // time. Key has at least 16 bytes, from crypto/rand.
 func SealedFile(path string, key []byte) (*Session, error) {
 	if len(key) < minKey {
@@ -56,7 +56,7 @@ func openFile(path string, key []byte) (*Session, error) {
 	}
 	k := &fileKeeper{path: path, key: key}
 	st, err := k.open()
-	if errors.Is(err, fs.ErrNotExist) { // not the file, which may be missing
+	if errors.Is(err, fs.ErrNotExist) { // the directory is missing; a missing file is a new session
 		return nil, errors.Join(fmt.Errorf("session %s: %w; make the directory first", path, err), k.close())
 	}
 	if err != nil {
@@ -70,7 +70,7 @@ func openFile(path string, key []byte) (*Session, error) {
 type fileKeeper struct {
 	path string
 	key  []byte   // of the seal; nil for none
-	file *os.File // the locked one, nil as long as there is none
+	file *os.File // the locked one; nil if the session file does not exist yet
 }
 
 // open returns the State in the file, or a new one. The lock is on the file and not on its
@@ -100,14 +100,14 @@ func (k *fileKeeper) open() (*agent.State, error) {
 			return nil, err
 		}
 	}
-	data, err := io.ReadAll(k.file) // the locked one, whatever its name leads to by now
+	data, err := io.ReadAll(k.file) // not by path, which may name another file by now
 	if err != nil {
 		return nil, err
 	}
 	return decodeFile(data, k.key)
 }
 
-// decodeFile returns the State in the content of a file, whose seal fits if there is a key.
+// decodeFile returns the State in the content of a file. If key is not nil, it checks the seal.
 func decodeFile(data, key []byte) (*agent.State, error) {
 	st := new(agent.State)
 	if err := json.Unmarshal(data, st); err != nil || key == nil {
@@ -116,7 +116,7 @@ func decodeFile(data, key []byte) (*agent.State, error) {
 	return st, checkSeal(data, key)
 }
 
-// openRegular opens a file for reading. It does not wait, as opening a pipe may.
+// openRegular opens a file for reading. It refuses pipes, since opening one may block.
 func openRegular(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -131,8 +131,8 @@ func openRegular(path string) (*os.File, error) {
 // inPlace reports whether the locked file is the one at the path.
 func (k *fileKeeper) inPlace() (bool, error) { return isNamed(k.file, os.Stat, k.path) }
 
-// save writes a new file and renames it to the old one: a reader, and the disk after a
-// crash, has one or the other. The directory is synced last, since it holds the name.
+// save writes a new file and renames it to the old one, so that readers, and the disk after
+// a crash, have either the old content or the new. The directory is synced last, since it holds the name.
 func (k *fileKeeper) save(_ context.Context, st *agent.State, _ map[string]string) error {
 	data, err := json.Marshal(st)
 	if err != nil {
@@ -172,9 +172,9 @@ func (k *fileKeeper) replace(f *os.File, data []byte) error {
 	if k.file != nil {
 		return os.Rename(f.Name(), k.path)
 	}
-	err := os.Link(f.Name(), k.path) // which, unlike a rename, fails if there is a file
+	err := os.Link(f.Name(), k.path) // unlike a rename it fails if the file exists
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%w: its file has appeared since it was opened", ErrConflict)
+		return fmt.Errorf("%w: another process has created its file meanwhile", ErrConflict)
 	}
 	if err != nil {
 		return err

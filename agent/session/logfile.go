@@ -190,7 +190,7 @@ func (l *logFile) add(line []byte) error {
 	case !intact:
 		return nil
 	case err != nil:
-		return fmt.Errorf("a record of another version, perhaps: %w", err)
+		return fmt.Errorf("the record may be of another version: %w", err)
 	case rec.Seq != l.Seq+1:
 		return gap(rec.Seq, l.Seq)
 	}

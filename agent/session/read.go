@@ -12,24 +12,24 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 )
 
-// A Reader is a [Store] that reads a session without opening it: no writer is kept
-// waiting or disturbed, and none keeps the reader waiting.
+// A Reader is a [Store] that reads a session without opening it: it
+// neither blocks a writer nor waits for one.
 type Reader interface {
-	// Read returns what the store says of a session now, and what [Log.Load] would
-	// have returned when record seq was the last; 0 is the last now. The error for
-	// what was not stored yet is [fs.ErrNotExist], for what is not kept any more
-	// [ErrGone].
+	// Read returns the current Info of a session, and the records that [Log.Load]
+	// returned when record seq was the last one; 0 means the newest. It fails with
+	// [fs.ErrNotExist] if the session or the record does not exist, and with
+	// [ErrGone] if the record is no longer kept.
 	Read(ctx context.Context, id string, seq int64) (Info, []Record, error)
 }
 
 // Read returns a session's State as it is stored, or as it was when the record with
 // number seq was the last, if that is not 0. The session need not be closed and is
 // not opened: to continue it, use [Open]. It fails if the store is not a [Reader].
-// Events that follow the State are those above [Info.Event].
+// Events that follow the State have numbers above [Info.Event].
 func Read(ctx context.Context, store Store, id string, seq int64) (*agent.State, Info, error) {
 	r, ok := store.(Reader)
 	if !ok {
-		return nil, Info{}, lacks(store, "Reader", "open the session")
+		return nil, Info{}, unsupported(store, "Reader", "open the session")
 	}
 	in, recs, err := r.Read(ctx, id, seq)
 	if err != nil {
@@ -42,22 +42,22 @@ func Read(ctx context.Context, store Store, id string, seq int64) (*agent.State,
 	return st, in, nil
 }
 
-// lacks is the error for a store that cannot do something.
-func lacks(store Store, what, remedy string) error {
-	return fmt.Errorf("session: a store of type %T is not a session.%s; %s, or use Dir, Memory or package sqlite", store, what, remedy)
+// unsupported is the error for a store that does not implement an optional interface.
+func unsupported(store Store, iface, remedy string) error {
+	return fmt.Errorf("session: a store of type %T is not a session.%s; %s, or use Dir, Memory or package sqlite", store, iface, remedy)
 }
 
 // Fork copies a session as it was when the record with number seq was the last, or as
 // it is if seq is 0, to a session that does not exist. [Event.Record] says which
-// record an event belongs to. The copy has the conversation and the labels, and
-// neither the events nor the inputs; what the agent was doing at that moment was cut
-// off, as by a crash. It fails if the store is not a [Reader], with [ErrConflict] if
-// there is a session to, and if the State is sealed ([agent.Config.Key]): the seal
-// is of one session.
+// record an event belongs to. The copy has the conversation and the labels, but
+// neither the events nor the inputs. Calls that were running at that record count as
+// interrupted, as after a crash. It fails if the store is not a [Reader], with
+// [ErrConflict] if session to exists, and if the State is sealed ([agent.Config.Key]):
+// a seal is valid for one session only.
 func Fork(ctx context.Context, store Store, from, to string, seq int64) error {
 	r, ok := store.(Reader)
 	if !ok {
-		return lacks(store, "Reader", "copy the State")
+		return unsupported(store, "Reader", "copy the State")
 	}
 	_, recs, err := r.Read(ctx, from, seq)
 	if err != nil {
@@ -71,7 +71,7 @@ func Fork(ctx context.Context, store Store, from, to string, seq int64) error {
 
 func fork(ctx context.Context, store Store, r Reader, to string, recs []Record) error {
 	if len(recs) == 0 {
-		return errors.New("it has no record yet")
+		return errors.New("the session has no records")
 	}
 	data, err := replay(recs)
 	if err != nil {
@@ -82,7 +82,7 @@ func fork(ctx context.Context, store Store, r Reader, to string, recs []Record) 
 		return err
 	}
 	if copied["seal"] != nil {
-		return errors.New("it is sealed with agent.Config.Key, which covers its id; a copy would be refused")
+		return errors.New("the State is sealed with agent.Config.Key; the seal covers the session id, so a copy would be refused")
 	}
 	if copied["id"], err = json.Marshal(to); err != nil {
 		return err
@@ -114,7 +114,7 @@ func fork(ctx context.Context, store Store, r Reader, to string, recs []Record) 
 }
 
 // ReadFile returns the State in a file of [File], or of [SealedFile] if key is not nil,
-// without opening it: the file may be open meanwhile. A missing file is an error.
+// without opening the session: another process may have it open. A missing file is an error.
 func ReadFile(path string, key []byte) (*agent.State, error) {
 	st, err := readFile(path, key)
 	if err != nil {

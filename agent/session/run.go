@@ -36,7 +36,7 @@ func (s *Session) Run(ctx context.Context, a *agent.Agent) iter.Seq2[event.Event
 		}
 		box, ok := s.store.(Inbox)
 		if !ok {
-			yield(nil, lacks(s.store, "Inbox", "give inputs to the agent"))
+			yield(nil, unsupported(s.store, "Inbox", "give inputs to the agent"))
 			return
 		}
 		r := &inboxRun{session: s, keeper: k, box: box, agent: a, yield: yield, resume: s.wasCutOff(k.status)}

@@ -18,7 +18,7 @@ import (
 func Send(ctx context.Context, store Store, session, id string, in agent.Input) (accepted bool, err error) {
 	box, ok := store.(Inbox)
 	if !ok {
-		return false, lacks(store, "Inbox", "give the input to the agent")
+		return false, unsupported(store, "Inbox", "give the input to the agent")
 	}
 	data, err := encodeInput(in)
 	if err != nil {

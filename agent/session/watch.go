@@ -30,7 +30,7 @@ func Watch(ctx context.Context, store Store, session string, after int64) iter.S
 	return func(yield func(event.Event, error) bool) {
 		w, ok := store.(Watcher)
 		if !ok {
-			yield(nil, lacks(store, "Watcher", "read the session from time to time"))
+			yield(nil, unsupported(store, "Watcher", "read the session from time to time"))
 			return
 		}
 		for raw, err := range w.Watch(ctx, session, after) {

@@ -144,7 +144,7 @@ func (s *suite) pages() {
 		}
 		for _, in := range page.Infos {
 			if !want[in.ID] {
-				s.Errorf("session %s is there twice", in.ID)
+				s.Errorf("session %s is listed twice", in.ID)
 			}
 			delete(want, in.ID)
 		}
