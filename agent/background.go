@@ -42,7 +42,7 @@ func (r *run) patience(t tool.Tool, c *openCall) time.Duration {
 
 // leave lets a call continue in the background, if there is room and it has not ended.
 func (r *run) leave(tc *toolCall) error {
-	if tc.background || tc.stage == landed || !r.st.loop.MayLeave(r.cfg.MaxParallel) {
+	if tc.background || tc.stage == finished || !r.st.loop.MayLeave(r.cfg.MaxParallel) {
 		return nil
 	}
 	tc.background = true

@@ -37,9 +37,9 @@ type flight struct {
 type stage int
 
 const (
-	launched  stage = iota // it runs; nothing of it is emitted, as its call may not be one of the conversation
-	committed              // its call is one
-	landed                 // it has ended, or its reports are dropped from now on
+	launched  stage = iota // it runs; nothing of it is emitted, since its call may not become part of the conversation
+	committed              // its call is part of the conversation
+	finished               // it has ended, or its reports are dropped from now on
 )
 
 // A task is what a flight does: a [toolCall] or a [modelCall].
@@ -69,7 +69,7 @@ const inboxSize = 16
 type inbox struct {
 	reports chan report
 	closed  chan struct{} // closed when no one reads the reports any more
-	timer   *flight       // reports when [Limits].Time has passed, and has landed then
+	timer   *flight       // reports when [Limits].Time has passed, and is finished then
 }
 
 // put adds a report. It returns false when no one will read it.
@@ -126,30 +126,30 @@ func (r *run) fly(f *flight, work func()) {
 func (r *run) receive() { r.fail(r.handle(<-r.inbox.reports)) }
 
 // handle deals with a report. Those of a flight that is not committed wait for that; those of
-// one that has landed come from what a call has left behind.
+// a finished one come from what a call has left behind.
 func (r *run) handle(rep report) error {
 	f := rep.from
 	if f == nil && r.early.isOpen() {
-		f = &r.early.calls[0].flight // the early calls share their fate
+		f = &r.early.calls[0].flight // the early calls are committed or dropped together
 	}
 	switch {
 	case f != nil && f.stage == launched:
 		f.held, f.ended = append(f.held, rep), f.ended || rep.isLast()
 		return nil
-	case rep.do != nil && f != nil && f.stage == landed:
+	case rep.do != nil && f != nil && f.stage == finished:
 		rep.answer <- ErrInterrupted
 		return nil
 	case rep.do != nil:
 		err := rep.do()
 		rep.answer <- err
 		return err
-	case f.stage == landed:
+	case f.stage == finished:
 		f.ended = f.ended || rep.isLast()
 		return nil
 	case !rep.isLast():
 		return f.task.onReport(r, rep)
 	}
-	f.stage, f.ended = landed, true
+	f.stage, f.ended = finished, true
 	if !f.background {
 		r.forget(f)
 	}
@@ -161,7 +161,7 @@ func (r *run) forget(f *flight) {
 	r.flights = slices.DeleteFunc(r.flights, func(other *flight) bool { return other == f })
 }
 
-// commit has f count, and deals with what it has reported so far.
+// commit makes the call of f part of the conversation, and handles what it has reported so far.
 func (r *run) commit(f *flight) error {
 	f.stage = committed
 	held := f.held
@@ -173,14 +173,14 @@ func (r *run) commit(f *flight) error {
 	return err
 }
 
-// drop gives up flights that are not committed: they are cancelled and waited for. What their calls
-// ask is refused.
+// drop gives up flights that are not committed: they are cancelled and waited for. Requests of
+// their calls are refused.
 func (r *run) drop(flights []*flight) {
 	for _, f := range flights {
-		f.stage = landed
+		f.stage = finished
 		f.end(context.Canceled)
 		for _, rep := range f.held {
-			_ = r.handle(rep) // answers what asks, and nothing else
+			_ = r.handle(rep) // refuses its requests; other reports are dropped
 		}
 		f.held = nil
 	}
@@ -280,7 +280,7 @@ type toolCall struct {
 	patience time.Duration // how long it keeps the others waiting; negative if it may not
 	timer    *time.Timer   // until then
 	unbind   func() bool   // from the step
-	done     chan struct{} // closed when it has landed
+	done     chan struct{} // closed when the call is finished
 	tail     string        // the end of what it says
 	clean    *redact.Stream
 

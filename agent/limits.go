@@ -117,12 +117,12 @@ func (r *run) timeLeft() (time.Duration, bool) {
 // may be ahead of a wall clock that a loaded State is compared with.
 func (r *run) timeIsUp() bool {
 	left, limited := r.timeLeft()
-	return limited && (left <= 0 || r.inbox.timer.stage == landed)
+	return limited && (left <= 0 || r.inbox.timer.stage == finished)
 }
 
 // stopTimer has the timer report nothing, also where it is about to.
 func (r *run) stopTimer() {
-	r.inbox.timer.stage = landed
+	r.inbox.timer.stage = finished
 	r.inbox.timer.cancel()
 }
 
@@ -134,7 +134,7 @@ func (r *run) watchTime(left time.Duration) {
 	timer := time.AfterFunc(left, func() {
 		// An error: the run has ended, or another time counts.
 		_ = r.inbox.ask(f, func() error {
-			f.stage = landed
+			f.stage = finished
 			r.endFlights(fmt.Errorf("%w, %s was reached", errTimeUp, r.limits().TimeUp()))
 			return nil
 		})

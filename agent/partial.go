@@ -9,14 +9,14 @@ import (
 	"github.com/kitbag-go/kitbag/agent/event"
 )
 
-// A partial is the JSON of an answer that is still coming. It is closed off and decoded again and
-// again, but not for every piece once it is long: together that costs some [partialFactor] times the
-// length of the answer, twice that where it does not decode, and a constant for each piece.
+// A partial is the JSON of an answer that is still being received. It is completed and decoded
+// repeatedly, but not with every piece once it is long: in all that costs about [partialFactor] times
+// the length of the answer, twice that if it does not decode, and a constant for each piece.
 type partial struct {
-	call    string // the answer comes with this call
+	call    string // id of the call whose arguments are the answer
 	text    strings.Builder
-	decoded int    // how long the text was that was decoded last
-	last    string // what that was, closed off
+	decoded int    // length of text when it was decoded last
+	last    string // the JSON that was decoded last
 }
 
 const (
@@ -24,14 +24,14 @@ const (
 	partialFactor = 16   // a longer one when it has grown by this part of itself
 )
 
-// add takes the next piece of an answer, which begins anew with another call. It reports whether
-// decode, which is given the closed text, took a new value.
+// add appends the next piece of an answer; another call begins another answer. It reports whether
+// decode, which gets the completed JSON, accepted a new value.
 func (p *partial) add(ev *event.ToolCallDelta, decode func(json.RawMessage) error) bool {
 	if ev.Name != finalName {
 		return false
 	}
 	if p.call != ev.Call {
-		*p = partial{call: ev.Call, last: "{}"} // which says nothing
+		*p = partial{call: ev.Call, last: "{}"} // an empty object is not a new value
 	}
 	p.text.WriteString(ev.Args)
 	n := p.text.Len()
@@ -39,9 +39,9 @@ func (p *partial) add(ev *event.ToolCallDelta, decode func(json.RawMessage) erro
 		return false
 	}
 	p.decoded = n
-	// Half a string may be no value of its type, such as a time: then what was whole before it counts.
+	// An incomplete string may not decode, such as half a time: then try without it.
 	for _, withString := range []bool{true, false} {
-		text := closed(p.text.String(), withString)
+		text := completeJSON(p.text.String(), withString)
 		if text == p.last || text == "" {
 			return false
 		}
@@ -53,21 +53,22 @@ func (p *partial) add(ev *event.ToolCallDelta, decode func(json.RawMessage) erro
 	return false
 }
 
-// closed returns the beginning of a JSON text with what is open closed, "" as long as there is
-// nothing. A string that is coming is shown as far as it has come, or left out. Numbers, true, false,
-// null and names of members are shown when they have certainly ended: 1 may become 12.
-func closed(text string, withString bool) string {
-	var open []byte // what closes the open objects and arrays, the innermost last
-	whole, tail := 0, ""
-	name := false // the next string is the name of a member
+// completeJSON makes valid JSON of the beginning of a JSON text: it closes the open objects and arrays.
+// It returns "" if there is no value yet. An incomplete string is closed too, or left out unless
+// withString. Numbers, true, false, null and names of members are left out until they have certainly
+// ended: 1 may become 12.
+func completeJSON(text string, withString bool) string {
+	var open []byte    // brackets that close the open objects and arrays, the innermost last
+	end, tail := 0, "" // the result has text[:end], then tail, then the brackets
+	name := false      // the next string is the name of a member
 scan:
 	for i := 0; i < len(text); {
 		n := 1
 		switch c := text[i]; c {
 		case '{', '[':
-			open, name, whole = append(open, c+2), c == '{', i+1 // the bracket that closes it, in ASCII
+			open, name, end = append(open, c+2), c == '{', i+1 // the bracket that closes it, in ASCII
 		case '}', ']':
-			open, whole = open[:max(len(open)-1, 0)], i+1
+			open, end = open[:max(len(open)-1, 0)], i+1
 		case ',':
 			name = len(open) > 0 && open[len(open)-1] == '}'
 		case ':':
@@ -77,31 +78,31 @@ scan:
 			var ended bool
 			if n, ended = stringLength(text[i:]); !ended {
 				if withString && !name {
-					whole, tail = i+n, `"`
+					end, tail = i+n, `"`
 				}
 				break scan
 			}
 			if !name {
-				whole = i + n
+				end = i + n
 			}
 		default:
 			if n = strings.IndexAny(text[i:], ",]} \t\r\n"); n < 0 {
 				break scan
 			}
-			whole = i + n
+			end = i + n
 		}
 		i += n
 	}
-	if strings.TrimSpace(text[:whole]) == "" {
+	if strings.TrimSpace(text[:end]) == "" {
 		return ""
 	}
 	slices.Reverse(open)
-	return text[:whole] + tail + string(open)
+	return text[:end] + tail + string(open)
 }
 
-// stringLength returns how long the JSON string is that text begins with, up to and with its closing
-// quote. Of one that has not ended it leaves out half a character, which may be an escape sequence,
-// or two of them for an emoji.
+// stringLength returns the length of the JSON string at the start of text, with its quotes. If the
+// string has not ended, an incomplete last character does not count: it may be half an escape
+// sequence, or the first of two for an emoji.
 func stringLength(text string) (n int, ended bool) {
 	for n = 1; n < len(text); {
 		size := 1

@@ -50,7 +50,7 @@ func TestPrefixClosed(t *testing.T) {
 		{`{"n":["a","b`, `{"n":["a","b"]}`},
 		{`{"n":{"m":{}},"x":"`, `{"n":{"m":{}},"x":""}`},
 	} {
-		equal(t, row.text, closed(row.text, true), row.want)
+		equal(t, row.text, completeJSON(row.text, true), row.want)
 	}
 }
 
@@ -71,7 +71,7 @@ func TestPrefixProperty(t *testing.T) {
 		var last any
 		for i := 0; i < len(text); {
 			i = min(i+rapid.IntRange(1, 9).Draw(t, "piece"), len(text))
-			for _, shown := range []string{closed(text[:i], false), closed(text[:i], true)} {
+			for _, shown := range []string{completeJSON(text[:i], false), completeJSON(text[:i], true)} {
 				var v any
 				if err := json.Unmarshal([]byte(shown), &v); err != nil || strings.Contains(fmt.Sprint(v), half) {
 					t.Fatalf("%q closed as %q: %v", text[:i], shown, err)
@@ -80,7 +80,7 @@ func TestPrefixProperty(t *testing.T) {
 					t.Fatalf("%q: after %v came %v", text[:i], last, v)
 				}
 			}
-			if err := json.Unmarshal([]byte(closed(text[:i], true)), &last); err != nil {
+			if err := json.Unmarshal([]byte(completeJSON(text[:i], true)), &last); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -123,7 +123,7 @@ func grows(a, b any) bool {
 	return a == b
 }
 
-// isGrowing reports whether v may be left out by closed(false).
+// isGrowing reports whether v may be left out by completeJSON(false).
 func isGrowing(v any) bool { _, ok := v.(string); return ok }
 
 func anyValue(t *rapid.T, depth int) any {

@@ -84,7 +84,7 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input
 
 func newRun(a *Agent, st *State, ctx context.Context) *run {
 	return &run{entry: a, a: a, cfg: &a.cfg, st: st, runCtx: ctx, ctx: ctx,
-		inbox:  inbox{reports: make(chan report, inboxSize), closed: make(chan struct{}), timer: &flight{stage: landed, cancel: func() {}}},
+		inbox:  inbox{reports: make(chan report, inboxSize), closed: make(chan struct{}), timer: &flight{stage: finished, cancel: func() {}}},
 		people: people{asking: make(chan struct{}, 1), sampling: make(chan struct{}, 1), answers: map[string][]Input{}}}
 }
 
@@ -94,7 +94,7 @@ func (r *run) cleanUp() {
 	r.consumer.cancel(context.Canceled)
 	for _, f := range r.flights {
 		if f.stage == committed {
-			f.stage = landed
+			f.stage = finished
 		}
 	}
 	r.dropEarly()
