@@ -8,8 +8,8 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// This file reads what a server sends into Go types. A member of another type than expected
-// reads as missing, since servers disagree about the details.
+// This file reads what a server sends into Go types. A member that has an
+// unexpected type is treated as missing, since servers disagree about the details.
 
 // A chunk is a piece of a stream, or a whole answer: the two differ in "delta" and "message"
 // only.
@@ -17,7 +17,7 @@ type chunk struct {
 	ID, Model string // kept from chunk to chunk: they are the same in all of an answer
 	Choices   []choice
 	Usage     message.Usage
-	Failed    bool // there is an error in it, beside which there may be choices
+	Failed    bool // it has an error; it may have choices as well
 }
 
 // A choice is one of the answers to a request, of which we want one.
@@ -35,7 +35,7 @@ type delta struct {
 	Parts     []contentPart
 	Refusal   string
 	Reasoning string
-	// ReasoningContent is the older name, DeepSeek's, by which it must go back.
+	// ReasoningContent is Reasoning under DeepSeek's older name, and is sent back under it.
 	ReasoningContent string
 	ReasoningDetails []json.RawMessage
 	ToolCalls        []callDelta
@@ -61,7 +61,7 @@ type callDelta struct {
 
 const noIndex = -1
 
-// decode reads the next chunk, in the memory of the last one. It reports whether the data is JSON,
+// decode reads the next chunk, and reuses the memory of the last one. It reports whether the data is JSON,
 // and whether it is an object.
 func (c *chunk) decode(data []byte) (valid, object bool) {
 	var calls []callDelta // of the first choice
@@ -101,11 +101,11 @@ func (c *chunk) decode(data []byte) (valid, object bool) {
 // A frame is what comes before and after the content in a payload. Most servers repeat it byte for
 // byte around each token, so that nothing but the token needs to be read.
 type frame struct {
-	payload  []byte // that was read last
+	payload  []byte // the last one read that has content
 	from, to int    // where its content is; to is 0 for none
 }
 
-// keep keeps the payload that c was read from, if there is content in it.
+// keep remembers the payload that c was read from, if it has content.
 func (f *frame) keep(c *chunk, payload []byte) {
 	f.to = 0
 	if len(c.Choices) == 1 && c.Choices[0].Delta.Content != "" && len(payload) <= readSize {
@@ -114,8 +114,8 @@ func (f *frame) keep(c *chunk, payload []byte) {
 	}
 }
 
-// content returns the content of a payload that differs from the one kept in nothing else. A text
-// without quotes and backslashes leaves the meaning of all around it as it is.
+// content returns the content of a payload that is otherwise the same as the kept one. The content
+// must have no quotes, backslashes or control characters, since those could change how the rest is read.
 func (f *frame) content(payload []byte) (string, bool) {
 	if f.to == 0 || !bytes.HasPrefix(payload, f.payload[:f.from]) {
 		return "", false
@@ -284,7 +284,7 @@ func (r *jsonReader) arguments() string {
 	return string(r.clone())
 }
 
-// usage reads a usage. Vendors count cached tokens in different places; the others are 0 or missing.
+// usage reads a usage. Vendors put cached tokens under different names; the largest counts.
 func (r *jsonReader) usage() (u message.Usage) {
 	for name := range r.members {
 		switch string(name) {
@@ -311,7 +311,7 @@ func (r *jsonReader) usage() (u message.Usage) {
 					r.raw()
 				}
 			}
-		// DeepSeek's, that of gateways to Anthropic, and Moonshot's.
+		// The names that DeepSeek, gateways to Anthropic, and Moonshot use.
 		case `"prompt_cache_hit_tokens"`, `"cache_read_input_tokens"`, `"cached_tokens"`:
 			u.Cached = max(u.Cached, r.count())
 		case `"cache_creation_input_tokens"`:

@@ -26,14 +26,14 @@
 // back in the answer.
 //
 // Reasoning text is passed on as thinking, and sent back only where the server
-// must have it again: reasoning_details, reasoning_content beside tool calls,
+// requires it: reasoning_details, reasoning_content beside tool calls,
 // extra_content of Gemini. Such extras carry the endpoint they came from and
 // are not shown to another one.
 //
 // # The Responses API
 //
 // OpenAI's current models reason, and take tools together with reasoning in the Responses API only.
-// It is used for them without being asked for, and with [Config.API] elsewhere. Nothing is stored at the server
+// It is the default for them, and [Config.API] selects it for other servers. Nothing is stored at the server
 // (store is false): reasoning comes back encrypted, and goes back in its order with the calls and texts
 // around it, as extras of the message do. Where the message was edited, or goes to another model or by chat
 // completions, the reasoning is left out. Items of the server's own tools, which [Config.Extra] can add, go
@@ -41,17 +41,16 @@
 //
 // # What is go-openai's
 //
-// What is sent is what github.com/sashabaranov/go-openai would send: tools, calls, choices and
-// formats are its types, where the model is its ClientConfig, and a test has both send the same
-// requests and compares them. They are sent by net/http, since that client encodes all of a
-// conversation anew for each call, refuses some models by their names, and has no place for what
-// vendors add. The answer is read here, because its reader hides error frames and cut-off streams,
+// Requests are those that github.com/sashabaranov/go-openai would send: this package uses its types
+// for tools, calls, choices, formats and the endpoint, and a test compares the requests of both.
+// They are sent by net/http, since the client of go-openai encodes the whole conversation anew for
+// each call, refuses some models by their names, and has no place for what vendors add. The answer is read here, because its reader hides error frames and cut-off streams,
 // loses Retry-After, and drops members that must go back.
 //
 // # What is kept between calls
 //
-// A message is encoded once. The model keeps the encoded conversation as long as its last message is
-// alive elsewhere, at most 64 MiB in all, and a request that continues it encodes only what is new.
+// A message is encoded once. The model keeps the encoded conversation as long as the caller keeps its
+// last message, at most 64 MiB in all, and a request that continues it encodes only what is new.
 // Therefore messages must not be changed once they were sent. A tool list is encoded once for each
 // [model.Request.Digest].
 package openai
@@ -86,8 +85,8 @@ type Config struct {
 	BaseURL string // up to and without "/chat/completions" or "/responses"; empty means https://api.openai.com/v1
 	Key     string // sent as a bearer token
 
-	// API is the protocol to speak. Empty means APIResponses for OpenAI's own server, without its models
-	// of before 2025, and APIChat for all others.
+	// API is the protocol to speak. Empty means APIResponses for OpenAI's own server, except for its models
+	// from before 2025, and APIChat for all others.
 	API API
 
 	Organization string // sent as OpenAI-Organization; empty means none
@@ -108,7 +107,7 @@ type Config struct {
 	// of this package, in whatever case they are written.
 	Header http.Header
 
-	// HTTPClient sends the requests, mostly a *http.Client, whose Timeout must be 0; nil means
+	// HTTPClient sends the requests, usually an *http.Client, whose Timeout must be 0; nil means
 	// one with proxies from the environment and many idle connections.
 	HTTPClient sdk.HTTPDoer
 
@@ -124,7 +123,7 @@ type Model struct {
 	cfg         Config
 	endpoint    sdk.ClientConfig // where the model is, and what sends the requests
 	request     *http.Request    // for each call to clone
-	keepsHeader bool             // see there
+	keepsHeader bool             // see the function keepsHeader
 	responses   bool             // speaks the Responses API
 	origin      string           // marks the extras that came from there
 	tools       toolCache
@@ -137,8 +136,8 @@ var (
 	_ model.Windowed = (*Model)(nil)
 )
 
-// New returns a model. It fails on a missing model name, on a base URL that is
-// none, and on a missing key unless the server is local or a header holds one:
+// New returns a model. It fails on a missing model name, on an invalid base
+// URL, and on a missing key unless the server is local or a header holds one:
 // a loopback or private address, "localhost", a name without dots, or one
 // ending in ".local" or ".internal" needs no key. It does not contact the server.
 func New(cfg Config) (*Model, error) {
@@ -189,8 +188,8 @@ func FromEnv() (*Model, error) {
 }
 
 // canonical returns a copy of h whose names are written as [http.Header.Get] and net/http
-// expect it. As it may be the caller's literal, {"authorization": …} would else go out
-// beside the Authorization that it is to replace.
+// expect it. Otherwise a header that the caller wrote as "authorization" would be sent
+// in addition to the Authorization that it replaces.
 func canonical(h http.Header) http.Header {
 	c := make(http.Header, len(h))
 	for _, name := range slices.Sorted(maps.Keys(h)) {
@@ -201,7 +200,7 @@ func canonical(h http.Header) http.Header {
 }
 
 // isLocal reports whether a host is likely to be a person's own, where a server often has
-// no key. A public one without a key is a mistake that is better found here.
+// no key. For a public host a missing key is reported here, before any request.
 func isLocal(host string) bool {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()
@@ -216,7 +215,7 @@ func (m *Model) Name() string { return m.cfg.Model }
 // Server returns the host of Config.BaseURL, and its port.
 func (m *Model) Server() (host string, port int) {
 	u, err := url.Parse(m.cfg.BaseURL)
-	if err != nil { // which New has refused
+	if err != nil { // New refuses such a URL
 		return "", 0
 	}
 	port = map[string]int{"http": 80, "https": 443}[u.Scheme]
@@ -226,13 +225,12 @@ func (m *Model) Server() (host string, port int) {
 	return u.Hostname(), port
 }
 
-// ContextWindow returns what Config says.
+// ContextWindow returns Config.ContextWindow.
 func (m *Model) ContextWindow() int { return m.cfg.ContextWindow }
 
 // Generate sends the request and streams the answer. The first delta of a tool
-// call has its id and its name. Nothing is sent until the sequence is ranged, and again
-// each time it is. An error ends it: a [*model.Error], or one that wraps that of ctx if it
-// ended.
+// call has its id and its name. Each range over the sequence sends the request
+// anew. An error ends it: a [*model.Error], or one that wraps the error of ctx.
 func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
 		body, tools, err := m.encode(req)
