@@ -25,13 +25,13 @@ import (
 
 // The limits of a list. What exceeds them is left out, with a reason in Skipped.
 const (
-	maxPages      = 1000
-	maxTools      = 10_000
-	maxListBytes  = 64 << 20
-	maxToolBytes  = 1 << 20
-	maxSchemaDeep = 64
-	maxNameBytes  = 256
-	maxLabels     = 32 // groups of one tool
+	maxPages       = 1000
+	maxTools       = 10_000
+	maxListBytes   = 64 << 20
+	maxToolBytes   = 1 << 20
+	maxSchemaDepth = 64
+	maxNameBytes   = 256
+	maxToolGroups  = 32
 )
 
 // A Skipped is a tool of the server that is not used, and why.
@@ -79,7 +79,7 @@ func (r *remote) groups() []string {
 	var names []string
 	_ = json.Unmarshal(r.Meta[mcpcontent.GroupsKey], &names)
 	names = slices.DeleteFunc(names, func(n string) bool { return n == "" || len(n) > maxNameBytes })
-	return names[:min(len(names), maxLabels)]
+	return names[:min(len(names), maxToolGroups)]
 }
 
 // A snapshot is a server's list at one time. It does not change.
@@ -91,14 +91,14 @@ type snapshot struct {
 	withheld     []*remoteTool // see [Pins]
 	textWithheld bool          // the server's text has changed, and the pinned one is used
 
-	instructions string // those that may be used
+	instructions string // that the model may get: the server's, or the pinned ones
 	digest       [sha256.Size]byte
 	rawGroups    []json.RawMessage
-	until        time.Time // when it expires; zero is with the next announced change
+	until        time.Time // when it expires; zero means when the server announces a change
 }
 
-// A page is a result of tools/list or another list method. Optional members may be of any
-// type.
+// A page is a result of tools/list or another list method. Optional members stay
+// raw: one of a wrong type must not make the page unusable.
 type page struct {
 	Tools     []json.RawMessage `json:"tools"`
 	Groups    []json.RawMessage `json:"groups"`
@@ -192,9 +192,8 @@ func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
 	return s, nil
 }
 
-// build makes the snapshot of a list. A bad entry costs only itself. With headers, a tool whose
-// x-mcp-header annotations are wrong is bad too, as the specification demands of clients over
-// HTTP.
+// build makes the snapshot of a list. Invalid entries are skipped. If headers is set, so are
+// tools with wrong x-mcp-header annotations, as the specification demands of clients over HTTP.
 func build(client *Client, raws, groups []json.RawMessage, text *serverText, headers bool) *snapshot {
 	s := &snapshot{}
 	var remotes []*remote
@@ -304,8 +303,8 @@ func inputSchema(raw json.RawMessage) (json.RawMessage, error) {
 
 // checkDepth refuses a schema that is nested too deep for recursion.
 func checkDepth(name string, raw []byte) error {
-	if d := depth(raw); d > maxSchemaDeep {
-		return fmt.Errorf("%s is %d levels deep; %d are allowed", name, d, maxSchemaDeep)
+	if d := depth(raw); d > maxSchemaDepth {
+		return fmt.Errorf("%s is %d levels deep; %d are allowed", name, d, maxSchemaDepth)
 	}
 	return nil
 }

@@ -308,7 +308,7 @@ func TestDeepSchemas(t *testing.T) {
 		return strings.Repeat(`{"a":`, levels-1) + "{}" + strings.Repeat("}", levels-1)
 	}
 	for _, name := range []string{"inputSchema", "outputSchema"} {
-		for levels, want := range map[int]string{maxSchemaDeep: "", maxSchemaDeep + 1: name + " is 65 levels deep; 64 are allowed"} {
+		for levels, want := range map[int]string{maxSchemaDepth: "", maxSchemaDepth + 1: name + " is 65 levels deep; 64 are allowed"} {
 			_, err := decodeTool(json.RawMessage(`{"name":"a","`+name+`":`+nested(levels)+`}`), false)
 			if got := fmt.Sprint(err); want == "" && err != nil || want != "" && got != want {
 				t.Errorf("%d levels: %s, want %q", levels, got, want)

@@ -24,9 +24,9 @@ type Command struct {
 	Args []string // without the program's name
 	Dir  string   // where it runs; empty is the working directory of this program
 
-	// Env are its variables, besides the few that a program needs to find its files (PATH,
-	// HOME, LANG, …) and those of this program that InheritEnv names. It gets no other, so
-	// that no key reaches a server by accident.
+	// Env are its environment variables, in addition to the few that programs need to find
+	// their files (PATH, HOME, LANG, …) and those of this program that InheritEnv names. The
+	// server gets no others, so that no key reaches it by accident.
 	Env        map[string]string
 	InheritEnv []string
 
@@ -34,15 +34,15 @@ type Command struct {
 	// server waits.
 	Stderr io.Writer
 
-	// Sandbox says how far the server may reach. If its Profile is not "", Confine changes the
-	// command before it is started, so that this holds, and is required: without it the server
-	// is not started. cleanup is called when the server has ended, or could not be started.
+	// Sandbox says what the server may access. If its Profile is not "", Confine is required:
+	// it changes the command so that it runs in such a sandbox, and without it the server is
+	// not started. cleanup is called when the server has ended, or could not be started.
 	Sandbox Sandbox
 	Confine func(cmd *exec.Cmd, s Sandbox) (cleanup func() error, err error)
 }
 
 // HTTP is a server that runs already and is reached by a URL, over streamable HTTP, or over
-// HTTP with SSE if it knows nothing newer. URL is required.
+// HTTP with SSE if the server supports only that. URL is required.
 type HTTP struct {
 	URL string
 	SSE bool // use the HTTP+SSE transport of 2024-11-05 and no other
@@ -54,9 +54,9 @@ type HTTP struct {
 	OAuth *OAuth
 
 	// Client makes the requests; nil is one with plain defaults. It must not be changed
-	// afterwards. If the host of URL is not this machine, no other host that the server
-	// names may be this machine: a Client whose Transport is not an *http.Transport has to
-	// check that itself.
+	// afterwards. Unless URL is on this machine, no URL that the server names may lead to
+	// this machine: a Client whose Transport is not an *http.Transport has to check that
+	// itself.
 	Client *http.Client
 }
 
@@ -69,8 +69,8 @@ type Dial func(context.Context) (io.ReadWriteCloser, error)
 type wire int
 
 const (
-	wireAuto  wire = iota // streamable HTTP, and SSE if the server knows nothing newer
-	wireLines             // of a process or a Dial
+	wireAuto  wire = iota // streamable HTTP, or SSE if the server supports only that
+	wireLines             // a message a line, for a Command or a Dial
 	wireHTTP
 	wireSSE
 )
@@ -102,7 +102,7 @@ func (t HTTP) configure(c *config) error {
 	if t.SSE {
 		c.wire = wireSSE
 		if mcp.IsModernProtocol(c.Protocol) {
-			return fmt.Errorf("protocol %s does not exist over SSE", c.Protocol)
+			return fmt.Errorf("protocol %s is not available over SSE", c.Protocol)
 		}
 	}
 	c.http, c.url = t, u
