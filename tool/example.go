@@ -8,7 +8,7 @@ import (
 )
 
 // formatSamples are values of the formats that models get wrong. Names and addresses are
-// those set aside for documentation (RFC 2606, 5737 and 3849), should one be called.
+// those reserved for documentation (RFC 2606, 5737 and 3849), in case a model uses one.
 var formatSamples = map[string]string{
 	"date-time": "2026-01-31T09:30:00Z",
 	"date":      "2026-01-31",
@@ -24,9 +24,9 @@ var formatSamples = map[string]string{
 
 // example returns short arguments that fit the schema, or "": a model that got a call
 // wrong does better with an example than with a rule. It is guessed from the schema and
-// then validated, so that none is ever wrong. It is written as models write: with blanks
+// then validated, so that none is ever wrong. It is written as models write: with spaces
 // after commas and colons.
-func (v *validator) example() string { return v.shown(v.build(v.schema, 0)) }
+func (v *validator) example() string { return v.exampleText(v.build(v.schema, 0)) }
 
 // corrected returns the arguments of a call with only the wrong fields replaced or left
 // out, or "". A model copies examples: one that sets what it did not mean to set, such as
@@ -46,7 +46,7 @@ func (v *validator) corrected(args *value, x *explainer) string {
 			parent.replace(f.as, meant)
 		}
 	}
-	var replaced []string // the last: what is below it comes next, and is right by now
+	var replaced []string // location of the last one; findings below it come next, and are fixed with it
 	for _, f := range x.found {
 		parent, name := e.parent(f.loc)
 		renamed := x.args.at(f.loc) == nil && e.at(f.loc) != nil
@@ -60,11 +60,12 @@ func (v *validator) corrected(args *value, x *explainer) string {
 			return ""
 		}
 	}
-	return v.shown(e)
+	return v.exampleText(e)
 }
 
-// shown returns arguments as an example is written, or "" if they are no use as one.
-func (v *validator) shown(e *value) string {
+// exampleText formats arguments as an example, or returns "" if they are invalid, empty or
+// too long.
+func (v *validator) exampleText(e *value) string {
 	if e == nil || e.kind != objectValue || v.validate(e.generic()) != nil {
 		return ""
 	}
@@ -82,12 +83,11 @@ func (v *validator) shown(e *value) string {
 }
 
 // build makes a value for a schema: what the schema suggests, else the
-// smallest of its type. It returns nil where it knows none. Keywords are looked at in the
-// order of how much they say: a value that the author wrote comes before one that the
-// type allows.
+// smallest of its type. It returns nil if it finds none. A value that the
+// author wrote is preferred to one that the type merely allows.
 func (v *validator) build(s *value, depth int) *value {
 	s = v.resolve(s)
-	if s == nil || depth > maxLook {
+	if s == nil || depth > maxSchemaDepth {
 		return nil
 	}
 	if s.kind == boolValue {
@@ -117,7 +117,7 @@ func (v *validator) build(s *value, depth int) *value {
 		return v.buildObject(s, depth)
 	case "array":
 		list := &value{kind: arrayValue}
-		// An item shows what the list is of. Further in, the example would only grow.
+		// One item shows what the list is of. Deeper lists stay empty, to keep the example short.
 		if n := s.get("minItems"); n != nil || depth < 3 {
 			if item := v.build(v.itemSchema(s), depth+1); item != nil {
 				list.items = append(list.items, item)

@@ -6,10 +6,10 @@ import (
 )
 
 // How far hints are looked for in schemas that combine others: a schema may be
-// built so that the combinations are without end.
+// written so that the combinations never end.
 const (
-	maxLook     = 4  // schemas inside each other
-	maxBranches = 10 // of each anyOf, oneOf or allOf
+	maxSchemaDepth = 4  // of schemas inside each other
+	maxBranches    = 10 // of each anyOf, oneOf or allOf
 )
 
 // The methods below find in a schema what helps to word an error, to build an
@@ -22,7 +22,7 @@ func (v *validator) types(s *value) []string { return v.typesWithin(s, 0) }
 
 func (v *validator) typesWithin(s *value, depth int) []string {
 	s = v.resolve(s)
-	if s == nil || s.kind != objectValue || depth > maxLook {
+	if s == nil || s.kind != objectValue || depth > maxSchemaDepth {
 		return nil
 	}
 	var all []string
@@ -65,7 +65,7 @@ func (v *validator) typesWithin(s *value, depth int) []string {
 			}
 		}
 	}
-	// Each of these must hold, so that the first that says something does.
+	// All of these apply, so the first that names types is enough.
 	if list := s.get("allOf"); list != nil && all == nil {
 		for _, branch := range list.items[:min(len(list.items), maxBranches)] {
 			if all = v.typesWithin(branch, depth+1); all != nil {
@@ -84,7 +84,7 @@ func (v *validator) typesWithin(s *value, depth int) []string {
 // is optional.
 func (v *validator) choices(s *value, depth int) *value {
 	s = v.resolve(s)
-	if s == nil || depth > maxLook {
+	if s == nil || depth > maxSchemaDepth {
 		return nil
 	}
 	if enum := s.get("enum"); enum != nil {
@@ -138,11 +138,11 @@ func (v *validator) itemSchema(s *value) *value {
 }
 
 // search looks in a schema and in those that are combined in it, depth first, and returns
-// the first that look finds. Where branches differ it so finds the first's, which is a
-// hint like any other.
+// the first that look finds. If branches differ, the first one wins, which is good
+// enough for a hint.
 func (v *validator) search(s *value, depth int, look func(*value) *value) *value {
 	s = v.resolve(s)
-	if s == nil || depth > maxLook {
+	if s == nil || depth > maxSchemaDepth {
 		return nil
 	}
 	if p := look(s); p != nil {
@@ -174,8 +174,8 @@ func (v *validator) fieldNames(s *value) []string {
 }
 
 // resolve follows local references ("#/$defs/a", a JSON Pointer of RFC 6901) from a
-// schema inside v.schema, to the first that is none. It returns nil where they lead
-// nowhere, to another document or in a circle; $anchor is not known.
+// schema inside v.schema, to the first that is not a reference. It returns nil if they
+// lead nowhere, to another document or in a circle; $anchor is not supported.
 func (v *validator) resolve(s *value) *value {
 	for range 20 { // a chain of references, or a loop
 		ref := s.get("$ref")

@@ -29,10 +29,10 @@ var (
 //
 // with In a struct. The names are those of the methods in snake case, the
 // descriptions come from package [github.com/kitbag-go/kitbag/tool/docs]; the tools are in the order
-// of the methods' names. Options are by the name of the method; nil is none.
+// of the methods' names. options has the Options by the name of the method; it may be nil.
 //
 // It fails if there is no such method, if one takes a struct but returns
-// something else, if two names become the same, and where New would.
+// something else, if two methods get the same tool name, and where New fails.
 func Methods(v any, options map[string]Options) ([]Tool, error) {
 	rv := reflect.ValueOf(v)
 	if !rv.IsValid() {
@@ -40,7 +40,7 @@ func Methods(v any, options map[string]Options) ([]Tool, error) {
 	}
 	var tools []Tool
 	made := map[string]string{} // tool name → method
-	// reflect has the methods in the order of their names, and so has the tool list.
+	// reflect sorts methods by name.
 	for i := range rv.NumMethod() {
 		m := rv.Type().Method(i)
 		t, err := methodTool(rv, m, options[m.Name])
@@ -50,7 +50,7 @@ func Methods(v any, options map[string]Options) ([]Tool, error) {
 		if t == nil {
 			continue
 		}
-		name := snakeCase(m.Name) // Info would fix the description, which may be registered later
+		name := snakeCase(m.Name) // t.Info would read the description, which may be registered later
 		if other, taken := made[name]; taken {
 			return nil, fmt.Errorf("tool.Methods(%v): %s and %s are both called %s; rename one", rv.Type(), other, m.Name, name)
 		}
@@ -58,7 +58,7 @@ func Methods(v any, options map[string]Options) ([]Tool, error) {
 		tools = append(tools, t)
 	}
 	if len(tools) == 0 {
-		return nil, fmt.Errorf("tool.Methods(%v): no method has the form func(context.Context, In) (Out, error); is a pointer needed?", rv.Type())
+		return nil, fmt.Errorf("tool.Methods(%v): no method has the form func(context.Context, In) (Out, error); if its methods have pointer receivers, pass a pointer", rv.Type())
 	}
 	for _, name := range slices.Sorted(maps.Keys(options)) {
 		if !slices.Contains(slices.Collect(maps.Values(made)), name) {
@@ -99,7 +99,7 @@ func methodTool(recv reflect.Value, m reflect.Method, o Options) (Tool, error) {
 // known at run time only, so it is called by reflection.
 type method struct {
 	fn          reflect.Value
-	description func() string // as registered when it is first asked for
+	description func() string // as registered by its first call
 }
 
 func (m *method) call(ctx context.Context, f *function, input json.RawMessage, yield func(Chunk, error) bool) {

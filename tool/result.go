@@ -84,7 +84,7 @@ func (r *Result) emit(yield func(Chunk, error) bool) {
 	}
 }
 
-// encode writes JSON that reads well: nothing is escaped for HTML.
+// encode returns the JSON of v, without escapes for HTML, which models would read.
 func encode(v any) (json.RawMessage, error) {
 	e := encoders.Get().(*encoder)
 	defer encoders.Put(e)
@@ -99,7 +99,7 @@ func encode(v any) (json.RawMessage, error) {
 	return data, nil
 }
 
-// An encoder is kept for the next result, with its memory.
+// An encoder is pooled, so that its buffer is reused.
 type encoder struct {
 	*json.Encoder // writes into buf
 	buf           bytes.Buffer
@@ -129,8 +129,8 @@ func outputTypeOf(t reflect.Type) (*outputType, error) {
 	return out, err
 }
 
-// newOutputType makes what outputTypeOf keeps. A type that writes its own JSON is not
-// described, as nothing is known of what it writes.
+// newOutputType makes the value that outputTypeOf caches. It returns nil for a type that
+// marshals itself, since nothing is known of its JSON.
 func newOutputType(t reflect.Type) (*outputType, error) {
 	isBlock := reflect.PointerTo(t).Implements(reflect.TypeFor[message.Block]())
 	isError := reflect.PointerTo(t).Implements(reflect.TypeFor[error]())
