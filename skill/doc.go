@@ -24,11 +24,11 @@
 // folder, [Under] those at any depth below it, [FS] those of an fs.FS, [Memory] those
 // in its arguments; [Merge] joins several. Load is lenient: it returns every skill that a
 // model could use, and reports what is wrong as [Diagnostic] values. [Validate] is strict:
-// it reads the same way, counts any error, and also checks the body. [Diagnostic] lists the rules.
+// it reports a skill with any error as invalid, and also checks the body. [Diagnostic] lists the rules.
 //
 // Load caches. It checks the size and time of the files and folders it read before, and
-// opens nothing if they are unchanged. So a file that was changed without a change of
-// either is not read again.
+// opens nothing if they are unchanged. A change that leaves both as they
+// were goes unnoticed.
 //
 // # Trust
 //

@@ -14,7 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// maxTokens is the size of a body that the specification advises not to exceed.
+// maxTokens is the longest body, in tokens, that the specification recommends.
 const maxTokens = 5000
 
 // A Report is the result of the validation of one skill.
@@ -74,7 +74,7 @@ func folderOf(file string) string {
 func checkBody(s *Skill) []Diagnostic {
 	r := &report{file: s.Path}
 	if strings.TrimSpace(s.Body) == "" {
-		r.warn("body-empty", max(s.bodyLine-1, 0), "there are no instructions below the front matter; write what the model is to do")
+		r.warn("body-empty", max(s.bodyLine-1, 0), "there are no instructions below the front matter; write instructions for the model")
 		return r.list
 	}
 	if n := tokens(s.Body); n > maxTokens {
@@ -108,12 +108,12 @@ func tokens(text string) int {
 var (
 	scheme      = lazy.Regexp(`^(?i)([a-z][a-z0-9+.-]*:|//)`)
 	placeholder = lazy.Regexp(`[{}<>$*|]|\.\.\.`)
-	// bundledPath is a code span that names a file in a folder of the specification.
+	// bundledPath matches a code span that names a file in scripts/, references/ or assets/.
 	bundledPath = lazy.Regexp(`^(\./)?(scripts|references|assets)/[\w./-]*\w\.\w+$`)
 )
 
-// checkLink skips what it cannot check: URLs and examples. Without a folder it checks only
-// anchors and links out of the folder.
+// checkLink skips what it cannot check: URLs and examples. If files is nil, it checks only
+// anchors and whether a link leaves the folder.
 func checkLink(r *report, doc *Document, files fs.FS, link Link) {
 	target := link.Target
 	if target == "" || scheme().MatchString(target) || placeholder().MatchString(target) {
