@@ -121,7 +121,7 @@ func (f *mcpFlags) server(name string) (mcpclient.Server, error) {
 			return mcpclient.Server{}, e
 		}
 	}
-	return mcpclient.Server{}, fmt.Errorf("no MCP server %q in %s%s", name, strings.Join(f.files, ", "), meant(name, names))
+	return mcpclient.Server{}, fmt.Errorf("no MCP server %q in %s%s", name, strings.Join(f.files, ", "), suggestion(name, names))
 }
 
 // toolOf finds a tool by the server's name for it or by kitbag's.
@@ -146,7 +146,7 @@ func toolOf(ctx context.Context, c *mcpclient.Client, name string) (tool.Tool, e
 			return nil, errors.New(s.Reason)
 		}
 	}
-	return nil, fmt.Errorf("MCP server %q has no tool %q%s", c.Status().Name, name, meant(name, names))
+	return nil, fmt.Errorf("MCP server %q has no tool %q%s", c.Status().Name, name, suggestion(name, names))
 }
 
 // print prints a result. In text pictures and other data are only named: a terminal cannot

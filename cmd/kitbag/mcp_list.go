@@ -110,7 +110,7 @@ func only(names []string, configs []mcpclient.Server, broken []*mcpclient.LoadEr
 	}
 	for _, n := range names {
 		if !slices.Contains(exist, n) {
-			return nil, nil, fmt.Errorf("no MCP server %q%s", n, meant(n, exist))
+			return nil, nil, fmt.Errorf("no MCP server %q%s", n, suggestion(n, exist))
 		}
 	}
 	configs = slices.DeleteFunc(configs, func(c mcpclient.Server) bool { return !slices.Contains(names, c.Name) })

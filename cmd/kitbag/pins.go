@@ -219,11 +219,11 @@ func (f *pinFlags) find(args []string) ([]pinned, error) {
 		}
 	}
 	if len(tools) == 0 {
-		return nil, fmt.Errorf("no tool of a server %q is pinned%s", args[0], meant(args[0], servers))
+		return nil, fmt.Errorf("no tool of a server %q is pinned%s", args[0], suggestion(args[0], servers))
 	}
 	for _, name := range args[1:] {
 		if !slices.Contains(tools, name) {
-			return nil, fmt.Errorf("the tool %q of server %q is not pinned%s", name, args[0], meant(name, tools))
+			return nil, fmt.Errorf("the tool %q of server %q is not pinned%s", name, args[0], suggestion(name, tools))
 		}
 	}
 	return out, nil

@@ -38,11 +38,11 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if len(names) == 0 {
 		return usage("%s takes no argument %q", cmd.CommandPath(), args[0])
 	}
-	return usage("unknown command %q for %q%s", args[0], cmd.CommandPath(), meant(args[0], names))
+	return usage("unknown command %q for %q%s", args[0], cmd.CommandPath(), suggestion(args[0], names))
 }
 
-// meant suggests the names that are similar to a word, or else lists them.
-func meant(word string, names []string) string {
+// suggestion names the most similar of the names, or else lists them.
+func suggestion(word string, names []string) string {
 	if like := near.Names(word, names, 1); len(like) > 0 {
 		return fmt.Sprintf("; did you mean %q?", like[0])
 	}
@@ -50,14 +50,14 @@ func meant(word string, names []string) string {
 	return "; choose from " + strings.Join(names, ", ")
 }
 
-// flagNames finds the flags in their descriptions, and flagInError the flag in an error.
+// flagNames finds the flags in a help text, and flagInError the flag in an error.
 var (
 	flagNames   = lazy.Regexp(`(?m)^ +(?:-\w, )?--([\w-]+)`)
 	flagInError = lazy.Regexp(`flag: --([\w-]+)$|for ".*--([\w-]+)" flag: `)
 )
 
-// flagError explains an invalid flag in words of the command line, as errors of the libraries
-// mention parsing.
+// flagError explains an invalid flag in words of the command line, since the errors of
+// the flag library talk about parsing.
 func flagError(cmd *cobra.Command, err error) error {
 	found := flagInError().FindStringSubmatch(err.Error())
 	if found == nil {
@@ -99,7 +99,7 @@ func strictDefaults(root *cobra.Command) {
 	}
 }
 
-// help prints the help of the command that args lead to.
+// help prints the help of the command that args name.
 func help(cmd *cobra.Command, args []string) error {
 	about, rest, err := cmd.Root().Find(args)
 	if err != nil {
