@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Check says what this machine can confine with. It starts this program once to try, and
-// remembers what it found.
+// Check reports which layers of the sandbox this machine supports. The first call starts
+// this program again to try them; later calls return the same result.
 func Check() Status { return checked() }
 
 var checked = sync.OnceValue(check)
@@ -24,10 +24,10 @@ var checked = sync.OnceValue(check)
 func check() Status {
 	found, err := probe()
 	s := Status{Layers: []Layer{{Name: layerSystem, OK: true, Detail: runtime.GOOS + "/" + runtime.GOARCH}}}
-	add := func(name string, ok bool, detail, there, missing string) {
-		l := Layer{name, ok, detail, there}
+	add := func(name string, ok bool, detail, means, meansMissing string) {
+		l := Layer{name, ok, detail, means}
 		if !ok {
-			l.Means = missing
+			l.Means = meansMissing
 		}
 		s.Layers = append(s.Layers, l)
 	}
@@ -36,7 +36,7 @@ func check() Status {
 		detail = fmt.Sprintf("%v; %s", err, namespaceRemedy(err))
 	}
 	add(layerNamespaces, err == nil, detail,
-		"files are read-only but for those granted; other processes, sockets and networks are not there; nothing survives",
+		"files are read-only but for those granted; other processes, sockets and networks are out of reach; no process outlives the command",
 		"no command can be confined")
 	detail = ""
 	if !found.Proc {
@@ -65,7 +65,7 @@ func check() Status {
 		"a command may write to named pipes of others, and open a descriptor that it was handed in another way")
 	detail = ""
 	if !found.Unix {
-		detail = "the kernel does not let this process answer for a command's connections, as in a container whose manager does that itself, or without an own /proc"
+		detail = "the kernel does not let this process handle a command's connections, as in a container whose manager does so itself, or that has no /proc of its own"
 	}
 	add(layerUnix, err == nil && found.Unix, detail, "a command reaches its own Unix sockets, and none of others", "a command has no Unix sockets but pairs")
 	detail = ""
@@ -78,7 +78,7 @@ func check() Status {
 	return s
 }
 
-// namespaceRemedy says what keeps this user from making namespaces, as far as it is known.
+// namespaceRemedy says what probably keeps this user from making namespaces, and what to do.
 func namespaceRemedy(err error) string {
 	if errors.Is(err, unix.ENOSYS) {
 		return "the kernel is too old; use 5.12 or later"
@@ -96,10 +96,10 @@ func namespaceRemedy(err error) string {
 	return "user namespaces may be forbidden, as in a container by its seccomp profile; allow clone and unshare there"
 }
 
-// probe confines nothing, in every way that is used.
+// probe starts this program in a sandbox with all layers, and returns which of them worked.
 func probe() (report, error) {
 	if lacks.Namespaces {
-		return report{}, errors.New("left out by a test")
+		return report{}, errors.New("disabled by a test")
 	}
 	cmd := &exec.Cmd{Path: "/proc/self/exe", Dir: "/"}
 	s := Spec{Profile: permission.ProfileWork, Scratch: []string{os.TempDir()}}
@@ -120,7 +120,7 @@ func probe() (report, error) {
 	return r, err
 }
 
-// machineMemory returns how much there is, 0 if it is not known.
+// machineMemory returns the bytes of memory, 0 if not known.
 func machineMemory() int64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
@@ -132,5 +132,5 @@ func machineMemory() int64 {
 // possible returns an error if s needs what the machine lacks.
 func (s *Spec) possible() error { return Check().Confines() }
 
-// lacks takes layers away, for tests: there is no way to add one.
+// lacks disables layers, for tests; it cannot enable one.
 var lacks struct{ Namespaces, Proc, Landlock, Scratch, Unix bool }
