@@ -207,7 +207,7 @@ func (f *finder) under(dirs []string) (kept, secret []string, err error) {
 			clear(f.seen)
 			return nil, nil, fmt.Errorf("%s has more than %d directories, too many to search for protected and secret files before each command; use a smaller working directory", dir, maxDirs)
 		}
-		for _, name := range pathrule.KeptNames() {
+		for _, name := range pathrule.ProtectedNames() {
 			// Missing ones are listed too, so that their creation is noticed afterwards.
 			kept = append(kept, filepath.Join(real, name))
 		}
@@ -299,7 +299,7 @@ func (f *finder) list(dir, rel string) *listing {
 		l.add(e, rel)
 	}
 	if hasRepository(entries) { // bare, or separate from its working tree
-		l.kept = append(l.kept, pathrule.KeptIn[".git"]...)
+		l.kept = append(l.kept, pathrule.ControlPaths[".git"]...)
 	}
 	f.seen[dir] = l
 	return l
@@ -308,11 +308,11 @@ func (f *finder) list(dir, rel string) *listing {
 func (l *listing) add(e fs.DirEntry, rel string) {
 	name := e.Name()
 	at := path.Join(rel, name)
-	inside := pathrule.KeptIn[name]
+	inside := pathrule.ControlPaths[name]
 	switch {
 	case inGitModules(rel) && e.IsDir() && name != "modules":
 		// The repository of a submodule, a working tree, or a directory on the way to one.
-		for _, k := range pathrule.KeptIn[".git"] {
+		for _, k := range pathrule.ControlPaths[".git"] {
 			l.kept = append(l.kept, path.Join(name, k))
 		}
 		l.dirs = append(l.dirs, name)
@@ -323,9 +323,9 @@ func (l *listing) add(e fs.DirEntry, rel string) {
 		l.dirs = append(l.dirs, path.Join(name, "modules"), path.Join(name, "worktrees"))
 	case inside != nil: // the file that points to the repository
 		l.kept = append(l.kept, name)
-	case pathrule.Holds(at):
+	case pathrule.HoldsCredentials(at):
 		l.secret = append(l.secret, name)
-	case (pathrule.Protected{}).Kept(at):
+	case (pathrule.Protected{}).ReadOnly(at):
 		l.kept = append(l.kept, name)
 	case e.IsDir() && name != "node_modules":
 		l.dirs = append(l.dirs, name)

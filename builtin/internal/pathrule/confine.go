@@ -9,7 +9,7 @@ import (
 )
 
 // Secrets returns the existing paths of credentials with well-known names, below the home
-// directories and elsewhere on this machine.
+// directories and in other places of this machine.
 func Secrets(homes []string) []string {
 	var out []string
 	add := func(name string) {
@@ -89,15 +89,16 @@ func movedSecrets() []string {
 
 var globEscapes = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`)
 
-// Kept reports whether the file or directory rel of a working directory must stay unchanged
+// ReadOnly reports whether the file or directory rel of a working directory must stay unchanged
 // when a command may write there: it is protected, and not a directory of version control,
-// for which [KeptIn] has the paths.
-func (g Protected) Kept(rel string) bool {
-	return KeptIn[strings.ToLower(path.Base(rel))] == nil && g.Name("/w/"+rel) != ""
+// for which [ControlPaths] has the paths.
+func (g Protected) ReadOnly(rel string) bool {
+	return ControlPaths[strings.ToLower(path.Base(rel))] == nil && g.Name("/w/"+rel) != ""
 }
 
-// KeptIn are the paths in a directory of version control that version control runs or trusts.
-var KeptIn = map[string][]string{
+// ControlPaths are, for each directory of version control, the paths in it that version control
+// runs or trusts.
+var ControlPaths = map[string][]string{
 	".git": {"commondir", "config", "config.worktree", "hooks", "info/attributes"},
 	".hg":  {"hgrc"},
 	".svn": {"config"},
@@ -105,10 +106,10 @@ var KeptIn = map[string][]string{
 	".jj":  {"repo/config.toml"},
 }
 
-// KeptNames are the names of files and directories that are protected anywhere, sorted.
-func KeptNames() []string {
+// ProtectedNames are the names of files and directories that are protected anywhere, sorted.
+func ProtectedNames() []string {
 	names := slices.Concat(protectedFiles, protectedDirs, []string{".env"})
-	names = slices.DeleteFunc(names, func(name string) bool { return KeptIn[name] != nil })
+	names = slices.DeleteFunc(names, func(name string) bool { return ControlPaths[name] != nil })
 	slices.Sort(names)
 	return names
 }
@@ -117,9 +118,9 @@ func KeptNames() []string {
 // are settings that its tools need, and are readable but protected.
 var projectSettings = []string{".npmrc", ".yarnrc.yml", ".envrc", ".condarc", ".pypirc", ".terraformrc"}
 
-// Holds reports whether the file rel of a working directory holds credentials. Those of
+// HoldsCredentials reports whether the file rel of a working directory holds credentials. Those of
 // tests, which are public, do not count.
-func Holds(rel string) bool {
+func HoldsCredentials(rel string) bool {
 	if slices.Contains(projectSettings, strings.ToLower(path.Base(rel))) {
 		return false
 	}

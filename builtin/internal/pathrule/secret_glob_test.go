@@ -45,7 +45,7 @@ func TestSecretGlobOfSecretNames(t *testing.T) {
 		at := rapid.IntRange(3, len(segs)-1).Draw(t, "segment")
 		seg := segs[at]
 		i := rapid.IntRange(0, len(seg)-1).Draw(t, "letter")
-		if i == 0 && seg[0] == '.' || seg[i] == '-' { // no wildcard stands for the dot, and "[-]" is no pattern of path.Match
+		if i == 0 && seg[0] == '.' || seg[i] == '-' { // no wildcard matches the dot, and "[-]" is no pattern of path.Match
 			return
 		}
 		segs[at] = seg[:i] + rapid.SampledFrom([]string{"?", "*", "[" + seg[i:i+1] + "]", "[^,]", "?*"}).Draw(t, "wildcard") + seg[i+1:]
