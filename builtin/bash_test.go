@@ -265,13 +265,13 @@ func TestBashBackground(t *testing.T) {
 	want(t, call(t.Context(), b, args("command", "sleep 1234 & echo $! >pid; echo x")), "success", "x\n\n[a background process still held the output when the command ended, and was stopped;")
 	want(t, call(t.Context(), b, args("command", "ps -o stat= -p $(cat pid) | grep -v Z")), "error", "exit code 1")
 
-	if runtime.GOOS == "linux" { // elsewhere nobody finds what left the group
+	if runtime.GOOS == "linux" { // other systems cannot find a process that left the group
 		want(t, call(t.Context(), b, args("command", "setsid sleep 1234 & echo $! >pid; echo x")), "success", "x\n")
 		want(t, call(t.Context(), b, args("command", "ps -o stat= -p $(cat pid) | grep -v Z")), "error", "exit code 1")
 	}
 
 	other := ""
-	if runtime.GOOS == "linux" { // elsewhere it ends everything that the call has left
+	if runtime.GOOS == "linux" { // other systems end every process that the call has left
 		other = "sleep 1234 & echo $! >pid; "
 	}
 	want(t, call(t.Context(), b, args("command", "(while [ ! -e stop ]; do sleep 0.01; done; echo done >out) >log 2>&1 & "+other+"echo y")), "success", "y\n")

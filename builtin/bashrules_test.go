@@ -53,7 +53,7 @@ func TestBashObeysRulesForFiles(t *testing.T) {
 			p := &permission.Policy{Mode: mode, Dirs: []string{w}, Rules: []permission.Rule{rule, {Tool: "Bash", Pattern: "*", Behavior: permission.Allow}}}
 			res, d := judged(t.Context(), bash, p, args("command", row.command), nil)
 			want := row.want
-			if mode == permission.ModeBypass && want == "ask" && b == "deny" { // nobody can be asked
+			if mode == permission.ModeBypass && want == "ask" && b == "deny" { // this mode cannot ask
 				want = "deny"
 			}
 			if got := string(d.Behavior); got != want || (res != nil) != (got == "allow") {

@@ -232,8 +232,8 @@ func TestLocalProfiles(t *testing.T) {
 		fails   bool
 		denied  string
 	}{
-		{"nobody has judged it", "", "", outside, false, ""},
-		{"a person let it out", "", permission.ProfileOpen, outside, false, ""},
+		{"no verdict", "", "", outside, false, ""},
+		{"approved to run outside", "", permission.ProfileOpen, outside, false, ""},
 		{"the host has no sandbox", permission.ProfileOpen, permission.ProfileWork, outside, false, ""},
 		{"the host confines all", permission.ProfileRead, permission.ProfileWork, "echo x >new", true, "in which nothing can be written"},
 		{"work, outside", "", permission.ProfileWork, outside, true, "lets a command write in " + s.project},

@@ -88,13 +88,13 @@ func TestProfiles(t *testing.T) {
 // TestOutsideSandbox runs a command that fails in the sandbox, and succeeds outside of it after approval.
 func TestOutsideSandbox(t *testing.T) {
 	dir := files(t, nil)
-	elsewhere, err := os.MkdirTemp("/var/tmp", "kitbag")
+	outside, err := os.MkdirTemp("/var/tmp", "kitbag")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(elsewhere) })
+	t.Cleanup(func() { os.RemoveAll(outside) })
 	bash := tools(t, Config{Dirs: []string{dir}})["Bash"]
-	file := filepath.Join(elsewhere, "made")
+	file := filepath.Join(outside, "made")
 	in := args("command", "touch "+file)
 	p := &permission.Policy{Mode: permission.ModeSandboxed}
 	res, d := judged(t.Context(), bash, p, in, nil)
@@ -166,7 +166,7 @@ func TestSandboxedAsksLittle(t *testing.T) {
 	list, _ := asked("alarming.txt", permission.ModeSandboxed)
 	for _, command := range byDefault {
 		// Some are dangerous in /tmp/project, for which the list was made; one depends on the target of a link.
-		if elsewhere := strings.Contains(command, "project") || strings.HasPrefix(command, "ln -s .. up"); !elsewhere && !slices.Contains(list, command) {
+		if expected := strings.Contains(command, "project") || strings.HasPrefix(command, "ln -s .. up"); !expected && !slices.Contains(list, command) {
 			t.Errorf("%s: asks in mode default only", command)
 		}
 	}

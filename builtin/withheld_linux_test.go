@@ -119,8 +119,8 @@ func TestOtherRepositories(t *testing.T) {
 	}
 }
 
-// TestLinkedWorkingTree: git commits in a working tree whose repository is elsewhere, and what
-// git runs or trusts there stays as it is. A file that merely names a repository grants nothing.
+// TestLinkedWorkingTree: git commits in a working tree whose repository is in another directory, and
+// what git runs or trusts there stays as it is. A file that merely names a repository grants nothing.
 func TestLinkedWorkingTree(t *testing.T) {
 	top := t.TempDir()
 	shell := func(script string) string {
