@@ -15,8 +15,8 @@ import (
 	"github.com/kitbag-go/kitbag/bench/work"
 )
 
-// llm is a model for adk, which has none for OpenAI's API. It uses go-openai, so that adk's own
-// cost is its ratio to the floor minus one.
+// llm is a model for adk, which has none for OpenAI's API. It uses go-openai, as the
+// hand-written loop (floor) does: what it costs above the floor is adk's own.
 type llm struct {
 	client *openai.Client
 	name   string
@@ -45,7 +45,7 @@ func (m *llm) GenerateContent(ctx context.Context, req *model.LLMRequest, stream
 				yield(nil, err)
 				return
 			}
-			yield(whole(resp.Choices[0].Message.Content, resp.Choices[0].Message.ToolCalls))
+			yield(finalResponse(resp.Choices[0].Message.Content, resp.Choices[0].Message.ToolCalls))
 			return
 		}
 		stream, err := m.client.CreateChatCompletionStream(ctx, *sent)
@@ -59,7 +59,7 @@ func (m *llm) GenerateContent(ctx context.Context, req *model.LLMRequest, stream
 		for {
 			piece, err := stream.Recv()
 			if errors.Is(err, io.EOF) {
-				yield(whole(text.String(), calls))
+				yield(finalResponse(text.String(), calls))
 				return
 			}
 			if err != nil {
@@ -87,8 +87,8 @@ func (m *llm) GenerateContent(ctx context.Context, req *model.LLMRequest, stream
 	}
 }
 
-// whole is the response that ends a stream.
-func whole(text string, calls []openai.ToolCall) (*model.LLMResponse, error) {
+// finalResponse returns a whole answer, which is also the last response of a stream.
+func finalResponse(text string, calls []openai.ToolCall) (*model.LLMResponse, error) {
 	c := &genai.Content{Role: genai.RoleModel}
 	if text != "" {
 		c.Parts = append(c.Parts, genai.NewPartFromText(text))
@@ -127,11 +127,11 @@ func (m *llm) request(req *model.LLMRequest) (*openai.ChatCompletionRequest, err
 	return sent, nil
 }
 
-// messages are the tool results in c, one each, and one message of all else.
+// messages returns a message for each tool result in c, then one for everything else.
 func messages(c *genai.Content) (msgs []openai.ChatCompletionMessage, err error) {
-	said := openai.ChatCompletionMessage{Role: openai.ChatMessageRoleUser}
+	msg := openai.ChatCompletionMessage{Role: openai.ChatMessageRoleUser}
 	if c.Role == genai.RoleModel {
-		said.Role = openai.ChatMessageRoleAssistant
+		msg.Role = openai.ChatMessageRoleAssistant
 	}
 	for _, p := range c.Parts {
 		switch {
@@ -148,16 +148,16 @@ func messages(c *genai.Content) (msgs []openai.ChatCompletionMessage, err error)
 			if err != nil {
 				return nil, err
 			}
-			said.ToolCalls = append(said.ToolCalls, openai.ToolCall{
+			msg.ToolCalls = append(msg.ToolCalls, openai.ToolCall{
 				ID: p.FunctionCall.ID, Type: openai.ToolTypeFunction,
 				Function: openai.FunctionCall{Name: p.FunctionCall.Name, Arguments: string(data)},
 			})
 		default:
-			said.Content += p.Text
+			msg.Content += p.Text
 		}
 	}
-	if said.Content != "" || len(said.ToolCalls) > 0 {
-		msgs = append(msgs, said)
+	if msg.Content != "" || len(msg.ToolCalls) > 0 {
+		msgs = append(msgs, msg)
 	}
 	return msgs, nil
 }
