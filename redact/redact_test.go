@@ -65,7 +65,7 @@ var secrets = map[string][]string{
 	"age-key":            {"AGE-SECRET-KEY-1" + strings.ToUpper(fake("", 58))},
 }
 
-// TestEveryRule finds each kind of secret wherever it stands, whole, and names
+// TestEveryRule finds each kind of secret at any position, whole, and names
 // it.
 func TestEveryRule(t *testing.T) {
 	r := redactor(t, Rules()...)
@@ -188,7 +188,7 @@ func TestJSON(t *testing.T) {
 		{`{"a":"x ` + hidden + ` y"}`, `{"a":"x [redacted: openai-key] y"}`},
 		{`{"a":"\\\"` + key + `\""}`, `{"a":"\\\"[redacted: openai-key]\""}`},
 		{`{"n":"sk-` + `","m":"` + key[3:] + `"}`, `{"n":"sk-","m":"` + key[3:] + `"}`},
-		{`{"a":"` + key, `{"a":""`}, // cut off: nobody knows
+		{`{"a":"` + key, `{"a":""`}, // cut off: the rest is unknown
 	} {
 		if got := string(r.JSON([]byte(row.in))); got != row.want {
 			t.Errorf("%s became %s, want %s", row.in, got, row.want)
