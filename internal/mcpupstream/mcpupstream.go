@@ -1,5 +1,5 @@
 // Package mcpupstream lets mcpgateway serve the prompts and resources of other MCP servers
-// through mcpserver. Both share these types, and nobody else implements them.
+// through mcpserver. Only these two packages use its types.
 package mcpupstream
 
 import (
