@@ -8,7 +8,7 @@ package seed
 import (
 	"flag"
 
-	_ "pgregory.net/rapid" // whose flags must be there
+	_ "pgregory.net/rapid" // defines the flag
 )
 
 func init() {
