@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/agent/event"
@@ -118,16 +119,37 @@ func uninterrupted(ctx context.Context, read func() error) error {
 	}
 }
 
-// parseAnswer reads CALL_ID=allow or CALL_ID=deny[:reason].
+// parseAnswer reads CALL_ID[.QUESTION]=allow or CALL_ID[.QUESTION]=deny[:reason].
 func parseAnswer(s string) (event.Confirm, error) {
 	id, reason, ok := strings.Cut(s, "=deny")
 	if ok && id != "" && (reason == "" || reason[0] == ':') { // a reason may end in "=allow"
-		return event.Confirm{Call: id, Reason: strings.TrimPrefix(reason, ":")}, nil
+		call, question := parseQuestion(id)
+		return event.Confirm{Call: call, Question: question, Reason: strings.TrimPrefix(reason, ":")}, nil
 	}
 	if id, ok := strings.CutSuffix(s, "=allow"); ok && id != "" {
-		return event.Confirm{Call: id, Allow: true}, nil
+		call, question := parseQuestion(id)
+		return event.Confirm{Call: call, Question: question, Allow: true}, nil
 	}
-	return event.Confirm{}, usage("--answer %q: write CALL_ID=allow or CALL_ID=deny[:reason]", s)
+	return event.Confirm{}, usage("--answer %q: write CALL_ID.QUESTION=allow or CALL_ID.QUESTION=deny[:reason]", s)
+}
+
+// parseQuestion splits CALL_ID.QUESTION. It does not look at which calls wait: the model chooses their
+// ids, and one could look like another with its question.
+func parseQuestion(id string) (call string, question int64) {
+	if i := strings.LastIndexByte(id, '.'); i > 0 {
+		if n, err := strconv.ParseInt(id[i+1:], 10, 64); err == nil && n > 0 && questionID(id[:i], n) == id {
+			return id[:i], n
+		}
+	}
+	return id, 0
+}
+
+// questionID is what parseQuestion splits.
+func questionID(call string, question int64) string {
+	if question == 0 { // of a session that an older version wrote
+		return call
+	}
+	return fmt.Sprintf("%s.%d", call, question)
 }
 
 // parseRules reads the rules of the flags --allow, --ask and --deny.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -289,14 +290,18 @@ func TestQuestionIsAnsweredLater(t *testing.T) {
 			dir := workspace(t)
 			serve(t, openaitest.Calls(openaitest.Call{ID: "call_7", Name: "Bash", Args: `{"command":"touch made"}`}))
 			got := kitbag(t.Context(), "run", "--json", "--session", "s.json", "make it")
-			if got.code != exitWaiting || !strings.Contains(got.out, `"type":"approval"`) || !strings.Contains(got.stderr, "call_7") {
+			listed := regexp.MustCompile(`\n  (call_7\.[0-9]+)  Bash `).FindStringSubmatch(got.stderr)
+			if got.code != exitWaiting || !strings.Contains(got.out, `"type":"approval"`) || listed == nil {
 				t.Fatalf("%+v", got)
+			}
+			if got := kitbag(t.Context(), "run", "--session", "s.json", "--answer", "call_7.9999=allow"); got.code != exitError || !strings.Contains(got.stderr, "asked about again") {
+				t.Errorf("the answer to another question about the call: %+v", got)
 			}
 			if got := kitbag(t.Context(), "run", "--session", "s.json", "and another thing"); got.code != exitWaiting {
 				t.Errorf("a new task while a call waits: %+v", got)
 			}
 			s := serve(t, openaitest.Text("fine"))
-			got = kitbag(t.Context(), "run", "--session", "s.json", "--answer", "call_7"+row.answer)
+			got = kitbag(t.Context(), "run", "--session", "s.json", "--answer", listed[1]+row.answer)
 			if got.code != exitDone || got.out != "fine\n" {
 				t.Errorf("%+v", got)
 			}
@@ -398,10 +403,16 @@ func TestParseAnswer(t *testing.T) {
 	}{
 		{"c=allow", "c", true, "", true}, {"a=b=allow", "a=b", true, "", true}, {"h1/s1=deny", "h1/s1", false, "", true},
 		{"c=deny:", "c", false, "", true}, {"c=deny:set x=allow", "c", false, "set x=allow", true}, {"c=deny:a:b", "c", false, "a:b", true},
+		{"c.12=allow", "c 12", true, "", true}, {"c.12=deny:no", "c 12", false, "no", true}, {"c.5.12=allow", "c.5 12", true, "", true},
+		{"c.0=allow", "c.0", true, "", true}, {"c.-1=allow", "c.-1", true, "", true}, {"c.012=allow", "c.012", true, "", true}, {".5=allow", ".5", true, "", true},
 		{"c=denied", "", false, "", false}, {"=allow", "", false, "", false}, {"c=allow:why", "", false, "", false}, {"c", "", false, "", false}, {"", "", false, "", false},
 	} {
 		got, err := parseAnswer(row.in)
-		if (err == nil) != row.ok || got.Call != row.call || got.Allow != row.allow || got.Reason != row.reason {
+		call := got.Call
+		if got.Question != 0 {
+			call += fmt.Sprint(" ", got.Question)
+		}
+		if (err == nil) != row.ok || call != row.call || got.Allow != row.allow || got.Reason != row.reason {
 			t.Errorf("%q: %+v, %v", row.in, got, err)
 		}
 	}

@@ -128,7 +128,7 @@ reached, 130 interrupted.`,
   kitbag run --allow 'Bash(go test:*)' "make the tests pass"
   kitbag run - < task.md
   kitbag run --json --session s.json "clean up"   # ends with code 3 at a question
-  kitbag run --json --session s.json --answer call_1=allow`,
+  kitbag run --json --session s.json --answer call_1.9=allow   # as it is listed`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -139,7 +139,7 @@ reached, 130 interrupted.`,
 	}
 	fl := cmd.Flags()
 	fl.BoolVar(&f.json, "json", false, "print one event per line as JSON")
-	fl.StringArrayVar(&f.answers, "answer", nil, "answer a waiting call: `CALL_ID=allow|deny[:reason]`, repeatable")
+	fl.StringArrayVar(&f.answers, "answer", nil, "answer a waiting call: `CALL_ID.QUESTION=allow|deny[:reason]`, repeatable; without .QUESTION, whatever is asked about the call now")
 	f.register(cmd)
 	return cmd
 }
@@ -395,7 +395,7 @@ func (r *runner) listPending(s *conversation) {
 	for _, p := range s.Pending() {
 		switch p := p.(type) {
 		case *event.Approval:
-			fmt.Fprintf(r.log, "  %s  %s %s: %s\n", shorten(p.Call, maxName), shorten(p.Name, maxName), shorten(arguments(p.Input, " "), maxArguments), plainLine(p.Reason))
+			fmt.Fprintf(r.log, "  %s  %s %s: %s\n", questionID(shorten(p.Call, maxName), p.Question), shorten(p.Name, maxName), shorten(arguments(p.Input, " "), maxArguments), plainLine(p.Reason))
 		case *event.External:
 			fmt.Fprintf(r.log, "  %s  %s %s: to be run by the host\n", shorten(p.Call, maxName), shorten(p.Name, maxName), shorten(arguments(p.Input, " "), maxArguments))
 		}
@@ -403,7 +403,7 @@ func (r *runner) listPending(s *conversation) {
 	if s.path == "" {
 		fmt.Fprintln(r.log, "nothing was saved; run with --session FILE to answer later, or allow such calls with --allow RULE")
 	} else {
-		fmt.Fprintf(r.log, "answer with: kitbag run --session %s --answer CALL_ID=allow|deny[:reason]\n", s.path)
+		fmt.Fprintf(r.log, "answer with: kitbag run --session %s --answer CALL_ID.QUESTION=allow|deny[:reason]\n", s.path)
 	}
 }
 

@@ -100,9 +100,10 @@ func newServer(m model.Model, b *bank, dir string, tokens map[string]user) (*ser
 }
 
 type request struct {
-	Text  string `json:"text"`
-	Call  string `json:"call"` // or the answer to a question
-	Allow bool   `json:"allow"`
+	Text     string `json:"text"`
+	Call     string `json:"call"`     // or the answer to a question about this call
+	Question int64  `json:"question"` // of the question that the user has seen
+	Allow    bool   `json:"allow"`
 }
 
 type response struct {
@@ -129,7 +130,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var in agent.Input = agent.Say(q.Text)
 	if q.Call != "" {
-		in = event.Confirm{Call: q.Call, Allow: q.Allow}
+		in = event.Confirm{Call: q.Call, Question: q.Question, Allow: q.Allow}
 	}
 	res, err := s.reply(context.WithValue(r.Context(), userKey{}, u), u, r.PathValue("id"), in)
 	switch {

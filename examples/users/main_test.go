@@ -2,12 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/scripted"
@@ -49,12 +51,15 @@ func TestUsers(t *testing.T) {
 	if got := say(guest, `{"text": "pay {\"to\": \"guest\", \"euros\": 9}"}`, http.StatusOK); got.Text != "done" || b.accounts["guest"] != 0 {
 		t.Errorf("a guest pays: %+v, %v", got, b.accounts)
 	}
-	if got := say(ada, `{"text": "pay {\"to\": \"bob\", \"euros\": 100}"}`, http.StatusOK); got.Text != "" || b.accounts["bob"] != 5 {
-		t.Errorf("an owner pays without a question: %+v, %v", got, b.accounts)
+	asked := say(ada, `{"text": "pay {\"to\": \"bob\", \"euros\": 100}"}`, http.StatusOK)
+	if asked.Text != "" || len(asked.Pending) != 1 || b.accounts["bob"] != 5 {
+		t.Fatalf("an owner pays without a question: %+v, %v", asked, b.accounts)
 	}
+	question := asked.Pending[0].(*event.Approval).Question
 	// The conversation of another person with the same name is another one.
 	say(bob, `{"call": "call_2", "allow": true}`, http.StatusNotFound)
-	if got := say(ada, `{"call": "call_2", "allow": true}`, http.StatusOK); got.Text != "done" || b.accounts["bob"] != 105 || b.accounts["ada"] != 900 {
+	say(ada, `{"call": "call_2", "question": 9999, "allow": true}`, http.StatusNotFound)
+	if got := say(ada, fmt.Sprintf(`{"call": "call_2", "question": %d, "allow": true}`, question), http.StatusOK); got.Text != "done" || b.accounts["bob"] != 105 || b.accounts["ada"] != 900 {
 		t.Errorf("the payment was allowed: %+v, %v", got, b.accounts)
 	}
 }
@@ -97,11 +102,22 @@ func post(t *testing.T, url, token, body string, status int) response {
 	if err != nil || res.StatusCode != status {
 		t.Fatalf("status %d, want %d: %s (%v)", res.StatusCode, status, data, err)
 	}
-	var got struct{ Text string }
+	var got struct {
+		Text    string
+		Pending []json.RawMessage
+	}
 	if status == http.StatusOK {
 		if err := json.Unmarshal(data, &got); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return response{Text: got.Text}
+	r := response{Text: got.Text}
+	for _, data := range got.Pending {
+		ev, err := event.Decode(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Pending = append(r.Pending, ev)
+	}
+	return r
 }

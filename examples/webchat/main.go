@@ -139,11 +139,12 @@ func (s *server) follow(w http.ResponseWriter, r *http.Request) {
 
 // A request is a message, or the answer to a question.
 type request struct {
-	Text   string `json:"text"`
-	Call   string `json:"call"` // the question
-	Allow  bool   `json:"allow"`
-	Always bool   `json:"always"` // also add the suggested rules
-	Reason string `json:"reason"`
+	Text     string `json:"text"`
+	Call     string `json:"call"`
+	Question int64  `json:"question"` // about the call
+	Allow    bool   `json:"allow"`
+	Always   bool   `json:"always"` // also add the suggested rules
+	Reason   string `json:"reason"`
 }
 
 // input returns the input of the run.
@@ -154,8 +155,8 @@ func (q request) input(st *agent.State) (agent.Input, error) {
 	for _, p := range st.Pending() {
 		ask, ok := p.(*event.Approval)
 		switch {
-		case !ok || ask.Call != q.Call:
-			continue
+		case !ok || ask.Call != q.Call || ask.Question != q.Question:
+			continue // a question that has replaced this one was not seen
 		case !q.Allow:
 			return ask.Deny(q.Reason), nil
 		case q.Always:
@@ -163,7 +164,7 @@ func (q request) input(st *agent.State) (agent.Input, error) {
 		}
 		return ask.Allow(), nil
 	}
-	return nil, fmt.Errorf("%w: %q", agent.ErrNoCall, q.Call)
+	return nil, fmt.Errorf("%w: %q, question %d; load the page again", agent.ErrNoCall, q.Call, q.Question)
 }
 
 // say runs the agent and streams its events. The run does not end with the request: the answer is

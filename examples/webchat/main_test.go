@@ -32,7 +32,9 @@ func TestChat(t *testing.T) {
 	if got := second.post(t, `{"text": "Hello?"}`, http.StatusConflict); got != "answer the question first\n" {
 		t.Errorf("what is said before the answer is refused with %q", got)
 	}
-	events = second.post(t, `{"call": "call_1", "allow": true}`, http.StatusOK)
+	second.post(t, `{"call": "call_1", "allow": true}`, http.StatusNotFound) // to no question
+	second.post(t, `{"call": "call_1", "question": 9999, "allow": true}`, http.StatusNotFound)
+	events = second.post(t, answer(t, events, `"allow": true`), http.StatusOK)
 	if !strings.Contains(events, "sent 700 € to the landlord") || !strings.Contains(events, `"text":"The rent is paid."`) {
 		t.Errorf("the second stream is %s", events)
 	}
@@ -89,8 +91,8 @@ func TestFollow(t *testing.T) {
 
 func TestRefusal(t *testing.T) {
 	s := serve(t, t.TempDir(), scripted.Call("send_money", transfer{"a stranger", 1}), scripted.Say("I did not.").Expect(scripted.LastContains("not him")))
-	s.post(t, `{"text": "Pay."}`, http.StatusOK)
-	if events := s.post(t, `{"call": "call_1", "reason": "not him"}`, http.StatusOK); strings.Contains(events, "sent 1") || !strings.Contains(events, "I did not.") {
+	asked := s.post(t, `{"text": "Pay."}`, http.StatusOK)
+	if events := s.post(t, answer(t, asked, `"reason": "not him"`), http.StatusOK); strings.Contains(events, "sent 1") || !strings.Contains(events, "I did not.") {
 		t.Errorf("the stream is %s", events)
 	}
 }
@@ -117,7 +119,11 @@ func TestOtherSites(t *testing.T) {
 func TestPage(t *testing.T) {
 	s := serve(t, t.TempDir(), scripted.Call("send_money", transfer{"a", 1}), scripted.Say("Done."))
 	page := s.get(t, "/")
-	all := types(s.post(t, `{"text": "Pay."}`, http.StatusOK) + s.post(t, `{"call": "call_1", "allow": true}`, http.StatusOK))
+	if !strings.Contains(page, "call: q.call, question: q.question") {
+		t.Error("the page does not say which question it answers")
+	}
+	asked := s.post(t, `{"text": "Pay."}`, http.StatusOK)
+	all := types(asked + s.post(t, answer(t, asked, `"allow": true`), http.StatusOK))
 	shown := regexp.MustCompile(`(?m)^\t(\w+): (?:e =>|ask)`).FindAllStringSubmatch(page, -1)
 	if len(shown) != 5 {
 		t.Fatalf("the page shows %q", shown)
@@ -127,6 +133,16 @@ func TestPage(t *testing.T) {
 			t.Errorf("no event has the type %s, which the page shows; there are %q", m[1], all)
 		}
 	}
+}
+
+// answer returns the answer to the question in the events.
+func answer(t *testing.T, events, answer string) string {
+	t.Helper()
+	q := regexp.MustCompile(`"question":\d+`).FindString(events)
+	if q == "" {
+		t.Fatalf("no question in %s", events)
+	}
+	return `{"call": "call_1", ` + q + `, ` + answer + `}`
 }
 
 type client struct{ url string }
