@@ -27,7 +27,7 @@ type Error struct {
 	Status     int           // HTTP status, 0 if there was none
 	RetryAfter time.Duration // the server's Retry-After, 0 if it sent none
 	Message    string        // the server's message, or a description
-	Err        error         // the cause, may be nil
+	Err        error         // the cause, may be nil; Error has its text if Message is empty
 }
 
 func (e *Error) Error() string {
@@ -35,8 +35,11 @@ func (e *Error) Error() string {
 	if e.Status != 0 {
 		s += fmt.Sprintf(" (HTTP %d)", e.Status)
 	}
-	if e.Message != "" {
+	switch {
+	case e.Message != "":
 		s += ": " + e.Message
+	case e.Err != nil:
+		s += ": " + e.Err.Error()
 	}
 	return s
 }
