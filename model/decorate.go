@@ -4,7 +4,7 @@ package model
 // and goes on through Unwrap() Model methods, like [tool.As]. Use it for
 // [Named] and [Windowed], so that a decorator hides neither.
 func As[C any](m Model) (C, bool) {
-	for m != nil {
+	for range 100 { // as for tools: a model that unwraps to itself has an end
 		if c, ok := m.(C); ok {
 			return c, true
 		}

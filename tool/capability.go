@@ -10,6 +10,10 @@ import (
 // unwrapper is implemented by a tool around another one.
 type unwrapper interface{ Unwrap() Tool }
 
+// maxWraps is how many tools a chain may have. A tool that unwraps to itself would have no end, and tools
+// need not be comparable.
+const maxWraps = 100
+
 // capabilities are the interfaces of one method that [As] is asked for.
 var capabilities = []reflect.Type{
 	reflect.TypeFor[unwrapper](), reflect.TypeFor[Judge](), reflect.TypeFor[Previewer](), reflect.TypeFor[Backgrounder](),
@@ -21,26 +25,33 @@ var capabilities = []reflect.Type{
 // call it. So does one that embeds a Tool with a [Judge] and has neither an Unwrap method nor
 // a Judge: its calls would not be judged. [github.com/kitbag-go/kitbag/toolkit.New] checks all tools.
 func CheckCapabilities(t Tool) error {
-	for t != nil {
+	outer := t
+	for range maxWraps {
+		if t == nil {
+			return nil
+		}
 		if err := checkMethods(reflect.TypeOf(t)); err != nil {
 			return err
 		}
 		u, ok := t.(unwrapper)
 		if !ok {
-			return checkHidden(t)
+			return checkHidden(t, 1)
 		}
 		t = u.Unwrap()
 	}
-	return nil
+	return fmt.Errorf("%T unwraps to more than %d tools; its Unwrap must return the tool inside it, not itself", outer, maxWraps)
 }
 
 // checkHidden checks a tool without Unwrap for a judge in what it embeds.
-func checkHidden(t Tool) error {
+func checkHidden(t Tool, depth int) error {
+	if depth > maxWraps {
+		return fmt.Errorf("%T embeds itself", t)
+	}
 	if _, ok := t.(Judge); ok {
 		return nil
 	}
 	if inner := embedded(reflect.ValueOf(t)); inner != nil {
-		if _, judged := As[Judge](inner); judged || checkHidden(inner) != nil {
+		if _, judged := As[Judge](inner); judged || checkHidden(inner, depth+1) != nil {
 			return fmt.Errorf("%T hides the Judge of the tool that it embeds; give it a method Unwrap() tool.Tool that returns that one", t)
 		}
 	}

@@ -38,6 +38,35 @@ type hiding struct{ tool.Tool }
 
 type deeper struct{ *hiding }
 
+type endless struct {
+	tool.Tool
+	judged bool
+	notes  []string // which makes it incomparable
+}
+
+func (e endless) Unwrap() tool.Tool { return e }
+
+// TestEndlessUnwrap: a tool that unwraps to itself is refused, and a call of it is a safety question.
+func TestEndlessUnwrap(t *testing.T) {
+	e := endless{Tool: tool.Must(tool.New("echo", "", func(context.Context, echoIn) (string, error) { return "", nil }, tool.Options{ReadOnly: true}))}
+	if err := tool.CheckCapabilities(e); err == nil || !strings.Contains(err.Error(), "tool_test.endless unwraps to more than 100 tools") {
+		t.Error(err)
+	}
+	if _, ok := tool.As[tool.Reminder](e); ok {
+		t.Error("it has a Reminder")
+	}
+	c := tool.PermissionCall(e, json.RawMessage(`{}`))
+	allow := []permission.Rule{{Tool: "echo", Behavior: permission.Allow}}
+	if d := permission.Decide(&permission.Policy{TrustReadOnly: true, Rules: allow}, c); d.Behavior != permission.Ask || !d.Safety {
+		t.Errorf("%+v", d)
+	}
+	self := &hiding{}
+	self.Tool = self
+	if err := tool.CheckCapabilities(self); err == nil {
+		t.Error("a tool that embeds itself is accepted")
+	}
+}
+
 // TestNearMisses: a method that almost is a capability is an error that shows both.
 func TestNearMisses(t *testing.T) {
 	echo := tool.Must(tool.New("echo", "", func(context.Context, echoIn) (string, error) { return "", nil }))

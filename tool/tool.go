@@ -168,9 +168,9 @@ type Reminder interface {
 }
 
 // As returns the first tool that implements C in the chain that starts at t
-// and continues through Unwrap() Tool methods, like errors.As.
+// and continues through Unwrap() Tool methods, like errors.As. It looks at 100 tools at most.
 func As[C any](t Tool) (C, bool) {
-	for t != nil {
+	for range maxWraps {
 		if c, ok := t.(C); ok {
 			return c, true
 		}
@@ -196,14 +196,18 @@ func PermissionCall(t Tool, input json.RawMessage) (c *permission.Call) {
 		}
 		c.Tool, c.Input, c.Control = info.Name, input, info.Control
 	}()
-	judge(t, c)
+	judge(t, c, 1)
 	return c
 }
 
-// judge calls every Judge in the chain of t, the innermost first.
-func judge(t Tool, c *permission.Call) {
+// judge calls every Judge in the chain of t, the innermost first. It panics if the chain has no end, as a
+// Judge may be in the part that is not looked at.
+func judge(t Tool, c *permission.Call, depth int) {
+	if depth > maxWraps {
+		panic("a tool that unwraps to itself")
+	}
 	if u, ok := t.(unwrapper); ok {
-		judge(u.Unwrap(), c)
+		judge(u.Unwrap(), c, depth+1)
 	}
 	if j, ok := t.(Judge); ok {
 		j.Judge(c)
