@@ -48,12 +48,12 @@ func unsupported(store Store, iface, remedy string) error {
 }
 
 // Fork copies a session as it was when the record with number seq was the last, or as
-// it is if seq is 0, to a session that does not exist. [Event.Record] says which
-// record an event belongs to. The copy has the conversation and the labels, but
-// neither the events nor the inputs. Calls that were running at that record count as
-// interrupted, as after a crash. It fails if the store is not a [Reader], with
-// [ErrConflict] if session to exists, and if the State is sealed ([agent.Config.Key]):
-// a seal is valid for one session only.
+// it is if seq is 0, to a session that does not exist. Which record an event belongs to is
+// in [Event.Record]: range over store.(session.Watcher).Watch, as [Watch] has only the
+// events themselves. The copy has the conversation and the labels, but neither the events
+// nor the inputs. Calls that were running at that record count as interrupted, as after a
+// crash. It fails if the store is not a [Reader], with [ErrConflict] if session to exists,
+// and if the State is sealed ([agent.Config.Key]): a seal is valid for one session only.
 func Fork(ctx context.Context, store Store, from, to string, seq int64) error {
 	r, ok := store.(Reader)
 	if !ok {
@@ -103,15 +103,24 @@ func fork(ctx context.Context, store Store, r Reader, to string, recs []Record) 
 		return err
 	}
 	// Inputs may wait for a session that has no record yet: they are not for a copy.
-	if in, _, missing := r.Read(ctx, to, 0); missing == nil {
-		err = fmt.Errorf("there is a session %q, for which %d inputs wait: %w", to, in.Inputs, ErrConflict)
-		return errors.Join(err, log.Close())
+	if _, _, missing := r.Read(ctx, to, 0); missing == nil {
+		return errors.Join(existsError(to), log.Close())
 	} else if !errors.Is(missing, fs.ErrNotExist) {
 		return errors.Join(missing, log.Close())
 	}
 	err = log.Append(ctx, Record{Seq: 1, Whole: true, Data: data, Status: last.Status, Labels: maps.Clone(last.Labels)})
 	return errors.Join(err, log.Close())
 }
+
+// existsError is the id of a session that a copy would overwrite. It is an [ErrConflict], whose text does not
+// fit: another writer need not exist.
+type existsError string
+
+func (e existsError) Error() string {
+	return fmt.Sprintf("session %q exists; fork to an id that does not", string(e))
+}
+
+func (existsError) Unwrap() error { return ErrConflict }
 
 // ReadFile returns the State in a file of [File], or of [SealedFile] if key is not nil,
 // without opening the session: another process may have it open. A missing file is an error.

@@ -113,6 +113,10 @@ func TestForkOntoInputs(t *testing.T) {
 		if err := session.Fork(t.Context(), store, "a", "c", 0); err != nil {
 			t.Errorf("%T: %v", store, err)
 		}
+		err := session.Fork(t.Context(), store, "a", "c", 0)
+		if !errors.Is(err, session.ErrConflict) || !strings.Contains(err.Error(), `session "c" exists; fork to an id that does not`) {
+			t.Errorf("%T: fork to a session that exists: %v", store, err)
+		}
 	}
 }
 

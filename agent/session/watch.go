@@ -25,7 +25,8 @@ type Watcher interface {
 // Watch yields the events of a session with numbers above after, as [Watcher.Watch] does:
 // all but deltas, whichever process runs the session. A client that reconnects continues
 // after the number of the last event it got ([event.Header.Seq], which is the
-// Last-Event-ID of server-sent events). It fails if the store is not a [Watcher].
+// Last-Event-ID of server-sent events). It fails if the store is not a [Watcher]. For the
+// record of each event, which [Fork] takes, range over store.(session.Watcher).Watch.
 func Watch(ctx context.Context, store Store, session string, after int64) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		w, ok := store.(Watcher)
