@@ -31,7 +31,8 @@ type LimitConfig struct {
 
 // Limit returns m with requests delayed so that cfg holds. For a limit that several agents share, give
 // them the same model; for one of each try, put it inside of [Retry]. Requests go in the order in which
-// they came. One whose context ends while it waits returns the context's error and is not counted.
+// they came. One whose context ends while it waits returns an error that
+// wraps the context's and names the limit, and is not counted.
 func Limit(m model.Model, cfg LimitConfig) model.Model {
 	if cfg.Requests <= 0 && cfg.Tokens <= 0 {
 		return m
@@ -99,7 +100,7 @@ func (l *limiter) wait(ctx context.Context, g *grant) error {
 		}
 		if err := sleep(ctx, wait); err != nil {
 			l.remove(g)
-			return err
+			return fmt.Errorf("the request waited: %w: %w", l.reached(), err)
 		}
 	}
 }

@@ -268,3 +268,34 @@ func TestLimitWaits(t *testing.T) {
 		})
 	}
 }
+
+// TestLimitUntilDeadline holds that the error of a request that never was sent says what it waited for.
+func TestLimitUntilDeadline(t *testing.T) {
+	gone := errors.New("the page was closed")
+	for _, row := range []struct {
+		end  func(context.Context) (context.Context, context.CancelFunc)
+		is   error
+		want string
+	}{
+		{func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, time.Second)
+		},
+			context.DeadlineExceeded, "the request waited: own limit of 1 requests a minute reached: context deadline exceeded"},
+		{func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeoutCause(ctx, time.Second, gone)
+		},
+			context.DeadlineExceeded, "the request waited: own limit of 1 requests a minute reached: context deadline exceeded"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m := middleware.Limit(&metered{}, middleware.LimitConfig{Requests: 1})
+			if _, _, err := model.Collect(m.Generate(t.Context(), request(1))); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := row.end(t.Context())
+			defer cancel()
+			if _, _, err := model.Collect(m.Generate(ctx, request(1))); !errors.Is(err, row.is) || err.Error() != row.want {
+				t.Errorf("%v, want %s", err, row.want)
+			}
+		})
+	}
+}
