@@ -17,6 +17,7 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool/host"
+	"github.com/kitbag-go/kitbag/toolkit"
 )
 
 // A person answers the questions of one session with their name, and counts them.
@@ -74,6 +75,27 @@ func TestQuestions(t *testing.T) {
 				t.Errorf("without a model: %s %s", res.Outcome, res.Text())
 			}
 		})
+	}
+}
+
+// TestUpstreamAsks checks that a call which its server wants a person to allow says why it was
+// refused, and by which rule of the server it is allowed, if the gateway's client cannot ask.
+func TestUpstreamAsks(t *testing.T) {
+	for _, behindPin := range []string{"2025-11-25", "2026-07-28"} {
+		for _, hostPin := range []string{"2025-11-25", "2026-07-28"} {
+			s, err := mcpserver.New(mcpserver.Config{Toolkit: toolkit.Of(named("remove")), Name: "upstream", Version: "1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = s.Close() })
+			up := mcpclient.Server{Name: "files", Transport: mcpclient.Dial(dial(s)), Options: mcpclient.Options{PingInterval: -1, Protocol: behindPin}}
+			g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up}, Style: mcpgateway.StyleFull})
+			res := call(t, newHost(t, g, func(c *mcpclient.Server) { c.Options.Protocol = hostPin }), "files__remove", `{}`)
+			if text := res.Text(); res.Outcome != message.OutcomeError || !strings.Contains(text, "the client cannot ask one") ||
+				!strings.Contains(text, "by the rule remove.") || strings.Contains(text, "did not allow") {
+				t.Errorf("%s behind %s: %s %q", behindPin, hostPin, res.Outcome, text)
+			}
+		}
 	}
 }
 

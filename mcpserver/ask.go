@@ -46,8 +46,8 @@ func (r *request) askAbout(ctx context.Context, c *permission.Call, preview stri
 		return failure(fmt.Sprintf("This call of %s must be allowed by a person, who could not be asked: %v.", name, err))
 	}
 	var got reply
-	if strictjson.Unmarshal(raw, &got) != nil || got.Action != "accept" {
-		return failure(fmt.Sprintf("The person did not allow this call of %s.", name))
+	if refused := refusal(name, d, raw, &got); refused != nil {
+		return refused
 	}
 	if got.Content.Remember && len(d.Suggest) > 0 {
 		r.mu.Lock()
@@ -57,16 +57,38 @@ func (r *request) askAbout(ctx context.Context, c *permission.Call, preview stri
 	return nil
 }
 
+// refusal decodes the client's answer into got, and returns the result of a call that it does not
+// allow, else nil. A cancelled question may never have reached a person: a gateway can ask, but the
+// client in front of it may not, which is why the rule is named as in cannotAsk.
+func refusal(name string, d permission.Decision, raw json.RawMessage, got *reply) object {
+	switch err := strictjson.Unmarshal(raw, got); {
+	case len(raw) == 0:
+		return failure(fmt.Sprintf("This call of %s must be allowed by a person, and the client sent no answer to the question.", name))
+	case err != nil:
+		return failure(fmt.Sprintf("This call of %s must be allowed by a person, and the client's answer cannot be read: %v.", name, err))
+	case got.Action == "accept":
+		return nil
+	case got.Action == "decline":
+		return failure(fmt.Sprintf("The person did not allow this call of %s.", name))
+	case got.Action == "cancel":
+		text := fmt.Sprintf("This call of %s must be allowed by a person (%s), and the question was cancelled: the person dismissed it, or the client cannot ask one.", name, d.Reason)
+		return failure(text + remedy(d))
+	}
+	return failure(fmt.Sprintf("This call of %s must be allowed by a person, and the client's answer has the action %q; it must be accept, decline or cancel.", name, got.Action))
+}
+
 // cannotAsk returns the result of a call whose client cannot ask its user. It says which rule would
 // allow the call; there is none for a question about safety.
 func cannotAsk(name string, d permission.Decision) object {
-	text := fmt.Sprintf("This call of %s must be allowed by a person (%s), and this client cannot ask one.", name, d.Reason)
+	return failure(fmt.Sprintf("This call of %s must be allowed by a person (%s), and this client cannot ask one.", name, d.Reason) + remedy(d))
+}
+
+// remedy says how a call is allowed when no person answers.
+func remedy(d permission.Decision) string {
 	if rules := texts(d.Suggest); len(rules) > 0 {
-		text += " The server's owner can allow it by the rule " + strings.Join(rules, ", ") + "."
-	} else {
-		text += " No rule allows it; use a client that supports elicitation."
+		return " The server's owner can allow it by the rule " + strings.Join(rules, ", ") + "."
 	}
-	return failure(text)
+	return " No rule allows it; use a client that supports elicitation."
 }
 
 // texts returns rules as people write them.
@@ -145,10 +167,7 @@ func (r *request) askSessionless(c *permission.Call, preview string, d permissio
 		if err := r.srv.redeem(p.State, digest[:]); err != nil {
 			return failure(fmt.Sprintf("The answer about this call of %s cannot be used: %v.", name, err))
 		}
-		if strictjson.Unmarshal(p.Answers[askID], &got) != nil || got.Action != "accept" {
-			return failure(fmt.Sprintf("The person did not allow this call of %s.", name))
-		}
-		return nil
+		return refusal(name, d, p.Answers[askID], &got)
 	}
 	if !abilitiesOf(r.meta.Capabilities).form {
 		return cannotAsk(name, d)

@@ -37,15 +37,16 @@ func TestAsk(t *testing.T) {
 				answer host.Answer
 				want   message.Outcome
 				asked  int32
+				text   string
 			}{
-				{host.Answer{Action: host.ActionDecline}, message.OutcomeError, 1},
-				{host.Answer{Action: host.ActionCancel}, message.OutcomeError, 2},
-				{host.Answer{Action: host.ActionAccept}, message.OutcomeSuccess, 3},
+				{host.Answer{Action: host.ActionDecline}, message.OutcomeError, 1, "The person did not allow this call of weather."},
+				{host.Answer{Action: host.ActionCancel}, message.OutcomeError, 2, "dismissed it, or the client cannot ask one. The server's owner can allow it by the rule weather."},
+				{host.Answer{Action: host.ActionAccept}, message.OutcomeSuccess, 3, ""},
 			} {
 				answer <- row.answer
 				res := call(t, c, "weather", `{}`)
-				if res.Outcome != row.want || asked.Load() != row.asked {
-					t.Errorf("%s: %s %q, asked %d times, want %s, %d", row.answer.Action, res.Outcome, res.Text(), asked.Load(), row.want, row.asked)
+				if res.Outcome != row.want || asked.Load() != row.asked || !strings.Contains(res.Text(), row.text) {
+					t.Errorf("%s: %s %q, asked %d times, want %s %q, %d", row.answer.Action, res.Outcome, res.Text(), asked.Load(), row.want, row.text, row.asked)
 				}
 			}
 			if q, _ := question.Load().(string); !strings.HasPrefix(q, "Allow weather?\n{}\n") {
@@ -122,7 +123,8 @@ func TestTickets(t *testing.T) {
 		{"changed", anna, "weather", with(good[:len(good)-2]+"AA", "accept"), "not from this server"},
 		{"of another tool", anna, "fails", with(good, "accept"), "another call"},
 		{"of another client", otto, "weather", with(good, "accept"), "another call"},
-		{"without an answer", anna, "weather", `,"requestState":"` + state(anna, "weather") + `"`, "did not allow"},
+		{"without an answer", anna, "weather", `,"requestState":"` + state(anna, "weather") + `"`, "sent no answer"},
+		{"with an unknown action", anna, "weather", with(state(anna, "weather"), "perhaps"), "must be accept, decline or cancel"},
 		{"an answer without a question", anna, "weather", `,"inputResponses":{"allow":{"action":"accept"}}`, "input_required"},
 		{"right", anna, "weather", with(good, "accept"), `"structuredContent":{"c":7}`},
 		{"again", anna, "weather", with(good, "accept"), "used before"},

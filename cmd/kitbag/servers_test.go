@@ -177,7 +177,7 @@ func TestServerAsksAtTheTerminal(t *testing.T) {
 	}{
 		{"yes", "y\n", true, []string{`? the MCP server "gate" asks:`, "    | Allow demo__note_add?"}, "note 1 added: hi"},
 		{"no", "n\n", true, []string{`asks:`}, "did not allow"},
-		{"the input ends", "", true, []string{`asks:`}, "did not allow"},
+		{"the input ends", "", true, []string{`asks:`}, "the question was cancelled"},
 		{"no terminal", "", false, nil, "cannot ask"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
