@@ -137,8 +137,8 @@ func (k *checker) glob(where, glob string) {
 	k.fail(where, "%q can match no tool; their names begin with %s", glob, strings.Join(prefixes, ", "))
 }
 
-// policy reports rules for tools of a server that does not exist and is spelled nearly as one that
-// does. Which tools a server has is not known yet; the other names are checked by mcpserver.New.
+// policy reports rules with a pattern for tools of a server, which take none, and rules for tools of
+// a server that does not exist and is spelled nearly as one that does. Which tools a server has is not known yet; the other names are checked by mcpserver.New.
 func (k *checker) policy(where string, p *permission.Policy) {
 	if p == nil {
 		return
@@ -149,7 +149,11 @@ func (k *checker) policy(where string, p *permission.Policy) {
 	}
 	for _, r := range p.Rules {
 		server, _, ok := strings.Cut(r.Tool, "__")
-		if !ok || slices.ContainsFunc(servers, func(s string) bool { return mayMatch(r.Tool, s+"__") }) {
+		known := slices.ContainsFunc(servers, func(s string) bool { return mayMatch(r.Tool, s+"__") })
+		if known && r.Pattern != "" {
+			k.fail(where, "rule %q (%s): tools of MCP servers take no patterns; write %q for every call, or give the server itself a rule for its arguments", r, r.Behavior, r.Tool)
+		}
+		if !ok || known {
 			continue
 		}
 		if meant := near.Typos(server, servers, 3); len(meant) > 0 {

@@ -56,8 +56,8 @@ type ServeOptions struct {
 	Instructions    string
 	MaxInstructions int
 
-	// A rule for tools of a server that does not exist and is spelled nearly as one that does is
-	// an error of New. Which tools a server has is not known then.
+	// A rule with a pattern for tools of a server, which take none, is an error of New, and so is a
+	// rule for tools of a server that does not exist and is spelled nearly as one that does. Which tools a server has is not known then.
 	Policy      *permission.Policy
 	Credentials []mcpserver.Credential
 	Middleware  []tool.Middleware // around every call, inside of the audit file
