@@ -135,7 +135,7 @@ func TestViolations(t *testing.T) {
 		{`{"path":"a","lines":[{"n":0,"side":"up"},{"m":1},{"n":1}]}`,
 			"- lines: got an array [{\"n\":0,\"side\":\"up\"},{\"m\":1},{\"n\":1}], want at most 2 items, not 3\n" +
 				"- lines[0].n: got 0, want at least 1\n- lines[0].side: got a string \"up\", want one of \"left\", \"right\"\n" +
-				"- lines[1].m: no such field; the fields are n, side\n- lines[1].n: missing (integer)",
+				"- lines[1].m: no such field; did you mean \"n\"?\n- lines[1].n: missing (integer)",
 			`{"path": "a", "lines": [{"n":1}]}`},
 		{`{"path":"a","mode":"x"}`, `- mode: got a string "x", want an integer or null`, `{"path": "a", "mode": 1}`},
 		{`{"path":"a","shape":{"r":"wide"}}`, `- shape.r: got a string "wide", want a number`, `{"path": "a", "shape": {"r":1}}`},
@@ -154,6 +154,23 @@ func TestViolations(t *testing.T) {
 		{`{"path":"` + strings.Repeat("x", 500) + `","id":0.5e1}`, `- id: got a string "0.5e1", want text that matches the pattern ^[a-z]+$`, `{"path": "…"}`},
 	} {
 		_, err := tool.Arguments(bare{schema}, json.RawMessage(row.in))
+		full := "The arguments of bare do not fit its schema:\n" + row.want + "\nA valid example: " + row.example
+		if err == nil || err.Error() != full {
+			t.Errorf("%s\ngot  %v\nwant %s", row.in, err, full)
+		}
+	}
+	const open = `{"type":"object","properties":{"name":{"type":"string"},"arguments":{"type":"object"},"n":{"type":"integer"}},"required":["name","arguments"]}`
+	for _, row := range []struct{ in, want, example string }{
+		{`{"tool":"files__remove","input":{"path":"a"}}`,
+			"- arguments: missing (object)\n- input: no such field; did you mean \"arguments\"?\n- name: missing (string)\n- tool: no such field; did you mean \"name\"?",
+			`{"arguments": {}, "name": "…"}`},
+		{`{"Name":"a","arguments":{}}`, "- Name: no such field; did you mean \"name\"?\n- name: missing (string)", `{"arguments": {}, "name": "a"}`},
+		{`{"tool":"a","server":"b","arguments":{}}`,
+			"- name: missing (string)\n- server: no such field; the fields are name, arguments, n\n- tool: no such field; the fields are name, arguments, n",
+			`{"arguments": {}, "name": "…"}`},
+		{`{"name":"a","arguments":{},"n":"x","more":1}`, `- n: got a string "x", want an integer`, `{"name": "a", "arguments": {}, "n": 1, "more": 1}`},
+	} {
+		_, err := tool.Arguments(bare{open}, json.RawMessage(row.in))
 		full := "The arguments of bare do not fit its schema:\n" + row.want + "\nA valid example: " + row.example
 		if err == nil || err.Error() != full {
 			t.Errorf("%s\ngot  %v\nwant %s", row.in, err, full)

@@ -55,7 +55,7 @@ func ExampleNew() {
 	// The arguments of weather do not fit its schema:
 	// - city: missing (string; the city, in English)
 	// - days: got 9, want at most 7
-	// - town: no such field; the fields are city, days
+	// - town: no such field; did you mean "city"?
 	// A valid example: {"days": 1, "city": "…"}
 	// The arguments of weather were cut off after 12 bytes, so nothing was run. Send the whole call again; if it is long, do the work in smaller pieces.
 }

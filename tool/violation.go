@@ -104,6 +104,9 @@ func (x *explainer) collect(e *jsonschema.ValidationError) {
 		for _, name := range k.Missing {
 			x.add(append(slices.Clone(loc), name), "missing%s", x.hint(loc, name))
 		}
+		for _, name := range x.strays(loc) {
+			x.unknown(loc, name)
+		}
 	case *kind.AdditionalProperties:
 		for _, name := range k.Properties {
 			x.unknown(loc, name)
@@ -240,11 +243,66 @@ func (x *explainer) unknown(loc []string, name string) {
 	case len(meant) > 0:
 		x.drop(at, "no such field; did you mean %q?", meant[0])
 		x.found[len(x.found)-1].as = meant[0]
+	case x.instead(loc, name) != "":
+		// Its value is not taken over into the example: only the type says that it was meant.
+		x.drop(at, "no such field; did you mean %q?", x.instead(loc, name))
 	case len(known) == 0:
 		x.drop(at, "no such field; no field is allowed here")
 	default:
 		x.drop(at, "no such field; the fields are %s", strings.Join(known, ", "))
 	}
+}
+
+// strays returns the fields of an object that lacks others, and whose schema allows fields that it
+// does not describe: these are likely the missing ones under wrong names.
+func (x *explainer) strays(loc []string) (names []string) {
+	s, object := x.v.resolve(x.schemaAt(loc)), x.args.at(loc)
+	if s.get("properties") == nil || object == nil {
+		return nil
+	}
+	for _, keyword := range []string{"additionalProperties", "patternProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "if"} {
+		if s.get(keyword) != nil {
+			return nil // another keyword may refuse or describe them
+		}
+	}
+	for _, m := range object.members {
+		if s.get("properties").get(m.name) == nil {
+			names = append(names, m.name)
+		}
+		if len(names) > maxChoices {
+			return nil // too many to be misnamed
+		}
+	}
+	return names
+}
+
+// instead returns the required field that is missing where a field does not exist, if it is the only
+// one of the type that was given, and the given field is the only one of that type that does not exist.
+func (x *explainer) instead(loc []string, name string) string {
+	s, object := x.v.resolve(x.schemaAt(loc)), x.args.at(loc)
+	required := s.get("required")
+	if required == nil || object == nil || object.get(name) == nil {
+		return ""
+	}
+	fits := func(field string, given *value) bool {
+		types := x.v.types(x.v.property(s, field))
+		return slices.Contains(types, given.kind.String()) || given.kind == numberValue && slices.Contains(types, "integer")
+	}
+	var missing []string
+	for _, r := range required.items {
+		if field := r.text(); object.get(field) == nil && fits(field, object.get(name)) {
+			missing = append(missing, field)
+		}
+	}
+	if len(missing) != 1 {
+		return ""
+	}
+	for _, m := range object.members {
+		if m.name != name && x.v.property(s, m.name) == nil && fits(missing[0], m.value) {
+			return ""
+		}
+	}
+	return missing[0]
 }
 
 // hint describes a missing field: its types and the beginning of its description.
