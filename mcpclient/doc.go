@@ -31,6 +31,9 @@
 //		…
 //	}
 //
+// A program without a model finds a tool by its name in [Client.Tools] and calls it with [tool.Run],
+// which asks no permission; the example of [Client.Tools] does so.
+//
 // # Names
 //
 // A tool is called mcp__SERVER__TOOL. Characters that model APIs refuse become underscores. A
