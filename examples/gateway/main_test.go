@@ -35,7 +35,15 @@ func TestGateway(t *testing.T) {
 	h := httptest.NewServer(g.Server.Handler())
 	t.Cleanup(h.Close) // after the clients
 
-	c := connect(t, h.URL, team)
+	// A client of the newest protocol, whose list must not change, searches instead of opening groups.
+	if got := names(t, connect(t, h.URL, team, "")); !slices.Equal(got, []string{"call_tool", "describe_tools", "search_tools"}) {
+		t.Errorf("a client of the newest protocol sees %q", got)
+	}
+
+	c := connect(t, h.URL, team, "2025-11-25") // the last protocol with reset_tools
+	if got := names(t, c); !slices.Equal(got, []string{"reset_tools"}) {
+		t.Errorf("before a group is open the team sees %q", got)
+	}
 	if got := call(t, c, "reset_tools", `{"reports": true, "changes": true}`); got.Outcome != message.OutcomeSuccess {
 		t.Fatalf("reset_tools: %+v", got)
 	}
@@ -50,7 +58,7 @@ func TestGateway(t *testing.T) {
 		t.Errorf("a deployment started without a question: %q", got.Text())
 	}
 
-	c = connect(t, h.URL, ci)
+	c = connect(t, h.URL, ci, "2025-11-25")
 	if got := call(t, c, "reset_tools", `{"changes": true}`); got.Outcome == message.OutcomeSuccess {
 		t.Errorf("CI opens the group changes: %q", got.Text())
 	}
@@ -62,10 +70,10 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-func connect(t *testing.T, url, token string) *mcpclient.Client {
+func connect(t *testing.T, url, token, protocol string) *mcpclient.Client {
 	t.Helper()
 	c, err := mcpclient.New("office", mcpclient.HTTP{URL: url, Headers: map[string]string{"Authorization": "Bearer " + token}},
-		&mcpclient.Options{Prefix: "-", Protocol: "2025-11-25"})
+		&mcpclient.Options{Prefix: "-", Protocol: protocol})
 	if err != nil {
 		t.Fatal(err)
 	}
