@@ -174,6 +174,50 @@ func ExampleAsTool() {
 	// completed It is 5. true
 }
 
+// The clerk answers with a struct: its model calls the tool final_answer. The policy of the agent that
+// calls it allows the clerk, and also the clerk's tools.
+func ExampleAsTool_struct() {
+	allow := func(tools ...string) (p permission.Policy) {
+		for _, name := range tools {
+			p.Rules = append(p.Rules, permission.Rule{Tool: name, Behavior: permission.Allow})
+		}
+		return p
+	}
+	type sum struct {
+		Value int `json:"value"`
+	}
+	for _, policy := range []permission.Policy{allow("clerk", "add"), allow("clerk")} {
+		clerk, err := agent.New(agent.Config{
+			Model:   scripted.New(scripted.Call("add", addIn{2, 3}), scripted.Call("final_answer", sum{5})),
+			Toolkit: toolkit.Of(add), Policy: allow("add"),
+		})
+		if err != nil {
+			panic(err)
+		}
+		a, err := agent.New(agent.Config{
+			Model:   scripted.New(scripted.Call("clerk", map[string]string{"task": "Add 2 and 3."}), scripted.Say("It is 5.")),
+			Toolkit: toolkit.Of(tool.Must(agent.AsTool[string, sum](clerk, "clerk", "Does sums.", nil))), Policy: policy,
+		})
+		if err != nil {
+			panic(err)
+		}
+		for ev, err := range a.Run(context.Background(), &agent.State{}, agent.Say("What is 2+3?")) {
+			if err != nil {
+				panic(err)
+			}
+			switch ev := ev.(type) {
+			case *event.Approval:
+				fmt.Println(ev.Name, "-", ev.Reason)
+			case *event.ToolResult:
+				fmt.Println(ev.Name, ev.Text)
+			}
+		}
+	}
+	// Output:
+	// clerk {"value":5}
+	// add - the calling agent's policy: no rule covers the call
+}
+
 // The model of the first agent hands the conversation over; the other one answers from then on.
 func ExampleHandoff() {
 	clerk, err := agent.New(agent.Config{

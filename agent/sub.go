@@ -27,10 +27,13 @@ type AsToolOptions[In any] struct {
 //
 // In is a string, for a task in the model's own words, or a struct, whose fields the model fills in.
 // Out is a string, for the agent's last words, or a type that the agent must answer with, as for
-// [ReplyAs]. opts may be nil.
+// [ReplyAs]: its model answers by calling the tool final_answer. opts may be nil.
+//
+// If the agent fails, its call has the error as its result, and the model that called it reads that. If
+// the agent reaches a limit, the result is an error with its last words and the limit.
 //
 // Its calls are judged by its own policy and by that of the agent that called it, and the stricter
-// one counts. So do both agents' [Limits] apply: its tokens, its tool calls, its time and its cost,
+// one counts: a tool of its own that the caller's policy has no rule for is asked about. So do both agents' [Limits] apply: its tokens, its tool calls, its time and its cost,
 // by its own Price or else the caller's, are those of the caller too, shared with whatever else
 // works for that one. It runs with the caller's [Seams]. What it asks a person surfaces as a
 // question of the outer run, with the ids of both calls joined by a slash, and is answered there,
@@ -190,7 +193,12 @@ func (a *Agent) below(n *nest) *Agent {
 	if n.judge != nil {
 		own := a.judge
 		sub.judge = func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
-			return permission.Stricter(c, own(ctx, p, c), n.judge(ctx, nil, c))
+			mine, outer := own(ctx, p, c), n.judge(ctx, nil, c)
+			d := permission.Stricter(c, mine, outer)
+			if d.Behavior != permission.Allow && d.Reason != mine.Reason {
+				d.Reason = "the calling agent's policy: " + d.Reason
+			}
+			return d
 		}
 	}
 	if n.outer != nil {
