@@ -174,7 +174,9 @@ func (c *Conversation) run(inputs []agent.Input) (*event.End, error) {
 }
 
 // Called fails the test unless the tools that ran are these, in the order in
-// which they started. It then tells why other calls did not run.
+// which they started. It then tells why other calls did not run. A call that started again, as
+// that of a sub-agent that waited for a person, counts once. What a sub-agent calls does not
+// count: its events are in Events as [*event.Sub].
 func (c *Conversation) Called(tools ...string) {
 	c.t.Helper()
 	var got, not []string
@@ -182,7 +184,9 @@ func (c *Conversation) Called(tools ...string) {
 	for _, ev := range c.Events {
 		switch ev := ev.(type) {
 		case *event.ToolStart:
-			got = append(got, ev.Name)
+			if !started[ev.Call] {
+				got = append(got, ev.Name)
+			}
 			started[ev.Call] = true
 		case *event.ToolResult:
 			if !started[ev.Call] {
@@ -197,8 +201,8 @@ func (c *Conversation) Called(tools ...string) {
 }
 
 // Asked fails the test unless a person was asked about calls of these tools, in
-// this order. A question that was told again when a run went on counts once. A failure
-// says why each question was asked.
+// this order, those of sub-agents too, as a person answers them here. A question that was asked again
+// when a run continued counts once. A failure says why each question was asked.
 func (c *Conversation) Asked(tools ...string) {
 	c.t.Helper()
 	var got, why []string

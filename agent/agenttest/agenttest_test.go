@@ -115,6 +115,23 @@ func TestParallelAndExternal(t *testing.T) {
 	c.Golden("testdata/external.txtar")
 }
 
+// TestSubAgent has a sub-agent wait for a person: its call starts again, and counts once.
+func TestSubAgent(t *testing.T) {
+	clerk, err := agent.New(agent.Config{Toolkit: toolkit.Of(remove), Policy: allow("remove"),
+		Model: scripted.New(scripted.Call("remove", pathIn{"a"}), scripted.Say("It is gone."))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := agenttest.New(t, agent.Config{Policy: allow("clerk"), Toolkit: toolkit.Of(tool.Must(agent.AsTool[string, string](clerk, "clerk", "Tidies.", nil)))},
+		scripted.Call("clerk", map[string]string{"task": "Remove a."}), scripted.Say("Done."))
+	c.Run(agent.Say("Tidy up."))
+	c.Asked("remove")
+	c.Called("clerk")
+	c.Run(c.State.Pending()[0].(*event.Approval).Allow())
+	c.Asked("remove")
+	c.Called("clerk")
+}
+
 // TestAnyModel has a conversation with a model behind a server, which is recorded, and one with what was
 // recorded. Both are as a scripted one.
 func TestAnyModel(t *testing.T) {
