@@ -40,8 +40,7 @@ type deeper struct{ *hiding }
 
 type endless struct {
 	tool.Tool
-	judged bool
-	notes  []string // which makes it incomparable
+	_ []string // which makes it incomparable
 }
 
 func (e endless) Unwrap() tool.Tool { return e }
