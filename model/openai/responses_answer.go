@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/httperror"
 	sdk "github.com/sashabaranov/go-openai"
@@ -435,110 +434,4 @@ func argumentText(raw json.RawMessage) string {
 		return string(raw)
 	}
 	return word(raw)
-}
-
-// terminal takes the response at its end.
-func (r *response) terminal(body *responseBody) error {
-	if len(body.Error) > 0 && string(body.Error) != "null" {
-		return r.failed(body.Error)
-	}
-	if body.ID != "" {
-		r.chunk.ID = body.ID
-	}
-	if body.Model != "" {
-		r.chunk.Model = body.Model
-	}
-	if u := body.Usage; u != nil {
-		r.usage = message.Usage{Input: u.InputTokens, Output: u.OutputTokens}
-		if d := u.InputTokensDetails; d != nil {
-			r.usage.Cached, r.usage.CacheWrite = d.CachedTokens, d.CacheWriteTokens
-		}
-		if d := u.OutputTokensDetails; d != nil {
-			r.usage.Reasoning = d.ReasoningTokens
-		}
-	}
-	for n, raw := range body.Output {
-		r.item(r.match(n, raw), raw, true)
-	}
-	switch body.Status {
-	case "failed", "cancelled":
-		return httperror.BadAnswer("the server ended the response with the status "+body.Status, nil)
-	case "incomplete":
-		r.incomplete = "unknown"
-		if body.Incomplete != nil && body.Incomplete.Reason != "" {
-			r.incomplete = body.Incomplete.Reason
-		}
-	}
-	r.reason, r.done = "stop", true
-	if r.stopped {
-		return errStopped
-	}
-	return nil
-}
-
-// match returns the item that is the n-th of the whole response: by its id, else by its place.
-func (r *response) match(n int, raw json.RawMessage) *outputItem {
-	var item sdk.ResponseOutputItem
-	_ = json.Unmarshal(raw, &item)
-	for _, i := range r.items {
-		if item.ID != "" && i.id == item.ID {
-			return i
-		}
-	}
-	if n < len(r.items) && r.items[n].kind == item.Type {
-		return r.items[n]
-	}
-	return r.open(&responseEvent{ItemID: item.ID})
-}
-
-// end takes [DONE]. Without the end of the response the answer is whole only if all items are.
-func (r *response) end() error {
-	for _, i := range r.items {
-		if !i.ended {
-			return nil // the stream ends before the answer was finished
-		}
-	}
-	r.done = len(r.items) > 0
-	if r.done {
-		r.reason = "stop"
-	}
-	return nil
-}
-
-// finish sends what is known at the end only, and the finish. What of an answer goes back as it came is sent
-// as the extra of its reasoning, unless the answer was cut off.
-func (r *response) finish() error {
-	for n := range r.calls {
-		if r.calls[n].sentID == "" {
-			r.start(n)
-		}
-	}
-	if r.incomplete == "" {
-		if items := keep(r.items); items != nil {
-			r.send(&model.ThinkingDelta{Extra: r.tagged(map[string]json.RawMessage{keptMember: items})})
-		}
-	}
-	reason := finishReason("", len(r.calls) > 0)
-	switch r.incomplete {
-	case "":
-	case "max_output_tokens", "max_tokens":
-		reason = model.FinishLength
-	case "content_filter":
-		reason = model.FinishFilter
-	default:
-		reason = model.FinishReason(r.incomplete)
-	}
-	r.send(&model.Finish{ID: r.chunk.ID, Model: r.chunk.Model, Usage: r.usage, Reason: reason})
-	if r.stopped {
-		return errStopped
-	}
-	return nil
-}
-
-// word returns a string, empty for anything else.
-func word(raw json.RawMessage) (s string) {
-	if len(raw) > 0 && raw[0] == '"' {
-		_ = json.Unmarshal(raw, &s)
-	}
-	return s
 }
