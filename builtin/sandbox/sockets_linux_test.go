@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -298,10 +299,15 @@ func swap(theirs string) {
 		}
 	}()
 	const fd = 50
-	unixFd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		panic(err)
+	var unixFd atomic.Int64
+	fresh := func() {
+		s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err != nil {
+			panic(err)
+		}
+		unixFd.Store(int64(s))
 	}
+	fresh()
 	inet, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err != nil {
 		panic(err)
@@ -309,18 +315,16 @@ func swap(theirs string) {
 	go func() {
 		for {
 			unix.Dup3(inet, fd, 0)
-			unix.Dup3(unixFd, fd, 0)
+			unix.Dup3(int(unixFd.Load()), fd, 0)
 		}
 	}()
 	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
 		if err := call(unix.SYS_CONNECT, fd, ptr(&addr[0]), uintptr(2+len(other))); err == nil {
-			name, err := unix.Getpeername(unixFd)
+			name, err := unix.Getpeername(int(unixFd.Load()))
 			if sa, ok := name.(*unix.SockaddrUnix); err == nil && ok && sa.Name == theirs {
 				fmt.Println("reached", sa.Name)
 			}
-			if unixFd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0); err != nil {
-				panic(err)
-			}
+			fresh()
 		}
 	}
 	fmt.Println("done")
