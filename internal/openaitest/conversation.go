@@ -8,11 +8,10 @@ import (
 	"strings"
 )
 
-// The rules for the messages of a request. Most are the API's own: the result of each call
-// follows it directly. Stricter ones are from servers that refuse what OpenAI accepts; see
-// [Validate].
+// The rules for the messages of a request. Most are the API's own. Stricter ones are from
+// servers that reject what OpenAI accepts; see [Validate].
 
-// conversation checks the messages and how calls and results pair. At least one message is required.
+// conversation checks the messages and that calls and results match. At least one message is required.
 func (v validator) conversation(raw json.RawMessage) error {
 	list, err := decodeList(raw)
 	if err != nil {
@@ -34,12 +33,12 @@ func (v validator) conversation(raw json.RawMessage) error {
 	return nil
 }
 
-// message checks one message. Open are the calls that must be answered next; it returns
-// those that are still open after it.
+// message checks one message. Open are the calls whose results must follow; it returns
+// those that are still open after the message.
 func (v validator) message(o map[string]json.RawMessage, open []string) ([]string, error) {
 	role, _ := decodeString(o["role"])
 	if len(open) > 0 && role != "tool" {
-		return nil, fmt.Errorf("a %s message where the result of call %q must follow", role, open[0])
+		return nil, fmt.Errorf("a %s message where the result of call %q must follow; send the result first", role, open[0])
 	}
 	switch role {
 	case "system", "developer":
@@ -58,10 +57,10 @@ func (v validator) message(o map[string]json.RawMessage, open []string) ([]strin
 		}
 		return open[1:], nil
 	}
-	return nil, fmt.Errorf("role is %s", o["role"])
+	return nil, fmt.Errorf("role is %s; want system, developer, user, assistant or tool", o["role"])
 }
 
-// assistant checks a message of the model and returns the ids of its calls. Content may be
+// assistant checks an assistant message and returns the ids of its calls. Content may be
 // missing only if there are calls.
 func (v validator) assistant(o map[string]json.RawMessage) ([]string, error) {
 	if err := v.known("assistant", o, "role", "content", "name", "refusal", "audio", "tool_calls"); err != nil {
@@ -90,7 +89,7 @@ func (v validator) assistant(o map[string]json.RawMessage) ([]string, error) {
 	return ids, nil
 }
 
-// call checks a tool call and returns its id. Arguments must be the text of an object:
+// call checks a tool call and returns its id. Arguments must be the JSON of an object:
 // OpenAI accepts any text, but other servers decode it.
 func (v validator) call(raw json.RawMessage) (string, error) {
 	o, err := decodeObject(raw)
@@ -105,7 +104,7 @@ func (v validator) call(raw json.RawMessage) (string, error) {
 		return "", err
 	}
 	if kind, _ := decodeString(o["type"]); kind != "function" {
-		return "", fmt.Errorf("type is %s", o["type"])
+		return "", fmt.Errorf("type is %s; want function", o["type"])
 	}
 	if name, _ := decodeString(f["name"]); !nameRule.MatchString(name) {
 		return "", fmt.Errorf("name %s does not match %s", f["name"], nameRule)
@@ -126,7 +125,7 @@ func (v validator) call(raw json.RawMessage) (string, error) {
 }
 
 // content checks a message's content: text, or parts of the given kinds. Blank text is
-// refused, as Anthropic's gateways do.
+// invalid, as it is for Anthropic's gateways.
 func (v validator) content(raw json.RawMessage, kinds ...string) error {
 	if raw == nil {
 		return errors.New("content is missing")
@@ -149,8 +148,7 @@ func (v validator) content(raw json.RawMessage, kinds ...string) error {
 	return nil
 }
 
-// part checks a part of a content: its kind, and that it has the members which the API
-// requires.
+// part checks a content part: its kind, and its required members.
 func (v validator) part(raw json.RawMessage, kinds []string) error {
 	var p struct {
 		Type     string

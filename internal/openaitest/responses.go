@@ -15,13 +15,13 @@ const responsesPath = "/responses"
 
 // outputItem is an item of a response, with the events that stream its content.
 type outputItem struct {
-	item   object // as it is when it is complete
-	begun  object // as it is when it begins
+	item   object // the complete item
+	begun  object // the item as it starts
 	deltas []object
 }
 
-// output returns the items of a turn: its reasoning, its text, its calls. Ids tell the validator which response
-// they are of, and whether it had reasoning.
+// output returns the items of a turn: reasoning, text, calls. Their ids tell the validator the number of the
+// response and whether it had reasoning.
 func (t Turn) output(req *Request) (items []outputItem) {
 	response := fmt.Sprint(req.number)
 	if t.reasoning != "" {
@@ -59,7 +59,7 @@ func (t Turn) output(req *Request) (items []outputItem) {
 	return items
 }
 
-// phase is commentary if calls follow.
+// phase returns the phase of the text: commentary if calls follow.
 func (t Turn) phase() string {
 	if len(t.calls) > 0 {
 		return "commentary"
@@ -120,7 +120,7 @@ func (t Turn) responseEvents(req *Request) (out []string) {
 	return out
 }
 
-// ending is how the response ends.
+// ending returns the status of the complete response.
 func (t Turn) ending() string {
 	if t.finish == "length" || t.finish == "content_filter" {
 		return "incomplete"
@@ -128,7 +128,7 @@ func (t Turn) ending() string {
 	return "completed"
 }
 
-// response renders the response as a whole.
+// response renders the response object.
 func (t Turn) response(req *Request, status string, items []outputItem) object {
 	output := []object{}
 	for _, i := range items {
@@ -149,8 +149,8 @@ func (t Turn) response(req *Request, status string, items []outputItem) object {
 	return o
 }
 
-// readInput fills Messages and Tools of a request from those of the Responses API, as chat completions would have them, so that the
-// functions and checks of a turn are the same for both.
+// readInput sets Messages and Tools from the body of a Responses API request, in the form of chat completions, so that the
+// functions and checks of a turn work with both.
 func (r *Request) readInput() error {
 	var body struct {
 		Instructions string

@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// encryptedPrefix begins the encrypted_content of reasoning; the id of the item follows.
+// encryptedPrefix and the id of an item make up the encrypted_content of reasoning.
 const encryptedPrefix = "encrypted-"
 
-// responsesMembers are those of the API reference's "Create a model response".
+// responsesMembers are the request members of the API reference's "Create a model response".
 var responsesMembers = strings.Fields(`background context_management conversation include input instructions max_output_tokens max_tool_calls
 	metadata model moderation parallel_tool_calls previous_response_id prompt prompt_cache_key prompt_cache_options prompt_cache_retention
 	reasoning safety_identifier service_tier store stream stream_options temperature text tool_choice tools top_logprobs top_p truncation user verbosity`)
 
-// ValidateResponses checks the body of a request of the Responses API by the rules of OpenAI's API reference and
-// the refusals of its server: calls and outputs pair, reasoning is whole and followed by what it led to, ids
-// are of their kind. Allow names members that are accepted in addition.
+// ValidateResponses checks the body of a Responses API request by the rules of OpenAI's API reference and of
+// its server: calls and outputs match, reasoning is complete and followed by an item, and ids have the prefix
+// of their kind. Allow has members that are accepted in addition to the API's.
 func ValidateResponses(body []byte, allow ...string) error {
 	o, err := decodeObject(body)
 	if err != nil {
@@ -135,9 +135,9 @@ func (v validator) responseText(raw json.RawMessage) error {
 	return err
 }
 
-// inputState is what the items before have left open.
+// inputState is the state after the previous items.
 type inputState struct {
-	calls     []string        // without an output, in order
+	calls     []string        // the ids of calls without an output, in order
 	reasoning map[string]bool // the ids of reasoning
 	last      string          // the kind of the last item
 	lastID    string
@@ -180,18 +180,18 @@ func (v validator) inputItem(o map[string]json.RawMessage, st *inputState, encry
 	kind = cmp.Or(kind, "message")
 	id, _ := decodeString(o["id"])
 	role, _ := decodeString(o["role"])
-	own := kind == "function_call" || kind == "reasoning" || kind == "message" && role == "assistant" || strings.HasSuffix(kind, "_call")
-	if st.last == "reasoning" && !own {
+	fromModel := kind == "function_call" || kind == "reasoning" || kind == "message" && role == "assistant" || strings.HasSuffix(kind, "_call")
+	if st.last == "reasoning" && !fromModel {
 		return fmt.Errorf("item '%s' of type 'reasoning' was provided without its required following item", st.lastID)
 	}
-	if len(st.calls) > 0 && !own && kind != "function_call_output" {
+	if len(st.calls) > 0 && !fromModel && kind != "function_call_output" {
 		return fmt.Errorf("no tool output found for function call %s", st.calls[0])
 	}
 	st.last, st.lastID = kind, id
 	if prefix, ok := map[string]string{"function_call": "fc", "reasoning": "rs", "message": "msg"}[kind]; ok && id != "" && !strings.HasPrefix(id, prefix+"_") {
 		return fmt.Errorf("invalid 'id': '%s'. Expected an ID that begins with '%s'", id, prefix)
 	}
-	// The ids of the items of a response with reasoning begin with its number and r; see Turn.output.
+	// The ids of items of a response with reasoning contain r and its number; see Turn.output.
 	if _, of, ok := strings.Cut(id, "_r"); ok && kind != "reasoning" {
 		of, _, _ = strings.Cut(of, "_")
 		if !st.reasoning["rs_r"+of] {
@@ -237,7 +237,7 @@ func (v validator) inputMessage(o map[string]json.RawMessage, role string) error
 	return fmt.Errorf("invalid value: '%s'. Supported values are: 'assistant', 'system', 'developer', and 'user'", role)
 }
 
-// inputReasoning checks that reasoning is as the server has sent it: with its summary, and encrypted, since nothing is stored.
+// inputReasoning checks that reasoning has a summary and content, encrypted or plain, since the server stores nothing.
 func (v validator) inputReasoning(o map[string]json.RawMessage, id string, encrypted bool) error {
 	var summary []json.RawMessage
 	if o["summary"] == nil || json.Unmarshal(o["summary"], &summary) != nil {
@@ -278,7 +278,7 @@ func (v validator) inputCall(o map[string]json.RawMessage, st *inputState) error
 	return nil
 }
 
-// inputContent checks a content: text, or parts of the given kinds.
+// inputContent checks content: text, or parts of the given kinds.
 func (v validator) inputContent(raw json.RawMessage, kinds ...string) error {
 	if s, err := decodeString(raw); err == nil {
 		if strings.TrimSpace(s) == "" {

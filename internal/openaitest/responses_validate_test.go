@@ -7,18 +7,18 @@ import (
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 )
 
-// TestValidateResponses gives the validator input that OpenAI's server refuses, and says why.
+// TestValidateResponses has requests, and for invalid ones a part of the error.
 func TestValidateResponses(t *testing.T) {
 	const (
-		user  = `{"role":"user","content":"hi"}`
-		call  = `{"type":"function_call","call_id":"c1","name":"add","arguments":"{}"}`
-		out   = `{"type":"function_call_output","call_id":"c1","output":"2"}`
-		think = `{"type":"reasoning","id":"rs_r1","summary":[],"encrypted_content":"encrypted-rs_r1"}`
-		said  = `{"type":"message","id":"msg_r1","role":"assistant","status":"completed","content":[{"type":"output_text","text":"yes","annotations":[]}]}`
+		user      = `{"role":"user","content":"hi"}`
+		call      = `{"type":"function_call","call_id":"c1","name":"add","arguments":"{}"}`
+		out       = `{"type":"function_call_output","call_id":"c1","output":"2"}`
+		reasoning = `{"type":"reasoning","id":"rs_r1","summary":[],"encrypted_content":"encrypted-rs_r1"}`
+		answer    = `{"type":"message","id":"msg_r1","role":"assistant","status":"completed","content":[{"type":"output_text","text":"yes","annotations":[]}]}`
 	)
 	for _, row := range []struct{ members, input, want string }{
 		{``, user, ``},
-		{``, user + `,` + think + `,` + said + `,` + user, ``},
+		{``, user + `,` + reasoning + `,` + answer + `,` + user, ``},
 		{``, user + `,` + call + `,` + out, ``},
 		{``, ``, `input: not an array with items`},
 		{`"messages":[],`, user, `"messages" is not a known member`},
@@ -33,12 +33,12 @@ func TestValidateResponses(t *testing.T) {
 		{``, user + `,` + call + `,` + user, `no tool output found for function call c1`},
 		{``, user + `,` + out, `no tool call found for function call output with call_id c1`},
 		{``, user + `,` + call + `,` + call, `was used before`},
-		{``, user + `,` + think, `without its required following item`},
-		{``, user + `,` + think + `,` + user, `without its required following item`},
-		{``, user + `,` + said, `without its required 'reasoning' item: 'rs_r1'`},
-		{``, user + `,{"type":"reasoning","id":"rs_1","summary":[]},` + said, `not persisted when`},
-		{``, user + `,{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"x"},` + said, `could not be verified`},
-		{``, user + `,{"type":"reasoning","id":"rs_1","encrypted_content":"encrypted-rs_1"},` + said, `'summary'`},
+		{``, user + `,` + reasoning, `without its required following item`},
+		{``, user + `,` + reasoning + `,` + user, `without its required following item`},
+		{``, user + `,` + answer, `without its required 'reasoning' item: 'rs_r1'`},
+		{``, user + `,{"type":"reasoning","id":"rs_1","summary":[]},` + answer, `not persisted when`},
+		{``, user + `,{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"x"},` + answer, `could not be verified`},
+		{``, user + `,{"type":"reasoning","id":"rs_1","encrypted_content":"encrypted-rs_1"},` + answer, `'summary'`},
 		{``, user + `,{"type":"message","id":"x","role":"assistant","content":"yes"}`, `Expected an ID that begins with 'msg'`},
 		{``, `{"role":"tool","content":"x"}`, `Supported values are: 'assistant'`},
 		{``, `{"role":"user","content":[{"type":"text","text":"x"}]}`, `Supported values are: ["input_text"`},

@@ -1,6 +1,6 @@
-// Package openaitest is a server of chat completions and of the Responses API for tests. It
+// Package openaitest has a server of chat completions and of the Responses API for tests. It
 // implements the real protocols over HTTP, streamed or not as requested, answers each request with the next
-// [Turn], and refuses with status 400 what a strict server would: see [Validate] and
+// [Turn], and rejects with status 400 what a strict server would reject: see [Validate] and
 // [ValidateResponses].
 //
 //	s := openaitest.New(t,
@@ -32,29 +32,29 @@ type Server struct {
 	URL string // the base URL for a client, ending in /v1
 
 	http   *httptest.Server
-	conns  atomic.Int64  // opened so far
+	conns  atomic.Int64  // number of connections opened
 	closed chan struct{} // closed by Close, which ends hanging answers
 
 	mu       sync.Mutex
 	turns    []Turn // not used yet
 	requests []*Request
 	allow    []string
-	key      string  // empty for any
-	faults   []error // of requests; they fail the test at its end
+	key      string  // empty means any
+	faults   []error // invalid requests, which fail the test at its end
 }
 
-// A Request is a request of a client, decoded and as received. It must not be changed. Of
+// A Request is a request of a client. It must not be changed. For
 // an invalid one only Header and Body are set.
 type Request struct {
 	Header   http.Header
 	Body     json.RawMessage
 	Model    string
 	Stream   bool
-	Messages []Message // those of the Responses API as chat completions has them
+	Messages []Message // input of the Responses API is converted
 	Tools    []Tool
 
 	number    int  // of the request, from 1
-	responses bool // it is of the Responses API
+	responses bool // uses the Responses API
 }
 
 // A Message is a message of a request. Content is a JSON string or array of
@@ -147,7 +147,7 @@ func (s *Server) Close() {
 	s.http.Close()
 }
 
-// Allow names members of messages, calls and requests that this server knows in addition
+// Allow adds members of messages, calls and requests that this server accepts in addition
 // to OpenAI's, such as "reasoning_content".
 func (s *Server) Allow(names ...string) *Server {
 	s.mu.Lock()
@@ -156,7 +156,7 @@ func (s *Server) Allow(names ...string) *Server {
 	return s
 }
 
-// RequireKey makes the server refuse other keys with status 401. Such a refusal is not a
+// RequireKey makes the server reject other keys with status 401. This is not a
 // fault, as a test may want it.
 func (s *Server) RequireKey(key string) *Server {
 	s.mu.Lock()
@@ -165,7 +165,7 @@ func (s *Server) RequireKey(key string) *Server {
 	return s
 }
 
-// Requests returns the requests so far, also the refused ones.
+// Requests returns the requests so far, including rejected ones.
 func (s *Server) Requests() []*Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +179,7 @@ func (s *Server) Faults() []error {
 	return slices.Clone(s.faults)
 }
 
-// Remaining returns how many turns are unused, without one of [Always].
+// Remaining returns the number of unused turns, not counting one of [Always].
 func (s *Server) Remaining() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,7 +192,7 @@ func (s *Server) Remaining() int {
 	return n
 }
 
-// Connections returns how many TCP connections clients opened.
+// Connections returns the number of TCP connections that clients have opened.
 func (s *Server) Connections() int { return int(s.conns.Load()) }
 
 // serve answers one request.
@@ -209,7 +209,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	turn.answer(w, r, req, s.closed)
 }
 
-// A refusal is an answer without a turn.
+// A refusal is an error response to a request that gets no turn.
 type refusal struct {
 	status int
 	error
@@ -233,7 +233,7 @@ func (s *Server) next(r *http.Request, body []byte) (*Request, Turn, *refusal) {
 		return refuse(http.StatusNotFound, fmt.Errorf("%s %s is not POST …/chat/completions or …/responses", r.Method, r.URL.Path))
 	}
 	if s.key != "" && r.Header.Get("Authorization") != "Bearer "+s.key {
-		return nil, Turn{}, &refusal{http.StatusUnauthorized, fmt.Errorf("incorrect API key provided")}
+		return nil, Turn{}, &refusal{http.StatusUnauthorized, fmt.Errorf("incorrect API key")}
 	}
 	if ct := r.Header.Get("Content-Type"); ct != "application/json" {
 		return refuse(http.StatusUnsupportedMediaType, fmt.Errorf("Content-Type is %q, not application/json", ct))
@@ -265,7 +265,7 @@ func (s *Server) next(r *http.Request, body []byte) (*Request, Turn, *refusal) {
 	}
 	for _, check := range turn.checks {
 		if err := check(req); err != nil {
-			return refuse(http.StatusBadRequest, fmt.Errorf("not as expected: %w", err))
+			return refuse(http.StatusBadRequest, fmt.Errorf("failed Expect: %w", err))
 		}
 	}
 	return req, turn, nil

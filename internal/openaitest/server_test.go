@@ -34,7 +34,7 @@ func post(t *testing.T, s *Server, body string) (int, string, error) {
 func TestServe(t *testing.T) {
 	streamed := strings.Replace(question, "{", `{"stream":true,`, 1)
 	for _, row := range []struct {
-		why    string
+		name   string
 		turn   Turn
 		body   string
 		status int
@@ -56,13 +56,13 @@ func TestServe(t *testing.T) {
 		s := New(t, row.turn)
 		status, body, err := post(t, s, row.body)
 		if err != nil || status != row.status {
-			t.Errorf("%s: status %d, %v", row.why, status, err)
+			t.Errorf("%s: status %d, %v", row.name, status, err)
 		}
 		rest := body
 		for _, part := range row.want {
 			_, after, ok := strings.Cut(rest, part)
 			if !ok {
-				t.Errorf("%s: no %s in\n%s", row.why, part, body)
+				t.Errorf("%s: no %s in\n%s", row.name, part, body)
 			}
 			rest = after
 		}
@@ -112,38 +112,38 @@ func (f *fakeT) Cleanup(fn func())            { f.cleanups = append(f.cleanups, 
 func TestNewReports(t *testing.T) {
 	no := func(*Request) error { return errors.New("no") }
 	for _, row := range []struct {
-		why    string
-		turns  []Turn
-		asked  []string
-		status int    // of the last answer
-		want   string // in the one error; empty for none
+		name     string
+		turns    []Turn
+		requests []string
+		status   int    // of the last answer
+		want     string // part of the only error; empty for none
 	}{
-		{"used up", []Turn{Text("a")}, []string{question}, 200, ""},
-		{"left over", []Turn{Text("a"), Text("b")}, []string{question}, 200, "1 of 2 turns were not used"},
-		{"asked for more", []Turn{Text("a")}, []string{question, question}, 501, "request 2: no turn is left"},
+		{"all turns used", []Turn{Text("a")}, []string{question}, 200, ""},
+		{"an unused turn", []Turn{Text("a"), Text("b")}, []string{question}, 200, "1 of 2 turns were not used"},
+		{"too many requests", []Turn{Text("a")}, []string{question, question}, 501, "request 2: no turn is left"},
 		{"always", []Turn{Text("a"), Always(Text("b"))}, []string{question, question, question}, 200, ""},
 		{"an invalid request", nil, []string{`{"model":"m"}`}, 400, "request 1: messages"},
-		{"an expectation", []Turn{Text("a").Expect(no)}, []string{question}, 400, "request 1: not as expected: no"},
+		{"an expectation", []Turn{Text("a").Expect(no)}, []string{question}, 400, "request 1: failed Expect: no"},
 	} {
 		f := &fakeT{}
 		s := New(f, row.turns...)
 		status := 0
-		for _, body := range row.asked {
+		for _, body := range row.requests {
 			status, _, _ = post(t, s, body)
 		}
 		for _, fn := range f.cleanups {
 			fn()
 		}
-		if status != row.status || len(s.Requests()) != len(row.asked) {
-			t.Errorf("%s: status %d, %d requests", row.why, status, len(s.Requests()))
+		if status != row.status || len(s.Requests()) != len(row.requests) {
+			t.Errorf("%s: status %d, %d requests", row.name, status, len(s.Requests()))
 		}
 		if (row.want == "" && len(f.errors) > 0) || (row.want != "" && (len(f.errors) != 1 || !strings.Contains(f.errors[0], row.want))) {
-			t.Errorf("%s: reported %q, want %q", row.why, f.errors, row.want)
+			t.Errorf("%s: reported %q, want %q", row.name, f.errors, row.want)
 		}
 	}
 }
 
-// TestRefusals checks requests that are refused before a turn.
+// TestRefusals checks requests that are rejected without using a turn.
 func TestRefusals(t *testing.T) {
 	s := Serve(Text("a")).RequireKey("k")
 	defer s.Close()
@@ -176,7 +176,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestMessageText: the text of a message, in each form of its content.
+// TestMessageText: Text returns the text of each form of content.
 func TestMessageText(t *testing.T) {
 	var r Request
 	dec := json.NewDecoder(bytes.NewReader([]byte(`{"messages":[{"role":"user","content":"a"},{"role":"user","content":[{"type":"text","text":"b"},{"type":"image_url"},{"type":"text","text":"c"}]},{"role":"assistant"}]}`)))

@@ -10,15 +10,15 @@ import (
 	"unicode/utf8"
 )
 
-// A Turn is the answer to one request. Make one with a function of this package
-// and change it with its methods, which return the changed turn.
+// A Turn is the answer to one request. The functions of this package create one;
+// its methods return a modified copy.
 type Turn struct {
 	text, reasoning string
 	calls           []Call
 	finish          string
 	usage           Usage
 
-	status int // of a raw answer, if not 0
+	status int // of a raw answer; 0 for others
 	header http.Header
 	body   string
 
@@ -55,13 +55,13 @@ func Calls(calls ...Call) Turn {
 	return t
 }
 
-// Raw answers with a body as it is, such as a recorded stream.
+// Raw answers with a verbatim body, such as a recorded stream.
 func Raw(contentType, body string) Turn {
 	return Status(http.StatusOK, body, "Content-Type", contentType)
 }
 
-// Status answers with a status and a body as they are. The rest are names and
-// values of headers.
+// Status answers with a status and a verbatim body. Header has names and
+// values of headers in turn.
 func Status(status int, body string, header ...string) Turn {
 	t := answer()
 	t.status, t.body, t.header = status, body, http.Header{}
@@ -93,7 +93,7 @@ func Hang() Turn {
 	return t
 }
 
-// Func makes the turn from the request. The server calls it for one request at a time.
+// Func returns a turn that fn makes from the request. The server calls it for one request at a time.
 func Func(fn func(*Request) Turn) Turn { return Turn{fn: fn} }
 
 // Always answers every further request with turn.
@@ -102,13 +102,13 @@ func Always(turn Turn) Turn {
 	return turn
 }
 
-// Reasoning adds reasoning text, as reasoning_content; in the Responses API as an item that is encrypted, too.
+// Reasoning adds reasoning text, as reasoning_content; in the Responses API as an item with encrypted content.
 func (t Turn) Reasoning(s string) Turn { t.reasoning = s; return t }
 
 // Calls adds tool calls.
 func (t Turn) Calls(calls ...Call) Turn { t.calls = append(slices.Clone(t.calls), calls...); return t }
 
-// Interleave streams the arguments of all calls in alternating pieces.
+// Interleave streams the arguments of the calls in turn, piece by piece.
 func (t Turn) Interleave() Turn { t.interleave = true; return t }
 
 // Finish sets the finish reason.
@@ -123,7 +123,7 @@ func (t Turn) CutAfter(n int) Turn { t.cut = n; return t }
 // Slow waits between the events of a stream, in real time.
 func (t Turn) Slow(pause time.Duration) Turn { t.pause = pause; return t }
 
-// HangAfter is CutAfter, but keeps the connection open without data.
+// HangAfter stops sending after n bytes of the body but keeps the connection open.
 func (t Turn) HangAfter(n int) Turn { t.cut, t.hang = n, true; return t }
 
 // Expect checks the request; an error is answered with status 400, and fails the test of
@@ -133,7 +133,7 @@ func (t Turn) Expect(checks ...func(*Request) error) Turn {
 	return t
 }
 
-// answer writes the turn, until its end, or until the client or the server closes.
+// answer writes the turn, until it ends or the client or the server closes the connection.
 func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, closed <-chan struct{}) {
 	wait := func() {
 		select {
@@ -168,7 +168,7 @@ func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, close
 		w.Header().Set("Content-Type", "application/json")
 	}
 	w.WriteHeader(status)
-	left := t.cut // always negative if the answer is not cut
+	left := t.cut // negative if the answer is not cut
 	for _, part := range body {
 		if left >= 0 && len(part) >= left {
 			_, _ = w.Write([]byte(part[:left]))
@@ -191,8 +191,8 @@ func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, close
 
 type object = map[string]any
 
-// events renders the turn as server-sent events. The usage is in a chunk of its own at the
-// end, as OpenAI sends it if requested.
+// events renders the turn as server-sent events. The usage is in a last chunk, as OpenAI
+// sends it on request.
 func (t Turn) events(req *Request) []string {
 	var out []string
 	emit := func(delta object, finish any) {
@@ -222,11 +222,11 @@ func (t Turn) callDeltas() []object {
 	var args [][]object
 	for i, c := range t.calls {
 		heads = append(heads, object{"index": i, "id": callID(c, i), "type": "function", "function": object{"name": c.Name, "arguments": ""}})
-		var mine []object
+		var deltas []object
 		for _, s := range pieces(c.Args) {
-			mine = append(mine, object{"index": i, "function": object{"arguments": s}})
+			deltas = append(deltas, object{"index": i, "function": object{"arguments": s}})
 		}
-		args = append(args, mine)
+		args = append(args, deltas)
 	}
 	var out []object
 	if !t.interleave {
@@ -238,9 +238,9 @@ func (t Turn) callDeltas() []object {
 	out = heads
 	for round := 0; ; round++ {
 		before := len(out)
-		for _, mine := range args {
-			if round < len(mine) {
-				out = append(out, mine[round])
+		for _, deltas := range args {
+			if round < len(deltas) {
+				out = append(out, deltas[round])
 			}
 		}
 		if len(out) == before {
@@ -315,7 +315,7 @@ func event(o object) string { return "data: " + marshal(o) + "\n\n" }
 func marshal(o object) string {
 	data, err := json.Marshal(o)
 	if err != nil {
-		panic(err) // only for objects of this package
+		panic(err) // unreachable: this package makes all objects
 	}
 	return string(data)
 }

@@ -14,9 +14,9 @@ import (
 )
 
 // Validate checks the body of a chat completions request by the rules of OpenAI's API
-// reference, and by those of the strictest compatible servers: content is never empty,
-// call ids are unique in the whole conversation, the results of a message's calls are in
-// call order. Allow names members that are accepted in addition to OpenAI's.
+// reference and of the strictest compatible servers: content is never empty,
+// call ids are unique in the whole conversation, and results are in the order of the
+// calls. Allow has members that are accepted in addition to OpenAI's.
 func Validate(body []byte, allow ...string) error {
 	top, err := decodeObject(body)
 	if err != nil {
@@ -26,14 +26,14 @@ func Validate(body []byte, allow ...string) error {
 	return errors.Join(v.request(top), v.conversation(top["messages"]))
 }
 
-// A validator checks one request. Its methods return the first error of a part, in the
-// API's words if it has some.
+// A validator checks one request. Its methods return the first error of a part, if possible in the
+// API's words.
 type validator struct {
 	allow []string
 	ids   map[string]bool // of all calls
 }
 
-// nameRule is the API's for the names of tools and of output formats.
+// nameRule is the API's rule for the names of tools and of output formats.
 var nameRule = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // requestMembers are those of the API reference except functions and function_call, which
@@ -42,8 +42,7 @@ var requestMembers = strings.Fields(`audio frequency_penalty logit_bias logprobs
 	modalities model n parallel_tool_calls prediction presence_penalty prompt_cache_key reasoning_effort response_format safety_identifier
 	seed service_tier stop store stream stream_options temperature tool_choice tools top_logprobs top_p user verbosity web_search_options`)
 
-// known refuses members that are neither the API's nor allowed: some servers refuse a
-// request with them.
+// known rejects members that are neither the API's nor allowed, as some servers do.
 func (v validator) known(where string, o map[string]json.RawMessage, members ...string) error {
 	for _, name := range slices.Sorted(maps.Keys(o)) {
 		if !slices.Contains(members, name) && !slices.Contains(v.allow, name) {
@@ -53,7 +52,7 @@ func (v validator) known(where string, o map[string]json.RawMessage, members ...
 	return nil
 }
 
-// request checks everything but the messages, and returns all errors.
+// request checks everything except the messages, and returns all errors.
 func (v validator) request(o map[string]json.RawMessage) error {
 	errs := []error{v.known("request", o, requestMembers...)}
 	check := func(ok bool, format string, args ...any) {
@@ -104,7 +103,7 @@ func (v validator) tools(raw json.RawMessage) ([]string, error) {
 	return names, nil
 }
 
-// tool checks one tool and returns its name, also with an error if it has one.
+// tool checks one tool and returns its name, if possible also with an error.
 func (v validator) tool(raw json.RawMessage) (string, error) {
 	o, err := decodeObject(raw)
 	if err != nil {
@@ -130,8 +129,8 @@ func (v validator) tool(raw json.RawMessage) (string, error) {
 	return name, topSchema(f["parameters"])
 }
 
-// topSchema checks the schema of a tool's arguments: it must describe an object, compile,
-// and not use the keywords that are refused at its top.
+// topSchema checks the schema of a tool's arguments: it must compile, describe an object,
+// and not use the keywords that the API rejects at the top level.
 func topSchema(raw json.RawMessage) error {
 	o, err := decodeObject(raw)
 	if err != nil {
@@ -143,9 +142,9 @@ func topSchema(raw json.RawMessage) error {
 	if _, err := decodeObject(o["properties"]); err != nil {
 		return fmt.Errorf("object schema missing properties: properties %w", err)
 	}
-	for _, word := range []string{"oneOf", "anyOf", "allOf", "enum", "not"} {
-		if o[word] != nil {
-			return fmt.Errorf("parameters must not have %q at the top level", word)
+	for _, keyword := range []string{"oneOf", "anyOf", "allOf", "enum", "not"} {
+		if o[keyword] != nil {
+			return fmt.Errorf("parameters must not have %q at the top level", keyword)
 		}
 	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
@@ -161,7 +160,7 @@ func topSchema(raw json.RawMessage) error {
 	return err
 }
 
-// toolChoice checks the choice, which must name one of the tools.
+// toolChoice checks the tool choice, which may only name tools of the request.
 func (v validator) toolChoice(raw json.RawMessage, names []string) error {
 	if raw == nil {
 		return nil
@@ -185,7 +184,7 @@ func (v validator) toolChoice(raw json.RawMessage, names []string) error {
 	return nil
 }
 
-// responseFormat checks the format of an answer; a schema in strict mode must follow the
+// responseFormat checks response_format; a schema in strict mode must follow the
 // rules of structured outputs.
 func (v validator) responseFormat(raw json.RawMessage) error {
 	if raw == nil {
@@ -217,8 +216,8 @@ func (v validator) responseFormat(raw json.RawMessage) error {
 	return strictSchema("response_format", f.Schema.Schema)
 }
 
-// strictSchema checks the rules of structured outputs at every object below
-// raw: closed, and with all properties required.
+// strictSchema checks every object in raw by the rules of structured outputs: it must have no
+// additional properties, and all properties must be required.
 func strictSchema(where string, raw json.RawMessage) error {
 	var list []json.RawMessage
 	if json.Unmarshal(raw, &list) == nil {
@@ -254,7 +253,7 @@ func strictSchema(where string, raw json.RawMessage) error {
 	return nil
 }
 
-// decodeObject returns the members of an object. The error is the end of a sentence: "… is
+// decodeObject returns the members of an object. The error continues a sentence: "… is
 // not a JSON object".
 func decodeObject(raw json.RawMessage) (map[string]json.RawMessage, error) {
 	var o map[string]json.RawMessage

@@ -30,7 +30,7 @@ func TestValidate(t *testing.T) {
 		err := Validate(row.Request, row.Allow...)
 		switch {
 		case row.Error == "" && err != nil:
-			t.Errorf("%s: refused: %v", row.Why, err)
+			t.Errorf("%s: rejected: %v", row.Why, err)
 		case row.Error != "" && (err == nil || !strings.Contains(err.Error(), row.Error)):
 			t.Errorf("%s: got %v, want an error with %q", row.Why, err, row.Error)
 		}

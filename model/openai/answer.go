@@ -13,39 +13,38 @@ import (
 	"github.com/kitbag-go/kitbag/model/httperror"
 )
 
-// An answer turns what a server sends into chunks. It yields each piece as it comes and holds
-// back only what must be known first: a call's name, and at the end the extras that must go back.
+// An answer turns what a server sends into chunks. It yields each piece at once, except
+// arguments that come before the name of their call and extras, which it yields at the end.
 type answer struct {
 	yield        func(model.Chunk, error) bool
 	endpoint     string             // marks the extras
 	tools        *toolList          // for the tools' own names
 	conversation []*message.Message // whose call ids are taken
 
-	chunk   chunk         // the one that was read last
-	frame   frame         // around its content
-	pending []byte        // of an event whose JSON is spread over several data lines
-	usage   message.Usage // the last that came
-	reason  string        // as the server gave it; empty until it does
+	chunk   chunk         // the latest
+	frame   frame         // around the content of an earlier payload
+	pending []byte        // JSON of an event that continues on the next data line
+	usage   message.Usage // the latest
+	reason  string        // the server's finish reason; empty until it is sent
 	done    bool          // nothing more follows
-	stopped bool          // the consumer wants no more
+	stopped bool          // the consumer has stopped ranging
 
 	calls   []call
-	details reasoning                  // to be sent back
-	extras  map[string]json.RawMessage // of the message as a whole, to be sent back
+	details reasoning                  // goes back with the message
+	extras  map[string]json.RawMessage // of the whole message, go back with it
 }
 
-// A call is a tool call in the making.
+// A call is a tool call that is being assembled.
 type call struct {
 	index  int    // the server's, or noIndex
-	id     string // the server's, which need not be the one we gave it
+	id     string // the server's; may differ from sentID
 	name   string // on the wire
 	args   []byte
-	extra  json.RawMessage // that came before the name
-	sentID string          // the id that we give it; empty until its first delta was sent
+	extra  json.RawMessage // received before the name
+	sentID string          // the id we yield; empty until the first delta is sent
 }
 
-// data takes the payload of a data line. JSON that is spread over several lines
-// is put together.
+// data handles the payload of a data line. JSON may be spread over several lines.
 func (a *answer) data(event string, payload []byte) error {
 	if string(payload) == "[DONE]" {
 		a.done = true
@@ -53,7 +52,7 @@ func (a *answer) data(event string, payload []byte) error {
 	}
 	if text, ok := a.frame.content(payload); ok && len(a.pending) == 0 {
 		a.chunk.Choices[0].Delta.Content = text
-		return a.take(event, payload)
+		return a.process(event, payload)
 	}
 	if len(a.pending) > 0 {
 		a.pending = append(append(a.pending, '\n'), payload...)
@@ -72,33 +71,33 @@ func (a *answer) data(event string, payload []byte) error {
 		}
 		return nil
 	case !object:
-		return httperror.BadAnswer("a part of the stream is not as the API says", payload)
+		return httperror.BadAnswer("a part of the stream is not a JSON object", payload)
 	}
 	a.frame.keep(&a.chunk, payload)
-	err := a.take(event, payload)
+	err := a.process(event, payload)
 	a.pending = a.pending[:0]
 	return err
 }
 
-// whole takes an answer that is not a stream. Servers send one to a stream request too, when they
-// do not stream, or not with tools; and some send errors with status 200.
-func (a *answer) whole(data []byte) error {
+// unstreamed handles an answer that is not a stream. Servers also send one to a stream request if they
+// cannot stream, or cannot stream with tools; some send errors with status 200.
+func (a *answer) unstreamed(data []byte) error {
 	valid, object := a.chunk.decode(data)
 	if valid && len(a.chunk.Choices) > 0 {
-		return a.take("", data)
+		return a.process("", data)
 	}
 	if e := httperror.InBody(0, data); valid && e != nil {
 		return e
 	}
 	if !valid || !object {
-		return httperror.BadAnswer("the answer is not as the API says", data)
+		return httperror.BadAnswer("the answer is not a JSON object", data)
 	}
 	return httperror.BadAnswer("the answer has no choices", data)
 }
 
-// take yields what the chunk holds. An error in it counts even beside a choice: servers that fail
-// midway send both.
-func (a *answer) take(event string, payload []byte) error {
+// process yields the content of the current chunk. It checks for an error even if there are choices:
+// servers that fail midway send both.
+func (a *answer) process(event string, payload []byte) error {
 	c := &a.chunk
 	if c.Failed || (event == "error" && len(c.Choices) == 0) {
 		if e := httperror.InBody(0, payload); e != nil {
@@ -109,7 +108,7 @@ func (a *answer) take(event string, payload []byte) error {
 		a.usage = c.Usage
 	}
 	for i := range c.Choices {
-		if c.Choices[i].Index == 0 { // the request asks for one
+		if c.Choices[i].Index == 0 { // the request asks for one choice
 			a.choice(&c.Choices[i])
 		}
 	}
@@ -119,13 +118,13 @@ func (a *answer) take(event string, payload []byte) error {
 	return nil
 }
 
-// choice yields what a choice holds. Moonshot has the usage in it.
+// choice yields the content of a choice. Moonshot puts the usage there.
 func (a *answer) choice(c *choice) {
 	if c.Usage != (message.Usage{}) {
 		a.usage = c.Usage
 	}
 	a.delta(&c.Delta)
-	for i := range c.Message.ToolCalls { // whole, so that each item is a call of its own
+	for i := range c.Message.ToolCalls { // a whole message, in which each item is a separate call
 		c.Message.ToolCalls[i].Index = i
 	}
 	a.delta(&c.Message)
@@ -134,7 +133,7 @@ func (a *answer) choice(c *choice) {
 	}
 }
 
-// delta yields what a delta holds, in the order in which a model produces it.
+// delta yields the content of a delta, in the order in which a model produces it.
 func (a *answer) delta(d *delta) {
 	a.reasoning(d)
 	a.text(d.Content)
@@ -146,20 +145,19 @@ func (a *answer) delta(d *delta) {
 	}
 }
 
-// reasoning takes the reasoning in a delta. Servers that send its text by two names send the same
-// text twice, so only one of them counts. DeepSeek, and servers that follow it, want the
-// text back as reasoning_content; OpenRouter wants its reasoning_details, Gemini its
-// extra_content.
+// reasoning handles the reasoning in a delta. A server that uses both names for the text sends the
+// same text twice, so only one is used. DeepSeek and compatible servers require the text back as
+// reasoning_content, OpenRouter its reasoning_details, and Gemini its extra_content.
 func (a *answer) reasoning(d *delta) {
 	text := d.ReasoningContent
 	if text != "" {
-		a.extra("reasoning_content", json.RawMessage("null")) // null: the text of the thinking
+		a.extra("reasoning_content", json.RawMessage("null")) // null stands for the text of the thinking; see encoder.thinking
 	} else {
 		text = d.Reasoning
 	}
-	said := a.details.add(d.ReasoningDetails)
+	detailText := a.details.add(d.ReasoningDetails)
 	if text == "" {
-		text = said
+		text = detailText
 	}
 	if d.ExtraContent != nil {
 		a.extra("extra_content", d.ExtraContent)
@@ -167,7 +165,7 @@ func (a *answer) reasoning(d *delta) {
 	a.thinking(text)
 }
 
-// extra notes a member that must go back with the message.
+// extra records a member that must go back with the message.
 func (a *answer) extra(name string, value json.RawMessage) {
 	if a.extras == nil {
 		a.extras = map[string]json.RawMessage{}
@@ -175,12 +173,12 @@ func (a *answer) extra(name string, value json.RawMessage) {
 	a.extras[name] = value
 }
 
-// parts yields content in parts: what Mistral streams, and pictures.
+// parts yields content parts: text and thinking of Mistral, and images.
 func (a *answer) parts(ps []contentPart) {
 	for _, p := range ps {
 		switch {
 		case p.ImageURL != "":
-			a.send(&model.DataBlock{Data: picture(p.ImageURL)})
+			a.send(&model.DataBlock{Data: imageData(p.ImageURL)})
 		case len(p.Thinking) > 0:
 			a.thinking(strings.Join(p.Thinking, ""))
 		default:
@@ -189,14 +187,14 @@ func (a *answer) parts(ps []contentPart) {
 	}
 }
 
-// text yields text of the answer, if there is any.
+// text yields text unless it is empty.
 func (a *answer) text(s string) {
 	if s != "" {
 		a.send(&model.TextDelta{Text: s})
 	}
 }
 
-// thinking yields reasoning, if there is any.
+// thinking yields reasoning unless it is empty.
 func (a *answer) thinking(s string) {
 	if s != "" {
 		a.send(&model.ThinkingDelta{Text: s})
@@ -208,8 +206,8 @@ func (a *answer) send(c model.Chunk) {
 	a.stopped = a.stopped || !a.yield(c, nil)
 }
 
-// call takes a piece of a tool call. The first delta that we send of a call must have its name,
-// which some servers send after the first arguments: until then these are held back.
+// call handles a piece of a tool call. The first delta that we send must have the name,
+// which some servers send after the first arguments; these are held back until then.
 func (a *answer) call(d *callDelta) {
 	i := a.find(d)
 	if i < 0 {
@@ -237,9 +235,9 @@ func (a *answer) call(d *callDelta) {
 	}
 }
 
-// find returns our index of the call that a piece continues, or -1 for a new one. The server's
-// index decides, unless it is missing or given to a second call, which then has another id or
-// comes after complete arguments.
+// find returns the index in calls of the call that a piece continues, or -1 for a new one. The server's
+// index decides, unless it is missing or reused for a second call: one with another id, or one that
+// begins after complete arguments.
 func (a *answer) find(d *callDelta) int {
 	for i := len(a.calls) - 1; i >= 0; i-- {
 		c := &a.calls[i]
@@ -249,7 +247,7 @@ func (a *answer) find(d *callDelta) int {
 			continue
 		case d.Index != noIndex && c.index != d.Index:
 			continue
-		// The index comes again for a new call.
+		// The server reuses the index for a new call.
 		case d.ID != "" && c.id != "" && c.id != d.ID:
 			return -1
 		case d.Name != "" && c.sentID != "" && (c.name != d.Name || (strings.HasPrefix(d.Args, "{") && json.Valid(c.args))):
@@ -260,19 +258,19 @@ func (a *answer) find(d *callDelta) int {
 	return -1
 }
 
-// start sends the first piece of a call, with all that came until its name.
+// start sends the first piece of a call, with the arguments that came before its name.
 func (a *answer) start(i int) {
 	c := &a.calls[i]
 	c.sentID = a.uniqueID(c.id, i)
 	a.send(&model.ToolCallDelta{Index: i, ID: c.sentID, Name: a.tools.ownName(c.name), Args: string(c.args), Extra: c.extra})
 }
 
-// uniqueID returns id, or a new one if it is empty or taken in the
-// conversation. A new one depends on the conversation's length, the answer's id
-// and the call's place alone. It has nine letters and digits, the only form
-// that Mistral takes.
+// uniqueID returns id, or a new one if it is empty or already used in the
+// conversation. A new one is derived from the conversation's length, the answer's id
+// and the call's position. It has nine letters and digits, the only form
+// that Mistral accepts.
 func (a *answer) uniqueID(id string, place int) string {
-	for n := 0; a.taken(id); n++ {
+	for n := 0; a.idUsed(id); n++ {
 		h := fnv.New64a()
 		fmt.Fprint(h, len(a.conversation), " ", place, " ", n, " ", a.chunk.ID)
 		s := "00000000" + strconv.FormatUint(h.Sum64(), 36)
@@ -281,9 +279,9 @@ func (a *answer) uniqueID(id string, place int) string {
 	return id
 }
 
-// taken looks through the conversation, which costs less than a set of its ids:
-// most answers have one call.
-func (a *answer) taken(id string) bool {
+// idUsed reports whether id is empty or used in the conversation. It searches, which costs less than
+// a set of the ids: most answers have one call.
+func (a *answer) idUsed(id string) bool {
 	if id == "" {
 		return true
 	}
@@ -305,7 +303,7 @@ func (a *answer) taken(id string) bool {
 	return false
 }
 
-// tagged encodes extras together with the endpoint they must go back to, nil if there are none.
+// tagged encodes extras together with the endpoint they belong to; nil if there are none.
 func (a *answer) tagged(extras map[string]json.RawMessage) json.RawMessage {
 	if len(extras) == 0 {
 		return nil
@@ -313,21 +311,21 @@ func (a *answer) tagged(extras map[string]json.RawMessage) json.RawMessage {
 	extras[endpointMember] = quote(a.endpoint)
 	data, err := json.Marshal(extras)
 	if err != nil {
-		return nil // cannot be: each value was valid JSON
+		return nil // unreachable: each value is valid JSON
 	}
 	return data
 }
 
-// picture returns the file at a URL, which may hold the file itself.
-func picture(url string) *message.Data {
+// imageData returns the file at a URL. A data URL contains the file itself.
+func imageData(url string) *message.Data {
 	if d, ok := parseDataURL(url); ok {
 		return d
 	}
 	return &message.Data{URL: url}
 }
 
-// finish sends what is known at the end only, and the finish. A call whose name never came
-// is passed on without one: its result then says that there is no such tool.
+// finish sends the calls whose name never came, the extras and the finish. The result of a call
+// without a name will say that there is no such tool.
 func (a *answer) finish() error {
 	if err := failedFinish(a.reason); err != nil {
 		return err
@@ -337,12 +335,12 @@ func (a *answer) finish() error {
 			a.start(i)
 		}
 	}
-	if details := a.details.encode(); details != nil { // they hold the text as well
+	if details := a.details.encode(); details != nil { // these include the text
 		a.extra("reasoning_details", details)
 		delete(a.extras, "reasoning_content")
 	}
 	if len(a.calls) == 0 {
-		delete(a.extras, "reasoning_content") // wanted back beside tool calls only
+		delete(a.extras, "reasoning_content") // required back only with tool calls
 	}
 	if extra := a.tagged(a.extras); extra != nil {
 		a.send(&model.ThinkingDelta{Extra: extra})
@@ -354,9 +352,8 @@ func (a *answer) finish() error {
 	return nil
 }
 
-// finishReason returns a server's reason in our words. Many servers say "stop"
-// after calls too, and some say nothing: that there are calls decides. A reason that is not
-// known is passed on as it is.
+// finishReason maps a server's reason to ours. Many servers say "stop" after tool calls too, and some
+// say nothing, so the presence of calls decides. An unknown reason is returned as it is.
 func finishReason(reason string, calls bool) model.FinishReason {
 	switch strings.ToLower(reason) {
 	case "", "stop", "eos", "end_turn", "stop_sequence", "tool_calls", "tool_call", "function_call", "tool_use":
@@ -372,12 +369,12 @@ func finishReason(reason string, calls bool) model.FinishReason {
 	return model.FinishReason(reason)
 }
 
-// failedFinish returns the error for a reason that means one: gateways
-// and DeepSeek end the stream of a failed upstream like that.
+// failedFinish returns the error for a reason that means failure: gateways
+// and DeepSeek end the stream of a failed upstream this way.
 func failedFinish(reason string) error {
 	switch reason {
 	case "error", "insufficient_system_resource":
-		return httperror.BadAnswer("the server ended the answer with the reason "+strconv.Quote(reason), nil)
+		return httperror.BadAnswer("the server ended the answer with finish reason "+strconv.Quote(reason), nil)
 	}
 	return nil
 }

@@ -20,13 +20,13 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-var update = flag.Bool("update", false, "write what came out into testdata")
+var update = flag.Bool("update", false, "write the results to testdata")
 
-// TestAnswers replays the answers in testdata/answers over HTTP. Each file says
-// in prose what is odd about it, and holds the answer and what is made of it.
+// TestAnswers replays the answers in testdata/answers over HTTP. Each file
+// describes what is odd about its answer, and has the answer and the expected result.
 // Its options are lines: "status 429", "header Retry-After: 3", "crlf" (lines
 // end in CRLF), "unterminated" (the last newline is missing), "image" (the request
-// has one).
+// has an image).
 func TestAnswers(t *testing.T) {
 	testArchives(t, "testdata/answers", 80, func(t *testing.T, part func(string) string) string {
 		s := openaitest.New(t, rawTurn(t, part("options"), part("answer")))
@@ -44,11 +44,11 @@ func host(s *openaitest.Server) string {
 	return strings.TrimSuffix(strings.TrimPrefix(s.URL, "http://"), "/v1")
 }
 
-// testArchives runs each of the archives in a folder, at least so many, and
-// compares what comes of its parts with the part "want".
-func testArchives(t *testing.T, dir string, least int, run func(t *testing.T, part func(string) string) string) {
+// testArchives runs each archive in a folder, which must have at least minFiles, and
+// compares the result with its part "want".
+func testArchives(t *testing.T, dir string, minFiles int, run func(t *testing.T, part func(string) string) string) {
 	files, err := filepath.Glob(dir + "/*.txtar")
-	if err != nil || len(files) < least {
+	if err != nil || len(files) < minFiles {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
 	for _, file := range files {
@@ -86,8 +86,8 @@ func testArchives(t *testing.T, dir string, least int, run func(t *testing.T, pa
 func rawTurn(t *testing.T, options, body string) openaitest.Turn {
 	status, header := http.StatusOK, []string{"Content-Type", "text/event-stream"}
 	for line := range strings.Lines(options) {
-		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		switch word {
+		jsonString, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch jsonString {
 		case "status":
 			var err error
 			if status, err = strconv.Atoi(rest); err != nil {
@@ -102,13 +102,13 @@ func rawTurn(t *testing.T, options, body string) openaitest.Turn {
 		case "unterminated":
 			body = strings.TrimRight(body, "\r\n")
 		default:
-			t.Fatalf("unknown option %q", word)
+			t.Fatalf("unknown option %q", jsonString)
 		}
 	}
 	return openaitest.Status(status, body, header...)
 }
 
-// render returns what came of an answer: a line for each block, then the finish
+// render formats the result of an answer: a line for each block, then the finish
 // or the error.
 func render(t *testing.T, msg *message.Message, fin *model.Finish, err error) string {
 	var b strings.Builder

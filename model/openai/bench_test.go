@@ -16,7 +16,7 @@ import (
 	openai "github.com/sashabaranov/go-openai"
 )
 
-// canned answers every request with the same bytes, and reads the request.
+// canned is a transport that reads each request and answers it with the same bytes.
 type canned struct{ answer []byte }
 
 func (c canned) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -38,8 +38,8 @@ func cannedModel(b testing.TB, answer []byte) (*Model, *openai.Client) {
 	return m, openai.NewClientWithConfig(cfg)
 }
 
-// compare runs ours and theirs in turn and reports what ours costs as a part of
-// theirs, in time and in allocations.
+// compare runs ours and theirs in turn and reports the ratios of their times
+// and allocations.
 func compare(b *testing.B, ours, theirs func()) {
 	var t1, t2 time.Duration
 	for b.Loop() {
@@ -78,14 +78,14 @@ func drainSDK(b *testing.B, client *openai.Client, req openai.ChatCompletionRequ
 	}
 }
 
-// BenchmarkStream compares a streamed answer of 1000 deltas with go-openai's
-// own loop: what a token costs beside the network.
+// BenchmarkStream compares reading a streamed answer of 1000 deltas, without a network, with
+// go-openai's reader.
 func BenchmarkStream(b *testing.B) {
 	for _, row := range countedStreams {
 		b.Run(row.name, func(b *testing.B) {
 			m, sdk := cannedModel(b, textStream(1000, row.event))
 			compare(b,
-				func() { drain(b, m, &model.Request{Messages: []*message.Message{global}}) },
+				func() { drain(b, m, &model.Request{Messages: []*message.Message{globalMessage}}) },
 				func() {
 					drainSDK(b, sdk, openai.ChatCompletionRequest{Model: "m", Messages: []openai.ChatCompletionMessage{{Role: "user", Content: "hi"}}})
 				})
@@ -106,8 +106,8 @@ func benchTools(k int) ([]tool.Info, []openai.Tool) {
 	return ours, theirs
 }
 
-// BenchmarkStep compares a step of a conversation: a request that adds two
-// messages to those that were sent before, and an answer of ten deltas.
+// BenchmarkStep compares one step of a conversation: a request that adds two
+// messages to the earlier ones, and an answer of ten deltas.
 func BenchmarkStep(b *testing.B) {
 	for _, size := range []struct{ messages, tools int }{{20, 1}, {200, 1}, {20, 100}, {20, 1000}} {
 		b.Run(fmt.Sprintf("messages=%d/tools=%d", size.messages, size.tools), func(b *testing.B) {

@@ -8,15 +8,15 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// TestCostOfEncoding is a request that adds a message to those sent before.
+// TestCostOfEncoding limits the cost of a request that adds one message to a conversation.
 func TestCostOfEncoding(t *testing.T) {
 	const steps = 100
 	m := testModel(t)
 	tools, _ := benchTools(100)
-	said := chat(100 + steps)
+	all := chat(100 + steps)
 	budget.Hold(t, budget.Cost{Allocs: 12, Bytes: 2300}, steps, func() {
-		msgs := make([]*message.Message, len(said)) // of another conversation
-		for i, m := range said {
+		msgs := make([]*message.Message, len(all)) // copies, so that the history does not know them
+		for i, m := range all {
 			again := *m
 			msgs[i] = &again
 		}
@@ -28,15 +28,15 @@ func TestCostOfEncoding(t *testing.T) {
 	})
 }
 
-// TestCostOfCall is a whole model call that ends in a tool call, beside net/http.
+// TestCostOfCall limits the cost of a model call with a tool call, without the network.
 func TestCostOfCall(t *testing.T) {
 	m, _ := cannedModel(t, textStream(3, argsEvent))
 	tools, _ := benchTools(10)
-	req := &model.Request{Messages: []*message.Message{global}, Tools: tools, Digest: "d"}
+	req := &model.Request{Messages: []*message.Message{globalMessage}, Tools: tools, Digest: "d"}
 	budget.Hold(t, budget.Cost{Allocs: 44, Bytes: 4400}, 1, func() { drain(t, m, req) })
 }
 
-// TestCostOfToken is a token of a streamed answer.
+// TestCostOfToken limits the cost of one token of a streamed answer.
 func TestCostOfToken(t *testing.T) {
 	const tokens = 1000
 	want := map[string]budget.Cost{
@@ -46,17 +46,17 @@ func TestCostOfToken(t *testing.T) {
 	for _, row := range countedStreams {
 		t.Run(row.name, func(t *testing.T) {
 			m, _ := cannedModel(t, textStream(tokens, row.event))
-			budget.Hold(t, want[row.name], tokens, func() { drain(t, m, &model.Request{Messages: []*message.Message{global}}) })
+			budget.Hold(t, want[row.name], tokens, func() { drain(t, m, &model.Request{Messages: []*message.Message{globalMessage}}) })
 		})
 	}
 }
 
-// TestCostOfWhole is a whole answer, read at once.
-func TestCostOfWhole(t *testing.T) {
+// TestCostOfUnstreamed limits the cost of an answer that is not streamed.
+func TestCostOfUnstreamed(t *testing.T) {
 	m, _ := cannedModel(t, []byte(`{"id":"c1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":null,`+
 		`"tool_calls":[{"id":"call_1","type":"function","function":{"name":"add","arguments":"{\"a\":1}"}}],"refusal":null},"logprobs":null,"finish_reason":"tool_calls"}],`+
 		`"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}`))
 	tools, _ := benchTools(10)
-	req := &model.Request{Messages: []*message.Message{global}, Tools: tools, Digest: "d"}
+	req := &model.Request{Messages: []*message.Message{globalMessage}, Tools: tools, Digest: "d"}
 	budget.Hold(t, budget.Cost{Allocs: 46, Bytes: 4800}, 1, func() { drain(t, m, req) })
 }

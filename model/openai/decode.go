@@ -8,19 +8,18 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// This file reads what a server sends into Go types. A member that has an
-// unexpected type is treated as missing, since servers disagree about the details.
+// This file decodes answers. A member with an unexpected type is treated as missing,
+// since servers disagree about the details.
 
-// A chunk is a piece of a stream, or a whole answer: the two differ in "delta" and "message"
-// only.
+// A chunk is a chunk of a stream, or a whole answer: they differ only in "delta" and "message".
 type chunk struct {
-	ID, Model string // kept from chunk to chunk: they are the same in all of an answer
+	ID, Model string // the same in all chunks of an answer
 	Choices   []choice
 	Usage     message.Usage
-	Failed    bool // it has an error; it may have choices as well
+	Failed    bool // has an error, maybe choices too
 }
 
-// A choice is one of the answers to a request, of which we want one.
+// A choice is one of the alternative answers to a request; we ask for one.
 type choice struct {
 	Index          int
 	Delta, Message delta
@@ -28,14 +27,14 @@ type choice struct {
 	Usage          message.Usage
 }
 
-// A delta is what a chunk adds, or a whole message. Its content is text, or parts.
+// A delta is what a chunk adds to a message, or a whole message. Its content is a text or parts.
 type delta struct {
 	Content   string
-	from, to  int // where its text is in the data
+	from, to  int // where the text is in the payload
 	Parts     []contentPart
 	Refusal   string
 	Reasoning string
-	// ReasoningContent is Reasoning under DeepSeek's older name, and is sent back under it.
+	// ReasoningContent is Reasoning by DeepSeek's older name, which is also used to send it back.
 	ReasoningContent string
 	ReasoningDetails []json.RawMessage
 	ToolCalls        []callDelta
@@ -43,14 +42,14 @@ type delta struct {
 	ExtraContent     json.RawMessage // of Gemini
 }
 
-// A contentPart is a part of a content that is not just a string.
+// A contentPart is one part of a content that is an array.
 type contentPart struct {
 	Text     string
 	Thinking []string
 	ImageURL string
 }
 
-// A callDelta is a piece of a tool call. Extra holds the members that the API does not define.
+// A callDelta is a piece of a tool call. Extra has the members that the API does not define.
 type callDelta struct {
 	Index int // noIndex if the server leaves it out
 	ID    string
@@ -61,8 +60,8 @@ type callDelta struct {
 
 const noIndex = -1
 
-// decode reads the next chunk, and reuses the memory of the last one. It reports whether the data is JSON,
-// and whether it is an object.
+// decode decodes the next chunk, reusing memory of the previous one. It reports whether data is valid
+// JSON, and whether it is an object.
 func (c *chunk) decode(data []byte) (valid, object bool) {
 	var calls []callDelta // of the first choice
 	if len(c.Choices) > 0 {
@@ -74,9 +73,9 @@ func (c *chunk) decode(data []byte) (valid, object bool) {
 	for name := range r.members {
 		switch string(name) {
 		case `"id"`:
-			r.once(&c.ID)
+			r.textOnce(&c.ID)
 		case `"model"`:
-			r.once(&c.Model)
+			r.textOnce(&c.Model)
 		case `"choices"`:
 			for range r.items {
 				c.Choices = append(c.Choices, choice{Delta: delta{ToolCalls: calls}})
@@ -98,11 +97,11 @@ func (c *chunk) decode(data []byte) (valid, object bool) {
 	return !r.bad, object
 }
 
-// A frame is what comes before and after the content in a payload. Most servers repeat it byte for
-// byte around each token, so that nothing but the token needs to be read.
+// A frame is the JSON before and after the content in a payload. Most servers repeat it byte for
+// byte around each token, so that only the token must be read.
 type frame struct {
-	payload  []byte // the last one read that has content
-	from, to int    // where its content is; to is 0 for none
+	payload  []byte // the latest that was decoded and has content
+	from, to int    // where the content is; to is 0 if there is no payload
 }
 
 // keep remembers the payload that c was read from, if it has content.
@@ -114,8 +113,8 @@ func (f *frame) keep(c *chunk, payload []byte) {
 	}
 }
 
-// content returns the content of a payload that is otherwise the same as the kept one. The content
-// must have no quotes, backslashes or control characters, since those could change how the rest is read.
+// content returns the content of a payload that is otherwise equal to the kept one. It rejects
+// content with quotes, backslashes or control characters, which could change the meaning of the rest.
 func (f *frame) content(payload []byte) (string, bool) {
 	if f.to == 0 || !bytes.HasPrefix(payload, f.payload[:f.from]) {
 		return "", false
@@ -132,8 +131,8 @@ func (f *frame) content(payload []byte) (string, bool) {
 	return string(text), true
 }
 
-// once reads a text, unless s has one already.
-func (r *jsonReader) once(s *string) {
+// textOnce reads a string into s, unless s is set already.
+func (r *jsonReader) textOnce(s *string) {
 	if *s == "" {
 		*s = r.text()
 	} else {
@@ -224,7 +223,7 @@ func (r *jsonReader) part() (p contentPart) {
 	return p
 }
 
-// thoughts reads the thinking of a content part: a string, or parts again.
+// thoughts reads the thinking of a content part: a string or an array of parts.
 func (r *jsonReader) thoughts() (texts []string) {
 	if r.peek() != '[' {
 		return []string{r.text()}
@@ -276,7 +275,7 @@ func (r *jsonReader) call() callDelta {
 	return c
 }
 
-// arguments reads the arguments of a call: text, or the value itself, as some servers send it.
+// arguments reads the arguments of a call: a string, or the object itself, which some servers send.
 func (r *jsonReader) arguments() string {
 	if r.peek() == '"' {
 		return r.text()
@@ -284,7 +283,7 @@ func (r *jsonReader) arguments() string {
 	return string(r.clone())
 }
 
-// usage reads a usage. Vendors put cached tokens under different names; the largest counts.
+// usage reads a usage. Vendors name cached tokens differently; the largest number counts.
 func (r *jsonReader) usage() (u message.Usage) {
 	for name := range r.members {
 		switch string(name) {

@@ -19,8 +19,8 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// play reads an answer from r, without a server, and yields its chunks.
-func play(r io.Reader, responses bool, yield func(model.Chunk) bool) error {
+// readAnswer reads an answer from r, without a server, and yields its chunks.
+func readAnswer(r io.Reader, responses bool, yield func(model.Chunk) bool) error {
 	x := newExchange(context.Background(), &Config{HeaderTimeout: time.Hour, IdleTimeout: time.Hour})
 	x.resp = &http.Response{Body: io.NopCloser(r)}
 	defer x.close()
@@ -31,11 +31,11 @@ func play(r io.Reader, responses bool, yield func(model.Chunk) bool) error {
 	return read(x, &a)
 }
 
-// transcript is what a consumer of the chunks would know, deltas joined.
+// transcript formats the chunks of an answer, with adjacent deltas joined.
 func transcript(r io.Reader, responses bool) string {
 	var b strings.Builder
 	last := ""
-	err := play(r, responses, func(c model.Chunk) bool {
+	err := readAnswer(r, responses, func(c model.Chunk) bool {
 		what, text := "", ""
 		switch c := c.(type) {
 		case *model.TextDelta:
@@ -63,7 +63,7 @@ func transcript(r io.Reader, responses bool) string {
 	return b.String()
 }
 
-// answers returns the answers in a folder of testdata, as seeds.
+// answers returns the answers in a folder of testdata, as fuzzing seeds.
 func answers(t testing.TB, folder string) map[string][]byte {
 	files, err := filepath.Glob("testdata/" + folder + "/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -84,12 +84,8 @@ func answers(t testing.TB, folder string) map[string][]byte {
 	return all
 }
 
-// FuzzAnswer feeds the decoder whatever. It must not panic, must yield one
-// finish or an error, and must not depend on how the bytes arrive.
-func FuzzAnswer(f *testing.F) { fuzzAnswers(f, "answers", false) }
-
-func FuzzResponse(f *testing.F) { fuzzAnswers(f, "responses", true) }
-
+// fuzzAnswers checks that reading any bytes does not panic, yields either a
+// finish or an error, and does not depend on how the bytes are split into reads.
 func fuzzAnswers(f *testing.F, folder string, responses bool) {
 	for _, data := range answers(f, folder) {
 		f.Add(data)
@@ -109,7 +105,11 @@ func fuzzAnswers(f *testing.F, folder string, responses bool) {
 	})
 }
 
-// textStream is an answer of n deltas.
+func FuzzAnswer(f *testing.F) { fuzzAnswers(f, "answers", false) }
+
+func FuzzResponse(f *testing.F) { fuzzAnswers(f, "responses", true) }
+
+// textStream returns a streamed answer of n deltas.
 func textStream(n int, event func(i int) string) []byte {
 	var b bytes.Buffer
 	for i := range n {
@@ -147,7 +147,7 @@ var countedStreams = []struct {
 	event func(int) string
 }{{"text", plainEvent}, {"padded text", paddedEvent}, {"escapes", escapedEvent}, {"reasoning", reasoningEvent}, {"arguments", argsEvent}}
 
-// TestLines splits the same text however it arrives.
+// TestLines checks that the lines do not depend on how the text is split into reads.
 func TestLines(t *testing.T) {
 	text := "a\n\r\nbb\r\n" + strings.Repeat("x", 3*readSize) + "\nlast"
 	want := []string{"a", "", "bb", strings.Repeat("x", 3*readSize), "last"}
@@ -179,17 +179,17 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestLineLimit: a server cannot fill the memory with one line.
+// TestLineLimit: a line or an answer that never ends fails at the limit.
 func TestLineLimit(t *testing.T) {
-	for why, read := range map[string]func(*lines) ([]byte, error){"a line": (*lines).next, "a whole answer": (*lines).rest} {
+	for name, read := range map[string]func(*lines) ([]byte, error){"a line": (*lines).next, "a whole answer": (*lines).rest} {
 		l := &lines{Reader: bufio.NewReader(endless{}), limit: 100 * readSize}
 		if _, err := read(l); err == nil || !strings.Contains(err.Error(), "longer than") {
-			t.Errorf("%s: %v", why, err)
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// TestPendingLimit: nor with an event that never becomes valid.
+// TestPendingLimit: an event that never becomes valid JSON fails at the limit.
 func TestPendingLimit(t *testing.T) {
 	for _, row := range []struct {
 		size      int // of a line
@@ -202,15 +202,15 @@ func TestPendingLimit(t *testing.T) {
 	}
 }
 
-// TestStopAtEachChunk: whatever chunk the reader stops at, it gets no more.
+// TestStopAtEachChunk: a consumer that stops at any chunk gets no more.
 func TestStopAtEachChunk(t *testing.T) {
 	for folder, responses := range map[string]bool{"answers": false, "responses": true} {
 		for name, data := range answers(t, folder) {
 			total := 0
-			_ = play(bytes.NewReader(data), responses, func(model.Chunk) bool { total++; return true })
+			_ = readAnswer(bytes.NewReader(data), responses, func(model.Chunk) bool { total++; return true })
 			for stop := 1; stop <= total; stop++ {
 				n := 0
-				err := play(bytes.NewReader(data), responses, func(model.Chunk) bool { n++; return n < stop })
+				err := readAnswer(bytes.NewReader(data), responses, func(model.Chunk) bool { n++; return n < stop })
 				if n != stop || !errors.Is(err, errStopped) {
 					t.Fatalf("%s: stopped at %d, got %d (%v)", name, stop, n, err)
 				}

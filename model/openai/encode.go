@@ -16,11 +16,10 @@ import (
 	sdk "github.com/sashabaranov/go-openai"
 )
 
-// This file writes messages as the strictest of the servers wants them. What one of them
-// refuses, no other needs.
+// This file writes messages in the form that the strictest servers require; the others accept it too.
 
-// A wireMessage is go-openai's ChatCompletionMessage but for what that has no place for: audio and
-// files in the content, and members of vendors' own.
+// A wireMessage is go-openai's ChatCompletionMessage with what that lacks: audio and
+// files in the content, and vendors' own members.
 type wireMessage struct {
 	Role       string `json:"role"`
 	Name       string `json:"name,omitempty"`
@@ -29,7 +28,7 @@ type wireMessage struct {
 	ToolCalls  []any  `json:"tool_calls,omitempty"` // sdk.ToolCall, or its JSON with more members
 }
 
-// An audioPart and a filePart are parts of a content beside those of sdk.ChatMessagePart.
+// An audioPart and a filePart are content parts that sdk.ChatMessagePart lacks.
 type (
 	audioPart struct {
 		Type  string    `json:"type"`
@@ -49,33 +48,33 @@ type (
 	}
 )
 
-// An encoder appends messages to wire, a comma in front of each. It depends on the
-// messages alone, so that what it wrote can be kept; see history.
+// An encoder appends messages to wire, each after a comma. Its output depends only on the
+// messages, so that it can be kept; see history.
 type encoder struct {
 	wire     bytes.Buffer
 	json     json.Encoder // to wire
-	message  wireMessage  // the last
-	endpoint string       // whose extras go back
-	err      error        // the first
+	message  wireMessage  // the current one
+	endpoint string       // only extras of this endpoint go back
+	err      error        // the first error
 
-	responses bool // writes items of the Responses API; see responses_items.go
+	responses bool // write items of the Responses API; see responses_items.go
 }
 
 // newEncoder returns an encoder that appends to wire.
 func newEncoder(wire []byte, endpoint string) *encoder {
 	e := &encoder{wire: *bytes.NewBuffer(wire), endpoint: endpoint}
 	e.json = *json.NewEncoder(&e.wire)
-	e.json.SetEscapeHTML(false) // what <, > and & are in JSON matters to web pages only
+	e.json.SetEscapeHTML(false) // escaping <, > and & matters only in web pages
 	return e
 }
 
-// unit appends the messages that belong together at the start of msgs: one, or
-// an assistant message with the results of its calls. It returns how many they
-// were, and whether a later message can no longer change them.
+// unit appends the first message of msgs or, for an assistant message, that and the results of its
+// calls. It returns the number of messages, and whether they are settled: later messages cannot
+// change how they are encoded.
 func (e *encoder) unit(msgs []*message.Message) (n int, settled bool, err error) {
 	m := msgs[0]
 	if m == nil {
-		return 0, false, errors.New("a message is nil")
+		return 0, false, errors.New("a message is nil; remove it from Request.Messages")
 	}
 	switch m.Role {
 	case message.RoleSystem:
@@ -86,7 +85,7 @@ func (e *encoder) unit(msgs []*message.Message) (n int, settled bool, err error)
 		}
 	case message.RoleUser:
 		e.user(m.Name, m.Blocks)
-	case message.RoleTool: // results of no call, or of one that has a result already
+	case message.RoleTool: // results without a call, or of a call that has a result already
 		e.user("", append(hints(m.Blocks), strayResults(m.Blocks, nil)...))
 	case message.RoleAssistant:
 		return e.assistantUnit(msgs)
@@ -96,14 +95,14 @@ func (e *encoder) unit(msgs []*message.Message) (n int, settled bool, err error)
 	return 1, true, e.err
 }
 
-// add appends a message, with members of a vendor's own.
+// add appends a message, with extra members of a vendor.
 func (e *encoder) add(m wireMessage, extras ...member) {
 	e.message = m
 	e.wire.WriteByte(',')
 	e.object(&e.message, extras)
 }
 
-// object appends an object with further members.
+// object appends v, an object, with extra members.
 func (e *encoder) object(v any, extras []member) {
 	if err := e.json.Encode(v); err != nil {
 		e.err = cmp.Or(e.err, err)
@@ -120,21 +119,21 @@ func (e *encoder) object(v any, extras []member) {
 }
 
 // assistantUnit appends an assistant message and a result for each of its
-// calls, in their order, from the tool messages that follow. What else those say
-// comes after: the API allows nothing between calls and results.
+// calls, in order, from the tool messages that follow. Other content of those
+// comes afterwards: the API allows nothing between calls and results.
 func (e *encoder) assistantUnit(msgs []*message.Message) (n int, settled bool, err error) {
 	calls := msgs[0].ToolCalls()
 	open := make(map[string]bool, len(calls))
 	for _, c := range calls {
 		if c.ID == "" || open[c.ID] {
-			return 0, false, fmt.Errorf("tool call %q (%s): its id is empty or used twice in one message", c.ID, c.Name)
+			return 0, false, fmt.Errorf("tool call %q (%s) has an id that is empty or used twice in the message; give each call a unique id", c.ID, c.Name)
 		}
 		open[c.ID] = true
 	}
 	e.assistant(msgs[0], calls)
 	later := hints(msgs[0].Blocks)
-	// The results may be spread over several messages: a batch of which some calls had to
-	// wait for approval. The first result of a call counts.
+	// The results may be spread over several messages if some calls had to wait for
+	// approval. The first result of a call counts.
 	results := make(map[string]*message.ToolResult, len(calls))
 	for n = 1; n < len(msgs) && len(results) < len(calls) && msgs[n].Role == message.RoleTool; n++ {
 		for _, b := range msgs[n].Blocks {
@@ -149,12 +148,12 @@ func (e *encoder) assistantUnit(msgs []*message.Message) (n int, settled bool, e
 		later = append(later, e.result(c, results[c.ID])...)
 	}
 	e.user("", later)
-	// Once something else follows no more results come.
+	// After a message of another role no more results come.
 	return n, len(results) == len(calls) || n < len(msgs), e.err
 }
 
-// assistant appends an assistant message, unless there is nothing in it that a
-// server would accept: a message needs content or calls.
+// assistant appends an assistant message, unless it has neither text nor calls, which
+// servers reject.
 func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
 	if e.responses {
 		e.output(m, calls)
@@ -170,17 +169,17 @@ func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
 		var call any = sdk.ToolCall{ID: c.ID, Type: sdk.ToolTypeFunction,
 			Function: sdk.FunctionCall{Name: cmp.Or(wireName(c.Name), "unknown"), Arguments: arguments(c.Input)}}
 		if extras := e.extras(c.Extra); extras != nil {
-			one := newEncoder(nil, e.endpoint)
-			one.object(call, extras)
-			call = json.RawMessage(one.wire.Bytes())
+			withExtras := newEncoder(nil, e.endpoint)
+			withExtras.object(call, extras)
+			call = json.RawMessage(withExtras.wire.Bytes())
 		}
 		w.ToolCalls = append(w.ToolCalls, call)
 	}
 	e.add(w, e.thinking(m.Blocks)...)
 }
 
-// arguments returns the text of a call's input, which must be an object: a model may have
-// sent anything, and the conversation holds it as it was.
+// arguments returns a call's input as text, "{}" if it is not an object: the conversation keeps
+// whatever the model sent.
 func arguments(input json.RawMessage) string {
 	trimmed := bytes.TrimSpace(input)
 	if len(trimmed) == 0 || trimmed[0] != '{' || !json.Valid(trimmed) {
@@ -189,9 +188,9 @@ func arguments(input json.RawMessage) string {
 	return string(trimmed)
 }
 
-// result appends the tool message for a call, and returns the files in it for
-// the user message after the batch: many servers take text only in results. Both messages
-// say what the files belong to. A call without a result gets one that says so.
+// result appends the tool message for a call. It returns the files in it, which go into the
+// user message after the batch, since many servers accept only text in results. Both messages
+// name the files. A call without a result gets one that says so.
 func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) (files message.Blocks) {
 	text := "(the call was interrupted and has no result)"
 	if r != nil {
@@ -219,9 +218,8 @@ func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) (files mess
 	return files
 }
 
-// user appends a user message, unless there is nothing in it: a string where it
-// is all text, because some servers know nothing else, and parts where there
-// are files.
+// user appends a user message, unless it is empty. Its content is a string if there are no files,
+// because some servers accept nothing else, and parts otherwise.
 func (e *encoder) user(name string, blocks message.Blocks) {
 	w := wireMessage{Role: sdk.ChatMessageRoleUser, Name: wireName(name)}
 	if slices.ContainsFunc(blocks, func(b message.Block) bool { _, ok := b.(*message.Data); return ok }) {
@@ -239,15 +237,15 @@ func (e *encoder) user(name string, blocks message.Blocks) {
 	} else {
 		return
 	}
-	if e.responses { // which has no place for a name
+	if e.responses { // which has no member for the name
 		e.item(inputMessage(w.Role, w.Content))
 		return
 	}
 	e.add(w)
 }
 
-// textOf returns the text that a block is for the model in a user or system
-// message; "" for text that is blank, which several servers refuse.
+// textOf returns the text of a block in a user or system
+// message, or "" if it is blank, which several servers reject.
 func textOf(b message.Block) string {
 	var text string
 	switch b := b.(type) {
@@ -262,7 +260,7 @@ func textOf(b message.Block) string {
 	return text
 }
 
-// plainText joins the texts that a model reads, with a blank line between; empty if there
+// plainText joins the texts in blocks, with a blank line between them; empty if there
 // are none.
 func plainText(blocks message.Blocks) string {
 	var parts []string
@@ -274,8 +272,8 @@ func plainText(blocks message.Blocks) string {
 	return strings.Join(parts, "\n\n")
 }
 
-// assistantText is the text of an assistant message. Files it made cannot be
-// sent back in it; they are named, so that the model knows of them.
+// assistantText returns the text of an assistant message. Files that the model made cannot be
+// sent back in it; they are named instead.
 func assistantText(blocks message.Blocks) string {
 	var parts []string
 	for _, b := range blocks {
@@ -291,7 +289,7 @@ func assistantText(blocks message.Blocks) string {
 	return strings.Join(parts, "\n\n")
 }
 
-// hints returns the hints among blocks, which no role but the user's has a place for.
+// hints returns the hints among blocks, which can only be sent in a user message.
 func hints(blocks message.Blocks) (found message.Blocks) {
 	for _, b := range blocks {
 		if h, ok := b.(*message.Hint); ok {
@@ -301,8 +299,8 @@ func hints(blocks message.Blocks) (found message.Blocks) {
 	return found
 }
 
-// strayResults returns, as text, the results that answer no call: those that
-// are not the ones in used.
+// strayResults returns, as text, the results in blocks that are not in used: those
+// without a call, and second ones.
 func strayResults(blocks message.Blocks, used map[string]*message.ToolResult) (texts message.Blocks) {
 	for _, b := range blocks {
 		if r, ok := b.(*message.ToolResult); ok && used[r.ID] != r {
@@ -312,9 +310,9 @@ func strayResults(blocks message.Blocks, used map[string]*message.ToolResult) (t
 	return texts
 }
 
-// dataPart returns the content part for a file: by its kind if the API has one,
-// as text if it is text, and as a note otherwise. Audio and PDF the API takes as bytes only,
-// not by an address.
+// dataPart returns the content part for a file: of the file's kind if the API has one,
+// text for a text file, and otherwise a note. The API takes audio and PDF files only as bytes,
+// not by URL.
 func (e *encoder) dataPart(d *message.Data) any {
 	url, encoded := d.URL, ""
 	if url == "" {
@@ -352,8 +350,7 @@ func (e *encoder) textPart(text string) any {
 	return sdk.ChatMessagePart{Type: sdk.ChatMessagePartTypeText, Text: text}
 }
 
-// audioFormat returns what the API calls a type of audio, empty for one that it does not
-// take.
+// audioFormat returns the API's name of a type of audio, empty if the API does not take it.
 func audioFormat(mediaType string) string {
 	switch mediaType {
 	case "audio/wav", "audio/x-wav", "audio/wave":
@@ -369,7 +366,7 @@ func isText(d *message.Data) bool {
 	return (strings.HasPrefix(d.MediaType, "text/") || d.MediaType == "application/json") && utf8.Valid(d.Bytes)
 }
 
-// fileName returns what a file is called in text: its type and its name.
+// fileName returns a description of a file for the model: its type and its name.
 func fileName(d *message.Data) string {
 	kind := cmp.Or(d.MediaType, "file")
 	if d.Name == "" {
@@ -378,9 +375,9 @@ func fileName(d *message.Data) string {
 	return fmt.Sprintf("%s %q", kind, d.Name)
 }
 
-// thinking returns the members by which reasoning goes back: those of all thinking in the
-// message, the first of each name. A null means the text of the thinking, which the
-// message holds already; see answer.think.
+// thinking returns the members in which reasoning goes back. If several blocks have a member of the
+// same name the first counts. A null is replaced with the text of the thinking, which the
+// message has already; see answer.reasoning.
 func (e *encoder) thinking(blocks message.Blocks) (ms []member) {
 	var text strings.Builder
 	for _, b := range blocks {
@@ -408,13 +405,13 @@ func (e *encoder) thinking(blocks message.Blocks) (ms []member) {
 // endpointMember is the member of an Extra that says where it came from.
 const endpointMember = "endpoint"
 
-// ownMembers are no extras, whatever a stored Extra says: a second "content"
-// would make two messages of one.
+// ownMembers are never taken from a stored Extra: a second "content"
+// would make the message ambiguous.
 var ownMembers = []string{endpointMember, "role", "content", "name", "tool_calls", "tool_call_id", "id", "type", "function"}
 
-// extras returns the members of extra in order, if they came from this
-// endpoint or from somewhere unknown. Another vendor's are not understood here, and may be
-// meant for its eyes alone; what is not an object is none.
+// extras returns the members of extra, sorted, if it is for this
+// endpoint or names none. Extras of another vendor are not understood here and may be
+// confidential; an extra that is not an object has no members.
 func (e *encoder) extras(extra json.RawMessage) (ms []member) {
 	if len(extra) == 0 {
 		return nil
@@ -423,8 +420,8 @@ func (e *encoder) extras(extra json.RawMessage) (ms []member) {
 	if json.Unmarshal(extra, &all) != nil {
 		return nil
 	}
-	var from string
-	if raw, ok := all[endpointMember]; ok && (json.Unmarshal(raw, &from) != nil || from != e.endpoint) {
+	var origin string
+	if raw, ok := all[endpointMember]; ok && (json.Unmarshal(raw, &origin) != nil || origin != e.endpoint) {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -435,7 +432,7 @@ func (e *encoder) extras(extra json.RawMessage) (ms []member) {
 	return ms
 }
 
-// A member is a member of a JSON object, its value as JSON.
+// A member is a member of a JSON object.
 type member struct {
 	name  string
 	value json.RawMessage

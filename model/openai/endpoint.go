@@ -11,8 +11,8 @@ import (
 	sdk "github.com/sashabaranov/go-openai"
 )
 
-// newRequest returns a request without a body that has in its header what go-openai would say, and
-// then what cfg says.
+// newRequest returns a request without a body. Its header is that of go-openai, then
+// that of cfg.
 func newRequest(cfg *Config, endpoint *sdk.ClientConfig, path string) (*http.Request, error) {
 	req, err := http.NewRequest(http.MethodPost, endpoint.BaseURL+path, nil)
 	if err != nil {
@@ -43,11 +43,11 @@ func newRequest(cfg *Config, endpoint *sdk.ClientConfig, path string) (*http.Req
 // do sends a request with a body.
 func (m *Model) do(ctx context.Context, b body) (*http.Response, error) {
 	req := m.request.WithContext(ctx)
-	if !m.keepsHeader { // whoever sends it may write to it
+	if !m.keepsHeader { // the sender may write to it
 		req.Header = req.Header.Clone()
 	}
 	req.ContentLength = int64(b.size())
-	// For redirects, and for a kept connection that the server closes just then.
+	// For redirects, and for an idle connection that the server closes at that moment.
 	req.GetBody = func() (io.ReadCloser, error) { return b.open(), nil }
 	req.Body = b.open()
 	return m.endpoint.HTTPClient.Do(req)
@@ -64,21 +64,21 @@ func keepsHeader(doer sdk.HTTPDoer) bool {
 	return ok
 }
 
-// sharedClient is one for all models, so that models of the same server share its connections.
+// sharedClient is used by all models, so that models on the same server share connections.
 var sharedClient = sync.OnceValue(func() sdk.HTTPDoer {
 	t, ok := http.DefaultTransport.(*http.Transport)
-	if !ok { // the program has put its own in place, for tracing perhaps
+	if !ok { // replaced by the program, perhaps for tracing
 		return http.DefaultClient
 	}
 	t = t.Clone()
-	t.MaxIdleConns = 0           // no limit on all
+	t.MaxIdleConns = 0           // no limit
 	t.MaxIdleConnsPerHost = 256  // the default is 2, and agents run side by side
 	t.WriteBufferSize = 32 << 10 // most bodies go out in one write
 	return &http.Client{Transport: t}
 })
 
-// A body is a request's JSON in parts, which are shared with other requests and never written
-// to: a list of 1,000 tools is not copied for each request.
+// A body is a request's JSON in parts, which are shared with other requests and never
+// modified: a list of 1,000 tools is not copied for each request.
 type body [][]byte
 
 // size returns the length in bytes.

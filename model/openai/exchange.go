@@ -17,50 +17,50 @@ import (
 )
 
 const (
-	// usageTime is how long the usage may come after the end of an answer, and
-	// graceTime how long the end of the connection may come after all of it.
+	// usageTime is how long to wait for the usage after the end of an answer, and
+	// graceTime how long to wait for the end of the connection after that.
 	usageTime = 5 * time.Second
 	graceTime = 100 * time.Millisecond
 )
 
-// An exchange is one request and its answer. It belongs to the goroutine that made it; only the
-// timer's function runs in another one. Contexts are fields of it, as it lasts for one call.
+// An exchange is one request and its answer. It is used by one goroutine, except for the
+// function of the timer. It has contexts as fields since it lasts for one call.
 type exchange struct {
-	parent context.Context // the caller's
-	ctx    context.Context // ours: ends with the parent's, and when the server is silent
-	cancel context.CancelCauseFunc
-	cfg    *Config
-	resp   *http.Response
-	timer  *time.Timer // ends ctx unless it is stopped: the server is silent
-	begun  atomic.Bool // the header of the answer has come
-	ending bool        // the answer said that it is finished; little may follow
-	whole  bool        // nothing more follows: the connection may be kept
-	ended  bool        // the body has been read to its end
+	parent   context.Context // the caller's
+	ctx      context.Context // ends with parent, and when the server is silent too long
+	cancel   context.CancelCauseFunc
+	cfg      *Config
+	resp     *http.Response
+	timer    *time.Timer // ends ctx unless it is stopped
+	started  atomic.Bool // the header of the answer has come
+	ending   bool        // the model has finished; little may follow
+	complete bool        // the answer is complete: the connection can be reused
+	eof      bool        // the body has been read to its end
 }
 
 // newExchange returns an exchange that must be closed.
 func newExchange(ctx context.Context, cfg *Config) *exchange {
 	x := &exchange{parent: ctx, cfg: cfg}
 	x.ctx, x.cancel = context.WithCancelCause(ctx)
-	x.timer = time.AfterFunc(cfg.HeaderTimeout, x.silent)
+	x.timer = time.AfterFunc(cfg.HeaderTimeout, x.timedOut)
 	return x
 }
 
-// silent ends the exchange with a server that is silent. The reason becomes the context's cause,
-// where explain finds it.
-func (x *exchange) silent() {
-	if !x.begun.Load() {
+// timedOut ends an exchange with a server that is silent. The reason becomes the context's cause,
+// which explain returns.
+func (x *exchange) timedOut() {
+	if !x.started.Load() {
 		x.cancel(fmt.Errorf("no answer began within %v", x.cfg.HeaderTimeout))
 	} else {
 		x.cancel(fmt.Errorf("the server was silent for %v", x.cfg.IdleTimeout))
 	}
 }
 
-// send sends a request and waits for the header of the answer. An answer with
-// another status than 2xx is an error.
+// send sends a request and waits for the header of the answer. A status other than 2xx
+// is an error.
 func (x *exchange) send(m *Model, b body) error {
 	resp, err := m.do(x.ctx, b)
-	x.begun.Store(true)
+	x.started.Store(true)
 	if err != nil {
 		return err
 	}
@@ -71,8 +71,8 @@ func (x *exchange) send(m *Model, b body) error {
 	return nil
 }
 
-// Read reads from the answer's body. Each read may take as long as the server may be silent; the
-// time between two is the consumer's.
+// Read reads from the answer's body. Each read may last for the idle timeout; the
+// time between reads is the consumer's.
 func (x *exchange) Read(p []byte) (int, error) {
 	limit := x.cfg.IdleTimeout
 	if x.ending {
@@ -81,14 +81,14 @@ func (x *exchange) Read(p []byte) (int, error) {
 	x.timer.Reset(limit)
 	n, err := x.resp.Body.Read(p)
 	x.timer.Stop()
-	x.ended = err == io.EOF // then net/http keeps the connection by itself
+	x.eof = err == io.EOF // net/http reuses the connection then
 	return n, err
 }
 
-// drain reads, if the answer is complete, up to 4 KiB that are left, [DONE] and the end of the chunked
-// encoding, so that the connection can be used again. Where more comes a new connection is cheaper.
+// drain reads up to 4 KiB after a complete answer, [DONE] and the end of the chunked
+// encoding, so that the connection can be reused. If more follows, a new connection is cheaper.
 func (x *exchange) drain(l *lines) {
-	if x.whole && !x.ended {
+	if x.complete && !x.eof {
 		x.timer.Reset(graceTime)
 		l.Reset(x.resp.Body)
 		_, _ = l.Discard(4 << 10)
@@ -104,9 +104,8 @@ func (x *exchange) close() {
 	x.cancel(nil)
 }
 
-// explain makes the error to return of what went wrong in an exchange. If the caller's context has
-// ended that is the cause, whatever it broke; it is not a failure of the model, so that a retry
-// does not follow.
+// explain returns the error to report for an error in an exchange. If the caller's context has
+// ended, that is the cause; it is not a failure of the model, so it is not retried.
 func (x *exchange) explain(err error, req *model.Request) error {
 	if ended := x.parent.Err(); ended != nil {
 		return fmt.Errorf("model call: %w", ended)
@@ -123,7 +122,7 @@ func (x *exchange) explain(err error, req *model.Request) error {
 	return &model.Error{Kind: model.KindConnection, Message: err.Error(), Err: err}
 }
 
-// holdsImage reports whether there is an image in messages or in the results in them.
+// holdsImage reports whether messages contain an image, also in results.
 func holdsImage(messages []*message.Message) bool {
 	var in func(message.Blocks) bool
 	in = func(blocks message.Blocks) bool {

@@ -20,14 +20,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The idle connections of the shared transport end with their servers; its
+	// The idle connections of the shared transport end with their servers; their
 	// goroutines may take a moment.
 	goleak.VerifyTestMain(m)
 }
 
 var hi = &model.Request{Messages: []*message.Message{message.User("hi")}}
 
-// kindOf returns the kind of a model error, "" for none and "?" for another.
+// kindOf returns the kind of a model error, "" for no error and "?" for another error.
 func kindOf(err error) model.ErrorKind {
 	if err == nil {
 		return ""
@@ -38,15 +38,15 @@ func kindOf(err error) model.ErrorKind {
 	return "?"
 }
 
-// TestConnectionsAreKept: ten answers one after the other take one connection,
-// whether they were streamed or not, and errors too.
+// TestConnectionsAreKept: ten requests, one after the other, use one connection,
+// also for answers that are not streamed and for errors.
 func TestConnectionsAreKept(t *testing.T) {
 	for _, row := range []struct {
 		why  string
 		turn openaitest.Turn
 		cfg  openai.Config
 	}{
-		{"streams", openaitest.Text(strings.Repeat("word ", 500)), openai.Config{}},
+		{"streams", openaitest.Text(strings.Repeat("jsonString ", 500)), openai.Config{}},
 		{"whole answers", openaitest.Text("hello"), openai.Config{NoStream: true}},
 		{"errors", openaitest.Broken(), openai.Config{}},
 		{"no [DONE]", openaitest.Raw("text/event-stream", "data: {\"choices\":[{\"delta\":{\"content\":\"x\"},\"finish_reason\":\"stop\"}]}\n\n"), openai.Config{}},
@@ -62,8 +62,8 @@ func TestConnectionsAreKept(t *testing.T) {
 	}
 }
 
-// TestCancelEndsTheRequest: cancelling ends the request at once, at whatever point, and the
-// server learns of it.
+// TestCancelEndsTheRequest: cancelling ends the request at once, at any point, and the
+// server notices.
 func TestCancelEndsTheRequest(t *testing.T) {
 	for _, row := range []struct {
 		why  string
@@ -71,25 +71,25 @@ func TestCancelEndsTheRequest(t *testing.T) {
 	}{
 		{"before the header", openaitest.Hang()},
 		{"before the first event", openaitest.Text("hello").HangAfter(0)},
-		{"in the middle", openaitest.Text(strings.Repeat("word ", 100)).HangAfter(2000)},
-		{"in a slow stream", openaitest.Text(strings.Repeat("word ", 1000)).Slow(5 * time.Millisecond)},
+		{"in the middle", openaitest.Text(strings.Repeat("jsonString ", 100)).HangAfter(2000)},
+		{"in a slow stream", openaitest.Text(strings.Repeat("jsonString ", 1000)).Slow(5 * time.Millisecond)},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		s := openaitest.New(t, openaitest.Func(func(*openaitest.Request) openaitest.Turn {
-			time.AfterFunc(20*time.Millisecond, cancel) // the request has come; whenever it fires, the answer is not complete
+			time.AfterFunc(20*time.Millisecond, cancel) // no answer is complete by then
 			return row.turn
 		}))
 		_, _, err := model.Collect(newModel(t, s, openai.Config{}).Generate(ctx, hi))
 		if !errors.Is(err, context.Canceled) || kindOf(err) != "?" {
 			t.Errorf("%s: %v", row.why, err)
 		}
-		s.Close() // returns once the server's handlers have, which wait for the client to go
+		s.Close() // waits for the server's handlers, which wait for the client to disconnect
 	}
 }
 
-// TestBreakEndsTheRequest: whoever stops ranging is not kept by a server that is silent.
+// TestBreakEndsTheRequest: a consumer that stops ranging does not wait for a silent server.
 func TestBreakEndsTheRequest(t *testing.T) {
-	s := openaitest.New(t, openaitest.Text(strings.Repeat("word ", 100)).HangAfter(2000))
+	s := openaitest.New(t, openaitest.Text(strings.Repeat("jsonString ", 100)).HangAfter(2000))
 	for _, err := range newModel(t, s, openai.Config{}).Generate(t.Context(), hi) {
 		if err != nil {
 			t.Fatal(err)
@@ -98,7 +98,7 @@ func TestBreakEndsTheRequest(t *testing.T) {
 	}
 }
 
-// TestModelNames: go-openai refuses some names by itself; the server decides.
+// TestModelNames: go-openai rejects some names itself; here the server decides.
 func TestModelNames(t *testing.T) {
 	for _, name := range []string{"gpt-3.5-turbo-instruct", "text-davinci-003", "o1", "gpt-6-sol"} {
 		s := openaitest.New(t, openaitest.Text("hello"))
@@ -115,8 +115,8 @@ func TestModelNames(t *testing.T) {
 	}
 }
 
-// TestCutConnection cuts a streamed answer off at every byte: the outcome is
-// the whole answer or a connection error, never a shorter success.
+// TestCutConnection cuts a streamed answer off at many points: the result is
+// the whole answer or a connection error, never a shorter answer.
 func TestCutConnection(t *testing.T) {
 	turn := openaitest.Text("Hello you").Calls(openaitest.Call{Name: "add", Args: `{"a":1}`})
 	s := openaitest.New(t, turn)
@@ -139,8 +139,8 @@ func TestCutConnection(t *testing.T) {
 	}
 }
 
-// TestUsageThatNeverComes: once the model has finished, a lost connection takes
-// nothing away.
+// TestUsageThatNeverComes: a connection that is lost after the finish reason loses
+// nothing of the answer.
 func TestUsageThatNeverComes(t *testing.T) {
 	const body = "data: {\"choices\":[{\"delta\":{\"content\":\"whole\"},\"finish_reason\":\"stop\"}]}\n\n"
 	s := openaitest.New(t, openaitest.Raw("text/event-stream", body+"data: {\"cho").CutAfter(len(body)+5))
@@ -150,7 +150,7 @@ func TestUsageThatNeverComes(t *testing.T) {
 	}
 }
 
-// TestUnreachable: without a listener, the error is one that may succeed on a retry.
+// TestUnreachable: without a listener the error is a connection error, which is retried.
 func TestUnreachable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -167,7 +167,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestWrongScheme: the error says what to change.
+// TestWrongScheme: the error for https in place of http says so.
 func TestWrongScheme(t *testing.T) {
 	s := openaitest.New(t)
 	m, err := openai.New(openai.Config{Model: "m", Key: "k", BaseURL: strings.Replace(s.URL, "http:", "https:", 1)})
@@ -179,7 +179,7 @@ func TestWrongScheme(t *testing.T) {
 	}
 }
 
-// TestRetries goes through the decorators and the wire.
+// TestRetries sends the same body in each retry, and waits as Retry-After says.
 func TestRetries(t *testing.T) {
 	s := openaitest.New(t, openaitest.RateLimit("7"), openaitest.Broken(),
 		openaitest.Text("lost").CutAfter(50), openaitest.Text("hello"))
@@ -200,7 +200,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestRedirect: the body is sent again where a gateway redirects to.
+// TestRedirect: the body is sent again to the target of a gateway's redirect.
 func TestRedirect(t *testing.T) {
 	s := openaitest.New(t, openaitest.Text("hello"))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -219,8 +219,8 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// TestHeaders holds what is sent beside the body: the key, the headers of the caller, which
-// replace ours, and what kind of answer is wanted.
+// TestHeaders checks the key, the caller's headers, which
+// replace ours, and Accept.
 func TestHeaders(t *testing.T) {
 	s := openaitest.New(t, openaitest.Text("a"), openaitest.Text("b")).RequireKey("secret")
 	m := newModel(t, s, openai.Config{Key: "secret", Header: http.Header{"X-Title": {"kitbag"}}})
@@ -241,8 +241,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestIDsAreUniqueInTheConversation: a server that starts with call_0 in each
-// answer.
+// TestIDsAreUniqueInTheConversation: the server uses the id call_0 in each
+// answer; its strict check of requests fails on a duplicate.
 func TestIDsAreUniqueInTheConversation(t *testing.T) {
 	s := openaitest.New(t, openaitest.Always(openaitest.Calls(openaitest.Call{ID: "call_0", Name: "add", Args: "{}"})))
 	m := newModel(t, s, openai.Config{})
@@ -258,7 +258,7 @@ func TestIDsAreUniqueInTheConversation(t *testing.T) {
 	}
 }
 
-// TestNew has the configurations that New refuses, and some that look alike.
+// TestNew has configurations that New rejects, and similar ones that it accepts.
 func TestNew(t *testing.T) {
 	for _, row := range []struct {
 		cfg  openai.Config
@@ -286,7 +286,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestFromEnv makes a call with what the environment says.
+// TestFromEnv makes a call with a model that the environment configures.
 func TestFromEnv(t *testing.T) {
 	s := openaitest.New(t, openaitest.Text("hello")).RequireKey("secret")
 	t.Setenv("OPENAI_BASE_URL", s.URL+"/")
@@ -301,7 +301,7 @@ func TestFromEnv(t *testing.T) {
 	}
 }
 
-// TestNilClient: a nil *http.Client is none, whatever the interface around it says.
+// TestNilClient: a nil *http.Client in the interface means the default client.
 func TestNilClient(t *testing.T) {
 	s := openaitest.New(t, openaitest.Text("hello"))
 	if msg, _, err := model.Collect(newModel(t, s, openai.Config{HTTPClient: (*http.Client)(nil)}).Generate(t.Context(), hi)); err != nil || msg.Text() != "hello" {

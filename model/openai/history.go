@@ -13,18 +13,18 @@ import (
 const (
 	// maxHistory bounds the bytes of encoded conversations that are kept.
 	maxHistory = 64 << 20
-	// maxLookBack is how many messages a request may add to a conversation and
-	// still have it found.
+	// maxLookBack is how many messages a request may add to a conversation that is
+	// still found.
 	maxLookBack = 32
 )
 
-// A history keeps encoded conversations, so that a request that continues one encodes only what is
-// new: without it a step costs as much as all that was said before. A conversation is found by its
-// last message, to which there is only a weak pointer: once that is gone no request can continue the
-// conversation, and it is dropped. The messages before it are held, so that comparing pointers is
-// enough to know them again.
+// A history keeps encoded conversations, so that a request that continues one encodes only the new
+// messages; otherwise each step costs as much as the whole conversation. A conversation is found by its
+// last message, which has only a weak pointer: once that message is collected no request can continue
+// the conversation, and it is dropped. The messages before it have strong pointers, so that comparing
+// pointers suffices to recognize them.
 type history struct {
-	responses bool // the form of the messages
+	responses bool // encode for the Responses API
 	limit     int  // of size
 	mu        sync.Mutex
 	byLast    map[weak.Pointer[message.Message]]*list.Element
@@ -32,9 +32,9 @@ type history struct {
 	size      int       // of what is kept, in bytes
 }
 
-// A conversation is the wire form of messages. Whoever has taken it from the history owns it; while
-// it is there, the history's lock guards it. The bytes that are written stay as they are, as requests
-// may still be sending them; more are only appended.
+// A conversation is the wire form of messages. While it is in the history, the history's lock guards
+// it; whoever has taken it out owns it. Bytes that are written never change, as requests may still be
+// sending them; more are only appended.
 type conversation struct {
 	before []*message.Message // all but the last
 	last   weak.Pointer[message.Message]
@@ -42,36 +42,36 @@ type conversation struct {
 	drop   runtime.Cleanup // calls forget when last is gone
 }
 
-// encode returns the wire form of msgs: said, which may be kept, and rest,
-// which may still change, because tool calls at the end have no result yet.
-func (h *history) encode(msgs []*message.Message, endpoint string) (said, rest []byte, err error) {
+// encode returns the wire form of msgs: settled, which may be kept, and rest,
+// which may still change because tool calls at the end have no result yet.
+func (h *history) encode(msgs []*message.Message, endpoint string) (settled, rest []byte, err error) {
 	c, n := h.take(msgs)
 	e := newEncoder(c.wire, endpoint)
 	e.responses = h.responses
 	for n < len(msgs) {
-		size, settled, err := e.unit(msgs[n:])
+		size, final, err := e.unit(msgs[n:])
 		if err != nil {
 			return nil, nil, err
 		}
-		if !settled { // copied, since the next request writes over it
+		if !final { // copied, since the next request overwrites it
 			rest = slices.Clone(e.wire.Bytes()[len(c.wire):])
 			break
 		}
 		n += size
 		c.wire = e.wire.Bytes()
 	}
-	// Once c is there again, another request may take it and append to it, in the memory
-	// behind these bytes.
-	said = slices.Clip(c.wire)
+	// Once c is in the history again, another request may take it and append to it, in the memory
+	// after these bytes.
+	settled = slices.Clip(c.wire)
 	if n > 0 {
 		h.put(c, msgs[:n])
 	}
-	return said, rest, nil
+	return settled, rest, nil
 }
 
-// take removes and returns the longest conversation that msgs continues and its length, or a new
-// one. Two requests that continue the same one at the same time do not share it: the second encodes
-// all of it again.
+// take removes and returns the longest conversation that msgs continues, and its length; or a new
+// one. Two concurrent requests that continue the same conversation do not share it: the second encodes
+// all messages again.
 func (h *history) take(msgs []*message.Message) (c *conversation, n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -88,8 +88,8 @@ func (h *history) take(msgs []*message.Message) (c *conversation, n int) {
 	return new(conversation), 0
 }
 
-// put keeps c, which was taken or is new, as the conversation of msgs. One that would take a
-// quarter of the limit is not kept: it would drive out too many others.
+// put keeps c as the conversation of msgs. One that needs more than a quarter of the limit is not
+// kept: it would evict too many others.
 func (h *history) put(c *conversation, msgs []*message.Message) {
 	if cap(c.wire) > h.limit/4 {
 		return
@@ -100,7 +100,7 @@ func (h *history) put(c *conversation, msgs []*message.Message) {
 	c.drop = runtime.AddCleanup(msgs[end], h.forget, c.last)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.removeLast(c.last) // of a request that was faster
+	h.removeLast(c.last) // put there by a concurrent request
 	if h.byLast == nil {
 		h.byLast = map[weak.Pointer[message.Message]]*list.Element{}
 	}
@@ -111,21 +111,21 @@ func (h *history) put(c *conversation, msgs []*message.Message) {
 	}
 }
 
-// forget drops the conversation that ended with a message that is gone.
+// forget drops the conversation whose last message was collected.
 func (h *history) forget(last weak.Pointer[message.Message]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.removeLast(last)
 }
 
-// removeLast takes out the conversation that ends with last, if there is one. The lock is held.
+// removeLast removes the conversation that ends with last, if there is one. The caller holds the lock.
 func (h *history) removeLast(last weak.Pointer[message.Message]) {
 	if el := h.byLast[last]; el != nil {
 		h.remove(el)
 	}
 }
 
-// remove takes a conversation out. The lock is held.
+// remove removes a conversation. The caller holds the lock.
 func (h *history) remove(el *list.Element) {
 	c := h.recent.Remove(el).(*conversation)
 	delete(h.byLast, c.last)

@@ -19,7 +19,7 @@ import (
 	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
-// testModel returns a model that is not called.
+// testModel returns a model that makes no requests.
 func testModel(t testing.TB) *Model {
 	m, err := New(Config{Model: "m", BaseURL: "http://localhost/v1"})
 	if err != nil {
@@ -36,8 +36,7 @@ func bodyOf(t rapid.TB, m *Model, req *model.Request) []byte {
 	return slices.Concat(b...)
 }
 
-// drawMessages makes a conversation with everything that can go wrong in one,
-// but for what encode refuses: ids are unique.
+// drawMessages draws a conversation with every irregularity that encode accepts: ids are unique.
 func drawMessages(t *rapid.T, ids *int, n int) (msgs []*message.Message) {
 	text := rapid.SampledFrom([]string{"", " ", "hi", "é\"\\\n\u0000", "\xff"})
 	data := &message.Data{MediaType: "image/png", Bytes: []byte{1}}
@@ -80,8 +79,8 @@ func drawMessages(t *rapid.T, ids *int, n int) (msgs []*message.Message) {
 	return msgs
 }
 
-// TestEveryRequestIsValid: whatever the conversation, a strict server accepts
-// the request; and a model that has seen parts of it before sends the same
+// TestEveryRequestIsValid: a strict server accepts the request for any conversation,
+// and a model that has encoded parts of it before sends the same
 // bytes as one that has not.
 func TestEveryRequestIsValid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -110,8 +109,8 @@ func TestEveryRequestIsValid(t *testing.T) {
 	})
 }
 
-// TestBodiesStayAsTheyAre: a later request does not write into the bytes of an
-// earlier one, which may still be on its way.
+// TestBodiesStayAsTheyAre: a later request does not modify the bytes of an
+// earlier one, which may still be being sent.
 func TestBodiesStayAsTheyAre(t *testing.T) {
 	m := testModel(t)
 	var msgs []*message.Message
@@ -134,16 +133,16 @@ func TestBodiesStayAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestConversationsThatBranch: a request that continues a conversation, while the one before
-// it is being encoded, adds nothing to that.
+// TestConversationsThatBranch: of two concurrent requests, of which one continues the other's
+// conversation, neither adds messages to the other.
 func TestConversationsThatBranch(t *testing.T) {
 	m := testModel(t)
 	for range 300 {
-		said := []*message.Message{message.User("first"), message.User("second")}
+		all := []*message.Message{message.User("first"), message.User("second")}
 		var wg sync.WaitGroup
 		for n := range 8 {
 			wg.Go(func() {
-				msgs := said[:1+n%2]
+				msgs := all[:1+n%2]
 				body, _, err := m.encode(&model.Request{Messages: msgs})
 				if err != nil || strings.Contains(string(slices.Concat(body...)), "second") != (len(msgs) == 2) {
 					t.Errorf("%d messages: %s, %v", len(msgs), slices.Concat(body...), err)
@@ -169,8 +168,8 @@ func (h *history) count() (conversations, bytes int) {
 	return len(h.byLast), h.size
 }
 
-// TestHistoryIsDropped: a conversation is kept once however many requests it
-// had, and no longer than its messages.
+// TestHistoryIsDropped: a conversation is kept once for all its requests,
+// and is dropped with its messages.
 func TestHistoryIsDropped(t *testing.T) {
 	m := testModel(t)
 	msgs := chat(10)
@@ -197,8 +196,8 @@ func TestHistoryIsDropped(t *testing.T) {
 	}
 }
 
-// TestHistoryIsBounded: many living conversations do not take more than their
-// share; the oldest go.
+// TestHistoryIsBounded: many live conversations stay within the limit; the
+// least recent are dropped.
 func TestHistoryIsBounded(t *testing.T) {
 	m := testModel(t)
 	m.history.limit = 1 << 20
@@ -224,19 +223,19 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-var global = &message.Message{Role: message.RoleUser, Blocks: message.Blocks{&message.Text{Text: "hi"}}}
+var globalMessage = &message.Message{Role: message.RoleUser, Blocks: message.Blocks{&message.Text{Text: "hi"}}}
 
-// TestGlobalMessage: a message that was never allocated on the heap.
+// TestGlobalMessage: a message that is a globalMessage variable, which is never collected, can be the last of a conversation.
 func TestGlobalMessage(t *testing.T) {
 	m := testModel(t)
 	for range 2 {
-		bodyOf(t, m, &model.Request{Messages: []*message.Message{global, message.User("x")}})
-		bodyOf(t, m, &model.Request{Messages: []*message.Message{global}})
+		bodyOf(t, m, &model.Request{Messages: []*message.Message{globalMessage, message.User("x")}})
+		bodyOf(t, m, &model.Request{Messages: []*message.Message{globalMessage}})
 	}
 }
 
-// TestStepEncodesOnlyWhatIsNew is the guard of the benchmark, by allocations:
-// the 200th step of a conversation costs what the 20th does.
+// TestStepEncodesOnlyWhatIsNew: the 200th step of a conversation takes as many allocations
+// as the 20th.
 func TestStepEncodesOnlyWhatIsNew(t *testing.T) {
 	allocations := func(n int) uint64 {
 		m := testModel(t)
@@ -253,21 +252,21 @@ func TestStepEncodesOnlyWhatIsNew(t *testing.T) {
 		runtime.KeepAlive(msgs)
 		return after.Mallocs - before.Mallocs
 	}
-	least := func(n int) uint64 { // other goroutines allocate too
+	fewest := func(n int) uint64 { // other goroutines allocate too
 		return min(allocations(n), allocations(n), allocations(n))
 	}
-	if short, long := least(20), least(200); long > short+short/5 {
+	if short, long := fewest(20), fewest(200); long > short+short/5 {
 		t.Errorf("20 steps take %d allocations after 20 messages and %d after 200", short, long)
 	}
 }
 
-// TestToolsAreEncodedOnce: with a digest, what a request costs does not depend
+// TestToolsAreEncodedOnce: with a digest, the cost of a request does not depend
 // on the number of tools.
 func TestToolsAreEncodedOnce(t *testing.T) {
 	perRequest := func(n int, digest string) float64 {
 		m := testModel(t)
 		tools, _ := benchTools(n)
-		req := &model.Request{Messages: []*message.Message{global}, Tools: tools, Digest: digest}
+		req := &model.Request{Messages: []*message.Message{globalMessage}, Tools: tools, Digest: digest}
 		bodyOf(t, m, req)
 		return testing.AllocsPerRun(10, func() {
 			if _, _, err := m.encode(req); err != nil {
@@ -278,12 +277,12 @@ func TestToolsAreEncodedOnce(t *testing.T) {
 	if few, many := perRequest(1, "d"), perRequest(1000, "d"); many > few {
 		t.Errorf("%v allocations with 1 tool, %v with 1000", few, many)
 	}
-	if anew := perRequest(1000, ""); anew < 1000 {
-		t.Errorf("without a digest: %v allocations", anew)
+	if uncached := perRequest(1000, ""); uncached < 1000 {
+		t.Errorf("without a digest: %v allocations", uncached)
 	}
 }
 
-// TestToolCacheIsBounded: a program whose tools change all the time keeps few lists.
+// TestToolCacheIsBounded: only a limited number of encoded tool lists is kept.
 func TestToolCacheIsBounded(t *testing.T) {
 	m := testModel(t)
 	for i := range 3 * maxToolLists {

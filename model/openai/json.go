@@ -9,17 +9,17 @@ import (
 )
 
 // A jsonReader reads one JSON text in a single pass. Servers disagree about types, so a value
-// of another type than the caller asks for reads as missing. What is not JSON sets bad, and
-// everything after it reads as missing too.
+// of an unexpected type reads as missing. Invalid JSON sets bad, and everything after it reads
+// as missing too.
 //
-// encoding/json would take several times as long: see the table in bench/RESULTS.md.
+// It is several times as fast as encoding/json: see the table in bench/RESULTS.md.
 type jsonReader struct {
 	data []byte
-	pos  int // of what is read next
+	pos  int // of the next byte
 	bad  bool
 }
 
-// fail notes that the text is not JSON, and ends every loop over members or items.
+// fail records that the text is not valid JSON, and ends all loops over members and items.
 func (r *jsonReader) fail() { r.pos, r.bad = len(r.data), true }
 
 // peek skips white space and returns the byte after it, 0 at the end.
@@ -32,14 +32,14 @@ func (r *jsonReader) peek() byte {
 	return 0
 }
 
-// end fails if anything follows the value that was read.
+// end fails if anything follows the value.
 func (r *jsonReader) end() {
 	if r.peek(); r.pos < len(r.data) {
 		r.fail()
 	}
 }
 
-// null reads a null, if that is what comes next.
+// null reads a null, and reports whether there was one.
 func (r *jsonReader) null() bool {
 	isNull := r.peek() == 'n' && bytes.HasPrefix(r.data[r.pos:], []byte("null"))
 	if isNull {
@@ -58,7 +58,7 @@ func (r *jsonReader) open(first byte) bool {
 	return true
 }
 
-// more reads the comma before another member or item, or the last byte of the object or array.
+// more reads a comma or the closing bracket, and reports whether another member or item follows.
 func (r *jsonReader) more(last byte, first bool) bool {
 	c := r.peek()
 	if first && c != last && c != 0 {
@@ -72,8 +72,8 @@ func (r *jsonReader) more(last byte, first bool) bool {
 	return c == ','
 }
 
-// members yields the name of each member of an object, as it is written and with its quotes.
-// The body of the loop reads the value, with exactly one call.
+// members yields the name of each member of an object, quoted as in the text.
+// The body of the loop must read the value, with exactly one call.
 func (r *jsonReader) members(yield func(name []byte) bool) {
 	if !r.open('{') {
 		return
@@ -91,7 +91,7 @@ func (r *jsonReader) members(yield func(name []byte) bool) {
 	}
 }
 
-// items yields for each item of an array. The body of the loop reads it.
+// items yields once for each item of an array. The body of the loop must read it.
 func (r *jsonReader) items(yield func() bool) {
 	if !r.open('[') {
 		return
@@ -103,10 +103,10 @@ func (r *jsonReader) items(yield func() bool) {
 	}
 }
 
-// noString is what quoted returns where there is no string.
+// noString is what quoted returns if there is no string.
 var noString = []byte(`""`)
 
-// quoted reads a string and returns it as it is written.
+// quoted reads a string and returns it with its quotes and escapes.
 func (r *jsonReader) quoted() []byte {
 	if r.peek() != '"' {
 		r.fail()
@@ -134,7 +134,7 @@ func (r *jsonReader) quoted() []byte {
 	return noString
 }
 
-// text reads a string. Anything else, such as a number for an id, reads as none.
+// text reads a string. Any other value, such as a number for an id, reads as "".
 func (r *jsonReader) text() string {
 	if r.peek() != '"' {
 		r.raw()
@@ -143,7 +143,7 @@ func (r *jsonReader) text() string {
 	return unquote(r.quoted())
 }
 
-// unquote returns the text of a JSON string. Bytes that are not UTF-8 become U+FFFD.
+// unquote returns the value of a JSON string. Bytes that are not UTF-8 become U+FFFD.
 func unquote(quoted []byte) string {
 	inner := quoted[1 : len(quoted)-1]
 	if !utf8.Valid(inner) || bytes.Contains(inner, []byte(`\u`)) {
@@ -167,10 +167,10 @@ func unquote(quoted []byte) string {
 	return b.String()
 }
 
-// escapes is what a letter after a backslash means (RFC 8259, section 7), but for \u.
+// escapes maps a letter after a backslash to its meaning (RFC 8259, section 7), but for \u.
 var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// count reads an integer.
+// count reads an integer; any other value reads as 0.
 func (r *jsonReader) count() int {
 	n, err := strconv.Atoi(string(r.raw()))
 	if err != nil {
@@ -179,7 +179,7 @@ func (r *jsonReader) count() int {
 	return n
 }
 
-// raw reads any value and returns it as it is written, in the memory of the text.
+// raw reads any value and returns its JSON, a slice of the text.
 func (r *jsonReader) raw() []byte {
 	if r.peek() == '"' {
 		return r.quoted()
@@ -194,7 +194,7 @@ func (r *jsonReader) raw() []byte {
 	return value
 }
 
-// clone is raw in memory of its own, nil for null. Its text is valid UTF-8.
+// clone reads any value and returns a copy of its JSON in valid UTF-8, nil for null.
 func (r *jsonReader) clone() json.RawMessage {
 	value := r.raw()
 	if len(value) == 0 || string(value) == "null" {
@@ -203,7 +203,7 @@ func (r *jsonReader) clone() json.RawMessage {
 	return bytes.ToValidUTF8(bytes.Clone(value), []byte("\ufffd"))
 }
 
-// valueLen returns where the value at the start of data ends, if it is one.
+// valueLen returns the length of the value at the start of data, if that is valid JSON.
 func valueLen(data []byte) int {
 	depth, inString := 0, false
 	for i := 0; i < len(data); i++ {
@@ -218,7 +218,7 @@ func valueLen(data []byte) int {
 			depth++
 		case c == '}' || c == ']':
 			if depth == 0 {
-				return i // the end of what the value is in
+				return i // the end of the enclosing object or array
 			}
 			if depth--; depth == 0 {
 				return i + 1

@@ -10,8 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// someChunks are what OpenAI, vLLM and DeepSeek stream in the middle of an answer, at its edges, and
-// beside a call.
+// someChunks are chunks as OpenAI, vLLM and DeepSeek send them, and edge cases.
 var someChunks = []string{
 	`{"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","service_tier":"default","system_fingerprint":null,"choices":[{"index":0,"delta":{"role":"assistant","content":"","refusal":null},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"aB"}`,
 	`{"id": "c1", "model": "m", "choices": [{"index": 0, "delta": {"content": "tok"}, "finish_reason": null}]}`,
@@ -22,7 +21,7 @@ var someChunks = []string{
 	`{"choices":[{"delta":null}],"usage":{}} x`, `{"model":"\ud800","choices":null}`, "{\"id\":\"\xff\"}", `{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"text":"hm"}]}]}}]}`,
 }
 
-// FuzzChunk decodes whatever: what is JSON is for encoding/json to say.
+// FuzzChunk checks that decode accepts the same texts as encoding/json.
 func FuzzChunk(f *testing.F) {
 	for _, payload := range someChunks {
 		f.Add([]byte(payload))
@@ -35,7 +34,7 @@ func FuzzChunk(f *testing.F) {
 	})
 }
 
-// FuzzFrame compares what a frame makes of a payload with what decoding all of it does.
+// FuzzFrame checks that reading a payload with a frame has the same result as decoding it.
 func FuzzFrame(f *testing.F) {
 	for _, payload := range someChunks {
 		for _, text := range []string{"x", "", `\n`, `"`, `\`, "é", "\xff"} {
@@ -64,7 +63,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// TestChunks decodes chunks of any content, written in any way.
+// TestChunks decodes chunks with random content and indentation.
 func TestChunks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.SampledFrom([]string{"", "a", "é京🚀", "\"\\/\b\f\n\r\t\x00\x1f\u2028", "{[,:]}", strings.Repeat("x", 300)})

@@ -1,5 +1,5 @@
-// Package openai speaks to every model behind an OpenAI-compatible endpoint, be it
-// chat completions or the Responses API: OpenAI itself, hosted vendors, gateways, and
+// Package openai calls models behind an OpenAI-compatible endpoint, by chat
+// completions or the Responses API: OpenAI itself, hosted vendors, gateways, and
 // local servers such as Ollama, llama.cpp and vLLM.
 //
 //	m, err := openai.New(openai.Config{Model: "gpt-5", Key: key})
@@ -9,49 +9,50 @@
 // A [*Model] is a [model.Model]: it neither retries nor falls back; see package
 // model/middleware for that.
 //
-// # What it takes care of
+// # Differences between servers
 //
-// Servers differ, and so does what they send. Tool-call deltas may interleave,
-// lack an index, or repeat one for a new call; ids may be empty or used twice,
-// in one answer or in the conversation, and are replaced then. Streams may hold
-// comments, event names and broken lines, end without [DONE], be cut off (an
-// error here, never a short answer), or not be a stream at all. Errors come in
-// many shapes and are all a [*model.Error].
+// Servers send different things. Tool-call deltas may interleave,
+// lack an index, or reuse one for a new call; ids may be empty or used twice,
+// in one answer or in the conversation, and are then replaced. Streams may have
+// comments, event names and broken lines, end without [DONE], be cut off (which is an
+// error, never a short answer), or not be a stream. Errors come in
+// many shapes, and each becomes a [*model.Error].
 //
-// Every request is one that the strict servers accept too: each tool call has
-// its result directly behind it, in call order; content is never null or
-// empty; arguments are always an object. Files among tool results follow in a
-// user message after the batch. A tool name with characters that the API
-// refuses, such as the dot of MCP, is sent with "_" in their place and mapped
-// back in the answer.
+// Every request satisfies strict servers too: the result of each tool call
+// directly follows the message with the call, in call order; content is never null or
+// empty; arguments are always an object. Files in tool results follow in a
+// user message after the results. A character in a tool name that the API
+// refuses, such as the dot of MCP, is sent as "_"; the answer has the tool's own name
+// again.
 //
-// Reasoning text is passed on as thinking, and sent back only where the server
-// requires it: reasoning_details, reasoning_content beside tool calls,
-// extra_content of Gemini. Such extras carry the endpoint they came from and
-// are not shown to another one.
+// Reasoning text is yielded as thinking, and sent back only where the server
+// requires it: OpenRouter's reasoning_details, reasoning_content with tool calls,
+// and Gemini's extra_content. Such extras record the endpoint they came from and
+// are not sent to another one.
 //
 // # The Responses API
 //
-// OpenAI's current models reason, and take tools together with reasoning in the Responses API only.
-// It is the default for them, and [Config.API] selects it for other servers. Nothing is stored at the server
-// (store is false): reasoning comes back encrypted, and goes back in its order with the calls and texts
-// around it, as extras of the message do. Where the message was edited, or goes to another model or by chat
-// completions, the reasoning is left out. Items of the server's own tools, which [Config.Extra] can add, go
-// back as they came. A reasoning_effort in an Extra is put where this API has it.
+// OpenAI's current models support tools together with reasoning only in the Responses API.
+// It is the default for them, and [Config.API] selects it for other servers. The server stores nothing
+// (store is false): reasoning comes encrypted, and goes back in its place among the calls and texts,
+// as an extra of the message. If the message was edited, or goes to another model or to chat
+// completions, the reasoning is left out. Items of the server's own tools, which [Config.Extra] can add,
+// go back unchanged. A reasoning_effort in an Extra becomes the member of this API.
 //
-// # What is go-openai's
+// # Relation to go-openai
 //
 // Requests are those that github.com/sashabaranov/go-openai would send: this package uses its types
 // for tools, calls, choices, formats and the endpoint, and a test compares the requests of both.
-// They are sent by net/http, since the client of go-openai encodes the whole conversation anew for
-// each call, refuses some models by their names, and has no place for what vendors add. The answer is read here, because its reader hides error frames and cut-off streams,
+// They are sent by net/http, since go-openai's client encodes the whole conversation for
+// each call, rejects some models by name, and cannot send vendors' additions. This package reads the
+// answer itself, because go-openai's reader hides error events and cut-off streams,
 // loses Retry-After, and drops members that must go back.
 //
-// # What is kept between calls
+// # Caching
 //
-// A message is encoded once. The model keeps the encoded conversation as long as the caller keeps its
-// last message, at most 64 MiB in all, and a request that continues it encodes only what is new.
-// Therefore messages must not be changed once they were sent. A tool list is encoded once for each
+// A message is encoded once. The model keeps the encoded conversation while the caller keeps its
+// last message, up to 64 MiB in total, and a request that continues it encodes only the new messages.
+// Therefore a message must not be changed after it was sent. A tool list is encoded once for each
 // [model.Request.Digest].
 package openai
 
@@ -78,42 +79,42 @@ import (
 
 const defaultBaseURL = "https://api.openai.com/v1"
 
-// Config says which model to speak to, and how. Model is required, and Key
-// except for a local server.
+// Config says which model to call, and how. Model is required, and so is Key
+// unless the server is local.
 type Config struct {
 	Model   string // as the server knows it
-	BaseURL string // up to and without "/chat/completions" or "/responses"; empty means https://api.openai.com/v1
+	BaseURL string // without "/chat/completions" or "/responses"; empty means https://api.openai.com/v1
 	Key     string // sent as a bearer token
 
-	// API is the protocol to speak. Empty means APIResponses for OpenAI's own server, except for its models
-	// from before 2025, and APIChat for all others.
+	// API is the protocol. Empty means APIResponses for OpenAI's own server, except for its models
+	// from before 2025, and APIChat for all other servers.
 	API API
 
 	Organization string // sent as OpenAI-Organization; empty means none
 
 	ContextWindow int // of the model, in tokens; 0 if not known
 
-	// NoStream asks for whole answers, for servers that do not stream, or not
-	// together with tools.
+	// NoStream asks for answers that are not streamed, for servers that cannot stream, or cannot
+	// stream with tools.
 	NoStream bool
 
-	// Extra holds members for every request, such as "reasoning_effort". They
-	// win over what this package sets; null removes a member, such as
+	// Extra has members for every request, such as "reasoning_effort". They
+	// override what this package sets; null removes a member, such as
 	// "stream_options" for a server that refuses it. The request's own Extra
-	// wins over these.
+	// overrides these.
 	Extra map[string]json.RawMessage
 
-	// Header holds further headers, for gateways; "api-key" for Azure. They replace those
-	// of this package, in whatever case they are written.
+	// Header has additional headers, for gateways; "api-key" for Azure. They override those
+	// of this package; case does not matter.
 	Header http.Header
 
-	// HTTPClient sends the requests, usually an *http.Client, whose Timeout must be 0; nil means
-	// one with proxies from the environment and many idle connections.
+	// HTTPClient sends the requests, usually an *http.Client, whose Timeout must be 0. Nil means
+	// a client with the environment's proxies that keeps many idle connections.
 	HTTPClient sdk.HTTPDoer
 
-	// HeaderTimeout limits the wait for an answer to begin, IdleTimeout the
-	// silence within one. 0 means 5 and 2 minutes. There is no limit on the
-	// whole: a stream may take as long as it needs.
+	// HeaderTimeout limits the wait for an answer to begin; 0 means 5 minutes. IdleTimeout limits
+	// the silence within an answer; 0 means 2 minutes. There is no limit on the
+	// whole answer: a stream may take as long as it needs.
 	HeaderTimeout time.Duration
 	IdleTimeout   time.Duration
 }
@@ -121,11 +122,11 @@ type Config struct {
 // A Model is a model behind an endpoint. It is safe for concurrent use.
 type Model struct {
 	cfg         Config
-	endpoint    sdk.ClientConfig // where the model is, and what sends the requests
-	request     *http.Request    // for each call to clone
-	keepsHeader bool             // see the function keepsHeader
-	responses   bool             // speaks the Responses API
-	origin      string           // marks the extras that came from there
+	endpoint    sdk.ClientConfig // the server, and the client that sends the requests
+	request     *http.Request    // cloned for each call
+	keepsHeader bool             // the client does not modify the header
+	responses   bool             // use the Responses API
+	origin      string           // marks extras as from this endpoint
 	tools       toolCache
 	history     history
 }
@@ -137,9 +138,9 @@ var (
 )
 
 // New returns a model. It fails on a missing model name, on an invalid base
-// URL, and on a missing key unless the server is local or a header holds one:
-// a loopback or private address, "localhost", a name without dots, or one
-// ending in ".local" or ".internal" needs no key. It does not contact the server.
+// URL, and on a missing key unless the server is local or a header has a key.
+// Local is a loopback or private address, "localhost", a name without dots, or one
+// ending in ".local" or ".internal". New does not contact the server.
 func New(cfg Config) (*Model, error) {
 	if cfg.Model == "" {
 		return nil, errors.New("openai: no model; set Config.Model (KITBAG_MODEL) to a name the server knows, such as gpt-5")
@@ -160,7 +161,7 @@ func New(cfg Config) (*Model, error) {
 		return nil, err
 	}
 	path := "/chat/completions"
-	if m.responses { // whose reasoning only the same model may read
+	if m.responses { // only the same model can read its reasoning
 		path, m.origin = "/responses", u.Host+" "+cfg.Model
 	}
 	m.tools.responses, m.history = m.responses, history{responses: m.responses, limit: maxHistory}
@@ -177,7 +178,7 @@ func New(cfg Config) (*Model, error) {
 }
 
 // FromEnv returns the model that OPENAI_BASE_URL, OPENAI_API_KEY, KITBAG_MODEL and
-// KITBAG_API name. It fails as New does, and its errors name the variables.
+// KITBAG_API configure. It fails as New does, and its errors name the variables.
 func FromEnv() (*Model, error) {
 	return New(Config{
 		BaseURL: os.Getenv("OPENAI_BASE_URL"),
@@ -187,9 +188,8 @@ func FromEnv() (*Model, error) {
 	})
 }
 
-// canonical returns a copy of h whose names are written as [http.Header.Get] and net/http
-// expect it. Otherwise a header that the caller wrote as "authorization" would be sent
-// in addition to the Authorization that it replaces.
+// canonical returns a copy of h with canonical names. Otherwise a header that the caller
+// wrote as "authorization" would be sent in addition to the Authorization that it should replace.
 func canonical(h http.Header) http.Header {
 	c := make(http.Header, len(h))
 	for _, name := range slices.Sorted(maps.Keys(h)) {
@@ -199,8 +199,8 @@ func canonical(h http.Header) http.Header {
 	return c
 }
 
-// isLocal reports whether a host is likely to be a person's own, where a server often has
-// no key. For a public host a missing key is reported here, before any request.
+// isLocal reports whether a host is likely to be local, where servers often need no key. For a
+// public host a missing key is reported before any request.
 func isLocal(host string) bool {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()
@@ -230,7 +230,7 @@ func (m *Model) ContextWindow() int { return m.cfg.ContextWindow }
 
 // Generate sends the request and streams the answer. The first delta of a tool
 // call has its id and its name. Each range over the sequence sends the request
-// anew. An error ends it: a [*model.Error], or one that wraps the error of ctx.
+// again. An error ends it: a [*model.Error], or one that wraps the error of ctx.
 func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
 		body, tools, err := m.encode(req)

@@ -9,21 +9,21 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// reasoning gathers reasoning_details, which must go back in the form in which
-// a server that does not stream would have sent them: the pieces of one detail,
-// distinguished by type and index, are joined. They are OpenRouter's, and each model behind it
-// fills in others: a text, a summary, or data that is encrypted.
+// reasoning collects reasoning_details, which must go back in the form in which
+// an unstreamed answer would have them: the pieces of one detail,
+// which have the same type and index, are joined. They are OpenRouter's, and each model behind it
+// sets other members: a text, a summary, or encrypted data.
 type reasoning []detail
 
-// A detail is one of them, being put together.
+// A detail is one of the reasoning_details, assembled from pieces.
 type detail struct {
 	members map[string]json.RawMessage
 	pieces  map[string]*strings.Builder // of the members that come in pieces
 }
 
-// add adds details and returns the text in them.
+// add adds details and returns their text.
 func (r *reasoning) add(details []json.RawMessage) string {
-	var said strings.Builder
+	var text strings.Builder
 	for _, raw := range details {
 		var members map[string]json.RawMessage
 		if json.Unmarshal(raw, &members) != nil {
@@ -34,21 +34,21 @@ func (r *reasoning) add(details []json.RawMessage) string {
 			*r = append(*r, detail{map[string]json.RawMessage{}, map[string]*strings.Builder{}})
 			n++
 		}
-		(*r)[n-1].add(members, &said)
+		(*r)[n-1].add(members, &text)
 	}
-	return said.String()
+	return text.String()
 }
 
-// continuedBy reports whether members are more of the same detail. Without an index each is
-// one of its own.
+// continuedBy reports whether members are another piece of d. Without an index each detail
+// is a separate one.
 func (d detail) continuedBy(members map[string]json.RawMessage) bool {
 	_, indexed := members["index"]
 	return indexed && bytes.Equal(d.members["type"], members["type"]) && bytes.Equal(d.members["index"], members["index"])
 }
 
-// add adds the members of a piece. Text is appended, and what a person may read of it also
-// to said; of all else the last value counts that is not null.
-func (d detail) add(members map[string]json.RawMessage, said *strings.Builder) {
+// add adds the members of a piece. Texts are appended, and also appended to readable unless they
+// are encrypted; of any other member the last value that is not null counts.
+func (d detail) add(members map[string]json.RawMessage, readable *strings.Builder) {
 	for name, value := range members {
 		var piece string
 		switch name {
@@ -61,7 +61,7 @@ func (d detail) add(members map[string]json.RawMessage, said *strings.Builder) {
 			}
 			d.pieces[name].WriteString(piece)
 			if name != "data" {
-				said.WriteString(piece)
+				readable.WriteString(piece)
 			}
 		default:
 			if _, known := d.members[name]; !known || string(value) != "null" {
@@ -85,7 +85,7 @@ func (r reasoning) encode() json.RawMessage {
 	}
 	data, err := encoded(all)
 	if err != nil {
-		return nil // cannot be: each member was valid JSON
+		return nil // unreachable: each member is valid JSON
 	}
 	return data
 }

@@ -14,8 +14,8 @@ import (
 	sdk "github.com/sashabaranov/go-openai"
 )
 
-// A wireRequest is go-openai's ChatCompletionRequest but for the messages and the tools, which are
-// encoded before, and for what that leaves out: a temperature of 0.
+// A wireRequest is go-openai's ChatCompletionRequest without messages and tools, which are
+// encoded separately, and with what that type cannot express: a temperature of 0.
 type wireRequest struct {
 	Model               string                            `json:"model"`
 	Stream              bool                              `json:"stream,omitempty"`
@@ -27,8 +27,8 @@ type wireRequest struct {
 	ResponseFormat      *sdk.ChatCompletionResponseFormat `json:"response_format,omitempty"`
 }
 
-// encode returns a request's body, the same bytes for the same request, and the tools it offers. What
-// was encoded for an earlier request is not copied: see toolCache, opening and history.
+// encode returns a request's body, the same bytes for the same request, and the encoded tools. What
+// an earlier request has encoded is not copied: see toolCache, opening and history.
 func (m *Model) encode(req *model.Request) (b body, tools *toolList, err error) {
 	if tools, err = m.tools.get(req); err != nil {
 		return nil, nil, err
@@ -37,11 +37,11 @@ func (m *Model) encode(req *model.Request) (b body, tools *toolList, err error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	said, rest, err := m.history.encode(req.Messages, m.origin)
+	settled, rest, err := m.history.encode(req.Messages, m.origin)
 	if err != nil {
 		return nil, nil, err
 	}
-	b = body{o.head, o.tools, o.start, o.systemWire, said, rest, bodyEnd}
+	b = body{o.head, o.tools, o.start, o.systemWire, settled, rest, bodyEnd}
 	for i, messages := range b[3:6] {
 		if len(messages) > 0 {
 			b[3+i] = messages[1:] // the comma before the first
@@ -49,15 +49,15 @@ func (m *Model) encode(req *model.Request) (b body, tools *toolList, err error) 
 		}
 	}
 	if m.responses {
-		return nil, nil, errors.New("there is nothing to send: no message with content, which the Responses API needs beside the system prompt")
+		return nil, nil, errors.New("no message of the request has content; the Responses API needs one besides the system prompt")
 	}
-	return nil, nil, errors.New("there is nothing to send: no system prompt, and no message with content")
+	return nil, nil, errors.New("the request has neither a system prompt nor a message with content; add one")
 }
 
 var bodyEnd = []byte("]}")
 
-// An opening is the part of a body before the messages of a conversation. It is mostly that of the
-// request before, and is not changed once it is made.
+// An opening is the part of a body before the messages. Usually it equals that of the previous
+// request. It is immutable.
 type opening struct {
 	system    string
 	choice    model.ToolChoice
@@ -66,8 +66,8 @@ type opening struct {
 	head, tools, start, systemWire []byte
 }
 
-// opening returns that of a request: the last one of its tool list, if that fits. Those of requests
-// with settings of their own are not kept.
+// opening returns the opening of a request, if possible the last one with this tool list. An opening
+// with a temperature, output schema or extras is not kept.
 func (m *Model) opening(req *model.Request, tools *toolList) (*opening, error) {
 	plain := req.Temperature == nil && req.Output == nil && len(req.Extra) == 0
 	if o := tools.last.Load(); plain && o != nil && o.system == req.System && o.choice == req.Choice && o.maxTokens == req.MaxTokens {
@@ -85,7 +85,7 @@ func (m *Model) opening(req *model.Request, tools *toolList) (*opening, error) {
 		list = `"input":[`
 	}
 	o := &opening{system: req.System, choice: req.Choice, maxTokens: req.MaxTokens, head: head, start: []byte(list)}
-	// With an extra of that name, override has put others in their place.
+	// An extra named "tools" replaces the tools; override has written it.
 	if len(tools.wire) > 0 && m.cfg.Extra["tools"] == nil && req.Extra["tools"] == nil {
 		o.head, o.tools, o.start = append(head, `"tools":`...), tools.wire, []byte(","+list)
 	}
@@ -100,7 +100,7 @@ func (m *Model) opening(req *model.Request, tools *toolList) (*opening, error) {
 	return o, nil
 }
 
-// head returns the start of the request's object: all but the tools and the messages.
+// head returns the start of the request's JSON, without the tools and the messages.
 func (m *Model) head(req *model.Request, tools *toolList) (head []byte, err error) {
 	var w any
 	if m.responses {
@@ -148,8 +148,8 @@ func (m *Model) chatHead(req *model.Request, tools *toolList) (w *wireRequest, e
 	return w, nil
 }
 
-// override replaces, adds and, where the value is null, removes members of an object. They are
-// then sorted by name.
+// override sets members of an object, or removes those whose new value is null. The result is
+// sorted by name.
 func override(object []byte, extra map[string]json.RawMessage) ([]byte, error) {
 	if len(extra) == 0 {
 		return object, nil
@@ -162,9 +162,9 @@ func override(object []byte, extra map[string]json.RawMessage) ([]byte, error) {
 		value := extra[name]
 		switch {
 		case !json.Valid(value):
-			return nil, fmt.Errorf("extra member %q is not valid JSON: %.60s", name, value)
+			return nil, fmt.Errorf("extra member %q is not valid JSON: %.60s; quote strings", name, value)
 		case name == "messages", name == "input":
-			return nil, fmt.Errorf("extra member %q: messages are given as such, not as an extra", name)
+			return nil, fmt.Errorf("extra member %q: messages cannot be an extra; set Request.Messages", name)
 		case string(value) == "null":
 			delete(members, name)
 		default:
@@ -174,14 +174,14 @@ func override(object []byte, extra map[string]json.RawMessage) ([]byte, error) {
 	return encoded(members)
 }
 
-// isOpenAI reports whether the server is OpenAI's own. Its reasoning models refuse max_tokens, and
-// many other servers know nothing else.
+// isOpenAI reports whether the server is OpenAI's own. Its reasoning models reject max_tokens;
+// many other servers know only that.
 func (m *Model) isOpenAI() bool {
 	host, _ := m.Server()
 	return host == "api.openai.com" || strings.HasSuffix(host, ".openai.azure.com")
 }
 
-// responseFormat returns the value by which an answer is held to a schema.
+// responseFormat returns the response_format that requires answers to match a schema.
 func responseFormat(out *model.OutputSchema) (*sdk.ChatCompletionResponseFormat, error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(out.Schema, &object); err != nil || object == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// TestMaxTokens: the member's name depends on the server.
+// TestMaxTokens: the name of the member depends on the server.
 func TestMaxTokens(t *testing.T) {
 	for base, name := range map[string]string{
 		"":                                     "max_completion_tokens",
@@ -21,7 +21,7 @@ func TestMaxTokens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := bodyOf(t, m, &model.Request{MaxTokens: 7, Messages: []*message.Message{global}})
+		got := bodyOf(t, m, &model.Request{MaxTokens: 7, Messages: []*message.Message{globalMessage}})
 		if !bytes.Contains(got, []byte(`"`+name+`":7`)) {
 			t.Errorf("%q: %s", base, got)
 		}
@@ -31,7 +31,7 @@ func TestMaxTokens(t *testing.T) {
 	}
 }
 
-// TestWhichAPI: without a choice it is the Responses API for OpenAI's own models, as far as they are made for it.
+// TestWhichAPI: the default is the Responses API for OpenAI's own server, except for older models.
 func TestWhichAPI(t *testing.T) {
 	for _, row := range []struct {
 		base, model string
@@ -62,9 +62,9 @@ func TestWhichAPI(t *testing.T) {
 	}
 }
 
-// TestNilMessage: a mistake of the caller's is an error, not a panic.
+// TestNilMessage: a nil message is an error, not a panic.
 func TestNilMessage(t *testing.T) {
-	if _, _, err := testModel(t).encode(&model.Request{Messages: []*message.Message{global, nil}}); err == nil {
+	if _, _, err := testModel(t).encode(&model.Request{Messages: []*message.Message{globalMessage, nil}}); err == nil {
 		t.Error("no error")
 	}
 }

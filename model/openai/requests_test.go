@@ -14,10 +14,10 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A request is a model.Request, and the part of a Config that matters for it,
-// in a test file. SERVER stands for the server's host.
+// A request is a model.Request and the relevant part of a Config
+// in a test file. SERVER is replaced with the server's host.
 type request struct {
-	Allow       []string // members that the server knows beside OpenAI's
+	Allow       []string // members that the server accepts in addition to OpenAI's
 	NoStream    bool
 	ConfigExtra map[string]json.RawMessage
 
@@ -32,7 +32,7 @@ type request struct {
 }
 
 // TestRequests sends the requests in testdata/requests to a strict server and
-// compares the bytes that it got. Where no request may be sent, "want" holds
+// compares the bytes it receives. If no request may be sent, "want" is
 // the error.
 func TestRequests(t *testing.T) {
 	testArchives(t, "testdata/requests", 35, func(t *testing.T, part func(string) string) string {

@@ -18,12 +18,12 @@ type API string
 
 // The protocols.
 const (
-	APIChat      API = "chat"      // POST /chat/completions, which most servers have
-	APIResponses API = "responses" // POST /responses, which OpenAI's current models need for tools with reasoning
+	APIChat      API = "chat"      // POST /chat/completions, supported by most servers
+	APIResponses API = "responses" // POST /responses, required by OpenAI's current models for tools with reasoning
 )
 
-// usesResponses reports whether a model is asked by the Responses API. Where the configuration does not
-// say so it is for OpenAI's own server and all of its models but those that were made for chat completions.
+// usesResponses reports whether to call a model by the Responses API. The default is true for
+// OpenAI's own server, except for the models that were made for chat completions.
 func usesResponses(api API, host, name string) (bool, error) {
 	switch api {
 	case APIChat, APIResponses:
@@ -43,8 +43,8 @@ func usesResponses(api API, host, name string) (bool, error) {
 	return false, fmt.Errorf("openai: API %q is not known; set Config.API (KITBAG_API) to %s or %s, or leave it empty", api, APIChat, APIResponses)
 }
 
-// A responsesRequest is go-openai's CreateResponseRequest but for the input and the tools, which are
-// encoded before, and for what that leaves out: a temperature of 0, and strict=false, as true is the default.
+// A responsesRequest is go-openai's CreateResponseRequest without input and tools, which are
+// encoded separately, and with what that type cannot express: a temperature of 0, and strict=false.
 type responsesRequest struct {
 	Model           string                `json:"model"`
 	Instructions    string                `json:"instructions,omitempty"`
@@ -83,8 +83,8 @@ type (
 // minOutputTokens is the API's lower limit of max_output_tokens.
 const minOutputTokens = 16
 
-// responsesHead returns the request without its tools and its input. The server keeps nothing: what a later
-// request must know of the reasoning comes back encrypted.
+// responsesHead returns the request without its tools and input. The server stores nothing: reasoning
+// that a later request needs comes back encrypted.
 func (m *Model) responsesHead(req *model.Request, tools *toolList) (w *responsesRequest, err error) {
 	w = &responsesRequest{Model: m.cfg.Model, Instructions: req.System, Stream: !m.cfg.NoStream, Temperature: req.Temperature,
 		Include: []sdk.ResponseInclude{sdk.ResponseIncludeReasoningEncryptedContent}}
@@ -106,8 +106,8 @@ func (m *Model) responsesHead(req *model.Request, tools *toolList) (w *responses
 	return w, nil
 }
 
-// responsesExtra returns extra members as the Responses API has them: a reasoning_effort, which programs
-// set for chat completions, is a member of reasoning there.
+// responsesExtra converts extra members for the Responses API: reasoning_effort, which programs
+// set for chat completions, becomes reasoning.effort.
 func responsesExtra(extra map[string]json.RawMessage) map[string]json.RawMessage {
 	effort, ok := extra["reasoning_effort"]
 	if !ok {
@@ -121,21 +121,21 @@ func responsesExtra(extra map[string]json.RawMessage) map[string]json.RawMessage
 	return extra
 }
 
-// remedy adds to an error about the protocol how to choose the other one.
+// remedy adds to an error about the protocol how to select the other one.
 func (m *Model) remedy(err error) error {
 	e, ok := errors.AsType[*model.Error](err)
 	if !ok {
 		return err
 	}
-	words := strings.ToLower(e.Message)
+	text := strings.ToLower(e.Message)
 	add := func(remedy string) { e.Message = strings.TrimSuffix(e.Message, ".") + "; " + remedy }
 	switch {
-	case m.responses && (e.Status == http.StatusNotFound || e.Status == http.StatusMethodNotAllowed) && !strings.Contains(words, "model"):
-		add("if the server has chat completions only, set Config.API (KITBAG_API) to " + string(APIChat))
-	case !m.responses && e.Kind == model.KindInvalidRequest && strings.Contains(words, "/responses"):
+	case m.responses && (e.Status == http.StatusNotFound || e.Status == http.StatusMethodNotAllowed) && !strings.Contains(text, "model"):
+		add("if the server supports only chat completions, set Config.API (KITBAG_API) to " + string(APIChat))
+	case !m.responses && e.Kind == model.KindInvalidRequest && strings.Contains(text, "/responses"):
 		add("set Config.API (KITBAG_API) to " + string(APIResponses))
-	case m.responses && e.Kind == model.KindInvalidRequest && strings.Contains(words, "encrypted"):
-		add("reasoning in the conversation is too old, or of another organization or model: begin a new conversation")
+	case m.responses && e.Kind == model.KindInvalidRequest && strings.Contains(text, "encrypted"):
+		add("the reasoning in the conversation is too old, or from another organization or model; start a new conversation")
 	}
 	return err
 }

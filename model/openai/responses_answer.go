@@ -10,36 +10,36 @@ import (
 	sdk "github.com/sashabaranov/go-openai"
 )
 
-// A response turns the events of a Responses API into chunks. Servers send the content of an item up to
-// four times: as deltas, at the end of a part, at the end of the item and at the end of the response. Each time
-// what had not come before is yielded.
+// A response turns the events of a Responses API stream into chunks. Servers send the content of an item up
+// to four times: as deltas, at the end of a part, at the end of the item and at the end of the response.
+// Only what is new is yielded each time.
 type response struct {
-	answer // what it has in common with chat completions; calls are those of the items
+	answer // shared with chat completions
 
 	items      []*outputItem
-	incomplete string // why the response is not whole
-	lastText   bool   // the last that was yielded is text
+	incomplete string // why the response is incomplete; empty if it is not
+	lastText   bool   // the last yielded chunk is text
 	lines      int    // in pending
 }
 
 // maxLines bounds the lines over which the JSON of an event is spread.
 const maxLines = 1000
 
-// An outputItem is an item of a response in the making.
+// An outputItem is an item of a response that is being assembled.
 type outputItem struct {
 	index    int // output_index, or noIndex
 	id       string
 	kind     string
 	name     string                     // of a function_call, on the wire
-	members  map[string]json.RawMessage // as it came at last
+	members  map[string]json.RawMessage // the latest received
 	parts    []keptPart                 // of a message
-	content  []int                      // where in parts the parts of the content are, which may be empty
-	thoughts []int                      // bytes yielded of each part of the summary of reasoning, or of its text
+	content  []int                      // for each part of the content its index in parts, -1 if it is empty
+	thoughts []int                      // for each part of the reasoning how many bytes were yielded
 	call     int                        // of a function_call: index in answer.calls
 	ended    bool
 }
 
-// complete reports whether reasoning can go back: it is encrypted, or its text is there.
+// complete reports whether reasoning can be sent back: its encrypted or its plain content is known.
 func (i *outputItem) complete() bool {
 	var encrypted string
 	_ = json.Unmarshal(i.members["encrypted_content"], &encrypted)
@@ -66,7 +66,7 @@ type responseEvent struct {
 	Choices      json.RawMessage
 }
 
-// A responseBody is a response as a whole.
+// A responseBody is a complete response.
 type responseBody struct {
 	ID, Model, Status string
 	Output            []json.RawMessage
@@ -75,7 +75,7 @@ type responseBody struct {
 	Incomplete        *sdk.ResponseIncompleteDetails `json:"incomplete_details"`
 }
 
-// data takes the payload of a data line. JSON that is spread over several lines is put together.
+// data handles the payload of a data line. JSON may be spread over several lines.
 func (r *response) data(event string, payload []byte) error {
 	if string(payload) == "[DONE]" {
 		return r.end()
@@ -92,8 +92,8 @@ func (r *response) data(event string, payload []byte) error {
 	if err := json.Unmarshal(payload, &ev); err != nil {
 		switch {
 		case json.Valid(payload):
-			return httperror.BadAnswer("a part of the stream is not as the API says", payload)
-		case len(r.pending) > maxPending || r.lines > maxLines: // each line is another try
+			return httperror.BadAnswer("an event of the stream does not match the API", payload)
+		case len(r.pending) > maxPending || r.lines > maxLines: // each line costs another attempt to decode
 			return httperror.BadAnswer("a part of the stream is not valid JSON", payload)
 		case len(r.pending) == 0: // the next line may continue it; stream fails at a blank one
 			r.pending, r.lines = bytes.Clone(payload), 0
@@ -111,8 +111,8 @@ func (r *response) data(event string, payload []byte) error {
 	return err
 }
 
-// whole takes an answer that is not a stream.
-func (r *response) whole(data []byte) error {
+// unstreamed handles an answer that is not a stream.
+func (r *response) unstreamed(data []byte) error {
 	var body responseBody
 	if json.Unmarshal(data, &body) == nil && (body.Output != nil || body.Status != "") {
 		return r.terminal(&body)
@@ -140,23 +140,23 @@ func (r *response) event(ev *responseEvent, payload []byte) error {
 	case "response.content_part.added", "response.content_part.done":
 		r.text(r.find(ev), ev.ContentIndex, ev.Part.Type, ev.Part.Text+ev.Part.Refusal, true)
 	case "response.output_text.delta":
-		r.text(r.find(ev), ev.ContentIndex, "output_text", word(ev.Delta), false)
+		r.text(r.find(ev), ev.ContentIndex, "output_text", jsonString(ev.Delta), false)
 	case "response.output_text.done":
 		r.text(r.find(ev), ev.ContentIndex, "output_text", ev.Text, true)
 	case "response.refusal.delta":
-		r.text(r.find(ev), ev.ContentIndex, "refusal", word(ev.Delta), false)
+		r.text(r.find(ev), ev.ContentIndex, "refusal", jsonString(ev.Delta), false)
 	case "response.refusal.done":
 		r.text(r.find(ev), ev.ContentIndex, "refusal", ev.Refusal, true)
 	case "response.reasoning_summary_text.delta":
-		r.thought(r.find(ev), ev.SummaryIndex, word(ev.Delta), false)
+		r.thought(r.find(ev), ev.SummaryIndex, jsonString(ev.Delta), false)
 	case "response.reasoning_summary_text.done":
 		r.thought(r.find(ev), ev.SummaryIndex, ev.Text, true)
 	case "response.reasoning_text.delta", "response.reasoning.delta":
-		r.thought(r.find(ev), ev.ContentIndex, word(ev.Delta), false)
+		r.thought(r.find(ev), ev.ContentIndex, jsonString(ev.Delta), false)
 	case "response.reasoning_text.done", "response.reasoning.done":
 		r.thought(r.find(ev), ev.ContentIndex, ev.Text, true)
 	case "response.function_call_arguments.delta":
-		r.arguments(r.find(ev), word(ev.Delta), false)
+		r.arguments(r.find(ev), jsonString(ev.Delta), false)
 	case "response.function_call_arguments.done":
 		r.arguments(r.find(ev), argumentText(ev.Arguments), true)
 	case "response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done":
@@ -175,8 +175,8 @@ func (r *response) event(ev *responseEvent, payload []byte) error {
 	return nil
 }
 
-// other takes an event that has no content: those that are not known are ignored, since the API says that
-// more will be added.
+// other handles an event without content. Unknown events are ignored: the API documentation
+// says that more will be added.
 func (r *response) other(ev *responseEvent, payload []byte) error {
 	switch {
 	case ev.Response != nil:
@@ -184,7 +184,7 @@ func (r *response) other(ev *responseEvent, payload []byte) error {
 	case ev.Choices != nil:
 		return errChat()
 	case ev.Object == "response":
-		return r.whole(payload)
+		return r.unstreamed(payload)
 	case ev.Type == "":
 		if e := httperror.InBody(0, payload); e != nil {
 			return e
@@ -198,10 +198,10 @@ func (r *response) failed(payload []byte) error {
 	if e := httperror.InBody(0, payload); e != nil {
 		return e
 	}
-	return httperror.BadAnswer("the server reports an error that says nothing", payload)
+	return httperror.BadAnswer("the server reports an error without a message", payload)
 }
 
-// find returns the item that an event is about: by its id, else by its index, the last one if the event has
+// find returns the item that an event belongs to: by id, else by index, or the last one if the event has
 // neither. Some servers give each event another id, some give each item the same index.
 func (r *response) find(ev *responseEvent) *outputItem {
 	for _, i := range r.items {
@@ -228,7 +228,7 @@ func (r *response) open(ev *responseEvent) *outputItem {
 	return i
 }
 
-// added takes the beginning of an item. It is the same item again only if the index and the id are.
+// added handles the start of an item. It is a known item only if both the index and the id are the same.
 func (r *response) added(ev *responseEvent) {
 	var item sdk.ResponseOutputItem
 	_ = json.Unmarshal(ev.Item, &item)
@@ -245,17 +245,17 @@ func (r *response) added(ev *responseEvent) {
 	r.item(i, ev.Item, false)
 }
 
-// item takes an item as it is now; at its end, what of it did not come before.
+// item stores the current state of an item and yields what is new in it.
 func (r *response) item(i *outputItem, raw json.RawMessage, ended bool) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(raw, &members) != nil || members == nil {
 		return
 	}
 	i.members, i.ended = members, i.ended || ended
-	if kind := word(members["type"]); kind != "" {
+	if kind := jsonString(members["type"]); kind != "" {
 		i.kind = kind
 	}
-	if id := word(members["id"]); id != "" {
+	if id := jsonString(members["id"]); id != "" {
 		i.id = id
 	}
 	switch i.kind {
@@ -274,9 +274,9 @@ func (r *response) item(i *outputItem, raw json.RawMessage, ended bool) {
 	case "function_call":
 		r.functionCall(i, ended)
 	case "image_generation_call":
-		if data := word(members["result"]); ended && data != "" && len(i.parts) == 0 {
-			i.parts = []keptPart{{}} // once
-			if d, ok := parseDataURL("data:image/" + imageFormat(word(members["output_format"])) + ";base64," + data); ok {
+		if data := jsonString(members["result"]); ended && data != "" && len(i.parts) == 0 {
+			i.parts = []keptPart{{}} // yield it only once
+			if d, ok := parseDataURL("data:image/" + imageFormat(jsonString(members["output_format"])) + ";base64," + data); ok {
 				r.emit(&model.DataBlock{Data: d}, false)
 			}
 		}
@@ -290,9 +290,9 @@ func imageFormat(format string) string {
 	return format
 }
 
-// partsOf returns the parts of a content or a summary; a string is one part.
+// partsOf returns the parts of a content or summary; a string is one part.
 func partsOf(raw json.RawMessage) (parts []sdk.ResponseOutputContent) {
-	if s := word(raw); s != "" {
+	if s := jsonString(raw); s != "" {
 		return []sdk.ResponseOutputContent{{Type: "output_text", Text: s}}
 	}
 	var list []json.RawMessage
@@ -305,7 +305,7 @@ func partsOf(raw json.RawMessage) (parts []sdk.ResponseOutputContent) {
 	return parts
 }
 
-// text yields a piece of a part of a message, or what is new in the whole part.
+// text yields s, a piece of the n-th part of a message; if whole is set s is all of the part, and the rest of it is yielded.
 func (r *response) text(i *outputItem, n int, kind, s string, whole bool) {
 	if i.kind == "" {
 		i.kind, i.members = "message", map[string]json.RawMessage{"type": quote("message"), "role": quote("assistant")}
@@ -346,10 +346,10 @@ func (r *response) text(i *outputItem, n int, kind, s string, whole bool) {
 
 const (
 	itemBreak = "\n\n" // between the texts of two items, which become one block
-	maxParts  = 10_000 // of an item, whatever index a server sends
+	maxParts  = 10_000 // of an item, against large indexes
 )
 
-// thought yields a piece of the reasoning, or what is new in the whole part.
+// thought yields s, a piece of the n-th part of reasoning; if whole is set s is all of the part, and the rest of it is yielded.
 func (r *response) thought(i *outputItem, n int, s string, whole bool) {
 	if i.kind == "" {
 		i.kind = "reasoning"
@@ -377,13 +377,13 @@ func (r *response) thought(i *outputItem, n int, s string, whole bool) {
 	r.emit(&model.ThinkingDelta{Text: s}, false)
 }
 
-// emit yields a chunk.
+// emit yields a chunk and records whether it is text.
 func (r *response) emit(c model.Chunk, text bool) {
 	r.lastText = text
 	r.send(c)
 }
 
-// functionCall begins a call when its name is known. Its arguments may come with it.
+// functionCall starts a call once its name is known.
 func (r *response) functionCall(i *outputItem, ended bool) {
 	if i.call < 0 {
 		i.call = len(r.calls)
@@ -391,7 +391,7 @@ func (r *response) functionCall(i *outputItem, ended bool) {
 	}
 	c := &r.calls[i.call]
 	if c.sentID == "" {
-		c.name, c.id = word(i.members["name"]), word(i.members["call_id"])
+		c.name, c.id = jsonString(i.members["name"]), jsonString(i.members["call_id"])
 		i.name = c.name
 		if c.name != "" {
 			r.lastText = false
@@ -403,7 +403,7 @@ func (r *response) functionCall(i *outputItem, ended bool) {
 	}
 }
 
-// arguments takes a piece of the arguments of a call, or all of them.
+// arguments yields s, a piece of a call's arguments; if whole is set s is all of them, and the rest is yielded.
 func (r *response) arguments(i *outputItem, s string, whole bool) {
 	if i.kind == "" {
 		i.kind = "function_call"
@@ -433,5 +433,5 @@ func argumentText(raw json.RawMessage) string {
 	if len(raw) > 0 && raw[0] == '{' {
 		return string(raw)
 	}
-	return word(raw)
+	return jsonString(raw)
 }

@@ -9,7 +9,7 @@ import (
 	sdk "github.com/sashabaranov/go-openai"
 )
 
-// terminal takes the response at its end.
+// terminal handles the complete response, which the last event carries.
 func (r *response) terminal(body *responseBody) error {
 	if len(body.Error) > 0 && string(body.Error) != "null" {
 		return r.failed(body.Error)
@@ -34,7 +34,7 @@ func (r *response) terminal(body *responseBody) error {
 	}
 	switch body.Status {
 	case "failed", "cancelled":
-		return httperror.BadAnswer("the server ended the response with the status "+body.Status, nil)
+		return httperror.BadAnswer("the server ended the response with status "+body.Status, nil)
 	case "incomplete":
 		r.incomplete = "unknown"
 		if body.Incomplete != nil && body.Incomplete.Reason != "" {
@@ -48,7 +48,7 @@ func (r *response) terminal(body *responseBody) error {
 	return nil
 }
 
-// match returns the item that is the n-th of the whole response: by its id, else by its place.
+// match returns the known item that is the n-th of the complete response: by its id, else by its position.
 func (r *response) match(n int, raw json.RawMessage) *outputItem {
 	var item sdk.ResponseOutputItem
 	_ = json.Unmarshal(raw, &item)
@@ -63,11 +63,11 @@ func (r *response) match(n int, raw json.RawMessage) *outputItem {
 	return r.open(&responseEvent{ItemID: item.ID})
 }
 
-// end takes [DONE]. Without the end of the response the answer is whole only if all items are.
+// end handles [DONE]. If the event with the complete response is missing, the answer is complete only if all items are.
 func (r *response) end() error {
 	for _, i := range r.items {
 		if !i.ended {
-			return nil // the stream ends before the answer was finished
+			return nil // read reports a stream that ended early
 		}
 	}
 	r.done = len(r.items) > 0
@@ -77,8 +77,8 @@ func (r *response) end() error {
 	return nil
 }
 
-// finish sends what is known at the end only, and the finish. What of an answer goes back as it came is sent
-// as the extra of its reasoning, unless the answer was cut off.
+// finish sends the calls whose name never came, the extras and the finish. The items that must go back
+// unchanged are sent as an extra of the reasoning, unless the answer was cut off.
 func (r *response) finish() error {
 	for n := range r.calls {
 		if r.calls[n].sentID == "" {
@@ -107,8 +107,8 @@ func (r *response) finish() error {
 	return nil
 }
 
-// word returns a string, empty for anything else.
-func word(raw json.RawMessage) (s string) {
+// jsonString returns a JSON string's value, empty for any other value.
+func jsonString(raw json.RawMessage) (s string) {
 	if len(raw) > 0 && raw[0] == '"' {
 		_ = json.Unmarshal(raw, &s)
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 // This file writes messages as input items of the Responses API, and keeps what the items of an answer
-// have that a message has no place for: reasoning, the order, ids and phases. The message itself is
-// the truth about texts and calls; where it was edited, what was kept no longer fits and is left out.
+// have and a message lacks: reasoning, order, ids and phases. The message itself is authoritative for
+// texts and calls; if it was edited, the kept items no longer match and are left out.
 
 // item appends an input item.
 func (e *encoder) item(v any) {
@@ -23,7 +23,7 @@ func inputMessage(role string, content any) sdk.ResponseInputMessage {
 	return sdk.ResponseInputMessage{Type: "message", Role: role, Content: content}
 }
 
-// A functionCall is a call that goes back.
+// A functionCall is an input item for a tool call.
 type functionCall struct {
 	Type      string `json:"type"`
 	CallID    string `json:"call_id"`
@@ -31,7 +31,7 @@ type functionCall struct {
 	Arguments string `json:"arguments"`
 }
 
-// output appends the items of an assistant message, as they came if that is known.
+// output appends the items of an assistant message, if possible those it came as.
 func (e *encoder) output(m *message.Message, calls []*message.ToolCall) {
 	if items := e.keptItems(m, calls); items != nil {
 		for _, item := range items {
@@ -68,8 +68,8 @@ func callName(c *message.ToolCall) string {
 // keptMember is the member of an Extra with the items of an answer.
 const keptMember = "items"
 
-// A keptItem is an item of an answer without what the blocks of the message hold. Text is in parts, each a
-// number of bytes of the message's text; those without a type were put between two messages.
+// A keptItem is an item of an answer without what the message has. Text is in parts, each with its
+// length in the message's text; a part without a type is the break between two items.
 type keptItem struct {
 	Item  map[string]json.RawMessage `json:"item,omitempty"`
 	Parts []keptPart                 `json:"parts,omitempty"`
@@ -80,7 +80,7 @@ type keptPart struct {
 	Size int    `json:"size"`
 }
 
-// keptItems returns the items that a message was made of, nil if they are not known or do not fit it.
+// keptItems returns the items that a message came as, nil if they are unknown or no longer match it.
 func (e *encoder) keptItems(m *message.Message, calls []*message.ToolCall) (items []any) {
 	var text strings.Builder
 	var kept []keptItem
@@ -116,7 +116,7 @@ func (e *encoder) keptItems(m *message.Message, calls []*message.ToolCall) (item
 			switch {
 			case len(content) > 0:
 				k.Item["content"], _ = encoded(content) // text always encodes
-			case k.Item["content"] == nil: // blank, and reasoning must not be left alone
+			case k.Item["content"] == nil: // blank, and the API rejects reasoning without the item after it
 				return nil
 			}
 		case "function_call":
@@ -134,7 +134,7 @@ func (e *encoder) keptItems(m *message.Message, calls []*message.ToolCall) (item
 	return items
 }
 
-// textContent returns a part of the content of a message that the model wrote.
+// textContent returns a content part of an assistant message.
 func textContent(kind, text string) any {
 	if kind == "refusal" {
 		return map[string]string{"type": kind, "refusal": text}
@@ -142,9 +142,9 @@ func textContent(kind, text string) any {
 	return map[string]any{"type": kind, "text": text, "annotations": []any{}}
 }
 
-// keep returns the items of an answer to be kept, nil if the message says as much: without reasoning, items of
-// the server's own, phases and refusals. What would be refused later is left out: reasoning of which the content
-// did not come, and then the ids, which only count together with it.
+// keep returns the items of an answer to be kept, nil if the message has everything: no reasoning, items of
+// the server's own tools, phases or refusals. It leaves out what the API would reject later: reasoning
+// without its content, and then also the ids, which are valid only together with it.
 func keep(items []*outputItem) json.RawMessage {
 	var kept []keptItem
 	lost := slices.ContainsFunc(items, func(i *outputItem) bool { return i.kind == "reasoning" && !i.complete() })
@@ -160,14 +160,14 @@ func keep(items []*outputItem) json.RawMessage {
 	}
 	data, err := encoded(kept)
 	if err != nil {
-		return nil // cannot be: each member was valid JSON
+		return nil // unreachable: each member is valid JSON
 	}
 	return data
 }
 
-// keep returns the item without what the message holds, false if there is nothing to be kept.
+// keep returns the item without what the message has, and whether there is anything to keep.
 func (i *outputItem) keep(lost bool) (keptItem, bool) {
-	if i.members == nil { // the item itself never came, only its deltas
+	if i.members == nil { // only deltas came
 		i.members = map[string]json.RawMessage{"type": quote(i.kind)}
 	}
 	k := keptItem{Item: i.members}
@@ -188,13 +188,13 @@ func (i *outputItem) keep(lost bool) (keptItem, bool) {
 		delete(k.Item, "arguments")
 		delete(k.Item, "call_id")
 		k.Item["name"] = quote(i.name)
-	case "image_generation_call": // its picture is a block
-		k.Item = map[string]json.RawMessage{"type": quote("message"), "role": quote("assistant"), "content": quote("(a picture was made)")}
+	case "image_generation_call": // its image is a block
+		k.Item = map[string]json.RawMessage{"type": quote("message"), "role": quote("assistant"), "content": quote("(an image was generated)")}
 	}
 	if k.Item["status"] != nil {
 		k.Item["status"] = quote("completed")
 	}
-	if lost || !strings.HasPrefix(i.id, prefix) { // the API refuses other ids, which proxies make
+	if lost || !strings.HasPrefix(i.id, prefix) { // the API rejects other ids, which proxies make up
 		delete(k.Item, "id")
 	}
 	return k, true

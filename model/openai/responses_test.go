@@ -20,8 +20,8 @@ import (
 
 var responses = openai.Config{API: openai.APIResponses}
 
-// TestResponses replays the answers in testdata/responses as TestAnswers does. What is made of one ends with
-// how it goes back: the items of the next request. Of those that have an item of their own each call has a result.
+// TestResponses replays the answers in testdata/responses as TestAnswers does. The expected result ends with
+// the items that send the answer back in the next request.
 func TestResponses(t *testing.T) {
 	testArchives(t, "testdata/responses", 60, func(t *testing.T, part func(string) string) string {
 		s := openaitest.Serve(rawTurn(t, part("options"), part("answer")), openaitest.Text("ok"))
@@ -36,14 +36,14 @@ func TestResponses(t *testing.T) {
 	})
 }
 
-// sentBack returns the items of a request that are of an answer.
+// sentBack returns the items in which the next request sends an answer back.
 func sentBack(t *testing.T, s *openaitest.Server, m *openai.Model, msg *message.Message) string {
 	t.Helper()
 	results := &message.Message{Role: message.RoleTool}
 	for _, c := range msg.ToolCalls() {
 		results.Blocks = append(results.Blocks, &message.ToolResult{ID: c.ID, Name: c.Name, Blocks: message.Blocks{&message.Text{Text: "done"}}})
 	}
-	req := &model.Request{Messages: append(hi.Messages[:1:1], msg, results, message.User("go on"))}
+	req := &model.Request{Messages: append(hi.Messages[:1:1], msg, results, message.User("continue"))}
 	_, _, err := model.Collect(m.Generate(t.Context(), req))
 	sent := s.Requests()
 	var body struct{ Input []json.RawMessage }
@@ -61,7 +61,7 @@ func sentBack(t *testing.T, s *openaitest.Server, m *openai.Model, msg *message.
 }
 
 // TestResponsesRequests sends the requests in testdata/responses_requests to a strict server and compares
-// the bytes that it got, as TestRequests does.
+// the bytes it receives, as TestRequests does.
 func TestResponsesRequests(t *testing.T) {
 	testArchives(t, "testdata/responses_requests", 8, func(t *testing.T, part func(string) string) string {
 		body, err := sendResponses(t, part("request"))
@@ -76,16 +76,16 @@ func TestResponsesRequests(t *testing.T) {
 	})
 }
 
-// TestResponsesTakeAll sends the requests of chat completions in testdata/requests. A strict server takes what the
-// one of chat completions takes.
-func TestResponsesTakeAll(t *testing.T) {
+// TestResponsesAcceptChatRequests sends the requests in testdata/requests, which are for chat completions, by
+// the Responses API to a strict server.
+func TestResponsesAcceptChatRequests(t *testing.T) {
 	files, err := filepath.Glob("testdata/requests/*.txtar")
 	if err != nil || len(files) < 35 {
 		t.Fatal(len(files), err)
 	}
 	for _, file := range files {
 		if filepath.Base(file) == "extra.txtar" {
-			continue // of members of chat completions
+			continue // has members that only chat completions know
 		}
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			ar, err := txtar.ParseFile(file)
@@ -118,7 +118,7 @@ func sendResponses(t *testing.T, data string) (body []byte, err error) {
 	return body, err
 }
 
-// turnOf returns a turn for a number.
+// turnOf returns the n-th answer.
 func turnOf(n int) openaitest.Turn {
 	call := func(i int) openaitest.Call {
 		return openaitest.Call{ID: fmt.Sprintf("call_%d_%d", n, i), Name: "add", Args: `{"a":1}`}
@@ -136,8 +136,8 @@ func turnOf(n int) openaitest.Turn {
 	return openaitest.Calls(call(0), call(1))
 }
 
-// TestMoves has one conversation of 50 steps move between chat completions, the Responses API and another model of it
-// at every step, and edits it in between: the strict server takes every request.
+// TestMoves moves a conversation of 50 steps at random between chat completions, the Responses API and another
+// model, and edits it in between: the strict server accepts every request.
 func TestMoves(t *testing.T) {
 	for seed := range uint64(6) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -156,25 +156,25 @@ func TestMoves(t *testing.T) {
 			}
 			models = append(models, m)
 		}
-		said := []*message.Message{message.User("hi")}
+		msgs := []*message.Message{message.User("hi")}
 		for range 50 {
 			m := models[random.IntN(len(models))]
-			msg, _, err := model.Collect(m.Generate(t.Context(), &model.Request{System: "Add.", Messages: said,
+			msg, _, err := model.Collect(m.Generate(t.Context(), &model.Request{System: "Add.", Messages: msgs,
 				Tools: []tool.Info{{Name: "add", Input: json.RawMessage(`{"type":"object"}`)}}, Digest: "d"}))
 			if err != nil {
 				t.Fatal(err)
 			}
-			said = append(said, stored(t, msg))
+			msgs = append(msgs, stored(t, msg))
 			results := &message.Message{Role: message.RoleTool}
 			for _, c := range msg.ToolCalls() {
 				results.Blocks = append(results.Blocks, &message.ToolResult{ID: c.ID, Name: c.Name, Blocks: message.Blocks{&message.Text{Text: "2"}}})
 			}
 			if len(results.Blocks) > 0 {
-				said = append(said, results)
+				msgs = append(msgs, results)
 			} else {
-				said = append(said, message.User("more"))
+				msgs = append(msgs, message.User("more"))
 			}
-			said = edited(said, random.IntN(10))
+			msgs = edited(msgs, random.IntN(10))
 		}
 		for _, fault := range s.Faults() {
 			t.Error(fault)
@@ -183,7 +183,7 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// stored returns a message as it is when it was saved and read.
+// stored returns a message as a session file would return it.
 func stored(t *testing.T, m *message.Message) *message.Message {
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -196,9 +196,9 @@ func stored(t *testing.T, m *message.Message) *message.Message {
 	return out
 }
 
-// edited returns a conversation after what may be done to it between two requests.
-func edited(said []*message.Message, edit int) []*message.Message {
-	answer := slices.Clone(said[len(said)-2].Blocks)
+// edited returns a conversation after one of the edits that a program may make between requests.
+func edited(msgs []*message.Message, edit int) []*message.Message {
+	answer := slices.Clone(msgs[len(msgs)-2].Blocks)
 	for i, b := range answer {
 		switch b := b.(type) {
 		case *message.Text:
@@ -207,9 +207,9 @@ func edited(said []*message.Message, edit int) []*message.Message {
 			}
 		case *message.ToolCall:
 			if edit == 2 {
-				again := *b
-				again.Input = json.RawMessage(`{"a":2}`)
-				answer[i] = &again
+				changed := *b
+				changed.Input = json.RawMessage(`{"a":2}`)
+				answer[i] = &changed
 			}
 		case *message.Thinking:
 			if edit == 3 {
@@ -217,16 +217,16 @@ func edited(said []*message.Message, edit int) []*message.Message {
 			}
 		}
 	}
-	again := *said[len(said)-2]
-	again.Blocks = answer
-	said = append(slices.Clone(said[:len(said)-2]), &again, said[len(said)-1])
+	changed := *msgs[len(msgs)-2]
+	changed.Blocks = answer
+	msgs = append(slices.Clone(msgs[:len(msgs)-2]), &changed, msgs[len(msgs)-1])
 	if edit == 4 { // compaction
-		return append([]*message.Message{message.User("What was said: much.")}, said[len(said)-2:]...)
+		return append([]*message.Message{message.User("Summary of the conversation.")}, msgs[len(msgs)-2:]...)
 	}
-	return said
+	return msgs
 }
 
-// TestResponsesCut cuts a stream at every byte: the answer is whole, or there is an error.
+// TestResponsesCut cuts a stream off at many points: the result is the whole answer or an error.
 func TestResponsesCut(t *testing.T) {
 	turn := openaitest.Text("Héllo.").Reasoning("Hm.").Calls(openaitest.Call{Name: "add", Args: `{"a":1}`})
 	s := openaitest.New(t, turn)
@@ -244,12 +244,12 @@ func TestResponsesCut(t *testing.T) {
 			break
 		}
 		if n > 20_000 {
-			t.Fatal("the stream has no end")
+			t.Fatal("the answer never became complete")
 		}
 	}
 }
 
-// TestResponsesStreamedAndWhole gets the same answer in all ways.
+// TestResponsesStreamedAndWhole gets the same answer streamed, interleaved and unstreamed.
 func TestResponsesStreamedAndWhole(t *testing.T) {
 	turn := openaitest.Text("Héllo, world. Ça va?").Reasoning("hm, let me think").Calls(
 		openaitest.Call{Name: "add", Args: `{"a":1,"b":"x\"y\nz"}`}, openaitest.Call{Name: "sub", Args: `{"a":1,"b":2}`}).
@@ -268,7 +268,7 @@ func TestResponsesStreamedAndWhole(t *testing.T) {
 		}
 		for _, b := range msg.Blocks {
 			if b, ok := b.(*message.Thinking); ok {
-				b.Extra = nil // which names the server
+				b.Extra = nil // it names the server
 			}
 		}
 		data, err := json.Marshal(msg.Blocks)
@@ -284,7 +284,7 @@ func TestResponsesStreamedAndWhole(t *testing.T) {
 	}
 }
 
-// TestChatOfAResponsesModel: the error for a model that has no chat completions says what to set.
+// TestChatOfAResponsesModel: the error for a model without chat completions says what to set.
 func TestChatOfAResponsesModel(t *testing.T) {
 	s := openaitest.New(t, openaitest.Status(404, `{"error":{"message":"This model is only supported in v1/responses and not in v1/chat/completions.","type":"invalid_request_error"}}`))
 	_, _, err := model.Collect(newModel(t, s, openai.Config{}).Generate(t.Context(), hi))

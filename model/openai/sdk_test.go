@@ -20,20 +20,20 @@ import (
 	sdk "github.com/sashabaranov/go-openai"
 )
 
-// beyond are the members of our requests that go-openai's types do not have, with the reason why
+// notInSDK are the members of our requests that go-openai's types lack, with the reason why
 // we send them. A * is an index.
-var beyond = map[string]string{
-	"temperature":                           "go-openai leaves out one of 0",
-	"messages/*/content/*/input_audio":      "ChatMessagePart has text and images only",
-	"messages/*/content/*/file":             "ChatMessagePart has text and images only",
-	"messages/*/reasoning_details":          "OpenRouter wants them back",
-	"messages/*/tool_calls/*/extra_content": "Gemini wants it back with each call",
-	"messages/*/x":                          "what a vendor has added to a message goes back to it",
-	"messages/*/tool_calls/*/x":             "what a vendor has added to a call goes back to it",
+var notInSDK = map[string]string{
+	"temperature":                           "go-openai omits a temperature of 0",
+	"messages/*/content/*/input_audio":      "ChatMessagePart has only text and images",
+	"messages/*/content/*/file":             "ChatMessagePart has only text and images",
+	"messages/*/reasoning_details":          "OpenRouter requires them back",
+	"messages/*/tool_calls/*/extra_content": "Gemini requires it back with each call",
+	"messages/*/x":                          "a vendor's addition to a message goes back to the vendor",
+	"messages/*/tool_calls/*/x":             "a vendor's addition to a call goes back to the vendor",
 }
 
-// TestBodiesAreGoOpenAIs reads the requests of testdata/requests into go-openai's types and has it
-// write them again: that is the same JSON, but for what is listed in beyond.
+// TestBodiesAreGoOpenAIs decodes the requests of testdata/requests into go-openai's types and encodes
+// them again: the JSON is the same, except for the members in notInSDK.
 func TestBodiesAreGoOpenAIs(t *testing.T) {
 	files, err := filepath.Glob("testdata/requests/*.txtar")
 	if err != nil || len(files) < 35 {
@@ -49,7 +49,7 @@ func TestBodiesAreGoOpenAIs(t *testing.T) {
 		i := slices.IndexFunc(ar.Files, func(f txtar.File) bool { return f.Name == "want" })
 		body := ar.Files[i].Data
 		if !json.Valid(body) {
-			continue // it holds the error of a request that is not sent
+			continue // the error of a request that is not sent
 		}
 		compared++
 		var req sdk.ChatCompletionRequest
@@ -62,7 +62,7 @@ func TestBodiesAreGoOpenAIs(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, path := range differences("", decoded(t, body), decoded(t, again)) {
-			if beyond[path] == "" {
+			if notInSDK[path] == "" {
 				t.Errorf("%s: %s differs from what go-openai writes", file, path)
 			}
 			seen[path] = true
@@ -71,9 +71,9 @@ func TestBodiesAreGoOpenAIs(t *testing.T) {
 	if compared < 30 {
 		t.Errorf("only %d requests were compared", compared)
 	}
-	for path := range beyond {
+	for path := range notInSDK {
 		if !seen[path] {
-			t.Errorf("%s is listed, but in no request", path)
+			t.Errorf("%s is in notInSDK but in no request", path)
 		}
 	}
 }
@@ -86,7 +86,7 @@ func decoded(t *testing.T, data []byte) (v any) {
 	return v
 }
 
-// differences returns the paths of what differs. A false and an empty object are as good as nothing.
+// differences returns the paths of the members that differ. A false equals a missing member.
 func differences(path string, a, b any) (paths []string) {
 	switch a := a.(type) {
 	case map[string]any:
@@ -119,7 +119,7 @@ func differences(path string, a, b any) (paths []string) {
 	return nil
 }
 
-// capture keeps the last request and fails it.
+// capture is a client that records the last request and fails it.
 type capture struct {
 	method, url string
 	header      http.Header
@@ -132,7 +132,7 @@ func (c *capture) Do(req *http.Request) (*http.Response, error) {
 	return nil, errors.Join(errors.New("captured"), err)
 }
 
-// TestRequestsAreGoOpenAIs sends the same with go-openai's client and compares all of the HTTP request.
+// TestRequestsAreGoOpenAIs sends the same requests with go-openai's client and compares method, URL, header and body.
 func TestRequestsAreGoOpenAIs(t *testing.T) {
 	schema := json.RawMessage(`{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}`)
 	picture := &message.Data{MediaType: "image/png", Bytes: []byte{1, 2, 3}}
@@ -151,7 +151,7 @@ func TestRequestsAreGoOpenAIs(t *testing.T) {
 		{"not streamed", openai.Config{NoStream: true}, model.Request{Messages: hi.Messages}, sdk.ChatCompletionRequest{Messages: hello}},
 		{"settings", openai.Config{Extra: map[string]json.RawMessage{"seed": json.RawMessage("7"), "reasoning_effort": json.RawMessage(`"low"`)}},
 			model.Request{System: "Be <brief>.", Messages: hi.Messages, MaxTokens: 9, Temperature: &temperature},
-			//lint:ignore SA1019 servers other than OpenAI's know max_tokens only
+			//lint:ignore SA1019 servers other than OpenAI's know only max_tokens
 			sdk.ChatCompletionRequest{Messages: append([]sdk.ChatCompletionMessage{{Role: "system", Content: "Be <brief>."}}, hello...), MaxTokens: 9, Temperature: 0.5,
 				Seed: new(7), ReasoningEffort: "low"}},
 		{"tools", openai.Config{}, model.Request{Messages: hi.Messages, Tools: tools, Choice: model.ToolChoice{Mode: model.ChoiceNamed, Name: "add"}},
@@ -162,10 +162,10 @@ func TestRequestsAreGoOpenAIs(t *testing.T) {
 			sdk.ChatCompletionRequest{Messages: append(slices.Clone(hello),
 				sdk.ChatCompletionMessage{Role: "assistant", Content: "So.", ToolCalls: []sdk.ToolCall{{ID: "c1", Type: sdk.ToolTypeFunction, Function: sdk.FunctionCall{Name: "add", Arguments: `{"a":1}`}}}},
 				sdk.ChatCompletionMessage{Role: "tool", ToolCallID: "c1", Content: "1 < 2"})}},
-		{"a picture", openai.Config{}, model.Request{Messages: []*message.Message{{Role: message.RoleUser, Name: "ann", Blocks: message.Blocks{&message.Text{Text: "What is it?"}, picture}}}},
+		{"an image", openai.Config{}, model.Request{Messages: []*message.Message{{Role: message.RoleUser, Name: "ann", Blocks: message.Blocks{&message.Text{Text: "What is it?"}, picture}}}},
 			sdk.ChatCompletionRequest{Messages: []sdk.ChatCompletionMessage{{Role: "user", Name: "ann", MultiContent: []sdk.ChatMessagePart{
 				{Type: sdk.ChatMessagePartTypeText, Text: "What is it?"}, {Type: sdk.ChatMessagePartTypeImageURL, ImageURL: &sdk.ChatMessageImageURL{URL: "data:image/png;base64,AQID"}}}}}}},
-		{"an answer by a schema", openai.Config{}, model.Request{Messages: hi.Messages, Output: &model.OutputSchema{Name: "sum", Schema: schema, Strict: true}},
+		{"an output schema", openai.Config{}, model.Request{Messages: hi.Messages, Output: &model.OutputSchema{Name: "sum", Schema: schema, Strict: true}},
 			sdk.ChatCompletionRequest{Messages: hello, ResponseFormat: &sdk.ChatCompletionResponseFormat{Type: sdk.ChatCompletionResponseFormatTypeJSONSchema,
 				JSONSchema: &sdk.ChatCompletionResponseFormatJSONSchema{Name: "sum", Schema: schema, Strict: true}}}},
 	} {

@@ -7,7 +7,7 @@ import (
 	"github.com/kitbag-go/kitbag/model/openai"
 )
 
-// TestServer: a model says where its server is.
+// TestServer: Server returns the host and port of the base URL.
 func TestServer(t *testing.T) {
 	for _, row := range []struct {
 		url, host string
@@ -24,7 +24,7 @@ func TestServer(t *testing.T) {
 		}
 		s, ok := model.As[model.Served](m)
 		if !ok {
-			t.Fatal("it is not model.Served")
+			t.Fatal("the model does not implement model.Served")
 		}
 		if host, port := s.Server(); host != row.host || port != row.port {
 			t.Errorf("%q: %s %d", row.url, host, port)

@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	// readSize is enough for some fifty events, which arrive together when the
+	// readSize fits about fifty events, which arrive together when the
 	// reader is slower than the model.
 	readSize = 16 << 10
-	// maxLine bounds a line of a stream, and a whole answer that is not one. A
-	// picture comes in one line.
+	// maxLine bounds a line of a stream, and an answer that is not a stream. An
+	// image comes in one line.
 	maxLine = 64 << 20
 	// maxPending bounds an event whose JSON is spread over several lines.
 	maxPending = 1 << 20
 )
 
-// lines splits an answer into lines.
+// lines is a reader that splits an answer into lines.
 type lines struct {
 	*bufio.Reader
-	long  []byte // a line that is longer than the buffer
+	long  []byte // buffer for a line that is longer than that of the reader
 	limit int    // of a line, in bytes
 }
 
-// pool keeps the buffers of lines from one answer to the next.
+// pool keeps lines for reuse by later answers.
 var pool = sync.Pool{New: func() any {
 	return &lines{Reader: bufio.NewReaderSize(nil, readSize), limit: maxLine}
 }}
 
-// newLines returns lines with a buffer that release must give back.
+// newLines returns lines for r; the caller must release it.
 func newLines(r io.Reader) *lines {
 	l := pool.Get().(*lines)
 	l.Reset(r)
@@ -48,9 +48,9 @@ func (l *lines) release() {
 	pool.Put(l)
 }
 
-// next returns the next line without its end, be that LF, CRLF or the end of the stream. It is
-// valid until the next call. CR alone ends no line, though the standard for server-sent events
-// allows it.
+// next returns the next line without its end: LF, CRLF or the end of the stream. It is
+// valid until the next call. A CR alone does not end a line, although the standard for
+// server-sent events allows it.
 func (l *lines) next() ([]byte, error) {
 	line, err := l.ReadSlice('\n')
 	if err == bufio.ErrBufferFull {
@@ -71,7 +71,7 @@ func (l *lines) next() ([]byte, error) {
 	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), nil
 }
 
-// rest returns everything that is left.
+// rest returns the rest of the answer.
 func (l *lines) rest() ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(l, int64(l.limit)+1))
 	if err == nil && len(data) > l.limit {
@@ -81,11 +81,11 @@ func (l *lines) rest() ([]byte, error) {
 }
 
 func (l *lines) tooLong() error {
-	return fmt.Errorf("a line of the answer is longer than %d bytes", l.limit)
+	return fmt.Errorf("a line of the answer is longer than the limit of %d bytes", l.limit)
 }
 
-// first returns the first byte that is not a space or part of a byte order mark, and leaves it
-// to be read.
+// first returns the first byte that is not white space or part of a byte order mark, without
+// consuming it.
 func (l *lines) first() (byte, error) {
 	for {
 		c, err := l.ReadByte()
@@ -100,21 +100,21 @@ func (l *lines) first() (byte, error) {
 	}
 }
 
-// errStopped ends the reading of an answer when its consumer stops. No caller sees it.
+// errStopped ends reading when the consumer has stopped. It is not returned to callers.
 var errStopped = errors.New("the consumer of the answer stopped")
 
-// A parser turns the parts of an answer into chunks. Its errors are those of the answer.
+// A parser turns the parts of an answer into chunks. Its errors are yielded to the caller.
 type parser interface {
 	data(event string, payload []byte) error // a data line, and the name of its event
-	blank() error                            // the end of an event
-	whole(data []byte) error                 // an answer that is not a stream
-	said() bool                              // the model said that it is finished: little may follow
-	over() bool                              // nothing more follows
-	finish() error                           // after the end
+	eventEnd() error                         // a blank line
+	unstreamed(data []byte) error            // an answer that is not a stream
+	finishing() bool                         // the model has finished: little may follow
+	ended() bool                             // nothing more follows
+	finish() error                           // called after the end
 }
 
-// read reads an answer to its end and yields it. The first byte says what it is: neither the
-// Content-Type nor what was asked for can be relied on.
+// read reads an answer to its end and yields it. The first byte decides how: neither the
+// Content-Type nor the request is reliable.
 func read(x *exchange, a parser) error {
 	l := newLines(x)
 	defer l.release()
@@ -122,7 +122,7 @@ func read(x *exchange, a parser) error {
 	first, err := l.first()
 	switch {
 	case err == io.EOF:
-		return httperror.BadAnswer("the server's answer is empty", nil)
+		return httperror.BadAnswer("the server's answer is empty; check the base URL and the model", nil)
 	case err != nil:
 		return err
 	case first == '{' || first == '[':
@@ -130,7 +130,7 @@ func read(x *exchange, a parser) error {
 		if err != nil {
 			return err
 		}
-		if err := a.whole(data); err != nil {
+		if err := a.unstreamed(data); err != nil {
 			return err
 		}
 	case first == '<':
@@ -144,24 +144,24 @@ func read(x *exchange, a parser) error {
 			return err
 		}
 	}
-	x.whole = true // also if the consumer stops at one of the last chunks
+	x.complete = true // also if the consumer stops at one of the last chunks
 	return a.finish()
 }
 
 // stream reads server-sent events (HTML Standard, section 9.2) until [DONE] or the end. Each
-// data line that is JSON is an event, since some servers send no blank lines between them; of
-// other fields only the event's name counts.
+// data line that is JSON is an event, since some servers send no blank lines between events. Of the
+// other fields only the event's name is used.
 func stream(l *lines, x *exchange, a parser) error {
 	event := ""
-	for !a.over() {
+	for !a.ended() {
 		line, err := l.next()
 		if err != nil {
-			return broken(err, a)
+			return streamEnd(err, a)
 		}
 		switch {
 		case len(line) == 0:
 			event = ""
-			if err := a.blank(); err != nil {
+			if err := a.eventEnd(); err != nil {
 				return err
 			}
 		case line[0] == ':': // a comment, to keep the connection open
@@ -171,21 +171,21 @@ func stream(l *lines, x *exchange, a parser) error {
 			}
 		case bytes.HasPrefix(line, []byte("event:")):
 			event = string(bytes.TrimSpace(line[len("event:"):]))
-		case line[0] == '{': // an error put into the stream as it is
+		case line[0] == '{': // an error without a field name
 			if err := a.data("error", line); err != nil {
 				return err
 			}
 		}
-		x.ending = a.said() // what may still come is the usage and [DONE]
+		x.ending = a.finishing() // only the usage and [DONE] may follow
 	}
 	return nil
 }
 
-// broken judges the end of a stream that came before [DONE]: nothing is lost if the model had
-// said that it was finished.
-func broken(err error, a parser) error {
+// streamEnd returns the error of a stream that ends before [DONE]: none if the model had
+// finished, since nothing is lost.
+func streamEnd(err error, a parser) error {
 	switch {
-	case a.said():
+	case a.finishing():
 		return nil
 	case err == io.EOF:
 		return &model.Error{Kind: model.KindConnection, Message: "the stream ended before the answer was finished", Err: io.ErrUnexpectedEOF}
@@ -193,11 +193,11 @@ func broken(err error, a parser) error {
 	return err
 }
 
-func (a *answer) said() bool { return a.reason != "" }
+func (a *answer) finishing() bool { return a.reason != "" }
 
-func (a *answer) over() bool { return a.done }
+func (a *answer) ended() bool { return a.done }
 
-func (a *answer) blank() error {
+func (a *answer) eventEnd() error {
 	if len(a.pending) > 0 {
 		return httperror.BadAnswer("a part of the stream is not valid JSON", a.pending)
 	}

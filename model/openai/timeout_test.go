@@ -15,12 +15,12 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// slow is a server with delays: before the header, then before each event. A
-// delay is on the clock of the test, so that it takes no time.
+// slow is a transport that waits before the header and before each event. The delays
+// run on the fake clock of synctest.
 type slow struct {
 	header time.Duration
 	events []time.Duration
-	hangs  bool // instead of the end, once the answer is finished
+	hangs  bool // after the finish reason, instead of ending
 	ctx    context.Context
 }
 
@@ -42,7 +42,7 @@ func (s slow) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Body: io.NopCloser(&s), Request: req}, nil
 }
 
-// Read gives an event of the text "x" for each delay, and the end.
+// Read returns an event with the text "x" for each delay, then the end.
 func (s *slow) Read(p []byte) (int, error) {
 	if len(s.events) == 0 && s.hangs {
 		s.hangs, s.events = false, []time.Duration{time.Hour}
@@ -58,7 +58,7 @@ func (s *slow) Read(p []byte) (int, error) {
 	return copy(p, "data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n"), nil
 }
 
-// TestTimeouts has servers that are slow in each part of an answer, beside the two limits.
+// TestTimeouts has servers that are slow in each part of an answer.
 func TestTimeouts(t *testing.T) {
 	const second, minute = time.Second, time.Minute
 	for _, row := range []struct {
@@ -84,7 +84,7 @@ func TestTimeouts(t *testing.T) {
 				t.Fatal(err)
 			}
 			start, text := time.Now(), ""
-			for chunk, streamErr := range m.Generate(t.Context(), &model.Request{Messages: []*message.Message{global}}) {
+			for chunk, streamErr := range m.Generate(t.Context(), &model.Request{Messages: []*message.Message{globalMessage}}) {
 				if err = streamErr; err != nil {
 					break
 				}
@@ -104,7 +104,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// TestContextEndsInSilence: the caller's own deadline is not a time-out of ours.
+// TestContextEndsInSilence: the caller's own deadline is not reported as a timeout of the model.
 func TestContextEndsInSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, err := New(Config{Model: "m", BaseURL: "http://localhost", HTTPClient: &http.Client{Transport: slow{events: []time.Duration{0, time.Hour}}}})
@@ -113,7 +113,7 @@ func TestContextEndsInSilence(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		msg, _, err := model.Collect(m.Generate(ctx, &model.Request{Messages: []*message.Message{global}}))
+		msg, _, err := model.Collect(m.Generate(ctx, &model.Request{Messages: []*message.Message{globalMessage}}))
 		if _, ok := errors.AsType[*model.Error](err); ok || !errors.Is(err, context.DeadlineExceeded) || msg.Text() != "x" {
 			t.Errorf("%q, %v", msg.Text(), err)
 		}

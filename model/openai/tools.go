@@ -13,29 +13,28 @@ import (
 	sdk "github.com/sashabaranov/go-openai"
 )
 
-// maxToolLists is how many encoded tool lists are kept.
+// maxToolLists is the number of encoded tool lists that are kept.
 const maxToolLists = 64
 
-// A toolList is an encoded list of tools. Nothing but last changes once it is made.
+// A toolList is an encoded list of tools. Only last changes after it is made.
 type toolList struct {
 	wire  json.RawMessage         // an array; empty for no tools
-	names map[string]string       // the name on the wire → the tool's own, where they differ
+	names map[string]string       // from the name on the wire to the tool's own, if they differ
 	last  atomic.Pointer[opening] // of the last request with these tools
 }
 
-// toolCache keeps tool lists by the digests that requests give them. That equal digests
-// mean equal tools is the caller's promise; see model.Request. It is safe for concurrent
-// use.
+// A toolCache keeps tool lists by the digests in requests. The caller must use equal digests only for
+// equal tools; see model.Request. It is safe for concurrent use.
 type toolCache struct {
-	responses bool // the form of the tools
+	responses bool // encode for the Responses API
 
 	none  toolList // of requests without tools
 	mu    sync.Mutex
 	lists map[string]*toolList
 }
 
-// get returns the encoded tools of a request. A request without a digest encodes them anew.
-// It fails on a schema that is not an object, and on two names that become one.
+// get returns the encoded tools of a request. Without a digest they are encoded each time.
+// It fails on a schema that is not an object, and on two names that are the same on the wire.
 func (c *toolCache) get(req *model.Request) (*toolList, error) {
 	switch {
 	case len(req.Tools) == 0:
@@ -55,8 +54,8 @@ func (c *toolCache) get(req *model.Request) (*toolList, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Emptying it whole is simple, and happens to programs only that change
-	// their tools all the time.
+	// Dropping all lists is simple, and only happens in programs whose tools change
+	// all the time.
 	if c.lists == nil || len(c.lists) >= maxToolLists {
 		c.lists = map[string]*toolList{}
 	}
@@ -72,7 +71,7 @@ func (c *toolCache) newToolList(tools []tool.Info) (*toolList, error) {
 	for _, t := range tools {
 		name := wireName(t.Name)
 		if other, ok := taken[name]; ok {
-			return nil, fmt.Errorf("tools %q and %q are both called %q on the wire, which allows letters, digits, _ and - only; rename one", other, t.Name, name)
+			return nil, fmt.Errorf("tools %q and %q are both sent as %q, as the API allows only letters, digits, _ and - in names; rename one", other, t.Name, name)
 		}
 		taken[name] = t.Name
 		if name != t.Name {
@@ -96,16 +95,16 @@ func (c *toolCache) newToolList(tools []tool.Info) (*toolList, error) {
 	return list, err
 }
 
-// parameters returns a schema as the API wants it: an object that has
-// "type" and "properties", be they none. OpenAI refuses a schema without them. What it has is
-// left as it is, byte for byte.
+// parameters returns a schema as the API requires it: an object that has
+// "type" and "properties", which OpenAI rejects schemas without. Existing members are
+// kept byte for byte.
 func parameters(schema json.RawMessage) (json.RawMessage, error) {
 	if len(schema) == 0 || string(schema) == "null" {
 		return json.RawMessage(`{"type":"object","properties":{}}`), nil
 	}
 	var top map[string]json.RawMessage
 	if err := json.Unmarshal(schema, &top); err != nil || top == nil {
-		return nil, fmt.Errorf("its input schema is not a JSON object: %.60s", schema)
+		return nil, fmt.Errorf("input schema is not a JSON object: %.60s", schema)
 	}
 	add := ""
 	if _, ok := top["type"]; !ok {
@@ -127,8 +126,7 @@ func parameters(schema json.RawMessage) (json.RawMessage, error) {
 	return json.RawMessage(string(schema[:end]) + add + "}"), nil
 }
 
-// toolChoice returns a choice as the API has it, nil for the default. It fails on a mode that is not
-// known.
+// toolChoice returns the API's value for a choice, nil for the default. It fails on an unknown mode.
 func toolChoice(c model.ToolChoice, responses bool) (any, error) {
 	switch c.Mode {
 	case model.ChoiceAuto:
@@ -141,11 +139,11 @@ func toolChoice(c model.ToolChoice, responses bool) (any, error) {
 		}
 		return sdk.ToolChoice{Type: sdk.ToolTypeFunction, Function: sdk.ToolFunction{Name: wireName(c.Name)}}, nil
 	}
-	return nil, fmt.Errorf("tool choice %q is not known", c.Mode)
+	return nil, fmt.Errorf("unknown tool choice %q; use one of the model.Choice constants", c.Mode)
 }
 
-// ownName returns the name of the tool that the model calls by a wire name. Names that
-// no tool has are passed on: the result of the call says what names there are.
+// ownName returns the tool's own name for a wire name. An unknown name
+// is returned unchanged: the result of the call will list the known names.
 func (l *toolList) ownName(wire string) string {
 	if own, ok := l.names[wire]; ok {
 		return own
@@ -156,9 +154,9 @@ func (l *toolList) ownName(wire string) string {
 // maxName is the API's limit on names, in bytes.
 const maxName = 64
 
-// wireName returns the name by which a tool is known on the wire: what the API does not
-// allow becomes "_", and the end of a name that is too long a hash of it. It depends on
-// the name alone, so that a call in an old message is always encoded alike.
+// wireName returns the name of a tool on the wire: each character that the API does not
+// allow becomes "_", and the end of a name that is too long is replaced with a hash. It depends
+// only on the name, so that a call in an old message is always encoded the same way.
 func wireName(name string) string {
 	legal := len(name) <= maxName
 	for i := 0; legal && i < len(name); i++ {

@@ -25,7 +25,7 @@ func newModel(t *testing.T, s *openaitest.Server, cfg openai.Config) *openai.Mod
 	return m
 }
 
-// TestStreamedAndWhole gets the same answer both ways.
+// TestStreamedAndWhole gets the same answer streamed, interleaved and unstreamed.
 func TestStreamedAndWhole(t *testing.T) {
 	turn := openaitest.Text("Héllo, world. Ça va?").Reasoning("hm, let me think").Calls(
 		openaitest.Call{Name: "add", Args: `{"a":1,"b":"x\"y\nz"}`}, openaitest.Call{Name: "sub", Args: `{"a":1,"b":2}`}).
@@ -55,8 +55,8 @@ func TestStreamedAndWhole(t *testing.T) {
 	}
 }
 
-// TestToolNames: a name that the API refuses is mapped there and back; a name
-// the model made up is passed on.
+// TestToolNames: a name that the API rejects is mapped to a valid one and back; a name
+// that the model made up is unchanged.
 func TestToolNames(t *testing.T) {
 	s := openaitest.New(t, openaitest.Calls(
 		openaitest.Call{Name: "fs_read", Args: "{}"}, openaitest.Call{Name: "add", Args: "{}"}, openaitest.Call{Name: "made_up", Args: "{}"}))
@@ -74,7 +74,7 @@ func TestToolNames(t *testing.T) {
 	}
 }
 
-// TestConcurrent runs conversations that share a beginning on one model.
+// TestConcurrent runs concurrent conversations that share their first messages on one model.
 func TestConcurrent(t *testing.T) {
 	s := openaitest.New(t, openaitest.Always(openaitest.Func(func(r *openaitest.Request) openaitest.Turn {
 		return openaitest.Text("echo " + r.Messages[len(r.Messages)-1].Text())
@@ -86,11 +86,11 @@ func TestConcurrent(t *testing.T) {
 		wg.Go(func() {
 			msgs := slices.Clip(shared)
 			for step := range 10 {
-				said := fmt.Sprintf("run %d step %d", i, step)
-				msgs = append(msgs, message.User(said))
+				text := fmt.Sprintf("run %d step %d", i, step)
+				msgs = append(msgs, message.User(text))
 				msg, _, err := model.Collect(m.Generate(t.Context(), &model.Request{Messages: msgs}))
-				if err != nil || msg.Text() != "echo "+said {
-					t.Errorf("%q: %q, %v", said, msg.Text(), err)
+				if err != nil || msg.Text() != "echo "+text {
+					t.Errorf("%q: %q, %v", text, msg.Text(), err)
 					return
 				}
 				msgs = append(msgs, msg)
@@ -102,9 +102,9 @@ func TestConcurrent(t *testing.T) {
 		if len(r.Messages) < 3 || r.Messages[0].Text() != "a" || r.Messages[1].Text() != "b" {
 			t.Fatalf("%s", r.Body)
 		}
-		said := r.Messages[2].Text()[:len("run 0")]
+		text := r.Messages[2].Text()[:len("run 0")]
 		for i := 2; i < len(r.Messages); i += 2 {
-			if want := fmt.Sprintf("%s step %d", said, i/2-1); r.Messages[i].Text() != want {
+			if want := fmt.Sprintf("%s step %d", text, i/2-1); r.Messages[i].Text() != want {
 				t.Fatalf("message %d is %q, want %q", i, r.Messages[i].Text(), want)
 			}
 		}
