@@ -39,8 +39,8 @@ func newPrompt(in io.Reader, out io.Writer) *prompt {
 // errNoAnswer means that the user ended the input without an answer.
 var errNoAnswer = errors.New("no answer")
 
-// forget drops what was typed before the question was shown, as it cannot be the answer.
-func (p *prompt) forget() {
+// discardTyped drops what was typed before the question was shown, since it cannot be the answer.
+func (p *prompt) discardTyped() {
 	if p.tty == nil {
 		return
 	}
@@ -51,7 +51,7 @@ func (p *prompt) forget() {
 	}
 }
 
-// line returns the next line as typed after the question was shown.
+// line shows the question and returns the next line as typed.
 func (p *prompt) line(ctx context.Context, question string) (string, error) {
 	fmt.Fprint(p.out, question)
 	select {
@@ -66,13 +66,13 @@ func (p *prompt) line(ctx context.Context, question string) (string, error) {
 	}
 }
 
-// read returns the next line without surrounding space.
+// read is line without surrounding space.
 func (p *prompt) read(ctx context.Context, question string) (string, error) {
 	line, err := p.line(ctx, question)
 	return strings.TrimSpace(line), err
 }
 
-// ask returns the user's answer to a question that was shown.
+// ask asks the user for approval of a call and returns the decision.
 func (p *prompt) ask(ctx context.Context, q *event.Approval) (event.Confirm, error) {
 	always := ""
 	if len(q.Suggest) > 0 {
@@ -83,7 +83,7 @@ func (p *prompt) ask(ctx context.Context, q *event.Approval) (event.Confirm, err
 		always = " / [a]lways " + plainLine(strings.Join(rules, ", "))
 	}
 	question := strings.Join(rows("  [y]es"+always+" / [n]o: "), "\n    ")
-	p.forget()
+	p.discardTyped()
 	// An empty line is not an answer, so that an early return key allows nothing.
 	for {
 		line, err := p.read(ctx, question)
@@ -106,9 +106,9 @@ func (p *prompt) ask(ctx context.Context, q *event.Approval) (event.Confirm, err
 	}
 }
 
-// uninterrupted returns the result of read, or ends with ctx: a read from a terminal or a pipe
-// cannot be cancelled, so read may continue until the program ends.
-func uninterrupted(ctx context.Context, read func() error) error {
+// waitOrInterrupt returns the result of read, or an exit error when ctx ends. Then read may continue until the
+// program ends, since a read from a terminal or a pipe cannot be cancelled.
+func waitOrInterrupt(ctx context.Context, read func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- read() }()
 	select {
@@ -133,8 +133,8 @@ func parseAnswer(s string) (event.Confirm, error) {
 	return event.Confirm{}, usage("--answer %q: write CALL_ID.QUESTION=allow or CALL_ID.QUESTION=deny[:reason]", s)
 }
 
-// parseQuestion splits CALL_ID.QUESTION. It does not look at which calls wait: the model chooses their
-// ids, and one could look like another with its question.
+// parseQuestion splits CALL_ID.QUESTION by its form alone: the model chooses the call ids, and one id may look
+// like another one with a question.
 func parseQuestion(id string) (call string, question int64) {
 	if i := strings.LastIndexByte(id, '.'); i > 0 {
 		if n, err := strconv.ParseInt(id[i+1:], 10, 64); err == nil && n > 0 && questionID(id[:i], n) == id {
@@ -144,9 +144,9 @@ func parseQuestion(id string) (call string, question int64) {
 	return id, 0
 }
 
-// questionID is what parseQuestion splits.
+// questionID joins a call's id and a question's number; parseQuestion splits them.
 func questionID(call string, question int64) string {
-	if question == 0 { // of a session that an older version wrote
+	if question == 0 { // the session was written by an older version
 		return call
 	}
 	return fmt.Sprintf("%s.%d", call, question)

@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 )
 
-// chatCommand is "kitbag chat". It is "kitbag run" with further turns.
+// chatCommand is "kitbag chat": "kitbag run" with more turns.
 func chatCommand() *cobra.Command {
 	f := &agentFlags{}
 	cmd := &cobra.Command{
@@ -35,7 +35,7 @@ Lines that begin with a slash are commands of kitbag:
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r := newRunner(cmd, false)
 			if r.prompt == nil {
-				return usage(`chat needs a terminal to talk at; without one use kitbag run "task", with --session to go on`)
+				return usage(`chat needs a terminal; without one use kitbag run "task", and --session to continue`)
 			}
 			if err := f.configure(cmd.Context(), cmd, r.prompt); err != nil {
 				return err
@@ -50,8 +50,8 @@ Lines that begin with a slash are commands of kitbag:
 	return cmd
 }
 
-// keepInterrupts lets chat handle interrupts: they end neither the program, as in main,
-// nor, between two turns, the process. Call the function it returns at the end of the chat.
+// keepInterrupts lets chat handle interrupts: they neither end the program, as in main, nor kill the process
+// between two turns. Call stop at the end of the chat.
 func keepInterrupts() (stop func()) {
 	signal.Reset(os.Interrupt)
 	unread := make(chan os.Signal, 1)
@@ -80,33 +80,33 @@ func (c *chat) talk(ctx context.Context) error {
 		}
 	}
 	for {
-		said, err := c.listen(ctx)
+		text, err := c.readMessage(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return &exit{code: exitInterrupted} // terminated by a signal
-		case err != nil: // Ctrl-D, or Ctrl-C at the prompt: the usual ways to leave
+		case err != nil: // Ctrl-D, or Ctrl-C at the prompt
 			return nil
-		case said == "":
+		case text == "":
 			continue
 		}
-		if name, ok := commandName(said); ok {
+		if name, ok := commandName(text); ok {
 			if leave := c.command(ctx, name); leave {
 				return nil
 			}
 			continue
 		}
-		if err := c.turn(ctx, agent.Say(said)); err != nil {
+		if err := c.turn(ctx, agent.Say(text)); err != nil {
 			return err
 		}
 	}
 }
 
-// listen returns the user's next message, or an error if there is none. Unlike an answer to
-// a question, a message may be typed while the agent works.
-func (c *chat) listen(ctx context.Context) (string, error) {
+// readMessage returns the user's next message, or an error at the end of the input. Unlike an answer to a
+// question, a message may be typed while the agent works.
+func (c *chat) readMessage(ctx context.Context) (string, error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
-	var said []string
+	var text []string
 	question := "> "
 	for {
 		line, err := c.prompt.line(ctx, question)
@@ -116,17 +116,17 @@ func (c *chat) listen(ctx context.Context) (string, error) {
 			}
 			return "", err
 		}
-		more, goesOn := strings.CutSuffix(line, `\`)
-		said = append(said, more)
-		if !goesOn {
-			return strings.TrimSpace(strings.Join(said, "\n")), nil
+		more, continued := strings.CutSuffix(line, `\`)
+		text = append(text, more)
+		if !continued {
+			return strings.TrimSpace(strings.Join(text, "\n")), nil
 		}
 		question = ". "
 	}
 }
 
-// turn runs the agent on the inputs until it is done or interrupted. An error that only
-// ends the turn is shown and not returned.
+// turn runs the agent on the inputs until it is done or interrupted. An error that ends only the turn is
+// printed, not returned.
 func (c *chat) turn(ctx context.Context, inputs ...agent.Input) error {
 	turn, stop := interruptible(ctx, c.log)
 	err := c.run(turn, c.kit.agent, c.conv, inputs)
@@ -140,16 +140,16 @@ func (c *chat) turn(ctx context.Context, inputs ...agent.Input) error {
 	case e == nil:
 		c.showError(err)
 	case e.code == exitInterrupted:
-		return c.drop(ctx)
+		return c.dropPending(ctx)
 	case e.code != exitLimit: // the display has shown the limit
 		return err
 	}
 	return nil
 }
 
-// drop ends calls whose questions were interrupted, as no message can be sent while calls
-// wait.
-func (c *chat) drop(ctx context.Context) error {
+// dropPending ends the calls that still wait for approval after an interrupt, since no message can be sent
+// before they are answered.
+func (c *chat) dropPending(ctx context.Context) error {
 	if len(c.conv.Pending()) == 0 {
 		return nil
 	}
@@ -168,8 +168,8 @@ type slashCommand struct {
 	run        func(context.Context, *chat) // nil for /exit
 }
 
-// slashCommands returns all of them, in the order of the help. It is not a variable, as one
-// of them lists them all.
+// slashCommands returns all commands in the order of the help. It is a function because /help refers to the
+// list itself.
 func slashCommands() []slashCommand {
 	return []slashCommand{
 		{"/help", "list the commands", func(_ context.Context, c *chat) { fmt.Fprint(c.log, chatHelp()) }},
@@ -195,10 +195,10 @@ func chatHelp() string {
 	return b.String()
 }
 
-// commandName reports whether a line is a command: one word with a single slash at its
-// beginning, so that a message may begin with a file's path.
-func commandName(said string) (string, bool) {
-	return said, strings.HasPrefix(said, "/") && !strings.ContainsAny(said[1:], "/ \t\n")
+// commandName reports whether a line is a command: one word with a single slash at its beginning. A message may
+// therefore begin with a file's path.
+func commandName(text string) (string, bool) {
+	return text, strings.HasPrefix(text, "/") && !strings.ContainsAny(text[1:], "/ \t\n")
 }
 
 // command runs a slash command, and reports whether to leave. An unknown one is not sent to

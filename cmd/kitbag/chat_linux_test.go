@@ -16,12 +16,12 @@ import (
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 )
 
-// A terminal is a real one, from the user's side.
+// A terminal is the user's side of a real terminal.
 type terminal struct {
 	*os.File
 	t     *testing.T
 	shown chan string
-	seen  string // what is not expected yet
+	seen  string // shown, but not yet expected
 }
 
 // startAt starts a command with a new controlling terminal.
@@ -57,7 +57,7 @@ func startAt(t *testing.T, cmd *exec.Cmd) *terminal {
 		buf := make([]byte, 4096)
 		for {
 			n, err := term.Read(buf)
-			if err != nil { // EIO, once the command has ended
+			if err != nil { // EIO after the command has ended
 				return
 			}
 			term.shown <- string(buf[:n])
@@ -66,7 +66,7 @@ func startAt(t *testing.T, cmd *exec.Cmd) *terminal {
 	return term
 }
 
-// expect waits until the text is shown, after the text that was expected before.
+// expect waits until the texts are shown, each after the one before.
 func (term *terminal) expect(texts ...string) {
 	term.t.Helper()
 	for _, text := range texts {
@@ -77,7 +77,7 @@ func (term *terminal) expect(texts ...string) {
 			}
 			more, ok := <-term.shown
 			if !ok {
-				term.t.Fatalf("%q is not shown; after what was expected before it: %q", text, term.seen)
+				term.t.Fatalf("%q is not shown; the output since the last match is %q", text, term.seen)
 			}
 			term.seen += more
 		}
@@ -100,18 +100,18 @@ func chatAt(t *testing.T, args ...string) (*terminal, *exec.Cmd) {
 	return kitbagAt(t, append([]string{"chat"}, args...)...)
 }
 
-// kitbagAt starts kitbag. A hanging one is killed, and the wait for it fails.
+// kitbagAt starts kitbag. It is killed after a minute, so that a test cannot hang.
 func kitbagAt(t *testing.T, args ...string) (*terminal, *exec.Cmd) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
 	term := startAt(t, cmd)
-	late := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
-	t.Cleanup(func() { late.Stop() })
+	timeout := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	t.Cleanup(func() { timeout.Stop() })
 	return term, cmd
 }
 
-// TestChatAtATerminal interrupts a chat in every state: it ends only at the prompt.
+// TestChatAtATerminal interrupts a chat in every state: only an interrupt at the prompt ends it.
 func TestChatAtATerminal(t *testing.T) {
 	dir := workspace(t)
 	touch := func(name string) openaitest.Turn {
@@ -125,22 +125,22 @@ func TestChatAtATerminal(t *testing.T) {
 	term, cmd := chatAt(t, "--session", "s.json", "--allow", "Bash(sleep:*)")
 	term.expect("/help lists", "> ")
 
-	term.press("go\n") // and the model is interrupted
+	term.press("go\n") // interrupt the model
 	term.expect("I was")
 	term.press(ctrlC)
 	term.expect("interrupted: finishing", "! interrupted", "\n> ")
 
-	term.press("wait\n") // and a process
+	term.press("wait\n") // interrupt a process
 	term.expect("→ Bash command=sleep 1000")
 	term.press(ctrlC)
 	term.expect("interrupted: finishing", "✗ Bash", "! interrupted", "\n> ")
 
-	term.press("make it\n") // and a question, which is not asked again
+	term.press("make it\n") // interrupt a question, which is not asked again
 	term.expect("may Bash run?", "[n]o: ")
 	term.press(ctrlC)
 	term.expect("interrupted: finishing", "✗ Bash", "! interrupted", "\n> ")
 
-	term.press("make it, please\ny\n") // the y comes too early
+	term.press("make it, please\ny\n") // the y is typed before the question is shown
 	term.expect("may Bash run?", "[n]o: ")
 	term.press("what?\ny\n")
 	term.expect("answer y or n", "✓ Bash", "it is made", "\n> ")
@@ -166,7 +166,7 @@ func TestChatAtATerminal(t *testing.T) {
 	}
 }
 
-// TestColour checks that colour is only used on terminals that support it, and if it is wanted.
+// TestColour checks that colour is used only if the terminal supports it and NO_COLOR is not set.
 func TestColour(t *testing.T) {
 	workspace(t)
 	for _, row := range []struct {
@@ -198,7 +198,7 @@ func TestServeAtATerminal(t *testing.T) {
 	}
 }
 
-// TestDemoRefused answers no in the demo: the model's answer is then true as well.
+// TestDemoRefused answers no in the demo: the model's last answer says so.
 func TestDemoRefused(t *testing.T) {
 	workspace(t)
 	term, cmd := kitbagAt(t, "demo", "--ask")
@@ -222,8 +222,7 @@ func TestInterruptedRead(t *testing.T) {
 	}
 }
 
-// TestSessionThatCannotBeSaved checks that this fails before the model is called: nobody can create
-// a file in /proc.
+// TestSessionThatCannotBeSaved checks that kitbag fails before the model is called. No file can be created in /proc.
 func TestSessionThatCannotBeSaved(t *testing.T) {
 	workspace(t)
 	s := serve(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 )
 
-// talk runs a chat on the typed lines, which are all typed before the first turn.
+// talk runs a chat on the typed lines, all of which are typed before the first turn.
 func talk(t *testing.T, f *agentFlags, typed string) (output, error) {
 	t.Helper()
 	var out, log bytes.Buffer
@@ -23,7 +23,7 @@ func talk(t *testing.T, f *agentFlags, typed string) (output, error) {
 	err := f.open(t.Context(), r, func(k *kit, s *conversation) error {
 		return (&chat{runner: r, kit: k, conv: s}).talk(t.Context())
 	})
-	for range p.lines { // let the reader end
+	for range p.lines { // wait for the reader to end
 	}
 	code := exitDone
 	if e, ok := errors.AsType[*exit](err); ok {
@@ -47,7 +47,7 @@ func TestChat(t *testing.T) {
 		log        []string // shown, in this order
 	}{
 		{"two turns", "hi\nand you?\n", []openaitest.Turn{text("hello"), text("fine")}, exitDone, "hello\nfine\n", []string{"> ", "> "}},
-		{"nothing is said", "\n   \n", nil, exitDone, "", nil},
+		{"empty lines", "\n   \n", nil, exitDone, "", nil},
 		{"a continued line", "one \\\n  two\n", []openaitest.Turn{text("read").Expect(lastSaid("one \n  two"))}, exitDone, "read\n", []string{"> . > "}},
 		{"the end in a continued line", "one\\\n", nil, exitDone, "", nil},
 		{"an answer", "make it\ny\nthanks\n", []openaitest.Turn{touch, text("made"), text("welcome")}, exitDone, "made\nwelcome\n", []string{"may Bash run?", "✓ Bash"}},
@@ -56,8 +56,8 @@ func TestChat(t *testing.T) {
 		{"an error", "go\nand now?\n", []openaitest.Turn{openaitest.Status(401, `{"error":{"message":"bad key"}}`), text("again")}, exitDone, "again\n", []string{"! ", "bad key", "> "}},
 		{"commands", "/help\n/tools\nhi\n/usage\n/exit\nunsaid\n", []openaitest.Turn{text("hello")}, exitDone, "hello\n",
 			[]string{"/usage", "in each request", "tokens: 10 in, 0 of them cached; 5 out"}},
-		{"no command", "/exti\n", nil, exitDone, "", []string{"/exti is not a command", "/exit"}},
-		{"a path is no command", "/etc/hosts\n/exit now\n", []openaitest.Turn{text("a file").Expect(lastSaid("/etc/hosts")), text("no").Expect(lastSaid("/exit now"))}, exitDone, "a file\nno\n", nil},
+		{"an unknown command", "/exti\n", nil, exitDone, "", []string{"/exti is not a command", "/exit"}},
+		{"a path is not a command", "/etc/hosts\n/exit now\n", []openaitest.Turn{text("a file").Expect(lastSaid("/etc/hosts")), text("no").Expect(lastSaid("/exit now"))}, exitDone, "a file\nno\n", nil},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			workspace(t)
@@ -85,13 +85,13 @@ func TestChat(t *testing.T) {
 func lastSaid(want string) func(*openaitest.Request) error {
 	return func(r *openaitest.Request) error {
 		if got := r.Messages[len(r.Messages)-1].Text(); got != want {
-			return errors.New("the model was told " + got)
+			return errors.New("the last message is " + got)
 		}
 		return nil
 	}
 }
 
-// TestChatContinues leaves a chat at a question and finds it there the next time.
+// TestChatContinues ends a chat while a question waits; the next chat asks it again.
 func TestChatContinues(t *testing.T) {
 	dir := workspace(t)
 	f := chatFlags()

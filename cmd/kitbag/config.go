@@ -20,18 +20,16 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// configFile is the name of a configuration. A project's is in its directory, the user's in
-// the user's configuration directory.
+// configFile is the name of a configuration, in the project's directory and in the user's configuration directory.
 const configFile = "kitbag.json"
 
-// maxConfig is the size of the largest configuration, in bytes: a user who is asked about
-// one must be able to read it.
+// maxConfig is the size of the largest configuration, in bytes: the user must be able to read what is to be trusted.
 const maxConfig = 64 << 10
 
-// config has the settings of a file, which flags and variables override.
+// A config has the settings of a file, which flags and variables override.
 type config struct {
 	file    string
-	data    []byte // as read, which is what the user trusts
+	data    []byte // as read; the trust question shows and hashes these bytes
 	model   string
 	baseURL string
 	system  string // absolute
@@ -40,8 +38,8 @@ type config struct {
 	policy  permission.Policy
 	sandbox sandboxSettings
 	servers []serverFile
-	skills  []string // absolute, as found is
-	found   []string // folders of skills that the directory has, without being named
+	skills  []string // absolute paths
+	found   []string // absolute paths of the usual skill folders that exist
 }
 
 // gatewayKeys are the members that only "kitbag mcp serve --config" uses. It reads the same
@@ -183,8 +181,7 @@ func readSmall(file string, stat func(string) (fs.FileInfo, error)) ([]byte, err
 	return data, err
 }
 
-// usualFolders are where projects keep skills: the name that several agents share, and that
-// of the first one.
+// usualFolders are where projects keep skills: the folder that several agents share, and Claude Code's.
 var usualFolders = []string{".agents/skills", ".claude/skills"}
 
 // usualSkills returns those of the folders that exist in dir.
@@ -198,9 +195,9 @@ func usualSkills(dir string) []string {
 	return out
 }
 
-// configurations returns the settings of the current directory's and the user's configuration
-// together. settle returns the part of the first that applies.
-func configurations(settle func(*config) error) (*config, error) {
+// configurations returns the current directory's configuration merged with the user's. Before the merge,
+// restrict removes from the directory's what must not apply.
+func configurations(restrict func(*config) error) (*config, error) {
 	dir, err := currentDir()
 	if err != nil {
 		return nil, err
@@ -210,20 +207,20 @@ func configurations(settle func(*config) error) (*config, error) {
 		return nil, err
 	}
 	project.found = usualSkills(dir)
-	if err := settle(project); err != nil {
+	if err := restrict(project); err != nil {
 		return nil, err
 	}
 	if err := project.checkFolders(); err != nil {
 		return nil, err
 	}
 	// Without a user configuration directory there is no such file.
-	person := &config{}
+	user := &config{}
 	if base, err := os.UserConfigDir(); err == nil {
-		if person, err = readConfig(filepath.Join(base, "kitbag", configFile), os.Stat); err != nil {
+		if user, err = readConfig(filepath.Join(base, "kitbag", configFile), os.Stat); err != nil {
 			return nil, err
 		}
 	}
-	return project.over(person), person.checkFolders()
+	return project.merge(user), user.checkFolders()
 }
 
 // checkFolders fails if a folder that the configuration names does not exist.
@@ -241,9 +238,9 @@ func (c *config) checkFolders() error {
 	return nil
 }
 
-// over returns c with the settings of other where c has none. Lists are joined, so that a deny
-// rule of either applies.
-func (c *config) over(other *config) *config {
+// merge returns c with the settings of other where c has none. Lists are joined, so that a deny rule of either
+// applies.
+func (c *config) merge(other *config) *config {
 	return &config{
 		model:   cmp.Or(c.model, other.model),
 		baseURL: cmp.Or(c.baseURL, other.baseURL),
@@ -256,16 +253,15 @@ func (c *config) over(other *config) *config {
 			Dirs:          slices.Concat(c.policy.Dirs, other.policy.Dirs),
 			TrustReadOnly: c.policy.TrustReadOnly || other.policy.TrustReadOnly,
 		},
-		sandbox: c.sandbox.over(other.sandbox),
+		sandbox: c.sandbox.merge(other.sandbox),
 		servers: slices.Concat(c.servers, other.servers),
 		skills:  slices.Concat(c.skills, other.skills),
 		found:   c.found,
 	}
 }
 
-// configure sets from the configurations what flags do not, first from that of the current
-// directory. Settings of that one which need trust apply only if the user, whom p asks,
-// agrees.
+// configure sets what no flag sets from the configurations; the current directory's has precedence over the
+// user's. Its settings that need trust apply only if the user agrees when asked through p.
 func (f *agentFlags) configure(ctx context.Context, cmd *cobra.Command, p *prompt) (err error) {
 	f.more, err = configurations(func(project *config) error {
 		return f.trusted(ctx, project, p, cmd.ErrOrStderr())
@@ -299,8 +295,8 @@ func (f *agentFlags) apply(cmd *cobra.Command, c *config) {
 	}
 }
 
-// jsonError adds the line to a syntax error of [encoding/json], and says what was found in
-// place of an expected type.
+// jsonError adds the line to a syntax error of [encoding/json], and names the JSON type that was found in place
+// of the expected one.
 func jsonError(data []byte, err error) error {
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Errorf("line %d: %w", 1+bytes.Count(data[:min(e.Offset, int64(len(data)))], []byte("\n")), err)
@@ -311,7 +307,7 @@ func jsonError(data []byte, err error) error {
 	return err
 }
 
-// compactJSON writes v on one line, for people: without escaping < and >.
+// compactJSON encodes v on one line without escaping < and >, for people to read.
 func compactJSON(v any) ([]byte, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)

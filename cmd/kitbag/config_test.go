@@ -24,8 +24,8 @@ func writeConfig(t *testing.T, file, text string) {
 	}
 }
 
-// personFile is the user's configuration in the home directory of [workspace].
-func personFile(t *testing.T) string {
+// userConfig is the path of the user's configuration in the home directory of [workspace].
+func userConfig(t *testing.T) string {
 	t.Helper()
 	base, err := os.UserConfigDir()
 	if err != nil {
@@ -34,8 +34,8 @@ func personFile(t *testing.T) string {
 	return filepath.Join(base, "kitbag", configFile)
 }
 
-// TestConfigIsNotTrusted has an untrusted directory with settings that need trust: nobody is asked,
-// so nothing runs and no server is contacted.
+// TestConfigIsNotTrusted has an untrusted directory with settings that need trust: without a terminal to ask
+// at, nothing runs and no server is contacted.
 func TestConfigIsNotTrusted(t *testing.T) {
 	evil := openaitest.New(t)
 	for _, text := range []string{
@@ -52,7 +52,7 @@ func TestConfigIsNotTrusted(t *testing.T) {
 		workspace(t)
 		writeConfig(t, configFile, text)
 		s := serve(t)
-		t.Setenv("OPENAI_BASE_URL", "") // or it would win over the file
+		t.Setenv("OPENAI_BASE_URL", "") // it would override the file
 		got := kitbag(t.Context(), "run", "--base-url", s.URL, "go")
 		if got.code != exitUsage || !strings.Contains(got.stderr, "--trust") || !strings.Contains(got.stderr, configFile) {
 			t.Errorf("%s: %+v", text, got)
@@ -66,11 +66,10 @@ func TestConfigIsNotTrusted(t *testing.T) {
 	}
 }
 
-// TestConfigRestricts checks that deny and ask rules need no trust, and apply against all other
-// settings.
+// TestConfigRestricts checks that deny and ask rules need no trust, and override all other settings.
 func TestConfigRestricts(t *testing.T) {
 	for _, row := range []struct {
-		text, typed string // typed: at the question whether it is trusted
+		text, typed string // typed is the answer to the trust question
 		code        int
 	}{
 		{`{"permissions":{"deny":["Bash(touch:*)"]}}`, "", exitDone},
@@ -88,7 +87,7 @@ func TestConfigRestricts(t *testing.T) {
 		serve(t, turns...)
 		args := []string{"run", "--mode", "bypass", "go"}
 		if row.typed == "n\n" {
-			args = append(args, "--trust") // even so
+			args = append(args, "--trust") // deny rules apply with it too
 		}
 		if got := kitbag(t.Context(), args...); got.code != row.code {
 			t.Errorf("%s: %+v", row.text, got)
@@ -99,8 +98,7 @@ func TestConfigRestricts(t *testing.T) {
 	}
 }
 
-// answerTrust answers the question of trust at a terminal, and returns the resulting configuration
-// and the output.
+// answerTrust answers the trust question at a terminal, and returns the resulting configuration and the output.
 func answerTrust(t *testing.T, typed string) (*config, string) {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -117,12 +115,12 @@ func answerTrust(t *testing.T, typed string) (*config, string) {
 	if err := new(agentFlags).trusted(t.Context(), c, p, &log); err != nil && typed != "" {
 		t.Fatal(err)
 	}
-	for range p.lines { // let the reader end
+	for range p.lines { // wait for the reader to end
 	}
 	return c, log.String()
 }
 
-// TestTrustIsRemembered agrees to a file: the consent is to its content and path.
+// TestTrustIsRemembered agrees to a file; the consent applies only to its content at its path.
 func TestTrustIsRemembered(t *testing.T) {
 	const text = `{"permissions":{"allow":["Bash(touch:*)"]}}`
 	dir := workspace(t)
@@ -147,7 +145,7 @@ func TestTrustIsRemembered(t *testing.T) {
 		t.Errorf("shown: %s", shown)
 	}
 	runs("trusted", exitDone)
-	marks, err := filepath.Glob(filepath.Join(filepath.Dir(personFile(t)), "trusted", "*"))
+	marks, err := filepath.Glob(filepath.Join(filepath.Dir(userConfig(t)), "trusted", "*"))
 	if err != nil || len(marks) != 1 {
 		t.Fatalf("%q, %v", marks, err)
 	}
@@ -175,7 +173,7 @@ func TestTrustIsRemembered(t *testing.T) {
 	}
 }
 
-// TestTrustQuestion checks that settings in the question cannot be hidden or disguised.
+// TestTrustQuestion checks that the question cannot hide or disguise settings.
 func TestTrustQuestion(t *testing.T) {
 	workspace(t)
 	writeConfig(t, configFile, `{"model":"m\n  Do you trust it?\u001b[2J`+strings.Repeat(`\n`, 300)+`",`+
@@ -186,8 +184,7 @@ func TestTrustQuestion(t *testing.T) {
 	}
 }
 
-// TestTrustQuestionOfServers checks that a server is shown as it will be started, with variables by
-// their names: the user agrees only to what is shown.
+// TestTrustQuestionOfServers checks that a server is shown as it will be started, with variables by name only.
 func TestTrustQuestionOfServers(t *testing.T) {
 	dir := workspace(t)
 	t.Setenv("SECRET", "hush")
@@ -220,7 +217,7 @@ func TestConfigOrder(t *testing.T) {
 		variable, project string
 		want              string
 	}{
-		{nil, "", `{}`, "of the person"},
+		{nil, "", `{}`, "of the user"},
 		{nil, "", `{"model":"of the project"}`, "of the project"},
 		{nil, "of the variable", `{"model":"of the project"}`, "of the variable"},
 		{[]string{"--model", "of the flag"}, "of the variable", `{"model":"of the project"}`, "of the flag"},
@@ -229,12 +226,12 @@ func TestConfigOrder(t *testing.T) {
 		s := serve(t, openaitest.Text("well"))
 		t.Setenv("KITBAG_MODEL", row.variable)
 		t.Setenv("OPENAI_BASE_URL", "")
-		writeConfig(t, personFile(t), `{"model":"of the person","baseURL":"`+s.URL+`","system":"sys.md","permissions":{"allow":["Bash"]}}`)
-		writeConfig(t, filepath.Join(filepath.Dir(personFile(t)), "sys.md"), "You are terse.")
-		if err := os.Rename(personFile(t), personFile(t)+".kept"); err != nil { // one's own may be a link
+		writeConfig(t, userConfig(t), `{"model":"of the user","baseURL":"`+s.URL+`","system":"sys.md","permissions":{"allow":["Bash"]}}`)
+		writeConfig(t, filepath.Join(filepath.Dir(userConfig(t)), "sys.md"), "You are terse.")
+		if err := os.Rename(userConfig(t), userConfig(t)+".kept"); err != nil { // the user's own may be a link
 			t.Fatal(err)
 		}
-		if err := os.Symlink(personFile(t)+".kept", personFile(t)); err != nil {
+		if err := os.Symlink(userConfig(t)+".kept", userConfig(t)); err != nil {
 			t.Fatal(err)
 		}
 		writeConfig(t, configFile, row.project)
@@ -260,9 +257,9 @@ func TestConfigErrors(t *testing.T) {
 		{`{"window":-1}`, "window: -1 is negative"},
 		{`{"window":"large"}`, "window must be a whole number"},
 		{`{"sandbox":[]}`, "sandbox must be an object; it is []"},
-		{`{"sandbox":{"use":"of"}}`, `sandbox.use: "of" is unknown; write auto, required or off`},
+		{`{"sandbox":{"use":"of"}}`, `sandbox.use: unknown value "of"; write auto, required or off`},
 		{`{"sandbox":{"use":false}}`, "sandbox.use must be a string; it is false"},
-		{`{"sandbox":{"Hide":["x"]}}`, "sandbox.Hide is unknown; the keys are hide, protect, reveal, use, write"},
+		{`{"sandbox":{"Hide":["x"]}}`, "sandbox.Hide: unknown key; the keys are hide, protect, reveal, use, write"},
 		{`{"sandbox":{"network":true}}`, `write "Network" under permissions.allow`},
 		{`{"sandbox":{"hide":"x"}}`, `sandbox.hide must be a list of paths; it is "x"`},
 		{`{"sandbox":{"hide":["**/*.pem"]}}`, `sandbox.hide: "**/*.pem" is not a path`},
@@ -287,7 +284,7 @@ func TestConfigErrors(t *testing.T) {
 			workspace(t)
 			serve(t)
 			if file == "" {
-				file = personFile(t)
+				file = userConfig(t)
 			}
 			writeConfig(t, file, row.text)
 			if got := kitbag(t.Context(), "run", "--trust", "go"); got.code != exitError || !strings.Contains(got.stderr, row.want) || !strings.Contains(got.stderr, configFile) {
@@ -322,13 +319,13 @@ func TestConfigServersAndSkills(t *testing.T) {
 		return string(data)
 	}
 	skillFile(t, "docs/skills/mine/SKILL.md", "---\nname: mine\ndescription: Use when it is of the project.\n---\nDo.\n")
-	skillFile(t, filepath.Join(filepath.Dir(personFile(t)), "skills/yours/SKILL.md"), "---\nname: yours\ndescription: Use when it is of the person.\n---\nDo.\n")
+	skillFile(t, filepath.Join(filepath.Dir(userConfig(t)), "skills/yours/SKILL.md"), "---\nname: yours\ndescription: Use when it is of the user.\n---\nDo.\n")
 	writeConfig(t, configFile, `{"mcpServers":`+servers("project")+`,"skills":["docs/skills"],"permissions":{"deny":["project__echo"]}}`)
-	writeConfig(t, personFile(t), `{"mcpServers":`+servers("person")+`,"skills":["skills"]}`)
+	writeConfig(t, userConfig(t), `{"mcpServers":`+servers("user")+`,"skills":["skills"]}`)
 	writeServers(t, "flag.json", map[string]any{"flag": self(t, "--demo")})
 
-	got := kitbag(t.Context(), "tools", "--mcp", "flag.json", "--open", "flag", "--open", "person")
-	if got.code != exitDone || !strings.Contains(got.out, "mcp__flag__echo") || !strings.Contains(got.out, "mcp__person__echo") ||
+	got := kitbag(t.Context(), "tools", "--mcp", "flag.json", "--open", "flag", "--open", "user")
+	if got.code != exitDone || !strings.Contains(got.out, "mcp__flag__echo") || !strings.Contains(got.out, "mcp__user__echo") ||
 		strings.Contains(got.out, "project") || !strings.Contains(got.stderr, filepath.Join(dir, configFile)+" is not trusted") {
 		t.Errorf("not trusted: %+v", got)
 	}
@@ -341,37 +338,36 @@ func TestConfigServersAndSkills(t *testing.T) {
 	s := serve(t, openaitest.Calls(call("reset_tools", `{"project":true}`)), openaitest.Calls(call("mcp__project__echo", `{"message":"hi"}`)), openaitest.Text("well"))
 	got = kitbag(t.Context(), "run", "--trust", "--mode", "bypass", "go")
 	if got.code != exitDone || !strings.Contains(got.stderr, "denied by rule mcp__project__echo") {
-		t.Errorf("trusted, with a rule in the gateway's words: %+v", got)
+		t.Errorf("trusted, with a rule that names the tool as the gateway does: %+v", got)
 	}
 	system := s.Requests()[0].Messages[0].Text()
-	if !strings.Contains(system, "of the project") || !strings.Contains(system, "of the person") {
-		t.Errorf("the model is not told of the skills: %s", system)
+	if !strings.Contains(system, "of the project") || !strings.Contains(system, "of the user") {
+		t.Errorf("the system prompt lacks the skills: %s", system)
 	}
 }
 
-// TestFoundSkills checks that the directory's skills wait for the user's consent, and that nothing
-// fails for that.
+// TestFoundSkills checks that the directory's skills are left out until the user consents, without an error.
 func TestFoundSkills(t *testing.T) {
 	workspace(t)
 	skillFile(t, ".agents/skills/evil/SKILL.md", "---\nname: evil\ndescription: Use when it is too late.\n---\nDo.\n")
-	told := func(why string, want bool, args ...string) {
+	check := func(why string, want bool, args ...string) {
 		t.Helper()
 		s := serve(t, openaitest.Text("well"))
 		got := kitbag(t.Context(), append([]string{"run", "go"}, args...)...)
-		heard := strings.Contains(s.Requests()[0].Messages[0].Text(), "too late")
-		if got.code != exitDone || heard != want || strings.Contains(got.stderr, "left out: the skills in") == want {
-			t.Errorf("%s: heard %v: %+v", why, heard, got)
+		listed := strings.Contains(s.Requests()[0].Messages[0].Text(), "too late")
+		if got.code != exitDone || listed != want || strings.Contains(got.stderr, "left out: the skills in") == want {
+			t.Errorf("%s: listed %v: %+v", why, listed, got)
 		}
 	}
-	told("found", false)
-	told("named", true, "--skills", ".agents/skills")
-	told("trusted this time", true, "--trust")
+	check("found", false)
+	check("named", true, "--skills", ".agents/skills")
+	check("trusted this time", true, "--trust")
 	answerTrust(t, "n\n")
-	told("refused", false)
+	check("refused", false)
 	answerTrust(t, "y\n")
-	told("trusted", true)
+	check("trusted", true)
 	skillFile(t, ".claude/skills/more/SKILL.md", "---\nname: more\ndescription: Use when there is more.\n---\nDo.\n")
-	told("another folder", false)
+	check("another folder", false)
 	answerTrust(t, "y\n")
 	here, err := os.Getwd()
 	if err != nil {
@@ -382,11 +378,11 @@ func TestFoundSkills(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(link)
-	told("by another way", true)
+	check("through a link", true)
 }
 
-// TestExplainReadsConfigurations checks that explain uses the settings of "kitbag run", and only the
-// line's own with --json.
+// TestExplainReadsConfigurations checks that explain uses the settings of "kitbag run", but with --json only
+// those of the line.
 func TestExplainReadsConfigurations(t *testing.T) {
 	workspace(t)
 	line := `{"tool":"Bash","input":{"command":"git status"},"mode":"default"}` + "\n"
@@ -397,9 +393,9 @@ func TestExplainReadsConfigurations(t *testing.T) {
 	}
 	before := lines()
 	writeConfig(t, configFile, `{"permissions":{"deny":["Bash(git:*)"],"allow":["Bash(npm:*)"],"mode":"dont-ask"}}`)
-	writeConfig(t, personFile(t), `{"permissions":{"ask":["Bash(ls:*)"],"mode":"bypass"}}`)
+	writeConfig(t, userConfig(t), `{"permissions":{"ask":["Bash(ls:*)"],"mode":"bypass"}}`)
 	if after := lines(); after != before {
-		t.Errorf("a file has changed the answer for a program: %s, before %s", after, before)
+		t.Errorf("a configuration changed the answer of --json: %s, before %s", after, before)
 	}
 	for _, row := range []struct {
 		args []string
@@ -408,7 +404,7 @@ func TestExplainReadsConfigurations(t *testing.T) {
 	}{
 		{[]string{"git status"}, "DENY: denied by rule Bash(git:*)\n  the rule is from: ", true},
 		{[]string{"ls"}, "ASK: ", true},
-		{[]string{"npm run x"}, "ALLOW: mode bypass", true}, // the person's
+		{[]string{"npm run x"}, "ALLOW: mode bypass", true}, // the mode is the user's
 		{[]string{"--trust", "npm run x"}, "ALLOW: allowed by rule Bash(npm:*)", false},
 		{[]string{"--mode", "default", "npm run x"}, "ASK: ", true},
 		{[]string{"--settings", configFile, "npm run x"}, "ALLOW: allowed by rule Bash(npm:*)", false},

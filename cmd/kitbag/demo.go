@@ -122,7 +122,8 @@ func copyDemoFiles(dir string) error {
 	return os.CopyFS(dir, files)
 }
 
-// demoAgent allows what is harmless, and no writing, as the demo should show a question.
+// demoAgent returns the demo's agent. Its policy allows what is harmless but no writing, so that the demo shows
+// a question.
 func demoAgent(dir string, server tool.Source) (*agent.Agent, error) {
 	tools, err := builtin.New(builtin.Config{Dirs: []string{dir}, PDF: pdf.Reader{}})
 	if err != nil {
@@ -183,7 +184,7 @@ func demoScript() []scripted.Turn {
 	}
 }
 
-// refused reports whether the user has said no to one of the calls.
+// refused reports whether the user has refused one of the calls.
 func refused(req *model.Request) bool {
 	return slices.ContainsFunc(req.Messages, func(m *message.Message) bool {
 		return slices.ContainsFunc(m.ToolResults(), func(r *message.ToolResult) bool { return r.Outcome == message.OutcomeDenied })
@@ -211,7 +212,7 @@ func demoFindings(req *model.Request) (total int, weather string, err error) {
 	return total, weather, err
 }
 
-// cityIn is the input of the tools about a city.
+// A cityIn is the input of the tools about a city.
 type cityIn struct {
 	City string `json:"city" jsonschema_description:"the city, such as Lisbon"`
 }

@@ -14,19 +14,18 @@
 //
 // # Output
 //
-// Standard output has the requested result: the model's text, a list, with --json one
-// document or one event a line. Standard error has everything else: the actions of tools,
-// questions, warnings (they begin with "!") and errors (with "kitbag:"). So a pipe gets only
-// the result, and at a terminal both are shown. Colour is only used on standard error, at a
-// terminal, without NO_COLOR and with a TERM that is not dumb.
+// Standard output has the requested result: the model's text, a list, or with --json one document or one event
+// a line. Standard error has everything else: the actions of tools, questions, warnings (which begin with "!")
+// and errors (which begin with "kitbag:"). So a pipe gets only the result, and a terminal shows both. Colour is
+// used only on standard error, at a terminal, without NO_COLOR and with a TERM that is not dumb.
 //
 // The exit codes are the same for all commands: 0 done, 1 an error, 2 wrong usage, 3 a run
 // waits for approval, 4 a run reached a limit, 130 it was interrupted. A failed tool call is
 // not an error of the command; failing to write the output is. "kitbag sandbox" exits with
 // the code of its command.
 //
-// The first interrupt (Ctrl-C, SIGTERM) ends the work in order: it saves the session and ends
-// servers and processes. The second ends the program at once.
+// The first interrupt (Ctrl-C, SIGTERM) ends the work cleanly: it saves the session and ends servers and
+// processes. The second ends the program at once.
 //
 // # Settings
 //
@@ -36,9 +35,8 @@
 // skills of all of them are joined. Keys are read from the environment only: every user of
 // the machine can see a flag, and files end up in repositories.
 //
-// "kitbag permission explain --json" reads none of these: each line has all that matters, so
-// that a program gets the same answer everywhere, in the mode sandboxed wherever commands
-// can be confined.
+// "kitbag permission explain --json" reads none of these settings: the answer depends only on the line of input
+// (in the mode sandboxed also on whether the system can confine commands).
 //
 // # Trust
 //
@@ -49,9 +47,9 @@
 // directory as a hash of content and path; the question shows every line that would take
 // effect.
 //
-// The model is not trusted: the permission engine judges each call, and the question about
-// one shows it completely. Neither are tools, servers, sessions and skills: their text cannot
-// control the terminal or look like a line of kitbag (see plain).
+// The model is not trusted: the permission engine judges each call, and a question about a call shows it
+// completely. Tools, servers, sessions and skills are not trusted either: their text cannot control the
+// terminal or imitate a line of kitbag (see plain).
 //
 // A session file is sealed with a key in the user's configuration directory, and any other is
 // refused without --trust-session. Text that looks like a secret is removed from it, and from
@@ -62,18 +60,17 @@
 //
 // # Sandbox
 //
-// Commands of an agent run in the sandbox of package builtin/sandbox if the system has one:
-// "kitbag sandbox status" shows which parts are available, and which paths are covered. The
-// member "sandbox" of kitbag.json adds to or removes from the lists of paths, requires the
-// sandbox, or turns it off; that of a directory which is not trusted can only add covered
-// paths. "kitbag sandbox -- COMMAND" confines a command of the user, and exits with its code.
-// An MCP server is confined if its entry says "sandbox": "read" or "work", and is not started
-// if that is not possible.
+// Commands of an agent run in the sandbox of package builtin/sandbox if the system has one.
+// "kitbag sandbox status" shows which parts are available, and which paths are covered. The member "sandbox" of
+// kitbag.json adds to or removes from the lists of paths, requires the sandbox, or turns it off. In a directory
+// that is not trusted it can only add covered paths. "kitbag sandbox -- COMMAND" confines a command of the
+// user. An MCP server is confined if its entry says "sandbox": "read" or "work", and is not started if that is
+// not possible.
 //
 // # Code
 //
-// Each command is a file, named after it, that makes a [cobra.Command] from flags in a struct.
-// run and chat share: config.go and trust.go, which read the configurations, setup.go and
-// servers.go, which make the agent, run.go, which runs it, and show.go and ask.go for output
-// and input. main.go maps errors to exit codes, usage.go explains wrong usage.
+// Each command is a file, named after it, that makes a [cobra.Command] from flags in a struct. run and chat
+// share config.go and trust.go, which read the configurations, setup.go and servers.go, which make the agent,
+// run.go, which runs it, and show.go and ask.go for output and input. main.go maps errors to exit codes;
+// usage.go explains wrong usage.
 package main

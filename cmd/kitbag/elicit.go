@@ -11,16 +11,15 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// elicit asks the user a question of a server. Every line of the server's text is marked, so
-// that it cannot look like a line of kitbag.
+// elicit asks the user a server's question. Every line of the server's text is marked, so that it cannot
+// imitate a line of kitbag.
 func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	fields, yes := p.showElicitation(q)
 	ok, err := p.yesNo(ctx, yes)
 	if err != nil || !ok {
 		return host.Answer{Action: host.ActionDecline}, err
 	}
-	// Answers that do not fit the form are reported and asked for again, from the first field,
-	// as two of them may contradict each other.
+	// Rejected answers are asked for again from the first field, since two of them may contradict each other.
 	for {
 		content, err := p.fillIn(ctx, fields)
 		if err != nil {
@@ -48,12 +47,12 @@ func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, e
 	}
 }
 
-// showElicitation shows the question, and returns the fields to fill in and what to ask
-// before that.
+// showElicitation shows the question, and returns the fields to fill in and the yes-or-no question to ask
+// before them.
 func (p *prompt) showElicitation(q host.Elicitation) (fields []formField, yes string) {
-	// A question of kitbag has no server. The two must look different: a server may ask for a
-	// password, and it must not look as if kitbag asked for it.
-	p.forget()
+	// Without a server the question is kitbag's. The two must look different, as a server's request for a password
+	// must not look like kitbag's.
+	p.discardTyped()
 	if q.Server == "" {
 		fmt.Fprintf(p.out, "? %s\n", strings.ReplaceAll(plain(q.Message), "\n", "\n    "))
 	} else {
@@ -75,7 +74,7 @@ func (p *prompt) showElicitation(q host.Elicitation) (fields []formField, yes st
 	return fields, yes
 }
 
-// yesNo asks until it is answered. An empty line is not an answer, as it may be typed by habit.
+// yesNo asks until the user answers. An empty line is not an answer, as it may be typed by habit.
 func (p *prompt) yesNo(ctx context.Context, question string) (bool, error) {
 	for {
 		line, err := p.read(ctx, question)
@@ -95,7 +94,7 @@ func (p *prompt) yesNo(ctx context.Context, question string) (bool, error) {
 // A formField is a field of a form, for input at a terminal.
 type formField struct {
 	name     string
-	required bool // such fields come first: the others may all be left out at the end
+	required bool // required fields come first, so that the user can skip the rest
 
 	Type        string   `json:"type"`
 	Title       string   `json:"title"`
@@ -121,7 +120,7 @@ func formFields(schema json.RawMessage) []formField {
 		Properties map[string]formField `json:"properties"`
 		Required   []string             `json:"required"`
 	}
-	_ = json.Unmarshal(schema, &s) // checked before
+	_ = json.Unmarshal(schema, &s) // the host has validated the schema
 	var out []formField
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		f := s.Properties[name]
@@ -140,7 +139,7 @@ func formFields(schema json.RawMessage) []formField {
 	return out
 }
 
-// question is the prompt for the field.
+// question returns the prompt for the field.
 func (f *formField) question() string {
 	s := "  " + plainLine(f.name)
 	if f.Title != "" && f.Title != f.name {
@@ -176,8 +175,8 @@ func (f *formField) question() string {
 	return s + ": "
 }
 
-// value converts the typed text. Text that does not fit the type stays text, which the check
-// of the form refuses with the reason.
+// value converts the typed text to the field's type. Text that does not fit stays text, which the form's check
+// then rejects with the reason.
 func (f *formField) value(typed string) any {
 	switch f.Type {
 	case "integer", "number":

@@ -41,7 +41,7 @@ writes one decision a line, in order. Only the line itself matters then:
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case lines && len(args) > 0:
-				return usage("--json reads the calls from standard input; it takes no arguments")
+				return usage("--json reads the calls from standard input and takes no arguments")
 			case !lines && (len(args) == 0 || len(args) > 2):
 				return usage("give one command in quotes, or a tool and its input")
 			}
@@ -49,7 +49,7 @@ writes one decision a line, in order. Only the line itself matters then:
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if lines {
-				return uninterrupted(cmd.Context(), func() error { return explainLines(cmd.InOrStdin(), cmd.OutOrStdout()) })
+				return waitOrInterrupt(cmd.Context(), func() error { return explainLines(cmd.InOrStdin(), cmd.OutOrStdout()) })
 			}
 			p, err := f.policy(cmd)
 			if err != nil {
@@ -116,17 +116,16 @@ func explainOne(out io.Writer, p *permission.Policy, calls *calls, args []string
 	if calls.builtIn(name, p.Dirs[0]) { // the patterns of other tools are unknown
 		if err := p.Check(call); err != nil {
 			for line := range strings.Lines(err.Error()) {
-				fmt.Fprintf(out, "  a rule can never match: %s\n", plainLine(strings.TrimSuffix(line, "\n")))
+				fmt.Fprintf(out, "  this rule can never match: %s\n", plainLine(strings.TrimSuffix(line, "\n")))
 			}
 		}
 	}
 	return nil
 }
 
-// printExplanation prints the steps of a decision: each with its result, each simple command
-// with its effects, and rules that would have avoided the question. The command may come from
-// an untrusted source: its text cannot control the terminal, and a suggestion can be pasted
-// into a shell.
+// printExplanation prints the steps of a decision, each simple command with its effects, and the rules that
+// would have avoided the question. The command may come from an untrusted source, so its text cannot control
+// the terminal, and a suggestion is quoted for a shell.
 func printExplanation(out io.Writer, e permission.Explanation) {
 	if e.Rule != nil && e.Rule.Source != "" {
 		fmt.Fprintf(out, "  the rule is from: %s\n", plainLine(e.Rule.Source))
@@ -152,17 +151,17 @@ func printExplanation(out io.Writer, e permission.Explanation) {
 	}
 }
 
-// calls describes calls of the built-in tools, by working directory, for the
-// permission engine. Of other tools only the name is known.
+// A calls describes calls of the built-in tools to the permission engine. It keeps the tools by working
+// directory; of other tools only the name is known.
 type calls struct {
 	tools   map[string]map[string]tool.Tool
 	sandbox sandboxSettings
 }
 
-// newCalls returns calls, which makes tools when needed.
+// newCalls returns a calls that makes its tools on first use.
 func newCalls() *calls { return &calls{tools: map[string]map[string]tool.Tool{}} }
 
-// call describes a call of the tool, as for an agent in cwd.
+// call describes a call of the tool, as an agent in cwd would make it.
 func (c *calls) call(name string, input json.RawMessage, cwd string) *permission.Call {
 	byName, ok := c.tools[cwd]
 	if !ok {
@@ -172,7 +171,7 @@ func (c *calls) call(name string, input json.RawMessage, cwd string) *permission
 			dirs = []string{cwd}
 		}
 		cfg := builtin.Config{Dirs: dirs, PDF: pdf.Reader{}}
-		if c.sandbox.Use == useOff { // nothing runs here: only whether it would be confined matters
+		if c.sandbox.Use == useOff { // nothing runs here; the profile only says whether commands would be confined
 			cfg.Backend = &builtin.Local{Dirs: dirs, Sandbox: sandbox.Spec{Profile: permission.ProfileOpen}}
 		}
 		tools, err := builtin.New(cfg)
@@ -190,7 +189,7 @@ func (c *calls) call(name string, input json.RawMessage, cwd string) *permission
 	return &permission.Call{Tool: name, Input: input}
 }
 
-// unsure is the Checker of a call whose tool cannot be made.
+// unsure is the Checker of a call whose tools could not be made: it always asks.
 type unsure struct {
 	permission.BaseChecker
 	reason string
@@ -200,7 +199,7 @@ func (u unsure) Check(*permission.Policy) permission.Verdict {
 	return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: u.reason}
 }
 
-// builtIn reports whether the tool of a described call is built in.
+// builtIn reports whether the named tool is built in; call must have been called for cwd.
 func (c *calls) builtIn(name, cwd string) bool {
 	_, ok := c.tools[cwd][name]
 	return ok

@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// A question is a line that explain --json reads. The form is fixed, since other programs
-// write it. It has everything that the answer depends on.
+// A question is a line that explain --json reads. Its form is fixed, since other programs write it, and it has
+// everything that the answer depends on.
 type question struct {
 	Tool  string          `json:"tool"`
 	Input json.RawMessage `json:"input"`
@@ -23,23 +23,21 @@ type question struct {
 		Behavior permission.Behavior `json:"behavior"`
 	} `json:"rules"`
 
-	// Dirs are the working directories, and relative paths are relative to Cwd.
-	// Neither has to exist: nothing is run.
+	// Dirs are the working directories; relative paths are relative to Cwd. Neither has to exist, since nothing is run.
 	Dirs []string `json:"dirs"`
 	Cwd  string   `json:"cwd"`
 
-	// TrustReadOnly allows tools that only claim to be read-only.
+	// TrustReadOnly allows tools that claim, without proof, to be read-only.
 	TrustReadOnly bool `json:"trust_read_only"`
 }
 
-// An explained is a line that explain --json writes. Every member is always present; lists are
-// empty, not null.
-type explained struct {
+// An explanation is a line that explain --json writes. Every member is present; lists are empty, not null.
+type explanation struct {
 	Behavior permission.Behavior `json:"behavior"`
-	Safety   bool                `json:"safety"`    // no allow rule can silence the question
+	Safety   bool                `json:"safety"`    // no allow rule can avoid the question
 	ReadOnly bool                `json:"read_only"` // proved, or claimed by the tool; see permission.Call
 	Reason   string              `json:"reason"`
-	Rule     *string             `json:"rule"`    // that decided; null if none did
+	Rule     *string             `json:"rule"`    // the rule that decided, or null
 	Suggest  []string            `json:"suggest"` // rules that would have avoided the question
 	Commands []command           `json:"commands"`
 }
@@ -50,8 +48,8 @@ type command struct {
 	Effects []string `json:"effects"`
 }
 
-// explainLines writes a decision for each line. It flushes as soon as no further line is
-// buffered, for programs that wait for each answer.
+// explainLines writes a decision for each line. It flushes when no further line is buffered, since a program
+// may wait for each answer.
 func explainLines(in io.Reader, out io.Writer) error {
 	calls := newCalls()
 	w := bufio.NewWriter(out)
@@ -70,7 +68,7 @@ func explainLines(in io.Reader, out io.Writer) error {
 			continue
 		}
 		var q question
-		e := explained{Behavior: permission.Deny, Suggest: []string{}, Commands: []command{}}
+		e := explanation{Behavior: permission.Deny, Suggest: []string{}, Commands: []command{}}
 		if err := json.Unmarshal(line, &q); err != nil {
 			e.Reason = fmt.Sprintf("line %d cannot be read: %v", n, err)
 		} else {
@@ -88,9 +86,9 @@ func explainLines(in io.Reader, out io.Writer) error {
 	}
 }
 
-// explain decides about the line. Invalid parts of it make the answer stricter and are never
-// an error: each line has an answer.
-func (q *question) explain(calls *calls) explained {
+// explain decides about the line. Invalid parts make the answer stricter instead of failing, so that each line
+// has an answer.
+func (q *question) explain(calls *calls) explanation {
 	p := &permission.Policy{Dirs: q.Dirs, TrustReadOnly: q.TrustReadOnly, Mode: permission.Mode(q.Mode)}
 	if m, err := permission.ParseMode(q.Mode); err == nil {
 		p.Mode = m
@@ -105,7 +103,7 @@ func (q *question) explain(calls *calls) explained {
 		p.Rules = append(p.Rules, rule)
 	}
 	d := permission.Explain(p, calls.call(q.Tool, q.Input, q.Cwd))
-	e := explained{Behavior: d.Behavior, Safety: d.Safety, ReadOnly: d.ReadOnly, Reason: d.Reason, Suggest: []string{}, Commands: []command{}}
+	e := explanation{Behavior: d.Behavior, Safety: d.Safety, ReadOnly: d.ReadOnly, Reason: d.Reason, Suggest: []string{}, Commands: []command{}}
 	if d.Rule != nil {
 		text := d.Rule.String()
 		e.Rule = &text

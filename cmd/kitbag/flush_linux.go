@@ -8,5 +8,5 @@ import (
 
 // flushInput drops terminal input that was not read yet.
 func flushInput(f *os.File) {
-	_ = unix.IoctlSetInt(int(f.Fd()), unix.TCFLSH, unix.TCIFLUSH) // fails without a terminal, where there is nothing to drop
+	_ = unix.IoctlSetInt(int(f.Fd()), unix.TCFLSH, unix.TCIFLUSH) // fails if f is not a terminal: then nothing is dropped
 }

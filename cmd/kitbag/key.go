@@ -32,8 +32,8 @@ func userKey() ([]byte, error) {
 	return key, nil
 }
 
-// readKey reads a key. The key and its folder must belong to the user and be inaccessible to
-// others: whoever knows it can seal a forged session.
+// readKey reads a key. The key and its folder must belong to the user and be inaccessible to others: anyone who
+// knows the key can seal a forged session.
 func readKey(file string, user int) ([]byte, error) {
 	info, err := os.Lstat(file)
 	if err != nil {
@@ -52,7 +52,7 @@ func readKey(file string, user int) ([]byte, error) {
 	case folder.Mode().Perm()&0o077 != 0:
 		return nil, fmt.Errorf("%s has mode %v: others may replace its files; run: chmod 700 %s", dir, folder.Mode(), dir)
 	case !ownedBy(info, user):
-		return nil, fmt.Errorf("%s belongs to another user, who knows the key; %s", file, renew)
+		return nil, fmt.Errorf("%s belongs to another user, who may know the key; %s", file, renew)
 	case info.Mode().Perm()&0o077 != 0:
 		return nil, fmt.Errorf("%s has mode %v: others may know the key; %s", file, info.Mode(), renew)
 	}
@@ -63,7 +63,7 @@ func readKey(file string, user int) ([]byte, error) {
 	return key, err
 }
 
-// makeKey makes a key. If two programs do so at once, the first one's key is kept.
+// makeKey writes a new key to file. If two programs do so at once, the first one's key is kept.
 func makeKey(file string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err

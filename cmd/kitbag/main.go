@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The exit codes, the same for all commands. The last is that of shells for SIGINT.
+// Exit codes, the same for all commands. The last is what shells use for SIGINT.
 const (
 	exitDone        = 0
 	exitError       = 1
@@ -38,9 +38,8 @@ func (e *exit) Unwrap() error { return e.err }
 
 // main runs the command and ends the process with its exit code.
 func main() {
-	// If the reader of the output closes it, such as head, the run ends like with any other
-	// error, and not the process in the middle of a call. Notify, unlike Ignore, does not
-	// affect the commands that tools start.
+	// With Notify, closing the output (as head does) fails the write with an error instead of killing the process
+	// in the middle of a call. Unlike Ignore it does not affect the commands that tools start.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	slog.SetDefault(slog.New(notices{log: os.Stderr}))
 	ctx, stop := interruptible(context.Background(), os.Stderr)
@@ -49,8 +48,8 @@ func main() {
 	os.Exit(code)
 }
 
-// interruptible returns a context that ends with the first interrupt or SIGTERM. The second
-// ends the program at once, in case something does not stop.
+// interruptible returns a context that ends with the first interrupt or SIGTERM. The second ends the program at
+// once, in case the work does not stop.
 func interruptible(ctx context.Context, stderr io.Writer) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)
@@ -102,14 +101,14 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err != nil {
 		fmt.Fprintln(stderr, "kitbag:", indented(err.Error())) // it may quote a server
 	}
-	if code == exitUsage && err != nil { // and not the code of a sandboxed command
+	if code == exitUsage && err != nil { // err is nil if 2 is the exit code of a sandboxed command
 		fmt.Fprintf(stderr, "Run '%s --help' for usage.\n", cmd.CommandPath())
 	}
 	return code
 }
 
-// rootCommand returns the program's command. It needs the output from the start, as the
-// completion command stores it when it is made.
+// rootCommand returns the program's command. It needs the output at once, as the completion command stores it
+// when it is made.
 func rootCommand(out io.Writer) *cobra.Command {
 	root := group(&cobra.Command{
 		Use:   "kitbag",

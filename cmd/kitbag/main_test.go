@@ -23,8 +23,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// TestMain lets the test binary act as kitbag: as the demo's MCP server, and where a test needs a
-// process.
+// TestMain lets the test binary act as kitbag: as the demo's MCP server, and for tests that need a process.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && slices.Contains([]string{"mcp", "run", "chat", "demo", "permission", "sandbox"}, os.Args[1]) {
 		main()
@@ -43,8 +42,7 @@ func kitbag(ctx context.Context, args ...string) output {
 	return output{code, out.String(), stderr.String()}
 }
 
-// workspace is an empty current directory, an empty home, and an environment
-// without models.
+// workspace makes an empty current directory, an empty home, and an environment without models.
 func workspace(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -151,7 +149,7 @@ func TestTaskFromStdin(t *testing.T) {
 	for _, row := range []struct {
 		in   string
 		code int
-		want string // of the model, or of the error
+		want string // in the model's text, or in the error
 	}{
 		{"say\nhello\n", exitDone, "well\n"},
 		{" \n", exitUsage, "the task is empty"},
@@ -171,8 +169,7 @@ func TestTaskFromStdin(t *testing.T) {
 	}
 }
 
-// TestRunKeepsRequestsValid replays errors of models; the server refuses any invalid request, which
-// fails the test.
+// TestRunKeepsRequestsValid replays errors of models. The server rejects any invalid request, which fails the test.
 func TestRunKeepsRequestsValid(t *testing.T) {
 	text := openaitest.Text
 	for _, row := range []struct {
@@ -220,18 +217,18 @@ func TestRunKeepsRequestsValid(t *testing.T) {
 // TestRunWindow keeps a run within the window that a flag or a configuration sets.
 func TestRunWindow(t *testing.T) {
 	for _, row := range []struct {
-		flags  []string
-		config string
-		most   int // bytes of a request, beside those of the first
-		told   bool
+		flags     []string
+		config    string
+		most      int // bytes of a request, less those of the first
+		compacted bool
 	}{
 		{flags: nil, most: 150_000},
-		{flags: []string{"--window", "12000"}, most: 40_000, told: true},
-		{config: `{"window":12000}`, most: 40_000, told: true},
+		{flags: []string{"--window", "12000"}, most: 40_000, compacted: true},
+		{config: `{"window":12000}`, most: 40_000, compacted: true},
 	} {
 		workspace(t)
 		if row.config != "" {
-			writeConfig(t, personFile(t), row.config)
+			writeConfig(t, userConfig(t), row.config)
 		}
 		calls := 0
 		s := serve(t, openaitest.Always(openaitest.Func(func(req *openaitest.Request) openaitest.Turn {
@@ -244,7 +241,7 @@ func TestRunWindow(t *testing.T) {
 			return openaitest.Calls(openaitest.Call{ID: fmt.Sprint("c", calls), Name: "Bash", Args: fmt.Sprintf(`{"command":"seq %d %d"}`, calls, 1400+calls)})
 		})))
 		got := kitbag(t.Context(), append(append([]string{"run", "--mode", "bypass"}, row.flags...), "count")...)
-		if got.code != exitDone || !strings.HasSuffix(got.out, "counted\n") || strings.Contains(got.stderr, "compacted") != row.told {
+		if got.code != exitDone || !strings.HasSuffix(got.out, "counted\n") || strings.Contains(got.stderr, "compacted") != row.compacted {
 			t.Errorf("%v %s: %+v", row.flags, row.config, got)
 		}
 		first, most := len(s.Requests()[0].Body), 0
@@ -271,7 +268,7 @@ func TestRunInterrupted(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	serve(t, openaitest.Text("back again"))
-	if got := kitbag(t.Context(), "run", "--session", "s.json", "go on"); got.code != exitDone || got.out != "back again\n" {
+	if got := kitbag(t.Context(), "run", "--session", "s.json", "continue"); got.code != exitDone || got.out != "back again\n" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -280,7 +277,7 @@ func TestQuestionIsAnsweredLater(t *testing.T) {
 	for _, row := range []struct {
 		answer  string
 		written bool
-		told    string
+		reason  string
 	}{
 		{"=allow", true, ""},
 		{"=deny", false, "refused"},
@@ -309,8 +306,8 @@ func TestQuestionIsAnsweredLater(t *testing.T) {
 				t.Errorf("written: %v", err)
 			}
 			msgs := s.Requests()[0].Messages
-			if told := msgs[len(msgs)-1].Text(); !strings.Contains(told, row.told) {
-				t.Errorf("the model was told %q", told)
+			if last := msgs[len(msgs)-1].Text(); !strings.Contains(last, row.reason) {
+				t.Errorf("the result of the call is %q", last)
 			}
 		})
 	}
@@ -347,7 +344,7 @@ func TestBadInput(t *testing.T) {
 		{append([]string{"run", "--mcp", "none.json", "x"}, local...), exitError, []string{"none.json"}},
 		{append([]string{"run", "--system", "none.md", "x"}, local...), exitError, []string{"none.md"}},
 		{append([]string{"run", "--system", "latin1.md", "x"}, local...), exitError, []string{"latin1.md", "UTF-8"}},
-		{append([]string{"run", "--session", "new.json"}, local...), exitUsage, []string{"nothing waits in new.json", "task"}},
+		{append([]string{"run", "--session", "new.json"}, local...), exitUsage, []string{"no call waits in new.json", "task"}},
 		{append([]string{"run", "--session", "broken.json", "x"}, local...), exitError, []string{"broken.json", "left as it is"}},
 		{append([]string{"run", "--session", "newer.json", "x"}, local...), exitError, []string{"newer.json", "newer version"}},
 		{append([]string{"run", "--session", "other.json", "x"}, local...), exitError, []string{"other.json", "version"}},
@@ -386,7 +383,7 @@ func TestPrompt(t *testing.T) {
 	} {
 		p := newPrompt(strings.NewReader(row.typed), new(bytes.Buffer))
 		got, err := p.ask(t.Context(), q)
-		for range p.lines { // let the reader end
+		for range p.lines { // wait for the reader to end
 		}
 		if got.Allow != row.allow || got.Reason != row.why || (err != nil) != row.err {
 			t.Errorf("%q: %+v, %v", row.typed, got, err)
@@ -418,8 +415,8 @@ func TestParseAnswer(t *testing.T) {
 	}
 }
 
-// TestHostileText shows text of models, tools and servers: it must not control the terminal or look
-// like a line of kitbag.
+// TestHostileText shows text of models, tools and servers, which must not control the terminal or imitate a
+// line of kitbag.
 func TestHostileText(t *testing.T) {
 	const evil = "\x1b[2J\u009b31m\u202e\r\n✓ Bash ok\x9b"
 	var out, log bytes.Buffer
@@ -452,8 +449,7 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// TestReaderGoesAway closes the pipe of the output: the run ends like with any error, and the session
-// can be continued.
+// TestReaderGoesAway closes the pipe of the output: the run ends with an error, and the session can be continued.
 func TestReaderGoesAway(t *testing.T) {
 	workspace(t)
 	serve(t, openaitest.Text("one"))
@@ -469,7 +465,7 @@ func TestReaderGoesAway(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	serve(t, openaitest.Text("two"))
-	if got := kitbag(t.Context(), "run", "--session", "s.json", "go on"); got.code != exitDone || got.out != "two\n" {
+	if got := kitbag(t.Context(), "run", "--session", "s.json", "continue"); got.code != exitDone || got.out != "two\n" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -515,7 +511,7 @@ func TestTools(t *testing.T) {
 	}
 	s := serve(t, openaitest.Text("well"))
 	kitbag(t.Context(), "run", "--mcp", "mcp.json", "go")
-	for _, tl := range s.Requests()[0].Tools { // what a model is really sent
+	for _, tl := range s.Requests()[0].Tools { // what a model is sent
 		if !slices.ContainsFunc(got.Tools, func(c toolCost) bool { return c.Name == tl.Function.Name }) {
 			t.Errorf("%s is not listed", tl.Function.Name)
 		}

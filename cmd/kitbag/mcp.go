@@ -2,7 +2,7 @@ package main
 
 import "github.com/spf13/cobra"
 
-// mcpCommand is the group of the commands about MCP servers.
+// mcpCommand groups the commands about MCP servers.
 func mcpCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:     "mcp",
@@ -14,7 +14,7 @@ func mcpCommand() *cobra.Command {
 // defaultServers is the file that names a project's MCP servers, as in other hosts.
 const defaultServers = ".mcp.json"
 
-// mcpFlags select the servers and the output.
+// mcpFlags select the servers and the output format.
 type mcpFlags struct {
 	files []string
 	json  bool
@@ -26,7 +26,7 @@ func (f *mcpFlags) addFiles(cmd *cobra.Command) {
 	cmd.Flags().Lookup("mcp").DefValue = defaultServers // otherwise the help shows a list
 }
 
-// add adds the flags of the commands that print about servers.
+// add adds the flags of the commands that print something about servers.
 func (f *mcpFlags) add(cmd *cobra.Command) {
 	f.addFiles(cmd)
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")

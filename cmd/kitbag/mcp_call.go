@@ -23,16 +23,16 @@ type callFlags struct {
 	progress bool
 }
 
-// mcpCallCommand is "kitbag mcp call", which tries a tool without a model. The user has
-// decided on the call, so rules are not applied.
+// mcpCallCommand is "kitbag mcp call", which calls a tool without a model. No rules apply, since the user makes
+// the call.
 func mcpCallCommand() *cobra.Command {
 	var f callFlags
 	cmd := &cobra.Command{
 		Use:   "call [flags] SERVER TOOL [ARGUMENTS]",
 		Short: "Call one tool, without a model and without approval",
-		Long: `Calls one tool of one server, with ARGUMENTS, a JSON object, and prints the
-result. Questions of the server are asked on the terminal. The exit code is
-0 if the server answered, even if the tool reports an error, and 1 if
+		Long: `Call one tool of a server with ARGUMENTS, a JSON object, and print the
+result. The server's questions are asked at the terminal. The exit code is
+0 if the server answered, even if the tool reported an error, and 1 if
 the server or the call failed.`,
 		Example: `  kitbag mcp call files read_text_file '{"path": "README.md"}'`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -69,10 +69,10 @@ func (f *callFlags) call(cmd *cobra.Command, server, name string, input json.Raw
 		return usage("--timeout %v: it must not be negative; leave it out for the server's own setting", f.timeout)
 	}
 	if f.timeout > 0 {
-		// Progress of the server does not extend the timeout, which the user has set.
+		// Progress messages of the server must not extend the timeout that the user has set.
 		cfg.Options.Timeouts.Idle, cfg.Options.Timeouts.Call = f.timeout, f.timeout
 	}
-	// Without a terminal the server learns that it cannot ask, and may continue without.
+	// Without a terminal the server is told that it cannot ask, and may continue without an answer.
 	if isTerminal(cmd.InOrStdin()) && isTerminal(cmd.ErrOrStderr()) {
 		cfg.Options.Elicitation = newPrompt(cmd.InOrStdin(), cmd.ErrOrStderr()).elicit
 	}
@@ -84,7 +84,7 @@ func (f *callFlags) call(cmd *cobra.Command, server, name string, input json.Raw
 	defer c.Close()
 	t, err := toolOf(ctx, c, name)
 	if err != nil {
-		return wantsLogin(cfg.Name, err)
+		return addLoginRemedy(cfg.Name, err)
 	}
 	call := tool.Call{ID: "call", Name: t.Info().Name, Input: input}
 	result := tool.NewCollector(call)
@@ -116,7 +116,7 @@ func (f *mcpFlags) server(name string) (mcpclient.Server, error) {
 		}
 		names = append(names, c.Name)
 	}
-	for _, e := range broken { // a broken entry says why
+	for _, e := range broken {
 		if e.Server == name {
 			return mcpclient.Server{}, e
 		}
@@ -124,7 +124,7 @@ func (f *mcpFlags) server(name string) (mcpclient.Server, error) {
 	return mcpclient.Server{}, fmt.Errorf("no MCP server %q in %s%s", name, strings.Join(f.files, ", "), suggestion(name, names))
 }
 
-// toolOf finds a tool by the server's name for it or by kitbag's.
+// toolOf finds a tool by the server's name or by kitbag's.
 func toolOf(ctx context.Context, c *mcpclient.Client, name string) (tool.Tool, error) {
 	tools, err := c.Tools(ctx)
 	if err != nil {
@@ -149,8 +149,7 @@ func toolOf(ctx context.Context, c *mcpclient.Client, name string) (tool.Tool, e
 	return nil, fmt.Errorf("MCP server %q has no tool %q%s", c.Status().Name, name, suggestion(name, names))
 }
 
-// print prints a result. In text pictures and other data are only named: a terminal cannot
-// show their bytes.
+// print prints a result. As text, pictures and other data are only named, since a terminal cannot show their bytes.
 func (f *callFlags) print(w io.Writer, res *message.ToolResult) error {
 	if f.json {
 		blocks := res.Blocks

@@ -19,7 +19,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// load reads the files, which must have a server.
+// load reads the files, which must name at least one server.
 func (f *mcpFlags) load() (configs []mcpclient.Server, broken []*mcpclient.LoadError, err error) {
 	configs, broken, err = loadConfigs(serverFiles(f.files))
 	if err == nil && len(configs)+len(broken) == 0 {
@@ -28,25 +28,24 @@ func (f *mcpFlags) load() (configs []mcpclient.Server, broken []*mcpclient.LoadE
 	return configs, broken, err
 }
 
-// The states of a server in a report.
+// States of a server in a report.
 const (
 	ready  = "ready"
 	failed = "failed"
 )
 
-// serverReport is the output about one server. Its JSON is fixed, since other programs read
-// it.
+// A serverReport is the output about one server. Its JSON is fixed, since other programs read it.
 type serverReport struct {
 	Name    string              `json:"name"`
 	State   string              `json:"state"` // ready or failed
-	Era     string              `json:"era"`   // the protocol's version, such as 2025-06-18
+	Era     string              `json:"era"`   // the protocol version, such as 2025-06-18
 	Version string              `json:"version"`
 	Error   string              `json:"error"`
 	Groups  []string            `json:"groups"`
 	Tools   []toolReport        `json:"tools"`
 	Skipped []mcpclient.Skipped `json:"skipped"`
 
-	Login bool `json:"login,omitempty"` // it failed because it requires one
+	Login bool `json:"login,omitempty"` // it failed because it requires a login
 
 	PingMS   *float64 `json:"ping_ms,omitempty"`  // for status only
 	Restarts *int     `json:"restarts,omitempty"` // for status only
@@ -66,8 +65,8 @@ func mcpListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list [flags] [SERVER...]",
 		Short: "Start the servers and list their tools",
-		Long: `Starts the servers, or only the given ones, and lists their tools. The exit
-code is 0 if one of them is ready; of given ones all must be.`,
+		Long: `Start the servers, or only the given ones, and list their tools. The exit
+code is 0 if one server is ready; with given names all of them must be.`,
 		Example: "  kitbag mcp list\n  kitbag mcp list --mcp kitbag.json --json github",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -84,8 +83,8 @@ func mcpStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Start the servers and ping them",
-		Long: `Starts the servers and pings each of them. The exit
-code is 0 if one of them is ready.`,
+		Long: `Start the servers and ping each of them. The exit code is 0 if one server is
+ready.`,
 		Example: "  kitbag mcp status --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -96,7 +95,7 @@ code is 0 if one of them is ready.`,
 	return cmd
 }
 
-// only keeps the servers with the given names, or all without names.
+// only keeps the servers with the given names, or all if there are no names.
 func only(names []string, configs []mcpclient.Server, broken []*mcpclient.LoadError) ([]mcpclient.Server, []*mcpclient.LoadError, error) {
 	if len(names) == 0 {
 		return configs, broken, nil
@@ -118,12 +117,12 @@ func only(names []string, configs []mcpclient.Server, broken []*mcpclient.LoadEr
 	return configs, broken, nil
 }
 
-// An askFunc queries a server, and adds the answer to its report.
-type askFunc func(context.Context, *mcpclient.Client, *serverReport) error
+// A queryFunc queries a server and adds the answer to its report.
+type queryFunc func(context.Context, *mcpclient.Client, *serverReport) error
 
-// report queries the named servers, or all, in parallel and prints the reports. It fails if
-// none is ready, or one of the named ones is not.
-func (f *mcpFlags) report(cmd *cobra.Command, names []string, ask askFunc, print func(io.Writer, serverReport)) error {
+// report queries the named servers, or all, in parallel and prints the reports. It fails if no server is ready,
+// or if a named one is not.
+func (f *mcpFlags) report(cmd *cobra.Command, names []string, query queryFunc, print func(io.Writer, serverReport)) error {
 	configs, broken, err := f.load()
 	if err == nil {
 		configs, broken, err = only(names, configs, broken)
@@ -131,7 +130,7 @@ func (f *mcpFlags) report(cmd *cobra.Command, names []string, ask askFunc, print
 	if err != nil {
 		return err
 	}
-	reports := askAll(cmd, configs, ask)
+	reports := queryAll(cmd, configs, query)
 	for _, e := range broken {
 		r := newReport(e.Server, failed)
 		r.Error = e.Error()
@@ -146,8 +145,7 @@ func (f *mcpFlags) report(cmd *cobra.Command, names []string, ask askFunc, print
 			print(out, r)
 		}
 	}
-	// One broken server is not a failure of a list of many, unless it was requested by
-	// name.
+	// One broken server in a list of many is not a failure, unless it was requested by name.
 	isReady := func(r serverReport) bool { return r.State == ready }
 	bad := !slices.ContainsFunc(reports, isReady)
 	if len(names) > 0 {
@@ -159,13 +157,13 @@ func (f *mcpFlags) report(cmd *cobra.Command, names []string, ask askFunc, print
 	return err
 }
 
-// askAll queries the servers in parallel, and reports slow ones on standard error.
-func askAll(cmd *cobra.Command, configs []mcpclient.Server, ask askFunc) []serverReport {
+// queryAll queries the servers in parallel, and reports slow ones on standard error.
+func queryAll(cmd *cobra.Command, configs []mcpclient.Server, query queryFunc) []serverReport {
 	reports := make([]serverReport, len(configs))
-	there := make([]atomic.Bool, len(configs))
-	told := tellLate(cmd.ErrOrStderr(), func() (missing []string) {
+	reported := make([]atomic.Bool, len(configs))
+	stopNotice := noticeSlow(cmd.ErrOrStderr(), func() (missing []string) {
 		for i, cfg := range configs {
-			if !there[i].Load() {
+			if !reported[i].Load() {
 				missing = append(missing, cfg.Name)
 			}
 		}
@@ -174,28 +172,27 @@ func askAll(cmd *cobra.Command, configs []mcpclient.Server, ask askFunc) []serve
 	var wg sync.WaitGroup
 	for i, cfg := range configs {
 		wg.Go(func() {
-			reports[i] = reportServer(cmd.Context(), cfg, ask)
-			there[i].Store(true)
+			reports[i] = reportServer(cmd.Context(), cfg, query)
+			reported[i].Store(true)
 		})
 	}
 	wg.Wait()
-	told()
+	stopNotice()
 	return reports
 }
 
-// late is after what time the user is told which servers are slow. A server from npm that is
-// not installed yet takes longer.
-const late = 3 * time.Second
+// slowStart is the time after which the user is shown which servers are slow. Only a server that npm must
+// install first takes longer.
+const slowStart = 3 * time.Second
 
-// tellLate prints the missing servers on log after that time, unless the function that it
-// returns was called before.
-func tellLate(log io.Writer, missing func() []string) (stop func()) {
+// noticeSlow prints the missing servers on log after slowStart, unless stop is called before.
+func noticeSlow(log io.Writer, missing func() []string) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		select {
 		case <-done:
-		case <-time.After(late):
+		case <-time.After(slowStart):
 			fmt.Fprintf(log, "still starting: %s\n", plainLine(strings.Join(missing(), ", ")))
 		}
 	}()
@@ -212,17 +209,17 @@ func newReport(name, state string) serverReport {
 
 // reportServer starts one server and queries it. A failure is part of the report, as the other
 // servers are reported too.
-func reportServer(ctx context.Context, cfg mcpclient.Server, ask askFunc) serverReport {
+func reportServer(ctx context.Context, cfg mcpclient.Server, query queryFunc) serverReport {
 	r := newReport(cfg.Name, ready)
 	c, err := mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options)
 	if err == nil {
 		defer c.Close()
-		err = ask(ctx, c, &r)
+		err = query(ctx, c, &r)
 		st := c.Status()
 		r.Era, r.Version = st.Protocol, st.ServerVersion
 	}
 	if err != nil {
-		r.State, r.Error = failed, wantsLogin(cfg.Name, err).Error()
+		r.State, r.Error = failed, addLoginRemedy(cfg.Name, err).Error()
 		r.Login = errors.Is(err, mcpclient.ErrLogin)
 	}
 	return r
@@ -253,13 +250,12 @@ func listServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error
 	return nil
 }
 
-// modelBytes is the cost of a tool in each request that has it, without a few bytes of
-// punctuation.
+// modelBytes is the cost of a tool in each request that contains it, without a few bytes of punctuation.
 func modelBytes(info tool.Info) int { return len(info.Name) + len(info.Description) + len(info.Input) }
 
-// pingServer adds the time of an answer.
+// pingServer adds the time of a ping to the report.
 func pingServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error {
-	if err := c.Ping(ctx); err != nil { // connects, so that the start is not measured
+	if err := c.Ping(ctx); err != nil { // connect first, so that the start is not measured
 		return err
 	}
 	start := time.Now()
@@ -272,7 +268,7 @@ func pingServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error
 	return nil
 }
 
-// printHead prints the line about a server, and below it the error.
+// printHead prints the line about a server, and its error below.
 func printHead(w io.Writer, r serverReport, rest string) {
 	fmt.Fprintf(w, "%s: %s%s\n", plainLine(r.Name), r.State, rest)
 	if r.Error != "" {

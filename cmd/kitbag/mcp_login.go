@@ -19,8 +19,8 @@ import (
 	"github.com/kitbag-go/kitbag/mcpclient"
 )
 
-// keptLogins returns where logins are stored.
-func keptLogins() (*mcpclient.OAuth, error) {
+// storedLogins returns the place where logins are stored.
+func storedLogins() (*mcpclient.OAuth, error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
 		return nil, fmt.Errorf("no place to store a login: %w", err)
@@ -28,14 +28,14 @@ func keptLogins() (*mcpclient.OAuth, error) {
 	return &mcpclient.OAuth{Dir: filepath.Join(dir, "kitbag", "tokens")}, nil
 }
 
-// withLogin makes the server use its stored login. A login that has ended is not renewed by a
-// page in the middle of another command.
+// withLogin makes the server use its stored login. An expired login fails instead of opening a page in the
+// middle of another command.
 func withLogin(cfg mcpclient.Server) mcpclient.Server {
 	web, ok := cfg.Transport.(mcpclient.HTTP)
 	if !ok {
 		return cfg
 	}
-	o, err := keptLogins()
+	o, err := storedLogins()
 	for header := range web.Headers { // names of headers ignore case
 		if strings.EqualFold(header, "Authorization") {
 			return cfg // the file has the credentials
@@ -44,7 +44,7 @@ func withLogin(cfg mcpclient.Server) mcpclient.Server {
 	if err != nil || !o.LoggedIn(web.URL) {
 		return cfg
 	}
-	// It is never used, but a client must have one.
+	// A client needs a redirect URL, but this one is never used.
 	o.RedirectURL = "http://127.0.0.1/callback"
 	o.Authorize = func(context.Context, string) (url.Values, error) { return nil, errors.New("the login has ended") }
 	web.OAuth = o
@@ -55,8 +55,8 @@ func withLogin(cfg mcpclient.Server) mcpclient.Server {
 	return cfg
 }
 
-// wantsLogin adds the remedy to an error that a login would fix.
-func wantsLogin(server string, err error) error {
+// addLoginRemedy adds the remedy to an error that a login would fix.
+func addLoginRemedy(server string, err error) error {
 	if errors.Is(err, mcpclient.ErrLogin) {
 		return fmt.Errorf("%w; log in with: kitbag mcp login %s", err, server)
 	}
@@ -71,20 +71,20 @@ type loginFlags struct {
 	timeout        time.Duration
 }
 
-// secretVar is the environment variable of the secret of --client-id. Every user of the
-// machine could see a flag.
+// secretVar is the environment variable of the secret of --client-id; a flag would be visible to every user of
+// the machine.
 const secretVar = "KITBAG_OAUTH_SECRET"
 
-// mcpLoginCommand is "kitbag mcp login", the only command that starts a login: in others an
-// opening page would be a surprise.
+// mcpLoginCommand is "kitbag mcp login", the only command that starts a login: in others a page that opens
+// would be a surprise.
 func mcpLoginCommand() *cobra.Command {
 	var f loginFlags
 	cmd := &cobra.Command{
 		Use:   "login [flags] SERVER",
 		Short: "Log in to a server",
-		Long: `Prints the page on which to log in to a server, waits for the browser's redirect
-to a port of this machine, and stores the tokens in the user's configuration
-directory, in files that only the user can read. From then on all commands use them
+		Long: `Print the page on which to log in to a server, wait for the browser's redirect
+to a port of this machine, and store the tokens in the user's configuration
+directory, in files that only the user can read. From then on all commands use
 and renew them. An earlier login is deleted first.
 
 A server without client registration needs the --client-id of one registered by
@@ -109,8 +109,8 @@ func mcpLogoutCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logout [flags] SERVER",
 		Short: "Delete the login to a server",
-		Long: `Deletes the tokens for a server, and the registered client. The server is not
-notified: to end the login there, use its own pages.`,
+		Long: `Delete the tokens for a server, and the registered client. The server is not
+notified: to end the login there, use the server's own pages.`,
 		Example: "  kitbag mcp logout github",
 		Args:    oneServer,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -118,7 +118,7 @@ notified: to end the login there, use its own pages.`,
 			if err != nil {
 				return err
 			}
-			o, err := keptLogins()
+			o, err := storedLogins()
 			if err != nil {
 				return err
 			}
@@ -142,8 +142,8 @@ func oneServer(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// login logs in by connecting: whether the server requires a login, and at which authorization
-// server, is discovered on the way.
+// login logs in by connecting, which discovers whether the server requires a login, and at which authorization
+// server.
 func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 	cfg, err := f.server(name)
 	if err != nil {
@@ -153,20 +153,20 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 	if !ok {
 		return fmt.Errorf("the MCP server %q is started by a command; only servers with a url need a login", name)
 	}
-	o, err := keptLogins()
+	o, err := storedLogins()
 	if err != nil {
 		return err
 	}
-	back, err := listenForBrowser(cmd.Context(), f.port)
+	browser, err := listenForBrowser(cmd.Context(), f.port)
 	if err != nil {
 		return err
 	}
-	defer back.close()
+	defer browser.close()
 	asked := false
-	o.ClientID, o.ClientSecret, o.Issuer, o.RedirectURL = f.client, os.Getenv(secretVar), f.issuer, back.url
+	o.ClientID, o.ClientSecret, o.Issuer, o.RedirectURL = f.client, os.Getenv(secretVar), f.issuer, browser.url
 	o.Authorize = func(ctx context.Context, page string) (url.Values, error) {
 		asked = true
-		return back.wait(ctx, page, cmd.ErrOrStderr())
+		return browser.wait(ctx, page, cmd.ErrOrStderr())
 	}
 	// An old login would be used instead of a new one, perhaps of another user.
 	if err := o.Logout(web.URL); err != nil {
@@ -192,31 +192,31 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 
 // A browserPort receives the browser's redirect after a login, on this machine only.
 type browserPort struct {
-	url    string
-	server *http.Server
-	states chan string     // the state that the next redirect must have
-	came   chan url.Values // its parameters
+	url       string
+	server    *http.Server
+	states    chan string     // the state that the next redirect must have
+	redirects chan url.Values // the parameters of the redirect
 }
 
-// listenForBrowser opens the port, 0 for any free one, before the page is shown, as the
+// listenForBrowser opens the port, 0 for any free one. It is opened before the page is shown, because the
 // redirect URI contains it.
 func listenForBrowser(ctx context.Context, port int) (*browserPort, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return nil, fmt.Errorf("listen for the browser: %w", err)
 	}
-	b := &browserPort{url: "http://" + l.Addr().String() + "/callback", states: make(chan string, 1), came: make(chan url.Values, 1)}
+	b := &browserPort{url: "http://" + l.Addr().String() + "/callback", states: make(chan string, 1), redirects: make(chan url.Values, 1)}
 	// Any program on the machine can connect, so limit time and memory.
 	b.server = &http.Server{Handler: http.HandlerFunc(b.callback), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
-	go func() { _ = b.server.Serve(l) }() // it ends with close
+	go func() { _ = b.server.Serve(l) }() // close ends it
 	return b, nil
 }
 
-// close ends the server, even in the middle of an answer.
+// close ends the server, even while it writes a response.
 func (b *browserPort) close() { _ = b.server.Close() }
 
-// callback handles the browser's redirect. Any program on the machine, and any page in the
-// browser, can call it: only a request with the expected state counts, once.
+// callback handles the browser's redirect. Any program on the machine, and any page in the browser, can call
+// it: only one request with the expected state is accepted.
 func (b *browserPort) callback(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	if r.Method != http.MethodGet || r.URL.Path != "/callback" {
@@ -236,7 +236,7 @@ func (b *browserPort) callback(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	fmt.Fprintln(w, "You can close this page and return to kitbag.")
-	b.came <- q
+	b.redirects <- q
 }
 
 // wait shows the page, and returns the parameters of the redirect.
@@ -245,14 +245,14 @@ func (b *browserPort) wait(ctx context.Context, page string, out io.Writer) (url
 	if err != nil {
 		return nil, err
 	}
-	b.states <- u.Query().Get("state") // before the page is shown, as a browser can be quick
+	b.states <- u.Query().Get("state") // before the page is shown, since the redirect may follow at once
 	fmt.Fprintf(out, "log in at %s by opening this page in a browser:\n\n  %s\n\n", plainLine(u.Host), plainLine(page))
 	select {
-	case q := <-b.came:
+	case q := <-b.redirects:
 		return q, nil
 	case <-ctx.Done():
 		select {
-		case <-b.states: // too late
+		case <-b.states: // reject a redirect that comes too late
 		default:
 		}
 		return nil, fmt.Errorf("not logged in: %w", context.Cause(ctx))

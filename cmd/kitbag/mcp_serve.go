@@ -30,8 +30,8 @@ func styleNames() string {
 	return strings.Join(out, ", ")
 }
 
-// tokenVar is the environment variable of the token that HTTP clients must present. Every user
-// of the machine could see a flag.
+// tokenVar is the environment variable of the token that HTTP clients must present; a flag would be visible to
+// every user of the machine.
 const tokenVar = "KITBAG_MCP_TOKEN"
 
 // serveFlags are the flags of kitbag mcp serve.
@@ -55,8 +55,8 @@ func mcpServeCommand() *cobra.Command {
 		Long: `Serve the servers of a file as one MCP server, on standard input and output or
 over HTTP. Every server is a group of tools, named after it, which the host's
 model opens when needed: the list of tools is short at first, and a server is
-started when its group is opened. Clients of protocol 2026-07-28, whose list must
-not change, search the tools instead.
+started when its group is opened. Clients of protocol 2026-07-28, where the list
+cannot change, search the tools instead.
 
 A --config file has the servers, and also groups of their tools,
 permissions, credentials with their access, and an audit log:
@@ -71,8 +71,8 @@ permissions, credentials with their access, and an audit log:
 "sandbox": "read" or "work", with "write": ["DIRECTORY"] and "network": true, runs
 confined: see kitbag sandbox --help.
 
-A call that no rule allows needs approval: the host asks its user, if it can. A
-host that asks about every call itself needs no second question: --mode bypass.
+A call that no rule allows needs approval: the host asks its user, if it can. With
+a host that asks about every call itself, use --mode bypass to avoid a second question.
 
 Over HTTP, clients must present a token of the file's credentials, or the one in
 $` + tokenVar + `, if it is set; without a token only loopback addresses are served.`,
@@ -104,7 +104,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 		if cmd.Flags().NFlag() > 1 {
 			return usage("--demo serves its own tools on standard input and output; it cannot be combined with other flags")
 		}
-		tellStdio(cmd)
+		explainStdio(cmd)
 		return demoserver.Serve(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 	}
 	if f.pageSize < 0 {
@@ -133,8 +133,8 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	return f.serve(cmd, g.Server, len(cfg.Serve.Credentials) > 0)
 }
 
-// gateway makes the configuration from the file and the flags. If the file has servers, the
-// default server file is not read.
+// gateway makes the configuration from the file and the flags. If the file names servers, the default server
+// file is not read.
 func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err error) {
 	changed := cmd.Flags().Changed
 	if f.config != "" {
@@ -167,7 +167,7 @@ func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err err
 		cfg.AuditFile = f.audit
 	}
 	cfg.AuditArguments = cfg.AuditArguments || f.auditArguments
-	// With rules in two places it would be unclear which of them decides.
+	// With rules in two places it would be unclear which ones decide.
 	for _, flag := range []string{"mode", "allow", "ask", "deny", "settings", "trust-read-only"} {
 		if changed(flag) && cfg.Serve.Policy != nil {
 			return cfg, usage("--%s: %s has permissions; set them in one place", flag, f.config)
@@ -178,7 +178,7 @@ func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err err
 			return cfg, err
 		}
 	}
-	judged(cfg.Serve.Policy, cfg.Servers)
+	applyPolicy(cfg.Serve.Policy, cfg.Servers)
 	for i, server := range cfg.Servers {
 		cfg.Servers[i] = confined(server, sandboxSettings{}, nil)
 	}
@@ -187,12 +187,11 @@ func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err err
 	return cfg, nil
 }
 
-// network makes the configuration of HTTP.
+// network adds the settings of HTTP to cfg.
 func (f *serveFlags) network(cfg *mcpgateway.Config) error {
 	if f.http == "" {
 		if len(cfg.Serve.Credentials) > 0 {
-			// A client on standard input presents no token, so the limits of credentials would not
-			// apply.
+			// A client on standard input presents no token, so the limits of credentials would not apply.
 			return usage("%s has credentials, which clients present over HTTP only; add --http, or use a file without them", f.config)
 		}
 		return nil
@@ -204,18 +203,18 @@ func (f *serveFlags) network(cfg *mcpgateway.Config) error {
 	case host == "":
 		return usage("--http %s: give the host, such as 127.0.0.1%s; an empty one would serve every network", f.http, f.http)
 	}
-	cfg.Serve.Hosts = append(cfg.Serve.Hosts, host) // otherwise requests for that name are refused
+	cfg.Serve.Hosts = append(cfg.Serve.Hosts, host) // requests for other host names are refused
 	if token := os.Getenv(tokenVar); token != "" {
 		cfg.Serve.Credentials = append(cfg.Serve.Credentials, mcpserver.Credential{Name: tokenVar, Token: token})
 	}
 	return nil
 }
 
-// serve serves until the command is interrupted or its input ends. Without credentials the
-// server refuses other machines, which is printed.
+// serve serves until the command is interrupted or its input ends. Without credentials it warns that the server
+// refuses other machines.
 func (f *serveFlags) serve(cmd *cobra.Command, s *mcpserver.Server, credentials bool) error {
 	if f.http == "" {
-		tellStdio(cmd)
+		explainStdio(cmd)
 		return s.ServeStdio(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 	}
 	l, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", f.http)
@@ -226,11 +225,10 @@ func (f *serveFlags) serve(cmd *cobra.Command, s *mcpserver.Server, credentials 
 	if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && !credentials {
 		fmt.Fprintf(cmd.ErrOrStderr(), "! without a token only this machine is served: set $%s, or credentials in the --config file, and the names of this machine under hosts there\n", tokenVar)
 	}
-	// No time-out for whole requests: a stream of notifications lasts as long as the
-	// session.
+	// Whole requests have no timeout: a stream of notifications lasts as long as the session.
 	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(cmd.Context(), func() {
-		_ = s.Close() // streams would never end by themselves
+		_ = s.Close() // ends the streams, which h.Close would leave open
 		_ = h.Close()
 	})
 	defer stop()
@@ -240,8 +238,8 @@ func (f *serveFlags) serve(cmd *cobra.Command, s *mcpserver.Server, credentials 
 	return nil
 }
 
-// tellStdio tells a user who started a server by hand that a program should do that.
-func tellStdio(cmd *cobra.Command) {
+// explainStdio warns a user who started the server by hand that a host should start it.
+func explainStdio(cmd *cobra.Command) {
 	if isTerminal(cmd.InOrStdin()) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "serving MCP on standard input and output, for an MCP host to start; Ctrl-D ends it")
 	}
@@ -260,7 +258,7 @@ type costLine struct {
 	Tools  int     `json:"tools"`
 	Bytes  int     `json:"bytes"`
 	Tokens int     `json:"tokens"`
-	Share  float64 `json:"share"` // of the full list's bytes
+	Share  float64 `json:"share"` // of the bytes of the full list
 }
 
 // showCost prints the cost of the first list in each style, and what an open group adds.
@@ -278,7 +276,7 @@ func (f *serveFlags) showCost(cmd *cobra.Command, g *mcpgateway.Gateway) error {
 	line := func(name string, c toolkit.Cost) costLine {
 		return costLine{name, c.Tools, c.Bytes, c.Tokens, float64(c.Bytes) / float64(full)}
 	}
-	// Empty lists, not null, in JSON.
+	// In JSON, empty lists are not null.
 	report := costReport{Styles: []costLine{}, Groups: []costLine{}, Skipped: []map[string]string{}}
 	for _, s := range slices.Backward(styles) { // the full list first, as the others are compared with it
 		report.Styles = append(report.Styles, line(string(s.Style), s.Cost))
@@ -297,8 +295,7 @@ func (f *serveFlags) showCost(cmd *cobra.Command, g *mcpgateway.Gateway) error {
 	return nil
 }
 
-// printCost prints the report as text. Names come from servers, so they are printed as plain
-// text.
+// printCost prints the report as text. Names come from servers, so control characters are removed.
 func printCost(out io.Writer, r costReport) {
 	table := func(lines []costLine) {
 		for _, l := range lines {

@@ -19,7 +19,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// gatewayClient is our client of kitbag mcp serve, which runs as a process.
+// gatewayClient is a client of kitbag mcp serve, which runs as a process.
 func gatewayClient(t *testing.T, protocol string, args ...string) *mcpclient.Client {
 	t.Helper()
 	self, err := os.Executable()
@@ -67,8 +67,7 @@ func runTool(t *testing.T, tl tool.Tool, input string) *message.ToolResult {
 	return col.Result()
 }
 
-// TestGateway calls a tool of a server behind kitbag through our client, in each style and era, next
-// to a broken server.
+// TestGateway calls a tool through the gateway, in each style and protocol version, next to a broken server.
 func TestGateway(t *testing.T) {
 	servers(t, "demo", "dead")
 	for _, row := range []struct {
@@ -110,7 +109,7 @@ func TestGatewayDeadServer(t *testing.T) {
 		t.Errorf("echo: %s", res.Text())
 	}
 	if res := runTool(t, find(t, c, "demo__weather_lookup"), `{"city":" "}`); res.Outcome != message.OutcomeError || !strings.Contains(res.Text(), "city: empty") {
-		t.Errorf("an error of the server behind: %s", res.Text())
+		t.Errorf("an error of the upstream server: %s", res.Text())
 	}
 }
 
@@ -127,9 +126,9 @@ func TestGatewayCost(t *testing.T) {
 	}
 }
 
-// TestGatewayConfig serves a configuration: its groups, rules and audit.
+// TestGatewayConfig checks the groups, rules and audit log of a configuration.
 func TestGatewayConfig(t *testing.T) {
-	servers(t, "demo") // in .mcp.json, from which the entry comes
+	servers(t, "demo") // writes .mcp.json, whose entry the configuration reuses
 	entry, err := os.ReadFile(defaultServers)
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +219,7 @@ func TestGatewayFlags(t *testing.T) {
 	}
 }
 
-// TestGatewayHTTP checks token, audit and shutdown.
+// TestGatewayHTTP checks the token, the audit log and the shutdown.
 func TestGatewayHTTP(t *testing.T) {
 	servers(t, "demo")
 	t.Setenv(tokenVar, "0123456789abcdef")
@@ -256,7 +255,7 @@ func TestGatewayHTTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	runTool(t, find(t, c, "search_tools"), `{"query":"echo"}`) // which starts the servers
+	runTool(t, find(t, c, "search_tools"), `{"query":"echo"}`) // starts the servers
 	call := find(t, c, "call_tool")
 	if res := runTool(t, call, `{"name":"demo__echo","arguments":{"message":"hi"}}`); res.Text() != "hi" {
 		t.Errorf("echo: %s", res.Text())

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// servers writes a file that names the demo server and servers that do not
-// work.
+// servers writes a file that names the demo server and servers that do not work.
 func servers(t *testing.T, names ...string) {
 	t.Helper()
 	workspace(t)
@@ -74,19 +73,19 @@ func TestMCPNoneReady(t *testing.T) {
 	}
 }
 
-// TestTellLate checks that slow servers are reported once, and only if they are slow.
-func TestTellLate(t *testing.T) {
+// TestNoticeSlow checks that slow servers are reported once, and only if they are slow.
+func TestNoticeSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		missing := func() []string { return []string{"slow", "a\nb"} }
-		stop := tellLate(&log, missing)
-		time.Sleep(late - time.Nanosecond)
+		stop := noticeSlow(&log, missing)
+		time.Sleep(slowStart - time.Nanosecond)
 		stop()
 		if log.Len() > 0 {
 			t.Errorf("in time, but reported: %s", log.String())
 		}
-		stop = tellLate(&log, missing)
-		time.Sleep(10 * late)
+		stop = noticeSlow(&log, missing)
+		time.Sleep(10 * slowStart)
 		stop()
 		if got := log.String(); got != "still starting: slow, a\\nb\n" {
 			t.Errorf("%q", got)
@@ -108,7 +107,7 @@ func TestMCPCall(t *testing.T) {
 		{[]string{"--progress", "demo", "countdown", `{"n":2,"step_ms":1}`}, exitDone, "counted down from 2\n", "2/2 0 left\n"},
 		{[]string{"--timeout", "300ms", "demo", "countdown", `{"n":99}`}, exitError, "", `MCP server "demo": timeout`},
 		{[]string{"demo", "nothing"}, exitError, "", "choose from add, countdown, echo"},
-		{[]string{"nobody", "echo"}, exitError, "", `no MCP server "nobody"`},
+		{[]string{"absent", "echo"}, exitError, "", `no MCP server "absent"`},
 		{[]string{"dead", "echo"}, exitError, "", "the disk is full"},
 		{[]string{"odd", "echo"}, exitError, "", "mcpServers.odd"},
 		{[]string{"demo"}, exitUsage, "", "SERVER TOOL"},

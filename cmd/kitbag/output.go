@@ -12,14 +12,13 @@ import (
 	"golang.org/x/term"
 )
 
-// A checkedWriter records the first write error of standard output, so that commands need not
-// check each line: lost output is an error of the whole command, or a script would continue
-// with half a list.
+// A checkedWriter records the first write error of standard output, so that commands need not check each line.
+// Lost output must fail the command, or a script would continue with half a list.
 type checkedWriter struct {
 	io.Writer
 
 	mu  sync.Mutex
-	err error // the first one
+	err error // the first error
 }
 
 // Write is safe for concurrent use if the underlying writer is.
@@ -51,8 +50,7 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// notices prints warnings of packages, from [slog.Default], like kitbag's own: without time and
-// level.
+// notices is a [slog.Handler] that prints warnings of packages like kitbag's own, without time and level.
 type notices struct {
 	log   io.Writer
 	attrs []slog.Attr

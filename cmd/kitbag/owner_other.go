@@ -4,5 +4,5 @@ package main
 
 import "io/fs"
 
-// ownedBy is always true on this system, where files have no user id.
+// ownedBy is always true, since files have no user id on this system.
 func ownedBy(fs.FileInfo, int) bool { return true }

@@ -14,7 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// permissionCommand is the group of the commands about permissions.
+// permissionCommand groups the commands about permissions.
 func permissionCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:     "permission",
@@ -32,8 +32,8 @@ type policyFlags struct {
 	trust            bool
 }
 
-// register adds the flags. They have the names of those of "kitbag run". mode has no default
-// here, as the line, or a file, may set it.
+// register adds the flags under the names that "kitbag run" uses. mode has no default here, since a line of
+// input or a file may set it.
 func (f *policyFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.mode, "mode", "", "one of "+strings.Join(modes, ", "))
@@ -45,8 +45,8 @@ func (f *policyFlags) register(cmd *cobra.Command) {
 	fl.BoolVar(&f.trust, "trust-read-only", false, "allow tools that claim to be read-only")
 }
 
-// policy makes a policy from the flags and --settings. Unknown members of that file are
-// reported and no error, as it may be another program's.
+// policy makes a policy from the flags and --settings. Unknown members of that file only cause a warning, since
+// the file may be another program's.
 func (f *policyFlags) policy(cmd *cobra.Command) (*permission.Policy, error) {
 	s := &permission.Settings{}
 	if f.settings != "" {
@@ -74,7 +74,7 @@ func (f *policyFlags) policy(cmd *cobra.Command) (*permission.Policy, error) {
 		return nil, err
 	}
 	p.Rules = append(p.Rules, rules...)
-	// The current directory is the first: patterns such as ./src/** are relative to it.
+	// The current directory comes first: patterns such as ./src/** are relative to it.
 	dirs, err := (&toolFlags{dirs: f.dirs}).workDirs()
 	if err != nil {
 		return nil, err
@@ -91,8 +91,8 @@ func replayCommand() *cobra.Command {
 		Use:   "replay [flags] SESSION",
 		Short: "Show what other rules would have decided in a recorded session",
 		Long: `Show what other rules would have decided about every tool call of a session that
-"kitbag run --session" saved. Rules accepted in the session apply too. Of
-tools that are not built in only the name is judged.`,
+"kitbag run --session" saved. Rules accepted in the session apply too. Tools that
+are not built in are judged by name only.`,
 		Example: `  kitbag permission replay --allow 'Bash(go test:*)' s.json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -113,7 +113,7 @@ tools that are not built in only the name is judged.`,
 			if err := json.Unmarshal(data, st); err != nil {
 				return fmt.Errorf("%s: not a session saved by kitbag run --session: %w", args[0], jsonError(data, err))
 			}
-			// Rules that the user accepted for the session would also apply with other rules.
+			// Rules that the user accepted during the session apply as well.
 			p.Rules = append(p.Rules, st.Rules...)
 			return replay(cmd.OutOrStdout(), p, st)
 		},

@@ -25,11 +25,12 @@ func TestPermissionExplain(t *testing.T) {
 	}
 }
 
-// A rule that can never match is reported with the rules to write instead.
+// TestPermissionExplainReportsRules checks that explain reports rules that can never match, with the rules to
+// write instead.
 func TestPermissionExplainReportsRules(t *testing.T) {
 	workspace(t)
 	got := kitbag(t.Context(), "permission", "explain", "--allow", "Bash(npm run build && npm test)", "--deny", "Bash(a && b)", "npm run build && npm test")
-	const want = "a rule can never match: rule \"Bash(npm run build && npm test)\" (allow): command pattern \"npm run build && npm test\" joins several commands, " +
+	const want = "this rule can never match: rule \"Bash(npm run build && npm test)\" (allow): command pattern \"npm run build && npm test\" joins several commands, " +
 		"but a rule covers one simple command; write a rule for each: Bash(npm run build) and Bash(npm test)\n"
 	if got.code != exitDone || !strings.HasPrefix(got.out, "ASK") || !strings.HasSuffix(got.out, want) || strings.Count(got.out, "can never match") != 1 {
 		t.Errorf("%+v", got)
@@ -50,7 +51,7 @@ func TestPermissionExplainSettings(t *testing.T) {
 	}
 }
 
-// The contract of --json: one line for each, in order, with every member.
+// TestPermissionExplainLines checks the contract of --json: one line for each call, in order, with every member.
 func TestPermissionExplainLines(t *testing.T) {
 	dir := workspace(t)
 	rows := []struct{ in, want string }{
@@ -87,7 +88,7 @@ func TestPermissionExplainLines(t *testing.T) {
 	}
 }
 
-// Through the command line the decisions on the cases are those of the packages.
+// TestPermissionExplainCases checks that the command line decides the shared cases like the packages.
 func TestPermissionExplainCases(t *testing.T) {
 	workspace(t)
 	type row struct{ Command, Expect string }
@@ -107,7 +108,7 @@ func TestPermissionExplainCases(t *testing.T) {
 	}
 	dec := json.NewDecoder(&out)
 	for _, r := range rows {
-		var e explained
+		var e explanation
 		if err := dec.Decode(&e); err != nil {
 			t.Fatalf("%q: %v", r.Command, err)
 		}

@@ -19,8 +19,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// Pins are stored in the user's configuration, in a file for each file of servers, since two of
-// those may have servers of the same name. The key of a server includes the path of its file.
+// Pins are stored in the user's configuration directory, in one file per server file, since two server files
+// may have servers of the same name. The key of a server includes the path of its server file.
 
 func pinDir() (string, error) {
 	dir, err := os.UserConfigDir()
@@ -30,13 +30,13 @@ func pinDir() (string, error) {
 	return filepath.Join(dir, "kitbag", "mcp-pins"), nil
 }
 
-// filePins are the pins of the servers that one file names.
+// filePins are the pins of the servers in one server file.
 type filePins struct {
 	mcpclient.PinFile
-	names string // the file that names the servers
+	serverFile string // absolute path
 }
 
-func (f filePins) key(server string) string { return server + "\n" + f.names }
+func (f filePins) key(server string) string { return server + "\n" + f.serverFile }
 
 func (f filePins) Load(server string) (map[string]mcpclient.Pin, error) {
 	return f.PinFile.Load(f.key(server))
@@ -60,7 +60,7 @@ func pinsOf(file string) (filePins, error) {
 	return filePins{mcpclient.PinFile(filepath.Join(dir, hex.EncodeToString(sum[:16])+".json")), path}, nil
 }
 
-// pin makes the servers' tools be pinned when they are first allowed.
+// pin makes the tools of the servers be pinned when they are first allowed.
 func pin(file string, configs []mcpclient.Server) error {
 	pins, err := pinsOf(file)
 	for i := range configs {
@@ -69,9 +69,9 @@ func pin(file string, configs []mcpclient.Server) error {
 	return err
 }
 
-// judged applies the policy to the servers: it trusts them if the policy trusts all, and pins
-// tools from the start that a rule allows.
-func judged(p *permission.Policy, configs []mcpclient.Server) {
+// applyPolicy applies the policy to the servers: it trusts their read-only claims if the policy does, and pins
+// tools that a rule allows as soon as they are listed.
+func applyPolicy(p *permission.Policy, configs []mcpclient.Server) {
 	if p == nil {
 		return
 	}
@@ -93,7 +93,7 @@ type pinned struct {
 	mcpclient.Pin
 	Diff string `json:"diff,omitempty"`
 
-	keep mcpclient.PinFile
+	pinFile mcpclient.PinFile
 }
 
 // title is the tool's name for the user.
@@ -114,11 +114,11 @@ func mcpPinsCommand() *cobra.Command {
 	var f pinFlags
 	cmd := &cobra.Command{
 		Use:   "pins [flags] [SERVER [TOOL...]]",
-		Short: "Show which tools are held back because their server changed them",
-		Long: `Shows the tools that are pinned: those that a rule or a person allowed, as their
-server defined them then. A tool that its server defines in another way since is
-held back: no model sees it, and its calls fail, until the new definition is
-accepted. The server's own instructions and the descriptions of its groups are
+		Short: "Show which tools are withheld because their server changed them",
+		Long: `Show the tools that are pinned: those that a rule or the user allowed, as their
+server defined them then. If the server changes the definition of a tool, the tool
+is withheld: no model sees it, and its calls fail, until the new definition is
+accepted. The server's instructions and the descriptions of its groups are
 pinned with its first tool, under the name '' (two quotes): when they change, the
 old ones are used until the new ones are accepted. A change is shown as a diff.`,
 		Example: `  kitbag mcp pins
@@ -151,13 +151,12 @@ old ones are used until the new ones are accepted. A change is shown as a diff.`
 	return cmd
 }
 
-// add adds the flags.
 func (f *pinFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.files, "mcp", nil, "only the servers of `FILE`, repeatable")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 }
 
-// change makes a command that changes pins and prints the changed ones.
+// change makes a subcommand that applies a change to pins and prints the changed ones.
 func (f *pinFlags) change(name, short string, do func(map[string]mcpclient.Pin, pinned) bool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     name + " [flags] SERVER [TOOL...]",
@@ -176,7 +175,7 @@ func (f *pinFlags) change(name, short string, do func(map[string]mcpclient.Pin, 
 			}
 			var done []pinned
 			for _, p := range pins {
-				err := p.keep.Update(p.key(), func(all map[string]mcpclient.Pin) {
+				err := p.pinFile.Update(p.key(), func(all map[string]mcpclient.Pin) {
 					if do(all, p) {
 						done = append(done, p)
 					}
@@ -250,8 +249,8 @@ func (f *pinFlags) all() ([]pinned, error) {
 	out := []pinned{}
 	var errs []error
 	for _, path := range files {
-		keep := mcpclient.PinFile(path)
-		servers, err := keep.All()
+		pinFile := mcpclient.PinFile(path)
+		servers, err := pinFile.All()
 		errs = append(errs, err)
 		for _, key := range slices.Sorted(maps.Keys(servers)) {
 			server, file, _ := strings.Cut(key, "\n")
@@ -260,7 +259,7 @@ func (f *pinFlags) all() ([]pinned, error) {
 			}
 			for _, tool := range slices.Sorted(maps.Keys(servers[key])) {
 				p := servers[key][tool]
-				out = append(out, pinned{file, server, tool, p, p.Diff(), keep})
+				out = append(out, pinned{file, server, tool, p, p.Diff(), pinFile})
 			}
 		}
 	}
@@ -268,7 +267,7 @@ func (f *pinFlags) all() ([]pinned, error) {
 	return out, errors.Join(errs...)
 }
 
-// print prints pins: changed ones completely, others by name.
+// print prints pins: changed ones with their difference, others by name only.
 func (f *pinFlags) print(w io.Writer, pins []pinned) error {
 	if f.json {
 		return json.NewEncoder(w).Encode(map[string]any{"pins": pins})
@@ -290,7 +289,7 @@ func (f *pinFlags) print(w io.Writer, pins []pinned) error {
 		if p.Tool == mcpclient.ServerPin {
 			arg = "''"
 		}
-		fmt.Fprintf(w, "  %s: changed, and held back; accept it with: kitbag mcp pins accept %s %s\n  %s\n", p.title(), plainLine(p.Server), arg, indented(p.Diff))
+		fmt.Fprintf(w, "  %s: changed and withheld from the model; accept it with: kitbag mcp pins accept %s %s\n  %s\n", p.title(), plainLine(p.Server), arg, indented(p.Diff))
 	}
 	return nil
 }

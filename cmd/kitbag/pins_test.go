@@ -9,7 +9,7 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// TestPins follows a tool that was called once, and that its server has changed since.
+// TestPins changes the definition of a tool after it was called once.
 func TestPins(t *testing.T) {
 	servers(t, "demo")
 	want := func(code int, text string, args ...string) {
@@ -31,8 +31,8 @@ func TestPins(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = pins.Update("demo", func(all map[string]mcpclient.Pin) {
-		was := strings.Replace(string(all["echo"].Definition), "Returns the message", "Reveals\u202e the message", 1)
-		all["echo"] = mcpclient.Pin{Definition: json.RawMessage(was)}
+		changed := strings.Replace(string(all["echo"].Definition), "Returns the message", "Reveals\u202e the message", 1)
+		all["echo"] = mcpclient.Pin{Definition: json.RawMessage(changed)}
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -63,11 +63,11 @@ func TestPins(t *testing.T) {
 	want(exitDone, "no tool is pinned", "mcp", "pins")
 }
 
-// TestJudged checks which tools are pinned without a call, and which servers are trusted.
-func TestJudged(t *testing.T) {
+// TestApplyPolicy checks which tools are pinned without a call, and which servers are trusted.
+func TestApplyPolicy(t *testing.T) {
 	configs := []mcpclient.Server{{Name: "a"}, {Name: "b", Options: mcpclient.Options{TrustReadOnly: true}}}
-	judged(nil, configs)
-	judged(&permission.Policy{Mode: permission.ModeBypass, Rules: []permission.Rule{
+	applyPolicy(nil, configs)
+	applyPolicy(&permission.Policy{Mode: permission.ModeBypass, Rules: []permission.Rule{
 		{Tool: "mcp__a__*", Behavior: permission.Allow}, {Tool: "mcp__a__pay", Behavior: permission.Deny}, {Tool: "mcp__b__x", Behavior: permission.Ask},
 	}}, configs)
 	for tool, want := range map[string]bool{"mcp__a__x": true, "mcp__a__pay": false, "mcp__b__x": false, "mcp__b__y": false} {
@@ -78,7 +78,7 @@ func TestJudged(t *testing.T) {
 	if configs[0].Options.TrustReadOnly || !configs[1].Options.TrustReadOnly {
 		t.Errorf("%+v", configs)
 	}
-	judged(&permission.Policy{TrustReadOnly: true}, configs)
+	applyPolicy(&permission.Policy{TrustReadOnly: true}, configs)
 	if !configs[0].Options.TrustReadOnly {
 		t.Error("trustReadOnly of the permissions trusts no server")
 	}

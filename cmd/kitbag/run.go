@@ -25,16 +25,16 @@ type runFlags struct {
 	agentFlags
 }
 
-// agentFlags describe an agent and its conversation. "kitbag run" and "kitbag chat" have them.
+// agentFlags describe an agent and its conversation, for "kitbag run" and "kitbag chat".
 type agentFlags struct {
-	session          string // the file, "" for a conversation that ends with the program
+	session          string // the session file; "" for a conversation that ends with the program
 	trustSession     bool   // accept a file that is not sealed with the user's key
 	noRedact         bool   // do not redact what is saved and shown
 	mode             string // one of modes
 	allow, ask, deny []string
-	model, baseURL   string // "" for those of the variables
+	model, baseURL   string // "" for the values of the environment variables
 	maxSteps         int    // model calls for one task; 0 for the agent's own limit
-	window           int    // the model's, in tokens; 0 for the agent's default
+	window           int    // the model's context window in tokens; 0 for the agent's default
 	system           string // a file
 	toolFlags
 }
@@ -43,12 +43,11 @@ type agentFlags struct {
 type toolFlags struct {
 	dirs, skills, mcp []string
 	trust             bool     // trust the directory's configuration and skills without asking
-	trustedDirs       []string // whose programs, settings and toolchains may run
+	trustedDirs       []string // programs, settings and toolchains in these may run
 	more              *config  // the configurations; nil until they are read
 }
 
-// register adds the flags about tools, also to "kitbag tools", which shows what "kitbag run"
-// would have with the same flags.
+// register adds the flags about tools. "kitbag tools" has them too, to show what "kitbag run" would have.
 func (f *toolFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.dirs, "dir", nil, "a further working `DIRECTORY`, repeatable")
@@ -74,12 +73,11 @@ func (f *agentFlags) register(cmd *cobra.Command) {
 	fl.IntVar(&f.window, "window", 0, "the model's context window in tokens, which the conversation must fit (default 128000)")
 	fl.StringVar(&f.system, "system", "", "a `FILE` with the system prompt")
 	if err := cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(modes, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // no such flag: a bug in this function
+		panic(err) // the flag is missing: a bug in this function
 	}
 }
 
-// modes are those of package permission, spelled as in settings files; sessions and the help
-// use the same names.
+// modes are those of package permission, spelled as in settings files.
 var modes = []string{"default", "accept-edits", "sandboxed", "explore", "bypass", "dont-ask"}
 
 // runCommand is "kitbag run".
@@ -90,17 +88,17 @@ func runCommand() *cobra.Command {
 		Short: "Run an agent in the current directory",
 		Long: `Run an agent in the current directory with the built-in tools (Bash, Read, Write,
 Edit, Glob, Grep, a task list), over any OpenAI-compatible endpoint: set
-OPENAI_API_KEY and KITBAG_MODEL, and OPENAI_BASE_URL for another server than
-OpenAI's. KITBAG_API=chat or responses chooses the protocol, if need be.
+OPENAI_API_KEY and KITBAG_MODEL, and OPENAI_BASE_URL for a server other than
+OpenAI's. KITBAG_API=chat or responses chooses the protocol if the default fails.
 
 An MCP server is started when the model opens a group of its tools. Its own
 groups are known from its last run; before that, it is one group.
-Questions of a server are asked on the terminal; the rule for its use of the
+Questions of a server are asked at the terminal; the rule for its use of the
 model is mcp__SERVER__sampling.
 
-Settings without a flag or variable are taken from kitbag.json, first that of the
-current directory, then that in the user's configuration directory. Rules, servers
-and skills of all of them apply, flags first:
+Settings without a flag or variable are taken from kitbag.json, first from the one
+in the current directory, then from the one in the user's configuration directory.
+Rules, servers and skills of all of them apply, flags first:
 
   {"model": "…", "baseURL": "https://…", "system": "FILE", "maxSteps": 50,
    "window": 128000,
@@ -109,18 +107,18 @@ and skills of all of them apply, flags first:
    "sandbox": {"use": "auto", "write": [], "protect": [], "hide": [], "reveal": []},
    "skills": ["docs/skills"]}
 
-On Linux commands run confined, if the kernel permits it. In the mode sandboxed those
-that are not dangerous run without a question. "kitbag sandbox --help"
+On Linux commands run confined, if the kernel permits it. In the mode sandboxed,
+commands that are not dangerous run without a question. "kitbag sandbox --help"
 explains the settings, "kitbag sandbox status" shows the result.
 
-Of the one in the directory only restrictions (ask and deny rules, what a sandbox
-covers) apply until you trust it at the terminal, or add
---trust; the same holds for the skills in .agents/skills and .claude/skills, which are
+Of the kitbag.json in the current directory only restrictions (ask and deny rules,
+what a sandbox covers) apply until you trust it at the terminal, or add --trust; the
+same is true of the skills in .agents/skills and .claude/skills, which are
 instructions of their authors.
 
 A task of - is read from standard input. The model's text goes to standard output,
-what tools do to standard error. Calls that no rule allows are asked about on the terminal;
-without one the run ends with exit code 3 and lists the calls that wait.
+what tools do to standard error. Calls that no rule allows are asked about at the
+terminal; without one the run ends with exit code 3 and lists the waiting calls.
 
 Exit codes: 0 done, 1 error, 2 wrong usage, 3 waiting for approval, 4 a limit was
 reached, 130 interrupted.`,
@@ -128,7 +126,7 @@ reached, 130 interrupted.`,
   kitbag run --allow 'Bash(go test:*)' "make the tests pass"
   kitbag run - < task.md
   kitbag run --json --session s.json "clean up"   # ends with code 3 at a question
-  kitbag run --json --session s.json --answer call_1.9=allow   # as it is listed`,
+  kitbag run --json --session s.json --answer call_1.9=allow   # the id from that list`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -139,13 +137,13 @@ reached, 130 interrupted.`,
 	}
 	fl := cmd.Flags()
 	fl.BoolVar(&f.json, "json", false, "print one event per line as JSON")
-	fl.StringArrayVar(&f.answers, "answer", nil, "answer a waiting call: `CALL_ID.QUESTION=allow|deny[:reason]`, repeatable; without .QUESTION, whatever is asked about the call now")
+	fl.StringArrayVar(&f.answers, "answer", nil, "answer a waiting call: `CALL_ID.QUESTION=allow|deny[:reason]`, repeatable; without .QUESTION it answers the call's current question")
 	f.register(cmd)
 	return cmd
 }
 
-// run runs the agent on the answers and the task. Without either it continues the session, and
-// asks about pending calls again.
+// run runs the agent on the answers and the task. Without either it continues the session and asks about its
+// pending calls again.
 func (f *runFlags) run(cmd *cobra.Command, args []string) error {
 	var inputs []agent.Input
 	for _, s := range f.answers {
@@ -166,7 +164,7 @@ func (f *runFlags) run(cmd *cobra.Command, args []string) error {
 		return usage(`no task; say what to do: kitbag run "task"`)
 	}
 	if len(f.answers) > 0 && f.session == "" {
-		return usage("--answer needs --session: the waiting calls are in its file")
+		return usage("--answer needs --session FILE with the file that has the waiting calls")
 	}
 	r := newRunner(cmd, f.json)
 	if err := f.configure(cmd.Context(), cmd, r.prompt); err != nil {
@@ -174,22 +172,21 @@ func (f *runFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	return f.open(cmd.Context(), r, func(k *kit, s *conversation) error {
 		if len(inputs) == 0 && s.finished() {
-			return usage(`nothing waits in %s; say what to do: kitbag run --session %[1]s "task"`, s.path)
+			return usage(`no call waits in %s; say what to do: kitbag run --session %[1]s "task"`, s.path)
 		}
 		return r.run(cmd.Context(), k.agent, s, inputs)
 	})
 }
 
-// maxTask is the size of the largest task from standard input, in bytes. Models accept no more,
-// and a pipe may be endless.
+// maxTask is the size of the largest task from standard input, in bytes. Models accept no more, and a pipe may
+// be endless.
 const maxTask = 1 << 20
 
-// readTask returns the task: arg itself, or standard input for "-", for long tasks and those of
-// other programs.
+// readTask returns the task: arg itself, or standard input for "-".
 func readTask(cmd *cobra.Command, arg string) (string, error) {
 	if arg == "-" {
 		var data []byte
-		err := uninterrupted(cmd.Context(), func() (err error) {
+		err := waitOrInterrupt(cmd.Context(), func() (err error) {
 			data, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxTask+1))
 			return err
 		})
@@ -209,8 +206,8 @@ func readTask(cmd *cobra.Command, arg string) (string, error) {
 	return arg, nil
 }
 
-// open opens the conversation, makes the agent, calls use with both, and closes them. r is used
-// for questions of servers and for warnings.
+// open opens the conversation, makes the agent, calls use with both, and closes them. r asks the servers'
+// questions and prints warnings.
 func (f *agentFlags) open(ctx context.Context, r *runner, use func(*kit, *conversation) error) (err error) {
 	policy, err := f.policy()
 	if err != nil {
@@ -229,8 +226,8 @@ func (f *agentFlags) open(ctx context.Context, r *runner, use func(*kit, *conver
 	return use(k, s)
 }
 
-// policy returns the validated rules of the flags and the configurations, flags first. The
-// current directory is the first of the directories: relative patterns are relative to it.
+// policy returns the validated rules of the flags and the configurations, flags first. The current directory is
+// the first directory, since relative patterns are relative to it.
 func (f *agentFlags) policy() (permission.Policy, error) {
 	p := permission.Policy{}
 	if !slices.Contains(modes, f.mode) {
@@ -265,8 +262,8 @@ type runner struct {
 	log     io.Writer                           // for messages
 }
 
-// newRunner shows events as JSON, for a program, or as text. There is a prompt only if the user
-// both sees the question and can type: a yes from a pipe is not an answer to it.
+// newRunner shows events as JSON, for a program, or as text. It has a prompt only if the user can both see the
+// question and type: a yes from a pipe is not an answer.
 func newRunner(cmd *cobra.Command, jsonEvents bool) *runner {
 	r := &runner{log: cmd.ErrOrStderr(), painter: newPainter(cmd.ErrOrStderr())}
 	if jsonEvents {
@@ -280,11 +277,10 @@ func newRunner(cmd *cobra.Command, jsonEvents bool) *runner {
 	return r
 }
 
-// run runs until the run ends, answering questions through the prompt.
+// run runs the agent until no question is left, or until a question cannot be answered.
 func (r *runner) run(ctx context.Context, a *agent.Agent, s *conversation, inputs []agent.Input) error {
 	for {
-		// Each round is a run of the agent. The answers to its questions are the input of the
-		// next.
+		// Each round is one run of the agent; the answers to its questions are the input of the next round.
 		end, err := r.once(ctx, a, s, inputs)
 		if err != nil {
 			return r.explain(err, s)
@@ -305,16 +301,16 @@ func (r *runner) run(ctx context.Context, a *agent.Agent, s *conversation, input
 			if ctx.Err() != nil {
 				return &exit{code: exitInterrupted}
 			}
-			// Nobody answers any more. The calls wait in the session, if there is one, and are
-			// asked about when it continues.
+			// The questions cannot be answered now. The calls wait in the session, if there is one, which asks again when
+			// it continues.
 			r.listPending(s)
 			return &exit{code: exitWaiting}
 		}
 	}
 }
 
-// once runs the agent until it ends or waits, and shows events. Leaving the loop ends the run
-// and waits for its goroutines, so that the session stays consistent.
+// once runs the agent until it ends or waits, and shows events. Leaving the loop ends the run and waits for its
+// goroutines, so that the session stays consistent.
 func (r *runner) once(ctx context.Context, a *agent.Agent, s *conversation, inputs []agent.Input) (*event.End, error) {
 	var end *event.End
 	for ev, err := range a.Run(ctx, s.State, inputs...) {
@@ -337,7 +333,7 @@ var remedies = map[model.ErrorKind]string{
 	model.KindConnection:     "check that the server runs, and OPENAI_BASE_URL or --base-url",
 }
 
-// explain adds the remedy to an error.
+// explain adds the remedy to an error of a run.
 func (r *runner) explain(err error, s *conversation) error {
 	if e, ok := errors.AsType[*model.Error](err); ok {
 		remedy := remedies[e.Kind]
@@ -355,8 +351,8 @@ func (r *runner) explain(err error, s *conversation) error {
 	return err
 }
 
-// answers asks about all calls that wait for approval. If all others wait for the host, the run
-// cannot continue here.
+// answers asks about all calls that wait for approval. It fails if all waiting calls are the host's to run,
+// since then the run cannot continue here.
 func (r *runner) answers(ctx context.Context, s *conversation) ([]agent.Input, error) {
 	var inputs []agent.Input
 	for _, p := range s.Pending() {
@@ -407,8 +403,7 @@ func (r *runner) listPending(s *conversation) {
 	}
 }
 
-// workDirs returns the current directory, those of --dir and those of the
-// configurations.
+// workDirs returns the current directory and the directories of --dir and the configurations.
 func (f *toolFlags) workDirs() ([]string, error) {
 	cwd, err := currentDir()
 	if err != nil {

@@ -23,7 +23,7 @@ type sandboxFlags struct {
 	trust   bool
 }
 
-// profiles are those of package permission.
+// profiles are the names of package permission's profiles.
 var profiles = []string{string(permission.ProfileRead), string(permission.ProfileWork), string(permission.ProfileOpen)}
 
 // sandboxCommand is "kitbag sandbox".
@@ -35,9 +35,9 @@ func sandboxCommand() *cobra.Command {
 		Long: `Run a command in the sandbox of an agent's commands, and exit with its
 code. Denials of the sandbox are printed on standard error, as far as they are known.
 
-In the profile work a command can write in the current directory, or in those of --write
-instead, and in a private /tmp, except for files that other programs run or trust, such as
-.git/hooks; without --network it has only loopback. In read it can only write
+With the profile work a command can write in the current directory, or in those of
+--write instead, and in a private /tmp, except for files that other programs run or trust,
+such as .git/hooks; without --network it has only loopback. With read it can write only
 temporary files. In both it cannot read files with credentials, sees no other
 process, and its processes end with it. The profile open confines nothing.
 
@@ -47,8 +47,8 @@ process, and its processes end with it. The profile open confines nothing.
                "reveal": ["testdata/.env"], "use": "required"}}
 
 write and reveal grant access, protect and hide remove it. "use" is for kitbag run and chat:
-auto (confine if the system can), required (fail if it cannot) or off. Of the file in the
-current directory only restrictions apply until you trust it.`,
+auto (confine if the system can), required (fail if it cannot) or off. The kitbag.json of the
+current directory can only restrict until you trust it.`,
 		Example: `  kitbag sandbox -- go test ./...
   kitbag sandbox --profile read -- git log -1
   kitbag sandbox --write build --network -- npm install
@@ -56,7 +56,7 @@ current directory only restrictions apply until you trust it.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch at := cmd.ArgsLenAtDash(); {
 			case len(args) == 0:
-				return nil // asks for help
+				return nil // run prints the help
 			case at == -1:
 				return usage("put -- before the command: kitbag sandbox -- %s", strings.Join(args, " "))
 			case at > 0:
@@ -80,13 +80,13 @@ current directory only restrictions apply until you trust it.`,
 	fl.BoolVar(&f.network, "network", false, "give it the network of this machine")
 	fl.BoolVar(&f.trust, "trust", false, "apply all sandbox settings of the directory's kitbag.json, this time")
 	if err := cmd.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(profiles, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // no such flag: a bug in this function
+		panic(err) // the flag is missing: a bug in this function
 	}
 	cmd.AddCommand(sandboxStatusCommand())
 	return cmd
 }
 
-// spec is how the command is confined.
+// spec returns how the command is confined.
 func (f *sandboxFlags) spec(log io.Writer) (sandbox.Spec, error) {
 	var none sandbox.Spec
 	profile := permission.Profile(f.profile)
@@ -96,7 +96,7 @@ func (f *sandboxFlags) spec(log io.Writer) (sandbox.Spec, error) {
 		if err != nil {
 			return none, usage("--write %s: %w; name a directory that exists", d, err)
 		}
-		if abs == "/" { // it would be searched for protected files before it is refused
+		if abs == "/" { // refuse it here, before a long search for protected files
 			return none, usage("--write /: the root cannot be made writable as a whole; name a directory of your own")
 		}
 		dirs[i] = abs
@@ -147,9 +147,9 @@ func (f *sandboxFlags) run(cmd *cobra.Command, args []string) error {
 	if o, ok := c.Stdout.(*checkedWriter); ok {
 		c.Stdout = o.Writer // pass the file itself, as commands behave differently at a terminal
 	}
-	said := &tail{to: log}
+	stderr := &tail{to: log}
 	if spec.Profile != permission.ProfileOpen {
-		c.Stderr = said
+		c.Stderr = stderr
 	}
 	cleanup, err := spec.Command(c)
 	if err != nil {
@@ -167,7 +167,7 @@ func (f *sandboxFlags) run(cmd *cobra.Command, args []string) error {
 	if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		code = 128 + int(status.Signal()) // as in shells
 	}
-	if why := sandbox.Denied(spec, code, said.text); why != "" {
+	if why := sandbox.Denied(spec, code, stderr.text); why != "" {
 		fmt.Fprintf(log, "! %s (to grant more: --write DIR, --network, --profile work or open, reveal in kitbag.json)\n", plainLine(why))
 	}
 	if result.Left {

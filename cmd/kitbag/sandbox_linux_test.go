@@ -20,8 +20,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// sandboxWorkspace is a workspace with files to protect and to hide, and a file next to it that no
-// command may change.
+// sandboxWorkspace makes a workspace with files to protect and to hide, and a file outside it that no command
+// may change.
 func sandboxWorkspace(t *testing.T) (dir, outside string) {
 	t.Helper()
 	dir = workspace(t)
@@ -33,16 +33,15 @@ func sandboxWorkspace(t *testing.T) (dir, outside string) {
 	return dir, outside
 }
 
-// TestSandbox runs real commands, and checks the access of each profile and the messages about
-// denials.
+// TestSandbox runs real commands, and checks the access of each profile and the messages about denials.
 func TestSandbox(t *testing.T) {
 	for _, row := range []struct {
-		config string // of the person
+		config string // of the user
 		flags  string
 		script string
 		code   int
 		out    string // all of standard output
-		says   string // in standard error; "" is nothing on it
+		says   string // part of standard error; "" if it must be empty
 	}{
 		{"", "", "cat a.txt", 0, "content of a.txt\n", ""},
 		{"", "", "exit 7", 7, "", ""},
@@ -66,15 +65,15 @@ func TestSandbox(t *testing.T) {
 		{`{"sandbox":{"reveal":["@DIR/.env"]}}`, "", "cat .env", 0, "content of .env\n", ""},
 		{`{"sandbox":{"reveal":["@DIR/.env"]}}`, "", "echo x >.env", 2, "", "less the files it protects"},
 		{`{"sandbox":{"write":["@PARENT"]}}`, "", "echo x >@OUTSIDE; cat @OUTSIDE", 0, "x\n", ""},
-		{`{"sandbox":{"use":"off"}}`, "", "echo x >@OUTSIDE", 2, "", "a /tmp of its own"}, // it is for agents
+		{`{"sandbox":{"use":"off"}}`, "", "echo x >@OUTSIDE", 2, "", "a /tmp of its own"}, // use only affects agents
 	} {
 		dir, outside := sandboxWorkspace(t)
-		at := strings.NewReplacer("@DIR", dir, "@PARENT", filepath.Dir(outside), "@OUTSIDE", outside).Replace
+		expand := strings.NewReplacer("@DIR", dir, "@PARENT", filepath.Dir(outside), "@OUTSIDE", outside).Replace
 		if row.config != "" {
-			writeConfig(t, personFile(t), at(row.config))
+			writeConfig(t, userConfig(t), expand(row.config))
 		}
 		args := append([]string{"sandbox"}, strings.Fields(row.flags)...)
-		got := kitbag(t.Context(), append(args, "--", "sh", "-c", at(row.script))...)
+		got := kitbag(t.Context(), append(args, "--", "sh", "-c", expand(row.script))...)
 		if got.code != row.code || got.out != row.out || row.says == "" && got.stderr != "" || !strings.Contains(got.stderr, row.says) {
 			t.Errorf("%s %s: %s: %+v", row.config, row.flags, row.script, got)
 		}
@@ -110,7 +109,7 @@ func TestSandboxUsage(t *testing.T) {
 	}
 }
 
-// TestSandboxSignal: terminating kitbag terminates the command, which may handle the signal.
+// TestSandboxSignal checks that SIGTERM reaches the command, which may handle it.
 func TestSandboxSignal(t *testing.T) {
 	workspace(t)
 	cmd := exec.Command(os.Args[0], "sandbox", "--", "sh", "-c", `trap "echo bye; exit 3" TERM; echo ready; while :; do sleep 0.01; done`)
@@ -159,12 +158,12 @@ func TestSandboxStatus(t *testing.T) {
 	}
 	for _, l := range r.Layers {
 		if !l.OK {
-			t.Errorf("%+v", l) // the test machine has all of them
+			t.Errorf("%+v", l) // the test needs all of them
 		}
 	}
 	text := `{"sandbox":{"protect":["sub"],"hide":["notes"],"reveal":[".env"],"write":["` + filepath.Dir(outside) + `"],"use":"off"}}`
 	writeConfig(t, configFile, text)
-	r = status(t) // not trusted: it may only restrict
+	r = status(t) // an untrusted file may only restrict
 	if r.Use != "auto" || !has(r.Protected, filepath.Join(dir, "sub"), true) || !has(r.Hidden, filepath.Join(dir, "notes"), true) || !has(r.Hidden, filepath.Join(dir, ".env"), true) || len(r.Writable) != 1 {
 		t.Errorf("not trusted: %+v", r)
 	}
@@ -201,7 +200,7 @@ func withoutNamespaces(t *testing.T, args ...string) output {
 	return output{cmd.ProcessState.ExitCode(), out.String(), stderr.String()}
 }
 
-// TestSandboxMissing checks what happens if the kernel lacks a part.
+// TestSandboxMissing checks what happens if the kernel lacks namespaces.
 func TestSandboxMissing(t *testing.T) {
 	dir, _ := sandboxWorkspace(t)
 	got := withoutNamespaces(t, "sandbox", "status")
@@ -220,7 +219,7 @@ func TestSandboxMissing(t *testing.T) {
 	if got.code != exitWaiting || !strings.Contains(got.stderr, "! mode sandboxed asks like accept-edits") || !strings.Contains(got.stderr, "namespaces") {
 		t.Errorf("%+v", got)
 	}
-	writeConfig(t, personFile(t), `{"sandbox":{"use":"required"}}`)
+	writeConfig(t, userConfig(t), `{"sandbox":{"use":"required"}}`)
 	s := serve(t)
 	if got = withoutNamespaces(t, "run", "go"); got.code != exitError || !strings.Contains(got.stderr, `"use": "auto"`) || len(s.Requests()) != 0 {
 		t.Errorf("%+v", got)
@@ -235,14 +234,13 @@ func TestSandboxMissing(t *testing.T) {
 	}
 }
 
-// TestSandboxSettings runs commands of an agent under settings of the directory, trusted and not, and
-// of the user.
+// TestSandboxSettings runs an agent's commands with settings of the directory, trusted or not, and of the user.
 func TestSandboxSettings(t *testing.T) {
 	for _, row := range []struct {
-		project, person string
-		trust           bool
-		command         string
-		runs            bool
+		project, user string
+		trust         bool
+		command       string
+		runs          bool
 	}{
 		{"", "", false, "cat sub/b.txt", true},
 		{"", "", false, "echo x >a.txt", true},
@@ -260,32 +258,31 @@ func TestSandboxSettings(t *testing.T) {
 		{"", "", false, "cat ~/notes", true},
 	} {
 		dir, outside := sandboxWorkspace(t)
-		at := strings.NewReplacer("@DIR", dir, "@PARENT", filepath.Dir(outside), "@OUTSIDE", outside).Replace
+		expand := strings.NewReplacer("@DIR", dir, "@PARENT", filepath.Dir(outside), "@OUTSIDE", outside).Replace
 		writeConfig(t, filepath.Join(os.Getenv("HOME"), "notes"), "notes\n")
 		args := []string{"run", "--mode", "bypass", "go"}
 		if row.project != "" {
-			writeConfig(t, configFile, at(row.project))
+			writeConfig(t, configFile, expand(row.project))
 		}
-		if row.person != "" {
-			writeConfig(t, personFile(t), at(row.person))
+		if row.user != "" {
+			writeConfig(t, userConfig(t), expand(row.user))
 		}
 		if row.trust {
 			args = append(args, "--trust")
 		}
-		input, err := json.Marshal(map[string]string{"command": at(row.command)})
+		input, err := json.Marshal(map[string]string{"command": expand(row.command)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		serve(t, openaitest.Calls(call("Bash", string(input))), openaitest.Text("done"))
 		got := kitbag(t.Context(), args...)
 		if got.code != exitDone || strings.Contains(got.stderr, "✓ Bash") != row.runs || strings.Contains(got.stderr, "✗ Bash") == row.runs {
-			t.Errorf("%s, %s: %s: %+v", row.project, row.person, row.command, got)
+			t.Errorf("%s, %s: %s: %+v", row.project, row.user, row.command, got)
 		}
 	}
 }
 
-// TestConfinedServers starts real servers, which try to exceed the access of their entry before they
-// serve.
+// TestConfinedServers starts real servers, which try to exceed the access that their entry grants.
 func TestConfinedServers(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -294,9 +291,9 @@ func TestConfinedServers(t *testing.T) {
 	const attempts = `exec 2>/dev/null; (echo x >a.txt); (echo x >sub/b.txt); (echo x >.git/config); (echo x >@OUTSIDE); (cat .env >sub/env); (wc -l </proc/net/dev >sub/net); exec "$0" mcp serve --demo`
 	for _, row := range []struct {
 		entry  map[string]any
-		wrote  string // those of a.txt, sub/b.txt, .git/config and outside that it has changed
+		wrote  string // which of a.txt, sub/b.txt, .git/config and outside it changed
 		secret bool   // it has read .env
-		net    string // lines of /proc/net/dev; "" where it could not write them down
+		net    string // lines of /proc/net/dev; "" if it could not store them
 	}{
 		{map[string]any{}, "a.txt sub/b.txt .git/config @OUTSIDE", true, "?"},
 		{map[string]any{"sandbox": "read"}, "", false, ""},
@@ -307,12 +304,12 @@ func TestConfinedServers(t *testing.T) {
 	} {
 		for _, way := range []string{"call", "run", "serve"} {
 			dir, outside := sandboxWorkspace(t)
-			at := strings.NewReplacer("@OUTSIDE", outside).Replace
+			expand := strings.NewReplacer("@OUTSIDE", outside).Replace
 			if err := errors.Join(os.Mkdir("bin", 0o700), os.Link(exe, "bin/kitbag")); err != nil {
 				t.Fatal(err)
 			}
 			entry := maps.Clone(row.entry)
-			entry["command"], entry["args"] = "sh", []string{"-c", at(attempts), filepath.Join(dir, "bin/kitbag")}
+			entry["command"], entry["args"] = "sh", []string{"-c", expand(attempts), filepath.Join(dir, "bin/kitbag")}
 			writeServers(t, defaultServers, map[string]any{"demo": entry})
 			switch way {
 			case "call":
@@ -337,8 +334,8 @@ func TestConfinedServers(t *testing.T) {
 					wrote = append(wrote, name)
 				}
 			}
-			if got := strings.Join(wrote, " "); got != at(row.wrote) {
-				t.Errorf("%s: %v: it wrote %s, want %s", way, row.entry, got, at(row.wrote))
+			if got := strings.Join(wrote, " "); got != expand(row.wrote) {
+				t.Errorf("%s: %v: it wrote %s, want %s", way, row.entry, got, expand(row.wrote))
 			}
 			if data, _ := os.ReadFile("sub/env"); (len(data) > 0) != row.secret {
 				t.Errorf("%s: %v: it read %q", way, row.entry, data)
@@ -351,8 +348,7 @@ func TestConfinedServers(t *testing.T) {
 	}
 }
 
-// TestServerWithoutSandbox checks that a server that must be confined does not run if that is
-// impossible.
+// TestServerWithoutSandbox checks that a server that must be confined does not run without a sandbox.
 func TestServerWithoutSandbox(t *testing.T) {
 	workspace(t)
 	entry := self(t, "--demo")
@@ -371,7 +367,7 @@ func TestReachIsShown(t *testing.T) {
 	workspace(t)
 	for _, row := range []struct {
 		flags, command string
-		want           string // "" is nothing about a sandbox
+		want           string // "" if the sandbox must not be mentioned
 		off            bool
 	}{
 		{"", "ls", "ALLOW", false},
@@ -384,9 +380,9 @@ func TestReachIsShown(t *testing.T) {
 		{"--mode sandboxed", "make", "", true},
 		{"--deny Bash", "make", "", false},
 	} {
-		writeConfig(t, personFile(t), "{}")
+		writeConfig(t, userConfig(t), "{}")
 		if row.off {
-			writeConfig(t, personFile(t), `{"sandbox":{"use":"off"}}`)
+			writeConfig(t, userConfig(t), `{"sandbox":{"use":"off"}}`)
 		}
 		args := append([]string{"permission", "explain"}, strings.Fields(row.flags)...)
 		got := kitbag(t.Context(), append(args, row.command)...)
@@ -403,7 +399,7 @@ func TestReachIsShown(t *testing.T) {
 		{"", false, ""},
 		{permission.ProfileWork, true, "in the sandbox, with the network"},
 		{permission.ProfileWork, false, "in the sandbox, without the network"},
-		{permission.ProfileOpen, false, "outside of the sandbox"},
+		{permission.ProfileOpen, false, "outside the sandbox"},
 	} {
 		q.Profile, q.Network = row.profile, row.network
 		got := new(painter).question(q)

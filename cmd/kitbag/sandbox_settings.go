@@ -23,12 +23,12 @@ type sandboxSettings struct {
 	Write   []string // further writable directories
 	Protect []string // further read-only paths in writable directories
 	Hide    []string // further unreadable paths
-	Reveal  []string // readable paths although they are secret
+	Reveal  []string // secret paths that are readable nevertheless
 }
 
 const (
-	useAuto     = "auto"     // if the system can confine
-	useRequired = "required" // or fail
+	useAuto     = "auto"     // confine if the system can
+	useRequired = "required" // fail if the system cannot
 	useOff      = "off"
 )
 
@@ -49,9 +49,9 @@ func (c *config) readSandbox(data json.RawMessage) error {
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		switch to := own[key]; {
 		case key == "network":
-			return fail(`.network means nothing; write "Network" under permissions.allow or permissions.deny`)
+			return fail(`.network: unknown key; write "Network" under permissions.allow or permissions.deny`)
 		case to == nil:
-			return fail(".%s is unknown; the keys are %s", key, strings.Join(slices.Sorted(maps.Keys(own)), ", "))
+			return fail(".%s: unknown key; the keys are %s", key, strings.Join(slices.Sorted(maps.Keys(own)), ", "))
 		case json.Unmarshal(members[key], to) != nil && key == "use":
 			return fail(".use must be a string; it is %.40s", members[key])
 		case json.Unmarshal(members[key], to) != nil:
@@ -59,7 +59,7 @@ func (c *config) readSandbox(data json.RawMessage) error {
 		}
 	}
 	if s.Use != "" && s.Use != useAuto && s.Use != useRequired && s.Use != useOff {
-		return fail(".use: %q is unknown; write auto, required or off", s.Use)
+		return fail(".use: unknown value %q; write auto, required or off", s.Use)
 	}
 	for _, list := range []struct {
 		name  string
@@ -82,9 +82,9 @@ func (c *config) readSandbox(data json.RawMessage) error {
 	return nil
 }
 
-// over returns the settings of s and t together. If one of them requires a sandbox, the other
-// cannot change that.
-func (s sandboxSettings) over(t sandboxSettings) sandboxSettings {
+// merge joins the settings of s and t; those of s have precedence, but if one of them requires a sandbox the
+// result does.
+func (s sandboxSettings) merge(t sandboxSettings) sandboxSettings {
 	use := cmp.Or(s.Use, t.Use)
 	if t.Use == useRequired {
 		use = useRequired
@@ -98,7 +98,7 @@ func (s sandboxSettings) over(t sandboxSettings) sandboxSettings {
 	}
 }
 
-// restricted returns the settings of s that only confine more.
+// restricted returns the settings of s that do not grant access.
 func (s sandboxSettings) restricted() sandboxSettings {
 	r := sandboxSettings{Protect: s.Protect, Hide: s.Hide}
 	if s.Use != useOff {
@@ -107,8 +107,7 @@ func (s sandboxSettings) restricted() sandboxSettings {
 	return r
 }
 
-// sandboxConfig returns the settings for the current directory, for commands that do not ask
-// whether it is trusted.
+// sandboxConfig returns the settings for the current directory, for commands that do not ask whether it is trusted.
 func sandboxConfig(trust bool, log io.Writer) (sandboxSettings, error) {
 	c, err := configurations(func(c *config) error {
 		c.restrict(trust, false, log)
@@ -120,7 +119,7 @@ func sandboxConfig(trust bool, log io.Writer) (sandboxSettings, error) {
 	return c.sandbox, nil
 }
 
-// confines returns nil if an agent's commands are confined, and else why not.
+// confines returns nil if an agent's commands are confined, or the reason why not.
 func (s sandboxSettings) confines() error {
 	if s.Use == useOff {
 		return errors.New(`"use" is "off" under sandbox`)
@@ -147,9 +146,9 @@ func (s sandboxSettings) local(dirs []string) (*builtin.Local, error) {
 		return nil, err
 	}
 	for _, path := range s.Reveal {
-		for _, place := range spec.Hide {
-			if rel, err := filepath.Rel(place, path); err == nil && filepath.IsLocal(rel) {
-				return nil, fmt.Errorf(configFile+": sandbox.reveal: %s is in %s, which is hidden as a whole; reveal that directory, or remove this from the list", path, place)
+		for _, hidden := range spec.Hide {
+			if rel, err := filepath.Rel(hidden, path); err == nil && filepath.IsLocal(rel) {
+				return nil, fmt.Errorf(configFile+": sandbox.reveal: %s is in %s, which is hidden as a whole; reveal that directory, or remove this from the list", path, hidden)
 			}
 		}
 	}
@@ -159,7 +158,7 @@ func (s sandboxSettings) local(dirs []string) (*builtin.Local, error) {
 // spec returns how a command of the profile with working directories dirs is confined.
 func (s sandboxSettings) spec(profile permission.Profile, dirs []string) (sandbox.Spec, error) {
 	s.Use = useAuto
-	// The root cannot be made writable, and searching it for protected files takes long.
+	// The root cannot be made writable, and searching it for protected files would take long.
 	dirs = slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return dir == "/" })
 	l, err := s.local(dirs)
 	if err != nil {
@@ -168,5 +167,5 @@ func (s sandboxSettings) spec(profile permission.Profile, dirs []string) (sandbo
 	return l.Spec(profile)
 }
 
-// use is Use, or its default.
+// use returns Use or its default.
 func (s sandboxSettings) use() string { return cmp.Or(s.Use, useAuto) }

@@ -19,9 +19,9 @@ func sandboxStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show the sandbox of this system, and the paths that it covers here",
 		Long: `Show what this system can confine commands with: for each layer whether it is available,
-why not, and what that means. Then which paths a command of the profile work can write in the
-current directory, which of these are protected, which it cannot read, and
-which caches it writes only for itself.`,
+why not, and what that means. Then show which paths a command of the profile work can write
+in the current directory, which of these are protected, which paths it cannot read, and which
+caches it writes only for itself.`,
 		Example: "  kitbag sandbox status\n  kitbag sandbox status --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -99,14 +99,14 @@ func (r *sandboxReport) print(to io.Writer, asJSON bool) error {
 		return enc.Encode(r)
 	}
 	for _, l := range r.Layers {
-		there := "yes"
+		available := "yes"
 		if !l.OK {
-			there = "no"
+			available = "no"
 		}
 		if l.Detail != "" {
 			l.Name += ": " + l.Detail
 		}
-		fmt.Fprintf(to, "%-3s  %s\n", there, plainLine(l.Name))
+		fmt.Fprintf(to, "%-3s  %s\n", available, plainLine(l.Name))
 		if l.Means != "" {
 			fmt.Fprintf(to, "     %s\n", plainLine(l.Means))
 		}

@@ -16,11 +16,11 @@ import (
 // schemaFile is where schema gen writes by default, in the package's folder.
 const schemaFile = "kitbag_schema.go"
 
-// schemaCommand is the group of what is done to the schemas of Go tools.
+// schemaCommand groups the commands about the schemas of Go tools.
 func schemaCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:     "schema",
-		Short:   "Look after the schemas of Go tools",
+		Short:   "Generate code for the schemas of Go tools",
 		Example: "  kitbag schema gen ./tools",
 	}, schemaGenCommand())
 }
@@ -31,8 +31,8 @@ func schemaGenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gen [flags] [DIRECTORY]",
 		Short: "Write the doc comments of a Go package into a file for its tools",
-		Long: `Write the doc comments of a Go package into a file of that package, so that the
-schemas of its tools carry them: no source is read when the program runs.`,
+		Long: `Write the doc comments of a Go package into a file of that package, from which the
+schemas of its tools take them, so that the program needs no source code when it runs.`,
 		Example: "  //go:generate go run github.com/kitbag-go/kitbag/cmd/kitbag schema gen\n  kitbag schema gen ./tools --out -    print it",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -56,7 +56,7 @@ schemas of its tools carry them: no source is read when the program runs.`,
 				_, err := src.WriteTo(cmd.OutOrStdout())
 				return err
 			}
-			if !filepath.IsAbs(out) { // the file belongs to the package
+			if !filepath.IsAbs(out) { // relative to the package
 				out = filepath.Join(dir, out)
 			}
 			if err := refuseHandwritten(out); err != nil {
@@ -69,7 +69,7 @@ schemas of its tools carry them: no source is read when the program runs.`,
 	return cmd
 }
 
-// refuseHandwritten fails if path is a file that schema gen did not write.
+// refuseHandwritten fails if path exists and was not written by schema gen.
 func refuseHandwritten(path string) error {
 	data, err := os.ReadFile(path)
 	switch {

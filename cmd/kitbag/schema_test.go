@@ -13,7 +13,7 @@ func TestSchemaGen(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "tools.go"), []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // it may write its own file again
+	for range 2 { // it may overwrite its own file
 		if got := kitbag(t.Context(), "schema", "gen"); got.code != exitDone {
 			t.Fatalf("%+v", got)
 		}

@@ -19,13 +19,13 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A serverFile has MCP servers.
+// A serverFile names MCP servers.
 type serverFile struct {
 	path string
-	data []byte // the part of it that applies; nil for the whole file
+	data []byte // the part of the file that applies; nil for the whole file
 }
 
-// serverFiles are the files at the paths.
+// serverFiles returns a serverFile for each path.
 func serverFiles(paths []string) []serverFile {
 	var out []serverFile
 	for _, p := range paths {
@@ -34,20 +34,20 @@ func serverFiles(paths []string) []serverFile {
 	return out
 }
 
-// load returns the servers that it could read, and the errors of the others.
+// load returns the valid servers of the file, and the errors of the others.
 func (s serverFile) load() ([]mcpclient.Server, error) {
 	if s.data != nil {
 		return mcpclient.Parse(s.path, s.data)
 	}
 	configs, err := mcpclient.Load(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w; write one with servers under mcpServers, or give another with --mcp FILE", err)
+		return nil, fmt.Errorf("%w; create it with servers under mcpServers, or name another file with --mcp FILE", err)
 	}
 	return configs, err
 }
 
-// loadConfigs reads the files of MCP servers, and adds the stored logins. An error of one server
-// does not affect the others.
+// loadConfigs reads the files of MCP servers, and adds the stored logins. An error of one server does not
+// affect the others.
 func loadConfigs(files []serverFile) (configs []mcpclient.Server, broken []*mcpclient.LoadError, err error) {
 	from := map[string]string{} // prefix of tools → file
 	for _, file := range files {
@@ -76,7 +76,7 @@ func loadConfigs(files []serverFile) (configs []mcpclient.Server, broken []*mcpc
 	return configs, broken, nil
 }
 
-// unjoin returns the errors of [errors.Join], which are printed separately.
+// unjoin returns the errors that [errors.Join] joined, since they are printed separately.
 func unjoin(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()
@@ -94,33 +94,33 @@ func warnBroken(log io.Writer, broken []*mcpclient.LoadError) {
 	}
 }
 
-// hosting says what the servers of an agent may request, and how they are confined.
+// hosting says what an agent's servers may request, and how they are confined.
 type hosting struct {
-	elicit bool // there is a prompt
-	sample bool // there is a model
+	elicit bool // there is a prompt for their questions
+	sample bool // there is a model for their requests
 
 	policy *permission.Policy // nil if no tool is called
 
 	sandbox sandboxSettings
 }
 
-// confined makes a server with a sandbox in its entry run in it, without access to what is
-// protected and secret in dirs, or else in the current directory.
+// confined makes a server whose entry has a sandbox run in it, without access to protected and secret paths in
+// dirs, or in the current directory if dirs is nil.
 func confined(cfg mcpclient.Server, settings sandboxSettings, dirs []string) mcpclient.Server {
 	command, ok := cfg.Transport.(mcpclient.Command)
 	if !ok || command.Sandbox.Profile == "" {
 		return cfg
 	}
 	command.Confine = func(cmd *exec.Cmd, s mcpclient.Sandbox) (func() error, error) {
-		seen := slices.Concat(dirs, s.Write)
+		covered := slices.Concat(dirs, s.Write)
 		if dirs == nil {
 			cwd, err := currentDir()
 			if err != nil {
 				return nil, err
 			}
-			seen = append(seen, cwd)
+			covered = append(covered, cwd)
 		}
-		spec, err := settings.spec(permission.Profile(s.Profile), seen)
+		spec, err := settings.spec(permission.Profile(s.Profile), covered)
 		if err != nil {
 			return nil, err
 		}
@@ -141,8 +141,8 @@ type mcpServers struct {
 	groups  []toolkit.Group
 }
 
-// openServers makes clients for the servers of the files, with dirs as roots for those that
-// request them, and describes their groups.
+// openServers makes clients for the servers of the files and describes their groups. Servers that request roots
+// get dirs.
 func openServers(files []serverFile, dirs []string, h hosting, log io.Writer) (*mcpServers, error) {
 	configs, broken, err := loadConfigs(files)
 	if err != nil {
@@ -150,7 +150,7 @@ func openServers(files []serverFile, dirs []string, h hosting, log io.Writer) (*
 	}
 	warnBroken(log, broken)
 	s := &mcpServers{}
-	judged(h.policy, configs)
+	applyPolicy(h.policy, configs)
 	for _, cfg := range configs {
 		cfg = confined(cfg, h.sandbox, dirs)
 		if cfg.WantsRoots {
@@ -167,7 +167,7 @@ func openServers(files []serverFile, dirs []string, h hosting, log io.Writer) (*
 			return nil, errors.Join(err, s.close())
 		}
 		s.clients = append(s.clients, c)
-		s.groups = append(s.groups, groupsOf(c, recall(cfg))...)
+		s.groups = append(s.groups, groupsOf(c, loadGroups(cfg))...)
 	}
 	return s, nil
 }
@@ -183,16 +183,15 @@ func (s *mcpServers) close() error {
 	return errors.Join(errs...)
 }
 
-// notInNames matches what model APIs refuse in names of fields, such as those of reset_tools.
+// notInNames matches what model APIs reject in the names of fields, such as those of reset_tools.
 var notInNames = lazy.Regexp(`[^A-Za-z0-9_-]`)
 
-// groupName makes a group's name from one of a configuration or a server.
+// groupName makes a toolkit group's name from the name of a server or of its group.
 func groupName(s string) string { return notInNames().ReplaceAllString(s[:min(len(s), 48)], "_") }
 
-// groupsOf describes the groups of a server: those of its last connection, and one for the tools
-// that are in none of them. A server that was never connected is one group, as listing its groups
-// would start it.
-func groupsOf(c *mcpclient.Client, m *memory) []toolkit.Group {
+// groupsOf describes the groups of a server: those of its last connection, and one for the tools that are in
+// none of them. A server without a stored list is one group, since listing its groups would start it.
+func groupsOf(c *mcpclient.Client, m *groupCache) []toolkit.Group {
 	name := groupName(c.Name())
 	rest := toolkit.Group{Name: name, Description: fmt.Sprintf("The tools of the MCP server %q.", plain(c.Name())),
 		Sources: []tool.Source{&serverSource{c, m, "", nil}}}
@@ -224,29 +223,29 @@ func groupsOf(c *mcpclient.Client, m *memory) []toolkit.Group {
 // maxLine is how much of a server's description of a group is shown, in runes.
 const maxLine = 300
 
-// A serverSource is the part of a server in a group; it starts the server.
+// A serverSource is the part of a server in a group; listing its tools starts the server.
 type serverSource struct {
-	client *mcpclient.Client
-	memory *memory
-	group  string   // the server's own name of the group; empty for the rest
-	known  []string // with an empty group: the groups with the other tools
+	client     *mcpclient.Client
+	groupCache *groupCache
+	group      string   // the server's name of the group; empty for the rest
+	known      []string // only for the rest: the groups that have the other tools
 }
 
 // Name is the server's name, for errors.
 func (s *serverSource) Name() string { return s.client.Name() }
 
-// Tools connects to the server, which starts it, and returns its tools that are in the group now,
-// as the memory may be outdated.
+// Tools connects to the server, which starts it, and returns the tools that are in the group now: the stored
+// list may be outdated.
 func (s *serverSource) Tools(ctx context.Context) ([]tool.Tool, error) {
 	all, err := s.client.Tools(ctx)
 	if err != nil {
-		return nil, wantsLogin(s.client.Name(), err)
+		return nil, addLoginRemedy(s.client.Name(), err)
 	}
 	groups, err := s.client.Groups(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.memory.keep(groups) // for the next run; this one keeps the groups it has
+	s.groupCache.store(groups) // for the next run; this run keeps its groups
 	in := func(t tool.Tool, names ...string) bool {
 		return slices.ContainsFunc(groups, func(g mcpclient.Group) bool {
 			return slices.Contains(names, g.Name) && slices.Contains(g.Members(), t.Info().Name)

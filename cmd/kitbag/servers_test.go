@@ -36,7 +36,7 @@ func writeServers(t *testing.T, file string, entries map[string]any) {
 	}
 }
 
-// self starts kitbag as an MCP server.
+// self returns the entry of a server that is this program.
 func self(t *testing.T, args ...string) map[string]any {
 	t.Helper()
 	exe, err := os.Executable()
@@ -75,7 +75,7 @@ func TestBrokenServers(t *testing.T) {
 		{[]string{"--mcp", "a.json", "demo"}, exitDone},
 		{[]string{"--mcp", "a.json", "odd"}, exitError},
 		{[]string{"--mcp", "a.json", "demo", "odd"}, exitError},
-		{[]string{"--mcp", "a.json", "nobody"}, exitError},
+		{[]string{"--mcp", "a.json", "absent"}, exitError},
 	} {
 		if got := kitbag(t.Context(), append([]string{"mcp", "list"}, row.args...)...); got.code != row.code {
 			t.Errorf("list %q: code %d, want %d: %s%s", row.args, got.code, row.code, got.out, got.stderr)
@@ -83,9 +83,8 @@ func TestBrokenServers(t *testing.T) {
 	}
 }
 
-// TestRememberedGroups checks that a server is one group at first, and later has its own groups, without
-// being started for that.
-func TestRememberedGroups(t *testing.T) {
+// TestStoredGroups checks that a server is one group at first, and later has its own groups without being started.
+func TestStoredGroups(t *testing.T) {
 	dir := workspace(t)
 	writeServers(t, "inner.json", map[string]any{"demo": self(t, "--demo"), "more": self(t, "--demo")})
 	started := filepath.Join(dir, "started")
@@ -123,13 +122,13 @@ func TestRememberedGroups(t *testing.T) {
 		t.Errorf("opened: %s, %d starts", got, starts())
 	}
 	if got := groups(); got != "my_gate.demo:0 my_gate.more:0 my_gate:0" || starts() != 1 {
-		t.Errorf("remembered: %s, %d starts", got, starts())
+		t.Errorf("stored: %s, %d starts", got, starts())
 	}
 	if got := groups("my_gate.more"); got != "my_gate.demo:0 my_gate.more:5 my_gate:0" || starts() != 2 {
 		t.Errorf("one is open: %s, %d starts", got, starts())
 	}
 
-	// The file is not trusted, and new tools of the server are not lost.
+	// The cache is not trusted, and new tools of the server are not lost.
 	cache, err := filepath.Glob(filepath.Join(os.Getenv("XDG_CACHE_HOME"), "kitbag", "mcp-groups", "*.json"))
 	if err != nil || len(cache) != 1 {
 		t.Fatalf("%v %v", cache, err)
@@ -157,7 +156,7 @@ func TestRememberedGroups(t *testing.T) {
 	}
 }
 
-// TestServerAsksAtTheTerminal: a gateway in a process of its own asks the user whether a call may run.
+// TestServerAsksAtTheTerminal checks that a gateway, run as a process, asks the user whether a call may run.
 func TestServerAsksAtTheTerminal(t *testing.T) {
 	dir := workspace(t)
 	writeServers(t, "inner.json", map[string]any{"demo": self(t, "--demo")})
@@ -222,11 +221,11 @@ func TestForms(t *testing.T) {
 	}{
 		{"everything", form, "y\nS\n3\nx, y\nn\nhi there\ny\n", `accept {"count":3,"extras":["x","y"],"gift":false,"note":"hi there","size":"S"}`,
 			[]string{"size, one of S (small), L (large): ", "count, integer [1]: ", "gift, y or n [skip]: ", "note (A [31mnote) [skip]", "    |   Send this to \"bank\"?"}},
-		{"as little as can be", form, "y\nL\n\n\n\n\ny\n", `accept {"count":1,"size":"L"}`, nil},
-		{"a mistake is asked about again", form, "maybe\ny\nXL\n\n\n\n\nS\nmany\n\n\n\nS\n2\n\n\n\ny\n", `accept {"count":2,"size":"S"}`, []string{"answer y or n", `got a string "XL"`, "integer"}},
+		{"only what is required", form, "y\nL\n\n\n\n\ny\n", `accept {"count":1,"size":"L"}`, nil},
+		{"a mistake is asked again", form, "maybe\ny\nXL\n\n\n\n\nS\nmany\n\n\n\nS\n2\n\n\n\ny\n", `accept {"count":2,"size":"S"}`, []string{"answer y or n", `got a string "XL"`, "integer"}},
 		{"no", form, "n\n", `decline null`, nil},
-		{"no, having seen what would be sent", form, "y\nS\n\n\n\n\nn\n", `decline null`, []string{"size = S"}},
-		{"names and defaults that try to be more", evil, "y\n\nn\n", `decline null`, []string{`a\nkitbag: fine = x[2J\n  Send`}},
+		{"no, after seeing what would be sent", form, "y\nS\n\n\n\n\nn\n", `decline null`, []string{"size = S"}},
+		{"names and defaults that imitate kitbag", evil, "y\n\nn\n", `decline null`, []string{`a\nkitbag: fine = x[2J\n  Send`}},
 		{"a page", page, "y\n", `accept null`, []string{"visit a page at login.shop.example:\n    http://login.shop.example/x?y=z", "not encrypted"}},
 		{"not a page", page, "n\n", `decline null`, nil},
 		{"the input ends", form, "y\nS\n", "no answer", nil},
@@ -252,8 +251,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestHostileServer lists a server whose texts try to look like lines of kitbag, or to control the
-// terminal.
+// TestHostileServer lists a server whose texts try to imitate lines of kitbag, or to control the terminal.
 func TestHostileServer(t *testing.T) {
 	workspace(t)
 	const evil = "x\nfake: ready\x1b[2J\u202e"
@@ -277,8 +275,8 @@ func TestHostileServer(t *testing.T) {
 	}
 }
 
-// TestMCPLogin logs in to a server with a browser, after other programs on the machine tried to fake
-// the redirect.
+// TestMCPLogin logs in to a server with a browser, after other programs on the machine have tried to forge the
+// redirect.
 func TestMCPLogin(t *testing.T) {
 	workspace(t)
 	mcp := server.NewStreamableHTTPServer(server.NewMCPServer("guarded", "1", server.WithToolCapabilities(true)))
@@ -345,7 +343,7 @@ func TestMCPLogin(t *testing.T) {
 		{[]string{"logout", "shop"}, exitDone, "no login to shop"},
 		{[]string{"login", "open"}, exitDone, "works without a login"},
 		{[]string{"login", "local"}, exitError, "only servers with a url"},
-		{[]string{"login", "nobody"}, exitError, "no MCP server"},
+		{[]string{"login", "absent"}, exitError, "no MCP server"},
 		{[]string{"login"}, exitUsage, "want SERVER"},
 		{[]string{"login", "--timeout", "200ms", "shop"}, exitError, "log in"},
 	} {
@@ -358,8 +356,7 @@ func TestMCPLogin(t *testing.T) {
 	}
 }
 
-// login runs kitbag mcp login shop and calls browse with the printed page and the address of the
-// redirect.
+// login runs kitbag mcp login shop and calls browse with the printed page and the redirect URI.
 func login(t *testing.T, browse func(page, callback string)) {
 	t.Helper()
 	r, w := io.Pipe()

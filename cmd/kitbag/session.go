@@ -15,13 +15,13 @@ import (
 // conversation is a State that may be stored in a file.
 type conversation struct {
 	*agent.State
-	path  string                                    // "" for one that is not stored
+	path  string                                    // "" if it is not stored
 	save  func(context.Context, *agent.State) error // nil without a file
 	close func() error
 }
 
-// openConversation opens the session file at path, which must be sealed with the user's
-// key unless it is trusted: whoever can write to it could add an allow rule.
+// openConversation opens the session file at path, which must be sealed with the user's key unless the user
+// trusts it: anyone who can write to it could add an allow rule.
 func openConversation(ctx context.Context, path string, trust bool) (*conversation, error) {
 	if path == "" {
 		return newConversation(), nil
@@ -43,7 +43,7 @@ func openConversation(ctx context.Context, path string, trust bool) (*conversati
 	if err != nil {
 		return nil, err
 	}
-	// Fail before the model is paid for if it cannot be saved.
+	// Fail before a model call costs money if the session cannot be saved.
 	probe, err := os.CreateTemp(filepath.Dir(path), ".kitbag-session-")
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("--session %s: its directory is not writable: %w", path, err), s.Close())
@@ -59,15 +59,14 @@ func newConversation() *conversation {
 	return &conversation{State: new(agent.State), close: func() error { return nil }}
 }
 
-// finished reports whether there is nothing to continue: no call waits, and the last message is
-// the model's, or there is none.
+// finished reports whether there is nothing to continue: no call waits, and the last message, if any, is the model's.
 func (s *conversation) finished() bool {
 	n := len(s.Messages)
 	return len(s.Pending()) == 0 && (n == 0 || s.Messages[n-1].Role == message.RoleAssistant)
 }
 
-// results returns the store of tool results that are too long for the model: next to the
-// session's file, or until the end of the program.
+// results returns the store of tool results that are too long for the model. It is next to the session file, or
+// temporary without one.
 func (s *conversation) results() (dir agent.ResultDir, remove func() error, err error) {
 	if s.path != "" {
 		return agent.ResultDir(s.path + ".results"), func() error { return nil }, nil
@@ -76,7 +75,7 @@ func (s *conversation) results() (dir agent.ResultDir, remove func() error, err 
 	return agent.ResultDir(tmp), func() error { return os.RemoveAll(tmp) }, err
 }
 
-// tempDir makes a directory that is removed at the end of the program.
+// tempDir makes a directory that the caller removes.
 func tempDir(prefix string) (string, error) {
 	dir, err := os.MkdirTemp("", prefix)
 	if err != nil {

@@ -33,8 +33,8 @@ type kit struct {
 	close   func() error // ends the MCP servers
 }
 
-// kit makes the agent that the flags describe. The runner's log gets warnings about unusable
-// skills and servers, and its prompt the servers' questions.
+// kit makes the agent that the flags describe. The runner's log gets warnings about unusable skills and
+// servers, and its prompt asks the servers' questions.
 func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conversation, r *runner) (_ *kit, err error) {
 	m, err := f.openModel()
 	if err != nil {
@@ -44,8 +44,8 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	if err != nil {
 		return nil, err
 	}
-	// Results that are too long for the model are cut, and stored in files. Only ReadResult can
-	// read those without approval, as their directory is not a working directory.
+	// Results that are too long for the model are cut and stored in files. Their directory is not a working
+	// directory, so only ReadResult can read them without approval.
 	results, removeResults, err := s.results()
 	if err != nil {
 		return nil, err
@@ -64,8 +64,8 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 			err = errors.Join(err, k.close())
 		}
 	}()
-	// The first view finds what cannot be used before the model is paid for. It starts only
-	// the servers of groups that the session has open.
+	// The first view finds unusable tools before a model call costs money. It starts only the servers of groups
+	// that the session has open.
 	v, err := tk.View(ctx, &s.Scope)
 	if err != nil {
 		return nil, err
@@ -90,9 +90,9 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	return k, err
 }
 
-// redactor removes what looks like a secret, and the key of the model, from what is saved and
-// shown. A key shorter than six characters is a placeholder for a local server, and would match
-// ordinary text.
+// redactor returns a redactor for what is saved and shown, which removes what looks like a secret, and the
+// model's key. A key shorter than six characters is a placeholder for a local server, and would match ordinary
+// text.
 func redactor() (*redact.Redactor, error) {
 	rules := redact.Rules()
 	if key := os.Getenv("OPENAI_API_KEY"); len(key) >= 6 {
@@ -109,18 +109,18 @@ func showSkipped(log io.Writer, v *toolkit.View) {
 	}
 }
 
-// maxOutput is how much of a command's output is stored, in characters: the model gets the two
-// ends of a long one, and reads the rest with read_result.
+// maxOutput is how much of a command's output is stored, in characters. The model gets both ends of a longer
+// output, and reads the rest with read_result.
 const maxOutput = 1 << 20
 
-// toolkit makes the toolkit that the flags describe: the built-in tools and the skills, which
-// are always active, and the groups of each MCP server. It prints unusable servers on log.
+// toolkit makes the toolkit that the flags describe: the built-in tools and the skills, which are always
+// active, and the groups of each MCP server. It reports unusable servers on log.
 func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...tool.Tool) (_ *toolkit.Toolkit, closeAll func() error, err error) {
-	machine, err := f.sandbox().local(dirs)
+	local, err := f.sandbox().local(dirs)
 	if err != nil {
 		return nil, nil, err
 	}
-	tools, err := builtin.New(builtin.Config{Dirs: dirs, Backend: machine, Trusted: f.trustedDirs, Secrets: []string{os.Getenv("OPENAI_API_KEY")},
+	tools, err := builtin.New(builtin.Config{Dirs: dirs, Backend: local, Trusted: f.trustedDirs, Secrets: []string{os.Getenv("OPENAI_API_KEY")},
 		MaxOutput: maxOutput, PDF: pdf.Reader{}})
 	if err != nil {
 		return nil, nil, err
@@ -140,7 +140,7 @@ func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...too
 		return nil, nil, errors.Join(err, s.close())
 	}
 	for _, c := range s.clients {
-		c.OnChange(tk.Refresh) // list the tools again at the next step
+		c.OnChange(tk.Refresh) // list the tools again before the next step
 	}
 	return tk, s.close, nil
 }
@@ -153,8 +153,8 @@ func (f *toolFlags) sandbox() sandboxSettings {
 	return f.more.sandbox
 }
 
-// openModel reads the key only from the environment: every user of the machine can see a flag,
-// and files end up in repositories.
+// openModel opens the model. The key is read from the environment only: a flag would be visible to every user
+// of the machine, and files end up in repositories.
 func (f *agentFlags) openModel() (*openai.Model, error) {
 	cfg := openai.Config{BaseURL: os.Getenv("OPENAI_BASE_URL"), Key: os.Getenv("OPENAI_API_KEY"), Model: os.Getenv("KITBAG_MODEL"),
 		API: openai.API(os.Getenv("KITBAG_API"))}
@@ -185,8 +185,8 @@ func (f *agentFlags) systemPrompt(dir string) (string, error) {
 	return string(data), nil
 }
 
-// serverFiles returns the files of --mcp and the configurations, without configurations that
-// --mcp names too, whose servers would be duplicates.
+// serverFiles returns the files of --mcp and those configurations that --mcp does not name too, which would
+// duplicate their servers.
 func (f *toolFlags) serverFiles() []serverFile {
 	files := serverFiles(f.mcp)
 	if f.more == nil {
@@ -203,7 +203,7 @@ func (f *toolFlags) serverFiles() []serverFile {
 	return files
 }
 
-// skillLoaders returns the folders of --skills, or else those of the configurations.
+// skillLoaders returns loaders for the folders of --skills, or else for those of the configurations.
 func (f *toolFlags) skillLoaders() ([]skill.Loader, error) {
 	var loaders []skill.Loader
 	for _, d := range f.skills {
@@ -222,7 +222,7 @@ func (f *toolFlags) skillLoaders() ([]skill.Loader, error) {
 	return loaders, nil
 }
 
-// currentDir is the directory in which the program was started, which may have been removed.
+// currentDir returns the current directory, which may have been removed.
 func currentDir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -231,7 +231,7 @@ func currentDir() (string, error) {
 	return dir, nil
 }
 
-// existingDir returns d as an absolute path: tools and rules compare absolute paths.
+// existingDir returns d as an absolute path, since tools and rules compare absolute paths.
 func existingDir(d string) (string, error) {
 	abs, err := filepath.Abs(d)
 	if err != nil {

@@ -28,8 +28,7 @@ func showJSON(w io.Writer) show {
 
 // showText streams the model's text to out and the actions of tools to log.
 func showText(out, log io.Writer, p *painter) show {
-	// Out and log are often the same terminal: a line of the log must not begin in the
-	// middle of a line of the model.
+	// out and log are often the same terminal: a line of the log must not begin in the middle of a line of the model.
 	inText := false
 	return func(ev event.Event) error {
 		if t, ok := ev.(*event.TextDelta); ok {
@@ -57,24 +56,23 @@ type painter struct {
 	colour bool
 	asks   bool // there is a prompt, which shows questions, so their events are skipped
 
-	confined *permission.Policy // of an agent whose commands run in a sandbox; nil if they do not
+	confined *permission.Policy // the policy of an agent whose commands run in a sandbox; nil without one
 }
 
-// newPainter returns a painter for a log, which determines the colour.
+// newPainter returns a painter for log, in colour if log is a terminal.
 func newPainter(log io.Writer) *painter {
-	// See no-color.org: any value but the empty one counts. A dumb terminal would print
-	// escapes as text.
+	// Any value of NO_COLOR but the empty one counts (see no-color.org). A dumb terminal would print escapes as text.
 	return &painter{colour: isTerminal(log) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-// maxName is how much of a name or an id is shown, in runes, as a model may invent any.
+// maxName is how much of a name or an id is shown, in runes: a model may make it arbitrarily long.
 const maxName = 100
 
-// maxArguments is how much of a call's arguments is shown in a log line, in runes: two lines of a
-// usual terminal. The question about the call shows them completely.
+// maxArguments is how much of a call's arguments is shown in a log line, in runes: two lines of a usual
+// terminal. A question about the call shows them completely.
 const maxArguments = 160
 
-// The ANSI colours that are readable on a dark and on a light background.
+// ANSI colours that are readable on both a dark and a light background.
 const (
 	dim    = "2"
 	red    = "31"
@@ -82,7 +80,7 @@ const (
 	yellow = "33"
 )
 
-// paint returns s in a colour, without its own control characters.
+// paint returns s in a colour. Control characters in s are removed.
 func (p *painter) paint(colour, s string) string {
 	if s = plain(s); !p.colour {
 		return s
@@ -90,7 +88,7 @@ func (p *painter) paint(colour, s string) string {
 	return "\x1b[" + colour + "m" + s + "\x1b[0m"
 }
 
-// line returns the log line of an event, "" for none.
+// line returns the log line of an event, or "" for none.
 func (p *painter) line(ev event.Event) string {
 	switch ev := ev.(type) {
 	case *event.ToolCall:
@@ -150,31 +148,30 @@ func (p *painter) result(name string, outcome message.Outcome, text string) stri
 	return p.paint(colour, mark+" "+name) + p.paint(dim, " "+firstLines(text, 6))
 }
 
-// elicitation formats the outcome of a question during a call. With a prompt it was shown when it
-// was asked.
+// elicitation formats the outcome of a question during a call. With a prompt it returns "", since the prompt
+// has shown the question.
 func (p *painter) elicitation(ev *event.Elicitation) string {
 	if p.asks || ev.Action == "" {
 		return ""
 	}
-	who := "kitbag"
+	asker := "kitbag"
 	if ev.Server != "" {
-		who = fmt.Sprintf("the MCP server %q", ev.Server)
+		asker = fmt.Sprintf("the MCP server %q", ev.Server)
 	}
-	return p.paint(yellow, fmt.Sprintf("? %s has asked: %s (%s; questions can only be answered at a terminal)", who, shorten(ev.Message, 160), ev.Action))
+	return p.paint(yellow, fmt.Sprintf("? %s has asked: %s (%s; questions can only be answered at a terminal)", asker, shorten(ev.Message, 160), ev.Action))
 }
 
-// longQuestion is how many lines of a question push its beginning off a small terminal, and
-// maxColumns is the width of a line after its indent: a line that the terminal wraps would
-// continue where kitbag's own lines begin, and could look like one.
+// longQuestion is how many lines of a question push its beginning off a small terminal. maxColumns is the width
+// of a line after its indent: a line that the terminal wraps would continue in the first column, and could
+// imitate a line of kitbag.
 const (
 	longQuestion = 12
 	maxColumns   = 76
 	tabColumns   = 8
 )
 
-// rows breaks text into lines that a usual terminal does not wrap. Tabs become spaces, as after
-// the margin a terminal does not clear the cells that it skips. The only escapes in text are
-// kitbag's own colours, which have no width.
+// rows breaks text into lines that a usual terminal does not wrap. Tabs become spaces, since a terminal does
+// not clear the cells that a tab skips. The only escapes in text are kitbag's own colours, which have no width.
 func rows(text string) (lines []string) {
 	for line := range strings.SplitSeq(text, "\n") {
 		from, columns, escape := 0, 0, false
@@ -200,9 +197,8 @@ func rows(text string) (lines []string) {
 	return lines
 }
 
-// question formats a call completely, with no hidden characters, as the user must see what is
-// approved. The effects of the call come last, and after a long text the question is repeated
-// where the user answers.
+// question formats a call completely and without hidden characters, as the user must see what is approved. The
+// effects of the call come last; after a long text the question is repeated.
 func (p *painter) question(q *event.Approval) string {
 	head := p.paint(yellow, "? may "+shorten(q.Name, maxName)+" run? ("+plainLine(q.Reason)+")")
 	text := arguments(q.Input, "\n")
@@ -232,8 +228,7 @@ func (p *painter) highlight(s string) string {
 	return "\x1b[7m" + s + "\x1b[27m"
 }
 
-// effects returns a line for each part of a call of a built-in tool with its effect, and one for
-// the access of a command.
+// effects returns a line for each part of a built-in tool's call, and one for the access of a command.
 func (p *painter) effects(q *event.Approval) (lines []string) {
 	cwd, err := currentDir()
 	if err != nil {
@@ -253,7 +248,7 @@ func (p *painter) effects(q *event.Approval) (lines []string) {
 	return lines
 }
 
-// reach describes the access of a confined command; "" for other calls.
+// reach describes the access of a confined command; it is "" for other calls.
 func reach(j permission.Judgement) string {
 	network := "without the network"
 	if j.Network {
@@ -265,7 +260,7 @@ func reach(j permission.Judgement) string {
 	case permission.ProfileWork:
 		return "in the sandbox, " + network + ", writing in the working directories"
 	case permission.ProfileOpen:
-		return "outside of the sandbox"
+		return "outside the sandbox"
 	}
 	return ""
 }
@@ -278,7 +273,7 @@ func partLine(part permission.Part) string {
 	}
 	argv := slices.Clone(part.Argv)
 	for i, arg := range argv {
-		if strings.ContainsAny(arg, " \t\n'\"→") { // or a word could look like several, or like an effect
+		if strings.ContainsAny(arg, " \t\n'\"→") { // unquoted, a word could look like several, or like an effect
 			argv[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 		}
 	}
@@ -286,8 +281,7 @@ func partLine(part permission.Part) string {
 	return strings.ReplaceAll(command, "\n", `\n`) + "  → " + effects
 }
 
-// arguments formats the members of a JSON object as name=value, sorted by name, strings without
-// quotes.
+// arguments formats the members of a JSON object as name=value, sorted by name, with strings unquoted.
 func arguments(input json.RawMessage, between string) string {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(input, &members) != nil {
@@ -305,15 +299,13 @@ func arguments(input json.RawMessage, between string) string {
 	return strings.Join(parts, between)
 }
 
-// plain removes control characters of terminals from text of a model, a tool or a server.
+// plain removes terminal control characters from text of a model, a tool or a server.
 func plain(s string) string { return visible.Text(s) }
 
-// plainLine is plain on one line: a name or a path with a line break must not look like a line of
-// kitbag.
+// plainLine is plain on one line: a name with a line break must not imitate a line of kitbag.
 func plainLine(s string) string { return strings.ReplaceAll(plain(s), "\n", `\n`) }
 
-// indented is plain with indented further lines, so that no line of foreign text begins where
-// kitbag's lines do.
+// indented is plain with all lines after the first indented, so that they cannot imitate a line of kitbag.
 func indented(s string) string {
 	return strings.ReplaceAll(plain(strings.TrimRight(s, "\n")), "\n", "\n  ")
 }
@@ -327,8 +319,7 @@ func shorten(s string, n int) string {
 	return string(r[:n-1]) + "…"
 }
 
-// firstLines returns the first n lines of a result, each cut to a length, and the number of
-// further lines.
+// firstLines returns the first n lines of a result, each shortened, and how many lines follow.
 func firstLines(s string, n int) string {
 	lines := strings.Split(strings.TrimRight(plain(s), "\n"), "\n")
 	more := ""

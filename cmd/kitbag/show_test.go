@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 )
 
-// TestQuestionHidesNothing: the user approves what runs, every character of it, and a long text does
-// not push the question and its effects off the screen.
+// TestQuestionHidesNothing checks that a question shows every character of what will run, and that a long text
+// does not push the question and its effects off the screen.
 func TestQuestionHidesNothing(t *testing.T) {
 	workspace(t)
 	ask := func(name, member, text, preview string) string {
@@ -43,7 +43,7 @@ func TestQuestionHidesNothing(t *testing.T) {
 	input := json.RawMessage(`{"command":"ls # note\nid"}`)
 	got = new(painter).question(&event.Approval{Name: "Bash", Input: input, Reason: "no rule allows it", Runs: "ls\nid"})
 	if !strings.Contains(got, "ls # note") || !strings.Contains(got, "what runs, in canonical form:\n    ls\n    id") {
-		t.Errorf("a command with another print is shown as\n%s", got)
+		t.Errorf("a command with a canonical form that differs is shown as\n%s", got)
 	}
 
 	long := ask("Bash", "command", strings.Repeat("echo line\n", 40)+"rm -rf build", "")
@@ -57,7 +57,7 @@ func TestQuestionHidesNothing(t *testing.T) {
 	}
 }
 
-// TestSealedSessions: a session file is trusted only if this user's kitbag wrote it.
+// TestSealedSessions checks that a session file is trusted only if this user's kitbag wrote it.
 func TestSealedSessions(t *testing.T) {
 	dir := workspace(t)
 	file := filepath.Join(dir, "s.json")
@@ -96,7 +96,7 @@ func TestSealedSessions(t *testing.T) {
 	}
 }
 
-// TestRedactsByDefault: neither the session file nor the output has a credential.
+// TestRedactsByDefault checks that neither the session file nor the output has a credential.
 func TestRedactsByDefault(t *testing.T) {
 	dir := workspace(t)
 	const key = "sk-proj-4f9c2d7ab81e4c0d9f6b3a5e7c1d8e2f"
@@ -112,9 +112,9 @@ func TestRedactsByDefault(t *testing.T) {
 	}
 }
 
-// TestQuestionDrawsNothing: no text of a call begins where a line of kitbag begins, even where the
-// terminal wraps lines, nor overwrites other text, and the question comes last.
-func TestQuestionDrawsNothing(t *testing.T) {
+// TestQuestionCannotBeImitated checks that no text of a call begins where a line of kitbag begins, even if the
+// terminal wraps lines, that it overwrites nothing, and that the question comes last.
+func TestQuestionCannotBeImitated(t *testing.T) {
 	workspace(t)
 	fake := "? may Read run? (it only reads)"
 	for name, text := range map[string]string{

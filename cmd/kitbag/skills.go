@@ -19,19 +19,18 @@ import (
 	"github.com/kitbag-go/kitbag/skill"
 )
 
-// skillsCommand is the group of the commands about skills.
+// skillsCommand groups the commands about skills.
 func skillsCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "skills",
 		Short: "Manage skills",
-		Long: `Lists, shows and checks the skills below folders: by default .agents/skills and
-.claude/skills, or the current folder where there is neither.`,
+		Long: `List, show and check the skills below folders: by default .agents/skills and
+.claude/skills, or the current folder if neither exists.`,
 		Example: "  kitbag skills list\n  kitbag skills new release-notes .agents/skills",
 	}, skillsListCommand(), skillsShowCommand(), skillsValidateCommand(), skillsNewCommand())
 }
 
-// orUsual returns the given folders, or else the usual ones of projects, or else the current
-// one.
+// orUsual returns args, or else the usual folders that exist, or else the current folder.
 func orUsual(args []string) []string {
 	if len(args) > 0 {
 		return args
@@ -67,7 +66,7 @@ func skillFolders(args []string) ([]string, error) {
 	return folders, nil
 }
 
-// loadSkills loads the skills anywhere below the folders; of two with the same name the first.
+// loadSkills loads all skills below the folders; of skills with the same name, the first.
 func loadSkills(ctx context.Context, args []string) ([]*skill.Skill, []skill.Diagnostic, error) {
 	folders, err := skillFolders(args)
 	if err != nil {
@@ -104,7 +103,7 @@ func skillsListCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "list [flags] [DIRECTORY...]",
-		Short:   "List the skills, also those that cannot be used",
+		Short:   "List the skills, including those that cannot be used",
 		Example: "  kitbag skills list\n  kitbag skills list --json docs/skills",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			skills, diagnostics, err := loadSkills(cmd.Context(), args)
@@ -125,15 +124,15 @@ func skillsListCommand() *cobra.Command {
 	return cmd
 }
 
-// listSkills makes the list of loaded skills, including those that break a rule without being
-// unusable, for which there is "validate".
+// listSkills makes the list of loaded skills, including those that break a rule but can be used; "validate"
+// reports the rule.
 func listSkills(skills []*skill.Skill, diagnostics []skill.Diagnostic) skillList {
 	list := skillList{Skills: []skillEntry{}, Skipped: []skippedSkill{}}
 	for _, s := range skills {
 		list.Skills = append(list.Skills, skillEntry{s.Name, s.Description, s.Dir, s.Bytes, len(s.Document().Sections)})
 	}
 	for _, d := range diagnostics {
-		// Other problems do not prevent a model from using the skill.
+		// Other problems do not prevent the model from using the skill.
 		if d.Fatal || d.Rule == "shadowed" {
 			reason := d.Message
 			if d.Line > 0 {
@@ -145,7 +144,7 @@ func listSkills(skills []*skill.Skill, diagnostics []skill.Diagnostic) skillList
 	return list
 }
 
-// folderOfSkill returns the folder of a SKILL.md, or the path of another unusable thing.
+// folderOfSkill returns the folder of a SKILL.md, or any other path unchanged.
 func folderOfSkill(file string) string {
 	if strings.EqualFold(filepath.Base(file), "SKILL.md") {
 		return filepath.Dir(file)
@@ -199,7 +198,7 @@ func skillsShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if page.Data != nil { // for a file or another program
+			if page.Data != nil { // not text: meant for a file or another program
 				_, err = cmd.OutOrStdout().Write(page.Data)
 				return err
 			}
@@ -222,7 +221,7 @@ func skillsValidateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate [flags] [DIRECTORY...]",
 		Short: "Check skills against the Agent Skills specification",
-		Long: `Checks skills against the Agent Skills specification. It exits with 1 when one of
+		Long: `Check skills against the Agent Skills specification. The exit code is 1 if one of
 them breaks a rule; warnings do not count.`,
 		Example: "  kitbag skills validate .agents/skills",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -243,7 +242,7 @@ them breaks a rule; warnings do not count.`,
 	return cmd
 }
 
-// failIf returns the exit code for a printed report.
+// failIf returns the exit code for a report that is already printed.
 func failIf(failed bool) error {
 	if failed {
 		return &exit{code: exitError}
@@ -251,8 +250,8 @@ func failIf(failed bool) error {
 	return nil
 }
 
-// validateSkills returns a report of each skill below the folders. It also reports a folder
-// without skills, which would otherwise look valid.
+// validateSkills returns a report of each skill below the folders. A folder without skills gets a report too,
+// since it would otherwise look valid.
 func validateSkills(ctx context.Context, args []string) ([]skill.Report, error) {
 	folders, err := skillFolders(args)
 	if err != nil {
@@ -262,7 +261,7 @@ func validateSkills(ctx context.Context, args []string) ([]skill.Report, error) 
 	for _, d := range folders {
 		reports, err := skill.Validate(ctx, skill.Under(d))
 		if err == nil && len(reports) == 0 {
-			reports, err = skill.Validate(ctx, skill.One(d)) // reports that there is none
+			reports, err = skill.Validate(ctx, skill.One(d)) // reports that there is no skill
 		}
 		if err != nil {
 			return nil, err
@@ -272,8 +271,7 @@ func validateSkills(ctx context.Context, args []string) ([]skill.Report, error) 
 	return all, nil
 }
 
-// printReports prints the diagnostics, one a line in the format of compilers, so that editors can
-// jump to them.
+// printReports prints the diagnostics, one a line in the format of compilers, which editors understand.
 func printReports(out io.Writer, reports []skill.Report) error {
 	valid := 0
 	for _, r := range reports {
@@ -309,7 +307,7 @@ func skillsNewCommand() *cobra.Command {
 		Example: `  kitbag skills new release-notes .agents/skills`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || len(args) > 2 {
-				return usage("give the name of the skill, and its folder if that is not the current one")
+				return usage("give the name of the skill, and its folder unless it is the current one")
 			}
 			return nil
 		},
@@ -326,8 +324,7 @@ func skillsNewCommand() *cobra.Command {
 
 // newSkill makes DIR/NAME/SKILL.md and returns its path. It replaces nothing.
 func newSkill(name, dir string) (string, error) {
-	// The name is checked by parsing the skill that it would make, so that the rules for names
-	// are in one place.
+	// Parsing the resulting skill checks the name, so that the rules for names are in one place.
 	content := strings.ReplaceAll(skillTemplate, "{{name}}", name)
 	s, diagnostics := skill.Parse("SKILL.md", []byte(content))
 	for _, d := range diagnostics {
@@ -336,13 +333,13 @@ func newSkill(name, dir string) (string, error) {
 		}
 	}
 	if s.Name != name { // YAML read it as something else, such as a comment
-		return "", usage("make skill %q: the name may hold lowercase letters, digits and hyphens only", name)
+		return "", usage("make skill %q: the name may contain only lowercase letters, digits and hyphens", name)
 	}
 	folder := filepath.Join(dir, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	// Mkdir and not MkdirAll: of two concurrent commands one fails.
+	// With Mkdir instead of MkdirAll, one of two concurrent commands fails.
 	if err := os.Mkdir(folder, 0o755); errors.Is(err, os.ErrExist) {
 		return "", fmt.Errorf("make skill %q: %s already exists", name, folder)
 	} else if err != nil {

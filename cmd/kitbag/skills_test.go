@@ -21,7 +21,7 @@ func skillFile(t *testing.T, name, content string) {
 	}
 }
 
-// someSkills writes a good, an invalid and a broken skill below dir.
+// someSkills writes a good skill and three with errors below dir.
 func someSkills(t *testing.T, dir string) {
 	t.Helper()
 	skillFile(t, dir+"/good/SKILL.md", "---\nname: good\ndescription: Use when all is well.\n---\n# Good\n\n## Steps\n\nDo it.\n")
@@ -162,8 +162,8 @@ func TestSkillsShow(t *testing.T) {
 	}
 }
 
-// TestHostileSkills lists, checks and shows a hostile folder: it does not control the terminal, look
-// like a line of kitbag, lead out of the folder, or block.
+// TestHostileSkills lists, checks and shows a hostile folder, which must not control the terminal, imitate a
+// line of kitbag, lead out of the folder, or block.
 func TestHostileSkills(t *testing.T) {
 	dir := workspace(t)
 	const front = "---\nname: %q\ndescription: \"Use when \\e[31m\\u202e it is\\nkitbag: all well\"\n---\n# A\x1b[2J\n"
@@ -185,7 +185,7 @@ func TestHostileSkills(t *testing.T) {
 		got := kitbag(t.Context(), append([]string{"skills"}, strings.Fields(row.args)...)...)
 		shown := got.out + got.stderr
 		if strings.HasPrefix(row.args, "show a") && row.code == exitDone {
-			shown = got.stderr // what a model reads is printed as it is, where it is no terminal
+			shown = got.stderr // standard output is not a terminal, so it has the text unchanged
 		}
 		if got.code != row.code || strings.ContainsAny(shown, "\x1b\u202e") || strings.Contains(shown, "root:") || strings.Contains(shown, "\nkitbag: ") {
 			t.Errorf("%s: code %d: %q", row.args, got.code, shown)

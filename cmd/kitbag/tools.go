@@ -23,9 +23,9 @@ func toolsCommand() *cobra.Command {
 		Short: "List the tools of an agent here, and their cost",
 		Long: `List the tools that "kitbag run" would have in the current directory, and what
 their definitions cost in every request: bytes, and tokens at four bytes each.
-A group costs nothing until the model opens it; --open shows it open, for which
-its MCP server is started. Untrusted parts of the directory's kitbag.json
-are left out, with a warning; --trust includes them.`,
+A group costs nothing until the model opens it; --open shows it open, which starts
+its MCP server. Untrusted parts of the directory's kitbag.json are left out, with a
+warning; --trust includes them.`,
 		Example: "  kitbag tools\n  kitbag tools --mcp .mcp.json --open github",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.list(cmd, open, asJSON) },
@@ -36,8 +36,7 @@ are left out, with a warning; --trust includes them.`,
 	return cmd
 }
 
-// list prints the tools that the model would see with those groups open. It starts and ends their
-// servers.
+// list prints the tools that the model would see with those groups open. It starts their servers, and ends them.
 func (f *toolFlags) list(cmd *cobra.Command, open []string, asJSON bool) (err error) {
 	f.more, err = configurations(func(c *config) error {
 		c.restrict(f.trust, len(f.skills) == 0, cmd.ErrOrStderr())
@@ -50,7 +49,7 @@ func (f *toolFlags) list(cmd *cobra.Command, open []string, asJSON bool) (err er
 	if err != nil {
 		return err
 	}
-	readResult, err := agent.ReadResult(agent.ResultDir("")) // it is listed, not called
+	readResult, err := agent.ReadResult(agent.ResultDir("")) // only listed, never called
 	if err != nil {
 		return err
 	}
@@ -77,14 +76,14 @@ func (f *toolFlags) list(cmd *cobra.Command, open []string, asJSON bool) (err er
 type toolCost struct {
 	Name   string `json:"name"`
 	Bytes  int    `json:"bytes"`  // name, description and schema, as they are sent
-	Tokens int    `json:"tokens"` // four bytes each: models count differently
+	Tokens int    `json:"tokens"` // estimated at four bytes each
 }
 
 // A groupCost is the cost of a group while it is open.
 type groupCost struct {
 	toolCost
 	Open  bool     `json:"open"`
-	Known int      `json:"known_tools"` // tools of a server that was not started are unknown
+	Known int      `json:"known_tools"` // the tools of a server that was not started are not known
 	Tools []string `json:"tools"`
 }
 

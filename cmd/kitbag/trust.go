@@ -16,8 +16,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// restricted returns the part of an untrusted configuration that applies: what makes calls ask or
-// be denied, and what removes access.
+// restricted returns the part of an untrusted configuration that applies: ask and deny rules, and what removes
+// access.
 func (c *config) restricted() *config {
 	r := &config{file: c.file, sandbox: c.sandbox.restricted()}
 	for _, rule := range c.policy.Rules {
@@ -28,8 +28,8 @@ func (c *config) restricted() *config {
 	return r
 }
 
-// wants returns the other settings, a line each, as parsed and not as written: blank lines and
-// escapes in names could hide from the user what is about to apply.
+// wants returns the other settings, one a line. It formats the parsed values, since blank lines and escapes in
+// the file could hide a setting from the user.
 func (c *config) wants() []string {
 	var out []string
 	add := func(key, value string) {
@@ -68,8 +68,7 @@ func (c *config) wants() []string {
 		add("sandbox.reveal", path)
 	}
 	for _, s := range c.servers {
-		// Show variables by name only: the user must see that a secret is sent to a server, but
-		// not the secret.
+		// Variables appear by name only: the user must see that a secret is sent to a server, but not the secret.
 		for _, server := range s.entries() {
 			add("mcpServers."+shorten(server.name, maxName), server.text)
 		}
@@ -83,21 +82,21 @@ func (c *config) wants() []string {
 // A serverEntry is a server of a configuration.
 type serverEntry struct{ name, text string }
 
-// entries returns the servers of a configuration, by name.
+// entries returns the servers of a configuration, sorted by name.
 func (s serverFile) entries() (out []serverEntry) {
 	var file struct {
 		Servers map[string]json.RawMessage `json:"mcpServers"`
 	}
-	_ = json.Unmarshal(s.data, &file) // which readServers has encoded
+	_ = json.Unmarshal(s.data, &file) // cannot fail: readServers has encoded it
 	for _, name := range slices.Sorted(maps.Keys(file.Servers)) {
 		out = append(out, serverEntry{name, string(file.Servers[name])})
 	}
 	return out
 }
 
-// programSettings are files of a directory that make other programs run what they name: filters
-// and hooks of git, registries, toolchains and versions. Trusting the directory includes their
-// present content; until then commands that would use them need approval.
+// programSettings are files of a directory that make other programs run what they name: filters and hooks of
+// git, registries, toolchains and versions. Trusting the directory includes their current content; until then
+// commands that would use them need approval.
 var programSettings = []string{
 	".git/config", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".corepack.env", "rust-toolchain", "rust-toolchain.toml",
 	".cargo/config", ".cargo/config.toml", "go.work", ".tool-versions", ".mise.toml", "mise.toml", ".nvmrc", ".python-version",
@@ -106,12 +105,11 @@ var programSettings = []string{
 
 // trusted restricts the directory's configuration to what the user has agreed to, as the
 // directory may be a clone of an unknown repository. The consent is to the directory as a whole:
-// the content of its configuration, its path, programSettings, and its folders of skills; when
-// any of it changes the user is asked again.
+// the content of its configuration, its path, programSettings, and its skill folders. When any
+// of it changes the user is asked again.
 //
-// Without a prompt a configuration that wants more is an error, and does not silently apply less,
-// so that a script behaves as its author saw it. Skills of the directory are left out, with a
-// warning.
+// Without a prompt a configuration that needs consent is an error, so that a script does not run
+// with fewer settings than its author saw. Skills of the directory are left out, with a warning.
 func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.Writer) error {
 	wants := c.wants()
 	if len(f.skills) == 0 || len(wants) > 0 {
@@ -143,7 +141,7 @@ func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.W
 			wants = append(wants, "programs of "+name)
 		}
 	}
-	p.forget()
+	p.discardTyped()
 	fmt.Fprintf(p.out, "? This directory has settings that decide how the agent works, in %s or next to it:\n    | %s\n",
 		plainLine(c.file), strings.Join(wants, "\n    | "))
 	ok, askErr := p.yesNo(ctx, "  Do you trust it? If not, only its ask and deny rules apply. [y]es / [n]o: ")
@@ -151,7 +149,7 @@ func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.W
 	case ctx.Err() != nil:
 		return &exit{code: exitInterrupted}
 	case askErr != nil:
-		return fmt.Errorf("%s: the question of trust was not answered: %w; answer y or n, or add --trust", c.file, askErr)
+		return fmt.Errorf("%s: the trust question was not answered: %w; answer y or n, or add --trust", c.file, askErr)
 	}
 	if !ok {
 		*c = *c.restricted()
@@ -161,15 +159,15 @@ func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.W
 	if err == nil {
 		err = writeMark(mark)
 	}
-	if err != nil { // only means that the user is asked again
-		fmt.Fprintf(p.out, "! your trust could not be stored: %s\n", plainLine(err.Error()))
+	if err != nil { // the user will only be asked again
+		fmt.Fprintf(p.out, "! your consent could not be stored: %s\n", plainLine(err.Error()))
 	}
 	return nil
 }
 
-// restrict is [agentFlags.trusted] for commands that only show: they do not ask, and show what
-// applies without consent. It prints on log which parts of the configuration are left out; and of
-// the skills, if the command uses them.
+// restrict is [agentFlags.trusted] for commands that only show something: they do not ask, and show what
+// applies without consent. It prints on log which parts of the configuration are left out, and also which
+// skills if skills is set.
 func (c *config) restrict(trust, skills bool, log io.Writer) {
 	mark, err := trustMark(c)
 	if trust || err == nil && isMark(mark) {
@@ -186,8 +184,7 @@ func (c *config) restrict(trust, skills bool, log io.Writer) {
 	*c = *c.restricted()
 }
 
-// dirs returns the directory of the configuration, also with links resolved, which is how
-// commands see it.
+// dirs returns the directory of the configuration, also with links resolved, which is how commands see it.
 func (c *config) dirs() []string {
 	dir := filepath.Dir(c.file)
 	real, err := filepath.EvalSymlinks(dir)
@@ -197,9 +194,9 @@ func (c *config) dirs() []string {
 	return []string{dir, real}
 }
 
-// trustMark is the file whose existence means that the user trusts the configuration. It is in
-// the user's own directory, and its name is a hash of what is trusted, so that no file of a
-// project can replace it.
+// trustMark returns the file whose existence means that the user trusts the configuration. It is in the user's
+// configuration directory, and its name is a hash of what is trusted, so that no file of a project can replace
+// it.
 func trustMark(c *config) (string, error) {
 	base, err := os.UserConfigDir()
 	if err != nil {
@@ -209,27 +206,27 @@ func trustMark(c *config) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	what := []string{filepath.Join(dir, configFile), string(c.data)}
+	trusted := []string{filepath.Join(dir, configFile), string(c.data)}
 	for _, folder := range c.found { // relative to that directory
-		what = append(what, strings.TrimPrefix(folder, filepath.Dir(c.file)))
+		trusted = append(trusted, strings.TrimPrefix(folder, filepath.Dir(c.file)))
 	}
 	for _, name := range programSettings {
 		data, err := os.ReadFile(filepath.Join(dir, name))
 		if err == nil {
-			what = append(what, fmt.Sprintf("%s %x", name, sha256.Sum256(data)))
+			trusted = append(trusted, fmt.Sprintf("%s %x", name, sha256.Sum256(data)))
 		}
 	}
-	sum := sha256.Sum256([]byte(strings.Join(what, "\x00")))
+	sum := sha256.Sum256([]byte(strings.Join(trusted, "\x00")))
 	return filepath.Join(base, "kitbag", "trusted", hex.EncodeToString(sum[:])), nil
 }
 
-// isMark reports whether the file is a mark, and not a link of another origin.
+// isMark reports whether the file is a mark: a regular file, not a link.
 func isMark(file string) bool {
 	info, err := os.Lstat(file)
 	return err == nil && info.Mode().IsRegular()
 }
 
-// writeMark creates the file, which is empty, as its name has all information.
+// writeMark creates an empty file: its name has all information.
 func writeMark(file string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 )
 
-// TestTrustCoversPrograms: programs that git's configuration names run only in a trusted directory, and
-// a change of it is asked about again.
+// TestTrustCoversPrograms checks that programs named in git's configuration run only in a trusted directory,
+// and that a change of such files makes kitbag ask again.
 func TestTrustCoversPrograms(t *testing.T) {
 	dir := workspace(t)
 	made := filepath.Join(t.TempDir(), "made")
@@ -47,7 +47,7 @@ func TestTrustCoversPrograms(t *testing.T) {
 	}
 }
 
-// TestKeyStaysOut: no command has the model's key in its environment.
+// TestKeyStaysOut checks that no command has the model's key in its environment.
 func TestKeyStaysOut(t *testing.T) {
 	workspace(t)
 	s := serve(t, openaitest.Calls(call("Bash", `{"command":"env; echo end"}`)), openaitest.Text("done"))
@@ -59,8 +59,8 @@ func TestKeyStaysOut(t *testing.T) {
 	if got.code != exitDone || len(requests) != 2 {
 		t.Fatalf("%+v", got)
 	}
-	said := requests[1].Messages[len(requests[1].Messages)-1].Text()
-	if !strings.Contains(said, "end") || strings.Contains(said, key) {
-		t.Errorf("the environment was\n%s", said)
+	result := requests[1].Messages[len(requests[1].Messages)-1].Text()
+	if !strings.Contains(result, "end") || strings.Contains(result, key) {
+		t.Errorf("the environment was\n%s", result)
 	}
 }

@@ -12,11 +12,10 @@ import (
 	"github.com/kitbag-go/kitbag/internal/near"
 )
 
-// usage makes an error of wrong usage, which refers the user to the help and has its own exit
-// code for scripts.
+// usage returns an error of wrong usage, which refers the user to the help and has its own exit code.
 func usage(format string, args ...any) error { return &exit{exitUsage, fmt.Errorf(format, args...)} }
 
-// group returns a command that only has subcommands. By itself it prints its help.
+// group returns a command that only has subcommands. Without one it prints its help.
 func group(cmd *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	cmd.Args = noArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
@@ -24,7 +23,7 @@ func group(cmd *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// noArgs refuses arguments as wrong usage. An argument of a group was meant as a subcommand.
+// noArgs rejects arguments as wrong usage. An argument of a group was meant as a subcommand.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -50,14 +49,14 @@ func suggestion(word string, names []string) string {
 	return "; choose from " + strings.Join(names, ", ")
 }
 
-// flagNames finds the flags in a help text, and flagInError the flag in an error.
+// flagNames matches the flags in a help text, and flagInError the flag in an error.
 var (
 	flagNames   = lazy.Regexp(`(?m)^ +(?:-\w, )?--([\w-]+)`)
 	flagInError = lazy.Regexp(`flag: --([\w-]+)$|for ".*--([\w-]+)" flag: `)
 )
 
-// flagError explains an invalid flag in words of the command line, since the errors of
-// the flag library talk about parsing.
+// flagError explains an invalid flag in terms of the command line, since the errors of the flag library are
+// about parsing.
 func flagError(cmd *cobra.Command, err error) error {
 	found := flagInError().FindStringSubmatch(err.Error())
 	if found == nil {
@@ -85,7 +84,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usage("--%s %q: it must be %s", flag.Name, value.GetValue(), want[flag.Value.Type()])
 }
 
-// strictDefaults adds cobra's own commands, and makes them refuse unknown arguments like ours.
+// strictDefaults adds cobra's own commands, and makes them reject unknown arguments like ours.
 func strictDefaults(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
@@ -108,6 +107,6 @@ func help(cmd *cobra.Command, args []string) error {
 	if len(rest) > 0 {
 		return noArgs(about, rest)
 	}
-	about.InitDefaultHelpFlag() // otherwise the list lacks it
+	about.InitDefaultHelpFlag() // otherwise the help does not list --help
 	return about.Help()
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestMistakes makes the mistakes of a new user. Each message must quote the input and have a remedy,
-// and each exit code must be right for scripts.
+// TestMistakes makes the mistakes of a new user. Each message must quote the input and have a remedy, and each
+// exit code must be right.
 func TestMistakes(t *testing.T) {
 	workspace(t)
 	for name, text := range map[string]string{"array.json": `[]`, "empty.json": `{}`, "cut.json": "{\n\"version\":"} {
 		writeConfig(t, name, text)
 	}
 	for _, row := range []struct {
-		args string // separated by blanks; _ is an empty one
+		args string // separated by blanks; _ is an empty argument
 		code int
 		want []string
 	}{
@@ -76,7 +76,7 @@ func TestHelp(t *testing.T) {
 	var check func(*cobra.Command)
 	check = func(c *cobra.Command) {
 		if c.Parent() != nil && c.Parent().Name() == "completion" {
-			return // cobra's own words, with an example in them
+			return // cobra's own texts contain the example
 		}
 		path := strings.Fields(c.CommandPath())[1:]
 		got := kitbag(t.Context(), append(path, "--help")...)
@@ -98,7 +98,7 @@ func TestHelp(t *testing.T) {
 	check(rootCommand(io.Discard))
 }
 
-// A brokenWriter fails with err once it has taken some bytes.
+// A brokenWriter fails with err after some bytes.
 type brokenWriter struct {
 	room int
 	err  error
@@ -111,8 +111,8 @@ func (w *brokenWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestOutputThatFails holds that a command which could not print has failed, and that
-// it says so, unless it is the reader who has had enough.
+// TestOutputThatFails checks that a command which cannot print fails with an error message, unless the reader
+// has closed the output.
 func TestOutputThatFails(t *testing.T) {
 	workspace(t)
 	writeServers(t, defaultServers, map[string]any{"demo": self(t, "--demo")})
@@ -126,8 +126,8 @@ func TestOutputThatFails(t *testing.T) {
 			var stderr bytes.Buffer
 			in := `{"tool":"Bash","input":{"command":"ls"},"mode":"default"}`
 			code := run(t.Context(), strings.Fields(args), strings.NewReader(in), &brokenWriter{room: 3, err: &os.PathError{Op: "write", Path: "out", Err: broken}}, &stderr)
-			told := strings.Contains(stderr.String(), "standard output: write out: no space left")
-			if code != exitError || told != errors.Is(broken, syscall.ENOSPC) {
+			reported := strings.Contains(stderr.String(), "standard output: write out: no space left")
+			if code != exitError || reported != errors.Is(broken, syscall.ENOSPC) {
 				t.Errorf("%s, %v: code %d, %s", args, broken, code, stderr.String())
 			}
 			_ = os.RemoveAll("b")
@@ -135,7 +135,7 @@ func TestOutputThatFails(t *testing.T) {
 	}
 }
 
-// TestNotices holds how warnings of packages are shown.
+// TestNotices checks how warnings of packages are printed.
 func TestNotices(t *testing.T) {
 	var log bytes.Buffer
 	l := slog.New(notices{log: &log}).With("file", "a\nb").WithGroup("g")
@@ -146,8 +146,8 @@ func TestNotices(t *testing.T) {
 	}
 }
 
-// TestExplainLinesAnswersAtOnce has a program ask one call after the other: it must not
-// have to end its input for the first answer.
+// TestExplainLinesAnswersAtOnce asks about one call after the other: an answer must not wait for the end of the
+// input.
 func TestExplainLinesAnswersAtOnce(t *testing.T) {
 	workspace(t)
 	in, ask := io.Pipe()
@@ -157,8 +157,8 @@ func TestExplainLinesAnswersAtOnce(t *testing.T) {
 		code <- run(t.Context(), []string{"permission", "explain", "--json"}, in, out, io.Discard)
 		_ = out.Close()
 	}()
-	late := time.AfterFunc(time.Minute, func() { _ = answers.Close() })
-	defer late.Stop()
+	timeout := time.AfterFunc(time.Minute, func() { _ = answers.Close() })
+	defer timeout.Stop()
 	buf := make([]byte, 1<<10)
 	for range 3 {
 		if _, err := io.WriteString(ask, `{"tool":"Bash","input":{"command":"ls"},"mode":"default"}`+"\n"); err != nil {

@@ -19,10 +19,10 @@ import (
 	_ "github.com/kitbag-go/kitbag/toolkit/config"
 )
 
-// TestCostOfStart checks what the packages of all modules allocate before main runs, in a program
-// that imports all of them and uses none: this one, started again without a test.
+// TestCostOfStart checks what each package allocates before main runs. It starts this test binary, which
+// imports the packages of all modules, without a test.
 func TestCostOfStart(t *testing.T) {
-	const most = 25_000 // bytes, of any package, under the race detector too: tables of words, no regular expressions
+	const limit = 25_000 // bytes per package, also under the race detector
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
 	out, err := cmd.CombinedOutput()
@@ -39,8 +39,8 @@ func TestCostOfStart(t *testing.T) {
 			continue
 		}
 		seen++
-		if size > most {
-			t.Errorf("%s allocates %d bytes when a program starts; at most %d are allowed. Use package lazy or sync.OnceValue", name, size, most)
+		if size > limit {
+			t.Errorf("%s allocates %d bytes when a program starts; at most %d are allowed. Use package lazy or sync.OnceValue", name, size, limit)
 		}
 	}
 	if seen < 10 {

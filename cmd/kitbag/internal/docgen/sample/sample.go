@@ -27,7 +27,7 @@ const (
 	Deep
 )
 
-// Size is a number like any other: its constants are no choice.
+// Size is a number whose constants are not choices.
 type Size int
 
 // Kilo is a size.
@@ -57,7 +57,7 @@ type WeatherIn struct {
 	hidden      int        // not part of the JSON
 }
 
-// Station is where weather comes from.
+// Station provides the weather.
 type Station struct{ Name string }
 
 // Weather tells what the weather will be. It may be wrong.
@@ -65,7 +65,7 @@ func (s *Station) Weather(_ context.Context, in WeatherIn) (string, error) {
 	return fmt.Sprintf("%s: %s, %d", s.Name, in.City, in.hidden), nil
 }
 
-// Close is no tool.
+// Close does not become a tool.
 func (s *Station) Close() error { return nil }
 
 // Tools is a package variable, made before any init function runs.

@@ -12,35 +12,35 @@ import (
 	"github.com/kitbag-go/kitbag/mcpclient"
 )
 
-// A memory stores a server's groups between runs, in the user's cache, so that they can be
-// listed before the server is started. Without a cache a server is one group.
-type memory struct {
-	Groups []remembered `json:"groups"` // empty if the server has none
+// A groupCache stores a server's groups in the user's cache, so that the next run can list them before the
+// server is started. Without a stored list a server is one group.
+type groupCache struct {
+	Groups []cachedGroup `json:"groups"` // empty if the server has none
 
 	path string
 	mu   sync.Mutex
 	last string // the content of the file
 }
 
-// A remembered is what the model is shown of a closed group, without its server.
-type remembered struct {
+// A cachedGroup is what the model is shown of a closed group.
+type cachedGroup struct {
 	Name        string   `json:"name"` // SERVER/GROUP
 	Title       string   `json:"title,omitempty"`
 	Description string   `json:"description,omitempty"`
 	Parents     []string `json:"parents,omitempty"`
 }
 
-// maxMemory is the size of the largest file, in bytes, and maxGroups how many groups of a server
-// are used; tools of further ones are in the group of the rest.
+// maxCache is the size of the largest cache file, in bytes. maxGroups is how many groups of a server are used;
+// the tools of further groups are in the group of the rest.
 const (
-	maxMemory = 1 << 20
+	maxCache  = 1 << 20
 	maxGroups = 100
 )
 
-// recall returns the stored groups of the server. A server with another command or address is
+// loadGroups returns the stored groups of the server. A server with another command or address counts as
 // another server.
-func recall(cfg mcpclient.Server) *memory {
-	m := &memory{}
+func loadGroups(cfg mcpclient.Server) *groupCache {
+	m := &groupCache{}
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		return m
@@ -56,34 +56,34 @@ func recall(cfg mcpclient.Server) *memory {
 	sum := sha256.Sum256([]byte(key))
 	m.path = filepath.Join(dir, "kitbag", "mcp-groups", hex.EncodeToString(sum[:16])+".json")
 	data, err := os.ReadFile(m.path)
-	if err == nil && len(data) <= maxMemory && json.Unmarshal(data, m) == nil {
+	if err == nil && len(data) <= maxCache && json.Unmarshal(data, m) == nil {
 		m.last = string(data)
 	}
 	m.Groups = m.Groups[:min(len(m.Groups), maxGroups)]
 	return m
 }
 
-// keep stores the groups for the next run. It ignores errors, which only cost the groups.
-func (m *memory) keep(groups []mcpclient.Group) {
+// store writes the groups for the next run. It ignores errors, which only cost the groups.
+func (m *groupCache) store(groups []mcpclient.Group) {
 	var next struct {
-		Groups []remembered `json:"groups"`
+		Groups []cachedGroup `json:"groups"`
 	}
 	for _, g := range groups {
 		if strings.Contains(g.Name, "/") && len(next.Groups) < maxGroups {
-			next.Groups = append(next.Groups, remembered{g.Name, g.Title, g.Description, g.Parents})
+			next.Groups = append(next.Groups, cachedGroup{g.Name, g.Title, g.Description, g.Parents})
 		}
 	}
 	data, err := json.Marshal(next)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err != nil || m.path == "" || string(data) == m.last || len(data) > maxMemory || m.last == "" && len(next.Groups) == 0 {
+	if err != nil || m.path == "" || string(data) == m.last || len(data) > maxCache || m.last == "" && len(next.Groups) == 0 {
 		return
 	}
 	m.last = string(data)
 	if os.MkdirAll(filepath.Dir(m.path), 0o700) != nil {
 		return
 	}
-	// Rename, so that another kitbag reads either the old file or the new one.
+	// Rename makes the change atomic for another kitbag that reads the file.
 	f, err := os.CreateTemp(filepath.Dir(m.path), ".new-*")
 	if err != nil {
 		return
