@@ -2,6 +2,7 @@ package model
 
 import (
 	"encoding/json"
+	"fmt"
 	"iter"
 	"maps"
 	"strings"
@@ -15,24 +16,31 @@ import (
 // if that was nothing; it need not be valid JSON, see [tool.Arguments]. The message
 // has no id.
 //
-// If the stream ends with an error, Collect returns it together with the message so
-// far, which is never nil, and a nil Finish.
+// If the stream ends with an error, or has a chunk after its Finish, Collect returns that error
+// together with the message so far, which is never nil, and a nil Finish.
 func Collect(chunks iter.Seq2[Chunk, error]) (*message.Message, *Finish, error) {
 	var c collector
+	var fin *Finish
 	for chunk, err := range chunks {
 		if err != nil {
 			return c.message(), nil, err
 		}
-		if fin, ok := chunk.(*Finish); ok {
-			msg := c.message()
-			msg.Model = fin.Model
-			usage := fin.Usage
-			msg.Usage = &usage
-			return msg, fin, nil
+		if fin != nil {
+			return c.message(), nil, fmt.Errorf("the model yielded a %T after its Finish, which must be the last chunk of an answer", chunk)
+		}
+		if f, ok := chunk.(*Finish); ok {
+			fin = f
+			continue
 		}
 		c.add(chunk)
 	}
-	return c.message(), nil, &Error{Kind: KindConnection, Message: "the stream ended without a Finish"}
+	msg := c.message()
+	if fin == nil {
+		return msg, nil, &Error{Kind: KindConnection, Message: "the stream ended without a Finish"}
+	}
+	usage := fin.Usage
+	msg.Model, msg.Usage = fin.Model, &usage
+	return msg, fin, nil
 }
 
 // A collector has a strings.Builder for each block, so that joining is linear in the

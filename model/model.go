@@ -14,7 +14,7 @@
 // # Failures
 //
 // A model reports a failed call as an [*Error] and does not retry it; the error's kind
-// says whether that may help. Package middleware has models that call others: again, after a
+// says whether that may help. It may be wrapped: errors.AsType[*model.Error](err) finds it. Package middleware has models that call others: again, after a
 // failure, another one in its place, or later. Use [As] to find the name and the window of a
 // model that is wrapped. Package httperror helps authors of models.
 //
@@ -38,8 +38,9 @@ import (
 type Model interface {
 	// Generate answers a request. The sequence may be ranged once; the request
 	// is sent when it is. It yields deltas and then exactly one [*Finish], or
-	// ends with an error, which is an [*Error] if the cause is known. Breaking out of
-	// the loop, or ending the context, cancels the request.
+	// ends with an error, which is an [*Error] if the cause is known. Nothing follows
+	// either: callers take a chunk after the Finish for a fault of the model, and fail.
+	// Breaking out of the loop, or ending the context, cancels the request.
 	Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error]
 }
 

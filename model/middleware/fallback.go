@@ -1,11 +1,13 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,7 +27,11 @@ type FallbackConfig struct {
 // It calls the next one if nothing of an answer was passed on yet and the request is
 // not to blame: an invalid request, a conversation that is too long, a rejected image
 // and an ended context are returned at once. [model.Finish.Model] names the model that
-// answered. An error lists the last failure first. Fallback panics without a model.
+// answered. Fallback panics without a model.
+//
+// The text of an error has the failures in the order of the calls, each with the position and the
+// name of its model. [errors.As] and errors.AsType find the [*model.Error] that decides what to do: of a
+// request that is to blame, else one that may go away, the soonest first, else the first.
 //
 // So that a model that is down does not delay every request, it is skipped after some
 // failures; see [FallbackConfig]. One that is skipped is still called when all others
@@ -53,21 +59,17 @@ type fallback struct {
 
 func (f *fallback) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
-		var failed error
+		var failed failures
 		p := &delivery{yield: yield}
 		// call reports whether it was the last one.
 		call := func(i int) bool {
 			err := p.drain(f.several[i].Generate(ctx, req))
 			f.breakers[i].record(ctx, &f.cfg, err)
-			switch {
-			case err == nil:
+			if err == nil {
 				failed = nil
 				return true
-			case failed == nil:
-				failed = err
-			default:
-				failed = fmt.Errorf("%w (before that: %w)", err, failed)
 			}
+			failed = append(failed, f.failure(i, err))
 			return ctx.Err() != nil || !othersMayAnswer(err)
 		}
 		last := false
@@ -86,6 +88,38 @@ func (f *fallback) Generate(ctx context.Context, req *model.Request) iter.Seq2[m
 			yield(nil, failed)
 		}
 	}
+}
+
+// failures are the errors of several models, in the order of their calls.
+type failures []error
+
+func (f failures) Error() string {
+	var texts []string
+	for _, err := range f {
+		texts = append(texts, err.Error())
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap returns the error first that decides what a caller does.
+func (f failures) Unwrap() []error {
+	return slices.SortedStableFunc(slices.Values(f), func(a, b error) int {
+		rankA, waitA := urgency(a)
+		rankB, waitB := urgency(b)
+		return cmp.Or(cmp.Compare(rankA, rankB), cmp.Compare(waitA, waitB))
+	})
+}
+
+// urgency ranks an error: what another model would repeat, what may go away and when, anything else.
+func urgency(err error) (rank int, wait time.Duration) {
+	e, ok := errors.AsType[*model.Error](err)
+	switch {
+	case !othersMayAnswer(err):
+		return 0, 0
+	case ok && e.Retryable():
+		return 1, e.RetryAfter
+	}
+	return 2, 0
 }
 
 // A breaker counts the failures of a model, over all requests.
@@ -138,6 +172,26 @@ type several []model.Model
 
 // Unwrap returns the first model, whose name the whole has.
 func (s several) Unwrap() model.Model { return s[0] }
+
+// failure returns err with the position and the name of the model that it is of.
+func (s several) failure(i int, err error) error {
+	if len(s) == 1 {
+		return err
+	}
+	var names []string
+	if n, ok := model.As[model.Named](s[i]); ok && n.Name() != "" {
+		names = append(names, n.Name())
+	}
+	if srv, ok := model.As[model.Served](s[i]); ok {
+		if host, _ := srv.Server(); host != "" {
+			names = append(names, host)
+		}
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("model %d: %w", i+1, err)
+	}
+	return fmt.Errorf("model %d (%s): %w", i+1, strings.Join(names, ", "), err)
+}
 
 func (s several) retries() bool {
 	return slices.ContainsFunc(s, func(m model.Model) bool {

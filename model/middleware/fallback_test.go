@@ -178,3 +178,77 @@ func TestFallbackKeepsItsModels(t *testing.T) {
 		t.Errorf("%q, %v", msg.Text(), err)
 	}
 }
+
+// A listed model has a name and a server, and fails.
+type listed struct {
+	modelFunc
+	name, host string
+}
+
+func (l listed) Name() string          { return l.name }
+func (l listed) Server() (string, int) { return l.host, 443 }
+
+// TestFailuresName holds that the error of several models says which failed how, and that errors.As finds the
+// failure that decides what to do.
+func TestFailuresName(t *testing.T) {
+	busy := &model.Error{Kind: model.KindRateLimit, RetryAfter: time.Minute, Message: "slow down"}
+	down := &model.Error{Kind: model.KindUpstream, Message: "out of order"}
+	key := &model.Error{Kind: model.KindAuthentication, Message: "wrong key"}
+	long := &model.Error{Kind: model.KindContextTooLong, Message: "too long"}
+	odd := errors.New("odd")
+	of := func(m listed, err error) model.Model {
+		m.modelFunc = func(context.Context, *model.Request) iter.Seq2[model.Chunk, error] {
+			return func(yield func(model.Chunk, error) bool) { yield(nil, err) }
+		}
+		return m
+	}
+	one, two, three := listed{name: "gpt-5", host: "api.example.com"}, listed{name: "local"}, listed{}
+	for _, row := range []struct {
+		errs    []error
+		decides *model.Error
+		text    string
+	}{
+		{[]error{down}, down, "model call: upstream: out of order"},
+		{[]error{down, key}, down, "model 1 (gpt-5, api.example.com): model call: upstream: out of order; model 2 (local): model call: authentication: wrong key"},
+		{[]error{key, down}, down, "model 1 (gpt-5, api.example.com): model call: authentication: wrong key; model 2 (local): model call: upstream: out of order"},
+		{[]error{busy, down, key}, down, "; model 3: model call: authentication: wrong key"},
+		{[]error{busy, long}, long, "; model 2 (local): model call: context_too_long: too long"},
+		{[]error{long, busy}, long, "model 1 (gpt-5, api.example.com): model call: context_too_long: too long"},
+		{[]error{odd, key}, key, "model 1 (gpt-5, api.example.com): odd; "},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var models []model.Model
+			for i, err := range row.errs {
+				models = append(models, of([]listed{one, two, three}[i], err))
+			}
+			_, _, err := model.Collect(middleware.Fallback(models, middleware.FallbackConfig{}).Generate(t.Context(), &model.Request{}))
+			got, _ := errors.AsType[*model.Error](err)
+			if got != row.decides || !strings.Contains(err.Error(), row.text) {
+				t.Errorf("Fallback of %v: %v, which is a %v", row.errs, err, got)
+			}
+			for _, each := range row.errs {
+				if row.decides != long && !errors.Is(err, each) {
+					t.Errorf("Fallback of %v: %v is not in it", row.errs, each)
+				}
+			}
+			if len(row.errs) != 2 || row.errs[0] == long {
+				return
+			}
+			late := decoratedLate{models[0]}
+			_, _, err = model.Collect(middleware.Hedge(late, models[1], 0).Generate(t.Context(), &model.Request{}))
+			if got, _ := errors.AsType[*model.Error](err); got != row.decides || !strings.Contains(err.Error(), "model 2 (local): ") {
+				t.Errorf("Hedge of %v: %v, which is a %v", row.errs, err, got)
+			}
+		})
+	}
+}
+
+// A decoratedLate model takes a moment, so that a Hedge calls its second.
+type decoratedLate struct{ model.Model }
+
+func (d decoratedLate) Unwrap() model.Model { return d.Model }
+
+func (d decoratedLate) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+	time.Sleep(20 * time.Millisecond)
+	return d.Model.Generate(ctx, req)
+}

@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"time"
 
@@ -18,7 +17,8 @@ import (
 // more requests. first and second may be the same.
 //
 // A failure of first before that time is passed on, as without Hedge: put [Retry]
-// around it or inside. Later, an error comes only when both have failed.
+// around it or inside. Later, an error comes only when both have failed: that of both, as of
+// [Fallback].
 //
 // Both requests have ended when the sequence has. The usage in [*model.Finish] is the sum of
 // both, as far as servers report it: most report none for a cancelled request, and
@@ -53,22 +53,22 @@ func (h *hedge) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 		}
 		second := start(ctx, h.several[1], req)
 		defer second.end()
-		race(first, second, yield)
+		h.race(first, second, yield)
 	}
 }
 
 // race passes on the answer of the attempt that yields first.
-func race(first, second *attempt, yield func(model.Chunk, error) bool) {
-	var failed error
+func (h *hedge) race(first, second *attempt, yield func(model.Chunk, error) bool) {
+	var failed failures
 	one, other := first.pieces, second.pieces
 	for {
 		var p piece
 		var ok bool
-		from, loser := first, second
+		from, loser, i := first, second, 0
 		select {
 		case p, ok = <-one:
 		case p, ok = <-other:
-			from, loser = second, first
+			from, loser, i = second, first, 1
 		}
 		if p.notify() {
 			continue
@@ -78,11 +78,11 @@ func race(first, second *attempt, yield func(model.Chunk, error) bool) {
 			from.pass(p, ok, loser, yield)
 			return
 		}
-		if failed != nil {
-			yield(nil, fmt.Errorf("%w (before that: %w)", p.failure(ok), failed))
+		failed = append(failed, h.failure(i, p.failure(ok)))
+		if len(failed) == 2 {
+			yield(nil, failed)
 			return
 		}
-		failed = p.failure(ok)
 		if from == first {
 			one = nil
 		} else {

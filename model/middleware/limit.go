@@ -14,7 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// LimitConfig configures [Limit]: how much may be used in any 60 seconds. 0 means no limit.
+// LimitConfig configures [Limit]: how much may be used in any 60 seconds. 0 or less means no limit.
 type LimitConfig struct {
 	Requests int
 
@@ -32,7 +32,7 @@ type LimitConfig struct {
 // Limit returns m with requests delayed so that cfg holds. For a limit that several agents share, give
 // them the same model; for one of each try, put it inside of [Retry]. Requests go in the order in which
 // they came. One whose context ends while it waits returns an error that
-// wraps the context's and names the limit, and is not counted.
+// wraps the context's and says how long it waited and for which limit, and is not counted.
 func Limit(m model.Model, cfg LimitConfig) model.Model {
 	if cfg.Requests <= 0 && cfg.Tokens <= 0 {
 		return m
@@ -85,7 +85,7 @@ func (l *limiter) Generate(ctx context.Context, req *model.Request) iter.Seq2[mo
 
 // wait returns when the request may be sent.
 func (l *limiter) wait(ctx context.Context, g *grant) error {
-	told := false
+	told, start := false, time.Now()
 	for {
 		wait := l.reserve(g)
 		if wait <= 0 {
@@ -100,10 +100,23 @@ func (l *limiter) wait(ctx context.Context, g *grant) error {
 		}
 		if err := sleep(ctx, wait); err != nil {
 			l.remove(g)
-			return fmt.Errorf("the request waited: %w: %w", l.reached(), err)
+			return &waitError{time.Since(start).Round(time.Millisecond), l.reached(), err}
 		}
 	}
 }
+
+// A waitError says that the context of a request ended while it waited.
+type waitError struct {
+	waited time.Duration
+	why    error
+	ended  error
+}
+
+func (e *waitError) Error() string {
+	return fmt.Sprintf("the request waited %v and was not sent: %v: %v", e.waited, e.why, e.ended)
+}
+
+func (e *waitError) Unwrap() error { return e.ended }
 
 // reached says why a request waits.
 func (l *limiter) reached() error {

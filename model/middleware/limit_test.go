@@ -280,11 +280,11 @@ func TestLimitUntilDeadline(t *testing.T) {
 		{func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, time.Second)
 		},
-			context.DeadlineExceeded, "the request waited: own limit of 1 requests a minute reached: context deadline exceeded"},
+			context.DeadlineExceeded, "the request waited 1s and was not sent: own limit of 1 requests a minute reached: context deadline exceeded"},
 		{func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeoutCause(ctx, time.Second, gone)
 		},
-			context.DeadlineExceeded, "the request waited: own limit of 1 requests a minute reached: context deadline exceeded"},
+			context.DeadlineExceeded, "the request waited 1s and was not sent: own limit of 1 requests a minute reached: context deadline exceeded"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			m := middleware.Limit(&metered{}, middleware.LimitConfig{Requests: 1})

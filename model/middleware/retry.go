@@ -143,7 +143,10 @@ func (r *retrier) Generate(ctx context.Context, req *model.Request) iter.Seq2[mo
 				return
 			}
 			if ended := ctx.Err(); ended != nil {
-				yield(nil, ended)
+				if !errors.Is(err, ended) {
+					err = fmt.Errorf("%w: %w", err, ended)
+				}
+				yield(nil, err)
 				return
 			}
 			wait, again := r.wait(err, try)
@@ -155,8 +158,8 @@ func (r *retrier) Generate(ctx context.Context, req *model.Request) iter.Seq2[mo
 				return
 			}
 			notify(ctx, try+1, wait, err)
-			if err := r.cfg.Sleep(ctx, wait); err != nil {
-				yield(nil, err)
+			if ended := r.cfg.Sleep(ctx, wait); ended != nil {
+				yield(nil, fmt.Errorf("%w (the next try was to follow after %v): %w", err, wait, ended))
 				return
 			}
 		}
@@ -173,7 +176,11 @@ func (r *retrier) try(ctx context.Context, req *model.Request, p *delivery) erro
 	p.silence = time.AfterFunc(r.cfg.FirstChunk, cancel)
 	err := p.drain(r.model.Generate(trying, req))
 	if silent := !p.started && !p.silence.Stop(); silent && ctx.Err() == nil {
-		return &model.Error{Kind: model.KindConnection, Message: fmt.Sprintf("no part of the answer arrived within %v", r.cfg.FirstChunk), Err: err}
+		text := fmt.Sprintf("no part of the answer arrived within %v", r.cfg.FirstChunk)
+		if _, ok := errors.AsType[*waitError](err); ok {
+			text += ": " + err.Error()
+		}
+		return &model.Error{Kind: model.KindConnection, Message: text, Err: err}
 	}
 	return err
 }
