@@ -206,7 +206,7 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 	mc.task, mc.stage = mc, committed
 	var ctx context.Context
 	ctx, mc.cancel = context.WithCancel(r.ctx)
-	m, inbox := r.retrying(), &r.inbox
+	own, m, inbox := r.a.model, r.retrying(), &r.inbox
 	r.launch(&mc.flight, func() {
 		// Called instead of ranged over: the body of a loop would be four allocations.
 		m.Generate(ctx, req)(func(ch model.Chunk, err error) bool {
@@ -218,12 +218,19 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 				return false
 			case ch == nil:
 				return true
+			case mc.finished:
+				mc.err = fmt.Errorf("the model (%s) yielded a %T after its Finish, which must be the last chunk of an answer", nameOf(own), ch)
+				return false
 			}
+			_, mc.finished = ch.(*model.Finish)
 			return inbox.put(report{from: &mc.flight, piece: ch}) && context.Cause(ctx) != errLeft
 		})
 	})
 	r.await(&mc.flight)
 	mc.complete()
+	if mc.why() != nil || r.ctx.Err() != nil {
+		r.unanswered = mc.err // beside what ends the run
+	}
 	switch {
 	case mc.why() != nil && mc.finish == nil:
 		return mc.why()
@@ -238,6 +245,14 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 	}
 	mc.msg.Model, mc.msg.Usage = mc.finish.Model, &mc.finish.Usage
 	return nil
+}
+
+// nameOf returns the name of a model, or its type.
+func nameOf(m model.Model) string {
+	if n, ok := model.As[model.Named](m); ok {
+		return n.Name()
+	}
+	return fmt.Sprintf("%T", m)
 }
 
 // retrying returns the model with retries, each of which is an event.

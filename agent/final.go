@@ -46,7 +46,7 @@ func (r *run) keepFinal(mc *modelCall) error {
 }
 
 // lastAnswer asks for a last answer without tools. What comes of it is kept unless it is empty; a
-// failure changes nothing, the run is over anyway.
+// failure changes nothing but what the End says, the run is over anyway.
 func (r *run) lastAnswer(limit string) error {
 	if err := join(r.collectAll(), r.addBackgroundResults()); err != nil {
 		return err
@@ -76,10 +76,15 @@ func (r *run) lastAnswer(limit string) error {
 		err = r.relieve(v, err)
 	}
 	if err == nil && r.final != nil {
+		r.unanswered = nil
 		return r.keepFinal(mc)
 	}
-	if err == nil {
+	switch {
+	case err == nil:
+		r.unanswered = nil
 		r.spend(mc.msg)
+	case !errors.Is(err, errTimeUp):
+		r.unanswered = err
 	}
 	return r.keepText(mc.msg, string(mc.reason()))
 }

@@ -20,7 +20,10 @@ type modelCall struct {
 	silent bool   // no event is emitted
 	early  *early // its calls that start before it is there; nil for none
 
-	err    error // what it ended with, written before the last report
+	// Written by its goroutine before the last report:
+	err      error // what it ended with
+	finished bool  // a Finish has come
+
 	finish *model.Finish
 
 	made  int             // ids

@@ -34,6 +34,8 @@ type run struct {
 	early    *early    // calls of the answer that is coming, or came last; mostly nil
 	failed   error     // ends the run
 
+	unanswered error // why the last call of the model has no answer, where something else ends the run
+
 	shown  shown
 	final  *final // the typed answer that is wanted, or nil
 	dialog dialog

@@ -177,10 +177,15 @@ func (st *State) failure(ctx context.Context, end *event.End) error {
 		return st.waiting("answer with Confirm or Result, or have Config.Approve or a rule of Config.Policy answer")
 	case end.Reason == event.EndLimit:
 		return fmt.Errorf("%w: %s", ErrLimit, strings.TrimSpace(end.Detail))
-	case ctx.Err() != nil:
-		return fmt.Errorf("%w: %w", ErrInterrupted, context.Cause(ctx))
 	}
-	return ErrInterrupted
+	err := ErrInterrupted
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", err, context.Cause(ctx))
+	}
+	if end.Detail != "" {
+		err = fmt.Errorf("%w (%s)", err, end.Detail)
+	}
+	return err
 }
 
 // maxNamed is how many calls an error names.

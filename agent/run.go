@@ -27,6 +27,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/tool"
 )
@@ -368,8 +369,13 @@ func (r *run) end(reason event.EndReason, err error) {
 func (r *run) endEvent(reason event.EndReason) *event.End {
 	ev := &event.End{Reason: reason, Steps: r.st.loop.Spent.Steps, Usage: r.dialog.usage}
 	switch reason {
+	case event.EndInterrupted:
+		ev.Detail = r.whyUnanswered()
 	case event.EndLimit:
 		ev.Detail = r.st.loop.Spent.Stopped
+		if why := r.whyUnanswered(); why != "" {
+			ev.Detail += "; the model gave no answer: " + why
+		}
 		if last := decide.FullAnswer(r.st.Messages); last.Role == message.RoleAssistant {
 			ev.Text = last.Text()
 		}
@@ -380,4 +386,18 @@ func (r *run) endEvent(reason event.EndReason) *event.End {
 		ev.Text = decide.FullAnswer(r.st.Messages).Text()
 	}
 	return ev
+}
+
+// whyUnanswered returns what the model's last call was cut off in, such as the wait for a limit, or how
+// it failed; "" if that is only that it was cancelled.
+func (r *run) whyUnanswered() string {
+	err := r.unanswered
+	cancelled := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	if e, ok := err.(*model.Error); ok && cancelled && e.Kind == model.KindConnection { // a request that was under way
+		err = nil
+	}
+	if err == nil || err == context.Canceled || err == context.DeadlineExceeded {
+		return ""
+	}
+	return err.Error()
 }

@@ -161,7 +161,7 @@ func (a *Agent) delegate(ctx context.Context, task string, f *final, answer func
 	case end.Reason == event.EndLimit:
 		return tool.Failure(end.Text + "\n[The agent stopped at " + end.Detail + ".]"), nil
 	default:
-		return tool.Chunk{}, errors.Join(context.Cause(ctx), ErrInterrupted)
+		return tool.Chunk{}, st.failure(ctx, end)
 	}
 }
 

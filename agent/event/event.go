@@ -285,7 +285,7 @@ const (
 type End struct {
 	Header
 	Reason EndReason       `json:"reason"`
-	Detail string          `json:"detail,omitempty"` // the limit, or the error
+	Detail string          `json:"detail,omitempty"` // the limit, the error, or what the model's call was waiting for when it was interrupted
 	Text   string          `json:"text,omitempty"`   // the answer, when completed, or the last words at a limit
 	Output json.RawMessage `json:"output,omitempty"` // the answer of agent.ReplyAs
 	Steps  int             `json:"steps"`            // model calls for the last input
