@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -182,6 +183,37 @@ func (c *Client) Tools(ctx context.Context) ([]tool.Tool, error) {
 		return nil, err
 	}
 	return s.tools, nil
+}
+
+// Call calls a tool by the server's own name for it, and returns its result. Args encode to the JSON
+// object of its arguments; nil is {}. It is for programs: no permission is asked, and the server checks
+// the arguments. A tool that fails has a result too, with the outcome error; the error is a
+// [*ServerError] or a [*CallError] if the server could not be called or refused. A tool that
+// [Client.Tools] does not have is not called.
+func (c *Client) Call(ctx context.Context, name string, args any) (*message.ToolResult, error) {
+	input, err := json.Marshal(args)
+	if err != nil {
+		return nil, fmt.Errorf("MCP server %q: the arguments of %s: %w", c.cfg.name, clip(name, maxNameBytes), err)
+	}
+	tools, err := c.Tools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range tools {
+		if _, own, _ := Origin(t); own != name {
+			continue
+		}
+		call := tool.Call{ID: "call", Name: t.Info().Name, Input: input}
+		result := tool.NewCollector(call)
+		for chunk, err := range t.Call(ctx, call) {
+			if err != nil {
+				return nil, err
+			}
+			result.Add(chunk)
+		}
+		return result.Result(), nil
+	}
+	return nil, fmt.Errorf("MCP server %q has no tool %q, or Options leave it out; see Client.Tools and Client.Skipped", c.cfg.name, clip(name, maxNameBytes))
 }
 
 // Groups returns the server's groups, by name, and one named after the server for the tools

@@ -31,15 +31,16 @@
 //		…
 //	}
 //
-// A program without a model finds a tool by its name in [Client.Tools] and calls it with [tool.Run],
-// which asks no permission; the example of [Client.Tools] does so.
+// A program without a model calls a tool by the server's name for it with [Client.Call], which asks
+// no permission.
 //
 // # Names
 //
 // A tool is called mcp__SERVER__TOOL. Characters that model APIs refuse become underscores. A
 // name that is longer than 64 characters, or equal to another one, ends in a hash of the
 // original; [Origin] returns that. A server may not have a name with which its tools could
-// be taken for those of another server.
+// be taken for those of another server. [Options] has another prefix, or none; rules that name
+// mcp__SERVER__ then cover nothing of the server.
 //
 // # Groups
 //

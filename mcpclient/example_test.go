@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/tool"
@@ -47,34 +46,21 @@ func Example() {
 }
 
 // A program calls one tool by its name.
-func ExampleClient_Tools() {
+func ExampleClient_Call() {
 	exe, err := os.Executable()
 	if err != nil {
 		panic(err)
 	}
-	ctx := context.Background()
 	c, err := mcpclient.New("demo", mcpclient.Command{Path: exe, Env: map[string]string{"KITBAG_MCPCLIENT_TEST_ROLE": "demo"}}, nil)
 	if err != nil {
 		panic(err)
 	}
 	defer c.Close()
-	tools, err := c.Tools(ctx)
+	result, err := c.Call(context.Background(), "add", map[string]int{"a": 2, "b": 3})
 	if err != nil {
 		panic(err)
 	}
-	call := tool.Call{ID: "1", Name: "mcp__demo__add", Input: json.RawMessage(`{"a":2,"b":3}`)}
-	i := slices.IndexFunc(tools, func(t tool.Tool) bool { return t.Info().Name == call.Name })
-	if i < 0 {
-		panic("the server has no tool " + call.Name)
-	}
-	result := tool.NewCollector(call)
-	for chunk, err := range tool.Run(ctx, tools[i], call) {
-		if err != nil {
-			panic(err)
-		}
-		result.Add(chunk)
-	}
-	fmt.Println(result.Result().Outcome, result.Result().Text())
+	fmt.Println(result.Outcome, result.Text())
 	// Output: success 5
 }
 

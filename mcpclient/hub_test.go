@@ -289,6 +289,7 @@ func TestConfigErrors(t *testing.T) {
 		{Server{Name: "a", Transport: Command{Path: "x"}, Options: Options{Protocol: "2020-01-01"}}, "2025-11-25"},
 		{Server{Name: "a", Transport: HTTP{URL: "http://x", SSE: true}, Options: Options{Protocol: "2026-07-28"}}, "is not available over SSE"},
 		{Server{Name: "a", Transport: Command{Path: "x"}, Options: Options{IncludeTools: []string{"["}}}, `"["`},
+		{Server{Name: "a", Transport: Command{Path: "x"}, Options: Options{Prefix: "p", NoPrefix: true}}, `Options.Prefix is "p" and Options.NoPrefix is set`},
 		{Server{Name: "a", Transport: Command{Path: "x"}, Options: Options{Timeouts: Timeouts{Start: -1}}}, "Options.Timeouts.Start is -1ns; it must not be negative (0: 30 s)"},
 		{Server{Name: "a", Transport: Command{Path: "x"}, Options: Options{Timeouts: Timeouts{Idle: -time.Second}}}, "Options.Timeouts.Idle is -1s; it must not be negative"},
 		{Server{Name: "a", Transport: Command{Path: "x"}, Options: Options{Timeouts: Timeouts{Call: -1}}}, "Options.Timeouts.Call is -1ns; it must not be negative"},

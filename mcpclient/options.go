@@ -21,8 +21,12 @@ type Options struct {
 	// Both hold globs (path.Match) over the server's own tool names.
 	IncludeTools, ExcludeTools []string
 
-	// Prefix begins the tool names; empty is "mcp__NAME__".
-	Prefix string
+	// Prefix begins the tool names; empty is "mcp__NAME__", or nothing with NoPrefix. With NoPrefix
+	// a server chooses the whole name, so a rule that was meant for another tool of that name covers
+	// its tool too. A toolkit leaves out a tool whose name another of its tools has, with an error in
+	// [github.com/kitbag-go/kitbag/toolkit.View.Skipped].
+	Prefix   string
+	NoPrefix bool
 
 	// TrustReadOnly believes a tool that says it is read-only or idempotent; see Trust in
 	// the package's documentation.
@@ -133,6 +137,9 @@ func (c *config) check(t Transport) error {
 	if err := t.configure(c); err != nil {
 		return err
 	}
+	if c.NoPrefix && c.Prefix != "" {
+		return fmt.Errorf("Options.Prefix is %q and Options.NoPrefix is set; leave one of them out", c.Prefix)
+	}
 	for _, glob := range slices.Concat(c.IncludeTools, c.ExcludeTools) {
 		if _, err := path.Match(glob, ""); err != nil {
 			return fmt.Errorf("tool glob %q: %w", glob, err)
@@ -169,7 +176,9 @@ func (c *config) setDefaults() {
 	c.Limits.Message = cmp.Or(c.Limits.Message, 64<<20)
 	c.Limits.Result = cmp.Or(c.Limits.Result, 4<<20)
 	c.Limits.Samples = cmp.Or(c.Limits.Samples, 10)
-	c.Prefix = cmp.Or(c.Prefix, "mcp__"+legal(c.name)+"__")
+	if !c.NoPrefix {
+		c.Prefix = cmp.Or(c.Prefix, "mcp__"+legal(c.name)+"__")
+	}
 }
 
 // wants reports whether the configuration includes a tool of that name.

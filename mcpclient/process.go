@@ -25,6 +25,7 @@ var inherited = []string{
 // A process is a started server. It leads a process group of its own, which is killed with it.
 type process struct {
 	cmd    *exec.Cmd
+	path   string // of the program, as it was configured
 	stdin  *requestPipe
 	stdout *lineReader
 	stderr *tail
@@ -84,6 +85,7 @@ func startProcess(c *Command, maxMessage int, eof func()) (*process, error) {
 	read := make(chan struct{})
 	p := &process{
 		cmd:     cmd,
+		path:    c.Path,
 		stdin:   &requestPipe{r: inR, w: inW, offsets: map[string]int64{}},
 		stdout:  newLineReader(outR, maxMessage, sync.OnceFunc(func() { close(read); eof() })),
 		stderr:  &tail{also: c.Stderr},
@@ -116,9 +118,9 @@ func startConfined(cmd *exec.Cmd, c *Command) (cleanup func() error, err error) 
 // wait waits until the server has exited. read is closed when its output has been read.
 func (p *process) wait(read <-chan struct{}) {
 	err := p.cmd.Wait()
-	p.status = "it exited"
+	p.status = fmt.Sprintf("the program %q ended: exit status 0", p.path)
 	if err != nil {
-		p.status = "it ended: " + err.Error()
+		p.status = fmt.Sprintf("the program %q ended: %v", p.path, err)
 	}
 	killGroup(p.cmd)
 	if err := p.cleanup(); err != nil {

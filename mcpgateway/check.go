@@ -87,6 +87,9 @@ func (k *checker) servers() {
 		if s.Options.Prefix != "" {
 			k.fail(where, "Prefix is %q; leave it empty, the gateway names tools SERVER__TOOL", s.Options.Prefix)
 		}
+		if s.Options.NoPrefix {
+			k.fail(where, "NoPrefix is set; leave it out, the gateway names tools SERVER__TOOL")
+		}
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/kitbag-go/kitbag/mcpgateway"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
-	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -38,40 +37,36 @@ func Example() {
 	}
 	defer g.Close()
 
-	host, err := mcpclient.New("gateway", mcpclient.Dial(dial(g.Server)), &mcpclient.Options{Prefix: "_", Protocol: "2025-11-25"})
+	host, err := mcpclient.New("gateway", mcpclient.Dial(dial(g.Server)), &mcpclient.Options{NoPrefix: true, Protocol: "2025-11-25"})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer host.Close()
 	changed := make(chan struct{}, 1)
 	host.OnChange(func() { changed <- struct{}{} })
-	show := func() map[string]tool.Tool {
+	show := func() {
 		tools, err := host.Tools(ctx)
 		if err != nil {
 			log.Fatal(err)
 		}
-		byName, names := map[string]tool.Tool{}, []string{}
+		var names []string
 		for _, t := range tools {
-			byName[t.Info().Name] = t
-			names = append(names, strings.TrimPrefix(t.Info().Name, "_"))
+			names = append(names, t.Info().Name)
 		}
 		fmt.Println("the host sees:", strings.Join(names, " "))
-		return byName
 	}
-	use := func(t tool.Tool, input string) *message.ToolResult {
-		call := tool.Call{ID: "1", Name: t.Info().Name, Input: []byte(input)}
-		result := tool.NewCollector(call)
-		for chunk, err := range tool.Run(ctx, t, call) {
-			if err != nil {
-				log.Fatal(err)
-			}
-			result.Add(chunk)
+	call := func(name string, args any) *message.ToolResult {
+		result, err := host.Call(ctx, name, args)
+		if err != nil {
+			log.Fatal(err)
 		}
-		return result.Result()
+		return result
 	}
-	use(show()["_reset_tools"], `{"finding":true}`)
+	show()
+	call("reset_tools", map[string]bool{"finding": true})
 	<-changed
-	fmt.Println("it calls one:", use(show()["_wiki__find_page"], `{}`).Text())
+	show()
+	fmt.Println("it calls one:", call("wiki__find_page", nil).Text())
 	// Output:
 	// the host sees: reset_tools
 	// the host sees: reset_tools tracker__find_issue wiki__find_page
