@@ -140,14 +140,15 @@ func (k *checker) glob(where, glob string) {
 	k.fail(where, "%q can match no tool; their names begin with %s", glob, strings.Join(prefixes, ", "))
 }
 
-// policy reports rules with a pattern for tools of a server, which take none, and rules for tools of
-// a server that does not exist and is spelled nearly as one that does. Which tools a server has is not known yet; the other names are checked by mcpserver.New.
+// policy reports rules with a pattern for tools of a server, which take none, rules with the names that
+// a host gives to tools, and rules for tools of a server that does not exist and is spelled nearly as one that does. Which tools a server has is not known yet; the other names are checked by mcpserver.New.
 func (k *checker) policy(where string, p *permission.Policy) {
 	if p == nil {
 		return
 	}
-	var servers []string
+	var prefixes, servers []string
 	for _, s := range k.cfg.Servers {
+		prefixes = append(prefixes, prefixOf(s.Name))
 		servers = append(servers, strings.TrimSuffix(prefixOf(s.Name), "__"))
 	}
 	for _, r := range p.Rules {
@@ -157,6 +158,11 @@ func (k *checker) policy(where string, p *permission.Policy) {
 			k.fail(where, "rule %q (%s): tools of MCP servers take no patterns; write %q for every call, or give the server itself a rule for its arguments", r, r.Behavior, r.Tool)
 		}
 		if !ok || known {
+			continue
+		}
+		if inHost, ok := strings.CutPrefix(r.Tool, "mcp__"); ok {
+			k.fail(where, "rule %q (%s): mcp__SERVER__TOOL is how a host names tools; here they begin with %s: write %q, if that server is meant",
+				r, r.Behavior, strings.Join(prefixes, ", "), inHost)
 			continue
 		}
 		if meant := near.Typos(server, servers, 3); len(meant) > 0 {
