@@ -19,8 +19,9 @@ const suffix = ".jsonl"
 // session. The directory is made, with mode 0700, if it does not exist. Files
 // have mode 0600.
 //
-// The store is an [Inbox], a [Watcher], which sees an event at most 100 ms after it was
-// stored, and a [Reader]. Listing sessions reads the end of each file; reading a session,
+// The store is an [Inbox], a [Watcher], which yields an event at most 100 ms after it was
+// written, and a [Reader]. A watcher does not wait for the fsync of what it reads: if the machine
+// loses power in that moment, it has seen an event that is not stored. Listing sessions reads the end of each file; reading a session,
 // or its inputs if some are waiting, reads the whole file.
 //
 // Dir works on systems that have flock: Linux, macOS and the BSDs.

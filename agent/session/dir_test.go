@@ -224,9 +224,10 @@ func TestDamaged(t *testing.T) {
 		{"the header is missing", without(0), "not that of a kitbag session"},
 		{"another session", bytes.Replace(r.data, []byte(`"id":"a"`), []byte(`"id":"b"`), 1), `of session "b"`},
 		{"a newer file", []byte("{\"kitbag_session\":2,\"id\":\"a\",\"more\":1}\nwhatever\n"), "newer version"},
-		{"the first record is missing", without(1), "record 2 follows record 0"},
-		{"a record is missing", without(four), "record 5 follows record 3"},
-		{"a record is damaged", flipped(four), "record 5 follows record 3"},
+		{"the first record is missing", without(1), `session "a" was left as it is: line 3: record 1 is missing; restore the file from a copy`},
+		{"a record is missing", without(four), "record 4 is missing; restore"},
+		{"a record is damaged", flipped(four), "line 10: record 4 was edited or damaged: line 8 has another checksum than when it was written; restore the file from a copy"},
+		{"the first record is edited", flipped(1), "record 1 was edited or damaged: line 2"},
 		{"a record twice", slices.Concat(r.data, lines[len(lines)-3]), "follows record"},
 		{"a record of another kind", []byte(understood + checked(`"seq":"one"}`)), "another version"},
 	} {

@@ -130,7 +130,7 @@ func (w *dirWatch) read(yield func(Event) bool) error {
 		case err != nil:
 			return fmt.Errorf("the record may be of another version: %w", err)
 		case rec.Seq != w.seq+1:
-			return gap(rec.Seq, w.seq)
+			return gap(rec.Seq, w.seq, 0)
 		}
 		w.seq = rec.Seq
 		for _, ev := range rec.Events {

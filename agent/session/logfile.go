@@ -142,6 +142,8 @@ type logFile struct {
 	taken map[string]Entry
 	fresh bool // there is no whole header yet
 	torn  bool // the last line has no end
+
+	damaged int // the number of a line after the last record whose checksum is wrong; 0 for none
 }
 
 // info returns what a list says of the session.
@@ -164,7 +166,7 @@ func parseLog(data []byte, id string, seq int64) (*logFile, error) {
 	}
 	for n := 2; len(rest) > 0 && (seq == 0 || l.Seq < seq); n++ {
 		line, rest, ended = bytes.Cut(rest, []byte("\n"))
-		if err := l.add(line); err != nil {
+		if err := l.add(line, n); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
 	}
@@ -172,8 +174,8 @@ func parseLog(data []byte, id string, seq int64) (*logFile, error) {
 	return l, nil
 }
 
-// add takes the next line.
-func (l *logFile) add(line []byte) error {
+// add takes the next line, which has the number n.
+func (l *logFile) add(line []byte, n int) error {
 	if bytes.HasPrefix(line, []byte(`{"`+summaryLine)) {
 		var sum summary
 		if intact, err := parseLine(line, summaryLine, &sum); intact && err == nil && sum.Seq == l.Seq {
@@ -188,12 +190,14 @@ func (l *logFile) add(line []byte) error {
 	intact, err := parseLine(line, recordLine, &rec)
 	switch {
 	case !intact:
+		l.damaged = n
 		return nil
 	case err != nil:
 		return fmt.Errorf("the record may be of another version: %w", err)
 	case rec.Seq != l.Seq+1:
-		return gap(rec.Seq, l.Seq)
+		return gap(rec.Seq, l.Seq, l.damaged)
 	}
+	l.damaged = 0
 	if rec.Whole {
 		l.recs = nil
 	}
@@ -205,9 +209,17 @@ func (l *logFile) add(line []byte) error {
 	return nil
 }
 
-// gap is the error for a number that does not follow the one before.
-func gap(seq, last int64) error {
-	return fmt.Errorf("record %d follows record %d: what was between them is damaged or missing; restore the file from a copy", seq, last)
+// gap is the error for a number that does not follow the one before. Damaged is the number of a line
+// between them whose checksum is wrong, 0 if there is none.
+func gap(seq, last int64, damaged int) error {
+	what := fmt.Sprintf("record %d is missing", last+1)
+	switch {
+	case seq <= last:
+		what = fmt.Sprintf("record %d follows record %d", seq, last)
+	case damaged > 0:
+		what = fmt.Sprintf("record %d was edited or damaged: line %d has another checksum than when it was written", last+1, damaged)
+	}
+	return fmt.Errorf("%s; restore the file from a copy, or use another session", what)
 }
 
 // checkHeader checks the first line of a file, whose first member is named kind and

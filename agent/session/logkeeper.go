@@ -88,13 +88,13 @@ func decode(id string, recs []Record) (*agent.State, error) {
 // replay returns the JSON of the State that the records lead to.
 func replay(recs []Record) ([]byte, error) {
 	if !recs[0].Whole {
-		return nil, fmt.Errorf("its first record, %d, is not whole", recs[0].Seq)
+		return nil, fmt.Errorf("its first record, %d, is not whole; restore the store from a copy, or use another session", recs[0].Seq)
 	}
 	whole := &node{raw: recs[0].Data}
 	seq := recs[0].Seq
 	for _, rec := range recs[1:] {
 		if rec.Seq != seq+1 || rec.Whole {
-			return nil, fmt.Errorf("record %d follows record %d", rec.Seq, seq)
+			return nil, fmt.Errorf("record %d follows record %d; restore the store from a copy, or use another session", rec.Seq, seq)
 		}
 		var c change
 		err := json.Unmarshal(rec.Data, &c)
@@ -102,7 +102,7 @@ func replay(recs []Record) ([]byte, error) {
 			err = whole.apply(&c)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("record %d: %w", rec.Seq, err)
+			return nil, fmt.Errorf("record %d does not fit the records before it: %w; restore the store from a copy, or use another session", rec.Seq, err)
 		}
 		seq = rec.Seq
 	}

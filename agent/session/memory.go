@@ -93,7 +93,7 @@ func (m *memory) Open(ctx context.Context, id string) (Log, error) {
 	defer m.mu.Unlock()
 	s := m.session(id)
 	if s.open {
-		return nil, fmt.Errorf("session %q: %w", id, ErrConflict)
+		return nil, fmt.Errorf("session %q: %w open; close it first, or use another session", id, ErrConflict)
 	}
 	s.open = true
 	return &memoryLog{m, s, id}, nil
@@ -122,7 +122,7 @@ func (m *memory) Delete(ctx context.Context, id string) error {
 	defer m.mu.Unlock()
 	switch s := m.sessions[id]; {
 	case s != nil && s.open:
-		return fmt.Errorf("session %q: %w", id, ErrConflict)
+		return fmt.Errorf("delete session %q: %w open; close it first", id, ErrConflict)
 	case !s.exists():
 		return fmt.Errorf("session %q: %w", id, fs.ErrNotExist)
 	}

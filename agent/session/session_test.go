@@ -223,6 +223,25 @@ func TestRewrittenHistory(t *testing.T) {
 	}
 }
 
+// TestOpenTwice holds that the error of a session that is open names it and says what to do.
+func TestOpenTwice(t *testing.T) {
+	dir, err := session.Dir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, store := range []session.Store{session.Memory(), dir} {
+		s := open(t, store, "a")
+		_, opened := session.Open(t.Context(), store, "a")
+		deleted := store.Delete(t.Context(), "a")
+		shut(t, s)
+		for _, err := range []error{opened, deleted} {
+			if !errors.Is(err, session.ErrConflict) || !strings.Contains(err.Error(), `session "a": another writer has the session open; `) {
+				t.Errorf("%T: %v", store, err)
+			}
+		}
+	}
+}
+
 func TestNothingToSave(t *testing.T) {
 	store := &measured{Store: session.Memory()}
 	s := open(t, store, "")
@@ -282,7 +301,7 @@ func TestLostRecord(t *testing.T) {
 		want string
 	}{
 		{[]session.Record{change(2, `{}`)}, "not whole"},
-		{[]session.Record{whole, change(3, `{}`)}, "record 3 follows record 1"},
+		{[]session.Record{whole, change(3, `{}`)}, "record 3 follows record 1; restore the store from a copy, or use another session"},
 		{[]session.Record{whole, change(2, `7`)}, "record 2"},
 		{[]session.Record{whole, change(2, `{"splice":{"messages":{"at":4}}}`)}, "record 2"},
 		{[]session.Record{whole, change(2, `{"set":{"version":9}}`)}, "newer version"},

@@ -223,7 +223,7 @@ const (
 func CheckRecord(rec Record, last Info) error {
 	switch {
 	case rec.Seq != last.Seq+1:
-		return fmt.Errorf("record %d after record %d: %w", rec.Seq, last.Seq, ErrConflict)
+		return fmt.Errorf("record %d after record %d: %w; open the session again to continue from what it stored", rec.Seq, last.Seq, ErrConflict)
 	case last.Seq == 0 && !rec.Whole:
 		return errors.New("the first record of a session must be whole")
 	case len(rec.Labels) > maxLabels:

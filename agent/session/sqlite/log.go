@@ -188,7 +188,7 @@ func (l *log) next(ctx context.Context, tx *sql.Tx, rec session.Record) (int64, 
 	}
 	// A session that did not exist when it was opened may have been sent inputs since.
 	if num != l.num && !(l.num == 0 && in.Seq == 0) {
-		return 0, session.ErrConflict
+		return 0, fmt.Errorf("%w: it was deleted meanwhile; open the session again", session.ErrConflict)
 	}
 	if err := session.CheckRecord(rec, in); err != nil || num != 0 {
 		return num, err
