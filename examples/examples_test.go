@@ -5,6 +5,7 @@ package examples
 import (
 	"bytes"
 	"flag"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -85,7 +86,7 @@ func TestCopies(t *testing.T) {
 		}
 	}
 	edit := []string{"mod", "edit", "-module=example.com/copy"}
-	for _, m := range []string{"", "/builtin"} {
+	for _, m := range readmeModules(t) {
 		edit = append(edit, "-replace=github.com/kitbag-go/kitbag"+m+"="+root+m)
 	}
 	for _, args := range [][]string{edit, {"vet", "./..."}, {"build", "-o", os.DevNull, "./..."}} {
@@ -95,6 +96,43 @@ func TestCopies(t *testing.T) {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("go %s: %v\n%s", args[0], err, out)
 		}
+	}
+}
+
+// readmeModules returns the modules that README.md tells users to replace, as they follow the root's path.
+func readmeModules(t *testing.T) []string {
+	data, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := regexp.MustCompile(`for m in "" (.*); do`).FindSubmatch(data)
+	if list == nil {
+		t.Fatal("README.md does not say which modules to replace")
+	}
+	return append([]string{""}, strings.Fields(string(list[1]))...)
+}
+
+// TestReadmeModules checks that users are told of all modules that they may import.
+func TestReadmeModules(t *testing.T) {
+	var want []string
+	err := fs.WalkDir(os.DirFS(".."), ".", func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case path == "bench" || path == "cmd" || path == "examples" || e.Name() == "testdata" || strings.HasPrefix(path, ".git"):
+			if e.IsDir() {
+				return fs.SkipDir
+			}
+		case e.Name() == "go.mod":
+			want = append(want, strings.TrimSuffix("/"+filepath.ToSlash(filepath.Dir(path)), "/."))
+		}
+		return nil
+	})
+	got := readmeModules(t)
+	slices.Sort(got)
+	slices.Sort(want)
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("README.md has the modules %q, there are %q: %v", got, want, err)
 	}
 }
 
