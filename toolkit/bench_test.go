@@ -15,8 +15,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// large returns a toolkit of n tools in groups of 20.
-func large(tb testing.TB, n int, control *toolkit.Control) *toolkit.Toolkit {
+// largeToolkit returns a toolkit with n tools in groups of 20.
+func largeToolkit(tb testing.TB, n int, control *toolkit.Control) *toolkit.Toolkit {
 	cfg := toolkit.Config{Control: control, Basic: toolkit.Group{Tools: fakes("now", "say")}}
 	for g := range n / 20 {
 		var names []string
@@ -28,8 +28,8 @@ func large(tb testing.TB, n int, control *toolkit.Control) *toolkit.Toolkit {
 	return newToolkit(tb, cfg)
 }
 
-// compare times both functions in turns and reports the median ratio.
-// A claim about speed is such a ratio, never a time.
+// compare times both functions in turn and reports the median ratio, which depends less on the
+// machine than a time does.
 func compare(b *testing.B, unit string, ours, theirs func()) {
 	times := func(f func(), n int) time.Duration {
 		start := time.Now()
@@ -54,10 +54,10 @@ func compare(b *testing.B, unit string, ours, theirs func()) {
 	b.ReportMetric(ratios[rounds/2], unit)
 }
 
-// BenchmarkViewCached is a view when nothing has changed, beside a look-up in a
-// map that a mutex guards. The aim is 0 allocations and at most 5 look-ups.
+// BenchmarkViewCached compares an unchanged view with a look-up in a
+// map that a mutex guards. The aim is 0 allocations and at most the cost of 5 look-ups.
 func BenchmarkViewCached(b *testing.B) {
-	tk := large(b, 1000, nil)
+	tk := largeToolkit(b, 1000, nil)
 	s := new(toolkit.Scope)
 	ctx := context.Background()
 	newView(b, tk, s)
@@ -75,13 +75,13 @@ func BenchmarkViewCached(b *testing.B) {
 	})
 }
 
-// BenchmarkViewNew is a view in a state that was never seen, beside a copy of
-// the visible tools' slice and map. The aim is at most 3 copies, whatever the
+// BenchmarkViewNew compares a view of a new state with a copy of
+// the visible tools' slice and map. The aim is at most the cost of 3 copies, whatever the
 // number of registered tools.
 func BenchmarkViewNew(b *testing.B) {
 	for _, n := range []int{100, 1_000, 10_000} {
 		b.Run(fmt.Sprintf("registered=%d", n), func(b *testing.B) {
-			tk := large(b, n, nil)
+			tk := largeToolkit(b, n, nil)
 			s := new(toolkit.Scope)
 			ctx := context.Background()
 			if _, err := tk.Enable(ctx, s, "group0", "group3"); err != nil {
@@ -96,7 +96,7 @@ func BenchmarkViewNew(b *testing.B) {
 			b.ReportAllocs()
 			compare(b, "copies", func() {
 				i++
-				s.SetPhase(fmt.Sprint(i)) // a new state: no view of it is kept
+				s.SetPhase(fmt.Sprint(i)) // a new state, of which no view is cached
 				if _, err := tk.View(ctx, s); err != nil {
 					b.Fatal(err)
 				}
@@ -108,9 +108,9 @@ func BenchmarkViewNew(b *testing.B) {
 	}
 }
 
-// BenchmarkTransition opens and closes a group and takes the view each time.
+// BenchmarkTransition opens and closes a group and gets the view each time.
 func BenchmarkTransition(b *testing.B) {
-	tk := large(b, 1000, nil)
+	tk := largeToolkit(b, 1000, nil)
 	s := new(toolkit.Scope)
 	ctx := context.Background()
 	b.ReportAllocs()
@@ -126,8 +126,8 @@ func BenchmarkTransition(b *testing.B) {
 	}
 }
 
-// BenchmarkSearch is a search over 1,000 tools of real servers, beside encoding
-// their schemas, which every request pays that sends them. The aim is at most
+// BenchmarkSearch compares a search over 1,000 tools of real servers with encoding
+// their schemas, as a request that contains them all must do. The aim is at most
 // 1/20.
 func BenchmarkSearch(b *testing.B) {
 	var infos []tool.Info
@@ -164,16 +164,16 @@ func BenchmarkSearch(b *testing.B) {
 	})
 }
 
-// TestAllocations holds what must not grow.
+// TestAllocations: a cached view does not allocate, and a new one no more for more registered tools.
 func TestAllocations(t *testing.T) {
-	tk := large(t, 1000, nil)
+	tk := largeToolkit(t, 1000, nil)
 	s := new(toolkit.Scope)
 	newView(t, tk, s)
 	if n := testing.AllocsPerRun(100, func() { newView(t, tk, s) }); n != 0 {
 		t.Errorf("a cached view allocates %v times", n)
 	}
 	perView := func(n int) float64 {
-		tk, s, i := large(t, n, nil), new(toolkit.Scope), 0
+		tk, s, i := largeToolkit(t, n, nil), new(toolkit.Scope), 0
 		if _, err := tk.Enable(context.Background(), s, "group0"); err != nil {
 			t.Fatal(err)
 		}
@@ -189,9 +189,9 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestScopeSize: an idle session with a view costs at most 1 KiB.
+// TestScopeSize: an idle session with a view takes at most 1 KiB.
 func TestScopeSize(t *testing.T) {
-	tk := large(t, 1000, nil)
+	tk := largeToolkit(t, 1000, nil)
 	const n = 2000
 	scopes := make([]*toolkit.Scope, 0, n)
 	heap := func() uint64 {

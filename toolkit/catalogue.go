@@ -15,11 +15,11 @@ import (
 )
 
 // A catalogue is an immutable snapshot of what is registered. An operation loads the
-// current one once and uses it to the end, so that it never mixes two. The fields that
+// current one once and uses it throughout, so that it never mixes two. The fields that
 // are filled in later (static, words, prompt) are caches.
 //
-// There may be one for each of thousands of conversations, so maps are made only where
-// they are needed and equal places are shared.
+// A program may have one for each of thousands of conversations, so maps are made only when
+// needed and equal places are shared.
 type catalogue struct {
 	gen      uint64
 	cfg      Config
@@ -28,17 +28,17 @@ type catalogue struct {
 	groups   []*group            // in order of registration
 	index    map[string]int      // position in groups by name
 	entries  []*entry            // in order of registration
-	tools    map[string][]*entry // by name; nil while they are few, see named
+	tools    map[string][]*entry // by name; nil up to maxLinear tools; see named
 	labels   map[string][]*entry // by label, in order of registration; nil unless groups are labels
-	always   []*entry            // those that list considers without an open group, in order of registration
+	always   []*entry            // those that can be visible without an open group, in order of registration
 	whens    []*entry            // those with a predicate
 	skipped  []Skipped           // tools that were left out
 	control  *Control
 	reserved map[string]bool      // names of the control tools of all groups
-	built    map[*source]*listing // what each source had listed; nil if nothing yet
+	built    map[*source]*listing // the list of each source; nil if it was not listed yet
 	static   sync.Map             // ceiling → infos of static control tools
 	kept     atomic.Int32         // the approximate length of static
-	due      time.Time            // when some source must be listed again; zero for never
+	due      time.Time            // when the next source must be listed again; zero for never
 	prompt   *prompt
 	shadows  bool // two tools share a name
 
@@ -51,14 +51,14 @@ type group struct {
 	*Group
 	index     int
 	gates     []int   // the parents that must be open
-	children  []int   // that it gates or contains, sorted by name
+	children  []int   // groups that it gates or contains, sorted by name
 	exclusive [][]int // for each exclusion set of the group, its other members in order
 	entries   []*entry
 	sources   []*source
 }
 
-// An entry is a registered tool. It does not store the definition: the tool's Info
-// returns the same one every time.
+// An entry is a registered tool. It does not store the definition, since the tool's Info
+// always returns the same one.
 type entry struct {
 	tool tool.Tool
 	name string
@@ -71,24 +71,24 @@ type entry struct {
 // A place is where a tool is registered and what decides its visibility. It is
 // immutable, as tools that are registered alike share one.
 type place struct {
-	home      int // the group it was registered in first
+	home      int // index of the group in which it was first registered
 	groups    []int
-	labels    []string // what a ceiling may grant it by
+	labels    []string // names by which a ceiling may grant it
 	ungrouped bool
 	set       *Setting
-	from      *listing // what listed it; nil if the host registered it
+	from      *listing // the list that it came from; nil if the host registered it
 }
 
-// Skipped is something that could not be listed, and why. Tools that are
-// skipped do not exist for the model.
+// Skipped is a tool, source or skill that could not be loaded, and why. The model does not see
+// it.
 type Skipped struct {
-	Source string // which source offered it; empty if none did
-	Tool   string // empty if the source itself failed
+	Source string // the source that listed it; empty if none did
+	Tool   string // empty if the source or skill itself failed
 	Reason string
 }
 
-// build checks the configuration and resolves it, with the tools that the sources
-// listed last.
+// build checks and resolves the configuration, with the tools of the sources' latest
+// lists.
 func build(tk *Toolkit, cfg Config) (*catalogue, error) {
 	c := &catalogue{cfg: cfg.clone()}
 	c.rules = &c.cfg.Preset.rules
@@ -113,7 +113,7 @@ func build(tk *Toolkit, cfg Config) (*catalogue, error) {
 		return nil, err
 	}
 	c.prompt = new(prompt)
-	c.due = c.recheck()
+	c.due = c.nextFetch()
 	return c, nil
 }
 
@@ -202,8 +202,8 @@ func (c *catalogue) link() error {
 	return nil
 }
 
-// ancestors returns the groups that must be open for g to be, the nearest last; g only
-// if it is on a cycle.
+// ancestors returns the groups that must be open before g can be opened, the nearest last. It
+// contains g only if g is on a cycle.
 func (c *catalogue) ancestors(g int) []int {
 	var out []int
 	var walk func(int)
@@ -220,22 +220,22 @@ func (c *catalogue) ancestors(g int) []int {
 	return out
 }
 
-// addExclusions resolves the exclusion sets. A set with a group and its ancestor is
-// refused: opening the child would close what it needs.
+// addExclusions resolves the exclusion sets. It rejects a set with a group and its ancestor:
+// opening the group would close the ancestor, which it needs.
 func (c *catalogue) addExclusions() error {
 	for n, names := range c.cfg.Exclusive {
 		var members []int
 		for _, name := range names {
 			i, ok := c.index[name]
 			if !ok {
-				return fmt.Errorf("exclusion set %d %q: group %q does not exist", n, names, name)
+				return fmt.Errorf("exclusion set %d %q: group %q does not exist; add it or remove it from the set", n, names, name)
 			}
 			if !slices.Contains(members, i) {
 				members = append(members, i)
 			}
 		}
 		if len(members) < 2 {
-			return fmt.Errorf("exclusion set %d %q: it needs at least two groups", n, names)
+			return fmt.Errorf("exclusion set %d %q: a set needs at least two groups", n, names)
 		}
 		for _, i := range members {
 			for _, a := range c.ancestors(i) {
@@ -250,10 +250,10 @@ func (c *catalogue) addExclusions() error {
 	return nil
 }
 
-// few is up to how many tools a linear search is as fast as a map.
-const few = 32
+// maxLinear is the number of tools up to which a linear search is as fast as a map.
+const maxLinear = 32
 
-// named returns the tools of a name, in order of registration. There can be several
+// named returns the tools with a name, in order of registration. There can be several
 // only with laterShadows.
 func (c *catalogue) named(name string) []*entry {
 	if c.tools != nil {
@@ -272,14 +272,14 @@ func (c *catalogue) named(name string) []*entry {
 	return found
 }
 
-// search returns the index of the words of all tools, which is built when it is first
-// used.
+// search returns the search index of all tools, which is built on first
+// use.
 func (c *catalogue) search() *searchIndex {
 	c.searched.Do(func() { c.words = newSearchIndex(c) })
 	return c.words
 }
 
-// groupTitle names a group in a message; -1 is the basic group.
+// groupTitle returns a description of a group for messages; -1 is the basic group.
 func (c *catalogue) groupTitle(g int) string {
 	if g < 0 {
 		return "the basic group"
@@ -287,8 +287,8 @@ func (c *catalogue) groupTitle(g int) string {
 	return fmt.Sprintf("group %q", c.groups[g].Name)
 }
 
-// definitionSize is the length of a tool's definition on the wire, escaping
-// left aside.
+// definitionSize returns the length of a tool's definition in a request, without
+// escaping.
 func definitionSize(i tool.Info) int {
 	const frame = len(`{"type":"function","function":{"name":"","description":"","parameters":}},`)
 	return frame + len(i.Name) + len(i.Description) + len(i.Input)

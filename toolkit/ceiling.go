@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// A Ceiling is the names of the groups that the caller grants. It has three distinct
-// states: unset (the zero Ceiling), empty, and a list. As JSON they are null, [] and
+// A Ceiling is the set of groups that the caller grants. It has three distinct
+// states: unset (the zero Ceiling), empty, and a list. In JSON they are null, [] and
 // ["a", "b"].
 //
-// A model can only choose among granted groups. Others do not exist for it: they are
-// neither listed nor named in an error.
+// A model can only choose among granted groups. Others are hidden from it: no list and no error
+// names them.
 type Ceiling struct {
 	set   bool
 	names []string
@@ -24,7 +24,7 @@ func Only(names ...string) Ceiling { return Ceiling{set: true, names: slices.Clo
 // IsZero reports whether the ceiling is unset.
 func (c Ceiling) IsZero() bool { return !c.set }
 
-// Names returns the granted names, and whether the ceiling is set at all.
+// Names returns the granted names, and whether the ceiling is set.
 func (c Ceiling) Names() ([]string, bool) { return slices.Clone(c.names), c.set }
 
 // String returns the ceiling's JSON.
@@ -52,7 +52,7 @@ func (c *Ceiling) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// grants reports whether the ceiling, which is set, covers one of the labels.
+// grants reports whether the ceiling, which must be set, covers one of the labels.
 func (c Ceiling) grants(labels []string) bool {
 	for _, n := range c.names {
 		if n == "*" || slices.Contains(labels, n) {

@@ -7,15 +7,15 @@ import (
 
 // A Change is a change of a toolkit's catalogue or of one scope.
 type Change struct {
-	// Scope is the scope whose view has changed; nil if the catalogue has, and
-	// with it possibly every view.
+	// Scope is the scope whose view has changed. It is nil for a change of the catalogue,
+	// which may affect every view.
 	Scope *Scope
 
 	Opened, Closed []string // of a scope
 
-	// Tools, Groups and Skills say which list has changed: the tools (of a scope, those
-	// it shows), the groups, or what [Toolkit.Skills] returns. Edits of a skill's files
-	// are not noticed. None is set when a group without tools and skills is opened or
+	// Tools, Groups and Skills say which lists have changed: the tools (of a scope, the
+	// visible ones), the groups, and the result of [Toolkit.Skills]. Edits of a skill's files
+	// are not noticed. All are false if a group without tools and skills was opened or
 	// closed.
 	Tools, Groups, Skills bool
 }
@@ -26,8 +26,8 @@ type listeners struct {
 }
 
 // OnChange calls fn after every change, once per transition or change of the
-// catalogue, on the goroutine that made it, after it took effect and without a lock
-// held. Call stop to unregister fn. Phases and ceilings that the host sets are not
+// catalogue, on the goroutine that made it, after it took effect and without holding a lock.
+// Call stop to unregister fn. Phases and ceilings that the host sets are not
 // reported.
 func (tk *Toolkit) OnChange(fn func(Change)) (stop func()) {
 	l := &tk.listeners
@@ -42,15 +42,15 @@ func (tk *Toolkit) OnChange(fn func(Change)) (stop func()) {
 	}
 }
 
-// all returns the functions to call; the slice is never changed.
+// all returns the functions to call; its result is never modified.
 func (l *listeners) all() []*func(Change) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clip(l.fns)
 }
 
-// notify reports a change unless nothing has changed. Opening a group without tools and
-// skills is a change: the host may use the group for something else.
+// notify reports a change unless it is empty. Opening a group without tools and
+// skills is a change: the host may give the group another meaning.
 func (tk *Toolkit) notify(ev Change) {
 	if !ev.Tools && !ev.Groups && !ev.Skills && len(ev.Opened)+len(ev.Closed) == 0 {
 		return
@@ -60,8 +60,8 @@ func (tk *Toolkit) notify(ev Change) {
 	}
 }
 
-// watch records what the scope shows and returns a function that makes the Change of
-// the transitions since.
+// watch records what the scope shows and returns a function that describes the change since
+// then, given the transitions.
 func (tk *Toolkit) watch(c *catalogue, s *Scope) func([]step) Change {
 	if len(tk.listeners.all()) == 0 {
 		return func([]step) Change { return Change{} }

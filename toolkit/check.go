@@ -13,16 +13,16 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// checkGroup checks a group by itself. Its name may be any other text: reset_tools uses
-// it as the name of a JSON member, and names of control tools made of it are checked.
+// checkGroup checks a group by itself. Its name may be any text except reserved ones: reset_tools
+// uses it as the name of a JSON member, and control tools named after a group are checked.
 func (c *catalogue) checkGroup(g *Group) error {
 	switch {
 	case g.Name == "":
 		return errors.New("a group has no name")
 	case g.Name == basicLabel && c.rules.defaultLabel == "":
-		return fmt.Errorf("group %q: the name is reserved for the group that is always open; use Config.Basic", g.Name)
+		return fmt.Errorf("group %q: the name is reserved for the group that is always open; rename it, or use Config.Basic", g.Name)
 	case g.Description == "" && !c.cfg.LabelsOnly && !c.rules.pathNames:
-		return fmt.Errorf("group %q has no description; add one, the model chooses by it", g.Name)
+		return fmt.Errorf("group %q has no description; add one, so that the model knows when to open the group", g.Name)
 	}
 	if _, ok := c.index[g.Name]; ok {
 		return fmt.Errorf("two groups have the name %q; rename one", g.Name)
@@ -30,8 +30,8 @@ func (c *catalogue) checkGroup(g *Group) error {
 	return c.rules.checkGroup(g)
 }
 
-// checkTool checks what a model and the control tools rely on. A name may have any
-// character that MCP allows; model clients replace those that their API refuses.
+// checkTool checks what the model and the control tools rely on. A name may have any
+// character that MCP allows; model clients replace those that their API rejects.
 func checkTool(i tool.Info) error {
 	if i.Name == "" {
 		return errors.New("the name is empty")
@@ -51,7 +51,7 @@ func checkTool(i tool.Info) error {
 }
 
 // objects caches the schemas that passed checkObject. Catalogues are rebuilt whenever a
-// source's list changes, and reading the same schemas again would be most of the work.
+// source's list changes, and checking the same schemas again would be most of the work.
 var objects = schemaSet{seed: maphash.MakeSeed(), known: map[uint64]bool{}}
 
 // A schemaSet is a set of schemas by their hashes. The seed is random, so that no server
@@ -62,7 +62,7 @@ type schemaSet struct {
 	known map[uint64]bool
 }
 
-// maxSchemas is how many a schemaSet holds before it forgets them.
+// maxSchemas is the size at which a schemaSet is cleared.
 const maxSchemas = 10_000
 
 func (s *schemaSet) check(schema json.RawMessage) error {
@@ -85,7 +85,7 @@ func (s *schemaSet) check(schema json.RawMessage) error {
 	return nil
 }
 
-// checkObject checks that a schema is of an object. The first call validates the rest.
+// checkObject checks that a schema describes an object. The rest is validated before the tool's first call.
 func checkObject(schema json.RawMessage) error {
 	var s struct {
 		Type any `json:"type"`
@@ -102,8 +102,8 @@ func checkObject(schema json.RawMessage) error {
 	return nil
 }
 
-// checkInitial checks the initial groups by the rules of opening them in order. A group
-// with an OnActivate is refused, since it would be open without what the hook sets up.
+// checkInitial checks the initial groups as if they were opened in order. It rejects a group
+// with an OnActivate hook, which would not have run.
 func (c *catalogue) checkInitial() error {
 	var open []int
 	for _, name := range c.cfg.Initial {
@@ -117,7 +117,7 @@ func (c *catalogue) checkInitial() error {
 		}
 		for _, p := range g.gates {
 			if !slices.Contains(open, p) {
-				return fmt.Errorf("initial group %q: put its parent %q before it", name, c.groups[p].Name)
+				return fmt.Errorf("initial group %q: put its parent %q before it in Config.Initial", name, c.groups[p].Name)
 			}
 		}
 		for _, set := range g.exclusive {

@@ -48,9 +48,9 @@ func group(name string, tools ...string) toolkit.Group {
 	return toolkit.Group{Name: name, Description: "About " + name + ".", Tools: fakes(tools...)}
 }
 
-// TestTwoScopes lets 64 goroutines open, close, list, resolve, advance and save
-// on two scopes of one toolkit while the catalogue changes. Each scope may only
-// ever show tools of its own half of the groups.
+// TestTwoScopes has 64 goroutines open, close, list, resolve, advance and save
+// two scopes of one toolkit while the catalogue changes. Each scope may only
+// show tools of its own half of the groups.
 func TestTwoScopes(t *testing.T) {
 	cfg := toolkit.Config{Basic: toolkit.Group{Tools: fakes("basic")}}
 	for i := range 8 {
@@ -68,10 +68,10 @@ func TestTwoScopes(t *testing.T) {
 	for n := range 64 {
 		half := n % 2
 		s := scopes[half]
-		mine := []string{fmt.Sprintf("g%d", half), fmt.Sprintf("g%d", half+2), fmt.Sprintf("g%d", half+4), fmt.Sprintf("g%d", half+6)}
+		own := []string{fmt.Sprintf("g%d", half), fmt.Sprintf("g%d", half+2), fmt.Sprintf("g%d", half+4), fmt.Sprintf("g%d", half+6)}
 		wg.Go(func() {
 			for i := range 30 {
-				name := mine[(n/2+i)%4]
+				name := own[(n/2+i)%4]
 				var err error
 				switch i % 5 {
 				case 0:
@@ -79,7 +79,7 @@ func TestTwoScopes(t *testing.T) {
 				case 1:
 					_, err = tk.Disable(ctx, s, name)
 				case 2:
-					_, err = tk.Set(ctx, s, mine[:i%4]...)
+					_, err = tk.Set(ctx, s, own[:i%4]...)
 				case 3:
 					_, err = json.Marshal(s)
 				case 4:
@@ -112,7 +112,7 @@ func TestTwoScopes(t *testing.T) {
 	}
 }
 
-// TestSlowHook: a hook blocks other transitions of its scope, and nothing else.
+// TestSlowHook: a hook blocks only other transitions of its scope.
 func TestSlowHook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -133,7 +133,7 @@ func TestSlowHook(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if _, err := tk.Enable(ctx, s, "quick"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("waiting ended with %v", err)
+			t.Errorf("Enable with a timeout returned %v", err)
 		}
 		close(release)
 		if err := <-done; err != nil {
@@ -145,8 +145,8 @@ func TestSlowHook(t *testing.T) {
 	})
 }
 
-// TestReentrantHook: a hook that changes its own scope gets an error, another
-// scope it may change.
+// TestReentrantHook: a hook that changes its own scope gets an error; it may change
+// another scope.
 func TestReentrantHook(t *testing.T) {
 	var tk *toolkit.Toolkit
 	s, other := new(toolkit.Scope), new(toolkit.Scope)
@@ -166,7 +166,7 @@ func TestReentrantHook(t *testing.T) {
 	}
 }
 
-// TestHooks: order, the error that stops a transition, and compensation.
+// TestHooks: the order of hooks, an error that stops a transition, and compensation.
 func TestHooks(t *testing.T) {
 	var ran []string
 	hook := func(what string, err error) func(context.Context) error {
@@ -204,12 +204,12 @@ func TestHooks(t *testing.T) {
 		t.Errorf("a failed transition left %q", got)
 	}
 	if err := set("b", "panics"); err == nil {
-		t.Error("a panic of a hook was no error")
+		t.Error("a panic of a hook was not an error")
 	}
 }
 
-// TestUndoFails: who asks learns, however it asks, that a failed transition could
-// not be undone.
+// TestUndoFails: the error says that a failed transition could not be undone, both from the
+// toolkit's methods and from its control tools.
 func TestUndoFails(t *testing.T) {
 	no, stuck := errors.New("no"), errors.New("stuck")
 	old := group("old")
@@ -236,13 +236,13 @@ func TestUndoFails(t *testing.T) {
 		}
 		for _, want := range []string{"fails", "no", "undoing also failed", "stuck"} {
 			if !strings.Contains(text, want) {
-				t.Errorf("%s says %q, without %q", tool, text, want)
+				t.Errorf("%s answers %q, without %q", tool, text, want)
 			}
 		}
 	}
 }
 
-// A listing is a source whose list, error and number of calls tests control.
+// A listing is a source whose list and error a test sets. It counts calls.
 type listing struct {
 	mu    sync.Mutex
 	names []string
@@ -274,7 +274,7 @@ func (l *listing) Tools(ctx context.Context) ([]tool.Tool, error) {
 	return tools, l.err
 }
 
-func (l *listing) now(err error, names ...string) {
+func (l *listing) set(err error, names ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.names, l.err = names, err
@@ -297,7 +297,7 @@ func TestSources(t *testing.T) {
 				t.Errorf("listed %q, want %q", got, want)
 			}
 			if basic.calls != calls || hidden.calls != hiddenCalls {
-				t.Errorf("asked %d and %d times, want %d and %d", basic.calls, hidden.calls, calls, hiddenCalls)
+				t.Errorf("listed %d and %d times, want %d and %d", basic.calls, hidden.calls, calls, hiddenCalls)
 			}
 		}
 		expect(1, 0, "one", "two")
@@ -315,26 +315,26 @@ func TestSources(t *testing.T) {
 			t.Errorf("skipped %q, want %q", skipped, want)
 		}
 
-		basic.now(nil, "one", "four") // is not looked at before its time
+		basic.set(nil, "one", "four") // not listed again before the refresh interval has passed
 		expect(1, 1, "one", "two", "three")
 		time.Sleep(time.Hour)
 		expect(2, 2, "one", "four", "three")
 
-		basic.now(errors.New("gone"))
-		tk.Refresh() // as when a server says that its list has changed
+		basic.set(errors.New("gone"))
+		tk.Refresh() // as when a server reports that its list has changed
 		expect(3, 3, "one", "four", "three")
 		if sk := newView(t, tk, s).Skipped(); len(sk) == 0 || sk[0].Reason != "gone" {
 			t.Errorf("skipped %+v", sk)
 		}
-		expect(3, 3, "one", "four", "three") // a dead source is not asked at every step
-		basic.now(nil, "one")
+		expect(3, 3, "one", "four", "three") // a failed source is not listed at every step
+		basic.set(nil, "one")
 		time.Sleep(30 * time.Second)
 		expect(4, 3, "one", "three")
 	})
 }
 
-// TestHostileSource: a source takes no name that the host uses, under any
-// policy and in whichever group, and cannot keep the catalogue from building.
+// TestHostileSource: no preset lets a source, in any group, take a name that the host uses or
+// prevent the catalogue from building.
 func TestHostileSource(t *testing.T) {
 	for name, preset := range map[string]toolkit.Preset{"zero": {}, "agentscope": toolkit.AgentScope(), "trustgraph": toolkit.TrustGraph(), "tmcp": toolkit.Tmcp()} {
 		hostile := &listing{names: []string{"reset_tools", "g.activate", "g.mine", "now", "theirs"}}
@@ -357,8 +357,8 @@ func TestHostileSource(t *testing.T) {
 	}
 }
 
-// TestHangingSource: a source that does not answer is given up after a while,
-// and takes nothing else away; a context that ends is an error.
+// TestHangingSource: a source that does not answer is skipped after a timeout, without
+// an effect on others; a context that ends is an error.
 func TestHangingSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs := &listing{wait: make(chan struct{})}
@@ -366,7 +366,7 @@ func TestHangingSource(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := tk.View(ctx, new(toolkit.Scope)); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("the view ended with %v", err)
+			t.Errorf("View returned %v", err)
 		}
 		v, err := tk.View(t.Context(), new(toolkit.Scope))
 		if err != nil || !slices.Equal(listed(v), []string{"a", "b"}) || len(v.Skipped()) != 1 {
@@ -375,8 +375,7 @@ func TestHangingSource(t *testing.T) {
 	})
 }
 
-// A remote is a tool of a server, as package mcpclient makes a new one whenever it
-// lists.
+// A remote is a tool of a server. Package mcpclient returns new values at each listing, too.
 type remote struct {
 	tool.Tool
 	name, text string
@@ -390,8 +389,8 @@ func (r *remote) Info() tool.Info {
 	return info
 }
 
-// TestSharedByGroups: a tool of a server that is in two groups stays one tool when
-// the server describes it anew and only one of the groups is listed again.
+// TestSharedByGroups: a server's tool in two groups stays one tool if
+// its description changes and only one of the groups is listed again.
 func TestSharedByGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		text := "old"
@@ -419,7 +418,7 @@ func TestSharedByGroups(t *testing.T) {
 	})
 }
 
-// An instructed source has instructions once it was listed.
+// An instructed source has instructions after it was listed.
 type instructed struct {
 	*listing
 	text string
@@ -435,8 +434,8 @@ func (i *instructed) Instructions() string {
 	return i.text
 }
 
-// TestSourceInstructions are told with the group, by every control that opens one,
-// and again after compaction.
+// TestSourceInstructions: a source's instructions are in the answer of each control that opens
+// the group, and in the reminder after compaction.
 func TestSourceInstructions(t *testing.T) {
 	for name, input := range map[string]string{"reset_tools": `{"g":true}`, "enable_tools": `{"groups":["g"]}`} {
 		g := toolkit.Group{Name: "g", Description: "G.", Sources: []tool.Source{
@@ -452,7 +451,7 @@ func TestSourceInstructions(t *testing.T) {
 		}
 		v := newView(t, tk, s)
 		if !strings.Contains(v.Reminder(), "Search first.") || len(v.Tools()) < 4 {
-			t.Errorf("%s: reminded of %q, skipped %v", name, v.Reminder(), v.Skipped())
+			t.Errorf("%s: reminder %q, skipped %v", name, v.Reminder(), v.Skipped())
 		}
 	}
 }

@@ -12,24 +12,24 @@ import (
 )
 
 // A Control is how a model opens and closes groups: tools, and what the toolkit has to know
-// about them. The package has [ResetTools], [EnableDisable], [PerGroup] and [Discover]; the
+// about them. The package has [ResetTools], [EnableDisable], [PerGroup] and [Discover]. The
 // zero Control has no tools, so that only the host opens groups. The functions must be safe
-// for concurrent use. What a field that is nil would return is empty.
+// for concurrent use; a nil one counts as one with an empty result.
 type Control struct {
-	// Tools returns the control tools for a scope, which is nil when only their
+	// Tools returns the control tools for a scope, which is nil if only their
 	// names matter. Groups are those that the scope's ceiling grants: never
 	// name others. The tools call [Toolkit.Enable], [Toolkit.Disable] or
 	// [Toolkit.Set]; their Info must have Control set. Those that are not
-	// read-only run after the other calls of an answer; see [View.ChangesGroups].
+	// read-only run after the other calls of a model answer; see [View.ChangesGroups].
 	Tools func(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 
-	// Static says that the Info of the tools depends on which groups there are, but not on
-	// which of them are open. The toolkit then keeps it.
+	// Static says that the Info of the tools depends on which groups exist, but not on
+	// which of them are open. The toolkit then caches it.
 	Static bool
 
 	// Hint tells the model how to open the groups in want, in order, while those in active
-	// stay open, or, with a Caller, how to call the named tool: an imperative phrase, such as
-	// `call open with {"group":"db"}`. It is empty if the model cannot do that.
+	// stay open or, with a Caller, how to call the named tool. It is an imperative phrase, such as
+	// `call open with {"group":"db"}`, or empty if the model cannot do that.
 	Hint func(tool string, active, want []string) string
 
 	// Opens returns the groups that a call of the named control tool asks to open, with
@@ -37,7 +37,7 @@ type Control struct {
 	Opens func(tk *Toolkit, s *Scope, name string, input json.RawMessage) []string
 
 	// Caller is the name of the control tool that calls other tools, such as call_tool;
-	// empty if there is none. It is never run: [View.Resolve] returns the tool that Forward
+	// empty if there is none. It never runs itself: [View.Resolve] returns the tool that Forward
 	// names. For these calls every group that the ceiling grants counts as open.
 	Caller string
 
@@ -60,7 +60,7 @@ func (c *Control) check() error {
 	case (c.Caller == "") != (c.Forward == nil):
 		return errors.New("Control: Caller and Forward must be set together")
 	case c.Tools == nil && (c.Caller != "" || c.Opens != nil || c.Hint != nil):
-		return errors.New("Control: Tools is nil, but other fields are set")
+		return errors.New("Control: Tools is nil, but other fields are set; set Tools too")
 	}
 	return nil
 }
@@ -73,8 +73,8 @@ func (tk *Toolkit) Report(ctx context.Context, s *Scope, out Outcome) (*tool.Res
 	return a.result(), err
 }
 
-// ReportAll is Report for a control whose calls name all groups that are to be open: it has
-// the instructions and skills of all of them, and their tools too if nothing has changed.
+// ReportAll is like Report, for a control whose calls name all groups that should be open: it
+// includes the instructions and skills of all of them, and their tools too if nothing has changed.
 func (tk *Toolkit) ReportAll(ctx context.Context, s *Scope, out Outcome) (*tool.Result, error) {
 	a, err := tk.report(ctx, s, out, wording{leftOut: true, again: !out.Changed()})
 	return a.result(), err
@@ -84,8 +84,8 @@ func (a answer) result() *tool.Result {
 	return &tool.Result{Blocks: []message.Block{&message.Text{Text: a.text}}, Structured: a.data}
 }
 
-// controlTools returns the control tools, bound to the scope. There are none if the
-// ceiling grants no group; one that the host replaced or hid is left out.
+// controlTools returns the control tools, bound to the scope, without those that the host
+// replaced or hid. There are none if the ceiling grants no group.
 func (tk *Toolkit) controlTools(c *catalogue, s *Scope, r *resolved) []tool.Tool {
 	var out []tool.Tool
 	if c.hasSkills(r.ceiling) {
@@ -100,11 +100,11 @@ func (tk *Toolkit) controlTools(c *catalogue, s *Scope, r *resolved) []tool.Tool
 	})
 }
 
-// maxCeilings is how many ceilings controlInfos remembers before it forgets them.
+// maxCeilings is the number of ceilings at which the cache of controlInfos is cleared.
 const maxCeilings = 256
 
-// controlInfos returns the definitions of controlTools. Those of a static control are
-// cached by ceiling: a schema of fifty groups costs more than the rest of a view.
+// controlInfos returns the definitions of controlTools. For a static control it caches them
+// by ceiling, since a schema of fifty groups costs more than the rest of a view.
 func (tk *Toolkit) controlInfos(c *catalogue, s *Scope, r *resolved) []tool.Info {
 	if c.control.Static {
 		if kept, ok := c.static.Load(r.ceiling.String()); ok {
@@ -131,7 +131,7 @@ type controlTool struct {
 	run  func(ctx context.Context, input json.RawMessage) (answer, error)
 }
 
-// An answer is the result of a control tool: text for the model, and the same as
+// An answer is the result of a control tool: text for the model, and the same content as
 // structured data.
 type answer struct {
 	text string
@@ -164,7 +164,7 @@ func (t *controlTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.C
 }
 
 // schema returns the JSON Schema of an object with these properties, in this order, so
-// that its bytes are the same every time. Further members are allowed: an unknown name
+// that its bytes are always the same. It allows other members, so that an unknown name
 // reaches the tool, whose error lists the known ones.
 func schema(required []string, properties ...property) json.RawMessage {
 	b := []byte(`{"type":"object","properties":{`)
@@ -187,7 +187,7 @@ type property struct {
 	schema []byte
 }
 
-// prop returns a property; kind is the inside of its schema without the description.
+// prop returns a property; kind is the content of its schema without the description.
 func prop(name, kind, description string) property {
 	b := append([]byte("{"), kind...)
 	b = append(b, `,"description":`...)
@@ -197,7 +197,7 @@ func prop(name, kind, description string) property {
 // appendJSON appends s as a JSON string.
 func appendJSON(b []byte, s string) []byte { return append(b, mustJSON(s)...) }
 
-// mustJSON encodes strings and lists of strings, which cannot fail.
+// mustJSON encodes a string or a list of strings, which cannot fail.
 func mustJSON(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -16,13 +16,13 @@ import (
 
 // Discover returns the control that opens no groups: search_tools finds tools,
 // describe_tools shows their schemas, and call_tool calls them. The list of tools
-// never changes, so the provider's cache stays valid; apart from these three it has
-// only the tools of the basic group. A call through call_tool passes the gates,
+// never changes, so the provider's cache stays valid; apart from these three tools it has
+// only those of the basic group. A call through call_tool must pass the gates,
 // except that its group need not be open, and is validated, permitted and run under
 // the real tool's name.
 //
-// Sources of groups are contacted at the first search, or at the first call of a
-// tool that is not known yet.
+// Sources of groups are contacted at the first search, or at the first call of an
+// unknown tool.
 func Discover() *Control {
 	var d discover
 	return &Control{Tools: d.tools, Hint: d.hint, Static: true, Caller: callTool, Forward: callArguments}
@@ -34,7 +34,7 @@ const (
 	callTool     = "call_tool"
 )
 
-const searchLimit = 10 // tools in an answer of search_tools
+const searchLimit = 10 // maximum number of tools in an answer of search_tools
 
 //go:embed text/search_tools.txt
 var searchText string
@@ -60,7 +60,7 @@ func (discover) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 	caller := &controlTool{info: tool.Info{Name: callTool, Description: callText, Control: true,
 		Input: schema([]string{"name", "arguments"},
 			prop("name", `"type":"string"`, "The tool's name."),
-			prop("arguments", `"type":"object"`, "The tool's arguments, as its schema wants them."))}}
+			prop("arguments", `"type":"object"`, "The tool's arguments, as its schema describes them."))}}
 	caller.run = func(context.Context, json.RawMessage) (answer, error) {
 		return answer{}, fmt.Errorf("%s was run directly; call View.Resolve and run the tool it returns", callTool)
 	}
@@ -69,7 +69,7 @@ func (discover) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 			info: tool.Info{Name: searchTool, Description: searchText + outline.String(), ReadOnly: true, Control: true,
 				Input: schema([]string{"query"},
 					prop("query", `"type":"string"`, "What the tool should do, in a few words."),
-					prop("group", `"type":"string"`, "Search in this group only."))},
+					prop("group", `"type":"string"`, "Search only in this group."))},
 			run: func(ctx context.Context, input json.RawMessage) (answer, error) { return tk.searchTools(ctx, s, input) },
 		},
 		&controlTool{
@@ -104,9 +104,9 @@ func (c *catalogue) reach(r *resolved) *resolved {
 	return r
 }
 
-// whole returns the catalogue with the lists of all sources of granted groups, and the
+// loadAll returns the catalogue with the lists of all sources of granted groups, and the
 // state as if every group were open.
-func (tk *Toolkit) whole(ctx context.Context, s *Scope) (*catalogue, *resolved, error) {
+func (tk *Toolkit) loadAll(ctx context.Context, s *Scope) (*catalogue, *resolved, error) {
 	c := tk.now.Load()
 	st, _ := s.snapshot(c)
 	sources := slices.Clone(c.basic.sources)
@@ -133,10 +133,10 @@ type foundTool struct {
 
 // Search returns the tools that a model could call in the scope if every group were open,
 // the best matches for the query first, at most limit of them. An empty query finds all, in
-// order of registration and without a limit. An empty group is any. Sources that were never listed are listed.
-// The error is a [*GroupError] for a group that the ceiling does not grant.
+// order of registration and without a limit. An empty group means any. Search lists sources that
+// were never listed. The error is a [*GroupError] for a group that the ceiling does not grant.
 func (tk *Toolkit) Search(ctx context.Context, s *Scope, query, group string, limit int) ([]tool.Info, error) {
-	c, r, err := tk.whole(ctx, s)
+	c, r, err := tk.loadAll(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -151,8 +151,8 @@ func (tk *Toolkit) Search(ctx context.Context, s *Scope, query, group string, li
 	return out, nil
 }
 
-// hits returns the tools that a search finds, and the group that it is limited to or -1. A
-// limit applies to queries with words.
+// hits returns the tools that a search finds, and the index of the group that it is limited to,
+// or -1. The limit applies only to queries with words.
 func (c *catalogue) hits(r *resolved, query, group string, limit int) (hits []*entry, only int, err error) {
 	only = -1
 	if group != "" {
@@ -180,12 +180,12 @@ func (c *catalogue) hits(r *resolved, query, group string, limit int) (hits []*e
 func (tk *Toolkit) searchTools(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
 	var in struct{ Query, Group string }
 	if err := json.Unmarshal(input, &in); err != nil {
-		return answer{}, fmt.Errorf("the arguments are not as the schema wants them: %w", err)
+		return answer{}, fmt.Errorf("the arguments do not match the schema: %w", err)
 	}
 	if in.Group == "" && len(words(in.Query)) == 0 {
-		return answer{}, errors.New("the query is empty; give a few words, or a group to list all of its tools")
+		return answer{}, errors.New("the query is empty; give a few words, or a group to list all its tools")
 	}
-	c, r, err := tk.whole(ctx, s)
+	c, r, err := tk.loadAll(ctx, s)
 	if err != nil {
 		return answer{}, err
 	}
@@ -205,7 +205,7 @@ func (tk *Toolkit) searchTools(ctx context.Context, s *Scope, input json.RawMess
 }
 
 // foundText formats a result: a line for each tool, and one for the sources that could
-// not be searched.
+// not be listed.
 func foundText(found []foundTool, missed []string) string {
 	var b strings.Builder
 	if len(found) == 0 {
@@ -222,7 +222,7 @@ func foundText(found []foundTool, missed []string) string {
 		b.WriteByte('\n')
 	}
 	if len(missed) > 0 {
-		b.WriteString("Not searched, since their tools cannot be listed now: " + strings.Join(missed, "; ") + "\n")
+		b.WriteString("Not searched, because their tools cannot be listed now: " + strings.Join(missed, "; ") + "\n")
 	}
 	return strings.TrimSpace(b.String())
 }
@@ -238,15 +238,15 @@ func (c *catalogue) grantedNames(e *entry, r *resolved) []string {
 	return out
 }
 
-// describeTools runs describe_tools. An unknown name does not fail the others. The
-// answer includes the instructions of the tools' groups, which with other controls come
+// describeTools runs describe_tools. An unknown name does not affect the others. The
+// answer includes the instructions of the tools' groups, which other controls return
 // when a group is opened.
 func (tk *Toolkit) describeTools(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
 	var in struct{ Names []string }
 	if err := json.Unmarshal(input, &in); err != nil {
-		return answer{}, fmt.Errorf("the arguments are not as the schema wants them: %w", err)
+		return answer{}, fmt.Errorf("the arguments do not match the schema: %w", err)
 	}
-	c, r, err := tk.whole(ctx, s)
+	c, r, err := tk.loadAll(ctx, s)
 	if err != nil {
 		return answer{}, err
 	}
@@ -281,7 +281,7 @@ func (tk *Toolkit) describeTools(ctx context.Context, s *Scope, input json.RawMe
 	return answer{text: strings.TrimSpace(text.String()), data: map[string]any{"tools": infos}}, nil
 }
 
-// hiddenFromSearch is the error for a name that call_tool and describe_tools
+// hiddenFromSearch returns the error for a name that call_tool and describe_tools
 // do not know.
 func (c *catalogue) hiddenFromSearch(name string, r *resolved) *HiddenError {
 	b := &body{c: c, r: r}
@@ -305,7 +305,7 @@ func (c *catalogue) failedSources(r *resolved) []string {
 	return out
 }
 
-// failed describes those of the sources that failed to list their tools, with the
+// failed describes the sources that failed to list their tools, with the
 // reason.
 func (c *catalogue) failed(sources []*source) []string {
 	var out []string
@@ -337,7 +337,7 @@ func callArguments(input json.RawMessage) (name string, args json.RawMessage, er
 	case len(args) == 0 || bytes.Equal(args, []byte("null")):
 		args = []byte("{}")
 	case args[0] == '"':
-		// Models often send the arguments as a string that holds JSON.
+		// Models often send the arguments as a string that contains JSON.
 		var s string
 		if err := json.Unmarshal(args, &s); err == nil {
 			args = []byte(s)

@@ -14,9 +14,9 @@ import (
 )
 
 // EnableDisable returns the control of wags: enable_tools and disable_tools, which
-// take names of groups. Each name is a transition of its own: one that is refused does
+// take names of groups. Each name is a separate transition: one that is refused does
 // not stop the others. The descriptions list the groups without a parent, and below
-// every open group its children. They change with every transition, and with them the
+// every open group its children. They change with every transition, and so does the
 // start of the list of tools.
 func EnableDisable() *Control {
 	var e enableDisable
@@ -68,8 +68,8 @@ func (enableDisable) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Too
 	}
 }
 
-// enableResult and disableResult have the members of wags' answers, and Instructions in
-// addition. Lists are never null.
+// enableResult and disableResult have the members of wags' answers; Instructions is
+// an addition. Lists are never null.
 type enableResult struct {
 	Enabled         []string `json:"enabled"`
 	EnabledGroups   []string `json:"enabled_groups"`
@@ -86,14 +86,14 @@ type disableResult struct {
 	Errors         []string `json:"errors"`
 }
 
-// enableEach runs enable_tools. A name that is refused or already open becomes an entry
-// in errors and does not stop the others.
+// enableEach runs enable_tools. For a name that is refused or already open it adds an entry
+// to errors, and continues with the next name.
 func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
 	names, err := groupList(input)
 	if err != nil {
 		return answer{}, err
 	}
-	steps, err := tk.transitEach(ctx, s, enable, singly(names)...)
+	steps, err := tk.transitEach(ctx, s, enable, batchEach(names)...)
 	if err != nil {
 		return answer{}, err
 	}
@@ -105,14 +105,14 @@ func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessa
 		case st.refused != nil:
 			res.Errors = append(res.Errors, refusal(st.refused, now))
 		case !st.Changed():
-			res.Errors = append(res.Errors, fmt.Sprintf("group %q is enabled already", st.groups[0]))
+			res.Errors = append(res.Errors, fmt.Sprintf("group %q is already enabled", st.groups[0]))
 		}
 	}
 	c := tk.now.Load()
 	for _, name := range res.Enabled {
 		if i, ok := c.index[name]; ok {
 			for _, f := range c.failed(c.groups[i].sources) {
-				res.Errors = append(res.Errors, fmt.Sprintf("group %q: its tools could not be listed, so that some may be missing: %s", name, f))
+				res.Errors = append(res.Errors, fmt.Sprintf("group %q: its tools could not be listed, so some may be missing: %s", name, f))
 			}
 		}
 	}
@@ -124,14 +124,14 @@ func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessa
 	return answer{data: res}, nil
 }
 
-// disableEach runs disable_tools. A child that was closed with its parent earlier in the
-// call is reported as not enabled.
+// disableEach runs disable_tools. It reports a child that was closed with its parent earlier in the
+// call as not enabled.
 func (tk *Toolkit) disableEach(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
 	names, err := groupList(input)
 	if err != nil {
 		return answer{}, err
 	}
-	steps, err := tk.transitEach(ctx, s, disable, singly(names)...)
+	steps, err := tk.transitEach(ctx, s, disable, batchEach(names)...)
 	if err != nil {
 		return answer{}, err
 	}
@@ -159,7 +159,7 @@ func groupList(input json.RawMessage) ([]string, error) {
 	var names []string
 	for _, m := range members {
 		if m.name != "groups" {
-			return nil, fmt.Errorf("there is no argument %q; give groups, a list of names", m.name)
+			return nil, fmt.Errorf("unknown argument %q; give groups, a list of names", m.name)
 		}
 		if bytes.Equal(m.value, []byte("null")) || json.Unmarshal(m.value, &names) != nil {
 			return nil, errors.New("groups must be a list of names")
@@ -168,15 +168,15 @@ func groupList(input json.RawMessage) ([]string, error) {
 	return names, nil
 }
 
-// singly returns a list of one for each name.
-func singly(names []string) (out [][]string) {
+// batchEach returns a list of one element for each name.
+func batchEach(names []string) (out [][]string) {
 	for _, n := range names {
 		out = append(out, []string{n})
 	}
 	return out
 }
 
-// refusal returns the text of an error that names only groups which the description of
+// refusal returns the text of an error for the model. It names only groups that the description of
 // enable_tools shows.
 func refusal(e *GroupError, groups []GroupInfo) string {
 	if e.Reason != ReasonUnknownGroup {
@@ -187,7 +187,7 @@ func refusal(e *GroupError, groups []GroupInfo) string {
 	return shown.Error()
 }
 
-// enabled returns the groups that are open and granted, and their visible
+// enabled returns the open groups that are granted, and their visible
 // tools, both sorted.
 func (tk *Toolkit) enabled(s *Scope) (groups, tools []string) {
 	c := tk.now.Load()
@@ -227,7 +227,7 @@ func (tk *Toolkit) about(ctx context.Context, s *Scope, names []string) (string,
 	return render("reminder.tmpl", groups), nil
 }
 
-// childrenOf returns the groups that are not open but have an open parent,
+// childrenOf returns the groups that are closed but have an open parent,
 // sorted.
 func childrenOf(groups []GroupInfo) []string {
 	out := []string{}
@@ -247,9 +247,9 @@ func shownGroups(groups []GroupInfo) []string {
 	return out
 }
 
-// unfold visits the groups without a parent, sorted by name, and after each
-// that is open its children. It visits a group once, below its first open parent, and
-// not at all while its parents are closed.
+// unfold visits the groups without a parent, sorted by name, and the children of each open group
+// after it. It visits a group once, below its first open parent, and
+// not while all its parents are closed.
 func unfold(groups []GroupInfo, visit func(depth int, g GroupInfo)) {
 	sorted := slices.SortedFunc(slices.Values(groups), func(a, b GroupInfo) int { return strings.Compare(a.Name, b.Name) })
 	seen := map[string]bool{}
@@ -270,8 +270,8 @@ func unfold(groups []GroupInfo, visit func(depth int, g GroupInfo)) {
 	walk(0, "")
 }
 
-// outline is the part of the description of enable_tools that changes: the groups
-// that can be chosen now, and the quota on tools.
+// outline returns the part of the description of enable_tools that changes: the groups
+// that can be chosen now, and the tool quota.
 func (tk *Toolkit) outline(groups []GroupInfo) string {
 	var b strings.Builder
 	b.WriteString("\nGroups:\n")
@@ -283,12 +283,12 @@ func (tk *Toolkit) outline(groups []GroupInfo) string {
 		b.WriteByte('\n')
 	})
 	if limit, count := tk.toolQuota(groups); limit > 0 {
-		fmt.Fprintf(&b, "\nAt most %d tools may be enabled at a time; %d are.\n", limit, count)
+		fmt.Fprintf(&b, "\nAt most %d tools may be enabled at a time; %d are enabled now.\n", limit, count)
 	}
 	return b.String()
 }
 
-// toolQuota returns the limit on tools, and how many there are in open groups.
+// toolQuota returns the limit on tools, and the number of tools in open groups.
 func (tk *Toolkit) toolQuota(groups []GroupInfo) (limit, count int) {
 	c := tk.now.Load()
 	if c.cfg.MaxTools == 0 {
@@ -303,7 +303,7 @@ func (tk *Toolkit) toolQuota(groups []GroupInfo) (limit, count int) {
 	return c.cfg.MaxTools, c.measure(open).tools
 }
 
-// enabledList is the part of the description of disable_tools that changes.
+// enabledList returns the part of the description of disable_tools that changes.
 func enabledList(groups []GroupInfo) string {
 	var b strings.Builder
 	for _, g := range slices.SortedFunc(slices.Values(groups), func(a, b GroupInfo) int { return strings.Compare(a.Name, b.Name) }) {

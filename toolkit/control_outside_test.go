@@ -14,10 +14,10 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// The controls below are those of the package, written with what it exports. They run in the
-// tests of ours: a control of somebody else can do all that ours can.
+// The controls below are copies of the package's own, written with its exported names. They run in the
+// same tests, which shows that another package can write equal controls.
 
-// outsideTool is a control tool of a function.
+// outsideTool is a control tool that calls a function.
 type outsideTool struct {
 	info tool.Info
 	run  func(ctx context.Context, input json.RawMessage) (*tool.Result, error)
@@ -42,7 +42,7 @@ func outsideText(text string) *tool.Result {
 	return &tool.Result{Blocks: []message.Block{&message.Text{Text: strings.TrimSpace(text)}}}
 }
 
-// outsideReset is [toolkit.ResetTools].
+// outsideReset returns a copy of [toolkit.ResetTools].
 func outsideReset() *toolkit.Control {
 	const name = "reset_tools"
 	wanted := func(tk *toolkit.Toolkit, s *toolkit.Scope, input json.RawMessage) ([]string, error) {
@@ -62,7 +62,7 @@ func outsideReset() *toolkit.Control {
 			delete(members, g.Name)
 		}
 		for unknown := range members {
-			open = []string{unknown} // Set says which groups there are
+			open = []string{unknown} // the error of Set lists the groups
 		}
 		return open, nil
 	}
@@ -97,7 +97,7 @@ func outsideReset() *toolkit.Control {
 	}
 }
 
-// outsideDiscover is [toolkit.Discover].
+// outsideDiscover returns a copy of [toolkit.Discover].
 func outsideDiscover() *toolkit.Control {
 	control := func(name string, required []string, readOnly bool) tool.Info {
 		return tool.Info{Name: name, Description: name, Control: true, ReadOnly: readOnly,

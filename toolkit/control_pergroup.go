@@ -8,8 +8,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// PerGroup returns the control of tmcp: for every group a tool GROUP.activate
-// and a tool GROUP.deactivate, without arguments. All of them are always listed;
+// PerGroup returns the control of tmcp: for every group two tools without arguments,
+// GROUP.activate and GROUP.deactivate, which are always listed;
 // see [Config.Hidden].
 func PerGroup() *Control {
 	var p perGroup
@@ -21,7 +21,7 @@ const (
 	deactivateSuffix = ".deactivate"
 )
 
-// perGroup is static: it lists the tools of all granted groups, also of children whose
+// perGroup is static: it lists the tools of all granted groups, including children whose
 // parents are closed.
 type perGroup struct{}
 

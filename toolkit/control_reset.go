@@ -20,13 +20,13 @@ var resetText string
 //go:embed text/*.tmpl
 var texts embed.FS
 
-// templates are the texts of control tools' answers and of reminders.
+// templates has the texts of control tools' answers and of reminders.
 var templates = sync.OnceValue(func() *template.Template { return template.Must(template.ParseFS(texts, "text/*.tmpl")) })
 
-// ResetTools returns the control of AgentScope: one tool, reset_tools, which
-// has the full desired state as its arguments, one boolean per group. Absent means
+// ResetTools returns the control of AgentScope: one tool, reset_tools, whose
+// arguments are the full desired state, one boolean per group. A group that is left out is
 // closed. An unknown name or a value that is not a boolean is an error and changes
-// nothing. Nil options are the zero ResetOptions.
+// nothing. Nil options mean the zero ResetOptions.
 func ResetTools(options *ResetOptions) *Control {
 	var r resetTools
 	if options != nil {
@@ -42,8 +42,8 @@ type ResetOptions struct {
 	// cache of the whole conversation.
 	ShowActive bool
 
-	// NewOnly limits the instructions in an answer to the groups that were opened by
-	// the call, instead of all that are open.
+	// NewOnly limits the instructions in an answer to the groups that the call
+	// opened, instead of all open groups.
 	NewOnly bool
 }
 
@@ -98,7 +98,7 @@ func (r resetTools) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 }
 
 // wanted returns the names of the groups that the arguments of reset_tools set to true,
-// in the order in which they were written. It checks all names before the values.
+// in the order of the arguments. It checks all names before the values.
 func wanted(tk *Toolkit, s *Scope, input json.RawMessage) ([]string, error) {
 	var exist []string
 	for _, g := range tk.Groups(s) {
@@ -130,7 +130,7 @@ func wanted(tk *Toolkit, s *Scope, input json.RawMessage) ([]string, error) {
 	return names, nil
 }
 
-// A member of a JSON object. Order matters for which error comes first.
+// A member is a member of a JSON object. Their order determines which error comes first.
 type member struct {
 	name  string
 	value json.RawMessage
@@ -143,7 +143,7 @@ func object(input json.RawMessage) ([]member, error) {
 		return nil, nil
 	}
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
-		return nil, fmt.Errorf("the arguments must be a JSON object")
+		return nil, fmt.Errorf("the arguments must be a JSON object of group names and booleans")
 	}
 	var out []member
 	for dec.More() {
@@ -160,7 +160,7 @@ func object(input json.RawMessage) ([]member, error) {
 	return out, nil
 }
 
-// openGroup describes an open group to the model.
+// An openGroup describes an open group to the model.
 type openGroup struct {
 	Name         string      `json:"name"`
 	Opened       bool        `json:"opened,omitempty"` // by this call
@@ -169,7 +169,7 @@ type openGroup struct {
 	Instructions string      `json:"instructions,omitempty"`
 	Skills       []skillLine `json:"skills,omitempty"`
 
-	empty bool // its sources failed, and nothing else is in it
+	empty bool // its sources failed, and it has nothing else
 }
 
 // A toolLine is a tool in an answer; its schema comes with the next step.
@@ -186,16 +186,16 @@ type skillLine struct {
 
 // A wording says what the answer of a control tool includes.
 type wording struct {
-	newOnly bool // instructions and skills of groups that were opened only
-	leftOut bool // what was closed had been left out of the call
-	again   bool // the tools of all groups that are open, not only of those that were opened
+	newOnly bool // instructions and skills only of groups that were opened
+	leftOut bool // groups were closed because the call left them out
+	again   bool // tools of all open groups, not only of those that were opened
 }
 
 // report returns the answer of a control tool: what was opened, with a line for each
 // tool, what failed, what was closed, and the instructions and skills of open groups.
-// These are here and not in the system prompt because the end of a conversation can
+// They are in this answer and not in the system prompt because the end of a conversation can
 // change without invalidating the provider's cache. A group whose sources failed and
-// that has nothing else is reported as unavailable, though it is open in the scope: its
+// that has nothing else is reported as unavailable, although it is open in the scope: its
 // tools appear once a source can be listed.
 func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, how wording) (answer, error) {
 	c := tk.now.Load()
@@ -245,7 +245,7 @@ func render(name string, data any) string {
 }
 
 // openGroups describes the groups that are open and granted, in order of registration,
-// and returns which of their skills could not be loaded.
+// and returns the skills that could not be loaded.
 func (c *catalogue) openGroups(ctx context.Context, r *resolved) (out []openGroup, skipped []Skipped, err error) {
 	for i, g := range c.groups {
 		if !r.open[i] || !c.grantsGroup(i, r.ceiling) {
@@ -278,7 +278,7 @@ func (c *catalogue) toolLines(g int, r *resolved) []toolLine {
 	return out
 }
 
-// firstLine returns the first line or sentence, of at most 120 bytes or so.
+// firstLine returns the first line or sentence, of at most about 120 bytes.
 func firstLine(s string) string {
 	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
 	if before, _, ok := strings.Cut(s, ". "); ok {

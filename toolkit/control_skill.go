@@ -21,8 +21,8 @@ const skillTool = "Skill"
 var skillText string
 
 // A skillViewer is the tool Skill: it shows the skills of the basic group and
-// of those that are open. It is listed from the start if any group has skills,
-// so that opening a group does not move the list.
+// of open groups. It is always listed if any group has skills,
+// so that opening a group does not move the other tools in the list.
 type skillViewer struct {
 	tk    *Toolkit
 	scope *Scope
@@ -34,8 +34,8 @@ func newSkillViewer(tk *Toolkit, s *Scope) tool.Tool { return &skillViewer{tk, s
 // skillInfo is the same for every scope.
 var skillInfo = tool.Info{Name: skillTool, Description: skillText, Control: true, ReadOnly: true, Parallel: true,
 	Input: schema([]string{"skill"},
-		prop("skill", `"type":"string"`, "The name of the skill, or a few words of the task to find one."),
-		prop("section", `"type":"string"`, "Only this section: its title or anchor, as the outline has it."),
+		prop("skill", `"type":"string"`, "The name of the skill, or a few words about the task to find one."),
+		prop("section", `"type":"string"`, "Only this section: its title or anchor in the outline."),
 		prop("file", `"type":"string"`, "A file of the skill instead of its text, relative to its folder."))}
 
 func (v *skillViewer) Info() tool.Info { return skillInfo }
@@ -44,7 +44,7 @@ func (v *skillViewer) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.C
 	return func(yield func(tool.Chunk, error) bool) {
 		var q skill.Query
 		if err := json.Unmarshal(call.Input, &q); err != nil {
-			yield(tool.Chunk{}, fmt.Errorf("the arguments are not as the schema wants them: %w", err))
+			yield(tool.Chunk{}, fmt.Errorf("the arguments do not match the schema: %w", err))
 			return
 		}
 		page, err := v.tk.page(ctx, v.scope, q)
@@ -70,7 +70,7 @@ func (v *skillViewer) Remind(ctx context.Context) string {
 		return ""
 	}
 	for _, o := range all {
-		// A skill that is gone, or whose group was closed, is left out.
+		// Leave out a skill that was removed, or whose group was closed.
 		if page, err := v.tk.page(ctx, v.scope, skill.Query{Skill: o.Name}); err == nil {
 			opened = append(opened, page.Skill)
 		}
@@ -87,8 +87,8 @@ type OpenedSkill struct {
 var openedSkills = toolstate.NewKey[[]OpenedSkill]("skills")
 
 // OpenedSkills returns the skills that the model has read, in the order in which it
-// first read them. They are stored in the [toolstate.State] of ctx; without one there are
-// none. It fails if a saved state cannot be read.
+// first read them. They are stored in the [toolstate.State] of ctx; without one the result is
+// empty. It fails if a saved state cannot be read.
 func OpenedSkills(ctx context.Context) (all []OpenedSkill, err error) {
 	if toolstate.From(ctx) == nil {
 		return nil, nil
@@ -107,25 +107,25 @@ func recordSkill(ctx context.Context, s *skill.Skill) error {
 	}
 	return openedSkills.Update(ctx, func(all *[]OpenedSkill) error {
 		now := OpenedSkill{s.Name, s.AllowedTools}
-		at := slices.IndexFunc(*all, func(o OpenedSkill) bool { return o.Name == s.Name })
-		if at < 0 {
+		i := slices.IndexFunc(*all, func(o OpenedSkill) bool { return o.Name == s.Name })
+		if i < 0 {
 			*all = append(*all, now)
 		} else {
-			(*all)[at] = now
+			(*all)[i] = now
 		}
 		return nil
 	})
 }
 
-// page returns a page of a skill of an open group. It loads the skills again, unlike the
-// prompt, so that the model reads the latest text. For a skill of a closed group the
+// page returns a page of a skill of an open group. Unlike the prompt, it loads the skills again,
+// so that the model reads the latest text. For a skill of a closed group the
 // error says how to open the group.
 func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Page, error) {
-	c, r := tk.reached(s)
+	c, r := tk.usable(s)
 	var open []*skill.Skill
 	var failed error
 	var closed []string // groups that have the skill but are not open
-	for g := range c.withSkills(r) {
+	for g := range c.grantedWithSkills(r) {
 		skills, _, err := c.loadSkills(ctx, g)
 		failed = errors.Join(failed, err)
 		named := func(s *skill.Skill) bool { return s.Name == q.Skill }
@@ -150,9 +150,9 @@ func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Pa
 	return nil, fmt.Errorf("skill %q is in %s", q.Skill, c.closed("", closed, nil, r, true))
 }
 
-// reached returns the catalogue and the state in which skills are looked up: with
+// usable returns the catalogue and a state in which the groups that the scope can use are open: with
 // [Discover] and with LabelsOnly every group counts as open.
-func (tk *Toolkit) reached(s *Scope) (*catalogue, *resolved) {
+func (tk *Toolkit) usable(s *Scope) (*catalogue, *resolved) {
 	c := tk.now.Load()
 	st, _ := s.snapshot(c)
 	r := c.reach(c.resolve(st))
@@ -162,15 +162,15 @@ func (tk *Toolkit) reached(s *Scope) (*catalogue, *resolved) {
 	return c, r
 }
 
-// skilled returns the groups that have skills, the basic group first.
-func (c *catalogue) skilled() []*group {
+// groupsWithSkills returns the groups that have skills, the basic group first.
+func (c *catalogue) groupsWithSkills() []*group {
 	return slices.DeleteFunc(c.all(), func(g *group) bool { return len(g.Skills) == 0 })
 }
 
-// withSkills yields the groups with skills that the ceiling grants.
-func (c *catalogue) withSkills(r *resolved) iter.Seq[*group] {
+// grantedWithSkills yields the groups with skills that the ceiling grants.
+func (c *catalogue) grantedWithSkills(r *resolved) iter.Seq[*group] {
 	return func(yield func(*group) bool) {
-		for _, g := range c.skilled() {
+		for _, g := range c.groupsWithSkills() {
 			granted := c.grantsBasic(r.ceiling)
 			if g.index >= 0 {
 				granted = c.grantsGroup(g.index, r.ceiling)
@@ -183,12 +183,12 @@ func (c *catalogue) withSkills(r *resolved) iter.Seq[*group] {
 }
 
 // Skills returns the skills that the scope can read now with the tool Skill: those of
-// the basic group and of every open one, in this order, and for each the name of its
-// group, empty for the basic one. Of two skills with one name the first counts. If the
+// the basic group and of every open group, in this order. For each it returns the name of its
+// group, empty for the basic one. Of two skills with one name it returns the first. If the
 // skills of some groups cannot be loaded, Skills returns the others and an error.
 func (tk *Toolkit) Skills(ctx context.Context, s *Scope) (skills []*skill.Skill, groups []string, err error) {
-	c, r := tk.reached(s)
-	for g := range c.withSkills(r) {
+	c, r := tk.usable(s)
+	for g := range c.grantedWithSkills(r) {
 		if g.index >= 0 && !r.open[g.index] {
 			continue
 		}
@@ -203,11 +203,11 @@ func (tk *Toolkit) Skills(ctx context.Context, s *Scope) (skills []*skill.Skill,
 }
 
 // Reachable returns the names of the groups whose members the scope can use now, in
-// order of registration: those that are open and granted by its ceiling; with
-// [Discover] and [Config.LabelsOnly] all that are granted. The basic group, if it is
+// order of registration: the open ones that its ceiling grants; with
+// [Discover] and [Config.LabelsOnly] all that it grants. The basic group, if
 // granted, comes first, as "".
 func (tk *Toolkit) Reachable(s *Scope) []string {
-	c, r := tk.reached(s)
+	c, r := tk.usable(s)
 	var names []string
 	if c.grantsBasic(r.ceiling) {
 		names = append(names, "")

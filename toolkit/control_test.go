@@ -61,8 +61,8 @@ func mustDo(t testing.TB, tk *toolkit.Toolkit, s *toolkit.Scope, name, input str
 	return text
 }
 
-// TestMeta checks reset_tools against the rows that were recorded from
-// AgentScope: outcome, state and what is named, not the wording.
+// TestMeta runs reset_tools with calls that were recorded from
+// AgentScope and compares the outcome, the state and the groups that the answer names.
 func TestMeta(t *testing.T) {
 	type row struct {
 		Groups []struct {
@@ -89,7 +89,7 @@ func TestMeta(t *testing.T) {
 		}
 		for _, g := range r.Groups {
 			if err == nil && slices.Contains(active, g.Name) != strings.Contains(text, g.Name) || slices.Contains(active, g.Name) && !strings.Contains(text, g.Instructions) {
-				t.Errorf("%s: %q does not fit %q", r.Args, text, active)
+				t.Errorf("%s: the answer %q does not match the open groups %q", r.Args, text, active)
 			}
 		}
 	}
@@ -111,7 +111,7 @@ func testResetTools(t *testing.T, control *toolkit.Control) {
 	for _, row := range []struct{ input, want, err string }{
 		{`{"db":true,"web":true}`, "Open now: db, web.\n\n<group name=\"db\">\n- query: Does query.\n- migrate: Does migrate.\nAmounts are in cents.\n</group>\n\n<group name=\"web\">\n- fetch: Does fetch.\n</group>", ""},
 		{`{"db":true}`, "Open now: db. Closed just now, because you left them out: web.\n\n<group name=\"db\">\nAmounts are in cents.\n</group>", ""},
-		{`{"db":true}`, "Open now: db.\n\n<group name=\"db\">\n- query: Does query.\n- migrate: Does migrate.\nAmounts are in cents.\n</group>", ""}, // the list again
+		{`{"db":true}`, "Open now: db.\n\n<group name=\"db\">\n- query: Does query.\n- migrate: Does migrate.\nAmounts are in cents.\n</group>", ""}, // nothing changes: the answer lists the tools again
 		{`{"db-admin":true}`, "", `group "db-admin" needs db to be open first`},
 		{`{"nope":true,"web":true}`, "", `there is no group "nope"; the groups are db, db-admin, web`},
 		{`{"web":"yes"}`, "", "web"},
@@ -136,13 +136,14 @@ func testResetTools(t *testing.T, control *toolkit.Control) {
 	}
 }
 
-// TestResetOptions: what is open in the descriptions, and instructions of new groups only.
+// TestResetOptions: ShowActive marks open groups in the schema, NewOnly omits instructions of groups that were open.
 func TestResetOptions(t *testing.T) {
 	db := group("db", "query")
 	db.Instructions = "Amounts are in cents."
 	for _, row := range []struct {
-		options            toolkit.ResetOptions
-		shows, tells, same bool // says that db is open, tells its instructions with another group, has the same first tool
+		options toolkit.ResetOptions
+		// Whether the schema marks db as open, the answer that opens web repeats db's instructions, and the first tool stays the same.
+		marks, repeats, same bool
 	}{
 		{toolkit.ResetOptions{}, false, true, true},
 		{toolkit.ResetOptions{ShowActive: true}, true, true, false},
@@ -152,20 +153,20 @@ func TestResetOptions(t *testing.T) {
 		s := new(toolkit.Scope)
 		before := newView(t, tk, s).Tools()[0]
 		mustDo(t, tk, s, "reset_tools", `{"db":true}`)
-		told := mustDo(t, tk, s, "reset_tools", `{"db":true,"web":true}`)
+		answer := mustDo(t, tk, s, "reset_tools", `{"db":true,"web":true}`)
 		now := newView(t, tk, s).Tools()[0]
-		shows, tells, same := strings.Contains(string(now.Input), "(open now)"), strings.Contains(told, "cents"), string(mustJSON(now)) == string(mustJSON(before))
-		if shows != row.shows || tells != row.tells || same != row.same {
-			t.Errorf("%+v: shows %v, tells %v, the same tool %v; told %s", row.options, shows, tells, same, told)
+		marks, repeats, same := strings.Contains(string(now.Input), "(open now)"), strings.Contains(answer, "cents"), string(mustJSON(now)) == string(mustJSON(before))
+		if marks != row.marks || repeats != row.repeats || same != row.same {
+			t.Errorf("%+v: marks %v, repeats %v, same tool %v; answer %s", row.options, marks, repeats, same, answer)
 		}
-		if again := mustDo(t, tk, s, "reset_tools", `{"db":true,"web":true}`); !strings.Contains(again, "cents") || !strings.Contains(again, "- query") {
-			t.Errorf("%+v: once more %s", row.options, again)
+		if answer := mustDo(t, tk, s, "reset_tools", `{"db":true,"web":true}`); !strings.Contains(answer, "cents") || !strings.Contains(answer, "- query") {
+			t.Errorf("%+v: the same call again: %s", row.options, answer)
 		}
 	}
 }
 
-// TestCeilingHidesNames: what is above the ceiling is in no list, no schema and
-// no error.
+// TestCeilingHidesNames: no list, schema or error names a group or tool that the ceiling does not
+// grant.
 func TestCeilingHidesNames(t *testing.T) {
 	secret := group("secret", "launch")
 	below := group("below", "look")
@@ -175,7 +176,7 @@ func TestCeilingHidesNames(t *testing.T) {
 			Groups: []toolkit.Group{secret, below, group("public", "read")}})
 		s := newScope(toolkit.Only("public", "below", "basic"), "")
 		v := newView(t, tk, s)
-		told := string(mustJSON(v.Tools())) + v.Prompt() + v.Reminder() + string(mustJSON(v.Cost()))
+		all := string(mustJSON(v.Tools())) + v.Prompt() + v.Reminder() + string(mustJSON(v.Cost()))
 		for _, call := range [][2]string{
 			{"launch", `{}`}, {"look", `{}`}, {"lunch", `{}`}, {"reset_tools", `{"secret":true}`}, {"reset_tools", `{"below":true}`}, {"reset_tools", `{"nope":true}`},
 			{"enable_tools", `{"groups":["secret","below","nope","public"]}`}, {"disable_tools", `{"groups":["secret"]}`},
@@ -186,17 +187,17 @@ func TestCeilingHidesNames(t *testing.T) {
 			if err != nil {
 				text += err.Error()
 			}
-			// What the model wrote itself may be repeated.
+			// An answer may repeat names from the call.
 			for _, own := range []string{"launch", "secret"} {
 				if strings.Contains(call[0]+call[1], own) {
 					text = strings.ReplaceAll(text, own, "")
 				}
 			}
-			told += text
+			all += text
 		}
 		for _, word := range []string{"secret", "launch"} {
-			if strings.Contains(told, word) {
-				t.Errorf("%T tells of %s: %s", control, word, told)
+			if strings.Contains(all, word) {
+				t.Errorf("%T reveals %s: %s", control, word, all)
 			}
 		}
 		for _, do := range []transition{tk.Enable, tk.Disable, tk.Set} {
@@ -263,7 +264,7 @@ func testDiscover(t *testing.T, control *toolkit.Control) {
 		{"call_tool", `{"arguments":{}}`, "", "needs the name of a tool"},
 		{"call_tool", `[]`, "", "must be"},
 		{"call_tool", `{"name":"call_tool","arguments":{}}`, "", `there is no tool "call_tool"`},
-		{"call_tool", `{"name":"archive_mail","arguments":{}}`, "", "not available in the present phase"},
+		{"call_tool", `{"name":"archive_mail","arguments":{}}`, "", "not available in the current phase"},
 		{"read_file", `{}`, "", `call it with call_tool: {"name":"read_file"`},
 	} {
 		text, err := do(t, tk, s, row.name, row.input)
@@ -272,7 +273,7 @@ func testDiscover(t *testing.T, control *toolkit.Control) {
 		}
 	}
 
-	// The real tool is what is judged, and what moves the phase.
+	// Permission and phases use the real tool's name.
 	tl, _, err := before.Resolve(t.Context(), "call_tool", json.RawMessage(`{"name":"send_mail"}`))
 	if err != nil {
 		t.Fatal(err)
@@ -292,12 +293,12 @@ func testDiscover(t *testing.T, control *toolkit.Control) {
 		t.Error("the list has changed")
 	}
 	if newView(t, tk, s).ChangesGroups("call_tool") || newView(t, tk, s).ChangesGroups("search_tools") {
-		t.Error("a tool that opens nothing is late")
+		t.Error("a tool that opens no group has ChangesGroups")
 	}
 }
 
-// TestDiscoverUnlisted calls a tool of a source that nobody has searched: it is
-// listed then, unless the ceiling keeps its group away.
+// TestDiscoverUnlisted calls a tool of a source that was never listed: the call lists it,
+// unless the ceiling does not grant its group.
 func TestDiscoverUnlisted(t *testing.T) {
 	for name, control := range map[string]*toolkit.Control{"ours": toolkit.Discover(), "written outside": outsideDiscover()} {
 		t.Run(name, func(t *testing.T) { testDiscoverUnlisted(t, control) })
@@ -324,25 +325,25 @@ func testDiscoverUnlisted(t *testing.T, control *toolkit.Control) {
 	}
 	tl, _, err := v.Resolve(t.Context(), "call_tool", json.RawMessage(`{"name":"send_mail"}`))
 	if err != nil || tl.Info().Name != "send_mail" {
-		t.Fatalf("the tool of a source that was never searched: %v", err)
+		t.Fatalf("the tool of a source that was never listed: %v", err)
 	}
 	if mail.calls != 1 || dead.calls != 1 || secret.calls != 0 {
-		t.Errorf("asked %d, %d and %d times, want 1, 1 and 0", mail.calls, dead.calls, secret.calls)
+		t.Errorf("listed %d, %d and %d times, want 1, 1 and 0", mail.calls, dead.calls, secret.calls)
 	}
 	if v.Advance("send_mail"); s.Phase() != "sent" {
 		t.Errorf("the phase is %q", s.Phase())
 	}
-	ended, cancel := context.WithCancel(t.Context())
+	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	fresh := newToolkit(t, toolkit.Config{Control: control,
 		Groups: []toolkit.Group{{Name: "mail", Description: "Mail.", Sources: []tool.Source{&listing{names: []string{"x"}}}}}})
-	if _, _, err := newView(t, fresh, new(toolkit.Scope)).Resolve(ended, "call_tool", json.RawMessage(`{"name":"x"}`)); !errors.Is(err, context.Canceled) {
+	if _, _, err := newView(t, fresh, new(toolkit.Scope)).Resolve(canceled, "call_tool", json.RawMessage(`{"name":"x"}`)); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that has ended: %v", err)
 	}
 }
 
-// TestFailedSource: a model that opens a group whose server does not start is told so,
-// once, and a group that has nothing else does not count as open.
+// TestFailedSource: the answer to opening a group names a server that does not start,
+// and a group that has nothing else does not count as open.
 func TestFailedSource(t *testing.T) {
 	dead := &listing{err: errors.New("it does not start")}
 	named := &instructed{&listing{err: errors.New(`MCP server "server": it does not start`)}, "It cannot be used."}
@@ -353,23 +354,23 @@ func TestFailedSource(t *testing.T) {
 		name, input, want string
 	}{
 		{toolkit.ResetTools(nil), "reset_tools", `{"some":true}`,
-			"Open now: some.\n\n<group name=\"some\">\n- now: Does now.\nIts tools could not be listed, so that some may be missing: server (it does not start)\n</group>"},
+			"Open now: some.\n\n<group name=\"some\">\n- now: Does now.\nIts tools could not be listed, so some may be missing: server (it does not start)\n</group>"},
 		{toolkit.ResetTools(nil), "reset_tools", `{"none":true}`,
-			"No group is open now.\nnone has no tools until this is put right: MCP server \"server\": it does not start"},
+			"No group is open now.\nnone has no tools until this problem is solved: MCP server \"server\": it does not start"},
 		{toolkit.ResetTools(nil), "reset_tools", `{"none":true,"web":true}`,
-			"Open now: web.\nnone has no tools until this is put right: MCP server \"server\": it does not start\n\n<group name=\"web\">\n- fetch: Does fetch.\n</group>"},
+			"Open now: web.\nnone has no tools until this problem is solved: MCP server \"server\": it does not start\n\n<group name=\"web\">\n- fetch: Does fetch.\n</group>"},
 		{toolkit.PerGroup(), "none.activate", `{}`,
-			"No group is open now.\nnone has no tools until this is put right: MCP server \"server\": it does not start"},
+			"No group is open now.\nnone has no tools until this problem is solved: MCP server \"server\": it does not start"},
 		{toolkit.EnableDisable(), "enable_tools", `{"groups":["some"]}`,
 			`{"enabled":["some"],"enabled_groups":["some"],"available_tools":["now"],"available_groups":[],` +
-				`"errors":["group \"some\": its tools could not be listed, so that some may be missing: server (it does not start)"]}`},
+				`"errors":["group \"some\": its tools could not be listed, so some may be missing: server (it does not start)"]}`},
 	} {
 		tk, s := newToolkit(t, toolkit.Config{Control: row.control, Groups: []toolkit.Group{some, none, group("web", "fetch")}}), new(toolkit.Scope)
 		if text, err := do(t, tk, s, row.name, row.input); err != nil || text != row.want {
 			t.Errorf("%s %s:\n%s\n%v\nwant:\n%s", row.name, row.input, text, err, row.want)
 		}
 		if got := newView(t, tk, s).Reminder(); strings.Contains(got, "none") {
-			t.Errorf("%s %s: reminded of %s", row.name, row.input, got)
+			t.Errorf("%s %s: reminder %s", row.name, row.input, got)
 		}
 	}
 }
@@ -405,11 +406,11 @@ func TestSkills(t *testing.T) {
 		t.Errorf("a skill of a closed group: %v", err)
 	}
 	if got := mustDo(t, tk, s, "reset_tools", `{"docs":true}`); !strings.Contains(got, "- pdf: How to fill forms.") {
-		t.Errorf("opening told %s", got)
+		t.Errorf("opening answered %s", got)
 	}
 	now := newView(t, tk, s)
 	if now.Prompt() != prompt {
-		t.Error("opening a group changed the prompt")
+		t.Error("opening a group has changed the prompt")
 	}
 	if !strings.Contains(now.Reminder(), "- pdf: How to fill forms.") || v.Reminder() != "" {
 		t.Errorf("reminder: %q, before %q", now.Reminder(), v.Reminder())

@@ -2,19 +2,19 @@ package toolkit
 
 import "github.com/kitbag-go/kitbag/tool"
 
-// A Cost is the size of definitions of tools, which every request includes.
+// A Cost is the size of tool definitions, which every request includes.
 type Cost struct {
 	Name   string
 	Tools  int
-	Bytes  int // of the definitions as sent, escaping left aside
-	Tokens int // an estimate: four bytes each
+	Bytes  int // of the definitions as sent, without escaping
+	Tokens int // an estimate: four bytes per token
 }
 
 // Costs breaks the cost of a view down.
 type Costs struct {
 	Total  Cost
 	Tools  []Cost // each tool of the list, in its order
-	Groups []Cost // each group that the ceiling grants, open or not, as far as its tools are known
+	Groups []Cost // each group that the ceiling grants, open or not, with its known tools
 }
 
 // bytesPerToken is a rule of thumb: a little low for schemas, a little high for prose.

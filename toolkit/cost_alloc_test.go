@@ -12,13 +12,13 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestCostOfToolkit is a toolkit of twenty tools whose schemas were seen before: what it
-// takes to make one, and what it keeps beside the tools.
+// TestCostOfToolkit limits the cost and the memory of a toolkit with twenty tools whose schemas
+// are already known.
 func TestCostOfToolkit(t *testing.T) {
 	var tools []tool.Tool
 	for i := range 20 {
 		schema := fmt.Sprintf(`{"type":"object","properties":{"p%d":{"type":"string"}}}`, i)
-		tools = append(tools, odd(tool.Info{Name: fmt.Sprintf("t%d", i), Input: json.RawMessage(schema)}))
+		tools = append(tools, served{tool.Info{Name: fmt.Sprintf("t%d", i), Input: json.RawMessage(schema)}})
 	}
 	budget.Hold(t, budget.Cost{Allocs: 14, Bytes: 3060}, 1, func() { toolkit.Of(tools...) })
 	const want = 2_860
@@ -27,10 +27,10 @@ func TestCostOfToolkit(t *testing.T) {
 	}
 }
 
-// TestCostOfView is a view of 1,000 tools in 50 groups: one that is there
-// already, and a new one because a group was opened and closed again.
+// TestCostOfView limits the cost of views of 1,000 tools in 50 groups: an unchanged
+// one, and new ones after a group was opened and closed.
 func TestCostOfView(t *testing.T) {
-	tk := large(t, 1000, nil)
+	tk := largeToolkit(t, 1000, nil)
 	s := new(toolkit.Scope)
 	newView(t, tk, s)
 	t.Run("again", func(t *testing.T) {
@@ -54,12 +54,12 @@ func TestCostOfView(t *testing.T) {
 	})
 }
 
-// TestCostOfCeilings: ceilings come with requests, and what was made for one is not
-// kept for ever.
+// TestCostOfCeilings: the memory for ceilings, which may differ in every request, does not
+// grow without limit.
 func TestCostOfCeilings(t *testing.T) {
-	tk := large(t, 100, nil)
+	tk := largeToolkit(t, 100, nil)
 	n := 0
-	request := func() *[256]byte { // something to keep, lest noise be more
+	request := func() *[256]byte { // returns memory to keep, so that noise matters less
 		n++
 		newView(t, tk, newScope(toolkit.Only("*", fmt.Sprint("request", n)), ""))
 		return new([256]byte)

@@ -24,19 +24,19 @@
 // with {"database": true}, the next view also has query. A call cannot reach a tool
 // that its view does not list.
 //
-// # The nouns
+// # Terms
 //
 // A [Group] has tools, sources of tools (MCP servers), skills, and instructions that
 // the model reads when it opens the group. A group can be opened only while its
-// parents are open; [Config.Exclusive] names groups that cannot be open together;
+// parents are open; [Config.Exclusive] has sets of groups that cannot be open together;
 // quotas limit what is open at once; hooks run before a group is opened or closed
 // and can refuse.
 // A [Setting] limits a single tool: to phases, by a predicate, or to other
 // groups than those it was registered in.
 //
 // A transition ([Toolkit.Enable], [Toolkit.Disable], [Toolkit.Set]) is the only
-// way to change what is open. It is atomic, and a scope has one at a time; listing and
-// calling never wait for one.
+// way to change which groups are open. It is atomic, and a scope runs one at a time; listing and
+// calling never wait for it.
 //
 // A [Control] provides the tools with which the model opens groups. [ResetTools], the
 // default, takes the full desired state; [EnableDisable] takes groups to open or
@@ -45,19 +45,19 @@
 // groups. Control tools come first in the list and are allowed in every permission
 // mode unless a rule denies them.
 //
-// A [Ceiling] is the set of groups that the host grants to a session. Other groups do
-// not exist for the model.
+// A [Ceiling] is the set of groups that the host grants to a session. Other groups are
+// hidden from the model.
 //
-// A phase is a step of a workflow: a tool may be visible in some phases only,
-// and a successful call may move to another. See [View.Advance].
+// A phase is a step of a workflow: a tool may be visible only in some phases,
+// and a successful call may move to another phase. See [View.Advance].
 //
 // # Which tool is visible
 //
-// A tool is visible if four gates are open: one of its groups is (or it is in
-// the basic group), the ceiling grants one of its groups, the phase is one of
-// its own, and its predicate holds. The same function lists and resolves.
+// A tool is visible if four gates are open: one of its groups is open (or it is in
+// the basic group), the ceiling grants one of its groups, the current phase is one of
+// its phases, and its predicate is true. The same function lists and resolves.
 //
-// # What is missing
+// # Failures
 //
 // A server that does not start, or a missing folder of skills, does not affect other
 // tools and is not an error of New, which contacts no source. The model learns of it
@@ -68,16 +68,16 @@
 //
 // Providers cache the common prefix of consecutive requests, and the list of tools is
 // at its start. Therefore the order is fixed, opening a group only appends, definitions
-// are the same bytes every time, and [View.Prompt] does not change: the instructions
+// are always the same bytes, and [View.Prompt] does not change: the instructions
 // and skills of a group are in the answer of the control tool, at the end of the
 // conversation, and in [View.Reminder] after compaction. Closing a group does change
-// the list, and with it [View.Digest].
+// the list and [View.Digest].
 //
 // # Other systems
 //
-// [Config.Preset] takes the rules of another system that groups tools: [AgentScope],
+// [Config.Preset] selects the rules of another system that groups tools: [AgentScope],
 // [Wags], [Tmcp], [TrustGraph] or [MCP]. Ceilings, phases, quotas and exclusion work
-// with each.
+// with all of them.
 //
 // # Trust
 //

@@ -54,7 +54,7 @@ func (f focus) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, e
 	}
 }
 
-// A Control of your own is one tool or more that call the toolkit.
+// A custom Control has one or more tools that call the toolkit.
 func ExampleControl() {
 	tk, err := toolkit.New(toolkit.Config{Control: oneAtATime(), Groups: []toolkit.Group{
 		{Name: "mail", Description: "Letters.", Tools: fakes("send")},
@@ -89,7 +89,7 @@ func ExampleControl() {
 	// there is no group "letters"; the groups are mail, files
 }
 
-// A ceiling is granted by the caller of one request; the model chooses below.
+// The caller of a request sets its ceiling; the model can only use the tools that it grants.
 func ExampleCeiling() {
 	tk, err := toolkit.New(toolkit.Config{Preset: toolkit.TrustGraph(),
 		Basic:    toolkit.Group{Tools: fakes("query", "update")},

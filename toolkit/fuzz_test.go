@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// FuzzCalls sends any call to every control, as a model might: there is an
-// answer that is text, and what is open stays what the catalogue allows.
+// FuzzCalls sends arbitrary calls to every control: an error has a
+// text, structured answers are valid JSON, and quotas hold.
 func FuzzCalls(f *testing.F) {
 	f.Add("reset_tools", []byte(`{"a":true,"a":false,"b":true}`))
 	f.Add("enable_tools", []byte(`{"groups":["b","a","b"]}`))
@@ -35,7 +35,7 @@ func FuzzCalls(f *testing.F) {
 			tl, args, err := v.Resolve(context.Background(), name, json.RawMessage(input))
 			if err != nil {
 				if err.Error() == "" {
-					t.Error("an error without a text")
+					t.Error("an error without text")
 				}
 				continue
 			}

@@ -4,13 +4,13 @@ import (
 	"slices"
 )
 
-// A resolved state is a snapshot of a scope in terms of one catalogue; the gates are
+// A resolved is a snapshot of a scope in terms of one catalogue; the gates are
 // functions of it.
 type resolved struct {
 	state
-	open  []bool // by group: opened, and all its parents too
-	order []int  // the groups of open, in order of activation
-	whens []bool // by predicate
+	open  []bool // by group: it and all its parents were opened
+	order []int  // the open groups, in order of activation
+	whens []bool // results of the predicates; see catalogue.whens
 }
 
 // resolve returns which groups are open in a state. It ignores unknown names, and groups
@@ -39,8 +39,8 @@ func (c *catalogue) resolve(st state) *resolved {
 	return r
 }
 
-// gated reports whether everything above the group is stored. A group on a
-// cycle is not.
+// gated reports whether all ancestors of the group are stored. It is false for a group on a
+// cycle.
 func (c *catalogue) gated(g int, stored []bool) bool {
 	if len(c.groups[g].gates) == 0 {
 		return true
@@ -104,14 +104,14 @@ func (c *catalogue) member(e *entry, r *resolved) bool {
 // is visible if one is open and the other granted.
 func (c *catalogue) granted(e *entry, r *resolved) bool { return c.rules.grants(r.ceiling, e.labels) }
 
-// inPhase is the gate of phases. A tool that names none is visible in all; one with
-// an empty list in none. There is no wildcard on the scope's side.
+// inPhase is the gate of phases. A tool with nil phases is visible in all phases, one with
+// an empty list in none. A scope's phase is never a wildcard.
 func (c *catalogue) inPhase(e *entry, r *resolved) bool {
 	return e.set.Phases == nil || slices.Contains(e.set.Phases, "*") || slices.Contains(e.set.Phases, r.phase)
 }
 
-// list returns the visible tools in the order in which a model gets them. Its cost grows
-// with the tools of open groups, not with all that are registered. A tool in several
+// list returns the visible tools in the order in which a model gets them. Its cost depends on
+// the number of tools in open groups, not of all tools. A tool in several
 // open groups is listed with the one that was opened first.
 func (c *catalogue) list(r *resolved) []*entry {
 	var out []*entry
@@ -144,12 +144,12 @@ func (c *catalogue) list(r *resolved) []*entry {
 	return out
 }
 
-// inEarlier reports whether the tool is listed with one of the groups before.
+// inEarlier reports whether the tool is in one of the groups, which come earlier in the list.
 func (c *catalogue) inEarlier(e *entry, groups []int) bool {
 	return len(e.groups) > 1 && slices.ContainsFunc(e.groups, func(g int) bool { return slices.Contains(groups, g) })
 }
 
-// labelled returns what a ceiling may grant, each tool once, in order of
+// labelled returns the tools that a ceiling may grant, each once, in order of
 // registration.
 func (c *catalogue) labelled(ceiling Ceiling) []*entry {
 	names := ceiling.names
@@ -170,8 +170,8 @@ func (c *catalogue) labelled(ceiling Ceiling) []*entry {
 	return slices.Compact(out)
 }
 
-// shadow replaces the earlier of two tools of one name by the later. The entries are in
-// order of registration, as in all presets with laterShadows.
+// shadow replaces the first of two tools with one name by the second. The entries are in
+// order of registration, which all presets with laterShadows use.
 func shadow(entries []*entry) []*entry {
 	at := map[string]int{}
 	out := entries[:0]
@@ -187,8 +187,8 @@ func shadow(entries []*entry) []*entry {
 	return out
 }
 
-// find returns the tool that a call of the name runs: the visible one that was
-// registered last.
+// find returns the tool that a call of the name runs: the last registered one that is
+// visible.
 func (c *catalogue) find(name string, r *resolved) (*entry, bool) {
 	all := c.named(name)
 	for i := len(all) - 1; i >= 0; i-- {

@@ -13,8 +13,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestSavedScope: what was saved with another catalogue has no effect that this
-// one would not allow.
+// TestSavedScope: unknown names in a saved scope, and groups whose parents are closed, have no
+// effect.
 func TestSavedScope(t *testing.T) {
 	child := group("child", "y")
 	child.Parents = []string{"parent"}
@@ -35,8 +35,8 @@ func TestSavedScope(t *testing.T) {
 	}
 }
 
-// TestShadow: of two visible tools of one name the later is listed, in the
-// place of the earlier, and called.
+// TestShadow: of two visible tools with one name the later is called, and is listed at the
+// position of the earlier.
 func TestShadow(t *testing.T) {
 	named := func(text string) []tool.Tool { return []tool.Tool{&fake{name: "same", text: text}} }
 	first, second := group("first", "a"), group("second", "b")
@@ -65,7 +65,7 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// TestOpaque: a hidden tool and one that does not exist get the same answer.
+// TestOpaque: calls of a hidden tool and of one that does not exist get the same error.
 func TestOpaque(t *testing.T) {
 	tk := newToolkit(t, toolkit.Config{Preset: toolkit.Tmcp(), Groups: []toolkit.Group{group("a", "a.tool")}})
 	v := newView(t, tk, new(toolkit.Scope))
@@ -76,7 +76,7 @@ func TestOpaque(t *testing.T) {
 	}
 }
 
-// TestQuiet: under tmcp's rules only Refresh reports changes of the catalogue.
+// TestQuiet: with the preset Tmcp only Refresh reports changes of the catalogue.
 func TestQuiet(t *testing.T) {
 	tk := newToolkit(t, toolkit.Config{Preset: toolkit.Tmcp()})
 	n := 0
@@ -89,20 +89,20 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// TestUnfolding: under wags' rules a group is named when its parent is open.
+// TestUnfolding: with the preset Wags a group is named only while its parent is open.
 func TestUnfolding(t *testing.T) {
 	child := group("inner", "x")
 	child.Parents = []string{"outer"}
 	tk := newToolkit(t, toolkit.Config{Preset: toolkit.Wags(), Groups: []toolkit.Group{group("outer"), child}})
 	s := new(toolkit.Scope)
-	ask := func() string {
+	texts := func() string {
 		return mustDo(t, tk, s, "enable_tools", `{"groups":["nope"]}`) + string(mustJSON(newView(t, tk, s).Tools()))
 	}
-	if got := ask(); strings.Contains(got, "inner") || !strings.Contains(got, "the groups are outer") {
+	if got := texts(); strings.Contains(got, "inner") || !strings.Contains(got, "the groups are outer") {
 		t.Errorf("before its parent is open: %s", got)
 	}
 	mustDo(t, tk, s, "enable_tools", `{"groups":["outer"]}`)
-	if got := ask(); !strings.Contains(got, "the groups are outer, inner") {
+	if got := texts(); !strings.Contains(got, "the groups are outer, inner") {
 		t.Errorf("when its parent is open: %s", got)
 	}
 	for _, input := range []string{`{"groups":null}`, `{"groups":"outer"}`, `{"groups":[1]}`, `{"group":["outer"]}`} {
@@ -110,17 +110,17 @@ func TestUnfolding(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Not repaired and validated before, as an agent would.
+		// Unlike an agent, do not repair and validate the arguments first.
 		for chunk := range tool.Run(context.Background(), tl, tool.Call{Input: json.RawMessage(input)}) {
 			if !chunk.Failed {
-				t.Errorf("%s was taken", input)
+				t.Errorf("%s was accepted", input)
 			}
 		}
 	}
 }
 
-// TestPrompt: it holds what is said of the basic group, if that is granted, and
-// stays the same while skills are edited and sources are listed.
+// TestPrompt: the prompt has the instructions and skills of the basic group, if that is granted, and
+// does not change when skills are edited and sources are listed.
 func TestPrompt(t *testing.T) {
 	skills := &changing{name: "one"}
 	tk := newToolkit(t, toolkit.Config{
@@ -146,22 +146,24 @@ func TestPrompt(t *testing.T) {
 
 type changing struct{ name string }
 
+// changing is a loader whose skill a test renames.
+
 func (c *changing) Load(ctx context.Context) ([]*skill.Skill, []skill.Diagnostic, error) {
 	return skillList{c.name}.Load(ctx)
 }
 
-// A meddler is a source that moves a scope on while it is listed.
-type meddler struct{ scope *toolkit.Scope }
+// A phaseSetter is a source that changes a scope's phase while it is listed.
+type phaseSetter struct{ scope *toolkit.Scope }
 
-func (m *meddler) Tools(context.Context) ([]tool.Tool, error) {
+func (m *phaseSetter) Tools(context.Context) ([]tool.Tool, error) {
 	m.scope.SetPhase("next")
 	return fakes("x"), nil
 }
 
-// TestViewOfMovingScope: a view is kept only for the state that it shows.
+// TestViewOfMovingScope: a view is cached only for the state that it shows.
 func TestViewOfMovingScope(t *testing.T) {
 	s := new(toolkit.Scope)
-	tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Tools: fakes("now"), Sources: []tool.Source{&meddler{s}}},
+	tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Tools: fakes("now"), Sources: []tool.Source{&phaseSetter{s}}},
 		Settings: []toolkit.Setting{{Tool: "now", Phases: []string{"next"}}}})
 	newView(t, tk, s)
 	if got := listed(newView(t, tk, s)); !slices.Equal(got, []string{"now", "x"}) {
@@ -186,13 +188,13 @@ func TestListedOnce(t *testing.T) {
 			}
 		}
 		if src.calls != 1 {
-			t.Errorf("asked %d times", src.calls)
+			t.Errorf("listed %d times", src.calls)
 		}
 	})
 }
 
-// TestIncomparableSource: a source that cannot be compared is listed all the
-// same, once, and keeps its list when the catalogue changes.
+// TestIncomparableSource: a source that == cannot compare is listed
+// once, and keeps its list when the catalogue changes.
 func TestIncomparableSource(t *testing.T) {
 	calls := 0
 	tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Sources: []tool.Source{sourceFunc(func() []tool.Tool {
@@ -205,7 +207,7 @@ func TestIncomparableSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := listed(newView(t, tk, s)); !slices.Equal(got, []string{"y", "x"}) || calls != 1 {
-		t.Errorf("listed %q, asked %d times", got, calls)
+		t.Errorf("listed %q, called %d times", got, calls)
 	}
 }
 
@@ -213,8 +215,8 @@ type sourceFunc func() []tool.Tool
 
 func (f sourceFunc) Tools(context.Context) ([]tool.Tool, error) { return f(), nil }
 
-// TestConfigChangesWhileListing: a view that waits for a list has what the catalogue
-// needs when it goes on, and not only what it needed before.
+// TestConfigChangesWhileListing: a view that waits for a list while the configuration changes
+// has the tools of the new configuration.
 func TestConfigChangesWhileListing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &listing{names: []string{"slow"}, wait: make(chan struct{})}
@@ -240,8 +242,8 @@ func TestConfigChangesWhileListing(t *testing.T) {
 	})
 }
 
-// TestRefreshWhileListing: a list that was on its way when the source told of another
-// one is fetched again.
+// TestRefreshWhileListing: a list that was being fetched when Refresh was called is fetched
+// again.
 func TestRefreshWhileListing(t *testing.T) {
 	tk, calls := (*toolkit.Toolkit)(nil), 0
 	tk = newToolkit(t, toolkit.Config{Basic: toolkit.Group{Sources: []tool.Source{sourceFunc(func() []tool.Tool {
@@ -255,6 +257,6 @@ func TestRefreshWhileListing(t *testing.T) {
 	s := new(toolkit.Scope)
 	newView(t, tk, s)
 	if got := listed(newView(t, tk, s)); !slices.Equal(got, []string{"new"}) || calls != 2 {
-		t.Errorf("listed %q, asked %d times", got, calls)
+		t.Errorf("listed %q, called %d times", got, calls)
 	}
 }

@@ -12,14 +12,14 @@ import (
 )
 
 // A HiddenError means that a call names a tool that is hidden or does not exist. Its
-// text is for the model; with [Tmcp] and [TrustGraph] it does not distinguish the two.
+// text is for the model; with [Tmcp] and [TrustGraph] it is the same in both cases.
 // The fields are for the host.
 type HiddenError struct {
 	Tool    string
 	Known   bool     // the tool exists, and the ceiling grants it
 	Groups  []string // granted groups that have it, sorted; empty if one of them is open
 	Phase   string   // the current phase, if it hides the tool
-	Nearest []string // visible tools of similar names, if it is not known
+	Nearest []string // visible tools with similar names, if the tool is not known
 	Active  []string // the open groups that the ceiling grants, in order of activation
 
 	text string
@@ -27,14 +27,14 @@ type HiddenError struct {
 
 func (e *HiddenError) Error() string { return e.text }
 
-// Resolve returns the tool for a call, and its arguments. Both are those of the call,
+// Resolve returns the tool and the arguments for a call. Both are those of the call,
 // except for call_tool of [Discover], which names another tool. The error is a
 // [*HiddenError], or says what is wrong with the arguments of call_tool; its text is for
-// the model. With [Discover] it may list sources that were never searched, until ctx
-// ends.
+// the model. With [Discover] it may list sources that were never listed, which ends with
+// ctx.
 //
-// Opening are the groups that other calls of the same answer open; see [View.Opens].
-// The error then tells the model to call a tool of these groups in its next answer.
+// Opening has the groups that other calls of the same model answer open; see [View.Opens].
+// The error for a tool of these groups tells the model to call it in its next answer.
 func (v *View) Resolve(ctx context.Context, name string, input json.RawMessage, opening ...string) (tool.Tool, json.RawMessage, error) {
 	b := v.body
 	if t := v.controlTool(name); t != nil {
@@ -69,9 +69,9 @@ func (v *View) controlTool(name string) tool.Tool {
 	return nil
 }
 
-// forward finds the tool that a call of the [Control.Caller] names, first in the view's
-// catalogue. A tool that it does not know may be in a source that was never listed, so all
-// granted sources are listed then and the tool is looked up again, behind the same gates.
+// forward finds the tool that a call of the [Control.Caller] names. A tool that the view's
+// catalogue does not have may be in a source that was never listed, so forward then lists all
+// granted sources and looks the tool up again, with the same gates.
 func (v *View) forward(ctx context.Context, input json.RawMessage) (tool.Tool, json.RawMessage, error) {
 	b := v.body
 	name, args, err := b.c.control.Forward(input)
@@ -81,7 +81,7 @@ func (v *View) forward(ctx context.Context, input json.RawMessage) (tool.Tool, j
 	if e, ok := b.c.find(name, b.c.reach(b.r)); ok {
 		return e.tool, args, nil
 	}
-	c, r, err := v.tk.whole(ctx, v.scope)
+	c, r, err := v.tk.loadAll(ctx, v.scope)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -92,14 +92,14 @@ func (v *View) forward(ctx context.Context, input json.RawMessage) (tool.Tool, j
 	return e.tool, args, nil
 }
 
-// ChangesGroups reports whether calls of the tool change which groups are open. They run after
-// the other calls of the same answer, and show in the next View.
+// ChangesGroups reports whether calls of the tool change which groups are open. Such calls run after
+// the other calls of the same model answer, and take effect in the next View.
 func (v *View) ChangesGroups(name string) bool {
 	t := v.controlTool(name)
 	return t != nil && name != v.body.c.control.Caller && !t.Info().ReadOnly
 }
 
-// hidden makes the error for a name that no visible tool has, in an answer that opens
+// hidden returns the error for a name that no visible tool has, in a model answer that opens
 // the groups in opening. A tool that the ceiling does not grant is treated as unknown.
 func (b *body) hidden(name string, opening []string) *HiddenError {
 	e := &HiddenError{Tool: name, Active: b.c.activeNames(b.r)}
@@ -148,11 +148,11 @@ func (b *body) explain(e *HiddenError, en *entry) {
 	e.Groups = slices.Compact(e.Groups)
 }
 
-// advise returns the text for a known tool that is hidden: what to do about it.
+// advise returns the error text for a known tool that is hidden: where it is, and how to open its group.
 func (b *body) advise(e *HiddenError, opening []string) string {
 	if len(e.Groups) == 0 {
 		if e.Phase != "" {
-			return fmt.Sprintf("tool %q is not available in the present phase, %q", e.Tool, e.Phase)
+			return fmt.Sprintf("tool %q is not available in the current phase, %q", e.Tool, e.Phase)
 		}
 		return fmt.Sprintf("tool %q is not available at the moment", e.Tool)
 	}
@@ -162,9 +162,9 @@ func (b *body) advise(e *HiddenError, opening []string) string {
 	return fmt.Sprintf("tool %q is in %s", e.Tool, b.c.closed(e.Tool, e.Groups, opening, b.r, true))
 }
 
-// closed names groups of which one must be open: one that the answer opens, or else all.
-// If anyWillDo it adds how to open the first, after its parents. The hint includes the
-// groups that are open now, as a control that takes the full state would close them.
+// closed describes groups of which one must be open: the one that this model answer opens, or else all.
+// If anyWillDo is set it adds how to open the first group, after its parents. The hint includes the
+// groups that are open now, since a control that takes the full state would otherwise close them.
 func (c *catalogue) closed(name string, groups, opening []string, r *resolved, anyWillDo bool) string {
 	for _, g := range groups {
 		if slices.Contains(opening, g) {
@@ -180,7 +180,7 @@ func (c *catalogue) closed(name string, groups, opening []string, r *resolved, a
 	}
 	g := c.index[groups[0]]
 	want := append(c.missing(g, r.order), g)
-	var stay []int // what can be open with them
+	var stay []int // groups that can stay open
 	for _, i := range r.order {
 		if !slices.ContainsFunc(want, func(w int) bool { return c.excludes(w, i) }) {
 			stay = append(stay, i)
@@ -193,8 +193,8 @@ func (c *catalogue) closed(name string, groups, opening []string, r *resolved, a
 }
 
 // unlisted returns the closed groups that may have a tool of the name, because they
-// have sources that were never listed. If the tool's name begins with the name of some
-// of them, or of their sources, it returns only these, and likely is true.
+// have sources that were never listed. If the name begins with the name of such a group or
+// source, it returns only those groups, and likely is true.
 func (c *catalogue) unlisted(name string, r *resolved) (groups []string, likely bool) {
 	if c.control.Caller != "" || c.rules.opaque {
 		return nil, false
@@ -233,7 +233,7 @@ func (b *body) nearest(name string) []string {
 	return near.Names(name, names, 3)
 }
 
-// readingVerbs begin the names of tools that change nothing.
+// readingVerbs are words in the names of tools that only read.
 var readingVerbs = []string{"read", "get", "list", "show", "view", "find", "search", "query", "fetch", "look", "lookup",
 	"describe", "inspect", "check", "count", "grep", "glob", "cat", "stat"}
 

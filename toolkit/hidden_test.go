@@ -9,7 +9,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestHidden: what a model reads when it calls a tool that is not in its list.
+// TestHidden: the error when a model calls a tool that is not in its list.
 func TestHidden(t *testing.T) {
 	below := group("below", "deep")
 	below.Parents = []string{"web"}
@@ -20,41 +20,41 @@ func TestHidden(t *testing.T) {
 		{Name: "memory", Description: "M.", Sources: []tool.Source{&listing{names: []string{"memory__read_graph"}}}},
 		{Name: "github", Description: "G.", Sources: []tool.Source{&listing{names: []string{"issue"}}}},
 	}
-	few := groups[:5]
+	fewGroups := groups[:5]
 	list := &readOnly{fake{name: "list_users", text: "list_users"}}
 	for _, row := range []struct {
-		what    string
+		name    string
 		groups  []toolkit.Group
 		control *toolkit.Control
 		open    string // groups, by names with blanks between
 		call    string
-		beside  string // another call of the answer: a name and arguments
+		other   string // another call of the same answer: a name and arguments
 		want    string
 	}{
-		{"closed", few, toolkit.ResetTools(nil), "", "query", "", `tool "query" is in the group "db", which is closed: call reset_tools with {"db":true} first`},
-		{"the full state", few, toolkit.ResetTools(nil), "web", "query", "", `tool "query" is in the group "db", which is closed: call reset_tools with {"web":true,"db":true} first`},
-		{"excluded", few, toolkit.ResetTools(nil), "web", "read_file", "", `tool "read_file" is in one of the groups archive, files, which are closed: call reset_tools with {"archive":true} first`},
-		{"the parent first", few, toolkit.ResetTools(nil), "", "deep", "", `tool "deep" is in the group "below", which is closed: call reset_tools with {"web":true,"below":true} first`},
-		{"in steps", few, toolkit.EnableDisable(), "db", "deep", "", `tool "deep" is in the group "below", which is closed: call enable_tools with {"groups":["web","below"]} first`},
-		{"by the host", few, new(toolkit.Control), "", "query", "", `tool "query" is in the group "db", which is closed`},
+		{"closed", fewGroups, toolkit.ResetTools(nil), "", "query", "", `tool "query" is in the group "db", which is closed: call reset_tools with {"db":true} first`},
+		{"the full state", fewGroups, toolkit.ResetTools(nil), "web", "query", "", `tool "query" is in the group "db", which is closed: call reset_tools with {"web":true,"db":true} first`},
+		{"excluded", fewGroups, toolkit.ResetTools(nil), "web", "read_file", "", `tool "read_file" is in one of the groups archive, files, which are closed: call reset_tools with {"archive":true} first`},
+		{"the parent first", fewGroups, toolkit.ResetTools(nil), "", "deep", "", `tool "deep" is in the group "below", which is closed: call reset_tools with {"web":true,"below":true} first`},
+		{"in steps", fewGroups, toolkit.EnableDisable(), "db", "deep", "", `tool "deep" is in the group "below", which is closed: call enable_tools with {"groups":["web","below"]} first`},
+		{"by the host", fewGroups, new(toolkit.Control), "", "query", "", `tool "query" is in the group "db", which is closed`},
 
-		{"opened beside it", few, toolkit.ResetTools(nil), "", "query", `reset_tools {"db":true}`, `tool "query" is in the group "db", which opens after this step: call it again then`},
-		{"the second of its groups", few, toolkit.ResetTools(nil), "", "read_file", `reset_tools {"files":true}`, `tool "read_file" is in the group "files", which opens after this step: call it again then`},
-		{"enabled beside it", few, toolkit.EnableDisable(), "", "query", `enable_tools {"groups":["db"]}`, `tool "query" is in the group "db", which opens after this step: call it again then`},
-		{"activated beside it", few, toolkit.PerGroup(), "", "query", `db.activate {}`, `tool "query" is in the group "db", which opens after this step: call it again then`},
-		{"deactivated beside it", few, toolkit.PerGroup(), "", "query", `db.deactivate {}`, `tool "query" is in the group "db", which is closed: call db.activate first`},
-		{"another group beside it", few, toolkit.ResetTools(nil), "", "query", `reset_tools {"web":true}`, `tool "query" is in the group "db", which is closed: call reset_tools with {"db":true} first`},
-		{"a call beside it that must fail", few, toolkit.ResetTools(nil), "", "query", `reset_tools {"db":true,"x":true}`, `tool "query" is in the group "db", which is closed: call reset_tools with {"db":true} first`},
+		{"opened in the same answer", fewGroups, toolkit.ResetTools(nil), "", "query", `reset_tools {"db":true}`, `tool "query" is in the group "db", which opens after this step: call it again then`},
+		{"the second of its groups", fewGroups, toolkit.ResetTools(nil), "", "read_file", `reset_tools {"files":true}`, `tool "read_file" is in the group "files", which opens after this step: call it again then`},
+		{"enabled in the same answer", fewGroups, toolkit.EnableDisable(), "", "query", `enable_tools {"groups":["db"]}`, `tool "query" is in the group "db", which opens after this step: call it again then`},
+		{"activated in the same answer", fewGroups, toolkit.PerGroup(), "", "query", `db.activate {}`, `tool "query" is in the group "db", which opens after this step: call it again then`},
+		{"deactivated in the same answer", fewGroups, toolkit.PerGroup(), "", "query", `db.deactivate {}`, `tool "query" is in the group "db", which is closed: call db.activate first`},
+		{"another group in the same answer", fewGroups, toolkit.ResetTools(nil), "", "query", `reset_tools {"web":true}`, `tool "query" is in the group "db", which is closed: call reset_tools with {"db":true} first`},
+		{"an invalid call in the same answer", fewGroups, toolkit.ResetTools(nil), "", "query", `reset_tools {"db":true,"x":true}`, `tool "query" is in the group "db", which is closed: call reset_tools with {"db":true} first`},
 
 		{"never listed", groups, toolkit.ResetTools(nil), "db", "memory__read_graph", "", `tool "memory__read_graph" is not in your list; it may be in the group "memory", which is closed: call reset_tools with {"db":true,"memory":true} first`},
-		{"never listed, opened beside it", groups, toolkit.ResetTools(nil), "", "issue", `reset_tools {"github":true}`, `tool "issue" is not in your list; it may be in the group "github", which opens after this step: call it again then`},
-		{"never listed, of any", groups, toolkit.ResetTools(nil), "", "issue", "", `tool "issue" is not in your list; it may be in one of the groups memory, github, which are closed`},
+		{"never listed, opened in the same answer", groups, toolkit.ResetTools(nil), "", "issue", `reset_tools {"github":true}`, `tool "issue" is not in your list; it may be in the group "github", which opens after this step: call it again then`},
+		{"never listed, in one of two groups", groups, toolkit.ResetTools(nil), "", "issue", "", `tool "issue" is not in your list; it may be in one of the groups memory, github, which are closed`},
 		{"a typing error", groups, toolkit.ResetTools(nil), "", "set_usr", "", `there is no tool "set_usr"; did you mean set_user?`},
 
-		{"from reading to writing", few, toolkit.ResetTools(nil), "", "get_user", "", `there is no tool "get_user"`},
-		{"from reading to reading", few, toolkit.ResetTools(nil), "", "find_users", "", `there is no tool "find_users"; did you mean list_users?`},
-		{"to what has the same verb", few, toolkit.ResetTools(nil), "", "read_mails", "", `there is no tool "read_mails"; did you mean read_mail?`},
-		{"from writing to writing", few, toolkit.ResetTools(nil), "", "put_user", "", `there is no tool "put_user"; did you mean set_user?`},
+		{"from reading to writing", fewGroups, toolkit.ResetTools(nil), "", "get_user", "", `there is no tool "get_user"`},
+		{"from reading to reading", fewGroups, toolkit.ResetTools(nil), "", "find_users", "", `there is no tool "find_users"; did you mean list_users?`},
+		{"to the same verb", fewGroups, toolkit.ResetTools(nil), "", "read_mails", "", `there is no tool "read_mails"; did you mean read_mail?`},
+		{"from writing to writing", fewGroups, toolkit.ResetTools(nil), "", "put_user", "", `there is no tool "put_user"; did you mean set_user?`},
 	} {
 		tk := newToolkit(t, toolkit.Config{Control: row.control, Groups: row.groups, Exclusive: [][]string{{"web", "archive"}},
 			Basic: toolkit.Group{Tools: append(fakes("set_user", "read_mail", "mark_read_mails"), list)}})
@@ -63,10 +63,10 @@ func TestHidden(t *testing.T) {
 			t.Fatal(err)
 		}
 		v := newView(t, tk, s)
-		name, input, _ := strings.Cut(row.beside, " ")
+		name, input, _ := strings.Cut(row.other, " ")
 		_, _, err := v.Resolve(t.Context(), row.call, json.RawMessage("{}"), v.Opens(name, json.RawMessage(input))...)
 		if err == nil || err.Error() != row.want {
-			t.Errorf("%s:\n%v\nwant:\n%s", row.what, err, row.want)
+			t.Errorf("%s:\n%v\nwant:\n%s", row.name, err, row.want)
 		}
 	}
 }

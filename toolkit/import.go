@@ -3,9 +3,9 @@ package toolkit
 import "slices"
 
 // Import prepares groups of a third party, such as those of an MCP server, for a
-// [Config]. It removes parents that do not exist and those that would make a group
-// its own ancestor, which MCP allows. It keeps the first group of each name and none
-// without a name. A group without a description gets its title or name as one.
+// [Config]. It removes unknown parents and those that would make a group
+// its own ancestor, which MCP allows. It keeps the first group of each name and drops
+// groups without a name. A group without a description gets its title or name as one.
 func Import(groups []Group) []Group {
 	index := map[string]int{}
 	var out []Group
@@ -23,7 +23,7 @@ func Import(groups []Group) []Group {
 		out = append(out, g)
 	}
 	parents := make([][]string, len(out))
-	// Each group is visited once, though many paths may lead to it.
+	// Visit each group once, although many paths may lead to it.
 	var reaches func(from, to string, seen map[string]bool) bool
 	reaches = func(from, to string, seen map[string]bool) bool {
 		if from == to || seen[from] {

@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestManyTools: a tool is found by its name, one that another shadows and one that a
-// source lists too, however many there are. Few are looked for in another way.
+// TestManyTools: a tool is found by its name for few and for many tools, which are looked up
+// differently, also one that another shadows and one that a source lists too.
 func TestManyTools(t *testing.T) {
 	for _, n := range []int{2, 10, 11, 16, 17, 33, 100} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -42,11 +42,11 @@ func TestManyTools(t *testing.T) {
 						t.Fatalf("%s: %v, %v", name, tl, err)
 					}
 					if f, ok := tl.(*fake); ok && strings.HasPrefix(name, "tool") && f.text != want+name {
-						t.Errorf("%s ran %q, want that of %q", name, f.text, want)
+						t.Errorf("%s ran %q, want the version of %q", name, f.text, want)
 					}
 				}
 				if _, _, err := v.Resolve(context.Background(), "tool", nil); err == nil {
-					t.Error("a name that no tool has was found")
+					t.Error("an unknown name was found")
 				}
 				if _, err := tk.Enable(context.Background(), s, "g"); err != nil {
 					t.Fatal(err)
@@ -62,11 +62,11 @@ func TestManyTools(t *testing.T) {
 	}
 }
 
-// versions returns tools that say whose they are.
-func versions(whose string, names []string) []tool.Tool {
+// versions returns tools that answer with the prefix and their name.
+func versions(prefix string, names []string) []tool.Tool {
 	tools := fakes(names...)
 	for _, t := range tools {
-		t.(*fake).text = whose + t.(*fake).name
+		t.(*fake).text = prefix + t.(*fake).name
 	}
 	return tools
 }

@@ -21,7 +21,7 @@ func (v *View) Page(cursor string, size int) ([]tool.Info, string, error) {
 	return page(v.body.c.rules, v.body.infos, func(i tool.Info) string { return i.Name }, cursor, size)
 }
 
-// page returns the items after the cursor, and the cursor behind them.
+// page returns the items after the cursor, and the cursor of the next page.
 func page[T any](r *rules, items []T, name func(T) string, cursor string, size int) ([]T, string, error) {
 	start := 0
 	if cursor != "" {

@@ -8,8 +8,8 @@ type Preset struct {
 	asDocumented *rules // if the system's documents differ from its code
 }
 
-// Documented returns the preset of the system as its documents describe it, for
-// systems whose code differs. Other presets are returned as they are.
+// Documented returns the preset with the rules of the system's documents, where they
+// differ from its code.
 func (p Preset) Documented() Preset {
 	if p.asDocumented != nil {
 		p.rules = *p.asDocumented
@@ -20,13 +20,13 @@ func (p Preset) Documented() Preset {
 // LabelsOnly reports whether the preset implies [Config.LabelsOnly].
 func (p Preset) LabelsOnly() bool { return p.labelsOnly }
 
-// Replaces reports whether the later of two tools, or of two settings, of one name
+// Replaces reports whether the later of two tools or settings with one name
 // replaces the earlier. With other presets they are an error, or both are kept.
 func (p Preset) Replaces() bool { return p.sameName == laterReplaces }
 
 // AgentScope returns the rules of AgentScope's Toolkit: [ResetTools], listed in
-// order of registration; later tools shadow earlier ones. By its documents, an answer
-// has the instructions of newly opened groups only.
+// order of registration; later tools shadow earlier ones. According to its documents, an answer
+// has only the instructions of newly opened groups.
 func AgentScope() Preset {
 	code := rules{
 		control:         ResetTools(nil),
@@ -54,8 +54,8 @@ func Wags() Preset {
 }
 
 // Tmcp returns the rules of tmcp's ToolSet: [PerGroup], names are paths, listed
-// by name, hidden tools look unknown. By its documents, a transition is reported
-// only when it changes what is visible.
+// by name, hidden tools look unknown. According to its documents, a transition is reported
+// only if it changes what is visible.
 func Tmcp() Preset {
 	code := rules{
 		control:         PerGroup(),

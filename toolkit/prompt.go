@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/skill"
 )
 
-// prompt is what the system prompt says about the basic group. Its skills are
-// read once: later edits would change the prefix of every request.
+// A prompt is the part of the system prompt about the basic group. Its skills are
+// read once, since later edits would change the prefix of every request.
 type prompt struct {
 	mu      sync.Mutex
 	done    bool
@@ -19,8 +19,8 @@ type prompt struct {
 	skipped []Skipped
 }
 
-// fillPrompt sets the prompt, the reminder and the skipped of b. Skills that cannot be
-// read are skipped, as tools are. It fails only if the context has ended.
+// fillPrompt sets prompt, reminder and skipped of b. Skills that cannot be
+// read are skipped. It fails only if the context has ended.
 func (c *catalogue) fillPrompt(ctx context.Context, b *body) error {
 	p := c.prompt
 	p.mu.Lock()
@@ -54,8 +54,8 @@ func (c *catalogue) fillPrompt(ctx context.Context, b *body) error {
 	return nil
 }
 
-// loadSkills returns the skills of a group, and which could not be loaded. Of two
-// of one name the first counts.
+// loadSkills returns the skills of a group, and those that could not be loaded. Of two
+// skills with one name it returns the first.
 func (c *catalogue) loadSkills(ctx context.Context, g *group) (out []*skill.Skill, skipped []Skipped, err error) {
 	for _, l := range g.Skills {
 		skills, diagnostics, err := l.Load(ctx)

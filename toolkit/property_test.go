@@ -15,7 +15,7 @@ import (
 	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
-// drawn is a random toolkit: some groups with parents, shared tools, phases,
+// A drawn is a random toolkit: groups with parents, shared tools, phases,
 // exclusion sets and quotas.
 type drawn struct {
 	cfg   toolkit.Config
@@ -78,7 +78,7 @@ func draw(t *rapid.T) *drawn {
 	}
 	var err error
 	if d.tk, err = toolkit.New(d.cfg); err != nil {
-		d.cfg.Exclusive = nil // of a group and its ancestor, or of one group
+		d.cfg.Exclusive = nil // perhaps a group and its ancestor, or one group twice
 		if d.tk, err = toolkit.New(d.cfg); err != nil {
 			t.Fatal(err)
 		}
@@ -110,8 +110,8 @@ func saved(t rapid.TB, s *toolkit.Scope) string {
 	return string(data)
 }
 
-// TestTransitions drives random toolkits through random transitions and checks
-// after every step what must always hold.
+// TestTransitions drives random toolkits through random transitions and checks the
+// invariants after every step.
 func TestTransitions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)
@@ -159,8 +159,8 @@ func TestTransitions(t *testing.T) {
 
 type transition func(context.Context, *toolkit.Scope, ...string) (toolkit.Outcome, error)
 
-// step makes one transition. A failed one must change nothing, one that was
-// accepted must not exceed a quota by what it opened.
+// step makes one transition. If it fails it must change nothing; if it opens groups it
+// must not exceed a quota.
 func (d *drawn) step(t *rapid.T, s *toolkit.Scope, do transition, names []string) error {
 	before, digest := saved(t, s), d.view(t, s).Digest()
 	out, err := do(context.Background(), s, names...)
@@ -191,7 +191,7 @@ func (d *drawn) checkQuotas(t *rapid.T, s *toolkit.Scope) {
 	}
 }
 
-// check holds after every step.
+// check checks the invariants of a state.
 func (d *drawn) check(t *rapid.T, s *toolkit.Scope) {
 	v := d.view(t, s)
 	shown := listed(v)
@@ -229,7 +229,7 @@ func (d *drawn) check(t *rapid.T, s *toolkit.Scope) {
 	}
 }
 
-// TestAppendOnly: whatever is opened, what was listed before stays a prefix.
+// TestAppendOnly: opening a group only appends to the list.
 func TestAppendOnly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := draw(t)

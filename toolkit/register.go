@@ -8,26 +8,26 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A registrar fills a catalogue with tools, and holds what is needed only for that.
+// A registrar fills a catalogue with tools, with state that is needed only for that.
 type registrar struct {
 	*catalogue
 	settings map[string]*Setting
 	spare    []entry // allocated together, for newEntry
-	last     *place  // given to the last entry
+	last     *place  // the place of the last entry
 }
 
-// readSettings indexes the settings by tool. A group in them must exist, unless groups are
+// readSettings indexes the settings by tool. The groups in them must exist, unless groups are
 // only labels.
 func (r *registrar) readSettings() error {
 	r.settings = make(map[string]*Setting, len(r.cfg.Settings))
 	for i := range r.cfg.Settings {
 		s := &r.cfg.Settings[i]
 		if r.settings[s.Tool] != nil && !r.cfg.Preset.Replaces() {
-			return fmt.Errorf("tool %q has two settings; merge them", s.Tool)
+			return fmt.Errorf("tool %q has two settings; merge the two", s.Tool)
 		}
 		for _, name := range s.Groups {
 			if _, ok := r.index[name]; !ok && !r.cfg.LabelsOnly {
-				return fmt.Errorf("tool %q: its group %q does not exist", s.Tool, name)
+				return fmt.Errorf("tool %q: group %q of its setting does not exist; add it or change the setting", s.Tool, name)
 			}
 		}
 		r.settings[s.Tool] = s
@@ -55,7 +55,7 @@ func (r *registrar) reserve(tk *Toolkit) error {
 	return nil
 }
 
-// addTools resolves settings, control tools, tools and sources.
+// addTools registers settings, control tools, tools and the tools of sources.
 func (r *registrar) addTools(tk *Toolkit) error {
 	if err := r.readSettings(); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (r *registrar) addTools(tk *Toolkit) error {
 		}
 	}
 	r.spare, r.entries = make([]entry, n), make([]*entry, 0, n)
-	// The host's tools first, so that a source cannot take the name of one.
+	// Register the host's tools first, so that a source cannot take one of their names.
 	for _, g := range r.all() {
 		for _, t := range g.Tools {
 			if err := r.add(g, t, nil); err != nil {
@@ -94,14 +94,14 @@ func (r *registrar) addTools(tk *Toolkit) error {
 	}
 	for _, s := range r.cfg.Settings {
 		if len(r.named(s.Tool)) == 0 && !hasSources {
-			return fmt.Errorf("tool %q has a setting but is not registered", s.Tool)
+			return fmt.Errorf("tool %q has a setting but is not registered; remove the setting or register the tool", s.Tool)
 		}
 	}
 	r.finish()
 	return nil
 }
 
-// addListed adds what a source listed. A bad tool is skipped and never an error, as
+// addListed adds the tools that a source listed. It skips an invalid tool instead of failing, as
 // catalogues are rebuilt in the middle of runs.
 func (r *registrar) addListed(g *group, src *source) {
 	if r.built == nil {
@@ -125,26 +125,26 @@ func (r *registrar) addListed(g *group, src *source) {
 	}
 }
 
-// add registers a tool from a listing, or from the host if from is nil. A tool that a
-// source lists never replaces another, whatever the rules.
+// add registers a tool from a listing, or from the host if from is nil. A tool from a
+// source never replaces another, whatever the preset.
 func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 	if t == nil {
 		return fmt.Errorf("%s: a tool is nil", r.groupTitle(g.index))
 	}
 	info := t.Info()
 	if err := check(t); err != nil {
-		return r.blame(g, info.Name, err)
+		return r.toolError(g, info.Name, err)
 	}
 	if r.reserved[info.Name] {
 		if from != nil || !r.rules.replaceControls {
-			return r.blame(g, info.Name, errors.New("a control tool has this name; rename the tool"))
+			return r.toolError(g, info.Name, errors.New("a control tool has this name; rename the tool"))
 		}
 	} else if err := r.rules.checkPath(info.Name, g.Name, r.exists); err != nil {
-		return r.blame(g, info.Name, err)
+		return r.toolError(g, info.Name, err)
 	}
-	whenTaken := r.rules.sameName
+	onDuplicate := r.rules.sameName
 	if from != nil {
-		whenTaken = refused
+		onDuplicate = refused
 	}
 	here := place{home: g.index, set: &noSetting, from: from}
 	if set := r.settings[info.Name]; set != nil {
@@ -162,20 +162,20 @@ func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 			}
 			r.put(old, there, g)
 			return nil
-		case whenTaken == laterReplaces:
+		case onDuplicate == laterReplaces:
 			old.tool = t
 			r.put(old, here, g)
 			return nil
-		case whenTaken == laterShadows:
+		case onDuplicate == laterShadows:
 			r.shadows = true
 		default:
-			return r.blame(g, info.Name, fmt.Errorf("another tool in %s has this name", r.groupTitle(old.home)))
+			return r.toolError(g, info.Name, fmt.Errorf("another tool in %s has this name; rename one", r.groupTitle(old.home)))
 		}
 	}
 	e := r.newEntry()
 	e.tool, e.name, e.when = t, info.Name, -1
 	r.put(e, here, g)
-	r.enlist(e)
+	r.addEntry(e)
 	return nil
 }
 
@@ -187,7 +187,7 @@ func check(t tool.Tool) error {
 	return tool.CheckCapabilities(t)
 }
 
-// noSetting is that of a tool without one.
+// noSetting is the setting of tools without one.
 var noSetting Setting
 
 // newEntry returns one of the entries that were allocated together.
@@ -200,16 +200,16 @@ func (r *registrar) newEntry() *entry {
 	return e
 }
 
-// blame wraps err with the tool and where it was registered.
-func (r *registrar) blame(g *group, name string, err error) error {
+// toolError wraps err with the tool and where it was registered.
+func (r *registrar) toolError(g *group, name string, err error) error {
 	return fmt.Errorf("tool %q in %s: %w", name, r.groupTitle(g.index), err)
 }
 
-// enlist lets named find e, which is new.
-func (r *registrar) enlist(e *entry) {
+// addEntry appends e, which is new, to the entries and to the index by name.
+func (r *registrar) addEntry(e *entry) {
 	r.entries = append(r.entries, e)
 	n := len(r.entries)
-	if n <= few {
+	if n <= maxLinear {
 		return
 	}
 	from := n - 1
@@ -219,15 +219,15 @@ func (r *registrar) enlist(e *entry) {
 	for i, e := range r.entries[from:] {
 		if same := r.tools[e.name]; same != nil {
 			r.tools[e.name] = append(same, e)
-		} else { // the only one, mostly
+		} else { // usually the only one
 			r.tools[e.name] = r.entries[from+i : from+i+1 : from+i+1]
 		}
 	}
 }
 
 // put makes e, which has the place p, a member of g, or of the groups that its setting
-// or its labels name. A setting wins over the group in which the tool was registered,
-// and that over the tool's labels, as the host is trusted more than the tool. Labels
+// or its labels name. A setting overrides the group in which the tool was registered,
+// and that overrides the tool's labels, as the host is trusted more than the tool. Labels
 // without a group are kept for ceilings and [Toolkit.Labels].
 func (r *registrar) put(e *entry, p place, g *group) {
 	var own []string
@@ -271,12 +271,12 @@ func (p *place) equal(q *place) bool {
 		slices.Equal(p.groups, q.groups) && slices.Equal(p.labels, q.labels)
 }
 
-// finish sorts the tools, those of a group before those of its sources, and fills the
+// finish sorts the tools, those of a group before those of its sources, and builds the
 // indexes by group and label.
 func (r *registrar) finish() {
 	byHome := func(a, b *entry) int { return a.home - b.home }
 	if !slices.IsSortedFunc(r.entries, byHome) {
-		r.entries = slices.Clone(r.entries) // what named returns are parts of the old one
+		r.entries = slices.Clone(r.entries) // the index by name has slices of the old one
 		slices.SortStableFunc(r.entries, byHome)
 	}
 	if r.cfg.LabelsOnly {

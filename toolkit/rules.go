@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// rules are the decisions in which presets differ. Their zero values are kitbag's own.
+// rules are the decisions in which presets differ. Zero values are kitbag's own rules.
 type rules struct {
-	control    *Control // unless the configuration has one; nil is ResetTools
+	control    *Control // if the configuration has none; nil means ResetTools
 	labelsOnly bool     // see Config.LabelsOnly
 	order      listOrder
 	sameName   sameName
@@ -20,28 +20,28 @@ type rules struct {
 	ungrouped  ungroupedRule
 
 	// defaultLabel is the label of ungrouped tools, and what an unset ceiling grants.
-	// Empty, that label is "basic" and an unset ceiling grants everything.
+	// If it is empty, ungrouped tools have the label "basic" and an unset ceiling grants everything.
 	defaultLabel string
 
 	// toolLabels makes ungrouped tools members of the groups that they name themselves;
-	// see [Wags] and [MCP]. Labels without a group are ignored. Any provider of a tool can
+	// see [Wags] and [MCP]. Labels without a group are ignored. Anyone who provides a tool can
 	// then put it into any group.
 	toolLabels bool
 
 	pathNames       bool // a group's name starts with its parent's and a dot, a tool's with its group's
-	replaceControls bool // a tool may replace the control tool of its name
+	replaceControls bool // a tool may replace the control tool with its name
 	opaque          bool // a hidden tool looks like one that does not exist
 	offsetCursors   bool // cursors of View.Page are decimal positions
-	everyTransition bool // a transition is reported also when what is visible stays the same
-	quietUpdates    bool // changes of the catalogue are not reported, but for Toolkit.Refresh
-	looseQuota      bool // initial groups may exceed quotas, and then no group can be opened
+	everyTransition bool // a transition is reported even if the visible tools stay the same
+	quietUpdates    bool // changes of the catalogue are reported only by Toolkit.Refresh
+	looseQuota      bool // initial groups may exceed quotas; no group can be opened then
 }
 
 // A listOrder is the order in which tools are listed.
 type listOrder uint8
 
 const (
-	byActivation   listOrder = iota // of their groups, so that opening one only appends
+	byActivation   listOrder = iota // of the tools' groups, so that opening one only appends
 	byRegistration                  // of the tools
 	byName
 )
@@ -60,8 +60,8 @@ type parentRule uint8
 
 const (
 	parentGates    parentRule = iota // all of them must be open to open it
-	gateWithCycles                   // the same, and a group may be its own ancestor, which can never be opened
-	parentContains                   // Toolkit.Select includes it with them; they may be unknown
+	gateWithCycles                   // the same, but a group may be its own ancestor and then never opens
+	parentContains                   // Toolkit.Select includes it with them; unknown parents are allowed
 )
 
 // An ungroupedRule says whether tools in no named group are visible.
@@ -74,7 +74,7 @@ const (
 )
 
 // basicLabel is the label of the tools of the basic group, by which a ceiling
-// grants them, unless a preset has another.
+// grants them, unless the preset has another.
 const basicLabel = "basic"
 
 // basicLabel returns the label of the basic group.
@@ -88,7 +88,7 @@ func (r *rules) grants(ceiling Ceiling, labels []string) bool {
 	return r.defaultLabel == "" || slices.Contains(labels, r.defaultLabel)
 }
 
-// sort puts visible tools, which are in order of activation, in the order in which
+// sort sorts visible tools, which are in order of activation, into the order in which
 // they are listed.
 func (r *rules) sort(entries []*entry) {
 	switch r.order {
@@ -102,12 +102,12 @@ func (r *rules) sort(entries []*entry) {
 // checkGroup checks the name of a group.
 func (r *rules) checkGroup(g *Group) error {
 	if r.pathNames && slices.Contains(strings.Split(g.Name, "."), "") {
-		return fmt.Errorf("group %q: a part of the path is empty", g.Name)
+		return fmt.Errorf("group %q: a part of the name, which is a path, is empty", g.Name)
 	}
 	return nil
 }
 
-// checkParent checks the name of a group under that of a parent.
+// checkParent checks that the name of a group starts with that of its parent.
 func (r *rules) checkParent(g *Group, parent string) error {
 	if r.pathNames && !strings.HasPrefix(g.Name, parent+".") {
 		return fmt.Errorf("group %q: the name must start with that of its parent, %q", g.Name, parent+".")
@@ -115,15 +115,15 @@ func (r *rules) checkParent(g *Group, parent string) error {
 	return nil
 }
 
-// checkPath checks the name of a tool where names are paths: everything before the
-// last dot is the group that it is in, or below which it is always visible.
+// checkPath checks the name of a tool if names are paths: the part before the
+// last dot is its group, or a group below which it is always visible.
 func (r *rules) checkPath(name, group string, exists func(group string) bool) error {
 	dot := strings.LastIndexByte(name, '.')
 	switch {
 	case !r.pathNames:
 		return nil
 	case strings.TrimSpace(name[dot+1:]) == "":
-		return errors.New("the last part of the path is empty")
+		return errors.New("the last part of the name, which is a path, is empty")
 	case dot < 0 && group == "":
 		return nil
 	case dot < 0:
@@ -131,13 +131,13 @@ func (r *rules) checkPath(name, group string, exists func(group string) bool) er
 	case group != "" && name[:dot] != group:
 		return fmt.Errorf("the name must start with %q and have no further dot", group+".")
 	case !exists(name[:dot]):
-		return fmt.Errorf("its group %q does not exist", name[:dot])
+		return fmt.Errorf("group %q does not exist; add it or rename the tool", name[:dot])
 	}
 	return nil
 }
 
-// cursor returns the cursor of the page that begins behind the item at position at,
-// which has the name.
+// cursor returns the cursor of the page after the item at position at,
+// which has the given name.
 func (r *rules) cursor(at int, name string) string {
 	if r.offsetCursors {
 		return strconv.Itoa(at + 1)
@@ -145,9 +145,9 @@ func (r *rules) cursor(at int, name string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(name))
 }
 
-// start returns the position at which the page behind the cursor begins in a list of
-// names. A list that is sorted by name may change between the pages, any other only
-// behind the item of the cursor.
+// start returns the position after the cursor in a list of
+// names. Between two pages a sorted list may change; any other list may change only
+// after the cursor's item.
 func (r *rules) start(cursor string, names []string) (int, error) {
 	bad := fmt.Errorf("cursor %q: %w", cursor, ErrCursor)
 	if r.offsetCursors {

@@ -6,10 +6,10 @@ import (
 	"github.com/kitbag-go/kitbag/internal/groupcase"
 )
 
-var adapters = map[string]func(testing.TB, groupcase.Scenario) *world{
-	"wags":       wagsWorld,
-	"tmcp":       tmcpWorld,
-	"agentscope": agentscopeWorld,
-	"trustgraph": trustgraphWorld,
-	"mcp":        mcpWorld,
+var adapters = map[string]func(testing.TB, groupcase.Scenario) *fixture{
+	"wags":       wagsFixture,
+	"tmcp":       tmcpFixture,
+	"agentscope": agentscopeFixture,
+	"trustgraph": trustgraphFixture,
+	"mcp":        mcpFixture,
 }

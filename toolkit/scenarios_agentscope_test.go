@@ -11,7 +11,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-func agentscopeWorld(t testing.TB, sc groupcase.Scenario) *world {
+func agentscopeFixture(t testing.TB, sc groupcase.Scenario) *fixture {
 	cfg := toolkit.Config{Preset: toolkit.AgentScope()}
 	if sc.Config.Variant == "doc" {
 		cfg.Preset = cfg.Preset.Documented()
@@ -22,7 +22,7 @@ func agentscopeWorld(t testing.TB, sc groupcase.Scenario) *world {
 		cfg.Groups = append(cfg.Groups, toolkit.Group{Name: g.Name, Description: g.Description,
 			Instructions: g.Instructions, Tools: specified(g.Tools), Skills: loaders(g.Skills)})
 	}
-	w := newWorld(t, sc, cfg, nil)
+	w := newFixture(t, sc, cfg, nil)
 	if sc.Config.StateActive != nil {
 		groupcase.Decode(t, mustJSON(map[string]any{"active": sc.Config.StateActive}), w.scope)
 	}
@@ -47,7 +47,7 @@ func agentscopeWorld(t testing.TB, sc groupcase.Scenario) *world {
 	return w
 }
 
-func (w *world) agentscopeRegister(s groupcase.Step) outcome {
+func (w *fixture) agentscopeRegister(s groupcase.Step) outcome {
 	if what := groupcase.Arg[string](w.t, s, "what"); what != "tool" {
 		return w.construct(s)
 	}
@@ -71,7 +71,7 @@ func (l skillList) Load(context.Context) ([]*skill.Skill, []skill.Diagnostic, er
 	return out, nil, nil
 }
 
-// agentscopeText says what our answer says in AgentScope's words.
+// agentscopeText translates our answer to AgentScope's text.
 func agentscopeText(t testing.TB, result map[string]any) string {
 	var r struct {
 		Active []struct{ Name, Instructions string }
@@ -81,17 +81,17 @@ func agentscopeText(t testing.TB, result map[string]any) string {
 		return "All tool groups are currently deactivated."
 	}
 	var names []string
-	var told strings.Builder
+	var instructions strings.Builder
 	for _, g := range r.Active {
 		names = append(names, g.Name)
 		if g.Instructions != "" {
-			fmt.Fprintf(&told, "<group name=\"%s\">%s</group>\n", g.Name, g.Instructions)
+			fmt.Fprintf(&instructions, "<group name=\"%s\">%s</group>\n", g.Name, g.Instructions)
 		}
 	}
 	text := "The currently activated tool group(s): " + strings.Join(names, ", ") + "."
-	if told.Len() == 0 {
+	if instructions.Len() == 0 {
 		return text
 	}
 	return text + "\n<tool-instructions>\nThe tool instructions are a collection of suggestions, rules and " +
-		"notifications about how to use the tools in the activated groups.\n" + told.String() + "</tool-instructions>"
+		"notifications about how to use the tools in the activated groups.\n" + instructions.String() + "</tool-instructions>"
 }

@@ -12,85 +12,91 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// checks compares what a step did with one member of its expectation, and
+// checks maps each member of an expectation to a function that compares it with what the step did and
 // returns the difference.
-var checks = map[string]func(w *world, out outcome, want json.RawMessage) string{
-	"ok":          func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Same(o.err == nil, want) },
-	"error":       func(w *world, o outcome, want json.RawMessage) string { return checkError(w, o.err, want) },
-	"changed":     func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Same(o.changed > 0, want) },
-	"notify":      func(w *world, _ outcome, want json.RawMessage) string { return groupcase.Same(w.listChanges(), want) },
-	"value":       func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Same(o.value, want) },
-	"hooks":       func(w *world, _ outcome, want json.RawMessage) string { return groupcase.Same(w.ran, want) },
-	"state":       func(w *world, _ outcome, want json.RawMessage) string { return groupcase.Same(w.scope.Phase(), want) },
-	"unknown":     func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Same(o.unknown, want) },
-	"next_cursor": func(w *world, _ outcome, want json.RawMessage) string { return checkCursor(w, want) },
+var checks = map[string]func(w *fixture, out outcome, want json.RawMessage) string{
+	"ok":          func(_ *fixture, o outcome, want json.RawMessage) string { return groupcase.Same(o.err == nil, want) },
+	"error":       func(w *fixture, o outcome, want json.RawMessage) string { return checkError(w, o.err, want) },
+	"changed":     func(_ *fixture, o outcome, want json.RawMessage) string { return groupcase.Same(o.changed > 0, want) },
+	"notify":      func(w *fixture, _ outcome, want json.RawMessage) string { return groupcase.Same(w.listChanges(), want) },
+	"value":       func(_ *fixture, o outcome, want json.RawMessage) string { return groupcase.Same(o.value, want) },
+	"hooks":       func(w *fixture, _ outcome, want json.RawMessage) string { return groupcase.Same(w.ran, want) },
+	"state":       func(w *fixture, _ outcome, want json.RawMessage) string { return groupcase.Same(w.scope.Phase(), want) },
+	"unknown":     func(_ *fixture, o outcome, want json.RawMessage) string { return groupcase.Same(o.unknown, want) },
+	"next_cursor": func(w *fixture, _ outcome, want json.RawMessage) string { return checkCursor(w, want) },
 
-	"changed_true_count": func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Same(o.changed, want) },
+	"changed_true_count": func(_ *fixture, o outcome, want json.RawMessage) string { return groupcase.Same(o.changed, want) },
 
-	"active": func(w *world, _ outcome, want json.RawMessage) string {
+	"active": func(w *fixture, _ outcome, want json.RawMessage) string {
 		return groupcase.Same(sorted(w.active()), mustJSON(sorted(strsOf(want))))
 	},
-	"group": func(w *world, _ outcome, want json.RawMessage) string { return groupcase.Same(w.scope.Ceiling(), want) },
+	"group": func(w *fixture, _ outcome, want json.RawMessage) string {
+		return groupcase.Same(w.scope.Ceiling(), want)
+	},
 
-	"visible": func(_ *world, o outcome, want json.RawMessage) string {
+	"visible": func(_ *fixture, o outcome, want json.RawMessage) string {
 		return groupcase.Same(orEmpty(o.visible), want)
 	},
-	"available": func(w *world, _ outcome, want json.RawMessage) string {
+	"available": func(w *fixture, _ outcome, want json.RawMessage) string {
 		return groupcase.Same(sorted(w.visible()), want)
 	},
-	"tools": func(w *world, _ outcome, want json.RawMessage) string {
+	"tools": func(w *fixture, _ outcome, want json.RawMessage) string {
 		return groupcase.Same(sorted(w.visible()), want)
 	},
-	"visible_unordered": func(w *world, _ outcome, want json.RawMessage) string {
+	"visible_unordered": func(w *fixture, _ outcome, want json.RawMessage) string {
 		return groupcase.Same(sorted(w.visible()), mustJSON(sorted(strsOf(want))))
 	},
-	"visible_includes": func(_ *world, o outcome, want json.RawMessage) string {
+	"visible_includes": func(_ *fixture, o outcome, want json.RawMessage) string {
 		return includes(o.visible, strsOf(want), true)
 	},
-	"visible_excludes": func(_ *world, o outcome, want json.RawMessage) string {
+	"visible_excludes": func(_ *fixture, o outcome, want json.RawMessage) string {
 		return includes(o.visible, strsOf(want), false)
 	},
 
-	"groups":       func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Same(o.groups, want) },
-	"groups_names": func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Same(o.names, want) },
-	"meta":         func(w *world, _ outcome, want json.RawMessage) string { return checkMeta(w, want) },
-	"capabilities_include": func(w *world, _ outcome, want json.RawMessage) string {
+	"groups":       func(_ *fixture, o outcome, want json.RawMessage) string { return groupcase.Same(o.groups, want) },
+	"groups_names": func(_ *fixture, o outcome, want json.RawMessage) string { return groupcase.Same(o.names, want) },
+	"meta":         func(w *fixture, _ outcome, want json.RawMessage) string { return checkMeta(w, want) },
+	"capabilities_include": func(w *fixture, _ outcome, want json.RawMessage) string {
 		return groupcase.Same(w.capabilities(), want)
 	},
-	"capabilities_exclude": func(w *world, _ outcome, want json.RawMessage) string {
+	"capabilities_exclude": func(w *fixture, _ outcome, want json.RawMessage) string {
 		for _, c := range strsOf(want) {
 			if _, ok := w.capabilities()[c]; ok {
-				return "there is " + c
+				return "unexpected capability " + c
 			}
 		}
 		return ""
 	},
 
-	"result":        func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Result(o.result, want, true) },
-	"result_subset": func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Result(o.result, want, false) },
-	"text":          func(_ *world, o outcome, want json.RawMessage) string { return groupcase.Same(o.text, want) },
-	"text_contains": func(_ *world, o outcome, want json.RawMessage) string {
+	"result": func(_ *fixture, o outcome, want json.RawMessage) string {
+		return groupcase.Result(o.result, want, true)
+	},
+	"result_subset": func(_ *fixture, o outcome, want json.RawMessage) string {
+		return groupcase.Result(o.result, want, false)
+	},
+	"text": func(_ *fixture, o outcome, want json.RawMessage) string { return groupcase.Same(o.text, want) },
+	"text_contains": func(_ *fixture, o outcome, want json.RawMessage) string {
 		return contains(o.text, strsOf(want), true)
 	},
-	"text_excludes": func(_ *world, o outcome, want json.RawMessage) string {
+	"text_excludes": func(_ *fixture, o outcome, want json.RawMessage) string {
 		return contains(o.text, strsOf(want), false)
 	},
-	"observation_prefix": func(_ *world, o outcome, _ json.RawMessage) string {
-		// Their prefix marks an observation as a failure; ours is a failed result.
+	"observation_prefix": func(_ *fixture, o outcome, _ json.RawMessage) string {
+		// TrustGraph marks a failure with a prefix; we use a failed result.
 		return groupcase.Same(o.failed, json.RawMessage("true"))
 	},
-	"description_contains": func(_ *world, o outcome, want json.RawMessage) string {
+	"description_contains": func(_ *fixture, o outcome, want json.RawMessage) string {
 		return describes(o.text, translated(strsOf(want)))
 	},
-	"description_excludes": func(_ *world, o outcome, want json.RawMessage) string {
+	"description_excludes": func(_ *fixture, o outcome, want json.RawMessage) string {
 		return contains(o.text, strsOf(want), false)
 	},
-	"descriptions": func(w *world, _ outcome, want json.RawMessage) string { return checkDescriptions(w, want) },
+	"descriptions": func(w *fixture, _ outcome, want json.RawMessage) string { return checkDescriptions(w, want) },
 
-	"notify_methods": func(w *world, _ outcome, want json.RawMessage) string { return groupcase.Same(w.methods(), want) },
-	"client_notified": func(w *world, _ outcome, want json.RawMessage) string {
-		// A client listens only to a server that says it will tell.
-		if said := w.sc.Config.ListChanged; said != nil && !*said {
+	"notify_methods": func(w *fixture, _ outcome, want json.RawMessage) string { return groupcase.Same(w.methods(), want) },
+	"client_notified": func(w *fixture, _ outcome, want json.RawMessage) string {
+		// Clients ignore servers that do not declare listChanged.
+		if declared := w.sc.Config.ListChanged; declared != nil && !*declared {
 			return groupcase.Same(0, want)
 		}
 		return groupcase.Same(len(w.changes), want)
@@ -125,8 +131,8 @@ func contains(text string, parts []string, want bool) string {
 	return ""
 }
 
-// describes is contains for a description: what is in no wording of ours must
-// at least be there with its numbers, in one line.
+// describes is like contains, for descriptions: a part that our texts word differently must
+// at least have its numbers in one line.
 func describes(text string, parts []string) string {
 	for _, p := range parts {
 		numbers := regexp.MustCompile(`\d+`).FindAllString(p, -1)
@@ -143,7 +149,7 @@ func describes(text string, parts []string) string {
 	return ""
 }
 
-// translated puts our words for those of wags' descriptions.
+// translated replaces phrases of wags' descriptions with ours.
 func translated(parts []string) []string {
 	out := slices.Clone(parts)
 	for i, p := range parts {
@@ -157,7 +163,7 @@ func translated(parts []string) []string {
 	return out
 }
 
-// kinds are the kinds of error that one of ours may be called.
+// kinds returns the scenarios' names for an error of ours.
 func kinds(err error) []string {
 	if he, ok := errors.AsType[*toolkit.HiddenError](err); ok {
 		if len(he.Groups) > 0 {
@@ -185,13 +191,13 @@ func kinds(err error) []string {
 	return []string{"invalid_config", "duplicate", "unknown_group", "invalid_argument"}
 }
 
-func checkError(w *world, err error, want json.RawMessage) string {
+func checkError(w *fixture, err error, want json.RawMessage) string {
 	var e struct {
 		Kind, Message, Raw string
 		Contains           any `json:"message_contains"`
 	}
 	if json.Unmarshal(want, &e) != nil {
-		return "cannot be read: " + string(want)
+		return "cannot decode " + string(want)
 	}
 	if err == nil {
 		return "there was no error"
@@ -199,16 +205,16 @@ func checkError(w *world, err error, want json.RawMessage) string {
 	if !slices.Contains(kinds(err), e.Kind) {
 		return fmt.Sprintf("got %T %q, want %s", err, err, e.Kind)
 	}
-	theirs := []string{e.Message, e.Raw}
+	texts := []string{e.Message, e.Raw}
 	switch c := e.Contains.(type) {
 	case string:
-		theirs = append(theirs, c)
+		texts = append(texts, c)
 	case []any:
 		for _, s := range c {
-			theirs = append(theirs, fmt.Sprint(s))
+			texts = append(texts, fmt.Sprint(s))
 		}
 	}
-	for _, text := range theirs {
+	for _, text := range texts {
 		if text == "" {
 			continue
 		}
@@ -219,16 +225,16 @@ func checkError(w *world, err error, want json.RawMessage) string {
 			continue
 		}
 		if !groupcase.Says(text, err.Error()) {
-			return fmt.Sprintf("got %q, want what stands for %q", err, text)
+			return fmt.Sprintf("got %q, want our equivalent of %q", err, text)
 		}
 	}
 	return ""
 }
 
-func checkMeta(w *world, want json.RawMessage) string {
+func checkMeta(w *fixture, want json.RawMessage) string {
 	var m map[string]map[string][]string
 	if json.Unmarshal(want, &m) != nil {
-		return "cannot be read: " + string(want)
+		return "cannot decode " + string(want)
 	}
 	for name, meta := range m {
 		labels := w.tk.Labels(name)
@@ -242,10 +248,10 @@ func checkMeta(w *world, want json.RawMessage) string {
 	return ""
 }
 
-func checkDescriptions(w *world, want json.RawMessage) string {
+func checkDescriptions(w *fixture, want json.RawMessage) string {
 	var m map[string]*string
 	if json.Unmarshal(want, &m) != nil {
-		return "cannot be read: " + string(want)
+		return "cannot decode " + string(want)
 	}
 	got := map[string]*string{}
 	for _, i := range w.view().Tools() {
@@ -259,7 +265,7 @@ func checkDescriptions(w *world, want json.RawMessage) string {
 	return groupcase.Same(got, want)
 }
 
-func checkCursor(w *world, want json.RawMessage) string {
+func checkCursor(w *fixture, want json.RawMessage) string {
 	if string(want) == "null" {
 		return groupcase.Same(w.cursor, json.RawMessage(`""`))
 	}

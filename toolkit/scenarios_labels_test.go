@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit/config"
 )
 
-func trustgraphWorld(t testing.TB, sc groupcase.Scenario) *world {
+func trustgraphFixture(t testing.TB, sc groupcase.Scenario) *fixture {
 	failing := false
 	base := func(raws []json.RawMessage) toolkit.Config {
 		cfg := toolkit.Config{Preset: toolkit.TrustGraph()}
@@ -33,7 +33,7 @@ func trustgraphWorld(t testing.TB, sc groupcase.Scenario) *world {
 		return config.Apply(base(raws), mustJSON(map[string]any{"tools": raws}))
 	}
 	cfg, err := load(sc.Config.Tools)
-	w := newWorld(t, sc, cfg, err)
+	w := newFixture(t, sc, cfg, err)
 	w.hidden = func(e *toolkit.HiddenError) string { return fmt.Sprintf("No action for %s!", e.Tool) }
 	w.ops = map[string]func(groupcase.Step) outcome{
 		"list": w.list,
@@ -67,7 +67,7 @@ func trustgraphWorld(t testing.TB, sc groupcase.Scenario) *world {
 			name := groupcase.Arg[string](t, s, "tool")
 			v := w.view()
 			out := w.call(name, json.RawMessage("{}"))
-			// Who moves on after failures too, as their code does, says so here.
+			// TrustGraph's code advances after failed calls too; our host must do this itself.
 			if out.err == nil || out.failed && sc.Config.Variant == "code" {
 				v.Advance(name)
 			}
@@ -77,7 +77,7 @@ func trustgraphWorld(t testing.TB, sc groupcase.Scenario) *world {
 	return w
 }
 
-// scalarsAsLists reads a name as a list of one, for rows that skip the
+// scalarsAsLists turns a name into a list of one element, for scenarios that skip the
 // validation of the file.
 func scalarsAsLists(t testing.TB, raws []json.RawMessage) []json.RawMessage {
 	var out []json.RawMessage
@@ -94,7 +94,7 @@ func scalarsAsLists(t testing.TB, raws []json.RawMessage) []json.RawMessage {
 	return out
 }
 
-func mcpWorld(t testing.TB, sc groupcase.Scenario) *world {
+func mcpFixture(t testing.TB, sc groupcase.Scenario) *fixture {
 	cfg := toolkit.Config{Preset: toolkit.MCP()}
 	labels := map[string][]string{}
 	var order []string
@@ -117,7 +117,7 @@ func mcpWorld(t testing.TB, sc groupcase.Scenario) *world {
 			cfg.Basic.Tools = append(cfg.Basic.Tools, &fake{name: name, labels: labels[name]})
 		}
 	}
-	w := newWorld(t, sc, cfg, nil)
+	w := newFixture(t, sc, cfg, nil)
 	group := func(s groupcase.Step) string { return groupcase.Arg[string](t, s, "group") }
 	w.ops = map[string]func(groupcase.Step) outcome{
 		"call": w.callStep, "list": w.mcpList, "register": w.mcpRegister,
@@ -134,7 +134,7 @@ func mcpWorld(t testing.TB, sc groupcase.Scenario) *world {
 				Tags   []string
 			}](t, s, "filter")
 			if f.Tags != nil {
-				return outcome{err: fmt.Errorf("there are no tags")}
+				return outcome{err: fmt.Errorf("a toolkit has no tags")}
 			}
 			ceiling, contained, unknown := w.tk.Select(f.Groups, f.Depth)
 			w.scope = newScope(ceiling, "")
@@ -144,7 +144,7 @@ func mcpWorld(t testing.TB, sc groupcase.Scenario) *world {
 	return w
 }
 
-func (w *world) mcpList(s groupcase.Step) outcome {
+func (w *fixture) mcpList(s groupcase.Step) outcome {
 	switch what := groupcase.Arg[string](w.t, s, "what"); what {
 	case "groups":
 		return w.listGroups(s)
@@ -155,7 +155,7 @@ func (w *world) mcpList(s groupcase.Step) outcome {
 	}
 }
 
-func (w *world) mcpRegister(s groupcase.Step) outcome {
+func (w *fixture) mcpRegister(s groupcase.Step) outcome {
 	name := groupcase.Arg[string](w.t, s, "name")
 	switch what := groupcase.Arg[string](w.t, s, "what"); what {
 	case "construct":
@@ -176,8 +176,8 @@ func (w *world) mcpRegister(s groupcase.Step) outcome {
 	}
 }
 
-// metaLabels returns the groups that the _meta of a scenario's tool names, as a client of
-// an MCP server reads them: what is not a text in a list is left out.
+// metaLabels returns the groups that the _meta of a scenario's tool names, as an MCP client
+// reads them: values that are not strings are left out.
 func metaLabels(meta json.RawMessage) []string {
 	var m struct {
 		Groups json.RawMessage `json:"io.modelcontextprotocol/groups"`

@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// specified returns a fake for each spec. Without an output it answers its name.
+// specified returns a fake for each spec. A fake without an output answers with its name.
 func specified(specs []groupcase.ToolSpec) []tool.Tool {
 	var out []tool.Tool
 	for _, s := range specs {
@@ -21,8 +21,8 @@ func specified(specs []groupcase.ToolSpec) []tool.Tool {
 	return out
 }
 
-// TestScenarios runs what five systems do, as their documents, tests and code
-// have it, against the profiles that stand for them.
+// TestScenarios runs scenarios of five systems, from their documents, tests and
+// code, with the presets for these systems.
 func TestScenarios(t *testing.T) {
 	deviations := groupcase.Deviations(t, "testdata/deviations.json")
 	for id, reason := range deviations {
@@ -36,10 +36,10 @@ func TestScenarios(t *testing.T) {
 		reason, deviates := deviations[groupcase.Number(row.ID)]
 		deviating += btoi(deviates)
 		t.Run(row.ID, func(t *testing.T) {
-			diffs := play(t, row.Scenario(t))
+			diffs := runScenario(t, row.Scenario(t))
 			switch {
 			case deviates && len(diffs) == 0:
-				t.Errorf("passes, and is in deviations.json for %q: take it out", reason)
+				t.Errorf("passes, but is in deviations.json (%s); remove it there", reason)
 			case !deviates:
 				for _, d := range diffs {
 					t.Error(d)
@@ -52,8 +52,8 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// play runs a scenario and returns what was not as expected.
-func play(t *testing.T, sc groupcase.Scenario) []string {
+// runScenario runs a scenario and returns the differences from its expectations.
+func runScenario(t *testing.T, sc groupcase.Scenario) []string {
 	adapt, ok := adapters[sc.System]
 	if !ok {
 		return []string{"no adapter for the system " + sc.System}

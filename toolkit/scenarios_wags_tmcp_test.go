@@ -13,9 +13,9 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-func wagsWorld(t testing.TB, sc groupcase.Scenario) *world {
+func wagsFixture(t testing.TB, sc groupcase.Scenario) *fixture {
 	cfg := groupcase.Wags(sc, func(name string, labels []string) tool.Tool { return &fake{name: name, labels: labels} })
-	w := newWorld(t, sc, cfg, nil)
+	w := newFixture(t, sc, cfg, nil)
 	w.hidden = func(e *toolkit.HiddenError) string {
 		text := fmt.Sprintf("Tool '%s' is not available. Enable its group first. ", e.Tool)
 		if len(e.Groups) > 0 {
@@ -40,8 +40,8 @@ func wagsWorld(t testing.TB, sc groupcase.Scenario) *world {
 
 func pythonList(names []string) string { return "['" + strings.Join(names, "', '") + "']" }
 
-func tmcpWorld(t testing.TB, sc groupcase.Scenario) *world {
-	w := &world{t: t, sc: sc, scope: new(toolkit.Scope), flags: map[string]bool{}}
+func tmcpFixture(t testing.TB, sc groupcase.Scenario) *fixture {
+	w := &fixture{t: t, sc: sc, scope: new(toolkit.Scope), flags: map[string]bool{}}
 	tmcp := &groupcase.Tmcp{Hook: w.hook, Flag: w.flag,
 		Made: func(name, text string) tool.Tool { return &fake{name: name, text: text} }}
 	w.build(tmcp.Config(t, sc), nil)
@@ -55,7 +55,7 @@ func tmcpWorld(t testing.TB, sc groupcase.Scenario) *world {
 	return w
 }
 
-func (w *world) tmcpSwitch(s groupcase.Step, do func(context.Context, *toolkit.Scope, ...string) (toolkit.Outcome, error)) outcome {
+func (w *fixture) tmcpSwitch(s groupcase.Step, do func(context.Context, *toolkit.Scope, ...string) (toolkit.Outcome, error)) outcome {
 	names := groupcase.Arg[[]string](w.t, s, "parallel")
 	if names == nil {
 		o, err := do(context.Background(), w.scope, groupcase.Arg[string](w.t, s, "group"))
@@ -87,7 +87,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-func (w *world) tmcpList(s groupcase.Step) outcome {
+func (w *fixture) tmcpList(s groupcase.Step) outcome {
 	switch groupcase.Arg[string](w.t, s, "what") {
 	case "groups":
 		type row struct {
@@ -126,7 +126,7 @@ func (w *world) tmcpList(s groupcase.Step) outcome {
 	}
 }
 
-func (w *world) tmcpRegister(tmcp *groupcase.Tmcp, s groupcase.Step) outcome {
+func (w *fixture) tmcpRegister(tmcp *groupcase.Tmcp, s groupcase.Step) outcome {
 	name := groupcase.Arg[string](w.t, s, "name")
 	switch what := groupcase.Arg[string](w.t, s, "what"); what {
 	case "construct":

@@ -10,22 +10,22 @@ import (
 	"sync"
 )
 
-// A Scope is what one session has open: groups in the order in which they were
-// opened, a phase, a ceiling. It is the only thing about a toolkit that
+// A Scope is the state of a toolkit in one session: the open groups in the order in which they were
+// opened, a phase, and a ceiling. It is the only thing about a toolkit that
 // changes from step to step. The zero Scope has the toolkit's initial groups
 // open, no phase and no ceiling. It is saved as JSON, is safe for concurrent
 // use, and must not be copied.
 //
-// Names that the toolkit does not know, such as of a removed group, have no effect and
+// Names that the toolkit does not know, such as that of a removed group, have no effect and
 // are dropped by the next transition.
 type Scope struct {
 	mu      sync.Mutex
-	decided bool     // active is in effect, not the toolkit's initial groups
+	decided bool     // active counts, not the toolkit's initial groups
 	active  []string // in order of activation
 	phase   string
 	ceiling Ceiling
 	version uint64 // counts the changes of the fields above
-	last    *View  // the last view, if nothing in the scope has changed since
+	last    *View  // the last view, if the scope has not changed since
 
 	turn chan struct{} // holds one element while a transition runs
 }
@@ -43,7 +43,7 @@ func (s *Scope) Active() ([]string, bool) {
 }
 
 // Phase returns the current phase; "undefined" if there is none. That is a phase
-// like others: a tool that is limited to phases must name it to be visible then.
+// like any other: a tool that is limited to phases is visible in it only if it names it.
 func (s *Scope) Phase() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +74,7 @@ func (s *Scope) SetCeiling(c Ceiling) {
 // Sub returns the scope for a sub-agent: a new one with the same ceiling.
 func (s *Scope) Sub() *Scope { return &Scope{ceiling: s.Ceiling()} }
 
-// change makes a change under the lock and drops the kept view.
+// change calls fn with the lock held and drops the cached view.
 func (s *Scope) change(fn func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +83,7 @@ func (s *Scope) change(fn func()) {
 	s.last = nil
 }
 
-// scopeJSON is the saved form. Absent and empty differ in each member.
+// scopeJSON is the saved form. For each member, absent and empty differ.
 type scopeJSON struct {
 	Active  []string `json:"active,omitzero"` // absent: undecided; []: nothing open
 	Phase   string   `json:"phase,omitempty"`
@@ -102,7 +102,7 @@ func (s *Scope) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON replaces the scope. Members that it does not know are ignored.
+// UnmarshalJSON replaces the scope. Unknown members are ignored.
 func (s *Scope) UnmarshalJSON(data []byte) error {
 	var in scopeJSON
 	if err := json.Unmarshal(data, &in); err != nil {
@@ -121,7 +121,7 @@ type state struct {
 	ceiling Ceiling
 }
 
-// snapshot returns what the scope holds now, under c, and its version.
+// snapshot returns the current state of the scope, with the initial groups of c if it has none, and its version.
 func (s *Scope) snapshot(c *catalogue) (state, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,8 +135,8 @@ func (s *Scope) snapshot(c *catalogue) (state, uint64) {
 	return st, s.version
 }
 
-// key returns a string that is equal for equal states only: everything the gates
-// look at.
+// key returns a string that is equal only for states that are equal in everything that the gates
+// use.
 func (st *resolved) key() string {
 	b := strconv.AppendBool(make([]byte, 0, 64), st.ceiling.set)
 	for _, names := range [...][]string{st.ceiling.names, st.active, {st.phase}} {
@@ -153,15 +153,15 @@ func (st *resolved) key() string {
 
 // errReentrant is returned when a hook starts a transition of the scope whose transition
 // runs it, which would deadlock.
-var errReentrant = errors.New("a hook cannot change the scope whose transition runs it")
+var errReentrant = errors.New("a hook cannot change the scope whose transition runs it; change another scope, or wait until the transition has ended")
 
-// hookCtx is the context key that marks a scope whose transition runs a hook. A hook that
-// changes another scope, whose hook changes the first one, is detected too. A hook that
-// does not pass its context on deadlocks.
+// hookCtx is the context key that marks a scope whose transition runs a hook. It also detects
+// a hook that changes another scope, whose hook changes the first one. A hook that
+// does not pass on its context deadlocks.
 type hookCtx struct{ scope *Scope }
 
-// begin waits for the other transitions of the scope. The turn is a channel and not a
-// mutex, so that waiting ends with ctx; it is not s.mu, so that listing and saving do not
+// begin waits for other transitions of the scope. The turn is a channel instead of a
+// mutex, so that waiting ends with ctx, and separate from s.mu, so that listing and saving do not
 // wait for hooks.
 func (s *Scope) begin(ctx context.Context) error {
 	if ctx.Value(hookCtx{s}) != nil {
@@ -189,8 +189,8 @@ func (s *Scope) begin(ctx context.Context) error {
 // end lets the next transition begin.
 func (s *Scope) end() { <-s.turn }
 
-// commit replaces the open groups. The slice is not changed afterwards, which
-// lets snapshots share it.
+// commit replaces the open groups. The slice is not modified afterwards, so that
+// snapshots can share it.
 func (s *Scope) commit(active []string) {
 	s.change(func() { s.active, s.decided = active, true })
 }

@@ -8,8 +8,8 @@ import (
 	"unicode"
 )
 
-// A searchIndex ranks the tools of a catalogue by BM25. The words of a tool are
-// those of its name, title, description, parameters and groups; see the weights.
+// A searchIndex ranks the tools of a catalogue by BM25. It weights the words of a tool's
+// name, title, description, parameters and groups differently.
 type searchIndex struct {
 	entries  []*entry
 	postings map[string][]posting
@@ -17,13 +17,13 @@ type searchIndex struct {
 	mean     float64
 }
 
-// A posting says how often a word is in a tool.
+// A posting says how often a word occurs in a tool.
 type posting struct {
 	doc int32
 	tf  float32 // weighted
 }
 
-// A word of a name says more about a tool than one of its description.
+// A word in the name says more about a tool than one in the description.
 const (
 	nameWeight  = 4
 	titleWeight = 2
@@ -69,8 +69,8 @@ func newSearchIndex(c *catalogue) *searchIndex {
 	return x
 }
 
-// find returns the tools that share a word with the query and that keep
-// accepts, best first; of equals the one that was registered first.
+// find returns the tools that share a word with the query and for which keep
+// returns true, best first; of equals the one that was registered first.
 func (x *searchIndex) find(query string, limit int, keep func(*entry) bool) []*entry {
 	scores := make([]float64, len(x.entries))
 	seen := map[string]bool{}
@@ -107,8 +107,8 @@ func (x *searchIndex) find(query string, limit int, keep func(*entry) bool) []*e
 	return out
 }
 
-// words splits a query or a text into lower-case words: at characters that are neither
-// letter nor digit, and before the capitals of camelCase. A plural loses its s.
+// words splits a query or text into lower-case words, at characters that are neither
+// letters nor digits and before the capitals of camelCase. A plural loses its s.
 func words(s string) []string {
 	var out []string
 	start := -1

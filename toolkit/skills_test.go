@@ -12,14 +12,14 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// lost is a loader that cannot look.
-type lost struct{}
+// failingLoader is a loader that fails.
+type failingLoader struct{}
 
-func (lost) Load(context.Context) ([]*skill.Skill, []skill.Diagnostic, error) {
+func (failingLoader) Load(context.Context) ([]*skill.Skill, []skill.Diagnostic, error) {
 	return nil, nil, errors.New("the disk is gone")
 }
 
-// TestReadableSkills: what Skills and Reachable return is what the tool Skill would show.
+// TestReadableSkills: Skills and Reachable return the skills and groups that the tool Skill can show.
 func TestReadableSkills(t *testing.T) {
 	about := func(names ...string) skill.Loader {
 		var all []*skill.Skill
@@ -34,7 +34,7 @@ func TestReadableSkills(t *testing.T) {
 			{Name: "docs", Description: "D.", Skills: []skill.Loader{about("pdf", "start")}},
 			{Name: "deep", Description: "D.", Parents: []string{"docs"}, Skills: []skill.Loader{about("ocr")}},
 			{Name: "bare", Description: "B.", Tools: fakes("x")},
-			{Name: "dead", Description: "D.", Skills: []skill.Loader{lost{}}},
+			{Name: "dead", Description: "D.", Skills: []skill.Loader{failingLoader{}}},
 		},
 	}
 	with := func(change func(*toolkit.Config)) toolkit.Config {
@@ -51,13 +51,13 @@ func TestReadableSkills(t *testing.T) {
 		fails                 bool
 	}{
 		{"a new scope", cfg, toolkit.Ceiling{}, nil, "start", ",", ",", false},
-		{"an open group; its second start is the later one", cfg, toolkit.Ceiling{}, []string{"docs"}, "start pdf", ",docs", ",docs", false},
+		{"an open group; its skill start, a duplicate, is ignored", cfg, toolkit.Ceiling{}, []string{"docs"}, "start pdf", ",docs", ",docs", false},
 		{"a child", cfg, toolkit.Ceiling{}, []string{"docs", "deep"}, "start pdf ocr", ",docs,deep", ",docs,deep", false},
-		{"a group without", cfg, toolkit.Ceiling{}, []string{"bare"}, "start", ",", ",bare", false},
-		{"a loader that fails takes nothing else away", cfg, toolkit.Ceiling{}, []string{"docs", "dead"}, "start pdf", ",docs", ",docs,dead", true},
-		{"above the ceiling", cfg, toolkit.Only("bare"), []string{"bare"}, "", "", "bare", false},
+		{"a group without skills", cfg, toolkit.Ceiling{}, []string{"bare"}, "start", ",", ",bare", false},
+		{"a loader that fails does not affect the others", cfg, toolkit.Ceiling{}, []string{"docs", "dead"}, "start pdf", ",docs", ",docs,dead", true},
+		{"outside the ceiling", cfg, toolkit.Only("bare"), []string{"bare"}, "", "", "bare", false},
 		{"a ceiling without the basic group", cfg, toolkit.Only("docs"), []string{"docs"}, "pdf start", "docs,docs", "docs", false},
-		{"a static list reaches all", with(func(c *toolkit.Config) { c.Control = toolkit.Discover() }), toolkit.Only("docs", "bare"), nil,
+		{"Discover reaches all groups", with(func(c *toolkit.Config) { c.Control = toolkit.Discover() }), toolkit.Only("docs", "bare"), nil,
 			"pdf start", "docs,docs", "docs,bare", false},
 		{"labels", with(func(c *toolkit.Config) { c.Preset = toolkit.MCP() }), toolkit.Only("docs"), nil, "pdf start", "docs,docs", "docs", false},
 	} {
@@ -90,6 +90,7 @@ func TestReadableSkills(t *testing.T) {
 }
 
 type (
+	// Loaders of kinds that == cannot compare, or not in the way we need.
 	mapped     map[string]skill.Loader
 	several    []skill.Loader
 	paired     [1]skill.Loader
@@ -105,12 +106,12 @@ func (loaderFunc) Load(context.Context) ([]*skill.Skill, []skill.Diagnostic, err
 	return nil, nil, nil
 }
 
-// TestSkillChanges: a transition reports whether the skills have changed, and so
-// does a change of the catalogue.
+// TestSkillChanges: transitions and changes of the catalogue report whether the skills have
+// changed.
 func TestSkillChanges(t *testing.T) {
 	some := skill.FS(fstest.MapFS{"pdf/SKILL.md": {Data: []byte("---\nname: pdf\ndescription: P.\n---\n")}})
 	memo := skill.Memory(&skill.Skill{Name: "memo", Description: "M."})
-	// Loaders that == cannot compare: what they hold is the same, until it is not.
+	// Loaders that == cannot compare.
 	odd := []skill.Loader{memo, skill.Merge(memo, some), mapped{"a": nil}, several{some}, paired{several{memo}}}
 	tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{group("a", "x"), {Name: "docs", Description: "D.", Skills: []skill.Loader{some}},
 		{Name: "odd", Description: "O.", Skills: odd}}})
@@ -127,24 +128,24 @@ func TestSkillChanges(t *testing.T) {
 		do   func() error
 		want bool
 	}{
-		{"open a group without", func() error { _, err := tk.Enable(t.Context(), s, "a"); return err }, false},
-		{"open a group that has only skills", func() error { _, err := tk.Enable(t.Context(), s, "docs"); return err }, true},
+		{"open a group without skills", func() error { _, err := tk.Enable(t.Context(), s, "a"); return err }, false},
+		{"open a group with only skills", func() error { _, err := tk.Enable(t.Context(), s, "docs"); return err }, true},
 		{"close both", func() error { _, err := tk.Set(t.Context(), s); return err }, true},
-		{"a new group without", func() error { return tk.AddGroup(group("b", "y")) }, false},
-		{"a new group with", func() error {
+		{"a new group without skills", func() error { return tk.AddGroup(group("b", "y")) }, false},
+		{"a new group with skills", func() error {
 			return tk.AddGroup(toolkit.Group{Name: "more", Description: "M.", Skills: []skill.Loader{some}})
 		}, true},
 		{"skills of the basic group", func() error {
 			return tk.Update(func(c *toolkit.Config) error { c.Basic.Skills = []skill.Loader{some}; return nil })
 		}, true},
-		{"remove a group with", func() error { return tk.RemoveGroup("more") }, true},
+		{"remove a group with skills", func() error { return tk.RemoveGroup("more") }, true},
 		{"other skills in memory", swap(0, skill.Memory(&skill.Skill{Name: "memo", Description: "M."})), true},
 		{"the same again", func() error { return tk.Add("a", fakes("again")...) }, false},
 		{"another map", swap(2, mapped{"a": nil}), true},
 		{"a shorter list", swap(3, several{}), true},
 		{"another list inside", swap(4, paired{several{memo}}), true},
 		{"another kind", swap(4, memo), true},
-		{"a function, which nobody can tell", swap(4, loaderFunc(nil)), true},
+		{"a function, which cannot be compared", swap(4, loaderFunc(nil)), true},
 		{"a function and a new tool", func() error { return tk.Add("a", fakes("more")...) }, true},
 	} {
 		last = toolkit.Change{}
@@ -158,6 +159,6 @@ func TestSkillChanges(t *testing.T) {
 	cfg := tk.Config()
 	cfg.Groups[0].Name = "other"
 	if tk.Config().Groups[0].Name != "a" {
-		t.Error("the copy of the configuration is not one")
+		t.Error("Config does not return a copy")
 	}
 }

@@ -19,17 +19,17 @@ const (
 	retryAfter  = 30 * time.Second // before a source that failed is listed again
 )
 
-// A source is a registered tool.Source and its last list. It outlives catalogues, so that
-// a new one need not fetch the lists again.
+// A source is a registered tool.Source and its last list. It survives a change of the catalogue, so that
+// the list need not be fetched again.
 type source struct {
 	src     tool.Source
 	name    string
 	turn    chan struct{} // holds one element while the list is fetched
 	listing atomic.Pointer[listing]
-	stale   atomic.Bool // the list must be fetched again, whatever its age
+	stale   atomic.Bool // the list must be fetched again, even if it is not due
 }
 
-// A listing is what a source listed, and when. It is replaced, never changed.
+// A listing is the list of a source, and when it was fetched. It is immutable.
 type listing struct {
 	tools []tool.Tool
 	about string // the source's instructions
@@ -40,7 +40,7 @@ type listing struct {
 // source returns the record of s. The caller holds tk.mu.
 func (tk *Toolkit) source(s tool.Source) (*source, error) {
 	if s == nil {
-		return nil, errors.New("a source is nil")
+		return nil, errors.New("a source is nil; remove it")
 	}
 	if src, ok := s.(*source); ok {
 		return src, nil
@@ -59,13 +59,13 @@ func (tk *Toolkit) source(s tool.Source) (*source, error) {
 	return src, nil
 }
 
-// Tools implements tool.Source: in the configuration the record replaces the registered
-// source, so that it keeps its list even if the source is not comparable.
+// Tools implements tool.Source: in the configuration the source replaces the registered
+// one, so that it keeps its list even if that is not comparable.
 func (s *source) Tools(ctx context.Context) ([]tool.Tool, error) { return s.src.Tools(ctx) }
 
 // Refresh reports a change that the toolkit cannot see: of a source's list, or of what a
-// predicate depends on. Sources are listed again when a view needs them, also those
-// whose listing is in progress, and listeners are called once.
+// predicate depends on. Sources are listed again when a view needs them, including those
+// that are being listed, and listeners are called once.
 func (tk *Toolkit) Refresh() {
 	tk.mu.Lock()
 	for _, g := range tk.now.Load().all() {
@@ -99,7 +99,7 @@ func (tk *Toolkit) upToDate(sources []*source) (*catalogue, error) {
 	return c, nil
 }
 
-// has reports whether the catalogue was built of the sources' present lists.
+// has reports whether the catalogue was built from the sources' current lists.
 func (c *catalogue) has(sources []*source) bool {
 	return !slices.ContainsFunc(sources, func(s *source) bool { return c.built[s] != s.listing.Load() })
 }
@@ -136,7 +136,7 @@ func (s *source) fresh(refresh time.Duration) bool {
 }
 
 // fetch lists the source's tools, unless another caller has done so meanwhile.
-// The error is the context's only: a source that fails keeps its last list.
+// Only the context's error is returned: a source that fails keeps its last list.
 func (s *source) fetch(ctx context.Context, refresh time.Duration) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -174,7 +174,7 @@ func (s *source) list(ctx context.Context) (tools []tool.Tool, err error) {
 	defer cancel()
 	tools, err = s.src.Tools(ctx)
 	if err == nil && slices.Contains(tools, nil) {
-		return nil, errors.New("it listed a tool that is nil")
+		return nil, errors.New("the source listed a nil tool")
 	}
 	return tools, err
 }
@@ -182,7 +182,7 @@ func (s *source) list(ctx context.Context) (tools []tool.Tool, err error) {
 // about returns the instructions of a source that was listed, if it has any.
 func (s *source) about() (text string) {
 	defer func() {
-		if recover() != nil { // the tools work without instructions
+		if recover() != nil { // tools work without instructions
 			text = ""
 		}
 	}()
@@ -203,8 +203,8 @@ func (c *catalogue) instructions(g *group) string {
 	return strings.TrimSpace(strings.Join(parts, "\n\n"))
 }
 
-// load fetches the lists of the sources that are due, at the same time, and
-// returns the catalogue that has them. It holds no lock meanwhile: a server that hangs
+// load fetches the lists of the sources that are due, concurrently, and
+// returns the catalogue with them. It holds no lock meanwhile: a server that hangs
 // delays only the callers that need it.
 func (tk *Toolkit) load(ctx context.Context, c *catalogue, sources []*source) (*catalogue, error) {
 	var due []*source
@@ -246,9 +246,9 @@ func (c *catalogue) needed(r *resolved) []*source {
 	return out
 }
 
-// ready returns the catalogue for a transition of s, with the tools of the
-// groups that are to be opened: quotas count them, and the answer names them.
-func (tk *Toolkit) ready(ctx context.Context, s *Scope, o op, batches [][]string) (*catalogue, error) {
+// loadFor returns the catalogue for a transition of s, with the tools of the
+// groups that will be opened: quotas count them, and the answer names them.
+func (tk *Toolkit) loadFor(ctx context.Context, s *Scope, o op, batches [][]string) (*catalogue, error) {
 	c := tk.now.Load()
 	if o == disable {
 		return c, nil
@@ -265,8 +265,8 @@ func (tk *Toolkit) ready(ctx context.Context, s *Scope, o op, batches [][]string
 	return tk.load(ctx, c, sources)
 }
 
-// recheck returns the time at which some list is due; zero for never.
-func (c *catalogue) recheck() time.Time {
+// nextFetch returns the time at which the next list is due; zero for never.
+func (c *catalogue) nextFetch() time.Time {
 	var first time.Time
 	for _, g := range c.all() {
 		for _, s := range g.sources {

@@ -16,11 +16,11 @@ import (
 
 // A Group is a named set of tools and skills that is opened and closed as one.
 type Group struct {
-	Name        string // as the model writes it; unique; "basic" is taken
-	Title       string // for people; empty for none
+	Name        string // as the model writes it; unique; "basic" is reserved
+	Title       string // for people; may be empty
 	Description string // what it is for; the model chooses by it
 
-	// Instructions are told to the model when it opens the group.
+	// Instructions are shown to the model when it opens the group.
 	Instructions string
 
 	// Parents gate the group: all of them must be open to open it, and closing
@@ -30,9 +30,9 @@ type Group struct {
 	// Tools are members of the group. A tool may be in several groups.
 	Tools []tool.Tool
 
-	// Sources list further members. The source of a group that is not open is
-	// not contacted. If it has a method Instructions() string, its result, after
-	// listing, is added to the group's instructions.
+	// Sources list further members. The source of a closed group is
+	// not contacted. If it has a method Instructions() string, the result of a call after
+	// listing is added to the group's instructions.
 	Sources []tool.Source
 
 	// Skills are shown while the group is open.
@@ -42,21 +42,21 @@ type Group struct {
 	Meta map[string]json.RawMessage
 
 	// OnActivate and OnDeactivate run before the group is opened or closed; an error
-	// prevents it. The context is that of the transition.
+	// prevents this. The context is that of the transition.
 	OnActivate, OnDeactivate func(context.Context) error
 }
 
-// A Setting limits a registered tool, or puts it into other groups, by its name.
+// A Setting limits the registered tool with its name, or puts it into other groups.
 type Setting struct {
 	Tool string
 
-	// Groups, unless nil, are the groups that the tool is in, in place of those
-	// that it was registered in. Empty, it is in none and only a ceiling of "*"
-	// grants it, where groups are labels.
+	// Groups, unless nil, are the groups that the tool is in, instead of those
+	// that it was registered in. If empty, it is in none, and where groups are labels
+	// only a ceiling of "*" grants it.
 	Groups []string
 
 	// Phases, unless nil, are the phases in which the tool is visible; "*" is
-	// any. Empty, there is none.
+	// any phase. If empty, it is visible in none.
 	Phases []string
 
 	// Next is the phase that a successful call moves to; empty for none.
@@ -71,7 +71,7 @@ type Setting struct {
 	Always bool
 }
 
-// A Config is what a Toolkit is made of.
+// A Config is the configuration of a Toolkit.
 type Config struct {
 	Basic     Group      // always open; its name must be empty; its instructions are in [View.Prompt]
 	Groups    []Group    // in the order in which the model sees them
@@ -79,28 +79,28 @@ type Config struct {
 	Exclusive [][]string // sets of groups of which one may be open at a time
 	Initial   []string   // groups open in a new scope, parents first; their OnActivate must be nil
 
-	// Quotas on all open groups together; 0 for no limit. Tools of the basic group
+	// Quotas on all open groups together; 0 means no limit. Tools of the basic group
 	// do not count. Bytes are those of the definitions sent.
 	MaxTools, MaxGroups, MaxBytes int
 
-	// Control is how the model opens groups; nil is the preset's, and that of
-	// the zero preset is [ResetTools]. It is left out while there is no group to open.
+	// Control is how the model opens groups. Nil means that of the preset, which is
+	// [ResetTools] for the zero preset. It is not used while there is no group to open.
 	Control *Control
 
-	// Hidden are names of control tools that are left out, such as
+	// Hidden has names of control tools that are left out, such as
 	// "files.deactivate" with [PerGroup].
 	Hidden []string
 
 	// LabelsOnly makes groups mere labels: every group counts as open, and nothing
-	// opens or closes one. A ceiling selects among them. A nil Control is the zero [Control]
-	// then. [Toolkit.Config] has it set where the preset implies it.
+	// opens or closes one. A ceiling selects among them. A nil Control then means the zero
+	// [Control]. [Toolkit.Config] has it set if the preset implies it.
 	LabelsOnly bool
 
-	// Preset is a set of rules of another system; the zero Preset is kitbag's own.
+	// Preset is the set of rules, perhaps of another system; the zero Preset has kitbag's own.
 	Preset Preset
 
 	// Refresh is the time after which the list of a source is fetched again;
-	// 0 for never. See also [Toolkit.Refresh].
+	// 0 means never. See also [Toolkit.Refresh].
 	Refresh time.Duration
 
 	// Compensate undoes a transition in which a hook failed: it runs the opposite hooks
@@ -112,7 +112,7 @@ type Config struct {
 // use and shared by any number of sessions.
 type Toolkit struct {
 	now   atomic.Pointer[catalogue]
-	epoch atomic.Uint64 // counts what the catalogue does not show; see Refresh
+	epoch atomic.Uint64 // counts calls of Refresh
 
 	mu        sync.Mutex // serialises the replacement of now
 	sources   map[tool.Source]*source
@@ -120,8 +120,8 @@ type Toolkit struct {
 	listeners listeners
 }
 
-// Registered returns the tools that there are, open or not: the program's own, which include the
-// control tools, and those that sources listed last. No source is contacted.
+// Registered returns all tools, open or not: the program's own, which include the
+// control tools, and those that sources listed last. It does not contact sources.
 func (tk *Toolkit) Registered() (own, listed []tool.Tool) {
 	c := tk.now.Load()
 	for _, e := range c.entries {
@@ -141,7 +141,7 @@ func New(cfg Config) (*Toolkit, error) {
 	tk := &Toolkit{sources: map[tool.Source]*source{}}
 	tk.mu.Lock()
 	defer tk.mu.Unlock()
-	if len(cfg.Groups) > 0 { // for a Control whose Tools method uses tk while replace checks it
+	if len(cfg.Groups) > 0 { // a Control may use tk while replace calls its Tools
 		tk.install(&catalogue{basic: &group{Group: new(Group), index: -1}})
 	}
 	if err := tk.replace(cfg); err != nil {
@@ -150,8 +150,8 @@ func New(cfg Config) (*Toolkit, error) {
 	return tk, nil
 }
 
-// Of returns a toolkit of one group that is always open, without a control
-// tool. It panics where New would return an error.
+// Of returns a toolkit with one group that is always open and without a control
+// tool. It panics if New would return an error.
 func Of(tools ...tool.Tool) *Toolkit {
 	tk, err := New(Config{Basic: Group{Tools: tools}})
 	if err != nil {
@@ -190,13 +190,13 @@ func (tk *Toolkit) install(c *catalogue) {
 }
 
 // Enable opens groups, in order, as one transition: all of them, or none and
-// an error. Groups that an exclusion set does not allow with them are closed. A group
+// an error. It closes groups that an exclusion set does not allow with them. A group
 // that is already open is not an error.
 func (tk *Toolkit) Enable(ctx context.Context, s *Scope, groups ...string) (Outcome, error) {
 	return tk.transit(ctx, s, enable, groups)
 }
 
-// Disable closes groups and all that need them, as one transition. A group that is
+// Disable closes groups and all groups that need them, as one transition. A group that is
 // already closed is not an error.
 func (tk *Toolkit) Disable(ctx context.Context, s *Scope, groups ...string) (Outcome, error) {
 	return tk.transit(ctx, s, disable, groups)
@@ -222,7 +222,7 @@ type GroupInfo struct {
 }
 
 // Groups returns the named groups that the scope's ceiling grants, in order of
-// registration. A nil scope is a new one.
+// registration. A nil scope means a new one.
 func (tk *Toolkit) Groups(s *Scope) []GroupInfo {
 	c := tk.now.Load()
 	if s == nil {

@@ -14,10 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// odd is a tool with the given description of itself.
-func odd(info tool.Info) tool.Tool { return served{info} }
-
-// TestNew: every mistake in a configuration is an error that names the culprit.
+// TestNew: every mistake in a configuration is an error that names the group or tool.
 func TestNew(t *testing.T) {
 	groups := func(gs ...toolkit.Group) toolkit.Config { return toolkit.Config{Groups: gs} }
 	basic := func(ts ...tool.Tool) toolkit.Config { return toolkit.Config{Basic: toolkit.Group{Tools: ts}} }
@@ -31,45 +28,45 @@ func TestNew(t *testing.T) {
 	hooked.OnActivate = func(context.Context) error { return nil }
 	for name, row := range map[string]struct {
 		cfg  toolkit.Config
-		want string // in the error; empty if there is none
+		want string // part of the error; empty for none
 	}{
-		"nothing":                              {toolkit.Config{}, ""},
-		"named basic":                          {toolkit.Config{Basic: toolkit.Group{Name: "x"}}, `called "x"`},
-		"no name":                              {groups(group("")), "no name"},
-		"reserved name":                        {groups(group("basic")), `group "basic": the name is reserved`},
-		"no description":                       {groups(toolkit.Group{Name: "a"}), `group "a" has no description`},
-		"two of a name":                        {groups(group("a"), group("a")), `two groups have the name "a"`},
-		"unknown parent":                       {groups(parent("a", "z")), `group "a": parent "z"`},
-		"own parent":                           {groups(parent("a", "a")), `group "a" is its own ancestor`},
-		"cycle":                                {groups(parent("a", "b"), parent("b", "c"), parent("c", "a")), `is its own ancestor`},
-		"diamond":                              {groups(group("a"), parent("b", "a"), parent("c", "a"), parent("d", "b", "c")), ""},
-		"nil tool":                             {basic(nil), "a tool is nil"},
-		"nil skill loader":                     {toolkit.Config{Basic: toolkit.Group{Skills: []skill.Loader{nil}}}, "a skill loader is nil"},
-		"a method that almost is a capability": {toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{almost{fakes("t")[0]}}}}, `tool "t" in the basic group: toolkit_test.almost has the method Remind() string, which is not called`},
-		"two tools of a name":                  {groups(group("a", "t"), group("b", "t")), `tool "t" in group "b": another tool in group "a" has this name`},
-		"tool without a name":                  {basic(odd(tool.Info{})), "the name is empty"},
-		"bad tool name":                        {basic(odd(tool.Info{Name: "a b"})), `tool "a b" in the basic group`},
-		"long tool name":                       {basic(odd(tool.Info{Name: strings.Repeat("a", 129)})), "128"},
-		"schema no JSON":                       {basic(odd(tool.Info{Name: "t", Input: json.RawMessage(`{"type":`)})), `tool "t"`},
-		"schema no object":                     {basic(odd(tool.Info{Name: "t", Input: json.RawMessage(`true`)})), `tool "t"`},
-		"schema of a list":                     {basic(odd(tool.Info{Name: "t", Input: json.RawMessage(`{"type":"array"}`)})), `the type array`},
-		"name of a control":                    {groups(group("a", "reset_tools")), `tool "reset_tools" in group "a": a control tool has this name`},
-		"no control, the name":                 {basic(fakes("reset_tools")...), ""},
-		"per group, bad name":                  {with(groups(group("a b")), func(c *toolkit.Config) { c.Control = toolkit.PerGroup() }), `control tool "a b.activate"`},
-		"exclusion of one":                     {with(groups(group("a")), func(c *toolkit.Config) { c.Exclusive = [][]string{{"a", "a"}} }), "at least two groups"},
-		"exclusion of unknown":                 {with(groups(group("a")), func(c *toolkit.Config) { c.Exclusive = [][]string{{"a", "z"}} }), `group "z" does not exist`},
-		"exclusion of ancestor":                {with(groups(group("a"), parent("b", "a"), parent("c", "b")), func(c *toolkit.Config) { c.Exclusive = [][]string{{"c", "a"}} }), `group "c" needs group "a"`},
-		"setting twice":                        {with(basic(fakes("t")...), func(c *toolkit.Config) { c.Settings = []toolkit.Setting{{Tool: "t"}, {Tool: "t"}} }), `tool "t" has two settings`},
-		"setting of no tool":                   {with(basic(fakes("t")...), func(c *toolkit.Config) { c.Settings = []toolkit.Setting{{Tool: "z"}} }), `tool "z" has a setting but is not registered`},
-		"setting of no group":                  {with(basic(fakes("t")...), func(c *toolkit.Config) { c.Settings = []toolkit.Setting{{Tool: "t", Groups: []string{"z"}}} }), `tool "t": its group "z"`},
-		"initial unknown":                      {with(groups(group("a")), func(c *toolkit.Config) { c.Initial = []string{"z"} }), `initial group "z"`},
-		"initial child first":                  {with(groups(group("a"), parent("b", "a")), func(c *toolkit.Config) { c.Initial = []string{"b", "a"} }), `initial group "b": put its parent "a" before it`},
-		"initial with a hook":                  {with(groups(hooked), func(c *toolkit.Config) { c.Initial = []string{"a"} }), `initial group "a" has an OnActivate hook`},
-		"initial over quota":                   {with(groups(group("a", "x", "y")), func(c *toolkit.Config) { c.Initial, c.MaxTools = []string{"a"}, 1 }), "2 tools"},
-		"initial exclude":                      {with(groups(group("a"), group("b")), func(c *toolkit.Config) { c.Initial, c.Exclusive = []string{"a", "b"}, [][]string{{"a", "b"}} }), `"a" and "b" exclude each other`},
-		"nil source":                           {toolkit.Config{Basic: toolkit.Group{Sources: []tool.Source{nil}}}, "a source is nil"},
+		"nothing":                                {toolkit.Config{}, ""},
+		"named basic":                            {toolkit.Config{Basic: toolkit.Group{Name: "x"}}, `called "x"`},
+		"no name":                                {groups(group("")), "no name"},
+		"reserved name":                          {groups(group("basic")), `group "basic": the name is reserved`},
+		"no description":                         {groups(toolkit.Group{Name: "a"}), `group "a" has no description`},
+		"duplicate group":                        {groups(group("a"), group("a")), `two groups have the name "a"`},
+		"unknown parent":                         {groups(parent("a", "z")), `group "a": parent "z"`},
+		"own parent":                             {groups(parent("a", "a")), `group "a" is its own ancestor`},
+		"cycle":                                  {groups(parent("a", "b"), parent("b", "c"), parent("c", "a")), `is its own ancestor`},
+		"diamond":                                {groups(group("a"), parent("b", "a"), parent("c", "a"), parent("d", "b", "c")), ""},
+		"nil tool":                               {basic(nil), "a tool is nil"},
+		"nil skill loader":                       {toolkit.Config{Basic: toolkit.Group{Skills: []skill.Loader{nil}}}, "a skill loader is nil"},
+		"a method like that of a capability":     {toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{almost{fakes("t")[0]}}}}, `tool "t" in the basic group: toolkit_test.almost has the method Remind() string, which is not called`},
+		"duplicate tool":                         {groups(group("a", "t"), group("b", "t")), `tool "t" in group "b": another tool in group "a" has this name`},
+		"tool without a name":                    {basic(served{tool.Info{}}), "the name is empty"},
+		"bad tool name":                          {basic(served{tool.Info{Name: "a b"}}), `tool "a b" in the basic group`},
+		"long tool name":                         {basic(served{tool.Info{Name: strings.Repeat("a", 129)}}), "128"},
+		"invalid JSON schema":                    {basic(served{tool.Info{Name: "t", Input: json.RawMessage(`{"type":`)}}), `tool "t"`},
+		"schema not an object":                   {basic(served{tool.Info{Name: "t", Input: json.RawMessage(`true`)}}), `tool "t"`},
+		"schema of a list":                       {basic(served{tool.Info{Name: "t", Input: json.RawMessage(`{"type":"array"}`)}}), `the type array`},
+		"name of a control tool":                 {groups(group("a", "reset_tools")), `tool "reset_tools" in group "a": a control tool has this name`},
+		"name of a control tool without control": {basic(fakes("reset_tools")...), ""},
+		"per group, bad name":                    {with(groups(group("a b")), func(c *toolkit.Config) { c.Control = toolkit.PerGroup() }), `control tool "a b.activate"`},
+		"exclusion of one":                       {with(groups(group("a")), func(c *toolkit.Config) { c.Exclusive = [][]string{{"a", "a"}} }), "at least two groups"},
+		"exclusion of unknown":                   {with(groups(group("a")), func(c *toolkit.Config) { c.Exclusive = [][]string{{"a", "z"}} }), `group "z" does not exist`},
+		"exclusion of ancestor":                  {with(groups(group("a"), parent("b", "a"), parent("c", "b")), func(c *toolkit.Config) { c.Exclusive = [][]string{{"c", "a"}} }), `group "c" needs group "a"`},
+		"setting twice":                          {with(basic(fakes("t")...), func(c *toolkit.Config) { c.Settings = []toolkit.Setting{{Tool: "t"}, {Tool: "t"}} }), `tool "t" has two settings`},
+		"setting of an unknown tool":             {with(basic(fakes("t")...), func(c *toolkit.Config) { c.Settings = []toolkit.Setting{{Tool: "z"}} }), `tool "z" has a setting but is not registered`},
+		"setting of an unknown group":            {with(basic(fakes("t")...), func(c *toolkit.Config) { c.Settings = []toolkit.Setting{{Tool: "t", Groups: []string{"z"}}} }), `tool "t": group "z"`},
+		"initial unknown":                        {with(groups(group("a")), func(c *toolkit.Config) { c.Initial = []string{"z"} }), `initial group "z"`},
+		"initial child first":                    {with(groups(group("a"), parent("b", "a")), func(c *toolkit.Config) { c.Initial = []string{"b", "a"} }), `initial group "b": put its parent "a" before it`},
+		"initial with a hook":                    {with(groups(hooked), func(c *toolkit.Config) { c.Initial = []string{"a"} }), `initial group "a" has an OnActivate hook`},
+		"initial over quota":                     {with(groups(group("a", "x", "y")), func(c *toolkit.Config) { c.Initial, c.MaxTools = []string{"a"}, 1 }), "2 tools"},
+		"initial groups that exclude each other": {with(groups(group("a"), group("b")), func(c *toolkit.Config) { c.Initial, c.Exclusive = []string{"a", "b"}, [][]string{{"a", "b"}} }), `"a" and "b" exclude each other`},
+		"nil source":                             {toolkit.Config{Basic: toolkit.Group{Sources: []tool.Source{nil}}}, "a source is nil"},
 	} {
-		for range 2 { // what was read once is not read again
+		for range 2 { // the second time schemas are cached
 			_, err := toolkit.New(row.cfg)
 			if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
 				t.Errorf("%s: got %v, want %q", name, err, row.want)
@@ -78,13 +75,13 @@ func TestNew(t *testing.T) {
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("Of took two tools of one name")
+			t.Error("Of accepted two tools with one name")
 		}
 	}()
 	toolkit.Of(fakes("a", "a")...)
 }
 
-// TestSharedTool: one tool may be in several groups, and in the basic one.
+// TestSharedTool: a tool may be in several groups, and in the basic one.
 func TestSharedTool(t *testing.T) {
 	shared := fakes("shared")
 	a, b := group("a", "x"), group("b", "y")
@@ -112,8 +109,8 @@ func TestSharedTool(t *testing.T) {
 	}
 }
 
-// TestWhatWasShownRuns: calls of an answer run against the view that it was
-// shown, whatever happens to the scope and the catalogue meanwhile.
+// TestWhatWasShownRuns: calls of a model answer run against the view that the model was
+// shown, even if scope and catalogue change meanwhile.
 func TestWhatWasShownRuns(t *testing.T) {
 	tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{group("a", "x"), group("b", "y")}})
 	s := new(toolkit.Scope)
@@ -132,10 +129,10 @@ func TestWhatWasShownRuns(t *testing.T) {
 		t.Errorf("x was shown: %v", err)
 	}
 	if _, _, err := shown.Resolve(t.Context(), "y", nil); err == nil {
-		t.Error("y was not shown")
+		t.Error("y was not shown but resolves")
 	}
 	if _, _, err := newView(t, tk, s).Resolve(t.Context(), "x", nil); err == nil {
-		t.Error("x is gone")
+		t.Error("x was removed but resolves")
 	}
 }
 
@@ -156,11 +153,11 @@ func TestUpdate(t *testing.T) {
 	}{
 		{"add", func() error { return tk.Add("a", fakes("z")...) }, true, false, ""},
 		{"add twice", func() error { return tk.Add("b", fakes("z")...) }, false, false, `tool "z" in group "b"`},
-		{"add to nothing", func() error { return tk.Add("q", fakes("z")...) }, false, false, `group "q"`},
+		{"add to an unknown group", func() error { return tk.Add("q", fakes("z")...) }, false, false, `group "q"`},
 		{"add a group", func() error { return tk.AddGroup(group("c", "w")) }, true, true, ""},
 		{"add a group twice", func() error { return tk.AddGroup(group("c")) }, false, false, `the name "c"`},
 		{"remove", func() error { return tk.Remove("z", "x", "unknown") }, true, false, ""},
-		{"remove nothing", func() error { return tk.Remove("unknown") }, false, false, ""},
+		{"remove an unknown tool", func() error { return tk.Remove("unknown") }, false, false, ""},
 		{"remove a group", func() error { return tk.RemoveGroup("a") }, true, true, ""},
 		{"remove a group twice", func() error { return tk.RemoveGroup("a") }, false, false, `group "a"`},
 		{"fail", func() error { return tk.Update(func(*toolkit.Config) error { return errors.New("no") }) }, false, false, "no"},
@@ -190,10 +187,10 @@ func TestUpdate(t *testing.T) {
 		t.Errorf("listed %q", got)
 	}
 	if _, err := tk.Enable(context.Background(), s, "b"); err != nil {
-		t.Errorf("the group that excluded it is gone: %v", err)
+		t.Errorf("Enable after the group that excluded b was removed: %v", err)
 	}
 	if active, _ := s.Active(); !slices.Equal(active, []string{"b"}) {
-		t.Errorf("a transition keeps names that are gone: %q", active)
+		t.Errorf("a transition keeps removed groups: %q", active)
 	}
 	stop()
 	changes = nil
@@ -202,7 +199,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestNotify: one report per transition, and only if the list has changed.
+// TestNotify: one report per transition, and only if something has changed.
 func TestNotify(t *testing.T) {
 	tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{group("empty"), group("a", "x"), group("b", "y")},
 		Settings: []toolkit.Setting{{Tool: "x", Next: "p"}, {Tool: "y", Phases: []string{"p"}}}})
@@ -233,7 +230,7 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// TestQuota: what exceeds a quota is refused, what lowers an excess is not.
+// TestQuota: transitions that exceed a quota are refused, but not those that reduce an excess.
 func TestQuota(t *testing.T) {
 	tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{group("a", "x", "y"), group("b", "z"), group("c")}, MaxTools: 2, MaxGroups: 2})
 	s := new(toolkit.Scope)
@@ -246,7 +243,7 @@ func TestQuota(t *testing.T) {
 		names []string
 		want  string
 	}{
-		{tk.Set, []string{"a", "b"}, ""}, // 3 tools, and were before
+		{tk.Set, []string{"a", "b"}, ""}, // 3 tools, as before
 		{tk.Disable, []string{"b"}, ""},
 		{tk.Enable, []string{"b"}, "3 tools, and 2"},
 		{tk.Set, []string{"a", "b", "c"}, "3 tools, and 2"},
@@ -259,16 +256,16 @@ func TestQuota(t *testing.T) {
 			t.Errorf("%q: got %v, want %q", row.names, err, row.want)
 		}
 	}
-	// Over the quota already: what does not raise the count may be opened.
+	// The quota is already exceeded: groups that do not raise the count may be opened.
 	over := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{group("a", "x", "y", "z"), group("b", "u", "v"), group("c", "w")}, MaxTools: 1})
 	if err := json.Unmarshal([]byte(`{"active":["a"]}`), s); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := over.Set(ctx, s, "b", "c"); err != nil {
-		t.Errorf("3 tools in place of 3: %v", err)
+		t.Errorf("3 tools instead of 3: %v", err)
 	}
 	if _, err := over.Set(ctx, s, "a", "c"); err == nil {
-		t.Error("4 tools in place of 3, and 1 is allowed")
+		t.Error("4 tools instead of 3 with a quota of 1 were accepted")
 	}
 	bytes := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{group("a", "x"), group("b", "y")}, MaxBytes: 150})
 	_, err := bytes.Enable(ctx, new(toolkit.Scope), "a", "b")
@@ -277,7 +274,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestExclusion: the newcomer wins, one request for both is refused.
+// TestExclusion: opening a group closes those it excludes; one request for both is refused.
 func TestExclusion(t *testing.T) {
 	tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{group("a"), group("b"), group("c")}, Exclusive: [][]string{{"a", "b"}}})
 	s := new(toolkit.Scope)
@@ -297,8 +294,8 @@ func TestExclusion(t *testing.T) {
 	}
 }
 
-// TestSetBelowCeiling: what is above the ceiling is not closed by somebody who
-// cannot know it, unless it is excluded by what is opened.
+// TestSetBelowCeiling: Set leaves groups open that the ceiling does not grant, unless an opened
+// group excludes them.
 func TestSetBelowCeiling(t *testing.T) {
 	tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{group("host", "h"), group("a", "x"), group("b", "y")}, Exclusive: [][]string{{"host", "b"}}})
 	s := new(toolkit.Scope)
@@ -320,7 +317,7 @@ func TestSetBelowCeiling(t *testing.T) {
 	}
 }
 
-// TestScopeJSON: what is unset, empty and listed stay apart.
+// TestScopeJSON: unset, empty and listed values are distinguished.
 func TestScopeJSON(t *testing.T) {
 	for _, row := range []string{
 		`{}`, `{"active":[]}`, `{"active":["b","a"]}`, `{"phase":"p"}`,
@@ -336,7 +333,7 @@ func TestScopeJSON(t *testing.T) {
 	}
 	for _, row := range []string{`{"ceiling":"a"}`, `{"ceiling":[1]}`, `{"active":"a"}`, `[]`} {
 		if err := json.Unmarshal([]byte(row), new(toolkit.Scope)); err == nil {
-			t.Errorf("%s was taken", row)
+			t.Errorf("%s was accepted", row)
 		}
 	}
 	var c struct{ C toolkit.Ceiling }
@@ -345,16 +342,16 @@ func TestScopeJSON(t *testing.T) {
 	}
 }
 
-// TestInitial: a new scope has the initial groups open, one that was told
-// otherwise has not.
+// TestInitial: a new scope has the initial groups open; after a transition its own groups
+// count.
 func TestInitial(t *testing.T) {
 	tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{group("a", "x"), group("b", "y")}, Initial: []string{"b"}})
-	asked := new(toolkit.Scope)
-	if out, err := tk.Set(context.Background(), asked, "b"); err != nil || out.Changed() {
-		t.Errorf("asked for what is open: %+v, %v", out, err)
+	scope := new(toolkit.Scope)
+	if out, err := tk.Set(context.Background(), scope, "b"); err != nil || out.Changed() {
+		t.Errorf("Set to the initial groups: %+v, %v", out, err)
 	}
-	if active, decided := asked.Active(); !decided || !slices.Equal(active, []string{"b"}) {
-		t.Errorf("asked for what was open, and has %q, decided %v", active, decided)
+	if active, decided := scope.Active(); !decided || !slices.Equal(active, []string{"b"}) {
+		t.Errorf("after Set to the initial groups: active %q, decided %v", active, decided)
 	}
 	s := new(toolkit.Scope)
 	if got := listed(newView(t, tk, s)); !slices.Equal(got, []string{"reset_tools", "y"}) {
@@ -423,7 +420,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestImport: parents that do not exist and cycles are left out, the rest gates.
+// TestImport: unknown parents and cycles are removed.
 func TestImport(t *testing.T) {
 	in := []toolkit.Group{
 		{Name: "s/a", Parents: []string{"s/b", "s/ghost"}}, {Name: "s/b", Title: "The B", Parents: []string{"s/a", "s/b"}},
@@ -440,7 +437,7 @@ func TestImport(t *testing.T) {
 	newToolkit(t, toolkit.Config{Groups: out})
 }
 
-// TestPredicates: asked at every view, a panic is false and reported.
+// TestPredicates: a predicate is evaluated for every view; a panic counts as false and is reported.
 func TestPredicates(t *testing.T) {
 	on := false
 	tk := newToolkit(t, toolkit.Config{Basic: toolkit.Group{Tools: fakes("flag", "bad", "with_a")}, Groups: []toolkit.Group{group("a", "x")},
@@ -466,7 +463,7 @@ func TestPredicates(t *testing.T) {
 	}
 }
 
-// TestDigest: equal lists, equal digests, in whatever toolkit.
+// TestDigest: equal lists have equal digests, also in different toolkits.
 func TestDigest(t *testing.T) {
 	digest := func(cfg toolkit.Config, open ...string) string {
 		tk, s := newToolkit(t, cfg), new(toolkit.Scope)
@@ -482,11 +479,11 @@ func TestDigest(t *testing.T) {
 	for _, open := range []string{"", "a", "b", "a b", "b a"} {
 		d := digest(cfg(), strings.Fields(open)...)
 		if other, ok := seen[d]; ok {
-			t.Errorf("%q and %q have one digest", open, other)
+			t.Errorf("%q and %q have the same digest", open, other)
 		}
 		seen[d] = open
 		if digest(cfg(), strings.Fields(open)...) != d {
-			t.Errorf("%q has two digests", open)
+			t.Errorf("%q has different digests in two toolkits", open)
 		}
 	}
 	byName := func() toolkit.Config {
@@ -515,11 +512,11 @@ func TestCost(t *testing.T) {
 		t.Errorf("after: %+v", c)
 	}
 	if c.Total.Bytes != before.Total.Bytes+c.Groups[0].Bytes || c.Total.Tokens != (c.Total.Bytes+3)/4 {
-		t.Errorf("the sums do not add up: %+v", c)
+		t.Errorf("the total is not the sum: %+v", c)
 	}
 }
 
-// A server may describe groups that many ways lead through.
+// TestImportOfLayers: groups with very many paths between them are imported in reasonable time.
 func TestImportOfLayers(t *testing.T) {
 	in := []toolkit.Group{{Name: "a0"}, {Name: "b0"}}
 	for i := range 40 {
@@ -532,7 +529,7 @@ func TestImportOfLayers(t *testing.T) {
 	}
 }
 
-// What limits a tool goes with it; what limits another stays.
+// TestRemoveGroupWithSettings: the settings of removed tools are removed, others stay.
 func TestRemoveGroupWithSettings(t *testing.T) {
 	shared := fakes("shared")[0]
 	g := group("g", "own")
@@ -547,7 +544,7 @@ func TestRemoveGroupWithSettings(t *testing.T) {
 	}
 }
 
-// almost has a method Remind that is not that of a [tool.Reminder].
+// almost has a method Remind with another signature than [tool.Reminder].
 type almost struct{ tool.Tool }
 
 func (almost) Remind() string { return "" }

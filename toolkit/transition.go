@@ -10,7 +10,7 @@ import (
 
 // An Outcome says what a transition did.
 type Outcome struct {
-	Opened, Closed []string // in the order in which hooks ran: closed first
+	Opened, Closed []string // in the order in which hooks ran: closed ones first
 }
 
 // Changed reports whether any group was opened or closed.
@@ -21,19 +21,19 @@ type Reason string
 
 // The reasons.
 const (
-	ReasonUnknownGroup Reason = "unknown"  // no such group, or above the ceiling
-	ReasonParentClosed Reason = "parent"   // a group it needs is not open
+	ReasonUnknownGroup Reason = "unknown"  // the group does not exist, or the ceiling does not grant it
+	ReasonParentClosed Reason = "parent"   // a parent is not open
 	ReasonOverQuota    Reason = "quota"    // too many tools, groups or bytes
 	ReasonExcluded     Reason = "excluded" // it and another requested group exclude each other
 	ReasonHookFailed   Reason = "hook"     // its hook returned an error
 )
 
 // A GroupError says why a group cannot be opened or closed. Its text is for
-// the model; it names nothing above the scope's ceiling.
+// the model; it names no group that the scope's ceiling does not grant.
 type GroupError struct {
 	Group  string
 	Reason Reason
-	Others []string // with ReasonUnknownGroup what exists, with ReasonParentClosed what to open first, in order, with ReasonExcluded the other
+	Others []string // with ReasonUnknownGroup the existing groups, with ReasonParentClosed those to open first, in order, with ReasonExcluded the other group
 	Count  int      // with ReasonOverQuota: how many there would be
 	Limit  int      // with ReasonOverQuota: how many are allowed
 	Unit   string   // with ReasonOverQuota: "tools", "groups" or "bytes"
@@ -63,9 +63,9 @@ func (e *GroupError) Error() string {
 	}
 }
 
-// excess says by how much a quota would be exceeded.
+// excess describes by how much a quota would be exceeded.
 func (e *GroupError) excess() string {
-	return fmt.Sprintf("that would make %d %s, and %d are allowed; close something else first", e.Count, e.Unit, e.Limit)
+	return fmt.Sprintf("that would make %d %s, and %d are allowed; close another group first", e.Count, e.Unit, e.Limit)
 }
 
 // An op is the kind of a transition.
@@ -95,7 +95,7 @@ func (tk *Toolkit) transit(ctx context.Context, s *Scope, o op, names []string) 
 	return steps[0].Outcome, nil
 }
 
-// A step is one of several transitions: it changed something, was refused, or found
+// A step is one of several transitions: it changed something, was refused, or had
 // nothing to change.
 type step struct {
 	Outcome
@@ -103,9 +103,9 @@ type step struct {
 	refused *GroupError
 }
 
-// transitEach carries out one transition for each batch of names, each seeing the ones
-// before it: plan, hooks, commit. It notifies listeners once, after the turn has ended and
-// without a lock held, so that a listener may start transitions.
+// transitEach carries out one transition for each batch of names, each based on the
+// previous one. It notifies listeners once, after the turn has ended and
+// without holding a lock, so that a listener may start transitions.
 func (tk *Toolkit) transitEach(ctx context.Context, s *Scope, o op, batches ...[]string) (steps []step, err error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (tk *Toolkit) transitEach(ctx context.Context, s *Scope, o op, batches ...[
 	var ev Change
 	defer func() { tk.notify(ev) }()
 	defer s.end()
-	c, err := tk.ready(ctx, s, o, batches)
+	c, err := tk.loadFor(ctx, s, o, batches)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (tk *Toolkit) carryOut(ctx context.Context, c *catalogue, s *Scope, p plan)
 	}
 	out.Closed, out.Opened = c.names(p.down), c.names(p.up)
 	active := c.names(p.active)
-	if had, decided := s.Active(); !decided || !slices.Equal(had, active) {
+	if current, decided := s.Active(); !decided || !slices.Equal(current, active) {
 		s.commit(active)
 	}
 	return out, nil
@@ -157,7 +157,7 @@ func (c *catalogue) names(groups []int) []string {
 	return out
 }
 
-// stored returns the groups that the scope has opened and that still exist.
+// stored returns the groups that the scope has opened, without those that no longer exist.
 func (c *catalogue) stored(s *Scope) []int {
 	st, _ := s.snapshot(c)
 	var out []int
@@ -169,9 +169,9 @@ func (c *catalogue) stored(s *Scope) []int {
 	return out
 }
 
-// plan works out a transition. Names are checked before anything else, so that
-// an error about a name is never hidden by one about the state. Names above the
-// ceiling are unknown names.
+// plan computes a transition. It checks names first, so that
+// an error about the state never hides one about a name. Names that the
+// ceiling does not grant count as unknown.
 func (c *catalogue) plan(active []int, o op, names []string, ceiling Ceiling) (plan, error) {
 	groups := make([]int, 0, len(names))
 	for _, name := range names {
@@ -205,8 +205,8 @@ func (c *catalogue) plan(active []int, o op, names []string, ceiling Ceiling) (p
 	return p, err
 }
 
-// unknown is the error for a name that does not exist for the scope. It lists what
-// does, and nothing above the ceiling.
+// unknown returns the error for a name that does not exist for the scope. It lists the groups
+// that the ceiling grants.
 func (c *catalogue) unknown(name string, ceiling Ceiling) *GroupError {
 	e := &GroupError{Group: name, Reason: ReasonUnknownGroup}
 	for i, g := range c.groups {
@@ -218,7 +218,7 @@ func (c *catalogue) unknown(name string, ceiling Ceiling) *GroupError {
 }
 
 // planEnable adds the opening of g to the plan: it checks the parents, closes the groups
-// that g excludes, and checks the quotas on the rest. A group that is already open also
+// that g excludes, and checks the quotas. A group that is already open also
 // closes those it excludes, since an exclusion set may have been added later.
 func (c *catalogue) planEnable(p *plan, g int, before []int, ceiling Ceiling) error {
 	if err := c.checkParents(g, p.active, ceiling); err != nil {
@@ -263,14 +263,14 @@ func (c *catalogue) missing(g int, active []int) []int {
 	return slices.DeleteFunc(c.ancestors(g), func(a int) bool { return a != g && slices.Contains(active, a) })
 }
 
-// open appends g: the order of activation is the order of the list, and what was
-// listed before must stay where it was.
+// open appends g: the order of activation is the order of the list, and tools that were
+// listed before must keep their positions.
 func (p *plan) open(g int) {
 	p.active = append(slices.Clip(p.active), g)
 	p.up = append(p.up, g)
 }
 
-// close removes g from the plan's groups, after all that need it. They stay closed when g
+// close removes g from the plan's groups, after all groups that need it. They stay closed when g
 // is opened again.
 func (c *catalogue) close(p *plan, g int) {
 	if !slices.Contains(p.active, g) {
@@ -285,22 +285,22 @@ func (c *catalogue) close(p *plan, g int) {
 	p.down = append(p.down, g)
 }
 
-// planSet plans the full desired state. A group that the ceiling does not grant stays as
-// it is, unless a requested group excludes it.
-func (c *catalogue) planSet(p *plan, asked []int, ceiling Ceiling) error {
+// planSet plans the full desired state. A group that the ceiling does not grant stays open or closed,
+// unless a requested group excludes it.
+func (c *catalogue) planSet(p *plan, requested []int, ceiling Ceiling) error {
 	before := p.active
-	wanted := slices.Clone(asked)
+	wanted := slices.Clone(requested)
 	for _, g := range before {
 		if !c.grantsGroup(g, ceiling) {
 			wanted = append(wanted, g)
 		}
 	}
-	for _, g := range asked {
+	for _, g := range requested {
 		if err := c.checkParents(g, wanted, ceiling); err != nil {
 			return err
 		}
-		if i := slices.IndexFunc(asked, func(o int) bool { return c.excludes(g, o) }); i >= 0 {
-			return &GroupError{Group: c.groups[g].Name, Reason: ReasonExcluded, Others: c.names(asked[i : i+1])}
+		if i := slices.IndexFunc(requested, func(o int) bool { return c.excludes(g, o) }); i >= 0 {
+			return &GroupError{Group: c.groups[g].Name, Reason: ReasonExcluded, Others: c.names(requested[i : i+1])}
 		}
 	}
 	for _, g := range before {
@@ -308,7 +308,7 @@ func (c *catalogue) planSet(p *plan, asked []int, ceiling Ceiling) error {
 			c.close(p, g)
 		}
 	}
-	for _, g := range c.parentsFirst(asked) {
+	for _, g := range c.parentsFirst(requested) {
 		if !slices.Contains(p.active, g) {
 			c.closeOthers(p, g)
 			p.open(g)
@@ -334,7 +334,7 @@ func (c *catalogue) closeOthers(p *plan, g int) {
 	}
 }
 
-// parentsFirst sorts groups by registration, but every one after its parents.
+// parentsFirst sorts groups by registration, but each after its parents.
 func (c *catalogue) parentsFirst(groups []int) []int {
 	var out []int
 	for _, g := range slices.Sorted(slices.Values(groups)) {
@@ -347,7 +347,7 @@ func (c *catalogue) parentsFirst(groups []int) []int {
 	return out
 }
 
-// measure is what quotas limit. A tool in two open groups counts once. Tools that a phase
+// A measure is what quotas limit. A tool in two open groups counts once. Tools that a phase
 // or a predicate hides count, since they may appear without a transition.
 type measure struct{ tools, groups, bytes int }
 
@@ -367,8 +367,8 @@ func (c *catalogue) measure(active []int) measure {
 	return m
 }
 
-// overQuota returns the error for the first quota that now exceeds. A quota that was
-// exceeded before may stay exceeded, but not by more.
+// overQuota returns the error for the first quota that now exceeds. A quota that was already
+// exceeded may stay exceeded, but not by more.
 func (c *catalogue) overQuota(now, before measure) *GroupError {
 	for _, q := range []struct {
 		limit, now, before int
@@ -396,8 +396,8 @@ func (c *catalogue) checkQuota(g int, active, before []int) error {
 }
 
 // runHooks runs the plan's hooks: OnDeactivate, children before parents, then OnActivate,
-// parents before children. It stops at the first error, and the scope does not change
-// then. With Compensate it runs the opposite hooks of those that have run, even if the
+// parents before children. It stops at the first error, and the scope then does not
+// change. With Compensate it runs the opposite hooks of those that have run, even if the
 // context has ended.
 func (c *catalogue) runHooks(ctx context.Context, p plan) error {
 	var undo []func(context.Context) error
@@ -432,7 +432,7 @@ func (c *catalogue) runHooks(ctx context.Context, p plan) error {
 	if c.cfg.Compensate {
 		ctx = context.WithoutCancel(ctx)
 		for _, hook := range slices.Backward(undo) {
-			if err := call(ctx, hook); err != nil { // inside, for those who look at the GroupError alone
+			if err := call(ctx, hook); err != nil { // in Err, so that it is part of the GroupError
 				failed.Err = fmt.Errorf("%w; undoing also failed: %w", failed.Err, err)
 			}
 		}
@@ -441,7 +441,7 @@ func (c *catalogue) runHooks(ctx context.Context, p plan) error {
 }
 
 // call runs a hook and returns a panic as an error: a bug in a hook must not end the
-// process in the middle of a model's call.
+// process.
 func call(ctx context.Context, hook func(context.Context) error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // Update changes the catalogue while it is in use: change edits a copy of the
-// configuration, which is then checked and replaces the old one atomically. On an
+// configuration, which is then checked and atomically replaces the old one. If there is an
 // error nothing changes. Existing views stay as they are. Listeners are called once.
 // Change must not call the toolkit; the sources in the copy are wrappers of the
 // registered ones.
@@ -41,12 +41,12 @@ func (tk *Toolkit) update(change func(*Config) error) (Change, error) {
 // and must not be changed; use [Toolkit.Update].
 func (tk *Toolkit) Config() Config { return tk.now.Load().cfg.clone() }
 
-// since says which lists differ from those of old.
+// since returns a Change that says which lists differ from those of old.
 func (c *catalogue) since(old *catalogue) Change {
 	ev := Change{
 		Groups: !slices.EqualFunc(c.groups, old.groups, sameGroup),
 		Tools:  !slices.EqualFunc(c.entries, old.entries, sameEntry),
-		Skills: !slices.EqualFunc(c.skilled(), old.skilled(), sameSkills),
+		Skills: !slices.EqualFunc(c.groupsWithSkills(), old.groupsWithSkills(), sameSkills),
 	}
 	if ev.Groups && c.control.Tools != nil || !slices.Equal(c.cfg.Hidden, old.cfg.Hidden) {
 		ev.Tools = true // the control tools describe the groups
@@ -54,7 +54,7 @@ func (c *catalogue) since(old *catalogue) Change {
 	return ev
 }
 
-// sameGroup reports whether lists of groups show no difference.
+// sameGroup reports whether two groups look the same in a list.
 func sameGroup(a, b *group) bool {
 	return a.Name == b.Name && a.Title == b.Title && a.Description == b.Description &&
 		a.Instructions == b.Instructions && slices.Equal(a.Parents, b.Parents) && len(a.Skills) == len(b.Skills)
@@ -67,9 +67,9 @@ func sameSkills(a, b *group) bool {
 	})
 }
 
-// identical reports whether two values are one, for values that == may not compare: a
-// loader may hold a slice or a map, as those in memory do. What these hold is not read,
-// since its owner may be writing to it. Functions cannot be told apart, and count as
+// identical reports whether two values are the same, including values that == cannot compare: a
+// loader may have a slice or a map, which are compared by identity. Their content is not read,
+// since the owner may be writing to it. Functions cannot be compared, and count as
 // different.
 func identical(a, b reflect.Value) bool {
 	if !a.IsValid() || !b.IsValid() || a.Type() != b.Type() {
@@ -103,8 +103,8 @@ func identical(a, b reflect.Value) bool {
 	return false
 }
 
-// sameEntry reports whether nothing that decides who sees the tool differs. Two
-// predicates cannot be compared and count as the same.
+// sameEntry reports whether two entries have the same definition and visibility. Predicates
+// cannot be compared and count as the same.
 func sameEntry(a, b *entry) bool {
 	return (sameTool(a.tool, b.tool) || *a.sum() == *b.sum()) && slices.Equal(a.labels, b.labels) &&
 		slices.Equal(a.set.Phases, b.set.Phases) && a.set.Next == b.set.Next &&
@@ -139,7 +139,7 @@ func (tk *Toolkit) AddGroup(g Group) error {
 // Remove removes the named tools and their settings from all groups, and hides control
 // tools. Unknown names are ignored; a tool that a source lists cannot be removed.
 func (tk *Toolkit) Remove(names ...string) error {
-	gone := func(t tool.Tool) bool { return slices.Contains(names, t.Info().Name) }
+	named := func(t tool.Tool) bool { return slices.Contains(names, t.Info().Name) }
 	return tk.Update(func(cfg *Config) error {
 		c := tk.now.Load()
 		for _, n := range names {
@@ -150,40 +150,40 @@ func (tk *Toolkit) Remove(names ...string) error {
 				cfg.Hidden = append(cfg.Hidden, n)
 			}
 		}
-		cfg.Basic.Tools = slices.DeleteFunc(cfg.Basic.Tools, gone)
+		cfg.Basic.Tools = slices.DeleteFunc(cfg.Basic.Tools, named)
 		for i := range cfg.Groups {
-			cfg.Groups[i].Tools = slices.DeleteFunc(cfg.Groups[i].Tools, gone)
+			cfg.Groups[i].Tools = slices.DeleteFunc(cfg.Groups[i].Tools, named)
 		}
 		cfg.Settings = slices.DeleteFunc(cfg.Settings, func(s Setting) bool { return slices.Contains(names, s.Tool) })
 		return nil
 	})
 }
 
-// RemoveGroup removes a group, the tools that were registered in no other group, and
+// RemoveGroup removes a group, its tools that are in no other group, and
 // their settings. It also removes the group from exclusion sets, settings and initial
 // groups. A group that is a parent of others cannot be removed. Scopes that have it open
 // drop it.
 func (tk *Toolkit) RemoveGroup(name string) error {
 	return tk.Update(func(cfg *Config) error {
-		isIt := func(n string) bool { return n == name }
+		isGroup := func(n string) bool { return n == name }
 		i := slices.IndexFunc(cfg.Groups, func(g Group) bool { return g.Name == name })
 		if i < 0 || name == "" {
 			return fmt.Errorf("toolkit: remove group %q: the group does not exist", name)
 		}
-		gone := cfg.Groups[i].Tools
+		removed := cfg.Groups[i].Tools
 		cfg.Groups = slices.Delete(cfg.Groups, i, i+1)
 		cfg.Settings = slices.DeleteFunc(cfg.Settings, func(s Setting) bool {
-			return registers(gone, s.Tool) && !registers(cfg.Basic.Tools, s.Tool) &&
+			return registers(removed, s.Tool) && !registers(cfg.Basic.Tools, s.Tool) &&
 				!slices.ContainsFunc(cfg.Groups, func(g Group) bool { return registers(g.Tools, s.Tool) })
 		})
-		cfg.Initial = slices.DeleteFunc(cfg.Initial, isIt)
+		cfg.Initial = slices.DeleteFunc(cfg.Initial, isGroup)
 		for i := range cfg.Exclusive {
-			cfg.Exclusive[i] = slices.DeleteFunc(slices.Clone(cfg.Exclusive[i]), isIt)
+			cfg.Exclusive[i] = slices.DeleteFunc(slices.Clone(cfg.Exclusive[i]), isGroup)
 		}
 		cfg.Exclusive = slices.DeleteFunc(cfg.Exclusive, func(set []string) bool { return len(set) < 2 })
 		for i, s := range cfg.Settings {
 			if s.Groups != nil {
-				cfg.Settings[i].Groups = slices.DeleteFunc(slices.Clone(s.Groups), isIt)
+				cfg.Settings[i].Groups = slices.DeleteFunc(slices.Clone(s.Groups), isGroup)
 			}
 		}
 		return nil

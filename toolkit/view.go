@@ -22,12 +22,12 @@ type View struct {
 	body  *body
 	epoch uint64
 
-	// control are the control tools, bound to the scope, made when first needed.
+	// control returns the control tools, bound to the scope, made on first use.
 	control func() []tool.Tool
 }
 
-// A body is the part of a view that sessions in equal states share. A view adds the
-// binding to its scope.
+// A body is the part of a view that sessions in equal states share. A view binds it
+// to a scope.
 type body struct {
 	c     *catalogue
 	r     *resolved
@@ -39,7 +39,7 @@ type body struct {
 	digest   func() string
 }
 
-// View returns what is visible in the scope now. While nothing has changed it
+// View returns what is visible in the scope now. If nothing has changed it
 // returns the same view. It fetches the lists of sources that are needed and
 // due; a source that fails is in [View.Skipped], and an error means that the
 // context has ended.
@@ -66,8 +66,8 @@ func (tk *Toolkit) View(ctx context.Context, s *Scope) (*View, error) {
 	return v, nil
 }
 
-// loaded returns the catalogue with the lists that the scope needs, the scope's state
-// resolved in it, and the scope's version. If the configuration changes while lists are
+// loaded returns the catalogue with the lists that the scope needs, the scope's resolved
+// state, and the scope's version. If the configuration changes while lists are
 // fetched it starts again, since other lists may be needed.
 func (tk *Toolkit) loaded(ctx context.Context, s *Scope) (*catalogue, *resolved, uint64, error) {
 	c := tk.now.Load()
@@ -103,19 +103,19 @@ func (tk *Toolkit) cached(s *Scope) *View {
 }
 
 // Tools returns the visible tools, in the order in which the model gets them.
-// The slice is shared: do not change it.
+// The slice is shared and must not be changed.
 func (v *View) Tools() []tool.Info { return v.body.infos }
 
-// Digest identifies the list that Tools returns: equal digests mean equal lists, also
-// across processes.
+// Digest identifies the list that Tools returns: equal digests mean equal lists, even
+// in different processes.
 func (v *View) Digest() string { return v.body.digest() }
 
 // Prompt returns what the system prompt says about the toolkit. It does not
 // change while groups open and close.
 func (v *View) Prompt() string { return v.body.prompt }
 
-// Reminder returns the instructions and skills of the open groups, which the model read
-// when they were opened, to repeat them after compaction. It is empty if no group is
+// Reminder returns the instructions and skills of the open groups, to repeat them after
+// compaction. It is empty if no group is
 // open.
 func (v *View) Reminder() string { return v.body.reminder() }
 
@@ -158,7 +158,7 @@ func (c *catalogue) phaseAfter(name string, r *resolved) string {
 }
 
 // newDigest returns a function that computes the digest of the list once. It hashes the
-// cached hashes of definitions, so that opening a group does not read a megabyte of
+// cached hashes of definitions, so that opening a group does not hash a megabyte of
 // schemas again.
 func newDigest(head []tool.Info, entries []*entry, sorted bool) func() string {
 	return sync.OnceValue(func() string {
@@ -181,7 +181,7 @@ func newDigest(head []tool.Info, entries []*entry, sorted bool) func() string {
 func infoSum(i tool.Info) [sha256.Size]byte {
 	data, err := json.Marshal(i)
 	if err != nil {
-		// A schema that is not JSON; checkTool lets none through.
+		// The schema is not JSON; checkTool rejects such schemas.
 		data = []byte(i.Name + err.Error())
 	}
 	return sha256.Sum256(data)
@@ -216,7 +216,7 @@ func (tk *Toolkit) makeBody(ctx context.Context, c *catalogue, s *Scope, r *reso
 	return b, nil
 }
 
-// show returns the list of a state, and the function that digests it.
+// show returns the list of a state, and a function that returns its digest.
 func (tk *Toolkit) show(c *catalogue, s *Scope, r *resolved) ([]tool.Info, func() string) {
 	head, entries := tk.controlInfos(c, s, r), c.list(r)
 	infos := make([]tool.Info, 0, len(head)+len(entries))
@@ -230,7 +230,7 @@ func (tk *Toolkit) show(c *catalogue, s *Scope, r *resolved) ([]tool.Info, func(
 	return infos, newDigest(head, entries, c.rules.order == byName)
 }
 
-// bodyCache caches bodies by state, and drops them all when there are too many.
+// bodyCache caches bodies by state, and is cleared when it is full.
 type bodyCache struct {
 	mu   sync.Mutex
 	kept map[bodyKey]*body
@@ -242,7 +242,7 @@ type bodyKey struct {
 	state string
 }
 
-// bodyCacheSize is how many states are kept; sessions that have nothing open share one.
+// bodyCacheSize is the number of states that are kept; sessions with nothing open share one.
 const bodyCacheSize = 128
 
 func (bc *bodyCache) get(k bodyKey) *body {

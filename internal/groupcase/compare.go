@@ -64,20 +64,20 @@ func encoded(v any) json.RawMessage {
 
 var wordings = []wording{
 	{`Unknown group: (.*)`, `group "$1"`},
-	{`Group already enabled: (.*)`, `group "$1" is enabled already`},
+	{`Group already enabled: (.*)`, `group "$1" is already enabled`},
 	{`Group not enabled: (.*)`, `group "$1" is not enabled`},
 	{`Group '(.*)' not visible. Enable parent '(.*)' first.`, `group "$1" needs .*$2 to be open first`},
 	{`Cannot enable '(.*)': would result in (\d+) tools, exceeding max_tools=(\d+).*`, `group "$1": that would make $2 tools, and $3 are allowed`},
 	{`Cannot initially enable '(.*)': parent '(.*)' not enabled`, `initial group "$1": put its parent "$2" before it`},
 	{`Group '(.*)' has unknown parent '(.*)'`, `group "$1": parent "$2" does not exist`},
-	{`Handler '(.*)' references unknown group '(.*)'\. .*`, `tool "$1": its group "$2" does not exist`},
+	{`Handler '(.*)' references unknown group '(.*)'\. .*`, `tool "$1": group "$2" of its setting does not exist`},
 
 	{`GroupNotFound:(.*)`, `(there is no group "$1"|(group|parent) "$1" does not exist)`},
 	{`GroupInactive:(.*):(.*)`, `group "$1" needs .*$2 to be open first`},
 	{`Other:hook failed: ([+-])(.*)`, `group "$2": hook failed: [$1]$2`},
 	{`InvalidConfiguration:group already registered: (.*)`, `two groups have the name "$1"`},
 	{`InvalidConfiguration:group name is empty`, `a group has no name`},
-	{`InvalidConfiguration:invalid group segment: `, `a part of the path is empty`},
+	{`InvalidConfiguration:invalid group segment: `, `a part of the name, which is a path, is empty`},
 	{`InvalidConfiguration:group '(.*)' must be nested under parent '(.*)'`, `group "$1": the name must start with that of its parent, "$2\."`},
 	{`InvalidConfiguration:tool already registered: (.*)`, `tool "$1" in .*: another tool in .* has this name`},
 

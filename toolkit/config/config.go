@@ -1,5 +1,5 @@
 // Package config reads the groups and settings of a toolkit from JSON, so that
-// an operator can decide them without building the program anew:
+// an operator can change them without rebuilding the program:
 //
 //	{
 //	  "groups":    [{"name": "database", "description": "Orders and customers.", "tools": ["query"]}],
@@ -9,12 +9,12 @@
 //	  "max_tools": 40
 //	}
 //
-// [Apply] lays such a file over a configuration whose tools and sources were
-// registered in Go. The file places and limits tools; it cannot make any.
+// [Apply] applies such a file to a configuration whose tools and sources were
+// registered in Go. The file places and limits tools; it cannot create any.
 // Errors name the line and the key.
 //
-// To reload, let the toolkit's Update replace the configuration. When the new
-// file is wrong the old set stays in use:
+// To reload, let the toolkit's Update replace the configuration. If the new
+// file is invalid the old configuration stays in use:
 //
 //	err := tk.Update(func(cfg *toolkit.Config) error {
 //		next, err := config.Apply(base, data)
@@ -58,10 +58,10 @@ var compiled = sync.OnceValues(func() (*jsonschema.Schema, error) {
 	return c.Compile("config.json")
 })
 
-// An Error is one mistake in a file.
+// An Error is a mistake in a file.
 type Error struct {
 	Line int    // counted from 1
-	Key  string // such as tools[0].group; empty for the file as a whole
+	Key  string // such as tools[0].group; empty for the whole file
 	Text string
 }
 
@@ -96,16 +96,16 @@ type setting struct {
 	Group []string `json:"group"`
 	State string   `json:"state"`
 
-	// The two spellings of one key: of the documents and of the code.
+	// Two spellings of one key: TrustGraph's documents and its code differ.
 	Available  []string `json:"available_in_states"`
 	Applicable []string `json:"applicable-states"`
 }
 
-// Apply returns base with the file laid over it: groups of the file are added
-// to those of base, or replace the texts and parents of one of the same name;
-// settings replace those of base for the same tool; what else the file says
-// takes the place of what base says. The errors of a file, of type [*Error],
-// are joined. Apply checks what only the file can get wrong; [toolkit.New]
+// Apply returns base with the file applied: groups of the file are added
+// to those of base, or replace the texts and parents of the group with the same name;
+// settings replace those of base for the same tool; other keys
+// replace the corresponding fields. The errors of a file, of type [*Error],
+// are joined. Apply checks what can only be wrong in the file; [toolkit.New]
 // checks the rest.
 func Apply(base toolkit.Config, data []byte) (toolkit.Config, error) {
 	root, err := parse(data)
@@ -126,7 +126,7 @@ func Apply(base toolkit.Config, data []byte) (toolkit.Config, error) {
 	return a.cfg, join(a.errs)
 }
 
-// join joins mistakes in the order in which they stand in the file.
+// join joins errors in the order of their lines.
 func join(errs []*Error) error {
 	slices.SortStableFunc(errs, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), strings.Compare(a.Key, b.Key), strings.Compare(a.Text, b.Text))
@@ -166,7 +166,7 @@ func validate(root *node, data []byte) error {
 	return join(errs)
 }
 
-// An applier lays a file over a configuration.
+// An applier applies a file to a configuration.
 type applier struct {
 	cfg  toolkit.Config
 	root *node
@@ -183,7 +183,7 @@ func (a *applier) groups(groups []group) {
 	for i, g := range groups {
 		at := slices.IndexFunc(a.cfg.Groups, func(o toolkit.Group) bool { return o.Name == g.Name })
 		if slices.ContainsFunc(groups[:i], func(o group) bool { return o.Name == g.Name }) {
-			a.fail("the file has two groups of this name", "groups", i, "name")
+			a.fail("duplicate group name; merge the two", "groups", i, "name")
 			continue
 		}
 		if at < 0 {
@@ -199,11 +199,11 @@ func (a *applier) groups(groups []group) {
 	for i, g := range groups {
 		for j, p := range g.Parents {
 			if !a.hasGroup(p) {
-				a.fail(fmt.Sprintf("there is no group %q", p), "groups", i, "parents", j)
+				a.fail(fmt.Sprintf("unknown group %q; add it to groups", p), "groups", i, "parents", j)
 			}
 		}
 		for j, name := range g.Tools {
-			a.knowTool(name, "groups", i, "tools", j)
+			a.checkTool(name, "groups", i, "tools", j)
 			if names := placed[name]; names != nil {
 				a.setting(name).Groups = names
 			}
@@ -215,20 +215,20 @@ func (a *applier) settings(tools []setting) {
 	labelsOnly := a.cfg.LabelsOnly || a.cfg.Preset.LabelsOnly()
 	for i, t := range tools {
 		same := func(o setting) bool { return o.Name == t.Name }
-		a.knowTool(t.Name, "tools", i, "name")
+		a.checkTool(t.Name, "tools", i, "name")
 		if slices.ContainsFunc(tools[:i], same) && !a.cfg.Preset.Replaces() {
-			a.fail("the file has two settings for this tool", "tools", i, "name")
+			a.fail("duplicate tool name; merge the two", "tools", i, "name")
 		}
 		s := a.setting(t.Name)
 		if slices.ContainsFunc(tools[i+1:], same) {
-			s = new(toolkit.Setting) // the later one replaces this one whole
+			s = new(toolkit.Setting) // the later one replaces this one completely
 		}
 		if t.Group != nil {
 			s.Groups = t.Group
 		}
 		for j, g := range t.Group {
 			if !a.hasGroup(g) && !labelsOnly {
-				a.fail(fmt.Sprintf("there is no group %q", g), "tools", i, "group", j)
+				a.fail(fmt.Sprintf("unknown group %q; add it to groups", g), "tools", i, "group", j)
 			}
 		}
 		s.Next, s.Phases = t.State, t.Available
@@ -236,12 +236,12 @@ func (a *applier) settings(tools []setting) {
 		case t.Available == nil:
 			s.Phases = t.Applicable
 		case t.Applicable != nil && !slices.Equal(t.Available, t.Applicable):
-			a.fail("contradicts available_in_states, which is another spelling of the same key", "tools", i, "applicable-states")
+			a.fail("differs from available_in_states, which is another spelling of the same key; remove one", "tools", i, "applicable-states")
 		}
 	}
 }
 
-// setting returns the setting for a tool, which may be changed.
+// setting returns the setting for a tool, which the caller may change.
 func (a *applier) setting(name string) *toolkit.Setting {
 	is := func(s toolkit.Setting) bool { return s.Tool == name }
 	a.cfg.Settings = slices.Clone(a.cfg.Settings)
@@ -257,13 +257,13 @@ func (a *applier) lists(f file) {
 	for i, set := range f.Exclusive {
 		for j, name := range set {
 			if !a.hasGroup(name) {
-				a.fail(fmt.Sprintf("there is no group %q", name), "exclusive", i, j)
+				a.fail(fmt.Sprintf("unknown group %q; add it to groups", name), "exclusive", i, j)
 			}
 		}
 	}
 	for i, name := range f.Initial {
 		if !a.hasGroup(name) {
-			a.fail(fmt.Sprintf("there is no group %q", name), "initial_groups", i)
+			a.fail(fmt.Sprintf("unknown group %q; add it to groups", name), "initial_groups", i)
 		}
 	}
 	if f.Exclusive != nil {
@@ -283,9 +283,9 @@ func (a *applier) hasGroup(name string) bool {
 	return slices.ContainsFunc(a.cfg.Groups, func(g toolkit.Group) bool { return g.Name == name })
 }
 
-// knowTool reports a tool that nothing registers. Where sources are, a tool may
-// yet appear.
-func (a *applier) knowTool(name string, path ...any) {
+// checkTool reports a tool that is not registered. It does nothing if there are sources, since they
+// may list the tool later.
+func (a *applier) checkTool(name string, path ...any) {
 	var names []string
 	for _, g := range append([]toolkit.Group{a.cfg.Basic}, a.cfg.Groups...) {
 		if len(g.Sources) > 0 {
@@ -296,7 +296,7 @@ func (a *applier) knowTool(name string, path ...any) {
 		}
 	}
 	if !slices.Contains(names, name) {
-		a.fail(fmt.Sprintf("there is no tool %q; the tools are %s", name, strings.Join(names, ", ")), path...)
+		a.fail(fmt.Sprintf("unknown tool %q; the tools are %s", name, strings.Join(names, ", ")), path...)
 	}
 }
 

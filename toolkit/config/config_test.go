@@ -17,7 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-var update = flag.Bool("update", false, "write what Apply says to testdata")
+var update = flag.Bool("update", false, "write the errors of Apply to testdata")
 
 func named(name string) tool.Tool {
 	return tool.Must(tool.New(name, "Does "+name+".", func(context.Context, struct{}) (string, error) { return name, nil }))
@@ -27,8 +27,8 @@ func base() toolkit.Config {
 	return toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{named("query"), named("update"), named("now")}}}
 }
 
-// TestErrors runs the files in testdata: each is a configuration and the errors
-// it gives, one a line; none if it is sound.
+// TestErrors runs the files in testdata: each has a configuration and its errors,
+// one a line; none if it is valid.
 func TestErrors(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -70,8 +70,8 @@ func visible(t testing.TB, tk *toolkit.Toolkit, s *toolkit.Scope) string {
 	return strings.Join(names, " ")
 }
 
-// TestApply: what a file says is what the toolkit does, and a wrong file leaves
-// the old set in use.
+// TestApply: the toolkit does what a file says, and an invalid file leaves
+// the old configuration in use.
 func TestApply(t *testing.T) {
 	cfg, err := config.Apply(base(), []byte(`{
 		"groups": [{"name": "db", "description": "Orders.", "tools": ["query", "update"]},
@@ -110,13 +110,13 @@ func TestApply(t *testing.T) {
 		})
 	}
 	if err := reload(`{"groups": [{"name": "db", "tools": "query"}]}`); err == nil {
-		t.Error("a wrong file was taken")
+		t.Error("an invalid file was accepted")
 	}
 	if err := reload(`{"groups": [{"name": "db", "parents": ["db"], "description": "x"}]}`); err == nil {
-		t.Error("a file that does not build was taken")
+		t.Error("a file with an invalid configuration was accepted")
 	}
 	if got := visible(t, tk, s); got != "reset_tools now query update" {
-		t.Errorf("after wrong files: %s", got)
+		t.Errorf("after invalid files: %s", got)
 	}
 	if err := reload(`{}`); err != nil {
 		t.Error(err)
@@ -126,8 +126,8 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestReplace: a later setting for a tool takes the place of an earlier one of the file,
-// and of nothing that was said elsewhere.
+// TestReplace: a later setting for a tool in the file replaces an earlier one of the file,
+// but not other fields of the base's setting.
 func TestReplace(t *testing.T) {
 	b := base()
 	b.Preset = toolkit.TrustGraph()
@@ -144,7 +144,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestDepth: a file made to nest without end is an error, not the end of the process.
+// TestDepth: a file that is nested too deep is an error, not a stack overflow.
 func TestDepth(t *testing.T) {
 	for _, open := range []string{"[", `{"a":`} {
 		_, err := config.Apply(base(), []byte(strings.Repeat(open, 5_000_000)))
@@ -154,7 +154,7 @@ func TestDepth(t *testing.T) {
 	}
 }
 
-// TestBaseUntouched: applying a file changes nothing that base shares.
+// TestBaseUntouched: Apply does not modify base.
 func TestBaseUntouched(t *testing.T) {
 	b := base()
 	b.Groups = []toolkit.Group{{Name: "db", Description: "Old."}}
@@ -188,7 +188,7 @@ func FuzzApply(f *testing.F) {
 			}
 			return
 		}
-		_, _ = toolkit.New(cfg) // may refuse, must not panic
+		_, _ = toolkit.New(cfg) // may fail, must not panic
 	})
 }
 
@@ -199,6 +199,6 @@ func ExampleApply() {
 	fmt.Println(err)
 	fmt.Println(cfg.Groups[0].Name)
 	// Output:
-	// line 2: groups[0].tools[1]: there is no tool "updat"; the tools are query, update, now
+	// line 2: groups[0].tools[1]: unknown tool "updat"; the tools are query, update, now
 	// database
 }

@@ -10,26 +10,26 @@ import (
 	"strings"
 )
 
-// A node is a JSON value that remembers its line.
+// A node is a JSON value with its line.
 type node struct {
 	line    int
-	members map[string]*node // of an object or, by position, of a list
+	members map[string]*node // of an object, or items of a list by position
 }
 
-// parse reads one JSON value. Keys that occur twice are an error: one of them
-// would silently win.
+// parse reads one JSON value. Duplicate keys are an error, since one of them
+// would silently be ignored.
 func parse(data []byte) (*node, error) {
 	p := &parser{data: data, dec: json.NewDecoder(bytes.NewReader(data))}
 	n, err := p.value("")
 	if err == nil {
 		if _, end := p.dec.Token(); !errors.Is(end, io.EOF) {
-			err = &Error{Line: p.line(), Text: "there is something after the end of the file's value"}
+			err = &Error{Line: p.line(), Text: "unexpected data after the JSON value; remove it"}
 		}
 	}
 	return n, err
 }
 
-// maxDepth is how deep values may be in each other; those of a sound file are four deep.
+// maxDepth is the maximum nesting of values; a valid file needs four levels.
 const maxDepth = 100
 
 type parser struct {
@@ -38,7 +38,7 @@ type parser struct {
 	depth int
 }
 
-// line is where the token that was read last ends.
+// line returns the line where the last token ends.
 func (p *parser) line() int {
 	return 1 + bytes.Count(p.data[:p.dec.InputOffset()], []byte("\n"))
 }
@@ -53,7 +53,7 @@ func (p *parser) token() (json.Token, error) {
 		at = 1 + bytes.Count(p.data[:min(int(se.Offset), len(p.data))], []byte("\n"))
 	}
 	if errors.Is(err, io.EOF) {
-		err = errors.New("the file ends too early")
+		err = errors.New("unexpected end of file")
 	}
 	return nil, &Error{Line: at, Text: err.Error()}
 }
@@ -65,7 +65,7 @@ func (p *parser) value(key string) (*node, error) {
 	}
 	n := &node{line: p.line()}
 	if p.depth++; p.depth > maxDepth {
-		return nil, &Error{Line: n.line, Text: fmt.Sprintf("values are more than %d deep in each other", maxDepth)}
+		return nil, &Error{Line: n.line, Text: fmt.Sprintf("values are nested more than %d deep; flatten them", maxDepth)}
 	}
 	defer func() { p.depth-- }()
 	switch tok {
@@ -90,7 +90,7 @@ func (p *parser) object(n *node, key string) error {
 		if err != nil {
 			return err
 		}
-		name := tok.(string) // the decoder lets no other key through
+		name := tok.(string) // the decoder rejects other keys
 		full := strings.TrimPrefix(key+"."+name, ".")
 		if _, ok := n.members[name]; ok {
 			return &Error{Line: p.line(), Key: full, Text: "duplicate key; merge the two"}
@@ -103,8 +103,8 @@ func (p *parser) object(n *node, key string) error {
 	return err
 }
 
-// errorAt returns the error for the value at the path, or for the nearest that
-// is there.
+// errorAt returns the error for the value at the path, or for its nearest ancestor
+// that exists.
 func (n *node) errorAt(path []string, text string) *Error {
 	e := &Error{Line: n.line, Text: text}
 	for _, step := range path {

@@ -16,25 +16,25 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A world is a toolkit under the rules of one system, and what has happened to
+// A fixture is a toolkit under the rules of one system, and a record of what has happened to
 // it. Adapters build it and translate the steps into calls of the package.
-type world struct {
+type fixture struct {
 	t      testing.TB
 	sc     groupcase.Scenario
 	tk     *toolkit.Toolkit
-	err    error // of the construction
+	err    error // of New
 	scope  *toolkit.Scope
 	ops    map[string]func(groupcase.Step) outcome
-	hidden func(*toolkit.HiddenError) string // in the system's own words
+	hidden func(*toolkit.HiddenError) string // the error text of the system
 
 	mu      sync.Mutex
 	changes []toolkit.Change // since the step began
-	ran     []string         // hooks, since the step began
+	ran     []string         // hooks that ran since the step began
 	flags   map[string]bool
 	cursor  string
 }
 
-// An outcome is what a step did, as far as the world itself cannot tell.
+// An outcome is the result of a step.
 type outcome struct {
 	err     error
 	failed  bool // the tool ran and its result is an error
@@ -48,14 +48,14 @@ type outcome struct {
 	unknown []string
 }
 
-func newWorld(t testing.TB, sc groupcase.Scenario, cfg toolkit.Config, err error) *world {
-	w := &world{t: t, sc: sc, scope: new(toolkit.Scope), flags: map[string]bool{}}
+func newFixture(t testing.TB, sc groupcase.Scenario, cfg toolkit.Config, err error) *fixture {
+	w := &fixture{t: t, sc: sc, scope: new(toolkit.Scope), flags: map[string]bool{}}
 	w.hidden = func(e *toolkit.HiddenError) string { return e.Error() }
 	w.build(cfg, err)
 	return w
 }
 
-func (w *world) build(cfg toolkit.Config, err error) {
+func (w *fixture) build(cfg toolkit.Config, err error) {
 	if err == nil {
 		w.tk, err = toolkit.New(cfg)
 	}
@@ -69,9 +69,9 @@ func (w *world) build(cfg toolkit.Config, err error) {
 	})
 }
 
-func (w *world) begin() { w.changes, w.ran = nil, []string{} }
+func (w *fixture) begin() { w.changes, w.ran = nil, []string{} }
 
-func (w *world) view() *toolkit.View {
+func (w *fixture) view() *toolkit.View {
 	v, err := w.tk.View(context.Background(), w.scope)
 	if err != nil {
 		w.t.Fatal(err)
@@ -79,7 +79,7 @@ func (w *world) view() *toolkit.View {
 	return v
 }
 
-func (w *world) visible() []string {
+func (w *fixture) visible() []string {
 	names := []string{}
 	for _, i := range w.view().Tools() {
 		names = append(names, i.Name)
@@ -87,7 +87,7 @@ func (w *world) visible() []string {
 	return names
 }
 
-func (w *world) active() []string {
+func (w *fixture) active() []string {
 	names := []string{}
 	for _, g := range w.tk.Groups(w.scope) {
 		if g.Active {
@@ -97,15 +97,15 @@ func (w *world) active() []string {
 	return names
 }
 
-func (w *world) flag(name string) bool {
+func (w *fixture) flag(name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.flags[name]
 }
 
-// call resolves and runs a call. Arguments are not repaired before, which would
-// make good what some rows want refused.
-func (w *world) call(name string, input json.RawMessage) outcome {
+// call resolves and runs a call. Unlike an agent it does not repair arguments, since
+// some scenarios expect an error for them.
+func (w *fixture) call(name string, input json.RawMessage) outcome {
 	v := w.view()
 	tl, input, err := v.Resolve(context.Background(), name, input)
 	if err != nil {
@@ -145,12 +145,12 @@ func (w *world) call(name string, input json.RawMessage) outcome {
 	return out
 }
 
-func (w *world) callStep(s groupcase.Step) outcome {
+func (w *fixture) callStep(s groupcase.Step) outcome {
 	return w.call(groupcase.Arg[string](w.t, s, "tool"), json.RawMessage("{}"))
 }
 
-// list is the op that looks at the tools.
-func (w *world) list(s groupcase.Step) outcome {
+// list is the op that lists tools or describes one.
+func (w *fixture) list(s groupcase.Step) outcome {
 	if name := groupcase.Arg[string](w.t, s, "describe"); name != "" {
 		for _, i := range w.view().Tools() {
 			if i.Name == name {
@@ -169,7 +169,7 @@ func (w *world) list(s groupcase.Step) outcome {
 }
 
 // unregister removes a tool; its value is the tool's name if it was there.
-func (w *world) unregister(s groupcase.Step) outcome {
+func (w *fixture) unregister(s groupcase.Step) outcome {
 	name := groupcase.Arg[string](w.t, s, "name", "tool")
 	before := w.view().Digest()
 	out := outcome{err: w.tk.Remove(name)}
@@ -179,10 +179,10 @@ func (w *world) unregister(s groupcase.Step) outcome {
 	return out
 }
 
-// construct is the step that only asks whether the construction went well.
-func (w *world) construct(groupcase.Step) outcome { return outcome{err: w.err} }
+// construct is the op that returns the error of New.
+func (w *fixture) construct(groupcase.Step) outcome { return outcome{err: w.err} }
 
-func (w *world) methods() []string {
+func (w *fixture) methods() []string {
 	out := []string{}
 	for _, c := range w.changes {
 		if c.Groups {
@@ -195,9 +195,9 @@ func (w *world) methods() []string {
 	return out
 }
 
-// listChanges counts the changes of the list of tools: a group that is opened is a change
-// too, but none that a client hears of.
-func (w *world) listChanges() int {
+// listChanges counts the changes of the list of tools. Opening a group is a change
+// too, but a client is only notified of the list.
+func (w *fixture) listChanges() int {
 	n := 0
 	for _, c := range w.changes {
 		n += btoi(c.Tools)
@@ -205,18 +205,18 @@ func (w *world) listChanges() int {
 	return n
 }
 
-// capabilities are what a server would declare for the toolkit.
-func (w *world) capabilities() map[string]any {
+// capabilities returns what a server would declare for the toolkit.
+func (w *fixture) capabilities() map[string]any {
 	if len(w.tk.Groups(nil)) == 0 {
 		return map[string]any{}
 	}
 	return map[string]any{"groups": map[string]any{"listChanged": true}}
 }
 
-var errNoMethod = errors.New("the server does not know groups")
+var errNoMethod = errors.New("the server has no groups")
 
-// listGroups is groups/list.
-func (w *world) listGroups(s groupcase.Step) outcome {
+// listGroups is the op groups/list.
+func (w *fixture) listGroups(s groupcase.Step) outcome {
 	if len(w.tk.Groups(nil)) == 0 && len(w.sc.Groups) == 0 {
 		return outcome{err: errNoMethod}
 	}
@@ -243,7 +243,7 @@ func (w *world) listGroups(s groupcase.Step) outcome {
 	return out
 }
 
-// A fake is a tool that says its name, or fails.
+// A fake is a tool that answers with a text, or fails.
 type fake struct {
 	name, text string
 	fail       *bool
@@ -259,7 +259,7 @@ func (f *fake) Labels() []string { return f.labels }
 func (f *fake) Call(context.Context, tool.Call) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) {
 		if f.fail != nil && *f.fail {
-			yield(tool.Chunk{}, errors.New("it went wrong"))
+			yield(tool.Chunk{}, errors.New("failed"))
 			return
 		}
 		yield(tool.Text(f.text), nil)
@@ -274,8 +274,8 @@ func fakes(names ...string) []tool.Tool {
 	return out
 }
 
-// hook returns a hook that notes that it ran, and fails if it is to.
-func (w *world) hook(sign, group, kind string) func(context.Context) error {
+// hook returns a hook that records that it ran, and fails if kind is "fail".
+func (w *fixture) hook(sign, group, kind string) func(context.Context) error {
 	if kind == "" {
 		return nil
 	}
