@@ -20,8 +20,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// An attack is a row of tools_adversarial.jsonl. Its paths are below /p, /tmp
-// or /tmp/project, which the test puts into a directory of its own.
+// An attack is a row of tools_adversarial.jsonl. The test replaces its paths below /p, /tmp or /tmp/project by
+// paths below a temporary directory.
 type attack struct {
 	ID, Tool, Expect, Mode, Setup string
 	Args                          map[string]any
@@ -91,7 +91,7 @@ func (a attack) run(t *testing.T, dir string) {
 	switch {
 	case a.Tool == "reset_tools":
 		return // belongs to package toolkit, which tests it
-	case i < 0: // a tool without a language of patterns
+	case i < 0: // a tool without patterns
 		other := tool.Must(tool.New(a.Tool, "Runs.", func(context.Context, struct{}) (string, error) { return "", nil }))
 		a.judge(t, other, project)
 	case a.Mode != "" || strings.Contains(a.Expect, "policy decision"):
@@ -153,7 +153,7 @@ func (a attack) call(t *testing.T, tl tool.Tool) {
 		t.Fatal(err)
 	}
 	path := ""
-	if tl.Info().Name != "Read" { // it is given what has no end
+	if tl.Info().Name != "Read" { // its file may be endless
 		path, _ = a.Args["file_path"].(string)
 	}
 	before, _ := os.ReadFile(path)
@@ -167,7 +167,7 @@ func (a attack) call(t *testing.T, tl tool.Tool) {
 	case "only the matched bytes change":
 		after, _ := os.ReadFile(path)
 		if !bytes.Equal(after, bytes.Replace(before, []byte("b"), []byte("c"), 1)) {
-			t.Errorf("the file holds %q", after)
+			t.Errorf("the file has %q", after)
 		}
 	case "treated as a pattern", "no duplicates, linear work", "bounded by a timeout and output cap":
 		lines := strings.Split(text, "\n")
@@ -181,7 +181,7 @@ func (a attack) call(t *testing.T, tl tool.Tool) {
 		want(t, got, "success", "x\n")
 	case "stdin is empty":
 		want(t, got, "success", "\n")
-	default: // all else is an error, and changes nothing
+	default: // every other expectation is an error that changes nothing
 		if after, _ := os.ReadFile(path); got.Outcome != message.OutcomeError || !bytes.Equal(after, before) {
 			t.Errorf("%s: %.300s", got.Outcome, text)
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// agentIn runs the turns with an agent that has the tools of this package, in a directory
-// with a file f. It approves every question, after calling meanwhile, and returns the questions.
+// agentIn runs the turns with an agent that has the tools of this package, in a directory with a file f. It
+// approves every question, and calls meanwhile before the first approval. It returns the questions.
 func agentIn(t *testing.T, mode permission.Mode, meanwhile func(dir string), turns ...scripted.Turn) (dir string, asked []event.Approval) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -56,8 +56,8 @@ func contentOf(t *testing.T, file string) string {
 
 type in map[string]string
 
-// Calls of one answer that change the same file all run in order, each on the result of the
-// one before, and each asks at most once.
+// TestEditsOfOneFile checks that several calls of one answer that change the same file run in order, each on
+// the result of the one before, and that each asks at most once.
 func TestEditsOfOneFile(t *testing.T) {
 	for mode, questions := range map[permission.Mode]int{permission.ModeDefault: 4, permission.ModeAcceptEdits: 0} {
 		dir, asked := agentIn(t, mode, nil, scripted.Call("Read", in{"file_path": "f"}),
@@ -78,7 +78,8 @@ func TestEditsOfOneFile(t *testing.T) {
 	}
 }
 
-// A link that is put in the path before the approval causes another question, about its target.
+// TestLinkWhileAsked checks that a link put in the path before the approval causes another question, about its
+// target.
 func TestLinkWhileAsked(t *testing.T) {
 	outside := t.TempDir()
 	dir, asked := agentIn(t, permission.ModeDefault, func(dir string) {
@@ -91,7 +92,7 @@ func TestLinkWhileAsked(t *testing.T) {
 	}
 }
 
-// The question shows the text that Bash runs if that differs from the model's.
+// TestApprovalShowsWhatRuns checks that the question shows the text that Bash runs if it differs from the model's.
 func TestApprovalShowsWhatRuns(t *testing.T) {
 	dir, asked := agentIn(t, permission.ModeDefault, nil, runs("touch   x;# c\ntouch y"), runs("touch z"))
 	if len(asked) != 2 || asked[0].Runs != "touch x\ntouch y" || asked[1].Runs != "" {

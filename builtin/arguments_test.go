@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool/toolstate"
 )
 
-// Arguments as models write them, and the answers.
+// TestArguments checks the answers to arguments as models write them.
 func TestArguments(t *testing.T) {
 	dir := files(t, map[string]string{"a.txt": "one\nTwo\nthree\n", "sub/b.txt": "two\n"})
 	home := files(t, map[string]string{"h.txt": "two\n"})
@@ -57,7 +57,7 @@ func TestArguments(t *testing.T) {
 		want(t, call(ctx, all[row.tool], row.in), message.Outcome(row.outcome), row.text)
 	}
 	res := call(ctx, all["Bash"], args("command", "seq 100000"))
-	want(t, res, "success", "characters left out; to see them run the command with its output redirected")
+	want(t, res, "success", "characters left out; to see them, run the command with its output redirected")
 	long, err := Bash(Config{Dirs: []string{dir}, MaxOutput: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
@@ -67,8 +67,8 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// A call that must fail does so before approval, and reveals nothing of a file that the model
-// has not read.
+// TestPrepare checks that a call that must fail does so before approval, and reveals nothing of a file that the
+// model has not read.
 func TestPrepare(t *testing.T) {
 	dir := files(t, map[string]string{"read": "one\n", "unread": "one\n", "changed": "one\n"})
 	all := tools(t, Config{Dirs: []string{dir}})
@@ -105,14 +105,15 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// pwdChecker finds each call to be pwd.
+// pwdChecker judges every call as if its command were pwd.
 type pwdChecker struct{ permission.BaseChecker }
 
 func (pwdChecker) Check(*permission.Policy) permission.Verdict {
 	return permission.Verdict{Found: permission.Judgement{Text: "pwd", Profile: permission.ProfileRead, Network: true}}
 }
 
-// Bash runs the text that was judged, with the profile and network of the judgement.
+// TestBashRunsJudgement checks that Bash runs the text that was judged, with the profile and network of the
+// judgement.
 func TestBashRunsJudgement(t *testing.T) {
 	m := &recording{}
 	bash, err := Bash(Config{Dirs: []string{"/w"}, Backend: m})
@@ -126,7 +127,7 @@ func TestBashRunsJudgement(t *testing.T) {
 	if got := m.last; strings.Join(got.Args, " ") != "bash --noprofile --norc -c pwd" || got.Profile != "read" || !got.Network || len(got.Env) == 0 {
 		t.Errorf("%+v", got)
 	}
-	// Without a judgement, or one without a text, the print runs.
+	// Without a judged text the printed form of the command runs.
 	none := permission.Judge(&permission.Policy{}, &permission.Call{Tool: "Bash", Input: json.RawMessage(args("command", "ls   -a;pwd # x"))})
 	for _, j := range []*permission.Judgement{nil, &none} {
 		for range tool.Run(t.Context(), bash, tool.Call{Name: "Bash", Input: json.RawMessage(args("command", "ls   -a;pwd # x")), Judgement: j}) {
@@ -142,7 +143,7 @@ func TestBashRunsJudgement(t *testing.T) {
 		"ls":          {"ls", "read"},
 		"touch x":     {"touch x", "work"},
 		"# a comment": {":", "work"},
-		"if":          {"", "work"}, // which cannot be read
+		"if":          {"", "work"}, // cannot be parsed
 	} {
 		d := permission.Decide(&permission.Policy{Mode: permission.ModeBypass}, tool.PermissionCall(bash, json.RawMessage(args("command", command))))
 		if d.Judgement.Text != want.text || d.Judgement.Profile != want.profile || len(d.Judgement.Files) > 0 {

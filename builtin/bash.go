@@ -28,7 +28,7 @@ var (
 	//go:embed text/bash_sandbox.md
 	sandboxText string // added if the backend has a sandbox
 	//go:embed text/bash_unconfined.md
-	unconfinedText string // added if it has none
+	unconfinedText string // added if the backend has no sandbox
 )
 
 const (
@@ -39,14 +39,14 @@ const (
 
 type bashIn struct {
 	Command     string `json:"command" jsonschema:"minLength=1" jsonschema_description:"the command, in the bash language"`
-	Description string `json:"description,omitempty" jsonschema_description:"what the command does, in a few words, for the person who watches"`
+	Description string `json:"description,omitempty" jsonschema_description:"what the command does, in a few words, for the user who watches"`
 	Timeout     int    `json:"timeout,omitempty" jsonschema:"minimum=1,default=120000" jsonschema_description:"milliseconds after which the command is killed; 600000 at most"`
 }
 
 // confinedIn is for a backend with a sandbox.
 type confinedIn struct {
 	bashIn
-	Outside bool `json:"outside_sandbox,omitempty" jsonschema_description:"run outside of the sandbox, once the person agrees; only for a command that failed because of it"`
+	Outside bool `json:"outside_sandbox,omitempty" jsonschema_description:"run outside the sandbox, if the user agrees; only for a command that failed because of it"`
 }
 
 // bashOut is the structured result of Bash.
@@ -57,21 +57,21 @@ type bashOut struct {
 	Omitted  int    `json:"omitted,omitempty"` // characters of output that were removed from the middle
 	Binary   int    `json:"binary,omitempty"`  // bytes of output that are not text, and were removed
 
-	// A process that the command left behind held the output, and was ended.
+	// A process that the command left behind had the output open, and was ended.
 	LeftBehind bool `json:"left_behind,omitempty"`
 
 	// What a sandbox denied the command.
 	Denied string `json:"denied,omitempty"`
 }
 
-// A bash is not a [tool.Backgrounder]: a command may change any file, and so the effect of
-// a concurrent call that was judged before.
+// A bash is not a [tool.Backgrounder]: a command may change any file, and so invalidate the judgement of a
+// concurrent call.
 type bash struct {
 	tool.Tool
 	Config
 	shell    shell.Analyzer
 	confined bool                     // the backend has a sandbox
-	last     atomic.Pointer[bashCall] // of the last call that was judged; compared before use
+	last     atomic.Pointer[bashCall] // the last call that was judged, a cache; compare its input before use
 }
 
 // Bash returns the tool that runs commands. It needs a bash in PATH: commands are judged
@@ -105,17 +105,16 @@ func (b *bash) run(ctx context.Context, in bashIn) iter.Seq2[tool.Chunk, error] 
 		runCtx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 
-		// A third is for the beginning, which is streamed, the rest for the end, where the errors
-		// are.
-		most := cmp.Or(b.MaxOutput, maxOutput)
-		out := newClip(most/3, most-most/3)
+		// A third of the limit is for the beginning, which is streamed; the rest is for the end, where errors are.
+		limitChars := cmp.Or(b.MaxOutput, maxOutput)
+		out := newClip(limitChars/3, limitChars-limitChars/3)
 		var exit Exit
 		var err error
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			defer func() {
-				if p := recover(); p != nil { // of the backend
+				if p := recover(); p != nil { // the backend panicked
 					err = fmt.Errorf("the backend failed unexpectedly: %v", p)
 				}
 			}()
@@ -130,7 +129,7 @@ func (b *bash) run(ctx context.Context, in bashIn) iter.Seq2[tool.Chunk, error] 
 			}
 			if text := out.take(); more && text != "" && !yield(piece(text), nil) {
 				more = false
-				cancel() // and wait: nothing may run after the loop
+				cancel() // then wait for done: nothing may run after the loop
 			}
 		}
 		switch {
@@ -145,17 +144,16 @@ func (b *bash) run(ctx context.Context, in bashIn) iter.Seq2[tool.Chunk, error] 
 	}
 }
 
-// printed returns the text that may run for a command, "" if it cannot be parsed.
+// printed returns the text to run for a command, or "" if the command cannot be parsed.
 func printed(a *shell.Analysis) string {
 	if text := a.Text(); text != "" || a.Err() != nil {
 		return text
 	}
-	return ":" // only comments, which bash may read differently
+	return ":" // the command has only comments, which bash may read differently
 }
 
-// command returns what runs: the text that was judged. Without a judgement, or if it has no
-// text, that is the print of the command; the model's words run only if they cannot be
-// parsed, which requires an approval.
+// command returns what runs: the text that was judged. Without a judged text it is the printed form of the
+// command; the model's own text runs only if it cannot be parsed, which requires approval.
 func (b *bash) command(ctx context.Context, in bashIn, out io.Writer) Command {
 	c := Command{Dir: b.Dirs[0], Output: out}
 	text := ""
@@ -172,7 +170,7 @@ func (b *bash) command(ctx context.Context, in bashIn, out io.Writer) Command {
 	return c
 }
 
-// piece is a part of the one text block of the result.
+// piece returns a part of the result's only text block.
 func piece(text string) tool.Chunk {
 	return tool.Chunk{Block: &message.Text{ID: "output", Text: text}}
 }
@@ -198,7 +196,7 @@ func (c *clip) last(exit Exit, timedOut bool, in bashIn) tool.Chunk {
 	tail, omitted := c.rest()
 	var b strings.Builder
 	if omitted > 0 {
-		fmt.Fprintf(&b, "\n\n[%d characters left out; to see them run the command with its output redirected, as in `command >file 2>&1`, and read or search the file]\n\n", omitted)
+		fmt.Fprintf(&b, "\n\n[%d characters left out; to see them, run the command with its output redirected, as in `command >file 2>&1`, and read or search the file]\n\n", omitted)
 	}
 	b.WriteString(tail)
 	if c.empty() {
@@ -217,12 +215,12 @@ func (c *clip) last(exit Exit, timedOut bool, in bashIn) tool.Chunk {
 		b.WriteString("\n" + end)
 	}
 	if exit.LeftBehind {
-		b.WriteString("\n[a background process still held the output when the command ended, and was stopped; redirect the output of one that is to keep running, as in `server >server.log 2>&1 &`]")
+		b.WriteString("\n[a background process still had the output open when the command ended, and was stopped; to keep one running, redirect its output, as in `server >server.log 2>&1 &`]")
 	}
 	if exit.Denied != "" {
 		fmt.Fprintf(&b, "\n[%s", exit.Denied)
 		if exit.Code != 0 {
-			b.WriteString(". To ask the person for that, make the call again with \"" + outsideField + "\": true")
+			b.WriteString(". To ask the user for that, make the call again with \"" + outsideField + "\": true")
 		}
 		b.WriteString("]")
 	}
@@ -248,10 +246,10 @@ func (b *bash) Judge(c *permission.Call) {
 	c.Borrows = borrowedByBash
 }
 
-// Rules of these tools also apply to files that a command is known to read or change.
+// borrowedByBash are the tools whose rules also apply to files that a command is known to read or change.
 var borrowedByBash = []string{"Read", "Write", "Edit"}
 
-// A bashCall is the [permission.Checker] of the calls with one input. It does not change.
+// A bashCall is the [permission.Checker] of the calls with one input. It is immutable.
 type bashCall struct {
 	*bash
 	input, command string
@@ -283,17 +281,17 @@ func (b *bashCall) Check(p *permission.Policy) permission.Verdict {
 	return v
 }
 
-// leave returns the verdict on a command that requests to leave the sandbox, with the reason of an
-// earlier danger.
+// leave returns the verdict on a command that requests to leave the sandbox, including the reason of an earlier
+// safety ask.
 func leave(v permission.Verdict) permission.Verdict {
-	why := "the command would run outside of the sandbox, with all files, the network and the programs of this machine"
+	why := "the command would run outside the sandbox, with all files, the network and the programs of this machine"
 	if v.Safety {
 		why += "; " + v.Reason
 	}
 	return safetyAsk(why)
 }
 
-// outside reports whether the input asks to leave the sandbox.
+// outside reports whether the input requests to leave the sandbox.
 func outside(input string) bool {
 	if !strings.Contains(input, outsideField) {
 		return false
@@ -311,7 +309,7 @@ func (b *bash) verdict(p *permission.Policy, a *shell.Analysis, at pathrule.Plac
 		return safetyAsk(dangers[0].Reason)
 	}
 	if rule := mayRead(p, a, at); rule != "" {
-		return safetyAsk("it reads by names that are known only at run time, and may read what the rule " + rule + " covers")
+		return safetyAsk("it reads files whose names are known only at run time, which the rule " + rule + " may cover")
 	}
 	why := a.ReadOnly()
 	if why == "" {
@@ -323,8 +321,8 @@ func (b *bash) verdict(p *permission.Policy, a *shell.Analysis, at pathrule.Plac
 	return permission.Verdict{Reason: why}
 }
 
-// mayRead returns the deny rule for Read that covers a file which the command may read by names that
-// are known only at run time, or "". Such a rule causes a question and no denial.
+// mayRead returns the deny rule for Read that may cover a file which the command reads under a name known only
+// at run time, or "". Such a rule causes a question, not a denial.
 func mayRead(p *permission.Policy, a *shell.Analysis, at pathrule.Place) string {
 	if p == nil {
 		return ""
@@ -337,16 +335,15 @@ func mayRead(p *permission.Policy, a *shell.Analysis, at pathrule.Place) string 
 	return ""
 }
 
-// Match implements [permission.Checker]. An allow rule covers a command of
-// several parts if the allow rules of p cover all parts and the rule covers
-// one of them.
+// Match implements [permission.Checker]. An allow rule covers a command of several parts if it covers one part
+// and the allow rules of p together cover all parts.
 func (b *bashCall) Match(p *permission.Policy, r permission.Rule) (bool, error) {
 	a, at := b.analyze(p)
 	switch {
 	case a == nil:
 		return false, errUnreadable
 	case r.Tool == "Read":
-		// A possible match causes a question, except in a mode that asks only what rules ask.
+		// A possible match causes a question, but not in the mode that asks only what rules ask.
 		may := r.Behavior == permission.Ask || p.Mode == permission.ModeBypass
 		reads, err := a.Reads(at, r.Pattern)
 		return reads || may && a.MayRead(at, r.Pattern), err
@@ -391,7 +388,8 @@ func (b *bashCall) Parts(p *permission.Policy) []permission.Part {
 	return parts
 }
 
-// analyze returns the analysis of the command, and its place; nil if the input has no command.
+// analyze returns the analysis of the command, nil if the input has no command, and the place that its paths
+// are relative to.
 func (b *bashCall) analyze(p *permission.Policy) (*shell.Analysis, pathrule.Place) {
 	at := b.place(p)
 	if !b.readable {

@@ -84,7 +84,7 @@ func TestBashNoDirectory(t *testing.T) {
 	want(t, call(t.Context(), b, args("command", "true")), "error", "/no/such/dir")
 }
 
-// Long output keeps its head and its tail; output at the limit is whole.
+// TestBashLongOutput checks that long output keeps its head and its tail, and output at the limit is whole.
 func TestBashLongOutput(t *testing.T) {
 	b, _ := newBash(t)
 	res := call(t.Context(), b, args("command", "head -c 30000 /dev/zero | tr '\\0' a"))
@@ -98,29 +98,29 @@ func TestBashLongOutput(t *testing.T) {
 	if !strings.HasPrefix(text, "STARTaaa") || !strings.HasSuffix(text, "aaaEND") || len(text) > 30200 || out.Omitted != 70008 {
 		t.Errorf("%d characters, %.20q … %q, omitted %d", len(text), text, text[len(text)-20:], out.Omitted)
 	}
-	// A character of several bytes counts as one, however reads cut it.
+	// A character of several bytes counts as one, wherever reads split it.
 	res = call(t.Context(), b, args("command", "for i in {1..30000}; do printf 你; done"))
 	if want := strings.Repeat("你", 30000); res.Text() != want {
 		t.Errorf("30000 wide characters came back as %d bytes", len(res.Text()))
 	}
 }
 
-// Half a gigabyte of output needs no more memory than a line; keeping a sixteenth of it would
-// be noticed.
+// TestBashMemory checks that half a gigabyte of output needs only bounded memory: keeping a sixteenth of it
+// would fail the test.
 func TestBashMemory(t *testing.T) {
 	b, _ := newBash(t)
-	runtime.GC() // what other tests have left does not count
+	runtime.GC() // drop what other tests have left
 	peak := make(chan uint64)
 	stop := make(chan struct{})
 	go func() {
-		var most uint64
+		var largest uint64
 		for {
 			var m runtime.MemStats
 			runtime.ReadMemStats(&m)
-			most = max(most, m.HeapInuse)
+			largest = max(largest, m.HeapInuse)
 			select {
 			case <-stop:
-				peak <- most
+				peak <- largest
 				return
 			case <-time.After(10 * time.Millisecond):
 			}
@@ -133,7 +133,7 @@ func TestBashMemory(t *testing.T) {
 	}
 }
 
-// Output is streamed.
+// TestBashStreams checks that output is streamed.
 func TestBashStreams(t *testing.T) {
 	b, dir := newBash(t)
 	c := tool.Call{ID: "c", Name: "Bash", Input: json.RawMessage(args("command", "echo one; while [ ! -e go ]; do sleep 0.01; done; echo two"))}
@@ -144,7 +144,7 @@ func TestBashStreams(t *testing.T) {
 		}
 		text += ch.Block.(*message.Text).Text
 		if text == "one\n" {
-			os.WriteFile(filepath.Join(dir, "go"), nil, 0o666) // only now may it go on
+			os.WriteFile(filepath.Join(dir, "go"), nil, 0o666) // the command waits for this file
 		}
 	}
 	if text != "one\ntwo\n" {
@@ -152,41 +152,41 @@ func TestBashStreams(t *testing.T) {
 	}
 }
 
-// A call that ends early, in whatever way, ends soon and leaves no process.
+// TestBashKills checks that a call that is ended early, in any way, ends soon and leaves no process.
 func TestBashKills(t *testing.T) {
 	linux := map[string]bool{"own session": true, "daemon": true, "does not hold the pipe": true}
 	for what, script := range map[string]string{
 		"child in a pipe":        "SLEEP | cat",
 		"grandchild":             "bash -c 'SLEEP & wait'",
-		"deaf to SIGTERM":        "trap '' TERM; (trap '' TERM; SLEEP) & while :; do sleep 1; done",
+		"ignores SIGTERM":        "trap '' TERM; (trap '' TERM; SLEEP) & while :; do sleep 1; done",
 		"own process group":      "set -m; SLEEP & wait",
 		"own session":            "setsid SLEEP & SLEEP",
 		"daemon":                 "(setsid bash -c 'SLEEP & disown' &) ; SLEEP",
 		"does not hold the pipe": "setsid SLEEP >/dev/null 2>&1 & SLEEP",
 	} {
 		for end, run := range map[string]func(ctx context.Context, b tool.Tool, in func(timeout int) string) time.Duration{
-			"time-out": timesOut, "cancel": isCancelled, "break": isLeft,
+			"timeout": timesOut, "cancel": isCancelled, "break": isLeft,
 		} {
 			t.Run(what+"/"+end, func(t *testing.T) {
 				if linux[what] && runtime.GOOS != "linux" {
 					t.Skip("processes that leave their group are found on Linux only")
 				}
 				t.Parallel() // it waits most of the time
-				// The machine may be busy, so only the best time counts.
+				// The machine may be busy, so the best of several times counts.
 				best := time.Hour
 				for range 10 {
 					if best = min(best, endOnce(t, script, run)); best <= 200*time.Millisecond {
 						return
 					}
 				}
-				t.Errorf("ended %v after its time", best)
+				t.Errorf("ended %v too late", best)
 			})
 		}
 	}
 }
 
-// endOnce runs a script in which SLEEP is a program that the test can find, ends it with run
-// and returns how late it ended.
+// endOnce runs a script in which SLEEP is a program that the test can find, ends it with run and returns how
+// late it ended.
 func endOnce(t *testing.T, script string, run func(context.Context, tool.Tool, func(int) string) time.Duration) time.Duration {
 	t.Helper()
 	b, dir := newBash(t)
@@ -238,8 +238,8 @@ func isLeft(ctx context.Context, b tool.Tool, in func(int) string) time.Duration
 	return 0
 }
 
-// The environment of the program cannot change the meaning of a command, or make it wait for
-// input.
+// TestBashEnvironment checks that the environment of the program cannot change the meaning of a command, or
+// make it wait for input.
 func TestBashEnvironment(t *testing.T) {
 	b, dir := newBash(t)
 	hook := filepath.Join(files(t, map[string]string{"hook": "echo HOOKED\n"}), "hook")
@@ -259,10 +259,11 @@ func TestBashEnvironment(t *testing.T) {
 	}
 }
 
-// A background process ends with the command if it holds the output, and continues if not.
+// TestBashBackground checks that a background process ends with the command if it has the output open, and
+// continues if not.
 func TestBashBackground(t *testing.T) {
 	b, dir := newBash(t)
-	want(t, call(t.Context(), b, args("command", "sleep 1234 & echo $! >pid; echo x")), "success", "x\n\n[a background process still held the output when the command ended, and was stopped;")
+	want(t, call(t.Context(), b, args("command", "sleep 1234 & echo $! >pid; echo x")), "success", "x\n\n[a background process still had the output open when the command ended, and was stopped;")
 	want(t, call(t.Context(), b, args("command", "ps -o stat= -p $(cat pid) | grep -v Z")), "error", "exit code 1")
 
 	if runtime.GOOS == "linux" { // other systems cannot find a process that left the group
@@ -271,7 +272,7 @@ func TestBashBackground(t *testing.T) {
 	}
 
 	other := ""
-	if runtime.GOOS == "linux" { // other systems end every process that the call has left
+	if runtime.GOOS == "linux" { // other systems end every process that the call left behind
 		other = "sleep 1234 & echo $! >pid; "
 	}
 	want(t, call(t.Context(), b, args("command", "(while [ ! -e stop ]; do sleep 0.01; done; echo done >out) >log 2>&1 & "+other+"echo y")), "success", "y\n")
@@ -280,7 +281,7 @@ func TestBashBackground(t *testing.T) {
 	want(t, call(t.Context(), b, args("command", "while [ ! -s out ]; do sleep 0.01; done; cat out", "timeout", 60_000)), "success", "done\n")
 }
 
-// Output before the end of the shell is not lost, however long.
+// TestBashLastOutput checks that output just before the end of the shell is not lost, however long.
 func TestBashLastOutput(t *testing.T) {
 	b, _ := newBash(t)
 	for range 20 {

@@ -18,10 +18,9 @@ func commandOf(input string) (string, bool) {
 	return in.Command, err == nil
 }
 
-// plainCommand reads arguments in the usual form, with only bashIn's fields, of their usual
-// types, and with usual escapes; else it returns false. Its result is that of encoding/json,
-// which FuzzPlainCommand checks, at a fraction of the cost, as every permission decision
-// about a command begins here.
+// plainCommand reads arguments in the usual form: only bashIn's fields, of their usual types, with usual
+// escapes. For any other form it returns false. Its result equals that of encoding/json, which FuzzPlainCommand
+// checks, at a fraction of the cost; every permission decision about a command begins here.
 func plainCommand(input string) (command string, ok bool) {
 	c := inputCursor{rest: input}
 	if !c.take("{") {

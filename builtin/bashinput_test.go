@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// plainCommand agrees with encoding/json.
+// FuzzPlainCommand checks that plainCommand agrees with encoding/json.
 func FuzzPlainCommand(f *testing.F) {
 	for _, input := range []string{
 		`{"command":"ls -la"}`, ` { "command" : "git log" , "description":"history", "timeout": 5000 } `,

@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// Deny and ask rules for Read, Write and Edit hold for the files of commands, with links and
-// wildcards resolved, in every mode, and an allow rule for the command does not override them.
+// TestBashObeysRulesForFiles checks that deny and ask rules for Read, Write and Edit apply to the files of
+// commands, with links and wildcards resolved, in every mode, even if an allow rule covers the command.
 func TestBashObeysRulesForFiles(t *testing.T) {
 	dir := files(t, map[string]string{"w/a.txt": "a\n", "w/secret/b.txt": "b\n", "out/o": "o\n"})
 	w := filepath.Join(dir, "w")
@@ -42,7 +42,7 @@ func TestBashObeysRulesForFiles(t *testing.T) {
 		{"deny Write(secret/**)", "echo x > secret/b.txt", "deny"},
 		{"deny Edit(secret/**)", "rm link/b.txt", "deny"},
 		{"deny Edit(secret/**)", "cat secret/b.txt", "allow"},
-		{"deny Read(secret/[)", "ls", "deny"}, // it cannot be read
+		{"deny Read(secret/[)", "ls", "deny"}, // an invalid pattern
 	} {
 		b, text, _ := strings.Cut(row.rule, " ")
 		rule, err := permission.ParseRule(text, permission.Behavior(b))
@@ -63,7 +63,7 @@ func TestBashObeysRulesForFiles(t *testing.T) {
 	}
 }
 
-// A command that only reads does not run programs that a directory brings along; it needs
+// TestBashInUntrustedDirectory checks that a read-only command that would run programs of its directory needs
 // approval unless the directory is trusted.
 func TestBashInUntrustedDirectory(t *testing.T) {
 	dir := files(t, map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/objects/x": "", ".git/refs/x": "",
@@ -83,7 +83,7 @@ func TestBashInUntrustedDirectory(t *testing.T) {
 	}
 }
 
-// TestBashRulesAreChecked: Policy.Check reads the patterns of Bash, whatever the call.
+// TestBashRulesAreChecked checks that Policy.Check validates the patterns of Bash, whatever the call.
 func TestBashRulesAreChecked(t *testing.T) {
 	bash := tools(t, Config{Dirs: []string{t.TempDir()}})["Bash"]
 	for _, row := range []struct {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// BenchmarkGrep searches the tree named by KITBAG_GREP_DIR, by default the Go
-// module cache, beside rg -j2 where that is installed.
+// BenchmarkGrep searches the tree named by KITBAG_GREP_DIR, by default the Go module cache, and compares with
+// rg -j2 if it is installed.
 func BenchmarkGrep(b *testing.B) {
 	dir := os.Getenv("KITBAG_GREP_DIR")
 	if dir == "" {
@@ -53,14 +53,13 @@ func BenchmarkGrep(b *testing.B) {
 				if row.fold {
 					cmd.Args = append(cmd.Args[:1:1], append([]string{"-i"}, cmd.Args[1:]...)...)
 				}
-				cmd.Run() // exit code 1: nothing found
+				cmd.Run() // exit code 1 means no match
 			}
 		})
 	}
 }
 
-// reportCPU reports the processor time of the benchmark, which other processes
-// on the machine disturb less than the time on the clock.
+// reportCPU reports the processor time of the benchmark, which depends less on other processes than the elapsed time.
 func reportCPU(b *testing.B, who int) func() {
 	cpu := func() int64 {
 		var u syscall.Rusage

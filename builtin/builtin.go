@@ -1,5 +1,4 @@
-// Package builtin has the tools with which an agent works on files: Bash, Read, Write,
-// Edit, Glob and Grep, and a task list.
+// Package builtin has an agent's tools for work on files: Bash, Read, Write, Edit, Glob and Grep, and a task list.
 //
 //	tools, err := builtin.New(builtin.Config{Dirs: []string{"/work/project"}})
 //
@@ -8,37 +7,33 @@
 //
 // # Permission
 //
-// Each tool judges its own calls for the permission engine, from the arguments and the
-// links on disk, without opening files. Read, Glob and Grep are allowed below a working
-// directory of the policy; other paths need approval. A deny or ask rule for Read also
-// holds for Glob and Grep: they skip what it covers, and files that hold credentials, and
-// report how many. Confined commands cannot access what a deny rule for Read, Write or Edit
-// covers. Reading credentials, and writing files that change how other programs behave
-// (.git, .ssh, .bashrc, …), is a safety ask, which no rule can silence. Write and Edit are
-// allowed below a working directory in the modes accept-edits and dont-ask. Bash is judged
-// by parsing the command. A policy without directories uses those of the [Config]. Write
-// and Edit show their changes through [tool.Previewer].
+// Each tool judges its own calls for the permission engine, from the arguments and the links on disk, without
+// opening files. Read, Glob and Grep are allowed below a working directory of the policy; other paths need
+// approval. A deny or ask rule for Read also applies to Glob and Grep: they skip the files that it covers, and
+// files with credentials, and report how many. Confined commands cannot access what a deny rule for Read, Write
+// or Edit covers. Reading credentials, and writing files that change how other programs behave (.git, .ssh,
+// .bashrc, …), is a safety ask, which no rule can avoid. Write and Edit are allowed below a working directory
+// in the modes accept-edits and dont-ask. Bash is judged by parsing the command. A policy without directories
+// uses those of the [Config]. Write and Edit show their changes through [tool.Previewer].
 //
 // # Reading before writing
 //
-// If the context carries a [toolstate.State], Write and Edit refuse an existing file whose
-// present content was not read in the session. The state has a hash of each file that was
-// read or written, never the content.
+// If the context carries a [toolstate.State], Write and Edit refuse an existing file whose current content was
+// not read in the session. The state has a hash of each file that was read or written, never the content.
 //
 // # What is and what is not a boundary
 //
-// What was judged is what runs. The judgement of a call ([permission.Judgement]) has the
-// files that it opens, with their links resolved and their identities, and the text that
-// Bash runs; the tools use these. If a file is replaced in between, or a link put in its
-// path, the call fails with [ErrMoved]. [Local] says what is guaranteed on which system. A
-// program that runs a tool without a judgement uses whatever is at the path then.
+// What was judged is what runs. The judgement of a call ([permission.Judgement]) has the files that the call
+// opens, with their links resolved and their identities, and the text that Bash runs; the tools use these. If a
+// file is replaced in between, or a link is put in its path, the call fails with [ErrMoved]. [Local] documents
+// what is guaranteed on which system. A program that runs a tool without a judgement uses whatever is at the
+// path then.
 //
-// Local confines a judged command on Linux, if the kernel permits it: one proved read-only
-// cannot write, any other can write only in the working directories, and files that hold
-// credentials are hidden. See [Local.Sandbox] and the package sandbox. On other systems,
-// and after approval to leave the sandbox, what Bash runs has the rights of the process;
-// confine it with another [Backend]. Variables that look like credentials are removed from
-// its environment.
+// Local confines a judged command on Linux, if the kernel permits it: a command proved read-only cannot write,
+// any other can write only in the working directories, and files with credentials are hidden. See
+// [Local.Sandbox] and the package sandbox. On other systems, and after approval to leave the sandbox, what Bash
+// runs has the rights of the process; confine it with another [Backend]. Variables that look like credentials
+// are removed from its environment.
 //
 // PDF files are untrusted. Read stops a [PDFReader] after half a minute; the reader must
 // limit its memory.
@@ -58,7 +53,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// Config says where and on what the tools work.
+// Config configures the tools.
 type Config struct {
 	// Dirs are the working directories. Commands run in the first, and relative paths are
 	// relative to it. Empty means the directory of the process. A directory that does not
@@ -68,25 +63,24 @@ type Config struct {
 	// Backend is the machine the tools work on; nil is a [Local] of Dirs.
 	Backend Backend
 
-	// ProtectedFiles are base names of files, and ProtectedDirs names of directories
-	// anywhere in a path, that Bash, Write and Edit ask about before they write, whatever
-	// the rules say, in addition to the well-known ones. Case is ignored.
+	// ProtectedFiles are base names of files, and ProtectedDirs are names of directories anywhere in a path. Bash,
+	// Write and Edit ask before they write there, whatever the rules say, as for the well-known ones. Case is
+	// ignored.
 	ProtectedFiles []string
 	ProtectedDirs  []string
 
-	// Trusted are directories, absolute, whose settings, plugins and toolchains may run,
-	// because the user trusts them as a whole. In any other directory, working directories
-	// included, a command that would run programs of the directory, such as those that
-	// .git/config names, is not read-only.
+	// Trusted are absolute paths of directories whose settings, plugins and toolchains may run, because the user
+	// trusts them as a whole. In any other directory, including working directories, a command that would run
+	// programs of the directory, such as those that .git/config names, is not read-only.
 	Trusted []string
 
-	// KeepEnv are names of variables that are kept in the environment of commands although
-	// they look like credentials. Others are removed whose names (*_KEY, *_TOKEN, *SECRET*,
-	// *PASSWORD*, AWS_*, …) or values look like credentials.
+	// KeepEnv are names of variables that stay in the environment of commands although they look like credentials.
+	// Other variables are removed if their names (*_KEY, *_TOKEN, *SECRET*, *PASSWORD*, AWS_*, …) or values look
+	// like credentials.
 	KeepEnv []string
 
-	// Secrets are values that are removed from the environment of commands, KeepEnv or
-	// not, such as the key of the model. Those of less than six bytes are ignored.
+	// Secrets are values, such as the model's key, whose variables are removed from the environment of commands
+	// even if KeepEnv names them. Values shorter than six bytes are ignored.
 	Secrets []string
 
 	// MaxOutput is how much of a command's output Bash returns, in characters; 0 means
@@ -101,7 +95,7 @@ type Config struct {
 	// github.com/kitbag-go/kitbag/builtin/pdf; with nil, Read refuses them.
 	PDF PDFReader
 
-	links *links // links that were read; may be nil
+	links *links // cache of symbolic links; may be nil
 }
 
 // New returns all tools of this package.
@@ -142,7 +136,7 @@ func (c Config) complete() (Config, error) {
 	return c, nil
 }
 
-// place returns the directories that p's paths are relative to; p may be nil.
+// place returns the directories that paths are relative to under p, which may be nil.
 func (c *Config) place(p *permission.Policy) pathrule.Place {
 	home, _ := os.UserHomeDir() // "" means unknown
 	at := pathrule.Place{Cwd: c.Dirs[0], Home: home, Dirs: c.Dirs, Trusted: c.Trusted}
@@ -161,7 +155,7 @@ func (c *Config) place(p *permission.Policy) pathrule.Place {
 // maxSettings is the size of the largest file that is read to judge a command, in bytes.
 const maxSettings = 1 << 20
 
-// readFile and readDir read from the backend's machine if that is another one.
+// readFile and readDir read from the backend's machine, which need not be this one.
 func (c *Config) readFile(name string) ([]byte, error) {
 	f, err := c.Backend.Open(context.Background(), permission.File{Path: name})
 	if err != nil {
@@ -193,15 +187,15 @@ func (c *Config) readDir(name string) ([]string, error) {
 	return names, err
 }
 
-// workingDirs returns dirs absolute and clean, for comparison. A relative one is relative to
-// the directory of commands; [permission.Policy.Check] reports it.
+// workingDirs returns dirs absolute and clean, for comparison. Relative ones are relative to the directory of
+// commands; [permission.Policy.Check] reports them.
 func workingDirs(at pathrule.Place, dirs []string) []string {
 	if !slices.ContainsFunc(dirs, func(d string) bool { return !path.IsAbs(d) || path.Clean(d) != d }) {
 		return dirs
 	}
 	out := slices.Clone(dirs)
 	for i, d := range dirs {
-		// Keep one that cannot be resolved: an empty list has another meaning.
+		// Keep a directory that cannot be resolved: an empty list would mean those of the Config.
 		if abs := at.Abs(d); abs != "" {
 			out[i] = abs
 		}
@@ -209,7 +203,7 @@ func workingDirs(at pathrule.Place, dirs []string) []string {
 	return out
 }
 
-// A linkReader is a [Backend] with its own symbolic links.
+// A linkReader is a [Backend] that reads its own symbolic links.
 type linkReader interface {
 	Readlink(path string) (string, error)
 }

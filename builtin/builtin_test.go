@@ -17,7 +17,7 @@ func (harmless) Run(_ context.Context, c builtin.Command) (builtin.Exit, error) 
 	return builtin.Exit{}, err
 }
 
-// All tools satisfy the contract of tools, with any input.
+// TestTools checks that all tools satisfy the contract of tools, with any input.
 func TestTools(t *testing.T) {
 	dir := t.TempDir()
 	all, err := builtin.New(builtin.Config{Dirs: []string{dir}, Backend: harmless{&builtin.Local{Dirs: []string{dir}, Confined: true}}})

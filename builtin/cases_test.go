@@ -20,8 +20,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool/toolstate"
 )
 
-// A caseRow is a row of the case files on the tools' results: one call, or several in the
-// same session.
+// A caseRow is a row of the case files about the results of tools: one call, or several in one session.
 type caseRow struct {
 	Name, Source, Tool string
 	Args               json.RawMessage
@@ -64,8 +63,8 @@ type caseRun struct {
 	state *toolstate.State
 }
 
-// runCases runs the rows of a file. differs compares a call's result with the row, beyond
-// outcome and files.
+// runCases runs the rows of a file. differs compares a call's result with the row; runCases compares the
+// outcome and the files.
 func runCases(t *testing.T, file string, differs func(r *caseRun, row caseRow, got *message.ToolResult) error) {
 	deviations := casetest.LoadDeviations(t, "deviations_"+file+".json")
 	for i, row := range casetest.Rows[caseRow](t, file+".jsonl") {
@@ -166,7 +165,7 @@ func (r *caseRun) step(s caseRow, differs func(*caseRun, caseRow, *message.ToolR
 		return fmt.Errorf("%s occurrences, want %d", got.Meta["occurrences"], *n)
 	}
 	if got.Outcome == message.OutcomeError && s.TasksAfter == nil {
-		return nil // only the wording is left
+		return nil // only the text may differ
 	}
 	return differs(r, s, got)
 }
@@ -192,7 +191,7 @@ func (r *caseRun) put(path string, spec fileSpec) error {
 	}
 	want := spec.bytes()
 	if have, err := os.ReadFile(path); err == nil && string(have) == string(want) {
-		return nil // unchanged: keep the time too
+		return nil // keep the modification time of an unchanged file
 	}
 	return os.WriteFile(path, want, 0o666)
 }
@@ -222,7 +221,7 @@ func (r *caseRun) checkFile(path string, want *fileSpec) error {
 	return nil
 }
 
-// note matches what our tools add to a text: a line in brackets.
+// note matches the line in brackets that our tools add to a text.
 var note = regexp.MustCompile(`\n*\[(there are more|the file is empty|\S+ has )[^\n]*\]$`)
 
 func TestReadCases(t *testing.T) {
@@ -248,10 +247,11 @@ func TestReadCases(t *testing.T) {
 	})
 }
 
-func noMore(*caseRun, caseRow, *message.ToolResult) error { return nil }
+// sameAnyway is for rows of which runCases compares everything.
+func sameAnyway(*caseRun, caseRow, *message.ToolResult) error { return nil }
 
-func TestWriteCases(t *testing.T) { runCases(t, "write", noMore) }
-func TestEditCases(t *testing.T)  { runCases(t, "edit", noMore) }
+func TestWriteCases(t *testing.T) { runCases(t, "write", sameAnyway) }
+func TestEditCases(t *testing.T)  { runCases(t, "edit", sameAnyway) }
 
 func TestFileCacheCases(t *testing.T) {
 	runCases(t, "file_cache", func(r *caseRun, row caseRow, got *message.ToolResult) error {
@@ -278,7 +278,7 @@ func TestFileCacheCases(t *testing.T) {
 	})
 }
 
-// below returns the lines of text that are paths below ${TMP}, relative.
+// below returns the lines of text that are paths below ${TMP}, as relative paths.
 func (r *caseRun) below(text string) []string {
 	var rel []string
 	for line := range strings.Lines(text) {
@@ -378,7 +378,7 @@ func TestTaskCases(t *testing.T) {
 	})
 }
 
-// Bash rows are compared by outcome and by the words of the output.
+// TestBashExecCases compares results by outcome and by the words of the output.
 func TestBashExecCases(t *testing.T) {
 	type row struct {
 		Cwd    string

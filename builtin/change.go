@@ -20,7 +20,7 @@ import (
 // cannot be interrupted, and a longer diff would not be read.
 const maxDiff = 4 << 20
 
-// A change is what Write or Edit is about to do to a file.
+// A change is what Write or Edit will do to a file.
 type change struct {
 	file     permission.File
 	path     string // absolute, for messages
@@ -30,7 +30,7 @@ type change struct {
 	done     string // the text for the model
 }
 
-// current reads the file that is to change, and checks that the session knows its content.
+// current reads the file to change, and checks that the session has read its current content.
 func (c *Config) current(ctx context.Context, file permission.File, name string) (data []byte, exists bool, err error) {
 	f, info, err := c.openFile(ctx, file, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -49,16 +49,16 @@ func (c *Config) current(ctx context.Context, file permission.File, name string)
 	case err != nil:
 		return nil, false, err
 	case hash == "":
-		return nil, false, fmt.Errorf("%s exists and was not read in this session; read it with Read, then change it", name)
+		return nil, false, fmt.Errorf("%s exists and was not read in this session; read it with Read, then repeat the call", name)
 	case hash != contentHash(data):
-		return nil, false, fmt.Errorf("%s has changed since it was read; read it again with Read, then change it", name)
+		return nil, false, fmt.Errorf("%s has changed since it was read; read it again with Read, then repeat the call", name)
 	}
 	return data, true, nil
 }
 
-// preview is [tool.Previewer] for a tool that changes files as plan says, with a unified
-// diff. An error of plan tells the model nothing new if it has read the file, which is not
-// known without a state.
+// preview implements [tool.Previewer] for a tool that changes files as plan says, with a unified diff. It drops
+// an error of plan without a state, since the error could reveal the content of a file that the model may not
+// have read.
 func preview(ctx context.Context, plan func() (*change, error)) (string, error) {
 	ch, err := plan()
 	switch {

@@ -7,21 +7,21 @@ import (
 	"unicode/utf8"
 )
 
-// A clip is a writer that keeps the head and the tail of what is written, as valid UTF-8
-// with LF line ends, in bounded memory. Writes never block. Text of up to head+tail
-// characters is kept whole. Of binary data it keeps only the size.
+// A clip is a writer that keeps the head and the tail of what is written, as valid UTF-8 with LF line ends, in
+// bounded memory. Writes never block. Text of up to head+tail characters is kept whole. Of binary data only the
+// size is kept.
 type clip struct {
 	head, tail int           // limits, in characters
-	fresh      chan struct{} // has an element if there is something new to take
+	fresh      chan struct{} // has an element if take would return something
 
 	mu      sync.Mutex
-	pending string // part of the head that was not taken yet
+	pending string // part of the head that take has not returned yet
 	end     []byte // the last part of what follows the head
 	inHead  int    // characters in the head
 	after   int    // characters after the head
 	cut     []byte // an incomplete rune or line end at the end of the last write
 	binary  int    // bytes of binary data
-	untold  int    // those of them without a note yet
+	unnoted int    // bytes of binary data that no note counts yet
 }
 
 func newClip(head, tail int) *clip {
@@ -36,21 +36,21 @@ func (c *clip) Write(p []byte) (int, error) {
 	if isBinary(data) {
 		c.cut = nil
 		c.binary += len(data)
-		c.untold += len(data)
+		c.unnoted += len(data)
 		return len(p), nil
 	}
-	c.tellBinary()
+	c.noteBinary()
 	n := completeLen(data)
 	c.cut = append([]byte(nil), data[n:]...)
 	c.add(cleanText(data[:n]))
 	return len(p), nil
 }
 
-// tellBinary adds a note in place of binary data.
-func (c *clip) tellBinary() {
-	if c.untold > 0 {
-		c.add(fmt.Sprintf("[%d bytes of binary data, not shown; redirect them to a file]\n", c.untold))
-		c.untold = 0
+// noteBinary adds a note in place of binary data.
+func (c *clip) noteBinary() {
+	if c.unnoted > 0 {
+		c.add(fmt.Sprintf("[%d bytes of binary data, not shown; redirect them to a file]\n", c.unnoted))
+		c.unnoted = 0
 	}
 }
 
@@ -89,7 +89,7 @@ func (c *clip) add(text string) {
 	}
 	c.after += utf8.RuneCountInString(text[i:])
 	c.end = append(c.end, text[i:]...)
-	// Cut only if it has grown enough, so that a byte is moved a few times at most.
+	// Cut only after enough growth, so that each byte is moved only a few times.
 	if keep := c.tail * utf8.UTFMax; len(c.end) > 4*keep {
 		c.end = append(c.end[:0], c.end[len(c.end)-keep:]...)
 	}
@@ -104,14 +104,13 @@ func (c *clip) take() string {
 	return text
 }
 
-// rest ends the writing and returns what was not taken, and how many characters are missing
-// before that.
+// rest ends the writing. It returns what take has not returned, and how many characters before the tail are missing.
 func (c *clip) rest() (tail string, omitted int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.add(cleanText(c.cut))
 	c.cut = nil
-	c.tellBinary()
+	c.noteBinary()
 	start := len(c.end)
 	for n := 0; start > 0 && n < c.tail; n++ {
 		_, size := utf8.DecodeLastRune(c.end[:start])
@@ -123,10 +122,10 @@ func (c *clip) rest() (tail string, omitted int) {
 func (c *clip) empty() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.inHead == 0 && c.untold == 0
+	return c.inHead == 0 && c.unnoted == 0
 }
 
-// completeLen returns how much of data is complete without what follows.
+// completeLen returns the length of data without an incomplete rune or line end.
 func completeLen(data []byte) int {
 	n := len(data)
 	if n > 0 && data[n-1] == '\r' {
@@ -143,8 +142,8 @@ func completeLen(data []byte) int {
 	return n
 }
 
-// cleanText decodes the output of a program. Each byte that is not UTF-8 becomes a character
-// of its own, however the data was cut.
+// cleanText decodes the output of a program. Each invalid byte becomes one replacement character, wherever the
+// data was cut.
 func cleanText(data []byte) string {
 	text := string(data)
 	if !utf8.ValidString(text) {

@@ -10,7 +10,7 @@ import (
 	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
-// However output is cut into writes and takes, the result is its head and its tail.
+// TestClip checks that the result is the head and the tail of the output, however it is split into writes and takes.
 func TestClip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		head, tail := rapid.IntRange(0, 8).Draw(t, "head"), rapid.IntRange(1, 8).Draw(t, "tail")

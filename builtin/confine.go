@@ -18,8 +18,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// Confines returns nil if commands of the profile are confined to it, or to a narrower one,
-// and else why not.
+// Confines returns nil if commands of the profile are confined to it, or to a narrower one, or the reason why
+// they are not.
 func (l *Local) Confines(p permission.Profile) error {
 	p = cmp.Or(l.Sandbox.Profile, p)
 	if p != permission.ProfileRead && p != permission.ProfileWork {
@@ -47,9 +47,8 @@ func (l *Local) confines(c Command) (s sandbox.Spec, confined bool, err error) {
 	return s, true, err
 }
 
-// Spec returns how a command of the profile read or work is confined. It lists the protected
-// and hidden files that are in Dirs now, and fails if there are too many directories to
-// search.
+// Spec returns how a command of the profile read or work is confined. It lists the protected and hidden files
+// that exist in Dirs now, and fails if there are too many directories to search.
 func (l *Local) Spec(p permission.Profile) (sandbox.Spec, error) {
 	s := l.Sandbox
 	s.Profile = p
@@ -65,7 +64,7 @@ func (l *Local) Spec(p permission.Profile) (sandbox.Spec, error) {
 		return sandbox.Spec{}, err
 	}
 	s.Protect = slices.Concat(kept, commandDirs(s.Write), s.Protect)
-	hide := slices.Concat(secret, l.near.neighbours(s.Write), secretPlaces(), s.Hide)
+	hide := slices.Concat(secret, l.near.neighbours(s.Write), homeSecrets(), s.Hide)
 	s.Hide = nil
 	for _, name := range hide {
 		if l.reveals(name) {
@@ -78,9 +77,8 @@ func (l *Local) Spec(p permission.Profile) (sandbox.Spec, error) {
 	return s, nil
 }
 
-// commandDirs returns the directories of PATH that are in one of dirs: a program planted there
-// would run outside the sandbox. Those that a package manager fills for a project stay
-// writable.
+// commandDirs returns the directories of PATH that are in one of dirs: a program planted there would run
+// outside the sandbox. Directories that a package manager fills for a project stay writable.
 func commandDirs(dirs []string) []string {
 	var out []string
 	for _, name := range filepath.SplitList(os.Getenv("PATH")) {
@@ -117,9 +115,9 @@ func within(dir, name string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// secretPlaces returns the paths of credentials in the home directories that this process
-// knows, as they are now: a login during the run may have added some.
-func secretPlaces() []string {
+// homeSecrets returns the current paths of credentials in the known home directories. It is called for each
+// command, since a login may add some.
+func homeSecrets() []string {
 	homes := []string{"/root"}
 	if home, err := os.UserHomeDir(); err == nil {
 		homes = append(homes, home)
@@ -128,8 +126,7 @@ func secretPlaces() []string {
 	return pathrule.Secrets(append(homes, others...))
 }
 
-// caches are the directories in which compilers and package managers keep what they can
-// make again.
+// caches returns the directories in which compilers and package managers keep what they can make again.
 var caches = sync.OnceValue(func() []string {
 	var out []string
 	if dir, err := os.UserCacheDir(); err == nil {
@@ -158,13 +155,12 @@ var caches = sync.OnceValue(func() []string {
 	return out
 })
 
-// A finder finds what is protected and what is secret in working directories. It caches the
-// content of a directory until that changes. The zero finder is ready for use; it is safe
-// for concurrent use.
+// A finder finds protected and secret files in working directories. It caches the content of a directory until
+// the directory changes. The zero finder is ready for use; it is safe for concurrent use.
 type finder struct {
 	mu   sync.Mutex
 	seen map[string]*listing
-	left int // directories that the search may still look at
+	left int // directories that the current search may still look at
 }
 
 // maxDirs and maxNeighbours limit the search, which takes microseconds for each directory before
@@ -173,19 +169,19 @@ var maxDirs, maxNeighbours = 50_000, 1_000
 
 // A listing is the content of a directory.
 type listing struct {
-	changed time.Time // last change of the directory, which programs cannot set
+	changed time.Time // last change of the directory, by a clock that programs cannot set
 	read    time.Time // when it was read
 	dirs    []string  // names of directories to search
 	kept    []string  // names of protected entries
 	secret  []string
-	closed  bool // it cannot be listed, so its content is unknown
+	closed  bool // the directory cannot be listed
 }
 
-// settled is how old a directory's last change must be for a listing to be complete: the
-// clocks of file systems are coarse.
+// settled is how old a directory's last change must be for a listing to be reused: a change soon after could
+// have the same time, as the clocks of file systems are coarse.
 const settled = 100 * time.Millisecond
 
-// under returns the paths, absolute, below the directories. It does not search in
+// under returns the absolute paths of protected and secret files below dirs. It does not search in
 // node_modules, nor in a directory that is protected or secret as a whole.
 func (f *finder) under(dirs []string) (kept, secret []string, err error) {
 	f.mu.Lock()
@@ -200,7 +196,7 @@ func (f *finder) under(dirs []string) (kept, secret []string, err error) {
 			continue
 		}
 		if real == "/" {
-			return nil, nil, errors.New("a command cannot be confined to the working directory /, which is the whole machine; use a smaller one")
+			return nil, nil, errors.New("a command cannot be confined to the working directory /, the whole machine; use a smaller one")
 		}
 		f.walk(real, "", &kept, &secret)
 		if f.left < 0 {
@@ -217,9 +213,9 @@ func (f *finder) under(dirs []string) (kept, secret []string, err error) {
 	return kept, secret, nil
 }
 
-// neighbours returns the secrets of other projects: those in the parents of the directories dirs,
-// and directly in their other directories, if the parent is below the home directory. It
-// looks at no more than maxNeighbours directories.
+// neighbours returns secret files of other projects: those directly in the parents of dirs, and directly in the
+// parents' other directories, if the parent is below the home directory. It looks at no more than maxNeighbours
+// directories.
 func (f *finder) neighbours(dirs []string) []string {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -311,7 +307,7 @@ func (l *listing) add(e fs.DirEntry, rel string) {
 	inside := pathrule.ControlPaths[name]
 	switch {
 	case inGitModules(rel) && e.IsDir() && name != "modules":
-		// The repository of a submodule, a working tree, or a directory on the way to one.
+		// This is the repository of a submodule, a working tree, or a directory above one.
 		for _, k := range pathrule.ControlPaths[".git"] {
 			l.kept = append(l.kept, path.Join(name, k))
 		}

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attackFiles are the case files whose commands do harm or try to.
+// attackFiles are the case files whose commands try to do harm.
 var attackFiles = []string{"bash_adversarial.jsonl", "bash_accept_edits_adversarial.jsonl", "bash_injection.jsonl", "bash_dangerous_pattern.jsonl", "bash_sed.jsonl", "bash_rule_adversarial.jsonl"}
 
 // attackCommands returns the commands, each once.
@@ -27,7 +27,7 @@ func attackCommands(t *testing.T) []string {
 	var out []string
 	for _, name := range attackFiles {
 		for _, row := range casetest.Rows[struct{ Command string }](t, name) {
-			if row.Command != "" && !strings.ContainsRune(row.Command, 0) { // which no program can be given
+			if row.Command != "" && !strings.ContainsRune(row.Command, 0) { // arguments cannot contain zero bytes
 				out = append(out, row.Command)
 			}
 		}
@@ -36,22 +36,22 @@ func attackCommands(t *testing.T) []string {
 	return slices.Compact(out)
 }
 
-// A stage has a directory that commands are confined to, and a home directory.
-type stage struct{ project, home string }
+// confinedDirs has a directory that commands are confined to, and a home directory.
+type confinedDirs struct{ project, home string }
 
-func newStage(t *testing.T) stage {
+func newConfinedDirs(t *testing.T) confinedDirs {
 	t.Helper()
 	home, err := os.UserHomeDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not in /tmp, which is not visible in the profile work.
+	// It is not in /tmp, which the profile work hides.
 	dir, err := os.MkdirTemp(home, ".kitbag-test-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	s := stage{filepath.Join(dir, "project"), filepath.Join(dir, "home")}
+	s := confinedDirs{filepath.Join(dir, "project"), filepath.Join(dir, "home")}
 	for name, text := range map[string]string{
 		"project/a": "a\n", "project/b.txt": "b\n", "project/src/main.go": "package main\n", "project/package.json": "{}\n", "project/Makefile": "all:\n\ttrue\n",
 		"project/kitbag.json": "{}\n", "project/.envrc": "x\n", "project/.vscode/settings.json": "{}\n", "project/sub/.npmrc": "x\n",
@@ -75,7 +75,7 @@ func newStage(t *testing.T) stage {
 	return s
 }
 
-// state describes files in all attributes that a change would affect.
+// state describes files by all attributes that a change would affect.
 func state(t *testing.T, names ...string) string {
 	t.Helper()
 	var b strings.Builder
@@ -98,8 +98,8 @@ func state(t *testing.T, names ...string) string {
 	return b.String()
 }
 
-// TestAttacksConfined runs harmful commands without changes, in both profiles: in read nothing
-// changes, in work nothing outside of the directory and nothing protected.
+// TestAttacksConfined runs harmful commands as they are, in both profiles. In the profile read nothing may
+// change; in work nothing outside the directory and nothing protected.
 func TestAttacksConfined(t *testing.T) {
 	commands := attackCommands(t)
 	t.Logf("%d commands", len(commands))
@@ -107,7 +107,7 @@ func TestAttacksConfined(t *testing.T) {
 		t.Run(string(profile), func(t *testing.T) {
 			const batch = 100
 			for part := range slices.Chunk(commands, batch) {
-				s := newStage(t)
+				s := newConfinedDirs(t)
 				watched := func() string {
 					if profile == permission.ProfileRead {
 						return state(t, s.home, s.project)
@@ -117,18 +117,18 @@ func TestAttacksConfined(t *testing.T) {
 				before := watched()
 				s.run(t, profile, part)
 				if after := watched(); after != before {
-					t.Errorf("after one of these:\n%s\n\nthere is\n%s\nwhere there was\n%s", strings.Join(part, "\n"), after, before)
+					t.Errorf("one of these changed files:\n%s\n\nafter:\n%s\nbefore:\n%s", strings.Join(part, "\n"), after, before)
 				}
 			}
 		})
 	}
 }
 
-// patience is the timeout of a command, as some never end.
+// patience is the timeout of a command, since some never end.
 const patience = 300 * time.Millisecond
 
 // run runs the commands, several at the same time.
-func (s stage) run(t *testing.T, profile permission.Profile, commands []string) {
+func (s confinedDirs) run(t *testing.T, profile permission.Profile, commands []string) {
 	t.Helper()
 	l := &Local{Dirs: []string{s.project}}
 	next := make(chan string)
@@ -155,7 +155,7 @@ func (s stage) run(t *testing.T, profile permission.Profile, commands []string) 
 	all.Wait()
 }
 
-// everyday are ordinary commands, which must have the same results in a sandbox.
+// everyday are ordinary commands, which must give the same results in a sandbox.
 var everyday = []struct{ run, want string }{
 	{"go build -o prog . && ./prog", "built\n"},
 	{"go vet ./... && go test ./...", "ok  \texample.com/x"},
@@ -171,7 +171,7 @@ var everyday = []struct{ run, want string }{
 }
 
 func TestEverydayConfined(t *testing.T) {
-	s := newStage(t)
+	s := newConfinedDirs(t)
 	for name, text := range map[string]string{
 		"go.mod": "module example.com/x\n\ngo 1.26\n", "main.go": "package main\n\nfunc main() { println(\"built\") }\n",
 		"main_test.go": "package main\n\nimport (\n\t\"net\"\n\t\"net/http\"\n\t\"net/http/httptest\"\n\t\"testing\"\n)\n\n" +
@@ -190,7 +190,7 @@ func TestEverydayConfined(t *testing.T) {
 	for _, c := range everyday {
 		program := strings.Fields(c.run)[0]
 		if _, err := exec.LookPath(program); err != nil && os.Getenv("CI") == "" {
-			t.Logf("%s is not installed: left out", program)
+			t.Logf("%s is not installed: skipped", program)
 			continue
 		}
 		out, exit := l.runConfined(t, permission.ProfileWork, s.project, c.run)
@@ -199,7 +199,7 @@ func TestEverydayConfined(t *testing.T) {
 		}
 	}
 	if after := state(t, s.home); after != before {
-		t.Errorf("outside has changed:\n%s\nit was:\n%s", after, before)
+		t.Errorf("files outside have changed:\n%s\nbefore:\n%s", after, before)
 	}
 }
 
@@ -216,10 +216,9 @@ func (l *Local) runConfined(t *testing.T, profile permission.Profile, dir, scrip
 	return out.String(), exit
 }
 
-// TestLocalProfiles checks which commands Local confines, and the messages for those that
-// fail because of it.
+// TestLocalProfiles checks which commands Local confines, and the messages of those that fail because of it.
 func TestLocalProfiles(t *testing.T) {
-	s := newStage(t)
+	s := newConfinedDirs(t)
 	if err := os.WriteFile(filepath.Join(s.project, ".env"), []byte("KEY=1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -232,10 +231,10 @@ func TestLocalProfiles(t *testing.T) {
 		fails   bool
 		denied  string
 	}{
-		{"no verdict", "", "", outside, false, ""},
+		{"not judged", "", "", outside, false, ""},
 		{"approved to run outside", "", permission.ProfileOpen, outside, false, ""},
-		{"the host has no sandbox", permission.ProfileOpen, permission.ProfileWork, outside, false, ""},
-		{"the host confines all", permission.ProfileRead, permission.ProfileWork, "echo x >new", true, "in which nothing can be written"},
+		{"the sandbox is off", permission.ProfileOpen, permission.ProfileWork, outside, false, ""},
+		{"the sandbox's profile is read", permission.ProfileRead, permission.ProfileWork, "echo x >new", true, "in which nothing can be written"},
 		{"work, outside", "", permission.ProfileWork, outside, true, "lets a command write in " + s.project},
 		{"work, inside", "", permission.ProfileWork, "echo x >new", false, ""},
 		{"work, protected", "", permission.ProfileWork, "echo x >.git/hooks/pre-commit", true, "less the files it protects"},
@@ -245,7 +244,7 @@ func TestLocalProfiles(t *testing.T) {
 		{"work, left behind", "", permission.ProfileWork, "sleep 60 >/dev/null 2>&1 &", false, "background process was ended"},
 		{"read", "", permission.ProfileRead, "cat a", false, ""},
 		{"read, writing", "", permission.ProfileRead, "echo x >new2", true, "in which nothing can be written"},
-		{"read, a failure of its own", "", permission.ProfileRead, "grep -q none a", true, ""},
+		{"read, a failure without a denial", "", permission.ProfileRead, "grep -q none a", true, ""},
 	} {
 		l := &Local{Dirs: []string{s.project, s.project + "/none"}}
 		l.Sandbox.Profile = c.sandbox
@@ -258,7 +257,7 @@ func TestLocalProfiles(t *testing.T) {
 
 // TestLocalConfinedEnds checks how Local reports the end of a program.
 func TestLocalConfinedEnds(t *testing.T) {
-	s := newStage(t)
+	s := newConfinedDirs(t)
 	l := &Local{Dirs: []string{s.project}}
 	if _, exit := l.runConfined(t, permission.ProfileWork, s.project, "kill -9 $$"); exit.Code != -1 || exit.Signal != "killed" {
 		t.Errorf("%+v", exit)
@@ -274,11 +273,11 @@ func TestLocalConfinedEnds(t *testing.T) {
 		t.Errorf("%v after %v", err, took)
 	}
 	if _, err := l.Run(t.Context(), Command{Args: []string{s.project + "/none"}, Dir: s.project, Profile: permission.ProfileWork}); err == nil {
-		t.Error("no error for a program that is not there")
+		t.Error("no error for a program that does not exist")
 	}
 }
 
-// TestFinder checks which files below a directory are protected and hidden.
+// TestFinder checks which files below a directory are protected or hidden.
 func TestFinder(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{
@@ -293,7 +292,7 @@ func TestFinder(t *testing.T) {
 		}
 	}
 	f := new(finder)
-	there := func() string {
+	existing := func() string {
 		kept, secret, err := f.under([]string{dir})
 		if err != nil {
 			t.Fatal(err)
@@ -305,14 +304,13 @@ func TestFinder(t *testing.T) {
 	}
 	want := ".git/config .git/hooks .git/modules/a/b/config .git/worktrees/w/commondir .vscode bare/config bare/hooks bare/info/attributes bare/worktrees/w/commondir sub/.envrc sub/.git | bare/objects/.env deep/er/id_rsa deep/er/server.key sub/.env.local"
 	for range 2 {
-		if got := there(); got != want {
+		if got := existing(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
-	// A new file is found in a directory that was read before, even if its time of
-	// modification is set back.
+	// A new file is found in a directory that was read before, even if the directory's modification time is set back.
 	time.Sleep(2 * settled)
-	there()
+	existing()
 	before, err := os.Stat(filepath.Join(dir, "deep"))
 	if err != nil {
 		t.Fatal(err)
@@ -323,7 +321,7 @@ func TestFinder(t *testing.T) {
 	if err := os.Chtimes(filepath.Join(dir, "deep"), time.Time{}, before.ModTime()); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := there(), strings.Replace(want, " deep/er/id", " deep/.env deep/er/id", 1); got != want {
+	if got, want := existing(), strings.Replace(want, " deep/er/id", " deep/.env deep/er/id", 1); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// mainRepository returns the repository that the directory is a linked working tree of: git
-// writes there when it commits. The repository must name the working tree as well, as anybody
-// can create the file that names the repository.
+// mainRepository returns the repository of which the directory is a linked working tree: git writes there when
+// it commits. The repository must name the working tree too, since anyone can create the file that names a
+// repository.
 func mainRepository(dir string) []string {
 	line := func(dir, name string) string {
 		data, _ := os.ReadFile(filepath.Join(dir, name))
@@ -39,7 +39,7 @@ func mainRepository(dir string) []string {
 	return []string{top}
 }
 
-// isRepository reports whether git takes the directory for a repository.
+// isRepository reports whether git treats the directory as a repository.
 func isRepository(dir string) bool {
 	entries, _ := os.ReadDir(dir)
 	return hasRepository(entries)
@@ -52,15 +52,15 @@ func hasRepository(entries []fs.DirEntry) bool {
 	return has("HEAD") && (has("objects") && has("refs") || has("commondir"))
 }
 
-// inGitModules reports whether rel is where a repository keeps those of its submodules, and
+// inGitModules reports whether rel is below the place where a repository keeps its submodules' repositories, or
 // the data of its other working trees.
 func inGitModules(rel string) bool {
 	rel = "/" + rel
 	return strings.Contains(rel, "/.git/modules") || strings.Contains(rel, "/.git/worktrees")
 }
 
-// setAside disables what a command created in an existing repository and git would run or
-// follow, as git itself creates none of it. It returns made, with what was done to each.
+// setAside renames what a command created in an existing repository and git would run or follow, since git
+// itself creates no such files. It returns made with the new names added.
 func setAside(made []string) []string {
 	out := slices.Clone(made)
 	for i, name := range out {

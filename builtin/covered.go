@@ -9,10 +9,9 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// covered returns the paths that the globs cover: those without a wildcard, and what exists
-// below the directories dirs, or below a glob's first directory. A glob that begins above
-// dirs, such as "/**/*.pem", is searched for only in them, as searching the whole machine
-// takes too long.
+// covered returns the paths that the globs cover: paths without a wildcard, and what exists below dirs, or
+// below a glob's first directory. A glob that begins above dirs, such as "/**/*.pem", is searched for only in
+// dirs, since searching the whole machine would take too long.
 func covered(globs, dirs []string) ([]string, error) {
 	var out, wild, tops []string
 	for _, g := range globs {
@@ -41,9 +40,9 @@ func covered(globs, dirs []string) ([]string, error) {
 	return out, nil
 }
 
-// coveredBelow returns what the globs cover below the directory top, whose links are
-// resolved. A directory that cannot be listed is covered as a whole. It lists at most
-// left directories, and lowers left by those.
+// coveredBelow returns what the globs cover below the directory top, whose links are resolved. A directory that
+// cannot be listed is covered as a whole. It lists at most left directories, and subtracts their number from
+// left.
 func coveredBelow(top string, globs []string, left *int) (out []string) {
 	filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() {

@@ -12,8 +12,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// TestDenyRulesConfined runs commands whose files cannot be known in advance, in mode
-// sandboxed: they cannot read or change what a deny rule for a file tool covers.
+// TestDenyRulesConfined runs commands whose files cannot be known in advance, in mode sandboxed: they must not
+// read or change what a deny rule for a file tool covers.
 func TestDenyRulesConfined(t *testing.T) {
 	dir := files(t, map[string]string{"data/x": "GUARDED\n", "a/b.pem": "GUARDED\n", "[id]/x": "GUARDED\n", "lock": "l\n", "gen/x": "l\n", "free": "free\n"})
 	if err := os.Symlink("../a/b.pem", filepath.Join(dir, "gen/link")); err != nil {
@@ -36,9 +36,9 @@ func TestDenyRulesConfined(t *testing.T) {
 		in := args("command", "bash ./run.sh")
 		d := permission.Decide(policy, tool.PermissionCall(bash, json.RawMessage(in)))
 		if d.Behavior != permission.Allow || d.Judgement.Profile != permission.ProfileWork {
-			t.Fatalf("%s in %q, want it allowed in work", d.Behavior, d.Judgement.Profile)
+			t.Fatalf("%s in %q, want allow in work", d.Behavior, d.Judgement.Profile)
 		}
-		return agreed(bash, d, in).Text()
+		return runApproved(bash, d, in).Text()
 	}
 	for _, code := range []string{
 		"cat data/x", "cat a/b.pem", "cat gen/link", "cat '[id]/x'", "mv data d && cat d/x", "cp -r data d; cat d/x", "ln a/b.pem c; cat c",
@@ -66,7 +66,7 @@ func TestCovered(t *testing.T) {
 	dir := files(t, map[string]string{"a/x.pem": "", "a/y": "", "b/c/x.pem": "", "node_modules/z.pem": ""})
 	for _, row := range []struct {
 		globs, want string
-		inside      string // the directory that is granted, if not all
+		inside      string // the writable directory; "" for all of D
 	}{
 		{"/D/a/**", "/D/a", ""},
 		{"/D/none", "/D/none", ""},

@@ -13,9 +13,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// TestCostOfDecision checks the exact number of allocations of a decision about a command, the
-// first time, with a new text each, and again. It is not built with the race detector, with
-// which pools drop items.
+// TestCostOfDecision checks the number of allocations of the first decision about a command, and of a repeated
+// one. It is not built with the race detector, under which pools drop items at random.
 func TestCostOfDecision(t *testing.T) {
 	bash, err := builtin.Bash(builtin.Config{Dirs: []string{"/tmp"}})
 	if err != nil {
@@ -31,7 +30,7 @@ func TestCostOfDecision(t *testing.T) {
 	}{
 		{"pwd", 4, 1},
 		{"ls -la src", 4, 1},
-		{"git log --oneline -5", 10, 1}, // it looks into a directory that is not trusted, as go does
+		{"git log --oneline -5", 10, 1}, // git and go: the directory's settings are checked, as it is not trusted
 		{"cd src && go version 2>&1 | tail -5", 83, 1},
 		{"grep -rn 'two words' src | sort | uniq -c | head -20", 25, 3},
 		{`for f in *.go; do wc -l "$f"; done`, 39, 1},

@@ -16,10 +16,10 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// Compare a decision about a shell command with parsing the command, its minimum cost: run
-// both with -bench 'Decide|Parse'.
+// Compare a decision about a shell command with parsing the command, its minimum cost, by running both: -bench
+// 'Decide|Parse'.
 
-// commands returns everyday commands and n variants of them, so that no decision is cached.
+// commands returns n variants of everyday commands, all different, so that no decision is cached.
 func commands(b *testing.B, n int) (texts []string, inputs []json.RawMessage) {
 	rows := casetest.Rows[struct{ Command string }](b, "bash_benign.jsonl")
 	for i := range n {
@@ -60,10 +60,10 @@ func benchmarkDecide(b *testing.B, n int) {
 	}
 }
 
-// BenchmarkDecideFirst reports the cost of the first decision about a command relative to
-// parsing it, as the median over the everyday commands: x-parse over all rounds, with garbage
-// collection, and x-parse-round in the median round, without. Both alternate, and every round
-// has a new tool without a cache.
+// BenchmarkDecideFirst reports the cost of the first decision about a command relative to parsing it, as the
+// median over the everyday commands: x-parse is the ratio over all rounds, with garbage collection, and
+// x-parse-round that of the median round, without. Deciding and parsing alternate, and every round has a new
+// tool without a cache.
 func BenchmarkDecideFirst(b *testing.B) {
 	const rounds, variants = 15, 8
 	rows := casetest.Rows[struct{ Command string }](b, "bash_benign.jsonl")
@@ -75,7 +75,7 @@ func BenchmarkDecideFirst(b *testing.B) {
 		return list[len(list)/2]
 	}
 	for b.Loop() {
-		each := make([][]float64, len(rows)) // by row, of each round
+		each := make([][]float64, len(rows)) // the ratios of each row, by round
 		allParsed, allDecided := make([]time.Duration, len(rows)), make([]time.Duration, len(rows))
 		for range rounds {
 			bash, err := builtin.Bash(builtin.Config{Dirs: []string{"/tmp"}})

@@ -37,8 +37,7 @@ type edit struct {
 	judge
 }
 
-// Edit returns the tool that replaces text in files. It changes the bytes that
-// it replaces and no others.
+// Edit returns the tool that replaces text in files. It changes only the bytes that it replaces.
 func Edit(c Config) (tool.Tool, error) {
 	c, err := c.complete()
 	if err != nil {
@@ -67,14 +66,14 @@ func (e *edit) plan(ctx context.Context, in editIn) (*change, error) {
 	case !exists:
 		return nil, fmt.Errorf("%s does not exist; create it with Write", name)
 	case !utf8.Valid(old):
-		return nil, fmt.Errorf("%s is not valid UTF-8 (line %d); Edit would damage it: change it with Bash", name, invalidLine(old))
+		return nil, fmt.Errorf("%s is not valid UTF-8 (line %d), and Edit would damage it; change it with Bash", name, invalidLine(old))
 	}
 	text, total := string(old), 0
 	for i, r := range edits {
 		var n int
 		if text, n, err = r.replace(text); err != nil {
 			if len(edits) > 1 {
-				err = fmt.Errorf("edit %d of %d, so that none was made: %w", i+1, len(edits), err)
+				err = fmt.Errorf("edit %d of %d failed, so none was made: %w", i+1, len(edits), err)
 			}
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -91,8 +90,7 @@ func invalidLine(data []byte) int {
 
 // replace returns text after the replacement, and how many were made.
 func (r replacement) replace(text string) (string, int, error) {
-	// Old and new have LF line ends, as Read shows them; the file's own line ends stay as
-	// they are.
+	// Old and new have LF line ends, as Read shows them; the file keeps its own line ends.
 	lf, crs := withoutCR(text)
 	old, new := strings.ReplaceAll(r.Old, "\r\n", "\n"), strings.ReplaceAll(r.New, "\r\n", "\n")
 	switch {
@@ -101,7 +99,7 @@ func (r replacement) replace(text string) (string, int, error) {
 	case old == new:
 		return "", 0, errors.New("old_string and new_string are the same")
 	}
-	// In a file with mixed line ends new lines get the more frequent one.
+	// In a file with mixed line ends, new lines get the more frequent one.
 	if 2*len(crs) > strings.Count(lf, "\n") {
 		new = strings.ReplaceAll(new, "\n", "\r\n")
 	}
@@ -132,7 +130,7 @@ func (r replacement) replace(text string) (string, int, error) {
 	return b.String(), n + 1, nil
 }
 
-// withoutCR returns text with LF for CRLF, and the positions in it of those LF.
+// withoutCR returns text with LF for CRLF, and the positions of those LF.
 func withoutCR(text string) (lf string, crs []int) {
 	if !strings.Contains(text, "\r\n") {
 		return text, nil
@@ -150,15 +148,15 @@ func withoutCR(text string) (lf string, crs []int) {
 	}
 }
 
-// inText converts position i in the text without CR to one in the original text; the CR of
-// a line end belongs to what follows i, like the LF.
+// inText converts position i in the text without CR to a position in the original text. The CR of a line end
+// counts as following i, like the LF.
 func inText(crs []int, i int) int { return i + sort.SearchInts(crs, i) }
 
-// maxCounted bounds the counting of occurrences, each of which may cost a comparison of the
-// whole length in a repetitive text.
+// maxCounted bounds the counting of occurrences, since each may cost a comparison of the whole text if it is
+// repetitive.
 const maxCounted = 100
 
-// countOverlapping finds "aa" twice in "aaa", as either may be meant.
+// countOverlapping counts "aa" twice in "aaa", as either may be meant.
 func countOverlapping(text, sub string) int {
 	n := 0
 	for {
@@ -174,8 +172,7 @@ func countOverlapping(text, sub string) int {
 
 var numbered = lazy.Regexp(`(?m)^ *\d+\t`)
 
-// maxHint bounds the text that is searched for a hint, in bytes, since the comparison of
-// lines cannot be interrupted.
+// maxHint bounds the text that is searched for a hint, in bytes, since the comparison of lines cannot be interrupted.
 const maxHint = 4 << 20
 
 // mismatchHint suggests why old does not occur in text.

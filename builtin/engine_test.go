@@ -25,8 +25,7 @@ func builtins(t *testing.T, dirs ...string) map[string]tool.Tool {
 	return byName
 }
 
-// TestEngineCases checks the rows about the built-in tools; the tests of package permission
-// check the others.
+// TestEngineCases checks the rows about the built-in tools; package permission's tests check the others.
 func TestEngineCases(t *testing.T) {
 	tmp := t.TempDir()
 	if err := os.Mkdir(filepath.Join(tmp, "real"), 0o755); err != nil {

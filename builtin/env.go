@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/redact"
 )
 
-// environ returns the environment of a command that was not judged: that of the process,
-// without what looks like a credential, adapted to judged commands.
+// environ returns the environment of a command that was not judged: that of the process without credentials,
+// adapted to judged commands.
 func (c *Config) environ() []string { return shell.Environ(c.withoutCredentials(os.Environ())) }
 
 // minSecret is how many bytes a value of Config.Secrets must have: a shorter one occurs by chance.
@@ -21,17 +21,16 @@ const minSecret = 6
 func (c *Config) withoutCredentials(base []string) []string {
 	return slices.DeleteFunc(slices.Clone(base), func(kv string) bool {
 		name, value, _ := strings.Cut(kv, "=")
-		holds := func(secret string) bool { return len(secret) >= minSecret && strings.Contains(value, secret) }
-		if slices.ContainsFunc(c.Secrets, holds) {
+		contains := func(secret string) bool { return len(secret) >= minSecret && strings.Contains(value, secret) }
+		if slices.ContainsFunc(c.Secrets, contains) {
 			return true
 		}
 		return !slices.Contains(c.KeepEnv, name) && (credentialName(name) || credentialValue(value))
 	})
 }
 
-// Words, ends and parts in the names of credentials, in addition to [pathrule.SecretVariable]. The
-// list is longer, since a needless removal costs less than the needless question that the other
-// list causes.
+// Words, suffixes and parts of the names of credentials, in addition to [pathrule.SecretVariable]. This list is
+// longer, since removing a variable needlessly costs less than asking needlessly.
 var (
 	credentialWords = []string{"KEY", "KEYS", "PAT", "COOKIES", "DSN"}
 	credentialEnds  = []string{"APIKEY", "ACCESSKEY", "PRIVATEKEY", "_PWD"}
@@ -44,7 +43,7 @@ func credentialName(name string) bool {
 	switch {
 	case strings.HasPrefix(name, "AWS_"):
 		return true
-	case name == "SSH_AUTH_SOCK": // an agent that does not reveal its keys
+	case name == "SSH_AUTH_SOCK": // the agent behind it does not reveal keys
 		return false
 	}
 	return pathrule.SecretVariable(name) ||
@@ -61,8 +60,7 @@ var detector = sync.OnceValue(func() *redact.Redactor {
 	return r
 })
 
-// credentialValue reports whether value looks like a key, or contains one. Paths are not
-// searched.
+// credentialValue reports whether value looks like a key, or contains one. Paths are not searched.
 func credentialValue(value string) bool {
 	return !strings.HasPrefix(value, "/") && detector().Text(value) != value
 }

@@ -37,7 +37,8 @@ func TestWithoutCredentials(t *testing.T) {
 	}
 }
 
-// The environment of a command has no credentials, unless the host keeps them.
+// TestBashHasNoCredentials checks that the environment of a command has no credentials, except those that
+// KeepEnv names.
 func TestBashHasNoCredentials(t *testing.T) {
 	t.Setenv("KITBAG_TEST_TOKEN", "tok")
 	t.Setenv("KITBAG_TEST_PLAIN", "plain-sk-abcdefghijklmnopqrstuvwxyz")

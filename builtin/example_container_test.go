@@ -19,16 +19,16 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// A Container is a Backend that runs each command in a container of Docker or Podman. Files are
-// those of this machine, and the working directories are mounted at their own paths, so the
-// judgement of a call, which looks at this machine, holds in the container, too.
+// A Container is a Backend that runs each command in a container of Docker or Podman. Files are those of this
+// machine, and the working directories are mounted at their own paths, so a judgement made on this machine is
+// valid in the container.
 type Container struct {
 	*builtin.Local
 	Program string // docker or podman
-	Image   string // with bash, and the tools that the agent needs
+	Image   string // has bash, and the programs that the agent needs
 }
 
-// Confines says that commands of the profiles read and work are confined.
+// Confines reports that commands of the profiles read and work are confined.
 func (c *Container) Confines(p permission.Profile) error {
 	if p != permission.ProfileRead && p != permission.ProfileWork {
 		return errors.New("the container confines the profiles read and work only")
@@ -48,7 +48,7 @@ func (c *Container) Run(ctx context.Context, command builtin.Command) (builtin.E
 	cmd.Stdout, cmd.Stderr = command.Output, command.Output
 	cmd.WaitDelay = 100 * time.Millisecond
 	cmd.Cancel = func() error {
-		go exec.Command(c.Program, "kill", name).Run() // the client's end does not end the container
+		go exec.Command(c.Program, "kill", name).Run() // killing the client does not end the container
 		return cmd.Process.Kill()
 	}
 	err = cmd.Run()
@@ -64,14 +64,14 @@ func (c *Container) Run(ctx context.Context, command builtin.Command) (builtin.E
 	return builtin.Exit{Code: cmd.ProcessState.ExitCode()}, nil
 }
 
-// arguments returns those of docker run. Nothing of the machine is writable but the working
-// directories, less what is protected or hidden in them, and nothing is privileged.
+// arguments returns the arguments of docker run. Only the working directories are writable, except for what is
+// protected or hidden in them, and nothing is privileged.
 func (c *Container) arguments(name string, command builtin.Command) ([]string, error) {
 	if err := c.Confines(command.Profile); err != nil {
 		return nil, err
 	}
 	if len(command.Except)+len(command.Keep) > 0 {
-		return nil, errors.New("a deny rule for files does not hold in the container; remove it, or use another backend")
+		return nil, errors.New("the container cannot enforce a deny rule for files; remove it, or use another backend")
 	}
 	spec, err := c.Spec(command.Profile)
 	if err != nil {
@@ -126,7 +126,7 @@ func mount(from, to string, readOnly bool) string {
 	return "--mount=" + fields(list...)
 }
 
-// fields joins what Docker reads as a line of CSV.
+// fields encodes a list as the line of CSV that Docker expects.
 func fields(list ...string) string {
 	var b strings.Builder
 	w := csv.NewWriter(&b)
@@ -144,8 +144,8 @@ func Example_container() {
 	}
 }
 
-// TestContainerArguments holds what a command can reach, and that the client, where it is
-// installed, knows each option.
+// TestContainerArguments checks what a command can access, and that the installed client, if any, accepts each
+// option.
 func TestContainerArguments(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -188,7 +188,7 @@ func TestContainerArguments(t *testing.T) {
 	if err != nil {
 		return
 	}
-	// A daemon that is not there: whatever the options say is read before.
+	// Without a daemon the client fails, but only after it has parsed all options.
 	out, err := exec.Command(program, append([]string{"--host=unix://" + dir + "/none"}, args...)...).CombinedOutput()
 	if err == nil || !strings.Contains(strings.ToLower(string(out)), "daemon") || strings.Contains(string(out), "unknown flag") || strings.Contains(string(out), "invalid argument") {
 		t.Errorf("%v: %s", err, out)

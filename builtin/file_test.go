@@ -22,7 +22,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// fileTools returns the tools by name, with the working directory dir, and a session.
+// fileTools returns the tools by name, with the working directory dir, and a context with a session's state.
 func fileTools(t testing.TB, dir string) (map[string]tool.Tool, context.Context) {
 	t.Helper()
 	all, err := New(Config{Dirs: []string{dir}})
@@ -45,8 +45,7 @@ func content(t testing.TB, path string) string {
 	return string(data)
 }
 
-// endless is a backend with one file, of a gigabyte in lines of 64 bytes, whose
-// line 1,000,000 is different.
+// endless is a backend with one file of a gigabyte, in lines of 64 bytes, whose line 1,000,000 is different.
 type endless struct{ Backend }
 
 const (
@@ -102,7 +101,7 @@ func TestReadText(t *testing.T) {
 	})
 	for _, row := range []struct{ file, more, outcome, text string }{
 		{"empty", "", "success", "[the file is empty]"},
-		{"ten", `,"offset":11`, "success", "has 10 lines; there is no line 11]"},
+		{"ten", `,"offset":11`, "success", "has 10 lines; line 11 does not exist]"},
 		{"ten", `,"offset":10`, "success", "    10\tx"},
 		{"many", "", "success", "continue with offset 2001]"},
 		{"many", `,"offset":2001`, "success", "  2500\tx"},
@@ -113,7 +112,7 @@ func TestReadText(t *testing.T) {
 		{"cut", "", "success", "aaaaa\uFFFD"},
 		{"ten", `,"pages":"1"`, "error", "pages is for PDF"},
 		{"ten", `,"limit":2001`, "success", "    10\tx"},
-		{"many", `,"limit":5000`, "success", "continue with offset 2001]\n[limit 5000 is more than one call returns: 2000 lines]"},
+		{"many", `,"limit":5000`, "success", "continue with offset 2001]\n[limit 5000 is too large: one call returns at most 2000 lines]"},
 		{"many", `,"limit":3`, "success", "     3\tx"},
 	} {
 		want(t, call(t.Context(), readTool(t, dir), fmt.Sprintf(`{"file_path":%q%s}`, filepath.Join(dir, row.file), row.more)), message.Outcome(row.outcome), row.text)
@@ -137,8 +136,8 @@ func TestReadNotebook(t *testing.T) {
 	want(t, call(t.Context(), readTool(t, dir), args("file_path", filepath.Join(dir, "bad.ipynb"))), "error", "not a notebook")
 }
 
-// What the model cannot see is described in words, and text is limited also with pictures in
-// between.
+// TestReadNotebookLimits checks that pictures the model cannot see are replaced by text, and that text is
+// limited even with pictures in between.
 func TestReadNotebookLimits(t *testing.T) {
 	cell := fmt.Sprintf(`{"cell_type":"code","source":%q,"outputs":[{"output_type":"display_data","data":{"image/png":"iVBORw==","text/plain":"<Figure>"}}]}`,
 		strings.Repeat("x", 30_000))
@@ -190,7 +189,7 @@ func (b *noEndBackend) Open(ctx context.Context, file permission.File) (fs.File,
 	return noEnd{f}, err
 }
 
-// The search for a far line ends with the context.
+// TestReadIsCancelled checks that the search for a late line ends with the context.
 func TestReadIsCancelled(t *testing.T) {
 	dir := files(t, map[string]string{"a": ""})
 	r, err := Read(Config{Dirs: []string{dir}, Backend: &noEndBackend{}})
@@ -210,8 +209,8 @@ func TestImageTooLarge(t *testing.T) {
 	want(t, call(t.Context(), readTool(t, dir), args("file_path", filepath.Join(dir, "a.png"))), "error", "larger than 10 MiB")
 }
 
-// An edit changes only the bytes that it replaces, with any line ends and byte order marks in
-// the file; new text gets the file's line ends.
+// TestEditKeepsBytes checks that an edit changes only the bytes that it replaces, whatever line ends and byte
+// order marks the file has, and that new text gets the file's line ends.
 func TestEditKeepsBytes(t *testing.T) {
 	dir := files(t, nil)
 	tools, ctx := fileTools(t, dir)
@@ -222,7 +221,7 @@ func TestEditKeepsBytes(t *testing.T) {
 		mark := rapid.SampledFrom([]string{"", bom}).Draw(t, "mark")
 		before := mark + strings.Join(lines.Draw(t, "before"), "")
 		after := strings.Join(lines.Draw(t, "after"), "")
-		// Enough line ends of one kind to make it the file's.
+		// Add enough line ends of one kind to make it the most frequent.
 		common := strings.Repeat(eol, strings.Count(before+after, "\n")+3)
 		if err := os.WriteFile(path, []byte(before+"OLD"+eol+"END"+after+common), 0o666); err != nil {
 			t.Fatal(err)
@@ -249,12 +248,12 @@ func TestEditSeveral(t *testing.T) {
 	replace := func(old, new string) map[string]any { return map[string]any{"old_string": old, "new_string": new} }
 	want(t, edit(replace("one", "1")), "error", "not read in this session")
 	call(ctx, tools["Read"], args("file_path", path))
-	want(t, edit(replace("one", "1"), replace("four", "4")), "error", "edit 2 of 2, so that none was made")
+	want(t, edit(replace("one", "1"), replace("four", "4")), "error", "edit 2 of 2 failed, so none was made")
 	want(t, edit(replace("one", "1"), replace("1 two", "2")), "success", "2 occurrences")
 	if got := content(t, path); got != "2 three\n" {
-		t.Errorf("the file holds %q", got)
+		t.Errorf("the file has %q", got)
 	}
-	want(t, edit(replace("three", "3")), "success", "") // its own edit is known to it
+	want(t, edit(replace("three", "3")), "success", "") // its own edit counts as reading
 	want(t, call(ctx, tools["Edit"], args("file_path", path, "old_string", "2", "edits", []any{replace("3", "4")})), "error", "not both")
 }
 
@@ -268,7 +267,7 @@ func TestEditHints(t *testing.T) {
 	}
 }
 
-// Mode, line ends, byte order mark and symbolic links survive a Write.
+// TestWriteKeeps checks that mode, line ends, byte order mark and symbolic links survive a Write.
 func TestWriteKeeps(t *testing.T) {
 	dir := files(t, map[string]string{"run.sh": "#!/bin/sh\n", "crlf": "a\r\nb\r\n", "bom": bom + "a\n", "target": "t"})
 	tools, ctx := fileTools(t, dir)
@@ -282,7 +281,7 @@ func TestWriteKeeps(t *testing.T) {
 		path := filepath.Join(dir, name)
 		call(ctx, tools["Read"], args("file_path", path))
 		if res := call(ctx, tools["Write"], args("file_path", path, "content", "x\ny\n")); res.Outcome != "success" || content(t, path) != want {
-			t.Errorf("%s: %s %q holds %q, want %q", name, res.Outcome, res.Text(), content(t, path), want)
+			t.Errorf("%s: %s %q has %q, want %q", name, res.Outcome, res.Text(), content(t, path), want)
 		}
 	}
 	if info, err := os.Stat(filepath.Join(dir, "run.sh")); err != nil || info.Mode().Perm() != 0o751 {
@@ -296,7 +295,7 @@ func TestWriteKeeps(t *testing.T) {
 	}
 }
 
-// An edit of a repetitive text costs no more than others.
+// TestEditOfRepetitions checks that an edit of a repetitive text costs no more than others.
 func TestEditOfRepetitions(t *testing.T) {
 	as, blank := strings.Repeat("a", 2<<20), strings.Repeat("\n", 2<<20)
 	for _, row := range []struct{ text, old, want string }{
@@ -310,7 +309,7 @@ func TestEditOfRepetitions(t *testing.T) {
 	}
 }
 
-// A link and its target have the same record of reads.
+// TestReadThroughLink checks that a link and its target share the record of reads.
 func TestReadThroughLink(t *testing.T) {
 	dir := files(t, map[string]string{"target": "a\n"})
 	tools, ctx := fileTools(t, dir)
@@ -321,9 +320,9 @@ func TestReadThroughLink(t *testing.T) {
 	want(t, call(ctx, tools["Edit"], args("file_path", filepath.Join(dir, "target"), "old_string", "a", "new_string", "b")), "success", "")
 }
 
-// Write creates missing directories, so a link behind one is judged by its target after their
-// creation.
-func TestWriteBehindWhatIsMissing(t *testing.T) {
+// TestWriteBehindMissingDirectory checks that a link behind a missing directory, which Write would create, is
+// judged by its target.
+func TestWriteBehindMissingDirectory(t *testing.T) {
 	dir := files(t, map[string]string{".git/hooks/x": ""})
 	tools, _ := fileTools(t, dir)
 	if err := os.Symlink(".git/hooks", filepath.Join(dir, "hooks")); err != nil {
@@ -336,7 +335,7 @@ func TestWriteBehindWhatIsMissing(t *testing.T) {
 	}
 }
 
-// The preview is what the call does.
+// TestPreview checks that the preview equals the diff of the call.
 func TestPreview(t *testing.T) {
 	dir := files(t, map[string]string{"f": "a\nb\n"})
 	tools, ctx := fileTools(t, dir)
@@ -377,7 +376,7 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 }
 
-// A killed writer leaves the old file or the new one.
+// TestWriteSurvivesKill checks that a killed writer leaves either the old file or the new one.
 func TestWriteSurvivesKill(t *testing.T) {
 	if path := os.Getenv("KITBAG_TEST_WRITER"); path != "" {
 		writeForever(path)
@@ -398,7 +397,7 @@ func TestWriteSurvivesKill(t *testing.T) {
 		cmd.Wait()
 		got := content(t, path)
 		if got != "a" && (len(got) != 1<<20 || strings.Count(got, got[:1]) != len(got)) {
-			t.Fatalf("the file holds %d bytes, %.20q…", len(got), got)
+			t.Fatalf("the file has %d bytes, %.20q…", len(got), got)
 		}
 	}
 }
@@ -412,7 +411,7 @@ func writeForever(path string) {
 	}
 }
 
-// Local does not open files that may block or never end.
+// TestLocalOpens checks which files Local opens: none that may block or never end, and none outside Dirs if Confined.
 func TestLocalOpens(t *testing.T) {
 	dir := files(t, map[string]string{"in/f": "x", "out/g": "y"})
 	if err := os.Symlink("../out/g", filepath.Join(dir, "in/link")); err != nil {

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// A folder is an open directory, with operations on its entries by name. It refuses symbolic
-// links, but only if they exist shortly before the operation, as no call here opens a name
-// and fails for a link. An operation never leads out of the folder.
+// A folder is an open directory, with operations on its entries by name. It refuses symbolic links, but checks
+// for them before the operation, since no call here opens a name and fails for a link. An operation never leads
+// out of the folder.
 type folder struct{ *os.Root }
 
 // An entry is what a folder has under a name.
@@ -19,7 +19,7 @@ type entry struct {
 	id   identity
 }
 
-// An identity is not known on this system: files are identified by name.
+// An identity is always zero on this system: files are identified by name.
 type identity struct{ device, inode uint64 }
 
 func rootFolder(path string) (*folder, string, error) {

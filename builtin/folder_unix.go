@@ -33,8 +33,8 @@ func rootFolder(name string) (*folder, string, error) {
 	return f, strings.Trim(name, "/"), err
 }
 
-// openFolder opens the folder name in at, whose path is in: package os needs the path to
-// find the type of an entry without one.
+// openFolder opens the folder name in the folder at, whose path is in. Package os needs the path to find the
+// type of an entry that the kernel lists without one.
 func openFolder(at int, name, in string) (*folder, error) {
 	fd, err := openat(at, name, unix.O_DIRECTORY|searchOnly)
 	if err != nil {
@@ -57,8 +57,8 @@ func (f *folder) fd() int { return int(f.Fd()) }
 // sub opens a folder in f.
 func (f *folder) sub(name string) (*folder, error) { return openFolder(f.fd(), name, f.Name()) }
 
-// open opens a file or folder for reading. It does not block on a pipe, and does not make a
-// terminal the controlling one.
+// open opens a file or folder for reading. It does not block on a pipe, and does not make a terminal the
+// controlling one.
 func (f *folder) open(name string) (*os.File, error) {
 	fd, err := openat(f.fd(), name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
@@ -96,7 +96,7 @@ func identityOf(info fs.FileInfo) identity {
 
 func (f *folder) make(name string) error { return unix.Mkdirat(f.fd(), name, 0o777) }
 
-// create makes a file that was not there, for writing.
+// create creates a file for writing, and fails if it exists.
 func (f *folder) create(name string, mode fs.FileMode) (*os.File, error) {
 	fd, err := unix.Openat(f.fd(), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, uint32(mode.Perm()))
 	if err != nil {
@@ -121,8 +121,7 @@ func (f *folder) sync() error {
 	return nil
 }
 
-// keepOwner gives a file the owner of the one it replaces. It ignores errors, since writing
-// the file matters more.
+// keepOwner gives a file the owner of the one it replaces. Errors are ignored, since writing the file matters more.
 func keepOwner(f *os.File, old entry) {
 	if old.uid != os.Geteuid() {
 		f.Chown(old.uid, old.gid)

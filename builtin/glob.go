@@ -60,7 +60,7 @@ func Glob(c Config) (tool.Tool, error) {
 	return g, err
 }
 
-// absDir returns the directory that a model named, absolute; "" is the working directory.
+// absDir returns the absolute path of a directory that the model named; "" is the working directory.
 func (c *Config) absDir(name string) string {
 	if name == "" {
 		name = "."
@@ -70,9 +70,9 @@ func (c *Config) absDir(name string) string {
 
 type globPattern struct {
 	dir   string
-	globs []string // for doublestar, relative to dir, with braces expanded, since doublestar would try every combination
+	globs []string // for doublestar, relative to dir; braces are expanded, since doublestar would try every combination
 	fixed []string // its leading directories without wildcards
-	depth int      // greatest depth of a match; -1 is any
+	depth int      // greatest depth of a match, or -1 for any
 	bad   bool     // nothing can match
 	many  bool     // the braces expand to more than maxGlobs
 
@@ -104,7 +104,7 @@ func newGlobPattern(dir, pattern string) globPattern {
 			continue
 		case seg == "..":
 			g.bad = true
-			g.fixed = append(g.fixed, seg) // judged by its target
+			g.fixed = append(g.fixed, seg) // so that permission is judged for the target
 		case len(g.fixed) == len(segs) && !strings.ContainsAny(seg, "*?[{"):
 			g.fixed = append(g.fixed, seg)
 		}
@@ -125,7 +125,7 @@ func newGlobPattern(dir, pattern string) globPattern {
 	literal := strings.NewReplacer("[", `\[`, "]", `\]`).Replace(joined)
 	for _, s := range slices.Compact([]string{glob, literal}) {
 		if !doublestar.ValidatePattern(s) {
-			g.invalid = true // also if it could be taken literally, as the intent is not known
+			g.invalid = true // even if the literal form is valid, since the intent is not known
 		} else {
 			g.globs = append(g.globs, expandBraces(s, maxGlobs+1)...)
 		}
@@ -135,7 +135,7 @@ func newGlobPattern(dir, pattern string) globPattern {
 	return g
 }
 
-// reach returns a directory that contains all matches.
+// reach returns a directory that contains all possible matches.
 func (g globPattern) reach() string { return path.Join(append([]string{g.dir}, g.fixed...)...) }
 
 func (g globPattern) match(rel string) bool {
@@ -217,8 +217,8 @@ type match struct {
 	time time.Time
 }
 
-// newest keeps the maxMatches files that were changed last, in bounded memory: it sorts only
-// when it has four times as many.
+// newest keeps the maxMatches files that were changed last, in bounded memory. It sorts only when it has four
+// times as many.
 type newest struct {
 	mu    sync.Mutex
 	list  []match
@@ -257,7 +257,7 @@ func (n *newest) text(pattern string, w *walk, timedOut bool) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// notes returns notes on the limits of a search.
+// notes returns notes for the model about the limits of a search.
 func (w *walk) notes(timedOut bool) string {
 	s := ""
 	if n := int(w.unread.Load()); n > 0 && n != 1 {

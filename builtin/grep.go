@@ -119,7 +119,7 @@ type grepSearch struct {
 	root      string
 	prefix    string // of the paths below the root
 	names     *gitignore.Rules
-	onlyNamed bool // files that names does not match are not searched
+	onlyNamed bool // search only files that names matches
 	types     *gitignore.Rules
 	matcher   *grep.Matcher
 	searchers []*grep.Searcher // by worker
@@ -127,10 +127,10 @@ type grepSearch struct {
 	notes     []string // on the arguments
 }
 
-// clamp adds a note for an argument above its maximum.
-func (s *grepSearch) clamp(name string, n, most int) {
-	if n > most {
-		s.notes = append(s.notes, fmt.Sprintf("[%s %d is too large; %d was used]\n", name, n, most))
+// clamp adds a note if an argument is above its limit.
+func (s *grepSearch) clamp(name string, n, limit int) {
+	if n > limit {
+		s.notes = append(s.notes, fmt.Sprintf("[%s %d is too large; %d was used]\n", name, n, limit))
 	}
 }
 
@@ -223,7 +223,7 @@ func globTokens(s string) []string {
 	return all
 }
 
-// expandBraces returns the words that "a{b,c}" expands to, at most max.
+// expandBraces returns the words that s, such as "a{b,c}", expands to, at most max.
 func expandBraces(s string, max int) []string {
 	open := strings.IndexByte(s, '{')
 	if open < 0 {
@@ -249,7 +249,7 @@ func expandBraces(s string, max int) []string {
 			var all []string
 			for _, p := range parts {
 				all = append(all, expandBraces(s[:open]+p+s[i+1:], max)...)
-				if len(all) >= max { // enough, as each further word multiplies the work
+				if len(all) >= max { // stop here, as each further word multiplies the work
 					return all[:max]
 				}
 			}
@@ -286,8 +286,8 @@ func (s *grepSearch) wants(full string) bool {
 	if s.types == nil {
 		return true
 	}
-	is, _ := s.types.Match(rel, false)
-	return is
+	typed, _ := s.types.Match(rel, false)
+	return typed
 }
 
 // file searches one file of the walk.
@@ -307,8 +307,8 @@ func (s *grepSearch) file(ctx context.Context, worker int, f walkFile) {
 func (s *grepSearch) search(ctx context.Context, worker int, path string, r io.Reader) {
 	var lines []string
 	matches := 0
-	most := s.hits.most()
-	// Keep the lines that were found before an error.
+	wanted := s.hits.wanted()
+	// An error ends the search, but the lines before it count.
 	s.searchers[worker].Search(ctx, r, func(l grep.Line) bool {
 		if ctx.Err() != nil {
 			return false
@@ -322,7 +322,7 @@ func (s *grepSearch) search(ctx context.Context, worker int, path string, r io.R
 				lines = append(lines, separator)
 			}
 			lines = append(lines, s.show(path, l))
-			return len(lines) < most
+			return len(lines) < wanted
 		case "count":
 			return true
 		}

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// call checks the arguments and runs t, like an agent.
+// call validates the arguments and runs t, like an agent.
 func call(ctx context.Context, t tool.Tool, args string) *message.ToolResult {
 	c := tool.Call{ID: "c", Name: t.Info().Name}
 	col := tool.NewCollector(c)
@@ -49,7 +49,7 @@ func args(kv ...any) string {
 	return string(raw)
 }
 
-// files writes files below a new directory, which it returns, links resolved.
+// files writes files below a new directory, and returns the directory with links resolved.
 func files(t testing.TB, content map[string]string) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -75,7 +75,7 @@ func want(t *testing.T, got *message.ToolResult, outcome message.Outcome, text s
 	}
 }
 
-// A recording backend records the last command instead of running it.
+// A recording is a backend that records the last command instead of running it.
 type recording struct {
 	Local
 	last Command

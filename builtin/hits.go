@@ -11,13 +11,12 @@ import (
 
 const separator = "--" // between groups of lines
 
-// hits collects the results of a search sorted by path, in whatever order they are found,
-// and no more than requested.
+// hits collects the results of a search, found in any order, sorted by path, and only as many as requested.
 type hits struct {
 	offset, limit int
 	separate      bool // put separators between groups of lines
 
-	last  atomic.Pointer[string] // results up to this file suffice; nil if more are needed
+	last  atomic.Pointer[string] // results up to this file are enough; nil while more are needed
 	mu    sync.Mutex
 	files []fileHits // sorted by path
 	lines int        // of all files
@@ -28,13 +27,11 @@ type fileHits struct {
 	lines []string
 }
 
-// most returns how many results of one file can matter: one more than are shown, to know
-// whether there are more.
-func (h *hits) most() int { return h.offset + h.limit + 1 }
+// wanted returns how many results of one file can matter: one more than are shown, to know whether there are more.
+func (h *hits) wanted() int { return h.offset + h.limit + 1 }
 
-// beyond reports whether results of path are too late in the order to matter. All workers
-// call it before they open a file, so it takes no lock: an outdated answer only costs a
-// needless search.
+// beyond reports whether path is sorted after all results that can matter. All workers call it before they open
+// a file, so it takes no lock: an outdated answer only costs a needless search.
 func (h *hits) beyond(path string) bool {
 	last := h.last.Load()
 	return last != nil && path > *last
@@ -48,20 +45,20 @@ func (h *hits) add(path string, lines []string) {
 	h.lines += len(lines)
 	for {
 		end := len(h.files) - 1
-		if rest := h.lines - len(h.files[end].lines); rest < h.most() {
+		if rest := h.lines - len(h.files[end].lines); rest < h.wanted() {
 			break
 		} else {
 			h.lines = rest
 			h.files = slices.Delete(h.files, end, end+1)
 		}
 	}
-	if h.lines >= h.most() {
+	if h.lines >= h.wanted() {
 		last := h.files[len(h.files)-1].path
 		h.last.Store(&last)
 	}
 }
 
-// page returns the results that are shown and whether there are more.
+// page returns the results to show and whether there are more.
 func (h *hits) page() (lines []string, more bool) {
 	for i, f := range h.files {
 		if h.separate && i > 0 {

@@ -17,11 +17,10 @@ import (
 // unreadable is the verdict on input that does not fit the schema, whose effect is unknown.
 var unreadable = safetyAsk(errUnreadable.Error())
 
-var errUnreadable = errors.New("the arguments cannot be read")
+var errUnreadable = errors.New("the arguments do not fit the tool's schema")
 
-// editsAllowed reports whether the mode allows changes below the working directories without
-// approval. dont-ask does, as nobody can approve there, and an agent must be able to edit its own
-// project.
+// editsAllowed reports whether the mode allows changes below the working directories without approval. dont-ask
+// does, since approval is impossible there, and an agent must be able to edit its own project.
 func editsAllowed(p *permission.Policy) bool {
 	return p != nil && (p.Mode == permission.ModeAcceptEdits || p.Mode == permission.ModeSandboxed || p.Mode == permission.ModeDontAsk)
 }
@@ -41,8 +40,8 @@ type judge struct {
 	Config
 	tool   string
 	access access
-	path   func(input json.RawMessage) (string, bool) // what the call works on, or the directory it searches
-	top    func(input json.RawMessage) string         // what it opens; nil if that is path
+	path   func(input json.RawMessage) (string, bool) // the file of the call, or the directory that it searches
+	top    func(input json.RawMessage) string         // the directory that it opens; nil if that is path
 }
 
 type access int
@@ -53,7 +52,7 @@ const (
 	searchesTree
 )
 
-// filePath is [judge.path] for a tool that works on one file.
+// filePath is the path function of a tool that works on one file.
 func filePath(input json.RawMessage) (string, bool) {
 	in, err := unmarshal[struct {
 		FilePath string `json:"file_path"`
@@ -66,22 +65,22 @@ func (j *judge) Judge(c *permission.Call) {
 	f := &fileCall{judge: *j, input: c.Input}
 	f.links = newLinks(j.place(nil).Readlink)
 	c.Checker = f
-	if j.access == searchesTree { // files that must not be read must not be searched
+	if j.access == searchesTree { // a search must not reveal files that must not be read
 		c.Borrows = borrowedBySearch
 	}
 }
 
 var borrowedBySearch = []string{"Read"}
 
-// A fileCall is the [permission.Checker] of one call. It reads each link once, so that rules, the
-// verdict and its files are about the same paths even if links change meanwhile.
+// A fileCall is the [permission.Checker] of one call. It reads each link only once, so that rules, the verdict
+// and its files are about the same paths even if links change meanwhile.
 type fileCall struct {
 	permission.BaseChecker
 	judge
 	input json.RawMessage
 }
 
-// links caches the links that it has read.
+// links caches symbolic links.
 type links struct {
 	read func(string) (string, error)
 	mu   sync.Mutex
@@ -159,17 +158,17 @@ func (j *fileCall) find(p *permission.Policy, at pathrule.Place, path string) pe
 	return found
 }
 
-// globsOf returns the patterns of absolute paths of those rules of p that name files and for which
-// holds is true.
-func globsOf(p *permission.Policy, at pathrule.Place, holds func(*permission.Rule) bool) []string {
+// globsOf returns, as patterns of absolute paths, the patterns of those rules of p that name files and that
+// selects accepts.
+func globsOf(p *permission.Policy, at pathrule.Place, selects func(*permission.Rule) bool) []string {
 	var all []string
 	for i := range p.Rules {
 		r := &p.Rules[i]
-		if r.Pattern == "" || !holds(r) {
+		if r.Pattern == "" || !selects(r) {
 			continue
 		}
 		globs, err := at.Globs(r.Pattern)
-		if err != nil { // an invalid rule has already denied the call, or asked
+		if err != nil { // an invalid rule has already caused a denial or a question
 			continue
 		}
 		for _, g := range globs {
@@ -194,8 +193,7 @@ type identifier interface {
 	Identify(path string) permission.File
 }
 
-// target returns the file that a call works on: the judged one or, without a judgement, the one at
-// the path now.
+// target returns the file that a call works on: the judged file or, without a judgement, the file at the path now.
 func (c *Config) target(ctx context.Context, name string) permission.File {
 	if j := tool.CallFrom(ctx).Judgement; j != nil && len(j.Files) > 0 {
 		return j.Files[0]
@@ -211,8 +209,8 @@ func safetyAsk(why string) permission.Verdict {
 	return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: why}
 }
 
-// Match implements [permission.Checker]. A deny or ask rule covers a search that may reach a path
-// it covers; one for Read covers only a search that begins at such a path, as others skip it.
+// Match implements [permission.Checker]. A deny or ask rule covers a search that may reach a path that the rule
+// covers. A rule for Read covers only a search that begins at such a path, since searches skip the other paths.
 func (j *fileCall) Match(p *permission.Policy, r permission.Rule) (bool, error) {
 	path, ok := j.path(j.input)
 	if !ok {
@@ -222,7 +220,7 @@ func (j *fileCall) Match(p *permission.Policy, r permission.Rule) (bool, error) 
 	switch {
 	case r.Behavior == permission.Allow:
 		return at.Match(r.Pattern, path)
-	case j.access == searchesTree && r.Tool != "Read": // a search skips what a rule for Read covers below
+	case j.access == searchesTree && r.Tool != "Read": // a search does not skip what this rule covers
 		return at.MatchTree(r.Pattern, path)
 	}
 	return at.MatchAny(r.Pattern, path)

@@ -17,8 +17,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// judged decides about a call and runs it with its judgement, like a host, with meanwhile in
-// between. It returns nil for a call that is not allowed.
+// judged decides about a call, calls meanwhile, and runs the call with its judgement, like a host. It returns
+// nil for a call that is not allowed.
 func judged(ctx context.Context, t tool.Tool, p *permission.Policy, in string, meanwhile func()) (*message.ToolResult, permission.Decision) {
 	checked, err := tool.Arguments(t, json.RawMessage(in))
 	if err != nil {
@@ -55,8 +55,7 @@ func tools(t testing.TB, c Config) map[string]tool.Tool {
 	return byName
 }
 
-// A change of files between the judgement and the run makes the call fail, unless they are
-// still the same.
+// TestMovedFiles checks that a call fails if its files are replaced between the judgement and the run.
 func TestMovedFiles(t *testing.T) {
 	must := func(err error) {
 		if err != nil {
@@ -86,7 +85,7 @@ func TestMovedFiles(t *testing.T) {
 			must(os.WriteFile(x, []byte("changed in place"), 0o666))
 		}
 	}
-	const moved = "moved after the call was judged"
+	const moved = "replaced or moved after the call was judged"
 	for i, row := range []struct {
 		tool, in, change, want string // want begins with "ok " for a success
 	}{
@@ -119,14 +118,14 @@ func TestMovedFiles(t *testing.T) {
 		{"Write", `{"file_path":"w/x/y/new","content":"new"}`, "dir w/x/y", "ok Created"},
 		{"Write", `{"file_path":"w/x/y/new","content":"new"}`, "link w/x ../out", moved},
 		{"Write", `{"file_path":"w/sub/y/new","content":"new"}`, "swap w/sub out", moved},
-		{"Write", `{"file_path":"w/loose","content":"new"}`, "", "ok Created"}, // a link to nothing, in sub
+		{"Write", `{"file_path":"w/loose","content":"new"}`, "", "ok Created"}, // a link to a missing file in sub
 		{"Edit", `{"file_path":"w/sub/a","old_string":"A","new_string":"B"}`, "", "ok Replaced 1 occurrence"},
 		{"Edit", `{"file_path":"w/sub/a","old_string":"A","new_string":"B"}`, "swap w/sub/a w/b", moved},
 		{"Edit", `{"file_path":"w/sub/a","old_string":"A","new_string":"B"}`, "link w/sub ../out", moved},
 		{"Grep", `{"pattern":"[A-Z]","path":"w/sub","output_mode":"content"}`, "", "ok "},
 		{"Grep", `{"pattern":"[A-Z]","path":"w/sub","output_mode":"content"}`, "link w/sub ../out", moved},
 		{"Grep", `{"pattern":"[A-Z]","path":"w/sub/a","output_mode":"content"}`, "link w/sub/a ../../out/secret", moved},
-		{"Grep", `{"pattern":"[A-Z]","path":"w","output_mode":"content"}`, "link w/sub ../out", "ok "}, // links are passed by
+		{"Grep", `{"pattern":"[A-Z]","path":"w","output_mode":"content"}`, "link w/sub ../out", "ok "}, // a search skips links
 		{"Glob", `{"pattern":"*","path":"w/sub"}`, "", "ok "},
 		{"Glob", `{"pattern":"*","path":"w/sub"}`, "link w/sub ../out", moved},
 		{"Glob", `{"pattern":"sub/*","path":"w"}`, "link w/sub ../out", "ok No files match"},
@@ -160,8 +159,8 @@ func TestMovedFiles(t *testing.T) {
 	}
 }
 
-// raceRuns is how many allowed calls of each row race with a link that is swapped continuously;
-// "make explore" has 18,000 in all.
+// raceRuns is how many allowed calls of each row race with a link that is continuously swapped; "make explore"
+// runs 18,000 in all.
 func raceRuns(t *testing.T) int {
 	n, err := strconv.Atoi(os.Getenv("KITBAG_RACE"))
 	if err != nil {
@@ -170,8 +169,8 @@ func raceRuns(t *testing.T) int {
 	return n
 }
 
-// While a directory is continuously swapped with a link out of the tree, no call reads or writes
-// outside, in any mode, and deny rules hold.
+// TestRaceWithLinks checks that no call reads or writes outside while a directory is continuously swapped with
+// a link out of the tree, in any mode, and that deny rules apply.
 func TestRaceWithLinks(t *testing.T) {
 	dir := files(t, map[string]string{"w/sub/a": "inside\n", "out/a": "ESCAPED\n"})
 	w := filepath.Join(dir, "w")
@@ -196,7 +195,7 @@ func TestRaceWithLinks(t *testing.T) {
 		} {
 			p := &permission.Policy{Mode: mode, Dirs: []string{w}, Rules: deny}
 			allowed := 0
-			for i, runs := 0, raceRuns(t); allowed < runs && i < 100*runs; i++ { // some are asked about, or denied
+			for i, runs := 0, raceRuns(t); allowed < runs && i < 100*runs; i++ { // some calls are not allowed
 				in := row.in
 				if strings.Contains(in, "%d") {
 					in = fmt.Sprintf(in, i)
@@ -221,22 +220,22 @@ func TestRaceWithLinks(t *testing.T) {
 	}
 }
 
-// swap exchanges a directory and a link to target until the returned function is called.
+// swap exchanges a directory with a link to target until stop is called.
 func swap(t *testing.T, dir, target string) (stop func()) {
 	t.Helper()
 	link, kept := dir+".link", dir+".dir"
 	if err := os.Symlink(target, link); err != nil {
 		t.Fatal(err)
 	}
-	var over atomic.Bool
+	var stopped atomic.Bool
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for !over.Load() {
+		for !stopped.Load() {
 			os.Rename(dir, kept)
 			os.Rename(link, dir)
 			os.Rename(dir, link)
 			os.Rename(kept, dir)
 		}
 	})
-	return func() { over.Store(true); wg.Wait() }
+	return func() { stopped.Store(true); wg.Wait() }
 }

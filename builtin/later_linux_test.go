@@ -14,7 +14,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// TestSecretsMadeLater: a credential that a login creates in the home directory is hidden from the next command.
+// TestSecretsMadeLater checks that a credential that a login creates in the home directory is hidden from the
+// next command.
 func TestSecretsMadeLater(t *testing.T) {
 	home, dir := t.TempDir(), t.TempDir()
 	t.Setenv("HOME", home)
@@ -51,8 +52,8 @@ func place(t *testing.T, names ...string) {
 	}
 }
 
-// TestSecretsElsewhere: what other projects and the environment keep outside the home
-// directory's well-known places is hidden, too.
+// TestSecretsElsewhere checks that secrets of other projects, and secrets at paths that the environment names,
+// are hidden too.
 func TestSecretsElsewhere(t *testing.T) {
 	home, cargo, config := t.TempDir(), t.TempDir(), t.TempDir()
 	t.Setenv("HOME", home)
@@ -83,7 +84,7 @@ func TestSecretsElsewhere(t *testing.T) {
 	}
 }
 
-// TestHomeGranted: a command that may write in the home directory plants no command there.
+// TestHomeGranted checks that a command that may write in the home directory cannot plant a program in PATH.
 func TestHomeGranted(t *testing.T) {
 	home := t.TempDir()
 	place(t, home+"/bin/x", home+"/go/bin/x", home+"/venv/bin/x", home+"/venv/pyvenv.cfg", home+"/p/node_modules/.bin/x", home+"/.bashrc")
@@ -106,7 +107,7 @@ func TestHomeGranted(t *testing.T) {
 	}
 }
 
-// TestTooManyDirectories: no command runs in a directory that was not searched as a whole.
+// TestTooManyDirectories checks that no command runs if its directory is too large to be searched.
 func TestTooManyDirectories(t *testing.T) {
 	old := maxDirs
 	t.Cleanup(func() { maxDirs = old })
@@ -136,6 +137,6 @@ func TestTooManyDirectories(t *testing.T) {
 	maxDirs = 10
 	_, err := l.Run(t.Context(), Command{Args: []string{"true"}, Dir: dir, Profile: permission.ProfileWork, Except: []string{dir + "/**/*.x"}})
 	if err == nil {
-		t.Error("what was found before counts as well")
+		t.Error("want an error: Except has a limit too")
 	}
 }

@@ -16,8 +16,7 @@ import (
 // searchOnly opens a directory for access to its entries, without the right to list it.
 const searchOnly = unix.O_PATH
 
-// lastChange returns when a file was last changed by the system's clock (ctime): owners can
-// set the time of modification.
+// lastChange returns the ctime of a file, which owners cannot set, unlike the time of modification.
 func lastChange(info os.FileInfo) time.Time {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return time.Unix(st.Ctim.Unix())
@@ -25,8 +24,8 @@ func lastChange(info os.FileInfo) time.Time {
 	return info.ModTime()
 }
 
-// newMark returns an environment variable that identifies the processes of one call, even
-// those that left their process group.
+// newMark returns an environment variable that identifies the processes of one call, even those that left their
+// process group.
 func newMark() string { return "KITBAG_CALL=" + rand.Text() }
 
 // killMarked kills every process that was started with mark in its environment.
@@ -34,7 +33,7 @@ func killMarked(mark string) {
 	killAll(mark, func(string) bool { return true })
 }
 
-// killHolders ends the marked processes that hold the pipe: SIGTERM, termGrace, SIGKILL.
+// killHolders ends the marked processes that have the pipe open: SIGTERM, termGrace, SIGKILL.
 func killHolders(mark string, pipe *os.File) {
 	info, err := pipe.Stat()
 	if err != nil {
@@ -50,15 +49,14 @@ func killHolders(mark string, pipe *os.File) {
 	sig, empty := syscall.SIGTERM, 0
 	for limit := time.Now().Add(termGrace); time.Now().Before(limit) && empty < 3; time.Sleep(2 * time.Millisecond) {
 		if empty++; killOnce(mark, sig, holds) {
-			sig, empty = 0, 0 // from now on only check
+			sig, empty = 0, 0 // from now on only check whether they exist
 		}
 	}
 	killAll(mark, holds)
 }
 
-// killAll kills the marked processes that which selects by their folder in /proc. A process
-// that is just calling exec has no environment for a moment, so it repeats until it has
-// found none several times.
+// killAll kills the marked processes whose directory in /proc which accepts. A process has no environment for a
+// moment while it calls exec, so killAll repeats until it has found none several times.
 func killAll(mark string, which func(proc string) bool) {
 	for looks, empty := 0, 0; looks < 20 && empty < 3; looks++ {
 		if looks > 0 {
@@ -77,7 +75,7 @@ func killOnce(mark string, sig syscall.Signal, which func(proc string) bool) (fo
 		env, err := os.ReadFile(name)
 		proc := filepath.Dir(name)
 		if err != nil || !bytes.Contains(env, []byte(mark)) || !which(proc) {
-			continue // of another user, or ended
+			continue // it is another user's, has ended, or is not selected
 		}
 		if pid, err := strconv.Atoi(filepath.Base(proc)); err == nil {
 			found = syscall.Kill(pid, sig) == nil || found
@@ -86,8 +84,8 @@ func killOnce(mark string, sig syscall.Signal, which func(proc string) bool) (fo
 	return found
 }
 
-// isKernelFile reports whether f is in a file system that the kernel generates: such files
-// look regular, may be endless, and contain secrets of processes.
+// isKernelFile reports whether f is in a file system that the kernel generates. Such files look regular, but
+// may be endless, and contain secrets of processes.
 func isKernelFile(f *os.File) bool {
 	var st syscall.Statfs_t
 	if syscall.Fstatfs(int(f.Fd()), &st) != nil {

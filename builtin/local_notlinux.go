@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// searchOnly opens a directory for access to its entries. This system's own flag for that is
-// not used, so the directory must be listable.
+// searchOnly opens a directory for access to its entries. No such flag is used on this system, so the directory
+// must be listable.
 const searchOnly = 0
 
 // lastChange is only needed where commands are confined.
@@ -16,7 +16,7 @@ func lastChange(info os.FileInfo) time.Time { return info.ModTime() }
 
 func newMark() string { return "KITBAG_CALL=1" }
 
-// Only the process group is known on this system.
+// killMarked and killHolders do nothing: only the process group is known on this system.
 func killMarked(string)            {}
 func killHolders(string, *os.File) {}
 

@@ -18,13 +18,12 @@ import (
 
 const (
 	termGrace = 50 * time.Millisecond // between SIGTERM and SIGKILL
-	pipeGrace = 50 * time.Millisecond // how long an open pipe may be silent after the program ended
+	pipeGrace = 50 * time.Millisecond // how long an open pipe may be silent after the program has ended
 )
 
-// Run implements [Backend]. The program leads a session of its own, without a terminal, so
-// that nothing can prompt for a password. On Linux, processes that left its group are found
-// and ended too; on other systems a process that is left behind and holds the output ends
-// together with the rest of the group.
+// Run implements [Backend]. The program leads its own session, without a terminal, so that nothing can prompt
+// for a password. On Linux, processes that left its group are found and ended too. On other systems, if a
+// process that was left behind has the output open, the whole group is ended.
 func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 	if err := ctx.Err(); err != nil {
 		return Exit{}, err
@@ -88,20 +87,20 @@ func confinedExit(spec sandbox.Spec, exit Exit, r sandbox.Result, output []byte)
 	if r.Signal != 0 {
 		exit.Code, exit.Signal = -1, r.Signal.String()
 	}
-	var said []string
+	var notes []string
 	if why := sandbox.Denied(spec, exit.Code, output); why != "" {
-		said = append(said, why)
+		notes = append(notes, why)
 	}
 	if r.Left {
-		said = append(said, "a background process was ended with the command, as processes in the sandbox cannot outlive it")
+		notes = append(notes, "a background process was ended with the command, as processes in the sandbox cannot outlive it")
 	}
 	if len(r.Made) > 0 {
-		said = append(said, "the command created "+strings.Join(setAside(r.Made), ", ")+", which programs run or trust: check it, or remove it")
+		notes = append(notes, "the command created "+strings.Join(setAside(r.Made), ", ")+", which programs run or trust: check it, or remove it")
 	}
 	if len(r.Replaced) > 0 {
-		said = append(said, "another program replaced "+strings.Join(r.Replaced, ", ")+" while the command ran, which was kept from the old one only: check what is there now")
+		notes = append(notes, "another program replaced "+strings.Join(r.Replaced, ", ")+" while the command ran, and the new files were not protected: check them")
 	}
-	exit.Denied = strings.Join(said, "; ")
+	exit.Denied = strings.Join(notes, "; ")
 	return exit
 }
 
@@ -124,9 +123,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	return t.to.Write(p)
 }
 
-// supervise waits for the program, or ends it, and empties the pipe. After the program's end
-// its children may still hold the pipe, so reading ends by deadlines and not at the end of
-// the file.
+// supervise waits for the program, or ends it, and empties the pipe. After the program's end its children may
+// still have the pipe open, so reading ends by deadlines and not at the end of the file.
 func supervise(ctx context.Context, cmd *exec.Cmd, mark string, r *os.File, copied <-chan bool, exited <-chan struct{}, out io.Writer) (Exit, error) {
 	var err error
 	select {
@@ -144,8 +142,8 @@ func supervise(ctx context.Context, cmd *exec.Cmd, mark string, r *os.File, copi
 	r.SetReadDeadline(time.Now().Add(pipeGrace))
 	eof := <-copied
 	left := !eof && err == nil
-	// A process was left behind and holds the pipe. End only those that hold it, and the
-	// rest of the group only if that did not help.
+	// A process that was left behind has the pipe open. End only such processes, and the rest of the group only if
+	// that is not enough.
 	for _, end := range []func(){
 		func() { killHolders(mark, r) },
 		func() { endGroup(cmd.Process.Pid) },
@@ -163,14 +161,14 @@ func supervise(ctx context.Context, cmd *exec.Cmd, mark string, r *os.File, copi
 	return exit, err
 }
 
-// copyOutput copies r to w until the end, or until a read deadline is set and the pipe is
-// silent or was full for long. It reports whether it reached the end.
+// copyOutput copies r to w until the end, or until a read deadline has passed and the pipe is silent, or still
+// not empty after a second. It reports whether it reached the end.
 func copyOutput(w io.Writer, r *os.File) (eof bool) {
 	if w == nil {
 		w = io.Discard
 	}
 	buf := make([]byte, 64<<10)
-	var last time.Time // when to stop even if there is more to read
+	var last time.Time // when to stop even if more can be read
 	silent := false
 	for {
 		n, err := r.Read(buf)
@@ -184,7 +182,7 @@ func copyOutput(w io.Writer, r *os.File) (eof bool) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return true
 		}
-		// After the deadline data may still be in the pipe: read once more.
+		// After the deadline the pipe may still have data: read again.
 		now := time.Now()
 		if last.IsZero() {
 			last = now.Add(time.Second)
@@ -197,8 +195,8 @@ func copyOutput(w io.Writer, r *os.File) (eof bool) {
 	}
 }
 
-// endGroup ends the processes of a group: SIGTERM, termGrace, SIGKILL. The id cannot be
-// reused while the group has a member, and is unlikely to be within milliseconds.
+// endGroup ends the processes of a group: SIGTERM, termGrace, SIGKILL. The id cannot be reused while the group
+// has a member, and hardly within milliseconds after that.
 func endGroup(pgid int) {
 	if syscall.Kill(-pgid, syscall.SIGTERM) != nil {
 		return // no such group

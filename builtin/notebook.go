@@ -11,7 +11,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A notebook is the part that Read shows of a Jupyter notebook, format 4:
+// A notebook is the part of a Jupyter notebook, format 4, that Read shows:
 // https://nbformat.readthedocs.io/en/latest/format_description.html
 type notebook struct {
 	Cells []struct {
@@ -32,7 +32,7 @@ type output struct {
 	Traceback []string                   `json:"traceback"`
 }
 
-// lines is a text that may be written as a list of lines.
+// lines is a text that may be encoded as a list of lines.
 type lines string
 
 func (l *lines) UnmarshalJSON(raw []byte) error {
@@ -44,8 +44,7 @@ func (l *lines) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*string)(l))
 }
 
-// readNotebook returns the cells with their outputs. Pictures are blocks of their own, if
-// the model can see them.
+// readNotebook returns the cells with their outputs. Pictures are separate blocks, if the model can see them.
 func (c *Config) readNotebook(r io.Reader, info fs.FileInfo, name string) ([]message.Block, error) {
 	raw, err := readAll(r, info, name, maxDocument)
 	if err != nil {
@@ -71,7 +70,7 @@ func (c *Config) readNotebook(r io.Reader, info fs.FileInfo, name string) ([]mes
 		for _, out := range cell.Outputs {
 			text, pictures := out.show(c.sees)
 			if text != "" {
-				// Less than of a source: the head of a log or table suffices.
+				// An output gets less than a source, since the head of a log or table is enough.
 				short, cut := firstChars(text, 10_000)
 				if cut {
 					short += "[truncated]"
@@ -95,7 +94,7 @@ func (c *Config) readNotebook(r io.Reader, info fs.FileInfo, name string) ([]mes
 	return blocks, nil
 }
 
-// show returns an output for the model: its best picture that the model can see, or text.
+// show returns an output for the model: the best picture that the model can see, or text.
 func (o *output) show(sees func(mediaType string) bool) (text string, pictures []message.Block) {
 	switch {
 	case o.Type == "error":

@@ -13,26 +13,26 @@ import (
 )
 
 const (
-	pdfWhole   = 10 // pages of a document that is read whole by default
-	pdfPages   = 20 // pages of one call
+	pdfWhole   = 10 // wanted pages of a document that is read whole by default
+	pdfPages   = 20 // wanted pages of one call
 	pdfTimeout = 30 * time.Second
 )
 
 // A PDFReader reads the text of PDF files. The package
 // github.com/kitbag-go/kitbag/builtin/pdf has one.
 type PDFReader interface {
-	// OpenPDF returns how many pages a PDF file has, at least one, and a function that
-	// returns the text of a page, counted from 1. OpenPDF must be safe for concurrent use;
-	// the function is called by one goroutine. The file does not change. It is untrusted:
-	// the reader limits its memory, and returns when the context is done.
+	// OpenPDF returns the number of pages of a PDF file, at least one, and a function that returns the text of a
+	// page, counted from 1. OpenPDF must be safe for concurrent use; the function is called by one goroutine. The
+	// file is untrusted: the reader limits its memory, and returns when the context is done. The bytes do not
+	// change.
 	OpenPDF(ctx context.Context, file []byte) (pages int, text func(ctx context.Context, page int) (string, error), err error)
 }
 
 // readPDF returns the text of pages, which is "", "N" or "N-M".
 func (r *read) readPDF(ctx context.Context, f io.Reader, info fs.FileInfo, name, pages string) ([]message.Block, error) {
 	if r.PDF == nil {
-		return nil, fmt.Errorf("%s is a PDF file, and Read has no reader for these: try pdftotext with Bash; "+
-			"the program that made this tool can set PDF in builtin.Config to pdf.Reader{} of github.com/kitbag-go/kitbag/builtin/pdf", name)
+		return nil, fmt.Errorf("%s is a PDF file, and Read has no PDF reader; try pdftotext with Bash;  "+
+			"or have the program set PDF in builtin.Config to pdf.Reader{} of github.com/kitbag-go/kitbag/builtin/pdf", name)
 	}
 	raw, err := readAll(f, info, name, maxDocument)
 	if err != nil {
@@ -95,7 +95,7 @@ func pageRange(s string, total int) (first, last int, err error) {
 		return 0, 0, fmt.Errorf("there are no pages %q; it has %s", s, count(total, "page"))
 	}
 	if last = min(last, total); last-first >= pdfPages {
-		return 0, 0, fmt.Errorf("pages %q are more than the %d of one call", s, pdfPages)
+		return 0, 0, fmt.Errorf("pages %q are more than one call returns; request at most %d", s, pdfPages)
 	}
 	return first, last, nil
 }

@@ -52,7 +52,7 @@ func TestPDFPages(t *testing.T) {
 		{"2.PDF", "", "success", "--- Page 1/2 ---\nHello\n\n--- Page 2/2 ---\nworld"},
 		{"30.pdf", "", "error", "has 30 pages; say which"},
 		{"30.pdf", "1-20", "success", "--- Page 20/30 ---"},
-		{"30.pdf", "1-21", "error", "more than the 20"},
+		{"30.pdf", "1-21", "error", "at most 20"},
 		{"30.pdf", "11-99", "success", "--- Page 30/30 ---"},
 		{"30.pdf", "30", "success", "--- Page 30/30 ---"},
 		{"30.pdf", "31", "error", "no pages"},
@@ -70,7 +70,8 @@ func TestPDFPages(t *testing.T) {
 	}
 }
 
-// Without a reader, Read's description does not mention PDF files, and its error says what is missing.
+// TestNoPDFReader checks that without a reader Read's description does not mention PDF files, and its error
+// says what is missing.
 func TestNoPDFReader(t *testing.T) {
 	dir := files(t, map[string]string{"a.pdf": string(blankPDF(1))})
 	without, err := Read(Config{Dirs: []string{dir}})

@@ -29,10 +29,10 @@ var readPDFText string
 const (
 	maxLines     = 2000     // lines of one call
 	maxLineChars = 2000     // characters of one line
-	maxReadText  = 80_000   // bytes of text of one call; agents cut longer results in their middle
+	maxReadText  = 80_000   // bytes of text of one call; an agent would cut longer results in the middle
 	maxImage     = 10 << 20 // bytes
 	maxDocument  = 64 << 20 // bytes of a notebook or PDF file
-	sniffLen     = 8 << 10  // bytes that are searched for a zero byte, which makes a file binary
+	sniffLen     = 8 << 10  // bytes that are searched for a zero byte, the sign of a binary file
 )
 
 // imageTypes are the media types of images by extension.
@@ -93,7 +93,7 @@ func (r *read) read(ctx context.Context, in readIn) ([]message.Block, error) {
 		return nil, err
 	}
 	defer file.Close()
-	f := contextReader{ctx, file} // a far line may take long to find
+	f := contextReader{ctx, file} // skipping to a late line may take long
 	ext := strings.ToLower(path.Ext(in.FilePath))
 	if in.Pages != "" && ext != ".pdf" {
 		return nil, fmt.Errorf("pages is for PDF files, which %s is not; use offset and limit", in.FilePath)
@@ -124,7 +124,7 @@ func (c *Config) openFile(ctx context.Context, file permission.File, name string
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil, fmt.Errorf("%s: %w; look for it with Glob", name, fs.ErrNotExist)
 	case errors.Is(err, ErrNotRegular):
-		return nil, nil, fmt.Errorf("%s is %w; only those can be read", name, ErrNotRegular)
+		return nil, nil, fmt.Errorf("%s is %w, and cannot be read", name, ErrNotRegular)
 	case err != nil:
 		return nil, nil, err
 	}
@@ -155,9 +155,9 @@ func (c *Config) sees(mediaType string) bool {
 	return slices.ContainsFunc(c.ImageTypes, func(p string) bool { ok, _ := path.Match(p, mediaType); return ok })
 }
 
-// readAll reads a file of at most limit bytes, also if it grows meanwhile.
+// readAll reads a file of at most limit bytes, even if it grows meanwhile.
 func readAll(f io.Reader, info fs.FileInfo, name string, limit int64) ([]byte, error) {
-	tooLarge := fmt.Errorf("%s is larger than %d MiB, the most that can be read of such a file", name, limit>>20)
+	tooLarge := fmt.Errorf("%s is larger than %d MiB, the limit for such a file", name, limit>>20)
 	if info.Size() > limit {
 		return nil, tooLarge
 	}
@@ -177,7 +177,7 @@ func readAll(f io.Reader, info fs.FileInfo, name string, limit int64) ([]byte, e
 func readTextFile(r io.Reader, in readIn) ([]message.Block, error) {
 	lines := newLineReader(r)
 	if start := lines.peek(sniffLen); bytes.IndexByte(start, 0) >= 0 {
-		return nil, fmt.Errorf("%s is not text: it holds zero bytes; look at it with Bash (file, xxd, or iconv for UTF-16)", in.FilePath)
+		return nil, fmt.Errorf("%s is not text, since it has zero bytes; look at it with Bash (file, xxd, or iconv for UTF-16)", in.FilePath)
 	}
 	first, limit := max(in.Offset, 1), maxLines
 	if in.Limit > 0 {
@@ -211,11 +211,11 @@ func readTextFile(r io.Reader, in readIn) ([]message.Block, error) {
 	case b.Len() == 0 && number == 1:
 		b.WriteString("[the file is empty]")
 	case b.Len() == 0:
-		fmt.Fprintf(&b, "[%s has %s; there is no line %d]", in.FilePath, count(number-1, "line"), first)
+		fmt.Fprintf(&b, "[%s has %s; line %d does not exist]", in.FilePath, count(number-1, "line"), first)
 	case err == nil && (limit == maxLines || number < first+limit):
 		fmt.Fprintf(&b, "\n\n[there are more lines: continue with offset %d]", number)
 		if in.Limit > maxLines {
-			fmt.Fprintf(&b, "\n[limit %d is more than one call returns: %d lines]", in.Limit, maxLines)
+			fmt.Fprintf(&b, "\n[limit %d is too large: one call returns at most %d lines]", in.Limit, maxLines)
 		}
 	case err != nil && err != io.EOF:
 		return nil, err
@@ -225,7 +225,7 @@ func readTextFile(r io.Reader, in readIn) ([]message.Block, error) {
 
 func textBlock(s string) []message.Block { return []message.Block{&message.Text{Text: s}} }
 
-// count returns "1 line", "2 lines".
+// count returns n with the noun: "1 line", "2 lines".
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -239,7 +239,7 @@ type lineReader struct {
 	buf        []byte
 	start, end int // of the data in buf
 	err        error
-	afterCR    bool // an LF that comes next ends the same line
+	afterCR    bool // a following LF belongs to the same line end
 	line       []byte
 }
 
@@ -247,8 +247,7 @@ func newLineReader(r io.Reader) *lineReader {
 	return &lineReader{r: r, buf: make([]byte, 256<<10)}
 }
 
-// peek returns up to n bytes without consuming them. It must be the first call, and the only
-// one.
+// peek returns up to n bytes without consuming them. It must be the first call.
 func (l *lineReader) peek(n int) []byte {
 	for l.end < n && l.fill() {
 	}
@@ -268,11 +267,11 @@ func (l *lineReader) fill() bool {
 	return false
 }
 
-// next returns the first max characters of the next line, valid UTF-8, and
-// whether there were more. The error is io.EOF after the last line.
+// next returns the first max characters of the next line, as valid UTF-8, and whether the line has more. The
+// error is io.EOF after the last line.
 func (l *lineReader) next(max int) (line string, cut bool, err error) {
 	l.line = l.line[:0]
-	keep := max*4 + 4 // at least max characters and one more
+	keep := max*4 + 4 // bytes for max characters and one more
 	some := false
 	for {
 		if l.start == l.end {
@@ -320,8 +319,7 @@ func lineEnd(b []byte) int {
 	return len(b)
 }
 
-// firstChars returns the first n characters of s, valid UTF-8, and whether
-// there are more.
+// firstChars returns the first n characters of s, as valid UTF-8, and whether there are more.
 func firstChars(s string, n int) (string, bool) {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	for i := range s {

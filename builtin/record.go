@@ -12,12 +12,12 @@ import (
 	"github.com/kitbag-go/kitbag/tool/toolstate"
 )
 
-// maxEditable is the size of the largest file that Write and Edit change, in bytes. The
-// content of larger files is not recorded.
+// maxEditable is the size of the largest file that Write and Edit change, in bytes. The content of larger files
+// is not recorded.
 const maxEditable = 32 << 20
 
-// maxRecords is how many files a session remembers. The one that was read longest ago is
-// forgotten first, and must be read again before a change.
+// maxRecords is how many files a session records. The record of the file that was read longest ago is dropped
+// first; that file must be read again before a change.
 const maxRecords = 1000
 
 // A fileRecord records that the content with this hash was read from a file.

@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// TestLocalSpec checks what settings add to the lists of paths, and remove from them. A
-// revealed path is still not writable.
+// TestLocalSpec checks what settings add to the lists of paths, and remove from them. A revealed path stays
+// read-only.
 func TestLocalSpec(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -50,7 +50,7 @@ func TestLocalSpec(t *testing.T) {
 		}
 		for _, name := range []string{".env", "a/.env", "ab/.env", "notes"} {
 			if got := slices.Contains(s.Hide, at(name)); got != slices.Contains(c.hidden, name) || got == slices.Contains(s.Protect, at(name)) {
-				t.Errorf("reveal %q: %s is hidden: %t, or protected as well, or neither", c.reveal, name, got)
+				t.Errorf("reveal %q: %s is hidden: %t; it must be either hidden or protected", c.reveal, name, got)
 			}
 		}
 		if !slices.Contains(s.Protect, at("vendor")) || !slices.Contains(s.Protect, at(".git/config")) || !slices.Contains(s.Scratch, at("cache")) {

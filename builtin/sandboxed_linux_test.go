@@ -15,8 +15,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// agreed runs t like a host after approval.
-func agreed(t tool.Tool, d permission.Decision, in string) *message.ToolResult {
+// runApproved runs t with the judgement of d, like a host after approval.
+func runApproved(t tool.Tool, d permission.Decision, in string) *message.ToolResult {
 	c := tool.Call{ID: "c", Name: t.Info().Name, Input: json.RawMessage(in), Judgement: &d.Judgement}
 	col := tool.NewCollector(c)
 	for ch, err := range tool.Run(context.Background(), t, c) {
@@ -28,7 +28,7 @@ func agreed(t tool.Tool, d permission.Decision, in string) *message.ToolResult {
 	return col.Result()
 }
 
-// TestProfiles checks the profile of commands, and which need approval, in each mode.
+// TestProfiles checks the profile of commands, and which commands need approval, in each mode.
 func TestProfiles(t *testing.T) {
 	dir := files(t, map[string]string{"a.txt": "a\n"})
 	bash := tools(t, Config{Dirs: []string{dir}})["Bash"]
@@ -85,7 +85,7 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// TestOutsideSandbox runs a command that fails in the sandbox, and succeeds outside of it after approval.
+// TestOutsideSandbox runs a command that fails in the sandbox, and after approval succeeds outside it.
 func TestOutsideSandbox(t *testing.T) {
 	dir := files(t, nil)
 	outside, err := os.MkdirTemp("/var/tmp", "kitbag")
@@ -109,10 +109,10 @@ func TestOutsideSandbox(t *testing.T) {
 	}
 	in = args("command", "touch "+file, "outside_sandbox", true)
 	res, d = judged(t.Context(), bash, p, in, nil)
-	if res != nil || !strings.Contains(d.Reason, "outside of the sandbox") {
+	if res != nil || !strings.Contains(d.Reason, "outside the sandbox") {
 		t.Fatalf("%+v", d)
 	}
-	if res := agreed(bash, d, in); res.Outcome != message.OutcomeSuccess {
+	if res := runApproved(bash, d, in); res.Outcome != message.OutcomeSuccess {
 		t.Errorf("%s: %s", res.Outcome, res.Text())
 	}
 	if _, err := os.Stat(file); err != nil {
@@ -120,7 +120,7 @@ func TestOutsideSandbox(t *testing.T) {
 	}
 }
 
-// TestSandboxOff: without a sandbox the description does not mention one, and mode sandboxed asks.
+// TestSandboxOff checks that without a sandbox the description does not mention one, and mode sandboxed asks.
 func TestSandboxOff(t *testing.T) {
 	dir := files(t, nil)
 	bash := tools(t, Config{Dirs: []string{dir}, Backend: &Local{Dirs: []string{dir}, Sandbox: sandbox.Spec{Profile: permission.ProfileOpen}}})["Bash"]
@@ -134,7 +134,7 @@ func TestSandboxOff(t *testing.T) {
 	}
 }
 
-// TestSandboxedAsksLittle: in mode sandboxed nearly no everyday command needs approval, and
+// TestSandboxedAsksLittle checks that in mode sandboxed nearly no everyday command needs approval, while
 // dangerous ones still do.
 func TestSandboxedAsksLittle(t *testing.T) {
 	dir := files(t, map[string]string{"go.mod": "module m\n", "main.go": "package main\n", "package.json": "{}", "README.md": "# R\n"})
@@ -165,7 +165,7 @@ func TestSandboxedAsksLittle(t *testing.T) {
 	byDefault, _ := asked("alarming.txt", permission.ModeDefault)
 	list, _ := asked("alarming.txt", permission.ModeSandboxed)
 	for _, command := range byDefault {
-		// Some are dangerous in /tmp/project, for which the list was made; one depends on the target of a link.
+		// Some commands are dangerous only in /tmp/project, for which the list was made; one depends on the target of a link.
 		if expected := strings.Contains(command, "project") || strings.HasPrefix(command, "ln -s .. up"); !expected && !slices.Contains(list, command) {
 			t.Errorf("%s: asks in mode default only", command)
 		}

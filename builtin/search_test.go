@@ -35,7 +35,7 @@ func listed(res *message.ToolResult, dir string) []string {
 	return rel
 }
 
-// Glob finds all matches although it skips directories that cannot contain any.
+// TestGlobLikeDoublestar checks that Glob finds all matches although it skips directories that cannot contain any.
 func TestGlobLikeDoublestar(t *testing.T) {
 	tree := map[string]string{}
 	for _, d := range []string{"", "a/", "a/b/", "a/b/c/", "ab/", "b/", ".h/", "a/[x]/"} {
@@ -107,7 +107,7 @@ func TestGlobIsCapped(t *testing.T) {
 	}
 }
 
-// Ignored files are compared with git's.
+// TestGlobGitIgnore compares the ignored files with git's.
 func TestGlobGitIgnore(t *testing.T) {
 	dir := files(t, map[string]string{
 		".gitignore": "*.log\n/build/\n!keep.log\n", ".git/info/exclude": "private\n",
@@ -140,8 +140,8 @@ func TestGlobGitIgnore(t *testing.T) {
 	}
 }
 
-// Pages of results concatenate to all results, sorted by path; repeated searches have the same
-// result.
+// TestGrepPages checks that pages of results add up to all results, sorted by path, and that a repeated search
+// has the same result.
 func TestGrepPages(t *testing.T) {
 	tree := map[string]string{}
 	for i := range 60 {
@@ -184,7 +184,7 @@ func TestGrepFiles(t *testing.T) {
 	tools, ctx := fileTools(t, dir)
 	for _, row := range []struct{ more, want string }{
 		{"", ".hidden a.go a_test.go b.py src/c.ts src/d.tsx"},
-		{`,"glob":"*.go"`, "a.go a_test.go vendor/e.go"}, // what is named counts, whatever ignore files say
+		{`,"glob":"*.go"`, "a.go a_test.go vendor/e.go"}, // named files override ignore files
 		{`,"glob":"*.go !*_test.go"`, "a.go vendor/e.go"},
 		{`,"glob":"src/*.{ts,tsx}"`, "src/c.ts src/d.tsx"},
 		{`,"glob":"*.{ts,tsx},*.py"`, "b.py src/c.ts src/d.tsx"},
@@ -206,7 +206,7 @@ func TestGrepFiles(t *testing.T) {
 	want(t, call(ctx, tools["Grep"], args("pattern", "x", "path", "none")), "error", "does not exist")
 }
 
-// Searches need approval for what they may find, not only for where they begin.
+// TestSearchPermission checks that searches need approval for what they may find, not only for where they begin.
 func TestSearchPermission(t *testing.T) {
 	dir := files(t, map[string]string{"f": ""})
 	if err := os.Symlink("/etc", filepath.Join(dir, "out")); err != nil {
@@ -241,8 +241,7 @@ func TestSearchPermission(t *testing.T) {
 	}
 }
 
-// Working directories are recognised however the policy spells them, also for decisions
-// by name only.
+// TestPolicyDirs checks that working directories are recognised however the policy spells them.
 func TestPolicyDirs(t *testing.T) {
 	dir := files(t, map[string]string{"sub/f": ""})
 	t.Setenv("HOME", dir)
@@ -256,7 +255,7 @@ func TestPolicyDirs(t *testing.T) {
 			{"Read", args("file_path", dir+"/sub/f"), permission.Allow},
 			{"Read", args("file_path", dir+"/f"), permission.Ask},
 			{"Bash", args("command", "rm -r "+dir+"/sub/f"), permission.Allow},
-			{"Bash", args("command", "rm -r "+dir+"/sub"), permission.Ask}, // a working directory must stay
+			{"Bash", args("command", "rm -r "+dir+"/sub"), permission.Ask}, // deleting a working directory
 		} {
 			if got := permission.Decide(p, tool.PermissionCall(tools[row.tool], []byte(row.in))); got.Behavior != row.want {
 				t.Errorf("%q: %s %s: %s (%s), want %s", d, row.tool, row.in, got.Behavior, got.Reason, row.want)
@@ -323,7 +322,7 @@ func (b broken) Open(ctx context.Context, file permission.File) (fs.File, error)
 
 func (b broken) Run(context.Context, Command) (Exit, error) { panic("broken machine") }
 
-// A backend that panics fails the call, not the program.
+// TestPanicsOfBackends checks that a backend that panics fails the call, not the program.
 func TestPanicsOfBackends(t *testing.T) {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // package tool logs the stack
 	all, err := New(Config{Dirs: []string{"/w"}, Backend: broken{memory{fstest.MapFS{"w/a.txt": {}, "w/b/c": {}}}}})
@@ -340,7 +339,7 @@ func TestPanicsOfBackends(t *testing.T) {
 	}
 }
 
-// Several braces multiply the words; only as many are made as are used.
+// TestManyBraces checks that only as many words are made as are used, since braces multiply them.
 func TestManyBraces(t *testing.T) {
 	if got := expandBraces(strings.Repeat("{a,b}", 40), maxAlternatives); len(got) != maxAlternatives {
 		t.Errorf("%d words, want %d", len(got), maxAlternatives)
@@ -350,8 +349,8 @@ func TestManyBraces(t *testing.T) {
 	want(t, call(ctx, tools["Glob"], args("pattern", strings.Repeat("*{a,aa}", 8)+"b")), "success", "No files")
 }
 
-// A search in text that is already read also ends with its context: in a multiline search
-// every match may scan the whole rest.
+// TestGrepCancelInText checks that a search in text that is already read ends with its context: in a multiline
+// search every match may scan the whole rest.
 func TestGrepCancelInText(t *testing.T) {
 	for _, mode := range []string{"count", "content"} {
 		s, err := newGrepSearch(grepIn{Pattern: "a", OutputMode: mode, Multiline: true})

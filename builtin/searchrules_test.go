@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// A deny or ask rule for Read holds for Grep and Glob: a call that names a covered path is
-// denied or needs approval, and other searches skip such paths, and report it.
+// TestSearchObeysRulesForRead checks that a deny or ask rule for Read applies to Grep and Glob: a call that
+// names a covered path is denied or needs approval, and other searches skip such paths and report it.
 func TestSearchObeysRulesForRead(t *testing.T) {
 	dir := files(t, map[string]string{
 		"w/a.txt": "needle\n", "w/secret/b.txt": "needle\n", "w/secret/deep/c.txt": "needle\n", "w/secret/plain.md": "needle\n",
@@ -25,10 +25,10 @@ func TestSearchObeysRulesForRead(t *testing.T) {
 	w := filepath.Join(dir, "w")
 	all := tools(t, Config{Dirs: []string{w}})
 	for _, row := range []struct {
-		rule string // "ask " or "deny " before it
+		rule string // with its behavior first
 		path string
-		want string // what is found, below w, or the decision
-		out  string // what is said of what is left out
+		want string // the files found, relative to w, or the decision
+		out  string // what the notes say about skipped paths
 	}{
 		{"", ".", "a.txt secret/b.txt secret/deep/c.txt secret/plain.md sub/cert.pem", "2 paths"},
 		{"deny Read(secret/**)", ".", "a.txt sub/cert.pem", "3 paths"},
@@ -41,16 +41,16 @@ func TestSearchObeysRulesForRead(t *testing.T) {
 		{"deny Read(*.pem)", ".", "a.txt secret/b.txt secret/deep/c.txt secret/plain.md", "3 paths"},
 		{"deny Read(**/deep/**)", "secret", "secret/b.txt secret/plain.md", "1 path left"},
 		{"deny Read(" + w + "/secret/**)", ".", "a.txt sub/cert.pem", "3 paths"},
-		{"deny Read(link/**)", ".", "a.txt sub/cert.pem", "3 paths"}, // a rule counts where it leads
+		{"deny Read(link/**)", ".", "a.txt sub/cert.pem", "3 paths"}, // links in rules are resolved
 		{"deny Read(secret/**)", "secret", "deny", ""},
 		{"deny Read(secret/**)", "secret/deep", "deny", ""},
 		{"deny Read(secret/**)", "link", "deny", ""},
 		{"deny Read(alias/**)", "link/deep", "deny", ""},
 		{"ask Read(secret/**)", "secret", "ask", ""},
 		{"ask Read(secret/**)", "alias", "ask", ""},
-		{"deny Read(secret/[)", ".", "deny", ""}, // it cannot be read
+		{"deny Read(secret/[)", ".", "deny", ""}, // an invalid pattern
 		{"deny Read(" + dir + "/out/**)", "way", "deny", ""},
-		{"allow Read(" + dir + "/out/**)", "way", "ask", ""}, // to read is not to search
+		{"allow Read(" + dir + "/out/**)", "way", "ask", ""}, // permission to read does not permit a search
 		{"deny Read", ".", "a.txt secret/b.txt secret/deep/c.txt secret/plain.md sub/cert.pem", "2 paths"},
 		{"", ".env", "ask", ""},
 		{"", ".gnupg", "ask", ""},
@@ -59,7 +59,7 @@ func TestSearchObeysRulesForRead(t *testing.T) {
 			in := args("pattern", "needle", "path", row.path)
 			if name == "Glob" {
 				if row.path == ".env" {
-					continue // which is no directory
+					continue // not a directory
 				}
 				in = args("pattern", "**", "path", row.path)
 			}
@@ -80,17 +80,17 @@ func TestSearchObeysRulesForRead(t *testing.T) {
 				continue
 			}
 			var found []string
-			said := ""
+			notes := ""
 			for line := range strings.Lines(res.Text()) {
 				if rel, ok := strings.CutPrefix(strings.TrimSpace(line), w+"/"); ok {
 					found = append(found, rel)
 				} else {
-					said += line
+					notes += line
 				}
 			}
 			slices.Sort(found)
-			if got := strings.Join(found, " "); got != row.want || !strings.Contains(said, row.out) || row.out == "" && strings.Contains(said, "left out") {
-				t.Errorf("%s in %s with %s finds %q and says %q; want %q and %q", name, row.path, row.rule, got, said, row.want, row.out)
+			if got := strings.Join(found, " "); got != row.want || !strings.Contains(notes, row.out) || row.out == "" && strings.Contains(notes, "left out") {
+				t.Errorf("%s in %s with %s finds %q with notes %q;  want %q and %q", name, row.path, row.rule, got, notes, row.want, row.out)
 			}
 		}
 	}

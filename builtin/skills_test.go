@@ -36,8 +36,7 @@ Long ago.
 Read references/format.md, then run scripts/count.sh with the table.
 `
 
-// skillWorkspace has a table, the skill that counts its orders, and the tools
-// of package builtin.
+// skillWorkspace makes a table, a skill that counts its orders, and the tools of package builtin.
 func skillWorkspace(t *testing.T) (dir string, kit *toolkit.Toolkit) {
 	t.Helper()
 	dir = t.TempDir()
@@ -68,6 +67,7 @@ func skillWorkspace(t *testing.T) (dir string, kit *toolkit.Toolkit) {
 	return dir, kit
 }
 
+// runs returns a turn that calls Bash.
 func runs(command string) scripted.Turn {
 	return scripted.Call("Bash", map[string]string{"command": command, "description": "Count"})
 }
@@ -113,7 +113,7 @@ func questions(st *agent.State) (out []*event.Approval) {
 	return out
 }
 
-// everything returns the whole text of messages, including hints.
+// everything returns all text of messages, including hints.
 func everything(msgs []*message.Message) string {
 	var b strings.Builder
 	for _, m := range msgs {
@@ -127,9 +127,9 @@ func everything(msgs []*message.Message) string {
 	return b.String()
 }
 
-// TestSkillRoundTrip finds a skill in the prompt, reads a section and a bundled file, runs its
-// script with an approval whose suggested rule is the skill's, and gets a reminder of the skill
-// after a compaction in another process.
+// TestSkillRoundTrip finds a skill in the prompt, reads a section and a bundled file, runs its script with an
+// approval whose suggested rule is the skill's, and checks for a reminder of the skill after a compaction in
+// another process.
 func TestSkillRoundTrip(t *testing.T) {
 	dir, kit := skillWorkspace(t)
 	v, err := kit.View(t.Context(), new(toolkit.Scope))
@@ -192,7 +192,7 @@ func TestSkillRoundTrip(t *testing.T) {
 			}
 			return scripted.Say("Done."), nil
 		}))
-	if _, err := b.Reply(t.Context(), again, agent.Say("Go on.")); err != nil {
+	if _, err := b.Reply(t.Context(), again, agent.Say("Continue.")); err != nil {
 		t.Fatal(err)
 	}
 	if again.Generation != 1 {
@@ -243,8 +243,8 @@ func TestEnforceSkillTools(t *testing.T) {
 	}
 }
 
-// TestSkillRulesAreNotGranted: a skill's rule is only suggested in the question that it would
-// answer.
+// TestSkillRulesAreNotGranted checks that a skill's rule is only suggested, and only in the question that it
+// would answer.
 func TestSkillRulesAreNotGranted(t *testing.T) {
 	opened := func(tools ...string) (st *agent.State) {
 		st = new(agent.State)

@@ -54,8 +54,8 @@ type taskList struct {
 
 var taskKey = toolstate.NewKey[taskList]("tasks")
 
-// Tasks returns a copy of the task list of the session that ctx carries, in
-// the order of creation. It fails if ctx carries no [toolstate.State].
+// Tasks returns a copy of the task list of the session that ctx carries, in the order of creation. It fails if
+// ctx has no [toolstate.State].
 func Tasks(ctx context.Context) ([]Task, error) {
 	var all []Task
 	err := taskKey.Update(ctx, func(l *taskList) error {
@@ -72,7 +72,7 @@ func Tasks(ctx context.Context) ([]Task, error) {
 
 type taskCreateIn struct {
 	Subject     string                     `json:"subject" jsonschema:"minLength=1" jsonschema_description:"the task in a few words"`
-	Description string                     `json:"description" jsonschema_description:"what is to be done, and how one sees that it is"`
+	Description string                     `json:"description" jsonschema_description:"what to do, and how to check that it is done"`
 	Metadata    map[string]json.RawMessage `json:"metadata,omitempty" jsonschema_description:"anything to remember with the task"`
 }
 
@@ -173,7 +173,7 @@ type taskUpdateIn struct {
 	Status       string                     `json:"status,omitempty" jsonschema:"enum=pending,enum=in_progress,enum=completed,enum=deleted" jsonschema_description:"new status"`
 	AddBlocks    []string                   `json:"add_blocks,omitempty" jsonschema_description:"ids of tasks that can begin only after this one"`
 	AddBlockedBy []string                   `json:"add_blocked_by,omitempty" jsonschema_description:"ids of tasks that must be done before this one"`
-	Owner        *string                    `json:"owner,omitempty" jsonschema_description:"who works on it; empty for nobody"`
+	Owner        *string                    `json:"owner,omitempty" jsonschema_description:"who works on it; empty for no one"`
 	Metadata     map[string]json.RawMessage `json:"metadata,omitempty" jsonschema_description:"keys to set; null removes a key"`
 }
 
@@ -188,24 +188,24 @@ func TaskUpdate(Config) (tool.Tool, error) {
 			l.remove(t)
 			return fmt.Sprintf("Deleted task %s.", t.ID), nil
 		}
-		// First what can fail, so that nothing is changed on error.
+		// Try first what can fail, so that an error changes nothing.
 		linked, unknown, err := l.link(t, in.AddBlocks, in.AddBlockedBy)
 		if err != nil {
 			return "", err
 		}
 		changed := t.update(in)
 		if linked {
-			changed = append(changed, "what it waits for or blocks")
+			changed = append(changed, "dependencies")
 		}
 		answer := fmt.Sprintf("Task %s: nothing changed.", t.ID)
 		if len(changed) > 0 {
 			answer = fmt.Sprintf("Updated task %s: %s.", t.ID, strings.Join(changed, ", "))
 		}
 		if len(unknown) > 0 {
-			answer += fmt.Sprintf(" There are no tasks %s; see TaskList.", strings.Join(unknown, ", "))
+			answer += fmt.Sprintf(" Unknown tasks: %s; TaskList shows the ids.", strings.Join(unknown, ", "))
 		}
 		if in.Status == string(TaskCompleted) {
-			answer += " See TaskList for what can be done next."
+			answer += " TaskList shows what to do next."
 		}
 		return answer, nil
 	})
@@ -236,8 +236,7 @@ func (t *Task) update(in taskUpdateIn) (changed []string) {
 	return changed
 }
 
-// mergeMetadata returns old with the keys of add set, or removed where they
-// are null. Neither is changed.
+// mergeMetadata returns old with the keys of add set, or removed if their value is null. It changes neither.
 func mergeMetadata(old, add map[string]json.RawMessage) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
 	for k, v := range old {
@@ -253,8 +252,7 @@ func mergeMetadata(old, add map[string]json.RawMessage) map[string]json.RawMessa
 	return all
 }
 
-// taskTool makes a tool of a function on the session's list. The function must not change
-// the list if it fails.
+// taskTool makes a tool of a function on the session's list. A function that fails must not change the list.
 func taskTool[In any](name, text string, fn func(*taskList, In) (string, error)) (tool.Tool, error) {
 	return tool.New(name, text, func(ctx context.Context, in In) (answer string, err error) {
 		err = taskKey.Update(ctx, func(l *taskList) error {
@@ -271,10 +269,10 @@ func (l *taskList) find(id string) (*Task, error) {
 			return t, nil
 		}
 	}
-	return nil, fmt.Errorf("there is no task %q; see TaskList for the ids", id)
+	return nil, fmt.Errorf("task %q does not exist; TaskList shows the ids", id)
 }
 
-// open returns those of the ids whose tasks are not completed.
+// open returns the ids of those tasks that are not completed.
 func (l *taskList) open(ids []string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
 		t, err := l.find(id)
@@ -291,8 +289,7 @@ func (l *taskList) remove(t *Task) {
 	}
 }
 
-// link adds relations between t and others, or none if it returns an error. It returns and
-// skips ids of unknown tasks.
+// link adds relations between t and others, or none if it fails. It skips and returns the ids of unknown tasks.
 func (l *taskList) link(t *Task, blocks, blockedBy []string) (changed bool, unknown []string, err error) {
 	type pair struct{ first, then *Task }
 	var pairs []pair
@@ -321,7 +318,7 @@ func (l *taskList) link(t *Task, blocks, blockedBy []string) (changed bool, unkn
 				a.first.Blocks = a.first.Blocks[:len(a.first.Blocks)-1]
 				a.then.BlockedBy = a.then.BlockedBy[:len(a.then.BlockedBy)-1]
 			}
-			return false, nil, fmt.Errorf("task %s cannot wait for task %s: the tasks would wait for each other; nothing was changed",
+			return false, nil, fmt.Errorf("task %s cannot wait for task %s, which waits for it; nothing was changed",
 				p.then.ID, p.first.ID)
 		}
 		p.first.Blocks = append(p.first.Blocks, p.then.ID)

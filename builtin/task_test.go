@@ -26,8 +26,8 @@ func taskTools(t testing.TB) map[string]tool.Tool {
 	return tools
 }
 
-// Whatever a model does with the list: ids are new, relations are consistent and acyclic, and
-// the list can be saved and loaded.
+// TestTaskListStaysSound checks that after any calls ids are new, relations are consistent and acyclic, and the
+// list can be saved and loaded.
 func TestTaskListStaysSound(t *testing.T) {
 	tools := taskTools(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -45,7 +45,7 @@ func TestTaskListStaysSound(t *testing.T) {
 				call(ctx, tools["TaskUpdate"], args("task_id", id(), "add_blocked_by", []string{id()}, "status", "completed"))
 			case 3:
 				call(ctx, tools["TaskUpdate"], args("task_id", id(), "status", "deleted"))
-			case 4: // saved and loaded again
+			case 4: // save and load
 				raw, err := json.Marshal(state)
 				if err != nil {
 					t.Fatal(err)
@@ -72,7 +72,7 @@ func sound(tasks []Task, last *int) error {
 	for i, t := range tasks {
 		n, err := strconv.Atoi(t.ID)
 		if err != nil || byID[t.ID].ID != "" {
-			return fmt.Errorf("id %q is odd or used twice", t.ID)
+			return fmt.Errorf("id %q is not a number or is used twice", t.ID)
 		}
 		if i > 0 && t.ID <= tasks[i-1].ID && len(t.ID) == len(tasks[i-1].ID) {
 			return fmt.Errorf("ids out of order: %q", t.ID)
@@ -81,11 +81,11 @@ func sound(tasks []Task, last *int) error {
 		byID[t.ID] = t
 	}
 	done := map[string]bool{}
-	for range tasks { // take away what waits for nothing, until nothing is left
+	for range tasks { // remove tasks without open blockers until none is left
 		for _, t := range tasks {
 			for _, id := range t.Blocks {
 				if !slices.Contains(byID[id].BlockedBy, t.ID) {
-					return fmt.Errorf("%s blocks %s, which does not know", t.ID, id)
+					return fmt.Errorf("%s blocks %s, which is not blocked by it", t.ID, id)
 				}
 			}
 			if !slices.ContainsFunc(t.BlockedBy, func(id string) bool { return !done[id] }) {
@@ -94,7 +94,7 @@ func sound(tasks []Task, last *int) error {
 		}
 	}
 	if len(done) != len(tasks) {
-		return fmt.Errorf("a circle in %+v", tasks)
+		return fmt.Errorf("a cycle in %+v", tasks)
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func TestTaskIDsAreNotReused(t *testing.T) {
 	}
 }
 
-// A completed task is not listed as a blocker.
+// TestTaskListShowsOpenBlockers checks that a completed task is not listed as a blocker.
 func TestTaskListShowsOpenBlockers(t *testing.T) {
 	tools := taskTools(t)
 	ctx := toolstate.With(t.Context(), &toolstate.State{})
@@ -125,7 +125,7 @@ func TestTaskListShowsOpenBlockers(t *testing.T) {
 	want(t, call(ctx, tools["TaskList"], "{}"), "success", "1 [completed] first (me)\n2 [pending] then")
 }
 
-// The reminder after a compaction lists the open tasks only.
+// TestTaskListReminds checks that the reminder after a compaction lists only open tasks.
 func TestTaskListReminds(t *testing.T) {
 	tools := taskTools(t)
 	remind, ok := tool.As[tool.Reminder](tools["TaskList"])

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	maxWalkers    = 8       // directories that are read in parallel; more only wait for the kernel
-	filesPerTask  = 64      // files of one directory that go to one worker, so that large directories are shared
+	maxWalkers    = 8       // directories that are read in parallel; more would only wait for the kernel
+	filesPerTask  = 64      // files of one directory that one task has, so that workers share large directories
 	maxIgnoreFile = 1 << 20 // bytes of a file of ignore rules that are read
 )
 
@@ -31,8 +31,8 @@ type walk struct {
 	except  []string // patterns of paths to skip
 	rules   bool     // obey .gitignore, .ignore, .rgignore and .git/info/exclude
 
-	// enter decides whether to search a directory, wants whether a file may be visited, and
-	// forced whether it is visited even if the ignore rules exclude it. Paths are absolute.
+	// enter decides whether to search a directory, wants whether a file may be visited, and forced whether a file
+	// is visited even if the ignore rules exclude it. Paths are absolute.
 	enter  func(path, name string) bool
 	wants  func(path string) bool
 	forced func(path string) bool
@@ -94,7 +94,7 @@ func (w *walk) run(ctx context.Context, root string, top fs.File) {
 	}
 	wg.Wait()
 	if p := w.panics.Load(); p != nil {
-		panic(*p) // so that the caller can recover it
+		panic(*p) // in the caller's goroutine, which can recover it
 	}
 }
 
@@ -131,7 +131,7 @@ func (w *walk) do(ctx context.Context, worker int, t walkTask) {
 		}
 	}()
 	if ctx.Err() != nil || w.panics.Load() != nil {
-		return // only release what is open
+		return // only release the directory
 	}
 	if t.files != nil {
 		for _, e := range t.files {
@@ -183,7 +183,7 @@ func (w *walk) scan(ctx context.Context, d *walkDir) {
 			}
 		}
 	}
-	// Files last, so that they are visited first and their directory is closed soon.
+	// Files come last, so that they are visited first and their directory is closed soon.
 	for len(files) > 0 {
 		n := min(filesPerTask, len(files))
 		tasks = append(tasks, walkTask{parent: d, files: files[:n]})
@@ -196,8 +196,8 @@ func (w *walk) scan(ctx context.Context, d *walkDir) {
 	w.mu.Unlock()
 }
 
-// leavesOut reports whether path is to be skipped, and counts it: a search must not show
-// what would need approval if the call had named it.
+// leavesOut reports whether to skip path, and counts skipped paths: a search must not show what would need
+// approval if the call had named it.
 func (w *walk) leavesOut(path string, dir bool) bool {
 	real := w.real + path[w.root:] // links below the root are not followed
 	covered := pathrule.CoveredBy
@@ -271,7 +271,7 @@ func (d *walkDir) readRules(ctx context.Context, entries []fs.DirEntry) {
 			has.rgignore = true
 		}
 	}
-	if has.git { // rules from outside do not apply to a repository
+	if has.git { // rules of parent directories do not apply to a repository
 		d.git = gitignore.Top(d.path, d.parse(ctx, ".git/info/exclude"))
 	}
 	if has.gitignore {
@@ -299,9 +299,9 @@ func (d *walkDir) parse(ctx context.Context, name string) *gitignore.Rules {
 	return gitignore.Parse(data)
 }
 
-// above returns the rules of the directories above root, up to that of the repository; none
-// outside of a repository, as in git. So a search that begins in a subdirectory skips the
-// same files as one that begins at the top.
+// above returns the rules of the directories above root, up to that of the repository; outside a repository it
+// returns none, as in git. So a search that begins in a subdirectory skips the same files as one that begins at
+// the top.
 func (w *walk) above(ctx context.Context, root string) *gitignore.Dir {
 	var found []*walkDir
 	for dir := path.Dir(root); ; dir = path.Dir(dir) {

@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// TestSecretsStaySecret runs pairs of commands like an agent: the first prepares what the
-// second uses.
+// TestSecretsStaySecret runs pairs of commands like an agent: the first prepares the second's attempt to read a
+// secret.
 func TestSecretsStaySecret(t *testing.T) {
 	for _, row := range [][]string{
 		{"mkdir node_modules; mv sub node_modules/", "cat node_modules/sub/dir/.env"},
@@ -31,7 +31,7 @@ func TestSecretsStaySecret(t *testing.T) {
 			}
 		}
 		l := &Local{Dirs: []string{dir}}
-		for range 2 { // what was found is remembered the second time
+		for range 2 { // the second time the finder uses its cache
 			for _, command := range row {
 				if out, _ := l.runConfined(t, permission.ProfileWork, dir, command); strings.Contains(out, "GUARDED") && strings.Contains(command, ".env") {
 					t.Errorf("%q reads a secret: %s", row, out)
@@ -42,7 +42,8 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 }
 
-// TestClosedDirectory checks a directory that cannot be listed; root can list all.
+// TestClosedDirectory checks a directory that cannot be listed. It forges the listing, since root can list
+// every directory.
 func TestClosedDirectory(t *testing.T) {
 	l := new(listing)
 	l.closed = true
@@ -59,8 +60,8 @@ func TestClosedDirectory(t *testing.T) {
 	}
 }
 
-// TestGitStaysTrusted runs commands that manipulate a repository and its working trees so that
-// the user's next git command would run their program.
+// TestGitStaysTrusted runs commands that manipulate a repository and its working trees so that the user's next
+// git command would run their program.
 func TestGitStaysTrusted(t *testing.T) {
 	for _, command := range []string{
 		"echo $PWD/evil > .git/worktrees/other/commondir",
@@ -90,8 +91,8 @@ func TestGitStaysTrusted(t *testing.T) {
 	}
 }
 
-// TestOtherRepositories: a bare repository, and one that is separate from its working tree,
-// run nothing that a command wrote.
+// TestOtherRepositories checks that git runs nothing that a command wrote into a bare repository, or into one
+// separate from its working tree.
 func TestOtherRepositories(t *testing.T) {
 	for _, c := range []struct{ make, command, use string }{
 		{"git init -q --bare dir/bare.git", "git config --file bare.git/config core.fsmonitor 'touch PROOF; false'; printf '[core]\n\tbare = false\n\tfsmonitor = touch PROOF\n' >bare.git/config", "git -C dir/bare.git --work-tree . status"},
@@ -119,8 +120,8 @@ func TestOtherRepositories(t *testing.T) {
 	}
 }
 
-// TestLinkedWorkingTree: git commits in a working tree whose repository is in another directory, and
-// what git runs or trusts there stays as it is. A file that merely names a repository grants nothing.
+// TestLinkedWorkingTree checks that git can commit in a working tree whose repository is in another directory,
+// while what git runs or trusts there is protected. A file that merely names a repository grants nothing.
 func TestLinkedWorkingTree(t *testing.T) {
 	top := t.TempDir()
 	shell := func(script string) string {
@@ -133,11 +134,11 @@ func TestLinkedWorkingTree(t *testing.T) {
 		}
 		return string(out)
 	}
-	const who = "git -c user.name=a -c user.email=a@b "
-	shell("git init -q main; cd main; " + who + "commit -q --allow-empty -m a; git worktree add -q ../linked; git worktree add -q ../third; mkdir ../forged; cp ../linked/.git ../forged/.git")
+	const gitWithUser = "git -c user.name=a -c user.email=a@b "
+	shell("git init -q main; cd main; " + gitWithUser + "commit -q --allow-empty -m a; git worktree add -q ../linked; git worktree add -q ../third; mkdir ../forged; cp ../linked/.git ../forged/.git")
 	linked := filepath.Join(top, "linked")
 	l := &Local{Dirs: []string{linked}}
-	if out, exit := l.runConfined(t, permission.ProfileWork, linked, "echo x >x && git add x && "+who+"commit -qm b && git log --oneline | wc -l"); exit.Code != 0 || out != "2\n" {
+	if out, exit := l.runConfined(t, permission.ProfileWork, linked, "echo x >x && git add x && "+gitWithUser+"commit -qm b && git log --oneline | wc -l"); exit.Code != 0 || out != "2\n" {
 		t.Errorf("%+v %s", exit, out)
 	}
 	before := shell("cat main/.git/config main/.git/worktrees/third/commondir; ls main/.git/hooks main")

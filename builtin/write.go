@@ -17,7 +17,7 @@ var writeText string
 
 type writeIn struct {
 	FilePath string `json:"file_path" jsonschema:"minLength=1" jsonschema_description:"path of the file"`
-	Content  string `json:"content" jsonschema_description:"all that the file will hold"`
+	Content  string `json:"content" jsonschema_description:"the whole content of the file"`
 }
 
 type write struct {
@@ -44,7 +44,7 @@ func (w *write) plan(ctx context.Context, in writeIn) (*change, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Keep line ends and byte order mark: Read does not show them to the model.
+	// Keep line ends and byte order mark, which Read does not show to the model.
 	text := in.Content
 	if exists && strings.HasPrefix(string(old), bom) && !strings.HasPrefix(text, bom) {
 		text = bom + text
@@ -75,7 +75,7 @@ func (w *write) Preview(ctx context.Context, input json.RawMessage) (string, err
 
 const bom = "\uFEFF" // byte order mark
 
-// allCRLF reports whether data has line ends, and all are CRLF.
+// allCRLF reports whether data has line ends, all of them CRLF.
 func allCRLF(data []byte) bool {
 	n := bytes.Count(data, []byte("\r\n"))
 	return n > 0 && n == bytes.Count(data, []byte("\n"))
