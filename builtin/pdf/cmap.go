@@ -11,7 +11,7 @@ import (
 
 const (
 	maxMap         = 4 << 20 // bytes of the character map of a font
-	maxMapOperands = 1 << 16 // before an operator of a map
+	maxMapOperands = 1 << 16 // operands of an operator of a map
 	maxChars       = 1 << 17 // entries of a map
 	maxSpaces      = 100     // ranges of codes; as many as section 9.7.5 allows
 	maxOverlap     = 16      // ranges that begin before a code and end after it
@@ -32,8 +32,8 @@ type charCode struct {
 	code uint32
 }
 
-// A charRange is a range of codes of n bytes. The first has the text, the others the
-// characters that follow, unless they have texts of their own.
+// A charRange is a range of codes of n bytes. text is the text of its first code; the others have the
+// characters that follow, unless texts lists their texts.
 type charRange struct {
 	charCode
 	hi    uint32
@@ -52,8 +52,8 @@ func (f *File) readCharMap(ctx context.Context, stream object) (*charMap, error)
 		return nil, fmt.Errorf("the character map of a font: %w", err)
 	}
 	m := &charMap{chars: map[charCode][]uint16{}}
-	add := func(to *[]charRange, most int, lo, hi string, text object) {
-		if len(lo) == 0 || len(lo) > maxCode || len(lo) != len(hi) || len(*to) >= most {
+	add := func(to *[]charRange, limit int, lo, hi string, text object) {
+		if len(lo) == 0 || len(lo) > maxCode || len(lo) != len(hi) || len(*to) >= limit {
 			return
 		}
 		r := charRange{charCode: codeOf(lo), hi: codeOf(hi).code, text: utf16Units(text.text, maxUnits)}
@@ -100,8 +100,8 @@ func codeOf(s string) charCode {
 }
 
 // utf16Units decodes big-endian UTF-16.
-func utf16Units(s string, most int) (units []uint16) {
-	for i := 0; i+1 < len(s) && len(units) < most; i += 2 {
+func utf16Units(s string, limit int) (units []uint16) {
+	for i := 0; i+1 < len(s) && len(units) < limit; i += 2 {
 		units = append(units, uint16(s[i])<<8|uint16(s[i+1]))
 	}
 	return units

@@ -14,8 +14,8 @@ import (
 	"fmt"
 )
 
-// A lock decrypts the streams of a file. Strings outside of streams are not decrypted, as
-// reading text needs none of them.
+// A lock decrypts the streams of a file. Strings outside streams are not decrypted, as reading text needs none
+// of them.
 type lock struct {
 	key    []byte
 	cipher string // CFM of section 7.6.5: V2 is RC4, AESV2, AESV3, or None
@@ -42,7 +42,7 @@ func (f *File) unlock(ctx context.Context) error {
 	}
 	known := l.cipher == "V2" || l.cipher == "None" || l.cipher == "AESV2" && version == 4 || l.cipher == "AESV3" && version == 5
 	if f.get(ctx, dict, "Filter").name() != "Standard" || version < 1 || version == 3 || revision < 2 || !known {
-		return fmt.Errorf("its encryption is not supported (version %d, revision %d); decrypt it first, such as with Bash: qpdf --decrypt FILE NEW", version, revision)
+		return fmt.Errorf("its encryption is not supported (version %d, revision %d); decrypt it first, for example with Bash: qpdf --decrypt FILE NEW", version, revision)
 	}
 	if version == 5 {
 		l.key = f.newKey(ctx, dict, revision)
@@ -50,7 +50,7 @@ func (f *File) unlock(ctx context.Context) error {
 		l.key = f.oldKey(ctx, dict, version, revision)
 	}
 	if l.key == nil {
-		return errors.New("it is encrypted with a password; decrypt it first, such as with Bash: qpdf --password=PASSWORD --decrypt FILE NEW")
+		return errors.New("it is encrypted with a password; decrypt it first, for example with Bash: qpdf --password=PASSWORD --decrypt FILE NEW")
 	}
 	f.lock = l
 	clear(f.cache)
@@ -178,7 +178,7 @@ func (f *File) decrypt(ctx context.Context, o object, data []byte) []byte {
 func rc4With(key, data []byte) []byte {
 	c, err := rc4.NewCipher(key)
 	if err != nil {
-		panic(err) // only for a wrong length of the key
+		panic(err) // the length of the key is wrong: a bug
 	}
 	out := make([]byte, len(data))
 	c.XORKeyStream(out, data)
@@ -188,13 +188,12 @@ func rc4With(key, data []byte) []byte {
 func newAES(key []byte) cipher.Block {
 	b, err := aes.NewCipher(key)
 	if err != nil {
-		panic(err) // only for a wrong length of the key
+		panic(err) // the length of the key is wrong: a bug
 	}
 	return b
 }
 
-// aesWith decrypts whole blocks after the first, which is the initialisation vector, and
-// removes the padding.
+// aesWith decrypts the whole blocks after the first, which is the initialisation vector, and removes the padding.
 func aesWith(key, data []byte) []byte {
 	n := len(data) / aes.BlockSize * aes.BlockSize
 	if n < 2*aes.BlockSize {

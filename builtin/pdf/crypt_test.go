@@ -18,8 +18,8 @@ func encrypted(t testing.TB, name string) []byte {
 	return raw
 }
 
-// TestEncrypted: a file without a password is read; one with a password, or with an invalid
-// key, is an error that says what to do.
+// TestEncrypted checks that a file without a password is read, and that one with a password, or with an invalid
+// key, gives an error with the remedy.
 func TestEncrypted(t *testing.T) {
 	for _, row := range []struct{ name, want string }{
 		{"rc4-40", "Hello"}, {"rc4-128", "Hello"}, {"aes-128", "Hello"}, {"aes-256-r5", "Hello"}, {"aes-256-r6", "Hello"},
@@ -33,7 +33,7 @@ func TestEncrypted(t *testing.T) {
 		if !strings.Contains(got, row.want) || (err == nil) != (row.want == "Hello") {
 			t.Errorf("%s: %q, want %q", row.name, got, row.want)
 		}
-		// Without its table the file is searched, and its objects also need the key.
+		// Without its table the file is searched, and the key is needed for its objects too.
 		if got2, err := firstPage(t.Context(), bytes.Replace(raw, []byte("startxref"), []byte("start-ref"), 1)); (err == nil) != (row.want == "Hello") || err == nil && got2 != got {
 			t.Errorf("%s, repaired: %q, %v, want %q", row.name, got2, err, got)
 		}

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// The characters of single-byte codes, where they differ from Latin-1; PDF 32000-1, annex D.
-// \uFFFD is a code without a meaning.
+// The characters of single-byte codes that differ from Latin-1; PDF 32000-1, annex D. \uFFFD is a code without
+// a character.
 var (
 	winAnsiEncoding = tableOf(run{0x80, "€\uFFFD‚ƒ„…†‡ˆ‰Š‹Œ\uFFFDŽ\uFFFD\uFFFD‘’“”•–—˜™š›œ\uFFFDžŸ"})
 
@@ -23,7 +23,7 @@ var (
 		strings.Repeat("\uFFFD", 16) + "Æ\uFFFDª\uFFFD\uFFFD\uFFFD\uFFFDŁØŒº\uFFFD\uFFFD\uFFFD\uFFFD\uFFFDæ\uFFFD\uFFFD\uFFFDı\uFFFD\uFFFDłøœß\uFFFD\uFFFD\uFFFD\uFFFD"})
 )
 
-// A run has the characters of consecutive codes.
+// A run has the characters of consecutive codes, from code on.
 type run struct {
 	code int
 	text string
@@ -94,7 +94,7 @@ func partText(name string) string {
 		return string(r)
 	}
 	digits, ok := strings.CutPrefix(name, "uni")
-	if ok && len(digits) != 4 { // of several characters the first
+	if ok && len(digits) != 4 { // use the first of several characters
 		digits = digits[:min(len(digits), 4)]
 	}
 	if !ok {

@@ -28,7 +28,7 @@ const (
 	hello     = "BT /F1 10 Tf (Hello) Tj ET"
 )
 
-// packed returns an object stream of the numbered objects.
+// packed returns an object stream with the numbered objects.
 func packed(entries string, numbers []int, objects ...string) string {
 	var head, body strings.Builder
 	for i, o := range objects {
@@ -39,8 +39,8 @@ func packed(entries string, numbers []int, objects ...string) string {
 		deflate(head.String()+body.String()))
 }
 
-// withTable appends a stream of references, with the next number, to objects. An empty
-// object is in the object stream with the number in.
+// withTable appends a cross-reference stream, with the next number, to objects. An empty object is in the
+// object stream number in.
 func withTable(entries string, in int, objects ...string) []byte {
 	body, places := pdftest.Body(objects...)
 	rows := []byte{0, 0, 0, 0, 0, 255}
@@ -118,33 +118,33 @@ func layouts() map[string][]byte {
 	rough := bytes.Index(plain, []byte("startxref"))
 	file := func(filters, data string) []byte { return pdftest.File(objects(pdftest.Stream(filters, data))...) }
 	return map[string][]byte{
-		"a table":                    plain,
-		"a stream of references":     withTable("", 0, objects(pdftest.Stream("", hello))...),
-		"one that is compressed":     compressedTable(objects(pdftest.Stream("", hello))...),
-		"an object stream":           withTable("", 5, inStream...),
-		"a hybrid":                   hybrid(),
-		"an update":                  updated(),
-		"version 2.0":                replaced("%PDF-1.7", "%PDF-2.0"),
-		"something before the head":  append([]byte(strings.Repeat("x", 1000)), plain...),
-		"something after the end":    append(bytes.Clone(plain), strings.Repeat("\n", 900)...),
-		"a wrong startxref":          replaced("startxref\n", "startxref\n1"),
-		"another generation":         replaced("00000 n", "00001 n"),
-		"wrong offsets":              replaced("%PDF-1.7\n", "%PDF-1.7\n%more\n"),
-		"no table, an object stream": withoutTail(withTable("", 5, inStream...)),
-		"no startxref":               append(bytes.Clone(plain[:rough]), "\n"...),
-		"a length that is wrong":     replaced("/Length 2", "/Length 9"),
-		"an indirect length":         pdftest.File(append(objects(indirect), fmt.Sprint(len(hello)))...),
-		"a page twice":               replaced("/Kids [3 0 R]", "/Kids [3 0 R 3 0 R]"),
-		"Prev 0":                     replaced("/Root", "/Prev 0 /Root"),
-		"a name with codes":          replaced("/Contents", "/Con#74ents"),
-		"FlateDecode":                file("/Filter /FlateDecode", deflate(hello)),
-		"no checksum":                file("/Filter /FlateDecode", deflate(hello)[:len(deflate(hello))-4]),
-		"ASCIIHexDecode":             file("/Filter /ASCIIHexDecode", hex.EncodeToString([]byte(hello))+">"),
-		"ASCII85Decode":              file("/Filter [/ASCII85Decode]", string(a85)),
-		"RunLengthDecode":            file("/Filter /RunLengthDecode", string(rune(len(hello)-2))+hello[:len(hello)-1]+"\xffT\x80"),
-		"LZWDecode":                  file("/Filter /LZWDecode", lzw(hello, 1)),
-		"LZWDecode, late":            file("/Filter /LZWDecode /DecodeParms << /EarlyChange 0 >>", lzw(hello, 0)),
-		"a chain":                    file("/Filter [/ASCIIHexDecode /FlateDecode]", hex.EncodeToString([]byte(deflate(hello)))),
+		"a table":                             plain,
+		"a cross-reference stream":            withTable("", 0, objects(pdftest.Stream("", hello))...),
+		"a compressed cross-reference stream": compressedTable(objects(pdftest.Stream("", hello))...),
+		"an object stream":                    withTable("", 5, inStream...),
+		"a hybrid":                            hybrid(),
+		"an update":                           updated(),
+		"version 2.0":                         replaced("%PDF-1.7", "%PDF-2.0"),
+		"something before the head":           append([]byte(strings.Repeat("x", 1000)), plain...),
+		"something after the end":             append(bytes.Clone(plain), strings.Repeat("\n", 900)...),
+		"a wrong startxref":                   replaced("startxref\n", "startxref\n1"),
+		"another generation":                  replaced("00000 n", "00001 n"),
+		"wrong offsets":                       replaced("%PDF-1.7\n", "%PDF-1.7\n%more\n"),
+		"no table, an object stream":          withoutTail(withTable("", 5, inStream...)),
+		"no startxref":                        append(bytes.Clone(plain[:rough]), "\n"...),
+		"a length that is wrong":              replaced("/Length 2", "/Length 9"),
+		"an indirect length":                  pdftest.File(append(objects(indirect), fmt.Sprint(len(hello)))...),
+		"a page twice":                        replaced("/Kids [3 0 R]", "/Kids [3 0 R 3 0 R]"),
+		"Prev 0":                              replaced("/Root", "/Prev 0 /Root"),
+		"a name with codes":                   replaced("/Contents", "/Con#74ents"),
+		"FlateDecode":                         file("/Filter /FlateDecode", deflate(hello)),
+		"no checksum":                         file("/Filter /FlateDecode", deflate(hello)[:len(deflate(hello))-4]),
+		"ASCIIHexDecode":                      file("/Filter /ASCIIHexDecode", hex.EncodeToString([]byte(hello))+">"),
+		"ASCII85Decode":                       file("/Filter [/ASCII85Decode]", string(a85)),
+		"RunLengthDecode":                     file("/Filter /RunLengthDecode", string(rune(len(hello)-2))+hello[:len(hello)-1]+"\xffT\x80"),
+		"LZWDecode":                           file("/Filter /LZWDecode", lzw(hello, 1)),
+		"LZWDecode, late":                     file("/Filter /LZWDecode /DecodeParms << /EarlyChange 0 >>", lzw(hello, 0)),
+		"a chain":                             file("/Filter [/ASCIIHexDecode /FlateDecode]", hex.EncodeToString([]byte(deflate(hello)))),
 	}
 }
 
@@ -174,7 +174,7 @@ func lzw(s string, early int) string {
 	return string(out)
 }
 
-// TestLayouts: each layout, and each known damage, has the same page.
+// TestLayouts checks that each layout, and each known damage, gives the same page.
 func TestLayouts(t *testing.T) {
 	for name, raw := range layouts() {
 		if got, err := firstPage(t.Context(), raw); err != nil || got != "Hello" {
@@ -183,7 +183,7 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// TestDamagedMap: a damaged character map does not affect a valid encoding.
+// TestDamagedMap checks that a damaged character map does not affect a valid encoding.
 func TestDamagedMap(t *testing.T) {
 	raw := pdftest.File(catalogue, "<< /Kids [3 0 R] >>", strings.Replace(onePage, "/Parent 2 0 R", "/Resources << /Font << /F1 5 0 R >> >>", 1),
 		pdftest.Stream("", hello), "<< /Encoding /WinAnsiEncoding /ToUnicode 6 0 R >>", pdftest.Stream("/Filter /FlateDecode", "damage"))
@@ -192,7 +192,7 @@ func TestDamagedMap(t *testing.T) {
 	}
 }
 
-// Predicted by hand.
+// TestPredictors checks predictors against values computed by hand.
 func TestPredictors(t *testing.T) {
 	for _, row := range []struct {
 		predictor, columns, colors int

@@ -17,7 +17,7 @@ func (f *File) encoded(ctx context.Context, o object) []byte {
 	if n, ok := f.get(ctx, o, "Length").integer(len(rest)); ok && wordFollows(rest[n:], "endstream") {
 		return rest[:n]
 	}
-	n := bytes.Index(rest, []byte("endstream")) // its length is wrong
+	n := bytes.Index(rest, []byte("endstream")) // Length is wrong
 	if n < 0 {
 		n = len(rest)
 	}
@@ -27,15 +27,14 @@ func (f *File) encoded(ctx context.Context, o object) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(rest[:n], []byte("\n")), []byte("\r"))
 }
 
-// wordFollows reports whether a word follows, after little white space.
+// wordFollows reports whether a word follows after at most a few bytes of white space.
 func wordFollows(data []byte, word string) bool {
 	data = data[:min(len(data), len(word)+4)]
 	i := slices.IndexFunc(data, func(c byte) bool { return !isSpace(c) })
 	return i >= 0 && bytes.HasPrefix(data[i:], []byte(word))
 }
 
-// decode returns the bytes of a stream after its filters; section 7.4. More than limit bytes
-// at any stage are an error.
+// decode returns the bytes of a stream after its filters; section 7.4. It fails if a stage has more than limit bytes.
 func (f *File) decode(ctx context.Context, o object, limit int) ([]byte, error) {
 	filters, parms := f.oneOrMore(ctx, o, "Filter"), f.oneOrMore(ctx, o, "DecodeParms")
 	if len(filters) > maxFilters {
@@ -59,7 +58,7 @@ func (f *File) decode(ctx context.Context, o object, limit int) ([]byte, error) 
 }
 
 func tooLong(limit int) error {
-	return fmt.Errorf("its streams have more than %d bytes, the most that is read", limit)
+	return fmt.Errorf("its streams have more than %d bytes, the limit", limit)
 }
 
 // oneOrMore returns the members of an array, or a single value in place of an array.
@@ -75,7 +74,7 @@ func (f *File) oneOrMore(ctx context.Context, o object, name string) []object {
 }
 
 func (f *File) filter(ctx context.Context, name string, parm object, data []byte, limit int) ([]byte, error) {
-	if !f.spend(ctx, &f.left.decoded, len(data)) { // some filters take much and give nothing
+	if !f.spend(ctx, &f.left.decoded, len(data)) { // some filters read much and return little
 		return nil, f.err
 	}
 	var r io.Reader
@@ -94,10 +93,10 @@ func (f *File) filter(ctx context.Context, name string, parm object, data []byte
 		r = hex.NewDecoder(bytes.NewReader(hexDigits(data)))
 	case "ASCII85Decode", "A85":
 		r = ascii85.NewDecoder(bytes.NewReader(ascii85Digits(data)))
-	case "Crypt": // was the first to be undone
+	case "Crypt": // decrypt has handled it
 		return data, nil
 	default:
-		return nil, damagef("its filter %q is not one for text", name)
+		return nil, damagef("its filter %q is not supported; only filters for text are", name)
 	}
 	out, err := f.readAll(ctx, r, limit)
 	if err != nil {
@@ -106,8 +105,7 @@ func (f *File) filter(ctx context.Context, name string, parm object, data []byte
 	return f.unpredict(ctx, parm, out)
 }
 
-// readAll reads at most limit bytes. A damaged stream ends at the damage; the bytes before
-// it are kept.
+// readAll reads at most limit bytes. A damaged stream ends at the damage; the bytes before it are kept.
 func (f *File) readAll(ctx context.Context, r io.Reader, limit int) ([]byte, error) {
 	var out []byte
 	buf := make([]byte, 16<<10)
@@ -130,7 +128,7 @@ func (f *File) readAll(ctx context.Context, r io.Reader, limit int) ([]byte, err
 
 // unpredict undoes the predictor of a filter.
 func (f *File) unpredict(ctx context.Context, parm object, data []byte) ([]byte, error) {
-	number := func(name string, most, other int) int { return f.get(ctx, parm, name).integerOr(most, other) }
+	number := func(name string, limit, otherwise int) int { return f.get(ctx, parm, name).integerOr(limit, otherwise) }
 	predictor := number("Predictor", 15, 1)
 	if predictor < 2 {
 		return data, nil
@@ -143,7 +141,7 @@ func (f *File) unpredict(ctx context.Context, parm object, data []byte) ([]byte,
 	}
 	if predictor == 2 {
 		if bits != 8 {
-			return nil, damagef("a stream predicts samples of %d bits; only of 8 it can be read", bits)
+			return nil, damagef("a stream predicts samples of %d bits; only 8 bits are supported", bits)
 		}
 		for i := range data {
 			if i%width >= step {
@@ -152,7 +150,7 @@ func (f *File) unpredict(ctx context.Context, parm object, data []byte) ([]byte,
 		}
 		return data, nil
 	}
-	out := data[:0] // never overwrites what is still to be read
+	out := data[:0] // never overwrites data that is still to be read
 	above := make([]byte, min(width, len(data)))
 	for len(data) > 1 {
 		kind, row := data[0], data[1:min(len(data), 1+width)]
@@ -187,7 +185,7 @@ func unpredictRow(kind byte, row, above []byte, step int) {
 func paeth(left, above, corner byte) byte {
 	a, b, c := int(left), int(above), int(corner)
 	distance := func(x int) int { return max(a+b-c-x, x-a-b+c) }
-	switch least := min(distance(a), distance(b), distance(c)); least {
+	switch nearest := min(distance(a), distance(b), distance(c)); nearest {
 	case distance(a):
 		return left
 	case distance(b):
@@ -196,7 +194,7 @@ func paeth(left, above, corner byte) byte {
 	return corner
 }
 
-// hexDigits returns the digits before the end, an even number.
+// hexDigits returns the digits before the end, padded to an even number.
 func hexDigits(data []byte) []byte {
 	data, _, _ = bytes.Cut(data, []byte(">"))
 	var digits []byte
@@ -211,7 +209,7 @@ func hexDigits(data []byte) []byte {
 	return digits
 }
 
-// ascii85Digits returns the digits, without the optional prefix and the end.
+// ascii85Digits returns the digits without the optional prefix and the end marker.
 func ascii85Digits(data []byte) []byte {
 	data, _, _ = bytes.Cut(data, []byte("~"))
 	return bytes.TrimPrefix(bytes.TrimLeft(data, "\x00\t\n\f\r "), []byte("<~"))

@@ -8,13 +8,13 @@ import (
 	"unicode/utf16"
 )
 
-const maxDifferences = 2048 // numbers and names; there are 256 codes
+const maxDifferences = 2048 // numbers and names of an encoding, which has 256 codes
 
 // A font is the part of a font that reading text needs.
 type font struct {
 	decode func(codes string) string
 	first  int
-	widths []float64 // of the codes from first on, in thousandths of the size
+	widths []float64 // of the codes from first on, in thousandths of the font size
 }
 
 // font returns a font, from the cache if another page uses it.
@@ -80,7 +80,7 @@ func (f *File) readEncoding(ctx context.Context, dict object, base *encodingTabl
 	if base == nil {
 		base = namedEncoding(f.get(ctx, dict, "BaseEncoding").name())
 	}
-	if base == nil { // that of the font's program, which is not read
+	if base == nil { // the default is in the font's program, which is not read
 		base = winAnsiEncoding()
 	}
 	table := *base

@@ -8,22 +8,22 @@ const (
 	lzwCodes = 1 << 12
 )
 
-// An lzwReader decodes LZW of PDF 32000-1, section 7.4.4, whose codes become longer one code
-// earlier than those of compress/lzw.
+// An lzwReader decodes the LZW of PDF 32000-1, section 7.4.4, whose codes become longer one code earlier than
+// those of compress/lzw.
 type lzwReader struct {
 	data  []byte
 	early int // 0 or 1
 
-	bits  uint32 // read and not used yet
-	have  int
-	next  int // the first code without a string; 0 before the first
+	bits  uint32 // read but not used yet
+	have  int    // how many bits
+	next  int    // the first code without a string; 0 before the first
 	width int
 	last  int // code, or -1 after a clear
 	// The string of a code is that of its prefix and one more byte.
 	prefix [lzwCodes]uint16
 	suffix [lzwCodes]byte
 	length [lzwCodes]uint16
-	buf    []byte // decoded and not delivered yet
+	buf    []byte // decoded but not returned yet
 	err    error
 }
 
@@ -59,7 +59,7 @@ func (r *lzwReader) step() error {
 	case code == lzwEnd:
 		return eofIf(true)
 	case code > r.next, code == r.next && r.last < 0:
-		return errors.New("an LZW code has no meaning")
+		return errors.New("an LZW code is not defined")
 	}
 	r.add(code)
 	r.buf = r.text(code)
@@ -69,7 +69,7 @@ func (r *lzwReader) step() error {
 
 func (r *lzwReader) reset() { r.next, r.width, r.last = lzwEnd+1, 9, -1 }
 
-// add gives the next code the string of the last one and the first byte of this one.
+// add assigns to the next code the string of the last one and the first byte of this one.
 func (r *lzwReader) add(code int) {
 	if r.last < 0 || r.next >= lzwCodes {
 		return

@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// An object is one of the objects of PDF 32000-1, section 7.3, or a token. The zero object
-// is null, and so is an unreadable object.
+// An object is one of the objects of PDF 32000-1, section 7.3, or a token. The zero object is null; an
+// unreadable object is null too.
 type object struct {
 	kind kind
 	num  float64 // of a number, and the object number of a reference
@@ -20,7 +20,7 @@ type body struct {
 	list []object
 	dict map[string]object
 
-	// Of a stream: the offset of its bytes in the file, and the numbers for its key.
+	// For a stream: the offset of its bytes in the file, and the numbers that its key needs.
 	start, num, generation int
 }
 
@@ -64,20 +64,20 @@ func (o object) name() string {
 	return o.text
 }
 
-// integer returns the value of an integer from 0 to most.
-func (o object) integer(most int) (int, bool) {
-	if o.kind != kindNumber || o.num != math.Trunc(o.num) || o.num < 0 || o.num > float64(most) {
+// integer returns the value of an integer from 0 to limit.
+func (o object) integer(limit int) (int, bool) {
+	if o.kind != kindNumber || o.num != math.Trunc(o.num) || o.num < 0 || o.num > float64(limit) {
 		return 0, false
 	}
 	return int(o.num), true
 }
 
-// integerOr is integer with a default value.
-func (o object) integerOr(most, other int) int {
-	if n, ok := o.integer(most); ok {
+// integerOr returns the value of an integer from 0 to limit, or otherwise.
+func (o object) integerOr(limit, otherwise int) int {
+	if n, ok := o.integer(limit); ok {
 		return n
 	}
-	return other
+	return otherwise
 }
 
 // token returns the next token, and counts it in the budget.
@@ -157,7 +157,7 @@ func (f *File) composite(ctx context.Context, s *scanner, dict bool, depth int) 
 	}
 	d := make(map[string]object, len(list)/2)
 	for i := 0; i+1 < len(list); i++ {
-		if list[i].kind == kindName { // else a value has no key
+		if list[i].kind == kindName { // skip a value without a key
 			d[list[i].text] = list[i+1]
 			i++
 		}
@@ -165,7 +165,7 @@ func (f *File) composite(ctx context.Context, s *scanner, dict bool, depth int) 
 	return object{kind: kindDict, body: &body{dict: d}}, nil
 }
 
-// reference skips the rest of a reference, "0 R", after the number of an object.
+// reference skips the rest of a reference, "0 R", if it follows the number of an object.
 func (s *scanner) reference() bool {
 	pos := s.pos
 	spaces := func() bool {
@@ -192,11 +192,11 @@ func (s *scanner) reference() bool {
 	return true
 }
 
-// objectAt reads the object at an offset of the file, with its number. Unless want is
-// negative, another number is an error.
+// objectAt reads the object at an offset of the file, and returns its number too. It fails if want is not
+// negative and differs from the number.
 func (f *File) objectAt(ctx context.Context, at, want int) (num int, o object, err error) {
 	if at < 0 || at >= len(f.raw) {
-		return 0, object{}, damagef("its table entry says byte %d, but the file has only %d", at, len(f.raw))
+		return 0, object{}, damagef("its entry in the table is byte %d, but the file has only %d bytes", at, len(f.raw))
 	}
 	s := &scanner{data: f.raw, pos: at}
 	var head [3]object
@@ -207,7 +207,7 @@ func (f *File) objectAt(ctx context.Context, at, want int) (num int, o object, e
 	}
 	num, ok := head[0].integer(maxObject)
 	if !ok || head[1].kind != kindNumber || head[2].kind != kindWord || head[2].text != "obj" || want >= 0 && num != want {
-		return 0, object{}, damagef("it is not at byte %d, where the table of objects says", at)
+		return 0, object{}, damagef("it is not at byte %d, where the cross-reference table locates it", at)
 	}
 	if o, err = f.parse(ctx, s); err != nil || o.kind != kindDict {
 		return num, o, err
@@ -225,8 +225,7 @@ func (f *File) objectAt(ctx context.Context, at, want int) (num int, o object, e
 	return num, o, nil
 }
 
-// A damage is an error of a damaged file, which searching the file for objects may repair;
-// any other error is final.
+// A damage is an error of a damaged file that searching the file for objects may repair. Any other error is final.
 type damage string
 
 func (d damage) Error() string { return string(d) }

@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// A page has a page's dictionary, and its resources, which may be inherited from a node above.
+// A page has a page's dictionary and its resources, which may be inherited from a parent node.
 type page struct{ dict, resources object }
 
-// readPages reads the tree of pages, in order; section 7.7.3.
+// readPages reads the page tree, in order; section 7.7.3.
 func (f *File) readPages(ctx context.Context) error {
 	if err := f.unlock(ctx); err != nil {
 		return err
@@ -35,10 +35,10 @@ type treeWalk struct {
 	nodes int
 }
 
-// node adds the pages of a node, which is a page or has nodes below it.
+// node adds the pages of a node, which is a page or has child nodes.
 func (w *treeWalk) node(ctx context.Context, v, resources object, level int) error {
 	if w.nodes++; w.nodes > maxNodes || level > maxLevels {
-		return fmt.Errorf("its tree of pages has more than %d nodes or %d levels", maxNodes, maxLevels)
+		return fmt.Errorf("its page tree has more than %d nodes or %d levels", maxNodes, maxLevels)
 	}
 	ref := v
 	v = w.file.resolve(ctx, v)
@@ -51,7 +51,7 @@ func (w *treeWalk) node(ctx context.Context, v, resources object, level int) err
 	}
 	if ref.kind == kindRef { // a page may occur twice
 		if w.seen[int(ref.num)] {
-			return fmt.Errorf("its tree of pages has object %d twice, which is not a page", int(ref.num))
+			return fmt.Errorf("its page tree has object %d twice, which is not a page", int(ref.num))
 		}
 		w.seen[int(ref.num)] = true
 	}

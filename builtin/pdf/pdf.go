@@ -1,5 +1,5 @@
-// Package pdf reads the text of PDF files (PDF 32000-1), and nothing else. It lets the Read
-// tool of [github.com/kitbag-go/kitbag/builtin] read them:
+// Package pdf reads the text of PDF files (PDF 32000-1). The Read tool of [github.com/kitbag-go/kitbag/builtin]
+// can use it:
 //
 //	tools, err := builtin.New(builtin.Config{PDF: pdf.Reader{}})
 //
@@ -12,19 +12,17 @@
 //
 // # Malicious files
 //
-// A file declares how long its tables are, where they are, and how often its streams are
-// compressed. None of this is trusted: the cost of each [File] is counted, and exceeding the
-// limits below is an error. Memory for a number in the file is allocated only as far as
-// there are bytes for it, recursion is bounded, and long work polls its context. So a File
-// takes, in addition to the bytes of the file, at most some hundreds of megabytes of memory,
-// and time in proportion to these limits.
+// A file declares how long its tables are, where they are, and how often its streams are compressed. None of
+// this is trusted: the cost of each [File] is counted, and exceeding the limits below is an error. A number in
+// the file causes allocations only as far as there are bytes to fill them, recursion is bounded, and long work
+// polls its context. So a File takes, in addition to the bytes of the file, at most some hundreds of megabytes
+// of memory, and time in proportion to these limits.
 //
 // # What is read
 //
-// Files of every version up to 2.0, with tables or streams of references, or both; a file
-// with a missing or wrong table is searched for its objects. A damaged object counts as
-// null, as in viewers. An encrypted file is decrypted if it can be opened without a
-// password. Filters for images are not supported.
+// Files of every version up to 2.0 can be read, with cross-reference tables or streams or both; a file with a
+// missing or wrong table is searched for its objects. A damaged object counts as null, as in viewers. An
+// encrypted file is decrypted if it can be opened without a password. Filters for images are not supported.
 package pdf
 
 import (
@@ -34,29 +32,29 @@ import (
 	"fmt"
 )
 
-// What one File may cost.
+// Limits on the cost of one File.
 const (
-	maxDecoded = 128 << 20 // bytes that go into filters and come out
+	maxDecoded = 128 << 20 // bytes that filters read and return
 	maxParsed  = 128 << 20 // bytes that are parsed as objects, or searched for an end
 	maxObjects = 2 << 20   // tokens of objects
-	maxEntries = 2 << 20   // of tables of objects, of heads of object streams and of character maps
+	maxEntries = 2 << 20   // entries of cross-reference tables, of object streams and of character maps
 )
 
-// Limits of its structure.
+// Limits on its structure.
 const (
 	maxObject  = 8_388_607 // the greatest number of an object; annex C
 	maxDepth   = 100       // of nested arrays and dictionaries
 	maxChain   = 32        // of references to references, and of objects that need others to be read
 	maxFilters = 8         // of a stream
-	maxNodes   = 50_000    // of the tree of pages
-	maxLevels  = 50        // of the tree of pages
-	maxTable   = 16 << 20  // bytes of a stream of references or of objects
+	maxNodes   = 50_000    // of the page tree
+	maxLevels  = 50        // of the page tree
+	maxTable   = 16 << 20  // bytes of a cross-reference stream or of objects
 	maxStream  = 8 << 20   // bytes of the content streams of one page, or of its text
 	headSpace  = 1024      // bytes at the beginning that may come before the header
 	tailSpace  = 1024      // bytes at the end that are searched for the offset of the table
 )
 
-// A File is an open PDF file. It must not be used by several goroutines at once.
+// A File is an open PDF file. It is not safe for concurrent use.
 type File struct {
 	raw     []byte
 	trailer object
@@ -73,7 +71,7 @@ type File struct {
 
 	pages  []page
 	left   budget
-	damage error // the first one
+	damage error // the first damage
 	err    error // the error that ended the reading
 }
 
@@ -91,10 +89,10 @@ func (Reader) OpenPDF(ctx context.Context, file []byte) (pages int, text func(ct
 	return f.Pages(), f.Text, nil
 }
 
-// A budget is what is left of the limits.
+// A budget is what is left of the limits on cost.
 type budget struct{ decoded, parsed, objects, entries int }
 
-// Open reads the tables and the tree of pages of a file, which must not change while the
+// Open reads the tables and the page tree of a file, which must not change while the
 // File is used. A file that is encrypted with a password, or without pages, is an error.
 func Open(ctx context.Context, raw []byte) (*File, error) {
 	f := &File{left: budget{maxDecoded, maxParsed, maxObjects, maxEntries}}
@@ -135,8 +133,7 @@ func (f *File) reset() {
 // Pages returns how many pages there are, at least one.
 func (f *File) Pages() int { return len(f.pages) }
 
-// spend subtracts n from left, and reports whether that was enough. It also returns false if
-// the context is done.
+// spend subtracts n from left, and reports whether enough was left and the context is not done.
 func (f *File) spend(ctx context.Context, left *int, n int) bool {
 	if f.err != nil {
 		return false
@@ -144,7 +141,7 @@ func (f *File) spend(ctx context.Context, left *int, n int) bool {
 	before := *left
 	if *left -= n; *left < 0 {
 		*left = 0
-		f.err = fmt.Errorf("to read it takes more than %d MiB of streams, %d MiB of objects, %d objects or %d entries of tables: it is too large, or malicious",
+		f.err = fmt.Errorf("reading it takes more than %d MiB of streams, %d MiB of objects, %d objects or %d entries of tables: it is too large, or malicious",
 			maxDecoded>>20, maxParsed>>20, maxObjects, maxEntries)
 	} else if n > 0 && before>>12 != *left>>12 {
 		f.err = ctx.Err()
@@ -152,8 +149,8 @@ func (f *File) spend(ctx context.Context, left *int, n int) bool {
 	return f.err == nil
 }
 
-// spoiled keeps the first damage, for an error without another cause.
-func (f *File) spoiled(err error) {
+// noteDamage records the first damage, for an error without another cause.
+func (f *File) noteDamage(err error) {
 	if f.damage == nil && err != nil {
 		f.damage = err
 	}

@@ -48,8 +48,7 @@ func TestPDFCharacters(t *testing.T) {
 	}
 }
 
-// TestPDFAttacks: a page made to cost time or memory takes time linear in its bytes, or is an
-// error.
+// TestPDFAttacks checks that a page made to cost time or memory takes time linear in its bytes, or is an error.
 func TestPDFAttacks(t *testing.T) {
 	const plain = "/Encoding /WinAnsiEncoding"
 	const spaces = "1 begincodespacerange <0000> <FFFF> endcodespacerange "
@@ -88,7 +87,7 @@ func TestPDFAttacks(t *testing.T) {
 	}
 }
 
-// TestPDFCancel: reading a page ends with its context at any point.
+// TestPDFCancel checks that reading a page ends with its context at any point.
 func TestPDFCancel(t *testing.T) {
 	data := pdftest.Font("", "1 begincodespacerange <00> <FF> endcodespacerange "+strings.Repeat("1 beginbfchar <41> <0041> endbfchar ", 1000),
 		"BT /F1 10 Tf "+strings.Repeat("(AAA) Tj [(A) 1 (A)] TJ 1 w ", 5000))

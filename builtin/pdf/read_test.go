@@ -41,7 +41,7 @@ func readTool(t *testing.T, file []byte, pages string) *message.ToolResult {
 	return results.Result()
 }
 
-// Words are put together from where the characters are.
+// TestReadText checks that words are derived from the positions of characters.
 func TestReadText(t *testing.T) {
 	page := "BT /F1 10 Tf 72 700 Td (Hello, world) Tj 0 -12 Td [(Second) -400 (line)] TJ 0 -60 Td (Next) Tj 30 0 Td (part) Tj ET"
 	got := readTool(t, pdftest.Pages(page, page), "2")
@@ -67,7 +67,7 @@ func TestReadPages(t *testing.T) {
 	}
 }
 
-// A file that is not a sound PDF is an error that says what to try, and never ends the program.
+// TestReadMalformed checks that an invalid PDF is an error with a remedy, and never ends the program.
 func TestReadMalformed(t *testing.T) {
 	good := string(pdftest.Pages("", ""))
 	loop := strings.Replace(good, "/Kids [4 0 R 6 0 R]", "/Kids [2 0 R 2 0 R]", 1)

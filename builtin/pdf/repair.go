@@ -6,10 +6,10 @@ import (
 	"errors"
 )
 
-// A foundObject is an offset of "N G obj".
+// A foundObject is an object that a search has found at an offset.
 type foundObject struct{ num, at int }
 
-// search looks for all objects of the file, once.
+// search finds all objects of the file, once.
 func (f *File) search(ctx context.Context) {
 	if f.searched {
 		return
@@ -85,7 +85,7 @@ func (f *File) repair(ctx context.Context) error {
 		f.trailer = t
 	}
 	if f.trailer.kind == kindNull && f.err == nil {
-		return errors.New("it has no table of objects, and no trailer with the root of the document; it is cut off, or not a PDF file")
+		return errors.New("it has no cross-reference table, and no trailer with the root of the document; it is truncated, or not a PDF file")
 	}
 	if err := f.unlock(ctx); err != nil {
 		return err
@@ -97,13 +97,13 @@ func (f *File) repair(ctx context.Context) error {
 	return f.err
 }
 
-// unpack adds the objects of an object stream to the table, unless they occur later in the file.
+// unpack adds the objects of an object stream to the table, except those that occur later in the file.
 func (f *File) unpack(ctx context.Context, o foundObject) {
 	if f.entries[o.num] != (entry{entryPlain, o.at}) {
 		return
 	}
 	s, err := f.openStream(ctx, o.num)
-	f.spoiled(err)
+	f.noteDamage(err)
 	if f.streams[o.num] = s; s == nil {
 		return
 	}

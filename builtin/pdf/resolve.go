@@ -19,7 +19,7 @@ const (
 	entryPacked // in an object stream
 )
 
-// An objectStream holds objects; section 7.5.7.
+// An objectStream contains objects; section 7.5.7.
 type objectStream struct {
 	data   []byte
 	places map[int]int // offsets by object number
@@ -38,7 +38,7 @@ func (f *File) resolve(ctx context.Context, o object) object {
 		}
 		o = f.load(ctx, int(o.num))
 	}
-	f.spoiled(fmt.Errorf("a chain of more than %d references", maxChain))
+	f.noteDamage(fmt.Errorf("a chain of more than %d references", maxChain))
 	return object{}
 }
 
@@ -54,14 +54,14 @@ func (f *File) load(ctx context.Context, num int) object {
 		return object{}
 	}
 	if f.busy[num] || len(f.busy) >= maxChain {
-		f.spoiled(fmt.Errorf("object %d depends on itself, or on a chain of more than %d others", num, maxChain))
+		f.noteDamage(fmt.Errorf("object %d depends on itself, or on a chain of more than %d others", num, maxChain))
 		return object{}
 	}
 	f.busy[num] = true
 	defer delete(f.busy, num)
 	o, err := f.read(ctx, num)
 	if err != nil {
-		f.spoiled(fmt.Errorf("object %d: %w", num, err))
+		f.noteDamage(fmt.Errorf("object %d: %w", num, err))
 		o = object{}
 	}
 	f.cache[num] = o
@@ -93,7 +93,7 @@ func (f *File) readPacked(ctx context.Context, num, stream int) (object, error) 
 	if !known {
 		var err error
 		if s, err = f.openStream(ctx, stream); err != nil {
-			f.spoiled(fmt.Errorf("object stream %d: %w", stream, err))
+			f.noteDamage(fmt.Errorf("object stream %d: %w", stream, err))
 		}
 		f.streams[stream] = s
 	}
@@ -107,8 +107,7 @@ func (f *File) readPacked(ctx context.Context, num, stream int) (object, error) 
 	return f.parse(ctx, &scanner{data: s.data, pos: place})
 }
 
-// openStream reads an object stream. A stream that is in an object stream, or depends on
-// itself, is an error.
+// openStream reads an object stream. It fails if the stream is in an object stream itself, or depends on itself.
 func (f *File) openStream(ctx context.Context, num int) (*objectStream, error) {
 	if f.entries[num].kind != entryPlain {
 		return nil, damagef("it is in an object stream")

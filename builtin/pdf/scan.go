@@ -15,9 +15,9 @@ type scanner struct {
 	pos  int
 }
 
-// run calls do with each operator and its first operands, at most most of them, which do
-// must not keep. It ends with the context, or with an error of do.
-func (s *scanner) run(ctx context.Context, most int, do func(op string, args []object) error) error {
+// run calls do with each operator and at most limit of its operands, which do must not keep. It ends with the
+// context, or with an error of do.
+func (s *scanner) run(ctx context.Context, limit int, do func(op string, args []object) error) error {
 	var args, list []object
 	depth := 0 // of nested lists and dictionaries
 	for n := 0; ; n++ {
@@ -34,7 +34,7 @@ func (s *scanner) run(ctx context.Context, most int, do func(op string, args []o
 				list = nil
 			}
 		case t.kind == kindClose:
-			if depth == 1 && len(args) < most {
+			if depth == 1 && len(args) < limit {
 				args = append(args, object{kind: kindArray, body: &body{list: list}})
 			}
 			depth = max(depth-1, 0)
@@ -49,7 +49,7 @@ func (s *scanner) run(ctx context.Context, most int, do func(op string, args []o
 				s.skipImage()
 			}
 			args = args[:0]
-		case len(args) < most:
+		case len(args) < limit:
 			args = append(args, t)
 		}
 	}
@@ -150,8 +150,7 @@ func (s *scanner) literal() string {
 	return string(out)
 }
 
-// escape appends the character of a backslash escape, and leaves pos at the last byte of the
-// escape.
+// escape appends the character of a backslash escape, and moves pos to the last byte of the escape.
 func (s *scanner) escape(out []byte) []byte {
 	c := s.peek(1)
 	if c == 0 {
@@ -169,7 +168,7 @@ func (s *scanner) escape(out []byte) []byte {
 				break
 			}
 		}
-		return append(out, byte(x)) // overflow is ignored
+		return append(out, byte(x)) // overflow is ignored, as the specification requires
 	case c == '\r' || c == '\n': // the string continues in the next line
 		if c == '\r' && s.peek(1) == '\n' {
 			s.pos++

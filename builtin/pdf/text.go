@@ -12,16 +12,16 @@ import (
 const (
 	maxSaved    = 1000    // saved graphics states of a page
 	maxFonts    = 1000    // names of fonts that a page uses
-	maxOperands = 64      // of an operator
+	maxOperands = 64      // operands of an operator
 	maxList     = 1 << 16 // members of a list
-	maxString   = 1 << 16 // bytes of a string; PDF 32000-1, annex C, asks for half of it
+	maxString   = 1 << 16 // bytes of a string; PDF 32000-1, annex C, requires half as much
 )
 
-// Text returns the text of a page, counted from 1. Words and lines are derived from the
-// gaps between the positions of runs of characters.
+// Text returns the text of a page, counted from 1. It derives words and lines from the gaps between runs of
+// characters.
 func (f *File) Text(ctx context.Context, n int) (string, error) {
 	if n < 1 || n > len(f.pages) {
-		return "", fmt.Errorf("there is no page %d; it has %d", n, len(f.pages))
+		return "", fmt.Errorf("page %d does not exist; the file has %d pages", n, len(f.pages))
 	}
 	p := f.pages[n-1]
 	data, err := f.contents(ctx, f.get(ctx, p.dict, "Contents"))
@@ -75,14 +75,14 @@ type pageWriter struct {
 	begun  bool
 	lastX  float64 // end of the last run
 	lastY  float64
-	height float64 // of its font
+	height float64 // height of its font
 }
 
 // A pen is the part of the graphics state that concerns text.
 type pen struct {
 	ctm, tm, line    matrix
 	font             *font
-	size, char, word float64 // of the font, and the space after characters and words
+	size, char, word float64 // font size, and the space after characters and words
 	scale, leading   float64
 }
 
@@ -223,7 +223,7 @@ func (w *pageWriter) show(ctx context.Context, codes string) error {
 // advance returns how far a run moves the pen.
 func (w *pageWriter) advance(codes, text string) float64 {
 	sum := 0.0
-	if len(w.font.widths) == 0 { // for instance a two-byte font: estimate
+	if len(w.font.widths) == 0 { // estimate, for instance for a two-byte font
 		return float64(utf8.RuneCountInString(text)) * (w.size/2 + w.char) * w.scale
 	}
 	for i := range len(codes) {

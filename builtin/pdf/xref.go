@@ -8,7 +8,7 @@ import (
 	"math"
 )
 
-// readTables reads the tables of objects from the last to the first; section 7.5.
+// readTables reads the cross-reference tables from the last to the first; section 7.5.
 func (f *File) readTables(ctx context.Context) error {
 	tail := f.raw[max(0, len(f.raw)-tailSpace):]
 	i := bytes.LastIndex(tail, []byte("startxref"))
@@ -18,17 +18,17 @@ func (f *File) readTables(ctx context.Context) error {
 	t, _ := (&scanner{data: tail, pos: i + len("startxref")}).token()
 	at, ok := t.integer(len(f.raw))
 	if !ok {
-		return damagef("startxref points outside of the file")
+		return damagef("startxref points outside the file")
 	}
 	seen := map[int]bool{}
 	for {
 		if seen[at] {
-			return errors.New("its tables of objects refer to each other in a cycle")
+			return errors.New("its cross-reference tables refer to each other in a cycle")
 		}
 		seen[at] = true
 		trailer, err := f.readTable(ctx, at)
 		if err != nil {
-			return fmt.Errorf("the table of objects at byte %d: %w", at, err)
+			return fmt.Errorf("the cross-reference table at byte %d: %w", at, err)
 		}
 		if f.trailer.kind == kindNull {
 			f.trailer = trailer
@@ -41,8 +41,7 @@ func (f *File) readTables(ctx context.Context) error {
 	}
 }
 
-// readTable reads one table of either form. It keeps the entries of later tables, which were
-// read before.
+// readTable reads one table in either form. Entries of later tables, which were read before, have precedence.
 func (f *File) readTable(ctx context.Context, at int) (trailer object, err error) {
 	s := &scanner{data: f.raw, pos: at}
 	if t, _ := s.token(); t.kind != kindWord || t.text != "xref" {
@@ -64,7 +63,7 @@ func (f *File) readTable(ctx context.Context, at int) (trailer object, err error
 	if trailer, err = f.parse(ctx, s); err != nil {
 		return object{}, err
 	}
-	// Objects hidden from old readers are free in the table, and listed in this stream.
+	// This stream lists objects that are hidden from old readers by being free in the table.
 	if at, ok := trailer.key("XRefStm").integer(len(f.raw)); ok {
 		if _, err := f.readTableStream(ctx, at); err != nil {
 			return object{}, err
@@ -88,7 +87,7 @@ func (f *File) define(r row) {
 	}
 }
 
-// readSubsection reads the rows for a number of objects from the first on.
+// readSubsection reads the rows for consecutive objects, the first of which is first.
 func (f *File) readSubsection(ctx context.Context, s *scanner, first object, rows []row) ([]row, error) {
 	t, err := f.next(ctx, s)
 	if err != nil {
@@ -184,7 +183,7 @@ func (f *File) readRows(ctx context.Context, data []byte, widths [3]int, num, co
 		data = data[width:]
 		e := entry{}
 		switch place := fields[1]; {
-		case place > math.MaxInt32: // out of range, so free
+		case place > math.MaxInt32: // out of range: leave it free
 		case fields[0] == 1:
 			e = entry{entryPlain, int(place)}
 		case fields[0] == 2:

@@ -5,10 +5,10 @@ import (
 	"unicode/utf8"
 )
 
-// A span is the characters from lo to hi; empty if lo is greater than hi.
+// A span is a range of characters from lo to hi; it is empty if lo is greater than hi.
 type span struct{ lo, hi rune }
 
-// named are the classes with a name, [[:alpha:]]. As in git they contain ASCII only.
+// named are the named classes, such as [[:alpha:]]. As in git they contain only ASCII.
 var named = map[string][]span{
 	"alnum":  {{'0', '9'}, {'A', 'Z'}, {'a', 'z'}},
 	"alpha":  {{'A', 'Z'}, {'a', 'z'}},
@@ -24,10 +24,9 @@ var named = map[string][]span{
 	"xdigit": {{'0', '9'}, {'A', 'F'}, {'a', 'f'}},
 }
 
-// class parses the class at the beginning of s, such as [a-z] or [!]a], and returns it in
-// the syntax of doublestar, which has no named classes, requires escaped brackets, and lets a
-// class match a slash. ok is false if git matches nothing: the class is not closed, or has an
-// unknown name.
+// class parses the class at the beginning of s, such as [a-z] or [!]a], and returns it in the syntax of
+// doublestar, which has no named classes, requires escaped brackets, and lets a class match a slash. ok is
+// false if the class matches nothing in git: it is not closed, or has an unknown name.
 func class(s string) (glob, rest string, ok bool) {
 	s = s[len("["):]
 	negated := s != "" && (s[0] == '!' || s[0] == '^')
@@ -63,8 +62,7 @@ func class(s string) (glob, rest string, ok bool) {
 	return spell(spans, negated), s[len("]"):], true
 }
 
-// className parses a name such as [:alpha:]. Without the end of a name it is a bracket that
-// matches itself.
+// className parses a name such as [:alpha:]. Without the end of a name, the bracket matches itself.
 func className(s string) (name, rest string, ok bool) {
 	s, ok = strings.CutPrefix(s, "[:")
 	if i := strings.IndexByte(s, ']'); ok && i > 0 && s[i-1] == ':' {
@@ -98,7 +96,7 @@ func spell(spans []span, negated bool) string {
 		}
 		write(s)
 	}
-	if b.Len() == len("[") { // an empty class: no name has a zero byte
+	if b.Len() == len("[") { // an empty class: add a zero byte, which no name contains
 		b.WriteByte(0)
 	}
 	b.WriteByte(']')

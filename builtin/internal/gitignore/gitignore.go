@@ -6,10 +6,9 @@
 //	src := top.Sub("src", nil)            // no ignore file in src
 //	src.Ignored("src/main.o", false)
 //
-// A walk checks each entry before it enters it: everything below an ignored directory is
-// ignored, whatever the rules in there say. Global excludes of the user are not read, so that
-// searches do not depend on them. Names are UTF-8, and "?" is a character, where git counts
-// bytes.
+// A walk checks each entry before it enters it: everything below an ignored directory is ignored, even if rules
+// inside it say otherwise. The user's global excludes are not read, so that searches do not depend on them.
+// Names are UTF-8, and "?" matches a character, where git counts bytes.
 package gitignore
 
 import (
@@ -23,10 +22,10 @@ type Rules struct{ list []rule }
 
 // A rule is one pattern, in the form that is cheapest to match.
 type rule struct {
-	name, suffix string // the base name, or its end; otherwise
+	name, suffix string // the base name, or the end of it; if both are empty:
 	prefix, glob string // the beginning of the path, and a doublestar pattern for the rest
 	anchored     bool   // matches the path relative to the directory of the rules, not the base name
-	include      bool   // "!": a match is not ignored
+	include      bool   // the pattern began with "!": a match is not ignored
 	dirOnly      bool
 }
 
@@ -68,11 +67,11 @@ func parseRule(line string) (r rule, ok bool) {
 		return r, true
 	}
 	if dir := strings.TrimRight(line, "*"); len(line)-len(dir) >= 2 && (strings.HasSuffix(dir, "/") || dir == "" && r.anchored) {
-		line = dir + "**/*" // everything in x, but not x itself
+		line = dir + "**/*" // everything in dir, but not dir itself
 	}
 	if r.anchored {
-		// As in git, the pattern after plain text is separate: the "**" of "a**/b" is at its
-		// beginning, and matches directories.
+		// As in git, plain text before the first wildcard is matched separately, so the "**" of "a**/b" is at the
+		// beginning of its pattern and matches directories.
 		if i := strings.IndexAny(line, `*?[\`); i >= 0 {
 			r.prefix, line = line[:i], line[i:]
 		} else {
@@ -83,8 +82,8 @@ func parseRule(line string) (r rule, ok bool) {
 	return r, ok && doublestar.ValidatePattern(r.glob)
 }
 
-// toDoublestar converts a pattern of git to doublestar, which has braces and other classes.
-// ok is false if git matches nothing.
+// toDoublestar converts a pattern of git to one of doublestar, where braces are special and classes differ. ok
+// is false if the pattern matches nothing in git.
 func toDoublestar(line string) (glob string, ok bool) {
 	var b strings.Builder
 	for i := 0; i < len(line); i++ {
@@ -93,7 +92,7 @@ func toDoublestar(line string) (glob string, ok bool) {
 			b.WriteByte(c)
 			i++
 			b.WriteByte(line[i])
-		case strings.HasPrefix(line[i:], "***"): // at most two count
+		case strings.HasPrefix(line[i:], "***"): // skip: git treats three as two
 		case c == '{' || c == '}':
 			b.WriteByte('\\')
 			b.WriteByte(c)
@@ -123,8 +122,8 @@ func trimSpaces(s string) string {
 	return s
 }
 
-// Match returns what the rules decide about path, which is relative to their directory, and
-// whether any rule matches. Nil rules match nothing.
+// Match returns what the rules decide about path, which is relative to their directory, and whether any rule
+// matches. A nil r matches nothing.
 func (r *Rules) Match(path string, dir bool) (ignored, decided bool) {
 	return r.match(path, path[strings.LastIndexByte(path, '/')+1:], dir)
 }
@@ -170,7 +169,7 @@ func matchesNothing(glob string) bool {
 // A Dir is a directory of a walk with all rules that apply in it, including those of the
 // directories above. It is immutable.
 type Dir struct {
-	path  string // with a slash at its end, or ""
+	path  string // ends with a slash, unless it is ""
 	above *Dir
 	rules *Rules
 }

@@ -59,7 +59,7 @@ func TestIgnored(t *testing.T) {
 	}
 }
 
-// The results for every path of a tree, with random rules in two directories, are compared with git's.
+// TestLikeGit compares the results for every path of a tree, with random rules in two directories, with git's.
 func TestLikeGit(t *testing.T) {
 	git, err := exec.LookPath("git")
 	if err != nil {

@@ -6,39 +6,38 @@ import (
 	"unicode/utf8"
 )
 
-// maxStates bounds the memory of an automaton to about 4 MiB for each worker, mostly for the
-// 128 pointers of each state; a full automaton is cleared. A pattern can have exponentially
-// many states, but each byte of text adds at most one.
+// maxStates bounds the memory of an automaton to about 4 MiB for each worker, mostly for the 128 pointers of
+// each state. A full automaton is cleared. A pattern can have exponentially many states, but each byte of text
+// adds at most one.
 const maxStates = 4000
 
-// maxOther similarly bounds the cached transitions for characters other than ASCII, of which
-// each state may have a million.
+// maxOther bounds the cached transitions for non-ASCII characters, of which each state may have a million.
 const maxOther = 100_000
 
-// A dfa decides whether lines match. It builds a deterministic automaton of the program
-// lazily. Text is processed one ASCII byte at a time; other characters are decoded and their
-// transitions cached in a map. It is not safe for concurrent use.
+// A dfa decides whether lines match. It lazily builds a deterministic automaton for the program. Text is
+// processed one ASCII byte at a time; other characters are decoded and their transitions cached in a map. It is
+// not safe for concurrent use.
 type dfa struct {
 	prog   *syntax.Prog
 	states map[string]*state
 	others int    // number of transitions that the states have in other
 	start  *state // at the beginning of a line
 
-	cost    int                      // of building a state, in the unit of Matcher.work
-	done    int                      // since limit was polled last
+	cost    int                      // of building a state, in units of Matcher.work
+	done    int                      // cost since limit was last polled
 	limit   interface{ Err() error } // polled for cancellation; may be nil
-	stopped bool                     // limit has an error, so the result of find is invalid
+	stopped bool                     // limit has returned an error, so the result of find is invalid
 
-	// Scratch of closure.
+	// Temporary data of closure.
 	stack []uint32
-	seen  []uint32 // by instruction: the generation that saw it last
+	seen  []uint32 // by instruction: the last generation that reached it
 	gen   uint32
 	set   []uint32
 	key   []byte
 }
 
-// A state is a set of instructions to continue with, before empty-width assertions are
-// evaluated, and what they need to know about the previous character.
+// A state is a set of instructions to continue with, before empty-width assertions are evaluated, and what the
+// assertions need to know about the previous character.
 type state struct {
 	insts     []uint32
 	begin     bool // at the beginning of the line
@@ -48,7 +47,7 @@ type state struct {
 	atEnd     *state // matched or dead: the state at the end of the line
 }
 
-// The two final states. They have no successors.
+// matched and dead are the final states. They have no successors.
 var (
 	matched = &state{}
 	dead    = &state{}
@@ -65,15 +64,15 @@ func (d *dfa) clear() {
 	d.start = d.state([]uint32{uint32(d.prog.Start)}, true, false)
 }
 
-// begin makes find and matchLine stop soon after limit, a context, has an error. Only new
-// transitions are counted, as cached ones cost next to nothing.
+// begin makes find and matchLine stop soon after limit, a context, has an error. Only new transitions are
+// counted, as cached ones cost almost nothing.
 func (d *dfa) begin(limit interface{ Err() error }) {
 	d.limit, d.done, d.stopped = limit, 0, false
 }
 
 // mayStep reports whether limit allows another transition.
 func (d *dfa) mayStep() bool {
-	if d.done += d.cost; d.done > askEvery && d.limit != nil {
+	if d.done += d.cost; d.done > pollEvery && d.limit != nil {
 		d.done, d.stopped = 0, d.limit.Err() != nil
 	}
 	return !d.stopped
@@ -120,7 +119,7 @@ func (d *dfa) find(text []byte) int {
 	return -1
 }
 
-// matchLine reports whether line matches; it comes without its end.
+// matchLine reports whether line, which has no line end, matches.
 func (d *dfa) matchLine(line []byte) bool {
 	s := d.start
 	for i := 0; i < len(line); {
@@ -147,7 +146,7 @@ func (d *dfa) matchLine(line []byte) bool {
 // step builds the successor of s for r.
 func (d *dfa) step(s *state, r rune) *state {
 	if !d.mayStep() {
-		return matched // the rest of the line does not matter
+		return matched // any result ends the search
 	}
 	if len(d.states) > maxStates || d.others > maxOther {
 		d.clear() // s stays in use until the end of its line
@@ -192,7 +191,7 @@ func (d *dfa) end(s *state) *state {
 	return s.atEnd
 }
 
-// flags returns the assertions that hold between s and the next character.
+// flags returns the assertions that are true between s and the next character.
 func (d *dfa) flags(s *state, nextIsWord, atEnd bool) syntax.EmptyOp {
 	var f syntax.EmptyOp
 	if s.begin {
@@ -238,7 +237,7 @@ func (d *dfa) closure(s *state, flags syntax.EmptyOp) bool {
 	return false
 }
 
-// state returns the state for a set of instructions, the same for equal ones.
+// state returns the state for a set of instructions; equal sets have the same state.
 func (d *dfa) state(insts []uint32, begin, afterWord bool) *state {
 	slices.Sort(insts)
 	insts = slices.Compact(insts)

@@ -5,12 +5,11 @@
 //	s := m.NewSearcher()             // one for each goroutine
 //	err = s.Search(ctx, file, func(l grep.Line) bool { … })
 //
-// The syntax is that of package regexp. A match lies within one line unless
-// [Options.Multiline] is set; "^" and "$" are the ends of lines, which are LF or
-// CRLF; "\n" in a multiline pattern is LF only. `\A` and `\z` are the ends of the whole
-// text if Multiline is set, and those of the line if not. If every match must contain a
-// literal, the literal is searched for first. A lazily built automaton decides about lines,
-// in linear time for any pattern.
+// The syntax is that of package regexp. A match lies within one line unless [Options.Multiline] is set; "^" and
+// "$" match at the ends of lines, which are LF or CRLF; "\n" in a multiline pattern is LF only. `\A` and `\z`
+// match at the ends of the whole text if Multiline is set, or else of the line. If every match must contain a
+// literal, the literal is searched for first. A lazily built automaton decides about lines, in linear time for
+// any pattern.
 package grep
 
 import (
@@ -29,14 +28,14 @@ type Options struct {
 	Multiline  bool // matches may span lines, and "." matches line ends
 
 	Before, After int  // lines of context around each match
-	NoNumbers     bool // leave [Line.Number] 0; faster
+	NoNumbers     bool // leave [Line.Number] 0, which is faster
 }
 
 // A Matcher is a compiled pattern. It is immutable and safe for concurrent
 // use.
 type Matcher struct {
 	Options
-	literals []literal      // every match contains one of these; nil if unknown
+	literals []literal      // every match contains one of these; nil if there are none
 	exact    bool           // each literal is a match
 	prog     *syntax.Prog   // for single lines
 	work     int            // greatest cost of a character, in units of about 2 ns
@@ -44,9 +43,8 @@ type Matcher struct {
 	later    *regexp.Regexp // after the beginning
 }
 
-// Limits on a pattern: the number of compiled instructions, as building a state of the
-// automaton is linear in it, and the number of character ranges in its classes, each of which
-// takes time to compile.
+// Limits on a pattern: the number of compiled instructions, since building a state of the automaton is linear
+// in it, and the number of character ranges in its classes, each of which takes time to compile.
 const (
 	maxPattern = 2000
 	maxRanges  = 20_000
@@ -76,10 +74,10 @@ func Compile(pattern string, o Options) (*Matcher, error) {
 	if o.Multiline {
 		beforeCR(re)
 	}
-	written := re // before its repetitions are expanded, which may take megabytes
+	written := re // without expanded repetitions, which may take megabytes
 	re = re.Simplify()
 	m := &Matcher{Options: o}
-	// Otherwise nearly every line has one, and the automaton alone is faster.
+	// With frequent literals nearly every line has one, and the automaton alone is faster.
 	if l := required(re); cost(l) < 0.01 {
 		m.literals = l
 	}
@@ -112,8 +110,8 @@ func ranges(re *syntax.Regexp) int {
 	return n
 }
 
-// work returns the greatest cost of a character: all instructions process it, and those of a
-// class search their ranges.
+// work returns the greatest cost of a character: every instruction may process it, and an instruction for a
+// class searches its ranges.
 func work(prog *syntax.Prog) int {
 	n := 0
 	for i := range prog.Inst {
@@ -122,8 +120,8 @@ func work(prog *syntax.Prog) int {
 	return n
 }
 
-// beforeCR makes the ends of lines in re also match before CRLF. That is not needed for
-// single lines, which are passed without their end.
+// beforeCR makes the assertions for line ends in re also match before CRLF. Single lines do not need that, as
+// they have no line end.
 func beforeCR(re *syntax.Regexp) {
 	for i, sub := range re.Sub {
 		if sub.Op != syntax.OpEndLine {
@@ -135,8 +133,8 @@ func beforeCR(re *syntax.Regexp) {
 	}
 }
 
-// neverBegin makes the assertions in re for the beginning of the text never match, for the
-// rest of a text, which package regexp would treat as a text of its own.
+// neverBegin makes the assertions in re for the beginning of the text never match. It is for the
+// rest of a text, which package regexp would treat as a whole text.
 func neverBegin(re *syntax.Regexp) {
 	if re.Op == syntax.OpBeginText {
 		re.Op = syntax.OpNoMatch

@@ -16,8 +16,8 @@ import (
 	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
-// search returns the lines that are yielded, formatted, for text that is read in odd pieces
-// through a window of the given size.
+// search returns the formatted lines that Search yields for a text, which is read in uneven pieces through a
+// window of the given size.
 func search(t interface {
 	Helper()
 	Fatal(...any)
@@ -30,7 +30,7 @@ func search(t interface {
 	s := m.NewSearcher()
 	s.buf = make([]byte, window)
 	var got []string
-	for range 2 { // a searcher is used again and again
+	for range 2 { // a searcher can be reused
 		got = nil
 		err := s.Search(context.Background(), iotest.HalfReader(strings.NewReader(text)), func(l Line) bool {
 			got = append(got, show(l.Number, string(l.Text), l.Match, l.Gap && o.Before+o.After > 0))
@@ -101,7 +101,7 @@ func TestLikeRegexp(t *testing.T) {
 	})
 }
 
-// Any pattern that compiles matches like package regexp.
+// FuzzLikeRegexp checks that any pattern that compiles matches as in package regexp.
 func FuzzLikeRegexp(f *testing.F) {
 	f.Add("a(b|c)*d$", "xabcd\nabd e\r\n")
 	f.Add(`(?i)\bfoo\b|^\s*#`, "Foo\n # x\nfoobar\n")
@@ -140,7 +140,7 @@ func TestMultiline(t *testing.T) {
 		{`(?-m:^)(def|  a)`, "1:def f("},
 		{`pass\n\z`, "7:  pass"},
 		{`pass\z`, ""},
-		{`\z`, ""}, // is after the last line's end
+		{`\z`, ""}, // matches after the last line end
 	} {
 		if got := strings.Join(search(t, row.pattern, Options{Multiline: true}, text, 16), "\n"); got != row.want {
 			t.Errorf("%q: %q, want %q", row.pattern, got, row.want)
@@ -148,7 +148,7 @@ func TestMultiline(t *testing.T) {
 	}
 }
 
-// Assertions refer to the whole text, at any position of the search.
+// TestMultilineLikeRegexp checks that assertions refer to the whole text, at any position of the search.
 func TestMultilineLikeRegexp(t *testing.T) {
 	patterns := rapid.SampledFrom([]string{`\Aa`, `a\z`, `\A`, `\z`, `^a`, `a$`, `^$`, `\ba`, `\Ba`, `a\b`, `\n\z`, `\n\A`, `(\A|b)a`, `(\A|b)\n?a`,
 		`(?:\Aa)*b`, `(?i:\AA)|b`, `a\n+b`, `a.b`, `(?-s:a.b)`, `(?-m:^a|a$)`, `(\Aa|\bb)+`, `[^a]\z`})
@@ -238,8 +238,8 @@ func TestByteOrderMark(t *testing.T) {
 	}
 }
 
-// A line longer than the window is still one line, and searching does not allocate once the
-// buffers exist.
+// TestLongLinesAndAllocations checks that a line longer than the window is one line, and that searching does
+// not allocate once the buffers exist.
 func TestLongLinesAndAllocations(t *testing.T) {
 	long := strings.Repeat("x", 3*windowSize) + "needle" + strings.Repeat("y", windowSize)
 	text := "a\n" + long + "\nneedle\n"
@@ -264,7 +264,7 @@ func TestLongLinesAndAllocations(t *testing.T) {
 	}
 }
 
-// Text of many different characters does not fill up the memory.
+// TestMemoryOfManyCharacters checks that a text of many different characters needs bounded memory.
 func TestMemoryOfManyCharacters(t *testing.T) {
 	m, err := Compile("x.{30}y", Options{})
 	if err != nil {
@@ -291,7 +291,7 @@ func TestMemoryOfManyCharacters(t *testing.T) {
 	}
 }
 
-// A line may end with CRLF; "$" matches before it.
+// TestMultilineCRLF checks that a line may end with CRLF, and "$" matches before it.
 func TestMultilineCRLF(t *testing.T) {
 	text := "a\r\nb c\r\n\r\na\rb\r\nab\n"
 	for _, row := range []struct{ pattern, want string }{
@@ -303,29 +303,29 @@ func TestMultilineCRLF(t *testing.T) {
 	}
 }
 
-// One search for a match in a large text ends with its context.
+// TestMultilineIsCancelled checks that one search for a match in a large text ends with its context.
 func TestMultilineIsCancelled(t *testing.T) {
 	m, err := Compile("[ax]{4}[bx]", Options{Multiline: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := strings.Repeat("aaaa\n", maxFile/5)
-	if len(text)*m.work <= maxUnasked {
+	if len(text)*m.work <= maxUnpolled {
 		t.Fatalf("%d bytes are too few for work of %d", len(text), m.work)
 	}
-	ctx := &countdown.Context{Context: t.Context(), Left: 40} // it takes fewer reads than that to fill the buffer
+	ctx := &countdown.Context{Context: t.Context(), Left: 40} // more than the reads that fill the buffer
 	err = m.NewSearcher().Search(ctx, strings.NewReader(text), func(Line) bool { t.Error("a line is yielded"); return true })
 	if err != context.Canceled || ctx.Left < -3 {
 		t.Errorf("%v, polled %d times too often", err, -ctx.Left)
 	}
 }
 
-// A search that polls its context finds the same as one that does not.
-func TestFindAsking(t *testing.T) {
+// TestFindPolling checks that a search that polls its context finds the same as one that does not.
+func TestFindPolling(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		re := regexp.MustCompile("(?ms:" + patterns.Draw(t, "pattern") + ")")
 		text := []byte(texts.Draw(t, "text"))
-		got, want := find(context.Background(), re, text, maxUnasked+1), find(context.Background(), re, text, 0)
+		got, want := find(context.Background(), re, text, maxUnpolled+1), find(context.Background(), re, text, 0)
 		if len(text) > 1 && !slices.Equal(got, want) {
 			t.Fatalf("%s in %q: %v, want %v", re, text, got, want)
 		}

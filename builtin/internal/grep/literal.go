@@ -9,8 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxLiterals is how many literals are searched for in parallel; with more of them the
-// automaton is faster.
+// maxLiterals is how many literals are searched for at once; with more of them the automaton is faster.
 const maxLiterals = 8
 
 // required returns literals of which every match of re contains at least one,
@@ -49,8 +48,7 @@ func required(re *syntax.Regexp) []literal {
 	return nil
 }
 
-// cost estimates how often a set of literals occurs without a match: the sum over the
-// literals, of which each character reduces the frequency.
+// cost estimates how often one of the literals occurs without a match. Each character of a literal makes it rarer.
 func cost(set []literal) float64 {
 	if set == nil {
 		return 1
@@ -83,8 +81,8 @@ func literalOf(re *syntax.Regexp) []literal {
 	if !fold {
 		return []literal{newLiteral(string(re.Rune), false)}
 	}
-	// Skip letters with more than two forms, such as k, s and all that are not ASCII, and
-	// use the longest part between them.
+	// Skip letters with more than two case forms, such as k and s, and all non-ASCII letters, and use the longest
+	// part between them.
 	best := ""
 	part := strings.FieldsFunc(strings.ToLower(string(re.Rune)), func(r rune) bool {
 		next := unicode.SimpleFold(r)
@@ -114,8 +112,7 @@ func newLiteral(text string, fold bool) literal {
 // common lists the bytes of source text, the most frequent first.
 const common = " etaonrislcdupmf(.)\"g,hb_y=/v-:x\t\nw;kE0TSI{}1ACRN*D'OPq2LFMz'jU>B<3G[]"
 
-// frequency is a rough estimate of how often a byte occurs. A wrong estimate only costs
-// time.
+// frequency is a rough estimate of how often a byte occurs. A wrong estimate only makes the search slower.
 func frequency(b byte) float64 {
 	if i := strings.IndexByte(common, b); i >= 0 {
 		return 0.1 / float64(i+1)
@@ -123,13 +120,13 @@ func frequency(b byte) float64 {
 	return 0.0005
 }
 
-// A finder searches for one literal in one text, from front to back, and caches how far it
-// has searched. It must be reset before use.
+// A finder searches for one literal in one text, from the beginning to the end, and caches how far it has
+// searched. It must be reset before use.
 type finder struct {
 	literal
 	lower, upper byte
 	atLower      int // the next occurrence of lower at or after the current position
-	atUpper      int // of upper
+	atUpper      int // the same for upper
 	found        int // the next occurrence of the literal
 }
 
@@ -146,8 +143,7 @@ func newFinder(l literal) finder {
 // reset prepares for another text.
 func (f *finder) reset() { f.atLower, f.atUpper, f.found = -1, -1, -1 }
 
-// next returns the start of the first occurrence at or after from, or none. from must never
-// decrease.
+// next returns the start of the first occurrence at or after from, or none. Successive calls must not decrease from.
 func (f *finder) next(text []byte, from int) int {
 	if f.found >= from {
 		return f.found
@@ -172,8 +168,7 @@ func (f *finder) next(text []byte, from int) int {
 	}
 }
 
-// nextByte returns the first index of b at or after pos; known is the index that was found
-// last.
+// nextByte returns the first index of b at or after pos; known is the index that was found last.
 func nextByte(text []byte, b byte, known, pos int) int {
 	if known >= pos {
 		return known

@@ -11,22 +11,21 @@ import (
 
 const (
 	windowSize = 256 << 10 // bytes that are searched at once
-	maxWindow  = 16 << 20  // the longest line; a longer one counts as several
+	maxWindow  = 16 << 20  // the longest line; a longer one is split
 	maxFile    = 64 << 20  // how much of a file a Multiline search reads
 	sniffLen   = 8 << 10   // a zero byte in the first sniffLen bytes makes a file binary
 
-	// The most work between two polls of the context, in bytes of text times Matcher.work:
-	// some tenths of a second. A Multiline search that polls is slower, as it cannot skip to
-	// a literal, so small ones do not poll.
-	maxUnasked = 32 << 20
-	askEvery   = 2 << 20
+	// The most work between two polls of the context, in bytes of text times Matcher.work: some tenths of a second.
+	// A Multiline search that polls is slower, as it cannot skip to a literal, so small searches do not poll.
+	maxUnpolled = 32 << 20
+	pollEvery   = 2 << 20
 )
 
 // A Line is a line that matches, or a line of context.
 type Line struct {
 	Number int    // from 1
 	Text   []byte // without its end; valid until the next line
-	Match  bool   // not only context
+	Match  bool   // false for a line of context
 	Gap    bool   // lines between the previous one and this were skipped
 }
 
@@ -43,8 +42,8 @@ type Searcher struct {
 
 	// The state of one search. Offsets count from the start of buf.
 	yield      func(Line) bool
-	end        int // of what was read
-	yielded    int // the end of the last line that was yielded
+	end        int // of the data that was read
+	yielded    int // end of the last line that was yielded
 	hasYielded bool
 	afterLeft  int // lines of context still to yield after the last match
 	lineNo     int // number of the line at counted
@@ -60,17 +59,16 @@ func (m *Matcher) NewSearcher() *Searcher {
 	return s
 }
 
-// Search calls yield for each line of r that matches and for the lines of context, in order,
-// until yield returns false. It fails with ErrBinary, before any line, if r is not text, with
-// the errors of r, and with that of ctx, which it polls at each read and while it searches
-// the text.
+// Search calls yield for each line of r that matches and for the lines of context, in order, until yield
+// returns false. It fails with ErrBinary, before any line, if r is not text, with the errors of r, and with the
+// error of ctx, which it polls at each read and while it searches the text.
 func (s *Searcher) Search(ctx context.Context, r io.Reader, yield func(Line) bool) error {
 	s.yield = yield
 	s.end, s.yielded, s.counted, s.afterLeft, s.lineNo, s.hasYielded = 0, 0, 0, 0, 1, false
 	if s.m.Multiline {
 		return s.searchAll(ctx, r)
 	}
-	pos := 0 // everything before is done
+	pos := 0 // everything before it is searched
 	for first := true; ; first = false {
 		eof, err := s.fill(ctx, r)
 		if err != nil {
@@ -124,14 +122,14 @@ func (s *Searcher) dropMark() {
 	}
 }
 
-// makeRoom moves the data that is still needed, from the context before pos on, to the front
-// of the buffer, and grows the buffer if that fills it. It returns the new pos.
+// makeRoom moves the data that is still needed, which begins with the context before pos, to the
+// front of the buffer, and grows the buffer if it is more than half full. It returns the new pos.
 func (s *Searcher) makeRoom(pos int) int {
 	keep := max(min(s.yielded, pos), s.back(pos, s.m.Before))
 	s.number(keep)
 	copy(s.buf, s.buf[keep:s.end])
 	s.end -= keep
-	s.yielded = max(-1, s.yielded-keep) // -1: lines in between were not yielded
+	s.yielded = max(-1, s.yielded-keep) // -1 if lines in between were not yielded
 	s.counted = 0
 	if s.end > len(s.buf)/2 {
 		s.buf = append(s.buf, make([]byte, len(s.buf))...)
@@ -147,8 +145,7 @@ func (s *Searcher) back(pos, n int) int {
 	return pos
 }
 
-// lines yields the matches in buf[pos:limit], which are whole lines. It returns false if the
-// search is over.
+// lines yields the matches in buf[pos:limit], which are whole lines. It returns false if the search has ended.
 func (s *Searcher) lines(ctx context.Context, pos, limit int) bool {
 	text := s.buf[:limit]
 	s.dfa.begin(ctx)
@@ -306,30 +303,29 @@ func (s *Searcher) searchAll(ctx context.Context, r io.Reader) error {
 	return nil
 }
 
-// find is re.FindIndex, for a pattern whose cost is work for each byte. If ctx ends, the
-// result is invalid.
+// find is re.FindIndex for a pattern that costs work for each byte. If ctx ends, the result is invalid.
 func find(ctx context.Context, re *regexp.Regexp, text []byte, work int) []int {
-	if len(text)*work <= maxUnasked {
+	if len(text)*work <= maxUnpolled {
 		return re.FindIndex(text)
 	}
-	return re.FindReaderIndex(&pollingReader{text: text, every: max(askEvery/max(work, 1), 1), ended: ctx.Err})
+	return re.FindReaderIndex(&pollingReader{text: text, every: max(pollEvery/max(work, 1), 1), ended: ctx.Err})
 }
 
 // A pollingReader is a text that ends when ended returns an error.
 type pollingReader struct {
-	text     []byte
-	pos, ask int // ask: where to poll again
-	every    int // bytes between two polls
-	ended    func() error
+	text      []byte
+	pos, poll int // poll is the position of the next poll
+	every     int // bytes between two polls
+	ended     func() error
 }
 
 // ReadRune implements [io.RuneReader].
 func (a *pollingReader) ReadRune() (r rune, size int, err error) {
-	if a.pos >= a.ask {
+	if a.pos >= a.poll {
 		if err := a.ended(); err != nil {
 			return 0, 0, err
 		}
-		a.ask = a.pos + a.every
+		a.poll = a.pos + a.every
 	}
 	if a.pos == len(a.text) {
 		return 0, 0, io.EOF

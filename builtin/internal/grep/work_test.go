@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// maxLate is how late a search may end. Without the limits it takes most of a minute; the race
-// detector and a busy machine may turn a tenth of a second into ten.
+// maxLate is how late a search may end. Without the limits of the package it would take most of a minute; the
+// race detector and a busy machine may turn a tenth of a second into ten.
 const maxLate = 10 * time.Second
 
-// A search ends soon after its context for any pattern and text, whatever a character costs.
+// TestSearchEndsInTime checks that a search ends soon after its context, for any pattern and text.
 func TestSearchEndsInTime(t *testing.T) {
 	texts := map[string]string{
 		"letters": strings.Repeat("é", 1<<20), "ascii": strings.Repeat("ab", 1<<20),
@@ -26,7 +26,7 @@ func TestSearchEndsInTime(t *testing.T) {
 		for _, o := range []Options{{}, {Multiline: true, IgnoreCase: true}} {
 			m, err := Compile(pattern, o)
 			if err != nil {
-				continue // too large is an answer, too
+				continue // the pattern is too large
 			}
 			for name, text := range texts {
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -42,7 +42,7 @@ func TestSearchEndsInTime(t *testing.T) {
 	}
 }
 
-// A pattern that is slow to compile, or to match a single character, is refused.
+// TestPatternTooLarge checks that a pattern that is slow to compile, or to match a single character, is refused.
 func TestPatternTooLarge(t *testing.T) {
 	for pattern, large := range map[string]bool{
 		`\pL{500}\pN`: false, `\pL{1000}\pL{999}`: true, strings.Repeat(`\pL`, 25): false, strings.Repeat(`\pL`, 90): true,
@@ -61,7 +61,7 @@ func TestPatternTooLarge(t *testing.T) {
 	}
 }
 
-// spread has a different character at each position.
+// spread returns a text with a different character at each position.
 func spread(n int) string {
 	var b strings.Builder
 	for i := range n {

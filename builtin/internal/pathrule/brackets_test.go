@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Brackets as bash 5.2 matches them in [[ name == pattern ]]: a pattern must match all of the
+// TestShellPattern checks brackets against bash 5.2's [[ name == pattern ]]: a pattern must match each of the
 // first letters, and none of the second.
 func TestShellPattern(t *testing.T) {
 	for _, row := range []struct{ pattern, yes, no string }{
@@ -33,7 +33,7 @@ func TestShellPattern(t *testing.T) {
 	}
 }
 
-// Brackets of every kind match secrets.
+// TestBracketsHideNothing checks that a secret is found behind every kind of brackets.
 func TestBracketsHideNothing(t *testing.T) {
 	at := tree("/w/.env", "/w/id_rsa", "/w/main.go")
 	for _, glob := range []string{"/w/.en[[:alpha:]]", "/w/.en[]v]", "/w/.en[!a]", "/w/id_rs[[=a=]]", "/w/id[_-]rsa", "/w/i[[:lower:]]_rsa"} {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Secrets returns the existing paths of credentials with well-known names, below the home
-// directories and in other places of this machine.
+// Secrets returns the existing paths of credentials with well-known names, below the home directories and at
+// fixed paths.
 func Secrets(homes []string) []string {
 	var out []string
 	add := func(name string) {
@@ -26,7 +26,7 @@ func Secrets(homes []string) []string {
 		}
 		for _, tail := range secretTails {
 			switch {
-			case strings.Count(tail, "/") == 2 && strings.HasSuffix(tail, "/"): // directly in home, as above
+			case strings.Count(tail, "/") == 2 && strings.HasSuffix(tail, "/"): // directly in home, found above
 			case strings.HasSuffix(tail, "/"), strings.Contains(path.Base(tail), "."):
 				add(path.Join(home, tail))
 			default:
@@ -49,8 +49,8 @@ func Secrets(homes []string) []string {
 	return slices.Compact(out)
 }
 
-// movedDirs are the variables that move a directory out of the home directory, and movedFiles
-// those that name a file or directory with credentials.
+// movedDirs are variables that move a directory out of the home directory; movedFiles are variables that name a
+// file or directory with credentials.
 var (
 	movedDirs = map[string]string{
 		"CARGO_HOME": "/.cargo/", "CLAUDE_CONFIG_DIR": "/.claude/", "CODEX_HOME": "/.codex/", "COMPOSER_HOME": "/.composer/", "DOCKER_CONFIG": "/.docker/", "GH_CONFIG_DIR": "/.config/gh/",
@@ -62,7 +62,7 @@ var (
 	}
 )
 
-// movedSecrets returns the paths of credentials that environment variables lead to.
+// movedSecrets returns the paths of credentials to which environment variables refer.
 func movedSecrets() []string {
 	var out []string
 	for variable, usual := range movedDirs {
@@ -89,15 +89,14 @@ func movedSecrets() []string {
 
 var globEscapes = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`)
 
-// ReadOnly reports whether the file or directory rel of a working directory must stay unchanged
-// when a command may write there: it is protected, and not a directory of version control,
-// for which [ControlPaths] has the paths.
+// ReadOnly reports whether the file or directory rel of a working directory must stay unchanged when a command
+// may write there: it is protected, and is not a version control directory, for which ControlPaths has the
+// paths.
 func (g Protected) ReadOnly(rel string) bool {
 	return ControlPaths[strings.ToLower(path.Base(rel))] == nil && g.Name("/w/"+rel) != ""
 }
 
-// ControlPaths are, for each directory of version control, the paths in it that version control
-// runs or trusts.
+// ControlPaths are, for each kind of version control directory, the paths in it that version control runs or trusts.
 var ControlPaths = map[string][]string{
 	".git": {"commondir", "config", "config.worktree", "hooks", "info/attributes"},
 	".hg":  {"hgrc"},
@@ -114,12 +113,12 @@ func ProtectedNames() []string {
 	return names
 }
 
-// projectSettings are files that may hold credentials in a home directory; in a project they
-// are settings that its tools need, and are readable but protected.
+// projectSettings are files that may have credentials in a home directory. In a project they are settings that
+// its tools need, so they are readable but protected.
 var projectSettings = []string{".npmrc", ".yarnrc.yml", ".envrc", ".condarc", ".pypirc", ".terraformrc"}
 
-// HoldsCredentials reports whether the file rel of a working directory holds credentials. Those of
-// tests, which are public, do not count.
+// HoldsCredentials reports whether the file rel of a working directory has credentials. Those of tests, which
+// are public, do not count.
 func HoldsCredentials(rel string) bool {
 	if slices.Contains(projectSettings, strings.ToLower(path.Base(rel))) {
 		return false

@@ -19,8 +19,8 @@ func (p Place) Match(pattern, name string) (bool, error) {
 	return real != "" && matchOne(globs, abs) && matchOne(globs, real), nil
 }
 
-// MatchAny reports whether pattern covers name for a deny or ask rule: the path as written or
-// its target. A path that cannot be resolved is covered, an empty one is not.
+// MatchAny reports whether pattern covers name for a deny or ask rule: the path as written or its target. A
+// path that cannot be resolved counts as covered, an empty one does not.
 func (p Place) MatchAny(pattern, name string) (bool, error) {
 	globs, err := p.globs(pattern, true)
 	if err != nil {
@@ -52,12 +52,11 @@ func (p Place) MatchTree(pattern, root string) (bool, error) {
 	return false, nil
 }
 
-// Globs returns the absolute patterns of a deny or ask pattern. It covers a path that one of
-// them matches, as written or with its links resolved.
+// Globs returns the absolute patterns of a deny or ask pattern. It covers a path if one of them matches the
+// path as written or with its links resolved.
 func (p Place) Globs(pattern string) ([]string, error) { return p.globs(pattern, true) }
 
-// Fixed returns the part of a glob before the first segment with a wildcard, and whether that
-// is all of it.
+// Fixed returns the part of a glob before the first segment with a wildcard, and whether that is the whole glob.
 func Fixed(glob string) (dir string, whole bool) {
 	fixed, rest := split(glob)
 	return unescape(fixed), rest == ""
@@ -79,7 +78,7 @@ func TreeCoveredBy(globs []string, dir string) bool {
 // Suggest returns the pattern for everything in the directory of name, or "".
 func (p Place) Suggest(name string) string {
 	name = p.clean(name)
-	if name == "~" || name == ".." || strings.HasSuffix(name, "/..") { // its parent is not the text before
+	if name == "~" || name == ".." || strings.HasSuffix(name, "/..") { // its parent is not the text before the last slash
 		name = p.Abs(name)
 	}
 	if name == "" {
@@ -129,9 +128,9 @@ func (p Place) base() string {
 	return p.Abs(p.Cwd)
 }
 
-// globs returns absolute patterns, one of which must match: the pattern with its fixed part
-// as written and with links resolved, each also with brackets and braces taken literally,
-// because people do not escape names of directories such as [id].
+// globs returns absolute patterns, one of which must match: the pattern with its fixed part as written and with
+// links resolved, each also with brackets and braces taken literally, because people do not escape them in
+// directory names such as [id].
 func (p Place) globs(pattern string, anywhere bool) ([]string, error) {
 	bad := func(why string) ([]string, error) {
 		return nil, fmt.Errorf("path pattern %q: %s", pattern, why)
@@ -263,7 +262,7 @@ func reaches(glob, root string) bool {
 
 const special = `*?[]{}\`
 
-// escape makes a pattern that matches name only.
+// escape returns a pattern that matches only name.
 func escape(name string) string {
 	if !strings.ContainsAny(name, special) {
 		return name

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// MatchTree is true for a covered path and for every directory above it.
-func TestTreeOfWhatIsCovered(t *testing.T) {
+// TestMatchTreeOfCoveredPaths checks that MatchTree is true for a covered path and for every directory above it.
+func TestMatchTreeOfCoveredPaths(t *testing.T) {
 	at := Place{Cwd: "/a", Home: "/h", Dirs: []string{"/a"}, Readlink: func(name string) (string, error) {
 		if name == "/a/b" {
 			return "/h/b", nil
@@ -29,7 +29,7 @@ func TestTreeOfWhatIsCovered(t *testing.T) {
 		covered++
 		for _, dir := range []string{at.Abs(name), at.Real(name)} {
 			if globs, err := at.Globs(pattern); err != nil || !CoveredBy(globs, dir) {
-				continue // what covers the link need not cover what it leads to
+				continue // a pattern for the link need not cover its target
 			}
 			for ; ; dir = path.Dir(dir) {
 				if ok, err := at.MatchTree(pattern, dir); err != nil || !ok {
@@ -46,7 +46,8 @@ func TestTreeOfWhatIsCovered(t *testing.T) {
 	}
 }
 
-// The suggestion for a directory covers its content, and nothing in another one.
+// TestSuggestTakesNamesAsTheyAre checks that the suggestion for a directory covers its content, and nothing in
+// another directory.
 func TestSuggestTakesNamesAsTheyAre(t *testing.T) {
 	at := Place{Cwd: "/w", Dirs: []string{"/w"}, Readlink: noLinks}
 	for _, c := range special {
@@ -90,7 +91,7 @@ func TestLimitsOfPaths(t *testing.T) {
 	}
 }
 
-// Nothing is looked up below a missing directory, until a ".." leaves it.
+// TestRealLooksUpOnce checks that nothing is looked up below a missing directory, until a ".." leaves it.
 func TestRealLooksUpOnce(t *testing.T) {
 	for name, want := range map[string]string{
 		"/w/new/a/b":          "/w /w/new",
@@ -116,8 +117,8 @@ func TestRealLooksUpOnce(t *testing.T) {
 	}
 }
 
-// The suggestion for a name covers it, and nothing outside of its directory: a name that only
-// looks like the home directory, or does so before cleaning, is what the system resolves it to.
+// TestSuggestCoversNothingElse checks that the suggestion for a name covers it, and nothing outside its
+// directory, even if the name looks like the home directory.
 func TestSuggestCoversNothingElse(t *testing.T) {
 	at := Place{Cwd: "/work/~", Home: "/home/u", Dirs: []string{"/work"}, Readlink: noLinks}
 	probes := []string{"/f", "/home/f", "/home/u/f", "/home/u/~/f", "/home/u/a/f", "/work/f", "/work/~/f", "/work/~/~/f", "/work/~/a/f", "/work/~/~a/f", "/work/a/f"}

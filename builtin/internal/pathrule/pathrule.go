@@ -1,5 +1,5 @@
-// Package pathrule judges paths: which rule patterns cover them, whether they
-// lie inside a working directory, and whether they are protected.
+// Package pathrule judges paths: which rule patterns cover them, whether they are inside a working directory,
+// and whether they are protected.
 //
 // A [Place] has the directories that paths are resolved against. Paths are made absolute and
 // clean before comparison. No file is opened; symbolic links are read so that a link and its
@@ -15,9 +15,9 @@
 //
 // "*", "?", "[a-z]" and "{a,b}" match within one segment, "**" any number of segments, "\"
 // escapes the next character. "~" at the start is the home directory, "/" at the end means
-// "/**". A relative pattern is relative to the first working directory, or to the current one
-// if there is none. A deny or ask pattern that has no slash, or starts with "**", applies
-// everywhere; so does an allow pattern of that kind without working directories.
+// "/**". A relative pattern is relative to the first working directory, or to the current one if there is none.
+// A deny or ask pattern without a slash, or one that starts with "**", applies everywhere; without working
+// directories, so does such an allow pattern.
 //
 // Names are compared byte by byte, as on Linux. On a file system that
 // ignores case a deny rule must name every spelling that matters.
@@ -40,9 +40,8 @@ type Place struct {
 	Home string   // for "~"; empty means unknown
 	Dirs []string // working directories, absolute; relative patterns are relative to the first
 
-	// Trusted are the directories, absolute, whose own settings, plugins and toolchains may
-	// run, because the user trusts them as a whole. nil means none, not even working
-	// directories.
+	// Trusted are absolute paths of directories whose own settings, plugins and toolchains may run, because the
+	// user trusts them as a whole. nil means none, not even working directories.
 	Trusted []string
 
 	// Readlink returns the target of a symbolic link and an error for anything
@@ -69,8 +68,7 @@ func (p Place) Target(name string) (string, error) {
 	if p.Readlink != nil {
 		return p.Readlink(name)
 	}
-	// Most names are not links: with a buffer of our own, finding that out takes half as
-	// long as with os.Readlink.
+	// Most names are not links: with a one-byte buffer, finding that out takes half as long as with os.Readlink.
 	var room [1]byte
 	switch _, err := syscall.Readlink(name, room[:]); err {
 	case syscall.ENOENT, syscall.ENOTDIR, syscall.EINVAL:
@@ -114,9 +112,9 @@ func (p Place) Real(name string) string {
 	if rest == "" {
 		return ""
 	}
-	// A missing segment may exist later (mkdir, or Write itself), so ".." removes it and the
-	// following segments are looked up again: "new/../link" must not hide a link.
-	done, links, missing := "", 0, 0 // missing: how many segments of done do not exist
+	// A missing segment may exist later (after mkdir, or created by Write), so ".." removes it and the following
+	// segments are looked up again: "new/../link" must not hide a link.
+	done, links, missing := "", 0, 0 // missing is how many segments of done do not exist
 	for rest != "" {
 		seg, tail, _ := strings.Cut(strings.TrimLeft(rest, "/"), "/")
 		rest = tail
@@ -184,7 +182,7 @@ func (p Place) Trusts(name string) bool {
 	return false
 }
 
-// Exists reports whether name exists, also if it is a dangling link.
+// Exists reports whether name exists, even as a dangling link.
 func (p Place) Exists(name string) bool {
 	_, err := p.Target(name)
 	return err == nil || !os.IsNotExist(err) && !errors.Is(err, syscall.ENOTDIR)

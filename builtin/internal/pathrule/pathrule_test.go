@@ -95,7 +95,7 @@ func TestFileRuleMatch(t *testing.T) {
 	deviations := casetest.LoadDeviations(t, "deviations_file_rule_match.json")
 	for _, r := range casetest.Rows[fileRule](t, "file_rule_match.jsonl") {
 		if r.Pattern == "" {
-			continue // a rule without a pattern is the engine's
+			continue // package permission judges rules without a pattern
 		}
 		for _, b := range []string{"allow", "deny"} {
 			r.Behavior = b
@@ -108,7 +108,7 @@ func TestFileRuleMatch(t *testing.T) {
 	}
 }
 
-// A link inside the working directory is treated as its target.
+// TestLinks checks that a link inside the working directory is treated as its target.
 func TestLinks(t *testing.T) {
 	tmp := t.TempDir()
 	work := filepath.Join(tmp, "work")
@@ -154,12 +154,11 @@ func TestLinks(t *testing.T) {
 		t.Error("an allow rule follows a link out of its tree")
 	}
 	if ok, _ := at.Match(filepath.Join(tmp, "alias")+"/**", filepath.Join(tmp, "alias", "src", "a")); !ok {
-		t.Error("an allow rule for a linked directory does not hold below it")
+		t.Error("an allow rule for a linked directory does not cover what is below it")
 	}
 }
 
-// A search skips the paths that the globs of a rule cover, and directories that they cover
-// completely.
+// TestCoveredBy checks which paths, and which whole directories, the globs of a rule cover.
 func TestCoveredBy(t *testing.T) {
 	at := Place{Cwd: "/w", Home: "/home/u", Dirs: []string{"/w"}, Readlink: func(name string) (string, error) {
 		if name == "/w/link" {
@@ -231,7 +230,7 @@ func TestGuardAndSecrets(t *testing.T) {
 	}
 }
 
-// The result of Suggest covers its argument, for any name.
+// TestSuggestRoundTrip checks that the result of Suggest covers its argument, for any name.
 func TestSuggestRoundTrip(t *testing.T) {
 	at := Place{Cwd: "/work", Home: "/home/u", Dirs: []string{"/work"}, Readlink: noLinks}
 	rapid.Check(t, func(t *rapid.T) {
@@ -262,7 +261,7 @@ func TestSuggest(t *testing.T) {
 	}
 }
 
-// Patterns and paths in every spelling, in a tree with links: link and [l] lead to
+// TestRuleRows checks patterns and paths in every spelling, in a tree with links: link and [l] lead to
 // ../secret, k to ../secret/key, alias to work, loop to itself.
 func TestRuleRows(t *testing.T) {
 	links := map[string]string{"/r/work/link": "../secret", "/r/work/k": "/r/secret/key", "/r/alias": "work", "/r/work/loop": "loop", "/r/work/[l]": "../secret"}

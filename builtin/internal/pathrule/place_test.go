@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The directory of this program's keys and trust is secret and protected, wherever the system
-// puts it, and nothing is if the system has no such directory.
+// TestOwnDirectory checks that the directory of this program's keys and consents is secret and protected,
+// wherever the system puts it.
 func TestOwnDirectory(t *testing.T) {
 	before := ownDir
 	t.Cleanup(func() { ownDir = before })
@@ -34,7 +34,7 @@ func TestOwnDirectory(t *testing.T) {
 	}
 }
 
-// Files at the root are secret or protected like those in a directory.
+// TestNamesAtRoot checks that files at the root are secret or protected like those in a directory.
 func TestNamesAtRoot(t *testing.T) {
 	for _, name := range []string{"/.aws/x", "/.ssh", "/.env", "/id_rsa"} {
 		if SecretName(name) == "" {
@@ -48,7 +48,8 @@ func TestNamesAtRoot(t *testing.T) {
 	}
 }
 
-// Links are checked below the current directory, even the root, but not above it.
+// TestSecretLinkStartsBelowCwd checks that links are resolved only below the current directory, even if that is
+// the root.
 func TestSecretLinkStartsBelowCwd(t *testing.T) {
 	at := tree("/a->/home/u/.ssh/id_work", "/b->/home/u/.ssh", "/b/x", "/w/c", "/w/d->../a", "/long->/a")
 	for _, row := range []struct {
@@ -57,7 +58,7 @@ func TestSecretLinkStartsBelowCwd(t *testing.T) {
 	}{
 		{"/", "/a", true}, {"/", "/b/x", true}, {"/", "/long", true}, {"/", "/w/d", true}, {"/", "/w/c", false}, {"/", "/", false},
 		{"/w", "/w/d", true}, {"/w", "/w/c", false}, {"/w", "/w", false}, {"/w", "/a", true},
-		{"/b", "/b/x", false}, {"/b", "/b", false}, // whoever is in it has got there already
+		{"/b", "/b/x", false}, {"/b", "/b", false}, // the current directory itself is not checked
 	} {
 		at.Cwd = row.cwd
 		if got := at.SecretLink(row.name) != ""; got != row.want {
@@ -66,7 +67,7 @@ func TestSecretLinkStartsBelowCwd(t *testing.T) {
 	}
 }
 
-// A secret name suffices, even for a link to something else.
+// TestSecretNameOfLink checks that a secret name is enough, even for a link to something else.
 func TestSecretNameOfLink(t *testing.T) {
 	at := tree("/w/.env->plain", "/w/plain", "/w/.netrc->.netrc")
 	for _, name := range []string{"/w/.env", "/w/.netrc"} {
@@ -76,7 +77,8 @@ func TestSecretNameOfLink(t *testing.T) {
 	}
 }
 
-// An invalid pattern of the shell is a name, and the matches of a broad one are limited.
+// TestGlobRows checks that an invalid pattern is treated as a name, and that the matches of a broad pattern are
+// limited.
 func TestGlobRows(t *testing.T) {
 	at := tree("/w/[", "/w/x[1]", "/w/x1", "/w/a[b", "/w/ab")
 	for pattern, want := range map[string]string{

@@ -6,17 +6,16 @@ import (
 	"strings"
 )
 
-// Protected holds names that must not be written without approval, whatever the rules say, in
-// addition to the built-in ones: files that programs run or trust when they start,
-// credentials, version control and editor state, and the system's own directories. Case is
-// ignored.
+// Protected has names that must not be written without approval, whatever the rules say, in addition to the
+// built-in ones: files that programs run or trust when they start, credentials, version control and editor
+// state, and the system's own directories. Case is ignored.
 type Protected struct {
 	Files []string // base names, such as "secrets.yaml"
 	Dirs  []string // names of directories anywhere in a path, such as ".deploy"
 }
 
-// Hit returns why name, as written or through its links, is protected, or "". A name that
-// cannot be resolved is not a hit: check [Place.Abs] first.
+// Hit returns why name, as written or through its links, is protected, or "". It is "" for a name that cannot
+// be resolved: check [Place.Abs] first.
 func (g Protected) Hit(at Place, name string) string {
 	abs := at.Abs(name)
 	if why := g.Name(abs); why != "" {
@@ -86,14 +85,14 @@ func fold(name string) func(string) bool {
 	return func(s string) bool { return strings.EqualFold(s, name) }
 }
 
-// All lower case, for comparison.
+// All names are lower case, for comparison.
 //
-// A name is listed if writing it makes a program run something, or trust something, later and
-// unasked: a start-up file, a hook, a key. Files that only run when requested, such as a
-// Makefile or package.json, are not, nor is .github/workflows: it runs on another machine,
-// after a push, which needs approval itself.
+// A name is listed if a program later runs or trusts the file without being asked to: a start-up
+// file, a hook, a key. Files that run only on request, such as a Makefile or package.json, are
+// not listed, nor is .github/workflows: it runs on another machine, after a push, which needs
+// approval itself.
 var (
-	// Run or trusted by shells, git, editors, package managers and debuggers.
+	// Files that shells, git, editors, package managers or debuggers run or trust.
 	protectedFiles = []string{
 		".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile",
 		".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login", ".inputrc",
@@ -109,7 +108,7 @@ var (
 	protectedDirs = []string{
 		".git", ".hg", ".svn", ".bzr", ".jj", ".vscode", ".idea", ".devcontainer", ".oh-my-zsh", ".password-store", ".terraform.d", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".husky", ".direnv", ".vim", ".emacs.d", ".subversion",
 	}
-	// Parts of a path, which is compared with a slash at its end.
+	// Parts of a path; the path is compared with a slash at its end.
 	protectedTails = []string{
 		"/.config/git/", "/.config/gh/", "/.config/gcloud/", "/.config/autostart/", "/.config/systemd/",
 		"/.config/fish/", "/.config/nvim/", "/.config/pip/", "/.config/environment.d/", "/.config/kitbag/", "/.config/hub/", "/.gem/credentials/", "/.local/bin/",

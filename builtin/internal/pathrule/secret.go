@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// Secret returns why showing name, or what is below it, would reveal credentials, as written
-// or through its links, or "".
+// Secret returns why showing name, or what is below it, would reveal credentials, or "". It checks the name as
+// written and with links resolved.
 func (p Place) Secret(name string) string {
 	abs, real := p.Abs(name), p.Real(name)
 	if why := SecretName(abs); why != "" || abs == real {
@@ -24,8 +24,8 @@ func (p Place) Secret(name string) string {
 	return ""
 }
 
-// SecretLink is [Place.Secret] for an absolute path without a secret name, which checks for
-// links only below the current directory if the path is there.
+// SecretLink is [Place.Secret] for an absolute path without a secret name. If the path is below the current
+// directory, only links below the current directory are resolved.
 func (p Place) SecretLink(abs string) string {
 	if p.Cwd == "" || !Below(abs, p.Cwd) {
 		return p.Secret(abs)
@@ -43,16 +43,15 @@ func (p Place) SecretLink(abs string) string {
 	return ""
 }
 
-// brackets matches a backslash escape or a bracket expression, plainBrackets one that
-// [path.Match] reads like a shell, apart from the "!".
+// brackets matches a backslash escape or a bracket expression. plainBrackets matches a bracket expression that
+// [path.Match] reads like a shell, except for the "!".
 var (
 	brackets      = lazy.Regexp(`\\.|\[([!^]?\]|[^]\\/[]|\\.|\[[:.=][^]/]*[:.=]\]|\[)(\[[:.=][^]/]*[:.=]\]|\\.|[^]\\/])*\]|\[`)
 	plainBrackets = lazy.Regexp(`^\[[!^]?((\\.|[^][\\-])(-(\\.|[^][\\-]))?)+\]$`)
 )
 
-// ShellPattern converts a pattern of the shell to one of [path.Match]. Brackets that only the
-// shell supports, such as [[:alpha:]] and []a], become "?", which matches more; an unclosed
-// one matches itself.
+// ShellPattern converts a pattern of the shell to one of [path.Match]. Brackets that only the shell supports,
+// such as [[:alpha:]] and []a], become "?", which matches more; an unclosed bracket matches itself.
 func ShellPattern(glob string) string {
 	if !strings.Contains(glob, "[") {
 		return glob
@@ -73,8 +72,8 @@ func ShellPattern(glob string) string {
 // maxGlob is how many names a pattern expands to at most.
 const maxGlob = 4000
 
-// Glob returns the existing names that an absolute pattern of the shell matches, sorted, at
-// most maxGlob, and whether these are all.
+// Glob returns the existing names that an absolute pattern of the shell matches, sorted, at most maxGlob, and
+// whether these are all matches.
 func (p Place) Glob(pattern string) (matches []string, all bool) {
 	all = true
 	list := []string{"/"}
@@ -102,9 +101,9 @@ func (p Place) Glob(pattern string) (matches []string, all bool) {
 	return list, all
 }
 
-// SecretBelow returns why showing everything below the directory name would reveal
-// credentials, or "": it is a home directory, or contains one, or a secret is directly in it;
-// hidden ones count only if hidden is set. It does not search deeper.
+// SecretBelow returns why showing everything below the directory name would reveal credentials, or "". It would
+// if the directory is a home directory, contains one, or directly contains a secret; hidden secrets count only
+// if hidden is set. It does not search deeper.
 func (p Place) SecretBelow(name string, hidden bool) string {
 	real := p.Real(name)
 	if real == "" {
@@ -120,9 +119,8 @@ func (p Place) SecretBelow(name string, hidden bool) string {
 	return p.SecretAmong(real, hidden, nil)
 }
 
-// SecretAmong returns why showing the files directly in the directory dir would reveal
-// credentials, or "". Hidden files count only if hidden is set, and with patterns only names
-// that match one of them, ignoring case.
+// SecretAmong returns why showing the files directly in dir would reveal credentials, or "". Hidden files count
+// only if hidden is set. If there are patterns, only names that match one of them count, ignoring case.
 func (p Place) SecretAmong(dir string, hidden bool, patterns []string) string {
 	names, err := p.names(dir)
 	if err != nil {
@@ -149,7 +147,7 @@ func NameMatches(name string, patterns []string) bool {
 	})
 }
 
-// SecretName is [Place.Secret] for a clean absolute path, by its name alone. Case is ignored.
+// SecretName is [Place.Secret] for a clean absolute path, judged by its name alone. Case is ignored.
 func SecretName(abs string) string {
 	lower := strings.ToLower(abs)
 	base := lower[strings.LastIndexByte(lower, '/')+1:]
@@ -159,8 +157,7 @@ func SecretName(abs string) string {
 	return ""
 }
 
-// inOwnDir reports whether a path in lower case is in the directory where this program keeps
-// keys, tokens and trust.
+// inOwnDir reports whether a lower-case path is in the directory where this program keeps keys, tokens and consents.
 func inOwnDir(lower string) bool {
 	dir := ownDir()
 	return dir != "" && Below(lower, dir)
@@ -168,7 +165,7 @@ func inOwnDir(lower string) bool {
 
 var ownDir = sync.OnceValue(findOwnDir)
 
-// findOwnDir returns that directory in lower case, or "" if it is not known.
+// findOwnDir returns this program's directory in lower case, or "" if it is not known.
 func findOwnDir() string {
 	base, err := os.UserConfigDir()
 	if err != nil {
@@ -213,8 +210,7 @@ func secretTail(lower, base string) bool {
 	return hasPart(lower, secretPlaceSet())
 }
 
-// hasPart reports whether one of parts is a part of the clean path name, which is compared with
-// a slash at its end.
+// hasPart reports whether the clean path name, with a slash added at its end, contains one of parts.
 func hasPart(name string, parts map[string][]string) bool {
 	for i := 0; i < len(name); {
 		end := strings.IndexByte(name[i+1:], '/') + i + 1
@@ -233,7 +229,7 @@ func hasPart(name string, parts map[string][]string) bool {
 
 var secretTailSet, secretPlaceSet = byHead(secretTails), byHead(secretPlaces)
 
-// byHead has parts of a path by the text before their second slash.
+// byHead returns parts of a path by the text before their second slash.
 func byHead(parts []string) func() map[string][]string {
 	return sync.OnceValue(func() map[string][]string {
 		set := map[string][]string{}
@@ -250,8 +246,8 @@ func publicSSH(base string) bool {
 	return strings.HasSuffix(base, ".pub") || strings.HasPrefix(base, "known_hosts") || strings.HasPrefix(base, "authorized_keys") || base == "config"
 }
 
-// dotenv reports whether base is a file of settings and secrets such as
-// ".env.production"; templates of one are not.
+// dotenv reports whether base is a file of settings and secrets such as ".env.production". Templates of such
+// files do not count.
 func dotenv(base string) bool {
 	tail, ok := strings.CutPrefix(base, ".env")
 	return ok && (tail == "" || strings.ContainsAny(tail[:1], "._-") && !slices.Contains(envTemplates, tail[1:]))
@@ -261,7 +257,7 @@ var envTemplates = []string{"example", "sample", "template", "dist", "defaults",
 
 // SecretGlob returns why the absolute path glob may match a secret, or "". A wildcard at the
 // start of a name does not match a dot. A glob that matches names of all kinds, such as "*",
-// is not reported: callers should list the matches if they can.
+// is not reported: callers should list its matches if they can.
 func SecretGlob(glob string) string {
 	lower := ShellPattern(strings.ToLower(path.Clean(glob)))
 	segs := strings.Split(lower, "/")
@@ -282,7 +278,7 @@ func SecretGlob(glob string) string {
 	if slices.ContainsFunc(secretPlaces, func(place string) bool { return mayLead(segs, place) }) {
 		return why
 	}
-	// The other places have a hidden name, which only a pattern with a dot matches.
+	// The other secrets are below a hidden name, which only a pattern with a dot matches.
 	if !strings.Contains(lower, "/.") && !strings.Contains(lower, "/[") {
 		return ""
 	}
@@ -292,8 +288,8 @@ func SecretGlob(glob string) string {
 	return ""
 }
 
-// mayLead reports whether a part of the patterns matches the part of a path, by something more
-// specific than "*", or ends with it.
+// mayLead reports whether the globs match the names in part, anywhere in the path, with something more specific
+// than "*", or at its end.
 func mayLead(globs []string, part string) bool {
 	want, whole := strings.CutSuffix(part, "/")
 	names := strings.Split(want[1:], "/")
@@ -303,7 +299,7 @@ func mayLead(globs []string, part string) bool {
 		if !matchAll(have[:last], names[:last]) || !globMatches(have[last], names[last]) && (whole || !mayBegin(have[last], names[last])) {
 			continue
 		}
-		// Everything in a directory that has the secret beside others counts, too.
+		// Showing a whole directory that contains the secret counts too.
 		if !slices.ContainsFunc(have, vague) || !whole && i+len(names) == len(globs) {
 			return true
 		}
@@ -311,8 +307,8 @@ func mayLead(globs []string, part string) bool {
 	return false
 }
 
-// mayBegin reports whether a pattern may match a name that begins with head. A head with an
-// ending is a whole name.
+// mayBegin reports whether a pattern may match a name that begins with head. A head with a file extension is a
+// whole name.
 func mayBegin(glob, head string) bool {
 	i := strings.IndexAny(glob, `*?[\`)
 	switch {
@@ -341,8 +337,7 @@ func globMatches(glob, name string) bool {
 	return ok
 }
 
-// MayBeSecret reports whether a pattern for a name, even a vague one, may match the name of a
-// secret.
+// MayBeSecret reports whether a pattern for a name, even a broad one, may match the name of a secret.
 func MayBeSecret(base string) bool {
 	return matchesSample(ShellPattern(strings.ToLower(base)))
 }
@@ -352,8 +347,7 @@ func matchesSample(lower string) bool {
 	return slices.ContainsFunc(secretSamples, func(name string) bool { return strings.HasSuffix(name, tail) && globMatches(lower, name) })
 }
 
-// MayFindSecret is MayBeSecret for the patterns of find, in which a wildcard at the start of a
-// name also matches a dot.
+// MayFindSecret is MayBeSecret for the patterns of find, where a wildcard at the start of a name also matches a dot.
 func MayFindSecret(base string) bool {
 	return slices.ContainsFunc(secretSamples, func(name string) bool { return NameMatches(name, []string{base}) })
 }
@@ -391,7 +385,7 @@ func SecretVariable(name string) bool {
 	return false
 }
 
-// All lower case, for comparison; variables in upper case.
+// All names are lower case, for comparison; variables are upper case.
 var (
 	secretFiles = []string{
 		"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk", "identity", ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", ".my.cnf", ".mylogin.cnf",
@@ -404,10 +398,10 @@ var (
 		"secrets.json", "secrets.yml", "secrets.yaml", "secrets.toml", "secrets.env", "secret.key", "private.pem", "privkey.pem", "private_key.pem", "private-key.pem", "key.pem", "server-key.pem", "client-key.pem",
 		"kubeconfig", "wallet.dat", "login data", "cookies.sqlite", "key4.db", "key3.db", "logins.json", "signons.sqlite", "vault.yml", "vault_pass.txt", ".vault_pass",
 	}
-	// Endings of files that are keys, or stores of them.
+	// Extensions of files that are keys, or stores of keys.
 	secretKinds = []string{".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".kdb", ".ppk", ".keychain", ".keychain-db", ".keytab", ".ovpn", ".agekey", ".p8"}
-	// Parts of a path with a slash at its end, all of which begin with a hidden name.
-	// One that does not end in a slash may continue.
+	// Parts of a path with a slash added at its end. All begin with a hidden name. A part without a slash at its
+	// end may match the beginning of a name.
 	secretTails = []string{
 		"/.aws/", "/.azure/", "/.kube/", "/.docker/config.json", "/.gnupg/", "/.password-store/", "/.oci/", "/.aliyun/", "/.bluemix/", "/.snowflake/", "/.snowsql/", "/.tsh/", "/.electrum/",
 		"/.config/gh/hosts.yml", "/.config/gcloud/", "/.config/rclone/", "/.config/hub/", "/.config/op/", "/.config/git/credentials", "/.config/composer/auth.json", "/.config/containers/auth.json",

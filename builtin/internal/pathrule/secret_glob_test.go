@@ -7,8 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A pattern for hidden names matches a secret like the secret's own name, with wildcards in
-// any position.
+// TestSecretGlobOfPlaces checks that a pattern for hidden names matches a secret, with wildcards in any position.
 func TestSecretGlobOfPlaces(t *testing.T) {
 	for _, row := range []struct {
 		glob   string
@@ -26,8 +25,8 @@ func TestSecretGlobOfPlaces(t *testing.T) {
 	}
 }
 
-// The name of a secret with wildcards for some letters is found like the name, unless the
-// pattern also matches ordinary names.
+// TestSecretGlobOfSecretNames checks that the name of a secret with wildcards for some letters is found, unless
+// the pattern also matches ordinary names.
 func TestSecretGlobOfSecretNames(t *testing.T) {
 	secrets := []string{"/.ssh/x"}
 	for _, tail := range secretTails {
@@ -45,7 +44,7 @@ func TestSecretGlobOfSecretNames(t *testing.T) {
 		at := rapid.IntRange(3, len(segs)-1).Draw(t, "segment")
 		seg := segs[at]
 		i := rapid.IntRange(0, len(seg)-1).Draw(t, "letter")
-		if i == 0 && seg[0] == '.' || seg[i] == '-' { // no wildcard matches the dot, and "[-]" is no pattern of path.Match
+		if i == 0 && seg[0] == '.' || seg[i] == '-' { // no wildcard matches the dot, and "[-]" is not a valid pattern
 			return
 		}
 		segs[at] = seg[:i] + rapid.SampledFrom([]string{"?", "*", "[" + seg[i:i+1] + "]", "[^,]", "?*"}).Draw(t, "wildcard") + seg[i+1:]

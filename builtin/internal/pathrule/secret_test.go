@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// tree is a place with only the given names, by directory; a name with "->" is a link.
+// tree returns a place with only the given names, by directory; a name with "->" is a link.
 func tree(names ...string) Place {
 	links, dirs := map[string]string{}, map[string][]string{}
 	for _, name := range names {
@@ -77,7 +77,7 @@ func TestSecretBelow(t *testing.T) {
 	at := tree("/w/plain/main.go", "/w/env/.env", "/w/env/a", "/w/keys/b", "/w/keys/tls.key", "/w/loop->loop")
 	for _, row := range []struct {
 		name       string
-		shown, all bool // without hidden names, with them
+		shown, all bool // without and with hidden names
 	}{
 		{"/w/plain", false, false}, {"/w/env", false, true}, {"/w/keys", true, true}, {"/w/plain/main.go", false, false}, {"/w/none", false, false}, {"/w/loop", false, false},
 		{"/", true, true}, {"/home", true, true}, {"/home/u", true, true}, {"/home/other", true, true}, {"/home/other/src", false, false}, {"/home/u/src", false, false},
@@ -115,12 +115,12 @@ func TestGlobAndNames(t *testing.T) {
 		trusting := at
 		trusting.Trusted = []string{"/w"}
 		if trusting.Trusts(name) != want || at.Trusts(name) {
-			t.Errorf("Trusts(%q) is not %v, or is true although nothing is trusted", name, want)
+			t.Errorf("Trusts(%q) is not %v, or is true without trusted directories", name, want)
 		}
 	}
 }
 
-// Opening a pipe would block.
+// TestNamesOfPipe checks that Names does not open a pipe, which would block.
 func TestNamesOfPipe(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
@@ -134,7 +134,7 @@ func TestNamesOfPipe(t *testing.T) {
 func TestSecretGlob(t *testing.T) {
 	for _, row := range []struct {
 		glob        string
-		secret, may bool // the second: MayBeSecret of its last name
+		secret, may bool // may is MayBeSecret of its last name
 	}{
 		{"/w/.env*", true, true}, {"/w/id_*", true, true}, {"/w/*.key", true, true}, {"/w/*.go", false, false}, {"/w/*", false, true}, {"/w/*.json", false, true}, {"/w/cred*", true, true},
 		{"/proc/*/environ", true, false}, {"/proc/1/env*", true, false}, {"/proc/1/stat*", false, false}, {"/w/environ", false, false},

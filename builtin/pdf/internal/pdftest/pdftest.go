@@ -23,7 +23,7 @@ func Pages(contents ...string) []byte {
 	return File(objects...)
 }
 
-// Font returns a document with one page and a font, which may have a character map.
+// Font returns a document with one page and one font; charMap is the font's character map.
 func Font(font, charMap, content string) []byte {
 	return File(
 		"<< /Type /Catalog /Pages 2 0 R >>",
@@ -38,7 +38,7 @@ func Stream(entries, data string) string {
 	return fmt.Sprintf("<< %s /Length %d >>\nstream\n%s\nendstream", entries, len(data), data)
 }
 
-// File returns a document of objects numbered from 1, of which the first is the catalogue.
+// File returns a document of objects numbered from 1; the first is the catalogue.
 func File(objects ...string) []byte {
 	body, places := Body(objects...)
 	var b bytes.Buffer
@@ -51,8 +51,7 @@ func File(objects ...string) []byte {
 	return b.Bytes()
 }
 
-// Body returns the header and the objects, and the offset of each by its number. It skips
-// empty objects.
+// Body returns the header and the objects, and the offset of each object by its number. It skips empty objects.
 func Body(objects ...string) (body []byte, places []int) {
 	var b bytes.Buffer
 	b.WriteString("%PDF-1.7\n")
