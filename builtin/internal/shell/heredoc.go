@@ -25,6 +25,9 @@ func (p *printer) heredoc(r *syntax.Redirect) {
 	}
 	escaped := false
 	for _, part := range parts {
+		if p.hasLine(part, delimiter, r.Op) {
+			p.refuse("a here-document whose delimiter is a line inside an expansion, where bash ends it; use another delimiter")
+		}
 		lit, ok := part.(*syntax.Lit)
 		if !ok && r.Op == syntax.DashHdoc && part.End().Line() > part.Pos().Line() {
 			p.refuse("an expansion of several lines in a <<- here-document; use <<")
@@ -52,6 +55,26 @@ func (p *printer) heredoc(r *syntax.Redirect) {
 		p.str(delimiter)
 	}
 	p.pending = append(p.pending, hdoc{[]byte(body), delimiter})
+}
+
+// hasLine reports whether a line of a part of a here-document is its delimiter.
+func (p *printer) hasLine(part syntax.WordPart, delimiter string, op syntax.RedirOperator) bool {
+	from, to := int(part.Pos().Offset()), int(part.End().Offset())
+	if _, ok := part.(*syntax.Lit); ok || part.End().Line() == part.Pos().Line() {
+		return false
+	}
+	if from > to || to > len(p.src) {
+		return true
+	}
+	if rest, _, ok := strings.Cut(p.src[to:], "\n"); ok {
+		to += len(rest)
+	}
+	for line := range strings.SplitSeq(p.src[from:to], "\n") {
+		if stripTabs(line, op) == delimiter {
+			return true
+		}
+	}
+	return false
 }
 
 // delimiterOf returns the delimiter without its quotes.

@@ -100,6 +100,9 @@ func (m *lineMap) node(n syntax.Node) bool {
 			kind = closed
 		}
 		m.paint(x.Left, x.End(), kind)
+		if x.Backquotes {
+			m.commentsBefore(x, x.Left)
+		}
 		return !x.Backquotes
 	case *syntax.ProcSubst:
 		m.paint(x.OpPos, x.End(), code)
@@ -113,6 +116,16 @@ func (m *lineMap) node(n syntax.Node) bool {
 		return m.redirect(x)
 	}
 	return true
+}
+
+// commentsBefore paints the comments before a node that the parser keeps with a statement inside.
+func (m *lineMap) commentsBefore(n syntax.Node, at syntax.Pos) {
+	syntax.Walk(n, func(n syntax.Node) bool {
+		if c, ok := n.(*syntax.Comment); ok && c.Hash.Offset() < at.Offset() {
+			m.node(c)
+		}
+		return true
+	})
 }
 
 func (m *lineMap) redirect(x *syntax.Redirect) bool {
