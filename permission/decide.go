@@ -47,18 +47,24 @@ func run(p *Policy, c *Call, trace *[]Step) Decision {
 		mode = ModeDefault
 	}
 	e := engine{p: p, c: c, mode: mode, trace: trace}
-	if !mode.known() {
-		return e.answer("mode", Decision{Behavior: Deny, Reason: fmt.Sprintf("unknown mode %q; %s", mode, modeNames)})
+	a := answer{step: "mode", behavior: Deny}
+	if mode.known() {
+		a = e.decide()
+	} else {
+		a.reason = fmt.Sprintf("unknown mode %q; %s", mode, modeNames)
 	}
-	d := e.decide()
-	if d.Behavior != Deny {
-		d.Confined = e.own.Confined
-		d.Judgement = e.own.found(p, d.Behavior == Ask || d.Rule != nil)
-		d.Judgement.seal = d.Judgement.digest(c.Tool, c.Input)
+	e.note(Step{a.step, a.behavior, a.reason, a.rule})
+	d := Decision{Behavior: a.behavior, Safety: a.safety, ReadOnly: c.ReadOnly, Reason: a.reason, Rule: a.rule}
+	switch {
+	case d.Behavior == Deny:
+		return d
+	case d.Behavior == Ask && mode == ModeDontAsk:
+		d.Behavior, d.Safety, d.Reason = Deny, false, "mode dont-ask: "+d.Reason
+		e.note(Step{"mode", Deny, d.Reason, d.Rule})
+		return d
 	}
-	if d.Behavior == Ask && mode == ModeDontAsk {
-		return e.answer("mode", Decision{Behavior: Deny, Rule: d.Rule, Reason: "mode dont-ask: " + d.Reason})
-	}
+	d.Confined = e.own.Confined
+	d.Judgement = e.own.found(p, d.Behavior == Ask || d.Rule != nil).sealed(c)
 	// A safety ask and an ask rule win over every allow rule, so none is suggested.
 	if d.Behavior == Ask && !d.Safety && d.Rule == nil {
 		d.Suggest = c.suggest(p)
@@ -75,10 +81,13 @@ type engine struct {
 	own   Verdict // of the tool
 }
 
-func (e *engine) answer(step string, d Decision) Decision {
-	d.ReadOnly = e.c.ReadOnly
-	e.note(Step{step, d.Behavior, d.Reason, d.Rule})
-	return d
+// An answer is the last step of an engine.
+type answer struct {
+	step     string
+	behavior Behavior
+	reason   string
+	rule     *Rule // that decided, or nil
+	safety   bool
 }
 
 func (e *engine) note(s Step) {
@@ -101,22 +110,22 @@ func (e *engine) rules(b Behavior) (*Rule, string) {
 	return nil, ""
 }
 
-func (e *engine) decide() Decision {
+func (e *engine) decide() answer {
 	if r, name := e.rules(Deny); r != nil {
-		return e.answer("deny rules", Decision{Behavior: Deny, Rule: r, Reason: "denied by rule " + name})
+		return answer{step: "deny rules", behavior: Deny, reason: "denied by rule " + name, rule: r}
 	}
 	e.own = e.c.check(e.p)
 	own := &e.own
 	// A tool refuses what can never be right: before its word counts for less,
 	// and in every mode.
 	if own.Behavior == Deny {
-		return e.answer("tool", Decision{Behavior: Deny, Reason: own.Reason})
+		return answer{step: "tool", behavior: Deny, reason: own.Reason}
 	}
 	if e.c.Control {
-		return e.answer("tool", Decision{Behavior: Allow, Reason: "control tool"})
+		return answer{step: "tool", behavior: Allow, reason: "control tool"}
 	}
 	if own.Confined && own.Found.Profile == ProfileOpen && networkRule(e.p) == Deny {
-		return e.answer("deny rules", Decision{Behavior: Deny, Reason: "denied by rule Network: outside of the sandbox the call would have it"})
+		return answer{step: "deny rules", behavior: Deny, reason: "denied by rule Network: outside of the sandbox the call would have it"}
 	}
 	// Before ask rules: a question about a call that explore denies would be useless.
 	if e.mode == ModeExplore && !e.c.ReadOnly {
@@ -124,36 +133,36 @@ func (e *engine) decide() Decision {
 		if own.Reason != "" {
 			why += ": " + own.Reason
 		}
-		return e.answer("explore", Decision{Behavior: Deny, Reason: why})
+		return answer{step: "explore", behavior: Deny, reason: why}
 	}
 	if own.Behavior == Ask && own.Safety {
 		switch e.mode {
 		case ModeExplore:
-			return e.answer("safety", Decision{Behavior: Deny, Reason: "mode explore: " + own.Reason})
+			return answer{step: "safety", behavior: Deny, reason: "mode explore: " + own.Reason}
 		case ModeBypass:
 			e.note(Step{Name: "safety", Reason: "mode bypass skips: " + own.Reason})
 		default:
-			return e.answer("safety", Decision{Behavior: Ask, Safety: true, Reason: own.Reason})
+			return answer{step: "safety", behavior: Ask, reason: own.Reason, safety: true}
 		}
 	}
 	// Before read-only and the tool's own allow, which an ask rule overrides.
 	if r, name := e.rules(Ask); r != nil {
-		return e.answer("ask rules", Decision{Behavior: Ask, Rule: r, Reason: "asked by rule " + name})
+		return answer{step: "ask rules", behavior: Ask, reason: "asked by rule " + name, rule: r}
 	}
 	return e.settle()
 }
 
 // settle answers what no deny or ask rule and no safety ask stopped.
-func (e *engine) settle() Decision {
+func (e *engine) settle() answer {
 	own := &e.own
 	if e.c.ReadOnly {
 		if e.p.TrustReadOnly || e.mode == ModeAcceptEdits || e.mode == ModeSandboxed || e.mode == ModeExplore || e.mode == ModeBypass {
-			return e.answer("read-only", Decision{Behavior: Allow, Reason: "read-only"})
+			return answer{step: "read-only", behavior: Allow, reason: "read-only"}
 		}
 		e.note(Step{Name: "read-only", Reason: "the tool's word alone does not count in this mode"})
 	}
 	if own.Behavior == Allow {
-		return e.answer("tool", Decision{Behavior: Allow, Reason: own.Reason})
+		return answer{step: "tool", behavior: Allow, reason: own.Reason}
 	}
 	why := own.Reason
 	if why == "" {
@@ -161,7 +170,7 @@ func (e *engine) settle() Decision {
 	}
 	e.note(Step{Name: "tool", Reason: why})
 	if r, name := e.rules(Allow); r != nil {
-		return e.answer("allow rules", Decision{Behavior: Allow, Rule: r, Reason: "allowed by rule " + name})
+		return answer{step: "allow rules", behavior: Allow, reason: "allowed by rule " + name, rule: r}
 	}
 	if own.Reason == "" {
 		why = "no rule covers the call"
@@ -169,14 +178,14 @@ func (e *engine) settle() Decision {
 	switch e.mode {
 	case ModeSandboxed:
 		if p := own.Found.Profile; own.Confined && (p == ProfileRead || p == ProfileWork) {
-			return e.answer("mode", Decision{Behavior: Allow, Reason: "mode sandboxed: the call is confined"})
+			return answer{step: "mode", behavior: Allow, reason: "mode sandboxed: the call is confined"}
 		}
 	case ModeBypass:
-		return e.answer("mode", Decision{Behavior: Allow, Reason: "mode bypass"})
+		return answer{step: "mode", behavior: Allow, reason: "mode bypass"}
 	case ModeExplore:
-		return e.answer("mode", Decision{Behavior: Deny, Reason: "mode explore: " + why})
+		return answer{step: "mode", behavior: Deny, reason: "mode explore: " + why}
 	}
-	return e.answer("mode", Decision{Behavior: Ask, Reason: why})
+	return answer{step: "mode", behavior: Ask, reason: why}
 }
 
 func firstMatch(p *Policy, c *Call, b Behavior) (*Rule, error) {

@@ -107,38 +107,38 @@ func (j Judgement) sealed(c *Call) Judgement {
 // digest is of j and the call. Each text has its length before it, so that no two calls
 // are written alike.
 func (j *Judgement) digest(tool string, input []byte) [sha256.Size]byte {
-	b := make([]byte, 0, 1<<10) // most calls fit, and cost no allocation
-	text := func(s string) {
-		b = binary.AppendUvarint(b, uint64(len(s)))
-		b = append(b, s...)
-	}
-	flag := func(set bool) {
-		if set {
-			b = append(b, 1)
-		} else {
-			b = append(b, 0)
-		}
-	}
-	text(tool)
+	var room [512]byte // for most calls
+	b := appendText(room[:0], tool)
 	b = binary.AppendUvarint(b, uint64(len(input)))
 	b = append(b, input...)
-	text(j.Text)
-	text(string(j.Profile))
-	flag(j.Network)
+	b = appendText(b, j.Text)
+	b = appendText(b, string(j.Profile))
+	b = appendFlag(b, j.Network)
 	b = binary.AppendUvarint(b, uint64(len(j.Files)))
 	for _, f := range j.Files {
-		text(f.Path)
+		b = appendText(b, f.Path)
 		b = binary.AppendUvarint(b, f.Device)
 		b = binary.AppendUvarint(b, f.Inode)
-		flag(f.New)
+		b = appendFlag(b, f.New)
 	}
-	for _, list := range [][]string{j.Except, j.Keep} {
+	for _, list := range [2][]string{j.Except, j.Keep} {
 		b = binary.AppendUvarint(b, uint64(len(list)))
 		for _, e := range list {
-			text(e)
+			b = appendText(b, e)
 		}
 	}
 	return sha256.Sum256(b)
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+func appendFlag(b []byte, set bool) []byte {
+	if set {
+		return append(b, 1)
+	}
+	return append(b, 0)
 }
 
 // Judge returns the Judgement that [Decide] would, whatever the answer: for a host that
