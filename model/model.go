@@ -16,7 +16,13 @@
 // A model reports a failed call as an [*Error] and does not retry it; the error's kind
 // says whether that may help. It may be wrapped: errors.AsType[*model.Error](err) finds it. Package middleware has models that call others: again, after a
 // failure, another one in its place, or later. Use [As] to find the name and the window of a
-// model that is wrapped. Package httperror helps authors of models.
+// model that is wrapped.
+//
+// # A model of one's own
+//
+// A model is one method. The example of [Model] speaks to a server: it yields the pieces of an answer
+// and a Finish with the usage, and reports failures with package httperror. Package modeltest tests
+// what is said at [Model].
 //
 // # Tools that are told late
 //

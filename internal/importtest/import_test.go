@@ -27,6 +27,7 @@ var allowed = map[string][]string{
 	"model/httperror":  {"model"},
 	"model/scripted":   {"model", "tool", "message"},
 	"model/replay":     {"model"},
+	"model/modeltest":  {"model", "message"},
 	"skill":            {},
 	"toolkit":          {"tool", "tool/toolstate", "skill", "message", "permission"},
 	"toolkit/config":   {"toolkit", "tool"},
