@@ -14,7 +14,7 @@ import (
 )
 
 func init() {
-	shown := 0 // of a process
+	shown := 0 // tools listed so far by this process
 	scripts["growing"] = func(msg request, reply func(string)) {
 		list := []string{`{"name":"unlock"}`}
 		for n := range shown {
@@ -29,8 +29,8 @@ func init() {
 	}
 }
 
-// TestNextRequestShowsTheNewList has a call change its server's list, again and again: each request
-// that the model gets after one shows what it has made of the list.
+// TestNextRequestShowsTheNewList makes calls that change their server's list: each following request of the
+// model shows the changed list.
 func TestNextRequestShowsTheNewList(t *testing.T) {
 	c := connect(t, child(t, "growing"))
 	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Sources: []tool.Source{c}}})

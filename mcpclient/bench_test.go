@@ -19,8 +19,7 @@ func instant(msg request, reply func(string)) {
 	}
 }
 
-// BenchmarkCall compares a call with one of mcp-go's own client, over the same
-// pipe to the same server.
+// BenchmarkCall compares a call with one by mcp-go's client, over the same pipe to the same server.
 func BenchmarkCall(b *testing.B) {
 	b.Run("kitbag", func(b *testing.B) {
 		c, err := New("srv", Dial(inMemory(instant)), &Options{PingInterval: -1})
@@ -43,7 +42,7 @@ func BenchmarkCall(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		//lint:ignore SA1019 the older protocol is what is compared
+		//lint:ignore SA1019 the comparison is with the older protocol
 		c := client.NewClient(transport.NewIO(pipe, pipe, nil), client.WithLegacyProtocolOnly())
 		if err := c.Start(context.Background()); err != nil {
 			b.Fatal(err)

@@ -9,16 +9,16 @@ import (
 	"io"
 )
 
-// A filter checks the messages of one HTTP response. mcp-go reads only what the filter
-// passes on, so that the two cannot read a message differently.
+// A filter checks the messages of one HTTP response. mcp-go reads only what the filter passes on, so that the
+// two cannot interpret a message differently.
 type filter struct {
 	max  int
 	logs bool      // Options.Log is set
-	x    *exchange // whose response it is; nil for a stream that belongs to no request
+	x    *exchange // the request of this response; nil for a stream that belongs to no request
 }
 
-// message returns the message to pass on, or nil to drop it. It drops an answer to another
-// request than the one that was made; an error ends the exchange.
+// message returns the message to pass on, or nil to drop it. It drops an answer to another request than the one
+// that was sent. An error ends the exchange.
 func (f *filter) message(data []byte) ([]byte, error) {
 	data = validUTF8(data)
 	head, err := checkMessage(data)
@@ -31,7 +31,7 @@ func (f *filter) message(data []byte) ([]byte, error) {
 	var id any
 	_ = json.Unmarshal(head.ID, &id) // a message without one is not an answer
 	if f.x != nil && !head.Method && id != nil && id != f.x.id {
-		_ = f.fail(fmt.Errorf("it answers a request with the id %s, which was not made here", clip(string(head.ID), 40)))
+		_ = f.fail(fmt.Errorf("it answers a request with the id %s, which was not sent here", clip(string(head.ID), 40)))
 		return nil, nil
 	}
 	if f.logs {
@@ -68,7 +68,7 @@ func (f *filter) all(body io.Reader) ([]byte, error) {
 	return data, err
 }
 
-// An eventBody is a stream of events whose messages are passed through a filter.
+// An eventBody is a stream of server-sent events whose messages pass through a filter.
 type eventBody struct {
 	io.ReadCloser
 	lines *bufio.Reader
@@ -93,8 +93,7 @@ func (b *eventBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// event reads up to the empty line that ends an event, or to the end of the stream. It splits
-// lines as mcp-go does.
+// event reads up to the empty line that ends an event, or to the end of the stream. It splits lines as mcp-go does.
 func (b *eventBody) event() ([]byte, error) {
 	var out, data []byte
 	size, some := 0, false
@@ -133,7 +132,7 @@ func (b *eventBody) event() ([]byte, error) {
 	}
 }
 
-// line reads a line of an event of which size bytes were read already.
+// line reads a line of an event; size is how many bytes of the event were read already.
 func (b *eventBody) line(size *int) ([]byte, error) {
 	var line []byte
 	for {

@@ -16,8 +16,8 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// TestEventBody holds that no line break within an event lets it grow beyond the limit,
-// that a stream of small ones has no end, and what is passed on.
+// TestEventBody checks that no line break within an event lets it exceed the limit, that a stream of small
+// events has no limit, and what is passed on.
 func TestEventBody(t *testing.T) {
 	for _, row := range []struct{ why, body, want string }{
 		{"small events", strings.Repeat("data: 123\n\n", 100), strings.Repeat("data: 123\n\n", 100)},
@@ -40,14 +40,14 @@ func TestEventBody(t *testing.T) {
 	}
 }
 
-// TestWrongAnswers holds that what is no answer to the request never becomes its result:
-// over HTTP as JSON and as a stream, and over lines.
+// TestWrongAnswers checks that an answer that does not belong to the request never becomes its result: over
+// HTTP as JSON and as a stream, and over lines.
 func TestWrongAnswers(t *testing.T) {
 	const right = `{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"right"}]}}`
 	const wrong = `{"jsonrpc":"2.0","id":"kb-999","result":{"content":[{"type":"text","text":"wrong"}]}}`
 	answers := map[string]struct {
 		say       []string
-		one, many string // what the error or the result has, of an answer of one message and of a stream
+		one, many string // part of the error or the result, for an answer of one message and for a stream
 	}{
 		"right":           {[]string{right}, "right", "right"},
 		"foreign":         {[]string{wrong}, `the id "kb-999"`, `the id "kb-999"`},
@@ -97,7 +97,7 @@ func TestWrongAnswers(t *testing.T) {
 			if way == "json" {
 				want = a.one
 			}
-			if want == "" || (way == "lines" || way == "sse") && (name == "foreign" || name == "number") { // which there is for somebody else
+			if want == "" || (way == "lines" || way == "sse") && (name == "foreign" || name == "number") { // there such an answer is for another request
 				continue
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // much less than Timeout
@@ -114,8 +114,8 @@ func TestWrongAnswers(t *testing.T) {
 	}
 }
 
-// TestNotUTF8 checks that bytes that are not UTF-8 reach neither the model nor a program that
-// passes results on: a request with them would not be JSON.
+// TestNotUTF8 checks that invalid UTF-8 reaches neither the model nor a program that passes results on: a
+// request that contains it would not be JSON.
 func TestNotUTF8(t *testing.T) {
 	script := func(msg request, reply func(string)) {
 		if msg.Method == "tools/call" && msg.name() == "fails" {
@@ -157,8 +157,7 @@ func TestNotUTF8(t *testing.T) {
 	}
 }
 
-// sseServer serves a scripted server over the SSE transport of 2024-11-05, and returns its
-// URL.
+// sseServer serves a scripted server over the SSE transport of 2024-11-05, and returns its URL.
 func sseServer(t *testing.T, s script) (url string) {
 	t.Helper()
 	lines := make(chan string, 100)

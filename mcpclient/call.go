@@ -21,8 +21,8 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// Origin returns the name of the server that a tool is from, and the tool's own name there.
-// ok is false for a tool of another package.
+// Origin returns the name of a tool's server, and the tool's name on that server. ok is false for a tool of
+// another package.
 func Origin(t tool.Tool) (server, name string, ok bool) {
 	o, ok := tool.As[interface{ origin() (server, name string) }](t)
 	if !ok {
@@ -32,17 +32,17 @@ func Origin(t tool.Tool) (server, name string, ok bool) {
 	return server, name, true
 }
 
-// A remoteTool is a tool of a server as it was listed. It stays usable when the server
-// restarts, and when a later list does not have it: the server then answers the call.
+// A remoteTool is a tool as its server listed it. It stays usable when the server restarts, and when a later
+// list does not have it: then the server answers the call.
 type remoteTool struct {
 	client     *Client
 	info       tool.Info
 	remote     string // its name on the server
 	idempotent bool   // a call may be repeated
-	forwards   bool   // calls other tools of the server
+	forwards   bool   // it calls other tools of the server
 	groups     []string
-	definition json.RawMessage // canonical, to be pinned; nil without Options.Pins
-	text       json.RawMessage // of the server when the tool was listed; nil if unknown
+	definition json.RawMessage // canonical JSON, to be pinned; nil without Options.Pins
+	text       json.RawMessage // the server's text when the tool was listed; nil if unknown
 }
 
 func newRemoteTool(c *Client, r *remote, name string) *remoteTool {
@@ -72,8 +72,8 @@ func (t *remoteTool) Info() tool.Info { return t.info }
 
 func (t *remoteTool) origin() (server, name string) { return t.client.cfg.name, t.remote }
 
-// CheckIdempotent implements [tool.IdempotentChecker]: it believes the hints of a trusted
-// server, as a repeated call after a lost connection does.
+// CheckIdempotent implements [tool.IdempotentChecker]. It believes the hints of a trusted server, as does the
+// repetition of a call after a lost connection.
 func (t *remoteTool) CheckIdempotent(json.RawMessage) bool { return t.idempotent }
 
 // Call sends the call. It yields the server's progress for the user, and then the result.
@@ -118,8 +118,8 @@ func (t *remoteTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Ch
 	}
 }
 
-// maxProgress is how many progress notifications of a call are shown; all of them extend its
-// time. progressQueue is how many wait for a slow reader; the oldest are dropped.
+// maxProgress is how many progress notifications of a call are shown; the others only extend its time.
+// progressQueue is how many wait for a slow reader; the oldest are dropped.
 const (
 	maxProgress   = 1000
 	progressQueue = 16
@@ -169,9 +169,9 @@ func (c *conn) callTool(ctx context.Context, t *remoteTool, args json.RawMessage
 	return res, err
 }
 
-// requestWithInput makes a request for which the server may require input, and returns the
-// result, decoded and raw. In the revisions without sessions the server returns input_required
-// instead of asking; the request is then repeated with the answers and the server's state.
+// requestWithInput makes a request for which the server may require input, and returns the result, decoded and
+// raw. In the revisions without sessions the server returns input_required instead of asking, and the request
+// is repeated with the answers and the server's state.
 func (c *conn) requestWithInput(ctx context.Context, method, what string, params map[string]any, header http.Header) (*result, json.RawMessage, error) {
 	for range maxRounds {
 		raw, err := c.request(ctx, method, params, header)
@@ -186,7 +186,7 @@ func (c *conn) requestWithInput(ctx context.Context, method, what string, params
 			return res, raw, nil
 		}
 		answers := map[string]any{}
-		for _, id := range sortedKeys(res.Inputs) { // so that the user is asked in the same order each time
+		for _, id := range sortedKeys(res.Inputs) { // sorted, so that the user is asked in the same order each time
 			if answers[id], err = c.answerInput(ctx, res.Inputs[id]); err != nil {
 				return nil, nil, fmt.Errorf("%s requires input: %w", what, err)
 			}
@@ -212,8 +212,7 @@ func (c *conn) answerInput(ctx context.Context, raw json.RawMessage) (any, error
 	return c.answerRequest(ctx, req.Method, req.Params)
 }
 
-// paramHeaders returns the arguments that the schema wants repeated in HTTP headers
-// (x-mcp-header).
+// paramHeaders returns the arguments that the schema requires as HTTP headers too (x-mcp-header).
 func paramHeaders(t *remoteTool, args json.RawMessage) http.Header {
 	body, err := json.Marshal(map[string]json.RawMessage{"arguments": args})
 	if err != nil {
@@ -238,7 +237,7 @@ func decodeResult(method string, raw json.RawMessage) (*result, error) {
 	} else if errors.Is(err, strictjson.ErrAmbiguous) {
 		return nil, fmt.Errorf("%w: the result of %s: %w", errMalformed, method, err)
 	}
-	// A member has an unexpected type: use the others.
+	// A member has an unexpected type: decode the others.
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil {
 		return nil, fmt.Errorf("the result of %s is not an object: %.80s", method, raw)
@@ -278,10 +277,10 @@ func (c *Client) call(ctx context.Context, t *remoteTool, args json.RawMessage, 
 	return res, err
 }
 
-// A job is a request with the time-outs and the repetition of [Client.run].
+// A job is a request that [Client.run] does with timeouts and repetition.
 type job struct {
 	what       string // for errors
-	repeatable bool   // it may be sent twice
+	repeatable bool   // sending it twice does no harm
 	effect     bool   // it may change something
 	do         func(ctx context.Context, cn *conn, token string) error
 }
@@ -299,8 +298,8 @@ func (j *job) uncertain(err error) error {
 	return &marked
 }
 
-// run does a job within the time-outs. It repeats the job on another connection if the first
-// certainly did nothing, and once if it may have run and is repeatable.
+// run does a job within the timeouts. It repeats the job on another connection if the first try certainly did
+// nothing, and once if the job may have run and is repeatable.
 func (c *Client) run(ctx context.Context, j *job, steps chan progress) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -312,10 +311,10 @@ func (c *Client) run(ctx context.Context, j *job, steps chan progress) error {
 		cancel(j.uncertain(c.serverError(nil, fmt.Errorf("%w: %s reported no progress for %v", ErrTimeout, j.what, c.cfg.Timeouts.Idle))))
 	})
 	defer idle.Stop()
-	const tries = 3 // of which only one more after a loss
-	ran := false    // perhaps, in any try
+	const tries = 3 // only one more after a lost connection
+	ran := false    // the job may have run in one of the tries
 	for try, losses := 1, 0; ; try++ {
-		// Each try has a tracker of its own, since progress starts at zero again.
+		// Each try has its own tracker, since progress starts at zero again.
 		sent, err := c.once(ctx, j, &progressTracker{steps: steps, complete: make(chan struct{}),
 			resetClock: func() { idle.Reset(c.cfg.Timeouts.Idle) }, stopClock: func() { idle.Stop() }})
 		if err == nil {
@@ -336,8 +335,8 @@ func (c *Client) run(ctx context.Context, j *job, steps chan progress) error {
 	}
 }
 
-// mayHaveRun reports whether a call that was sent and failed without an answer may have run. The
-// errors of time-outs are marked where they are made.
+// mayHaveRun reports whether a call that was sent and failed without an answer may have run. Timeouts mark
+// their errors themselves.
 func mayHaveRun(err error) bool {
 	if status, ok := errors.AsType[*httpStatusError](err); ok {
 		return status.code >= 500
@@ -349,16 +348,16 @@ func mayHaveRun(err error) bool {
 type progressTracker struct {
 	steps      chan progress
 	resetClock func() // called for each step
-	stopClock  func() // until the next resetClock
+	stopClock  func() // stops the clock until the next resetClock
 	complete   chan struct{}
 
 	mu            sync.Mutex
 	seen          bool
 	last          progress
-	openQuestions int // while there are any the clock is stopped
+	openQuestions int // the clock is stopped while there are any
 }
 
-// pauseClock stops the clock of the call while the server waits for the client, until release.
+// pauseClock stops the clock of the call until release, while the server waits for the client.
 func (w *progressTracker) pauseClock() (release func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -408,11 +407,11 @@ func (w *progressTracker) isComplete() bool {
 	}
 }
 
-// lateStepWait is how long after a result its last progress may arrive: many servers send
-// progress from another thread.
+// lateStepWait is how long after a result the last progress may arrive, since many servers send progress from
+// another thread.
 const lateStepWait = 50 * time.Millisecond
 
-// awaitLateSteps waits for the last step if the server reports a total and has not reached it.
+// awaitLateSteps waits for the last step if the server reports a total that it has not reached.
 func (w *progressTracker) awaitLateSteps(ctx context.Context) {
 	w.mu.Lock()
 	waiting := w.seen && w.last.total > 0
@@ -429,7 +428,7 @@ func (w *progressTracker) awaitLateSteps(ctx context.Context) {
 	}
 }
 
-// once makes one try of a job. sent is false if there was no connection to send it on.
+// once makes one try of a job. sent is false if there was no connection.
 func (c *Client) once(ctx context.Context, j *job, w *progressTracker) (sent bool, err error) {
 	cn, release, err := c.acquire(ctx)
 	if err != nil {
@@ -449,7 +448,7 @@ func (c *Client) once(ctx context.Context, j *job, w *progressTracker) (sent boo
 		if ctx.Err() == nil {
 			err = c.serverError(cn, err)
 		} else if se, ok := errors.AsType[*ServerError](err); ok && cn.proc != nil {
-			slow := *se // stderr may explain the time-out
+			slow := *se // stderr may explain the timeout
 			slow.Stderr = cn.proc.stderr.String()
 			err = &slow
 		}

@@ -14,9 +14,9 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// ElicitCaller, as Options.Elicitation, passes a question on to whoever runs the call: the
-// [host.Host] in its context, such as an agent. A question that belongs to no call, or could
-// belong to calls of several hosts, is refused; see the package's documentation.
+// ElicitCaller, as Options.Elicitation, passes a question on to the caller of the tool: the [host.Host] in the
+// call's context, such as an agent. A question that belongs to no call, or could belong to calls of several
+// hosts, is refused; see the package's documentation.
 func ElicitCaller(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	h := host.From(ctx)
 	if h == nil {
@@ -25,8 +25,8 @@ func ElicitCaller(ctx context.Context, q host.Elicitation) (host.Answer, error) 
 	return h.Elicit(ctx, q)
 }
 
-// SampleCaller, as Options.Sampling, passes a sampling request on to the model of whoever runs
-// the call, as [ElicitCaller] does for questions.
+// SampleCaller, as Options.Sampling, passes a sampling request on to the model of the caller, as [ElicitCaller]
+// does for questions.
 func SampleCaller(ctx context.Context, r host.SampleRequest) (host.Sample, error) {
 	h := host.From(ctx)
 	if h == nil {
@@ -38,15 +38,14 @@ func SampleCaller(ctx context.Context, r host.SampleRequest) (host.Sample, error
 // maxRequestsPerCall is how often a server may ask within one call.
 const maxRequestsPerCall = 20
 
-// abandonedFor is how long an abandoned call counts as being in flight: the server may not
-// know yet, and still ask for it.
+// abandonedFor is how long an abandoned call counts as being in flight: the server may not know yet, and still
+// ask a question for it.
 const abandonedFor = time.Minute
 
-// An inflight is a call in flight. It leads a request of the server to the host that runs the
-// call.
+// An inflight is a call in flight. It connects a request of the server with the host that makes the call.
 type inflight struct {
-	ctx      context.Context // of the call, and the parent of its questions' contexts
-	host     host.Host       // that runs it; nil for none
+	ctx      context.Context // of the call; the contexts of its questions derive from it
+	host     host.Host       // the host that makes the call; nil for none
 	progress *progressTracker
 	requests atomic.Int64
 }
@@ -59,8 +58,7 @@ type abandonedCall struct {
 	until time.Time
 }
 
-// addCall adds a call to those in flight. leave removes it; answered is false for a call that
-// was abandoned.
+// addCall adds a call to those in flight. leave removes it; answered is false for an abandoned call.
 func (c *conn) addCall(f *inflight) (leave func(answered bool)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,16 +73,16 @@ func (c *conn) addCall(f *inflight) (leave func(answered bool)) {
 	}
 }
 
-// expireAbandoned forgets old abandoned calls and returns the others. c.mu is held.
+// expireAbandoned drops old abandoned calls and returns the others. c.mu is held.
 func (c *conn) expireAbandoned() []abandonedCall {
 	now := time.Now()
 	c.abandoned = slices.DeleteFunc(c.abandoned, func(l abandonedCall) bool { return now.After(l.until) })
 	return c.abandoned
 }
 
-// callers returns the calls that a request of the server may belong to, all of one host. In
-// the revisions without sessions, and on the stream of an HTTP response, that is one call; otherwise
-// it is every call in flight.
+// callers returns the calls that a request of the server may belong to, all of one host. In the revisions
+// without sessions, and on the stream of an HTTP response, that is one call; otherwise it is every call in
+// flight.
 func (c *conn) callers(ctx context.Context) ([]*inflight, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +100,7 @@ func (c *conn) callers(ctx context.Context) ([]*inflight, error) {
 		!slices.ContainsFunc(c.expireAbandoned(), func(l abandonedCall) bool { return !equalHosts(first, l.host) })
 	if !one {
 		return nil, errors.New("calls of several hosts are in progress, and the request does not name its call; " +
-			"give each user a client of their own, or use a server that speaks 2026-07-28")
+			"give each user a separate client, or use a server that speaks 2026-07-28")
 	}
 	return slices.Clone(c.calls), nil
 }
@@ -113,8 +111,8 @@ func equalHosts(a, b host.Host) bool {
 	return comparable(a) && comparable(b) && a == b
 }
 
-// answerRequest answers a request of the server. A question gets the context of its call,
-// whose clock is stopped meanwhile.
+// answerRequest answers a request of the server. A question gets the context of its call, whose clock is
+// stopped meanwhile.
 func (c *conn) answerRequest(ctx context.Context, method string, params json.RawMessage) (any, error) {
 	if method != "elicitation/create" && method != "sampling/createMessage" {
 		return c.hub.handle(ctx, method, params)
@@ -136,8 +134,8 @@ func (c *conn) answerRequest(ctx context.Context, method string, params json.Raw
 }
 
 // askToVisit asks the user to visit the pages that a server demands before a call
-// (URLElicitationRequiredError), and adds the outcome to err, for the model. The call is not
-// repeated: the client cannot know when the user is done.
+// (URLElicitationRequiredError), and adds the outcome to err for the model. The call is not repeated: the
+// client cannot know when the user is done.
 func (c *conn) askToVisit(ctx context.Context, err error) error {
 	ce, ok := errors.AsType[*CallError](err)
 	if !ok || ce.Code != codeURLRequired || c.cfg.Elicitation == nil || c.kind == wireSSE {
@@ -165,8 +163,8 @@ func (c *conn) askToVisit(ctx context.Context, err error) error {
 	return &asked
 }
 
-// callContext returns a context that ends with ctx, or with the last of the calls. It has the
-// values of a single call, but only the host of several.
+// callContext returns a context that ends with ctx, or with the last of the calls. It has the values of a
+// single call; of several calls it has only the host.
 func callContext(ctx context.Context, calls []*inflight) (context.Context, context.CancelFunc) {
 	base := host.With(context.WithoutCancel(ctx), calls[0].host)
 	if len(calls) == 1 {

@@ -20,7 +20,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// A recorder is a host that notes what it is asked, and answers with its name.
+// A recorder is a host that records the questions it gets, and answers with its name.
 type recorder struct {
 	name string
 	wait time.Duration
@@ -53,10 +53,8 @@ func (r *recorder) questions() string {
 
 var callers = Server{Options: Options{PingInterval: -1, Elicitation: ElicitCaller, Sampling: SampleCaller, Timeouts: Timeouts{Idle: time.Minute}}}
 
-// asker is a server of 2025-11-25 with the tools wait, which takes the seconds in
-// its argument, and ask, which waits as long, asks what it is told to, as often as
-// it is told, all at once, and returns the answers. It asks on after a call was
-// cancelled.
+// asker is a server of 2025-11-25 with two tools. wait takes the seconds in its argument. ask waits as long,
+// asks its question several times at once, and returns the answers. It still asks after the call was cancelled.
 func asker() script {
 	var mu sync.Mutex
 	waiting := map[string]chan request{}
@@ -96,7 +94,7 @@ func asker() script {
 				var got request
 				select {
 				case got = <-ch:
-				case <-time.After(time.Hour): // the client has gone
+				case <-time.After(time.Hour): // the client has left
 					return
 				}
 				if got.Result == nil {
@@ -121,14 +119,13 @@ func question(text string) string {
 	return `{"message":"` + text + `","requestedSchema":{"type":"object","properties":{"name":{"type":"string","minLength":2}}}}`
 }
 
-// TestWhoIsAsked are calls of several hosts on one connection that does not say
-// which of them a question belongs to.
+// TestWhoIsAsked makes calls of several hosts on one connection, where a question does not name its call.
 func TestWhoIsAsked(t *testing.T) {
 	type callOf struct {
 		who   string
 		start int    // second
 		args  string // of ask
-		stop  int    // the second at which it is given up; 0 for never
+		stop  int    // the second at which it is cancelled; 0 for never
 	}
 	asks := func(wait int) string {
 		return fmt.Sprintf(`{"wait":%d,"times":1,"question":%s}`, wait, question("Q"))
@@ -136,20 +133,20 @@ func TestWhoIsAsked(t *testing.T) {
 	waits := func(seconds int) string { return fmt.Sprintf(`{"wait":%d}`, seconds) }
 	for _, row := range []struct {
 		why         string
-		calls       []callOf // the last is the one that is looked at
+		calls       []callOf // the last one is checked
 		want        string   // in its result
-		anna, berta string   // what they were asked
+		anna, berta string   // the questions that they got
 	}{
 		{"one call", []callOf{{who: "anna", args: asks(1)}}, `{"action":"accept","content":{"name":"anna"}}`, "Q", ""},
 		{"two of one host", []callOf{{who: "anna", args: waits(9)}, {who: "anna", args: asks(1)}}, `"name":"anna"`, "Q", ""},
 		{"two of two", []callOf{{who: "berta", args: waits(9)}, {who: "anna", args: asks(1)}}, "calls of several hosts", "", ""},
-		{"two of two, the other way", []callOf{{who: "anna", args: waits(9)}, {who: "berta", args: asks(1)}}, "calls of several hosts", "", ""},
+		{"two of two, in the other order", []callOf{{who: "anna", args: waits(9)}, {who: "berta", args: asks(1)}}, "calls of several hosts", "", ""},
 		{"one after the other", []callOf{{who: "berta", args: waits(1)}, {who: "anna", start: 2, args: asks(1)}}, `"name":"anna"`, "Q", ""},
-		{"beside one that nobody runs", []callOf{{args: waits(9)}, {who: "anna", args: asks(1)}}, "calls of several hosts", "", ""},
-		{"run by nobody", []callOf{{args: asks(1)}}, `{"action":"cancel"}`, "", ""},
-		{"after one was given up, which the server may not know", []callOf{{who: "berta", args: waits(9), stop: 1}, {who: "anna", start: 2, args: asks(1)}}, "calls of several hosts", "", ""},
-		{"after one of its own was given up", []callOf{{who: "anna", args: waits(9), stop: 1}, {who: "anna", start: 2, args: asks(1)}}, `"name":"anna"`, "Q", ""},
-		{"long after one was given up", []callOf{{who: "berta", args: waits(9), stop: 1}, {who: "anna", start: 70, args: asks(1)}}, `"name":"anna"`, "Q", ""},
+		{"next to a call without a host", []callOf{{args: waits(9)}, {who: "anna", args: asks(1)}}, "calls of several hosts", "", ""},
+		{"without a host", []callOf{{args: asks(1)}}, `{"action":"cancel"}`, "", ""},
+		{"after another host's call was cancelled, which the server may not know", []callOf{{who: "berta", args: waits(9), stop: 1}, {who: "anna", start: 2, args: asks(1)}}, "calls of several hosts", "", ""},
+		{"after one of its own calls was cancelled", []callOf{{who: "anna", args: waits(9), stop: 1}, {who: "anna", start: 2, args: asks(1)}}, `"name":"anna"`, "Q", ""},
+		{"long after a call was cancelled", []callOf{{who: "berta", args: waits(9), stop: 1}, {who: "anna", start: 70, args: asks(1)}}, `"name":"anna"`, "Q", ""},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -190,12 +187,12 @@ func TestWhoIsAsked(t *testing.T) {
 	}
 }
 
-// TestQuestionsOfAServer are what a server may do to one person.
+// TestQuestionsOfAServer checks the limits on a server's questions to a user.
 func TestQuestionsOfAServer(t *testing.T) {
 	ask := func(times int, q string) string { return fmt.Sprintf(`{"times":%d,"question":%s}`, times, q) }
 	for _, row := range []struct {
 		why, args string
-		answer    string // of the person
+		answer    string // of the user
 		want      string
 		asked     int
 	}{
@@ -205,9 +202,9 @@ func TestQuestionsOfAServer(t *testing.T) {
 		{"a flood", ask(1000, question("Q")), "anna", "more than 20 requests", maxOpenRequests},
 		{"a script for a page", ask(1, `{"mode":"url","message":"Q","url":"javascript:alert(1)"}`), "", "not a web page", 0},
 		{"a page that hides its host", ask(1, `{"mode":"url","message":"Q","url":"https://bank.example@evil.example/"}`), "", `its host is`, 0},
-		{"a form that says it is a page", ask(1, `{"mode":"url","message":"Q","requestedSchema":{"type":"object"}}`), "", "the mode is", 0},
-		{"a mode of the future", ask(1, `{"mode":"hologram","message":"Q"}`), "", "the mode is", 0},
-		{"no question at all", ask(1, `7`), "", "-32602", 0},
+		{"a form that says it is a page", ask(1, `{"mode":"url","message":"Q","requestedSchema":{"type":"object"}}`), "", "the mode", 0},
+		{"a mode of the future", ask(1, `{"mode":"hologram","message":"Q"}`), "", "the mode", 0},
+		{"not a question", ask(1, `7`), "", "-32602", 0},
 		{"after the call", `{"late":true,"wait":1,"times":1,"question":` + question("Q") + `}`, "anna", "", 0},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -221,11 +218,11 @@ func TestQuestionsOfAServer(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				if h.mu.Lock(); len(h.asked) > row.asked || row.asked > 0 && len(h.asked) == 0 {
-					t.Errorf("the person was asked %d times, want %d", len(h.asked), row.asked)
+					t.Errorf("the user was asked %d times, want %d", len(h.asked), row.asked)
 				}
 				for _, q := range h.asked {
 					if len(q) > 9<<10 {
-						t.Errorf("the person was shown %d bytes", len(q))
+						t.Errorf("the user was shown %d bytes", len(q))
 					}
 				}
 				h.mu.Unlock()
@@ -236,9 +233,9 @@ func TestQuestionsOfAServer(t *testing.T) {
 	}
 }
 
-// TestPeopleTakeTime holds that a call does not time out while a person thinks,
-// that it does for its own silence, and that their question goes when it ends.
-func TestPeopleTakeTime(t *testing.T) {
+// TestUserMayTakeTime checks that a call does not time out while the user thinks, that it does while the server
+// is silent, and that the question ends with the call.
+func TestUserMayTakeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := callers
 		cfg.Options.Timeouts.Call = 10 * time.Minute
@@ -265,8 +262,8 @@ func TestPeopleTakeTime(t *testing.T) {
 	})
 }
 
-// TestQuestionTakenBack is a server that does not want its answer any more.
-func TestQuestionTakenBack(t *testing.T) {
+// TestQuestionCancelled checks a server that cancels its question.
+func TestQuestionCancelled(t *testing.T) {
 	for _, id := range []string{`"q1"`, `7`} {
 		closed := make(chan struct{})
 		cfg := Server{Options: Options{PingInterval: -1, Elicitation: func(ctx context.Context, _ host.Elicitation) (host.Answer, error) {
@@ -283,7 +280,7 @@ func TestQuestionTakenBack(t *testing.T) {
 					case <-closed:
 						reply(msg.result(`{}`))
 						return
-					case <-time.After(10 * time.Millisecond): // it may not be known yet
+					case <-time.After(10 * time.Millisecond): // the question may not be registered yet
 					}
 				}
 			}
@@ -292,8 +289,7 @@ func TestQuestionTakenBack(t *testing.T) {
 	}
 }
 
-// TestSampleRefused holds that a server is told in the protocol's way that the
-// host is against it.
+// TestSampleRefused checks that a server gets the protocol's error if the host refuses.
 func TestSampleRefused(t *testing.T) {
 	var code atomic.Int64
 	for _, modern := range []bool{false, true} {
@@ -312,14 +308,13 @@ func TestSampleRefused(t *testing.T) {
 			t.Errorf("modern %t: %v, %v, code %d", modern, res, err, code.Load())
 		}
 		if modern && !strings.Contains(res.Text(), "anna says no") {
-			t.Errorf("the model is told %q", res.Text())
+			t.Errorf("the result is %q", res.Text())
 		}
 	}
 }
 
-// TestCertainCallers has calls of two hosts in flight where it is certain which of
-// them a question belongs to: in the stateless era, and over HTTP on the stream of
-// the call's own response.
+// TestCertainCallers makes calls of two hosts where a question certainly belongs to one of them: in the
+// revisions without sessions, and over HTTP on the stream of the call's response.
 func TestCertainCallers(t *testing.T) {
 	legacy := callers
 	legacy.Name, legacy.Transport, legacy.Options.Protocol = "srv", HTTP{URL: httpAsker(t)}, "2025-11-25"
@@ -352,8 +347,7 @@ func TestCertainCallers(t *testing.T) {
 	}
 }
 
-// httpAsker serves a server of 2025-11-25 over HTTP whose tool asks on the stream
-// of the response.
+// httpAsker serves a server of 2025-11-25 over HTTP whose tool asks on the stream of the response.
 func httpAsker(t *testing.T) (url string) {
 	var next atomic.Int64
 	var waiting sync.Map // id → chan request
@@ -392,7 +386,7 @@ func httpAsker(t *testing.T) (url string) {
 	return srv.URL
 }
 
-// TestPagesFirst is a server that wants a page visited before it does a call.
+// TestPagesFirst checks a server that demands a visit to a page before a call.
 func TestPagesFirst(t *testing.T) {
 	const data = `{"elicitations":[{"mode":"url","elicitationId":"e1","url":"https://example.com/connect","message":"Connect."}]}`
 	for _, row := range []struct {
@@ -403,7 +397,7 @@ func TestPagesFirst(t *testing.T) {
 	}{
 		{"agreed", host.Answer{Action: host.ActionAccept}, nil, "agreed to visit it"},
 		{"declined", host.Answer{Action: host.ActionDecline}, nil, "did not agree"},
-		{"nobody there", host.Answer{}, errors.New("the terminal is closed"), "the terminal is closed"},
+		{"no answer", host.Answer{}, errors.New("the terminal is closed"), "the terminal is closed"},
 	} {
 		var shown host.Elicitation
 		cfg := Server{Options: Options{PingInterval: -1, Elicitation: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
@@ -425,13 +419,13 @@ func TestPagesFirst(t *testing.T) {
 	}
 }
 
-// TestRootsChange holds that a server hears of new working directories.
+// TestRootsChange checks that a server is notified of new working directories.
 func TestRootsChange(t *testing.T) {
-	told := make(chan string, 9)
+	notified := make(chan string, 9)
 	inner := inquirer(false)
 	c := memoryClient(t, Server{Options: Options{PingInterval: -1, Roots: []string{"/a"}}}, func(msg request, reply func(string)) {
 		if msg.Method == "notifications/roots/list_changed" {
-			told <- msg.Method
+			notified <- msg.Method
 		}
 		inner(msg, reply)
 	})
@@ -444,22 +438,22 @@ func TestRootsChange(t *testing.T) {
 	}
 	c.SetRoots("/a") // the same
 	c.SetRoots("/b", "/c")
-	<-told
+	<-notified
 	if got := ask(tl); !strings.Contains(got, `"file:///b"`) || !strings.Contains(got, `"file:///c"`) || strings.Contains(got, `"file:///a"`) {
 		t.Errorf("roots: %s", got)
 	}
 	c.SetRoots()
-	<-told
+	<-notified
 	if got := ask(tl); got != `{"roots":[]}` {
 		t.Errorf("roots: %s", got)
 	}
-	if len(told) > 0 {
-		t.Error("told of roots that are as they were")
+	if len(notified) > 0 {
+		t.Error("notified of unchanged roots")
 	}
 }
 
-// TestChangeBeforeSubscription is a list that changes after it was asked for and
-// before the subscription to changes stands: nobody tells of that.
+// TestChangeBeforeSubscription checks a list that changes after it was requested and before the subscription to
+// changes is acknowledged, so that the change is not announced.
 func TestChangeBeforeSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var version atomic.Int64
@@ -486,8 +480,7 @@ func TestChangeBeforeSubscription(t *testing.T) {
 	})
 }
 
-// TestSampleBudget holds that the client counts samples over the server's lifetime,
-// unless it is told that somebody else does.
+// TestSampleBudget checks that the client counts samples over its lifetime, unless Limits.Samples is negative.
 func TestSampleBudget(t *testing.T) {
 	for _, row := range []struct{ limit, want int }{{0, 10}, {3, 3}, {-1, 12}} {
 		made := 0

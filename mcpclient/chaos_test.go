@@ -19,7 +19,7 @@ func init() {
 	scripts["chaos"] = chaos()
 }
 
-// chaos is a server that does everything wrong that a server can.
+// chaos is a server that makes every mistake that a server can make.
 func chaos() script {
 	out := bufio.NewWriterSize(os.Stdout, 1<<20)
 	var lock sync.Mutex
@@ -32,7 +32,7 @@ func chaos() script {
 	var flood, progress sync.Once
 	return func(msg request, _ func(string)) {
 		reply := func(s string) { write(s + "\n") }
-		write("this is no JSON\n{\"jsonrpc\":\n[1,2]\n\n{\"jsonrpc\":\"2.0\",\"id\":\"kb-999\",\"result\":{}}\nnull\n")
+		write("this is not JSON\n{\"jsonrpc\":\n[1,2]\n\n{\"jsonrpc\":\"2.0\",\"id\":\"kb-999\",\"result\":{}}\nnull\n")
 		if msg.Method == "tools/list" {
 			reply(msg.result(`{"tools":` + manyTools() + `}`))
 			return
@@ -114,7 +114,7 @@ func TestChaos(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(tools) != 4979 {
-		// 10,058 entries, of which the first 10,000 are looked at
+		// 10,058 entries, of which the first 10,000 are read
 		t.Errorf("%d tools, %d skipped", len(tools), len(c.Skipped()))
 	}
 	for _, row := range []struct {
@@ -164,8 +164,7 @@ func TestErrorCodesAreKept(t *testing.T) {
 	}
 }
 
-// TestBurst makes many calls side by side while the server keeps changing its
-// list and dying.
+// TestBurst makes many calls in parallel while the server changes its list and dies again and again.
 func TestBurst(t *testing.T) {
 	cfg := child(t, "mortal")
 	diary := withDiary(t, &cfg)

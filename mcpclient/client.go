@@ -18,13 +18,13 @@ import (
 type Client struct {
 	cfg    config
 	hub    *hub
-	tokens atomic.Int64 // number of progress tokens given out
+	tokens atomic.Int64 // how many progress tokens were used
 	idle   func()       // closes idle connections of the login
 
 	life         context.Context // ends with Close
 	end          context.CancelFunc
-	wake         chan struct{} // holds one element when changedLists is not empty
-	changedLists atomic.Uint32 // that the server has announced
+	wake         chan struct{} // has one element when changedLists is not empty
+	changedLists atomic.Uint32 // lists whose change the server has announced
 
 	prompts              *listCache[Prompt]
 	resources, templates *listCache[Resource]
@@ -35,10 +35,10 @@ type Client struct {
 	workers    sync.WaitGroup
 	closed     bool
 	conn       *conn      // nil while there is none
-	previous   *conn      // whose process may still be ending
+	previous   *conn      // its process may still be ending
 	attempt    *attempt   // nil while the client does not connect
 	reconnect  bool       // supervise connects again unless a call does so first
-	negotiated negotiated // by the last handshake
+	negotiated negotiated // the outcome of the last handshake
 	failures   int        // connections lost or not made since the last successful call
 	restarts   int
 	lastErr    error
@@ -48,31 +48,30 @@ type Client struct {
 	listing chan struct{} // a semaphore for tools/list
 	snap    atomic.Pointer[snapshot]
 
-	knownPins sync.Map // definitions by tool, so that Options.Pins are not read for each call
+	knownPins sync.Map // definitions by tool, so that Options.Pins need not be read for each call
 }
 
-// negotiated is the outcome of a handshake. It is kept for the next connection, which is
-// faster for it.
+// negotiated is the outcome of a handshake. The next connection reuses it to be faster.
 type negotiated struct {
 	kind    wire
 	version string
 	server  initResult
 }
 
-// An attempt is a connection in the making.
+// An attempt is a connection being made.
 type attempt struct {
 	done chan struct{}
 	at   time.Time // when it starts
 	err  error     // read after done is closed
 }
 
-// New returns a client for a server. The server is not started or contacted before it is
-// needed, such as by [Client.Tools]. It fails if the arguments are not valid. The nil Options
-// are the zero ones.
+// New returns a client for a server. The server is started or contacted when it is first
+// needed, for example by [Client.Tools]. New fails if the arguments are not valid. Nil Options
+// are the zero Options.
 //
-// The name begins the names of the tools. It is unique in a program, of at most 40 bytes, and
-// neither begins or ends with an underscore nor has two in a row, counting the characters
-// that become one; see Names in the package's documentation.
+// The name begins the names of the tools, and must be unique in a program. It has at most 40
+// bytes. After characters that model APIs reject are replaced by underscores, it must not begin
+// or end with an underscore nor have two in a row; see Names in the package's documentation.
 func New(name string, t Transport, opts *Options) (*Client, error) {
 	cfg, err := newConfig(name, t, opts)
 	if err != nil {
@@ -96,8 +95,8 @@ func New(name string, t Transport, opts *Options) (*Client, error) {
 // Name returns the server's name.
 func (c *Client) Name() string { return c.cfg.name }
 
-// OnChange has fn called after each change of the list of tools or groups, until stop is
-// called. The calls come one at a time; fn must not call the client, and should return soon.
+// OnChange calls fn after each change of the list of tools or groups, until stop is called. The calls come one
+// at a time; fn must not call the client, and should return soon.
 func (c *Client) OnChange(fn func()) (stop func()) { return c.listen(onTools, fn) }
 
 // OnPromptsChange is OnChange for the list of prompts: fn is called when the list may have
@@ -108,7 +107,7 @@ func (c *Client) OnPromptsChange(fn func()) (stop func()) { return c.listen(onPr
 // the content of a resource see [Client.WatchResource].
 func (c *Client) OnResourcesChange(fn func()) (stop func()) { return c.listen(onResources, fn) }
 
-// What listeners are called for.
+// Kinds of listeners.
 const (
 	onTools = iota
 	onPrompts
@@ -128,9 +127,9 @@ func (c *Client) listen(kind int, fn func()) (stop func()) {
 	}
 }
 
-// SetRoots replaces the directories of Options.Roots, and notifies the server of a revision
-// before 2026-07-28. A server to which roots were not declared, as Options.Roots was nil, gets
-// them with the next connection.
+// SetRoots replaces the directories of Options.Roots, and notifies a server of a revision before
+// 2026-07-28. If Options.Roots was nil when the connection was made, the server gets the roots
+// with the next connection.
 func (c *Client) SetRoots(dirs ...string) {
 	if !c.hub.setRootDirs(dirs) {
 		return
@@ -157,9 +156,9 @@ func (c *Client) callListeners(kind int) {
 	}
 }
 
-// Close ends the connection, and stops the server if the client started it. It returns when
-// its processes have ended; a server that does not react is killed after four seconds. Close
-// may be called twice.
+// Close ends the connection, and stops the server if the client started it. It returns when the server's
+// processes have ended; a server that does not react is killed after four seconds. Calling Close again is
+// allowed.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -174,9 +173,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Tools returns the server's tools, by name. The server is asked the first time and after a
-// change; in between, and while it restarts, the last list is returned. The slice is shared
-// and must not be changed.
+// Tools returns the server's tools, sorted by name. The server is queried the first time and after a change; in
+// between, and while it restarts, the last list is returned. The slice is shared and must not be changed.
 func (c *Client) Tools(ctx context.Context) ([]tool.Tool, error) {
 	s, err := c.current(ctx)
 	if err != nil {
@@ -185,15 +183,15 @@ func (c *Client) Tools(ctx context.Context) ([]tool.Tool, error) {
 	return s.tools, nil
 }
 
-// Call calls a tool by the server's own name for it, and returns its result. Args encode to the JSON
-// object of its arguments; nil is {}. It is for programs: no permission is asked, and the server checks
-// the arguments. A tool that fails has a result too, with the outcome error; the error is a
-// [*ServerError] or a [*CallError] if the server could not be called or refused. A tool that
-// [Client.Tools] does not have is not called.
+// Call calls a tool by the server's own name for it, and returns its result. Args are encoded as the JSON
+// object of the arguments; nil is {}. Call is for programs: it checks no permission, and leaves checking the
+// arguments to the server. If the tool fails, its result has the outcome error and Call returns no error; the
+// error is a [*ServerError] or a [*CallError] if the server could not be called or rejected the call. Only
+// tools in [Client.Tools] can be called.
 func (c *Client) Call(ctx context.Context, name string, args any) (*message.ToolResult, error) {
 	input, err := json.Marshal(args)
 	if err != nil {
-		return nil, fmt.Errorf("MCP server %q: the arguments of %s: %w", c.cfg.name, clip(name, maxNameBytes), err)
+		return nil, fmt.Errorf("MCP server %q: arguments of %s: %w", c.cfg.name, clip(name, maxNameBytes), err)
 	}
 	tools, err := c.Tools(ctx)
 	if err != nil {
@@ -213,11 +211,11 @@ func (c *Client) Call(ctx context.Context, name string, args any) (*message.Tool
 		}
 		return result.Result(), nil
 	}
-	return nil, fmt.Errorf("MCP server %q has no tool %q, or Options leave it out; see Client.Tools and Client.Skipped", c.cfg.name, clip(name, maxNameBytes))
+	return nil, fmt.Errorf("MCP server %q has no tool %q, or Options exclude it; see Client.Tools and Client.Skipped", c.cfg.name, clip(name, maxNameBytes))
 }
 
-// Groups returns the server's groups, by name, and one named after the server for the tools
-// that are in no group.
+// Groups returns the server's groups, sorted by name, and one named after the server for the tools that are in
+// no group.
 func (c *Client) Groups(ctx context.Context) ([]Group, error) {
 	s, err := c.current(ctx)
 	if err != nil {
@@ -226,7 +224,7 @@ func (c *Client) Groups(ctx context.Context) ([]Group, error) {
 	return slices.Clone(s.groups), nil
 }
 
-// Skipped returns the entries of the last list that are not used, and why.
+// Skipped returns the entries of the last list that are not used, with reasons.
 func (c *Client) Skipped() []Skipped {
 	if s := c.snap.Load(); s != nil {
 		return slices.Clone(s.skipped)
@@ -234,7 +232,7 @@ func (c *Client) Skipped() []Skipped {
 	return nil
 }
 
-// What a client is doing; see [Status].
+// States of a client; see [Status].
 const (
 	stateIdle       = "idle"
 	stateReady      = "ready"
@@ -243,13 +241,13 @@ const (
 	stateClosed     = "closed"
 )
 
-// A Status describes a server and its connection. What the server says of itself is empty
-// before the first connection.
+// A Status describes a server and its connection. What the server reports about itself is empty before the
+// first connection.
 type Status struct {
 	Name string
 
 	// State is "idle" (not started, or stateless between calls), "ready", "restarting",
-	// "failed" (it is tried again when it is needed) or "closed".
+	// "failed" (it is tried again when needed) or "closed".
 	State string
 
 	Protocol      string // the negotiated revision
@@ -259,8 +257,8 @@ type Status struct {
 	Restarts      int
 	Err           error // why it failed or restarts
 
-	// PromptsVersion and ResourcesVersion grow whenever that list, or that of resource
-	// templates, may have changed. They are 0 until the server has declared to have any.
+	// PromptsVersion and ResourcesVersion grow whenever the list of prompts, or of resources and resource
+	// templates, may have changed. They are 0 if the server has declared none.
 	PromptsVersion, ResourcesVersion int64
 }
 
@@ -274,7 +272,7 @@ func (c *Client) Status() Status {
 		Name: c.cfg.name, State: stateIdle, Protocol: a.version, ServerName: a.server.ServerInfo.Name,
 		ServerVersion: a.server.ServerInfo.Version, Instructions: a.server.Instructions, Restarts: c.restarts,
 	}
-	if c.cfg.Pins != nil { // which may withhold them
+	if c.cfg.Pins != nil { // the pins may withhold them
 		s.Instructions = ""
 		if known := c.snap.Load(); known != nil {
 			s.Instructions = known.instructions
@@ -312,7 +310,7 @@ func (c *Client) Ping(ctx context.Context) error {
 	return nil
 }
 
-// ping sends the cheapest request there is. The revisions without sessions have no ping.
+// ping sends the cheapest request. The revisions without sessions have no ping.
 func (c *conn) ping(ctx context.Context) error {
 	method := "ping"
 	if c.sessionless() {
@@ -360,9 +358,8 @@ func (c *Client) refresh(ctx context.Context, old *snapshot) (*snapshot, error) 
 	return c.relist(ctx, old)
 }
 
-// relistAfterChange lists again after an announced change. It waits for a listing in progress,
-// which may be older than the change. Without a list there is nothing to refresh, and on
-// failure the last list is kept.
+// relistAfterChange lists again after an announced change. It waits for a listing in progress, which may be
+// older than the change. Without a list it does nothing; on failure the last list is kept.
 func (c *Client) relistAfterChange(ctx context.Context) (err error) {
 	select {
 	case c.listing <- struct{}{}:
@@ -379,8 +376,8 @@ func (c *Client) relistAfterChange(ctx context.Context) (err error) {
 // catchUpWait is how long the result of a call waits for a list that the call has changed.
 const catchUpWait = 2 * time.Second
 
-// catchUp lists again before a call returns, if the server has announced a change meanwhile:
-// the next request of the model shows what the call changed.
+// catchUp lists again before a call returns, if the server has announced a change meanwhile, so that the
+// model's next request shows what the call changed.
 func (c *Client) catchUp(ctx context.Context) {
 	due := c.changedLists.And(^listOfTools)&listOfTools != 0
 	if !due && len(c.listing) == 0 {
@@ -398,8 +395,7 @@ func (c *Client) catchUp(ctx context.Context) {
 	}
 }
 
-// relist lists and stores the snapshot. c.listing is held. A connection that is lost meanwhile
-// costs one more try.
+// relist lists and stores the snapshot. c.listing is held. If the connection is lost meanwhile it tries once more.
 func (c *Client) relist(ctx context.Context, old *snapshot) (*snapshot, error) {
 	var s *snapshot
 	for try := 0; ; try++ {
@@ -446,7 +442,7 @@ func (c *Client) serverError(cn *conn, err error) error {
 		return e
 	}
 	e.Stderr = cn.stderr()
-	if errors.Is(context.Cause(cn.life), ErrLost) { // and not because of Close
+	if errors.Is(context.Cause(cn.life), ErrLost) { // not ended by Close
 		select {
 		case <-cn.proc.exited:
 			e.Err = fmt.Errorf("%w (%s)", err, cn.proc.status)
@@ -456,8 +452,7 @@ func (c *Client) serverError(cn *conn, err error) error {
 	return e
 }
 
-// changeFilter returns the lists whose changes the server announces, as the filter of
-// subscriptions/listen.
+// changeFilter returns the lists whose changes the server announces, as the filter of subscriptions/listen.
 func (h *initResult) changeFilter() map[string]any {
 	filter := map[string]any{}
 	for _, capability := range []string{"tools", "groups", "prompts", "resources"} {

@@ -43,7 +43,7 @@ func TestDemoServer(t *testing.T) {
 	}
 }
 
-func TestProgressIsShownToThePerson(t *testing.T) {
+func TestProgressIsShownToTheUser(t *testing.T) {
 	c := connect(t, child(t, "demo"))
 	res := mustRun(t, find(t, c, "countdown"), `{"n":3,"step_ms":5}`)
 	if res.Text() != "counted down from 3" {

@@ -19,8 +19,8 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// idPrefix begins the ids of our requests. They are strings because servers number their own
-// requests, and mcp-go's SSE transport takes a ping for an answer if the ids are equal.
+// idPrefix begins the ids of our requests. They are strings because servers number their own requests, and
+// mcp-go's SSE transport mistakes a ping for an answer if the ids are equal.
 const idPrefix = "kb-"
 
 // A conn is one connection to a server. It sends JSON-RPC over a transport of mcp-go and keeps
@@ -31,19 +31,19 @@ type conn struct {
 	tr   transport.Interface
 	proc *process // nil unless the client started it
 	pipe io.Closer
-	out  *outbox      // to a server that reads lines
-	http *http.Client // over HTTP
+	out  *outbox      // for a server that reads lines
+	http *http.Client // for HTTP
 	hub  *hub         // answers the server's requests
 
 	opened      time.Time
 	version     string // negotiated; set by the handshake
 	server      initResult
-	httpVersion atomic.Pointer[string] // version, for goroutines that run during the handshake; nil or empty for none
+	httpVersion atomic.Pointer[string] // version, for goroutines that run during the handshake; nil or empty if unknown
 
 	lastID   atomic.Int64
-	onNotify func(method string, params map[string]any) // on the reading goroutine; not for progress
+	onNotify func(method string, params map[string]any) // called on the reading goroutine; not for progress
 
-	subscribed chan struct{} // holds one element when the server has acknowledged a subscription to resources
+	subscribed chan struct{} // has one element when the server has acknowledged a subscription to resources
 
 	levelMu   sync.Mutex
 	sentLevel atomic.Pointer[string] // the log level that was sent last
@@ -52,16 +52,16 @@ type conn struct {
 	routes         map[string]func(progress) // by progress token
 	calls          []*inflight               // oldest first
 	abandoned      []abandonedCall
-	serverRequests map[string]func() // what cancels them, by id
+	serverRequests map[string]func() // cancel functions, by id
 	closing        bool
 	workers        sync.WaitGroup
 	cancelNotices  sync.WaitGroup // notifications/cancelled being sent
 
 	callsInFlight   atomic.Int64
-	answersInFlight atomic.Int64    // over HTTP
+	answersInFlight atomic.Int64    // only over HTTP
 	life            context.Context // ends when the connection is lost or closed
 	end             context.CancelCauseFunc
-	stopped         chan struct{} // closed when the server's process has ended, if there is one
+	stopped         chan struct{} // closed when the server's process, if any, has ended
 	closeIdle       func()        // closes idle HTTP connections
 }
 
@@ -94,8 +94,7 @@ func open(ctx context.Context, cfg *config, kind wire, h *hub, notify func(metho
 	}
 	context.AfterFunc(c.life, func() {
 		if c.proc != nil {
-			// Only a server that works gets time to end: one that is silent, or has
-			// closed its output, is killed.
+			// Only a server that works gets time to end: one that is silent, or has closed its output, is killed.
 			c.proc.stop(errors.Is(context.Cause(c.life), ErrClosed))
 		}
 		if c.pipe != nil {
@@ -129,8 +128,7 @@ func (c *conn) start(ctx context.Context) (err error) {
 	if sse, ok := c.tr.(*transport.SSE); ok {
 		sse.SetConnectionLostHandler(func(err error) { c.fail(fmt.Errorf("the event stream ended: %w", err)) })
 	}
-	// Start binds the connection to its context: use the long one, and end that if ctx ends
-	// first.
+	// Start binds the connection to its context: pass the long one, and end the connection if ctx ends first.
 	stop := context.AfterFunc(ctx, func() { c.end(context.Cause(ctx)) })
 	defer stop()
 	c.handle()
@@ -141,8 +139,8 @@ func (c *conn) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// overLines starts a transport whose messages are lines. Its context never ends: after that
-// mcp-go would answer the server's requests itself, and log.
+// overLines starts a transport whose messages are lines. Its context never ends: otherwise mcp-go would then
+// answer the server's requests itself, and log.
 func (c *conn) overLines(in io.Reader, out io.WriteCloser) error {
 	c.out = &outbox{WriteCloser: out, fail: c.fail}
 	c.tr = transport.NewIO(in, c.out, nil)
@@ -150,8 +148,8 @@ func (c *conn) overLines(in io.Reader, out io.WriteCloser) error {
 	return c.tr.Start(context.Background())
 }
 
-// handle sets the handlers for what the server sends on its own. It must run before the
-// transport starts, so that nothing is missed or answered by mcp-go.
+// handle sets the handlers for notifications and requests of the server. It must run before the transport
+// starts, so that nothing is missed or answered by mcp-go.
 func (c *conn) handle() {
 	c.tr.SetNotificationHandler(c.onNotification)
 	if two, ok := c.tr.(transport.BidirectionalInterface); ok {
@@ -163,8 +161,8 @@ func (c *conn) handle() {
 // client.
 func (c *conn) sessionless() bool { return mcp.IsModernProtocol(c.version) }
 
-// fail ends the connection, and with it the requests in flight. It keeps the text of why and
-// not the error: that one request never reached the server says nothing about the others.
+// fail ends the connection, and with it the requests in flight. It keeps only the text of why: an error that
+// one request never reached the server is not true of the others.
 func (c *conn) fail(why error) { c.end(fmt.Errorf("%w: %v", ErrLost, why)) }
 
 func (c *conn) dead() bool { return c.life.Err() != nil }
@@ -186,8 +184,8 @@ func (c *conn) close() {
 	}
 }
 
-// awaitCancelNotices waits a moment for notifications/cancelled to be sent: the server may
-// outlive the connection, and would continue those calls.
+// awaitCancelNotices waits a moment for notifications/cancelled to be sent: the server may outlive the
+// connection, and would continue the cancelled calls.
 func (c *conn) awaitCancelNotices() {
 	sent := make(chan struct{})
 	go func() { c.cancelNotices.Wait(); close(sent) }()
@@ -230,9 +228,9 @@ func (c *conn) awaitExit() {
 	}
 }
 
-// request sends a request and returns the raw result. The error is a *CallError if the server
-// refused, wraps ErrLost if the connection died, and has an *unreachedError in its chain if
-// the server certainly never got the request.
+// request sends a request and returns the raw result. The error is a *CallError if the server refused, wraps
+// ErrLost if the connection was lost, and has an *unreachedError in its chain if the server certainly never
+// received the request.
 func (c *conn) request(ctx context.Context, method string, params map[string]any, header http.Header) (json.RawMessage, error) {
 	return c.requestAs(ctx, c.version, method, params, header)
 }
@@ -266,12 +264,12 @@ func (c *conn) requestAs(ctx context.Context, version, method string, params map
 	return nil, c.classify(err, x, id, method)
 }
 
-// send runs SendRequest in a goroutine: mcp-go does not look at the context while it writes,
-// nor, over SSE, at a lost connection.
+// send runs SendRequest in a goroutine: mcp-go ignores the context while it writes, and over SSE also a lost
+// connection.
 func (c *conn) send(ctx context.Context, x *exchange, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
 	sending := ctx
 	if c.kind != wireLines { // over lines the end of the connection ends the request
-		// Without the deadline: over SSE mcp-go reports a lost answer a moment before it.
+		// Omit the deadline: over SSE mcp-go reports a lost answer a moment before it.
 		var cancel context.CancelFunc
 		sending, cancel = context.WithCancel(withExchange(context.WithoutCancel(ctx), x))
 		defer cancel()
@@ -294,7 +292,7 @@ func (c *conn) send(ctx context.Context, x *exchange, req transport.JSONRPCReque
 		return nil, ctx.Err()
 	case <-c.life.Done():
 	}
-	// Prefer an answer that came with the end.
+	// Prefer an answer that came together with the end.
 	select {
 	case o := <-done:
 		if o.err == nil {
@@ -328,7 +326,7 @@ func (c *conn) answer(method string, res *transport.JSONRPCResponse) (json.RawMe
 	return res.Result, nil
 }
 
-// classify finds out what a failed transport means for the connection and the request.
+// classify finds out what a transport's error means for the connection and the request.
 func (c *conn) classify(err error, x *exchange, id, method string) error {
 	if ce, ok := errors.AsType[*CallError](err); ok {
 		named := *ce
@@ -355,8 +353,7 @@ func (c *conn) classify(err error, x *exchange, id, method string) error {
 	}
 	reached := c.kind == wireHTTP && x.written.Load()
 	if !errors.Is(err, ErrLost) {
-		// Over HTTP each request has a stream of its own: that one broke says nothing
-		// about the others.
+		// Over HTTP each request has its own stream, and a broken one says nothing about the others.
 		if !reached {
 			c.fail(err)
 		}
@@ -368,7 +365,7 @@ func (c *conn) classify(err error, x *exchange, id, method string) error {
 	return err
 }
 
-// reached reports whether the server may have got the request.
+// reached reports whether the server may have received the request.
 func (c *conn) reached(x *exchange, id string) bool {
 	if c.kind != wireLines {
 		return x.written.Load()
@@ -385,8 +382,8 @@ func (c *conn) reached(x *exchange, id string) bool {
 	}
 }
 
-// sendCancelled notifies the server that the caller no longer waits. In the revisions without sessions
-// over HTTP the end of the stream says so.
+// sendCancelled notifies the server that the caller no longer waits. In the revisions without sessions over
+// HTTP the end of the stream means the same.
 func (c *conn) sendCancelled(id, method string, why error) {
 	if c.proc != nil && !c.proc.stdin.removeWaiting(id) {
 		return
@@ -409,7 +406,7 @@ func (c *conn) notifyServer(ctx context.Context, method string, params map[strin
 	return c.tr.SendNotification(ctx, n)
 }
 
-// withMeta adds to the params what the revisions without sessions require in each.
+// withMeta adds to the params what the revisions without sessions require in each request.
 func (c *conn) withMeta(version string, params map[string]any) map[string]any {
 	if !mcp.IsModernProtocol(version) {
 		if params == nil {

@@ -23,8 +23,7 @@ type result struct {
 	State      string                     `json:"requestState"`
 }
 
-// chunks turns a result into what the model reads. Without content that is the structured
-// content.
+// chunks turns a result into what the model reads: the content or, without content, the structured content.
 func (r *result) chunks() []tool.Chunk {
 	var out []tool.Chunk
 	for _, raw := range r.Content {
@@ -48,7 +47,7 @@ func (r *result) chunks() []tool.Chunk {
 	return out
 }
 
-// visibleBlock decodes a piece of content, without characters that people do not see.
+// visibleBlock decodes a piece of content, and removes characters that people do not see.
 func visibleBlock(raw json.RawMessage) message.Block {
 	b := mcpcontent.Block(raw)
 	switch b := b.(type) {
@@ -60,8 +59,8 @@ func visibleBlock(raw json.RawMessage) message.Block {
 	return b
 }
 
-// metadata returns the server's metadata, and under [mcpcontent.Key] the content of which the
-// blocks do not have everything; a server cannot set that key.
+// metadata returns the server's metadata, and adds under [mcpcontent.Key] the content that the blocks do not
+// represent completely. A server cannot set that key.
 func (r *result) metadata() map[string]json.RawMessage {
 	_, claimed := r.Meta[mcpcontent.Key]
 	kept := mcpcontent.Keep(r.Content)

@@ -8,9 +8,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 )
 
-// TestContentForGateways holds that what a block cannot say of the content stays
-// beside it, that no server can put anything there, and that a result that was
-// cut is not whole somewhere else.
+// TestContentForGateways checks that content which a block cannot represent is kept in the metadata, that a
+// server cannot set that key, and that a result that was cut is not kept completely.
 func TestContentForGateways(t *testing.T) {
 	const link = `{"type":"resource_link","uri":"a:1","name":"a"}`
 	long := `{"type":"text","text":"` + strings.Repeat("x", 1000) + `","_meta":{}}`
@@ -35,17 +34,16 @@ func TestContentForGateways(t *testing.T) {
 			t.Errorf("%s: %s, want %s (%v)", row.why, got, row.want, err)
 		}
 		if len(mcpcontent.Of(res)) != len(res.Blocks) {
-			t.Errorf("%s: not one for each block", row.why)
+			t.Errorf("%s: want one entry for each block", row.why)
 		}
 	}
 }
 
-// TestUnexpectedMember holds that a member of a type that nobody expects hides nothing
-// of what is beside it.
+// TestUnexpectedMember checks that a member of an unexpected type hides no other member.
 func TestUnexpectedMember(t *testing.T) {
 	for _, row := range []struct{ why, result, want string }{
 		{"no content", `{"structuredContent":{"a":1},"_meta":5}`, `{"a":1}`},
-		{"content that is no list", `{"content":{"type":"text","text":"hi"},"_meta":5}`, `hi`},
+		{"content that is not a list", `{"content":{"type":"text","text":"hi"},"_meta":5}`, `hi`},
 		{"a question", `{"resultType":"input_required","requestState":"s","inputRequests":{"q":{"method":"ping"}},"_meta":5}`, `answered`},
 	} {
 		c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, func(msg request, reply func(string)) {

@@ -6,7 +6,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/budget"
 )
 
-// TestCostOfCall is a call over a pipe, the server's part of it included.
+// TestCostOfCall checks the cost of a call over a pipe, including the server's part.
 func TestCostOfCall(t *testing.T) {
 	c, err := New("srv", Dial(inMemory(instant)), &Options{PingInterval: -1})
 	if err != nil {

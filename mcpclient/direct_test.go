@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// directServer has tools that succeed, fail and are refused.
+// directServer has a tool that succeeds, one that fails, and one that it rejects calls of.
 func directServer(msg request, reply func(string)) {
 	var p struct {
 		Name      string
@@ -53,7 +53,7 @@ func TestCall(t *testing.T) {
 		{"refused", nil, "", "refused tools/call: no (code -32602)"},
 		{"left_out", nil, "", `has no tool "left_out"`},
 		{"mcp__srv__fails", nil, "", `has no tool "mcp__srv__fails"`},
-		{"echo it", make(chan int), "", "the arguments of echo it"},
+		{"echo it", make(chan int), "", "arguments of echo it"},
 	} {
 		res, err := c.Call(t.Context(), row.name, row.args)
 		if (err != nil) != (row.outcome == "") || err != nil && !strings.Contains(err.Error(), row.text) ||
@@ -66,7 +66,8 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// TestNoPrefix has bare names: they are the server's, made legal, and one that another tool of a toolkit has is left out there.
+// TestNoPrefix checks that tools without a prefix have the server's names, made legal, and that a toolkit leaves
+// out a tool whose name another of its tools has.
 func TestNoPrefix(t *testing.T) {
 	c := memoryClient(t, Server{Options: Options{PingInterval: -1, NoPrefix: true}}, directServer)
 	var names []string

@@ -17,12 +17,11 @@
 //	}
 //	files.OnChange(kit.Refresh)
 //
-// The server starts when its tools are first needed: here, when the model opens the group.
-// There are three transports. A [Command] is started as a process, [HTTP] names a server that
-// runs already, and a [Dial] connects to anything else. The nil [Options] are the defaults.
+// The server starts when its tools are first needed: here, when the model opens the group. There are three
+// transports: a [Command] is started as a process, [HTTP] names a running server, and a [Dial] connects in any
+// other way. Nil [Options] are the defaults.
 //
-// [Load] reads the "mcpServers" files of other hosts. A [Server] is one entry, and holds the
-// arguments of New:
+// [Load] reads the "mcpServers" files of other hosts. A [Server] is one entry, with the arguments of New:
 //
 //	servers, err := mcpclient.Load(".mcp.json")
 //	for _, s := range servers {
@@ -31,16 +30,16 @@
 //		…
 //	}
 //
-// A program without a model calls a tool by the server's name for it with [Client.Call], which asks
-// no permission.
+// A program without a model calls a tool by the server's own name for it with [Client.Call], which checks no
+// permission.
 //
 // # Names
 //
-// A tool is called mcp__SERVER__TOOL. Characters that model APIs refuse become underscores. A
-// name that is longer than 64 characters, or equal to another one, ends in a hash of the
-// original; [Origin] returns that. A server may not have a name with which its tools could
-// be taken for those of another server. [Options] has another prefix, or none; rules that name
-// mcp__SERVER__ then cover nothing of the server.
+// A tool is called mcp__SERVER__TOOL. Characters that model APIs reject become underscores. A name that is
+// longer than 64 characters, or equal to another one, ends in a hash of the original name, which [Origin]
+// returns. A server must not have a name with which its tools could be mistaken for those of another server.
+// Set Prefix or NoPrefix in [Options] for another prefix or none; rules that name mcp__SERVER__ then do not
+// apply to the server's tools.
 //
 // # Groups
 //
@@ -50,20 +49,18 @@
 //
 // # Supervision
 //
-// When a server dies, the calls in progress fail with a [ServerError] that has the end of its
-// stderr. The server is started again, at first at once and then after growing pauses;
-// meanwhile its last list of tools is kept. A call is repeated if the server certainly never
-// read it, and once if the tool of a trusted server is read-only or idempotent. [Client.Close]
-// kills the server with all processes it has started.
+// When a server dies, the calls in progress fail with a [ServerError] that has the end of its stderr. The
+// server is restarted, first at once and then after growing pauses; meanwhile its last list of tools is kept. A
+// call is repeated if the server certainly never read it, and once if the tool of a trusted server is read-only
+// or idempotent. [Client.Close] kills the server with all processes it has started.
 //
 // A list of tools is kept until the server announces a change. The slice that [Client.Tools]
 // returns is replaced only when its content changes.
 //
 // # Protocol
 //
-// The client speaks the revisions 2024-11-05 to 2026-07-28, and finds out once which one a
-// server speaks. It reads results from the raw JSON, so that what the library under it
-// (mark3labs/mcp-go) does not know is kept.
+// The client speaks the revisions 2024-11-05 to 2026-07-28, and finds out once which one a server speaks. It
+// reads results from the raw JSON, so that members unknown to the library it uses (mark3labs/mcp-go) are kept.
 //
 // [Client.Prompts], [Client.Resources] and [Client.Complete] are for programs that show them
 // to a user, or pass them on. [Client.WatchResource] follows a resource.
@@ -71,46 +68,46 @@
 // # Elicitation, sampling and roots
 //
 // A server may ask the user a question (elicitation), use the host's model (sampling), or list
-// the working directories (roots). Each is declared to it only if [Options] has it. For the
-// tools of an agent, let the agent answer:
+// the working directories (roots). Each is declared to the server only if [Options] sets it. For
+// the tools of an agent, let the agent answer:
 //
 //	&mcpclient.Options{Elicitation: mcpclient.ElicitCaller, Sampling: mcpclient.SampleCaller}
 //
-// Before revision 2026-07-28 a server does not say which call a request belongs to, except over
-// HTTP, where the stream shows it. If it could belong to calls of several hosts it is refused,
-// so that no user sees another user's question. A server can still choose the wrong call: give
-// each user a client of their own if that matters.
+// Before revision 2026-07-28 a server does not say which call a request belongs to, except over HTTP, where the
+// stream shows it. A request that could belong to calls of several hosts is refused, so that no user sees
+// another user's question. A server can still choose the wrong call: if that matters, give each user a separate
+// client.
 //
-// While a question is open, Timeouts.Idle does not run; Timeouts.Call does. A server may ask
-// 20 times within a call, and have 16 requests open for one host.
+// While a question is open, Timeouts.Idle does not run, but Timeouts.Call does. A server may ask 20 times
+// within a call, and have 16 requests open for one host.
 //
-// A server of revision 2025-11-25 may refuse a call until the user has visited a page (code
-// -32042): the page is a question too, and the model is told to call again.
+// A server of revision 2025-11-25 may refuse a call until the user has visited a page (code -32042): the user
+// is asked to visit the page, and the model is told to call again.
 //
 // # Logging in
 //
-// With [HTTP].OAuth the client logs in when the server demands it, and again when a token has
-// expired or has too few scopes. The host shows a page and catches the redirect; see [OAuth].
-// Tokens are sent to the host of the URL only, and credentials to the issuer they belong to. A
-// server on another machine cannot make the client connect to this one: each address is checked
-// when it is dialled. Behind a proxy only names are checked; the proxy must check addresses.
+// With [HTTP].OAuth the client logs in when the server demands it, and again when a token has expired or has
+// too few scopes. The host shows a page and receives the redirect; see [OAuth]. Tokens are sent only to the
+// host of the URL, and credentials only to their issuer. A server on another machine cannot make the client
+// connect to this one: each address is checked when it is dialled. Behind a proxy only names are checked, and
+// the proxy must check addresses.
 //
 // # Trust
 //
-// What a server says is not trusted.
+// A server is not trusted:
 //
 //   - Characters that people do not see are removed from names, descriptions and instructions,
 //     and from results if they carry text.
-//   - A server that is started has the rights of the program, unless [Command].Confine confines
-//     it. One that is to be confined, by its [Sandbox], is not started without.
-//   - [Options].Pins hold back what the server changes after it was allowed.
+//   - A started server has the rights of the program, unless [Command].Confine confines it. A
+//     server that must be confined, because of its [Sandbox], is not started otherwise.
+//   - [Options].Pins withhold what the server changes after it was allowed.
 //   - A message that two readers could read differently is an error, and so is an answer to a
 //     request that was not made.
-//   - The hints of a tool count only with Options.TrustReadOnly: then a tool with readOnlyHint
-//     is read-only for the permission engine and may run in parallel, and its calls may be
-//     repeated after a crash, as those with idempotentHint ([tool.IdempotentChecker]). Other
-//     annotations are passed on as claims ([tool.Info]).
+//   - The hints of a tool count only with Options.TrustReadOnly. Then a tool with readOnlyHint
+//     is read-only for the permission engine and may run in parallel, and its calls, like those
+//     of a tool with idempotentHint ([tool.IdempotentChecker]), may be repeated after a crash.
+//     Other annotations are passed on as claims ([tool.Info]).
 //   - Schemas are passed on unchanged, and no reference in one is ever followed.
-//   - Messages, lists and results have a largest size.
+//   - The sizes of messages, lists and results are limited.
 //   - A started server gets only the environment variables that it is meant to have.
 package mcpclient

@@ -8,8 +8,8 @@ import (
 	"github.com/kitbag-go/kitbag/mcpclient"
 )
 
-// TestServerEndsAtOnce holds that the error of a server which ends before it answers names the program, how it ended,
-// and what it wrote last.
+// TestServerEndsAtOnce checks that the error of a server that ends before it answers contains the program, how it
+// ended, and its last output.
 func TestServerEndsAtOnce(t *testing.T) {
 	for _, row := range []struct {
 		args []string

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// Why a request failed, for errors.Is.
+// Reasons why a request failed, for errors.Is.
 var (
 	ErrClosed  = errors.New("the client is closed")
 	ErrLost    = errors.New("the connection to the server was lost")
 	ErrTimeout = errors.New("timeout")
-	ErrLogin   = errors.New("login required") // and the client cannot log in, or has failed to; see [OAuth]
+	ErrLogin   = errors.New("login required") // the client cannot log in, or has failed to; see [OAuth]
 
 	errRestarting = errors.New("the server is restarting")
 	errTooLarge   = errors.New("the server's message is too large")
@@ -26,8 +26,7 @@ type ServerError struct {
 	Err    error
 	Stderr string // the last lines of a server that the client started
 
-	// MayHaveRun is set if the server may have run the call that failed. If it is false the
-	// server has certainly not run it.
+	// MayHaveRun is set if the server may have run the failed call. Otherwise the server has certainly not run it.
 	MayHaveRun bool
 }
 
@@ -41,7 +40,7 @@ func (e *ServerError) Error() string {
 
 func (e *ServerError) Unwrap() error { return e.Err }
 
-// A CallError is an error with which the server answered. Code is the JSON-RPC error code.
+// A CallError is an error that the server returned. Code is the JSON-RPC error code.
 type CallError struct {
 	Server  string
 	Method  string
@@ -72,8 +71,7 @@ func hasCode(err error, code int) bool {
 	return ok && ce.Code == code
 }
 
-// An unreachedError says that the request certainly never reached the server, so that it may
-// be sent again.
+// An unreachedError means that the request certainly never reached the server, so that it may be sent again.
 type unreachedError struct{ err error }
 
 func (e *unreachedError) Error() string { return e.err.Error() }
@@ -102,7 +100,7 @@ func (e *httpStatusError) Error() string {
 	hint := ""
 	switch e.code {
 	case 401, 403:
-		hint = "; the server wants other credentials: check Headers, or set OAuth"
+		hint = "; the server requires other credentials: check Headers, or set OAuth"
 	case 404:
 		hint = "; check the URL"
 	}

@@ -7,12 +7,11 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// A server may have a tool that calls its other tools, as kitbag's own server has for clients
-// whose list must not change: call_tool {"name": …, "arguments": …}. Deny and ask rules for the
-// other tool apply to such a call. Allow rules do not: any server could claim that one of its
-// tools forwards calls.
+// A server may have a tool that calls its other tools, as kitbag's server has for clients whose list cannot
+// change: call_tool {"name": …, "arguments": …}. Deny and ask rules for the other tool apply to such a call.
+// Allow rules do not, since any server could claim that one of its tools forwards calls.
 
-// forwards reports whether a tool's input is that of a call.
+// forwards reports whether a tool's input has the form of a call.
 func forwards(schema json.RawMessage) bool {
 	var s struct {
 		Properties map[string]json.RawMessage `json:"properties"`

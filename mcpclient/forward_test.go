@@ -8,8 +8,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// TestForwarded holds that a rule against a tool stops it as well where another tool of its
-// server calls it, and that no rule for one allows another.
+// TestForwarded checks that a deny rule for a tool also applies if another tool of its server calls it, and
+// that an allow rule for one does not allow the other.
 func TestForwarded(t *testing.T) {
 	raw := []json.RawMessage{
 		json.RawMessage(`{"name":"call_tool","inputSchema":{"type":"object","properties":{"name":{"type":"string"},"arguments":{"type":"object"}}}}`),

@@ -21,11 +21,11 @@ type Group struct {
 	Parents     []string // names of the groups that contain this one
 
 	client  *Client
-	key     string   // the server's own name of the group; "" for the tools in no group
+	key     string   // the server's name of the group; "" for the tools in no group
 	members []string // names of the tools, sorted
 }
 
-// Members returns the names of the tools that are in the group, sorted.
+// Members returns the names of the group's tools, sorted.
 func (g Group) Members() []string { return slices.Clone(g.members) }
 
 // Tools returns the tools that are in the group now.
@@ -51,8 +51,8 @@ func (g Group) Tools(ctx context.Context) ([]tool.Tool, error) {
 // groupsTimeout is how long groups/list may take.
 const groupsTimeout = 5 * time.Second
 
-// listGroups requests the groups if the server declares them. Its time-out is short, because
-// the tools can be used without groups.
+// listGroups requests the groups if the server declares them. Its timeout is short, because the tools can be
+// used without groups.
 func (c *conn) listGroups(ctx context.Context) ([]json.RawMessage, error) {
 	_, declared := c.server.Capabilities["groups"]
 	var extensions map[string]json.RawMessage
@@ -76,9 +76,8 @@ func decodeGroup(raw json.RawMessage) (r remote, ok bool) {
 	return r, err == nil && r.Name != "" && len(r.Name) <= maxNameBytes
 }
 
-// buildGroups joins groups/list with the labels of the tools. Tools without a label are in the
-// group named after the server. Groups without tools are left out: their children get their
-// parents.
+// buildGroups joins groups/list with the labels of the tools. Tools without a label are in the group named
+// after the server. Groups without tools are left out, and their parents become the parents of their children.
 func buildGroups(client *Client, tools []*remoteTool, raws []json.RawMessage, text *serverText) []Group {
 	server := client.cfg.name
 	byKey, above := map[string]*Group{}, map[string][]string{}

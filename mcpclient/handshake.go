@@ -15,7 +15,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// clientInfo is what the client says of itself.
+// clientInfo is how the client identifies itself.
 var clientInfo = map[string]any{"name": "kitbag", "version": moduleVersion()}
 
 func moduleVersion() string {
@@ -29,16 +29,16 @@ func moduleVersion() string {
 	return "0.0.0"
 }
 
-// probeTimeout is how long a server may take to answer server/discover before it is sent
-// initialize too. Some older servers ignore unknown methods.
+// probeTimeout is how long a server may take to answer server/discover before it is also sent initialize. Some
+// older servers ignore unknown methods.
 const probeTimeout = 2 * time.Second
 
-// errProbed says that the server exited because of server/discover. There are such servers;
-// started again they accept initialize.
-var errProbed = errors.New("the server exited when it got server/discover")
+// errProbed means that the server exited because of server/discover. Such servers accept initialize when they
+// are started again.
+var errProbed = errors.New("the server exited when it received server/discover")
 
-// handshake negotiates the protocol revision. With a version, which is configured or was
-// negotiated before, only that is requested.
+// handshake negotiates the protocol revision. If version is set, by configuration or an earlier handshake, only
+// that one is requested.
 func (c *conn) handshake(ctx context.Context, version string) error {
 	switch {
 	case version != "" && mcp.IsModernProtocol(version):
@@ -65,8 +65,8 @@ func (c *conn) handshakeHTTP(ctx context.Context) error {
 	return c.initialize(ctx, "")
 }
 
-// handshakeStdio sends both requests if there is no answer to the first: a server that starts
-// slowly answers the one that it knows.
+// handshakeStdio sends both requests if the first is not answered in time: a server that starts slowly answers
+// the one that it knows.
 func (c *conn) handshakeStdio(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -131,8 +131,8 @@ func (c *conn) initialize(ctx context.Context, version string) error {
 	return c.finishHandshake(ctx, v, h)
 }
 
-// finishHandshake sets the negotiated revision for all further requests, and sends the
-// notification that the older revisions require.
+// finishHandshake sets the negotiated revision for all further requests, and sends the notification that the
+// older revisions require.
 func (c *conn) finishHandshake(ctx context.Context, version string, h initResult) error {
 	h.Instructions = clip(visible.Text(h.Instructions), maxToolBytes)
 	h.ServerInfo = serverInfo{visible.Text(h.ServerInfo.Name), visible.Text(h.ServerInfo.Version)}
@@ -155,8 +155,8 @@ func (c *conn) setVersion(version string) {
 	}
 }
 
-// requestDiscover negotiates by server/discover, as of 2026-07-28. An answer without versions
-// is not one: some servers answer every method with an empty object.
+// requestDiscover negotiates by server/discover, as of 2026-07-28. An answer without versions is not accepted:
+// some servers answer every method with an empty object.
 func (c *conn) requestDiscover(ctx context.Context, version string) (string, initResult, error) {
 	var h initResult
 	for range 2 {
@@ -216,7 +216,7 @@ func (c *conn) requestInitialize(ctx context.Context, version string) (string, i
 		return "", h, fmt.Errorf("initialize: %w", err)
 	}
 	if !mcp.IsValidProtocolVersion(h.ProtocolVersion) || mcp.IsModernProtocol(h.ProtocolVersion) {
-		return "", h, fmt.Errorf("initialize: the server wants protocol %q, which is not negotiable by initialize", h.ProtocolVersion)
+		return "", h, fmt.Errorf("initialize: the server requires protocol %q, which is not negotiable by initialize", h.ProtocolVersion)
 	}
 	return h.ProtocolVersion, h, nil
 }

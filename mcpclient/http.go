@@ -19,11 +19,11 @@ import (
 	"github.com/mark3labs/mcp-go/client/transport"
 )
 
-// errSessionGone says that the server does not know the session.
+// errSessionGone means that the server does not know the session.
 var errSessionGone = errors.New("the server does not know the session")
 
-// An exchange records facts about one request for conn.classify. It travels in the request's
-// context, past mcp-go, which would turn them into an error text.
+// An exchange records facts about one request for conn.classify. It is passed in the request's context, since
+// mcp-go would turn errors into text.
 type exchange struct {
 	id      string
 	written atomic.Bool           // the whole request was sent
@@ -32,7 +32,7 @@ type exchange struct {
 
 type exchangeKey struct{}
 
-// withExchange returns a context that reports into the exchange.
+// withExchange returns a context that records what happens in the exchange.
 func withExchange(ctx context.Context, x *exchange) context.Context {
 	ctx = context.WithValue(ctx, exchangeKey{}, x)
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -44,8 +44,7 @@ func withExchange(ctx context.Context, x *exchange) context.Context {
 	})
 }
 
-// A roundTripper adds the headers, limits what is read, and turns failed requests into typed
-// errors.
+// A roundTripper adds the headers, limits what is read, and turns failed requests into typed errors.
 type roundTripper struct {
 	next    http.RoundTripper
 	origin  *url.URL
@@ -88,9 +87,9 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// failure turns an HTTP error into a Go error. A server that has forgotten the session says so
-// with 404, as specified, or with 400 and a text; the request was not run. Any other body is a
-// JSON-RPC error if it looks like one.
+// failure turns an HTTP error into a Go error. If the server has lost the session, which it reports with 404,
+// as specified, or with 400 and a text, the request was not run. Any other body is a JSON-RPC error if it has
+// that form.
 func (rt *roundTripper) failure(req *http.Request, res *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
 	res.Body.Close()
@@ -123,8 +122,7 @@ func clip(s string, n int) string {
 
 var discardLogger = slog.New(slog.DiscardHandler)
 
-// baseTransport returns the round tripper for all requests, and a function that closes its
-// idle connections.
+// baseTransport returns the round tripper for all requests, and a function that closes its idle connections.
 func baseTransport(cfg *config) (rt http.RoundTripper, idle func()) {
 	if cfg.http.Client != nil && cfg.http.Client.Transport != nil {
 		return newOutboundGuard(cfg.url, cfg.http.Client.Transport)
@@ -138,8 +136,8 @@ func baseTransport(cfg *config) (rt http.RoundTripper, idle func()) {
 	return rt, func() { own.CloseIdleConnections(); direct() }
 }
 
-// httpTransport makes the mcp-go transport for wireHTTP or wireSSE. It also returns the client
-// that this uses, and a function that closes idle connections.
+// httpTransport makes the mcp-go transport for wireHTTP or wireSSE. It also returns the client that the
+// transport uses, and a function that closes idle connections.
 func httpTransport(cfg *config, kind wire) (tr transport.Interface, client *http.Client, idle func(), err error) {
 	client = &http.Client{}
 	if cfg.http.Client != nil {

@@ -44,7 +44,7 @@ func goServer() *server.MCPServer {
 	return s
 }
 
-// waited counts the calls of wait that were told to end.
+// waited counts the calls of wait that were cancelled.
 var waited atomic.Int64
 
 // serveHTTP serves h until the test ends.
@@ -58,8 +58,7 @@ func serveHTTP(t *testing.T, h http.Handler) *httptest.Server {
 	return srv
 }
 
-// eventStreams serves a scripted server over HTTP that answers each request on a stream of
-// events, and returns its URL.
+// eventStreams serves a scripted server over HTTP that answers each request on an event stream, and returns its URL.
 func eventStreams(t *testing.T, s script) (url string) {
 	t.Helper()
 	return serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -93,7 +92,7 @@ func TestHTTPInBothEras(t *testing.T) {
 			if res := mustRun(t, find(t, c, "echo"), `{"m":"héllo"}`); res.Text() != "héllo" {
 				t.Errorf("echo: %q", res.Text())
 			}
-			// The stream on which changes are told may not be open at once.
+			// The stream that announces changes may not be open at once.
 			time.Sleep(100 * time.Millisecond)
 			mustRun(t, find(t, c, "grow"), `{}`)
 			select {
@@ -108,7 +107,7 @@ func TestHTTPInBothEras(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
 			if _, err := run(ctx, find(t, c, "wait"), `{}`); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("a call that was given up: %v", err)
+				t.Errorf("a cancelled call: %v", err)
 			}
 			until(t, func() bool { return waited.Load() > before })
 		})
@@ -156,8 +155,8 @@ func TestStatelessHTTP(t *testing.T) {
 	}
 }
 
-// TestForgottenSession restarts a server behind the same URL, for each way in
-// which servers say that they do not know a session.
+// TestForgottenSession restarts a server behind the same URL, for each way in which servers reject an unknown
+// session.
 func TestForgottenSession(t *testing.T) {
 	for _, status := range []int{404, 400} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
@@ -190,14 +189,14 @@ func TestForgottenSession(t *testing.T) {
 			if res := mustRun(t, echo, `{"m":"again"}`); res.Text() != "again" {
 				t.Errorf("%s", res.Text())
 			}
-			until(t, func() bool { return c.Status().Restarts == 1 }) // counted when the old connection is gone
+			until(t, func() bool { return c.Status().Restarts == 1 }) // counted when the old connection has ended
 		})
 	}
 }
 
-// TestLostRequestsSpeakForThemselves loses a connection because of one request
-// that the server has refused unread, while another one runs.
-func TestLostRequestsSpeakForThemselves(t *testing.T) {
+// TestLostRequestsAreIndependent loses a connection because of one request that the server has refused unread,
+// while another request runs.
+func TestLostRequestsAreIndependent(t *testing.T) {
 	var runs atomic.Int64
 	running := make(chan struct{}, 10)
 	inner := server.NewStreamableHTTPServer(goServer(), server.WithStateful(true))
@@ -228,8 +227,8 @@ func TestLostRequestsSpeakForThemselves(t *testing.T) {
 	}
 }
 
-// TestCutStreamIsOneCallsMatter cuts the answer to one call while another runs.
-func TestCutStreamIsOneCallsMatter(t *testing.T) {
+// TestCutStreamAffectsOneCall cuts the answer to one call while another call runs.
+func TestCutStreamAffectsOneCall(t *testing.T) {
 	running, release := make(chan struct{}), make(chan struct{})
 	inner := server.NewStreamableHTTPServer(goServer(), server.WithStateful(true))
 	srv := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -284,7 +283,7 @@ func TestServerDownAndUp(t *testing.T) {
 		t.Errorf("a call of a server that is down: %q", res.Text())
 	}
 	if tools, err := c.Tools(t.Context()); err != nil || len(tools) == 0 {
-		t.Errorf("the list is gone: %v", err)
+		t.Errorf("the list is lost: %v", err)
 	}
 	again := &http.Server{Addr: addr, Handler: handler}
 	go func() { _ = again.ListenAndServe() }()
@@ -322,7 +321,7 @@ func TestHTTPErrorsSayWhatToDo(t *testing.T) {
 		status     int
 		body, want string
 	}{
-		{401, "who are you", "HTTP status 401; the server wants other credentials"},
+		{401, "who are you", "HTTP status 401; the server requires other credentials"},
 		{404, "nothing here", "check the URL"},
 		{503, "<html>busy</html>", "HTTP status 503: <html>busy"},
 		{200, "not JSON", "not valid JSON"},
@@ -399,7 +398,7 @@ func TestSSE(t *testing.T) {
 			t.Fatal("the change was not noticed")
 		}
 		srv.CloseClientConnections()
-		until(t, func() bool { // a call before the cut is noticed may be lost
+		until(t, func() bool { // a call may be lost before the cut is noticed
 			res, err := run(t.Context(), find(t, c, "echo"), `{"m":"y"}`)
 			return err == nil && res.Text() == "y"
 		})
@@ -424,10 +423,10 @@ func TestParamHeaders(t *testing.T) {
 
 var _ tool.Source = (*Client)(nil)
 
-// TestCancelIsToldOverHTTP holds that a server is told of a call that was given up, although
-// the client is closed at once, as a program does that a person interrupts.
-func TestCancelIsToldOverHTTP(t *testing.T) {
-	started, told, over := make(chan struct{}), make(chan string, 1), make(chan struct{})
+// TestCancelReachesServerOverHTTP checks that a server is notified of a cancelled call although the client is
+// closed at once, as by a program that its user interrupts.
+func TestCancelReachesServerOverHTTP(t *testing.T) {
+	started, notified, over := make(chan struct{}), make(chan string, 1), make(chan struct{})
 	srv := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var msg request
 		if json.NewDecoder(r.Body).Decode(&msg) != nil {
@@ -438,7 +437,7 @@ func TestCancelIsToldOverHTTP(t *testing.T) {
 		switch {
 		case msg.Method == "notifications/cancelled":
 			time.Sleep(50 * time.Millisecond)
-			told <- string(msg.Params)
+			notified <- string(msg.Params)
 		case msg.Method == "tools/call":
 			close(started)
 			<-over
@@ -460,17 +459,17 @@ func TestCancelIsToldOverHTTP(t *testing.T) {
 		t.Error(err)
 	}
 	select {
-	case got := <-told:
+	case got := <-notified:
 		if !strings.Contains(got, `"requestId":"kb-`) {
-			t.Errorf("the server was told %s", got)
+			t.Errorf("the server was notified: %s", got)
 		}
 	default:
-		t.Error("the server was not told")
+		t.Error("the server was not notified")
 	}
 }
 
-// TestSSEDeadline checks that a caller's deadline ends its call, and not the connection: mcp-go
-// reports an error a moment before the deadline.
+// TestSSEDeadline checks that a caller's deadline ends only its call, not the connection: mcp-go reports an
+// error a moment before the deadline.
 func TestSSEDeadline(t *testing.T) {
 	srv := serveHTTP(t, server.NewSSEServer(goServer()))
 	c := connect(t, Server{Name: "srv", Transport: HTTP{URL: srv.URL + "/sse", SSE: true}, Options: Options{PingInterval: -1}})

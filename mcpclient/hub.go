@@ -18,9 +18,9 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// maxOpen is how many requests of one server are handled at a time, maxOpenEach how many of
-// them for the calls of one host. Further ones are refused at once: a flood costs little, and
-// a host that does not answer leaves room for others.
+// maxOpenRequests is how many requests of one server are handled at a time, and maxOpenPerHost how many of them
+// for the calls of one host. Further requests are refused at once, so that a flood costs little, and a host
+// that does not answer leaves room for others.
 const (
 	maxOpenRequests = 1024
 	maxOpenPerHost  = 16
@@ -31,12 +31,12 @@ const (
 type hub struct {
 	cfg     *config
 	samples atomic.Int64
-	level   atomic.Pointer[string] // of SetLogLevel; nil until it is called
+	level   atomic.Pointer[string] // set by SetLogLevel; nil until then
 
 	mu    sync.Mutex
-	roots []string    // Options.Roots, or those of SetRoots
+	roots []string    // Options.Roots, or the directories of SetRoots
 	open  map[any]int // requests in progress, by the host of the call
-	all   int         // their sum
+	all   int         // the sum over all hosts
 }
 
 func newHub(cfg *config) *hub { return &hub{cfg: cfg, roots: cfg.Roots, open: map[any]int{}} }
@@ -84,7 +84,7 @@ func (h *hub) setRootDirs(dirs []string) bool {
 }
 
 // capabilities returns what is declared to the server. Over SSE that is nothing, because mcp-go
-// cannot answer there. The revisions without sessions have no notifications from clients.
+// cannot answer there. In the revisions without sessions clients send no notifications.
 func (h *hub) capabilities(kind wire, modern bool) map[string]any {
 	caps := map[string]any{}
 	if kind == wireSSE {
@@ -135,8 +135,8 @@ type elicited struct {
 	Content any         `json:"content,omitempty"`
 }
 
-// elicit asks the user a question. One that may not be shown is refused; an answer that does
-// not fit the question is not sent, because the server may learn only what it has asked for.
+// elicit asks the user a question. A question that must not be shown is refused. An answer that does not fit
+// the question is not sent, because the server may learn only what it has asked for.
 func (h *hub) elicit(ctx context.Context, params json.RawMessage) (*elicited, error) {
 	const method = "elicitation/create"
 	var p struct {
@@ -152,7 +152,7 @@ func (h *hub) elicit(ctx context.Context, params json.RawMessage) (*elicited, er
 	q := host.Elicitation{Server: h.cfg.name, Message: p.Message, Schema: p.Schema, URL: p.URL, ID: clip(p.ID, maxNameBytes)}
 	q = q.Clean()
 	if p.Mode == "url" && p.URL == "" || p.Mode == "form" && p.URL != "" || p.Mode != "" && p.Mode != "url" && p.Mode != "form" {
-		return nil, h.refuse(codeInvalidParams, method, "the mode is %.20q, which does not go with what is asked", p.Mode)
+		return nil, h.refuse(codeInvalidParams, method, "the mode %.20q does not match the other parameters", p.Mode)
 	}
 	if err := q.Check(); err != nil {
 		return nil, h.refuse(codeInvalidParams, method, "%v", err)
@@ -265,9 +265,8 @@ func listRoots(dirs []string) (any, error) {
 	return map[string]any{"roots": roots}, nil
 }
 
-// fileURI returns the URI of an absolute path with slashes (RFC 8089). On Windows that
-// begins with a drive, or with the server of a share; either may follow the prefix of long
-// paths.
+// fileURI returns the URI of an absolute path with slashes (RFC 8089). On Windows a path begins with a drive,
+// or with the server of a share; either may follow the prefix of long paths.
 func fileURI(path string) string {
 	if long, ok := strings.CutPrefix(path, "//?/UNC/"); ok {
 		path = "//" + long

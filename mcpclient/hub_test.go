@@ -21,13 +21,12 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// inquirer is a server that asks the client something when its tool "ask" is
-// called, and returns the answer. The arguments are the method and the params.
-// It speaks 2026-07-28 if modern, else 2025-11-25.
+// inquirer is a server whose tool "ask" sends the client a request and returns the answer. The arguments are
+// the method and the params. It speaks 2026-07-28 if modern is set, or else 2025-11-25.
 func inquirer(modern bool) script {
 	var mu sync.Mutex
 	waiting := map[string]chan request{}
-	hello := make(chan json.RawMessage, 1) // what the client offers
+	hello := make(chan json.RawMessage, 1) // what the client declares
 	return func(msg request, reply func(string)) {
 		var p struct {
 			Capabilities json.RawMessage              `json:"capabilities"`
@@ -135,13 +134,13 @@ func TestWhatServersAsk(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatIsHandledIsOffered(t *testing.T) {
+func TestOnlyHandledRequestsAreDeclared(t *testing.T) {
 	elicit := func(context.Context, host.Elicitation) (host.Answer, error) {
 		return host.Answer{}, errors.New("not now")
 	}
 	for _, modern := range []bool{false, true} {
 		roots := `{"roots":{"listChanged":true}}`
-		if modern { // which knows no notifications of clients
+		if modern { // clients send no notifications there
 			roots = `{"roots":{}}`
 		}
 		for _, row := range []struct {
@@ -160,7 +159,7 @@ func TestOnlyWhatIsHandledIsOffered(t *testing.T) {
 			if row.cfg.Options.Elicitation == nil {
 				res := mustRun(t, find(t, c, "ask"), `{"Method":"elicitation/create","Params":`+form+`}`)
 				if res.Outcome != message.OutcomeError {
-					t.Errorf("what is not offered was answered: %q", res.Text())
+					t.Errorf("an undeclared request was answered: %q", res.Text())
 				}
 			}
 		}
@@ -186,34 +185,34 @@ func TestEndlessQuestions(t *testing.T) {
 	}
 }
 
-// TestOffload holds that all that a result holds counts, and where the rest goes.
+// TestOffload checks that all parts of a result count, and where the rest is stored.
 func TestOffload(t *testing.T) {
 	picture := func(n int) string {
 		return `{"type":"image","mimeType":"image/png","data":"` + strings.Repeat("AAAA", n/3) + `"}`
 	}
 	for _, row := range []struct {
 		name, result, want string
-		files              []string // patterns with the size of what is in them
+		files              []string // extensions and sizes of the files
 		meta, structured   bool
 	}{
 		{"it fits", `{"content":[` + picture(300) + `],"structuredContent":{"a":1},"_meta":{"m":1}}`,
 			"<image/png 300>", nil, true, true},
 		{"long text", `{"content":[{"type":"text","text":"first"},{"type":"text","text":"` + strings.Repeat("abcdefgh", 100) + `é"},` + picture(3) + `]}`,
-			"first|(531)…|[N bytes, 600 are passed on; image/png (3 bytes) is in FILE; the whole text (809 bytes) is in FILE. Ask for less.]",
+			"first|(531)…|[N bytes, 600 of which are passed on; image/png (3 bytes) is in FILE; the whole text (809 bytes) is in FILE. Request less.]",
 			[]string{"png 3", "txt 809"}, false, false},
 		{"a large image", `{"content":[` + picture(900) + `,{"type":"text","text":"below"}],"isError":true}`,
-			"below|[N bytes, 600 are passed on; image/png (900 bytes) is in FILE. Ask for less.]", []string{"png 900"}, false, false},
+			"below|[N bytes, 600 of which are passed on; image/png (900 bytes) is in FILE. Request less.]", []string{"png 900"}, false, false},
 		{"a blob", `{"content":[{"type":"resource","resource":{"uri":"a:b","mimeType":"x/..%2f","blob":"` + strings.Repeat("AAAA", 300) + `"}}],"_meta":{"m":1}}`,
-			"[N bytes, 600 are passed on; x/..%2f (900 bytes) is in FILE. Ask for less.]", []string{"bin 900"}, true, false},
+			"[N bytes, 600 of which are passed on; x/..%2f (900 bytes) is in FILE. Request less.]", []string{"bin 900"}, true, false},
 		{"structured content", `{"content":[{"type":"text","text":"short"}],"structuredContent":{"a":"` + strings.Repeat("x", 600) + `"}}`,
-			"short|[N bytes, 600 are passed on; the structured content (608 bytes) is in FILE. Ask for less.]", []string{"json 608"}, false, false},
+			"short|[N bytes, 600 of which are passed on; the structured content (608 bytes) is in FILE. Request less.]", []string{"json 608"}, false, false},
 		{"metadata", `{"content":[{"type":"text","text":"short"}],"structuredContent":{"a":1},"_meta":{"m":"` + strings.Repeat("x", 600) + `"}}`,
-			"short|[N bytes, 600 are passed on. Ask for less.]", nil, false, true},
+			"short|[N bytes, 600 of which are passed on. Request less.]", nil, false, true},
 		{"many images", `{"content":[` + strings.Repeat(picture(900)+",", 20) + picture(3) + `]}`,
-			"<image/png 3>|[N bytes, 600 are passed on" + strings.Repeat("; image/png (900 bytes) is in FILE", maxOverflow) + "; 4 more parts are not kept. Ask for less.]",
+			"<image/png 3>|[N bytes, 600 of which are passed on" + strings.Repeat("; image/png (900 bytes) is in FILE", maxOverflow) + "; 4 more parts are dropped. Request less.]",
 			slices.Repeat([]string{"png 900"}, maxOverflow), false, false},
-		{"nothing, again and again", `{"content":[` + strings.Repeat(`{"type":"text","text":""},`, 40) + picture(3) + `]}`,
-			strings.Repeat("|", 17) + "|[N bytes, 600 are passed on; image/png (3 bytes) is in FILE; the whole text (40 bytes) is in FILE. Ask for less.]",
+		{"many empty blocks", `{"content":[` + strings.Repeat(`{"type":"text","text":""},`, 40) + picture(3) + `]}`,
+			strings.Repeat("|", 17) + "|[N bytes, 600 of which are passed on; image/png (3 bytes) is in FILE; the whole text (40 bytes) is in FILE. Request less.]",
 			[]string{"png 3", "txt 40"}, false, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -227,7 +226,7 @@ func TestOffload(t *testing.T) {
 				res := mustRun(t, find(t, c, "a.b"), `{}`)
 				want := row.want
 				if cfg.Options.OffloadDir == "" {
-					want = strings.ReplaceAll(want, "is in FILE", "is not kept")
+					want = strings.ReplaceAll(want, "is in FILE", "is dropped")
 				}
 				if got := shown(res); got != want {
 					t.Errorf("%s\nwant %s", got, want)
@@ -253,8 +252,7 @@ func TestOffload(t *testing.T) {
 	}
 }
 
-// shown says what blocks a result has, long texts as their length, and files without
-// their names.
+// shown formats the blocks of a result, with the length of long texts, and without the names of files.
 func shown(res *message.ToolResult) string {
 	var all []string
 	for _, b := range res.Blocks {
@@ -326,7 +324,7 @@ func TestPagesAndGroups(t *testing.T) {
 			reply(msg.result(`{"groups":[{"name":"g1","description":"the first"}]}`))
 		case msg.Method == "tools/list" && p.Cursor == "":
 			reply(msg.result(`{"tools":[{"name":"a","_meta":{"io.modelcontextprotocol/groups":["g1"]}}],"nextCursor":"2"}`))
-		case msg.Method == "tools/list": // repeats its cursor for ever
+		case msg.Method == "tools/list": // repeats its cursor
 			reply(msg.result(`{"tools":[{"name":"b"}],"nextCursor":"2"}`))
 		default:
 			polite(msg, reply, "")
@@ -344,8 +342,7 @@ func TestPagesAndGroups(t *testing.T) {
 	}
 }
 
-// TestServerWithoutTools holds that a server which does not know tools/list has none, for
-// as long as any list is good.
+// TestServerWithoutTools checks that a server without tools/list has an empty list, which lasts as long as any other.
 func TestServerWithoutTools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lists := 0
@@ -373,7 +370,7 @@ func TestServerWithoutTools(t *testing.T) {
 	})
 }
 
-// TestRootURIs is what directories are called, on either kind of system.
+// TestRootURIs checks the URIs of directories on Unix and on Windows.
 func TestRootURIs(t *testing.T) {
 	for dir, want := range map[string]string{
 		"/":                 "file:///",
@@ -392,8 +389,7 @@ func TestRootURIs(t *testing.T) {
 	}
 }
 
-// TestGroupsThatHang holds that a server which does not tell its groups keeps its tools, and
-// the groups that it told before.
+// TestGroupsThatHang checks that a server that does not answer groups/list keeps its tools, and its previous groups.
 func TestGroupsThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hangs atomic.Bool
@@ -424,8 +420,8 @@ func TestGroupsThatHang(t *testing.T) {
 	})
 }
 
-// TestCallThatChangesTheList holds that whoever looks after a call sees what it has made of
-// the list, if the server has told of it before the result.
+// TestCallThatChangesTheList checks that after a call the list shows what the call has changed, if the server
+// announced the change before the result.
 func TestCallThatChangesTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int64
@@ -437,13 +433,13 @@ func TestCallThatChangesTheList(t *testing.T) {
 			reply(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 			reply(msg.result(`{"content":[]}`))
 		})
-		told := 0
+		notices := 0
 		grow := find(t, c, "grow")
-		defer c.OnChange(func() { told++ })()
+		defer c.OnChange(func() { notices++ })()
 		for i := range 3 {
 			mustRun(t, grow, `{}`)
-			if got, want := offered(t, c), fmt.Sprintf("grow leaf%d", i+1); got != want || told != i+1 {
-				t.Errorf("%s after %d notices, want %s", got, told, want)
+			if got, want := offered(t, c), fmt.Sprintf("grow leaf%d", i+1); got != want || notices != i+1 {
+				t.Errorf("%s after %d notices, want %s", got, notices, want)
 			}
 		}
 	})

@@ -20,8 +20,7 @@ type progress struct {
 	message     string
 }
 
-// onNotification handles a notification. It runs on the goroutine that reads and must not
-// block.
+// onNotification handles a notification. It runs on the reading goroutine and must not block.
 func (c *conn) onNotification(n mcp.JSONRPCNotification) {
 	f := n.Params.AdditionalFields
 	switch n.Method {
@@ -73,8 +72,8 @@ func (c *conn) route(token string, fn func(progress)) (stop func()) {
 	}
 }
 
-// onRequest answers a request of the server. It replaces mcp-go's own handling, which gives up
-// on a user after 30 s without an answer, and does not limit unread answers.
+// onRequest answers a request of the server. It replaces mcp-go's handling, which waits only 30 s for a user's
+// answer, and does not limit unread answers.
 func (c *conn) onRequest(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
 	if c.out != nil {
 		c.write(c.reply(c.life, req))
@@ -95,8 +94,8 @@ func (c *conn) onRequest(ctx context.Context, req transport.JSONRPCRequest) (*tr
 	return nil, nil
 }
 
-// write sends the answer to a request of a server that reads lines, past mcp-go, which would
-// queue it where [outbox] does not count it.
+// write sends the answer to a request of a server that reads lines. It bypasses mcp-go, which would queue the
+// answer where [outbox] does not count it.
 func (c *conn) write(answer *transport.JSONRPCResponse) {
 	if line, err := json.Marshal(answer); err == nil {
 		_, _ = c.out.Write(append(line, '\n')) // an error ends the connection
@@ -125,7 +124,7 @@ func (c *conn) post(answer *transport.JSONRPCResponse) {
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return // the call of the question has a time-out of its own
+		return // the call of the question has its own timeout
 	}
 	res.Body.Close()
 }

@@ -13,10 +13,9 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// A lineReader reads the lines of a server's output, each of which is a message. An answer that
-// is too long, or that [checkMessage] refuses, is replaced by an error answer to the same
-// request, so that its caller fails at once and memory stays bounded. The only error is io.EOF:
-// whatever went wrong, the server is gone.
+// A lineReader reads the lines of a server's output, each of which is a message. An answer that is too long, or
+// that [checkMessage] rejects, is replaced by an error answer to the same request, so that its caller fails at
+// once and memory stays bounded. The only error is io.EOF: after any error the server is gone.
 type lineReader struct {
 	src  *bufio.Reader
 	max  int
@@ -65,7 +64,7 @@ func (l *lineReader) next() ([]byte, error) {
 // idSearchBytes is how much of either end of a long line is searched for its id.
 const idSearchBytes = 4 << 10
 
-// skipLong reads the rest of a line that is too long and returns the answer in its place.
+// skipLong reads the rest of a line that is too long and returns an error answer in its place.
 func (l *lineReader) skipLong(head []byte, err error) ([]byte, error) {
 	size := len(head)
 	last := bytes.Clone(head[max(0, len(head)-idSearchBytes):])
@@ -88,8 +87,8 @@ func (l *lineReader) skipLong(head []byte, err error) ([]byte, error) {
 	return append(errorAnswer(id, codeTooLarge, why), '\n'), nil
 }
 
-// validUTF8 replaces the bytes that are not UTF-8, as encoding/json does when it decodes a
-// string: raw JSON is passed on, and would not be JSON with them.
+// validUTF8 replaces the bytes that are not UTF-8, as encoding/json does when it decodes a string. Raw JSON is
+// passed on, and would not be valid JSON with them.
 func validUTF8(data []byte) []byte {
 	if utf8.Valid(data) {
 		return data
@@ -97,12 +96,12 @@ func validUTF8(data []byte) []byte {
 	return bytes.ToValidUTF8(data, []byte("\uFFFD"))
 }
 
-// checkMessage returns why a message cannot be used: two readers could read it differently,
-// or it answers a request of ours and mcp-go cannot decode it. mcp-go drops such an answer,
-// and the caller would wait for its time-out.
+// checkMessage returns why a message cannot be used: two readers could read it differently, or it answers a
+// request of ours and mcp-go cannot decode it. mcp-go drops such an answer, and the caller would wait until its
+// timeout.
 func checkMessage(data []byte) (strictjson.Head, error) {
 	head, err := strictjson.Message(data)
-	if err != nil || !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) { // else a log line
+	if err != nil || !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) { // anything else is a log line
 		return head, err
 	}
 	if ours := bytes.HasPrefix(head.ID, []byte(`"`+idPrefix)); !ours && (head.ID != nil || ownID(data) == "") {
@@ -116,7 +115,7 @@ func checkMessage(data []byte) (strictjson.Head, error) {
 	return head, json.Unmarshal(data, &shape)
 }
 
-// errorAnswer returns an error answer to the request with the id; nil if there is none.
+// errorAnswer returns an error answer to the request with the id, or nil without an id.
 func errorAnswer(id string, code int, why string) []byte {
 	text, err := json.Marshal(why)
 	if id == "" || err != nil {
@@ -131,8 +130,8 @@ const (
 	codeMalformed = -30422
 )
 
-// ownID returns the id of one of our requests in b. Quotes inside a JSON string are
-// escaped, so that no text is taken for an id.
+// ownID returns the id in b if it is an id of ours, or "". Quotes inside a JSON string are escaped, so that no
+// text can be mistaken for an id.
 func ownID(b []byte) string {
 	for _, key := range []string{`"id":"` + idPrefix, `"id": "` + idPrefix} {
 		if i := bytes.LastIndex(b, []byte(key)); i >= 0 {

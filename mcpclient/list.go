@@ -23,7 +23,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// The limits of a list. What exceeds them is left out, with a reason in Skipped.
+// Limits of a list. What exceeds them is left out, with a reason in Skipped.
 const (
 	maxPages       = 1000
 	maxTools       = 10_000
@@ -36,7 +36,7 @@ const (
 
 // A Skipped is a tool of the server that is not used, and why.
 type Skipped struct {
-	Name   string `json:"name"` // the server's own
+	Name   string `json:"name"` // on the server
 	Reason string `json:"reason"`
 }
 
@@ -74,7 +74,7 @@ func (a *annotations) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// groups returns the groups that the entry says it is in.
+// groups returns the names of the groups that the entry is in.
 func (r *remote) groups() []string {
 	var names []string
 	_ = json.Unmarshal(r.Meta[mcpcontent.GroupsKey], &names)
@@ -82,23 +82,23 @@ func (r *remote) groups() []string {
 	return names[:min(len(names), maxToolGroups)]
 }
 
-// A snapshot is a server's list at one time. It does not change.
+// A snapshot is a server's list at one time. It is immutable.
 type snapshot struct {
 	tools        []tool.Tool // sorted by name
 	remotes      []*remoteTool
 	skipped      []Skipped
 	groups       []Group
 	withheld     []*remoteTool // see [Pins]
-	textWithheld bool          // the server's text has changed, and the pinned one is used
+	textWithheld bool          // the server's text has changed, and the pinned text is used
 
-	instructions string // that the model may get: the server's, or the pinned ones
+	instructions string // what the model gets: the server's instructions, or the pinned ones
 	digest       [sha256.Size]byte
 	rawGroups    []json.RawMessage
-	until        time.Time // when it expires; zero means when the server announces a change
+	until        time.Time // when it expires; zero if only an announced change ends it
 }
 
-// A page is a result of tools/list or another list method. Optional members stay
-// raw: one of a wrong type must not make the page unusable.
+// A page is a result of tools/list or another list method. Optional members stay raw, so that one of a wrong
+// type does not make the page unusable.
 type page struct {
 	Tools     []json.RawMessage `json:"tools"`
 	Groups    []json.RawMessage `json:"groups"`
@@ -109,8 +109,7 @@ type page struct {
 	TTL       json.RawMessage   `json:"ttlMs"`
 }
 
-// pages calls a list method for all pages and returns the entries. cut says why it stopped
-// early.
+// pages calls a list method for all pages and returns the entries. cut says why it stopped early.
 func (c *conn) pages(ctx context.Context, method string) (items []json.RawMessage, ttl time.Duration, cut string, err error) {
 	seen := map[string]bool{}
 	size := 0
@@ -159,7 +158,7 @@ func (c *conn) pages(ctx context.Context, method string) (items []json.RawMessag
 // list requests the tools and groups.
 func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
 	raws, ttl, cut, err := c.pages(ctx, "tools/list")
-	if err != nil && !hasCode(err, codeMethodNotFound) { // some servers have prompts or resources only
+	if err != nil && !hasCode(err, codeMethodNotFound) { // some servers have only prompts or resources
 		return nil, err
 	}
 	groups, err := c.listGroups(ctx)
@@ -184,7 +183,7 @@ func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
 		ttl = client.cfg.ListTTL
 	}
 	if (len(s.withheld) > 0 || s.textWithheld) && (ttl == 0 || ttl > retryListAfter) {
-		ttl = retryListAfter // a person may accept the change meanwhile
+		ttl = retryListAfter // the user may accept the change meanwhile
 	}
 	if ttl > 0 {
 		s.until = time.Now().Add(ttl)
@@ -192,8 +191,8 @@ func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
 	return s, nil
 }
 
-// build makes the snapshot of a list. Invalid entries are skipped. If headers is set, so are
-// tools with wrong x-mcp-header annotations, as the specification demands of clients over HTTP.
+// build makes the snapshot of a list. Invalid entries are skipped. If headers is set, tools with wrong
+// x-mcp-header annotations are skipped too, as the specification requires of clients over HTTP.
 func build(client *Client, raws, groups []json.RawMessage, text *serverText, headers bool) *snapshot {
 	s := &snapshot{}
 	var remotes []*remote
@@ -221,7 +220,7 @@ func build(client *Client, raws, groups []json.RawMessage, text *serverText, hea
 		}
 	}
 	all := make([]string, 0, len(names))
-	for n := range names { // including excluded tools, so that a filter renames nothing
+	for n := range names { // including excluded tools, so that a filter does not change names
 		all = append(all, n)
 	}
 	var definition json.RawMessage
@@ -281,15 +280,14 @@ func decodeTool(raw json.RawMessage, headers bool) (*remote, error) {
 	return r, nil
 }
 
-// hidesText reports whether names or values in a schema hide text. It cannot be removed there,
-// because the server compares them.
+// hidesText reports whether names or values in a schema hide text. The text cannot be removed there, because
+// the server compares names and values.
 func hidesText(schema json.RawMessage) bool {
 	plain := !bytes.Contains(schema, []byte(`\u`)) && !slices.ContainsFunc(schema, func(c byte) bool { return c >= utf8.RuneSelf }) // as almost all schemas are
 	return !plain && visible.Carries(string(strictjson.Canonical(visible.JSON(schema, visible.Words))))
 }
 
-// inputSchema returns the schema unchanged. A missing one, or the schema true, takes any
-// arguments.
+// inputSchema returns the schema unchanged. If it is missing or true, it becomes one that accepts any object.
 func inputSchema(raw json.RawMessage) (json.RawMessage, error) {
 	raw = bytes.TrimSpace(raw)
 	switch {
@@ -301,7 +299,7 @@ func inputSchema(raw json.RawMessage) (json.RawMessage, error) {
 	return raw, checkDepth("inputSchema", raw)
 }
 
-// checkDepth refuses a schema that is nested too deep for recursion.
+// checkDepth rejects a schema that is nested too deep for recursion.
 func checkDepth(name string, raw []byte) error {
 	if d := depth(raw); d > maxSchemaDepth {
 		return fmt.Errorf("%s is %d levels deep; %d are allowed", name, d, maxSchemaDepth)
@@ -335,7 +333,7 @@ func digest(s *snapshot) (d [sha256.Size]byte) {
 	h := sha256.New()
 	var size [8]byte
 	put := func(parts ...string) {
-		for _, p := range parts { // with its length, so that no two lists have the same bytes
+		for _, p := range parts { // write the length too, so that no two lists have the same bytes
 			binary.LittleEndian.PutUint64(size[:], uint64(len(p)))
 			h.Write(size[:])
 			_, _ = io.WriteString(h, p)

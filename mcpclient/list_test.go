@@ -50,7 +50,7 @@ func eachRow[T any](t *testing.T, file string, fn func(t *testing.T, row T)) {
 	}
 }
 
-// unconnected returns a client that no server is behind.
+// unconnected returns a client without a server.
 func unconnected(t testing.TB) *Client {
 	t.Helper()
 	c, err := New("srv", Command{Path: "none"}, nil)
@@ -121,7 +121,7 @@ func TestResults(t *testing.T) {
 	})
 }
 
-// TestRealLists passes the lists of real servers through.
+// TestRealLists decodes the lists of real servers.
 func TestRealLists(t *testing.T) {
 	files, err := filepath.Glob("../testdata/mcp_tools/*.json")
 	if err != nil || len(files) == 0 {
@@ -273,9 +273,8 @@ func FuzzDecodeTool(f *testing.F) {
 	})
 }
 
-// TestCutListIsNews holds that a list which is cut, with the same tools as before, is
-// reported as such.
-func TestCutListIsNews(t *testing.T) {
+// TestCutListIsAChange checks that a list which is cut, with the same tools as before, is reported as a change.
+func TestCutListIsAChange(t *testing.T) {
 	var lists atomic.Int64
 	c := memoryClient(t, Server{Options: Options{PingInterval: -1, ListTTL: time.Nanosecond}}, func(msg request, reply func(string)) {
 		if msg.Method != "tools/list" {
@@ -301,8 +300,7 @@ func TestCutListIsNews(t *testing.T) {
 	}
 }
 
-// TestDeepSchemas holds that neither schema of a tool may nest deeper than what walks it
-// can bear.
+// TestDeepSchemas checks that a schema nested too deep is refused, as input and as output schema.
 func TestDeepSchemas(t *testing.T) {
 	nested := func(levels int) string {
 		return strings.Repeat(`{"a":`, levels-1) + "{}" + strings.Repeat("}", levels-1)

@@ -26,23 +26,22 @@ type Server struct {
 	WantsRoots bool
 }
 
-// Load reads the servers of a JSON file as MCP hosts keep them, sorted by name:
+// Load reads the servers of a JSON file in the form that MCP hosts use, sorted by name:
 //
 //	{"mcpServers": {
 //		"files":  {"command": "npx", "args": ["-y", "some-server", "${HOME}"], "env": {"KEY": "${KEY:-none}"}},
 //		"remote": {"type": "http", "url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}
 //	}}
 //
-// It reads the variants of common hosts: "servers", "context_servers" or "mcp" instead of
-// "mcpServers", or none of them; "httpUrl", "serverUrl", "cwd", "environment", a command that
-// is a list, time-outs, tool lists, "disabled" and "enabled", comments and trailing commas.
-// "trustReadOnly", "roots", "sandbox", "write" and "network" are kitbag's own; see [Options],
-// [Server] and [Sandbox]. Unknown members are ignored. ${VAR} and ${env:VAR} are replaced from the environment and must be set;
-// ${VAR:-default} may be unset.
+// It reads the variants of common hosts: "servers", "context_servers" or "mcp" instead of "mcpServers", or none
+// of them; "httpUrl", "serverUrl", "cwd", "environment", a command that is a list, timeouts, tool lists,
+// "disabled" and "enabled", comments and trailing commas. Only kitbag has "trustReadOnly", "roots", "sandbox",
+// "write" and "network"; see [Options], [Server] and [Sandbox]. Unknown members are ignored. ${VAR} and
+// ${env:VAR} are replaced from the environment and must be set; ${VAR:-default} may be unset.
 //
-// Load returns the servers that it could read even if it also returns an error, which joins a
-// [*LoadError] for each of the others. If the file holds a secret, such as a token in a header,
-// and other users can read it, a warning goes to [slog.Default].
+// Load returns the valid servers even if it also returns an error, which joins a [*LoadError] for each of the
+// others. If the file has a secret, such as a token in a header, and other users can read it, a warning is
+// logged to [slog.Default].
 func Load(path string) ([]Server, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -51,8 +50,8 @@ func Load(path string) ([]Server, error) {
 	return Parse(path, data)
 }
 
-// Parse reads servers as [Load] does, from the data of a file. Errors name the path, and
-// ${workspaceFolder} is its directory.
+// Parse reads servers as [Load] does, from the data of a file. path is used in errors, and its directory for
+// ${workspaceFolder}.
 func Parse(path string, data []byte) ([]Server, error) {
 	entries, key, err := serverEntries(plainJSON(data))
 	if err != nil {
@@ -143,8 +142,8 @@ func serverEntries(data []byte) (entries map[string]json.RawMessage, key string,
 	return root, "", nil
 }
 
-// A looseString is a string that may be written as a number or a boolean. Programs that write
-// such files put null where nothing is set.
+// A looseString is a string that may be written as a number or a boolean. null is empty, since programs that
+// write such files use it for unset values.
 type looseString string
 
 func (l *looseString) UnmarshalJSON(data []byte) error {
@@ -152,7 +151,7 @@ func (l *looseString) UnmarshalJSON(data []byte) error {
 		return json.Unmarshal(data, (*string)(l))
 	}
 	if len(data) > 0 && (data[0] == '{' || data[0] == '[') {
-		return fmt.Errorf("must be a string, it is %.40s", data)
+		return fmt.Errorf("must be a string; it is %.40s", data)
 	}
 	if *l = looseString(data); *l == "null" {
 		*l = ""
@@ -160,7 +159,7 @@ func (l *looseString) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// A stringList is a list of strings, or a single one.
+// A stringList is a list of strings, or a single string.
 type stringList []looseString
 
 func (w *stringList) UnmarshalJSON(data []byte) error {
@@ -211,7 +210,7 @@ type entry struct {
 	ToolSeconds    float64 `json:"tool_timeout_sec"`
 }
 
-// memberNames lists the members of an entry, without their values, which may be secrets.
+// memberNames lists the names of an entry's members, without their values, which may be secrets.
 func memberNames(raw json.RawMessage) string {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &members); err != nil || len(members) == 0 {
@@ -223,7 +222,7 @@ func memberNames(raw json.RawMessage) string {
 func readEntry(name string, raw json.RawMessage, x *expander) (server Server, use bool, err error) {
 	var e entry
 	if raw = bytes.TrimSpace(raw); raw[0] != '{' {
-		return server, false, fmt.Errorf("must be an object, it is %.40s", raw)
+		return server, false, fmt.Errorf("must be an object; it is %.40s", raw)
 	}
 	if err := json.Unmarshal(raw, &e); err != nil {
 		return server, false, err
@@ -267,7 +266,7 @@ func readEntry(name string, raw json.RawMessage, x *expander) (server Server, us
 	return server, true, x.err
 }
 
-// http reads what an entry says of a server with a URL.
+// http reads what an entry has for a server with a URL.
 func (e *entry) http(x *expander) HTTP {
 	address := cmp.Or(e.URL, e.HTTPURL, e.ServerURL)
 	x.note("url", "url", address)
@@ -333,7 +332,7 @@ func (e *entry) transport(url string) (wire, error) {
 
 func seconds(f float64) time.Duration { return time.Duration(f * float64(time.Second)) }
 
-// hostTimeout reads a time-out, which hosts write in seconds or milliseconds.
+// hostTimeout reads a timeout, which hosts write in seconds or milliseconds.
 func hostTimeout(f float64) time.Duration {
 	if f >= 1000 {
 		return time.Duration(f * float64(time.Millisecond))
@@ -408,7 +407,7 @@ func (x *expander) values(where string, maps ...map[string]looseString) map[stri
 
 func (x *expander) list(where string, ws stringList) []string {
 	var out []string
-	flag := "" // whose value is the next argument
+	flag := "" // the next argument is its value
 	for i, w := range ws {
 		at := fmt.Sprintf("%s[%d]", where, i)
 		out = append(out, x.expand(at, string(w)))
@@ -430,8 +429,8 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// plainJSON returns data without comments, trailing commas and a byte order mark, which editors
-// accept. They become spaces, so that the offsets in errors stay right.
+// plainJSON returns data without the comments, trailing commas and byte order mark that editors accept. Spaces
+// replace them, so that the offsets in errors stay correct.
 func plainJSON(data []byte) []byte {
 	out := bytes.Clone(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")))
 	comma := -1 // offset of a comma that only space has followed

@@ -133,7 +133,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add([]byte(`{"mcp":{"servers":{"a":{"command":{"path":"/*"}}}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if plain := plainJSON(data); len(plain) > len(data) {
-			t.Fatalf("it grew: %q", plain)
+			t.Fatalf("the result is longer than the input: %q", plain)
 		}
 		file := filepath.Join(t.TempDir(), "m.json")
 		if err := os.WriteFile(file, data, 0o600); err != nil {

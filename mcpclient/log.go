@@ -15,9 +15,9 @@ type LogMessage struct {
 	Data   json.RawMessage // any JSON, as the server wrote it
 }
 
-// SetLogLevel has the server send Options.Log the messages of that level and above; empty is
-// none, as far as the protocol has that. Until it is called the server decides, and from
-// revision 2026-07-28 on sends none. It does not wait for the server.
+// SetLogLevel makes the server send Options.Log the messages of that level and above; empty means none, as far
+// as the protocol allows. Until it is called the server decides; from revision 2026-07-28 on it sends none.
+// SetLogLevel does not wait for the server.
 func (c *Client) SetLogLevel(level string) {
 	if old := c.hub.level.Swap(&level); old != nil && *old == level {
 		c.hub.level.CompareAndSwap(&level, old) // keep the pointer that may have been sent
@@ -31,8 +31,8 @@ func (c *Client) SetLogLevel(level string) {
 	}
 }
 
-// sendLogLevel sends the level if another one, or none, was sent before. In the
-// revisions without sessions it is part of each request; see withMeta.
+// sendLogLevel sends the level unless it was the last one sent. In the revisions without sessions the level is
+// part of each request; see withMeta.
 func (c *conn) sendLogLevel(ctx context.Context) {
 	if c.hub.level.Load() == c.sentLevel.Load() || c.sessionless() || !c.server.declares("logging") {
 		return
@@ -49,10 +49,10 @@ func (c *conn) sendLogLevel(ctx context.Context) {
 	if err != nil && ctx.Err() != nil {
 		return // the next call sends it
 	}
-	c.sentLevel.Store(level) // also if the server refused
+	c.sentLevel.Store(level) // even if the server refused
 }
 
-// onLogMessage passes on a log message. It runs on the goroutine that reads.
+// onLogMessage passes on a log message. It runs on the reading goroutine.
 func (c *conn) onLogMessage(fields map[string]any) {
 	if c.cfg.Log == nil {
 		return
@@ -70,9 +70,9 @@ func (c *conn) onLogMessage(fields map[string]any) {
 
 const rawDataKey = "kitbag/data"
 
-// withRawLogData returns a log message with its data as a string under rawDataKey: mcp-go reads
-// numbers as floats, which cannot hold the ids and times that are common in logs. Other
-// messages are returned unchanged.
+// withRawLogData returns a log message with its data as a string under rawDataKey: mcp-go reads numbers as
+// floats, which cannot represent the ids and times that are common in logs. Other messages are returned
+// unchanged.
 func withRawLogData(line []byte) []byte {
 	if !bytes.Contains(line, []byte(`/message"`)) {
 		return line

@@ -20,7 +20,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// roleEnv makes the test binary be a server instead: a real child process.
+// roleEnv makes the test binary a server: a real child process.
 const roleEnv = "KITBAG_MCPCLIENT_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -51,7 +51,7 @@ func beServer(role string) int {
 	return 2
 }
 
-// child describes a child process of the given role.
+// child describes a child process with the given role.
 func child(t testing.TB, role string) Server {
 	t.Helper()
 	exe, err := os.Executable()
@@ -62,7 +62,7 @@ func child(t testing.TB, role string) Server {
 		Options: Options{PingInterval: -1}}
 }
 
-// connect connects and has the test check, at its end, that no process is left.
+// connect connects, and checks at the end of the test that no process is left.
 func connect(t testing.TB, cfg Server) *Client {
 	t.Helper()
 	mark := "KITBAG_MCPCLIENT_MARK=" + t.Name() + time.Now().String()
@@ -112,7 +112,7 @@ func noProcess(t testing.TB, mark string) {
 	}
 }
 
-// environments yields the processes of the machine that may be looked at.
+// environments yields the readable environments of the machine's processes, by process id.
 func environments(t testing.TB) iter.Seq2[string, string] {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -177,14 +177,14 @@ func mustRun(t testing.TB, tl tool.Tool, args string) *message.ToolResult {
 	return res
 }
 
-// A script is a server that answers as the test wants it, in raw JSON.
+// A script is a server that answers as the test needs, in raw JSON.
 type script func(msg request, reply func(string))
 
 type request struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
 	Params json.RawMessage `json:"params"`
-	Result json.RawMessage `json:"result"` // of an answer to the server, or
+	Result json.RawMessage `json:"result"` // of an answer to the server
 	Error  json.RawMessage `json:"error"`
 }
 
@@ -218,7 +218,7 @@ func runScript(s script) int {
 	return 0
 }
 
-// polite answers what every server must, and reports whether it did.
+// polite handles the messages that every server must handle, and reports whether it did.
 func polite(msg request, reply func(string), tools string) bool {
 	switch msg.Method {
 	case "server/discover":

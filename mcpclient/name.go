@@ -12,7 +12,7 @@ import (
 // maxName is how long a tool name may be for model APIs.
 const maxName = 64
 
-// legal replaces the characters that model APIs refuse in a tool name by underscores.
+// legal replaces the characters that model APIs reject in a tool name by underscores.
 func legal(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -23,13 +23,12 @@ func legal(s string) string {
 	}, s)
 }
 
-// maxServer is how long a server's name may be, so that the names of its tools hold it whole:
-// they are cut at maxName.
+// maxServer is how long a server's name may be. Tool names, which are cut at maxName, then contain it completely.
 const maxServer = 40
 
-// checkName refuses a server's name with which its tools could have the names of another
-// server's, so that a rule such as mcp__a__* covers the tools of one server only. Such are a
-// and a__b, for instance, or a and a_ with a tool named _b.
+// checkName rejects a name of a server whose tools could get the same names as tools of another server, so that
+// a rule such as mcp__a__* covers the tools of one server only. Examples of such pairs are the servers a and
+// a__b, or a and a_ with a tool named _b.
 func checkName(name string) error {
 	as := legal(name)
 	if as != "" && len(as) <= maxServer && !strings.Contains("_"+as+"_", "__") {
@@ -37,13 +36,13 @@ func checkName(name string) error {
 	}
 	better := strings.Join(strings.FieldsFunc(as, func(r rune) bool { return r == '_' }), "_")
 	better = cmp.Or(strings.Trim(better[:min(len(better), maxServer)], "_"), "server")
-	return fmt.Errorf("the name is %q in the names of its tools; there it must have at most %d bytes, must not begin or end with an underscore "+
-		"and must not hold two in a row, or a rule for one server could cover the tools of another; call it %q, for instance", clip(as, maxServer), maxServer, better)
+	return fmt.Errorf("the names of its tools would contain %q; it must have at most %d bytes, must not begin or end with an underscore "+
+		"and must not have two in a row, or a rule for one server could cover the tools of another; use a name such as %q", clip(as, maxServer), maxServer, better)
 }
 
-// toolNames returns the name that the model sees for each of the server's names, which must be
-// distinct. The result does not depend on their order: a name that is legal is kept; one that
-// then collides, or is too long, ends in a hash of the original.
+// toolNames returns the name that the model sees for each of the server's names, which must be distinct. The
+// result does not depend on their order: a legal name is kept; another name that then collides, or is too long,
+// ends in a hash of the original.
 func toolNames(prefix string, names []string) map[string]string {
 	prefix = legal(prefix)
 	wanted := map[string][]string{}
@@ -65,8 +64,7 @@ func toolNames(prefix string, names []string) map[string]string {
 	return out
 }
 
-// lengthenEqual handles a hashed name that equals another name: all that are equal get more
-// digits.
+// lengthenEqual handles hashed names that equal another name: they get more digits.
 func lengthenEqual(prefix string, names []string, out map[string]string) {
 	for digits := 12; digits <= 32; digits += 4 {
 		users := map[string][]string{}
@@ -92,7 +90,7 @@ func lengthenEqual(prefix string, names []string, out map[string]string) {
 	}
 }
 
-// hashed cuts full so that it can end in hex digits of the hash of name.
+// hashed shortens full and appends hex digits of the hash of name.
 func hashed(full, name string, digits int) string {
 	sum := sha256.Sum256([]byte(name))
 	suffix := "_" + hex.EncodeToString(sum[:])[:digits]

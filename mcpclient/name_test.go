@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestServerNames holds which names servers may have, and that a name which is proposed
-// in place of one that is refused is not refused itself.
+// TestServerNames checks which names servers may have, and that a proposed replacement for a refused name is
+// valid itself.
 func TestServerNames(t *testing.T) {
 	for name, better := range map[string]string{
 		"github": "", "a-b.c d": "", "a_b_c": "", "Grün": "", strings.Repeat("a", 40): "",
@@ -17,14 +17,14 @@ func TestServerNames(t *testing.T) {
 		strings.Repeat("a", 41): strings.Repeat("a", 40), strings.Repeat("a", 39) + ".b": strings.Repeat("a", 39),
 	} {
 		_, err := New(name, Command{Path: "x"}, nil)
-		if (err == nil) != (better == "") || err != nil && !strings.HasSuffix(err.Error(), `call it "`+better+`", for instance`) {
+		if (err == nil) != (better == "") || err != nil && !strings.HasSuffix(err.Error(), `use a name such as "`+better+`"`) {
 			t.Errorf("%q: %v, want one that proposes %q", name, err, better)
 		}
 	}
 }
 
-// TestNoServerHasAnothersTools holds that the tools of a server that may be named so are
-// covered by the pattern for it, and by that of no other server.
+// TestNoServerHasAnothersTools checks that the tools of a server with a valid name are covered by the pattern
+// for that server only.
 func TestNoServerHasAnothersTools(t *testing.T) {
 	server := rapid.Custom(func(t *rapid.T) string {
 		name := rapid.StringMatching(`[ab_. é]{1,8}|[ab_]{35,45}`).Filter(func(s string) bool { return checkName(s) == nil }).Draw(t, "name")

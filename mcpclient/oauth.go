@@ -20,27 +20,25 @@ import (
 // 2.1 with PKCE, with the authorization server found by the protected resource metadata.
 // Authorize and RedirectURL are required.
 type OAuth struct {
-	// Authorize sends the user to the page, waits until the authorization server redirects
-	// to RedirectURL, and returns the query of the redirect. It is called by one goroutine
-	// at a time and may take as long as Timeouts.Start.
+	// Authorize sends the user to the page, waits until the authorization server redirects to RedirectURL, and
+	// returns the query of the redirect. It is called by one goroutine at a time and may take as long as
+	// Timeouts.Start.
 	Authorize   func(ctx context.Context, page string) (url.Values, error)
 	RedirectURL string
 
-	// ClientID and ClientSecret belong to a client that was registered by hand at the
-	// authorization server Issuer, and are sent to no other. An empty Issuer is the first
-	// one that the server names. ClientMetadataURL is the URL of a client ID metadata
-	// document, for authorization servers that support those. Without either the client
-	// registers itself.
+	// ClientID and ClientSecret belong to a client that was registered by hand at the authorization server Issuer,
+	// and are sent only there. An empty Issuer means the first one that the server names. ClientMetadataURL is the
+	// URL of a client ID metadata document, for authorization servers that support such documents. Without either
+	// the client registers itself.
 	ClientID, ClientSecret, Issuer string
 	ClientMetadataURL              string
 
-	// Dir is where tokens are stored, in files that only the user may read. Empty keeps
-	// them in memory.
+	// Dir is where tokens are stored, in files that only the user may read. If it is empty they are kept in memory.
 	Dir string
 }
 
-// How often one request may log in: with a refreshed token, then with one that the user grants;
-// and for further scopes.
+// How often one request may log in: maxDenials times after a refusal (first with a refreshed token, then with
+// one that the user grants), and maxStepUps times for more scopes.
 const (
 	maxDenials = 2
 	maxStepUps = 2
@@ -50,7 +48,7 @@ const (
 type login struct {
 	cfg    OAuth
 	server *url.URL
-	http   *http.Client // without tokens
+	http   *http.Client // sends no tokens
 	next   http.RoundTripper
 
 	busy  chan struct{} // a semaphore for renew
@@ -65,7 +63,7 @@ func newLogin(cfg *OAuth, server *url.URL, next http.RoundTripper) *login {
 	return l
 }
 
-// sameHost stops redirects to another host, which would get the secrets.
+// sameHost stops redirects to another host, which would receive the secrets.
 func sameHost(req *http.Request, via []*http.Request) error {
 	if len(via) > 5 || req.URL.Host != via[0].URL.Host || req.URL.Scheme != via[0].URL.Scheme {
 		return http.ErrUseLastResponse
@@ -132,8 +130,8 @@ func (l *login) current() *grant {
 	return l.grant
 }
 
-// renew gets a grant in place of old, which the server refused: one that another goroutine has
-// got meanwhile, a refreshed one, or one that the user grants.
+// renew gets a grant in place of old, which the server refused: one that another goroutine has got meanwhile, a
+// refreshed one, or a new one from the user.
 func (l *login) renew(ctx context.Context, old *grant, ch challenge) (*grant, error) {
 	select {
 	case l.busy <- struct{}{}:
@@ -152,7 +150,7 @@ func (l *login) renew(ctx context.Context, old *grant, ch challenge) (*grant, er
 		return nil, err
 	}
 	if old != nil && old.Issuer != site.Issuer {
-		old = nil // credentials belong to their issuer
+		old = nil // credentials are only for their issuer
 	}
 	var g *grant
 	if old != nil && old.Refresh != "" && ch.refresh {
@@ -172,8 +170,7 @@ func (l *login) renew(ctx context.Context, old *grant, ch challenge) (*grant, er
 	return g, nil
 }
 
-// checkIssuer refuses to send the credentials of one issuer to another, which a server could
-// name later.
+// checkIssuer prevents sending the credentials of one issuer to another one, which a server could name later.
 func (l *login) checkIssuer(site *authServer, old *grant) error {
 	first := l.cfg.Issuer
 	if first == "" && old != nil {
@@ -185,7 +182,7 @@ func (l *login) checkIssuer(site *authServer, old *grant) error {
 	return fmt.Errorf("the server names the authorization server %q, but OAuth.ClientID belongs to %q", site.Issuer, first)
 }
 
-// authorize has the user grant access.
+// authorize asks the user to grant access.
 func (l *login) authorize(ctx context.Context, site *authServer, old *grant, ch challenge) (*grant, error) {
 	client, err := l.identify(ctx, site, old)
 	if err != nil {
@@ -247,7 +244,7 @@ func (s *authServer) checkReturn(back url.Values, state string) error {
 	iss := back.Get("iss")
 	switch {
 	case back.Get("state") != state:
-		return errors.New("the redirect has another state than the request; log in again")
+		return errors.New("the state of the redirect differs from that of the request; log in again")
 	case iss != "" && iss != s.Issuer:
 		return fmt.Errorf("the redirect comes from the issuer %q, not from %q", iss, s.Issuer)
 	case iss == "" && s.IssSupported:

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// A challenge is the WWW-Authenticate header of a refusal, and what to do about it.
+// A challenge is the WWW-Authenticate header of a refusal, and how to react to it.
 type challenge struct {
 	err, scope, metadata string
 
@@ -21,7 +21,7 @@ type challenge struct {
 	more    bool // add scopes
 }
 
-// challengeOf reads the Bearer challenge of a response. The first value of a parameter counts.
+// challengeOf reads the Bearer challenge of a response. If a parameter occurs twice, the first value counts.
 func challengeOf(res *http.Response) (c challenge) {
 	for _, header := range res.Header.Values("WWW-Authenticate") {
 		for name, value := range authParams(header) {
@@ -105,7 +105,7 @@ func (l *login) discover(ctx context.Context, ch challenge) (*authServer, error)
 		return nil, err
 	}
 	origin := (&url.URL{Scheme: l.server.Scheme, Host: l.server.Host}).String()
-	if !found || len(prm.Servers) == 0 { // the server itself, as until 2025-03-26
+	if !found || len(prm.Servers) == 0 { // until 2025-03-26 the server is its own authorization server
 		prm.Servers = []string{origin}
 	}
 	if prm.Resource == "" {
@@ -136,8 +136,7 @@ func (l *login) discover(ctx context.Context, ch challenge) (*authServer, error)
 	return s, errors.Join(s.check(), l.mayReach(s.TokenEndpoint), l.mayReach(s.RegistrationEndpoint))
 }
 
-// mayReach checks an endpoint by its name before anything is sent; [outboundGuard] checks the
-// address.
+// mayReach checks the name of an endpoint before anything is sent; [outboundGuard] checks the address.
 func (l *login) mayReach(endpoint string) error {
 	u, err := url.Parse(endpoint)
 	if err != nil {
@@ -148,7 +147,7 @@ func (l *login) mayReach(endpoint string) error {
 
 func (s *authServer) check() error {
 	if !slices.Contains(s.Challenges, "S256") {
-		return fmt.Errorf("the authorization server %q does not declare PKCE with S256, which a safe login needs", s.Issuer)
+		return fmt.Errorf("the authorization server %q does not declare PKCE with S256, which a safe login requires", s.Issuer)
 	}
 	for _, endpoint := range []string{s.AuthorizationEndpoint, s.TokenEndpoint, s.RegistrationEndpoint} {
 		if endpoint == "" && endpoint == s.RegistrationEndpoint {
@@ -161,7 +160,7 @@ func (s *authServer) check() error {
 	return nil
 }
 
-// secure refuses an endpoint to which secrets would be sent unencrypted.
+// secure rejects an endpoint to which secrets would be sent unencrypted.
 func secure(endpoint string) error {
 	u, err := url.Parse(endpoint)
 	if err != nil {
@@ -208,7 +207,7 @@ func issuerMetadata(issuer string) ([]string, error) {
 	return urls, nil
 }
 
-// covers reports whether the server is the resource or below it.
+// covers reports whether the server's URL is the resource or below it.
 func covers(resource string, server *url.URL) bool {
 	r, err := url.Parse(resource)
 	if err != nil || r.Scheme != server.Scheme || r.Host != server.Host {
@@ -218,8 +217,8 @@ func covers(resource string, server *url.URL) bool {
 	return strings.HasPrefix(dir(server.Path), dir(r.Path))
 }
 
-// choose returns the scopes to request: those of the refusal, else those of the resource; and
-// offline_access if the authorization server knows it, as it may be needed for a refresh token.
+// choose returns the scopes to request: those of the challenge, or else of the resource; and also
+// offline_access if the authorization server supports it, as it may be needed for a refresh token.
 func (s *authServer) choose(ch challenge) []string {
 	scopes := strings.Fields(ch.scope)
 	if len(scopes) == 0 {
@@ -245,7 +244,7 @@ func (s *authServer) method(secret bool) string {
 	return "none"
 }
 
-// firstJSON decodes the first of the documents that exists.
+// firstJSON decodes the first document that exists.
 func (l *login) firstJSON(ctx context.Context, urls []string, to any) (found bool, err error) {
 	for _, u := range urls {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
@@ -264,7 +263,7 @@ func (l *login) firstJSON(ctx context.Context, urls []string, to any) (found boo
 	return false, nil
 }
 
-// do sends a request of the login itself.
+// do sends a request of the login itself, without a token.
 func (l *login) do(req *http.Request) (status int, body []byte, err error) {
 	res, err := l.http.Do(req)
 	if err != nil {

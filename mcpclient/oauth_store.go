@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// Grants are files named after a hash of server and issuer. A file named after the server alone
-// holds the issuer that was used last.
+// Grants are files named after a hash of server and issuer. A file named after the server alone has the issuer
+// that was used last.
 
 // path returns the name of the file for the parts.
 func (l *login) path(parts ...string) string {
@@ -31,7 +31,7 @@ func (o *OAuth) store(server string) (*login, error) {
 	return &login{cfg: *o, server: u}, nil
 }
 
-// LoggedIn reports whether Dir holds tokens for the server at the URL. They may have expired.
+// LoggedIn reports whether Dir has tokens for the server at the URL. They may have expired.
 func (o *OAuth) LoggedIn(server string) bool {
 	l, err := o.store(server)
 	return err == nil && l.load() != nil
@@ -48,7 +48,7 @@ func (o *OAuth) Logout(server string) error {
 	if err != nil {
 		return ignoreMissing(err)
 	}
-	// Remove the file with the issuer last: without it the other could not be found.
+	// Remove the file with the issuer last: it is needed to find the other file.
 	if err := ignoreMissing(os.Remove(l.path(l.server.String(), string(issuer)))); err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// load returns the grant used last, or nil.
+// load returns the grant that was used last, or nil.
 func (l *login) load() *grant {
 	if l.cfg.Dir == "" {
 		return nil
@@ -89,17 +89,17 @@ func (l *login) save(g *grant) error {
 		return err
 	}
 	if err := os.MkdirAll(l.cfg.Dir, 0o700); err != nil {
-		return fmt.Errorf("keep the token: %w", err)
+		return fmt.Errorf("store the token: %w", err)
 	}
 	server := l.server.String()
 	if old, err := os.ReadFile(l.path(server)); err == nil && string(old) != g.Issuer {
-		_ = os.Remove(l.path(server, string(old))) // it could not be found again
+		_ = os.Remove(l.path(server, string(old))) // it could not be found any more
 	}
 	if err := writePrivate(l.path(server, g.Issuer), data); err != nil {
-		return fmt.Errorf("keep the token: %w", err)
+		return fmt.Errorf("store the token: %w", err)
 	}
 	if err := writePrivate(l.path(server), []byte(g.Issuer)); err != nil {
-		return fmt.Errorf("keep the token: %w", err)
+		return fmt.Errorf("store the token: %w", err)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// A guard is an MCP server and the authorization server before it.
+// A guard is an MCP server behind its authorization server.
 type guard struct{ *oauthtest.Server }
 
 func newGuard(t *testing.T) *guard {
@@ -24,8 +24,8 @@ func newGuard(t *testing.T) *guard {
 	return &guard{oauthtest.New(t, server.NewStreamableHTTPServer(goServer()))}
 }
 
-// person agrees to everything, and counts how often she is asked.
-func (g *guard) person(asked *atomic.Int64) func(context.Context, string) (url.Values, error) {
+// user agrees to everything, and counts how often it is asked.
+func (g *guard) user(asked *atomic.Int64) func(context.Context, string) (url.Values, error) {
 	return func(_ context.Context, page string) (url.Values, error) {
 		asked.Add(1)
 		return g.Agree(page)
@@ -34,7 +34,7 @@ func (g *guard) person(asked *atomic.Int64) func(context.Context, string) (url.V
 
 func (g *guard) config(asked *atomic.Int64) Server {
 	return Server{Name: "srv", Transport: HTTP{URL: g.URL + "/mcp", OAuth: &OAuth{
-		RedirectURL: "http://127.0.0.1:7777/callback", Authorize: g.person(asked),
+		RedirectURL: "http://127.0.0.1:7777/callback", Authorize: g.user(asked),
 	}},
 		Options: Options{PingInterval: -1}}
 }
@@ -62,12 +62,11 @@ func TestLogin(t *testing.T) {
 	}
 
 	if u := g.URL + "/mcp"; !cfg.Transport.(HTTP).OAuth.LoggedIn(u) || cfg.Transport.(HTTP).OAuth.LoggedIn(g.URL+"/other") {
-		t.Error("LoggedIn does not tell what is kept")
+		t.Error("LoggedIn does not report the stored tokens")
 	}
 
-	// Another client of the same server has what was kept, and when the token no
-	// longer does, one of many calls side by side gets the next.
-	c.Close() // or it could refresh the token too, for a stream that it opens late
+	// Another client of the same server gets the stored token. When it expires, one of many parallel calls refreshes it.
+	c.Close() // otherwise its late stream could also refresh the token
 	again := connect(t, cfg)
 	echo := find(t, again, "echo")
 	g.Revoke()
@@ -100,8 +99,8 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// TestLoginIsWanted holds that a client that cannot log in says what is missing.
-func TestLoginIsWanted(t *testing.T) {
+// TestLoginRequired checks the error of a client that cannot log in.
+func TestLoginRequired(t *testing.T) {
 	g := newGuard(t)
 	_, err := tryConnect(t.Context(), Server{Name: "srv", Transport: HTTP{URL: g.URL + "/mcp"}, Options: Options{PingInterval: -1}})
 	if !errors.Is(err, ErrLogin) {
@@ -110,29 +109,29 @@ func TestLoginIsWanted(t *testing.T) {
 }
 
 func TestLoginRefuses(t *testing.T) {
-	elsewhere := "https://evil.example"
+	evil := "https://evil.example"
 	for _, row := range []struct {
 		name string
 		set  func(g *guard, o *OAuth)
 		want string
 	}{
-		{"another resource", func(g *guard, _ *OAuth) { g.Resource = with("resource", elsewhere+"/mcp") }, "does not include"},
+		{"another resource", func(g *guard, _ *OAuth) { g.Resource = with("resource", evil+"/mcp") }, "does not include"},
 		{"a resource below", func(g *guard, _ *OAuth) { g.Resource = with("resource", g.URL+"/mcp/deeper") }, "does not include"},
-		{"an authorization server in the clear", func(g *guard, _ *OAuth) {
+		{"an unencrypted authorization server", func(g *guard, _ *OAuth) {
 			g.Resource = with("authorization_servers", []string{"http://login.example"})
 		}, "must be https"},
-		{"metadata of another issuer", func(g *guard, _ *OAuth) { g.Metadata = with("issuer", elsewhere) }, "has the issuer"},
+		{"metadata of another issuer", func(g *guard, _ *OAuth) { g.Metadata = with("issuer", evil) }, "has the issuer"},
 		{"an issuer that is nearly the same", func(g *guard, _ *OAuth) { g.Metadata = with("issuer", g.URL+"/") }, "has the issuer"},
 		{"no PKCE", func(g *guard, _ *OAuth) { g.Metadata = with("code_challenge_methods_supported", []string{"plain"}) }, "PKCE"},
-		{"tokens in the clear", func(g *guard, _ *OAuth) { g.Metadata = with("token_endpoint", "http://login.example/token") }, "must be https"},
-		{"another state", func(g *guard, _ *OAuth) { g.Back = func(q url.Values) { q.Set("state", "x") } }, "another state"},
-		{"an answer of another issuer", func(g *guard, _ *OAuth) { g.Back = func(q url.Values) { q.Set("iss", elsewhere) } }, "comes from"},
+		{"an unencrypted token endpoint", func(g *guard, _ *OAuth) { g.Metadata = with("token_endpoint", "http://login.example/token") }, "must be https"},
+		{"another state", func(g *guard, _ *OAuth) { g.Back = func(q url.Values) { q.Set("state", "x") } }, "the state of the redirect differs"},
+		{"an answer of another issuer", func(g *guard, _ *OAuth) { g.Back = func(q url.Values) { q.Set("iss", evil) } }, "comes from"},
 		{"an answer without its issuer", func(g *guard, _ *OAuth) { g.Back = func(q url.Values) { q.Del("iss") } }, "has no issuer"},
 		{"a refusal", func(g *guard, _ *OAuth) { g.Back = func(q url.Values) { q.Set("error", "access_denied") } }, "access_denied"},
 		{"no code", func(g *guard, _ *OAuth) { g.Back = func(q url.Values) { q.Del("code") } }, "has no code"},
 		{"no registration", func(g *guard, _ *OAuth) { g.Metadata = with("registration_endpoint", "") }, "set OAuth.ClientID"},
-		{"a client of another issuer", func(_ *guard, o *OAuth) { o.ClientID, o.Issuer = "mine", elsewhere }, "belongs to"},
-		{"a person who goes away", func(_ *guard, o *OAuth) {
+		{"a client of another issuer", func(_ *guard, o *OAuth) { o.ClientID, o.Issuer = "mine", evil }, "belongs to"},
+		{"a user who closes the window", func(_ *guard, o *OAuth) {
 			o.Authorize = func(context.Context, string) (url.Values, error) { return nil, errors.New("window closed") }
 		}, "window closed"},
 	} {
@@ -146,10 +145,10 @@ func TestLoginRefuses(t *testing.T) {
 				t.Errorf("%v, want %q", err, row.want)
 			}
 			if asked.Load() > 1 {
-				t.Errorf("the person was asked %d times", asked.Load())
+				t.Errorf("the user was asked %d times", asked.Load())
 			}
 			if g.Tokens() > 0 {
-				t.Error("there is a token all the same")
+				t.Error("there is a token although the login failed")
 			}
 		})
 	}
@@ -203,8 +202,8 @@ func TestTokensStayWithTheHost(t *testing.T) {
 	}
 }
 
-// TestReach: a server elsewhere cannot have us call what listens on this machine, and
-// no redirect takes a secret to another host or off the encryption.
+// TestReach checks that a server on another machine cannot make the client connect to this one, and that no
+// redirect sends a secret to another host or unencrypted.
 func TestReach(t *testing.T) {
 	for _, row := range []struct {
 		server, endpoint string
@@ -221,7 +220,7 @@ func TestReach(t *testing.T) {
 		{"https://mcp.example.com/", "https://[::]/token", false},
 		{"https://mcp.example.com/", "https://[::ffff:127.0.0.1]/token", false},
 		{"http://localhost:8080/", "http://127.0.0.1:9200/token", true},
-		{"https://mcp.example.com/", "", true}, // which check deals with
+		{"https://mcp.example.com/", "", true}, // check rejects it
 	} {
 		server, err := url.Parse(row.server)
 		if err != nil {

@@ -12,15 +12,15 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// blockCost is the size of an empty block, so that very many of them are too large as well.
+// blockCost is the size of an empty block, so that very many empty blocks are too large as well.
 const blockCost = 32
 
 // maxOverflow is how many parts of a result are named in the notice; the others are counted.
 const maxOverflow = 16
 
-// shorten cuts a result to Limits.Result bytes: metadata, blocks in order, and structured
-// content. Text is cut, anything else is kept whole or dropped. The rest goes to files in
-// OffloadDir if that is set, and a notice for the model says where.
+// shorten cuts a result to Limits.Result bytes, which are used for metadata, then blocks in order, then
+// structured content. Text is cut; anything else is kept whole or dropped. The rest is written to files in
+// OffloadDir if that is set, and a notice for the model names them.
 func (c *config) shorten(name string, chunks []tool.Chunk) ([]tool.Chunk, error) {
 	last := chunks[len(chunks)-1]
 	total := len(last.Structured) + metaSize(last)
@@ -43,11 +43,11 @@ func (c *config) shorten(name string, chunks []tool.Chunk) ([]tool.Chunk, error)
 	if rest.err != nil {
 		return nil, fmt.Errorf("the result has %d bytes and could not be offloaded: %w", total, rest.err)
 	}
-	last.Block = &message.Text{Text: fmt.Sprintf("[the result has %d bytes, %d are passed on%s. Ask for less.]", total, c.Limits.Result, rest)}
+	last.Block = &message.Text{Text: fmt.Sprintf("[the result has %d bytes, %d of which are passed on%s. Request less.]", total, c.Limits.Result, rest)}
 	return append(kept, last), nil
 }
 
-// cutBlocks returns the blocks that fit and the bytes that are left.
+// cutBlocks returns the blocks that fit and how many bytes are left.
 func cutBlocks(chunks []tool.Chunk, limit int, rest *overflow) (kept []tool.Chunk, left int) {
 	var text bytes.Buffer // the whole text
 	left, cut := limit, false
@@ -88,7 +88,7 @@ func blockSize(b message.Block) int {
 	return blockCost
 }
 
-// metaSize is the size of the server's own metadata.
+// metaSize is the size of the server's metadata.
 func metaSize(ch tool.Chunk) (n int) {
 	for key, value := range ch.Meta {
 		if key != mcpcontent.Key {
@@ -111,7 +111,7 @@ func (a *overflow) add(what, extension string, data []byte) {
 	if a.parts++; a.parts > maxOverflow || a.err != nil {
 		return
 	}
-	where := "not kept"
+	where := "dropped"
 	if a.dir != "" {
 		where, a.err = a.write(extension, data)
 		where = "in " + where
@@ -122,7 +122,7 @@ func (a *overflow) add(what, extension string, data []byte) {
 // String returns the notice.
 func (a *overflow) String() string {
 	if a.parts > maxOverflow {
-		return fmt.Sprintf("%s; %d more parts are not kept", a.notice.String(), a.parts-maxOverflow)
+		return fmt.Sprintf("%s; %d more parts are dropped", a.notice.String(), a.parts-maxOverflow)
 	}
 	return a.notice.String()
 }

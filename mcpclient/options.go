@@ -15,48 +15,45 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// Options say how a server is used. The zero value suits most.
+// Options configure how a server is used. The zero value suits most servers.
 type Options struct {
-	// IncludeTools, if not empty, are the only tools used; ExcludeTools are never used.
-	// Both hold globs (path.Match) over the server's own tool names.
+	// IncludeTools, if not empty, are the only tools used; ExcludeTools are never used. Both are globs (path.Match)
+	// for the server's tool names.
 	IncludeTools, ExcludeTools []string
 
-	// Prefix begins the tool names; empty is "mcp__NAME__", or nothing with NoPrefix. With NoPrefix
-	// a server chooses the whole name, so a rule that was meant for another tool of that name covers
-	// its tool too. A toolkit leaves out a tool whose name another of its tools has, with an error in
+	// Prefix begins the tool names; empty is "mcp__NAME__", or no prefix if NoPrefix is set. With NoPrefix the
+	// server chooses the whole name, so rules that were written for another tool of that name also apply to its
+	// tool. If another tool of a toolkit has the same name, the toolkit leaves this one out and reports it in
 	// [github.com/kitbag-go/kitbag/toolkit.View.Skipped].
 	Prefix   string
 	NoPrefix bool
 
-	// TrustReadOnly believes a tool that says it is read-only or idempotent; see Trust in
-	// the package's documentation.
+	// TrustReadOnly believes a tool's claim that it is read-only or idempotent; see Trust in the package's documentation.
 	TrustReadOnly bool
 
-	// Pins, unless nil, hold back what the server changes about a tool that was allowed
-	// before. PinListed, unless nil, reports whether a rule allows a tool, by the name that
-	// the model sees: such a tool is pinned when it is first listed.
+	// Pins, unless nil, withhold what the server changes about a tool that was allowed before. PinListed, unless
+	// nil, reports whether a rule allows a tool, given the name that the model sees: such a tool is pinned when it
+	// is first listed.
 	Pins      Pins
 	PinListed func(tool string) bool
 
-	// Elicitation, Sampling and Roots are what the server may ask of the client; each is
-	// declared only if it is set. [ElicitCaller] and [SampleCaller] pass a request on to
-	// whoever runs the call. The functions are called by several goroutines, with a context
-	// that ends with the call. A [host.Elicitation] comes checked and with clean text, and
-	// an answer that does not fit it is not sent. Roots are directories, in place of those
-	// that the server was configured with; see [Client.SetRoots].
+	// Elicitation, Sampling and Roots are what the server may request from the client; each is declared only if it
+	// is set. [ElicitCaller] and [SampleCaller] pass a request on to the caller of the tool. The functions are
+	// called by several goroutines, with a context that ends with the call. A [host.Elicitation] is checked and has
+	// clean text, and an answer that does not fit it is not sent. Roots are directories, which replace those that
+	// the server was configured with; see [Client.SetRoots].
 	Elicitation func(context.Context, host.Elicitation) (host.Answer, error)
 	Sampling    func(context.Context, host.SampleRequest) (host.Sample, error)
 	Roots       []string
 
-	// Log, unless nil, gets what the server logs; see [Client.SetLogLevel]. It is called on
-	// the goroutine that reads: it must not block, nor call the client.
+	// Log, unless nil, gets the server's log messages; see [Client.SetLogLevel]. It is called on the reading
+	// goroutine: it must not block, nor call the client.
 	Log func(LogMessage)
 
 	// Protocol is the protocol revision, such as "2025-11-25". Empty negotiates it.
 	Protocol string
 
-	// Stateless opens a session for each call and each list, and closes it after. The zero
-	// value keeps one session, and keeps it alive.
+	// Stateless opens a session for each call and each list, and then closes it. By default one session is kept open.
 	Stateless bool
 
 	// PingInterval is how often an idle server is pinged; 0 is 30 s, negative never.
@@ -69,33 +66,32 @@ type Options struct {
 	Timeouts Timeouts
 	Limits   Limits
 
-	// OffloadDir is the directory for what a result holds beyond Limits.Result: the model
-	// gets the names of the files. If it is empty the rest is dropped, with a notice.
+	// OffloadDir is the directory for what a result has beyond Limits.Result: the model gets the names of the
+	// files. If it is empty the rest is dropped, with a notice.
 	OffloadDir string
 }
 
 // Timeouts are how long a server may take. Zero fields are the defaults.
 type Timeouts struct {
-	Start time.Duration // to start and to introduce itself, and to log in; 30 s, with OAuth 5 min
-	Idle  time.Duration // of a call without progress; 60 s
-	Call  time.Duration // of a call, progress or not; 10 min
+	Start time.Duration // to start, to complete the handshake, and to log in; 30 s, with OAuth 5 min
+	Idle  time.Duration // for a call without progress; 60 s
+	Call  time.Duration // for a call, with or without progress; 10 min
 }
 
-// Limits are how much a server may send and ask. Zero fields are the defaults.
+// Limits are how much a server may send and request. Zero fields are the defaults.
 type Limits struct {
 	Message int // bytes of a message; 64 MiB
 
-	// Result is how much of a result is kept, in bytes: of text, of images and other data
-	// once decoded, of structured content and of metadata together; 4 MiB.
+	// Result is how much of a result is kept, in bytes: the sum of text, decoded images and other data, structured
+	// content and metadata; 4 MiB.
 	Result int
 
-	// Samples is how often the server may request sampling in the lifetime of the client;
-	// 10. Negative is any number of times, for a Sampling that has limits of its own, as the
-	// agent behind [SampleCaller] has.
+	// Samples is how often the server may request sampling in the lifetime of the client; 10. Negative means no
+	// limit, for a Sampling with its own limits, such as those of the agent behind [SampleCaller].
 	Samples int
 }
 
-// A config is the checked arguments of New, with the defaults filled in.
+// A config is the validated arguments of New, with the defaults filled in.
 type config struct {
 	Options
 	name string
@@ -145,7 +141,7 @@ func (c *config) check(t Transport) error {
 			return fmt.Errorf("tool glob %q: %w", glob, err)
 		}
 	}
-	// A negative time-out would fail every call without saying that it was never sent.
+	// A negative timeout would fail every call with a misleading error.
 	return errors.Join(
 		notNegative("Options.Timeouts.Start", c.Timeouts.Start, "30 s"),
 		notNegative("Options.Timeouts.Idle", c.Timeouts.Idle, "60 s"),

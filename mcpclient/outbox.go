@@ -11,12 +11,12 @@ import (
 // writeTimeout is how long a server may leave a message unread before the connection is lost.
 const writeTimeout = time.Minute
 
-// maxWaiting is how many messages may wait to be written, so that a server that sends requests
-// and does not read the answers cannot pile up goroutines.
+// maxWaiting is how many messages may wait to be written, so that a server that sends requests without reading
+// the answers cannot accumulate goroutines.
 const maxWaiting = 1000
 
-// An outbox writes the messages to a server that reads lines, one at a time. A message that
-// cannot be written whole breaks the stream, and so ends the connection.
+// An outbox writes the messages to a server that reads lines, one at a time. A message that cannot be written
+// completely breaks the stream, and so ends the connection.
 type outbox struct {
 	io.WriteCloser
 	fail func(error) // ends the connection, and with it a Write in progress
@@ -35,10 +35,10 @@ func (o *outbox) Write(msg []byte) (int, error) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	late := time.AfterFunc(writeTimeout, func() {
+	timeout := time.AfterFunc(writeTimeout, func() {
 		o.fail(fmt.Errorf("the server does not read its input: a message was not read for %v", writeTimeout))
 	})
-	defer late.Stop()
+	defer timeout.Stop()
 	n, err := o.WriteCloser.Write(msg)
 	if err != nil {
 		o.fail(err)

@@ -18,47 +18,44 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
-// ErrChanged says that a tool has changed since it was allowed: the server has changed its
-// definition since, or now gives another one than the model was shown. It is held back until
-// a person accepts the new definition; see [Pins].
+// ErrChanged means that a tool has changed since it was allowed: the server has changed its definition, or the
+// model was shown another one. The tool is withheld until the user accepts the new definition; see [Pins].
 var ErrChanged = errors.New("the tool has changed since it was allowed")
 
-// Pins keeps the definitions of tools as they were allowed. It is safe for concurrent use.
+// Pins stores the definitions of tools as they were allowed. It is safe for concurrent use.
 //
-// A tool is pinned with the definition that the model was shown when it is first called, because
-// then a rule or a person has allowed the call; or when it is first listed, if
-// Options.PinListed says so. The definition is the tool's whole entry; the order of members and
-// white space do not matter. A tool whose definition has changed is in [Client.Skipped] instead
-// of [Client.Tools], and its calls fail with [ErrChanged].
+// A tool is pinned with the definition that the model was shown when it is first called, because then a rule or
+// the user has allowed the call; or when it is first listed, if Options.PinListed says so. The definition is
+// the tool's whole entry; the order of members and white space do not matter. A tool whose definition has
+// changed is in [Client.Skipped] instead of [Client.Tools], and its calls fail with [ErrChanged].
 //
-// With the first of its tools the server itself is pinned, under the name [ServerPin]: its
-// instructions, and the titles and descriptions of its groups. While they differ,
-// [Client.Status] and [Client.Groups] return the pinned ones.
+// The server itself is pinned together with the first of its tools, under the name [ServerPin]: its
+// instructions, and the titles and descriptions of its groups. While they differ, [Client.Status] and
+// [Client.Groups] return the pinned ones.
 //
-// Pins are a boundary against servers: a server cannot replace a tool that a person trusts. They
-// do not cover what a tool does, nor protect against programs that can write the pins.
+// Pins are a boundary against servers: a server cannot replace a tool that the user trusts. They do not cover
+// what a tool does, nor protect against programs that can write the pins.
 type Pins interface {
-	// Load returns the pins of a server, by the server's own tool names.
+	// Load returns the pins of a server, by the server's tool names.
 	Load(server string) (map[string]Pin, error)
 
-	// Update calls change with the pins of a server, and stores what it leaves in the map. No
-	// other Update, of this or another program, may run meanwhile.
+	// Update calls change with the pins of a server, and stores the map as change leaves it. No other Update, of
+	// this or another program, may run meanwhile.
 	Update(server string, change func(pins map[string]Pin)) error
 }
 
-// ServerPin is the name of the server's own pin. No tool has it.
+// ServerPin is the name of the server's own pin. No tool has this name.
 const ServerPin = ""
 
-// A Pin is what is kept of a tool. Both definitions are canonical JSON: sorted members, no white
-// space.
+// A Pin is the stored state of a tool. Both definitions are canonical JSON: sorted members, no white space.
 type Pin struct {
-	Definition json.RawMessage `json:"definition"`        // that was allowed
-	Changed    json.RawMessage `json:"changed,omitempty"` // that the server gave last, if it differs
+	Definition json.RawMessage `json:"definition"`        // the allowed definition
+	Changed    json.RawMessage `json:"changed,omitempty"` // the server's latest definition, if it differs
 	As         string          `json:"as,omitempty"`      // the name for rules and the model
 }
 
-// pinOf returns the pin of a tool. A tool with the name of another pinned tool is held to the
-// pin of that one: whoever allowed the name has not seen this tool.
+// pinOf returns the pin of a tool. A tool that has taken the name of another pinned tool gets
+// the pin of that one, since the allowed name meant the other tool.
 func pinOf(pins map[string]Pin, t *remoteTool) (p Pin, pinned bool) {
 	if p, pinned = pins[t.remote]; pinned {
 		return p, true
@@ -71,7 +68,7 @@ func pinOf(pins map[string]Pin, t *remoteTool) (p Pin, pinned bool) {
 	return Pin{}, false
 }
 
-// Accept returns the pin with the definition that the server gave last.
+// Accept returns the pin with the server's latest definition as the allowed one.
 func (p Pin) Accept() Pin {
 	if p.Changed != nil {
 		p.Definition, p.Changed = p.Changed, nil
@@ -98,18 +95,18 @@ func lines(definition json.RawMessage) []byte {
 	return []byte(text + "\n")
 }
 
-// errChanged names the members of the definitions that differ; tool is empty for the server's.
-func errChanged(server, tool string, was, is json.RawMessage) error {
+// errChanged names the members of the definitions that differ; tool is empty for the server's own text.
+func errChanged(server, tool string, before, after json.RawMessage) error {
 	var a, b map[string]json.RawMessage
-	_, _ = json.Unmarshal(was, &a), json.Unmarshal(is, &b) // unreadable definitions have no members
+	_, _ = json.Unmarshal(before, &a), json.Unmarshal(after, &b) // unreadable definitions have no members
 	all := map[string]json.RawMessage{}
 	maps.Copy(all, a)
 	maps.Copy(all, b)
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(n string) bool { return bytes.Equal(a[n], b[n]) })
 	if tool == ServerPin {
-		return fmt.Errorf("MCP server %q: its text has changed since it was allowed, in %.300q; a person can compare and accept it with: kitbag mcp pins", server, names)
+		return fmt.Errorf("MCP server %q: its text has changed since it was allowed, in %.300q; the user can compare and accept it with: kitbag mcp pins", server, names)
 	}
-	return fmt.Errorf("MCP server %q: tool %q: %w, in %.300q; a person can compare and accept it with: kitbag mcp pins", server, tool, ErrChanged, names)
+	return fmt.Errorf("MCP server %q: tool %q: %w, in %.300q; the user can compare and accept it with: kitbag mcp pins", server, tool, ErrChanged, names)
 }
 
 // A serverText is what a model reads of a server, except its tools.
@@ -136,7 +133,7 @@ func textOf(instructions string, groups []json.RawMessage) *serverText {
 	return text
 }
 
-// definition returns the text as it is pinned; nil if not all of it is known.
+// definition returns the text in the form in which it is pinned, or nil if not all of it is known.
 func (t *serverText) definition() json.RawMessage {
 	if t == nil || t.partial {
 		return nil
@@ -148,7 +145,7 @@ func (t *serverText) definition() json.RawMessage {
 	return strictjson.Canonical(data)
 }
 
-// pinText updates the server's pin. Without one, the text is pinned with the first tool.
+// pinText updates the server's pin. The text is first pinned together with the first tool.
 func pinText(pins map[string]Pin, now json.RawMessage) (changed bool) {
 	p, pinned := pins[ServerPin]
 	switch {
@@ -166,7 +163,7 @@ func pinText(pins map[string]Pin, now json.RawMessage) (changed bool) {
 	return changed
 }
 
-// applyTextPin returns the text that was allowed, in place of the server's current text.
+// applyTextPin returns the allowed text, which replaces the server's current text.
 func (c *Client) applyTextPin(s *snapshot, pins map[string]Pin, now *serverText) *serverText {
 	p, pinned := pins[ServerPin]
 	if !pinned {
@@ -177,17 +174,16 @@ func (c *Client) applyTextPin(s *snapshot, pins map[string]Pin, now *serverText)
 		why := errChanged(c.cfg.name, "", p.Definition, p.Changed)
 		s.skipped = append(s.skipped, Skipped{"*", why.Error()})
 		if last := c.snap.Load(); last == nil || !last.textWithheld {
-			slog.Warn("the text of an MCP server is held back", "reason", why)
+			slog.Warn("the changed text of an MCP server is withheld", "reason", why)
 		}
 	}
 	text := &serverText{}
-	_ = json.Unmarshal(p.Definition, text) // without what cannot be read
+	_ = json.Unmarshal(p.Definition, text) // unreadable text stays empty
 	return text
 }
 
-// applyPins removes changed tools from a list, and pins those of Options.PinListed. If the pins
-// cannot be read or stored, no tool is used. It returns the text of the server that may be
-// used.
+// applyPins removes changed tools from a list, and pins those of Options.PinListed. If the pins cannot be read
+// or stored, no tool is used. It returns the text of the server that may be used.
 func (c *Client) applyPins(s *snapshot, text *serverText) *serverText {
 	if c.cfg.Pins == nil {
 		return text
@@ -228,7 +224,7 @@ func (c *Client) applyPins(s *snapshot, text *serverText) *serverText {
 			s.skipped = append(s.skipped, Skipped{clip(t.remote, maxNameBytes), why.Error()})
 			s.withheld = append(s.withheld, t)
 			if last := c.snap.Load(); last == nil || !slices.ContainsFunc(last.withheld, func(o *remoteTool) bool { return o.remote == t.remote }) {
-				slog.Warn("an MCP tool is held back", "reason", why)
+				slog.Warn("an MCP tool is withheld", "reason", why)
 			}
 		}
 		return why != nil
@@ -239,22 +235,22 @@ func (c *Client) applyPins(s *snapshot, text *serverText) *serverText {
 	return c.applyTextPin(s, pins, text)
 }
 
-// checkPin is called before a call, which was allowed. It pins the tool as the model was shown
-// it, and fails if that, or the server's current definition, is not the pinned one.
+// checkPin is called before a call, which was allowed. It pins the tool as the model was shown it, and fails if
+// that definition, or the server's current one, is not the pinned one.
 func (c *Client) checkPin(t *remoteTool) error {
 	if c.cfg.Pins == nil {
 		return nil
 	}
 	known, _ := c.knownPins.Load(t.remote)
-	was, _ := known.(json.RawMessage)
-	if !bytes.Equal(was, t.definition) { // a person may have accepted it meanwhile
+	pinnedDef, _ := known.(json.RawMessage)
+	if !bytes.Equal(pinnedDef, t.definition) { // the user may have accepted it meanwhile
 		err := c.cfg.Pins.Update(c.cfg.name, func(pins map[string]Pin) {
 			p, pinned := pinOf(pins, t)
 			if !pinned {
 				p = Pin{Definition: t.definition, As: t.info.Name}
 			}
 			pins[t.remote] = p
-			was = p.Definition
+			pinnedDef = p.Definition
 			if _, pinned := pins[ServerPin]; !pinned {
 				pinText(pins, t.text)
 			}
@@ -262,22 +258,22 @@ func (c *Client) checkPin(t *remoteTool) error {
 		if err != nil {
 			return fmt.Errorf("MCP server %q: tool %q cannot be pinned, and is not called: %w", c.cfg.name, t.remote, err)
 		}
-		c.knownPins.Store(t.remote, was)
+		c.knownPins.Store(t.remote, pinnedDef)
 	}
 	is := t.definition
 	if now := c.snap.Load().find(t); now != nil {
 		is = now.definition
 	}
 	for _, d := range []json.RawMessage{t.definition, is} {
-		if !bytes.Equal(was, d) {
-			c.listChanged(listOfTools) // relist, and hold it back
-			return errChanged(c.cfg.name, t.remote, was, d)
+		if !bytes.Equal(pinnedDef, d) {
+			c.listChanged(listOfTools) // relist, which withholds the tool
+			return errChanged(c.cfg.name, t.remote, pinnedDef, d)
 		}
 	}
 	return nil
 }
 
-// find returns the tool as it was listed last; nil if it was not.
+// find returns the tool as it was last listed, or nil.
 func (s *snapshot) find(t *remoteTool) *remoteTool {
 	if s == nil {
 		return nil
@@ -290,7 +286,7 @@ func (s *snapshot) find(t *remoteTool) *remoteTool {
 	return nil
 }
 
-// A PinFile is [Pins] in a file, which several programs may use. It is replaced atomically, under
+// A PinFile is [Pins] in a file, which several programs may use at once. The file is replaced atomically, under
 // a lock on the file of that name with ".lock" appended.
 type PinFile string
 

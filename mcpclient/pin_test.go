@@ -20,7 +20,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// memoryPins are pins of one server that no file keeps.
+// memoryPins are the pins of one server, in memory.
 type memoryPins struct {
 	mu   sync.Mutex
 	pins map[string]Pin
@@ -44,7 +44,7 @@ func (m *memoryPins) Update(_ string, change func(map[string]Pin)) error {
 
 func everything(string) bool { return true }
 
-// pinning returns a client that nothing is connected to.
+// pinning returns a client without a server.
 func pinning(t testing.TB, pins Pins, listed func(string) bool) *Client {
 	t.Helper()
 	c, err := New("srv", Command{Path: "none"}, &Options{Pins: pins, PinListed: listed})
@@ -54,7 +54,7 @@ func pinning(t testing.TB, pins Pins, listed func(string) bool) *Client {
 	return c
 }
 
-// realLists yields the lists of real servers.
+// realLists returns the lists of real servers.
 func realLists(t testing.TB) map[string][]json.RawMessage {
 	t.Helper()
 	files, err := filepath.Glob("../testdata/mcp_tools/*.json")
@@ -78,8 +78,8 @@ func realLists(t testing.TB) map[string][]json.RawMessage {
 	return lists
 }
 
-// mutants calls yield with every value that differs from v in one place: a member or an
-// element changed, added or taken away, at any depth.
+// mutants calls yield with every value that differs from v in one place: a member or an element changed, added
+// or removed, at any depth.
 func mutants(v any, yield func(any)) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -110,8 +110,8 @@ func mutants(v any, yield func(any)) {
 	}
 }
 
-// TestPinsNotice holds that every change of every tool of real servers is noticed, and that
-// none is where a list is only written in another way.
+// TestPinsNotice checks that every change of every tool of real servers is noticed, and that another formatting
+// of the same list is not.
 func TestPinsNotice(t *testing.T) {
 	for file, list := range realLists(t) {
 		pins := &memoryPins{}
@@ -131,11 +131,11 @@ func TestPinsNotice(t *testing.T) {
 				mutants(v, func(v any) {
 					raw, err := json.Marshal(v)
 					if err != nil || bytes.Equal(strictjson.Canonical(raw), definition) {
-						t.Errorf("%s: a mutant is the same: %.200s %v", file, raw, err)
+						t.Errorf("%s: a change was not noticed: %.200s %v", file, raw, err)
 					}
 				})
 			}
-			// The members of the tool itself, each changed, taken away, and one added.
+			// Change, remove and add members of the tool itself.
 			for _, k := range slices.Sorted(maps.Keys(v.(map[string]any))) {
 				for _, to := range []any{"changed", nil, map[string]any{"type": "object", "title": "changed"}} {
 					m := maps.Clone(v.(map[string]any))
@@ -143,22 +143,22 @@ func TestPinsNotice(t *testing.T) {
 						delete(m, k)
 					}
 					raw, _ := json.Marshal(m)
-					if k != "name" { // which makes it a tool that nobody has allowed
-						held(t, file+" "+k, pins, raw)
+					if k != "name" { // another name makes it another tool
+						checkWithheld(t, file+" "+k, pins, raw)
 					}
 				}
 			}
 		}
 		for range 2 {
 			if s := build(pinning(t, pins, everything), other, nil, nil, false); len(s.tools) != len(list) || len(s.skipped) > 0 {
-				t.Errorf("%s: written in another way: %d of %d tools, skipped %.300v", file, len(s.tools), len(list), s.skipped)
+				t.Errorf("%s: in another formatting: %d of %d tools, skipped %.300v", file, len(s.tools), len(list), s.skipped)
 			}
 		}
 	}
 }
 
-// held holds that the tool is not offered, unless it was never pinned.
-func held(t *testing.T, what string, pins Pins, raw json.RawMessage) {
+// checkWithheld checks that the tool is not offered, unless it was never pinned.
+func checkWithheld(t *testing.T, what string, pins Pins, raw json.RawMessage) {
 	t.Helper()
 	s := build(pinning(t, pins, nil), []json.RawMessage{raw}, nil, nil, false)
 	for _, tl := range s.remotes {
@@ -168,7 +168,7 @@ func held(t *testing.T, what string, pins Pins, raw json.RawMessage) {
 	}
 }
 
-// backwards writes objects with their members in the other order.
+// backwards encodes objects with their members in reverse order.
 type backwards struct{ v any }
 
 func (b backwards) MarshalJSON() ([]byte, error) {
@@ -196,7 +196,7 @@ func (b backwards) MarshalJSON() ([]byte, error) {
 	return json.Marshal(b.v)
 }
 
-// changing is a server whose tool has the description that is stored, and tells of changes.
+// changing is a server whose tool has a description that describe sets, and that announces changes.
 func changing(t *testing.T, pins Pins, listed func(string) bool) (c *Client, describe func(string)) {
 	var text atomic.Value
 	text.Store("one")
@@ -220,7 +220,7 @@ func changing(t *testing.T, pins Pins, listed func(string) bool) (c *Client, des
 	}
 }
 
-// callError calls a tool and returns what it fails with.
+// callError calls a tool and returns the error.
 func callError(t *testing.T, tl tool.Tool) error {
 	for _, err := range tl.Call(t.Context(), toolCall(tl, `{}`)) {
 		if err != nil {
@@ -244,12 +244,12 @@ func offered(t *testing.T, c *Client) string {
 	return strings.Join(names, " ")
 }
 
-// TestPinnedWhenAllowed follows a tool that is changed before and after it was allowed.
+// TestPinnedWhenAllowed changes a tool before and after it was allowed.
 func TestPinnedWhenAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pins := &memoryPins{}
 		c, describe := changing(t, pins, nil)
-		describe("two") // which nobody has allowed yet
+		describe("two") // not allowed yet
 		if got := offered(t, c); got != "other pay" {
 			t.Fatal(got)
 		}
@@ -290,8 +290,8 @@ func TestPinnedWhenAllowed(t *testing.T) {
 	})
 }
 
-// TestPinnedAsShown holds that a call of a tool that was changed between what the model was
-// shown and the call is not run, and that what was shown is what is pinned.
+// TestPinnedAsShown checks that a call fails if the tool has changed since the model was shown it, and that the
+// definition that was shown is pinned.
 func TestPinnedAsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pins := &memoryPins{}
@@ -311,8 +311,7 @@ func TestPinnedAsShown(t *testing.T) {
 	})
 }
 
-// TestPinnedByARule holds that a tool that a rule allows is pinned without a call, and
-// noticed by the next client.
+// TestPinnedByARule checks that a tool that a rule allows is pinned without a call, and compared by the next client.
 func TestPinnedByARule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pins := &memoryPins{}
@@ -337,7 +336,7 @@ type brokenPins struct{ err error }
 func (b brokenPins) Load(string) (map[string]Pin, error)       { return nil, b.err }
 func (b brokenPins) Update(string, func(map[string]Pin)) error { return errors.New("no room") }
 
-// TestPinsFail holds that no tool is used whose pins cannot be read or kept.
+// TestPinsFail checks that a tool is not used if its pins cannot be read or stored.
 func TestPinsFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := changing(t, brokenPins{errors.New("no such luck")}, nil)
@@ -354,7 +353,7 @@ func TestPinsFail(t *testing.T) {
 func TestPinFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "deep", "pins.json")
 	var wg sync.WaitGroup
-	for i := range 20 { // as many programs
+	for i := range 20 { // like so many programs
 		wg.Go(func() {
 			f := PinFile(path)
 			err := f.Update(fmt.Sprint("server", i%2), func(pins map[string]Pin) {

@@ -14,7 +14,7 @@ import (
 // pinsEach is how many pins each process of TestPinFileProcesses adds.
 const pinsEach = 25
 
-// addPins is the role of such a process.
+// addPins is what each process of TestPinFileProcesses runs.
 func addPins(file, process string) int {
 	for i := range pinsEach {
 		tool := fmt.Sprintf("%s.%d", process, i)
@@ -29,8 +29,8 @@ func addPins(file, process string) int {
 	return 0
 }
 
-// TestPinFileProcesses checks that no pin is lost where several processes use one file, and
-// that whoever reads it meanwhile never sees half of it.
+// TestPinFileProcesses checks that no pin is lost if several processes use one file, and that a concurrent
+// reader never sees half of it.
 func TestPinFileProcesses(t *testing.T) {
 	const processes = 8
 	exe, err := os.Executable()

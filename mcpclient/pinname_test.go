@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestPinsHoldNames: a rule knows a tool by the name that the model sees. A server that gives
-// that name to another of its tools, whose own name is written alike, gets nothing by it.
+// TestPinsHoldNames checks that a server gains nothing by giving the name of an allowed tool, as the model sees
+// it, to another tool whose own name is similar.
 func TestPinsHoldNames(t *testing.T) {
 	def := func(name, d string) json.RawMessage {
 		return json.RawMessage(fmt.Sprintf(`{"name":%q,"description":%q,"inputSchema":{"type":"object"}}`, name, d))
@@ -29,7 +29,7 @@ func TestPinsHoldNames(t *testing.T) {
 				}
 			}
 		}
-		for name, p := range pins.pins { // a person accepts it
+		for name, p := range pins.pins { // the user accepts it
 			pins.pins[name] = p.Accept()
 		}
 		if s := build(pinning(t, pins, nil), row.is, nil, nil, false); len(s.tools) != len(row.is) {

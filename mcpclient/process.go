@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// inherited are the variables that every started server gets: what programs need to find
-// their files and the user's language. None holds a secret.
+// inherited are the variables that every started server gets: what programs need to find their files and the
+// user's language. None of them is a secret.
 var inherited = []string{
 	"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR",
 	"XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR",
 	"SystemRoot", "SystemDrive", "APPDATA", "LOCALAPPDATA", "USERPROFILE", "ProgramFiles", "PATHEXT", "COMSPEC", "TEMP", "TMP",
 }
 
-// A process is a started server. It leads a process group of its own, which is killed with it.
+// A process is a started server. It leads its own process group, which is killed with it.
 type process struct {
 	cmd    *exec.Cmd
 	path   string // of the program, as it was configured
@@ -34,13 +34,13 @@ type process struct {
 
 	closers []io.Closer
 	copied  sync.WaitGroup
-	cleanup func() error // of what confines it
+	cleanup func() error // removes the sandbox
 }
 
-// environment returns the variables of a started server. Env comes last: of two variables with
-// the same name exec takes the last.
+// environment returns the variables of a started server. c.Env comes last, as exec uses the last of two
+// variables with the same name.
 func environment(c *Command) []string {
-	env := []string{} // nil would be all of this program's
+	env := []string{} // nil would mean all of this program's
 	for _, name := range slices.Concat(inherited, c.InheritEnv) {
 		if v, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+v)
@@ -127,12 +127,12 @@ func (p *process) wait(read <-chan struct{}) {
 		p.status += ": " + err.Error()
 	}
 	p.stdin.Close()
-	// What the server wrote last is still in the pipes: give the readers a moment, but do
-	// not wait for a grandchild that left the group and keeps the pipes open.
+	// The pipes still have the server's last output: give the readers a moment, but do not wait for a grandchild
+	// that left the group and keeps the pipes open.
 	done := make(chan struct{})
 	go func() { p.copied.Wait(); close(done) }()
-	moment, late := context.WithTimeout(context.Background(), time.Second)
-	defer late()
+	moment, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
 	for _, end := range []<-chan struct{}{done, read} {
 		select {
 		case <-end:
@@ -146,8 +146,8 @@ func (p *process) wait(read <-chan struct{}) {
 	close(p.exited)
 }
 
-// stop ends the server, and returns when its processes have ended. Politely, its input is
-// closed, then it is terminated, then killed; otherwise it is killed at once.
+// stop ends the server, and returns when its processes have ended. If politely is set, its input is closed,
+// then it is terminated, then killed; otherwise it is killed at once.
 func (p *process) stop(politely bool) {
 	p.stdin.Close()
 	if politely {
@@ -165,8 +165,8 @@ func (p *process) stop(politely bool) {
 	<-p.exited
 }
 
-// A requestPipe is a server's standard input. It keeps the reading end open too, so that after
-// a crash it is known which requests the server never read.
+// A requestPipe is a server's standard input. It keeps the reading end open too, to find out after a crash
+// which requests the server never read.
 type requestPipe struct {
 	r, w *os.File
 
@@ -175,7 +175,7 @@ type requestPipe struct {
 	mu      sync.Mutex
 	written int64
 	current string           // id of the request being written
-	offsets map[string]int64 // by request that a caller waits for: the offset after it, 0 before it is written
+	offsets map[string]int64 // by request that a caller waits for: the offset after it, or 0 before it is written
 	closed  bool
 	drained bool
 	unread  int64 // bytes that were never read; known once drained
@@ -220,8 +220,8 @@ func (p *requestPipe) begin(id string) (wanted bool, err error) {
 	return true, nil
 }
 
-// requestID returns the id of a request as mcp-go encodes it, or nothing. An answer has an id
-// of the server's choice, which may look like one of ours.
+// requestID returns the id of a request as mcp-go encodes it, or "". An answer has an id of the server's
+// choice, which may look like one of ours.
 func requestID(msg []byte) string {
 	rest, ok := bytes.CutPrefix(msg, []byte(`{"jsonrpc":"2.0","id":"`))
 	if !ok {
@@ -303,7 +303,7 @@ func (t *tail) Write(p []byte) (int, error) {
 		t.buf = append(t.buf[:0], t.buf[len(t.buf)-tailBytes:]...)
 	}
 	if t.also != nil {
-		_, _ = t.also.Write(p) // an error of the copy does not concern the server
+		_, _ = t.also.Write(p) // an error here does not concern the server
 	}
 	return len(p), nil
 }

@@ -4,8 +4,7 @@ package mcpclient
 
 import "os/exec"
 
-// Without process groups only the server itself is killed; its children have to exit when
-// their input closes.
+// Without process groups only the server itself is killed; its children must exit when their input closes.
 func newProcessGroup(*exec.Cmd)    {}
 func terminateGroup(cmd *exec.Cmd) { _ = cmd.Process.Kill() }
 func killGroup(cmd *exec.Cmd)      { _ = cmd.Process.Kill() }

@@ -19,8 +19,7 @@ import (
 	"time"
 )
 
-// TestUnreadInput holds that messages to a server which reads nothing do not pile
-// up until the time-out.
+// TestUnreadInput checks that messages to a server that does not read its input are limited before the timeout.
 func TestUnreadInput(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -36,22 +35,21 @@ func TestUnreadInput(t *testing.T) {
 		all.Go(func() { _, errs[i] = out.Write(message) })
 	}
 	all.Wait()
-	told := 0
+	reported := 0
 	for _, err := range errs {
 		if err == nil {
-			t.Fatal("a message was written that nobody reads")
+			t.Fatal("an unread message was written")
 		}
 		if strings.Contains(err.Error(), "messages are waiting") {
-			told++
+			reported++
 		}
 	}
-	if told != 1 {
-		t.Errorf("%d of %d errors say that too many messages are waiting, want one", told, len(errs))
+	if reported != 1 {
+		t.Errorf("%d of %d errors say that too many messages are waiting, want one", reported, len(errs))
 	}
 }
 
-// TestEnvWins holds that a variable of Command.Env counts, whatever the program's own
-// value of it is.
+// TestEnvWins checks that a variable of Command.Env overrides the program's own value.
 func TestEnvWins(t *testing.T) {
 	for _, own := range []string{"/a", "/z"} {
 		t.Setenv("HOME", own)
@@ -69,11 +67,11 @@ func TestEnvWins(t *testing.T) {
 	}
 }
 
-// TestNoKeysInTheEnvironment holds that a server gets none of the program's secrets but
-// those that it is configured with, also where the program has nothing else.
+// TestNoKeysInTheEnvironment checks that a server gets only those of the program's secrets that it is
+// configured with, even if the program has no other variable.
 func TestNoKeysInTheEnvironment(t *testing.T) {
 	for _, name := range inherited {
-		t.Setenv(name, "") // which has it put back
+		t.Setenv(name, "") // restores it after the test
 		if err := os.Unsetenv(name); err != nil {
 			t.Fatal(err)
 		}
@@ -97,9 +95,8 @@ func TestNoKeysInTheEnvironment(t *testing.T) {
 	}
 }
 
-// TestLastWords holds that what a server has written is read although it has exited
-// and the reader is behind.
-func TestLastWords(t *testing.T) {
+// TestLastOutput checks that a server's last output is read although it has exited and the reader is late.
+func TestLastOutput(t *testing.T) {
 	ended := make(chan struct{})
 	p, err := startProcess(&Command{Path: "echo", Args: []string{"bye"}}, 100, func() { close(ended) })
 	if err != nil {
@@ -126,8 +123,8 @@ func init() {
 	}
 }
 
-// TestFlood holds that a server which asks and asks and does not read the answers is ended
-// before they pile up, and that this is told to the caller only.
+// TestFlood checks that a server that sends requests and does not read the answers is ended before they
+// accumulate, and that only the caller gets the error.
 func TestFlood(t *testing.T) {
 	var log bytes.Buffer
 	defer slog.SetDefault(slog.Default())
@@ -164,7 +161,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// TestFloodOverHTTP is a server that asks on its stream and takes no answers.
+// TestFloodOverHTTP checks a server that sends requests on its stream and does not accept the answers.
 func TestFloodOverHTTP(t *testing.T) {
 	url := eventStreams(t, func(msg request, reply func(string)) {
 		if !polite(msg, reply, `[{"name":"flood"}]`) {
@@ -200,12 +197,12 @@ func TestFloodOverHTTP(t *testing.T) {
 		Options: Options{Protocol: "2025-11-25", PingInterval: -1, Timeouts: Timeouts{Idle: 10 * time.Second}}})
 	res := mustRun(t, find(t, c, "flood"), `{}`)
 	if n := most.Load(); !strings.Contains(res.Text(), ErrLost.Error()) || n > maxWaiting {
-		t.Errorf("%d answers were under way: %.300s", n, res.Text())
+		t.Errorf("%d answers were in flight: %.300s", n, res.Text())
 	}
 }
 
-// TestAskedBeforeHello holds that a server may ask before it has said hello.
-func TestAskedBeforeHello(t *testing.T) {
+// TestRequestBeforeHandshake checks that a server may send requests before the handshake has ended.
+func TestRequestBeforeHandshake(t *testing.T) {
 	url := eventStreams(t, func(msg request, reply func(string)) {
 		if msg.Method == "initialize" {
 			for i := range 20 {
@@ -219,8 +216,8 @@ func TestAskedBeforeHello(t *testing.T) {
 	}
 }
 
-// oneByOne is how to dial a scripted server that reads a message when it is done with the
-// one before.
+// oneByOne returns a dial function for a scripted server that reads the next message only when it has handled
+// the last.
 func oneByOne(s script) func(context.Context) (io.ReadWriteCloser, error) {
 	return func(context.Context) (io.ReadWriteCloser, error) {
 		in, toServer := io.Pipe()
@@ -236,8 +233,7 @@ func oneByOne(s script) func(context.Context) (io.ReadWriteCloser, error) {
 	}
 }
 
-// TestUnreadMessage holds that a server behind a Dial which does not read is lost
-// when a message to it has waited too long.
+// TestUnreadMessage checks that a connection by Dial is lost when the server has left a message unread for too long.
 func TestUnreadMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := New("srv", Dial(oneByOne(func(msg request, reply func(string)) {
@@ -267,15 +263,15 @@ func init() {
 		if !polite(msg, reply, `[{"name":"die"}]`) && msg.Method == "tools/call" {
 			note("ran die")
 			reply(`{"jsonrpc":"2.0","id":` + string(msg.ID) + `,"method":"ping"}`)
-			time.Sleep(300 * time.Millisecond) // and does not read the answer
+			time.Sleep(300 * time.Millisecond) // without reading the answer
 			os.Exit(5)
 		}
 	}
 }
 
-// TestAnswersAreNoRequests holds that a server which gives its request the id of ours,
-// and dies before it has read the answer, does not have the call made again.
-func TestAnswersAreNoRequests(t *testing.T) {
+// TestAnswersAreNotRequests checks that a call is not repeated if the server gives a request of its own the id
+// of the call, and dies before it has read the answer.
+func TestAnswersAreNotRequests(t *testing.T) {
 	cfg := child(t, "impostor")
 	diary := withDiary(t, &cfg)
 	c := connect(t, cfg)
@@ -285,9 +281,9 @@ func TestAnswersAreNoRequests(t *testing.T) {
 	}
 }
 
-// TestGivenUpRequestsAreForgotten holds that requests which were cancelled before they
-// were written leave nothing behind.
-func TestGivenUpRequestsAreForgotten(t *testing.T) {
+// TestCancelledRequestsAreForgotten checks that requests that were cancelled before they were written leave
+// nothing behind.
+func TestCancelledRequestsAreForgotten(t *testing.T) {
 	c := connect(t, child(t, "mortal"))
 	work := find(t, c, "work")
 	ctx, cancel := context.WithCancel(t.Context())

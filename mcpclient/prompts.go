@@ -11,7 +11,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A Prompt is a template of messages that a server has for its users.
+// A Prompt is a template of messages that a server offers to its users.
 type Prompt struct {
 	Name        string
 	Title       string // may be empty
@@ -35,9 +35,9 @@ type PromptResult struct {
 	Raw         json.RawMessage // the whole result
 }
 
-// Prompts returns the server's prompts, in its order. As with [Client.Tools] the server is
-// asked the first time and after a change, the last list stays while it restarts, and the
-// slice is shared. A server that declares no prompts is not asked.
+// Prompts returns the server's prompts, in the server's order. As with [Client.Tools] the server is queried the
+// first time and after a change, the last list is kept while it restarts, and the slice is shared. A server
+// that declares no prompts is not queried.
 func (c *Client) Prompts(ctx context.Context) ([]Prompt, error) { return c.prompts.items(ctx, c) }
 
 // decodePrompt reads an entry of prompts/list; ok is false for one without a name.
@@ -56,8 +56,8 @@ func decodePrompt(raw json.RawMessage) (p Prompt, ok bool) {
 	return p, true
 }
 
-// GetPrompt returns a prompt with its arguments filled in. What the server requests meanwhile
-// is answered as in a call of a tool, and the time-outs are the same.
+// GetPrompt returns a prompt with its arguments filled in. Requests of the server meanwhile are answered as in
+// a tool call, and the timeouts are the same.
 func (c *Client) GetPrompt(ctx context.Context, name string, args map[string]string) (*PromptResult, error) {
 	params := map[string]any{"name": name}
 	if len(args) > 0 {
@@ -102,12 +102,12 @@ type CompleteRequest struct {
 	ResourceTemplate string            // the URI template that has the variable
 	Argument         string            // the name of the argument or the variable
 	Value            string            // what the user has typed so far
-	Arguments        map[string]string // those that are known already
+	Arguments        map[string]string // arguments that are known already
 }
 
-// Complete returns values that an argument may have, and how many there are in all. Both are
-// zero if the server does not complete it. Values with characters that people do not see are
-// left out. The time-outs are those of a call.
+// Complete returns values that an argument may have, and how many there are in all. Both are zero if the server
+// does not complete it. Values with characters that people do not see are left out. The timeouts are those of a
+// call.
 func (c *Client) Complete(ctx context.Context, r CompleteRequest) (values []string, total int, err error) {
 	ref := map[string]any{"type": "ref/prompt", "name": r.Prompt}
 	if r.ResourceTemplate != "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// TestPrompts checks what is read of prompts, and that the rest is in Raw.
+// TestPrompts checks how prompts are decoded, and that Raw has everything.
 func TestPrompts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, func(msg request, reply func(string)) {
@@ -54,8 +54,7 @@ func TestPrompts(t *testing.T) {
 	})
 }
 
-// TestComplete checks that a completion is requested as the protocol has it, of servers that
-// complete, and what is read of it.
+// TestComplete checks how completions are requested, and decoded.
 func TestComplete(t *testing.T) {
 	const greet = `{"argument":{"name":"who","value":"A"},"context":{"arguments":{"lang":"de"}},"ref":{"name":"greet","type":"ref/prompt"}}`
 	const book = `{"argument":{"name":"id","value":""},"ref":{"type":"ref/resource","uri":"book://{id}"}}`
@@ -67,12 +66,12 @@ func TestComplete(t *testing.T) {
 	}{
 		{"a prompt", `{"completions":{}}`, "2025-11-25", whose, greet, `{"completion":{"values":["Anna","Ada"]}}`, "[Anna Ada] 2 <nil>"},
 		{"a template", `{"completions":{}}`, "2025-11-25", CompleteRequest{ResourceTemplate: "book://{id}", Argument: "id"}, book, `{"completion":{"values":["1"],"total":7}}`, "[1] 7 <nil>"},
-		{"more than one knows of", `{"completions":{}}`, "2025-11-25", whose, greet, `{"completion":{"values":["Anna"],"hasMore":true}}`, "[Anna] 2 <nil>"},
+		{"more values than returned", `{"completions":{}}`, "2025-11-25", whose, greet, `{"completion":{"values":["Anna"],"hasMore":true}}`, "[Anna] 2 <nil>"},
 		{"hidden characters", `{"completions":{}}`, "2025-11-25", whose, greet, `{"completion":{"values":["An\u200bna","Ada"]}}`, "[Ada] 2 <nil>"},
 		{"none", `{"completions":{}}`, "2025-11-25", whose, greet, `{"completion":{"values":[]}}`, "[] 0 <nil>"},
 		{"not a completion", `{"completions":{}}`, "2025-11-25", whose, greet, `{"values":[]}`, errMalformed.Error()},
 		{"not declared", `{}`, "2025-11-25", whose, "", "", "[] 0 <nil>"},
-		{"an old server that knows none", `{"prompts":{}}`, "2024-11-05", whose, greet, "", "[] 0 <nil>"},
+		{"an old server without completions", `{"prompts":{}}`, "2024-11-05", whose, greet, "", "[] 0 <nil>"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

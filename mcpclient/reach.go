@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// A server on another machine could make the client call a service on this one that trusts
-// local callers (server-side request forgery, in MCP's security best practices): by a redirect,
-// or by its OAuth metadata. It may use a name whose address changes.
+// A server on another machine could make the client call a service on this one that trusts local callers
+// (server-side request forgery, in MCP's security best practices): by a redirect, by its OAuth metadata, or by
+// a name whose address changes.
 
-// An outboundGuard sends requests to the configured host of the server, and to other hosts only
-// if they are not this machine.
+// An outboundGuard sends requests to the configured host of the server, and to other hosts only if they are not
+// this machine.
 type outboundGuard struct {
 	server *url.URL
 	next   http.RoundTripper
@@ -22,8 +22,8 @@ type outboundGuard struct {
 	direct http.RoundTripper // for requests without a proxy
 }
 
-// newOutboundGuard also returns a function that closes idle connections. A round tripper that
-// is not an *http.Transport has to check addresses itself.
+// newOutboundGuard also returns a function that closes idle connections. A next that is not an *http.Transport
+// must check addresses itself.
 func newOutboundGuard(server *url.URL, next http.RoundTripper) (rt http.RoundTripper, idle func()) {
 	o := &outboundGuard{server: server, next: next, proxy: http.ProxyURL(nil), direct: next}
 	t, ok := next.(*http.Transport)
@@ -63,7 +63,7 @@ func (o *outboundGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 	return o.direct.RoundTrip(req)
 }
 
-// checkAddress returns dial without the connections to this machine.
+// checkAddress wraps dial so that it refuses connections to this machine.
 func (o *outboundGuard) checkAddress(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
@@ -80,8 +80,7 @@ func (o *outboundGuard) checkAddress(dial func(context.Context, string, string) 
 	}
 }
 
-// mayReach refuses requests to this machine, by its name or address, that a server on another
-// machine has caused.
+// mayReach rejects requests to this machine, by its name or address, that a server on another machine has caused.
 func mayReach(server, endpoint *url.URL) error {
 	if isThisMachine(endpoint.Hostname()) && !isThisMachine(server.Hostname()) {
 		return errThisMachine(server, endpoint.String())
@@ -90,12 +89,11 @@ func mayReach(server, endpoint *url.URL) error {
 }
 
 func errThisMachine(server *url.URL, what string) error {
-	return fmt.Errorf("%q is on this machine, but the server %q is on another one, which may not make the client connect here. "+
+	return fmt.Errorf("%q is on this machine, but the server %q is not, and must not make the client connect to this machine.  "+
 		"If the server runs here, configure it as localhost, or give HTTP.Client a Transport that checks addresses itself", what, server.Host)
 }
 
-// isThisMachine reports whether a name or address means this machine. Other names are checked
-// when they are dialled.
+// isThisMachine reports whether a name or address means this machine. Other names are checked when they are dialled.
 func isThisMachine(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	ip := net.ParseIP(host)

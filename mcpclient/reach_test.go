@@ -15,7 +15,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// A fakeAddr is a connection that claims to be with that address.
+// A fakeAddr is a connection that claims that remote address.
 type fakeAddr struct {
 	net.Conn
 	remote string
@@ -24,29 +24,29 @@ type fakeAddr struct {
 func (c fakeAddr) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(c.remote), Port: 443} }
 func (c fakeAddr) LocalAddr() net.Addr  { return &net.TCPAddr{IP: net.ParseIP("192.0.2.1"), Port: 9} }
 
-// TestRebinding holds that what counts is the address that a name has led to, at each
-// connection anew: names change, and redirects connect again.
+// TestRebinding checks that each connection is judged by the address that its name led to, since names change,
+// and redirects connect again.
 func TestRebinding(t *testing.T) {
 	const away = "203.0.113.5"
 	for _, row := range []struct {
 		name, server, url string
-		addresses         []string // that the connections go to, in turn
-		requests          int64    // that arrive; all of those that are made, or one less
+		addresses         []string // of the connections, in turn
+		requests          int64    // how many arrive
 		ok                bool
 	}{
 		{"another host", "https://mcp.example.com/", "https://login.example.com/token", []string{away}, 1, true},
 		{"a name of this machine", "https://mcp.example.com/", "https://login.example.com/token", []string{"127.0.0.1"}, 0, false},
 		{"in IPv6", "https://mcp.example.com/", "https://login.example.com/token", []string{"::1"}, 0, false},
 		{"in IPv6 mapped", "https://mcp.example.com/", "https://login.example.com/token", []string{"::ffff:127.8.9.1"}, 0, false},
-		{"no address at all", "https://mcp.example.com/", "https://login.example.com/token", []string{"0.0.0.0"}, 0, false},
+		{"the unspecified address", "https://mcp.example.com/", "https://login.example.com/token", []string{"0.0.0.0"}, 0, false},
 		{"an address of our network card", "https://mcp.example.com/", "https://login.example.com/token", []string{"192.0.2.1"}, 0, false},
 		{"rebound at the redirect", "https://mcp.example.com/", "https://login.example.com/moved", []string{away, "127.0.0.1"}, 1, false},
 		{"a redirect", "https://mcp.example.com/", "https://login.example.com/moved", []string{away, away}, 2, true},
-		{"redirected there", "https://mcp.example.com/", "https://mcp.example.com/away", []string{away, "127.0.0.1"}, 1, false},
-		{"redirected by address", "https://mcp.example.com/", "https://mcp.example.com/local", []string{away}, 1, false},
+		{"a redirect to a name of this machine", "https://mcp.example.com/", "https://mcp.example.com/away", []string{away, "127.0.0.1"}, 1, false},
+		{"a redirect to an address of this machine", "https://mcp.example.com/", "https://mcp.example.com/local", []string{away}, 1, false},
 		{"the host that was configured", "https://mcp.example.com/", "https://mcp.example.com/", []string{"127.0.0.1"}, 1, true},
-		{"another port of it", "https://mcp.example.com/", "https://mcp.example.com:9200/", []string{"127.0.0.1"}, 0, false},
-		{"off the encryption", "https://mcp.example.com/", "http://mcp.example.com/", []string{"127.0.0.1"}, 0, false},
+		{"another port of that host", "https://mcp.example.com/", "https://mcp.example.com:9200/", []string{"127.0.0.1"}, 0, false},
+		{"that host, unencrypted", "https://mcp.example.com/", "http://mcp.example.com/", []string{"127.0.0.1"}, 0, false},
 		{"a server on this machine", "https://localhost:8080/", "https://login.example.com/token", []string{"127.0.0.1"}, 1, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestRebinding(t *testing.T) {
 					http.Redirect(w, r, "https://127.0.0.1:9200/", http.StatusTemporaryRedirect)
 				}
 			}))
-			victim.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that are cut short
+			victim.Config.ErrorLog = log.New(io.Discard, "", 0) // no messages about aborted handshakes
 			victim.StartTLS()
 			defer victim.Close()
 			transport := victim.Client().Transport.(*http.Transport).Clone()
@@ -73,7 +73,7 @@ func TestRebinding(t *testing.T) {
 				if err != nil {
 					return nil, err
 				}
-				next := "127.0.0.1" // of connections that nobody should make
+				next := "127.0.0.1" // for connections that should not be made
 				if len(left) > 0 {
 					next, left = left[0], left[1:]
 				}
@@ -97,8 +97,8 @@ func TestRebinding(t *testing.T) {
 	}
 }
 
-// TestReached are ways to a server that have to work: through a proxy on this machine, which
-// also takes a redirect elsewhere, and from one name of this machine to another one.
+// TestReached checks ways to a server that must work: through a proxy on this machine, which also follows a
+// redirect to another host, and from one name of this machine to another.
 func TestReached(t *testing.T) {
 	h := server.NewStreamableHTTPServer(goServer(), server.WithStateful(true))
 	proxy := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -109,7 +109,7 @@ func TestReached(t *testing.T) {
 		if r.URL.Host != "mcp.example.com" {
 			t.Errorf("the proxy was asked for %s", r.URL)
 		}
-		r.Host = "localhost" // where it is
+		r.Host = "localhost" // its real host
 		h.ServeHTTP(w, r)
 	}))
 	through, err := url.Parse(proxy.URL)

@@ -15,20 +15,20 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A Resource is content that a server has, or a template of such.
+// A Resource is content that a server offers, or a template of such content.
 type Resource struct {
-	URI         string // or, of [Client.ResourceTemplates], the URI template (RFC 6570)
+	URI         string // the URI template (RFC 6570) if it is from [Client.ResourceTemplates]
 	Name        string
 	Title       string          // may be empty
 	Description string          // may be empty
 	MediaType   string          // may be empty
-	Size        int64           // in bytes; 0 if the server does not say
+	Size        int64           // in bytes; 0 if unknown
 	Raw         json.RawMessage // the whole entry
 }
 
 // A ResourceResult is what [Client.ReadResource] returns.
 type ResourceResult struct {
-	Blocks message.Blocks  // text or data, one for each of its contents
+	Blocks message.Blocks  // text or data, one block for each of its contents
 	Raw    json.RawMessage // the whole result
 }
 
@@ -96,37 +96,37 @@ func (c resourceContents) block() message.Block {
 func (c *Client) fetch(ctx context.Context, method, what string, params map[string]any) (raw json.RawMessage, err error) {
 	err = c.run(ctx, &job{what: what, repeatable: true, do: func(ctx context.Context, cn *conn, token string) error {
 		params["_meta"] = map[string]any{"progressToken": token}
-		var asked error
-		_, raw, asked = cn.requestWithInput(ctx, method, what, params, nil)
+		var reqErr error
+		_, raw, reqErr = cn.requestWithInput(ctx, method, what, params, nil)
 		raw = visible.JSON(raw, visible.Contents)
-		return asked
-	}}, make(chan progress, 1)) // progress only extends the time-out
+		return reqErr
+	}}, make(chan progress, 1)) // progress only extends the timeout
 	return raw, err
 }
 
 // A listCache keeps a list of the server's prompts, resources or resource templates.
 type listCache[T any] struct {
 	method, capability string
-	decode             func(json.RawMessage) (T, bool) // an entry that it cannot read is left out
+	decode             func(json.RawMessage) (T, bool) // entries that it cannot read are left out
 
-	busy    chan struct{} // a semaphore for ask
-	asked   atomic.Bool
-	changes atomic.Int64 // how often the list may have changed since it was asked for
+	busy      chan struct{} // a semaphore for request
+	requested atomic.Bool
+	changes   atomic.Int64 // how often the list may have changed since it was requested
 
 	mu    sync.Mutex
 	known bool
 	at    int64 // the value of changes when it was listed
 	list  []T
-	until time.Time // when to list again; zero is when it changes
+	until time.Time // when to list again; zero if only an announced change ends it
 }
 
 func newListCache[T any](method, capability string, decode func(json.RawMessage) (T, bool)) *listCache[T] {
 	return &listCache[T]{method: method, capability: capability, decode: decode, busy: make(chan struct{}, 1)}
 }
 
-// changed notes that the list may have changed, and reports whether it was ever asked for.
+// changed notes that the list may have changed, and reports whether it was ever requested.
 func (l *listCache[T]) changed() bool {
-	if !l.asked.Load() {
+	if !l.requested.Load() {
 		return false
 	}
 	l.changes.Add(1)
@@ -153,21 +153,21 @@ func (l *listCache[T]) items(ctx context.Context, c *Client) ([]T, error) {
 	if list, fresh := l.cached(); fresh {
 		return list, nil
 	}
-	list, err := l.ask(ctx, c)
+	list, err := l.request(ctx, c)
 	if err == nil {
 		return list, nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.known && ctx.Err() == nil { // a server that is down withdraws nothing
+	if l.known && ctx.Err() == nil { // keep the list while the server is down
 		l.at, l.until = l.changes.Load(), time.Now().Add(retryListAfter)
 		return l.list, nil
 	}
 	return nil, err
 }
 
-// ask requests the list from the server.
-func (l *listCache[T]) ask(ctx context.Context, c *Client) ([]T, error) {
+// request requests the list from the server.
+func (l *listCache[T]) request(ctx context.Context, c *Client) ([]T, error) {
 	cn, release, err := c.acquire(ctx)
 	if err != nil {
 		return nil, err
@@ -176,14 +176,14 @@ func (l *listCache[T]) ask(ctx context.Context, c *Client) ([]T, error) {
 	bounded, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeouts.Idle,
 		fmt.Errorf("%w: %s was not answered in %v", ErrTimeout, l.method, c.cfg.Timeouts.Idle))
 	defer cancel()
-	l.asked.Store(true)
+	l.requested.Store(true)
 	at := l.changes.Load() // later changes may not be in the answer
 	var ttl time.Duration
 	list := []T{}
 	if cn.server.declares(l.capability) {
 		var raws []json.RawMessage
 		raws, ttl, _, err = cn.pages(bounded, l.method)
-		if err != nil && !hasCode(err, codeMethodNotFound) { // some have resources, but no templates
+		if err != nil && !hasCode(err, codeMethodNotFound) { // some servers have resources, but no templates
 			return nil, c.serverError(cn, err)
 		}
 		for _, raw := range raws[:min(len(raws), maxTools)] {
@@ -204,7 +204,7 @@ func (l *listCache[T]) ask(ctx context.Context, c *Client) ([]T, error) {
 // declares reports whether the server has the capability.
 func (h *initResult) declares(capability string) bool { return h.Capabilities[capability] != nil }
 
-// Lists of a server that may change, as a set.
+// Lists of a server that may change, as a bit set.
 const (
 	listOfTools uint32 = 1 << iota // and of groups
 	listOfPrompts

@@ -15,12 +15,12 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// A shelf is a server that has more than tools.
+// A shelf is a server with prompts, resources and logs.
 type shelf struct {
 	version, lists atomic.Int64
 	broken         atomic.Bool
-	said           chan string  // what it is told of levels, and answers of the host
-	say            func(string) // set when it is initialized
+	said           chan string  // log levels that were set, and answers of the host
+	say            func(string) // sends a message; set when the server is initialized
 }
 
 func (s *shelf) script(capabilities string) script {
@@ -81,19 +81,18 @@ func (s *shelf) fetch(msg request, name string, reply func(string)) {
 	reply(msg.result(`{"asked":` + string(params) + `}`))
 }
 
-// TestLists: lists are kept until the server says that they have changed, and while it
-// cannot list.
+// TestLists checks that lists are kept until the server announces a change, and while it cannot list.
 func TestLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s shelf
-		var told atomic.Int64
+		var notices atomic.Int64
 		c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, s.script(`{"resources":{}}`))
-		c.OnResourcesChange(func() { told.Add(1) })
+		c.OnResourcesChange(func() { notices.Add(1) })
 		c.OnPromptsChange(func() { t.Error("the list of prompts was never asked for") })
 		for _, row := range []struct {
-			does                 func()
-			want                 string
-			lists, told, version int64
+			does                    func()
+			want                    string
+			lists, notices, version int64
 		}{
 			{func() {}, `{"name":"v0","uri":"x:y","odd":[1]} {"uri":"x:z","size":"big"}`, 2, 0, 1},
 			{func() { s.version.Add(1) }, `{"name":"v0","uri":"x:y","odd":[1]} {"uri":"x:z","size":"big"}`, 2, 0, 1},
@@ -113,8 +112,8 @@ func TestLists(t *testing.T) {
 			for _, r := range list {
 				got = append(got, string(r.Raw))
 			}
-			if err != nil || strings.Join(got, " ") != row.want || s.lists.Load() != row.lists || told.Load() != row.told || c.Status().ResourcesVersion != row.version {
-				t.Errorf("%s, %v after %d requests, told %d times, version %d; want %+v", got, err, s.lists.Load(), told.Load(), c.Status().ResourcesVersion, row)
+			if err != nil || strings.Join(got, " ") != row.want || s.lists.Load() != row.lists || notices.Load() != row.notices || c.Status().ResourcesVersion != row.version {
+				t.Errorf("%s, %v after %d requests, %d notices, version %d; want %+v", got, err, s.lists.Load(), notices.Load(), c.Status().ResourcesVersion, row)
 			}
 		}
 		if got, err := c.Prompts(t.Context()); err != nil || len(got) > 0 {
@@ -124,14 +123,14 @@ func TestLists(t *testing.T) {
 			t.Errorf("templates of a server without any: %v, %v", got, err)
 		}
 		if n := s.lists.Load(); n != 9 || c.Status().PromptsVersion != 0 {
-			t.Errorf("it was asked for prompts: %d, %+v", n, c.Status())
+			t.Errorf("the server got a request for prompts: %d, %+v", n, c.Status())
 		}
 		c.Close()
 	})
 }
 
-// TestFetch: contents come as they are, what the server asks meanwhile is asked of the
-// caller, and what goes wrong is told as of a tool.
+// TestFetch checks the contents of resources, that the server's questions meanwhile reach the caller, and that
+// errors are those of a tool call.
 func TestFetch(t *testing.T) {
 	for _, row := range []struct {
 		name, want, wantErr string
@@ -170,7 +169,7 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// TestReadResource: contents are blocks, without characters that people do not see, and the
+// TestReadResource checks that contents become blocks, without characters that people do not see, and that the
 // whole result is kept.
 func TestReadResource(t *testing.T) {
 	for contents, want := range map[string]string{
@@ -217,8 +216,8 @@ func (agreeable) Sample(context.Context, host.SampleRequest) (host.Sample, error
 	return host.Sample{}, host.ErrRefused
 }
 
-// TestLog: the server is told the level once, and again after a restart, before the next
-// call; what it logs is passed on.
+// TestLog checks that the level is sent once, and again after a restart, before the next call; and that log
+// messages are passed on.
 func TestLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := shelf{said: make(chan string, 10)}
@@ -246,7 +245,7 @@ func TestLog(t *testing.T) {
 		} {
 			row.does()
 			if got := fmt.Sprint(levels()); got != row.want {
-				t.Errorf("the server was told %s, want %s", got, row.want)
+				t.Errorf("the server got %s, want %s", got, row.want)
 			}
 		}
 		s.say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","logger":"db","data":{"a":[1]}}}`)
@@ -259,17 +258,16 @@ func TestLog(t *testing.T) {
 	})
 }
 
-// TestLogLevelGivenUp holds that a caller who leaves while the server is told the level does
-// not keep it from the server.
-func TestLogLevelGivenUp(t *testing.T) {
+// TestLogLevelCancelled checks that the level is still sent if the call that would have sent it is cancelled.
+func TestLogLevelCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told atomic.Int64
+		var notices atomic.Int64
 		c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, func(msg request, reply func(string)) {
 			switch msg.Method {
 			case "initialize":
 				reply(msg.result(`{"protocolVersion":"2025-11-25","capabilities":{"logging":{},"resources":{}},"serverInfo":{"name":"l","version":"1"}}`))
 			case "logging/setLevel":
-				if told.Add(1) > 1 {
+				if notices.Add(1) > 1 {
 					reply(msg.result(`{}`))
 				}
 			case "resources/read":
@@ -289,15 +287,14 @@ func TestLogLevelGivenUp(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if n := told.Load(); n != 2 {
-			t.Errorf("the server was told %d times", n)
+		if n := notices.Load(); n != 2 {
+			t.Errorf("the server got the level %d times", n)
 		}
 		c.Close()
 	})
 }
 
-// TestLogNumbers holds that what a server logs comes as it was written, however large its
-// numbers are.
+// TestLogNumbers checks that log data is passed on as written, however large its numbers are.
 func TestLogNumbers(t *testing.T) {
 	const data = `{"id":9007199254740993,"at":[1.10,-0,1e400],"name":"a\u00e9</b>\n"}`
 	lines := map[string]string{
@@ -332,7 +329,7 @@ func TestLogNumbers(t *testing.T) {
 	}
 }
 
-// TestLogLevelOfEachRequest is how servers of 2026-07-28 hear of it.
+// TestLogLevelOfEachRequest checks that servers of 2026-07-28 get the level with each request.
 func TestLogLevelOfEachRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		meta := make(chan string, 100)

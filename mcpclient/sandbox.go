@@ -8,11 +8,10 @@ import (
 	"slices"
 )
 
-// A Sandbox says how far a server that is started may reach. The client confines nothing
-// itself: [Command.Confine] does.
+// A Sandbox says what a started server may access. The client itself confines nothing: [Command.Confine] does.
 type Sandbox struct {
-	// Profile is "read" (it writes nothing but temporary files) or "work" (and in Write). With
-	// "" the server is not confined, and the other fields must be zero.
+	// Profile is "read" (it writes nothing but temporary files) or "work" (it also writes in Write). If it is ""
+	// the server is not confined, and the other fields must be zero.
 	Profile string
 
 	Write   []string // directories, absolute
@@ -24,7 +23,7 @@ func (s Sandbox) check() error {
 		return errors.New(`write and network have no effect without a sandbox; add "sandbox": "work"`)
 	}
 	if !slices.Contains([]string{"", "read", "work"}, s.Profile) {
-		return fmt.Errorf("sandbox %q is unknown; use read or work, or leave it out", s.Profile)
+		return fmt.Errorf("unknown sandbox %q; use read or work, or leave it out", s.Profile)
 	}
 	if s.Profile == "read" && len(s.Write) > 0 {
 		return errors.New(`a server in the sandbox "read" cannot write; remove write, or use "work"`)
@@ -37,8 +36,7 @@ func (s Sandbox) check() error {
 	return nil
 }
 
-// sandbox reads "sandbox", "write" and "network". A directory that is not absolute is one of the
-// file's directory.
+// sandbox reads "sandbox", "write" and "network". A relative directory is relative to the directory of the file.
 func (e *entry) sandbox(x *expander) (Sandbox, error) {
 	s := Sandbox{Profile: string(e.Sandbox), Write: x.list("write", e.Write)}
 	for i, dir := range s.Write {
@@ -47,7 +45,7 @@ func (e *entry) sandbox(x *expander) (Sandbox, error) {
 		}
 	}
 	if len(e.Network) > 0 && json.Unmarshal(e.Network, &s.Network) != nil {
-		return s, fmt.Errorf("network must be true or false, it is %.40s", e.Network)
+		return s, fmt.Errorf("network must be true or false; it is %.40s", e.Network)
 	}
 	return s, s.check()
 }

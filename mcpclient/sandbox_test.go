@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestConfine holds that a server which is to be confined is not started unless it is, and
-// that what confines it is told of its end.
+// TestConfine checks that a server that must be confined is not started otherwise, and that cleanup is called
+// at its end.
 func TestConfine(t *testing.T) {
 	var confined, ended atomic.Int32
 	server := child(t, "demo")
@@ -25,7 +25,7 @@ func TestConfine(t *testing.T) {
 	server.Transport = command
 	connect(t, server).Close()
 	if confined.Load() != 0 {
-		t.Error("it was confined, though nobody asked for that")
+		t.Error("a server without a sandbox was confined")
 	}
 	command.Sandbox = Sandbox{Profile: "work", Write: []string{"/data"}}
 	server.Transport = command

@@ -10,11 +10,11 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// Secrets belong in the environment, and ${NAME} in the file. A file that holds one anyway
-// should be readable by its owner only.
+// Secrets belong in the environment, with ${NAME} in the file. A file that has a secret anyway should be
+// readable only by its owner.
 
 var (
-	// secretName matches usual names of variables, headers and flags that hold a secret.
+	// secretName matches usual names of variables, headers and flags for secrets.
 	secretName = lazy.Regexp(`(?i)(token|secret|passw|authorization|cookie|credential|api[-_]?key|access[-_]?key|private[-_]?key|[-_]key$|[-_]pat$)`)
 
 	// secretLooks matches the prefixes of well-known tokens.
@@ -24,7 +24,7 @@ var (
 	authScheme = lazy.Regexp(`(?i)^(bearer|basic|token)\b`)
 )
 
-// isLiteral reports whether the value is in the file, and not only the name of a variable.
+// isLiteral reports whether the file has the value itself, not only the name of a variable.
 func isLiteral(value string) bool {
 	value = variable().ReplaceAllStringFunc(value, func(m string) string {
 		_, def, _ := strings.Cut(m[2:len(m)-1], ":-")
@@ -33,7 +33,7 @@ func isLiteral(value string) bool {
 	return strings.TrimSpace(authScheme().ReplaceAllString(strings.TrimSpace(value), "")) != ""
 }
 
-// looksSecret reports whether a value of that name looks like a secret.
+// looksSecret reports whether a value with that name looks like a secret.
 func looksSecret(name, value string) bool {
 	switch name {
 	case "url":

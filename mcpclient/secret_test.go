@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// linesAbout keeps the lines of a log that have a word: what other tests have left behind
-// logs, too.
+// linesAbout keeps the lines of a log that contain a word, since other tests log too.
 type linesAbout struct {
 	what string
 	mu   sync.Mutex
@@ -33,15 +32,14 @@ func (l *linesAbout) String() string {
 	return l.kept.String()
 }
 
-// TestSecretsInFiles: who leaves a secret in a file that others can read is warned, once
-// and without the secret.
+// TestSecretsInFiles checks that a secret in a file that others can read causes one warning, without the secret.
 func TestSecretsInFiles(t *testing.T) {
 	t.Setenv("KITBAG_TEST_TOKEN", "t0ken")
 	before := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(before) })
 	const local, remote = `{"mcpServers":{"a":{"command":"x",`, `{"mcpServers":{"a":{"url":"https://example.com",`
 	for _, row := range []struct {
-		text, keys string // keys are those that are warned of
+		text, keys string // the keys in the warning
 	}{
 		{local + `"env":{"API_KEY":"hunter2"}}}}`, "mcpServers.a.env.API_KEY"},
 		{local + `"env":{"API_KEY":"${KITBAG_TEST_TOKEN}"}}}}`, ""},

@@ -10,19 +10,17 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// The first restart is almost immediate, so that a call after a crash waits little; then the
-// wait doubles. After maxEagerRestarts in a row the server is restarted when it is needed.
+// The first restart is almost immediate, so that a call after a crash waits little; then the wait doubles.
+// After eagerRestarts in a row the server is restarted only when it is needed.
 const (
 	minBackoff    = 100 * time.Millisecond
 	maxBackoff    = 30 * time.Second
 	eagerRestarts = 5
 
-	// stableAfter is how long a connection must have lived for its end not to count as one
-	// in a row.
+	// stableAfter is how long a connection must have lived for its loss to start a new row.
 	stableAfter = time.Minute
 
-	// restartPatience is how long a call waits for a restart before it fails with
-	// errRestarting.
+	// restartPatience is how long a call waits for a restart before it fails with errRestarting.
 	restartPatience = 5 * time.Second
 )
 
@@ -63,13 +61,13 @@ func (c *Client) acquire(ctx context.Context) (cn *conn, release func(), err err
 	}
 }
 
-// wait waits for the attempt, but for a restart only as long as restartPatience.
+// wait waits for the attempt; if it is a restart, only as long as restartPatience.
 func (a *attempt) wait(ctx context.Context, restarting bool) error {
-	var late <-chan time.Time
+	var patience <-chan time.Time
 	if restarting {
 		t := time.NewTimer(restartPatience)
 		defer t.Stop()
-		late = t.C
+		patience = t.C
 		if in := time.Until(a.at); in > restartPatience {
 			return fmt.Errorf("%w, the next attempt is in %v", errRestarting, in.Round(time.Second))
 		}
@@ -77,15 +75,15 @@ func (a *attempt) wait(ctx context.Context, restarting bool) error {
 	select {
 	case <-a.done:
 		return a.err
-	case <-late:
+	case <-patience:
 		return fmt.Errorf("%w, try again in a moment", errRestarting)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// startAttempt returns the attempt in progress, or starts one: there is at most one. It belongs
-// to the client, because the caller's context may end while others wait. c.mu is held.
+// startAttempt returns the attempt in progress, or starts one: there is at most one. It belongs to the client,
+// because the caller's context may end while others wait. c.mu is held.
 func (c *Client) startAttempt() *attempt {
 	if c.attempt != nil {
 		return c.attempt
@@ -112,9 +110,8 @@ func (c *Client) startAttempt() *attempt {
 	return a
 }
 
-// attemptDone ends an attempt: it stores the connection, or starts the next attempt if the
-// server has worked before. Otherwise the caller decides whether to try again. c.mu is not
-// held.
+// attemptDone ends an attempt: it stores the connection, or starts the next attempt if the server has worked
+// before. Otherwise the caller decides whether to try again. c.mu is not held.
 func (c *Client) attemptDone(cn *conn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,8 +148,8 @@ func (c *Client) supervise(cn *conn) {
 	cn.close()
 }
 
-// dropDead removes a lost connection, counts the loss, and decides whether to reconnect. It may
-// be called by any goroutine, and does so once. c.mu is held.
+// dropDead removes a lost connection, counts the loss, and decides whether to reconnect. Any goroutine may call
+// it; only the first call after a loss has an effect. c.mu is held.
 func (c *Client) dropDead() {
 	cn := c.conn
 	if cn == nil || !cn.dead() || c.closed {
@@ -175,7 +172,7 @@ func (c *Client) callSucceeded() {
 	c.failures = 0
 }
 
-// listChanged has maintain list again soon.
+// listChanged makes maintain list again soon.
 func (c *Client) listChanged(lists uint32) {
 	c.changedLists.Or(lists)
 	select {
@@ -197,12 +194,12 @@ func (c *Client) onNotification(method string, params map[string]any) {
 	case mcp.MethodNotificationResourcesListChanged:
 		c.listChanged(listOfResources)
 	case mcp.MethodNotificationSubscriptionsAcknowledged:
-		c.listChanged(allLists) // changes between the listing and the subscription are not announced
+		c.listChanged(allLists) // changes between the listing and the subscription were not announced
 	}
 }
 
-// debounce is how long announced changes are collected before the list is requested. It
-// doubles, up to maxDebounce, while the server keeps announcing changes.
+// debounce is how long announced changes are collected before the list is requested. It doubles, up to
+// maxDebounce, while the server continues to announce changes.
 const (
 	debounce    = 200 * time.Millisecond
 	maxDebounce = 10 * time.Second
@@ -211,11 +208,11 @@ const (
 // A debouncer computes how long changes are collected.
 type debouncer struct {
 	wait   time.Duration
-	listed time.Time // the last time
+	listed time.Time // when the list was last requested
 }
 
-// delay returns how long to collect after a change. It starts at debounce again if the server
-// was quiet for twice the last delay.
+// delay returns how long to collect after a change. It starts at debounce again if the server was quiet for
+// twice the last delay.
 func (p *debouncer) delay() time.Duration {
 	if p.wait > 0 && time.Since(p.listed) < 2*p.wait {
 		p.wait = min(2*p.wait, maxDebounce)
@@ -268,8 +265,7 @@ func (c *Client) maintain(cn *conn) {
 	}
 }
 
-// pingIdle ends the connection to an idle server that does not answer. A busy one may not
-// answer pings.
+// pingIdle ends the connection to an idle server that does not answer. A busy server may not answer pings.
 func (c *conn) pingIdle(limit time.Duration) {
 	if c.callsInFlight.Load() > 0 {
 		return
@@ -290,8 +286,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// listenLists keeps a subscription to list changes open, as the revisions without sessions have it.
-// The lists are requested again each time that it is acknowledged.
+// listenLists keeps a subscription to list changes open, in the form of the revisions without sessions. The
+// lists are requested again each time the subscription is acknowledged.
 func (c *conn) listenLists(filter map[string]any) {
 	for wait := time.Second; !c.dead(); wait = min(2*wait, maxBackoff) {
 		began := time.Now()
@@ -306,8 +302,7 @@ func (c *conn) listenLists(filter map[string]any) {
 	}
 }
 
-// oneUseConn returns a connection for one use: release ends it, and so does the caller's
-// context.
+// oneUseConn returns a connection for one use: release ends it, and so does the end of the caller's context.
 func (c *Client) oneUseConn(ctx context.Context) (cn *conn, release func(), err error) {
 	c.mu.Lock()
 	closed := c.closed
@@ -337,9 +332,8 @@ func (c *Client) oneUseConn(ctx context.Context) (cn *conn, release func(), err 
 	}, nil
 }
 
-// dial connects and negotiates: first as the last time; by initialize for a server that exited
-// on server/discover; from the start for a server that has changed; and over SSE for one that
-// refuses POST.
+// dial connects and negotiates as the last time. If that fails it uses initialize for a server that exited on
+// server/discover, negotiates again for a server that has changed, and uses SSE for a server that refuses POST.
 func (c *Client) dial(ctx context.Context) (*conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeouts.Start,
 		fmt.Errorf("%w: it was not ready after %v", ErrTimeout, c.cfg.Timeouts.Start))

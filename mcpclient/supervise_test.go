@@ -19,8 +19,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// diaryEnv names a file in which a scripted server notes its pid and what it
-// has run.
+// diaryEnv names a file in which a scripted server records its pid and the calls that it has run.
 const diaryEnv = "KITBAG_MCPCLIENT_TEST_DIARY"
 
 func note(format string, args ...any) {
@@ -39,7 +38,7 @@ func init() {
 	}
 	scripts["offended"] = func(msg request, reply func(string)) {
 		if msg.Method == "server/discover" {
-			os.Exit(4) // as some servers do on a first message they do not know
+			os.Exit(4) // like some servers after an unknown first message
 		}
 		polite(msg, reply, `[{"name":"echo"}]`)
 	}
@@ -99,7 +98,7 @@ func mortal(msg request, reply func(string)) {
 	reply(msg.result(`{"content":[{"type":"text","text":"done"}]}`))
 }
 
-// withDiary has the server keep a diary and returns how to read it.
+// withDiary makes the server keep a diary, and returns how to read it.
 func withDiary(t *testing.T, cfg *Server) func() string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "diary")
@@ -167,7 +166,7 @@ func TestOnlyWhatMayRunTwiceDoes(t *testing.T) {
 	}
 }
 
-// mayRunAgain reports whether an agent makes a call of t again after a crash.
+// mayRunAgain reports whether an agent repeats a call of t after a crash.
 func mayRunAgain(t *testing.T, tl tool.Tool) bool {
 	t.Helper()
 	i, ok := tool.As[tool.IdempotentChecker](tl)
@@ -186,8 +185,8 @@ func TestHintsThatACallMayRunTwice(t *testing.T) {
 	}
 }
 
-// TestHintsAreClaims holds that a tool of a server that nobody has trusted runs by its own
-// word neither unasked nor twice, in any mode.
+// TestHintsAreClaims checks that the hints of an untrusted server's tool neither allow a call without a
+// question nor its repetition, in any mode.
 func TestHintsAreClaims(t *testing.T) {
 	cfg := child(t, "mortal")
 	diary := withDiary(t, &cfg)
@@ -210,9 +209,8 @@ func TestHintsAreClaims(t *testing.T) {
 	}
 }
 
-// TestUnreadRequestIsSentAgain kills a server while a request waits in the pipe
-// to it. That request never reached it and must run, once; the one before it
-// did, and must not run again.
+// TestUnreadRequestIsSentAgain kills a server while a request waits in the pipe. That request must run once,
+// since it was never read; the request before it was read, and must not run again.
 func TestUnreadRequestIsSentAgain(t *testing.T) {
 	cfg := child(t, "mortal")
 	diary := withDiary(t, &cfg)
@@ -227,7 +225,7 @@ func TestUnreadRequestIsSentAgain(t *testing.T) {
 		defer c.mu.Unlock()
 		return c.conn.callsInFlight.Load() == 2
 	})
-	time.Sleep(50 * time.Millisecond) // let it be written, as far as it goes
+	time.Sleep(50 * time.Millisecond) // let as much of it be written as the pipe takes
 	if err := syscall.Kill(lastPID(t, diary()), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +248,7 @@ func until(t *testing.T, ok func() bool) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	t.Fatal("it does not happen")
+	t.Fatal("the condition did not become true")
 }
 
 func TestKilledWhileIdle(t *testing.T) {
@@ -262,8 +260,8 @@ func TestKilledWhileIdle(t *testing.T) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		// Until it is dead, its kernel side may still take a request off the
-		// pipe; then nobody can tell whether it ran.
+		// Until the process is dead, its kernel side may still read a request from the pipe; then it is unknown whether
+		// it ran.
 		until(t, func() bool { return syscall.Kill(pid, 0) != nil })
 		if res := mustRun(t, find(t, c, "work"), `{}`); res.Text() != "done" {
 			t.Fatalf("%s", res.Text())
@@ -286,7 +284,7 @@ func TestOutputClosed(t *testing.T) {
 	}
 }
 
-// TestGrandchildrenDie relies on connect, which looks for processes left over.
+// TestGrandchildrenDie relies on connect, which checks for processes that are left.
 func TestGrandchildrenDie(t *testing.T) {
 	cfg := child(t, "mortal")
 	diary := withDiary(t, &cfg)
@@ -308,7 +306,7 @@ func TestStillborn(t *testing.T) {
 		t.Errorf("error: %v", err)
 	}
 	if d := time.Since(start); d > 10*time.Second {
-		t.Errorf("it took %v to say so", d)
+		t.Errorf("the error took %v", d)
 	}
 }
 
@@ -324,8 +322,8 @@ func TestEras(t *testing.T) {
 	}
 }
 
-// TestRepeatedOnce checks that a call of a trusted read-only or idempotent tool whose server
-// dies of it runs twice and not more often, and that one of another tool runs once.
+// TestRepeatedOnce checks that a call of a trusted read-only or idempotent tool that kills its server runs at
+// most twice, and a call of another tool once.
 func TestRepeatedOnce(t *testing.T) {
 	for _, row := range []struct {
 		annotations string
@@ -351,7 +349,7 @@ func TestRepeatedOnce(t *testing.T) {
 	}
 }
 
-// TestMayHaveRun: an error says whether the server may have run the call.
+// TestMayHaveRun checks whether errors say that the server may have run the call.
 func TestMayHaveRun(t *testing.T) {
 	for what, want := range map[string]bool{"hang up": true, "silent": true, "empty": true, "gone before": false} {
 		t.Run(what, func(t *testing.T) {

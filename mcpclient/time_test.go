@@ -27,8 +27,8 @@ type pipe struct {
 
 func (p pipe) Close() error { return errors.Join(p.WriteCloser.Close(), p.closer.Close()) }
 
-// inMemory returns how to dial a scripted server. Each message is handled on a
-// goroutine of its own, so that a script may sleep.
+// inMemory returns a dial function for a scripted server. Each message is handled in its own goroutine, so that
+// a script may sleep.
 func inMemory(s script) func(context.Context) (io.ReadWriteCloser, error) {
 	return func(context.Context) (io.ReadWriteCloser, error) {
 		in, toServer := io.Pipe()
@@ -72,7 +72,7 @@ func memoryClient(t *testing.T, cfg Server, s script) *Client {
 	return c
 }
 
-// slow is a server whose tools take their time.
+// slow is a server whose tools take long.
 func slow(msg request, reply func(string)) {
 	if polite(msg, reply, `[{"name":"steps"},{"name":"silent"},{"name":"half"},{"name":"late"},{"name":"stuck"}]`) || msg.Method != "tools/call" {
 		return
@@ -100,7 +100,7 @@ func slow(msg request, reply func(string)) {
 	case "stuck":
 		for range 100 {
 			time.Sleep(20 * time.Second)
-			step(7) // the same each time shows no life
+			step(7) // the same value each time is not progress
 		}
 	case "half":
 		reply(msg.result(`{"content":[{"type":"te`))
@@ -137,23 +137,23 @@ func TestTimeouts(t *testing.T) {
 				if res.Outcome != row.outcome || !strings.Contains(res.Text(), row.want) {
 					t.Errorf("%s %q, want %s %q", res.Outcome, res.Text(), row.outcome, row.want)
 				}
-				time.Sleep(time.Minute) // for what comes late
+				time.Sleep(time.Minute) // for late messages
 				if res := mustRun(t, find(t, c, "steps"), `{"n":1}`); res.Text() != "done" {
 					t.Errorf("the next call: %q", res.Text())
 				}
 				c.Close()
-				time.Sleep(2 * time.Hour) // lets the server end what it still does
+				time.Sleep(2 * time.Hour) // lets the server finish
 			})
 		})
 	}
 }
 
-func TestCancelIsTold(t *testing.T) {
+func TestCancelReachesServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := make(chan string, 1)
+		notified := make(chan string, 1)
 		c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, func(msg request, reply func(string)) {
 			if !polite(msg, reply, `[{"name":"wait"}]`) && msg.Method == "notifications/cancelled" {
-				told <- string(msg.Params)
+				notified <- string(msg.Params)
 			}
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -161,8 +161,8 @@ func TestCancelIsTold(t *testing.T) {
 		if _, err := run(ctx, find(t, c, "wait"), `{}`); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error: %v", err)
 		}
-		if got := <-told; !strings.Contains(got, `"requestId":"kb-`) {
-			t.Errorf("the server was told %s", got)
+		if got := <-notified; !strings.Contains(got, `"requestId":"kb-`) {
+			t.Errorf("the server was notified: %s", got)
 		}
 		c.Close()
 	})
@@ -203,7 +203,7 @@ func TestListChangedIsCollected(t *testing.T) {
 		mustRun(t, find(t, c, "flood"), `{}`)
 		time.Sleep(debounce + time.Second)
 		if again, _ := c.Tools(t.Context()); &again[0] != &after[0] || lists.Load() != 3 || changes.Load() != 1 {
-			t.Errorf("the same content became another list (%d lists, %d changes)", lists.Load(), changes.Load())
+			t.Errorf("an equal list counts as a change (%d lists, %d changes)", lists.Load(), changes.Load())
 		}
 		c.Close()
 	})
@@ -245,20 +245,20 @@ func TestListTTL(t *testing.T) {
 	})
 }
 
-// TestListChangedAgainAndAgain: a server that never stops saying that its list has
-// changed is asked for it less and less, and soon again once it has been quiet.
+// TestListChangedAgainAndAgain checks that a server that keeps announcing changes is listed less and less
+// often, and soon again after a quiet time.
 func TestListChangedAgainAndAgain(t *testing.T) {
 	for _, method := range []string{"notifications/tools/list_changed", "notifications/groups/list_changed", "notifications/subscriptions/acknowledged"} {
 		t.Run(method, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var lists atomic.Int64
-				tell := make(chan func(string), 1)
+				announce := make(chan func(string), 1)
 				c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, func(msg request, reply func(string)) {
 					switch msg.Method {
 					case "tools/list":
-						reply(msg.result(fmt.Sprintf(`{"tools":[{"name":"v%d"}]}`, lists.Add(1)))) // always another one
+						reply(msg.result(fmt.Sprintf(`{"tools":[{"name":"v%d"}]}`, lists.Add(1)))) // a new tool each time
 					case "notifications/initialized":
-						tell <- reply
+						announce <- reply
 					default:
 						polite(msg, reply, "")
 					}
@@ -266,7 +266,7 @@ func TestListChangedAgainAndAgain(t *testing.T) {
 				if _, err := c.Tools(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				say := <-tell
+				say := <-announce
 				changed := fmt.Sprintf(`{"jsonrpc":"2.0","method":%q}`, method)
 				for range 60 * 100 {
 					say(changed)
@@ -276,7 +276,7 @@ func TestListChangedAgainAndAgain(t *testing.T) {
 					t.Errorf("listed %d times in a minute", n)
 				}
 				time.Sleep(time.Minute)
-				for range 3 { // as of a server whose model opens a group now and then
+				for range 3 { // like a server whose groups are opened now and then
 					before := lists.Load()
 					say(changed)
 					time.Sleep(2 * debounce)
@@ -291,7 +291,7 @@ func TestListChangedAgainAndAgain(t *testing.T) {
 	}
 }
 
-func TestPulse(t *testing.T) {
+func TestPing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hung atomic.Bool
 		var pings atomic.Int64
@@ -324,8 +324,8 @@ func TestPulse(t *testing.T) {
 	})
 }
 
-// A slowPipe takes its time to close, as a process does whose output somebody else
-// holds open. It counts those that are not closed.
+// A slowPipe takes long to close, like a process whose output another process has open. It counts the pipes
+// that are open.
 type slowPipe struct {
 	io.ReadWriteCloser
 	once *sync.Once
@@ -340,9 +340,8 @@ func (p slowPipe) Close() error {
 	return p.ReadWriteCloser.Close()
 }
 
-// TestRestartsAreCounted: whoever notices first that a connection is lost, it counts
-// once, before the server is started anew; and it is started anew once, when
-// nothing is left of the old one.
+// TestRestartsAreCounted checks that a lost connection counts once, whichever goroutine notices it first, and
+// before the server is restarted; and that the server is restarted once, after the old connection has ended.
 func TestRestartsAreCounted(t *testing.T) {
 	var open, most, dials atomic.Int64
 	var counted []int
@@ -379,19 +378,18 @@ func TestRestartsAreCounted(t *testing.T) {
 		if res := mustRun(t, work, `{}`); res.Text() != "done" {
 			t.Errorf("the next call: %q", res.Text())
 		}
-		time.Sleep(200 * time.Millisecond) // for whoever notices later
+		time.Sleep(200 * time.Millisecond) // for goroutines that notice later
 		if st := c.Status(); st.Restarts != n || st.State != stateReady || dials.Load() != int64(n)+1 {
 			t.Errorf("%d losses, %d dials: %+v", n, dials.Load(), st)
 		}
 	}
 	if want := []int{1, 2, 3}; !slices.Equal(counted, want) || most.Load() != 1 {
-		t.Errorf("counted when the server was started anew: %v; %d connections at a time", counted, most.Load())
+		t.Errorf("counted at each restart: %v; %d connections at a time", counted, most.Load())
 	}
 	c.Close()
 }
 
-// TestStatusStartsNothing holds that to ask how things stand starts no server, not even
-// one that will be started anew in a moment.
+// TestStatusStartsNothing checks that Status starts no server, not even one that will be restarted in a moment.
 func TestStatusStartsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dials, lists atomic.Int64
@@ -413,7 +411,7 @@ func TestStatusStartsNothing(t *testing.T) {
 		if _, err := c.Tools(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		busy := make(chan struct{}) // who looks after the connection has something else to do
+		busy := make(chan struct{}) // blocks the goroutine that supervises the connection
 		c.OnChange(func() { <-busy })
 		say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 		time.Sleep(time.Second)
@@ -475,7 +473,7 @@ func TestBackoff(t *testing.T) {
 			t.Errorf("status: %+v", st)
 		}
 		if tools, err := c.Tools(t.Context()); err != nil || len(tools) != 1 {
-			t.Errorf("the list is gone: %v", err)
+			t.Errorf("the list is lost: %v", err)
 		}
 		if res := mustRun(t, tl, `{}`); res.Outcome != message.OutcomeError {
 			t.Errorf("a call of a broken server: %q", res.Text())
@@ -487,16 +485,15 @@ func TestBackoff(t *testing.T) {
 			}
 			time.Sleep(maxBackoff)
 			if res := mustRun(t, tl, `{}`); res.Outcome != message.OutcomeSuccess {
-				t.Errorf("a call of a server that is well again: %q", res.Text())
+				t.Errorf("a call of a server that works again: %q", res.Text())
 			}
 		}
 		c.Close()
 	})
 }
 
-// TestProgressOfTheSecondTry holds that a call which is made again after a lost
-// connection lives by the steps of the second try, although they start at the
-// beginning once more.
+// TestProgressOfTheSecondTry checks that progress of the second try extends a call that is repeated after a
+// lost connection, although the steps start from the beginning.
 func TestProgressOfTheSecondTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
@@ -523,12 +520,12 @@ func TestProgressOfTheSecondTry(t *testing.T) {
 		if res := mustRun(t, find(t, c, "steps"), `{}`); !strings.HasSuffix(res.Text(), "done") || calls.Load() != 2 {
 			t.Errorf("%q after %d calls, want done after 2", res.Text(), calls.Load())
 		}
-		time.Sleep(5 * time.Minute) // for what comes late
+		time.Sleep(5 * time.Minute) // for late messages
 	})
 }
 
-// TestStatelessFailure holds that a stateless client which failed once is not failed for
-// ever, and that Close does not wait for a server that does not answer.
+// TestStatelessFailure checks that a stateless client works again after a failure, and that Close does not wait
+// for a server that does not answer.
 func TestStatelessFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dials atomic.Int64

@@ -17,60 +17,58 @@ type Transport interface {
 	configure(c *config) error
 }
 
-// A Command is a server that the client starts as a process of its own, and talks to over
-// standard input and output. Path is required.
+// A Command is a server that the client starts as a process, and talks to over standard input and output. Path
+// is required.
 type Command struct {
 	Path string   // of the program, or its name in PATH
 	Args []string // without the program's name
 	Dir  string   // where it runs; empty is the working directory of this program
 
-	// Env are its environment variables, in addition to the few that programs need to find
-	// their files (PATH, HOME, LANG, …) and those of this program that InheritEnv names. The
-	// server gets no others, so that no key reaches it by accident.
+	// Env are its environment variables, in addition to the few that programs need to find their files (PATH, HOME,
+	// LANG, …) and those of this program that InheritEnv names. The server gets no others, so that it does not
+	// receive keys by accident.
 	Env        map[string]string
 	InheritEnv []string
 
-	// Stderr, unless nil, gets what the server writes there. It must not block, or the
-	// server waits.
+	// Stderr, unless nil, gets the server's standard error. It must not block, or the server waits.
 	Stderr io.Writer
 
-	// Sandbox says what the server may access. If its Profile is not "", Confine is required:
-	// it changes the command so that it runs in such a sandbox, and without it the server is
-	// not started. cleanup is called when the server has ended, or could not be started.
+	// Sandbox says what the server may access. If its Profile is not "", Confine is required: it changes the
+	// command so that it runs in such a sandbox. Without Confine the server is not started. cleanup is called when
+	// the server has ended, or could not be started.
 	Sandbox Sandbox
 	Confine func(cmd *exec.Cmd, s Sandbox) (cleanup func() error, err error)
 }
 
-// HTTP is a server that runs already and is reached by a URL, over streamable HTTP, or over
-// HTTP with SSE if the server supports only that. URL is required.
+// HTTP is a running server that is reached by a URL, over streamable HTTP, or over HTTP with SSE if the server
+// supports only that. URL is required.
 type HTTP struct {
 	URL string
-	SSE bool // use the HTTP+SSE transport of 2024-11-05 and no other
+	SSE bool // use only the HTTP+SSE transport of 2024-11-05
 
-	// Headers are sent to the host of URL, and not to one that it redirects to.
+	// Headers are sent to the host of URL, but not to another host after a redirect.
 	Headers map[string]string
 
-	// OAuth says how to log in if the server demands it; nil never logs in.
+	// OAuth configures the login if the server demands one; nil never logs in.
 	OAuth *OAuth
 
-	// Client makes the requests; nil is one with plain defaults. It must not be changed
-	// afterwards. Unless URL is on this machine, no URL that the server names may lead to
-	// this machine: a Client whose Transport is not an *http.Transport has to check that
-	// itself.
+	// Client makes the requests; nil uses a default client. It must not be changed afterwards. Unless URL is on
+	// this machine, no URL that the server names may lead to this machine: a Client whose Transport is not an
+	// *http.Transport must check that itself.
 	Client *http.Client
 }
 
-// A Dial connects to a server over anything that carries a message a line, such as a socket,
-// or a pipe to a server in the same program. It is called for each connection. Close of what
-// it returns must end a Read and a Write in progress.
+// A Dial connects to a server over anything that carries one message a line, such as a socket, or a pipe to a
+// server in the same program. It is called for each connection. Close of the returned value must end a Read and
+// a Write in progress.
 type Dial func(context.Context) (io.ReadWriteCloser, error)
 
-// A wire is how messages travel.
+// A wire is how messages are transported.
 type wire int
 
 const (
 	wireAuto  wire = iota // streamable HTTP, or SSE if the server supports only that
-	wireLines             // a message a line, for a Command or a Dial
+	wireLines             // one message a line, for a Command or a Dial
 	wireHTTP
 	wireSSE
 )

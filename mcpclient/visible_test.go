@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// TestNothingHidden holds that nothing a server says brings characters to the model, or to
-// a program that passes it on, which people do not see.
+// TestNothingHidden checks that no text of a server contains invisible characters when it reaches the model, or
+// a program that passes it on.
 func TestNothingHidden(t *testing.T) {
 	const hidden = `\udb40\udc41\u202e\u200b\udb40\udd00`
 	raw := strings.NewReplacer("HID", hidden)
@@ -47,7 +47,7 @@ func TestNothingHidden(t *testing.T) {
 			polite(msg, reply, `[]`)
 		}
 	})
-	var said []string
+	var texts []string
 	note := func(values ...any) {
 		for _, v := range values {
 			data, err := json.Marshal(v)
@@ -55,8 +55,8 @@ func TestNothingHidden(t *testing.T) {
 				t.Fatal(err)
 			}
 			var all any
-			_ = json.Unmarshal(data, &all) // so that nothing is escaped
-			said = append(said, fmt.Sprint(all))
+			_ = json.Unmarshal(data, &all) // to undo escapes
+			texts = append(texts, fmt.Sprint(all))
 		}
 	}
 	ctx := t.Context()
@@ -92,10 +92,10 @@ func TestNothingHidden(t *testing.T) {
 		note(chunk.Block)
 	}
 	note(callError(t, find(t, c, "fails")).Error())
-	all := strings.Join(said, "\n")
-	for _, letter := range "TDAONGHPQRSUVWXYZE" { // each has been said
+	all := strings.Join(texts, "\n")
+	for _, letter := range "TDAONGHPQRSUVWXYZE" { // each must occur
 		if !strings.ContainsRune(all, letter) {
-			t.Errorf("%c was not said", letter)
+			t.Errorf("%c does not occur", letter)
 		}
 	}
 	for _, r := range all {

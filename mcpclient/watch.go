@@ -17,25 +17,22 @@ const (
 	// maxWatched is how many resources of a server may be watched.
 	maxWatched = 10_000
 
-	// maxListenURIs is how many resources one subscriptions/listen names: servers may limit
-	// that to a thousand.
+	// maxListenURIs is how many resources one subscriptions/listen names; servers may allow only a thousand.
 	maxListenURIs = 500
 
 	// maxUpdatedURI is the largest URI of an update, in bytes.
 	maxUpdatedURI = 8 << 10
 )
 
-// ErrNotWatched says that a server does not announce updates of resources, or that the client is
-// stateless.
+// ErrNotWatched means that a server does not announce updates of resources, or that the client is stateless.
 var ErrNotWatched = errors.New("the server does not announce updates of resources")
 
-// WatchResource calls fn after updates of the resource, or of a part of it, until stop is called.
-// Updates are collected for a moment, and for longer while the server keeps sending them. After
-// a lost connection it subscribes again and calls fn, because updates may have been missed; in
-// the revisions without sessions it also calls fn when the subscription is acknowledged, for which
-// WatchResource does not wait. fn must not call the client, should return soon, and may be
-// called by two goroutines at a time. The error wraps [ErrNotWatched] if the server does not
-// support subscriptions.
+// WatchResource calls fn after updates of the resource, or of a part of it, until stop is called. Updates are
+// collected for a moment, and for longer while the server continues to send them. After a lost connection the
+// client subscribes again and calls fn, because updates may have been missed. In the revisions without sessions
+// it also calls fn when the subscription is acknowledged, for which WatchResource does not wait. fn must not
+// call the client, should return soon, and may be called by two goroutines at a time. The error wraps
+// [ErrNotWatched] if the server does not support subscriptions.
 func (c *Client) WatchResource(ctx context.Context, uri string, fn func()) (stop func(), err error) {
 	if c.cfg.Stateless {
 		return nil, fmt.Errorf("%w: MCP server %q has no lasting connection", ErrNotWatched, c.cfg.name)
@@ -69,7 +66,7 @@ func (c *Client) unwatch(w *watch, fn *func()) {
 
 // A watchList is the watched resources of a server.
 type watchList struct {
-	wake chan struct{} // holds one element when the list has changed, for listenResources
+	wake chan struct{} // has one element when the list has changed, for listenResources
 
 	mu  sync.Mutex
 	all map[string]*watch
@@ -113,8 +110,8 @@ func (ws *watchList) leave(w *watch, fn *func()) bool {
 	return len(w.fns) > 0
 }
 
-// unsubscribed records that the server has no subscription. A listener that has joined
-// meanwhile waits for busy, and subscribes again.
+// unsubscribed records that the server has no subscription. A listener that has joined meanwhile waits for
+// busy, and subscribes again.
 func (ws *watchList) unsubscribed(w *watch) {
 	ws.mu.Lock()
 	w.subscribedOn = nil
@@ -141,8 +138,8 @@ func (ws *watchList) state(w *watch, c *conn) (subscribed, watched bool) {
 	return w.subscribedOn == c, len(w.fns) > 0
 }
 
-// setSubscribed records that the connection has the subscription. After another connection
-// that counts as an update: one may have been missed.
+// setSubscribed records that the connection has the subscription. If another connection had it before, that
+// counts as an update, since one may have been missed.
 func (ws *watchList) setSubscribed(w *watch, c *conn) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -162,8 +159,8 @@ func (ws *watchList) list() (out []*watch) {
 	return out
 }
 
-// updated marks the watches of a resource, and of those that contain it, as updated, and
-// reports whether there are any. It runs on the goroutine that reads.
+// updated marks the watches of a resource, and of resources that contain it, as updated, and reports whether
+// there are any. It runs on the reading goroutine.
 func (ws *watchList) updated(uri string) (any bool) {
 	if len(uri) > maxUpdatedURI {
 		return false
@@ -184,7 +181,7 @@ func (ws *watchList) updated(uri string) (any bool) {
 	return any
 }
 
-// markUpdated marks watches of which an update may have been missed.
+// markUpdated marks watches whose updates may have been missed.
 func (ws *watchList) markUpdated(all ...*watch) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -213,7 +210,7 @@ func (ws *watchList) takeDue(w *watch) []*func() {
 	return slices.Clone(w.fns)
 }
 
-// wakeListener has listenResources read the list again.
+// wakeListener makes listenResources read the list again.
 func (ws *watchList) wakeListener() {
 	signal(ws.wake)
 }
@@ -268,18 +265,18 @@ func (c *conn) unsubscribe(ws *watchList, w *watch) {
 	}
 	subscribed, watched := ws.state(w, c)
 	if watched {
-		return // by a listener that has joined meanwhile
+		return // a listener has joined meanwhile
 	}
 	if subscribed {
 		ctx, cancel := context.WithTimeout(c.life, 5*time.Second)
 		defer cancel()
-		// If it fails the server sends updates that are ignored.
+		// If this fails, the server sends updates, which are ignored.
 		_, _ = c.request(ctx, "resources/unsubscribe", map[string]any{"uri": w.uri}, nil)
 	}
 	ws.unsubscribed(w)
 }
 
-// resubscribe subscribes on a new connection to all that is watched.
+// resubscribe subscribes on a new connection to all watched resources.
 func (c *conn) resubscribe(ws *watchList) {
 	if c.sessionless() {
 		c.listenResources(ws)
@@ -295,12 +292,12 @@ func (c *conn) resubscribe(ws *watchList) {
 	ws.callListeners()
 }
 
-// listenResources keeps subscriptions to all watched resources open, as the revisions without sessions
-// have it. When the list changes it subscribes again, and keeps the old request until the new
-// one is acknowledged.
+// listenResources keeps subscriptions to all watched resources open, in the form of the revisions without
+// sessions. When the list changes it subscribes again, and keeps the old request until the new one is
+// acknowledged.
 func (c *conn) listenResources(ws *watchList) {
-	over := func() {}
-	defer func() { over() }()
+	cancelLast := func() {}
+	defer func() { cancelLast() }()
 	for wait := time.Second; !c.dead(); {
 		all := ws.list()
 		uris := make([]string, len(all))
@@ -316,8 +313,8 @@ func (c *conn) listenResources(ws *watchList) {
 		for part := range slices.Chunk(uris, maxListenURIs) {
 			c.listenPart(ctx, part, ended)
 		}
-		over()
-		over = cancel
+		cancelLast()
+		cancelLast = cancel
 		ws.callListeners()
 		select {
 		case <-ws.wake:
@@ -334,8 +331,8 @@ func (c *conn) listenResources(ws *watchList) {
 }
 
 // listenPart subscribes to the resources until ctx ends, and returns when the server has
-// acknowledged or refused. If it refuses, each half is tried, so that a resource that it does
-// not have does not affect the others. ended gets an element when the subscription ends.
+// acknowledged or refused. If it refuses, each half is tried, so that one missing resource does
+// not affect the others. ended gets an element when the subscription ends.
 func (c *conn) listenPart(ctx context.Context, uris []string, ended chan<- struct{}) {
 	early, late := make(chan error), make(chan struct{})
 	defer close(late)

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// A herald is a server that tells of updates of resources.
+// A herald is a server that announces updates of resources.
 type herald struct {
-	mu   sync.Mutex
-	told []string // what it is asked for
-	say  func(string)
-	gone string // refused, too
+	mu       sync.Mutex
+	requests []string // that it got
+	say      func(string)
+	gone     string // a resource that it refuses, too
 }
 
 func (h *herald) script(capabilities string) script {
@@ -35,33 +35,33 @@ func (h *herald) script(capabilities string) script {
 				reply(msg.fail(-32002, "there is none"))
 				return
 			}
-			h.told = append(h.told, strings.TrimPrefix(msg.Method, "resources/")+" "+p.URI)
+			h.requests = append(h.requests, strings.TrimPrefix(msg.Method, "resources/")+" "+p.URI)
 			reply(msg.result(`{}`))
 		default:
 			if !polite(msg, reply, `[]`) && msg.ID != nil {
-				reply(msg.fail(codeMethodNotFound, "it only tells"))
+				reply(msg.fail(codeMethodNotFound, "not supported"))
 			}
 		}
 	}
 }
 
-func (h *herald) asked() string {
+func (h *herald) takeRequests() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	defer func() { h.told = nil }()
-	slices.Sort(h.told)
-	return strings.Join(h.told, ", ")
+	defer func() { h.requests = nil }()
+	slices.Sort(h.requests)
+	return strings.Join(h.requests, ", ")
 }
 
-// TestWatchResource: a server is told once of what several want to hear of, and each hears of
-// updates once, of parts as of the whole, also after the server has died.
+// TestWatchResource checks that several watches of a resource cause one subscription, and that each is called
+// once for an update of the resource or a part of it, even after the server has died.
 func TestWatchResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h herald
 		c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, h.script(`{"resources":{"subscribe":true}}`))
-		heard := map[string]int{}
+		calls := map[string]int{}
 		watch := func(name, uri string) func() {
-			stop, err := c.WatchResource(t.Context(), uri, func() { heard[name]++ })
+			stop, err := c.WatchResource(t.Context(), uri, func() { calls[name]++ })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,8 +69,8 @@ func TestWatchResource(t *testing.T) {
 		}
 		dir, twice, file := watch("dir", "x://a/"), watch("twice", "x://a/"), watch("file", "x://a/b")
 		for _, row := range []struct {
-			does        func()
-			asked, want string
+			does               func()
+			takeRequests, want string
 		}{
 			{func() {}, "subscribe x://a/, subscribe x://a/b", "map[]"},
 			{func() { h.update("x://a/", "x://a/", "x://ab", "y://z", strings.Repeat("x", 10_000)) }, "", "map[dir:1 twice:1]"},
@@ -83,12 +83,12 @@ func TestWatchResource(t *testing.T) {
 			{func() { dir(); file(); time.Sleep(time.Second); h.update("x://a/b") }, "unsubscribe x://a/, unsubscribe x://a/b", "map[]"},
 		} {
 			row.does()
-			time.Sleep(20 * time.Second) // beyond what updates are collected for
+			time.Sleep(20 * time.Second) // longer than updates are collected
 			synctest.Wait()
-			if asked, got := h.asked(), fmt.Sprint(heard); asked != row.asked || got != row.want {
-				t.Errorf("the server was asked %q, heard %s; want %q, %s", asked, got, row.asked, row.want)
+			if takeRequests, got := h.takeRequests(), fmt.Sprint(calls); takeRequests != row.takeRequests || got != row.want {
+				t.Errorf("requests %q, calls %s; want %q, %s", takeRequests, got, row.takeRequests, row.want)
 			}
-			clear(heard)
+			clear(calls)
 		}
 		watch("gone", "gone")
 		h.mu.Lock()
@@ -97,8 +97,8 @@ func TestWatchResource(t *testing.T) {
 		h.say(hangUp)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if got := fmt.Sprint(heard); got != "map[gone:1]" {
-			t.Errorf("a resource that cannot be subscribed to any more: heard %s", got)
+		if got := fmt.Sprint(calls); got != "map[gone:1]" {
+			t.Errorf("a resource that cannot be subscribed to any more: calls %s", got)
 		}
 		if _, err := c.WatchResource(t.Context(), "refused", func() {}); !hasCode(err, -32002) {
 			t.Errorf("refused: %v", err)
@@ -111,15 +111,15 @@ func TestWatchResource(t *testing.T) {
 	})
 }
 
-// update says that resources were updated.
+// update announces updates of resources.
 func (h *herald) update(uris ...string) {
 	for _, uri := range uris {
 		h.say(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"` + uri + `"}}`)
 	}
 }
 
-// TestListenToAll: in the new era one request is for all that is watched, and a new one is
-// made when that changes, however the server acknowledges it.
+// TestListenToAll checks that in the revisions without sessions one request covers all watched resources, and
+// is replaced when they change, however the server acknowledges it.
 func TestListenToAll(t *testing.T) {
 	for _, ack := range []string{`{"resourceSubscriptions":["a"]}`, `{"toolsListChanged":false,"resourceSubscriptions":["a"]}`, `{}`, ""} {
 		synctest.Test(t, func(t *testing.T) {
@@ -145,9 +145,9 @@ func TestListenToAll(t *testing.T) {
 					polite(msg, reply, `[]`)
 				}
 			})
-			heard := 0
+			calls := 0
 			for _, uri := range []string{"a", "b", "a"} {
-				if _, err := c.WatchResource(t.Context(), uri, func() { heard++ }); err != nil {
+				if _, err := c.WatchResource(t.Context(), uri, func() { calls++ }); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(time.Minute)
@@ -158,16 +158,15 @@ func TestListenToAll(t *testing.T) {
 			mu.Unlock()
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if got != "[a] [a b]" || heard != 4 { // each of a and b when it stands, and both who watch a
-				t.Errorf("acknowledged by %s: listened to %s, heard %d", ack, got, heard)
+			if got != "[a] [a b]" || calls != 4 { // a and b when acknowledged, and both watches of a after the update
+				t.Errorf("acknowledged by %s: listened to %s, %d calls", ack, got, calls)
 			}
 			c.Close()
 		})
 	}
 }
 
-// TestListenRefused: a resource that the server does not take costs the others nothing, nor
-// does one that comes later.
+// TestListenRefused checks that a refused resource does not affect the others, nor later ones.
 func TestListenRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -184,7 +183,7 @@ func TestListenRefused(t *testing.T) {
 				}
 				_ = json.Unmarshal(msg.Params, &p)
 				if uris := p.Notifications.ResourceSubscriptions; slices.Contains(uris, "bad") {
-					reply(msg.fail(codeInvalidParams, "there is no bad"))
+					reply(msg.fail(codeInvalidParams, "unknown resource bad"))
 				} else {
 					for _, uri := range uris {
 						standing[uri]++
@@ -211,7 +210,7 @@ func TestListenRefused(t *testing.T) {
 	})
 }
 
-// TestUpdatedCosts: what a server says of a resource is not copied for each of its parents.
+// TestUpdatedCosts checks that the URI of an update is not copied for each of its parents.
 func TestUpdatedCosts(t *testing.T) {
 	ws := newWatches()
 	if _, err := ws.join("srv", "x://a", new(func())); err != nil {
@@ -223,7 +222,7 @@ func TestUpdatedCosts(t *testing.T) {
 	}
 }
 
-// TestCannotWatch: what cannot be watched is an error, and so is too much.
+// TestCannotWatch checks the errors for a server without subscriptions, a stateless client, and too many watches.
 func TestCannotWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h herald
