@@ -363,6 +363,7 @@ var errNoEnd = errors.New("agent: the run ended without an End; a Run middleware
 // levels is what a run calls, composed once when the agent is made.
 type levels struct {
 	model        model.Model
+	reveals      bool // the model is told of tools late; see reveal.go
 	tools        []tool.Middleware
 	judge        JudgeFunc
 	instructions InstructionsFunc
@@ -393,5 +394,7 @@ func compose(cfg *Config) levels {
 			l.tools = append(l.tools, m.Tool)
 		}
 	}
+	late, ok := model.As[model.Revealer](l.model)
+	l.reveals = ok && late.Reveals()
 	return l
 }

@@ -132,14 +132,12 @@ func (r *run) keepText(said *message.Message, why string) error {
 	return r.addMessage(&m, why)
 }
 
-// request returns the next request of the conversation. The messages are a slice of its own
+// request returns a request of the conversation, or of other messages. The messages are a slice of its own
 // capacity, so that a middleware that appends to them does not write into the State.
-func (r *run) request(v *toolkit.View) *model.Request {
+func (r *run) request(v *toolkit.View, messages []*message.Message) *model.Request {
 	req := &model.Request{
 		System:   r.system(v.Prompt()),
-		Messages: slices.Clip(r.st.Messages),
-		Tools:    slices.Clip(v.Tools()),
-		Digest:   v.Digest(),
+		Messages: slices.Clip(messages),
 
 		MaxTokens:   r.cfg.MaxTokens,
 		Temperature: r.cfg.Temperature,
@@ -147,6 +145,17 @@ func (r *run) request(v *toolkit.View) *model.Request {
 	if r.dialog.last { // the tools stay listed, or the provider's cache would be lost
 		req.Choice.Mode = model.ChoiceNone
 	}
+	if r.final != nil && (r.dialog.last || r.final.asked > 1) {
+		req.Choice = model.ToolChoice{Mode: model.ChoiceNamed, Name: finalName}
+	}
+	r.addTools(req, v)
+	req.Reveal = r.reveal(req)
+	return req
+}
+
+// addTools adds the tools of a view, and the agent's own.
+func (r *run) addTools(req *model.Request, v *toolkit.View) {
+	req.Tools, req.Digest = slices.Clip(v.Tools()), v.Digest()
 	if r.a.background != nil {
 		req.Tools = append(req.Tools, r.a.background.Info())
 		req.Digest += "+" + backgroundName
@@ -155,11 +164,7 @@ func (r *run) request(v *toolkit.View) *model.Request {
 		info := r.final.tool.Info()
 		req.Tools = append(req.Tools, info)
 		req.Digest += "+" + string(info.Input) // another T is another list of tools
-		if r.dialog.last || r.final.asked > 1 {
-			req.Choice = model.ToolChoice{Mode: model.ChoiceNamed, Name: finalName}
-		}
 	}
-	return req
 }
 
 // system joins the agent's instructions and what the toolkit has to say. Neither changes from step
@@ -188,8 +193,8 @@ func (r *run) generate() (*modelCall, error) {
 		start.Model = n.Name()
 	}
 	r.emit(start)
-	req := r.request(v)
-	estimated := window.Fixed(req.System, req.Tools) + r.gauge().Count(r.st.Messages).Tokens
+	req := r.request(v, r.st.Messages)
+	estimated := window.Fixed(req.System, req.Tools) + r.closedSpace() + r.gauge().Count(r.st.Messages).Tokens
 	mc.early = r.newEarly(mc.msg.ID)
 	if err := r.exchange(req, mc); err != nil {
 		r.dropEarly()

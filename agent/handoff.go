@@ -88,7 +88,7 @@ func (r *run) handOver(path []string) error {
 	if err != nil {
 		return err
 	}
-	r.st.handed, r.st.ratio = path, 0
+	r.st.handed, r.st.ratio, r.st.revealed = path, 0, nil
 	r.continueWith(next)
 	return nil
 }

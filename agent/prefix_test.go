@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,6 +21,19 @@ import (
 // the one before from its beginning: that is what a provider's prompt cache
 // saves. Providers put tools before messages, whatever their order in the body.
 func TestPrefixStability(t *testing.T) {
+	for _, row := range []struct {
+		cfg  openai.Config
+		want float64
+	}{
+		{openai.Config{API: openai.APIChat}, 0.95},
+		{openai.Config{API: openai.APIResponses}, 0.95},
+		{openai.Config{API: openai.APIResponses, LateTools: new(true)}, 0.97},
+	} {
+		t.Run(fmt.Sprint(row.cfg.API, row.cfg.LateTools != nil), func(t *testing.T) { testPrefixStability(t, row.cfg, row.want) })
+	}
+}
+
+func testPrefixStability(t *testing.T, cfg openai.Config, want float64) {
 	const steps = 50
 	opens := map[int]string{3: `{"g1":true}`, 9: `{"g1":true,"g2":true}`, 15: `{"g1":true,"g2":true,"g3":true}`}
 	var turns []openaitest.Turn
@@ -41,7 +55,8 @@ func TestPrefixStability(t *testing.T) {
 		turns = turns[1:]
 		return next
 	})))
-	m, err := openai.New(openai.Config{BaseURL: s.URL, Model: "m", ContextWindow: 10_000})
+	cfg.BaseURL, cfg.Model, cfg.ContextWindow = s.URL, "m", 10_000
+	m, err := openai.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,8 +82,46 @@ func TestPrefixStability(t *testing.T) {
 	}
 	share := float64(kept) / float64(all)
 	t.Logf("%d requests, %d bytes, %.1f %% of them repeat the request before; %d compaction", len(s.Requests()), all, 100*share, st.Generation)
-	if share < 0.95 || st.Generation != 1 || len(turns) > 0 {
-		t.Errorf("share %.3f, %d compactions, %d turns left; want at least 0.95, 1 and 0", share, st.Generation, len(turns))
+	if share < want || st.Generation != 1 || len(turns) > 0 {
+		t.Errorf("share %.3f, %d compactions, %d turns left; want at least %.3f, 1 and 0", share, st.Generation, len(turns), want)
+	}
+}
+
+// TestOpeningLate opens and closes a group in a conversation of 100,000 tokens. A model that is told of it at the end
+// gets what it got before, and little more.
+func TestOpeningLate(t *testing.T) {
+	s := openaitest.New(t, openaitest.Text("Yes."),
+		openaitest.Calls(openaitest.Call{ID: "c1", Name: "reset_tools", Args: `{"g1":true}`}),
+		openaitest.Calls(openaitest.Call{ID: "c2", Name: "g1_0", Args: `{"what":"x"}`}),
+		openaitest.Calls(openaitest.Call{ID: "c3", Name: "reset_tools", Args: `{}`}),
+		openaitest.Calls(openaitest.Call{ID: "c4", Name: "g1_0", Args: `{"what":"x"}`}), openaitest.Text("done"))
+	m, err := openai.New(openai.Config{BaseURL: s.URL, Model: "m", API: openai.APIResponses, LateTools: new(true), ContextWindow: 200_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := agent.New(agent.Config{Model: m, Toolkit: prefixKit(t), Policy: permission.Policy{Mode: permission.ModeBypass}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var st agent.State
+	for _, text := range []string{strings.Repeat("All that was said before. ", 16_000), "Now look it up."} {
+		if _, err := a.Reply(t.Context(), &st, agent.Say(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := ""
+	for i, req := range s.Requests() {
+		text := prompt(t, req)
+		if share := float64(commonPrefix(last, text)) / float64(len(text)); i > 0 {
+			t.Logf("request %d: %d bytes, %.2f %% repeat the one before", i+1, len(text), 100*share)
+			if share < 0.99 {
+				t.Errorf("request %d: %.4f of it repeat the one before", i+1, share)
+			}
+		}
+		last = text
+	}
+	if !strings.Contains(last, "g1_0 is in a group that is closed") && !strings.Contains(last, `call reset_tools with`) {
+		t.Errorf("the call of a closed group got %s", last[len(last)-500:])
 	}
 }
 
@@ -106,12 +159,12 @@ func prefixKit(t *testing.T) *toolkit.Toolkit {
 // prompt returns the tools and the messages of a request, as they were sent.
 func prompt(t *testing.T, req *openaitest.Request) string {
 	t.Helper()
-	var body struct{ Tools, Messages []json.RawMessage }
+	var body struct{ Tools, Messages, Input []json.RawMessage }
 	if err := json.Unmarshal(req.Body, &body); err != nil {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	for _, part := range append(body.Tools, body.Messages...) {
+	for _, part := range slices.Concat(body.Tools, body.Messages, body.Input) {
 		b.Write(part)
 	}
 	return b.String()

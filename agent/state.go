@@ -49,6 +49,8 @@ type State struct {
 
 	handed []string // hand-off tools, from the agent that is run to the one that has the conversation
 
+	revealed *revealed // nil for a model that is not told of tools late
+
 	loaded  bool    // it came as JSON
 	cleaner cleaner // what is encoded goes through it
 	frozen  *moving // what is encoded for these parts, while the run saves
@@ -135,6 +137,7 @@ type stateJSON struct {
 	Seal       string             `json:"seal,omitempty"`
 	Running    bool               `json:"running,omitempty"`
 	Handed     []string           `json:"handed,omitempty"`
+	Revealed   *revealedJSON      `json:"revealed,omitempty"`
 }
 
 // toJSON returns what is encoded, with the messages after the first n.
@@ -147,7 +150,8 @@ func (st *State) toJSON(n int) (stateJSON, error) {
 		}
 	}
 	out := stateJSON{stateVersion, st.ID, st.Messages[n:], m.scope, st.Rules, m.tools,
-		st.Usage, st.loop.Seq, st.loop.Run, st.loop.Spent, st.loop.Open, st.loop.Background, st.Generation, st.ratio, st.seal, st.loop.Running, st.handed}
+		st.Usage, st.loop.Seq, st.loop.Run, st.loop.Spent, st.loop.Open, st.loop.Background, st.Generation, st.ratio, st.seal, st.loop.Running, st.handed,
+		st.revealed.toJSON()}
 	st.redactState(&out)
 	return out, nil
 }
@@ -211,7 +215,7 @@ func (st *State) UnmarshalJSON(data []byte) error {
 	}
 	st.ID, st.Messages, st.Rules, st.Usage = in.ID, in.Messages, in.Rules, in.Usage
 	st.Generation, st.ratio, st.seal = in.Gen, window.Clamp(in.Ratio), in.Seal
-	st.loop, st.loaded, st.handed = loop, true, in.Handed
+	st.loop, st.loaded, st.handed, st.revealed = loop, true, in.Handed, in.Revealed.revealed()
 	return nil
 }
 

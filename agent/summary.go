@@ -131,8 +131,7 @@ func (r *run) askSummary(v *toolkit.View, msgs []*message.Message, ev *event.Com
 
 // askText asks the model something about msgs. No event is emitted while the answer comes.
 func (r *run) askText(v *toolkit.View, msgs []*message.Message, question string, ev *event.Compaction) (string, error) {
-	req := r.request(v)
-	req.Messages = append(slices.Clip(msgs), r.hintMessage(window.SummarySource, question))
+	req := r.request(v, append(slices.Clip(msgs), r.hintMessage(window.SummarySource, question)))
 	// The tools stay in the request all the same: without them it would have another prefix.
 	req.Choice = model.ToolChoice{Mode: model.ChoiceNone}
 	req.MaxTokens = 0 // which is for answers: a summary that is cut off is useless

@@ -24,7 +24,7 @@ func (r *run) gauge() *window.Gauge {
 
 // fixed estimates what of the next request is not of the conversation.
 func (r *run) fixed(v *toolkit.View) int {
-	return window.Fixed(r.system(v.Prompt()), v.Tools())
+	return window.Fixed(r.system(v.Prompt()), v.Tools()) + r.closedSpace()
 }
 
 // fit compacts the conversation if the next request would fill too much of the window.

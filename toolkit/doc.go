@@ -71,7 +71,8 @@
 // are always the same bytes, and [View.Prompt] does not change: the instructions
 // and skills of a group are in the answer of the control tool, at the end of the
 // conversation, and in [View.Reminder] after compaction. Closing a group does change
-// the list and [View.Digest].
+// the list and [View.Digest]. A model.Revealer gets the first list, and later changes at the
+// end of the conversation instead.
 //
 // # Other systems
 //

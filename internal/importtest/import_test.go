@@ -22,8 +22,8 @@ var allowed = map[string][]string{
 	"tool":             {"tool/docs", "message", "permission"},
 	"tool/tooltest":    {"tool", "tool/toolstate", "message", "permission"},
 	"model":            {"tool", "message", "permission"},
-	"model/openai":     {"model", "model/httperror", "tool", "message"},
-	"model/middleware": {"model", "message"},
+	"model/openai":     {"model", "model/httperror", "model/internal/again", "tool", "message"},
+	"model/middleware": {"model", "model/internal/again", "message"},
 	"model/httperror":  {"model"},
 	"model/scripted":   {"model", "tool", "message"},
 	"model/replay":     {"model"},
@@ -44,6 +44,7 @@ var allowed = map[string][]string{
 	"builtin/sandbox": {"permission"},
 	"cmd/kitbag":      {"*"},
 
+	"model/internal/again":   {},
 	"agent/internal/decide":  {"message", "permission"},
 	"agent/internal/window":  {"message", "tool"},
 	"agent/internal/picture": {},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -52,7 +53,11 @@ func (t Turn) output(req *Request) (items []outputItem) {
 			deltas = append(deltas, object{"type": "response.function_call_arguments.delta", "delta": s})
 		}
 		item := func(status, args string) object {
-			return object{"type": "function_call", "id": fmt.Sprintf("fc_%s_%d", response, i), "call_id": callID(c, i), "name": c.Name, "arguments": args, "status": status}
+			o := object{"type": "function_call", "id": fmt.Sprintf("fc_%s_%d", response, i), "call_id": callID(c, i), "name": c.Name, "arguments": args, "status": status}
+			if slices.Contains(req.late, c.Name) { // which is in a namespace of its own
+				o["namespace"] = c.Name
+			}
+			return o
 		}
 		items = append(items, outputItem{item("completed", c.Args), item("in_progress", ""), deltas})
 	}
@@ -152,13 +157,14 @@ func (t Turn) response(req *Request, status string, items []outputItem) object {
 // readInput sets Messages and Tools from the body of a Responses API request, in the form of chat completions, so that the
 // functions and checks of a turn work with both.
 func (r *Request) readInput() error {
+	type definition struct {
+		Type, Name, Description string
+		Parameters              json.RawMessage
+	}
 	var body struct {
 		Instructions string
 		Input        json.RawMessage
-		Tools        []struct {
-			Type, Name, Description string
-			Parameters              json.RawMessage
-		}
+		Tools        []definition
 	}
 	if err := json.Unmarshal(r.Body, &body); err != nil {
 		return err
@@ -167,10 +173,13 @@ func (r *Request) readInput() error {
 	if body.Instructions != "" {
 		r.Messages = append(r.Messages, Message{Role: "system", Content: json.RawMessage(marshalString(body.Instructions))})
 	}
-	for _, t := range body.Tools {
+	add := func(t definition) {
 		var tool Tool
 		tool.Function.Name, tool.Function.Description, tool.Function.Parameters = t.Name, t.Description, t.Parameters
 		r.Tools = append(r.Tools, tool)
+	}
+	for _, t := range body.Tools {
+		add(t)
 	}
 	if text, err := decodeString(body.Input); err == nil {
 		r.Messages = append(r.Messages, Message{Role: "user", Content: json.RawMessage(marshalString(text))})
@@ -181,6 +190,7 @@ func (r *Request) readInput() error {
 		CallID                      string `json:"call_id"`
 		Content                     json.RawMessage
 		Output                      json.RawMessage
+		Tools                       []definition
 	}
 	if err := json.Unmarshal(body.Input, &items); err != nil {
 		return err
@@ -196,6 +206,11 @@ func (r *Request) readInput() error {
 				r.Messages[n-1].ToolCalls = append(r.Messages[n-1].ToolCalls, call)
 			} else {
 				r.Messages = append(r.Messages, Message{Role: "assistant", ToolCalls: []ToolCall{call}})
+			}
+		case "additional_tools":
+			for _, t := range i.Tools {
+				add(t)
+				r.late = append(r.late, t.Name)
 			}
 		case "function_call_output":
 			r.Messages = append(r.Messages, Message{Role: "tool", ToolCallID: i.CallID, Content: i.Output})

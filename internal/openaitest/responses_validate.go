@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -44,7 +45,7 @@ func ValidateResponses(body []byte, allow ...string) error {
 	var t float64
 	check(o["temperature"] == nil || json.Unmarshal(o["temperature"], &t) == nil && t >= 0 && t <= 2, "temperature is not between 0 and 2: %s", o["temperature"])
 	names, err := v.responseTools(o["tools"])
-	errs = append(errs, err, v.responseChoice(o["tool_choice"], names), v.responseText(o["text"]), v.input(o["input"], string(o["store"]) == "false"))
+	errs = append(errs, err, v.responseChoice(o["tool_choice"], names), v.responseText(o["text"]), v.input(o["input"], string(o["store"]) == "false", names))
 	return errors.Join(errs...)
 }
 
@@ -141,10 +142,13 @@ type inputState struct {
 	reasoning map[string]bool // the ids of reasoning
 	last      string          // the kind of the last item
 	lastID    string
+	head      []string          // the names in the list of tools
+	late      []string          // the names in items of additional tools
+	spaces    map[string]string // of the calls: name to namespace
 }
 
-// input checks the items of the input.
-func (v validator) input(raw json.RawMessage, encrypted bool) error {
+// input checks the items of the input. Head is the names in the list of tools.
+func (v validator) input(raw json.RawMessage, encrypted bool, head []string) error {
 	if text, err := decodeString(raw); err == nil {
 		if text == "" {
 			return errors.New("input is empty")
@@ -155,7 +159,7 @@ func (v validator) input(raw json.RawMessage, encrypted bool) error {
 	if err != nil {
 		return fmt.Errorf("input: %w", err)
 	}
-	st := &inputState{reasoning: map[string]bool{}}
+	st := &inputState{reasoning: map[string]bool{}, head: head, spaces: map[string]string{}}
 	for i, item := range list {
 		o, err := decodeObject(item)
 		if err == nil {
@@ -170,6 +174,21 @@ func (v validator) input(raw json.RawMessage, encrypted bool) error {
 		return fmt.Errorf("no tool output found for function call %s", st.calls[0])
 	case st.last == "reasoning":
 		return fmt.Errorf("item '%s' of type 'reasoning' was provided without its required following item", st.lastID)
+	}
+	return st.checkNamespaces()
+}
+
+// checkNamespaces checks the calls against the tools of the whole request, wherever they are in it: a tool that
+// was added later is in a namespace of its own name, others are in none.
+func (st *inputState) checkNamespaces() error {
+	for _, name := range slices.Sorted(maps.Keys(st.spaces)) {
+		space, late := st.spaces[name], slices.Contains(st.late, name)
+		switch {
+		case late && space == "":
+			return fmt.Errorf("missing namespace for function_call '%s'. It does not exist in the default namespace. Round-trip the model's function_call item with its namespace field included", name)
+		case space != "" && (!late || space != name):
+			return fmt.Errorf("namespace '%s' of function_call '%s' does not exist", space, name)
+		}
 	}
 	return nil
 }
@@ -206,6 +225,8 @@ func (v validator) inputItem(o map[string]json.RawMessage, st *inputState, encry
 		return v.inputReasoning(o, id, encrypted)
 	case "function_call":
 		return v.inputCall(o, st)
+	case "additional_tools":
+		return v.inputTools(o, st, role)
 	case "function_call_output":
 		callID, _ := decodeString(o["call_id"])
 		at := slices.Index(st.calls, callID)
@@ -218,8 +239,29 @@ func (v validator) inputItem(o map[string]json.RawMessage, st *inputState, encry
 		}
 		return v.inputContent(o["output"], "input_text", "input_image", "input_file")
 	}
-	if !strings.HasSuffix(kind, "_call") && kind != "compaction" && kind != "additional_tools" {
+	if !strings.HasSuffix(kind, "_call") && kind != "compaction" {
 		return fmt.Errorf("invalid value: '%s'. Supported values are: 'message', 'reasoning', 'function_call', …", kind)
+	}
+	return nil
+}
+
+// inputTools checks an item by which the developer adds tools.
+func (v validator) inputTools(o map[string]json.RawMessage, st *inputState, role string) error {
+	if err := v.known("additional_tools", o, "type", "id", "role", "tools"); err != nil {
+		return err
+	}
+	names, err := v.responseTools(o["tools"])
+	switch {
+	case err != nil:
+		return err
+	case role != "developer":
+		return fmt.Errorf("invalid value: '%s'. Supported values are: 'developer'", role)
+	}
+	for _, name := range names {
+		if slices.Contains(st.head, name) || slices.Contains(st.late, name) {
+			return fmt.Errorf("tool '%s' is there already", name)
+		}
+		st.late = append(st.late, name)
 	}
 	return nil
 }
@@ -263,9 +305,18 @@ func (v validator) inputCall(o map[string]json.RawMessage, st *inputState) error
 	if callID == "" || v.ids[callID] {
 		return fmt.Errorf("call_id %s is empty or was used before", o["call_id"])
 	}
-	if name, _ := decodeString(o["name"]); !nameRule.MatchString(name) {
+	name, _ := decodeString(o["name"])
+	if !nameRule.MatchString(name) {
 		return fmt.Errorf("name %s does not match %s", o["name"], nameRule)
 	}
+	space, err := decodeString(o["namespace"])
+	if o["namespace"] != nil && (err != nil || space == "") {
+		return fmt.Errorf("invalid namespace: %s", o["namespace"])
+	}
+	if former, ok := st.spaces[name]; ok && former != space {
+		return fmt.Errorf("function_call '%s' is in the namespaces '%s' and '%s'", name, former, space)
+	}
+	st.spaces[name] = space
 	args, err := decodeString(o["arguments"])
 	if err != nil {
 		return fmt.Errorf("arguments are not a string: %s", o["arguments"])

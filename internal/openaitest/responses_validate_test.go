@@ -14,6 +14,9 @@ func TestValidateResponses(t *testing.T) {
 		call      = `{"type":"function_call","call_id":"c1","name":"add","arguments":"{}"}`
 		out       = `{"type":"function_call_output","call_id":"c1","output":"2"}`
 		reasoning = `{"type":"reasoning","id":"rs_r1","summary":[],"encrypted_content":"encrypted-rs_r1"}`
+		later     = `{"type":"additional_tools","role":"developer","tools":[{"type":"function","name":"add","strict":false,"parameters":{"type":"object","properties":{}}}]}`
+		added     = `{"type":"function_call","call_id":"c1","name":"add","namespace":"add","arguments":"{}"}`
+		head      = `"tools":[{"type":"function","name":"add","strict":false,"parameters":{"type":"object","properties":{}}}],`
 		answer    = `{"type":"message","id":"msg_r1","role":"assistant","status":"completed","content":[{"type":"output_text","text":"yes","annotations":[]}]}`
 	)
 	for _, row := range []struct{ members, input, want string }{
@@ -43,6 +46,17 @@ func TestValidateResponses(t *testing.T) {
 		{``, `{"role":"tool","content":"x"}`, `Supported values are: 'assistant'`},
 		{``, `{"role":"user","content":[{"type":"text","text":"x"}]}`, `Supported values are: ["input_text"`},
 		{``, `{"role":"user","content":""}`, `content is empty`},
+		{``, user + `,` + later + `,` + added + `,` + out, ``},
+		{``, user + `,` + added + `,` + out + `,` + later, ``},
+		{``, user + `,` + later + `,` + call + `,` + out, `missing namespace for function_call 'add'`},
+		{``, user + `,` + call + `,` + out + `,` + later, `missing namespace for function_call 'add'`},
+		{``, user + `,` + added + `,` + out, `namespace 'add' of function_call 'add' does not exist`},
+		{head, user + `,` + added + `,` + out, `namespace 'add' of function_call 'add' does not exist`},
+		{head, user + `,` + later, `tool 'add' is there already`},
+		{``, user + `,` + later + `,` + later, `tool 'add' is there already`},
+		{``, user + `,` + call + `,` + later + `,` + out, `no tool output found for function call c1`},
+		{``, user + `,` + strings.Replace(later, "developer", "user", 1), `Supported values are: 'developer'`},
+		{``, user + `,{"type":"additional_tools","role":"developer","tools":[]}`, `tools: not an array with items`},
 		{``, `{"type":"tool_result"}`, `invalid value: 'tool_result'`},
 	} {
 		body := `{"model":"m","store":false,` + row.members + `"input":[` + row.input + `]}`

@@ -15,6 +15,7 @@ package openaitest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -39,7 +40,8 @@ type Server struct {
 	turns    []Turn // not used yet
 	requests []*Request
 	allow    []string
-	key      string  // empty means any
+	key      string // empty for any
+	refuse   func(path string, body []byte) (status int, text string)
 	faults   []error // invalid requests, which fail the test at its end
 }
 
@@ -53,8 +55,9 @@ type Request struct {
 	Messages []Message // input of the Responses API is converted
 	Tools    []Tool
 
-	number    int  // of the request, from 1
-	responses bool // uses the Responses API
+	number    int      // of the request, from 1
+	responses bool     // uses the Responses API
+	late      []string // the names of Tools that were added in the course of the conversation
 }
 
 // A Message is a message of a request. Content is a JSON string or array of
@@ -165,6 +168,15 @@ func (s *Server) RequireKey(key string) *Server {
 	return s
 }
 
+// Refuse makes the server refuse requests for which fn returns a status other than 0, with a text. Such a
+// refusal is not a fault, and uses no turn.
+func (s *Server) Refuse(fn func(path string, body []byte) (status int, text string)) *Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuse = fn
+	return s
+}
+
 // Requests returns the requests so far, including rejected ones.
 func (s *Server) Requests() []*Request {
 	s.mu.Lock()
@@ -226,6 +238,11 @@ func (s *Server) next(r *http.Request, body []byte) (*Request, Turn, *refusal) {
 	refuse := func(status int, err error) (*Request, Turn, *refusal) {
 		s.faults = append(s.faults, fmt.Errorf("request %d: %w", len(s.requests), err))
 		return nil, Turn{}, &refusal{status, err}
+	}
+	if s.refuse != nil {
+		if status, text := s.refuse(r.URL.Path, body); status != 0 {
+			return nil, Turn{}, &refusal{status, errors.New(text)}
+		}
 	}
 	req.number = len(s.requests)
 	req.responses = strings.HasSuffix(r.URL.Path, responsesPath)

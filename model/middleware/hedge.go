@@ -8,6 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/internal/again"
 )
 
 // Hedge returns a model that calls first, and also second if first has yielded
@@ -124,10 +125,10 @@ func (p piece) failure(ok bool) error {
 func start(ctx context.Context, m model.Model, req *model.Request) *attempt {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &attempt{make(chan piece), cancel}
-	if outer, _ := ctx.Value(onRetryKey{}).(onRetry); outer != nil {
-		ctx = context.WithValue(ctx, onRetryKey{}, onRetry(func(try int, wait time.Duration, err error) {
+	if outer := again.From(ctx); outer != nil {
+		ctx = again.With(ctx, func(try int, wait time.Duration, err error) {
 			a.pieces <- piece{retry: func() { outer(try, wait, err) }}
-		}))
+		})
 	}
 	go func() {
 		defer close(a.pieces)

@@ -12,6 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/internal/again"
 )
 
 // LimitConfig configures [Limit]: how much may be used in any 60 seconds. 0 or less means no limit.
@@ -96,7 +97,7 @@ func (l *limiter) wait(ctx context.Context, g *grant) error {
 			if l.cfg.OnWait != nil {
 				l.cfg.OnWait(ctx, wait)
 			}
-			notify(ctx, 0, wait, l.reached())
+			again.Notify(ctx, 0, wait, l.reached())
 		}
 		if err := sleep(ctx, wait); err != nil {
 			l.remove(g)

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/internal/again"
 )
 
 // RetryConfig configures [Retry]. The zero value has the defaults below.
@@ -96,31 +97,21 @@ func (w *watched) Generate(ctx context.Context, req *model.Request) iter.Seq2[mo
 	return w.Model.Generate(w.onRetry.within(ctx), req)
 }
 
-type onRetry func(try int, wait time.Duration, err error)
-
-// onRetryKey is the context key of the onRetry of the models around the one that is called.
-type onRetryKey struct{}
+type onRetry again.Func
 
 // within returns a context in which f is called for retries and waits, before those that ctx has.
 func (f onRetry) within(ctx context.Context) context.Context {
 	if f == nil {
 		return ctx
 	}
-	outer, _ := ctx.Value(onRetryKey{}).(onRetry)
+	outer := again.From(ctx)
 	if outer == nil {
-		return context.WithValue(ctx, onRetryKey{}, f)
+		return again.With(ctx, again.Func(f))
 	}
-	return context.WithValue(ctx, onRetryKey{}, onRetry(func(try int, wait time.Duration, err error) {
+	return again.With(ctx, func(try int, wait time.Duration, err error) {
 		f(try, wait, err)
 		outer(try, wait, err)
-	}))
-}
-
-// notify calls what [onRetry.within] put into the context.
-func notify(ctx context.Context, try int, wait time.Duration, err error) {
-	if f, _ := ctx.Value(onRetryKey{}).(onRetry); f != nil {
-		f(try, wait, err)
-	}
+	})
 }
 
 type retrier struct {
@@ -149,15 +140,15 @@ func (r *retrier) Generate(ctx context.Context, req *model.Request) iter.Seq2[mo
 				yield(nil, err)
 				return
 			}
-			wait, again := r.wait(err, try)
-			if !again {
+			wait, retry := r.wait(err, try)
+			if !retry {
 				if try > 0 {
 					err = fmt.Errorf("%w (tried %d times)", err, try+1)
 				}
 				yield(nil, err)
 				return
 			}
-			notify(ctx, try+1, wait, err)
+			again.Notify(ctx, try+1, wait, err)
 			if ended := r.cfg.Sleep(ctx, wait); ended != nil {
 				yield(nil, fmt.Errorf("%w (the next try was to follow after %v): %w", err, wait, ended))
 				return

@@ -34,7 +34,7 @@ func TestAnswers(t *testing.T) {
 		if slices.Contains(strings.Fields(part("options")), "image") {
 			req = &model.Request{Messages: []*message.Message{{Role: message.RoleUser, Blocks: message.Blocks{&message.Data{MediaType: "image/png", Bytes: []byte("\x89PNG")}}}}}
 		}
-		msg, fin, err := model.Collect(newModel(t, s, openai.Config{}).Generate(t.Context(), req))
+		msg, fin, err := model.Collect(newModel(t, s, openai.Config{API: openai.APIChat}).Generate(t.Context(), req))
 		return strings.ReplaceAll(render(t, msg, fin, err), host(s), "SERVER")
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -49,7 +50,7 @@ type (
 )
 
 // An encoder appends messages to wire, each after a comma. Its output depends only on the
-// messages, so that it can be kept; see history.
+// messages and the changes to the tools, so that it can be kept; see history.
 type encoder struct {
 	wire     bytes.Buffer
 	json     json.Encoder // to wire
@@ -57,7 +58,9 @@ type encoder struct {
 	endpoint string       // only extras of this endpoint go back
 	err      error        // the first error
 
-	responses bool // write items of the Responses API; see responses_items.go
+	responses bool      // write items of the Responses API; see responses_items.go
+	tools     *toolList // of the request
+	lost      *sync.Map // see history
 }
 
 // newEncoder returns an encoder that appends to wire.

@@ -41,8 +41,8 @@ func newRequest(cfg *Config, endpoint *sdk.ClientConfig, path string) (*http.Req
 }
 
 // do sends a request with a body.
-func (m *Model) do(ctx context.Context, b body) (*http.Response, error) {
-	req := m.request.WithContext(ctx)
+func (m *Model) do(ctx context.Context, w *wire, b body) (*http.Response, error) {
+	req := w.request.WithContext(ctx)
 	if !m.keepsHeader { // the sender may write to it
 		req.Header = req.Header.Clone()
 	}

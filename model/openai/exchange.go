@@ -58,8 +58,8 @@ func (x *exchange) timedOut() {
 
 // send sends a request and waits for the header of the answer. A status other than 2xx
 // is an error.
-func (x *exchange) send(m *Model, b body) error {
-	resp, err := m.do(x.ctx, b)
+func (x *exchange) send(m *Model, w *wire, b body) error {
+	resp, err := m.do(x.ctx, w, b)
 	x.started.Store(true)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"weak"
 
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
 )
 
 const (
@@ -30,6 +31,8 @@ type history struct {
 	byLast    map[weak.Pointer[message.Message]]*list.Element
 	recent    list.List // of *conversation, the latest first
 	size      int       // of what is kept, in bytes
+
+	lost sync.Map // weak.Pointer[message.Message] of an answer that is sent without its reasoning: true
 }
 
 // A conversation is the wire form of messages. While it is in the history, the history's lock guards
@@ -40,31 +43,49 @@ type conversation struct {
 	last   weak.Pointer[message.Message]
 	wire   []byte          // a comma and an object for each message on the wire
 	drop   runtime.Cleanup // calls forget when last is gone
+
+	changes []*model.ToolChange // that are in wire
 }
 
-// encode returns the wire form of msgs: settled, which may be kept, and rest,
-// which may still change because tool calls at the end have no result yet.
-func (h *history) encode(msgs []*message.Message, endpoint string) (settled, rest []byte, err error) {
-	c, n := h.take(msgs)
+// encode returns the wire form of msgs and of the changes to the tools: settled, which may be kept, and rest,
+// which may still change because tool calls at the end have no result yet, or no answer follows a change.
+func (h *history) encode(msgs []*message.Message, endpoint string, tools *toolList) (settled, rest []byte, err error) {
+	c, n := h.take(msgs, tools)
 	e := newEncoder(c.wire, endpoint)
-	e.responses = h.responses
-	for n < len(msgs) {
-		size, final, err := e.unit(msgs[n:])
-		if err != nil {
-			return nil, nil, err
+	e.responses, e.tools, e.lost = h.responses, tools, &h.lost
+	told := len(c.changes)
+	tell := func() (err error) {
+		for ; err == nil && told < len(tools.changes) && tools.changes[told].At <= n; told++ {
+			err = e.change(told)
 		}
-		if !final { // copied, since the next request overwrites it
-			rest = slices.Clone(e.wire.Bytes()[len(c.wire):])
+		return err
+	}
+	for n < len(msgs) && err == nil {
+		if err = tell(); err != nil {
+			break
+		}
+		var size int
+		var final bool
+		size, final, err = e.unit(msgs[n:])
+		if !final {
 			break
 		}
 		n += size
-		c.wire = e.wire.Bytes()
+		c.wire, c.changes = e.wire.Bytes(), tools.changes[:told]
 	}
+	kept := n
+	if n = len(msgs); err == nil {
+		err = tell()
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	rest = slices.Clone(e.wire.Bytes()[len(c.wire):]) // since the next request overwrites it
 	// Once c is in the history again, another request may take it and append to it, in the memory
 	// after these bytes.
 	settled = slices.Clip(c.wire)
-	if n > 0 {
-		h.put(c, msgs[:n])
+	if kept > 0 {
+		h.put(c, msgs[:kept])
 	}
 	return settled, rest, nil
 }
@@ -72,7 +93,7 @@ func (h *history) encode(msgs []*message.Message, endpoint string) (settled, res
 // take removes and returns the longest conversation that msgs continues, and its length; or a new
 // one. Two concurrent requests that continue the same conversation do not share it: the second encodes
 // all messages again.
-func (h *history) take(msgs []*message.Message) (c *conversation, n int) {
+func (h *history) take(msgs []*message.Message, tools *toolList) (c *conversation, n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := len(msgs) - 1; i >= max(0, len(msgs)-maxLookBack) && h.size > 0 && msgs[i] != nil; i-- {
@@ -80,7 +101,7 @@ func (h *history) take(msgs []*message.Message) (c *conversation, n int) {
 		if el == nil {
 			continue
 		}
-		if c := el.Value.(*conversation); slices.Equal(c.before, msgs[:i]) {
+		if c := el.Value.(*conversation); slices.Equal(c.before, msgs[:i]) && tools.continues(c, i+1) {
 			h.remove(el)
 			return c, i + 1
 		}

@@ -29,7 +29,7 @@ func testModel(t testing.TB) *Model {
 }
 
 func bodyOf(t rapid.TB, m *Model, req *model.Request) []byte {
-	b, _, err := m.encode(req)
+	b, _, err := m.encode(m.wire.Load(), req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestBodiesStayAsTheyAre(t *testing.T) {
 	for i := range 50 {
 		call := &message.ToolCall{ID: fmt.Sprint("c", i), Name: "a", Input: json.RawMessage(`{}`)}
 		msgs = append(msgs, message.User(fmt.Sprint("question ", i)), message.Assistant(call))
-		b, _, err := m.encode(&model.Request{Messages: msgs})
+		b, _, err := m.encode(m.wire.Load(), &model.Request{Messages: msgs})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestConversationsThatBranch(t *testing.T) {
 		for n := range 8 {
 			wg.Go(func() {
 				msgs := all[:1+n%2]
-				body, _, err := m.encode(&model.Request{Messages: msgs})
+				body, _, err := m.encode(m.wire.Load(), &model.Request{Messages: msgs})
 				if err != nil || strings.Contains(string(slices.Concat(body...)), "second") != (len(msgs) == 2) {
 					t.Errorf("%d messages: %s, %v", len(msgs), slices.Concat(body...), err)
 				}
@@ -176,22 +176,22 @@ func TestHistoryIsDropped(t *testing.T) {
 	for n := 1; n <= len(msgs); n++ {
 		bodyOf(t, m, &model.Request{Messages: msgs[:n]})
 	}
-	if n, size := m.history.count(); n != 1 || size == 0 {
+	if n, size := m.wire.Load().history.count(); n != 1 || size == 0 {
 		t.Errorf("%d conversations, %d bytes", n, size)
 	}
 	runtime.KeepAlive(msgs)
 	msgs = nil
 	for range 10_000 {
 		runtime.GC()
-		if n, _ := m.history.count(); n == 0 {
+		if n, _ := m.wire.Load().history.count(); n == 0 {
 			break
 		}
 		time.Sleep(time.Millisecond) // cleanups run in a goroutine of the runtime
 	}
-	if n, size := m.history.count(); n != 0 || size != 0 {
+	if n, size := m.wire.Load().history.count(); n != 0 || size != 0 {
 		t.Errorf("%d conversations, %d bytes are left", n, size)
 	}
-	if len(m.history.byLast) != 0 {
+	if len(m.wire.Load().history.byLast) != 0 {
 		t.Error("the list is not empty")
 	}
 }
@@ -200,25 +200,25 @@ func TestHistoryIsDropped(t *testing.T) {
 // least recent are dropped.
 func TestHistoryIsBounded(t *testing.T) {
 	m := testModel(t)
-	m.history.limit = 1 << 20
+	m.wire.Load().history.limit = 1 << 20
 	var all [][]*message.Message
 	for range 12 {
-		msgs := []*message.Message{message.User(strings.Repeat("x", m.history.limit/8))}
+		msgs := []*message.Message{message.User(strings.Repeat("x", m.wire.Load().history.limit/8))}
 		bodyOf(t, m, &model.Request{Messages: msgs})
 		all = append(all, msgs)
 	}
-	if n, size := m.history.count(); size > m.history.limit || n < 4 || n >= 12 {
+	if n, size := m.wire.Load().history.count(); size > m.wire.Load().history.limit || n < 4 || n >= 12 {
 		t.Errorf("%d conversations, %d bytes", n, size)
 	}
-	if _, n := m.history.take(all[11]); n == 0 {
+	if _, n := m.wire.Load().history.take(all[11], &toolList{}); n == 0 {
 		t.Error("the latest is gone")
 	}
-	if _, n := m.history.take(all[0]); n != 0 {
+	if _, n := m.wire.Load().history.take(all[0], &toolList{}); n != 0 {
 		t.Error("the oldest is still there")
 	}
-	huge := []*message.Message{message.User(strings.Repeat("x", m.history.limit))}
+	huge := []*message.Message{message.User(strings.Repeat("x", m.wire.Load().history.limit))}
 	bodyOf(t, m, &model.Request{Messages: huge})
-	if _, n := m.history.take(huge); n != 0 {
+	if _, n := m.wire.Load().history.take(huge, &toolList{}); n != 0 {
 		t.Error("a conversation that would push out all others was kept")
 	}
 }
@@ -244,7 +244,7 @@ func TestStepEncodesOnlyWhatIsNew(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		for i := range 20 {
-			if _, _, err := m.encode(&model.Request{Messages: msgs[:n+i+1]}); err != nil {
+			if _, _, err := m.encode(m.wire.Load(), &model.Request{Messages: msgs[:n+i+1]}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -269,7 +269,7 @@ func TestToolsAreEncodedOnce(t *testing.T) {
 		req := &model.Request{Messages: []*message.Message{globalMessage}, Tools: tools, Digest: digest}
 		bodyOf(t, m, req)
 		return testing.AllocsPerRun(10, func() {
-			if _, _, err := m.encode(req); err != nil {
+			if _, _, err := m.encode(m.wire.Load(), req); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -292,7 +292,7 @@ func TestToolCacheIsBounded(t *testing.T) {
 			t.Fatalf("digest %d: %d tools, want %d", i, n, len(tools))
 		}
 	}
-	if n := len(m.tools.lists); n > maxToolLists {
+	if n := len(m.wire.Load().tools.lists); n > maxToolLists {
 		t.Errorf("%d lists are kept", n)
 	}
 }

@@ -33,11 +33,17 @@
 // # The Responses API
 //
 // OpenAI's current models support tools together with reasoning only in the Responses API.
-// It is the default for them, and [Config.API] selects it for other servers. The server stores nothing
+// It is the default for them, and [Config.API] selects it for other servers; those are asked by chat completions
+// otherwise, and by the Responses API if they lack that. The server stores nothing
 // (store is false): reasoning comes encrypted, and goes back in its place among the calls and texts,
 // as an extra of the message. If the message was edited, or goes to another model or to chat
-// completions, the reasoning is left out. Items of the server's own tools, which [Config.Extra] can add,
+// completions, the reasoning is left out. If the server rejects reasoning because it is too old, the request is
+// sent again without it, which counts as a retry. Items of the server's own tools, which [Config.Extra] can add,
 // go back unchanged. A reasoning_effort in an Extra becomes the member of this API.
+//
+// Tools that were added in the course of a conversation ([model.Reveal]) are sent at its end, if the server
+// supports that: the list of tools remains the same, and so the server's prompt cache remains valid. See
+// [Config.LateTools].
 //
 // # Relation to go-openai
 //
@@ -71,6 +77,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/kitbag-go/kitbag/model"
@@ -87,8 +94,13 @@ type Config struct {
 	Key     string // sent as a bearer token
 
 	// API is the protocol. Empty means APIResponses for OpenAI's own server, except for its models
-	// from before 2025, and APIChat for all other servers.
+	// from before 2025. For all other servers it means APIChat, or APIResponses if the server lacks that.
 	API API
+
+	// LateTools says whether tools can be added at the end of a conversation (additional_tools of the
+	// Responses API, which it requires); see [model.Revealer]. Nil means yes for OpenAI's own server and its models
+	// from gpt-5.4 on that are known to support it.
+	LateTools *bool
 
 	Organization string // sent as OpenAI-Organization; empty means none
 
@@ -123,18 +135,29 @@ type Config struct {
 type Model struct {
 	cfg         Config
 	endpoint    sdk.ClientConfig // the server, and the client that sends the requests
-	request     *http.Request    // cloned for each call
 	keepsHeader bool             // the client does not modify the header
-	responses   bool             // use the Responses API
-	origin      string           // marks extras as from this endpoint
-	tools       toolCache
-	history     history
+	reveals     bool             // see Config.LateTools
+	noLate      atomic.Bool      // the server has rejected late tools
+
+	wires  [2]*wire             // the possible protocols; the second is nil if the protocol is known
+	wire   atomic.Pointer[wire] // the one in use
+	proven atomic.Bool          // the server is known to support the one in use
+}
+
+// A wire holds what depends on the protocol.
+type wire struct {
+	responses bool          // use the Responses API
+	request   *http.Request // cloned for each call
+	origin    string        // marks extras as from this endpoint
+	tools     toolCache
+	history   history
 }
 
 var (
 	_ model.Model    = (*Model)(nil)
 	_ model.Named    = (*Model)(nil)
 	_ model.Windowed = (*Model)(nil)
+	_ model.Revealer = (*Model)(nil)
 )
 
 // New returns a model. It fails on a missing model name, on an invalid base
@@ -156,25 +179,48 @@ func New(cfg Config) (*Model, error) {
 	}
 	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 5*time.Minute)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 2*time.Minute)
-	m := &Model{cfg: cfg, origin: u.Host}
-	if m.responses, err = usesResponses(cfg.API, u.Host, cfg.Model); err != nil {
-		return nil, err
-	}
-	path := "/chat/completions"
-	if m.responses { // only the same model can read its reasoning
-		path, m.origin = "/responses", u.Host+" "+cfg.Model
-	}
-	m.tools.responses, m.history = m.responses, history{responses: m.responses, limit: maxHistory}
+	m := &Model{cfg: cfg}
 	m.endpoint = sdk.DefaultConfig(cfg.Key)
 	m.endpoint.BaseURL, m.endpoint.OrgID, m.endpoint.HTTPClient = cfg.BaseURL, cfg.Organization, cfg.HTTPClient
 	if c, ok := cfg.HTTPClient.(*http.Client); cfg.HTTPClient == nil || ok && c == nil {
 		m.endpoint.HTTPClient = sharedClient()
 	}
 	m.keepsHeader = keepsHeader(m.endpoint.HTTPClient)
-	if m.request, err = newRequest(&m.cfg, &m.endpoint, path); err != nil {
+	return m, m.choose(u.Host)
+}
+
+// choose sets the protocols.
+func (m *Model) choose(host string) error {
+	responses, known, err := usesResponses(m.cfg.API, host, m.cfg.Model)
+	if err != nil {
+		return err
+	}
+	m.reveals = responses && takesLateTools(host, m.cfg.Model)
+	if m.cfg.LateTools != nil {
+		m.reveals = *m.cfg.LateTools
+	}
+	if m.reveals && !responses {
+		return fmt.Errorf("openai: Config.LateTools needs the Responses API; set Config.API (KITBAG_API) to %s", APIResponses)
+	}
+	if m.wires[0], err = m.newWire(host, responses); err == nil && !known {
+		m.wires[1], err = m.newWire(host, !responses)
+	}
+	m.wire.Store(m.wires[0])
+	m.proven.Store(known)
+	return err
+}
+
+func (m *Model) newWire(host string, responses bool) (*wire, error) {
+	w := &wire{responses: responses, origin: host, tools: toolCache{responses: responses}, history: history{responses: responses, limit: maxHistory}}
+	path := "/chat/completions"
+	if responses { // only the same model can read its reasoning
+		path, w.origin = "/responses", host+" "+m.cfg.Model
+	}
+	var err error
+	if w.request, err = newRequest(&m.cfg, &m.endpoint, path); err != nil {
 		return nil, fmt.Errorf("openai: %w", err)
 	}
-	return m, nil
+	return w, nil
 }
 
 // FromEnv returns the model that OPENAI_BASE_URL, OPENAI_API_KEY, KITBAG_MODEL and
@@ -233,24 +279,40 @@ func (m *Model) ContextWindow() int { return m.cfg.ContextWindow }
 // again. An error ends it: a [*model.Error], or one that wraps the error of ctx.
 func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
-		body, tools, err := m.encode(req)
+		w := m.wire.Load()
+		refused, err := m.ask(ctx, w, req, yield)
+		if refused && err != nil {
+			err = m.askAgain(ctx, w, req, err, yield)
+		}
 		if err != nil {
-			yield(nil, &model.Error{Kind: model.KindInvalidRequest, Message: err.Error(), Err: err})
-			return
-		}
-		x := newExchange(ctx, &m.cfg)
-		defer x.close()
-		err = x.send(m, body)
-		if err == nil {
-			a := answer{endpoint: m.origin, tools: tools, conversation: req.Messages, yield: yield}
-			if m.responses {
-				err = read(x, &response{answer: a})
-			} else {
-				err = read(x, &a)
-			}
-		}
-		if err != nil && !errors.Is(err, errStopped) {
-			yield(nil, m.remedy(x.explain(err, req)))
+			yield(nil, err)
 		}
 	}
+}
+
+// ask sends the request and yields the answer. If the server responds with an error, refused is true.
+func (m *Model) ask(ctx context.Context, w *wire, req *model.Request, yield func(model.Chunk, error) bool) (refused bool, err error) {
+	body, tools, err := m.encode(w, req)
+	if err != nil {
+		return false, &model.Error{Kind: model.KindInvalidRequest, Message: err.Error(), Err: err}
+	}
+	x := newExchange(ctx, &m.cfg)
+	defer x.close()
+	if err := x.send(m, w, body); err != nil {
+		e, ok := errors.AsType[*model.Error](err)
+		return ok && e.Status != 0, x.explain(err, req)
+	}
+	if !m.proven.Load() {
+		m.settle(w)
+	}
+	a := answer{endpoint: w.origin, tools: tools, conversation: req.Messages, yield: yield}
+	if w.responses {
+		err = read(x, &response{answer: a})
+	} else {
+		err = read(x, &a)
+	}
+	if err != nil && !errors.Is(err, errStopped) {
+		return false, w.remedy(x.explain(err, req))
+	}
+	return false, nil
 }

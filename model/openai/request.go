@@ -29,15 +29,20 @@ type wireRequest struct {
 
 // encode returns a request's body, the same bytes for the same request, and the encoded tools. What
 // an earlier request has encoded is not copied: see toolCache, opening and history.
-func (m *Model) encode(req *model.Request) (b body, tools *toolList, err error) {
-	if tools, err = m.tools.get(req); err != nil {
-		return nil, nil, err
-	}
-	o, err := m.opening(req, tools)
+func (m *Model) encode(w *wire, req *model.Request) (b body, tools *toolList, err error) {
+	infos, digest, changes := m.revealed(w, req)
+	head, err := w.tools.get(infos, digest)
 	if err != nil {
 		return nil, nil, err
 	}
-	settled, rest, err := m.history.encode(req.Messages, m.origin)
+	o, err := m.opening(w, req, head)
+	if err != nil {
+		return nil, nil, err
+	}
+	if tools, err = head.with(changes); err != nil {
+		return nil, nil, err
+	}
+	settled, rest, err := w.history.encode(req.Messages, w.origin, tools)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -48,7 +53,7 @@ func (m *Model) encode(req *model.Request) (b body, tools *toolList, err error) 
 			return b, tools, nil
 		}
 	}
-	if m.responses {
+	if w.responses {
 		return nil, nil, errors.New("no message of the request has content; the Responses API needs one besides the system prompt")
 	}
 	return nil, nil, errors.New("the request has neither a system prompt nor a message with content; add one")
@@ -68,12 +73,12 @@ type opening struct {
 
 // opening returns the opening of a request, if possible the last one with this tool list. An opening
 // with a temperature, output schema or extras is not kept.
-func (m *Model) opening(req *model.Request, tools *toolList) (*opening, error) {
+func (m *Model) opening(w *wire, req *model.Request, tools *toolList) (*opening, error) {
 	plain := req.Temperature == nil && req.Output == nil && len(req.Extra) == 0
 	if o := tools.last.Load(); plain && o != nil && o.system == req.System && o.choice == req.Choice && o.maxTokens == req.MaxTokens {
 		return o, nil
 	}
-	head, err := m.head(req, tools)
+	head, err := m.head(w, req, tools)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +86,7 @@ func (m *Model) opening(req *model.Request, tools *toolList) (*opening, error) {
 		head = append(head, ',')
 	}
 	list := `"messages":[`
-	if m.responses {
+	if w.responses {
 		list = `"input":[`
 	}
 	o := &opening{system: req.System, choice: req.Choice, maxTokens: req.MaxTokens, head: head, start: []byte(list)}
@@ -89,7 +94,7 @@ func (m *Model) opening(req *model.Request, tools *toolList) (*opening, error) {
 	if len(tools.wire) > 0 && m.cfg.Extra["tools"] == nil && req.Extra["tools"] == nil {
 		o.head, o.tools, o.start = append(head, `"tools":`...), tools.wire, []byte(","+list)
 	}
-	if req.System != "" && !m.responses {
+	if req.System != "" && !w.responses {
 		e := newEncoder(nil, "")
 		e.add(wireMessage{Role: sdk.ChatMessageRoleSystem, Content: req.System})
 		o.systemWire = e.wire.Bytes()
@@ -101,21 +106,21 @@ func (m *Model) opening(req *model.Request, tools *toolList) (*opening, error) {
 }
 
 // head returns the start of the request's JSON, without the tools and the messages.
-func (m *Model) head(req *model.Request, tools *toolList) (head []byte, err error) {
-	var w any
-	if m.responses {
-		w, err = m.responsesHead(req, tools)
+func (m *Model) head(w *wire, req *model.Request, tools *toolList) (head []byte, err error) {
+	var members any
+	if w.responses {
+		members, err = m.responsesHead(req, tools)
 	} else {
-		w, err = m.chatHead(req, tools)
+		members, err = m.chatHead(req, tools)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if head, err = encoded(w); err != nil {
+	if head, err = encoded(members); err != nil {
 		return nil, err
 	}
 	for _, extra := range []map[string]json.RawMessage{m.cfg.Extra, req.Extra} {
-		if m.responses {
+		if w.responses {
 			extra = responsesExtra(extra)
 		}
 		if head, err = override(head, extra); err != nil {

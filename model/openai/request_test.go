@@ -53,7 +53,7 @@ func TestWhichAPI(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := m.request.URL.Path; got != row.path {
+		if got := m.wire.Load().request.URL.Path; got != row.path {
 			t.Errorf("%q %s %q: %s, want %s", row.base, row.model, row.api, got, row.path)
 		}
 	}
@@ -64,7 +64,41 @@ func TestWhichAPI(t *testing.T) {
 
 // TestNilMessage: a nil message is an error, not a panic.
 func TestNilMessage(t *testing.T) {
-	if _, _, err := testModel(t).encode(&model.Request{Messages: []*message.Message{globalMessage, nil}}); err == nil {
+	if _, _, err := testModel(t).encode(new(wire), &model.Request{Messages: []*message.Message{globalMessage, nil}}); err == nil {
 		t.Error("no error")
+	}
+}
+
+// TestTakesLateTools: which models are told of tools late.
+func TestTakesLateTools(t *testing.T) {
+	for _, row := range []struct {
+		cfg  Config
+		want bool
+		err  string
+	}{
+		{cfg: Config{Model: "gpt-5.4-mini"}, want: true},
+		{cfg: Config{Model: "ft:gpt-5.6-luna:us"}, want: true},
+		{cfg: Config{Model: "gpt-6"}, want: true},
+		{cfg: Config{Model: "gpt-6-astra"}, want: true},
+		{cfg: Config{Model: "gpt-6.1-sol"}},
+		{cfg: Config{Model: "gpt-5"}},
+		{cfg: Config{Model: "gpt-4.1"}},
+		{cfg: Config{Model: "gpt-6-astra", LateTools: new(false)}},
+		{cfg: Config{Model: "gpt-6-astra", API: APIChat}},
+		{cfg: Config{Model: "gpt-6-astra", BaseURL: "https://proxy.example.com/v1"}},
+		{cfg: Config{Model: "x", BaseURL: "https://proxy.example.com/v1", API: APIResponses, LateTools: new(true)}, want: true},
+		{cfg: Config{Model: "x", BaseURL: "https://proxy.example.com/v1", LateTools: new(true)}, err: "set Config.API (KITBAG_API) to responses"},
+	} {
+		row.cfg.Key = "k"
+		m, err := New(row.cfg)
+		if row.err != "" {
+			if err == nil || !strings.HasSuffix(err.Error(), row.err) {
+				t.Errorf("%+v: %v", row.cfg, err)
+			}
+			continue
+		}
+		if err != nil || m.Reveals() != row.want {
+			t.Errorf("%+v: %v, %v", row.cfg, m.Reveals(), err)
+		}
 	}
 }

@@ -3,10 +3,8 @@ package openai
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/model"
@@ -22,25 +20,25 @@ const (
 	APIResponses API = "responses" // POST /responses, required by OpenAI's current models for tools with reasoning
 )
 
-// usesResponses reports whether to call a model by the Responses API. The default is true for
-// OpenAI's own server, except for the models that were made for chat completions.
-func usesResponses(api API, host, name string) (bool, error) {
+// usesResponses reports whether to call a model by the Responses API, and whether that is certain. The default is
+// true for OpenAI's own server, except for the models that were made for chat completions.
+func usesResponses(api API, host, name string) (responses, known bool, err error) {
 	switch api {
 	case APIChat, APIResponses:
-		return api == APIResponses, nil
+		return api == APIResponses, true, nil
 	case "":
 		if host != "api.openai.com" {
-			return false, nil
+			return false, false, nil
 		}
 		name = strings.TrimPrefix(name, "ft:")
 		for _, old := range []string{"gpt-3.5", "gpt-4", "chatgpt-4o", "davinci", "babbage"} {
 			if strings.HasPrefix(name, old) {
-				return false, nil
+				return false, true, nil
 			}
 		}
-		return true, nil
+		return true, true, nil
 	}
-	return false, fmt.Errorf("openai: API %q is not known; set Config.API (KITBAG_API) to %s or %s, or leave it empty", api, APIChat, APIResponses)
+	return false, false, fmt.Errorf("openai: API %q is not known; set Config.API (KITBAG_API) to %s or %s, or leave it empty", api, APIChat, APIResponses)
 }
 
 // A responsesRequest is go-openai's CreateResponseRequest without input and tools, which are
@@ -119,23 +117,4 @@ func responsesExtra(extra map[string]json.RawMessage) map[string]json.RawMessage
 		extra["reasoning"] = json.RawMessage(`{"effort":` + string(effort) + `}`)
 	}
 	return extra
-}
-
-// remedy adds to an error about the protocol how to select the other one.
-func (m *Model) remedy(err error) error {
-	e, ok := errors.AsType[*model.Error](err)
-	if !ok {
-		return err
-	}
-	text := strings.ToLower(e.Message)
-	add := func(remedy string) { e.Message = strings.TrimSuffix(e.Message, ".") + "; " + remedy }
-	switch {
-	case m.responses && (e.Status == http.StatusNotFound || e.Status == http.StatusMethodNotAllowed) && !strings.Contains(text, "model"):
-		add("if the server supports only chat completions, set Config.API (KITBAG_API) to " + string(APIChat))
-	case !m.responses && e.Kind == model.KindInvalidRequest && strings.Contains(text, "/responses"):
-		add("set Config.API (KITBAG_API) to " + string(APIResponses))
-	case m.responses && e.Kind == model.KindInvalidRequest && strings.Contains(text, "encrypted"):
-		add("the reasoning in the conversation is too old, or from another organization or model; start a new conversation")
-	}
-	return err
 }

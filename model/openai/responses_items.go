@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"weak"
 
 	"github.com/kitbag-go/kitbag/message"
 	sdk "github.com/sashabaranov/go-openai"
@@ -28,6 +29,7 @@ type functionCall struct {
 	Type      string `json:"type"`
 	CallID    string `json:"call_id"`
 	Name      string `json:"name"`
+	Namespace string `json:"namespace,omitempty"`
 	Arguments string `json:"arguments"`
 }
 
@@ -53,9 +55,18 @@ func (e *encoder) output(m *message.Message, calls []*message.ToolCall) {
 			continue
 		}
 		flush()
-		e.item(functionCall{"function_call", c.ID, callName(c), arguments(c.Input)})
+		e.item(functionCall{"function_call", c.ID, callName(c), e.namespace(callName(c)), arguments(c.Input)})
 	}
 	flush()
+}
+
+// namespace returns the namespace of a call. The server puts a tool that was added later into a namespace of
+// the same name, and resolves all calls against the tools of the request, whatever these were when the call was made.
+func (e *encoder) namespace(wire string) string {
+	if e.tools.isLate(wire) {
+		return wire
+	}
+	return ""
 }
 
 func callName(c *message.ToolCall) string {
@@ -80,8 +91,22 @@ type keptPart struct {
 	Size int    `json:"size"`
 }
 
+// hasKept reports whether items of an answer may have been kept.
+func hasKept(m *message.Message) bool {
+	return slices.ContainsFunc(m.Blocks, func(b message.Block) bool {
+		t, ok := b.(*message.Thinking)
+		return ok && len(t.Extra) > 0
+	})
+}
+
 // keptItems returns the items that a message came as, nil if they are unknown or no longer match it.
 func (e *encoder) keptItems(m *message.Message, calls []*message.ToolCall) (items []any) {
+	if !hasKept(m) {
+		return nil
+	}
+	if _, lost := e.lost.Load(weak.Make(m)); lost {
+		return nil
+	}
 	var text strings.Builder
 	var kept []keptItem
 	for _, b := range m.Blocks {
@@ -124,6 +149,10 @@ func (e *encoder) keptItems(m *message.Message, calls []*message.ToolCall) (item
 				return nil
 			}
 			k.Item["call_id"], k.Item["arguments"] = quote(calls[0].ID), quote(arguments(calls[0].Input))
+			delete(k.Item, "namespace")
+			if space := e.namespace(callName(calls[0])); space != "" {
+				k.Item["namespace"] = quote(space)
+			}
 			calls = calls[1:]
 		}
 		items = append(items, k.Item)
@@ -187,6 +216,7 @@ func (i *outputItem) keep(lost bool) (keptItem, bool) {
 		prefix = "fc_"
 		delete(k.Item, "arguments")
 		delete(k.Item, "call_id")
+		delete(k.Item, "namespace") // see encoder.namespace
 		k.Item["name"] = quote(i.name)
 	case "image_generation_call": // its image is a block
 		k.Item = map[string]json.RawMessage{"type": quote("message"), "role": quote("assistant"), "content": quote("(an image was generated)")}

@@ -287,7 +287,7 @@ func TestResponsesStreamedAndWhole(t *testing.T) {
 // TestChatOfAResponsesModel: the error for a model without chat completions says what to set.
 func TestChatOfAResponsesModel(t *testing.T) {
 	s := openaitest.New(t, openaitest.Status(404, `{"error":{"message":"This model is only supported in v1/responses and not in v1/chat/completions.","type":"invalid_request_error"}}`))
-	_, _, err := model.Collect(newModel(t, s, openai.Config{}).Generate(t.Context(), hi))
+	_, _, err := model.Collect(newModel(t, s, openai.Config{API: openai.APIChat}).Generate(t.Context(), hi))
 	if err == nil || !strings.HasSuffix(err.Error(), "v1/chat/completions; set Config.API (KITBAG_API) to responses") {
 		t.Error(err)
 	}

@@ -18,9 +18,13 @@ const maxToolLists = 64
 
 // A toolList is an encoded list of tools. Only last changes after it is made.
 type toolList struct {
-	wire  json.RawMessage         // an array; empty for no tools
-	names map[string]string       // from the name on the wire to the tool's own, if they differ
-	last  atomic.Pointer[opening] // of the last request with these tools
+	wire json.RawMessage         // an array; empty for no tools
+	own  map[string]string       // from the name on the wire to the tool's own
+	last atomic.Pointer[opening] // of the last request with these tools
+
+	// Of a list that is the head of a request and what was added later: own has those names only.
+	head    *toolList
+	changes []*model.ToolChange
 }
 
 // A toolCache keeps tool lists by the digests in requests. The caller must use equal digests only for
@@ -33,22 +37,22 @@ type toolCache struct {
 	lists map[string]*toolList
 }
 
-// get returns the encoded tools of a request. Without a digest they are encoded each time.
+// get returns the encoded list of tools. Without a digest it is encoded each time.
 // It fails on a schema that is not an object, and on two names that are the same on the wire.
-func (c *toolCache) get(req *model.Request) (*toolList, error) {
+func (c *toolCache) get(tools []tool.Info, digest string) (*toolList, error) {
 	switch {
-	case len(req.Tools) == 0:
+	case len(tools) == 0:
 		return &c.none, nil
-	case req.Digest == "":
-		return c.newToolList(req.Tools)
+	case digest == "":
+		return c.newToolList(tools)
 	}
 	c.mu.Lock()
-	list := c.lists[req.Digest]
+	list := c.lists[digest]
 	c.mu.Unlock()
 	if list != nil {
 		return list, nil
 	}
-	list, err := c.newToolList(req.Tools)
+	list, err := c.newToolList(tools)
 	if err != nil {
 		return nil, err
 	}
@@ -59,40 +63,53 @@ func (c *toolCache) get(req *model.Request) (*toolList, error) {
 	if c.lists == nil || len(c.lists) >= maxToolLists {
 		c.lists = map[string]*toolList{}
 	}
-	c.lists[req.Digest] = list
+	c.lists[digest] = list
 	return list, nil
 }
 
 // newToolList encodes tools, in their order.
 func (c *toolCache) newToolList(tools []tool.Info) (*toolList, error) {
-	list := &toolList{names: map[string]string{}}
-	taken := make(map[string]string, len(tools))
+	list := &toolList{own: make(map[string]string, len(tools))}
 	all := make([]any, 0, len(tools))
 	for _, t := range tools {
 		name := wireName(t.Name)
-		if other, ok := taken[name]; ok {
-			return nil, fmt.Errorf("tools %q and %q are both sent as %q, as the API allows only letters, digits, _ and - in names; rename one", other, t.Name, name)
+		if err := checkWireName(list.own, name, t.Name); err != nil {
+			return nil, err
 		}
-		taken[name] = t.Name
-		if name != t.Name {
-			list.names[name] = t.Name
-		}
-		params, err := parameters(t.Input)
+		list.own[name] = t.Name
+		f, err := newFunctionTool(name, t)
 		if err != nil {
-			return nil, fmt.Errorf("tool %q: %w", t.Name, err)
+			return nil, err
 		}
 		if c.responses {
-			all = append(all, functionTool{sdk.ToolTypeFunction, name, t.Description, params, false})
+			all = append(all, f)
 			continue
 		}
 		all = append(all, sdk.Tool{
-			Type:     sdk.ToolTypeFunction,
-			Function: &sdk.FunctionDefinition{Name: name, Description: t.Description, Parameters: params},
+			Type:     f.Type,
+			Function: &sdk.FunctionDefinition{Name: name, Description: f.Description, Parameters: f.Parameters},
 		})
 	}
 	wire, err := encoded(all)
 	list.wire = wire
 	return list, err
+}
+
+// checkWireName returns an error if another tool has the name on the wire.
+func checkWireName(taken map[string]string, wire, name string) error {
+	if other, ok := taken[wire]; ok {
+		return fmt.Errorf("tools %q and %q are both sent as %q, as the API allows only letters, digits, _ and - in names; rename one", other, name, wire)
+	}
+	return nil
+}
+
+// newFunctionTool returns a tool as the Responses API has it.
+func newFunctionTool(wire string, t tool.Info) (functionTool, error) {
+	params, err := parameters(t.Input)
+	if err != nil {
+		return functionTool{}, fmt.Errorf("tool %q: %w", t.Name, err)
+	}
+	return functionTool{sdk.ToolTypeFunction, wire, t.Description, params, false}, nil
 }
 
 // parameters returns a schema as the API requires it: an object that has
@@ -145,8 +162,11 @@ func toolChoice(c model.ToolChoice, responses bool) (any, error) {
 // ownName returns the tool's own name for a wire name. An unknown name
 // is returned unchanged: the result of the call will list the known names.
 func (l *toolList) ownName(wire string) string {
-	if own, ok := l.names[wire]; ok {
+	if own, ok := l.own[wire]; ok {
 		return own
+	}
+	if l.head != nil {
+		return l.head.ownName(wire)
 	}
 	return wire
 }

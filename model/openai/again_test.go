@@ -1,0 +1,156 @@
+package openai_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/internal/openaitest"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
+	"github.com/kitbag-go/kitbag/model/openai"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// TestOtherProtocol asks servers without saying which protocol they have.
+func TestOtherProtocol(t *testing.T) {
+	const chat, responses = "/v1/chat/completions", "/v1/responses"
+	for _, row := range []struct {
+		why    string
+		refuse map[string]string // path to status and text
+		cfg    openai.Config
+		asks   int
+		paths  string // of the requests
+		want   string // the error of the last; "" for none
+	}{
+		{"has chat completions", nil, openai.Config{}, 2, "c c", ""},
+		{"has the Responses API only", map[string]string{chat: "404 Not Found"}, openai.Config{}, 3, "c r r r", ""},
+		{"does not allow the method", map[string]string{chat: "405 Method Not Allowed"}, openai.Config{}, 1, "c r", ""},
+		{"the model is missing", map[string]string{chat: `404 model "test" not found, try pulling it first`}, openai.Config{}, 2, "c c", "try pulling it first"},
+		{"says so", map[string]string{chat: "400 Function tools with reasoning_effort are not supported in /v1/chat/completions. Please use /v1/responses instead."},
+			openai.Config{}, 2, "c r r", ""},
+		{"has neither", map[string]string{chat: "404 Not Found", responses: "404 404 page not found"}, openai.Config{}, 2, "c r c r",
+			"has neither /chat/completions nor /responses (404 page not found); check Config.BaseURL (OPENAI_BASE_URL), which usually ends in /v1"},
+		{"has another one, and refuses", map[string]string{chat: "404 Not Found", responses: "400 temperature is wrong"}, openai.Config{}, 2, "c r r", "temperature is wrong"},
+		{"has another one, and the key is wrong", map[string]string{chat: "404 Not Found", responses: "401 wrong key"}, openai.Config{}, 2, "c r c r", "wrong key"},
+		{"the configuration says chat", map[string]string{chat: "404 Not Found"}, openai.Config{API: openai.APIChat}, 1, "c", "Not Found"},
+		{"the configuration says responses", map[string]string{responses: "404 Not Found"}, openai.Config{API: openai.APIResponses}, 1, "r",
+			"set Config.API (KITBAG_API) to chat"},
+	} {
+		s := openaitest.Serve(openaitest.Always(openaitest.Text("yes")))
+		var paths []string
+		s.Refuse(func(path string, _ []byte) (status int, text string) {
+			paths = append(paths, map[string]string{chat: "c", responses: "r"}[path])
+			if refusal := row.refuse[path]; refusal != "" {
+				fmt.Sscan(refusal, &status)
+				return status, refusal[4:]
+			}
+			return 0, ""
+		})
+		m := newModel(t, s, row.cfg)
+		var err error
+		for range row.asks {
+			_, _, err = model.Collect(m.Generate(t.Context(), hi))
+		}
+		if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: %v, want %q", row.why, err, row.want)
+		}
+		if got := strings.Join(paths, " "); got != row.paths {
+			t.Errorf("%s: asked %s, want %s", row.why, got, row.paths)
+		}
+		s.Close()
+	}
+}
+
+// TestExpiredReasoning: reasoning that the server cannot read any more is left out, once and for all, and those who want
+// to know of retries are told.
+func TestExpiredReasoning(t *testing.T) {
+	for _, words := range []string{
+		"The encrypted content for item rs_r1 could not be verified. Reason: Encrypted content could not be decrypted or parsed.",
+		"Item with id 'rs_r1' not found. Items are not persisted when `store` is set to false.",
+	} {
+		think := openaitest.Calls(openaitest.Call{ID: "c1", Name: "add", Args: `{}`}).Reasoning("Hm.")
+		s := openaitest.New(t, think, openaitest.Text("It is 2.").Reasoning("So."), openaitest.Text("It is 3."), openaitest.Text("It is 4."))
+		var retries []string
+		m := middleware.Retry(newModel(t, s, openai.Config{API: openai.APIResponses}), middleware.RetryConfig{
+			OnRetry: func(try int, wait time.Duration, err error) { retries = append(retries, fmt.Sprint(try, wait, err)) }})
+		said := []*message.Message{message.User("hi")}
+		ask := func() {
+			t.Helper()
+			msg, _, err := model.Collect(m.Generate(t.Context(), &model.Request{Messages: said, Tools: []tool.Info{lateInfo("add")}, Digest: "d"}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			said = append(slices.Clip(said), msg)
+			if calls := msg.ToolCalls(); len(calls) > 0 {
+				said = append(said, &message.Message{Role: message.RoleTool, Blocks: message.Blocks{&message.ToolResult{ID: calls[0].ID, Name: "add"}}})
+			} else {
+				said = append(said, message.User("And?"))
+			}
+		}
+		ask()
+		ask()
+		s.Refuse(func(_ string, body []byte) (int, string) { // that of the first answer has expired
+			if strings.Contains(string(body), "encrypted-rs_r1") {
+				return 400, words
+			}
+			return 0, ""
+		})
+		ask()
+		ask()
+		if len(retries) != 1 || !strings.Contains(retries[0], words[:20]) {
+			t.Errorf("retries %q", retries)
+		}
+		sent := s.Requests()
+		if len(sent) != 5 {
+			t.Errorf("%d requests", len(sent))
+		}
+		if last := string(sent[len(sent)-1].Body); strings.Contains(last, "encrypted-rs_r1") || !strings.Contains(last, "It is 3.") {
+			t.Errorf("the last request is %s", last)
+		}
+	}
+}
+
+// TestExpiredForGood: where leaving out the reasoning does not help, the error says what does.
+func TestExpiredForGood(t *testing.T) {
+	s := openaitest.New(t, openaitest.Text("yes").Reasoning("Hm."))
+	m := newModel(t, s, openai.Config{API: openai.APIResponses})
+	msg, _, err := model.Collect(m.Generate(t.Context(), hi))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Refuse(func(string, []byte) (int, string) { return 400, "The encrypted content could not be verified." })
+	_, _, err = model.Collect(m.Generate(context.Background(), &model.Request{Messages: append(hi.Messages[:1:1], msg, message.User("And?"))}))
+	if err == nil || !strings.HasSuffix(err.Error(), "could not be verified; the reasoning in the conversation is too old, or from another organization or model; start a new conversation") {
+		t.Error(err)
+	}
+	if n := len(s.Requests()); n != 3 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// TestLateToolsRefused: a server that does not take tools in the course of a conversation gets all at the head from then on.
+func TestLateToolsRefused(t *testing.T) {
+	s := openaitest.New(t, openaitest.Text("yes"), openaitest.Text("yes"))
+	s.Refuse(func(_ string, body []byte) (int, string) {
+		if strings.Contains(string(body), "additional_tools") {
+			return 400, "Invalid value: 'additional_tools'. Supported values are: 'message', …"
+		}
+		return 0, ""
+	})
+	m := newModel(t, s, openai.Config{API: openai.APIResponses, LateTools: new(true)})
+	for range 2 {
+		l := &lateTalk{said: hi.Messages, open: []string{"a", "b"}, head: []tool.Info{lateInfo("a")}}
+		if _, _, err := model.Collect(m.Generate(t.Context(), l.request())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sent := s.Requests()
+	if len(sent) != 3 || !strings.Contains(string(sent[2].Body), `"name":"b"`) || !m.Reveals() {
+		t.Errorf("%d requests, the last %s", len(sent), sent[len(sent)-1].Body)
+	}
+}
