@@ -236,8 +236,9 @@ func (c *clip) last(exit Exit, timedOut bool, in bashIn) tool.Chunk {
 // Judge implements [tool.Judge].
 func (b *bash) Judge(c *permission.Call) {
 	last := b.last.Load()
-	if last == nil || last.input != string(c.Input) {
-		last = &bashCall{bash: b, input: string(c.Input)}
+	home, _ := os.UserHomeDir() // "" means unknown
+	if last == nil || last.input != string(c.Input) || last.home != home {
+		last = &bashCall{bash: b, input: string(c.Input), home: home}
 		last.command, last.readable = commandOf(last.input)
 		b.last.Store(last)
 	}
@@ -249,11 +250,12 @@ func (b *bash) Judge(c *permission.Call) {
 // borrowedByBash are the tools whose rules also apply to files that a command is known to read or change.
 var borrowedByBash = []string{"Read", "Write", "Edit"}
 
-// A bashCall is the [permission.Checker] of the calls with one input. It is immutable.
+// A bashCall is the [permission.Checker] of the calls with one input and home directory. It is
+// immutable.
 type bashCall struct {
 	*bash
-	input, command string
-	readable       bool // the input has a command
+	input, command, home string
+	readable             bool // the input has a command
 }
 
 // Check implements [permission.Checker].
@@ -391,7 +393,7 @@ func (b *bashCall) Parts(p *permission.Policy) []permission.Part {
 // analyze returns the analysis of the command, nil if the input has no command, and the place that its paths
 // are relative to.
 func (b *bashCall) analyze(p *permission.Policy) (*shell.Analysis, pathrule.Place) {
-	at := b.place(p)
+	at := b.placeOf(b.home, p)
 	if !b.readable {
 		return nil, at
 	}

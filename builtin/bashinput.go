@@ -84,20 +84,22 @@ func (c *inputCursor) member() (string, bool) {
 	if !c.take(":") || !c.take(`"`) {
 		return "", false
 	}
-	text, rest, ok := strings.Cut(c.rest, `"`)
-	switch {
-	case !ok:
-		return "", false
-	case strings.IndexByte(text, '\\') >= 0:
-		return c.escaped()
-	}
-	c.rest = rest
-	for i := range len(text) {
-		if text[i] < ' ' {
+	ascii := true
+	for i := range len(c.rest) {
+		switch b := c.rest[i]; {
+		case b == '"':
+			text := c.rest[:i]
+			c.rest = c.rest[i+1:]
+			return text, ascii || utf8.ValidString(text)
+		case b == '\\':
+			return c.escaped()
+		case b < ' ':
 			return "", false
+		case b >= utf8.RuneSelf:
+			ascii = false
 		}
 	}
-	return text, utf8.ValidString(text)
+	return "", false
 }
 
 // escapes maps the letter after a backslash to its character.

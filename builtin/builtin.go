@@ -139,6 +139,10 @@ func (c Config) complete() (Config, error) {
 // place returns the directories that paths are relative to under p, which may be nil.
 func (c *Config) place(p *permission.Policy) pathrule.Place {
 	home, _ := os.UserHomeDir() // "" means unknown
+	return c.placeOf(home, p)
+}
+
+func (c *Config) placeOf(home string, p *permission.Policy) pathrule.Place {
 	at := pathrule.Place{Cwd: c.Dirs[0], Home: home, Dirs: c.Dirs, Trusted: c.Trusted}
 	if p != nil && len(p.Dirs) > 0 {
 		at.Dirs = workingDirs(at, p.Dirs)

@@ -209,7 +209,7 @@ func (a *Analysis) ReadOnly() string { return a.why }
 // use it as well.
 func (a *Analysis) Networks() bool {
 	for i := range a.cmds {
-		if a.cmds[i].effects&effect(Network) != 0 {
+		if a.cmds[i].effects&networking != 0 {
 			return true
 		}
 	}
