@@ -49,13 +49,20 @@ func endless(cond []*syntax.Stmt) bool {
 }
 
 func (w *walker) forClause(c *syntax.ForClause) {
-	w.forget(c)
+	moves := w.forgetVariables(c)
+	lost := func() {
+		if moves {
+			w.cwds, w.cwdLost = nil, true
+		}
+	}
 	if count, ok := c.Loop.(*syntax.CStyleLoop); ok && !c.Select && w.counts(count, c.Do) {
+		lost()
 		w.under("a loop", c.Do)
 		return
 	}
 	iter, ok := c.Loop.(*syntax.WordIter)
 	if !ok || c.Select {
+		lost()
 		w.denyDynamic("a loop with an arithmetic condition, or a menu")
 		w.inner(c.Loop)
 		w.under("a loop", c.Do)
@@ -66,15 +73,59 @@ func (w *walker) forClause(c *syntax.ForClause) {
 	w.secret = ""
 	items := w.words(iter.Items)
 	w.listed = append(w.listed, items...)
+	name := iter.Name.Value
 	b := w.loopValues(items)
-	w.keepSecret(iter.Name.Value)
+	w.keepSecret(name)
 	w.in = in
-	if why := unsafeVariable(iter.Name.Value); why != "" {
+	if why := unsafeVariable(name); why != "" {
 		w.deny(why)
+	} else if w.mayRepeat(items, c.Do) {
+		for _, a := range items {
+			w.once(name, a.text, c.Do)
+		}
+		return
 	}
+	lost()
 	w.maybe(func() {
-		w.set(iter.Name.Value, b)
+		w.set(name, b)
 		w.body("a loop", c.Do)
+	})
+}
+
+// maxRepeated is how many commands the bodies of loops over literal words may have, once for each
+// word.
+const maxRepeated = 256
+
+// mayRepeat reports whether the words of a loop are known and its body is small, so that it is
+// walked for each word as if it were written out.
+func (w *walker) mayRepeat(items []arg, body []*syntax.Stmt) bool {
+	if len(items) == 0 || len(items) > maxValues || slices.ContainsFunc(items, func(a arg) bool { return !a.known }) {
+		return false
+	}
+	calls := 0
+	for _, s := range body {
+		syntax.Walk(s, func(n syntax.Node) bool {
+			if _, ok := n.(*syntax.Stmt); ok {
+				calls++
+			}
+			return true
+		})
+	}
+	if w.repeated += calls * len(items); w.repeated > maxRepeated {
+		return false
+	}
+	return true
+}
+
+// once walks the body of a loop for one word. It may end early, or not run at all.
+func (w *walker) once(name, word string, body []*syntax.Stmt) {
+	w.maybe(func() {
+		construct := w.in.dynamic
+		w.set(name, bindValues(word))
+		if vals := w.lookup(name).vals; len(vals) != 1 || vals[0] != word {
+			construct = "a loop"
+		}
+		w.body(construct, body)
 	})
 }
 
@@ -104,9 +155,16 @@ func (w *walker) loopValues(items []arg) binding {
 	return b
 }
 
-// forget drops the bindings of variables that a loop assigns, because its body runs more than
-// once. Numeric variables that stay numeric are kept as such.
+// forget drops what a loop may change, because its body runs more than once.
 func (w *walker) forget(loop syntax.Node) {
+	if w.forgetVariables(loop) {
+		w.cwds, w.cwdLost = nil, true
+	}
+}
+
+// forgetVariables drops the bindings of variables that a loop assigns, and reports whether it may
+// change the current directory. Numeric variables that stay numeric are kept as such.
+func (w *walker) forgetVariables(loop syntax.Node) (moves bool) {
 	seen := w.collectAssigned(loop)
 	w.markVolatile(seen.functions)
 	for _, s := range seen.names {
@@ -119,9 +177,7 @@ func (w *walker) forget(loop syntax.Node) {
 			w.set(s.name, binding{numeric: w.lookup(s.name).numeric})
 		}
 	}
-	if seen.moves {
-		w.cwds, w.cwdLost = nil, true
-	}
+	return seen.moves
 }
 
 // staysNumber reports whether a numeric variable is still numeric after a.

@@ -3,6 +3,7 @@ package shell
 import (
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -178,5 +179,33 @@ func TestEditRows(t *testing.T) {
 		if got := a.EditsInside(here) && !safety(a); got != c.Allowed {
 			t.Errorf("%q: allowed %v: %v", c.Command, got, a.Dangers(here, pathrule.Protected{}))
 		}
+	}
+}
+
+// A word of a dangerous command may come from a loop over literal words.
+func TestLoopsOverWords(t *testing.T) {
+	var sh Analyzer
+	tried := 0
+	for _, file := range []string{"alarming.txt", "harmful.txt"} {
+		for _, cmd := range lines(t, file) {
+			words := strings.Split(cmd, " ")
+			keyword := words[0] == "time" || words[0] == "coproc" // not by the value of a variable
+			if strings.ContainsAny(cmd, "\n\t'\"\\`$;&|<>(){}#~*?![=") || len(words) < 2 || keyword {
+				continue
+			}
+			for i, word := range words {
+				body := slices.Clone(words)
+				body[i] = `"$zz"`
+				loop := "for zz in word " + word + "; do " + strings.Join(body, " ") + "; done"
+				tried++
+				a := sh.Analyze(loop, here)
+				if file == "alarming.txt" && !safety(a) || !asks(a, here) {
+					t.Errorf("%q raises no alarm: %q", loop, a.ReadOnly())
+				}
+			}
+		}
+	}
+	if tried < 1000 {
+		t.Errorf("only %d loops", tried)
 	}
 }

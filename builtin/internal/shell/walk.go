@@ -31,6 +31,7 @@ type walk struct {
 	copied      int               // bytes of values in words
 	cwds        []string          // possible current directories; empty if unknown
 	expanded    int               // words from brace expansion
+	repeated    int               // commands of loops that are walked for each word
 	secret      string            // the last secret variable that was expanded
 	anySecret   string            // the last one in the whole line
 	customIFS   bool              // the command's input is not split at blanks
