@@ -23,7 +23,8 @@ var capabilities = []reflect.Type{
 // CheckCapabilities returns an error if t, or a tool inside it, has a method with the name
 // of a capability's but another signature, or has it on the pointer only: nothing would
 // call it. So does one that embeds a Tool with a [Judge] and has neither an Unwrap method nor
-// a Judge: its calls would not be judged. [github.com/kitbag-go/kitbag/toolkit.New] checks all tools.
+// a Judge: its calls would not be judged. A tool in a field with a name is not looked for: a wrapper
+// that has one must have Unwrap. [github.com/kitbag-go/kitbag/toolkit.New] checks all tools.
 func CheckCapabilities(t Tool) error {
 	outer := t
 	for range maxWraps {

@@ -68,9 +68,15 @@
 //
 // A tool can implement further small interfaces
 // ([Judge], [Previewer], [Backgrounder], [IdempotentChecker], [Reminder]).
-// Find them with [As], never by a type assertion, and give every wrapper an Unwrap
-// method, so that no wrapper can hide a safety check. The safe answer is assumed for an
-// absent one.
+// Find them with [As], never by a type assertion. The safe answer is assumed for an absent one.
+//
+// A wrapper is a tool that holds the tool it calls, in whatever field. It must have a method
+//
+//	Unwrap() tool.Tool
+//
+// that returns that tool, or the wrapper hides its Judge and every other capability.
+// [CheckCapabilities] finds this for a tool that is embedded; in a field with a name nothing does,
+// since a tool may hold others that it does not stand for. [With] needs no method.
 //
 // # What is and what is not a boundary
 //
