@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/agent/event"
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 )
@@ -82,7 +83,7 @@ func (mc *modelCall) take(ch model.Chunk) {
 			b = &message.Thinking{ID: mc.newID()}
 			mc.start(b)
 		}
-		b.Extra = mergeObjects(b.Extra, ch.Extra)
+		b.Extra = strictjson.Merge(b.Extra, ch.Extra)
 		if ch.Text != "" {
 			mc.text.WriteString(ch.Text)
 			mc.emit(&event.ThinkingDelta{Message: mc.msg.ID, Block: b.ID, Text: ch.Text})
@@ -117,7 +118,7 @@ func (mc *modelCall) addCall(d *model.ToolCallDelta) {
 	if d.Name != "" {
 		c.call.Name = d.Name
 	}
-	c.call.Extra = mergeObjects(c.call.Extra, d.Extra)
+	c.call.Extra = strictjson.Merge(c.call.Extra, d.Extra)
 	if c.args == nil && i == 0 {
 		c.args = mc.args[:0]
 	}
@@ -187,17 +188,4 @@ func (mc *modelCall) reason() model.FinishReason {
 		return ""
 	}
 	return mc.finish.Reason
-}
-
-// mergeObjects returns the members of both JSON objects, those of b winning.
-func mergeObjects(a, b json.RawMessage) json.RawMessage {
-	if len(a) == 0 || len(b) == 0 {
-		return append(a[:len(a):len(a)], b...)
-	}
-	var m map[string]json.RawMessage
-	if json.Unmarshal(a, &m) != nil || json.Unmarshal(b, &m) != nil {
-		return b
-	}
-	out, _ := json.Marshal(m) // of members that were JSON
-	return out
 }

@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"maps"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/message"
 )
 
@@ -97,7 +97,7 @@ func (c *collector) think(d *ThinkingDelta) {
 	p := c.parts[c.thinking-1]
 	p.text.WriteString(d.Text)
 	b := p.block.(*message.Thinking)
-	b.Extra = mergeObjects(b.Extra, d.Extra)
+	b.Extra = strictjson.Merge(b.Extra, d.Extra)
 }
 
 // call adds to the call with the delta's index. A provider may send the pieces of
@@ -121,7 +121,7 @@ func (c *collector) call(d *ToolCallDelta) {
 	if d.Name != "" {
 		b.Name = d.Name
 	}
-	b.Extra = mergeObjects(b.Extra, d.Extra)
+	b.Extra = strictjson.Merge(b.Extra, d.Extra)
 }
 
 // message copies the text of the builders into their blocks. It may be called for a
@@ -143,22 +143,4 @@ func (c *collector) message() *message.Message {
 		m.Blocks = append(m.Blocks, p.block)
 	}
 	return m
-}
-
-// mergeObjects adds the members of b to a; those of b win. If either is not an
-// object the result is b.
-func mergeObjects(a, b json.RawMessage) json.RawMessage {
-	if len(a) == 0 || len(b) == 0 {
-		return append(a, b...)
-	}
-	var am, bm map[string]json.RawMessage
-	if json.Unmarshal(a, &am) != nil || json.Unmarshal(b, &bm) != nil {
-		return b
-	}
-	maps.Copy(am, bm)
-	merged, err := json.Marshal(am)
-	if err != nil {
-		return b
-	}
-	return merged
 }

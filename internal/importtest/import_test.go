@@ -97,7 +97,7 @@ var internalUsers = map[string][]string{
 	"internal/lazy": {"tool", "tool/host", "skill", "redact", "agent", "agent/session", "builtin", "builtin/internal/pathrule", "builtin/internal/shell",
 		"mcpclient", "mcpserver", "mcpgateway"},
 
-	"internal/strictjson":  {"internal/mcpcontent", "mcpclient", "mcpserver", "mcpgateway"},
+	"internal/strictjson":  {"internal/mcpcontent", "model", "agent", "mcpclient", "mcpserver", "mcpgateway"},
 	"internal/mcpcontent":  {"agent", "mcpclient", "mcpserver", "mcpgateway"},
 	"internal/mcpupstream": {"mcpserver", "mcpgateway"},
 	"internal/policycheck": {"agent", "mcpserver"},
