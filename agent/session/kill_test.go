@@ -17,6 +17,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/agent/session/internal/killed"
 )
 
 // The environment of a child process: where the session is, of which kind it
@@ -72,32 +73,9 @@ func child() error {
 		fmt.Println("open")
 		select {}
 	}
-	saves := 0
-	save := func(ctx context.Context, st *agent.State) error {
-		if saves++; saves == -kill {
-			die()
-		}
-		err := s.Save(ctx, st)
-		if saves == kill {
-			die()
-		}
-		return err
-	}
-	answer, err := travel(context.Background(), journeyAgent(dir, save), s.State)
+	answer, err := travel(context.Background(), journeyAgent(dir, killed.Save(kill, s.Save)), s.State)
 	fmt.Println(answer)
 	return err
-}
-
-// die ends the process as kill -9 does.
-func die() {
-	p, err := os.FindProcess(os.Getpid())
-	if err == nil {
-		err = p.Kill()
-	}
-	if err != nil {
-		panic(err)
-	}
-	select {}
 }
 
 func childCmd(dir, kind string, kill int) *exec.Cmd {
@@ -127,16 +105,13 @@ func hold(t *testing.T, dir, kind string) (stop func()) {
 }
 
 // process runs a child and returns what it printed, and whether it was killed.
-func process(t *testing.T, dir, kind string, kill int) (out string, killed bool) {
+func process(t *testing.T, dir, kind string, kill int) (out string, died bool) {
 	t.Helper()
-	cmd := childCmd(dir, kind, kill)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	data, err := cmd.Output()
-	if err != nil && (cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != -1) {
-		t.Fatalf("process that dies at save %d: %v\n%s", kill, err, stderr.String())
+	out, died, err := killed.Run(childCmd(dir, kind, kill))
+	if err != nil {
+		t.Fatalf("process that dies at save %d: %v", kill, err)
 	}
-	return strings.TrimSpace(string(data)), err != nil
+	return out, died
 }
 
 // arrived checks how a journey ended.
@@ -180,17 +155,17 @@ func TestKill(t *testing.T) {
 // killAt reports whether the run had a save of that number.
 func killAt(t *testing.T, kind string, kill int) bool {
 	dir := t.TempDir()
-	answer, killed := process(t, dir, kind, kill)
-	if !killed && max(kill, -kill) < 30 {
+	answer, died := process(t, dir, kind, kill)
+	if !died && max(kill, -kill) < 30 {
 		t.Fatalf("the run made less than %d saves", max(kill, -kill))
 	}
-	if killed { // to go on in this process costs less than a third one
+	if died { // to go on in this process costs less than a third one
 		answer = resume(t, dir, kind)
 	}
 	if arrived(t, dir, kind, answer); t.Failed() {
 		t.Fatalf("the process was killed at save %d", kill)
 	}
-	return killed
+	return died
 }
 
 // resume takes the journey to its end in this process.
@@ -212,8 +187,8 @@ func TestKillAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for n := 1; ; n++ {
-		answer, killed := process(t, dir, "dir", 5)
-		if !killed {
+		answer, died := process(t, dir, "dir", 5)
+		if !died {
 			if n < 5 {
 				t.Errorf("only %d processes were killed", n-1)
 			}

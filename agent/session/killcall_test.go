@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/session/internal/killed"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/scripted"
@@ -51,7 +52,7 @@ func payment(dir, kind string, dies int) error {
 			return "", err
 		}
 		if len(effects(dir)) <= dies {
-			die()
+			killed.Now()
 		}
 		return "ok", nil
 	}, tool.Options{Idempotent: kind == kindPay}))
@@ -132,13 +133,13 @@ func TestKillInACall(t *testing.T) {
 		t.Run(fmt.Sprintf("%s, %d die", row.kind, row.dies), func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			killed := 0
+			deaths := 0
 			answer, died := process(t, dir, row.kind, row.dies)
-			for ; died; killed++ {
+			for ; died; deaths++ {
 				answer, died = process(t, dir, row.kind, row.dies)
 			}
-			if killed != row.dies || answer != row.answer {
-				t.Errorf("%d processes died, the answer is %q; want %d, %q", killed, answer, row.dies, row.answer)
+			if deaths != row.dies || answer != row.answer {
+				t.Errorf("%d processes died, the answer is %q; want %d, %q", deaths, answer, row.dies, row.answer)
 			}
 			var lines []string
 			keys := map[string]string{"": ""}

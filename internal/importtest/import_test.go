@@ -54,10 +54,11 @@ var allowed = map[string][]string{
 	"tool/docs":       {},
 	"tool/toolstate":  {},
 
-	"agent/session":             {"agent", "agent/event", "message"},
-	"agent/session/sessiontest": {"agent/session", "agent", "agent/event", "model", "model/scripted", "toolkit", "tool", "message", "permission"},
-	"agent/session/sqlite":      {"agent", "agent/session"},
-	"agent/agenttest":           {"agent", "agent/event", "model", "model/scripted", "tool", "message"},
+	"agent/session":                 {"agent", "agent/event", "message"},
+	"agent/session/internal/killed": {"agent"},
+	"agent/session/sessiontest":     {"agent/session", "agent/session/internal/killed", "agent", "agent/event", "model", "model/scripted", "toolkit", "tool", "message", "permission"},
+	"agent/session/sqlite":          {"agent", "agent/session"},
+	"agent/agenttest":               {"agent", "agent/event", "model", "model/scripted", "tool", "message"},
 
 	"internal/genai": {"agent", "agent/event", "model", "tool", "message"},
 

@@ -17,6 +17,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/agent/session/internal/killed"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/scripted"
@@ -152,9 +153,8 @@ func (k *killing) process(test string, kill int) {
 	pattern := "^" + strings.ReplaceAll(test, "/", "$/^") + "$"
 	cmd := exec.Command(os.Args[0], "-test.run="+pattern)
 	cmd.Env = append(os.Environ(), childDir+"="+k.dir, childKill+"="+strconv.Itoa(kill), "GORACE=atexit_sleep_ms=0")
-	out, err := cmd.CombinedOutput()
-	if err != nil && (cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != -1) {
-		k.Errorf("a process that dies at save %d: %v\n%s", kill, err, out)
+	if _, _, err := killed.Run(cmd); err != nil {
+		k.Errorf("a process that dies at save %d: %v", kill, err)
 	}
 }
 
@@ -243,18 +243,7 @@ func child(dir string, open Opener) error {
 	if err != nil {
 		return err
 	}
-	saves := 0
-	save := func(ctx context.Context, st *agent.State) error {
-		if saves++; saves == -kill {
-			die()
-		}
-		err := s.Save(ctx, st)
-		if saves == kill {
-			die()
-		}
-		return err
-	}
-	a, err := worker(dir, save)
+	a, err := worker(dir, killed.Save(kill, s.Save))
 	if err != nil {
 		return err
 	}
@@ -264,18 +253,6 @@ func child(dir string, open Opener) error {
 		}
 	}
 	return s.Close()
-}
-
-// die ends the process as kill -9 does.
-func die() {
-	p, err := os.FindProcess(os.Getpid())
-	if err == nil {
-		err = p.Kill()
-	}
-	if err != nil {
-		panic(err)
-	}
-	select {}
 }
 
 func effects(dir string) []string {

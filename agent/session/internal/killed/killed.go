@@ -1,0 +1,52 @@
+// Package killed has what tests need that kill processes at the saves of a session.
+package killed
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/agent"
+)
+
+// Save returns save for a process that kills itself after its nth call, or before it if n is negative;
+// never if n is 0.
+func Save(n int, save func(context.Context, *agent.State) error) func(context.Context, *agent.State) error {
+	saves := 0
+	return func(ctx context.Context, st *agent.State) error {
+		if saves++; saves == -n {
+			Now()
+		}
+		err := save(ctx, st)
+		if saves == n {
+			Now()
+		}
+		return err
+	}
+}
+
+// Now ends the process as kill -9 does.
+func Now() {
+	p, err := os.FindProcess(os.Getpid())
+	if err == nil {
+		err = p.Kill()
+	}
+	if err != nil {
+		panic(err)
+	}
+	select {}
+}
+
+// Run runs a process that may kill itself, and returns what it printed and whether it was killed. Another
+// end than that, or success, is an error.
+func Run(cmd *exec.Cmd) (out string, killed bool, err error) {
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	data, err := cmd.Output()
+	if err != nil && (cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != -1) {
+		return "", false, fmt.Errorf("%w\n%s%s", err, data, stderr.String())
+	}
+	return strings.TrimSpace(string(data)), err != nil, nil
+}
