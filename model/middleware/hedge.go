@@ -15,7 +15,7 @@ import (
 // nothing after the given time. The one that yields first answers; the other's
 // request is cancelled. It is for a server that is occasionally much slower than
 // usual: with the 95th percentile of its time to the first chunk, it costs some 5 %
-// more requests. first and second may be the same.
+// more requests. If the time is 0 or less, both are called at once. first and second may be the same.
 //
 // A failure of first before that time is passed on, as without Hedge: put [Retry]
 // around it or inside. Later, an error comes only when both have failed: that of both, as of

@@ -68,6 +68,8 @@ func TestLimit(t *testing.T) {
 		sent  []time.Duration
 	}{
 		{"no limit", middleware.LimitConfig{}, []int{1, 1, 1}, &metered{}, []time.Duration{0, 0, 0}},
+		{"negative is no limit", middleware.LimitConfig{Requests: -1, Tokens: -1}, []int{1, 1}, &metered{}, []time.Duration{0, 0}},
+		{"one negative", middleware.LimitConfig{Requests: 1, Tokens: -1}, []int{1, 1}, &metered{}, []time.Duration{0, 60 * s}},
 		{"requests", middleware.LimitConfig{Requests: 2}, []int{1, 1, 1, 1, 1}, &metered{}, []time.Duration{0, 0, 60 * s, 60 * s, 120 * s}},
 		{"tokens", middleware.LimitConfig{Tokens: 100}, []int{50, 50, 1, 99, 1}, &metered{}, []time.Duration{0, 0, 60 * s, 60 * s, 120 * s}},
 		{"both", middleware.LimitConfig{Requests: 2, Tokens: 100}, []int{90, 90, 5, 5}, &metered{}, []time.Duration{0, 60 * s, 60 * s, 120 * s}},
