@@ -26,12 +26,18 @@ type fact struct {
 	tree, hidden bool     // instead: which secret is below the directory, with hidden ones if set
 	bases        []string // … and matches one of these patterns; nil matches any
 	top          bool     // instead: the top of git's work tree
+	tracked      bool     // instead: which file with credentials git tracks
+	settings     bool     // instead: where the settings of git have credentials
 }
 
 func (f *fact) look(at *pathrule.Place) string {
 	switch {
 	case f.top:
 		return gitTop(at, f.dir)
+	case f.tracked:
+		return trackedSecret(at, f.dir)
+	case f.settings:
+		return credentialSettings(at, f.dir)
 	case f.tree:
 		if f.bases != nil {
 			return at.SecretAmong(f.dir, f.hidden, f.bases)
@@ -46,7 +52,7 @@ func (f *fact) look(at *pathrule.Place) string {
 // factResult returns the result of a fact, which it checks once for each line.
 func (w *walker) factResult(f fact) string {
 	same := func(g fact) bool {
-		return g.dir == f.dir && g.tree == f.tree && g.hidden == f.hidden && g.top == f.top &&
+		return g.dir == f.dir && g.tree == f.tree && g.hidden == f.hidden && g.top == f.top && g.tracked == f.tracked && g.settings == f.settings &&
 			(g.names == nil) == (f.names == nil) && slices.Equal(g.names, f.names) && (g.bases == nil) == (f.bases == nil) && slices.Equal(g.bases, f.bases)
 	}
 	if i := slices.IndexFunc(w.facts, same); i >= 0 {

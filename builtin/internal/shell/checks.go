@@ -15,9 +15,9 @@ var checks map[string]func(*walker, *command, *parsed) string
 func init() {
 	checks = map[string]func(*walker, *command, *parsed) string{
 		"find": findArgs, "sed": sedArgs, "awk": awkShows, "printf": printfArgs, "read": readArgs, "test": testArgs,
-		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs,
+		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs, "getconfig": getConfigArgs, "settings": settingsArgs,
 		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "noplus": noPlusArgs, "noequals": noEqualsArgs, "yq": yqArgs,
-		"kube": kubeArgs, "copy": copyArgs, "move": moveArgs, "gitwrite": gitWriteArgs, "sub": subArgs, "reflog": reflogArgs, "code": codeArgs,
+		"kube": kubeArgs, "kubeget": kubeGetArgs, "kubedescribe": kubeDescribeArgs, "top": topArgs, "unit": unitArgs, "copy": copyArgs, "move": moveArgs, "gitwrite": gitWriteArgs, "sub": subArgs, "reflog": reflogArgs, "code": codeArgs,
 		"nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "job": jobArgs, "upload": uploadArgs, "mode": modeArgs, "envfile": envFileArgs, "nosecret": noSecretArgs, "ssh": sshArgs, "grep": grepArgs, "jq": jqArgs, "ps": psArgs, "container": containerArgs, "printenv": printenvArgs, "declare": declareArgs, "local": localArgs, "package": packageArgs,
 	}
 }
@@ -412,6 +412,9 @@ func noAtArgs(_ *walker, _ *command, p *parsed) string {
 
 // getentArgs adds the network effect for names of hosts.
 func getentArgs(_ *walker, _ *command, p *parsed) string {
+	if len(p.ops) > 0 && (!p.ops[0].known || strings.HasSuffix(p.ops[0].text, "shadow")) {
+		return "it may show hashes of passwords"
+	}
 	if len(p.ops) > 1 && (!p.ops[0].known || strings.HasPrefix(p.ops[0].text, "ahosts") || p.ops[0].text == "hosts" || p.ops[0].text == "networks") &&
 		!(len(p.ops) == 2 && p.ops[1].text == "localhost") {
 		p.effects |= effect(Network)

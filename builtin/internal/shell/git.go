@@ -106,11 +106,21 @@ func harmlessGitSetting(setting arg) bool {
 		slices.Contains(offGitKeys, key) && setting.known && slices.Contains([]string{"false", "cat", "/dev/null"}, value)
 }
 
-// gitConfigArgs accepts the forms of git config that only read.
-func gitConfigArgs(_ *walker, c *command, p *parsed) string {
+// gitConfigArgs accepts the forms of git config that only read, and show no credentials.
+func gitConfigArgs(w *walker, c *command, p *parsed) string {
 	for _, op := range p.ops {
 		if !op.opt && op.option() {
 			return op.raw + " may be an option"
+		}
+	}
+	for _, op := range p.ops {
+		if !op.opt && credentialKey().MatchString(op.text) {
+			return op.raw + " may hold credentials"
+		}
+	}
+	if p.has("-l", "--list", "--get-regexp", "--get-urlmatch") && !p.has("--name-only") || slices.ContainsFunc(p.ops, func(op roleArg) bool { return !op.opt && urlKey().MatchString(op.text) }) {
+		if why := settingsArgs(w, c, p); why != "" {
+			return why
 		}
 	}
 	if p.has("-l", "--list", "--get", "--get-all", "--get-regexp", "--get-urlmatch", "--get-color", "--get-colorbool") {
@@ -125,6 +135,22 @@ func gitConfigArgs(_ *walker, c *command, p *parsed) string {
 	}
 	return ""
 }
+
+// getConfigArgs is gitConfigArgs for git config get and git config list.
+func getConfigArgs(w *walker, c *command, p *parsed) string {
+	for _, op := range p.ops {
+		if !op.opt && credentialKey().MatchString(op.text) {
+			return op.raw + " may hold credentials"
+		}
+	}
+	if p.has("--name-only") {
+		return ""
+	}
+	return settingsArgs(w, c, p)
+}
+
+// urlKey matches the name of a setting with an address, in which a token may be.
+var urlKey = lazy.Regexp(`(?i)url|proxy|helper|\x00`)
 
 // gitKeys are settings, or prefixes of them, that name programs which git runs, or send its
 // data to another place.

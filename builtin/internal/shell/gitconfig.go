@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
 // gitRuns returns why git, run in the resolved directory dir, may start a program that the
@@ -72,6 +73,57 @@ func repositoryRuns(at *pathrule.Place, dotgit string) string {
 	}
 	if text, err := at.Contents(index, maxIndex); err != nil || mayHaveSubmodule(text) {
 		return "its submodules may have settings of their own"
+	}
+	return ""
+}
+
+// credentialKey matches the name of a setting that has credentials, and credentialSetting a line
+// of such a setting or an address with a password or token.
+var (
+	credentialKey     = lazy.Regexp(`(?i)extraheader|pass(word|wd|phrase)?$|token|secret|apikey|oauth`)
+	credentialSetting = lazy.Regexp(`(?im)extraheader|^\s*[\w-]*(pass(word|wd|phrase)?|token|secret|apikey)\s*=|://([^/@\s:]*:[^/@\s]+|[^/@\s:]{20,})@`)
+)
+
+// credentialSettings returns where the settings of git in dir have credentials, or "".
+func credentialSettings(at *pathrule.Place, dir string) string {
+	var files []string
+	if at.Home != "" {
+		files = append(files, at.Home+"/.gitconfig", at.Home+"/.config/git/config")
+	}
+	for top := at.Real(dir); top != ""; top = path.Dir(top) {
+		if repository := path.Join(top, ".git"); at.Exists(repository) {
+			if text, err := at.Contents(repository, maxSettings); err == nil { // a linked work tree, or a submodule
+				to, _ := strings.CutPrefix(strings.TrimRight(string(text), "\r\n"), "gitdir: ")
+				repository = under(top, to)
+			}
+			if text, err := at.Contents(path.Join(repository, "commondir"), maxSettings); err == nil {
+				files = append(files, path.Join(repository, "config.worktree"))
+				repository = under(repository, strings.TrimRight(string(text), "\r\n"))
+			}
+			files = append(files, path.Join(repository, "config"), path.Join(repository, "config.worktree"))
+			break
+		}
+		if top == "/" || top == "." {
+			break
+		}
+	}
+	for _, file := range append(files, "/etc/gitconfig") {
+		if !at.Exists(file) {
+			continue
+		}
+		if text, err := at.Contents(file, maxSettings); err != nil || credentialSetting().Match(text) {
+			return file + " has credentials"
+		}
+	}
+	return ""
+}
+
+// settingsArgs refuses to show settings of git that have credentials.
+func settingsArgs(w *walker, c *command, _ *parsed) string {
+	for _, d := range c.gitDirs() {
+		if why := w.factResult(fact{dir: d, settings: true}); why != "" {
+			return "it shows settings, and " + why
+		}
 	}
 	return ""
 }

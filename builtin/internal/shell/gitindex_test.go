@@ -36,7 +36,8 @@ func TestTrackedFiles(t *testing.T) {
 			"git diff --stat": false, "git log": false, "git log --oneline": false, "git stash show": false, "git diff -- main.go": false, "git diff main.go": false, "git show --name-only": false, "git status": false, "git -C .. diff": true,
 		} {
 			a := sh.Analyze(command, at)
-			for rule, covers := range map[string]bool{"secret/**": true, "secret/very/**": true, "src/main.go": true, "untracked/**": false, "none": false} {
+			past := command != "git diff" && command != "git diff --stat -p" && command != "git --no-pager diff" && command != "git -C .. diff"
+			for rule, covers := range map[string]bool{"secret/**": true, "secret/very/**": true, "src/main.go": true, "untracked/**": past, "none": past, "~/x": false, "/etc/**": false} {
 				if rule == "src/main.go" && strings.Contains(command, "main.go") {
 					continue // it is named
 				}
@@ -46,6 +47,7 @@ func TestTrackedFiles(t *testing.T) {
 			}
 		}
 	}
+	secretsInIndex(t)
 	for _, c := range []struct {
 		init, index string
 		want        bool
@@ -71,6 +73,74 @@ func TestTrackedFiles(t *testing.T) {
 	for _, bad := range []string{"", "DIRC", "DIRC\x00\x00\x00\x02\x00\x00\x00\x01", "DIRC\x00\x00\x00\x05\x00\x00\x00\x00", "DIRC\x00\x00\x00\x04\x00\x00\x00\x01" + strings.Repeat("\xff", 70)} {
 		if eachTracked([]byte(bad), func(string) {}) {
 			t.Errorf("%q is an index", bad)
+		}
+	}
+}
+
+// secretsInIndex: changes in a tracked file with credentials are shown only with approval.
+func secretsInIndex(t *testing.T) {
+	t.Helper()
+	work := t.TempDir()
+	write(t, work, map[string]string{"config/master.key": "k", "testdata/server.key": "k", ".npmrc": "x", "main.go": "x"})
+	git := func(args ...string) {
+		t.Helper()
+		cmd := exec.Command("git", args...)
+		cmd.Dir = work
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	git("init", "-q")
+	git("add", "testdata", ".npmrc", "main.go")
+	at := pathrule.Place{Cwd: work, Home: t.TempDir(), Dirs: []string{work}}
+	check := func(want bool, commands ...string) {
+		t.Helper()
+		for _, command := range commands {
+			if a := analyze(command, at); asks(a, at) != want {
+				t.Errorf("%q asks: %v: %s", command, asks(a, at), a.ReadOnly())
+			}
+		}
+	}
+	shown := []string{"git diff", "git show", "git log -p", "git diff HEAD~1", "git -C . log -p -1", "git stash show -p", "cd / && git -C " + work + " show"}
+	named := []string{"git diff --stat", "git log", "git show --stat", "git diff -- main.go", "git log -p -- main.go", "git status"}
+	check(false, append(shown, named...)...)
+	git("add", "config")
+	check(true, shown...)
+	check(false, named...)
+}
+
+// Settings of git are shown without approval unless they have credentials.
+func TestGitSettings(t *testing.T) {
+	show := []string{"git config --list", "git config -l --show-origin", "git config --get-regexp remote", "git remote -v", "git remote get-url origin", "git remote show -n origin", "git config remote.origin.url",
+		"git config --get remote.origin.url", "git config list", "git config get --all remote.origin.url", "git var -l", "git -C . remote -v", "cd src && git remote -v"}
+	never := []string{"git config --get-all http.https://github.com/.extraheader", "git config http.extraheader", "git config --get sendemail.smtppass", "git config get x.token", "git config x.mySecret", "git credential fill"}
+	always := []string{"git config user.name", "git config --get user.email", "git remote", "git config -l --name-only", "git config --get-all remote.origin.fetch"}
+	for config, credentials := range map[string]bool{
+		"[remote \"origin\"]\n\turl = https://github.com/o/r\n[user]\n\tname = u\n":                            false,
+		"[remote \"origin\"]\n\turl = git@github.com:o/r\n":                                                    false,
+		"[remote \"origin\"]\n\turl = https://u:pw@github.com/o/r\n":                                           true,
+		"[remote \"origin\"]\n\turl = https://ghp_aaaaaaaaaaaaaaaaaaaaaaaa@github.com/o/r\n":                   true,
+		"[http \"https://github.com/\"]\n\textraheader = AUTHORIZATION: basic eA==\n":                          true,
+		"[sendemail]\n\tsmtpPass = x\n":                                                                        true,
+		"[core]\n\tbare = false\n[url \"https://x-access-token:y@github.com/\"]\n\tinsteadOf = ssh://github\n": true,
+	} {
+		work := t.TempDir()
+		write(t, work, map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/config": config, "src/a": "x"})
+		at := pathrule.Place{Cwd: work, Home: t.TempDir(), Dirs: []string{work}, Trusted: []string{work}}
+		for _, command := range show {
+			if a := analyze(command, at); asks(a, at) != credentials {
+				t.Errorf("%q: %q asks: %v: %s", config, command, asks(a, at), a.ReadOnly())
+			}
+		}
+		for _, command := range never {
+			if a := analyze(command, at); !asks(a, at) {
+				t.Errorf("%q needs no approval", command)
+			}
+		}
+		for _, command := range always {
+			if a := analyze(command, at); asks(a, at) {
+				t.Errorf("%q: %q asks: %s", config, command, a.ReadOnly())
+			}
 		}
 	}
 }

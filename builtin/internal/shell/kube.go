@@ -1,9 +1,11 @@
 package shell
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
 // kubeArgs raises an alarm for secrets.
@@ -36,6 +38,124 @@ func kubeArgs(w *walker, c *command, p *parsed) string {
 				return ""
 			}
 		}
+	}
+	if raw, ok := p.value("--raw"); ok && !plainEndpoint().MatchString(raw.text) {
+		return podsShown
+	}
+	return ""
+}
+
+// plainKinds are resources without the environment of a container.
+var plainKinds = strings.Fields("no node nodes ns namespace namespaces svc service services ep endpoints endpointslice endpointslices ing ingress ingresses ingressclass ingressclasses ev event events " +
+	"pv persistentvolume persistentvolumes pvc persistentvolumeclaim persistentvolumeclaims sc storageclass storageclasses cm configmap configmaps sa serviceaccount serviceaccounts hpa horizontalpodautoscaler " +
+	"horizontalpodautoscalers pdb poddisruptionbudget poddisruptionbudgets netpol networkpolicy networkpolicies quota resourcequota resourcequotas limits limitrange limitranges role roles rolebinding rolebindings " +
+	"clusterrole clusterroles clusterrolebinding clusterrolebindings crd crds customresourcedefinition customresourcedefinitions lease leases pc priorityclass priorityclasses")
+
+// podsShown is why a command of kubectl that shows the environment of containers is not read-only.
+const podsShown = "it shows the environment of containers, in which credentials may be"
+
+// kubeGetArgs is kubeArgs for kubectl get.
+func kubeGetArgs(w *walker, c *command, p *parsed) string {
+	if why := kubeArgs(w, c, p); why != "" {
+		return why
+	}
+	for _, o := range []string{"-o", "--output", "--template"} {
+		format, ok := p.value(o)
+		text := strings.TrimPrefix(format.text, "=")
+		if o == "--template" {
+			text = "template=" + text
+		}
+		plain := format.known && (text == "wide" || text == "name" || plainTemplate(text))
+		if ok && !plain && !p.onlyKinds(plainKinds) {
+			return podsShown
+		}
+	}
+	return ""
+}
+
+// kubeDescribeArgs is kubeArgs for kubectl describe, which shows of secrets only the sizes.
+func kubeDescribeArgs(w *walker, c *command, p *parsed) string {
+	if why := kubeArgs(w, c, p); why != "" {
+		return why
+	}
+	if !p.onlyKinds(append([]string{"secret", "secrets"}, plainKinds...)) {
+		return podsShown
+	}
+	return ""
+}
+
+// plainEndpoint matches addresses of the cluster that do not return objects.
+var plainEndpoint = lazy.Regexp(`^/(version|metrics|api|apis|openapi/v[23]|(healthz|livez|readyz)(/[a-z0-9-]+)?|apis/metrics\.k8s\.io/[a-z0-9/.-]*)$`)
+
+// onlyKinds reports whether the operands name only resources of these kinds.
+func (p *parsed) onlyKinds(kinds []string) bool {
+	first, all := "", true
+	for _, op := range p.ops {
+		if op.opt {
+			continue
+		}
+		named := strings.Contains(op.prefix(), "/")
+		if first != "" && !named { // a name
+			continue
+		}
+		first = "x"
+		for kind := range strings.SplitSeq(op.prefix(), ",") {
+			kind, _, slash := strings.Cut(kind, "/")
+			kind, _, _ = strings.Cut(kind, ".")
+			all = all && (op.known || slash) && slices.Contains(kinds, strings.ToLower(kind))
+		}
+	}
+	return first != "" && all && !p.has("-f", "--filename")
+}
+
+var (
+	templateNoise = lazy.Regexp(`"[^"]*"|'[^']*'|\brange [^}]*|\[[^\]]*\]`)
+	templatePath  = lazy.Regexp(`(\.[A-Za-z_][\w-]*)+`)
+)
+
+// plainLeaves are fields of resources that hold no environment, as a whole.
+var plainLeaves = strings.Fields("name namespace uid phase nodeName image imageID images replicas readyReplicas availableReplicas updatedReplicas unavailableReplicas podIP hostIP ip hostname host port ports nodePort targetPort " +
+	"protocol type status reason message creationTimestamp deletionTimestamp startTime completionTime startedAt finishedAt lastTransitionTime restartCount ready labels kind apiVersion resourceVersion generation " +
+	"observedGeneration conditions containerStatuses initContainerStatuses loadBalancer ingress addresses address clusterIP clusterIPs externalIPs capacity allocatable storage storageClassName cpu memory requests limits " +
+	"resources serviceAccountName serviceAccount restartPolicy schedule suspend lastScheduleTime completions succeeded failed active version kubeletVersion osImage containerRuntimeVersion taints selector matchLabels ownerReferences")
+
+// plainTemplate reports whether an output format of kubectl only shows such fields.
+func plainTemplate(format string) bool {
+	kind, text, _ := strings.Cut(format, "=")
+	if !slices.Contains([]string{"jsonpath", "jsonpath-as-json", "go-template", "template", "custom-columns"}, kind) {
+		return false
+	}
+	text = templateNoise().ReplaceAllString(text, "")
+	for _, path := range templatePath().FindAllString(text, -1) {
+		if !slices.Contains(plainLeaves, path[strings.LastIndexByte(path, '.')+1:]) {
+			return false
+		}
+	}
+	return !strings.ContainsAny(templatePath().ReplaceAllString(text, ""), ".@$*")
+}
+
+// topArgs applies psArgs to what docker top passes to ps.
+func topArgs(w *walker, _ *command, p *parsed) string {
+	if len(p.args) < 2 {
+		return ""
+	}
+	return psArgs(w, &command{args: p.args}, p)
+}
+
+// unitArgs requires properties of a unit, and none that has its environment.
+func unitArgs(_ *walker, _ *command, p *parsed) string {
+	asked := false
+	for _, o := range p.given {
+		switch o.name {
+		case "-p", "-P", "--property":
+			asked = true
+			if !o.value.known || strings.Contains(strings.ToLower(o.value.text), "env") {
+				return environmentShown
+			}
+		}
+	}
+	if !asked {
+		return environmentShown
 	}
 	return ""
 }

@@ -269,6 +269,11 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 				why = w.among(c, op)
 			}
 		}
+		if changes, _ := c.showsChanges(w.at); changes {
+			for _, dir := range c.gitDirs() {
+				why = cmp.Or(why, w.factResult(fact{dir: dir, tracked: true}))
+			}
+		}
 		if why != "" {
 			c.Reason, c.mayShow = c.String()+" may show a secret: "+why, true
 		}
