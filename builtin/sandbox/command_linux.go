@@ -3,7 +3,6 @@
 package sandbox
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,44 +17,6 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 	"golang.org/x/sys/unix"
 )
-
-// A plan is what the process that confines itself is told.
-type plan struct {
-	Path string
-	Args []string
-	Env  []string
-	Dir  string
-
-	Read    bool    // the profile read, else work
-	Network bool    // the network is the machine's
-	Places  []place // parents before what is in them
-	Limits  Limits
-
-	Probe      bool // there is no program; say what there is
-	NoLandlock bool // leave it out
-	NoProc     bool // no /proc with processes
-	NoScratch  bool // scratch directories stay read-only
-	NoUnix     bool // no Unix sockets but pairs
-
-	Files  int  // descriptors of the program after the first three
-	Leader bool // the process leads a session or a group
-
-	CallersGroup bool // the program is in the caller's process group, to be given the terminal's keys
-}
-
-// report is what that process says of the program, on a pipe.
-type report struct {
-	Started bool   `json:",omitempty"`
-	Error   string `json:",omitempty"` // why the program did not start
-	Errno   int    `json:",omitempty"` // of the system call that failed, 0 if there was none
-	Signal  int    `json:",omitempty"`
-	Left    bool   `json:",omitempty"`
-
-	// What a probe found.
-	Proc    bool `json:",omitempty"`
-	Scratch bool `json:",omitempty"`
-	Unix    bool `json:",omitempty"`
-}
 
 // How the process that is started knows itself: by its name, and by a sealed file in memory
 // that holds the plan. Neither is passed on by accident.
@@ -102,6 +63,7 @@ func (s *Spec) Command(cmd *exec.Cmd) (cleanup func() (Result, error), err error
 // plan resolves what s and cmd name.
 func (s *Spec) plan(cmd *exec.Cmd) (*plan, error) {
 	p := &plan{
+		User: os.Geteuid(), Group: os.Getegid(),
 		Path: cmd.Path, Args: cmd.Args, Env: cmd.Environ(), Dir: cmd.Dir,
 		Read: s.Profile == permission.ProfileRead, Network: s.Network, Limits: s.Limits.complete(), Files: len(cmd.ExtraFiles),
 	}
@@ -143,11 +105,7 @@ type confined struct {
 
 // start changes cmd so that it starts this program, which finds p.
 func start(cmd *exec.Cmd, p *plan) (*confined, error) {
-	data, err := json.Marshal(p)
-	if err != nil {
-		return nil, err
-	}
-	planFile, err := sealed(data)
+	planFile, err := sealed(encode(p))
 	if err != nil {
 		return nil, fmt.Errorf("memfd_create: %w", err)
 	}
@@ -165,6 +123,10 @@ func start(cmd *exec.Cmd, p *plan) (*confined, error) {
 	if cmd.SysProcAttr != nil {
 		attr = *cmd.SysProcAttr
 	}
+	// To set the ids of a process in a user namespace, the package syscall would copy the memory
+	// map of this one, which takes milliseconds if it is large. The process sets them itself, and
+	// borrows the memory until it runs the program, as any does.
+	attr.Cloneflags |= unix.CLONE_VM | unix.CLONE_VFORK
 	attr.Cloneflags |= syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID
 	if !p.Read {
 		attr.Cloneflags |= syscall.CLONE_NEWIPC // in the profile read there is none, nor sockets
@@ -172,8 +134,6 @@ func start(cmd *exec.Cmd, p *plan) (*confined, error) {
 	if p.ownNetwork() {
 		attr.Cloneflags |= syscall.CLONE_NEWNET
 	}
-	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}}
-	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}}
 	// They count in the new namespaces only, and the program gets none. The last ones are
 	// what an overlay needs for whoever has mounted it.
 	attr.AmbientCaps = []uintptr{
@@ -239,13 +199,12 @@ func (c *confined) end() (report, error) {
 		c.cmd.Process.Kill() // and with it all others
 	}
 	var r report
-	dec := json.NewDecoder(c.report)
-	for {
-		if err := dec.Decode(&r); err == io.EOF {
-			break
-		} else if err != nil {
-			return report{}, fmt.Errorf("what the process reports: %w", err)
-		}
+	data, err := io.ReadAll(c.report)
+	for err == nil && len(data) > 0 {
+		data, err = decode(data, &r)
+	}
+	if err != nil {
+		return report{}, fmt.Errorf("what the process reports: %w", err)
 	}
 	switch {
 	case r.Error != "" && r.Errno != 0:

@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"os"
 	"sync"
 	"testing"
 )
@@ -32,3 +33,11 @@ func Lacking(t *testing.T, layers ...string) {
 
 // WithoutLandlock leaves it out for the rest of the program.
 func WithoutLandlock() { lacks.Landlock = true }
+
+// Crafted returns a plan that grants everything in a directory.
+func Crafted(dir string) []byte {
+	return encode(&plan{
+		User: os.Geteuid(), Group: os.Getegid(), Path: "/bin/sh", Args: []string{"sh", "-c", "echo x >" + dir + "/file"}, Dir: "/", Network: true, NoLandlock: true,
+		Places: []place{{dir, asWrite}}, Limits: Limits{Processes: 4096, Temporary: 1 << 20},
+	})
+}

@@ -3,7 +3,6 @@
 package sandbox
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -49,7 +48,7 @@ func runInit(fd int) int {
 	if r.Error != "" {
 		fmt.Fprintln(os.Stderr, "sandbox:", r.text())
 	}
-	json.NewEncoder(status).Encode(r)
+	status.Write(encode(&r))
 	return code
 }
 
@@ -73,8 +72,11 @@ func failed(err error) (int, report) {
 
 func follow(planFile, status *os.File) (int, report) {
 	var p plan
-	err := json.NewDecoder(io.NewSectionReader(planFile, 0, math.MaxInt64)).Decode(&p)
+	data, err := io.ReadAll(io.NewSectionReader(planFile, 0, math.MaxInt64))
 	planFile.Close()
+	if err == nil {
+		_, err = decode(data, &p)
+	}
 	if err != nil {
 		return failed(fmt.Errorf("read the plan: %w", err))
 	}
@@ -93,7 +95,7 @@ func follow(planFile, status *os.File) (int, report) {
 	if err != nil {
 		return failed(fmt.Errorf("start %s: %w", p.Path, err))
 	}
-	json.NewEncoder(status).Encode(report{Started: true})
+	status.Write(encode(&report{Started: true}))
 	if p.CallersGroup {
 		unix.Setpgid(0, 0) // what is sent to the group reaches the program anyway
 		go forward(signals, pid)
@@ -107,6 +109,9 @@ func follow(planFile, status *os.File) (int, report) {
 // confine takes away from this process, or this thread, what the program must not have. It
 // returns where the kernel asks about connections.
 func (p *plan) confine() (listener int, err error) {
+	if err := p.mapUser(); err != nil {
+		return -1, err
+	}
 	if err := p.mount(); err != nil {
 		return -1, err
 	}
@@ -139,6 +144,23 @@ func (p *plan) confine() (listener int, err error) {
 		return -1, err
 	}
 	return p.seccomp()
+}
+
+// mapUser gives the user and the group their numbers in the new user namespace.
+func (p *plan) mapUser() error {
+	for _, m := range [][2]string{
+		{"setgroups", "deny"}, {"gid_map", fmt.Sprintf("%d %[1]d 1", p.Group)}, {"uid_map", fmt.Sprintf("%d %[1]d 1", p.User)},
+	} {
+		fd, err := unix.Open("/proc/self/"+m[0], unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			_, err = unix.Write(fd, []byte(m[1]))
+			unix.Close(fd)
+		}
+		if err != nil {
+			return fmt.Errorf("user namespace: %s: %w", m[0], err)
+		}
+	}
+	return nil
 }
 
 // ownNull replaces /dev/null in the first descriptors by the program's own, which is

@@ -4,6 +4,7 @@ package sandbox_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/builtin/sandbox"
 	"github.com/kitbag-go/kitbag/permission"
+	"golang.org/x/sys/unix"
 )
 
 // beats is a script that writes to a file of the working directory for ever, and leaves
@@ -393,5 +395,34 @@ func TestLacking(t *testing.T) {
 		if !l.OK {
 			t.Errorf("this machine, on which everything is to be tested, lacks %s: %s", l.Name, l.Detail)
 		}
+	}
+}
+
+// TestCallerStays holds that a process which lends its memory to the one it starts keeps its
+// rights: who has changed them cannot be debugged, and its files in /proc are root's.
+func TestCallerStays(t *testing.T) {
+	w := newWorld(t)
+	is := func() string {
+		dumpable, _, _ := unix.Syscall(unix.SYS_PRCTL, unix.PR_GET_DUMPABLE, 0, 0)
+		status, err := os.ReadFile("/proc/self/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rights, _ := strings.Cut(string(status), "CapInh:")
+		rights, _, _ = strings.Cut(rights, "Seccomp_filters:")
+		user, err := os.Readlink("/proc/self/ns/user")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(dumpable, rights, user)
+	}
+	before := is()
+	for _, p := range []permission.Profile{permission.ProfileRead, permission.ProfileWork} {
+		if out, err := confined(t, w.spec(p), bash(w, "true")); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+	if after := is(); after != before {
+		t.Errorf("the caller was\n%s\nand is\n%s", before, after)
 	}
 }

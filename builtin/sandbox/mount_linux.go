@@ -213,9 +213,16 @@ func (p *plan) mount() error {
 		return err
 	}
 	list := p.own()
-	for _, t := range trees {
+	granted := "" // what is below is there already
+	for i, t := range trees {
+		if granted != "" && below(t.at, granted) {
+			continue
+		}
 		if err := makePoint(list, t); err != nil {
 			return err
+		}
+		if i < len(p.Places) && p.Places[i].As == asWrite {
+			granted = t.at
 		}
 	}
 	for _, dir := range list {

@@ -141,20 +141,41 @@ var connected = []unix.SockFilter{
 	when(unix.BPF_JEQ, unix.SOCK_STREAM, 1), ret(retAllow), when(unix.BPF_JEQ, unix.SOCK_SEQPACKET, 1), ret(retAllow), ret(retEPERM),
 }
 
-// deny refuses system calls. The kernel tries each there is when the filter is loaded, so
-// that they are looked at in groups.
+// deny refuses system calls. The kernel tries each there is when the filter is loaded, so that
+// few instructions decide about any of them.
 func deny(calls []uint32) []unix.SockFilter {
-	calls = slices.Sorted(slices.Values(calls))
-	var f []unix.SockFilter
-	for group := range slices.Chunk(calls, 8) {
-		size := uint8(2 * len(group))
-		f = append(f, when(unix.BPF_JGE, group[0], size+1),
-			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K, K: group[len(group)-1], Jt: size})
-		for _, nr := range group {
-			f = append(f, when(unix.BPF_JEQ, nr, 1), ret(retEPERM))
+	var bounds []uint32 // where what is refused begins and ends, in turn
+	for _, nr := range slices.Sorted(slices.Values(calls)) {
+		switch n := len(bounds); {
+		case n > 0 && bounds[n-1] == nr:
+			bounds[n-1]++
+		case n == 0 || bounds[n-1] < nr:
+			bounds = append(bounds, nr, nr+1)
+		}
+	}
+	f := search(bounds, false)
+	for i := range f {
+		if f[i].Code == jump {
+			f[i].K = uint32(len(f) - i - 1)
 		}
 	}
 	return f
+}
+
+const jump = unix.BPF_JMP | unix.BPF_JA
+
+// search finds the number between the bounds. What is below the first is refused or not.
+func search(bounds []uint32, refused bool) []unix.SockFilter {
+	if len(bounds) == 0 {
+		if refused {
+			return []unix.SockFilter{ret(retEPERM)}
+		}
+		return []unix.SockFilter{{Code: jump}} // to the end
+	}
+	mid := len(bounds) / 2
+	high := search(bounds[mid+1:], refused != (mid%2 == 0))
+	low := search(bounds[:mid], refused)
+	return slices.Concat([]unix.SockFilter{when(unix.BPF_JGE, bounds[mid], uint8(len(high)))}, high, low)
 }
 
 // socketFilter decides which kinds of socket there are. One for the addresses of the machine
