@@ -256,6 +256,32 @@ func TestTemporary(t *testing.T) {
 	}
 }
 
+// TestCoveredScratch has a scratch directory where other programs' sockets may be, which is
+// covered.
+func TestCoveredScratch(t *testing.T) {
+	for _, in := range []string{"/tmp", "/var/tmp"} {
+		dir, err := os.MkdirTemp(in, "kitbag-test-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		cache := dir + "/a/cache"
+		if err := errors.Join(os.MkdirAll(cache, 0o755), os.WriteFile(cache+"/old", []byte("cached\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		w := newWorld(t)
+		s := w.spec(permission.ProfileWork)
+		s.Scratch = []string{cache}
+		out, err := confined(t, s, bash(w, "cat "+cache+"/old && echo new >"+cache+"/new && cat "+cache+"/new && ls "+in+" | grep -c kitbag-test"))
+		if err != nil || !strings.HasPrefix(out, "cached\nnew\n") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		if _, err := os.Lstat(cache + "/new"); err == nil {
+			t.Error("the file is kept")
+		}
+	}
+}
+
 // TestErrors holds that what cannot be confined is not run, and why.
 func TestErrors(t *testing.T) {
 	w := newWorld(t)

@@ -53,7 +53,7 @@ type tree struct {
 	dir bool
 
 	hides bool
-	gone  bool // since the plan was made
+	gone  bool // since the plan was made, or the kernel cannot make it
 }
 
 // enter opens a path to mount at, or a copy of, without following a link: whoever writes
@@ -212,6 +212,7 @@ func (p *plan) mount() error {
 	if err := p.makeBase(); err != nil {
 		return err
 	}
+	p.scratches(trees) // before anything is covered
 	list := p.own()
 	granted := "" // what is below is there already
 	for i, t := range trees {
@@ -245,7 +246,7 @@ func (p *plan) mount() error {
 		}
 		if t.fd < 0 {
 			var ok bool
-			if t, ok, err = p.later(i); err != nil {
+			if t, ok, err = unreadable(t.at); err != nil {
 				return err
 			} else if !ok {
 				continue
@@ -262,7 +263,7 @@ func (p *plan) mount() error {
 }
 
 // copies returns the trees that are made of what is there: the devices, and those of the
-// places, in their order. One that is made of the base has no descriptor yet.
+// places, in their order. One that hides, or is made of the base, has no descriptor yet.
 func (p *plan) copies() ([]tree, error) {
 	var trees []tree
 	for _, pl := range p.Places {
@@ -295,20 +296,23 @@ func (p *plan) copies() ([]tree, error) {
 	return trees, nil
 }
 
-// later returns the tree of a place that is made of the base, if there is one.
-func (p *plan) later(i int) (t tree, ok bool, err error) {
-	name := p.Places[i].Name
-	if p.Places[i].As == asHide {
-		return unreadable(name)
+// scratches makes the trees of the scratch directories.
+func (p *plan) scratches(trees []tree) {
+	for i, pl := range p.Places {
+		if pl.As != asScratch {
+			continue
+		}
+		trees[i] = tree{gone: true}
+		if p.NoScratch {
+			continue
+		}
+		t, err := overlay(pl.Name, filepath.Join(base, "scratch", fmt.Sprint(i)))
+		if err != nil {
+			p.NoScratch = true // it stays read-only: not every kernel can do it
+			continue
+		}
+		trees[i] = t
 	}
-	if p.NoScratch {
-		return tree{}, false, nil
-	}
-	t, err = overlay(name, filepath.Join(base, "scratch", fmt.Sprint(i)))
-	if err != nil {
-		p.NoScratch = true // it stays read-only: not every kernel can do it
-	}
-	return t, err == nil, nil
 }
 
 // overlay returns a tree that shows the directory name and keeps what is written to it in
