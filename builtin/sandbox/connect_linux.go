@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -42,8 +44,9 @@ type answer struct {
 
 // A connector connects the sockets of the program.
 type connector struct {
-	listener int  // where the kernel asks; -1 for nowhere
-	shared   bool // the network is the machine's, with sockets of others
+	listener int      // where the kernel asks; -1 for nowhere
+	shared   bool     // the network is the machine's, with sockets of others
+	private  []uint32 // devices of file systems that only the program sees
 }
 
 // answer answers one question. Others wait, but only until this one blocks.
@@ -120,7 +123,7 @@ func (c *connector) connectUnix(fd, tid int, addr []byte) syscall.Errno {
 		if c.shared {
 			return unix.EACCES
 		}
-		return connectRaw(fd, addr)
+		return connectOwn(fd, addr)
 	}
 	name, _, _ := bytes.Cut(addr[head:], []byte{0})
 	at, err := lookUp(tid, string(name))
@@ -139,7 +142,22 @@ func (c *connector) connectUnix(fd, tid int, addr []byte) syscall.Errno {
 		return unix.EACCES
 	}
 	file := fmt.Append([]byte{addr[0], addr[1]}, "/proc/self/fd/", at, "\x00")
-	return connectRaw(fd, file)
+	return connectOwn(fd, file)
+}
+
+// connectOwn connects, and takes that back if the process that listens is not one of the program:
+// those of others have no number here. It is the second wall, since until then another thread can
+// write.
+func connectOwn(fd int, addr []byte) syscall.Errno {
+	errno := connectRaw(fd, addr)
+	if errno != 0 {
+		return errno
+	}
+	if peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil || peer.Pid == 0 {
+		unix.Shutdown(fd, unix.SHUT_RDWR)
+		return unix.EACCES
+	}
+	return 0
 }
 
 // lookUp opens what name is for the thread, without opening the file itself.
@@ -189,57 +207,130 @@ func (c *connector) own(at int) (bool, error) {
 	if err := unix.Fstatfs(at, &fs); err != nil || fs.Flags&unix.ST_RDONLY != 0 {
 		return false, err // the program could not have made it
 	}
-	var file, temp unix.Stat_t
-	if err := errors.Join(unix.Fstat(at, &file), unix.Stat("/dev/shm", &temp)); err != nil || file.Dev == temp.Dev {
-		return err == nil, err // nobody else sees the program's own file system
-	}
-	want, err := fileOf(at)
+	file, err := identifyFile(at)
 	if err != nil {
 		return false, err
 	}
-	found := uint32(0)
+	if slices.Contains(c.private, file.mount) {
+		return true, nil // nobody else sees the program's own file systems
+	}
+	var found []uint32
 	err = eachUnixSocket(func(inode uint32, at socketFile) {
-		if at == want {
-			found = inode
+		if at == (socketFile{uint32(file.inode), file.mount}) {
+			found = append(found, inode)
 		}
 	})
-	if err != nil || found == 0 {
+	if err != nil || len(found) == 0 {
 		return false, err
 	}
-	return !c.shared || held(found), nil
+	// The list has half of a number, and the device of the mount: where that is not enough,
+	// another file may be listed alike.
+	exact := file.inode>>32 == 0 && file.device == file.mount
+	if exact && !c.shared {
+		return true, nil
+	}
+	for _, inode := range found {
+		socket, err := held(inode)
+		if err != nil {
+			return false, nil
+		}
+		same := exact || isAt(socket, file)
+		unix.Close(socket)
+		if !same {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// A fileIdentity says which file one is. Some file systems have another device for it than for
+// its mount.
+type fileIdentity struct {
+	inode         uint64
+	device, mount uint32
 }
 
 // A socketFile is a file as the kernel lists it for a socket, struct unix_diag_vfs.
 type socketFile struct{ inode, device uint32 }
 
-// fileOf returns what an open file is listed as. The device is that of the mount: some file
-// systems have another one for a file.
-func fileOf(fd int) (socketFile, error) {
+func identifyFile(fd int) (fileIdentity, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_MNT_ID, &st); err != nil {
-		return socketFile{}, err
+		return fileIdentity{}, err
 	}
 	for line := range lines("/proc/self/mountinfo") {
 		var id uint64
 		var parent int
 		var major, minor uint32
 		if _, err := fmt.Sscanf(line, "%d %d %d:%d ", &id, &parent, &major, &minor); err == nil && id == st.Mnt_id {
-			return socketFile{uint32(st.Ino), major<<20 | minor}, nil
+			return fileIdentity{st.Ino, st.Dev_major<<20 | st.Dev_minor, major<<20 | minor}, nil
 		}
 	}
-	return socketFile{}, unix.ENOENT
+	return fileIdentity{}, unix.ENOENT
 }
 
-// held reports whether a process of the program, which are all that there are, has the socket.
-func held(inode uint32) bool {
-	want := fmt.Sprintf("socket:[%d]", inode)
-	names, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+// isAt reports whether the socket is at the file. The kernel says so to who rules the network.
+func isAt(socket int, file fileIdentity) bool {
+	const fileOfSocket = 0x89e0 // SIOCUNIXFILE
+	at, err := unix.IoctlRetInt(socket, fileOfSocket)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(at)
+	got, err := identifyFile(at)
+	return err == nil && got == file
+}
+
+// held returns a copy of the descriptor by which a process of the program, which are all that
+// there are, has the socket.
+func held(inode uint32) (int, error) {
+	names, _ := filepath.Glob("/proc/[0-9]*")
 	for _, name := range names {
-		if link, err := os.Readlink(name); err == nil && link == want {
-			return true
+		pid, err := strconv.Atoi(filepath.Base(name))
+		if err != nil {
+			continue
+		}
+		process, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			continue
+		}
+		fd, err := heldBy(process, name, inode)
+		unix.Close(process)
+		if err == nil {
+			return fd, nil
 		}
 	}
-	return false
+	return -1, unix.ENOENT
+}
+
+// hiddenFiles is how many descriptors are tried of a process that hides them, as one does that
+// has keys in its memory.
+const hiddenFiles = 256
+
+func heldBy(process int, name string, inode uint32) (int, error) {
+	want := fmt.Sprintf("socket:[%d]", inode)
+	entries, hidden := os.ReadDir(name + "/fd")
+	for _, e := range entries {
+		if link, err := os.Readlink(name + "/fd/" + e.Name()); err == nil && link == want {
+			fd, err := strconv.Atoi(e.Name())
+			if err != nil {
+				return -1, err
+			}
+			return unix.PidfdGetfd(process, fd, 0)
+		}
+	}
+	for fd := 0; hidden != nil && fd < hiddenFiles; fd++ {
+		got, err := unix.PidfdGetfd(process, fd, 0)
+		if err != nil {
+			continue
+		}
+		var st unix.Stat_t
+		if unix.Fstat(got, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK && st.Ino == uint64(inode) {
+			return got, nil
+		}
+		unix.Close(got)
+	}
+	return -1, unix.ENOENT
 }
 
 // What the kernel's linux/unix_diag.h has.

@@ -102,7 +102,7 @@ func follow(planFile, status *os.File) (int, report) {
 	} else {
 		go forward(signals, -pid)
 	}
-	go watch(status, &connector{listener: listener, shared: p.Network})
+	go watch(status, &connector{listener: listener, shared: p.Network, private: p.private()})
 	return wait(pid)
 }
 

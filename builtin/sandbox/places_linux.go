@@ -161,6 +161,24 @@ func (p *plan) shown(granted []string) []place {
 	return out
 }
 
+// private returns the devices of the file systems that only the program sees.
+func (p *plan) private() []uint32 {
+	names := []string{"/dev/shm"}
+	for _, pl := range p.Places {
+		if pl.As == asScratch && !p.NoScratch {
+			names = append(names, pl.Name)
+		}
+	}
+	var out []uint32
+	for _, name := range names {
+		var st unix.Statx_t
+		if unix.Statx(unix.AT_FDCWD, name, 0, unix.STATX_INO, &st) == nil {
+			out = append(out, st.Dev_major<<20|st.Dev_minor)
+		}
+	}
+	return out
+}
+
 // lines returns the lines of a file of the kernel, none if it is not there.
 func lines(name string) iter.Seq[string] {
 	data, _ := os.ReadFile(name)

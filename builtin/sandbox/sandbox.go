@@ -46,9 +46,11 @@
 //   - In work, a program connects to a Unix socket only if a process of the same command made
 //     it. The first process makes each connection for it, so that the other end sees that one
 //     as its peer. Where that cannot be, as Check says, there are no Unix sockets but pairs.
-//     There are none for datagrams, and with the machine's network none without a file:
-//     sending to them asks for no connection, and nothing says whose they are. A socket file
-//     that nobody listens at any more is refused like that of another program.
+//     There are none for datagrams: sending to them asks for no connection, and nothing says
+//     whose they are. With the machine's network there are none without a file, and none on a
+//     file system such as btrfs, whose devices do not tell its trees apart, but in the
+//     temporary directory. A socket file that nobody listens at any more is refused like that
+//     of another program.
 //   - The temporary directory, and what is written to [Spec.Scratch], are in memory. But for
 //     those, and processes, Limits count for each process, and not for several commands together.
 //

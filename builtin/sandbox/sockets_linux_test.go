@@ -340,3 +340,61 @@ func TestDatagrams(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
+
+// elsewhere has a directory on a file system whose files have another device than its mount, as
+// those of btrfs do, so that the kernel's list of sockets does not say for certain which file it
+// means. It runs as root of a namespace.
+func elsewhere(dir string) {
+	for _, name := range []string{"work", "memory", "lower"} {
+		if err := os.Mkdir(dir+"/"+name, 0o755); err != nil {
+			panic(err)
+		}
+	}
+	if err := unix.Mount("tmpfs", dir+"/memory", "tmpfs", 0, ""); err != nil {
+		panic(err)
+	}
+	options := "userxattr,lowerdir=" + dir + "/lower,upperdir=" + dir + "/memory/upper,workdir=" + dir + "/memory/work"
+	err := errors.Join(os.Mkdir(dir+"/memory/upper", 0o755), os.Mkdir(dir+"/memory/work", 0o755),
+		unix.Mount("overlay", dir+"/work", "overlay", 0, options))
+	if err != nil {
+		panic(err)
+	}
+	if _, err := net.Listen("unix", dir+"/work/theirs"); err != nil {
+		panic(err)
+	}
+	for _, network := range []bool{false, true} {
+		s := sandbox.Spec{Profile: permission.ProfileWork, Write: []string{dir + "/work"}, Network: network}
+		cmd := exec.Command("/proc/self/exe", "both", "")
+		cmd.Dir, cmd.Stdout, cmd.Stderr = dir+"/work", os.Stdout, os.Stderr
+		cleanup, err := s.Command(cmd)
+		if err != nil {
+			panic(err)
+		}
+		runErr := cmd.Run()
+		if _, err := cleanup(); err != nil || runErr != nil {
+			panic(errors.Join(err, runErr))
+		}
+	}
+}
+
+// both runs in the sandbox.
+func both(string) {
+	fmt.Println("own:", exchange("unix", "own"))
+	_, err := net.Dial("unix", "theirs")
+	fmt.Println("theirs:", errors.Is(err, unix.EACCES))
+}
+
+// TestSocketsElsewhere holds that a socket whose file is not known for certain is refused.
+func TestSocketsElsewhere(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe", "elsewhere", t.TempDir())
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+	}
+	out, err := cmd.CombinedOutput()
+	const want = "own: <nil>\ntheirs: true\nown: dial unix own: connect: permission denied\ntheirs: true\n"
+	if err != nil || string(out) != want {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
