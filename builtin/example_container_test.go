@@ -39,7 +39,12 @@ func (c *Container) Confines(p permission.Profile) error {
 // Run implements builtin.Backend.
 func (c *Container) Run(ctx context.Context, command builtin.Command) (builtin.Exit, error) {
 	name := "kitbag-" + strings.ToLower(rand.Text())
-	args, err := c.arguments(name, command)
+	nothing, err := os.MkdirTemp("", "kitbag-") // what hidden directories look like: Podman copies them to a tmpfs
+	if err != nil {
+		return builtin.Exit{}, err
+	}
+	defer os.Remove(nothing)
+	args, err := c.arguments(name, nothing, command)
 	if err != nil {
 		return builtin.Exit{}, err
 	}
@@ -66,7 +71,7 @@ func (c *Container) Run(ctx context.Context, command builtin.Command) (builtin.E
 
 // arguments returns the arguments of docker run. Only the working directories are writable, except for what is
 // protected or hidden in them, and nothing is privileged.
-func (c *Container) arguments(name string, command builtin.Command) ([]string, error) {
+func (c *Container) arguments(name, nothing string, command builtin.Command) ([]string, error) {
 	if err := c.Confines(command.Profile); err != nil {
 		return nil, err
 	}
@@ -86,6 +91,9 @@ func (c *Container) arguments(name string, command builtin.Command) ([]string, e
 		"--tmpfs=/tmp:rw,nosuid,nodev,size=1g,mode=1777", "--cap-drop=ALL", "--security-opt=no-new-privileges",
 		"--pids-limit=4096", "--memory=4g", "--user=" + strconv.Itoa(os.Getuid()) + ":" + strconv.Itoa(os.Getgid()), "--workdir=" + command.Dir,
 	}
+	if filepath.Base(c.Program) == "podman" && os.Getuid() != 0 {
+		args = append(args, "--userns=keep-id") // without it, files of this user would be root's
+	}
 	inside := func(path string) bool {
 		return slices.ContainsFunc(spec.Write, func(dir string) bool {
 			rel, err := filepath.Rel(dir, path)
@@ -104,7 +112,7 @@ func (c *Container) arguments(name string, command builtin.Command) ([]string, e
 		switch info, err := os.Stat(path); {
 		case err != nil || !inside(path):
 		case info.IsDir():
-			args = append(args, "--mount="+fields("type=tmpfs", "target="+path, "tmpfs-mode=0000"))
+			args = append(args, mount(nothing, path, true))
 		default:
 			args = append(args, mount("/dev/null", path, true))
 		}
@@ -158,7 +166,7 @@ func TestContainerArguments(t *testing.T) {
 	}
 	c := &Container{Local: &builtin.Local{Dirs: []string{dir}}, Program: "docker", Image: "image"}
 	command := builtin.Command{Args: []string{"bash", "-c", "echo 'a b'"}, Dir: dir, Env: []string{"PATH=/bin", "A=b c"}, Profile: permission.ProfileWork}
-	args, err := c.arguments("name", command)
+	args, err := c.arguments("name", "/nothing", command)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,12 +183,12 @@ func TestContainerArguments(t *testing.T) {
 		t.Errorf("the command is %q", end)
 	}
 	command.Profile, command.Network = permission.ProfileRead, true
-	args, err = c.arguments("name", command)
+	args, err = c.arguments("name", "/nothing", command)
 	if err != nil || !slices.Contains(args, "--network=bridge") || !slices.Contains(args, "--mount=type=bind,source="+dir+",target="+dir+",readonly") {
 		t.Errorf("read, with the network: %v %q", err, args)
 	}
 	for _, bad := range []builtin.Command{{Profile: permission.ProfileOpen}, {}, {Profile: permission.ProfileWork, Keep: []string{"/x"}}} {
-		if _, err := c.arguments("name", bad); err == nil {
+		if _, err := c.arguments("name", "/nothing", bad); err == nil {
 			t.Errorf("%+v runs in the container", bad)
 		}
 	}
