@@ -89,6 +89,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/catalog"
 	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/redact"
@@ -245,8 +246,9 @@ func New(cfg Config) (*Agent, error) {
 		return nil, fmt.Errorf("agent.New: Config.Key has %d bytes; a key that can be guessed seals nothing: use at least %d, from crypto/rand", len(cfg.Key), minKey)
 	case cfg.Background < 0:
 		return nil, fmt.Errorf("agent.New: Config.Background is %v; it is a time, and 0 means never", cfg.Background)
-	case cfg.Limits.Cost > 0 && cfg.Limits.Price == nil:
-		return nil, errors.New("agent.New: Limits.Cost needs Limits.Price, which says what tokens cost")
+	}
+	if err := cfg.Limits.setPrice(cfg.Model); err != nil {
+		return nil, fmt.Errorf("agent.New: %w", err)
 	}
 	var background tool.Tool
 	if cfg.Background > 0 {
@@ -295,7 +297,7 @@ type Limits struct {
 	Steps     int     // model calls with tools; 0 means 50
 	ToolCalls int     // calls that the model may make
 	Tokens    int     // input and output together, as the server reports them
-	Cost      float64 // in the currency of Price
+	Cost      float64 // in the currency of Price, which is US dollars if that is nil
 
 	// Time is counted from the input, waiting for people included. When it is up model calls and
 	// tool calls are cancelled. After a tool call, or between two, the model may still give a
@@ -308,13 +310,32 @@ type Limits struct {
 	// a call of a tool named mcp__SERVER__sampling; what it asks about [Config.Elicit] must allow.
 	Samples, SampleTokens int
 
-	// Price returns what the tokens of an answer cost. Cost needs it.
+	// Price returns what the tokens of an answer cost. If it is nil and there is a limit of Cost, the prices
+	// are those of package model/catalog, and New fails for a model ([model.Named]) that is not in its table.
 	Price func(modelName string, u message.Usage) float64
+}
+
+// setPrice sets Price where Cost needs one.
+func (l *Limits) setPrice(m model.Model) error {
+	if l.Cost <= 0 || l.Price != nil {
+		return nil
+	}
+	name := ""
+	if named, ok := model.As[model.Named](m); ok {
+		name = named.Name()
+	}
+	price, err := catalog.Default().Price(name)
+	if err != nil {
+		return fmt.Errorf("Limits.Cost needs what tokens cost: %w; set Limits.Price, to a function or to that of a catalog.Table with the model", err)
+	}
+	l.Price = price
+	return nil
 }
 
 // Window says how a conversation is kept within the model's window. The zero value works.
 type Window struct {
-	// Tokens is the size of the model's window; 0 means what the model says ([model.Windowed]), else 128,000.
+	// Tokens is how much fits into the model's window; 0 means what the model says ([model.Windowed]), else what
+	// package model/catalog knows of its name ([model.Named]), else 128,000.
 	Tokens int
 
 	// Compact is the share of the window at which the conversation is made shorter; 0 means 0.8,
@@ -349,6 +370,10 @@ func (w *Window) setDefaults(m model.Model) error {
 	}
 	if known, ok := model.As[model.Windowed](m); ok && w.Tokens == 0 {
 		w.Tokens = known.ContextWindow()
+	}
+	if named, ok := model.As[model.Named](m); ok && w.Tokens == 0 {
+		found, _ := catalog.Default().Find(named.Name())
+		w.Tokens = found.Prompt()
 	}
 	setDefault(&w.Tokens, defaultWindow)
 	setDefault(&w.Compact, 0.8)
