@@ -35,6 +35,8 @@ type config struct {
 	system  string // absolute
 	steps   int    // 0 if not set
 	window  int    // 0 if not set
+	models  string // absolute; a price table
+	cost    float64
 	policy  permission.Policy
 	sandbox sandboxSettings
 	servers []serverFile
@@ -68,7 +70,8 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 		want string
 	}
 	own := map[string]member{"model": {&c.model, "a string"}, "baseURL": {&c.baseURL, "a string"}, "system": {&c.system, "the name of a file"},
-		"maxSteps": {&c.steps, "a whole number"}, "window": {&c.window, "a whole number"}, "skills": {&c.skills, "a list of folders"}, "mcpServers": {&servers, "an object of servers"}}
+		"maxSteps": {&c.steps, "a whole number"}, "window": {&c.window, "a whole number"}, "models": {&c.models, "the name of a file"},
+		"maxCost": {&c.cost, "a number of US dollars"}, "skills": {&c.skills, "a list of folders"}, "mcpServers": {&servers, "an object of servers"}}
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		m, ok := own[key]
 		switch {
@@ -87,8 +90,14 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 	if c.window < 0 {
 		return nil, fmt.Errorf("%s: window: %d is negative; write the size of the model's context window in tokens", file, c.window)
 	}
+	if c.cost < 0 {
+		return nil, fmt.Errorf("%s: maxCost: %g is negative; write how many US dollars a task may cost", file, c.cost)
+	}
 	if c.system != "" {
 		c.system = c.absolute(c.system)
+	}
+	if c.models != "" {
+		c.models = c.absolute(c.models)
 	}
 	for i, folder := range c.skills {
 		if c.skills[i] = c.absolute(folder); folder == "" || folder[0] == '~' {
@@ -247,6 +256,8 @@ func (c *config) merge(other *config) *config {
 		system:  cmp.Or(c.system, other.system),
 		steps:   cmp.Or(c.steps, other.steps),
 		window:  cmp.Or(c.window, other.window),
+		models:  cmp.Or(c.models, other.models),
+		cost:    cmp.Or(c.cost, other.cost),
 		policy: permission.Policy{
 			Mode:          cmp.Or(c.policy.Mode, other.policy.Mode),
 			Rules:         slices.Concat(c.policy.Rules, other.policy.Rules),
@@ -293,6 +304,10 @@ func (f *agentFlags) apply(cmd *cobra.Command, c *config) {
 	if c.window != 0 && unset("window") {
 		f.window = c.window
 	}
+	if c.cost != 0 && unset("max-cost") {
+		f.maxCost = c.cost
+	}
+	f.models = c.models
 }
 
 // jsonError adds the line to a syntax error of [encoding/json], and names the JSON type that was found in place

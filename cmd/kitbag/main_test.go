@@ -225,10 +225,13 @@ func TestRunWindow(t *testing.T) {
 		{flags: nil, most: 150_000},
 		{flags: []string{"--window", "12000"}, most: 40_000, compacted: true},
 		{config: `{"window":12000}`, most: 40_000, compacted: true},
+		{config: `{"models":"models.json"}`, most: 40_000, compacted: true},
 	} {
 		workspace(t)
 		if row.config != "" {
-			writeConfig(t, userConfig(t), row.config)
+			file := userConfig(t)
+			writeConfig(t, file, row.config)
+			writeConfig(t, filepath.Join(filepath.Dir(file), "models.json"), `{"models":{"test":{"window":20000,"max_output":8000}}}`)
 		}
 		calls := 0
 		s := serve(t, openaitest.Always(openaitest.Func(func(req *openaitest.Request) openaitest.Turn {
@@ -250,6 +253,40 @@ func TestRunWindow(t *testing.T) {
 		}
 		if most > row.most || most < row.most/4 {
 			t.Errorf("%v %s: the largest request has %d bytes more than the first, want up to %d", row.flags, row.config, most, row.most)
+		}
+	}
+}
+
+// TestRunMaxCost ends a run at a cost, if the price of the model is known.
+func TestRunMaxCost(t *testing.T) {
+	for _, row := range []struct {
+		models string // "" for no such file
+		flags  []string
+		code   int
+		stderr string
+	}{
+		{"", []string{"--max-cost", "1"}, exitError, `--max-cost: no price of the model "test" is known; add it to a file that kitbag.json names as models`},
+		{"", []string{"--max-cost", "-1"}, exitUsage, "--max-cost -1: it must be a positive number of US dollars"},
+		{`{"models":{"test":{"price":{"input":1,"output":2}}}}`, []string{"--max-cost", "1"}, exitDone, ""},
+		{`{"models":{"test":{"price":{"input":1,"output":2}}}}`, []string{"--max-cost", "0.00001"}, exitLimit, "the cost limit of 1e-05"},
+		{`{"models":{"test":{"price":{"input":1,"output":2,"cached":3}}}}`, nil, exitError, `models.json: price table: model "test": price.cached is 3, more than input`},
+	} {
+		workspace(t)
+		if row.models != "" {
+			file := userConfig(t)
+			writeConfig(t, file, `{"models":"models.json"}`)
+			writeConfig(t, filepath.Join(filepath.Dir(file), "models.json"), row.models)
+		}
+		n := 0
+		serve(t, openaitest.Always(openaitest.Func(func(*openaitest.Request) openaitest.Turn {
+			if n++; n%2 == 0 {
+				return openaitest.Text("done")
+			}
+			return openaitest.Calls(openaitest.Call{ID: fmt.Sprint("c", n), Name: "Glob", Args: `{"pattern":"*"}`})
+		})))
+		got := kitbag(t.Context(), append(append([]string{"run", "--mode", "bypass"}, row.flags...), "go")...)
+		if got.code != row.code || !strings.Contains(got.stderr, row.stderr) {
+			t.Errorf("%v %s: %+v", row.flags, row.models, got)
 		}
 	}
 }

@@ -34,7 +34,9 @@ type agentFlags struct {
 	allow, ask, deny []string
 	model, baseURL   string // "" for the values of the environment variables
 	maxSteps         int    // model calls for one task; 0 for the agent's own limit
-	window           int    // the model's context window in tokens; 0 for the agent's default
+	window           int    // the model's context window in tokens; 0 for what is known of the model, else the agent's default
+	maxCost          float64
+	models           string // a file with a price table; "" for none
 	system           string // a file
 	toolFlags
 }
@@ -70,7 +72,8 @@ func (f *agentFlags) register(cmd *cobra.Command) {
 	fl.StringVar(&f.model, "model", "", "the model (default $KITBAG_MODEL)")
 	fl.StringVar(&f.baseURL, "base-url", "", "the `URL` of the OpenAI-compatible endpoint (default $OPENAI_BASE_URL)")
 	fl.IntVar(&f.maxSteps, "max-steps", 50, "the maximum number of model calls for one task")
-	fl.IntVar(&f.window, "window", 0, "the model's context window in tokens, which the conversation must fit (default 128000)")
+	fl.IntVar(&f.window, "window", 0, "the model's context window in tokens, which the conversation must fit (default what is known of the model, else 128000)")
+	fl.Float64Var(&f.maxCost, "max-cost", 0, "the maximum cost of one task in `USD`, for models with a known price")
 	fl.StringVar(&f.system, "system", "", "a `FILE` with the system prompt")
 	if err := cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(modes, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // the flag is missing: a bug in this function
@@ -101,11 +104,15 @@ in the current directory, then from the one in the user's configuration director
 Rules, servers and skills of all of them apply, flags first:
 
   {"model": "…", "baseURL": "https://…", "system": "FILE", "maxSteps": 50,
-   "window": 128000,
+   "window": 128000, "maxCost": 2.5, "models": "FILE",
    "permissions": {"mode": "default", "allow": [], "ask": [], "deny": []},
    "mcpServers": {"files": {"command": "npx", "args": ["-y", "some-server"]}},
    "sandbox": {"use": "auto", "write": [], "protect": [], "hide": [], "reveal": []},
    "skills": ["docs/skills"]}
+
+The file of models has windows and prices that are missing or wrong in kitbag:
+{"models": {"NAME": {"window": 32000, "price": {"input": 0.2, "output": 0.6}}}},
+prices in US dollars for 1,000,000 tokens.
 
 On Linux commands run confined, if the kernel permits it. In the mode sandboxed,
 commands that are not dangerous run without a question. "kitbag sandbox --help"
@@ -238,6 +245,9 @@ func (f *agentFlags) policy() (permission.Policy, error) {
 	}
 	if f.window < 0 {
 		return p, usage("--window %d: it must be the size of the model's context window in tokens, such as 32000", f.window)
+	}
+	if f.maxCost < 0 {
+		return p, usage("--max-cost %g: it must be a positive number of US dollars, such as 2.5", f.maxCost)
 	}
 	p.Mode = permission.Mode(f.mode)
 	var err error

@@ -15,6 +15,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/builtin"
 	"github.com/kitbag-go/kitbag/builtin/pdf"
+	"github.com/kitbag-go/kitbag/model/catalog"
 	"github.com/kitbag-go/kitbag/model/openai"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/redact"
@@ -77,7 +78,10 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 		fmt.Fprintf(r.log, "! mode sandboxed asks like accept-edits, as no command is confined: %s\n", plainLine(err.Error()))
 	}
 	cfg := agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save,
-		Limits: agent.Limits{Steps: f.maxSteps}, Window: agent.Window{Tokens: f.window, Results: results}}
+		Limits: agent.Limits{Steps: f.maxSteps, Cost: f.maxCost}, Window: agent.Window{Tokens: f.window, Results: results}}
+	if err := f.useTable(&cfg, m.Name()); err != nil {
+		return nil, err
+	}
 	if r.prompt != nil {
 		cfg.Elicit = r.prompt.elicit
 	}
@@ -88,6 +92,31 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	}
 	k.agent, err = agent.New(cfg)
 	return k, err
+}
+
+// useTable sets the window and the price of the model, if they are known and needed.
+func (f *agentFlags) useTable(cfg *agent.Config, name string) (err error) {
+	table := catalog.Default()
+	if f.models != "" {
+		data, err := readSmall(f.models, os.Stat)
+		var own *catalog.Table
+		if err == nil {
+			own, err = catalog.Parse(data)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.models, err)
+		}
+		table = table.With(own)
+	}
+	if known, ok := table.Find(name); ok && cfg.Window.Tokens == 0 {
+		cfg.Window.Tokens = known.Prompt()
+	}
+	if cfg.Limits.Cost > 0 {
+		if cfg.Limits.Price, err = table.Price(name); err != nil {
+			return fmt.Errorf("--max-cost: %w; add it to a file that kitbag.json names as models (kitbag run --help)", err)
+		}
+	}
+	return nil
 }
 
 // redactor returns a redactor for what is saved and shown, which removes what looks like a secret, and the

@@ -46,6 +46,10 @@ func (c *config) wants() []string {
 	if c.window != 0 {
 		add("window", fmt.Sprint(c.window))
 	}
+	add("models", c.models)
+	if c.cost != 0 {
+		add("maxCost", fmt.Sprint(c.cost))
+	}
 	add("permissions.mode", string(c.policy.Mode))
 	for _, rule := range c.policy.Rules {
 		if rule.Behavior == permission.Allow {
