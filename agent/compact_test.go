@@ -193,7 +193,7 @@ func TestLongResultsAreClipped(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := results(&st)[0]
-	if len(got) > 1100 || !strings.Contains(got, `begin with read_result {"call":"c1","offset":600}]`) || !strings.HasSuffix(got, "ü") || strings.ContainsRune(got, '\uFFFD') {
+	if len(got) > 1100 || !strings.Contains(got, `read them with read_result {"call":"c1","offset":600}]`) || !strings.HasSuffix(got, "ü") || strings.ContainsRune(got, '\uFFFD') {
 		t.Errorf("%d bytes: %s", len(got), got)
 	}
 	if whole, err := kept.Get(t.Context(), "c1"); err != nil || whole != long {

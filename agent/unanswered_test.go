@@ -18,7 +18,7 @@ import (
 // TestUnanswered has something else than the model end a run whose model gives no answer: the End and the error
 // of Reply say what the model was doing.
 func TestUnanswered(t *testing.T) {
-	const waited = "the request waited 1s and was not sent: own limit of 1 requests a minute reached"
+	const waited = "the request waited 1s and was not sent: client-side limit of 1 requests a minute reached"
 	busy := &model.Error{Kind: model.KindRateLimit, Status: 429, Message: "slow down", RetryAfter: 30 * time.Second}
 	wrongKey := &model.Error{Kind: model.KindAuthentication, Message: "wrong key"}
 	first := func(m model.Model) model.Model { // the limit is used up
@@ -39,11 +39,11 @@ func TestUnanswered(t *testing.T) {
 			ErrInterrupted, waited + ": context deadline exceeded"},
 		"a limiter below a decorator that retries": {func() model.Model {
 			return middleware.Retry(first(scripted.New(scripted.Say("one"))), middleware.RetryConfig{FirstChunk: time.Second / 2, Retries: -1})
-		}, Limits{}, time.Hour, nil, "no part of the answer arrived within 500ms: the request waited 500ms and was not sent: own limit of 1 requests"},
+		}, Limits{}, time.Hour, nil, "no part of the answer arrived within 500ms: the request waited 500ms and was not sent: client-side limit of 1 requests"},
 		"a limiter, until the time is up": {func() model.Model { return first(scripted.New(scripted.Say("one"))) }, Limits{Time: time.Second}, 0,
 			ErrLimit, "of 1s; the model gave no answer: the request waited"},
 		"a busy server, until the deadline": {func() model.Model { return scripted.New(scripted.Repeat(scripted.Fail(busy))) }, Limits{}, time.Second,
-			ErrInterrupted, "model call: rate_limit (HTTP 429): slow down (the next try was to follow after 30s): context deadline exceeded"},
+			ErrInterrupted, "model call: rate_limit (HTTP 429): slow down (the next try was due after 30s): context deadline exceeded"},
 		"a request that is under way": {func() model.Model { return &words{turns: []turn{{block: true}}} }, Limits{}, time.Second,
 			ErrInterrupted, ""},
 		"the last answer fails": {func() model.Model {
@@ -92,7 +92,7 @@ func TestUnansweredBelow(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = sub.delegate(ctx, "go", nil, nil)
-		if !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), "own limit of 1 requests") {
+		if !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), "client-side limit of 1 requests") {
 			t.Error(err)
 		}
 	})

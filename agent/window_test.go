@@ -313,9 +313,9 @@ func TestNothingCanGo(t *testing.T) {
 		reqs int
 		want string
 	}{
-		{"long words", Window{Tokens: 8000}, &State{}, Say(strings.Repeat("word ", 8000)), 1, "longest message, of the user, 10004; make one of them shorter"},
-		{"an old answer can go", Window{Tokens: 8000}, talk(1, 5000), Say(strings.Repeat("word ", 8000)), 2, "longest message, of the user, 10004; make one of them shorter"},
-		{"pictures can go", Window{Tokens: 8000}, &State{}, Say("", pictures.Blocks...), 2, "nothing more can be taken out"},
+		{"long words", Window{Tokens: 8000}, &State{}, Say(strings.Repeat("word ", 8000)), 1, "longest message, with role user, 10004; shorten one of them"},
+		{"an old answer can go", Window{Tokens: 8000}, talk(1, 5000), Say(strings.Repeat("word ", 8000)), 2, "longest message, with role user, 10004; shorten one of them"},
+		{"pictures can go", Window{Tokens: 8000}, &State{}, Say("", pictures.Blocks...), 2, "nothing more can be removed"},
 		{"no compaction", Window{Tokens: 8000, Compact: -1}, talk(1, 100), Say("x"), 1, "context_too_long"},
 	} {
 		a, w := newAgent(t, Config{Policy: bypass, Window: row.ctx})
@@ -369,7 +369,7 @@ func TestCutsAreReadOn(t *testing.T) {
 			row.cfg.Results = kept
 			a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(wordy, other, read), Window: row.cfg, Limits: Limits{Steps: 500}})
 			got, steps, filled := "", 0, false
-			readOn := regexp.MustCompile(`(?s)^(.*?)\n\[… \d+ bytes (?:left out here|more); they begin with (\w+) (\{[^\n]*?\})\]`)
+			readOn := regexp.MustCompile(`(?s)^(.*?)\n\[… \d+ bytes (?:left out here|more); read them with (\w+) (\{[^\n]*?\})\]`)
 			a.levels.model = wordsFunc(func(req *model.Request) turn {
 				if req.Choice.Mode == model.ChoiceNone {
 					return says("It is being read.")

@@ -12,8 +12,8 @@ import (
 
 // Collect joins the stream of an answer into an assistant message. Consecutive
 // deltas of one kind become one block; the pieces of a tool call are joined by
-// their index, in order of appearance. A call's Input is what the model sent, "{}"
-// if that was nothing; it need not be valid JSON, see [tool.Arguments]. The message
+// their index, in order of appearance. A call's Input is what the model sent, or "{}"
+// if it sent nothing; it may be invalid JSON, see [tool.Arguments]. The message
 // has no id.
 //
 // If the stream ends with an error, or has a chunk after its Finish, Collect returns that error
@@ -43,12 +43,12 @@ func Collect(chunks iter.Seq2[Chunk, error]) (*message.Message, *Finish, error) 
 	return msg, fin, nil
 }
 
-// A collector has a strings.Builder for each block, so that joining is linear in the
-// size of the answer: one delta is often a single token.
+// A collector has a strings.Builder for each block, so that joining takes time linear in the
+// size of the answer: a delta is often a single token.
 type collector struct {
 	parts    []*part
-	calls    map[int]int // index of a call → its part
-	thinking int         // the last thinking part + 1; 0 for none
+	calls    map[int]int // index in parts by index of a call
+	thinking int         // index of the last thinking part + 1; 0 if there is none
 }
 
 type part struct {
@@ -100,8 +100,8 @@ func (c *collector) think(d *ThinkingDelta) {
 	b.Extra = strictjson.Merge(b.Extra, d.Extra)
 }
 
-// call adds to the call with the delta's index. A provider may send the pieces of
-// several calls by turns, and repeat the name, or send it late.
+// call adds to the call with the delta's index. A provider may interleave the pieces of
+// several calls, repeat the name, or send it late.
 func (c *collector) call(d *ToolCallDelta) {
 	i, ok := c.calls[d.Index]
 	if !ok {
@@ -124,8 +124,8 @@ func (c *collector) call(d *ToolCallDelta) {
 	b.Extra = strictjson.Merge(b.Extra, d.Extra)
 }
 
-// message copies the text of the builders into their blocks. It may be called for a
-// stream that broke off.
+// message copies the text of the builders into their blocks. It may be called after an
+// incomplete stream.
 func (c *collector) message() *message.Message {
 	m := &message.Message{Role: message.RoleAssistant}
 	for _, p := range c.parts {

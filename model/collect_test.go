@@ -52,7 +52,7 @@ func TestCollect(t *testing.T) {
 			`[{"type":"text","text":"b"},{"type":"thinking","text":"","extra":{"k":2}}]`},
 		{"thinking again after text", []model.Chunk{think("a", ""), text("b"), think("c", "")},
 			`[{"type":"thinking","text":"a"},{"type":"text","text":"b"},{"type":"thinking","text":"c"}]`},
-		{"a picture", []model.Chunk{&model.DataBlock{Data: &message.Data{MediaType: "image/png", Bytes: []byte{1}}}},
+		{"an image", []model.Chunk{&model.DataBlock{Data: &message.Data{MediaType: "image/png", Bytes: []byte{1}}}},
 			`[{"type":"data","media_type":"image/png","bytes":"AQ=="}]`},
 	} {
 		for _, broken := range []error{nil, errors.New("broken")} {

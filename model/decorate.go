@@ -1,10 +1,10 @@
 package model
 
-// As returns the first model that implements C in the chain that starts at m
-// and goes on through Unwrap() Model methods, like [tool.As]. Use it for
-// [Named] and [Windowed], so that a decorator hides neither.
+// As returns the first model that implements C in the chain of models that starts at m
+// and continues with Unwrap() Model methods, like [tool.As]. Use it for interfaces such as
+// [Named] and [Windowed], so that a decorator does not hide them.
 func As[C any](m Model) (C, bool) {
-	for range 100 { // as for tools: a model that unwraps to itself has an end
+	for range 100 { // a limit, as a model may unwrap to itself
 		if c, ok := m.(C); ok {
 			return c, true
 		}

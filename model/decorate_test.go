@@ -10,9 +10,9 @@ type endless struct{ model.Model }
 
 func (e endless) Unwrap() model.Model { return e }
 
-// TestEndlessUnwrap: a model that unwraps to itself is one without the capability.
+// TestEndlessUnwrap: As returns false for a model that unwraps to itself.
 func TestEndlessUnwrap(t *testing.T) {
 	if _, ok := model.As[model.Named](endless{}); ok {
-		t.Error("it has a name")
+		t.Error("As found a name")
 	}
 }

@@ -12,7 +12,7 @@ type ErrorKind string
 const (
 	KindAuthentication ErrorKind = "authentication"   // no key, or a wrong one
 	KindPermission     ErrorKind = "permission"       // the key may not do this
-	KindRateLimit      ErrorKind = "rate_limit"       // too many requests, or no quota left
+	KindRateLimit      ErrorKind = "rate_limit"       // too many requests, or quota exhausted
 	KindInvalidRequest ErrorKind = "invalid_request"  // the server rejects the request
 	KindContextTooLong ErrorKind = "context_too_long" // the conversation does not fit the window
 	KindBadImage       ErrorKind = "bad_image"        // the server rejects an image of the request
@@ -27,7 +27,7 @@ type Error struct {
 	Status     int           // HTTP status, 0 if there was none
 	RetryAfter time.Duration // the server's Retry-After, 0 if it sent none
 	Message    string        // the server's message, or a description
-	Err        error         // the cause, may be nil; Error has its text if Message is empty
+	Err        error         // the cause, may be nil; Error includes it if Message is empty
 }
 
 func (e *Error) Error() string {

@@ -7,7 +7,7 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// TestErrorText holds that an error has its cause in words, once.
+// TestErrorText: the text of an error has the message or else the cause.
 func TestErrorText(t *testing.T) {
 	refused := errors.New("dial tcp: refused")
 	for _, row := range []struct {

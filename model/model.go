@@ -8,26 +8,26 @@
 //		Messages: []*message.Message{message.User("Hello")},
 //	}))
 //
-// Package openai speaks to real models; package scripted plays written turns,
+// Package openai calls real models; package scripted plays prepared turns,
 // for tests and for running offline.
 //
 // # Failures
 //
 // A model reports a failed call as an [*Error] and does not retry it; the error's kind
-// says whether that may help. It may be wrapped: errors.AsType[*model.Error](err) finds it. Package middleware has models that call others: again, after a
-// failure, another one in its place, or later. Use [As] to find the name and the window of a
-// model that is wrapped.
+// says whether a retry may help. It may be wrapped: errors.AsType[*model.Error](err) finds it.
+// Package middleware has models that call other models: they retry, fall back to another model, or
+// wait. Use [As] to get the name and the window of a decorated model.
 //
-// # A model of one's own
+// # Writing a model
 //
-// A model is one method. The example of [Model] speaks to a server: it yields the pieces of an answer
+// A model is one method. The example of [Model] calls a server: it yields the pieces of an answer
 // and a Finish with the usage, and reports failures with package httperror. Package modeltest tests
-// what is said at [Model].
+// the contract that [Model] documents.
 //
-// # Tools that are told late
+// # Changing tools
 //
-// A request has a list of tools, which changes when an agent opens a group. A model that can be
-// told of the change at the end of the conversation, where it does not cost the provider's prompt
+// A request has a list of tools, which changes when an agent opens a group. A model to which the
+// change can be announced at the end of the conversation, which preserves the provider's prompt
 // cache, is a [Revealer]: see [Reveal].
 package model
 
@@ -42,10 +42,10 @@ import (
 
 // A Model answers requests. It must be safe for concurrent use.
 type Model interface {
-	// Generate answers a request. The sequence may be ranged once; the request
-	// is sent when it is. It yields deltas and then exactly one [*Finish], or
+	// Generate answers a request. The sequence may be ranged once; ranging sends the
+	// request. It yields deltas and then exactly one [*Finish], or
 	// ends with an error, which is an [*Error] if the cause is known. Nothing follows
-	// either: callers take a chunk after the Finish for a fault of the model, and fail.
+	// either: callers treat a chunk after the Finish as an error of the model.
 	// Breaking out of the loop, or ending the context, cancels the request.
 	Generate(ctx context.Context, req *Request) iter.Seq2[Chunk, error]
 }
@@ -53,14 +53,14 @@ type Model interface {
 // Named is implemented by models that have a name, such as "gpt-5".
 type Named interface{ Name() string }
 
-// Served is implemented by models behind a server: the name or address of its host, and the port.
+// Served is implemented by models behind a server. Server returns the name or address of its host, and the port.
 type Served interface {
 	Server() (host string, port int)
 }
 
 // Windowed is implemented by models that know the size of their context
-// window, in tokens; 0 if it is not configured. Without it the agent assumes its
-// own default.
+// window, in tokens; 0 means unknown. Without it the agent assumes a
+// default.
 type Windowed interface{ ContextWindow() int }
 
 // A Request is one call of a model. A model must not change it, nor what it points to.
@@ -68,22 +68,22 @@ type Request struct {
 	System   string             // the system prompt; empty for none
 	Messages []*message.Message // immutable; a later request of the same conversation repeats the pointers
 
-	// Tools are what the model may call. Digest identifies the list: equal
-	// digests mean equal lists, so that a client may keep the bytes it encoded.
+	// Tools are the tools that the model may call. Digest identifies the list: equal
+	// digests mean equal lists, so that a client may cache the encoded list.
 	Tools  []tool.Info
 	Digest string
 
-	// Reveal says how the list came about, for a [Revealer]; nil if nothing was changed.
+	// Reveal describes how the list has changed, for a [Revealer]; nil if it has not.
 	Reveal *Reveal
 
 	Choice      ToolChoice // the zero value leaves it to the model
 	MaxTokens   int        // of the answer; 0 means the model's own limit
 	Temperature *float64   // nil means the model's own default
 
-	// Output asks for an answer that is JSON of this schema; nil for free text.
+	// Output requires an answer that is JSON of this schema; nil means free text.
 	Output *OutputSchema
 
-	// Extra holds further members of the request's JSON object, for parameters that
+	// Extra has additional members of the request's JSON object, for parameters that
 	// this type lacks. They override its fields; null removes a member.
 	Extra map[string]json.RawMessage
 }
@@ -119,10 +119,10 @@ type Chunk interface{ chunk() }
 // TextDelta is more text.
 type TextDelta struct{ Text string }
 
-// ThinkingDelta is more reasoning. Extra, where not nil, is a JSON object that
-// must be sent back with it; later members replace earlier ones. A delta of
-// Extra alone belongs to the last thinking of the answer, even if text or calls
-// followed it.
+// ThinkingDelta is more reasoning. Extra, if not nil, is a JSON object that
+// must be sent back with it; later members replace earlier ones. A delta with only an
+// Extra belongs to the last thinking of the answer, even if text or calls
+// followed that.
 type ThinkingDelta struct {
 	Text  string
 	Extra json.RawMessage
@@ -140,7 +140,7 @@ type ToolCallDelta struct {
 	Extra json.RawMessage // must be sent back with the call
 }
 
-// DataBlock is a complete picture or other file that the model made.
+// DataBlock is a complete image or other file that the model made.
 type DataBlock struct{ Data *message.Data }
 
 // Finish ends an answer.

@@ -7,50 +7,49 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A Revealer is a model that can be told of tools in the course of a conversation. The list of tools is at
-// the head of a request, before the conversation: a change of it makes the provider's prompt cache useless
-// for all that follows. A Revealer reads [Request.Reveal] in place of [Request.Tools], so that the head
-// stays as it was and a change is at the end.
+// A Revealer is a model to which new tools can be announced in the course of a conversation. The list of
+// tools is at the start of a request, before the conversation: changing it invalidates the provider's prompt
+// cache for everything after it. A Revealer reads [Request.Reveal] instead of [Request.Tools], so that the
+// start stays the same and changes come at the end.
 //
-// Without this interface, or if Reveals returns false, a model is sent Tools, and Reveal need not be made.
+// A model without this interface, or whose Reveals returns false, is sent Tools and needs no Reveal.
 type Revealer interface {
-	// Reveals reports whether the model reads Request.Reveal. It always returns the same.
+	// Reveals reports whether the model reads Request.Reveal. The result never changes.
 	Reveals() bool
 }
 
-// A Reveal says the same as [Request.Tools], as a list that does not change and the changes to it. Whoever
-// makes requests keeps it with the conversation. What must hold:
+// A Reveal is equivalent to [Request.Tools]: a list that stays the same, and the changes to it. The caller
+// keeps it with the conversation. These rules apply:
 //
-//   - Head with the changes made in their order is Tools, in any order: what the model may call it was shown,
-//     and of what it was shown and may not call it was told, as far as the provider lets a tool be taken back.
+//   - Head with all changes applied is Tools, in any order.
 //   - Head and Digest are the same in all requests, and changes are only appended, as long as the messages
 //     before them are the same. A change whose request had no answer may be moved to the end, merged with
 //     others or left out.
-//   - A change is before an answer, or at the end, so that it separates no call from its result.
-//   - A name has one definition. To change a definition, to shorten the conversation, and to remove a message
-//     before a change, begin anew: with Tools as the head, and no changes.
+//   - A change is before an answer or at the end, so that it separates no call from its result.
+//   - A name has one definition. To change a definition, to shorten the conversation, or to remove a message
+//     before a change, start again with Tools as the head and no changes.
 //
-// A conversation that is continued in another process has the same Reveal if its tools are the same, and begins
-// anew if they are not. One that was begun with a model that is not a Revealer begins with the tools that are
-// callable when a Revealer first answers it.
+// A conversation that continues in another process has the same Reveal if its tools are the same, and starts
+// again otherwise. A conversation that started with a model that is not a Revealer gets a Reveal with the
+// current tools as the head when a Revealer first answers it.
 //
-// A model of whose shown tools some cannot be taken back may call one that is not in Tools. The call fails as
-// any call of a tool that the model may not call.
+// A provider may not support removing a tool, so that the model may still call one that is not in Tools. Such
+// a call fails like any call of an unavailable tool.
 type Reveal struct {
 	Head    []tool.Info
 	Digest  string        // of Head, as [Request.Digest] is of Tools
 	Changes []*ToolChange // by At; the same pointers in a later request of the conversation
 }
 
-// A ToolChange is told to the model once it has read Request.Messages[:At].
+// A ToolChange is announced to the model after Request.Messages[:At].
 type ToolChange struct {
-	At     int         // len(Messages) if the answer to this request is the first that knows of it
+	At     int         // len(Messages) if this request is the first with the change
 	Add    []tool.Info // may be called from now on
 	Remove []string    // the names of tools that may no longer be called
 }
 
-// Revealed returns Reveal, for a [Revealer]. If there is none, or if it does not say the same as Tools, it
-// returns one with Tools as the head, which is right but not cached.
+// Revealed returns Reveal, for a [Revealer]. If that is nil or not equivalent to Tools, it
+// returns one with Tools as the head, which is correct but not cached.
 func (r *Request) Revealed() *Reveal {
 	if r.Reveal != nil && r.Reveal.fits(r) {
 		return r.Reveal
@@ -58,7 +57,7 @@ func (r *Request) Revealed() *Reveal {
 	return &Reveal{Head: r.Tools, Digest: r.Digest}
 }
 
-// fits reports whether what the doc of Reveal requires of one request holds.
+// fits reports whether v satisfies the rules of Reveal that concern a single request.
 func (v *Reveal) fits(r *Request) bool {
 	shown := make(map[string]*tool.Info, len(v.Head)) // the definitions by name
 	callable := make(map[string]bool, len(v.Head))
@@ -102,13 +101,13 @@ func (v *Reveal) fits(r *Request) bool {
 	return true
 }
 
-// changeable reports whether a change may be at index at: before an answer, or at the end. One that is
+// changeable reports whether a change may be at index at: before an answer, or at the end. A change
 // before all messages belongs to the head.
 func changeable(messages []*message.Message, at int) bool {
 	return at > 0 && (at == len(messages) || at < len(messages) && messages[at].Role == message.RoleAssistant)
 }
 
-// sameTool reports whether a model would be told the same of both.
+// sameTool reports whether both have the same definition for a model.
 func sameTool(a, b *tool.Info) bool {
 	return a.Name == b.Name && a.Description == b.Description && bytes.Equal(a.Input, b.Input)
 }

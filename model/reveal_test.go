@@ -21,7 +21,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A provider is a scripted model that is a Revealer, and what it was sent: the head, and the messages with
+// A provider is a scripted model that is a Revealer. It records the last request: the head, and the messages with
 // the changes between them.
 type provider struct {
 	*scripted.Model
@@ -35,7 +35,7 @@ func (p *provider) Generate(ctx context.Context, req *model.Request) iter.Seq2[m
 	return p.Model.Generate(ctx, req)
 }
 
-// wire is a request as a Revealer sends it, in parts: a provider's cache holds what the next request begins with.
+// wire returns a request as a Revealer sends it, in parts, of which a provider can cache a common prefix.
 func wire(req *model.Request) []string {
 	shown := req.Revealed()
 	parts := []string{"[" + strings.Join(names(shown.Head), " ") + "]"}
@@ -65,7 +65,7 @@ func names(infos []tool.Info) (list []string) {
 	return list
 }
 
-// A conversation makes requests as the doc of Reveal says. It is JSON, as it is saved between processes.
+// A conversation makes requests by the rules of Reveal. It is saved as JSON.
 type conversation struct {
 	Messages []*message.Message
 	Tools    map[string]string // the definitions of those that are callable, by name
@@ -77,7 +77,7 @@ type conversation struct {
 }
 
 type change struct {
-	Before string // the id of the answer that knew of it; empty if there is none yet
+	Before string // the id of the first answer after it; empty if there is none yet
 	Add    []string
 	Remove []string
 }
@@ -114,7 +114,7 @@ func (c *conversation) request() *model.Request {
 	return req
 }
 
-// reveal returns false if the conversation has to begin anew.
+// reveal returns the Reveal for req, or false if the conversation must start again.
 func (c *conversation) reveal(req *model.Request) (*model.Reveal, bool) {
 	shown := map[string]bool{} // name and definition: callable?
 	infos := func(list []string) (infos []tool.Info) {
@@ -167,7 +167,7 @@ func (c *conversation) reveal(req *model.Request) (*model.Reveal, bool) {
 }
 
 // do plays an action: "ask" has the model answer, "fail" has it fail, "+x" opens and "-x" closes a tool, "x2" gives it another definition,
-// "compact" drops the first half of the messages, "resume" continues from what was saved, and "switch" is a request to a model
+// "compact" drops the first half of the messages, "resume" saves and loads the conversation, and "switch" makes a request to a model
 // that is not a Revealer.
 func (c *conversation) do(t interface{ Fatal(...any) }, p *provider, action string) *conversation {
 	switch {
@@ -175,7 +175,7 @@ func (c *conversation) do(t interface{ Fatal(...any) }, p *provider, action stri
 		c.add(message.RoleUser)
 		req := c.request()
 		if v := req.Revealed(); v != req.Reveal {
-			t.Fatal("the Reveal does not say the same as Tools")
+			t.Fatal("Revealed rejects the Reveal")
 		}
 		plain := scripted.New(scripted.Say("yes"))
 		first := model.Model(p)
@@ -218,7 +218,7 @@ func (c *conversation) do(t interface{ Fatal(...any) }, p *provider, action stri
 	return c
 }
 
-// TestReveal plays conversations and compares what the provider gets in the last request.
+// TestReveal plays conversations and compares the last request that the provider gets.
 func TestReveal(t *testing.T) {
 	for actions, want := range map[string]string{
 		"ask ask":                          "[a] u1 a2 u3",
@@ -247,13 +247,13 @@ func TestReveal(t *testing.T) {
 	}
 }
 
-// TestRevealHolds plays conversations at random. What the model may call is what it was shown and was not
-// told is gone, and unless the conversation begins anew, a request repeats all of the last one that was answered.
+// TestRevealHolds plays random conversations. The model must know exactly the callable tools, and unless the
+// conversation starts again, a request must start with all of the last one that was answered.
 func TestRevealHolds(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		actions := rapid.SliceOfN(rapid.SampledFrom(strings.Fields("ask ask ask fail switch +a +b +c -a -b -c resume compact b2")), 1, 30).Draw(rt, "actions")
 		c, p := &conversation{Tools: map[string]string{"a": ""}}, new(provider)
-		var last []string // that was answered
+		var last []string // answered request
 		anew := true
 		for _, action := range actions {
 			head, begun := strings.Join(c.Head, " "), c.Begun
@@ -265,7 +265,7 @@ func TestRevealHolds(t *testing.T) {
 			case "compact":
 				anew = true
 			case "ask", "fail":
-				if !slices.Equal(reached(p.sent), slices.Sorted(maps.Keys(c.Tools))) {
+				if !slices.Equal(knownTools(p.sent), slices.Sorted(maps.Keys(c.Tools))) {
 					rt.Fatalf("sent %v, callable %v", p.sent, c.Tools)
 				}
 				if !anew && (len(p.sent) < len(last) || !slices.Equal(p.sent[:len(last)], last)) {
@@ -279,8 +279,8 @@ func TestRevealHolds(t *testing.T) {
 	})
 }
 
-// reached returns the names of the tools that a model knows of from what it was sent.
-func reached(sent []string) []string {
+// knownTools returns the names of the tools that a model knows from what it was sent.
+func knownTools(sent []string) []string {
 	known := map[string]bool{}
 	for _, part := range sent {
 		list := strings.Trim(part, "[]{}")
@@ -302,7 +302,7 @@ func reached(sent []string) []string {
 	return slices.Sorted(maps.Keys(known))
 }
 
-// TestRevealThatDoesNotFit: a Reveal that does not say the same as Tools, or is against the rules, is not used.
+// TestRevealThatDoesNotFit: a Reveal that is not equivalent to Tools, or violates the rules, is not used.
 func TestRevealThatDoesNotFit(t *testing.T) {
 	a, b, b2 := info("a", ""), info("b", ""), info("b", "2")
 	list := func(infos ...tool.Info) []tool.Info { return infos }
@@ -320,16 +320,16 @@ func TestRevealThatDoesNotFit(t *testing.T) {
 		{"a removal", list(a), &model.Reveal{Head: list(a, b), Changes: []*model.ToolChange{{At: 1, Remove: []string{"b"}}}}, true},
 		{"a return", list(a, b), &model.Reveal{Head: list(a, b), Changes: []*model.ToolChange{{At: 1, Remove: []string{"b"}}, {At: 3, Add: list(b)}}}, true},
 		{"a tool is missing", list(a, b), &model.Reveal{Head: list(a)}, false},
-		{"one too many", list(a), &model.Reveal{Head: list(a, b)}, false},
-		{"another one", list(a), &model.Reveal{Head: list(b)}, false},
-		{"one that was removed", list(a, b), &model.Reveal{Head: list(a, b), Changes: []*model.ToolChange{{At: 1, Remove: []string{"b"}}}}, false},
+		{"a tool too many", list(a), &model.Reveal{Head: list(a, b)}, false},
+		{"another tool", list(a), &model.Reveal{Head: list(b)}, false},
+		{"a tool that was removed", list(a, b), &model.Reveal{Head: list(a, b), Changes: []*model.ToolChange{{At: 1, Remove: []string{"b"}}}}, false},
 		{"another definition", list(a, b), &model.Reveal{Head: list(a, b2)}, false},
 		{"two definitions", list(a, b2), &model.Reveal{Head: list(a, b), Changes: []*model.ToolChange{{At: 1, Remove: []string{"b"}, Add: list(b2)}}}, false},
 		{"twice in the head", list(a), &model.Reveal{Head: list(a, a)}, false},
 		{"added twice", list(a, b), &model.Reveal{Head: list(a), Changes: []*model.ToolChange{{At: 1, Add: list(b)}, {At: 3, Add: list(b)}}}, false},
-		{"what is removed was not there", list(a), &model.Reveal{Head: list(a), Changes: []*model.ToolChange{{At: 1, Remove: []string{"b"}}}}, false},
-		{"behind the end", list(a, b), &model.Reveal{Head: list(a), Changes: []*model.ToolChange{{At: 4, Add: list(b)}}}, false},
-		{"before all", list(a, b), &model.Reveal{Head: list(a), Changes: []*model.ToolChange{{At: 0, Add: list(b)}}}, false},
+		{"removal of an unknown tool", list(a), &model.Reveal{Head: list(a), Changes: []*model.ToolChange{{At: 1, Remove: []string{"b"}}}}, false},
+		{"after the end", list(a, b), &model.Reveal{Head: list(a), Changes: []*model.ToolChange{{At: 4, Add: list(b)}}}, false},
+		{"before all messages", list(a, b), &model.Reveal{Head: list(a), Changes: []*model.ToolChange{{At: 0, Add: list(b)}}}, false},
 		{"not before an answer", list(a, b), &model.Reveal{Head: list(a), Changes: []*model.ToolChange{{At: 2, Add: list(b)}}}, false},
 		{"not in order", list(a, b), &model.Reveal{Head: list(a, b), Changes: []*model.ToolChange{{At: 3, Remove: []string{"b"}}, {At: 1, Add: list(b)}}}, false},
 	} {
@@ -339,12 +339,12 @@ func TestRevealThatDoesNotFit(t *testing.T) {
 			t.Errorf("%s: used %v", row.why, used)
 		}
 		if !row.fits && (!slices.Equal(names(got.Head), names(row.tools)) || got.Digest != "all" || got.Changes != nil) {
-			t.Errorf("%s: in its place %+v", row.why, got)
+			t.Errorf("%s: instead %+v", row.why, got)
 		}
 	}
 }
 
-// TestRevealer: a decorator shows what it decorates, and a model made of several reveals if one of them does.
+// TestRevealer: decorators pass Reveals on, and a model of several models reveals if one of them does.
 func TestRevealer(t *testing.T) {
 	plain, late := model.Model(scripted.New()), model.Model(&provider{Model: scripted.New()})
 	for _, row := range []struct {

@@ -1,5 +1,5 @@
-// Package httperror makes a [model.Error] of what a server sends in place of an answer, for authors of
-// models. What callers branch on is the kind: whether to try again, to wait, or to shorten the
+// Package httperror converts error responses of a server to a [model.Error], for authors of
+// models. Callers branch on its kind: whether to try again, to wait, or to shorten the
 // conversation.
 //
 //	resp, err := client.Do(req)
@@ -27,15 +27,15 @@ const (
 	maxMessage   = 4 << 10  // bytes of a server's message that are kept
 )
 
-// Of makes an Error of a response whose status is not a success, and closes its body. The kind comes from what the body says, as far as it is in one of the ways in which servers report
-// errors, and from the status. Of the body at most 64 KiB are read, of its message 4 KiB kept. Credentials in
-// the header of resp.Request are removed from it. A message about an image gives [model.KindBadImage], whether or
-// not the request had one.
+// Of converts a response whose status is not a success, and closes its body. The kind is derived from the
+// body, if that has one of the forms in which servers report errors, and from the status. It reads at most
+// 64 KiB of the body and keeps 4 KiB of its message. Credentials from the header of resp.Request are removed.
+// A message about an image gives [model.KindBadImage], even if the request had no image.
 func Of(resp *http.Response) *model.Error {
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	hide := credentials(resp.Request)
-	body = []byte(hide.Replace(string(body))) // before a part of it is quoted, which could be half a key
+	body = []byte(hide.Replace(string(body))) // before quoting a part of it, which may cut a key in half
 	e := InBody(resp.StatusCode, body)
 	if e == nil {
 		text := quote(body)
@@ -49,7 +49,7 @@ func Of(resp *http.Response) *model.Error {
 	return e
 }
 
-// credentials replaces the keys that a request was sent with.
+// credentials returns a Replacer that removes the keys of a request.
 func credentials(req *http.Request) *strings.Replacer {
 	var pairs []string
 	if req != nil {
@@ -67,14 +67,14 @@ func credentials(req *http.Request) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// A fault is what servers say about an error. Code and Type are words; where the code is a
-// number, it is a status.
+// A fault is the error in a body. Code and Type are words; a Code that is a
+// number is a status.
 type fault struct {
 	Message, Code, Type string
 }
 
-// InBody makes an Error of a body, or of an event of a stream, that describes a failure in one of the ways
-// in which servers do; nil if it does not. status is that of the response, 0 if it was a success or is not known.
+// InBody converts a body, or an event of a stream, that describes a failure in one of the forms
+// that servers use; it returns nil for others. status is that of the response, 0 if it was a success or is unknown.
 func InBody(status int, body []byte) *model.Error {
 	f, ok := parseFault(body, 0)
 	if !ok {
@@ -84,15 +84,15 @@ func InBody(status int, body []byte) *model.Error {
 	if e.Message == "" {
 		e.Message = quote(body)
 	}
-	if status == 0 { // vLLM and Google give that of the HTTP response as the code
+	if status == 0 { // vLLM and Google use the HTTP status as the code
 		status, _ = strconv.Atoi(f.Code)
 	}
 	e.Kind = imageKind(faultKind(status, f), f.Code+" "+f.Type+" "+e.Message)
 	return e
 }
 
-// BadAnswer is the Error for an answer that is not what the protocol of its server says: problem, and the
-// beginning of data, if there is any, as a quotation.
+// BadAnswer returns the Error for an answer that violates the server's protocol: problem, and a
+// quotation of the beginning of data, if not empty.
 func BadAnswer(problem string, data []byte) *model.Error {
 	if len(data) > 0 {
 		problem += ": " + quote(data)
@@ -102,8 +102,8 @@ func BadAnswer(problem string, data []byte) *model.Error {
 
 // parseFault finds the fault in {"error":{…}}, {"error":"…"}, [{"error":…}],
 // {"detail":…}, {"message":…} and {"errors":[…]}: the first is OpenAI's, the list Google's,
-// detail FastAPI's. It looks inside first, where the words of the upstream are. Each level is
-// parsed anew, so the depth is bounded.
+// detail FastAPI's. The innermost fault counts, which is that of the upstream. Each level is
+// parsed again, so the depth is limited.
 func parseFault(body []byte, depth int) (fault, bool) {
 	if depth > 8 {
 		return fault{}, false
@@ -160,9 +160,9 @@ func word(raw json.RawMessage) string {
 	return ""
 }
 
-// faultKind classifies a fault. Words come before the status, because gateways
-// pass on an upstream's words under a status of their own; but 429 always is a
-// rate limit: "reduce the length" then means tokens a minute.
+// faultKind classifies a fault. Code, type and message take precedence over the status, because gateways
+// pass on an upstream's error with a status of their own. But 429 is always a
+// rate limit: "reduce the length" then refers to tokens a minute.
 func faultKind(status int, f fault) model.ErrorKind {
 	words := strings.ToLower(f.Code + " " + f.Type)
 	has := func(s string) bool { return strings.Contains(words, s) }
@@ -183,8 +183,8 @@ func faultKind(status int, f fault) model.ErrorKind {
 	return model.KindUpstream
 }
 
-// isTooLong knows the ways in which servers say that the conversation does not
-// fit. Too large a max_tokens is another thing: a shorter conversation does not
+// isTooLong recognizes the ways in which servers say that the conversation is too long.
+// A max_tokens that is too large is different: a shorter conversation does not
 // help.
 func isTooLong(words, message string) bool {
 	if strings.Contains(message, "max_tokens") && strings.Contains(message, "too large") {
@@ -208,9 +208,9 @@ func isTooLong(words, message string) bool {
 	return false
 }
 
-// imageKind returns the kind of an error whose words are of an image: the request was refused because
-// of it. Whether the request had one is for holdsImage to say. Ollama and llama.cpp give the status
-// 500 to an image that they cannot decode.
+// imageKind returns KindBadImage for an error that is about an image, and otherwise kind. Whether the
+// request has an image is for the caller to check. Ollama and llama.cpp report an image that they cannot
+// decode with status 500.
 func imageKind(kind model.ErrorKind, words string) model.ErrorKind {
 	words = strings.ToLower(words)
 	has := func(s string) bool { return strings.Contains(words, s) }
@@ -222,8 +222,8 @@ func imageKind(kind model.ErrorKind, words string) model.ErrorKind {
 	return kind
 }
 
-// statusKind classifies a status alone. 402 is the lack of credit, 413 a
-// proxy's limit on the size, 529 and the like are overload.
+// statusKind classifies a status. 402 means no credit, 413 a
+// proxy's limit on the size; 529 and similar mean overload.
 func statusKind(status int) model.ErrorKind {
 	switch {
 	case status == http.StatusUnauthorized:
@@ -242,7 +242,7 @@ func statusKind(status int) model.ErrorKind {
 	return model.KindUnknown
 }
 
-// retryAfter reads Retry-After, in seconds or as a date (RFC 9110, section 10.2.3), and
+// retryAfter returns the wait in Retry-After, in seconds or as a date (RFC 9110, section 10.2.3), or in
 // the more exact Retry-After-Ms, which Azure sends. It is 0 if there is none.
 func retryAfter(h http.Header) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 {
@@ -258,27 +258,27 @@ func retryAfter(h http.Header) time.Duration {
 	}
 	now := time.Now()
 	if sent, err := http.ParseTime(h.Get("Date")); err == nil {
-		now = sent // by the server's clock, whatever ours says
+		now = sent // relative to the server's clock, as ours may differ
 	}
 	return max(0, at.Sub(now))
 }
 
-// seconds returns a duration, of at most a day whatever a server asks for: more would
-// overflow, or stop a program for good.
+// seconds returns a duration of at most a day, even if a server asks for more, which could
+// overflow or stop a program for good.
 func seconds(s float64) time.Duration {
 	const day = 24 * 60 * 60
 	return time.Duration(max(0, min(s, day)) * float64(time.Second))
 }
 
-// quote returns the beginning of a body that is not understood, on one line and without the tags of a page.
+// quote returns the beginning of an unknown body, on one line and without HTML tags.
 func quote(body []byte) string {
-	const most = 300
+	const limit = 300
 	var b strings.Builder
 	page := bytes.HasPrefix(bytes.TrimSpace(body), []byte("<"))
 	tag := false
-	for _, r := range strings.ToValidUTF8(string(body[:min(len(body), 4*most)]), "") {
+	for _, r := range strings.ToValidUTF8(string(body[:min(len(body), 4*limit)]), "") {
 		switch {
-		case b.Len() >= most:
+		case b.Len() >= limit:
 			return strings.TrimSpace(b.String()) + "…"
 		case r == '<' && page:
 			tag = true
@@ -292,13 +292,13 @@ func quote(body []byte) string {
 	return strings.Join(strings.Fields(b.String()), " ")
 }
 
-// short returns the beginning of s, without a part of a character.
-func short(s string, most int) string {
-	if len(s) <= most {
+// short returns at most limit bytes of s, without splitting a character.
+func short(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	for !utf8.RuneStart(s[most]) {
-		most--
+	for !utf8.RuneStart(s[limit]) {
+		limit--
 	}
-	return s[:most] + "…"
+	return s[:limit] + "…"
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/model/httperror"
 )
 
-// A body that says whether it was closed, and how much of it was read.
+// A watchedBody records whether it was closed, and how much of it was read.
 type watchedBody struct {
 	io.Reader
 	read   int
@@ -80,7 +80,7 @@ func TestHTTPError(t *testing.T) {
 	}
 }
 
-// TestHTTPErrorIsBounded has a server that never ends its error.
+// TestHTTPErrorIsBounded has an error body that never ends.
 func TestHTTPErrorIsBounded(t *testing.T) {
 	body := &watchedBody{Reader: endless{}}
 	e := httperror.Of(&http.Response{StatusCode: 500, Body: body})
@@ -89,7 +89,7 @@ func TestHTTPErrorIsBounded(t *testing.T) {
 	}
 	broken := &watchedBody{Reader: io.MultiReader(strings.NewReader(`{"error":"half`), errorReader{})}
 	if e := httperror.Of(&http.Response{StatusCode: 502, Body: broken}); e.Kind != model.KindUpstream || e.Message != `{"error":"half` {
-		t.Errorf("a body that broke off: %v", e)
+		t.Errorf("an incomplete body: %v", e)
 	}
 }
 

@@ -16,28 +16,28 @@ import (
 
 // FallbackConfig configures [Fallback]. The zero value has the defaults below.
 type FallbackConfig struct {
-	// A model that failed After times without an answer in between is skipped for the time For, or for
-	// that of the server's Retry-After if it is longer. Then one request tries it again, while others
+	// A model that failed After times in a row is skipped for the time For, or for
+	// the server's Retry-After if that is longer. Then one request tries it again, while others
 	// still skip it.
-	After int           // 0 means 3, negative means that none is skipped
+	After int           // 0 means 3; if negative none is skipped
 	For   time.Duration // 0 means a minute
 }
 
 // Fallback returns a model that calls the given models in order until one answers.
-// It calls the next one if nothing of an answer was passed on yet and the request is
-// not to blame: an invalid request, a conversation that is too long, a rejected image
-// and an ended context are returned at once. [model.Finish.Model] names the model that
+// It calls the next one if nothing of an answer was yielded yet and the request is
+// not to blame: for an invalid request, a conversation that is too long, a rejected image
+// or an ended context it returns the error. [model.Finish.Model] names the model that
 // answered. Fallback panics without a model.
 //
 // The text of an error has the failures in the order of the calls, each with the position and the
-// name of its model. [errors.As] and errors.AsType find the [*model.Error] that decides what to do: of a
-// request that is to blame, else one that may go away, the soonest first, else the first.
+// name of its model. [errors.As] and errors.AsType find the most relevant [*model.Error]: that of a
+// request that is to blame, else the retryable one with the shortest Retry-After, else the first.
 //
 // So that a model that is down does not delay every request, it is skipped after some
-// failures; see [FallbackConfig]. One that is skipped is still called when all others
+// failures; see [FallbackConfig]. A skipped model is still called if all others
 // have failed.
 //
-// Retry each model, not the fallback.
+// Use Retry for each model, not for the fallback.
 func Fallback(models []model.Model, cfg FallbackConfig) model.Model {
 	if len(models) == 0 {
 		panic("middleware.Fallback: no models; it needs at least one")
@@ -61,7 +61,7 @@ func (f *fallback) Generate(ctx context.Context, req *model.Request) iter.Seq2[m
 	return func(yield func(model.Chunk, error) bool) {
 		var failed failures
 		p := &delivery{yield: yield}
-		// call reports whether it was the last one.
+		// call calls the i-th model and reports whether no other should be called.
 		call := func(i int) bool {
 			err := p.drain(f.several[i].Generate(ctx, req))
 			f.breakers[i].record(ctx, &f.cfg, err)
@@ -101,7 +101,7 @@ func (f failures) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// Unwrap returns the error first that decides what a caller does.
+// Unwrap returns the errors, the most relevant for the caller first.
 func (f failures) Unwrap() []error {
 	return slices.SortedStableFunc(slices.Values(f), func(a, b error) int {
 		rankA, waitA := urgency(a)
@@ -110,7 +110,7 @@ func (f failures) Unwrap() []error {
 	})
 }
 
-// urgency ranks an error: what another model would repeat, what may go away and when, anything else.
+// urgency ranks an error: first those of the request, then retryable ones by their wait, then others.
 func urgency(err error) (rank int, wait time.Duration) {
 	e, ok := errors.AsType[*model.Error](err)
 	switch {
@@ -126,11 +126,11 @@ func urgency(err error) (rank int, wait time.Duration) {
 type breaker struct {
 	mu       sync.Mutex
 	failures int       // since the last answer
-	until    time.Time // skip the model; zero for do not
+	until    time.Time // skip the model until then; zero means do not skip it
 }
 
-// allows reports whether the model is to be called. When the time is over one request is
-// allowed; others skip the model until that one is answered, or for the time anew.
+// allows reports whether the model should be called. After the time has passed one request is
+// allowed; others still skip the model until that one is answered, or the time has passed again.
 func (b *breaker) allows(cfg *FallbackConfig) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -145,8 +145,8 @@ func (b *breaker) allows(cfg *FallbackConfig) bool {
 	return true
 }
 
-// record counts the end of a call. An error that another model would repeat is an answer, too:
-// the model is not down. The end of the context says nothing.
+// record counts the result of a call. An error that other models would return too does not mean
+// that the model is down. The end of the context means nothing.
 func (b *breaker) record(ctx context.Context, cfg *FallbackConfig, err error) {
 	if err != nil && ctx.Err() != nil {
 		return
@@ -167,10 +167,10 @@ func (b *breaker) record(ctx context.Context, cfg *FallbackConfig, err error) {
 	b.until = time.Now().Add(wait)
 }
 
-// several is what the models have in common that call others.
+// several is embedded in models that call several others.
 type several []model.Model
 
-// Unwrap returns the first model, whose name the whole has.
+// Unwrap returns the first model, which provides the name.
 func (s several) Unwrap() model.Model { return s[0] }
 
 // failure returns err with the position and the name of the model that it is of.

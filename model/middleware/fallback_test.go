@@ -15,7 +15,7 @@ import (
 	"github.com/kitbag-go/kitbag/model/scripted"
 )
 
-// A switched model answers or fails as err says, after some time, and notes that it was called.
+// A switched is a model that answers, or fails with err, after some time. It records that it was called.
 type switched struct {
 	name  string
 	err   error
@@ -23,7 +23,7 @@ type switched struct {
 	calls *callLog
 }
 
-// A callLog is the names of the models that were called, for several goroutines.
+// A callLog records the names of the models that were called; it is safe for concurrent use.
 type callLog struct {
 	mu    sync.Mutex
 	names strings.Builder
@@ -64,7 +64,7 @@ func (s *switched) Generate(ctx context.Context, _ *model.Request) iter.Seq2[mod
 	}
 }
 
-// TestFallbackSkips plays requests to models a and b that are up or down: which are called?
+// TestFallbackSkips makes requests while models a and b are up or down, and checks which are called.
 func TestFallbackSkips(t *testing.T) {
 	down := &model.Error{Kind: model.KindUpstream}
 	busy := &model.Error{Kind: model.KindRateLimit, RetryAfter: 5 * time.Minute}
@@ -83,22 +83,22 @@ func TestFallbackSkips(t *testing.T) {
 			{0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "b"}, {time.Minute - 1, down, nil, "b"},
 			{1, down, nil, "ab"}, {time.Minute - 1, nil, nil, "b"}, {1, nil, nil, "a"}, {0, nil, nil, "a"},
 		}},
-		{"an answer in between begins the count anew", middleware.FallbackConfig{}, []request{
+		{"an answer in between resets the count", middleware.FallbackConfig{}, []request{
 			{0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, nil, nil, "a"}, {0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "b"},
 		}},
 		{"so does the refusal of a request", middleware.FallbackConfig{}, []request{
 			{0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, bad, nil, "a"}, {0, down, nil, "ab"}, {0, down, nil, "ab"},
 		}},
-		{"the configuration counts", middleware.FallbackConfig{After: 1, For: time.Second}, []request{
+		{"configured limits", middleware.FallbackConfig{After: 1, For: time.Second}, []request{
 			{0, down, nil, "ab"}, {0, nil, nil, "b"}, {time.Second, nil, nil, "a"},
 		}},
-		{"Retry-After counts if it is longer", middleware.FallbackConfig{After: 1, For: time.Second}, []request{
+		{"a longer Retry-After takes precedence", middleware.FallbackConfig{After: 1, For: time.Second}, []request{
 			{0, busy, nil, "ab"}, {5*time.Minute - 1, nil, nil, "b"}, {1, nil, nil, "a"},
 		}},
 		{"none is skipped", middleware.FallbackConfig{After: -1}, []request{
 			{0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "ab"},
 		}},
-		{"a skipped model is called when all others fail", middleware.FallbackConfig{After: 1}, []request{
+		{"a skipped model is called if all others fail", middleware.FallbackConfig{After: 1}, []request{
 			{0, down, nil, "ab"}, {0, nil, down, "ba"}, {0, nil, nil, "a"}, {0, down, down, "ab"}, {0, down, down, "ab"}, {0, down, nil, "ab"}, {0, nil, nil, "b"},
 		}},
 	} {
@@ -120,7 +120,7 @@ func TestFallbackSkips(t *testing.T) {
 	}
 }
 
-// TestFallbackProbe has ten requests come at once when a model that was down may be tried: one of them does.
+// TestFallbackProbe makes ten concurrent requests when a skipped model may be tried again: one of them does.
 func TestFallbackProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls callLog // of requests that start one by one
@@ -147,7 +147,7 @@ func TestFallbackProbe(t *testing.T) {
 		if calls.String() != "abbbbbbbbb" {
 			t.Errorf("during the probe: %s", &calls)
 		}
-		// One that is cancelled says nothing, and the next is a minute after it.
+		// A cancelled probe means nothing; the next is a minute later.
 		time.Sleep(2 * time.Minute)
 		synctest.Wait() // for the probe: a is changed below
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -164,12 +164,12 @@ func TestFallbackProbe(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		if calls.String() != "aba" {
-			t.Errorf("after a probe that was cancelled: %s", &calls)
+			t.Errorf("after a cancelled probe: %s", &calls)
 		}
 	})
 }
 
-// TestFallbackKeepsItsModels: the caller's slice may change.
+// TestFallbackKeepsItsModels: a change of the caller's slice has no effect.
 func TestFallbackKeepsItsModels(t *testing.T) {
 	list := []model.Model{scripted.New(scripted.Say("first"))}
 	m := middleware.Fallback(list, middleware.FallbackConfig{})

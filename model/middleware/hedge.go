@@ -13,15 +13,15 @@ import (
 
 // Hedge returns a model that calls first, and also second if first has yielded
 // nothing after the given time. The one that yields first answers; the other's
-// request is cancelled. It is for a server that is occasionally much slower than
-// usual: with the 95th percentile of its time to the first chunk, it costs some 5 %
+// request is cancelled. Use it for a server that is occasionally much slower than
+// usual: with the 95th percentile of its time to the first chunk as the time, it makes about 5 %
 // more requests. If the time is 0 or less, both are called at once. first and second may be the same.
 //
-// A failure of first before that time is passed on, as without Hedge: put [Retry]
-// around it or inside. Later, an error comes only when both have failed: that of both, as of
-// [Fallback].
+// A failure of first before that time is returned, as without Hedge: put [Retry]
+// around or inside it. Later, an error is returned only if both have failed. It has the
+// errors of both, like that of [Fallback].
 //
-// Both requests have ended when the sequence has. The usage in [*model.Finish] is the sum of
+// Both requests have ended when the sequence ends. The usage in [*model.Finish] is the sum of
 // both, as far as servers report it: most report none for a cancelled request, and
 // some charge for it.
 func Hedge(first, second model.Model, after time.Duration) model.Model {
@@ -58,7 +58,7 @@ func (h *hedge) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 	}
 }
 
-// race passes on the answer of the attempt that yields first.
+// race yields the answer of the attempt that yields first.
 func (h *hedge) race(first, second *attempt, yield func(model.Chunk, error) bool) {
 	var failed failures
 	one, other := first.pieces, second.pieces
@@ -102,11 +102,11 @@ type attempt struct {
 type piece struct {
 	chunk model.Chunk
 	err   error
-	retry func() // in place of both: calls OnRetry
+	retry func() // instead of both: calls OnRetry
 }
 
 // notify calls OnRetry if p is a retry, and reports whether it is. It runs on the
-// goroutine that reads the answer, as OnRetry does without Hedge.
+// goroutine that reads the answer, like OnRetry without Hedge.
 func (p piece) notify() bool {
 	if p.retry != nil {
 		p.retry()
@@ -151,7 +151,7 @@ func (a *attempt) end() (u message.Usage) {
 	return u
 }
 
-// pass yields p and what follows it, and adds the usage of the race's loser.
+// pass yields p and the following pieces, and adds the usage of the loser.
 func (a *attempt) pass(p piece, ok bool, loser *attempt, yield func(model.Chunk, error) bool) {
 	for ; ok; p, ok = <-a.pieces {
 		if p.notify() {

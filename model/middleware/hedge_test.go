@@ -16,35 +16,35 @@ import (
 	"github.com/kitbag-go/kitbag/model/middleware"
 )
 
-// slow is a model that shows text after a time, or fails, and finishes a second
-// later. It notes when it was asked, and how its request ended.
+// A slow is a model that sends text after a time, or fails, and finishes a second
+// later. It logs when it was called and cancelled.
 type slow struct {
 	name     string
 	after    time.Duration
 	fail     error
-	stubborn bool // finishes when it is cancelled, as a server that tells what it has cost
+	stubborn bool // finishes when it is cancelled, like a server that reports the usage
 	log      *[]string
 	start    time.Time
 }
 
-var noting sync.Mutex
+var logMu sync.Mutex
 
-func (s *slow) note(what string) {
-	noting.Lock()
-	defer noting.Unlock()
+func (s *slow) record(what string) {
+	logMu.Lock()
+	defer logMu.Unlock()
 	*s.log = append(*s.log, fmt.Sprintf("%s %s %v", s.name, what, time.Since(s.start)))
 }
 
 func (s *slow) Generate(ctx context.Context, _ *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
-		s.note("asked")
+		s.record("called")
 		finish := &model.Finish{Reason: model.FinishStop, Model: s.name, Usage: message.Usage{Input: 10, Output: 1}}
 		wait := func(d time.Duration) bool {
 			select {
 			case <-time.After(d):
 				return true
 			case <-ctx.Done():
-				s.note("cancelled")
+				s.record("cancelled")
 				if s.stubborn {
 					yield(finish, nil)
 				} else {
@@ -77,14 +77,14 @@ func TestHedge(t *testing.T) {
 		err           []error
 		log           string
 	}{
-		{"the first is quick", slow{after: 4 * sec}, slow{}, "a", 10, nil, "a asked 0s"},
-		{"the second is quicker", slow{after: 60 * sec}, slow{after: sec}, "b", 10, nil, "a asked 0s; b asked 5s; a cancelled 6s"},
-		{"the first is quicker after all", slow{after: 6 * sec}, slow{after: 9 * sec}, "a", 10, nil, "a asked 0s; b asked 5s; b cancelled 6s"},
-		{"the loser tells what it has cost", slow{after: 60 * sec, stubborn: true}, slow{after: sec}, "b", 20, nil, "a asked 0s; b asked 5s; a cancelled 6s"},
-		{"the first fails at once", slow{fail: down}, slow{}, "", 0, []error{down}, "a asked 0s"},
-		{"the first fails late", slow{after: 6 * sec, fail: late}, slow{after: 3 * sec}, "b", 10, nil, "a asked 0s; b asked 5s"},
-		{"the second fails", slow{after: 8 * sec}, slow{fail: down}, "a", 10, nil, "a asked 0s; b asked 5s"},
-		{"both fail", slow{after: 6 * sec, fail: late}, slow{after: 3 * sec, fail: down}, "", 0, []error{late, down}, "a asked 0s; b asked 5s"},
+		{"the first is quick", slow{after: 4 * sec}, slow{}, "a", 10, nil, "a called 0s"},
+		{"the second is quicker", slow{after: 60 * sec}, slow{after: sec}, "b", 10, nil, "a called 0s; b called 5s; a cancelled 6s"},
+		{"the first is quicker after all", slow{after: 6 * sec}, slow{after: 9 * sec}, "a", 10, nil, "a called 0s; b called 5s; b cancelled 6s"},
+		{"the loser reports its usage", slow{after: 60 * sec, stubborn: true}, slow{after: sec}, "b", 20, nil, "a called 0s; b called 5s; a cancelled 6s"},
+		{"the first fails at once", slow{fail: down}, slow{}, "", 0, []error{down}, "a called 0s"},
+		{"the first fails late", slow{after: 6 * sec, fail: late}, slow{after: 3 * sec}, "b", 10, nil, "a called 0s; b called 5s"},
+		{"the second fails", slow{after: 8 * sec}, slow{fail: down}, "a", 10, nil, "a called 0s; b called 5s"},
+		{"both fail", slow{after: 6 * sec, fail: late}, slow{after: 3 * sec, fail: down}, "", 0, []error{late, down}, "a called 0s; b called 5s"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var log []string
@@ -103,12 +103,12 @@ func TestHedge(t *testing.T) {
 			if got := strings.Join(log, "; "); got != row.log {
 				t.Errorf("%s: %s, want %s", row.why, got, row.log)
 			}
-		}) // which fails if a goroutine is left
+		}) // synctest fails if a goroutine is left
 	}
 }
 
 // TestHedgeEndsEarly breaks off and cancels, before and during the race: both
-// requests have ended when Generate has.
+// requests have ended when Generate returns.
 func TestHedgeEndsEarly(t *testing.T) {
 	for _, at := range []time.Duration{time.Second, 7 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestHedgeEndsEarly(t *testing.T) {
 		for range middleware.Hedge(a, b, 5*time.Second).Generate(t.Context(), &model.Request{}) {
 			break
 		}
-		if got := strings.Join(log, "; "); !strings.HasPrefix(got, "a asked 0s; b asked 5s; ") || strings.Count(got, "cancelled 5s") != 2 {
+		if got := strings.Join(log, "; "); !strings.HasPrefix(got, "a called 0s; b called 5s; ") || strings.Count(got, "cancelled 5s") != 2 {
 			t.Error(got)
 		}
 	})

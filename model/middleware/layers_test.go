@@ -16,13 +16,13 @@ import (
 	"github.com/kitbag-go/kitbag/model/scripted"
 )
 
-// decorated is what a program may put around a model.
+// decorated is a decorator of a program.
 type decorated struct{ model.Model }
 
 func (d decorated) Unwrap() model.Model { return d.Model }
 
-// TestOneLayerOfRetries holds that a model that retries is not retried on top, however
-// deep it does, and that whoever is on top is told of each retry all the same.
+// TestOneLayerOfRetries: a model that retries at any depth is not retried again by
+// an outer Retry, but the outer OnRetry is called for each retry.
 func TestOneLayerOfRetries(t *testing.T) {
 	down := func() *scripted.Model { return scripted.New(scripted.Repeat(failure(model.KindUpstream, 0))) }
 	retry := func(m model.Model) model.Model { return middleware.Retry(m, middleware.RetryConfig{}) }
@@ -30,10 +30,10 @@ func TestOneLayerOfRetries(t *testing.T) {
 		why      string
 		model    func(a, b model.Model) model.Model
 		requests int
-		told     int
+		reported int
 	}{
 		{"nothing retries", func(a, b model.Model) model.Model { return a }, 4, 3},
-		{"it does", func(a, b model.Model) model.Model { return retry(a) }, 4, 3},
+		{"the model retries", func(a, b model.Model) model.Model { return retry(a) }, 4, 3},
 		{"twice", func(a, b model.Model) model.Model { return retry(retry(a)) }, 4, 3},
 		{"each of a fallback", func(a, b model.Model) model.Model {
 			return middleware.Fallback([]model.Model{retry(a), retry(b)}, middleware.FallbackConfig{})
@@ -55,13 +55,13 @@ func TestOneLayerOfRetries(t *testing.T) {
 			var tries []int
 			top := middleware.Retry(row.model(a, b), middleware.RetryConfig{OnRetry: func(try int, wait time.Duration, err error) {
 				if wait <= 0 || err == nil {
-					t.Errorf("%s: told of wait %v and error %v", row.why, wait, err)
+					t.Errorf("%s: reported wait %v and error %v", row.why, wait, err)
 				}
 				tries = append(tries, try)
 			}})
 			_, _, err := model.Collect(top.Generate(t.Context(), &model.Request{}))
-			if n := len(a.Requests()) + len(b.Requests()); err == nil || n != row.requests || len(tries) != row.told {
-				t.Errorf("%s: %d requests, told of %v, %v; want %d and %d", row.why, n, tries, err, row.requests, row.told)
+			if n := len(a.Requests()) + len(b.Requests()); err == nil || n != row.requests || len(tries) != row.reported {
+				t.Errorf("%s: %d requests, reported %v, %v; want %d and %d", row.why, n, tries, err, row.requests, row.reported)
 			}
 			slices.Sort(tries)
 			if slices.Max(tries) != 3 || tries[0] != 1 {
@@ -71,8 +71,8 @@ func TestOneLayerOfRetries(t *testing.T) {
 	}
 }
 
-// silent is a server that accepts a request and shows nothing, but an answer after a
-// time, if there is one.
+// A silent is a server that accepts a request and sends nothing, or an answer after a
+// time.
 type silent struct {
 	after    time.Duration // 0 for never
 	requests int
@@ -99,28 +99,28 @@ func TestFirstChunk(t *testing.T) {
 	for _, row := range []struct {
 		after    time.Duration
 		requests int
-		told     int
+		reported int
 		took     time.Duration
 		err      string
 	}{
-		{after: 0, requests: 3, told: 2, took: 33 * time.Second, err: "model call: connection: no part of the answer arrived within 10s (tried 3 times)"},
+		{after: 0, requests: 3, reported: 2, took: 33 * time.Second, err: "model call: connection: no part of the answer arrived within 10s (tried 3 times)"},
 		{after: limit - 1, requests: 1, took: limit - 1},
-		{after: limit + 1, requests: 3, told: 2, took: 33 * time.Second, err: "within 10s"},
+		{after: limit + 1, requests: 3, reported: 2, took: 33 * time.Second, err: "within 10s"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			m, told, start := &silent{after: row.after}, 0, time.Now()
-			retry := middleware.RetryConfig{Retries: 2, FirstChunk: limit, Random: func() float64 { return 0 }, OnRetry: func(int, time.Duration, error) { told++ }}
+			m, reported, start := &silent{after: row.after}, 0, time.Now()
+			retry := middleware.RetryConfig{Retries: 2, FirstChunk: limit, Random: func() float64 { return 0 }, OnRetry: func(int, time.Duration, error) { reported++ }}
 			msg, _, err := model.Collect(middleware.Retry(m, retry).Generate(t.Context(), &model.Request{}))
-			if time.Since(start) != row.took || m.requests != row.requests || told != row.told || (err == nil) != (row.err == "") ||
+			if time.Since(start) != row.took || m.requests != row.requests || reported != row.reported || (err == nil) != (row.err == "") ||
 				err == nil && msg.Text() != "late" || err != nil && !strings.Contains(err.Error(), row.err) {
-				t.Errorf("answers after %v: %d requests in %v, told %d times: %q, %v", row.after, m.requests, time.Since(start), told, msg.Text(), err)
+				t.Errorf("answers after %v: %d requests in %v, %d reported retries: %q, %v", row.after, m.requests, time.Since(start), reported, msg.Text(), err)
 			}
 		})
 	}
 }
 
-// TestTheContextEndsEverything ends the context at every moment of what decorators do with
-// a server that is silent, or fails: they end at once, with its error, and ask no more.
+// TestTheContextEndsEverything ends the context at different times while decorators call
+// a silent or failing server: they end at once with its error, and make no more requests.
 func TestTheContextEndsEverything(t *testing.T) {
 	retry := func(m model.Model) model.Model {
 		return middleware.Retry(m, middleware.RetryConfig{FirstChunk: 700 * time.Millisecond})
@@ -145,7 +145,7 @@ func TestTheContextEndsEverything(t *testing.T) {
 				start := time.Now()
 				m := middleware.Retry(decorate(new(silent), new(silent)), middleware.RetryConfig{OnRetry: func(int, time.Duration, error) {
 					if ctx.Err() != nil {
-						t.Errorf("%s after %v: a retry is told of that never comes", name, after)
+						t.Errorf("%s after %v: a retry that never comes was reported", name, after)
 					}
 				}})
 				_, _, err := model.Collect(m.Generate(ctx, &model.Request{}))

@@ -15,24 +15,24 @@ import (
 	"github.com/kitbag-go/kitbag/model/internal/again"
 )
 
-// LimitConfig configures [Limit]: how much may be used in any 60 seconds. 0 or less means no limit.
+// LimitConfig configures [Limit]: the limits for any 60 seconds. 0 or less means no limit.
 type LimitConfig struct {
 	Requests int
 
-	// Tokens of requests and answers together, cached ones included. They count from when the request
-	// was sent: as an estimate of four bytes a token, then as what the server reported. A request
+	// Tokens of requests and answers together, cached ones included. They count from the time the request
+	// was sent: first as an estimate of four bytes per token, then as the server reports. A request
 	// that is larger than the limit waits until it is the only one.
 	Tokens int
 
-	// OnWait, if not nil, is called before a request waits, on the goroutine that makes it. Also without
-	// OnWait the wait is reported to RetryConfig.OnRetry of the models around this one, with the try 0,
+	// OnWait, if not nil, is called before a request waits, on the goroutine that makes it. In any case
+	// the wait is reported to RetryConfig.OnRetry of the models around this one, with the try 0,
 	// so that an agent emits a Retry event with the attempt 0.
 	OnWait func(ctx context.Context, wait time.Duration)
 }
 
 // Limit returns m with requests delayed so that cfg holds. For a limit that several agents share, give
-// them the same model; for one of each try, put it inside of [Retry]. Requests go in the order in which
-// they came. One whose context ends while it waits returns an error that
+// them the same model; to count each try, put Limit inside [Retry]. Requests are sent in the order in which
+// they arrive. One whose context ends while it waits returns an error that
 // wraps the context's and says how long it waited and for which limit, and is not counted.
 func Limit(m model.Model, cfg LimitConfig) model.Model {
 	if cfg.Requests <= 0 && cfg.Tokens <= 0 {
@@ -46,10 +46,10 @@ type limiter struct {
 	cfg   LimitConfig
 
 	mu     sync.Mutex
-	grants []*grant // by time; those that no longer count are removed
+	grants []*grant // by time; expired ones are removed
 }
 
-// A grant lets a request be sent at a time, which may be to come.
+// A grant permits a request to be sent at a time, which may be in the future.
 type grant struct {
 	at     time.Time
 	tokens int
@@ -75,7 +75,7 @@ func (l *limiter) Generate(ctx context.Context, req *model.Request) iter.Seq2[mo
 				l.set(g, f.Usage.Input+f.Usage.Output)
 			}
 			if err != nil && !started {
-				l.set(g, 0) // servers do not count the tokens of what they refuse
+				l.set(g, 0) // servers do not count the tokens of rejected requests
 			}
 			if !yield(chunk, err) {
 				return
@@ -84,16 +84,16 @@ func (l *limiter) Generate(ctx context.Context, req *model.Request) iter.Seq2[mo
 	}
 }
 
-// wait returns when the request may be sent.
+// wait waits until the request may be sent.
 func (l *limiter) wait(ctx context.Context, g *grant) error {
-	told, start := false, time.Now()
+	reported, start := false, time.Now()
 	for {
 		wait := l.reserve(g)
 		if wait <= 0 {
 			return nil
 		}
-		if !told {
-			told = true
+		if !reported {
+			reported = true
 			if l.cfg.OnWait != nil {
 				l.cfg.OnWait(ctx, wait)
 			}
@@ -119,7 +119,7 @@ func (e *waitError) Error() string {
 
 func (e *waitError) Unwrap() error { return e.ended }
 
-// reached says why a request waits.
+// reached returns an error that says why a request waits.
 func (l *limiter) reached() error {
 	var of []string
 	if l.cfg.Requests > 0 {
@@ -128,11 +128,11 @@ func (l *limiter) reached() error {
 	if l.cfg.Tokens > 0 {
 		of = append(of, fmt.Sprintf("%d tokens", l.cfg.Tokens))
 	}
-	return fmt.Errorf("own limit of %s a minute reached", strings.Join(of, " and "))
+	return fmt.Errorf("client-side limit of %s a minute reached", strings.Join(of, " and "))
 }
 
-// reserve appends g, if it is new, behind the other grants and returns how long to wait. It is called
-// again after that wait, since an earlier request may have used more tokens than was estimated.
+// reserve appends g, if it is new, after the other grants and returns how long to wait. It is called
+// again after that wait, since an earlier request may have used more tokens than estimated.
 func (l *limiter) reserve(g *grant) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,7 +164,7 @@ func (l *limiter) reserve(g *grant) time.Duration {
 	return g.at.Sub(now)
 }
 
-// drop removes the grants that no longer count.
+// drop removes expired grants.
 func (l *limiter) drop(now time.Time) {
 	n := 0
 	for n < len(l.grants) && !l.grants[n].at.Add(time.Minute).After(now) {
@@ -189,7 +189,7 @@ func (l *limiter) remove(g *grant) {
 
 // estimate returns about how many tokens a model will read.
 func estimate(req *model.Request) int {
-	const file = 1500 // tokens of a picture or a file
+	const file = 1500 // tokens of an image or file
 	size, files := len(req.System), 0
 	for i := range req.Tools {
 		size += len(req.Tools[i].Name) + len(req.Tools[i].Description) + len(req.Tools[i].Input)

@@ -21,10 +21,10 @@ import (
 	"github.com/kitbag-go/kitbag/model/scripted"
 )
 
-// A metered model notes when it was called and reports a usage; err, if there is one, is its answer.
+// A metered is a model that records its calls and reports a usage, or fails with err.
 type metered struct {
 	mu    sync.Mutex
-	usage []message.Usage // of the requests in order; the last is that of all others
+	usage []message.Usage // of the requests in order; the last one is used for all further requests
 	err   error
 	calls []time.Time
 }
@@ -46,12 +46,12 @@ func (m *metered) Generate(context.Context, *model.Request) iter.Seq2[model.Chun
 	}
 }
 
-// request is one of about n tokens.
+// request returns a request of about n tokens.
 func request(n int) *model.Request {
 	return &model.Request{Messages: []*message.Message{message.User(strings.Repeat("four", n))}}
 }
 
-// TestLimit makes requests one after the other: when is each sent?
+// TestLimit makes requests one after the other and checks when each is sent.
 func TestLimit(t *testing.T) {
 	usage := func(tokens ...int) (list []message.Usage) {
 		for _, n := range tokens {
@@ -76,8 +76,8 @@ func TestLimit(t *testing.T) {
 		{"a request that is larger than the limit", middleware.LimitConfig{Tokens: 100}, []int{10, 500, 10}, &metered{}, []time.Duration{0, 60 * s, 120 * s}},
 		{"the server reports more than was estimated", middleware.LimitConfig{Tokens: 100}, []int{10, 10}, &metered{usage: usage(95)}, []time.Duration{0, 60 * s}},
 		{"the server reports less", middleware.LimitConfig{Tokens: 100}, []int{90, 90, 90}, &metered{usage: usage(5)}, []time.Duration{0, 0, 0}},
-		{"a refused request costs no tokens", middleware.LimitConfig{Tokens: 100}, []int{90, 90}, &metered{err: errors.New("no")}, []time.Duration{0, 0}},
-		{"but is a request", middleware.LimitConfig{Requests: 1}, []int{90, 90}, &metered{err: errors.New("no")}, []time.Duration{0, 60 * s}},
+		{"a rejected request uses no tokens", middleware.LimitConfig{Tokens: 100}, []int{90, 90}, &metered{err: errors.New("no")}, []time.Duration{0, 0}},
+		{"a rejected request counts as a request", middleware.LimitConfig{Requests: 1}, []int{90, 90}, &metered{err: errors.New("no")}, []time.Duration{0, 60 * s}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			start, m := time.Now(), row.model
@@ -99,23 +99,23 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestLimitHolds has several agents' worth of requests come at random, some given up: in no 60 seconds are
-// there more than the limits allow, and they are sent in the order in which they came.
+// TestLimitHolds makes requests at random times and cancels some: in any 60 seconds they are within
+// the limits, and they are sent in the order in which they arrive.
 func TestLimitHolds(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		cfg := middleware.LimitConfig{Requests: rapid.IntRange(1, 5).Draw(rt, "requests"), Tokens: rapid.IntRange(1, 200).Draw(rt, "tokens")}
 		type arrival struct {
 			after   time.Duration
 			tokens  int
-			gives   bool // up
+			cancels bool // after 30 seconds
 			sent    time.Time
 			arrived time.Time
 		}
 		arrivals := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) *arrival {
 			return &arrival{
-				after:  time.Duration(rapid.IntRange(0, 40).Draw(rt, "after")) * time.Second,
-				tokens: rapid.IntRange(1, cfg.Tokens).Draw(rt, "size"),
-				gives:  rapid.IntRange(0, 4).Draw(rt, "gives") == 0,
+				after:   time.Duration(rapid.IntRange(0, 40).Draw(rt, "after")) * time.Second,
+				tokens:  rapid.IntRange(1, cfg.Tokens).Draw(rt, "size"),
+				cancels: rapid.IntRange(0, 4).Draw(rt, "cancels") == 0,
 			}
 		}), 1, 12).Draw(rt, "arrivals")
 		synctest.Test(t, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestLimitHolds(t *testing.T) {
 			for i, a := range arrivals {
 				time.Sleep(a.after)
 				ctx, cancel := t.Context(), context.CancelFunc(func() {})
-				if a.gives {
+				if a.cancels {
 					ctx, cancel = context.WithTimeout(ctx, 30*time.Second)
 				}
 				a.arrived = time.Now()
@@ -138,7 +138,7 @@ func TestLimitHolds(t *testing.T) {
 					req, number := request(a.tokens), float64(i)
 					req.Temperature = &number
 					_, _, err := model.Collect(m.Generate(ctx, req))
-					if err != nil && !a.gives {
+					if err != nil && !a.cancels {
 						t.Error(err)
 					}
 				})
@@ -149,13 +149,13 @@ func TestLimitHolds(t *testing.T) {
 		var sent []*arrival
 		for _, a := range arrivals {
 			if a.sent.IsZero() {
-				if !a.gives {
+				if !a.cancels {
 					rt.Fatal("a request was never sent")
 				}
 				continue
 			}
 			if n := len(sent); n > 0 && a.sent.Before(sent[n-1].sent) {
-				rt.Fatalf("a request that came later was sent earlier")
+				rt.Fatalf("a later request was sent earlier")
 			}
 			sent = append(sent, a)
 			requests, tokens := 0, 0
@@ -178,7 +178,7 @@ func (f modelFunc) Generate(ctx context.Context, req *model.Request) iter.Seq2[m
 	return f(ctx, req)
 }
 
-// TestLimitIsReported: a wait reaches OnWait, and the OnRetry of every model around it.
+// TestLimitIsReported: a wait is reported to OnWait and to the OnRetry of every outer model.
 func TestLimitIsReported(t *testing.T) {
 	for name, around := range map[string]func(model.Model, middleware.RetryConfig) model.Model{
 		"retry": middleware.Retry,
@@ -194,33 +194,33 @@ func TestLimitIsReported(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var told []string
+			var reported []string
 			limited := middleware.Limit(&metered{}, middleware.LimitConfig{Requests: 1, OnWait: func(_ context.Context, wait time.Duration) {
-				told = append(told, fmt.Sprint("wait ", wait))
+				reported = append(reported, fmt.Sprint("wait ", wait))
 			}})
 			m := around(limited, middleware.RetryConfig{OnRetry: func(try int, wait time.Duration, err error) {
-				told = append(told, fmt.Sprint("retry ", try, " ", wait, " ", err))
+				reported = append(reported, fmt.Sprint("retry ", try, " ", wait, " ", err))
 			}})
 			for range 2 {
 				if _, _, err := model.Collect(m.Generate(t.Context(), request(1))); err != nil {
 					t.Error(name, err)
 				}
 			}
-			if want := []string{"wait 1m0s", "retry 0 1m0s own limit of 1 requests a minute reached"}; !slices.Equal(told, want) {
-				t.Errorf("%s: %q, want %q", name, told, want)
+			if want := []string{"wait 1m0s", "retry 0 1m0s client-side limit of 1 requests a minute reached"}; !slices.Equal(reported, want) {
+				t.Errorf("%s: %q, want %q", name, reported, want)
 			}
 		})
 	}
 }
 
-// TestLimitWaits is of requests that wait while others end.
+// TestLimitWaits has requests that wait while others end.
 func TestLimitWaits(t *testing.T) {
 	const s = time.Second
 	type arrival struct {
 		at     time.Duration
 		tokens int
-		gives  time.Duration // up, so long after it came; 0 for never
-		takes  time.Duration // until the answer ends
+		cancel time.Duration // after its arrival; 0 means never
+		takes  time.Duration // the answer takes this long
 		used   int           // tokens; 0 for not reported
 		sent   time.Duration // -1 for never
 	}
@@ -229,8 +229,8 @@ func TestLimitWaits(t *testing.T) {
 		cfg      middleware.LimitConfig
 		arrivals []arrival
 	}{
-		{"one that gives up makes room", middleware.LimitConfig{Requests: 1}, []arrival{{sent: 0}, {at: s, gives: 30 * s, sent: -1}, {at: 40 * s, sent: 60 * s}}},
-		{"one that uses more than estimated makes those wait that wait already", middleware.LimitConfig{Tokens: 100},
+		{"a cancelled request is not counted", middleware.LimitConfig{Requests: 1}, []arrival{{sent: 0}, {at: s, cancel: 30 * s, sent: -1}, {at: 40 * s, sent: 60 * s}}},
+		{"a request that uses more than estimated delays waiting ones", middleware.LimitConfig{Tokens: 100},
 			[]arrival{{tokens: 40}, {at: 20 * s, tokens: 40, takes: 10 * s, used: 90, sent: 20 * s}, {at: 25 * s, tokens: 50, sent: 80 * s}}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -247,14 +247,14 @@ func TestLimitWaits(t *testing.T) {
 				time.Sleep(time.Until(start.Add(a.at)))
 				sent[i] = -1
 				ctx, cancel := t.Context(), context.CancelFunc(func() {})
-				if a.gives > 0 {
-					ctx, cancel = context.WithTimeout(ctx, a.gives)
+				if a.cancel > 0 {
+					ctx, cancel = context.WithTimeout(ctx, a.cancel)
 				}
 				go func() {
 					defer cancel()
 					req := request(a.tokens)
 					req.MaxTokens = i
-					if _, _, err := model.Collect(m.Generate(ctx, req)); (err != nil) != (a.gives > 0) {
+					if _, _, err := model.Collect(m.Generate(ctx, req)); (err != nil) != (a.cancel > 0) {
 						t.Error(row.why, err)
 					}
 				}()
@@ -271,7 +271,7 @@ func TestLimitWaits(t *testing.T) {
 	}
 }
 
-// TestLimitUntilDeadline holds that the error of a request that never was sent says what it waited for.
+// TestLimitUntilDeadline: the error of a request whose context ends while it waits names the limit.
 func TestLimitUntilDeadline(t *testing.T) {
 	gone := errors.New("the page was closed")
 	for _, row := range []struct {
@@ -282,11 +282,11 @@ func TestLimitUntilDeadline(t *testing.T) {
 		{func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, time.Second)
 		},
-			context.DeadlineExceeded, "the request waited 1s and was not sent: own limit of 1 requests a minute reached: context deadline exceeded"},
+			context.DeadlineExceeded, "the request waited 1s and was not sent: client-side limit of 1 requests a minute reached: context deadline exceeded"},
 		{func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeoutCause(ctx, time.Second, gone)
 		},
-			context.DeadlineExceeded, "the request waited 1s and was not sent: own limit of 1 requests a minute reached: context deadline exceeded"},
+			context.DeadlineExceeded, "the request waited 1s and was not sent: client-side limit of 1 requests a minute reached: context deadline exceeded"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			m := middleware.Limit(&metered{}, middleware.LimitConfig{Requests: 1})

@@ -1,15 +1,15 @@
 // Package middleware has models that are made of other models: they retry, fall back, send a second
-// request, and stay below limits.
+// request, and stay below rate limits.
 //
 //	m := middleware.Fallback([]model.Model{
 //		middleware.Retry(first, middleware.RetryConfig{}),
 //		middleware.Retry(second, middleware.RetryConfig{}),
 //	}, middleware.FallbackConfig{})
 //
-// [Retry] and [Fallback] start again only while nothing of the answer was passed on. [Hedge] sends a
-// second request when the first takes too long. [Limit] delays requests, of all agents that share the
-// model, so that they stay below a server's limits. An agent retries by itself; give it a Retry to
-// configure that, in agent.Config or as its model.
+// [Retry] and [Fallback] start again only while nothing of the answer was yielded. [Hedge] sends a
+// second request if the first takes too long. [Limit] delays requests, of all agents that share the
+// model, so that they stay below a server's limits. An agent retries by default; to configure that, give
+// it a Retry, in agent.Config or as its model.
 package middleware
 
 import (
@@ -46,12 +46,12 @@ type RetryConfig struct {
 	OnRetry func(try int, wait time.Duration, err error)
 }
 
-// Retry returns m with failed calls repeated. If m retries already, because Retry is
-// among what it is made of ([Fallback], [Hedge] and decorators that [model.As] sees through),
-// m keeps its configuration and of cfg only OnRetry is used, for those retries. So an
+// Retry returns m with failed calls repeated. If m retries already, because it or a model that it calls
+// ([Fallback], [Hedge], a decorator with Unwrap) was made by Retry, it keeps its
+// configuration, and only OnRetry of cfg is used, for those retries. So an
 // agent, which retries, can be given such a model.
 //
-// A call is repeated if its error is [model.Error.Retryable] and no chunk was passed on yet.
+// A call is repeated if its error is [model.Error.Retryable] and no chunk was yielded yet.
 // The wait grows exponentially, is shortened at random by up to half so that many
 // clients do not retry at once, and is never shorter than the server's Retry-After. If
 // that is longer than MaxWait the error is returned at once, with the RetryAfter.
@@ -99,7 +99,7 @@ func (w *watched) Generate(ctx context.Context, req *model.Request) iter.Seq2[mo
 
 type onRetry again.Func
 
-// within returns a context in which f is called for retries and waits, before those that ctx has.
+// within returns a context in which f is called for retries and waits, before that of ctx.
 func (f onRetry) within(ctx context.Context) context.Context {
 	if f == nil {
 		return ctx
@@ -150,14 +150,14 @@ func (r *retrier) Generate(ctx context.Context, req *model.Request) iter.Seq2[mo
 			}
 			again.Notify(ctx, try+1, wait, err)
 			if ended := r.cfg.Sleep(ctx, wait); ended != nil {
-				yield(nil, fmt.Errorf("%w (the next try was to follow after %v): %w", err, wait, ended))
+				yield(nil, fmt.Errorf("%w (the next try was due after %v): %w", err, wait, ended))
 				return
 			}
 		}
 	}
 }
 
-// try makes one try, and returns the error of one that may be repeated.
+// try makes one try, and returns its error if another try is possible.
 func (r *retrier) try(ctx context.Context, req *model.Request, p *delivery) error {
 	if r.cfg.FirstChunk <= 0 {
 		return p.drain(r.model.Generate(ctx, req))
@@ -177,22 +177,22 @@ func (r *retrier) try(ctx context.Context, req *model.Request, p *delivery) erro
 }
 
 // wait returns how long to wait after the given try, counted from 0, and whether to
-// try again at all.
+// try again.
 func (r *retrier) wait(err error, try int) (time.Duration, bool) {
 	e, ok := errors.AsType[*model.Error](err)
 	if !ok || !e.Retryable() || try >= r.cfg.Retries || e.RetryAfter > r.cfg.MaxWait {
 		return 0, false
 	}
 	d := r.cfg.Base
-	for range try { // a shift would overflow after some thirty tries
+	for range try { // a shift would overflow after about thirty tries
 		d = min(2*d, r.cfg.MaxWait)
 	}
 	d -= time.Duration(r.cfg.Random() * float64(d) / 2)
 	return min(max(d, e.RetryAfter), r.cfg.MaxWait), true
 }
 
-// A delivery yields the chunks of one or several tries. It keeps an error that comes
-// before the first chunk: until then another try is possible.
+// A delivery yields the chunks of one or several tries. It stores an error that comes
+// before the first chunk, as another try is possible then.
 type delivery struct {
 	yield   func(model.Chunk, error) bool
 	started bool        // a chunk was yielded
@@ -201,10 +201,10 @@ type delivery struct {
 	silence *time.Timer // ends the try unless stopped in time; nil for none
 }
 
-// drain passes chunks on. It returns an error that came before the first one.
+// drain yields chunks. It returns an error that came before the first one.
 func (p *delivery) drain(chunks iter.Seq2[model.Chunk, error]) error {
 	p.ended, p.early = false, nil
-	chunks(p.pass) // the body of a loop would be two allocations more
+	chunks(p.pass) // a loop body would take two more allocations
 	return p.early
 }
 

@@ -20,7 +20,7 @@ func failure(kind model.ErrorKind, retryAfter time.Duration) scripted.Turn {
 }
 
 func TestRetry(t *testing.T) {
-	said := scripted.Say("done")
+	done := scripted.Say("done")
 	for _, row := range []struct {
 		why    string
 		cfg    middleware.RetryConfig
@@ -29,20 +29,20 @@ func TestRetry(t *testing.T) {
 		err    model.ErrorKind
 		waited time.Duration
 	}{
-		{"nothing fails", middleware.RetryConfig{}, []scripted.Turn{said}, "done", "", 0},
-		{"it doubles", middleware.RetryConfig{}, []scripted.Turn{failure(model.KindUpstream, 0), failure(model.KindConnection, 0), failure(model.KindRateLimit, 0), said},
+		{"nothing fails", middleware.RetryConfig{}, []scripted.Turn{done}, "done", "", 0},
+		{"it doubles", middleware.RetryConfig{}, []scripted.Turn{failure(model.KindUpstream, 0), failure(model.KindConnection, 0), failure(model.KindRateLimit, 0), done},
 			"done", "", (1 + 2 + 4) * time.Second},
 		{"it gives up", middleware.RetryConfig{Retries: 1}, []scripted.Turn{failure(model.KindUpstream, 0), failure(model.KindUpstream, 0)},
 			"", model.KindUpstream, time.Second},
 		{"no retries", middleware.RetryConfig{Retries: -1}, []scripted.Turn{failure(model.KindUpstream, 0)}, "", model.KindUpstream, 0},
-		{"the server's wait is honoured", middleware.RetryConfig{}, []scripted.Turn{failure(model.KindRateLimit, 20*time.Second), said}, "done", "", 20 * time.Second},
-		{"a short wait of the server does not shorten ours", middleware.RetryConfig{Base: 3 * time.Second}, []scripted.Turn{failure(model.KindRateLimit, time.Second), said}, "done", "", 3 * time.Second},
-		{"too long a wait", middleware.RetryConfig{}, []scripted.Turn{failure(model.KindRateLimit, 2*time.Minute)}, "", model.KindRateLimit, 0},
-		{"no wait is longer", middleware.RetryConfig{Retries: 4, MaxWait: 2 * time.Second},
-			[]scripted.Turn{failure(model.KindUpstream, 0), failure(model.KindUpstream, 0), failure(model.KindUpstream, 0), said}, "done", "", 5 * time.Second},
-		{"what will not change", middleware.RetryConfig{}, []scripted.Turn{failure(model.KindInvalidRequest, 0)}, "", model.KindInvalidRequest, 0},
+		{"the server's Retry-After is respected", middleware.RetryConfig{}, []scripted.Turn{failure(model.KindRateLimit, 20*time.Second), done}, "done", "", 20 * time.Second},
+		{"a short Retry-After does not shorten our wait", middleware.RetryConfig{Base: 3 * time.Second}, []scripted.Turn{failure(model.KindRateLimit, time.Second), done}, "done", "", 3 * time.Second},
+		{"a Retry-After that is too long", middleware.RetryConfig{}, []scripted.Turn{failure(model.KindRateLimit, 2*time.Minute)}, "", model.KindRateLimit, 0},
+		{"waits are limited", middleware.RetryConfig{Retries: 4, MaxWait: 2 * time.Second},
+			[]scripted.Turn{failure(model.KindUpstream, 0), failure(model.KindUpstream, 0), failure(model.KindUpstream, 0), done}, "done", "", 5 * time.Second},
+		{"an error that is not retryable", middleware.RetryConfig{}, []scripted.Turn{failure(model.KindInvalidRequest, 0)}, "", model.KindInvalidRequest, 0},
 		{"a wrong key", middleware.RetryConfig{}, []scripted.Turn{failure(model.KindAuthentication, 0)}, "", model.KindAuthentication, 0},
-		{"not after the first piece", middleware.RetryConfig{}, []scripted.Turn{scripted.Say("half").And(failure(model.KindConnection, 0))}, "half", model.KindConnection, 0},
+		{"no retry after the first chunk", middleware.RetryConfig{}, []scripted.Turn{scripted.Say("half").And(failure(model.KindConnection, 0))}, "half", model.KindConnection, 0},
 		{"an error of unknown kind", middleware.RetryConfig{}, []scripted.Turn{scripted.Fail(errors.New("who knows"))}, "", "?", 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestRetryStopsWithTheContext(t *testing.T) {
 	})
 }
 
-// TestRetryBreak checks that a reader who stops is not called again.
+// TestRetryBreak : a reader that stops gets no more chunks.
 func TestRetryBreak(t *testing.T) {
 	m := scripted.New(scripted.Say("a long answer in many pieces"))
 	n := 0
@@ -127,7 +127,7 @@ func TestFallback(t *testing.T) {
 		{"too long", failure(model.KindContextTooLong, 0), "", "context_too_long"},
 		{"a refused image", failure(model.KindBadImage, 0), "", "bad_image"},
 		{"cancelled", scripted.Fail(context.Canceled), "", "canceled"},
-		{"not after the first piece", scripted.Say("half").And(failure(model.KindUpstream, 0)), "half", "upstream"},
+		{"no fallback after the first chunk", scripted.Say("half").And(failure(model.KindUpstream, 0)), "half", "upstream"},
 	} {
 		m := middleware.Fallback([]model.Model{scripted.New(row.first), scripted.New(second)}, middleware.FallbackConfig{})
 		msg, _, err := model.Collect(m.Generate(t.Context(), &model.Request{}))
@@ -137,9 +137,9 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// TestFallbackTellsTheLast: a caller shortens the conversation if that is what
-// ended the chain.
-func TestFallbackTellsTheLast(t *testing.T) {
+// TestFallbackReturnsTheLastError: the caller must see if the conversation is too long for the last
+// model.
+func TestFallbackReturnsTheLastError(t *testing.T) {
 	m := middleware.Fallback([]model.Model{scripted.New(failure(model.KindUpstream, 0)), scripted.New(failure(model.KindContextTooLong, 0))}, middleware.FallbackConfig{})
 	_, _, err := model.Collect(m.Generate(t.Context(), &model.Request{}))
 	e, ok := errors.AsType[*model.Error](err)
@@ -177,7 +177,7 @@ func TestAs(t *testing.T) {
 		{"below a decorator", middleware.Retry(small, middleware.RetryConfig{}), 1000},
 		{"below two", middleware.Retry(middleware.Retry(small, middleware.RetryConfig{}), middleware.RetryConfig{}), 1000},
 		{"the smallest", middleware.Fallback([]model.Model{large, unknown, middleware.Retry(small, middleware.RetryConfig{})}, middleware.FallbackConfig{}), 1000},
-		{"nobody knows", middleware.Fallback([]model.Model{unknown, unknown}, middleware.FallbackConfig{}), 0},
+		{"unknown", middleware.Fallback([]model.Model{unknown, unknown}, middleware.FallbackConfig{}), 0},
 		{"not implemented", unknown, -1},
 		{"no model", nil, -1},
 	} {

@@ -27,14 +27,14 @@ func (r *request) differences(recorded *request) differences {
 	return d
 }
 
-// differences are lines of a description, and how many bytes differ, to find the nearest of
+// differences has descriptions of differences, and the number of bytes that differ, for finding the most similar of
 // several requests.
 type differences struct {
 	lines []string
 	size  int
 }
 
-// add records a difference at a place. Long texts are shortened to what surrounds the first
+// add adds a difference at a path. Long texts are shortened to the part around the first
 // byte that differs.
 func (d *differences) add(where, recorded, now string) {
 	same := 0
@@ -47,7 +47,7 @@ func (d *differences) add(where, recorded, now string) {
 	d.lines = append(d.lines, fmt.Sprintf("%s: recorded %s, now %s", where, cut(recorded, start), cut(now, start)))
 }
 
-// compare adds the differences of two JSON values at a place such as
+// compare adds the differences of two JSON values at a path such as
 // messages[2].content.
 func (d *differences) compare(where string, a, b any) {
 	switch a := a.(type) {
@@ -92,7 +92,7 @@ func (d *differences) members(where string, a, b map[string]any) {
 	}
 }
 
-// elements compares two lists index by index: a missing element makes all after it differ.
+// elements compares two lists by index, so a missing element makes all later ones differ.
 func (d *differences) elements(where string, a, b []any) {
 	for i := range max(len(a), len(b)) {
 		x, y := any(absent{}), any(absent{})
@@ -106,7 +106,7 @@ func (d *differences) elements(where string, a, b []any) {
 	}
 }
 
-// asJSON writes a value in one line.
+// asJSON returns the JSON of a value.
 func asJSON(v any) string {
 	if _, ok := v.(absent); ok {
 		return "nothing"
@@ -118,7 +118,7 @@ func asJSON(v any) string {
 	return string(data)
 }
 
-// cut shortens a long text to a part of about 120 bytes that begins at start.
+// cut returns about 120 bytes of s from start, with … where it is cut.
 func cut(s string, start int) string {
 	const length = 120
 	end := min(len(s), start+length)

@@ -13,11 +13,11 @@ import (
 	"unicode/utf8"
 )
 
-// fileVersion is raised when the format changes. Older files are not converted: recording
-// again is easier, and shows what servers send today.
+// fileVersion is incremented when the format changes. Older files are not converted: recording
+// again is easier, and tests against current servers.
 const fileVersion = 1
 
-// recording is a file: exchanges in the order in which the requests were made.
+// A recording is the content of a file: exchanges in the order of their requests.
 type recording struct {
 	Version   int         `json:"kitbag_replay"`
 	Exchanges []*exchange `json:"exchanges"`
@@ -27,10 +27,10 @@ type recording struct {
 type exchange struct {
 	Request  request   `json:"request"`
 	Response *response `json:"response,omitempty"`
-	Error    string    `json:"error,omitempty"` // there was no response
+	Error    string    `json:"error,omitempty"` // instead of a response
 }
 
-// A request is the recorded part of a request, which is compared: no host, query or header.
+// A request is the part of a request that is recorded and compared, without host, query and header.
 type request struct {
 	Method string  `json:"method"`
 	Path   string  `json:"path"`
@@ -38,7 +38,7 @@ type request struct {
 }
 
 // A response is the recorded part of a response. At most one of Broken and Closed is set;
-// neither means that the body was read to its end.
+// neither means that the whole body was read.
 type response struct {
 	Status int         `json:"status"`
 	Header http.Header `json:"header,omitempty"`
@@ -47,14 +47,14 @@ type response struct {
 	Closed bool        `json:"closed,omitempty"` // the client closed the body before its end
 }
 
-// content is a body, in the first of three forms that represents it.
+// A content is a body in one of three forms.
 type content struct {
 	JSON   json.RawMessage `json:"json,omitempty"` // in canonical form
 	Lines  []string        `json:"lines,omitempty"`
 	Base64 []byte          `json:"base64,omitempty"`
 }
 
-// textContent keeps every byte of a body.
+// textContent returns the content for a body, byte for byte.
 func textContent(body []byte) content {
 	switch {
 	case len(body) == 0:
@@ -65,7 +65,7 @@ func textContent(body []byte) content {
 	return content{Base64: body}
 }
 
-// valueContent keeps a body's value, if it is JSON.
+// valueContent returns the content for a body, in canonical form if it is JSON.
 func valueContent(body []byte) content {
 	if c, ok := canonical(body); ok {
 		return content{JSON: c}
@@ -73,7 +73,7 @@ func valueContent(body []byte) content {
 	return textContent(body)
 }
 
-// bytes returns the body. Where it is JSON that is the canonical form, not what was sent.
+// bytes returns the body. JSON is in canonical form, not as sent.
 func (c *content) bytes() []byte {
 	switch {
 	case c.JSON != nil:
@@ -95,7 +95,7 @@ func canonical(body []byte) ([]byte, bool) {
 	return bytes.TrimSpace(out), err == nil
 }
 
-// decode reads one JSON value, its numbers as json.Number; anything behind it is an error.
+// decode reads one JSON value, its numbers as json.Number; trailing data is an error.
 func decode(body []byte) (any, error) {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.UseNumber()
@@ -109,7 +109,7 @@ func decode(body []byte) (any, error) {
 	return v, nil
 }
 
-// encode writes JSON that people can read: nothing is escaped for HTML.
+// encode returns readable JSON, without escaping for HTML.
 func encode(v any, indent string) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -134,22 +134,22 @@ func load(path string) (*recording, error) {
 	case err != nil:
 		return nil, fmt.Errorf("replay %s: %w", path, err)
 	case head.Version != fileVersion:
-		return nil, fmt.Errorf(`replay %s: "kitbag_replay" is %d, this program reads %d; record it again`, path, head.Version, fileVersion)
+		return nil, fmt.Errorf(`replay %s: "kitbag_replay" is %d, but this program reads version %d; record it again`, path, head.Version, fileVersion)
 	}
 	if err := json.Unmarshal(data, &rec); err != nil {
 		return nil, fmt.Errorf("replay %s: %w", path, err)
 	}
 	for i, ex := range rec.Exchanges {
 		if ex == nil || (ex.Response == nil) == (ex.Error == "") {
-			return nil, fmt.Errorf("replay %s: exchange %d needs a response or an error, and not both", path, i+1)
+			return nil, fmt.Errorf("replay %s: exchange %d must have either a response or an error; record it again", path, i+1)
 		}
 		ex.Request.Body = valueContent(ex.Request.Body.bytes())
 	}
 	return &rec, nil
 }
 
-// save replaces the file at path atomically. The temporary file is in the same folder, as
-// a rename works within one file system only.
+// save atomically replaces the file at path. The temporary file is in the same folder, as
+// a rename works only within a file system.
 func (rec *recording) save(path string) (err error) {
 	data, err := encode(rec, "  ")
 	if err != nil {

@@ -24,8 +24,8 @@ type Player struct {
 	played []bool
 }
 
-// Play reads the recording at path. It fails if there is none, and if it is not a recording
-// of this version of the format.
+// Play reads the recording at path. It fails if the file does not exist or is not a recording
+// of the current version.
 func Play(path string, cfg Config) (*Player, error) {
 	rec, err := load(path)
 	if err != nil {
@@ -59,7 +59,7 @@ func (p *Player) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	ex, err := p.take(p.cfg.request(req, body))
+	ex, err := p.next(p.cfg.request(req, body))
 	if err != nil {
 		return nil, err
 	}
@@ -69,8 +69,8 @@ func (p *Player) RoundTrip(req *http.Request) (*http.Response, error) {
 	return ex.Response.http(req), nil
 }
 
-// take returns the exchange that answers a request, and counts it as played.
-func (p *Player) take(r *request) (*exchange, error) {
+// next returns the exchange that answers a request, and marks it as played.
+func (p *Player) next(r *request) (*exchange, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	times := 0
@@ -87,7 +87,7 @@ func (p *Player) take(r *request) (*exchange, error) {
 	var why string
 	switch {
 	case times > 0:
-		why = fmt.Sprintf("it was recorded %d times, and all of them are played", times)
+		why = fmt.Sprintf("it was recorded %d times, and all of them were played", times)
 	case len(p.rec.Exchanges) == 0:
 		why = "the recording is empty"
 	default:
@@ -102,29 +102,29 @@ func (r *request) same(other *request) bool {
 	return r.Method == other.Method && r.Path == other.Path && bytes.Equal(r.Body.bytes(), other.Body.bytes())
 }
 
-// nearest describes how a request differs from the most similar recorded one, of those
-// that have not been played if there are any.
+// nearest describes how a request differs from the most similar recorded one, if possible one that
+// was not played.
 func (p *Player) nearest(r *request) string {
 	all := !slices.Contains(p.played, false)
-	best, least := -1, differences{}
+	best, smallest := -1, differences{}
 	for i, ex := range p.rec.Exchanges {
 		if p.played[i] && !all {
 			continue
 		}
-		if d := r.differences(&ex.Request); best < 0 || d.size < least.size {
-			best, least = i, d
+		if d := r.differences(&ex.Request); best < 0 || d.size < smallest.size {
+			best, smallest = i, d
 		}
 	}
-	const most = 5
-	lines := least.lines
-	if n := len(lines); n > most {
-		lines = append(lines[:most:most], fmt.Sprintf("and %d more", n-most))
+	const limit = 5
+	lines := smallest.lines
+	if n := len(lines); n > limit {
+		lines = append(lines[:limit:limit], fmt.Sprintf("and %d more", n-limit))
 	}
 	return fmt.Sprintf("the nearest, %s, differs:\n\t%s", describe(best, &p.rec.Exchanges[best].Request), strings.Join(lines, "\n\t"))
 }
 
-// http makes the response to req. A body that was not recorded to its end ends with an
-// error, so that it cannot pass for a complete one; its length is then unknown.
+// http returns the response to req. A body of which not all was recorded ends with an
+// error, so that it does not look complete; its length is then unknown.
 func (r *response) http(req *http.Request) *http.Response {
 	data := r.Body.bytes()
 	resp := &http.Response{

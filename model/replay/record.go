@@ -16,19 +16,19 @@ type Recorder struct {
 	cfg  Config
 
 	mu    sync.Mutex
-	taken []*take
+	calls []*call
 }
 
-// A take is an exchange that is being recorded. The body may be read and closed on another
+// A call is an exchange that is being recorded. The body may be read and closed on another
 // goroutine than the one that made the request.
-type take struct {
+type call struct {
 	exchange
 	cfg     *Config
 	secrets secrets
 
 	mu   sync.Mutex
 	body bytes.Buffer // of the response, as far as it was read
-	over bool         // nothing more is recorded
+	done bool         // nothing more is recorded
 }
 
 // Record returns a recorder. [Recorder.Close] writes the file at path.
@@ -40,17 +40,17 @@ func Record(path string, cfg Config) *Recorder {
 }
 
 // RoundTrip sends req and returns the response. The body is recorded as the
-// client reads it. It fails where the transport does, and on a response that is compressed,
-// which the request did not allow.
+// client reads it. RoundTrip fails if the transport does, and on a compressed response,
+// which it did not ask for.
 func (r *Recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := readBody(req)
 	if err != nil {
 		return nil, err
 	}
-	t := &take{cfg: &r.cfg, secrets: secretsOf(req)}
+	t := &call{cfg: &r.cfg, secrets: secretsOf(req)}
 	t.Request = *r.cfg.request(req, body)
 	r.mu.Lock()
-	r.taken = append(r.taken, t) // before the response, to keep the order of the requests
+	r.calls = append(r.calls, t) // before the response, to keep the order of the requests
 	r.mu.Unlock()
 
 	out := req.Clone(req.Context())
@@ -82,14 +82,14 @@ func readBody(req *http.Request) ([]byte, error) {
 	return body, errors.Join(err, req.Body.Close())
 }
 
-// Close writes the file. A body that is still being read is kept up to here and counts as
-// closed; a pending request is recorded without a response. Nothing later is recorded. If
-// the file cannot be written, Close fails and an existing file stays as it was.
+// Close writes the file. A body that is still being read is recorded up to here and counts as
+// closed; a pending request is recorded without a response. Nothing is recorded afterwards. If
+// the file cannot be written, Close fails and leaves an existing file unchanged.
 func (r *Recorder) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rec := recording{Version: fileVersion, Exchanges: []*exchange{}}
-	for _, t := range r.taken {
+	for _, t := range r.calls {
 		t.end(nil, true)
 		rec.Exchanges = append(rec.Exchanges, &t.exchange)
 	}
@@ -99,19 +99,19 @@ func (r *Recorder) Close() error {
 	return nil
 }
 
-// fail records that there was no response. Only the innermost error is kept, since the
+// fail records that there was no response. It keeps only the innermost error, since the
 // outer ones contain addresses.
-func (t *take) fail(err error) {
+func (t *call) fail(err error) {
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 		err = inner
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over { // the recorder was closed
+	if t.done { // the recorder was closed
 		return
 	}
 	t.Error = string(t.secrets.clean([]byte(err.Error())))
-	t.over = true
+	t.done = true
 }
 
 // keptHeaders are the response headers that are recorded: those that a client acts on.
@@ -119,10 +119,10 @@ func (t *take) fail(err error) {
 var keptHeaders = []string{"Content-Type", "Date", "Retry-After", "Retry-After-Ms"}
 
 // begin records the head of the response.
-func (t *take) begin(resp *http.Response) {
+func (t *call) begin(resp *http.Response) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over {
+	if t.done {
 		return
 	}
 	t.Response = &response{Status: resp.StatusCode, Header: http.Header{}}
@@ -135,13 +135,13 @@ func (t *take) begin(resp *http.Response) {
 
 // end records how a body ended: it was read to its end, reading failed with err, or the
 // client closed it. Only the first call counts.
-func (t *take) end(err error, closed bool) {
+func (t *call) end(err error, closed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over {
+	if t.done {
 		return
 	}
-	t.over = true
+	t.done = true
 	if t.Response == nil { // the recorder was closed before the response came
 		t.Error = "no response"
 		return
@@ -156,24 +156,24 @@ func (t *take) end(err error, closed bool) {
 // A tap records what is read from a body.
 type tap struct {
 	io.ReadCloser
-	take *take
+	call *call
 }
 
 func (b *tap) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.take.mu.Lock()
-	b.take.body.Write(p[:n])
-	b.take.mu.Unlock()
+	b.call.mu.Lock()
+	b.call.body.Write(p[:n])
+	b.call.mu.Unlock()
 	switch {
 	case err == io.EOF:
-		b.take.end(nil, false)
+		b.call.end(nil, false)
 	case err != nil:
-		b.take.end(err, false)
+		b.call.end(err, false)
 	}
 	return n, err
 }
 
 func (b *tap) Close() error {
-	b.take.end(nil, true)
+	b.call.end(nil, true)
 	return b.ReadCloser.Close()
 }

@@ -1,7 +1,7 @@
 // Package replay records the HTTP traffic of a model client to a file and plays
 // it back, so that a test uses a real model's answers without calling it again.
 //
-//	var record = flag.Bool("record", false, "ask the real model")
+//	var record = flag.Bool("record", false, "call the real model")
 //
 //	func TestWeather(t *testing.T) {
 //		client := replay.Test(t, "testdata/weather.json", *record)
@@ -9,27 +9,27 @@
 //		…
 //	}
 //
-// [Test] is made of a [Recorder] and a [Player], which are both an
+// [Test] uses a [Recorder] and a [Player], which are both an
 // http.RoundTripper and work with any HTTP client.
 //
 // # The file
 //
 // The file is readable: requests are JSON with sorted members, responses are the
-// received lines, byte for byte, so that a streamed answer is parsed again as it was
-// then. A stream that broke off breaks off again.
+// received lines, byte for byte, so that a streamed answer is parsed again. A stream that
+// ended early ends early again.
 //
-// A request is answered by the first recorded exchange that has its method, its
-// path and its body, and has not been played. Bodies that are JSON are compared
-// as values: neither spaces nor the order of members count. Host, query and
-// headers do not count either. A request that was not recorded is an error that
-// says how it differs from the nearest one that was; it is a [*model.Error]
-// that is not worth a retry.
+// A request is answered by the first recorded exchange that has the same method,
+// path and body, and has not been played. JSON bodies are compared
+// as values: spaces and the order of members are ignored. Host, query and
+// headers are ignored too. For a request that was not recorded the error
+// says how it differs from the most similar recorded one; it is a [*model.Error]
+// that is not retried.
 //
 // # Secrets
 //
-// The headers, host and query of a request are not recorded, and of a response only
+// Of a request neither headers, host nor query are recorded, and of a response only
 // the headers for its type, date and retries. A key from the request's headers or URL
-// is replaced by REDACTED wherever it appears in a path or a body. Other secrets must
+// is replaced with REDACTED in paths and bodies. Other secrets must
 // be removed by [Config.Rewrite]: review a file before you publish it.
 package replay
 
@@ -40,12 +40,12 @@ import (
 
 // A Config configures a Recorder or a Player. The zero value is ready to use.
 type Config struct {
-	// Next sends requests while recording; nil is [http.DefaultTransport].
+	// Next sends requests while recording; nil means [http.DefaultTransport].
 	Next http.RoundTripper
 
-	// Rewrite, if not nil, returns the body to record and compare in place of each
+	// Rewrite, if not nil, returns the body to record and compare instead of each
 	// body of a request or a response. It removes secrets and values that differ each
-	// time. The client itself gets the original response. Rewrite must be safe for
+	// time. The client gets the original response. Rewrite must be safe for
 	// concurrent use if requests are made concurrently.
 	Rewrite func(body []byte) []byte
 }
@@ -93,13 +93,13 @@ func Test(t T, path string, record bool) *http.Client {
 	}
 	t.Cleanup(func() {
 		if left := p.Unplayed(); len(left) > 0 {
-			t.Errorf("replay %s: the test did not make %d of the recorded requests: %q", path, len(left), left)
+			t.Errorf("replay %s: the test did not make %d of the recorded requests: %q; if that is intended, record again", path, len(left), left)
 		}
 	})
 	return &http.Client{Transport: p}
 }
 
-// describe names an exchange in an error.
+// describe describes an exchange for an error.
 func describe(i int, r *request) string {
 	return fmt.Sprintf("request %d, %s %s", i+1, r.Method, r.Path)
 }

@@ -32,32 +32,32 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const key = "sk-a-very-secret-key-0123456789"
 
-// recorder is a T that notes failures and runs clean-ups when told.
-type recorder struct {
+// A fakeT is a T that records failures and runs cleanups on request.
+type fakeT struct {
 	failures []string
 	cleanups []func()
 }
 
-func (r *recorder) Helper()           {}
-func (r *recorder) Cleanup(fn func()) { r.cleanups = append(r.cleanups, fn) }
-func (r *recorder) Errorf(format string, args ...any) {
+func (r *fakeT) Helper()           {}
+func (r *fakeT) Cleanup(fn func()) { r.cleanups = append(r.cleanups, fn) }
+func (r *fakeT) Errorf(format string, args ...any) {
 	r.failures = append(r.failures, fmt.Sprintf(format, args...))
 }
-func (r *recorder) Fatalf(format string, args ...any) {
+func (r *fakeT) Fatalf(format string, args ...any) {
 	r.Errorf(format, args...)
 	panic(r)
 }
 
-// end runs the clean-ups and returns what the test was told.
-func (r *recorder) end() string {
+// end runs the cleanups and returns the failures.
+func (r *fakeT) end() string {
 	for _, fn := range r.cleanups {
 		fn()
 	}
 	return strings.Join(r.failures, "\n")
 }
 
-// converse runs an agent with a tool against a server, and returns everything
-// that was said, as the model client read it.
+// converse runs an agent with a tool against a server, and returns all deltas and messages,
+// as the model client read them.
 func converse(t *testing.T, client *http.Client, url, task string) (string, error) {
 	t.Helper()
 	m, err := openai.New(openai.Config{Model: "test", BaseURL: url, Key: key, HTTPClient: client})
@@ -72,28 +72,28 @@ func converse(t *testing.T, client *http.Client, url, task string) (string, erro
 	if err != nil {
 		t.Fatal(err)
 	}
-	var said strings.Builder
+	var events strings.Builder
 	for ev, err := range a.Run(t.Context(), new(agent.State), agent.Say(task)) {
 		if err != nil {
-			return said.String(), err
+			return events.String(), err
 		}
 		switch ev := ev.(type) {
 		case *event.TextDelta:
-			fmt.Fprintf(&said, "%q ", ev.Text)
+			fmt.Fprintf(&events, "%q ", ev.Text)
 		case *event.Message:
 			data, err := json.Marshal(ev.Message.Blocks)
-			fmt.Fprintf(&said, "\n%s %v\n", data, err)
+			fmt.Fprintf(&events, "\n%s %v\n", data, err)
 		case *event.Retry:
-			fmt.Fprintf(&said, "retry %s\n", ev.Error)
+			fmt.Fprintf(&events, "retry %s\n", ev.Error)
 		case *event.Discard:
-			fmt.Fprintf(&said, "discard %s\n", ev.Error)
+			fmt.Fprintf(&events, "discard %s\n", ev.Error)
 		}
 	}
-	return said.String(), nil
+	return events.String(), nil
 }
 
-// TestConversation records an agent at work over real HTTP, with a rate limit
-// and a stream that breaks off, and plays it back without a server.
+// TestConversation records an agent that uses real HTTP, with a rate limit
+// and a stream that ends early, and plays it back without a server.
 func TestConversation(t *testing.T) {
 	server := openaitest.New(t,
 		openaitest.RateLimit("0"),
@@ -103,7 +103,7 @@ func TestConversation(t *testing.T) {
 	).RequireKey(key)
 	file := filepath.Join(t.TempDir(), "sums.json")
 
-	rec := new(recorder)
+	rec := new(fakeT)
 	want, err := converse(t, replay.Test(rec, file, true), server.URL, "What are 2+3 and 4+5?")
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestConversation(t *testing.T) {
 	}
 	server.Close()
 
-	rec = new(recorder)
+	rec = new(fakeT)
 	got, err := converse(t, replay.Test(rec, file, false), "http://127.0.0.1:1/v1", "What are 2+3 and 4+5?")
 	if err != nil || got != want {
 		t.Errorf("played:\n%s\n%v\nrecorded:\n%s", got, err, want)
@@ -129,7 +129,7 @@ func TestConversation(t *testing.T) {
 
 	data, err := os.ReadFile(file)
 	if err != nil || bytes.Contains(data, []byte("secret")) || bytes.Contains(data, []byte("127.0.0.1")) {
-		t.Errorf("the file holds the key or the address: %v\n%s", err, data)
+		t.Errorf("the file contains the key or the address: %v\n%s", err, data)
 	}
 }
 
@@ -137,20 +137,20 @@ func TestConversation(t *testing.T) {
 func TestMismatch(t *testing.T) {
 	server := openaitest.New(t, openaitest.Text("Hello."))
 	file := filepath.Join(t.TempDir(), "hello.json")
-	rec := new(recorder)
+	rec := new(fakeT)
 	if _, err := converse(t, replay.Test(rec, file, true), server.URL, "Hello, how are you today?"); err != nil {
 		t.Fatal(err)
 	}
 	rec.end()
 
-	rec = new(recorder)
-	said, err := converse(t, replay.Test(rec, file, false), server.URL, "Hello, how are you tonight?")
-	if e, ok := errors.AsType[*model.Error](err); !ok || e.Kind != model.KindInvalidRequest || strings.Contains(said, "retry") {
-		t.Errorf("%v\n%s", err, said)
+	rec = new(fakeT)
+	events, err := converse(t, replay.Test(rec, file, false), server.URL, "Hello, how are you tonight?")
+	if e, ok := errors.AsType[*model.Error](err); !ok || e.Kind != model.KindInvalidRequest || strings.Contains(events, "retry") {
+		t.Errorf("%v\n%s", err, events)
 	}
 	for _, want := range []string{"messages[0].content", "you today?", "you tonight?", "request 1, POST /v1/chat/completions"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("the error does not say %q: %v", want, err)
+			t.Errorf("the error does not contain %q: %v", want, err)
 		}
 	}
 	if got := rec.end(); !strings.Contains(got, "did not make 1 of the recorded requests") {
@@ -177,7 +177,7 @@ func send(t *testing.T, rt http.RoundTripper, method, url, body string, header .
 	return fmt.Sprintf("%d %s %s", resp.StatusCode, resp.Header.Get("Content-Type"), data), err
 }
 
-// echo answers with what it was sent, in bytes that are not all text.
+// echo is a server that repeats the request in a body that is not valid UTF-8.
 func echo(t *testing.T) *httptest.Server {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -190,8 +190,8 @@ func echo(t *testing.T) *httptest.Server {
 	return s
 }
 
-// TestMatching plays with requests that are written differently from those that
-// were recorded.
+// TestMatching plays requests that are equal, differently written or different from the recorded
+// ones.
 func TestMatching(t *testing.T) {
 	s := echo(t)
 	file := filepath.Join(t.TempDir(), "echo.json")
@@ -230,7 +230,7 @@ func TestMatching(t *testing.T) {
 		{"POST", "/v1/x", `{"a":2}`, 1, ""},
 		{"POST", "/v1/x", `{"a":4}`, -1, "a: recorded 2, now 4"},
 	} {
-		got, err := send(t, p, row.method, "https://elsewhere.example"+row.path, row.body)
+		got, err := send(t, p, row.method, "https://other.example"+row.path, row.body)
 		switch {
 		case row.want >= 0 && (err != nil || got != recorded[row.want]):
 			t.Errorf("%s: %q, %v, want %q", row.body, got, err, recorded[row.want])
@@ -243,7 +243,7 @@ func TestMatching(t *testing.T) {
 	}
 }
 
-// TestSecrets puts secrets wherever a client has them, and has a server that repeats them.
+// TestSecrets puts secrets in all parts of a request, and the server repeats them.
 func TestSecrets(t *testing.T) {
 	s := echo(t)
 	file := filepath.Join(t.TempDir(), "secrets.json")
@@ -254,7 +254,7 @@ func TestSecrets(t *testing.T) {
 	body := fmt.Sprintf(`{"said":"my key is %s and url-password-secret, query-secret, header-secret: Ada Lovelace","short":"1234567"}`, key)
 	got, err := send(t, r, "POST", url, body, "Authorization", "Bearer "+key, "X-Goog-Api-Key", "header-secret", "X-Auth-Pin", "1234567")
 	if err != nil || !strings.Contains(got, key) || !strings.Contains(got, "Ada Lovelace") {
-		t.Errorf("the client was not given the response as it came: %q, %v", got, err)
+		t.Errorf("the client did not get the original response: %q, %v", got, err)
 	}
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
@@ -275,18 +275,18 @@ func TestSecrets(t *testing.T) {
 	all := string(data) + string(f.Exchanges[0].Response.Body.Base64)
 	for _, secret := range []string{"secret", "Lovelace", "127.0.0.1", "Cookie"} {
 		if strings.Contains(all, secret) {
-			t.Errorf("the file holds %q:\n%s", secret, all)
+			t.Errorf("the file contains %q:\n%s", secret, all)
 		}
 	}
 	if n := strings.Count(all, "REDACTED"); n != 1+4+1+4 {
-		t.Errorf("REDACTED stands %d times:\n%s", n, all)
+		t.Errorf("REDACTED occurs %d times:\n%s", n, all)
 	}
 	if !strings.Contains(all, "1234567") || !strings.Contains(all, "somebody") {
-		t.Errorf("too much was taken out:\n%s", all)
+		t.Errorf("too much was redacted:\n%s", all)
 	}
 }
 
-// TestBrokenResponses records what goes wrong and plays it: each ends as it did.
+// TestBrokenResponses records failures and plays them: each ends in the same way.
 func TestBrokenResponses(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -307,10 +307,10 @@ func TestBrokenResponses(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if _, err := send(t, r, "GET", s.URL+"/gzip", ""); err == nil {
-		t.Error("an encoded response was recorded")
+		t.Error("a compressed response was accepted")
 	}
 	if _, err := send(t, r, "GET", "http://127.0.0.1:1/", ""); err == nil {
-		t.Error("there is a server on port 1")
+		t.Error("port 1 has a server")
 	}
 	first := make([]byte, 9)
 	resp, err := (&http.Client{Transport: r}).Get(s.URL + "/long")
@@ -342,7 +342,7 @@ func TestBrokenResponses(t *testing.T) {
 	}
 }
 
-// TestCancelled: a request whose context has ended is not answered, and not counted.
+// TestCancelled: a request whose context has ended is not answered and plays nothing.
 func TestCancelled(t *testing.T) {
 	s := echo(t)
 	file := filepath.Join(t.TempDir(), "one.json")
@@ -368,7 +368,7 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// TestConcurrent records and plays many requests at the same time; each gets its answer.
+// TestConcurrent records and plays many concurrent requests; each gets its own answer.
 func TestConcurrent(t *testing.T) {
 	s := echo(t)
 	file := filepath.Join(t.TempDir(), "many.json")
@@ -396,12 +396,12 @@ func TestConcurrent(t *testing.T) {
 	each(p)
 }
 
-// A transport is a function that answers requests.
+// A transport is an http.RoundTripper that calls a function.
 type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// TestFailureAfterClose: what comes once the recording is closed changes nothing in it.
+// TestFailureAfterClose: a failure after Close is not recorded.
 func TestFailureAfterClose(t *testing.T) {
 	sent, closed, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	file := filepath.Join(t.TempDir(), "late.json")
@@ -435,7 +435,7 @@ func TestFailureAfterClose(t *testing.T) {
 	}
 }
 
-// TestFileRefused has files that are no recordings, and a folder that is not there.
+// TestFileRefused has files that are not recordings, and a folder that does not exist.
 func TestFileRefused(t *testing.T) {
 	dir := t.TempDir()
 	for _, row := range []struct{ data, want string }{
@@ -462,7 +462,7 @@ func TestFileRefused(t *testing.T) {
 	}
 }
 
-// A recording is made once against the real server, and then played without it.
+// Record once with the real server, then play without it.
 func Example() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "Hello from the network.")

@@ -11,7 +11,7 @@ import (
 // redacted replaces secrets.
 const redacted = "REDACTED"
 
-// secrets are texts that must not be written to a file.
+// secrets is a list of texts that must not be written to a file.
 type secrets []string
 
 // clean replaces the secrets in text.
@@ -22,9 +22,9 @@ func (s secrets) clean(text []byte) []byte {
 	return text
 }
 
-// secretsOf returns what in a request is likely to be a key: the password in
-// its URL, and the values of those headers and query parameters whose names
-// say so. The longest come first, as one may be a part of another.
+// secretsOf returns the parts of a request that are likely to be keys: the password in
+// its URL, and the values of headers and query parameters with such
+// names. The longest come first, as one may be a part of another.
 func secretsOf(req *http.Request) secrets {
 	var found secrets
 	add := func(name string, values []string) {
@@ -52,8 +52,8 @@ func secretsOf(req *http.Request) secrets {
 	return found
 }
 
-// isSecretName reports whether the name of a header or of a query parameter says that it
-// holds a key. It errs on the side of replacing: that does no harm.
+// isSecretName reports whether the name of a header or query parameter suggests that the value
+// is a key. It errs on the side of replacing, which does no harm.
 func isSecretName(name string) bool {
 	name = strings.ToLower(name)
 	for _, word := range []string{"auth", "key", "token", "secret", "cookie", "sig", "password"} {

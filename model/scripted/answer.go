@@ -12,20 +12,20 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// pieceSize is about how many bytes a delta holds: a few words.
+// pieceSize is the approximate number of bytes in a delta: a few words.
 const pieceSize = 12
 
 var errStopped = errors.New("the reader stopped")
 
-// This file plays a turn as a stream of chunks with an estimated usage, and has the
-// ready-made checks for Turn.Expect.
+// This file plays a turn as a stream of chunks with an estimated usage, and has
+// checks for Turn.Expect.
 
 // An answer is one turn being played.
 type answer struct {
 	ctx      context.Context
 	req      *model.Request
 	yield    func(model.Chunk, error) bool
-	calls    int // played so far, which is the index of the next
+	calls    int // number played so far
 	nextCall int // the number in the next call's id
 	output   int // bytes of all deltas
 	thought  int // bytes of the thinking deltas
@@ -92,7 +92,7 @@ func (a *answer) pieces(s string, chunk func(string) model.Chunk) error {
 	return nil
 }
 
-// send yields a chunk, unless the context has ended, as it may between any two.
+// send yields a chunk, unless the context has ended.
 func (a *answer) send(c model.Chunk) error {
 	if err := a.ctx.Err(); err != nil {
 		return err
@@ -103,8 +103,8 @@ func (a *answer) send(c model.Chunk) error {
 	return nil
 }
 
-// nextCallNumber returns a number above that of every "call_N" in the conversation,
-// which makes ids unique in it without state.
+// nextCallNumber returns a number greater than that of every "call_N" in the conversation,
+// so that ids are unique without state.
 func nextCallNumber(req *model.Request) int {
 	next := 1
 	for _, m := range req.Messages {
@@ -122,10 +122,10 @@ func nextCallNumber(req *model.Request) int {
 	return next
 }
 
-// tokens estimates four bytes a token, rounded up.
+// tokens estimates the tokens in size bytes: four bytes per token, rounded up.
 func tokens(size int) int { return (size + 3) / 4 }
 
-// requestSize is the size in bytes of what a model would read.
+// requestSize returns the size in bytes of what a model would read.
 func requestSize(req *model.Request) int {
 	n := len(req.System)
 	for _, t := range req.Tools {
@@ -137,7 +137,7 @@ func requestSize(req *model.Request) int {
 	return n
 }
 
-// blocksSize is the size of what a model would read of a message. Pictures and reasoning do
+// blocksSize returns the size of what a model would read of a message. Images and reasoning do
 // not count.
 func blocksSize(bs message.Blocks) (n int) {
 	for _, b := range bs {
@@ -155,12 +155,12 @@ func blocksSize(bs message.Blocks) (n int) {
 	return n
 }
 
-// LastContains is a check for [Turn.Expect]: the last message, be it what the
-// user said or the results of tools, contains text.
+// LastContains is a check for [Turn.Expect]: the last message, from the
+// user or with tool results, contains text.
 func LastContains(text string) func(*model.Request) error {
 	return func(req *model.Request) error {
 		if len(req.Messages) == 0 {
-			return errors.New("it has no messages")
+			return errors.New("the request has no messages")
 		}
 		last := wholeText(req.Messages[len(req.Messages)-1].Blocks)
 		if !strings.Contains(last, text) {

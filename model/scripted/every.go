@@ -13,7 +13,7 @@ import (
 
 // CallEvery answers with one call of each tool that the model is shown, in
 // order, except for those named. The arguments are made from the tool's schema
-// and are valid against it. If none are found for a schema (an unusual pattern, a
+// and are valid. If none can be found for a schema (an unusual pattern, a
 // contradiction), the request fails with an error that names the tool.
 func CallEvery(except ...string) Turn {
 	return Func(func(req *model.Request) (Turn, error) {
@@ -29,14 +29,14 @@ func CallEvery(except ...string) Turn {
 			turn = turn.And(Call(t.Name, args))
 		}
 		if len(turn.parts) == 0 {
-			return Say("There is no tool to call."), nil
+			return Say("No tool to call."), nil
 		}
 		return turn, nil
 	})
 }
 
-// sampleArguments makes arguments for a tool and validates them, formats included. It fails
-// on a schema that cannot be compiled, and on one that the sample does not fit. A tool
+// sampleArguments makes arguments for a tool and validates them, including formats. It fails
+// if the schema does not compile or the sample is not valid. A tool
 // without a schema gets an empty object.
 func sampleArguments(t tool.Info) (json.RawMessage, error) {
 	if len(t.Input) == 0 {

@@ -10,11 +10,11 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// maxDepth limits samples of recursive schemas. A required value below it is missing, and
+// maxDepth limits samples of recursive schemas. A required value below it is missing, so that
 // the sample fails validation.
 const maxDepth = 12
 
-// sample makes a small value of a schema: the first alternative where there is a
+// sample makes a small value of a schema: the first alternative if there is a
 // choice, and only the required properties of an object. It does not combine keywords
 // that restrict each other; the caller validates the value.
 func sample(s *jsonschema.Schema, depth int) any {
@@ -37,8 +37,8 @@ func sample(s *jsonschema.Schema, depth int) any {
 	if s.Ref != nil {
 		return sample(s.Ref, depth+1)
 	}
-	// The first branch that makes a valid value together with the schema's own keywords;
-	// for oneOf, validation includes that no other branch matches.
+	// Try each branch together with the schema's own keywords;
+	// for oneOf, validation checks that no other branch matches.
 	for _, choices := range [][]*jsonschema.Schema{s.OneOf, s.AnyOf} {
 		for _, c := range choices {
 			v := merged(sampleOwn(s, depth), sample(c, depth+1))
@@ -54,7 +54,7 @@ func sample(s *jsonschema.Schema, depth int) any {
 	return v
 }
 
-// sampleOwn looks at a schema's own keywords and not at those it combines. A property
+// sampleOwn considers a schema's own keywords, without the schemas that it combines. A property
 // that is required but has no schema is null.
 func sampleOwn(s *jsonschema.Schema, depth int) any {
 	switch kind(s) {
@@ -109,15 +109,15 @@ func sampleArray(s *jsonschema.Schema, depth int) any {
 	for _, item := range s.PrefixItems {
 		list = append(list, sample(item, depth+1))
 	}
-	least := 0
+	minItems := 0
 	if s.MinItems != nil {
-		least = *s.MinItems
+		minItems = *s.MinItems
 	}
 	item := s.Items2020
 	if old, ok := s.Items.(*jsonschema.Schema); ok {
 		item = old
 	}
-	for len(list) < least {
+	for len(list) < minItems {
 		list = append(list, sample(item, depth+1))
 	}
 	return list
@@ -132,7 +132,7 @@ var samplesByFormat = map[string]string{
 	"json-pointer": "/a", "regex": "a",
 }
 
-// sampleString makes a text. For a pattern it tries a list of common values, such as
+// sampleString makes a string. For a pattern it tries a list of common values, such as
 // identifiers, versions, paths and colours.
 func sampleString(s *jsonschema.Schema) any {
 	if s.Format != nil {
@@ -158,7 +158,7 @@ func sampleString(s *jsonschema.Schema) any {
 	return text
 }
 
-// sampleNumber makes a number near 1 that the bounds allow. It uses exact fractions,
+// sampleNumber makes a number near 1 within the bounds. It uses exact fractions,
 // since 0.3 is not a multiple of 0.1 in floating point.
 func sampleNumber(s *jsonschema.Schema) any {
 	n := new(big.Rat).SetInt64(1)
@@ -180,7 +180,7 @@ func sampleNumber(s *jsonschema.Schema) any {
 	if s.ExclusiveMaximum != nil && n.Cmp(s.ExclusiveMaximum) >= 0 {
 		n.Sub(s.ExclusiveMaximum, one)
 	}
-	if s.MultipleOf != nil { // the next multiple that is not below
+	if s.MultipleOf != nil { // round up to a multiple
 		q := new(big.Rat).Quo(n, s.MultipleOf)
 		up := new(big.Int).Div(new(big.Int).Add(q.Num(), new(big.Int).Sub(q.Denom(), big.NewInt(1))), q.Denom())
 		n.Mul(new(big.Rat).SetInt(up), s.MultipleOf)
@@ -198,7 +198,7 @@ func merged(a, b any) any {
 	bo, bok := b.(map[string]any)
 	switch {
 	case aok && bok:
-		both := maps.Clone(ao) // which may belong to the schema
+		both := maps.Clone(ao) // ao may belong to the schema
 		maps.Copy(both, bo)
 		return both
 	case b == nil:

@@ -8,8 +8,8 @@
 //
 // Each request plays the next [Turn]. The answer streams in small deltas, like a
 // real model's, to exercise the reader. Call ids ("call_1", "call_2", …) continue
-// those in the request's messages: the same script on the same conversation gives
-// the same answer, also in another process. Usage is an estimate of four bytes a token.
+// those in the request's messages: the same script and conversation give
+// the same answer, even in another process. Usage is an estimate of four bytes per token.
 //
 // In a test use [Test], which fails the test when turns are left over or
 // missing. [CallEvery] calls every tool the model is shown, with arguments made
@@ -34,7 +34,7 @@ type Model struct {
 	turns    []Turn
 	next     int
 	requests []*model.Request
-	report   func(error) // called for a failed expectation or a missing turn; may be nil
+	report   func(error) // called for a failed check or a missing turn; may be nil
 }
 
 // New returns a model that plays the given turns. A request after the last one
@@ -56,7 +56,7 @@ type T interface {
 }
 
 // Test is New for a test: t fails if turns are left over at its end, if a
-// request comes after the last turn, and if an expectation is not met.
+// request comes after the last turn, and if a check fails.
 func Test(t T, turns ...Turn) *Model {
 	t.Helper()
 	m := New(turns...)
@@ -80,7 +80,7 @@ func (m *Model) Requests() []*model.Request {
 	return slices.Clone(m.requests)
 }
 
-// Remaining returns how many turns were not played yet. A turn that repeats
+// Remaining returns the number of turns that were not played yet. A turn that repeats
 // counts until it was played once.
 func (m *Model) Remaining() int {
 	m.mu.Lock()
@@ -89,8 +89,8 @@ func (m *Model) Remaining() int {
 }
 
 // Generate plays the next turn each time that the sequence is ranged. The error is that
-// of the context, of [Fail] or of a function, or a [*model.Error] for a request that the
-// script does not expect.
+// of the context, of [Fail] or of a function, or a [*model.Error] if the script has no turn for
+// the request.
 func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
 		if err := ctx.Err(); err != nil {
@@ -118,23 +118,23 @@ func (m *Model) nextTurn(req *model.Request) (Turn, error) {
 	m.requests = append(m.requests, &snapshot)
 	n := len(m.requests)
 	i := m.next
-	m.next++ // past the end too, for Remaining
+	m.next++ // may exceed the end; see Remaining
 	if last := len(m.turns) - 1; last >= 0 && m.turns[last].repeat {
 		i = min(i, last)
 	}
 	m.mu.Unlock()
 	if i >= len(m.turns) {
-		return Turn{}, m.failed(fmt.Errorf("scripted model: the script has %d turns and this is request %d", len(m.turns), n))
+		return Turn{}, m.failed(fmt.Errorf("scripted model: the script has %d turns and this is request %d; add a turn", len(m.turns), n))
 	}
 	return m.resolve(m.turns[i], req, n)
 }
 
-// resolve checks what a turn expects of request n, and replaces its functions by the
+// resolve runs a turn's checks on request n, and replaces its functions with the
 // turns that they return.
 func (m *Model) resolve(t Turn, req *model.Request, n int) (Turn, error) {
 	for _, check := range t.checks {
 		if err := check(req); err != nil {
-			return Turn{}, m.failed(fmt.Errorf("scripted model: request %d is not as expected: %w", n, err))
+			return Turn{}, m.failed(fmt.Errorf("scripted model: request %d failed a check: %w", n, err))
 		}
 	}
 	var out Turn

@@ -23,7 +23,7 @@ func ask(m model.Model, req *model.Request) (*message.Message, *model.Finish, er
 	return model.Collect(m.Generate(context.Background(), req))
 }
 
-// TestTurns has a row for each kind of turn, and for what they are combined to.
+// TestTurns has a row for each kind of turn and for combinations.
 func TestTurns(t *testing.T) {
 	boom := errors.New("boom")
 	for _, row := range []struct {
@@ -33,7 +33,7 @@ func TestTurns(t *testing.T) {
 		err    error
 	}{
 		{"text", scripted.Say("hi"), `[{"type":"text","text":"hi"}]`, nil},
-		{"a turn of nothing", scripted.Turn{}, `null`, nil},
+		{"an empty turn", scripted.Turn{}, `null`, nil},
 		{"thinking and text", scripted.Think("hm").And(scripted.Say("hi")), `[{"type":"thinking","text":"hm"},{"type":"text","text":"hi"}]`, nil},
 		{"calls", scripted.Call("a", map[string]int{"x": 1}).And(scripted.Call("b", nil), scripted.Call("c", json.RawMessage(`{}`))),
 			`[{"type":"tool_call","id":"call_1","name":"a","input":{"x":1}},{"type":"tool_call","id":"call_2","name":"b","input":{}},{"type":"tool_call","id":"call_3","name":"c","input":{}}]`, nil},
@@ -60,7 +60,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestBadArguments: what is given raw is sent as it is, to play a model that
+// TestBadArguments: raw arguments are sent unchanged, to play a model that
 // makes mistakes.
 func TestBadArguments(t *testing.T) {
 	msg, _, err := ask(scripted.New(scripted.Call("a", json.RawMessage(`{"x":`))), &model.Request{})
@@ -71,9 +71,9 @@ func TestBadArguments(t *testing.T) {
 
 // TestDeltas: an answer comes in several deltas, none of which ends inside a rune.
 func TestDeltas(t *testing.T) {
-	const said = "Les élèves — 東京 — ont répondu: 👩‍🚀!"
+	const text = "Les élèves — 東京 — ont répondu: 👩‍🚀!"
 	n, all := 0, ""
-	for c, err := range scripted.New(scripted.Say(said)).Generate(t.Context(), &model.Request{}) {
+	for c, err := range scripted.New(scripted.Say(text)).Generate(t.Context(), &model.Request{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,13 +85,13 @@ func TestDeltas(t *testing.T) {
 			}
 		}
 	}
-	if n < 3 || all != said {
+	if n < 3 || all != text {
 		t.Errorf("%d deltas: %q", n, all)
 	}
 }
 
-// TestCallIDsGoOn: ids that are not ours are passed over.
-func TestCallIDsGoOn(t *testing.T) {
+// TestCallIDsContinue: new ids continue the numbers in the conversation; other ids are ignored.
+func TestCallIDsContinue(t *testing.T) {
 	before := message.Assistant(&message.ToolCall{ID: "call_7", Name: "a"}, &message.ToolCall{ID: "call_x", Name: "a"}, &message.ToolCall{ID: "other", Name: "a"})
 	msg, _, err := ask(scripted.New(scripted.Call("a", nil)), &model.Request{Messages: []*message.Message{before}})
 	if err != nil || msg.ToolCalls()[0].ID != "call_8" {
@@ -99,7 +99,7 @@ func TestCallIDsGoOn(t *testing.T) {
 	}
 }
 
-// TestUsage holds the estimate, thinking included.
+// TestUsage checks the estimated usage, including thinking.
 func TestUsage(t *testing.T) {
 	_, fin, err := ask(scripted.New(scripted.Think("12345678").And(scripted.Say("1234"))), &model.Request{
 		System: "12345678", Messages: []*message.Message{message.User("1234")}})
@@ -108,7 +108,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// A fakeT records what a test would be told.
+// A fakeT records a test's failures and cleanups.
 type fakeT struct {
 	errors   []string
 	cleanups []func()
@@ -118,22 +118,22 @@ func (f *fakeT) Helper()                      {}
 func (f *fakeT) Errorf(s string, args ...any) { f.errors = append(f.errors, fmt.Sprintf(s, args...)) }
 func (f *fakeT) Cleanup(fn func())            { f.cleanups = append(f.cleanups, fn) }
 
-// TestTest has scripts that are used up or not, and what the test is told.
+// TestTest has scripts that match the requests or not, and the reported errors.
 func TestTest(t *testing.T) {
 	question := &model.Request{Messages: []*message.Message{message.User("What is 2+3?")}, Tools: []tool.Info{{Name: "add"}}}
 	for _, row := range []struct {
 		why      string
 		turns    []scripted.Turn
 		requests int
-		want     string // a part of the one error; empty for none
+		want     string // a part of the only error; empty for none
 	}{
-		{"used up", []scripted.Turn{scripted.Say("a")}, 1, ""},
-		{"left over", []scripted.Turn{scripted.Say("a"), scripted.Say("b")}, 1, "1 of 2 turns were not played"},
-		{"asked for more", []scripted.Turn{scripted.Say("a")}, 2, "the script has 1 turns and this is request 2"},
-		{"as expected", []scripted.Turn{scripted.Say("a").Expect(scripted.LastContains("2+3"), scripted.HasTools("add"))}, 1, ""},
-		{"not as expected", []scripted.Turn{scripted.Say("a").Expect(scripted.LastContains("2+4"))}, 1, `request 1 is not as expected: the last message does not contain "2+4"`},
+		{"all turns played", []scripted.Turn{scripted.Say("a")}, 1, ""},
+		{"an unplayed turn", []scripted.Turn{scripted.Say("a"), scripted.Say("b")}, 1, "1 of 2 turns were not played"},
+		{"too many requests", []scripted.Turn{scripted.Say("a")}, 2, "the script has 1 turns and this is request 2"},
+		{"passed checks", []scripted.Turn{scripted.Say("a").Expect(scripted.LastContains("2+3"), scripted.HasTools("add"))}, 1, ""},
+		{"a failed check", []scripted.Turn{scripted.Say("a").Expect(scripted.LastContains("2+4"))}, 1, `request 1 failed a check: the last message does not contain "2+4"`},
 		{"other tools", []scripted.Turn{scripted.Say("a").Expect(scripted.HasTools("sub"))}, 1, "the tools are [add], expected [sub]"},
-		{"an expectation of a function's turn", []scripted.Turn{scripted.Func(func(*model.Request) (scripted.Turn, error) {
+		{"a failed check of a function's turn", []scripted.Turn{scripted.Func(func(*model.Request) (scripted.Turn, error) {
 			return scripted.Say("a").Expect(scripted.HasTools()), nil
 		})}, 1, "expected []"},
 		{"repeated", []scripted.Turn{scripted.Say("a"), scripted.Repeat(scripted.Say("b"))}, 5, ""},
@@ -156,7 +156,7 @@ func TestTest(t *testing.T) {
 	}
 }
 
-// TestNewRefusesTurnsThatAreNeverPlayed: what stands behind a Repeat.
+// TestNewRefusesTurnsThatAreNeverPlayed: New panics for a turn after a Repeat.
 func TestNewRefusesTurnsThatAreNeverPlayed(t *testing.T) {
 	defer func() {
 		if recover() == nil {
@@ -166,7 +166,7 @@ func TestNewRefusesTurnsThatAreNeverPlayed(t *testing.T) {
 	scripted.New(scripted.Repeat(scripted.Say("a")), scripted.Say("b"))
 }
 
-// TestBreak: an answer that is broken off has taken its turn.
+// TestBreak: an answer that the reader breaks off has used its turn.
 func TestBreak(t *testing.T) {
 	m := scripted.New(scripted.Say("a long answer in pieces"), scripted.Say("b"))
 	for range m.Generate(t.Context(), &model.Request{}) {
@@ -177,7 +177,7 @@ func TestBreak(t *testing.T) {
 	}
 }
 
-// TestCancelled: a request whose context has ended takes no turn.
+// TestCancelled: a request whose context has ended uses no turn.
 func TestCancelled(t *testing.T) {
 	m := scripted.New(scripted.Say("a"))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -187,7 +187,7 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// TestConcurrent: each turn is played once, whoever asks.
+// TestConcurrent: concurrent requests play each turn once.
 func TestConcurrent(t *testing.T) {
 	const n = 50
 	var turns []scripted.Turn
@@ -195,7 +195,7 @@ func TestConcurrent(t *testing.T) {
 		turns = append(turns, scripted.Say(fmt.Sprint(i)))
 	}
 	m := scripted.Test(t, turns...)
-	said := make([]string, n)
+	texts := make([]string, n)
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
@@ -203,12 +203,12 @@ func TestConcurrent(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			said[i] = msg.Text()
+			texts[i] = msg.Text()
 		})
 	}
 	wg.Wait()
-	slices.Sort(said)
-	if len(slices.Compact(said)) != n {
+	slices.Sort(texts)
+	if len(slices.Compact(texts)) != n {
 		t.Error("a turn was played twice")
 	}
 }
@@ -265,8 +265,8 @@ func TestCallEvery(t *testing.T) {
 	}
 }
 
-// TestCallEveryNamesWhatItCannot: a pattern that nothing guessed fits.
-func TestCallEveryNamesWhatItCannot(t *testing.T) {
+// TestCallEveryFails: the error for a schema without a valid sample names the tool.
+func TestCallEveryFails(t *testing.T) {
 	req := &model.Request{Tools: []tool.Info{{Name: "odd", Input: json.RawMessage(`{"type":"object","properties":{"a":{"type":"string","pattern":"^q{17}$"}},"required":["a"]}`)}}}
 	if _, _, err := ask(scripted.New(scripted.CallEvery()), req); err == nil || !strings.Contains(err.Error(), `"odd"`) {
 		t.Errorf("got %v", err)

@@ -8,9 +8,9 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// A Turn is what the model does for one request. Make one with [Say], [Call],
-// [Think], [Fail], [Func], [CallEvery] and [Repeat], and combine them with
-// [Turn.And] and [Turn.Expect]. Turns are values: using one twice is fine.
+// A Turn is the model's answer to one request. [Say], [Call],
+// [Think], [Fail], [Func], [CallEvery] and [Repeat] create turns;
+// [Turn.And] and [Turn.Expect] combine them. Turns are values and may be used more than once.
 type Turn struct {
 	parts  []part
 	checks []func(*model.Request) error
@@ -34,12 +34,12 @@ type call struct {
 // Say answers with text.
 func Say(text string) Turn { return Turn{parts: []part{{text: &text}}} }
 
-// Think answers with reasoning; combine it with what follows from it.
+// Think answers with reasoning; combine it with text or calls.
 func Think(text string) Turn { return Turn{parts: []part{{thinking: &text}}} }
 
-// Call answers with a call of a tool. The arguments are encoded as JSON, nil as
-// {}; a json.RawMessage is sent as it is, even if it is not valid JSON, to play a
-// model that makes mistakes. Call panics on arguments that cannot be encoded.
+// Call answers with a tool call. The arguments are encoded as JSON, nil as
+// {}; a json.RawMessage is sent unchanged, even if it is not valid JSON, to play a
+// model that makes mistakes. Call panics if the arguments cannot be encoded.
 func Call(tool string, args any) Turn {
 	var raw json.RawMessage
 	switch args := args.(type) {
@@ -56,7 +56,7 @@ func Call(tool string, args any) Turn {
 	return Turn{parts: []part{{call: &call{tool, raw}}}}
 }
 
-// Fail ends the request with an error; after other parts, in the middle of the
+// Fail ends the request with an error; after other parts, it fails in the middle of the
 // answer. Use a [*model.Error] for a server's error.
 func Fail(err error) Turn { return Turn{parts: []part{{err: err}}} }
 
@@ -80,9 +80,9 @@ func (t Turn) And(others ...Turn) Turn {
 	return t
 }
 
-// Expect returns t with checks of the request that it answers. The first error
-// fails the request, and the test if there is one ([Test]). [LastContains] and
-// [HasTools] are ready-made checks.
+// Expect returns t with checks of the request. The first error
+// fails the request, and the test of [Test]. [LastContains] and
+// [HasTools] are predefined checks.
 func (t Turn) Expect(checks ...func(*model.Request) error) Turn {
 	t.checks = append(slices.Clone(t.checks), checks...)
 	return t

@@ -8,18 +8,18 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// IsHint reports whether m is the program's words to the model, maybe with pictures and files, and not a
-// person's.
+// IsHint reports whether m is a hint from the program, perhaps with images and files, and has no text of the
+// user.
 func IsHint(m *message.Message) bool {
 	if m.Role != message.RoleUser || len(m.Blocks) == 0 {
 		return false
 	}
 	_, ok := m.Blocks[0].(*message.Hint)
-	return ok && !slices.ContainsFunc(m.Blocks, func(b message.Block) bool { _, words := b.(*message.Text); return words })
+	return ok && !slices.ContainsFunc(m.Blocks, func(b message.Block) bool { _, isText := b.(*message.Text); return isText })
 }
 
-// TurnStart returns the index of the user's last words. What the agent says to the
-// model in the user's role does not count.
+// TurnStart returns the index of the user's last message. Hints, which also have the user's role,
+// do not count.
 func TurnStart(msgs []*message.Message) int {
 	for i := len(msgs) - 1; i > 0; i-- {
 		if msgs[i].Role == message.RoleUser && !IsHint(msgs[i]) {
@@ -29,9 +29,9 @@ func TurnStart(msgs []*message.Message) int {
 	return 0
 }
 
-// KeepFrom returns the index of the first message that stays as it is: the start of
-// the earliest turn that fits into the budget, or of a round within the current turn
-// where that alone is too long. The newest round stays whatever its size.
+// KeepFrom returns the index of the first message to keep unchanged: the start of
+// the earliest turn such that the rest fits the budget or, if the current turn alone is
+// too long, of a round within it. The newest round is kept whatever its size.
 func KeepFrom(msgs []*message.Message, budget int) int {
 	start := TurnStart(msgs)
 	from, sum := len(msgs), 0
@@ -48,8 +48,8 @@ func KeepFrom(msgs []*message.Message, budget int) int {
 	return from
 }
 
-// Newest returns the index of the first of the last messages that fit into budget with
-// old results cut. Results stay with their calls.
+// Newest returns the index of the first of the last messages that fit into budget if
+// old results are cut. Results are kept together with their calls.
 func Newest(msgs []*message.Message, budget int) int {
 	from, sum := len(msgs), 0
 	for i := len(msgs) - 1; i >= 0; i-- {
@@ -64,12 +64,12 @@ func Newest(msgs []*message.Message, budget int) int {
 	return from
 }
 
-// A Cut says which results of a conversation are cut, and which pictures and files
-// taken out. From is the index of the first of the newest messages.
+// A Cut says which results of a conversation are shortened, and which images and files
+// removed. From is the index of the first of the newest messages.
 type Cut struct {
 	From     int
-	Old, New int // how much text of results before From, and from there, stays, in bytes; 0 is all
-	Data     int // pictures and files before this index go
+	Old, New int // bytes of text to keep of each result before From, and from there on; 0 means all
+	Data     int // images and files before this index are removed
 }
 
 func (c Cut) limit(i int) int {
@@ -104,9 +104,9 @@ func (c Cut) Apply(msgs []*message.Message, keep Keeper) []*message.Message {
 	return append(WithoutData(out[:c.Data], SavedRoom), out[c.Data:]...)
 }
 
-// WithoutSummary returns the cut that makes msgs fit into budget, if there is one: old results first,
-// which the model can have again and knows of, then old pictures and files, and where the newest round
-// alone is too long, its results. keep is how large the newest messages may be.
+// WithoutSummary returns the first cut that makes msgs fit into budget, if any: it shortens old results,
+// which the model can read again, then removes old images and files, and if the newest round
+// alone is too long, shortens its results. keep is the size that the newest messages may have.
 func WithoutSummary(msgs []*message.Message, from, keep, budget int) (cut Cut, fits bool) {
 	cuts := []Cut{{From: from, Old: OldResult}, {From: from, Old: OldResult, Data: from}}
 	if Messages(msgs[from:]) > keep {
@@ -115,15 +115,15 @@ func WithoutSummary(msgs []*message.Message, from, keep, budget int) (cut Cut, f
 	return firstThatFits(cuts, msgs, budget)
 }
 
-// WithSummary returns what makes msgs, of which those before from have been replaced by a summary, fit
-// into budget. keep is false if the newest messages cannot stay at all.
+// WithSummary returns the first cut that makes msgs, in which a summary has replaced those before from, fit
+// into budget. keep is false if not even the newest messages can stay.
 func WithSummary(msgs []*message.Message, from, budget int) (cut Cut, keep bool) {
 	cuts := append([]Cut{{From: from}}, Cut{From: from}.narrower(leastResult)...)
 	cuts = append(cuts, Cut{From: from, New: leastResult, Data: len(msgs)})
 	return firstThatFits(cuts, msgs, budget)
 }
 
-// narrower returns the cut with less and less of the newest results, at least so many bytes of each.
+// narrower returns copies of the cut that keep less and less of the newest results, down to least bytes of each.
 func (c Cut) narrower(least int) (cuts []Cut) {
 	for c.New = 64 << 10; c.New > least; c.New /= 2 {
 		cuts = append(cuts, c)
@@ -141,14 +141,14 @@ func firstThatFits(cuts []Cut, msgs []*message.Message, budget int) (cut Cut, fi
 	return cut, false
 }
 
-// The sources of the hints in place of what was taken out.
+// The sources of the hints that replace removed messages.
 const (
 	SummarySource = "summary"
-	CutSource     = "cut" // there is no summary of it
+	CutSource     = "cut" // replaces messages without a summary
 	pinnedSource  = "pinned"
 )
 
-const pinnedIntro = "%s returned this before; it still holds.\n\n"
+const pinnedIntro = "%s returned this before; it is still valid.\n\n"
 
 // source returns the source of a hint, "" for another message.
 func source(m *message.Message) string {
@@ -158,13 +158,13 @@ func source(m *message.Message) string {
 	return m.Blocks[0].(*message.Hint).Source
 }
 
-// isSummary reports whether m is in place of messages that were taken out.
+// isSummary reports whether m replaces removed messages.
 func isSummary(m *message.Message) bool {
 	s := source(m)
 	return s == SummarySource || s == CutSource
 }
 
-// Summaries returns those of msgs that are summaries.
+// Summaries returns the summaries in msgs.
 func Summaries(msgs []*message.Message) (found []*message.Message) {
 	for _, m := range msgs {
 		if source(m) == SummarySource {
@@ -174,8 +174,8 @@ func Summaries(msgs []*message.Message) (found []*message.Message) {
 	return found
 }
 
-// Summarised reports whether there is nothing before from that a summary could
-// replace: the user's last words stay, and a summary gains nothing from another.
+// Summarised reports whether a summary of the messages before from would gain nothing: they are only
+// summaries and the user's last message, which stays.
 func Summarised(msgs []*message.Message, from int) bool {
 	start := TurnStart(msgs)
 	for i, m := range msgs[:from] {
@@ -186,8 +186,8 @@ func Summarised(msgs []*message.Message, from int) bool {
 	return true
 }
 
-// Pinned returns, as hints, the pinned results among msgs, each once and whole: as many of the
-// newest as fit into budget, in the order in which they came. They stay with a summary.
+// Pinned returns, as hints, the pinned results in msgs, without duplicates: as many of the
+// newest as fit into budget, in their order. They are added to a summary.
 func Pinned(msgs []*message.Message, budget int) message.Blocks {
 	var found message.Blocks
 	seen := map[string]bool{}
@@ -216,17 +216,17 @@ func Pinned(msgs []*message.Message, budget int) message.Blocks {
 	return found
 }
 
-// Replace returns msgs with those before from replaced by hint. The user's last words
-// stay; without a summary in hint the earlier ones stay too.
+// Replace returns msgs with those before from replaced by hint. The user's last message
+// stays. If hint has no summary, earlier summaries stay too.
 func Replace(msgs []*message.Message, from int, hint *message.Message) []*message.Message {
 	var out []*message.Message
-	// The first message is not the user's words where there are none.
+	// If the user has sent no message, TurnStart returns 0.
 	if m := msgs[TurnStart(msgs)]; TurnStart(msgs) < from && m.Role == message.RoleUser && !isSummary(m) {
 		out = append(out, m)
 	}
 	if source(hint) != SummarySource {
 		for _, m := range Summaries(msgs[:from]) {
-			if len(m.Blocks) > 1 { // what is pinned is in the new hint
+			if len(m.Blocks) > 1 { // the new hint repeats the pinned results
 				m = new(*m)
 				m.Blocks = m.Blocks[:1]
 			}
@@ -236,10 +236,10 @@ func Replace(msgs []*message.Message, from int, hint *message.Message) []*messag
 	return append(append(out, hint), msgs[from:]...)
 }
 
-// Largest says what fills a request that cannot be made any shorter.
+// Largest describes what fills a request that cannot be shortened further.
 func (g *Gauge) Largest(system string, tools []tool.Info, msgs []*message.Message) string {
 	longest := slices.MaxFunc(msgs, func(a, b *message.Message) int { return Message(a) - Message(b) })
-	return fmt.Sprintf("nothing more can be taken out of it: the system prompt has about %d tokens, its %d tools %d, and the longest message, "+
-		"of the %s, %d; make one of them shorter, or use a model with a larger window",
+	return fmt.Sprintf("nothing more can be removed: the system prompt has about %d tokens, its %d tools %d, and the longest message, "+
+		"with role %s, %d; shorten one of them, or use a model with a larger window",
 		g.Tokens(Text(system)), len(tools), g.Tokens(Tools(tools)), longest.Role, g.Tokens(Message(longest)))
 }

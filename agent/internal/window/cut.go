@@ -11,25 +11,25 @@ import (
 )
 
 const (
-	// OldResult is how much text of an old result survives the first step of a
-	// compaction, in bytes.
+	// OldResult is how many bytes of an old result's text the first step of a
+	// compaction keeps.
 	OldResult = 1000
 
-	// newResult is how much of each of the newest results stays if they are too long together and a
-	// summary is to be saved; leastResult is what stays of them at the very least.
+	// newResult is how much of each of the newest results is kept if they are too long together and this
+	// can avoid a summary; leastResult is the minimum.
 	newResult   = 2000
 	leastResult = 500
 
-	// noteTokens is what a note in place of what was cut costs at most.
+	// noteTokens is the maximum size of a note that replaces removed content.
 	noteTokens = 60
 )
 
-// A Keeper keeps the whole of a result that is about to be cut. It returns the result
-// to cut, with Kept set if it was kept, and why it was not.
+// A Keeper stores the whole of a result that is about to be cut. It returns the result
+// to cut, with Kept set if it was stored, and otherwise why it was not.
 type Keeper func(*message.ToolResult) (res *message.ToolResult, why string)
 
-// Cuttable reports whether a result is cut to about limit bytes: not if that saves no
-// more than the note takes. What was cut before is left alone unless it becomes much
+// Cuttable reports whether a result would be cut to about limit bytes: not if that saves less
+// than the note takes. A result that was cut before is cut again only if it becomes much
 // shorter, since its beginning must be that of the whole.
 func Cuttable(res *message.ToolResult, limit int) bool {
 	least := limit + min(limit/2, 200)
@@ -47,7 +47,7 @@ func Shorten(res *message.ToolResult, limit int, keep Keeper) *message.ToolResul
 	}
 	res, why := keep(res)
 	text := res.Text()
-	if len(text) <= limit { // the keeper took something out
+	if len(text) <= limit { // the keeper removed something
 		return res
 	}
 	head, tail := text[:runeStart(text, limit*2/3)], text[runeStart(text, len(text)-limit/3):]
@@ -62,8 +62,8 @@ func Shorten(res *message.ToolResult, limit int, keep Keeper) *message.ToolResul
 	return &cp
 }
 
-// Abridge returns a text of at most about so many tokens: the beginning and the end of a
-// longer one.
+// Abridge shortens text to about the given number of tokens: its beginning and
+// its end.
 func Abridge(text string, tokens int) string {
 	all := Text(text)
 	if all <= tokens {
@@ -71,10 +71,10 @@ func Abridge(text string, tokens int) string {
 	}
 	limit := max(0, tokens*len(text)/all)
 	head, tail := text[:runeStart(text, limit*2/3)], text[runeStart(text, len(text)-limit/3):]
-	return head + "\n[… the middle of this text was too long and is gone]\n" + tail
+	return head + "\n[… the middle of this text was too long and was removed]\n" + tail
 }
 
-// runeStart returns at, or where the rune begins that it is within.
+// runeStart returns the start of the rune that contains the byte at index at.
 func runeStart(text string, at int) int {
 	for i := 0; i < utf8.UTFMax-1 && at > i && at < len(text); i++ {
 		if utf8.RuneStart(text[at-i]) {
@@ -84,18 +84,18 @@ func runeStart(text string, at int) int {
 	return at
 }
 
-// cutNote says what is missing in a result, and how to get it.
+// cutNote returns the note that says what is missing in a result, and how to get it.
 func cutNote(res *message.ToolResult, offset, missing int, why string) string {
 	if res.Kept {
-		return fmt.Sprintf("[… %d bytes left out here; they begin with %s]", missing, ReadOn(Read{Call: res.ID, Offset: offset}))
+		return fmt.Sprintf("[… %d bytes left out here; read them with %s]", missing, ReadOn(Read{Call: res.ID, Offset: offset}))
 	}
 	if why != "" {
 		why = ", which could not be kept (" + why + ")"
 	}
-	return fmt.Sprintf("[… %d bytes left out here%s; call %s again, for less at a time, to read them]", missing, why, res.Name)
+	return fmt.Sprintf("[… %d bytes left out here%s; to read them call %s again, for less at a time]", missing, why, res.Name)
 }
 
-// A Read is the arguments of read_result.
+// A Read has the arguments of read_result.
 type Read struct {
 	Call   string `json:"call"`
 	Lines  string `json:"lines,omitempty"`
@@ -104,20 +104,20 @@ type Read struct {
 	Offset int    `json:"offset,omitempty"`
 }
 
-// ReadOn returns the call that reads a kept result from an offset on, as a model reads it.
+// ReadOn returns the call that reads a kept result from an offset, as text for the model.
 func ReadOn(in Read) string {
 	var b strings.Builder
 	b.WriteString("read_result ")
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(in) // strings and a number
+	_ = enc.Encode(in) // cannot fail for strings and a number
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// Page returns at most limit bytes of text from the offset of in on, and how to read on.
+// Page returns at most limit bytes of text from the offset of in, and how to read more.
 func Page(text string, limit int, in Read) (string, error) {
 	if in.Offset < 0 || in.Offset > 0 && in.Offset >= len(text) {
-		return "", fmt.Errorf("offset %d: there are %d bytes", in.Offset, len(text))
+		return "", fmt.Errorf("offset %d is outside the %d bytes of the result; use a smaller one", in.Offset, len(text))
 	}
 	start := runeStart(text, in.Offset)
 	text = text[start:]
@@ -129,10 +129,10 @@ func Page(text string, limit int, in Read) (string, error) {
 		end = limit
 	}
 	in.Offset = start + end
-	return fmt.Sprintf("%s\n[… %d bytes more; they begin with %s]", text[:end], len(text)-end, ReadOn(in)), nil
+	return fmt.Sprintf("%s\n[… %d bytes more; read them with %s]", text[:end], len(text)-end, ReadOn(in)), nil
 }
 
-// DataIn returns the pictures and files among blocks, those in results too.
+// DataIn returns the images and files in blocks and in their results.
 func DataIn(blocks message.Blocks) (found []*message.Data) {
 	for _, b := range blocks {
 		switch b := b.(type) {
@@ -145,27 +145,27 @@ func DataIn(blocks message.Blocks) (found []*message.Data) {
 	return found
 }
 
-// A Note says why a picture or a file is gone, "" for one that stays. tool names the tool
-// that returned it, "" for none.
+// A Note returns the text that replaces an image or file, "" to keep it. tool is the name of the tool
+// that returned it, "" if none did.
 type Note func(d *message.Data, tool string) string
 
-// SavedRoom is the note for what was taken out of a conversation for its size.
+// SavedRoom is the Note for images and files that were removed to shorten a conversation.
 func SavedRoom(d *message.Data, tool string) string {
 	again := "ask for it"
 	if tool != "" {
 		again = "call " + tool
 	}
-	return "[" + name(d) + " was taken out to save room; " + again + " again if you need it]"
+	return "[" + name(d) + " was removed to save space; " + again + " again if you need it]"
 }
 
 func name(d *message.Data) string { return strings.TrimSpace(d.MediaType + " " + d.Name) }
 
-// Damaged is the note for a picture that cannot be sent.
+// Damaged returns the note for an image that cannot be sent.
 func Damaged(d *message.Data, why string) string {
 	return "[" + name(d) + " cannot be shown: " + why + "]"
 }
 
-// WithoutData returns msgs with the pictures and files replaced for which there is a note.
+// WithoutData returns msgs with images and files replaced by their notes, if there are any.
 func WithoutData(msgs []*message.Message, note Note) []*message.Message {
 	out := slices.Clone(msgs)
 	for i, m := range out {
@@ -174,13 +174,13 @@ func WithoutData(msgs []*message.Message, note Note) []*message.Message {
 	return out
 }
 
-// withoutData returns what puts a note in the place of a picture or a file among blocks.
+// withoutData returns a function that replaces an image or file in blocks with its note.
 func withoutData(blocks message.Blocks, tool string, note Note) func(message.Block) message.Block {
 	return func(b message.Block) message.Block {
 		switch b := b.(type) {
 		case *message.Data:
 			text := note(b, tool)
-			if h, ok := blocks[0].(*message.Hint); ok && text != "" { // or it would be the user's words
+			if h, ok := blocks[0].(*message.Hint); ok && text != "" { // a Text would count as the user's
 				return &message.Hint{Source: h.Source, Text: text}
 			}
 			if text != "" {
@@ -197,7 +197,7 @@ func withoutData(blocks message.Blocks, tool string, note Note) func(message.Blo
 	}
 }
 
-// withBlocks returns m with fn applied to its blocks, m itself if that changes nothing.
+// withBlocks returns m with fn applied to its blocks, or m if that changes nothing.
 func withBlocks(m *message.Message, fn func(message.Block) message.Block) *message.Message {
 	blocks, changed := Each(m.Blocks, fn)
 	if changed {
@@ -207,7 +207,7 @@ func withBlocks(m *message.Message, fn func(message.Block) message.Block) *messa
 	return m
 }
 
-// Each returns blocks with fn applied to each, blocks itself if that changes nothing.
+// Each returns blocks with fn applied to each, or blocks if that changes nothing.
 func Each(blocks message.Blocks, fn func(message.Block) message.Block) (out message.Blocks, changed bool) {
 	out = blocks
 	for i, b := range blocks {

@@ -8,22 +8,22 @@ import (
 )
 
 const (
-	// dataTokens is what a picture or a file is taken to cost: about as much as a
-	// large picture does.
+	// dataTokens is the assumed size of an image or file: about that of a
+	// large image.
 	dataTokens = 1500
 
-	// overhead is what the roles and separators of a message or a call cost.
+	// overhead is the size of the role and separators of a message or call.
 	overhead = 4
 )
 
-// Text estimates how many tokens text costs: four bytes of Latin text are one, of other
+// Text estimates the number of tokens of text: four bytes of Latin text are one, of other
 // scripts somewhat fewer, so the second and later bytes of a rune count for more.
 func Text(text string) int { return (4*len(text) - utf8.RuneCountInString(text)) / 12 }
 
-// Fixed estimates what stays the same in every request: the system prompt and the tools.
+// Fixed estimates the size of what is the same in every request: the system prompt and the tools.
 func Fixed(system string, tools []tool.Info) int { return Text(system) + Tools(tools) }
 
-// Tools estimates what a list of tools costs.
+// Tools estimates the size of a list of tools.
 func Tools(tools []tool.Info) int {
 	n := 0
 	for i := range tools {
@@ -32,7 +32,7 @@ func Tools(tools []tool.Info) int {
 	return n
 }
 
-// Messages estimates what a conversation costs.
+// Messages estimates the size of a conversation.
 func Messages(msgs []*message.Message) int {
 	n := 0
 	for _, m := range msgs {
@@ -41,12 +41,12 @@ func Messages(msgs []*message.Message) int {
 	return n
 }
 
-// Message estimates what a message costs. It leaves thinking out: most servers drop that of earlier
+// Message estimates the size of a message. It ignores thinking: most servers drop that of earlier
 // turns.
 func Message(m *message.Message) int { return estimate(m, 0, false) }
 
-// estimate is [Message] with results cut to limit bytes of text, 0 for as they are, and, with noData,
-// without pictures and files.
+// estimate is like [Message] with the text of results cut to limit bytes, if limit is not 0, and, if noData is
+// set, without images and files.
 func estimate(m *message.Message, limit int, noData bool) int {
 	text, data := estimateBlocks(m.Blocks, limit, noData)
 	return overhead + text + data

@@ -1,10 +1,10 @@
 // Package window decides how a conversation is kept within a model's window: how full
-// it is, when it is made shorter, what stays word for word, which results are cut, and
-// what the model reads where something was cut. It is data and functions: asking the
-// model for a summary, and keeping the whole of what is cut, is up to the caller.
+// it is, when it is shortened, what is kept verbatim, which results are cut, and
+// what the model reads instead. It only computes: asking the
+// model for a summary, and storing results before they are cut, is up to the caller.
 //
-// Everything is counted in our own estimates. A [Gauge] knows how they compare with what a server
-// reports and refuses, and gives budgets in estimates too, so that the two are never mixed.
+// All sizes are our own estimates. A [Gauge] converts what a server
+// reports and rejects to estimates, so that the two units are never mixed.
 package window
 
 import "github.com/kitbag-go/kitbag/message"
@@ -12,26 +12,26 @@ import "github.com/kitbag-go/kitbag/message"
 // A Gauge measures how full the window is.
 type Gauge struct {
 	Window  int     // in tokens
-	Compact float64 // the share at which the conversation is made shorter; not positive for never
+	Compact float64 // the share of the window at which the conversation is shortened; never if not positive
 
-	// Ratio is of the tokens that the server reports to those estimated; 0 for
-	// not known. See [Ratio].
+	// Ratio is the ratio of the tokens that the server reports to our estimate; 0 if
+	// unknown. See [Ratio].
 	Ratio float64
 
-	refused int // the smallest request that a server found too long; 0 for none
-	left    int // what the last compaction left; 0 for none
+	refused int // size of the smallest request that a server found too long; 0 if there is none
+	left    int // size after the last compaction; 0 if there was none
 	tally   Tally
 }
 
-// A Tally is what a conversation holds.
+// A Tally is the size of a conversation.
 type Tally struct {
 	Tokens int // estimated
-	Data   int // pictures and files
-	n      int // messages counted
+	Data   int // number of images and files
+	n      int // number of messages counted
 }
 
-// Count returns what msgs hold. It counts only what has been added since the last
-// time: code that rewrites a conversation calls [Gauge.Rewritten].
+// Count returns the size of msgs. It counts only messages added since the last
+// call: after rewriting a conversation call [Gauge.Rewritten].
 func (g *Gauge) Count(msgs []*message.Message) Tally {
 	t := &g.tally
 	for _, m := range msgs[t.n:] {
@@ -42,22 +42,22 @@ func (g *Gauge) Count(msgs []*message.Message) Tally {
 	return *t
 }
 
-// Rewritten has the next Count begin anew.
+// Rewritten makes the next Count start again.
 func (g *Gauge) Rewritten() { g.tally, g.left = Tally{}, 0 }
 
-// Left notes what a compaction left of a request, system prompt and tools included, which is all of it
+// Left records the size of a request after a compaction, system prompt and tools included; its full size
 // if nothing was gained.
 func (g *Gauge) Left(size int) { g.left = size }
 
-// Refuse notes that a server has found a request of the given size too long, which it
-// knows better than any estimate.
+// Refuse records that a server found a request of the given size too long, which is
+// more reliable than any estimate.
 func (g *Gauge) Refuse(size int) {
 	if g.refused == 0 || size < g.refused {
 		g.refused = size
 	}
 }
 
-// room is the size of the largest request that may be made, as far as is known.
+// room returns the size of the largest request that may be made, as far as is known.
 func (g *Gauge) room() int {
 	n := g.Window
 	if g.Ratio > 0 {
@@ -72,17 +72,17 @@ func (g *Gauge) room() int {
 // Share returns a share of the window, as an estimate.
 func (g *Gauge) Share(share float64) int { return int(share * float64(g.room())) }
 
-// Due reports whether a request is to be made shorter, of which a part is fixed: it fills
-// too much of the window, and at least a tenth would be gained, going by what was left the
-// last time and by the budget.
+// Due reports whether a request, of which a part is fixed, should be shortened: it fills
+// too much of the window, and at least a tenth would be gained, judging by what the last
+// compaction left and by the budget.
 func (g *Gauge) Due(fixed, messages int) bool {
 	size, left := fixed+messages, max(g.left, fixed+g.Budget(fixed))
 	return g.Compact > 0 && size >= g.Share(g.Compact) && 9*size >= 10*left
 }
 
-// Budget is what the messages may hold after a compaction, next to a fixed part of the
-// request: well below what makes one due, so that it is not soon due again. Where the
-// fixed part leaves too little, it is half of that.
+// Budget returns the size that the messages may have after a compaction, next to a fixed part of the
+// request: well below what makes one due, so that the next is not due soon. If the
+// fixed part leaves too little, it is half of what that leaves.
 func (g *Gauge) Budget(fixed int) int {
 	return max(g.Share(0.75*g.Compact)-fixed, (g.room()-fixed)/2)
 }
@@ -96,7 +96,7 @@ func (g *Gauge) Tokens(estimate int) int {
 }
 
 // Ratio returns the ratio of reported to estimated tokens, and false for a request that
-// is too small to learn from: what servers add to each one outweighs it.
+// is too small for that: what servers add to each request outweighs it.
 func Ratio(estimated, reported int) (ratio float64, ok bool) {
 	if reported < 100 || estimated < 100 {
 		return 0, false
@@ -104,8 +104,8 @@ func Ratio(estimated, reported int) (ratio float64, ok bool) {
 	return Clamp(float64(reported) / float64(estimated)), true
 }
 
-// Clamp bounds a ratio, so that neither a server that counts nonsense nor a State that
-// was tampered with turns compaction off or makes it endless; 0 stays, for not known.
+// Clamp bounds a ratio, so that neither a server that reports nonsense nor a modified State
+// disables compaction or makes it endless; 0, for unknown, stays.
 func Clamp(ratio float64) float64 {
 	if ratio == 0 {
 		return 0

@@ -18,7 +18,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// TestImports holds that the package computes, and does nothing else.
+// TestImports: the package imports only packages without I/O.
 func TestImports(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil || len(files) < 4 {
@@ -46,7 +46,7 @@ func result(id, text string) *message.ToolResult {
 	return &message.ToolResult{ID: id, Name: "look", Outcome: message.OutcomeSuccess, Blocks: message.Blocks{&message.Text{Text: text}}}
 }
 
-// round is an answer with a call, and its result.
+// round returns a message with a call, and its result.
 func round(id, text string) []*message.Message {
 	return []*message.Message{
 		message.Assistant(&message.ToolCall{ID: id, Name: "look", Input: []byte(`{}`)}),
@@ -58,7 +58,7 @@ func hint(source, text string) *message.Message {
 	return &message.Message{Role: message.RoleUser, Blocks: message.Blocks{&message.Hint{Source: source, Text: text}}}
 }
 
-func picture() *message.Data {
+func image() *message.Data {
 	return &message.Data{MediaType: "image/png", Name: "a.png", Bytes: []byte{1}}
 }
 
@@ -76,7 +76,7 @@ func TestRatio(t *testing.T) {
 		want                float64 // 0 for none
 	}{
 		{1000, 1500, 1.5},
-		{1000, 100_000, 4}, // nonsense is bounded
+		{1000, 100_000, 4}, // bounded
 		{100_000, 100, 0.25},
 		{99, 1000, 0},
 		{1000, 0, 0},
@@ -98,7 +98,7 @@ func TestGauge(t *testing.T) {
 		set    func(*window.Gauge)
 		size   int
 		due    bool
-		budget int // beside nothing fixed
+		budget int // without a fixed part
 	}{
 		{"below", func(*window.Gauge) {}, 7999, false, 6000},
 		{"above", func(*window.Gauge) {}, 8000, true, 6000},
@@ -118,14 +118,14 @@ func TestGauge(t *testing.T) {
 		}
 	}
 	g := fresh()
-	// Beside a large fixed part less is gained, and it is due later.
+	// With a large fixed part less is gained, and compaction is due later.
 	if got := g.Budget(7000); got != 1500 || g.Due(7000, 2400) || !g.Due(7000, 2450) {
-		t.Errorf("beside a large fixed part there are %d", got)
+		t.Errorf("budget %d with a large fixed part", got)
 	}
 }
 
-// TestCount holds that the tally is what the whole conversation holds, however it grew
-// and was rewritten, also where the last message stayed.
+// TestCount: the tally equals the size of the whole conversation, after messages were added
+// and after a rewrite, even if the last message stayed.
 func TestCount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := &window.Gauge{Window: 10_000, Compact: 0.8}
@@ -155,7 +155,7 @@ func TestKeepFrom(t *testing.T) {
 		}
 	}
 	if got := window.KeepFrom(msgs[:3], 0); got != 2 {
-		t.Errorf("new words: from %d", got)
+		t.Errorf("a new user message: from %d", got)
 	}
 }
 
@@ -171,12 +171,12 @@ func TestShorten(t *testing.T) {
 		why  string
 		res  *message.ToolResult
 		keep window.Keeper
-		want string // in place of what is missing; "" if nothing is cut
+		want string // instead of the missing part; "" if nothing is cut
 	}{
 		{"short", result("c", long[:300]), kept, ""},
-		{"kept", result("c", long), kept, `[… 700 bytes left out here; they begin with read_result {"call":"c","offset":200}]`},
-		{"not kept", result("c", long), keepNothing, `[… 700 bytes left out here; call look again, for less at a time, to read them]`},
-		{"could not be kept", result("c", long), full, `[… 700 bytes left out here, which could not be kept (the disk is full); call look again, for less at a time, to read them]`},
+		{"kept", result("c", long), kept, `[… 700 bytes left out here; read them with read_result {"call":"c","offset":200}]`},
+		{"not kept", result("c", long), keepNothing, `[… 700 bytes left out here; to read them call look again, for less at a time]`},
+		{"could not be kept", result("c", long), full, `[… 700 bytes left out here, which could not be kept (the disk is full); to read them call look again, for less at a time]`},
 		{"pinned", &message.ToolResult{Pinned: true, Blocks: result("c", long).Blocks}, kept, ""},
 		{"cut before, a little shorter", &message.ToolResult{Kept: true, Blocks: result("c", long[:599]).Blocks}, kept, ""},
 	} {
@@ -187,13 +187,13 @@ func TestShorten(t *testing.T) {
 	}
 }
 
-// TestShortenKeepsRunes cuts anywhere: no rune is cut, a picture stays, and the note's
-// offset is where the beginning ends.
+// TestShortenKeepsRunes: no rune is split, an image stays, and the offset in the note
+// is the length of the beginning.
 func TestShortenKeepsRunes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOfN(rapid.RuneFrom([]rune("aä日🙂\n")), 50, 300, -1).Draw(t, "text")
 		res := result("c", text)
-		res.Blocks = append(res.Blocks, picture())
+		res.Blocks = append(res.Blocks, image())
 		limit := rapid.IntRange(3, 100).Draw(t, "limit")
 		got := window.Shorten(res, limit, func(r *message.ToolResult) (*message.ToolResult, string) {
 			cp := *r
@@ -225,7 +225,7 @@ func TestAbridge(t *testing.T) {
 	}
 }
 
-// TestPage reads a text page by page, as the notes say: together they are the text.
+// TestPage follows the notes from page to page: together the pages are the text.
 func TestPage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOfN(rapid.RuneFrom([]rune("aä日🙂\n")), 0, 300, -1).Draw(t, "text")
@@ -252,12 +252,12 @@ func TestPage(t *testing.T) {
 	})
 	for _, offset := range []int{-1, 3, 4} {
 		if _, err := window.Page("abc", 10, window.Read{Offset: offset}); err == nil {
-			t.Errorf("offset %d of 3 is no error", offset)
+			t.Errorf("offset %d of 3 is not an error", offset)
 		}
 	}
 }
 
-// conversation draws messages of every kind.
+// conversation draws a conversation with messages of every kind.
 func conversation(t *rapid.T) []*message.Message {
 	var msgs []*message.Message
 	msgs = append(msgs, message.User("begin"))
@@ -268,19 +268,19 @@ func conversation(t *rapid.T) []*message.Message {
 		case 0:
 			res.Pinned = true
 		case 1:
-			res.Blocks = append(res.Blocks, picture())
+			res.Blocks = append(res.Blocks, image())
 		case 2:
 			r = append(r, message.Assistant(&message.Text{Text: "so"}), message.User("and?"))
 		case 3:
-			r = append(r, hint("agent", "mind the gap"))
+			r = append(r, hint("agent", "remember"))
 		}
 		msgs = append(msgs, r...)
 	}
 	return msgs
 }
 
-// TestCuts holds of every cut that is chosen that it fits, that its estimate is that of
-// what comes of it, that what is pinned stays, and that the original does.
+// TestCuts: every chosen cut fits, its estimate is the size of its result, and neither pinned
+// results nor the original change.
 func TestCuts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		msgs := conversation(t)
@@ -301,13 +301,13 @@ func TestCuts(t *testing.T) {
 			for i, m := range out {
 				for j, res := range m.ToolResults() {
 					if was := msgs[i].ToolResults()[j]; res.Pinned && res.Text() != was.Text() {
-						t.Fatal("what is pinned was cut")
+						t.Fatal("a pinned result was cut")
 					}
 				}
 			}
 		}
 		if fmt.Sprintf("%+v", blocks(msgs)) != text {
-			t.Fatal("the conversation itself was changed")
+			t.Fatal("the original conversation was modified")
 		}
 	})
 }
@@ -325,7 +325,7 @@ func TestReplace(t *testing.T) {
 	msgs := []*message.Message{message.User("first"), hint(window.SummarySource, "earlier"), message.User("last"),
 		message.Assistant(&message.ToolCall{ID: "p", Name: "look"}), {Role: message.RoleTool, Blocks: message.Blocks{pinned}},
 		message.Assistant(&message.Text{Text: "newest"})}
-	say := func(msgs []*message.Message) string {
+	texts := func(msgs []*message.Message) string {
 		var out []string
 		for _, m := range msgs {
 			for _, b := range m.Blocks {
@@ -343,27 +343,27 @@ func TestReplace(t *testing.T) {
 		window.SummarySource: "last | summary: new | newest",
 		window.CutSource:     "last | summary: earlier | cut: new | newest",
 	} {
-		if got := say(window.Replace(msgs, 5, hint(source, "new"))); got != want {
+		if got := texts(window.Replace(msgs, 5, hint(source, "new"))); got != want {
 			t.Errorf("%s: %s", source, got)
 		}
 	}
-	// No words of the user's are made up where there are none.
+	// There may be no message of the user to keep.
 	for _, first := range [][]*message.Message{round("1", "seen"), {hint(window.SummarySource, "earlier")}} {
-		if got := say(window.Replace(append(first, msgs[5]), len(first), hint(window.SummarySource, "new"))); got != "summary: new | newest" {
+		if got := texts(window.Replace(append(first, msgs[5]), len(first), hint(window.SummarySource, "new"))); got != "summary: new | newest" {
 			t.Error(got)
 		}
 	}
-	// What is pinned goes along, once, through one summary and the next.
+	// Pinned results stay through several summaries, once.
 	for range 3 {
 		h := hint(window.SummarySource, "new")
 		h.Blocks = append(h.Blocks, window.Pinned(msgs, 1000)...)
 		msgs = append(window.Replace(msgs, len(msgs), h), message.Assistant(&message.Text{Text: "more"}))
-		if got := say(msgs); got != "last | summary: new | pinned: look returned this before; it still holds.\n\nhow to do it | more" {
+		if got := texts(msgs); got != "last | summary: new | pinned: look returned this before; it is still valid.\n\nhow to do it | more" {
 			t.Fatal(got)
 		}
 	}
 	if got := window.Pinned(msgs, 5); len(got) != 0 {
-		t.Errorf("%d pinned results in no room", len(got))
+		t.Errorf("%d pinned results exceed the budget", len(got))
 	}
 }
 
@@ -373,11 +373,11 @@ func TestSummarised(t *testing.T) {
 		msgs []*message.Message
 		want bool
 	}{
-		{"words alone", []*message.Message{message.User("go")}, true},
+		{"a user message alone", []*message.Message{message.User("go")}, true},
 		{"a summary", []*message.Message{message.User("go"), hint(window.SummarySource, "x"), hint(window.CutSource, "y")}, true},
 		{"an answer", []*message.Message{message.User("go"), message.Assistant(&message.Text{Text: "x"})}, false},
 		{"a call alone", round("1", "seen"), false},
-		{"earlier words", []*message.Message{message.User("go"), message.User("and")}, false},
+		{"an earlier user message", []*message.Message{message.User("go"), message.User("and")}, false},
 		{"another hint", []*message.Message{message.User("go"), hint("agent", "x")}, false},
 	} {
 		if got := window.Summarised(row.msgs, len(row.msgs)); got != row.want {
@@ -388,33 +388,33 @@ func TestSummarised(t *testing.T) {
 
 func TestWithoutData(t *testing.T) {
 	res := result("c", "see")
-	res.Blocks = append(res.Blocks, picture(), &message.Data{MediaType: "text/plain"})
-	msgs := []*message.Message{{Role: message.RoleUser, Blocks: message.Blocks{picture()}}, {Role: message.RoleTool, Blocks: message.Blocks{res}}}
+	res.Blocks = append(res.Blocks, image(), &message.Data{MediaType: "text/plain"})
+	msgs := []*message.Message{{Role: message.RoleUser, Blocks: message.Blocks{image()}}, {Role: message.RoleTool, Blocks: message.Blocks{res}}}
 	out := window.WithoutData(msgs, func(d *message.Data, tool string) string {
 		if d.MediaType != "image/png" {
 			return ""
 		}
 		return window.SavedRoom(d, tool)
 	})
-	if got := out[0].Text() + out[1].ToolResults()[0].Text(); got != "[image/png a.png was taken out to save room; ask for it again if you need it]see\n"+
-		"[image/png a.png was taken out to save room; call look again if you need it]" {
+	if got := out[0].Text() + out[1].ToolResults()[0].Text(); got != "[image/png a.png was removed to save space; ask for it again if you need it]see\n"+
+		"[image/png a.png was removed to save space; call look again if you need it]" {
 		t.Error(got)
 	}
-	told := hint("agent", "look")
-	told.Blocks = append(told.Blocks, picture())
-	if m := window.WithoutData([]*message.Message{told}, window.SavedRoom)[0]; !window.IsHint(m) || len(window.DataIn(m.Blocks)) != 0 {
-		t.Errorf("the program's words have become the user's: %+v", m.Blocks)
+	withImage := hint("agent", "look")
+	withImage.Blocks = append(withImage.Blocks, image())
+	if m := window.WithoutData([]*message.Message{withImage}, window.SavedRoom)[0]; !window.IsHint(m) || len(window.DataIn(m.Blocks)) != 0 {
+		t.Errorf("a hint became a message of the user: %+v", m.Blocks)
 	}
 	if len(window.DataIn(out[1].Blocks)) != 1 || len(window.DataIn(msgs[1].Blocks)) != 2 {
-		t.Error("another file went, or the original was changed")
+		t.Error("another file was removed, or the original was modified")
 	}
 }
 
 func TestLargest(t *testing.T) {
 	g := &window.Gauge{Ratio: 2}
 	got := g.Largest(strings.Repeat("a", 400), nil, []*message.Message{message.User("x"), message.User(strings.Repeat("a", 784))})
-	const want = "nothing more can be taken out of it: the system prompt has about 200 tokens, its 0 tools 0, and the longest message, of the user, 400; " +
-		"make one of them shorter, or use a model with a larger window"
+	const want = "nothing more can be removed: the system prompt has about 200 tokens, its 0 tools 0, and the longest message, with role user, 400; " +
+		"shorten one of them, or use a model with a larger window"
 	if got != want {
 		t.Error(got)
 	}
