@@ -17,21 +17,21 @@ import (
 // attributedSince is the first protocol revision in which a question names its call.
 const attributedSince = "2026-07-28"
 
-// abandonedCalls are the sessions that abandoned a call which the server may still run. It may
-// ask a question about that call at any time, when only another session's call is in flight.
-// The client allows for that for a minute; here it counts until the server's process ends,
-// because the question would reach the wrong person.
+// abandonedCalls are the sessions that abandoned a call which the server may still run. The server may ask a
+// question about that call at any time, when only another session has a call in flight. The client takes that
+// into account for a minute; here an abandoned call counts until the server's process ends, because the
+// question would reach the wrong user.
 type abandonedCalls struct {
 	mu         sync.Mutex
 	restarts   int // of the server, when hosts was last reset
 	hosts      []host.Host
-	overflowed bool // more than maxAbandoned: every question is refused
+	overflowed bool // there are more than maxAbandoned: every question is refused
 }
 
-// maxAbandoned is how many sessions are recorded. Beyond that every question is refused.
+// maxAbandoned is how many sessions are recorded. If there are more, every question is refused.
 const maxAbandoned = 64
 
-// resetAfter forgets the sessions if the server has restarted.
+// resetAfter removes the sessions if the server has restarted.
 func (s *abandonedCalls) resetAfter(restarts int) {
 	if s.restarts != restarts {
 		s.restarts, s.hosts, s.overflowed = restarts, nil, false
@@ -51,7 +51,7 @@ func (s *abandonedCalls) add(restarts int, h host.Host) {
 	}
 }
 
-// byOthers reports whether another session than that of h abandoned a call.
+// byOthers reports whether a session other than that of h abandoned a call.
 func (s *abandonedCalls) byOthers(restarts int, h host.Host) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,8 +59,7 @@ func (s *abandonedCalls) byOthers(restarts int, h host.Host) bool {
 	return s.overflowed || slices.ContainsFunc(s.hosts, func(o host.Host) bool { return o != h })
 }
 
-// checkSession returns an error if a question may belong to another session than the one in
-// whose call it seems to have come up.
+// checkSession returns an error if the question may belong to a session other than the session of ctx.
 func (u *upstream) checkSession(ctx context.Context) error {
 	st := u.client.Status()
 	if st.Protocol >= attributedSince || !u.abandoned.byOthers(st.Restarts, host.From(ctx)) {
@@ -87,12 +86,12 @@ func (u *upstream) sample(ctx context.Context, r host.SampleRequest) (host.Sampl
 	return mcpclient.SampleCaller(ctx, r)
 }
 
-// maxQuestions is how many questions of a server one credential may leave open. The client has
-// room for about a thousand.
+// maxQuestions is how many questions of a server one credential may leave unanswered. The client's limit for
+// all is about a thousand.
 const maxQuestions = 128
 
-// beginQuestion counts a question for the session's credential until end is called. It fails if
-// the question may not be asked, or if there are too many.
+// beginQuestion counts a question for the session's credential until end is called. It fails if the question
+// may not be asked, or if there are too many questions.
 func (u *upstream) beginQuestion(ctx context.Context) (end func(), err error) {
 	if err := u.checkSession(ctx); err != nil {
 		return nil, err
@@ -104,7 +103,7 @@ func (u *upstream) beginQuestion(ctx context.Context) (end func(), err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.questions[credential] >= maxQuestions {
-		return nil, fmt.Errorf("%w: this credential has %d open questions of %q; answer some first", host.ErrRefused, maxQuestions, u.name)
+		return nil, fmt.Errorf("%w: this credential has %d unanswered questions of %q; answer some first", host.ErrRefused, maxQuestions, u.name)
 	}
 	u.questions[credential]++
 	return func() {
@@ -126,8 +125,8 @@ type proxied struct {
 func (p *proxied) Info() tool.Info   { return p.info }
 func (p *proxied) Unwrap() tool.Tool { return p.Tool }
 
-// begin records that the context's session uses the shared process, until done is called.
-// gaveUp says that the session did not wait for the end.
+// begin records that the session of ctx uses the shared process, until done is called. gaveUp says that the
+// session did not wait for the end.
 func (u *upstream) begin(ctx context.Context) (done func(gaveUp bool)) {
 	ended := u.audience.begin(ctx)
 	return func(gaveUp bool) {
@@ -138,11 +137,11 @@ func (u *upstream) begin(ctx context.Context) (done func(gaveUp bool)) {
 	}
 }
 
-// Call passes the call on, and records if it was abandoned.
+// Call passes the call on, and records whether it was abandoned.
 func (p *proxied) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) {
 		t := p.Tool
-		gaveUp := true // unless the call ends
+		gaveUp := true // false if the call ends normally
 		if p.up.sessions != nil {
 			var err error
 			if t, err = p.up.sessions.tool(ctx, t); err != nil {

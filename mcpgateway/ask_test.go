@@ -20,17 +20,17 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A person answers the questions of one session with their name, and counts them.
-type person struct {
+// A user answers the questions of one session with their name, and counts them.
+type user struct {
 	name  string
 	asked atomic.Int32
 }
 
-func (p *person) sit(c *mcpclient.Server) {
+func (p *user) answerFor(c *mcpclient.Server) {
 	c.Options.Elicitation = func(_ context.Context, q host.Elicitation) (host.Answer, error) {
 		p.asked.Add(1)
 		if !strings.HasPrefix(q.Message, "[a] ") {
-			return host.Answer{Action: host.ActionDecline}, nil // it does not say who asks
+			return host.Answer{Action: host.ActionDecline}, nil // the question does not say which server asks
 		}
 		return host.Answer{Action: host.ActionAccept, Content: map[string]any{"name": p.name}}, nil
 	}
@@ -39,8 +39,8 @@ func (p *person) sit(c *mcpclient.Server) {
 	}
 }
 
-// TestQuestions go up to the host in whose session the call runs, and the answers
-// come back, whatever revisions of the protocol are spoken on both sides.
+// TestQuestions checks that questions go to the host in whose session the call runs, and that the answers come
+// back, for all protocol revisions on both sides.
 func TestQuestions(t *testing.T) {
 	for _, row := range []struct{ name, behind, host string }{
 		{"old behind old", "2025-11-25", "2025-11-25"}, {"old behind new", "2025-11-25", "2026-07-28"},
@@ -51,8 +51,8 @@ func TestQuestions(t *testing.T) {
 			up.Options.Protocol = row.behind
 			g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up.Server}, Style: mcpgateway.StyleFull})
 			era := func(c *mcpclient.Server) { c.Options.Protocol = row.host }
-			anna, otto := &person{name: "Anna"}, &person{name: "Otto"}
-			a, o, mute := newHost(t, g, era, anna.sit), newHost(t, g, era, otto.sit), newHost(t, g, era)
+			anna, otto := &user{name: "Anna"}, &user{name: "Otto"}
+			a, o, mute := newHost(t, g, era, anna.answerFor), newHost(t, g, era, otto.answerFor), newHost(t, g, era)
 			for range 2 {
 				if res := call(t, a, "a__ask", `{}`); res.Text() != "accept Anna" {
 					t.Errorf("Anna's call: %s", res.Text())
@@ -67,9 +67,9 @@ func TestQuestions(t *testing.T) {
 			if res := call(t, o, "a__think", `{}`); res.Text() != "the model of Otto" {
 				t.Errorf("a sample: %s", res.Text())
 			}
-			// Where nobody can be asked, the tool hears that, and the host of it.
+			// If no one can be asked, the tool gets that answer, and the host its result.
 			if res := call(t, mute, "a__ask", `{}`); res.Text() != "cancel <nil>" {
-				t.Errorf("without anybody: %s", res.Text())
+				t.Errorf("without a user: %s", res.Text())
 			}
 			if res, err := tryCall(t.Context(), mute, "a__think", `{}`); err == nil && (res.Outcome != message.OutcomeError || !strings.Contains(res.Text(), "capability")) {
 				t.Errorf("without a model: %s %s", res.Outcome, res.Text())
@@ -78,8 +78,8 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// TestUpstreamAsks checks that a call which its server wants a person to allow says why it was
-// refused, and by which rule of the server it is allowed, if the gateway's client cannot ask.
+// TestUpstreamAsks checks the result of a call that needs the user's consent if the gateway's client cannot
+// ask: it says why the call was refused, and which rule of the server would allow it.
 func TestUpstreamAsks(t *testing.T) {
 	for _, behindPin := range []string{"2025-11-25", "2026-07-28"} {
 		for _, hostPin := range []string{"2025-11-25", "2026-07-28"} {
@@ -99,14 +99,13 @@ func TestUpstreamAsks(t *testing.T) {
 	}
 }
 
-// TestWhoseQuestion: where it cannot be known whose call a question belongs to,
-// nobody is asked.
+// TestWhoseQuestion checks that no one is asked if it cannot be known which call a question belongs to.
 func TestWhoseQuestion(t *testing.T) {
 	up := process(t, "a")
 	up.Options.Protocol = "2025-11-25"
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up}, Style: mcpgateway.StyleFull})
-	anna, otto := &person{name: "Anna"}, &person{name: "Otto"}
-	a, o := newHost(t, g, anna.sit), newHost(t, g, otto.sit)
+	anna, otto := &user{name: "Anna"}, &user{name: "Otto"}
+	a, o := newHost(t, g, anna.answerFor), newHost(t, g, otto.answerFor)
 	expect := func(when string, c *mcpclient.Client, want string, annas, ottos int32) {
 		t.Helper()
 		if res := call(t, c, "a__ask", `{}`); !strings.Contains(res.Text(), want) {
@@ -126,12 +125,12 @@ func TestWhoseQuestion(t *testing.T) {
 		hanging <- begin(ctx, t, o, "a__hang", began)
 	}()
 	<-began
-	expect("beside another session's call", a, "several hosts", 1, 0)
+	expect("while another session's call runs", a, "several hosts", 1, 0)
 	giveUp()
 	<-hanging
-	// The client or the gateway refuses, whichever the end of the call reaches first.
-	expect("after another session gave up its call", a, "does not name its call", 1, 0)
-	expect("for the session that gave it up itself", o, "accept Otto", 1, 1)
+	// The client or the gateway refuses, depending on which notices the end of the call first.
+	expect("after another session abandoned its call", a, "does not name its call", 1, 0)
+	expect("for the session that abandoned it", o, "accept Otto", 1, 1)
 
 	pid, err := strconv.Atoi(call(t, a, "a__pid", `{}`).Text())
 	if err != nil {
@@ -143,11 +142,11 @@ func TestWhoseQuestion(t *testing.T) {
 	for end := time.Now().Add(10 * time.Second); g.Status()[0].Restarts == 0 && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}
-	expect("after the server was started anew", a, "accept Anna", 2, 1)
+	expect("after the server was restarted", a, "accept Anna", 2, 1)
 }
 
-// TestApart: of a server that each session or each call has a process of, several
-// sessions may be asked at once.
+// TestApart checks that several sessions can be asked at the same time if each session or each call has its own
+// process of the server.
 func TestApart(t *testing.T) {
 	for _, per := range []string{"session", "call"} {
 		up := process(t, "a")
@@ -157,8 +156,8 @@ func TestApart(t *testing.T) {
 			cfg.PerSession = []string{"a"}
 		}
 		g := newGateway(t, cfg)
-		anna, otto := &person{name: "Anna"}, &person{name: "Otto"}
-		a, o := newHost(t, g, anna.sit), newHost(t, g, otto.sit)
+		anna, otto := &user{name: "Anna"}, &user{name: "Otto"}
+		a, o := newHost(t, g, anna.answerFor), newHost(t, g, otto.answerFor)
 		got := make(chan string, 2)
 		for _, c := range []*mcpclient.Client{a, o} {
 			go func() {
@@ -177,8 +176,8 @@ func TestApart(t *testing.T) {
 	}
 }
 
-// TestPerSession: a session has one process of the server, no other session has it,
-// and it ends with the session.
+// TestPerSession checks that a session has one process of the server, which no other session uses and which
+// ends with the session.
 func TestPerSession(t *testing.T) {
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{process(t, "a")}, Style: mcpgateway.StyleFull, PerSession: []string{"a"}})
 	pid := func(c *mcpclient.Client) int {
@@ -195,7 +194,7 @@ func TestPerSession(t *testing.T) {
 	modern := newHost(t, g, func(c *mcpclient.Server) { c.Options.Protocol = "2026-07-28" })
 	first, second := pid(one), pid(two)
 	if first == second || pid(one) != first || pid(two) != second {
-		t.Errorf("the processes are %d and %d, and later others", first, second)
+		t.Errorf("the processes are %d and %d, but different later", first, second)
 	}
 	if a, b := pid(modern), pid(modern); a == b || a == first {
 		t.Errorf("without sessions: %d and %d", a, b)
@@ -212,13 +211,13 @@ func TestPerSession(t *testing.T) {
 	}
 }
 
-// TestStrays: a call that was given up counts for as long as the server lives, not
-// only for as long as the client keeps it in mind.
+// TestStrays checks that an abandoned call counts as long as the server runs, not only as long as the client
+// remembers it.
 func TestStrays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{behind(t, "a", ask(nil), hang(nil)).Server}, Style: mcpgateway.StyleFull})
-		anna, otto := &person{name: "Anna"}, &person{name: "Otto"}
-		a, o := newHost(t, g, anna.sit), newHost(t, g, otto.sit)
+		anna, otto := &user{name: "Anna"}, &user{name: "Otto"}
+		a, o := newHost(t, g, anna.answerFor), newHost(t, g, otto.answerFor)
 		call(t, a, "a__ask", `{}`)
 		ctx, giveUp := context.WithCancel(t.Context())
 		began, hanging := make(chan struct{}), make(chan error, 1)
@@ -231,13 +230,13 @@ func TestStrays(t *testing.T) {
 			t.Errorf("an hour later: %s, Anna was asked %d times", res.Text(), anna.asked.Load())
 		}
 		if res := call(t, o, "a__ask", `{}`); res.Text() != "accept Otto" {
-			t.Errorf("the session that gave it up: %s", res.Text())
+			t.Errorf("the session that abandoned it: %s", res.Text())
 		}
 	})
 }
 
-// TestQuestionShare checks that a credential whose people do not answer leaves room for the
-// questions of others, on a server that all share.
+// TestQuestionShare checks that a credential whose users do not answer does not block the questions of others,
+// on a server that all share.
 func TestQuestionShare(t *testing.T) {
 	const tokenA, tokenB = "0123456789abcdef-anna", "0123456789abcdef-otto"
 	up := behind(t, "a", ask(nil))
@@ -278,15 +277,15 @@ func TestQuestionShare(t *testing.T) {
 	}
 	for end := time.Now().Add(20 * time.Second); open.Load()+refused.Load() < 160; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d questions are open, %d refused", open.Load(), refused.Load())
+			t.Fatalf("%d questions are unanswered, %d refused", open.Load(), refused.Load())
 		}
 	}
 	if open.Load() > 128 {
-		t.Errorf("%d questions of one credential are open", open.Load())
+		t.Errorf("%d questions of one credential are unanswered", open.Load())
 	}
-	otto := &person{name: "Otto"}
+	otto := &user{name: "Otto"}
 	c := mcpclient.Server{}
-	otto.sit(&c)
+	otto.answerFor(&c)
 	if res := call(t, connect(tokenB, c.Options.Elicitation), "a__ask", `{}`); res.Text() != "accept Otto" {
 		t.Errorf("Otto's call: %s", res.Text())
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A request is what a scripted upstream server gets.
+// A request is a request that a scripted upstream server receives.
 type request struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -36,8 +36,8 @@ type request struct {
 	} `json:"params"`
 }
 
-// scripted is an upstream server that lists tools as they stand there and answers
-// calls with what answer returns, which need not be JSON.
+// scripted returns an upstream server that lists the given tools unchanged and answers calls with the result of
+// answer, which need not be JSON.
 func scripted(name, tools string, answer func(r request) string) mcpclient.Server {
 	serve := func(conn net.Conn) {
 		defer conn.Close()
@@ -71,15 +71,15 @@ func scripted(name, tools string, answer func(r request) string) mcpclient.Serve
 		Options: mcpclient.Options{PingInterval: -1, Protocol: "2025-11-25", Timeouts: mcpclient.Timeouts{Idle: 300 * time.Millisecond}}}
 }
 
-// says answers a call with a text.
+// says returns an answer function that answers calls with a text.
 func says(text string) func(request) string {
 	return func(r request) string {
 		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":%q}]}}`, r.ID, text)
 	}
 }
 
-// TestNamesOfControls: an upstream tool cannot take the place of one of the
-// gateway's own, whatever it is called and however groups are opened.
+// TestNamesOfControls checks that an upstream tool cannot replace one of the gateway's own, whatever its name
+// and however groups are opened.
 func TestNamesOfControls(t *testing.T) {
 	var tools []string
 	for _, name := range []string{"reset_tools", "enable_tools", "disable_tools", "search_tools", "describe_tools", "call_tool", "Skill", "evil.activate", "activate"} {
@@ -107,7 +107,7 @@ func TestNamesOfControls(t *testing.T) {
 	}
 }
 
-// TestReferences: what a schema refers to is neither read nor fetched.
+// TestReferences checks that references in a schema are neither read nor fetched.
 func TestReferences(t *testing.T) {
 	var fetched atomic.Int32
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -123,7 +123,7 @@ func TestReferences(t *testing.T) {
 		tools := `[{"name":"f","inputSchema":{"type":"object","properties":{"x":{"$ref":"` + ref + `"}}}}]`
 		g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{scripted("evil", tools, says("ran"))}, Initial: []string{"evil"}})
 		c := newHost(t, g)
-		// If the schema had been read, the number would not fit.
+		// If the schema had been read, the number would not be valid.
 		for _, input := range []string{`{"x":5}`, `{"x":"a"}`} {
 			if res := call(t, c, "evil__f", input); strings.Contains(res.Text(), "string") {
 				t.Errorf("%s with %s: %s", ref, input, res.Text())
@@ -135,8 +135,8 @@ func TestReferences(t *testing.T) {
 	}
 }
 
-// TestWords: what an upstream server says of its tools comes without what people
-// cannot see, and not at any length. The rest stays what it is.
+// TestWords checks that the texts of an upstream server's tools are passed on without invisible characters and
+// with limited length, and that everything else is unchanged.
 func TestWords(t *testing.T) {
 	hidden := "\x1b[2J\u202e\u200b\U000e0041\ufe0f\x00\u2066"
 	raw, err := json.Marshal([]map[string]any{{
@@ -159,7 +159,7 @@ func TestWords(t *testing.T) {
 	if i := strings.IndexFunc(info.Description+info.Title, func(r rune) bool {
 		return r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r))
 	}); i >= 0 {
-		t.Errorf("something invisible is left at %d", i)
+		t.Errorf("an invisible character is left at %d", i)
 	}
 	want := `{"type":"object","properties":{"description":{"type":"string","title":"T","description":"D \"q\"",` +
 		`"enum":["a\u200b"],"default":"a\u200b"},"n":{"type":"number","maximum":1e30,"const":12345678901234567890,"\u0064escription":"E"}},"required":["description"]}`
@@ -167,18 +167,18 @@ func TestWords(t *testing.T) {
 		t.Errorf("schema %s\nwant   %s", info.Input, want)
 	}
 	if res := call(t, newHost(t, g), "evil__f", `{"description":"a\u200b"}`); res.Text() != "ran" {
-		t.Errorf("with the value that the schema names: %s", res.Text())
+		t.Errorf("with the value that the schema contains: %s", res.Text())
 	}
 }
 
-// sameJSON compares but for the way in which characters are escaped.
+// sameJSON compares JSON without regard to the escaping of characters.
 func sameJSON(a, b string) bool {
 	unescape := strings.NewReplacer(`\u200b`, "\u200b", `\u003c`, "<")
 	return unescape.Replace(a) == unescape.Replace(b)
 }
 
-// TestGarbage: whatever an upstream server answers, the call ends with a result and
-// the others go on.
+// TestGarbage checks that whatever an upstream server answers, the call ends with a result and the other
+// servers continue.
 func TestGarbage(t *testing.T) {
 	answers := map[string]string{
 		"no JSON":      `so what?`,

@@ -16,23 +16,22 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// An auditFile appends records to a file. Each is one write to a file opened for appending, so
-// that lines of several programs do not mix, and truncating the file leaves no hole. If the file
-// was moved away it is created again before the next record.
+// An auditFile appends records to a file. Each record is one write to a file opened for appending, so that
+// lines of several programs do not mix, and truncating the file leaves no hole. If the file was moved away, a
+// new one is created before the next record.
 type auditFile struct {
 	path      string
 	arguments bool
 
 	mu          sync.Mutex
-	file        *os.File // that was opened last
+	file        *os.File // the file that was opened last
 	closed      bool
 	partialLine bool   // the last write was incomplete
 	pending     []byte // complete lines that are not in the file yet
 }
 
-// maxPending is how many bytes are kept while the file cannot be written. Half of it is for
-// records with arguments, the rest for records without: those of calls in progress, and then
-// of refused calls.
+// maxPending is how many bytes are kept while the file cannot be written. Half of it is for records with
+// arguments, the rest for records without, which are of calls in progress and then of refused calls.
 const maxPending = 1 << 20
 
 func openAudit(path string, arguments bool) (*auditFile, error) {
@@ -43,26 +42,26 @@ func openAudit(path string, arguments bool) (*auditFile, error) {
 	return a, nil
 }
 
-// reopen opens the file that is at the path now. a.mu is held, unless nothing else uses a yet.
+// reopen opens the file that is at the path now. The caller holds a.mu, unless nothing else uses a yet.
 func (a *auditFile) reopen() error {
 	if a.closed {
 		return os.ErrClosed
 	}
 	if a.file != nil {
-		mine, err := a.file.Stat()
+		opened, err := a.file.Stat()
 		if err != nil {
 			return err
 		}
-		// A stat for every record is cheap compared with a call, and needs no signal from log rotation.
-		there, err := os.Stat(a.path)
-		if err == nil && os.SameFile(mine, there) {
+		// Unlike a signal from log rotation, a stat for every record needs no setup, and it is cheap compared with a call.
+		current, err := os.Stat(a.path)
+		if err == nil && os.SameFile(opened, current) {
 			return nil
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	// Only for the owner: records say who does what.
+	// Only the owner may read the file, because records say who does what.
 	f, err := os.OpenFile(a.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -77,8 +76,8 @@ func (a *auditFile) reopen() error {
 	return nil
 }
 
-// endsInPartialLine reports whether a file does not end in a line break. A file that cannot be
-// read is assumed to: an empty line is better than two records in one.
+// endsInPartialLine reports whether a file does not end in a line break. It returns true for a file that cannot
+// be read, because an empty line is better than two records in one.
 func endsInPartialLine(f *os.File) bool {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
@@ -102,9 +101,9 @@ func (a *auditFile) append(r mcpserver.Record) {
 	line, err := json.Marshal(r)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	failing := len(a.pending) > 0 // which was logged already
-	// Long arguments must not keep a call off the record: a record is written whatever its
-	// length, which Limits.Request bounds, and loses its arguments if others are pending.
+	failing := len(a.pending) > 0 // the failure was already logged
+	// Long arguments must not prevent a record: a record is written whatever its length, which Limits.Request
+	// limits, but without its arguments if others are pending.
 	if err != nil || failing && len(a.pending)+len(line) >= maxPending/2 {
 		r.Input = nil
 		line, _ = json.Marshal(r)
@@ -117,7 +116,7 @@ func (a *auditFile) append(r mcpserver.Record) {
 	}
 }
 
-// flush writes what is pending. a.mu is held.
+// flush writes the pending lines. The caller holds a.mu.
 func (a *auditFile) flush() error {
 	if err := a.reopen(); err != nil {
 		return err
@@ -131,15 +130,15 @@ func (a *auditFile) flush() error {
 		a.pending, a.partialLine = a.pending[:0], false
 		return nil
 	}
-	if n > 0 { // on a full disk a part may be written; incomplete lines are written again
+	if n > 0 { // a full disk may accept a part; incomplete lines are written again
 		whole := bytes.LastIndexByte(data[:n], '\n') + 1
 		a.pending, a.partialLine = data[whole:], n > whole
 	}
 	return err
 }
 
-// middleware refuses calls while a record cannot be written. That is known only after the first
-// such record, which is kept in memory.
+// middleware refuses calls while records cannot be written. The first record that cannot be written is kept in
+// memory, because only writing it shows that.
 func (a *auditFile) middleware(next tool.Handler) tool.Handler {
 	return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
 		if !a.writable() {
@@ -149,16 +148,16 @@ func (a *auditFile) middleware(next tool.Handler) tool.Handler {
 	}
 }
 
-const unwritable = "The call was not run: the gateway's audit log cannot be written; its owner has to correct that."
+const unwritable = "The call was not run: the gateway's audit log cannot be written; the gateway's owner must correct that."
 
-// writable reports whether all records are written.
+// writable reports whether all records are written, and tries to write pending ones.
 func (a *auditFile) writable() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.pending) == 0 || a.flush() == nil
 }
 
-// close writes what is pending and closes the file.
+// close writes the pending lines and closes the file.
 func (a *auditFile) close() (err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -167,7 +166,7 @@ func (a *auditFile) close() (err error) {
 	}
 	if len(a.pending) > 0 {
 		if err = a.flush(); err != nil {
-			err = fmt.Errorf("the audit log lacks its last records: %w", err)
+			err = fmt.Errorf("the last records could not be written to the audit log: %w", err)
 		}
 	}
 	a.closed = true

@@ -15,7 +15,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// tools returns which tools the records in a file are of. Every line must be one.
+// tools returns the tools in the records of a file. Every line must be a record.
 func tools(t *testing.T, file string) string {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -33,15 +33,15 @@ func tools(t *testing.T, file string) string {
 	return strings.Join(out, ", ")
 }
 
-// TestAudit writes to a file that is moved away, cut, and removed meanwhile.
+// TestAudit checks the log file while it is moved away, truncated, and removed.
 func TestAudit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.jsonl")
-	told := make(chan mcpserver.Record, 10)
+	records := make(chan mcpserver.Record, 10)
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{behind(t, "a", echo(), named("x")).Server}, Initial: []string{"a"},
-		AuditFile: file, Serve: mcpgateway.ServeOptions{Audit: func(r mcpserver.Record) { told <- r }}})
+		AuditFile: file, Serve: mcpgateway.ServeOptions{Audit: func(r mcpserver.Record) { records <- r }}})
 	c := newHost(t, g)
 	call(t, c, "a__echo", `{"message":"a secret"}`)
-	if r := <-told; !strings.Contains(string(r.Input), "a secret") {
+	if r := <-records; !strings.Contains(string(r.Input), "a secret") {
 		t.Errorf("the embedder's own audit: %+v", r)
 	}
 	call(t, c, "a__x", `{}`)
@@ -64,7 +64,7 @@ func TestAudit(t *testing.T) {
 	}
 	call(t, c, "a__echo", `{"message":"b"}`)
 	if now := tools(t, file); now != "echo success" {
-		t.Errorf("cut: %s", now)
+		t.Errorf("truncated: %s", now)
 	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
@@ -80,8 +80,8 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestAuditTorn: what a gateway left behind that was killed while it wrote spoils no later
-// record, wherever the file comes from.
+// TestAuditTorn checks that an incomplete line of a gateway that was killed does not spoil later records,
+// wherever the file comes from.
 func TestAuditTorn(t *testing.T) {
 	const whole = `{"time":"2026-01-02T03:04:05Z","tool":"old","outcome":"success","duration_ms":1}`
 	for _, row := range []struct{ left, want string }{
@@ -108,17 +108,17 @@ func TestAuditTorn(t *testing.T) {
 		leave()
 		c := newHost(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{behind(t, "a", echo()).Server}, Initial: []string{"a"}, AuditFile: file}))
 		call(t, c, "a__echo", `{"message":"a"}`)
-		check("at the start")
+		check("initially")
 		if err := os.Rename(file, file+".1"); err != nil {
 			t.Fatal(err)
 		}
 		leave()
 		call(t, c, "a__echo", `{"message":"a"}`)
-		check("put in its place")
+		check("after the file was replaced")
 	}
 }
 
-// TestAuditArguments are kept if that is wanted.
+// TestAuditArguments checks that arguments are recorded if that is configured.
 func TestAuditArguments(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.jsonl")
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{behind(t, "a", echo()).Server}, Initial: []string{"a"}, AuditFile: file, AuditArguments: true})
@@ -128,10 +128,10 @@ func TestAuditArguments(t *testing.T) {
 	}
 }
 
-// TestAuditFails: while records cannot be written no call is run, and none is lost.
+// TestAuditFails checks that while records cannot be written no call is run and no record is lost.
 func TestAuditFails(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Log("the full disk is Linux's /dev/full; elsewhere only the missing directory is tried")
+		t.Log("the full disk is Linux's /dev/full; on other systems only the missing directory is tested")
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "log", "audit.jsonl")
@@ -139,14 +139,14 @@ func TestAuditFails(t *testing.T) {
 	cfg := mcpgateway.Config{Servers: []mcpclient.Server{behind(t, "a", counting(&ran)).Server, library(t, "b").Server}, Initial: []string{"a", "b"}, AuditFile: file}
 	cfg.Serve.Version = "1"
 	if _, err := mcpgateway.New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "audit") {
-		t.Errorf("a directory that is missing: %v", err)
+		t.Errorf("a missing directory: %v", err)
 	}
 	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	c := newHost(t, newGateway(t, cfg))
 	breaks := map[string]func() error{
-		"the directory is gone": func() error { return os.Rename(filepath.Dir(file), filepath.Join(dir, "away")) },
+		"the directory was moved": func() error { return os.Rename(filepath.Dir(file), filepath.Join(dir, "away")) },
 	}
 	if runtime.GOOS == "linux" {
 		breaks["the disk is full"] = func() error { return os.Symlink("/dev/full", file) }
@@ -160,7 +160,7 @@ func TestAuditFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := ran
-		call(t, c, "a__count", `{}`) // nobody knows yet
+		call(t, c, "a__count", `{}`) // this call runs, because only its record shows the failure
 		for range 2 {
 			if res := call(t, c, "a__count", `{}`); res.Outcome != message.OutcomeError || !strings.Contains(res.Text(), "audit log") {
 				t.Errorf("%s: %s %s", why, res.Outcome, res.Text())
@@ -186,8 +186,8 @@ func TestAuditFails(t *testing.T) {
 	}
 }
 
-// TestAuditWrittenAtTheEnd: Close writes what could not be written before, if it can be by
-// then, and says so if not.
+// TestAuditWrittenAtTheEnd checks that Close writes the records that could not be written before, if that is
+// possible then, and otherwise returns an error.
 func TestAuditWrittenAtTheEnd(t *testing.T) {
 	for _, again := range []bool{true, false} {
 		dir := t.TempDir()

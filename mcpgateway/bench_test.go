@@ -12,11 +12,10 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// BenchmarkCall compares a call through the gateway, from the host's line to the
-// line of its answer, with one through our client alone, to a process of its own
-// and over a pipe in memory. The two take turns, so that whatever else the machine
-// does hits both; the metric is the ratio of their medians. The issue that asked
-// for the gateway allows 1.5.
+// BenchmarkCall compares a call through the gateway, from the host's line to the line of its answer, with a
+// call through our client alone, to a separate process and over a pipe in memory. The two alternate, so that
+// other load on the machine affects both; the metric is the ratio of their medians. The issue that requested
+// the gateway allows 1.5.
 func BenchmarkCall(b *testing.B) {
 	for name, server := range map[string]func() mcpclient.Server{
 		"process": func() mcpclient.Server { return process(b, "a") },
@@ -53,7 +52,7 @@ func BenchmarkCall(b *testing.B) {
 			slices.Sort(direct)
 			slices.Sort(gateway)
 			b.ReportMetric(float64(gateway[len(gateway)/2])/float64(direct[len(direct)/2]), "gateway/client")
-			b.ReportMetric(0, "ns/op") // of both, on this machine: it would tell nothing
+			b.ReportMetric(0, "ns/op") // of both calls on this machine, so it would be meaningless
 		})
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// validName matches names of groups: model APIs use them as names of fields.
+// validName matches the names that groups may have: model APIs use them as field names.
 var validName = lazy.Regexp(`^[A-Za-z0-9_.-]{1,64}$`)
 
 // A checker collects mistakes, each with its key in the file that Load reads.
@@ -25,8 +25,8 @@ func (c *checker) fail(where, format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...)))
 }
 
-// check returns all mistakes in the configuration. It repeats checks of toolkit.New and
-// mcpserver.New, because only here the key is known.
+// check returns all mistakes in the configuration. It repeats checks of toolkit.New and mcpserver.New, because
+// the keys are only known here.
 func (c *Config) check() error {
 	k := &checker{cfg: c}
 	if c.Style != "" {
@@ -68,7 +68,7 @@ func (k *checker) knowServers(key string, names []string) {
 	known := k.cfg.serverNames()
 	for i, name := range names {
 		if !slices.Contains(known, name) {
-			k.fail(fmt.Sprintf("%s[%d]", key, i), "there is no server %q%s", name, didYouMean(name, known))
+			k.fail(fmt.Sprintf("%s[%d]", key, i), "unknown server %q%s", name, didYouMean(name, known))
 		}
 	}
 }
@@ -77,10 +77,10 @@ func (k *checker) servers() {
 	if len(k.cfg.Servers) == 0 {
 		k.errs = append(k.errs, errors.New("there are no servers; add one under mcpServers"))
 	}
-	users := map[string]string{} // by prefix: different names may have the same one
+	users := map[string]string{} // names by prefix, because servers with different names may have the same prefix
 	for _, s := range k.cfg.Servers {
 		where, prefix := "mcpServers."+s.Name, strings.ToLower(prefixOf(s.Name))
-		if other, taken := users[prefix]; taken {
+		if other, used := users[prefix]; used {
 			k.fail(where, "its tools would have the same names as those of %q, ignoring case; rename one of the two", other)
 		}
 		users[prefix] = s.Name
@@ -88,27 +88,27 @@ func (k *checker) servers() {
 			k.fail(where, "Prefix is %q; leave it empty, the gateway names tools SERVER__TOOL", s.Options.Prefix)
 		}
 		if s.Options.NoPrefix {
-			k.fail(where, "NoPrefix is set; leave it out, the gateway names tools SERVER__TOOL")
+			k.fail(where, "NoPrefix is set; do not set it, the gateway names tools SERVER__TOOL")
 		}
 	}
 }
 
-func (k *checker) group(g Group, twice bool) {
+func (k *checker) group(g Group, duplicate bool) {
 	where := "groups." + g.Name
 	switch {
 	case !validName().MatchString(g.Name):
 		k.fail(where, `%q is not a valid group name; use 1 to 64 letters, digits, "_", "-" and "."`, g.Name)
-	case twice:
+	case duplicate:
 		k.fail(where, "duplicate group; merge the two")
 	case strings.TrimSpace(g.Description) == "":
-		k.fail(where, "description is missing; the model chooses by it")
+		k.fail(where, "description is missing; the model needs it to choose groups")
 	}
 	var servers []string
 	for _, s := range k.cfg.Servers {
 		servers = append(servers, groupName(s.Name))
 	}
 	if len(g.Tools) == 0 && !slices.Contains(servers, g.Name) {
-		k.fail(where, `tools is missing, and no server is called %q%s; name tools such as "%s*"`, g.Name, didYouMean(g.Name, servers), k.example())
+		k.fail(where, `tools is missing, and there is no server %q%s to describe; set tools to globs such as "%s*"`, g.Name, didYouMean(g.Name, servers), k.example())
 	}
 	for i, glob := range g.Tools {
 		k.glob(fmt.Sprintf("%s.tools[%d]", where, i), glob)
@@ -127,7 +127,7 @@ func (k *checker) example() string {
 
 func (k *checker) glob(where, glob string) {
 	if _, err := path.Match(glob, ""); err != nil {
-		k.fail(where, `%q is not a valid glob: %w; "*" is any text, "?" a character, "[ab]" one of some`, glob, err)
+		k.fail(where, `%q is not a valid glob: %w; "*" matches any text, "?" one character, "[ab]" one character of a set`, glob, err)
 		return
 	}
 	var prefixes []string
@@ -136,12 +136,13 @@ func (k *checker) glob(where, glob string) {
 			return
 		}
 	}
-	// A group that cannot have a tool is a mistake that shows nowhere else.
-	k.fail(where, "%q can match no tool; their names begin with %s", glob, strings.Join(prefixes, ", "))
+	// A group that cannot have tools causes no other error.
+	k.fail(where, "%q cannot match a tool; the names of tools begin with %s", glob, strings.Join(prefixes, ", "))
 }
 
-// policy reports rules with a pattern for tools of a server, which take none, rules with the names that
-// a host gives to tools, and rules for tools of a server that does not exist and is spelled nearly as one that does. Which tools a server has is not known yet; the other names are checked by mcpserver.New.
+// policy reports rules with a pattern for tools of a server, which cannot have patterns, rules with the names
+// that a host gives to tools, and rules for a server that does not exist if its name is similar to that of an
+// existing server. The tools of the servers are not known yet; mcpserver.New checks the other names.
 func (k *checker) policy(where string, p *permission.Policy) {
 	if p == nil {
 		return
@@ -155,23 +156,23 @@ func (k *checker) policy(where string, p *permission.Policy) {
 		server, _, ok := strings.Cut(r.Tool, "__")
 		known := slices.ContainsFunc(servers, func(s string) bool { return mayMatch(r.Tool, s+"__") })
 		if known && r.Pattern != "" {
-			k.fail(where, "rule %q (%s): tools of MCP servers take no patterns; write %q for every call, or give the server itself a rule for its arguments", r, r.Behavior, r.Tool)
+			k.fail(where, "rule %q (%s): rules for tools of MCP servers cannot have patterns; write %q to cover every call, or restrict arguments in the server itself", r, r.Behavior, r.Tool)
 		}
 		if !ok || known {
 			continue
 		}
 		if inHost, ok := strings.CutPrefix(r.Tool, "mcp__"); ok {
-			k.fail(where, "rule %q (%s): mcp__SERVER__TOOL is how a host names tools; here they begin with %s: write %q, if that server is meant",
+			k.fail(where, "rule %q (%s): only a host names tools mcp__SERVER__TOOL; here their names begin with %s; write %q if you mean that server",
 				r, r.Behavior, strings.Join(prefixes, ", "), inHost)
 			continue
 		}
 		if meant := near.Typos(server, servers, 3); len(meant) > 0 {
-			k.fail(where, "rule %q (%s): there is no server %q; did you mean %s?", r, r.Behavior, server, strings.Join(meant, " or "))
+			k.fail(where, "rule %q (%s): unknown server %q; did you mean %s?", r, r.Behavior, server, strings.Join(meant, " or "))
 		}
 	}
 }
 
-// knowGroup reports a group that does not exist. Groups of labels are not known yet.
+// knowGroup reports a group that does not exist. The groups of labels are not known yet.
 func (k *checker) knowGroup(where, name string) {
 	names := []string{}
 	for _, g := range k.cfg.Groups {
@@ -184,11 +185,11 @@ func (k *checker) knowGroup(where, name string) {
 		}
 	}
 	if !slices.Contains(names, name) {
-		k.fail(where, "there is no group %q%s; the groups are %s", name, didYouMean(name, names), strings.Join(names, ", "))
+		k.fail(where, "unknown group %q%s; the groups are %s", name, didYouMean(name, names), strings.Join(names, ", "))
 	}
 }
 
-// didYouMean suggests a similar name, if there is one.
+// didYouMean returns a suggestion if there is a similar name.
 func didYouMean(name string, names []string) string {
 	if like := near.Names(name, names, 1); len(like) > 0 {
 		return fmt.Sprintf(" (did you mean %q?)", like[0])

@@ -9,8 +9,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// How long the texts of an upstream server may be, in bytes. The longest description of a tool
-// in eleven real servers has 1,729.
+// The limits for the texts of an upstream server, in bytes. The longest description of a tool in eleven real
+// servers has 1,729 bytes.
 const (
 	maxDescription  = 8 << 10
 	maxInstructions = 8 << 10
@@ -19,8 +19,8 @@ const (
 	maxGroupName    = 64
 )
 
-// clean returns a text without invisible characters, which could hide instructions (see
-// [visible.Text]), cut to limit bytes.
+// clean returns a text without invisible characters, which could hide instructions (see [visible.Text]), and
+// cuts it to limit bytes.
 func clean(s string, limit int) string {
 	s = visible.Text(strings.ToValidUTF8(s, ""))
 	if len(s) <= limit {
@@ -34,7 +34,7 @@ func clean(s string, limit int) string {
 	return s[:n] + more
 }
 
-// cleanInfo returns the description of a tool with clean texts.
+// cleanInfo returns the definition of a tool with clean texts.
 func cleanInfo(info tool.Info) tool.Info {
 	info.Title = strings.ReplaceAll(clean(info.Title, maxLine), "\n", " ")
 	info.Description = clean(info.Description, maxDescription)
@@ -43,8 +43,8 @@ func cleanInfo(info tool.Info) tool.Info {
 	return info
 }
 
-// cleanSchema returns a JSON Schema, or other JSON, with clean titles and descriptions. Names and
-// values stay the same, because the server compares them.
+// cleanSchema returns a JSON Schema, or other JSON, with clean titles and descriptions. Names and values are
+// not changed, because the server compares them.
 func cleanSchema(schema json.RawMessage) json.RawMessage {
 	return visible.JSON(schema, func(key, text string) string {
 		if visible.IsWords(key) {

@@ -33,8 +33,7 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// FuzzClean: what is left shows all that it says, and cleaning it again changes
-// nothing.
+// FuzzClean checks that a cleaned text has no invisible characters, and that cleaning it again does not change it.
 func FuzzClean(f *testing.F) {
 	f.Add("a\u202eb\x1b[2J\U000e0041", 20)
 	f.Add("ééééééé", 12)
@@ -57,7 +56,7 @@ func FuzzClean(f *testing.F) {
 	})
 }
 
-// FuzzCleanSchema: JSON stays JSON, and differs in titles and descriptions only.
+// FuzzCleanSchema checks that JSON stays valid and that only titles and descriptions change.
 func FuzzCleanSchema(f *testing.F) {
 	f.Add([]byte(`{"type":"object","description":"a\u202eb","properties":{"description":{"description":"\u001b","enum":["\u200b"]}}}`))
 	f.Add([]byte(`{"title" : "\"\\\u200b" , "a":["description","\u200b"]}`))
@@ -87,7 +86,7 @@ func FuzzCleanSchema(f *testing.F) {
 	})
 }
 
-// blank reads JSON and empties the texts that cleanSchema may change.
+// blank decodes JSON and replaces the texts that cleanSchema may change by empty ones.
 func blank(t *testing.T, data []byte) any {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// maxValues is how many values of a completion are passed on, by the specification.
-	// maxValue is how long one may be, in bytes.
+	// maxValues is how many values of a completion are passed on, as the specification requires. maxValue is the
+	// largest value, in bytes.
 	maxValues = 100
 	maxValue  = 4 << 10
 )
 
-// Complete implements [mcpupstream.Completer]. Values that are too long, or not clean, are left
-// out, because a user must see what is sent back.
+// Complete implements [mcpupstream.Completer]. It leaves out values that are too long or not clean, because the
+// user must see the text that is sent back.
 func (o items) Complete(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.View, name string, arg mcpupstream.Argument) ([]string, int, error) {
 	u, e, _, err := o.resolve(ctx, kind, v, name)
 	if err != nil {
@@ -45,8 +45,8 @@ func (o items) Complete(ctx context.Context, kind mcpupstream.Kind, v mcpupstrea
 	return values, total, nil
 }
 
-// Watch implements [mcpupstream.Watcher]. If sessions have processes of their own, it watches the
-// session's.
+// Watch implements [mcpupstream.Watcher]. If each session has its own process, it watches the resource of the
+// session's process.
 func (o items) Watch(ctx context.Context, v mcpupstream.View, uri string, updated func()) (groups []string, stop func(), err error) {
 	u, e, groups, err := o.resolve(ctx, mcpupstream.KindResource, v, uri)
 	if err != nil {
@@ -59,7 +59,7 @@ func (o items) Watch(ctx context.Context, v mcpupstream.View, uri string, update
 	stop, err = c.WatchResource(ctx, e.inner, updated)
 	done(ctx.Err() != nil || errors.Is(err, mcpclient.ErrTimeout))
 	if errors.Is(err, mcpclient.ErrNotWatched) {
-		return nil, nil, &mcpupstream.RequestError{Code: codeNoMethod, Message: fmt.Sprintf("the MCP server %q does not announce updates of resources; read it again", u.name)}
+		return nil, nil, &mcpupstream.RequestError{Code: codeNoMethod, Message: fmt.Sprintf("the MCP server %q does not announce updates of resources; read the resource again instead", u.name)}
 	}
 	if err != nil {
 		return nil, nil, clientError(ctx, err)

@@ -13,12 +13,12 @@ import (
 	"github.com/kitbag-go/kitbag/mcpgateway"
 )
 
-// A wire speaks JSON-RPC to the gateway by hand, a message a line.
+// A wire sends JSON-RPC to the gateway by hand, one message per line.
 type wire struct {
-	t    testing.TB
-	conn io.ReadWriteCloser
-	in   *bufio.Reader
-	told []string // notifications that came before the last answer
+	t       testing.TB
+	conn    io.ReadWriteCloser
+	in      *bufio.Reader
+	notices []string // notifications received before the last answer
 }
 
 func newWire(t testing.TB, g *mcpgateway.Gateway) *wire {
@@ -39,7 +39,7 @@ func (w *wire) ask(body string) []byte {
 	if _, err := io.WriteString(w.conn, body+"\n"); err != nil {
 		w.t.Fatal(err)
 	}
-	w.told = nil
+	w.notices = nil
 	for {
 		line, err := w.in.ReadBytes('\n')
 		if err != nil {
@@ -48,7 +48,7 @@ func (w *wire) ask(body string) []byte {
 		if strings.Contains(string(line[:min(len(line), 40)]), `"id":`) {
 			return line
 		}
-		w.told = append(w.told, strings.TrimSpace(string(line)))
+		w.notices = append(w.notices, strings.TrimSpace(string(line)))
 	}
 }
 
@@ -78,7 +78,7 @@ func (w *wire) tool(name string, arguments any) (string, bool) {
 
 const listBody = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 
-// recorded are the lists of eight real servers: 360 tools, 1.2 MB.
+// recorded returns the lists of eight real servers: 360 tools, 1.2 MB.
 func recorded(t testing.TB) (servers []mcpclient.Server, names []string) {
 	t.Helper()
 	files, err := filepath.Glob("../testdata/mcp_tools/*.json")
@@ -113,8 +113,8 @@ func recorded(t testing.TB) (servers []mcpclient.Server, names []string) {
 	return servers, names
 }
 
-// TestCost: the first list of many servers is at most a fiftieth of the whole one,
-// with and without groups of the configuration, in every style that hides any.
+// TestCost checks that the first list of many servers is at most a fiftieth of the full one, with and without
+// groups of the configuration, in every style that hides tools.
 func TestCost(t *testing.T) {
 	servers, _ := recorded(t)
 	groups := []mcpgateway.Group{
@@ -125,7 +125,7 @@ func TestCost(t *testing.T) {
 	}
 	full := len(newWire(t, newGateway(t, mcpgateway.Config{Servers: servers, Style: mcpgateway.StyleFull})).ask(listBody))
 	if full < 1<<20 {
-		t.Fatalf("the full list has %d bytes only", full)
+		t.Fatalf("the full list has only %d bytes", full)
 	}
 	for _, style := range mcpgateway.Styles() {
 		for _, groups := range [][]mcpgateway.Group{nil, groups} {
@@ -139,14 +139,14 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// TestReach calls every tool of eight servers, from the first list on, in three
-// calls: find it, read of it, call it; or open its group and call it.
+// TestReach checks that every tool of eight servers can be called in three calls, starting with the first list:
+// by searching it, reading its description and calling it, or by opening its group and calling it.
 func TestReach(t *testing.T) {
 	servers, names := recorded(t)
 	discover := newWire(t, newGateway(t, mcpgateway.Config{Servers: servers, Style: mcpgateway.StyleDiscover}))
 	reset := newWire(t, newGateway(t, mcpgateway.Config{Servers: servers}))
 	direct := newWire(t, newGateway(t, mcpgateway.Config{Servers: servers, Style: mcpgateway.StyleDiscover}))
-	// Nobody has searched yet; the last server's tool is called by its name.
+	// Before any search, the last server's tool is called by its name.
 	if got, _ := direct.tool("call_tool", map[string]any{"name": "server-memory__read_graph", "arguments": map[string]any{}}); got != "ran read_graph" {
 		t.Errorf("without a search: %s", got)
 	}
@@ -157,12 +157,12 @@ func TestReach(t *testing.T) {
 		if got, _ := discover.tool("search_tools", map[string]any{"query": words, "group": server}); !strings.Contains(got, "- "+name+" (") {
 			t.Errorf("%s: a search for its name does not find it: %s", name, got)
 		}
-		// Required arguments are missing: the answer is about them, so the tool was
-		// found; the few tools that need none run.
+		// Required arguments are missing. If the error is about them, the tool was found; the few tools without
+		// required arguments run.
 		if got, isError := discover.tool("call_tool", map[string]any{"name": name, "arguments": map[string]any{}}); isError && strings.Contains(got, "there is no tool") {
 			t.Errorf("%s is not called: %s", name, got)
 		}
-		if i%8 != 0 { // the rest is the same for all tools of a server
+		if i%8 != 0 { // a sample is enough, because the rest is the same for all tools of a server
 			continue
 		}
 		if got, isError := discover.tool("describe_tools", map[string]any{"names": []string{name}}); isError || !strings.Contains(got, "Arguments: {") {

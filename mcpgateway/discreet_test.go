@@ -12,8 +12,8 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// TestStderrIsTheOwners: what the process of a server writes to stderr is not told
-// to a client, who may be somebody else than it is about; the log has it.
+// TestStderrIsTheOwners checks that the stderr of a server's process is not sent to a client, because it may be
+// about another user, and that it is logged.
 func TestStderrIsTheOwners(t *testing.T) {
 	var log bytes.Buffer
 	before := slog.Default()
@@ -27,7 +27,7 @@ func TestStderrIsTheOwners(t *testing.T) {
 		log.Reset()
 		g := newGateway(t, mcpgateway.Config{Style: style, Servers: []mcpclient.Server{dies, lives}, Initial: []string{"lives"}})
 		c := newWire(t, g)
-		told := string(c.ask(listBody))
+		sent := string(c.ask(listBody))
 		for _, q := range []struct {
 			name string
 			args map[string]any
@@ -38,19 +38,18 @@ func TestStderrIsTheOwners(t *testing.T) {
 			{"lives__die", map[string]any{}}, {"call_tool", map[string]any{"name": "lives__die", "arguments": map[string]any{}}},
 		} {
 			text, _ := c.tool(q.name, q.args)
-			told += text
+			sent += text
 		}
-		if strings.Contains(told, "hunter2") {
-			t.Errorf("%s: the client is told %s", style, told)
+		if strings.Contains(sent, "hunter2") {
+			t.Errorf("%s: the client is sent %s", style, sent)
 		}
 		if !strings.Contains(log.String(), "hunter2") {
-			t.Errorf("%s: the owner is not told: %s", style, log.String())
+			t.Errorf("%s: the log does not contain it: %s", style, log.String())
 		}
 	}
 }
 
-// TestAuditOfLongArguments: nobody gets off the record by arguments that are too
-// long to be kept.
+// TestAuditOfLongArguments checks that a call with arguments that are too long to be kept is still recorded.
 func TestAuditOfLongArguments(t *testing.T) {
 	file := t.TempDir() + "/audit.jsonl"
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{behind(t, "a", echo(), named("x")).Server}, Initial: []string{"a"},
@@ -61,9 +60,9 @@ func TestAuditOfLongArguments(t *testing.T) {
 	}
 	call(t, c, "a__x", `{}`)
 	if got := tools(t, file); got != "echo success, x success" {
-		t.Errorf("on record: %s", got)
+		t.Errorf("recorded: %s", got)
 	}
 	if info, err := os.Stat(file); err != nil || info.Size() < 3<<20 {
-		t.Errorf("the arguments are not: %v, %v", info.Size(), err)
+		t.Errorf("the arguments are not recorded: %v, %v", info.Size(), err)
 	}
 }

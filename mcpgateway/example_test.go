@@ -13,8 +13,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A gateway in front of two servers, and what a host sees of it. The servers of the
-// example run in this program; usually their configurations have a Command or a URL.
+// This example shows a gateway in front of two servers, and what a host sees of it. Here the servers run in
+// this program; usually their configurations have a Command or a URL.
 func Example() {
 	ctx := context.Background()
 	tracker := newServer(toolkit.Of(named("find_issue"), named("close_issue"), named("burn_down")))

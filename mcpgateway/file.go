@@ -19,7 +19,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// Load reads a configuration. All members but mcpServers may be left out:
+// Load reads a configuration. All members except mcpServers may be left out:
 //
 //	{
 //	  "mcpServers": {
@@ -39,22 +39,21 @@ import (
 //	  "instructions": "…", "hosts": ["mcp.example.com"], "origins": []
 //	}
 //
-// [mcpclient.Load] reads the servers. A credential is what clients over HTTP must show: the
-// content of a variable (tokenEnv) or of a file (tokenFile), of 16 bytes or more. The configuration
-// holds no token itself; if other users can read the token's file, a warning goes to
-// [slog.Default]. The groups of a credential are what its sessions see: all if they are left out,
-// none if the list is empty. Its permissions replace those above. File names are relative to the
-// directory of the configuration.
+// [mcpclient.Load] reads the servers. Clients over HTTP must send the token of a credential: the content of an
+// environment variable (tokenEnv) or of a file (tokenFile), of at least 16 bytes. The configuration itself does
+// not contain tokens. If other users can read the token's file, Load logs a warning to [slog.Default]. The
+// groups of a credential limit what its sessions see: all groups if the member is left out, and none if the
+// list is empty. Its permissions replace those above. File names are relative to the directory of the
+// configuration.
 //
-// trustReadOnly believes servers that declare a tool read-only: all servers in permissions, one in
-// its entry of mcpServers. In the permissions of a credential it applies to the servers that are
-// trusted in this way.
+// With trustReadOnly the tools that a server declares as read-only are treated as read-only: for all servers if
+// it is in permissions, for one server if it is in the server's entry of mcpServers. In the permissions of a
+// credential it applies to the servers that are trusted in one of these ways.
 //
-// The members that only "kitbag run" reads (model, baseURL, system, maxSteps, window, sandbox, skills) are
-// ignored.
+// The members that only "kitbag run" uses (model, baseURL, system, maxSteps, window, sandbox, skills) are ignored.
 //
-// Every mistake, including an unknown key, is an error that names the file and the key; all are
-// reported at once. Serve.Version is left to the caller.
+// All mistakes, including unknown keys, are reported together as errors that name the file and the key. The
+// caller must set Serve.Version.
 func Load(file string) (Config, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -62,7 +61,7 @@ func Load(file string) (Config, error) {
 	}
 	r := &reader{file: file, dir: filepath.Dir(file)}
 	top, ok := r.object("", data, "mcpServers", "groups", "labels", "perSession", "initial", "style", "permissions", "credentials", "audit", "instructions", "hosts", "origins",
-		"model", "baseURL", "system", "maxSteps", "window", "sandbox", "skills") // for kitbag run, which reads the same file
+		"model", "baseURL", "system", "maxSteps", "window", "sandbox", "skills") // these are for kitbag run, which reads the same file
 	if !ok {
 		return Config{}, errors.Join(r.errs...)
 	}
@@ -72,14 +71,14 @@ func Load(file string) (Config, error) {
 	r.decode("perSession", top.get("perSession"), &r.cfg.PerSession, "a list of names of servers")
 	r.decode("initial", top.get("initial"), &r.cfg.Initial, "a list of names of groups")
 	r.decode("style", top.get("style"), &r.cfg.Style, "the name of a style")
-	r.decode("instructions", top.get("instructions"), &r.cfg.Serve.Instructions, "a text")
+	r.decode("instructions", top.get("instructions"), &r.cfg.Serve.Instructions, "a string")
 	r.decode("hosts", top.get("hosts"), &r.cfg.Serve.Hosts, "a list of host names")
 	r.decode("origins", top.get("origins"), &r.cfg.Serve.Origins, "a list of origins")
 	r.cfg.Serve.Policy = r.policy("permissions", top.get("permissions"))
 	r.credentials(top.get("credentials"))
 	r.applyTrust()
 	r.audit(top.get("audit"))
-	if len(r.errs) == 0 && top.get("mcpServers") != nil { // else the caller adds the servers
+	if len(r.errs) == 0 && top.get("mcpServers") != nil { // otherwise the caller adds the servers
 		if err := r.cfg.check(); err != nil {
 			r.errs = append(r.errs, inFile(file, err))
 		}
@@ -87,7 +86,7 @@ func Load(file string) (Config, error) {
 	return r.cfg, errors.Join(r.errs...)
 }
 
-// inFile adds the file to each of the joined errors.
+// inFile adds the file name to each of the joined errors.
 func inFile(file string, err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -100,7 +99,7 @@ func inFile(file string, err error) error {
 	return errors.Join(out...)
 }
 
-// A reader reads one file and collects its mistakes.
+// A reader reads one file and collects the mistakes in it.
 type reader struct {
 	file, dir string
 	cfg       Config
@@ -115,8 +114,7 @@ func (r *reader) fail(key, format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...)))
 }
 
-// A member is a member of an object, in the order of the file: models read groups in that
-// order.
+// A member is a member of an object. The order of the file is kept, because models read groups in that order.
 type member struct {
 	key   string
 	value json.RawMessage
@@ -133,8 +131,8 @@ func (ms members) get(key string) json.RawMessage {
 	return nil
 }
 
-// object reads an object with the known members only, or any members if known is empty. It
-// reports whether it could.
+// object reads an object that may only have the known members, or any members if known is empty. It reports
+// whether data is an object.
 func (r *reader) object(key string, data json.RawMessage, known ...string) (members, bool) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	bad := func(err error) (members, bool) {
@@ -170,8 +168,8 @@ func (r *reader) object(key string, data json.RawMessage, known ...string) (memb
 	if _, err := dec.Token(); err != nil {
 		return bad(err)
 	}
-	if _, err := dec.Token(); err != io.EOF { // More also ends at a bracket
-		return bad(errors.New("there is more data after it"))
+	if _, err := dec.Token(); err != io.EOF { // More also returns false at a bracket
+		return bad(errors.New("there is more data after the object"))
 	}
 	return out, true
 }
@@ -190,10 +188,10 @@ func (r *reader) decode(key string, data json.RawMessage, to any, want string) {
 	}
 }
 
-// describeValue shows a wrong value in an error, unless it may be a token.
+// describeValue shows a wrong value in an error, unless the value may be a token.
 func describeValue(key string, data json.RawMessage) string {
 	if strings.HasPrefix(key, "credentials") {
-		return "it is something else"
+		return "it has another type"
 	}
 	return fmt.Sprintf("it is %.40s", bytes.TrimSpace(data))
 }
@@ -221,15 +219,15 @@ func (r *reader) groups(data json.RawMessage) {
 		key := join("groups", m.key)
 		g := Group{Name: m.key}
 		ms, _ := r.object(key, m.value, "description", "tools", "instructions", "parents")
-		r.decode(join(key, "description"), ms.get("description"), &g.Description, "a text")
+		r.decode(join(key, "description"), ms.get("description"), &g.Description, "a string")
 		r.decode(join(key, "tools"), ms.get("tools"), &g.Tools, "a list of globs")
-		r.decode(join(key, "instructions"), ms.get("instructions"), &g.Instructions, "a text")
+		r.decode(join(key, "instructions"), ms.get("instructions"), &g.Instructions, "a string")
 		r.decode(join(key, "parents"), ms.get("parents"), &g.Parents, "a list of names of groups")
 		r.cfg.Groups = append(r.cfg.Groups, g)
 	}
 }
 
-// policy reads permissions, in the form of settings files. It returns nil without any.
+// policy reads permissions, in the form of settings files. It returns nil if there are none.
 func (r *reader) policy(key string, data json.RawMessage) *permission.Policy {
 	if data == nil {
 		return nil
@@ -268,18 +266,18 @@ func (r *reader) policy(key string, data json.RawMessage) *permission.Policy {
 	return &s.Policy
 }
 
-// applyTrust trusts the servers that trustReadOnly names. That of one credential must not make
-// calls read-only for the others.
+// applyTrust trusts the servers that trustReadOnly is set for. The trustReadOnly of one credential must not
+// make calls read-only for the others.
 func (r *reader) applyTrust() {
-	some := false
+	anyTrusted := false
 	for i := range r.cfg.Servers {
 		s := &r.cfg.Servers[i]
 		s.Options.TrustReadOnly = s.Options.TrustReadOnly || r.cfg.Serve.Policy != nil && r.cfg.Serve.Policy.TrustReadOnly
-		some = some || s.Options.TrustReadOnly
+		anyTrusted = anyTrusted || s.Options.TrustReadOnly
 	}
 	for _, c := range r.cfg.Serve.Credentials {
-		if c.Policy != nil && c.Policy.TrustReadOnly && !some {
-			r.fail("credentials."+c.Name+".permissions.trustReadOnly", "trusts no server; set trustReadOnly in the entry of one under mcpServers")
+		if c.Policy != nil && c.Policy.TrustReadOnly && !anyTrusted {
+			r.fail("credentials."+c.Name+".permissions.trustReadOnly", "has no effect because no server is trusted; set trustReadOnly in the entry of a server under mcpServers")
 		}
 	}
 }
@@ -304,12 +302,12 @@ func (r *reader) credentials(data json.RawMessage) {
 		r.cfg.Serve.Credentials = append(r.cfg.Serve.Credentials, c)
 	}
 	if len(credentials) == 0 {
-		// Without any, every client would be let in.
+		// Without credentials every client would be admitted.
 		r.fail("credentials", "has no credentials; add one, or remove the key")
 	}
 }
 
-// token finds a credential's token. It is never part of an error.
+// token returns a credential's token. The token is never part of an error.
 func (r *reader) token(key string, ms members) string {
 	var env, file string
 	r.decode(join(key, "tokenEnv"), ms.get("tokenEnv"), &env, "the name of a variable")
@@ -333,12 +331,12 @@ func (r *reader) token(key string, ms members) string {
 			return ""
 		}
 		if info, err := os.Stat(r.path(file)); err == nil && info.Mode().Perm()&0o044 != 0 && runtime.GOOS != "windows" {
-			slog.Warn("other users of this machine can read the token of a credential; let only the owner read the file (chmod 600)", "file", r.path(file))
+			slog.Warn("other users of this machine can read the token of a credential; make the file readable only by its owner (chmod 600)", "file", r.path(file))
 		}
 		token = strings.TrimSpace(string(data))
 	}
 	if len(token) < mcpserver.MinToken {
-		r.fail(key, "the token has %d bytes; it needs %d or more, generate a random one", len(token), mcpserver.MinToken)
+		r.fail(key, "the token has %d bytes; use a random token of at least %d bytes", len(token), mcpserver.MinToken)
 	}
 	return token
 }
@@ -356,14 +354,14 @@ func (r *reader) audit(data json.RawMessage) {
 	r.decode("audit.file", ms.get("file"), &file, "the name of a file")
 	r.decode("audit.arguments", ms.get("arguments"), &r.cfg.AuditArguments, "true or false")
 	if file == "" && len(r.errs) == before {
-		r.fail("audit.file", "is missing; give the file for the records")
+		r.fail("audit.file", "is missing; set it to the file for the records")
 	}
 	if file != "" {
 		r.cfg.AuditFile = r.path(file)
 	}
 }
 
-// path returns a file name relative to the directory of the configuration.
+// path returns a file name. A relative name is relative to the directory of the configuration.
 func (r *reader) path(name string) string {
 	if filepath.IsAbs(name) {
 		return name

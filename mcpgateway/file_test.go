@@ -16,10 +16,10 @@ import (
 	"github.com/kitbag-go/kitbag/mcpgateway"
 )
 
-var update = flag.Bool("update", false, "write what Load says to testdata")
+var update = flag.Bool("update", false, "write the results of Load to testdata")
 
-// TestLoad runs the files in testdata/config: each is a configuration and what Load
-// says of it: the errors, one a line, or the groups and credentials.
+// TestLoad loads the files in testdata/config. Each contains a configuration and the result of Load: the
+// errors, one per line, or the groups and credentials.
 func TestLoad(t *testing.T) {
 	files, err := filepath.Glob("testdata/config/*.txtar")
 	if err != nil || len(files) < 2 {
@@ -49,7 +49,7 @@ func TestLoad(t *testing.T) {
 			got = strings.ReplaceAll(got, dir+string(filepath.Separator), "")
 			for _, secret := range []string{"0123456789abcdef", "fedcba9876543210", "s3cret"} {
 				if err != nil && strings.Contains(got, secret) {
-					t.Errorf("the error tells a token: %s", got)
+					t.Errorf("the error contains a token: %s", got)
 				}
 			}
 			if want := string(ar.Files[1].Data); got != want {
@@ -65,7 +65,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// describe prints what a configuration says, in the order of the file.
+// describe prints a configuration, in the order of the file.
 func describe(t *testing.T, cfg mcpgateway.Config) string {
 	t.Helper()
 	var servers []string
@@ -91,7 +91,7 @@ func describe(t *testing.T, cfg mcpgateway.Config) string {
 	return b.String()
 }
 
-// TestExample: the configuration in the documentation of Load is a sound one.
+// TestExample checks that the configuration in the documentation of Load is valid.
 func TestExample(t *testing.T) {
 	src, err := os.ReadFile("file.go")
 	if err != nil {
@@ -119,8 +119,8 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// TestTokenFile: who keeps the token of a credential where others can read it is warned,
-// once and without the token.
+// TestTokenFile checks the warning if other users can read a credential's token file: it is logged once and
+// does not contain the token.
 func TestTokenFile(t *testing.T) {
 	const token = "fedcba9876543210"
 	before := slog.Default()

@@ -12,8 +12,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestRuleHoldsWhereAToolIsForwarded has kitbag's client before kitbag's server, whose tools are
-// found by searching: a rule against one of them holds for call_tool, by which it is called.
+// TestRuleHoldsWhereAToolIsForwarded connects kitbag's client to kitbag's server, whose tools are found by
+// searching, and checks that a rule for one of them applies to call_tool, by which it is called.
 func TestRuleHoldsWhereAToolIsForwarded(t *testing.T) {
 	book := tool.Must(tool.New("book", "Books a trip.", func(context.Context, struct{}) (string, error) { return "booked", nil }))
 	tk, err := toolkit.New(toolkit.Config{Control: toolkit.Discover(), Groups: []toolkit.Group{{Name: "trips", Description: "Trips.", Tools: []tool.Tool{book}}}})

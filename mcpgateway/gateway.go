@@ -17,53 +17,51 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A Config says which servers are joined, in which groups, and how they are served. Servers and
+// A Config configures a [Gateway]: its servers, their groups, and how they are served. Servers and
 // Serve.Version are required.
 type Config struct {
-	// Servers are those behind the gateway. Their Options.Prefix is set to the name and two
-	// underscores. A zero Limits.Result is 16 MiB, because the host shortens what its model
-	// reads.
+	// Servers are the servers behind the gateway. The gateway sets their Options.Prefix to the name and two
+	// underscores. If Limits.Result is zero it is 16 MiB, because the host shortens the text for its model.
 	Servers []mcpclient.Server
 
-	Groups []Group  // in the order for the model, before the servers' groups
+	Groups []Group  // in the order for the model; the servers' groups follow
 	Labels []string // names of servers whose own groups are used
 
-	// PerSession are names of servers of which each session has a process, or a connection,
-	// of its own: servers with state, such as a browser. It starts with the session's first
-	// call and ends with the session or, for clients of protocol 2026-07-28, which have no
-	// sessions, with the call. Another process is shared, to list the tools.
+	// PerSession are names of servers that run in a separate process, or have a separate connection, for each
+	// session: servers with state, such as a browser. The process starts with the session's first call and ends
+	// with the session or, for clients of protocol 2026-07-28, which have no sessions, with the call. Another
+	// process, which is shared, lists the tools.
 	PerSession []string
 
-	Initial []string // groups that are open from the start; their servers are started with the first session
+	Initial []string // groups that are open initially; their servers are started with the first session
 
 	Style Style
 
-	// AuditFile, unless empty, is the file to which a line of JSON is appended for every
-	// call; see [mcpserver.Record]. AuditArguments adds the arguments. The file may be moved
-	// or truncated while the gateway runs. While it cannot be written, calls are refused.
+	// AuditFile is the file to which a line of JSON is appended for every call; see [mcpserver.Record]. If it is
+	// empty, there is no file. AuditArguments adds the arguments. The file may be moved or truncated while the
+	// gateway runs. While it cannot be written, calls are refused.
 	AuditFile      string
 	AuditArguments bool
 
 	Serve ServeOptions
 }
 
-// ServeOptions say how the gateway serves its tools; see [mcpserver.Config] for each field.
-// Version is required.
+// ServeOptions are the settings of the gateway's server; see [mcpserver.Config] for each field. Version is required.
 type ServeOptions struct {
-	Name            string // empty is "kitbag"
+	Name            string // "kitbag" by default
 	Version         string
 	Title           string
 	Instructions    string
 	MaxInstructions int
 
-	// A rule with a pattern for tools of a server, which take none, is an error of New, and so is a
-	// rule for tools of a server that does not exist and is spelled nearly as one that does. Which tools a server has is not known then.
+	// New returns an error if a rule for tools of a server has a pattern, or if a rule names a server that does not
+	// exist and the name is similar to that of an existing server. The tools of the servers are not known then.
 	Policy      *permission.Policy
 	Credentials []mcpserver.Credential
-	Middleware  []tool.Middleware // around every call, inside of the audit file
+	Middleware  []tool.Middleware // around every call; the audit file is outside it
 	Audit       func(mcpserver.Record)
 
-	// Prompts and Resources are the gateway's own, in addition to those of the servers.
+	// Prompts and Resources are the gateway's own. They are served in addition to those of the servers.
 	Prompts   []mcpserver.Prompt
 	Resources []mcpserver.Resource
 
@@ -83,32 +81,32 @@ func (s *ServeOptions) config() mcpserver.Config {
 	}
 }
 
-// A Group is a set of tools of any servers.
+// A Group is a set of tools of one or more servers.
 type Group struct {
 	Name        string // letters, digits, "_", "-" and "."; unique
-	Description string // what it is for; the model chooses by it
+	Description string // what it is for; the model chooses groups by their descriptions
 
-	// Tools are globs over tool names, SERVER__TOOL, in which "*" is any text. Without
-	// globs the group must have the name of a server, whose group it describes.
+	// Tools are globs over tool names, SERVER__TOOL, in which "*" matches any text. A group without globs must have
+	// the name of a server; it describes that server's group.
 	Tools []string
 
-	Instructions string   // for the model when it opens the group, instead of the servers' own
-	Parents      []string // groups that must be open as well
+	Instructions string   // for the model when it opens the group; they replace the servers' own
+	Parents      []string // groups that must also be open
 }
 
 // A Gateway is an MCP server in front of others.
 type Gateway struct {
 	Server  *mcpserver.Server
-	Toolkit *toolkit.Toolkit // of the server; only the gateway may call Update and Refresh
+	Toolkit *toolkit.Toolkit // the server's; only the gateway may call Update and Refresh
 
 	cfg       Config
 	upstreams []*upstream
 	audit     *auditFile
 
-	ctx          context.Context // ends with Close
+	ctx          context.Context // cancelled by Close
 	end          context.CancelFunc
-	regroup      chan struct{} // holds one element when labels may have changed
-	moreItems    chan struct{} // holds one element when a server is first known to have prompts or resources
+	regroup      chan struct{} // buffers one signal that labels may have changed
+	moreItems    chan struct{} // buffers one signal that another server is known to have prompts or resources
 	itemsChanged func()        // notifies the clients whose lists of prompts or resources have changed
 	work         sync.WaitGroup
 }
@@ -116,12 +114,12 @@ type Gateway struct {
 // maxResult is the default of Limits.Result.
 const maxResult = 16 << 20
 
-// labelsTimeout is how long New waits for a server's groups. A server that takes longer is one
-// group until then.
+// labelsTimeout is how long New waits for a server's groups. A server that takes longer is a single group until
+// its groups are known.
 const labelsTimeout = 10 * time.Second
 
-// New makes a gateway. It starts no server except those of Config.Labels, which list their
-// groups while ctx lives, for ten seconds at most. Close must be called.
+// New returns a gateway. It starts no server except those of Config.Labels, which list their groups while ctx
+// is not cancelled, for at most ten seconds. The caller must call Close.
 func New(ctx context.Context, cfg Config) (*Gateway, error) {
 	g := &Gateway{cfg: cfg, regroup: make(chan struct{}, 1), moreItems: make(chan struct{}, 1)}
 	g.ctx, g.end = context.WithCancel(context.Background())
@@ -158,7 +156,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 		if g.audit, err = openAudit(g.cfg.AuditFile, g.cfg.AuditArguments); err != nil {
 			return err
 		}
-		// Outermost, so that no call runs without a record.
+		// The audit is outermost, so that no call runs without a record.
 		serve.Middleware = append([]tool.Middleware{g.audit.middleware}, serve.Middleware...)
 		next := serve.Audit
 		serve.Audit = func(r mcpserver.Record) {
@@ -183,7 +181,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// Close ends all sessions and stops all servers. It may be called twice.
+// Close ends all sessions and stops all servers. It may be called more than once.
 func (g *Gateway) Close() error {
 	g.end()
 	var errs []error
@@ -192,7 +190,7 @@ func (g *Gateway) Close() error {
 	}
 	var wg sync.WaitGroup
 	closed := make([]error, len(g.upstreams))
-	for i, u := range g.upstreams { // in parallel: killing one takes seconds
+	for i, u := range g.upstreams { // in parallel, because killing a server can take seconds
 		wg.Go(func() { closed[i] = u.client.Close() })
 	}
 	wg.Wait()
@@ -223,8 +221,8 @@ type StyleCost struct {
 	toolkit.Cost
 }
 
-// Costs starts all servers. It returns the cost of the first list in each style and of each open
-// group, and what could not be listed.
+// Costs starts all servers. It returns the cost of the first list in each style and of each open group, and the
+// tools that could not be listed.
 func (g *Gateway) Costs(ctx context.Context) (styles []StyleCost, groups []toolkit.Cost, skipped []toolkit.Skipped, err error) {
 	for _, st := range Styles() {
 		tk, err := toolkit.New(g.config(st))
@@ -236,7 +234,7 @@ func (g *Gateway) Costs(ctx context.Context) (styles []StyleCost, groups []toolk
 			return nil, nil, nil, err
 		}
 		styles = append(styles, StyleCost{st, v.Cost().Total})
-		if st == StyleFull { // which lists every server
+		if st == StyleFull { // its view lists every server
 			groups, skipped = v.Cost().Groups, v.Skipped()
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestGroups: tools are in the groups of the configuration or in their server's,
-// and opening a group starts the servers that it has tools of.
+// TestGroups checks that tools are in the groups of the configuration or in their server's group, and that
+// opening a group starts the servers whose tools it contains.
 func TestGroups(t *testing.T) {
 	github := behind(t, "github", named("list_issues"), named("get_issue"), named("list_repos"))
 	jira := behind(t, "ji.ra", named("issue_find"), named("board"))
@@ -65,8 +65,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestLabels: a server's own groups, and what becomes of them when it changes
-// them.
+// TestLabels checks a server's own groups, and that they are updated when the server changes them.
 func TestLabels(t *testing.T) {
 	tk, err := toolkit.New(toolkit.Config{
 		Control: new(toolkit.Control), Preset: toolkit.MCP(),
@@ -108,8 +107,8 @@ func TestLabels(t *testing.T) {
 	list(t, c, "reset_tools zoo__owl")
 }
 
-// TestLabelsTaken: no server can have a group that the owner has named, or that is
-// another server's.
+// TestLabelsTaken checks that no server can have a group with a name in the configuration or with the name of
+// another server's group.
 func TestLabelsTaken(t *testing.T) {
 	tk, err := toolkit.New(toolkit.Config{Control: new(toolkit.Control), Preset: toolkit.MCP(), Groups: []toolkit.Group{
 		{Name: "mine", Description: "Not yours.", Tools: []tool.Tool{named("steal")}},
@@ -141,13 +140,13 @@ func TestLabelsTaken(t *testing.T) {
 	}
 	for _, i := range v.Tools() {
 		if strings.HasPrefix(i.Name, "a__") {
-			t.Errorf("the ceiling lets in %s", i.Name)
+			t.Errorf("the ceiling grants %s", i.Name)
 		}
 	}
 }
 
-// TestInstructions of a server are told when a group of its tools is opened, unless
-// the owner of the gateway has other ones.
+// TestInstructions checks that the instructions of a server are given when a group with its tools is opened,
+// unless the configuration has instructions for that group.
 func TestInstructions(t *testing.T) {
 	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{named("get"), named("put")}, Instructions: "Be\u202e quick.\x1b"}})
 	if err != nil {
@@ -157,9 +156,9 @@ func TestInstructions(t *testing.T) {
 		Groups: []mcpgateway.Group{{Name: "mine", Description: "M.", Instructions: "Take your time.", Tools: []string{"a__get"}}}})
 	w := newWire(t, g)
 	for _, row := range []struct{ group, want, not string }{
-		{"a", "The MCP server \"a\" says of its tools:\nBe quick.", "Take your time"},
+		{"a", "Instructions of the MCP server \"a\" for its tools:\nBe quick.", "Take your time"},
 		{"mine", "Take your time.", "Be quick"},
-		{"b", "b__x", "says of its tools"},
+		{"b", "b__x", "Instructions of"},
 	} {
 		if got, _ := w.tool("reset_tools", map[string]bool{row.group: true}); !strings.Contains(got, row.want) || strings.Contains(got, row.not) {
 			t.Errorf("%s: %s", row.group, got)
@@ -167,8 +166,8 @@ func TestInstructions(t *testing.T) {
 	}
 }
 
-// TestKilled kills a server in the middle of a call, as the kernel does: its calls
-// fail, the others' do not, and the next one finds it running again.
+// TestKilled kills a server in the middle of a call, as the kernel could: its calls fail, calls of other
+// servers do not, and the server runs again for the next call.
 func TestKilled(t *testing.T) {
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{process(t, "a"), process(t, "b")}, Initial: []string{"a", "b"}})
 	c, other := newHost(t, g), newHost(t, g)
@@ -216,7 +215,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestDead: a server that cannot be started is its group's error, in every style.
+// TestDead checks that a server that cannot be started is reported as an error of its group, in every style.
 func TestDead(t *testing.T) {
 	dead := mcpclient.Server{Name: "dead", Transport: mcpclient.Command{Path: "/does/not/exist"}}
 	for _, style := range mcpgateway.Styles() {
@@ -250,7 +249,7 @@ func TestDead(t *testing.T) {
 	}
 }
 
-// TestCancel reaches the upstream server, and ends nobody else's call.
+// TestCancel checks that a cancellation reaches the upstream server, and ends no other session's call.
 func TestCancel(t *testing.T) {
 	started, ended := make(chan struct{}, 2), make(chan struct{}, 2)
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{behind(t, "a", hang(started, ended)).Server}, Initial: []string{"a"}})
@@ -277,7 +276,7 @@ func TestCancel(t *testing.T) {
 		t.Error("the other session's call was cancelled, too")
 	case <-time.After(50 * time.Millisecond):
 	}
-	_ = two.Close() // its host leaves
+	_ = two.Close() // its host disconnects
 	<-ended
 	<-second
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// matches reports whether one of the globs, which are valid, matches the name.
+// matches reports whether one of the globs, which must be valid, matches the name.
 func matches(globs []string, name string) bool {
 	return slices.ContainsFunc(globs, func(g string) bool { ok, _ := path.Match(g, name); return ok })
 }
@@ -29,8 +29,9 @@ func mayMatch(glob, prefix string) bool {
 	return strings.HasPrefix(prefix, head) || strings.HasPrefix(head, prefix)
 }
 
-// inConfiguredGroup reports whether a group of the configuration has the tool. Then its server's
-// group does not: opening that would circumvent a ceiling or a quota of the configured group.
+// inConfiguredGroup reports whether a group of the configuration contains the tool. Then its server's group
+// does not contain it: opening the server's group would circumvent a ceiling or a quota of the configured
+// group.
 func (g *Gateway) inConfiguredGroup(name string) bool {
 	return slices.ContainsFunc(g.cfg.Groups, func(gr Group) bool { return matches(gr.Tools, name) })
 }
@@ -38,7 +39,7 @@ func (g *Gateway) inConfiguredGroup(name string) bool {
 // config returns the toolkit's configuration for a style.
 func (g *Gateway) config(st Style) toolkit.Config {
 	cfg := toolkit.Config{Control: st.control(), Initial: g.cfg.Initial}
-	if st == StyleFull { // where groups are only labels
+	if st == StyleFull { // groups are only labels
 		cfg.LabelsOnly, cfg.Initial = true, nil
 	}
 	described := map[string]Group{}
@@ -49,19 +50,20 @@ func (g *Gateway) config(st Style) toolkit.Config {
 		}
 		cfg.Groups = append(cfg.Groups, g.configuredGroup(gr))
 	}
-	taken := g.reservedNames()
+	used := g.reservedNames()
 	for _, u := range g.upstreams {
 		if slices.ContainsFunc(g.cfg.Groups, func(gr Group) bool { return slices.Contains(gr.Tools, u.prefix+"*") }) {
 			u.setGroupNames(nil)
 			continue // an empty group would cost tokens
 		}
-		cfg.Groups = append(cfg.Groups, g.serverGroups(u, described[u.group], taken)...)
+		cfg.Groups = append(cfg.Groups, g.serverGroups(u, described[u.group], used)...)
 	}
 	return cfg
 }
 
-// reservedNames are the names of groups in the configuration. A server's own group cannot have
-// one: a ceiling that grants it would grant whatever the server puts into it.
+// reservedNames returns the names of groups in the configuration, and of the servers' groups. A label of a
+// server cannot become one of these names, because a ceiling with that group would then grant everything that
+// the server puts into it.
 func (g *Gateway) reservedNames() map[string]bool {
 	names := map[string]bool{}
 	for _, gr := range g.cfg.Groups {
@@ -73,8 +75,7 @@ func (g *Gateway) reservedNames() map[string]bool {
 	return names
 }
 
-// configuredGroup returns a group of the configuration, with the servers that its globs can
-// match.
+// configuredGroup returns a group of the configuration. Its sources are the servers that its globs can match.
 func (g *Gateway) configuredGroup(gr Group) toolkit.Group {
 	out := toolkit.Group{Name: gr.Name, Description: gr.Description, Instructions: gr.Instructions, Parents: gr.Parents}
 	for _, u := range g.upstreams {
@@ -85,9 +86,9 @@ func (g *Gateway) configuredGroup(gr Group) toolkit.Group {
 	return out
 }
 
-// serverGroups returns the groups for the tools of a server that are in no group of the
-// configuration: those of its labels, or one. Names that are taken are changed.
-func (g *Gateway) serverGroups(u *upstream, described Group, taken map[string]bool) []toolkit.Group {
+// serverGroups returns the groups for the tools of a server that are in no group of the configuration: the
+// groups of its labels, or a single one. A name in used is changed until it is unique.
+func (g *Gateway) serverGroups(u *upstream, described Group, used map[string]bool) []toolkit.Group {
 	rest := toolkit.Group{Name: u.group, Description: described.Description, Instructions: described.Instructions, Parents: described.Parents}
 	if rest.Description == "" {
 		rest.Description = fmt.Sprintf("The tools of the MCP server %q.", clean(u.name, maxLine))
@@ -98,7 +99,7 @@ func (g *Gateway) serverGroups(u *upstream, described Group, taken map[string]bo
 		u.setGroupNames(map[string]string{u.name: rest.Name})
 		return []toolkit.Group{rest}
 	}
-	own := u.nameGroups(labels, taken)
+	own := u.nameGroups(labels, used)
 	var out []toolkit.Group
 	for _, l := range labels {
 		members := l.Members()
@@ -116,12 +117,12 @@ func (g *Gateway) serverGroups(u *upstream, described Group, taken map[string]bo
 		out = append(out, rest)
 	}
 	u.setGroupNames(own)
-	return toolkit.Import(out) // corrects what MCP allows and a toolkit does not
+	return toolkit.Import(out) // corrects groups that MCP allows and a toolkit does not
 }
 
-// nameGroups names the groups of a server's labels, by the server's names for them. They begin
-// with the server's name, so that people see where they come from.
-func (u *upstream) nameGroups(labels []mcpclient.Group, taken map[string]bool) map[string]string {
+// nameGroups names the groups of a server's labels; the keys of the result are the server's own names. The
+// names begin with the server's name, so that people see where the groups come from.
+func (u *upstream) nameGroups(labels []mcpclient.Group, used map[string]bool) map[string]string {
 	own := map[string]string{}
 	for _, l := range labels {
 		if l.Name == u.name {
@@ -129,15 +130,15 @@ func (u *upstream) nameGroups(labels []mcpclient.Group, taken map[string]bool) m
 			continue
 		}
 		name := u.group + "." + groupName(strings.TrimPrefix(l.Name, u.name+"/"))
-		for taken[name] {
+		for used[name] {
 			name += "_"
 		}
-		taken[name], own[l.Name] = true, name
+		used[name], own[l.Name] = true, name
 	}
 	return own
 }
 
-// labelGroup describes a group as its server does.
+// labelGroup returns a group as its server describes it.
 func labelGroup(l mcpclient.Group, own map[string]string) toolkit.Group {
 	gr := toolkit.Group{Name: own[l.Name], Title: clean(l.Title, maxLine), Description: clean(l.Description, maxLine)}
 	for _, p := range l.Parents {
@@ -160,7 +161,7 @@ func (g *Gateway) refreshLabels(ctx context.Context) {
 	wg.Wait()
 }
 
-// signalRegroup has watchServers make the groups again.
+// signalRegroup makes watchServers compute the groups again.
 func (g *Gateway) signalRegroup() {
 	select {
 	case g.regroup <- struct{}{}:
@@ -168,7 +169,7 @@ func (g *Gateway) signalRegroup() {
 	}
 }
 
-// signalItems has watchServers announce prompts and resources of more servers.
+// signalItems makes watchServers announce the prompts and resources of another server.
 func (g *Gateway) signalItems() {
 	select {
 	case g.moreItems <- struct{}{}:
@@ -176,12 +177,11 @@ func (g *Gateway) signalItems() {
 	}
 }
 
-// itemsDelay is how long such servers are collected, until the call that has started them has
-// notified its own session.
+// itemsDelay is how long such signals are collected, until the call that has started the servers has notified
+// its own session.
 const itemsDelay = 200 * time.Millisecond
 
-// watchServers makes the groups again when servers change their labels, and announces their
-// prompts and resources.
+// watchServers computes the groups again when servers change their labels, and announces their prompts and resources.
 func (g *Gateway) watchServers() {
 	var settled <-chan time.Time
 	for {
@@ -202,20 +202,20 @@ func (g *Gateway) watchServers() {
 			return nil
 		})
 		if err != nil { // Config.Initial may name a group that a server no longer has
-			slog.Warn("the gateway keeps its groups: a server's new ones do not fit the configuration", "err", err)
+			slog.Warn("the gateway keeps its groups because a server's new groups do not fit the configuration", "err", err)
 		}
 	}
 }
 
-// setGroupNames stores the names of the server's own groups. They are equal in all styles.
+// setGroupNames stores the names of the server's own groups. They are the same in all styles.
 func (u *upstream) setGroupNames(own map[string]string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.groupNames = own
 }
 
-// groupsOf returns the groups of a prompt or resource: those of the configuration whose globs
-// match its name, else those of its labels, else the one for what has no label.
+// groupsOf returns the groups of a prompt or resource: the groups of the configuration whose globs match its
+// name, otherwise the groups of its labels, otherwise the group for items without labels.
 func (g *Gateway) groupsOf(u *upstream, name string, labels []string) (groups []string) {
 	for _, gr := range g.cfg.Groups {
 		if matches(gr.Tools, u.prefix+toolName(name)) {
@@ -250,7 +250,7 @@ func (g *Gateway) groupsOfServer(u *upstream) (groups []string) {
 	return groups
 }
 
-// ownGroupNames returns the names of the server's own groups, by its names for them; see
+// ownGroupNames returns the names of the server's own groups; the keys are the server's names for them, see
 // [mcpclient.Group].
 func (u *upstream) ownGroupNames() map[string]string {
 	u.mu.Lock()

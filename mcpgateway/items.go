@@ -17,27 +17,25 @@ import (
 	"github.com/kitbag-go/kitbag/mcpclient"
 )
 
-// Prompts and resources of upstream servers are in groups by their names, as tools are, and a
-// client sees those of its groups. A prompt is called SERVER__PROMPT, the URI of a resource is
-// mcp://SERVER/URI.
+// Prompts and resources of upstream servers are in groups, according to their names, as tools are. A client
+// sees the items of its groups. A prompt is called SERVER__PROMPT, the URI of a resource is mcp://SERVER/URI.
 
 const (
 	// maxEntry is the largest entry of a list, and maxURI the largest URI, in bytes.
 	maxEntry = 64 << 10
 	maxURI   = 8 << 10
 
-	// listTimeout is how long all servers together may take to list.
+	// listTimeout is the time limit for the lists of all servers together.
 	listTimeout = 30 * time.Second
 
-	// retryListAfter is how long a server that could not list is not asked again, as in
-	// toolkits.
+	// retryListAfter is how long a list that has failed is not requested again, as in toolkits.
 	retryListAfter = 30 * time.Second
 
-	// uriScheme begins the URIs of the gateway.
+	// uriScheme is the beginning of the gateway's URIs.
 	uriScheme = "mcp://"
 )
 
-// uriPrefix begins the URIs of a server's resources. No server's is a prefix of another's.
+// uriPrefix is the beginning of the URIs of a server's resources. It is not a prefix of another server's uriPrefix.
 func (u *upstream) uriPrefix() string { return uriScheme + strings.TrimSuffix(u.prefix, "__") + "/" }
 
 // items are the prompts and resources of all upstream servers.
@@ -68,7 +66,7 @@ func (o items) OnChange(changed func()) (stop func()) {
 	}
 }
 
-// version is 0 until the server is known to have any of the kind.
+// version is 0 until the server is known to have items of the kind.
 func (u *upstream) version(kind mcpupstream.Kind) int64 {
 	st := u.client.Status()
 	if kind == mcpupstream.KindPrompt {
@@ -77,8 +75,8 @@ func (u *upstream) version(kind mcpupstream.Kind) int64 {
 	return st.ResourcesVersion
 }
 
-// List implements [mcpupstream.Provider]. As with tools, it starts no server of a closed group, and
-// none at all for a list that is only searched.
+// List implements [mcpupstream.Provider]. As with tools, it starts no server of a closed group, and no server
+// at all for a client that only searches tools.
 func (o items) List(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.View) []mcpupstream.Item {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -94,7 +92,7 @@ func (o items) List(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.Vi
 	return slices.Concat(lists...)
 }
 
-// visible returns what a client sees of a server; nothing of one that fails.
+// visible returns the items of a server that a client sees. If the server cannot list them, there are none.
 func (o items) visible(ctx context.Context, u *upstream, kind mcpupstream.Kind, v mcpupstream.View) (out []mcpupstream.Item) {
 	list, err := u.list(ctx, kind)
 	if err != nil {
@@ -109,8 +107,8 @@ func (o items) visible(ctx context.Context, u *upstream, kind mcpupstream.Kind, 
 	return out
 }
 
-// ruleName is the tool name that deny rules are matched with: the prompt's name or, for
-// resources, one that only a rule for all tools of the server matches.
+// ruleName returns the tool name that deny rules are compared with: the prompt's name or, for resources, a name
+// that only matches a rule for all tools of the server.
 func (u *upstream) ruleName(kind mcpupstream.Kind, e *listEntry) string {
 	if kind == mcpupstream.KindPrompt {
 		return u.prefix + toolName(e.name)
@@ -120,13 +118,13 @@ func (u *upstream) ruleName(kind mcpupstream.Kind, e *listEntry) string {
 
 // A listEntry is an entry of a server's list.
 type listEntry struct {
-	name         string // decides its groups
+	name         string // determines its groups
 	inner, outer string // its name or URI on the server and on the gateway
 	labels       []string
 	entry        map[string]json.RawMessage
 }
 
-// list returns a server's list with clean texts. It is made again only when the server's list
+// list returns a server's list with clean texts. It computes the clean list again only when the server's list
 // has changed.
 func (u *upstream) list(ctx context.Context, kind mcpupstream.Kind) ([]*listEntry, error) {
 	switch kind {
@@ -147,7 +145,7 @@ func listOf[T any](ctx context.Context, u *upstream, kind mcpupstream.Kind, list
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if err != nil {
-		if !errors.Is(context.Cause(ctx), context.Canceled) { // else the client has left
+		if !errors.Is(context.Cause(ctx), context.Canceled) { // otherwise the client has disconnected
 			slog.WarnContext(ctx, "an MCP server cannot list", "server", u.name, "what", kind, "err", withoutStderr(ctx, err))
 			u.recordFailure(kind, err)
 		}
@@ -170,14 +168,14 @@ func listOf[T any](ctx context.Context, u *upstream, kind mcpupstream.Kind, list
 	return clean, nil
 }
 
-// A failure is when and why a server could not list, and its state then.
+// A failure is the time and error of a failed list, and the server's state at that time.
 type failure struct {
 	at    time.Time
 	state serverState
 	err   error
 }
 
-// A serverState that differs is a reason to ask the server again.
+// A serverState is the state of a server. If it has changed, a failed list is requested again.
 type serverState struct {
 	state    string
 	restarts int
@@ -188,8 +186,8 @@ func (u *upstream) serverState() serverState {
 	return serverState{st.State, st.Restarts}
 }
 
-// recordFailure records that the server could not list: of this kind if it answered so, else of
-// any kind. u.mu is held.
+// recordFailure records that the server could not list items: of this kind if it answered with an error,
+// otherwise of any kind. The caller holds u.mu.
 func (u *upstream) recordFailure(kind mcpupstream.Kind, err error) {
 	if exceptRefusal(err) != nil {
 		kind = ""
@@ -200,28 +198,28 @@ func (u *upstream) recordFailure(kind mcpupstream.Kind, err error) {
 	u.failed[kind] = failure{time.Now(), u.serverState(), err}
 }
 
-// recentFailure returns why the server could not list, if that was recent and its state is the
-// same, so that not every list waits for it.
+// recentFailure returns the error of a recent failure if the server's state has not changed, so that not every
+// list waits for the server.
 func (u *upstream) recentFailure(kind mcpupstream.Kind) error {
-	now := u.serverState()
+	current := u.serverState()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, f := range []failure{u.failed[""], u.failed[kind]} {
-		if f.state == now && time.Since(f.at) <= retryListAfter {
+		if f.state == current && time.Since(f.at) <= retryListAfter {
 			return f.err
 		}
 	}
 	return nil
 }
 
-// An itemList is a list, and the server's list that it was made of.
+// An itemList is a clean list, and the server's list that it was computed from.
 type itemList struct {
 	listed any // []mcpclient.Prompt or []mcpclient.Resource
 	clean  []*listEntry
 }
 
-// entry reads an entry of a list. It returns nil for one that is too long, or whose name is not
-// clean and so could not lead back to the server's.
+// entry reads an entry of a list. It returns nil if the entry is too long, or if its name is not clean, because
+// a cleaned name could not be mapped back to the server's.
 func (u *upstream) entry(kind mcpupstream.Kind, raw json.RawMessage) *listEntry {
 	var e map[string]json.RawMessage
 	if len(raw) > maxEntry || json.Unmarshal(cleanSchema(raw), &e) != nil {
@@ -276,7 +274,7 @@ func (o items) Get(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.Vie
 	return raw, nil
 }
 
-// resolve returns the server and the entry of a name, if the client may have it, and its groups.
+// resolve returns the server and the entry of a name, if the client may use it, and its groups.
 func (o items) resolve(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.View, name string) (*upstream, *listEntry, []string, error) {
 	if o.audit != nil && !o.audit.writable() {
 		return nil, nil, nil, &mcpupstream.RequestError{Code: codeInternal, Message: unwritable}
@@ -292,13 +290,13 @@ func (o items) resolve(ctx context.Context, kind mcpupstream.Kind, v mcpupstream
 	return u, e, groups, nil
 }
 
-// clientError returns the error of a server as the client gets it.
+// clientError returns the error to send to the client for an error of a server.
 func clientError(ctx context.Context, err error) error {
 	ce, ok := errors.AsType[*mcpclient.CallError](err)
 	if !ok {
 		return withoutStderr(ctx, err)
 	}
-	if ce.Code == codeNoResource || ce.Code == codeNoMethod { // the latter from a server without any
+	if ce.Code == codeNoResource || ce.Code == codeNoMethod { // codeNoMethod is sent by a server without resources
 		return mcpupstream.ErrNotFound
 	}
 	return &mcpupstream.RequestError{Code: ce.Code, Message: clean(ce.Error(), maxWords), Data: ce.Data}
@@ -312,8 +310,7 @@ const (
 	codeNoResource    = -32002
 )
 
-// lookUp returns the server of a name. It does not contact servers of which the client sees
-// nothing.
+// lookUp returns the server of a name. It does not contact servers of which the client sees no items.
 func (o items) lookUp(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.View, name string) (*upstream, *listEntry, error) {
 	sees := func(u *upstream) bool { return intersect(o.groupsOfServer(u), v.Groups) }
 	if kind == mcpupstream.KindResource {
@@ -321,7 +318,7 @@ func (o items) lookUp(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.
 			if inner, ok := strings.CutPrefix(name, u.uriPrefix()); ok && sees(u) {
 				e, err := u.resource(ctx, inner)
 				if e == nil {
-					e = &listEntry{inner: inner} // a server need not list all
+					e = &listEntry{inner: inner} // servers need not list all resources
 				}
 				return u, e, err
 			}
@@ -347,8 +344,8 @@ func (o items) lookUp(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.
 	return nil, nil, mcpupstream.ErrNotFound
 }
 
-// lookUpInner is lookUp for a server's own URI, as the results of tools have it. It succeeds if
-// only one of the started servers has such a resource.
+// lookUpInner is lookUp for a server's own URI, which results of tools contain. It succeeds if only one of the
+// running servers has such a resource.
 func (o items) lookUpInner(ctx context.Context, v mcpupstream.View, uri string) (server *upstream, found *listEntry, err error) {
 	for _, u := range o.upstreams {
 		if u.version(mcpupstream.KindResource) == 0 || !intersect(o.groupsOfServer(u), v.Groups) {
@@ -370,8 +367,8 @@ func (o items) lookUpInner(ctx context.Context, v mcpupstream.View, uri string) 
 	return server, found, nil
 }
 
-// resource returns the server's entry for the URI, or for the template that seems to match: the
-// text before its first variable must begin the URI. It returns nil if there is none.
+// resource returns the server's entry for the URI, or for the template that seems to match: the URI must begin
+// with the text before its first variable. It returns nil if there is none.
 func (u *upstream) resource(ctx context.Context, uri string) (*listEntry, error) {
 	list, err := u.list(ctx, mcpupstream.KindResource)
 	if err != nil {
@@ -392,8 +389,8 @@ func (u *upstream) resource(ctx context.Context, uri string) (*listEntry, error)
 	return best, exceptRefusal(err)
 }
 
-// exceptRefusal returns nil for an error with which the server has answered: it may be read from
-// although it cannot list.
+// exceptRefusal returns nil for an error that the server has answered with, because resources may be readable
+// even if the server cannot list them. It returns other errors unchanged.
 func exceptRefusal(err error) error {
 	if _, refused := errors.AsType[*mcpclient.CallError](err); refused {
 		return nil
@@ -422,8 +419,8 @@ func (u *upstream) get(ctx context.Context, kind mcpupstream.Kind, name string, 
 	return r.Raw, nil
 }
 
-// clientOf returns the server's client, or that of the session if it has one of its own. done
-// ends its use; see begin.
+// clientOf returns the server's client, or the session's client if it has a separate one. done ends its use;
+// see begin.
 func (u *upstream) clientOf(ctx context.Context) (c *mcpclient.Client, done func(gaveUp bool), err error) {
 	if u.sessions != nil {
 		c, err = u.sessions.client(ctx)
@@ -432,7 +429,7 @@ func (u *upstream) clientOf(ctx context.Context) (c *mcpclient.Client, done func
 	return u.client, u.begin(ctx), nil
 }
 
-// outerURIs returns a result of resources/read with the gateway's URIs.
+// outerURIs replaces the URIs in a result of resources/read by the gateway's URIs.
 func outerURIs(raw json.RawMessage, prefix string) json.RawMessage {
 	var result map[string]json.RawMessage
 	var contents []map[string]json.RawMessage
@@ -459,11 +456,11 @@ func outerURIs(raw json.RawMessage, prefix string) json.RawMessage {
 	return out
 }
 
-// intersect reports whether two lists have a name in common.
+// intersect reports whether two lists have a common element.
 func intersect(a, b []string) bool {
 	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
 }
 
-// toolName replaces what a tool name cannot have, for globs and rules, in which "*" does not
-// match a slash.
+// toolName replaces characters that a tool name cannot have, for globs and rules, in which "*" does not match a
+// slash.
 func toolName(s string) string { return illegalInNames().ReplaceAllString(s, "_") }

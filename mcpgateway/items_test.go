@@ -63,7 +63,7 @@ func library(t testing.TB, name string, change ...func(*mcpserver.Config)) upstr
 	return u
 }
 
-// rpc makes a request and returns its result, or its error.
+// rpc sends a request and returns its result or its error.
 func (w *wire) rpc(method, params string) string {
 	w.t.Helper()
 	var m struct{ Result, Error json.RawMessage }
@@ -73,7 +73,7 @@ func (w *wire) rpc(method, params string) string {
 	return string(m.Result) + string(m.Error)
 }
 
-// offered returns the names and URIs of all that a client is offered.
+// offered returns the names and URIs of all items that are listed for a client.
 func (w *wire) offered() string {
 	w.t.Helper()
 	var all []string
@@ -103,8 +103,8 @@ const (
 	itemsOfB = "b__greet mcp://b/book://b mcp://b/book://both mcp://b/book://shelf/{id}"
 )
 
-// TestItems: prompts and resources of servers whose groups are open are listed, by names
-// that lead back, and nobody else's server is started.
+// TestItems checks that the prompts and resources of servers whose groups are open are listed, that their names
+// can be used in requests, and that no other server is started.
 func TestItems(t *testing.T) {
 	a, b := library(t, "a"), library(t, "b")
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{a.Server, b.Server, {Name: "dead", Transport: mcpclient.Command{Path: "/does/not/exist"}}}})
@@ -121,15 +121,15 @@ func TestItems(t *testing.T) {
 	if text, bad := w.tool("reset_tools", map[string]bool{"a": true, "dead": true}); bad {
 		t.Fatal(text)
 	}
-	var told []string
-	for _, m := range w.told {
+	var notified []string
+	for _, m := range w.notices {
 		_, m, _ = strings.Cut(m, `"method":"notifications/`)
 		m, _, _ = strings.Cut(m, `"`)
-		told = append(told, m)
+		notified = append(notified, m)
 	}
-	slices.Sort(told)
-	if got := strings.Join(told, " "); got != "prompts/list_changed resources/list_changed tools/list_changed" {
-		t.Errorf("told %s", got)
+	slices.Sort(notified)
+	if got := strings.Join(notified, " "); got != "prompts/list_changed resources/list_changed tools/list_changed" {
+		t.Errorf("notified of %s", got)
 	}
 	if got := w.offered(); got != itemsOfA || b.starts.Load() != 0 {
 		t.Errorf("offered %s, b started %d times", got, b.starts.Load())
@@ -137,7 +137,7 @@ func TestItems(t *testing.T) {
 	for _, row := range []struct{ method, params, want string }{
 		{"resources/read", `{"uri":"mcp://a/book://a"}`, `{"contents":[{"mimeType":"text/plain","text":"only book://a","uri":"mcp://a/book://a"}]}`},
 		{"resources/read", `{"uri":"mcp://a/book://shelf/7"}`, `{"contents":[{"mimeType":"text/plain","text":"shelf book://shelf/77","uri":"mcp://a/book://shelf/7"}]}`},
-		{"resources/read", `{"uri":"book://a"}`, `{"contents":[{"mimeType":"text/plain","text":"only book://a","uri":"mcp://a/book://a"}]}`}, // as a result of a tool has it
+		{"resources/read", `{"uri":"book://a"}`, `{"contents":[{"mimeType":"text/plain","text":"only book://a","uri":"mcp://a/book://a"}]}`}, // the URI in a result of a tool
 		{"resources/read", `{"uri":"mcp://a/book://shelf/0"}`, `"code":-32002`},
 		{"resources/read", `{"uri":"mcp://a/book://none"}`, `"code":-32002`},
 		{"resources/read", `{"uri":"mcp://b/book://b"}`, `"code":-32002`},
@@ -157,18 +157,18 @@ func TestItems(t *testing.T) {
 	}
 	w.tool("reset_tools", map[string]bool{"a": true, "b": true})
 	if got := w.offered(); got != itemsOfA[:8]+" "+itemsOfB[:8]+" mcp://a/book://a mcp://a/book://both mcp://b/book://b mcp://b/book://both mcp://a/book://shelf/{id} mcp://b/book://shelf/{id}" {
-		t.Errorf("of both: %s", got)
+		t.Errorf("with both groups open: %s", got)
 	}
 	if got := w.rpc("resources/read", `{"uri":"book://both"}`); !strings.Contains(got, `mcp://a/book://both`) || !strings.Contains(got, "-32602") {
-		t.Errorf("what both have: %s", got)
+		t.Errorf("a URI of both: %s", got)
 	}
 	if got := newWire(t, g).offered(); got != "" {
 		t.Errorf("another session: %s", got)
 	}
 }
 
-// TestItemsWithoutStarting: where tools are only searched, as without sessions, lists are
-// those of the servers that were needed before; what is read starts its server.
+// TestItemsWithoutStarting checks that if tools are only searched, as without sessions, the lists contain the
+// items of running servers, and that reading a resource starts its server.
 func TestItemsWithoutStarting(t *testing.T) {
 	a, b := library(t, "a"), library(t, "b")
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{a.Server, b.Server}, Style: mcpgateway.StyleDiscover})
@@ -188,15 +188,15 @@ func TestItemsWithoutStarting(t *testing.T) {
 	}
 }
 
-// TestItemsFoundBySearching: a client without sessions that searches tools sees the prompts and
-// resources of the servers that this has started, and is told so; the search says which
-// servers it has missed.
+// TestItemsFoundBySearching checks that a client without sessions that searches tools sees the prompts and
+// resources of the servers that the search has started, and is notified of them. The search reports servers
+// that it could not start.
 func TestItemsFoundBySearching(t *testing.T) {
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{library(t, "a").Server, {Name: "dead", Transport: mcpclient.Command{Path: "/does/not/exist"}}}})
-	var told atomic.Int32
+	var notified atomic.Int32
 	c := newHost(t, g, func(cfg *mcpclient.Server) { cfg.Options.Protocol = "2026-07-28" })
-	c.OnPromptsChange(func() { told.Add(1) })
-	c.OnResourcesChange(func() { told.Add(1) })
+	c.OnPromptsChange(func() { notified.Add(1) })
+	c.OnResourcesChange(func() { notified.Add(1) })
 	count := func() int {
 		prompts, err1 := c.Prompts(t.Context())
 		resources, err2 := c.Resources(t.Context())
@@ -206,11 +206,11 @@ func TestItemsFoundBySearching(t *testing.T) {
 		}
 		return len(prompts) + len(resources) + len(templates)
 	}
-	for range 2 { // again when the subscription stands, which has everything listed anew
+	for range 2 { // again when the subscription is established, because then everything is listed again
 		if n := count(); n != 0 {
-			t.Errorf("%d before anything was searched", n)
+			t.Errorf("%d before the first search", n)
 		}
-		for end := time.Now().Add(10 * time.Second); told.Load() == 0 && time.Now().Before(end); {
+		for end := time.Now().Add(10 * time.Second); notified.Load() == 0 && time.Now().Before(end); {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}
@@ -221,17 +221,17 @@ func TestItemsFoundBySearching(t *testing.T) {
 		}
 	}
 	if text := call(t, c, "search_tools", `{"query":"","group":"a"}`).Text(); strings.Contains(text, "dead") {
-		t.Errorf("in another group it found %s", text)
+		t.Errorf("in another group the search found %s", text)
 	}
 	for end := time.Now().Add(10 * time.Second); count() != 4; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d afterwards, told %d times", count(), told.Load())
+			t.Fatalf("%d afterwards, notified %d times", count(), notified.Load())
 		}
 	}
 }
 
-// TestItemsBelowCeilings: who may not see a server's tools sees, reads and starts
-// nothing of it, of revisions with and without sessions; nor whom a rule denies them.
+// TestItemsBelowCeilings checks that a client that may not see a server's tools, by its ceiling or by a rule,
+// does not see, read or start anything of it, in revisions with and without sessions.
 func TestItemsBelowCeilings(t *testing.T) {
 	const token = "0123456789abcdef-"
 	a, b := library(t, "a"), library(t, "b")
@@ -302,7 +302,7 @@ func TestItemsBelowCeilings(t *testing.T) {
 	}
 }
 
-// TestItemsAreOnRecord, and what they ask comes to the host.
+// TestItemsAreOnRecord checks that requests for items are audited, and that questions of prompts reach the host.
 func TestItemsAreOnRecord(t *testing.T) {
 	records := make(chan mcpserver.Record, 10)
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{library(t, "a").Server}, Initial: []string{"a"},
@@ -325,7 +325,7 @@ func TestItemsAreOnRecord(t *testing.T) {
 	}
 }
 
-// TestItemsOfEvil: what a server lists in bad faith is left out, or shown as it is.
+// TestItemsOfEvil checks that invalid entries of a server's list are left out, and others are cleaned.
 func TestItemsOfEvil(t *testing.T) {
 	long := strings.Repeat("x", 70<<10)
 	up := lister("a", map[string]string{
@@ -348,14 +348,14 @@ func TestItemsOfEvil(t *testing.T) {
 	}
 }
 
-// lister is scripted with more than tools: it answers methods with results.
+// lister is scripted with results for other methods than those of tools.
 func lister(name string, results map[string]string) mcpclient.Server {
 	cfg := scripted(name, `[{"name":"t","inputSchema":{"type":"object"}}]`, says("done"))
 	cfg.Transport = mcpclient.Dial((&tap{dial: cfg.Transport.(mcpclient.Dial), capabilities: `"prompts":{},"resources":{},`, results: results}).connect)
 	return cfg
 }
 
-// TestItemsRefused: a server that refuses one of its lists still has the others.
+// TestItemsRefused checks that if a server answers one of its lists with an error, its other lists are still used.
 func TestItemsRefused(t *testing.T) {
 	some := lister("some", map[string]string{"prompts/list": "refusal", "resources/list": `{"resources":[{"uri":"x://a","name":"a"}]}`, "resources/templates/list": "refusal"})
 	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{some}, Initial: []string{"some"}}))
@@ -366,17 +366,17 @@ func TestItemsRefused(t *testing.T) {
 	}
 }
 
-// TestItemsOfTheSilent: a server that does not answer costs its time-out once, and the
-// others nothing.
+// TestItemsOfTheSilent checks that a server that does not answer delays lists by its timeout only once, and
+// does not affect the others.
 func TestItemsOfTheSilent(t *testing.T) {
-	var asked atomic.Int32
+	var requests atomic.Int32
 	hung := lister("hung", map[string]string{"prompts/list": "silence", "resources/list": "silence", "resources/templates/list": "silence"})
 	dial := hung.Transport.(mcpclient.Dial)
 	hung.Transport = mcpclient.Dial(func(ctx context.Context) (io.ReadWriteCloser, error) {
 		conn, err := dial(ctx)
 		conn.(*tap).sent = func(method, _ string) {
 			if strings.HasSuffix(method, "/list") && method != "tools/list" {
-				asked.Add(1)
+				requests.Add(1)
 			}
 		}
 		return conn, err
@@ -387,21 +387,21 @@ func TestItemsOfTheSilent(t *testing.T) {
 			t.Errorf("%s", got)
 		}
 	}
-	if n := asked.Load(); n != 1 {
-		t.Errorf("the server that does not answer was asked %d times", n)
+	if n := requests.Load(); n != 1 {
+		t.Errorf("the server that does not answer got %d requests", n)
 	}
 	if text, bad := w.tool("hung__t", map[string]any{}); bad || text == "" {
 		t.Errorf("its tool, which works: %q", text)
 	}
 }
 
-// A tap stands before a scripted server. It puts other results in the place of what that
-// answers, and tells of the requests that it is sent.
+// A tap is a connection to a scripted server. It replaces results in the server's answers, and reports the
+// requests that it passes on.
 type tap struct {
 	io.ReadWriteCloser
 	dial         func(context.Context) (io.ReadWriteCloser, error)
 	capabilities string
-	results      map[string]string // by method; "silence" is none at all, "refusal" an error
+	results      map[string]string // by method; "silence" is no answer, "refusal" an error
 	sent         func(method, line string)
 
 	method atomic.Value // of the last request
@@ -450,8 +450,8 @@ func (p *tap) Read(to []byte) (int, error) {
 	return n, nil
 }
 
-// TestItemsChange: when a server says that its lists have changed, the sessions that see
-// it are told, and list what is there now.
+// TestItemsChange checks that when a server announces that its lists have changed, the sessions that see its
+// items are notified and list the new items.
 func TestItemsChange(t *testing.T) {
 	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{named("get")}}, Groups: []toolkit.Group{{Name: "more", Description: "More."}}})
 	if err != nil {
@@ -462,9 +462,9 @@ func TestItemsChange(t *testing.T) {
 		cfg.Resources[0].Groups = []string{"more"}
 	})
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{a.Server}, Groups: nil, Initial: []string{"a"}})
-	var told atomic.Int32
+	var notified atomic.Int32
 	c := newHost(t, g)
-	c.OnResourcesChange(func() { told.Add(1) })
+	c.OnResourcesChange(func() { notified.Add(1) })
 	count := func(want int) {
 		t.Helper()
 		n := -1
@@ -485,7 +485,7 @@ func TestItemsChange(t *testing.T) {
 	count(1)
 	call(t, c, "a__reset_tools", `{"more":true}`)
 	count(2)
-	if told.Load() == 0 {
-		t.Error("the host was not told")
+	if notified.Load() == 0 {
+		t.Error("the host was not notified")
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/kitbag-go/kitbag/mcpgateway"
 )
 
-// TestManySessions shares two upstream servers among a thousand sessions that open
-// different groups and call side by side. Each gets its own answers and sees its
-// own groups, and an idle session costs little.
+// TestManySessions lets a thousand sessions share two upstream servers, open different groups and call in
+// parallel. It checks that each gets its own answers and sees its own groups, and that an idle session needs
+// little memory.
 func TestManySessions(t *testing.T) {
 	const sessions = 1000
 	a, b := behind(t, "a", echo()), behind(t, "b", echo())
@@ -76,25 +76,25 @@ func TestManySessions(t *testing.T) {
 		post(id, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"reset_tools","arguments":{"`+server+`":true}}}`)
 		post(id, listBody)
 	}
-	start(0, &ids[0]) // starts a server, and what the client of this test needs
+	start(0, &ids[0]) // starts a server, and allocates what this test's client needs
 	start(1, &ids[1])
 	before := heap()
 	each(2, start)
 	per := (heap() - before) / sessions
 	each(0, func(i int, id *string) {
 		server, other := string("ab"[i%2]), string("ba"[i%2])
-		mine := fmt.Sprintf("message of session %d.", i)
+		text := fmt.Sprintf("message of session %d.", i)
 		call := func(server string) string {
-			return post(id, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+server+`__echo","arguments":{"message":"`+mine+`"}}}`)
+			return post(id, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+server+`__echo","arguments":{"message":"`+text+`"}}}`)
 		}
-		if got := call(server); !strings.Contains(got, mine) || strings.Contains(got, `"isError"`) {
+		if got := call(server); !strings.Contains(got, text) || strings.Contains(got, `"isError"`) {
 			t.Errorf("session %d: %s", i, got)
 		}
-		if i%8 > 1 { // of the rest a sample will do
+		if i%8 > 1 { // a sample is enough for the rest
 			return
 		}
 		if got := call(other); !strings.Contains(got, `"isError"`) {
-			t.Errorf("session %d calls what it has not opened: %s", i, got)
+			t.Errorf("session %d calls a tool of a closed group: %s", i, got)
 		}
 		if got := post(id, listBody); !strings.Contains(got, server+"__echo") || strings.Contains(got, other+"__echo") {
 			t.Errorf("session %d sees %s", i, got)

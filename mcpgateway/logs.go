@@ -11,15 +11,15 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver"
 )
 
-// logLevels are the levels of MCP, the least severe first.
+// logLevels are MCP's levels, starting with the least severe.
 var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
 // maxLog is the largest log message, in bytes.
 const maxLog = 16 << 10
 
-// An audience is the sessions that use a server, and get its log messages if they want to. One
-// process serves all sessions and does not say whose call a message is about: with several
-// credentials a message is passed on only if that is certain.
+// An audience is the sessions that use a server, and get the log messages of the level that they want. One
+// process serves all sessions and does not say which call a message is about. With several credentials a
+// message is therefore only passed on if it can only be about one of them.
 type audience struct {
 	client  logSource
 	levelMu sync.Mutex // held while the level is computed and set
@@ -27,9 +27,9 @@ type audience struct {
 	mu       sync.Mutex
 	sessions map[*mcpserver.Logger]bool
 	busy     map[string]int // calls in flight, by credential
-	level    string         // that was set last
+	level    string         // the level that was set last
 
-	abandoned map[string]bool // credentials with an abandoned call, which the server may still run
+	abandoned map[string]bool // credentials with an abandoned call that the server may still run
 	restarts  int             // of the server, when abandoned was last reset
 }
 
@@ -40,14 +40,14 @@ type logSource interface {
 	SetLogLevel(level string)
 }
 
-// begin records that the context's session uses the server, until the session ends, and has a
-// call in flight, until done is called. gaveUp says that the call was abandoned.
+// begin records that the session of ctx uses the server, until the session ends, and that it has a call in
+// flight, until done is called. gaveUp says that the call was abandoned.
 func (a *audience) begin(ctx context.Context) (done func(gaveUp bool)) {
 	l := mcpserver.LoggerFrom(ctx)
 	if l == nil {
 		return func(bool) {}
 	}
-	who, restarts := l.Credential(), a.client.Status().Restarts
+	cred, restarts := l.Credential(), a.client.Status().Restarts
 	a.mu.Lock()
 	if a.restarts != restarts {
 		a.restarts = restarts
@@ -55,7 +55,7 @@ func (a *audience) begin(ctx context.Context) (done func(gaveUp bool)) {
 	}
 	known := a.sessions[l]
 	a.sessions[l] = true
-	a.busy[who]++
+	a.busy[cred]++
 	a.mu.Unlock()
 	if !known {
 		l.OnLevel(a.updateLevel)
@@ -72,15 +72,15 @@ func (a *audience) begin(ctx context.Context) (done func(gaveUp bool)) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if gaveUp {
-			a.abandoned[who] = true
+			a.abandoned[cred] = true
 		}
-		if a.busy[who]--; a.busy[who] == 0 {
-			delete(a.busy, who)
+		if a.busy[cred]--; a.busy[cred] == 0 {
+			delete(a.busy, cred)
 		}
 	}
 }
 
-// updateLevel sets the server's level to the lowest that a session wants.
+// updateLevel sets the server's level to the lowest level that a session wants.
 func (a *audience) updateLevel() {
 	a.levelMu.Lock()
 	defer a.levelMu.Unlock()
@@ -103,19 +103,19 @@ func (a *audience) updateLevel() {
 	}
 }
 
-// onLogMessage passes on a message of the server to the sessions it may belong to.
+// onLogMessage passes on a message of the server to the sessions that it may be about.
 func (a *audience) onLogMessage(m mcpclient.LogMessage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	everybody, about := map[string]bool{}, maps.Clone(a.abandoned)
+	creds, about := map[string]bool{}, maps.Clone(a.abandoned)
 	for l := range a.sessions {
-		everybody[l.Credential()] = true
+		creds[l.Credential()] = true
 	}
-	for who := range a.busy {
-		about[who] = true
+	for cred := range a.busy {
+		about[cred] = true
 	}
 	for l := range a.sessions {
-		if len(everybody) == 1 && len(a.abandoned) == 0 || len(about) == 1 && about[l.Credential()] {
+		if len(creds) == 1 && len(a.abandoned) == 0 || len(about) == 1 && about[l.Credential()] {
 			sendLog(l, a.client.Name(), m)
 		}
 	}
@@ -130,7 +130,7 @@ func sendLog(l *mcpserver.Logger, server string, m mcpclient.LogMessage) {
 	l.Log(m.Level, clean(name, maxLine), cleanLog(m.Data))
 }
 
-// cleanLog returns the data of a log message, with clean text and cut to maxLog bytes.
+// cleanLog returns the data of a log message with clean text, cut to maxLog bytes.
 func cleanLog(data json.RawMessage) json.RawMessage {
 	var text string
 	switch {

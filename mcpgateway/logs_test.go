@@ -13,8 +13,8 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver"
 )
 
-// logging is an upstream server whose tool "f" logs at two levels and whose tool "g" does
-// so when it is released. Sent is told of every request.
+// logging returns an upstream server whose tool "f" logs at two levels and whose tool "g" does so when it is
+// released. sent is called for every request.
 func logging(name string, release <-chan struct{}, sent func(method, line string)) mcpclient.Server {
 	cfg := scripted(name, `[{"name":"f","inputSchema":{"type":"object"}},{"name":"g","inputSchema":{"type":"object"}}]`, func(r request) string {
 		if r.Params.Name == "g" {
@@ -30,30 +30,30 @@ func logging(name string, release <-chan struct{}, sent func(method, line string
 	return cfg
 }
 
-// logs waits for log messages, and returns those that came since it was called last. What
-// a session hears of another one's call comes a little later than the result of that.
+// logs waits for log messages, and returns those received since the last call. A session receives the messages
+// of another session's call a little later than that session receives its result.
 func (w *wire) logs(want string) (all string) {
 	w.t.Helper()
-	told := w.told
+	pending := w.notices
 	for end := time.Now().Add(5 * time.Second); ; {
-		for _, m := range append(told, w.pinged()...) {
+		for _, m := range append(pending, w.pinged()...) {
 			if _, params, ok := strings.Cut(m, `"method":"notifications/message","params":`); ok {
 				all += strings.TrimSuffix(params, "}")
 			}
 		}
-		if told = nil; len(all) >= len(want) || time.Now().After(end) {
-			w.told = nil
+		if pending = nil; len(all) >= len(want) || time.Now().After(end) {
+			w.notices = nil
 			return all
 		}
 	}
 }
 
-// pinged returns what came before the answer to a ping.
+// pinged returns the notifications received before the answer to a ping.
 func (w *wire) pinged() []string {
-	before := w.told
-	defer func() { w.told = before }()
+	before := w.notices
+	defer func() { w.notices = before }()
 	w.ask(`{"jsonrpc":"2.0","id":9,"method":"ping"}`)
-	return w.told
+	return w.notices
 }
 
 const (
@@ -61,8 +61,8 @@ const (
 	errorLog = `{"data":"bad[2J","level":"error","logger":"a/db"}`
 )
 
-// TestLogs: what a server logs comes to the sessions that use it, from the level on that
-// each has asked for, and the server is told the lowest of these.
+// TestLogs checks that the messages of a server reach the sessions that use it, each from its own level on, and
+// that the server's level is set to the lowest of these levels.
 func TestLogs(t *testing.T) {
 	levels := make(chan string, 10)
 	a := logging("a", nil, func(method, line string) {
@@ -97,17 +97,17 @@ func TestLogs(t *testing.T) {
 	all.rpc("logging/setLevel", `{"level":"error"}`)
 	all.tool("a__f", map[string]any{})
 	if got := all.logs(errorLog); got != errorLog {
-		t.Errorf("after another level: %s", got)
+		t.Errorf("after the level was changed: %s", got)
 	}
 	for _, want := range []string{"warning", "debug", "warning"} {
 		if got := <-levels; got != want {
-			t.Errorf("the server was told %s, want %s", got, want)
+			t.Errorf("the level was set to %s, want %s", got, want)
 		}
 	}
 }
 
-// TestLogsOfSeveralCredentials: who shares a server's process with others hears only what
-// certainly is about its own calls.
+// TestLogsOfSeveralCredentials checks that sessions that share a server's process with other credentials only
+// get messages that are certainly about their own calls.
 func TestLogsOfSeveralCredentials(t *testing.T) {
 	const token = "0123456789abcdef-"
 	release, called := make(chan struct{}), make(chan struct{}, 10)
@@ -121,12 +121,12 @@ func TestLogsOfSeveralCredentials(t *testing.T) {
 	web := httptest.NewServer(g.Server.Handler())
 	t.Cleanup(web.Close)
 	t.Cleanup(func() { _ = g.Close() })
-	heard := map[string]*strings.Builder{}
+	logs := map[string]*strings.Builder{}
 	hosts := map[string]*mcpclient.Client{}
 	var mu sync.Mutex
 	for _, who := range []string{"anna", "otto"} {
 		b := new(strings.Builder)
-		heard[who] = b
+		logs[who] = b
 		hosts[who] = newHost(t, g, func(cfg *mcpclient.Server) {
 			cfg.Transport = mcpclient.HTTP{URL: web.URL, Headers: map[string]string{"Authorization": "Bearer " + token + who}}
 			cfg.Options.Log = func(m mcpclient.LogMessage) {
@@ -139,21 +139,21 @@ func TestLogsOfSeveralCredentials(t *testing.T) {
 	}
 	check := func(what, anna, otto string) {
 		t.Helper()
-		hears := func(who string) string {
+		logsOf := func(who string) string {
 			mu.Lock()
 			defer mu.Unlock()
-			return strings.TrimSpace(heard[who].String())
+			return strings.TrimSpace(logs[who].String())
 		}
-		for end := time.Now().Add(5 * time.Second); (len(hears("anna")) < len(anna) || len(hears("otto")) < len(otto)) && time.Now().Before(end); {
+		for end := time.Now().Add(5 * time.Second); (len(logsOf("anna")) < len(anna) || len(logsOf("otto")) < len(otto)) && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(20 * time.Millisecond) // for what should not come
+		time.Sleep(20 * time.Millisecond) // for messages that should not arrive
 		for who, want := range map[string]string{"anna": anna, "otto": otto} {
-			if got := hears(who); got != want {
-				t.Errorf("%s: %s heard %q, want %q", what, who, got, want)
+			if got := logsOf(who); got != want {
+				t.Errorf("%s: %s got %q, want %q", what, who, got, want)
 			}
 			mu.Lock()
-			heard[who].Reset()
+			logs[who].Reset()
 			mu.Unlock()
 		}
 	}
@@ -169,17 +169,17 @@ func TestLogsOfSeveralCredentials(t *testing.T) {
 	}
 	release <- struct{}{} // the first; the other one is in flight
 	<-done
-	check("both at a time", "", "")
+	check("both at the same time", "", "")
 	release <- struct{}{}
 	<-done
 }
 
-// TestLogsOfSubscriptions: who subscribes uses the server as one who calls it. What is about
-// them nobody else hears, and a process of their own logs to them.
+// TestLogsOfSubscriptions checks that a subscription counts as a use of the server, as a call does: messages
+// about it reach no one else, and a session's own process logs to that session.
 func TestLogsOfSubscriptions(t *testing.T) {
 	const token = "0123456789abcdef-"
 	for own, want := range map[bool]string{false: "", true: "debug error"} {
-		t.Run(fmt.Sprint("a process of their own ", own), func(t *testing.T) {
+		t.Run(fmt.Sprint("own process ", own), func(t *testing.T) {
 			a := logging("a", nil, nil)
 			a.Transport = mcpclient.Dial((&tap{dial: a.Transport.(mcpclient.Dial), capabilities: `"resources":{"subscribe":true},`, results: map[string]string{
 				"resources/list":      `{"resources":[{"uri":"x://a","name":"a"}]}`,
@@ -195,14 +195,14 @@ func TestLogsOfSubscriptions(t *testing.T) {
 			t.Cleanup(web.Close)
 			t.Cleanup(func() { _ = g.Close() })
 			var mu sync.Mutex
-			heard := map[string][]string{}
+			logs := map[string][]string{}
 			host := func(who string) *mcpclient.Client {
 				c := newHost(t, g, func(cfg *mcpclient.Server) {
 					cfg.Transport = mcpclient.HTTP{URL: web.URL, Headers: map[string]string{"Authorization": "Bearer " + token + who}}
 					cfg.Options.Log = func(m mcpclient.LogMessage) {
 						mu.Lock()
 						defer mu.Unlock()
-						heard[who] = append(heard[who], m.Level)
+						logs[who] = append(logs[who], m.Level)
 					}
 				})
 				c.SetLogLevel("debug")
@@ -214,14 +214,14 @@ func TestLogsOfSubscriptions(t *testing.T) {
 				t.Fatal(err)
 			}
 			call(t, otto, "a__f", `{}`)
-			time.Sleep(300 * time.Millisecond) // for what should not come
+			time.Sleep(300 * time.Millisecond) // for messages that should not arrive
 			mu.Lock()
 			defer mu.Unlock()
-			if got := strings.Join(heard["anna"], " "); got != "debug error" {
-				t.Errorf("anna heard %s", got)
+			if got := strings.Join(logs["anna"], " "); got != "debug error" {
+				t.Errorf("anna got %s", got)
 			}
-			if got := strings.Join(heard["otto"], " "); !strings.HasSuffix(got, want) {
-				t.Errorf("otto heard %s", got)
+			if got := strings.Join(logs["otto"], " "); !strings.HasSuffix(got, want) {
+				t.Errorf("otto got %s", got)
 			}
 		})
 	}

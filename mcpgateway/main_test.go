@@ -27,12 +27,10 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// roleEnv makes the test binary be an upstream server instead: a real child
-// process.
+// roleEnv makes the test binary run as an upstream server in a real child process.
 const roleEnv = "KITBAG_MCPGATEWAY_TEST_ROLE"
 
-// stderrEnv is what the tool "die" of such a server writes to stderr before it ends
-// the process.
+// stderrEnv is the text that the tool "die" of such a server writes to stderr before it ends the process.
 const stderrEnv = "KITBAG_MCPGATEWAY_TEST_STDERR"
 
 func die() tool.Tool {
@@ -55,7 +53,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// open allows everything.
+// open is a policy that allows everything.
 var open = &permission.Policy{Mode: permission.ModeBypass}
 
 type none struct{}
@@ -65,19 +63,19 @@ type said struct {
 }
 
 func echo() tool.Tool {
-	return tool.Must(tool.New("echo", "Says what it is told.", func(_ context.Context, in said) (string, error) { return in.Message, nil },
+	return tool.Must(tool.New("echo", "Returns the message.", func(_ context.Context, in said) (string, error) { return in.Message, nil },
 		tool.Options{ReadOnly: true}))
 }
 
-// pid tells the process of the server.
+// pid returns a tool that returns the id of the server's process.
 func pid() tool.Tool {
-	return tool.Must(tool.New("pid", "Tells the process.", func(context.Context, none) (int, error) { return os.Getpid(), nil }))
+	return tool.Must(tool.New("pid", "Returns the process id.", func(context.Context, none) (int, error) { return os.Getpid(), nil }))
 }
 
-// hang does not end by itself. Started, unless nil, hears of each call, and ended
-// of its end.
+// hang returns a tool that does not end by itself. It sends to started, unless that is nil, when a call starts,
+// and to ended when it ends.
 func hang(started chan<- struct{}, ended ...chan<- struct{}) tool.Tool {
-	return tool.Must(tool.NewStream("hang", "Takes for ever.", func(ctx context.Context, _ none) iter.Seq2[tool.Chunk, error] {
+	return tool.Must(tool.NewStream("hang", "Takes forever.", func(ctx context.Context, _ none) iter.Seq2[tool.Chunk, error] {
 		return func(yield func(tool.Chunk, error) bool) {
 			yield(tool.Chunk{Block: &message.Text{Text: "begun"}, ForUser: true}, nil)
 			if started != nil {
@@ -95,8 +93,8 @@ type waitIn struct {
 	Ms int `json:"ms,omitempty"`
 }
 
-// ask asks the person for their name, after a while. Started, unless nil, hears of
-// each call before that.
+// ask returns a tool that asks the user for their name, after a while. Before that it sends to started, unless
+// that is nil.
 func ask(started chan<- struct{}) tool.Tool {
 	return tool.Must(tool.New("ask", "Asks.", func(ctx context.Context, in waitIn) (string, error) {
 		if started != nil {
@@ -109,7 +107,7 @@ func ask(started chan<- struct{}) tool.Tool {
 	}))
 }
 
-// think has the host's model answer.
+// think returns a tool that asks the host's model.
 func think() tool.Tool {
 	return tool.Must(tool.New("think", "Thinks.", func(ctx context.Context, _ none) (string, error) {
 		s, err := host.From(ctx).Sample(ctx, host.SampleRequest{Messages: []*message.Message{message.User("hi")}})
@@ -117,7 +115,7 @@ func think() tool.Tool {
 	}))
 }
 
-// named returns a tool that says its name.
+// named returns a tool that returns its name.
 func named(name string) tool.Tool {
 	return tool.Must(tool.New(name, "Says "+name+".", func(context.Context, none) (string, error) { return name, nil }))
 }
@@ -130,8 +128,7 @@ func newServer(tk *toolkit.Toolkit) *mcpserver.Server {
 	return s
 }
 
-// An upstream is a server behind the gateway, in this process. Starts counts the
-// connections to it.
+// An upstream is a server behind the gateway, in this process. starts counts the connections to it.
 type upstream struct {
 	mcpclient.Server
 	starts *atomic.Int32
@@ -167,7 +164,7 @@ func dial(s *mcpserver.Server) func(context.Context) (io.ReadWriteCloser, error)
 	}
 }
 
-// process is an upstream server that is a process.
+// process returns an upstream server that runs in a process.
 func process(t testing.TB, name string) mcpclient.Server {
 	t.Helper()
 	exe, err := os.Executable()
@@ -196,7 +193,7 @@ func newGateway(t testing.TB, cfg mcpgateway.Config) *mcpgateway.Gateway {
 	return g
 }
 
-// newHost returns a client of the gateway, a session of its own.
+// newHost returns a client of the gateway, with its own session.
 func newHost(t testing.TB, g *mcpgateway.Gateway, change ...func(*mcpclient.Server)) *mcpclient.Client {
 	t.Helper()
 	cfg := mcpclient.Server{Name: "g", Transport: mcpclient.Dial(dial(g.Server)),
@@ -212,8 +209,8 @@ func newHost(t testing.TB, g *mcpgateway.Gateway, change ...func(*mcpclient.Serv
 	return c
 }
 
-// list waits until the client lists what is wanted: it hears of changes a little
-// later than it gets the results that made them.
+// list waits until the client lists the wanted tools: it is notified of changes a little later than it gets the
+// results of the calls that caused them.
 func list(t testing.TB, c *mcpclient.Client, want string) {
 	t.Helper()
 	got := ""
@@ -234,7 +231,7 @@ func list(t testing.TB, c *mcpclient.Client, want string) {
 	t.Fatalf("listed %s\nwant   %s", got, want)
 }
 
-// call calls a tool of the gateway that need not be listed.
+// call calls a tool of the gateway, which need not be in the list.
 func call(t testing.TB, c *mcpclient.Client, name, input string) *message.ToolResult {
 	t.Helper()
 	res, err := tryCall(t.Context(), c, name, input)
@@ -276,8 +273,8 @@ func counting(n *int) tool.Tool {
 	return tool.Must(tool.New("count", "Counts.", func(context.Context, none) (int, error) { *n++; return *n, nil }))
 }
 
-// begin calls a tool that reports progress when it has begun, and returns when it
-// ends: what the result says, if that is an error.
+// begin calls a tool that reports progress when it has started, and returns when the call has ended. It returns
+// an error result as an error.
 func begin(ctx context.Context, t testing.TB, c *mcpclient.Client, name string, began chan<- struct{}) error {
 	all, err := c.Tools(ctx)
 	if err != nil {

@@ -18,8 +18,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestResults: what an upstream server answers reaches the host as it is, member
-// for member.
+// TestResults checks that the results of an upstream server reach the host unchanged, member by member.
 func TestResults(t *testing.T) {
 	results := map[string]string{
 		"text":       `{"content":[{"type":"text","text":"a\nb <&>"}]}`,
@@ -52,7 +51,7 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// sorted writes JSON with its members in order, and numbers as they are.
+// sorted encodes JSON with its members sorted and numbers unchanged.
 func sorted(t *testing.T, data []byte) string {
 	t.Helper()
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -68,7 +67,7 @@ func sorted(t *testing.T, data []byte) string {
 	return string(out)
 }
 
-// TestListed: what an upstream server says of a tool is listed as it is.
+// TestListed checks that the definition of an upstream server's tool is listed unchanged.
 func TestListed(t *testing.T) {
 	const rest = `"inputSchema":{"type":"object","properties":{"b":{"$ref":"#/$defs/x"},"a":{}},"$defs":{"x":{"type":["string","null"]}},"allOf":[{}]},` +
 		`"outputSchema":{"type":"object","additionalProperties":{"type":"integer"}},"title":"F","description":"Does f.",` +
@@ -81,7 +80,7 @@ func TestListed(t *testing.T) {
 	if err := json.Unmarshal(w.ask(listBody), &m); err != nil || len(m.Result.Tools) != 1 {
 		t.Fatalf("%v, %v", err, m.Result.Tools)
 	}
-	delete(m.Result.Tools[0], "_meta") // the gateway's own: the group
+	delete(m.Result.Tools[0], "_meta") // the gateway adds the group there
 	got, err := json.Marshal(m.Result.Tools[0])
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +90,7 @@ func TestListed(t *testing.T) {
 	}
 }
 
-// TestArguments reach the upstream server as the host wrote them.
+// TestArguments checks that arguments reach the upstream server exactly as the host wrote them.
 func TestArguments(t *testing.T) {
 	seen := make(chan json.RawMessage, 1)
 	up := scripted("a", `[{"name":"f","inputSchema":{"type":"object"}}]`, func(r request) string {
@@ -107,14 +106,14 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestProgress of an upstream server reaches the host as it is, before the result.
+// TestProgress checks that progress of an upstream server reaches the host unchanged, before the result.
 func TestProgress(t *testing.T) {
 	up := scripted("a", `[{"name":"f","inputSchema":{"type":"object"}}]`, func(r request) string {
-		var told string
+		var notices string
 		for _, p := range []string{`"progress":0.5,"total":2.5,"message":"half"`, `"progress":0.25,"message":"back"`, `"progress":2.5,"total":2.5`} {
-			told += `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":` + string(r.Params.Meta.Token) + `,` + p + "}}\n"
+			notices += `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":` + string(r.Params.Meta.Token) + `,` + p + "}}\n"
 		}
-		return told + says("ok")(r)
+		return notices + says("ok")(r)
 	})
 	w := newWire(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up}, Style: mcpgateway.StyleFull}))
 	w.ask(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a__f","_meta":{"progressToken":"mine"}}}`)
@@ -122,13 +121,13 @@ func TestProgress(t *testing.T) {
 		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"message":"half","progress":0.5,"progressToken":"mine","total":2.5}}`,
 		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":2.5,"progressToken":"mine","total":2.5}}`,
 	}
-	if !slices.Equal(w.told, want) {
-		t.Errorf("told %q\nwant %q", w.told, want)
+	if !slices.Equal(w.notices, want) {
+		t.Errorf("notified %q\nwant %q", w.notices, want)
 	}
 }
 
-// TestCredentials see and do what the configuration grants them, over HTTP, and the
-// audit says who it was.
+// TestCredentials checks that clients over HTTP see and use exactly what the configuration grants their
+// credentials, and that records contain the credential.
 func TestCredentials(t *testing.T) {
 	const annas, ottos = "anna-0123456789abcdef", "otto-0123456789abcdef"
 	records := make(chan mcpserver.Record, 100)
@@ -189,8 +188,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestWhoAnswers: results without sessions name the gateway, whichever era its upstream
-// server is of and whatever that says of itself.
+// TestWhoAnswers checks that results without sessions name the gateway as the server, whatever era its upstream
+// server is of and whatever name that has.
 func TestWhoAnswers(t *testing.T) {
 	for _, version := range []string{"2025-11-25", "2026-07-28"} {
 		up := library(t, "a")

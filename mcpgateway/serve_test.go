@@ -7,8 +7,8 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver"
 )
 
-// TestServeOptions checks that each field of the server's configuration can be set, except
-// those that the gateway makes.
+// TestServeOptions checks that each field of the server's configuration can be set, except those that the
+// gateway sets itself.
 func TestServeOptions(t *testing.T) {
 	server := reflect.TypeFor[mcpserver.Config]()
 	for i := range server.NumField() {

@@ -10,15 +10,15 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// maxSessionClients is how many sessions may have a process of one server. With several
-// credentials each may have a quarter of them.
+// maxSessionClients is how many sessions may have a process of one server. With several credentials each may
+// have at most a quarter of them.
 const maxSessionClients = 256
 
-// sessionClients are the clients of a server that has a process for each session, by the
-// channel of [mcpserver.SessionDone].
+// sessionClients are the clients of a server that has a process for each session. The keys are the channels of
+// [mcpserver.SessionDone].
 type sessionClients struct {
 	cfg   mcpclient.Server
-	share int // of one credential
+	share int // the limit for one credential
 
 	mu           sync.Mutex
 	clients      map[<-chan struct{}]*mcpclient.Client
@@ -27,7 +27,7 @@ type sessionClients struct {
 	closing      sync.WaitGroup
 }
 
-// close waits until the clients of ended sessions are closed. No client is made afterwards.
+// close waits until the clients of ended sessions are closed. No client is created afterwards.
 func (a *sessionClients) close() {
 	a.mu.Lock()
 	a.closed = true
@@ -35,8 +35,7 @@ func (a *sessionClients) close() {
 	a.closing.Wait()
 }
 
-// client returns the session's client, which is made for its first call and closed when the
-// session ends.
+// client returns the session's client, which is created for its first call and closed when the session ends.
 func (a *sessionClients) client(ctx context.Context) (*mcpclient.Client, error) {
 	session := mcpserver.SessionDone(ctx)
 	a.mu.Lock()
@@ -44,18 +43,18 @@ func (a *sessionClients) client(ctx context.Context) (*mcpclient.Client, error) 
 	if c := a.clients[session]; c != nil {
 		return c, nil
 	}
-	if a.closed || ended(session) { // it would be closed at once
+	if a.closed || ended(session) { // a new client would be closed at once
 		return nil, fmt.Errorf("MCP server %q: the session has ended", a.cfg.Name)
 	}
 	cfg, l := a.cfg, mcpserver.LoggerFrom(ctx)
-	who := ""
+	cred := ""
 	if l != nil {
-		who = l.Credential()
+		cred = l.Credential()
 	}
-	if len(a.clients) >= maxSessionClients || a.byCredential[who] >= a.share {
-		return nil, fmt.Errorf("MCP server %q: too many sessions have a process of it (%d, of which %d with this credential); try again later", a.cfg.Name, len(a.clients), a.byCredential[who])
+	if len(a.clients) >= maxSessionClients || a.byCredential[cred] >= a.share {
+		return nil, fmt.Errorf("MCP server %q: too many sessions have a process of this server (%d, of which %d with this credential); try again later", a.cfg.Name, len(a.clients), a.byCredential[cred])
 	}
-	if l != nil && cfg.Options.Log == nil { // all its messages are for this session
+	if l != nil && cfg.Options.Log == nil { // all messages of the process are for this session
 		cfg.Options.Log = func(m mcpclient.LogMessage) { sendLog(l, cfg.Name, m) }
 	}
 	c, err := mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options)
@@ -63,21 +62,21 @@ func (a *sessionClients) client(ctx context.Context) (*mcpclient.Client, error) 
 		return nil, err
 	}
 	if l != nil {
-		tune := func() { c.SetLogLevel(l.Level()) }
-		if l.OnLevel(tune); l.Level() != "" {
-			tune()
+		setLevel := func() { c.SetLogLevel(l.Level()) }
+		if l.OnLevel(setLevel); l.Level() != "" {
+			setLevel()
 		}
 	}
 	a.clients[session] = c
-	a.byCredential[who]++
+	a.byCredential[cred]++
 	a.closing.Add(1)
 	go func() {
 		defer a.closing.Done()
 		<-session
 		a.mu.Lock()
 		delete(a.clients, session)
-		if a.byCredential[who]--; a.byCredential[who] == 0 {
-			delete(a.byCredential, who)
+		if a.byCredential[cred]--; a.byCredential[cred] == 0 {
+			delete(a.byCredential, cred)
 		}
 		a.mu.Unlock()
 		_ = c.Close() // the session has ended
@@ -95,8 +94,8 @@ func ended(session <-chan struct{}) bool {
 	}
 }
 
-// tool returns the session's version of a tool that the shared process has listed. Processes of
-// a server usually have equal lists.
+// tool returns the session's version of a tool that the shared process has listed. Processes of the same server
+// usually have the same list.
 func (a *sessionClients) tool(ctx context.Context, listed tool.Tool) (tool.Tool, error) {
 	c, err := a.client(ctx)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/kitbag-go/kitbag/mcpclient"
 )
 
-// TestShareOfProcesses holds that one credential cannot have all processes of a server, and
-// has another one when a session of its has ended.
+// TestShareOfProcesses checks that one credential cannot use all processes of a server, and can start another
+// when one of its sessions has ended.
 func TestShareOfProcesses(t *testing.T) {
 	a := &sessionClients{cfg: mcpclient.Server{Name: "a", Transport: mcpclient.Command{Path: "never-started"}}, share: 2, clients: map[<-chan struct{}]*mcpclient.Client{}, byCredential: map[string]int{}}
 	defer a.close()

@@ -7,15 +7,15 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A Style is how the host's model opens groups. Clients of protocol 2026-07-28, whose list must
-// not change, always have [StyleDiscover], unless the style is [StyleFull].
+// A Style determines how the host's model opens groups. Clients of protocol 2026-07-28, whose list must not
+// change, always have [StyleDiscover], unless the style is [StyleFull].
 type Style string
 
 // The styles. The zero Style is StyleReset.
 const (
 	StyleReset    Style = "reset"     // reset_tools opens the given groups and closes the others
 	StyleEnable   Style = "enable"    // enable_tools and disable_tools open and close groups
-	StylePerGroup Style = "per-group" // a tool to open, and one to close, for each group
+	StylePerGroup Style = "per-group" // each group has a tool that opens it and one that closes it
 	StyleDiscover Style = "discover"  // the list never changes: search_tools, describe_tools, call_tool
 	StyleFull     Style = "full"      // all tools are listed
 )
@@ -34,7 +34,7 @@ func ParseStyle(s string) (Style, error) {
 		}
 		names = append(names, string(st))
 	}
-	return "", fmt.Errorf("style %q is unknown; the styles are %s", s, strings.Join(names, ", "))
+	return "", fmt.Errorf("unknown style %q; the styles are %s", s, strings.Join(names, ", "))
 }
 
 // control returns the control tools of the style.

@@ -15,13 +15,13 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// slowly is the client of a server that is told its first level when somebody says so.
+// slowly is the client of a server. It delays setting the first level until the test releases it.
 type slowly struct {
 	*mcpclient.Client
-	after atomic.Bool // the first
-	begun chan struct{}
-	goOn  chan struct{}
-	told  chan string
+	after  atomic.Bool // the first
+	begun  chan struct{}
+	goOn   chan struct{}
+	levels chan string
 }
 
 func (s *slowly) SetLogLevel(level string) {
@@ -29,18 +29,18 @@ func (s *slowly) SetLogLevel(level string) {
 		close(s.begun)
 		<-s.goOn
 	}
-	s.told <- level
+	s.levels <- level
 }
 
-// TestTuneInOrder: of two sessions that ask for a level side by side, it does not depend on
-// who is told first what the server logs in the end.
+// TestTuneInOrder checks that if two sessions set a level in parallel, the server's final level does not depend
+// on which call of SetLogLevel ends first.
 func TestTuneInOrder(t *testing.T) {
 	up, err := mcpclient.New("up", mcpclient.Command{Path: "never-started"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer up.Close()
-	client := &slowly{Client: up, begun: make(chan struct{}), goOn: make(chan struct{}), told: make(chan string, 2)}
+	client := &slowly{Client: up, begun: make(chan struct{}), goOn: make(chan struct{}), levels: make(chan string, 2)}
 	a := &audience{client: client, sessions: map[*mcpserver.Logger]bool{}, busy: map[string]int{}, abandoned: map[string]bool{}}
 	use := tool.Must(tool.New("use", "Uses the server.", func(ctx context.Context, _ struct{}) (string, error) { a.begin(ctx)(false); return "", nil }))
 	s, err := mcpserver.New(mcpserver.Config{Toolkit: toolkit.Of(use), Name: "n", Version: "1", Policy: &permission.Policy{Mode: permission.ModeBypass}})
@@ -50,9 +50,9 @@ func TestTuneInOrder(t *testing.T) {
 	defer s.Close()
 	session := func() *mcpclient.Client {
 		c, err := mcpclient.New("s", mcpclient.Dial(func(context.Context) (io.ReadWriteCloser, error) {
-			mine, theirs := net.Pipe()
-			go func() { _ = s.ServeStdio(context.Background(), theirs, theirs) }()
-			return mine, nil
+			conn, serverConn := net.Pipe()
+			go func() { _ = s.ServeStdio(context.Background(), serverConn, serverConn) }()
+			return conn, nil
 		}),
 			&mcpclient.Options{PingInterval: -1, Protocol: "2025-11-25"})
 		if err != nil {
@@ -74,17 +74,17 @@ func TestTuneInOrder(t *testing.T) {
 	one.SetLogLevel("warning")
 	<-client.begun
 	two.SetLogLevel("debug")
-	var told []string
+	var levels []string
 	select {
-	case level := <-client.told: // before the first
-		told = append(told, level)
+	case level := <-client.levels: // before the first
+		levels = append(levels, level)
 	case <-time.After(200 * time.Millisecond):
 	}
 	close(client.goOn)
-	for len(told) < 2 {
-		told = append(told, <-client.told)
+	for len(levels) < 2 {
+		levels = append(levels, <-client.levels)
 	}
-	if told[1] != "debug" {
-		t.Errorf("the server was told %q", told)
+	if levels[1] != "debug" {
+		t.Errorf("the levels are %q", levels)
 	}
 }

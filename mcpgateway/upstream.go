@@ -18,44 +18,44 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// illegalInNames matches what model APIs refuse in the name of a tool or a field.
+// illegalInNames matches characters that model APIs reject in the name of a tool or a field.
 var illegalInNames = lazy.Regexp(`[^A-Za-z0-9_.-]`)
 
-// groupName makes a group name of a name that a person or a server chose.
+// groupName converts a name that a person or a server chose to the name of a group.
 func groupName(s string) string {
 	return illegalInNames().ReplaceAllString(s[:min(len(s), maxGroupName)], "_")
 }
 
-// prefixOf begins the names of a server's tools.
+// prefixOf returns the beginning of the names of a server's tools.
 func prefixOf(server string) string { return strings.ReplaceAll(groupName(server), ".", "_") + "__" }
 
 // An upstream is a server behind the gateway.
 type upstream struct {
 	client   *mcpclient.Client
 	name     string // as configured
-	group    string // for what is in no other group
+	group    string // the group for tools that are in no other group
 	prefix   string
-	labeled  bool            // its own groups are used
-	sessions *sessionClients // sessions have a process of their own; nil if they share one
-	onListed func()          // called when a server that labels its tools was listed before its groups
+	labeled  bool            // whether the server's own groups are used
+	sessions *sessionClients // if each session has its own process; nil if they share one
+	onListed func()          // called if the tools of a server that labels them were listed before its groups
 
 	onItems   func() // called when the server is first known to have prompts or resources
 	announced atomic.Bool
 
-	limit int // of a result, in bytes
+	limit int // the largest result, in bytes
 
 	abandoned abandonedCalls
 
 	audience *audience
 
 	mu         sync.Mutex
-	questions  map[string]int    // open ones, by credential
-	groupNames map[string]string // its own groups, by its names for them
+	questions  map[string]int    // numbers of unanswered questions, by credential
+	groupNames map[string]string // names of its own groups; the keys are its names for them
 	items      map[mcpupstream.Kind]itemList
 
-	failed map[mcpupstream.Kind]failure // to list prompts or resources; "" is of all kinds
-	labels []mcpclient.Group            // of the last groups/list; nil before
-	raw    []tool.Tool                  // what clean was made of
+	failed map[mcpupstream.Kind]failure // failed lists of prompts or resources; the key "" is for all kinds
+	labels []mcpclient.Group            // the result of the last groups/list; nil before
+	raw    []tool.Tool                  // the list that clean was computed from
 	clean  []tool.Tool
 }
 
@@ -65,13 +65,13 @@ func newUpstream(cfg mcpclient.Server, labeled, perSession bool, listed, known f
 		cfg.Options.Limits.Result = maxResult
 	}
 	if cfg.Options.Limits.Samples == 0 {
-		cfg.Options.Limits.Samples = math.MaxInt // the host has limits of its own
+		cfg.Options.Limits.Samples = math.MaxInt // the host has its own limits
 	}
 	u := &upstream{name: cfg.Name, group: groupName(cfg.Name), prefix: cfg.Options.Prefix, labeled: labeled, onListed: listed, onItems: known, limit: cfg.Options.Limits.Result, questions: map[string]int{},
 		audience: &audience{sessions: map[*mcpserver.Logger]bool{}, busy: map[string]int{}, abandoned: map[string]bool{}}}
 	ask, sample := u.elicit, u.sample
 	if perSession || cfg.Options.Stateless {
-		// Every question belongs to the only session.
+		// Every question belongs to the process's only session.
 		ask, sample = mcpclient.ElicitCaller, mcpclient.SampleCaller
 	}
 	if cfg.Options.Elicitation == nil {
@@ -94,8 +94,7 @@ func newUpstream(cfg mcpclient.Server, labeled, perSession bool, listed, known f
 	return u, nil
 }
 
-// tools returns the server's tools with clean texts. The slice stays the same while the server's
-// list does.
+// tools returns the server's tools with clean texts. It returns the same slice until the server's list changes.
 func (u *upstream) tools(ctx context.Context) ([]tool.Tool, error) {
 	raw, err := u.client.Tools(ctx)
 	if err != nil {
@@ -116,58 +115,56 @@ func (u *upstream) tools(ctx context.Context) ([]tool.Tool, error) {
 	return u.clean, nil
 }
 
-// announceItems calls onItems once when the server is known to have prompts or resources:
-// clients that search for tools see more then, and no call of theirs announces it.
+// announceItems calls onItems once when the server is known to have prompts or resources, because clients that
+// search for tools then see more items, and none of their calls announces them.
 func (u *upstream) announceItems() {
 	if st := u.client.Status(); st.PromptsVersion+st.ResourcesVersion > 0 && !u.announced.Swap(true) {
 		u.onItems()
 	}
 }
 
-// withoutStderr moves the stderr of the server's process from an error to the gateway's log: one
-// process serves all sessions, so that it may be about another session, or hold a key.
+// withoutStderr moves the stderr of the server's process from an error to the gateway's log. One process serves
+// all sessions, so its stderr may be about another session, or contain a key.
 func withoutStderr(ctx context.Context, err error) error {
 	se, ok := errors.AsType[*mcpclient.ServerError](err)
 	if !ok || se.Stderr == "" {
 		return err
 	}
 	slog.WarnContext(ctx, "an MCP server failed", "server", se.Server, "err", se.Err, "stderr", se.Stderr)
-	without := *se
-	without.Stderr = ""
-	return &without
+	clone := *se
+	clone.Stderr = ""
+	return &clone
 }
 
-// sameSlice reports whether two lists are the same slice: the client replaces its list when it
-// changes.
+// sameSlice reports whether two lists are the same slice. The client creates a new slice when its list changes.
 func sameSlice[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// A source is the part of a server that a group has.
+// A source provides the tools of a server that are in a group.
 type source struct {
 	*upstream
 	keep             func(name string) bool
 	hideInstructions bool // the configuration has instructions, which replace the server's
 }
 
-// Name is the server's name, for errors.
+// Name returns the server's name, for errors.
 func (s *source) Name() string { return s.name }
 
-// Instructions are the server's instructions, or a notice that a failed server's tools are
-// missing.
+// Instructions returns the server's instructions, or a notice that tools are missing because the server has failed.
 func (s *source) Instructions() string {
 	st := s.client.Status()
 	if err := st.Err; err != nil {
 		if se, ok := errors.AsType[*mcpclient.ServerError](err); ok {
 			err = se.Err // without its stderr
 		}
-		return fmt.Sprintf("The MCP server %q cannot be used now, so that tools of it may be missing: %s", clean(s.name, maxLine), clean(err.Error(), maxLine))
+		return fmt.Sprintf("The MCP server %q cannot be used now, so some of its tools may be missing: %s", clean(s.name, maxLine), clean(err.Error(), maxLine))
 	}
 	text := clean(strings.TrimSpace(st.Instructions), maxInstructions)
 	if text == "" || s.hideInstructions {
 		return ""
 	}
-	return fmt.Sprintf("The MCP server %q says of its tools:\n%s", clean(s.name, maxLine), text)
+	return fmt.Sprintf("Instructions of the MCP server %q for its tools:\n%s", clean(s.name, maxLine), text)
 }
 
 func (s *source) Tools(ctx context.Context) ([]tool.Tool, error) {
@@ -187,12 +184,12 @@ func (u *upstream) refreshLabels(ctx context.Context) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.labels = groups; groups == nil {
-		u.labels = []mcpclient.Group{} // not nil: it was asked and has none
+		u.labels = []mcpclient.Group{} // not nil, because the server has no groups
 	}
 	return nil
 }
 
-// currentLabels returns the groups of the last groups/list.
+// currentLabels returns the result of the last groups/list.
 func (u *upstream) currentLabels() []mcpclient.Group {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -15,25 +15,24 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver"
 )
 
-// updates waits until a client was told of so many updates of resources, and returns of
-// which it was.
+// updates waits until a client was notified of n updates of resources, and returns their URIs.
 func (w *wire) updates(n int) (all []string) {
 	w.t.Helper()
-	told := w.told
+	notices := w.notices
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		for _, m := range append(told, w.pinged()...) {
+		for _, m := range append(notices, w.pinged()...) {
 			if _, uri, ok := strings.Cut(m, `"method":"notifications/resources/updated","params":{"uri":"`); ok {
 				uri, _, _ = strings.Cut(uri, `"`)
 				all = append(all, uri)
 			}
 		}
-		if told, w.told = nil, nil; len(all) >= n || time.Now().After(end) {
+		if notices, w.notices = nil, nil; len(all) >= n || time.Now().After(end) {
 			return all
 		}
 	}
 }
 
-// lines are the methods of requests that a server was sent about subscriptions.
+// lines are the methods of the requests about subscriptions that a server received.
 type lines struct {
 	mu  sync.Mutex
 	all []string
@@ -46,7 +45,7 @@ func (l *lines) take() string {
 	return strings.Join(l.all, " ")
 }
 
-// recording has the lines noted that a server is sent, and returns what loses the connection.
+// recording records these requests of a server in sent; lose closes the connection.
 func recording(cfg *mcpclient.Server) (sent *lines, lose func()) {
 	sent = new(lines)
 	dial := cfg.Transport.(mcpclient.Dial)
@@ -72,9 +71,8 @@ func recording(cfg *mcpclient.Server) (sent *lines, lose func()) {
 	}
 }
 
-// TestSubscriptions: sessions are told of the updates that they have subscribed to, as long
-// as they see the resource, whatever era the server is of; and a server that comes back goes
-// on telling.
+// TestSubscriptions checks that sessions are notified of the updates that they have subscribed to, as long as
+// they see the resource, whatever era the server is of, and that this continues after the server has restarted.
 func TestSubscriptions(t *testing.T) {
 	for _, version := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(version, func(t *testing.T) {
@@ -100,13 +98,13 @@ func TestSubscriptions(t *testing.T) {
 				for i, w := range wires {
 					got[i] = w.updates(len(strings.Fields(wants[i])))
 				}
-				time.Sleep(250 * time.Millisecond) // for what should not come: updates are collected for 200 ms
+				time.Sleep(250 * time.Millisecond) // for notifications that should not arrive; updates are collected for 200 ms
 				for i, w := range wires {
-					// Twice is once, unless nothing should come: what was updated while it was
-					// subscribed to anew need not be collected.
+					// Two notifications count as one, unless none should arrive: an update during a new subscription need not be
+					// collected.
 					all := slices.Compact(slices.Sorted(slices.Values(append(got[i], w.updates(0)...))))
-					if told := strings.Join(all, " "); told != wants[i] {
-						t.Errorf("%s: client %d was told of %q, want %q", when, i, told, wants[i])
+					if uris := strings.Join(all, " "); uris != wants[i] {
+						t.Errorf("%s: client %d was notified of %q, want %q", when, i, uris, wants[i])
 					}
 				}
 			}
@@ -118,7 +116,7 @@ func TestSubscriptions(t *testing.T) {
 			subscribe(anna, "mcp://a/book://shelf/7", "{}")
 			subscribe(anna, "mcp://b/book://b", "-32002")
 			subscribe(none, "mcp://a/book://a", "-32002")
-			if version >= "2026" { // where subscriptions are collected, and updated when they stand
+			if version >= "2026" { // subscriptions are collected, and reported as updated when they are established
 				anna.updates(2)
 				time.Sleep(time.Second)
 				anna.updates(0)
@@ -130,13 +128,13 @@ func TestSubscriptions(t *testing.T) {
 			update("her group is closed", "", "mcp://a/book://a", "book://a", "book://shelf/7")
 			anna.tool("reset_tools", map[string]bool{"a": true})
 			otto.rpc("resources/unsubscribe", `{"uri":"mcp://a/book://a"}`)
-			update("he has enough", "mcp://a/book://a", "", "book://a")
+			update("he has unsubscribed", "mcp://a/book://a", "", "book://a")
 			if got := sent.take(); version < "2026" && got != "subscribe subscribe" {
 				t.Errorf("the server was sent %s", got)
 			}
 			lose()
-			update("the server is back", "mcp://a/book://a mcp://a/book://shelf/7", "") // who knows
-			update("it goes on", "mcp://a/book://a", "", "book://a")
+			update("the server is back", "mcp://a/book://a mcp://a/book://shelf/7", "") // the resources may have changed
+			update("updates continue", "mcp://a/book://a", "", "book://a")
 			_ = anna.conn.Close()
 			if version < "2026" {
 				for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -147,7 +145,7 @@ func TestSubscriptions(t *testing.T) {
 						break
 					}
 					if time.Now().After(end) {
-						t.Fatalf("when nobody listens any more the server was sent %s", got)
+						t.Fatalf("when no client is subscribed any more the server was sent %s", got)
 					}
 				}
 			}
@@ -155,8 +153,7 @@ func TestSubscriptions(t *testing.T) {
 	}
 }
 
-// TestSubscriptionsListened are those of a client without sessions, which asks for what it wants
-// to hear of in one request.
+// TestSubscriptionsListened checks the subscriptions of a client without sessions, which are all in one request.
 func TestSubscriptionsListened(t *testing.T) {
 	up := library(t, "a")
 	g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up.Server}})
@@ -184,12 +181,12 @@ func TestSubscriptionsListened(t *testing.T) {
 	}
 	up.server.ResourceUpdated("book://a")
 	if got := <-lines; !strings.Contains(got, `notifications/resources/updated`) || !strings.Contains(got, `"uri":"mcp://a/book://a"`) {
-		t.Errorf("told: %s", got)
+		t.Errorf("received %s", got)
 	}
 }
 
-// TestNotWatched: a server that tells of no updates is said not to, and one that refuses a
-// subscription is heard.
+// TestNotWatched checks the errors for a server that does not announce updates, and for a server that rejects a
+// subscription.
 func TestNotWatched(t *testing.T) {
 	mute := lister("mute", map[string]string{"resources/list": `{"resources":[{"uri":"x://a","name":"a"}]}`})
 	refuses := scripted("refuses", `[]`, says(""))
@@ -203,7 +200,7 @@ func TestNotWatched(t *testing.T) {
 	}
 }
 
-// TestCompletions are made by the servers, for those who see what they are of.
+// TestCompletions checks that the servers complete arguments, for clients that see the prompt or template.
 func TestCompletions(t *testing.T) {
 	many := func(_ context.Context, typed string, others map[string]string) ([]string, error) {
 		if typed == "bad" {
@@ -253,7 +250,7 @@ func TestCompletions(t *testing.T) {
 	for r := range records {
 		if r.Tool == "completion/complete" && r.Outcome == mcpserver.OutcomeSuccess {
 			if want := `"value":"B"`; !strings.Contains(string(r.Input), want) {
-				t.Errorf("on record: %s", r.Input)
+				t.Errorf("recorded: %s", r.Input)
 			}
 			break
 		}
