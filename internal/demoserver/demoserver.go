@@ -1,5 +1,5 @@
-// Package demoserver is a small MCP server for demonstrations and tests: the real
-// protocol, and answers that depend only on the arguments.
+// Package demoserver is a small MCP server for demonstrations and tests. It uses the real protocol, and its
+// answers depend only on the arguments.
 //
 // Its tools are weather_lookup, echo, add and countdown, which are marked read-only, and
 // note_add, which is not: it appends to a list that lives as long as the server. countdown
@@ -26,8 +26,8 @@ import (
 const instructions = `A demonstration server. weather_lookup invents the weather of a city, always the same for the same city;
 countdown takes its time and reports progress; note_add remembers a note until the server ends.`
 
-// Serve speaks MCP on in and out, one message a line, until in ends or ctx does.
-// A process may serve once: mcp-go keeps one stdio session per process.
+// Serve serves MCP on in and out, one message per line, until in ends or ctx is cancelled. A process may only
+// call it once, because mcp-go has one stdio session per process.
 func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	s := server.NewMCPServer("kitbag-demo", "1.0.0",
 		server.WithInstructions(instructions), server.WithToolCapabilities(true), server.WithRecovery())
@@ -62,7 +62,7 @@ func tools() []server.ServerTool {
 	}
 }
 
-// define makes a tool without mcp.NewTool, which would add hints.
+// define returns a tool. It does not use mcp.NewTool, which would add hints.
 func define[In any](name, title, description string, readOnly bool, schema string, fn func(context.Context, In, report) (any, error)) server.ServerTool {
 	t := mcp.Tool{Name: name, Title: title, Description: description, RawInputSchema: json.RawMessage(schema)}
 	t.Annotations.ReadOnlyHint = &readOnly
@@ -110,8 +110,8 @@ func progress(ctx context.Context, req mcp.CallToolRequest) report {
 	}
 }
 
-// drain waits until the session's notifications are written: mcp-go sends them from
-// another goroutine, and progress after the result is useless.
+// drain waits until the session's notifications are written, because mcp-go sends them from another goroutine,
+// and progress after the result is useless.
 func drain(ctx context.Context) {
 	session := server.ClientSessionFromContext(ctx)
 	if session == nil {
@@ -120,7 +120,7 @@ func drain(ctx context.Context) {
 	for i := 0; len(session.NotificationChannel()) > 0 && i < 1000; i++ {
 		time.Sleep(100 * time.Microsecond)
 	}
-	time.Sleep(time.Millisecond) // the last one may have left the queue but not be written
+	time.Sleep(time.Millisecond) // the last notification may have left the queue but not be written yet
 }
 
 type weatherIn struct {
@@ -179,7 +179,7 @@ type countdownIn struct {
 	StepMS *int `json:"step_ms"`
 }
 
-// The limits of countdown, so that no call occupies a server for long.
+// The limits of countdown prevent a call from occupying a server for long.
 const (
 	maxCount  = 1000
 	maxStepMS = 10_000
@@ -192,9 +192,9 @@ func countdown(ctx context.Context, in countdownIn, report report) (any, error) 
 	}
 	switch {
 	case in.N < 1 || in.N > maxCount:
-		return nil, fmt.Errorf("n: %d is not from 1 to %d; give a number that is", in.N, maxCount)
+		return nil, fmt.Errorf("n must be from 1 to %d; it is %d", maxCount, in.N)
 	case step < 0 || step > maxStepMS:
-		return nil, fmt.Errorf("step_ms: %d is not from 0 to %d; give a number that is", step, maxStepMS)
+		return nil, fmt.Errorf("step_ms must be from 0 to %d; it is %d", maxStepMS, step)
 	}
 	for left := in.N; left > 0; left-- {
 		select {

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// TestServe sends raw lines, so that the server is not tested with a client of the same
-// library.
+// TestServe sends raw lines, so that the test does not depend on a client of the same library.
 func TestServe(t *testing.T) {
 	in, toServer := io.Pipe()
 	fromServer, out := io.Pipe()

@@ -22,7 +22,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// user is an agent of one user on a server that others also use.
+// user returns an agent of a user on a server that has other users too.
 func user(t *testing.T, c *mcpclient.Client, name string, asked chan<- string, turns ...scripted.Turn) *agent.Agent {
 	t.Helper()
 	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Sources: []tool.Source{c}}})
@@ -42,8 +42,8 @@ func user(t *testing.T, c *mcpclient.Client, name string, asked chan<- string, t
 	return a
 }
 
-// withQuestions connects to server-everything, which lists the tools that ask once it knows
-// the client's capabilities.
+// withQuestions connects to server-everything, and waits until it lists the tools that ask, which it does once
+// it knows the client's capabilities.
 func withQuestions(t *testing.T, cfg mcpclient.Server) *mcpclient.Client {
 	t.Helper()
 	cfg.Options.Elicitation, cfg.Options.Sampling = mcpclient.ElicitCaller, mcpclient.SampleCaller
@@ -52,8 +52,8 @@ func withQuestions(t *testing.T, cfg mcpclient.Server) *mcpclient.Client {
 	return c
 }
 
-// TestAgentIsAsked: server-everything asks the user of an agent, and uses its model, over
-// stdio and HTTP.
+// TestAgentIsAsked checks that server-everything can ask the user of an agent, and use its model, over stdio
+// and HTTP.
 func TestAgentIsAsked(t *testing.T) {
 	port := freePort(t)
 	stop := serve(t, "streamableHttp", port)
@@ -82,7 +82,7 @@ func TestAgentIsAsked(t *testing.T) {
 				}
 			}
 			if got := results(&st); !strings.Contains(got, "Ada") {
-				t.Errorf("the server was not told the answer: %s", got)
+				t.Errorf("the server did not get the answer: %s", got)
 			}
 			if len(asked) != 1 || <-asked != "everything asks Ada" {
 				t.Errorf("asked %d more times", len(asked))
@@ -94,8 +94,8 @@ func TestAgentIsAsked(t *testing.T) {
 	}
 }
 
-// TestTwoUsersOfOneProcess: if two users have a call at the same process, neither is asked a
-// question that may be for the other.
+// TestTwoUsersOfOneProcess checks that if two users have a call in flight in the same process, neither is asked
+// a question that may be for the other.
 func TestTwoUsersOfOneProcess(t *testing.T) {
 	c := withQuestions(t, stdio(t, "everything", "stdio"))
 	asked := make(chan string, 9)

@@ -1,6 +1,6 @@
 // A client made with the TypeScript SDK: it lists, opens the group "demo", lists
-// again and calls. What happened is printed, a line each. Arguments: the URL of
-// the server, after "sse" for the transport of 2024, or the command that starts it.
+// again and calls. It prints a line for each event. Arguments: the URL of the server,
+// preceded by "sse" for the transport of 2024, or the command that starts it.
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { SSEClientTransport } from "@modelcontextprotocol/sdk/client/sse.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";

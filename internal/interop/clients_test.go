@@ -20,8 +20,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// served serves a toolkit with a group, tools that stream and that need approval, and a
-// skill. It returns the URL.
+// served serves a toolkit with a group, tools that stream and that need approval, and a skill. It returns the
+// server's URL.
 func served(t *testing.T) string {
 	t.Helper()
 	type city struct {
@@ -36,7 +36,7 @@ func served(t *testing.T) string {
 	}))
 	type from struct {
 		N int `json:"n"`
-		// Step is there for the client of the demo server.
+		// Step exists because the client of the demo server sends it.
 		Step int `json:"step_ms,omitempty"`
 	}
 	countdown := tool.Must(tool.NewStream("demo__countdown", "Counts down.", func(_ context.Context, in from) iter.Seq2[tool.Chunk, error] {
@@ -73,8 +73,8 @@ func served(t *testing.T) string {
 	return h.URL
 }
 
-// TestTypeScriptClientOverHTTP lists, opens a group, is notified, lists again, is asked and
-// calls, over both transports.
+// TestTypeScriptClientOverHTTP lists the tools, opens a group, is notified, lists them again, is asked a
+// question and calls, over both transports.
 func TestTypeScriptClientOverHTTP(t *testing.T) {
 	for _, how := range [][]string{{}, {"sse"}} {
 		t.Run(strings.Join(how, ""), func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestInspector(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		args []string
-		want []string // in the JSON that it prints
+		want []string // parts of the JSON that it prints
 	}{
 		{"list", []string{"--transport", "http", "--method", "tools/list", "--strict"}, []string{`"name":"reset_tools"`, `"name":"Skill"`}},
 		{"list over SSE", []string{"--transport", "sse", "--method", "tools/list", "--strict"}, []string{`"name":"reset_tools"`}},

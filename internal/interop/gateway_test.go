@@ -23,8 +23,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// recorded is a server of mcp-go that lists the 188 tools of a real server and
-// answers every call with the tool's name.
+// recorded returns a server of mcp-go that lists the 188 tools of a real server and answers every call with the
+// tool's name.
 func recorded(t *testing.T) mcpclient.Server {
 	t.Helper()
 	data, err := os.ReadFile("../../testdata/mcp_tools/ms365.json")
@@ -48,18 +48,17 @@ func recorded(t *testing.T) mcpclient.Server {
 		})
 	}
 	return mcpclient.Server{Name: "ms365", Transport: mcpclient.Dial(func(context.Context) (io.ReadWriteCloser, error) {
-		here, there := net.Pipe()
+		conn, serverConn := net.Pipe()
 		go func() {
-			_ = server.NewStdioServer(s).Listen(context.Background(), there, there)
-			_ = there.Close()
+			_ = server.NewStdioServer(s).Listen(context.Background(), serverConn, serverConn)
+			_ = serverConn.Close()
 		}()
-		return here, nil
+		return conn, nil
 	}),
 		Options: mcpclient.Options{PingInterval: -1}}
 }
 
-// A lineClient speaks JSON-RPC to the gateway directly, to measure exactly what a host
-// receives.
+// A lineClient sends JSON-RPC to the gateway directly, to measure exactly what a host receives.
 type lineClient struct {
 	t    *testing.T
 	conn net.Conn
@@ -68,13 +67,13 @@ type lineClient struct {
 
 func lines(t *testing.T, g *mcpgateway.Gateway) *lineClient {
 	t.Helper()
-	here, there := net.Pipe()
+	conn, serverConn := net.Pipe()
 	go func() {
-		_ = g.Server.ServeStdio(context.Background(), there, there)
-		_ = there.Close()
+		_ = g.Server.ServeStdio(context.Background(), serverConn, serverConn)
+		_ = serverConn.Close()
 	}()
-	t.Cleanup(func() { _ = here.Close() })
-	c := &lineClient{t, here, bufio.NewReader(here)}
+	t.Cleanup(func() { _ = conn.Close() })
+	c := &lineClient{t, conn, bufio.NewReader(conn)}
 	c.ask("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"lines","version":"1"}}`)
 	return c
 }
@@ -101,8 +100,8 @@ func (c *lineClient) tool(name, arguments string) string {
 	return c.ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, name, arguments))
 }
 
-// TestGateway is one gateway for three servers from npm and the recorded list of a fourth:
-// the size of its first list in each style, and how many calls a tool needs.
+// TestGateway runs one gateway for three servers from npm and the recorded list of a fourth. It checks the size
+// of the first list in each style, and how many calls it takes to use a tool.
 func TestGateway(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a.txt"), []byte("hello"), 0o600); err != nil {
@@ -127,7 +126,7 @@ func TestGateway(t *testing.T) {
 	}
 	full := len(lines(t, gateway(mcpgateway.StyleFull)).ask("tools/list", `{}`))
 	if full < 1_000_000 {
-		t.Fatalf("the full list has %d bytes only", full)
+		t.Fatalf("the full list has only %d bytes", full)
 	}
 	for _, style := range []mcpgateway.Style{mcpgateway.StyleReset, mcpgateway.StyleDiscover} {
 		g := gateway(style)
@@ -168,8 +167,8 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// TestGatewayPassesItems: the Inspector lists and gets prompts and resources of a server
-// from npm through a gateway, in both eras.
+// TestGatewayPassesItems checks that the Inspector can list and get prompts and resources of a server from npm
+// through a gateway, in both eras.
 func TestGatewayPassesItems(t *testing.T) {
 	g, err := mcpgateway.New(t.Context(), mcpgateway.Config{
 		Servers: []mcpclient.Server{stdio(t, "everything", "stdio"), stdio(t, "memory"), {Name: "dead", Transport: mcpclient.Command{Path: "/does/not/exist"}}},

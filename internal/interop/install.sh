@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the MCP servers of package.json, exactly as locked, unless they are there.
+# Installs the MCP servers of package.json, exactly as locked, unless they are installed.
 set -eu
 cd "$(dirname "$0")"
 if [ node_modules/.package-lock.json -nt package-lock.json ]; then exit 0; fi

@@ -42,7 +42,7 @@ func script(t *testing.T, server string) string {
 	return path
 }
 
-// stdio describes a server that runs as a process.
+// stdio returns the configuration of a server that runs as a process.
 func stdio(t *testing.T, server string, args ...string) mcpclient.Server {
 	t.Helper()
 	return mcpclient.Server{Name: server, Transport: mcpclient.Command{Path: "node", Args: append([]string{script(t, server)}, args...)}}
@@ -275,7 +275,7 @@ func TestKilled(t *testing.T) {
 	}
 
 	kill(t, marked(t, mark))
-	for range 100 { // wait for the next one, and kill it while it starts
+	for range 100 { // wait for the next process, and kill it while it starts
 		if pids := marked(t, mark); len(pids) > 0 {
 			kill(t, pids)
 			break
@@ -288,7 +288,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestWhatTheServerAsks: server-everything asks for input, for a sample and for the working
+// TestWhatTheServerAsks checks the requests of server-everything for input, for a sample and for the working
 // directories.
 func TestWhatTheServerAsks(t *testing.T) {
 	cfg := stdio(t, "everything", "stdio")
@@ -362,7 +362,7 @@ func TestEverythingOverHTTP(t *testing.T) {
 	c, _ := connect(t, mcpclient.Server{Name: "everything", Transport: mcpclient.HTTP{URL: fmt.Sprintf("http://127.0.0.1:%d/mcp", port)}})
 	everything(t, c)
 	stop()
-	stop = serve(t, "streamableHttp", port) // with a new process, which does not know the session
+	stop = serve(t, "streamableHttp", port) // a new process, which does not know the session
 	defer stop()
 	if res := mustCall(t, c, "echo", `{"message":"back"}`); res.Text() != "Echo: back" {
 		t.Errorf("after the restart: %q", res.Text())

@@ -1,5 +1,5 @@
-// A client made with the TypeScript SDK, which calls the tool "count" over the URL that it
-// is given and prints progress and result. Its connection is cut meanwhile.
+// A client made with the TypeScript SDK, which calls the tool "count" of the server at the
+// given URL and prints progress and result. Its connection is cut during the call.
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 

@@ -19,8 +19,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestTypeScriptResumes: the TypeScript SDK's client loses its connection during a call and
-// receives the rest, everything once, by Last-Event-ID.
+// TestTypeScriptResumes checks that the TypeScript SDK's client, whose connection is cut during a call,
+// receives the remaining messages by Last-Event-ID, each one once.
 func TestTypeScriptResumes(t *testing.T) {
 	cut := make(chan struct{})
 	count := tool.Must(tool.NewStream("count", "Counts.", func(ctx context.Context, _ struct{}) iter.Seq2[tool.Chunk, error] {
@@ -54,8 +54,8 @@ func TestTypeScriptResumes(t *testing.T) {
 	}
 }
 
-// cutAfter is a proxy that cuts the first connection over which it has sent the text, and
-// then closes cut.
+// cutAfter returns the URL of a proxy. When the proxy has sent the text over a connection for the first time,
+// it cuts that connection and then closes cut.
 func cutAfter(t *testing.T, server, text string, cut chan struct{}) (url string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

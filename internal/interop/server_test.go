@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestTypeScriptClient connects a client of another author to the gateway over standard
-// input and output, with our demo server behind it.
+// TestTypeScriptClient connects another author's client to the gateway over standard input and output, with our
+// demo server behind it.
 func TestTypeScriptClient(t *testing.T) {
 	dir := t.TempDir()
 	kitbag := filepath.Join(dir, "kitbag")
@@ -30,8 +30,8 @@ func TestTypeScriptClient(t *testing.T) {
 	}
 }
 
-// runClient runs client.mjs and checks its output: at first it lists the tools in before,
-// then also those of the group demo.
+// runClient runs client.mjs and checks its output: first it lists the tools in before, and then also those of
+// the group demo.
 func runClient(t *testing.T, before, group string, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "node", append([]string{"client.mjs"}, args...)...).CombinedOutput()

@@ -1,7 +1,6 @@
-// Package mcpcontent converts the content of MCP results to blocks, and keeps what blocks
-// cannot represent: links to resources, embedded resources, annotations. A model needs
-// none of that, but a gateway must pass it on unchanged. The client stores it in the
-// result's metadata, where the server finds it.
+// Package mcpcontent converts the content of MCP results to blocks, and keeps content that blocks cannot
+// represent: links to resources, embedded resources, annotations. A model does not need it, but a gateway must
+// pass it on unchanged. The client stores it in the result's metadata, where the server finds it.
 package mcpcontent
 
 import (
@@ -21,21 +20,21 @@ import (
 // tool, a group, a prompt or a resource.
 const GroupsKey = "io.modelcontextprotocol/groups"
 
-// Key is the member of a result's metadata that holds the content which its
-// blocks say less than: a JSON array with an element for each block that came, null
-// where the block says everything. It never leaves the program.
+// Key is the member of a result's metadata with the content that its blocks do not represent completely: a JSON
+// array with an element for each original block, which is null if the block represents everything. It never
+// leaves the program.
 const Key = "kitbag/content"
 
 // Keep returns the value of [Key] for content, or nil if there is nothing to keep.
 func Keep(content []json.RawMessage) json.RawMessage {
 	kept := make([]json.RawMessage, len(content))
-	some := false
+	incomplete := false
 	for i, raw := range content {
 		if saysMore(raw) {
-			kept[i], some = raw, true
+			kept[i], incomplete = raw, true
 		}
 	}
-	if !some {
+	if !incomplete {
 		return nil
 	}
 	value, err := json.Marshal(kept)
@@ -45,9 +44,8 @@ func Keep(content []json.RawMessage) json.RawMessage {
 	return value
 }
 
-// saysMore reports whether raw is valid content of a known type that says more than its
-// block. Invalid content is not kept, as one bad piece may make a client reject the whole
-// result.
+// saysMore reports whether raw is valid content of a known type with information that its block does not
+// contain. Invalid content is not kept, because a client may reject the whole result for it.
 func saysMore(raw json.RawMessage) bool {
 	if _, ok := justText(raw); ok {
 		return false
@@ -91,28 +89,28 @@ func saysMore(raw json.RawMessage) bool {
 	return false
 }
 
-// justText returns the text of content that has only a text, written as most servers do.
-// It is a fast path, as nearly all content is like that.
+// justText returns the text of content that consists only of text, in the usual encoding. It is a fast path,
+// because nearly all content has this form.
 func justText(raw json.RawMessage) (text string, ok bool) {
 	value, begins := bytes.CutPrefix(raw, []byte(`{"type":"text","text":`))
 	value, ends := bytes.CutSuffix(value, []byte("}"))
 	if !begins || !ends || len(value) == 0 || value[0] != '"' {
 		return "", false
 	}
-	// Further members make the rest an invalid JSON string.
+	// With further members the rest is not a valid JSON string.
 	err := json.Unmarshal(value, &text)
 	return text, err == nil
 }
 
-// Of returns the original content of each block of a result, nil where the block is
-// complete or was changed since, for instance by a middleware that removes secrets.
+// Of returns the original content of each block of a result. It is nil if the block represents everything or
+// was changed since, for example by middleware that removes secrets.
 func Of(res *message.ToolResult) []json.RawMessage {
 	out := make([]json.RawMessage, len(res.Blocks))
 	var kept []json.RawMessage
 	if json.Unmarshal(res.Meta[Key], &kept) != nil {
 		return out
 	}
-	original := make([]message.Block, len(kept)) // what each piece was read as, nil for none
+	original := make([]message.Block, len(kept)) // the block for each kept piece of content; nil if none was kept
 	for k, raw := range kept {
 		if raw = bytes.TrimSpace(raw); len(raw) > 0 && raw[0] == '{' {
 			original[k] = Block(raw)
@@ -126,41 +124,40 @@ func Of(res *message.ToolResult) []json.RawMessage {
 		}
 		return out
 	}
-	// Blocks were added or removed since; the others are still in order.
-	places := map[looks][]int{} // indices of the pieces with these looks, in order
+	// Blocks were added or removed since; the remaining ones are still in order.
+	places := map[key][]int{} // indices of the pieces with this key, in order
 	for k, b := range original {
 		if b != nil {
-			l := looksOf(b)
-			places[l] = append(places[l], k)
+			id := keyOf(b)
+			places[id] = append(places[id], k)
 		}
 	}
 	next := 0
 	for i, b := range res.Blocks {
-		l := looksOf(b)
-		at, _ := slices.BinarySearch(places[l], next)
-		places[l] = places[l][at:]
-		if len(places[l]) > 0 && reflect.DeepEqual(original[places[l][0]], b) {
-			out[i], next = kept[places[l][0]], places[l][0]+1
+		id := keyOf(b)
+		at, _ := slices.BinarySearch(places[id], next)
+		places[id] = places[id][at:]
+		if len(places[id]) > 0 && reflect.DeepEqual(original[places[id][0]], b) {
+			out[i], next = kept[places[id][0]], places[id][0]+1
 		}
 	}
 	return out
 }
 
-// looks are the fields that [Block] sets: equal blocks have equal looks.
-type looks struct{ name, mediaType, content string }
+// A key contains the fields that [Block] sets: equal blocks have equal keys.
+type key struct{ name, mediaType, content string }
 
-func looksOf(b message.Block) looks {
+func keyOf(b message.Block) key {
 	switch b := b.(type) {
 	case *message.Text:
-		return looks{content: b.Text}
+		return key{content: b.Text}
 	case *message.Data:
-		return looks{"data " + b.Name, b.MediaType, string(b.Bytes)}
+		return key{"data " + b.Name, b.MediaType, string(b.Bytes)}
 	}
-	return looks{name: "other"}
+	return key{name: "other"}
 }
 
-// Block converts one piece of content. Unknown or invalid content becomes text, which the
-// model can often use.
+// Block converts one piece of content. Unknown or invalid content becomes text, because models can often use it.
 func Block(raw json.RawMessage) message.Block {
 	if text, ok := justText(raw); ok {
 		return &message.Text{Text: text}
@@ -204,7 +201,7 @@ func data(name, mime, base64data string) message.Block {
 	return &message.Data{Name: name, MediaType: mime, Bytes: b}
 }
 
-// link makes text of a resource link, since the model API could not fetch it.
+// link converts a resource link to text, because the model API could not fetch the resource.
 func link(uri, mime, title, name, about string) message.Block {
 	s := "resource " + uri
 	if title == "" {

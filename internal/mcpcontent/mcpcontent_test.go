@@ -12,8 +12,8 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// TestContent compares rows of content with what the model reads of it, and with whether
-// more than that is kept for a gateway.
+// TestContent checks for each row the block that content is converted to, and whether the content is kept for a
+// gateway.
 func TestContent(t *testing.T) {
 	data, err := os.ReadFile("testdata/content.jsonl")
 	if err != nil {
@@ -72,8 +72,8 @@ func TestChangedBlocks(t *testing.T) {
 		{"one is changed", message.Blocks{blocks()[0], secret, blocks()[2]}, "- - b:2"},
 		{"one is added", append(message.Blocks{note}, blocks()...), "- - a:1 b:2"},
 		{"one is removed", blocks()[1:], "a:1 b:2"},
-		{"two have changed places", message.Blocks{blocks()[0], blocks()[2], blocks()[1]}, "- - -"},
-		{"nothing is left", nil, ""},
+		{"two are swapped", message.Blocks{blocks()[0], blocks()[2], blocks()[1]}, "- - -"},
+		{"all are removed", nil, ""},
 	} {
 		res := &message.ToolResult{Blocks: row.blocks, Meta: map[string]json.RawMessage{Key: Keep(content)}}
 		var got []string
@@ -93,14 +93,14 @@ func TestChangedBlocks(t *testing.T) {
 		res := &message.ToolResult{Blocks: blocks(), Meta: map[string]json.RawMessage{Key: json.RawMessage(odd)}}
 		for _, raw := range Of(res) {
 			if raw != nil {
-				t.Errorf("%s is taken as the content %s", odd, raw)
+				t.Errorf("%s is interpreted as the content %s", odd, raw)
 			}
 		}
 	}
 }
 
-// TestCostOfChangedBlocks checks that the work is linear in what a server sends: each piece
-// of content is read once, also where it no longer fits.
+// TestCostOfChangedBlocks checks that the work is linear in the size of a server's result: each piece of
+// content is read once, even if it no longer matches a block.
 func TestCostOfChangedBlocks(t *testing.T) {
 	cost := func(pieces int) float64 {
 		var content []json.RawMessage
@@ -131,14 +131,14 @@ func TestSameContent(t *testing.T) {
 	}
 }
 
-// TestJustText checks that content is read the same with and without the fast path.
+// TestJustText checks that content is converted in the same way with and without the fast path.
 func TestJustText(t *testing.T) {
 	for _, value := range []string{`"a"`, `""`, `"a \" \\"`, `"\u0041\ud83d\ude00"`, `null`, `1`, `"a","text":"b"`, `"a","_meta":{}`, `"a","annotations":{"priority":1}`, `["a"]`} {
 		usual := json.RawMessage(`{"type":"text","text":` + value + `}`)
 		other := json.RawMessage(`{"type":"text", "text":` + value + `}`)
 		a, b := Block(usual).(*message.Text).Text, Block(other).(*message.Text).Text
 		if a != b && a != string(usual) || saysMore(usual) != saysMore(other) {
-			t.Errorf("%s: %q, written otherwise %q", usual, a, b)
+			t.Errorf("%s: %q, in another encoding %q", usual, a, b)
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Package oauthtest is an authorization server together with the MCP server that it
-// protects, for tests of logging in. It enforces the rules that a client can break: PKCE,
-// the redirect URI of the registration, the resource of a token.
+// Package oauthtest is an authorization server, together with the MCP server that it protects, for tests of
+// logging in. It enforces the rules that a client could break: PKCE, the redirect URI of the registration, the
+// resource of a token.
 package oauthtest
 
 import (
@@ -17,15 +17,15 @@ import (
 	"testing"
 )
 
-// A Server listens until the test ends. Its functions let a test make it misbehave; set
-// them before the first request.
+// A Server listens until the test ends. Its functions let a test change its answers; set them before the first
+// request.
 type Server struct {
 	*httptest.Server
 
-	Resource func(m map[string]any) // changes the resource's metadata
-	Metadata func(m map[string]any) // changes the authorization server's
+	Resource func(m map[string]any) // changes the metadata of the resource
+	Metadata func(m map[string]any) // changes the metadata of the authorization server
 	Back     func(q url.Values)     // changes the parameters of the redirect after authorization
-	NoGrant  bool                   // refuses refresh tokens
+	NoGrant  bool                   // rejects refresh tokens
 
 	mu         sync.Mutex
 	valid      map[string]bool   // access tokens
@@ -34,7 +34,7 @@ type Server struct {
 	registered []map[string]any
 }
 
-// New protects an MCP server and serves it at /mcp.
+// New returns a server that protects an MCP server and serves it at /mcp.
 func New(t testing.TB, guarded http.Handler) *Server {
 	t.Helper()
 	nop := func(map[string]any) {}
@@ -96,7 +96,7 @@ func (s *Server) Agree(page string) (url.Values, error) {
 	return back, nil
 }
 
-// authorize is the page; a visit counts as consent.
+// authorize serves the authorization page; a visit counts as consent.
 func (s *Server) authorize(w http.ResponseWriter, r *http.Request) {
 	redirect := r.URL.Query().Get("redirect_uri")
 	known := slices.ContainsFunc(s.Registered(), func(m map[string]any) bool {
@@ -126,11 +126,11 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sum := sha256.Sum256([]byte(r.Form.Get("code_verifier")))
-	challenge, given := s.codes[r.Form.Get("code")]
+	challenge, known := s.codes[r.Form.Get("code")]
 	refresh := r.Form.Get("grant_type") == "refresh_token"
 	switch {
 	case r.Form.Get("resource") != s.URL+"/mcp", r.Form.Get("client_id") == "", r.Form.Get("client_secret") == "":
-	case r.Form.Get("grant_type") == "authorization_code" && given && challenge == base64.RawURLEncoding.EncodeToString(sum[:]),
+	case r.Form.Get("grant_type") == "authorization_code" && known && challenge == base64.RawURLEncoding.EncodeToString(sum[:]),
 		refresh && r.Form.Get("refresh_token") == "refresh1" && !s.NoGrant:
 		if refresh {
 			s.refreshes++

@@ -1,4 +1,4 @@
-// Package policycheck reports rules of a policy that cannot work with the tools there are.
+// Package policycheck reports rules of a policy that cannot work with the existing tools.
 package policycheck
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// Check reports what [permission.Policy.Check] does, and rules for a name that is no tool but
-// resembles one of the program's own tools, or one of others, which are further names for rules.
-// listed are the tools that sources listed last: a source may list others later, so a
-// rule that resembles none of the program's own names may be for one of those.
+// Check reports the errors of [permission.Policy.Check], and rules for a name that is not a tool but similar to
+// one of the program's own tools, or to one of others, which are further names for rules. listed are the tools
+// that sources listed last. A source may list more tools later, so a rule that is not similar to any of the
+// program's own names may be for one of those.
 func Check(p *permission.Policy, own, listed []tool.Tool, others ...string) error {
 	known := append(names(own), others...)
 	for _, t := range own {

@@ -1,5 +1,5 @@
-// Command confclient is the client for the public MCP conformance suite: it connects to the
-// URL in its last argument, does what the scenario in the environment requires, and exits.
+// Command confclient is the client for the public MCP conformance suite: it connects to the URL in its last
+// argument, does what the scenario in the environment requires, and exits.
 package main
 
 import (
@@ -26,7 +26,7 @@ func main() {
 	}
 }
 
-// scenario is the context that the suite passes with the scenario's name.
+// scenario is the context that the suite passes along with the scenario's name.
 type scenario struct {
 	ToolCalls []struct {
 		Name      string          `json:"name"`
@@ -36,8 +36,7 @@ type scenario struct {
 	ClientSecret string `json:"client_secret"`
 }
 
-// login logs in as a user who agrees to everything, by following the redirect of the
-// authorization server.
+// login logs in as a user who agrees to everything, by following the redirect of the authorization server.
 func (sc *scenario) login(name string) *mcpclient.OAuth {
 	if !strings.HasPrefix(name, "auth/") {
 		return nil
@@ -123,7 +122,7 @@ func play(ctx context.Context, name string, sc scenario, tools []tool.Tool) erro
 		}
 		return call(ctx, byName["json_schema_echo"], args)
 	case name == "json-schema-ref-no-deref":
-		return nil // listing must not fetch anything
+		return nil // the client must not fetch anything when it lists the tool
 	case name == "sep-2322-client-request-state":
 		for _, n := range []string{"test_mrtr_echo_state", "test_mrtr_unrelated", "test_mrtr_no_state", "test_mrtr_no_result_type"} {
 			if err := call(ctx, byName[n], json.RawMessage(`{}`)); err != nil {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the MCP conformance suite, for each revision's set of requirements: against
 # the client, by confclient, and against the server, by confserver. The output of
-# each scenario is left in the folder out.
+# each scenario is written to the folder out.
 set -eu
 cd "$(dirname "$0")"
 if [ ! node_modules/.package-lock.json -nt package-lock.json ]; then

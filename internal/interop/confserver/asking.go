@@ -34,7 +34,7 @@ const enums = `{"untitledSingle":{"type":"string","enum":["option1","option2","o
 "untitledMulti":{"type":"array","items":{"type":"string","enum":["option1","option2","option3"]}},
 "titledMulti":{"type":"array","items":{"anyOf":[{"const":"value1","title":"First Choice"},{"const":"value2","title":"Second Choice"},{"const":"value3","title":"Third Choice"}]}}}`
 
-// elicit asks the user. ID is what the suite looks for in the question.
+// elicit asks the user. The suite looks for id in the question.
 func elicit(ctx context.Context, id, text string, schema json.RawMessage) (host.Answer, error) {
 	return host.From(ctx).Elicit(ctx, host.Elicitation{ID: id, Message: text, Schema: schema})
 }
@@ -55,12 +55,12 @@ func roots(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d roots %v", len(uris), uris), err
 }
 
-// asking makes a tool that sends a request to the client.
+// asking returns a tool that sends a request to the client.
 func asking(name string, fn func(context.Context) (string, error)) tool.Tool {
 	return tool.Must(tool.New(name, "Asks the client.", func(ctx context.Context, _ none) (string, error) { return fn(ctx) }))
 }
 
-// showing makes a tool that shows the user a form.
+// showing returns a tool that shows the user a form.
 func showing(name string, schema json.RawMessage) tool.Tool {
 	return asking(name, func(ctx context.Context) (string, error) {
 		a, err := elicit(ctx, "", "Please fill this in.", schema)
@@ -76,7 +76,7 @@ type messageIn struct {
 	Message string `json:"message"`
 }
 
-// askingTools ask for input, samples and roots, in the way of either protocol era.
+// askingTools returns tools that ask for input, samples and roots, for both protocol eras.
 func askingTools() []tool.Tool {
 	const mrtr = "test_input_required_result_"
 	return []tool.Tool{
@@ -84,7 +84,7 @@ func askingTools() []tool.Tool {
 			text, err := sample(ctx, in.Prompt, 100)
 			return "LLM response: " + text, err
 		})),
-		tool.Must(tool.New("test_elicitation", "Asks the person.", func(ctx context.Context, in messageIn) (string, error) {
+		tool.Must(tool.New("test_elicitation", "Asks the user.", func(ctx context.Context, in messageIn) (string, error) {
 			a, err := elicit(ctx, "", in.Message, form(`{"username":{"type":"string","description":"User's response"},
 				"email":{"type":"string","description":"User's email address"}}`, "username", "email"))
 			return fmt.Sprintf("User response: %s, %v", a.Action, a.Content), err

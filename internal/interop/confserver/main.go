@@ -2,7 +2,7 @@
 // expects, with mcpserver, and runs a command against it: the suite, with the server's URL
 // appended. It exits with the command's status.
 //
-// The names and texts are those of the suite's scenarios.
+// The names and texts are those that the suite's scenarios require.
 package main
 
 import (
@@ -67,7 +67,7 @@ func run(command []string) error {
 	return nil
 }
 
-// fixture is the toolkit that holds the suite's tools. Two of them change it.
+// fixture returns the toolkit with the suite's tools. Two of the tools change it.
 func fixture() (*toolkit.Toolkit, error) {
 	var tk *toolkit.Toolkit
 	tools := contentTools()

@@ -24,13 +24,13 @@ func prompts() []mcpserver.Prompt {
 			Get: func(_ context.Context, args map[string]string) ([]*message.Message, error) {
 				return userMessages(&message.Text{Text: fmt.Sprintf("Prompt with arguments: arg1='%s', arg2='%s'", args["arg1"], args["arg2"])}), nil
 			}},
-		{Name: "test_prompt_with_embedded_resource", Description: "A prompt that holds a resource.",
+		{Name: "test_prompt_with_embedded_resource", Description: "A prompt that contains a resource.",
 			Arguments: []mcpserver.Argument{{Name: "resourceUri", Description: "Its URI.", Required: true}},
 			Get: func(_ context.Context, args map[string]string) ([]*message.Message, error) {
 				return userMessages(embedded(args["resourceUri"], "text/plain", "Embedded resource content for testing."),
 					&message.Text{Text: "Please process the embedded resource above."}), nil
 			}},
-		{Name: "test_prompt_with_image", Description: "A prompt that holds an image.", Get: func(context.Context, map[string]string) ([]*message.Message, error) {
+		{Name: "test_prompt_with_image", Description: "A prompt that contains an image.", Get: func(context.Context, map[string]string) ([]*message.Message, error) {
 			return userMessages(&message.Data{MediaType: "image/png", Bytes: picture}, &message.Text{Text: "Please analyze the image above."}), nil
 		}},
 		{Name: "test_input_required_result_prompt", Description: "A prompt that asks.", Get: func(ctx context.Context, _ map[string]string) ([]*message.Message, error) {

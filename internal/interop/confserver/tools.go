@@ -17,7 +17,7 @@ import (
 
 type none struct{}
 
-// picture is a PNG of one pixel, sound a WAV without samples.
+// picture is a PNG with one pixel, sound a WAV without samples.
 var (
 	picture = unbase64("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4z8DwHwAFAAH/VscvDQAAAABJRU5ErkJggg==")
 	sound   = unbase64("UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=")
@@ -31,7 +31,7 @@ func unbase64(s string) []byte {
 	return data
 }
 
-// returning makes a tool that returns the blocks.
+// returning returns a tool that returns the blocks.
 func returning(name string, blocks ...message.Block) tool.Tool {
 	return tool.Must(tool.New(name, "Returns content of some kind.", func(context.Context, none) (tool.Result, error) {
 		return tool.Result{Blocks: blocks}, nil
@@ -42,7 +42,7 @@ func embedded(uri, kind, text string) *message.Data {
 	return &message.Data{Name: uri, MediaType: kind, Bytes: []byte(text)}
 }
 
-// contentTools return every kind of content.
+// contentTools return all kinds of content.
 func contentTools() []tool.Tool {
 	image := &message.Data{MediaType: "image/png", Bytes: picture}
 	return []tool.Tool{
@@ -82,10 +82,10 @@ func (schemaTool) Call(context.Context, tool.Call) iter.Seq2[tool.Chunk, error] 
 	return func(yield func(tool.Chunk, error) bool) { yield(tool.Text("ok"), nil) }
 }
 
-// pause is the time between two reports that the suite requires.
+// pause is the time that the suite requires between two reports.
 const pause = 50 * time.Millisecond
 
-// reporting makes a tool that reports its progress to the user.
+// reporting returns a tool that reports its progress to the user.
 func reporting(name string, steps ...string) tool.Tool {
 	return tool.Must(tool.NewStream(name, "Reports what it does.", func(ctx context.Context, _ none) iter.Seq2[tool.Chunk, error] {
 		return func(yield func(tool.Chunk, error) bool) {
