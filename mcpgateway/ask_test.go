@@ -91,7 +91,7 @@ func TestUpstreamAsks(t *testing.T) {
 			up := mcpclient.Server{Name: "files", Transport: mcpclient.Dial(dial(s)), Options: mcpclient.Options{PingInterval: -1, Protocol: behindPin}}
 			g := newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{up}, Style: mcpgateway.StyleFull})
 			res := call(t, newHost(t, g, func(c *mcpclient.Server) { c.Options.Protocol = hostPin }), "files__remove", `{}`)
-			if text := res.Text(); res.Outcome != message.OutcomeError || !strings.Contains(text, "the client cannot ask one") ||
+			if text := res.Text(); res.Outcome != message.OutcomeError || !strings.Contains(text, "the client cannot ask the user") ||
 				!strings.Contains(text, "by the rule remove.") || strings.Contains(text, "did not allow") {
 				t.Errorf("%s behind %s: %s %q", behindPin, hostPin, res.Outcome, text)
 			}

@@ -279,7 +279,7 @@ func TestItemsBelowCeilings(t *testing.T) {
 			got = append(got, strings.Join(names, ","), strings.Trim(fmt.Sprint(len(resources)), "0"))
 			for _, uri := range []string{"mcp://a/book://a", "mcp://b/book://b"} {
 				read, err := c.ReadResource(t.Context(), uri)
-				if ce, refused := errors.AsType[*mcpclient.CallError](err); err != nil && (!refused || !strings.Contains(ce.Message, "there is no resource")) {
+				if ce, refused := errors.AsType[*mcpclient.CallError](err); err != nil && (!refused || !strings.Contains(ce.Message, "unknown resource")) {
 					t.Errorf("%s %s: %v", who, uri, err)
 				}
 				got = append(got, map[bool]string{true: "only"}[err == nil && strings.Contains(string(read.Raw), "only")])

@@ -228,7 +228,7 @@ func TestCompletions(t *testing.T) {
 	}
 	shelf := `{"ref":{"type":"ref/resource","uri":"mcp://a/book://shelf/{id}"},"argument":{"name":"id","value":"4"}}`
 	for _, params := range []string{prompt("a__greet", "B"), shelf} {
-		if got := w.rpc("completion/complete", params); !strings.Contains(got, "there is no") || up.starts.Load() != 0 {
+		if got := w.rpc("completion/complete", params); !strings.Contains(got, "unknown ") || up.starts.Load() != 0 {
 			t.Errorf("while the group is closed: %s", got)
 		}
 	}
@@ -237,8 +237,8 @@ func TestCompletions(t *testing.T) {
 		{prompt("a__greet", "B"), `{"completion":{"hasMore":true,"total":150,"values":["B-de-0","B-de-1",`},
 		{prompt("a__greet", "bad"), `"values":["good"]}`},
 		{shelf, `"hasMore":true,"total":150,"values":["40","41",`},
-		{prompt("a__none", "B"), "there is no prompt"},
-		{prompt("greet", "B"), "there is no prompt"},
+		{prompt("a__none", "B"), "unknown prompt"},
+		{prompt("greet", "B"), "unknown prompt"},
 		{prompt("mute__p", "B"), `"values":[]`},
 		{prompt("evil__p", "B"), "cannot be read"},
 	} {

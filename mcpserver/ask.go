@@ -43,7 +43,7 @@ func (r *request) askAbout(ctx context.Context, c *permission.Call, preview stri
 		raw, err = r.ask(ctx, r.out, "elicitation/create", question)
 	}
 	if err != nil {
-		return failure(fmt.Sprintf("This call of %s must be allowed by a person, who could not be asked: %v.", name, err))
+		return failure(fmt.Sprintf("The user must allow this call of %s, but could not be asked: %v.", name, err))
 	}
 	var got reply
 	if refused := refusal(name, d, raw, &got); refused != nil {
@@ -57,33 +57,33 @@ func (r *request) askAbout(ctx context.Context, c *permission.Call, preview stri
 	return nil
 }
 
-// refusal decodes the client's answer into got, and returns the result of a call that it does not
-// allow, else nil. A cancelled question may never have reached a person: a gateway can ask, but the
-// client in front of it may not, which is why the rule is named as in cannotAsk.
+// refusal decodes the client's answer into got. It returns the result of a call that is not allowed, or nil if
+// the call is allowed. A cancelled question may never have reached the user: a gateway can ask, but the client
+// in front of it may not be able to. Therefore the text names the rule, as in cannotAsk.
 func refusal(name string, d permission.Decision, raw json.RawMessage, got *reply) object {
 	switch err := strictjson.Unmarshal(raw, got); {
 	case len(raw) == 0:
-		return failure(fmt.Sprintf("This call of %s must be allowed by a person, and the client sent no answer to the question.", name))
+		return failure(fmt.Sprintf("The user must allow this call of %s, but the client sent no answer to the question.", name))
 	case err != nil:
-		return failure(fmt.Sprintf("This call of %s must be allowed by a person, and the client's answer cannot be read: %v.", name, err))
+		return failure(fmt.Sprintf("The user must allow this call of %s, but the client's answer cannot be read: %v.", name, err))
 	case got.Action == "accept":
 		return nil
 	case got.Action == "decline":
-		return failure(fmt.Sprintf("The person did not allow this call of %s.", name))
+		return failure(fmt.Sprintf("The user did not allow this call of %s.", name))
 	case got.Action == "cancel":
-		text := fmt.Sprintf("This call of %s must be allowed by a person (%s), and the question was cancelled: the person dismissed it, or the client cannot ask one.", name, d.Reason)
+		text := fmt.Sprintf("The user must allow this call of %s (%s), but the question was cancelled: the user dismissed it, or the client cannot ask the user.", name, d.Reason)
 		return failure(text + remedy(d))
 	}
-	return failure(fmt.Sprintf("This call of %s must be allowed by a person, and the client's answer has the action %q; it must be accept, decline or cancel.", name, got.Action))
+	return failure(fmt.Sprintf("The user must allow this call of %s, but the client's answer has the action %q; it must be accept, decline or cancel.", name, got.Action))
 }
 
-// cannotAsk returns the result of a call whose client cannot ask its user. It says which rule would
-// allow the call; there is none for a question about safety.
+// cannotAsk returns the result of a call whose client cannot ask its user. It names the rule that would allow
+// the call; no rule can answer a question about safety.
 func cannotAsk(name string, d permission.Decision) object {
-	return failure(fmt.Sprintf("This call of %s must be allowed by a person (%s), and this client cannot ask one.", name, d.Reason) + remedy(d))
+	return failure(fmt.Sprintf("The user must allow this call of %s (%s), but this client cannot ask the user.", name, d.Reason) + remedy(d))
 }
 
-// remedy says how a call is allowed when no person answers.
+// remedy says how a call can be allowed without asking the user.
 func remedy(d permission.Decision) string {
 	if rules := texts(d.Suggest); len(rules) > 0 {
 		return " The server's owner can allow it by the rule " + strings.Join(rules, ", ") + "."
@@ -100,13 +100,13 @@ func texts(rules []permission.Rule) []string {
 	return out
 }
 
-// maxShown is the largest question about a call, in bytes: clients may cut longer ones, and what is
-// cut would run too.
+// maxShown is the largest question about a call, in bytes. A client may cut off a longer one, and the user
+// would then allow text that they have not seen.
 const maxShown = 7 << 10
 
-// form returns the question. It shows the tool's preview of the call or else its arguments, and the
-// text that will run if they do not contain it. Invisible characters are escaped. A question that is
-// too long is an error.
+// form returns the question. It shows the tool's preview of the call, or the arguments if there is none, and
+// the text that will run if the arguments do not contain it. Invisible characters are escaped. A question that
+// is too long is an error.
 func form(c *permission.Call, preview string, d permission.Decision, remember bool) (object, error) {
 	shown, hidden := visible.Escape(cmp.Or(preview, string(c.Input)), nil)
 	if text := d.Judgement.Differs(c.Input); text != "" {
@@ -115,7 +115,7 @@ func form(c *permission.Call, preview string, d permission.Decision, remember bo
 		hidden += more
 	}
 	if hidden > 0 {
-		shown += fmt.Sprintf("\n(%d characters that cannot be seen are written as <U+…>)", hidden)
+		shown += fmt.Sprintf("\n(%d invisible characters are written as <U+…>)", hidden)
 	}
 	reason, _ := visible.Escape(d.Reason, nil)
 	if n := len(shown) + len(reason); n > maxShown {
@@ -135,29 +135,29 @@ func form(c *permission.Call, preview string, d permission.Decision, remember bo
 	}, nil
 }
 
-// askID is the name of the question in the inputs that a client without sessions is asked for.
+// askID is the key of the question in the inputRequests that a client without sessions gets.
 const askID = "allow"
 
-// A ticket is the signed state that such a client sends back with the answer. It is valid for this
-// call, by this credential, once, and for a limited time.
+// A ticket is the signed state that a client without sessions sends back with its answer. It is valid for one
+// call, with one credential, once, and for a limited time.
 type ticket struct {
 	Call    []byte `json:"call"` // digest of the credential, the tool and the arguments
 	Nonce   string `json:"nonce"`
-	Parked  bool   `json:"parked,omitempty"` // the call is parked under the nonce; otherwise it has not begun
+	Parked  bool   `json:"parked,omitempty"` // the call is parked under the nonce; otherwise it has not started
 	Expires int64  `json:"expires"`          // Unix seconds
 }
 
-// askSessionless is askAbout for clients without sessions. Nothing is kept between the question and the
-// answer: the call has not begun, and the ticket identifies it.
+// askSessionless is askAbout for clients without sessions. The server stores nothing between the question and
+// the answer: the call has not started, and the ticket identifies it.
 func (r *request) askSessionless(c *permission.Call, preview string, d permission.Decision, p *callParams) object {
 	name := c.Tool
-	who := ""
+	credName := ""
 	if r.cred != nil {
-		who = r.cred.Name
+		credName = r.cred.Name
 	}
-	// The exact bytes, unlike in digest: these arguments will run, and a duplicate key must not be
-	// read in two ways. What was judged is part of it, except what every edit of a file changes.
-	about := []string{who, name, string(c.Input), d.Judgement.Text, string(d.Judgement.Profile)}
+	// Unlike digest this uses the exact bytes: these arguments will run, and a duplicate key must not be
+	// interpreted in two ways. It includes what was judged, except what every edit of a file changes.
+	about := []string{credName, name, string(c.Input), d.Judgement.Text, string(d.Judgement.Profile)}
 	for _, f := range d.Judgement.Files {
 		about = append(about, f.Path)
 	}
@@ -165,7 +165,7 @@ func (r *request) askSessionless(c *permission.Call, preview string, d permissio
 	if p.State != "" {
 		var got reply
 		if err := r.srv.redeem(p.State, digest[:]); err != nil {
-			return failure(fmt.Sprintf("The answer about this call of %s cannot be used: %v.", name, err))
+			return failure(fmt.Sprintf("The answer to the question about this call of %s cannot be used: %v.", name, err))
 		}
 		return refusal(name, d, p.Answers[askID], &got)
 	}
@@ -174,7 +174,7 @@ func (r *request) askSessionless(c *permission.Call, preview string, d permissio
 	}
 	question, err := form(c, preview, d, false)
 	if err != nil {
-		return failure(fmt.Sprintf("This call of %s must be allowed by a person, who could not be asked: %v.", name, err))
+		return failure(fmt.Sprintf("The user must allow this call of %s, but could not be asked: %v.", name, err))
 	}
 	r.rec.Outcome = OutcomeAsked
 	return object{
@@ -191,15 +191,15 @@ func (s *Server) issue(t ticket) string {
 	return base64.RawURLEncoding.EncodeToString(append(s.sign(body), body...))
 }
 
-// sign returns the authentication code of a ticket. The key ends with the server, and with it every
-// ticket.
+// sign returns the authentication code of a ticket. The key is random for each server, so tickets become
+// invalid when the server ends.
 func (s *Server) sign(body []byte) []byte {
 	h := hmac.New(sha256.New, s.secret[:])
 	h.Write(body)
 	return h.Sum(nil)
 }
 
-// verify decodes a ticket of this server.
+// verify decodes a ticket that this server has issued.
 func (s *Server) verify(state string) (t ticket, err error) {
 	raw, err := base64.RawURLEncoding.DecodeString(state)
 	if err != nil || len(raw) < sha256.Size || !hmac.Equal(raw[:sha256.Size], s.sign(raw[sha256.Size:])) {

@@ -14,8 +14,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// TestAsk has a person asked in every era and by every transport, except for SSE,
-// over which our client cannot be asked; the interop tests have one that can.
+// TestAsk checks how the user is asked in every era and over every transport, except SSE, over which our client
+// cannot be asked; the interop tests have a client that can.
 func TestAsk(t *testing.T) {
 	for _, era := range eras {
 		if era.name == "sse" {
@@ -39,8 +39,8 @@ func TestAsk(t *testing.T) {
 				asked  int32
 				text   string
 			}{
-				{host.Answer{Action: host.ActionDecline}, message.OutcomeError, 1, "The person did not allow this call of weather."},
-				{host.Answer{Action: host.ActionCancel}, message.OutcomeError, 2, "dismissed it, or the client cannot ask one. The server's owner can allow it by the rule weather."},
+				{host.Answer{Action: host.ActionDecline}, message.OutcomeError, 1, "The user did not allow this call of weather."},
+				{host.Answer{Action: host.ActionCancel}, message.OutcomeError, 2, "dismissed it, or the client cannot ask the user. The server's owner can allow it by the rule weather."},
 				{host.Answer{Action: host.ActionAccept}, message.OutcomeSuccess, 3, ""},
 			} {
 				answer <- row.answer
@@ -53,20 +53,21 @@ func TestAsk(t *testing.T) {
 				t.Errorf("question: %q", q)
 			}
 			if era.static {
-				return // nothing is remembered where there is no session
+				return // without a session nothing is remembered
 			}
 			answer <- host.Answer{Action: host.ActionAccept, Content: map[string]any{"remember": true}}
 			for range 3 {
 				call(t, c, "weather", `{}`)
 			}
 			if asked.Load() != 4 {
-				t.Errorf("asked %d times, want 4: the rule of the fourth answer holds for the session", asked.Load())
+				t.Errorf("asked %d times, want 4: the rule of the fourth answer applies to the session", asked.Load())
 			}
 		})
 	}
 }
 
-// TestCannotAsk says which rule would have helped; and deny rules need nobody.
+// TestCannotAsk checks that the result names the rule that would allow the call, and that deny rules apply
+// without a question.
 func TestCannotAsk(t *testing.T) {
 	policy := &permission.Policy{Rules: []permission.Rule{{Tool: "slow", Behavior: permission.Deny}}}
 	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: policy})
@@ -83,7 +84,7 @@ func TestCannotAsk(t *testing.T) {
 	}
 }
 
-// TestTickets are attacks on what clients without sessions bring back.
+// TestTickets checks attacks with the state that clients without sessions send back.
 func TestTickets(t *testing.T) {
 	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: &permission.Policy{}, Credentials: []mcpserver.Credential{
 		{Name: "anna", Token: tokenA}, {Name: "otto", Token: tokenB},

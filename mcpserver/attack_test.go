@@ -82,7 +82,7 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestOutside is a connection that arrives from elsewhere, without credentials.
+// TestOutside checks a connection from another machine, without credentials.
 func TestOutside(t *testing.T) {
 	h := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk}).Handler()
 	for _, row := range []struct {
@@ -102,8 +102,8 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// TestOtherSessions cannot be used, seen, cancelled or ended, with their id or
-// without it.
+// TestOtherSessions checks that a client cannot use, see, cancel or end another client's session, with its id
+// or without it.
 func TestOtherSessions(t *testing.T) {
 	world := newWorld(t)
 	s := serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open, Credentials: []mcpserver.Credential{
@@ -145,7 +145,7 @@ func TestOtherSessions(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
-	// A client without sessions shares no ids with anybody.
+	// A client without sessions shares no request ids with other clients.
 	modern := newWire(t, url)
 	modern.token, modern.header = tokenB, map[string]string{"Mcp-Protocol-Version": "2026-07-28"}
 	modern.post(t.Context(), `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`)
@@ -155,11 +155,11 @@ func TestOtherSessions(t *testing.T) {
 	if got := <-done; len(got) != 1 || !strings.Contains(got[0], "done") {
 		t.Errorf("anna's call: %q", got)
 	}
-	// The ceiling is otto's, whatever he opens.
+	// otto's ceiling applies whatever groups he opens.
 	otto.session = own
 	_, got := otto.post(t.Context(), listBody)
 	if strings.Contains(got[0], "zoo") || strings.Contains(got[0], "slow") {
-		t.Errorf("otto sees what is above his ceiling: %s", got[0])
+		t.Errorf("otto sees a tool above his ceiling: %s", got[0])
 	}
 	_, got = otto.post(t.Context(), `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"lion"}}`)
 	if !strings.Contains(got[0], `"isError":true`) || strings.Contains(got[0], "zoo") {
@@ -167,8 +167,7 @@ func TestOtherSessions(t *testing.T) {
 	}
 }
 
-// TestCancel is by the client itself: by a notification, by leaving for good, by ending
-// its session.
+// TestCancel checks that a client can cancel its call: by a notification, by disconnecting, or by ending its session.
 func TestCancel(t *testing.T) {
 	const slow = `{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"slow","arguments":{"ms":60000}}}`
 	for name, how := range map[string]func(w *wire, leave func()){
@@ -197,11 +196,11 @@ func TestCancel(t *testing.T) {
 			}()
 			<-world.started
 			if status, got := w.post(t.Context(), slow); len(got) != 1 || !strings.Contains(got[0], "in use by a request") {
-				t.Errorf("an id twice: %d %q", status, got)
+				t.Errorf("a duplicate id: %d %q", status, got)
 			}
 			how(w, leave)
 			if err := <-world.ended; err == nil {
-				t.Error("the call went on to its end")
+				t.Error("the call was not cancelled")
 			}
 			if got := <-done; len(got) != 0 {
 				t.Errorf("a cancelled call was answered: %q", got)
@@ -228,7 +227,7 @@ func TestLimits(t *testing.T) {
 	if _, got := first.post(t.Context(), listBody); len(got) != 1 || !strings.Contains(got[0], "requests in flight") {
 		t.Errorf("a third call: %q", got)
 	}
-	// The busy session stays, of the others the idle ones make room.
+	// The busy session stays; idle ones are ended for new ones.
 	for range 5 {
 		newWire(t, url).initialize(`{}`)
 	}
@@ -242,7 +241,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestSessionsFull refuses a session when none is idle.
+// TestSessionsFull checks that a new session is rejected when no session is idle.
 func TestSessionsFull(t *testing.T) {
 	url := listen(t, serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Limits: mcpserver.Limits{Sessions: 1}}))
 	newWire(t, url).initialize(`{}`)
@@ -252,8 +251,7 @@ func TestSessionsFull(t *testing.T) {
 	}
 }
 
-// TestShare holds that one credential cannot use up the sessions, nor the requests at work,
-// that there are for all.
+// TestShare checks that one credential cannot use up the sessions or the requests in flight that all clients share.
 func TestShare(t *testing.T) {
 	world := newWorld(t)
 	const token = "0123456789abcdef"
@@ -278,7 +276,7 @@ func TestShare(t *testing.T) {
 	}
 	otto := client("otto")
 	otto.initialize(`{}`)
-	// Another one when one has ended.
+	// A session is available again when one has ended.
 	req := annas[0].request(t.Context(), "")
 	req.Method = http.MethodDelete
 	if res, err := annas[0].client.Do(req); err != nil || res.StatusCode != http.StatusNoContent {
@@ -287,7 +285,7 @@ func TestShare(t *testing.T) {
 	annas[0] = client("anna")
 	annas[0].initialize(`{}`)
 
-	// Requests without sessions count with those of sessions.
+	// Requests without sessions and with sessions count together.
 	modern := func(w *wire, id int) (int, []string) {
 		w.header = map[string]string{"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "slow"}
 		return w.post(t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"slow","arguments":{"ms":%d},`+
@@ -322,11 +320,11 @@ func TestShare(t *testing.T) {
 	}
 	wg.Wait()
 	if ran.Load() != 16 || refused.Load() != 4 {
-		t.Errorf("%d calls of anna ran and %d were refused, want 16 and 4", ran.Load(), refused.Load())
+		t.Errorf("%d calls of anna ran and %d were rejected, want 16 and 4", ran.Load(), refused.Load())
 	}
 }
 
-// TestSlowReader does not read: its call ends, and the server goes on.
+// TestSlowReader checks that the call of a client that does not read ends, and that the server continues.
 func TestSlowReader(t *testing.T) {
 	ended := make(chan error, 1)
 	flood := tool.Must(tool.NewStream("flood", "Floods.", func(ctx context.Context, _ none) iter.Seq2[tool.Chunk, error] {
@@ -341,7 +339,7 @@ func TestSlowReader(t *testing.T) {
 	h := httptest.NewUnstartedServer(s.Handler())
 	h.Config.ConnState = func(c net.Conn, state http.ConnState) {
 		if state == http.StateNew {
-			_ = c.(*net.TCPConn).SetWriteBuffer(4 << 10) // or the kernel would read in the client's place
+			_ = c.(*net.TCPConn).SetWriteBuffer(4 << 10) // otherwise the kernel would buffer everything
 		}
 	}
 	h.Start()
@@ -365,15 +363,15 @@ func TestSlowReader(t *testing.T) {
 	select {
 	case <-ended:
 	case <-time.After(20 * time.Second):
-		t.Fatal("the call goes on though nobody reads")
+		t.Fatal("the call continues although the client does not read")
 	}
 	if status, _ := w.post(t.Context(), listBody); status != 200 {
 		t.Errorf("the session is gone: %d", status)
 	}
 }
 
-// TestControlNames: a tool with the name of a control tool, also of the list for
-// clients without sessions, is found when the server is made.
+// TestControlNames checks that New rejects a tool with the name of a control tool, including those of the list
+// for clients without sessions.
 func TestControlNames(t *testing.T) {
 	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{named("search_tools")}},
 		Groups: []toolkit.Group{{Name: "g", Description: "G.", Tools: []tool.Tool{named("x")}}}})
@@ -385,8 +383,7 @@ func TestControlNames(t *testing.T) {
 	}
 }
 
-// A referring tool has a schema that refers to something outside of it, and asks
-// for a form.
+// A referring tool has a schema that refers to something outside it, and asks for a form.
 type referring struct{ name, input, form string }
 
 func (r referring) Info() tool.Info {
@@ -400,8 +397,8 @@ func (r referring) Call(ctx context.Context, _ tool.Call) iter.Seq2[tool.Chunk, 
 	}
 }
 
-// TestReferences: what schemas of tools and of forms refer to is neither read nor
-// fetched, whatever is called and answered.
+// TestReferences checks that references in the schemas of tools and forms are neither read nor fetched, for all
+// calls and answers.
 func TestReferences(t *testing.T) {
 	var fetched atomic.Int32
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -417,7 +414,7 @@ func TestReferences(t *testing.T) {
 		schema, plain := fmt.Sprintf(`{"type":"object","properties":{"x":{"type":"string","$ref":%q}}}`, ref), `{"type":"object"}`
 		tk := toolkit.Of(referring{"refers", schema, plain}, referring{"asks", plain, schema})
 		url := listen(t, serve(t, mcpserver.Config{Toolkit: tk, Policy: open}))
-		// By hand: our client would not send either.
+		// Sent by hand, because our client would reject both.
 		m := newModern(t, url, "", `{"elicitation":{}}`)
 		for name, extra := range map[string]string{
 			"refers": `,"arguments":{"x":"b"}`,
@@ -450,7 +447,7 @@ func TestConfig(t *testing.T) {
 		{mcpserver.Config{Toolkit: tk, Name: "n", Version: "1", PageSize: -1}, "PageSize"},
 		{mcpserver.Config{Toolkit: tk, Name: "n", Version: "1", Credentials: []mcpserver.Credential{{Token: tokenA}}}, "has no name"},
 		{mcpserver.Config{Toolkit: tk, Name: "n", Version: "1", Credentials: []mcpserver.Credential{{Name: "a", Token: "short"}}}, "shorter than 16"},
-		{mcpserver.Config{Toolkit: tk, Name: "n", Version: "1", Credentials: []mcpserver.Credential{{Name: "a", Token: tokenA}, {Name: "b", Token: tokenA}}}, "another one"},
+		{mcpserver.Config{Toolkit: tk, Name: "n", Version: "1", Credentials: []mcpserver.Credential{{Name: "a", Token: tokenA}, {Name: "b", Token: tokenA}}}, "as another credential"},
 		{mcpserver.Config{Toolkit: tk, Name: "n", Version: "1", Policy: deny("X")}, `there is no tool "X"; did you mean x?`},
 		{mcpserver.Config{Toolkit: tk, Name: "n", Version: "1", Policy: deny("call_tol")}, "did you mean call_tool?"},
 		{mcpserver.Config{Toolkit: tk, Name: "n", Version: "1", Policy: deny("Skil")}, "did you mean Skill?"},

@@ -9,50 +9,49 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// A Record is what [Config.Audit] gets after a call: who called what, the decision and its reason,
-// and the outcome.
+// A Record describes a call for [Config.Audit]: the caller, the decision and its reason, and the outcome.
 type Record struct {
 	Time       time.Time `json:"time"`                 // when the call was received
 	Credential string    `json:"credential,omitempty"` // its name
-	Session    string    `json:"session,omitempty"`    // a name of the session; not its id, with which a reader could use it
-	Tool       string    `json:"tool"`                 // the tool that was judged, or else the name that was called; or, of a gateway, the method, such as "resources/read"
+	Session    string    `json:"session,omitempty"`    // a name for the session; not its id, because anyone who has the id can use the session
+	Tool       string    `json:"tool"`                 // the tool that was judged, or the name that was called if there is none; for a request that a gateway passes on, the method, such as "resources/read"
 
-	Decision permission.Behavior `json:"decision,omitempty"` // before a person was asked; empty if there was none
-	Rule     string              `json:"rule,omitempty"`     // that decided
+	Decision permission.Behavior `json:"decision,omitempty"` // before the user was asked; empty if none was made
+	Rule     string              `json:"rule,omitempty"`     // the rule that decided
 	Reason   string              `json:"reason,omitempty"`   // of the decision
 
 	Outcome  Outcome `json:"outcome"`
-	Duration float64 `json:"duration_ms"` // including the time for a person's answer
+	Duration float64 `json:"duration_ms"` // including the wait for the user's answer
 
-	// Input is the arguments. They may contain secrets; the function decides whether to store them.
+	// Input is the arguments. They may contain secrets; the audit function decides whether to store them.
 	Input json.RawMessage `json:"input,omitempty"`
 }
 
 // An Outcome is how a call ended.
 type Outcome string
 
-// The outcomes. With the first two the tool has run, or middleware in its place; with the third it
-// may have run.
+// The outcomes. With success and error the tool has run, or middleware has replaced it; with cancelled it may
+// have run.
 const (
 	OutcomeSuccess   Outcome = "success"
 	OutcomeError     Outcome = "error"
 	OutcomeCancelled Outcome = "cancelled"
-	OutcomeInvalid   Outcome = "invalid" // there is no such tool, or the arguments do not fit
+	OutcomeInvalid   Outcome = "invalid" // there is no such tool, or the arguments are invalid
 	OutcomeRefused   Outcome = "refused" // denied by the policy or the user, or the user could not be asked
-	OutcomeAsked     Outcome = "asked"   // the client has to ask its user, and repeats the call with the answer
+	OutcomeAsked     Outcome = "asked"   // the client was sent a question for its user, and repeats the call with the answer
 )
 
-// maxLogged is how much of an unknown tool name is kept, in bytes.
+// maxLogged is how many bytes of an unknown tool name are recorded.
 const maxLogged = 128
 
-// audited runs the call and passes its record on.
+// audited runs the call and passes its record to the audit function.
 func (r *request) audited(ctx context.Context, p *callParams) (any, *rpcError) {
 	r.rec = Record{Time: time.Now(), Tool: cut(p.Name, maxLogged), Outcome: OutcomeInvalid}
-	defer r.closeRecord(ctx) // also if a tool panics
+	defer r.closeRecord(ctx) // even if a tool panics
 	return r.runTool(ctx, p)
 }
 
-// closeRecord completes the record and passes it on.
+// closeRecord completes the record and passes it to the audit function.
 func (r *request) closeRecord(ctx context.Context) {
 	if r.cred != nil {
 		r.rec.Credential = r.cred.Name
@@ -78,7 +77,7 @@ func (r *Record) decided(c *permission.Call, d permission.Decision) {
 	}
 }
 
-// ran records how an allowed call has ended; res is nil if it was aborted.
+// ran records how an allowed call has ended; res is nil if the call was aborted.
 func (r *Record) ran(res *message.ToolResult) {
 	r.Outcome = OutcomeError
 	if res != nil && res.Outcome == message.OutcomeSuccess {

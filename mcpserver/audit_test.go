@@ -11,7 +11,7 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// TestAudit: of every call there is one record, whatever came of it.
+// TestAudit checks that every call has one record, however it ended.
 func TestAudit(t *testing.T) {
 	world := newWorld(t)
 	policy := &permission.Policy{Rules: []permission.Rule{
@@ -71,7 +71,7 @@ func TestAudit(t *testing.T) {
 	other.post(t.Context(), `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"picture","arguments":{},
 		"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}}}`)
 	if r := next(); r.Outcome != mcpserver.OutcomeAsked || r.Session != "" {
-		t.Errorf("asked, without a session: %+v", r)
+		t.Errorf("asked without a session: %+v", r)
 	}
 	if len(records) > 0 {
 		t.Errorf("one record too many: %+v", <-records)

@@ -15,8 +15,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool/toolstate"
 )
 
-// callParams are the parameters of tools/call. A client without sessions repeats a call with
-// Answers and State when it was asked for input.
+// callParams are the parameters of tools/call. A client without sessions that was asked for input repeats the
+// call with Answers and State.
 type callParams struct {
 	Name      string                     `json:"name"`
 	Arguments json.RawMessage            `json:"arguments"`
@@ -30,7 +30,7 @@ func (r *request) callTool(ctx context.Context) (any, *rpcError) {
 	if err := decode(r.msg, &p); err != nil {
 		return nil, err
 	}
-	if string(p.Arguments) == "null" { // some clients send it for no arguments
+	if string(p.Arguments) == "null" { // some clients send null for no arguments
 		p.Arguments = nil
 	}
 	if p.Name == "" {
@@ -39,8 +39,8 @@ func (r *request) callTool(ctx context.Context) (any, *rpcError) {
 	return r.audited(ctx, &p)
 }
 
-// runTool resolves a call, checks its arguments, asks the permission engine and runs it. A failure
-// that the model can react to is a result; any other is an error.
+// runTool resolves a call, checks its arguments, asks the permission engine and runs the tool. A failure that
+// the model can correct is a result; any other is an error.
 func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpcError) {
 	ctx = toolstate.With(ctx, &r.state)
 	v, err := r.tk.View(ctx, r.scope)
@@ -63,7 +63,7 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpcError) {
 		return failure(err.Error()), nil
 	}
 	if t.Info().External {
-		return failure(fmt.Sprintf("tool %q is run by the host of an agent, and this server is not one", t.Info().Name)), nil
+		return failure(fmt.Sprintf("tool %q must be run by the host of an agent, and this server is not an agent's host", t.Info().Name)), nil
 	}
 	if bad := r.checkHeaders(ctx, t.Info(), p.Name); bad != nil {
 		return nil, bad
@@ -95,8 +95,8 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpcError) {
 	return r.result(res), nil
 }
 
-// permit asks the permission engine about a call. It returns the judgement if the call may run, and
-// otherwise the result, which says why not or has the client ask its user.
+// permit asks the permission engine about a call. It returns the judgement if the call may run; otherwise it
+// returns the result to send, which says why not or asks the client for input.
 func (r *request) permit(ctx context.Context, t tool.Tool, input json.RawMessage, p *callParams) (*permission.Judgement, object) {
 	policy, call := r.policy(), tool.PermissionCall(t, input)
 	d := permission.Decide(policy, call)
@@ -128,9 +128,9 @@ func (r *request) judgeAnew(_ context.Context, t tool.Tool, c tool.Call) (*permi
 	return &d.Judgement, nil
 }
 
-// run runs a call that is allowed, and reports its progress. Content is in the result. A block with
-// an id, which grows chunk by chunk, is also reported as it grows, except for its last chunk, so that
-// a host can show the output of a command while it runs.
+// run runs an allowed call and reports its progress. The result has all content. A block with an id, which
+// grows with each chunk, is also reported as it grows, except for its last chunk, so that a host can show the
+// output of a command while it runs.
 func (r *request) run(ctx context.Context, t tool.Tool, call tool.Call) (*message.ToolResult, error) {
 	results := tool.NewCollector(call)
 	report := r.reporter(call.Name)

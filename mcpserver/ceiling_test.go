@@ -13,9 +13,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestCeilingTellsNothing: whatever a client asks, it learns no name that is above
-// its ceiling, of a tool, a group, a prompt or a resource, in lists, labels,
-// results or errors, in either era.
+// TestCeilingTellsNothing checks that no request reveals to a client a name above its ceiling, of a tool, a
+// group, a prompt or a resource, in lists, labels, results or errors, in either era.
 func TestCeilingTellsNothing(t *testing.T) {
 	shared := named("common")
 	get := func(context.Context, map[string]string) ([]*message.Message, error) { return nil, nil }
@@ -77,11 +76,11 @@ func TestCeilingTellsNothing(t *testing.T) {
 				}
 				_, got := w.post(t.Context(), `{"jsonrpc":"2.0","id":1,"method":"`+q[0]+`","params":{`+params+`}}`)
 				for _, answer := range got {
-					said := answer
-					for _, mine := range []string{"secret lookup words", `"secret"`, `\"secret\"`, `\\\"secret\\\"`} { // what was asked may be repeated
-						said = strings.ReplaceAll(said, mine, "")
+					rest := answer
+					for _, own := range []string{"secret lookup words", `"secret"`, `\"secret\"`, `\\\"secret\\\"`} { // the answer may repeat the client's own words
+						rest = strings.ReplaceAll(rest, own, "")
 					}
-					if strings.Contains(said, "secret") {
+					if strings.Contains(rest, "secret") {
 						t.Errorf("%T, modern %v, %s {%s}: %s", control, modern, q[0], q[1], answer)
 					}
 				}
@@ -90,8 +89,8 @@ func TestCeilingTellsNothing(t *testing.T) {
 	}
 }
 
-// TestExactNumbers: what a person filled in comes to the tool, and goes on to a
-// server behind it, as it was written.
+// TestExactNumbers checks that numbers from a form reach the tool, and a server behind it, exactly as the user
+// wrote them.
 func TestExactNumbers(t *testing.T) {
 	const account = "12345678901234567"
 	got := make(chan string, 1)
@@ -110,7 +109,7 @@ func TestExactNumbers(t *testing.T) {
 	w.initialize(`{"elicitation":{}}`)
 	next := w.stream(t.Context(), `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay"}}`)
 	_, ask := next()
-	if ask == "" { // an event that only has an id
+	if ask == "" { // an event with only an id
 		_, ask = next()
 	}
 	if !strings.Contains(ask, `"ask-1"`) {

@@ -18,8 +18,8 @@ func failure(text string) object {
 	return object{"content": []object{{"type": "text", "text": text}}, "isError": true}
 }
 
-// result converts a result to MCP's form. Before revision 2026-07-28 structured content must be an
-// object; any other is left out, because the text has the same content.
+// result converts a result to MCP's form. Before revision 2026-07-28 structured content must be an object;
+// other structured content is left out, because the text contains it.
 func (r *request) result(res *message.ToolResult) object {
 	content := make([]any, 0, len(res.Blocks))
 	whole := mcpcontent.Of(res)
@@ -40,14 +40,14 @@ func (r *request) result(res *message.ToolResult) object {
 	}
 	meta := maps.Clone(res.Meta)
 	delete(meta, mcpcontent.Key)
-	delete(meta, mcp.MetaKeyServerInfo) // of an upstream server
+	delete(meta, mcp.MetaKeyServerInfo) // the upstream server's
 	if len(meta) > 0 {
 		o["_meta"] = meta
 	}
 	return o
 }
 
-// contentOf converts a block to MCP's form. It returns nil for one that is neither text nor data.
+// contentOf converts a block to MCP's form. It returns nil if the block is neither Text nor Data.
 func contentOf(b message.Block) object {
 	switch b := b.(type) {
 	case *message.Text:

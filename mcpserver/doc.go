@@ -12,23 +12,22 @@
 //	err = server.ServeStdio(ctx, os.Stdin, os.Stdout) // or:
 //	err = http.ListenAndServe("127.0.0.1:8080", server.Handler())
 //
-// Each client has a session with its own [toolkit.Scope]: the groups that it opens are open only for
-// it. A call is resolved on the session's view, its arguments are checked, the permission engine
-// decides, and then the tool runs. A failure on the way is a result with isError, which the model
-// reads.
+// Each client has a session with its own [toolkit.Scope]: the groups that it opens are open only for it. A call
+// is resolved on the session's view, its arguments are checked, the permission engine decides, and then the
+// tool runs. If one of these steps fails, the client gets a result with isError, which the model reads.
 //
 // When a call changes the tools of its session, the session gets one notifications/tools/list_changed,
 // on the stream of the call and before its result.
 //
 // # Asking
 //
-// If the permission engine wants a person asked, the server asks the client's user by elicitation. If
+// If the permission engine requires the user's consent, the server asks the client's user by elicitation. If
 // the client does not support that, the call fails, and its result names the rule that would allow it.
 //
-// A tool can ask too: its context has a [host.Host], which shows forms and pages to the user and
-// samples from the client's model, as far as the client has declared that it can. [Roots] requests the
-// client's working directories. From revision 2026-07-28 on the call waits until the client repeats its
-// request with the answers.
+// A tool can ask too: its context has a [host.Host], which shows forms and pages to the user and samples from
+// the client's model if the client has declared these capabilities. [Roots] requests the client's working
+// directories. From revision 2026-07-28 on the call waits until the client repeats its request with the
+// answers.
 //
 // # Revisions with and without sessions
 //
@@ -39,10 +38,10 @@
 //
 // # Lost connections
 //
-// Before revision 2026-07-28 a lost connection does not cancel a call. The client gets what it has
-// missed by a GET with Last-Event-ID, in its session and with its credential, within [Limits].Resume;
-// after that the call is cancelled. Up to 1 MiB is kept for a session, and 64 MiB for a credential, or
-// 16 MiB if there are several. To cancel a call, a client sends notifications/cancelled.
+// Before revision 2026-07-28 a lost connection does not cancel a call. The client gets the messages that it has
+// missed by a GET with Last-Event-ID, in its session and with its credential, within [Limits].Resume; after
+// that the call is cancelled. Up to 1 MiB of messages is kept for a session, and 64 MiB for a credential, or 16
+// MiB if there are several credentials. To cancel a call, a client sends notifications/cancelled.
 //
 // From 2026-07-28 on a client cancels a call by closing its connection. An idle stream sends a comment
 // every 25 s, so that no proxy closes it.
@@ -58,30 +57,30 @@
 //
 // # Groups
 //
-// For hosts that support MCP's proposal for primitive grouping there are the capability "groups", the
-// method groups/list, and the groups of each tool in its _meta.
+// For hosts that support MCP's proposal for primitive grouping the server declares the capability "groups",
+// handles the method groups/list, and lists the groups of each tool in the tool's _meta.
 //
-// # What mcp-go does here
+// # Use of mcp-go
 //
-// mcp-go provides the vocabulary: revisions, error codes, header rules. Its server is not used: it sorts
-// lists by name, has one stdio session per process, lets clients without sessions cancel each other's
-// calls, may send a notification after the result that it belongs to, and cannot have more methods.
+// mcp-go provides the vocabulary: revisions, error codes, header rules. Its server is not used: it sorts lists
+// by name, has one stdio session per process, lets clients without sessions cancel each other's calls, may send
+// a notification after the result that it belongs to, and cannot be extended with methods.
 //
 // # Trust
 //
 // Over HTTP a request must name a known Host and, if it comes from a browser, a known Origin. Without
-// [Config.Credentials] only connections to a loopback address are served, which keeps out other
-// machines, but not other users of this one. With credentials, a session belongs to the credential that
-// opened it and does not exist for others. HTTP+SSE, the transport of 2024, is guarded in the same way.
-// A credential's ceiling is a boundary; the groups below it are not.
+// [Config.Credentials] only connections to a loopback address are accepted, which excludes other machines, but
+// not other users of this machine. With credentials, a session belongs to the credential that opened it and
+// does not exist for others. HTTP+SSE, the transport of 2024, is guarded in the same way. A credential's
+// ceiling is a security boundary; the groups below it are not.
 //
-// Requests, sessions, calls and what is kept for clients are limited, for each credential and in total;
-// see [Limits]. Over HTTP a client that does not read is disconnected after [Limits].Write, and its
-// calls end; over stdio its input is not read until it reads again. Tokens are compared in constant time
-// and never logged. Texts of tools are sent to the host unchanged.
+// Requests, sessions, calls and the data that is kept for clients are limited, for each credential and in
+// total; see [Limits]. Over HTTP a client that does not read is disconnected after [Limits].Write, and its
+// calls are cancelled; over stdio the server stops reading the client's input until the client reads again.
+// Tokens are compared in constant time and never logged. Texts of tools are sent to the host unchanged.
 //
-// From revision 2026-07-28 on a server cannot tell the clients of one credential apart. State of tools
-// ([toolstate.State], such as a list of tasks, or which files were read) is therefore shared by all clients
-// of a credential, or by all clients if there are no credentials. Give clients that must not share it
-// different credentials. Over stdio each connection has its own.
+// From revision 2026-07-28 on a server cannot distinguish the clients of one credential. The state of tools
+// ([toolstate.State], such as a list of tasks, or which files were read) is therefore shared by all clients of
+// a credential, or by all clients if there are no credentials. Give clients that must not share it different
+// credentials. Over stdio each connection has its own state.
 package mcpserver

@@ -14,7 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A toolkit of one tool, on standard input and output.
+// This example serves a toolkit with one tool over standard input and output.
 func Example() {
 	type In struct {
 		Name string `json:"name"`
@@ -38,8 +38,7 @@ func Example() {
 	// Output: {"jsonrpc":"2.0","id":1,"result":{"content":[{"text":"Hello, Ada!","type":"text"}]}}
 }
 
-// What a client can read and choose, besides calling tools: a resource for every
-// order, and a prompt that begins with one.
+// This example serves a resource for every order, and a prompt that begins with one, in addition to tools.
 func ExampleConfig() {
 	orders := mcpserver.Resource{
 		URI: "orders://{id}", Name: "order", MediaType: "application/json",
@@ -77,6 +76,6 @@ func ExampleConfig() {
 	}
 	// Output:
 	// {"jsonrpc":"2.0","id":1,"result":{"contents":[{"mimeType":"application/json","text":"{\"item\":\"shirt\"}","uri":"orders://7"}]}}
-	// {"jsonrpc":"2.0","id":2,"error":{"code":-32002,"message":"there is no resource \"orders://8\"","data":{"uri":"orders://8"}}}
+	// {"jsonrpc":"2.0","id":2,"error":{"code":-32002,"message":"unknown resource \"orders://8\"","data":{"uri":"orders://8"}}}
 	// {"jsonrpc":"2.0","id":3,"result":{"description":"Write to the shop about an order.","messages":[{"content":{"text":"Write a friendly complaint about order 7.","type":"text"},"role":"user"}]}}
 }

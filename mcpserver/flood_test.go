@@ -15,8 +15,8 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver"
 )
 
-// TestStdioFlood: a host that asks and asks and does not read is no longer listened to;
-// once it reads it gets all answers.
+// TestStdioFlood checks that the server stops reading from a host that sends requests and does not read the
+// answers, and that the host gets all answers once it reads.
 func TestStdioFlood(t *testing.T) {
 	const calls, asked = 8, 3000
 	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open, Limits: mcpserver.Limits{Calls: calls}})
@@ -39,7 +39,7 @@ func TestStdioFlood(t *testing.T) {
 	}()
 	settle(&sent)
 	if n := runtime.NumGoroutine() - before; n > 2*calls+2 || sent.Load() > 4*calls {
-		t.Errorf("%d goroutines for %d requests whose answers nobody reads", n, sent.Load())
+		t.Errorf("%d goroutines for %d requests whose answers are not read", n, sent.Load())
 	}
 	answers := 0
 	for out.Scan() {
@@ -60,8 +60,8 @@ func settle(n *atomic.Int64) {
 	}
 }
 
-// TestFullButListening: while all calls that there may be wait for their client, its
-// answers still come through, and what is too much is refused.
+// TestFullButListening checks that while the limit of calls is reached and they all wait for their client, its
+// answers are still received and further calls are rejected.
 func TestFullButListening(t *testing.T) {
 	const calls = 2
 	var ran atomic.Int64
@@ -71,30 +71,30 @@ func TestFullButListening(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.ServeStdio(context.Background(), inR, outW); _ = outW.Close() }()
 	out := bufio.NewScanner(outR)
-	say := func(line string) { _, _ = io.WriteString(inW, line+"\n") }
-	hear := func() string { out.Scan(); return out.Text() }
-	go say(strings.Replace(initializeBody, `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1))
-	hear()
+	send := func(line string) { _, _ = io.WriteString(inW, line+"\n") }
+	receive := func() string { out.Scan(); return out.Text() }
+	go send(strings.Replace(initializeBody, `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1))
+	receive()
 	var questions []string
 	for id := range calls {
-		say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"greet"}}`, id))
-		questions = append(questions, hear())
+		send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"greet"}}`, id))
+		questions = append(questions, receive())
 	}
 	for id := range 3 * calls {
-		say(fmt.Sprintf(`{"jsonrpc":"2.0","id":"more %d","method":"tools/list"}`, id))
-		if got := hear(); !strings.Contains(got, "too many requests") {
+		send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"more %d","method":"tools/list"}`, id))
+		if got := receive(); !strings.Contains(got, "too many requests") {
 			t.Errorf("%s", got)
 		}
 	}
-	say(`{"jsonrpc":"2.0","id":"alive","method":"ping"}`)
-	if got := hear(); !strings.Contains(got, `"id":"alive","result":{}`) {
+	send(`{"jsonrpc":"2.0","id":"alive","method":"ping"}`)
+	if got := receive(); !strings.Contains(got, `"id":"alive","result":{}`) {
 		t.Errorf("%s", got)
 	}
 	for _, q := range questions {
 		_, rest, _ := strings.Cut(q, `"id":`)
 		id, _, _ := strings.Cut(rest, ",")
-		say(`{"jsonrpc":"2.0","id":` + id + `,"result":{"action":"accept","content":{"name":"Bo"}}}`)
-		if got := hear(); !strings.Contains(got, "accept Bo") {
+		send(`{"jsonrpc":"2.0","id":` + id + `,"result":{"action":"accept","content":{"name":"Bo"}}}`)
+		if got := receive(); !strings.Contains(got, "accept Bo") {
 			t.Errorf("%s", got)
 		}
 	}
@@ -104,25 +104,24 @@ func TestFullButListening(t *testing.T) {
 	}
 }
 
-// TestOldTransportFlood is the same over HTTP+SSE, where a post waits until its message is
-// taken.
+// TestOldTransportFlood is the same over HTTP+SSE, where a post waits until its message is accepted.
 func TestOldTransportFlood(t *testing.T) {
 	const calls, asked = 8, 100
 	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open, Limits: mcpserver.Limits{Calls: calls, Write: time.Minute}})
 	o, _ := dialOld(t, listen(t, s), "", nil)
 	o.send(oldInitialize)
-	var taken atomic.Int64
-	unknown := strings.Repeat("x", 256<<10) // which the answer repeats: together, more than a connection holds
+	var accepted atomic.Int64
+	unknown := strings.Repeat("x", 256<<10) // the answers repeat it; together they are more than a connection buffers
 	for id := range asked {
 		go func() {
 			if status, _ := o.post(t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"%s"}`, id, unknown)); status == http.StatusAccepted {
-				taken.Add(1)
+				accepted.Add(1)
 			}
 		}()
 	}
-	settle(&taken)
-	if taken.Load() == asked {
-		t.Errorf("all of %d requests were taken whose answers nobody reads", asked)
+	settle(&accepted)
+	if accepted.Load() == asked {
+		t.Errorf("all %d requests were accepted although their answers are not read", asked)
 	}
 	for range asked {
 		if _, m := o.next(); !strings.HasPrefix(m, `{"jsonrpc":"2.0","id":`) {

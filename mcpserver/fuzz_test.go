@@ -9,8 +9,8 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver"
 )
 
-// FuzzStdio sends anything. Whatever comes, every line that goes out is a JSON-RPC
-// message, and the server ends when the input does.
+// FuzzStdio sends arbitrary input. It checks that every line of output is a JSON-RPC message, and that the
+// server ends when the input ends.
 func FuzzStdio(f *testing.F) {
 	for _, seed := range []string{
 		listBody, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`, `[]`, `{}`, "\xff", "null",
@@ -38,7 +38,7 @@ func FuzzStdio(f *testing.F) {
 	f.Cleanup(func() { _ = s.Close() })
 	f.Fuzz(func(t *testing.T, in string) {
 		if strings.Contains(in, "subscriptions/listen") {
-			return // it lasts until a second after the input has ended
+			return // it would end only a second after the input
 		}
 		var out bytes.Buffer
 		if err := s.ServeStdio(t.Context(), strings.NewReader(in), &out); err != nil {

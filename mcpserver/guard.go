@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// admit checks the host, the origin and the credential of a request. The credential is nil if the
-// server has none. If ok is false, admit has answered the request.
+// admit checks the host, the origin and the credential of a request. The credential is nil if the server has no
+// credentials. If ok is false, admit has answered the request.
 func (s *Server) admit(w http.ResponseWriter, r *http.Request) (cred *Credential, ok bool) {
 	if !s.knownHost(r.Host) {
 		http.Error(w, "unknown Host; the owner of the server can add it to Config.Hosts", http.StatusForbidden)
@@ -40,16 +40,16 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) (cred *Credential
 	return cred, true
 }
 
-// credential returns the credential of an Authorization header, or nil. The comparison takes constant
-// time, so that it does not reveal how much of a token is right.
+// credential returns the credential of an Authorization header, or nil. The comparison takes constant time, so
+// that it does not reveal how many bytes of a token are right.
 func (s *Server) credential(header string) *Credential {
 	scheme, token, _ := strings.Cut(header, " ")
-	given := sha256.Sum256([]byte(strings.TrimSpace(token)))
+	sent := sha256.Sum256([]byte(strings.TrimSpace(token)))
 	var found *Credential
 	for i := range s.cfg.Credentials {
 		c := &s.cfg.Credentials[i]
-		have := sha256.Sum256([]byte(c.Token))
-		if subtle.ConstantTimeCompare(given[:], have[:]) == 1 {
+		want := sha256.Sum256([]byte(c.Token))
+		if subtle.ConstantTimeCompare(sent[:], want[:]) == 1 {
 			found = c
 		}
 	}
@@ -59,7 +59,8 @@ func (s *Server) credential(header string) *Credential {
 	return found
 }
 
-// knownHost refuses names that an attacker has made to resolve to this server (DNS rebinding).
+// knownHost reports whether a request may name the host. It excludes names that an attacker has made to resolve
+// to this server (DNS rebinding).
 func (s *Server) knownHost(hostport string) bool {
 	host := hostport
 	if h, _, err := net.SplitHostPort(hostport); err == nil {
@@ -69,8 +70,8 @@ func (s *Server) knownHost(hostport string) bool {
 	return isLoopback(host) || slices.ContainsFunc(s.cfg.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
 }
 
-// knownOrigin refuses requests of other sites' pages in a browser. The origin "null", as of a file,
-// is refused.
+// knownOrigin reports whether a browser may send requests from the origin. The origin "null", for example of a
+// file, is rejected.
 func (s *Server) knownOrigin(origin string) bool {
 	if slices.ContainsFunc(s.cfg.Origins, func(o string) bool { return strings.EqualFold(o, origin) }) {
 		return true
@@ -79,8 +80,8 @@ func (s *Server) knownOrigin(origin string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && s.knownHost(u.Host)
 }
 
-// isLoopback reports whether the name can only be this machine. A name other than localhost may
-// resolve to any address.
+// isLoopback reports whether the name always means this machine. A name other than localhost may resolve to any
+// address.
 func isLoopback(host string) bool {
 	if host == "localhost" {
 		return true
@@ -101,7 +102,7 @@ func arrivedOnLoopback(r *http.Request) bool {
 	return false
 }
 
-// isJSON refuses the media types that a form of a web page could send.
+// isJSON reports whether the media type is JSON, which a form of a web page cannot send.
 func isJSON(r *http.Request) bool {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return err == nil && kind == "application/json"

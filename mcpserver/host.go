@@ -17,7 +17,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// abilities are the capabilities of a client to answer requests.
+// abilities are the client's capabilities to answer requests.
 type abilities struct{ form, url, sampling, roots bool }
 
 // abilitiesOf decodes the capabilities of a client. An empty elicitation capability means forms, the
@@ -38,8 +38,8 @@ func abilitiesOf(capabilities json.RawMessage) (a abilities) {
 	return a
 }
 
-// A clientHost is the [host.Host] of calls: it sends requests to the client. A session has one, because
-// it has one user; without sessions each call has its own.
+// A clientHost is the [host.Host] of calls: it sends requests to the client. A session has one clientHost,
+// because it has one user; without sessions each call has its own.
 type clientHost struct {
 	can func() abilities
 
@@ -48,21 +48,20 @@ type clientHost struct {
 	ask func(ctx context.Context, key, method string, params any) (json.RawMessage, error)
 
 	mu      sync.Mutex
-	missing object // capabilities that a question needed and the client did not declare
+	missing object // capabilities that a question needed but the client has not declared
 }
 
-// errCannotAsk is the error of a question while no connection can carry it.
+// errCannotAsk is the error of a question if there is no connection to send it on.
 var errCannotAsk = errors.New("the client cannot receive requests on this connection")
 
-// Elicit asks the user of the client. If the client cannot ask, the answer is Cancel, as for every
-// host.
+// Elicit asks the user of the client. If the client cannot ask, the answer is Cancel, as the Host interface requires.
 func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	if err := q.Check(); err != nil {
 		return host.Answer{}, err
 	}
 	q = q.Clean()
 	can, params := h.can(), object{"message": q.Message}
-	if q.Server != "" { // or the client would attribute the question to this server
+	if q.Server != "" { // otherwise the client would attribute the question to this server
 		params["message"] = fmt.Sprintf("[%s] %s", q.Server, q.Message)
 	}
 	if q.URL != "" {
@@ -99,8 +98,8 @@ func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answe
 	return host.Answer{Action: host.ActionCancel}, nil
 }
 
-// exactNumbers replaces numbers that a float64 cannot represent by [json.Number], so that an account
-// number of seventeen digits stays the same.
+// exactNumbers replaces numbers that a float64 cannot represent by [json.Number], so that an account number of
+// seventeen digits does not change.
 func exactNumbers(raw json.RawMessage, content map[string]any) map[string]any {
 	var literal struct {
 		Content map[string]any `json:"content"`
@@ -120,10 +119,10 @@ func exactNumbers(raw json.RawMessage, content map[string]any) map[string]any {
 	return content
 }
 
-// defaultTokens is the largest number of tokens of a sample whose request does not say.
+// defaultTokens is the largest number of tokens of a sample if the request does not set a limit.
 const defaultTokens = 1024
 
-// Sample requests a sample of the client's model. The client must have declared sampling.
+// Sample requests a sample from the client's model. The client must have declared the capability sampling.
 func (h *clientHost) Sample(ctx context.Context, r host.SampleRequest) (host.Sample, error) {
 	if !h.can().sampling {
 		return host.Sample{}, h.missingCapability("sampling")
@@ -156,7 +155,7 @@ func (h *clientHost) Sample(ctx context.Context, r host.SampleRequest) (host.Sam
 	return sampleOf(raw)
 }
 
-// sampleOf decodes a client's answer. It joins the texts of several pieces of content.
+// sampleOf decodes a client's answer. The texts of several pieces of content are joined.
 func sampleOf(raw json.RawMessage) (host.Sample, error) {
 	var got struct {
 		Content json.RawMessage `json:"content"`
@@ -169,7 +168,7 @@ func sampleOf(raw json.RawMessage) (host.Sample, error) {
 	}
 	var pieces []piece
 	err := strictjson.Unmarshal(raw, &got)
-	// One piece of content, or from 2025-11-25 on a list.
+	// The content is one piece or, from 2025-11-25 on, a list.
 	if err == nil && strictjson.Unmarshal(got.Content, &pieces) != nil {
 		pieces = make([]piece, 1)
 		err = strictjson.Unmarshal(got.Content, &pieces[0])
@@ -188,7 +187,7 @@ func sampleOf(raw json.RawMessage) (host.Sample, error) {
 
 // messagesOf converts a message to MCP messages, which have one piece of content each.
 func messagesOf(m *message.Message) (out []object) {
-	role := message.RoleUser // MCP has only user and assistant
+	role := message.RoleUser // MCP only has user and assistant
 	if m.Role == message.RoleAssistant {
 		role = m.Role
 	}
@@ -224,7 +223,7 @@ func (h *clientHost) roots(ctx context.Context) ([]string, error) {
 	return uris, nil
 }
 
-// missingCapability records and returns the error that the client has not declared a capability; see
+// missingCapability records that the client has not declared a capability, and returns the error; see
 // [request.capabilityError].
 func (h *clientHost) missingCapability(capability string) error {
 	h.mu.Lock()
@@ -236,13 +235,12 @@ func (h *clientHost) missingCapability(capability string) error {
 	return fmt.Errorf("%w: the client has not declared the capability %q", host.ErrRefused, capability)
 }
 
-// Roots returns the URIs of the client's working directories, for a tool that is called over MCP.
-// The error wraps [host.ErrRefused] if the client does not declare roots, or if the call did not
-// come over MCP.
+// Roots returns the URIs of the client's working directories, for a tool that is called over MCP. The error
+// wraps [host.ErrRefused] if the client does not declare roots, or if the call was not received over MCP.
 func Roots(ctx context.Context) ([]string, error) {
 	h, ok := host.From(ctx).(*clientHost)
 	if !ok {
-		return nil, fmt.Errorf("%w: the call does not come from an MCP client", host.ErrRefused)
+		return nil, fmt.Errorf("%w: the call was not received from an MCP client", host.ErrRefused)
 	}
 	return h.roots(ctx)
 }
@@ -258,9 +256,9 @@ func (r *request) withSessionHost(ctx context.Context) context.Context {
 	return host.With(context.WithValue(ctx, responderKey{}, r.out), r.session.host)
 }
 
-// SessionDone returns a channel that is closed when the session of a call ends, for a tool that
-// keeps something for a session. It is the same for all calls of a session, so that it can be the
-// key of a map. Without sessions, as from protocol 2026-07-28 on, it is closed when the call ends.
+// SessionDone returns a channel that is closed when the session of a call ends, for a tool that keeps data for
+// a session. All calls of a session get the same channel, so it can be the key of a map. For clients without
+// sessions, as from protocol 2026-07-28 on, it is closed when the call ends.
 func SessionDone(ctx context.Context) <-chan struct{} {
 	if s, ok := ctx.Value(sessionKey{}).(context.Context); ok {
 		return s.Done()
@@ -268,9 +266,8 @@ func SessionDone(ctx context.Context) <-chan struct{} {
 	return ctx.Done()
 }
 
-// askStream asks a client that has a session. A question that does not come with the context of a
-// call, as from an upstream server with one connection for all calls, is sent on the stream of the
-// latest call.
+// askStream asks a client that has a session. If ctx is not the context of a call, as for a question of an
+// upstream server with one connection for all calls, the question is sent on the stream of the latest call.
 func (c *session) askStream(ctx context.Context, _, method string, params any) (json.RawMessage, error) {
 	out, _ := ctx.Value(responderKey{}).(responder)
 	if out == nil {

@@ -21,9 +21,9 @@ import (
 // nameForm asks for a name.
 var nameForm = json.RawMessage(`{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}`)
 
-// asking are tools that ask the client: "greet" the person, "think" the model,
-// "where" for the roots, "all" for the three at once, "twice" two things in turn.
-// Ran counts how often one began.
+// asking returns tools that ask the client: "greet" asks the user, "think" the model, "where" for the roots,
+// "all" these three at once, and "twice" two questions one after the other. ran counts how often one was
+// started.
 func asking(ran *atomic.Int64, gone chan error) *toolkit.Toolkit {
 	ask := func(ctx context.Context, id string) (string, error) {
 		a, err := host.From(ctx).Elicit(ctx, host.Elicitation{ID: id, Message: "Your name?", Schema: nameForm})
@@ -37,7 +37,7 @@ func asking(ran *atomic.Int64, gone chan error) *toolkit.Toolkit {
 		uris, err := mcpserver.Roots(ctx)
 		return strings.Join(uris, ","), err
 	}
-	made := func(name string, fn func(ctx context.Context) (string, error)) tool.Tool {
+	newTool := func(name string, fn func(ctx context.Context) (string, error)) tool.Tool {
 		return tool.Must(tool.New(name, "Asks.", func(ctx context.Context, _ none) (string, error) {
 			ran.Add(1)
 			text, err := fn(ctx)
@@ -48,15 +48,15 @@ func asking(ran *atomic.Int64, gone chan error) *toolkit.Toolkit {
 		}))
 	}
 	return toolkit.Of(
-		made("greet", func(ctx context.Context) (string, error) { return ask(ctx, "who") }),
-		made("think", think),
-		made("where", where),
-		made("twice", func(ctx context.Context) (string, error) {
+		newTool("greet", func(ctx context.Context) (string, error) { return ask(ctx, "who") }),
+		newTool("think", think),
+		newTool("where", where),
+		newTool("twice", func(ctx context.Context) (string, error) {
 			a, err := ask(ctx, "first")
 			b, err2 := ask(ctx, "")
 			return a + "; " + b, errors.Join(err, err2)
 		}),
-		made("all", func(ctx context.Context) (string, error) {
+		newTool("all", func(ctx context.Context) (string, error) {
 			var texts [3]string
 			err := mcpserver.Together(ctx,
 				func(ctx context.Context) (err error) { texts[0], err = ask(ctx, "who"); return err },
@@ -67,7 +67,7 @@ func asking(ran *atomic.Int64, gone chan error) *toolkit.Toolkit {
 	)
 }
 
-// TestToolsAsk is our client answering what tools ask, of revisions with and without sessions.
+// TestToolsAsk checks that our client answers the questions of tools, in revisions with and without sessions.
 func TestToolsAsk(t *testing.T) {
 	var ran atomic.Int64
 	s := serve(t, mcpserver.Config{Toolkit: asking(&ran, nil), Policy: open})
@@ -97,12 +97,12 @@ func TestToolsAsk(t *testing.T) {
 			} {
 				ran.Store(0)
 				if res := call(t, c, call1.tool, `{}`); res.Text() != call1.want || ran.Load() != 1 {
-					t.Errorf("%s: %q, begun %d times, want %q, once", call1.tool, res.Text(), ran.Load(), call1.want)
+					t.Errorf("%s: %q, started %d times, want %q, once", call1.tool, res.Text(), ran.Load(), call1.want)
 				}
 			}
 		})
 	}
-	// A client that offers nothing is not asked.
+	// A client that declares no capabilities is not asked.
 	c := connect(t, mcpclient.Server{Transport: mcpclient.HTTP{URL: url}, Options: mcpclient.Options{Protocol: "2025-11-25"}})
 	for _, row := range []struct{ tool, want string }{{"greet", "cancel"}, {"think", `capability "sampling"`}, {"where", `capability "roots"`}} {
 		if res := call(t, c, row.tool, `{}`); !strings.Contains(res.Text(), row.want) {
@@ -111,7 +111,7 @@ func TestToolsAsk(t *testing.T) {
 	}
 }
 
-// A modern client speaks the new era by hand.
+// A modern client sends the requests of the new era by hand.
 type modern struct {
 	*wire
 	caps string
@@ -123,7 +123,7 @@ func newModern(t *testing.T, url, token, caps string) *modern {
 	return &modern{w, caps}
 }
 
-// send makes a request, name being that of the tool, the prompt or the resource.
+// send sends a request; name is the name of the tool, the prompt or the resource.
 func (m *modern) send(ctx context.Context, method, name, extra string) (int, string) {
 	m.t.Helper()
 	m.header = map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": method, "Mcp-Name": name}
@@ -139,7 +139,7 @@ func (m *modern) send(ctx context.Context, method, name, extra string) (int, str
 	return status, got[len(got)-1]
 }
 
-// asked makes the request and returns the state that came with the question.
+// asked sends the request and returns the state that came with the question.
 func (m *modern) asked(method, name, extra string) string {
 	m.t.Helper()
 	_, got := m.send(m.t.Context(), method, name, extra)
@@ -150,7 +150,7 @@ func (m *modern) asked(method, name, extra string) string {
 	return res.Result.RequestState
 }
 
-// TestParkedCalls are good and bad answers of clients without sessions to what a call asks.
+// TestParkedCalls checks good and bad answers of clients without sessions to the questions of calls.
 func TestParkedCalls(t *testing.T) {
 	var ran atomic.Int64
 	url := listen(t, serve(t, mcpserver.Config{Toolkit: asking(&ran, nil), Policy: open, Credentials: []mcpserver.Credential{
@@ -181,13 +181,13 @@ func TestParkedCalls(t *testing.T) {
 		{"declined", anna, "greet", state(gone) + who(`{"action":"decline"}`), 200, "decline"},
 		{"an answer of the wrong kind", anna, "greet", who("12345"), 200, "input_required"},
 		{"an answer to something else", anna, "greet", `,"inputResponses":{"other":` + ada + `}`, 200, "input_required"},
-		{"answers that are none", anna, "greet", `,"inputResponses":[1]`, 400, "inputResponses"},
+		{"answers that are not an object", anna, "greet", `,"inputResponses":[1]`, 400, "inputResponses"},
 		{"an answer before the question", anna, "greet", who(ada), 200, "accept Ada"},
 		{"content that does not fit the form", anna, "greet", who(`{"action":"accept","content":{"name":7}}`), 200, `"isError":true`},
 		{"some of the answers", anna, "all", state(partly) + who(ada), 200, `"question-`},
-		{"what the client has not declared", lame, "think", "", 400, `"requiredCapabilities":{"sampling":{}}`},
-		{"what it has not declared, among others", half, "where", "", 400, `"requiredCapabilities":{"roots":{}}`},
-		{"nobody to ask is no error", lame, "greet", "", 200, "cancel"},
+		{"a missing capability", lame, "think", "", 400, `"requiredCapabilities":{"sampling":{}}`},
+		{"one missing capability of two", half, "where", "", 400, `"requiredCapabilities":{"roots":{}}`},
+		{"no capability to ask is not an error", lame, "greet", "", 200, "cancel"},
 	} {
 		if status, got := row.w.send(t.Context(), "tools/call", row.name, row.with); status != row.status || !strings.Contains(got, row.want) {
 			t.Errorf("%s: %d %s, want %d %q", row.why, status, got, row.status, row.want)
@@ -195,7 +195,7 @@ func TestParkedCalls(t *testing.T) {
 	}
 }
 
-// TestParkedCompletion: the answer to what a completion has asked is not for another one.
+// TestParkedCompletion checks that the answer to the question of one completion is not used for another.
 func TestParkedCompletion(t *testing.T) {
 	ask := func(ctx context.Context, typed string, _ map[string]string) ([]string, error) {
 		a, err := host.From(ctx).Elicit(ctx, host.Elicitation{ID: "who", Message: "Who?", Schema: nameForm})
@@ -219,8 +219,8 @@ func TestParkedCompletion(t *testing.T) {
 	}
 }
 
-// TestParkedCallEncodedAnew: who comes back with an answer may have written the same arguments in
-// another way. A permission is for the very bytes that run.
+// TestParkedCallEncodedAnew checks that a client may encode the same arguments differently when it sends an
+// answer. A permission, however, is only for the exact bytes that run.
 func TestParkedCallEncodedAnew(t *testing.T) {
 	type pair struct{ A, B int }
 	greet := tool.Must(tool.New("greet", "Greets.", func(ctx context.Context, in pair) (string, error) {
@@ -229,14 +229,14 @@ func TestParkedCallEncodedAnew(t *testing.T) {
 	}))
 	const ada = `,"inputResponses":{"who":{"action":"accept","content":{"name":"Ada"}},"allow":{"action":"accept"}}`
 	for _, row := range []struct {
-		args string
-		want string // of the answer to a question of the call
-		may  bool   // the person has allowed it
+		args  string
+		want  string // of the answer to a question of the call
+		allow bool   // the user has allowed it
 	}{
 		{`{"A":1,"B":2}`, "Ada1 2", true},
 		{`{"B":2, "A":1}`, "Ada1 2", false},
 		{` { "A" : 1 , "\u0042" : 2 } `, "Ada1 2", false},
-		{`{"A":"1","B":2}`, "another request", true}, // what runs are the arguments that were shown
+		{`{"A":"1","B":2}`, "another request", true}, // the arguments that were shown are the ones that run
 		{`{"A":1,"B":3}`, "another request", false},
 		{`{"A":1}`, "another request", false},
 		{`{"A":1,"B":3,"B":2}`, "occurs twice", false},
@@ -251,14 +251,14 @@ func TestParkedCallEncodedAnew(t *testing.T) {
 		m = newModern(t, listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(greet)})), "", `{"elicitation":{}}`)
 		answer = `,"requestState":"` + m.asked("tools/call", "greet", asked) + `"` + ada
 		_, got := m.send(t.Context(), "tools/call", "greet", answer+`,"arguments":`+row.args)
-		if strings.Contains(got, "Ada1 2") != row.may {
+		if strings.Contains(got, "Ada1 2") != row.allow {
 			t.Errorf("by a permission, %s: %s", row.args, got)
 		}
 	}
 }
 
-// TestLateQuestions are asked by what a call has left behind, with a context that
-// does not end: nobody is there to answer, and nothing is sent any more.
+// TestLateQuestions checks questions from a goroutine that outlives its call, with a context that does not end:
+// no one can answer, and nothing is sent any more.
 func TestLateQuestions(t *testing.T) {
 	ended, got := make(chan struct{}), make(chan host.Answer, 1)
 	late := tool.Must(tool.New("late", "Asks too late.", func(ctx context.Context, _ none) (string, error) {
@@ -289,8 +289,8 @@ func TestLateQuestions(t *testing.T) {
 	}
 }
 
-// TestForgottenParkedCalls end when the client does not come back in time, when there are
-// too many, and with the server.
+// TestForgottenParkedCalls checks that parked calls end when the client does not return in time, when there are
+// too many of them, and when the server ends.
 func TestForgottenParkedCalls(t *testing.T) {
 	var ran atomic.Int64
 	gone := make(chan error, 100)
@@ -306,8 +306,8 @@ func TestForgottenParkedCalls(t *testing.T) {
 
 	s = serve(t, mcpserver.Config{Toolkit: asking(&ran, gone), Policy: open, Limits: mcpserver.Limits{Calls: 1}})
 	m = newModern(t, listen(t, s), "", `{"elicitation":{}}`)
-	const room = 16 // for calls of clients without sessions, times Limits.Calls
-	for range room {
+	const capacity = 16 // for calls of clients without sessions, times Limits.Calls
+	for range capacity {
 		m.asked("tools/call", "greet", "")
 	}
 	if status, got := m.send(t.Context(), "tools/call", "greet", ""); status != 400 || !strings.Contains(got, "too many calls wait") {
@@ -317,12 +317,12 @@ func TestForgottenParkedCalls(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	for range room {
+	for range capacity {
 		<-gone
 	}
 }
 
-// TestSessionDone: calls of one session have the same channel, which is closed at its end.
+// TestSessionDone checks that calls of one session have the same channel, which is closed when the session ends.
 func TestSessionDone(t *testing.T) {
 	got := make(chan (<-chan struct{}), 1)
 	probe := tool.Must(tool.New("probe", "Probes.", func(ctx context.Context, _ none) (string, error) {
@@ -337,7 +337,7 @@ func TestSessionDone(t *testing.T) {
 	}
 	first, other := of(one), of(two)
 	if of(one) != first || first == other {
-		t.Error("a session's calls have several channels, or two sessions one")
+		t.Error("calls of one session have different channels, or two sessions have the same")
 	}
 	select {
 	case <-first:
@@ -352,11 +352,11 @@ func TestSessionDone(t *testing.T) {
 	}
 	modern := connect(t, mcpclient.Server{Transport: mcpclient.Dial(dialStdio(s)), Options: mcpclient.Options{Protocol: "2026-07-28"}})
 	if a, b := of(modern), of(modern); a == b {
-		t.Error("without sessions, two calls have one channel")
+		t.Error("without sessions, two calls have the same channel")
 	} else {
 		<-a
 	}
 	if plain := t.Context(); mcpserver.SessionDone(plain) != plain.Done() {
-		t.Error("a context of no call has another channel")
+		t.Error("a context without a call has another channel than its own")
 	}
 }

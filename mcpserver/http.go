@@ -16,11 +16,11 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// Handler serves streamable HTTP, and HTTP+SSE, the transport before it, at whatever path it is
-// mounted. It has no time-out for reading headers: set ReadHeaderTimeout of the [http.Server].
+// Handler serves streamable HTTP, and its predecessor HTTP+SSE, at any path. It has no timeout for reading
+// headers: set ReadHeaderTimeout of the [http.Server].
 func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// The deadline of an earlier request on the connection would still be set.
+		// Without this the deadline of an earlier request on the connection would still apply.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.limits.Write))
 		cred, ok := s.admit(w, r)
 		if !ok {
@@ -52,7 +52,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, cred *Credential) 
 		http.Error(w, "Content-Type must be application/json", http.StatusUnsupportedMediaType)
 		return
 	}
-	// A client that sends slowly occupies a connection and nothing else.
+	// A client that sends slowly uses only a connection.
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.limits.Request)))
 	if err != nil {
 		status := http.StatusBadRequest
@@ -94,8 +94,9 @@ func refuse(w http.ResponseWriter, status int, m *rpcMessage, e *rpcError) {
 	_, _ = w.Write(answer(m.ID, nil, e)) // fails if the client has left
 }
 
-// postSessionless handles a message of a client without sessions. Notifications are ignored: such a
-// client cancels a request by leaving, and notifications/cancelled could only name another client's.
+// postSessionless handles a message of a client without sessions. Notifications are ignored: such a client
+// cancels a request by closing the connection, and notifications/cancelled could only name the request of
+// another client.
 func (s *Server) postSessionless(w http.ResponseWriter, r *http.Request, cred *Credential, m *rpcMessage, version, header string) {
 	if m.ID == nil || m.Method == "" {
 		w.WriteHeader(http.StatusAccepted)
@@ -122,8 +123,8 @@ func (s *Server) postSessionless(w http.ResponseWriter, r *http.Request, cred *C
 
 type headerKey struct{}
 
-// checkHeaders compares the Mcp-Param headers of a call with its arguments, if the listed schema of
-// the tool asks for such headers (SEP-2243): a proxy may have routed the call by them.
+// checkHeaders checks that the Mcp-Param headers of a call match its arguments, because a proxy may have routed
+// the call by them. It does so if the listed schema of the tool requires such headers (SEP-2243).
 func (r *request) checkHeaders(ctx context.Context, info tool.Info, called string) *rpcError {
 	header, ok := ctx.Value(headerKey{}).(http.Header)
 	if !ok || info.Name != called || !bytes.Contains(info.Input, []byte("x-mcp-header")) {
@@ -143,7 +144,7 @@ func (r *request) checkHeaders(ctx context.Context, info tool.Info, called strin
 	return nil
 }
 
-// sharedSession returns the one session of all clients of a credential that have no sessions.
+// sharedSession returns the session that all clients without sessions of a credential share.
 func (s *Server) sharedSession(cred *Credential) *session {
 	name := ""
 	if cred != nil {
@@ -170,14 +171,14 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, cred *Credential, 
 	}
 	w.Header().Set(mcp.HeaderSessionID, c.id)
 	s.serve(w, r, c, m, false)
-	if !c.introduced() { // initialize was refused
+	if !c.initialized() { // initialize was rejected
 		s.remove(c)
 	}
 }
 
-const tooManySessions = "too many sessions, of all clients or of this credential; end one, or try again later"
+const tooManySessions = "too many sessions in total or for this credential; end one, or try again later"
 
-// register adds a session over HTTP. If there are too many it ends the session and returns false.
+// register adds a session over HTTP. If there are too many sessions it ends the new one and returns false.
 func (s *Server) register(c *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,8 +201,8 @@ func (s *Server) register(c *session) bool {
 // sweepInterval is how often removeIdle runs.
 func (s *Server) sweepInterval() time.Duration { return max(s.limits.Idle/4, time.Minute) }
 
-// removeIdle ends sessions whose clients have left without ending them: what tools keep for a
-// session, such as a process, lives as long as the session.
+// removeIdle ends sessions whose clients have left without ending them: the data that tools keep for a session,
+// such as a process, lives as long as the session.
 func (s *Server) removeIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,8 +226,8 @@ func (s *Server) removeIdleLocked() {
 	}
 }
 
-// find returns the session that the request names. If there is none it answers the request and
-// returns nil. A session of another credential does not exist.
+// find returns the session that the request names. If there is none it answers the request and returns nil. A
+// session of another credential is treated as missing.
 func (s *Server) find(w http.ResponseWriter, r *http.Request, cred *Credential) *session {
 	id := r.Header.Get(mcp.HeaderSessionID)
 	if id == "" {
@@ -303,8 +304,8 @@ func statusOf(e *rpcError) int {
 	return http.StatusBadRequest
 }
 
-// acceptsEvents reports whether a request can be answered by a stream. The specification requires
-// every client to accept one; a client that does not gets only the result.
+// acceptsEvents reports whether a request can be answered by a stream. The specification requires every client
+// to accept streams; a client that does not accept them gets only the result.
 func acceptsEvents(r *http.Request) bool {
 	for _, v := range r.Header.Values("Accept") {
 		if strings.Contains(v, "text/event-stream") || strings.Contains(v, "*/*") {
@@ -314,22 +315,22 @@ func acceptsEvents(r *http.Request) bool {
 	return false
 }
 
-// heartbeat is how often an idle stream sends a comment, so that no proxy closes it.
+// heartbeat is the interval at which an idle stream sends a comment, so that no proxy closes it.
 const heartbeat = 25 * time.Second
 
-// An eventWriter sends messages as server-sent events. The first one starts the stream.
+// An eventWriter sends messages as server-sent events. The first message starts the stream.
 type eventWriter struct {
 	w       http.ResponseWriter
-	limit   time.Duration // for a write
+	limit   time.Duration // of a write
 	accepts bool
 	broken  func() // called when the client does not read
 
 	http2 bool
 
-	mu   sync.Mutex
-	on   bool
-	err  error
-	next *time.Timer // until the next heartbeat; nil if the eventWriter sends none
+	mu      sync.Mutex
+	started bool
+	err     error
+	next    *time.Timer // for the next heartbeat; nil if the eventWriter sends none
 }
 
 func (s *Server) newEventWriter(w http.ResponseWriter, r *http.Request, accepts bool, broken func()) *eventWriter {
@@ -341,7 +342,7 @@ func (s *Server) newEventWriter(w http.ResponseWriter, r *http.Request, accepts 
 // beat sends a heartbeat.
 func (e *eventWriter) beat() error { return e.write(":\n\n") }
 
-// startHeartbeat sends a heartbeat at intervals until the stream ends.
+// startHeartbeat sends heartbeats until the stream ends.
 func (e *eventWriter) startHeartbeat() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -354,9 +355,9 @@ func (e *eventWriter) startHeartbeat() {
 	}
 }
 
-// clearDeadline removes the write deadline until the next write. Over HTTP/2 a deadline that passes
-// resets the stream even if nothing is to be written. Over HTTP/1 it does not, and applies to the
-// end of the response, which net/http writes.
+// clearDeadline removes the write deadline until the next write. Over HTTP/2 an expired deadline resets the
+// stream even if nothing is being written. Over HTTP/1 the deadline stays, because it has no effect until
+// net/http writes the end of the response.
 func (e *eventWriter) clearDeadline() {
 	if e.http2 {
 		_ = http.NewResponseController(e.w).SetWriteDeadline(time.Time{})
@@ -366,13 +367,12 @@ func (e *eventWriter) clearDeadline() {
 // streams implements responder.
 func (e *eventWriter) streams() bool { return e.accepts }
 
-// end ends the stream. If it was started, end sends the last message, unless that is nil, and
-// returns true. Later messages are errors: a goroutine that a call has left behind must not write to
-// a complete response.
+// end ends the stream. If the stream was started, end sends the last message, unless that is nil, and returns
+// true. Later sends fail: a goroutine that outlives its call must not write to a complete response.
 func (e *eventWriter) end(last []byte) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.on && last != nil {
+	if e.started && last != nil {
 		_ = e.writeLocked(event(last)) // a failed write breaks the connection
 	}
 	if e.err == nil {
@@ -381,7 +381,7 @@ func (e *eventWriter) end(last []byte) bool {
 	if e.next != nil {
 		e.next.Stop()
 	}
-	return e.on
+	return e.started
 }
 
 var errEnded = errors.New("the request has ended")
@@ -393,8 +393,8 @@ func (e *eventWriter) send(message []byte) error {
 	return e.write(event(message))
 }
 
-// write writes to the stream and flushes it. After an error it writes nothing more, because a part of
-// an event may have been sent.
+// write writes to the stream and flushes it. After an error it writes nothing more, because an incomplete event
+// may have been sent.
 func (e *eventWriter) write(text string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -406,10 +406,10 @@ func (e *eventWriter) writeLocked(text string) error {
 		return e.err
 	}
 	rc := http.NewResponseController(e.w)
-	// A writer without deadlines, as in tests without a connection, does not block.
+	// Ignore errors: a writer that does not support deadlines, as in tests without a connection, does not block.
 	_ = rc.SetWriteDeadline(time.Now().Add(e.limit))
-	if !e.on {
-		e.on = true
+	if !e.started {
+		e.started = true
 		e.w.Header().Set("Content-Type", "text/event-stream")
 		e.w.Header().Set("Cache-Control", "no-cache")
 		e.w.WriteHeader(http.StatusOK)

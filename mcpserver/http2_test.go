@@ -9,8 +9,8 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver"
 )
 
-// TestSlowCallHTTP2: Limits.Write is about a client that does not read, not about a call
-// that takes longer. Over HTTP/2 a write deadline resets a stream that is waiting, too.
+// TestSlowCallHTTP2 checks that Limits.Write applies to a client that does not read, and not to a call that
+// takes longer. Over HTTP/2 a write deadline also resets a stream that is waiting.
 func TestSlowCallHTTP2(t *testing.T) {
 	world := newWorld(t)
 	s := serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open, Limits: mcpserver.Limits{Write: 100 * time.Millisecond}})

@@ -20,7 +20,7 @@ type sayIn struct {
 	Text string `json:"text"`
 }
 
-// sayTool says its text. Its rules are texts.
+// sayTool returns its text. Its rules match texts.
 type sayTool struct{ tool.Tool }
 
 func (s sayTool) Unwrap() tool.Tool { return s.Tool }
@@ -38,12 +38,13 @@ func (s sayCall) Match(_ *permission.Policy, r permission.Rule) (bool, error) {
 	return in.Text == r.Pattern, err
 }
 
-// Check finds the text in capitals to be what runs.
+// Check reports that the text in capitals will run.
 func (s sayCall) Check(*permission.Policy) permission.Verdict {
 	return permission.Verdict{Found: permission.Judgement{Text: strings.ToUpper(string(s.input))}}
 }
 
-// A person sees every character of the arguments, and of what runs in place of them.
+// TestQuestionShowsWhatRuns checks that the user sees every character of the arguments, and of the text that
+// runs instead of them.
 func TestQuestionShowsWhatRuns(t *testing.T) {
 	say := tool.Must(tool.New("say", "Says a text.", func(_ context.Context, in sayIn) (string, error) { return in.Text, nil }))
 	w := newWorld(t, func(c *toolkit.Config) { c.Basic.Tools = append(c.Basic.Tools, sayTool{say}) })
@@ -55,14 +56,14 @@ func TestQuestionShowsWhatRuns(t *testing.T) {
 		}}})
 	call(t, c, "say", "{\"text\":\"a\u202eb\"}")
 	const want = "Allow say?\n{\"text\":\"a<U+202E>b\"}\nThis is what will run:\n{\"TEXT\":\"A<U+202E>B\"}\n" +
-		"(2 characters that cannot be seen are written as <U+…>)\n(no rule covers the call)"
+		"(2 invisible characters are written as <U+…>)\n(no rule covers the call)"
 	if question != want {
 		t.Errorf("%q\nwant %q", question, want)
 	}
 }
 
-// What is too long to be shown whole is not asked about: a person who sees the beginning has
-// not agreed to the end.
+// TestQuestionHidesNoEnd checks that no question is asked if it is too long to be shown whole, because a user
+// who sees the beginning has not agreed to the end.
 func TestQuestionHidesNoEnd(t *testing.T) {
 	ran := false
 	say := tool.Must(tool.New("say", "Says a text.", func(_ context.Context, in sayIn) (string, error) { ran = true; return in.Text, nil }))
@@ -87,8 +88,8 @@ func TestQuestionHidesNoEnd(t *testing.T) {
 	}
 }
 
-// A call whose arguments middleware changes is judged again: by the rules, and nobody's
-// answer to another question counts.
+// TestMiddlewareIsJudged checks that a call whose arguments middleware changes is judged again, by the rules;
+// an answer to another question does not count.
 func TestMiddlewareIsJudged(t *testing.T) {
 	say := tool.Must(tool.New("say", "Says a text.", func(_ context.Context, in sayIn) (string, error) { return "said " + in.Text, nil }))
 	shout := func(next tool.Handler) tool.Handler {

@@ -19,12 +19,12 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// local posts to a handler without a network, so that it can run in a bubble.
+// local posts to a handler without a network, so that it can run in a synctest bubble.
 func local(h http.Handler, session, body string) *httptest.ResponseRecorder {
 	return localUntil(context.Background(), h, session, body)
 }
 
-// localUntil is local for a client that leaves when ctx ends.
+// localUntil is local for a client that disconnects when ctx ends.
 func localUntil(ctx context.Context, h http.Handler, session, body string, header ...string) *httptest.ResponseRecorder {
 	ctx = context.WithValue(ctx, http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	req := httptest.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/", strings.NewReader(body))
@@ -43,8 +43,8 @@ func localUntil(ctx context.Context, h http.Handler, session, body string, heade
 
 const initializeBody = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}`
 
-// TestIdleSessionsEnd: a client that went away without a word loses its session, and
-// tools what they keep for it, also when nobody else comes.
+// TestIdleSessionsEnd checks that the session of a client that has left without ending it ends, with the data
+// that tools keep for it, even if no other client connects.
 func TestIdleSessionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var kept atomic.Int64
@@ -57,7 +57,7 @@ func TestIdleSessionsEnd(t *testing.T) {
 		h := s.Handler()
 		session := local(h, "", initializeBody).Header().Get("Mcp-Session-Id")
 		const keepBody = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"keep"}}`
-		for range 3 { // one that is in use stays, however old it is
+		for range 3 { // a session that is in use stays, however old it is
 			time.Sleep(50 * time.Minute)
 			if w := local(h, session, keepBody); w.Code != 200 || !strings.Contains(w.Body.String(), "kept") {
 				t.Fatalf("%d %s", w.Code, w.Body)
@@ -66,29 +66,29 @@ func TestIdleSessionsEnd(t *testing.T) {
 		time.Sleep(76 * time.Minute)
 		synctest.Wait()
 		if n := kept.Load(); n != 0 {
-			t.Errorf("%d things are kept for a session that nobody uses", n)
+			t.Errorf("the data of %d sessions that are not in use is kept", n)
 		}
 		if w := local(h, session, keepBody); w.Code != http.StatusNotFound {
 			t.Errorf("the session that has ended: %d %s", w.Code, w.Body)
 		}
-		// The next one is looked after, too.
+		// The next session ends in the same way.
 		session = local(h, "", initializeBody).Header().Get("Mcp-Session-Id")
 		local(h, session, keepBody)
 		time.Sleep(76 * time.Minute)
 		synctest.Wait()
 		if n := kept.Load(); n != 0 {
-			t.Errorf("the second time %d things are kept", n)
+			t.Errorf("the second time the data of %d sessions is kept", n)
 		}
 	})
 }
 
-// TestHeartbeats: what stands between may cut off a stream that is silent for long, and
-// from 2026-07-28 on that would cancel what it is of. Whoever takes no events gets none.
+// TestHeartbeats checks that an idle stream sends comments, because a proxy may close a stream without traffic
+// and from 2026-07-28 on that would cancel its call. A client that does not accept events gets none.
 func TestHeartbeats(t *testing.T) {
 	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 	for _, row := range []struct {
 		why, method, name, params, accept string
-		leaves                            time.Duration // when the client does; 0 if it waits
+		leaves                            time.Duration // when the client disconnects; 0 if it waits
 		beats                             int
 		want                              string
 	}{
@@ -96,7 +96,7 @@ func TestHeartbeats(t *testing.T) {
 		{"a long call", "tools/call", "slow", `"name":"slow","arguments":{"ms":60000},`, "application/json, text/event-stream", 0, 2, "done"},
 		{"a quick call", "tools/call", "slow", `"name":"slow","arguments":{"ms":1},`, "application/json, text/event-stream", 0, 0, "done"},
 		{"without events", "tools/call", "slow", `"name":"slow","arguments":{"ms":60000},`, "application/json", 0, 0, "done"},
-		{"a session", "tools/call", "slow", `"name":"slow","arguments":{"ms":60000},`, "application/json, text/event-stream", 0, 0, "done"}, // which can come back
+		{"a session", "tools/call", "slow", `"name":"slow","arguments":{"ms":60000},`, "application/json, text/event-stream", 0, 0, "done"}, // the client can reconnect
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestHeartbeats(t *testing.T) {
 					session, header, m = local(h, "", initializeBody).Header().Get("Mcp-Session-Id"), nil, `"_meta":{}`
 				}
 				got := localUntil(ctx, h, session, `{"jsonrpc":"2.0","id":1,"method":"`+row.method+`","params":{`+row.params+m+`}}`, header...)
-				time.Sleep(time.Hour) // nothing is written to what has ended
+				time.Sleep(time.Hour) // nothing is written to a stream that has ended
 				if body := got.Body.String(); strings.Count(body, ":\n\n") != row.beats || !strings.Contains(body, row.want) {
 					t.Errorf("%d %q, want %d beats and %q", got.Code, body, row.beats, row.want)
 				}
@@ -122,7 +122,7 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
-// TestPingIsUse: a client that only asks whether the server is there keeps its session.
+// TestPingIsUse checks that a client keeps its session if it only sends pings.
 func TestPingIsUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Limits: mcpserver.Limits{Idle: time.Hour}}).Handler()
@@ -136,7 +136,7 @@ func TestPingIsUse(t *testing.T) {
 	})
 }
 
-// TestRefusedInitialize: a handshake that fails takes no place.
+// TestRefusedInitialize checks that a failed handshake does not count as a session.
 func TestRefusedInitialize(t *testing.T) {
 	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Limits: mcpserver.Limits{Sessions: 2}})
 	for i := range 5 {
@@ -146,12 +146,12 @@ func TestRefusedInitialize(t *testing.T) {
 		}
 	}
 	if w := local(s.Handler(), "", initializeBody); w.Code != 200 {
-		t.Errorf("a good one after that: %d %s", w.Code, w.Body)
+		t.Errorf("a valid handshake after that: %d %s", w.Code, w.Body)
 	}
 }
 
-// TestStdioEnds: when its input has ended, a server waits neither on a subscription
-// nor for answers that cannot come.
+// TestStdioEnds checks that when its input has ended, a server waits neither for a subscription nor for answers
+// that cannot come.
 func TestStdioEnds(t *testing.T) {
 	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 	for name, row := range map[string]struct{ lines, until, want string }{
@@ -190,7 +190,7 @@ func TestStdioEnds(t *testing.T) {
 					t.Errorf("it took %v", d)
 				}
 				if !strings.Contains(all, row.want) {
-					t.Errorf("after the end of its input it said %q, want %q in it", all, row.want)
+					t.Errorf("the output after the end of the input is %q, want %q in it", all, row.want)
 				}
 			})
 		})

@@ -11,7 +11,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// changes are what a client is notified of, as a set.
+// changes is the set of changes that a client is notified of.
 type changes uint8
 
 const (
@@ -19,14 +19,14 @@ const (
 	groupsChanged
 	promptsChanged
 	resourcesChanged
-	resourceUpdated  // session.watched says which
-	catalogueChanged // not sent: a listener looks up which of its lists have changed
+	resourceUpdated  // of the resources in session.watched that are due
+	catalogueChanged // not sent to clients: a listener finds out which of its lists have changed
 )
 
 // groupsListChanged is the notification of MCP's proposal for primitive grouping.
 const groupsListChanged = "notifications/groups/list_changed"
 
-// listChanges are the lists that change, with the notification and its name in the filter of
+// listChanges are the lists that can change, each with its notification and its name in the filter of
 // subscriptions/listen.
 var listChanges = []struct {
 	change         changes
@@ -38,7 +38,7 @@ var listChanges = []struct {
 	{resourcesChanged, mcp.MethodNotificationResourcesListChanged, "resourcesListChanged"},
 }
 
-// changesOf returns what the client is notified of after a change of the toolkit. For prompts and
+// changesOf returns the changes that the client is notified of when the toolkit changes. For prompts and
 // resources that are not the toolkit's see visibleChanges.
 func (c *session) changesOf(ev toolkit.Change) (m changes) {
 	if ev.Tools {
@@ -53,11 +53,11 @@ func (c *session) changesOf(ev toolkit.Change) (m changes) {
 	return m
 }
 
-// visibleItems are the configured prompts and resources that a client sees, one byte each, and
-// the version of those of upstream servers.
+// visibleItems are the prompts and resources that a client sees: the configured ones, one byte each, and the
+// version of those of upstream servers.
 type visibleItems struct{ prompts, resources string }
 
-// visibleItems returns what a client sees that reaches the groups of the scope.
+// visibleItems returns what a client with this scope sees.
 func (s *Server) visibleItems(tk *toolkit.Toolkit, scope *toolkit.Scope) visibleItems {
 	reachable := tk.Reachable(scope)
 	prompts, resources := make([]byte, len(s.cfg.Prompts)), make([]byte, len(s.resources))
@@ -79,22 +79,22 @@ func (s *Server) visibleItems(tk *toolkit.Toolkit, scope *toolkit.Scope) visible
 	return seen
 }
 
-// visibleChanges returns which lists of prompts and resources have changed since it was called
-// last: they depend on the open groups, but not every group has any.
+// visibleChanges returns which lists of prompts and resources have changed since the last call. They depend on
+// the open groups, but not every group has prompts or resources.
 func (c *session) visibleChanges(tk *toolkit.Toolkit) changes {
 	for {
 		c.mu.Lock()
 		before := c.visibleVersion
 		c.mu.Unlock()
-		now := c.srv.visibleItems(tk, c.scope) // calls the upstream provider, so not under the lock
+		now := c.srv.visibleItems(tk, c.scope) // calls the upstream provider, so c.mu must not be locked
 		if m, ok := c.setVisible(before, now); ok {
 			return m
 		}
 	}
 }
 
-// setVisible stores what the client sees. ok is false if another goroutine has stored it since
-// before, which may have computed it later.
+// setVisible stores what the client sees. ok is false if another goroutine has stored a newer value since
+// version before.
 func (c *session) setVisible(before int, now visibleItems) (m changes, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,7 +111,7 @@ func (c *session) setVisible(before int, now visibleItems) (m changes, ok bool) 
 	return m, true
 }
 
-// flush sends what is pending.
+// flush sends the pending messages.
 func (c *session) flush(out responder) error {
 	if !out.streams() {
 		return nil
@@ -119,7 +119,7 @@ func (c *session) flush(out responder) error {
 	return errors.Join(c.log.flush(out), c.send(out, c.takePending(), nil))
 }
 
-// send sends notifications; meta, unless nil, is the _meta of each.
+// send sends the notifications of m. Each has the _meta meta unless that is nil.
 func (c *session) send(out responder, m changes, meta object) (err error) {
 	for _, n := range listChanges {
 		if m&n.change != 0 {
@@ -142,8 +142,8 @@ func (c *session) send(out responder, m changes, meta object) (err error) {
 	return err
 }
 
-// listen handles subscriptions/listen: it sends the notifications that a client without sessions
-// has subscribed to, until the client leaves.
+// listen handles subscriptions/listen: it sends the notifications that a client without sessions has subscribed
+// to, until the client disconnects.
 func (r *request) listen(ctx context.Context) (any, *rpcError) {
 	var p struct {
 		Filter map[string]any `json:"notifications"`
@@ -162,7 +162,7 @@ func (r *request) listen(ctx context.Context) (any, *rpcError) {
 		return r.out.send(notification(mcp.MethodNotificationSubscriptionsAcknowledged, object{"_meta": meta, "notifications": accepted}))
 	}
 	if wanted == 0 {
-		_ = acknowledge() // an error shows when the result is written
+		_ = acknowledge() // if it fails, writing the result fails too
 		return object{"_meta": meta}, nil
 	}
 	// Register before the acknowledgement, so that no change after it is missed.
@@ -192,11 +192,11 @@ func (r *request) listen(ctx context.Context) (any, *rpcError) {
 	return nil, rpcErrorf(mcp.INTERNAL_ERROR, "the client does not read its stream")
 }
 
-// acceptTimeout is how long all subscriptions to resources of one request may take.
+// acceptTimeout is the time limit for all resource subscriptions of one request.
 const acceptTimeout = 30 * time.Second
 
-// acceptFilter returns which of the requested notifications the client gets, as the member of the
-// acknowledgement and as a set. Resources that the client does not see are left out.
+// acceptFilter returns which of the requested notifications the client will get, as the member of the
+// acknowledgement and as a set. Resources that the client cannot see are left out.
 func (r *request) acceptFilter(ctx context.Context, filter map[string]any, listener *session) (accepted object, m changes) {
 	accepted = object{}
 	for _, n := range listChanges {
@@ -219,7 +219,7 @@ func (r *request) acceptFilter(ctx context.Context, filter map[string]any, liste
 	return accepted, m
 }
 
-// setListening registers a listener for updates of resources, or removes it.
+// setListening adds a listener for updates of resources, or removes it.
 func (s *Server) setListening(listener *session, on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver"
 )
 
-// TestManySessions open different groups side by side. None sees what another one
-// opened, and an idle session costs little.
+// TestManySessions checks that sessions that open different groups in parallel do not see each other's groups,
+// and that an idle session needs little memory.
 func TestManySessions(t *testing.T) {
 	const sessions = 1000
 	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open})
@@ -40,8 +40,8 @@ func TestManySessions(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	// The sessions take turns on a few connections: what tells them apart is their id, and
-	// a connection for each request would be most of the time that the test takes.
+	// The sessions share a few connections: they are distinguished by their ids, and opening a connection for each
+	// request would take most of the time of the test.
 	shared := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
 	defer shared.CloseIdleConnections()
 	for i := range wires {
@@ -79,7 +79,7 @@ func TestManySessions(t *testing.T) {
 	}
 }
 
-// TestMCPGo is the client of mcp-go, which is not ours.
+// TestMCPGo connects with mcp-go's client.
 func TestMCPGo(t *testing.T) {
 	url := listen(t, serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open, MaxListBytes: -1}))
 	c, err := client.NewStreamableHttpClient(url)

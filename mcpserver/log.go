@@ -11,13 +11,12 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// maxLogs is how many log messages a client gets in a second. Further ones are dropped and
-// counted.
+// maxLogs is how many log messages a client can get in a second. More messages are dropped and counted.
 const maxLogs = 100
 
-// A Logger sends log messages to a client: those of a session, or from protocol 2026-07-28 on those
-// of a request. It is safe for concurrent use and does not wait for the client; what is not sent
-// when the client is gone is lost.
+// A Logger sends log messages to a client: the client of a session or, from protocol 2026-07-28 on, of a
+// request. It is safe for concurrent use and does not wait for the client; messages that are not sent before
+// the client disconnects are lost.
 type Logger struct {
 	credential string
 	level      func() mcp.LoggingLevel
@@ -26,35 +25,35 @@ type Logger struct {
 	mu      sync.Mutex
 	hooks   []func()
 	pending [][]byte
-	since   time.Time // when the second began
-	sent    int       // in it
-	lost    int
+	second  time.Time // the start of the second that sent is about
+	sent    int       // messages in this second
+	lost    int       // messages dropped since the last one that was queued
 }
 
 type loggerKey struct{}
 
-// LoggerFrom returns the logger of the client that made the call of the context, for an
-// upstream server's messages; nil if the call did not come over MCP. It is the same for all calls of a
-// session.
+// LoggerFrom returns the logger of the client that made the call of the context, for the messages of an
+// upstream server. It is nil if the call was not received over MCP. All calls of a session have the same
+// logger.
 func LoggerFrom(ctx context.Context) *Logger {
 	l, _ := ctx.Value(loggerKey{}).(*Logger)
 	return l
 }
 
-// Credential returns the name of the client's credential, empty without one.
+// Credential returns the name of the client's credential; empty if it has none.
 func (l *Logger) Credential() string { return l.credential }
 
 // Level returns the least severe level that the client wants; empty if it wants no messages.
 func (l *Logger) Level() string { return string(l.level()) }
 
-// OnLevel has fn called when the client sets another level.
+// OnLevel registers fn to be called when the client changes the level.
 func (l *Logger) OnLevel(fn func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.hooks = append(l.hooks, fn)
 }
 
-func (l *Logger) leveled() {
+func (l *Logger) levelChanged() {
 	l.mu.Lock()
 	hooks := slices.Clone(l.hooks)
 	l.mu.Unlock()
@@ -63,29 +62,29 @@ func (l *Logger) leveled() {
 	}
 }
 
-// Log sends a message if the client wants its level. A message with an unknown level is dropped.
+// Log sends a message if the client wants messages of its level. A message with an unknown level is dropped.
 func (l *Logger) Log(level, logger string, data json.RawMessage) {
-	if !reaches(mcp.LoggingLevel(level), l.level()) {
+	if !wanted(mcp.LoggingLevel(level), l.level()) {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if time.Since(l.since) >= time.Second {
-		l.since, l.sent = time.Now(), 0
+	if time.Since(l.second) >= time.Second {
+		l.second, l.sent = time.Now(), 0
 	}
-	if l.sent >= maxLogs || len(l.pending) >= 2*maxLogs { // the latter if the client does not read
+	if l.sent >= maxLogs || len(l.pending) >= 2*maxLogs { // len is large if the client does not read
 		l.lost++
 		return
 	}
 	if l.lost > 0 {
-		l.put(level, logger, fmt.Sprintf("%d log messages before this one were left out", l.lost))
+		l.put(level, logger, fmt.Sprintf("%d log messages before this one were dropped", l.lost))
 		l.lost = 0
 	}
 	l.put(level, logger, data)
 	l.wake()
 }
 
-// put queues a message. l.mu is held.
+// put queues a message. The caller holds l.mu.
 func (l *Logger) put(level, logger string, data any) {
 	params := object{"level": level, "data": data}
 	if logger != "" {
@@ -112,14 +111,14 @@ func (l *Logger) flush(out responder) (err error) {
 	return err
 }
 
-// levels are the levels of log messages, the least severe first (RFC 5424).
+// levels are the levels of log messages, starting with the least severe (RFC 5424).
 var levels = []mcp.LoggingLevel{mcp.LoggingLevelDebug, mcp.LoggingLevelInfo, mcp.LoggingLevelNotice, mcp.LoggingLevelWarning,
 	mcp.LoggingLevelError, mcp.LoggingLevelCritical, mcp.LoggingLevelAlert, mcp.LoggingLevelEmergency}
 
-// reaches reports whether a message of a level is sent to a client that wants those from another
-// level on, or none.
-func reaches(level, from mcp.LoggingLevel) bool {
-	at := slices.Index(levels, from)
+// wanted reports whether a message of this level is sent to a client that has set the level least. If least is
+// empty, the client wants no messages.
+func wanted(level, least mcp.LoggingLevel) bool {
+	at := slices.Index(levels, least)
 	return at >= 0 && slices.Index(levels, level) >= at
 }
 
@@ -137,17 +136,17 @@ func (c *session) wakeUp() {
 	c.wakeLocked()
 }
 
-// logs reports whether the client wants messages of the level. It sets that for a session or, from
+// logs reports whether the client wants messages of the level. A client sets its level for the session or, from
 // 2026-07-28 on, in each request.
 func (r *request) logs(level mcp.LoggingLevel) bool {
-	from := r.meta.Level
+	least := r.meta.Level
 	if !r.sessionless {
-		from = r.logLevel()
+		least = r.logLevel()
 	}
-	return reaches(level, from)
+	return wanted(level, least)
 }
 
-// setLevel sets the level of log messages of this session. Without it there are none.
+// setLevel sets the level of log messages of this session. Before that, no messages are sent.
 func (r *request) setLevel() (any, *rpcError) {
 	var p struct {
 		Level mcp.LoggingLevel `json:"level"`
@@ -157,22 +156,22 @@ func (r *request) setLevel() (any, *rpcError) {
 	}
 	if !slices.Contains(levels, p.Level) {
 		names, _ := json.Marshal(levels)
-		return nil, rpcErrorf(mcp.INVALID_PARAMS, "logging/setLevel: level %q is not one of %s", p.Level, names)
+		return nil, rpcErrorf(mcp.INVALID_PARAMS, "logging/setLevel: level must be one of %s; it is %q", names, p.Level)
 	}
 	r.mu.Lock()
 	r.level = p.Level
 	r.mu.Unlock()
-	r.log.leveled()
+	r.log.levelChanged()
 	return object{}, nil
 }
 
-// logging runs a request with a logger, and sends the log messages before the result.
+// logging runs a request with a logger, and sends its log messages before the result.
 func (r *request) logging(ctx context.Context, run func(*request, context.Context) (any, *rpcError)) (any, *rpcError) {
 	l := r.session.log
 	if r.sessionless {
 		l = &Logger{credential: l.credential, level: func() mcp.LoggingLevel { return r.meta.Level }, wake: func() {}}
 	}
 	result, err := run(r, context.WithValue(ctx, loggerKey{}, l))
-	_ = l.flush(r.out) // an error shows when the result is written
+	_ = l.flush(r.out) // if it fails, writing the result fails too
 	return result, err
 }

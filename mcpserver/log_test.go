@@ -20,7 +20,7 @@ type logIn struct {
 	Levels []string `json:"levels"`
 }
 
-// logging has a tool that logs at levels through the logger of its call, which it hands over.
+// logging returns a tool that logs at levels through the logger of its call, and sends the logger to loggers.
 func logging(loggers chan<- *mcpserver.Logger) tool.Tool {
 	return tool.Must(tool.New("log", "Logs.", func(ctx context.Context, in logIn) (string, error) {
 		l := mcpserver.LoggerFrom(ctx)
@@ -32,7 +32,7 @@ func logging(loggers chan<- *mcpserver.Logger) tool.Tool {
 	}))
 }
 
-// logged returns the levels of the log messages among what a client was sent.
+// logged returns the levels of the log messages among the messages sent to a client.
 func logged(sent []string) (levels []string) {
 	for _, m := range sent {
 		if _, level, ok := strings.Cut(m, `"data":{"of":"`); ok {
@@ -43,8 +43,8 @@ func logged(sent []string) (levels []string) {
 	return levels
 }
 
-// TestLogger: a client gets the messages from the level on that it has asked for, before
-// the result; of a session by logging/setLevel, without sessions by each request.
+// TestLogger checks that a client gets the log messages of its level and above, before the result. It sets the
+// level by logging/setLevel for a session and in each request without sessions.
 func TestLogger(t *testing.T) {
 	loggers := make(chan *mcpserver.Logger, 100)
 	url := listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(logging(loggers)), Policy: open, Credentials: []mcpserver.Credential{{Name: "anna", Token: tokenA}}}))
@@ -62,7 +62,7 @@ func TestLogger(t *testing.T) {
 			t.Errorf("level %q: %q, want %s", row.level, sent, row.want)
 		}
 		if l := <-loggers; session != nil && l != session {
-			t.Error("calls of a session have several loggers")
+			t.Error("calls of one session have different loggers")
 		} else {
 			session = l
 		}
@@ -85,12 +85,11 @@ func TestLogger(t *testing.T) {
 	session.OnLevel(func() { hooked++ })
 	w.rpc("logging/setLevel", `{"level":"info"}`)
 	if hooked != 1 || session.Level() != "info" {
-		t.Errorf("told %d times of the level %s", hooked, session.Level())
+		t.Errorf("notified %d times of the level %s", hooked, session.Level())
 	}
 }
 
-// TestLoggerLimit: a flood of messages is thinned out, and what is logged between calls
-// comes without one.
+// TestLoggerLimit checks that the number of messages is limited, and that messages logged between calls are sent.
 func TestLoggerLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		loggers := make(chan *mcpserver.Logger, 1)
@@ -98,17 +97,17 @@ func TestLoggerLimit(t *testing.T) {
 		inR, inW := io.Pipe()
 		outR, outW := io.Pipe()
 		go func() { _ = s.ServeStdio(context.Background(), inR, outW); _ = outW.Close() }()
-		said := make(chan string, 10_000)
+		received := make(chan string, 10_000)
 		go func() {
 			all, _ := io.ReadAll(outR)
 			for l := range strings.Lines(string(all)) {
-				said <- l
+				received <- l
 			}
-			close(said)
+			close(received)
 		}()
 		fmt.Fprintln(inW, initializeBody)
 		fmt.Fprintln(inW, `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"debug"}}`)
-		synctest.Wait() // requests run side by side, and the level is to count for all that follows
+		synctest.Wait() // requests run in parallel, and the level must apply to all that follow
 		fmt.Fprintln(inW, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"log","arguments":{"levels":[]}}}`)
 		l := <-loggers
 		for range 3 {
@@ -119,14 +118,14 @@ func TestLoggerLimit(t *testing.T) {
 		}
 		_ = inW.Close()
 		var all []string
-		for line := range said {
+		for line := range received {
 			all = append(all, line)
 		}
 		if n := len(logged(all)); n != 100+99+99 {
-			t.Errorf("%d of 15,000 messages came", n)
+			t.Errorf("%d of 15,000 messages were received", n)
 		}
-		if !slices.ContainsFunc(all, func(m string) bool { return strings.Contains(m, "4900 log messages before this one were left out") }) {
-			t.Error("nobody says what is missing")
+		if !slices.ContainsFunc(all, func(m string) bool { return strings.Contains(m, "4900 log messages before this one were dropped") }) {
+			t.Error("no message says how many are missing")
 		}
 	})
 }

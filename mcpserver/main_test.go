@@ -39,8 +39,8 @@ type slowIn struct {
 	Ms int `json:"ms"`
 }
 
-// world is a toolkit with a bit of everything. Ended gets the error of the
-// context of every call of "slow".
+// world is a toolkit with a variety of tools, groups and skills. ended gets the error of the context of every
+// call of "slow".
 type world struct {
 	tk      *toolkit.Toolkit
 	started chan struct{}
@@ -95,7 +95,7 @@ func newWorld(t *testing.T, change ...func(*toolkit.Config)) *world {
 	return w
 }
 
-// open allows everything.
+// open is a policy that allows everything.
 var open = &permission.Policy{Mode: permission.ModeBypass}
 
 func serve(t *testing.T, cfg mcpserver.Config) *mcpserver.Server {
@@ -114,7 +114,7 @@ func listen(t *testing.T, s *mcpserver.Server) string {
 	return listenTo(t, s.Handler(), s)
 }
 
-// listenTo serves a handler that s is behind.
+// listenTo serves a handler that passes requests on to s.
 func listenTo(t *testing.T, handler http.Handler, s *mcpserver.Server) string {
 	t.Helper()
 	h := httptest.NewServer(handler)
@@ -123,7 +123,7 @@ func listenTo(t *testing.T, handler http.Handler, s *mcpserver.Server) string {
 	return h.URL
 }
 
-// connect is our client.
+// connect connects our client.
 func connect(t *testing.T, cfg mcpclient.Server) *mcpclient.Client {
 	t.Helper()
 	cfg.Name, cfg.Options.PingInterval, cfg.Options.Prefix = "s", -1, "s__"
@@ -181,7 +181,7 @@ func call(t *testing.T, c *mcpclient.Client, name, input string) *message.ToolRe
 	return col.Result()
 }
 
-// A wire is a client that speaks JSON-RPC over HTTP by hand.
+// A wire is a client that sends JSON-RPC over HTTP by hand.
 type wire struct {
 	t       *testing.T
 	url     string
@@ -195,7 +195,7 @@ func newWire(t *testing.T, url string) *wire {
 	return &wire{t: t, url: url, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 }
 
-// request is a post with the headers of the client.
+// request returns a POST request with the headers of the client.
 func (w *wire) request(ctx context.Context, body string) *http.Request {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, strings.NewReader(body))
@@ -219,8 +219,7 @@ func (w *wire) request(ctx context.Context, body string) *http.Request {
 	return req
 }
 
-// stream sends a body and returns a function that returns the next event of the
-// answer; see nextEvent.
+// stream sends a body and returns a function that returns the next event of the answer; see nextEvent.
 func (w *wire) stream(ctx context.Context, body string) func() (kind, data string) {
 	w.t.Helper()
 	res, err := w.client.Do(w.request(ctx, body))

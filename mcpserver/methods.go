@@ -27,13 +27,13 @@ type request struct {
 	sessionless bool
 
 	tk         *toolkit.Toolkit
-	scope      *toolkit.Scope // the session's; without sessions one for this request only
+	scope      *toolkit.Scope // the session's; without sessions, one for this request only
 	rec        Record         // of a call
-	parkedCall *parkedCall    // that the request is part of; nil for none
+	parkedCall *parkedCall    // the call that the request is part of; nil for none
 }
 
-// handle handles a message and returns its answer, and the error in it, if any. The answer is nil for
-// notifications and answers, and for a cancelled request, as the specification requires.
+// handle handles a message and returns its answer, and the error in the answer, if any. The answer is nil for
+// notifications and answers, and for cancelled requests, as the specification requires.
 func (c *session) handle(ctx context.Context, m *rpcMessage, out responder) ([]byte, *rpcError) {
 	switch {
 	case m.Method == "":
@@ -51,7 +51,7 @@ func (c *session) handle(ctx context.Context, m *rpcMessage, out responder) ([]b
 		r.scope = c.scope.Sub()
 		r.tk = c.srv.static.pick(ctx, r.scope)
 	}
-	if m.Method == string(mcp.MethodPing) && !r.sessionless { // without the limits, so that a busy server does not seem dead
+	if m.Method == string(mcp.MethodPing) && !r.sessionless { // exempt from the limits, so that a busy server does not seem dead
 		c.touch()
 		return answer(m.ID, object{}, nil), nil
 	}
@@ -71,7 +71,7 @@ func (c *session) handle(ctx context.Context, m *rpcMessage, out responder) ([]b
 	return answer(m.ID, result, err), err
 }
 
-// recovered turns a panic in code of the toolkit's owner, such as the judgement of a tool, into an
+// recovered calls do and turns a panic in code of the toolkit's owner, such as the judgement of a tool, into an
 // error of the request.
 func (r *request) recovered(ctx context.Context, do func(context.Context) (any, *rpcError)) (result any, err *rpcError) {
 	defer func() {
@@ -115,14 +115,14 @@ func (r *request) addResultFields(result any) any {
 			o["ttlMs"], o["cacheScope"] = 0, "private"
 		}
 	}
-	if _, has := o["_meta"]; !has { // that of a tool's result is left unchanged
+	if _, has := o["_meta"]; !has { // the _meta of a tool's result is left unchanged
 		o["_meta"] = object{mcp.MetaKeyServerInfo: r.info()}
 	}
 	return o
 }
 
-// dispatch runs the method of the request. A method of other revisions, or of a capability that is
-// not declared, is unknown.
+// dispatch runs the method of the request. A method of other revisions, or of a capability that is not
+// declared, is an unknown method.
 func (r *request) dispatch(ctx context.Context) (any, *rpcError) {
 	switch m := r.msg; m.Method {
 	case "tools/list":
@@ -180,7 +180,7 @@ func (r *request) info() object {
 	return o
 }
 
-// initialize handles initialize. The protocol revision is the client's if the server supports it, and
+// initialize handles initialize. It selects the client's protocol revision if the server supports it, and
 // otherwise the server's latest revision that has a handshake.
 func (r *request) initialize(ctx context.Context) (any, *rpcError) {
 	var p struct {
@@ -206,7 +206,7 @@ func (r *request) initialize(ctx context.Context) (any, *rpcError) {
 
 // describeServer returns the capabilities and the instructions of the server.
 func (r *request) describeServer(ctx context.Context) object {
-	// Only what there is: clients request every list that is declared.
+	// Declare only lists that exist, because clients request every declared list.
 	caps := object{"tools": object{"listChanged": true}, "logging": object{}}
 	if r.srv.hasPrompts() {
 		caps["prompts"] = object{"listChanged": true}
@@ -234,7 +234,7 @@ func (r *request) describeServer(ctx context.Context) object {
 	return o
 }
 
-// cut returns s, or its first characters, in at most n bytes, with a mark at the end.
+// cut returns s, or its first characters with a mark at the end, in at most n bytes.
 func cut(s string, n int) string {
 	const more = " …"
 	if len(s) <= n {
@@ -247,7 +247,8 @@ func cut(s string, n int) string {
 	return s[:n] + more
 }
 
-// listTools handles tools/list. A session records the list, to notify its client only when it differs.
+// listTools handles tools/list. A session records the list, so that its client is notified only when the list
+// differs.
 func (r *request) listTools(ctx context.Context) (any, *rpcError) {
 	cursor, rpcErr := r.cursor()
 	if rpcErr != nil {
@@ -271,8 +272,8 @@ func (r *request) listTools(ctx context.Context) (any, *rpcError) {
 	return page("tools", list, next), nil
 }
 
-// describe returns the list entry of a tool, with its schemas unchanged. An output schema that is not
-// for an object is left out, because clients refuse the whole list for it.
+// describe returns the list entry of a tool, with its schemas unchanged. An output schema that is not for an
+// object is left out, because clients would reject the whole list.
 func describe(info tool.Info, labels []string) object {
 	o := object{"name": info.Name, "description": info.Description, "inputSchema": info.Input}
 	if info.Title != "" {
@@ -296,8 +297,8 @@ func describe(info tool.Info, labels []string) object {
 	return o
 }
 
-// granted returns the groups that the ceiling grants. A client must not learn the names of others, not
-// even as labels of a tool that it sees.
+// granted returns those of the groups that the ceiling grants. A client must not learn the names of other
+// groups, not even as labels of a tool that it sees.
 func (r *request) granted(groups []string) []string {
 	if len(groups) == 0 {
 		return nil
@@ -307,15 +308,15 @@ func (r *request) granted(groups []string) []string {
 		return slices.ContainsFunc(all, func(g toolkit.GroupInfo) bool { return g.Name == name })
 	}
 	all := r.tk.Groups(nil)
-	if len(all) == len(seen) { // no ceiling, or one that grants everything
+	if len(all) == len(seen) { // there is no ceiling, or it grants everything
 		return groups
 	}
-	// A label that is not the name of a group is not restricted.
+	// A label that is not the name of a group is always allowed.
 	return slices.DeleteFunc(slices.Clone(groups), func(name string) bool { return has(all, name) && !has(seen, name) })
 }
 
-// listGroups handles groups/list, of MCP's proposal for primitive grouping. It returns the groups that
-// the ceiling grants, open or not, with their parents as labels.
+// listGroups handles groups/list, of MCP's proposal for primitive grouping. It returns the groups that the
+// ceiling grants, whether open or not, with their parents as labels.
 func (r *request) listGroups() (any, *rpcError) {
 	cursor, rpcErr := r.cursor()
 	if rpcErr != nil {
@@ -347,7 +348,7 @@ func (r *request) listGroups() (any, *rpcError) {
 	return page("groups", list, next), nil
 }
 
-// cursor returns the cursor of a request for a page; empty is the first page.
+// cursor returns the cursor of a request for a page; it is empty for the first page.
 func (r *request) cursor() (string, *rpcError) {
 	var p struct {
 		Cursor string `json:"cursor"`
@@ -356,18 +357,17 @@ func (r *request) cursor() (string, *rpcError) {
 	return p.Cursor, err
 }
 
-// maxPage is how many prompts or resources are in a page without Config.PageSize, because skills can
-// have many files.
+// maxPage is how many prompts or resources are in a page if Config.PageSize is not set. It exists because
+// skills can have many files.
 const maxPage = 1000
 
-// listed returns the requested page of a list. The cursor is the encoded name of the last entry of the
-// page before.
+// listed returns the requested page of a list. The cursor is the encoded name of the last entry of the previous page.
 func listed(r *request, key string, all []entry) (any, *rpcError) {
 	cursor, rpcErr := r.cursor()
 	if rpcErr != nil {
 		return nil, rpcErr
 	}
-	// Of entries with the same name only the first can be got, and a cursor finds only that.
+	// If several entries have the same name, only the first can be requested, and a cursor only finds the first.
 	seen := map[string]bool{}
 	all = slices.DeleteFunc(all, func(e entry) bool {
 		duplicate := seen[e.name]
@@ -394,7 +394,7 @@ func listed(r *request, key string, all []entry) (any, *rpcError) {
 	return page(key, list, next), nil
 }
 
-// page returns a page of a list, with the cursor of the next one unless it is the last.
+// page returns a page of a list, with the cursor of the next page if there is one.
 func page(name string, list []object, next string) object {
 	o := object{name: list}
 	if next != "" {

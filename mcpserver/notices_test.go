@@ -15,8 +15,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// gated has prompts and resources of the configuration behind groups that have nothing
-// else, and skills behind one that has no more than them.
+// gated has prompts and resources in groups that contain nothing else, and skills in a group that only contains
+// skills.
 func gated() mcpserver.Config {
 	get := func(context.Context, map[string]string) ([]*message.Message, error) { return nil, nil }
 	read := func(context.Context, string, map[string]string) ([]byte, error) { return nil, nil }
@@ -34,11 +34,11 @@ func gated() mcpserver.Config {
 		Resources: []mcpserver.Resource{{URI: "db://r", Groups: []string{"resources"}, Read: read}, {URI: "of://{who}", Read: read}}}
 }
 
-// unread does not let skills be read.
+// unread is a policy that does not allow reading skills.
 var unread = &permission.Policy{Mode: permission.ModeBypass, Rules: []permission.Rule{{Tool: "Skill", Behavior: permission.Deny}}}
 
-// toldOf returns which list a message says has changed; empty for any other message.
-func toldOf(message string) string {
+// changedList returns which list a message says has changed; it returns "" for any other message.
+func changedList(message string) string {
 	_, of, _ := strings.Cut(message, `"method":"notifications/`)
 	of, _, ok := strings.Cut(of, `/list_changed"`)
 	if !ok {
@@ -47,8 +47,8 @@ func toldOf(message string) string {
 	return of
 }
 
-// TestListNotifications: a session is told of the lists that are others now, and of no more:
-// by groups without tools or skills, too, and not by what shows nothing new.
+// TestListNotifications checks that a session is notified of the lists that have changed and of no others: also
+// by groups without tools or skills, and not if nothing new is visible.
 func TestListNotifications(t *testing.T) {
 	wires := map[*permission.Policy]*wire{}
 	for _, p := range []*permission.Policy{open, unread} {
@@ -64,9 +64,9 @@ func TestListNotifications(t *testing.T) {
 		want         string
 	}{
 		{open, "enable_tools", `["prompts"]`, "prompts"},
-		{open, "enable_tools", `["prompts"]`, ""},  // as it is
-		{open, "enable_tools", `["too"]`, ""},      // shows what the first has shown
-		{open, "disable_tools", `["prompts"]`, ""}, // the second still does
+		{open, "enable_tools", `["prompts"]`, ""},  // already open
+		{open, "enable_tools", `["too"]`, ""},      // its prompts are visible already
+		{open, "disable_tools", `["prompts"]`, ""}, // its prompts stay visible through the second group
 		{open, "disable_tools", `["too"]`, "prompts"},
 		{open, "enable_tools", `["resources"]`, "resources"},
 		{open, "disable_tools", `["resources"]`, "resources"},
@@ -77,19 +77,19 @@ func TestListNotifications(t *testing.T) {
 		{unread, "enable_tools", `["prompts"]`, "prompts"},
 	} {
 		sent := wires[row.policy].rpc("tools/call", `{"name":"`+row.tool+`","arguments":{"groups":`+row.groups+`}}`)
-		var told []string
+		var notified []string
 		for _, m := range sent[:len(sent)-1] {
-			told = append(told, toldOf(m))
+			notified = append(notified, changedList(m))
 		}
-		told = slices.DeleteFunc(told, func(l string) bool { return l == "tools" }) // the control tools say what is open
-		if got := strings.Join(told, " "); got != row.want || strings.Contains(sent[len(sent)-1], `"isError"`) {
-			t.Errorf("%s %s: told of %q, want %q; %q", row.tool, row.groups, got, row.want, sent)
+		notified = slices.DeleteFunc(notified, func(l string) bool { return l == "tools" }) // the control tools show which groups are open
+		if got := strings.Join(notified, " "); got != row.want || strings.Contains(sent[len(sent)-1], `"isError"`) {
+			t.Errorf("%s %s: notified of %q, want %q; %q", row.tool, row.groups, got, row.want, sent)
 		}
 	}
 }
 
-// TestNotifiedByHost: after a change of the catalogue, clients with and without sessions are told of the
-// lists that are others now; without sessions, of those that they asked for.
+// TestNotifiedByHost checks that after a change of the catalogue clients are notified of the lists that have
+// changed; clients without sessions only of those they have subscribed to.
 func TestNotifiedByHost(t *testing.T) {
 	cfg := gated()
 	s := serve(t, cfg)
@@ -115,9 +115,9 @@ func TestNotifiedByHost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Every row has a new group, too, which control tools and their list show. What is due is
-	// told with it, before an update of a resource that comes afterwards.
-	told := func(next func() (string, string), uri string) string {
+	// Every row also adds a group, which control tools and their list show. The notification of pending changes
+	// includes it, and precedes an update of a resource that comes afterwards.
+	notified := func(next func() (string, string), uri string) string {
 		var lists []string
 		for {
 			_, m := next()
@@ -125,8 +125,8 @@ func TestNotifiedByHost(t *testing.T) {
 				lists = slices.Compact(slices.Sorted(slices.Values(lists)))
 				return strings.Join(slices.DeleteFunc(lists, func(l string) bool { return l == "groups" }), " ")
 			}
-			lists = append(lists, toldOf(m))
-			if !slices.Contains(lists[:len(lists)-1], "groups") && toldOf(m) == "groups" {
+			lists = append(lists, changedList(m))
+			if !slices.Contains(lists[:len(lists)-1], "groups") && changedList(m) == "groups" {
 				s.ResourceUpdated(uri)
 			}
 		}
@@ -141,7 +141,7 @@ func TestNotifiedByHost(t *testing.T) {
 		{"the group of a resource is gone", func(c *toolkit.Config) { c.Groups = slices.Delete(c.Groups, 1, 2) }, "tools", "resources tools", ""},
 		{"one group of two of a prompt is gone", func(c *toolkit.Config) { c.Groups = slices.Delete(c.Groups, 0, 1) }, "prompts tools", "tools", ""},
 	} {
-		update(func(c *toolkit.Config) { // at once: what is told of a second time would be taken for the next row's
+		update(func(c *toolkit.Config) { // all at once, because a second notification would be attributed to the next row
 			row.change(c)
 			c.Groups = append(c.Groups, toolkit.Group{Name: row.what, Description: "New."})
 		})
@@ -150,15 +150,15 @@ func TestNotifiedByHost(t *testing.T) {
 			next func() (string, string)
 			want string
 		}{{"of://old", old.next, row.old}, {"of://all", all, row.all}, {"of://few", few, row.few}} {
-			if got := told(client.next, client.uri); got != client.want {
-				t.Errorf("%s: the client of %s was told of %q, want %q", row.what, client.uri, got, client.want)
+			if got := notified(client.next, client.uri); got != client.want {
+				t.Errorf("%s: the client of %s was notified of %q, want %q", row.what, client.uri, got, client.want)
 			}
 		}
 	}
 }
 
-// TestSubscriptionLimit: a client is told of an update once, and watches 1000 resources at
-// most, of revisions with and without sessions.
+// TestSubscriptionLimit checks that a client is notified of an update once, and can subscribe to at most 1000
+// resources, in revisions with and without sessions.
 func TestSubscriptionLimit(t *testing.T) {
 	s := serve(t, gated())
 	url := listen(t, s)
@@ -168,14 +168,14 @@ func TestSubscriptionLimit(t *testing.T) {
 	for i := range uris {
 		uris[i] = fmt.Sprintf("of://%d", i)
 		got := old.send(`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"` + uris[i] + `"}}`)
-		if refused := strings.Contains(got, "too many resources are watched"); refused != (i == 1000) {
+		if refused := strings.Contains(got, "subscribed to too many resources"); refused != (i == 1000) {
 			t.Fatalf("subscription %d: %s", i, got)
 		}
 	}
 	for _, uri := range uris[:2] {
 		s.ResourceUpdated(uri)
 		if _, got := old.next(); !strings.Contains(got, `"uri":"`+uri+`"`) {
-			t.Errorf("%s was updated; told: %s", uri, got)
+			t.Errorf("%s was updated; received %s", uri, got)
 		}
 	}
 	m := newModern(t, url, "", `{}`)
@@ -187,8 +187,8 @@ func TestSubscriptionLimit(t *testing.T) {
 	}
 }
 
-// TestSubscribedAgain: who subscribes once more is still told of an update that was not told
-// yet.
+// TestSubscribedAgain checks that a client that subscribes again is still notified of an update for which no
+// notification was sent yet.
 func TestSubscribedAgain(t *testing.T) {
 	s := serve(t, gated())
 	w := newWire(t, listen(t, s))
@@ -197,41 +197,41 @@ func TestSubscribedAgain(t *testing.T) {
 	subscribe()
 	s.ResourceUpdated("of://1")
 	subscribe()
-	told := make(chan string, 1)
+	notified := make(chan string, 1)
 	standing := w.back("")
 	go func() {
 		_, m := nextEvent(standing.events)
 		for m == "" { // comments
 			_, m = nextEvent(standing.events)
 		}
-		told <- m
+		notified <- m
 	}()
 	select {
-	case m := <-told:
+	case m := <-notified:
 		if !strings.Contains(m, "of://1") {
-			t.Errorf("told: %s", m)
+			t.Errorf("received %s", m)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("the client was not told")
+		t.Error("the client was not notified")
 		standing.drop()
 	}
 }
 
-// TestNotifiedLater: what a call changes, and has no stream to tell of, is told when it has
-// ended, on the stream that belongs to no request.
+// TestNotifiedLater checks that if a call without a stream changes a list, the client is notified when the call
+// has ended, on the standalone stream.
 func TestNotifiedLater(t *testing.T) {
 	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open})
 	w := newWire(t, listen(t, s))
-	w.as("2025-06-18") // which is not sent events without data
+	w.as("2025-06-18") // gets no events without data
 	w.post(t.Context(), listBody)
 	standing := w.back("")
-	told := make(chan string, 1)
+	notified := make(chan string, 1)
 	go func() {
 		_, m := nextEvent(standing.events)
 		for m == "" { // comments
 			_, m = nextEvent(standing.events)
 		}
-		told <- m
+		notified <- m
 	}()
 	w.header = map[string]string{"Accept": "application/json"}
 	got := w.rpc("tools/call", `{"name":"reset_tools","arguments":{"zoo":true}}`)
@@ -239,12 +239,12 @@ func TestNotifiedLater(t *testing.T) {
 		t.Fatalf("%q", got)
 	}
 	select {
-	case m := <-told:
-		if toldOf(m) != "tools" {
-			t.Errorf("told: %s", m)
+	case m := <-notified:
+		if changedList(m) != "tools" {
+			t.Errorf("received %s", m)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("the client was not told")
+		t.Error("the client was not notified")
 		standing.drop()
 	}
 }

@@ -16,23 +16,23 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// From revision 2026-07-28 on a server cannot send requests. A call that asks its client a question is
-// answered with the question, and the client repeats the request, with its answer and with the
+// From revision 2026-07-28 on a server cannot send requests. If a call needs to ask its client a question, the
+// server answers the request with the question, and the client repeats the request with its answer and the
 // requestState of the question.
 //
-// In between the call is parked in the middle of its work. It is not run again from the start, so that
-// what it did before the question does not happen twice. Therefore the client must come back to the
-// same server, and in time.
+// In between the call is parked in the middle of its work. It is not run again from the start, so that work
+// that it did before the question is not repeated. Therefore the client must return to the same server, and in
+// time.
 
-// A parkedCall is a call that may wait in this way.
+// A parkedCall is a call that may be parked.
 type parkedCall struct {
 	srv    *Server
-	owner  *session // whose limits apply
+	owner  *session // the session whose limits apply
 	digest []byte   // see [request.digest]
 	host   *clientHost
 	cancel context.CancelCauseFunc
 
-	asked  chan []*question // from the call to the current request
+	asked  chan []*question // questions from the call to the current request
 	done   chan struct{}    // closed when result and err are set
 	result any
 	err    *rpcError
@@ -40,16 +40,16 @@ type parkedCall struct {
 	mu      sync.Mutex
 	out     responder                  // of the current request; nil while the call is parked
 	token   json.RawMessage            // for progress of the current request
-	given   map[string]json.RawMessage // answers that came with the first request
-	asks    int                        // number of questions so far
-	pending []*question                // those that the client has not answered
+	early   map[string]json.RawMessage // answers that were sent with the first request
+	count   int                        // of questions so far
+	pending []*question                // questions that the client has not answered
 }
 
-// A question is a request that the client is to answer.
+// A question is a request that the client must answer.
 type question struct {
 	key, method string
 	params      any
-	reply       chan json.RawMessage // holds one element
+	reply       chan json.RawMessage // buffers one answer
 }
 
 // runWithHost runs do with a host that asks the client.
@@ -72,53 +72,51 @@ func (r *request) runWithHost(ctx context.Context, do func(*request, context.Con
 			return nil, rpcErrorf(mcp.INVALID_PARAMS, "%v", err)
 		}
 	}
-	// The other kind of ticket is for permission to call; see askSessionless.
+	// The other kind of ticket gives permission for a call; see askSessionless.
 	if resumed.Parked {
 		t := r.srv.unpark(resumed.Nonce, r.digest())
 		if t == nil {
-			return nil, rpcErrorf(mcp.INVALID_PARAMS, "requestState is for another request, or for a call that has ended or was answered; repeat the request without requestState")
+			return nil, rpcErrorf(mcp.INVALID_PARAMS, "requestState is for another request, or for a call that has ended or was already answered; repeat the request without requestState")
 		}
 		return t.resume(ctx, r, p.Answers)
 	}
 	can := abilitiesOf(r.meta.Capabilities)
 	h := &clientHost{can: func() abilities { return can }}
-	// A client that declares no capabilities cannot be asked, so the call needs no goroutine of its
-	// own.
+	// A client that declares no capabilities cannot be asked, so the call does not need a separate goroutine.
 	if can == (abilities{}) {
 		result, err := run(r, host.With(ctx, h))
 		return r.capabilityError(h, result, err)
 	}
-	delete(p.Answers, askID) // for permission to call; see askSessionless
-	t := &parkedCall{srv: r.srv, owner: r.session, digest: r.digest(), host: h, given: p.Answers,
+	delete(p.Answers, askID) // it is for permission to call; see askSessionless
+	t := &parkedCall{srv: r.srv, owner: r.session, digest: r.digest(), host: h, early: p.Answers,
 		asked: make(chan []*question), done: make(chan struct{}), out: r.out, token: r.meta.Progress}
 	h.ask = t.ask
 	return t.start(ctx, r, run)
 }
 
-// digest identifies the request and its credential. It does not depend on the order of members and on
-// white space, because a client may encode the arguments again; the call uses those of the first
-// request.
+// digest identifies the request and its credential. It does not depend on the order of members or on white
+// space, because a client may encode the arguments again; the call uses the arguments of the first request.
 func (r *request) digest() []byte {
 	var p struct {
 		Name      string          `json:"name"`
 		URI       string          `json:"uri"`
 		Arguments json.RawMessage `json:"arguments"`
-		Ref       json.RawMessage `json:"ref"` // this and the following are of completions
+		Ref       json.RawMessage `json:"ref"` // this and the following fields are of completions
 		Argument  json.RawMessage `json:"argument"`
 		Context   json.RawMessage `json:"context"`
 	}
-	_ = strictjson.Unmarshal(r.msg.Params, &p) // dispatch has decoded it without an error
-	who := ""
+	_ = strictjson.Unmarshal(r.msg.Params, &p) // no error, because dispatch has decoded it
+	credName := ""
 	if r.cred != nil {
-		who = r.cred.Name
+		credName = r.cred.Name
 	}
-	sum := sha256.Sum256(encode([]string{who, r.msg.Method, p.Name, p.URI, string(strictjson.Canonical(p.Arguments)),
+	sum := sha256.Sum256(encode([]string{credName, r.msg.Method, p.Name, p.URI, string(strictjson.Canonical(p.Arguments)),
 		string(strictjson.Canonical(p.Ref)), string(strictjson.Canonical(p.Argument)), string(strictjson.Canonical(p.Context))}))
 	return sum[:]
 }
 
-// capabilityError replaces a failure for which a capability of the client was missing by MCP's error
-// for that.
+// capabilityError returns MCP's error for missing capabilities if the call failed because of them, and
+// otherwise result and err.
 func (r *request) capabilityError(h *clientHost, result any, err *rpcError) (any, *rpcError) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,13 +130,13 @@ func (r *request) capabilityError(h *clientHost, result any, err *rpcError) (any
 
 // start runs the call in a goroutine, because the request may end first.
 func (t *parkedCall) start(ctx context.Context, r *request, run func(*request, context.Context) (any, *rpcError)) (any, *rpcError) {
-	// The call's context has the values of the request's, and ends with the credential's session, with
-	// the server, by wait, or by the timer of park.
+	// The call's context has the values of the request's context. It is cancelled when the credential's session or
+	// the server ends, by wait, or by the timer of park.
 	callCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	t.cancel = cancel
 	stop := context.AfterFunc(t.owner.ctx, func() { cancel(context.Canceled) })
-	mine := *r // the call outlives r
-	mine.out, mine.parkedCall = t, t
+	req := *r // the call outlives r
+	req.out, req.parkedCall = t, t
 	t.srv.mu.Lock()
 	closed := t.srv.closed
 	if !closed {
@@ -146,7 +144,7 @@ func (t *parkedCall) start(ctx context.Context, r *request, run func(*request, c
 			defer close(t.done)
 			defer stop()
 			defer cancel(nil)
-			t.result, t.err = mine.recovered(host.With(callCtx, t.host), func(ctx context.Context) (any, *rpcError) { return run(&mine, ctx) })
+			t.result, t.err = req.recovered(host.With(callCtx, t.host), func(ctx context.Context) (any, *rpcError) { return run(&req, ctx) })
 		})
 	}
 	t.srv.mu.Unlock()
@@ -165,7 +163,7 @@ func (t *parkedCall) wait(ctx context.Context, r *request) (any, *rpcError) {
 		return t.suspend()
 	case <-t.done:
 		return r.capabilityError(t.host, t.result, t.err)
-	case <-ctx.Done(): // the client has left, which cancels the call
+	case <-ctx.Done(): // the client has disconnected, which cancels the call
 		t.cancel(context.Cause(ctx))
 		<-t.done
 		return nil, nil
@@ -175,13 +173,13 @@ func (t *parkedCall) wait(ctx context.Context, r *request) (any, *rpcError) {
 // suspend parks the call and returns its questions.
 func (t *parkedCall) suspend() (any, *rpcError) {
 	t.mu.Lock()
-	t.out, t.token = nil, nil // messages are dropped until there is a request again
+	t.out, t.token = nil, nil // messages are dropped until the next request
 	t.mu.Unlock()
 	requests := object{}
 	for _, q := range t.pending {
 		requests[q.key] = object{"method": q.method, "params": q.params}
 	}
-	// A new nonce each time, so that an old requestState cannot answer a later question.
+	// Each nonce is new, so that an old requestState cannot answer a later question.
 	nonce := rand.Text()
 	if !t.srv.park(nonce, t) {
 		t.cancel(errors.New("too many calls wait for answers"))
@@ -192,17 +190,17 @@ func (t *parkedCall) suspend() (any, *rpcError) {
 		"requestState": t.srv.issue(ticket{Call: t.digest, Nonce: nonce, Parked: true})}, nil
 }
 
-// resume passes on the answers, and asks the other questions again.
+// resume passes on the answers, and asks the remaining questions again.
 func (t *parkedCall) resume(ctx context.Context, r *request, answers map[string]json.RawMessage) (any, *rpcError) {
-	var open []*question
+	var unanswered []*question
 	for _, q := range t.pending {
 		if raw := answers[q.key]; isObject(raw) {
 			q.reply <- raw
 		} else {
-			open = append(open, q)
+			unanswered = append(unanswered, q)
 		}
 	}
-	if t.pending = open; len(open) > 0 {
+	if t.pending = unanswered; len(unanswered) > 0 {
 		return t.suspend()
 	}
 	t.mu.Lock()
@@ -214,18 +212,18 @@ func (t *parkedCall) resume(ctx context.Context, r *request, answers map[string]
 // isObject reports whether raw is a JSON object, as all answers of clients are.
 func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
 
-// ask asks the client for the call. A question whose answer came with the first request, under its key,
-// is not asked.
+// ask asks the client for the call. A question is not asked if its answer was sent with the first request,
+// under its key.
 func (t *parkedCall) ask(ctx context.Context, key, method string, params any) (json.RawMessage, error) {
 	t.mu.Lock()
-	if t.asks++; key == "" {
-		key = fmt.Sprintf("question-%d", t.asks)
+	if t.count++; key == "" {
+		key = fmt.Sprintf("question-%d", t.count)
 	}
-	given := t.given[key]
-	delete(t.given, key)
+	raw := t.early[key]
+	delete(t.early, key)
 	t.mu.Unlock()
-	if isObject(given) {
-		return given, nil
+	if isObject(raw) {
+		return raw, nil
 	}
 	q := &question{key: key, method: method, params: params, reply: make(chan json.RawMessage, 1)}
 	t.put(ctx, q)
@@ -241,15 +239,15 @@ func (t *parkedCall) ask(ctx context.Context, key, method string, params any) (j
 
 // put passes a question to the request, alone or, in [Together], in a batch.
 func (t *parkedCall) put(ctx context.Context, q *question) {
-	over := ctx.Done()
+	done := ctx.Done()
 	g, together := ctx.Value(batchKey{}).(*questionBatch)
-	if together { // the goroutine that sends the batch must not give up for the others
-		over = g.done
+	if together { // the goroutine that sends the batch must not give up while the others wait
+		done = g.done
 	}
 	send := func(all []*question) {
 		select {
 		case t.asked <- all:
-		case <-over:
+		case <-done:
 		case <-t.done:
 		}
 	}
@@ -260,7 +258,7 @@ func (t *parkedCall) put(ctx context.Context, q *question) {
 	send([]*question{q})
 }
 
-// send implements responder. The message is dropped while there is no request to carry it.
+// send implements responder. The message is dropped if there is no current request.
 func (t *parkedCall) send(message []byte) error {
 	t.mu.Lock()
 	out := t.out
@@ -271,7 +269,7 @@ func (t *parkedCall) send(message []byte) error {
 	return out.send(message)
 }
 
-// streams implements responder. The next request may stream, even if this one does not; see send.
+// streams implements responder. It is true because a later request may stream even if this one does not; see send.
 func (t *parkedCall) streams() bool { return true }
 
 // progress returns the progress token of the current request.
@@ -284,8 +282,7 @@ func (r *request) progress() json.RawMessage {
 	return r.parkedCall.token
 }
 
-// park stores a call until its client answers, for Limits.Ask at most. It returns false if there are
-// too many.
+// park stores a call until its client answers, at most for Limits.Ask. It returns false if too many calls are parked.
 func (s *Server) park(nonce string, t *parkedCall) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -306,25 +303,25 @@ type parkedEntry struct {
 	timer *time.Timer
 }
 
-// unpark removes and returns the call that is parked under the nonce. It returns nil if there is none or
-// if it is for another request.
+// unpark removes and returns the call that is parked under the nonce. It returns nil if there is no such call
+// or if it is for another request.
 func (s *Server) unpark(nonce string, digest []byte) *parkedCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w, ok := s.parked[nonce]
-	if !ok || string(w.digest) != string(digest) {
+	e, ok := s.parked[nonce]
+	if !ok || string(e.digest) != string(digest) {
 		return nil
 	}
-	w.timer.Stop()
+	e.timer.Stop()
 	delete(s.parked, nonce)
-	w.owner.parked--
-	return w.parkedCall
+	e.owner.parked--
+	return e.parkedCall
 }
 
 // Together runs functions of a call in parallel that each ask the client, by [host.Host] or [Roots], and
-// returns their joined errors, in the order of the functions. From protocol revision 2026-07-28 on, in
-// which the client repeats its request with the answers, their questions are sent at once: a question
-// waits until every other function has asked too, or has ended.
+// returns their joined errors, in the order of the functions. From protocol revision 2026-07-28 on, in which
+// the client repeats its request with the answers, their questions are sent together: a question waits until
+// every other function has asked a question or ended.
 func Together(ctx context.Context, ask ...func(context.Context) error) error {
 	g := &questionBatch{running: len(ask), done: ctx.Done()}
 	ctx = context.WithValue(ctx, batchKey{}, g)
@@ -344,7 +341,7 @@ type batchKey struct{}
 
 // A questionBatch collects the questions of functions that run together.
 type questionBatch struct {
-	done <-chan struct{} // closed when all of them are cancelled
+	done <-chan struct{} // closed when all of the functions are cancelled
 
 	mu      sync.Mutex
 	running int
@@ -352,7 +349,7 @@ type questionBatch struct {
 	send    func([]*question)
 }
 
-// add adds the question of a function, which then waits.
+// add adds the question of a function, which then waits for the answer.
 func (g *questionBatch) add(q *question, send func([]*question)) {
 	g.mu.Lock()
 	g.waiting, g.send = append(g.waiting, q), send

@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestProgressWithoutText: how far a tool is reaches the client also where the tool says it in numbers alone.
+// TestProgressWithoutText checks that the client gets progress even if the tool reports only numbers.
 func TestProgressWithoutText(t *testing.T) {
 	steps := tool.Must(tool.NewStream("steps", "Takes steps.", func(context.Context, struct{}) iter.Seq2[tool.Chunk, error] {
 		return func(yield func(tool.Chunk, error) bool) {

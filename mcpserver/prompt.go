@@ -17,32 +17,31 @@ import (
 // A Prompt is a template of messages that a user chooses in the host, often as a command.
 type Prompt struct {
 	Name        string // unique; it hides a skill of the same name
-	Title       string // for people; empty for the name
+	Title       string // for people; if empty, the name is shown
 	Description string
 	Arguments   []Argument
 
-	// Groups limit who sees the prompt: one of them must be open and granted, as for a tool.
-	// Empty is the toolkit's basic group.
+	// Groups limit who sees the prompt: one of them must be open and granted, as for a tool. If there are none, the
+	// prompt is in the toolkit's basic group.
 	Groups []string
 
-	// Get returns the messages, of which Text and Data blocks are sent. Required arguments are
-	// present. It can ask the client, as a tool can. An error fails the request, and is sent to
-	// the client.
+	// Get returns the messages; their Text and Data blocks are sent. Required arguments are always present. Get can
+	// ask the client, as a tool can. An error fails the request, and is sent to the client.
 	Get func(ctx context.Context, args map[string]string) ([]*message.Message, error)
 }
 
 // An Argument is an argument of a [Prompt], or a variable of a [Resource] template.
 type Argument struct {
 	Name               string
-	Title, Description string // for people; empty for none
+	Title, Description string // for people; may be empty
 	Required           bool   // always true for a variable
 
-	// Complete, unless nil, returns values for what the user has typed, the likeliest first; 100
-	// at most are sent. others are the arguments that are known already.
+	// Complete, unless nil, returns values for what the user has typed, starting with the likeliest; at most 100
+	// are sent. others are the other arguments that have values.
 	Complete func(ctx context.Context, typed string, others map[string]string) ([]string, error)
 }
 
-// check reports what would fail only when the prompt is used.
+// check reports errors that would otherwise only appear when the prompt is used.
 func (p *Prompt) check() error {
 	switch {
 	case p.Name == "":
@@ -56,11 +55,11 @@ func (p *Prompt) check() error {
 	return nil
 }
 
-// checkArguments reports names that are missing or used twice.
+// checkArguments reports names that are missing or not unique.
 func checkArguments(args []Argument) error {
 	for i, a := range args {
 		if a.Name == "" || slices.ContainsFunc(args[:i], func(o Argument) bool { return o.Name == a.Name }) {
-			return fmt.Errorf("the name of argument %d, %q, is empty or not unique; give each argument its own name", i, a.Name)
+			return fmt.Errorf("argument %d has the name %q, which is empty or not unique; give each argument a unique name", i, a.Name)
 		}
 	}
 	return nil
@@ -79,7 +78,7 @@ func (p *Prompt) describe() object {
 	return labelled(o, p.Groups)
 }
 
-// titled adds a title unless it is empty, because clients would show an empty one.
+// titled adds the title unless it is empty, because clients would show an empty title.
 func titled(o object, title string) object {
 	if title != "" {
 		o["title"] = title
@@ -95,8 +94,7 @@ func labelled(o object, groups []string) object {
 	return o
 }
 
-// shows reports whether a client that can use the members of the reachable groups sees an item of these
-// groups.
+// shows reports whether a client sees an item of these groups if it can use the members of the reachable groups.
 func shows(reachable, groups []string) bool {
 	if len(groups) == 0 {
 		return slices.Contains(reachable, "")
@@ -104,12 +102,12 @@ func shows(reachable, groups []string) bool {
 	return slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(reachable, g) })
 }
 
-// hasPrompts reports whether there are prompts, for any client.
+// hasPrompts reports whether any client can have prompts.
 func (s *Server) hasPrompts() bool {
 	return len(s.cfg.Prompts) > 0 || s.cfg.upstream != nil || s.hasSkills()
 }
 
-// prompts returns the prompts that the client sees: the configured ones, then the skills.
+// prompts returns the prompts that the client sees: first the configured ones, then the skills.
 func (r *request) prompts(ctx context.Context) []Prompt {
 	reachable := r.tk.Reachable(r.scope)
 	var all []Prompt
@@ -136,8 +134,7 @@ func (r *request) listPrompts(ctx context.Context) (any, *rpcError) {
 	return listed(r, "prompts", append(all, r.upstreamEntries(ctx, mcpupstream.KindPrompt)...))
 }
 
-// getPrompt returns a prompt with its arguments filled in. A prompt that the client does not see
-// does not exist.
+// getPrompt returns a prompt with its arguments filled in. A prompt that the client cannot see does not exist for it.
 func (r *request) getPrompt(ctx context.Context) (any, *rpcError) {
 	var p struct {
 		Name      string            `json:"name"`
@@ -149,10 +146,10 @@ func (r *request) getPrompt(ctx context.Context) (any, *rpcError) {
 	all := r.prompts(ctx)
 	i := slices.IndexFunc(all, func(o Prompt) bool { return o.Name == p.Name })
 	if i < 0 {
-		return r.getUpstream(ctx, mcpupstream.KindPrompt, p.Name, p.Arguments, rpcErrorf(mcp.INVALID_PARAMS, "there is no prompt %q", p.Name))
+		return r.getUpstream(ctx, mcpupstream.KindPrompt, p.Name, p.Arguments, rpcErrorf(mcp.INVALID_PARAMS, "unknown prompt %q", p.Name))
 	}
 	for _, a := range all[i].Arguments {
-		if _, given := p.Arguments[a.Name]; a.Required && !given {
+		if _, set := p.Arguments[a.Name]; a.Required && !set {
 			return nil, rpcErrorf(mcp.INVALID_PARAMS, "prompt %q needs the argument %q", p.Name, a.Name)
 		}
 	}
@@ -167,10 +164,10 @@ func (r *request) getPrompt(ctx context.Context) (any, *rpcError) {
 	return object{"description": all[i].Description, "messages": sent}, nil
 }
 
-// maxCompletions is how many values a completion may have, by the specification.
+// maxCompletions is how many values the specification allows in a completion.
 const maxCompletions = 100
 
-// complete returns values for an argument of a prompt or a template that the client sees.
+// complete returns values for an argument of a prompt or template that the client sees.
 func (r *request) complete(ctx context.Context) (any, *rpcError) {
 	var p struct {
 		Ref struct {
@@ -211,7 +208,7 @@ func (r *request) complete(ctx context.Context) (any, *rpcError) {
 	if !found {
 		name := p.Ref.Name + p.Ref.URI
 		return r.completeUpstream(ctx, kind, name, mcpupstream.Argument{Name: p.Argument.Name, Value: p.Argument.Value, Others: p.Context.Arguments},
-			rpcErrorf(mcp.INVALID_PARAMS, "completion/complete: there is no %s %q", strings.TrimPrefix(p.Ref.Type, "ref/"), name))
+			rpcErrorf(mcp.INVALID_PARAMS, "completion/complete: unknown %s %q", strings.TrimPrefix(p.Ref.Type, "ref/"), name))
 	}
 	values := []string{}
 	for _, a := range args {

@@ -18,8 +18,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// library has a skill that everybody sees and one in the group "docs", and with them
-// prompts and resources of the configuration.
+// library has a skill that everyone sees and one in the group "docs", and also configured prompts and resources.
 func library() mcpserver.Config {
 	folder := func(name string) skill.Loader {
 		return skill.FS(fstest.MapFS{
@@ -44,7 +43,7 @@ func library() mcpserver.Config {
 	}
 	hello := func(_ context.Context, args map[string]string) ([]*message.Message, error) {
 		if args["name"] == "nobody" {
-			return nil, errors.New("nobody is not greeted")
+			return nil, errors.New("no greeting for nobody")
 		}
 		return []*message.Message{message.User("Greet " + args["name"]), message.Assistant(&message.Text{Text: "Hello!"})}, nil
 	}
@@ -73,14 +72,14 @@ func library() mcpserver.Config {
 		}}
 }
 
-// rpc makes a request of the old era.
+// rpc sends a request of the old era.
 func (w *wire) rpc(method, params string) []string {
 	w.t.Helper()
 	_, got := w.post(w.t.Context(), `{"jsonrpc":"2.0","id":3,"method":"`+method+`","params":`+params+`}`)
 	return got
 }
 
-// list returns the values of a member of what a request lists, and its cursor.
+// list returns the values of a member of the entries that a request lists, and its cursor.
 func (w *wire) list(method, key, member, cursor string) (values []string, next string) {
 	w.t.Helper()
 	got := w.rpc(method, `{"cursor":"`+cursor+`"}`)
@@ -101,14 +100,14 @@ const (
 	pdfFiles   = "skill://pdf/SKILL.md skill://pdf/assets/dot.png skill://pdf/assets/palette.json skill://pdf/references/a%20b%3F.md skill://pdf/references/plain"
 )
 
-// TestPromptsAndResources: what a session sees of prompts and resources is what it can get, and
-// it is told, once and before the result, when that changes.
+// TestPromptsAndResources checks that a session can get exactly the prompts and resources that it sees, and
+// that it is notified once, before the result, when they change.
 func TestPromptsAndResources(t *testing.T) {
 	w := newWire(t, listen(t, serve(t, library())))
 	w.initialize(`{}`)
 	for _, step := range []struct {
 		open               string
-		told               []string
+		notified           []string
 		prompts, resources string
 	}{
 		{`{}`, nil, "hello start memo", "db://rows/first " + startFiles + " skill://memo/SKILL.md"},
@@ -118,13 +117,13 @@ func TestPromptsAndResources(t *testing.T) {
 		{`{}`, []string{"prompts", "resources"}, "hello start memo", "db://rows/first " + startFiles + " skill://memo/SKILL.md"},
 	} {
 		got := w.rpc("tools/call", `{"name":"reset_tools","arguments":`+step.open+`}`)
-		var told []string
+		var notified []string
 		for _, m := range got[:len(got)-1] {
-			told = append(told, strings.TrimSuffix(strings.TrimPrefix(m, `{"jsonrpc":"2.0","method":"notifications/`), `/list_changed"}`))
+			notified = append(notified, strings.TrimSuffix(strings.TrimPrefix(m, `{"jsonrpc":"2.0","method":"notifications/`), `/list_changed"}`))
 		}
-		told = slices.DeleteFunc(told, func(s string) bool { return s == "tools" })
-		if !slices.Equal(told, step.told) {
-			t.Errorf("%s: told of %q, want %q", step.open, told, step.told)
+		notified = slices.DeleteFunc(notified, func(s string) bool { return s == "tools" })
+		if !slices.Equal(notified, step.notified) {
+			t.Errorf("%s: notified of %q, want %q", step.open, notified, step.notified)
 		}
 		prompts, _ := w.list("prompts/list", "prompts", "name", "")
 		resources, _ := w.list("resources/list", "resources", "uri", "")
@@ -146,7 +145,7 @@ func TestPromptsAndResources(t *testing.T) {
 	}
 }
 
-// TestGetAndRead are requests and what they are answered with.
+// TestGetAndRead checks requests and their answers.
 func TestGetAndRead(t *testing.T) {
 	w := newWire(t, listen(t, serve(t, library())))
 	w.initialize(`{}`)
@@ -154,7 +153,7 @@ func TestGetAndRead(t *testing.T) {
 		{"prompts/get", `{"name":"hello","arguments":{"name":"Ada"}}`, `"messages":[{"content":{"text":"Greet Ada","type":"text"},"role":"user"},{"content":{"text":"Hello!","type":"text"},"role":"assistant"}]`},
 		{"prompts/get", `{"name":"hello"}`, `needs the argument \"name\"`},
 		{"prompts/get", `{"name":"hello","arguments":{"name":7}}`, `-32602`},
-		{"prompts/get", `{"name":"hello","arguments":{"name":"nobody"}}`, `nobody is not greeted`},
+		{"prompts/get", `{"name":"hello","arguments":{"name":"nobody"}}`, `no greeting for nobody`},
 		{"prompts/get", `{"name":"start"}`, `Read on.\n\n\nThe files of this skill are resources, such as skill://start/assets/dot.png.`},
 		{"prompts/get", `{"name":"memo"}`, `"text":"Remember."`},
 		{"resources/read", `{"uri":"skill://memo/SKILL.md"}`, `"mimeType":"text/markdown","text":"---\nname: \"memo\"\ndescription: \"In \\\"memory\\\".\"\n---\n\nRemember."`},
@@ -166,7 +165,7 @@ func TestGetAndRead(t *testing.T) {
 		{"resources/read", `{"uri":"db://rows/0"}`, `"code":-32002`},
 		{"resources/read", `{"uri":"db://rows/a/b"}`, `"code":-32002`},
 		{"resources/read", `{}`, "uri is missing"},
-		// Ways out of the folder, and what is in it but not listed.
+		// Paths that leave the folder, and files that are in it but not listed.
 		{"resources/read", `{"uri":"skill://start/../outside.md"}`, `"data":{"uri":"skill://start/../outside.md"}`},
 		{"resources/read", `{"uri":"skill://start/%2e%2e/outside.md"}`, "-32002"},
 		{"resources/read", `{"uri":"skill://start/.git/config"}`, "-32002"},
@@ -177,9 +176,9 @@ func TestGetAndRead(t *testing.T) {
 		{"resources/templates/list", `{}`, `"resourceTemplates":[{"description":"","mimeType":"application/json","name":"rows","uriTemplate":"db://rows/{id}"}]`},
 		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"hello"},"argument":{"name":"name","value":"A"},"context":{"arguments":{"lang":"-de-"}}}`, `"hasMore":true,"total":150,"values":["A-de-0","A-de-1",`},
 		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"hello"},"argument":{"name":"lang","value":"A"}}`, `"hasMore":false,"total":0,"values":[]`},
-		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"pdf"},"argument":{"name":"x","value":""}}`, `there is no prompt \"pdf\"`},
+		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"pdf"},"argument":{"name":"x","value":""}}`, `unknown prompt \"pdf\"`},
 		{"completion/complete", `{"ref":{"type":"ref/resource","uri":"db://rows/{id}"},"argument":{"name":"id","value":""}}`, `"values":[]`},
-		{"logging/setLevel", `{"level":"loud"}`, `level \"loud\" is not one of`},
+		{"logging/setLevel", `{"level":"loud"}`, `; it is \"loud\"`},
 		{"logging/setLevel", `{"level":"info"}`, `"result":{}`},
 	} {
 		if got := w.rpc(row.method, row.params); len(got) != 1 || !strings.Contains(got[0], row.want) {
@@ -188,8 +187,7 @@ func TestGetAndRead(t *testing.T) {
 	}
 }
 
-// TestWhoSees: ceilings and rules hold for prompts and resources as for tools, in
-// both eras.
+// TestWhoSees checks that ceilings and rules apply to prompts and resources as they do to tools, in both eras.
 func TestWhoSees(t *testing.T) {
 	cfg := library()
 	cfg.Credentials = []mcpserver.Credential{
@@ -199,7 +197,7 @@ func TestWhoSees(t *testing.T) {
 	url := listen(t, serve(t, cfg))
 	for _, row := range []struct{ token, uri, prompt, old, modern string }{
 		{tokenA, "skill://start/SKILL.md", "start", "no", "no"},
-		{tokenA, "skill://pdf/SKILL.md", "pdf", "no", "yes"}, // only the old era has to open the group
+		{tokenA, "skill://pdf/SKILL.md", "pdf", "no", "yes"}, // only the old era must open the group
 		{tokenA, "db://rows/first", "hello", "no", "no"},
 		{tokenA, "db://docs", "review", "no", "yes"},
 		{tokenB, "skill://start/SKILL.md", "start", "no", "no"},
@@ -226,7 +224,7 @@ func TestWhoSees(t *testing.T) {
 	}
 }
 
-// TestPages: lists come in pages, every item once.
+// TestPages checks that lists are sent in pages and contain every item once.
 func TestPages(t *testing.T) {
 	cfg := library()
 	cfg.PageSize = 2
@@ -249,11 +247,11 @@ func TestPages(t *testing.T) {
 		}
 	}
 	if got := w.rpc("prompts/list", `{"cursor":"x"}`); !strings.Contains(got[0], "-32602") {
-		t.Errorf("a cursor that is none: %q", got)
+		t.Errorf("an invalid cursor: %q", got)
 	}
 }
 
-// TestUpdates tells whoever has subscribed, of revisions with and without sessions.
+// TestUpdates checks that subscribed clients are notified of updates, in revisions with and without sessions.
 func TestUpdates(t *testing.T) {
 	s := serve(t, library())
 	url := listen(t, s)
@@ -262,7 +260,7 @@ func TestUpdates(t *testing.T) {
 	for _, row := range []struct{ method, uri, want string }{
 		{"resources/subscribe", "db://rows/1", `"result":{}`},
 		{"resources/subscribe", "skill://start/SKILL.md", `"result":{}`},
-		{"resources/subscribe", "db://docs", "there is no resource"},
+		{"resources/subscribe", "db://docs", "unknown resource"},
 		{"resources/subscribe", "db://rows/2", `"result":{}`},
 		{"resources/unsubscribe", "db://rows/2", `"result":{}`},
 	} {
@@ -274,7 +272,7 @@ func TestUpdates(t *testing.T) {
 		s.ResourceUpdated(uri)
 	}
 	if _, got := o.next(); got != `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"db://rows/1"}}` {
-		t.Errorf("told: %s", got)
+		t.Errorf("received %s", got)
 	}
 
 	m := newModern(t, url, "", `{}`)
@@ -288,12 +286,12 @@ func TestUpdates(t *testing.T) {
 	}
 	s.ResourceUpdated("db://rows/1")
 	if _, got := events(); !strings.Contains(got, `"method":"notifications/resources/updated","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"},"uri":"db://rows/1"}`) {
-		t.Errorf("told without sessions: %s", got)
+		t.Errorf("received %s without sessions", got)
 	}
 }
 
-// TestSubscribeAtTheLimit: who watches as much as may be can still subscribe anew to a part
-// of it, and to something else once it gives something up.
+// TestSubscribeAtTheLimit checks that a client at the limit can subscribe again to one of its resources, and to
+// another one after it has unsubscribed from one.
 func TestSubscribeAtTheLimit(t *testing.T) {
 	h := serve(t, library()).Handler()
 	session := local(h, "", initializeBody).Header().Get("Mcp-Session-Id")
@@ -311,8 +309,8 @@ func TestSubscribeAtTheLimit(t *testing.T) {
 		row    int
 		want   string
 	}{
-		{"subscribe", limit, "are watched"}, {"subscribe", 7, `"result":{}`}, {"subscribe", limit, "are watched"},
-		{"unsubscribe", 7, `"result":{}`}, {"subscribe", limit, `"result":{}`}, {"subscribe", 7, "are watched"},
+		{"subscribe", limit, "subscribed to too many"}, {"subscribe", 7, `"result":{}`}, {"subscribe", limit, "subscribed to too many"},
+		{"unsubscribe", 7, `"result":{}`}, {"subscribe", limit, `"result":{}`}, {"subscribe", 7, "subscribed to too many"},
 	} {
 		if got := ask(step.method, step.row); !strings.Contains(got, step.want) {
 			t.Errorf("%s %d: %s, want %s", step.method, step.row, got, step.want)
@@ -320,7 +318,7 @@ func TestSubscribeAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestPromptConfig are configurations that are refused when the server is made.
+// TestPromptConfig checks configurations that New rejects.
 func TestPromptConfig(t *testing.T) {
 	get := func(context.Context, map[string]string) ([]*message.Message, error) { return nil, nil }
 	read := func(context.Context, string, map[string]string) ([]byte, error) { return nil, nil }
@@ -332,9 +330,9 @@ func TestPromptConfig(t *testing.T) {
 		{[]mcpserver.Prompt{{Get: get}}, nil, "has no name"},
 		{[]mcpserver.Prompt{{Name: "a"}}, nil, `"a" has no Get`},
 		{[]mcpserver.Prompt{{Name: "a", Get: get}, {Name: "a", Get: get}}, nil, `duplicate prompt "a"`},
-		{[]mcpserver.Prompt{{Name: "a", Get: get, Arguments: []mcpserver.Argument{{Name: "x"}, {Name: "x"}}}}, nil, `the name of argument 1, "x"`},
+		{[]mcpserver.Prompt{{Name: "a", Get: get, Arguments: []mcpserver.Argument{{Name: "x"}, {Name: "x"}}}}, nil, `argument 1 has the name "x"`},
 		{nil, []mcpserver.Resource{{URI: "rows", Read: read}}, "must have a scheme"},
-		{nil, []mcpserver.Resource{{URI: "skill://a/SKILL.md", Read: read}}, `not "skill"`},
+		{nil, []mcpserver.Resource{{URI: "skill://a/SKILL.md", Read: read}}, `other than "skill"`},
 		{nil, []mcpserver.Resource{{URI: "db://a"}}, "has no Read"},
 		{nil, []mcpserver.Resource{{URI: "db://{", Read: read}}, `resource "db://{"`},
 		{nil, []mcpserver.Resource{{URI: "db://a", Read: read}, {URI: "db://a", Read: read}}, `duplicate resource "db://a"`},

@@ -9,21 +9,20 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// maxReports is how often a call may report progress or log, maxReport the largest text of a
-// report, in bytes.
+// maxReports is how often a call may report progress or log. maxReport is the largest text of a report, in bytes.
 const (
 	maxReports = 1000
 	maxReport  = 4 << 10
 )
 
-// reporter returns a function that reports a chunk to the client: as progress if the call has a
-// progress token, and otherwise, if the chunk is for the user, as a log message.
+// reporter returns a function that reports a chunk to the client: as progress if the call has a progress token,
+// and otherwise as a log message if the chunk is for the user.
 func (r *request) reporter(name string) func(*tool.Chunk) error {
 	if !r.out.streams() {
 		return func(*tool.Chunk) error { return nil }
 	}
 	sent := 0
-	done := 0.0 // MCP requires it to increase
+	done := 0.0 // MCP requires that it increases
 	return func(chunk *tool.Chunk) error {
 		text, _ := chunk.Block.(*message.Text)
 		if text == nil {
@@ -35,7 +34,7 @@ func (r *request) reporter(name string) func(*tool.Chunk) error {
 			return nil
 		}
 		line := cut(strings.TrimRight(text.Text, "\n"), maxReport)
-		// Only one of them, or the user would read the text twice.
+		// Send only one of them, or the user would see the text twice.
 		if token := r.progress(); token != nil {
 			o := object{"progressToken": token, "message": line}
 			if p := chunk.Progress; p != nil {

@@ -23,16 +23,16 @@ import (
 
 // A Resource is content that a client can read.
 type Resource struct {
-	// URI is absolute, unique, and does not have the scheme "skill" of the toolkit's skills. With
-	// {variables} it is a template by RFC 6570, for every URI that matches.
+	// URI is absolute and unique, and does not have the scheme "skill", which is for the toolkit's skills. With
+	// {variables} it is a template (RFC 6570) for all URIs that match.
 	URI string
 
-	Name        string // for people; empty for the URI
-	Title       string // for people; empty for none
+	Name        string // for people; if empty, the URI is used
+	Title       string // for people; may be empty
 	Description string
 
-	// MediaType is that of the content; empty is text/plain, or for other bytes what they look
-	// like.
+	// MediaType is the media type of the content. If it is empty, text is text/plain, and other content is detected
+	// from its bytes.
 	MediaType string
 
 	Arguments []Argument // describes variables of a template
@@ -40,9 +40,8 @@ type Resource struct {
 	// Groups limit who sees the resource; see [Prompt.Groups].
 	Groups []string
 
-	// Read returns the content. vars are the values of a template's variables, chosen by the
-	// client: check them. An error that wraps [fs.ErrNotExist] says that there is no such
-	// resource.
+	// Read returns the content. vars are the values of a template's variables. The client chooses them, so check
+	// them. Read returns an error that wraps [fs.ErrNotExist] if there is no such resource.
 	Read func(ctx context.Context, uri string, vars map[string]string) ([]byte, error)
 }
 
@@ -58,7 +57,7 @@ func newResource(o Resource) (*resource, error) {
 	scheme, _, absolute := strings.Cut(o.URI, ":")
 	switch {
 	case !absolute || scheme == "" || scheme == skillScheme:
-		return nil, fmt.Errorf("resource %q: its URI must have a scheme, and not %q, which is for skills", o.URI, skillScheme)
+		return nil, fmt.Errorf("resource %q: its URI must have a scheme other than %q, which is for skills", o.URI, skillScheme)
 	case o.Read == nil:
 		return nil, fmt.Errorf("resource %q has no Read; set the function that returns its content", o.URI)
 	}
@@ -74,7 +73,7 @@ func newResource(o Resource) (*resource, error) {
 	return r, nil
 }
 
-// match reports whether the URI is that of the resource, and the values of its variables.
+// match reports whether the resource has this URI, and returns the values of its variables.
 func (r *resource) match(uri string) (map[string]string, bool) {
 	if r.template == nil {
 		return nil, uri == r.URI
@@ -108,14 +107,14 @@ func (r *request) configured() []*resource {
 	reachable := r.tk.Reachable(r.scope)
 	all := slices.DeleteFunc(slices.Clone(r.srv.resources), func(o *resource) bool { return !shows(reachable, o.Groups) })
 	for i, o := range all {
-		mine := *o // as this client sees it
-		mine.Groups = r.granted(o.Groups)
-		all[i] = &mine
+		visible := *o // as this client sees it
+		visible.Groups = r.granted(o.Groups)
+		all[i] = &visible
 	}
 	return all
 }
 
-// hasResources reports whether there are resources, for any client.
+// hasResources reports whether any client can have resources.
 func (s *Server) hasResources() bool { return s.ownResources() || s.cfg.upstream != nil }
 
 // ownResources reports whether there are resources other than those of upstream servers.
@@ -127,7 +126,7 @@ func (s *Server) hasSubscriptions() bool {
 	return watches || s.ownResources()
 }
 
-// resourceMethod is dispatch for resources. Clients without sessions subscribe by listen.
+// resourceMethod dispatches the methods of resources. Clients without sessions subscribe by listen.
 func (r *request) resourceMethod(ctx context.Context) (any, *rpcError) {
 	switch r.msg.Method {
 	case "resources/list":
@@ -171,8 +170,8 @@ func (r *request) listTemplates(ctx context.Context) (any, *rpcError) {
 	return listed(r, "resourceTemplates", append(all, r.upstreamEntries(ctx, mcpupstream.KindTemplate)...))
 }
 
-// readResource returns the content of a resource. One that does not exist is an error, not an empty
-// list of contents.
+// readResource returns the content of a resource. If there is no such resource it returns an error, not an
+// empty list of contents.
 func (r *request) readResource(ctx context.Context) (any, *rpcError) {
 	uri, bad := r.uri()
 	if bad != nil {
@@ -188,8 +187,8 @@ func (r *request) readResource(ctx context.Context) (any, *rpcError) {
 	return object{"contents": []object{contentsOf(uri, kind, data)}}, nil
 }
 
-// read returns the content for a URI that the client sees: of plain URIs first, then of templates,
-// then of skills.
+// read returns the content for a URI that the client sees. It looks at plain URIs first, then at templates,
+// then at skills.
 func (r *request) read(ctx context.Context, uri string) ([]byte, string, error) {
 	all := r.configured()
 	slices.SortStableFunc(all, func(a, b *resource) int { return cmp.Compare(len(a.variables()), len(b.variables())) })
@@ -202,7 +201,7 @@ func (r *request) read(ctx context.Context, uri string) ([]byte, string, error) 
 	return r.readSkill(ctx, uri)
 }
 
-// variables returns the names of a template's variables, none for a plain URI.
+// variables returns the names of a template's variables; a plain URI has none.
 func (r *resource) variables() []string {
 	if r.template == nil {
 		return nil
@@ -210,7 +209,7 @@ func (r *resource) variables() []string {
 	return r.template.Varnames()
 }
 
-// uri returns the URI that the request is about.
+// uri returns the URI in the request.
 func (r *request) uri() (string, *rpcError) {
 	var p struct {
 		URI string `json:"uri"`
@@ -224,22 +223,22 @@ func (r *request) uri() (string, *rpcError) {
 	return p.URI, nil
 }
 
-// notFound is the same error whether there is no such resource or the client may not see it. Its
-// code depends on the revision (SEP-2164).
+// notFound returns the same error whether there is no such resource or the client may not see it. Its code
+// depends on the revision (SEP-2164).
 func (r *request) notFound(uri string) *rpcError {
 	code := mcp.RESOURCE_NOT_FOUND
 	if r.sessionless {
 		code = mcp.INVALID_PARAMS
 	}
-	e := rpcErrorf(code, "there is no resource %q", uri)
+	e := rpcErrorf(code, "unknown resource %q", uri)
 	e.Data = object{"uri": uri}
 	return e
 }
 
-// textual matches the media types of text that do not begin with "text/".
+// textual matches the media types of text, including those that do not begin with "text/".
 var textual = lazy.Regexp(`^(text/.*|application/(json|xml|yaml|toml|javascript|sql|x-sh)|.*\+(json|xml|yaml))(;.*)?$`)
 
-// contentsOf returns the content of a resource, as text if it is text, else in base64.
+// contentsOf returns the content of a resource, as text if it is text, otherwise in base64.
 func contentsOf(uri, kind string, data []byte) object {
 	if (kind == "" || textual().MatchString(kind)) && utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 {
 		return object{"uri": uri, "mimeType": cmp.Or(kind, "text/plain"), "text": string(data)}
@@ -247,9 +246,9 @@ func contentsOf(uri, kind string, data []byte) object {
 	return object{"uri": uri, "mimeType": cmp.Or(kind, http.DetectContentType(data)), "blob": base64.StdEncoding.EncodeToString(data)}
 }
 
-// maxSubscriptions is how many resources a client may subscribe to. maxWatched is the limit for all
-// clients of a credential, or a quarter of it for each of several credentials: a gateway's upstream
-// server has the subscriptions of all. maxWatchedURI is the largest URI, in bytes.
+// maxSubscriptions is how many resources a client may subscribe to. maxWatched is the limit for all clients of
+// a credential; with several credentials each has a quarter of it. It exists because a gateway's upstream
+// server gets the subscriptions of all clients. maxWatchedURI is the largest URI, in bytes.
 const (
 	maxSubscriptions = 1000
 	maxWatched       = 10_000
@@ -257,7 +256,7 @@ const (
 )
 
 // errWatched is the error of a subscription beyond the limit.
-var errWatched = rpcErrorf(mcp.INVALID_REQUEST, "too many resources are watched by this client or its credential; unsubscribe from some")
+var errWatched = rpcErrorf(mcp.INVALID_REQUEST, "this client or its credential has subscribed to too many resources; unsubscribe from some")
 
 // subscribe subscribes the client to a resource; see [Server.ResourceUpdated].
 func (r *request) subscribe(ctx context.Context, on bool) (any, *rpcError) {
@@ -277,7 +276,7 @@ func (r *request) subscribe(ctx context.Context, on bool) (any, *rpcError) {
 	return object{}, nil
 }
 
-// watchFor subscribes a client to a resource that the request sees.
+// watchFor subscribes a client to a resource that the client of the request sees.
 func (r *request) watchFor(ctx context.Context, c *session, uri string) *rpcError {
 	if len(uri) > maxWatchedURI {
 		return rpcErrorf(mcp.INVALID_PARAMS, "the URI has %d bytes; the limit for a subscription is %d", len(uri), maxWatchedURI)
@@ -294,8 +293,8 @@ func (r *request) watchFor(ctx context.Context, c *session, uri string) *rpcErro
 	return nil
 }
 
-// exists reports whether the client sees such a resource. A URI that matches a template exists, as far
-// as is known without reading it.
+// exists reports whether the client sees such a resource. A URI that matches a template counts as existing,
+// because only reading it would show whether it does.
 func (r *request) exists(ctx context.Context, uri string) bool {
 	for _, o := range r.configured() {
 		if _, ok := o.match(uri); ok {
@@ -306,8 +305,8 @@ func (r *request) exists(ctx context.Context, uri string) bool {
 	return err == nil
 }
 
-// ResourceUpdated notifies the clients that have subscribed to the resource, and still have one of
-// its groups open.
+// ResourceUpdated notifies the clients that have subscribed to the resource, if one of its groups is still open
+// for them.
 func (s *Server) ResourceUpdated(uri string) {
 	var groups [][]string // of the resources and templates that match
 	for _, o := range s.resources {
@@ -317,7 +316,7 @@ func (s *Server) ResourceUpdated(uri string) {
 	}
 	s.mu.Lock()
 	all := slices.Collect(maps.Values(s.scopes))
-	listening := slices.Collect(maps.Keys(s.listening)) // whose groups never close
+	listening := slices.Collect(maps.Keys(s.listening)) // their groups never close
 	s.mu.Unlock()
 	if len(groups) > 0 {
 		all = slices.DeleteFunc(all, func(c *session) bool {
@@ -330,22 +329,21 @@ func (s *Server) ResourceUpdated(uri string) {
 	}
 }
 
-// A watched resource is one that a client has subscribed to.
+// A watched is the subscription of a client to a resource.
 type watched struct {
-	due  bool   // an update is to be sent
-	stop func() // ends the watch of [mcpupstream.Watcher]; nil for none
+	due  bool   // an update must be sent
+	stop func() // ends the watch of [mcpupstream.Watcher]; nil if there is none
 }
 
-// full reports whether a subscription to the resource would exceed the limit of the client or of its
-// credential.
+// full reports whether a subscription to the resource would exceed the limit of the client or its credential.
 func (c *session) full(uri string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.watched[uri] == nil && (len(c.watched) >= maxSubscriptions || c.owner.watched.Load() >= c.owner.maxWatched)
 }
 
-// watch adds a subscription if there is room. A subscription that exists is kept, with an update
-// that was not sent yet; before stops its earlier watch.
+// watch adds a subscription if the limits allow it. An existing subscription is kept, with an update that was
+// not sent yet; before stops its earlier watch.
 func (c *session) watch(uri string, stop func()) (before func(), ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -369,7 +367,7 @@ func (c *session) watch(uri string, stop func()) (before func(), ok bool) {
 	return before, true
 }
 
-// unwatch removes a subscription, and returns what stops its watch, if anything does.
+// unwatch removes a subscription, and returns the function that stops its watch, or nil.
 func (c *session) unwatch(uri string) (stop func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -381,7 +379,7 @@ func (c *session) unwatch(uri string) (stop func()) {
 	return stop
 }
 
-// unwatchAll gives the subscriptions of a session that has ended back to its credential.
+// unwatchAll removes the subscriptions of a session that has ended from the count of its credential.
 func (c *session) unwatchAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -389,7 +387,7 @@ func (c *session) unwatchAll() {
 	c.watched = nil
 }
 
-// updated records that the client is to be notified of an update of the resource.
+// updated records that the client must be notified of an update of the resource.
 func (c *session) updated(uri string) {
 	c.mu.Lock()
 	w := c.watched[uri]
@@ -402,7 +400,7 @@ func (c *session) updated(uri string) {
 	}
 }
 
-// takeUpdated returns the updated resources, sorted, and clears them.
+// takeUpdated returns the updated resources, sorted, and marks them as sent.
 func (c *session) takeUpdated() (uris []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,51 +14,49 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// Before revision 2026-07-28, "disconnection SHOULD NOT be interpreted as the client cancelling its
-// request" (2025-11-25, basic/transports, Sending Messages). So the call continues, its events are
-// kept, and the client gets those that it has missed by a GET with Last-Event-ID (same page,
-// Resumability and Redelivery). Without a connection both end after [Limits.Resume].
+// Before revision 2026-07-28, "disconnection SHOULD NOT be interpreted as the client cancelling its request"
+// (2025-11-25, basic/transports, Sending Messages). So the call continues, its events are kept, and the client
+// gets the events that it has missed by a GET with Last-Event-ID (same page, Resumability and Redelivery).
+// Without a connection the call is cancelled and the events are dropped after [Limits.Resume].
 
 const (
-	// maxKept is how many bytes of events are kept for a session, and maxStreams for how many
-	// streams. Streams that have been answered are dropped first, the oldest first.
+	// maxKept is how many bytes of events are kept for a session. maxStreams is for how many of its streams.
+	// Streams that have been answered are dropped first, starting with the oldest.
 	maxKept    = 1 << 20
 	maxStreams = 64
 
-	// maxKeptTotal is how many bytes are kept for all sessions of a credential, or a quarter of
-	// it if there are several credentials. Sessions that have ended count until their events are
-	// dropped.
+	// maxKeptTotal is how many bytes are kept for all sessions of a credential; with several credentials each has a
+	// quarter of it. Sessions that have ended count until their events are dropped.
 	maxKeptTotal = 64 << 20
 
-	// primeAfter is when a stream without events is started with an empty one, because a client
-	// can only resume from an event that it has received. Quicker calls are answered in plain
-	// JSON.
+	// primeAfter is when a stream without events is started with an empty one, because a client can only resume
+	// from an event that it has received. Calls that end before that are answered in plain JSON.
 	primeAfter = time.Second
 
-	// retryAfter is how long clients are told to wait before they reconnect.
+	// retryAfter is how long the server tells clients to wait before they reconnect.
 	retryAfter = time.Second
 
 	lastEventID = "Last-Event-ID"
 )
 
-// A stream is what is sent in answer to one request, or the session's standalone stream. It lasts
-// over several connections.
+// A stream is the messages that are sent in answer to one request, or the session's standalone stream. It may
+// use several connections, one after the other.
 type stream struct {
 	c       *session
-	tag     string // begins the ids of its events; random, so that clients cannot guess it
+	tag     string // the beginning of the ids of its events; random, so that clients cannot guess it
 	accepts bool
 	primes  bool               // the client understands events without data
 	cancel  context.CancelFunc // ends the request; nil for a standalone stream
 	done    chan struct{}      // closed when the stream is complete
 
-	mu    sync.Mutex   // is held while an event is written, so that they are sent in order
-	to    *eventWriter // nil while there is no connection
-	began bool         // an event was sent, so the answer has to be one too
-	over  bool
-	away  *time.Timer // runs while to is nil
+	mu     sync.Mutex   // held while an event is written, so that events are sent in order
+	to     *eventWriter // nil while there is no connection
+	began  bool         // an event was sent, so the answer must be an event too
+	ended  bool
+	expiry *time.Timer // calls expire; runs while to is nil
 
-	// These belong to the session: session.mu guards them.
-	events   []string // that are kept
+	// These fields belong to the session: session.mu guards them.
+	events   []string // the events that are kept
 	first    int      // the number of events[0]; the first event of a stream is 1
 	size     int      // of events, in bytes
 	answered bool
@@ -79,7 +77,7 @@ func (st *stream) streams() bool { return st.accepts }
 func (st *stream) send(message []byte) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.over {
+	if st.ended {
 		return errEnded
 	}
 	st.begin()
@@ -91,7 +89,7 @@ func (st *stream) send(message []byte) error {
 func (st *stream) prime() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if !st.over {
+	if !st.ended {
 		st.begin()
 	}
 }
@@ -123,15 +121,15 @@ func (st *stream) put(text string) {
 	}
 }
 
-// keep counts bytes that are kept, or dropped if n is negative. The caller holds c.mu.
+// keep adds n to the counts of kept bytes; n is negative for dropped ones. The caller holds c.mu.
 func (st *stream) keep(n int) {
 	st.size += n
 	st.c.kept += n
 	st.c.owner.kept.Add(int64(n))
 }
 
-// shrink enforces the limits of the session and of its credential: first it drops answered streams,
-// whose answers have most likely arrived, and then the events of the growing stream, which can no
+// shrink enforces the limits of the session and of its credential. First it drops answered streams, because
+// most likely their answers have arrived. Then it drops the events of the growing stream, which can then no
 // longer be resumed from them. The caller holds c.mu.
 func (c *session) shrink(growing *stream) {
 	tooMany := func() bool { return c.kept > maxKept || c.owner.kept.Load() > c.owner.maxKept }
@@ -149,7 +147,7 @@ func (c *session) shrink(growing *stream) {
 	}
 }
 
-// dropStream drops what is kept of a stream. The caller holds c.mu.
+// dropStream drops the kept events of a stream. The caller holds c.mu.
 func (c *session) dropStream(st *stream) {
 	if i := slices.Index(c.streams, st); i >= 0 {
 		c.streams = slices.Delete(c.streams, i, i+1)
@@ -161,8 +159,8 @@ func (c *session) dropStream(st *stream) {
 // disconnected records that the connection is lost. The caller holds st.mu.
 func (st *stream) disconnected() {
 	st.to = nil
-	if !st.over {
-		st.away = time.AfterFunc(st.c.srv.limits.Resume, st.expire)
+	if !st.ended {
+		st.expiry = time.AfterFunc(st.c.srv.limits.Resume, st.expire)
 	}
 }
 
@@ -171,7 +169,7 @@ func (st *stream) expire() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	switch {
-	case st.to != nil || st.over: // reconnected, or ended, just before
+	case st.to != nil || st.ended: // reconnected or ended in the meantime
 	case st.cancel != nil:
 		st.cancel()
 	default:
@@ -188,8 +186,8 @@ func (st *stream) detach(to *eventWriter) {
 	}
 }
 
-// end ends the stream. If it has begun, end sends the last message as an event, unless that is nil,
-// and returns true; otherwise the caller has to answer.
+// end ends the stream. If the stream has begun, end sends the last message as an event, unless that is nil, and
+// returns true; otherwise the caller must answer.
 func (st *stream) end(last []byte) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -200,16 +198,16 @@ func (st *stream) end(last []byte) bool {
 	return st.began
 }
 
-// stop ends the stream. An answer is kept for [Limits.Resume], because it may have been written and
-// still not have arrived. The caller holds st.mu.
+// stop ends the stream. An answer is kept for [Limits.Resume], because it may not have arrived even if it was
+// written. The caller holds st.mu.
 func (st *stream) stop(answered bool) {
-	if st.over {
+	if st.ended {
 		return
 	}
-	st.over = true
+	st.ended = true
 	close(st.done)
-	if st.away != nil {
-		st.away.Stop()
+	if st.expiry != nil {
+		st.expiry.Stop()
 	}
 	drop := func() {
 		st.c.mu.Lock()
@@ -226,9 +224,9 @@ func (st *stream) stop(answered bool) {
 	st.answered = true
 }
 
-// attach continues the stream on another connection, after the event with that number. It returns
-// false if later events are no longer kept. An earlier connection is closed: the server learns late,
-// or never, that one is lost.
+// attach continues the stream on another connection, after the event with that number. It returns false if the
+// later events are no longer kept. It closes an earlier connection, because the server may not have noticed yet
+// that the connection is lost.
 func (st *stream) attach(to *eventWriter, after int) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -247,8 +245,8 @@ func (st *stream) attach(to *eventWriter, after int) bool {
 		st.to.broken()
 		st.to.end(nil)
 	}
-	if st.away != nil {
-		st.away.Stop()
+	if st.expiry != nil {
+		st.expiry.Stop()
 	}
 	if st.to = to; to.write(":\n\n"+missed) != nil {
 		st.disconnected()
@@ -256,8 +254,8 @@ func (st *stream) attach(to *eventWriter, after int) bool {
 	return true
 }
 
-// resume attaches a connection to the stream of an event, or returns nil. It looks only at streams
-// of this session.
+// resume attaches a connection to the stream of an event. It returns nil if that is not possible. It only looks
+// at streams of this session.
 func (c *session) resume(id string, to *eventWriter) *stream {
 	tag, number, _ := strings.Cut(id, "-")
 	after, err := strconv.Atoi(number)
@@ -274,9 +272,8 @@ func (c *session) resume(id string, to *eventWriter) *stream {
 	return st
 }
 
-// get handles GET: it opens the session's standalone stream, for messages that belong to no request,
-// or resumes any stream. A session has one standalone stream, because a second one would take
-// messages from it.
+// get handles GET: it opens the session's standalone stream, for messages that belong to no request, or resumes
+// any stream. A session can only have one standalone stream, because each message is sent on one stream.
 func (s *Server) get(w http.ResponseWriter, r *http.Request, cred *Credential) {
 	c := s.find(w, r, cred)
 	if c == nil {
@@ -289,15 +286,15 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, cred *Credential) {
 	var st *stream
 	if id := r.Header.Get(lastEventID); id != "" {
 		if st = c.resume(id, to); st == nil {
-			// Not 404, which would tell the client that its session has ended.
-			http.Error(w, lastEventID+" names no event of this session that is still kept; repeat the request", http.StatusBadRequest)
+			// The status is not 404, which would tell the client that its session has ended.
+			http.Error(w, lastEventID+" does not name an event of this session that is still kept; repeat the request", http.StatusBadRequest)
 			return
 		}
 	}
 	standalone := st == nil || st.cancel == nil
 	if standalone {
 		if !c.addStandalone(st != nil) {
-			http.Error(w, "the session already has a stream; end that one first, or resume it with "+lastEventID, http.StatusConflict)
+			http.Error(w, "the session already has a stream; end that stream first, or resume it with "+lastEventID, http.StatusConflict)
 			return
 		}
 		defer c.removeStandalone()
@@ -332,8 +329,8 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, cred *Credential) {
 	}
 }
 
-// addStandalone counts a connection of the standalone stream. It returns false if there is one,
-// unless the new connection replaces that.
+// addStandalone counts a connection of the standalone stream. It returns false if there already is a connection
+// that the new one does not replace.
 func (c *session) addStandalone(replaces bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -344,8 +341,8 @@ func (c *session) addStandalone(replaces bool) bool {
 	return true
 }
 
-// endStandalone ends standalone streams that have lost their connection. A client that opens
-// another one does not resume them, and they would add up to more than maxStreams.
+// endStandalone ends standalone streams that have lost their connection. A client that opens another stream
+// does not resume them, and they could exceed maxStreams.
 func (c *session) endStandalone() {
 	c.mu.Lock()
 	all := slices.Clone(c.streams)

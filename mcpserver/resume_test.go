@@ -16,7 +16,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// steps says a number whenever told to, until it is told to end.
+// steps is a tool that reports a number for each value received from more, and ends when more is closed.
 type steps struct {
 	more  chan struct{} // closed to end
 	ended chan error
@@ -50,7 +50,7 @@ func newSteps() *steps {
 	return s
 }
 
-// A connection gets server-sent events.
+// A connection reads server-sent events.
 type connection struct {
 	status int
 	events *bufio.Reader
@@ -73,7 +73,7 @@ func (c *connection) next() (id, data string) {
 	}
 }
 
-// rest returns the data of all events that are still to come.
+// rest returns the data of all remaining events.
 func (c *connection) rest() (all []string) {
 	for {
 		id, data := c.next()
@@ -101,8 +101,7 @@ func (w *wire) count(id int) *connection {
 	return w.open(w.request(w.t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"steps","_meta":{"progressToken":"p"}}}`, id)))
 }
 
-// back is the GET of a client that has lost a connection; without an id, of one that
-// wants what belongs to no request.
+// back is the GET of a client that has lost a connection. Without an id it opens the standalone stream.
 func (w *wire) back(id string) *connection {
 	req := w.request(w.t.Context(), "")
 	req.Method, req.Body, req.ContentLength = http.MethodGet, nil, 0
@@ -124,7 +123,7 @@ func (w *wire) delete() {
 	_ = res.Body.Close()
 }
 
-// as initializes with a revision.
+// as initializes a session with a revision.
 func (w *wire) as(version string) {
 	w.t.Helper()
 	if status, got := w.post(w.t.Context(), `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"`+version+`","capabilities":{}}}`); status != 200 {
@@ -132,7 +131,7 @@ func (w *wire) as(version string) {
 	}
 }
 
-// short cuts messages to what tells them apart.
+// short shortens messages to the parts in which they differ.
 func short(messages []string) string {
 	var out []string
 	for _, m := range messages {
@@ -150,16 +149,16 @@ func short(messages []string) string {
 	return strings.Join(out, " ")
 }
 
-// TestResume: whoever comes back gets what came after the event that it names, every
-// message once, while the call goes on and when it has ended (2025-11-25, basic/transports,
-// Resumability and Redelivery).
+// TestResume checks that a client that reconnects gets the messages after the event that it names, each one
+// once, both while the call runs and after it has ended (2025-11-25, basic/transports, Resumability and
+// Redelivery).
 func TestResume(t *testing.T) {
 	for _, row := range []struct {
 		version string
 		got     int    // events before the connection is lost
-		want    string // after it, with two more steps
+		want    string // messages after it is lost, with two more steps
 	}{
-		{"2025-11-25", 1, "1 2 3 result"}, // the first has no data
+		{"2025-11-25", 1, "1 2 3 result"}, // the first event has no data
 		{"2025-11-25", 2, "2 3 result"},
 		{"2025-06-18", 1, "2 3 result"},
 		{"2025-03-26", 1, "2 3 result"},
@@ -169,7 +168,7 @@ func TestResume(t *testing.T) {
 				s := newSteps()
 				w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(s.tool), Policy: open})))
 				w.as(row.version)
-				// The step is there before the answer is waited for: its headers come with it.
+				// Send the step before waiting for the answer, because the headers are sent with the first event.
 				go func() { s.more <- struct{}{} }()
 				lost := w.count(1)
 				var id string
@@ -193,17 +192,17 @@ func TestResume(t *testing.T) {
 				if got := short(again.rest()); again.status != 200 || got != row.want {
 					t.Errorf("%d %q, want %q", again.status, got, row.want)
 				}
-				// It is kept for a while: that it was sent does not mean that it has come.
+				// The answer is kept for a while, because it may not have arrived even if it was sent.
 				if got := short(w.back(id).rest()); got != row.want {
-					t.Errorf("once more: %q, want %q", got, row.want)
+					t.Errorf("resumed again: %q, want %q", got, row.want)
 				}
 			})
 		}
 	}
 }
 
-// TestResumeTwice: the later connection has the stream, also while the server takes the
-// earlier one for alive.
+// TestResumeTwice checks that the later connection has the stream, even while the server considers the earlier
+// one alive.
 func TestResumeTwice(t *testing.T) {
 	s := newSteps()
 	w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(s.tool), Policy: open})))
@@ -228,7 +227,8 @@ func TestResumeTwice(t *testing.T) {
 	}
 }
 
-// TestResumeAttacks: an event id is good in the session that it is of, for who owns that.
+// TestResumeAttacks checks that an event id can only be used in the session that it belongs to, by the owner of
+// that session.
 func TestResumeAttacks(t *testing.T) {
 	s := newSteps()
 	url := listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(s.tool), Policy: open,
@@ -252,7 +252,7 @@ func TestResumeAttacks(t *testing.T) {
 		{"another session of the same credential", same, id, 400},
 		{"another credential", otto, id, 400},
 		{"another credential with the session's id", thief, id, 404},
-		{"an event that has not been", anna, tag + "-99", 400},
+		{"an event that was not sent yet", anna, tag + "-99", 400},
 		{"an event before the first", anna, tag + "--1", 400},
 		{"no number", anna, tag, 400},
 		{"too large a number", anna, tag + "-99999999999999999999", 400},
@@ -269,8 +269,8 @@ func TestResumeAttacks(t *testing.T) {
 	<-s.ended
 }
 
-// TestNotResumed: a call without a connection ends after a while, and with it what
-// was kept.
+// TestNotResumed checks that a call without a connection is cancelled after a while, and that its kept events
+// are dropped.
 func TestNotResumed(t *testing.T) {
 	s := newSteps()
 	w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(s.tool), Policy: open, Limits: mcpserver.Limits{Resume: 50 * time.Millisecond}})))
@@ -280,17 +280,17 @@ func TestNotResumed(t *testing.T) {
 	id, _ := c.next()
 	c.drop()
 	if err := <-s.ended; err == nil {
-		t.Error("the call went on to its end")
+		t.Error("the call was not cancelled")
 	}
-	for w.back(id).status == http.StatusOK { // the call has ended, its stream is about to
+	for w.back(id).status == http.StatusOK { // the call has ended, and its stream will soon
 		time.Sleep(time.Millisecond)
 	}
 	if got := w.back(id).status; got != http.StatusBadRequest {
-		t.Errorf("what nobody came back to: %d", got)
+		t.Errorf("a stream that was not resumed: %d", got)
 	}
 }
 
-// saysMuch returns a tool that starts a stream and has a result of so many bytes.
+// saysMuch returns a tool that starts a stream and returns a result of the requested size.
 func saysMuch() tool.Tool {
 	return tool.Must(tool.NewStream("steps", "Says much.", func(_ context.Context, in struct {
 		Bytes int `json:"bytes"`
@@ -301,7 +301,7 @@ func saysMuch() tool.Tool {
 	}))
 }
 
-// much calls that tool and returns the id of the first event.
+// much calls the tool of saysMuch and returns the id of the first event.
 func (w *wire) much(id, bytes int) string {
 	w.t.Helper()
 	c := w.open(w.request(w.t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"steps","arguments":{"bytes":%d},"_meta":{"progressToken":"p"}}}`, id, bytes)))
@@ -310,8 +310,8 @@ func (w *wire) much(id, bytes int) string {
 	return first
 }
 
-// TestResumeShare: the answers kept for one credential are limited, over however many sessions,
-// also those that have ended, and leave room for the others.
+// TestResumeShare checks that the kept answers of one credential are limited, in all its sessions together,
+// including sessions that have ended, so that the others are not affected.
 func TestResumeShare(t *testing.T) {
 	url := listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(saysMuch()), Policy: open, Credentials: []mcpserver.Credential{
 		{Name: "anna", Token: tokenA}, {Name: "otto", Token: tokenB},
@@ -334,7 +334,7 @@ func TestResumeShare(t *testing.T) {
 		}
 	}
 	if resumable < 16 || resumable > 20 { // 16 MiB
-		t.Errorf("%d of anna's answers are kept, each of 900 kB; want 18", resumable)
+		t.Errorf("%d answers of anna are kept, each of 900 kB; want 18", resumable)
 	}
 	w := session(tokenB)
 	if status := w.back(w.much(1, 900_000)).status; status != http.StatusOK {
@@ -342,16 +342,16 @@ func TestResumeShare(t *testing.T) {
 	}
 }
 
-// TestResumeFlood: what a session keeps is limited, by streams and by bytes, and the oldest
-// goes first.
+// TestResumeFlood checks that the streams and bytes that are kept for a session are limited, and that the
+// oldest are dropped first.
 func TestResumeFlood(t *testing.T) {
 	url := listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(saysMuch()), Policy: open}))
 	for _, row := range []struct {
 		bytes, calls int
-		kept         int // of the calls, the last
+		kept         int // number of the last calls that are kept
 	}{
 		{10, 100, 64},
-		{300_000, 6, 3}, // of 1 MiB
+		{300_000, 6, 3}, // 1 MiB
 		{2_000_000, 1, 0},
 	} {
 		w := newWire(t, url)
@@ -372,8 +372,8 @@ func TestResumeFlood(t *testing.T) {
 	}
 }
 
-// TestResumeStanding: the stream for what belongs to no request is resumed in the same
-// way, and what it has told already is not lost with the connection.
+// TestResumeStanding checks that the standalone stream is resumed in the same way, and that events that were
+// sent before are not lost.
 func TestResumeStanding(t *testing.T) {
 	world := newWorld(t)
 	w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open})))
@@ -387,30 +387,30 @@ func TestResumeStanding(t *testing.T) {
 	if err := world.tk.Add("", named("extra")); err != nil {
 		t.Fatal(err)
 	}
-	_, told := c.next()
-	again := w.back(id) // while the first is still there
-	if _, got := again.next(); toldOf(got) != "tools" || got != told {
-		t.Errorf("again %q, was %q", got, told)
+	_, before := c.next()
+	again := w.back(id) // while the first connection is still open
+	if _, got := again.next(); changedList(got) != "tools" || got != before {
+		t.Errorf("again %q, was %q", got, before)
 	}
 	w.post(t.Context(), listBody)
 	if err := world.tk.Add("", named("more")); err != nil {
 		t.Fatal(err)
 	}
-	if _, got := again.next(); toldOf(got) != "tools" {
+	if _, got := again.next(); changedList(got) != "tools" {
 		t.Errorf("after it was resumed: %q", got)
 	}
 	if got := c.rest(); len(got) > 0 {
-		t.Errorf("the first was sent %q as well", got)
+		t.Errorf("the first connection was sent %q as well", got)
 	}
 }
 
-// TestStandingAnew: who opens a new stream for what belongs to no request cannot go back to
-// the one before, so that connections that come and go leave nothing behind.
+// TestStandingAnew checks that a client that opens a new standalone stream cannot resume the previous one, so
+// that clients that reconnect often do not use up memory.
 func TestStandingAnew(t *testing.T) {
 	w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open})))
 	w.as("2025-11-25")
-	anew := func() (id string) {
-		for { // the server hears a moment later that the one before has gone
+	reopen := func() (id string) {
+		for { // the server may not have noticed yet that the previous connection is closed
 			c := w.back("")
 			if c.status == http.StatusConflict {
 				time.Sleep(time.Millisecond)
@@ -421,7 +421,7 @@ func TestStandingAnew(t *testing.T) {
 			return id
 		}
 	}
-	first, second := anew(), anew()
+	first, second := reopen(), reopen()
 	if got := w.back(first).status; got != http.StatusBadRequest {
 		t.Errorf("the first: %d", got)
 	}
@@ -430,8 +430,7 @@ func TestStandingAnew(t *testing.T) {
 	}
 }
 
-// TestPrimed: a call that takes its time begins its stream, so that its client can come
-// back.
+// TestPrimed checks that a call that takes long starts its stream, so that its client can reconnect.
 func TestPrimed(t *testing.T) {
 	s := newSteps()
 	w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(s.tool), Policy: open})))
@@ -439,7 +438,7 @@ func TestPrimed(t *testing.T) {
 	c := w.count(1)
 	id, data := c.next()
 	if id == "" || data != "" {
-		t.Errorf("began with %q, %q", id, data)
+		t.Errorf("the first event is %q, %q", id, data)
 	}
 	c.drop()
 	close(s.more)
@@ -448,7 +447,7 @@ func TestPrimed(t *testing.T) {
 	}
 }
 
-// TestKeptForAWhile: an answer is not kept for ever.
+// TestKeptForAWhile checks that an answer is not kept forever.
 func TestKeptForAWhile(t *testing.T) {
 	s := newSteps()
 	w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: toolkit.Of(s.tool), Policy: open, Limits: mcpserver.Limits{Resume: 50 * time.Millisecond}})))
@@ -459,14 +458,14 @@ func TestKeptForAWhile(t *testing.T) {
 	c.rest()
 	for tries := 0; w.back(id).status == http.StatusOK; tries++ {
 		if tries == 1000 {
-			t.Fatal("it is still kept")
+			t.Fatal("the answer is still kept")
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// TestStandingIsNotIdle: a session that has a stream open makes no room for others, one
-// that has left it does, or may open it anew.
+// TestStandingIsNotIdle checks that a session with an open stream is not ended for new sessions, and that a
+// client that has closed its stream can open it again.
 func TestStandingIsNotIdle(t *testing.T) {
 	url := listen(t, serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Limits: mcpserver.Limits{Sessions: 1, Idle: time.Nanosecond}}))
 	w, other := newWire(t, url), newWire(t, url)

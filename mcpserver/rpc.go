@@ -24,10 +24,10 @@ type rpcMessage struct {
 	Result  json.RawMessage `json:"result,omitempty"`
 	Error   *rpcError       `json:"error,omitempty"`
 
-	meta meta // of Params; what cannot be read of it counts as absent
+	meta meta // from Params; fields that cannot be read count as absent
 }
 
-// An rpcError is the error of a request. A tool that fails has a result instead.
+// An rpcError is the error of a request. For a tool that fails a result is sent instead.
 type rpcError struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
@@ -45,14 +45,14 @@ func (m *rpcMessage) failure() error {
 	return m.Error
 }
 
-// rpcErrorf returns the error of a request. The text says what is wrong and what to do.
+// rpcErrorf returns the error of a request. The text says what is wrong and what to do about it.
 func rpcErrorf(code int, format string, args ...any) *rpcError {
 	return &rpcError{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// parseMessage reads one message. It refuses one that another reader, such as a proxy, could read
-// differently; the message that it returns with an error has only the id to answer to, or none. The
-// id of a request is a string or a number, as MCP requires.
+// parseMessage reads one message. It rejects a message that another reader, such as a proxy, could read
+// differently. The message that it returns with an error has only the id to answer to, or no id. The id of a
+// request is a string or a number, as MCP requires.
 func parseMessage(data []byte) (*rpcMessage, *rpcError) {
 	m, err := parse(data)
 	if err != nil {
@@ -64,9 +64,9 @@ func parseMessage(data []byte) (*rpcMessage, *rpcError) {
 	return m, err
 }
 
-// requestID returns the id of a request that cannot be read otherwise, so that its client does not
-// wait for an answer. It is nil if the id is not certain or if it is not a request. If the message is
-// cut, tail is its end.
+// requestID returns the id of a request that cannot be parsed, so that its client does not wait for an answer.
+// It returns nil if the id is not certain or if the message is not a request. If only the beginning of the
+// message is in data, tail is its end.
 func requestID(data, tail []byte) (id json.RawMessage) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -137,13 +137,14 @@ func parse(data []byte) (*rpcMessage, *rpcError) {
 // maxID is how long an id may be, in bytes.
 const maxID = 256
 
-// validID refuses long ids, and null, because a request with it looks like a notification.
+// validID reports whether a request may have the id. It rejects long ids, and null, because a request with it
+// looks like a notification.
 func validID(id json.RawMessage) bool {
 	return len(id) <= maxID && (id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9')
 }
 
-// encode encodes v without the escapes that only HTML needs, which cost tokens. A value that cannot
-// be encoded is a bug and becomes a JSON-RPC error.
+// encode encodes v without the escapes that only HTML needs, which cost tokens. A value that cannot be encoded
+// is a bug and is sent as a JSON-RPC error.
 func encode(v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -194,7 +195,7 @@ func decode(m *rpcMessage, into any) *rpcError {
 	return nil
 }
 
-// A meta is the _meta of a request; without sessions it has what a handshake would have.
+// A meta is the _meta of a request. Without sessions it contains what a client sends in a handshake otherwise.
 type meta struct {
 	Version      string          `json:"io.modelcontextprotocol/protocolVersion"`
 	Capabilities json.RawMessage `json:"io.modelcontextprotocol/clientCapabilities"`
@@ -203,7 +204,7 @@ type meta struct {
 	Level mcp.LoggingLevel `json:"io.modelcontextprotocol/logLevel"` // from 2026-07-28 on
 }
 
-// check reports what a request without a session lacks.
+// check reports what a request without a session is missing.
 func (m *meta) check() *rpcError {
 	if !slices.Contains(mcp.ValidProtocolVersions, m.Version) {
 		e := rpcErrorf(mcp.UNSUPPORTED_PROTOCOL_VERSION, "protocol version %q is not supported", m.Version)

@@ -12,9 +12,9 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestNotUTF8 checks that a message that is not UTF-8 is refused, wherever the bytes are, and
-// that none of them is sent back: "JSON-RPC messages MUST be UTF-8 encoded"
-// (specification 2025-11-25, basic/transports).
+// TestNotUTF8 checks that a message that is not UTF-8 is rejected, wherever the invalid bytes are, and that
+// none of them is sent back: "JSON-RPC messages MUST be UTF-8 encoded" (specification 2025-11-25,
+// basic/transports).
 func TestNotUTF8(t *testing.T) {
 	echo := tool.Must(tool.New("echo", "Returns the message.", func(_ context.Context, in struct {
 		Message string `json:"message"`
@@ -46,7 +46,7 @@ func TestNotUTF8(t *testing.T) {
 	}
 }
 
-// TestRefusedRequests: a request that cannot be read is answered with its id, so that its client
+// TestRefusedRequests checks that a request that cannot be read is answered with its id, so that its client
 // does not wait for it, unless the id is not certain (JSON-RPC 2.0, 5, Response object).
 func TestRefusedRequests(t *testing.T) {
 	s := serve(t, mcpserver.Config{Toolkit: toolkit.Of(named("x")), Policy: open, Limits: mcpserver.Limits{Request: 6000}})
@@ -55,7 +55,7 @@ func TestRefusedRequests(t *testing.T) {
 	long := strings.Repeat("x", 6000)
 	for _, row := range []struct {
 		msg, id string
-		stdio   bool // only
+		stdio   bool // only over stdio
 	}{
 		{`{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"a":1,"a":2}}`, "7", false},
 		{`{"jsonrpc":"2.0","id":"a","method":"tools/list","params":{"_meta":{"progressToken":1,"progressToken":2}}}`, `"a"`, false},
@@ -67,7 +67,7 @@ func TestRefusedRequests(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":7,"ID":8,"method":"tools/list"}`, "null", false},
 		{`{"jsonrpc":"2.0","id":[7],"method":"tools/list"}`, "null", false},
 		{`{"jsonrpc":"2.0","id":null,"method":"tools/list"}`, "null", false},
-		{`{"jsonrpc":"2.0","id":7,"result":{"a":1,"a":2}}`, "null", false}, // an answer to a question of ours
+		{`{"jsonrpc":"2.0","id":7,"result":{"a":1,"a":2}}`, "null", false}, // an answer to a question of the server
 		{`[{"jsonrpc":"2.0","id":7,"method":"tools/list"}]`, "null", false},
 		{`{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"a":"` + long + `"}}`, "7", true},
 		{`{"method":"tools/list","params":{"a":"` + long + `"},"jsonrpc":"2.0","id":7}`, "7", true},

@@ -21,9 +21,9 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestScenarios plays what wags and tmcp do over the wire: a client lists, calls and
-// counts the notifications that its session gets. What only a program can ask of a
-// toolkit, such as what is active, the toolkit's own test looks at.
+// TestScenarios plays the scenarios of wags and tmcp over the wire: a client lists, calls and counts the
+// notifications of its session. The toolkit's own test checks what only a program can query, such as which
+// groups are active.
 func TestScenarios(t *testing.T) {
 	deviations := groupcase.Deviations(t, "../toolkit/testdata/deviations.json")
 	maps.Copy(deviations, groupcase.Deviations(t, "testdata/deviations.json"))
@@ -39,7 +39,7 @@ func TestScenarios(t *testing.T) {
 			var diffs []string
 			synctest.Test(t, func(t *testing.T) { diffs = playWire(t, sc) })
 			if deviates && len(diffs) == 0 {
-				t.Errorf("passes, and is in deviations.json for %q: take it out", reason)
+				t.Errorf("passes, but is in deviations.json for %q: remove it there", reason)
 			}
 			for _, d := range diffs {
 				if !deviates {
@@ -53,7 +53,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// A said tool says a text and may name its own groups.
+// A said tool returns a text and may name its own groups.
 type said struct {
 	name, text string
 	labels     []string
@@ -69,8 +69,7 @@ func (s said) Call(context.Context, tool.Call) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) { yield(tool.Text(s.text), nil) }
 }
 
-// A wirePlay is a scenario that is played by a client over standard input and
-// output, where everything comes on one stream.
+// A wirePlay plays a scenario with a client over standard input and output, where all messages come on one stream.
 type wirePlay struct {
 	t       *testing.T
 	tk      *toolkit.Toolkit
@@ -93,7 +92,7 @@ func playWire(t *testing.T, sc groupcase.Scenario) []string {
 		cfg = p.tmcp.Config(t, sc)
 	}
 	tk, err := toolkit.New(cfg)
-	if err != nil { // which the toolkit's test looks at
+	if err != nil { // the toolkit's test checks this
 		if !constructs(sc) {
 			return []string{fmt.Sprintf("construction failed: %v", err)}
 		}
@@ -144,7 +143,7 @@ func (p *wirePlay) connect() {
 	p.send("tools/list", `{}`)
 }
 
-// pipes serves a client over two pipes. Done is closed when the server has left.
+// pipes serves a client over two pipes. done is closed when the server has ended.
 func pipes(t *testing.T, s *mcpserver.Server) (in io.WriteCloser, out io.Reader, done chan struct{}) {
 	toServer, in := io.Pipe()
 	out, fromServer := io.Pipe()
@@ -159,7 +158,7 @@ func pipes(t *testing.T, s *mcpserver.Server) (in io.WriteCloser, out io.Reader,
 	return in, out, done
 }
 
-// An answer is what a request was answered with.
+// An answer is the answer to a request.
 type answer struct {
 	Result struct {
 		Tools []struct {
@@ -173,7 +172,7 @@ type answer struct {
 	Error *struct{ Message string }
 }
 
-// send makes a request and returns the answer, counting what comes before it.
+// send sends a request and returns the answer. It counts the notifications that precede the answer.
 func (p *wirePlay) send(method, params string) answer {
 	p.id++
 	if _, err := fmt.Fprintf(p.in, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", p.id, method, params); err != nil {
@@ -204,8 +203,7 @@ func (p *wirePlay) notice(line string) bool {
 	return true
 }
 
-// settle takes the notifications that come by themselves, after a change of the
-// catalogue.
+// settle receives the notifications that are sent without a request after a change of the catalogue.
 func (p *wirePlay) settle() {
 	synctest.Wait()
 	for len(p.lines) > 0 {
@@ -235,13 +233,13 @@ func (p *wirePlay) call(name, input string) answer {
 	return p.send("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, name, input))
 }
 
-// step does one step and returns what was not as expected.
+// step performs one step and returns the differences from the expected result.
 func (p *wirePlay) step(s groupcase.Step) (diffs []string) {
 	var got answer
 	switch s.Op {
 	case "list":
 		if what := groupcase.Arg[string](p.t, s, "what"); what == "groups" || what == "is_active" {
-			return nil // of the program
+			return nil // for programs only
 		}
 	case "call":
 		got = p.call(groupcase.Arg[string](p.t, s, "tool"), "{}")
@@ -255,12 +253,12 @@ func (p *wirePlay) step(s groupcase.Step) (diffs []string) {
 		}
 		p.settle()
 	default:
-		return []string{"the client does not know the op"}
+		return []string{"unknown op"}
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.Expect)) {
 		check, ok := wireChecks[key]
 		if !ok {
-			return append(diffs, "the client does not know "+key)
+			return append(diffs, "unknown key "+key)
 		}
 		if d := check(p, s, got, s.Expect[key]); d != "" {
 			diffs = append(diffs, key+": "+d)
@@ -269,7 +267,7 @@ func (p *wirePlay) step(s groupcase.Step) (diffs []string) {
 	return diffs
 }
 
-// switched calls the tools of a group, or of several, one after the other.
+// switched calls the tools of one group, or of several groups, one after the other.
 func (p *wirePlay) switched(s groupcase.Step) (got answer) {
 	names := groupcase.Arg[[]string](p.t, s, "parallel")
 	if names == nil {
@@ -283,7 +281,7 @@ func (p *wirePlay) switched(s groupcase.Step) (got answer) {
 	return got
 }
 
-// register changes the catalogue, as its owner does.
+// register changes the catalogue, as its owner would.
 func (p *wirePlay) register(s groupcase.Step) error {
 	name := groupcase.Arg[string](p.t, s, "name", "tool")
 	if s.Op == "unregister" {
@@ -317,7 +315,7 @@ func (p *wirePlay) register(s groupcase.Step) error {
 		p.tk.Refresh()
 		return nil
 	default:
-		return errors.New("the client does not know how to register " + what)
+		return errors.New("cannot register " + what)
 	}
 }
 
@@ -331,10 +329,9 @@ var wireChecks = map[string]func(p *wirePlay, s groupcase.Step, got answer, want
 		if json.Unmarshal(want, &e) != nil || got.failure() == "" {
 			return "there was no error"
 		}
-		// A hidden tool is told of in words of ours; the toolkit's test compares
-		// what they stand for.
+		// The text about a hidden tool is ours; the toolkit's test checks the meaning of the texts.
 		if text := e.Message + e.Raw; s.Op != "call" && text != "" && !groupcase.Says(text, got.failure()) {
-			return fmt.Sprintf("got %q, want what stands for %q", got.failure(), text)
+			return fmt.Sprintf("got %q, want the equivalent of %q", got.failure(), text)
 		}
 		return ""
 	},
@@ -362,15 +359,15 @@ var wireChecks = map[string]func(p *wirePlay, s groupcase.Step, got answer, want
 		return !slices.ContainsFunc(want, func(name string) bool { return slices.Contains(got, name) })
 	}),
 
-	// What no client is told.
+	// Clients are not sent these.
 	"active": unseen, "changed": unseen, "changed_true_count": unseen, "groups": unseen, "groups_names": unseen, "value": unseen,
-	// Our words for descriptions are the toolkit's test's.
+	// The toolkit's test checks our texts of descriptions.
 	"description_contains": unseen, "description_excludes": unseen, "descriptions": unseen,
 }
 
 func unseen(*wirePlay, groupcase.Step, answer, json.RawMessage) string { return "" }
 
-// failure returns the text of what went wrong, empty if nothing has.
+// failure returns the text of the error, or "" if there is none.
 func (a answer) failure() string {
 	switch {
 	case a.Error != nil:

@@ -17,21 +17,20 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A Config says what is served and to whom. Toolkit, Name and Version are required.
+// A Config configures a [Server]. Toolkit, Name and Version are required.
 type Config struct {
 	Toolkit       *toolkit.Toolkit
 	Name, Version string
-	Title         string // for people; empty for none
+	Title         string // for people; may be empty
 
-	// Instructions are for the host's model, before those of the toolkit's basic group.
-	// MaxInstructions is the limit in bytes; 0 is 16 KiB. The rest is cut off.
+	// Instructions are for the host's model. They precede the instructions of the toolkit's basic group.
+	// MaxInstructions is the limit for both together, in bytes; 0 is 16 KiB. Longer text is cut off.
 	Instructions    string
 	MaxInstructions int
 
-	// Policy decides about calls. nil is the zero policy, which asks the host about every call
-	// except those of control tools. It must not be changed afterwards. A rule for a tool that
-	// does not exist and is spelled nearly as one that does is an error of New, and so is a
-	// pattern that its tool cannot read.
+	// Policy decides about calls. nil is the zero policy, which asks the host about every call except calls of
+	// control tools. It must not be changed afterwards. New returns an error if a rule names a tool that does not
+	// exist and the name is similar to that of an existing tool, or if a tool cannot read the pattern of a rule.
 	Policy *permission.Policy
 
 	// Prompts and Resources are served in addition to the skills of the toolkit.
@@ -41,22 +40,22 @@ type Config struct {
 	// Middleware wraps every call; the first is the outermost.
 	Middleware []tool.Middleware
 
-	// MaxListBytes is for clients from protocol revision 2026-07-28 on, whose list must not
-	// change. If the definitions of all tools that such a client may see have at most so many
-	// bytes, its list has all of them, labelled with their groups; otherwise it has those of
-	// [toolkit.Discover]. To find out, all sources are contacted. 0 is 16 KiB for a toolkit
-	// without sources, and otherwise, like a negative number, never the whole list.
+	// MaxListBytes is for clients from protocol revision 2026-07-28 on, whose list of tools must not change. If the
+	// definitions of all tools that such a client may see have at most this many bytes, its list contains them all,
+	// labelled with their groups; otherwise it contains the tools of [toolkit.Discover]. To find out, the server
+	// contacts all sources. 0 is 16 KiB for a toolkit without sources. For a toolkit with sources 0 means the same
+	// as a negative number: the list never contains all tools.
 	MaxListBytes int
 
-	// PageSize is the largest number of tools or groups in a page of a list; 0 is all.
+	// PageSize is the largest number of tools or groups in a page of a list; 0 is no limit.
 	PageSize int
 
-	// Credentials, unless empty, are those of HTTP clients; each client must have one.
+	// Credentials are the credentials of HTTP clients. If there are any, each client must send one.
 	Credentials []Credential
 
-	// Hosts are names of the HTTP server, without port, in addition to localhost and loopback
-	// addresses. Origins, such as "https://app.example.com", may send requests from a browser, in
-	// addition to origins on those hosts.
+	// Hosts are names of the HTTP server, without port, in addition to localhost and loopback addresses. Origins,
+	// such as "https://app.example.com", are those from which a browser may send requests, in addition to origins
+	// on these hosts.
 	Hosts, Origins []string
 
 	Limits Limits
@@ -68,28 +67,28 @@ type Config struct {
 	upstream mcpupstream.Provider // set by [mcpupstream.Attach]; nil for none
 }
 
-// A Credential is a token that clients over HTTP must send, and what they may see and do.
+// A Credential is a token that clients over HTTP must send. It determines what they may see and do.
 type Credential struct {
-	Name  string // for the audit; unique
+	Name  string // unique; for audit records
 	Token string // "Authorization: Bearer TOKEN"; 16 bytes or more
 
-	// Ceiling is what its sessions may see; the zero Ceiling is everything.
+	// Ceiling limits what its sessions may see; the zero Ceiling is no limit.
 	Ceiling toolkit.Ceiling
 
 	// Policy, unless nil, replaces Config.Policy.
 	Policy *permission.Policy
 }
 
-// Limits are what one client, or all clients together, may use. Zero fields are the defaults.
+// Limits limit what one client, or all clients together, may use. Fields that are zero have the defaults.
 type Limits struct {
-	Request  int           // bytes of a message; 4 MiB
-	Sessions int           // open sessions, over HTTP; 4096
-	Share    int           // sessions of one credential; a quarter of Sessions, or all if there is only one credential
-	Calls    int           // requests in flight in a session; 64. All clients of a credential together have 16 times that, and so have all without one
-	Idle     time.Duration // after which a session without streams and requests is ended; 30 min
-	Write    time.Duration // how long a client may leave a message unread, over HTTP; 30 s
-	Resume   time.Duration // how long a call continues without a connection, and an answer is kept; 1 min
-	Ask      time.Duration // how long a client may take to answer a question; 10 min
+	Request  int           // bytes of a message; 4 MiB by default
+	Sessions int           // open sessions over HTTP; 4096 by default
+	Share    int           // sessions of one credential; by default a quarter of Sessions, or all of them if there is only one credential
+	Calls    int           // requests in flight in a session; 64 by default. All clients of a credential together can have 16 times as many, and so can all clients without a credential
+	Idle     time.Duration // how long a session without streams and requests is kept; 30 min by default
+	Write    time.Duration // how long a client may leave a message unread over HTTP; 30 s by default
+	Resume   time.Duration // how long a call continues without a connection, and an answer is kept; 1 min by default
+	Ask      time.Duration // how long a client may take to answer a question; 10 min by default
 }
 
 func (l Limits) withDefaults(credentials int) Limits {
@@ -123,7 +122,7 @@ const MinToken = 16
 func (c *Config) check() error {
 	switch {
 	case c.Toolkit == nil:
-		return errors.New("Config.Toolkit is nil; give it the toolkit to serve")
+		return errors.New("Config.Toolkit is nil; set it to the toolkit to serve")
 	case strings.TrimSpace(c.Name) == "" || strings.TrimSpace(c.Version) == "":
 		return errors.New("Config.Name or Config.Version is empty; both are required")
 	case c.PageSize < 0:
@@ -132,11 +131,11 @@ func (c *Config) check() error {
 	for i, cred := range c.Credentials {
 		switch {
 		case cred.Name == "":
-			return fmt.Errorf("credential %d has no name; give it one for the audit", i)
+			return fmt.Errorf("credential %d has no name; give it one for audit records", i)
 		case len(cred.Token) < MinToken:
 			return fmt.Errorf("the token of credential %q is shorter than %d bytes; generate a random one", cred.Name, MinToken)
 		case slices.ContainsFunc(c.Credentials[:i], func(o Credential) bool { return o.Name == cred.Name || o.Token == cred.Token }):
-			return fmt.Errorf("credential %q has the name or the token of another one", cred.Name)
+			return fmt.Errorf("credential %q has the same name or token as another credential", cred.Name)
 		}
 	}
 	return nil
@@ -149,29 +148,29 @@ type Server struct {
 	static *static
 
 	resources []*resource
-	completes bool // some argument can be completed
+	completes bool // whether any argument can be completed
 
 	secret [32]byte // signs the state that clients without sessions send back
 	spent  nonces
 	stop   []func()
 
-	ctx    context.Context // ends with Close
+	ctx    context.Context // cancelled by Close
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
 	mu            sync.Mutex
 	closed        bool
-	sessions      map[string]*session         // over HTTP, by id
-	scopes        map[*toolkit.Scope]*session // of all kinds
-	shared        map[string]*session         // of clients without sessions, by credential
-	owners        map[*Credential]*owner      // nil is the owner of clients without credentials
-	listening     map[*session]bool           // to updates of resources, of clients without sessions
+	sessions      map[string]*session         // sessions over HTTP, by id
+	scopes        map[*toolkit.Scope]*session // sessions of all kinds
+	shared        map[string]*session         // the shared sessions of clients without sessions, by credential
+	owners        map[*Credential]*owner      // the key nil is for clients without credentials
+	listening     map[*session]bool           // clients without sessions that listen for updates of resources
 	parked        map[string]parkedEntry      // by the nonce of their ticket
-	pendingChange toolkit.Change              // changes that the next recheck looks at
-	sweep         *time.Timer                 // ends idle sessions; nil while there are none over HTTP
+	pendingChange toolkit.Change              // changes that the next recheck handles
+	sweep         *time.Timer                 // ends idle sessions; nil while there are no sessions over HTTP
 }
 
-// New returns a server. Close must be called.
+// New returns a server. The caller must call Close.
 func New(cfg Config) (*Server, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("mcpserver: %w", err)
@@ -219,7 +218,7 @@ func (s *Server) checkItems() error {
 			return err
 		}
 		if slices.ContainsFunc(s.cfg.Prompts[:i], func(o Prompt) bool { return o.Name == p.Name }) {
-			return fmt.Errorf("duplicate prompt %q; give each a name of its own", p.Name)
+			return fmt.Errorf("duplicate prompt %q; give each prompt a unique name", p.Name)
 		}
 		s.completes = s.completes || slices.ContainsFunc(p.Arguments, completes)
 	}
@@ -229,7 +228,7 @@ func (s *Server) checkItems() error {
 			return err
 		}
 		if slices.ContainsFunc(s.resources, func(o *resource) bool { return o.URI == r.URI }) {
-			return fmt.Errorf("duplicate resource %q; give each a URI of its own", r.URI)
+			return fmt.Errorf("duplicate resource %q; give each resource a unique URI", r.URI)
 		}
 		s.resources = append(s.resources, r)
 		s.completes = s.completes || slices.ContainsFunc(r.Arguments, completes)
@@ -237,11 +236,11 @@ func (s *Server) checkItems() error {
 	return nil
 }
 
-// checkPolicies reports rules that cannot work with the tools there are. No source is contacted.
+// checkPolicies reports rules that cannot work with the registered tools. It does not contact sources.
 func (s *Server) checkPolicies() error {
 	own, listed := s.cfg.Toolkit.Registered()
-	// The list that never changes has other control tools.
-	searching, _ := s.static.now.Load().short.Registered()
+	// The list for clients without sessions has other control tools.
+	searching, _ := s.static.current.Load().short.Registered()
 	for _, t := range searching {
 		name := t.Info().Name
 		if !slices.ContainsFunc(own, func(o tool.Tool) bool { return o.Info().Name == name }) {
@@ -289,7 +288,7 @@ func (s *Server) Close() error {
 
 // upstreamChanged notifies the clients whose lists of prompts or resources have changed.
 func (s *Server) upstreamChanged() {
-	s.changed(toolkit.Change{Tools: true}) // compares all lists
+	s.changed(toolkit.Change{Tools: true}) // recheck then compares all lists
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.listening {
@@ -297,7 +296,7 @@ func (s *Server) upstreamChanged() {
 	}
 }
 
-// changed is called for changes of the toolkit, on the goroutine that made them.
+// changed is called when the toolkit changes, on the goroutine that changed it.
 func (s *Server) changed(ev toolkit.Change) {
 	if ev.Scope != nil {
 		s.mu.Lock()
@@ -311,8 +310,8 @@ func (s *Server) changed(ev toolkit.Change) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Many changes may come at once, as when a hundred tools are registered: one recheck handles
-	// those that are pending.
+	// Many changes may occur at once, for example when a hundred tools are registered: one recheck handles all that
+	// are pending.
 	scheduled := s.pendingChange.Tools || s.pendingChange.Groups || s.pendingChange.Skills
 	s.pendingChange.Tools = s.pendingChange.Tools || ev.Tools
 	s.pendingChange.Groups = s.pendingChange.Groups || ev.Groups
@@ -322,7 +321,7 @@ func (s *Server) changed(ev toolkit.Change) {
 	}
 }
 
-// recheck finds the sessions whose lists have changed.
+// recheck notifies the sessions whose lists have changed.
 func (s *Server) recheck() {
 	s.mu.Lock()
 	due := s.pendingChange
@@ -332,7 +331,7 @@ func (s *Server) recheck() {
 		all = append(all, c)
 	}
 	s.mu.Unlock()
-	due.Tools = false // lists of tools are compared below
+	due.Tools = false // the lists of tools are compared below
 	s.static.renew(s.cfg.Toolkit)
 	for _, c := range all {
 		c.notify(c.changesOf(due)|c.visibleChanges(s.cfg.Toolkit)|c.toolsChange(s.ctx), true)

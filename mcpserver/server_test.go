@@ -14,7 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// eras are the ways in which our client reaches the server.
+// eras are the ways in which our client connects to the server.
 var eras = []struct {
 	name   string
 	way    func(*testing.T, *mcpserver.Server) mcpclient.Transport
@@ -41,8 +41,7 @@ func overSSE(t *testing.T, s *mcpserver.Server) mcpclient.Transport {
 	return mcpclient.HTTP{URL: listen(t, s), SSE: true}
 }
 
-// sameSet compares what our client, which sorts, has with what we expect. Order is
-// looked at in TestLists.
+// sameSet compares without regard to order, because our client sorts. TestLists checks the order.
 func sameSet(got, want []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want)))
 }
@@ -99,7 +98,7 @@ func TestEras(t *testing.T) {
 	}
 }
 
-// TestChangedOnce is on the wire: who is told, how often, and in which order.
+// TestChangedOnce checks over the wire which sessions are notified, how often, and in which order.
 func TestChangedOnce(t *testing.T) {
 	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open})
 	url := listen(t, s)
@@ -131,8 +130,8 @@ func TestChangedOnce(t *testing.T) {
 	}
 }
 
-// TestHostChanges are told without a request: to those who see them, on the stream
-// that is for it.
+// TestHostChanges checks that clients are notified without a request, on the stream for such messages, of the
+// changes that they can see.
 func TestHostChanges(t *testing.T) {
 	w := newWorld(t)
 	s := serve(t, mcpserver.Config{Toolkit: w.tk, Policy: open})
@@ -141,14 +140,14 @@ func TestHostChanges(t *testing.T) {
 	names(t, c)
 	names(t, m)
 	for _, client := range []*mcpclient.Client{c, m} {
-		told := func() bool {
+		notified := func() bool {
 			return slices.ContainsFunc(names(t, client), func(n string) bool { return strings.HasPrefix(n, "extra") })
 		}
-		// A client without sessions subscribes beside its first list: what changes
-		// before that it learns with the next change.
-		for i := 0; !told(); i++ {
+		// A client without sessions subscribes while it requests its first list: it learns of a change before the
+		// subscription with the next change.
+		for i := 0; !notified(); i++ {
 			if i == 50 {
-				t.Fatalf("not told: %q", names(t, client))
+				t.Fatalf("not notified: %q", names(t, client))
 			}
 			if err := w.tk.Add("", named(fmt.Sprintf("extra_%s_%d", client.Status().Protocol[:4], i))); err != nil {
 				t.Fatal(err)
@@ -210,7 +209,7 @@ func TestLists(t *testing.T) {
 	}
 	ask("tools/list", `{"cursor":"bm9uZQ"}`)
 	if list.Error.Code != -32602 {
-		t.Errorf("made-up cursor: %+v", list)
+		t.Errorf("an invalid cursor: %+v", list)
 	}
 	ask("nothing/at/all", `{}`)
 	if list.Error.Code != -32601 {
@@ -222,7 +221,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestCallErrors are results that the model reads, not errors of the protocol.
+// TestCallErrors checks errors that are results for the model, not errors of the protocol.
 func TestCallErrors(t *testing.T) {
 	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open})
 	w := newWire(t, listen(t, s))

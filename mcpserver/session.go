@@ -17,27 +17,26 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A responder sends the messages of a request, or those that belong to no request.
+// A responder sends the messages of a request, or messages that belong to no request.
 type responder interface {
-	// send writes a message. It blocks while the client does not read, and fails if that takes
-	// too long.
+	// send writes a message. It blocks while the client does not read, and fails if that takes too long.
 	send(message []byte) error
-	// streams reports whether more than one answer can be sent.
+	// streams reports whether more than one message can be sent.
 	streams() bool
 }
 
-// A session is one client: a connection on stdio, or a session over HTTP. For clients without
-// sessions it is all requests of a credential, which share nothing but limits.
+// A session is one client: a connection over stdio, or a session over HTTP. For clients without sessions it is
+// all requests of a credential, which share only limits.
 type session struct {
 	srv  *Server
 	id   string
-	name string      // for records
-	cred *Credential // nil without credentials
+	name string      // for audit records
+	cred *Credential // nil if the server has no credentials
 
 	owner *owner
 
-	// shared is set for all clients without sessions of one credential: their ids may be
-	// equal.
+	// shared is set if the session stands for all clients without sessions of a credential. Different clients may
+	// use the same request ids.
 	shared bool
 
 	scope *toolkit.Scope
@@ -46,55 +45,55 @@ type session struct {
 	ctx context.Context
 	end context.CancelFunc
 
-	sse    *sseStream  // of a client of the transport HTTP+SSE; else nil
-	host   *clientHost // of clients that have a session
-	log    *Logger     // of clients that have a session
-	parked int         // calls that wait for a client without sessions; guarded by Server.mu
+	sse    *sseStream  // of a client of the transport HTTP+SSE; otherwise nil
+	host   *clientHost // for clients that have a session
+	log    *Logger     // for clients that have a session
+	parked int         // the number of parked calls of clients without sessions; guarded by Server.mu
 
-	// slots are held by requests until their answers are written, if all share one stream; nil
-	// if each has a stream of its own. There are more slots than calls, so that a request that
-	// waits for a slot waits only for the client to read.
+	// If all requests share one stream, each holds a slot until its answer is written. If each request has its own
+	// stream, slots is nil. There are more slots than calls, so a request only waits for a slot while the client
+	// does not read.
 	slots chan struct{}
 
-	inputEnded <-chan struct{} // closed when the client can send nothing more; nil if that is unknown
+	inputEnded <-chan struct{} // closed when the client can send nothing more; nil if the server cannot know that
 
-	room chan struct{} // holds one element when a request has ended
+	ended chan struct{} // buffers one signal that a request has ended
 
 	mu             sync.Mutex
-	can            abilities                   // of the client
+	can            abilities                   // the client's
 	calls          map[string]call             // requests in flight, by id
 	waiting        map[string]chan *rpcMessage // open questions to the client, by id
 	asked          int                         // number of questions so far
-	rules          []permission.Rule           // that the user has accepted for the session
-	known          string                      // digest of the list that the client has; empty before it requested one
+	rules          []permission.Rule           // rules that the user has accepted for the session
+	known          string                      // digest of the list of tools that the client has; empty before the client has requested one
 	pending        changes                     // notifications to send
 	visible        visibleItems                // as of the last notification
 	visibleVersion int                         // how often visible was computed
-	watched        map[string]*watched         // resources subscribed to
-	level          mcp.LoggingLevel            // the least severe log messages that are sent; empty is none
+	watched        map[string]*watched         // subscriptions, by URI
+	level          mcp.LoggingLevel            // the least severe level of log messages that are sent; if empty, none are sent
 	used           time.Time
-	served         uint64
-	version        string // of the protocol, as negotiated
+	served         uint64 // number of requests so far
+	version        string // of the protocol, as negotiated; empty before initialize
 
-	standalone int       // streams for messages that belong to no request: one, or two while one replaces another
-	streams    []*stream // that can be resumed, the oldest first
-	kept       int       // bytes of their events
+	standalone int       // connections of the standalone stream: one, or two while one replaces the other
+	streams    []*stream // streams that can be resumed, starting with the oldest
+	kept       int       // bytes of kept events
 
-	wake chan struct{} // holds one element when pending is to be sent without a request
+	wake chan struct{} // buffers one signal that pending must be sent without a request
 }
 
-// An owner is all sessions of a credential, or all without one. They share limits, so that a
-// credential cannot use up what there is for all.
+// An owner is all sessions of a credential, or all sessions without one. They share limits, so that one
+// credential cannot use up what all clients share.
 type owner struct {
-	sessions int          // over HTTP; guarded by Server.mu
-	calls    atomic.Int64 // in flight
-	watched  atomic.Int64 // resources, of all its sessions together
-	kept     atomic.Int64 // bytes of events for clients that reconnect
+	sessions int          // sessions over HTTP; guarded by Server.mu
+	calls    atomic.Int64 // requests in flight
+	watched  atomic.Int64 // subscriptions of all its sessions
+	kept     atomic.Int64 // bytes of events that are kept for clients that reconnect
 
 	maxWatched, maxKept int64
 }
 
-// newOwner returns an owner with the limits of one of so many credentials.
+// newOwner returns an owner. Its limits depend on the number of credentials.
 func newOwner(credentials int) *owner {
 	o := &owner{maxWatched: maxWatched, maxKept: maxKeptTotal}
 	if credentials > 1 {
@@ -104,11 +103,11 @@ func newOwner(credentials int) *owner {
 	return o
 }
 
-// newSession returns a session that is not registered yet; see add and register. Its name is for
-// records: with the id a reader could use the session.
+// newSession returns a session that is not registered yet; see add and register. Records contain its name,
+// because anyone who has the id can use the session.
 func (s *Server) newSession(cred *Credential) *session {
 	c := &session{
-		srv: s, name: rand.Text()[:12], cred: cred, owner: s.owners[cred], scope: &toolkit.Scope{}, used: time.Now(), wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
+		srv: s, name: rand.Text()[:12], cred: cred, owner: s.owners[cred], scope: &toolkit.Scope{}, used: time.Now(), wake: make(chan struct{}, 1), ended: make(chan struct{}, 1),
 		calls: map[string]call{}, waiting: map[string]chan *rpcMessage{},
 	}
 	c.ctx, c.end = context.WithCancel(s.ctx)
@@ -139,7 +138,7 @@ func (s *Server) remove(c *session) {
 	s.removeLocked(c)
 }
 
-// removeLocked is remove while s.mu is held.
+// removeLocked is remove for a caller that holds s.mu.
 func (s *Server) removeLocked(c *session) {
 	c.end()
 	delete(s.scopes, c.scope)
@@ -149,7 +148,7 @@ func (s *Server) removeLocked(c *session) {
 	}
 }
 
-// sharedCalls is how many times Limits.Calls all clients of a credential have together.
+// sharedCalls is how many times Limits.Calls all clients of a credential can have together.
 const sharedCalls = 16
 
 // A call is a request in flight.
@@ -159,28 +158,29 @@ type call struct {
 	began  uint64 // number of the request in the session
 }
 
-// roomAfter is how long a request waits for room before it is refused, so that a burst of quick
-// requests is served.
-const roomAfter = 100 * time.Millisecond
+// maxBeginWait is how long a request waits until others end before it is rejected. Thanks to it a burst of
+// quick requests is served.
+const maxBeginWait = 100 * time.Millisecond
 
 // errFull is the error of a request beyond the limit.
-var errFull = rpcErrorf(mcp.INVALID_REQUEST, "too many requests in flight; wait for one of them")
+var errFull = rpcErrorf(mcp.INVALID_REQUEST, "too many requests in flight; wait until one has ended")
 
-// begin registers a request, so that it counts and can be cancelled. It returns the key for finish.
+// begin registers a request, so that it counts towards the limits and can be cancelled. It returns the key for
+// finish.
 func (c *session) begin(ctx context.Context, id string, out responder) (context.Context, string, *rpcError) {
 	in, key, err := c.tryBegin(ctx, id, out)
 	if err != errFull {
 		return in, key, err
 	}
-	late := time.NewTimer(roomAfter)
-	defer late.Stop()
+	timeout := time.NewTimer(maxBeginWait)
+	defer timeout.Stop()
 	for {
 		select {
-		case <-c.room:
+		case <-c.ended:
 			if in, key, err = c.tryBegin(ctx, id, out); err != errFull {
 				return in, key, err
 			}
-		case <-late.C: // another request may have taken the signal
+		case <-timeout.C: // another request may have received the signal
 			return c.tryBegin(ctx, id, out)
 		case <-ctx.Done():
 			return nil, "", err
@@ -195,21 +195,21 @@ func (c *session) tryBegin(ctx context.Context, id string, out responder) (conte
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.used = time.Now()
-	if c.served++; c.shared { // clients may use equal ids, and cannot cancel by them
+	if c.served++; c.shared { // ids are not unique, and clients cannot cancel by id
 		id = fmt.Sprint("request ", c.served)
 	}
 	limit := c.srv.limits.Calls
 	if c.shared {
 		limit *= sharedCalls
 	}
-	_, twice := c.calls[id]
+	_, duplicate := c.calls[id]
 	full := c.owner.calls.Add(1) > int64(sharedCalls*c.srv.limits.Calls)
-	if twice || full || len(c.calls) >= limit {
+	if duplicate || full || len(c.calls) >= limit {
 		c.owner.calls.Add(-1)
 		stop()
 		cancel()
-		if twice {
-			return nil, "", rpcErrorf(mcp.INVALID_REQUEST, "the id %s is in use by a request in flight; use another", id)
+		if duplicate {
+			return nil, "", rpcErrorf(mcp.INVALID_REQUEST, "the id %s is in use by a request in flight; use another id", id)
 		}
 		return nil, "", errFull
 	}
@@ -225,7 +225,7 @@ func (c *session) finish(id string) {
 	delete(c.calls, id)
 	c.owner.calls.Add(-1)
 	select {
-	case c.room <- struct{}{}:
+	case c.ended <- struct{}{}:
 	default:
 	}
 	c.used = time.Now()
@@ -250,22 +250,22 @@ func (c *session) cancelCall(id string) {
 	}
 }
 
-// introduced reports whether the client has initialized the session.
-func (c *session) introduced() bool {
+// initialized reports whether the client has initialized the session.
+func (c *session) initialized() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.version != ""
 }
 
-// abilities returns what the client declared when it initialized.
+// abilities returns the abilities that the client declared when it initialized the session.
 func (c *session) abilities() abilities {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.can
 }
 
-// notify records what to notify the client of. While a call is in flight that is sent on the call's
-// stream before its result, unless now is set.
+// notify records changes to notify the client of. While a call is in flight the notifications are sent on the
+// call's stream before its result, unless now is set.
 func (c *session) notify(m changes, now bool) {
 	if m == 0 {
 		return
@@ -278,7 +278,7 @@ func (c *session) notify(m changes, now bool) {
 	}
 }
 
-// wakeLocked wakes pump, which sends all that is pending.
+// wakeLocked wakes pump, which sends all pending messages. The caller holds c.mu.
 func (c *session) wakeLocked() {
 	select {
 	case c.wake <- struct{}{}:
@@ -286,13 +286,12 @@ func (c *session) wakeLocked() {
 	}
 }
 
-// toolsChange returns toolsChanged if the client's list is out of date, and records the new one as
-// known.
+// toolsChange returns toolsChanged if the client's list is out of date, and records the new list as known.
 func (c *session) toolsChange(ctx context.Context) changes {
 	c.mu.Lock()
 	known := c.known
 	c.mu.Unlock()
-	if known == "" { // it has never requested a list
+	if known == "" { // the client has never requested a list
 		return 0
 	}
 	v, err := c.srv.cfg.Toolkit.View(ctx, c.scope)
@@ -301,7 +300,7 @@ func (c *session) toolsChange(ctx context.Context) changes {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Unless the client has requested it meanwhile, or another call has noticed.
+	// The client may have requested the list in the meantime, or another call may have noticed the change.
 	if c.known != known || v.Digest() == known {
 		return 0
 	}
@@ -316,7 +315,7 @@ func (c *session) setKnown(digest string) {
 	c.known = digest
 }
 
-// takePending returns what is pending and clears it.
+// takePending returns the pending changes and clears them.
 func (c *session) takePending() changes {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -325,8 +324,8 @@ func (c *session) takePending() changes {
 	return m
 }
 
-// pump sends notifications that belong to no request, until ctx ends or the client does not read.
-// beat, unless nil, is run every interval.
+// pump sends notifications that belong to no request, until ctx ends or the client does not read. It calls beat
+// every interval, unless beat is nil.
 func (c *session) pump(ctx context.Context, out responder, interval time.Duration, beat func() error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -377,7 +376,7 @@ func (c *session) ask(ctx context.Context, out responder, method string, params 
 		return m.Result, m.failure()
 	case <-c.inputEnded:
 		select {
-		case m := <-reply: // an answer that came with the end
+		case m := <-reply: // the answer may have arrived just before the end
 			return m.Result, m.failure()
 		default:
 			return nil, errCannotAsk

@@ -19,15 +19,15 @@ import (
 )
 
 // The skills of the toolkit are served as prompts, and their files as resources with URIs such as
-// skill://pdf/SKILL.md and skill://pdf/references/forms.md. A client sees the skills that the tool
-// Skill would show it.
+// skill://pdf/SKILL.md and skill://pdf/references/forms.md. A client sees the skills that the tool Skill would
+// show to it.
 const (
 	skillScheme = "skill"
 	skillFile   = "SKILL.md"
-	skillTool   = "Skill" // whose rules decide whether skills can be read
+	skillTool   = "Skill" // its rules decide whether skills can be read
 )
 
-// A groupSkill is a skill and its group, which is empty for the basic one.
+// A groupSkill is a skill with its group, which is empty for the basic group.
 type groupSkill struct {
 	*skill.Skill
 	group string
@@ -46,8 +46,8 @@ func (c *session) readsSkills() bool {
 	return permission.Decide(c.policy(), view).Behavior == permission.Allow
 }
 
-// skills returns the skills that the client sees, except those that cannot be loaded. There are none
-// if the policy does not allow the tool Skill, so that prompts are not a way around it.
+// skills returns the skills that the client sees, except skills that cannot be loaded. There are none if the
+// policy does not allow the tool Skill, so that prompts do not bypass the policy.
 func (r *request) skills(ctx context.Context) []groupSkill {
 	if !r.readsSkills() {
 		return nil
@@ -100,14 +100,14 @@ func (s groupSkill) resources() []object {
 	return all
 }
 
-// uri returns the URI of a file. A file has only this one, so that exactly what is listed can be read.
+// uri returns the URI of a file. Each file has only one URI, so that only the listed URIs can be read.
 func (s groupSkill) uri(file string) string {
 	u := url.URL{Path: file}
 	return skillScheme + "://" + url.PathEscape(s.Name) + "/" + strings.TrimPrefix(u.EscapedPath(), "/")
 }
 
-// mediaType returns the media type of a file by its name, or "" if the content decides. It does not
-// use the types of the machine, so that the result is the same everywhere.
+// mediaType returns the media type of a file by its name, or "" if it is detected from the content. It does not
+// use the machine's table of media types, so that the result is the same on all machines.
 func mediaType(file string) string {
 	switch path.Ext(file) {
 	case ".md":
@@ -143,7 +143,7 @@ func (r *request) readSkill(ctx context.Context, uri string) ([]byte, string, er
 	return nil, "", fs.ErrNotExist
 }
 
-// source returns SKILL.md: the file, or an equivalent for a skill that was not read from a file.
+// source returns SKILL.md: the content of the file, or an equivalent for a skill that was not read from a file.
 func (s groupSkill) source() []byte {
 	if s.Path != "" {
 		if data, err := s.ReadFile(path.Base(strings.ReplaceAll(s.Path, `\`, "/"))); err == nil {

@@ -14,38 +14,38 @@ import (
 // HTTP+SSE is the transport of revision 2024-11-05. A GET opens a stream, whose first event is the
 // URL that the client posts its messages to; all messages of the server are events of the stream.
 
-// sessionParam is the query parameter of that URL with the id of the session.
+// sessionParam is the query parameter of that URL that contains the id of the session.
 const sessionParam = "sessionId"
 
 // An sseStream is the stream of a session over HTTP+SSE.
 type sseStream struct {
 	out *eventWriter
-	ctx context.Context // ends with the stream
+	ctx context.Context // cancelled when the stream ends
 
-	mu   sync.Mutex
-	over bool
-	work sync.WaitGroup // goroutines that may write to the stream
+	mu    sync.Mutex
+	ended bool
+	work  sync.WaitGroup // goroutines that may write to the stream
 }
 
 // start runs fn in a goroutine, and returns false if the stream has ended.
 func (o *sseStream) start(fn func()) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.over {
+	if !o.ended {
 		o.work.Go(fn)
 	}
-	return !o.over
+	return !o.ended
 }
 
-// finish waits for the goroutines: nothing may write to the stream after its handler has returned.
+// finish waits for the goroutines, because nothing may write to the stream after its handler has returned.
 func (o *sseStream) finish() {
 	o.mu.Lock()
-	o.over = true
+	o.ended = true
 	o.mu.Unlock()
 	o.work.Wait()
 }
 
-// wantsSSE reports whether a GET is for HTTP+SSE. Over streamable HTTP it names a session.
+// wantsSSE reports whether a GET is for HTTP+SSE. A GET of streamable HTTP names a session.
 func wantsSSE(r *http.Request) bool {
 	return r.Header.Get(mcp.HeaderSessionID) == "" && strings.Contains(r.Header.Get("Accept"), "text/event-stream")
 }
@@ -65,7 +65,7 @@ func (s *Server) openSSE(w http.ResponseWriter, r *http.Request, cred *Credentia
 	defer c.sse.out.end(nil)
 	defer c.sse.finish()
 	defer s.remove(c)
-	// The path as the client requested it, which a router may have shortened in r.URL.
+	// Use the path as the client requested it, because a router may have shortened the path in r.URL.
 	at, err := url.ParseRequestURI(r.RequestURI)
 	if err != nil {
 		at = r.URL
@@ -81,12 +81,12 @@ func (s *Server) postSSE(w http.ResponseWriter, r *http.Request, cred *Credentia
 	s.mu.Lock()
 	c := s.sessions[r.URL.Query().Get(sessionParam)]
 	s.mu.Unlock()
-	// The session of another credential does not exist, as in find.
+	// A session of another credential is treated as missing, as in find.
 	if c == nil || c.cred != cred || c.sse == nil {
 		http.Error(w, "no such session; open a stream by GET first", http.StatusNotFound)
 		return
 	}
-	if m.ID == nil || m.Method == "" { // in order, and at once: a call may wait for an answer
+	if m.ID == nil || m.Method == "" { // handled in order and without waiting for a slot, because a call may wait for an answer
 		c.handle(c.sse.ctx, m, nil)
 		w.WriteHeader(http.StatusAccepted)
 		return

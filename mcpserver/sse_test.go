@@ -14,7 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// An oldWire is a client of HTTP+SSE that works by hand.
+// An oldWire is a client of HTTP+SSE that sends requests by hand.
 type oldWire struct {
 	*wire
 	base   string
@@ -22,8 +22,7 @@ type oldWire struct {
 	leave  context.CancelFunc
 }
 
-// dialOld opens a stream and reads where to post. It returns the status if that is
-// not 200.
+// dialOld opens a stream and reads the URL for posts from it. It returns the status if that is not 200.
 func dialOld(t *testing.T, url, token string, header map[string]string) (*oldWire, int) {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
@@ -61,7 +60,7 @@ func dialOld(t *testing.T, url, token string, header map[string]string) (*oldWir
 // next returns the next event; both are empty at the end of the stream.
 func (o *oldWire) next() (kind, data string) { return nextEvent(o.events) }
 
-// send posts a message and returns the next one of the stream.
+// send posts a message and returns the next message of the stream.
 func (o *oldWire) send(body string) string {
 	o.t.Helper()
 	if status, got := o.post(o.t.Context(), body); status != http.StatusAccepted {
@@ -73,7 +72,7 @@ func (o *oldWire) send(body string) string {
 
 const oldInitialize = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2024-11-05","capabilities":{}}}`
 
-// TestOldTransport: everything comes on the stream, in order.
+// TestOldTransport checks that all messages come on the stream, in order.
 func TestOldTransport(t *testing.T) {
 	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open})
 	mux := http.NewServeMux()
@@ -96,8 +95,8 @@ func TestOldTransport(t *testing.T) {
 	}
 }
 
-// TestOldTransportGuards are those of the new one: who may connect, how many, and
-// whose session it is.
+// TestOldTransportGuards checks the same guards as for streamable HTTP: who may connect, how many sessions
+// there can be, and who may use a session.
 func TestOldTransportGuards(t *testing.T) {
 	world := newWorld(t)
 	s := serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open, Limits: mcpserver.Limits{Sessions: 2, Request: 1000},
@@ -139,7 +138,7 @@ func TestOldTransportGuards(t *testing.T) {
 	if status, _ := otto.post(t.Context(), cancel); status != 202 {
 		t.Errorf("otto cancels in his own session: %d", status)
 	}
-	// The id is of no use in the new transport, where no stream would carry answers.
+	// The id cannot be used in the new transport, where no stream would carry the answers.
 	otto.url, otto.session = url, endpoint[strings.Index(endpoint, "=")+1:]
 	if status, _ := otto.post(t.Context(), listBody); status != 404 {
 		t.Errorf("the session in the new transport: %d", status)
@@ -151,14 +150,14 @@ func TestOldTransportGuards(t *testing.T) {
 	}
 	anna.leave() // ends the session, and with it the call
 	if err := <-world.ended; err == nil {
-		t.Error("the call went on to its end")
+		t.Error("the call was not cancelled")
 	}
 	for status := 0; status != 404; { // once the server has noticed
 		status, _ = anna.post(t.Context(), listBody)
 	}
 }
 
-// TestOldTransportEnds with the server.
+// TestOldTransportEnds checks that the stream ends when the server does.
 func TestOldTransportEnds(t *testing.T) {
 	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open})
 	o, _ := dialOld(t, listen(t, s), "", nil)
@@ -171,12 +170,11 @@ func TestOldTransportEnds(t *testing.T) {
 	}
 }
 
-// TestOldTransportIsLeft: the handler of a stream returns when nothing of its session
-// runs any more, so that [http.Server.Shutdown] waits for calls, and nothing writes to an
-// answer that has ended.
+// TestOldTransportIsLeft checks that the handler of a stream returns when all calls of its session have ended,
+// so that [http.Server.Shutdown] waits for calls, and nothing writes to a response that has ended.
 func TestOldTransportIsLeft(t *testing.T) {
 	began, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	stubborn := tool.Must(tool.New("stubborn", "Ends when it likes to.", func(context.Context, none) (string, error) {
+	stubborn := tool.Must(tool.New("stubborn", "Ignores that it is cancelled.", func(context.Context, none) (string, error) {
 		close(began)
 		<-goOn
 		close(ended)
@@ -192,7 +190,7 @@ func TestOldTransportIsLeft(t *testing.T) {
 		select {
 		case <-ended:
 		default:
-			t.Error("the handler has returned, and the call goes on")
+			t.Error("the handler has returned, but the call continues")
 		}
 		close(returned)
 	}), s)
@@ -206,7 +204,7 @@ func TestOldTransportIsLeft(t *testing.T) {
 	for status := 0; status != 404; { // once the server has noticed
 		status, _ = o.post(t.Context(), listBody)
 	}
-	time.Sleep(20 * time.Millisecond) // in which it would return
+	time.Sleep(20 * time.Millisecond) // time for the handler to return, which would be wrong
 	close(goOn)
 	<-returned
 }

@@ -14,7 +14,7 @@ import (
 
 var visits = toolstate.NewKey[int]("mcpserver_test.visits")
 
-// TestWhoseState: what tools keep belongs to a session; without sessions, to a credential.
+// TestWhoseState checks that the state of tools belongs to a session or, without sessions, to a credential.
 func TestWhoseState(t *testing.T) {
 	visit := tool.Must(tool.New("visit", "Counts.", func(ctx context.Context, _ none) (string, error) {
 		n := 0
@@ -39,7 +39,7 @@ func TestWhoseState(t *testing.T) {
 		want string
 	}{
 		{anna, "visit 1"}, {anna, "visit 2"},
-		{modern(tokenA), "visit 3"}, // nobody could tell it from the first
+		{modern(tokenA), "visit 3"}, // the server cannot distinguish it from the first
 		{modern(tokenB), "visit 1"},
 		{session(tokenA), "visit 1"},
 		{ottoOld, "visit 1"}, {ottoOld, "visit 2"},

@@ -13,8 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// listing returns the names of what a client without sessions is listed, and the
-// groups of each.
+// listing returns the names in the list of a client without sessions, and the groups of each.
 func (m *modern) listing() (names []string, labels map[string]string) {
 	m.t.Helper()
 	m.header = map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"}
@@ -40,15 +39,15 @@ func (m *modern) listing() (names []string, labels map[string]string) {
 	return names, labels
 }
 
-// TestMaxListBytes: a list that is short enough is served whole to clients of the new
-// era, by what they may see; no list depends on what anybody has called.
+// TestMaxListBytes checks that a list that is short enough is served whole to clients of the new era, according
+// to what they may see, and that no list depends on calls.
 func TestMaxListBytes(t *testing.T) {
 	const basic = "slow stream picture fails weather"
 	const found = "search_tools describe_tools call_tool"
 	for _, row := range []struct {
 		why        string
 		budget     int
-		anna, otto string // may see everything, and the group zoo
+		anna, otto string // anna may see everything, and otto the group zoo
 	}{
 		{"by default", 0, basic + " lion ape owl", "lion ape"},
 		{"never", -1, found + " " + basic, found},
@@ -74,7 +73,7 @@ func TestMaxListBytes(t *testing.T) {
 				if strings.Contains(row.anna, "lion") && (labels["lion"] != "zoo" || labels["owl"] != "aviary") {
 					t.Errorf("labels: %v", labels)
 				}
-				// Nothing that is called changes a list.
+				// No call changes a list.
 				old.rpc("tools/call", `{"name":"reset_tools","arguments":{"zoo":true,"aviary":true}}`)
 				anna.send(t.Context(), "tools/call", "call_tool", `,"arguments":{"name":"owl","arguments":{}}`)
 			}
@@ -83,18 +82,18 @@ func TestMaxListBytes(t *testing.T) {
 					t.Errorf("lion: %s", got)
 				}
 				if _, got := otto.send(t.Context(), "tools/call", "owl", ""); strings.Contains(got, `"text":"owl"`) {
-					t.Errorf("above the ceiling: %s", got)
+					t.Errorf("a tool above the ceiling: %s", got)
 				}
 			}
 		})
 	}
 }
 
-// countingSource counts how often it is asked for its tools.
-type countingSource struct{ asked atomic.Int64 }
+// countingSource counts how often its tools are requested.
+type countingSource struct{ requests atomic.Int64 }
 
 func (s *countingSource) Tools(context.Context) ([]tool.Tool, error) {
-	s.asked.Add(1)
+	s.requests.Add(1)
 	return []tool.Tool{named("late")}, nil
 }
 
@@ -108,13 +107,13 @@ func TestListOfSources(t *testing.T) {
 		}
 		m := newModern(t, listen(t, serve(t, mcpserver.Config{Toolkit: tk, Policy: open, MaxListBytes: limit})), "", `{}`)
 		got, _ := m.listing()
-		if strings.Join(got, " ") != want || (src.asked.Load() > 0) != (limit > 0) {
-			t.Errorf("MaxListBytes %d: %q, source asked %d times; want %q", limit, got, src.asked.Load(), want)
+		if strings.Join(got, " ") != want || (src.requests.Load() > 0) != (limit > 0) {
+			t.Errorf("MaxListBytes %d: %q, source contacted %d times; want %q", limit, got, src.requests.Load(), want)
 		}
 	}
 }
 
-// A gate is a tool that can keep whoever looks at it waiting.
+// A gate is a tool whose Info can be made to block.
 type gate struct {
 	tool.Tool
 	shut    atomic.Bool
@@ -130,8 +129,8 @@ func (g *gate) Info() tool.Info {
 	return g.Tool.Info()
 }
 
-// TestRenewInOrder: of two changes that come one upon the other, the later one counts,
-// however long it takes to look at the first.
+// TestRenewInOrder checks that of two changes in quick succession the later one counts, however long it takes
+// to process the first.
 func TestRenewInOrder(t *testing.T) {
 	g := &gate{Tool: named("gate"), waiting: make(chan struct{}), open: make(chan struct{})}
 	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{named("a")}}})
@@ -140,7 +139,7 @@ func TestRenewInOrder(t *testing.T) {
 	}
 	var arm atomic.Bool
 	defer tk.OnChange(func(toolkit.Change) { g.shut.Store(arm.Swap(false)) })()
-	s := serve(t, mcpserver.Config{Toolkit: tk, Policy: open}) // which hears of a change after that
+	s := serve(t, mcpserver.Config{Toolkit: tk, Policy: open}) // it is notified of a change after the line above
 	m := newModern(t, listen(t, s), "", `{}`)
 	set := func(tools ...tool.Tool) {
 		t.Helper()
@@ -154,7 +153,7 @@ func TestRenewInOrder(t *testing.T) {
 	}
 	arm.Store(true)
 	set(g)
-	<-g.waiting // the server looks at the first change
+	<-g.waiting // the server processes the first change
 	set(named("b"))
 	for end := time.Now().Add(200 * time.Millisecond); listed() != "b" && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
@@ -163,8 +162,8 @@ func TestRenewInOrder(t *testing.T) {
 	for end := time.Now().Add(10 * time.Second); listed() != "b" && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
-	time.Sleep(20 * time.Millisecond) // for the first to be stored, if it were
+	time.Sleep(20 * time.Millisecond) // time for the first change to be stored, which would be wrong
 	if got := listed(); got != "b" {
-		t.Errorf("listed in the end: %s", got)
+		t.Errorf("the final list is %s", got)
 	}
 }

@@ -13,17 +13,16 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// lastCalls is how long calls may run after the input has ended: the client may have ended, or be a
-// pipe that has sent everything and still reads.
+// lastCalls is how long calls may run after the input has ended. The client may have ended, or it may have sent
+// all of its input through a pipe and still read the answers.
 const lastCalls = time.Second
 
-// ServeStdio serves one client, a message a line, until in ends, which is not an error, or ctx
-// does. Calls in flight then have a second to end; subscriptions and questions to the client end at
-// once. A Read of in cannot be interrupted: if ctx ends first and in is an [io.Closer], it is
-// closed.
+// ServeStdio serves one client, with one message per line. It returns nil when in ends, and an error when ctx
+// ends. Calls in flight then have one second to finish; subscriptions and questions to the client end at once.
+// A Read of in cannot be interrupted: if ctx ends first and in is an [io.Closer], it is closed.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	c := s.newSession(nil)
-	c.owner = newOwner(1) // its own
+	c.owner = newOwner(1) // not shared with other connections
 	c.useSlots()
 	inputEnded := make(chan struct{})
 	c.inputEnded = inputEnded
@@ -43,7 +42,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 		select {
 		case l := <-lines:
 			if l.err != nil {
-				close(inputEnded) // end what waits for the client's answers
+				close(inputEnded) // ends questions that wait for the client's answers
 				defer time.AfterFunc(lastCalls, cancel).Stop()
 				work.Wait()
 				if l.err == io.EOF {
@@ -64,7 +63,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	}
 }
 
-// closeReader ends a Read in progress, if it can.
+// closeReader closes the reader, if it can be closed, which ends a Read in progress.
 func closeReader(in io.Reader) {
 	if c, ok := in.(io.Closer); ok {
 		_ = c.Close() // it is no longer used
@@ -90,7 +89,7 @@ func (s *Server) handleLine(ctx context.Context, c *session, l line, w *lineWrit
 		return
 	}
 	select {
-	case c.slots <- struct{}{}: // blocks while the client does not read, and then no input is read
+	case c.slots <- struct{}{}: // blocks while the client does not read; no input is read then
 	case <-w.failed():
 		return
 	case <-ctx.Done():
@@ -107,15 +106,15 @@ func (s *Server) handleLine(ctx context.Context, c *session, l line, w *lineWrit
 // A line is a message, or the error that ended the input.
 type line struct {
 	data    []byte
-	tooLong bool   // data is only the beginning
+	tooLong bool   // data is only the beginning of the message
 	tail    []byte // the end of a message that is too long
 	err     error
 }
 
-// keptOfTooLong is how much is kept of either end of a line that is too long, to find its id.
+// keptOfTooLong is how many bytes are kept of either end of a line that is too long, to find its id.
 const keptOfTooLong = 4 << 10
 
-// readLines reads lines of at most limit bytes, and both ends of longer ones.
+// readLines reads lines of at most limit bytes, and the beginning and the end of longer lines.
 func readLines(ctx context.Context, in io.Reader, limit int, lines chan<- line) {
 	r := bufio.NewReader(in)
 	for {
@@ -178,7 +177,7 @@ func (w *lineWriter) send(message []byte) error {
 	return w.err
 }
 
-// reply writes an answer, if there is one. If it cannot be written ServeStdio ends.
+// reply writes an answer, unless it is nil. If the answer cannot be written, ServeStdio ends.
 func (w *lineWriter) reply(message []byte) {
 	if message != nil {
 		_ = w.send(message)

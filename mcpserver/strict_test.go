@@ -13,8 +13,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestAmbiguous holds that what two readers could read as two calls is no call at all, over
-// HTTP and stdio, of revisions with and without sessions.
+// TestAmbiguous checks that a message that two readers could interpret as different calls is rejected, over
+// HTTP and stdio, in revisions with and without sessions.
 func TestAmbiguous(t *testing.T) {
 	ran := new(atomic.Int64)
 	count := tool.Must(tool.New("count", "Counts.", func(context.Context, map[string]json.RawMessage) (string, error) {

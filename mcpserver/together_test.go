@@ -14,15 +14,15 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestTogetherOneGivesUp: that one of the functions has given up, which was the last to
-// ask, keeps no other's question from the client.
+// TestTogetherOneGivesUp checks that the client still gets the other function's question if the function that
+// asks last has given up.
 func TestTogetherOneGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pair := tool.Must(tool.New("pair", "Asks twice.", func(ctx context.Context, _ none) (string, error) {
 			return "", mcpserver.Together(ctx,
 				func(ctx context.Context) error { _, err := mcpserver.Roots(ctx); return err },
 				func(ctx context.Context) error {
-					time.Sleep(time.Second) // until the other one has asked
+					time.Sleep(time.Second) // until the other function has asked
 					ctx, cancel := context.WithCancel(ctx)
 					cancel()
 					_, err := mcpserver.Roots(ctx)
@@ -33,10 +33,10 @@ func TestTogetherOneGivesUp(t *testing.T) {
 		inR, inW := io.Pipe()
 		outR, outW := io.Pipe()
 		go func() { _ = s.ServeStdio(context.Background(), inR, outW); _ = outW.Close() }()
-		said := make(chan string)
+		output := make(chan string)
 		go func() {
 			all, _ := io.ReadAll(outR)
-			said <- string(all)
+			output <- string(all)
 		}()
 		const calls = 20
 		for i := range calls {
@@ -44,7 +44,7 @@ func TestTogetherOneGivesUp(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		_ = inW.Close()
-		if got := <-said; strings.Count(got, "input_required") != calls {
+		if got := <-output; strings.Count(got, "input_required") != calls {
 			t.Errorf("%d of %d calls asked: %s", strings.Count(got, "input_required"), calls, got)
 		}
 	})

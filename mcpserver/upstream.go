@@ -39,7 +39,7 @@ func (r *request) upstreamView() mcpupstream.View {
 	return v
 }
 
-// An entry is one of a list, with the name or URI that identifies it.
+// An entry is an entry of a list, with the name or URI that identifies it.
 type entry struct {
 	name string
 	body object
@@ -59,13 +59,13 @@ func (r *request) upstreamEntries(ctx context.Context, kind mcpupstream.Kind) (a
 		for k, raw := range item.Entry {
 			body[k] = raw
 		}
-		var theirs map[string]json.RawMessage
-		_ = json.Unmarshal(item.Entry["_meta"], &theirs) // a _meta that is not an object is left out
+		var upstreamMeta map[string]json.RawMessage
+		_ = json.Unmarshal(item.Entry["_meta"], &upstreamMeta) // a _meta that is not an object is left out
 		meta := object{}
-		for k, raw := range theirs {
+		for k, raw := range upstreamMeta {
 			meta[k] = raw
 		}
-		// The upstream server's groups mean nothing to this server's clients.
+		// The upstream server's groups have no meaning for this server's clients.
 		delete(meta, mcpcontent.GroupsKey)
 		labels := slices.DeleteFunc(slices.Clone(r.granted(item.Groups)), func(g string) bool { return g == "" })
 		if len(labels) > 0 {
@@ -79,8 +79,7 @@ func (r *request) upstreamEntries(ctx context.Context, kind mcpupstream.Kind) (a
 	return all
 }
 
-// getUpstream gets a prompt or a resource from an upstream server. missing is returned if there
-// is none.
+// getUpstream gets a prompt or a resource from an upstream server. It returns the error missing if there is none.
 func (r *request) getUpstream(ctx context.Context, kind mcpupstream.Kind, name string, args map[string]string, missing *rpcError) (any, *rpcError) {
 	if r.srv.cfg.upstream == nil {
 		return nil, missing
@@ -108,8 +107,7 @@ func (r *request) getUpstream(ctx context.Context, kind mcpupstream.Kind, name s
 	return result, nil
 }
 
-// recorded runs a request to an upstream server and audits it under the name of the method,
-// which no tool can have.
+// recorded runs a request to an upstream server. The audit record has the name of the method, which no tool can have.
 func (r *request) recorded(ctx context.Context, input object, missing *rpcError, do func(context.Context) error) *rpcError {
 	ctx = toolstate.With(ctx, &r.state)
 	r.rec = Record{Time: time.Now(), Tool: r.msg.Method, Outcome: OutcomeError, Input: encode(input)}
@@ -158,8 +156,8 @@ func (r *request) watchUpstream(ctx context.Context, c *session, uri string) *rp
 	if !ok {
 		return r.notFound(uri)
 	}
-	// The subscription outlives the request, so its context values are those of the client. By
-	// the logger the provider knows whose it is.
+	// The subscription outlives the request, so its context has the values of the client. The logger tells the
+	// provider which client it is.
 	ctx = host.With(context.WithValue(ctx, sessionKey{}, c.ctx), c.host)
 	ctx = context.WithValue(ctx, loggerKey{}, c.log)
 	tk, scope := r.tk, r.scope // so that updated does not keep the request, which may be large
@@ -197,8 +195,8 @@ func stopOnce(ctx context.Context, stop func()) func() {
 	}
 }
 
-// withoutExchange removes from an upstream server's result what describes only the exchange
-// between it and this server.
+// withoutExchange removes the parts of an upstream server's result that only describe the exchange between the
+// upstream server and this server.
 func withoutExchange(result map[string]json.RawMessage) object {
 	out := object{}
 	for k, v := range result {

@@ -17,8 +17,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A store has five books, the last of them in the group "zoo", one in none, and whoever
-// reaches a group sees it change.
+// A store has five books, one of them in the group "zoo" and one in no group. Its version depends on the groups
+// of the client.
 type store struct {
 	version atomic.Int64
 	changed func()
@@ -58,8 +58,8 @@ func (s *store) Get(_ context.Context, kind mcpupstream.Kind, v mcpupstream.View
 	return data, err
 }
 
-// TestUpstream: what upstream servers have is listed page by page for those who see it,
-// and got by name, after what the configuration has.
+// TestUpstream checks that the items of upstream servers are listed in pages to the clients that may see them,
+// and requested by name, after the configured ones.
 func TestUpstream(t *testing.T) {
 	cfg := library()
 	cfg.PageSize = 4
@@ -119,8 +119,8 @@ func TestUpstream(t *testing.T) {
 	}
 }
 
-// TestUpstreamChanges: clients with and without sessions are told when what they see has another
-// version, and only then.
+// TestUpstreamChanges checks that clients with and without sessions are notified only if the version of the
+// items that they see has changed.
 func TestUpstreamChanges(t *testing.T) {
 	cfg := gated()
 	from := new(store)
@@ -134,26 +134,26 @@ func TestUpstreamChanges(t *testing.T) {
 	next := m.stream(t.Context(), `{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":{"notifications":{"promptsListChanged":true,"resourceSubscriptions":["of://x"]},
 		"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`)
 	next()
-	from.changed() // nothing is another one
+	from.changed() // no version has changed
 	s.ResourceUpdated("of://x")
-	if _, told := next(); !strings.Contains(told, "resources/updated") {
-		t.Errorf("a listener was told %s", told)
+	if _, got := next(); !strings.Contains(got, "resources/updated") {
+		t.Errorf("a listener received %s", got)
 	}
 	from.version.Add(1)
 	from.changed()
-	if _, told := next(); toldOf(told) != "prompts" {
-		t.Errorf("a listener was told %s", told)
+	if _, got := next(); changedList(got) != "prompts" {
+		t.Errorf("a listener received %s", got)
 	}
 	for _, want := range []string{"prompts", "resources"} {
-		if _, told := old.next(); toldOf(told) != want {
-			t.Errorf("a session was told %s, want %s", told, want)
+		if _, got := old.next(); changedList(got) != want {
+			t.Errorf("a session received %s, want %s", got, want)
 		}
 	}
 }
 
-// TestUpstreamTwice: what an upstream server has under the name of something of the
-// configuration, which is what is got, is not listed beside it. A cursor would lead back to
-// the first of the two, and the pages would never end.
+// TestUpstreamTwice checks that an item of an upstream server is not listed if a configured item has the same
+// name, because requests get the configured item. A cursor would return to the first of the two, and the pages
+// would never end.
 func TestUpstreamTwice(t *testing.T) {
 	cfg := library()
 	cfg.PageSize = 1
@@ -174,8 +174,7 @@ func TestUpstreamTwice(t *testing.T) {
 	}
 }
 
-// A nosy store looks at what its clients want to have logged whenever it is asked for its
-// version.
+// A nosy store looks at its client's log level whenever its version is requested.
 type nosy struct {
 	store
 	client atomic.Pointer[mcpserver.Logger]
@@ -193,8 +192,7 @@ func (n *nosy) Get(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.Vie
 	return n.store.Get(ctx, kind, v, name, args)
 }
 
-// TestVersionIsFree: a provider may do what it wants when it is asked for a version, also
-// with the client that it is for.
+// TestVersionIsFree checks that a provider may use the client of the request when its version is requested.
 func TestVersionIsFree(t *testing.T) {
 	cfg := library()
 	mcpupstream.Attach(&cfg, new(nosy))
@@ -208,7 +206,7 @@ func TestVersionIsFree(t *testing.T) {
 	select {
 	case got := <-called:
 		if !strings.Contains(got, "Open now: docs") {
-			t.Errorf("called: %s", got)
+			t.Errorf("the answer is %s", got)
 		}
 	case <-time.After(10 * time.Second):
 		t.Fatal("the call waits for itself")

@@ -16,13 +16,13 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A newsroom is a store that tells of updates and completes.
+// A newsroom is a store that supports updates and completions.
 type newsroom struct {
 	store
 	mu      sync.Mutex
 	watched map[string][]func()
 	stopped int
-	twice   bool // something was stopped more than once
+	twice   bool // a watch was stopped more than once
 	last    sync.WaitGroup
 }
 
@@ -33,7 +33,7 @@ func (n *newsroom) Watch(_ context.Context, v mcpupstream.View, uri string, upda
 	n.mu.Lock()
 	n.watched[uri] = append(n.watched[uri], updated)
 	n.mu.Unlock()
-	if strings.HasPrefix(uri, "book://last/") { // all of these at a time
+	if strings.HasPrefix(uri, "book://last/") { // all of these at the same time
 		n.last.Done()
 		n.last.Wait()
 	}
@@ -58,7 +58,7 @@ func (n *newsroom) Complete(_ context.Context, kind mcpupstream.Kind, _ mcpupstr
 	return []string{fmt.Sprint(kind, " ", name, " ", arg)}, 7, nil
 }
 
-// update tells everybody who was ever told.
+// update calls the functions of all watches, including stopped ones.
 func (n *newsroom) update(uri string) {
 	n.mu.Lock()
 	all := n.watched[uri]
@@ -94,8 +94,8 @@ func newNewsroom(t *testing.T) (*newsroom, *mcpserver.Server) {
 	return n, serve(t, cfg)
 }
 
-// TestWatcher: updates of what upstream servers have are told to those who have subscribed and
-// reach it, and nothing is watched any more when they unsubscribe, leave, or are one too many.
+// TestWatcher checks that clients that have subscribed are notified of updates of upstream servers if they can
+// see the item, and that watches end when clients unsubscribe, leave or exceed the limit.
 func TestWatcher(t *testing.T) {
 	n, s := newNewsroom(t)
 	o, _ := dialOld(t, listen(t, s), "", nil)
@@ -111,29 +111,28 @@ func TestWatcher(t *testing.T) {
 			t.Fatalf("%d: %s", i, got)
 		}
 	}
-	if got := ask("subscribe", "book://one-too-many"); !strings.Contains(got, "are watched") || len(n.watched) != 1000 {
+	if got := ask("subscribe", "book://one-too-many"); !strings.Contains(got, "subscribed to too many") || len(n.watched) != 1000 {
 		t.Errorf("%s, %d watched", got, len(n.watched))
 	}
 	n.stops(t, 0)
-	ask("subscribe", "book://7") // the second takes the place of the first
+	ask("subscribe", "book://7") // replaces the first watch
 	n.stops(t, 1)
 	ask("unsubscribe", "book://8")
 	n.stops(t, 2)
-	n.update("book://9") // whose group is closed
+	n.update("book://9") // its group is closed
 	o.send(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"reset_tools","arguments":{"zoo":true}}}`)
 	n.update("book://8")
 	n.update("book://7")
 	for got := ""; !strings.Contains(got, "book://7"); {
 		if _, got = o.next(); strings.Contains(got, "book://8") || strings.Contains(got, "book://9") {
-			t.Errorf("told: %s", got)
+			t.Errorf("received %s", got)
 		}
 	}
 	o.leave()
 	n.stops(t, 1001)
 }
 
-// TestUpdatesOfClosedGroups: of a resource whose group is closed nobody hears, until it is open
-// again.
+// TestUpdatesOfClosedGroups checks that clients are not notified of updates of a resource while its group is closed.
 func TestUpdatesOfClosedGroups(t *testing.T) {
 	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{named("get")}}, Groups: []toolkit.Group{{Name: "zoo", Description: "Z.", Tools: []tool.Tool{named("lion")}}}})
 	if err != nil {
@@ -150,7 +149,7 @@ func TestUpdatesOfClosedGroups(t *testing.T) {
 			_, got = o.next()
 		}
 	}
-	told := func() string {
+	updates := func() string {
 		s.ResourceUpdated("x://animal/1")
 		s.ResourceUpdated("x://basic")
 		all := ""
@@ -169,13 +168,14 @@ func TestUpdatesOfClosedGroups(t *testing.T) {
 	ask("resources/subscribe", `{"uri":"x://basic"}`)
 	for _, zoo := range []string{"true", "false", "true"} {
 		ask("tools/call", `{"name":"reset_tools","arguments":{"zoo":`+zoo+`}}`)
-		if got := told(); strings.Contains(got, "x://animal/1") != (zoo == "true") {
+		if got := updates(); strings.Contains(got, "x://animal/1") != (zoo == "true") {
 			t.Errorf("open %s: %s", zoo, got)
 		}
 	}
 }
 
-// TestLastWatched: of two that want the last room at a time one is refused, and ended once.
+// TestLastWatched checks that if two clients subscribe at the same time and only one more subscription is
+// allowed, one is rejected and its watch is stopped once.
 func TestLastWatched(t *testing.T) {
 	n, s := newNewsroom(t)
 	o, _ := dialOld(t, listen(t, s), "", nil)
@@ -192,7 +192,7 @@ func TestLastWatched(t *testing.T) {
 		_, got := o.next()
 		answers += got
 	}
-	if strings.Count(answers, "are watched") != 1 || strings.Count(answers, `"result":{}`) != 1 {
+	if strings.Count(answers, "subscribed to too many") != 1 || strings.Count(answers, `"result":{}`) != 1 {
 		t.Errorf("%s", answers)
 	}
 	o.leave()
@@ -202,7 +202,7 @@ func TestLastWatched(t *testing.T) {
 	}
 }
 
-// TestWatchedBytes: what a client sends with its subscriptions is not kept with them.
+// TestWatchedBytes checks that a subscription does not keep the request in memory.
 func TestWatchedBytes(t *testing.T) {
 	_, s := newNewsroom(t)
 	o, _ := dialOld(t, listen(t, s), "", nil)
@@ -227,11 +227,11 @@ func TestWatchedBytes(t *testing.T) {
 		}
 	}
 	if after := heap(); after > before+5<<20 {
-		t.Errorf("40 subscriptions hold %d bytes", after-before)
+		t.Errorf("40 subscriptions use %d bytes", after-before)
 	}
 }
 
-// TestCompleter completes what upstream servers have.
+// TestCompleter checks completions for items of upstream servers.
 func TestCompleter(t *testing.T) {
 	_, s := newNewsroom(t)
 	w := newWire(t, listen(t, s))
@@ -240,9 +240,9 @@ func TestCompleter(t *testing.T) {
 		{`{"type":"ref/prompt","name":"book://1"}`, `{"completion":{"hasMore":true,"total":7,"values":["prompts book://1 {who A map[lang:de]}"]}}`},
 		{`{"type":"ref/resource","uri":"book://1"}`, `"values":["resourceTemplates book://1 {who A map[lang:de]}"]}}`},
 		{`{"type":"ref/other","uri":"book://1"}`, "-32602"},
-		{`{"type":"ref/prompt","name":"book://none"}`, `there is no prompt \"book://none\"`},
+		{`{"type":"ref/prompt","name":"book://none"}`, `unknown prompt \"book://none\"`},
 		{`{"type":"ref/prompt","name":"book://closed"}`, `{"code":-32099,"message":"closed","data":{"until":9}}`},
-		{`{"type":"ref/prompt","name":"book://many"}`, `{"completion":{"hasMore":true,"values":["","",`}, // how many there are nobody knows
+		{`{"type":"ref/prompt","name":"book://many"}`, `{"completion":{"hasMore":true,"values":["","",`}, // the total is unknown
 	} {
 		got := strings.Join(w.rpc("completion/complete", `{"ref":`+row.ref+`,"argument":{"name":"who","value":"A"},"context":{"arguments":{"lang":"de"}}}`), "")
 		if !strings.Contains(got, row.want) || strings.Count(got, `""`) > 100 {
@@ -251,8 +251,8 @@ func TestCompleter(t *testing.T) {
 	}
 }
 
-// TestWatcherShare checks that one credential cannot use up the subscriptions that there are
-// for all, whichever sessions it spreads them over, and gets them back when one ends.
+// TestWatcherShare checks that one credential cannot use up the subscriptions that all clients share, however
+// many sessions it uses, and that subscriptions are available again when a session ends.
 func TestWatcherShare(t *testing.T) {
 	n := &newsroom{watched: map[string][]func(){}}
 	cfg := mcpserver.Config{Toolkit: toolkit.Of(named("get")), Policy: open, Credentials: []mcpserver.Credential{
