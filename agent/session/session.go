@@ -42,7 +42,7 @@
 // # Stores
 //
 // A store says what it can do by the interfaces that it implements. [Dir], [Memory] and
-// package sqlite implement all:
+// packages sqlite and postgres, the one for many machines, implement all:
 //
 //   - [Inbox]: inputs from any process, each of which takes effect once ([Send], [Session.Run])
 //   - [Watcher]: the events, to any process ([Watch])

@@ -59,6 +59,7 @@ var allowed = map[string][]string{
 	"agent/session/internal/killed": {"agent"},
 	"agent/session/sessiontest":     {"agent/session", "agent/session/internal/killed", "agent", "agent/event", "model", "model/scripted", "toolkit", "tool", "message", "permission"},
 	"agent/session/sqlite":          {"agent", "agent/session"},
+	"agent/session/postgres":        {"agent", "agent/session"},
 	"agent/agenttest":               {"agent", "agent/event", "model", "model/scripted", "tool", "message"},
 
 	"internal/genai": {"agent", "agent/event", "model", "tool", "message"},
@@ -70,6 +71,8 @@ var allowed = map[string][]string{
 	"builtin/pdf/internal/pdftest":      {},
 	"cmd/kitbag/internal/docgen":        {},
 	"cmd/kitbag/internal/docgen/sample": {"tool", "tool/docs"},
+
+	"agent/session/postgres/internal/pgtest": {},
 
 	"internal/interop/confclient": {"mcpclient", "tool", "tool/host"},
 	"internal/interop/confserver": {"mcpserver", "toolkit", "skill", "tool", "tool/host", "message", "permission"},
@@ -127,7 +130,7 @@ func TestNestedModules(t *testing.T) {
 	for _, p := range pkgs {
 		nested[p.ImportPath] = p.Module.Path != module
 	}
-	for _, name := range []string{"agent/agentotel", "agent/session/sqlite", "builtin", "builtin/pdf", "cmd/kitbag", "examples/hello"} {
+	for _, name := range []string{"agent/agentotel", "agent/session/postgres", "agent/session/sqlite", "builtin", "builtin/pdf", "cmd/kitbag", "examples/hello"} {
 		if !nested[module+"/"+name] {
 			t.Errorf("%s was not found as a nested module; the test would not check it", name)
 		}

@@ -38,7 +38,8 @@ const (
 // answers to questions, which it learns of by watching. In the end every input has
 // had its effect once, every tool call too, and no watcher has missed an event or seen one
 // twice. The store must be one for several processes, an [session.Inbox], a
-// [session.Watcher] and a [session.Reader].
+// [session.Watcher] and a [session.Reader]. Its claims, if it has any, must expire within
+// 30 s; the test takes some ten times as long as that.
 //
 // A process is the test's program that runs the test t anew, so Kill must be the first that
 // the test does.
@@ -86,6 +87,9 @@ func Kill(t *testing.T, open Opener) {
 		}
 	}
 }
+
+// claimed is how long a process waits for the claim of one that was killed.
+const claimed = 30 * time.Second
 
 // killing is a test by Kill.
 type killing struct {
@@ -240,6 +244,11 @@ func child(dir string, open Opener) error {
 	}
 	ctx := context.Background()
 	s, err := session.Open(ctx, store, killID)
+	// A store with claims that expire keeps that of the process that was killed before.
+	for end := time.Now().Add(claimed); errors.Is(err, session.ErrConflict) && time.Now().Before(end); {
+		time.Sleep(20 * time.Millisecond)
+		s, err = session.Open(ctx, store, killID)
+	}
 	if err != nil {
 		return err
 	}

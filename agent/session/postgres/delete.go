@@ -1,0 +1,244 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kitbag-go/kitbag/agent/session"
+)
+
+// piece is how many rows of a session are removed in one statement.
+const piece = 500
+
+// Delete removes a session, if no one has it open: otherwise the error is [session.ErrConflict].
+func (s *Store) Delete(ctx context.Context, id string) error {
+	if err := s.writable(ctx, id); err != nil {
+		return err
+	}
+	var num int64
+	err := s.try(ctx, func(ctx context.Context, again bool) error {
+		err := s.unlink(ctx, id, "updated IS NOT NULL", &num)
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		var open bool
+		err = s.pool.QueryRow(ctx, "SELECT "+alive+" FROM session s WHERE id = $1 AND updated IS NOT NULL", id).Scan(&open)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows) && again: // the try before has done it; Prune removes what is left
+			return nil
+		case errors.Is(err, pgx.ErrNoRows):
+			return fs.ErrNotExist
+		case err == nil:
+			return session.ErrConflict
+		}
+		return err
+	})
+	if err == nil {
+		s.hub.changed(id)
+		err = s.purge(ctx, num)
+	}
+	if err != nil {
+		return fmt.Errorf("delete session %q: %w", id, err)
+	}
+	return nil
+}
+
+// unlink takes the id from a session, so that it exists no more, and sets num to its number.
+// The error is [pgx.ErrNoRows] if it is open or the condition does not hold. As with a
+// claim, the row is locked before it is judged.
+func (s *Store) unlink(ctx context.Context, id, cond string, num *int64, args ...any) error {
+	b := &pgx.Batch{}
+	b.Queue("SELECT FROM session WHERE id = $1 FOR UPDATE", id)
+	b.Queue("UPDATE session s SET id = NULL, updated = NULL, inputs = 0, holder = NULL, token = NULL WHERE id = $1 AND NOT "+alive+" AND "+cond+" RETURNING num",
+		append([]any{id}, args...)...)
+	return s.batch(ctx, b, func(row pgx.Row) error { return row.Scan(num) })
+}
+
+// purge removes what a session held that was unlinked.
+func (s *Store) purge(ctx context.Context, num int64) error {
+	for _, table := range []struct{ name, key string }{{"record", "seq"}, {"event", "seq"}, {"input", "n"}} {
+		remove := fmt.Sprintf(`WITH gone AS (
+			DELETE FROM %[1]s WHERE num = $1 AND %[2]s IN (SELECT %[2]s FROM %[1]s WHERE num = $1 LIMIT %[3]d) RETURNING ref
+		), beside AS (DELETE FROM payload WHERE ref IN (SELECT ref FROM gone))
+		SELECT count(*) FROM gone`, table.name, table.key, piece)
+		for n := piece; n == piece; {
+			err := s.try(ctx, func(ctx context.Context, _ bool) error {
+				return s.pool.QueryRow(ctx, remove, num).Scan(&n)
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return s.try(ctx, func(ctx context.Context, _ bool) error {
+		_, err := s.pool.Exec(ctx, "DELETE FROM session WHERE num = $1 AND id IS NULL", num)
+		return err
+	})
+}
+
+// Retention says what [Store.Prune] removes.
+type Retention struct {
+	// Sessions is how long sessions are kept after they were stored last, unless inputs
+	// wait for them; 0 keeps them.
+	Sessions time.Duration
+
+	// History is how long records and events are kept that are not needed to load a session,
+	// because a whole record follows them; 0 keeps them. Read and Watch say
+	// [session.ErrGone] for those that were removed.
+	History time.Duration
+}
+
+// Pruned says what [Store.Prune] has removed.
+type Pruned struct {
+	Sessions, Records int
+}
+
+// Prune removes what is older than r says, and what processes that died have left. Sessions
+// that are open are not deleted. Call it from time to time, in any process: it works in small
+// pieces, beside others.
+func (s *Store) Prune(ctx context.Context, r Retention) (Pruned, error) {
+	var done Pruned
+	if err := s.writable(ctx, anyID); err != nil {
+		return done, err
+	}
+	if r.Sessions < 0 || r.History < 0 {
+		return done, fmt.Errorf("prune sessions: %+v: durations must not be negative; 0 keeps everything", r)
+	}
+	err := s.pruneSessions(ctx, r.Sessions, &done)
+	if err == nil && r.History > 0 {
+		err = s.pruneHistory(ctx, r.History, &done)
+	}
+	if err != nil {
+		return done, fmt.Errorf("prune sessions: %w", err)
+	}
+	return done, nil
+}
+
+func (s *Store) pruneSessions(ctx context.Context, age time.Duration, done *Pruned) error {
+	if age > 0 {
+		const old = "updated < clock_timestamp() - $2::interval AND inputs = 0"
+		n, err := s.unlinkAll(ctx, old, age)
+		if done.Sessions += n; err != nil {
+			return err
+		}
+	}
+	// Opened by a process that has died before it stored anything.
+	if _, err := s.unlinkAll(ctx, "updated IS NULL AND $2::interval IS NOT NULL", age); err != nil {
+		return err
+	}
+	nums, err := collect[int64](ctx, s, "SELECT num FROM session WHERE updated IS NULL AND id IS NULL")
+	if err != nil {
+		return err
+	}
+	for _, num := range nums {
+		if err := s.purge(ctx, num); err != nil {
+			return err
+		}
+	}
+	return s.try(ctx, func(ctx context.Context, _ bool) error {
+		_, err := s.pool.Exec(ctx, "DELETE FROM holder WHERE expires < clock_timestamp() - interval '1 day'")
+		return err
+	})
+}
+
+// unlinkAll unlinks the sessions for which a condition of their age holds.
+func (s *Store) unlinkAll(ctx context.Context, cond string, age time.Duration) (n int, err error) {
+	const most = 1000
+	for after := ""; ; {
+		ids, err := collect[string](ctx, s, fmt.Sprintf("SELECT id FROM session s WHERE id > $1 AND %s AND NOT %s ORDER BY id LIMIT %d", cond, alive, most), after, age)
+		if err != nil {
+			return n, err
+		}
+		for _, id := range ids {
+			var num int64
+			err := s.try(ctx, func(ctx context.Context, _ bool) error {
+				return s.unlink(ctx, id, cond, &num, age)
+			})
+			switch {
+			case errors.Is(err, pgx.ErrNoRows): // it was opened or stored meanwhile
+				continue
+			case err != nil:
+				return n, err
+			}
+			s.hub.changed(id)
+			n++
+		}
+		if len(ids) < most {
+			return n, nil
+		}
+		after = ids[len(ids)-1]
+	}
+}
+
+// pruneHistory removes the records before the last whole one that is old enough, so that those
+// from there on are still all that is needed.
+func (s *Store) pruneHistory(ctx context.Context, age time.Duration, done *Pruned) error {
+	const most = 1000
+	type old struct{ num, first, last int64 }
+	for after := int64(0); ; {
+		var list []old
+		err := s.try(ctx, func(ctx context.Context, _ bool) error {
+			rows, err := s.pool.Query(ctx, `SELECT num, first, coalesce((SELECT seq FROM record r WHERE r.num = s.num AND r.whole AND r.at < clock_timestamp() - $2::interval
+				ORDER BY seq DESC LIMIT 1), 0) FROM session s WHERE num > $1 AND first < whole AND updated IS NOT NULL ORDER BY num LIMIT $3`, after, age, most)
+			if err == nil {
+				list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (o old, err error) {
+					return o, row.Scan(&o.num, &o.first, &o.last)
+				})
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, o := range list {
+			for first := o.first; first < o.last; {
+				next := min(first+piece, o.last)
+				n, err := s.cut(ctx, o.num, first, next)
+				if err != nil {
+					return err
+				}
+				done.Records += n
+				first = next
+			}
+			after = o.num
+		}
+		if len(list) < most {
+			return nil
+		}
+	}
+}
+
+// cut removes the records from first to before next, and their events.
+func (s *Store) cut(ctx context.Context, num, first, next int64) (n int, err error) {
+	err = s.try(ctx, func(ctx context.Context, _ bool) error {
+		return s.pool.QueryRow(ctx, `WITH last AS (SELECT event FROM record WHERE num = $1 AND seq = $3 - 1
+		), cut AS (
+			UPDATE session SET first = $3, gone = (SELECT event FROM last) WHERE num = $1 AND first = $2 RETURNING num
+		), records AS (
+			DELETE FROM record WHERE num = (SELECT num FROM cut) AND seq < $3 RETURNING ref
+		), events AS (
+			DELETE FROM event WHERE num = (SELECT num FROM cut) AND seq <= (SELECT event FROM last) RETURNING ref
+		), beside AS (
+			DELETE FROM payload WHERE ref IN (SELECT ref FROM records UNION ALL SELECT ref FROM events)
+		)
+		SELECT count(*) FROM records`, num, first, next).Scan(&n)
+	})
+	return n, err
+}
+
+// collect returns a column of one type.
+func collect[T any](ctx context.Context, s *Store, sql string, args ...any) (list []T, err error) {
+	err = s.try(ctx, func(ctx context.Context, _ bool) error {
+		rows, err := s.pool.Query(ctx, sql, args...)
+		if err == nil {
+			list, err = pgx.CollectRows(rows, pgx.RowTo[T])
+		}
+		return err
+	})
+	return list, err
+}

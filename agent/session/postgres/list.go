@@ -1,0 +1,143 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kitbag-go/kitbag/agent/session"
+)
+
+const selectInfo = `SELECT num, first, id, updated, seq, event, labels, inputs,
+	CASE WHEN status = 'working' AND NOT ` + alive + ` THEN 'abandoned' ELSE status END FROM session s WHERE updated IS NOT NULL AND `
+
+// List returns the sessions that q selects.
+func (s *Store) List(ctx context.Context, q session.Query) (page session.Page, err error) {
+	where, args, err := condition(q)
+	if err := errors.Join(s.usable(ctx, anyID), err); err != nil {
+		return session.Page{}, err
+	}
+	err = s.try(ctx, func(ctx context.Context, _ bool) error {
+		rows, err := s.pool.Query(ctx, fmt.Sprintf("%s%s ORDER BY updated DESC, id LIMIT %d", selectInfo, where, q.Size()+1), args...)
+		if err != nil {
+			return err
+		}
+		page.Infos, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (session.Info, error) {
+			in, _, _, err := scanInfo(row)
+			return in, err
+		})
+		return err
+	})
+	if err != nil {
+		return session.Page{}, fmt.Errorf("list sessions: %w", err)
+	}
+	if len(page.Infos) > q.Size() {
+		page.Infos = page.Infos[:q.Size()]
+		page.Next = page.Infos[len(page.Infos)-1].Cursor()
+	}
+	return page, nil
+}
+
+const anyID = "any" // for what is of no session
+
+// condition returns the condition of q in SQL.
+func condition(q session.Query) (string, []any, error) {
+	conds, args := []string{"TRUE"}, []any(nil)
+	add := func(cond string, values ...any) {
+		for _, v := range values {
+			args = append(args, v)
+			cond = strings.Replace(cond, "?", fmt.Sprintf("$%d", len(args)), 1)
+		}
+		conds = append(conds, cond)
+	}
+	if len(q.Status) > 0 {
+		plain, extra := []string{}, ""
+		for _, st := range q.Status {
+			switch st {
+			case session.StatusWorking:
+				extra += " OR status = 'working' AND " + alive
+			case session.StatusAbandoned:
+				extra += " OR status = 'working' AND NOT " + alive
+			default:
+				plain = append(plain, string(st))
+			}
+		}
+		add("(status = ANY(?::text[])"+extra+")", plain)
+	}
+	if len(q.Labels) > 0 {
+		add("labels @> ?::text[]", labels(q.Labels))
+	}
+	if !q.Since.IsZero() {
+		add("updated >= ?", ceil(q.Since))
+	}
+	if !q.Before.IsZero() {
+		add("updated < ?", ceil(q.Before))
+	}
+	if q.Inputs {
+		add("inputs > 0")
+	}
+	updated, id, ok, err := q.Start()
+	if ok {
+		add("updated <= ? AND (updated < ? OR id > ?)", updated, updated, id)
+	}
+	return strings.Join(conds, " AND "), args, err
+}
+
+// ceil returns the first microsecond that is not before t: the database knows no less.
+func ceil(t time.Time) time.Time {
+	if floor := t.Truncate(time.Microsecond); !floor.Equal(t) {
+		return floor.Add(time.Microsecond)
+	}
+	return t
+}
+
+func scanInfo(row pgx.Row) (in session.Info, num, first int64, err error) {
+	var list []string
+	if err := row.Scan(&num, &first, &in.ID, &in.Updated, &in.Seq, &in.Event, &list, &in.Inputs, &in.Status); err != nil {
+		return in, 0, 0, err
+	}
+	in.Labels, err = parseLabels(list)
+	return in, num, first, err
+}
+
+// Read returns what is said of a session and its records up to a number.
+func (s *Store) Read(ctx context.Context, id string, seq int64) (in session.Info, recs []session.Record, err error) {
+	if err := s.usable(ctx, id); err != nil {
+		return session.Info{}, nil, err
+	}
+	err = s.try(ctx, func(ctx context.Context, _ bool) error {
+		one := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+		return pgx.BeginTxFunc(ctx, s.pool, one, func(tx pgx.Tx) error {
+			in, recs, err = read(ctx, tx, id, seq)
+			return err
+		})
+	})
+	if err != nil {
+		return session.Info{}, nil, fmt.Errorf("session %q: %w", id, err)
+	}
+	return in, recs, nil
+}
+
+func read(ctx context.Context, tx pgx.Tx, id string, seq int64) (session.Info, []session.Record, error) {
+	in, num, first, err := scanInfo(tx.QueryRow(ctx, selectInfo+"id = $1", id))
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return in, nil, fs.ErrNotExist
+	case err != nil:
+		return in, nil, err
+	case seq < 0 || seq > in.Seq:
+		return in, nil, fmt.Errorf("record %d: %w: the last is %d", seq, fs.ErrNotExist, in.Seq)
+	case seq == 0:
+		seq = in.Seq
+	}
+	recs, err := load(ctx, tx, num, seq)
+	if err == nil && seq > 0 && (seq < first || len(recs) == 0) { // Prune has removed it, or what it needs
+		err = fmt.Errorf("record %d: %w", seq, session.ErrGone)
+	}
+	return in, recs, err
+}

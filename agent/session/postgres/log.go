@@ -1,0 +1,331 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/kitbag-go/kitbag/agent/session"
+)
+
+// alive is whether the holder of the session s is. A database that was away counts from its
+// start: the holders could not renew what they hold.
+const alive = `EXISTS (SELECT FROM holder h WHERE h.id = s.holder AND greatest(h.expires, pg_postmaster_start_time() + h.term) > clock_timestamp())`
+
+// claimSession claims a session in three statements. The second waits for another that claims
+// it, and only the third, which sees what that one has stored, judges whether it is free.
+var claimSession = [...]string{
+	"INSERT INTO holder (id, expires, term) VALUES ($1, clock_timestamp() + $2::interval, $2) ON CONFLICT DO NOTHING",
+	"INSERT INTO session (id) VALUES ($1) ON CONFLICT DO NOTHING",
+	"SELECT FROM session WHERE id = $1 FOR UPDATE",
+	"UPDATE session s SET holder = $2, token = $3 WHERE id = $1 AND (token = $3 OR NOT " + alive + ") RETURNING num, seq, event",
+}
+
+// Open opens a session, if no one else has it open: otherwise the error is [session.ErrConflict].
+func (s *Store) Open(ctx context.Context, id string) (session.Log, error) {
+	if err := s.writable(ctx, id); err != nil {
+		return nil, err
+	}
+	l := &log{store: s, token: rand.Text(), last: session.Info{ID: id}}
+	err := s.try(ctx, func(ctx context.Context, _ bool) error {
+		b := &pgx.Batch{}
+		b.Queue(claimSession[0], s.holder, s.opts.Claim)
+		b.Queue(claimSession[1], id)
+		b.Queue(claimSession[2], id)
+		b.Queue(claimSession[3], id, s.holder, l.token)
+		return s.batch(ctx, b, func(row pgx.Row) error { return row.Scan(&l.num, &l.last.Seq, &l.last.Event) })
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, fmt.Errorf("session %q: %w; a process that has died keeps it for %v", id, session.ErrConflict, s.opts.Claim)
+	case err != nil:
+		return nil, fmt.Errorf("open session %q: %w", id, err)
+	}
+	return l, nil
+}
+
+// log is a session that is open. While it has the claim, last is what the database has.
+type log struct {
+	store  *Store
+	num    int64
+	token  string // of the claim
+	last   session.Info
+	closed bool
+	err    error // of an append of which the outcome is unknown
+}
+
+func (l *log) usable(ctx context.Context) error {
+	switch {
+	case l.closed:
+		return fmt.Errorf("session %q: %w", l.last.ID, fs.ErrClosed)
+	case l.store.hub.isClosed():
+		return errClosed
+	}
+	return ctx.Err()
+}
+
+// meta is what else is in a record.
+type meta struct {
+	Status session.Status    `json:"status,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
+	Took   []session.Taken   `json:"took,omitempty"`
+}
+
+func (l *log) Load(ctx context.Context) (recs []session.Record, err error) {
+	if err := l.usable(ctx); err != nil {
+		return nil, err
+	}
+	err = l.store.try(ctx, func(ctx context.Context, _ bool) error {
+		recs, err = load(ctx, l.store.pool, l.num, 1<<62)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("session %q: %w", l.last.ID, err)
+	}
+	return recs, nil
+}
+
+// load returns the last whole record up to a number, and those after it.
+func load(ctx context.Context, q querier, num, seq int64) (recs []session.Record, err error) {
+	rows, err := q.Query(ctx, `SELECT seq, whole, meta, `+data+` FROM record t WHERE num = $1 AND seq <= $2
+		AND seq >= (SELECT max(seq) FROM record WHERE num = $1 AND seq <= $2 AND whole) ORDER BY seq`, num, seq)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (rec session.Record, err error) {
+		var m meta
+		var metaData, data []byte
+		if err = row.Scan(&rec.Seq, &rec.Whole, &metaData, &data); err != nil {
+			return rec, err
+		}
+		if err := json.Unmarshal(metaData, &m); err != nil {
+			return rec, fmt.Errorf("record %d: %w", rec.Seq, err)
+		}
+		rec.Data, rec.Status, rec.Labels, rec.Took = data, m.Status, m.Labels, m.Took
+		return rec, nil
+	})
+}
+
+// insertRecord stores a record and what becomes true with it, in one statement. If the
+// claim was lost, another record is the last one or an input does not wait, fence is empty and
+// the number NULL, which the table refuses, and with it all that is in the transaction.
+const insertRecord = `WITH fence AS (
+	UPDATE session SET seq = $2, whole = CASE WHEN $4 THEN $2 ELSE whole END, event = $5, status = $6, labels = $7,
+		inputs = inputs - cardinality($8::text[]), updated = greatest(clock_timestamp(), updated + interval '1 microsecond')
+	WHERE num = $1 AND seq = $2 - 1 AND token = $3
+		AND (SELECT count(*) FROM input WHERE num = $1 AND record = 0 AND id = ANY($8)) = cardinality($8)
+	RETURNING num, updated
+), took AS (
+	UPDATE input i SET record = $2, refused = t.refused FROM fence f, unnest($8::text[], $9::bytea[]) t(id, refused)
+	WHERE i.num = f.num AND i.id = t.id
+), events AS (
+	INSERT INTO event (num, seq, record, data, ref)
+	SELECT f.num, e.seq, $2, e.data, e.ref FROM fence f, unnest($10::bigint[], $11::bytea[], $12::text[]) e(seq, data, ref)
+)
+INSERT INTO record (num, seq, whole, event, at, meta, data, ref)
+VALUES ((SELECT num FROM fence), $2, $4, $5, (SELECT updated FROM fence), $13, $14, $15)`
+
+func (l *log) Append(ctx context.Context, rec session.Record) error {
+	if err := l.usable(ctx); err != nil {
+		return err
+	}
+	if err := l.append(ctx, rec); err != nil {
+		return fmt.Errorf("session %q: record %d: %w", l.last.ID, rec.Seq, err)
+	}
+	l.last.Seq = rec.Seq
+	if n := len(rec.Events); n > 0 {
+		l.last.Event = rec.Events[n-1].Seq
+		l.store.hub.changed(l.last.ID)
+	}
+	return nil
+}
+
+func (l *log) append(ctx context.Context, rec session.Record) error {
+	if l.err != nil {
+		return fmt.Errorf("an earlier save failed; open the session again: %w", l.err)
+	}
+	if err := session.CheckRecord(rec, l.last); err != nil {
+		return err
+	}
+	e, err := encode(rec)
+	if err != nil {
+		return err
+	}
+	refused := false
+	err = l.store.try(ctx, func(ctx context.Context, again bool) error {
+		if again {
+			if stored, err := l.stored(ctx, rec.Seq); err != nil || stored {
+				return err
+			}
+		}
+		err := l.insert(ctx, rec, e)
+		if is(err, "23502") { // not_null_violation
+			err = l.refusal(ctx, e.took)
+		}
+		refused = err != nil && !isAway(err) && ctx.Err() == nil
+		return err
+	})
+	if err != nil && !refused {
+		l.err = err
+	}
+	return err
+}
+
+func (l *log) insert(ctx context.Context, rec session.Record, e *encoded) error {
+	b := &pgx.Batch{}
+	event := l.last.Event
+	seqs, datas, refs := make([]int64, len(rec.Events)), make([][]byte, len(rec.Events)), make([]*string, len(rec.Events))
+	for i, ev := range rec.Events {
+		event, seqs[i] = ev.Seq, ev.Seq
+		datas[i], refs[i] = beside(b, e.events[i])
+	}
+	data, ref := beside(b, e.data)
+	b.Queue(insertRecord, l.num, rec.Seq, l.token, rec.Whole, event, string(rec.Status), e.labels, e.took, e.refused, seqs, datas, refs, e.meta, data, ref)
+	return l.store.batch(ctx, b, nil)
+}
+
+// stored reports whether an earlier try has stored the record.
+func (l *log) stored(ctx context.Context, seq int64) (stored bool, err error) {
+	err = l.store.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM session WHERE num = $1 AND seq = $2 AND token = $3)", l.num, seq, l.token).Scan(&stored)
+	return stored, err
+}
+
+// refusal returns why the database has refused a record.
+func (l *log) refusal(ctx context.Context, took []string) error {
+	var ours bool
+	var waiting []string
+	err := l.store.pool.QueryRow(ctx, `SELECT coalesce(token = $2, false) AND seq = $3,
+		ARRAY(SELECT id FROM input WHERE num = $1 AND record = 0 AND id = ANY($4)) FROM session WHERE num = $1`,
+		l.num, l.token, l.last.Seq, took).Scan(&ours, &waiting)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows), err == nil && !ours:
+		return fmt.Errorf("the claim was lost: %w", session.ErrConflict)
+	case err != nil:
+		return err
+	}
+	for _, id := range took {
+		if !slices.Contains(waiting, id) {
+			return notWaiting(id)
+		}
+	}
+	return session.ErrConflict
+}
+
+func notWaiting(id string) error {
+	return fmt.Errorf("it takes the input %q, which does not wait", id)
+}
+
+// encoded is what of a record is stored in other forms.
+type encoded struct {
+	data    []byte
+	events  [][]byte
+	labels  []string
+	took    []string
+	refused [][]byte
+	meta    []byte
+}
+
+func encode(rec session.Record) (e *encoded, err error) {
+	e = &encoded{events: make([][]byte, len(rec.Events)), labels: labels(rec.Labels), took: []string{}, refused: [][]byte{}}
+	if e.data, err = compact(rec.Data); err != nil {
+		return nil, err
+	}
+	for i, ev := range rec.Events {
+		if e.events[i], err = compact(ev.Data); err != nil {
+			return nil, fmt.Errorf("event %d: %w", ev.Seq, err)
+		}
+	}
+	for _, t := range rec.Took {
+		if session.CheckID(t.ID) != nil || slices.Contains(e.took, t.ID) {
+			return nil, notWaiting(t.ID)
+		}
+		e.took, e.refused = append(e.took, t.ID), append(e.refused, []byte(t.Refused))
+	}
+	e.meta, err = json.Marshal(meta{rec.Status, rec.Labels, rec.Took})
+	return e, err
+}
+
+func compact(data []byte) ([]byte, error) {
+	var b bytes.Buffer
+	err := json.Compact(&b, data)
+	return b.Bytes(), err
+}
+
+// labels returns labels as they are in the database.
+func labels(m map[string]string) []string {
+	list := make([]string, 0, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, k+"="+strconv.QuoteToASCII(m[k]))
+	}
+	return list
+}
+
+func parseLabels(list []string) (map[string]string, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	m := make(map[string]string, len(list))
+	for _, label := range list {
+		k, quoted, _ := strings.Cut(label, "=")
+		v, err := strconv.Unquote(quoted)
+		if err != nil {
+			return nil, fmt.Errorf("label %s: %w", label, err)
+		}
+		m[k] = v
+	}
+	return m, nil
+}
+
+// maxInline is the most bytes that are stored in a row of the log.
+const maxInline = 1 << 20
+
+// data is what is in the column data of t, or beside it.
+const data = `coalesce(t.data, (SELECT string_agg(p.data, '' ORDER BY p.part) FROM payload p WHERE p.ref = t.ref))`
+
+// beside returns what is stored in the columns data and ref. It queues statements that
+// store large data in pieces.
+func beside(b *pgx.Batch, data []byte) (inline []byte, ref *string) {
+	if len(data) <= maxInline {
+		return data, nil
+	}
+	name, part := rand.Text(), 0
+	for piece := range slices.Chunk(data, maxInline) {
+		b.Queue("INSERT INTO payload (ref, part, data) VALUES ($1, $2, $3)", name, part, piece)
+		part++
+	}
+	return nil, &name
+}
+
+// Close gives up the claim. A session that nothing was stored of is removed.
+func (l *log) Close() error {
+	if l.closed {
+		return nil
+	}
+	l.closed = true
+	s := l.store
+	if s.hub.isClosed() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeFor)
+	defer cancel()
+	err := s.try(ctx, func(ctx context.Context, _ bool) error {
+		b := &pgx.Batch{}
+		b.Queue("DELETE FROM session WHERE num = $1 AND token = $2 AND updated IS NULL", l.num, l.token)
+		b.Queue("UPDATE session SET holder = NULL, token = NULL WHERE num = $1 AND token = $2", l.num, l.token)
+		return s.batch(ctx, b, nil)
+	})
+	if err != nil {
+		return fmt.Errorf("close session %q: its claim is left to expire when the store is closed: %w", l.last.ID, err)
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/agent/session/postgres"
+	"github.com/kitbag-go/kitbag/agent/session/postgres/internal/pgtest"
+	"github.com/kitbag-go/kitbag/agent/session/sessiontest"
+	_ "github.com/kitbag-go/kitbag/internal/seed" // draws the same values each time
+)
+
+// The server of this process, for all tests that do not stop it. What is stored outlives a crash of
+// processes without fsync, which matters when the machine crashes.
+var server = sync.OnceValues(func() (*pgtest.Server, error) { return pgtest.Start("fsync=off") })
+
+type tests struct{ *testing.M }
+
+// Run stops the server, if there is one, before goroutines are looked for.
+func (m tests) Run() int {
+	code := m.M.Run()
+	if started.Load() {
+		s, err := server()
+		if err == nil {
+			err = s.Close()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return code
+}
+
+var started atomic.Bool
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
+
+// url returns the connection string of the server.
+func url() (string, error) {
+	started.Store(true)
+	s, err := server()
+	if err != nil {
+		return "", err
+	}
+	return s.URL(), nil
+}
+
+var schemas atomic.Int64
+
+func schema() string { return fmt.Sprintf("s%d", schemas.Add(1)) }
+
+// A place is where a store is. A directory has one in a file, for all processes.
+type place struct{ url, schema string }
+
+// in returns the place of a directory.
+func in(dir string) (p place, err error) {
+	file := filepath.Join(dir, "place")
+	data, err := os.ReadFile(file)
+	if err == nil {
+		_, err = fmt.Sscan(string(data), &p.url, &p.schema)
+		return p, err
+	}
+	if p.url, err = url(); err != nil {
+		return p, err
+	}
+	p.schema = schema()
+	return p, os.WriteFile(file, fmt.Appendln(nil, p.url, p.schema), 0o600)
+}
+
+// opener opens the store in a directory.
+func opener(opts postgres.Options) sessiontest.Opener {
+	return func(dir string) (session.Store, error) {
+		p, err := in(dir)
+		if err != nil {
+			return nil, err
+		}
+		opts := opts
+		opts.Schema = p.schema
+		return postgres.Open(context.Background(), p.url, opts)
+	}
+}
+
+func TestStore(t *testing.T) {
+	open := opener(postgres.Options{})
+	sessiontest.Run(t, open)
+	sessiontest.Inbox(t, open)
+	sessiontest.Watcher(t, open)
+	sessiontest.Reader(t, open)
+}
+
+func TestSame(t *testing.T) { sessiontest.Same(t, opener(postgres.Options{})) }
+
+func TestKill(t *testing.T) {
+	sessiontest.Kill(t, opener(postgres.Options{Claim: 300 * time.Millisecond}))
+}

@@ -1,0 +1,96 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/puddle/v2"
+)
+
+const (
+	tryFor     = 15 * time.Second // a statement that takes longer is given up, and tried again
+	closeFor   = 5 * time.Second
+	firstPause = 20 * time.Millisecond // between tries
+	lastPause  = time.Second
+)
+
+// try calls fn until it does not fail for want of the database, at most for Options.Wait.
+// again is whether it did before: then it is unknown whether fn was done.
+func (s *Store) try(ctx context.Context, fn func(ctx context.Context, again bool) error) error {
+	begin := time.Now()
+	for pause, again := firstPause, false; ; pause, again = min(2*pause, lastPause), true {
+		tryCtx, cancel := context.WithTimeout(ctx, tryFor)
+		err := fn(tryCtx, again)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return errors.Join(context.Cause(ctx), err)
+		case errors.Is(err, puddle.ErrClosedPool):
+			return errClosed
+		case !isAway(err):
+			return err
+		case time.Since(begin)+pause > s.opts.Wait:
+			return fmt.Errorf("the database cannot be reached, and has been waited for %v; see that it runs, or raise Options.Wait: %w", s.opts.Wait, err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
+
+// isAway reports whether err says that the database could not be reached, or will do
+// better when it is asked again.
+func isAway(err error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.Code[:2] == "08" || // connection_exception
+			is(err, "57P01", "57P02", "57P03", "57P05", // it is being shut down or started
+				"53300",          // too_many_connections
+				"25006",          // read_only_sql_transaction: it has become a standby
+				"40001", "40P01") // serialization_failure, deadlock_detected
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
+	return pgconn.SafeToRetry(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, pgconn.ErrConnClosed)
+}
+
+// batch runs statements in one round trip and one transaction. scan, if not nil, is
+// given the row of the last one; the error is [pgx.ErrNoRows] if there is none.
+func (s *Store) batch(ctx context.Context, b *pgx.Batch, scan func(pgx.Row) error) error {
+	results := s.pool.SendBatch(ctx, b)
+	err := lastOf(results, b.Len(), scan)
+	// Only when it is closed it is known whether the transaction was committed.
+	if end := results.Close(); end != nil && (err == nil || errors.Is(err, pgx.ErrNoRows)) {
+		return end
+	}
+	return err
+}
+
+func lastOf(results pgx.BatchResults, n int, scan func(pgx.Row) error) error {
+	if scan != nil {
+		n--
+	}
+	for range n {
+		if _, err := results.Exec(); err != nil {
+			return err
+		}
+	}
+	if scan == nil {
+		return nil
+	}
+	return scan(results.QueryRow())
+}
