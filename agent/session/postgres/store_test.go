@@ -43,7 +43,10 @@ func (m tests) Run() int {
 
 var started atomic.Bool
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
+func TestMain(m *testing.M) {
+	child()
+	goleak.VerifyTestMain(tests{m})
+}
 
 // url returns the connection string of the server.
 func url() (string, error) {
