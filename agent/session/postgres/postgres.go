@@ -161,7 +161,10 @@ func (s *Store) Close() error {
 	if !s.opts.ReadOnly {
 		ctx, cancel := context.WithTimeout(context.Background(), closeFor)
 		defer cancel()
-		_, err = s.pool.Exec(ctx, "DELETE FROM holder WHERE id = $1", s.holder)
+		err = s.try(ctx, func(ctx context.Context, _ bool) error {
+			_, err := s.pool.Exec(ctx, "DELETE FROM holder WHERE id = $1", s.holder)
+			return err
+		})
 	}
 	s.pool.Close()
 	if err != nil {
