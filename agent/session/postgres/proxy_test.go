@@ -1,0 +1,220 @@
+package postgres_test
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/agent/session/postgres"
+)
+
+// A proxy is the network between a store and its database.
+type proxy struct {
+	server string // the socket
+	ln     net.Listener
+
+	mu    sync.Mutex
+	lose  int           // this many replies are lost, each with its connection
+	stall chan struct{} // closed when the network works
+}
+
+// network puts a proxy before a database.
+func network(t *testing.T, p place) (*proxy, place) {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "proxy")
+	must(t, err)
+	const socket = ".s.PGSQL.5432"
+	_, host, _ := strings.Cut(p.url, "host=")
+	n := &proxy{server: filepath.Join(host, socket), stall: make(chan struct{})}
+	close(n.stall)
+	n.ln, err = net.Listen("unix", filepath.Join(dir, socket))
+	must(t, err)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			client, err := n.ln.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { n.serve(client) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = n.ln.Close()
+		serving.Wait() // the stores were closed before
+		_ = os.RemoveAll(dir)
+	})
+	return n, place{strings.Replace(p.url, host, dir, 1) + "&pool_max_conns=1", p.schema}
+}
+
+func (n *proxy) serve(client net.Conn) {
+	server, err := net.Dial("unix", n.server)
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	var pumps sync.WaitGroup
+	pump := func(to, from net.Conn, pass func([]byte) error) {
+		defer to.Close()
+		buf := make([]byte, 64<<10)
+		for {
+			k, err := from.Read(buf)
+			if err == nil {
+				err = pass(buf[:k])
+			}
+			if err == nil {
+				_, err = to.Write(buf[:k])
+			}
+			if err != nil {
+				return
+			}
+		}
+	}
+	pumps.Go(func() { pump(server, client, n.wait) })
+	pumps.Go(func() { pump(client, server, n.reply) })
+	pumps.Wait()
+}
+
+func (n *proxy) wait([]byte) error {
+	n.mu.Lock()
+	stall := n.stall
+	n.mu.Unlock()
+	<-stall
+	return nil
+}
+
+// reply loses a reply that the server has given in full, which ends with ReadyForQuery.
+func (n *proxy) reply(data []byte) error {
+	_ = n.wait(nil)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if ready := len(data) >= 6 && string(data[len(data)-6:len(data)-1]) == "Z\x00\x00\x00\x05"; n.lose > 0 && ready {
+		n.lose--
+		return io.ErrClosedPipe
+	}
+	return nil
+}
+
+func (n *proxy) loseReply() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lose = 1
+}
+
+func (n *proxy) lost(t *testing.T) {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.lose > 0 {
+		t.Error("no reply was lost")
+	}
+}
+
+// cut has nothing come through until the function that it returns is called.
+func (n *proxy) cut() (mend func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.stall = make(chan struct{})
+	return func() { close(n.stall) }
+}
+
+// TestReplyLost loses the connection when the database has done what it was asked, before it could say
+// so. Each thing is done once, and known to be done.
+func TestReplyLost(t *testing.T) {
+	n, p := network(t, newPlace(t))
+	store := open(t, p, postgres.Options{Claim: time.Hour})
+	ctx := t.Context()
+	log := openLog(t, store, "x")
+	input := func(id string) session.Entry { return session.Entry{ID: id, Data: []byte("1")} }
+	appendTo(t, log, record(1))
+	must(t, second(store.Send(ctx, "x", input("0"))))
+	time.Sleep(100 * time.Millisecond) // for announcements, which use the pool
+
+	n.loseReply()
+	if err := log.Append(ctx, record(2)); err != nil {
+		t.Errorf("append: %v", err)
+	}
+	n.lost(t)
+	appendTo(t, log, record(3))
+	must(t, second(store.Send(ctx, "x", input("1"))))
+	time.Sleep(100 * time.Millisecond)
+
+	n.loseReply()
+	if accepted, err := store.Send(ctx, "x", input("2")); err != nil || !accepted {
+		t.Errorf("send: %v, %v", accepted, err)
+	}
+	n.lost(t)
+	if accepted, err := store.Send(ctx, "x", input("2")); err != nil || accepted {
+		t.Errorf("send again: %v, %v", accepted, err)
+	}
+
+	must(t, openLog(t, store, "y").Close())
+	n.loseReply()
+	other := openLog(t, store, "y")
+	n.lost(t)
+	appendTo(t, other, record(1))
+	time.Sleep(100 * time.Millisecond)
+	must(t, other.Close())
+
+	if err := store.Delete(ctx, "z"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("delete: %v", err)
+	}
+	n.loseReply()
+	if err := store.Delete(ctx, "y"); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+	n.lost(t)
+	recs, err := log.Load(ctx)
+	if err != nil || len(recs) != 3 {
+		t.Errorf("the session holds %d records, %v", len(recs), err)
+	}
+	if in, err := store.Inputs(ctx, "x"); err != nil || len(in) != 3 {
+		t.Errorf("%d inputs wait, %v", len(in), err)
+	}
+}
+
+// TestNetworkCut cuts the network of a process, for less than a claim lasts and for more. In the second
+// case another takes over, and the first stores nothing when its save arrives.
+func TestNetworkCut(t *testing.T) {
+	const claim = time.Second
+	direct := newPlace(t)
+	n, p := network(t, direct)
+	other := open(t, direct, postgres.Options{Claim: claim})
+	store := open(t, p, postgres.Options{Claim: claim})
+	log := openLog(t, store, "x")
+	appendTo(t, log, record(1))
+
+	time.AfterFunc(claim/4, n.cut())
+	appendTo(t, log, record(2))
+	if _, err := other.Open(t.Context(), "x"); !errors.Is(err, session.ErrConflict) {
+		t.Errorf("a live holder was robbed: %v", err)
+	}
+
+	mend := n.cut()
+	saved := make(chan error)
+	go func() { saved <- log.Append(t.Context(), record(3)) }()
+	follower, err := other.Open(t.Context(), "x")
+	for ; errors.Is(err, session.ErrConflict); follower, err = other.Open(t.Context(), "x") {
+		time.Sleep(10 * time.Millisecond)
+	}
+	must(t, err)
+	mend()
+	if err := <-saved; !errors.Is(err, session.ErrConflict) {
+		t.Errorf("the save of the one that was cut off: %v, want ErrConflict", err)
+	}
+	if recs, err := follower.Load(t.Context()); err != nil || len(recs) != 2 {
+		t.Errorf("the session holds %d records, %v", len(recs), err)
+	}
+	rec := record(3)
+	rec.Status = session.StatusEnded
+	appendTo(t, follower, rec)
+	must(t, follower.Close())
+}
