@@ -25,6 +25,7 @@ var allowed = map[string][]string{
 	"model/openai":     {"model", "model/httperror", "model/internal/again", "tool", "message"},
 	"model/middleware": {"model", "model/internal/again", "message"},
 	"model/catalog":    {"message"},
+	"model/anthropic":  {"model", "model/httperror", "tool", "message"},
 	"model/httperror":  {"model"},
 	"model/scripted":   {"model", "tool", "message"},
 	"model/replay":     {"model"},
@@ -73,6 +74,7 @@ var allowed = map[string][]string{
 	"cmd/kitbag/internal/docgen/sample": {"tool", "tool/docs"},
 
 	"agent/session/postgres/internal/pgtest": {},
+	"model/anthropic/internal/anthropictest": {},
 
 	"internal/interop/confclient": {"mcpclient", "tool", "tool/host"},
 	"internal/interop/confserver": {"mcpserver", "toolkit", "skill", "tool", "tool/host", "message", "permission"},
@@ -130,7 +132,7 @@ func TestNestedModules(t *testing.T) {
 	for _, p := range pkgs {
 		nested[p.ImportPath] = p.Module.Path != module
 	}
-	for _, name := range []string{"agent/agentotel", "agent/session/postgres", "agent/session/sqlite", "builtin", "builtin/pdf", "cmd/kitbag", "examples/hello"} {
+	for _, name := range []string{"agent/agentotel", "agent/session/postgres", "agent/session/sqlite", "builtin", "builtin/pdf", "cmd/kitbag", "examples/hello", "model/anthropic"} {
 		if !nested[module+"/"+name] {
 			t.Errorf("%s was not found as a nested module; the test would not check it", name)
 		}

@@ -1,0 +1,424 @@
+package anthropic
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/httperror"
+)
+
+// errStopped ends the reading of an answer when its consumer stops. No caller sees it.
+var errStopped = errors.New("the consumer of the answer stopped")
+
+// An answer turns the events of a stream into chunks. It yields each piece as it comes; what must go back
+// as it came is sent at the end.
+type answer struct {
+	yield        func(model.Chunk, error) bool
+	origin       string             // marks what goes back
+	prefix       string             // of the request
+	names        map[string]string  // of the tools, by their names on the wire
+	conversation []*message.Message // whose call ids are taken
+
+	id, model string
+	usage     usage
+	before    message.Usage // of the requests that this one continues
+	reason    string        // as the server gave it; empty until it does
+	done      bool          // nothing more follows
+	stopped   bool          // the consumer wants no more
+
+	pauses   int
+	blocks   []*answerBlock
+	calls    []call
+	thoughts strings.Builder // all thinking
+	lastText bool            // the last that was yielded is text
+}
+
+// An answerBlock is a block of an answer in the making.
+type answerBlock struct {
+	index     int // the server's
+	kind      string
+	members   map[string]json.RawMessage // as it began
+	gap       int                        // bytes of text that were put before it
+	text      []byte                     // or thinking
+	signature string
+	citations []json.RawMessage
+	args      []byte // the input of a tool as JSON text
+	call      int    // of a tool_use: its index in answer.calls
+	ended     bool
+	broken    bool // cannot go back
+}
+
+// A call is a tool call of the answer.
+type call struct{ id, name string }
+
+// An event is an event of the stream.
+type event struct {
+	Type         string
+	Index        int
+	Message      *wholeMessage
+	ContentBlock json.RawMessage `json:"content_block"`
+	Delta        delta
+	Usage        usage
+	Error        json.RawMessage
+}
+
+// A delta is that of a block, or of the message.
+type delta struct {
+	Type        string
+	Text        string
+	Thinking    string
+	Signature   string
+	PartialJSON string `json:"partial_json"`
+	Citation    json.RawMessage
+	StopReason  string `json:"stop_reason"`
+}
+
+// A wholeMessage is an answer that is not streamed, or the beginning of one that is.
+type wholeMessage struct {
+	ID, Model  string
+	Content    []json.RawMessage
+	StopReason string `json:"stop_reason"`
+	Usage      usage
+}
+
+// A usage counts tokens. Unlike message.Usage, its input is without what the cache read or wrote.
+type usage struct {
+	Input      int `json:"input_tokens"`
+	Output     int `json:"output_tokens"`
+	CacheRead  int `json:"cache_read_input_tokens"`
+	CacheWrite int `json:"cache_creation_input_tokens"`
+	Details    struct {
+		Thinking int `json:"thinking_tokens"`
+	} `json:"output_tokens_details"`
+}
+
+// take takes counts, which are those of the whole answer so far. An event need not have all of them.
+func (u *usage) take(v usage) {
+	u.Input, u.Output = max(u.Input, v.Input), max(u.Output, v.Output)
+	u.CacheRead, u.CacheWrite = max(u.CacheRead, v.CacheRead), max(u.CacheWrite, v.CacheWrite)
+	u.Details.Thinking = max(u.Details.Thinking, v.Details.Thinking)
+}
+
+func (u *usage) message() message.Usage {
+	return message.Usage{Input: u.Input + u.CacheRead + u.CacheWrite, Output: u.Output,
+		Cached: u.CacheRead, CacheWrite: u.CacheWrite, Reasoning: u.Details.Thinking}
+}
+
+// data takes the data of an event. Some servers leave out the blank line between two events, so that there may be
+// more than one.
+func (a *answer) data(data []byte) error {
+	if s := string(bytes.TrimSpace(data)); s == "" || s == "[DONE]" {
+		return nil
+	}
+	for dec := json.NewDecoder(bytes.NewReader(data)); ; {
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return httperror.BadAnswer("a part of the stream is not valid JSON", data)
+		}
+		var ev event
+		if err := json.Unmarshal(raw, &ev); err != nil {
+			return httperror.BadAnswer("a part of the stream is not as the API says", raw)
+		}
+		if err := a.event(&ev, raw); err != nil {
+			return err
+		}
+		if a.stopped {
+			return errStopped
+		}
+	}
+}
+
+// event takes an event. Those that are not known are ignored, since the API says that more may be added.
+func (a *answer) event(ev *event, raw json.RawMessage) error {
+	switch ev.Type {
+	case "message_start":
+		if ev.Message != nil {
+			a.begin(ev.Message)
+		}
+	case "content_block_start":
+		return a.start(ev.Index, ev.ContentBlock)
+	case "content_block_delta":
+		a.delta(a.find(ev.Index, ev.Delta.Type), &ev.Delta)
+	case "content_block_stop":
+		if b := a.find(ev.Index, ""); b != nil {
+			a.end(b)
+		}
+	case "message_delta":
+		a.usage.take(ev.Usage)
+		if ev.Delta.StopReason != "" {
+			a.reason = ev.Delta.StopReason
+		}
+	case "message_stop":
+		a.done = true
+	case "error":
+		return failure(raw)
+	case "":
+		if ev.Error != nil {
+			return failure(raw)
+		}
+	}
+	return nil
+}
+
+// statusOf is the HTTP status that goes with a type of error (API reference, "Errors"). In a stream there is the type alone.
+var statusOf = map[string]int{
+	"invalid_request_error": 400, "authentication_error": 401, "billing_error": 402, "permission_error": 403, "not_found_error": 404,
+	"request_too_large": 413, "rate_limit_error": 429, "api_error": 500, "timeout_error": 504, "overloaded_error": 529,
+}
+
+// failure returns the error that a server reports in a stream.
+func failure(raw json.RawMessage) error {
+	var body struct {
+		Error struct{ Type string }
+	}
+	_ = json.Unmarshal(raw, &body)
+	e := httperror.InBody(statusOf[body.Error.Type], raw)
+	if e == nil {
+		return httperror.BadAnswer("the server reports an error that says nothing", raw)
+	}
+	e.Status = 0 // that of the response was a success
+	return e
+}
+
+// begin takes what is known of an answer when it begins.
+func (a *answer) begin(m *wholeMessage) {
+	a.id, a.model = m.ID, m.Model
+	a.usage.take(m.Usage)
+}
+
+// whole takes an answer that is not a stream: some gateways do not stream, and some send errors with status 200.
+func (a *answer) whole(data []byte) error {
+	var m wholeMessage
+	err := json.Unmarshal(data, &m)
+	if err != nil || m.StopReason == "" {
+		if e := httperror.InBody(0, data); e != nil {
+			return e
+		}
+		return httperror.BadAnswer("the answer is not as the API says", data)
+	}
+	a.begin(&m)
+	for i, raw := range m.Content {
+		if err := a.start(i, raw); err != nil {
+			return err
+		}
+		a.end(a.blocks[len(a.blocks)-1])
+	}
+	a.reason = m.StopReason
+	return a.finish()
+}
+
+// find returns the last block with an index. A server may have left out the start of a block; a delta then
+// tells what it is. It returns nil if that is not known.
+func (a *answer) find(index int, delta string) *answerBlock {
+	for i := len(a.blocks) - 1; i >= 0; i-- {
+		if b := a.blocks[i]; b.index == index && (!b.ended || delta == "") {
+			return b
+		}
+	}
+	kind := map[string]string{"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "tool_use"}[delta]
+	if kind == "" || a.start(index, json.RawMessage(`{"type":"`+kind+`"}`)) != nil {
+		return nil
+	}
+	return a.blocks[len(a.blocks)-1]
+}
+
+// start begins a block. It may have content already.
+func (a *answer) start(index int, raw json.RawMessage) error {
+	b := &answerBlock{index: index}
+	if err := json.Unmarshal(raw, &b.members); err != nil || b.members == nil {
+		return httperror.BadAnswer("a block of the answer is not as the API says", raw)
+	}
+	var begun struct {
+		Type, ID, Name, Text, Thinking, Signature string
+		Citations                                 []json.RawMessage
+	}
+	if err := json.Unmarshal(raw, &begun); err != nil && begun.Type == "" {
+		return httperror.BadAnswer("a block of the answer is not as the API says", raw)
+	}
+	b.kind = begun.Type
+	a.blocks = append(a.blocks, b)
+	switch b.kind {
+	case "text":
+		b.citations = begun.Citations
+		a.text(b, begun.Text)
+	case "thinking":
+		b.signature = begun.Signature
+		a.thinking(b, begun.Thinking)
+	case "tool_use":
+		b.call = len(a.calls)
+		a.calls = append(a.calls, call{id: a.uniqueID(begun.ID), name: begun.Name})
+		c := &a.calls[b.call]
+		a.send(&model.ToolCallDelta{Index: b.call, ID: c.id, Name: ownName(a.names, c.name)}, false)
+	}
+	return nil
+}
+
+// delta adds a piece to a block.
+func (a *answer) delta(b *answerBlock, d *delta) {
+	if b == nil {
+		return
+	}
+	switch d.Type {
+	case "text_delta":
+		a.text(b, d.Text)
+	case "thinking_delta":
+		a.thinking(b, d.Thinking)
+	case "signature_delta":
+		b.signature += d.Signature
+	case "citations_delta":
+		if len(d.Citation) > 0 {
+			b.citations = append(b.citations, d.Citation)
+		}
+	case "input_json_delta":
+		b.args = append(b.args, d.PartialJSON...)
+		if b.kind == "tool_use" && d.PartialJSON != "" {
+			a.send(&model.ToolCallDelta{Index: b.call, Args: d.PartialJSON}, false)
+		}
+	default: // without it, a block that is not known is not whole
+		b.broken = b.broken || b.kind != "text" && b.kind != "thinking" && b.kind != "tool_use"
+	}
+}
+
+// end ends a block. Servers that do not stream arguments send them at the start of the block.
+func (a *answer) end(b *answerBlock) {
+	if b.ended {
+		return
+	}
+	b.ended = true
+	if input := string(b.members["input"]); b.kind == "tool_use" && len(b.args) == 0 && strings.HasPrefix(input, "{") && input != "{}" {
+		a.send(&model.ToolCallDelta{Index: b.call, Args: input}, false)
+	}
+}
+
+// blockBreak is put between the texts of two blocks that have one of the server's tools between them.
+const blockBreak = "\n\n"
+
+// text yields a piece of text.
+func (a *answer) text(b *answerBlock, s string) {
+	if s == "" || b.kind != "text" {
+		return
+	}
+	if n := len(a.blocks); len(b.text) == 0 && a.lastText && n > 1 && a.blocks[n-1] == b && a.blocks[n-2].kind != "text" {
+		b.gap = len(blockBreak)
+		a.send(&model.TextDelta{Text: blockBreak}, true)
+	}
+	b.text = append(b.text, s...)
+	a.send(&model.TextDelta{Text: s}, true)
+}
+
+// thinking yields a piece of thinking.
+func (a *answer) thinking(b *answerBlock, s string) {
+	if s == "" || b.kind != "thinking" {
+		return
+	}
+	b.text = append(b.text, s...)
+	a.thoughts.WriteString(s)
+	a.send(&model.ThinkingDelta{Text: s}, false)
+}
+
+// send yields a chunk, unless the consumer has stopped.
+func (a *answer) send(c model.Chunk, text bool) {
+	a.lastText = text
+	a.stopped = a.stopped || !a.yield(c, nil)
+}
+
+// finish sends what of the answer goes back as it came, and the finish. Of an answer that was cut off the last
+// block may not be whole, and one that was refused must not go back.
+func (a *answer) finish() error {
+	if a.paused() {
+		return nil
+	}
+	reason := a.finishReason()
+	if reason != model.FinishLength && reason != model.FinishFilter {
+		if extra := a.extra(); extra != nil {
+			a.send(&model.ThinkingDelta{Extra: extra}, false)
+		}
+	}
+	total := a.before
+	total.Add(a.usage.message())
+	a.send(&model.Finish{ID: a.id, Model: a.model, Usage: total, Reason: reason}, false)
+	if a.stopped {
+		return errStopped
+	}
+	return nil
+}
+
+// paused reports whether another request continues the answer: the server interrupts long turns of its own tools.
+func (a *answer) paused() bool {
+	return a.reason == "pause_turn" && len(a.calls) == 0 && len(a.blocks) > 0 && a.pauses < maxPauses
+}
+
+// resume prepares for the rest of an answer that is paused.
+func (a *answer) resume() {
+	a.pauses++
+	a.before.Add(a.usage.message())
+	a.usage, a.reason, a.done = usage{}, "", false
+	for _, b := range a.blocks {
+		b.ended = true
+	}
+}
+
+// finishReason returns the stop reason in our words. A reason that is not known is passed on as it is.
+func (a *answer) finishReason() model.FinishReason {
+	switch a.reason {
+	case "", "end_turn", "stop_sequence", "tool_use", "pause_turn":
+		switch {
+		case len(a.calls) > 0:
+			return model.FinishToolCalls
+		case a.reason == "pause_turn":
+			return model.FinishReason(a.reason)
+		}
+		return model.FinishStop
+	case "max_tokens", "model_context_window_exceeded":
+		return model.FinishLength
+	case "refusal":
+		return model.FinishFilter
+	}
+	return model.FinishReason(a.reason)
+}
+
+// uniqueID returns id, or a new one if it is empty or taken in the
+// conversation. A new one depends on the conversation's length, the answer's id
+// and the call's place alone.
+func (a *answer) uniqueID(id string) string {
+	for n := 0; a.taken(id); n++ {
+		h := fnv.New64a()
+		fmt.Fprint(h, len(a.conversation), " ", len(a.calls), " ", n, " ", a.id)
+		id = "toolu_" + strconv.FormatUint(h.Sum64(), 36)
+	}
+	return id
+}
+
+// taken looks through the conversation, which costs less than a set of its ids:
+// most answers have one call.
+func (a *answer) taken(id string) bool {
+	if id == "" {
+		return true
+	}
+	for _, c := range a.calls {
+		if c.id == id {
+			return true
+		}
+	}
+	for _, m := range a.conversation {
+		if m.Role != message.RoleAssistant {
+			continue
+		}
+		for _, b := range m.Blocks {
+			if c, ok := b.(*message.ToolCall); ok && c.ID == id {
+				return true
+			}
+		}
+	}
+	return false
+}

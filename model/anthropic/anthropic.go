@@ -1,0 +1,243 @@
+// Package anthropic speaks the Messages API of Anthropic's Claude models, over the vendor's SDK: at
+// Anthropic itself, on Amazon Bedrock and Google Vertex AI, and at gateways that have the same API.
+//
+//	m, err := anthropic.New(anthropic.Config{Model: "claude-opus-5-5", Key: key})
+//	m, err := anthropic.FromEnv() // ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL, KITBAG_MODEL
+//
+// A [*Model] is a [model.Model]: it neither retries nor falls back; see package
+// model/middleware for that. The retries of the SDK are off.
+//
+// # Thinking
+//
+// The answer is kept as it came: thinking with its signatures, redacted thinking, citations, and the blocks of
+// the server's own tools, in their order. It goes back like that in later requests, as an extra of the message.
+// The API refuses thinking if anything before it has changed, be it the system prompt, the tools, or a
+// message. Such thinking is left out, and so is all of it where the message itself was edited or goes to
+// another model. Texts and tool calls always go back.
+//
+// # Prompt caching
+//
+// Up to four cache breakpoints are set: after the tools, after the system prompt, after the summary that
+// a compaction left, and at the end of the conversation. Without a summary the fourth one is at the end of the request
+// before, so that a step with many results still finds it.
+//
+// # History of other models
+//
+// Every request is one that the API accepts, whichever model wrote the conversation: user and assistant take
+// turns, each tool call has its result at the start of the next message, text is never blank, ids
+// and names have legal characters only. What is meant for another provider is left out.
+//
+// # Bedrock and Vertex
+//
+// [Config.Options] takes the options of the SDK's packages bedrock and vertex. Then no key is needed.
+package anthropic
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	sdk "github.com/anthropics/anthropic-sdk-go"
+	"github.com/anthropics/anthropic-sdk-go/option"
+
+	"github.com/kitbag-go/kitbag/model"
+)
+
+const (
+	defaultBaseURL   = "https://api.anthropic.com"
+	defaultMaxTokens = 32_000 // each model since Claude 4 takes it
+)
+
+// Config says which model to speak to, and how. Model is required, and Key except with Options or
+// for a server on this machine.
+type Config struct {
+	Model   string // as the server knows it, such as "claude-opus-5-5"
+	BaseURL string // up to and without "/v1/messages"; empty means https://api.anthropic.com
+	Key     string // sent as x-api-key
+
+	ContextWindow int // of the model, in tokens; 0 if not known
+
+	// MaxTokens limits the answers to requests that have no limit of their own, thinking included.
+	// The API requires a limit; 0 means 32,000.
+	MaxTokens int
+
+	Thinking Thinking // the zero value leaves it to the model
+	Effort   string   // "low" to "max", as output_config.effort; empty leaves it to the model
+
+	Cache Cache // how long the provider keeps the beginning of a conversation
+
+	Betas []string // sent as anthropic-beta
+
+	// Extra holds members for every request. They win over what this package sets; null removes a
+	// member. The request's own Extra wins over these. A reasoning_effort in an Extra, which chat
+	// completions have, is sent as output_config.effort.
+	Extra map[string]json.RawMessage
+
+	// Header holds further headers. They replace those of this package.
+	Header http.Header
+
+	// Options are applied after those that this package sets; see the examples.
+	Options []option.RequestOption
+
+	// HTTPClient sends the requests, usually an *http.Client, whose Timeout must be 0; nil means
+	// one with proxies from the environment and many idle connections.
+	HTTPClient option.HTTPClient
+
+	// HeaderTimeout limits the wait for an answer to begin, IdleTimeout the
+	// silence within one. 0 means 5 and 2 minutes. There is no limit on the
+	// whole: a stream may take as long as it needs.
+	HeaderTimeout time.Duration
+	IdleTimeout   time.Duration
+}
+
+// Thinking configures the model's thinking.
+type Thinking struct {
+	Mode    ThinkingMode
+	Budget  int    // in tokens, at least 1,024; with ThinkingBudget
+	Display string // "summarized" or "omitted"; empty leaves it to the model
+}
+
+// ThinkingMode is the kind of thinking.
+type ThinkingMode string
+
+// The modes. Which of them a model takes depends on the model.
+const (
+	ThinkingDefault  ThinkingMode = ""         // what the model does by itself
+	ThinkingAdaptive ThinkingMode = "adaptive" // the model decides how much; models since Claude 4.6
+	ThinkingBudget   ThinkingMode = "enabled"  // up to Budget tokens; models until Claude 4.6
+	ThinkingOff      ThinkingMode = "disabled"
+)
+
+// Cache says how long the provider keeps the beginning of a conversation for the next request.
+type Cache string
+
+// The values of Cache.
+const (
+	CacheShort Cache = ""    // five minutes
+	CacheHour  Cache = "1h"  // an hour, which costs more to write
+	CacheOff   Cache = "off" // no cache breakpoints
+)
+
+// A Model is a Claude model. It is safe for concurrent use.
+type Model struct {
+	cfg    Config
+	client sdk.Client
+	host   string
+	origin string // marks the extras that came from there
+	tools  toolCache
+}
+
+var (
+	_ model.Model    = (*Model)(nil)
+	_ model.Named    = (*Model)(nil)
+	_ model.Served   = (*Model)(nil)
+	_ model.Windowed = (*Model)(nil)
+)
+
+// New returns a model. It fails on a missing model name, on an invalid base URL or setting, and on a missing key
+// unless the server is on this machine, a header holds one, or Options are given. It does not contact the server.
+func New(cfg Config) (*Model, error) {
+	if cfg.Model == "" {
+		return nil, errors.New("anthropic: no model; set Config.Model (KITBAG_MODEL) to a name the server knows, such as claude-opus-5-5")
+	}
+	base := strings.TrimSuffix(strings.TrimRight(cmp.Or(cfg.BaseURL, defaultBaseURL), "/"), "/v1")
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("anthropic: base URL %q is not an http or https URL such as %s", cfg.BaseURL, defaultBaseURL)
+	}
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("anthropic: %w", err)
+	}
+	if cfg.Key == "" && cfg.Header.Get("X-Api-Key") == "" && cfg.Header.Get("Authorization") == "" && len(cfg.Options) == 0 && !isLocal(u.Hostname()) {
+		return nil, fmt.Errorf("anthropic: no key for %s; set ANTHROPIC_API_KEY, or Config.Key in Go; only a server on this machine (ANTHROPIC_BASE_URL) needs none", u.Host)
+	}
+	cfg.BaseURL = base
+	cfg.MaxTokens = cmp.Or(cfg.MaxTokens, defaultMaxTokens)
+	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 5*time.Minute)
+	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 2*time.Minute)
+	// The thinking of one model is nothing to another one, and another server need not know it.
+	return &Model{cfg: cfg, client: newClient(&cfg), host: u.Host, origin: u.Host + " " + cfg.Model}, nil
+}
+
+// check returns an error for a setting that the API would refuse in each request.
+func (cfg *Config) check() error {
+	switch t := cfg.Thinking; {
+	case t.Mode == ThinkingBudget && t.Budget < minBudget:
+		return fmt.Errorf("Thinking.Budget is %d; the API requires at least %d tokens", t.Budget, minBudget)
+	case t.Mode != ThinkingBudget && t.Budget != 0:
+		return fmt.Errorf("Thinking.Budget is set; it needs the mode %q", ThinkingBudget)
+	case t.Mode != ThinkingDefault && t.Mode != ThinkingAdaptive && t.Mode != ThinkingBudget && t.Mode != ThinkingOff:
+		return fmt.Errorf("Thinking.Mode %q is not known; it is %q, %q, %q or empty", t.Mode, ThinkingAdaptive, ThinkingBudget, ThinkingOff)
+	case cfg.Cache != CacheShort && cfg.Cache != CacheHour && cfg.Cache != CacheOff:
+		return fmt.Errorf("Cache %q is not known; it is %q, %q or empty for five minutes", cfg.Cache, CacheHour, CacheOff)
+	case cfg.MaxTokens < 0:
+		return fmt.Errorf("MaxTokens is %d; it must not be negative", cfg.MaxTokens)
+	}
+	return nil
+}
+
+// FromEnv returns the model that ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY and KITBAG_MODEL name. It fails as
+// New does, and its errors name the variables.
+func FromEnv() (*Model, error) {
+	return New(Config{BaseURL: os.Getenv("ANTHROPIC_BASE_URL"), Key: os.Getenv("ANTHROPIC_API_KEY"), Model: os.Getenv("KITBAG_MODEL")})
+}
+
+// isLocal reports whether a host is this machine.
+func isLocal(host string) bool {
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback() || host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
+
+// Name returns the name of the model, as the server knows it.
+func (m *Model) Name() string { return m.cfg.Model }
+
+// Server returns the host of Config.BaseURL, and its port.
+func (m *Model) Server() (host string, port int) {
+	u, err := url.Parse(m.cfg.BaseURL)
+	if err != nil { // New refuses such a URL
+		return "", 0
+	}
+	port = map[string]int{"http": 80, "https": 443}[u.Scheme]
+	if n, err := strconv.Atoi(u.Port()); err == nil {
+		port = n
+	}
+	return u.Hostname(), port
+}
+
+// ContextWindow returns Config.ContextWindow.
+func (m *Model) ContextWindow() int { return m.cfg.ContextWindow }
+
+// Generate sends the request and streams the answer. The first delta of a tool
+// call has its id and its name. Each range over the sequence sends the request
+// anew. An error ends it: a [*model.Error], or one that wraps the error of ctx.
+func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+	return func(yield func(model.Chunk, error) bool) {
+		b, err := m.encode(req)
+		if err != nil {
+			yield(nil, &model.Error{Kind: model.KindInvalidRequest, Message: err.Error(), Err: err})
+			return
+		}
+		a := &answer{origin: m.origin, prefix: b.prefix, names: b.names, conversation: req.Messages, yield: yield}
+		err = m.ask(ctx, b, a)
+		for err == nil && a.paused() {
+			next := *b
+			next.turns = append(slices.Clip(b.turns), turn{roleAssistant, a.soFar()})
+			a.resume()
+			err = m.ask(ctx, &next, a)
+		}
+		if err != nil && !errors.Is(err, errStopped) {
+			yield(nil, err)
+		}
+	}
+}

@@ -1,0 +1,316 @@
+package anthropic
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"strings"
+
+	sdk "github.com/anthropics/anthropic-sdk-go"
+
+	"github.com/kitbag-go/kitbag/message"
+)
+
+const (
+	roleUser      = "user"
+	roleAssistant = "assistant"
+
+	// summarySource is the source of the hint that a compaction puts in place of what it has removed.
+	summarySource = "summary"
+)
+
+// A turn is a message on the wire. Its blocks are pointers, since cache breakpoints are set in some of them
+// at last.
+type turn struct {
+	role   string
+	blocks []*json.RawMessage
+}
+
+// An encoder turns messages into turns of user and assistant.
+type encoder struct {
+	origin  string // whose extras go back
+	turns   []turn
+	summary *json.RawMessage // the block after which a conversation was summarized, nil if it was not
+	seen    hash.Hash        // of all that was encoded
+	err     error            // the first
+}
+
+func newEncoder(origin string) *encoder {
+	return &encoder{origin: origin, seen: sha256.New()}
+}
+
+// see adds to what identifies the request.
+func (e *encoder) see(what string, blocks ...json.RawMessage) {
+	for _, b := range blocks {
+		fmt.Fprintf(e.seen, "%s %d\n", what, len(b))
+		e.seen.Write(b)
+	}
+}
+
+// sum identifies all that was encoded.
+func (e *encoder) sum() string { return hex.EncodeToString(e.seen.Sum(nil)[:8]) }
+
+// add appends a block to the turn of role, which is a new one if the last turn is another's.
+func (e *encoder) add(role string, block json.RawMessage) *json.RawMessage {
+	e.see(role, block)
+	n := len(e.turns)
+	if n == 0 || e.turns[n-1].role != role {
+		e.turns = append(e.turns, turn{role: role})
+		n++
+	}
+	b := &block
+	e.turns[n-1].blocks = append(e.turns[n-1].blocks, b)
+	return b
+}
+
+// addParam appends a block of the SDK's.
+func (e *encoder) addParam(role string, block any) *json.RawMessage {
+	data, err := json.Marshal(block)
+	if err != nil {
+		e.err = cmp.Or(e.err, err)
+		data = []byte("{}")
+	}
+	return e.add(role, data)
+}
+
+// userTurns returns the last block of each turn of the user.
+func (e *encoder) userTurns() (ends []*json.RawMessage) {
+	for _, t := range e.turns {
+		if t.role == roleUser {
+			ends = append(ends, t.blocks[len(t.blocks)-1])
+		}
+	}
+	return ends
+}
+
+// unthought reports whether the request ends with results of calls that no thinking came before.
+func (e *encoder) unthought() bool {
+	n := len(e.turns)
+	return n > 1 && kindOf(*e.turns[n-1].blocks[0]) == "tool_result" && !strings.HasSuffix(kindOf(*e.turns[n-2].blocks[0]), "thinking")
+}
+
+// kindOf returns the type of a block.
+func kindOf(block json.RawMessage) string {
+	var b struct{ Type string }
+	_ = json.Unmarshal(block, &b)
+	return b.Type
+}
+
+// messages encodes a conversation. It begins and ends with the user, as the API wants it.
+func (e *encoder) messages(msgs []*message.Message) error {
+	for len(msgs) > 0 {
+		n, err := e.unit(msgs)
+		if err == nil {
+			err = e.err
+		}
+		if err != nil {
+			return err
+		}
+		msgs = msgs[n:]
+	}
+	if n := len(e.turns); n > 0 && e.turns[n-1].role == roleAssistant {
+		e.add(roleUser, textBlock("(continue)"))
+	}
+	return nil
+}
+
+// unit encodes the messages that belong together at the start of msgs: one, or
+// an assistant message with the results of its calls. It returns how many they were.
+func (e *encoder) unit(msgs []*message.Message) (n int, err error) {
+	m := msgs[0]
+	if m == nil {
+		return 0, errors.New("a message is nil")
+	}
+	switch m.Role {
+	case message.RoleSystem, message.RoleUser:
+		e.user(m.Blocks)
+	case message.RoleTool: // results of no call, or of one that has a result already
+		e.user(append(hints(m.Blocks), strayResults(m.Blocks, nil)...))
+	case message.RoleAssistant:
+		return e.assistantUnit(msgs)
+	default:
+		return 0, fmt.Errorf("a message has the role %q; it must be system, user, assistant or tool", m.Role)
+	}
+	return 1, nil
+}
+
+// assistantUnit encodes an assistant message and a result for each of its calls, from the tool messages
+// that follow. What else those say comes after the results.
+func (e *encoder) assistantUnit(msgs []*message.Message) (n int, err error) {
+	calls := msgs[0].ToolCalls()
+	open := make(map[string]bool, len(calls))
+	for _, c := range calls {
+		if c.ID == "" || open[c.ID] {
+			return 0, fmt.Errorf("tool call %q (%s): its id is empty or used twice in one message", c.ID, c.Name)
+		}
+		open[c.ID] = true
+	}
+	e.assistant(msgs[0], calls)
+	later := hints(msgs[0].Blocks)
+	// The results may be spread over several messages: a batch of which some calls had to
+	// wait for approval. The first result of a call counts.
+	results := make(map[string]*message.ToolResult, len(calls))
+	for n = 1; n < len(msgs) && len(results) < len(calls) && msgs[n] != nil && msgs[n].Role == message.RoleTool; n++ {
+		for _, b := range msgs[n].Blocks {
+			if r, ok := b.(*message.ToolResult); ok && open[r.ID] && results[r.ID] == nil {
+				results[r.ID] = r
+			}
+		}
+		later = append(later, hints(msgs[n].Blocks)...)
+		later = append(later, strayResults(msgs[n].Blocks, results)...)
+	}
+	for _, c := range calls {
+		e.result(c, results[c.ID])
+	}
+	e.user(later)
+	return n, nil
+}
+
+// assistant encodes an assistant message, as it came if that is known.
+func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
+	blocks, ok := e.kept(m, calls)
+	if !ok {
+		blocks = nil
+		for _, b := range m.Blocks {
+			switch b := b.(type) {
+			case *message.Text:
+				if text := textOf(b.Text); text != "" {
+					blocks = append(blocks, textBlock(text))
+				}
+			case *message.Data: // which cannot go back; the model reads that there was one
+				blocks = append(blocks, textBlock("("+fileName(b)+")"))
+			case *message.ToolCall:
+				blocks = append(blocks, e.call(b))
+			}
+		}
+	}
+	if len(blocks) == 0 {
+		return
+	}
+	if len(e.turns) == 0 { // the API wants the user first
+		e.add(roleUser, textBlock("(the beginning of the conversation is missing)"))
+	}
+	for _, b := range blocks {
+		e.add(roleAssistant, b)
+	}
+}
+
+// call returns the block of a call.
+func (e *encoder) call(c *message.ToolCall) json.RawMessage {
+	data, err := json.Marshal(sdk.BetaToolUseBlockParam{ID: wireID(c.ID), Name: cmp.Or(wireName(c.Name), "unknown"), Input: callInput(c.Input)})
+	if err != nil {
+		e.err = cmp.Or(e.err, err)
+	}
+	return data
+}
+
+// callInput returns a call's input, which must be an object: a model may have
+// sent anything, and the conversation holds it as it was.
+func callInput(input json.RawMessage) json.RawMessage {
+	trimmed := bytes.TrimSpace(input)
+	if len(trimmed) == 0 || trimmed[0] != '{' || !json.Valid(trimmed) {
+		return json.RawMessage("{}")
+	}
+	data, err := json.Marshal(json.RawMessage(trimmed)) // the same before and after it was stored
+	if err != nil {
+		return json.RawMessage("{}")
+	}
+	return data
+}
+
+// result encodes the result of a call. A call without a result gets one that says so. The API takes an error with
+// files in it only if it is not marked as one.
+func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) {
+	p := sdk.BetaToolResultBlockParam{ToolUseID: wireID(c.ID)}
+	text := true
+	if r == nil {
+		p.Content = append(p.Content, resultText("(the call was interrupted and has no result)"))
+	} else {
+		for _, b := range r.Blocks {
+			switch b := b.(type) {
+			case *message.Text:
+				if s := textOf(b.Text); s != "" {
+					p.Content = append(p.Content, resultText(s))
+				}
+			case *message.Data:
+				f := fileBlock(b)
+				text = text && f.OfText != nil
+				p.Content = append(p.Content, sdk.BetaToolResultBlockParamContentUnion{OfText: f.OfText, OfImage: f.OfImage, OfDocument: f.OfDocument})
+			}
+		}
+		if len(p.Content) == 0 {
+			p.Content = append(p.Content, resultText("(no output)"))
+		}
+		if text && (r.Outcome == message.OutcomeError || r.Outcome == message.OutcomeDenied) {
+			p.IsError = sdk.Bool(true)
+		}
+	}
+	e.addParam(roleUser, p)
+}
+
+func resultText(s string) sdk.BetaToolResultBlockParamContentUnion {
+	return sdk.BetaToolResultBlockParamContentUnion{OfText: &sdk.BetaTextBlockParam{Text: s}}
+}
+
+// user encodes blocks of the user.
+func (e *encoder) user(blocks message.Blocks) {
+	for _, b := range blocks {
+		switch b := b.(type) {
+		case *message.Text:
+			if text := textOf(b.Text); text != "" {
+				e.add(roleUser, textBlock(text))
+			}
+		case *message.Hint:
+			text := textOf(b.Text)
+			if text == "" {
+				continue
+			}
+			block := e.add(roleUser, textBlock(text))
+			if b.Source == summarySource {
+				e.summary = block
+			}
+		case *message.Data:
+			e.addParam(roleUser, fileBlock(b))
+		}
+	}
+}
+
+// textOf returns text, empty if it is blank: the API refuses such text.
+func textOf(s string) string {
+	if strings.TrimSpace(s) == "" {
+		return ""
+	}
+	return s
+}
+
+// textBlock returns a block of text.
+func textBlock(s string) json.RawMessage {
+	data, _ := json.Marshal(sdk.BetaTextBlockParam{Text: s}) // text always encodes
+	return data
+}
+
+// hints returns the hints among blocks, which no role but the user's has a place for.
+func hints(blocks message.Blocks) (found message.Blocks) {
+	for _, b := range blocks {
+		if h, ok := b.(*message.Hint); ok {
+			found = append(found, h)
+		}
+	}
+	return found
+}
+
+// strayResults returns, as text, the results that answer no call: those that
+// are not the ones in used.
+func strayResults(blocks message.Blocks, used map[string]*message.ToolResult) (texts message.Blocks) {
+	for _, b := range blocks {
+		if r, ok := b.(*message.ToolResult); ok && used[r.ID] != r {
+			texts = append(texts, &message.Text{Text: "Result of " + r.Name + " (" + r.ID + "):\n" + r.Text()})
+		}
+	}
+	return texts
+}

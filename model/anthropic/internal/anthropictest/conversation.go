@@ -1,0 +1,323 @@
+package anthropictest
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"slices"
+	"strings"
+)
+
+// The rules for the messages of a request.
+
+// A prefix identifies what comes before a block ("Prefix checks on thinking blocks"): tools, system prompt and
+// messages, without cache breakpoints.
+type prefix struct{ hash.Hash }
+
+func newPrefix() *prefix { return &prefix{sha256.New()} }
+
+// see adds a part.
+func (p *prefix) see(where string, raw json.RawMessage) {
+	var v any
+	_ = json.Unmarshal(raw, &v) // it was decoded before
+	if o, ok := v.(map[string]any); ok {
+		delete(o, "cache_control")
+	}
+	fmt.Fprintln(p, where, marshal(v))
+}
+
+func (p *prefix) sum() string { return hex.EncodeToString(p.Sum(nil)[:8]) }
+
+// signature is that of the n-th thinking of an answer of a model.
+func signature(model, prefix string, n int, text string) string {
+	sum := sha256.Sum256(fmt.Append(nil, model, " ", prefix, " ", n, " ", text))
+	return "sig-" + hex.EncodeToString(sum[:8])
+}
+
+// A wireMessage is a message that is checked.
+type wireMessage struct {
+	role   string
+	blocks []json.RawMessage
+}
+
+// conversation checks the messages, and how calls and results pair.
+func (v *validator) conversation(raw json.RawMessage) error {
+	list, err := decodeList(raw)
+	if err != nil {
+		return errors.New("messages: at least one message is required")
+	}
+	messages := make([]wireMessage, len(list))
+	for i, item := range list {
+		if messages[i], err = decodeMessage(i, item); err != nil {
+			return err
+		}
+	}
+	if messages[0].role != "user" {
+		return errors.New(`messages: first message must use the "user" role`)
+	}
+	last := messages[len(messages)-1]
+	if kind := kindOf(last.blocks[len(last.blocks)-1]); last.role == "assistant" && kind != "server_tool_use" && !strings.HasSuffix(kind, "_tool_result") {
+		return errors.New("this model does not support assistant message prefill. The conversation must end with a user message")
+	}
+	for i, m := range messages {
+		if err := v.order(i, messages); err != nil {
+			return err
+		}
+		if err := v.message(i, m); err != nil {
+			return err
+		}
+		if err := results(i, messages); err != nil {
+			return err
+		}
+	}
+	return v.thoughtful(messages)
+}
+
+func decodeMessage(i int, raw json.RawMessage) (m wireMessage, err error) {
+	where := fmt.Sprintf("messages.%d", i)
+	o, err := decodeObject(raw)
+	if err != nil {
+		return m, fmt.Errorf("%s: %w", where, err)
+	}
+	if err := known(where, o, "role", "content"); err != nil {
+		return m, err
+	}
+	m.role, _ = decodeString(o["role"])
+	if text, err := decodeString(o["content"]); err == nil {
+		m.blocks = []json.RawMessage{json.RawMessage(marshal(object{"type": "text", "text": text}))}
+		return m, nil
+	}
+	if m.blocks, err = decodeList(o["content"]); err != nil {
+		return m, fmt.Errorf("%s.content: %w", where, err)
+	}
+	return m, nil
+}
+
+// order checks that user and assistant take turns.
+func (v *validator) order(i int, messages []wireMessage) error {
+	role := messages[i].role
+	switch {
+	case role != "user" && role != "assistant":
+		return fmt.Errorf("messages: Unexpected role %q. The Messages API accepts a top-level `system` parameter, not \"system\" as an input message role", role)
+	case i > 0 && messages[i-1].role == role:
+		return fmt.Errorf(`messages: roles must alternate between "user" and "assistant", but found multiple %q roles in a row`, role)
+	}
+	return nil
+}
+
+// message checks the blocks of a message.
+func (v *validator) message(i int, m wireMessage) error {
+	before := v.seen.sum()
+	thoughts := 0
+	for n, raw := range m.blocks {
+		where := fmt.Sprintf("messages.%d.content.%d", i, n)
+		kinds := []string{"text", "image", "document", "search_result", "tool_result", "container_upload"}
+		if m.role == "assistant" {
+			kinds = []string{"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "web_search_tool_result", "web_fetch_tool_result",
+				"code_execution_tool_result", "bash_code_execution_tool_result", "text_editor_code_execution_tool_result", "tool_search_tool_result",
+				"mcp_tool_use", "mcp_tool_result", "compaction"}
+		}
+		if err := v.block(where, raw, kinds...); err != nil {
+			return err
+		}
+		var b struct{ Type, Thinking, Signature, Data string }
+		_ = json.Unmarshal(raw, &b) // block has decoded it
+		if strings.HasSuffix(b.Type, "thinking") {
+			if b.Signature+b.Data != signature(v.model, before, thoughts, b.Thinking) {
+				return fmt.Errorf("%s: Invalid `signature` in `%s` block. The block is bound to a different conversation", where, b.Type)
+			}
+			thoughts++
+		}
+		v.seen.see(m.role, raw)
+	}
+	v.paused, v.thoughts = "", thoughts
+	if m.role == "assistant" {
+		v.paused = before
+	}
+	return nil
+}
+
+// block checks a block, which must be of one of the kinds.
+func (v *validator) block(where string, raw json.RawMessage, kinds ...string) error {
+	o, err := decodeObject(raw)
+	if err != nil {
+		return fmt.Errorf("%s: %w", where, err)
+	}
+	kind, _ := decodeString(o["type"])
+	if !slices.Contains(kinds, kind) {
+		return fmt.Errorf("%s: Input tag '%s' found using 'type' does not match any of the expected tags: %q", where, kind, kinds)
+	}
+	if err := v.breakpoint(where, o); err != nil {
+		return err
+	}
+	where += "." + kind
+	switch kind {
+	case "text":
+		return textBlock(where, o)
+	case "thinking":
+		if _, err := decodeString(o["thinking"]); err != nil || o["cache_control"] != nil {
+			return fmt.Errorf("%s.thinking: Field required, or cache_control, which is not permitted", where)
+		}
+		return known(where, o, "type", "thinking", "signature")
+	case "redacted_thinking":
+		return known(where, o, "type", "data")
+	case "tool_use":
+		return v.toolUse(where, o)
+	case "tool_result":
+		return v.toolResult(where, o)
+	case "image", "document":
+		return file(where, kind, o)
+	}
+	return nil
+}
+
+func textBlock(where string, o map[string]json.RawMessage) error {
+	text, err := decodeString(o["text"])
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s.text: Input should be a valid string", where)
+	case text == "":
+		return errors.New("messages: text content blocks must be non-empty")
+	case strings.TrimSpace(text) == "":
+		return errors.New("messages: text content blocks must contain non-whitespace text")
+	}
+	return known(where, o, "type", "text", "citations", "cache_control")
+}
+
+func (v *validator) toolUse(where string, o map[string]json.RawMessage) error {
+	if err := known(where, o, "type", "id", "name", "input", "caller", "toolset_name", "cache_control"); err != nil {
+		return err
+	}
+	id, _ := decodeString(o["id"])
+	if !idRule.MatchString(id) {
+		return fmt.Errorf("%s.id: String should match pattern '%s'", where, idRule)
+	}
+	if v.ids[id] {
+		return errors.New("messages: `tool_use` ids must be unique")
+	}
+	v.ids[id] = true
+	if name, _ := decodeString(o["name"]); !nameRule.MatchString(name) {
+		return fmt.Errorf("%s.name: String should match pattern '%s'", where, nameRule)
+	}
+	if _, err := decodeObject(o["input"]); err != nil {
+		return fmt.Errorf("%s.input: Input should be a valid dictionary", where)
+	}
+	return nil
+}
+
+func (v *validator) toolResult(where string, o map[string]json.RawMessage) error {
+	if err := known(where, o, "type", "tool_use_id", "content", "is_error", "cache_control"); err != nil {
+		return err
+	}
+	if o["content"] == nil {
+		return nil
+	}
+	if _, err := decodeString(o["content"]); err == nil {
+		return nil
+	}
+	list, err := decodeList(o["content"])
+	if err != nil {
+		return fmt.Errorf("%s.content: %w", where, err)
+	}
+	for i, item := range list {
+		where := fmt.Sprintf("%s.content.%d", where, i)
+		if err := v.block(where, item, "text", "image", "document", "search_result", "tool_reference"); err != nil {
+			return err
+		}
+		if string(o["is_error"]) == "true" && kindOf(item) != "text" {
+			return fmt.Errorf("%s: all content must be type `text` if `is_error` is true", where)
+		}
+	}
+	return nil
+}
+
+// file checks the source of an image or a document.
+func file(where, kind string, o map[string]json.RawMessage) error {
+	if err := known(where, o, "type", "source", "title", "context", "citations", "cache_control"); err != nil {
+		return err
+	}
+	var s struct {
+		Type, Data, URL string
+		MediaType       string `json:"media_type"`
+	}
+	if err := json.Unmarshal(o["source"], &s); err != nil {
+		return fmt.Errorf("%s.source: %w", where, err)
+	}
+	types := map[string][]string{"image": {"image/jpeg", "image/png", "image/gif", "image/webp"}, "document": {"application/pdf"}}[kind]
+	switch {
+	case s.Type == "base64" && !slices.Contains(types, s.MediaType):
+		return fmt.Errorf("%s.source.base64.media_type: Input should be among %q", where, types)
+	case s.Type == "base64":
+		if _, err := base64.StdEncoding.DecodeString(s.Data); err != nil || s.Data == "" {
+			return fmt.Errorf("%s.source.base64.data: Invalid base64 data", where)
+		}
+	case s.Type == "url":
+		if !strings.HasPrefix(s.URL, "https://") && !strings.HasPrefix(s.URL, "http://") {
+			return fmt.Errorf("%s.source.url.url: Only HTTP URLs are supported", where)
+		}
+	case s.Type == "text" && kind == "document":
+		if s.MediaType != "text/plain" || s.Data == "" {
+			return fmt.Errorf("%s.source.text: Input should be 'text/plain' with data", where)
+		}
+	default:
+		return fmt.Errorf("%s.source: Input tag '%s' found using 'type' does not match any of the expected tags", where, s.Type)
+	}
+	return nil
+}
+
+// results checks that each call of the message before has its result at the start of a message, and each result its call.
+func results(i int, messages []wireMessage) error {
+	var open []string
+	if i > 0 && messages[i-1].role == "assistant" {
+		for _, raw := range messages[i-1].blocks {
+			var b struct{ Type, ID string }
+			if json.Unmarshal(raw, &b) == nil && b.Type == "tool_use" {
+				open = append(open, b.ID)
+			}
+		}
+	}
+	begun := false // something else than results
+	for n, raw := range messages[i].blocks {
+		var b struct {
+			Type string
+			ID   string `json:"tool_use_id"`
+		}
+		_ = json.Unmarshal(raw, &b)
+		if b.Type != "tool_result" {
+			begun = true
+			continue
+		}
+		at := slices.Index(open, b.ID)
+		if at < 0 || begun {
+			return fmt.Errorf("messages.%d.content.%d: unexpected `tool_use_id` found in `tool_result` blocks: %s. Each `tool_result` block must have a corresponding `tool_use` block in the previous message", i, n, b.ID)
+		}
+		open = slices.Delete(open, at, at+1)
+	}
+	if len(open) > 0 {
+		return fmt.Errorf("messages.%d: `tool_use` ids were found without `tool_result` blocks immediately after: %s. Each `tool_use` block must have a corresponding `tool_result` block in the next message", i-1, strings.Join(open, ", "))
+	}
+	return nil
+}
+
+// thoughtful checks, with a budget for thinking, that the calls which have just been answered came after thinking.
+func (v *validator) thoughtful(messages []wireMessage) error {
+	n := len(messages)
+	if v.thinking.Type != "enabled" || n < 2 || kindOf(messages[n-1].blocks[0]) != "tool_result" {
+		return nil
+	}
+	if kind := kindOf(messages[n-2].blocks[0]); !strings.HasSuffix(kind, "thinking") {
+		return fmt.Errorf("messages.%d.content.0.type: Expected `thinking` or `redacted_thinking`, but found `%s`. When `thinking` is enabled, a final `assistant` message must start with a thinking block", n-2, kind)
+	}
+	return nil
+}
+
+// kindOf returns the type of a block.
+func kindOf(raw json.RawMessage) string {
+	var b struct{ Type string }
+	_ = json.Unmarshal(raw, &b)
+	return b.Type
+}

@@ -1,0 +1,280 @@
+// Package anthropictest is a server of the Messages API for tests. It implements the real protocol over HTTP,
+// streamed or not as requested, answers each request with the next [Turn], and refuses with status 400 what the
+// real server would: see [Validate].
+//
+//	s := anthropictest.New(t,
+//		anthropictest.Calls(anthropictest.Call{Name: "add", Args: `{"a":1,"b":2}`}),
+//		anthropictest.RateLimit("1"),
+//		anthropictest.Text("It is 3."),
+//	)
+//	m, err := anthropic.New(anthropic.Config{BaseURL: s.URL, Model: "test"})
+//
+// [Serve] starts a server outside of a test.
+package anthropictest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// A Server answers requests with its turns, in order of arrival. It is safe for concurrent
+// use.
+type Server struct {
+	URL string // the base URL for a client
+
+	http   *httptest.Server
+	closed chan struct{} // closed by Close, which ends hanging answers
+
+	mu       sync.Mutex
+	turns    []Turn // not used yet
+	requests []*Request
+	key      string  // empty for any
+	faults   []error // of requests; they fail the test at its end
+}
+
+// A Request is a request of a client, decoded and as received. It must not be changed. Of
+// an invalid one only Header and Body are set.
+type Request struct {
+	Header   http.Header
+	Body     json.RawMessage
+	Model    string
+	Stream   bool
+	System   json.RawMessage
+	Messages []Message
+	Tools    []Tool
+
+	number   int    // of the request, from 1
+	prefix   string // identifies all before the answer, for signatures
+	thoughts int    // blocks of thinking that the answer has already
+}
+
+// A Message is a message of a request. A content that is a string is one block.
+type Message struct {
+	Role    string
+	Content Content
+}
+
+// Content is the content of a message.
+type Content []Block
+
+// UnmarshalJSON reads blocks, or a string.
+func (c *Content) UnmarshalJSON(data []byte) error {
+	if text, err := decodeString(data); err == nil {
+		*c = Content{{Type: "text", Text: text}}
+		return nil
+	}
+	return json.Unmarshal(data, (*[]Block)(c))
+}
+
+// Text returns the texts of the blocks.
+func (c Content) Text() (s string) {
+	for _, b := range c {
+		s += b.Text
+	}
+	return s
+}
+
+// A Block is a block of a message; only some members are decoded.
+type Block struct {
+	Type         string
+	Text         string
+	Thinking     string
+	ID           string
+	Name         string
+	Input        json.RawMessage
+	ToolUseID    string `json:"tool_use_id"`
+	Content      Content
+	IsError      bool            `json:"is_error"`
+	CacheControl json.RawMessage `json:"cache_control"`
+}
+
+// A Tool is a tool of a request.
+type Tool struct {
+	Name, Description string
+	InputSchema       json.RawMessage `json:"input_schema"`
+}
+
+// A T is the part of *testing.T that [New] uses.
+type T interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Cleanup(func())
+}
+
+// New starts a server that ends with the test. The test fails for an invalid request, for a
+// request after the last turn, and for unused turns.
+func New(t T, turns ...Turn) *Server {
+	t.Helper()
+	s := Serve(turns...)
+	t.Cleanup(func() {
+		t.Helper()
+		s.Close()
+		for _, err := range s.Faults() {
+			t.Errorf("anthropictest: %v", err)
+		}
+		if n := s.Remaining(); n > 0 {
+			t.Errorf("anthropictest: %d of %d turns were not used", n, len(turns))
+		}
+	})
+	return s
+}
+
+// Serve starts a server on a port of the loopback interface. The caller closes it.
+func Serve(turns ...Turn) *Server {
+	s := &Server{turns: slices.Clone(turns), closed: make(chan struct{})}
+	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
+	s.URL = s.http.URL
+	return s
+}
+
+// Close ends the server and all running answers, and returns when they have ended. It may
+// be called more than once.
+func (s *Server) Close() {
+	s.mu.Lock()
+	select {
+	case <-s.closed:
+	default:
+		close(s.closed)
+	}
+	s.mu.Unlock()
+	s.http.CloseClientConnections()
+	s.http.Close()
+}
+
+// RequireKey makes the server refuse other keys with status 401. Such a refusal is not a
+// fault, as a test may want it.
+func (s *Server) RequireKey(key string) *Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.key = key
+	return s
+}
+
+// Requests returns the requests so far, also the refused ones.
+func (s *Server) Requests() []*Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.requests)
+}
+
+// Faults returns the errors of the requests so far, without those for a wrong key.
+func (s *Server) Faults() []error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.faults)
+}
+
+// Remaining returns how many turns are unused, without one of [Always].
+func (s *Server) Remaining() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.turns {
+		if !t.always {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the client closed the connection
+	}
+	req, turn, refusal := s.next(r, body)
+	if refusal != nil {
+		writeError(w, refusal)
+		return
+	}
+	turn.answer(w, r, req, s.closed)
+}
+
+// A refusal is an answer without a turn.
+type refusal struct {
+	status int
+	kind   string
+	error
+}
+
+// next records a request and returns the turn that answers it, or a refusal. It calls the
+// functions of a turn under the lock, so that they may share variables; they must not use
+// the server.
+func (s *Server) next(r *http.Request, body []byte) (*Request, Turn, *refusal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	req := &Request{Header: r.Header.Clone(), Body: body}
+	s.requests = append(s.requests, req)
+	req.number = len(s.requests)
+	refuse := func(status int, kind string, err error) (*Request, Turn, *refusal) {
+		s.faults = append(s.faults, fmt.Errorf("request %d: %w", req.number, err))
+		return nil, Turn{}, &refusal{status, kind, err}
+	}
+	if s.key != "" && r.Header.Get("X-Api-Key") != s.key {
+		return nil, Turn{}, &refusal{http.StatusUnauthorized, "authentication_error", errors.New("invalid x-api-key")}
+	}
+	if r.Method != http.MethodPost || r.URL.Path != "/v1/messages" {
+		return refuse(http.StatusNotFound, "not_found_error", fmt.Errorf("%s %s: Not found", r.Method, r.URL.Path))
+	}
+	if err := checkHeader(r.Header); err != nil {
+		return refuse(http.StatusBadRequest, "invalid_request_error", err)
+	}
+	prefix, thoughts, err := validate(body, betasOf(r.Header))
+	if err == nil {
+		err = json.Unmarshal(body, req)
+	}
+	if err != nil {
+		return refuse(http.StatusBadRequest, "invalid_request_error", err)
+	}
+	req.prefix, req.thoughts = prefix, thoughts
+	if len(s.turns) == 0 {
+		return refuse(http.StatusNotImplemented, "api_error", errors.New("no turn is left; add one to the server"))
+	}
+	turn := s.turns[0]
+	if !turn.always {
+		s.turns = s.turns[1:]
+	}
+	if turn.fn != nil {
+		turn = turn.fn(req)
+	}
+	for _, check := range turn.checks {
+		if err := check(req); err != nil {
+			return refuse(http.StatusBadRequest, "invalid_request_error", fmt.Errorf("not as expected: %w", err))
+		}
+	}
+	return req, turn, nil
+}
+
+// checkHeader checks the headers that the API requires ("API overview", "Required headers").
+func checkHeader(h http.Header) error {
+	switch {
+	case h.Get("Anthropic-Version") != "2023-06-01":
+		return fmt.Errorf("anthropic-version: %q is not a valid version", h.Get("Anthropic-Version"))
+	case h.Get("Content-Type") != "application/json":
+		return fmt.Errorf("content-type: %q is not application/json", h.Get("Content-Type"))
+	}
+	return nil
+}
+
+// betasOf returns the beta features that a request asks for.
+func betasOf(h http.Header) (betas []string) {
+	for _, v := range h.Values("Anthropic-Beta") {
+		for beta := range strings.SplitSeq(v, ",") {
+			betas = append(betas, strings.TrimSpace(beta))
+		}
+	}
+	return betas
+}
+
+// writeError answers with an error in the API's form ("Errors", "Error shapes").
+func writeError(w http.ResponseWriter, r *refusal) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(r.status)
+	_ = json.NewEncoder(w).Encode(object{"type": "error", "error": object{"type": r.kind, "message": r.Error()}, "request_id": "req_test"})
+}

@@ -1,0 +1,238 @@
+package anthropic_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/anthropic"
+	"github.com/kitbag-go/kitbag/model/anthropic/internal/anthropictest"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+var hi = &model.Request{System: "Be good.", Messages: []*message.Message{message.User("hi")}}
+
+func newModel(t testing.TB, s *anthropictest.Server, cfg anthropic.Config) *anthropic.Model {
+	t.Helper()
+	cfg.BaseURL = s.URL
+	if cfg.Model == "" {
+		cfg.Model = "test"
+	}
+	m, err := anthropic.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// results returns the results of the calls of an answer.
+func results(answer *message.Message) *message.Message {
+	m := &message.Message{Role: message.RoleTool}
+	for _, c := range answer.ToolCalls() {
+		m.Blocks = append(m.Blocks, &message.ToolResult{ID: c.ID, Name: c.Name, Blocks: message.Blocks{&message.Text{Text: "2"}}})
+	}
+	return m
+}
+
+// addTool is a tool that a model may call.
+var addTool = []tool.Info{{Name: "add", Description: "Add.", Input: json.RawMessage(`{"type":"object","properties":{"a":{"type":"integer"}}}`)}}
+
+// TestAnswer streams an answer with everything in it, and sends it back as it came.
+func TestAnswer(t *testing.T) {
+	const search = `{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{"query":"sky"}}`
+	const found = `{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[{"type":"web_search_result","url":"https://x.org","title":"X","encrypted_content":"e"}]}`
+	const cited = `{"type":"web_search_result_location","url":"https://x.org","cited_text":"<b>","encrypted_index":"i","title":"X"}`
+	s := anthropictest.New(t,
+		anthropictest.Thinking("I look it up.").Redacted().Text("Let me see.").Block(search).Block(found).Cited("The sky", cited).Text(" is blue.").
+			Thinking("Now add.").Calls(anthropictest.Call{ID: "toolu_1", Name: "add", Args: `{"a":1}`}, anthropictest.Call{ID: "toolu_2", Name: "add", Args: `{"a":2}`}).
+			Usage(anthropictest.Usage{Input: 10, Output: 9, CacheRead: 5, CacheWrite: 3, Thinking: 4}).Ping(),
+		anthropictest.Text("Done."))
+	m := newModel(t, s, anthropic.Config{Thinking: anthropic.Thinking{Mode: anthropic.ThinkingAdaptive}})
+	req := &model.Request{System: hi.System, Messages: hi.Messages, Tools: addTool}
+	msg, fin, err := model.Collect(m.Generate(t.Context(), req))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fin.Reason != model.FinishToolCalls || fin.Model != "test" || fin.ID != "msg_1" ||
+		fin.Usage != (message.Usage{Input: 18, Output: 9, Cached: 5, CacheWrite: 3, Reasoning: 4}) {
+		t.Errorf("finish %+v", fin)
+	}
+	if msg.Text() != "Let me see.\n\nThe sky is blue." || len(msg.ToolCalls()) != 2 || string(msg.ToolCalls()[1].Input) != `{"a":2}` {
+		t.Errorf("message %s", shown(t, msg))
+	}
+	req.Messages = append(slices.Clone(req.Messages), stored(t, msg), results(msg))
+	if _, _, err := model.Collect(m.Generate(t.Context(), req)); err != nil {
+		t.Fatal(err)
+	}
+	var kinds []string
+	sent := s.Requests()[1]
+	for _, b := range sent.Messages[1].Content {
+		kinds = append(kinds, b.Type)
+	}
+	if got := strings.Join(kinds, " "); got != "thinking redacted_thinking text server_tool_use web_search_tool_result text text thinking tool_use tool_use" {
+		t.Errorf("sent back: %s", got)
+	}
+	for _, part := range []string{`"query":"sky"`, `"encrypted_content":"e"`, `"encrypted_index":"i"`} {
+		if !strings.Contains(string(sent.Body), part) {
+			t.Errorf("%s is missing in %s", part, sent.Body)
+		}
+	}
+}
+
+// stored returns a message as it is when it was saved and read.
+func stored(t *testing.T, m *message.Message) *message.Message {
+	t.Helper()
+	out := new(message.Message)
+	if err := json.Unmarshal([]byte(shown(t, m)), out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func shown(t *testing.T, m *message.Message) string {
+	t.Helper()
+	data, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// TestChunksComeAtOnce reads each chunk before the server sends the next one.
+func TestChunksComeAtOnce(t *testing.T) {
+	s := anthropictest.New(t, anthropictest.Text("one two three").Slow(20*time.Millisecond))
+	m := newModel(t, s, anthropic.Config{})
+	var at []time.Time
+	for chunk, err := range m.Generate(t.Context(), hi) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := chunk.(*model.TextDelta); ok {
+			at = append(at, time.Now())
+		}
+	}
+	if len(at) != 3 || at[2].Sub(at[0]) < 20*time.Millisecond {
+		t.Errorf("chunks at %v", at)
+	}
+}
+
+// TestErrors: each error has its kind, and none is retried here.
+func TestErrors(t *testing.T) {
+	fault := func(kind, text string) string {
+		return fmt.Sprintf(`{"type":"error","error":{"type":%q,"message":%q},"request_id":"req_1"}`, kind, text)
+	}
+	for _, row := range []struct {
+		status int
+		body   string
+		kind   model.ErrorKind
+	}{
+		{400, fault("invalid_request_error", "messages: text content blocks must be non-empty"), model.KindInvalidRequest},
+		{400, fault("invalid_request_error", "prompt is too long: 208310 tokens > 200000 maximum"), model.KindContextTooLong},
+		{400, fault("invalid_request_error", "input length and `max_tokens` exceed context limit: 190000 + 32000 > 200000"), model.KindContextTooLong},
+		{400, fault("invalid_request_error", "messages.0.content.0.image.source.base64.data: Could not process image"), model.KindInvalidRequest}, // the request has none
+		{401, fault("authentication_error", "invalid x-api-key"), model.KindAuthentication},
+		{402, fault("billing_error", "Your credit balance is too low"), model.KindRateLimit},
+		{403, fault("permission_error", "Your API key does not have permission"), model.KindPermission},
+		{404, fault("not_found_error", "model: claude-none"), model.KindInvalidRequest},
+		{413, fault("request_too_large", "Request exceeds the maximum size"), model.KindContextTooLong},
+		{429, fault("rate_limit_error", "Number of request tokens has exceeded your per-minute rate limit"), model.KindRateLimit},
+		{500, fault("api_error", "Internal server error"), model.KindUpstream},
+		{504, fault("timeout_error", "Request timed out"), model.KindUpstream},
+		{529, fault("overloaded_error", "Overloaded"), model.KindUpstream},
+		{502, "<html><body>Bad gateway</body></html>", model.KindUpstream},
+		{400, `{"message":"The provided model identifier is invalid."}`, model.KindInvalidRequest}, // Bedrock's form
+		{503, "", model.KindUpstream},
+	} {
+		s := anthropictest.New(t, anthropictest.Status(row.status, row.body, "Retry-After", "7"))
+		_, _, err := model.Collect(newModel(t, s, anthropic.Config{Key: "sk-secret"}).Generate(t.Context(), hi))
+		e, ok := errors.AsType[*model.Error](err)
+		if !ok || e.Kind != row.kind || e.Status != row.status || e.RetryAfter != 7*time.Second || len(s.Requests()) != 1 {
+			t.Errorf("%d %s: %v after %d requests, want %s", row.status, row.body, err, len(s.Requests()), row.kind)
+		}
+	}
+}
+
+// TestKey: the key is sent as the API wants it, and not shown in an error.
+func TestKey(t *testing.T) {
+	s := anthropictest.New(t, anthropictest.Status(400, `{"type":"error","error":{"type":"invalid_request_error","message":"bad header sk-secret"}}`), anthropictest.Text("ok")).RequireKey("sk-secret")
+	m := newModel(t, s, anthropic.Config{Key: "sk-secret", Header: http.Header{"x-gateway": {"a"}}, Betas: []string{"b1", "b2"}})
+	if _, _, err := model.Collect(m.Generate(t.Context(), hi)); err == nil || strings.Contains(err.Error(), "sk-secret") {
+		t.Error(err)
+	}
+	if _, _, err := model.Collect(m.Generate(t.Context(), hi)); err != nil {
+		t.Error(err)
+	}
+	h := s.Requests()[1].Header
+	if h.Get("X-Gateway") != "a" || !slices.Equal(h.Values("Anthropic-Beta"), []string{"b1", "b2"}) {
+		t.Errorf("header %v", h)
+	}
+	_, _, err := model.Collect(newModel(t, s, anthropic.Config{Key: "other"}).Generate(t.Context(), hi))
+	if e, ok := errors.AsType[*model.Error](err); !ok || e.Kind != model.KindAuthentication {
+		t.Error(err)
+	}
+}
+
+// TestNew checks what is refused before any request.
+func TestNew(t *testing.T) {
+	for want, cfg := range map[string]anthropic.Config{
+		"no model":                    {Key: "k"},
+		"no key":                      {Model: "m"},
+		"is not an http or https URL": {Model: "m", Key: "k", BaseURL: "ftp://x"},
+		"at least 1024":               {Model: "m", Key: "k", Thinking: anthropic.Thinking{Mode: anthropic.ThinkingBudget, Budget: 100}},
+		"needs the mode":              {Model: "m", Key: "k", Thinking: anthropic.Thinking{Budget: 2000}},
+		`Mode "on" is not known`:      {Model: "m", Key: "k", Thinking: anthropic.Thinking{Mode: "on"}},
+		`Cache "2h" is not known`:     {Model: "m", Key: "k", Cache: "2h"},
+		"must not be negative":        {Model: "m", Key: "k", MaxTokens: -1},
+	} {
+		if _, err := anthropic.New(cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	m, err := anthropic.New(anthropic.Config{Model: "m", BaseURL: "http://localhost:8080/v1/", ContextWindow: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if host, port := m.Server(); host != "localhost" || port != 8080 || m.Name() != "m" || m.ContextWindow() != 7 {
+		t.Error(host, port, m.Name(), m.ContextWindow())
+	}
+	t.Setenv("ANTHROPIC_API_KEY", "k")
+	t.Setenv("ANTHROPIC_BASE_URL", "")
+	t.Setenv("KITBAG_MODEL", "claude-x")
+	if m, err = anthropic.FromEnv(); err != nil || m.Name() != "claude-x" {
+		t.Error(err)
+	}
+}
+
+// TestPause: an answer that the server pauses is continued, and goes back as one.
+func TestPause(t *testing.T) {
+	const search = `{"type":"server_tool_use","id":"srvtoolu_%d","name":"web_search","input":{"query":"sky"}}`
+	const found = `{"type":"web_search_tool_result","tool_use_id":"srvtoolu_%d","content":[]}`
+	usage := anthropictest.Usage{Input: 10, Output: 2}
+	s := anthropictest.New(t,
+		anthropictest.Thinking("One.").Text("I search.").Block(fmt.Sprintf(search, 1)).Stop("pause_turn").Usage(usage),
+		anthropictest.Thinking("Two.").Text("Again.").Block(fmt.Sprintf(found, 1)).Block(fmt.Sprintf(search, 2)).Stop("pause_turn").Usage(usage),
+		anthropictest.Thinking("Three.").Block(fmt.Sprintf(found, 2)).Text("Blue.").Usage(usage),
+		anthropictest.Text("Bye."))
+	m := newModel(t, s, anthropic.Config{})
+	msg, fin, err := model.Collect(m.Generate(t.Context(), hi))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fin.Reason != model.FinishStop || fin.Usage != (message.Usage{Input: 30, Output: 6}) {
+		t.Errorf("finish %+v", fin)
+	}
+	req := &model.Request{System: hi.System, Messages: append(hi.Messages[:1:1], stored(t, msg), message.User("bye"))}
+	if _, _, err := model.Collect(m.Generate(t.Context(), req)); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(s.Requests()[3].Messages[1].Content); got != 10 {
+		t.Errorf("%d blocks went back: %s", got, s.Requests()[3].Body)
+	}
+}
