@@ -24,7 +24,7 @@ type fact struct {
 	found string // why a program of the directory may run, or ""
 
 	tree, hidden bool     // instead: which secret is below the directory, with hidden ones if set
-	bases        []string // … and matches one of these patterns; nil matches any
+	bases        []string // … and matches one of these patterns, or of a tracked file is below one of these paths; nil matches any
 	top          bool     // instead: the top of git's work tree
 	tracked      bool     // instead: which file with credentials git tracks
 	settings     bool     // instead: where the settings of git have credentials
@@ -35,7 +35,7 @@ func (f *fact) look(at *pathrule.Place) string {
 	case f.top:
 		return gitTop(at, f.dir)
 	case f.tracked:
-		return trackedSecret(at, f.dir)
+		return trackedSecret(at, f.dir, f.bases)
 	case f.settings:
 		return credentialSettings(at, f.dir)
 	case f.tree:

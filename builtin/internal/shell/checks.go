@@ -164,6 +164,8 @@ func (w *walker) toplevel() (string, bool) {
 // earlier directory, and -P to the target of links.
 func cdArgs(w *walker, c *command, p *parsed) string {
 	switch {
+	case p.has("-P") && len(p.ops) > 0 && p.ops[0].known && !strings.Contains(p.ops[0].text, "..") && p.ops[0].text != "-" && !w.cwdLost:
+		w.addCwds(w.from(w.cwds, p.ops[0].text))
 	case p.has("-P"), c.name != "cd" && (len(p.ops) == 0 || strings.HasPrefix(p.ops[0].text, "+")):
 		w.cd(anything(""))
 	case len(p.ops) == 0:

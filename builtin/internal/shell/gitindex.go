@@ -14,44 +14,83 @@ import (
 var patches = strings.Fields("diff show range-diff diff-files diff-index diff-tree format-patch")
 
 // patchesAsked show it only with an option.
-var patchesAsked = strings.Fields("log whatchanged stash")
+var patchesAsked = strings.Fields("log whatchanged stash reflog status")
 
-// showsChanges reports whether the command shows changes in files of the repository that it does
-// not name, and whether these may be changes of the past, so that no file of the name is left.
-func (c *command) showsChanges(at *pathrule.Place) (changes, past bool) {
+// A revealed is what a git command shows of files that it does not name.
+type revealed struct {
+	some  bool
+	past  bool     // also of files that are no longer tracked
+	below []string // only of files below these paths; nil: of all
+}
+
+// revealsTracked returns what the command shows of files of the repository that it does not name.
+func (c *command) revealsTracked(at *pathrule.Place) (r revealed) {
 	if c.name != "git" {
-		return false, false
+		return r
 	}
 	sub := slices.IndexFunc(c.args, func(a arg) bool {
-		return a.known && (slices.Contains(patches, a.text) || slices.Contains(patchesAsked, a.text))
+		return a.known && (a.text == "grep" || slices.Contains(patches, a.text) || slices.Contains(patchesAsked, a.text))
 	})
 	if sub < 0 {
-		return false, false
+		return r
 	}
 	name := c.args[sub].text
-	shows, less, asked := slices.Contains(patches, name), false, false
-	past = name != "diff" && name != "diff-files"
-	for i, a := range c.args[sub+1:] {
-		switch text := a.prefix(); {
-		case text == "--":
-			if sub+2+i < len(c.args) {
-				return false, false // they are named
-			}
-		case slices.Contains([]string{"-p", "-u", "--patch", "-c", "--cc", "--patch-with-stat"}, text), strings.HasPrefix(text, "-U"), strings.HasPrefix(text, "-L"), strings.HasPrefix(text, "--unified"):
+	shows, less, asked := name == "grep" || slices.Contains(patches, name), false, false
+	r.past = name != "diff" && name != "diff-files" && name != "grep"
+	files, all, after := false, false, false // whether it names files, and whether a pattern of them
+	for _, a := range c.args[sub+1:] {
+		text := a.prefix()
+		switch {
+		case !after && text == "--":
+			after = true
+		case !after && asksPatch(text):
 			asked = true
-		case slices.Contains([]string{"--stat", "--numstat", "--shortstat", "--dirstat", "--summary", "--name-only", "--name-status", "--raw", "--check", "-q", "--quiet", "-s", "--no-patch"}, text), strings.HasPrefix(text, "--stat="):
+		case !after && slices.Contains(showsLess, text), strings.HasPrefix(text, "--stat="), name == "grep" && slices.Contains(showsNames, text):
 			less = true
-		case strings.HasPrefix(text, "-"):
-			past = past || text == "--cached" || text == "--staged" || text == "--merge-base"
-		case a.known && slices.ContainsFunc(c.paths(a), at.Exists):
-			return false, false
-		case strings.Contains(text, ":") && name == "show": // a file of a revision, which gitShows names
-			return false, false
+		case !after && strings.HasPrefix(text, "-"):
+			r.past = r.past || text == "--cached" && name != "grep" || text == "--staged" || text == "--merge-base"
+		case !after && strings.Contains(text, ":") && name == "show": // a file of a revision, which gitShows names
+			files = true
+		case !after && (name == "range-diff" || !(a.known && c.exists(at, text))):
+			r.past = true
+		case !a.known || strings.ContainsAny(text, "*?[\\") || strings.HasPrefix(text, ":"):
+			files, all = true, true
 		default:
-			past = true
+			files = true
+			for _, dir := range c.gitDirs() {
+				file := resolve(dir, text)
+				if _, err := at.Names(file); err == nil || !at.Exists(file) { // a directory, perhaps of the past
+					r.below = append(r.below, file)
+				}
+			}
 		}
 	}
-	return asked || shows && !less, past
+	r.some = (asked || shows && !less) && (!files || all || r.below != nil)
+	if all {
+		r.below = nil
+	}
+	return r
+}
+
+// showsLess are options for a summary, and showsNames those of grep for less than the lines.
+var (
+	showsLess  = strings.Fields("--stat --numstat --shortstat --dirstat --summary --name-only --name-status --raw --check -q --quiet -s --no-patch")
+	showsNames = strings.Fields("-l -L -c --files-with-matches --files-without-match --count")
+)
+
+// asksPatch reports whether an option makes git log show changes; letters may be combined.
+func asksPatch(text string) bool {
+	for _, head := range []string{"--patch", "--unified", "--binary", "--remerge-diff", "--diff-merges", "--cc", "--verbose", "-U", "-L"} {
+		if strings.HasPrefix(text, head) {
+			return true
+		}
+	}
+	return len(text) > 1 && text[0] == '-' && strings.IndexByte("-SGOlnMCBXAI", text[1]) < 0 && strings.ContainsAny(text, "puULcmv")
+}
+
+// exists reports whether a path exists in a directory where the git command runs.
+func (c *command) exists(at *pathrule.Place, name string) bool {
+	return slices.ContainsFunc(c.gitDirs(), func(dir string) bool { return at.Exists(resolve(dir, name)) })
 }
 
 // gitDirs returns the directories in which a git command runs.
@@ -61,12 +100,9 @@ func (c *command) gitDirs() []string {
 		if c.args[i].text != "-C" {
 			continue
 		}
-		to := c.args[i+1].text
 		moved := make([]string, len(dirs))
 		for k, d := range dirs {
-			if moved[k] = d + "/" + to; path.IsAbs(to) {
-				moved[k] = to
-			}
+			moved[k] = resolve(d, c.args[i+1].text)
 		}
 		dirs = moved
 	}
@@ -74,34 +110,43 @@ func (c *command) gitDirs() []string {
 }
 
 // showsTracked reports whether the command shows changes in a file that the rule covers, without
-// naming it.
+// naming it. What git grep reads is in [fileRule.roots].
 func (m *fileRule) showsTracked(c *command) bool {
-	changes, past := c.showsChanges(&m.at)
-	return changes && slices.ContainsFunc(c.gitDirs(), func(dir string) bool { return m.tracked(dir, past) })
+	if slices.ContainsFunc(c.args, func(a arg) bool { return a.text == "grep" }) {
+		return false
+	}
+	r := c.revealsTracked(&m.at)
+	return r.some && slices.ContainsFunc(c.gitDirs(), func(dir string) bool { return m.tracked(dir, r) })
 }
 
 // tracked reports whether the rule covers a file of the repository that dir is in, or may have
 // covered one in the past.
-func (m *fileRule) tracked(dir string, past bool) bool {
+func (m *fileRule) tracked(dir string, r revealed) bool {
 	top, index, found := gitIndex(&m.at, dir)
 	if !found {
 		return false
 	}
-	if past {
-		may, err := m.at.MatchTree(m.pattern, top)
-		return may || err != nil
+	if r.past {
+		below := r.below
+		if below == nil {
+			below = []string{top}
+		}
+		return slices.ContainsFunc(below, func(dir string) bool {
+			may, err := m.at.MatchTree(m.pattern, dir)
+			return may || err != nil
+		})
 	}
-	return index == "" || trackedFile(&m.at, top, index, m.covers) != ""
+	return trackedFile(&m.at, top, index, r.below, m.covers) != ""
 }
 
 // trackedSecret returns which tracked file of the repository that dir is in holds credentials, or
 // "". Those of tests do not count.
-func trackedSecret(at *pathrule.Place, dir string) string {
+func trackedSecret(at *pathrule.Place, dir string, below []string) string {
 	top, index, found := gitIndex(at, dir)
 	if !found {
 		return ""
 	}
-	name := trackedFile(at, top, index, func(name string) bool {
+	name := trackedFile(at, top, index, below, func(name string) bool {
 		return pathrule.HoldsCredentials(strings.TrimPrefix(strings.TrimPrefix(name, top), "/"))
 	})
 	if name == "" {
@@ -127,16 +172,18 @@ func gitIndex(at *pathrule.Place, dir string) (top, index string, found bool) {
 	return top, index, at.Exists(index) // without one nothing was added
 }
 
-// trackedFile returns the path of a file of an index for which f is true, or "". If the index
-// cannot be read it returns its name.
-func trackedFile(at *pathrule.Place, top, index string, f func(name string) bool) string {
+// trackedFile returns the path of a file of an index for which f is true, and which is below one
+// of the given paths if there are any, or "". If the index cannot be read it returns its name.
+func trackedFile(at *pathrule.Place, top, index string, below []string, f func(name string) bool) string {
 	text, err := at.Contents(index, maxIndex)
 	if err != nil {
 		return index
 	}
 	found := ""
 	ok := eachTracked(text, func(name string) {
-		if name = path.Join(top, name); found == "" && f(name) {
+		name = path.Join(top, name)
+		in := func(dir string) bool { return pathrule.Below(name, dir) || pathrule.Below(name, at.Real(dir)) }
+		if found == "" && (below == nil || slices.ContainsFunc(below, in)) && f(name) {
 			found = name
 		}
 	})

@@ -269,9 +269,9 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 				why = w.among(c, op)
 			}
 		}
-		if changes, _ := c.showsChanges(w.at); changes {
+		if r := c.revealsTracked(w.at); r.some {
 			for _, dir := range c.gitDirs() {
-				why = cmp.Or(why, w.factResult(fact{dir: dir, tracked: true}))
+				why = cmp.Or(why, w.factResult(fact{dir: dir, tracked: true, bases: r.below}))
 			}
 		}
 		if why != "" {

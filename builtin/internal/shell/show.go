@@ -36,6 +36,9 @@ func (p *parsed) textless() {
 // jqEnvironment matches a program of jq that reads the environment.
 var jqEnvironment = lazy.Regexp(`\$ENV|(^|[^.\w"])env\b|\$__prog`)
 
+// jqModule matches a program of jq that loads another one, or a file of data.
+var jqModule = lazy.Regexp(`\b(import|include)\s*"`)
+
 // jqArgs finds the files that jq reads by options with two values, and uses of the environment.
 func jqArgs(_ *walker, c *command, p *parsed) string {
 	if p.has("-f", "--from-file") {
@@ -47,6 +50,8 @@ func jqArgs(_ *walker, c *command, p *parsed) string {
 			p.ops = append(p.ops, roleArg{arg: c.args[i+3], kind: 'r'})
 		case jqEnvironment().MatchString(a.text):
 			return environmentShown
+		case jqModule().MatchString(a.text):
+			return "it imports a module, which may be a file with credentials"
 		}
 	}
 	return ""

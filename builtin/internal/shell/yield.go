@@ -128,7 +128,7 @@ func plainArgs(c *syntax.CallExpr) []string {
 // \S and . do not match.
 var (
 	yieldNumbers = lazy.Regexp(`^(wc -[lwcmL]|git rev-list (--no-merges |--first-parent |--all )*--count( [\w.@/~^]+| HEAD)*|date (-u )?\+%[sYHMSdmj]|date \+%s%N|nproc|id -[ug]|grep -[iEFvwx]*c[iEFvwx]* \S+( [\w./]+)?|awk END ?\{ ?print NR ?\}|jq (-r )?length( [\w./]+)?|tput (cols|lines))$`)
-	yieldAtoms   = lazy.Regexp(`^(git merge-base .*|git rev-parse (--verify |--short |--short=\d+ |-q |--quiet )*[\w.@/~^{}]+|git hash-object [\w./]+|(docker|podman) (ps|images|container ls|image ls|network ls|volume ls)( -a| --all)* (-q|-aq|-qa|--quiet)( -a| --no-trunc)*|seq( \d+)+|(stat -c|stat --format) %[sYXi] \S+)$`)
+	yieldAtoms   = lazy.Regexp(`^(git merge-base .*|git rev-parse (--verify |--short |--short=\d+ |-q |--quiet )*[\w.@/~^{}]+|(docker|podman) (ps|images|container ls|image ls|network ls|volume ls)( -a| --all)* (-q|-aq|-qa|--quiet)( -a| --no-trunc)*|seq( \d+)+|(stat -c|stat --format) %[sYXi] \S+)$`)
 	yieldNames   = lazy.Regexp(`^kubectl get [a-z,]+( -n [a-z0-9-]+| -A| --all-namespaces| -l [\w=./-]+)* -o name$`)
 )
 
