@@ -37,7 +37,8 @@ func (c *command) revealsTracked(at *pathrule.Place) (r revealed) {
 	name := c.args[sub].text
 	shows, less, asked := name == "grep" || slices.Contains(patches, name), false, false
 	r.past = name != "diff" && name != "diff-files" && name != "grep"
-	files, all, after := false, false, false // whether it names files, and whether a pattern of them
+	files, after := false, false
+	all := slices.ContainsFunc(c.args[:sub], func(a arg) bool { return a.text == "--icase-pathspecs" }) // names are patterns
 	for _, a := range c.args[sub+1:] {
 		text := a.prefix()
 		switch {
