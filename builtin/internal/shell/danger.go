@@ -67,10 +67,14 @@ func runsUnknown(c *command) string {
 	if !file && !text {
 		return ""
 	}
-	for _, a := range c.args[1:] {
+	for i, a := range c.args[1:] {
 		// If the file's name is partly known, the user can inspect it.
 		if text && !a.known || file && a.text == hole {
 			return "it runs unknown code"
+		}
+		// After the script of sh -c its parameters follow.
+		if before := c.args[i].text; text && c.name != "eval" && !a.option() && strings.HasPrefix(before, "-") && !strings.HasPrefix(before, "--") && strings.HasSuffix(before, "c") {
+			return ""
 		}
 	}
 	return ""
