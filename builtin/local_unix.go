@@ -98,7 +98,7 @@ func confinedExit(spec sandbox.Spec, exit Exit, r sandbox.Result, output []byte)
 		notes = append(notes, "the command created "+strings.Join(setAside(r.Made), ", ")+", which programs run or trust: check it, or remove it")
 	}
 	if len(r.Replaced) > 0 {
-		notes = append(notes, "another program replaced "+strings.Join(r.Replaced, ", ")+" while the command ran, and the new files were not protected: check them")
+		notes = append(notes, "another program replaced "+strings.Join(r.Replaced, ", ")+" while the command ran, and the new files were not protected for a moment: check them")
 	}
 	exit.Denied = strings.Join(notes, "; ")
 	return exit

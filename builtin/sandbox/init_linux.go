@@ -96,13 +96,13 @@ func follow(planFile, status *os.File) (int, report) {
 		return failed(fmt.Errorf("start %s: %w", p.Path, err))
 	}
 	status.Write(encode(&report{Started: true}))
-	if p.CallersGroup {
+	if p.callersGroup {
 		unix.Setpgid(0, 0) // what is sent to the group reaches the program anyway
 		go forward(signals, pid)
 	} else {
 		go forward(signals, -pid)
 	}
-	go watch(status, &connector{listener: listener, shared: p.Network, private: p.private()})
+	go watch(status, &connector{listener: listener, shared: p.Network, private: p.private()}, p.keeper)
 	return wait(pid)
 }
 
@@ -126,7 +126,7 @@ func (p *plan) confine() (listener int, err error) {
 	if err := ownNull(); err != nil {
 		return -1, err
 	}
-	p.CallersGroup = !p.Leader && hasTerminal()
+	p.callersGroup = !p.Leader && hasTerminal()
 	if err := unix.CloseRange(uint(3+p.Files), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return -1, fmt.Errorf("close_range: %w", err)
 	}
@@ -261,10 +261,10 @@ func forward(signals <-chan os.Signal, pid int) {
 	}
 }
 
-// watch connects the program's sockets, and ends this process, and with it all of its
+// watch connects the program's sockets, keeps covered what is covered, and ends this process, and with it all of its
 // namespace, when the calling process is there no more: that has the other end of the pipe.
-func watch(status *os.File, c *connector) {
-	fds := []unix.PollFd{{Fd: int32(status.Fd())}, {Fd: int32(c.listener), Events: unix.POLLIN}}
+func watch(status *os.File, c *connector, k *keeper) {
+	fds := []unix.PollFd{{Fd: int32(status.Fd())}, {Fd: int32(c.listener), Events: unix.POLLIN}, {Fd: int32(k.events), Events: unix.POLLIN}}
 	for {
 		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
 			return
@@ -272,6 +272,8 @@ func watch(status *os.File, c *connector) {
 		switch {
 		case fds[0].Revents != 0:
 			os.Exit(exitFailed)
+		case fds[2].Revents&unix.POLLIN != 0:
+			k.look()
 		case fds[1].Revents&unix.POLLIN != 0:
 			c.answer()
 		case fds[1].Revents != 0:

@@ -80,15 +80,20 @@ func copyTree(name, at string, attr uint64) (tree, error) {
 		return tree{}, err
 	}
 	defer unix.Close(from)
+	return cloneMount(from, at, attr)
+}
+
+// cloneMount copies the mounts at and below an open path.
+func cloneMount(from int, at string, attr uint64) (tree, error) {
 	fd, err := unix.OpenTree(from, "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
-		return tree{}, fmt.Errorf("copy the mount of %s: %w", name, err)
+		return tree{}, fmt.Errorf("copy the mount of %s: %w", at, err)
 	}
 	t := tree{fd: fd, at: at, dir: isDir(from)}
 	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: attr})
 	if err != nil {
 		unix.Close(fd)
-		return tree{}, fmt.Errorf("restrict the mount of %s: %w", name, err)
+		return tree{}, fmt.Errorf("restrict the mount of %s: %w", at, err)
 	}
 	return t, nil
 }
@@ -212,6 +217,9 @@ func (p *plan) mount() error {
 	if err := p.makeBase(); err != nil {
 		return err
 	}
+	if p.keeper, err = newKeeper(); err != nil {
+		return err
+	}
 	p.scratches(trees) // before anything is covered
 	list := p.own()
 	granted := "" // what is below is there already
@@ -251,6 +259,9 @@ func (p *plan) mount() error {
 			} else if !ok {
 				continue
 			}
+		}
+		if i < len(p.Places) && (p.Places[i].As == asProtect || p.Places[i].As == asHide) {
+			p.keeper.keep(t, p.Places[i].As)
 		}
 		err := t.attach()
 		if i < len(p.Places) && p.Places[i].keeps() && errors.Is(err, unix.ENOENT) {

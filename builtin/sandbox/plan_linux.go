@@ -30,7 +30,8 @@ type plan struct {
 	Files  int  // descriptors of the program after the first three
 	Leader bool // the process leads a session or a group
 
-	CallersGroup bool // the program is in the caller's process group, to be given the terminal's keys
+	keeper       *keeper
+	callersGroup bool // the program is in the caller's process group, to be given the terminal's keys
 }
 
 // report is what that process says of the program, on a pipe.

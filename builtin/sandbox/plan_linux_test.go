@@ -18,7 +18,6 @@ func TestCoder(t *testing.T) {
 		sent, got interface{ code(*coder) }
 	}{{&p, &gotPlan}, {&r, &gotReport}} {
 		fill(reflect.ValueOf(c.sent).Elem(), new(int))
-		p.CallersGroup = false // found out by the receiver
 		data := encode(c.sent)
 		rest, err := decode(append(data, "next"...), c.got)
 		if err != nil || string(rest) != "next" || !reflect.DeepEqual(c.got, c.sent) {
@@ -40,6 +39,9 @@ func TestCoder(t *testing.T) {
 // fill gives every field a value of its own.
 func fill(v reflect.Value, n *int) {
 	*n++
+	if !v.CanSet() {
+		return // found out by the receiver
+	}
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {

@@ -42,7 +42,9 @@
 //   - A protected path that is not there can be made ([Result.Made]), and a secret that comes
 //     to be while the program runs, or has another name, can be read. Where another program
 //     puts a new file in the place of a protected or secret one, as editors and git config
-//     do, the new one is neither until the next program starts ([Result.Replaced]).
+//     do, the new one is neither for a moment, of some 0.1 ms if the machine is idle, until it is
+//     covered, too ([Result.Replaced]). If more programs watch directories than the system
+//     permits, that is at the start of the next program only.
 //   - In work, a program connects to a Unix socket only if a process of the same command made
 //     it. The first process makes each connection for it, so that the other end sees that one
 //     as its peer. Where that cannot be, as Check says, there are no Unix sockets but pairs.
@@ -121,7 +123,7 @@ type Result struct {
 	Made []string
 
 	// Replaced are those of [Spec.Protect] and [Spec.Hide] in whose place another program put
-	// a new file while this one ran, which could then write to it, or read it.
+	// a new file while this one ran, which could write to it, or read it, for a moment.
 	Replaced []string
 }
 

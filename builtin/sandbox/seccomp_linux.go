@@ -200,7 +200,7 @@ func call(nr uint32, body ...unix.SockFilter) []unix.SockFilter {
 // seccomp restricts the system calls of this thread and of what it starts. It returns where
 // the kernel asks about connections, -1 if it does not.
 func (p *plan) seccomp() (listener int, err error) {
-	if p.CallersGroup {
+	if p.callersGroup {
 		if _, errno := install(keepGroup(p.NoLandlock || landlockVersion() < landScope), 0); errno != 0 {
 			return -1, fmt.Errorf("seccomp: %w", errno)
 		}

@@ -177,7 +177,7 @@ func (f *sandboxFlags) run(cmd *cobra.Command, args []string) error {
 		fmt.Fprintf(log, "! the command created files that other programs run or trust; check or remove them: %s\n", plainLine(strings.Join(result.Made, ", ")))
 	}
 	if len(result.Replaced) > 0 {
-		fmt.Fprintf(log, "! another program replaced protected files while the command ran, and the new ones were not protected; check them: %s\n", plainLine(strings.Join(result.Replaced, ", ")))
+		fmt.Fprintf(log, "! another program replaced protected files while the command ran, and the new ones were not protected for a moment; check them: %s\n", plainLine(strings.Join(result.Replaced, ", ")))
 	}
 	if code != 0 {
 		return &exit{code: code}
