@@ -9,7 +9,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -63,7 +62,8 @@ func (l *Local) Spec(p permission.Profile) (sandbox.Spec, error) {
 	if err != nil {
 		return sandbox.Spec{}, err
 	}
-	s.Protect = slices.Concat(kept, commandDirs(s.Write), s.Protect)
+	commands, _ := commandDirs(s.Write)
+	s.Protect = slices.Concat(kept, commands, s.Protect)
 	hide := slices.Concat(secret, l.near.neighbours(s.Write), homeSecrets(), s.Hide)
 	s.Hide = nil
 	for _, name := range hide {
@@ -75,28 +75,6 @@ func (l *Local) Spec(p permission.Profile) (sandbox.Spec, error) {
 	}
 	s.Scratch = slices.Concat(caches(), s.Scratch)
 	return s, nil
-}
-
-// commandDirs returns the directories of PATH that are in one of dirs: a program planted there would run
-// outside the sandbox. Directories that a package manager fills for a project stay writable.
-func commandDirs(dirs []string) []string {
-	var out []string
-	for _, name := range filepath.SplitList(os.Getenv("PATH")) {
-		real, err := filepath.EvalSymlinks(name)
-		if err != nil || !filepath.IsAbs(name) || strings.HasSuffix(real, "/node_modules/.bin") {
-			continue
-		}
-		if _, err := os.Lstat(filepath.Join(filepath.Dir(real), "pyvenv.cfg")); err == nil {
-			continue
-		}
-		for _, dir := range dirs {
-			if top, err := filepath.EvalSymlinks(dir); err == nil && within(top, real) && top != real {
-				out = append(out, real)
-			}
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // reveals reports whether the path, or a directory that it is in, is one of Reveal.

@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"crypto/rand"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -70,9 +71,24 @@ func setAside(made []string) []string {
 		if !inGit || err != nil || real != dir {
 			continue
 		}
-		if aside := name + ".untrusted"; os.Rename(name, aside) == nil {
+		if aside := moveAside(name); aside != "" {
 			out[i] = name + " (now " + aside + ")"
 		}
 	}
 	return out
+}
+
+// moveAside renames a file or directory that a command created and returns the new name, "" if it is
+// not possible. The command may have tried to prevent it.
+func moveAside(name string) string {
+	aside := name + ".untrusted"
+	if os.Rename(name, aside) == nil {
+		return aside
+	}
+	aside += "-" + rand.Text()
+	os.Chmod(filepath.Dir(name), 0o755)
+	if os.Rename(name, aside) == nil {
+		return aside
+	}
+	return ""
 }

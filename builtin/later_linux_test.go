@@ -107,6 +107,55 @@ func TestHomeGranted(t *testing.T) {
 	}
 }
 
+// TestShadows: a command leaves no program with the name of another one where programs are
+// found by name, as who calls the other is not confined.
+func TestShadows(t *testing.T) {
+	for _, row := range []struct {
+		command string
+		aside   string
+	}{
+		{"echo >venv/bin/ls", "venv/bin/ls"},
+		{"ln -s /bin/true venv/bin/git", "venv/bin/git"},
+		{"echo >venv/bin/python3; echo >venv/bin/new-tool; mkdir venv/bin/sh", ""},
+		{"echo >p/node_modules/.bin/ls", "p/node_modules/.bin/ls"},
+		{"mkdir tools; echo >tools/ls; echo >tools/mine", "tools/ls"},
+		{"mv venv/bin venv/b; mkdir venv/bin; echo >venv/bin/ls", "venv/bin/ls"},
+		{"mkdir evil; echo >evil/ls; mv venv/bin venv/b; ln -s ../evil venv/bin", "evil/ls"},
+		{"mv venv/bin venv/b; ln -s /usr/bin venv/bin", ""},
+		{"echo >venv/bin/ls; chmod 111 venv/bin", "venv/bin/ls"},
+		{"mkdir -p venv/bin/ls.untrusted/x; echo >venv/bin/ls; chmod 555 venv/bin", "venv/bin/ls"},
+		{"touch pyvenv.cfg; echo >bin/ls", ""},
+	} {
+		t.Run(row.command, func(t *testing.T) {
+			dir := t.TempDir()
+			place(t, dir+"/bin/x", dir+"/venv/bin/python3", dir+"/venv/pyvenv.cfg", dir+"/p/node_modules/.bin/x")
+			t.Setenv("PATH", strings.Join([]string{dir + "/venv/bin", dir + "/p/node_modules/.bin", dir + "/tools", dir + "/bin", "/usr/bin", "/bin"}, ":"))
+			l := &Local{Dirs: []string{dir}}
+			_, exit := l.runConfined(t, permission.ProfileWork, dir, row.command)
+			os.Chmod(dir+"/venv/bin", 0o755)
+			for _, name := range []string{"venv/bin/ls", "venv/bin/git", "p/node_modules/.bin/ls", "tools/ls", "evil/ls", "bin/ls"} {
+				at := filepath.Join(dir, name)
+				if told := strings.Contains(exit.Denied, at+","); told != (name == row.aside) {
+					t.Errorf("%s: %q", name, exit.Denied)
+				}
+				if real, err := filepath.EvalSymlinks(at); err == nil && real != "/usr/bin/ls" && real != "/usr/bin/git" {
+					t.Errorf("%s is there: %s", name, real)
+				}
+			}
+			for name, in := range map[string]string{"venv/bin/new-tool": "new-tool", "venv/bin/python3": "python3", "tools/mine": "mine"} {
+				if _, err := os.Lstat(filepath.Join(dir, name)); strings.Contains(row.command, in) && err != nil {
+					t.Error(err)
+				}
+			}
+			for _, name := range []string{"/usr/bin/ls", "/usr/bin/git"} {
+				if _, err := os.Lstat(name); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // TestTooManyDirectories checks that no command runs if its directory is too large to be searched.
 func TestTooManyDirectories(t *testing.T) {
 	old := maxDirs

@@ -39,6 +39,11 @@ type Local struct {
 	// Protect, Hide and Scratch add to the well-known paths: files that other programs run or trust, credentials,
 	// and caches; see [Local.Spec]. Credentials with a name such as .env are found in Dirs and in the directories
 	// next to them, others only at well-known paths.
+	//
+	// Directories of PATH in Dirs are protected, except those that a package manager fills for a
+	// project, such as node_modules/.bin and bin of a Python environment. A program that a
+	// command adds there with the name of another program of PATH is renamed when the command
+	// has ended, so that nobody runs it by mistake outside the sandbox.
 	Sandbox sandbox.Spec
 
 	// Reveal are absolute paths that a confined command may read, with everything below

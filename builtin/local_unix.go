@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/builtin/sandbox"
+	"github.com/kitbag-go/kitbag/permission"
 )
 
 const (
@@ -51,8 +52,13 @@ func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 		return Exit{}, err
 	}
 	var cleanup func() (sandbox.Result, error)
+	var programs map[string][]string
 	tail := &tail{to: out}
 	if confined {
+		if spec.Profile == permission.ProfileWork {
+			_, filled := commandDirs(spec.Write)
+			programs = programsIn(filled)
+		}
 		if cleanup, err = spec.Command(cmd); err != nil {
 			w.Close()
 			return Exit{}, err
@@ -76,10 +82,16 @@ func (l *Local) Run(ctx context.Context, c Command) (Exit, error) {
 		return exit, err
 	}
 	result, started := cleanup()
+	shadows := setShadowsAside(programs, spec.Write)
 	if started != nil && err == nil {
 		return Exit{}, started
 	}
-	return confinedExit(spec, exit, result, tail.text), err
+	exit = confinedExit(spec, exit, result, tail.text)
+	if len(shadows) > 0 {
+		note := "the command created " + strings.Join(shadows, ", ") + ", which hide other programs of that name, and so were renamed to .untrusted: check them"
+		exit.Denied = strings.Trim(exit.Denied+"; "+note, "; ")
+	}
+	return exit, err
 }
 
 // confinedExit adds the sandbox's report to exit.

@@ -96,10 +96,12 @@ func TestGitStaysTrusted(t *testing.T) {
 func TestOtherRepositories(t *testing.T) {
 	for _, c := range []struct{ make, command, use string }{
 		{"git init -q --bare dir/bare.git", "git config --file bare.git/config core.fsmonitor 'touch PROOF; false'; printf '[core]\n\tbare = false\n\tfsmonitor = touch PROOF\n' >bare.git/config", "git -C dir/bare.git --work-tree . status"},
-		{"git init -q --bare dir/bare.git", "mkdir -p bare.git/hooks; printf '#!/bin/sh\ntouch PROOF\n' >bare.git/hooks/post-checkout; chmod +x bare.git/hooks/*", "git -C dir/bare.git --work-tree . checkout -q --orphan new"},
+		{"git init -q --bare dir/bare.git", "mkdir -p bare.git/hooks; printf '#!/bin/sh\ntouch PROOF\n' >bare.git/hooks/post-checkout; chmod +x bare.git/hooks/*", "git -C dir/bare.git hook run --ignore-missing post-checkout"},
 		{"git init -q --separate-git-dir dir/store dir/tree", "printf '[core]\n\tfsmonitor = touch PROOF\n' >store/config", "git -C dir/tree status"},
-		{"git init -q --bare dir; rm -rf dir/hooks", "printf '[core]\n\tbare = false\n\tfsmonitor = touch PROOF\n' >config; mkdir hooks; printf '#!/bin/sh\ntouch PROOF\n' >hooks/post-checkout; chmod +x hooks/*", "git -C dir --work-tree . checkout -q --orphan new"},
-		{"git init -q --bare dir/bare.git; rm -rf dir/bare.git/hooks", "mkdir bare.git/hooks; printf '#!/bin/sh\ntouch PROOF\n' >bare.git/hooks/post-checkout; chmod +x bare.git/hooks/*", "git -C dir/bare.git --work-tree . checkout -q --orphan new"},
+		{"git init -q --bare dir; rm -rf dir/hooks", "printf '[core]\n\tbare = false\n\tfsmonitor = touch PROOF\n' >config; mkdir hooks; printf '#!/bin/sh\ntouch PROOF\n' >hooks/post-checkout; chmod +x hooks/*", "git -C dir hook run --ignore-missing post-checkout"},
+		{"git init -q --bare dir/bare.git; rm -rf dir/bare.git/hooks", "mkdir bare.git/hooks; printf '#!/bin/sh\ntouch PROOF\n' >bare.git/hooks/post-checkout; chmod +x bare.git/hooks/*", "git -C dir/bare.git hook run --ignore-missing post-checkout"},
+		{"git init -q --bare dir/bare.git; rm -rf dir/bare.git/hooks", "mkdir -p bare.git/hooks.untrusted/x bare.git/hooks; printf '#!/bin/sh\ntouch PROOF\n' >bare.git/hooks/post-checkout; chmod +x bare.git/hooks/*", "git -C dir/bare.git hook run --ignore-missing post-checkout"},
+		{"git init -q --bare dir/bare.git; rm -rf dir/bare.git/hooks", "mkdir bare.git/hooks; printf '#!/bin/sh\ntouch PROOF\n' >bare.git/hooks/post-checkout; chmod +x bare.git/hooks/*; chmod 555 bare.git", "chmod 755 dir/bare.git; git -C dir/bare.git hook run --ignore-missing post-checkout"},
 	} {
 		top := t.TempDir()
 		dir, proof := filepath.Join(top, "dir"), filepath.Join(top, "proof")

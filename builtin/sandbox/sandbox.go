@@ -53,6 +53,9 @@
 //     file system such as btrfs, whose devices do not tell its trees apart, but in the
 //     temporary directory. A socket file that nobody listens at any more is refused like that
 //     of another program.
+//   - What a program leaves in [Spec.Write] later ones may run, in their own profile: a test, a
+//     build file, a program of the project such as those in node_modules/.bin. Who runs those
+//     outside the sandbox runs what was left. Protect what others take for their own.
 //   - The temporary directory, and what is written to [Spec.Scratch], are in memory. But for
 //     those, and processes, Limits count for each process, and not for several commands together.
 //
