@@ -160,6 +160,9 @@ func (b *bash) command(ctx context.Context, in bashIn, out io.Writer) Command {
 	if j := tool.CallFrom(ctx).Judgement; j != nil {
 		text, c.Profile, c.Network = j.Text, j.Profile, j.Network
 		c.Except, c.Keep = j.Except, j.Keep
+		if c.Profile == "" { // of a decision that this tool did not make
+			c.Profile = permission.ProfileWork
+		}
 	}
 	text = cmp.Or(text, printed(b.shell.Analyze(in.Command, b.place(nil))), in.Command)
 	c.Args = []string{"bash", "--noprofile", "--norc", "-c", text}
@@ -262,7 +265,9 @@ type bashCall struct {
 func (b *bashCall) Check(p *permission.Policy) permission.Verdict {
 	a, at := b.analyze(p)
 	if a == nil {
-		return unreadable
+		v := unreadable
+		v.Found.Profile, v.Confined = permission.ProfileWork, b.confined
+		return v
 	}
 	v := b.verdict(p, a, at)
 	profile := permission.ProfileWork

@@ -8,12 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// commandOf returns the command in a call's arguments.
+// commandOf returns the command in a call's arguments. What else is in them does not matter: the tool
+// accepts numbers in more forms than encoding/json does, such as 1e3.
 func commandOf(input string) (string, bool) {
 	if command, ok := plainCommand(input); ok {
 		return command, true
 	}
-	var in bashIn
+	var in struct{ Command string }
 	err := json.Unmarshal([]byte(input), &in)
 	return in.Command, err == nil
 }

@@ -120,6 +120,31 @@ func TestOutsideSandbox(t *testing.T) {
 	}
 }
 
+// TestArgumentsInOtherForms checks that a command in arguments which are written in an unusual form is judged
+// and confined like any other.
+func TestArgumentsInOtherForms(t *testing.T) {
+	bash := tools(t, Config{Dirs: []string{files(t, nil)}})["Bash"]
+	const command = `"command":"ls /proc | grep -c '^[0-9]'"`
+	for _, in := range []string{
+		`{` + command + `,"timeout":1e4}`, `{` + command + `,"timeout":10000.0}`, `{` + command + `,"timeout":1.0E4,"outside\u005fsandbox":true}`, `{"timeout":10000,"comm\u0061nd":"ls /proc | grep -c '^[0-9]'"}`,
+	} {
+		for _, mode := range []permission.Mode{permission.ModeBypass, permission.ModeSandboxed, permission.ModeDefault} {
+			d := permission.Decide(&permission.Policy{Mode: mode}, tool.PermissionCall(bash, json.RawMessage(in)))
+			if d.Behavior != permission.Allow || d.Judgement.Profile != permission.ProfileRead {
+				t.Errorf("%s, mode %s: %s, %q, profile %q", in, mode, d.Behavior, d.Reason, d.Judgement.Profile)
+			}
+			if res := runApproved(bash, d, in); res.Outcome != message.OutcomeSuccess || len(strings.TrimSpace(res.Text())) > 1 { // more than nine processes
+				t.Errorf("%s, mode %s: %s", in, mode, res.Text())
+			}
+		}
+	}
+	in := `{"command":["make"]}`
+	d := permission.Decide(&permission.Policy{Mode: permission.ModeBypass}, tool.PermissionCall(bash, json.RawMessage(in)))
+	if d.Judgement.Profile != permission.ProfileWork || !d.Confined {
+		t.Errorf("%+v", d)
+	}
+}
+
 // TestSandboxOff checks that without a sandbox the description does not mention one, and mode sandboxed asks.
 func TestSandboxOff(t *testing.T) {
 	dir := files(t, nil)
