@@ -105,8 +105,8 @@ func texts(rules []permission.Rule) []string {
 const maxShown = 7 << 10
 
 // form returns the question. It shows the tool's preview of the call, or the arguments if there is none, and
-// the text that will run if the arguments do not contain it. Invisible characters are escaped. A question that
-// is too long is an error.
+// the text that will run if the arguments do not contain it, and says how far the call is confined. Invisible
+// characters are escaped. A question that is too long is an error.
 func form(c *permission.Call, preview string, d permission.Decision, remember bool) (object, error) {
 	shown, hidden := visible.Escape(cmp.Or(preview, string(c.Input)), nil)
 	if text := d.Judgement.Differs(c.Input); text != "" {
@@ -118,6 +118,9 @@ func form(c *permission.Call, preview string, d permission.Decision, remember bo
 		shown += fmt.Sprintf("\n(%d invisible characters are written as <U+…>)", hidden)
 	}
 	reason, _ := visible.Escape(d.Reason, nil)
+	if r := reach(d); r != "" {
+		reason += "; " + r
+	}
 	if n := len(shown) + len(reason); n > maxShown {
 		return nil, fmt.Errorf("the question would have %d bytes, and the limit is %d; make a smaller call, or have the server's owner allow it by a rule", n, maxShown)
 	}
@@ -133,6 +136,19 @@ func form(c *permission.Call, preview string, d permission.Decision, remember bo
 		"message":         fmt.Sprintf("Allow %s?\n%s\n(%s)", c.Tool, shown, reason),
 		"requestedSchema": object{"type": "object", "properties": properties},
 	}, nil
+}
+
+// reach says what a call may reach if it is allowed, "" if nothing confines it.
+func reach(d permission.Decision) string {
+	switch j := &d.Judgement; {
+	case !d.Confined || j.Profile == "":
+		return ""
+	case j.Profile == permission.ProfileOpen:
+		return "it runs outside the sandbox"
+	case j.Network:
+		return "it runs in the sandbox, with the network"
+	}
+	return "it runs in the sandbox, without the network"
 }
 
 // askID is the key of the question in the inputRequests that a client without sessions gets.
@@ -157,7 +173,7 @@ func (r *request) askSessionless(c *permission.Call, preview string, d permissio
 	}
 	// Unlike digest this uses the exact bytes: these arguments will run, and a duplicate key must not be
 	// interpreted in two ways. It includes what was judged, except what every edit of a file changes.
-	about := []string{credName, name, string(c.Input), d.Judgement.Text, string(d.Judgement.Profile)}
+	about := []string{credName, name, string(c.Input), d.Judgement.Text, string(d.Judgement.Profile), reach(d)}
 	for _, f := range d.Judgement.Files {
 		about = append(about, f.Path)
 	}

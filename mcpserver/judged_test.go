@@ -3,6 +3,7 @@ package mcpserver_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"iter"
 	"strings"
 	"testing"
@@ -59,6 +60,63 @@ func TestQuestionShowsWhatRuns(t *testing.T) {
 		"(2 invisible characters are written as <U+…>)\n(no rule covers the call)"
 	if question != want {
 		t.Errorf("%q\nwant %q", question, want)
+	}
+}
+
+// A reachTool says what it may reach.
+type reachTool struct {
+	tool.Tool
+	verdict *permission.Verdict
+}
+
+func (r reachTool) Unwrap() tool.Tool { return r.Tool }
+
+func (r reachTool) Judge(c *permission.Call) { c.Checker = reachCall{verdict: *r.verdict} }
+
+type reachCall struct {
+	permission.BaseChecker
+	verdict permission.Verdict
+}
+
+func (r reachCall) Check(*permission.Policy) permission.Verdict { return r.verdict }
+
+// The question says how far a call is confined, and no further than that it runs.
+func TestQuestionSaysHowFar(t *testing.T) {
+	for _, row := range []struct {
+		verdict   permission.Verdict
+		asks, ran string
+	}{
+		{permission.Verdict{}, "(no rule covers the call)", `"" false`},
+		{permission.Verdict{Found: permission.Judgement{Profile: permission.ProfileWork}}, "(no rule covers the call)", `"work" false`},
+		{permission.Verdict{Confined: true, Found: permission.Judgement{Profile: permission.ProfileWork}}, "(no rule covers the call; it runs in the sandbox, without the network)", `"work" false`},
+		{permission.Verdict{Confined: true, Found: permission.Judgement{Profile: permission.ProfileWork, Network: true}}, "(no rule covers the call; it runs in the sandbox, with the network)", `"work" true`},
+		{permission.Verdict{Confined: true, Behavior: permission.Ask, Safety: true, Reason: "why", Found: permission.Judgement{Profile: permission.ProfileOpen}}, "(why; it runs outside the sandbox)", `"open" false`},
+	} {
+		for _, protocol := range []string{"2025-06-18", "2026-07-28"} {
+			verdict := row.verdict
+			inner := tool.Must(tool.New("far", "Says how far it may reach.", func(ctx context.Context, _ struct{}) (string, error) {
+				j := tool.CallFrom(ctx).Judgement
+				return fmt.Sprintf("%q %v", j.Profile, j.Network), nil
+			}))
+			w := newWorld(t, func(c *toolkit.Config) { c.Basic.Tools = append(c.Basic.Tools, reachTool{inner, &verdict}) })
+			var question string
+			widen := false
+			c := connect(t, mcpclient.Server{Transport: mcpclient.Dial(dialStdio(serve(t, mcpserver.Config{Toolkit: w.tk}))),
+				Options: mcpclient.Options{Protocol: protocol, Elicitation: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
+					if question = q.Message; widen {
+						verdict.Found.Network = true
+					}
+					return host.Answer{Action: host.ActionAccept}, nil
+				}}})
+			if got := call(t, c, "far", "{}").Text(); got != row.ran || !strings.HasSuffix(question, row.asks) {
+				t.Errorf("%s: %+v: ran %s after %q", protocol, row.verdict, got, question)
+			}
+			if widen = row.asks != "(no rule covers the call)" && !row.verdict.Found.Network && row.verdict.Found.Profile == permission.ProfileWork; widen {
+				if got := call(t, c, "far", "{}").Text(); strings.HasSuffix(got, "true") {
+					t.Errorf("%s: it got the network after %q", protocol, question)
+				}
+			}
+		}
 	}
 }
 
