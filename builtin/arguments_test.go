@@ -146,7 +146,7 @@ func TestBashRunsJudgement(t *testing.T) {
 		"if":          {"", "work"}, // cannot be parsed
 	} {
 		d := permission.Decide(&permission.Policy{Mode: permission.ModeBypass}, tool.PermissionCall(bash, json.RawMessage(args("command", command))))
-		if d.Judgement.Text != want.text || d.Judgement.Profile != want.profile || len(d.Judgement.Files) > 0 {
+		if d.Judgement.Text != want.text || d.Judgement.Profile != want.profile || len(d.Judgement.Files) != 1 || d.Judgement.Files[0] != (permission.File{Path: "/w"}) {
 			t.Errorf("%s: %+v", command, d.Judgement)
 		}
 	}

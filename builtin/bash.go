@@ -71,6 +71,7 @@ type bash struct {
 	Config
 	shell    shell.Analyzer
 	confined bool                     // the backend has a sandbox
+	where    []permission.File        // the directory in which commands run
 	last     atomic.Pointer[bashCall] // the last call that was judged, a cache; compare its input before use
 }
 
@@ -81,7 +82,7 @@ func Bash(c Config) (tool.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bash{Config: c}
+	b := &bash{Config: c, where: []permission.File{{Path: c.Dirs[0]}}}
 	backend, ok := c.Backend.(confiner)
 	if !ok || backend.Confines(permission.ProfileWork) != nil {
 		b.Tool, err = tool.NewStream("Bash", bashText+unconfinedText, b.run)
@@ -279,6 +280,7 @@ func (b *bashCall) Check(p *permission.Policy) permission.Verdict {
 		v, profile = leave(v), permission.ProfileOpen
 	}
 	v.Found.Text, v.Found.Profile, v.Found.Network = printed(a), profile, a.Networks()
+	v.Found.Files = b.where // an approval does not count in another directory
 	if b.confined && p != nil {
 		denies := func(r *permission.Rule) bool { return r.Behavior != permission.Allow && r.Behavior != permission.Ask }
 		v.Found.Except = globsOf(p, at, func(r *permission.Rule) bool { return denies(r) && r.Names("Read") })

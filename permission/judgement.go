@@ -20,7 +20,8 @@ type Judgement struct {
 	Profile Profile `json:"profile,omitempty"` // what the call is to be confined to
 	Network bool    `json:"network,omitempty"` // it may talk to other machines
 
-	// Files are those that the call opens, in the order the tool names them.
+	// Files are those that the call opens, in the order the tool names them, or the directory in
+	// which Text runs.
 	Files []File `json:"files,omitempty"`
 
 	// Except are patterns of absolute paths, links resolved, that a search leaves out
