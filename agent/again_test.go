@@ -12,39 +12,39 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// vouching is a tool that judges itself whether a call may be made again.
-type vouching struct {
+// idempotentTool is a tool whose check decides whether a call may be made again.
+type idempotentTool struct {
 	tool.Tool
 	check func(json.RawMessage) bool
 }
 
-func (v vouching) CheckIdempotent(input json.RawMessage) bool { return v.check(input) }
-func (v vouching) Unwrap() tool.Tool                          { return v.Tool }
+func (v idempotentTool) CheckIdempotent(input json.RawMessage) bool { return v.check(input) }
+func (v idempotentTool) Unwrap() tool.Tool                          { return v.Tool }
 
-// TestCallsThatHadBegun goes on from a State in which a call had begun when the
-// program was stopped.
+// TestCallsThatHadBegun loads a State in which a call had started when the
+// program was stopped, and continues.
 func TestCallsThatHadBegun(t *testing.T) {
 	yes := func(json.RawMessage) bool { return true }
 	for _, row := range []struct {
 		name   string
-		check  func(json.RawMessage) bool // nil: the tool does not say
+		check  func(json.RawMessage) bool // nil if the tool has none
 		policy permission.Policy
 		call   string
 		ran    string
 		result string
 	}{
-		{"nothing is known", nil, bypass, `"status":"running"`, "", "c1 interrupted: Outcome unknown"},
-		{"it may be made again", yes, bypass, `"status":"running"`, "note:a", "c1 success"},
-		{"it was made again already", yes, bypass, `"status":"running","again":true`, "", "c1 interrupted: Outcome unknown"},
-		{"the tool cannot tell", func(json.RawMessage) bool { panic("cannot") }, bypass, `"status":"running"`, "", "c1 interrupted: Outcome unknown"},
-		{"not with these arguments", func(in json.RawMessage) bool { return !strings.Contains(string(in), "a") }, bypass, `"status":"running"`, "", "c1 interrupted: Outcome unknown"},
-		{"it is denied by now", yes, permission.Policy{Mode: permission.ModeExplore}, `"status":"running"`, "", "c1 denied"},
+		{"no check", nil, bypass, `"status":"running"`, "", "c1 interrupted: Outcome unknown"},
+		{"the check allows it", yes, bypass, `"status":"running"`, "note:a", "c1 success"},
+		{"it was already made again", yes, bypass, `"status":"running","again":true`, "", "c1 interrupted: Outcome unknown"},
+		{"the check panics", func(json.RawMessage) bool { panic("cannot") }, bypass, `"status":"running"`, "", "c1 interrupted: Outcome unknown"},
+		{"the check rejects these arguments", func(in json.RawMessage) bool { return !strings.Contains(string(in), "a") }, bypass, `"status":"running"`, "", "c1 interrupted: Outcome unknown"},
+		{"the policy now denies it", yes, permission.Policy{Mode: permission.ModeExplore}, `"status":"running"`, "", "c1 denied"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var j journal
 			note := noting(&j, "note", tool.Options{})
 			if row.check != nil {
-				note = tool.With(vouching{note, row.check}) // whatever wraps it
+				note = tool.With(idempotentTool{note, row.check}) // through a wrapper
 			}
 			a, _ := newAgent(t, Config{Policy: row.policy, Toolkit: toolkit.Of(note)}, says("done"))
 			st := loadedState(t, `"input":{"path":"a"},`+row.call)
@@ -59,7 +59,7 @@ func TestCallsThatHadBegun(t *testing.T) {
 	}
 }
 
-// TestIdempotencyKeys are there for tools that say so, and differ between calls.
+// TestIdempotencyKeys: only calls of idempotent tools have a key, and keys differ between calls.
 func TestIdempotencyKeys(t *testing.T) {
 	var seen []string
 	keyed := func(name string, o tool.Options) tool.Tool {
@@ -74,6 +74,6 @@ func TestIdempotencyKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	if slices.Sort(seen); len(slices.Compact(slices.Clone(seen))) != 4 || seen[0] != "" {
-		t.Errorf("keys %q, want one that is empty and three others", seen)
+		t.Errorf("keys %q, want one empty key and three different ones", seen)
 	}
 }

@@ -1,31 +1,31 @@
 // Package agent runs a model in a loop with tools.
 //
 // An [Agent] is made once, from a model, a toolkit and a policy, and serves any number of
-// conversations. A conversation is a [State]; the zero State is a new one. [Agent.Reply] says
-// something and waits for the answer:
+// conversations. A conversation is a [State]; the zero State is a new one. [Agent.Reply] sends
+// a message and waits for the answer:
 //
 //	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(add), Instructions: "Be brief."})
 //	var st agent.State
 //	reply, err := a.Reply(ctx, &st, agent.Say("What is 2+3?"))
 //	fmt.Println(reply.Text())
 //
-// [Agent.StreamText] yields the text while the model writes it, and [Agent.Run] all that happens, as
-// events of package event: text, tool calls, results, and one [*event.End]. [ReplyAs] and [StreamAs]
-// get an answer of a Go type.
+// [Agent.StreamText] yields the text while the model writes it, and [Agent.Run] yields everything, as
+// events of package event: text, tool calls, results, and finally one [*event.End]. [ReplyAs] and [StreamAs]
+// return an answer of a Go type.
 //
 // # The loop
 //
-// A run alternates between two things until the model answers without calling a tool: one model
-// call, then all the tool calls of its answer. Calls of tools marked Parallel run together, others
+// A run alternates between two steps until the model answers without calling a tool: a model
+// call, then all tool calls of its answer. Calls of tools marked Parallel run together, others
 // alone, in the order of the answer; calls that change which tools are visible come last. With
-// [Config.Eager] those that only read start before the answer is complete. A call that goes wrong
+// [Config.Eager] calls that only read start before the answer is complete. A call that fails
 // becomes a result that the model reads.
 //
-// # People
+// # Approval
 //
-// The permission engine may want a person to decide. The run then emits an [*event.Approval] for each
-// such call and ends, waiting. [State.Pending] lists what waits. The run continues, in this process or
-// in another one that loads the State, when it is given the answers:
+// The permission engine may ask for a person's decision. The run then emits an [*event.Approval] for each
+// such call and ends, waiting. [State.Pending] lists the open questions. The run continues, in this process or
+// in another one that loads the State, when it gets the answers:
 //
 //	for _, ev := range st.Pending() {
 //		if q, ok := ev.(*event.Approval); ok {
@@ -34,49 +34,49 @@
 //	}
 //	reply, err = a.Reply(ctx, &st, answers...)
 //
-// Tools that the host runs itself wait in the same way, with an [*event.External], for an [event.Result].
+// Calls of tools that the host runs itself wait in the same way, with an [*event.External], for an [event.Result].
 //
-// A tool may ask the person something while it runs, as MCP servers do, or want the model to answer:
-// the run is the [host.Host] of its calls. [Config.Elicit] answers such questions, within the run only.
+// A tool may ask the user a question while it runs, as MCP servers do, or ask the model: the run
+// implements [host.Host] for its calls. [Config.Elicit] answers such questions, only within the run.
 //
 // # Several agents
 //
-// [AsTool] gives a task to another agent, which has a conversation of its own and returns an answer.
-// [Handoff] has another agent continue this conversation.
+// [AsTool] gives a task to another agent, which has its own conversation and returns an answer.
+// [Handoff] lets another agent continue this conversation.
 //
 // # Calls in the background
 //
-// With [Config.Background] a call that takes long does not hold up the others. Its result then says
-// that it continues, by the id of the call; the model gets what it returns before a later model
-// call, in a message of the program's. A tool named background lets the model look at such a call,
+// With [Config.Background] a call that takes long does not delay the others. Its result then says
+// that it continues, under the id of the call; the model gets the real result before a later model
+// call, in a message from the program. With the tool background the model can look at such a call,
 // wait for it, or stop it.
 //
-// A run does not end before these calls have. When the model answers while some still run, the run
-// waits for the next to end and asks the model again, with its result; when a person is needed, it
-// asks, waits for all, and ends. So each holds up the end for [Config.ToolTimeout] at most. They are
-// stopped when the run is cancelled or fails, and at [Limits.Time]. Those that a crash cut off are
-// not made again: the model reads that their outcome is unknown. Sub-agents and calls that change
+// A run does not end before these calls have. If the model answers while some still run, the run
+// waits for the next one to end and calls the model again, with its result. If approval is needed, it
+// emits the question, waits for all calls, and ends. So each call delays the end by [Config.ToolTimeout] at
+// most. They are stopped when the run is cancelled or fails, and at [Limits.Time]. Calls that a crash interrupts
+// are not made again: the model reads that their outcome is unknown. Sub-agents and calls that change
 // which tools are visible never run in the background.
 //
-// # What always holds
+// # Guarantees
 //
 // However a run ends, by an answer, a question, a limit, an error, a cancelled context or a consumer
-// that breaks off, the State is whole: every tool call has exactly one result, in call order, before
-// the next model call ([CheckHistory] tests it); what was emitted was stored before; every goroutine
-// has ended. One run at a time may use a State; a second gets [ErrBusy].
+// that stops ranging, the State is consistent: every tool call has exactly one result, in call order, before
+// the next model call ([CheckHistory] checks it); everything that was emitted was saved first; every goroutine
+// has ended. Only one run at a time may use a State; a second one gets [ErrBusy].
 //
-// That a call begins is stored before it does, with [Config.Save] on disk. When a program is stopped
-// in the middle of one, the next run does not make it again: its result says that no one knows
-// whether it had its effect. Only a tool that declares its calls idempotent
-// ([tool.IdempotentChecker]) has such a call made once more, with the same idempotency key.
+// That a call starts is saved before it starts, on disk with [Config.Save]. If a program is stopped
+// in the middle of a call, the next run does not make it again: its result says that it is unknown
+// whether it had an effect. Only if a tool declares its calls idempotent
+// ([tool.IdempotentChecker]) is such a call made once more, with the same idempotency key.
 //
 // # Trust
 //
-// The model's words, tool results and loaded States are not trusted: arguments are validated, every
+// The model's output, tool results and loaded States are not trusted: arguments are validated, every
 // call is judged by package permission, and a call that a person approved is judged again when it
-// runs. What a tool does once it may run is not confined here. What is said, read and returned may
-// hold secrets: [Config.Redact] keeps those that it recognizes from what is stored and emitted, not
-// from the model.
+// runs. A tool that runs is not confined here. Messages, files and results may
+// contain secrets: [Config.Redact] keeps those that it recognizes out of what is saved and emitted, but does
+// not hide them from the model.
 package agent
 
 import (
@@ -98,134 +98,134 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// The errors that callers branch on. Others wrap a [*model.Error], or what a
+// The errors that callers branch on. Other errors wrap a [*model.Error], or an error that a
 // tool returned with [tool.ErrAbort].
 var (
-	ErrWaiting     = errors.New("waiting")                      // for a person or the host; see [State.Pending]
+	ErrWaiting     = errors.New("waiting")                      // for approval or a result; see [State.Pending]
 	ErrNoCall      = decide.ErrNoCall                           // an answer names a call that is not open
 	ErrNotWaiting  = decide.ErrNotWaiting                       // an answer names a call that does not wait for it
-	ErrInterrupted = errors.New("interrupted")                  // the context ended, whose cause it then wraps, or an [Interrupt]
+	ErrInterrupted = errors.New("interrupted")                  // by an [Interrupt], or by the end of the context, whose cause it wraps
 	ErrLimit       = errors.New("a limit was reached")          // see [Limits]
-	ErrBusy        = errors.New("the state is in use by a run") // one run at a time
+	ErrBusy        = errors.New("the state is in use by a run") // only one run at a time
 	ErrExpired     = errors.New("the question has expired")     // see [Config.AnswerWithin]
 )
 
-// A Config is what an agent is made of. Model and Toolkit are needed; for every
-// other field the zero value works.
+// A Config configures an agent. Model and Toolkit are required; the zero value of every
+// other field works.
 type Config struct {
 	Model   model.Model
 	Toolkit *toolkit.Toolkit
 
-	// Instructions are the system prompt. What the toolkit has to say is added.
+	// Instructions are the system prompt. The prompt of the toolkit is added to them.
 	Instructions string
 
 	Temperature *float64 // of the model's answers; nil means the model's own default
-	MaxTokens   int      // of output in an answer, reasoning included; 0 means the model's own limit
+	MaxTokens   int      // output of one answer, including reasoning; 0 means the model's own limit
 
-	// Policy decides what may run. The zero Policy asks about everything. New refuses a rule whose tool
-	// does not exist and is spelled nearly as one that does, and a rule with a pattern that its tool
-	// does not take. A name that is like no other may be of a tool that a source will list.
+	// Policy decides what may run. The zero Policy asks about every call. New rejects a rule for an unknown tool
+	// whose name is similar to that of a known one, and a rule with a pattern that its tool
+	// does not support. Other unknown names may belong to tools that a source will list.
 	Policy permission.Policy
 
 	// Middleware wraps runs, steps, model calls, tool calls and decisions.
 	Middleware []Middleware
 
 	// Approve, if not nil, answers questions within the run, so that it does not end waiting. It is
-	// asked one question at a time. Calls that are under way continue meanwhile, and their events come
-	// when it has returned. Its answer is for the call it was asked about; Call may be empty.
+	// called for one question at a time. Running calls continue meanwhile, and their events are emitted
+	// after it has returned. Its answer is for the call in question; Call may be empty.
 	Approve func(context.Context, event.Approval) (event.Confirm, error)
 
-	// Elicit, if not nil, answers what tools, and the MCP servers behind them, ask the person while a
-	// call runs: forms and pages; see [host.Elicitation]. A question without a Server is the agent's
-	// own, whether a server may use the model ([Limits]); to accept it is to allow that. The caller
-	// waits on a live connection, so a run cannot end waiting for the answer: if Elicit is nil, or
+	// Elicit, if not nil, answers questions that tools, and the MCP servers behind them, ask the user while a
+	// call runs: forms and pages; see [host.Elicitation]. A question without a Server is from the agent
+	// itself, whether a server may use the model ([Limits]); accepting it allows that. The caller
+	// waits on a live connection, so a run cannot end waiting for the answer: if Elicit is nil or
 	// fails, the question is cancelled. It is called on goroutines of the calls, never while another
-	// question or Approve is open; its context ends with the call. What it returns is checked against
-	// the form, goes to the server only, and is neither stored nor emitted.
+	// question or Approve is open; its context ends with the call. The answer is validated against
+	// the form, sent only to the server, and neither saved nor emitted.
 	Elicit func(context.Context, host.Elicitation) (host.Answer, error)
 
-	// AnswerWithin is how long a question may be answered; 0 means for ever. A later answer is refused
-	// with [ErrExpired], and a run without inputs asks again. Approve is given a context that ends
-	// then; an answer that it still gives does not count, and the run ends waiting.
+	// AnswerWithin is the time within which a question may be answered; 0 means no limit. A later answer
+	// fails with [ErrExpired], and a run without inputs asks again. The context of Approve ends
+	// then; an answer that it still gives is ignored, and the run ends waiting.
 	AnswerWithin time.Duration
 
-	// Save, if not nil, stores the State. It is called before anything that depends on it is emitted
-	// or run. An error ends the run: what is open is closed, and what could not be stored by then is
-	// not emitted, but for the [*event.End]. The State in memory is whole all the same.
-	// [State.Saving] returns what else a store may keep with it: the events.
+	// Save, if not nil, saves the State. It is called before anything that depends on it is emitted
+	// or run. An error ends the run: open calls are closed, and what could not be saved is
+	// not emitted, except the [*event.End]. The State in memory is consistent anyway.
+	// [State.Saving] returns what else can be saved with it: the events.
 	Save func(context.Context, *State) error
 
-	// Key, if not empty, seals the State, so that a client that keeps it cannot change what a person
-	// was asked, what was allowed, or anything else in it: a run refuses a State whose seal does not
-	// fit with [ErrTampered]. The seal covers the Policy and the schemas of the tools that are asked
-	// about too. It is as good as the Key: take 32 random bytes (16 are the least), the same for all
-	// processes. It does not distinguish an older State of this conversation, or one of another
-	// conversation, from the current one: a host that lets clients keep States must remember which
-	// seal came last, or a client can have an approved call run twice.
+	// Key, if not empty, seals the State, so that a client that stores it cannot change the questions,
+	// the approvals, or anything else in it: a run rejects a State with a wrong seal
+	// with [ErrTampered]. The seal also covers the Policy and the schemas of the tools in
+	// question. Its strength is that of the Key: use 32 random bytes (16 are the minimum), the same for all
+	// processes. The seal does not protect against replay of an older State of this conversation, or
+	// of another conversation: a host that lets clients store States must remember the latest
+	// seal, or a client can have an approved call run twice.
 	//
-	// Without a Key a State that was loaded is believed in what was said and in what people allowed:
-	// who can write it can answer questions, add allow rules and invent history. Deny rules, the mode,
-	// safety checks that no person was asked about, and the schemas of the arguments hold even then.
+	// Without a Key the messages and approvals in a loaded State are trusted:
+	// anyone who can write it can answer questions, add allow rules and invent history. Deny rules, the mode,
+	// safety checks that no person was asked about, and the schemas of the arguments apply even then.
 	Key []byte
 
-	// Redact, if not nil, takes secrets out of what leaves the run: every event, every State that is
-	// encoded, be it by Save, and what [Window.Results] keeps. Tools get their arguments, and the
-	// model the conversation, as they are; so do Approve and the result of Reply, and the State in
-	// memory is not changed. The model reads placeholders in a State that was loaded, and an open call
-	// whose arguments hold one is not run. It holds for sub-agents too; one that has its own uses that
-	// only where this is nil.
+	// Redact, if not nil, removes secrets from everything that leaves the run: every event, every State that is
+	// encoded, by Save or otherwise, and what [Window.Results] stores. Tools still get the original arguments, and the
+	// model the original conversation; so do Approve and the result of Reply, and the State in
+	// memory is not changed. In a State that was loaded the model reads placeholders, and an open call
+	// with one in its arguments is not run. It applies to sub-agents too, whose own Redact counts
+	// only if this is nil.
 	//
-	// Text is emitted a little later where it could be the beginning of a secret, and the arguments of
-	// a call when they are whole. The errors of Run hold what they hold.
+	// Text is emitted a little later if it may be the beginning of a secret, and the arguments of
+	// a call when they are complete. The errors of Run are not redacted.
 	Redact *redact.Redactor
 
-	Limits      Limits        // what one input may cost; the zero value is 50 steps
+	Limits      Limits        // of the work for one input; the zero value means 50 steps
 	MaxParallel int           // tool calls at a time; 0 means 8
-	ToolTimeout time.Duration // for one tool call; 0 means 10 minutes, negative none
+	ToolTimeout time.Duration // for one tool call; 0 means 10 minutes, negative no limit
 
-	// Eager has calls start while the model is still writing the rest of its answer: the first ones of
+	// Eager starts calls while the model is still writing the rest of its answer: the first calls of
 	// an answer, as long as each is of a tool marked Parallel, is read-only and is allowed without a
-	// question, at most MaxParallel at a time. What they say, ask and return is emitted when the answer
-	// is there: nothing but the time differs. ToolTimeout runs from their start.
+	// question, at most MaxParallel at a time. Their output, questions and results are emitted after the answer
+	// is complete: only the timing differs. ToolTimeout counts from their start.
 	//
-	// The calls of an answer that breaks off are stopped and forgotten. They may then have been judged,
-	// and have run, for nothing, which is of no harm where a tool that says it only reads does no more,
-	// and costs neither money nor a quota. Hence it is not the default. No call starts early in a
+	// If the answer breaks off its calls are stopped and forgotten. They may then have been judged
+	// and run for nothing, which does no harm if a tool that says it only reads does nothing else
+	// and uses neither money nor a quota. Hence it is not the default. No call starts early in a
 	// sub-agent that shares a limit of tool calls, or while others run in the background.
 	Eager bool
 
-	// Background is how long a tool call may keep the model waiting; 0 means until it ends. One that
-	// takes longer continues in the background, if its tool is marked Parallel or says so itself
-	// ([tool.Backgrounder]), at most MaxParallel of them at a time. The package doc has more.
+	// Background is how long a tool call may keep the model waiting; 0 means until it ends. A call that
+	// takes longer continues in the background, if its tool is marked Parallel or agrees
+	// ([tool.Backgrounder]), at most MaxParallel of them at a time. See the package doc.
 	Background time.Duration
 
 	Window Window // how the conversation is kept within the window
 
-	// Retry is how failed model calls are repeated; the zero value does it with back-off. A model that
-	// retries by itself ([middleware.Retry]) does so in its own way. Either way each retry is a [*event.Retry]
+	// Retry configures retries of failed model calls; the zero value retries with back-off. A model that
+	// retries by itself ([middleware.Retry]) keeps its configuration. In both cases each retry is a [*event.Retry]
 	// event, and OnRetry is called.
 	Retry middleware.RetryConfig
 
 	Seams
 }
 
-// Seams are what a run takes from outside: time, ids and goroutines. The zero value is the plain
-// program. An agent that is used by several runs at a time needs functions that are safe for that.
+// Seams are what a run takes from outside: time, ids and goroutines. The zero value is for normal
+// programs. If several runs use an agent at a time the functions must be safe for concurrent use.
 type Seams struct {
-	Now   func() time.Time           // nil is time.Now
-	NewID func(prefix string) string // nil is [message.NewID]
-	Go    func(func())               // starts a goroutine, and does not wait for it; nil is the go statement
+	Now   func() time.Time           // nil means time.Now
+	NewID func(prefix string) string // nil means [message.NewID]
+	Go    func(func())               // starts a goroutine without waiting for it; nil means the go statement
 }
 
 // An Agent runs conversations. It is immutable and safe for concurrent use.
 type Agent struct {
 	cfg Config
 	levels
-	background tool.Tool // see Config.Background; nil without
-	parent     *nest     // the run that this agent works for; nil for none
+	background tool.Tool // see Config.Background; may be nil
+	parent     *nest     // of the run that this agent works for; may be nil
 }
 
-// minKey is the least size of [Config].Key, in bytes: 128 bits cannot be tried out.
+// minKey is the minimum size of [Config].Key in bytes; 128 bits cannot be guessed.
 const minKey = 16
 
 // New checks cfg and returns the agent.
@@ -239,13 +239,13 @@ func New(cfg Config) (*Agent, error) {
 		return nil, fmt.Errorf("agent.New: Limits.Steps is %d and MaxParallel %d; neither may be negative, 0 means the default",
 			cfg.Limits.Steps, cfg.MaxParallel)
 	case cfg.MaxTokens < 0:
-		return nil, fmt.Errorf("agent.New: Config.MaxTokens is %d; it is the most that an answer may have, and 0 means the model's own limit", cfg.MaxTokens)
-	case cfg.Temperature != nil && !(*cfg.Temperature >= 0): // or not a number
-		return nil, fmt.Errorf("agent.New: Config.Temperature is %g; it is 0 or more, and nil means the model's own default", *cfg.Temperature)
+		return nil, fmt.Errorf("agent.New: Config.MaxTokens is %d; it must not be negative; 0 means the model's own limit", cfg.MaxTokens)
+	case cfg.Temperature != nil && !(*cfg.Temperature >= 0): // also for NaN
+		return nil, fmt.Errorf("agent.New: Config.Temperature is %g; it must be 0 or more; nil means the model's own default", *cfg.Temperature)
 	case len(cfg.Key) > 0 && len(cfg.Key) < minKey:
-		return nil, fmt.Errorf("agent.New: Config.Key has %d bytes; a key that can be guessed seals nothing: use at least %d, from crypto/rand", len(cfg.Key), minKey)
+		return nil, fmt.Errorf("agent.New: Config.Key has %d bytes; use at least %d, from crypto/rand, so that it cannot be guessed", len(cfg.Key), minKey)
 	case cfg.Background < 0:
-		return nil, fmt.Errorf("agent.New: Config.Background is %v; it is a time, and 0 means never", cfg.Background)
+		return nil, fmt.Errorf("agent.New: Config.Background is %v; it must not be negative; 0 means never", cfg.Background)
 	}
 	if err := cfg.Limits.setPrice(cfg.Model); err != nil {
 		return nil, fmt.Errorf("agent.New: %w", err)
@@ -288,10 +288,10 @@ func setDefault[T int | float64 | time.Duration](v *T, def T) {
 	}
 }
 
-// Limits bound what one input may cost. A run that reaches one asks the model for a last answer,
-// without tools, and ends with [event.EndLimit]. They are looked at before each model call; only
-// ToolCalls and Time also stop the rest of a batch, and Time the calls that run. The zero value of a field
-// other than Steps sets no limit. What sub-agents ([AsTool]) do counts as it happens, but for their
+// Limits bound the work for one input. A run that reaches one asks the model for a final answer,
+// without tools, and ends with [event.EndLimit]. They are checked before each model call; only
+// ToolCalls and Time also stop the rest of a batch, and Time also running calls. The zero value of a field
+// other than Steps means no limit. The work of sub-agents ([AsTool]) counts as it happens, except their
 // steps.
 type Limits struct {
 	Steps     int     // model calls with tools; 0 means 50
@@ -299,23 +299,23 @@ type Limits struct {
 	Tokens    int     // input and output together, as the server reports them
 	Cost      float64 // in the currency of Price, which is US dollars if that is nil
 
-	// Time is counted from the input, waiting for people included. When it is up model calls and
+	// Time counts from the input, including waiting for approval. When it is up model calls and
 	// tool calls are cancelled. After a tool call, or between two, the model may still give a
-	// last answer, for a quarter of Time more, but at least for a second and at most for 30.
+	// final answer, within another quarter of Time, but at least 1 second and at most 30.
 	Time time.Duration
 
-	// What tools, and the MCP servers behind them, may have the model answer (sampling): how often,
-	// 0 means 10, and how many tokens for all of it, input and output together, 0 means 50,000;
-	// negative is not at all. The other limits count it too. The policy decides about each as about
-	// a call of a tool named mcp__SERVER__sampling; what it asks about [Config.Elicit] must allow.
+	// Samples and SampleTokens limit the requests of tools, and of the MCP servers behind them, to the
+	// model (sampling): their number, 0 means 10, and the tokens of all of them, input and output together,
+	// 0 means 50,000; negative means none. The other limits include them. The policy judges each like
+	// a call of a tool named mcp__SERVER__sampling; if it asks, [Config.Elicit] must allow.
 	Samples, SampleTokens int
 
-	// Price returns what the tokens of an answer cost. If it is nil and there is a limit of Cost, the prices
-	// are those of package model/catalog, and New fails for a model ([model.Named]) that is not in its table.
+	// Price returns the cost of the tokens of an answer. If it is nil and Cost is set, the prices are those of
+	// package model/catalog, and New fails for a model ([model.Named]) that is not in its table.
 	Price func(modelName string, u message.Usage) float64
 }
 
-// setPrice sets Price where Cost needs one.
+// setPrice sets Price if Cost needs it.
 func (l *Limits) setPrice(m model.Model) error {
 	if l.Cost <= 0 || l.Price != nil {
 		return nil
@@ -326,47 +326,47 @@ func (l *Limits) setPrice(m model.Model) error {
 	}
 	price, err := catalog.Default().Price(name)
 	if err != nil {
-		return fmt.Errorf("Limits.Cost needs what tokens cost: %w; set Limits.Price, to a function or to that of a catalog.Table with the model", err)
+		return fmt.Errorf("Limits.Cost needs the prices of the model: %w; set Limits.Price, to a function or to that of a catalog.Table with the model", err)
 	}
 	l.Price = price
 	return nil
 }
 
-// Window says how a conversation is kept within the model's window. The zero value works.
+// A Window configures how a conversation is kept within the model's window. The zero value works.
 type Window struct {
-	// Tokens is how much fits into the model's window; 0 means what the model says ([model.Windowed]), else what
-	// package model/catalog knows of its name ([model.Named]), else 128,000.
+	// Tokens is the size of the model's window; 0 means that of [model.Windowed], else that of the model's
+	// name ([model.Named]) in package model/catalog, else 128,000.
 	Tokens int
 
-	// Compact is the share of the window at which the conversation is made shorter; 0 means 0.8,
-	// negative never: first long old results are cut, and if that is not enough the model is asked for
-	// a summary of all but the newest, in fixed fields (goal, decisions, files, facts, open tasks, …)
-	// or else in plain text. If there is none whole turns are dropped, and the model reads that they were. Keep is the
-	// share that is kept word for word with the current turn; 0 means 0.1. What is open, groups,
-	// skills and tasks, is repeated. The same is done when a server refuses a request for its
-	// length, until nothing can go.
+	// Compact is the share of the window at which the conversation is shortened; 0 means 0.8,
+	// negative never. First long old results are cut; if that is not enough the model is asked for
+	// a summary of all but the newest messages, in fixed fields (goal, decisions, files, facts, open tasks, …)
+	// or else in plain text. If it gives none whole turns are dropped, and the model is told so. Keep is the
+	// share that is kept verbatim with the current turn; 0 means 0.1. Open groups,
+	// skills and tasks are repeated. The same is done when a server rejects a request for its
+	// length, as long as anything can be removed.
 	Compact, Keep float64
 
-	// MaxResult is how much text of a tool result the model reads, in bytes; 0 means 100,000, or as
-	// many as the window has tokens if that is less, negative all of it. Of a longer one it reads the
-	// beginning and the end. Results, if not nil, keeps the whole; see [ReadResult]. What is pinned
-	// ([tool.Chunk]), as the instructions of skills are, is never cut.
+	// MaxResult is how many bytes of text of a tool result the model reads; 0 means 100,000, or the number
+	// of tokens in the window if that is less, negative no limit. Of a longer one it reads the
+	// beginning and the end. Results, if not nil, stores the whole; see [ReadResult]. Pinned results
+	// ([tool.Chunk]), such as the instructions of skills, are never cut.
 	MaxResult int
 	Results   Results
 
-	// MaxData is how many pictures and files are kept in the conversation; 0 means 20, negative all.
-	// When there are more the oldest give way to a note, down to half as many, so that the provider's
+	// MaxData is how many images and files are kept in the conversation; 0 means 20, negative all.
+	// If there are more the oldest are replaced with notes, down to half as many, so that the provider's
 	// cache is not lost for each.
 	MaxData int
 }
 
-// defaultWindow is what most models have at least. A server that has less refuses the
-// request, and the conversation is compacted then.
+// defaultWindow is the minimum of most models. A server with less rejects a
+// request that is too long, and the conversation is compacted then.
 const defaultWindow = 128_000
 
 func (w *Window) setDefaults(m model.Model) error {
 	if w.Compact > 1 || w.Keep < 0 || w.Compact > 0 && w.Keep >= w.Compact {
-		return fmt.Errorf("Window.Compact is %g and Keep %g; Compact is at most 1 and Keep less than that", w.Compact, w.Keep)
+		return fmt.Errorf("Window.Compact is %g and Keep %g; Compact must be at most 1 and Keep less than Compact", w.Compact, w.Keep)
 	}
 	if known, ok := model.As[model.Windowed](m); ok && w.Tokens == 0 {
 		w.Tokens = known.ContextWindow()
@@ -385,7 +385,7 @@ func (w *Window) setDefaults(m model.Model) error {
 
 var errNoEnd = errors.New("agent: the run ended without an End; a Run middleware must pass it on")
 
-// levels is what a run calls, composed once when the agent is made.
+// levels has the functions that a run calls, composed with middleware when the agent is made.
 type levels struct {
 	model        model.Model
 	reveals      bool // the model is told of tools late; see reveal.go
@@ -394,9 +394,9 @@ type levels struct {
 	instructions InstructionsFunc
 }
 
-// aboutTheCall returns a JudgeFunc whose decisions are about the call, also where a middleware has made one of its own:
-// then it allows what the tool finds the call to be.
-func aboutTheCall(next JudgeFunc) JudgeFunc {
+// judgingTheCall returns a JudgeFunc whose decisions have a judgement of the call, even if a middleware
+// returns a decision without one.
+func judgingTheCall(next JudgeFunc) JudgeFunc {
 	return func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
 		d := next(ctx, p, c)
 		if d.Behavior != permission.Deny && !d.Judgement.Covers(c.Tool, c.Input) {
@@ -410,7 +410,7 @@ func compose(cfg *Config) levels {
 	mws := cfg.Middleware
 	l := levels{
 		model: wrap(mws, cfg.Model, func(m Middleware) func(model.Model) model.Model { return m.Model }),
-		judge: aboutTheCall(wrap[JudgeFunc](mws, decidePolicy, func(m Middleware) func(JudgeFunc) JudgeFunc { return m.Judge })),
+		judge: judgingTheCall(wrap[JudgeFunc](mws, decidePolicy, func(m Middleware) func(JudgeFunc) JudgeFunc { return m.Judge })),
 		instructions: wrap[InstructionsFunc](mws, func(context.Context) string { return cfg.Instructions },
 			func(m Middleware) func(InstructionsFunc) InstructionsFunc { return m.Instructions }),
 	}

@@ -63,7 +63,7 @@ func TestBadCallsBecomeResults(t *testing.T) {
 			t.Errorf("%s: %+v", row.call, res)
 		}
 		if strings.Contains(res[0].Text, "goroutine") {
-			t.Errorf("%s: the model reads a stack: %s", row.call, res[0].Text)
+			t.Errorf("%s: the result has a stack trace: %s", row.call, res[0].Text)
 		}
 		equal(t, "end", endOf(t, evs).Reason, event.EndCompleted)
 		equal(t, "requests", len(w.reqs), 2)
@@ -76,7 +76,7 @@ func TestParallelIsBoundedAndInOrder(t *testing.T) {
 		var now, most atomic.Int32
 		slow := tool.Must(tool.New("slow", "Waits.", func(_ context.Context, in pathArg) (string, error) {
 			most.Store(max(most.Load(), now.Add(1)))
-			time.Sleep(time.Duration(10-len(in.Path)) * time.Second) // the later, the sooner
+			time.Sleep(time.Duration(10-len(in.Path)) * time.Second) // later calls end sooner
 			now.Add(-1)
 			return in.Path, nil
 		}, tool.Options{Parallel: true}))
@@ -95,7 +95,7 @@ func TestParallelIsBoundedAndInOrder(t *testing.T) {
 		equal(t, "results", results(&st), want)
 		equal(t, "most at a time", most.Load(), int32(3))
 		if of[*event.ToolResult](evs)[0].Call == "c0" {
-			t.Error("results are emitted in call order, not as they come")
+			t.Error("results are emitted in call order, not when they are ready")
 		}
 	})
 }
@@ -109,7 +109,7 @@ func TestConfirm(t *testing.T) {
 		answer event.Confirm
 		ran    string
 		result string
-		again  bool // a second call of note is asked about
+		again  bool // a second call of note needs approval
 	}{
 		{"yes", event.Confirm{Allow: true}, "note:a", "c1 success: noted a", true},
 		{"no", event.Confirm{Reason: "wrong file"}, "", "c1 denied: A person refused this call of note. Reason: wrong file", true},
@@ -133,7 +133,7 @@ func TestConfirm(t *testing.T) {
 				t.Fatalf("questions: %+v, pending %v", q, st.Pending())
 			}
 			if _, err := a.Reply(t.Context(), &st, Say("hello?")); !errors.Is(err, ErrWaiting) {
-				t.Errorf("saying more while it waits: %v", err)
+				t.Errorf("a message while it waits: %v", err)
 			}
 			loaded := reload(t, &st)
 			row.answer.Call = "c1"
@@ -146,7 +146,7 @@ func TestConfirm(t *testing.T) {
 			equal(t, "asked again", len(of[*event.Approval](evs)) == 1, row.again)
 			first := of[*event.ToolResult](evs)[0]
 			equal(t, "result", fmt.Sprintf("%s %s: %s", first.Call, first.Outcome, first.Text), row.result)
-			equal(t, "what the model said stays", string(loaded.Messages[1].ToolCalls()[0].Input), `{"path":"a"}`)
+			equal(t, "the model's arguments stay", string(loaded.Messages[1].ToolCalls()[0].Input), `{"path":"a"}`)
 		})
 	}
 }
@@ -190,7 +190,7 @@ func TestBatchAsksOnceForWhatOneRuleCovers(t *testing.T) {
 	equal(t, "questions", len(of[*event.Approval](evs)), 2)
 	equal(t, "pending", len(st.Pending()), 2)
 
-	// A yes without a rule raises the covered question; c3 is told again.
+	// Approval without a rule raises the covered question; c3's is emitted again.
 	evs, err := play(t, a, &st, event.Confirm{Call: "c1", Allow: true})
 	if err != nil {
 		t.Fatal(err)
@@ -299,7 +299,7 @@ func TestInterrupts(t *testing.T) {
 		}
 		equal(t, "end", endOf(t, evs).Reason, event.EndInterrupted)
 		equal(t, "what was shown is kept", st.Messages[1].Text(), "I beg")
-		equal(t, "half a call is not", len(st.Messages[1].ToolCalls()), 0)
+		equal(t, "an incomplete call is not", len(st.Messages[1].ToolCalls()), 0)
 		w.turns = []turn{says("done")}
 		if _, err := play(t, a, &st, Say("again")); err != nil {
 			t.Error(err)
@@ -322,7 +322,7 @@ func TestInterrupts(t *testing.T) {
 	})
 }
 
-// TestBreakAnywhere breaks off at every event of a run and goes on.
+// TestBreakAnywhere stops at every event of a run and continues.
 func TestBreakAnywhere(t *testing.T) {
 	for stop := 1; ; stop++ {
 		var j journal
@@ -381,12 +381,12 @@ func TestOddAnswers(t *testing.T) {
 	}{
 		{"cut off after text", []turn{{chunks: []model.Chunk{text("one ")}, err: upstream}, says("two")}, "one |two", ""},
 		{"cut off in a call", []turn{{chunks: []model.Chunk{&model.ToolCallDelta{ID: "c", Name: "note", Args: `{"pa`}}, err: upstream}, says("two")}, "two", ""},
-		{"cut off for ever", []turn{{chunks: []model.Chunk{text("1")}, err: upstream}, {chunks: []model.Chunk{text("2")}, err: upstream},
+		{"always cut off", []turn{{chunks: []model.Chunk{text("1")}, err: upstream}, {chunks: []model.Chunk{text("2")}, err: upstream},
 			{chunks: []model.Chunk{text("3")}, err: upstream}}, "1|2|3", "reset"},
 		{"refused", []turn{{err: &model.Error{Kind: model.KindInvalidRequest, Message: "no"}}}, "", "no"},
 		{"empty once", []turn{{chunks: []model.Chunk{finish("stop")}}, says("two")}, "two", ""},
 		{"thinking only", []turn{{chunks: []model.Chunk{&model.ThinkingDelta{Text: "hm"}, finish("stop")}}, says("two")}, "two", ""},
-		{"empty for ever", []turn{{chunks: []model.Chunk{finish("stop")}}, {chunks: []model.Chunk{finish("stop")}}, {chunks: []model.Chunk{finish("stop")}}}, "", "empty"},
+		{"always empty", []turn{{chunks: []model.Chunk{finish("stop")}}, {chunks: []model.Chunk{finish("stop")}}, {chunks: []model.Chunk{finish("stop")}}}, "", "empty"},
 		{"no finish", []turn{{chunks: []model.Chunk{text("one")}}, says("two")}, "one|two", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -399,13 +399,13 @@ func TestOddAnswers(t *testing.T) {
 			if err != nil {
 				equal(t, "end", endOf(t, evs).Reason, event.EndError)
 			}
-			var said []string
+			var texts []string
 			for _, m := range st.Messages {
 				if m.Role == message.RoleAssistant {
-					said = append(said, m.Text())
+					texts = append(texts, m.Text())
 				}
 			}
-			equal(t, "said", strings.Join(said, "|"), row.want)
+			equal(t, "texts", strings.Join(texts, "|"), row.want)
 		})
 	}
 }
@@ -499,8 +499,8 @@ func TestToolTimeout(t *testing.T) {
 	})
 }
 
-// TestInterruptedBy: the error of Reply and ReplyAs tells an interrupt from a context that
-// ended, and why it did.
+// TestInterruptedBy: the errors of Reply and ReplyAs have the cause with which a context
+// ended.
 func TestInterruptedBy(t *testing.T) {
 	a, _ := newAgent(t, Config{}, says("never"), says("never"))
 	why := errors.New("the customer has left")
@@ -558,7 +558,7 @@ func TestQuestionsExpire(t *testing.T) {
 	equal(t, "ran", j.String(), "note:a")
 }
 
-// TestLateCallsDoNotDependOnOrder opens a group and calls a tool of another one
+// TestLateCallsDoNotDependOnOrder opens a group and calls a tool of another group
 // that this closes, in either order.
 func TestLateCallsDoNotDependOnOrder(t *testing.T) {
 	for _, order := range [][]string{
@@ -595,7 +595,7 @@ func TestEventsMatchHistory(t *testing.T) {
 		&model.ToolCallDelta{Index: 0, ID: "c1", Name: "note", Args: `{"path":`},
 		&model.ToolCallDelta{Index: 1, ID: "c2", Name: "note", Args: `{"path":`},
 		&model.ToolCallDelta{Index: 0, Args: `"a"}`}, &model.ToolCallDelta{Index: 1, Args: `"b"}`},
-		&model.TextDelta{Text: "and go on"}, finish("tool_calls")}}
+		&model.TextDelta{Text: "and continue"}, finish("tool_calls")}}
 	a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}, tn, says("done"))
 	var st State
 	evs, err := play(t, a, &st, Say("go"))

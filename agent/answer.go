@@ -16,8 +16,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// checkInputs refuses inputs that do not fit the state, before any of them has an effect: a host that
-// made a mistake can correct it and try again, instead of guessing which half of its answers counted.
+// checkInputs rejects inputs that do not fit the state, before any of them has an effect, so that a host that
+// made a mistake can correct it and try again.
 func (r *run) checkInputs(inputs []Input) error {
 	var calls []string
 	interrupted := false
@@ -33,7 +33,7 @@ func (r *run) checkInputs(inputs []Input) error {
 				return err
 			}
 			if slices.Contains(calls, call) {
-				return fmt.Errorf("call %q is answered twice", call)
+				return fmt.Errorf("call %q is answered twice; give one answer", call)
 			}
 			calls = append(calls, call)
 		}
@@ -50,12 +50,12 @@ func (r *run) checkInputs(inputs []Input) error {
 		}
 	}
 	if len(inputs) == 0 && len(r.st.Messages) == 0 {
-		return errors.New("nothing to do: the conversation is empty; begin with agent.Say")
+		return errors.New("nothing to do: the conversation is empty; start with agent.Say")
 	}
 	return nil
 }
 
-// checkAnswer checks an answer to a call of this run, or of a sub-agent as that one will.
+// checkAnswer checks an answer to a call of this run, or of a sub-agent, with the sub-agent's checks.
 func (r *run) checkAnswer(in Input) error {
 	call, want := answered(in)
 	r, id, err := r.locate(call)
@@ -72,35 +72,35 @@ func (r *run) checkAnswer(in Input) error {
 	return checkResult(in.(event.Result))
 }
 
-// checkSaid checks a user's message. Model APIs refuse one that says nothing, and
-// calls or results in it would be history that never happened.
+// checkSaid checks a user's message. Model APIs reject an empty one, and
+// calls or results in it would be forged history.
 func checkSaid(m *message.Message) error {
 	if len(m.Blocks) == 0 {
-		return errors.New("an empty message: say something")
+		return errors.New("the message is empty; give agent.Say a text or a file")
 	}
 	for _, b := range m.Blocks {
 		switch b := b.(type) {
 		case *message.Text:
 			if b.Text == "" && len(m.Blocks) == 1 {
-				return errors.New("an empty message: say something")
+				return errors.New("the message is empty; give agent.Say a text or a file")
 			}
 		case *message.Data, *message.Hint:
 		default:
-			return fmt.Errorf("a user message holds a %T; it may hold text, data and hints", b)
+			return fmt.Errorf("a user message contains a %T; only text, data and hints are allowed", b)
 		}
 	}
 	return nil
 }
 
-// checkConfirm checks an answer with all that comes with it. Edited arguments are checked here for
-// the host's sake, who learns of a mistake at once; they are judged when the call's turn comes.
+// checkConfirm checks an answer and its rules and arguments. Edited arguments are checked here
+// so that the host learns of a mistake at once; they are judged when the call's turn comes.
 func (r *run) checkConfirm(c *openCall, in event.Confirm) error {
 	if r.expired(c) {
 		return fmt.Errorf("%w: call %q was asked about at %s, and an answer was due within %v; run without inputs to be asked again",
 			ErrExpired, c.ID, c.Asked.Format(time.RFC3339), r.cfg.AnswerWithin)
 	}
 	if in.Question != 0 && in.Question != c.Question {
-		return fmt.Errorf("%w: call %q is asked about again since the question of this answer; answer what is asked now", ErrNotWaiting, c.ID)
+		return fmt.Errorf("%w: call %q was asked about again after the question of this answer; answer the current question", ErrNotWaiting, c.ID)
 	}
 	if err := decide.CheckRules(in.Rules, in.Call, c.Tool); err != nil {
 		return err
@@ -109,13 +109,13 @@ func (r *run) checkConfirm(c *openCall, in event.Confirm) error {
 	return err
 }
 
-// edited returns the arguments that a person gave a call, put right; nil if they are those it has.
+// edited returns the repaired arguments that a person gave a call; nil if they are unchanged.
 func (r *run) edited(c *openCall, in event.Confirm) (json.RawMessage, error) {
 	if in.Input == nil || !in.Allow || bytes.Equal(in.Input, c.Input) {
 		return nil, nil
 	}
 	if redact.Has(string(in.Input)) && !redact.Has(string(c.Input)) {
-		return nil, fmt.Errorf("the edited arguments of call %q hold a placeholder for a secret; put the secret there, or leave the arguments as they are", c.ID)
+		return nil, fmt.Errorf("the edited arguments of call %q contain a placeholder for a secret; insert the secret, or do not edit them", c.ID)
 	}
 	t, err := r.tool(c)
 	if err != nil {
@@ -128,12 +128,12 @@ func (r *run) edited(c *openCall, in event.Confirm) (json.RawMessage, error) {
 	return args.JSON, nil
 }
 
-// expired reports whether the question about c may not be answered any more: what the person was
-// shown may not be true now.
+// expired reports whether the question about c may no longer be answered: the preview that the person was
+// shown may be outdated.
 func (r *run) expired(c *openCall) bool { return c.Expired(r.cfg.AnswerWithin, r.cfg.Now()) }
 
 // due returns the last moment at which a question, of this run or of a sub-agent, may be answered;
-// zero for never. It fails if no one could take an answer any more.
+// zero for never. It fails if the question is no longer open.
 func (r *run) due(call string) (time.Time, error) {
 	r, id, err := r.locate(call)
 	if err != nil {
@@ -151,33 +151,32 @@ func (r *run) tooLate(call string) bool {
 	return err != nil || !due.IsZero() && r.cfg.Now().After(due)
 }
 
-// checkResult checks what the host delivers. It enters the history as it is, and so must be what a
-// result may hold.
+// checkResult checks a result from the host, which enters the history unchanged.
 func checkResult(in event.Result) error {
 	if in.Structured != nil && !json.Valid(in.Structured) {
-		return fmt.Errorf("the structured result of call %q is not JSON: %.60q", in.Call, in.Structured)
+		return fmt.Errorf("the structured result of call %q is not valid JSON: %.60q", in.Call, in.Structured)
 	}
 	for _, b := range in.Blocks {
 		switch b.(type) {
 		case *message.Text, *message.Data:
 		default:
-			return fmt.Errorf("the result of call %q holds a %T; it may hold text and data", in.Call, b)
+			return fmt.Errorf("the result of call %q contains a %T; only text and data are allowed", in.Call, b)
 		}
 	}
 	return nil
 }
 
-// apply carries out inputs that were checked. It reports whether the run is to end at once.
+// apply applies checked inputs. It reports whether the run should end at once.
 func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 	for _, in := range inputs {
 		switch in := in.(type) {
 		case say:
-			interrupt = false // words after an Interrupt begin something new
+			interrupt = false // a message after an Interrupt starts a new turn
 			err = r.addUserMessage(in)
 		case Interrupt:
 			interrupt = true
 			if err = r.closeOpen("interrupted by a person"); err == nil {
-				r.take(in)
+				r.consume(in)
 			}
 		default:
 			err = r.applyAnswer(in)
@@ -194,8 +193,8 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 	return interrupt, nil
 }
 
-// applyAnswer carries out an answer to a call. A sub-agent gets it when it runs again; a rule is for
-// the outer conversation too, whose policy is asked about each of its calls.
+// applyAnswer applies an answer to a call. A sub-agent gets it when it runs again; its rules also
+// apply to the outer conversation, whose policy judges each of its calls.
 func (r *run) applyAnswer(in Input) error {
 	call, want := answered(in)
 	if c, inner := r.st.below(call); c != nil {
@@ -211,9 +210,9 @@ func (r *run) applyAnswer(in Input) error {
 		r.people.answers[c.ID] = append(r.people.answers[c.ID], in)
 		return nil
 	}
-	r.take(in)
-	// Since the check reopen may have ended the call, or its question may have expired: then it is
-	// asked about again.
+	r.consume(in)
+	// After the check, reopen may have ended the call, or its question may have expired, so that it is
+	// asked again.
 	c, err := r.st.loop.Waiting(call, want)
 	if err != nil {
 		return nil
@@ -221,7 +220,7 @@ func (r *run) applyAnswer(in Input) error {
 	if confirm, ok := in.(event.Confirm); ok {
 		return r.confirm(c, confirm)
 	}
-	given := in.(event.Result) // which is cut like any other: a host may return a whole web page
+	given := in.(event.Result) // cut like any other, as it may be a whole web page
 	res := &message.ToolResult{Outcome: message.OutcomeSuccess, Blocks: slices.Clone(given.Blocks), Structured: given.Structured}
 	if given.Failed {
 		res.Outcome = message.OutcomeError
@@ -229,20 +228,20 @@ func (r *run) applyAnswer(in Input) error {
 	return r.finish(c, res)
 }
 
-// addUserMessage takes a user's words. Nothing waits, or they would have been refused: what is open
-// was cut off by a crash, and the person says something else now.
+// addUserMessage adds a user's message. Nothing waits, or the message would have been rejected: open calls
+// were interrupted by a crash.
 func (r *run) addUserMessage(in say) error {
 	if err := r.closeOpen("The program was stopped before this call ran."); err != nil {
 		return err
 	}
-	r.take(in)
+	r.consume(in)
 	m := *in.msg
 	m.ID, m.Created, m.Blocks = r.cfg.NewID("msg"), r.cfg.Now(), withoutDamaged(m.Blocks)
 	r.st.loop.Said(m.Created)
 	return r.addMessage(&m, "")
 }
 
-// confirm takes a person's answer.
+// confirm applies a person's answer.
 func (r *run) confirm(c *openCall, in event.Confirm) error {
 	r.addRules(in.Rules)
 	if !in.Allow {
@@ -256,8 +255,8 @@ func (r *run) confirm(c *openCall, in event.Confirm) error {
 	return err
 }
 
-// addRules adds rules to the conversation. They outlive this run and are saved, and so say where
-// they come from. A call that was allowed and waits may not run by these.
+// addRules adds rules to the conversation. They are saved, and so have a Source. Calls that were
+// allowed but have not started are judged again by the new rules.
 func (r *run) addRules(rules []permission.Rule) {
 	for _, rule := range rules {
 		if rule.Source == "" {

@@ -22,12 +22,12 @@ func TestRefusedInputs(t *testing.T) {
 		inputs []Input
 		want   string
 	}{
-		"an answer behind an interrupt": {[]Input{Interrupt{}, event.Confirm{Call: "c1", Allow: true}}, "Interrupt"},
-		"a result behind an interrupt":  {[]Input{Interrupt{}, event.Result{Call: "c2"}}, "Interrupt"},
-		"a result that is not JSON":     {[]Input{event.Result{Call: "c2", Structured: json.RawMessage(`{"a`)}}, "not JSON"},
-		"two answers":                   {[]Input{event.Confirm{Call: "c1"}, event.Confirm{Call: "c1", Allow: true}}, "twice"},
-		"an answer of the wrong kind":   {[]Input{event.Confirm{Call: "c2"}}, "does not wait"},
-		"nothing":                       {[]Input{nil}, "nil"},
+		"an answer after an interrupt": {[]Input{Interrupt{}, event.Confirm{Call: "c1", Allow: true}}, "Interrupt"},
+		"a result after an interrupt":  {[]Input{Interrupt{}, event.Result{Call: "c2"}}, "Interrupt"},
+		"a result that is not JSON":    {[]Input{event.Result{Call: "c2", Structured: json.RawMessage(`{"a`)}}, "is not valid JSON"},
+		"two answers":                  {[]Input{event.Confirm{Call: "c1"}, event.Confirm{Call: "c1", Allow: true}}, "twice"},
+		"an answer of the wrong kind":  {[]Input{event.Confirm{Call: "c2"}}, "does not wait"},
+		"nothing":                      {[]Input{nil}, "nil"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var j journal
@@ -67,12 +67,12 @@ func (judging) Judge(c *permission.Call) {
 
 func (j judging) Unwrap() tool.Tool { return j.Tool }
 
-// TestApproveEdits answers in the process with edits: each is judged, however
-// often the arguments change.
+// TestApproveEdits has Approve edit the arguments: each edit is judged, however
+// often they change.
 func TestApproveEdits(t *testing.T) {
 	for _, row := range []struct {
 		name    string
-		edits   []string // of one question after the other; "" leaves the arguments
+		edits   []string // for each question; "" leaves the arguments unchanged
 		asked   int
 		ran     string
 		outcome string
@@ -108,8 +108,8 @@ func TestApproveEdits(t *testing.T) {
 	}
 }
 
-// TestNobodyIsAskedAfterTheEnd breaks off, or cancels, at a question.
-func TestNobodyIsAskedAfterTheEnd(t *testing.T) {
+// TestNoQuestionAfterTheEnd stops ranging at a question: Approve is not called.
+func TestNoQuestionAfterTheEnd(t *testing.T) {
 	var j journal
 	var saved *State
 	asked := false
@@ -126,7 +126,7 @@ func TestNobodyIsAskedAfterTheEnd(t *testing.T) {
 		}
 		if _, ok := ev.(*event.Approval); ok {
 			if p := saved.Pending(); len(p) != 1 {
-				t.Errorf("the question was told before it was stored: %d pending", len(p))
+				t.Errorf("the question was emitted before it was saved: %d pending", len(p))
 			}
 			break
 		}
@@ -137,8 +137,8 @@ func TestNobodyIsAskedAfterTheEnd(t *testing.T) {
 	}
 }
 
-// TestExpiredQuestionCoversNothing has two like calls, one question about both,
-// which expires; meanwhile the first call is denied.
+// TestExpiredQuestionCoversNothing has two similar calls with one question about both,
+// which expires; meanwhile the policy denies the first call.
 func TestExpiredQuestionCoversNothing(t *testing.T) {
 	var j journal
 	now := time.Unix(0, 0)
@@ -177,7 +177,7 @@ func (suggestion) Suggest(*permission.Policy) []permission.Rule {
 func (s suggesting) Unwrap() tool.Tool { return s.Tool }
 
 // TestConsumerPanics has the loop over the events panic while tools run, in a
-// program that recovers: no goroutine stays (TestMain looks), and the State
+// program that recovers: no goroutine is left (TestMain checks), and the State
 // can be used.
 func TestConsumerPanics(t *testing.T) {
 	slow := tool.Must(tool.New("slow", "Waits.", func(ctx context.Context, _ pathArg) (string, error) {
@@ -209,8 +209,8 @@ func TestConsumerPanics(t *testing.T) {
 	checkState(t, &st)
 }
 
-// TestMiddlewareThatEatsTheEnd is refused, not a crash.
-func TestMiddlewareThatEatsTheEnd(t *testing.T) {
+// TestMiddlewareThatDropsTheEnd: a Run middleware without an End is an error, not a panic.
+func TestMiddlewareThatDropsTheEnd(t *testing.T) {
 	none := Middleware{Run: func(RunFunc) RunFunc {
 		return func(context.Context, *State, ...Input) iter.Seq2[event.Event, error] {
 			return func(func(event.Event, error) bool) {}
@@ -237,8 +237,8 @@ func TestMiddlewareThatEatsTheEnd(t *testing.T) {
 	}
 }
 
-// TestDetachedMiddleware has a step that runs with a context of its own: the
-// run ends all the same when nobody listens.
+// TestDetachedMiddleware has a step that runs with another context: the
+// run still ends when the consumer stops.
 func TestDetachedMiddleware(t *testing.T) {
 	detach := Middleware{Step: func(next StepFunc) StepFunc {
 		return func(ctx context.Context) error { return next(context.WithoutCancel(ctx)) }
@@ -252,9 +252,9 @@ func TestDetachedMiddleware(t *testing.T) {
 	equal(t, "requests after the break", len(w.reqs), 0)
 }
 
-// TestRuleReachesWhatWaits has a person answer the question about one call with a rule
-// against its tool. The other calls of the answer, which were allowed before, and of
-// which all could start at once, are judged by it.
+// TestRuleReachesWhatWaits has a person answer the question about one call with a deny rule
+// for its tool. The other calls of the answer, which were allowed before and could all start
+// at once, are judged by it.
 func TestRuleReachesWhatWaits(t *testing.T) {
 	for _, allow := range []bool{true, false} {
 		var j journal

@@ -18,7 +18,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// talking says a piece each second, as many as its path has, and notes that it has ended.
+// talking is a tool that yields a chunk each second, as many as its path says, and records its end.
 func talking(j *journal, o tool.Options) tool.Tool {
 	return tool.Must(tool.NewStream("talk", "Talks.", func(ctx context.Context, in pathArg) iter.Seq2[tool.Chunk, error] {
 		return func(yield func(tool.Chunk, error) bool) {
@@ -40,7 +40,7 @@ func talking(j *journal, o tool.Options) tool.Tool {
 	}, o))
 }
 
-// thinking is an Approve that takes an hour. Meanwhile no event may come.
+// thinking returns an Approve that takes an hour, and a check that no event comes meanwhile.
 func thinking(t *testing.T, j *journal) (approve func(context.Context, event.Approval) (event.Confirm, error), onEvent func(event.Event)) {
 	thinks := false
 	return func(context.Context, event.Approval) (event.Confirm, error) {
@@ -51,12 +51,12 @@ func thinking(t *testing.T, j *journal) (approve func(context.Context, event.App
 			return event.Confirm{Allow: true}, nil
 		}, func(ev event.Event) {
 			if thinks {
-				t.Errorf("event %s came while a person was thinking", event.TypeOf(ev))
+				t.Errorf("event %s came while Approve was running", event.TypeOf(ev))
 			}
 		}
 }
 
-// runWatched runs to the end.
+// runWatched runs an agent to the end and calls onEvent for each event.
 func runWatched(t *testing.T, a *Agent, st *State, onEvent func(event.Event)) {
 	t.Helper()
 	for ev, err := range a.Run(t.Context(), st, Say("go")) {
@@ -68,8 +68,8 @@ func runWatched(t *testing.T, a *Agent, st *State, onEvent func(event.Event)) {
 	checkState(t, st)
 }
 
-// TestCallsContinueWhileAPersonThinks has Config.Approve take longer than a tool in the background may: what the tool says does not
-// have to wait for the person.
+// TestCallsContinueWhileAPersonThinks has Config.Approve take longer than a tool in the background may: the tool's output is
+// received meanwhile.
 func TestCallsContinueWhileAPersonThinks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
@@ -83,7 +83,7 @@ func TestCallsContinueWhileAPersonThinks(t *testing.T) {
 	})
 }
 
-// watching is an agent that asks about a call that has become dangerous since it was allowed, while a sub-agent works.
+// watching returns an agent that asks about a call that has become dangerous since it was allowed, while a sub-agent works.
 func watching(t *testing.T, j *journal, cfg Config) *Agent {
 	sub, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(talking(j, tool.Options{}))})
 	sub.model = wordsFunc(func(req *model.Request) turn {
@@ -120,8 +120,8 @@ func TestSubAgentsContinueWhileAPersonThinks(t *testing.T) {
 	})
 }
 
-// TestEventsComeWhenAPersonHasThought has a person edit a call that cannot start yet: what came of the others
-// meanwhile is emitted at once, and not with whatever comes next.
+// TestEventsComeWhenAPersonHasThought has a person edit a call that cannot start yet: the events of other calls
+// meanwhile are emitted right after the answer.
 func TestEventsComeWhenAPersonHasThought(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
@@ -147,7 +147,7 @@ func TestEventsComeWhenAPersonHasThought(t *testing.T) {
 	})
 }
 
-// TestFailureEndsTheQuestion has a save fail while a person thinks: they are not asked any longer, and the run ends with that.
+// TestFailureEndsTheQuestion has a save fail while Approve runs: its context ends, and the run ends with the error.
 func TestFailureEndsTheQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
@@ -168,7 +168,7 @@ func TestFailureEndsTheQuestion(t *testing.T) {
 	})
 }
 
-// judged is a tool whose calls are judged by a function.
+// judged is a tool whose calls are judged by verdict.
 type judged struct {
 	tool.Tool
 	verdict func() permission.Verdict
@@ -178,7 +178,7 @@ func (d judged) Unwrap() tool.Tool { return d.Tool }
 
 func (d judged) Judge(c *permission.Call) { c.Checker = ruling(d.verdict) }
 
-// ruling returns a Checker with a verdict, which takes no patterns.
+// ruling returns a Checker with a verdict and without patterns.
 func ruling(verdict func() permission.Verdict) permission.Checker {
 	return verdictChecker{verdict: verdict}
 }
@@ -190,7 +190,7 @@ type verdictChecker struct {
 
 func (v verdictChecker) Check(*permission.Policy) permission.Verdict { return v.verdict() }
 
-// TestApprovePanics has Config.Approve panic: the consumer's goroutine does then, and the State is whole.
+// TestApprovePanics has Config.Approve panic: the panic reaches the consumer's goroutine, and the State is consistent.
 func TestApprovePanics(t *testing.T) {
 	var j journal
 	a, _ := newAgent(t, Config{Toolkit: toolkit.Of(noting(&j, "ask", tool.Options{})), Approve: func(context.Context, event.Approval) (event.Confirm, error) {

@@ -21,8 +21,8 @@ import (
 )
 
 // ask has the model answer, and adds the answer to the conversation. What the model must know
-// before, such as a warning or what ended in the background, goes to the end of the history: a
-// changed beginning costs the provider's cache of all that follows.
+// first, such as a warning or the results of background calls, is appended to the history: a
+// change at the beginning would invalidate the provider's cache.
 func (r *run) ask(hint string) error {
 	if err := r.addEnded(); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (r *run) ask(hint string) error {
 	}
 	for q := new(decide.Question); err == nil; {
 		if left, limited := r.timeLeft(); limited && left <= 0 && q.Answers() > 0 {
-			return nil // for the last answer
+			return nil // the caller asks for the final answer
 		}
 		mc, failure := r.generate()
 		switch {
@@ -57,15 +57,15 @@ func (r *run) ask(hint string) error {
 			return err
 		}
 	}
-	if errors.Is(err, errTimeUp) { // while a summary was made
+	if errors.Is(err, errTimeUp) { // while a summary was being made
 		return nil
 	}
 	return err
 }
 
-// react does what is to be done about an answer, and reports whether the question is done with.
+// react handles an answer or failure, and reports whether ask is done.
 func (r *run) react(q *decide.Question, v *toolkit.View, mc *modelCall, failure error) (done bool, err error) {
-	// An error that is not a model's is a fault of the program, and asking again would hide it.
+	// An error that is not a model.Error is a bug, which another try would hide.
 	e, ok := errors.AsType[*model.Error](failure)
 	shown := decide.Answer{Failed: failure != nil, Refused: r.isRefused(failure), Retryable: ok && e.Retryable(),
 		Any: len(mc.msg.Blocks) > 0, Shown: mc.msg.Text() != "", Empty: isEmpty(mc.msg)}
@@ -93,7 +93,7 @@ func (r *run) react(q *decide.Question, v *toolkit.View, mc *modelCall, failure 
 	return false, err
 }
 
-// kindOf returns what kind of failure of a model err is, "" for another.
+// kindOf returns the kind of a model.Error, "" for other errors.
 func kindOf(err error) model.ErrorKind {
 	if e, ok := errors.AsType[*model.Error](err); ok {
 		return e.Kind
@@ -101,8 +101,8 @@ func kindOf(err error) model.ErrorKind {
 	return ""
 }
 
-// isEmpty reports whether m neither says anything nor calls a tool. Reasoning does not count: no one
-// would read an answer.
+// isEmpty reports whether m has neither text nor tool calls. Reasoning does not count: it is not
+// an answer.
 func isEmpty(m *message.Message) bool {
 	return !slices.ContainsFunc(m.Blocks, func(b message.Block) bool {
 		switch b := b.(type) {
@@ -115,14 +115,14 @@ func isEmpty(m *message.Message) bool {
 	})
 }
 
-// finishCutOff is why a message ends that the next one continues.
+// finishCutOff is the finish reason of a message that the next one continues.
 const finishCutOff = "cut off"
 
-// keepText stores what was shown of an answer that broke off. Its tool calls are dropped: it cannot be
-// known whether they were whole.
-func (r *run) keepText(said *message.Message, why string) error {
-	m := *said
-	m.Blocks = slices.DeleteFunc(slices.Clone(said.Blocks), func(b message.Block) bool {
+// keepText stores the text of an answer that broke off. Its tool calls are dropped, since they may be
+// incomplete.
+func (r *run) keepText(answer *message.Message, why string) error {
+	m := *answer
+	m.Blocks = slices.DeleteFunc(slices.Clone(answer.Blocks), func(b message.Block) bool {
 		_, calls := b.(*message.ToolCall)
 		return calls
 	})
@@ -132,8 +132,8 @@ func (r *run) keepText(said *message.Message, why string) error {
 	return r.addMessage(&m, why)
 }
 
-// request returns a request of the conversation, or of other messages. The messages are a slice of its own
-// capacity, so that a middleware that appends to them does not write into the State.
+// request returns a request with the conversation, or with other messages. The messages are clipped, so that
+// a middleware that appends to them does not write into the State.
 func (r *run) request(v *toolkit.View, messages []*message.Message) *model.Request {
 	req := &model.Request{
 		System:   r.system(v.Prompt()),
@@ -142,7 +142,7 @@ func (r *run) request(v *toolkit.View, messages []*message.Message) *model.Reque
 		MaxTokens:   r.cfg.MaxTokens,
 		Temperature: r.cfg.Temperature,
 	}
-	if r.dialog.last { // the tools stay listed, or the provider's cache would be lost
+	if r.dialog.last { // keep the tools listed, so that the provider's cache stays valid
 		req.Choice.Mode = model.ChoiceNone
 	}
 	if r.final != nil && (r.dialog.last || r.final.asked > 1) {
@@ -163,12 +163,12 @@ func (r *run) addTools(req *model.Request, v *toolkit.View) {
 	if r.final != nil {
 		info := r.final.tool.Info()
 		req.Tools = append(req.Tools, info)
-		req.Digest += "+" + string(info.Input) // another T is another list of tools
+		req.Digest += "+" + string(info.Input) // another T makes another list of tools
 	}
 }
 
-// system joins the agent's instructions and what the toolkit has to say. Neither changes from step
-// to step, unless a Middleware.Instructions makes it.
+// system joins the agent's instructions and the toolkit's prompt. Neither changes from step
+// to step, unless a Middleware.Instructions changes its result.
 func (r *run) system(prompt string) string {
 	own := r.a.instructions(r.ctx)
 	if own == "" || prompt == "" {
@@ -181,7 +181,7 @@ func (r *run) newAnswer() *message.Message {
 	return &message.Message{ID: r.cfg.NewID("msg"), Role: message.RoleAssistant, Created: r.cfg.Now()}
 }
 
-// generate makes the next model call, which holds what came before an error.
+// generate makes the next model call. If it fails, the result has the part of the answer before the error.
 func (r *run) generate() (*modelCall, error) {
 	mc := &modelCall{run: r, msg: r.newAnswer()}
 	v, err := r.currentView()
@@ -201,7 +201,7 @@ func (r *run) generate() (*modelCall, error) {
 		return mc, err
 	}
 	if ratio, ok := window.Ratio(estimated, mc.msg.Usage.Input); ok {
-		r.st.ratio = ratio // what a request really cost corrects later estimates
+		r.st.ratio = ratio // the reported usage corrects later estimates
 	}
 	return mc, nil
 }
@@ -213,7 +213,7 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 	ctx, mc.cancel = context.WithCancel(r.ctx)
 	own, m, inbox := r.a.model, r.retrying(), &r.inbox
 	r.launch(&mc.flight, func() {
-		// Called instead of ranged over: the body of a loop would be four allocations.
+		// Call the iterator instead of ranging over it: a loop body would take four more allocations.
 		m.Generate(ctx, req)(func(ch model.Chunk, err error) bool {
 			switch {
 			case mc.err != nil:
@@ -234,7 +234,7 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 	r.await(&mc.flight)
 	mc.complete()
 	if mc.why() != nil || r.ctx.Err() != nil {
-		r.unanswered = mc.err // beside what ends the run
+		r.unanswered = mc.err // reported in addition to what ends the run
 	}
 	switch {
 	case mc.why() != nil && mc.finish == nil:
@@ -265,10 +265,10 @@ func (r *run) retrying() model.Model {
 	if r.dialog.model != nil {
 		return r.dialog.model
 	}
-	retry, inbox, any := r.cfg.Retry, &r.inbox, &flight{stage: committed} // of this run's
+	retry, inbox, any := r.cfg.Retry, &r.inbox, &flight{stage: committed} // not in r.flights: belongs to the run
 	own := retry.OnRetry
 	retry.OnRetry = func(try int, wait time.Duration, err error) {
-		// An error: the run has ended, and with it the call.
+		// An error means that the run has ended.
 		_ = inbox.ask(any, func() error {
 			r.emit(&event.Retry{Attempt: try, Wait: wait, Error: err.Error()})
 			return nil
@@ -281,9 +281,9 @@ func (r *run) retrying() model.Model {
 	return r.dialog.model
 }
 
-// accept adds a whole answer to the conversation and opens its calls. Calls that cannot run have
-// their results before the answer is stored, so that no crash in between can make a bad call look
-// like one that was cut off.
+// accept adds a complete answer to the conversation and opens its calls. Calls that cannot run get
+// their results before the answer is saved, so that after a crash a bad call does not look
+// like an interrupted one.
 func (r *run) accept(mc *modelCall) error {
 	m := mc.msg
 	r.spend(m)
@@ -302,10 +302,10 @@ func (r *run) accept(mc *modelCall) error {
 		raw := mc.calls[i].args
 		c, repaired := r.openCall(tc, raw, opening...)
 		over := ""
-		if !r.takeCall() {
+		if !r.countCall() {
 			over = cmp.Or(r.sharedLimit(), "a limit")
 		}
-		// A bare value may be the beginning of a longer one.
+		// A value that is not an object may be the beginning of a longer one.
 		cutOff := mc.reason() == model.FinishLength && i == len(calls)-1 && !isObject(raw)
 		r.st.loop.AddCall(c, decide.Opening{CutOff: cutOff, Final: r.isFinal(c), Over: over})
 		events = append(events, &event.ToolCall{Message: m.ID, Call: tc.ID, Name: tc.Name, Input: tc.Input, Repaired: repaired})
@@ -317,11 +317,11 @@ func (r *run) accept(mc *modelCall) error {
 	return r.addMessage(m, string(mc.reason()), append(events, ended...)...)
 }
 
-// openCall makes the open call of what the model sent, and puts valid arguments into tc. A call
+// openCall returns the open call for a call of the model, and puts valid arguments into tc. A call
 // that cannot run has its result already.
 func (r *run) openCall(tc *message.ToolCall, raw json.RawMessage, opening ...string) (*openCall, []string) {
 	if tc.Name == "" {
-		tc.Name = "unnamed" // APIs refuse a call without a name
+		tc.Name = "unnamed" // APIs reject a call without a name
 	}
 	c := &openCall{ID: tc.ID, Name: tc.Name, Tool: tc.Name, Status: decide.New}
 	tc.Input = json.RawMessage("{}")

@@ -22,7 +22,7 @@ import (
 )
 
 // TestConsumerLeavesAnywhere has the body of the loop panic, or end its goroutine as
-// t.Fatal does, at each event: no worker stays, and the state can be used again.
+// t.Fatal does, at each event: no goroutine is left, and the state can be used again.
 func TestConsumerLeavesAnywhere(t *testing.T) {
 	asks := tool.Must(tool.New("asks", "Asks the person.", func(ctx context.Context, _ struct{}) (string, error) {
 		answer, err := host.From(ctx).Elicit(ctx, host.Elicitation{Message: "Really?", Schema: json.RawMessage(`{"type":"object","properties":{}}`)})
@@ -40,9 +40,9 @@ func TestConsumerLeavesAnywhere(t *testing.T) {
 			a, _ := newAgent(t, Config{Policy: bypass, Background: time.Hour, Toolkit: toolkit.Of(helper, asks)},
 				calls(`c1 helper {"task":"go"}`, `c2 asks {}`), says("done"))
 			st := new(State)
-			var events sync.WaitGroup
+			var consumer sync.WaitGroup
 			n := 0
-			events.Go(func() {
+			consumer.Go(func() {
 				defer func() { _ = recover() }()
 				for range a.Run(t.Context(), st, Say("go")) {
 					if n++; n == at {
@@ -50,7 +50,7 @@ func TestConsumerLeavesAnywhere(t *testing.T) {
 					}
 				}
 			})
-			events.Wait()
+			consumer.Wait()
 			if st.busy.Load() {
 				t.Fatalf("after a panic at event %d the state is busy", at)
 			}
@@ -58,12 +58,12 @@ func TestConsumerLeavesAnywhere(t *testing.T) {
 				break
 			}
 		}
-	} // goleak finds who is left
+	} // goleak finds remaining goroutines
 }
 
-// TestCallIDsThatJoin has the model give calls ids of which one begins another:
-// joined with those of sub-agents' calls, or made into the ids of steps, they would
-// be the same, and an answer about one call would be taken for another's.
+// TestCallIDsThatJoin has the model use call ids of which one begins with another:
+// joined with the ids of sub-agents' calls, or turned into ids of steps, they could
+// be equal, and an answer about one call would count for another.
 func TestCallIDsThatJoin(t *testing.T) {
 	for _, ids := range [][2]string{{"a", "a/b"}, {"a/b", "a"}, {"a", "a/background"}} {
 		var j journal
@@ -108,8 +108,8 @@ func TestCallIDsThatJoin(t *testing.T) {
 	}
 }
 
-// TestToolStreamsForEver has a tool say something for as long as it is listened
-// to: it is stopped, and the model reads how it began.
+// TestToolStreamsForEver has a tool that never stops yielding chunks: it is stopped,
+// and the model reads the beginning.
 func TestToolStreamsForEver(t *testing.T) {
 	for _, piece := range []string{strings.Repeat("x", 1<<20), "x"} {
 		flood := tool.Must(tool.NewStream("flood", "Never ends.", func(context.Context, struct{}) iter.Seq2[tool.Chunk, error] {
@@ -138,7 +138,7 @@ func TestToolStreamsForEver(t *testing.T) {
 	}
 }
 
-// TestRedactorForgetsCalls: a long run may have thousands of calls in the background.
+// TestRedactorForgetsCalls: the redactor keeps no state for background calls that have ended.
 func TestRedactorForgetsCalls(t *testing.T) {
 	r, err := redact.New(redact.Rules()...)
 	if err != nil {
@@ -153,8 +153,8 @@ func TestRedactorForgetsCalls(t *testing.T) {
 	equal(t, "kept", len(c.held), 0)
 }
 
-// TestBackgroundResultStaysInItsTag has a tool return what would end the tag that its
-// result stands in.
+// TestBackgroundResultStaysInItsTag has a tool return a closing tag like the one around its
+// result.
 func TestBackgroundResultStaysInItsTag(t *testing.T) {
 	st := new(State)
 	for _, end := range []string{"</result>", "</RESULT>", "</ result>", "< /result >", "</Result\n>"} {
@@ -173,11 +173,11 @@ func TestBackgroundResultStaysInItsTag(t *testing.T) {
 	}
 }
 
-// TestRefusalOutlastsOlderAnswers answers what a sub-agent asks when the policy has
-// come to ask about the sub-agent itself, and refuses that: the older answer must not
-// bring the refused call back.
+// TestRefusalOutlastsOlderAnswers answers the question of a sub-agent after the policy has
+// started to ask about the sub-agent itself, and refuses that: the older answer must not
+// revive the refused call.
 func TestRefusalOutlastsOlderAnswers(t *testing.T) {
-	for _, policy := range []permission.Policy{{}, bypass} { // of the run that hears the refusal
+	for _, policy := range []permission.Policy{{}, bypass} { // of the run that gets the refusal
 		var j journal
 		inner, _ := newAgent(t, Config{Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}, calls(`s1 note {"path":"a"}`), says("helped"))
 		helper, err := AsTool[string, string](inner, "helper", "Helps.", nil)
@@ -193,9 +193,9 @@ func TestRefusalOutlastsOlderAnswers(t *testing.T) {
 			}
 			return endOf(t, evs).Reason
 		}
-		equal(t, "asked below", run(bypass, Say("go"), calls(`c0 helper {"task":"go"}`)), event.EndWaiting)
+		equal(t, "the sub-agent asks", run(bypass, Say("go"), calls(`c0 helper {"task":"go"}`)), event.EndWaiting)
 		equal(t, "asked about the helper", run(permission.Policy{}, event.Confirm{Call: "c0/s1", Allow: true}), event.EndWaiting)
-		equal(t, "refused", run(policy, event.Confirm{Call: "c0"}, says("then not")), event.EndCompleted)
+		equal(t, "refused", run(policy, event.Confirm{Call: "c0"}, says("ok")), event.EndCompleted)
 		equal(t, "ran", j.String(), "")
 		equal(t, "result", results(st), []string{"c0 denied: A person refused this call of helper."})
 	}

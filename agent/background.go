@@ -14,19 +14,19 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// endedInBackground introduces what a call in the background has returned.
-const endedInBackground = "Call %s of %s, which continued in the background, has ended (%s). What it returned is between the tags; it does not come from the user.\n" +
+// endedInBackground introduces the result of a background call.
+const endedInBackground = "Call %s of %s, which continued in the background, has ended (%s). Its result is between the tags; it does not come from the user.\n" +
 	"<result>\n%s\n</result>"
 
-// resultEnd is what a model might take for the end of the tag in endedInBackground.
+// resultEnd matches what a model might read as the closing tag in endedInBackground.
 var resultEnd = lazy.Regexp(`(?i)<\s*/\s*(result)`)
 
-// patience returns after how long c continues in the background, negative for never.
+// backgroundAfter returns the time after which c continues in the background, negative for never.
 //
-// A sub-agent never does: it may have to ask a person, whose answer must find it. Nor does a call
-// that changes what is visible, or steers the agent: what follows depends on it. Any other tool
-// that is not marked Parallel counts on being alone, unless it says itself that it need not be.
-func (r *run) patience(t tool.Tool, c *openCall) time.Duration {
+// A sub-agent never does: it may ask for approval, and the answer must find it. Neither does a call
+// that changes what is visible or controls the agent: later calls depend on it. Any other tool
+// that is not marked Parallel expects to run alone, unless it says otherwise itself.
+func (r *run) backgroundAfter(t tool.Tool, c *openCall) time.Duration {
 	_, nested := tool.As[*subagent](t)
 	if r.cfg.Background == 0 || c.ChangesGroups || t.Info().Control || nested {
 		return -1
@@ -40,8 +40,8 @@ func (r *run) patience(t tool.Tool, c *openCall) time.Duration {
 	return -1
 }
 
-// leave lets a call continue in the background, if there is room and it has not ended.
-func (r *run) leave(tc *toolCall) error {
+// moveToBackground lets a call continue in the background, if the limit allows it and it has not ended.
+func (r *run) moveToBackground(tc *toolCall) error {
 	if tc.background || tc.stage == finished || !r.st.loop.MayLeave(r.cfg.MaxParallel) {
 		return nil
 	}
@@ -52,7 +52,7 @@ func (r *run) leave(tc *toolCall) error {
 	return r.store(&event.Background{Call: c.ID, Name: c.Tool}, newToolResult(c))
 }
 
-// backgroundFlight returns the flight of a call that went on in the background in this run, or may yet.
+// backgroundFlight returns the flight of a call that this run has moved to the background or may still move there.
 func (r *run) backgroundFlight(id string) *toolCall {
 	for _, f := range r.flights {
 		if tc, ok := f.task.(*toolCall); ok && tc.call.ID == id && tc.done != nil {
@@ -62,7 +62,7 @@ func (r *run) backgroundFlight(id string) *toolCall {
 	return nil
 }
 
-// forgetBackground gives up the calls that went on in the background when an earlier run was cut off.
+// forgetBackground ends the background calls of an earlier run that was interrupted.
 func (r *run) forgetBackground() {
 	for _, a := range r.st.loop.InBackground() {
 		r.returned(a, decide.ResultLost())
@@ -74,8 +74,8 @@ func (r *run) returned(a *backgroundCall, res *message.ToolResult) {
 	r.consumer.unsent = append(r.consumer.unsent, &event.Background{Call: a.ID, Name: a.Tool, Result: a.Result})
 }
 
-// collect takes the results of the calls in the background that have ended, or of all, and waits
-// for them. The error is one that ends the run.
+// collect stores the results of the background calls that have ended or, if all is set, of all, for which it
+// waits. An error ends the run.
 func (r *run) collect(all bool) (err error) {
 	for _, a := range r.st.loop.InBackground() {
 		tc := r.backgroundFlight(a.ID)
@@ -90,7 +90,7 @@ func (r *run) collect(all bool) (err error) {
 	return err
 }
 
-// addEnded adds the results of the calls in the background that have ended to the conversation.
+// addEnded adds the results of background calls that have ended to the conversation.
 func (r *run) addEnded() error {
 	if len(r.st.loop.Background) == 0 {
 		return nil
@@ -98,12 +98,12 @@ func (r *run) addEnded() error {
 	return join(r.collect(false), r.addBackgroundResults())
 }
 
-// waitForBackground waits until a call in the background has ended, and adds its result to the conversation. When the time is up
+// waitForBackground waits until a background call has ended, and adds its result to the conversation. When the time is up
 // all are cancelled.
 func (r *run) waitForBackground() error {
 	defer context.AfterFunc(r.ctx, r.inbox.wake)()
 	ended := func(a *backgroundCall) bool { return r.backgroundFlight(a.ID).ended }
-	// None runs if a crash, or the wait for a person, left only results that the model has not read.
+	// After a crash, or while waiting for approval, there may only be results that the model has not read.
 	running := r.st.loop.InBackground()
 	for len(running) > 0 && r.failed == nil && r.ctx.Err() == nil && !slices.ContainsFunc(running, ended) {
 		r.receive()
@@ -111,8 +111,8 @@ func (r *run) waitForBackground() error {
 	return r.addEnded()
 }
 
-// collectAll waits until nothing runs in the background any more, and stores the results. It adds no
-// message for the model: calls may be open, whose results must come next.
+// collectAll waits until nothing runs in the background, and saves the results. It adds no
+// message: calls may be open, whose results must come next.
 func (r *run) collectAll() error {
 	if len(r.st.loop.InBackground()) == 0 {
 		return nil
@@ -120,8 +120,8 @@ func (r *run) collectAll() error {
 	return join(r.collect(true), r.store())
 }
 
-// stopBackground ends what runs in the background, and waits for it: no goroutine outlives a run but
-// that of a tool that does not stop when it is cancelled.
+// stopBackground cancels background calls, and waits for them: the only goroutine that may outlive a run
+// is that of a tool that ignores its cancellation.
 func (r *run) stopBackground() error {
 	for _, a := range r.st.loop.InBackground() {
 		r.backgroundFlight(a.ID).end(context.Canceled)
@@ -129,22 +129,22 @@ func (r *run) stopBackground() error {
 	return r.collect(true)
 }
 
-// addBackgroundResults adds what became of calls in the background to the conversation: in the program's
-// words, since a call has one result and that is there already. To APIs that is a user's message,
-// and so it says who speaks.
+// addBackgroundResults adds the results of background calls to the conversation, in a hint, since a
+// call can have only one result and has that already. To APIs a hint is a user message,
+// and so it says that it is not from the user.
 func (r *run) addBackgroundResults() error {
 	if len(r.st.loop.Background) == len(r.st.loop.InBackground()) {
 		return nil
 	}
 	v, cancelled := r.currentView()
 	m := r.hintMessage("", "")
-	// From here on nothing panics that others have written: what has ended would be lost.
-	var told, data message.Blocks
+	// From here on no foreign code may panic, or results would be lost.
+	var hints, data message.Blocks
 	var succeeded []string
 	for _, a := range r.st.loop.Report() {
 		// What the tool returned must not end the tag by itself.
 		text := resultEnd().ReplaceAllString(a.Result.Text(), `<\/$1`)
-		told = append(told, &message.Hint{Source: backgroundName, Text: fmt.Sprintf(endedInBackground, a.ID, a.Tool, a.Result.Outcome, text)})
+		hints = append(hints, &message.Hint{Source: backgroundName, Text: fmt.Sprintf(endedInBackground, a.ID, a.Tool, a.Result.Outcome, text)})
 		for _, d := range window.DataIn(a.Result.Blocks) {
 			data = append(data, d)
 		}
@@ -156,17 +156,17 @@ func (r *run) addBackgroundResults() error {
 		v.Advance(succeeded...)
 	}
 	r.shown.view = nil
-	m.Blocks = append(told, data...)
+	m.Blocks = append(hints, data...)
 	return r.addMessage(m, "")
 }
 
-// backgroundName is the tool by which a model looks after its calls in the background.
-// It is listed whether there are any or not: a list that changes costs the provider's cache of
-// everything that was said.
+// backgroundName is the tool with which a model manages its background calls.
+// It is always listed: a change of the list would invalidate the provider's cache of
+// the whole conversation.
 const backgroundName = "background"
 
-const backgroundDescription = "Looks after a tool call that continues in the background: shows how far it is, waits for it, or stops it. " +
-	"You get what it returns when it ends, without asking."
+const backgroundDescription = "Manages a tool call that continues in the background: shows its progress, waits for it, or stops it. " +
+	"You get its result when it ends, without asking."
 
 type backgroundIn struct {
 	Call    string `json:"call" jsonschema_description:"the id of the call"`
@@ -175,13 +175,13 @@ type backgroundIn struct {
 }
 
 func newBackground() (tool.Tool, error) {
-	return tool.New(backgroundName, backgroundDescription, lookAfter, tool.Options{Parallel: true, Control: true})
+	return tool.New(backgroundName, backgroundDescription, manageBackground, tool.Options{Parallel: true, Control: true})
 }
 
-func lookAfter(ctx context.Context, in backgroundIn) (string, error) {
+func manageBackground(ctx context.Context, in backgroundIn) (string, error) {
 	own := callIn(ctx)
 	if own == nil {
-		return "", fmt.Errorf("no call %q runs in the background", in.Call)
+		return "", fmt.Errorf("there is no call %q in the background", in.Call)
 	}
 	text, done, err := own.look(in)
 	if err != nil || in.Action != "wait" {
@@ -199,7 +199,7 @@ func lookAfter(ctx context.Context, in backgroundIn) (string, error) {
 	return text, err
 }
 
-// look has the run look at another call, or stop it. done is closed when that has ended.
+// look asks the run about another call, or has it stop the call. done is closed when that has ended.
 func (tc *toolCall) look(in backgroundIn) (text string, done <-chan struct{}, err error) {
 	var other *toolCall
 	err = tc.run.inbox.ask(&tc.flight, func() error {
@@ -214,14 +214,14 @@ func (tc *toolCall) look(in backgroundIn) (text string, done <-chan struct{}, er
 		case other.ended:
 			text = "Call " + in.Call + " has ended. You get its result next."
 		case other.tail == "":
-			text = "Call " + in.Call + " is still running and has said nothing yet."
+			text = "Call " + in.Call + " is still running and has no output yet."
 		default:
-			text = "Call " + in.Call + " is still running. The end of what it has said so far:\n" + other.tail
+			text = "Call " + in.Call + " is still running. The end of its output so far:\n" + other.tail
 		}
 		return nil
 	})
 	if err == nil && other == nil {
-		err = fmt.Errorf("no call %q runs in the background; if one did, you have its result already", in.Call)
+		err = fmt.Errorf("there is no call %q in the background; if there was one, you already have its result", in.Call)
 	}
 	return text, done, err
 }

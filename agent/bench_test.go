@@ -12,8 +12,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// rounds is a model that calls a tool n times and then answers, without any
-// cost of its own that matters.
+// rounds returns a model that calls a tool n times and then answers, at negligible
+// cost of its own.
 func rounds(n int) model.Model {
 	return modelFunc(func(_ context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 		return func(yield func(model.Chunk, error) bool) {
@@ -42,7 +42,7 @@ func benchAgent(tb testing.TB, n int, middleware ...Middleware) *Agent {
 	return a
 }
 
-// BenchmarkStep is a model call with a tool call, the model's time left out:
+// BenchmarkStep measures a model call with a tool call, without the model's time:
 // validation, permission, the tool on its goroutine, events, and the history.
 func BenchmarkStep(b *testing.B) {
 	b.ReportAllocs()
@@ -53,7 +53,7 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// BenchmarkToken is a streamed piece of text, as an event.
+// BenchmarkToken measures the path of a streamed text delta to its event.
 func BenchmarkToken(b *testing.B) {
 	b.ReportAllocs()
 	delta := &model.TextDelta{Text: "word "}
@@ -77,7 +77,7 @@ func BenchmarkToken(b *testing.B) {
 	}
 }
 
-// TestStepAllocations bounds what a step allocates, whatever the length of the
+// TestStepAllocations limits the allocations of a step, whatever the length of the
 // history.
 func TestStepAllocations(t *testing.T) {
 	per := func(n int) float64 {
@@ -91,7 +91,7 @@ func TestStepAllocations(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		return float64(after.Mallocs-before.Mallocs) / float64(n)
 	}
-	per(10) // what is made once
+	per(10) // allocate what is made once
 	short, long := per(50), per(500)
 	t.Logf("%.0f allocations for a step of 50, %.0f for one of 500", short, long)
 	if short > 160 || long > short*1.1 {

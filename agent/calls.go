@@ -17,8 +17,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// resolve finds the tool for a call among those that the model was shown. Opening are groups that
-// its answer opens.
+// resolve finds the tool for a call among those that the model was shown. Opening has the groups that
+// the same answer opens.
 func (r *run) resolve(name string, input json.RawMessage, opening ...string) (tool.Tool, json.RawMessage, error) {
 	if r.final != nil && name == finalName {
 		return r.final.tool, input, nil
@@ -33,21 +33,21 @@ func (r *run) resolve(name string, input json.RawMessage, opening ...string) (to
 	return v.Resolve(r.ctx, name, input, opening...)
 }
 
-// tool returns the tool that an open call would run. It is looked up each time and never kept:
-// after a pause it may be another one, or gone.
+// tool returns the tool that an open call would run. It is looked up each time, since
+// it may have changed during a pause.
 func (r *run) tool(c *openCall) (tool.Tool, error) {
 	t, _, err := r.resolve(c.Tool, c.Input)
 	return t, err
 }
 
-// isFinal reports whether c gives the typed answer that is wanted.
+// isFinal reports whether c gives the typed answer.
 func (r *run) isFinal(c *openCall) bool { return r.final != nil && c.Tool == finalName }
 
 // judge asks the permission engine about c. Afterwards c is allowed, asked about, covered by
-// another question, or done because it was denied, or would fail anyway.
+// another question, or done because it is denied or would fail.
 func (r *run) judge(c *openCall) error {
 	t, err := r.tool(c)
-	if err != nil { // the list of tools has changed since
+	if err != nil { // the list of tools has changed
 		return r.finish(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
 	}
 	p := r.currentPolicy()
@@ -59,12 +59,12 @@ func (r *run) judge(c *openCall) error {
 	case permission.Deny:
 		return r.finish(c, decide.ResultOf(c, message.OutcomeDenied, fmt.Sprintf("This call of %s was denied: %s.", c.Tool, d.Reason)))
 	}
-	if r.timeIsUp() { // nor about what would not start any more
+	if r.timeIsUp() { // do not ask about a call that would not start
 		return r.notStarted(c)
 	}
-	// The preview is saved with the question: the person decides about what was there then.
+	// The preview is saved with the question, as it is what the person decides about.
 	preview, err := tool.Preview(r.stateful(r.ctx), t, c.Input)
-	if err != nil { // no one is asked about a call that would fail
+	if err != nil { // do not ask about a call that would fail
 		return r.finish(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
 	}
 	if r.isCovered(p, pc, c) {
@@ -76,8 +76,7 @@ func (r *run) judge(c *openCall) error {
 	return err
 }
 
-// decision asks the permission engine about c, unless that was done early. If it is judged again
-// something has happened.
+// decision asks the permission engine about c, or returns the decision that was made early, once.
 func (r *run) decision(c *openCall, p *permission.Policy, pc *permission.Call) permission.Decision {
 	if tc := r.early.find(c); tc != nil && tc.decision != nil {
 		d := *tc.decision
@@ -87,8 +86,8 @@ func (r *run) decision(c *openCall, p *permission.Policy, pc *permission.Call) p
 	return r.a.judge(r.stateful(r.ctx), p, pc)
 }
 
-// judgeAnew returns what decides about a call whose arguments middleware has changed, by what the policy is now. It is
-// called by the call's goroutine. It asks no one: a person has agreed to other arguments.
+// judgeAnew returns a function that judges a call whose arguments middleware has changed, by the current policy.
+// It is called on the call's goroutine. It asks no question: a person has approved other arguments.
 func (r *run) judgeAnew() func(context.Context, tool.Tool, tool.Call) (*permission.Judgement, error) {
 	p, judge := r.currentPolicy(), r.a.judge
 	return func(ctx context.Context, t tool.Tool, c tool.Call) (*permission.Judgement, error) {
@@ -100,8 +99,8 @@ func (r *run) judgeAnew() func(context.Context, tool.Tool, tool.Call) (*permissi
 	}
 }
 
-// isCovered reports whether a rule suggested with an earlier question of this batch would answer
-// the question about c too. Should the person accept no rule, c is asked about after all.
+// isCovered reports whether a rule suggested with an earlier question of this batch would also answer
+// the question about c. If the person accepts no rule, c is asked about later.
 func (r *run) isCovered(p *permission.Policy, pc *permission.Call, c *openCall) bool {
 	for _, rules := range r.st.loop.CoveringRules(c) {
 		with := *p
@@ -113,19 +112,19 @@ func (r *run) isCovered(p *permission.Policy, pc *permission.Call, c *openCall) 
 	return false
 }
 
-// orElse returns what ask returns, which asks a tool about a call, or the safe answer if it panics.
-func orElse[T any](safe T, ask func() T) (answer T) {
+// orElse returns the result of call, which calls a method of a tool, or the safe value if it panics.
+func orElse[T any](safe T, call func() T) (answer T) {
 	defer func() {
 		if recover() != nil {
 			answer = safe
 		}
 	}()
-	return ask()
+	return call()
 }
 
-// approve lets Config.Approve answer what calls, and sub-agents that work on them, ask a person, and
-// reports whether that answered anything. A question that it was too slow for still waits, as if no
-// one had been there to answer: what the person saw may not be true any more.
+// approve lets Config.Approve answer the questions about calls and about those of their sub-agents, and
+// reports whether any was answered. A question that was answered too late stays open, as the preview
+// that the person saw may be outdated.
 func (r *run) approve(calls ...*openCall) (answered bool, err error) {
 	if r.cfg.Approve == nil {
 		return false, nil
@@ -156,9 +155,9 @@ func (r *run) approve(calls ...*openCall) (answered bool, err error) {
 	return true, err
 }
 
-// askApprove stores and emits a question about c, or about a call of the sub-agent that works on c,
-// and puts it to Config.Approve, unless the run has been cancelled. The context ends when the question
-// has expired.
+// askApprove saves and emits a question about c, or about a call of the sub-agent that works on c,
+// and calls Config.Approve with it, unless the run has been cancelled. The context ends when the question
+// expires.
 func (r *run) askApprove(q event.Approval, c *openCall) (event.Confirm, error) {
 	ev, seq := q, r.st.loop.Seq
 	r.hold(&ev)
@@ -175,13 +174,13 @@ func (r *run) askApprove(q event.Approval, c *openCall) (event.Confirm, error) {
 	if due, _ := r.due(q.Call); due.IsZero() {
 		ctx, pq.cancel = context.WithCancel(ctx)
 	} else {
-		ctx, pq.cancel = context.WithTimeout(ctx, due.Sub(r.cfg.Now())+1) // the last moment counts
+		ctx, pq.cancel = context.WithTimeout(ctx, due.Sub(r.cfg.Now())+1) // an answer in the last moment is in time
 	}
 	asking, approve := r.people.asking, r.cfg.Approve
 	var answer event.Confirm
 	var err error
 	r.fly(&pq.flight, func() {
-		if !take(ctx, asking) {
+		if !acquire(ctx, asking) {
 			err = ctx.Err()
 			return
 		}
@@ -190,7 +189,7 @@ func (r *run) askApprove(q event.Approval, c *openCall) (event.Confirm, error) {
 	})
 	r.awaitAnswer(&pq.flight)
 	switch {
-	case r.failed != nil: // the answer, or that there is none, does not count
+	case r.failed != nil: // an answer no longer counts
 		return event.Confirm{}, r.failed
 	case err != nil:
 		return event.Confirm{}, fmt.Errorf("approve call %s of %s: %w", q.Call, q.Name, err)
@@ -200,14 +199,14 @@ func (r *run) askApprove(q event.Approval, c *openCall) (event.Confirm, error) {
 }
 
 // A personQuestion is the flight of a question that Config.Approve answers. It is not in run.flights:
-// no limit of time ends it.
+// no time limit ends it.
 type personQuestion struct{ flight }
 
 func (*personQuestion) onReport(*run, report) error { return nil }
 func (pq *personQuestion) onEnd(*run) error         { pq.repeat(); return nil }
 
-// awaitAnswer deals with what calls report until a person has answered. Their events wait: a program
-// that shows events and asks at one terminal never does both at a time.
+// awaitAnswer receives reports of calls until a person has answered. Their events wait: a program
+// that shows events and questions on one terminal must not do both at a time.
 func (r *run) awaitAnswer(f *flight) {
 	r.consumer.paused = true
 	defer func() { r.consumer.paused = false }()
@@ -221,8 +220,8 @@ func (r *run) awaitAnswer(f *flight) {
 	r.flush()
 }
 
-// take waits for a token of the run. It returns false if ctx ended first.
-func take(ctx context.Context, token chan struct{}) bool {
+// acquire waits for a token of the run. It returns false if ctx ended first.
+func acquire(ctx context.Context, token chan struct{}) bool {
 	select {
 	case token <- struct{}{}:
 		return true
@@ -231,27 +230,27 @@ func take(ctx context.Context, token chan struct{}) bool {
 	}
 }
 
-// isIdempotent reports whether t allows that a call is made again.
+// isIdempotent reports whether t allows a call to be made again.
 func isIdempotent(t tool.Tool, input json.RawMessage) bool {
 	i, ok := tool.As[tool.IdempotentChecker](t)
 	return ok && orElse(false, func() bool { return i.CheckIdempotent(input) })
 }
 
 // idempotencyKey returns the key of c, a call of the message named answer: the same in every
-// process that continues this State, and another for any other call. The id of the message is in it
-// because a model may use the id of a call again once a compaction has forgotten it; the arguments
-// are since a service refuses a key that comes back with other ones, which a person may have given
-// the call in the meantime.
+// process that continues this State, and different for any other call. It includes the id of the message
+// because a model may reuse a call id that a compaction has removed; and the arguments
+// because a person may edit them, and services reject a key that is reused with other
+// arguments.
 func (r *run) idempotencyKey(c *openCall, answer string) string {
 	h := sha256.New()
 	for _, part := range []string{r.st.ID, r.st.loop.Run + "/" + answer + "/" + c.ID, string(c.Input)} {
-		sum := sha256.Sum256([]byte(part)) // of each, so that no two lists of parts are one text
+		sum := sha256.Sum256([]byte(part)) // hash each part, so that different lists cannot be joined to the same text
 		h.Write(sum[:])
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// finish stores the result of a call and emits it, as each call ends.
+// finish saves and emits the result of a call.
 func (r *run) finish(c *openCall, res *message.ToolResult) error {
 	c.End(r.tidy(c.ID, c.Name, res))
 	// An answer that failed to validate is an error result; the model tries again.
@@ -261,14 +260,14 @@ func (r *run) finish(c *openCall, res *message.ToolResult) error {
 	return r.store(newToolResult(c))
 }
 
-// tidy makes res fit to be stored, as the result of a call.
+// tidy prepares res to be stored as the result of a call.
 func (r *run) tidy(call, name string, res *message.ToolResult) *message.ToolResult {
 	res.ID, res.Name, res.Blocks = call, name, withoutDamaged(res.Blocks)
 	return r.clip(res)
 }
 
-// closeBatch adds the results of all open calls to the conversation, in call order, and lets the
-// toolkit know which succeeded: once, after all, since the order in which calls ended must not
+// closeBatch adds the results of all open calls to the conversation, in call order, and tells the
+// toolkit which succeeded: once, after all, so that the order in which calls ended does not
 // matter.
 func (r *run) closeBatch() error {
 	v, err := r.currentView()
@@ -278,9 +277,9 @@ func (r *run) closeBatch() error {
 	return r.addResults(v)
 }
 
-// closeOpen ends every open call, and adds the batch to the conversation: APIs refuse a history in
-// which a call has no result, and such a conversation could never be continued. An error does not
-// stop it, since what it leaves in memory must be whole even if no store takes it.
+// closeOpen ends every open call, and adds the batch to the conversation: APIs reject a history with
+// a call without a result, so that the conversation could not be continued. It continues after an error,
+// so that the State in memory is consistent even if it cannot be saved.
 func (r *run) closeOpen(why string) (err error) {
 	if len(r.st.loop.Open) == 0 {
 		return nil
@@ -295,10 +294,10 @@ func (r *run) closeOpen(why string) (err error) {
 	return join(err, r.addResults(nil))
 }
 
-// addResults adds the results of the open calls to the conversation. v learns which succeeded, unless
-// it is nil.
+// addResults adds the results of the open calls to the conversation, and unless v is nil, tells it which calls
+// succeeded.
 func (r *run) addResults(v *toolkit.View) error {
-	id, now := r.cfg.NewID("msg"), r.cfg.Now() // first: if one panics the results are still with the calls
+	id, now := r.cfg.NewID("msg"), r.cfg.Now() // call these first: if one panics no result is lost
 	path, handsOver := r.st.pathAfter(r.st.loop.Open)
 	m, succeeded := r.st.loop.Close()
 	m.ID, m.Created = id, now

@@ -25,17 +25,17 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestChaos plays random conversations with everything that may go wrong: bad
+// TestChaos plays random conversations in which everything may go wrong: bad
 // model output, failing tools, cancelled and abandoned runs, crashes, partial
-// answers, edits that turn dangerous, refusals, sub-agents that share limits, calls
-// in the background or ahead of their answer, streams that break off, answers within
-// the process, typed answers, sealed states and secrets. Whatever happens the history
-// is valid, no call runs twice but one that may and was cut off by a crash, or only
-// reads and was ahead of its answer, none that is denied runs at all, nothing stays in
-// the background, a run has one end, and no secret is stored or emitted. The long
+// answers, edits that become dangerous, refusals, sub-agents that share limits, calls
+// in the background or started early, streams that break off, answers from
+// Approve, typed answers, sealed states and secrets. It checks that the history
+// is valid, no call runs twice except an idempotent one after a crash or one that only
+// reads and was started early, no denied call runs, nothing stays in
+// the background, a run has one End, and no secret is saved or emitted. The long
 // form is
 //
-//	go test ./agent -run TestChaos -rapid.checks=50000
+// go test ./agent -run TestChaos -rapid.checks=50000
 func TestChaos(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		(&chaos{rt: rt, ran: map[string]int{}, repeats: map[string]int{}, read: map[string]bool{}}).play(t)
@@ -49,7 +49,7 @@ type chaos struct {
 
 	background time.Duration
 
-	reading, readers int             // how many calls that only read run, and may
+	reading, readers int             // running read-only calls, and their limit
 	read             map[string]bool // arguments of such calls
 
 	repeats map[string]int // of calls that may be made again
@@ -118,7 +118,7 @@ func (c *chaos) toolkit() *toolkit.Toolkit {
 	return tk
 }
 
-// look is a call that only reads, and takes note of that.
+// look is a read-only tool function that records its calls.
 func (c *chaos) look(ctx context.Context, s string) (string, error) {
 	c.mu.Lock()
 	c.read[s] = true
@@ -140,7 +140,7 @@ func (c *chaos) look(ctx context.Context, s string) (string, error) {
 	})
 }
 
-// helper is a sub-agent that makes one call, of the tool that its task names.
+// helper returns a sub-agent that makes one call, of the tool that its task names.
 func (c *chaos) helper(tk *toolkit.Toolkit) tool.Tool {
 	limits := Limits{ToolCalls: c.pick("sub limit", 3)}
 	a, err := New(Config{Toolkit: tk, Policy: chaosPolicy, Background: c.background, Eager: c.pick("sub eager", 2) == 0, Limits: limits, Retry: middleware.RetryConfig{Retries: -1}, Model: wordsFunc(func(req *model.Request) turn {
@@ -163,7 +163,7 @@ func (c *chaos) helper(tk *toolkit.Toolkit) tool.Tool {
 
 var chaosPolicy = permission.Policy{Rules: []permission.Rule{{Tool: "*", Behavior: permission.Allow}, {Tool: "asked*", Behavior: permission.Ask}}}
 
-// turn invents an answer of the model.
+// turn draws an answer of the model.
 func (c *chaos) turn() turn {
 	c.turns++
 	kind := c.pick("answer", 10)
@@ -230,12 +230,12 @@ func (c *chaos) inputs(st *State) []Input {
 	case len(st.Pending()) > 0 && c.pick("interrupt", 8) == 0:
 		return append(in, Interrupt{})
 	case len(st.Pending()) == 0 && (len(st.Messages) == 0 || c.pick("say", 2) == 0):
-		return append(in, Say("go on"))
+		return append(in, Say("continue"))
 	}
 	return in
 }
 
-// answer is a person's, of whom nobody knows what they think.
+// answer draws a person's answer.
 func (c *chaos) answer(q *event.Approval) event.Confirm {
 	a := event.Confirm{Call: q.Call, Allow: c.pick("allow", 3) > 0}
 	switch c.pick("extra", 5) {
@@ -257,7 +257,7 @@ func (c *chaos) play(t *testing.T) {
 	c.background = []time.Duration{0, time.Microsecond, time.Hour}[c.pick("background", 3)]
 	c.readers = 1 << 10
 	if c.background == 0 {
-		c.readers = 3 // but for those of sub-agents
+		c.readers = 3 // without those of sub-agents
 	}
 	tk := c.toolkit()
 	st := new(State)
@@ -324,7 +324,7 @@ func (c *chaos) play(t *testing.T) {
 		}
 		for ev, err := range a.start(ctx, st, typed, c.inputs(st)) {
 			if err != nil {
-				if n == 0 { // nothing here is wrong with the inputs or the state
+				if n == 0 { // the inputs and the state are valid
 					c.rt.Fatal(err)
 				}
 				break
@@ -348,8 +348,8 @@ func (c *chaos) play(t *testing.T) {
 			c.rt.Fatalf("%d ends", ends)
 		}
 		if saves < crashAt {
-			c.checkAway(st)
-		} else { // the process died: what it last saved is what there is
+			c.checkBackground(st)
+		} else { // the process crashed: continue from the last saved state
 			c.crashed = true
 			st = new(State)
 			if err := json.Unmarshal(saved, st); err != nil {
@@ -363,7 +363,7 @@ func (c *chaos) play(t *testing.T) {
 	}
 }
 
-// chaosSecrets are what the model says, and some of what people fill in.
+// chaosSecrets matches text of the model and some edited arguments.
 var chaosSecrets = regexp.MustCompile(`text [0-9]+|(?:harmless|danger) [0-9]+`)
 
 func (c *chaos) checkSecrets(data []byte, err error) {
@@ -374,9 +374,9 @@ func (c *chaos) checkSecrets(data []byte, err error) {
 
 var errCrash = errors.New("crash")
 
-// checkAway checks what a run that had its end leaves in the background: nothing,
-// but for what the model will be told when the calls that wait have ended.
-func (c *chaos) checkAway(st *State) {
+// checkBackground checks what a run that has ended leaves in the background: nothing,
+// except results that the model gets when the waiting calls have ended.
+func (c *chaos) checkBackground(st *State) {
 	if len(st.loop.InBackground()) > 0 || len(st.loop.Background) > 0 && len(st.loop.Open) == 0 {
 		c.rt.Fatalf("%d calls are in the background, %d of them run", len(st.loop.Background), len(st.loop.InBackground()))
 	}

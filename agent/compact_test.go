@@ -19,7 +19,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// talk fills a state with turns of a question, a call with a result of n bytes,
+// talk returns a state with turns of a question, a call with a result of n bytes,
 // and an answer.
 func talk(turns, n int) *State {
 	st := &State{ID: "s"}
@@ -35,7 +35,7 @@ func talk(turns, n int) *State {
 	return st
 }
 
-// remembering is a tool with something to tell after a compaction.
+// remembering is a tool with a reminder for after a compaction.
 type remembering struct{ tool.Tool }
 
 func (r remembering) Unwrap() tool.Tool             { return r.Tool }
@@ -46,7 +46,7 @@ func compactKit(t *testing.T, j *journal) *toolkit.Toolkit {
 	extra := tool.Must(tool.New("extra", "Is in a group.", func(context.Context, struct{}) (string, error) { return "", nil }))
 	tk, err := toolkit.New(toolkit.Config{
 		Basic:   toolkit.Group{Tools: []tool.Tool{remembering{noting(j, "note", tool.Options{})}}},
-		Groups:  []toolkit.Group{{Name: "more", Description: "More.", Instructions: "Mind the gap.", Tools: []tool.Tool{extra}}},
+		Groups:  []toolkit.Group{{Name: "more", Description: "More.", Instructions: "Be careful.", Tools: []tool.Tool{extra}}},
 		Control: toolkit.ResetTools(nil),
 	})
 	if err != nil {
@@ -62,8 +62,8 @@ func TestCompaction(t *testing.T) {
 		state   *State
 		window  int
 		turns   []turn
-		summary string // that the model is told, and the event tells
-		failed  bool   // then only the model is
+		summary string // expected in the last request and, unless failed, in the event
+		failed  bool
 		reqs    int
 		kept    string // some old word that stays
 	}{
@@ -104,16 +104,16 @@ func TestCompaction(t *testing.T) {
 			if row.summary == "" {
 				return
 			}
-			for _, want := range []string{row.summary, "Mind the gap.", "water the plants"} {
+			for _, want := range []string{row.summary, "Be careful.", "water the plants"} {
 				if !strings.Contains(last, want) {
-					t.Errorf("the model was not told %q:\n%s", want, last)
+					t.Errorf("the last request does not contain %q:\n%s", want, last)
 				}
 			}
-			if row.name == "summary" { // the request for the summary goes on from what the server knows
+			if row.name == "summary" { // the request for the summary continues the previous one
 				asked := w.reqs[0].Messages
 				equal(t, "question", historyText(asked[len(asked)-1]), summaryPrompt)
 				if strings.ContainsAny(summaryPrompt, "{}%") {
-					t.Error("the question for the summary has a hole in it")
+					t.Error("the prompt for the summary has a placeholder")
 				}
 				if n := len(asked) - 2; !slices.Equal(asked[:n], talkPrefix(row.state, asked, n)) || w.reqs[0].Digest != w.reqs[1].Digest {
 					t.Error("the request for the summary has another prefix")
@@ -139,7 +139,7 @@ func said(msgs []*message.Message) string {
 	return b.String()
 }
 
-// TestCompactionWithinATurn lets one question lead to more rounds than fit.
+// TestCompactionWithinATurn has one turn with more rounds than fit the window.
 func TestCompactionWithinATurn(t *testing.T) {
 	long := strings.Repeat("word ", 200)
 	wordy := tool.Must(tool.New("wordy", "Talks.", func(_ context.Context, in pathArg) (string, error) { return in.Path + long, nil }))
@@ -225,7 +225,7 @@ func TestReadResultPicks(t *testing.T) {
 		{text: `{"a":[1,2]}`, path: "/a/-0", err: `no "-0" below "/a"`},
 		{text: `{"01":[1]}`, path: "/01/0", want: "1\n"},
 		{text: `{"a":[1]}`, path: "a", err: "begins with /"},
-		{text: `nope`, path: "/a", err: "not JSON"},
+		{text: `nope`, path: "/a", err: "not valid JSON"},
 	} {
 		text, err := row.text, error(nil)
 		if row.path != "" {
@@ -240,8 +240,8 @@ func TestReadResultPicks(t *testing.T) {
 	}
 }
 
-func TestPicturesGiveWay(t *testing.T) {
-	shot := tool.Must(tool.New("shot", "Takes a picture.", func(context.Context, struct{}) (*tool.Result, error) {
+func TestImagesAreReplaced(t *testing.T) {
+	shot := tool.Must(tool.New("shot", "Takes a screenshot.", func(context.Context, struct{}) (*tool.Result, error) {
 		return &tool.Result{Blocks: []message.Block{&message.Data{MediaType: "image/gif", Bytes: tinyGIF}}}, nil
 	}))
 	var turns []turn
@@ -260,7 +260,7 @@ func TestPicturesGiveWay(t *testing.T) {
 			n += len(window.DataIn(m.Blocks))
 		}
 		if n > 4 {
-			t.Errorf("request %d holds %d pictures", i, n)
+			t.Errorf("request %d has %d images", i, n)
 		}
 	}
 	if n := len(of[*event.Compaction](evs)); n == 0 || n > 3 {

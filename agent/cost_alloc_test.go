@@ -15,7 +15,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// reply has a new conversation run to its end.
+// reply runs a new conversation to its end.
 func reply(t *testing.T, a *Agent) *State {
 	st := new(State)
 	if _, err := a.Reply(t.Context(), st, Say("go")); err != nil {
@@ -24,14 +24,14 @@ func reply(t *testing.T, a *Agent) *State {
 	return st
 }
 
-// TestCostOfStep is a model call with a tool call, the model's own part left out.
+// TestCostOfStep limits the cost of a model call with a tool call, without the model.
 func TestCostOfStep(t *testing.T) {
 	const steps = 100
 	a := benchAgent(t, steps)
 	budget.Hold(t, budget.Cost{Allocs: 79, Bytes: 6225}, steps, func() { reply(t, a) })
 }
 
-// TestCostOfStepThroughHooks is the same with middleware at every level of it that does nothing.
+// TestCostOfStepThroughHooks limits the cost of a step with middleware that does nothing at every level.
 func TestCostOfStepThroughHooks(t *testing.T) {
 	const steps = 100
 	a := benchAgent(t, steps, Middleware{
@@ -51,7 +51,7 @@ func TestCostOfStepThroughHooks(t *testing.T) {
 	budget.Hold(t, budget.Cost{Allocs: 80, Bytes: 6240}, steps, func() { reply(t, a) })
 }
 
-// TestCostOfToken is a piece of text, from the model's delta to the event.
+// TestCostOfToken limits the cost of a text delta, from the model to the event.
 func TestCostOfToken(t *testing.T) {
 	const tokens = 1000
 	delta := &model.TextDelta{Text: "word "}
@@ -72,8 +72,8 @@ func TestCostOfToken(t *testing.T) {
 	budget.Hold(t, budget.Cost{Allocs: 1.08, Bytes: 136}, tokens, func() { reply(t, a) })
 }
 
-// TestCostOfAgent is an agent with twenty tools of its own: what it takes to make one,
-// and what it keeps.
+// TestCostOfAgent limits the cost and the memory of an agent with twenty tools
+// of its own.
 func TestCostOfAgent(t *testing.T) {
 	names := make([]string, 20)
 	for i := range names {
@@ -97,7 +97,7 @@ func TestCostOfAgent(t *testing.T) {
 	}
 }
 
-// TestCostOfSession is what a conversation of ten rounds keeps at rest.
+// TestCostOfSession limits the memory of a conversation of ten rounds at rest.
 func TestCostOfSession(t *testing.T) {
 	a := benchAgent(t, 10)
 	const want = 9_200
@@ -106,8 +106,8 @@ func TestCostOfSession(t *testing.T) {
 	}
 }
 
-// TestCostOfManyPieces is a result of many pieces that is searched for secrets: what each
-// costs must not depend on how many there are.
+// TestCostOfManyPieces limits the cost of redacting a result of many pieces, which must
+// be linear.
 func TestCostOfManyPieces(t *testing.T) {
 	const pieces = 2000
 	r, err := redact.New()

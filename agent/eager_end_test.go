@@ -22,8 +22,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// noter returns a tool that takes a time, notes its path in the tools' State, and then
-// takes that time again.
+// noter returns a tool that records its path in the tools' State, and then takes the time
+// in its path.
 func noter(c *clock) tool.Tool {
 	return tool.Must(tool.New("read", "Reads and remembers.", func(ctx context.Context, in pathArg) (string, error) {
 		d, err := time.ParseDuration(in.Path)
@@ -44,7 +44,7 @@ func noter(c *clock) tool.Tool {
 }
 
 // TestEagerForgets breaks an answer off while one early call has ended and another
-// runs: in every way both are forgotten, and the second has ended before anything
+// runs: both are forgotten, and the second has ended before anything
 // else happens.
 func TestEagerForgets(t *testing.T) {
 	reset := &model.Error{Kind: model.KindConnection, Message: "reset"}
@@ -61,19 +61,19 @@ func TestEagerForgets(t *testing.T) {
 		turns []turn
 		end   event.EndReason
 		notes string
-		tools string // what tools have noted
-		calls int    // that count for the limits
+		tools string // the tools' State
+		calls int    // counted for the limits
 	}{
 		{"the stream breaks", []turn{started(reset), again, says("done")}, event.EndCompleted,
 			early + "30ms stops 1h, 40ms begins 1ms, 41ms ends 1ms", `["old","1ms"]`, 1},
-		{"it breaks when something was shown", []turn{started(reset, &model.TextDelta{Text: "I "}), again, says("done")}, event.EndCompleted,
+		{"it breaks after some text", []turn{started(reset, &model.TextDelta{Text: "I "}), again, says("done")}, event.EndCompleted,
 			early + "40ms stops 1h, 50ms begins 1ms, 51ms ends 1ms", `["old","1ms"]`, 1},
 		{"it ends without a finish", []turn{started(nil, &model.ThinkingDelta{Text: "hm"}), again, says("done")}, event.EndCompleted,
 			early + "30ms stops 1h, 40ms begins 1ms, 41ms ends 1ms", `["old","1ms"]`, 1},
-		{"it breaks again and again", []turn{started(reset), started(reset), started(reset)}, event.EndError,
+		{"it always breaks", []turn{started(reset), started(reset), started(reset)}, event.EndError,
 			early + "30ms stops 1h, 40ms begins 1ms, 41ms ends 1ms, 50ms begins 1h, 60ms stops 1h, " +
 				"70ms begins 1ms, 71ms ends 1ms, 80ms begins 1h, 90ms stops 1h", `["old"]`, 0},
-		{"a failure that stays", []turn{started(&model.Error{Kind: model.KindInvalidRequest, Message: "no"})}, event.EndError,
+		{"a permanent failure", []turn{started(&model.Error{Kind: model.KindInvalidRequest, Message: "no"})}, event.EndError,
 			early + "30ms stops 1h", `["old"]`, 0},
 		{"the conversation is too long", []turn{started(&model.Error{Kind: model.KindContextTooLong, Message: "no"}), says("a summary"), again, says("done")}, event.EndCompleted,
 			early + "30ms stops 1h, 60ms begins 1ms, 61ms ends 1ms", `["old","1ms"]`, 1},
@@ -100,7 +100,7 @@ func TestEagerForgets(t *testing.T) {
 				}
 				equal(t, "tools", string(data), `{"noted":`+row.tools+`}`)
 				equal(t, "calls", st.loop.Spent.Calls, row.calls)
-				equal(t, "results told", len(of[*event.ToolResult](evs)), row.calls)
+				equal(t, "results emitted", len(of[*event.ToolResult](evs)), row.calls)
 				if err := CheckHistory(st.Messages); err != nil {
 					t.Error(err)
 				}
@@ -109,11 +109,11 @@ func TestEagerForgets(t *testing.T) {
 	}
 }
 
-// TestEagerConsumerLeaves has the consumer leave in the middle of the answer, while
-// one early call runs and another asks a person. Nothing stays, or the bubble would
-// not end, and what was noted is taken back.
+// TestEagerConsumerLeaves has the consumer stop in the middle of the answer, while
+// one early call runs and another waits for an answer. No goroutine is left, or synctest would fail,
+// and the tools' State is restored.
 func TestEagerConsumerLeaves(t *testing.T) {
-	for how, leave := range map[string]func() (goOn bool){
+	for how, leave := range map[string]func() (more bool){
 		"breaks": func() bool { return false },
 		"panics": func() bool { panic("the consumer's") },
 	} {
@@ -138,7 +138,7 @@ func TestEagerConsumerLeaves(t *testing.T) {
 	}
 }
 
-// TestEagerCancelled cancels the run while an early call runs whose answer is there.
+// TestEagerCancelled cancels the run while an early call runs whose answer is complete.
 func TestEagerCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, st := newClock(), new(State)
@@ -154,8 +154,8 @@ func TestEagerCancelled(t *testing.T) {
 	})
 }
 
-// TestEagerChangedCall has a server add to a call that was whole: what ran was
-// another call. The model is told what it would be told without Eager.
+// TestEagerChangedCall has a server add to a call that was complete: another
+// call was run early. The results are the same as without Eager.
 func TestEagerChangedCall(t *testing.T) {
 	for _, row := range []struct {
 		why    string
@@ -168,7 +168,7 @@ func TestEagerChangedCall(t *testing.T) {
 		{"another name", &model.ToolCallDelta{Name: "look"}, "c1 success: noted a", "read:a look:a"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			var told [2][]string
+			var got [2][]string
 			var j journal
 			for i, eager := range []bool{false, true} {
 				synctest.Test(t, func(t *testing.T) {
@@ -180,12 +180,12 @@ func TestEagerChangedCall(t *testing.T) {
 					if _, err := play(t, a, st, Say("go")); err != nil {
 						t.Fatal(err)
 					}
-					told[i] = results(st)
+					got[i] = results(st)
 				})
 			}
-			equal(t, "results", told[1], told[0])
+			equal(t, "results", got[1], got[0])
 			if row.result != "" {
-				equal(t, "results", told[1], []string{row.result})
+				equal(t, "results", got[1], []string{row.result})
 			}
 			if got := j.String(); !strings.HasPrefix(got, row.ran) {
 				t.Errorf("ran %q, want %q", got, row.ran)
@@ -194,15 +194,15 @@ func TestEagerChangedCall(t *testing.T) {
 	}
 }
 
-// TestEagerHoldsBack has an early call say something, ask the person, fail, abort
-// the run and take too long: all of that is told, and the person asked, when the
-// answer is there.
+// TestEagerHoldsBack has an early call yield text, ask a question, fail, abort
+// the run and take too long: the events are emitted, and the question is put, after the
+// answer is complete.
 func TestEagerHoldsBack(t *testing.T) {
 	for _, background := range []time.Duration{0, time.Hour} {
 		for _, row := range []struct {
 			why, tool string
 			result    string
-			events    string // after the model's
+			events    string // after those of the model
 		}{
 			{"it says something", "says", "c1 success: one \ntwo", "tool_start tool_delta tool_delta tool_result"},
 			{"it asks", "ask", "c1 success: accept 0 fields, error <nil>", "tool_start elicitation elicitation tool_delta tool_result"},
@@ -246,7 +246,7 @@ func TestEagerHoldsBack(t *testing.T) {
 							kinds = append(kinds, event.TypeOf(ev))
 						case *event.TextDelta, *event.Message:
 							if len(kinds) > 0 && kinds[len(kinds)-1] != "tool_result" {
-								t.Errorf("%s within those of the call: %q", event.TypeOf(ev), kinds)
+								t.Errorf("%s among the events of the call: %q", event.TypeOf(ev), kinds)
 							}
 						}
 					}
@@ -260,20 +260,20 @@ func TestEagerHoldsBack(t *testing.T) {
 	}
 }
 
-// silent is an error whose text says nothing.
+// silent is an error with an empty text.
 type silent struct{ error }
 
 func (silent) Error() string   { return "" }
 func (s silent) Unwrap() error { return s.error }
 
-// TestEagerLeaves has an early call go on in the background, when it has kept the
-// model waiting for long enough since its answer. Beside it no other starts early.
+// TestEagerLeaves has an early call move to the background after it has kept the
+// model waiting for long enough since its answer. Meanwhile no other call starts early.
 func TestEagerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClock()
 		ends := Middleware{Step: func(next StepFunc) StepFunc {
 			return func(ctx context.Context) error {
-				ctx, cancel := context.WithCancel(ctx) // which does not bind what goes on
+				ctx, cancel := context.WithCancel(ctx) // which must not cancel the background call
 				defer cancel()
 				return next(ctx)
 			}
@@ -290,14 +290,13 @@ func TestEagerLeaves(t *testing.T) {
 				c.note("background %t", b.Result != nil)
 			}
 		}
-		equal(t, "told", told(st), []string{"c1 of read success: took 3m"})
+		equal(t, "results", told(st), []string{"c1 of read success: took 3m"})
 		equal(t, "notes", c.String(), "2m0s background false, 3m1s read 1s, 3m30s read 3m, 4m1s background true")
 		checkState(t, st)
 	})
 }
 
-// TestEagerKey holds that an early call has the key that it would have later: a
-// service that has seen it once must know it again.
+// TestEagerKey: an early call has the same idempotency key as without Eager.
 func TestEagerKey(t *testing.T) {
 	var keys [2]string
 	for i, eager := range []bool{false, true} {
@@ -326,8 +325,8 @@ func TestEagerKey(t *testing.T) {
 	}
 }
 
-// TestEagerRefused has a person make a rule against the tool of early calls that were
-// allowed and have run. What becomes of them is what would without Eager: a call
+// TestEagerRefused has a person add a deny rule for the tool of early calls that were
+// allowed and have run. The results are the same as without Eager: a call
 // that has not started is judged by the rule.
 func TestEagerRefused(t *testing.T) {
 	rule := []permission.Rule{{Tool: "read", Behavior: permission.Deny}}
@@ -337,8 +336,8 @@ func TestEagerRefused(t *testing.T) {
 		ran    string
 		denied string
 	}{
-		{"and refuse", event.Confirm{Rules: rule}, "read:a read:b", "c1 c2 c3"},
-		{"and allow", event.Confirm{Allow: true, Rules: rule}, "read:a read:b", "c1 c2 c3"},
+		{"refuse", event.Confirm{Rules: rule}, "read:a read:b", "c1 c2 c3"},
+		{"allow", event.Confirm{Allow: true, Rules: rule}, "read:a read:b", "c1 c2 c3"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -365,8 +364,8 @@ func TestEagerRefused(t *testing.T) {
 	}
 }
 
-// TestEagerSharedLimit holds that agents that share a limit of calls start none early:
-// two of them could take the last one.
+// TestEagerSharedLimit: agents that share a limit of calls start none early, since
+// two of them could use the last one.
 func TestEagerSharedLimit(t *testing.T) {
 	for _, row := range []struct {
 		limit int
@@ -403,8 +402,8 @@ func TestEagerSharedLimit(t *testing.T) {
 }
 
 // TestEagerJudgedAgain has a call that was allowed early judged again, since another
-// was denied meanwhile. It does not count if it may not run any more, or if the
-// person who is then asked changes its arguments.
+// was denied meanwhile. Its result is dropped if it may no longer run, or if a
+// person is then asked and changes its arguments.
 func TestEagerJudgedAgain(t *testing.T) {
 	for _, row := range []struct {
 		again  permission.Behavior
@@ -447,9 +446,9 @@ func TestEagerJudgedAgain(t *testing.T) {
 	}
 }
 
-// TestEagerAsksWhenItCounts has an early call of a sub-agent, whose person is the
-// outer agent's, ask while the answer comes: the person hears of it when the answer
-// is there, and never if it breaks off.
+// TestEagerAsksWhenItCounts has an early call of a sub-agent, which uses the
+// outer agent's Elicit, ask a question during the answer: the question is put when the answer
+// is complete, and never if it breaks off.
 func TestEagerAsksWhenItCounts(t *testing.T) {
 	for _, breaks := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -480,8 +479,8 @@ func TestEagerAsksWhenItCounts(t *testing.T) {
 	}
 }
 
-// TestEagerLastAnswer holds that no call starts early in the last answer at a limit,
-// in which the model was told to make none.
+// TestEagerLastAnswer: no call starts early in the final answer at a limit, in which the model must
+// not call tools.
 func TestEagerLastAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal

@@ -26,11 +26,10 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestEagerTellsTheSame plays random conversations twice, with and without Eager,
-// on a fake clock: bad calls, failing tools, streams that break off, people who
-// refuse and make rules, limits, all of it. But for the time nothing is another:
-// the events, the State with what tools have noted, what was saved last, and how
-// often a call that counts was judged.
+// TestEagerTellsTheSame plays random conversations with and without Eager
+// on a fake clock: bad calls, failing tools, streams that break off, refusals,
+// new rules, and limits. Only the timing may differ: the events, the State including the
+// tools' State, the last save, and how often a call that counts was judged are the same.
 func TestEagerTellsTheSame(t *testing.T) {
 	early := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -40,13 +39,13 @@ func TestEagerTellsTheSame(t *testing.T) {
 		same(rt, "events", eager.events, plain.events)
 		same(rt, "the state", bookkeeping.ReplaceAllString(eager.state, ""), bookkeeping.ReplaceAllString(plain.state, ""))
 		same(rt, "the file", bookkeeping.ReplaceAllString(eager.saved, ""), bookkeeping.ReplaceAllString(plain.saved, ""))
-		for arg, n := range plain.judged { // more than once where others have ended before it starts
+		for arg, n := range plain.judged { // more than once if other calls end before it starts
 			if m := eager.judged[arg]; m < 1 || m > n {
 				rt.Fatalf("the call with %q was judged %d times, %d without Eager", arg, m, n)
 			}
 		}
 		for arg, n := range eager.ran {
-			more := n - plain.ran[arg] // a call that was stopped, or forgotten, for nothing
+			more := n - plain.ran[arg] // a call that was stopped or forgotten
 			if more < 0 || more > 1 || more == 1 && !strings.Contains(arg, "read") {
 				rt.Fatalf("the call with %q ran %d times, %d without Eager", arg, n, plain.ran[arg])
 			}
@@ -57,12 +56,12 @@ func TestEagerTellsTheSame(t *testing.T) {
 	}
 }
 
-// bookkeeping is how many calls had ended when one was judged last, where one that
-// runs by then is not judged again; whether skills were ever asked for, where none
+// bookkeeping matches what may differ: how many calls had ended when a call was last judged, which a running
+// call need not be again; whether skills were loaded, if none
 // is open; and the seal, which covers both.
 var bookkeeping = regexp.MustCompile(`,?"(judged":-?[0-9]+|skills":null|seal":"[^"]*")`)
 
-// same fails where two texts begin to differ.
+// same fails with the first difference of two texts.
 func same(rt *rapid.T, what, eager, plain string) {
 	for i := range max(len(eager), len(plain)) {
 		if i >= len(eager) || i >= len(plain) || eager[i] != plain[i] {
@@ -71,17 +70,17 @@ func same(rt *rapid.T, what, eager, plain string) {
 	}
 }
 
-// A script is a conversation that can be played again.
+// A script is a conversation that can be played twice.
 type script struct {
 	turns  []turn
 	cfg    Config
 	redact bool
 	pace   time.Duration
-	asks   bool // Approve answers
+	asks   bool // answer questions with Approve
 	saves  bool
 }
 
-// drawScript invents a conversation.
+// drawScript draws a conversation.
 func drawScript(rt *rapid.T) *script {
 	pick := func(label string, n int) int { return rapid.IntRange(0, n-1).Draw(rt, label) }
 	c := &script{pace: time.Duration(pick("pace", 3)) * time.Millisecond, asks: pick("asks", 2) == 0, redact: pick("redact", 4) == 0, saves: pick("saves", 4) == 0}
@@ -97,7 +96,7 @@ func drawScript(rt *rapid.T) *script {
 			name := names[pick("tool", len(names))]
 			args := fmt.Sprintf(`{"path":"%s-%d-%d","ms":%d}`, name, i, k, pick("ms", 6))
 			switch pick("args", 20) {
-			case 3, 4: // a person is asked, about one call of a tool and not the others
+			case 3, 4: // only this call of the tool needs approval
 				args = strings.Replace(args, `":"`, `":"danger-`, 1)
 			case 5:
 				args = strings.Replace(args, `":"`, `":"forbidden-`, 1)
@@ -131,11 +130,11 @@ func drawScript(rt *rapid.T) *script {
 	return c
 }
 
-// played is what a script came to.
+// played is the result of a script.
 type played struct {
 	events, state, saved string
 	judged, ran          map[string]int // by argument, which is unique for each call
-	early                int            // calls that began while the model wrote
+	early                int            // calls that started while the model was writing
 }
 
 var noted = toolstate.NewKey[[]string]("noted")
@@ -145,7 +144,7 @@ type msArg struct {
 	MS   int    `json:"ms"`
 }
 
-// play plays the script to its end.
+// play runs the script to its end.
 func (c *script) play(t *testing.T, eager bool) (out played) {
 	out = played{judged: map[string]int{}, ran: map[string]int{}}
 	synctest.Test(t, func(t *testing.T) {
@@ -225,7 +224,7 @@ func (c *script) play(t *testing.T, eager bool) (out played) {
 				in = append(in, person(p.(*event.Approval)))
 			}
 			if len(in) == 0 {
-				in = []Input{Say("go on")}
+				in = []Input{Say("continue")}
 			}
 		}
 		out.events = strings.Join(lines, "\n")
@@ -238,7 +237,7 @@ func (c *script) play(t *testing.T, eager bool) (out played) {
 	return out
 }
 
-// person answers a question, always the same one in the same way.
+// person answers a question, always in the same way for the same arguments.
 func person(q *event.Approval) event.Confirm {
 	h := fnv.New32a()
 	h.Write(q.Input)
@@ -254,8 +253,8 @@ func person(q *event.Approval) event.Confirm {
 	return a
 }
 
-// timeless lists events. When calls that run together start, speak and end is a
-// matter of time, and so they are put into the order of calls.
+// timeless encodes events, with those of calls that run together, whose order depends on
+// timing, in the order of the calls.
 func timeless(evs []event.Event) []string {
 	call := func(ev event.Event) string {
 		switch ev := ev.(type) {

@@ -19,8 +19,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// paced is a model that streams slowly: each piece, and the error of a broken
-// turn, comes a pace after the one before.
+// paced is a model that streams slowly: it waits before each chunk and before the error of a broken
+// turn.
 type paced struct {
 	*words
 	pace    time.Duration
@@ -45,7 +45,7 @@ func (p *paced) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 	}
 }
 
-// whole is a turn of calls that come in one piece each.
+// whole returns a turn of calls, each in a single delta.
 func whole(specs ...string) turn {
 	var tn turn
 	for i, s := range specs {
@@ -56,7 +56,7 @@ func whole(specs ...string) turn {
 	return tn
 }
 
-// A clock notes when things happen, from its beginning on, in milliseconds.
+// A clock records events with the milliseconds since its start.
 type clock struct {
 	mu    sync.Mutex
 	began time.Time
@@ -76,7 +76,7 @@ func (c *clock) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	notes := slices.Clone(c.notes)
-	slices.SortStableFunc(notes, func(a, b string) int { // what happens at one time has no order
+	slices.SortStableFunc(notes, func(a, b string) int { // events at the same time have no order
 		x, _ := time.ParseDuration(strings.Fields(a)[0])
 		y, _ := time.ParseDuration(strings.Fields(b)[0])
 		if x != y {
@@ -87,7 +87,7 @@ func (c *clock) String() string {
 	return strings.Join(notes, ", ")
 }
 
-// timed returns a tool that takes as long as its path says, and notes it.
+// timed returns a tool that takes as long as its path says, and records its end.
 func timed(c *clock, name string, o tool.Options) tool.Tool {
 	return tool.Must(tool.New(name, "Takes a while.", func(ctx context.Context, in pathArg) (string, error) {
 		d, err := time.ParseDuration(in.Path)
@@ -107,8 +107,8 @@ func timed(c *clock, name string, o tool.Options) tool.Tool {
 
 var reads = tool.Options{ReadOnly: true, Parallel: true}
 
-// TestEagerTime has a model write calls, one every 10 ms, and looks at when each has
-// ended, and the answer.
+// TestEagerTime has a model write a call every 10 ms, and checks when each call and the answer
+// have ended.
 func TestEagerTime(t *testing.T) {
 	answer := func(n int, first string) turn {
 		specs := []string{fmt.Sprintf(`c0 read {"path":"%s"}`, first)}
@@ -128,9 +128,9 @@ func TestEagerTime(t *testing.T) {
 		{"one call, not eager", false, 0, answer(1, "5ms"), "20ms finish, 25ms read 5ms"},
 		{"each as it comes", true, 0, answer(3, "5ms"), "15ms read 5ms, 25ms read 5ms, 35ms read 5ms, 40ms finish"},
 		{"not eager", false, 0, answer(3, "5ms"), "40ms finish, 45ms read 5ms, 45ms read 5ms, 45ms read 5ms"},
-		{"a slow one beside", true, 0, answer(3, "35ms"), "25ms read 5ms, 35ms read 5ms, 40ms finish, 45ms read 35ms"},
-		{"the bound", true, 1, answer(3, "15ms"), "25ms read 15ms, 35ms read 5ms, 40ms finish, 45ms read 5ms"},
-		{"the bound, reached to the end", true, 2, answer(4, "100ms"), "25ms read 5ms, 35ms read 5ms, 45ms read 5ms, 50ms finish, 110ms read 100ms"},
+		{"with a slow one", true, 0, answer(3, "35ms"), "25ms read 5ms, 35ms read 5ms, 40ms finish, 45ms read 35ms"},
+		{"at most one at a time", true, 1, answer(3, "15ms"), "25ms read 15ms, 35ms read 5ms, 40ms finish, 45ms read 5ms"},
+		{"at most two at a time", true, 2, answer(4, "100ms"), "25ms read 5ms, 35ms read 5ms, 45ms read 5ms, 50ms finish, 110ms read 100ms"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -155,13 +155,13 @@ func TestEagerTime(t *testing.T) {
 	}
 }
 
-// sometimes is a tool of which a call only reads if its path says so.
+// sometimes is a tool whose calls are read-only if their path contains "read".
 type sometimes struct{ tool.Tool }
 
 func (sometimes) Judge(c *permission.Call) { c.ReadOnly = strings.Contains(string(c.Input), "read") }
 func (s sometimes) Unwrap() tool.Tool      { return s.Tool }
 
-// claims is a tool that says of itself what it should not.
+// claims is a tool that falsely claims to be read-only.
 type claims struct{ tool.Tool }
 
 func (c claims) Unwrap() tool.Tool { return c.Tool }
@@ -172,7 +172,7 @@ func (c claims) Info() tool.Info {
 	return info
 }
 
-// many are tools of all kinds that matter here.
+// many returns a toolkit with tools of all relevant kinds.
 func many(t *testing.T, j *journal) *toolkit.Toolkit {
 	t.Helper()
 	sub, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(noting(j, "inner", reads))}, whole(`s1 inner {"path":"x"}`), says("helped"))
@@ -206,18 +206,18 @@ func many(t *testing.T, j *journal) *toolkit.Toolkit {
 	return tk
 }
 
-// someAsked allows all but what the names say.
+// someAsked allows everything except read_asked and read_denied.
 var someAsked = permission.Policy{Rules: []permission.Rule{{Tool: "*", Behavior: permission.Allow},
 	{Tool: "read_asked", Behavior: permission.Ask}, {Tool: "read_denied", Behavior: permission.Deny}}}
 
-// sorted puts words into an order: what starts at one time has none.
+// sorted sorts words: calls that start at the same time have no order.
 func sorted(s string) string {
 	words := strings.Fields(s)
 	slices.Sort(words)
 	return strings.Join(words, " ")
 }
 
-// TestEagerStarts holds which calls start before the answer ends.
+// TestEagerStarts checks which calls start before the answer is complete.
 func TestEagerStarts(t *testing.T) {
 	piece := func(i int, id, name, args string) model.Chunk {
 		return &model.ToolCallDelta{Index: i, ID: id, Name: name, Args: args}
@@ -233,40 +233,40 @@ func TestEagerStarts(t *testing.T) {
 		why  string
 		cfg  Config
 		turn turn
-		want string // what has started when the answer ends
+		want string // what has started before the end of the answer
 	}{
 		{"reads that may run together", Config{}, whole(read, `c1 read {"path":"b"}`), "read:a read:b"},
 		{"a call that only reads this time", Config{}, whole(`c0 either {"path":"read"}`, read), "either:read read:a"},
-		{"behind a call that writes this time", Config{}, whole(`c0 either {"path":"x"}`, read), ""},
+		{"after a call that writes this time", Config{}, whole(`c0 either {"path":"x"}`, read), ""},
 		{"one that writes", Config{}, whole(`c0 write {"path":"a"}`), ""},
-		{"behind one that writes", Config{}, whole(`c0 write {"path":"a"}`, read), ""},
+		{"after one that writes", Config{}, whole(`c0 write {"path":"a"}`, read), ""},
 		{"before one that writes", Config{}, whole(read, `c1 write {"path":"b"}`, `c2 read {"path":"c"}`), "read:a"},
-		{"behind one that runs alone", Config{}, whole(`c0 read_alone {"path":"a"}`, read), ""},
-		{"behind one that a person is asked about", Config{}, whole(`c0 read_asked {"path":"a"}`, read), ""},
-		{"behind one that Approve is asked about", Config{Approve: func(context.Context, event.Approval) (event.Confirm, error) {
+		{"after one that runs alone", Config{}, whole(`c0 read_alone {"path":"a"}`, read), ""},
+		{"after one that needs approval", Config{}, whole(`c0 read_asked {"path":"a"}`, read), ""},
+		{"after one that Approve answers", Config{Approve: func(context.Context, event.Approval) (event.Confirm, error) {
 			return event.Confirm{Allow: true}, nil
 		}}, whole(`c0 read_asked {"path":"a"}`, read), ""},
-		{"behind one that is denied", Config{}, whole(`c0 read_denied {"path":"a"}`, read), ""},
+		{"after one that is denied", Config{}, whole(`c0 read_denied {"path":"a"}`, read), ""},
 		{"a middleware that allows nothing", Config{Middleware: []Middleware{strict}}, whole(read), ""},
-		{"behind a control tool", Config{}, whole(`c0 steer {"path":"a"}`, read), ""},
-		{"behind one that opens a group", Config{}, whole(`c0 reset_tools {"more":true}`, read), ""},
-		{"behind one that the host runs", Config{}, whole(`c0 outside {"path":"a"}`, read), ""},
-		{"behind an agent, whatever it claims", Config{}, whole(`c0 helper {"task":"x"}`, read), ""},
-		{"behind one of a closed group", Config{}, whole(`c0 hidden {"path":"a"}`, read), ""},
-		{"behind one that does not exist", Config{}, whole(`c0 nothing {"path":"a"}`, read), ""},
-		{"behind arguments that do not fit", Config{}, whole(`c0 read {"road":"a"}`, read), ""},
-		{"behind arguments to be repaired", Config{}, whole(`c0 read {"path":"x",}`, read), ""},
-		{"behind arguments of another type, which are put right", Config{}, whole(`c0 list {"all":"true"}`, read), ""},
-		{"a bare value, which may go on", Config{}, whole(`c0 read "a"`, read), ""},
+		{"after a control tool", Config{}, whole(`c0 steer {"path":"a"}`, read), ""},
+		{"after one that opens a group", Config{}, whole(`c0 reset_tools {"more":true}`, read), ""},
+		{"after one that the host runs", Config{}, whole(`c0 outside {"path":"a"}`, read), ""},
+		{"after a sub-agent that claims to be read-only", Config{}, whole(`c0 helper {"task":"x"}`, read), ""},
+		{"after one of a closed group", Config{}, whole(`c0 hidden {"path":"a"}`, read), ""},
+		{"after one that does not exist", Config{}, whole(`c0 nothing {"path":"a"}`, read), ""},
+		{"after invalid arguments", Config{}, whole(`c0 read {"road":"a"}`, read), ""},
+		{"after arguments that need repair", Config{}, whole(`c0 read {"path":"x",}`, read), ""},
+		{"after arguments of another type, which are converted", Config{}, whole(`c0 list {"all":"true"}`, read), ""},
+		{"a bare value, which may continue", Config{}, whole(`c0 read "a"`, read), ""},
 		{"no arguments, until something follows", Config{}, whole(`c0 list {}`), ""},
 		{"no arguments, and something follows", Config{}, whole(`c0 list {}`, read), "list read:a"},
 		{"in pieces", Config{}, pieces(piece(0, "c0", "read", ""), piece(0, "", "", `{"pa`), piece(0, "", "", "th\":\"{a}\"}\n")), "read:{a}"},
 		{"cut off", Config{}, pieces(piece(0, "c0", "read", `{"path":"a"`)), ""},
-		{"side by side", Config{}, pieces(piece(0, "c0", "read", `{"path":`), piece(1, "c1", "read", `{"path":"b"}`), piece(0, "", "", `"a"}`)), "read:a read:b"},
+		{"interleaved", Config{}, pieces(piece(0, "c0", "read", `{"path":`), piece(1, "c1", "read", `{"path":"b"}`), piece(0, "", "", `"a"}`)), "read:a read:b"},
 		{"the name comes last", Config{}, pieces(piece(0, "c0", "", `{"path":"a"}`), piece(0, "", "read", "")), "read:a"},
-		{"text behind", Config{}, pieces(piece(0, "c0", "list", `{}`), &model.TextDelta{Text: "I list."}), "list"},
+		{"followed by text", Config{}, pieces(piece(0, "c0", "list", `{}`), &model.TextDelta{Text: "I list."}), "list"},
 		{"the limit of calls", Config{Limits: Limits{ToolCalls: 1}}, whole(read, `c1 read {"path":"b"}`), "read:a"},
-		{"together at most", Config{MaxParallel: 1}, whole(read, `c1 read {"path":"b"}`, `c2 read {"path":"c"}`), "read:a read:b read:c"},
+		{"MaxParallel", Config{MaxParallel: 1}, whole(read, `c1 read {"path":"b"}`, `c2 read {"path":"c"}`), "read:a read:b read:c"},
 		{"with calls that may go to the background", Config{Background: time.Minute}, whole(read), "read:a"},
 	} {
 		t.Run(row.why, func(t *testing.T) {

@@ -11,31 +11,31 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// early are the calls of an answer that run while the rest of it still comes; see [Config.Eager].
-// They are its first ones, without a gap: flights that are launched before they are committed.
+// An early has the calls of an answer that run before it is complete; see [Config.Eager].
+// They are its first calls, without a gap: flights that are launched before they are committed.
 //
-// Nothing of them is stored or emitted until the answer is there. Then they are the calls of the
-// answer, all or none of them: what a tool noted in the State cannot be taken back for one alone.
+// Nothing of them is stored or emitted until the answer is complete. Then either all or none of them
+// become calls of the answer: changes of the tools' State cannot be undone for a single call.
 type early struct {
 	run    *run
-	answer string      // the id of its message
-	calls  []*toolCall // that were judged; the last may not have started
+	answer string      // the id of the message
+	calls  []*toolCall // calls that were judged; the last may not have started
 	closed bool        // no further call of this answer starts early
-	counts bool        // for good: nothing of them is taken back
-	most   int         // how many the limits admit
-	looks  int         // at the arguments of the next call
+	counts bool        // the calls are part of the answer and will not be dropped
+	most   int         // the number of calls that the limits allow
+	looks  int         // how often the arguments of the next call were checked
 
-	rules int    // that people had accepted before the first one
-	tools []byte // the tools' State before the first one, as JSON
+	rules int    // number of accepted rules before the first call
+	tools []byte // the tools' State before the first call, as JSON
 }
 
-// maxLooks is how often the arguments of a call are tried for whether they are whole. Flat ones
-// take a single try; nested ones that come in many pieces could take one for each.
+// maxLooks limits how often the arguments of a call are checked for completeness. Flat ones
+// take a single check; nested ones in many pieces could take one for each piece.
 const maxLooks = 8
 
-// newEarly prepares for an answer, and returns nil if none of its calls may start early: none may
-// while others run in the background, since what those note in the tools' State could not be distinguished from
-// what has to be taken back.
+// newEarly prepares for an answer. It returns nil if none of its calls may start early, such as
+// while others run in the background, whose changes of the tools' State could not be
+// distinguished from those of early calls.
 func (r *run) newEarly(answer string) *early {
 	r.dropEarly()
 	if r.cfg.Eager && !r.dialog.last && len(r.st.loop.Background) == 0 {
@@ -44,7 +44,7 @@ func (r *run) newEarly(answer string) *early {
 	return r.early
 }
 
-// look starts what can start, after something of the answer has come.
+// look starts the calls that can start, after a piece of the answer has arrived.
 func (e *early) look(mc *modelCall) {
 	for !e.closed && len(e.calls) < len(mc.calls) && e.running() < e.run.cfg.MaxParallel {
 		c := &mc.calls[len(e.calls)]
@@ -56,8 +56,8 @@ func (e *early) look(mc *modelCall) {
 	}
 }
 
-// isWhole reports whether the arguments of c have come to an end: the object that they are is
-// closed. An empty one is only believed when the model has begun something else, since some
+// isWhole reports whether the arguments of c are complete: they are a closed
+// object. An empty one is only believed if the model has started another block, since some
 // servers send it before the arguments.
 func (e *early) isWhole(c *callIntake, passed bool) bool {
 	args := bytes.TrimSpace(c.args)
@@ -81,13 +81,13 @@ func (e *early) running() int {
 	return n
 }
 
-// isOpen reports whether calls run early of which it is not known yet whether they count.
+// isOpen reports whether there are early calls that may still be dropped.
 func (e *early) isOpen() bool {
 	return e != nil && !e.counts && len(e.calls) > 0 && e.calls[0].started()
 }
 
-// begin starts a call, and reports whether it did. What keeps one from starting keeps those after
-// it, too: they may be meant to see its effects.
+// begin starts a call, and reports whether it did. If a call cannot start the ones after
+// it do not start either: they may depend on its effects.
 func (e *early) begin(tc *message.ToolCall, raw string) bool {
 	r := e.run
 	c, t := e.open(tc, raw)
@@ -110,15 +110,15 @@ func (e *early) begin(tc *message.ToolCall, raw string) bool {
 	return true
 }
 
-// open returns the open call that tc would be, and its tool; nil if it may never start
-// early. What the model was shown of a tool is looked at first: control tools may have to find
-// out what a call of theirs comes to.
+// open returns the open call that tc would become, and its tool; nil if it may not start
+// early. It checks the tool's definition first, since resolving calls of control tools may be
+// expensive.
 func (e *early) open(tc *message.ToolCall, raw string) (*openCall, tool.Tool) {
 	r := e.run
 	if info := shownInfo(r.shown.view, tc.Name); info == nil || !info.Parallel || info.Control || info.External {
 		return nil, nil
 	}
-	own := *tc // the answer's is opened when it is there
+	own := *tc // tc itself is opened with the complete answer
 	c, repaired := r.openCall(&own, json.RawMessage(raw))
 	if c.Status != decide.New || len(repaired) > 0 || c.ChangesGroups || !c.Parallel {
 		return nil, nil
@@ -127,16 +127,16 @@ func (e *early) open(tc *message.ToolCall, raw string) (*openCall, tool.Tool) {
 	if err != nil {
 		return nil, nil
 	}
-	if _, nested := tool.As[*subagent](t); nested { // which emits events of its own
+	if _, nested := tool.As[*subagent](t); nested { // sub-agents emit events of their own
 		return nil, nil
 	}
 	return c, t
 }
 
-// shownInfo returns what the model was shown of the tool of that name, nil for none.
+// shownInfo returns the definition that the model was shown for a tool name, or nil.
 func shownInfo(v *toolkit.View, name string) *tool.Info {
 	infos := v.Tools()
-	for i := range infos { // which are large, and may be a thousand
+	for i := range infos { // by index, as Infos are large and may be many
 		if infos[i].Name == name {
 			return &infos[i]
 		}
@@ -144,7 +144,7 @@ func shownInfo(v *toolkit.View, name string) *tool.Info {
 	return nil
 }
 
-// admits reports whether the limits allow one more, and prepares for the first.
+// admits reports whether the limits allow another call, and prepares for the first.
 func (e *early) admits() bool {
 	if len(e.calls) > 0 {
 		return len(e.calls) < e.most
@@ -155,7 +155,7 @@ func (e *early) admits() bool {
 	return err == nil && e.most > 0
 }
 
-// matchEarly finds the early calls among those of the answer, which are open now.
+// matchEarly connects the early calls with the open calls of the answer.
 func (r *run) matchEarly(calls []callIntake) {
 	e := r.early
 	if e == nil {
@@ -169,10 +169,10 @@ func (r *run) matchEarly(calls []callIntake) {
 		}
 		tc.call = c
 	}
-	e.counts = len(e.calls) == 0 || !e.calls[0].started() // then there is nothing to take back
+	e.counts = len(e.calls) == 0 || !e.calls[0].started() // otherwise nothing needs to be undone
 }
 
-// find returns the early call that the open call c is, or nil.
+// find returns the early call for the open call c, or nil.
 func (e *early) find(c *openCall) *toolCall {
 	if e != nil {
 		for _, tc := range e.calls {
@@ -184,22 +184,22 @@ func (e *early) find(c *openCall) *toolCall {
 	return nil
 }
 
-// countEarly has the early calls count, unless one of them may not run any more. What has happened
-// since they were judged, such as that a person refused another call, has them judged again, as
-// always; a rule that a person made, when each starts. It reports whether they are still the calls
-// that may start now.
+// countEarly makes the early calls count, unless one of them may no longer run. If another call was refused
+// or failed since they were judged, they are judged again, as always;
+// by new rules, each is judged when it starts. It reports whether the calls
+// that may start now are unchanged.
 func (r *run) countEarly() (same bool, err error) {
 	e := r.early
 	if e == nil || e.counts {
 		return true, nil
 	}
-	if len(r.st.Rules) != e.rules { // each is judged by them when it starts
+	if len(r.st.Rules) != e.rules { // each call is judged by the new rules when it starts
 		r.dropEarly()
 		return false, nil
 	}
 	for _, tc := range e.calls {
 		c := tc.call
-		if !tc.started() { // it was only judged
+		if !tc.started() { // only judged
 			continue
 		}
 		for c.Status == decide.Allowed && c.Judged != r.st.loop.Ended() {
@@ -216,8 +216,8 @@ func (r *run) countEarly() (same bool, err error) {
 	return true, nil
 }
 
-// dropEarly stops the early calls that are not in the answer, waits for them, and takes back
-// what tools have noted meanwhile, for the policy also.
+// dropEarly stops the early calls that do not count, waits for them, and restores
+// the tools' State.
 func (r *run) dropEarly() {
 	e := r.early
 	if e == nil {
@@ -232,6 +232,6 @@ func (r *run) dropEarly() {
 	r.drop(dropped)
 	r.early = nil
 	if !e.counts && e.tools != nil {
-		_ = r.st.Tools.UnmarshalJSON(e.tools) // which is what it wrote
+		_ = r.st.Tools.UnmarshalJSON(e.tools) // cannot fail: MarshalJSON wrote it
 	}
 }

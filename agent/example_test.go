@@ -39,8 +39,8 @@ func Example() {
 	// Output: It is 5. <nil>
 }
 
-// A call that no rule allows waits for a person. The State may be saved and
-// answered elsewhere.
+// A call that no rule allows waits for approval. The State may be saved and
+// the question answered in another process.
 func Example_approval() {
 	m := scripted.New(scripted.Call("add", addIn{2, 3}), scripted.Say("It is 5."))
 	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(add)})
@@ -61,7 +61,7 @@ func Example_approval() {
 	// Output: add {"a":2,"b":3}? It is 5. <nil>
 }
 
-// StreamText is for a program that shows nothing but the model's words.
+// StreamText is for a program that only shows the model's text.
 func ExampleAgent_StreamText() {
 	m := scripted.New(scripted.Say("It is 5."))
 	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of()})
@@ -77,7 +77,7 @@ func ExampleAgent_StreamText() {
 	// Output: It is 5.
 }
 
-// Run yields what happens as it happens.
+// Run yields events as they happen.
 func ExampleAgent_Run() {
 	m := scripted.New(scripted.Say("Hello!"))
 	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of()})
@@ -104,7 +104,7 @@ type report struct {
 	Facts []string `json:"facts"`
 }
 
-// StreamAs shows a typed answer while it comes.
+// StreamAs shows a typed answer while it is being written.
 func ExampleStreamAs() {
 	m := scripted.New(scripted.Call("final_answer", report{"Snails", []string{"They are slow.", "They eat lettuce."}}))
 	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of()})
@@ -131,7 +131,7 @@ func ExampleStreamAs() {
 	// 2 facts
 }
 
-// A sub-agent is a tool of another agent. What it costs counts as that one's, and
+// A sub-agent is a tool of another agent. Its cost counts for that agent, and
 // both stop at the limit.
 func ExampleAsTool() {
 	allow := permission.Policy{Rules: []permission.Rule{{Tool: "*", Behavior: permission.Allow}}}
@@ -218,7 +218,7 @@ func ExampleAsTool_struct() {
 	// add - the calling agent's policy: no rule covers the call
 }
 
-// The model of the first agent hands the conversation over; the other one answers from then on.
+// The first agent hands the conversation over; the other agent answers from then on.
 func ExampleHandoff() {
 	clerk, err := agent.New(agent.Config{
 		Model:   scripted.New(scripted.Say("Here is the clerk. What is it?"), scripted.Say("You are welcome.")),

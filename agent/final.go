@@ -8,33 +8,33 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// findFinal finds the typed answer of a conversation that has it already.
+// findFinal sets the typed answer if the conversation already has it.
 func (r *run) findFinal() {
 	n := len(r.st.Messages)
 	if r.final == nil || len(r.st.loop.Open) > 0 || n < 2 {
 		return
 	}
 	for i, res := range r.st.Messages[n-1].ToolResults() {
-		c := r.st.Messages[n-2].ToolCalls()[i] // each has its result, in this order
+		c := r.st.Messages[n-2].ToolCalls()[i] // results are in the order of the calls
 		if c.Name != finalName || res.Outcome != message.OutcomeSuccess {
 			continue
 		}
-		if args, err := tool.Arguments(r.final.tool, c.Input); err == nil { // else it was an answer of another type
+		if args, err := tool.Arguments(r.final.tool, c.Input); err == nil { // otherwise it is an answer of another type
 			r.final.value = args.JSON
 		}
 	}
 }
 
-// remind asks again for a typed answer after the model said something else.
+// remind asks again for a typed answer after another answer of the model.
 func (r *run) remind() error {
 	if r.final.asked++; r.final.asked > 3 {
-		return errors.New("the model did not call " + finalName + ", though it was forced to")
+		return errors.New("the model did not call " + finalName + ", although the request required it")
 	}
 	return r.hint(hintFinal)
 }
 
-// keepFinal keeps of the last answer at a limit nothing but the typed answer: no other call may run
-// any more, and one that is stored must have a result.
+// keepFinal keeps only the typed answer of the final answer at a limit: no other call may run,
+// and a stored call needs a result.
 func (r *run) keepFinal(mc *modelCall) error {
 	i := slices.IndexFunc(mc.calls, func(c callIntake) bool { return c.call.Name == finalName })
 	if i < 0 {
@@ -45,18 +45,18 @@ func (r *run) keepFinal(mc *modelCall) error {
 	return r.accept(mc)
 }
 
-// lastAnswer asks for a last answer without tools. What comes of it is kept unless it is empty; a
-// failure changes nothing but what the End says, the run is over anyway.
+// lastAnswer asks for a final answer without tools, and keeps it unless it is empty. A
+// failure only changes the text of the End, since the run is over anyway.
 func (r *run) lastAnswer(limit string) error {
 	if err := join(r.collectAll(), r.addBackgroundResults()); err != nil {
 		return err
 	}
 	r.st.loop.Spent.Stopped = limit
-	hint := "Say what you have found and what is left to do, without calling a tool."
+	hint := "Summarize what you have found and what is left to do, without calling a tool."
 	if r.final != nil {
 		hint = hintFinal
 	}
-	if err := r.hint("This is the end: " + limit + " was reached. " + hint); err != nil {
+	if err := r.hint("This is your last answer: " + limit + " was reached. " + hint); err != nil {
 		return err
 	}
 	if left, limited := r.timeLeft(); limited && left <= 0 {

@@ -29,8 +29,8 @@ func TestReplyAs(t *testing.T) {
 	}{
 		{"at once", []turn{good}, "", nil},
 		{"after tools", []turn{calls(`c1 note {"path":"a"}`), good}, "note:a", nil},
-		{"beside a tool", []turn{calls(`c1 note {"path":"a"}`, `f final_answer {"city":"Graz","score":4}`)}, "note:a", nil},
-		{"after words", []turn{says("It is Graz."), good}, "", nil},
+		{"with a tool call", []turn{calls(`c1 note {"path":"a"}`, `f final_answer {"city":"Graz","score":4}`)}, "note:a", nil},
+		{"after text", []turn{says("It is Graz."), good}, "", nil},
 		{"forced", []turn{says("It is Graz."), says("Graz!"), good}, "", nil},
 		{"invalid first", []turn{calls(`f final_answer {"city":"Graz","score":9}`), good}, "", nil},
 		{"at the limit", []turn{calls(`c1 note {"path":"a"}`), calls(`c2 note {"path":"b"}`), calls(`c3 note {"path":"c"}`), calls(`c4 note {"path":"d"}`), good}, "note:a note:b note:c note:d", nil},
@@ -66,7 +66,7 @@ func TestReplyAsOtherTypes(t *testing.T) {
 	}
 	equal(t, "list", list, []string{"a", "b"})
 	if _, err := ReplyAs[chan int](t.Context(), a, new(State), Say("?")); err == nil {
-		t.Error("an answer of a channel")
+		t.Error("a channel was accepted as the type of an answer")
 	}
 }
 
@@ -88,8 +88,8 @@ func TestReplyAsWaits(t *testing.T) {
 func TestReplyAsAtTheCallLimit(t *testing.T) {
 	good := calls(`f final_answer {"city":"Graz","score":4}`)
 	for name, turns := range map[string][]turn{
-		"in the last batch": {calls(`c1 note {"path":"a"}`, `f final_answer {"city":"Graz","score":4}`)},
-		"when it is forced": {calls(`c1 note {"path":"a"}`), good},
+		"in the last batch":                {calls(`c1 note {"path":"a"}`, `f final_answer {"city":"Graz","score":4}`)},
+		"when the tool choice requires it": {calls(`c1 note {"path":"a"}`), good},
 	} {
 		var j journal
 		a, _ := newAgent(t, Config{Policy: bypass, Limits: Limits{ToolCalls: 1}, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}, turns...)
@@ -99,7 +99,7 @@ func TestReplyAsAtTheCallLimit(t *testing.T) {
 	}
 }
 
-// TestReplyAsTakenName has a tool of the name that ReplyAs needs.
+// TestReplyAsTakenName has a tool with the name that ReplyAs needs.
 func TestReplyAsTakenName(t *testing.T) {
 	var j journal
 	a, w := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(noting(&j, finalName, tool.Options{}))}, says("Graz"))
@@ -112,14 +112,14 @@ func TestReplyAsTakenName(t *testing.T) {
 	}
 }
 
-// TestReplyAsTakesOver goes on where a process was stopped before the final
-// answer was taken.
+// TestReplyAsTakesOver continues from a save before the final
+// answer was processed.
 func TestReplyAsTakesOver(t *testing.T) {
-	var taken *State
+	var saved *State
 	cfg := Config{}
 	cfg.Save = func(_ context.Context, st *State) error {
-		if taken == nil && len(st.loop.Open) == 1 {
-			taken = reload(t, st)
+		if saved == nil && len(st.loop.Open) == 1 {
+			saved = reload(t, st)
 		}
 		return nil
 	}
@@ -127,8 +127,8 @@ func TestReplyAsTakesOver(t *testing.T) {
 	for range 2 {
 		st := new(State)
 		in := []Input{Say("Where to?")}
-		if taken != nil {
-			st, in = taken, nil
+		if saved != nil {
+			st, in = saved, nil
 		}
 		if got, err := ReplyAs[verdict](t.Context(), a, st, in...); err != nil || got.City != "Graz" {
 			t.Errorf("%+v, %v", got, err)

@@ -15,46 +15,46 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A flight is a call, of a tool or of the model, that has started and not ended. It has one
-// goroutine, which holds its own copies of what it needs and sends reports to the run's inbox.
-// The fields are the run's own, unless they say otherwise.
+// A flight is a running call of a tool or of the model. It has one
+// goroutine, which uses only its own copies of data and sends reports to the run's inbox.
+// The fields belong to the run's goroutine unless stated otherwise.
 type flight struct {
 	task       task
 	stage      stage
-	held       []report // what came while it was launched
-	ended      bool     // its last report has come
-	background bool     // it is committed, and not waited for: a call in the background
+	held       []report // received while it was launched
+	ended      bool     // its last report has arrived
+	background bool     // committed but not waited for: a background call
 	cancel     context.CancelFunc
 
 	cause atomic.Pointer[error] // why it was cancelled; nil if it was not
 
 	// Written by its goroutine before the last report:
 	panicked any
-	returned bool // the function did, instead of ending the goroutine
+	returned bool // the function returned, instead of ending the goroutine
 }
 
-// A stage is how far a flight is.
+// A stage is the progress of a flight.
 type stage int
 
 const (
 	launched  stage = iota // it runs; nothing of it is emitted, since its call may not become part of the conversation
 	committed              // its call is part of the conversation
-	finished               // it has ended, or its reports are dropped from now on
+	finished               // it has ended, or its reports are dropped
 )
 
-// A task is what a flight does: a [toolCall] or a [modelCall].
+// A task handles the reports of a flight: a [toolCall] or a [modelCall].
 type task interface {
-	onReport(r *run, rep report) error // something came that is not the last
+	onReport(r *run, rep report) error // any report but the last
 	onEnd(r *run) error
 }
 
-// A report is what a flight sends. The last one of a flight has none of the other fields.
+// A report is sent by a flight. The last report of a flight has only from.
 type report struct {
-	from  *flight     // nil if it cannot be known for which call
+	from  *flight     // nil if the call is unknown
 	chunk *tool.Chunk // of a tool
 	piece model.Chunk // of the model
 
-	do     func() error // is called by the run, which owns the State; an error ends the run
+	do     func() error // called on the run's goroutine, which owns the State; an error ends the run
 	answer chan error   // gets what do returned
 }
 
@@ -62,17 +62,17 @@ func (rep *report) isLast() bool {
 	return rep.chunk == nil && rep.piece == nil && rep.do == nil
 }
 
-// inboxSize is how many reports may wait, so that a model is not held up by each event.
+// inboxSize is the number of reports that may wait, so that a model is not blocked by each event.
 const inboxSize = 16
 
-// An inbox is where reports wait for the run.
+// An inbox is the queue of reports for the run.
 type inbox struct {
 	reports chan report
-	closed  chan struct{} // closed when no one reads the reports any more
-	timer   *flight       // reports when [Limits].Time has passed, and is finished then
+	closed  chan struct{} // closed when reports are no longer read
+	timer   *flight       // reports that [Limits].Time has passed; finished then
 }
 
-// put adds a report. It returns false when no one will read it.
+// put adds a report. It returns false if the inbox is closed.
 func (in *inbox) put(rep report) bool {
 	select {
 	case in.reports <- rep:
@@ -82,7 +82,7 @@ func (in *inbox) put(rep report) bool {
 	}
 }
 
-// ask has the run's goroutine call do, and returns what do returns. The run may end in the
+// ask has the run's goroutine call do, and returns its result. The run may end in the
 // middle of do: an event may make the consumer panic, or end its goroutine as
 // t.Fatal does.
 func (in *inbox) ask(from *flight, do func() error) error {
@@ -98,10 +98,10 @@ func (in *inbox) ask(from *flight, do func() error) error {
 	}
 }
 
-// wake has the run's goroutine look at what is to be done next.
+// wake makes the run's goroutine check what to do next.
 func (in *inbox) wake() { _ = in.ask(&flight{stage: committed}, func() error { return nil }) }
 
-// launch starts a flight: there is no other way in which a call starts. work is called on the
+// launch starts a flight; every call starts this way. work runs on the
 // flight's goroutine.
 func (r *run) launch(f *flight, work func()) {
 	r.flights = append(r.flights, f)
@@ -122,11 +122,11 @@ func (r *run) fly(f *flight, work func()) {
 	})
 }
 
-// receive waits for a report and deals with it.
+// receive waits for a report and handles it.
 func (r *run) receive() { r.fail(r.handle(<-r.inbox.reports)) }
 
-// handle deals with a report. Those of a flight that is not committed wait for that; those of
-// a finished one come from what a call has left behind.
+// handle handles a report. Reports of a flight that is not committed wait; reports of
+// a finished one, from something that outlives its call, are dropped.
 func (r *run) handle(rep report) error {
 	f := rep.from
 	if f == nil && r.early.isOpen() {
@@ -156,7 +156,7 @@ func (r *run) handle(rep report) error {
 	return f.task.onEnd(r)
 }
 
-// forget removes a flight about which nothing is to be done any more.
+// forget removes a flight that needs no more handling.
 func (r *run) forget(f *flight) {
 	r.flights = slices.DeleteFunc(r.flights, func(other *flight) bool { return other == f })
 }
@@ -167,20 +167,20 @@ func (r *run) commit(f *flight) error {
 	held := f.held
 	f.held = nil
 	var err error
-	for _, rep := range held { // all of them, as the last one is its end
+	for _, rep := range held { // handle all, since the last one is the end
 		err = join(err, r.handle(rep))
 	}
 	return err
 }
 
-// drop gives up flights that are not committed: they are cancelled and waited for. Requests of
-// their calls are refused.
+// drop cancels flights that are not committed, and waits for them. Requests of
+// their calls fail.
 func (r *run) drop(flights []*flight) {
 	for _, f := range flights {
 		f.stage = finished
 		f.end(context.Canceled)
 		for _, rep := range f.held {
-			_ = r.handle(rep) // refuses its requests; other reports are dropped
+			_ = r.handle(rep) // requests fail; other reports are dropped
 		}
 		f.held = nil
 	}
@@ -197,14 +197,14 @@ func (r *run) await(f *flight) {
 	}
 }
 
-// end cancels a flight, unless it was cancelled. Any goroutine may do that.
+// end cancels a flight, unless it is already cancelled. Any goroutine may call it.
 func (f *flight) end(cause error) {
 	if f.cause.CompareAndSwap(nil, &cause) {
 		f.cancel()
 	}
 }
 
-// why returns the cause for which the flight was cancelled, nil if it was not.
+// why returns the cause with which the flight was cancelled, nil if it was not.
 func (f *flight) why() error {
 	if cause := f.cause.Load(); cause != nil {
 		return *cause
@@ -219,7 +219,7 @@ func (r *run) endFlights(cause error) {
 	}
 }
 
-// endCalls cancels every flight that the step waits for, and waits for it: those of a step that
+// endCalls cancels every flight that the step waits for, and waits for it, after a step has
 // panicked.
 func (r *run) endCalls() {
 	r.dropEarly()
@@ -235,8 +235,8 @@ func (r *run) endCalls() {
 	}
 }
 
-// fail keeps an error that ends the run. Its calls are cancelled; those in the background are
-// stopped last. An error that is there because the run was cancelled does not count.
+// fail records an error that ends the run. Calls are cancelled; background calls are
+// stopped last. An error that only says that the run was cancelled is ignored.
 func (r *run) fail(err error) {
 	if cause := r.ctx.Err(); err == nil || r.failed == nil && cause != nil && errors.Is(err, cause) {
 		return
@@ -249,7 +249,7 @@ func (r *run) fail(err error) {
 	}
 }
 
-// repeat ends the run's goroutine as that of a flight has ended, if its function did not return.
+// repeat panics or exits on the run's goroutine if the flight's function did so on its own.
 func (f *flight) repeat() {
 	switch {
 	case f.panicked != nil:
@@ -262,36 +262,36 @@ func (f *flight) repeat() {
 // A toolCall is the flight of a call of a tool.
 type toolCall struct {
 	flight
-	run   *run // for its inbox; a flight may use nothing else of it
+	run   *run // only for its inbox
 	call  *openCall
-	id    string    // of the call, behind those of the calls that the run works for
-	above *toolCall // the last of those
+	id    string    // of the call, after the ids of the calls that the run works for
+	above *toolCall // the last of these calls
 
 	tool    tool.Tool
 	work    tool.Call
 	timeout time.Duration
 	nest    *nest // of a sub-agent
 
-	// If it started before its answer was there:
+	// If it started before its answer was complete:
 	raw      string               // the arguments, as the model sent them
-	decision *permission.Decision // nil when it was taken
+	decision *permission.Decision // nil after it was used
 
 	// If it may run in the background:
-	patience time.Duration // how long it keeps the others waiting; negative if it may not
-	timer    *time.Timer   // until then
-	unbind   func() bool   // from the step
-	done     chan struct{} // closed when the call is finished
-	tail     string        // the end of what it says
-	clean    *redact.Stream
+	backgroundAfter time.Duration // how long the others wait for it; negative if it may not leave
+	timer           *time.Timer   // runs until then
+	unbind          func() bool   // detaches it from the step's context
+	done            chan struct{} // closed when the call is finished
+	tail            string        // the end of its output
+	clean           *redact.Stream
 
-	// What came of it, written before the last report:
+	// The result, written before the last report:
 	res *message.ToolResult
 	err error // wraps tool.ErrAbort
 }
 
 type callKey struct{}
 
-// callIn returns the call in whose context something comes up, nil where it could be several.
+// callIn returns the call that ctx belongs to, nil if it may belong to several.
 func callIn(ctx context.Context) *toolCall {
 	tc, _ := ctx.Value(callKey{}).(*toolCall)
 	return tc

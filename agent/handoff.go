@@ -15,20 +15,20 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// Handoff returns a tool by which the model hands the conversation over to another agent, for good or
-// until that one hands it over in turn. With a nil agent the conversation goes back to the agent that
-// had it before. The model makes one hand-off in an answer at most.
+// Handoff returns a tool with which the model hands the conversation over to another agent, until that
+// one hands it over in turn. With a nil agent the conversation returns to the agent that
+// had it before. An answer may contain only one hand-off.
 //
-// From the next step on the instructions, the toolkit, the policy, the model and all else in the
-// [Config] are those of the other agent, but for what belongs to the conversation: Save, Key, Redact,
-// Approve, Elicit, AnswerWithin, Limits, Seams and Middleware.Run stay those of the agent that is run.
-// The other agent reads all that was said; groups that were open are closed, and the rules that were
-// accepted in the conversation still hold. The [State] remembers who has it ([State.HandedTo]): a
+// From the next step on, the instructions, toolkit, policy, model and everything else in the
+// [Config] are those of the other agent, except what belongs to the conversation: Save, Key, Redact,
+// Approve, Elicit, AnswerWithin, Limits, Seams and Middleware.Run remain those of the agent that is run.
+// The other agent reads the whole conversation; open groups are closed, and rules that were
+// accepted in the conversation remain in force. The [State] records the current agent ([State.HandedTo]): a
 // later run of the same agent continues there.
 //
-// A hand-off is a call like others: the policy of the agent that has the conversation is asked about
-// it, and afterwards that of the other one alone decides what may run. Allow it by a rule where the
-// other agent may do no more harm with what this one has read.
+// A hand-off is a call like any other: the policy of the current agent judges
+// it, and afterwards only that of the other agent decides what may run. Allow it by a rule if the
+// other agent can do no more harm with the content of the conversation.
 func Handoff(name, description string, to *Agent) (tool.Tool, error) {
 	t, err := tool.New(name, description, func(context.Context, struct{}) (string, error) { return handedOver, nil },
 		tool.Options{Idempotent: true})
@@ -38,9 +38,9 @@ func Handoff(name, description string, to *Agent) (tool.Tool, error) {
 	return &handoff{t, to}, nil
 }
 
-const handedOver = "Done. The conversation continues with the agent that took it over: its instructions and tools count from here on."
+const handedOver = "Done. The conversation continues with another agent: its instructions and tools apply from here on."
 
-// handoff marks a tool after whose call another agent continues, nil for the one before.
+// handoff marks a tool after whose call another agent continues; nil means the previous one.
 type handoff struct {
 	tool.Tool
 	to *Agent
@@ -48,23 +48,23 @@ type handoff struct {
 
 func (h *handoff) Unwrap() tool.Tool { return h.Tool }
 
-// HandedTo returns the names of the tools by which the conversation came to the agent that has it; none
+// HandedTo returns the names of the tools that handed the conversation to its current agent, in order; none
 // if that is the agent that is run. See [Handoff].
 func (st *State) HandedTo() []string { return slices.Clone(st.handed) }
 
-// checkHandoff refuses a hand-off that leads nowhere, and all but the first of an answer.
+// checkHandoff rejects a hand-off back without an agent to return to, and all but the first of an answer.
 func (r *run) checkHandoff(h *handoff) error {
 	if slices.ContainsFunc(r.st.loop.Open, func(c *openCall) bool { return c.Handoff != decide.HandoffNone && c.Status != decide.Done }) {
-		return errors.New("not done: this answer hands the conversation over already, and only one agent can have it")
+		return errors.New("not done: this answer already hands the conversation over; only one agent can have it")
 	}
 	if h.to == nil && len(r.st.handed) == 0 {
-		return errors.New("not done: the conversation was not handed over before, so that there is no agent to go back to")
+		return errors.New("not done: the conversation was not handed over, so there is no agent to return to")
 	}
 	return nil
 }
 
-// pathAfter returns by which hand-offs the conversation comes to its agent after a batch, and whether
-// that makes one.
+// pathAfter returns the names of the hand-offs to the current agent after a batch, and whether
+// the batch changes them.
 func (st *State) pathAfter(batch []*openCall) (path []string, changed bool) {
 	for _, c := range batch {
 		switch {
@@ -78,8 +78,8 @@ func (st *State) pathAfter(batch []*openCall) (path []string, changed bool) {
 	return st.handed, false
 }
 
-// handOver has another agent continue. It is called before the results of the batch are saved: a State
-// that has them has its new agent, too.
+// handOver makes another agent continue. It is called before the results of the batch are saved, so that a
+// saved State with these results also has the new agent.
 func (r *run) handOver(path []string) error {
 	next, err := r.entry.handedTo(path)
 	if err == nil {
@@ -93,7 +93,7 @@ func (r *run) handOver(path []string) error {
 	return nil
 }
 
-// resumeHandoff has the agent continue that the conversation was handed over to.
+// resumeHandoff continues with the agent that the conversation was handed over to.
 func (r *run) resumeHandoff() error {
 	if len(r.st.handed) == 0 {
 		return nil
@@ -111,7 +111,7 @@ func (r *run) continueWith(a *Agent) {
 	r.shown, r.dialog.model, r.full, r.people.host = shown{}, nil, window.Gauge{}, nil
 }
 
-// handedTo returns the agent that a conversation came to by the hand-offs of path, with what belongs to
+// handedTo returns the agent that the hand-offs in path lead to, with the configuration that belongs to
 // the conversation.
 func (a *Agent) handedTo(path []string) (*Agent, error) {
 	at := a
@@ -124,7 +124,7 @@ func (a *Agent) handedTo(path []string) (*Agent, error) {
 			}
 		}
 		if h == nil || h.to == nil {
-			return nil, fmt.Errorf("the conversation was handed over by the tools %s, and %s is not a hand-off to another agent any more; put it back, or begin a new conversation",
+			return nil, fmt.Errorf("the conversation was handed over by the tools %s, but %s is not a hand-off to another agent; restore it, or start a new conversation",
 				strings.Join(path, ", "), name)
 		}
 		at = h.to
@@ -142,7 +142,7 @@ func (a *Agent) handedTo(path []string) (*Agent, error) {
 	return &next, nil
 }
 
-// closeGroups has the groups in s that are open at first be open again, those of another toolkit.
+// closeGroups resets the open groups in s to the initial groups of another toolkit.
 func closeGroups(s *toolkit.Scope) error {
 	data, err := s.MarshalJSON()
 	if err != nil {

@@ -15,14 +15,14 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A desk has an agent at the front that hands over to a clerk, who can hand back.
+// A desk has a front agent that hands over to a clerk, which can hand back.
 type desk struct {
 	j     journal
-	asked []string // who was asked by each request, and with which tools
+	asked []string // for each request the agent and its tools
 	front *Agent
 }
 
-// newDesk plays, for each agent, what answer returns for a request. The clerk must ask before it pays.
+// newDesk returns a desk whose models answer with the results of answer. The clerk needs approval to pay.
 func newDesk(t *testing.T, cfg Config, answer func(who string, req *model.Request) turn) *desk {
 	t.Helper()
 	d := new(desk)
@@ -58,8 +58,8 @@ func newDesk(t *testing.T, cfg Config, answer func(who string, req *model.Reques
 	return d
 }
 
-// service is a whole conversation: front notes and hands over, the clerk pays and hands back, front
-// ends.
+// service answers for a whole conversation: front takes a note and hands over, the clerk pays and hands back, front
+// finishes.
 func service(who string, req *model.Request) turn {
 	last := req.Messages[len(req.Messages)-1]
 	did := ""
@@ -97,7 +97,7 @@ func TestHandoff(t *testing.T) {
 	equal(t, "asked", d.asked, []string{"front: note clerk back", "clerk: pay back", "clerk: pay back", "front: note clerk back"})
 }
 
-// TestHandoffStays holds that a further input goes to the agent that has the conversation.
+// TestHandoffStays: the next input goes to the agent that has the conversation.
 func TestHandoffStays(t *testing.T) {
 	d := newDesk(t, Config{}, func(who string, req *model.Request) turn {
 		if who == "front" {
@@ -126,8 +126,8 @@ func TestHandoffStays(t *testing.T) {
 	}
 }
 
-// TestHandoffIsKilled stops the program after each save, and has another process continue: whoever
-// has the conversation by what was saved is asked next.
+// TestHandoffIsKilled stops the program after each save, and has another process continue: the agent
+// that has the conversation according to the save is called next.
 func TestHandoffIsKilled(t *testing.T) {
 	for _, key := range [][]byte{nil, []byte(strings.Repeat("k", 32))} {
 		approve := func(_ context.Context, q event.Approval) (event.Confirm, error) { return q.Allow(), nil }
@@ -161,7 +161,7 @@ func TestHandoffIsKilled(t *testing.T) {
 			}
 		}
 		if len(asked) != len(whole.asked)+1 {
-			t.Errorf("%d saves, continued with %v questions", len(saved), asked)
+			t.Errorf("%d saves, continued with %v requests", len(saved), asked)
 		}
 	}
 }
@@ -176,8 +176,8 @@ func TestHandoffIsDenied(t *testing.T) {
 		to     string
 	}{
 		{"denied", permission.Policy{Rules: []permission.Rule{{Tool: "clerk", Behavior: permission.Deny}}}, calls(`h1 clerk {}`), "h1 denied: This call of clerk was denied", ""},
-		{"back from nowhere", permission.Policy{}, calls(`h1 back {}`), "h1 error: not done: the conversation was not handed over before", ""},
-		{"two at a time", permission.Policy{}, calls(`h1 clerk {}`, `h2 clerk {}`), "h2 error: not done: this answer hands the conversation over already", "clerk"},
+		{"back without a hand-off", permission.Policy{}, calls(`h1 back {}`), "h1 error: not done: the conversation was not handed over", ""},
+		{"two at a time", permission.Policy{}, calls(`h1 clerk {}`, `h2 clerk {}`), "h2 error: not done: this answer already hands the conversation over", "clerk"},
 	} {
 		first := true
 		d := newDesk(t, Config{Policy: row.policy}, func(string, *model.Request) turn {
@@ -202,7 +202,7 @@ func TestHandoffIsDenied(t *testing.T) {
 	}
 }
 
-// TestHandoffIsGone continues a conversation with an agent that has lost the hand-off.
+// TestHandoffIsGone continues a conversation with an agent without the hand-off.
 func TestHandoffIsGone(t *testing.T) {
 	d := newDesk(t, Config{}, service)
 	st := new(State)
@@ -218,9 +218,9 @@ func TestHandoffIsGone(t *testing.T) {
 	}
 }
 
-// TestHandoffBelow has a sub-agent hand over within its own conversation: the outer policy is asked
-// about the calls of both, and an answer finds its call.
-func TestHandoffBelow(t *testing.T) {
+// TestHandoffInSubAgent has a sub-agent hand over within its own conversation: the outer policy judges
+// the calls of both agents, and an answer finds its call.
+func TestHandoffInSubAgent(t *testing.T) {
 	for _, denied := range []bool{false, true} {
 		d := newDesk(t, Config{}, service)
 		helper, err := AsTool[string, string](d.front, "helper", "Helps.", nil)
@@ -252,7 +252,7 @@ func TestHandoffBelow(t *testing.T) {
 	}
 }
 
-// TestHandoffClosesGroups holds that open groups are of the agent that opened them, and a ceiling of the
+// TestHandoffClosesGroups: a hand-off closes the open groups, and keeps phase and ceiling of the
 // conversation.
 func TestHandoffClosesGroups(t *testing.T) {
 	var s toolkit.Scope

@@ -35,8 +35,8 @@ type turn struct {
 	block  bool // wait for the context before the error
 }
 
-// words plays turns, one per request, and checks every request. It stands in
-// for the model's words at the level of chunks, odd ones included.
+// A words is a model that plays turns, one per request, and checks every request. It can
+// send any chunks, including invalid ones.
 type words struct {
 	t     *testing.T
 	mu    sync.Mutex
@@ -53,7 +53,7 @@ func (w *words) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 		}
 		if len(w.turns) == 0 {
 			w.mu.Unlock()
-			yield(nil, fmt.Errorf("request %d: the script is used up", len(w.reqs)))
+			yield(nil, fmt.Errorf("request %d: no turn is left", len(w.reqs)))
 			return
 		}
 		tn := w.turns[0]
@@ -97,7 +97,7 @@ type pathArg struct {
 	Path string `json:"path"`
 }
 
-// journal counts what really ran, by argument.
+// A journal records the tool calls that ran.
 type journal struct {
 	mu  sync.Mutex
 	ran []string
@@ -115,7 +115,7 @@ func (j *journal) String() string {
 	return strings.Join(j.ran, " ")
 }
 
-// noting returns a tool that writes its argument into the journal.
+// noting returns a tool that records its calls in the journal.
 func noting(j *journal, name string, o tool.Options) tool.Tool {
 	return tool.Must(tool.New(name, "Notes a path.", func(_ context.Context, in pathArg) (string, error) {
 		j.add(name + ":" + in.Path)
@@ -141,7 +141,7 @@ func newAgent(t *testing.T, cfg Config, turns ...turn) (*Agent, *words) {
 	return a, w
 }
 
-// play runs to the end and checks what holds of every run.
+// play runs an agent to the end and checks the invariants of every run.
 func play(t *testing.T, a *Agent, st *State, inputs ...Input) ([]event.Event, error) {
 	t.Helper()
 	return playCtx(t, context.Background(), a, st, inputs...)
@@ -150,13 +150,13 @@ func play(t *testing.T, a *Agent, st *State, inputs ...Input) ([]event.Event, er
 func playCtx(t *testing.T, ctx context.Context, a *Agent, st *State, inputs ...Input) ([]event.Event, error) {
 	t.Helper()
 	var evs []event.Event
-	var lines []string // the events as they were when they came
+	var lines []string // the events as JSON, when they were yielded
 	var failure error
 	seq := st.loop.Seq
-	if st.loop.Running { // as it was saved when its process was stopped
+	if st.loop.Running { // saved by a process that was stopped
 		seq += 1_000_000
 	}
-	gap := false // events that a save which failed was to store are not yielded
+	gap := false // events of a failed save are not yielded
 	announced := map[string]bool{}
 	for _, c := range st.loop.Open {
 		announced[c.ID] = true
@@ -164,7 +164,7 @@ func playCtx(t *testing.T, ctx context.Context, a *Agent, st *State, inputs ...I
 	var stored storedEvents
 	for ev, err := range stored.of(a).Run(ctx, st, inputs...) {
 		if failure != nil {
-			t.Fatal("the run went on after an error")
+			t.Fatal("the run continued after an error")
 		}
 		if err != nil {
 			failure = err
@@ -187,7 +187,7 @@ func playCtx(t *testing.T, ctx context.Context, a *Agent, st *State, inputs ...I
 			announced[ev.Call] = true
 		case *event.ToolResult:
 			if !announced[ev.Call] {
-				t.Fatalf("a result for call %s, which was not announced or has one already", ev.Call)
+				t.Fatalf("a result for call %s, which was not announced or already has one", ev.Call)
 			}
 			delete(announced, ev.Call)
 		}
@@ -196,11 +196,11 @@ func playCtx(t *testing.T, ctx context.Context, a *Agent, st *State, inputs ...I
 	}
 	for i, ev := range evs {
 		if data, err := json.Marshal(ev); err != nil || string(data) != lines[i] {
-			t.Fatalf("an event has changed after it came:\n%s\n%s", lines[i], data)
+			t.Fatalf("an event has changed after it was yielded:\n%s\n%s", lines[i], data)
 		}
 	}
 	if gap && failure == nil {
-		t.Fatal("a number was left out")
+		t.Fatal("a sequence number is missing")
 	}
 	if len(evs) > 0 {
 		if event.TypeOf(evs[len(evs)-1]) != "end" {
@@ -220,7 +220,7 @@ type storedEvents struct {
 	known map[string]bool
 }
 
-// of returns a as it is, but that what its saves store is noted.
+// of returns a copy of a that records the events of its saves.
 func (s *storedEvents) of(a *Agent) *Agent {
 	s.known = map[string]bool{}
 	b, save := *a, a.cfg.Save
@@ -243,27 +243,27 @@ func (s *storedEvents) of(a *Agent) *Agent {
 	return &b
 }
 
-// yielded checks that what needs a save was stored before it is yielded.
+// yielded checks that an event was stored before it was yielded, unless it needs no save.
 func (s *storedEvents) yielded(t *testing.T, ev event.Event, line string) {
 	t.Helper()
 	for sub, ok := ev.(*event.Sub); ok; sub, ok = ev.(*event.Sub) {
 		ev = sub.Event
 	}
-	changesNothing := false
+	needsNoSave := false
 	switch ev := ev.(type) {
 	case *event.RunStart, *event.ModelStart, *event.Retry, *event.Discard, *event.Elicitation:
-		changesNothing = true
+		needsNoSave = true
 	case *event.Sampling:
-		changesNothing = ev.Refused != ""
+		needsNoSave = ev.Refused != ""
 	case *event.End:
-		changesNothing = ev.Reason == event.EndError // which may be that it could not be stored
+		needsNoSave = ev.Reason == event.EndError // perhaps the error of a save
 	}
-	if !changesNothing && !isDelta(ev) && !s.known[line] {
+	if !needsNoSave && !isDelta(ev) && !s.known[line] {
 		t.Fatalf("yielded and not stored: %s", line)
 	}
 }
 
-// check checks that every event that was yielded, but for deltas, was stored once, in the same order.
+// check checks that every yielded event except deltas was stored once, in the same order.
 func (s *storedEvents) check(t *testing.T, lines []string) {
 	t.Helper()
 	lines = slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
@@ -280,7 +280,7 @@ func (s *storedEvents) check(t *testing.T, lines []string) {
 	}
 }
 
-// checkState checks that a state is whole and survives being saved.
+// checkState checks that a state is consistent and unchanged by saving and loading.
 func checkState(t *testing.T, st *State) {
 	t.Helper()
 	if err := checkOpen(st.Messages, &st.loop); err != nil {
@@ -353,7 +353,7 @@ func equal(t *testing.T, what string, got, want any) {
 	}
 }
 
-// wordsFunc is words that depend on the request.
+// A wordsFunc is a model that answers each request with the turn that it returns.
 type wordsFunc func(*model.Request) turn
 
 func (f wordsFunc) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {

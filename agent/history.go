@@ -8,16 +8,16 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// CheckHistory reports the first way in which a conversation breaks the rules that model APIs have:
+// CheckHistory returns an error for the first violation of the rules of model APIs in a conversation:
 //
 //   - an assistant message that calls tools is followed by one tool message,
 //     with exactly one result for each call, in call order, of the same name;
-//   - there are no other tool messages, and no results elsewhere;
+//   - there are no other tool messages, and no results in other messages;
 //   - call ids are unique in the conversation; neither they nor names are empty;
 //   - arguments are valid JSON objects.
 //
-// A conversation in the middle of a batch of calls breaks the first; between
-// runs a conversation that does not wait never does.
+// A conversation in the middle of a batch of calls violates the first; between
+// runs only a conversation that waits does.
 func CheckHistory(msgs []*message.Message) error {
 	seen := map[string]bool{}
 	var open []*message.ToolCall
@@ -33,10 +33,10 @@ func CheckHistory(msgs []*message.Message) error {
 			continue
 		}
 		if len(open) > 0 {
-			return fmt.Errorf("message %d: role %s where the results of %d calls must be", i, m.Role, len(open))
+			return fmt.Errorf("message %d: role %s where the results of %d calls must follow", i, m.Role, len(open))
 		}
 		if len(m.ToolResults()) > 0 {
-			return fmt.Errorf("message %d: role %s holds tool results", i, m.Role)
+			return fmt.Errorf("message %d: role %s has tool results", i, m.Role)
 		}
 		open = m.ToolCalls()
 		if len(open) > 0 && m.Role != message.RoleAssistant {
@@ -64,7 +64,7 @@ func CheckHistory(msgs []*message.Message) error {
 func checkResults(m *message.Message, open []*message.ToolCall) error {
 	results := m.ToolResults()
 	if len(results) != len(m.Blocks) {
-		return fmt.Errorf("a tool message holds something else than results")
+		return fmt.Errorf("a tool message has blocks that are not results")
 	}
 	if len(results) != len(open) || len(open) == 0 {
 		return fmt.Errorf("%d results for %d calls", len(results), len(open))

@@ -17,17 +17,17 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// A callHost is the [host.Host] of the tool calls of a run: it answers what their tools, and the
-// servers behind them, ask. Its methods run on goroutines of theirs; what concerns the State and
-// the events they leave to the run's own.
+// A callHost is the [host.Host] of the tool calls of a run: it answers the requests of their tools, and of the
+// servers behind them. Its methods run on the callers' goroutines; they access the State and
+// emit events only on the run's goroutine.
 type callHost struct {
 	r     *run
-	a     *Agent // that makes the calls
+	a     *Agent // the agent that makes the calls
 	outer host.Host
 }
 
-// host returns the host of the calls of the agent that has the conversation. All have the same: a server may ask where it cannot be
-// told for which.
+// host returns the host of the calls of the current agent. All calls share it, since a server's request may not
+// tell which call it belongs to.
 func (r *run) host() *callHost {
 	if r.people.host == nil {
 		r.people.host = &callHost{r: r, a: r.a, outer: host.From(r.runCtx)}
@@ -35,8 +35,8 @@ func (r *run) host() *callHost {
 	return r.people.host
 }
 
-// flightIn returns the flight of this run in whose context something comes up, nil where it cannot
-// be told.
+// flightIn returns the flight of this run that ctx belongs to, nil if it is
+// unknown.
 func (h *callHost) flightIn(ctx context.Context) *flight {
 	for tc := callIn(ctx); tc != nil; tc = tc.above {
 		if tc.run == h.r {
@@ -46,7 +46,7 @@ func (h *callHost) flightIn(ctx context.Context) *flight {
 	return nil
 }
 
-// callOf returns the id of the call in whose context something came up, "" where it could be several.
+// callOf returns the id of the call that ctx belongs to, "" if it may belong to several.
 func callOf(ctx context.Context) string {
 	if tc := callIn(ctx); tc != nil {
 		return tc.id
@@ -63,8 +63,8 @@ func (h *callHost) emit(ctx context.Context, ev event.Event) error {
 	return h.do(ctx, func() error { h.r.emit(ev); return nil })
 }
 
-// await waits until it is known that the call that asks counts: till then neither the person nor
-// the model is asked about a call that may be dropped.
+// await waits until the requesting call counts: until then neither the user nor
+// the model is asked on behalf of a call that may be dropped.
 func (h *callHost) await(ctx context.Context) error {
 	if !h.a.cfg.Eager {
 		return nil
@@ -83,8 +83,8 @@ func (h *callHost) await(ctx context.Context) error {
 	}
 }
 
-// Elicit puts a question to [Config.Elicit]. A sub-agent that has none leaves it to
-// whoever runs it.
+// Elicit passes a question to [Config.Elicit]. A sub-agent without one passes it to
+// the outer run.
 func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	if err := q.Check(); err != nil {
 		return host.Answer{}, err
@@ -101,7 +101,7 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 	}
 	ev := event.Elicitation{Call: callOf(ctx), Server: q.Server, Message: q.Message, Schema: q.Schema, URL: q.URL,
 		Site: q.Site(), Warnings: q.Warnings()}
-	put := ev // events do not change after they came, and ev comes once more
+	put := ev // a copy: ev is changed and emitted again below
 	if err := h.emit(ctx, &put); err != nil {
 		return host.Answer{}, err
 	}
@@ -113,14 +113,14 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 	return answer, h.emit(ctx, &ev)
 }
 
-// answer has the person answer. An error is for the person's side only: whoever
-// asked gets a cancelled question.
+// answer has the user answer. An error is only for the host: the tool
+// gets a cancelled question.
 func (h *callHost) answer(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	cancelled := host.Answer{Action: host.ActionCancel}
 	if h.a.cfg.Elicit == nil {
-		return cancelled, errors.New("no one can be asked: Config.Elicit is nil")
+		return cancelled, errors.New("Config.Elicit is nil; set it to let tools ask questions")
 	}
-	if !take(ctx, h.r.people.asking) {
+	if !acquire(ctx, h.r.people.asking) {
 		return cancelled, context.Cause(ctx)
 	}
 	defer func() { <-h.r.people.asking }()
@@ -141,17 +141,17 @@ func (h *callHost) answer(ctx context.Context, q host.Elicitation) (host.Answer,
 	return cancelled, nil
 }
 
-// refused is the error for a sample that is not made.
+// refused returns the error for a sample that is refused.
 func refused(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", host.ErrRefused, fmt.Sprintf(format, args...))
 }
 
-// Sample has the agent's model answer, if the policy, a person and the limits let it; see [Limits].
+// Sample has the agent's model answer, if the policy, the user and the limits allow it; see [Limits].
 func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sample, error) {
 	if err := h.await(ctx); err != nil {
 		return host.Sample{}, err
 	}
-	if !take(ctx, h.r.people.sampling) { // one at a time, so that none goes beyond the budget unseen
+	if !acquire(ctx, h.r.people.sampling) { // one at a time, so that together they stay within the budget
 		return host.Sample{}, context.Cause(ctx)
 	}
 	defer func() { <-h.r.people.sampling }()
@@ -182,7 +182,7 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 	if err != nil {
 		return host.Sample{}, fmt.Errorf("the model: %w", err)
 	}
-	if msg.Usage.Input+msg.Usage.Output == 0 { // it does not say
+	if msg.Usage.Input+msg.Usage.Output == 0 { // the server reports no usage
 		msg.Usage.Input, msg.Usage.Output = input, window.Message(msg)
 	}
 	ev.Model, ev.Text, ev.Usage = msg.Model, msg.Text(), *msg.Usage
@@ -197,11 +197,11 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 	return sampleOf(msg, fin.Reason, req.Stop), nil
 }
 
-// illegal is what no tool name holds.
+// illegal matches characters that are not allowed in tool names.
 var illegal = lazy.Regexp(`[^A-Za-z0-9_-]`)
 
-// sampleCall describes a sample for the permission engine, as the call of a tool
-// of the server that is named sampling.
+// sampleCall describes a sample for the permission engine, as a call of a tool
+// of the server named sampling.
 func sampleCall(req host.SampleRequest) *permission.Call {
 	input, err := json.Marshal(map[string]any{"server": req.Server, "system": req.System, "messages": req.Messages, "max_tokens": req.MaxTokens})
 	if err != nil {
@@ -210,8 +210,8 @@ func sampleCall(req host.SampleRequest) *permission.Call {
 	return &permission.Call{Tool: "mcp__" + illegal().ReplaceAllString(req.Server, "_") + "__sampling", Input: input}
 }
 
-// admitSample decides about a sample and counts it. An error says why it is not
-// made. maxTokens is how long the answer may be.
+// admitSample judges a sample and counts it. The error says why it is
+// refused. maxTokens is the limit of the answer.
 func (r *run) admitSample(call *permission.Call, input, wanted int) (d permission.Decision, maxTokens int, err error) {
 	if reached := r.limitReached(); reached != "" {
 		return d, 0, refused("%s was reached", reached)
@@ -227,13 +227,13 @@ func (r *run) admitSample(call *permission.Call, input, wanted int) (d permissio
 	return d, maxTokens, nil
 }
 
-// consent asks the person whether a server may use the model. It is a question of
-// the agent itself; every line of the server's is marked as such.
+// consent asks the user whether a server may use the model. The question is from
+// the agent itself; every line from the server is marked as a quotation.
 func (h *callHost) consent(ctx context.Context, req host.SampleRequest, d permission.Decision, maxTokens int) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "The server %q wants the model to answer, with at most %d tokens (%s).", req.Server, maxTokens, d.Reason)
+	fmt.Fprintf(&b, "The server %q wants to use the model, for at most %d tokens (%s).", req.Server, maxTokens, d.Reason)
 	for _, rule := range d.Suggest {
-		fmt.Fprintf(&b, " The rule %s would allow it always.", rule)
+		fmt.Fprintf(&b, " The rule %s would always allow it.", rule)
 	}
 	b.WriteString(" It asks:")
 	quote := func(who, text string) {
@@ -252,12 +252,12 @@ func (h *callHost) consent(ctx context.Context, req host.SampleRequest, d permis
 		return err
 	}
 	if answer.Action != host.ActionAccept {
-		return refused("no person allowed it (%s)", answer.Action)
+		return refused("the user did not allow it (%s)", answer.Action)
 	}
 	return nil
 }
 
-// sampleOf makes the answer to the server, cut at the first of its stop sequences.
+// sampleOf returns the answer for the server, cut at its stop sequences.
 func sampleOf(msg *message.Message, reason model.FinishReason, stops []string) host.Sample {
 	out := host.Sample{Model: msg.Model, Text: msg.Text(), StopReason: "endTurn"}
 	if reason == model.FinishLength {

@@ -22,7 +22,7 @@ import (
 var size = host.Elicitation{Server: "shop", Message: "Which \x1b[31msize?",
 	Schema: json.RawMessage(`{"type":"object","properties":{"size":{"type":"string","enum":["S","M"]}},"required":["size"]}`)}
 
-// asking returns a tool that asks q of whoever runs it, and returns the action.
+// asking returns a tool that asks the question q and returns the action.
 func asking(name string, q host.Elicitation, o tool.Options) tool.Tool {
 	return tool.Must(tool.New(name, "Asks.", func(ctx context.Context, _ struct{}) (string, error) {
 		a, err := host.From(ctx).Elicit(ctx, q)
@@ -43,7 +43,7 @@ func TestElicit(t *testing.T) {
 		elicit func(context.Context, host.Elicitation) (host.Answer, error)
 		result string // of the tool
 		action host.Action
-		error  string // that the person's side is told
+		error  string // in the event
 	}{
 		{"a form", size, fill("M"), "accept 1 fields, error <nil>", host.ActionAccept, ""},
 		{"a page", page, func(context.Context, host.Elicitation) (host.Answer, error) {
@@ -52,9 +52,9 @@ func TestElicit(t *testing.T) {
 		{"declined, with a secret", size, func(context.Context, host.Elicitation) (host.Answer, error) {
 			return host.Answer{Action: host.ActionDecline, Content: map[string]any{"size": "M"}}, nil
 		}, "decline 0 fields, error <nil>", host.ActionDecline, ""},
-		{"nobody is there", size, nil, "cancel 0 fields, error <nil>", host.ActionCancel, "Config.Elicit is nil"},
+		{"no Elicit", size, nil, "cancel 0 fields, error <nil>", host.ActionCancel, "Config.Elicit is nil"},
 		{"an answer that does not fit", size, fill("XXL"), "cancel 0 fields, error <nil>", host.ActionCancel, `one of "S", "M"`},
-		{"an answer of no kind", size, func(context.Context, host.Elicitation) (host.Answer, error) { return host.Answer{Action: "maybe"}, nil }, "cancel 0 fields, error <nil>", host.ActionCancel, ""},
+		{"an unknown action", size, func(context.Context, host.Elicitation) (host.Answer, error) { return host.Answer{Action: "maybe"}, nil }, "cancel 0 fields, error <nil>", host.ActionCancel, ""},
 		{"the terminal fails", size, func(context.Context, host.Elicitation) (host.Answer, error) {
 			return host.Answer{}, errors.New("private trouble")
 		}, "cancel 0 fields, error <nil>", host.ActionCancel, "private trouble"},
@@ -68,11 +68,11 @@ func TestElicit(t *testing.T) {
 				t.Fatal(err)
 			}
 			equal(t, "result", results(&st), []string{"c1 success: " + row.result})
-			told := of[*event.Elicitation](evs)
-			if len(told) != 2 {
-				t.Fatalf("%d events", len(told))
+			questions := of[*event.Elicitation](evs)
+			if len(questions) != 2 {
+				t.Fatalf("%d events", len(questions))
 			}
-			put, over := told[0], told[1]
+			put, over := questions[0], questions[1]
 			if put.Action != "" || put.Call != "c1" || put.Server != "shop" || strings.Contains(put.Message, "\x1b") || put.Site != row.q.Site() ||
 				len(put.Warnings) != len(row.q.Warnings()) {
 				t.Errorf("question: %+v", put)
@@ -82,13 +82,13 @@ func TestElicit(t *testing.T) {
 			}
 			saved, err := json.Marshal(&st)
 			if err != nil || strings.Contains(string(saved), `"size":"M"`) || strings.Contains(string(saved), "private") {
-				t.Errorf("what the person typed, or what went wrong at their side, is stored: %s %v", saved, err)
+				t.Errorf("the user's input or an error of the terminal is stored: %s %v", saved, err)
 			}
 		})
 	}
 }
 
-// TestOneQuestionAtATime has several calls ask, while another one waits for
+// TestOneQuestionAtATime has several calls ask questions, while another one waits for
 // Config.Approve.
 func TestOneQuestionAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestOneQuestionAtATime(t *testing.T) {
 	})
 }
 
-// TestQuestionEndsWithItsCall are questions that outlive what they came up in.
+// TestQuestionEndsWithItsCall has questions that outlive their call or their run.
 func TestQuestionEndsWithItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var late error
@@ -139,7 +139,7 @@ func TestQuestionEndsWithItsCall(t *testing.T) {
 			return "done", nil
 		}))
 		elicit := func(ctx context.Context, _ host.Elicitation) (host.Answer, error) {
-			<-ctx.Done() // the person has gone for lunch
+			<-ctx.Done() // the user does not answer in time
 			return host.Answer{Action: host.ActionAccept, Content: map[string]any{"size": "M"}}, nil
 		}
 		a, _ := newAgent(t, Config{Policy: bypass, Elicit: elicit, ToolTimeout: time.Minute, Toolkit: toolkit.Of(asking("ask", size, tool.Options{}), leak)},
@@ -154,7 +154,7 @@ func TestQuestionEndsWithItsCall(t *testing.T) {
 		}
 		for _, ev := range of[*event.Elicitation](evs) {
 			if ev.Action == host.ActionAccept {
-				t.Errorf("an answer that came after the call had ended counts: %+v", ev)
+				t.Errorf("an answer after the end of the call was used: %+v", ev)
 			}
 		}
 		<-leaked
@@ -164,7 +164,7 @@ func TestQuestionEndsWithItsCall(t *testing.T) {
 	})
 }
 
-// TestSubAgentElicits holds that who has nobody to ask leaves it to their caller.
+// TestSubAgentElicits: a sub-agent without Elicit uses that of the outer agent.
 func TestSubAgentElicits(t *testing.T) {
 	sub, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(asking("ask", size, tool.Options{}))}, calls(`s1 ask {}`), says("over"))
 	helper, err := AsTool[string, string](sub, "helper", "Helps.", nil)
@@ -181,12 +181,12 @@ func TestSubAgentElicits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if told := of[*event.Elicitation](evs); len(told) != 2 || told[0].Call != "h1/s1" || told[1].Action != host.ActionAccept || asked.Load() != 1 {
-		t.Errorf("asked %d times: %+v", asked.Load(), told)
+	if questions := of[*event.Elicitation](evs); len(questions) != 2 || questions[0].Call != "h1/s1" || questions[1].Action != host.ActionAccept || asked.Load() != 1 {
+		t.Errorf("asked %d times: %+v", asked.Load(), questions)
 	}
 }
 
-// sampler returns a tool that has the model answer, n times.
+// sampler returns a tool that uses the model n times.
 func sampler(n int, req host.SampleRequest) tool.Tool {
 	return tool.Must(tool.New("sample", "Uses the model.", func(ctx context.Context, _ struct{}) (string, error) {
 		var out []string
@@ -223,13 +223,13 @@ func TestSample(t *testing.T) {
 		times  int
 		turns  []turn
 		want   string
-		tokens int // of the whole run; the loop's own two model calls cost 24
+		tokens int // of the whole run, of which 24 are for the loop's own two model calls
 	}{
 		{"allowed by a rule", Config{Policy: allowed}, 1, done, "yes  stopSequence <nil>", 36},
 		{"asked and allowed", Config{Policy: ask, Elicit: answer(host.ActionAccept)}, 1, done, "yes  stopSequence <nil>", 36},
-		{"asked and declined", Config{Policy: ask, Elicit: answer(host.ActionDecline)}, 1, nil, "no person allowed it (decline)", 24},
-		{"nobody to ask", Config{Policy: ask}, 1, nil, "no person allowed it (cancel)", 24},
-		{"denied, whatever a person says", Config{Policy: rule(permission.Deny, "mcp__my_shop__*"), Elicit: answer(host.ActionAccept)}, 1, nil, "denied by rule", 24},
+		{"asked and declined", Config{Policy: ask, Elicit: answer(host.ActionDecline)}, 1, nil, "the user did not allow it (decline)", 24},
+		{"no Elicit", Config{Policy: ask}, 1, nil, "the user did not allow it (cancel)", 24},
+		{"denied, although Elicit accepts", Config{Policy: rule(permission.Deny, "mcp__my_shop__*"), Elicit: answer(host.ActionAccept)}, 1, nil, "denied by rule", 24},
 		{"dont-ask", Config{Policy: permission.Policy{Mode: permission.ModeDontAsk, Rules: ask.Rules}, Elicit: answer(host.ActionAccept)}, 1, nil, "refused by the host", 24},
 		{"too often", Config{Policy: allowed, Limits: Limits{Samples: 2}}, 3, []turn{says("one"), says("two")}, "one endTurn <nil>; two endTurn <nil>;   refused by the host: the limit of 2 samples", 48},
 		{"not at all", Config{Policy: allowed, Limits: Limits{Samples: -1}}, 1, nil, "the limit of -1 samples", 24},
@@ -262,7 +262,7 @@ func TestSample(t *testing.T) {
 				}
 			}
 			if made != len(row.turns) {
-				t.Errorf("%d samples were told of, want %d", made, len(row.turns))
+				t.Errorf("%d samples were emitted, want %d", made, len(row.turns))
 			}
 			for _, r := range w.reqs[1 : 1+len(row.turns)] {
 				if len(r.Tools) != 0 || r.System != "" || r.MaxTokens <= 0 || r.MaxTokens > 50_000 || len(r.Messages) != 1 {
@@ -270,27 +270,26 @@ func TestSample(t *testing.T) {
 				}
 			}
 			if st.Messages[len(st.Messages)-1].Text() == "" || len(st.Messages) > 5 {
-				t.Errorf("the conversation has %d messages: a sample is none of it", len(st.Messages))
+				t.Errorf("the conversation has %d messages, including samples", len(st.Messages))
 			}
 		})
 	}
 }
 
-// TestOneHost holds that all calls that a run has in flight have one host, also
-// those in the background, and that early ones, which may be stopped, have that of
-// the whole run: a server's question that could belong to any of them then still
-// finds the person.
+// TestOneHost: all running calls of a run have the same host, including background calls and
+// early ones, so that a server's question that may belong to any of them
+// reaches the user.
 func TestOneHost(t *testing.T) {
-	for _, cfg := range []Config{{}, {Background: time.Millisecond}, {Eager: true}} { // where the first starts early
-		// With a clock that stands still, so that no call is slow.
+	for _, cfg := range []Config{{}, {Background: time.Millisecond}, {Eager: true}} { // Eager starts the first call early
+		// On a fake clock, so that no call is slow.
 		synctest.Test(t, func(t *testing.T) {
 			hosts := make(chan host.Host, 9)
-			tells := func(ctx context.Context, _ struct{}) (string, error) {
+			report := func(ctx context.Context, _ struct{}) (string, error) {
 				hosts <- host.From(ctx)
 				return "", nil
 			}
-			tell := tool.Must(tool.New("tell", "Tells its host.", tells, reads))
-			alone := tool.Must(tool.New("alone", "Tells its host.", tells))
+			tell := tool.Must(tool.New("tell", "Reports its host.", report, reads))
+			alone := tool.Must(tool.New("alone", "Reports its host.", report))
 			cfg.Policy, cfg.Toolkit = bypass, toolkit.Of(tell, alone)
 			a, _ := newAgent(t, cfg, calls(`c1 tell {}`, `c2 tell {}`), calls(`c3 alone {}`), says("done"))
 			var st State

@@ -10,10 +10,10 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// An Input is what a run is given: what [Say] returns, an [event.Confirm], an [event.Result] or an
-// [Interrupt]. A run refuses any other.
+// An Input is given to a run: the result of [Say], an [event.Confirm], an [event.Result] or an
+// [Interrupt]. A run rejects any other.
 type Input interface {
-	// Answers returns the id of the call that the input is an answer for, "" if it is none.
+	// Answers returns the id of the call that the input answers, "" if it is not an answer.
 	Answers() (call string)
 }
 
@@ -22,7 +22,7 @@ type say struct {
 	id  string
 }
 
-// Say is a user's words, and pictures or files with them. The text may be empty if there are blocks.
+// Say returns a message of the user, with text and optionally images or files. The text may be empty if there are blocks.
 func Say(text string, blocks ...message.Block) Input {
 	if text != "" || len(blocks) == 0 {
 		blocks = slices.Insert(slices.Clone(blocks), 0, message.Block(&message.Text{Text: text}))
@@ -30,14 +30,14 @@ func Say(text string, blocks ...message.Block) Input {
 	return say{msg: &message.Message{Role: message.RoleUser, Blocks: blocks}}
 }
 
-// Interrupt ends what waits: every open call gets a result saying that a person
-// interrupted it, and the run ends without another model call.
+// Interrupt ends waiting calls: every open call gets a result saying that it was
+// interrupted, and the run ends without another model call.
 type Interrupt struct {
 	ID string `json:"-"` // see [WithID]
 }
 
-// WithID returns in with an id, by which a save says that the State holds what the input did:
-// [Saving.Inputs]. A queue that delivers inputs knows by that which of them not to deliver again.
+// WithID returns in with an id. [Saving.Inputs] has the ids of the inputs that a saved State contains,
+// by which a queue knows which inputs not to deliver again.
 func WithID(id string, in Input) Input {
 	switch v := in.(type) {
 	case say:
@@ -56,8 +56,8 @@ func WithID(id string, in Input) Input {
 	return in
 }
 
-// take notes that the next save holds what an input did.
-func (r *run) take(in Input) {
+// consume records that the next save contains the effect of an input.
+func (r *run) consume(in Input) {
 	var id string
 	switch in := in.(type) {
 	case say:
@@ -70,20 +70,20 @@ func (r *run) take(in Input) {
 		id = in.ID
 	}
 	if id != "" {
-		r.took = append(r.took, id)
+		r.consumed = append(r.consumed, id)
 	}
 }
 
 func (say) Answers() string { return "" }
 
-// Message returns what is said, for those who keep inputs in a queue: Say("", m.Blocks...) makes it again.
+// Message returns the message, for queues that store inputs: Say("", m.Blocks...) recreates the input.
 func (s say) Message() *message.Message { return s.msg }
 
 // Answers returns "".
 func (Interrupt) Answers() string { return "" }
 
-// answered returns the call that in answers, and the status that the call must have; both are "" for
-// an input that is not an answer.
+// answered returns the call that in answers, and the status that the call must have; both are ""
+// if the input is not an answer.
 func answered(in Input) (call string, want decide.Status) {
 	switch in := in.(type) {
 	case event.Confirm:
@@ -94,10 +94,10 @@ func answered(in Input) (call string, want decide.Status) {
 	return "", ""
 }
 
-// ErrInput is what the error of a run is, by [errors.Is], that has refused its inputs.
-var ErrInput = errors.New("the inputs were refused")
+// ErrInput matches, by [errors.Is], the error of a run that has rejected its inputs.
+var ErrInput = errors.New("the inputs were rejected")
 
-// An inputError is without secrets: it may quote an answer, and who keeps inputs keeps it with them.
+// An inputError is an error without secrets: it may quote an answer, and queues store it with the input.
 type inputError struct {
 	error
 	text string
@@ -107,7 +107,7 @@ func (e inputError) Error() string        { return e.text }
 func (e inputError) Is(target error) bool { return target == ErrInput }
 func (e inputError) Unwrap() error        { return e.error }
 
-// checkKind refuses what is not an input of a run.
+// checkKind rejects types that are not inputs of a run.
 func checkKind(i int, in Input) error {
 	switch in.(type) {
 	case say, event.Confirm, event.Result, Interrupt:
@@ -115,5 +115,5 @@ func checkKind(i int, in Input) error {
 	case nil:
 		return fmt.Errorf("input %d is nil", i)
 	}
-	return fmt.Errorf("input %d is a %T; it may be what agent.Say returns, an event.Confirm, an event.Result or an agent.Interrupt, each as a value", i, in)
+	return fmt.Errorf("input %d is a %T; use the result of agent.Say, an event.Confirm, an event.Result or an agent.Interrupt, as a value", i, in)
 }

@@ -12,42 +12,42 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// A modelCall is the flight of a call of the model. It joins the deltas of the answer into the blocks of
-// a message. Ids are given when a block starts, so that events and stored blocks share them.
+// A modelCall is the flight of a model call. It joins the deltas of the answer into the blocks of
+// a message. Ids are assigned when a block starts, so that events and stored blocks share them.
 type modelCall struct {
 	flight
 	run    *run
 	msg    *message.Message
-	silent bool   // no event is emitted
-	early  *early // its calls that start before it is there; nil for none
+	silent bool   // emit no events
+	early  *early // its early calls; may be nil
 
 	// Written by its goroutine before the last report:
-	err      error // what it ended with
+	err      error // the error of the stream
 	finished bool  // a Finish has come
 
 	finish *model.Finish
 
-	made  int             // ids
+	made  int             // number of ids
 	text  strings.Builder // of the last block, while it is text or thinking
 	calls []callIntake
-	first [1]callIntake // of calls: mostly there is one
-	args  [64]byte      // of that one
+	first [1]callIntake // memory for calls: usually there is one
+	args  [64]byte      // memory for its arguments
 }
 
-// A callIntake is a call that is coming. Its arguments are kept as they came until
-// the whole answer is there: a prefix of JSON can be valid by itself.
+// A callIntake is a call that is being received. Its arguments are kept verbatim until
+// the answer is complete: a prefix of JSON can be valid by itself.
 type callIntake struct {
-	index int // the model's
+	index int // of the model
 	call  *message.ToolCall
 	args  []byte
 }
 
-// onReport takes in a piece of the answer.
+// onReport handles a piece of the answer.
 func (mc *modelCall) onReport(r *run, rep report) error {
 	if r.consumer.stopped {
 		return nil
 	}
-	mc.take(rep.piece)
+	mc.add(rep.piece)
 	if mc.early != nil && mc.finish == nil && !r.consumer.stopped {
 		mc.early.look(mc)
 	}
@@ -59,7 +59,7 @@ func (mc *modelCall) onEnd(*run) error {
 	return nil
 }
 
-func (mc *modelCall) take(ch model.Chunk) {
+func (mc *modelCall) add(ch model.Chunk) {
 	switch ch := ch.(type) {
 	case *model.Finish:
 		mc.finish = ch
@@ -76,7 +76,7 @@ func (mc *modelCall) take(ch model.Chunk) {
 		mc.emit(&event.TextDelta{Message: mc.msg.ID, Block: b.ID, Text: ch.Text})
 	case *model.ThinkingDelta:
 		b, ok := mc.last().(*message.Thinking)
-		for i := len(mc.msg.Blocks); !ok && ch.Text == "" && i > 0; i-- { // it may be signed at the very end
+		for i := len(mc.msg.Blocks); !ok && ch.Text == "" && i > 0; i-- { // the signature may come at the very end
 			b, ok = mc.msg.Blocks[i-1].(*message.Thinking)
 		}
 		if !ok {
@@ -97,8 +97,8 @@ func (mc *modelCall) take(ch model.Chunk) {
 	}
 }
 
-// addCall takes a piece of a call. Servers send the pieces of several calls side by
-// side, told apart by the index; some leave out ids, or use one twice.
+// addCall adds a piece of a call. Servers may interleave the pieces of several calls,
+// distinguished by index; some leave out ids, or use one twice.
 func (mc *modelCall) addCall(d *model.ToolCallDelta) {
 	i := slices.IndexFunc(mc.calls, func(c callIntake) bool { return c.index == d.Index })
 	if i < 0 {
@@ -126,12 +126,12 @@ func (mc *modelCall) addCall(d *model.ToolCallDelta) {
 	mc.emit(&event.ToolCallDelta{Message: mc.msg.ID, Call: c.call.ID, Name: c.call.Name, Args: d.Args})
 }
 
-// joins reports whether one of two ids of an answer's calls is the other with something after a
-// slash. That is how the calls of sub-agents are named after a call: two of those could get one name,
-// and a person's answer about the one would count for the other.
+// joins reports whether one of two call ids is the other followed by a
+// slash and more. Calls of sub-agents are named this way after their outer call: two of them could get the same name,
+// and a person's answer about one would count for the other.
 func joins(a, b string) bool { return strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/") }
 
-// newID makes an id from that of the message: one that is random is enough for an answer.
+// newID returns an id derived from that of the message, which is random.
 func (mc *modelCall) newID() string {
 	for {
 		mc.made++
@@ -141,7 +141,7 @@ func (mc *modelCall) newID() string {
 	}
 }
 
-// emit emits ev, unless the answer is for the agent itself, as a summary is.
+// emit emits ev, unless the answer is for the agent itself, like a summary.
 func (mc *modelCall) emit(ev event.Event) {
 	if !mc.silent {
 		mc.run.emit(ev)
@@ -161,7 +161,7 @@ func (mc *modelCall) start(b message.Block) {
 	mc.msg.Blocks = append(mc.msg.Blocks, b)
 }
 
-// close gives the last block the text that came for it.
+// close sets the text of the last block.
 func (mc *modelCall) close() {
 	switch b := mc.last().(type) {
 	case *message.Text:
@@ -172,13 +172,13 @@ func (mc *modelCall) close() {
 	mc.text.Reset()
 }
 
-// complete closes the answer. Nothing may be added after it.
+// complete closes the answer. Nothing may be added afterwards.
 func (mc *modelCall) complete() {
 	mc.close()
 	for i := range mc.calls {
 		c := &mc.calls[i]
-		c.args = slices.Clone(c.args)        // a session keeps it, the buffer is larger
-		c.call.Input = json.RawMessage("{}") // until the run has looked at the arguments
+		c.args = slices.Clone(c.args)        // a session keeps them, and the buffer is larger
+		c.call.Input = json.RawMessage("{}") // until openCall sets the arguments
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// printing is a tool that runs a text: what its judgement says. Rules are for paths, and the path "bad"
+// printing is a tool that runs the text in its judgement. Rules match paths, and calls with the path "bad"
 // must fail.
 type printing struct {
 	tool.Tool
@@ -54,7 +54,7 @@ func (p printing) Preview(_ context.Context, input json.RawMessage) (string, err
 	return "", nil
 }
 
-// The text that runs is the one that a person agreed to; where another one would, they are asked again.
+// TestApprovedTextRuns: only the text that a person approved runs; for another text they are asked again.
 func TestApprovedTextRuns(t *testing.T) {
 	for _, row := range []struct {
 		name, later, edited string
@@ -97,7 +97,7 @@ func TestApprovedTextRuns(t *testing.T) {
 	}
 }
 
-// Nobody is asked about a call that must fail.
+// TestDoomedCallIsNotAsked: no question is asked about a call that must fail.
 func TestDoomedCallIsNotAsked(t *testing.T) {
 	var j journal
 	text := "one"
@@ -111,7 +111,7 @@ func TestDoomedCallIsNotAsked(t *testing.T) {
 	equal(t, "results", results(st), []string{"c1 error: this cannot be done"})
 }
 
-// A call that middleware changes is judged by the policy as it is then; a person has agreed to another.
+// TestMiddlewareIsJudged: a call that middleware changes is judged again; a person has approved another call.
 func TestMiddlewareIsJudged(t *testing.T) {
 	change := Middleware{Tool: func(next tool.Handler) tool.Handler {
 		return func(ctx context.Context, t tool.Tool, c tool.Call) iter.Seq2[tool.Chunk, error] {
@@ -131,7 +131,7 @@ func TestMiddlewareIsJudged(t *testing.T) {
 		{"both allowed", []permission.Rule{allow("a"), allow("b")}, "one:b", "ran"},
 		{"the changed one is not", []permission.Rule{allow("a")}, "", "changed after it was allowed: no rule covers the call"},
 		{"the changed one is denied", []permission.Rule{{Tool: "note", Pattern: "b", Behavior: permission.Deny}, allow("a"), allow("b")}, "", "denied by rule note(b)"},
-		{"a person agreed to the first", nil, "", "changed after it was allowed"},
+		{"a person approved the first", nil, "", "changed after it was allowed"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var j journal
@@ -151,7 +151,7 @@ func TestMiddlewareIsJudged(t *testing.T) {
 	}
 }
 
-// A middleware that decides by itself allows what the tool finds the call to be.
+// TestMiddlewareThatAllows: a decision of a middleware gets the judgement of the tool.
 func TestMiddlewareThatAllows(t *testing.T) {
 	own := Middleware{Judge: func(JudgeFunc) JudgeFunc {
 		return func(context.Context, *permission.Policy, *permission.Call) permission.Decision {
@@ -167,8 +167,8 @@ func TestMiddlewareThatAllows(t *testing.T) {
 	equal(t, "ran", j.String(), "one:a")
 }
 
-// TestSavedEditIsAskedAbout has a person edit one call and refuse another, and the program stop right after that was saved: what
-// the edited call would run was not judged yet, and may be something else by the time the next run judges it.
+// TestSavedEditIsAskedAbout has a person edit one call and refuse another, and the program stop right after that was saved: the
+// edited call was not judged yet, and may run something else when the next run judges it.
 func TestSavedEditIsAskedAbout(t *testing.T) {
 	for _, row := range []struct {
 		name, later string
@@ -210,7 +210,7 @@ func TestSavedEditIsAskedAbout(t *testing.T) {
 }
 
 // TestEditedCallWaitsForItsTurn answers the second of two questions first, with other arguments: the answer counts when the
-// first is answered in a later run, unless the call would do something else by then.
+// first is answered in a later run, unless the call would then do something else.
 func TestEditedCallWaitsForItsTurn(t *testing.T) {
 	for later, asked := range map[string]bool{"one": false, "two": true} {
 		t.Run(later, func(t *testing.T) {
@@ -240,8 +240,8 @@ func TestEditedCallWaitsForItsTurn(t *testing.T) {
 	}
 }
 
-// TestApprovalSaysHowFar holds that a question says what a yes gives, and promises no sandbox that there
-// is not: after a reload, too, and not to a call whose sandbox has gone meanwhile.
+// TestApprovalSaysHowFar: a question says what an approval permits, and promises no sandbox that does not
+// exist, also after a reload; if the sandbox is gone the call is asked about again.
 func TestApprovalSaysHowFar(t *testing.T) {
 	for _, row := range []struct {
 		why     string
@@ -249,8 +249,8 @@ func TestApprovalSaysHowFar(t *testing.T) {
 		profile permission.Profile
 		network bool
 	}{
-		{"nothing is known", permission.Verdict{}, "", false},
-		{"a need, which nothing enforces", permission.Verdict{Found: permission.Judgement{Profile: permission.ProfileWork, Network: true}}, "", false},
+		{"no profile", permission.Verdict{}, "", false},
+		{"a required profile that is not enforced", permission.Verdict{Found: permission.Judgement{Profile: permission.ProfileWork, Network: true}}, "", false},
 		{"confined", permission.Verdict{Confined: true, Found: permission.Judgement{Profile: permission.ProfileWork}}, permission.ProfileWork, false},
 		{"confined, with the network", permission.Verdict{Confined: true, Found: permission.Judgement{Profile: permission.ProfileWork, Network: true}}, permission.ProfileWork, true},
 	} {

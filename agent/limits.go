@@ -10,14 +10,14 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// limits returns what the rules of the loop know of Config.Limits.
+// limits returns Config.Limits in the form that the loop's rules use.
 func (r *run) limits() decide.Limits {
 	l := &r.cfg.Limits
 	return decide.Limits{Steps: l.Steps, ToolCalls: l.ToolCalls, Tokens: l.Tokens, Time: l.Time, Cost: l.Cost,
 		Samples: l.Samples, SampleTokens: l.SampleTokens}
 }
 
-// situation returns what counts, in addition to the State, when the next step is decided.
+// situation returns the input, in addition to the State, for the decision about the next step.
 func (r *run) situation() decide.Situation {
 	in := decide.Situation{Messages: r.st.Messages, Limits: r.limits(), Now: r.cfg.Now(), Parallel: r.cfg.MaxParallel,
 		Ended: r.consumer.stopped || r.ctx.Err() != nil, Failed: r.failed != nil}
@@ -27,50 +27,50 @@ func (r *run) situation() decide.Situation {
 			in.Typed = decide.Given
 		}
 	}
-	if len(r.st.loop.Open) == 0 { // else it does not count yet
+	if len(r.st.loop.Open) == 0 { // open calls may still run
 		in.Above = r.limitAbove()
 	}
 	return in
 }
 
-// limitReached names the limit because of which this run may not ask the model, "" for none.
+// limitReached returns the limit that forbids another model call, "" for none.
 func (r *run) limitReached() string {
 	in := r.situation()
 	in.Above = r.limitAbove()
 	return r.st.loop.Reached(in)
 }
 
-// fromAbove returns what the run that this one works for says, none if there is no such run, and gone
-// if it has ended: then this one is about to.
+// fromAbove returns the result of ask for the outer run, none if there is no outer run, and gone
+// if it has ended, since this one will then end too.
 func fromAbove[T any](r *run, none, gone T, ask func(outer *run) T) T {
 	if r.a.parent == nil {
 		return none
 	}
-	answer := none // also where an agent is a tool without a run around it
+	answer := none // also if the agent is used as a tool outside a run
 	if r.a.parent.do(func(outer *run, _ *openCall) error { answer = ask(outer); return nil }) != nil {
 		return gone
 	}
 	return answer
 }
 
-// limitAbove names the limit that is used up of the runs that this one works for.
+// limitAbove returns the limit that is used up in the runs that this one works for.
 func (r *run) limitAbove() string { return fromAbove(r, "", "", (*run).sharedLimit) }
 
-// sharedLimit names the limit that is used up of this run or of one that it works for.
+// sharedLimit returns the limit that is used up in this run or in one that it works for.
 func (r *run) sharedLimit() string {
 	return cmp.Or(r.st.loop.Spent.Shared(r.limits(), r.cfg.Now()), r.limitAbove())
 }
 
-// takeCall counts a call of the model and reports whether the limits, of this run and of those that
-// it works for, allow it: at once, since agents that work side by side must not both have the last
+// countCall counts a call of the model and reports whether the limits, of this run and of those that
+// it works for, allow it. It does both at once, so that agents that run concurrently do not both use the last
 // one.
-func (r *run) takeCall() bool {
+func (r *run) countCall() bool {
 	own := r.st.loop.Spent.TakeCall(r.limits())
-	return fromAbove(r, true, false, (*run).takeCall) && own
+	return fromAbove(r, true, false, (*run).countCall) && own
 }
 
-// callsLeft returns how many calls the model may make for certain. What is left of a limit that
-// agents share is certain for none of them.
+// callsLeft returns how many calls the model may certainly make. If the limit is
+// shared with other agents none is certain.
 func (r *run) callsLeft() int {
 	if fromAbove(r, math.MaxInt, 0, (*run).callsLeft) != math.MaxInt {
 		return 0
@@ -81,15 +81,15 @@ func (r *run) callsLeft() int {
 	return math.MaxInt
 }
 
-// charge counts what the sub-agent that works on c has cost since the last time. It is stored
-// together with the sub-agent's State, so that after a crash, too, nothing is charged twice or
+// charge counts the cost of the sub-agent that works on c since the last charge. It is saved
+// together with the sub-agent's State, so that after a crash nothing is charged twice or
 // forgotten.
 func (r *run) charge(c *openCall, total decide.Charge) {
 	r.account(total.Since(c.Charged))
 	c.Charged = total
 }
 
-// spend adds what an answer cost.
+// spend counts the cost of an answer.
 func (r *run) spend(m *message.Message) {
 	if m.Usage == nil {
 		return
@@ -101,7 +101,7 @@ func (r *run) spend(m *message.Message) {
 	r.account(cost)
 }
 
-// account counts what this agent, or one that worked for it, has cost.
+// account counts a cost of this agent or of one that works for it.
 func (r *run) account(cost decide.Charge) {
 	r.dialog.usage.Add(cost.Usage)
 	r.st.Usage.Add(cost.Usage)
@@ -113,26 +113,26 @@ func (r *run) timeLeft() (time.Duration, bool) {
 	return r.st.loop.Spent.Left(r.limits(), r.cfg.Now())
 }
 
-// timeIsUp reports whether Limits.Time has passed: nothing starts then but the last answer. The timer
-// may be ahead of a wall clock that a loaded State is compared with.
+// timeIsUp reports whether Limits.Time has passed: only the final answer may start then. The timer
+// may fire before the wall clock, which is compared with a loaded State, says so.
 func (r *run) timeIsUp() bool {
 	left, limited := r.timeLeft()
 	return limited && (left <= 0 || r.inbox.timer.stage == finished)
 }
 
-// stopTimer has the timer report nothing, also where it is about to.
+// stopTimer stops the timer, even if it is about to report.
 func (r *run) stopTimer() {
 	r.inbox.timer.stage = finished
 	r.inbox.timer.cancel()
 }
 
-// watchTime has all calls cancelled after that long, instead of when it was set before.
+// watchTime sets the timer to cancel all calls after the given time.
 func (r *run) watchTime(left time.Duration) {
 	r.stopTimer()
 	f := &flight{stage: committed}
 	r.inbox.timer = f
 	timer := time.AfterFunc(left, func() {
-		// An error: the run has ended, or another time counts.
+		// An error means that the run has ended or the timer was set again.
 		_ = r.inbox.ask(f, func() error {
 			f.stage = finished
 			r.endFlights(fmt.Errorf("%w, %s was reached", errTimeUp, r.limits().TimeUp()))

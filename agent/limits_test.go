@@ -40,7 +40,7 @@ func TestLimits(t *testing.T) {
 			}
 			cfg := Config{Policy: bypass, Limits: row.limits, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}
 			now := time.Unix(0, 0)
-			cfg.Now = func() time.Time { now = now.Add(time.Second); return now } // a tick for each look at the clock
+			cfg.Now = func() time.Time { now = now.Add(time.Second); return now } // a second passes for each look at the clock
 			a, w := newAgent(t, cfg, turns...)
 			last := -1
 			w.turns = append(w.turns[:0:0], turns...)
@@ -51,14 +51,14 @@ func TestLimits(t *testing.T) {
 					t.Fatal(err)
 				}
 				evs = append(evs, ev)
-				if m, ok := ev.(*event.Message); ok && m.Message.Role == message.RoleUser && last < 0 && strings.Contains(historyText(m.Message), "This is the end") {
+				if m, ok := ev.(*event.Message); ok && m.Message.Role == message.RoleUser && last < 0 && strings.Contains(historyText(m.Message), "This is your last answer") {
 					last = len(w.reqs)
 					w.turns = []turn{says("so far so good")}
 				}
 			}
 			checkState(t, &st)
 			end := endOf(t, evs)
-			if row.name != "time" { // how often the clock is looked at is nobody's business
+			if row.name != "time" { // it depends on how often the clock is read
 				equal(t, "ran", len(j.ran), row.ran)
 			}
 			if end.Reason != event.EndLimit || !strings.Contains(end.Detail, row.detail) || end.Text != "so far so good" {
@@ -69,7 +69,7 @@ func TestLimits(t *testing.T) {
 			}
 			w.turns = []turn{says("fresh")}
 			if _, err := a.Reply(t.Context(), &st, Say("and now?")); err != nil {
-				t.Errorf("the next input has limits of its own: %v", err)
+				t.Errorf("the next input does not get new limits: %v", err)
 			}
 		})
 	}
@@ -85,7 +85,7 @@ func historyText(m *message.Message) string {
 	return b.String()
 }
 
-func TestLoopIsNoticed(t *testing.T) {
+func TestLoopIsDetected(t *testing.T) {
 	var j journal
 	var turns []turn
 	for i := range 30 {
@@ -110,13 +110,13 @@ func TestLoopIsNoticed(t *testing.T) {
 	equal(t, "warnings", warned, 1)
 }
 
-// TestLastAnswerFits has the results of the last step be too long for the model's window: what is asked at the limit must fit
-// into it as every request must, by the estimate, or when a server says that it does not.
+// TestLastAnswerFits has the results of the last step be too long for the model's window: the final request must be
+// shortened like any other, by the estimate or when a server rejects it.
 func TestLastAnswerFits(t *testing.T) {
 	for _, row := range []struct {
 		name     string
-		own      int // the window as the agent has it
-		requests int // that are refused
+		own      int // the window that the agent assumes
+		requests int // that are rejected
 	}{{"by the estimate", 8_000, 0}, {"after a refusal", 128_000, 1}} {
 		t.Run(row.name, func(t *testing.T) {
 			page := tool.Must(tool.New("page", "A page.", func(_ context.Context, in pathArg) (string, error) {

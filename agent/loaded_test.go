@@ -12,8 +12,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// loadedState returns a state as somebody may have written it, in which calls
-// c1, c2 … of note are open, with the given members beside id, name and tool.
+// loadedState returns a state that anyone may have written, in which calls
+// c1, c2 … of note are open, with the given members in addition to id, name and tool.
 func loadedState(t *testing.T, open ...string) *State {
 	t.Helper()
 	var made, calls []string
@@ -30,7 +30,7 @@ func loadedState(t *testing.T, open ...string) *State {
 	return st
 }
 
-// TestLoadedCallsAreNotBelieved goes on from states in which open calls claim
+// TestLoadedCallsAreNotBelieved continues states whose open calls claim
 // more than they may.
 func TestLoadedCallsAreNotBelieved(t *testing.T) {
 	deny := permission.Policy{Mode: permission.ModeBypass, Rules: []permission.Rule{{Tool: "note", Behavior: permission.Deny}}}
@@ -43,17 +43,17 @@ func TestLoadedCallsAreNotBelieved(t *testing.T) {
 		ran    string
 		want   []string // in the results
 	}{
-		{"judged, says the state", deny, []string{a + `"status":"allowed"`}, event.EndCompleted, "", []string{"denied"}},
-		{"allowed by nobody", permission.Policy{}, []string{a + `"status":"allowed"`}, event.EndWaiting, "", nil},
-		{"approved, but denied by now", deny, []string{a + `"status":"allowed","approved":true`}, event.EndCompleted, "", []string{"denied"}},
-		{"arguments of no schema", bypass, []string{`"input":{"path":["rm"]},"status":"allowed"`}, event.EndCompleted, "", []string{"error"}},
+		{"claimed to be allowed, but denied", deny, []string{a + `"status":"allowed"`}, event.EndCompleted, "", []string{"denied"}},
+		{"claimed to be allowed", permission.Policy{}, []string{a + `"status":"allowed"`}, event.EndWaiting, "", nil},
+		{"approved, but now denied", deny, []string{a + `"status":"allowed","approved":true`}, event.EndCompleted, "", []string{"denied"}},
+		{"arguments that do not match the schema", bypass, []string{`"input":{"path":["rm"]},"status":"allowed"`}, event.EndCompleted, "", []string{"error"}},
 		{"no arguments", bypass, []string{`"status":"allowed","approved":true`}, event.EndCompleted, "", []string{"error"}},
-		{"side by side, says the state", bypass, []string{a + `"status":"allowed","parallel":true`, `"input":{"path":"b"},"status":"allowed","parallel":true`},
+		{"claimed to be parallel", bypass, []string{a + `"status":"allowed","parallel":true`, `"input":{"path":"b"},"status":"allowed","parallel":true`},
 			event.EndCompleted, "note:a note:b", []string{"success", "success"}},
 		{"covered by no question", permission.Policy{}, []string{a + `"status":"covered"`}, event.EndWaiting, "", nil},
-		{"a sub-agent that is none", bypass, []string{a + `"status":"nested","sub":{"version":1,"messages":[]}`}, event.EndCompleted, "note:a", []string{"success"}},
-		{"a sub-agent of garbage", bypass, []string{a + `"status":"running","sub":[1]`}, event.EndCompleted, "note:a", []string{"success"}},
-		{"a tool that is not there", bypass, []string{`"input":{},"status":"allowed","tool":"gone"`}, event.EndCompleted, "", []string{"error"}},
+		{"a tool that is not a sub-agent", bypass, []string{a + `"status":"nested","sub":{"version":1,"messages":[]}`}, event.EndCompleted, "note:a", []string{"success"}},
+		{"an invalid sub-agent state", bypass, []string{a + `"status":"running","sub":[1]`}, event.EndCompleted, "note:a", []string{"success"}},
+		{"an unknown tool", bypass, []string{`"input":{},"status":"allowed","tool":"gone"`}, event.EndCompleted, "", []string{"error"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var j journal
@@ -72,7 +72,7 @@ func TestLoadedCallsAreNotBelieved(t *testing.T) {
 				}
 			}
 			if row.end == event.EndWaiting && len(st.Pending()) == 0 {
-				t.Error("the run waits for nothing")
+				t.Error("the run waits without a pending question")
 			}
 		})
 	}

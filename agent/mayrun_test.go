@@ -15,7 +15,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// shifting is a tool whose calls are dangerous for a reason that the test sets.
+// shifting is a tool whose calls are dangerous for a reason that the test can change.
 type shifting struct {
 	tool.Tool
 	reason *string
@@ -29,15 +29,15 @@ func (s shifting) Judge(c *permission.Call) {
 
 func (s shifting) Unwrap() tool.Tool { return s.Tool }
 
-// TestAnotherDangerIsAskedAbout approves a call that is dangerous, which then is
-// so for another reason: the answer was not for that.
+// TestAnotherDangerIsAskedAbout approves a dangerous call that has become
+// dangerous for another reason: it is asked about again.
 func TestAnotherDangerIsAskedAbout(t *testing.T) {
 	for _, row := range []struct {
 		name, later string
 		asked       bool
 	}{
 		{"the same reason", "writes to /etc", false},
-		{"another one", "runs a file that was just written", true},
+		{"another reason", "runs a file that was just written", true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var j journal
@@ -67,9 +67,9 @@ func TestAnotherDangerIsAskedAbout(t *testing.T) {
 	}
 }
 
-// TestSlowApprove has Config.Approve answer later than a question stands, or
-// give up when it has expired: the answer does not count and the question waits,
-// but the run is none the worse for it.
+// TestSlowApprove has Config.Approve answer after the question has expired, or
+// fail when it expires: the answer is ignored, the question waits,
+// and the run continues normally.
 func TestSlowApprove(t *testing.T) {
 	for _, where := range []string{"its own question", "a sub-agent's question"} {
 		for _, row := range []struct {
@@ -127,8 +127,8 @@ func TestSlowApprove(t *testing.T) {
 	}
 }
 
-// TestApproveTakesTurns has two sub-agents ask at the same time, and a person who
-// is so slow with the second question that the first answer is too late by then.
+// TestApproveTakesTurns has two sub-agents ask at the same time, and the second answer take
+// so long that the first expires meanwhile.
 func TestApproveTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
@@ -156,9 +156,8 @@ func TestApproveTakesTurns(t *testing.T) {
 	})
 }
 
-// TestAnswerExpiresOnItsWay gives an answer that is in time when it comes, and too
-// late, by a moment, when it is taken or when it reaches the sub-agent that asked:
-// it asks again.
+// TestAnswerExpiresOnItsWay gives an answer that is in time when the run starts, but
+// too late when it is applied or reaches the sub-agent: the question is asked again.
 func TestAnswerExpiresOnItsWay(t *testing.T) {
 	for _, moment := range []string{"run_start", "tool_start"} {
 		t.Run(moment, func(t *testing.T) {
@@ -167,7 +166,7 @@ func TestAnswerExpiresOnItsWay(t *testing.T) {
 			outer := Config{Policy: bypass}
 			outer.Now = func() time.Time { return now }
 			inner := Config{AnswerWithin: time.Minute}
-			inner.Now = outer.Now // by which the outer run checks answers for it
+			inner.Now = outer.Now // the outer run checks answers for it with this clock
 			a, _ := family(t, &j, outer, inner, notes, calls(`h1 helper {"task":"x"}`), says("done"))
 			st := new(State)
 			if _, err := play(t, a, st, Say("go")); err != nil {
@@ -192,7 +191,7 @@ func TestAnswerExpiresOnItsWay(t *testing.T) {
 	}
 }
 
-// prepared is a tool that knows of some calls that they must fail.
+// prepared is a tool whose Preview fails for some calls.
 type prepared struct{ tool.Tool }
 
 func (p prepared) Unwrap() tool.Tool { return p.Tool }
@@ -204,8 +203,8 @@ func (prepared) Preview(_ context.Context, input json.RawMessage) (string, error
 	return "", nil
 }
 
-// TestNoOneIsAskedAboutWhatMustFail has a tool that knows before the call that it cannot be made.
-func TestNoOneIsAskedAboutWhatMustFail(t *testing.T) {
+// TestNoOneIsAskedAboutWhatMustFail : no question is asked about a call whose Preview fails.
+func TestNoQuestionAboutFailingPreview(t *testing.T) {
 	var j journal
 	asked := 0
 	a, _ := newAgent(t, Config{Toolkit: toolkit.Of(prepared{noting(&j, "edit", tool.Options{})}), Approve: func(context.Context, event.Approval) (event.Confirm, error) {

@@ -10,16 +10,16 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A Middleware wraps what an agent does, at any of these levels. Each is a
-// function that gets the next one and returns another; nil leaves a level as it
-// is. Of several the first in [Config.Middleware] is the outermost.
+// A Middleware wraps what an agent does at any of these levels. Each is a
+// function that gets the next one and returns another; nil leaves the level
+// unchanged. The first in [Config.Middleware] is the outermost.
 //
 // The context that a level passes on reaches everything below it: that of Run
 // reaches the steps, that of Step the model and tool calls.
 //
 // Packages agentlog and agentotel have middleware that logs and traces. Budgets
-// are no middleware but [Limits], and secrets are taken out by [Config.Redact]:
-// both must hold for what no middleware sees, such as a summary or a save.
+// are not middleware but [Limits], and secrets are removed by [Config.Redact]:
+// both must apply to what no middleware sees, such as a save.
 type Middleware struct {
 	Run          func(next RunFunc) RunFunc
 	Step         func(next StepFunc) StepFunc
@@ -35,21 +35,21 @@ type (
 	// RunFunc is [Agent.Run].
 	RunFunc func(context.Context, *State, ...Input) iter.Seq2[event.Event, error]
 
-	// StepFunc makes a model call and the tool calls of its answer, or what of
-	// that was left to do. It returns nil also when the run then waits.
+	// StepFunc makes a model call and the tool calls of its answer, or the rest of an
+	// interrupted step. It also returns nil if the run then waits.
 	StepFunc func(context.Context) error
 
 	// JudgeFunc decides about a tool call. It may be stricter than the next;
-	// one that is not takes the responsibility from the policy. With sub-agents
-	// ([AsTool]) it is called by several goroutines at a time.
+	// one that is more permissive overrides the policy. With sub-agents
+	// ([AsTool]) it is called concurrently.
 	JudgeFunc func(context.Context, *permission.Policy, *permission.Call) permission.Decision
 
 	// SummaryFunc asks the model for a summary of the conversation, with a
-	// request that ends in the question for it.
+	// request that ends with the prompt for it.
 	SummaryFunc func(context.Context, *model.Request) (string, error)
 
-	// InstructionsFunc returns the system prompt. It is asked before each model
-	// call; a prompt that changes makes the provider's cache useless.
+	// InstructionsFunc returns the system prompt. It is called before each model
+	// call; a prompt that changes invalidates the provider's cache.
 	InstructionsFunc func(context.Context) string
 )
 

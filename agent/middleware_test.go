@@ -15,7 +15,7 @@ import (
 
 type traceKey struct{}
 
-// tracing notes when it is entered, and what is above it, at every level.
+// tracing returns middleware that logs at every level that it is entered, with the outer levels.
 func tracing(name string, log *[]string) Middleware {
 	enter := func(ctx context.Context, level string) context.Context {
 		above, _ := ctx.Value(traceKey{}).(string)
@@ -77,7 +77,7 @@ func TestMiddlewareOrder(t *testing.T) {
 	equal(t, "instructions", w.reqs[0].System, "a(b(x))")
 }
 
-// TestMiddlewareJudges lets a middleware be stricter than the policy, also for
+// TestMiddlewareJudges has a middleware that is stricter than the policy, also for
 // a call that a person approved.
 func TestMiddlewareJudges(t *testing.T) {
 	var j journal

@@ -2,7 +2,7 @@ package agent
 
 import "github.com/kitbag-go/kitbag/agent/internal/decide"
 
-// What tests call by a short name.
+// Short names for tests.
 const (
 	statusNew      = decide.New
 	statusAllowed  = decide.Allowed

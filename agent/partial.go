@@ -9,22 +9,22 @@ import (
 	"github.com/kitbag-go/kitbag/agent/event"
 )
 
-// A partial is the JSON of an answer that is still being received. It is completed and decoded
-// repeatedly, but not with every piece once it is long: in all that costs about [partialFactor] times
+// A partial is the incomplete JSON of an answer. It is completed and decoded
+// repeatedly, but less often once it is long: the total cost is about [partialFactor] times
 // the length of the answer, twice that if it does not decode, and a constant for each piece.
 type partial struct {
 	call    string // id of the call whose arguments are the answer
 	text    strings.Builder
-	decoded int    // length of text when it was decoded last
-	last    string // the JSON that was decoded last
+	decoded int    // length of text at the last decode
+	last    string // the JSON that was last decoded
 }
 
 const (
-	partialAlways = 4096 // a text of fewer bytes is decoded with every piece
-	partialFactor = 16   // a longer one when it has grown by this part of itself
+	partialAlways = 4096 // shorter texts are decoded with every piece
+	partialFactor = 16   // longer ones whenever they have grown by 1/partialFactor
 )
 
-// add appends the next piece of an answer; another call begins another answer. It reports whether
+// add appends a piece of an answer; another call starts another answer. It reports whether
 // decode, which gets the completed JSON, accepted a new value.
 func (p *partial) add(ev *event.ToolCallDelta, decode func(json.RawMessage) error) bool {
 	if ev.Name != finalName {
@@ -39,7 +39,7 @@ func (p *partial) add(ev *event.ToolCallDelta, decode func(json.RawMessage) erro
 		return false
 	}
 	p.decoded = n
-	// An incomplete string may not decode, such as half a time: then try without it.
+	// An incomplete string, such as half a time, may not decode: then try without it.
 	for _, withString := range []bool{true, false} {
 		text := completeJSON(p.text.String(), withString)
 		if text == p.last || text == "" {
@@ -53,10 +53,10 @@ func (p *partial) add(ev *event.ToolCallDelta, decode func(json.RawMessage) erro
 	return false
 }
 
-// completeJSON makes valid JSON of the beginning of a JSON text: it closes the open objects and arrays.
+// completeJSON returns valid JSON for the beginning of a JSON text: it closes the open objects and arrays.
 // It returns "" if there is no value yet. An incomplete string is closed too, or left out unless
-// withString. Numbers, true, false, null and names of members are left out until they have certainly
-// ended: 1 may become 12.
+// withString is set. Numbers, true, false, null and names of members are left out until they are certainly
+// complete: 1 may become 12.
 func completeJSON(text string, withString bool) string {
 	var open []byte    // brackets that close the open objects and arrays, the innermost last
 	end, tail := 0, "" // the result has text[:end], then tail, then the brackets
@@ -101,8 +101,8 @@ scan:
 }
 
 // stringLength returns the length of the JSON string at the start of text, with its quotes. If the
-// string has not ended, an incomplete last character does not count: it may be half an escape
-// sequence, or the first of two for an emoji.
+// string has not ended, an incomplete last character does not count: part of an escape
+// sequence, or the first of two surrogates.
 func stringLength(text string) (n int, ended bool) {
 	for n = 1; n < len(text); {
 		size := 1
@@ -126,8 +126,8 @@ func stringLength(text string) (n int, ended bool) {
 	return n, false
 }
 
-// isHighSurrogate reports whether text begins with an escape sequence that is the first of two for
-// one character.
+// isHighSurrogate reports whether text begins with an escape sequence for the first of two
+// surrogates.
 func isHighSurrogate(text string) bool {
 	return len(text) >= 6 && strings.EqualFold(text[:3], `\ud`) && strings.IndexByte("89abAB", text[3]) >= 0
 }

@@ -54,8 +54,8 @@ func TestPrefixClosed(t *testing.T) {
 	}
 }
 
-// TestPrefixProperty cuts any JSON anywhere: what is closed off is JSON, in the
-// order of the cuts it never takes back what it has shown, and it ends as the
+// TestPrefixProperty cuts random JSON at many points: the completed prefix is valid JSON, values only
+// grow from one cut to the next, and the last value is the
 // whole.
 func TestPrefixProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -67,7 +67,7 @@ func TestPrefixProperty(t *testing.T) {
 		if rapid.Bool().Draw(t, "ascii") { // as Python's json does
 			text = asciiOnly(text)
 		}
-		const half = "\uFFFD" // what Go makes of half a character
+		const half = "\uFFFD" // Go's replacement for half a character
 		var last any
 		for i := 0; i < len(text); {
 			i = min(i+rapid.IntRange(1, 9).Draw(t, "piece"), len(text))
@@ -91,8 +91,8 @@ func TestPrefixProperty(t *testing.T) {
 	})
 }
 
-// grows reports whether b holds all that a does, but for the end of the string
-// that was coming.
+// grows reports whether b has all of a, except that a string at the end may be longer
+// in b.
 func grows(a, b any) bool {
 	switch a := a.(type) {
 	case map[string]any:
@@ -123,7 +123,7 @@ func grows(a, b any) bool {
 	return a == b
 }
 
-// isGrowing reports whether v may be left out by completeJSON(false).
+// isGrowing reports whether completeJSON may leave v out.
 func isGrowing(v any) bool { _, ok := v.(string); return ok }
 
 func anyValue(t *rapid.T, depth int) any {
@@ -171,7 +171,7 @@ func asciiOnly(text string) string {
 	return b.String()
 }
 
-// pieces is a turn that gives the arguments of one call in pieces of n bytes.
+// pieces returns a turn with the arguments of one call in pieces of n bytes.
 func pieces(id, name, args string, n int) turn {
 	tn := turn{chunks: []model.Chunk{&model.ToolCallDelta{ID: id, Name: name}}}
 	for chunk := range slices.Chunk([]byte(args), n) {
@@ -233,8 +233,8 @@ func TestStreamAs(t *testing.T) {
 	}
 }
 
-// TestStreamAsOfTwoAtOnce has a call of another tool stream beside the answer,
-// piece by piece, and takes a type that is no struct.
+// TestStreamAsOfTwoAtOnce has a call of another tool interleave with the answer,
+// whose type is not a struct.
 func TestStreamAsOfTwoAtOnce(t *testing.T) {
 	var j journal
 	var tn turn
@@ -259,7 +259,7 @@ func TestStreamAsOfTwoAtOnce(t *testing.T) {
 	equal(t, "ran", j.String(), "note:some path")
 }
 
-// TestStreamAsEndsEarly breaks off, waits, and fails.
+// TestStreamAsEndsEarly has streams that the consumer breaks off, that wait, and that fail.
 func TestStreamAsEndsEarly(t *testing.T) {
 	answer := pieces("f", finalName, `{"city":"Graz","score":4}`, 4)
 	a, w := newAgent(t, Config{}, answer)
@@ -279,14 +279,14 @@ func TestStreamAsEndsEarly(t *testing.T) {
 	for _, err := range StreamAs[verdict](t.Context(), a, st, Say("More?")) {
 		failed = err
 	}
-	if failed == nil || !strings.Contains(failed.Error(), "script is used up") {
+	if failed == nil || !strings.Contains(failed.Error(), "no turn is left") {
 		t.Errorf("the model failed with %v", failed)
 	}
 	for _, err := range StreamAs[chan int](t.Context(), a, new(State), Say("?")) {
 		failed = err
 	}
 	if failed == nil || !strings.Contains(failed.Error(), "chan int") {
-		t.Errorf("an answer of a channel: %v", failed)
+		t.Errorf("a channel as the type of an answer: %v", failed)
 	}
 	var j journal
 	asking, _ := newAgent(t, Config{Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}, calls(`c1 note {"path":"a"}`))
@@ -298,8 +298,8 @@ func TestStreamAsEndsEarly(t *testing.T) {
 	}
 }
 
-// TestPartialsCostInProportion counts what is decoded of a long answer that
-// comes in small pieces.
+// TestPartialsCostInProportion limits the bytes that are decoded for a long answer
+// in small pieces.
 func TestPartialsCostInProportion(t *testing.T) {
 	text := `{"title":"` + strings.Repeat("word ", 200_000) + `"}`
 	var p partial

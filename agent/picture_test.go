@@ -15,14 +15,14 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// tinyGIF begins a picture of one pixel.
+// tinyGIF is the beginning of an image of one pixel.
 var tinyGIF = []byte("GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff,")
 
 func pictureOf(name string, bytes []byte) *message.Data {
 	return &message.Data{Name: name, MediaType: "image/gif", Bytes: bytes}
 }
 
-// shots is a tool that returns the picture of a name, whatever it is.
+// shots returns a toolkit with a tool that returns an image, which is damaged if its path says so.
 func shots() *toolkit.Toolkit {
 	return toolkit.Of(tool.Must(tool.New("shot", "Takes a picture.", func(_ context.Context, in pathArg) (*tool.Result, error) {
 		bytes := tinyGIF
@@ -33,7 +33,7 @@ func shots() *toolkit.Toolkit {
 	})))
 }
 
-// pictures lists the names of the pictures that a request holds.
+// pictures returns the names of the images in a request.
 func pictures(req *model.Request) (names []string) {
 	for _, m := range req.Messages {
 		for _, d := range window.DataIn(m.Blocks) {
@@ -43,8 +43,8 @@ func pictures(req *model.Request) (names []string) {
 	return names
 }
 
-// TestDamagedPictures holds that no picture is sent of which the beginning is damaged,
-// whoever it comes from.
+// TestDamagedPictures: no image whose beginning is damaged is sent,
+// neither from a tool nor from the user.
 func TestDamagedPictures(t *testing.T) {
 	a, w := newAgent(t, Config{Policy: bypass, Toolkit: shots()}, calls(`c1 shot {"path":"damaged"}`, `c2 shot {"path":"good"}`), says("done"))
 	var st State
@@ -57,13 +57,12 @@ func TestDamagedPictures(t *testing.T) {
 	equal(t, "words", st.Messages[0].Text(), "see\n[image/gif bad cannot be shown: it is cut off]")
 }
 
-// TestRefusedPictures has a server refuse requests that hold a certain picture. The
-// newest goes first, one for each refusal, also after the session was loaded, and in one
-// that an older version wrote.
+// TestRefusedPictures has a server reject requests with a certain image. The
+// newest image is removed first, one for each rejection, also after the session was loaded.
 func TestRefusedPictures(t *testing.T) {
 	for _, row := range []struct {
 		why     string
-		bad     string   // the picture that is refused, "all" for all
+		bad     string   // the image that is rejected, "all" for every request
 		refused int      // requests
 		left    []string // pictures
 		fails   bool
@@ -98,12 +97,12 @@ func TestRefusedPictures(t *testing.T) {
 		}
 		st = reload(t, st)
 		server(says("done"))
-		evs, err := play(t, a, st, Say("go on"))
+		evs, err := play(t, a, st, Say("continue"))
 		if e, ok := errors.AsType[*model.Error](err); row.fails != (err != nil) || err != nil && (!ok || e.Kind != model.KindBadImage) {
 			t.Fatalf("%s: %v", row.why, err)
 		}
 		equal(t, row.why+": refused", refused, row.refused)
-		equal(t, row.why+": told", len(of[*event.Compaction](evs)), min(row.refused, 4))
+		equal(t, row.why+": compactions", len(of[*event.Compaction](evs)), min(row.refused, 4))
 		equal(t, row.why+": pictures", pictures(w.reqs[len(w.reqs)-1]), row.left)
 		if row.fails {
 			continue
@@ -116,8 +115,8 @@ func TestRefusedPictures(t *testing.T) {
 	}
 }
 
-// TestRefusedPictureInASummary has a conversation become too long while it holds a picture
-// that the server refuses: the summary is made without it.
+// TestRefusedPictureInASummary has a conversation become too long while it has an image
+// that the server rejects: the summary is made without it.
 func TestRefusedPictureInASummary(t *testing.T) {
 	a, _ := newAgent(t, Config{Policy: bypass, Toolkit: shots(), Window: Window{Tokens: 10_000}})
 	a.levels.model = wordsFunc(func(req *model.Request) turn {

@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// patterned is a tool that takes patterns, and borrows those of Read.
+// patterned is a tool that supports patterns, also those of rules for Read.
 type patterned struct{ tool.Tool }
 
 func (p patterned) Unwrap() tool.Tool { return p.Tool }
@@ -36,7 +36,7 @@ func (p patternedCall) Match(_ *permission.Policy, r permission.Rule) (bool, err
 	return r.Pattern == in.Path, nil
 }
 
-// lister is a source, of one tool.
+// lister is a source with one tool.
 type lister struct{ name string }
 
 func (l lister) Tools(context.Context) ([]tool.Tool, error) {
@@ -51,7 +51,7 @@ func plainTool(name string) tool.Tool {
 	}))
 }
 
-// TestPolicyOfTools: rules that cannot work with the tools there are an error of New.
+// TestPolicyOfTools: New fails on rules that cannot work with the tools.
 func TestPolicyOfTools(t *testing.T) {
 	below, err := New(Config{Model: &words{}, Toolkit: toolkit.Of(plainTool("deploy"))})
 	if err != nil {
@@ -103,8 +103,8 @@ func TestPolicyOfTools(t *testing.T) {
 	}
 }
 
-// TestPolicyOfListedTools: what a source has listed is known, but resembles nothing: it may
-// list something else the next time.
+// TestPolicyOfListedTools: a rule for a tool that a source has listed is accepted; names similar to
+// it are too, since the source may list them later.
 func TestPolicyOfListedTools(t *testing.T) {
 	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{plainTool("seek")}, Sources: []tool.Source{lister{"seeks"}}}})
 	if err != nil {
@@ -115,7 +115,7 @@ func TestPolicyOfListedTools(t *testing.T) {
 		return err
 	}
 	if err := try(permission.Rule{Tool: "seeks", Behavior: permission.Deny}); err == nil {
-		t.Error("the rule resembles a tool of the program, and no source has listed its name")
+		t.Error("a rule with a name like that of a tool was accepted before a source listed the name")
 	}
 	if _, err := tk.View(t.Context(), new(toolkit.Scope)); err != nil {
 		t.Fatal(err)
@@ -124,6 +124,6 @@ func TestPolicyOfListedTools(t *testing.T) {
 		t.Errorf("the tool is listed: %v", err)
 	}
 	if err := try(permission.Rule{Tool: "seeks", Pattern: "x", Behavior: permission.Deny}); err == nil {
-		t.Error("the listed tool takes no patterns")
+		t.Error("a pattern for a listed tool without patterns was accepted")
 	}
 }

@@ -17,9 +17,9 @@ import (
 )
 
 // TestPrefixStability runs fifty steps with three group changes and one
-// compaction over the real wire, and measures how much of each request repeats
-// the one before from its beginning: that is what a provider's prompt cache
-// saves. Providers put tools before messages, whatever their order in the body.
+// compaction over HTTP, and measures how much of each request is a prefix that
+// it shares with the one before: a provider's prompt cache
+// saves this. Providers put tools before messages, whatever their order in the body.
 func TestPrefixStability(t *testing.T) {
 	for _, row := range []struct {
 		cfg  openai.Config
@@ -74,21 +74,21 @@ func testPrefixStability(t *testing.T, cfg openai.Config, want float64) {
 	last, summarised := "", false
 	for _, req := range s.Requests() {
 		text := prompt(t, req)
-		if last != "" && !summarised { // what follows a summary is a new conversation
+		if last != "" && !summarised { // a summary starts a new conversation
 			all += len(text)
 			kept += commonPrefix(last, text)
 		}
 		last, summarised = text, strings.Contains(req.Messages[len(req.Messages)-1].Text(), "become too long")
 	}
 	share := float64(kept) / float64(all)
-	t.Logf("%d requests, %d bytes, %.1f %% of them repeat the request before; %d compaction", len(s.Requests()), all, 100*share, st.Generation)
+	t.Logf("%d requests, %d bytes, %.1f %% of them repeat the previous request; %d compaction", len(s.Requests()), all, 100*share, st.Generation)
 	if share < want || st.Generation != 1 || len(turns) > 0 {
 		t.Errorf("share %.3f, %d compactions, %d turns left; want at least %.3f, 1 and 0", share, st.Generation, len(turns), want)
 	}
 }
 
 // TestOpeningLate opens and closes a group in a conversation of 100,000 tokens. A model that is told of it at the end
-// gets what it got before, and little more.
+// gets the previous request, and little more.
 func TestOpeningLate(t *testing.T) {
 	s := openaitest.New(t, openaitest.Text("Yes."),
 		openaitest.Calls(openaitest.Call{ID: "c1", Name: "reset_tools", Args: `{"g1":true}`}),
@@ -113,9 +113,9 @@ func TestOpeningLate(t *testing.T) {
 	for i, req := range s.Requests() {
 		text := prompt(t, req)
 		if share := float64(commonPrefix(last, text)) / float64(len(text)); i > 0 {
-			t.Logf("request %d: %d bytes, %.2f %% repeat the one before", i+1, len(text), 100*share)
+			t.Logf("request %d: %d bytes, %.2f %% repeat the previous one", i+1, len(text), 100*share)
 			if share < 0.99 {
-				t.Errorf("request %d: %.4f of it repeat the one before", i+1, share)
+				t.Errorf("request %d: %.4f of it repeat the previous one", i+1, share)
 			}
 		}
 		last = text
@@ -125,7 +125,7 @@ func TestOpeningLate(t *testing.T) {
 	}
 }
 
-// prefixKit has a basic group of ten tools and three groups of five.
+// prefixKit returns a toolkit with a basic group of ten tools and three groups of five.
 func prefixKit(t *testing.T) *toolkit.Toolkit {
 	t.Helper()
 	type in struct {
@@ -156,7 +156,7 @@ func prefixKit(t *testing.T) *toolkit.Toolkit {
 	return tk
 }
 
-// prompt returns the tools and the messages of a request, as they were sent.
+// prompt returns the tools and the messages of a request, as sent.
 func prompt(t *testing.T, req *openaitest.Request) string {
 	t.Helper()
 	var body struct{ Tools, Messages, Input []json.RawMessage }

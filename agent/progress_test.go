@@ -13,8 +13,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestProgressOfTool has a tool say how far it is, with and without text, and checks what a consumer
-// is told, and that a chunk with nothing to show is no event.
+// TestProgressOfTool has a tool report progress, with and without text, and checks the events, and that a chunk
+// with nothing to show is not an event.
 func TestProgressOfTool(t *testing.T) {
 	steps := tool.Must(tool.NewStream("steps", "Takes steps.", func(context.Context, struct{}) iter.Seq2[tool.Chunk, error] {
 		return func(yield func(tool.Chunk, error) bool) {
@@ -27,9 +27,9 @@ func TestProgressOfTool(t *testing.T) {
 	for _, redacted := range []bool{false, true} {
 		t.Run(fmt.Sprint("redacted ", redacted), func(t *testing.T) {
 			cfg := Config{Toolkit: toolkit.Of(steps), Policy: bypass}
-			said := secret
+			shown := secret
 			if redacted {
-				cfg.Redact, said = builtinRules(t), "[redacted: "
+				cfg.Redact, shown = builtinRules(t), "[redacted: "
 			}
 			a, _ := newAgent(t, cfg, calls(`c1 steps {}`), says("done"))
 			events, err := play(t, a, new(State), Say("go"))
@@ -41,7 +41,7 @@ func TestProgressOfTool(t *testing.T) {
 			for _, ev := range events {
 				if d, ok := ev.(*event.ToolDelta); ok {
 					if d.Progress == nil && d.Text == "" {
-						t.Errorf("an event that says nothing: %+v", d)
+						t.Errorf("an empty event: %+v", d)
 					}
 					text += d.Text
 					if d.Progress != nil {
@@ -51,8 +51,8 @@ func TestProgressOfTool(t *testing.T) {
 			}
 			equal(t, "done", fmt.Sprint(done), "[1 2 3]")
 			equal(t, "text", text, "almost\n")
-			if leaks(messages) != (said == secret) || messages == "" {
-				t.Errorf("progress says %q", messages)
+			if leaks(messages) != (shown == secret) || messages == "" {
+				t.Errorf("progress messages %q", messages)
 			}
 		})
 	}

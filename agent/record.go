@@ -17,79 +17,79 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// run is one call of Run. The goroutine of the consumer, who ranges over the events, owns it and
-// the State: every method runs there. Flights write to the inbox, and touch neither.
+// A run is one call of Run. The goroutine of the consumer, which ranges over the events, owns it and
+// the State: all methods run there. Flights only write to the inbox.
 type run struct {
-	entry *Agent  // the one that is run
-	a     *Agent  // the one that has the conversation; see Handoff
-	cfg   *Config // its
+	entry *Agent  // the agent that is run
+	a     *Agent  // the agent that has the conversation; see Handoff
+	cfg   *Config // of a
 	st    *State
 
-	runCtx context.Context // of the run: ends with the caller's, and when the consumer leaves
-	ctx    context.Context // the same, or within a step what a Middleware.Step has made of it
+	runCtx context.Context // of the run: ends with the caller's, and when the consumer stops
+	ctx    context.Context // runCtx or, within a step, the context from Middleware.Step
 
 	consumer consumer
 	inbox    inbox
-	flights  []*flight // that something still has to be done about
-	early    *early    // calls of the answer that is coming, or came last; mostly nil
+	flights  []*flight // that are not completely handled
+	early    *early    // calls of the current or last answer; usually nil
 	failed   error     // ends the run
 
-	unanswered error // why the last call of the model has no answer, where something else ends the run
+	unanswered error // why the last model call has no answer, if something else ends the run
 
-	shown  shown
-	final  *final // the typed answer that is wanted, or nil
-	dialog dialog
-	full   window.Gauge // see gauge
-	people people
-	took   []string // the ids of inputs that the State holds, and no save yet
+	shown    shown
+	final    *final // the requested typed answer, or nil
+	dialog   dialog
+	full     window.Gauge // see gauge
+	people   people
+	consumed []string // the ids of inputs that no save contains yet
 }
 
-// A consumer is where events go.
+// A consumer receives events.
 type consumer struct {
 	yield   func(event.Event, error) bool
 	cancel  context.CancelCauseFunc
-	stopped bool          // the consumer has left: nothing more is yielded
-	queue   []event.Event // that were numbered, and not yielded
+	stopped bool          // the consumer has stopped: nothing more is yielded
+	queue   []event.Event // numbered but not yielded
 	paused  bool          // Config.Approve is being called: nothing is yielded until it returns
-	unsent  []event.Event // that wait for a save, and for their numbers
-	held    []event.Event // that were numbered, and wait for a save that succeeds
-	unsaved []event.Event // that were numbered, but for deltas, and are for the next save
+	unsent  []event.Event // waiting for a save and for their numbers
+	held    []event.Event // numbered, waiting for a successful save
+	unsaved []event.Event // numbered, without deltas, for the next save
 
 	redactor eventRedactor
 }
 
-// shown is what the last answer of the model was made with, and its calls are judged by. Each part
-// is nil when it must be made.
+// A shown caches what the last request to the model was made with, by which its calls are judged. Each part
+// is nil when it must be recreated.
 type shown struct {
 	view   *toolkit.View
 	policy *permission.Policy // Config.Policy with the State's rules
 }
 
-// dialog is what a run knows of its talk with the model.
+// A dialog is a run's state of the conversation with the model.
 type dialog struct {
-	ids   map[string]bool // of all calls of the conversation
+	ids   map[string]bool // of all calls in the conversation
 	usage message.Usage
-	last  bool        // the next answer is the last: no tool may be called
-	model model.Model // the agent's, with retries that the run emits; made with the first request
+	last  bool        // the next answer is the final one: no tool may be called
+	model model.Model // the agent's, with retries that emit events; created for the first request
 }
 
-// people are whom a run asks.
+// A people handles the questions of a run to people.
 type people struct {
-	asking   chan struct{}      // holds a token while a person is asked in the process
-	sampling chan struct{}      // holds a token while the model answers a server
+	asking   chan struct{}      // holds a token while a question is open
+	sampling chan struct{}      // holds a token while a server uses the model
 	host     *callHost          // of all calls
-	answers  map[string][]Input // for the sub-agents that work on these calls
+	answers  map[string][]Input // for sub-agents, by the id of their call
 }
 
 // Why flights are cancelled.
 var (
-	errLeft    = errors.New("the consumer has left")
+	errLeft    = errors.New("the consumer has stopped")
 	errTimeUp  = errors.New("out of time") // see Limits.Time; the limit follows
 	errTooSlow = errors.New("the call took too long")
 )
 
-// join is [errors.Join], but that what was said before is not repeated: a store that is full says
-// so each time.
+// join is like [errors.Join], but does not repeat an error with the same text: a full disk fails
+// each save.
 func join(errs ...error) error {
 	if !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
 		return nil
@@ -112,11 +112,11 @@ func join(errs ...error) error {
 	return errors.Join(all...)
 }
 
-// emit yields an event that says nothing of the State, or what was stored. When the consumer has left
-// it only cancels the run, which then ends as if its context had.
+// emit yields an event that needs no save, or was saved. When the consumer stops
+// it only cancels the run, which then ends as if its context had ended.
 func (r *run) emit(ev event.Event) {
 	out := &r.consumer
-	if len(out.held) > 0 { // which come first
+	if len(out.held) > 0 { // they come first
 		r.hold(ev)
 		return
 	}
@@ -124,7 +124,7 @@ func (r *run) emit(ev event.Event) {
 	r.yieldQueue()
 }
 
-// hold keeps an event back until a save has succeeded: what is yielded is stored.
+// hold keeps an event back until a save has succeeded.
 func (r *run) hold(ev event.Event) { r.consumer.held = r.prepare(r.consumer.held, ev) }
 
 // release yields the events that were held back.
@@ -136,14 +136,14 @@ func (r *run) release() {
 	r.yieldQueue()
 }
 
-// forget drops what was held back since the State's events had the number seq.
+// forget drops the held events with numbers greater than seq.
 func (c *consumer) forget(seq int64) {
 	late := func(ev event.Event) bool { return ev.Head().Seq > seq }
 	c.held = slices.DeleteFunc(c.held, late)
 	c.unsaved = slices.DeleteFunc(c.unsaved, late)
 }
 
-// prepare appends to list what is yielded for an event, without secrets and with numbers.
+// prepare appends to list the events to yield for ev, redacted and numbered.
 func (r *run) prepare(list []event.Event, ev event.Event) []event.Event {
 	n := len(list)
 	if r.cfg.Redact == nil {
@@ -153,7 +153,7 @@ func (r *run) prepare(list []event.Event, ev event.Event) []event.Event {
 	}
 	for _, clean := range list[n:] {
 		r.number(clean)
-		*ev.Head() = *clean.Head() // for callers that need the number of what was emitted
+		*ev.Head() = *clean.Head() // for callers that need the number
 	}
 	return list
 }
@@ -164,14 +164,14 @@ func (r *run) yieldQueue() {
 	}
 }
 
-// flush yields the events that wait.
+// flush yields the queued events.
 func (r *run) flush() {
 	out := &r.consumer
 	for _, ev := range out.queue {
 		if out.stopped {
 			break
 		}
-		out.stopped = true // should the consumer panic, it is not called again
+		out.stopped = true // if the consumer panics it is not called again
 		out.stopped = !out.yield(ev, nil)
 		if out.stopped {
 			out.cancel(errLeft)
@@ -181,7 +181,7 @@ func (r *run) flush() {
 	out.queue = out.queue[:0]
 }
 
-// number gives an event its place in the conversation, and in the next save.
+// number gives an event its number in the conversation, and adds it to the next save.
 func (r *run) number(ev event.Event) {
 	st := &r.st.loop
 	st.Seq++
@@ -195,7 +195,7 @@ func (r *run) number(ev event.Event) {
 	}
 }
 
-// isDelta reports whether all that ev says comes again when it is whole.
+// isDelta reports whether the content of ev comes again in a complete event.
 func isDelta(ev event.Event) bool {
 	switch ev := ev.(type) {
 	case *event.TextDelta, *event.ThinkingDelta, *event.ToolCallDelta, *event.ToolDelta:
@@ -206,9 +206,9 @@ func isDelta(ev event.Event) bool {
 	return false
 }
 
-// store stores the State, with the events about what is new in it, and then yields them. When that
-// fails they wait until a later save succeeds. The run ends with the error in any case, so that this
-// can only be one of the saves that close what is open.
+// store saves the State together with new events, and then yields them. If the save
+// fails they wait until a later save succeeds. The run ends with the error in any case, so that can
+// only be one of the saves that close open calls.
 func (r *run) store(events ...event.Event) error {
 	out := &r.consumer
 	for _, ev := range append(out.unsent, events...) {
@@ -219,13 +219,13 @@ func (r *run) store(events ...event.Event) error {
 	return r.save()
 }
 
-// save stores the State and the events that no save has stored, and yields those that were held
-// back. A run that was cancelled still stores how it ended.
+// save saves the State and the events that no save has yet, and yields those that were held
+// back. A cancelled run still saves how it ended.
 func (r *run) save() error {
 	if err := r.saveState(); err != nil {
 		return err
 	}
-	r.consumer.unsaved, r.took = nil, nil // and not cut short: they are Config.Save's now
+	r.consumer.unsaved, r.consumed = nil, nil // not reused: Config.Save may keep them
 	r.release()
 	return nil
 }
@@ -247,21 +247,21 @@ func (r *run) saveState() error {
 	if r.cfg.Save == nil {
 		return nil
 	}
-	r.st.saving = Saving{r.consumer.unsaved, r.took}
+	r.st.saving = Saving{r.consumer.unsaved, r.consumed}
 	if err := r.cfg.Save(context.WithoutCancel(r.ctx), r.st); err != nil {
 		return fmt.Errorf("save the session: %w", err)
 	}
 	return nil
 }
 
-// addMessage adds m to the conversation, stores it, and emits it and the events that come with it.
+// addMessage adds m to the conversation, saves it, and emits it together with more events.
 func (r *run) addMessage(m *message.Message, finish string, more ...event.Event) error {
 	r.st.Messages = append(r.st.Messages, m)
 	r.consumer.unsent = append(r.consumer.unsent, &event.Message{Message: m, Finish: finish})
 	return r.store(more...)
 }
 
-// hint adds a hint of the program's to the conversation.
+// hint adds a hint from the program to the conversation.
 func (r *run) hint(text string) error {
 	return r.addMessage(r.hintMessage(decide.HintSource, text), "")
 }
@@ -271,7 +271,7 @@ func (r *run) hintMessage(source, text string) *message.Message {
 		Blocks: message.Blocks{&message.Hint{Source: source, Text: text}}}
 }
 
-// currentView returns the view that the open calls, or the next question, see.
+// currentView returns the view for the open calls, or for the next model call.
 func (r *run) currentView() (*toolkit.View, error) {
 	if r.shown.view == nil {
 		v, err := r.cfg.Toolkit.View(r.ctx, &r.st.Scope)
@@ -280,7 +280,7 @@ func (r *run) currentView() (*toolkit.View, error) {
 		}
 		for _, t := range v.Tools() {
 			if t.Name == finalName && r.final != nil || t.Name == backgroundName && r.a.background != nil {
-				return nil, fmt.Errorf("the toolkit has a tool named %s, which is what the agent calls one of its own; rename it", t.Name)
+				return nil, fmt.Errorf("the toolkit has a tool named %s, which is the name of a tool of the agent; rename it", t.Name)
 			}
 		}
 		r.shown.view = v
@@ -298,8 +298,8 @@ func (r *run) currentPolicy() *permission.Policy {
 	return r.shown.policy
 }
 
-// stateful returns ctx with the State of tools, which a run puts into the context of every step; a
-// middleware may pass on another.
+// stateful returns ctx with the tools' State. A run puts it into the context of every step, but a
+// middleware may pass on another context.
 func (r *run) stateful(ctx context.Context) context.Context {
 	if toolstate.From(ctx) == &r.st.Tools {
 		return ctx
@@ -307,24 +307,24 @@ func (r *run) stateful(ctx context.Context) context.Context {
 	return toolstate.With(ctx, &r.st.Tools)
 }
 
-// A nest is what a run gives a sub-agent, through the context.
+// A nest connects a sub-agent with its outer run, through the context.
 type nest struct {
 	state  json.RawMessage // of the sub-agent's conversation; nil for a new one
 	inputs []Input         // answers for it
 	judge  JudgeFunc       // of the outer run, with its policy
-	outer  *Config         // of the outer run; nil for none
+	outer  *Config         // of the outer run; may be nil
 
-	// do has the outer run do something, on its own goroutine, for the call that
-	// the sub-agent works on. It returns what fn does, and an error when the
-	// outer run has gone.
+	// do has the outer run call fn on its own goroutine, for the call that
+	// the sub-agent works on. It returns the result of fn, or an error if the
+	// outer run has ended.
 	do func(fn func(outer *run, c *openCall) error) error
 
-	waits bool // for a person, at its end
+	waits bool // ended waiting for an answer
 
-	seq int64 // of the last event of the sub-agent that the outer run has emitted, or holds
+	seq int64 // of the sub-agent's last event that the outer run has emitted or holds
 }
 
-// isNew reports whether the outer run has not emitted ev yet: those that a save stores come with it.
+// isNew reports whether the outer run has not emitted ev yet, with a save.
 func (n *nest) isNew(ev event.Event) bool {
 	if ev.Head().Seq <= n.seq {
 		return false

@@ -14,8 +14,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestStepThatRecovers has a Middleware.Step take a panic of its step for an error, or for nothing: the run ends, and
-// what it had begun has.
+// TestStepThatRecovers has a Middleware.Step recover a panic of its step, with or without an error: the run ends, and
+// so do its calls.
 func TestStepThatRecovers(t *testing.T) {
 	for name, recovered := range map[string]error{"with an error": errors.New("recovered"), "with none": nil} {
 		for _, at := range []string{"began", "ended"} {
@@ -67,8 +67,8 @@ func TestStepThatRecovers(t *testing.T) {
 	}
 }
 
-// TestHeldReportsAreAllTaken commits a flight of which a report fails: its end is taken nevertheless.
-func TestHeldReportsAreAllTaken(t *testing.T) {
+// TestHeldReportsAreAllHandled commits a flight with a report that fails: its last report is handled nevertheless.
+func TestHeldReportsAreAllHandled(t *testing.T) {
 	r, ended := new(run), 0
 	f := &flight{task: endCounter{&ended}}
 	answer := make(chan error, 1)
@@ -83,7 +83,7 @@ type endCounter struct{ n *int }
 func (e endCounter) onReport(*run, report) error { return nil }
 func (e endCounter) onEnd(*run) error            { *e.n++; return nil }
 
-// TestSubagentThatWaitsTooLate has a sub-agent end waiting when the outer run has given its call up.
+// TestSubagentThatWaitsTooLate has a sub-agent end waiting after the outer run has cancelled its call.
 func TestSubagentThatWaitsTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		deaf := tool.Must(tool.New("deaf", "Does not listen.", func(context.Context, struct{}) (string, error) {
@@ -117,8 +117,8 @@ func allowing(tools ...string) (p permission.Policy) {
 	return p
 }
 
-// TestPanicLosesNoResult has Config.NewID panic for the message that takes the results of calls, or of one in the
-// background: the State still has them.
+// TestPanicLosesNoResult has Config.NewID panic for the message with the results of calls, or of a background
+// call: the State still has them.
 func TestPanicLosesNoResult(t *testing.T) {
 	for at := 1; ; at++ {
 		over := false
@@ -146,7 +146,7 @@ func TestPanicLosesNoResult(t *testing.T) {
 				return
 			}
 			evs, err := play(t, a, st, []Input{}...)
-			for len(a.model.(*words).turns) > 0 && err == nil { // an answer that ended the run without the others
+			for len(a.model.(*words).turns) > 0 && err == nil { // an answer may have ended the run early
 				evs, err = play(t, a, st, Say("and?"))
 			}
 			text := encoded(t, st)

@@ -14,27 +14,27 @@ import (
 	"github.com/kitbag-go/kitbag/redact"
 )
 
-// redactedInput is what becomes of a call whose arguments were saved without a secret in them: with a placeholder in its
-// place it is another call.
-const redactedInput = "Not run: the arguments held a secret, which was not kept when the conversation was saved. Make the call again, and get the secret anew."
+// redactedInput is the result of a call whose arguments were saved without their secret: with a placeholder
+// it would be another call.
+const redactedInput = "Not run: the arguments contained a secret, which was removed when the conversation was saved. Make the call again with the secret."
 
-// A cleaner keeps messages as they are without secrets, so that each is searched once: there are
-// stores that encode all of them with each save.
+// A cleaner caches redacted messages, so that each is searched only once, although each save
+// may encode all of them.
 type cleaner struct {
-	r     *redact.Redactor // nil for none
-	mu    sync.Mutex       // between runs several may encode a State
+	r     *redact.Redactor // may be nil
+	mu    sync.Mutex       // several goroutines may encode a State between runs
 	clean map[*message.Message]*message.Message
 }
 
-// use has r clean what is encoded from now on. Between runs that stays: who encodes
-// the State then is to find no secrets either.
+// use makes r redact what is encoded from now on, also after the run: encoding
+// the State then must not reveal secrets either.
 func (c *cleaner) use(r *redact.Redactor) {
 	if c.r != r {
 		c.r, c.clean = r, nil
 	}
 }
 
-// messages returns msgs without secrets. all is how many messages the State has.
+// messages returns msgs without secrets. all is the number of messages in the State.
 func (c *cleaner) messages(msgs []*message.Message, all int) []*message.Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,8 +53,8 @@ func (c *cleaner) messages(msgs []*message.Message, all int) []*message.Message 
 	return out
 }
 
-// without returns v without secrets. It copies what it changes, and what has none is v itself:
-// stores know by the pointer which messages they have.
+// without returns v without secrets. It copies what it changes, and returns v itself if there are none:
+// stores recognize messages by their pointers.
 func without[T any](r *redact.Redactor, v T) T {
 	if r == nil {
 		return v
@@ -65,9 +65,9 @@ func without[T any](r *redact.Redactor, v T) T {
 	return v
 }
 
-// stays are the fields, by type, that are not searched: ids and names, by which calls and results are
-// joined, and the event of a sub-agent, which its run has searched. All other strings are searched.
-var stays = map[reflect.Type][]string{
+// unsearched has the fields, by type, that are not searched: ids and names, which connect calls and results,
+// and the event of a sub-agent, which its own run has searched. All other strings are searched.
+var unsearched = map[reflect.Type][]string{
 	reflect.TypeFor[event.Header]():       {"Type", "Run"},
 	reflect.TypeFor[event.RunStart]():     {"Session"},
 	reflect.TypeFor[event.ModelStart]():   {"Message", "Model", "Digest"},
@@ -95,8 +95,7 @@ var stays = map[reflect.Type][]string{
 	reflect.TypeFor[permission.Rule]():    {"Tool"},
 }
 
-// search returns v without secrets, and whether it had any. Strings of types of their own are words
-// of a short list.
+// search returns v without secrets, and whether it had any. Strings of named types are constants.
 func search(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
 	switch v.Kind() {
 	case reflect.String:
@@ -119,8 +118,8 @@ func search(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found boo
 	return v, false
 }
 
-// searchMap searches the keys too. They are in order, so that of two that become one it is always the
-// same that is kept.
+// searchMap also searches the keys. They are sorted, so that of two that become equal the same one
+// is always kept.
 func searchMap(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
 	clean = reflect.MakeMap(v.Type())
 	keys := v.MapKeys()
@@ -136,18 +135,18 @@ func searchMap(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found 
 
 func searchPointer(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
 	switch x := v.Interface().(type) {
-	case *message.Text: // of which a result may have many thousands
+	case *message.Text: // a fast path: a result may have many thousands
 		if s := r.Text(x.Text); s != x.Text {
 			return reflect.ValueOf(&message.Text{ID: x.ID, Text: s}), true
 		}
 		return v, false
-	case *message.Data: // pictures hold no text
+	case *message.Data: // images have no text
 		if s := string(x.Bytes); strings.HasPrefix(x.MediaType, "text/") && r.Text(s) != s {
 			x = new(*x)
 			x.Bytes, v, found = []byte(r.Text(s)), reflect.ValueOf(x), true
 		}
 	case *openCall:
-		if clean := withoutBelow(r, x.Sub); !bytes.Equal(clean, x.Sub) {
+		if clean := withoutInState(r, x.Sub); !bytes.Equal(clean, x.Sub) {
 			x = new(*x)
 			x.Sub, v, found = clean, reflect.ValueOf(x), true
 		}
@@ -158,22 +157,22 @@ func searchPointer(r *redact.Redactor, v reflect.Value) (clean reflect.Value, fo
 	}
 	switch x := elem.Addr().Interface().(type) {
 	case *message.Thinking:
-		x.Extra = nil // which may repeat the text; a signature would not fit any more
+		x.Extra = nil // it may repeat the text, and a signature would no longer match
 	case *message.ToolCall:
 		if !bytes.Equal(x.Extra, v.Interface().(*message.ToolCall).Extra) {
-			x.Extra = nil // the provider wants it as it was
+			x.Extra = nil // providers accept it only unchanged
 		}
 	case *event.ToolResult:
-		x.Text = r.Text(x.Result.Text()) // in which a secret may be in several pieces
+		x.Text = r.Text(x.Result.Text()) // a secret may be spread over several blocks
 	}
 	return elem.Addr(), true
 }
 
 func searchFields(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
 	t := v.Type()
-	unsearched := stays[t]
+	skip := unsearched[t]
 	for i := range t.NumField() {
-		if f := t.Field(i); !f.IsExported() || slices.Contains(unsearched, f.Name) {
+		if f := t.Field(i); !f.IsExported() || slices.Contains(skip, f.Name) {
 			continue
 		}
 		field, changed := search(r, v.Field(i))
@@ -191,7 +190,7 @@ func searchFields(r *redact.Redactor, v reflect.Value) (clean reflect.Value, fou
 func searchList(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
 	switch list := v.Interface().(type) {
 	case json.RawMessage:
-		if !json.Valid(list) { // it cannot be known what an escape sequence means
+		if !json.Valid(list) { // escape sequences in invalid JSON are ambiguous
 			return reflect.ValueOf(json.RawMessage(nil)), len(list) > 0
 		}
 		data := json.RawMessage(r.JSON(list))
@@ -204,7 +203,7 @@ func searchList(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found
 	}
 	clean = reflect.MakeSlice(v.Type(), v.Len(), v.Len())
 	reflect.Copy(clean, v)
-	if blocks, ok := clean.Interface().(message.Blocks); ok { // first: without its beginning the rest of a secret is not found
+	if blocks, ok := clean.Interface().(message.Blocks); ok { // first, since the rest of a secret is not found without its beginning
 		found = redactAcross(r, blocks)
 	}
 	for i := range v.Len() {
@@ -216,9 +215,9 @@ func searchList(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found
 	return clean, found
 }
 
-// withoutBelow returns the State of a sub-agent without secrets. In its JSON those would not be found
-// that are in files, or in several pieces.
-func withoutBelow(r *redact.Redactor, state json.RawMessage) json.RawMessage {
+// withoutInState returns the State of a sub-agent without secrets. A search of its JSON would miss secrets
+// in files, or in several pieces.
+func withoutInState(r *redact.Redactor, state json.RawMessage) json.RawMessage {
 	var sub State
 	if state == nil || json.Unmarshal(state, &sub) != nil {
 		return state
@@ -231,12 +230,12 @@ func withoutBelow(r *redact.Redactor, state json.RawMessage) json.RawMessage {
 	return clean
 }
 
-// redactAcross takes out secrets of which parts are in texts that follow each other, as a tool may
-// send each piece as a block of its own, and reports whether there was one.
+// redactAcross removes secrets that are spread over consecutive texts, as a tool may
+// send each piece as a separate block, and reports whether there were any.
 func redactAcross(r *redact.Redactor, blocks message.Blocks) (found bool) {
 	for from := 0; from < len(blocks); {
 		to, s := from, r.Stream()
-		var all strings.Builder // a result may be of many thousand pieces
+		var all strings.Builder // a result may have many thousand pieces
 		var texts []string
 		for ; to < len(blocks); to++ {
 			b, ok := blocks[to].(*message.Text)
@@ -260,8 +259,8 @@ func redactAcross(r *redact.Redactor, blocks message.Blocks) (found bool) {
 	return found
 }
 
-// redactRules returns rules without those that would name a secret. One that
-// denies must not get lost: it denies every call of its tool then.
+// redactRules returns rules without secrets. An allow rule with a secret is dropped; one that
+// denies or asks then applies to every call of its tool.
 func redactRules(r *redact.Redactor, rules []permission.Rule) []permission.Rule {
 	out := rules[:0:0]
 	for _, rule := range rules {

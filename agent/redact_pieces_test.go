@@ -29,8 +29,8 @@ func yielding(name string, chunks ...tool.Chunk) tool.Tool {
 	}, tool.Options{Parallel: true}))
 }
 
-// TestSecretInTwoPieces cuts a result in two within a secret, at every place: where the first piece
-// looks like a secret by itself the second is no less a part of it.
+// TestSecretInTwoPieces splits a result within a secret, at every position: both pieces are redacted, even if the first
+// looks like a secret by itself.
 func TestSecretInTwoPieces(t *testing.T) {
 	key := "-----BEGIN " + "RSA PRIVATE KEY-----" + strings.Repeat("MIIEvQIBADANBgkq", 3)
 	for _, whole := range []string{secret, key} {
@@ -70,8 +70,8 @@ func TestSecretInTwoPieces(t *testing.T) {
 	}
 }
 
-// TestSecretsOfASubAgentThatWaits saves the conversation of a sub-agent with a secret in each place of
-// a result: it is in the State of the run above.
+// TestSecretsOfASubAgentThatWaits saves the conversation of a sub-agent with a secret in each part of
+// a result: it is in the State of the outer run.
 func TestSecretsOfASubAgentThatWaits(t *testing.T) {
 	leaky := yielding("leak", tool.Text(secret[:20]), tool.Text(secret[20:]),
 		tool.Chunk{Block: &message.Data{MediaType: "text/plain", Bytes: []byte("a file with " + secret)}, Meta: map[string]json.RawMessage{secret: json.RawMessage("1")}})
@@ -103,7 +103,7 @@ func TestSecretsOfASubAgentThatWaits(t *testing.T) {
 			if _, err := play(t, a, st, in...); err != nil {
 				t.Fatal(err)
 			}
-			in, st = nil, reload(t, st) // which its seal must fit
+			in, st = nil, reload(t, st) // its seal must match
 			for _, p := range st.Pending() {
 				in = append(in, event.Confirm{Call: p.(*event.Approval).Call, Allow: true})
 			}
@@ -121,7 +121,7 @@ func asTool(t *testing.T, a *Agent) tool.Tool {
 	return helper
 }
 
-// callsBelow ranges over what the results hold that are in the States of sub-agents.
+// callsBelow ranges over the blocks of results in the States of sub-agents.
 func callsBelow(t *testing.T, st *State) iter.Seq[message.Blocks] {
 	return func(yield func(message.Blocks) bool) {
 		for _, c := range st.loop.Open {
@@ -144,7 +144,7 @@ func callsBelow(t *testing.T, st *State) iter.Seq[message.Blocks] {
 	}
 }
 
-// TestSecretsInNames has a tool, or the server behind it, use a secret as the name of a member.
+// TestSecretsInNames has a tool, or the server behind it, use a secret as the name of a JSON member.
 func TestSecretsInNames(t *testing.T) {
 	meta := map[string]json.RawMessage{"x " + secret: json.RawMessage(`{}`), "x " + secret + "A": json.RawMessage(`{"` + secret + `":1}`), "plain": json.RawMessage(`1`)}
 	var first string
@@ -172,7 +172,7 @@ func TestSecretsInNames(t *testing.T) {
 	}
 }
 
-// TestQuestionWhileTheModelSpeaks has a call in the background ask something while the model is within
+// TestQuestionWhileTheModelSpeaks has a background call ask a question while the model is in the middle of
 // a secret.
 func TestQuestionWhileTheModelSpeaks(t *testing.T) {
 	ask, asked := make(chan struct{}), make(chan struct{})
@@ -190,10 +190,10 @@ func TestQuestionWhileTheModelSpeaks(t *testing.T) {
 		Elicit: func(context.Context, host.Elicitation) (host.Answer, error) {
 			return host.Answer{Action: host.ActionDecline}, nil
 		}})
-	said := 0
+	answers := 0
 	a.model = modelFunc(func(context.Context, *model.Request) iter.Seq2[model.Chunk, error] {
 		return func(yield func(model.Chunk, error) bool) {
-			switch said++; said {
+			switch answers++; answers {
 			case 1:
 				_ = yield(&model.ToolCallDelta{ID: "c1", Name: "behind", Args: "{}"}, nil) && yield(finish(model.FinishToolCalls), nil)
 			case 2:
@@ -215,7 +215,7 @@ func TestQuestionWhileTheModelSpeaks(t *testing.T) {
 	equal(t, "samples", len(of[*event.Sampling](evs)), 1)
 }
 
-// TestPendingIsTheEvent compares what waits with the events that said so, where those were changed.
+// TestPendingIsTheEvent compares pending questions with their events, which were redacted.
 func TestPendingIsTheEvent(t *testing.T) {
 	var j journal
 	a, _ := newAgent(t, Config{Redact: builtinRules(t), Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}, calls(`c1 note {"path":"`+secret+`"}`, `c2 note {"path":"b"}`))

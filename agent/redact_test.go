@@ -24,7 +24,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// secret looks like a key, and is none.
+// secret looks like a key but is not one.
 const secret = "sk-" + "aB3dE5gH7jK2mN4pQ6rSaB3dE5gH7jK2"
 
 func builtinRules(t testing.TB) *redact.Redactor {
@@ -36,10 +36,10 @@ func builtinRules(t testing.TB) *redact.Redactor {
 	return r
 }
 
-// leaks reports whether text holds a good part of the secret, also if letters of
+// leaks reports whether text has a large part of the secret, even if letters of
 // it are escaped.
 func leaks(text string) bool {
-	if !strings.Contains(text, `\u00`) { // which is nearly always, and then quick
+	if !strings.Contains(text, `\u00`) { // the usual case, which is fast
 		return strings.Contains(text, secret[:12]) || strings.Contains(text, secret[12:])
 	}
 	var plain strings.Builder
@@ -57,7 +57,7 @@ func leaks(text string) bool {
 	return strings.Contains(plain.String(), secret[:12]) || strings.Contains(plain.String(), secret[12:])
 }
 
-// cut cuts text into pieces of n bytes.
+// cut splits text into pieces of n bytes.
 func cut(text string, n int) (out []string) {
 	for piece := range slices.Chunk([]byte(text), n) {
 		out = append(out, string(piece))
@@ -65,7 +65,7 @@ func cut(text string, n int) (out []string) {
 	return out
 }
 
-// TestSecretsStayInside sends a secret through everything that a run stores and
+// TestSecretsStayInside sends a secret through everything that a run saves and
 // emits, in pieces of every size.
 func TestSecretsStayInside(t *testing.T) {
 	for n := 1; n <= len(secret)+3; n += 3 {
@@ -75,7 +75,7 @@ func TestSecretsStayInside(t *testing.T) {
 			return func(yield func(tool.Chunk, error) bool) {
 				for _, s := range cut("the key: "+secret+" and "+secret+".", n) {
 					b := &message.Text{Text: s}
-					if n%2 == 0 { // else each piece is a text of its own
+					if n%2 == 0 { // otherwise each piece is a separate text
 						b.ID = "all"
 					}
 					if !yield(tool.Chunk{Block: b}, nil) {
@@ -101,7 +101,7 @@ func TestSecretsStayInside(t *testing.T) {
 			said.chunks = append(said.chunks, &model.TextDelta{Text: s})
 		}
 		hidden := strings.ReplaceAll(secret, "-", `\u002d`)
-		for i := range 2 { // the arguments of two calls, side by side
+		for i := range 2 { // the arguments of two calls, interleaved
 			said.chunks = append(said.chunks, &model.ToolCallDelta{Index: i, ID: "c" + string(rune('1'+i)), Name: "leaky"})
 		}
 		for _, s := range cut(`{"path":"`+hidden+`"}`, n) {
@@ -157,7 +157,7 @@ func TestSecretsStayInside(t *testing.T) {
 		}
 		equal(t, "the tool was called with", got, []string{secret})
 		if !leaks(historyOf(w.reqs[1])) {
-			t.Error("the model did not read its own words")
+			t.Error("the model did not get the unredacted history")
 		}
 		loaded := new(State)
 		if err := json.Unmarshal([]byte(saved[len(saved)-1]), loaded); err != nil {
@@ -165,15 +165,15 @@ func TestSecretsStayInside(t *testing.T) {
 		}
 		w.turns = []turn{says("done")}
 		if _, err := a.Reply(t.Context(), loaded, Say("again")); err != nil {
-			t.Errorf("going on from what was saved: %v", err)
+			t.Errorf("continuing from the save: %v", err)
 		}
 		if leaks(historyOf(w.reqs[len(w.reqs)-1])) {
-			t.Error("the secret is back")
+			t.Error("the loaded state contains the secret")
 		}
 	}
 }
 
-// deltas joins the model's text as it was shown, textOf as messages hold it.
+// deltas joins the model's text in deltas, textOf that in messages.
 func deltas(evs []event.Event) string {
 	var b strings.Builder
 	for _, ev := range of[*event.TextDelta](evs) {
@@ -200,8 +200,8 @@ func historyOf(req *model.Request) string {
 	return string(data)
 }
 
-// TestCallsWithSecretsAfterALoad loads a State in which calls wait whose
-// arguments held a secret: they are not run with a placeholder instead.
+// TestCallsWithSecretsAfterALoad loads a State with waiting calls whose
+// arguments contained a secret: they are not run with a placeholder.
 func TestCallsWithSecretsAfterALoad(t *testing.T) {
 	var j journal
 	cfg := Config{Redact: builtinRules(t), Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}
@@ -296,9 +296,9 @@ func TestEveryEventIsClean(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotSearched fills every string that an event or a saved State can hold: only those that
-// the table names stay as they are, and it names no other.
-func TestWhatIsNotSearched(t *testing.T) {
+// TestUnsearchedStrings fills every string that an event or a saved State can contain: only those that the
+// table names stay unchanged, and it names no other.
+func TestUnsearchedStrings(t *testing.T) {
 	r := builtinRules(t)
 	values := []any{&stateJSON{}, &message.Message{}}
 	for _, ev := range everyEvent {
@@ -311,7 +311,7 @@ func TestWhatIsNotSearched(t *testing.T) {
 		kept(reflect.ValueOf(without(r, v)).Elem(), "", left)
 	}
 	want := map[string]bool{}
-	for of, fields := range stays {
+	for of, fields := range unsearched {
 		for _, f := range fields {
 			want[of.String()+"."+f] = true
 		}
@@ -325,7 +325,7 @@ var everyEvent = []event.Event{&event.RunStart{}, &event.ModelStart{}, &event.Te
 	&event.ToolCall{}, &event.ToolStart{}, &event.ToolDelta{}, &event.ToolResult{}, &event.Approval{}, &event.External{}, &event.Elicitation{}, &event.Sampling{}, &event.Background{}, &event.Sub{},
 	&event.Compaction{}, &event.End{}}
 
-// fill puts the secret into every string in v, and something into what can hold one.
+// fill puts the secret into every string in v, and values into what can contain one.
 func fill(v reflect.Value) {
 	raw := json.RawMessage(`{"a":"` + secret + `"}`)
 	switch v.Interface().(type) {
@@ -370,7 +370,7 @@ func fill(v reflect.Value) {
 	}
 }
 
-// kept notes the fields in which the secret is still.
+// kept records the fields that still contain the secret.
 func kept(v reflect.Value, field string, left map[string]bool) {
 	switch v.Kind() {
 	case reflect.String:
@@ -441,13 +441,12 @@ func TestSecretsOfSubAgents(t *testing.T) {
 	}
 	equal(t, "the tool was called with", got, []string{secret})
 	if !leaks(historyOf(w.reqs[1])) || !leaks(historyOf(sw.reqs[0])) {
-		t.Error("a model read less than there was")
+		t.Error("a model received less than the full text")
 	}
 }
 
-// TestSecretsOfASubAgentAlone has a sub-agent take out secrets below an agent that
-// does not. Its conversation is kept without them, so that a call that waits with
-// one cannot go on.
+// TestSecretsOfASubAgentAlone has a sub-agent that redacts under an agent that does not. Its conversation is
+// stored without secrets, so that a waiting call with a secret cannot continue.
 func TestSecretsOfASubAgentAlone(t *testing.T) {
 	var j journal
 	sub, _ := newAgent(t, Config{Redact: builtinRules(t), Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))},
@@ -477,8 +476,8 @@ func TestSecretsOfASubAgentAlone(t *testing.T) {
 	equal(t, "ran", j.String(), "")
 }
 
-// TestSignatureAtTheEnd: what a provider wants back with its reasoning, which may repeat that, belongs
-// to it wherever it comes, and goes where a secret was taken out of it.
+// TestSignatureAtTheEnd: the data that a provider wants returned with its reasoning, and which may repeat
+// it, belongs to the reasoning wherever it arrives, and is removed if a secret was removed from the reasoning.
 func TestSignatureAtTheEnd(t *testing.T) {
 	for _, row := range []struct {
 		said, want string
@@ -506,8 +505,7 @@ func TestSignatureAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestRulesWithSecrets stores rules: one that allows is gone with its secret,
-// one that denies denies more.
+// TestRulesWithSecrets stores rules: an allow rule with a secret is removed, a deny rule with one denies more.
 func TestRulesWithSecrets(t *testing.T) {
 	rules := []permission.Rule{
 		{Tool: "Bash", Pattern: "git status", Behavior: permission.Allow},
@@ -519,9 +517,9 @@ func TestRulesWithSecrets(t *testing.T) {
 		{Tool: "Bash", Behavior: permission.Deny}, {Tool: "Bash", Behavior: permission.Ask}})
 }
 
-// TestBackgroundHoldsNoSecrets cuts what a call in the background says at its
-// beginning, where a key may be, and follows the pieces that come until it has left.
-func TestBackgroundHoldsNoSecrets(t *testing.T) {
+// TestBackgroundOutputIsRedacted cuts the output of a background call at its beginning, where a key may be,
+// and checks each chunk until the key has left the tail.
+func TestBackgroundOutputIsRedacted(t *testing.T) {
 	r := builtinRules(t)
 	for at := range len(secret) {
 		j := &toolCall{clean: r.Stream(), done: make(chan struct{})}
@@ -551,7 +549,7 @@ func TestBackgroundHoldsNoSecrets(t *testing.T) {
 	}
 }
 
-// TestEachMessageIsSearchedOnce saves a long conversation whole, many times.
+// TestEachMessageIsSearchedOnce saves a long conversation many times, each time all of it.
 func TestEachMessageIsSearchedOnce(t *testing.T) {
 	cfg := Config{Redact: builtinRules(t), Save: func(_ context.Context, st *State) error {
 		_ = encoded(t, st)
@@ -576,12 +574,12 @@ func TestEachMessageIsSearchedOnce(t *testing.T) {
 		}
 	}
 	if len(st.cleaner.clean) < 50 || leaks(encoded(t, st)) {
-		t.Errorf("%d messages are kept", len(st.cleaner.clean))
+		t.Errorf("%d messages are cached", len(st.cleaner.clean))
 	}
 }
 
-// TestRedactorKeepsOrder draws random deltas of several texts that come side by
-// side: what is shown of each is the whole of it without secrets, in order.
+// TestRedactorKeepsOrder draws random deltas of several interleaved texts: each text is shown completely,
+// without secrets, in order.
 func TestRedactorKeepsOrder(t *testing.T) {
 	r := builtinRules(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -613,9 +611,9 @@ func TestRedactorKeepsOrder(t *testing.T) {
 	})
 }
 
-// TestArgumentsComeWhole has a call that gets its name late, and one whose
-// arguments are cut off: nobody knows what they would have been.
-func TestArgumentsComeWhole(t *testing.T) {
+// TestArgumentsAreHeldBack has a call that gets its name late, and one whose arguments are cut off: they are
+// not shown, since the rest is unknown.
+func TestArgumentsAreHeldBack(t *testing.T) {
 	c := &eventRedactor{r: builtinRules(t)}
 	var got []string
 	for _, ev := range []event.Event{&event.ToolCallDelta{Call: "a", Args: `{"x":`}, &event.ToolCallDelta{Call: "b", Name: "m", Args: `{"y":"sk\u002d`},

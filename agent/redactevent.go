@@ -8,18 +8,18 @@ import (
 	"github.com/kitbag-go/kitbag/redact"
 )
 
-// An eventRedactor takes secrets out of the events of a run. The State and the model keep
-// them: a model that has read a key with one tool is to use it with the next, and
-// a call must run with what was judged. What it does with secrets the permission
-// rules decide; here they are kept from files, screens and logs.
+// An eventRedactor removes secrets from the events of a run. The State and the model keep them: a model
+// that has read a key with one tool must be able to use it with the next, and a call must run with the
+// arguments that were judged. What the model does with secrets the permission rules decide; this type keeps
+// them out of files, screens and logs.
 type eventRedactor struct {
 	r    *redact.Redactor
-	held []*heldText // the texts that are coming, in order of their beginning
+	held []*heldText // the texts that are being streamed, in the order in which they began
 }
 
-// heldText is a text that comes in deltas, of which the end is not shown as long as it could be the
-// beginning of a secret. Arguments are held back whole: an escape sequence of JSON can hide any letter
-// until the string that it is in has come.
+// heldText is a text that arrives in deltas. Its end is not shown as long as it could be the beginning of
+// a secret. Arguments are held back completely: an escape sequence of JSON can hide any letter until the
+// whole string has arrived.
 type heldText struct {
 	key   textKey
 	text  *redact.Stream
@@ -27,9 +27,9 @@ type heldText struct {
 	delta func(text string) event.Event // a delta
 }
 
-// A textKey names a text by what its deltas are and the id in them. The model says one thing at a time,
-// but for arguments: those of several calls may come side by side. Of tools there is one text for each
-// call and reader.
+// A textKey names a text by the type of its deltas and the id in them. The model streams one text at a
+// time, except for arguments: those of several calls may arrive alternately. A tool has one text for each
+// call and each reader.
 type textKey struct {
 	kind    string
 	id      string // of a block or a call
@@ -44,9 +44,8 @@ func ofCall(call string) func(textKey) bool {
 	return func(k textKey) bool { return !ofModel(k) && k.id == call }
 }
 
-// redact returns the events to emit in the place of ev: none while a delta could be the
-// beginning of a secret, several where one is followed by the end of another text.
-// They get their numbers afterwards, so that none is missing.
+// redact returns the events to emit in place of ev: none while a delta could be the beginning of a secret,
+// several if the event ends another text. They are numbered afterwards, so that no number is missing.
 func (c *eventRedactor) redact(ev event.Event) []event.Event {
 	switch ev := ev.(type) {
 	case *event.TextDelta:
@@ -66,7 +65,7 @@ func (c *eventRedactor) redact(ev event.Event) []event.Event {
 			return []event.Event{without(c.r, ev)}
 		}
 		var out []event.Event
-		if ev.Progress != nil { // the text may have to wait
+		if ev.Progress != nil { // the text may be held back
 			out = append(out, without(c.r, &event.ToolDelta{Call: ev.Call, Name: ev.Name, ForUser: ev.ForUser, Progress: ev.Progress}))
 		}
 		return append(out, c.delta(textKey{event.TypeOf(ev), ev.Call, ev.ForUser}, ev.Text, func(s string) event.Event {
@@ -74,32 +73,32 @@ func (c *eventRedactor) redact(ev event.Event) []event.Event {
 		})...)
 	case *event.ToolResult:
 		return append(c.flush(ofCall(ev.Call)), without(c.r, ev))
-	case *event.Elicitation, *event.Sampling: // of a call, while the model may be within a secret
+	case *event.Elicitation, *event.Sampling: // they come from a call, and the model may be in the middle of a secret
 		return []event.Event{without(c.r, ev)}
-	case *event.Background: // no more of its pieces come, and what is held back may be half a secret
+	case *event.Background: // no more deltas of the call follow, and what is held back may be half a secret
 		c.flush(ofCall(ev.Call))
-	case *event.Discard: // the deltas are void, and so is what is held back of them
+	case *event.Discard: // the deltas are discarded, and what is held back of them too
 		c.flush(ofModel)
 	}
 	return append(c.flush(ofModel), without(c.r, ev))
 }
 
-// delta takes a piece of a text and returns what can be shown by now.
+// delta adds a piece to a text and returns what can be shown now.
 func (c *eventRedactor) delta(key textKey, text string, newDelta func(string) event.Event) []event.Event {
 	var out []event.Event
-	if ofModel(key) { // whatever else the model was saying has ended
+	if ofModel(key) { // any other text of the model has ended
 		out = c.flush(func(k textKey) bool { return ofModel(k) && k != key && !(key.isArgs() && k.isArgs()) })
 	}
 	i := slices.IndexFunc(c.held, func(h *heldText) bool { return h.key == key })
 	if i < 0 {
 		i = len(c.held)
 		c.held = append(c.held, &heldText{key: key, text: c.r.Stream()})
-		if key.isArgs() { // so that a consumer can show that there is a call
+		if key.isArgs() { // so that a consumer can show the call
 			out = append(out, newDelta(""))
 		}
 	}
 	h := c.held[i]
-	h.delta = newDelta // a call may get its name late
+	h.delta = newDelta // the name of a call may arrive later
 	if key.isArgs() {
 		h.args = append(h.args, text...)
 	} else if shown := h.text.Write(text); shown != "" {
@@ -108,10 +107,10 @@ func (c *eventRedactor) delta(key textKey, text string, newDelta func(string) ev
 	return out
 }
 
-// flush ends the texts that which picks, and returns what was held back.
+// flush ends the texts for which the function returns true, and returns what was held back.
 func (c *eventRedactor) flush(which func(textKey) bool) []event.Event {
 	var out []event.Event
-	// In the order in which they began, which a consumer can count on.
+	// In the order in which they began: consumers rely on it.
 	c.held = slices.DeleteFunc(c.held, func(h *heldText) bool {
 		if !which(h.key) {
 			return false

@@ -16,9 +16,9 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A reference says what a run by a waitScript is to do: which events at which time, which results and
-// which conversation. It does one thing after the other on a clock of its own, and shares nothing with
-// the engine, neither its code nor its words. Left out is what is a matter of several goroutines.
+// A reference computes what a run of a waitScript must do: which events at which times, which results and
+// which conversation. It does one thing after the other on its own clock, and shares no code with the engine.
+// Everything that depends on several goroutines is left out.
 type reference struct {
 	s        waitScript
 	now      time.Duration
@@ -49,7 +49,7 @@ func (m *reference) add(format string, args ...any) {
 
 func (m *reference) ended() bool { return m.now >= m.end }
 
-// run is one run; the first is given words and ends with s.whole.
+// run is one run; the first one gets a message and ends with s.whole.
 func (m *reference) run(words string, end time.Duration) {
 	m.end, m.left = end, false
 	m.emit("run_start")
@@ -73,7 +73,7 @@ func (m *reference) run(words string, end time.Duration) {
 	}
 }
 
-// step is an answer of the model and what it calls. It reports whether the run fails.
+// step is an answer of the model and its calls. It reports whether the run fails.
 func (m *reference) step() (failed bool) {
 	m.emit("model_start")
 	m.turn++ // the model has been asked
@@ -83,7 +83,7 @@ func (m *reference) step() (failed bool) {
 	if m.turn > 2 {
 		text := []string{"one", "two", "three"}[m.turn-3]
 		m.emit("text_delta %s", text)
-		m.add("assistant %s", text) // also what was shown of an answer that broke off
+		m.add("assistant %s", text) // including the part of an answer that broke off
 		return false
 	}
 	id := fmt.Sprintf("c%d", m.turn)
@@ -113,14 +113,14 @@ var (
 	errRefLeft = errors.New("context canceled")
 )
 
-// A refCall is a call that goes on.
+// A refCall is a running call.
 type refCall struct {
 	*reference
 	id    string
-	limit time.Duration // when its time is up
+	limit time.Duration // when it times out
 	said  []string
-	fail  error // that is not for the model
-	over  bool  // an error came: nothing more counts
+	fail  error // that the model does not get
+	over  bool  // an error came: later chunks are ignored
 }
 
 type exit struct{}
@@ -147,7 +147,7 @@ func (m *reference) call(id string) (res string, failed bool) {
 		}()
 		c.through(m.s.middleware, c.limit, func(text string, err error) bool {
 			if c.over {
-				panic("middleware went on after it was told to stop")
+				panic("middleware continued after yield returned false")
 			}
 			if err != nil {
 				c.over, outcome = true, "error"
@@ -162,7 +162,7 @@ func (m *reference) call(id string) (res string, failed bool) {
 	}()
 	switch {
 	case exited:
-		return "error: The call failed: its goroutine was ended before it had returned.", false
+		return "error: The call failed: its goroutine ended before it returned.", false
 	case c.fail == nil:
 	case errors.Is(c.fail, errAbort):
 		c.said = append(c.said, c.fail.Error())
@@ -176,7 +176,7 @@ func (m *reference) call(id string) (res string, failed bool) {
 	return outcome + ": " + strings.Join(c.said, "|"), false
 }
 
-// say is a piece of what the call returns.
+// say adds a chunk to the result of the call.
 func (c *refCall) say(text string) bool {
 	c.said = append(c.said, text)
 	c.emit("tool_delta %s %s", c.id, text)
@@ -221,7 +221,7 @@ func (c *refCall) through(middleware []string, until time.Duration, yield func(s
 	}
 }
 
-// why is the error of a context that has ended, as of that time.
+// why is the error of a context that has ended, at that time.
 func (c *refCall) why(until time.Duration) error {
 	if c.left && c.end <= until {
 		return errRefLeft
@@ -248,14 +248,14 @@ func (c *refCall) isolated(until time.Duration, yield func(string, error) bool) 
 	}
 }
 
-// play is what the tool does.
+// play does what the tool does.
 func (c *refCall) play(until time.Duration, yield func(string) bool) error {
 	said := ""
 	for i, act := range c.s.tool {
 		end := min(until, c.end)
 		if c.now+10*time.Millisecond >= end {
 			c.now = max(c.now, end)
-			return fmt.Errorf("told to end: %w", c.why(until))
+			return fmt.Errorf("asked to end: %w", c.why(until))
 		}
 		c.now += 10 * time.Millisecond
 		switch act {
@@ -271,7 +271,7 @@ func (c *refCall) play(until time.Duration, yield func(string) bool) error {
 			c.now = min(c.now+40*time.Millisecond, end)
 		case "stays":
 			if c.now += 400 * time.Millisecond; c.now > end+200*time.Millisecond {
-				return nil // no one waits any more
+				return nil // nothing waits any more
 			}
 		case "fails":
 			return errors.New("no luck")
@@ -289,7 +289,7 @@ func (c *refCall) play(until time.Duration, yield func(string) bool) error {
 	return nil
 }
 
-// ask is a question to a person, who takes a millisecond.
+// ask asks the user, who needs a millisecond.
 func (c *refCall) ask(until time.Duration) {
 	end := min(until, c.end)
 	if c.now >= end {
@@ -305,9 +305,9 @@ func (c *refCall) ask(until time.Duration) {
 	c.emit("elicitation %s accept", c.id)
 }
 
-// TestRunIsAsTheReferenceSays compares runs with the reference: events, their times and order, results,
-// and the conversation, also after the consumer has broken off or the time of the run has ended.
-func TestRunIsAsTheReferenceSays(t *testing.T) {
+// TestRunMatchesReference compares runs with the reference: events, their times and order, results, and the
+// conversation, also after the consumer has broken off or the time of the run has ended.
+func TestRunMatchesReference(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := drawWaitScript(rt)
 		if s.leaves != "" {
@@ -333,7 +333,7 @@ func TestRunIsAsTheReferenceSays(t *testing.T) {
 	})
 }
 
-// observe has the conversation of a reference, and writes it down in the same way.
+// observe runs the conversation of a reference, and records it in the same form.
 func (s waitScript) observe(t *testing.T, cfg Config) (told []string) {
 	synctest.Test(t, func(t *testing.T) {
 		a := s.agent(t, cfg)

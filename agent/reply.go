@@ -14,8 +14,8 @@ import (
 
 // A Reply is how a run ended; see [Agent.Reply].
 type Reply struct {
-	// Message is the model's last message since the user's, with all of an answer that was continued
-	// after it broke off; nil if there is none. It holds secrets that [Config.Redact] takes out of End.
+	// Message is the model's last message since the user's. If an answer broke off and was continued, it is
+	// the whole answer. It is nil if there is none. It contains the secrets that [Config.Redact] removes from End.
 	Message *message.Message
 
 	Usage message.Usage // of this run
@@ -25,10 +25,10 @@ type Reply struct {
 // Text returns the text of the Message, "" without one.
 func (r *Reply) Text() string { return r.Message.Text() }
 
-// Reply runs until the run ends and returns the model's answer. If the run ended otherwise than with
-// an answer, the error is, or wraps, [ErrWaiting], [ErrInterrupted], [ErrLimit] or the failure. The
-// Reply is there all the same, with the model's last words at a limit, for instance. Without inputs a
-// conversation that has its answer returns that again.
+// Reply runs until the run ends and returns the model's answer. If the run ended without an answer, the
+// error is, or wraps, [ErrWaiting], [ErrInterrupted], [ErrLimit] or the failure. The Reply is returned
+// with an error too: at a limit, for example, it contains the model's last text. Without inputs, a
+// conversation that is done returns its answer again.
 func (a *Agent) Reply(ctx context.Context, st *State, inputs ...Input) (*Reply, error) {
 	end, err := runToEnd(ctx, st, a.Run(ctx, st, inputs...))
 	if end == nil {
@@ -37,9 +37,9 @@ func (a *Agent) Reply(ctx context.Context, st *State, inputs ...Input) (*Reply, 
 	return &Reply{Message: decide.AnswerOf(st.Messages), Usage: end.Usage, End: end}, err
 }
 
-// StreamText is [Agent.Reply] as a stream of text: it yields what the model says while it says it,
-// what it says before tool calls too. What comes after such calls begins after an empty line. It ends
-// with an error where Reply returns one. What sub-agents say is not in it.
+// StreamText is [Agent.Reply] as a stream of text: it yields the model's text while it is generated,
+// including the text before tool calls. Text after such calls starts after an empty line. The stream ends
+// with an error if Reply would return one. The text of sub-agents is not included.
 //
 // The sequence may be ranged once; breaking off cancels the run.
 func (a *Agent) StreamText(ctx context.Context, st *State, inputs ...Input) iter.Seq2[string, error] {
@@ -60,16 +60,16 @@ func (a *Agent) StreamText(ctx context.Context, st *State, inputs ...Input) iter
 		case stopped:
 		case err != nil:
 			yield("", err)
-		case text.block == "" && end.Text != "": // of a conversation that has its answer
+		case text.block == "" && end.Text != "": // the conversation was done already
 			yield(end.Text, nil)
 		}
 	}
 }
 
-// A textStream makes one text of the deltas of a run: what [message.Message.Text] and
-// [decide.FullAnswer] would.
+// A textStream joins the deltas of a run into one text, as [message.Message.Text] and
+// [decide.FullAnswer] do.
 type textStream struct {
-	block string // the one that the last delta was of
+	block string // of the last delta
 	gap   string // what separates the next one from it
 }
 
@@ -98,48 +98,46 @@ func (s *textStream) piece(ev event.Event) string {
 	return ""
 }
 
-// ReplyAs is [Agent.Reply] for an answer of type T: the model gives it by calling a tool whose
-// argument is a T, checked like every argument, and is reminded, then forced, if it does not. T is
-// best a struct with descriptions; any type that encodes to JSON will do. Other tools stay usable
-// meanwhile; none may be named final_answer. The answer is taken even when no more tool calls are
-// allowed.
+// ReplyAs is [Agent.Reply] for an answer of type T: the model gives it by calling a tool whose argument is
+// a T. It is checked like the arguments of every call. If the model does not call the tool, it is first
+// reminded, then forced to. T should be a struct with descriptions; any type that encodes to JSON works.
+// The other tools can still be called; none of them may be named final_answer. The answer is accepted even
+// when no more tool calls are allowed.
 //
-// When the run has to wait for a person, call ReplyAs again with the answers
-// and the same T. [StreamAs] shows the answer while it comes.
+// When the run waits for a user, call ReplyAs again with the answers
+// and the same T. [StreamAs] shows the answer while it is generated.
 func ReplyAs[T any](ctx context.Context, a *Agent, st *State, inputs ...Input) (T, error) {
 	return replyAs[T](ctx, a, st, inputs, func(*event.ToolCallDelta) bool { return true })
 }
 
-// StreamAs is [ReplyAs] that shows the answer while it comes. It yields values
-// of T decoded from what has come: the text of strings grows, and a number, or a
-// field, is there when it has ended. These values are not checked, and one may
-// hold less than the one before where the model begins its answer anew. The last
-// value, after which the sequence ends without an error, is the answer, checked.
+// StreamAs is [ReplyAs] that shows the answer while it is generated. It yields values of T decoded from
+// the part that has arrived: strings grow, and a number or a field appears when it is complete. These
+// values are not checked, and one may contain less than the one before if the model starts its answer
+// again. The last value, after which the sequence ends without an error, is the checked answer.
 //
-// Once an answer is longer than a few kilobytes a value is yielded only when it
-// has grown by a sixteenth, so that the cost stays in proportion. The sequence
-// may be ranged once; breaking off cancels the run.
+// Once an answer is longer than a few kilobytes, a value is yielded only when it has grown by a sixteenth,
+// so that the cost stays proportional to its length. The sequence may be ranged once; breaking off cancels
+// the run.
 func StreamAs[T any](ctx context.Context, a *Agent, st *State, inputs ...Input) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var p partial
-		gone := false
+		stopped := false
 		answer, err := replyAs[T](ctx, a, st, inputs, func(ev *event.ToolCallDelta) bool {
 			var v T
 			isNew := p.add(ev, func(raw json.RawMessage) (err error) {
 				v, err = decodeFinal[T](raw)
 				return err
 			})
-			gone = isNew && !yield(v, nil)
-			return !gone
+			stopped = isNew && !yield(v, nil)
+			return !stopped
 		})
-		if !gone {
+		if !stopped {
 			yield(answer, err)
 		}
 	}
 }
 
-// replyAs runs to the typed answer. show gets the pieces of calls as they
-// come, and returns false to break off.
+// replyAs runs to the typed answer. show receives the deltas of the calls, and returns false to break off.
 func replyAs[T any](ctx context.Context, a *Agent, st *State, inputs []Input, show func(*event.ToolCallDelta) bool) (T, error) {
 	var none T
 	f, err := newFinal[T]()
@@ -159,7 +157,7 @@ func replyAs[T any](ctx context.Context, a *Agent, st *State, inputs []Input, sh
 	return decodeFinal[T](f.value)
 }
 
-// runToEnd ranges over a run and returns its end, if there is one, and an error if that is not an answer.
+// runToEnd ranges over a run and returns its End, if there is one, and an error if the run has no answer.
 func runToEnd(ctx context.Context, st *State, events iter.Seq2[event.Event, error]) (*event.End, error) {
 	end, err := drain(events)
 	if err == nil {
@@ -191,7 +189,7 @@ func (st *State) failure(ctx context.Context, end *event.End) error {
 // maxNamed is how many calls an error names.
 const maxNamed = 3
 
-// waiting returns the error that says what waits, and what to do.
+// waiting returns the error that lists the calls that wait, and says what to do.
 func (st *State) waiting(remedy string) error {
 	var calls []string
 	for _, ev := range st.Pending() {
@@ -208,7 +206,7 @@ func (st *State) waiting(remedy string) error {
 	return fmt.Errorf("%w %s; %s", ErrWaiting, strings.Join(calls, ", "), remedy)
 }
 
-// drain returns the end of a run, nil if it has none, and the error that follows it.
+// drain returns the End of a run, nil if it has none, and the error that follows it.
 func drain(events iter.Seq2[event.Event, error]) (end *event.End, err error) {
 	for ev, err := range events {
 		if err != nil {

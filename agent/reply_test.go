@@ -14,7 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestReply has the ways a run ends. StreamText gives the same text and the same error as Reply.
+// TestReply covers the ways a run ends. StreamText gives the same text and the same error as Reply.
 func TestReply(t *testing.T) {
 	var j journal
 	kit := toolkit.Of(noting(&j, "note", tool.Options{}))
@@ -70,7 +70,7 @@ func TestReply(t *testing.T) {
 	}
 }
 
-// errAny is any error, in a row.
+// errAny stands for any error, in a table row.
 var (
 	errAny  = errors.New("any")
 	errFull = errors.New("the disk is full")
@@ -86,7 +86,7 @@ func streamed(seq func(func(string, error) bool)) (text string, failure error) {
 	return text, failure
 }
 
-// TestReplyIsOfThisTurn holds that a failed turn does not return the answer of the one before.
+// TestReplyIsOfThisTurn: a failed turn does not return the answer of the one before.
 func TestReplyIsOfThisTurn(t *testing.T) {
 	a, _ := newAgent(t, Config{}, says("The first."), turn{err: errFull})
 	st := new(State)
@@ -109,8 +109,8 @@ func TestReplyIsOfThisTurn(t *testing.T) {
 	}
 }
 
-// TestStreamTextIsLeft breaks off: the run is cancelled, and the conversation whole.
-func TestStreamTextIsLeft(t *testing.T) {
+// TestStreamTextBreakOff breaks off: the run is cancelled, and the conversation is complete.
+func TestStreamTextBreakOff(t *testing.T) {
 	a, _ := newAgent(t, Config{}, says("Hello."))
 	st := new(State)
 	for range a.StreamText(t.Context(), st, Say("go")) {

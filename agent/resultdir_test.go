@@ -8,14 +8,14 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 )
 
-// TestResultDirLinks: what somebody else has put into the directory, or in its place, leads
-// neither a read nor a write out of it.
+// TestResultDirLinks: a link that somebody else has put into the directory, or in its place, makes it
+// neither read nor write outside of it.
 func TestResultDirLinks(t *testing.T) {
 	for _, row := range []struct{ name, at, to string }{
 		{"a link to a file", "s.results/a.txt", "../../out/a.txt"},
 		{"a link to nothing", "s.results/a.txt", "../../out/new"},
 		{"an absolute link", "s.results/a.txt", "/out/a.txt"},
-		{"a link to a file beside it", "s.results/a.txt", "../.env"},
+		{"a link to a file next to it", "s.results/a.txt", "../.env"},
 		{"a link to a folder", "s.results", "../out"},
 	} {
 		dir := t.TempDir()
@@ -41,12 +41,12 @@ func TestResultDirLinks(t *testing.T) {
 		}
 		kept := agent.ResultDir(filepath.Join(dir, "w", "s.results"))
 		if text, err := kept.Get(t.Context(), "a"); err == nil {
-			t.Errorf("%s: read %q", row.name, text)
+			t.Errorf("%s: Get read %q", row.name, text)
 		}
-		// A link in the place of the file gives way to it.
+		// Put replaces a link at the file's path.
 		if err := kept.Put(t.Context(), "a", "result"); err == nil {
 			if text, err := kept.Get(t.Context(), "a"); err != nil || text != "result" {
-				t.Errorf("%s: kept %q, %v", row.name, text, err)
+				t.Errorf("%s: stored %q, %v", row.name, text, err)
 			}
 		}
 		if left, err := os.ReadDir(out); err != nil || len(left) != 1 {
@@ -54,7 +54,7 @@ func TestResultDirLinks(t *testing.T) {
 		}
 		for _, file := range secrets {
 			if data, err := os.ReadFile(file); err != nil || string(data) != "SECRET" {
-				t.Errorf("%s: %s holds %q, %v", row.name, file, data, err)
+				t.Errorf("%s: %s contains %q, %v", row.name, file, data, err)
 			}
 		}
 	}

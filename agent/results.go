@@ -19,20 +19,20 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// Results keeps the text of tool results that are too long for the model; see
-// [Window]. It must be safe for concurrent use.
+// Results stores the full text of tool results that are too long for the model; see [Window]. It must be
+// safe for concurrent use.
 type Results interface {
 	Put(ctx context.Context, call, text string) error
 	Get(ctx context.Context, call string) (string, error)
 }
 
-// ResultDir keeps each result in a file of a directory, which is made when it is needed and
-// readable by its owner only. Neither the directory nor a file in it may be a link: it may be among
-// files of others, and no one is asked before the model reads there.
+// ResultDir stores each result in a file of a directory, which is created on the first use and readable
+// only by its owner. Neither the directory nor a file in it may be a symbolic link: other users may be able
+// to write near it, and the model's reads there need no approval.
 type ResultDir string
 
-// open opens the directory, which fails if it is a link, and returns the name of the file of a call in
-// it. The id of the call comes from a model.
+// open opens the directory, which fails if it is a link, and returns the name of a call's file in it. The
+// id of the call comes from a model.
 func (d ResultDir) open(call string) (dir *os.Root, name string, err error) {
 	name = url.PathEscape(call) + ".txt"
 	if call == "" || name[0] == '.' || len(name) > 200 {
@@ -44,7 +44,7 @@ func (d ResultDir) open(call string) (dir *os.Root, name string, err error) {
 		return nil, "", err
 	}
 	if !before.IsDir() {
-		return nil, "", fmt.Errorf("results cannot be kept in %s, which is not a directory; remove it", path)
+		return nil, "", fmt.Errorf("results cannot be stored in %s, which is not a directory; remove it", path)
 	}
 	if dir, err = os.OpenRoot(path); err != nil {
 		return nil, "", err
@@ -55,7 +55,7 @@ func (d ResultDir) open(call string) (dir *os.Root, name string, err error) {
 	return dir, name, nil
 }
 
-// Put writes the file. A call that runs again, after a crash, replaces what it left the first time.
+// Put writes the file. A call that runs again after a crash replaces its earlier file.
 func (d ResultDir) Put(_ context.Context, call, text string) error {
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return err
@@ -76,12 +76,11 @@ func (d ResultDir) Put(_ context.Context, call, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Get reads the file. The error for an id that is not there is for the model: it may have made the id
-// up.
+// Get reads the file. The error for an unknown id is written for the model, which may have invented the id.
 func (d ResultDir) Get(_ context.Context, call string) (string, error) {
 	text, err := d.read(call)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("there is no kept result %q; the ids are where results were cut", call)
+		return "", fmt.Errorf("there is no stored result %q; a note in each cut result contains its id", call)
 	}
 	return text, err
 }
@@ -97,23 +96,23 @@ func (d ResultDir) read(call string) (string, error) {
 		return "", err
 	}
 	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("the kept result %s is not a regular file, so that it was not kept here; remove it", name)
+		return "", fmt.Errorf("the stored result %s is not a regular file, so kitbag did not write it; remove it", name)
 	}
-	data, err := dir.ReadFile(name) // not beyond the directory, should it be replaced by a link now
+	data, err := dir.ReadFile(name) // os.Root: even if the file is replaced by a link now, nothing outside of the directory is read
 	return string(data), err
 }
 
 // readLimit is how much one call of read_result returns, in bytes.
 const readLimit = 20_000
 
-// noteRoom is how many bytes the note at the end of what read_result returns takes at
-// most, but for a very long expression in it.
+// noteRoom is the maximum size in bytes of the note at the end of what read_result returns, unless it
+// contains a very long expression.
 const noteRoom = 300
 
 type readLimitKey struct{}
 
-// withReadLimit has read_result return less than a result may hold: what was cut once
-// would else be cut again, and kept again under another id.
+// withReadLimit makes read_result return less than the maximum size of a result: otherwise its own results
+// would be cut, and stored under another id.
 func withReadLimit(ctx context.Context, maxResult int) context.Context {
 	if maxResult < 0 || maxResult >= readLimit+noteRoom {
 		return ctx
@@ -123,19 +122,18 @@ func withReadLimit(ctx context.Context, maxResult int) context.Context {
 
 type readIn struct {
 	Call  string `json:"call" jsonschema_description:"the id of the result, from the place where it was cut"`
-	Lines string `json:"lines,omitempty" jsonschema_description:"which lines, such as 200-300; counted from 1"`
+	Lines string `json:"lines,omitempty" jsonschema_description:"which lines to return, such as 200-300; the first line is 1"`
 	Grep  string `json:"grep,omitempty" jsonschema_description:"only lines that match this regular expression (RE2), with their numbers"`
 	Path  string `json:"path,omitempty" jsonschema_description:"for a result that is JSON: a JSON Pointer (RFC 6901) to the part, such as /items/0/name"`
 
-	Offset int `json:"offset,omitempty" jsonschema:"minimum=0" jsonschema_description:"how many bytes to leave out at the beginning of what is read"`
+	Offset int `json:"offset,omitempty" jsonschema:"minimum=0" jsonschema_description:"how many bytes to skip at the beginning of the selected text"`
 }
 
-// ReadResult returns the tool by which a model reads the results that were kept
-// whole: by lines, by a regular expression, or a part of JSON. Put it into the
-// toolkit's basic group, and the same store into [Window].
+// ReadResult returns the tool with which a model reads the results that were stored in full: by lines, with
+// a regular expression, or a part of JSON. Put it into the toolkit's basic group, and set the same store in
+// [Window].
 //
-// It is a control tool: no one is asked about it. What it returns a tool that was
-// allowed has returned before.
+// It is a control tool: it needs no approval, because an allowed tool has already returned the same text.
 func ReadResult(kept Results) (tool.Tool, error) {
 	return tool.New("read_result", "Reads from a tool result that was too long and was cut.",
 		func(ctx context.Context, in readIn) (string, error) {
@@ -159,9 +157,8 @@ func ReadResult(kept Results) (tool.Tool, error) {
 		}, tool.Options{ReadOnly: true, Parallel: true, Control: true})
 }
 
-// pickLines returns the lines in a range that match an expression. Either may
-// be empty. Only lines that were searched for get numbers, with which the model
-// can ask for what is around them; in a range it knows them.
+// pickLines returns the lines in a range that match an expression. Either may be empty. Only the lines of a
+// search are numbered, so that the model can ask for the lines around them; those of a range it knows.
 func pickLines(text, lines, grep string) (string, error) {
 	if lines == "" && grep == "" {
 		return text, nil
@@ -193,8 +190,8 @@ func pickLines(text, lines, grep string) (string, error) {
 	return b.String(), nil
 }
 
-// lineRange reads "FROM-TO" or "N", of n lines. A range that ends too late is cut
-// rather than refused: the model knows the number of lines from errors only.
+// lineRange parses "FROM-TO" or "N", for a text of n lines. A range that ends too late is shortened and not
+// refused: the model learns the number of lines only from errors.
 func lineRange(s string, n int) (from, to int, err error) {
 	a, b, isRange := strings.Cut(s, "-")
 	if !isRange {
@@ -208,14 +205,14 @@ func lineRange(s string, n int) (from, to int, err error) {
 	return from, min(to, n), nil
 }
 
-// pointer returns the part of a JSON text that an RFC 6901 pointer leads to. It is
-// indented by one space, so that lines and grep work on the part, too.
+// pointer returns the part of a JSON text that an RFC 6901 pointer selects. It is indented by one space, so
+// that lines and grep work on it too.
 func pointer(text, path string) (string, error) {
 	dec := json.NewDecoder(strings.NewReader(text))
-	dec.UseNumber() // numbers come back as they were
+	dec.UseNumber() // so that numbers stay unchanged
 	var v any
 	if err := dec.Decode(&v); err != nil {
-		return "", fmt.Errorf("path: the result is not JSON: %w", err)
+		return "", fmt.Errorf("path: the result is not valid JSON: %w", err)
 	}
 	if !strings.HasPrefix(path, "/") {
 		return "", fmt.Errorf("path %q: a JSON Pointer begins with /", path)
@@ -239,7 +236,7 @@ func pointer(text, path string) (string, error) {
 	}
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false) // the model greps for what it has seen
+	enc.SetEscapeHTML(false) // the model searches for the text that it has seen
 	enc.SetIndent("", " ")
 	err := enc.Encode(v)
 	return out.String(), err

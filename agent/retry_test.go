@@ -11,17 +11,17 @@ import (
 	"github.com/kitbag-go/kitbag/model/scripted"
 )
 
-// TestOneLayerOfRetries gives an agent a model that retries by itself, and one that does
-// not: each retry is made once, is an event, and is told to Config.Retry.OnRetry.
+// TestOneLayerOfRetries gives an agent a model that retries by itself, and one that does not: each retry is
+// made once, is an event, and is reported to Config.Retry.OnRetry.
 func TestOneLayerOfRetries(t *testing.T) {
 	fails := func() *scripted.Model {
 		return scripted.New(scripted.Repeat(scripted.Fail(&model.Error{Kind: model.KindUpstream, Message: "no"})))
 	}
 	retry := func(m model.Model) model.Model { return middleware.Retry(m, middleware.RetryConfig{}) }
 	for _, row := range []struct {
-		why            string
-		model          func(a, b model.Model) model.Model
-		requests, told int
+		why                string
+		model              func(a, b model.Model) model.Model
+		requests, reported int
 	}{
 		{"it does not", func(a, b model.Model) model.Model { return a }, 4, 3},
 		{"it does", func(a, b model.Model) model.Model {
@@ -29,9 +29,9 @@ func TestOneLayerOfRetries(t *testing.T) {
 		}, 8, 6},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			a, b, told := fails(), fails(), 0
+			a, b, reported := fails(), fails(), 0
 			ag, err := New(Config{Model: row.model(a, b), Toolkit: lookKit(t, nil), Retry: middleware.RetryConfig{OnRetry: func(try int, wait time.Duration, err error) {
-				if told++; try < 1 || try > 3 || wait < time.Second/2 || err == nil {
+				if reported++; try < 1 || try > 3 || wait < time.Second/2 || err == nil {
 					t.Errorf("%s: try %d, wait %v, %v", row.why, try, wait, err)
 				}
 			}}})
@@ -40,8 +40,8 @@ func TestOneLayerOfRetries(t *testing.T) {
 			}
 			evs, err := play(t, ag, new(State), Say("go"))
 			n := len(a.Requests()) + len(b.Requests())
-			if err == nil || n != row.requests || told != row.told || len(of[*event.Retry](evs)) != row.told {
-				t.Errorf("%s: %d requests, told %d times, %d events, %v", row.why, n, told, len(of[*event.Retry](evs)), err)
+			if err == nil || n != row.requests || reported != row.reported || len(of[*event.Retry](evs)) != row.reported {
+				t.Errorf("%s: %d requests, reported %d times, %d events, %v", row.why, n, reported, len(of[*event.Retry](evs)), err)
 			}
 		})
 	}

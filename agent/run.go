@@ -1,22 +1,20 @@
 package agent
 
-// How a run is made of goroutines.
+// The goroutines of a run.
 //
-// The goroutine that ranges over the events, the consumer's, is the run's. It alone touches the
-// run and the State: it decides (package decide), starts flights, takes in their reports, saves,
-// and yields events. It waits in one place, [run.receive].
+// The run's goroutine is the one that ranges over the events, the consumer's. Only it uses the run and the
+// State: it decides (package decide), starts flights, handles their reports, saves, and yields events. It
+// waits in one place, [run.receive].
 //
-// A flight (flight.go) is a call of a tool or of the model, with a goroutine of its own that was
-// given copies of what it needs. All that it can do is to put reports into the run's inbox: what a
-// tool or the model says, that it has ended, and functions for the run to call, by which a
-// host's question, a sub-agent's events and saves, or a look at a call in the background are
-// done where the State is. Package tool runs each tool on one more goroutine, which it
-// abandons if the tool does not end when it is cancelled.
+// A flight (flight.go) is a call of a tool or of the model. It has its own goroutine with copies of what it
+// needs. It can only put reports into the run's inbox: the chunks of a tool or model, its end, and functions
+// that the run's goroutine calls because they need the State, for example for a host's question, a
+// sub-agent's events and saves, or when the model checks a call in the background. Package tool runs each
+// tool on one more goroutine, which it abandons if the tool does not end when it is cancelled.
 //
-// A call that starts before its answer is there is a flight that is not committed: its reports
-// wait. A call in the background is one that is committed and that nothing waits for. When a run
-// ends, every flight has: those that are left are cancelled and waited for, unless the consumer
-// has panicked.
+// A call that starts before its answer is complete is a flight that is not committed: its reports wait. A
+// call in the background is committed, and nothing waits for it. When a run ends, all flights have ended:
+// the remaining ones are cancelled and waited for, unless the consumer has panicked.
 
 import (
 	"context"
@@ -32,13 +30,12 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// Run takes the conversation in st further with what is said, answered or
-// delivered in inputs, and yields what happens. Without inputs it continues where
-// an earlier run, in this or another process, was cut off.
+// Run continues the conversation in st with the messages, answers and results in inputs, and yields events.
+// Without inputs it continues where an earlier run, in this or another process, was cut off.
 //
-// The sequence may be ranged once. It ends with exactly one [*event.End], followed by
-// an error if the run failed; an error before any event means that the inputs
-// were refused and st is as it was. Breaking off cancels the run.
+// The sequence may be ranged once. It ends with exactly one [*event.End], followed by an error if the run
+// failed. An error before any event means that the inputs were refused and st is unchanged. Breaking off
+// cancels the run.
 func (a *Agent) Run(ctx context.Context, st *State, inputs ...Input) iter.Seq2[event.Event, error] {
 	return a.start(ctx, st, nil, inputs)
 }
@@ -69,8 +66,8 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input
 			return
 		}
 		defer st.busy.Store(false)
-		// The State of an agent above holds this one, with secrets: it continues from
-		// there. What is stored of both has none, if the one above sees to that.
+		// The State of the calling agent contains this one, with its secrets, and continues from it. When the
+		// calling agent redacts, what it stores of both contains no secrets.
 		if n := a.parent; n == nil || n.outer == nil || n.outer.Redact == nil {
 			st.cleaner.use(a.cfg.Redact)
 		}
@@ -89,8 +86,7 @@ func newRun(a *Agent, st *State, ctx context.Context) *run {
 		people: people{asking: make(chan struct{}, 1), sampling: make(chan struct{}, 1), answers: map[string][]Input{}}}
 }
 
-// cleanUp is for the end of a run, also when the consumer panics: then nothing that still comes
-// changes anything.
+// cleanUp runs at the end of a run, even if the consumer panics. Reports that arrive later have no effect.
 func (r *run) cleanUp() {
 	r.consumer.cancel(context.Canceled)
 	for _, f := range r.flights {
@@ -103,7 +99,7 @@ func (r *run) cleanUp() {
 	close(r.inbox.closed)
 }
 
-// run applies the inputs and takes steps until there is an end to report.
+// run applies the inputs and takes steps until the run ends.
 func (r *run) run(inputs []Input) {
 	err := r.resumeHandoff()
 	if err == nil {
@@ -125,7 +121,7 @@ func (r *run) run(inputs []Input) {
 	r.end(reason, err)
 }
 
-// begin emits the first event and applies the inputs. A reason ends the run.
+// begin emits the first event and applies the inputs. If it returns a reason, the run ends with it.
 func (r *run) begin(inputs []Input) (event.EndReason, error) {
 	st := r.st
 	if st.ID == "" {
@@ -136,8 +132,8 @@ func (r *run) begin(inputs []Input) (event.EndReason, error) {
 		id = r.cfg.NewID("run")
 	}
 	resumed := st.loop.Begin(id)
-	// Models count their calls from 1 in every answer, some of them; an id that was used
-	// gives way to one of ours.
+	// Some models number their calls from 1 in every answer; an id that was used before is replaced by one of
+	// ours.
 	r.dialog.ids = map[string]bool{}
 	for _, m := range st.Messages {
 		for _, c := range m.ToolCalls() {
@@ -145,8 +141,8 @@ func (r *run) begin(inputs []Input) (event.EndReason, error) {
 		}
 	}
 	r.emit(&event.RunStart{Session: st.ID, Resumed: resumed})
-	// First what was cut off, then the inputs: an answer may be for a call that has
-	// ended by that.
+	// First the calls that were cut off, then the inputs: an answer may be for a call that has ended
+	// because of it.
 	r.forgetBackground()
 	if err := r.recoverCalls(); err != nil {
 		return "", err
@@ -164,7 +160,7 @@ func (r *run) begin(inputs []Input) (event.EndReason, error) {
 	return "", err
 }
 
-// recoverCalls takes over the calls that an earlier run, maybe of another program, left open.
+// recoverCalls continues or ends the calls that an earlier run, perhaps of another program, left open.
 func (r *run) recoverCalls() error {
 	for _, c := range r.st.loop.Open {
 		if c.Status == decide.Done {
@@ -188,8 +184,8 @@ func (r *run) recoverCalls() error {
 	return nil
 }
 
-// reopen checks the arguments of c once more, and looks up how its tool runs. A tool that is gone
-// is found out when the call is judged.
+// reopen checks the arguments of c again, and looks up how its tool runs. That a tool no longer exists is
+// reported when the call is judged.
 func (r *run) reopen(c *openCall) error {
 	if runs := c.Sub == nil && c.Status != decide.External; runs && r.st.loaded && redact.Has(string(c.Input)) {
 		return r.finish(c, decide.ResultOf(c, message.OutcomeError, redactedInput))
@@ -210,17 +206,17 @@ func (r *run) reopen(c *openCall) error {
 	return nil
 }
 
-// loop takes steps until there is an end to report.
+// loop takes steps until the run ends.
 func (r *run) loop() (event.EndReason, error) {
 	var reason event.EndReason
 	stepped, returned := false, false
-	// The reason does not pass through the middleware: a step that waits or is done has not failed,
-	// and no middleware can lose it.
+	// The reason does not pass through the middleware: a step that waits or completes has not failed, and no
+	// middleware can lose the reason.
 	inner := StepFunc(func(ctx context.Context) (err error) {
 		stepped = true
-		outside := r.ctx
+		outer := r.ctx
 		r.ctx = ctx
-		defer func() { r.ctx = outside }()
+		defer func() { r.ctx = outer }()
 		reason, err = r.step()
 		returned = true
 		return err
@@ -228,7 +224,7 @@ func (r *run) loop() (event.EndReason, error) {
 	var step StepFunc
 	var of *Agent
 	for reason == "" {
-		if of != r.a { // at first, and after a hand-off
+		if of != r.a { // the first time, and after a hand-off
 			of = r.a
 			r.ctx = withReadLimit(r.stateful(r.ctx), r.cfg.Window.MaxResult)
 			step = wrap(r.cfg.Middleware, inner, func(m Middleware) func(StepFunc) StepFunc { return m.Step })
@@ -251,10 +247,10 @@ func (r *run) loop() (event.EndReason, error) {
 	return reason, nil
 }
 
-// step makes a model call and the tool calls of its answer, or what is left of that. A reason ends
-// the run.
+// step makes a model call and the tool calls of its answer, or what remains of that. If it returns a reason,
+// the run ends with it.
 //
-// It asks after everything what comes next, and keeps no plan: what it did is in the State, from
+// After every action it asks decide.Next what to do, and keeps no plan: all progress is in the State, from
 // which a run in another process continues in the same way.
 func (r *run) step() (event.EndReason, error) {
 	for asked := false; ; {
@@ -302,9 +298,9 @@ func (r *run) step() (event.EndReason, error) {
 	}
 }
 
-// waitAgain emits everything that waits. Some of it was emitted in this run already; a consumer that
-// keeps the last event of each call is right. Calls in the background end before the run does: only
-// then can a person answer, so the time for that begins then.
+// waitAgain emits everything that the conversation waits for. Some of it was already emitted in this run; a
+// consumer should keep the last event of each call. Calls in the background end before the run does, and
+// users can answer only after the run, so the time for an answer starts then.
 func (r *run) waitAgain() error {
 	seq := r.st.loop.Seq
 	for _, c := range r.st.loop.Open {
@@ -330,9 +326,9 @@ func (r *run) waitAgain() error {
 	return err
 }
 
-// end closes what is open unless it waits, stores the State and emits the End.
+// end ends the open calls unless the run waits, stores the State and emits the End.
 func (r *run) end(reason event.EndReason, err error) {
-	r.flush() // where Config.Approve panicked
+	r.flush() // if Config.Approve panicked
 	r.dropEarly()
 	if err = join(err, r.failed); err != nil {
 		reason = event.EndError
@@ -343,18 +339,18 @@ func (r *run) end(reason event.EndReason, err error) {
 	case event.EndError:
 		err = join(err, r.closeOpen("The run ended with an error before this call ended."))
 	}
-	if reason != event.EndWaiting { // where waitAgain has waited, and what is open must stay the last
+	if reason != event.EndWaiting { // then waitAgain has waited, and the open calls must stay last
 		err = join(err, r.stopBackground(), r.addBackgroundResults())
 	}
 	ev := r.endEvent(reason)
-	if len(r.consumer.unsent)+len(r.consumer.held) > 0 { // of a save that failed before; this one may not
+	if len(r.consumer.unsent)+len(r.consumer.held) > 0 { // of an earlier save that failed; this one may succeed
 		err = join(err, r.store())
 	}
 	if err != nil {
 		ev.Reason, ev.Detail = event.EndError, err.Error()
 	}
 	last := without(r.cfg.Redact, ev)
-	r.number(last) // before it is stored, as all of them
+	r.number(last) // before it is stored, like every event
 	r.st.loop.End(reason == event.EndWaiting)
 	if failed := r.save(); failed != nil {
 		err = join(err, failed)
@@ -388,12 +384,12 @@ func (r *run) endEvent(reason event.EndReason) *event.End {
 	return ev
 }
 
-// whyUnanswered returns what the model's last call was cut off in, such as the wait for a limit, or how
-// it failed; "" if that is only that it was cancelled.
+// whyUnanswered returns why the model's last call gave no answer: its error, or the wait in which it was cut
+// off, such as that for a limit; "" if it was only cancelled.
 func (r *run) whyUnanswered() string {
 	err := r.unanswered
 	cancelled := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-	if e, ok := err.(*model.Error); ok && cancelled && e.Kind == model.KindConnection { // a request that was under way
+	if e, ok := err.(*model.Error); ok && cancelled && e.Kind == model.KindConnection { // a request that was being made
 		err = nil
 	}
 	if err == nil || err == context.Canceled || err == context.DeadlineExceeded {

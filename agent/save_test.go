@@ -15,9 +15,9 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestFailedSave lets each save of a run fail in turn, alone or with all that
-// follow. The run ends with the error and a whole history; what was emitted was
-// stored, and what is stored in the end was emitted.
+// TestFailedSave makes each save of a run fail in turn, alone or together with all later ones. The run ends
+// with the error and a complete history; every emitted event was stored, and everything stored in the end
+// was emitted.
 func TestFailedSave(t *testing.T) {
 	full := errors.New("disk full")
 	for _, forever := range []bool{false, true} {
@@ -41,10 +41,10 @@ func TestFailedSave(t *testing.T) {
 				}}
 			a, _ := newAgent(t, cfg, calls(`c1 note {"path":"a"}`, `c2 note {"path":"b"}`, `c3 ask {"path":"c"}`, `c4 nope {}`), says("done"))
 			st := new(State)
-			evs, told := []event.Event(nil), map[string]bool{}
+			evs, emitted := []event.Event(nil), map[string]bool{}
 			check := func(ev event.Event) {
 				for _, id := range idsOf(ev) {
-					told[id] = true
+					emitted[id] = true
 					if !strings.Contains(stored, id) {
 						t.Errorf("save %d failed: a %s with %s was emitted and is not stored", at, event.TypeOf(ev), id)
 					}
@@ -80,7 +80,7 @@ func TestFailedSave(t *testing.T) {
 				continue
 			}
 			for _, m := range st.Messages {
-				if !told[`"id":"`+m.ID+`"`] {
+				if !emitted[`"id":"`+m.ID+`"`] {
 					t.Errorf("save %d: message %s is stored and was not emitted", at, m.ID)
 				}
 			}
@@ -100,7 +100,7 @@ func TestFailedSave(t *testing.T) {
 	}
 }
 
-// idsOf returns what the stored State must hold when ev is emitted.
+// idsOf returns what the stored State must contain when ev is emitted.
 func idsOf(ev event.Event) []string {
 	switch ev := ev.(type) {
 	case *event.Message:
@@ -117,8 +117,8 @@ func idsOf(ev event.Event) []string {
 	return nil
 }
 
-// TestResultsThatAreNoJSON has tools return what no State could be saved with.
-func TestResultsThatAreNoJSON(t *testing.T) {
+// TestResultsWithInvalidJSON has tools return invalid JSON, with which no State could be saved.
+func TestResultsWithInvalidJSON(t *testing.T) {
 	bad := tool.Must(tool.NewStream("bad", "Returns nonsense.", func(context.Context, struct{}) iter.Seq2[tool.Chunk, error] {
 		return func(yield func(tool.Chunk, error) bool) {
 			ch := tool.Text("fine")

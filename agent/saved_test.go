@@ -15,8 +15,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestSavedBefore goes on with States that the program saved in November 2026, in the middle of what a
-// run may be in the middle of: a session must survive an update of the program.
+// TestSavedBefore continues States that were saved by the program of November 2026, in every situation a run
+// can be saved in: a session must survive an update of the program.
 func TestSavedBefore(t *testing.T) {
 	allow := func(names ...string) (p permission.Policy) {
 		for _, name := range names {
@@ -89,7 +89,7 @@ func TestSavedBefore(t *testing.T) {
 				}
 			}
 			equal(t, "end", endOf(t, evs).Text, "done")
-			ran := strings.Fields(j.String()) // some run side by side
+			ran := strings.Fields(j.String()) // some run in parallel
 			slices.Sort(ran)
 			equal(t, "ran", strings.Join(ran, " "), row.ran)
 			if row.results != nil {

@@ -13,18 +13,18 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// ErrTampered is wrapped by the error for a State whose seal does not fit; see [Config.Key].
-var ErrTampered = errors.New("the session was changed outside of kitbag, or Config.Key, the policy or a tool that is asked about has changed since")
+// ErrTampered is wrapped by the error for a State whose seal does not match; see [Config.Key].
+var ErrTampered = errors.New("the session was changed outside of kitbag, or Config.Key, the policy or a tool with an open call has changed")
 
-// sealed is what a seal covers: the whole state, and what gives its open questions their meaning.
+// sealed is what a seal covers: the whole state, and what its open questions depend on.
 type sealed struct {
 	State   stateJSON
 	Policy  permission.Policy
-	Schemas []json.RawMessage // of the tools of the calls that have not ended
+	Schemas []json.RawMessage // of the tools of the open calls
 }
 
-// sealOf computes the seal of the state as it is. It covers what is encoded, after
-// secrets were taken out: nothing else can be checked when the state is loaded.
+// sealOf computes the seal of the current state. It covers the encoded state, after secrets were removed:
+// nothing else can be checked when the state is loaded.
 func (r *run) sealOf() (string, error) {
 	state, err := r.st.toJSON(0)
 	if err != nil {
@@ -33,14 +33,14 @@ func (r *run) sealOf() (string, error) {
 	s := sealed{State: state, Policy: r.cfg.Policy}
 	s.State.Seal = ""
 	for _, c := range r.st.loop.Open {
-		if c.Status == decide.Done || c.Tool == finalName { // whose schema is up to the caller of each run
+		if c.Status == decide.Done || c.Tool == finalName { // the caller of each run chooses the schema of final_answer
 			continue
 		}
 		if _, err := r.currentView(); err != nil {
 			return "", err
 		}
-		// A tool that is gone has no schema. If it comes back the seal does not
-		// fit any more, as with any other schema.
+		// A tool that does not exist has no schema. If it exists again later, the seal does not match any more, as
+		// with any change of the schema.
 		var schema json.RawMessage
 		if t, err := r.tool(c); err == nil {
 			schema = t.Info().Input
@@ -51,15 +51,15 @@ func (r *run) sealOf() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// What is not UTF-8 becomes U+FFFD, escaped the first time it is encoded and
-	// not any more when it was loaded.
+	// Invalid UTF-8 becomes U+FFFD, which is escaped the first time it is encoded, but not after it was
+	// loaded.
 	data = bytes.ReplaceAll(data, []byte("\uFFFD"), []byte(`\ufffd`))
 	mac := hmac.New(sha256.New, r.cfg.Key)
 	mac.Write(data)
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)), nil
 }
 
-// checkSeal refuses a state that was changed without the key.
+// checkSeal returns an error for a state that was changed without the key.
 func (r *run) checkSeal() error {
 	if len(r.cfg.Key) == 0 {
 		return nil
@@ -71,15 +71,15 @@ func (r *run) checkSeal() error {
 	if err != nil {
 		return err
 	}
-	// In constant time: how much of a seal was right must not be measurable.
+	// In constant time, so that an attacker cannot measure how much of a seal was right.
 	if !hmac.Equal([]byte(want), []byte(r.st.seal)) {
 		return fmt.Errorf("%w; begin a new session, or continue one that was saved with this key and configuration", ErrTampered)
 	}
 	return nil
 }
 
-// isFresh reports whether nothing has happened in st that a seal would cover. One that a program
-// has prepared, by opening groups, is; one that was loaded must hold nothing but an id.
+// isFresh reports whether st contains nothing that a seal would cover. A state that a program has prepared,
+// by opening groups, is fresh; one that was loaded must contain nothing except an id.
 func (st *State) isFresh() (bool, error) {
 	if !st.loaded {
 		return st.seal == "" && len(st.Messages) == 0 && len(st.Rules) == 0, nil

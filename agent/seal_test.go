@@ -13,8 +13,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestSealRefusesEveryFlippedByte changes each byte of a waiting session in
-// turn: what still loads is refused.
+// TestSealRefusesEveryFlippedByte changes each byte of a waiting session in turn: a changed session that
+// still loads is refused.
 func TestSealRefusesEveryFlippedByte(t *testing.T) {
 	var j journal
 	cfg := Config{Key: []byte("sixteen bytes ok"), Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}
@@ -77,9 +77,8 @@ func TestSealRefusesEveryFlippedByte(t *testing.T) {
 	equal(t, "ran", j.String(), "note:a")
 }
 
-// TestSealOfOddText seals what is not UTF-8, and what looks like what becomes
-// of it.
-func TestSealOfOddText(t *testing.T) {
+// TestSealOfInvalidUTF8 seals invalid UTF-8, and text that looks like its encoded form.
+func TestSealOfInvalidUTF8(t *testing.T) {
 	for _, text := range []string{"caf\xe9", "\xff\xfe", "\ufffd", `\ufffd`, "a\u2028<b>"} {
 		a, w := newAgent(t, Config{Key: []byte("sixteen bytes ok")}, says("done"), says("more"))
 		st := new(State)
@@ -92,8 +91,7 @@ func TestSealOfOddText(t *testing.T) {
 	}
 }
 
-// TestUnsealed loads states without a seal: only one in which nothing has
-// happened is taken.
+// TestUnsealed loads states without a seal: only a state without any content is accepted.
 func TestUnsealed(t *testing.T) {
 	for _, row := range []struct {
 		state string
@@ -123,8 +121,8 @@ func TestUnsealed(t *testing.T) {
 	}
 }
 
-// TestSealOfTypedRuns waits in a run for a typed answer, beside which the model
-// is giving one, and goes on in a run for any answer.
+// TestSealOfTypedRuns waits in a run for a typed answer that the model is giving at the same time, and
+// continues in a run for an answer of any type.
 func TestSealOfTypedRuns(t *testing.T) {
 	var j journal
 	a, _ := newAgent(t, Config{Key: []byte("sixteen bytes ok"), Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))},

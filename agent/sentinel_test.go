@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestErrorsOfAnswers: an error names what waits and why, and hosts can branch on what is wrong
-// with an answer.
+// TestErrorsOfAnswers: an error names the waiting calls and why they wait, and hosts can tell apart what is
+// wrong with an answer.
 func TestErrorsOfAnswers(t *testing.T) {
 	printer := tool.Must(tool.External[struct {
 		Path string `json:"path"`
@@ -41,7 +41,7 @@ func TestErrorsOfAnswers(t *testing.T) {
 		}
 	}
 	if st.Done() {
-		t.Error("calls wait, and the conversation is done")
+		t.Error("calls wait, but Done is true")
 	}
 	_, err = a.Reply(t.Context(), &st, event.Confirm{Call: "c2"}, event.Confirm{Call: "c4"}, event.Confirm{Call: "c5"}, event.Confirm{Call: "c6"})
 	if !errors.Is(err, ErrWaiting) || !strings.HasPrefix(err.Error(), "waiting for the result of print (c3); answer with") {
@@ -51,7 +51,7 @@ func TestErrorsOfAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !st.Done() {
-		t.Error("the conversation has its answer, and is not done")
+		t.Error("the conversation has its answer, but Done is false")
 	}
 	if back := reload(t, &st); !back.Done() {
 		t.Error("once loaded it is not done")

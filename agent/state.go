@@ -17,68 +17,66 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// stateVersion is the version of a State's JSON that this program writes. It
-// reads this one and older ones.
+// stateVersion is the version of a State's JSON that this program writes. It reads this version and older
+// ones.
 const stateVersion = 1
 
-// ErrNewerState is wrapped by the error for a State that a newer version of
-// kitbag wrote.
+// ErrNewerState is wrapped by the error for a State that was written by a newer version of kitbag.
 var ErrNewerState = errors.New("the session was written by a newer version of kitbag")
 
-// A State is a whole conversation: what was said, what is open, what people
-// allowed, what tools remember, and what waits. The zero State is a new
-// conversation. It is plain JSON: what one process saves another may load and
-// continue with.
+// A State is a whole conversation: the messages, the open calls, the rules that users accepted, what tools
+// remember, and what is waited for. The zero State is a new conversation. It can be encoded as JSON: one
+// process may save it and another may load it and continue.
 //
 // Read the fields between runs, not during one.
 type State struct {
 	ID       string             // of the conversation; made by the first run
-	Messages []*message.Message // immutable once they are here
+	Messages []*message.Message // each one is immutable once it is added
 	Scope    toolkit.Scope      // the open tool groups
 	Rules    []permission.Rule  // accepted in this conversation, added to Config.Policy
 	Tools    toolstate.State    // what tools remember
 	Usage    message.Usage      // of all model calls
 
-	// Generation counts how often earlier messages were rewritten
-	// (compaction): while it stays, Messages only grows.
+	// Generation counts how often earlier messages were rewritten (compaction). While it is the same,
+	// messages were only appended.
 	Generation int
 
-	loop  decide.State // what is open, and what was spent
+	loop  decide.State // the open calls, and what was spent
 	ratio float64      // of reported to estimated tokens; 0 for unknown
 	seal  string       // see [Config.Key]
 
-	handed []string // hand-off tools, from the agent that is run to the one that has the conversation
+	handed []string // hand-off tools, from the agent that was started to the one that is active
 
-	revealed *revealed // nil for a model that is not told of tools late
+	revealed *revealed // nil for a model that does not accept tools late
 
-	loaded  bool    // it came as JSON
-	cleaner cleaner // what is encoded goes through it
-	frozen  *moving // what is encoded for these parts, while the run saves
-	saving  Saving  // what is saved with it
+	loaded  bool    // it was decoded from JSON
+	cleaner cleaner // removes secrets from what is encoded
+	frozen  *moving // the encoded form of these parts, while the run saves
+	saving  Saving  // what the current save stores besides the State
 	busy    atomic.Bool
 }
 
-// Saving is what a save stores besides the State: what has become true with it.
+// Saving is what a save stores besides the State: the events and inputs that led to it.
 type Saving struct {
-	// Events are all events since the last save that succeeded, but for deltas, in order: those
-	// that needed no save, such as an [event.ModelStart], and those that are yielded when this
-	// save has succeeded. So each is in one save, also one that no consumer was left to see, and
-	// what is yielded is stored, but for an event that needed no save and came last before a crash.
+	// Events are all events since the last successful save, except deltas, in order: those that need no
+	// save, such as an [event.ModelStart], and those that are yielded once this save has succeeded. So
+	// every event is in exactly one save, even if no consumer received it. Every yielded event is stored,
+	// except one that needs no save and was the last before a crash.
 	Events []event.Event
 
-	Inputs []string // the ids of the inputs whose effect the State now holds; see [WithID]
+	Inputs []string // the ids of the inputs whose effect is now in the State; see [WithID]
 }
 
 // Saving returns what is saved with the State. It is for [Config.Save], and empty at any other time.
 func (st *State) Saving() Saving { return st.saving }
 
-// The parts of a State that decide knows.
+// The parts of a State that package decide defines.
 type (
 	openCall       = decide.Call
 	backgroundCall = decide.BackgroundCall
 )
 
-// Pending returns what waits for a person or for the host, in call order: each
+// Pending returns what the conversation waits for, from a user or the host, in the order of the calls: each
 // is an [*event.Approval] or an [*event.External] like the event that was emitted.
 func (st *State) Pending() []event.Event {
 	var out []event.Event
@@ -109,8 +107,8 @@ func pendingOf(c *openCall, run string) []event.Event {
 	return nil
 }
 
-// Done reports whether the conversation has its answer: nothing waits or is cut off, and the last word is
-// the model's. A run without inputs returns that answer again, and [Agent.Reply] asks for none.
+// Done reports whether the conversation has its answer: nothing waits or was cut off, and the last message
+// is the model's. A run without inputs returns that answer again, and so does [Agent.Reply].
 func (st *State) Done() bool {
 	if len(st.loop.Open) > 0 || len(st.loop.Background) > 0 || st.loop.Running || len(st.Messages) == 0 {
 		return false
@@ -140,7 +138,7 @@ type stateJSON struct {
 	Revealed   *revealedJSON      `json:"revealed,omitempty"`
 }
 
-// toJSON returns what is encoded, with the messages after the first n.
+// toJSON returns what is to be encoded, with the messages after the first n.
 func (st *State) toJSON(n int) (stateJSON, error) {
 	m := st.frozen
 	if m == nil {
@@ -156,10 +154,9 @@ func (st *State) toJSON(n int) (stateJSON, error) {
 	return out, nil
 }
 
-// moving holds the JSON of what tools may change at any moment of a run. All
-// else in a State belongs to the run's goroutine. A save encodes these parts
-// once, before it seals: else a seal and a file that were encoded one after the
-// other could be of two different States.
+// moving is the JSON of the parts that tools may change at any moment of a run. Everything else in a State
+// is changed only by the run's goroutine. A save encodes these parts once, before it seals: otherwise the
+// seal and the file, encoded one after the other, could be of two different States.
 type moving struct{ scope, tools json.RawMessage }
 
 func (st *State) encodeMoving() (*moving, error) {
@@ -174,8 +171,8 @@ func (st *State) encodeMoving() (*moving, error) {
 // MarshalJSON writes the whole state.
 func (st *State) MarshalJSON() ([]byte, error) { return st.MarshalFrom(0) }
 
-// MarshalFrom writes the state with only those messages that follow the first
-// n, for a store that has the others: messages do not change.
+// MarshalFrom writes the state with only the messages after the first n, for a store that has the others:
+// messages do not change.
 func (st *State) MarshalFrom(n int) ([]byte, error) {
 	in, err := st.toJSON(n)
 	if err != nil {
@@ -184,9 +181,9 @@ func (st *State) MarshalFrom(n int) ([]byte, error) {
 	return json.Marshal(in)
 }
 
-// UnmarshalJSON replaces the state with what MarshalJSON wrote, in this version
-// or an older one. A State is not trusted: one whose history breaks the rules of
-// [CheckHistory] is refused. After an error the state is as it was.
+// UnmarshalJSON replaces the state with what MarshalJSON wrote, in this version or an older one. A State is
+// not trusted: if its history breaks the rules of [CheckHistory], it returns an error. After an error the
+// state is unchanged.
 func (st *State) UnmarshalJSON(data []byte) error {
 	var head struct {
 		Version *int `json:"version"`
@@ -219,8 +216,8 @@ func (st *State) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// decodeMoving replaces both parts, or none. Both types hold locks and cannot be
-// copied, so each text is tried on another value first. An absent part is empty.
+// decodeMoving replaces both parts, or neither. Both types contain locks and cannot be copied, so each text
+// is decoded into another value first. An absent part is empty.
 func (st *State) decodeMoving(scope, tools json.RawMessage) error {
 	none := json.RawMessage("{}")
 	if scope == nil {
@@ -235,7 +232,7 @@ func (st *State) decodeMoving(scope, tools json.RawMessage) error {
 	return errors.Join(st.Scope.UnmarshalJSON(scope), st.Tools.UnmarshalJSON(tools))
 }
 
-// checkOpen checks that the history is whole, but for the calls that are open.
+// checkOpen checks that the history is complete, except for the results of open calls.
 func checkOpen(msgs []*message.Message, loop *decide.State) error {
 	if err := loop.Check(); err != nil {
 		return err
@@ -249,9 +246,8 @@ func checkOpen(msgs []*message.Message, loop *decide.State) error {
 	return CheckHistory(append(slices.Clone(msgs), decide.Results(loop.Open)))
 }
 
-// pendingBelow lists what a sub-agent's call waits for, as questions of the outer run, which emitted
-// them one after the other. Two sub-agents may give calls the same id, so the outer call's comes
-// before it.
+// pendingBelow returns what a sub-agent's call waits for, as questions of the outer run, which emitted them
+// one after the other. Two sub-agents may give calls the same id, so the outer call's id is the prefix.
 func pendingBelow(c *openCall, head event.Header) []event.Event {
 	var st State
 	if json.Unmarshal(c.Sub, &st) != nil {
@@ -277,7 +273,7 @@ func pendingBelow(c *openCall, head event.Header) []event.Event {
 	return pending
 }
 
-// redactState takes secrets out of what is about to be encoded; the State itself continues with them.
+// redactState removes secrets from what is about to be encoded; the State itself keeps them.
 func (st *State) redactState(in *stateJSON) {
 	if st.cleaner.r == nil {
 		return

@@ -14,9 +14,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestCrashAnywhere stops a run at every point at which it was saved, as if the
-// process had been killed there, and goes on in a new one. No call runs twice,
-// and the answer is the same.
+// TestCrashAnywhere stops a run at every save, as if the process had been killed there, and continues in a
+// new one. No call runs twice, and the answer is the same.
 func TestCrashAnywhere(t *testing.T) {
 	turns := []turn{
 		calls(`c1 note {"path":"a"}`, `c2 note {"path":"b"}`, `c3 ask {"path":"c"}`),
@@ -24,7 +23,7 @@ func TestCrashAnywhere(t *testing.T) {
 		says("done"),
 	}
 	var snapshots []string
-	var taken []int // how many turns were used up
+	var used []int // how many turns were used up
 	for cut := 0; ; cut++ {
 		var j journal
 		tk := toolkit.Of(noting(&j, "note", tool.Options{Parallel: true}), noting(&j, "ask", tool.Options{}))
@@ -35,7 +34,7 @@ func TestCrashAnywhere(t *testing.T) {
 		if record {
 			cfg.Save = func(_ context.Context, st *State) error {
 				data, err := json.Marshal(st)
-				snapshots, taken = append(snapshots, string(data)), append(taken, len(w.reqs))
+				snapshots, used = append(snapshots, string(data)), append(used, len(w.reqs))
 				return err
 			}
 		}
@@ -48,7 +47,7 @@ func TestCrashAnywhere(t *testing.T) {
 			if cut > len(snapshots) {
 				break
 			}
-			a, w = newAgent(t, cfg, turns[taken[cut-1]:]...)
+			a, w = newAgent(t, cfg, turns[used[cut-1]:]...)
 			if err := json.Unmarshal([]byte(snapshots[cut-1]), st); err != nil {
 				t.Fatal(err)
 			}

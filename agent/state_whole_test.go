@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestLoadingIsAllOrNothing reads bad sessions into a State that is in use: it
-// stays as it was. A good one replaces it whole.
+// TestLoadingIsAllOrNothing loads bad sessions into a State that is in use: it stays unchanged. A good one
+// replaces it completely.
 func TestLoadingIsAllOrNothing(t *testing.T) {
 	used := func() *State {
 		var j journal
@@ -69,8 +69,7 @@ func encoded(t *testing.T, st *State) string {
 	return string(data)
 }
 
-// ticking is other JSON each time it is encoded, as what a parallel tool writes
-// may be.
+// ticking encodes to different JSON each time, as the memory of a parallel tool may.
 type ticking struct{ n int }
 
 func (v *ticking) MarshalJSON() ([]byte, error) {
@@ -82,9 +81,8 @@ func (v *ticking) UnmarshalJSON(data []byte) error { return json.Unmarshal(data,
 
 var ticks = toolstate.NewKey[ticking]("ticks")
 
-// TestSealIsOfWhatIsSaved has tools change what they remember between the
-// sealing of a State and its saving.
-func TestSealIsOfWhatIsSaved(t *testing.T) {
+// TestSealMatchesSave has tools change their memory between the sealing and the saving of a State.
+func TestSealMatchesSave(t *testing.T) {
 	tick := tool.Must(tool.New("tick", "Ticks.", func(ctx context.Context, _ struct{}) (string, error) {
 		return "", ticks.Update(ctx, func(*ticking) error { return nil })
 	}))

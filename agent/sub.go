@@ -15,30 +15,30 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// AsToolOptions say more about a tool that [AsTool] makes. The zero value works.
+// AsToolOptions are the options of [AsTool]. The zero value works.
 type AsToolOptions[In any] struct {
-	// Prompt returns what the agent is told of a call; nil tells it a string as it is, and anything
-	// else as JSON.
+	// Prompt returns the task for the agent from the arguments of a call. With nil a string is used as it
+	// is, and anything else as JSON.
 	Prompt func(In) string
 }
 
-// AsTool returns a tool by which a model gives a task to another agent. The other one starts with
-// an empty conversation and returns its answer; its events come as [*event.Sub] while it works.
+// AsTool returns a tool with which a model delegates a task to another agent. That agent starts with an
+// empty conversation and returns its answer; its events are emitted as [*event.Sub] while it works.
 //
-// In is a string, for a task in the model's own words, or a struct, whose fields the model fills in.
-// Out is a string, for the agent's last words, or a type that the agent must answer with, as for
-// [ReplyAs]: its model answers by calling the tool final_answer. opts may be nil.
+// In is a string, for a task in the model's own words, or a struct whose fields the model fills in. Out is
+// a string, for the agent's final text, or the type of its answer, as for [ReplyAs]: then its model answers
+// by calling the tool final_answer. opts may be nil.
 //
-// If the agent fails, its call has the error as its result, and the model that called it reads that. If
-// the agent reaches a limit, the result is an error with its last words and the limit.
+// If the agent fails, the error is the result of the call, for the calling model to read. If the agent
+// reaches a limit, the result is an error with its last text and the limit.
 //
-// Its calls are judged by its own policy and by that of the agent that called it, and the stricter
-// one counts: a tool of its own that the caller's policy has no rule for is asked about. So do both agents' [Limits] apply: its tokens, its tool calls, its time and its cost,
-// by its own Price or else the caller's, are those of the caller too, shared with whatever else
-// works for that one. It runs with the caller's [Seams]. What it asks a person surfaces as a
-// question of the outer run, with the ids of both calls joined by a slash, and is answered there,
-// as long as its own [Config.AnswerWithin] says. Called without an agent around it, it cannot ask
-// and fails instead.
+// The agent's calls are judged by its own policy and by that of the calling agent, and the stricter decision
+// applies: a tool that the caller's policy has no rule for needs approval. In the same way both agents'
+// [Limits] apply: what the agent uses (tokens, tool calls, time, and cost by its own Price or else the
+// caller's) is also counted for the caller, together with everything else that works for the caller. The
+// agent runs with the caller's [Seams]. Its questions to the user are emitted as questions of the outer run,
+// with the ids of both calls joined by a slash, and are answered there, within its own
+// [Config.AnswerWithin]. If the tool is called outside of an agent, it cannot ask and fails instead.
 func AsTool[In, Out any](a *Agent, name, description string, opts *AsToolOptions[In]) (tool.Tool, error) {
 	if a == nil {
 		return nil, fmt.Errorf("agent.AsTool: the agent of tool %q is nil", name)
@@ -59,7 +59,7 @@ func AsTool[In, Out any](a *Agent, name, description string, opts *AsToolOptions
 	return t, nil
 }
 
-// prompt returns what the agent is told of a call.
+// prompt returns the task for the agent.
 func (o *AsToolOptions[In]) prompt(in In) (string, error) {
 	if o != nil && o.Prompt != nil {
 		return o.Prompt(in), nil
@@ -118,15 +118,15 @@ func newSub[In, Out any](a *Agent, name, description string, prompt func(In) (st
 	return &subagent{Tool: t, agent: a, output: output}, nil
 }
 
-// delegate runs the agent on a task and returns its answer as a chunk: its last words, or what
-// answer makes of f. A sub-agent that has to wait returns no chunk but leaves its state: the call
-// stays open, and is made again, with that state, when there are answers.
+// delegate runs the agent on a task and returns its answer as a chunk: its final text, or what answer
+// returns for f. A sub-agent that has to wait returns no chunk but stores its state: the call stays open,
+// and runs again with that state when there are answers.
 func (a *Agent) delegate(ctx context.Context, task string, f *final, answer func() (tool.Chunk, error)) (tool.Chunk, error) {
 	n, nested := ctx.Value(nestKey{}).(*nest)
 	if !nested {
 		n = &nest{do: func(func(*run, *openCall) error) error { return nil }}
 	}
-	// Its conversation is of this call alone; what it is to know later its answer says.
+	// Its conversation belongs to this call only; nothing of it is kept except the answer.
 	var st State
 	inputs := n.inputs
 	if n.state == nil {
@@ -136,10 +136,10 @@ func (a *Agent) delegate(ctx context.Context, task string, f *final, answer func
 	}
 	sub := a.below(n)
 	end, err := sub.follow(ctx, &st, f, inputs)
-	if errors.Is(err, ErrExpired) { // answers that came at the last moment: it asks again
+	if errors.Is(err, ErrExpired) { // the answers came too late: it asks again
 		if err = n.do(func(outer *run, _ *openCall) error {
 			for _, in := range inputs {
-				outer.take(in)
+				outer.consume(in)
 			}
 			return nil
 		}); err == nil {
@@ -152,12 +152,12 @@ func (a *Agent) delegate(ctx context.Context, task string, f *final, answer func
 	case end.Reason == event.EndCompleted && f != nil:
 		return answer()
 	case end.Reason == event.EndCompleted:
-		return tool.Text(decide.FullAnswer(st.Messages).Text()), nil // which is not redacted, as the End is
+		return tool.Text(decide.FullAnswer(st.Messages).Text()), nil // which, unlike the End, is not redacted
 	case end.Reason == event.EndWaiting && nested: // its State was saved with the call
-		// Where it is read: the outer run may have given this call up meanwhile.
+		// Set on the outer run's goroutine, which reads it: that run may have abandoned this call meanwhile.
 		return tool.Chunk{}, n.do(func(*run, *openCall) error { n.waits = true; return nil })
 	case end.Reason == event.EndWaiting:
-		return tool.Failure("The agent needs a person to allow a call, and there is none: " + describePending(&st)), nil
+		return tool.Failure("The agent needs a user to allow a call, and there is none: " + describePending(&st)), nil
 	case end.Reason == event.EndLimit:
 		return tool.Failure(end.Text + "\n[The agent stopped at " + end.Detail + ".]"), nil
 	default:
@@ -165,7 +165,7 @@ func (a *Agent) delegate(ctx context.Context, task string, f *final, answer func
 	}
 }
 
-// follow runs a sub-agent, passes its events to the outer run, and returns the last one.
+// follow runs a sub-agent, passes its events to the outer run, and returns the End.
 func (a *Agent) follow(ctx context.Context, st *State, f *final, inputs []Input) (*event.End, error) {
 	return drain(func(yield func(event.Event, error) bool) {
 		for ev, err := range a.start(context.WithValue(ctx, nestKey{}, nil), st, f, inputs) {
@@ -184,9 +184,9 @@ func (a *Agent) follow(ctx context.Context, st *State, f *final, inputs []Input)
 	})
 }
 
-// below returns a as it is under another run: it does nothing that the outer run's
-// policy does not allow, and has no store of its own. Whatever it saves is in the
-// outer State, so that one file, at one moment, holds both.
+// below returns a configured to run under another run: it does nothing that the outer run's policy does not
+// allow, and has no store of its own. Its saves go into the outer State, so that one file contains both at
+// the same moment.
 func (a *Agent) below(n *nest) *Agent {
 	sub := *a
 	sub.parent = n
@@ -210,7 +210,7 @@ func (a *Agent) below(n *nest) *Agent {
 			sub.cfg.Limits.Price = n.outer.Limits.Price
 		}
 	}
-	sub.cfg.Key = nil // the outer state is sealed, and this one is in it
+	sub.cfg.Key = nil // the outer state is sealed, and contains this one
 	sub.cfg.Save = func(_ context.Context, st *State) error {
 		data, err := json.Marshal(st)
 		if err != nil {
@@ -226,7 +226,7 @@ func (a *Agent) below(n *nest) *Agent {
 					outer.hold(&event.Sub{Call: c.ID, Event: ev})
 				}
 			}
-			outer.took = append(outer.took, saving.Inputs...)
+			outer.consumed = append(outer.consumed, saving.Inputs...)
 			return outer.save()
 		})
 	}
@@ -243,7 +243,7 @@ func describePending(st *State) string {
 	return strings.Join(calls, "; ")
 }
 
-// nestFor prepares for a sub-agent that works on a call.
+// nestFor returns what a sub-agent that works on a call needs.
 func (r *run) nestFor(tc *toolCall) *nest {
 	p, judge, c := r.currentPolicy(), r.a.judge, tc.call
 	inputs := r.people.answers[c.ID]
@@ -269,8 +269,8 @@ func (st *State) below(call string) (*openCall, string) {
 	return nil, call
 }
 
-// locate returns the run that made a call, this one or that of a sub-agent at any depth, and the id of
-// the call there.
+// locate returns the run that made a call (this one or that of a sub-agent at any depth) and the id of the
+// call there.
 func (r *run) locate(call string) (of *run, id string, err error) {
 	c, inner := r.st.below(call)
 	if c == nil {
@@ -282,7 +282,7 @@ func (r *run) locate(call string) (of *run, id string, err error) {
 	return r.locate(inner)
 }
 
-// runBelow returns the run of the sub-agent that works on c, as it is now.
+// runBelow returns the run of the sub-agent that works on c, from its stored state.
 func (r *run) runBelow(c *openCall) (*run, error) {
 	t, err := r.tool(c)
 	if err != nil {
@@ -290,7 +290,7 @@ func (r *run) runBelow(c *openCall) (*run, error) {
 	}
 	s, ok := tool.As[*subagent](t)
 	if !ok {
-		return nil, fmt.Errorf("%s, which call %q waits in, is not an agent any more; end the call with Interrupt", c.Tool, c.ID)
+		return nil, fmt.Errorf("%s, the agent that call %q waits in, is not an agent any more; end the call with Interrupt", c.Tool, c.ID)
 	}
 	sub := &run{entry: s.agent, a: s.agent, cfg: &s.agent.cfg, st: new(State), ctx: r.ctx}
 	if err := json.Unmarshal(c.Sub, sub.st); err != nil {
@@ -299,8 +299,8 @@ func (r *run) runBelow(c *openCall) (*run, error) {
 	return sub, sub.resumeHandoff()
 }
 
-// stuckBelow reports whether nothing can answer what a sub-agent waits for: it must run again to ask
-// again, or to fail.
+// stuckBelow reports whether nothing can answer what a sub-agent waits for: it must run again, to ask again
+// or to fail.
 func (r *run) stuckBelow(c *openCall) bool {
 	pending := pendingBelow(c, event.Header{})
 	return len(pending) == 0 || slices.ContainsFunc(pending, func(ev event.Event) bool {
@@ -314,8 +314,7 @@ func (r *run) stuckBelow(c *openCall) bool {
 	})
 }
 
-// subagent marks a tool that is an agent: its calls may wait, and have no
-// time-out of their own.
+// subagent marks a tool that is an agent: its calls may wait, and have no timeout of their own.
 type subagent struct {
 	tool.Tool
 	agent  *Agent

@@ -31,7 +31,7 @@ func family(t *testing.T, j *journal, outer, inner Config, subTurns func(*model.
 	return newAgent(t, outer, turns...)
 }
 
-// notes is a sub-agent that notes its task and says what came of it.
+// notes is a sub-agent that notes its task and returns the result.
 func notes(req *model.Request) turn {
 	last := req.Messages[len(req.Messages)-1]
 	if last.Role == message.RoleUser {
@@ -50,12 +50,12 @@ func TestSubAgent(t *testing.T) {
 	}
 	equal(t, "results", results(&st), []string{"h1 success: sub: noted x", "h2 success: sub: noted y"})
 	equal(t, "usage", st.Usage, message.Usage{Input: 60, Output: 12})
-	told := map[string]int{}
+	seen := map[string]int{}
 	for _, s := range of[*event.Sub](evs) {
-		told[s.Call+" "+event.TypeOf(s.Event)]++
+		seen[s.Call+" "+event.TypeOf(s.Event)]++
 	}
-	if told["h1 tool_result"] != 1 || told["h2 end"] != 1 {
-		t.Errorf("events of the sub-agents: %v", told)
+	if seen["h1 tool_result"] != 1 || seen["h2 end"] != 1 {
+		t.Errorf("events of the sub-agents: %v", seen)
 	}
 }
 
@@ -132,13 +132,12 @@ func TestSubAgentAlone(t *testing.T) {
 		}
 		col.Add(ch)
 	}
-	if res := col.Result(); res.Outcome != message.OutcomeError || !strings.Contains(res.Text(), "person") {
+	if res := col.Result(); res.Outcome != message.OutcomeError || !strings.Contains(res.Text(), "a user") {
 		t.Errorf("%+v", res)
 	}
 }
 
-// TestSubAgentCrash stops the outer run at every save and goes on: the
-// sub-agent's call runs once.
+// TestSubAgentCrash stops the outer run at every save and continues: the sub-agent's call runs once.
 func TestSubAgentCrash(t *testing.T) {
 	var saves []string
 	for cut := -1; cut < len(saves); cut++ {
@@ -179,8 +178,8 @@ func TestSubAgentCrash(t *testing.T) {
 	}
 }
 
-// TestSubAgentAnswers gives answers that a sub-agent refuses: it loses nothing,
-// and the right answer is still taken.
+// TestSubAgentAnswers gives answers that a sub-agent refuses: nothing is lost, and the right answer is still
+// accepted.
 func TestSubAgentAnswers(t *testing.T) {
 	for name, row := range map[string]struct {
 		answers []Input

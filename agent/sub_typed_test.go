@@ -16,7 +16,7 @@ type trip struct {
 	Days int    `json:"days"`
 }
 
-// TestTypedSubAgents has arguments and answers of several types.
+// TestTypedSubAgents covers arguments and answers of several types.
 func TestTypedSubAgents(t *testing.T) {
 	final := func(args string) turn { return calls("f1 " + finalName + " " + args) }
 	asked := func(in trip) string { return "From " + in.From + "." }
@@ -25,7 +25,7 @@ func TestTypedSubAgents(t *testing.T) {
 		as     func(a *Agent) (tool.Tool, error)
 		args   string
 		answer turn
-		told   string
+		task   string
 		text   string
 		data   string
 		output bool // the tool has a schema of its result
@@ -59,13 +59,13 @@ func TestTypedSubAgents(t *testing.T) {
 			t.Fatal(err)
 		}
 		res := of[*event.ToolResult](evs)[0].Result
-		if res.Outcome != message.OutcomeSuccess || res.Text() != row.text || string(res.Structured) != row.data || w.reqs[0].Messages[0].Text() != row.told {
-			t.Errorf("%s: %s %q, structured %s, told %q", row.why, res.Outcome, res.Text(), res.Structured, w.reqs[0].Messages[0].Text())
+		if res.Outcome != message.OutcomeSuccess || res.Text() != row.text || string(res.Structured) != row.data || w.reqs[0].Messages[0].Text() != row.task {
+			t.Errorf("%s: %s %q, structured %s, task %q", row.why, res.Outcome, res.Text(), res.Structured, w.reqs[0].Messages[0].Text())
 		}
 	}
 }
 
-// TestTypedSubAgentWaits has a sub-agent ask a person before it gives its answer, in another process.
+// TestTypedSubAgentWaits has a sub-agent ask the user before it gives its answer, in another process.
 func TestTypedSubAgentWaits(t *testing.T) {
 	var j journal
 	kit := toolkit.Of(noting(&j, "note", tool.Options{}))
@@ -82,7 +82,7 @@ func TestTypedSubAgentWaits(t *testing.T) {
 	if _, err := play(t, team([]turn{calls(`s1 note {"path":"a"}`)}, []turn{calls(`c1 plan {"task":"x"}`)}), st, Say("go")); err != nil {
 		t.Fatal(err)
 	}
-	// The model must be reminded once, too.
+	// The model must be reminded once as well.
 	a := team([]turn{says("Graz."), calls("f1 " + finalName + ` {"city":"Graz","score":4}`)}, []turn{says("done")})
 	st = reload(t, st)
 	if _, err := play(t, a, st, st.Pending()[0].(*event.Approval).Allow()); err != nil {
@@ -109,7 +109,7 @@ func TestAsToolRefuses(t *testing.T) {
 	}
 }
 
-// TestRequestParameters holds that every request for an answer has the parameters of the Config.
+// TestRequestParameters : every request for an answer has the parameters of the Config.
 func TestRequestParameters(t *testing.T) {
 	cold := 0.0
 	a, w := newAgent(t, Config{Policy: bypass, Temperature: &cold, MaxTokens: 300}, says("done"))

@@ -14,8 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// counted counts the requests in which a model could call tools; each costs 12
-// tokens, as every answer of words does.
+// counted counts the requests with tools; each costs 12 tokens, like every text answer.
 func counted(n *atomic.Int64, turns func(*model.Request) turn) func(*model.Request) turn {
 	return func(req *model.Request) turn {
 		if req.Choice.Mode == model.ChoiceNone {
@@ -26,25 +25,24 @@ func counted(n *atomic.Int64, turns func(*model.Request) turn) func(*model.Reque
 	}
 }
 
-// tireless is a sub-agent that makes a call in every answer, each of other
-// arguments.
+// tireless is a sub-agent that makes a call in every answer, each with different arguments.
 func tireless(req *model.Request) turn {
 	return calls(fmt.Sprintf(`s%d note {"path":"%s-%d"}`, len(req.Messages), req.Messages[0].Text(), len(req.Messages)))
 }
 
-// TestSubAgentsShareLimits has four sub-agents work side by side: together they
-// may use up what the caller's limits have left, not each of them.
+// TestSubAgentsShareLimits has four sub-agents work in parallel: together, not each of them, they may use
+// what remains of the caller's limits.
 func TestSubAgentsShareLimits(t *testing.T) {
 	price := func(string, message.Usage) float64 { return 1 }
 	for _, row := range []struct {
 		name    string
 		limits  Limits
-		answers int64 // with tools, of all: the limit, and one that was on its way for each of four
+		answers int64 // with tools: the limit, and one in progress for each of the four
 		ran     int
 	}{
 		{"tokens", Limits{Tokens: 120}, 10 + 4, 14},
 		{"money", Limits{Cost: 10, Price: price}, 10 + 4, 14},
-		{"calls", Limits{ToolCalls: 10}, 1 + 6 + 4, 6}, // 4 calls are those of the helpers
+		{"calls", Limits{ToolCalls: 10}, 1 + 6 + 4, 6}, // 4 of the calls are the helpers
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var j journal
@@ -69,8 +67,7 @@ func TestSubAgentsShareLimits(t *testing.T) {
 	}
 }
 
-// TestLimitsReachDown has agents work for an agent that works for another one: the
-// limits of the first bind them all.
+// TestLimitsReachDown has nested sub-agents: the limits of the outermost agent apply to all of them.
 func TestLimitsReachDown(t *testing.T) {
 	var j journal
 	var n atomic.Int64
@@ -110,8 +107,8 @@ func TestLimitsReachDown(t *testing.T) {
 	equal(t, "tokens of all agents", st.Usage.Input, tokens)
 }
 
-// TestSubAgentIsChargedOnce has a sub-agent wait for a person three times: what it
-// cost before it waited counts once.
+// TestSubAgentIsChargedOnce has a sub-agent wait for a user three times: its cost before each wait counts
+// once.
 func TestSubAgentIsChargedOnce(t *testing.T) {
 	var j journal
 	thrice := func(req *model.Request) turn {
@@ -121,7 +118,7 @@ func TestSubAgentIsChargedOnce(t *testing.T) {
 		return says("sub")
 	}
 	ask := permission.Policy{Rules: []permission.Rule{{Tool: "helper", Behavior: permission.Allow}}}
-	// Six answers cost 72; the limit is looked at before the sixth.
+	// Six answers cost 72; the limit is checked before the sixth.
 	a, _ := family(t, &j, Config{Policy: ask, Limits: Limits{Tokens: 61}}, Config{Policy: bypass}, thrice, calls(`h1 helper {"task":"a"}`), says("done"))
 	st := new(State)
 	evs, err := play(t, a, st, Say("go"))
@@ -145,8 +142,8 @@ func TestSubAgentIsChargedOnce(t *testing.T) {
 	equal(t, "usage of the runs", spent, st.Usage)
 }
 
-// TestCrashedSubAgentIsCharged looks at what a store has, while a sub-agent
-// works: what it cost is in it, but for the answer that is on its way.
+// TestCrashedSubAgentIsCharged checks what a store contains while a sub-agent works: its cost is included,
+// except that of the answer in progress.
 func TestCrashedSubAgentIsCharged(t *testing.T) {
 	var j journal
 	var n atomic.Int64

@@ -26,12 +26,11 @@ var (
 	plainPrompt string
 )
 
-// A summary is what the model says of the messages that are about to go. Each
-// field asks for something that summaries in free form tend to leave out.
+// A summary is the model's summary of the messages that will be removed. Each field asks for something that
+// summaries in free form often omit.
 //
-// It is asked for as text, not with a tool or a response format: providers put
-// both before the messages, and the cache of the whole conversation would be
-// lost for the one request that needs all of it.
+// It is requested as text, not with a tool or a response format: providers put both before the messages, so
+// that the cache of the whole conversation would be lost for the one request that needs all of it.
 type summary struct {
 	Goal        string   `json:"goal" jsonschema:"minLength=1"`
 	Constraints []string `json:"constraints,omitempty"`
@@ -43,15 +42,15 @@ type summary struct {
 	Next        string   `json:"next" jsonschema:"minLength=1"`
 }
 
-// summaryTool is never called. It lends its repair and its checks. Most programs
-// start and end without a summary, and do not wait for its schema.
+// summaryTool is never called: it provides the repair and the checks of tool arguments. It is created lazily,
+// because most programs never make a summary.
 var summaryTool = sync.OnceValue(func() tool.Tool {
 	return tool.Must(tool.New("summary", "The summary.", func(context.Context, summary) (string, error) { return "", nil }))
 })
 
-// parseSummary reads a model's answer, put right like the arguments of a call:
-// fences and prose around it, a string where a list was asked for. One that was
-// cut off is refused, since what is missing at its end is what comes next.
+// parseSummary parses a model's answer, repaired like the arguments of a call: it removes fences and prose,
+// and accepts a string in place of a list. An answer that was cut off is refused, since its most important
+// part, what to do next, is at its end.
 func parseSummary(text string) (*summary, error) {
 	args, err := tool.Arguments(summaryTool(), json.RawMessage(text))
 	if err != nil {
@@ -61,7 +60,7 @@ func parseSummary(text string) (*summary, error) {
 	return s, json.Unmarshal(args.JSON, s)
 }
 
-// String returns the summary as the model will read it, empty lists left out.
+// String returns the summary as text for the model, without empty lists.
 func (s *summary) String() string {
 	var b strings.Builder
 	for _, part := range []struct {
@@ -83,20 +82,20 @@ func (s *summary) String() string {
 	return strings.TrimSpace(b.String())
 }
 
-// maxShorter is how often a summary is asked for with less of the conversation, where a
-// server finds the request for it too long.
+// maxShorter is how often a summary is requested with fewer messages when a server refuses the request as
+// too long.
 const maxShorter = 3
 
-// summarise has the model say what is to be known of the conversation: with the
-// messages as it knows them, so that the provider's cache holds, or, where a server
-// finds those too long, with what of them fits into budget, in estimated tokens.
+// summarise asks the model for a summary of the conversation: with the same messages as before, so that the
+// provider's cache is used, or, when a server refuses those as too long, with the newest messages that fit
+// into budget, in estimated tokens.
 func (r *run) summarise(v *toolkit.View, refused bool, budget func() int, ev *event.Compaction) (text string, err error) {
 	if !refused {
 		text, err = r.askSummary(v, r.st.Messages, ev)
 		switch {
 		case kindOf(err) == model.KindContextTooLong:
 			r.gauge().Refuse(r.fixed(v) + r.gauge().Count(r.st.Messages).Tokens)
-		case kindOf(err) != model.KindBadImage: // which is not among the newest, as they are sent then
+		case kindOf(err) != model.KindBadImage: // the newest messages are sent without images
 			return text, err
 		}
 	}
@@ -110,8 +109,8 @@ func (r *run) summarise(v *toolkit.View, refused bool, budget func() int, ev *ev
 	return text, err
 }
 
-// askSummary asks for a structured summary. A model that writes prose instead
-// has given a plain one; one whose JSON cannot be read is asked for that.
+// askSummary asks for a structured summary. Prose is accepted as a plain summary; if the answer is JSON that
+// cannot be parsed, it asks for a plain one.
 func (r *run) askSummary(v *toolkit.View, msgs []*message.Message, ev *event.Compaction) (string, error) {
 	text, err := r.askText(v, msgs, summaryPrompt, ev)
 	if err != nil {
@@ -129,12 +128,12 @@ func (r *run) askSummary(v *toolkit.View, msgs []*message.Message, ev *event.Com
 	return text, err
 }
 
-// askText asks the model something about msgs. No event is emitted while the answer comes.
+// askText asks the model something about msgs. It emits no deltas.
 func (r *run) askText(v *toolkit.View, msgs []*message.Message, question string, ev *event.Compaction) (string, error) {
 	req := r.request(v, append(slices.Clip(msgs), r.hintMessage(window.SummarySource, question)))
-	// The tools stay in the request all the same: without them it would have another prefix.
+	// The tools stay in the request: without them it would have another prefix.
 	req.Choice = model.ToolChoice{Mode: model.ChoiceNone}
-	req.MaxTokens = 0 // which is for answers: a summary that is cut off is useless
+	req.MaxTokens = 0 // that limit is for answers, and a summary that is cut off is useless
 	ask := SummaryFunc(func(_ context.Context, req *model.Request) (string, error) {
 		mc := &modelCall{run: r, msg: r.newAnswer(), silent: true}
 		if err := r.exchange(req, mc); err != nil {
@@ -148,8 +147,8 @@ func (r *run) askText(v *toolkit.View, msgs []*message.Message, question string,
 	return strings.TrimSpace(text), err
 }
 
-// newest returns the last messages that fit into budget, in estimated tokens, their
-// results cut, and the summary of what was before them, if there is one.
+// newest returns the last messages that fit into budget, in estimated tokens, with shortened results, and the
+// summary of the messages before them, if there is one.
 func (r *run) newest(budget int) []*message.Message {
 	from := window.Newest(r.st.Messages, budget)
 	msgs := r.st.Messages[from:]
@@ -160,9 +159,9 @@ func (r *run) newest(budget int) []*message.Message {
 	return append(window.Summaries(r.st.Messages[:from]), cut.Apply(msgs, noStore)...)
 }
 
-// withSummary returns the conversation with what is before index from replaced by a
-// summary, in a quarter of the room, and by what is pinned of it, in half of it. Without a
-// summary an earlier one stays, and the model reads that there is a gap.
+// withSummary returns the conversation with the messages before index from replaced by a summary, in at most
+// a quarter of room, and by their pinned texts, in at most half of it. Without a summary an earlier one
+// stays, and a note tells the model that messages are missing.
 func (r *run) withSummary(v *toolkit.View, summary string, from, room int) []*message.Message {
 	short := window.Abridge(summary, room/4)
 	if short != summary { // half a secret would not be found any more
@@ -182,13 +181,13 @@ func (r *run) withSummary(v *toolkit.View, summary string, from, room int) []*me
 	return window.Replace(r.st.Messages, from, hint)
 }
 
-// reminders collects what tools want to be known after a compaction: open tasks, opened skills.
+// reminders collects what tools remind the model of after a compaction: open tasks, opened skills.
 func (r *run) reminders(v *toolkit.View) []string {
 	var out []string
 	ctx := r.stateful(r.ctx)
 	for _, info := range v.Tools() {
 		t, _, err := v.Resolve(ctx, info.Name, []byte("{}"))
-		if err != nil { // one that dispatches by its arguments
+		if err != nil { // a tool that chooses another one by its arguments
 			continue
 		}
 		if rem, ok := tool.As[tool.Reminder](t); ok {

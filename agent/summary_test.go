@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/model/middleware"
 )
 
-// TestSummaryPromptNamesTheFields keeps the question and the type together.
+// TestSummaryPromptNamesTheFields checks that the prompt names the fields of the type.
 func TestSummaryPromptNamesTheFields(t *testing.T) {
 	var schema struct {
 		Properties map[string]json.RawMessage `json:"properties"`
@@ -23,11 +23,11 @@ func TestSummaryPromptNamesTheFields(t *testing.T) {
 	}
 	for name := range schema.Properties {
 		if !strings.Contains(summaryPrompt, `- "`+name+`":`) {
-			t.Errorf("the question does not ask for %q", name)
+			t.Errorf("the prompt does not name %q", name)
 		}
 	}
 	if n := strings.Count(summaryPrompt, "\n- "); n != len(schema.Properties) || n < 8 {
-		t.Errorf("the question asks for %d fields, the type has %d", n, len(schema.Properties))
+		t.Errorf("the prompt names %d fields, the type has %d", n, len(schema.Properties))
 	}
 }
 
@@ -82,10 +82,9 @@ func TestSummaries(t *testing.T) {
 	}
 }
 
-// TestSummaryWhereTheServerKnowsTheWindow has a server whose window is smaller
-// than it is taken to be: the summary is asked for with what fits, and what was
-// summarised before is in it.
-func TestSummaryWhereTheServerKnowsTheWindow(t *testing.T) {
+// TestSummaryInASmallerWindow has a server whose window is smaller than the configured one: the summary is
+// requested with the messages that fit, and includes what was summarised before.
+func TestSummaryInASmallerWindow(t *testing.T) {
 	var j journal
 	st := talk(60, 500)
 	earlier := "Earlier parts were replaced: the shed is locked."
@@ -119,8 +118,7 @@ func TestSummaryWhereTheServerKnowsTheWindow(t *testing.T) {
 	}
 }
 
-// TestFailedSummaryKeepsTheEarlierOne compacts twice; the second time there is
-// nobody to ask.
+// TestFailedSummaryKeepsTheEarlierOne compacts twice; the second request for a summary fails.
 func TestFailedSummaryKeepsTheEarlierOne(t *testing.T) {
 	var j journal
 	a, w := newAgent(t, Config{Policy: bypass, Toolkit: compactKit(t, &j), Window: Window{Tokens: 10_000}, Retry: middleware.RetryConfig{Retries: -1}},
@@ -144,9 +142,9 @@ func TestFailedSummaryKeepsTheEarlierOne(t *testing.T) {
 	}
 }
 
-// TestLongSummaryIsCleanBeforeItIsCut holds that a secret at which a long summary is cut leaves no half
-// in what is saved.
-func TestLongSummaryIsCleanBeforeItIsCut(t *testing.T) {
+// TestLongSummaryIsRedactedBeforeItIsCut: a secret at the place where a long summary is cut leaves no part of
+// itself in what is saved.
+func TestLongSummaryIsRedactedBeforeItIsCut(t *testing.T) {
 	for shift := range 8 {
 		summary := strings.Repeat("x", 5*shift+1) + strings.Repeat(" "+secret+"\n", 500)
 		var j journal

@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// sleeper returns a tool that takes so long, and notes how it ended.
+// sleeper returns a tool that takes the given time, and notes how it ended.
 func sleeper(j *journal, d time.Duration, o tool.Options) tool.Tool {
 	return tool.Must(tool.New("sleep", "Sleeps.", func(ctx context.Context, in pathArg) (string, error) {
 		select {
@@ -27,7 +27,7 @@ func sleeper(j *journal, d time.Duration, o tool.Options) tool.Tool {
 	}, o))
 }
 
-// TestNothingStartsAfterTheTime has an answer of several calls, of which the first is at work when the time is up.
+// TestNothingStartsAfterTheTime has an answer with several calls, of which the first is running when the time is up.
 func TestNothingStartsAfterTheTime(t *testing.T) {
 	for name, row := range map[string]struct {
 		cfg   Config
@@ -98,8 +98,8 @@ func slowly(context.Context, event.Approval) (event.Confirm, error) {
 	return event.Confirm{Allow: true}, nil
 }
 
-// TestTheTypedAnswerComesAfterTheTime has the last answer be the typed one: the call that gives it runs.
-func TestTheTypedAnswerComesAfterTheTime(t *testing.T) {
+// TestTypedAnswerAfterTheTime: the last answer is the typed one, and the call that gives it runs.
+func TestTypedAnswerAfterTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
 		a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(sleeper(&j, time.Hour, tool.Options{})), Limits: Limits{Time: time.Minute}},

@@ -17,10 +17,10 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// newToolCall returns the flight for c, a call of the message named answer. Its calls in a run that
-// works for another are named after the other's, joined with a slash.
+// newToolCall returns the flight for c, a call of the message named answer. In a run that works for a call of
+// an outer run, its id is the outer call's id and its own, joined with a slash.
 func (r *run) newToolCall(c *openCall, t tool.Tool, answer string) *toolCall {
-	tc := &toolCall{run: r, call: c, id: c.ID, above: callIn(r.ctx), tool: t, timeout: r.cfg.ToolTimeout, patience: r.patience(t, c),
+	tc := &toolCall{run: r, call: c, id: c.ID, above: callIn(r.ctx), tool: t, timeout: r.cfg.ToolTimeout, backgroundAfter: r.backgroundAfter(t, c),
 		work: tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input, Judgement: c.Judgement, Judge: r.judgeAnew()}}
 	tc.task = tc
 	if tc.above != nil {
@@ -38,7 +38,7 @@ func (r *run) newToolCall(c *openCall, t tool.Tool, answer string) *toolCall {
 // startToolCall starts the call.
 func (r *run) startToolCall(tc *toolCall) {
 	step, ctx := r.ctx, r.stateful(r.ctx)
-	if tc.patience >= 0 {
+	if tc.backgroundAfter >= 0 {
 		ctx = context.WithoutCancel(ctx)
 	}
 	if tc.timeout > 0 {
@@ -47,7 +47,7 @@ func (r *run) startToolCall(tc *toolCall) {
 		ctx, tc.cancel = context.WithCancel(ctx)
 	}
 	release := func() {}
-	if tc.patience >= 0 {
+	if tc.backgroundAfter >= 0 {
 		release = tc.outlive(step, r.runCtx)
 		tc.done, tc.clean = make(chan struct{}), r.cfg.Redact.Stream()
 	}
@@ -62,8 +62,8 @@ func (r *run) startToolCall(tc *toolCall) {
 	})
 }
 
-// outlive has the call end with the run, and with the step until it is unbound from that: the context
-// of a Middleware.Step may end with the step, when the call is in the background.
+// outlive makes the call end with the run, and with the step until unbind is called: the context of a
+// Middleware.Step may end with the step, while the call runs in the background.
 func (tc *toolCall) outlive(step, run context.Context) (release func()) {
 	unbind := context.AfterFunc(step, func() { tc.end(context.Cause(step)) })
 	unbindRun := context.AfterFunc(run, func() { tc.end(context.Cause(run)) })
@@ -71,20 +71,20 @@ func (tc *toolCall) outlive(step, run context.Context) (release func()) {
 	return func() { unbind(); unbindRun() }
 }
 
-// maxSaid is how much a call may say, in bytes, pictures and files included, before it is stopped
-// with its next piece. Its result is kept in memory until it ends: one that says something for ever
-// would take all there is. pieceCost is what a piece costs in addition to its text.
+// maxSaid is the maximum output of a call in bytes, images and files included; when it is exceeded, the call
+// is stopped at its next chunk. The result is kept in memory until the call ends, so endless output would
+// use all memory. pieceCost is the cost of a chunk in addition to its text.
 const (
 	maxSaid   = 64 << 20
 	pieceCost = 128
 )
 
-// lost is the result of a call whose goroutine middleware has ended, as t.FailNow of package
-// testing does.
-const lost = "The call failed: its goroutine was ended before it had returned."
+// lost is the result of a call whose goroutine was ended by middleware, for example by t.FailNow of package
+// testing.
+const lost = "The call failed: its goroutine ended before it returned."
 
-// execute makes the call, on the flight's goroutine. What the tool had said before it was stopped,
-// by a time-out or with the run, stays in the result: the model may have use for it.
+// execute makes the call, on the flight's goroutine. The output of a tool that was stopped, by a timeout or
+// with the run, stays in the result: it may be useful to the model.
 func (tc *toolCall) execute(ctx context.Context, middleware []tool.Middleware) {
 	all, size := tool.NewCollector(tc.work), 0
 	var failure error
@@ -95,7 +95,7 @@ func (tc *toolCall) execute(ctx context.Context, middleware []tool.Middleware) {
 			failure = err
 			return false
 		case size > maxSaid:
-			all.Add(tool.Failure(fmt.Sprintf("The call said more than %d MiB and was stopped.", maxSaid>>20)))
+			all.Add(tool.Failure(fmt.Sprintf("The call returned more than %d MiB and was stopped.", maxSaid>>20)))
 			return false
 		}
 		size += pieceCost + bytesOf(ch)
@@ -122,12 +122,12 @@ func (tc *toolCall) execute(ctx context.Context, middleware []tool.Middleware) {
 		tc.res.Outcome = outcome
 	}
 	if failure == nil {
-		delete(tc.res.Meta, mcpcontent.Key) // which is for gateways: sessions would keep everything twice
+		delete(tc.res.Meta, mcpcontent.Key) // only gateways need it, and sessions would store everything twice
 	}
 }
 
-// encodable leaves out what is not JSON where it should be; the text stays. A State could not be
-// encoded with it.
+// encodable removes what should be JSON but is not; the text stays. Otherwise the State could not be
+// encoded.
 func encodable(res *message.ToolResult) *message.ToolResult {
 	if !json.Valid(res.Structured) {
 		res.Structured = nil
@@ -136,7 +136,7 @@ func encodable(res *message.ToolResult) *message.ToolResult {
 	return res
 }
 
-// bytesOf returns how many bytes of content a chunk holds.
+// bytesOf returns how many bytes of content a chunk contains.
 func bytesOf(ch tool.Chunk) int {
 	switch b := ch.Block.(type) {
 	case *message.Text:
@@ -147,7 +147,7 @@ func bytesOf(ch tool.Chunk) int {
 	return 0
 }
 
-// onReport takes what the call says.
+// onReport handles a chunk of the call.
 func (tc *toolCall) onReport(r *run, rep report) error {
 	tc.note(*rep.chunk)
 	if !tc.background {
@@ -158,11 +158,11 @@ func (tc *toolCall) onReport(r *run, rep report) error {
 	return nil
 }
 
-// tailSize is how much of what a call says in the background can be looked at, in bytes.
+// tailSize is how much of the output of a call in the background the model can see, in bytes.
 const tailSize = 4000
 
-// note keeps the end of what the call says, for a model that wants to know how far it is. The
-// beginning of a log does not help there, and may be long.
+// note keeps the end of the call's output, for a model that wants to know the progress of a call in the
+// background. The beginning of a log does not help with that, and may be long.
 func (tc *toolCall) note(ch tool.Chunk) {
 	t, ok := ch.Block.(*message.Text)
 	if !ok || ch.ForUser || tc.done == nil {
@@ -174,7 +174,7 @@ func (tc *toolCall) note(ch tool.Chunk) {
 	}
 }
 
-// onEnd records the result, unless the call is in the background: then that waits until the conversation can take it.
+// onEnd records the result, unless the call is in the background: then the result waits until it can be added to the conversation.
 func (tc *toolCall) onEnd(r *run) error {
 	if tc.panicked != nil {
 		panic(tc.panicked)
@@ -198,8 +198,8 @@ func (tc *toolCall) onEnd(r *run) error {
 	return join(tc.err, r.finish(tc.call, tc.res))
 }
 
-// deltaOf returns the event for a chunk, nil if it has nothing to show. Bytes of pictures and files are left to the result: a UI
-// can show nothing of them before they are whole.
+// deltaOf returns the event for a chunk, nil if it has nothing to show. The bytes of images and files are
+// only in the result: a UI cannot show them before they are complete.
 func deltaOf(c *openCall, ch tool.Chunk) *event.ToolDelta {
 	if ch.Block == nil && ch.Progress == nil {
 		return nil
@@ -214,8 +214,8 @@ func deltaOf(c *openCall, ch tool.Chunk) *event.ToolDelta {
 	return ev
 }
 
-// start has c run, unless it is not to, and returns its flight, which is yet to be committed. One
-// that has started early is joined.
+// start runs c, unless it must not run, and returns its flight, which has yet to be committed. If the call
+// has started early, it returns that flight.
 func (r *run) start(c *openCall) (*flight, error) {
 	tc := r.early.find(c)
 	early := tc != nil && tc.started()
@@ -227,19 +227,19 @@ func (r *run) start(c *openCall) (*flight, error) {
 		tc = r.newToolCall(c, t, r.st.Messages[len(r.st.Messages)-1].ID)
 		r.startToolCall(tc)
 	}
-	if tc.patience == 0 { // without a look at whether it has ended
-		err = r.leave(tc)
-	} else if tc.patience > 0 {
+	if tc.backgroundAfter == 0 { // even if it has already ended
+		err = r.moveToBackground(tc)
+	} else if tc.backgroundAfter > 0 {
 		in := &r.inbox
-		tc.timer = time.AfterFunc(tc.patience, func() { in.ask(&tc.flight, func() error { return r.leave(tc) }) })
+		tc.timer = time.AfterFunc(tc.backgroundAfter, func() { in.ask(&tc.flight, func() error { return r.moveToBackground(tc) }) })
 	}
 	return &tc.flight, err
 }
 
-// admit judges c again if anything has happened since it was allowed, and returns the tool that
-// runs it, nil if none does: a call that ran meanwhile may have made this one dangerous, by writing
-// the file that it executes. That it runs is stored before it does, or a crash would leave no trace
-// of what it may have done.
+// admit judges c again if anything has happened since it was allowed, and returns the tool that runs it, nil
+// if none does: a call that ran in the meantime may have made this one dangerous, by writing the file that
+// it executes. It stores that the call runs before it does, because otherwise a crash would leave no trace
+// of what the call may have done.
 func (r *run) admit(c *openCall, early bool) (tool.Tool, error) {
 	for !early && c.Judged != r.st.loop.Ended() { // more than once when Config.Approve edits it
 		if err := r.judge(c); err != nil || c.Status != decide.Allowed {
@@ -261,14 +261,14 @@ func (r *run) admit(c *openCall, early bool) (tool.Tool, error) {
 	seq := r.st.loop.Seq
 	r.hold(&event.ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why})
 	if err := r.save(); err != nil {
-		c.Status = decide.Allowed // nothing of it runs
+		c.Status = decide.Allowed // it has not started
 		r.consumer.forget(seq)
 		return nil, err
 	}
 	return t, nil
 }
 
-// notStarted ends a call whose turn came after Limits.Time had passed.
+// notStarted ends a call that would have started after Limits.Time had passed.
 func (r *run) notStarted(c *openCall) error {
 	text := "Not run: "
 	if c.Sub != nil {
@@ -277,9 +277,9 @@ func (r *run) notStarted(c *openCall) error {
 	return r.finish(c, decide.ResultOf(c, message.OutcomeInterrupted, text+r.limits().TimeUp()+" was reached."))
 }
 
-// startAll starts calls, unless what started early is not to count: then it has to be asked again
-// what may start. No result is taken before all have started, since that would have the others
-// judged again.
+// startAll starts calls, unless the early ones must not count: then decide.Next must be asked again what may
+// start. It commits no result before all have started, since otherwise the other calls would be judged
+// again.
 func (r *run) startAll(calls []*openCall) error {
 	same, err := r.countEarly()
 	if !same {

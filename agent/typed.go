@@ -8,7 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// finalName is the tool by which a model gives an answer of a given type.
+// finalName is the tool with which a model gives an answer of a given type.
 const finalName = "final_answer"
 
 const (
@@ -16,14 +16,14 @@ const (
 	hintFinal        = "Give your answer by calling " + finalName + "."
 )
 
-// A final is the typed answer that a run is to end with.
+// A final is the typed answer that a run must end with.
 type final struct {
 	tool  tool.Tool
-	value json.RawMessage // the valid answer; nil until it came
+	value json.RawMessage // the valid answer; nil until it arrives
 	asked int             // how often the model was reminded
 }
 
-// wrapped holds a T that is not a struct, since arguments are an object.
+// wrapped contains a T that is not a struct, because arguments are an object.
 type wrapped[T any] struct {
 	Value T `json:"value"`
 }

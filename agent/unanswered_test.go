@@ -15,8 +15,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestUnanswered has something else than the model end a run whose model gives no answer: the End and the error
-// of Reply say what the model was doing.
+// TestUnanswered has runs that end before the model answers, for another reason than the model: the End and
+// the error of Reply say what the model call was doing.
 func TestUnanswered(t *testing.T) {
 	const waited = "the request waited 1s and was not sent: client-side limit of 1 requests a minute reached"
 	busy := &model.Error{Kind: model.KindRateLimit, Status: 429, Message: "slow down", RetryAfter: 30 * time.Second}
@@ -78,7 +78,7 @@ func TestUnanswered(t *testing.T) {
 	}
 }
 
-// TestUnansweredBelow has a sub-agent end in a wait: the result of its call says so.
+// TestUnansweredBelow has a sub-agent end while it waits: the result of its call says so.
 func TestUnansweredBelow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := middleware.Limit(scripted.New(scripted.Say("one"), scripted.Say("two")), middleware.LimitConfig{Requests: 1})
@@ -98,7 +98,7 @@ func TestUnansweredBelow(t *testing.T) {
 	})
 }
 
-// TestChunkAfterFinish holds that a model which does not end its answer with the Finish is reported, and not asked again.
+// TestChunkAfterFinish checks that a model that does not end its answer with the Finish is reported, and not asked again.
 func TestChunkAfterFinish(t *testing.T) {
 	for name, more := range map[string]model.Chunk{"text": &model.TextDelta{Text: "more"}, "another Finish": finish(model.FinishStop)} {
 		w := &words{turns: []turn{{chunks: append(says("Hello.").chunks, more)}, says("again")}}

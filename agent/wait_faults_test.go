@@ -20,8 +20,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestMiddlewareFaults has middleware of tool calls do what it must not do. The call fails, and the
-// run goes on, whoever runs the call: the run, workers, or jobs that could go to the background.
+// TestMiddlewareFaults has tool middleware break its contract. The call fails and the run continues, whether
+// the call runs in the run, in workers, or could move to the background.
 func TestMiddlewareFaults(t *testing.T) {
 	for how, fault := range map[string]func(yield func(tool.Chunk, error) bool){
 		"ends its goroutine":  func(func(tool.Chunk, error) bool) { runtime.Goexit() }, // as t.FailNow does
@@ -61,8 +61,8 @@ func TestMiddlewareFaults(t *testing.T) {
 	}
 }
 
-// TestLateSample has a call leave behind a sample that the model answers after the call. Nobody may
-// wait for it, not the calls that run side by side next, which sample too.
+// TestLateSample has a call leave a sampling request behind that the model answers after the call. Nothing
+// may wait for it, not even the next calls, which run in parallel and sample too.
 func TestLateSample(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sample := func(ctx context.Context) error {
@@ -84,7 +84,7 @@ func TestLateSample(t *testing.T) {
 		n := 0
 		words := wordsFunc(func(req *model.Request) turn {
 			if len(req.Tools) == 0 { // a sample
-				time.Sleep(10 * time.Second) // whatever the context says
+				time.Sleep(10 * time.Second) // even if the context ends
 				return says("sampled")
 			}
 			n++
@@ -108,8 +108,8 @@ func TestLateSample(t *testing.T) {
 	})
 }
 
-// TestConsumerIsNotCalledAgain has tools go on to tell the run of something after the consumer has
-// panicked, or ended its goroutine, as t.FailNow does, in the middle of a call.
+// TestConsumerIsNotCalledAgain has tools send reports to the run after the consumer has panicked, or ended its
+// goroutine like t.FailNow, in the middle of a call.
 func TestConsumerIsNotCalledAgain(t *testing.T) {
 	insists := tool.Must(tool.NewStream("insists", "Insists.", func(ctx context.Context, _ struct{}) iter.Seq2[tool.Chunk, error] {
 		return func(yield func(tool.Chunk, error) bool) {
@@ -142,8 +142,8 @@ func TestConsumerIsNotCalledAgain(t *testing.T) {
 	}
 }
 
-// TestTurnFailsOnce has the store fail in the middle of a call, whose tool then gives up because it
-// was told to end. That it was told is no interrupt: the run ends with the store's error.
+// TestTurnFailsOnce has the store fail in the middle of a call, whose tool then stops because it is cancelled.
+// That is no interrupt: the run ends with the store's error.
 func TestTurnFailsOnce(t *testing.T) {
 	full := errors.New("the disk is full")
 	gives := tool.Must(tool.New("gives_up", "Gives up.", func(ctx context.Context, _ struct{}) (string, error) {
@@ -167,8 +167,8 @@ func TestTurnFailsOnce(t *testing.T) {
 	}
 }
 
-// TestEarlyMiddlewareAsks has the consumer leave, or the store fail, between the starts of two calls that
-// run early, while middleware of the second asks the person: the run must not wait for what waits for it.
+// TestEarlyMiddlewareAsks has the consumer break off, or the store fail, between the starts of two calls that
+// run early, while middleware of the second asks the user: the run must not wait for a call that waits for it.
 func TestEarlyMiddlewareAsks(t *testing.T) {
 	for _, how := range []string{"breaks", "fails"} {
 		t.Run(how, func(t *testing.T) {

@@ -22,15 +22,15 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A waitScript is what a tool, the middleware around its calls and the consumer of a run do. All of
-// it takes some time of its own, so that no two things happen at one moment, in an order by chance.
+// A waitScript says what a tool, the middleware around its calls and the consumer of a run do. Each action
+// takes a different time, so that no two happen at the same moment, in random order.
 type waitScript struct {
 	streams    bool
 	tool       []string
 	middleware []string
 	limit      time.Duration // of a call
 	whole      time.Duration // of the run
-	leaves     string        // the consumer,
+	leaves     string        // how the consumer breaks off,
 	at         int           // at this event
 }
 
@@ -49,20 +49,20 @@ func drawWaitScript(t *rapid.T) waitScript {
 	return s
 }
 
-// ask asks the person something, unless calls are left behind, or made side by side: whether somebody
-// still hears of it, or which comes first, would be a matter of chance.
+// ask asks the user something, unless calls are abandoned or made in parallel: then it would be random
+// whether the question is still emitted, or which one comes first.
 func (s waitScript) ask(ctx context.Context) {
 	if !slices.Contains(s.middleware, "leaves it behind") && !slices.Contains(s.middleware, "tries two at a time") {
 		_, _ = host.From(ctx).Elicit(ctx, yesOrNo)
 	}
 }
 
-// play is what the tool does.
+// play does what the tool does.
 func (s waitScript) play(ctx context.Context, say func(string) bool) error {
 	for i, act := range s.tool {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("told to end: %w", ctx.Err())
+			return fmt.Errorf("asked to end: %w", ctx.Err())
 		case <-time.After(10 * time.Millisecond):
 		}
 		switch act {
@@ -153,7 +153,7 @@ func (s waitScript) mediate(how string, ctx context.Context, next func(context.C
 	case "goes elsewhere":
 		elsewhere(func() { next(ctx)(yield) })()
 	case "tries twice":
-		for range next(ctx) { // in vain
+		for range next(ctx) { // which yields nothing
 		}
 		next(ctx)(yield)
 	case "tries two at a time":
@@ -166,7 +166,7 @@ func (s waitScript) mediate(how string, ctx context.Context, next func(context.C
 		}
 	case "leaves it behind":
 		var said []func()
-		elsewhere(collect(ctx, &said)) // mostly with the very context of the call
+		elsewhere(collect(ctx, &said)) // usually with the context of the call itself
 		time.Sleep(15*time.Millisecond + 4000)
 		yield(tool.Text("left"), nil)
 	case "panics before", "exits before", "never calls":
@@ -195,7 +195,7 @@ func (s waitScript) hooks() (mws []Middleware) {
 	return mws
 }
 
-// follow ranges over a run as the consumer does, and writes down what came of it.
+// follow ranges over a run as the consumer does, and records the events.
 func (s waitScript) follow(events iter.Seq2[event.Event, error], leaves string) (told []string) {
 	var loop sync.WaitGroup
 	loop.Go(func() {
@@ -225,7 +225,7 @@ func (s waitScript) follow(events iter.Seq2[event.Event, error], leaves string) 
 	return told
 }
 
-// agent is one that plays the script, and a person who answers after a millisecond.
+// agent plays the script, with a user who answers after a millisecond.
 func (s waitScript) agent(t *testing.T, cfg Config) *Agent {
 	cfg.Policy, cfg.Middleware, cfg.Toolkit, cfg.ToolTimeout = bypass, s.hooks(), toolkit.Of(s.scripted()), s.limit
 	cfg.Elicit = func(ctx context.Context, q host.Elicitation) (host.Answer, error) {
@@ -240,7 +240,7 @@ func (s waitScript) agent(t *testing.T, cfg Config) *Agent {
 	return a
 }
 
-// run has a conversation by the script, and goes on with it after the consumer has left.
+// run plays the script, and continues the conversation after the consumer has broken off.
 func (s waitScript) run(t *testing.T, cfg Config) (told []string) {
 	synctest.Test(t, func(t *testing.T) {
 		a := s.agent(t, cfg)
@@ -249,7 +249,7 @@ func (s waitScript) run(t *testing.T, cfg Config) (told []string) {
 		st := new(State)
 		told = s.follow(a.Run(ctx, st, Say("go")), s.leaves)
 		for range 2 {
-			time.Sleep(time.Hour) // what was left behind ends by itself
+			time.Sleep(time.Hour) // abandoned calls end by themselves
 			data, err := json.Marshal(st)
 			told = append(told, fmt.Sprint(string(data), " ", err))
 			told = append(told, s.follow(a.Run(t.Context(), st), "")...)
@@ -259,23 +259,22 @@ func (s waitScript) run(t *testing.T, cfg Config) (told []string) {
 	return told
 }
 
-// TestWaitIsTheSame holds that it cannot be told, from the events and their times, the State and what
-// the next run makes of it, whether a call might go on in the background. What all of that is to be
-// says TestRunIsAsTheReferenceSays.
+// TestWaitIsTheSame checks that the events and their times, the State and the next run from it do not depend
+// on whether a call may move to the background. TestRunMatchesReference checks their contents.
 func TestWaitIsTheSame(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := drawWaitScript(rt)
 		plain, background := s.run(t, Config{}), s.run(t, Config{Background: time.Hour})
 		for i := range max(len(plain), len(background)) {
 			if i >= len(plain) || i >= len(background) || plain[i] != background[i] {
-				rt.Fatalf("%+v: from %d on:\n%s\nwhere calls may go on in the background:\n%s", s, i,
+				rt.Fatalf("%+v: from %d on:\n%s\nwith calls that may move to the background:\n%s", s, i,
 					strings.Join(plain[min(i, len(plain)):], "\n"), strings.Join(background[min(i, len(background)):], "\n"))
 			}
 		}
 	})
 }
 
-// parallel is a tool whose calls may run side by side, and early.
+// parallel is a tool whose calls may run in parallel, and early.
 type parallel struct{ tool.Tool }
 
 func (p parallel) Unwrap() tool.Tool { return p.Tool }
@@ -286,9 +285,8 @@ func (p parallel) Info() tool.Info {
 	return info
 }
 
-// TestRunsEnd holds that every run ends, and leaves the State whole, whatever calls that are made side by
-// side, early or in the background do, when the consumer leaves and when a save fails. One that
-// waits for itself is found by synctest.
+// TestRunsEnd checks that every run ends with a complete State, whatever its parallel, early or background
+// calls do, when the consumer breaks off and when a save fails. synctest finds runs that wait for themselves.
 func TestRunsEnd(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := drawWaitScript(rt)
@@ -300,7 +298,7 @@ func TestRunsEnd(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			saves := 0
 			cfg.Save = func(context.Context, *State) error {
-				time.Sleep(2 * time.Millisecond) // in which calls go on
+				time.Sleep(2 * time.Millisecond) // in which calls continue
 				if saves++; saves == failing {
 					return errors.New("the disk is full")
 				}
@@ -316,7 +314,7 @@ func TestRunsEnd(t *testing.T) {
 			if st.busy.Load() {
 				t.Error("the State is in use after the run")
 			}
-			time.Sleep(time.Hour) // what was left behind ends by itself
+			time.Sleep(time.Hour) // abandoned calls end by themselves
 		})
 		if t.Failed() {
 			rt.Fatalf("%+v", s)

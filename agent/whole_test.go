@@ -21,7 +21,7 @@ func breaks(text string) turn {
 	return turn{chunks: []model.Chunk{&model.TextDelta{Text: text}}, err: &model.Error{Kind: model.KindConnection, Message: "reset"}}
 }
 
-// TestContinuedAnswer has an answer break off twice: what is returned is all of it, not its last part.
+// TestContinuedAnswer has an answer break off twice: the whole answer is returned, not only its last part.
 func TestContinuedAnswer(t *testing.T) {
 	turns := []turn{breaks("The first "), breaks("and the second "), says("part.")}
 	const want = "The first and the second part."
@@ -60,13 +60,13 @@ func TestContinuedAnswer(t *testing.T) {
 	}
 }
 
-// TestTimeEndsWhatHangs has the model, or a tool, hang until the time is up.
-func TestTimeEndsWhatHangs(t *testing.T) {
+// TestTimeLimitEndsHangs has the model, or a tool, hang until the time is up.
+func TestTimeLimitEndsHangs(t *testing.T) {
 	hangs := tool.Must(tool.New("hangs", "Hangs.", func(ctx context.Context, _ struct{}) (string, error) {
 		<-ctx.Done()
 		return "", ctx.Err()
 	}))
-	deaf := tool.Must(tool.New("deaf", "Hangs, whatever it is told.", func(context.Context, struct{}) (string, error) {
+	deaf := tool.Must(tool.New("deaf", "Hangs, even when it is cancelled.", func(context.Context, struct{}) (string, error) {
 		time.Sleep(time.Hour)
 		return "", nil
 	}))
@@ -82,7 +82,7 @@ func TestTimeEndsWhatHangs(t *testing.T) {
 		turns []turn
 		took  time.Duration
 		text  string
-		last  string // what the conversation ends with
+		last  string // the last text of the conversation
 	}{
 		"the model at once":       {[]turn{{block: true}}, time.Minute, "", "go"},
 		"the model with a text":   {[]turn{{chunks: []model.Chunk{&model.TextDelta{Text: "So far"}}, block: true}}, time.Minute, "So far", "So far"},
@@ -109,16 +109,16 @@ func TestTimeEndsWhatHangs(t *testing.T) {
 				if last := st.Messages[len(st.Messages)-1]; row.last != "" && last.Text() != row.last {
 					t.Errorf("the last message is %q", last.Text())
 				}
-				if _, err := a.Reply(t.Context(), st); !errors.Is(err, ErrLimit) { // and no one is asked
+				if _, err := a.Reply(t.Context(), st); !errors.Is(err, ErrLimit) { // and the model is not asked
 					t.Errorf("Reply: %v", err)
 				}
-				time.Sleep(time.Hour) // what does not stop ends by itself
+				time.Sleep(time.Hour) // calls that ignore the cancel end by themselves
 			})
 		})
 	}
 }
 
-// TestFinishedIsNotAskedAgain gives finished conversations back, without inputs.
+// TestFinishedIsNotAskedAgain runs finished conversations without inputs.
 func TestFinishedIsNotAskedAgain(t *testing.T) {
 	typed := calls(`f1 final_answer {"city":"Graz","score":4}`)
 	a, w := newAgent(t, Config{}, says("done"), typed)
@@ -149,8 +149,8 @@ func TestFinishedIsNotAskedAgain(t *testing.T) {
 	}
 }
 
-// TestPendingSaysWhen compares what waits with the events that told of it.
-func TestPendingSaysWhen(t *testing.T) {
+// TestPendingEventHeaders compares the pending events with those that were emitted.
+func TestPendingEventHeaders(t *testing.T) {
 	var j journal
 	policy := permission.Policy{Rules: []permission.Rule{{Tool: "helper", Behavior: permission.Allow}, {Tool: "outside", Behavior: permission.Allow}}}
 	seams := Seams{Now: func() time.Time { return time.Unix(1000, 0).UTC() }}
@@ -167,11 +167,11 @@ func TestPendingSaysWhen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []string
+	var emitted []string
 	for _, ev := range evs {
 		switch ev.(type) {
 		case *event.Approval, *event.External:
-			told = append(told, jsonOf(t, ev))
+			emitted = append(emitted, jsonOf(t, ev))
 		}
 	}
 	for _, st := range []*State{st, reload(t, st)} {
@@ -179,8 +179,8 @@ func TestPendingSaysWhen(t *testing.T) {
 		for _, ev := range st.Pending() {
 			pending = append(pending, jsonOf(t, ev))
 		}
-		if len(pending) != 4 || strings.Join(pending, "\n") != strings.Join(told[len(told)-4:], "\n") {
-			t.Errorf("pending:\n%s\nthe events:\n%s", strings.Join(pending, "\n"), strings.Join(told, "\n"))
+		if len(pending) != 4 || strings.Join(pending, "\n") != strings.Join(emitted[len(emitted)-4:], "\n") {
+			t.Errorf("pending:\n%s\nthe events:\n%s", strings.Join(pending, "\n"), strings.Join(emitted, "\n"))
 		}
 	}
 }
@@ -193,8 +193,8 @@ func jsonOf(t *testing.T, v any) string {
 	return string(data)
 }
 
-// TestOneFailureIsSaidOnce has the store refuse every save from the second on.
-func TestOneFailureIsSaidOnce(t *testing.T) {
+// TestFailureIsReportedOnce has the store refuse every save from the second on.
+func TestFailureIsReportedOnce(t *testing.T) {
 	var j journal
 	conflict := errors.New("another process has saved this session")
 	saves := 0
@@ -210,9 +210,9 @@ func TestOneFailureIsSaidOnce(t *testing.T) {
 	}
 }
 
-// TestWhatACancelBreaksIsNoFault cancels a run while something waits that then fails: the run is interrupted, and
-// has not failed.
-func TestWhatACancelBreaksIsNoFault(t *testing.T) {
+// TestCancelIsNotAFailure cancels a run while something waits that then fails: the run is interrupted and has
+// not failed.
+func TestCancelIsNotAFailure(t *testing.T) {
 	var j journal
 	long := tool.Must(tool.New("long", "Says much.", func(context.Context, struct{}) (string, error) {
 		return strings.Repeat("many words ", 2000), nil
@@ -220,7 +220,7 @@ func TestWhatACancelBreaksIsNoFault(t *testing.T) {
 	for name, row := range map[string]struct {
 		cfg   Config
 		turns []turn
-		limit bool // by the limit of time in place of a cancel
+		limit bool // the time limit ends the run, not a cancel
 	}{
 		"a question":          {cfg: Config{Policy: permission.Policy{}}, turns: []turn{calls(`c1 ask {"path":"x"}`)}},
 		"a summary":           {cfg: Config{Policy: bypass, Window: Window{Tokens: 1000, MaxResult: -1}}, turns: []turn{calls(`c1 long {}`), calls(`c2 long {}`), {block: true}}},

@@ -15,14 +15,14 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// gauge returns what measures how full the window is.
+// gauge returns the gauge that measures how full the window is.
 func (r *run) gauge() *window.Gauge {
 	g := &r.full
 	g.Window, g.Compact, g.Ratio = r.cfg.Window.Tokens, r.cfg.Window.Compact, r.st.ratio
 	return g
 }
 
-// fixed estimates what of the next request is not of the conversation.
+// fixed estimates the part of the next request that is not the conversation.
 func (r *run) fixed(v *toolkit.View) int {
 	return window.Fixed(r.system(v.Prompt()), v.Tools()) + r.closedSpace()
 }
@@ -40,29 +40,28 @@ func (r *run) fit(v *toolkit.View) error {
 	return err
 }
 
-// isRefused reports whether a server refuses the conversation for something in it that
-// relieve may put right.
+// isRefused reports whether a server refuses the conversation because of something that relieve may fix.
 func (r *run) isRefused(err error) bool {
 	switch kindOf(err) {
 	case model.KindContextTooLong:
 		return r.cfg.Window.Compact >= 0
 	case model.KindBadImage:
-		return r.newestPicture() != nil
+		return r.newestImage() != nil
 	}
 	return false
 }
 
-// relieve changes a conversation that a server has refused, so that it may be sent
-// again: without its newest picture, which is the one to blame most often, or shorter.
-// It returns an error when there is nothing to change.
+// relieve changes a conversation that a server has refused, so that it can be sent again: it removes the
+// newest image, which is the most likely cause, or makes the conversation shorter. It returns an error when
+// there is nothing to change.
 func (r *run) relieve(v *toolkit.View, refusal error) error {
 	if kindOf(refusal) == model.KindBadImage {
-		newest := r.newestPicture()
+		newest := r.newestImage()
 		return r.replaceData(v, func(d *message.Data, _ string) string {
 			if d != newest {
 				return ""
 			}
-			return window.Damaged(d, "the model's server refused it, or another one in the same request")
+			return window.Damaged(d, "the model's server refused it, or another image in the same request")
 		})
 	}
 	fixed := r.fixed(v)
@@ -74,9 +73,9 @@ func (r *run) relieve(v *toolkit.View, refusal error) error {
 	return err
 }
 
-// compact makes the conversation shorter: first old tool results, and if that is not enough everything
-// before the current turn, of which a summary stays. refused says that a server has found it too long
-// as it is. It reports whether anything was gained.
+// compact makes the conversation shorter: first it cuts old tool results, and if that is not enough it
+// replaces everything before the current turn with a summary. refused says that a server has refused the
+// conversation as too long. It reports whether anything was gained.
 func (r *run) compact(v *toolkit.View, fixed int, refused bool) (gained bool, err error) {
 	g, old := r.gauge(), r.st.Messages
 	size := g.Count(old).Tokens
@@ -99,15 +98,15 @@ func (r *run) compact(v *toolkit.View, fixed int, refused bool) (gained bool, er
 	return true, err
 }
 
-// replaced returns the conversation with what is before index from replaced by a summary, or all of it
-// if the newest messages do not fit together with one.
+// replaced returns the conversation with everything before index from replaced by a summary, or all of it
+// if the newest messages do not fit together with a summary.
 func (r *run) replaced(v *toolkit.View, from, fixed int, refused bool, ev *event.Compaction) ([]*message.Message, error) {
 	old := r.st.Messages
 	if window.Summarised(old, len(old)) {
 		if !refused {
 			return old, nil
 		}
-		// All that can still go is the pictures and files of the user's last words.
+		// Only the images and files of the user's last message can still be removed.
 		return window.Cut{From: len(old), Data: len(old)}.Apply(old, r.keepWhole), nil
 	}
 	budget := func() int { return r.gauge().Budget(fixed) } // less when a request for the summary was refused
@@ -115,7 +114,7 @@ func (r *run) replaced(v *toolkit.View, from, fixed int, refused bool, ev *event
 	if ended := r.ctx.Err(); err != nil && ended != nil {
 		return nil, ended
 	}
-	if errors.Is(err, errTimeUp) { // nothing is cut for a request that is not made
+	if errors.Is(err, errTimeUp) { // nothing is cut if there is no next request
 		return nil, err
 	}
 	if err != nil {
@@ -137,7 +136,7 @@ func (r *run) replaced(v *toolkit.View, from, fixed int, refused bool, ev *event
 	return cut.Apply(msgs, r.keepWhole), nil
 }
 
-// rewrite replaces the conversation. fixed is what else the next request holds.
+// rewrite replaces the conversation. fixed is the rest of the next request.
 func (r *run) rewrite(fixed int, msgs []*message.Message, ev *event.Compaction) error {
 	g := r.gauge()
 	ev.Before, ev.After = g.Tokens(fixed+g.Count(r.st.Messages).Tokens), g.Tokens(fixed+window.Messages(msgs))
@@ -148,8 +147,8 @@ func (r *run) rewrite(fixed int, msgs []*message.Message, ev *event.Compaction) 
 	return r.store(ev)
 }
 
-// fitData replaces the oldest pictures and files when there are too many. Servers
-// refuse requests with more of them than they take, however small they are.
+// fitData replaces the oldest images and files when there are too many. Servers refuse requests with more
+// of them than they accept, however small they are.
 func (r *run) fitData(v *toolkit.View) error {
 	limit := r.cfg.Window.MaxData
 	n := r.gauge().Count(r.st.Messages).Data
@@ -165,14 +164,14 @@ func (r *run) fitData(v *toolkit.View) error {
 	})
 }
 
-// replaceData replaces pictures and files by notes, in the order of the conversation.
+// replaceData replaces images and files with notes, in the order of the conversation.
 func (r *run) replaceData(v *toolkit.View, note window.Note) error {
 	return r.rewrite(r.fixed(v), window.WithoutData(r.st.Messages, note), new(event.Compaction))
 }
 
-// newestPicture returns the last picture that a request of the conversation holds, nil
-// for none. The model's own are not sent.
-func (r *run) newestPicture() *message.Data {
+// newestImage returns the last image that a request of the conversation contains, nil for none. The model's
+// own images are not sent.
+func (r *run) newestImage() *message.Data {
 	for _, m := range slices.Backward(r.st.Messages) {
 		if m.Role == message.RoleAssistant {
 			continue
@@ -186,8 +185,8 @@ func (r *run) newestPicture() *message.Data {
 	return nil
 }
 
-// withoutDamaged returns blocks with damaged pictures replaced by a note: a server would refuse the
-// conversation for each of them, now and after every resume.
+// withoutDamaged returns blocks with damaged images replaced by a note: otherwise a server would refuse the
+// conversation, now and after every resume.
 func withoutDamaged(blocks message.Blocks) message.Blocks {
 	blocks, _ = window.Each(blocks, func(b message.Block) message.Block {
 		d, ok := b.(*message.Data)
@@ -207,9 +206,9 @@ func withoutDamaged(blocks message.Blocks) message.Blocks {
 	return blocks
 }
 
-// keepWhole keeps the whole of a result that is about to be cut, if there is a place for it.
+// keepWhole stores the full text of a result that is about to be cut, if there is a store for it.
 func (r *run) keepWhole(res *message.ToolResult) (*message.ToolResult, string) {
-	res = without(r.cfg.Redact, res) // before it is cut: half a secret is not found any more
+	res = without(r.cfg.Redact, res) // before it is cut: half a secret would not be found
 	store := r.cfg.Window.Results
 	if store != nil && res.Kept {
 		return res, ""

@@ -23,17 +23,17 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A windowed server has a window and a tokenizer of its own: so many bytes to a token. It
-// refuses what does not fit, and says what a request cost, or nothing.
+// A windowed server has its own window and tokenizer, with a fixed number of bytes per token. It refuses
+// requests that do not fit, and reports the usage of a request, or nothing.
 type windowedServer struct {
 	t        fataler
 	window   int
-	bytes    int  // to a token
-	silent   bool // about usage
+	bytes    int  // per token
+	silent   bool // reports no usage
 	steps    int  // until it gives its last answer
 	rand     *rand.Rand
-	largest  int // result that it asks for, in bytes
-	summary  int // that it writes, in words
+	largest  int // of the results that it asks for, in bytes
+	summary  int // length of its summaries, in words
 	rules    int // in the system prompt
 	skill    bool
 	asked    int
@@ -87,7 +87,7 @@ func (s *windowedServer) answer(req *model.Request) turn {
 	}
 	s.refused, s.last = nil, req
 	if s.taught && !summary && !readsSkill(req.Messages) {
-		s.t.Fatalf("request %d of %d tokens: the skill is not whole any more", len(s.sizes), size)
+		s.t.Fatalf("request %d of %d tokens: the skill is not complete any more", len(s.sizes), size)
 	}
 	if !summary {
 		s.sizes = append(s.sizes, size)
@@ -107,7 +107,7 @@ func (s *windowedServer) answer(req *model.Request) turn {
 	return tn
 }
 
-// readsSkill reports whether the model reads the skill, whole.
+// readsSkill reports whether the model reads the whole skill.
 func readsSkill(msgs []*message.Message) bool {
 	for _, m := range msgs {
 		text := historyText(m)
@@ -176,7 +176,7 @@ func lookKit(t testing.TB, results Results) *toolkit.Toolkit {
 	return tk
 }
 
-// memory keeps results, and fails now and then if it is to.
+// memory stores results, and fails from time to time if it should.
 type memory struct {
 	mu    sync.Mutex
 	texts map[string]string
@@ -206,10 +206,10 @@ func (m *memory) Get(_ context.Context, call string) (string, error) {
 	return text, nil
 }
 
-// goOn runs an agent against the server until it has its last answer, and checks what
-// holds of every compaction: it is told, the server counts less after it, not two in a
-// row gain less than a tenth, and nothing that was refused is sent again.
-func goOn(t fataler, kit *toolkit.Toolkit, s *windowedServer, results Results) (compactions int) {
+// runWindowed runs an agent against the server until its last answer, and checks every compaction: it is emitted,
+// the server counts less after it, no two in a row gain less than a tenth, and no refused request is sent
+// again.
+func runWindowed(t fataler, kit *toolkit.Toolkit, s *windowedServer, results Results) (compactions int) {
 	cfg := Config{Model: scripted.New(), Toolkit: kit, Policy: bypass, Instructions: "Look around. " + strings.Repeat("Mind this. ", s.rules), MaxParallel: 1,
 		Limits: Limits{Steps: s.steps + 1}, Window: Window{Tokens: s.window, Results: results}, Retry: middleware.RetryConfig{Retries: -1}}
 	a, err := New(cfg)
@@ -231,13 +231,13 @@ func goOn(t fataler, kit *toolkit.Toolkit, s *windowedServer, results Results) (
 		case *event.Compaction:
 			compactions++
 			if generation++; st.Generation != generation {
-				t.Fatalf("generation %d after %d compactions were told", st.Generation, generation)
+				t.Fatalf("generation %d after %d compactions were emitted", st.Generation, generation)
 			}
 			if poor++; now*10 <= before*9 {
 				poor = 0
 			}
 			if now >= before || ev.After >= ev.Before || poor > 1 {
-				t.Fatalf("%d compactions in a row gained little: %d tokens became %d, told %d → %d", poor, before, now, ev.Before, ev.After)
+				t.Fatalf("%d compactions in a row gained little: %d tokens became %d, the event says %d → %d", poor, before, now, ev.Before, ev.After)
 			}
 			before = now
 		case *event.End:
@@ -247,7 +247,7 @@ func goOn(t fataler, kit *toolkit.Toolkit, s *windowedServer, results Results) (
 		}
 	}
 	if !strings.Contains(said(st.Messages), "the question: look around") {
-		t.Fatal("the question is gone")
+		t.Fatal("the question was removed")
 	}
 	return compactions
 }
@@ -259,9 +259,9 @@ type fataler interface {
 	Fatalf(string, ...any)
 }
 
-// TestRunsGoOn runs 500 steps in windows of many sizes, with servers that count as we do
-// not, and that tell what they counted or do not.
-func TestRunsGoOn(t *testing.T) {
+// TestRunsContinue runs 500 steps in windows of many sizes, with servers that count differently from us, and
+// that report what they counted or do not.
+func TestRunsContinue(t *testing.T) {
 	for _, win := range []int{8000, 12_000, 36_000, 128_000} {
 		for _, bytes := range []int{3, 5} {
 			for _, silent := range []bool{false, true} {
@@ -269,7 +269,7 @@ func TestRunsGoOn(t *testing.T) {
 					kept := new(memory)
 					s := &windowedServer{last: &model.Request{}, window: win, bytes: bytes, silent: silent, steps: 500, skill: true,
 						rand: rand.New(rand.NewPCG(1, uint64(win+bytes))), largest: 60_000, summary: 200}
-					n := goOn(t, lookKit(t, kept), s, kept)
+					n := runWindowed(t, lookKit(t, kept), s, kept)
 					t.Logf("%d compactions, %d refusals, %d requests", n, s.refusals, len(s.sizes))
 					if n == 0 || n > 250 || !silent && s.refusals > 25 {
 						t.Errorf("%d compactions, %d refusals", n, s.refusals)
@@ -280,8 +280,8 @@ func TestRunsGoOn(t *testing.T) {
 	}
 }
 
-// TestRunsGoOnAnywhere is the same for windows, results and stores of any kind.
-func TestRunsGoOnAnywhere(t *testing.T) {
+// TestRunsContinueInAnyWindow is the same for any windows, results and stores.
+func TestRunsContinueInAnyWindow(t *testing.T) {
 	whole, failing := new(memory), &memory{fails: true}
 	kits := []*toolkit.Toolkit{lookKit(t, whole), lookKit(t, failing), lookKit(t, nil)}
 	rapid.Check(t, func(t *rapid.T) {
@@ -289,33 +289,33 @@ func TestRunsGoOnAnywhere(t *testing.T) {
 		s := &windowedServer{last: &model.Request{}, window: rapid.IntRange(8000, 100_000).Draw(t, "window"), bytes: rapid.IntRange(2, 7).Draw(t, "bytes"),
 			silent: rapid.Bool().Draw(t, "silent"), steps: 40, skill: rapid.Bool().Draw(t, "skill"),
 			rand: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)), largest: rapid.IntRange(100, 200_000).Draw(t, "largest"), summary: rapid.SampledFrom([]int{200, 2000, 20_000}).Draw(t, "summary")}
-		if s.skill { // which must fit beside the rest
+		if s.skill { // which must fit together with the rest
 			s.bytes = max(s.bytes, 3)
 		} else {
 			s.rules = rapid.IntRange(0, s.window*s.bytes/11/2).Draw(t, "rules") // up to half of the window
 		}
-		goOn(t, kits[pick], s, []Results{whole, failing, nil}[pick])
+		runWindowed(t, kits[pick], s, []Results{whole, failing, nil}[pick])
 	})
 }
 
-// TestNothingCanGo has a server refuse what cannot be made shorter: the error says what is
+// TestNothingToRemove has a server refuse a conversation that cannot be made shorter: the error names what is
 // too long, and no request was made twice.
-func TestNothingCanGo(t *testing.T) {
+func TestNothingToRemove(t *testing.T) {
 	pictures := &message.Message{Role: message.RoleUser, Blocks: message.Blocks{&message.Text{Text: "see"}}}
 	for range 5 {
 		pictures.Blocks = append(pictures.Blocks, &message.Data{MediaType: "application/pdf", Bytes: []byte{1}})
 	}
 	for _, row := range []struct {
-		why  string
-		ctx  Window
-		st   *State
-		said Input
-		reqs int
-		want string
+		why     string
+		ctx     Window
+		st      *State
+		message Input
+		reqs    int
+		want    string
 	}{
 		{"long words", Window{Tokens: 8000}, &State{}, Say(strings.Repeat("word ", 8000)), 1, "longest message, with role user, 10004; shorten one of them"},
-		{"an old answer can go", Window{Tokens: 8000}, talk(1, 5000), Say(strings.Repeat("word ", 8000)), 2, "longest message, with role user, 10004; shorten one of them"},
-		{"pictures can go", Window{Tokens: 8000}, &State{}, Say("", pictures.Blocks...), 2, "nothing more can be removed"},
+		{"an old answer can be removed", Window{Tokens: 8000}, talk(1, 5000), Say(strings.Repeat("word ", 8000)), 2, "longest message, with role user, 10004; shorten one of them"},
+		{"images can be removed", Window{Tokens: 8000}, &State{}, Say("", pictures.Blocks...), 2, "nothing more can be removed"},
 		{"no compaction", Window{Tokens: 8000, Compact: -1}, talk(1, 100), Say("x"), 1, "context_too_long"},
 	} {
 		a, w := newAgent(t, Config{Policy: bypass, Window: row.ctx})
@@ -328,17 +328,16 @@ func TestNothingCanGo(t *testing.T) {
 			}
 			return turn{err: &model.Error{Kind: model.KindContextTooLong, Message: "too long"}}
 		})
-		_, err := play(t, a, row.st, row.said)
+		_, err := play(t, a, row.st, row.message)
 		if e, ok := errors.AsType[*model.Error](err); !ok || e.Kind != model.KindContextTooLong || !strings.Contains(err.Error(), row.want) || n != row.reqs {
 			t.Errorf("%s: after %d requests: %v", row.why, n, err)
 		}
 	}
 }
 
-// TestCutsAreReadOn has a model follow the words of each cut to the letter, at the entry
-// and in a compaction, until nothing more is left out: what it read is what the tool had
-// returned.
-func TestCutsAreReadOn(t *testing.T) {
+// TestCutResultsCanBeRead has a model follow the note of each cut, both when the result is added and in a
+// compaction, until nothing is left out: the model has then read what the tool returned.
+func TestCutResultsCanBeRead(t *testing.T) {
 	var text strings.Builder
 	for i := range 4000 {
 		fmt.Fprintf(&text, "line %d: äöü 日本\n", i)
@@ -349,7 +348,7 @@ func TestCutsAreReadOn(t *testing.T) {
 		cfg Window
 		n   int // bytes of the result
 	}{
-		{"at the entry", Window{}, len(whole)},
+		{"when added", Window{}, len(whole)},
 		{"in a small window", Window{Tokens: 8000}, 60_000},
 		{"in a compaction", Window{Tokens: 8000, MaxResult: -1}, 20_000},
 		{"cut twice", Window{Tokens: 8000, MaxResult: 5000}, 60_000},
@@ -406,8 +405,7 @@ func TestCutsAreReadOn(t *testing.T) {
 	}
 }
 
-// followed adds what a result says before its cut to got, and makes the call that the
-// cut names.
+// followed adds the text before the cut of a result to got, and makes the call that the cut names.
 func followed(last *message.ToolResult, msgs []*message.Message, readOn *regexp.Regexp, got *string, steps int) turn {
 	if last == nil { // the first has been cut in a compaction meanwhile
 		for _, m := range msgs {
