@@ -112,12 +112,12 @@ func TestConfirm(t *testing.T) {
 		again  bool // a second call of note needs approval
 	}{
 		{"yes", event.Confirm{Allow: true}, "note:a", "c1 success: noted a", true},
-		{"no", event.Confirm{Reason: "wrong file"}, "", "c1 denied: A person refused this call of note. Reason: wrong file", true},
+		{"no", event.Confirm{Reason: "wrong file"}, "", "c1 denied: The user refused this call of note. Reason: wrong file", true},
 		{"always", event.Confirm{Allow: true, Rules: allow}, "note:a note:again", "c1 success: noted a", false},
 		{"edit", event.Confirm{Allow: true, Input: json.RawMessage(`{"path":"b"}`)}, "note:b",
-			"c1 success: [A person changed the arguments of this call to {\"path\":\"b\"}.]\nnoted b", true},
+			"c1 success: [The user changed the arguments of this call to {\"path\":\"b\"}.]\nnoted b", true},
 		{"never", event.Confirm{Rules: []permission.Rule{{Tool: "note", Behavior: permission.Deny}}}, "",
-			"c1 denied: A person refused this call of note.", false},
+			"c1 denied: The user refused this call of note.", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			j.ran = nil

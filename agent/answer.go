@@ -237,7 +237,7 @@ func (r *run) addUserMessage(in say) error {
 	r.consume(in)
 	m := *in.msg
 	m.ID, m.Created, m.Blocks = r.cfg.NewID("msg"), r.cfg.Now(), withoutDamaged(m.Blocks)
-	r.st.loop.Said(m.Created)
+	r.st.loop.NewInput(m.Created)
 	return r.addMessage(&m, "")
 }
 

@@ -42,13 +42,13 @@ func (r *run) backgroundAfter(t tool.Tool, c *openCall) time.Duration {
 
 // moveToBackground lets a call continue in the background, if the limit allows it and it has not ended.
 func (r *run) moveToBackground(tc *toolCall) error {
-	if tc.background || tc.stage == finished || !r.st.loop.MayLeave(r.cfg.MaxParallel) {
+	if tc.background || tc.stage == finished || !r.st.loop.MayMoveToBackground(r.cfg.MaxParallel) {
 		return nil
 	}
 	tc.background = true
 	tc.unbind()
 	c := tc.call
-	r.st.loop.Leave(c)
+	r.st.loop.MoveToBackground(c)
 	return r.store(&event.Background{Call: c.ID, Name: c.Tool}, newToolResult(c))
 }
 

@@ -65,7 +65,7 @@ func (r *run) sharedLimit() string {
 // it works for, allow it. It does both at once, so that agents that run concurrently do not both use the last
 // one.
 func (r *run) countCall() bool {
-	own := r.st.loop.Spent.TakeCall(r.limits())
+	own := r.st.loop.Spent.CountCall(r.limits())
 	return fromAbove(r, true, false, (*run).countCall) && own
 }
 

@@ -97,8 +97,8 @@ func TestStateRefuses(t *testing.T) {
 		{`{"version":1,"messages":[{"role":"user","blocks":[]}],"open":[null]}`, "null"},
 		{`{"version":1,"messages":[{"role":"assistant","blocks":[{"type":"tool_call","id":"a","name":"n","input":{}}]}],"open":[{"id":"b","name":"n","status":"new"}]}`, "for call b"},
 		{strings.ReplaceAll(oneOpen, "STATUS", `"status":"odd"`), "does not exist"},
-		{strings.ReplaceAll(oneOpen, "STATUS", `"status":"done"`), "a result is there: false"},
-		{strings.ReplaceAll(oneOpen, "STATUS", `"status":"allowed","result":{"type":"tool_result","id":"a","name":"n","outcome":"success"}`), "a result is there: true"},
+		{strings.ReplaceAll(oneOpen, "STATUS", `"status":"done"`), "but it has a result: false"},
+		{strings.ReplaceAll(oneOpen, "STATUS", `"status":"allowed","result":{"type":"tool_result","id":"a","name":"n","outcome":"success"}`), "but it has a result: true"},
 	} {
 		var st State
 		err := json.Unmarshal([]byte(row.in), &st)

@@ -7,38 +7,36 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// Confirm answers an [*Approval]. [Approval.Allow] and [Approval.Deny] make it. It is plain JSON, so
-// that a browser or a queue can deliver it.
+// Confirm answers an [*Approval]. [Approval.Allow] and [Approval.Deny] make it. It encodes to JSON, so that a
+// browser or a queue can deliver it.
 type Confirm struct {
 	Call  string `json:"call"` // the id of the call
 	Allow bool   `json:"allow"`
 
-	// Question is that of the [Approval]. If it is not 0, an answer to a question that has been replaced by
-	// another about the same call is refused: the person has not seen that one.
+	// Question is that of the [Approval]. If it is not 0, an answer to a question that has since been replaced
+	// by another one about the same call is refused: the user has not seen the new question.
 	Question int64 `json:"question,omitempty"`
 
-	// Input, if not nil, replaces the arguments of an allowed call. They are
-	// validated and judged again; a call that has become more dangerous is
-	// asked about again. The model reads what was changed.
+	// Input, if not nil, replaces the arguments of an allowed call. They are validated and judged again; if
+	// the call has become more dangerous, it is asked about again. The model is informed of the change.
 	Input json.RawMessage `json:"input,omitempty"`
 
-	// Rules are added to the conversation's policy. They must be about the same
-	// tool, and allow or deny.
+	// Rules are added to the conversation's policy. They must be rules for the same tool, and allow or deny.
 	Rules []permission.Rule `json:"rules,omitempty"`
 
-	// Reason is what the model reads with a refusal.
+	// Reason is given to the model when the call is refused.
 	Reason string `json:"reason,omitempty"`
 
 	ID string `json:"-"` // of the answer itself; see agent.WithID
 }
 
-// Allow returns the answer that allows the call, and adds rules to the conversation's policy: those of
-// Suggest, for instance, so that the question does not come again.
+// Allow returns the answer that allows the call, and adds rules to the conversation's policy: for example
+// those of Suggest, so that the question is not asked again.
 func (q *Approval) Allow(rules ...permission.Rule) Confirm {
 	return Confirm{Call: q.Call, Question: q.Question, Allow: true, Rules: rules}
 }
 
-// Deny returns the answer that refuses the call. The model reads the reason, which may be empty.
+// Deny returns the answer that refuses the call. The reason, which may be empty, is given to the model.
 func (q *Approval) Deny(reason string) Confirm {
 	return Confirm{Call: q.Call, Question: q.Question, Reason: reason}
 }
@@ -46,8 +44,8 @@ func (q *Approval) Deny(reason string) Confirm {
 // Answers returns the id of the call.
 func (c Confirm) Answers() (call string) { return c.Call }
 
-// Result answers an [*External]: it is what became of the call. [External.Return] makes it. It is
-// plain JSON.
+// Result answers an [*External]: it is the result of the call. [External.Return] makes it. It encodes to
+// JSON.
 type Result struct {
 	Call       string          `json:"call"`
 	Blocks     message.Blocks  `json:"blocks,omitempty"` // [*message.Text] and [*message.Data] only

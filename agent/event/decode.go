@@ -6,12 +6,12 @@ import (
 	"fmt"
 )
 
-// maxNested is how many sub-agents within each other Decode follows: each level costs one more pass
-// over all that is below it.
+// maxNested is the maximum depth of nested sub-agents in Decode: each level costs one more pass over
+// everything below it.
 const maxNested = 32
 
-// Decode reads an event that was encoded to JSON, in a file for instance or by a server that sends
-// events. An event of a type that this version does not know is an error.
+// Decode decodes an event from JSON, for example from a file or from a server that sends events. An unknown
+// type is an error.
 func Decode(data []byte) (Event, error) {
 	ev, err := decode(data, maxNested)
 	if err != nil {
@@ -37,11 +37,11 @@ func decode(data []byte, nested int) (Event, error) {
 	return ev, json.Unmarshal(data, ev)
 }
 
-// decode reads an event of a sub-agent, and the event in it, which encoding/json cannot: it does not
-// know which type to make.
+// decode decodes an event of a sub-agent, and the event in it. encoding/json cannot do that, since it does
+// not know which type to create.
 func (s *Sub) decode(data []byte, nested int) error {
 	if nested == 0 {
-		return fmt.Errorf("more than %d sub-agents within each other", maxNested)
+		return fmt.Errorf("more than %d nested sub-agents", maxNested)
 	}
 	in := struct {
 		*Header

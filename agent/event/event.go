@@ -1,4 +1,4 @@
-// Package event has what happens in a run of an agent, and the answers to what a run asks.
+// Package event defines the events of a run of an agent, and the answers to its questions.
 //
 // [Agent.Run] yields events. A program switches on those that it shows:
 //
@@ -21,9 +21,8 @@
 //	data, err := json.Marshal(ev)
 //	fmt.Fprintf(w, "id: %d\nevent: %s\ndata: %s\n\n", h.Seq, h.Type, data)
 //
-// [Decode] reads such an event again. An [*Approval] is answered by a [Confirm], which
-// [Approval.Allow] and [Approval.Deny] make, and an [*External] by a [Result]: both are inputs of the
-// next run.
+// [Decode] decodes such an event again. An [*Approval] is answered by a [Confirm], which [Approval.Allow] and
+// [Approval.Deny] make, and an [*External] by a [Result]: both are inputs of the next run.
 //
 // [Agent.Run]: https://pkg.go.dev/github.com/kitbag-go/kitbag/agent#Agent.Run
 package event
@@ -45,17 +44,17 @@ import (
 // to JSON objects whose "type" is the name in lower case with underscores. Ids in events are those
 // of the stored messages, blocks and calls.
 type Event interface {
-	// Head returns what every event has.
+	// Head returns the part that every event has.
 	Head() *Header
 
 	kind() string
 }
 
-// A Header is what every event has.
+// A Header is the part that every event has.
 type Header struct {
-	Seq  int64     `json:"seq"` // 1, 2, 3 … within the State; after a crash or a failed save some are left out, but none comes twice
+	Seq  int64     `json:"seq"` // 1, 2, 3 … within the State; after a crash or a failed save some are skipped, but none occurs twice
 	Type string    `json:"type"`
-	Run  string    `json:"run"` // the id of the run, kept while it waits
+	Run  string    `json:"run"` // the id of the run, which stays the same while it waits
 	Time time.Time `json:"time"`
 }
 
@@ -65,26 +64,25 @@ func (h *Header) Head() *Header { return h }
 // TypeOf returns the "type" of an event, which its Header has once a run has emitted it.
 func TypeOf(ev Event) string { return ev.kind() }
 
-// RunStart is the first event of a call of Run. Resumed says that the run had
-// been waiting, or was cut off.
+// RunStart is the first event of a call of Run. Resumed says that the run had been waiting, or was cut off.
 type RunStart struct {
 	Header
 	Session string `json:"session"`
 	Resumed bool   `json:"resumed,omitempty"`
 }
 
-// ModelStart says that the model is being asked. Digest identifies the list of
-// tools it is shown: a change means that the provider's prompt cache misses.
+// ModelStart says that the model is being called. Digest identifies the list of tools in the request: if it
+// changes, the provider's prompt cache misses.
 type ModelStart struct {
 	Header
-	Message string `json:"message"` // the id of the message that will come
+	Message string `json:"message"` // the id of the coming message
 	Step    int    `json:"step"`    // counted from 1 for each input
 	Model   string `json:"model,omitempty"`
 	Tools   int    `json:"tools"`
 	Digest  string `json:"digest,omitempty"`
 }
 
-// TextDelta is more of the model's text.
+// TextDelta is the next piece of the model's text.
 type TextDelta struct {
 	Header
 	Message string `json:"message"`
@@ -92,7 +90,7 @@ type TextDelta struct {
 	Text    string `json:"text"`
 }
 
-// ThinkingDelta is more of the model's reasoning.
+// ThinkingDelta is the next piece of the model's reasoning.
 type ThinkingDelta struct {
 	Header
 	Message string `json:"message"`
@@ -100,8 +98,8 @@ type ThinkingDelta struct {
 	Text    string `json:"text"`
 }
 
-// ToolCallDelta is more of a tool call that the model is writing. Args is raw
-// text: it may yet turn out not to be valid.
+// ToolCallDelta is the next piece of a tool call that the model is writing. Args is raw text, which may turn
+// out to be invalid.
 type ToolCallDelta struct {
 	Header
 	Message string `json:"message"`
@@ -110,8 +108,7 @@ type ToolCallDelta struct {
 	Args    string `json:"args"`
 }
 
-// Discard says that the deltas of a message are void: the stream broke off and
-// the model is asked again.
+// Discard says that the deltas of a message are invalid: the stream broke off and the model is called again.
 type Discard struct {
 	Header
 	Message string `json:"message"`
@@ -126,16 +123,16 @@ type Retry struct {
 	Error   string        `json:"error"`
 }
 
-// Message says that a message was added to the conversation: what the user
-// said, what the model answered, or the results of a batch of tool calls.
+// Message says that a message was added to the conversation: the user's, the model's answer, or the results
+// of a batch of tool calls.
 type Message struct {
 	Header
 	Message *message.Message `json:"message"`
 	Finish  string           `json:"finish,omitempty"` // why the model stopped
 }
 
-// ToolCall announces a call of the model's answer. Input is what was stored;
-// Repaired says what was put right in what the model had sent.
+// ToolCall announces a call of the model's answer. Input is what was stored; Repaired lists the repairs of
+// what the model had sent.
 type ToolCall struct {
 	Header
 	Message  string          `json:"message"`
@@ -153,8 +150,8 @@ type ToolStart struct {
 	Reason string `json:"reason"` // why it may run
 }
 
-// ToolDelta is a piece of a result. Text is for the model unless ForUser is
-// set; Data says that a picture or file came, which the result will hold.
+// ToolDelta is a piece of a result. Text is for the model unless ForUser is set; Data says that an image or
+// file arrived, which the result will contain.
 type ToolDelta struct {
 	Header
 	Call    string `json:"call"`
@@ -163,7 +160,7 @@ type ToolDelta struct {
 	Data    string `json:"data,omitempty"` // a media type
 	ForUser bool   `json:"for_user,omitempty"`
 
-	// Progress, if not nil, says how far the call is. Text may be empty then.
+	// Progress, if not nil, is the progress of the call. Text may be empty then.
 	Progress *tool.Progress `json:"progress,omitempty"`
 }
 
@@ -177,30 +174,30 @@ type ToolResult struct {
 	Result  *message.ToolResult `json:"result"`
 }
 
-// An Approval asks a person whether a call may run. It is answered by a [Confirm]. Suggest lists
-// rules that may be accepted with the answer, so that the question does not come again.
+// An Approval asks the user whether a call may run. It is answered by a [Confirm]. Suggest lists rules that
+// may be accepted with the answer, so that the question is not asked again.
 type Approval struct {
 	Header
 	Call    string            `json:"call"`
 	Name    string            `json:"name"` // the tool that would run
 	Input   json.RawMessage   `json:"input"`
 	Reason  string            `json:"reason"`
-	Safety  bool              `json:"safety,omitempty"` // no rule can silence this question
+	Safety  bool              `json:"safety,omitempty"` // no rule can answer this question
 	Suggest []permission.Rule `json:"suggest,omitempty"`
 	Preview string            `json:"preview,omitempty"` // what the call would do, such as a diff
 
-	// Runs is the text that would run, if Input has it in other words: a command as it was
-	// judged. A person should see both.
+	// Runs is the text that would run, if it differs from the one in Input: a command as it was judged. Show
+	// both to the user.
 	Runs string `json:"runs,omitempty"`
 
-	// Profile is what the call is held to if it is allowed, and Network says that it may talk to other
-	// machines. The empty Profile says that the tool confines nothing, and
-	// [permission.ProfileOpen] that this call is to leave the sandbox: of neither says Network anything.
+	// Profile is the sandbox profile of the call if it is allowed, and Network says whether it may connect to
+	// other machines. The empty Profile says that the tool has no sandbox, and [permission.ProfileOpen] that
+	// this call would run outside of the sandbox: Network has no meaning for either.
 	Profile permission.Profile `json:"profile,omitempty"`
 	Network bool               `json:"network,omitempty"`
 
-	// Question is a number that differs between any two questions about a call. It does not change when
-	// a question is repeated.
+	// Question is a number that differs between any two questions about a call. It stays the same when a
+	// question is repeated.
 	Question int64 `json:"question,omitempty"`
 }
 
@@ -212,36 +209,36 @@ type External struct {
 	Input json.RawMessage `json:"input"`
 }
 
-// Elicitation is a question that came up while a call ran, and comes once more, with an Action,
-// when it is answered. agent.Config.Elicit answers; what was filled into a form is in no event. Message
-// is plain text in the words of the server; a question without a Server is the agent's own.
+// Elicitation is a question that a call asked while it ran. It is emitted again, with an Action, when it is
+// answered. agent.Config.Elicit answers it; the values of a form are in no event. Message is plain text from
+// the server; a question without a Server is the agent's own.
 type Elicitation struct {
 	Header
-	Call     string          `json:"call,omitempty"` // empty if it could be several
+	Call     string          `json:"call,omitempty"` // empty if it could be one of several calls
 	Server   string          `json:"server,omitempty"`
 	Message  string          `json:"message"`
 	Schema   json.RawMessage `json:"schema,omitempty"` // of the form
-	URL      string          `json:"url,omitempty"`    // of the page, never to be opened unasked
+	URL      string          `json:"url,omitempty"`    // of the page, never open it without asking the user
 	Site     string          `json:"site,omitempty"`   // the host of the page
 	Warnings []string        `json:"warnings,omitempty"`
 	Action   host.Action     `json:"action,omitempty"`
-	Error    string          `json:"error,omitempty"` // why it was cancelled, if not by the person
+	Error    string          `json:"error,omitempty"` // why it was cancelled, if not by the user
 }
 
-// Sampling is an answer of the model to a server, or says why there is none.
+// Sampling is an answer of the model to a server, or the reason why there is none.
 type Sampling struct {
 	Header
 	Call    string        `json:"call,omitempty"`
 	Server  string        `json:"server"`
 	Model   string        `json:"model,omitempty"`
 	Text    string        `json:"text,omitempty"`
-	Usage   message.Usage `json:"usage"` // counted as the run's
+	Usage   message.Usage `json:"usage"` // counted as usage of the run
 	Refused string        `json:"refused,omitempty"`
 }
 
-// Background says that a call continues in the background, or, with a Result, how it
-// ended there; see agent.Config.Background. The [*ToolResult] of such a call, which
-// comes with the first, is only for the model: it says that the call continues.
+// Background says that a call continues in the background, or, with a Result, how it ended there; see
+// agent.Config.Background. The [*ToolResult] of such a call, which is emitted with the first one, is only for
+// the model: it says that the call continues.
 type Background struct {
 	Header
 	Call   string              `json:"call"`
@@ -256,15 +253,15 @@ type Sub struct {
 	Event Event  `json:"event"`
 }
 
-// Compaction says that earlier messages were rewritten to fit the window: the
-// State is of the next Generation. Before and After are estimates in tokens.
+// Compaction says that earlier messages were rewritten to fit the window: the Generation of the State has
+// increased. Before and After are estimates in tokens.
 type Compaction struct {
 	Header
 	Before  int    `json:"before"`
 	After   int    `json:"after"`
 	Dropped int    `json:"dropped"`           // messages
 	Summary string `json:"summary,omitempty"` // empty if cutting old results was enough, or with Failed
-	Failed  string `json:"failed,omitempty"`  // why there is no summary; the messages are dropped all the same
+	Failed  string `json:"failed,omitempty"`  // why there is no summary; the messages are dropped anyway
 
 	Usage message.Usage `json:"usage,omitzero"` // of the requests for the summary
 }
@@ -275,7 +272,7 @@ type EndReason string
 // The reasons.
 const (
 	EndCompleted   EndReason = "completed"   // the model answered
-	EndWaiting     EndReason = "waiting"     // a person or the host is needed; see agent.State.Pending
+	EndWaiting     EndReason = "waiting"     // an answer of the user or the host is needed; see agent.State.Pending
 	EndInterrupted EndReason = "interrupted" // the context ended, or an agent.Interrupt
 	EndLimit       EndReason = "limit"       // see agent.Limits
 	EndError       EndReason = "error"
@@ -285,8 +282,8 @@ const (
 type End struct {
 	Header
 	Reason EndReason       `json:"reason"`
-	Detail string          `json:"detail,omitempty"` // the limit, the error, or what the model's call was waiting for when it was interrupted
-	Text   string          `json:"text,omitempty"`   // the answer, when completed, or the last words at a limit
+	Detail string          `json:"detail,omitempty"` // the limit, the error, or what the model call was waiting for when it was interrupted
+	Text   string          `json:"text,omitempty"`   // the answer, when completed, or the last text at a limit
 	Output json.RawMessage `json:"output,omitempty"` // the answer of agent.ReplyAs
 	Steps  int             `json:"steps"`            // model calls for the last input
 	Usage  message.Usage   `json:"usage"`            // of this call of Run

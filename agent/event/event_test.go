@@ -24,7 +24,7 @@ var all = []event.Event{
 	&event.Background{}, &event.Sub{}, &event.Compaction{}, &event.End{},
 }
 
-// TestDecode encodes events of all types with anything in their fields, and reads them again.
+// TestDecode encodes events of all types with random fields, and decodes them again.
 func TestDecode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ev := anyEvent(t, 3)
@@ -34,7 +34,7 @@ func TestDecode(t *testing.T) {
 		}
 		got, err := event.Decode(data)
 		if err != nil || !reflect.DeepEqual(got, ev) {
-			t.Fatalf("%s\nis read as %+v, %v\nwant       %+v", data, got, err, ev)
+			t.Fatalf("%s\nis decoded as %+v, %v\nwant       %+v", data, got, err, ev)
 		}
 		var sse struct {
 			Seq  int64
@@ -58,7 +58,7 @@ func anyEvent(t *rapid.T, depth int) event.Event {
 	return ev
 }
 
-// fill puts something into every field of v that JSON keeps.
+// fill sets every field of v that is encoded to JSON.
 func fill(t *rapid.T, v reflect.Value, depth int) {
 	some := func(what string) string { return rapid.StringMatching(`[a-zé"<]{1,5}`).Draw(t, what) }
 	switch v.Interface().(type) {
@@ -124,7 +124,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// FuzzDecode reads anything. What it reads it can write, and reads again.
+// FuzzDecode decodes any input. A decoded event can be encoded and decoded again.
 func FuzzDecode(f *testing.F) {
 	for _, ev := range all {
 		f.Add([]byte(fmt.Sprintf(`{"type":%q,"call":"c","event":{"type":"end"}}`, event.TypeOf(ev))))
@@ -136,10 +136,10 @@ func FuzzDecode(f *testing.F) {
 		}
 		again, err := json.Marshal(ev)
 		if err != nil {
-			return // a time or a block that JSON can say and Go cannot
+			return // a time or a block that is valid in JSON but not in Go
 		}
 		if got, err := event.Decode(again); err != nil || event.TypeOf(got) != event.TypeOf(ev) {
-			t.Fatalf("%q is written as %q: %v", data, again, err)
+			t.Fatalf("%q is encoded as %q: %v", data, again, err)
 		}
 	})
 }
@@ -165,7 +165,7 @@ func TestAnswers(t *testing.T) {
 		}
 		back := reflect.New(reflect.TypeOf(row.in))
 		if err := json.Unmarshal(data, back.Interface()); err != nil || !reflect.DeepEqual(back.Elem().Interface(), row.in) {
-			t.Errorf("%s is read as %+v, %v", data, back.Elem(), err)
+			t.Errorf("%s is decoded as %+v, %v", data, back.Elem(), err)
 		}
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// TestPure holds that the rules are data and functions of it: they import nothing that waits,
-// starts or does I/O, read no clock, start no goroutine and use no channel.
+// TestPure checks that the rules are pure: they import nothing that waits, starts or does I/O, read no clock,
+// start no goroutine and use no channel.
 func TestPure(t *testing.T) {
 	allowed := []string{"bytes", "encoding/json", "errors", "fmt", "slices", "strings", "time",
 		"github.com/kitbag-go/kitbag/message", "github.com/kitbag-go/kitbag/permission"}
@@ -62,8 +62,7 @@ func TestPure(t *testing.T) {
 }
 
 func TestReady(t *testing.T) {
-	// a: allowed, w: waits (asked about or external), d: done. Upper case:
-	// alone; "!" after: late.
+	// a: allowed, w: waits (for the user or the host), d: done. Upper case: alone; "!" after: late.
 	for _, row := range []struct{ open, want string }{
 		{"aa", "01"}, {"AA", "0"}, {"aA", "0"}, {"Aa", "0"}, {"waa", "12"}, {"wA", ""}, {"Wa", ""}, {"dA", "1"},
 		{"awa", "02"}, {"awA", "0"}, {"dwA", ""}, {"ddA", "2"}, {"dd", ""},
@@ -89,7 +88,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// rows reads the JSON lines of a file of testdata.
+// rows reads the JSON lines of a testdata file.
 func rows[T any](t *testing.T, file string) (out []T) {
 	f, err := os.Open("testdata/" + file)
 	if err != nil {
@@ -111,8 +110,7 @@ func rows[T any](t *testing.T, file string) (out []T) {
 var steps = map[string]Step{"ask": AskModel, "last answer": LastAnswer, "remind": Remind, "judge": Judge, "start": Start, "receive": Receive,
 	"close": Close, "wait": Wait, "settle": WaitBackground, "stop": Stop, "finish": Finish, "interrupt": Interrupt, "fail": Fail}
 
-// TestNext has rows of what comes next. Calls are written status by status; one in capitals runs
-// alone.
+// TestNext has a table of next steps. Calls are written status by status; one in capitals runs alone.
 func TestNext(t *testing.T) {
 	for _, row := range rows[struct {
 		Why, Open, Away, Last, Next, Stopped, Limit string
@@ -147,7 +145,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestReact has rows of what is done about answers to one question, the last of which counts.
+// TestReact has a table of reactions to the last of several answers to one question.
 func TestReact(t *testing.T) {
 	names := map[string]Reaction{"accept": {}, "give up": {}, "relieve": {Relieve: true, Again: true},
 		"hint": {Again: true, Hint: HintEmpty}, "give up the hints": {Hint: HintEmpty},
@@ -169,7 +167,7 @@ func TestReact(t *testing.T) {
 	}
 }
 
-// TestRecover has rows of what becomes of a call that an earlier run left open.
+// TestRecover has a table of what happens to a call that an earlier run left open.
 func TestRecover(t *testing.T) {
 	for _, row := range rows[struct {
 		Why     string
@@ -177,7 +175,7 @@ func TestRecover(t *testing.T) {
 		Found   Found
 		Want    Status
 		Again   bool
-		Asked   bool // that a person approved it does not count any more
+		Asked   bool // the user's approval is not valid any more
 		Unknown bool
 	}](t, "recover.jsonl") {
 		approved := row.Call.Approved
@@ -192,7 +190,7 @@ func TestRecover(t *testing.T) {
 	}
 }
 
-// TestJudged has rows of decisions about calls.
+// TestJudged has a table of decisions about calls.
 func TestJudged(t *testing.T) {
 	allow, ask, deny := permission.Decision{Behavior: permission.Allow, Reason: "r"}, permission.Decision{Behavior: permission.Ask, Reason: "q"}, permission.Decision{Behavior: permission.Deny}
 	danger := permission.Decision{Behavior: permission.Ask, Safety: true, Reason: "d"}
@@ -222,7 +220,7 @@ func TestJudged(t *testing.T) {
 	}
 }
 
-// TestLimits has rows of what is used up.
+// TestLimits has a table of limits that are reached.
 func TestLimits(t *testing.T) {
 	start := time.Unix(1000, 0)
 	for _, row := range []struct {
@@ -244,12 +242,12 @@ func TestLimits(t *testing.T) {
 	}
 	for limit, want := range map[time.Duration]time.Duration{200 * time.Millisecond: time.Second, time.Minute: 15 * time.Second, time.Hour: 30 * time.Second} {
 		if got := (Limits{Time: limit}).LastWords(); got != want {
-			t.Errorf("last words within %v: %v, want %v", limit, got, want)
+			t.Errorf("last answer within %v: %v, want %v", limit, got, want)
 		}
 	}
 }
 
-// TestFullAnswer puts the parts of answers that broke off together.
+// TestFullAnswer joins the parts of answers that broke off.
 func TestFullAnswer(t *testing.T) {
 	text := func(id, s string) message.Block { return &message.Text{ID: id, Text: s} }
 	says := func(id string, blocks ...message.Block) *message.Message {
@@ -285,8 +283,7 @@ func TestFullAnswer(t *testing.T) {
 	}
 }
 
-// TestCallJSON holds the names of what is saved of a call: sessions that were written before must
-// be readable.
+// TestCallJSON checks the names in the JSON of a call: sessions that were saved before must stay readable.
 func TestCallJSON(t *testing.T) {
 	want := "id name tool input status again parallel late handoff approved edited judged why safety danger suggest judgement confined preview asked question told result sub charged"
 	var got []string

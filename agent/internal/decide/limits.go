@@ -9,7 +9,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// Limits bound what one input may cost; 0 is no limit, but for Steps.
+// Limits are the limits for one input; 0 is no limit, except for Steps.
 type Limits struct {
 	Steps     int
 	ToolCalls int
@@ -17,10 +17,10 @@ type Limits struct {
 	Time      time.Duration
 	Cost      float64
 
-	Samples, SampleTokens int // what servers may have the model answer
+	Samples, SampleTokens int // of the sampling requests of servers
 }
 
-// Spent is what the current input has cost so far.
+// Spent is what was used for the current input so far.
 type Spent struct {
 	Steps   int       `json:"steps,omitempty"`
 	Calls   int       `json:"calls,omitempty"`
@@ -33,28 +33,28 @@ type Spent struct {
 	SampleTokens int `json:"sample_tokens,omitempty"`
 }
 
-// A Charge is what a sub-agent has cost altogether, but for its calls. Saved with a call it is what
-// the outer run was charged so far.
+// A Charge is the total cost of a sub-agent, except for its calls. Saved with a call, it is what the outer run
+// was charged so far.
 type Charge struct {
 	Usage message.Usage `json:"usage,omitzero"`
 	Cost  float64       `json:"cost,omitempty"`
 }
 
-// Since returns what c is more than an earlier charge.
+// Since returns the difference between c and an earlier charge.
 func (c Charge) Since(old Charge) Charge {
 	u, o := c.Usage, old.Usage
 	return Charge{message.Usage{Input: u.Input - o.Input, Output: u.Output - o.Output, Cached: u.Cached - o.Cached,
 		CacheWrite: u.CacheWrite - o.CacheWrite, Reasoning: u.Reasoning - o.Reasoning}, c.Cost - old.Cost}
 }
 
-// Add counts what was spent.
+// Add adds a charge.
 func (s *Spent) Add(c Charge) {
 	s.Tokens += c.Usage.Input + c.Usage.Output
 	s.Cost += c.Cost
 }
 
-// TakeCall counts a call that the model makes, and reports whether the limit allows it.
-func (s *Spent) TakeCall(l Limits) bool {
+// CountCall counts a call that the model makes, and reports whether the limit allows it.
+func (s *Spent) CountCall(l Limits) bool {
 	s.Calls++
 	return l.ToolCalls <= 0 || s.Calls <= l.ToolCalls
 }
@@ -64,15 +64,15 @@ func (s *Spent) Left(l Limits, now time.Time) (time.Duration, bool) {
 	return l.Time - now.Sub(s.Since), l.Time > 0
 }
 
-// maxLastWords bounds how long the model may take for its last answer when the time is up.
+// maxLastWords is the maximum time for the model's last answer when the time is up.
 const maxLastWords = 30 * time.Second
 
-// LastWords is how long a last answer may take beyond Limits.Time: a quarter of that, so that a limit
-// is not exceeded by much, but a second at least and half a minute at most.
+// LastWords returns how long a last answer may take beyond Limits.Time: a quarter of that, so that a limit is
+// not exceeded by much, but at least a second and at most half a minute.
 func (l Limits) LastWords() time.Duration { return min(max(l.Time/4, time.Second), maxLastWords) }
 
-// Shared names the limit that is used up, "" for none, of those that an agent shares with the
-// agents that work for it.
+// Shared returns the name of the limit that is reached, "" for none, among those that an agent shares with
+// its sub-agents.
 func (s *Spent) Shared(l Limits, now time.Time) string {
 	switch {
 	case l.ToolCalls > 0 && s.Calls >= l.ToolCalls:
@@ -87,11 +87,11 @@ func (s *Spent) Shared(l Limits, now time.Time) string {
 	return ""
 }
 
-// TimeUp names the limit of time.
+// TimeUp returns the name of the time limit.
 func (l Limits) TimeUp() string { return fmt.Sprintf("the limit of %v", l.Time) }
 
-// Sample decides whether a server may have the model answer a request of input tokens, counts it,
-// and returns how long the answer may be. refused says why it may not.
+// Sample decides whether a server may have the model answer a request of the given number of input tokens,
+// counts it, and returns the maximum length of the answer. refused says why it may not.
 func (s *Spent) Sample(l Limits, input, wanted int) (maxTokens int, refused string) {
 	if s.Samples >= l.Samples {
 		return 0, fmt.Sprintf("the limit of %d samples was reached", l.Samples)
@@ -101,7 +101,7 @@ func (s *Spent) Sample(l Limits, input, wanted int) (maxTokens int, refused stri
 		left = min(left, l.Tokens-s.Tokens)
 	}
 	if left -= input; left <= 0 {
-		return 0, fmt.Sprintf("it needs about %d tokens, which is more than is left of the budget", input)
+		return 0, fmt.Sprintf("it needs about %d tokens, more than what remains of the budget", input)
 	}
 	s.Samples++
 	if wanted > 0 {
@@ -110,16 +110,16 @@ func (s *Spent) Sample(l Limits, input, wanted int) (maxTokens int, refused stri
 	return left, ""
 }
 
-// After how many identical rounds, the same calls with the same results, the model is warned and
-// the run ended.
+// The numbers of identical rounds (the same calls with the same results) after which the model is warned and
+// the run is ended.
 const (
 	loopWarn = 3
 	loopStop = 6
 )
 
-// Reached names the limit because of which a run may not ask the model again, "" for none. Steps
-// and loops are each run's own: that a caller is in its last step does not oblige a sub-agent to
-// stop in that step.
+// Reached returns the name of the limit because of which a run may not call the model again, "" for none. The
+// limits of steps and loops apply to each run by itself: a caller in its last step does not stop its
+// sub-agent.
 func (s *State) Reached(in Situation) string {
 	switch {
 	case s.Spent.Steps >= in.Limits.Steps:
@@ -142,14 +142,14 @@ func Repeats(msgs []*message.Message) int {
 			break
 		}
 		n++
-		for end >= 3 && isHint(msgs[end-3]) { // warnings come between rounds
+		for end >= 3 && isHint(msgs[end-3]) { // there may be a warning between rounds
 			end--
 		}
 	}
 	return n
 }
 
-// isHint reports whether m is the program's words to the model.
+// isHint reports whether m is a hint of the program to the model.
 func isHint(m *message.Message) bool {
 	if m.Role != message.RoleUser || len(m.Blocks) == 0 {
 		return false
@@ -163,14 +163,14 @@ func isRound(m []*message.Message) bool {
 	return m[0].Role == message.RoleAssistant && m[1].Role == message.RoleTool
 }
 
-// sameRound compares the calls and the results of two rounds. What the model says with them does
-// not count: it apologises in other words each time.
+// sameRound compares the calls and the results of two rounds. The model's text is ignored: it apologises in
+// different words each time.
 func sameRound(a, b []*message.Message) bool {
-	return slices.EqualFunc(deeds(a[0]), deeds(b[0]), sameDeed) && slices.EqualFunc(deeds(a[1]), deeds(b[1]), sameDeed)
+	return slices.EqualFunc(callsAndResults(a[0]), callsAndResults(b[0]), sameDeed) && slices.EqualFunc(callsAndResults(a[1]), callsAndResults(b[1]), sameDeed)
 }
 
-// deeds returns the calls and results of m.
-func deeds(m *message.Message) (out message.Blocks) {
+// callsAndResults returns the calls and results of m.
+func callsAndResults(m *message.Message) (out message.Blocks) {
 	for _, b := range m.Blocks {
 		switch b.(type) {
 		case *message.ToolCall, *message.ToolResult:

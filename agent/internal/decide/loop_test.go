@@ -13,10 +13,10 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// TestCallsOfAnAnswer plays the calls of one answer by the rules, with outcomes at random. They
-// always end, each starts at most once, none that was refused starts, no more run together than
-// may, one alone runs alone, what changes groups starts last, a person is waited for only when
-// nothing runs, and the results are in call order.
+// TestCallsOfAnAnswer applies the rules to the calls of one answer, with random outcomes. The calls always
+// end, each starts at most once, a refused one does not start, no more run together than allowed, an
+// exclusive one runs alone, one that changes groups starts last, the run waits for a user only when nothing
+// runs, and the results are in call order.
 func TestCallsOfAnAnswer(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		pick := func(label string, n int) int { return rapid.IntRange(0, n-1).Draw(rt, label) }
@@ -55,7 +55,7 @@ func TestCallsOfAnAnswer(t *testing.T) {
 				for _, c := range next.Calls {
 					alone := !c.Parallel || c.ChangesGroups
 					if started[c.ID] || refused[c.ID] || running >= in.Parallel || alone && running > 0 {
-						rt.Fatalf("call %s starts beside %d others", c.ID, running)
+						rt.Fatalf("call %s starts while %d others run", c.ID, running)
 					}
 					for _, other := range all {
 						if c.ChangesGroups && !other.ChangesGroups && other.Status != Done {
@@ -68,7 +68,7 @@ func TestCallsOfAnAnswer(t *testing.T) {
 				}
 			case Receive:
 				if running == 0 {
-					rt.Fatal("nothing runs that could report")
+					rt.Fatal("the run waits for a report, but nothing runs")
 				}
 				n := pick("which", running)
 				for _, c := range s.Open {
@@ -78,8 +78,8 @@ func TestCallsOfAnAnswer(t *testing.T) {
 					if n--; n >= 0 {
 						continue
 					}
-					if pick("leaves", 4) == 0 && s.MayLeave(in.Parallel) {
-						end(c, func() { s.Leave(c) })
+					if pick("leaves", 4) == 0 && s.MayMoveToBackground(in.Parallel) {
+						end(c, func() { s.MoveToBackground(c) })
 					} else {
 						end(c, func() { c.end(message.OutcomeSuccess, "r") })
 					}
@@ -87,7 +87,7 @@ func TestCallsOfAnAnswer(t *testing.T) {
 				}
 			case Wait:
 				if running > 0 {
-					rt.Fatal("a person is waited for while calls run")
+					rt.Fatal("the run waits for the user while calls run")
 				}
 				for _, c := range s.Open {
 					if c.Status == Asking {

@@ -14,55 +14,55 @@ type Step int
 const (
 	AskModel       Step = iota
 	LastAnswer          // a limit was reached: ask the model for a last answer
-	Remind              // the model has answered, but not with the typed answer that is wanted
+	Remind              // the model has answered, but not with the required typed answer
 	Judge               // decide about a call that has not been judged
 	Start               // start calls
 	Receive             // wait for a call that runs
 	Close               // all calls have ended: add their results to the conversation
-	Wait                // a person or the host is needed
+	Wait                // an answer of the user or the host is needed
 	WaitBackground      // the model has answered, but calls run in the background
-	Stop                // the last answer was asked for
+	Stop                // the last answer was requested
 	Finish              // the model has answered
-	Interrupt           // the run was cancelled, or the consumer has left
+	Interrupt           // the run was cancelled, or the consumer has broken off
 	Fail                // an error ends the run
 )
 
-// An Effect is a step with what it is about.
+// An Effect is a step with its details.
 type Effect struct {
 	Step  Step
 	Calls []*Call // of Judge and Start
 	Limit string  // of LastAnswer: the limit that was reached
-	Hint  string  // of AskModel: what the model reads first, "" for nothing
+	Hint  string  // of AskModel: a hint to add before, "" for nothing
 }
 
-// AsksModel reports whether the model is to say something.
+// AsksModel reports whether the step calls the model.
 func (e Effect) AsksModel() bool {
 	return e.Step == AskModel || e.Step == LastAnswer || e.Step == Remind
 }
 
-// Typed says whether a run is to end with an answer of a Go type.
+// Typed says whether a run must end with an answer of a Go type.
 type Typed int
 
-// Whether it is.
+// The values of Typed.
 const (
 	Untyped Typed = iota
 	Wanted
 	Given // the model has given it
 )
 
-// A Situation is what counts, in addition to the State, when the next step is decided.
+// A Situation is what the decision about the next step depends on in addition to the State.
 type Situation struct {
 	Messages []*message.Message
 	Limits   Limits
-	Above    string // the limit that was reached of a run that this one works for
+	Above    string // the limit that was reached of an outer run
 	Now      time.Time
 	Parallel int  // how many calls may run at a time
-	Ended    bool // the run was cancelled, or the consumer has left
-	Failed   bool // an error is to end the run
+	Ended    bool // the run was cancelled, or the consumer has broken off
+	Failed   bool // an error must end the run
 	Typed    Typed
 }
 
-// Next decides what a run does.
+// Next decides the next step of a run.
 func Next(s *State, in Situation) Effect {
 	running := s.count(Running)
 	switch {
@@ -74,7 +74,7 @@ func Next(s *State, in Situation) Effect {
 		return Effect{Step: Interrupt}
 	case len(s.Open) > 0:
 		return s.nextCall(running, in.Parallel)
-	case in.Typed == Given: // also at a limit, and when other calls came with it
+	case in.Typed == Given: // even at a limit, and with other calls
 		return Effect{Step: Finish}
 	}
 	last := in.Messages[len(in.Messages)-1].Role
@@ -94,8 +94,8 @@ func Next(s *State, in Situation) Effect {
 	return Effect{Step: AskModel, Hint: loopHint(in.Messages)}
 }
 
-// nextCall decides while calls are open. It judges before it runs, and runs before it waits: a
-// person who is asked finds everything done that needed no answer.
+// nextCall decides while calls are open. It judges before it runs, and runs before it waits: when the user is
+// asked, everything that needed no answer is done.
 func (s *State) nextCall(running, parallel int) Effect {
 	if running == 0 {
 		if s.Ended() == len(s.Open) {
@@ -114,10 +114,9 @@ func (s *State) nextCall(running, parallel int) Effect {
 	return Effect{Step: Wait}
 }
 
-// Ready returns the calls that may start now, together: parallel calls that no other call
-// separates, or one other call alone. A call starts when no call before it still has to run, but
-// that parallel calls do not wait for each other. ChangesGroups calls start, one by one, when all
-// others have ended.
+// Ready returns the calls that may start now, together: parallel calls that no other call separates, or one
+// other call alone. A call starts when no call before it still has to run; parallel calls do not wait for
+// each other. ChangesGroups calls start, one by one, when all others have ended.
 func Ready(open []*Call) []*Call {
 	var batch []*Call
 	waiting := false // a call before this one has not ended

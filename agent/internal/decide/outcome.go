@@ -17,14 +17,13 @@ const OutcomeUnknown = "Outcome unknown: the program was stopped while this call
 
 // continues is the result of a call that continues in the background.
 const continues = "This call continues in the background, as %s. Continue with what does not depend on it. " +
-	"You will get what it returns; until then nothing is known of it."
+	"You will get its result when it ends."
 
 // crashGap is how many event numbers are skipped after a crash.
 const crashGap = 1_000_000
 
-// Begin begins a run, with an id that is used unless an earlier run is continued, and reports
-// whether one is. A run that ended says so in its last save; one that did not may have used more
-// numbers for events than it saved.
+// Begin begins a run, with the given id unless an earlier run is continued, and reports whether one is. A run
+// that ended says so in its last save; one that did not may have used more event numbers than it saved.
 func (s *State) Begin(id string) (resumed bool) {
 	if s.Running {
 		s.Seq += crashGap
@@ -37,7 +36,7 @@ func (s *State) Begin(id string) (resumed bool) {
 	return false
 }
 
-// End ends a run. One that waits keeps its id.
+// End ends a run. A run that waits keeps its id.
 func (s *State) End(waiting bool) {
 	s.Running = false
 	if !waiting {
@@ -45,19 +44,19 @@ func (s *State) End(waiting bool) {
 	}
 }
 
-// Found is what a run finds out about a call that an earlier run left open.
+// Found is what a run knows about a call that an earlier run left open.
 type Found struct {
-	Idempotent bool // the tool allows that the call is made again
+	Idempotent bool // the tool allows repeating the call
 	Stuck      bool // nothing can answer what a sub-agent waits for
-	Expired    bool // the question about it is too old
+	Expired    bool // its question has expired
 }
 
-// Recover takes over an open call of an earlier run, maybe of another program, and reports whether
-// its outcome is unknown: then it has that result. Nothing that was found out about the call is
-// relied on: the policy and the tools may be others now, and the State may have been changed.
+// Recover decides about an open call of an earlier run, perhaps of another program, and reports whether its
+// outcome is unknown: then it has that result. It relies on no earlier decision about the call: the policy
+// and the tools may be different now, and the State may have been changed.
 func (c *Call) Recover(f Found) (unknown bool) {
 	c.Judged = -1
-	if c.Edited && c.Judgement == nil { // what a person's own arguments would run was not judged before the program stopped
+	if c.Edited && c.Judgement == nil { // the arguments of the user were not judged before the program stopped
 		c.Approved = false
 	}
 	switch {
@@ -65,28 +64,28 @@ func (c *Call) Recover(f Found) (unknown bool) {
 		c.end(message.OutcomeInterrupted, OutcomeUnknown)
 		return true
 	case c.Status == Running && c.Sub == nil:
-		c.Status, c.Again = Allowed, true // once: what stops the program each time must not stop it for ever
+		c.Status, c.Again = Allowed, true // only once: a call that stops the program must not do so again and again
 	case c.Status == Running, c.Status == Nested && f.Stuck:
-		c.Status = Allowed // a sub-agent looks after its own calls
+		c.Status = Allowed // a sub-agent recovers its own calls
 	case c.Status == Covered, c.Status == Asking && f.Expired:
 		c.Status = New
 	}
 	return false
 }
 
-// An Opening is what counts when a call of a new answer is opened.
+// An Opening is what the decision about a call of a new answer depends on.
 type Opening struct {
-	CutOff bool   // the answer ended within its arguments
+	CutOff bool   // the answer ended in the middle of its arguments
 	Final  bool   // it gives the typed answer, which no limit refuses
 	Over   string // the limit on calls that was reached before it
 }
 
-// AddCall adds a call of a new answer. One that cannot run is given its result at once, so that no
-// crash can make a bad call look like one that was cut off.
+// AddCall adds a call of a new answer. A call that cannot run gets its result at once, so that after a crash
+// it does not look like one that was cut off.
 func (s *State) AddCall(c *Call, o Opening) {
 	switch {
 	case c.Status == Done:
-	case o.CutOff: // what was meant is not known: "/tmp/a" may be the beginning of "/tmp/a/b"
+	case o.CutOff: // the rest is unknown: "/tmp/a" may be the beginning of "/tmp/a/b"
 		c.end(message.OutcomeError, "Not run: your answer was cut off by the limit on its length, and the arguments with it. Make a shorter call.")
 	case o.Over != "" && !o.Final:
 		c.end(message.OutcomeError, "Not run: "+o.Over+" was reached.")
@@ -94,7 +93,7 @@ func (s *State) AddCall(c *Call, o Opening) {
 	s.Open = append(s.Open, c)
 }
 
-// Judged takes the decision about c, and returns what it comes to: Allow, Ask or Deny.
+// Judged applies the decision about c, and returns the effect: Allow, Ask or Deny.
 func (s *State) Judged(c *Call, d permission.Decision) permission.Behavior {
 	switch {
 	case d.Behavior == permission.Allow, c.mayRun(d):
@@ -114,10 +113,10 @@ func (s *State) Judged(c *Call, d permission.Decision) permission.Behavior {
 	return permission.Deny
 }
 
-// mayRun reports whether a person's approval answers the question that the decision asks. A call
-// that has become dangerous since, by an edit or by what ran before it, or is so for another reason
-// than the person read, is asked about again; and so is one that would do something else, or that
-// nothing confines any more.
+// mayRun reports whether the user's approval answers the question of the decision. The call is asked about
+// again if it has become dangerous since, by an edit or by the effect of an earlier call, or if it is
+// dangerous for another reason than the user was shown, if it would do something else, or if it would no
+// longer run in a sandbox.
 func (c *Call) mayRun(d permission.Decision) bool {
 	if !c.Approved || d.Behavior != permission.Ask || d.Safety && !(c.Safety && d.Reason == c.Danger) {
 		return false
@@ -125,15 +124,14 @@ func (c *Call) mayRun(d permission.Decision) bool {
 	if c.Confined && !d.Confined {
 		return false
 	}
-	if c.Judgement == nil { // the person wrote the arguments just now, or a program asked that kept no judgements
+	if c.Judgement == nil { // the user has just edited the arguments, or the program that asked stored no judgement
 		return c.Edited || d.Judgement.IsZero()
 	}
 	return c.Judgement.Same(&d.Judgement)
 }
 
-// CoveringRules returns the rules that were suggested with each earlier question that may cover c:
-// ten reads of one folder are then one question. Safety questions cover nothing, since no rule can
-// answer them.
+// CoveringRules returns the rules that were suggested with each earlier question and that may cover c: ten
+// reads of one folder then need one question. Safety questions cover nothing, since no rule can answer them.
 func (s *State) CoveringRules(c *Call) (out [][]permission.Rule) {
 	if c.Safety {
 		return nil
@@ -146,33 +144,33 @@ func (s *State) CoveringRules(c *Call) (out [][]permission.Rule) {
 	return out
 }
 
-// Ask has c wait for a person, who is shown the preview.
+// Ask makes c wait for the user, who is shown the preview.
 func (s *State) Ask(c *Call, preview string, now time.Time) {
 	c.Status, c.Preview, c.Asked, c.Question = Asking, preview, now, s.Seq+1
 }
 
-// Allow takes a person's yes, with edited arguments unless they are nil. The call is judged once
-// more when its turn comes, against deny rules above all.
+// Allow records that the user allowed c, with edited arguments unless they are nil. The call is judged again
+// before it starts, especially against deny rules.
 func (s *State) Allow(c *Call, edited json.RawMessage) {
 	s.uncover()
-	c.Approved, c.Status, c.Why, c.Judged = true, Allowed, "allowed by a person", -1
-	if edited != nil { // judged now: what the arguments would run may be something else when the call's turn comes
+	c.Approved, c.Status, c.Why, c.Judged = true, Allowed, "allowed by the user", -1
+	if edited != nil { // judged now, because the arguments may mean something else when the call starts
 		c.Input, c.Edited, c.Judgement, c.Status = edited, true, nil, New
 	}
 }
 
-// Refuse takes a person's no.
+// Refuse records that the user refused c.
 func (s *State) Refuse(c *Call, reason string) {
 	s.uncover()
-	text := "A person refused this call of " + c.Tool + "."
+	text := "The user refused this call of " + c.Tool + "."
 	if reason != "" {
 		text += " Reason: " + reason
 	}
 	c.end(message.OutcomeDenied, text)
 }
 
-// uncover has calls judged again that the answer to a like call may have covered: a rule that came
-// with it may answer those, and if none did, each is asked about by itself.
+// uncover makes all calls that wait for the answer to a similar call be judged again: a rule of that answer
+// may allow them, and if none does, each is asked about by itself.
 func (s *State) uncover() {
 	for _, c := range s.Open {
 		if c.Status == Covered {
@@ -181,25 +179,25 @@ func (s *State) uncover() {
 	}
 }
 
-// JudgeAgain has every call judged again before it starts, because the rules have changed.
+// JudgeAgain makes every call be judged again before it starts, because the rules have changed.
 func (s *State) JudgeAgain() {
 	for _, c := range s.Open {
 		c.Judged = -1
 	}
 }
 
-// Resume has a sub-agent's call run again, which was given answers.
+// Resume makes a sub-agent's call run again, since there are answers for it.
 func (s *State) Resume(c *Call) {
-	if c.Status == Nested { // not one that was refused since
+	if c.Status == Nested { // unless it was refused since
 		c.Status, c.Judged = Allowed, -1
 	}
 }
 
-// End gives c its result. It is kept with the call until all have one: a crash must not lose the
-// results that are there.
+// End gives c its result, which is kept with the call until all calls have one: a crash must not lose the
+// results so far.
 func (c *Call) End(res *message.ToolResult) {
 	if c.Edited {
-		note := fmt.Sprintf("[A person changed the arguments of this call to %s.]", c.Input)
+		note := fmt.Sprintf("[The user changed the arguments of this call to %s.]", c.Input)
 		res.Blocks = append(message.Blocks{&message.Text{Text: note}}, res.Blocks...)
 	}
 	c.Result, c.Status, c.Sub = res, Done, nil
@@ -207,24 +205,24 @@ func (c *Call) End(res *message.ToolResult) {
 
 func (c *Call) end(outcome message.Outcome, text string) { c.End(ResultOf(c, outcome, text)) }
 
-// MayLeave reports whether a call may continue in the background, where at most that many run at a time.
-func (s *State) MayLeave(most int) bool { return len(s.InBackground()) < most }
+// MayMoveToBackground reports whether a call may continue in the background, where at most the given number run at a time.
+func (s *State) MayMoveToBackground(most int) bool { return len(s.InBackground()) < most }
 
-// Leave lets a call continue in the background. Its result, which a history must have, says so; that
-// it is a success means no more than that nothing has gone wrong yet.
-func (s *State) Leave(c *Call) {
+// MoveToBackground makes a call continue in the background. Its result, which a history must have, says so; its
+// outcome success only means that nothing has failed yet.
+func (s *State) MoveToBackground(c *Call) {
 	s.Background = append(s.Background, &BackgroundCall{ID: c.ID, Tool: c.Tool})
 	c.end(message.OutcomeSuccess, fmt.Sprintf(continues, c.ID))
 }
 
-// ResultLost is the result of a call in the background whose run was cut off. It is not made again
-// even if it might: no one waits for it any more, and the model decides better what is still
-// wanted.
+// ResultLost is the result of a call in the background whose run was cut off. The call is not repeated even
+// if its tool allows that: nothing waits for it any more, and the model can decide better what is still
+// needed.
 func ResultLost() *message.ToolResult {
 	return &message.ToolResult{Outcome: message.OutcomeInterrupted, Blocks: message.Blocks{&message.Text{Text: OutcomeUnknown}}}
 }
 
-// Report removes the calls that have ended in the background, whose results the conversation is about to get.
+// Report removes the calls that have ended in the background, and returns them, so that their results are added to the conversation.
 func (s *State) Report() []*BackgroundCall {
 	ended := slices.DeleteFunc(slices.Clone(s.Background), func(a *BackgroundCall) bool { return a.Result == nil })
 	if len(ended) > 0 {
@@ -233,8 +231,8 @@ func (s *State) Report() []*BackgroundCall {
 	return ended
 }
 
-// Close closes the open calls, which all have ended, and returns the message with their results and
-// the tools that succeeded. Those in the background count when they return.
+// Close closes the open calls, which have all ended, and returns the message with their results and the
+// names of the tools that succeeded. Calls in the background are counted when they end.
 func (s *State) Close() (m *message.Message, succeeded []string) {
 	for _, c := range s.Open {
 		inBackground := slices.ContainsFunc(s.Background, func(a *BackgroundCall) bool { return a.ID == c.ID })
@@ -258,17 +256,17 @@ func (s *State) Interrupt(why string) (ended []*Call) {
 	return ended
 }
 
-// Said begins the account of a new input.
-func (s *State) Said(now time.Time) { s.Spent = Spent{Since: now} }
+// NewInput resets what was spent, for a new input.
+func (s *State) NewInput(now time.Time) { s.Spent = Spent{Since: now} }
 
-// Why an answer is refused.
+// The reasons why an answer is refused.
 var (
 	ErrNoCall     = errors.New("no such call is open")
 	ErrNotWaiting = errors.New("the call does not wait for such an answer")
 )
 
-// Waiting returns the call that an answer is for. The error lists what does wait: hosts that show
-// several conversations mix up ids.
+// Waiting returns the call that an answer is for. The error lists the calls that wait: hosts that show several
+// conversations mix up ids.
 func (s *State) Waiting(id string, want Status) (*Call, error) {
 	c := s.Find(id)
 	switch {
@@ -286,15 +284,15 @@ func (s *State) Waiting(id string, want Status) (*Call, error) {
 	return c, nil
 }
 
-// Expired reports whether the question about c may not be answered any more: what the person was
-// shown may not be true now. A question may be answered within that long, or for ever if it is 0.
+// Expired reports whether the question about c may not be answered any more, because what the user was shown
+// may have changed. An answer is accepted within the given time, or always if it is 0.
 func (c *Call) Expired(within time.Duration, now time.Time) bool {
 	return within > 0 && now.Sub(c.Asked) > within
 }
 
-// CheckRules checks the rules that come with an answer about a call of a tool. A person who was
-// asked about one tool must not be made to open another, by a UI or by a client of one. Ask
-// rules would undo what the policy's author decided.
+// CheckRules checks the rules that come with an answer about a call of a tool. A user who was asked about one
+// tool must not be tricked into allowing another, by a UI or by a client of one. Ask rules would undo
+// decisions of the policy's author.
 func CheckRules(rules []permission.Rule, call, tool string) error {
 	for _, rule := range rules {
 		switch {

@@ -7,14 +7,14 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// What the model reads when its last answer cannot be used.
+// The hints for the model when its last answer cannot be used.
 const (
 	HintEmpty  = "Your last answer was empty. Answer the user, or call a tool."
 	HintCutOff = "Your last answer was cut off by a lost connection. Go on from where it stopped, without repeating it."
-	hintLoop   = "You have made the same calls %d times and had the same results. Do something else, or say what stops you."
+	hintLoop   = "You have made the same calls %d times with the same results. Do something else, or say what prevents you."
 )
 
-// loopHint is what the model reads before it is asked again, "" for nothing.
+// loopHint returns the hint to add before the model is called again, "" for none.
 func loopHint(msgs []*message.Message) string {
 	if n := Repeats(msgs); n >= loopWarn && n%loopWarn == 0 {
 		return fmt.Sprintf(hintLoop, n)
@@ -22,37 +22,37 @@ func loopHint(msgs []*message.Message) string {
 	return ""
 }
 
-// maxMends is how often one question is asked again because the answer was empty or broke off.
+// maxMends is how often a model call is repeated because the answer was empty or broke off.
 const maxMends = 2
 
-// A Question is one question to the model, which may take several model calls.
+// A Question is one request for an answer, which may take several model calls.
 type Question struct{ mends int }
 
-// An Answer is what came of a model call.
+// An Answer describes the result of a model call.
 type Answer struct {
-	Failed    bool // it ended with an error, which:
-	Retryable bool // may not come again
-	Refused   bool // says that the conversation cannot be sent as it is
+	Failed    bool // it ended with an error
+	Retryable bool // the error may not occur again
+	Refused   bool // the error says that the conversation cannot be sent as it is
 
-	Any   bool // it holds blocks
-	Shown bool // it holds text
-	Empty bool // it neither says anything nor calls a tool
+	Any   bool // it contains blocks
+	Shown bool // it contains text
+	Empty bool // it has neither text nor a call
 }
 
-// A Reaction is what is done about an answer. The zero Reaction to one that did not fail is to accept
-// it; to another, to end the run with its error.
+// A Reaction is the reaction to an answer. The zero Reaction means: accept an answer that did not fail, and
+// for any other one end the run with its error.
 type Reaction struct {
-	Relieve bool   // change the conversation so that it may be sent
-	Keep    bool   // what was shown of it
-	Void    bool   // its pieces are
-	Again   bool   // ask again
-	Hint    string // what the model reads before it is asked again, "" for nothing
+	Relieve bool   // change the conversation so that it can be sent
+	Keep    bool   // the part that was shown
+	Void    bool   // discard its deltas
+	Again   bool   // call the model again
+	Hint    string // the hint to add before, "" for none
 }
 
-// React decides what is done about an answer. One that broke off with nothing in it was tried often
-// enough by the retries.
+// React decides the reaction to an answer. An answer that broke off without any content was already retried
+// often enough.
 func (q *Question) React(a Answer) Reaction {
-	if a.Refused { // which says nothing about the answer
+	if a.Refused { // which does not depend on the answer
 		return Reaction{Relieve: true, Again: true}
 	}
 	again := q.mends < maxMends && (!a.Failed || a.Retryable)
@@ -68,11 +68,11 @@ func (q *Question) React(a Answer) Reaction {
 	return Reaction{}
 }
 
-// Answers is how many answers there were.
+// Answers returns the number of answers so far.
 func (q *Question) Answers() int { return q.mends }
 
-// FullAnswer returns the model's last message. Where that continues an answer that broke off it is
-// a message of both parts, or of more, with the id of the last.
+// FullAnswer returns the model's last message. If that continues an answer that broke off, it returns one
+// message of all the parts, with the id of the last.
 func FullAnswer(msgs []*message.Message) *message.Message {
 	last := len(msgs) - 1
 	m := msgs[last]
@@ -84,8 +84,7 @@ func FullAnswer(msgs []*message.Message) *message.Message {
 	return m
 }
 
-// AnswerOf returns [FullAnswer] of the model's last message since the user spoke; nil if it has said
-// nothing yet.
+// AnswerOf returns [FullAnswer] of the model's last message since the user's; nil if there is none.
 func AnswerOf(msgs []*message.Message) *message.Message {
 	for i, m := range slices.Backward(msgs) {
 		switch {
@@ -110,7 +109,7 @@ func isCutOff(m *message.Message) bool {
 // HintSource is the source of the hints that the loop gives the model.
 const HintSource = "agent"
 
-// joined puts two parts of one answer together. The text at the seam is one text.
+// joined joins two parts of one answer. The texts that meet become one text.
 func joined(a, b message.Blocks) message.Blocks {
 	i := slices.IndexFunc(b, func(b message.Block) bool { _, thinks := b.(*message.Thinking); return !thinks })
 	if len(a) > 0 && i >= 0 {

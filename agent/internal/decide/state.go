@@ -10,18 +10,18 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// A State is where a conversation is. It is saved with its messages.
+// A State is the progress of a conversation. It is saved with its messages.
 type State struct {
 	Seq        int64  // of the last event
 	Run        string // id of the current run, "" between runs
-	Running    bool   // a run is on, or was when its process was stopped
+	Running    bool   // a run is in progress, or was when its process was stopped
 	Spent      Spent  // since the last input
 	Open       []*Call
 	Background []*BackgroundCall // in the background, oldest first
 }
 
 // A Call is a call of the last assistant message, until the results of all of them are added to the
-// conversation together. Its JSON is part of saved sessions: members may be added, never changed.
+// conversation together. Its JSON is part of saved sessions: members may be added, but never changed.
 type Call struct {
 	ID    string          `json:"id"`
 	Name  string          `json:"name"`           // as the model called it
@@ -33,21 +33,21 @@ type Call struct {
 	Parallel      bool   `json:"parallel,omitempty"`
 	ChangesGroups bool   `json:"late,omitempty"` // changes which tools are visible: runs last
 
-	Handoff Handoff `json:"handoff,omitempty"` // whether another agent continues when it has succeeded
+	Handoff Handoff `json:"handoff,omitempty"` // which agent continues when it has succeeded
 
-	Approved bool   `json:"approved,omitempty"` // by a person
-	Edited   bool   `json:"edited,omitempty"`   // a person changed Input
-	Judged   int    `json:"judged,omitempty"`   // how many calls had ended when it was allowed; -1 has it judged again
-	Why      string `json:"why,omitempty"`      // it may run, or is asked about
+	Approved bool   `json:"approved,omitempty"` // by the user
+	Edited   bool   `json:"edited,omitempty"`   // the user changed Input
+	Judged   int    `json:"judged,omitempty"`   // how many calls had ended when it was allowed; -1 means that it must be judged again
+	Why      string `json:"why,omitempty"`      // why it may run, or needs approval
 
 	Safety  bool              `json:"safety,omitempty"`
-	Danger  string            `json:"danger,omitempty"` // the reason of the safety question that a person was asked
+	Danger  string            `json:"danger,omitempty"` // the reason of the safety question that the user was asked
 	Suggest []permission.Rule `json:"suggest,omitempty"`
 
-	// Judgement is what the last decision was about. What was read from a file is there to be compared only.
+	// Judgement is what the last decision was based on. File contents in it are only for comparison.
 	Judgement *permission.Judgement `json:"judgement,omitempty"`
 
-	Confined bool `json:"confined,omitempty"` // the tool holds the call to the profile of the Judgement
+	Confined bool `json:"confined,omitempty"` // the tool runs the call in the sandbox profile of the Judgement
 
 	Preview   string    `json:"preview,omitempty"`
 	Asked     time.Time `json:"asked,omitzero"`
@@ -60,17 +60,17 @@ type Call struct {
 	Charged Charge          `json:"charged,omitzero"`
 }
 
-// A Handoff says where a call hands the conversation over to.
+// A Handoff says to whom a call hands the conversation.
 type Handoff string
 
 // The hand-offs.
 const (
 	HandoffNone Handoff = ""
 	HandoffTo   Handoff = "to"   // another agent
-	HandoffBack Handoff = "back" // the one that had it before
+	HandoffBack Handoff = "back" // the previous agent
 )
 
-// Announced is where an event is in the conversation.
+// Announced identifies an emitted event.
 type Announced struct {
 	Seq  int64     `json:"seq,omitempty"`
 	Time time.Time `json:"time,omitzero"`
@@ -83,22 +83,22 @@ type BackgroundCall struct {
 	Result *message.ToolResult `json:"result,omitempty"` // nil while it runs
 }
 
-// A Status says where a call is.
+// A Status is the state of a call.
 type Status string
 
 // The statuses.
 const (
 	New      Status = "new"      // not judged yet
 	Allowed  Status = "allowed"  // may run
-	Asking   Status = "asking"   // a person is asked
-	Covered  Status = "covered"  // judged again when a like call has been answered
-	External Status = "external" // the host has it
-	Nested   Status = "nested"   // a sub-agent waits
+	Asking   Status = "asking"   // waits for the user
+	Covered  Status = "covered"  // judged again when a similar call has been answered
+	External Status = "external" // waits for the host
+	Nested   Status = "nested"   // its sub-agent waits
 	Running  Status = "running"  // started, no result yet
 	Done     Status = "done"
 )
 
-// Check reports why the open calls cannot be those of a saved conversation.
+// Check returns an error if the open calls cannot be those of a saved conversation.
 func (s *State) Check() error {
 	for i, c := range s.Open {
 		if c == nil {
@@ -110,7 +110,7 @@ func (s *State) Check() error {
 			return fmt.Errorf("the status of open call %q is %q, which does not exist", c.ID, c.Status)
 		}
 		if (c.Result != nil) != (c.Status == Done) {
-			return fmt.Errorf("open call %q: status %q, but a result is there: %t", c.ID, c.Status, c.Result != nil)
+			return fmt.Errorf("open call %q: status %q, but it has a result: %t", c.ID, c.Status, c.Result != nil)
 		}
 	}
 	if slices.Contains(s.Background, nil) {
@@ -119,7 +119,7 @@ func (s *State) Check() error {
 	return nil
 }
 
-// Find returns the open call of that id, or nil.
+// Find returns the open call with that id, or nil.
 func (s *State) Find(id string) *Call {
 	for _, c := range s.Open {
 		if c.ID == id {
@@ -150,7 +150,7 @@ func (s *State) InBackground() []*BackgroundCall {
 	return slices.DeleteFunc(slices.Clone(s.Background), func(a *BackgroundCall) bool { return a.Result != nil })
 }
 
-// Results returns the message that answers the calls; one without a result gets an empty one.
+// Results returns the message with the results of the calls; a missing result is replaced by an empty one.
 func Results(open []*Call) *message.Message {
 	m := &message.Message{Role: message.RoleTool, Blocks: make(message.Blocks, 0, len(open))}
 	for _, c := range open {
@@ -163,7 +163,7 @@ func Results(open []*Call) *message.Message {
 	return m
 }
 
-// ResultOf returns a result of c in the program's words.
+// ResultOf returns a result of c with a text of the program.
 func ResultOf(c *Call, outcome message.Outcome, text string) *message.ToolResult {
 	return &message.ToolResult{ID: c.ID, Name: c.Name, Outcome: outcome, Blocks: message.Blocks{&message.Text{Text: text}}}
 }

@@ -1,5 +1,5 @@
-// Package picture looks at the beginning of pictures. A server refuses a whole request
-// for a damaged one in it, and so it would every later request of the conversation.
+// Package picture checks the beginning of images. A server refuses a whole request because of one damaged
+// image, and so every later request of the conversation.
 package picture
 
 import (
@@ -8,16 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"image"
-	_ "image/gif" // the formats that models take
+	_ "image/gif" // the formats that models accept
 	_ "image/jpeg"
 	_ "image/png"
 	"io"
 	"strings"
 )
 
-// Check returns the media type of a picture by what it holds, since servers refuse a JPEG
-// that is called a PNG. It fails where the beginning of a PNG, JPEG, GIF or WebP is
-// damaged or missing. Anything else, such as SVG, is returned unseen.
+// Check returns the media type of an image according to its contents, since servers refuse a JPEG that is
+// declared as a PNG. It fails if the beginning of a PNG, JPEG, GIF or WebP is damaged or missing. Any other
+// type, such as SVG, is returned unchecked.
 func Check(mediaType string, data []byte) (string, error) {
 	switch strings.ToLower(mediaType) {
 	case "image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp":
