@@ -49,7 +49,7 @@ func TestWindowOfTheCatalogue(t *testing.T) {
 func TestPriceOfTheCatalogue(t *testing.T) {
 	for name, m := range map[string]model.Model{"no-such-model": &namedModel{name: "no-such-model"}, "": &words{}} {
 		_, err := New(Config{Model: m, Toolkit: toolkit.Of(), Limits: Limits{Cost: 1}})
-		want := `agent.New: Limits.Cost needs what tokens cost: no price of the model "` + name + `" is known; set Limits.Price`
+		want := `agent.New: Limits.Cost needs the prices of the model: no price of the model "` + name + `" is known; set Limits.Price`
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
