@@ -1,5 +1,4 @@
-// Package examples runs the examples offline, compares what they print, and builds
-// copies of them in other modules.
+// Package examples runs the examples offline, checks their output, and builds copies of them in other modules.
 package examples
 
 import (
@@ -17,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// servers run until they are stopped; each has a test of its own.
+// servers run until they are stopped; each has its own test.
 var servers = []string{"gateway", "users", "webchat"}
 
 func TestExamples(t *testing.T) {
@@ -63,8 +62,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestCopies checks that the examples build in a module of someone else. Nothing is
-// downloaded: the copies require what this module requires.
+// TestCopies checks that the examples build in another module. Nothing is downloaded, because the copies
+// require what this module requires.
 func TestCopies(t *testing.T) {
 	root, err := filepath.Abs("..")
 	if err != nil {
@@ -99,7 +98,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// readmeModules returns the modules that README.md tells users to replace, as they follow the root's path.
+// readmeModules returns the modules that README.md tells users to replace, as suffixes of the root's path.
 func readmeModules(t *testing.T) []string {
 	data, err := os.ReadFile("../README.md")
 	if err != nil {
@@ -112,7 +111,7 @@ func readmeModules(t *testing.T) []string {
 	return append([]string{""}, strings.Fields(string(list[1]))...)
 }
 
-// TestReadmeModules checks that users are told of all modules that they may import.
+// TestReadmeModules checks that README.md lists all modules that users may import.
 func TestReadmeModules(t *testing.T) {
 	var want []string
 	err := fs.WalkDir(os.DirFS(".."), ".", func(path string, e fs.DirEntry, err error) error {
@@ -136,8 +135,8 @@ func TestReadmeModules(t *testing.T) {
 	}
 }
 
-// TestLines counts the lines, without blank ones and comments, of programs that people
-// compare with those of other toolkits.
+// TestLines counts the lines, without blank ones and comments, of programs that people compare with those of
+// other toolkits.
 func TestLines(t *testing.T) {
 	for name, most := range map[string]int{"hello": 25, "toolset": 250, "batch": 120} {
 		src, err := os.ReadFile(filepath.Join(name, "main.go"))
@@ -156,7 +155,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestPermissions checks that no example teaches a way around the permission engine.
+// TestPermissions checks that no example shows how to bypass the permission engine.
 func TestPermissions(t *testing.T) {
 	around := regexp.MustCompile(`Control: +true|permission\.(Mode)?Bypass|Tool: +"\*+"`)
 	for _, name := range examples(t) {

@@ -1,5 +1,5 @@
-// Approval stops at a call that no rule allows, saves the conversation, and
-// continues, possibly in another process, when the user has answered.
+// Approval stops at a call that no rule allows, saves the conversation, and continues when the user has
+// answered, possibly in another process.
 package main
 
 import (
@@ -38,7 +38,7 @@ func main() {
 	if _, err := a.Reply(ctx, &st, agent.Say("Pay 700 € of rent to the landlord.")); !errors.Is(err, agent.ErrWaiting) {
 		log.Fatalf("expected a question, got %v", err)
 	}
-	saved, err := json.Marshal(&st) // to a file, a database, a message to a person's phone …
+	saved, err := json.Marshal(&st) // to a file, a database, a message to the user's phone …
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,6 +1,5 @@
-// Batch labels 500 tickets, eight at a time, each in a conversation of its own in the
-// directory tickets. Kill it and start it again: what is done is not done again, and what
-// was begun continues where it was.
+// Batch labels 500 tickets, eight at a time, each in its own conversation in the directory tickets. If you kill
+// it and start it again, finished tickets are not repeated, and unfinished ones continue where they were.
 package main
 
 import (
@@ -36,8 +35,8 @@ type labelIn struct {
 	Label  string `json:"label" jsonschema:"enum=bug,enum=wish"`
 }
 
-// label is made again if the program was killed in the middle of it, which does no harm:
-// it is the same file with the same content.
+// label runs again if the program was killed while it ran. That does no harm, because it writes the same file
+// with the same content.
 func label(_ context.Context, in labelIn) (string, error) {
 	file := filepath.Join(labels, filepath.Base(in.Ticket))
 	return "labelled", os.WriteFile(file, []byte(in.Label+"\n"), 0o644)
@@ -74,11 +73,11 @@ func main() {
 	for range workers {
 		wg.Go(func() {
 			for n := range queue {
-				had, err := work(ctx, a, store, n)
+				done, err := work(ctx, a, store, n)
 				if err != nil {
 					failed.Add(1)
 					log.Printf("ticket %d: %v", n, err)
-				} else if had {
+				} else if done {
 					before.Add(1)
 				}
 			}
@@ -95,7 +94,7 @@ func main() {
 	}
 }
 
-// work does one job, or what is left of it, and reports whether it was done already.
+// work does one job, or the rest of it, and reports whether the job was already done.
 func work(ctx context.Context, a *agent.Agent, store session.Store, n int) (bool, error) {
 	s, err := session.Open(ctx, store, fmt.Sprintf("ticket-%d", n))
 	if err != nil {
@@ -106,14 +105,14 @@ func work(ctx context.Context, a *agent.Agent, store session.Store, n int) (bool
 		return true, nil
 	}
 	var inputs []agent.Input
-	if len(s.State.Messages) == 0 { // else it was begun, and continues without a new input
+	if len(s.State.Messages) == 0 { // otherwise the job was started, and continues without a new input
 		inputs = append(inputs, agent.Say(fmt.Sprintf("Label ticket-%d: the text of the ticket", n)))
 	}
 	_, err = a.Reply(s.Context(ctx), s.State, inputs...)
 	return false, err
 }
 
-// chooseModel returns a real model where OPENAI_API_KEY is set, else one that follows a script.
+// chooseModel returns a real model if OPENAI_API_KEY is set, and otherwise one that follows a script.
 func chooseModel() (model.Model, error) {
 	if os.Getenv("OPENAI_API_KEY") != "" {
 		return openai.FromEnv()

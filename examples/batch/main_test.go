@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// TestMain lets the test start this program as a process of its own.
+// TestMain lets the test start this program as a separate process.
 func TestMain(m *testing.M) {
 	if os.Getenv("BATCH_CHILD") != "" {
 		main()

@@ -1,6 +1,6 @@
-// Cli is an agent for the terminal, with files and a shell in the current directory. It
-// asks before it changes something; an interrupt (Ctrl-C) stops what it does. The
-// conversation is kept in chat.json, and continues when the program is started again.
+// Cli is an agent for the terminal, with files and a shell in the current directory. It asks before it changes
+// something; an interrupt (Ctrl-C) stops the current turn. The conversation is stored in chat.json, and
+// continues when the program is started again.
 package main
 
 import (
@@ -63,14 +63,14 @@ func run() error {
 		return err
 	}
 
-	go func() { // a read cannot be interrupted, waiting for a line can
+	go func() { // a separate goroutine, because a read cannot be interrupted
 		defer close(t.lines)
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 			t.lines <- in.Text()
 		}
 	}()
 	if len(chat.State.Messages) > 0 && !chat.State.Done() {
-		t.turn(chat.State) // the program was stopped in the middle of one
+		t.turn(chat.State) // the program was stopped during a turn
 	}
 	for {
 		fmt.Print("> ")
@@ -90,7 +90,7 @@ type terminal struct {
 	lines chan string
 }
 
-// turn runs the agent until it has answered, or is interrupted.
+// turn runs the agent until it has answered or is interrupted.
 func (t terminal) turn(st *agent.State, inputs ...agent.Input) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -111,7 +111,7 @@ func (t terminal) turn(st *agent.State, inputs ...agent.Input) {
 	}
 }
 
-// printable makes untrusted text safe to print: it cannot move the cursor or hide a part of itself.
+// printable makes untrusted text safe to print: it can neither move the cursor nor hide a part of itself.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
@@ -143,11 +143,11 @@ func (t terminal) approve(ctx context.Context, q event.Approval) (event.Confirm,
 		case line == "a" && len(q.Suggest) > 0:
 			return q.Allow(q.Suggest...), nil
 		}
-		return q.Deny("The person said no: " + line), nil
+		return q.Deny("The user said no: " + line), nil
 	}
 }
 
-// chooseModel returns a real model where OPENAI_API_KEY is set, else one that follows a script.
+// chooseModel returns a real model if OPENAI_API_KEY is set, and otherwise one that follows a script.
 func chooseModel() (model.Model, error) {
 	if os.Getenv("OPENAI_API_KEY") != "" {
 		return openai.FromEnv()

@@ -1,6 +1,6 @@
-// Gateway is one MCP server in front of two. A client sees a tool that opens groups
-// and the groups that its token grants, but no secret in a server's results. The
-// servers behind it are this program again, called with a name.
+// Gateway is one MCP server in front of two. A client sees a tool that opens groups and the groups that its
+// token grants. Secrets in the servers' results are hidden. The servers are this program again, started with a
+// name as its argument.
 package main
 
 import (
@@ -52,7 +52,7 @@ func serve(ctx context.Context) error {
 	return nil
 }
 
-// newGateway joins two servers. The team may use all of it; CI sees the group reports.
+// newGateway puts a gateway in front of two servers. The team may use everything; CI only sees the group reports.
 func newGateway(ctx context.Context, program, ci, team string) (*mcpgateway.Gateway, error) {
 	secrets, err := redact.New(redact.Rules()...)
 	if err != nil {
@@ -65,11 +65,11 @@ func newGateway(ctx context.Context, program, ci, team string) (*mcpgateway.Gate
 		Servers: []mcpclient.Server{server("tickets"), server("deploy")},
 		Groups: []mcpgateway.Group{
 			{Name: "reports", Description: "What happened.", Tools: []string{"tickets__list", "deploy__log"}},
-			{Name: "changes", Description: "What is to happen.", Tools: []string{"*__add", "*__start"}},
+			{Name: "changes", Description: "What will happen.", Tools: []string{"*__add", "*__start"}},
 		},
 		Serve: mcpgateway.ServeOptions{
 			Name: "office", Version: "1.0.0",
-			// For a call without a rule the client asks its user.
+			// For a call that no rule covers the client asks its user.
 			Policy: &permission.Policy{Rules: []permission.Rule{
 				{Tool: "*__list", Behavior: permission.Allow},
 				{Tool: "*__log", Behavior: permission.Allow},
@@ -110,7 +110,7 @@ type (
 	textIn struct{ Text string }
 )
 
-// behind is a server with a read-only tool and one that changes something.
+// behind is a server with a read-only tool and a tool that changes something.
 func behind(ctx context.Context) error {
 	reads := tool.Options{ReadOnly: true}
 	tools := map[string][]tool.Tool{

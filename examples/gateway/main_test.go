@@ -53,7 +53,7 @@ func TestGateway(t *testing.T) {
 	if got := call(t, c, "deploy__log", `{}`); strings.Contains(got.Text(), "ghp_") || !strings.Contains(got.Text(), "all is well") {
 		t.Errorf("the log is %q", got.Text())
 	}
-	// This client cannot ask a person, so that what no rule allows is refused.
+	// This client cannot ask its user, so calls that no rule allows are refused.
 	if got := call(t, c, "deploy__start", `{}`); got.Outcome == message.OutcomeSuccess {
 		t.Errorf("a deployment started without a question: %q", got.Text())
 	}

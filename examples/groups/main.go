@@ -1,5 +1,5 @@
-// Groups keeps tools in two groups that the model opens when it needs them: the
-// list it is shown starts with one tool, reset_tools.
+// Groups keeps tools in two groups that the model opens when it needs them. Its first list has only one tool,
+// reset_tools.
 package main
 
 import (

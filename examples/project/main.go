@@ -1,5 +1,5 @@
-// Project lets an agent write files below one directory, following a skill. Other paths
-// need approval, which is refused here.
+// Project lets an agent write files below one directory, following a skill. Other paths need approval, which
+// this program denies.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Servers puts two MCP servers behind closed groups: each is started when the model
-// opens its group. Both are this program again, called with a name; in your own program
-// they are those of a file, which mcpclient.Load reads.
+// Servers puts two MCP servers behind closed groups: each is started when the model opens its group. Both are
+// this program again, started with a name as its argument; your own program can read servers from a file with
+// mcpclient.Load.
 package main
 
 import (
@@ -52,7 +52,7 @@ func serve(ctx context.Context) error {
 	return s.ServeStdio(ctx, os.Stdin, os.Stdout)
 }
 
-// ask is the agent.
+// ask runs the agent.
 func ask(ctx context.Context) error {
 	var groups []toolkit.Group
 	for _, name := range []string{"weather", "trains"} {

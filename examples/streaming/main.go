@@ -1,4 +1,4 @@
-// Streaming shows the model's text and a tool's output while they come.
+// Streaming shows the model's text and a tool's output while they are produced.
 package main
 
 import (
@@ -20,7 +20,7 @@ type countIn struct {
 	To int `json:"to" jsonschema:"minimum=1,maximum=100"`
 }
 
-// count yields a chunk per number; chunks of one block id become one text.
+// count yields one chunk per number; chunks with the same block id become one text.
 func count(ctx context.Context, in countIn) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) {
 		for i := 1; i <= in.To; i++ {

@@ -1,6 +1,6 @@
-// Toolset gives an agent twelve tools over the data of a shop, in three groups that the
-// model opens when it needs them. Reading tools run, changes need approval,
-// and no customer may be deleted.
+// Toolset gives an agent twelve tools over the data of a shop, in three groups that the model opens when it
+// needs them. Tools that only read run without a question, changes need approval, and no customer may be
+// deleted.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A shop is the data of the tools. Calls of one answer may run in parallel.
+// A shop is the data of the tools. It has a lock because the calls of one answer may run in parallel.
 type shop struct {
 	mu        sync.Mutex
 	customers map[string]customer
@@ -112,7 +112,7 @@ func (s *shop) placeOrder(_ context.Context, in orderIn) (order, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stock[in.Item] < in.Pieces {
-		return order{}, fmt.Errorf("there are %d pieces of %q, not %d", s.stock[in.Item], in.Item, in.Pieces)
+		return order{}, fmt.Errorf("there are only %d pieces of %q, not %d", s.stock[in.Item], in.Item, in.Pieces)
 	}
 	s.stock[in.Item] -= in.Pieces
 	o := order{fmt.Sprintf("o%d", len(s.orders)+1), in.Customer, in.Item, in.Pieces, "placed"}
@@ -125,7 +125,7 @@ func (s *shop) cancelOrder(_ context.Context, in idIn) (order, error) {
 	defer s.mu.Unlock()
 	o, ok := s.orders[in.ID]
 	if !ok || o.Status != "placed" {
-		return o, fmt.Errorf("order %q cannot be cancelled: list_orders has those that can", in.ID)
+		return o, fmt.Errorf("order %q cannot be cancelled; list_orders shows the orders that can", in.ID)
 	}
 	o.Status = "cancelled"
 	s.orders[o.ID] = o
@@ -157,7 +157,7 @@ func (s *shop) change(item string, by int) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stock[item]+by < 0 {
-		return s.stock[item], fmt.Errorf("there are %d pieces of %q only", s.stock[item], item)
+		return s.stock[item], fmt.Errorf("there are only %d pieces of %q", s.stock[item], item)
 	}
 	s.stock[item] += by
 	return s.stock[item], nil

@@ -30,8 +30,7 @@ type user struct{ Name, Role string }
 
 type userKey struct{}
 
-// A bank is the data of the tools. They get the user from the context, so that the model cannot
-// choose another account.
+// A bank is the data of the tools. They get the user from the context, so the model cannot choose another account.
 type bank struct {
 	mu       sync.Mutex
 	accounts map[string]int
@@ -60,7 +59,7 @@ func (b *bank) pay(ctx context.Context, in payment) (string, error) {
 	return fmt.Sprintf("paid %d € to %s", in.Euros, in.To), nil
 }
 
-// policies are the permissions of the roles. A call without a rule needs approval.
+// policies are the permissions of the roles. A call that no rule covers needs approval.
 var policies = map[string]permission.Policy{
 	"owner": {TrustReadOnly: true},
 	"guest": {TrustReadOnly: true, Rules: []permission.Rule{{Tool: "pay", Behavior: permission.Deny}}},
@@ -79,7 +78,7 @@ func newServer(m model.Model, b *bank, dir string, tokens map[string]user) (*ser
 	s := &server{dir: dir, users: map[[32]byte]user{}, agents: map[string]*agent.Agent{}, busy: map[string]int{}}
 	for token, u := range tokens {
 		if len(token) < 16 {
-			return nil, fmt.Errorf("the token of %s has %d bytes; make one of 16 or more (openssl rand -hex 16)", u.Name, len(token))
+			return nil, fmt.Errorf("the token of %s has %d bytes; use one of at least 16 bytes (openssl rand -hex 16)", u.Name, len(token))
 		}
 		s.users[sha256.Sum256([]byte(token))] = u
 	}
@@ -101,8 +100,8 @@ func newServer(m model.Model, b *bank, dir string, tokens map[string]user) (*ser
 
 type request struct {
 	Text     string `json:"text"`
-	Call     string `json:"call"`     // or the answer to a question about this call
-	Question int64  `json:"question"` // of the question that the user has seen
+	Call     string `json:"call"`     // set if this is the answer to a question about this call
+	Question int64  `json:"question"` // the number of the question that the user has seen
 	Allow    bool   `json:"allow"`
 }
 

@@ -23,7 +23,7 @@ const (
 
 func TestUsers(t *testing.T) {
 	b := &bank{accounts: map[string]int{"ada": 1000, "bob": 5}}
-	// The model calls the tool that it is told to, and then repeats what that returned.
+	// The model calls the tool that the message names, and then returns the tool's result.
 	m := scripted.New(scripted.Repeat(scripted.Func(func(req *model.Request) (scripted.Turn, error) {
 		last := req.Messages[len(req.Messages)-1]
 		if last.Role == message.RoleUser {
@@ -46,7 +46,7 @@ func TestUsers(t *testing.T) {
 		return post(t, h.URL, token, body, status)
 	}
 	say("", `{"text": "balance {}"}`, http.StatusUnauthorized)
-	say("a token that nobody has", `{"text": "balance {}"}`, http.StatusUnauthorized)
+	say("an unknown token", `{"text": "balance {}"}`, http.StatusUnauthorized)
 	say(ada, `{"text": "balance {}"}`, http.StatusOK)
 	if got := say(guest, `{"text": "pay {\"to\": \"guest\", \"euros\": 9}"}`, http.StatusOK); got.Text != "done" || b.accounts["guest"] != 0 {
 		t.Errorf("a guest pays: %+v, %v", got, b.accounts)
@@ -56,7 +56,7 @@ func TestUsers(t *testing.T) {
 		t.Fatalf("an owner pays without a question: %+v, %v", asked, b.accounts)
 	}
 	question := asked.Pending[0].(*event.Approval).Question
-	// The conversation of another person with the same name is another one.
+	// The conversation of another user with the same id is a different one.
 	say(bob, `{"call": "call_2", "allow": true}`, http.StatusNotFound)
 	say(ada, `{"call": "call_2", "question": 9999, "allow": true}`, http.StatusNotFound)
 	if got := say(ada, fmt.Sprintf(`{"call": "call_2", "question": %d, "allow": true}`, question), http.StatusOK); got.Text != "done" || b.accounts["bob"] != 105 || b.accounts["ada"] != 900 {
@@ -76,7 +76,7 @@ func TestBusy(t *testing.T) {
 	}
 	s.leave("ada")
 	if !s.enter("ada") {
-		t.Error("a request that has ended counts")
+		t.Error("a request that has ended still counts")
 	}
 }
 

@@ -1,6 +1,6 @@
-// Webchat is a chat in the browser. The events of a run are sent as they happen
-// (server-sent events); a call that needs an approval ends the stream, and the answer to
-// it starts the next. Conversations are files, so that an answer may come after a restart.
+// Webchat is a chat in the browser. The events of a run are sent as they happen (server-sent events). A call
+// that needs approval ends the stream, and the answer starts the next one. Conversations are files, so an
+// answer may come after a restart.
 package main
 
 import (
@@ -78,8 +78,8 @@ func newServer(m model.Model, store session.Store) (*server, error) {
 	return &server{a, store}, err
 }
 
-// handler refuses requests that another site makes in the user's name. It does not authenticate: the
-// server is for one user on this machine.
+// handler rejects requests that another site makes in the user's name. It does not authenticate: the server is
+// for one user on this machine.
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", http.FileServerFS(page))
@@ -89,12 +89,12 @@ func (s *server) handler() http.Handler {
 	return http.NewCrossOriginProtection().Handler(mux)
 }
 
-// show returns a conversation: its messages and open questions. A run may be under way:
-// Read does not open the session.
+// show returns a conversation: its messages and open questions. It also works during a run, because Read does
+// not open the session.
 func (s *server) show(w http.ResponseWriter, r *http.Request) {
 	st, info, err := session.Read(r.Context(), s.store, r.PathValue("id"), 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		st, err = &agent.State{}, nil // a new one
+		st, err = &agent.State{}, nil // a new conversation
 	}
 	if err != nil {
 		fail(w, err)
@@ -108,7 +108,7 @@ func (s *server) show(w http.ResponseWriter, r *http.Request) {
 		Status  session.Status `json:"status"`
 		Said    []said         `json:"said"`
 		Pending []event.Event  `json:"pending"`
-		Event   int64          `json:"event"` // the last one of what this shows
+		Event   int64          `json:"event"` // the last event that this includes
 	}{info.Status, []said{}, st.Pending(), info.Event}
 	for _, m := range st.Messages {
 		if text := m.Text(); text != "" {
@@ -119,20 +119,20 @@ func (s *server) show(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer) // fails if the client disconnects
 }
 
-// follow streams the events that are stored after the one that the page has, whichever
-// process runs the conversation. A browser that is cut off asks again, with Last-Event-ID.
+// follow streams the events that are stored after the page's last event, whichever process runs the
+// conversation. A browser that loses its connection requests them again, with Last-Event-ID.
 func (s *server) follow(w http.ResponseWriter, r *http.Request) {
 	last := cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("after"), "0")
 	after, err := strconv.ParseInt(last, 10, 64)
 	if err != nil {
-		http.Error(w, "the number of an event is wanted", http.StatusBadRequest)
+		http.Error(w, "after must be the number of an event", http.StatusBadRequest)
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	for ev, err := range session.Watch(r.Context(), s.store, r.PathValue("id"), after) {
 		if err != nil || write(w, ev) != nil || http.NewResponseController(w).Flush() != nil {
-			return // the page was closed, or asks again
+			return // the page was closed, or requests the events again
 		}
 	}
 }
@@ -141,7 +141,7 @@ func (s *server) follow(w http.ResponseWriter, r *http.Request) {
 type request struct {
 	Text     string `json:"text"`
 	Call     string `json:"call"`
-	Question int64  `json:"question"` // about the call
+	Question int64  `json:"question"` // the number of the question about the call
 	Allow    bool   `json:"allow"`
 	Always   bool   `json:"always"` // also add the suggested rules
 	Reason   string `json:"reason"`
@@ -156,7 +156,7 @@ func (q request) input(st *agent.State) (agent.Input, error) {
 		ask, ok := p.(*event.Approval)
 		switch {
 		case !ok || ask.Call != q.Call || ask.Question != q.Question:
-			continue // a question that has replaced this one was not seen
+			continue // the user has not seen this question
 		case !q.Allow:
 			return ask.Deny(q.Reason), nil
 		case q.Always:
@@ -167,8 +167,8 @@ func (q request) input(st *agent.State) (agent.Input, error) {
 	return nil, fmt.Errorf("%w: %q, question %d; load the page again", agent.ErrNoCall, q.Call, q.Question)
 }
 
-// say runs the agent and streams its events. The run does not end with the request: the answer is
-// there when the page is opened again.
+// say runs the agent and streams its events. The run does not end with the request: the user finds the answer
+// when they open the page again.
 func (s *server) say(w http.ResponseWriter, r *http.Request) {
 	var q request
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&q); err != nil {
@@ -189,9 +189,9 @@ func (s *server) say(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := http.NewResponseController(w)
-	begun := false
+	started := false
 	for ev, err := range s.agent.Run(chat.Context(ctx), chat.State, in) {
-		if err != nil && !begun { // the run refuses the input
+		if err != nil && !started { // the run rejects the input
 			fail(w, err)
 			return
 		}
@@ -199,14 +199,14 @@ func (s *server) say(w http.ResponseWriter, r *http.Request) {
 			log.Printf("chat %s: %v", r.PathValue("id"), err)
 			return
 		}
-		if !begun {
+		if !started {
 			w.Header().Set("Content-Type", "text/event-stream")
 			w.Header().Set("Cache-Control", "no-store")
-			begun = true
+			started = true
 		}
 		if err := write(w, ev); err == nil {
 			_ = out.Flush()
-		} // else the client disconnected, and the run continues
+		} // otherwise the client has disconnected, and the run continues
 	}
 }
 

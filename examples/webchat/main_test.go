@@ -15,7 +15,7 @@ import (
 	"github.com/kitbag-go/kitbag/model/scripted"
 )
 
-// TestChat asks for a transfer, answers in another process, and looks at what is kept.
+// TestChat asks for a transfer, answers in another process, and checks the stored conversation.
 func TestChat(t *testing.T) {
 	dir := t.TempDir()
 	first := serve(t, dir, scripted.Call("send_money", transfer{"the landlord", 700}))
@@ -30,9 +30,9 @@ func TestChat(t *testing.T) {
 	}
 	second.post(t, `{"call": "call_9", "allow": true}`, http.StatusNotFound)
 	if got := second.post(t, `{"text": "Hello?"}`, http.StatusConflict); got != "answer the question first\n" {
-		t.Errorf("what is said before the answer is refused with %q", got)
+		t.Errorf("a message before the answer is rejected with %q", got)
 	}
-	second.post(t, `{"call": "call_1", "allow": true}`, http.StatusNotFound) // to no question
+	second.post(t, `{"call": "call_1", "allow": true}`, http.StatusNotFound) // does not answer an open question
 	second.post(t, `{"call": "call_1", "question": 9999, "allow": true}`, http.StatusNotFound)
 	events = second.post(t, answer(t, events, `"allow": true`), http.StatusOK)
 	if !strings.Contains(events, "sent 700 € to the landlord") || !strings.Contains(events, `"text":"The rent is paid."`) {
@@ -43,7 +43,7 @@ func TestChat(t *testing.T) {
 	}
 }
 
-// TestReload looks at a conversation while the model is asked.
+// TestReload reads a conversation while the model runs.
 func TestReload(t *testing.T) {
 	var s client
 	var shown string
@@ -63,8 +63,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestFollow reads the events of a conversation after one of them, as a page does that was
-// cut off.
+// TestFollow reads the events of a conversation that follow one of them, as a page does after it has lost its
+// connection.
 func TestFollow(t *testing.T) {
 	s := serve(t, t.TempDir(), scripted.Say("Good morning."))
 	s.post(t, `{"text": "Hello"}`, http.StatusOK)
@@ -114,8 +114,8 @@ func TestOtherSites(t *testing.T) {
 	}
 }
 
-// TestPage checks that the page reads events in the form in which they are sent, and that
-// there are events of the types that it shows.
+// TestPage checks that the page reads events in the form in which they are sent, and that there are events of
+// the types that it shows.
 func TestPage(t *testing.T) {
 	s := serve(t, t.TempDir(), scripted.Call("send_money", transfer{"a", 1}), scripted.Say("Done."))
 	page := s.get(t, "/")

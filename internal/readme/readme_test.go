@@ -221,14 +221,14 @@ func TestFigures(t *testing.T) {
 		return n
 	}
 	attacks, everyday := count("bash_adversarial.jsonl", "readonly_allow", false), count("bash_benign.jsonl", "readonly_allow", true)
-	for _, want := range []string{fmt.Sprintf("of %d that try", attacks), fmt.Sprintf("%d of %d everyday", everyday, everyday)} {
+	for _, want := range []string{fmt.Sprintf("of %d commands that try", attacks), fmt.Sprintf("%d of %d everyday", everyday, everyday)} {
 		if !strings.Contains(readme, want) {
 			t.Errorf("README.md does not say %q", want)
 		}
 	}
 	results := read(t, "bench/RESULTS.md")
 	for _, row := range []struct{ name, claim string }{
-		{"a round of 20: CPU, µs", "%s of the CPU of a loop"}, {"a round with 1,000 tools: CPU, µs", "%s with 1,000 tools"},
+		{"a round of 20: CPU, µs", "%s times the CPU of a loop"}, {"a round with 1,000 tools: CPU, µs", "%s times with 1,000 tools"},
 	} {
 		_, rest, _ := strings.Cut(results, "| "+row.name+" | ")
 		ratio, _, ok := strings.Cut(rest, " |")
