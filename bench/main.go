@@ -1,13 +1,13 @@
-// Command bench compares kitbag with other Go frameworks for agents, on the same work and with the
-// same model: see package work for the work, and RESULTS.md for the results.
+// Command bench compares kitbag with other Go frameworks for agents, on the same tasks and with the same model.
+// Package work defines the tasks, and RESULTS.md has the results.
 //
 //	go run . [-reps 5] [-peers floor,kitbag,eino] [-scenarios step,tokens] [-out RESULTS.md]
 //
-// Each framework is a program in a module of its own below peers, so that the versions of their
-// dependencies are independent, and one that cannot be downloaded does not stop the others. Each
-// measurement is a process. In a repetition all frameworks do a scenario in turn, with another one
-// first each time; a ratio is made of two measurements of the same repetition, and the table has
-// the median of those. So the load of the machine affects all of them equally.
+// Each framework is a program in a separate module below peers, so that the versions of their dependencies are
+// independent, and a framework that cannot be downloaded does not stop the others. Each measurement is a
+// process. In a repetition all frameworks run a scenario in turn, starting with a different one each time. Each
+// ratio is of two measurements of the same repetition, and the table has the median of the ratios. So the load
+// of the machine affects all frameworks equally.
 //
 // The table is always printed. If a framework could not be built, or a
 // measurement failed, the exit code is 1 and the table gives the reason.
@@ -34,12 +34,12 @@ import (
 	"github.com/kitbag-go/kitbag/bench/work"
 )
 
-// paths is the table of optimisations, measured by hand: see its text.
+// paths is the table of optimisations, which were measured by hand; see its text.
 //
 //go:embed paths.md
 var paths string
 
-// unit is the peer that ratios refer to.
+// unit is the peer that ratios are relative to.
 const unit = "floor"
 
 var allPeers = []string{"kitbag", unit, "eino", "langchaingo", "adk", "trpc", "genkit"}
@@ -52,10 +52,10 @@ const (
 func main() {
 	log.SetFlags(0)
 	reps := flag.Int("reps", 5, "repetitions")
-	peers := flag.String("peers", "", "which frameworks; empty means all, and "+unit+" is always among them")
-	scenarios := flag.String("scenarios", "", "which scenarios; empty means all")
-	least := flag.Duration("least", 300*time.Millisecond, "how long to measure, at least")
-	out := flag.String("out", "", "a file for the results, beside standard output")
+	peers := flag.String("peers", "", "frameworks, separated by commas; empty means all. "+unit+" is always included")
+	scenarios := flag.String("scenarios", "", "scenarios, separated by commas; empty means all")
+	least := flag.Duration("least", 300*time.Millisecond, "minimum time of a measurement")
+	out := flag.String("out", "", "file for the results, in addition to standard output")
 	flag.Parse()
 	c := &comparison{reps: *reps, least: *least, failures: map[string]string{}}
 	for _, name := range choose("framework", allPeers, *peers) {
@@ -94,7 +94,7 @@ func choose(what string, all []string, list string) []string {
 	names := strings.Split(list, ",")
 	for _, name := range names {
 		if !slices.Contains(all, name) {
-			log.Fatalf("there is no %s %q; there are %s", what, name, strings.Join(all, ", "))
+			log.Fatalf("unknown %s %q; use one of %s", what, name, strings.Join(all, ", "))
 		}
 	}
 	return names
@@ -106,18 +106,18 @@ type peer struct {
 	program string
 	size    int64 // of the program, in bytes
 	version string
-	results map[string][]*work.Result // by scenario and repetition; nil if one failed
+	results map[string][]*work.Result // by scenario and repetition; nil if the measurement failed
 }
 
 type comparison struct {
-	peers     []*peer // those that could be built
+	peers     []*peer // the peers that could be built
 	scenarios []string
 	reps      int
 	least     time.Duration
-	failures  map[string]string // reason by peer or measurement
+	failures  map[string]string // errors, by peer or measurement
 }
 
-// run builds everything and measures.
+// run builds all programs and runs the measurements.
 func (c *comparison) run() error {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
@@ -252,7 +252,7 @@ func startUp(ctx context.Context, program string) (*work.Result, error) {
 	return res, nil
 }
 
-// lastLine decodes the last line of JSON; frameworks may print other lines.
+// lastLine decodes the last line, which is JSON; frameworks may print other lines before.
 func lastLine(r io.Reader, v any) error {
 	data, err := io.ReadAll(r)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/bench/work"
 )
 
-// A row is a figure of a scenario.
+// A row shows one figure of a scenario.
 type row struct {
 	title, unit string
 	scenario    string
@@ -31,7 +31,7 @@ func cpuPerRound(r *work.Result) float64 { return r.CPU / float64(r.Rounds) / mi
 
 func allocsPerRound(r *work.Result) float64 { return r.Allocs / float64(r.Rounds) }
 
-// tokens is the number of tokens in the scenario of that name.
+// tokens is the number of tokens in the scenario with this name.
 const tokens = 5000
 
 var rows = []row{
@@ -64,7 +64,7 @@ var rows = []row{
 	{"… CPU to make", "µs", "own", func(r *work.Result) float64 { return r.CPU / micro }},
 }
 
-// ownRows are the rows of scenarios that only kitbag has.
+// ownRows are the rows of scenarios that only kitbag can run.
 var ownRows = []row{
 	{"a group of 20 tools opened and closed, of 1,000 tools: CPU", "µs", "open", func(r *work.Result) float64 { return r.CPU / micro }},
 	{"… allocations", "", "open", func(r *work.Result) float64 { return r.Allocs }},
@@ -78,17 +78,17 @@ var ownRows = []row{
 
 // report writes the tables.
 func (c *comparison) report(w io.Writer) {
-	fmt.Fprintf(w, "# kitbag beside other frameworks\n\n%s, %s, %d processors, %s.\n"+
-		"Made by `make bench-peers`; %d repetitions.\n\n",
+	fmt.Fprintf(w, "# kitbag compared with other frameworks\n\n%s, %s, %d processors, %s.\n"+
+		"Made by `make bench-peers`, with %d repetitions.\n\n",
 		time.Now().UTC().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), processor(), c.reps)
-	fmt.Fprintf(w, "Ratios are paired and interleaved: in each repetition every framework does the scenario\n"+
-		"in turn, each measurement in a process of its own, and the table has the median over the\n"+
-		"repetitions of the ratio to `%s` in the same one. Less is better. CPU is user and system\n"+
-		"time of the framework's process alone; the model is played by another one. Allocations\n"+
-		"and memory repeat to 1 %%. Times do not: what else the machine does falls on all alike, but on\n"+
-		"a busy one, ratios of times of few repetitions may be off by a third. `work/` says what each\n"+
-		"scenario is, `peers/` how each framework is used; `%s` is a loop on go-openai written by hand,\n"+
-		"which validates, judges, stores and emits nothing.\n", unit, unit)
+	fmt.Fprintf(w, "Ratios are paired and interleaved: in each repetition every framework runs the scenario\n"+
+		"in turn, each measurement is a separate process, and the table has the median over the\n"+
+		"repetitions of the ratio to `%s` in the same repetition. Less is better. CPU is user and system\n"+
+		"time of the framework's process only; another process plays the model. Allocations and memory\n"+
+		"vary by 1 %%. Times vary more: other load on the machine affects all frameworks equally, but on\n"+
+		"a busy machine, ratios of times with few repetitions may be wrong by a third. `work/` defines the\n"+
+		"scenarios, `peers/` shows how each framework is used; `%s` is a loop on go-openai written by\n"+
+		"hand, which validates, judges, stores and emits nothing.\n", unit, unit)
 	c.table(w, "Ratios to the floor", c.ratio)
 	c.table(w, "Medians", func(p *peer, r row) []float64 { return p.values(r) })
 	c.own(w)
@@ -111,8 +111,8 @@ func (c *comparison) own(w io.Writer) {
 		return
 	}
 	p := c.peers[i]
-	fmt.Fprint(w, "\n## What only kitbag does\n\nMedians. The ratios are of rounds of 20 with a hook at every place that has one, none of\n"+
-		"which does anything, to the same without hooks; both are run in turns in one process.\n\n| | kitbag |\n|---|--:|\n")
+	fmt.Fprint(w, "\n## What only kitbag can do\n\nMedians. The ratios compare rounds of 20 with a hook at every possible place, none of which\n"+
+		"does anything, to the same rounds without hooks; both alternate in one process.\n\n| | kitbag |\n|---|--:|\n")
 	for _, r := range ownRows {
 		if slices.Contains(c.scenarios, r.scenario) {
 			fmt.Fprintf(w, "| %s | %s |\n", r.name(), figure(p.values(r)))
@@ -155,22 +155,22 @@ func (p *peer) values(r row) (v []float64) {
 	return v
 }
 
-// ratio pairs the measurements of p with the unit's.
+// ratio divides the measurements of p by those of the unit in the same repetition.
 func (c *comparison) ratio(p *peer, r row) (v []float64) {
 	i := slices.IndexFunc(c.peers, func(p *peer) bool { return p.name == unit })
 	if i < 0 {
 		return nil
 	}
-	ours, theirs := p.results[r.scenario], c.peers[i].results[r.scenario]
-	for rep := range ours {
-		if ours[rep] != nil && theirs[rep] != nil && r.value(theirs[rep]) != 0 {
-			v = append(v, r.value(ours[rep])/r.value(theirs[rep]))
+	own, ref := p.results[r.scenario], c.peers[i].results[r.scenario]
+	for rep := range own {
+		if own[rep] != nil && ref[rep] != nil && r.value(ref[rep]) != 0 {
+			v = append(v, r.value(own[rep])/r.value(ref[rep]))
 		}
 	}
 	return v
 }
 
-// figure is the median, with three digits.
+// figure formats the median with three digits.
 func figure(v []float64) string {
 	if len(v) == 0 {
 		return "—"
@@ -189,7 +189,7 @@ func figure(v []float64) string {
 	}
 }
 
-// processor names the machine's processor.
+// processor returns the name of the machine's processor.
 func processor() string {
 	system := runtime.GOOS + "/" + runtime.GOARCH
 	data, err := os.ReadFile("/proc/cpuinfo")

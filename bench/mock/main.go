@@ -1,11 +1,10 @@
-// Command mock plays a model: a chat completions endpoint that streams answers by a script. It prints
-// its address and stops when its standard input is closed.
+// Command mock plays a model: it is a chat completions endpoint that streams answers according to a script. It
+// prints its address and stops when its standard input is closed.
 //
-// The script is the model's name, bench.r20.c8.g4.t10.p40: 20 answers with 8 calls
-// of the tool "add" each, with gaps of 4 milliseconds between them, then an answer of
-// 10 tokens with a pause of 40 milliseconds after the first. The position of a conversation follows
-// from the tool results in the request. Answers are rendered once, so that a request costs little
-// more than reading it and writing the answer.
+// The script is the model's name, such as bench.r20.c8.g4.t10.p40: 20 answers with 8 calls of the tool "add"
+// each, with gaps of 4 milliseconds between them, then an answer of 10 tokens with a pause of 40 milliseconds
+// after the first. The tool results in the request determine the position of a conversation in the script.
+// Answers are rendered once, so a request costs little more than reading it and writing the answer.
 package main
 
 import (
@@ -28,7 +27,7 @@ type script struct{ rounds, calls, gap, tokens, pause int }
 func parse(name string) (s script, err error) {
 	_, err = fmt.Sscanf(name, "bench.r%d.c%d.g%d.t%d.p%d", &s.rounds, &s.calls, &s.gap, &s.tokens, &s.pause)
 	if err == nil && s.calls < 1 {
-		err = fmt.Errorf("%d calls; there must be one at least", s.calls)
+		err = fmt.Errorf("the script has %d calls; it must have at least one", s.calls)
 	}
 	return s, err
 }
@@ -44,8 +43,8 @@ const end = `data: {"id":"chatcmpl-bench","object":"chat.completion.chunk","crea
 	`"service_tier":"default","system_fingerprint":"fp_0123456789","choices":[],"usage":{"prompt_tokens":120,"completion_tokens":30,"total_tokens":150,` +
 	`"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}}}` + "\n\ndata: [DONE]\n\n"
 
-// toolCalls is the answer of a round: each call in three pieces, and separate from the others if
-// there are gaps.
+// toolCalls returns the answer of a round. Each call has three pieces, and is separate from the others if there
+// are gaps.
 func (s script) toolCalls(round int) (parts [][]byte) {
 	b := event(nil, `{"role":"assistant","content":null}`, "null")
 	for i := range s.calls {
@@ -59,7 +58,7 @@ func (s script) toolCalls(round int) (parts [][]byte) {
 	return append(parts, append(event(b, `{}`, `"tool_calls"`), end...))
 }
 
-// text is the last answer, split at the pause.
+// text returns the last answer, split at the pause.
 func (s script) text() [][]byte {
 	var rest []byte
 	first := event(nil, `{"role":"assistant","content":""}`, "null")
@@ -78,7 +77,7 @@ func (s script) text() [][]byte {
 	return [][]byte{first, rest}
 }
 
-// whole is the answer of a round, or the last one, without streaming.
+// whole returns the answer of a round, or the last answer, without streaming.
 func (s script) whole(round int) []byte {
 	message, finish := `"content":"`+strings.Repeat(" tok", s.tokens)+`"`, "stop"
 	if round < s.rounds {
@@ -93,14 +92,14 @@ func (s script) whole(round int) []byte {
 		`"usage":{"prompt_tokens":120,"completion_tokens":30,"total_tokens":150}}`, message, finish)
 }
 
-// A place is a point in a script.
+// A place is a position in a script.
 type place struct {
 	script
 	round int
 	whole bool // the answer is not streamed
 }
 
-// rendered is an answer: its parts, and the wait between them.
+// A rendered is an answer: its parts, and the wait between them.
 type rendered struct {
 	parts [][]byte
 	wait  time.Duration
@@ -134,7 +133,7 @@ func find(body []byte) (p place, err error) {
 	_, name, _ := bytes.Cut(body, []byte(`"bench.`))
 	name, _, ok := bytes.Cut(name, []byte(`"`))
 	if !ok {
-		return p, fmt.Errorf("no model in the request has a name that begins with bench")
+		return p, fmt.Errorf("the request has no model whose name begins with bench")
 	}
 	if p.script, err = parse("bench." + string(name)); err != nil {
 		return p, err

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// A Result is the cost of a scenario: all figures are for one run, or for one conversation in
-// scenarios that make conversations. Times are nanoseconds.
+// A Result is the cost of a scenario. All figures are for one run, or for one conversation in scenarios that
+// create conversations. Times are in nanoseconds.
 type Result struct {
 	Peer, Version string
 	Rounds        int     // model calls
@@ -25,18 +25,18 @@ type Result struct {
 	User          float64 // user time alone, which depends least on the load of the machine
 	Wall          float64
 	Allocs, Bytes float64
-	Sent          float64 // bytes of requests
-	First         float64 // until the first text, the median of the runs
-	Heap          float64 // bytes of memory of a conversation
+	Sent          float64 // bytes in requests
+	First         float64 // time until the first text, the median of the runs
+	Heap          float64 // bytes of memory per conversation
 
-	HooksCPU, HooksAllocs float64 // ratios with hooks to without
+	HooksCPU, HooksAllocs float64 // ratios of runs with hooks to runs without
 }
 
 // measure runs the named scenario and checks its result.
 func measure(p Peer, server, name string, least time.Duration, profile string) (*Result, error) {
 	s := Find(name)
 	if s == nil {
-		return nil, fmt.Errorf("there is no scenario %q", name)
+		return nil, fmt.Errorf("unknown scenario %q", name)
 	}
 	slow, uneven = s.Slow, s.Gap > 0
 	res := &Result{Peer: p.Name, Version: p.version(), Rounds: s.Rounds + 1}
@@ -81,7 +81,7 @@ func measure(p Peer, server, name string, least time.Duration, profile string) (
 	return res, w.check(server, before, res)
 }
 
-// repeat repeats a scenario that only one peer has.
+// repeat measures a scenario that only one peer has.
 func repeat(alone func(context.Context, Setup) (func() error, error), s Setup, least time.Duration, res *Result) error {
 	op, err := alone(context.Background(), s)
 	if err != nil {
@@ -102,8 +102,8 @@ func repeat(alone func(context.Context, Setup) (func() error, error), s Setup, l
 	return nil
 }
 
-// compareHooks alternates runs of an agent with hooks and one without in one process, since two
-// processes differ by more on a loaded machine.
+// compareHooks alternates runs of an agent with hooks and of one without in one process, because two processes
+// differ more on a loaded machine.
 func compareHooks(p Peer, s *Scenario, server string, least time.Duration, res *Result) error {
 	var workers [2]*worker
 	for i := range workers {
@@ -147,7 +147,7 @@ type worker struct {
 	firsts []time.Duration // one for each run
 }
 
-// one makes a run and checks its answer.
+// one performs a run and checks its answer.
 func (w *worker) one() error {
 	began := time.Now()
 	first := time.Duration(-1)
@@ -162,7 +162,7 @@ func (w *worker) one() error {
 		return err
 	}
 	if want := w.s.answer(); text != want || n != len(want) && !w.s.Whole {
-		return fmt.Errorf("the answer has %d bytes and %d were streamed, of %d: %.40q", len(text), n, len(want), text)
+		return fmt.Errorf("the answer has %d bytes, %d of them streamed; want %d: %.40q", len(text), n, len(want), text)
 	}
 	w.mu.Lock()
 	w.firsts = append(w.firsts, first)
@@ -182,7 +182,7 @@ func (w *worker) warm(d time.Duration) error {
 	return nil
 }
 
-// work makes runs for that long, at least three, or as many as the scenario requires for each of its
+// work performs runs for this long and at least three, or as many as the scenario requires for each of its
 // concurrent workers.
 func (w *worker) work(least time.Duration) error {
 	if w.s.Together == 0 {
@@ -223,7 +223,7 @@ func (w *worker) median() float64 {
 	return float64(w.firsts[len(w.firsts)/2])
 }
 
-// check fails if requests or tool calls are missing, or were made twice.
+// check returns an error if requests or tool calls are missing or were made twice.
 func (w *worker) check(server string, before count, res *Result) error {
 	after, err := served(server)
 	if err != nil {
@@ -251,7 +251,7 @@ func served(server string) (c count, err error) {
 	return c, json.NewDecoder(resp.Body).Decode(&c)
 }
 
-// keepSessions makes conversations of 20 messages of 200 bytes.
+// keepSessions creates conversations of 20 messages of 200 bytes.
 func keepSessions(p Peer, s *Scenario, server string, res *Result) error {
 	makeOne, err := p.Session(context.Background(), s.setup(server), s.Own)
 	if err != nil {
@@ -296,7 +296,7 @@ func inUse() float64 {
 	return float64(m.HeapAlloc + m.StackInuse)
 }
 
-// A mark is the state of the process's counters.
+// A mark is a snapshot of the process's counters.
 type mark struct {
 	mem  runtime.MemStats
 	cpu  time.Duration
@@ -317,7 +317,7 @@ func (m *mark) read() {
 	m.wall = time.Now()
 }
 
-// stop stores in res the cost of each of n since start.
+// stop stores in res the cost since start, divided by n.
 func (m *mark) stop(res *Result, n float64) {
 	res.Wall = float64(time.Since(m.wall)) / n
 	cpu, user := cpuTime()

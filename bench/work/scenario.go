@@ -9,25 +9,25 @@ import (
 // A Scenario is one task of the comparison.
 type Scenario struct {
 	Name   string
-	Rounds int  // answers with tool calls before the last one
-	Calls  int  // of a tool in each of those
-	Gap    int  // pause between them, in milliseconds; then the first call of an answer takes longest
-	Tokens int  // of the last answer
-	Pause  int  // after its first token, in milliseconds
-	Tools  int  // in each request
+	Rounds int  // answers with tool calls before the last answer
+	Calls  int  // tool calls in each of these answers
+	Gap    int  // pause between them, in milliseconds; the first call of an answer then takes longest
+	Tokens int  // length of the last answer
+	Pause  int  // pause after its first token, in milliseconds
+	Tools  int  // number of tools in each request
 	Slow   bool // the tool takes a while
 	Whole  bool // answers are not streamed
 
-	Together int  // runs at a time; 0 means one after the other
-	Sessions int  // make this many conversations instead, and keep them
-	Own      bool // an agent and tools of its own for each conversation
+	Together int  // number of concurrent runs; 0 means one after the other
+	Sessions int  // create this many conversations instead, and keep them
+	Own      bool // each conversation has its own agent and tools
 
 	Start  bool   // only start the program
-	Traced bool   // with all hooks and without, alternating
-	Only   string // the peer that has it; empty means all
+	Traced bool   // alternate runs with all hooks and without
+	Only   string // the only peer that can run it; empty means all can
 }
 
-// Scenarios are all of them, in the order of the table.
+// Scenarios are all scenarios, in the order of the table.
 var Scenarios = []Scenario{
 	{Name: "start", Start: true},
 	{Name: "step", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1},
@@ -42,7 +42,7 @@ var Scenarios = []Scenario{
 	{Name: "parallel", Rounds: 20, Calls: 8, Tokens: 10, Tools: 1, Slow: true},
 	{Name: "eager", Rounds: 5, Calls: 8, Gap: 4, Tokens: 10, Tools: 1, Slow: true},
 	{Name: "together", Rounds: 5, Calls: 1, Tokens: 50, Tools: 1, Together: 200},
-	{Name: "own", Sessions: 2_000, Tools: 20, Own: true}, // some take 5 ms and 300 KiB for each
+	{Name: "own", Sessions: 2_000, Tools: 20, Own: true}, // some frameworks need 5 ms and 300 KiB for each
 	{Name: "shared", Sessions: 10_000, Tools: 20},
 	{Name: "open", Tools: 1000, Only: "kitbag"},
 	{Name: "judge", Tools: 1, Only: "kitbag"},
@@ -64,7 +64,7 @@ const token = " tok"
 
 func (s *Scenario) answer() string { return strings.Repeat(token, s.Tokens) }
 
-// script is the model's name, which tells the server what to send. See package mock.
+// script returns the model's name, which tells the server what to send. See package mock.
 func (s *Scenario) script() string {
 	return fmt.Sprintf("bench.r%d.c%d.g%d.t%d.p%d", s.Rounds, max(s.Calls, 1), s.Gap, s.Tokens, s.Pause)
 }
@@ -76,7 +76,7 @@ func (s *Scenario) setup(server string) Setup {
 	}
 }
 
-// client keeps enough connections for the scenario with many concurrent runs.
+// client returns a client that keeps enough connections for the scenario with many concurrent runs.
 func client() *http.Client {
 	return &http.Client{Transport: &http.Transport{MaxIdleConns: 1000, MaxIdleConnsPerHost: 1000}}
 }

@@ -1,13 +1,13 @@
 // Package work defines the tasks of the comparison, and measures them.
 //
-// A peer is a program that fills in a [Peer] and calls [Main]. Its process runs one scenario, checks
-// that it is complete, and prints one [Result] as JSON. CPU is that process's own, without the server
-// that plays the model.
+// A peer is a program that fills in a [Peer] and calls [Main]. Its process runs one scenario, checks that it is
+// complete, and prints one [Result] as JSON. CPU is the time of that process only, without the server that
+// plays the model.
 //
-// So that ratios are comparable, every peer follows these rules: the framework is used as its own
-// documentation shows it; requests go through Setup.Client, with the model name as given, since that
-// is the server's script; the tools are those of [Setup.Names], with [In] and [Out], and call [Do];
-// each run is a new conversation; streamed text is passed on as it arrives.
+// To make ratios comparable, every peer follows these rules: the framework is used as its own documentation
+// shows; requests go through Setup.Client, with the given model name, because it is the server's script; the
+// tools are those of [Setup.Names], with [In] and [Out], and call [Do]; each run is a new conversation;
+// streamed text is passed on as it arrives.
 package work
 
 import (
@@ -41,8 +41,8 @@ type Out struct {
 	Sum int `json:"sum"`
 }
 
-// slowTime is how long the tool takes in the scenarios with parallel calls, and firstTime how long
-// the first call of an answer takes whose calls arrive one by one.
+// slowTime is how long the tool takes in the scenarios with parallel calls. firstTime is how long the first
+// call of an answer takes if the calls arrive one by one.
 const (
 	slowTime  = 5 * time.Millisecond
 	firstTime = 30 * time.Millisecond
@@ -65,17 +65,17 @@ func Do(in In) Out {
 	return Out{in.A + in.B}
 }
 
-// A Setup has what a peer needs to make an agent.
+// A Setup contains what a peer needs to create an agent.
 type Setup struct {
 	URL      string // of the API, ending in /v1
 	Model    string
 	Client   *http.Client
-	Tools    int  // how many; the model calls the first
+	Tools    int  // number of tools; the model calls the first
 	Steps    int  // an upper bound of the model calls of a run
 	Parallel bool // calls of one answer must run in parallel
 	Eager    bool // they may start before the answer is complete, if the framework supports that
 	Whole    bool // answers must not be streamed; then onText need not be called
-	Traced   bool // with all hooks, none of which does anything
+	Traced   bool // with all hooks; the hooks do nothing
 }
 
 // Names returns the names of the tools, beginning with the one that is called.
@@ -90,8 +90,8 @@ func (s *Setup) Names() []string {
 // Key is the API key, which the server ignores.
 const Key = "none"
 
-// A Run makes one whole run in a new conversation, gives each piece of streamed
-// text to onText, and returns the answer. It is safe for concurrent use.
+// A Run performs one whole run in a new conversation, passes each piece of streamed text to onText, and returns
+// the answer. It is safe for concurrent use.
 type Run func(ctx context.Context, onText func(string)) (string, error)
 
 // A Peer is a framework.
@@ -99,16 +99,16 @@ type Peer struct {
 	Name   string
 	Module string // its version is reported
 
-	// Agent makes an agent and returns the function that runs it.
+	// Agent creates an agent and returns the function that runs it.
 	Agent func(context.Context, Setup) (Run, error)
 
-	// Session returns a function that makes a conversation of the given messages, alternately from
-	// a user and a model, ready to be continued. If own, each has its own agent and tools;
-	// otherwise all share them. The returned value is kept in memory.
+	// Session returns a function that creates a conversation of the given messages, alternately from a user and a
+	// model, ready to be continued. If own, each conversation has its own agent and tools; otherwise all share
+	// them. The returned value is kept in memory.
 	Session func(ctx context.Context, s Setup, own bool) (func(texts []string) (any, error), error)
 
-	// Alone are scenarios that only this peer has, by name. Each returns the function to repeat,
-	// which checks its own result.
+	// Alone contains the scenarios that only this peer has, by name. Each returns the function to repeat, which
+	// checks its own result.
 	Alone map[string]func(context.Context, Setup) (func() error, error)
 }
 
@@ -126,13 +126,13 @@ func (p Peer) version() string {
 	return ""
 }
 
-// Main runs the scenario in the command line and prints its Result. Without one it does nothing,
-// which measures the start of the program.
+// Main runs the scenario in the command line and prints its Result. Without a scenario it does nothing, which
+// measures the start of the program.
 func Main(p Peer) {
-	server := flag.String("server", "", "where the mock server is")
-	name := flag.String("scenario", "", "what to do")
-	least := flag.Duration("least", 300*time.Millisecond, "how long to measure, at least")
-	profile := flag.String("profile", "", "a file for a CPU profile")
+	server := flag.String("server", "", "address of the mock server")
+	name := flag.String("scenario", "", "scenario to run")
+	least := flag.Duration("least", 300*time.Millisecond, "minimum time of a measurement")
+	profile := flag.String("profile", "", "file for a CPU profile")
 	flag.Parse()
 	if *name == "" {
 		return

@@ -15,8 +15,8 @@ import (
 	"github.com/kitbag-go/kitbag/bench/work"
 )
 
-// llm is a model for adk, which has none for OpenAI's API. It uses go-openai, as the
-// hand-written loop (floor) does: what it costs above the floor is adk's own.
+// llm is a model for adk, which has none for OpenAI's API. It uses go-openai, as the hand-written loop (floor)
+// does, so costs above the floor's are adk's own.
 type llm struct {
 	client *openai.Client
 	name   string
@@ -87,7 +87,7 @@ func (m *llm) GenerateContent(ctx context.Context, req *model.LLMRequest, stream
 	}
 }
 
-// finalResponse returns a whole answer, which is also the last response of a stream.
+// finalResponse returns a complete answer, which is also the last response of a stream.
 func finalResponse(text string, calls []openai.ToolCall) (*model.LLMResponse, error) {
 	c := &genai.Content{Role: genai.RoleModel}
 	if text != "" {

@@ -18,7 +18,7 @@ import (
 	"github.com/kitbag-go/kitbag/bench/work"
 )
 
-// input is work.In with descriptions where adk expects them.
+// input is work.In with descriptions in the tags that adk reads.
 type input struct {
 	A int `json:"a" jsonschema:"the first number"`
 	B int `json:"b" jsonschema:"the second number"`

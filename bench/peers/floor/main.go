@@ -1,5 +1,5 @@
-// Command floor is the comparison's unit: a loop on go-openai, written by hand, as
-// one would without a framework. It checks nothing and stores nothing.
+// Command floor is the unit of the comparison: a loop on go-openai, written by hand, as without a framework. It
+// checks nothing and stores nothing.
 package main
 
 import (
@@ -20,7 +20,7 @@ type agent struct {
 	setup  work.Setup
 	tools  []openai.Tool
 	funcs  map[string]func(args string) (string, error)
-	past   []openai.ChatCompletionMessage // of an idle conversation
+	past   []openai.ChatCompletionMessage // the messages of an idle conversation
 }
 
 func newAgent(s work.Setup) *agent {

@@ -51,7 +51,7 @@ func start(ctx context.Context, s work.Setup) (work.Run, error) {
 	}, nil
 }
 
-// idle is a conversation; as genkit has no agent it consists of tools and messages.
+// idle is a conversation. Because genkit has no agent, it consists of tools and messages.
 type idle struct {
 	tools []ai.ToolRef
 	said  []*ai.Message

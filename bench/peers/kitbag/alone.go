@@ -18,7 +18,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// alone has the scenarios that the other frameworks cannot run.
+// alone contains the scenarios that the other frameworks cannot run.
 var alone = map[string]func(context.Context, work.Setup) (func() error, error){
 	"open": open, "judge": judge, "compact": compact,
 }
@@ -56,8 +56,8 @@ func open(ctx context.Context, s work.Setup) (func() error, error) {
 	}, nil
 }
 
-// judge decides about a call under many rules, of which the last allows it, and runs the call with
-// the judgement, which is checked once more.
+// judge decides about a call under many rules, the last of which allows it, and runs the call with the
+// judgement, which is checked again.
 func judge(ctx context.Context, s work.Setup) (func() error, error) {
 	t, err := tool.New("add", work.Description, add)
 	if err != nil {
@@ -95,7 +95,7 @@ func compact(ctx context.Context, s work.Setup) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	const window = 20_000 // tokens; the messages have more
+	const window = 20_000 // tokens; the messages have more tokens
 	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(), Instructions: work.System, Window: agent.Window{Tokens: window}})
 	if err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func compact(ctx context.Context, s work.Setup) (func() error, error) {
 	}, nil
 }
 
-// idleHooks has a hook at every level, none of which does anything.
+// idleHooks has a hook at every level; the hooks do nothing.
 var idleHooks = agent.Middleware{
 	Run: func(next agent.RunFunc) agent.RunFunc {
 		return func(ctx context.Context, st *agent.State, in ...agent.Input) iter.Seq2[event.Event, error] {

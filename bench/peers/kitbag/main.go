@@ -1,5 +1,5 @@
-// Command kitbag is this toolkit in the comparison, with all features on:
-// arguments are validated, each call is judged by a policy, every event is emitted.
+// Command kitbag is this toolkit in the comparison, with all features on: arguments are validated, each call is
+// judged by a policy, every event is emitted.
 package main
 
 import (

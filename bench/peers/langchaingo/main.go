@@ -1,6 +1,6 @@
-// Command langchaingo is tmc/langchaingo in the comparison: its agent with OpenAI
-// functions behind an Executor. Its tools have one string argument, not a
-// schema, so they parse it themselves, and calls never run together.
+// Command langchaingo is tmc/langchaingo in the comparison: its agent with OpenAI functions behind an Executor.
+// Its tools have one string argument instead of a schema, so they parse the argument themselves, and calls
+// never run in parallel.
 package main
 
 import (
@@ -56,8 +56,8 @@ func start(_ context.Context, s work.Setup) (work.Run, error) {
 			text, err := chains.Run(ctx, a, work.Prompt)
 			return strings.TrimSuffix(text, "\n"), err
 		}
-		// A handler of the agent would not get the stream: the chain's options replace it. Tool
-		// calls arrive here as well, as a JSON array.
+		// A handler of the agent would not receive the stream, because the chain's options replace it. Tool calls are
+		// also passed to this function, as a JSON array.
 		pass := chains.WithStreamingFunc(func(_ context.Context, piece []byte) error {
 			if len(piece) > 0 && piece[0] != '[' {
 				onText(string(piece))
@@ -74,8 +74,7 @@ func session(_ context.Context, s work.Setup, own bool) (func([]string) (any, er
 	if err != nil {
 		return nil, err
 	}
-	// The messages belong to the agent, so that only its list of tools could be shared, which is
-	// a list of names.
+	// The messages belong to the agent, so conversations could only share its list of tools, which is a list of names.
 	return func(texts []string) (any, error) {
 		var past []prompts.MessageFormatter
 		for i, text := range texts {

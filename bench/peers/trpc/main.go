@@ -1,6 +1,5 @@
-// Command trpc is trpc-agent-go in the comparison: an LLMAgent behind a Runner with
-// sessions in memory. Parallel tool calls, which it does not make by itself, are
-// switched on.
+// Command trpc is trpc-agent-go in the comparison: an LLMAgent behind a Runner with sessions in memory.
+// Parallel tool calls, which are off by default, are enabled.
 package main
 
 import (
