@@ -44,6 +44,7 @@ func TestChaos(t *testing.T) {
 
 type chaos struct {
 	rt  *rapid.T
+	on  *wires // nil for the chunks themselves
 	mu  sync.Mutex
 	ran map[string]int // by argument, which is unique for each call
 
@@ -180,7 +181,7 @@ func (c *chaos) turn() turn {
 	}
 	var tn turn
 	names := []string{"reads", "reads", "reads", "together", "again", "alone", "asked", "asked", "asked_alone", "fails", "panics", "behind", "behind_long",
-		"together", "behind", "background", "external", "asked_external", "helper", "helper", "reset_tools", "unknown", finalName}
+		"together", "behind", "background", "external", "asked_external", "helper", "helper", "reset_tools", "unknown", "late", finalName}
 	for i := range 1 + c.pick("calls", 5) {
 		d := &model.ToolCallDelta{Index: i, ID: fmt.Sprintf("c%d", c.pick("id", 12)), Name: names[c.pick("tool", len(names))]}
 		switch c.pick("args", 12) {
@@ -283,7 +284,10 @@ func (c *chaos) play(t *testing.T) {
 			c.rt.Fatal(err)
 		}
 		saves, crashAt := 0, 1+c.pick("crash", 30)
-		m := &paced{words: w, pace: time.Duration(c.pick("pace", 3)) * 20 * time.Microsecond}
+		m := model.Model(&paced{words: w, pace: time.Duration(c.pick("pace", 3)) * 20 * time.Microsecond})
+		if c.on != nil {
+			m = c.on.model(w, c.pick("wire", len(c.on.models)), c.pick("cut", 600))
+		}
 		cfg := Config{Model: m, Toolkit: tk, MaxParallel: 3, Eager: c.pick("eager", 3) > 0, Background: c.background, Retry: middleware.RetryConfig{Retries: -1},
 			Limits: Limits{Steps: 3, ToolCalls: c.pick("limit", 2) * 6, Tokens: c.pick("token limit", 2) * 70},
 			Key:    key, Policy: chaosPolicy, Redact: redactor}

@@ -64,7 +64,9 @@ func TestConnectionsAreKept(t *testing.T) {
 
 // TestCancelEndsTheRequest: cancelling ends the request at once, at any point, and the
 // server notices.
-func TestCancelEndsTheRequest(t *testing.T) {
+func TestCancelEndsTheRequest(t *testing.T) { onBothWires(t, testCancelEndsTheRequest) }
+
+func testCancelEndsTheRequest(t *testing.T, cfg openai.Config) {
 	for _, row := range []struct {
 		why  string
 		turn openaitest.Turn
@@ -79,7 +81,7 @@ func TestCancelEndsTheRequest(t *testing.T) {
 			time.AfterFunc(20*time.Millisecond, cancel) // no answer is complete by then
 			return row.turn
 		}))
-		_, _, err := model.Collect(newModel(t, s, openai.Config{}).Generate(ctx, hi))
+		_, _, err := model.Collect(newModel(t, s, cfg).Generate(ctx, hi))
 		if !errors.Is(err, context.Canceled) || kindOf(err) != "?" {
 			t.Errorf("%s: %v", row.why, err)
 		}
@@ -88,9 +90,11 @@ func TestCancelEndsTheRequest(t *testing.T) {
 }
 
 // TestBreakEndsTheRequest: a consumer that stops ranging does not wait for a silent server.
-func TestBreakEndsTheRequest(t *testing.T) {
+func TestBreakEndsTheRequest(t *testing.T) { onBothWires(t, testBreakEndsTheRequest) }
+
+func testBreakEndsTheRequest(t *testing.T, cfg openai.Config) {
 	s := openaitest.New(t, openaitest.Text(strings.Repeat("jsonString ", 100)).HangAfter(2000))
-	for _, err := range newModel(t, s, openai.Config{}).Generate(t.Context(), hi) {
+	for _, err := range newModel(t, s, cfg).Generate(t.Context(), hi) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,16 +121,18 @@ func TestModelNames(t *testing.T) {
 
 // TestCutConnection cuts a streamed answer off at many points: the result is
 // the whole answer or a connection error, never a shorter answer.
-func TestCutConnection(t *testing.T) {
+func TestCutConnection(t *testing.T) { onBothWires(t, testCutConnection) }
+
+func testCutConnection(t *testing.T, cfg openai.Config) {
 	turn := openaitest.Text("Hello you").Calls(openaitest.Call{Name: "add", Args: `{"a":1}`})
 	s := openaitest.New(t, turn)
-	whole, _, err := model.Collect(newModel(t, s, openai.Config{}).Generate(t.Context(), hi))
+	whole, _, err := model.Collect(newModel(t, s, cfg).Generate(t.Context(), hi))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := 1; ; n += 7 {
 		s := openaitest.New(t, turn.CutAfter(n))
-		msg, fin, err := model.Collect(newModel(t, s, openai.Config{}).Generate(t.Context(), hi))
+		msg, fin, err := model.Collect(newModel(t, s, cfg).Generate(t.Context(), hi))
 		switch {
 		case err == nil && fin.Reason == model.FinishToolCalls && msg.Text() == whole.Text() && len(msg.ToolCalls()) == 1 && string(msg.ToolCalls()[0].Input) == `{"a":1}`:
 			if n < 1000 {
@@ -180,11 +186,13 @@ func TestWrongScheme(t *testing.T) {
 }
 
 // TestRetries sends the same body in each retry, and waits as Retry-After says.
-func TestRetries(t *testing.T) {
+func TestRetries(t *testing.T) { onBothWires(t, testRetries) }
+
+func testRetries(t *testing.T, cfg openai.Config) {
 	s := openaitest.New(t, openaitest.RateLimit("7"), openaitest.Broken(),
 		openaitest.Text("lost").CutAfter(50), openaitest.Text("hello"))
 	var waits []time.Duration
-	m := middleware.Retry(newModel(t, s, openai.Config{}), middleware.RetryConfig{
+	m := middleware.Retry(newModel(t, s, cfg), middleware.RetryConfig{
 		Random: func() float64 { return 0 },
 		Sleep:  func(_ context.Context, d time.Duration) error { waits = append(waits, d); return nil },
 	})
@@ -244,8 +252,12 @@ func TestHeaders(t *testing.T) {
 // TestIDsAreUniqueInTheConversation: the server uses the id call_0 in each
 // answer; its strict check of requests fails on a duplicate.
 func TestIDsAreUniqueInTheConversation(t *testing.T) {
+	onBothWires(t, testIDsAreUniqueInTheConversation)
+}
+
+func testIDsAreUniqueInTheConversation(t *testing.T, cfg openai.Config) {
 	s := openaitest.New(t, openaitest.Always(openaitest.Calls(openaitest.Call{ID: "call_0", Name: "add", Args: "{}"})))
-	m := newModel(t, s, openai.Config{})
+	m := newModel(t, s, cfg)
 	msgs := []*message.Message{message.User("hi")}
 	for range 5 {
 		msg, _, err := model.Collect(m.Generate(t.Context(), &model.Request{Messages: msgs}))

@@ -25,6 +25,13 @@ func newModel(t *testing.T, s *openaitest.Server, cfg openai.Config) *openai.Mod
 	return m
 }
 
+// onBothWires runs a test with each protocol.
+func onBothWires(t *testing.T, test func(*testing.T, openai.Config)) {
+	for _, api := range []openai.API{openai.APIChat, openai.APIResponses} {
+		t.Run(string(api), func(t *testing.T) { test(t, openai.Config{API: api}) })
+	}
+}
+
 // TestStreamedAndWhole gets the same answer streamed, interleaved and unstreamed.
 func TestStreamedAndWhole(t *testing.T) {
 	turn := openaitest.Text("Héllo, world. Ça va?").Reasoning("hm, let me think").Calls(
@@ -57,11 +64,13 @@ func TestStreamedAndWhole(t *testing.T) {
 
 // TestToolNames: a name that the API rejects is mapped to a valid one and back; a name
 // that the model made up is unchanged.
-func TestToolNames(t *testing.T) {
+func TestToolNames(t *testing.T) { onBothWires(t, testToolNames) }
+
+func testToolNames(t *testing.T, cfg openai.Config) {
 	s := openaitest.New(t, openaitest.Calls(
 		openaitest.Call{Name: "fs_read", Args: "{}"}, openaitest.Call{Name: "add", Args: "{}"}, openaitest.Call{Name: "made_up", Args: "{}"}))
 	req := &model.Request{Messages: []*message.Message{message.User("hi")}, Tools: []tool.Info{{Name: "fs.read"}, {Name: "add"}}, Digest: "d"}
-	msg, _, err := model.Collect(newModel(t, s, openai.Config{}).Generate(t.Context(), req))
+	msg, _, err := model.Collect(newModel(t, s, cfg).Generate(t.Context(), req))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,11 +84,13 @@ func TestToolNames(t *testing.T) {
 }
 
 // TestConcurrent runs concurrent conversations that share their first messages on one model.
-func TestConcurrent(t *testing.T) {
+func TestConcurrent(t *testing.T) { onBothWires(t, testConcurrent) }
+
+func testConcurrent(t *testing.T, cfg openai.Config) {
 	s := openaitest.New(t, openaitest.Always(openaitest.Func(func(r *openaitest.Request) openaitest.Turn {
 		return openaitest.Text("echo " + r.Messages[len(r.Messages)-1].Text())
 	})))
-	m := newModel(t, s, openai.Config{})
+	m := newModel(t, s, cfg)
 	shared := []*message.Message{message.User("a"), message.Assistant(&message.Text{Text: "b"})}
 	var wg sync.WaitGroup
 	for i := range 8 {
