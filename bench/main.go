@@ -148,7 +148,7 @@ func (c *comparison) run() error {
 		for _, s := range c.scenarios {
 			for i := range c.peers {
 				p := c.peers[(i+rep)%len(c.peers)]
-				if only := work.Find(s).Only; only != "" && only != p.name {
+				if only := work.Find(s).Only; only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
 					continue
 				}
 				res, err := c.measure(p, s, url)

@@ -44,6 +44,8 @@ var rows = []row{
 	{"… request bytes sent", "KiB", "step", func(r *work.Result) float64 { return r.Sent / float64(r.Rounds) / kilo }},
 	{"a round of 20, not streamed: CPU", "µs", "whole", cpuPerRound},
 	{"… allocations", "", "whole", allocsPerRound},
+	{"a round of 20, Responses API: CPU", "µs", "responses", cpuPerRound},
+	{"… allocations", "", "responses", allocsPerRound},
 	{"a round with 100 tools: CPU", "µs", "tools100", cpuPerRound},
 	{"a round with 1,000 tools: CPU", "µs", "tools1000", cpuPerRound},
 	{"… allocations", "", "tools1000", allocsPerRound},

@@ -1,5 +1,5 @@
-// Command mock plays a model: it is a chat completions endpoint that streams answers according to a script. It
-// prints its address and stops when its standard input is closed.
+// Command mock plays a model: it is an endpoint of chat completions and of the Responses API that streams answers
+// according to a script. It prints its address and stops when its standard input is closed.
 //
 // The script is the model's name, such as bench.r20.c8.g4.t10.p40: 20 answers with 8 calls of the tool "add"
 // each, with gaps of 4 milliseconds between them, then an answer of 10 tokens with a pause of 40 milliseconds
@@ -97,6 +97,8 @@ type place struct {
 	script
 	round int
 	whole bool // the answer is not streamed
+
+	byResponses bool // of the Responses API
 }
 
 // A rendered is an answer: its parts, and the wait between them.
@@ -117,6 +119,8 @@ func (srv *server) answer(p place) rendered {
 	}
 	var a rendered
 	switch {
+	case p.byResponses:
+		a.parts = [][]byte{p.script.responses(p.round)}
 	case p.whole:
 		a.parts = [][]byte{p.script.whole(p.round)}
 	case p.round < p.rounds:
@@ -139,7 +143,8 @@ func find(body []byte) (p place, err error) {
 		return p, err
 	}
 	p.whole = !bytes.Contains(body, []byte(`"stream":true`))
-	p.round = bytes.Count(body, []byte(`"role":"tool"`)) / p.calls
+	results := bytes.Count(body, []byte(`"role":"tool"`)) + bytes.Count(body, []byte(`"type":"function_call_output"`))
+	p.round = results / p.calls
 	return p, nil
 }
 
@@ -156,6 +161,7 @@ func (srv *server) chat(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	p.byResponses = strings.HasSuffix(r.URL.Path, "/responses")
 	srv.requests.Add(1)
 	srv.bytes.Add(int64(body.Len()))
 	a := srv.answer(p)
@@ -180,6 +186,7 @@ func main() {
 	srv := &server{bodies: sync.Pool{New: func() any { return new(bytes.Buffer) }}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/chat/completions", srv.chat)
+	mux.HandleFunc("POST /v1/responses", srv.chat)
 	mux.HandleFunc("GET /count", srv.count)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

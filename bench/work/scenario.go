@@ -22,9 +22,11 @@ type Scenario struct {
 	Sessions int  // create this many conversations instead, and keep them
 	Own      bool // each conversation has its own agent and tools
 
+	Responses bool // by the Responses API in place of chat completions
+
 	Start  bool   // only start the program
 	Traced bool   // alternate runs with all hooks and without
-	Only   string // the only peer that can run it; empty means all can
+	Only   string // the only peers that can run it, separated by commas; empty means all can
 }
 
 // Scenarios are all scenarios, in the order of the table.
@@ -32,6 +34,7 @@ var Scenarios = []Scenario{
 	{Name: "start", Start: true},
 	{Name: "step", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1},
 	{Name: "whole", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1, Whole: true},
+	{Name: "responses", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1, Responses: true, Only: "kitbag,floor"},
 	{Name: "traced", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1, Traced: true, Only: "kitbag"},
 	{Name: "tools100", Rounds: 20, Calls: 1, Tokens: 10, Tools: 100},
 	{Name: "tools1000", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1000},
@@ -72,7 +75,7 @@ func (s *Scenario) script() string {
 func (s *Scenario) setup(server string) Setup {
 	return Setup{
 		URL: server + "/v1", Model: s.script(), Client: client(), Tools: s.Tools,
-		Steps: s.Rounds + 5, Parallel: s.Calls > 1, Eager: s.Gap > 0, Whole: s.Whole,
+		Steps: s.Rounds + 5, Parallel: s.Calls > 1, Eager: s.Gap > 0, Whole: s.Whole, Responses: s.Responses,
 	}
 }
 

@@ -76,6 +76,8 @@ type Setup struct {
 	Eager    bool // they may start before the answer is complete, if the framework supports that
 	Whole    bool // answers must not be streamed; then onText need not be called
 	Traced   bool // with all hooks; the hooks do nothing
+
+	Responses bool // use the Responses API; only for peers that the scenario names
 }
 
 // Names returns the names of the tools, beginning with the one that is called.

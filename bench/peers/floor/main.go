@@ -147,6 +147,11 @@ func session(_ context.Context, s work.Setup, own bool) (func([]string) (any, er
 func main() {
 	work.Main(work.Peer{
 		Name: "floor", Module: "github.com/sashabaranov/go-openai", Session: session,
-		Agent: func(_ context.Context, s work.Setup) (work.Run, error) { return newAgent(s).run, nil },
+		Agent: func(_ context.Context, s work.Setup) (work.Run, error) {
+			if s.Responses {
+				return newAgent(s).runResponses, nil
+			}
+			return newAgent(s).run, nil
+		},
 	})
 }

@@ -16,7 +16,11 @@ import (
 )
 
 func newModel(s work.Setup) (*openai.Model, error) {
-	return openai.New(openai.Config{Model: s.Model, BaseURL: s.URL, Key: work.Key, HTTPClient: s.Client, NoStream: s.Whole})
+	api := openai.APIChat
+	if s.Responses {
+		api = openai.APIResponses
+	}
+	return openai.New(openai.Config{API: api, Model: s.Model, BaseURL: s.URL, Key: work.Key, HTTPClient: s.Client, NoStream: s.Whole})
 }
 
 func newAgent(m *openai.Model, s work.Setup) (*agent.Agent, error) {
