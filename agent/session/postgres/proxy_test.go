@@ -218,3 +218,60 @@ func TestNetworkCut(t *testing.T) {
 	appendTo(t, follower, rec)
 	must(t, follower.Close())
 }
+
+// TestRestart has a database be away for longer than claims last, and then reached by the
+// follower before the holder. The holder keeps what it has.
+func TestRestart(t *testing.T) {
+	const claim = 2 * time.Second
+	server, direct := ownServer(t)
+	n, p := network(t, direct)
+	other := open(t, direct, postgres.Options{Claim: claim})
+	store := open(t, p, postgres.Options{Claim: claim})
+	log := openLog(t, store, "x")
+	appendTo(t, log, record(1))
+	mend := n.cut()
+	must(t, server.Stop())
+	time.Sleep(claim + claim/4)
+	must(t, server.Start())
+	_, err := other.Open(t.Context(), "x")
+	mend()
+	if !errors.Is(err, session.ErrConflict) {
+		t.Errorf("a live holder was robbed: %v", err)
+	}
+	appendTo(t, log, record(2))
+}
+
+// TestWake has a watcher in another store wait for each event: it is woken, and does not have to look.
+func TestWake(t *testing.T) {
+	p := newPlace(t)
+	writer, watcher := open(t, p, postgres.Options{}), open(t, p, postgres.Options{})
+	log := openLog(t, writer, "x")
+	appendTo(t, log, record(1))
+	const events = 30
+	var took time.Duration
+	begin, seq := time.Now(), int64(1)
+	for ev, err := range watcher.Watch(t.Context(), "x", 0) {
+		must(t, err)
+		if ev.Seq != seq {
+			t.Fatalf("event %d, want %d", ev.Seq, seq)
+		}
+		if seq > 1 {
+			took += time.Since(begin)
+		}
+		if seq++; seq > events {
+			break
+		}
+		begin = time.Now()
+		go func() { // when the watcher waits again
+			time.Sleep(5 * time.Millisecond)
+			if err := log.Append(t.Context(), record(seq)); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	if mean := took / (events - 1); mean > 250*time.Millisecond { // without being woken 500 ms
+		t.Errorf("an event takes %v on average", mean)
+	} else {
+		t.Logf("an event takes %v on average, of which 5 ms are sleep", mean)
+	}
+}
