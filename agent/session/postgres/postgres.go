@@ -36,6 +36,12 @@
 //
 // Everything is kept until its session is deleted, or [Store.Prune] removes it.
 //
+// # Trust
+//
+// The tables hold what was said and read, in the clear, as package session says of files.
+// Who can write to them speaks as the user and, unless the agent seals its States, as the model; a
+// role for [Options.ReadOnly] can read all of it.
+//
 // It is a module of its own, so that only who uses it has the driver among its dependencies.
 package postgres
 

@@ -32,7 +32,7 @@ func (s *Store) try(ctx context.Context, fn func(ctx context.Context, again bool
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
-			return errors.Join(context.Cause(ctx), err)
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		case errors.Is(err, puddle.ErrClosedPool):
 			return errClosed
 		case !isAway(err):
@@ -43,7 +43,7 @@ func (s *Store) try(ctx context.Context, fn func(ctx context.Context, again bool
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return errors.Join(context.Cause(ctx), err)
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}
 }
