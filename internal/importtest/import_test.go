@@ -25,7 +25,7 @@ var allowed = map[string][]string{
 	"model/openai":     {"model", "model/httperror", "model/internal/again", "tool", "message"},
 	"model/middleware": {"model", "model/internal/again", "message"},
 	"model/catalog":    {"message"},
-	"model/anthropic":  {"model", "model/httperror", "tool", "message"},
+	"model/anthropic":  {"model", "model/httperror", "model/internal/again", "tool", "message"},
 	"model/httperror":  {"model"},
 	"model/scripted":   {"model", "tool", "message"},
 	"model/replay":     {"model"},

@@ -27,6 +27,12 @@
 // turns, each tool call has its result at the start of the next message, text is never blank, ids
 // and names have legal characters only. What is meant for another provider is left out.
 //
+// # Tools that are added late
+//
+// Where the model can be told of tools at the end of the conversation, the list at its head stays the same when
+// a group opens or closes: a system message in the conversation adds tools with their definitions, and removes them by
+// their names. A server that refuses this gets the whole list from then on.
+//
 // # Bedrock and Vertex
 //
 // [Config.Options] takes the options of the SDK's packages bedrock and vertex. Then no key is needed.
@@ -52,6 +58,7 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/option"
 
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/internal/again"
 )
 
 const (
@@ -76,6 +83,11 @@ type Config struct {
 	Effort   string   // "low" to "max", as output_config.effort; empty leaves it to the model
 
 	Cache Cache // how long the provider keeps the beginning of a conversation
+
+	// LateTools says whether tools can be added and removed at the end of a conversation (inline tools, a beta
+	// feature); see [model.Revealer]. Nil means yes for Anthropic's own server and its models that are known to
+	// support it.
+	LateTools *bool
 
 	Betas []string // sent as anthropic-beta
 
@@ -131,11 +143,12 @@ const (
 
 // A Model is a Claude model. It is safe for concurrent use.
 type Model struct {
-	cfg    Config
-	client sdk.Client
-	host   string
-	origin string // marks the extras that came from there
-	tools  toolCache
+	cfg     Config
+	client  sdk.Client
+	origin  string // marks the extras that came from there
+	reveals bool   // see Config.LateTools
+	refuses refusals
+	tools   toolCache
 }
 
 var (
@@ -143,6 +156,7 @@ var (
 	_ model.Named    = (*Model)(nil)
 	_ model.Served   = (*Model)(nil)
 	_ model.Windowed = (*Model)(nil)
+	_ model.Revealer = (*Model)(nil)
 )
 
 // New returns a model. It fails on a missing model name, on an invalid base URL or setting, and on a missing key
@@ -166,8 +180,13 @@ func New(cfg Config) (*Model, error) {
 	cfg.MaxTokens = cmp.Or(cfg.MaxTokens, defaultMaxTokens)
 	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 5*time.Minute)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 2*time.Minute)
-	// The thinking of one model is nothing to another one, and another server need not know it.
-	return &Model{cfg: cfg, client: newClient(&cfg), host: u.Host, origin: u.Host + " " + cfg.Model}, nil
+	m := &Model{cfg: cfg, client: newClient(&cfg), origin: u.Host + " " + cfg.Model} // only the same model can read its thinking
+	if cfg.LateTools != nil {
+		m.reveals = *cfg.LateTools
+	} else {
+		m.reveals = len(cfg.Options) == 0 && base == defaultBaseURL && takesLateTools(cfg.Model)
+	}
+	return m, nil
 }
 
 // check returns an error for a setting that the API would refuse in each request.
@@ -223,10 +242,19 @@ func (m *Model) ContextWindow() int { return m.cfg.ContextWindow }
 // anew. An error ends it: a [*model.Error], or one that wraps the error of ctx.
 func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
+		if err := m.generate(ctx, req, yield); err != nil && !errors.Is(err, errStopped) {
+			yield(nil, err)
+		}
+	}
+}
+
+// generate sends the request, again if it is refused and can be sent in another form, and continues an answer that
+// the server pauses.
+func (m *Model) generate(ctx context.Context, req *model.Request, yield func(model.Chunk, error) bool) error {
+	for try := 1; ; try++ {
 		b, err := m.encode(req)
 		if err != nil {
-			yield(nil, &model.Error{Kind: model.KindInvalidRequest, Message: err.Error(), Err: err})
-			return
+			return &model.Error{Kind: model.KindInvalidRequest, Message: err.Error(), Err: err}
 		}
 		a := &answer{origin: m.origin, prefix: b.prefix, names: b.names, conversation: req.Messages, yield: yield}
 		err = m.ask(ctx, b, a)
@@ -236,8 +264,9 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 			a.resume()
 			err = m.ask(ctx, &next, a)
 		}
-		if err != nil && !errors.Is(err, errStopped) {
-			yield(nil, err)
+		if err == nil || len(a.blocks) > 0 || !m.refuses.learn(b, err) {
+			return err
 		}
+		again.Notify(ctx, try, 0, err)
 	}
 }

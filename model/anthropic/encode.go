@@ -14,11 +14,13 @@ import (
 	sdk "github.com/anthropics/anthropic-sdk-go"
 
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
 )
 
 const (
 	roleUser      = "user"
 	roleAssistant = "assistant"
+	roleSystem    = "system" // of changes of the tools
 
 	// summarySource is the source of the hint that a compaction puts in place of what it has removed.
 	summarySource = "summary"
@@ -38,10 +40,20 @@ type encoder struct {
 	summary *json.RawMessage // the block after which a conversation was summarized, nil if it was not
 	seen    hash.Hash        // of all that was encoded
 	err     error            // the first
+
+	pending []*model.ToolChange // see flush
+	defined map[string]bool     // the tools that the request has defined so far
 }
 
-func newEncoder(origin string) *encoder {
-	return &encoder{origin: origin, seen: sha256.New()}
+// newEncoder returns an encoder for a request with tools and a system prompt.
+func newEncoder(origin string, tools *toolList, system []json.RawMessage) *encoder {
+	e := &encoder{origin: origin, seen: sha256.New(), defined: make(map[string]bool, len(tools.names))}
+	for name := range tools.names {
+		e.defined[name] = true
+	}
+	e.see("tools", tools.wire...)
+	e.see("system", system...)
+	return e
 }
 
 // see adds to what identifies the request.
@@ -91,6 +103,9 @@ func (e *encoder) userTurns() (ends []*json.RawMessage) {
 // unthought reports whether the request ends with results of calls that no thinking came before.
 func (e *encoder) unthought() bool {
 	n := len(e.turns)
+	if n > 0 && e.turns[n-1].role == roleSystem {
+		n--
+	}
 	return n > 1 && kindOf(*e.turns[n-1].blocks[0]) == "tool_result" && !strings.HasSuffix(kindOf(*e.turns[n-2].blocks[0]), "thinking")
 }
 
@@ -101,22 +116,38 @@ func kindOf(block json.RawMessage) string {
 	return b.Type
 }
 
-// messages encodes a conversation. It begins and ends with the user, as the API wants it.
-func (e *encoder) messages(msgs []*message.Message) error {
-	for len(msgs) > 0 {
-		n, err := e.unit(msgs)
+// messages encodes a conversation with the changes of the tools in it. It begins and ends with the user, as
+// the API wants it.
+func (e *encoder) messages(msgs []*message.Message, changes []*model.ToolChange) error {
+	for at := 0; ; {
+		for len(changes) > 0 && changes[0].At <= at {
+			e.change(changes[0])
+			changes = changes[1:]
+		}
+		if at == len(msgs) {
+			break
+		}
+		n, err := e.unit(msgs[at:])
 		if err == nil {
 			err = e.err
 		}
 		if err != nil {
 			return err
 		}
-		msgs = msgs[n:]
+		at += n
 	}
-	if n := len(e.turns); n > 0 && e.turns[n-1].role == roleAssistant {
+	if len(e.turns) > 0 {
+		e.userLast()
+		e.flush()
+	}
+	return e.err
+}
+
+// userLast makes the last turn one of the user.
+func (e *encoder) userLast() {
+	if n := len(e.turns); n == 0 || e.turns[n-1].role != roleUser {
 		e.add(roleUser, textBlock("(continue)"))
 	}
-	return nil
 }
 
 // unit encodes the messages that belong together at the start of msgs: one, or
@@ -171,8 +202,26 @@ func (e *encoder) assistantUnit(msgs []*message.Message) (n int, err error) {
 	return n, nil
 }
 
-// assistant encodes an assistant message, as it came if that is known.
+// assistant encodes an assistant message.
 func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
+	blocks := e.blocks(m, calls)
+	if len(blocks) == 0 {
+		return
+	}
+	if len(e.turns) == 0 { // the API wants the user first
+		e.add(roleUser, textBlock("(the beginning of the conversation is missing)"))
+	}
+	if len(e.pending) > 0 {
+		e.flush()
+		blocks = e.blocks(m, calls) // with the thinking that came after the changes
+	}
+	for _, b := range blocks {
+		e.add(roleAssistant, b)
+	}
+}
+
+// blocks returns the blocks of an assistant message, as they came if that is known.
+func (e *encoder) blocks(m *message.Message, calls []*message.ToolCall) []json.RawMessage {
 	blocks, ok := e.kept(m, calls)
 	if !ok {
 		blocks = nil
@@ -189,15 +238,7 @@ func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
 			}
 		}
 	}
-	if len(blocks) == 0 {
-		return
-	}
-	if len(e.turns) == 0 { // the API wants the user first
-		e.add(roleUser, textBlock("(the beginning of the conversation is missing)"))
-	}
-	for _, b := range blocks {
-		e.add(roleAssistant, b)
-	}
+	return blocks
 }
 
 // call returns the block of a call.

@@ -188,11 +188,13 @@ func anthropicTurn(n int) anthropictest.Turn {
 	call := func(i int) anthropictest.Call {
 		return anthropictest.Call{ID: fmt.Sprintf("toolu_%d_%d", n, i), Name: "add", Args: `{"a":1}`}
 	}
-	switch n % 6 {
+	switch n % 7 {
 	case 0:
 		return anthropictest.Thinking("I add.").Calls(call(0))
 	case 1:
 		return anthropictest.Thinking("Two of them.").Redacted().Text("Let me see.").Calls(call(0)).Thinking("And another one.").Calls(call(1))
+	case 5:
+		return anthropictest.Text("Done.").Thinking("Was it right?").Redacted()
 	case 2:
 		return anthropictest.Thinking("").Cited("It is 2.", `{"type":"char_location","cited_text":"2","document_index":0,"document_title":null,"start_char_index":0,"end_char_index":1}`)
 	case 3:

@@ -3,7 +3,6 @@ package anthropic
 import (
 	"encoding/json"
 	"maps"
-	"slices"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -82,9 +81,10 @@ func (e *encoder) kept(m *message.Message, calls []*message.ToolCall) (blocks []
 	if text != "" || len(calls) > 0 {
 		return nil, false
 	}
-	// Thinking alone is not an answer.
-	says := func(b json.RawMessage) bool { return !strings.HasSuffix(kindOf(b), "thinking") }
-	return blocks, slices.ContainsFunc(blocks, says)
+	for n := len(blocks); n > 0 && strings.HasSuffix(kindOf(blocks[n-1]), "thinking"); n-- { // the API refuses it at the end
+		blocks = blocks[:n-1]
+	}
+	return blocks, true
 }
 
 // keptAnswer returns the Extra of a message that came from here, nil if there is none.

@@ -25,38 +25,43 @@ type body struct {
 	betas  []string
 	names  map[string]string // of the tools: the name on the wire → the tool's own
 	prefix string            // identifies all that comes before the answer
+
+	late, forced, off bool // it has what refusals are about
 }
 
 // encode returns a request as it is sent, the same bytes for the same request.
 func (m *Model) encode(req *model.Request) (*body, error) {
-	tools, err := m.tools.get(req.Tools, req.Digest)
+	list, digest, changes := m.revealed(req)
+	tools, err := m.tools.get(list, digest)
 	if err != nil {
 		return nil, err
 	}
-	var system []json.RawMessage
-	if textOf(req.System) != "" {
-		system = append(system, textBlock(req.System))
+	b := &body{betas: m.cfg.Betas, late: len(changes) > 0}
+	if b.names, err = tools.with(changes); err != nil {
+		return nil, err
 	}
-	e := newEncoder(m.origin)
-	e.see("tools", tools.wire...)
-	e.see("system", system...)
-	if err := e.messages(req.Messages); err != nil {
+	if m.reveals && !m.refuses.late.Load() { // always, so that all requests are rendered alike
+		b.betas = append(slices.Clip(b.betas), sdk.AnthropicBetaInlineTools2026_09_15)
+	}
+	if textOf(req.System) != "" {
+		b.system = append(b.system, textBlock(req.System))
+	}
+	e := newEncoder(m.origin, tools, b.system)
+	if err := e.messages(req.Messages, changes); err != nil {
 		return nil, err
 	}
 	if len(e.turns) == 0 {
 		return nil, errors.New("there is nothing to send: no message with content, which the API needs besides the system prompt")
 	}
-	head, err := m.head(req, e, len(tools.wire) > 0)
-	if err != nil {
+	if err := m.setHead(b, req, e, len(tools.wire) > 0); err != nil {
 		return nil, err
 	}
-	b := &body{head: head, system: system, tools: m.mark(e, tools.wire, system), turns: e.turns,
-		betas: m.cfg.Betas, names: tools.names, prefix: e.sum()}
+	b.tools, b.turns, b.prefix = m.mark(e, tools.wire, b.system), e.turns, e.sum()
 	return b, nil
 }
 
-// head returns the object of a request without its system prompt, tools and messages, unless an extra has them.
-func (m *Model) head(req *model.Request, e *encoder, tools bool) (map[string]json.RawMessage, error) {
+// setHead sets the object of a request without its system prompt, tools and messages, unless an extra has them.
+func (m *Model) setHead(b *body, req *model.Request, e *encoder, tools bool) error {
 	p := sdk.BetaMessageNewParams{Model: m.cfg.Model, MaxTokens: int64(m.cfg.MaxTokens)}
 	if req.MaxTokens > 0 {
 		p.MaxTokens = int64(req.MaxTokens)
@@ -64,10 +69,13 @@ func (m *Model) head(req *model.Request, e *encoder, tools bool) (map[string]jso
 	var err error
 	if tools {
 		if p.ToolChoice, err = toolChoice(req.Choice); err != nil {
-			return nil, err
+			return err
+		}
+		if b.forced = p.ToolChoice.OfAny != nil || p.ToolChoice.OfTool != nil; b.forced && m.refuses.forced.Load() {
+			p.ToolChoice, b.forced = sdk.BetaToolChoiceUnionParam{}, false
 		}
 	}
-	p.Thinking = m.thinking(&p, e)
+	m.setThinking(b, &p, e)
 	if req.Temperature != nil && p.Thinking.OfEnabled == nil && p.Thinking.OfAdaptive == nil { // the API takes one of them
 		p.Temperature = sdk.Float(*req.Temperature)
 	}
@@ -75,38 +83,40 @@ func (m *Model) head(req *model.Request, e *encoder, tools bool) (map[string]jso
 	if req.Output != nil {
 		var schema map[string]any
 		if err := json.Unmarshal(req.Output.Schema, &schema); err != nil || schema == nil {
-			return nil, fmt.Errorf("output schema %q is not a JSON object: %.60s", req.Output.Name, req.Output.Schema)
+			return fmt.Errorf("output schema %q is not a JSON object: %.60s", req.Output.Name, req.Output.Schema)
 		}
 		p.OutputConfig.Format = sdk.BetaJSONSchemaOutputFormat(schema)
 	}
 	data, err := json.Marshal(p)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var head map[string]json.RawMessage
-	if err := json.Unmarshal(data, &head); err != nil {
-		return nil, err
+	if err := json.Unmarshal(data, &b.head); err != nil {
+		return err
 	}
-	delete(head, "messages")
-	head["stream"] = json.RawMessage("true")
+	delete(b.head, "messages")
+	b.head["stream"] = json.RawMessage("true")
 	for _, extra := range []map[string]json.RawMessage{m.cfg.Extra, req.Extra} {
-		if err := override(head, extra); err != nil {
-			return nil, err
+		if err := override(b.head, extra); err != nil {
+			return err
 		}
 	}
-	return head, nil
+	return nil
 }
 
-// thinking returns the thinking of a request. It is off where the API refuses it: where a tool must be called,
+// setThinking sets the thinking of a request. It is off where the API refuses it: where a tool must be called,
 // where the budget is not below the limit of the answer, and, with a budget, in the middle of
 // tool calls that another model began.
-func (m *Model) thinking(p *sdk.BetaMessageNewParams, e *encoder) (t sdk.BetaThinkingConfigParamUnion) {
+func (m *Model) setThinking(b *body, p *sdk.BetaMessageNewParams, e *encoder) {
 	mode := m.cfg.Thinking.Mode
-	forced := p.ToolChoice.OfAny != nil || p.ToolChoice.OfTool != nil
-	if mode == ThinkingAdaptive && forced ||
-		mode == ThinkingBudget && (forced || int64(m.cfg.Thinking.Budget) >= p.MaxTokens || e.unthought()) {
-		mode = ThinkingOff
+	if mode == ThinkingAdaptive && b.forced ||
+		mode == ThinkingBudget && (b.forced || int64(m.cfg.Thinking.Budget) >= p.MaxTokens || e.unthought()) {
+		mode, b.off = ThinkingOff, true
+		if m.refuses.off.Load() {
+			mode = ThinkingDefault
+		}
 	}
+	t := &p.Thinking
 	switch mode {
 	case ThinkingAdaptive:
 		t.OfAdaptive = &sdk.BetaThinkingConfigAdaptiveParam{Display: sdk.BetaThinkingConfigAdaptiveDisplay(m.cfg.Thinking.Display)}
@@ -116,7 +126,6 @@ func (m *Model) thinking(p *sdk.BetaMessageNewParams, e *encoder) (t sdk.BetaThi
 	case ThinkingOff:
 		t.OfDisabled = &sdk.BetaThinkingConfigDisabledParam{}
 	}
-	return t
 }
 
 // override replaces, adds and, where the value is null, removes members of an object.

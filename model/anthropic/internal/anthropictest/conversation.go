@@ -97,11 +97,16 @@ func decodeMessage(i int, raw json.RawMessage) (m wireMessage, err error) {
 	return m, nil
 }
 
-// order checks that user and assistant take turns.
+// order checks that user and assistant take turns. A system message comes between them, before the assistant, or
+// at the end ("Mid-conversation system messages", "Limitations").
 func (v *validator) order(i int, messages []wireMessage) error {
 	role := messages[i].role
 	switch {
-	case role != "user" && role != "assistant":
+	case role == "system" && (i == 0 || messages[i-1].role != "user"):
+		return fmt.Errorf("messages.%d: role 'system' must follow a 'user' message", i)
+	case role == "system" && i+1 < len(messages) && messages[i+1].role != "assistant":
+		return fmt.Errorf("messages.%d: role 'system' must precede an 'assistant' message or end the array", i)
+	case role != "user" && role != "assistant" && role != "system":
 		return fmt.Errorf("messages: Unexpected role %q. The Messages API accepts a top-level `system` parameter, not \"system\" as an input message role", role)
 	case i > 0 && messages[i-1].role == role:
 		return fmt.Errorf(`messages: roles must alternate between "user" and "assistant", but found multiple %q roles in a row`, role)
@@ -116,7 +121,10 @@ func (v *validator) message(i int, m wireMessage) error {
 	for n, raw := range m.blocks {
 		where := fmt.Sprintf("messages.%d.content.%d", i, n)
 		kinds := []string{"text", "image", "document", "search_result", "tool_result", "container_upload"}
-		if m.role == "assistant" {
+		switch m.role {
+		case "system":
+			kinds = []string{"text", "tool_addition", "tool_removal"}
+		case "assistant":
 			kinds = []string{"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "web_search_tool_result", "web_fetch_tool_result",
 				"code_execution_tool_result", "bash_code_execution_tool_result", "text_editor_code_execution_tool_result", "tool_search_tool_result",
 				"mcp_tool_use", "mcp_tool_result", "compaction"}
@@ -133,6 +141,9 @@ func (v *validator) message(i int, m wireMessage) error {
 			thoughts++
 		}
 		v.seen.see(m.role, raw)
+	}
+	if kind := kindOf(m.blocks[len(m.blocks)-1]); m.role == "assistant" && strings.HasSuffix(kind, "thinking") {
+		return fmt.Errorf("messages.%d: The final block in an assistant message cannot be `%s`", i, kind)
 	}
 	v.paused, v.thoughts = "", thoughts
 	if m.role == "assistant" {
@@ -171,6 +182,8 @@ func (v *validator) block(where string, raw json.RawMessage, kinds ...string) er
 		return v.toolResult(where, o)
 	case "image", "document":
 		return file(where, kind, o)
+	case "tool_addition", "tool_removal":
+		return v.toolChange(where, kind, o)
 	}
 	return nil
 }
@@ -186,6 +199,41 @@ func textBlock(where string, o map[string]json.RawMessage) error {
 		return errors.New("messages: text content blocks must contain non-whitespace text")
 	}
 	return known(where, o, "type", "text", "citations", "cache_control")
+}
+
+// toolChange checks a block that adds or removes a tool ("Mid-conversation tool changes", "Define tools in a message").
+// A tool that is there cannot be added, and one that is not there not be removed, which the server may be less strict about.
+func (v *validator) toolChange(where, kind string, o map[string]json.RawMessage) error {
+	if !slices.Contains(v.betas, "inline-tools-2026-09-15") && !slices.Contains(v.betas, "mid-conversation-tool-changes-2026-07-01") {
+		return fmt.Errorf("%s: requires the beta header inline-tools-2026-09-15 or mid-conversation-tool-changes-2026-07-01", where)
+	}
+	var c struct {
+		Type, Name string
+		Definition json.RawMessage
+	}
+	if err := json.Unmarshal(o["tool"], &c); err != nil {
+		return fmt.Errorf("%s.tool: %w", where, err)
+	}
+	if c.Type == "tool_definition" && kind == "tool_addition" {
+		if !slices.Contains(v.betas, "inline-tools-2026-09-15") {
+			return fmt.Errorf("%s.tool.tool_definition: requires the beta header inline-tools-2026-09-15", where)
+		}
+		return v.tool(where+".tool.tool_definition.definition", c.Definition)
+	}
+	if c.Type != "tool_reference" {
+		return fmt.Errorf("%s.tool: Input tag '%s' found using 'type' does not match any of the expected tags", where, c.Type)
+	}
+	at := slices.Index(v.tools, c.Name)
+	switch {
+	case kind == "tool_removal" && at < 0, kind == "tool_addition" && (at >= 0 || !slices.Contains(v.removed, c.Name)):
+		return fmt.Errorf("%s.tool.tool_reference.name: Tool '%s' not found in provided tools", where, c.Name)
+	case kind == "tool_removal":
+		v.tools = slices.Delete(slices.Clone(v.tools), at, at+1)
+		v.removed = append(v.removed, c.Name)
+	default:
+		v.tools = append(v.tools, c.Name)
+	}
+	return nil
 }
 
 func (v *validator) toolUse(where string, o map[string]json.RawMessage) error {
@@ -306,6 +354,9 @@ func results(i int, messages []wireMessage) error {
 // thoughtful checks, with a budget for thinking, that the calls which have just been answered came after thinking.
 func (v *validator) thoughtful(messages []wireMessage) error {
 	n := len(messages)
+	if messages[n-1].role == "system" {
+		n--
+	}
 	if v.thinking.Type != "enabled" || n < 2 || kindOf(messages[n-1].blocks[0]) != "tool_result" {
 		return nil
 	}

@@ -25,7 +25,8 @@ func Validate(body []byte, betas ...string) error {
 // A validator checks one request.
 type validator struct {
 	betas    []string
-	tools    []string // their names
+	tools    []string // the names of those that may be called
+	removed  []string // of those that were removed
 	thinking thinkingConfig
 	model    string
 	ids      map[string]bool // of all calls

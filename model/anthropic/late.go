@@ -1,0 +1,123 @@
+package anthropic
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	sdk "github.com/anthropics/anthropic-sdk-go"
+	"github.com/anthropics/anthropic-sdk-go/packages/param"
+
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// This file adds and removes tools in the course of a conversation, by system messages in it ("Mid-conversation system
+// messages and tool changes"). Such a message comes before an answer, or at the end.
+
+// lateModels are prefixes of the names of models that are known to support this.
+var lateModels = []string{"claude-opus-4-8", "claude-opus-5", "claude-fable-5", "claude-mythos-5", "claude-sonnet-5-5", "claude-haiku-5-5"}
+
+func takesLateTools(name string) bool {
+	return slices.ContainsFunc(lateModels, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+}
+
+// Reveals reports whether tools can be added at the end of a conversation; see Config.LateTools.
+func (m *Model) Reveals() bool { return m.reveals }
+
+// revealed returns the list of tools of a request, its digest, and the changes to it. If the changes cannot be sent
+// the list has all tools that may be called. Without a tool at the head the first one that is added would make
+// the cache useless, says the API's documentation.
+func (m *Model) revealed(req *model.Request) (head []tool.Info, digest string, changes []*model.ToolChange) {
+	if !m.reveals || m.refuses.late.Load() || req.Reveal == nil || m.cfg.Extra["tools"] != nil || req.Extra["tools"] != nil {
+		return req.Tools, req.Digest, nil
+	}
+	v := req.Revealed()
+	inHead := func(t tool.Info) bool { return t.Name == req.Choice.Name }
+	if len(v.Head) == 0 || req.Choice.Mode == model.ChoiceNamed && !slices.ContainsFunc(v.Head, inHead) {
+		return req.Tools, req.Digest, nil // a choice names a tool of the head
+	}
+	return v.Head, v.Digest, v.Changes
+}
+
+// with returns names with those of the tools that are added. It fails on two names that become one.
+func (l *toolList) with(changes []*model.ToolChange) (map[string]string, error) {
+	if len(changes) == 0 {
+		return l.names, nil
+	}
+	names := maps.Clone(l.names)
+	for _, c := range changes {
+		for i := range c.Add {
+			if err := addName(names, c.Add[i].Name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return names, nil
+}
+
+// change notes a change, for flush. The last turn is not known yet: an answer without content is not sent.
+func (e *encoder) change(c *model.ToolChange) { e.pending = append(e.pending, c) }
+
+// flush encodes the changes that were noted. A tool that was there before comes back by its name.
+func (e *encoder) flush() {
+	if len(e.pending) == 0 {
+		return
+	}
+	e.userLast()
+	for _, c := range e.pending {
+		for _, name := range c.Remove {
+			e.addParam(roleSystem, sdk.BetaRequestToolRemovalBlockParam{Tool: sdk.BetaRequestToolRemovalBlockToolUnionParam{OfToolReference: reference(name)}})
+		}
+		for i := range c.Add {
+			var p sdk.BetaRequestToolAdditionBlockParam
+			if name := wireName(c.Add[i].Name); e.defined[name] {
+				p.Tool.OfToolReference = reference(name)
+			} else {
+				e.defined[name] = true
+				definition, err := toolParam(&c.Add[i])
+				e.err = cmp.Or(e.err, err)
+				p.Tool.OfToolDefinition = &sdk.BetaToolChangeToolDefinitionParam{Definition: param.Override[sdk.BetaToolUnionParam](definition)}
+			}
+			e.addParam(roleSystem, p)
+		}
+	}
+	e.pending = nil
+}
+
+func reference(name string) *sdk.BetaToolChangeToolReferenceParam {
+	return &sdk.BetaToolChangeToolReferenceParam{Name: wireName(name)}
+}
+
+// refusals are what a server has refused. A request is sent once more without it, and later requests
+// do not have it.
+type refusals struct {
+	late   atomic.Bool // tools that are added in the conversation
+	forced atomic.Bool // a choice that a tool must be called; the current models decide themselves
+	off    atomic.Bool // thinking that is turned off, although the configuration wants it
+}
+
+// learn reports whether a request that failed can be sent in another form.
+func (r *refusals) learn(b *body, err error) bool {
+	e, ok := errors.AsType[*model.Error](err)
+	if !ok || e.Status != http.StatusBadRequest {
+		return false
+	}
+	words := strings.ToLower(e.Message)
+	has := func(any ...string) bool {
+		return slices.ContainsFunc(any, func(s string) bool { return strings.Contains(words, s) })
+	}
+	switch {
+	case b.late && has("tool_addition", "tool_removal", "tool_definition", "inline-tools", "role 'system'", `role "system"`, "message role"):
+		return r.late.CompareAndSwap(false, true)
+	case b.forced && has("tool_choice"):
+		return r.forced.CompareAndSwap(false, true)
+	case b.off && has("thinking") && has("disabled"):
+		return r.off.CompareAndSwap(false, true)
+	}
+	return false
+}
