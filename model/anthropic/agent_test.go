@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/model/anthropic"
@@ -68,6 +70,55 @@ func TestAgent(t *testing.T) {
 			if err != nil || reply.Text() != row[1] {
 				t.Errorf("%s: %s, %v", row[0], reply.Text(), err)
 			}
+		}
+	}
+}
+
+// TestChaos has agents work with a server that fails in all ways at random. Each run ends with the answer, and no
+// request is refused.
+func TestChaos(t *testing.T) {
+	for seed := range uint64(30) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		steps, failed := 0, 0
+		s := anthropictest.New(t, anthropictest.Always(anthropictest.Func(func(r *anthropictest.Request) anthropictest.Turn {
+			next := anthropictest.Text("Done.").Thinking("").Text("Really.")
+			if steps < 6 {
+				next = anthropictest.Thinking(strings.Repeat("Hm. ", random.IntN(9))).Text("I add.").
+					Calls(anthropictest.Call{Name: "add", Args: fmt.Sprintf(`{"a":%d,"b":3}`, random.Int32())}, anthropictest.Call{Name: "add", Args: `{"a":2,"b":13}`})
+			}
+			if random.IntN(3) == 0 {
+				next = next.Ping()
+			}
+			failed++
+			switch random.IntN(8) {
+			case 0:
+				return anthropictest.Overloaded()
+			case 1:
+				return anthropictest.Broken()
+			case 2:
+				return anthropictest.RateLimit("0")
+			case 3:
+				return next.CutAfter(random.IntN(900))
+			case 4:
+				return anthropictest.Raw("event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n")
+			}
+			failed--
+			steps++
+			return next
+		})))
+		m := middleware.Retry(newModel(t, s, anthropic.Config{Thinking: anthropic.Thinking{Mode: anthropic.ThinkingBudget, Budget: 2000}}),
+			middleware.RetryConfig{Base: time.Microsecond, MaxWait: time.Microsecond})
+		a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(add), Policy: permission.Policy{TrustReadOnly: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var st agent.State
+		reply, err := a.Reply(t.Context(), &st, agent.Say("Add."))
+		for try := 0; err != nil && try < 50; try++ { // a stream that broke after the first words
+			reply, err = a.Reply(t.Context(), &st)
+		}
+		if err != nil || !strings.HasPrefix(reply.Text(), "Done.") {
+			t.Errorf("seed %d, after %d failures: %s, %v", seed, failed, reply.Text(), err)
 		}
 	}
 }

@@ -40,8 +40,7 @@ func newClient(cfg *Config) sdk.Client {
 		option.WithMiddleware(refused), // first, so that it sees what other middleware makes of an answer
 		option.WithBaseURL(cfg.BaseURL),
 		option.WithMaxRetries(0),
-		option.WithoutOpenTelemetry(), // package agentotel traces the calls of all models
-		option.WithHeader("Accept", "text/event-stream"),
+		option.WithoutOpenTelemetry(),                    // package agentotel traces the calls of all models
 		option.WithHeader("Accept-Encoding", "identity"), // a proxy that compresses a stream holds it back
 	}
 	if cfg.Key != "" {

@@ -245,6 +245,11 @@ func TestMoves(t *testing.T) {
 			}
 			said = edited(said, random.IntN(20))
 		}
+		for _, r := range gpt.Requests() { // the strict server refuses members that it does not know
+			if strings.Contains(string(r.Body), "sig-") {
+				t.Errorf("a signature went to another provider: %s", r.Body)
+			}
+		}
 		for _, r := range claude.Requests() {
 			back += strings.Count(string(r.Body), `"signature"`)
 		}

@@ -1,0 +1,79 @@
+package anthropic_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/anthropic"
+	"github.com/kitbag-go/kitbag/model/anthropic/internal/anthropictest"
+)
+
+// A bodyClient is an HTTP client that answers with it, and with an error from the second request on.
+type bodyClient struct {
+	body string
+	sent []byte // the second request
+	n    int
+}
+
+func (c *bodyClient) Do(req *http.Request) (*http.Response, error) {
+	if c.n++; c.n > 1 {
+		c.sent, _ = io.ReadAll(req.Body)
+		return nil, errSent
+	}
+	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(c.body)), Request: req}, nil
+}
+
+// FuzzAnswer: whatever a server sends, the answer ends with a Finish or an error, and the API takes the request
+// that continues it.
+func FuzzAnswer(f *testing.F) {
+	files, err := filepath.Glob("testdata/answers/*.txtar")
+	if err != nil || len(files) == 0 {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		ar, err := txtar.ParseFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		i := slices.IndexFunc(ar.Files, func(f txtar.File) bool { return f.Name == "answer" })
+		f.Add(string(ar.Files[i].Data))
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		c := &bodyClient{body: body}
+		m, err := anthropic.New(anthropic.Config{Model: "test", Key: "k", HTTPClient: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		msg, _, err := model.Collect(m.Generate(context.Background(), hi))
+		if c.sent != nil { // a pause is continued
+			return
+		}
+		if _, ok := errors.AsType[*model.Error](err); err != nil && !ok {
+			t.Fatal(err)
+		}
+		for _, call := range msg.ToolCalls() {
+			if call.ID == "" {
+				t.Fatal("a call has no id")
+			}
+		}
+		req := &model.Request{System: hi.System, Messages: []*message.Message{hi.Messages[0], msg, results(msg), message.User("more")}}
+		if _, _, err := model.Collect(m.Generate(context.Background(), req)); c.sent == nil {
+			t.Fatal(err)
+		}
+		// Signatures, and the blocks of the server's tools, go back as they came, whatever they are.
+		if err := anthropictest.Validate(c.sent); err != nil && !strings.Contains(err.Error(), "signature") && !strings.Contains(err.Error(), "_thinking") &&
+			!strings.Contains(err.Error(), "Input tag") && !strings.Contains(err.Error(), "Extra inputs") {
+			t.Fatalf("%v\n%s", err, c.sent)
+		}
+	})
+}
