@@ -24,6 +24,8 @@ func BenchmarkAppend(b *testing.B) {
 	}
 	defer store.Close()
 	var sessions atomic.Int64
+	db := connect(b, place{server.URL(), "kitbag"})
+	wal := func() float64 { return float64(db.number("SELECT (pg_current_wal_lsn() - '0/0')::bigint")) }
 	write := func(b *testing.B, next func() bool) {
 		log, err := store.Open(b.Context(), fmt.Sprint("s", sessions.Add(1)))
 		if err != nil {
@@ -40,7 +42,9 @@ func BenchmarkAppend(b *testing.B) {
 	}
 	b.Run("1", func(b *testing.B) {
 		b.ReportAllocs()
+		before := wal()
 		write(b, b.Loop)
+		b.ReportMetric((wal()-before)/float64(b.N), "WAL-B/op")
 	})
 	b.Run("8", func(b *testing.B) {
 		b.SetParallelism(8) // on two cores these are more

@@ -180,6 +180,8 @@ func (s *Store) keep(ctx context.Context, config *pgx.ConnConfig) {
 		if err := k.connect(ctx, config); err == nil {
 			pause = firstPause
 			k.run(ctx)
+		} else { // the database may have no connection to spare
+			_ = s.renew(ctx, s.pool)
 		}
 		s.hub.wakeAll() // to find out that the database is away, or what has changed
 		select {
@@ -212,8 +214,7 @@ func (k *keeper) run(ctx context.Context) {
 		defer cancel()
 		_ = k.conn.Close(ctx)
 	}()
-	// A standby does not notify: there only sweeps find what changes.
-	if err := k.exec(ctx, "LISTEN "+pgx.Identifier{k.store.channel()}.Sanitize()); err != nil && !is(err, "25006") {
+	if err := k.listen(ctx); err != nil {
 		return
 	}
 	k.store.hub.wakeAll()
@@ -235,13 +236,21 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
+func (k *keeper) listen(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, closeFor)
+	defer cancel()
+	_, err := k.conn.Exec(ctx, "LISTEN "+pgx.Identifier{k.store.channel()}.Sanitize())
+	if is(err, "25006") { // read_only_sql_transaction: on a standby only sweeps find what changes
+		return nil
+	}
+	return err
+}
+
 // due does what is due.
 func (k *keeper) due(ctx context.Context) error {
 	s, now := k.store, time.Now()
 	if !s.opts.ReadOnly && !now.Before(k.beat) {
-		err := k.exec(ctx, `INSERT INTO holder (id, expires, term) VALUES ($1, clock_timestamp() + $2::interval, $2)
-			ON CONFLICT (id) DO UPDATE SET expires = excluded.expires`, s.holder, s.opts.Claim)
-		if err != nil {
+		if err := s.renew(ctx, k.conn); err != nil {
 			return err
 		}
 		k.beat = now.Add(s.opts.Claim / 3)
@@ -279,9 +288,14 @@ func (k *keeper) look(ctx context.Context) error {
 	return nil
 }
 
-func (k *keeper) exec(ctx context.Context, sql string, args ...any) error {
-	ctx, cancel := context.WithTimeout(ctx, k.store.opts.Claim/3)
+// renew renews the claims of this store.
+func (s *Store) renew(ctx context.Context, q querier) error {
+	if s.opts.ReadOnly {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.opts.Claim/3)
 	defer cancel()
-	_, err := k.conn.Exec(ctx, sql, args...)
+	_, err := q.Exec(ctx, `INSERT INTO holder (id, expires, term) VALUES ($1, clock_timestamp() + $2::interval, $2)
+		ON CONFLICT (id) DO UPDATE SET expires = excluded.expires`, s.holder, s.opts.Claim)
 	return err
 }

@@ -12,11 +12,14 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/agent/session/postgres"
 	"github.com/kitbag-go/kitbag/agent/session/postgres/internal/pgtest"
 	"github.com/kitbag-go/kitbag/agent/session/sessiontest"
 	_ "github.com/kitbag-go/kitbag/internal/seed" // draws the same values each time
+	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/toolkit"
 )
 
 // The server of this process, for all tests that do not stop it. What is stored outlives a crash of
@@ -105,4 +108,37 @@ func TestSame(t *testing.T) { sessiontest.Same(t, opener(postgres.Options{})) }
 
 func TestKill(t *testing.T) {
 	sessiontest.Kill(t, opener(postgres.Options{Claim: 300 * time.Millisecond}))
+}
+
+func Example() {
+	where, err := url() // such as postgres://agents@db.example.com/agents
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	store, err := postgres.Open(ctx, where, postgres.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer store.Close()
+	for _, words := range []string{"Hello", "Where were we?"} {
+		s, err := session.Open(ctx, store, "customer-7")
+		if err != nil {
+			panic(err)
+		}
+		a, err := agent.New(agent.Config{Model: scripted.New(scripted.Say("Hello again.")), Toolkit: toolkit.Of(), Save: s.Save})
+		if err != nil {
+			panic(err)
+		}
+		if _, err := a.Reply(ctx, s.State, agent.Say(words)); err != nil {
+			panic(err)
+		}
+		fmt.Println(len(s.State.Messages), "messages")
+		if err := s.Close(); err != nil { // another process may open it now
+			panic(err)
+		}
+	}
+	// Output:
+	// 2 messages
+	// 4 messages
 }

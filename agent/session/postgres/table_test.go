@@ -18,17 +18,21 @@ import (
 
 // A database is a connection to the tables of a store.
 type database struct {
-	*testing.T
+	testing.TB
 	*pgx.Conn
 }
 
-func connect(t *testing.T, p place) database {
+func connect(t testing.TB, p place) database {
 	t.Helper()
 	config, err := pgx.ParseConfig(p.url)
-	must(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	config.RuntimeParams["search_path"] = p.schema
 	conn, err := pgx.ConnectConfig(t.Context(), config)
-	must(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return database{t, conn}
 }
