@@ -13,7 +13,7 @@
 // the server's own tools, in their order. It goes back like that in later requests, as an extra of the message.
 // The API refuses thinking if anything before it has changed, be it the system prompt, the tools, or a
 // message. Such thinking is left out, and so is all of it where the message itself was edited or goes to
-// another model. Texts and tool calls always go back.
+// another model, or where the server does not accept it. Texts and tool calls always go back.
 //
 // # Prompt caching
 //
@@ -198,6 +198,8 @@ func (cfg *Config) check() error {
 		return fmt.Errorf("Thinking.Budget is set; it needs the mode %q", ThinkingBudget)
 	case t.Mode != ThinkingDefault && t.Mode != ThinkingAdaptive && t.Mode != ThinkingBudget && t.Mode != ThinkingOff:
 		return fmt.Errorf("Thinking.Mode %q is not known; it is %q, %q, %q or empty", t.Mode, ThinkingAdaptive, ThinkingBudget, ThinkingOff)
+	case t.Display != "" && t.Mode != ThinkingAdaptive && t.Mode != ThinkingBudget:
+		return fmt.Errorf("Thinking.Display is set; it needs the mode %q or %q", ThinkingAdaptive, ThinkingBudget)
 	case cfg.Cache != CacheShort && cfg.Cache != CacheHour && cfg.Cache != CacheOff:
 		return fmt.Errorf("Cache %q is not known; it is %q, %q or empty for five minutes", cfg.Cache, CacheHour, CacheOff)
 	case cfg.MaxTokens < 0:
@@ -264,7 +266,7 @@ func (m *Model) generate(ctx context.Context, req *model.Request, yield func(mod
 			a.resume()
 			err = m.ask(ctx, &next, a)
 		}
-		if err == nil || len(a.blocks) > 0 || !m.refuses.learn(b, err) {
+		if err == nil || len(a.blocks) > 0 || !m.refuses.learn(b, req.Messages, err) {
 			return err
 		}
 		again.Notify(ctx, try, 0, err)

@@ -36,6 +36,7 @@ type turn struct {
 // An encoder turns messages into turns of user and assistant.
 type encoder struct {
 	origin  string // whose extras go back
+	refuses *refusals
 	turns   []turn
 	summary *json.RawMessage // the block after which a conversation was summarized, nil if it was not
 	seen    hash.Hash        // of all that was encoded
@@ -46,8 +47,8 @@ type encoder struct {
 }
 
 // newEncoder returns an encoder for a request with tools and a system prompt.
-func newEncoder(origin string, tools *toolList, system []json.RawMessage) *encoder {
-	e := &encoder{origin: origin, seen: sha256.New(), defined: make(map[string]bool, len(tools.names))}
+func (m *Model) newEncoder(tools *toolList, system []json.RawMessage) *encoder {
+	e := &encoder{origin: m.origin, refuses: &m.refuses, seen: sha256.New(), defined: make(map[string]bool, len(tools.names))}
 	for name := range tools.names {
 		e.defined[name] = true
 	}

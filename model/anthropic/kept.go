@@ -35,7 +35,7 @@ func (e *encoder) kept(m *message.Message, calls []*message.ToolCall) (blocks []
 		return nil, false
 	}
 	text, thoughts := textsOf(m)
-	thinks := k.Prefix == e.sum() && k.Thoughts == hashOf(thoughts)
+	thinks := !e.refuses.hasLost(m) && k.Prefix == e.sum() && k.Thoughts == hashOf(thoughts)
 	for _, b := range k.Blocks {
 		kind := word(b.Block["type"])
 		switch kind {

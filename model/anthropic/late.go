@@ -2,12 +2,9 @@ package anthropic
 
 import (
 	"cmp"
-	"errors"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	sdk "github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/packages/param"
@@ -91,33 +88,4 @@ func (e *encoder) flush() {
 
 func reference(name string) *sdk.BetaToolChangeToolReferenceParam {
 	return &sdk.BetaToolChangeToolReferenceParam{Name: wireName(name)}
-}
-
-// refusals are what a server has refused. A request is sent once more without it, and later requests
-// do not have it.
-type refusals struct {
-	late   atomic.Bool // tools that are added in the conversation
-	forced atomic.Bool // a choice that a tool must be called; the current models decide themselves
-	off    atomic.Bool // thinking that is turned off, although the configuration wants it
-}
-
-// learn reports whether a request that failed can be sent in another form.
-func (r *refusals) learn(b *body, err error) bool {
-	e, ok := errors.AsType[*model.Error](err)
-	if !ok || e.Status != http.StatusBadRequest {
-		return false
-	}
-	words := strings.ToLower(e.Message)
-	has := func(any ...string) bool {
-		return slices.ContainsFunc(any, func(s string) bool { return strings.Contains(words, s) })
-	}
-	switch {
-	case b.late && has("tool_addition", "tool_removal", "tool_definition", "inline-tools", "role 'system'", `role "system"`, "message role"):
-		return r.late.CompareAndSwap(false, true)
-	case b.forced && has("tool_choice"):
-		return r.forced.CompareAndSwap(false, true)
-	case b.off && has("thinking") && has("disabled"):
-		return r.off.CompareAndSwap(false, true)
-	}
-	return false
 }

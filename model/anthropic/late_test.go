@@ -267,6 +267,22 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestLostThinking: thinking that the server does not accept any more is left out, also later.
+func TestLostThinking(t *testing.T) {
+	s := anthropictest.New(t, anthropictest.Thinking("Hm.").Text("Yes."),
+		anthropictest.Status(400, `{"type":"error","error":{"type":"invalid_request_error","message":"messages.1.content.0: Invalid `+"`signature` in `thinking`"+` block"}}`).Expect(thoughts(1)),
+		anthropictest.Thinking("Oh.").Text("Yes.").Expect(thoughts(0)), anthropictest.Text("Yes.").Expect(thoughts(1)))
+	m := newModel(t, s, anthropic.Config{})
+	said := slices.Clone(hi.Messages)
+	for range 3 {
+		msg, _, err := model.Collect(m.Generate(t.Context(), &model.Request{Messages: said}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		said = append(said, msg, message.User("Sure?"))
+	}
+}
+
 // TestReveals says which models are told of tools late.
 func TestReveals(t *testing.T) {
 	no := false

@@ -46,7 +46,7 @@ func (m *Model) encode(req *model.Request) (*body, error) {
 	if textOf(req.System) != "" {
 		b.system = append(b.system, textBlock(req.System))
 	}
-	e := newEncoder(m.origin, tools, b.system)
+	e := m.newEncoder(tools, b.system)
 	if err := e.messages(req.Messages, changes); err != nil {
 		return nil, err
 	}

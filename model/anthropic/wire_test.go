@@ -187,6 +187,7 @@ func TestNew(t *testing.T) {
 		"is not an http or https URL": {Model: "m", Key: "k", BaseURL: "ftp://x"},
 		"at least 1024":               {Model: "m", Key: "k", Thinking: anthropic.Thinking{Mode: anthropic.ThinkingBudget, Budget: 100}},
 		"needs the mode":              {Model: "m", Key: "k", Thinking: anthropic.Thinking{Budget: 2000}},
+		"Display is set":              {Model: "m", Key: "k", Thinking: anthropic.Thinking{Display: "summarized"}},
 		`Mode "on" is not known`:      {Model: "m", Key: "k", Thinking: anthropic.Thinking{Mode: "on"}},
 		`Cache "2h" is not known`:     {Model: "m", Key: "k", Cache: "2h"},
 		"must not be negative":        {Model: "m", Key: "k", MaxTokens: -1},
