@@ -300,11 +300,12 @@ func (b *bench) alone(t *testing.T, text string) result {
 	return b.run(t, []string{text})[0]
 }
 
-// errorLine matches the number of a line in an error of bash, which may be another one in a print.
-var errorLine = regexp.MustCompile(`: line \d+:`)
+// errorLine matches the part of an error of bash that has the number of a line and quotes the
+// source, which may be different in a print.
+var errorLine = regexp.MustCompile(`: line \d+:[^\n\x1e\x1f]*`)
 
 func (r *result) equal(other result) bool {
-	plain := func(text string) string { return errorLine.ReplaceAllString(text, ": line N:") }
+	plain := func(text string) string { return errorLine.ReplaceAllString(text, ": line N") }
 	return plain(strings.Join(r.calls, "\x1e")) == plain(strings.Join(other.calls, "\x1e")) && plain(r.output) == plain(other.output)
 }
 
