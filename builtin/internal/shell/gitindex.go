@@ -34,20 +34,21 @@ func (c *command) revealsTracked(at *pathrule.Place) (r revealed) {
 	if sub < 0 {
 		return r
 	}
-	name := c.args[sub].text
-	shows, less, asked := name == "grep" || slices.Contains(patches, name), false, false
+	name, args := c.args[sub].text, c.args[sub+1:]
+	dashes := slices.IndexFunc(args, func(a arg) bool { return a.prefix() == "--" })
+	if dashes < 0 {
+		dashes = len(args)
+	}
+	if !showsContent(name, args[:dashes]) {
+		return r
+	}
 	r.past = name != "diff" && name != "diff-files" && name != "grep"
-	files, after := false, false
+	files := false
 	all := slices.ContainsFunc(c.args[:sub], func(a arg) bool { return a.text == "--icase-pathspecs" }) // names are patterns
-	for _, a := range c.args[sub+1:] {
-		text := a.prefix()
+	for i, a := range args {
+		text, after := a.prefix(), i > dashes
 		switch {
-		case !after && text == "--":
-			after = true
-		case !after && asksPatch(text):
-			asked = true
-		case !after && slices.Contains(showsLess, text), strings.HasPrefix(text, "--stat="), name == "grep" && slices.Contains(showsNames, text):
-			less = true
+		case i == dashes:
 		case !after && strings.HasPrefix(text, "-"):
 			r.past = r.past || text == "--cached" && name != "grep" || text == "--staged" || text == "--merge-base"
 		case !after && strings.Contains(text, ":") && name == "show": // a file of a revision, which gitShows names
@@ -66,11 +67,25 @@ func (c *command) revealsTracked(at *pathrule.Place) (r revealed) {
 			}
 		}
 	}
-	r.some = (asked || shows && !less) && (!files || all || r.below != nil)
+	r.some = !files || all || r.below != nil
 	if all {
 		r.below = nil
 	}
 	return r
+}
+
+// showsContent reports whether a subcommand of git shows lines of files with these options.
+func showsContent(name string, options []arg) bool {
+	shows, less := name == "grep" || slices.Contains(patches, name), false
+	for _, a := range options {
+		switch text := a.prefix(); {
+		case asksPatch(text):
+			return true
+		case slices.Contains(showsLess, text), strings.HasPrefix(text, "--stat="), name == "grep" && slices.Contains(showsNames, text):
+			less = true
+		}
+	}
+	return shows && !less
 }
 
 // showsLess are options for a summary, and showsNames those of grep for less than the lines.
