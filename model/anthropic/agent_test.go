@@ -59,7 +59,7 @@ func TestAgent(t *testing.T) {
 			}),
 			anthropictest.Text("It is 6.").Expect(thoughts(2)),
 			anthropictest.Thinking("Again.").Text("Still 6.").Expect(thoughts(2)))
-		m := middleware.Retry(newModel(t, s, anthropic.Config{Thinking: thinking}), middleware.RetryConfig{})
+		m := middleware.Retry(newModel(t, s, anthropic.Config{Thinking: thinking}), middleware.RetryConfig{Base: time.Millisecond})
 		a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(add), Instructions: "Add.", Policy: permission.Policy{TrustReadOnly: true}})
 		if err != nil {
 			t.Fatal(err)

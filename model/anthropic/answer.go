@@ -100,8 +100,8 @@ type usage struct {
 	} `json:"output_tokens_details"`
 }
 
-// take takes counts, which are those of the whole answer so far. An event need not have all of them.
-func (u *usage) take(v usage) {
+// merge adds counts, which are those of the whole answer so far. An event need not have all of them.
+func (u *usage) merge(v usage) {
 	u.Input, u.Output = max(u.Input, v.Input), max(u.Output, v.Output)
 	u.CacheRead, u.CacheWrite = max(u.CacheRead, v.CacheRead), max(u.CacheWrite, v.CacheWrite)
 	u.Details.Thinking = max(u.Details.Thinking, v.Details.Thinking)
@@ -112,7 +112,7 @@ func (u *usage) message() message.Usage {
 		Cached: u.CacheRead, CacheWrite: u.CacheWrite, Reasoning: u.Details.Thinking}
 }
 
-// data takes the data of an event. Some servers leave out the blank line between two events, so that there may be
+// data reads the data of an event. Some servers leave out the blank line between two events, so that there may be
 // more than one.
 func (a *answer) data(data []byte) error {
 	if s := string(bytes.TrimSpace(data)); s == "" || s == "[DONE]" {
@@ -138,7 +138,7 @@ func (a *answer) data(data []byte) error {
 	}
 }
 
-// event takes an event. Those that are not known are ignored, since the API says that more may be added.
+// event handles an event. Those that are not known are ignored, since the API says that more may be added.
 func (a *answer) event(ev *event, raw json.RawMessage) error {
 	switch ev.Type {
 	case "message_start":
@@ -154,7 +154,7 @@ func (a *answer) event(ev *event, raw json.RawMessage) error {
 			a.end(b)
 		}
 	case "message_delta":
-		a.usage.take(ev.Usage)
+		a.usage.merge(ev.Usage)
 		if ev.Delta.StopReason != "" {
 			a.reason = ev.Delta.StopReason
 		}
@@ -190,13 +190,13 @@ func failure(raw json.RawMessage) error {
 	return e
 }
 
-// begin takes what is known of an answer when it begins.
+// begin reads what is known of an answer when it begins.
 func (a *answer) begin(m *wholeMessage) {
 	a.id, a.model = m.ID, m.Model
-	a.usage.take(m.Usage)
+	a.usage.merge(m.Usage)
 }
 
-// whole takes an answer that is not a stream: some gateways do not stream, and some send errors with status 200.
+// whole reads an answer that is not a stream: some gateways do not stream, and some send errors with status 200.
 func (a *answer) whole(data []byte) error {
 	var m wholeMessage
 	err := json.Unmarshal(data, &m)
@@ -217,8 +217,8 @@ func (a *answer) whole(data []byte) error {
 	return a.finish()
 }
 
-// find returns the last block with an index. A server may have left out the start of a block; a delta then
-// tells what it is. It returns nil if that is not known.
+// find returns the last block with an index. If the server left out the start of a block, its type follows from the
+// type of the delta. It returns nil if that is not known.
 func (a *answer) find(index int, delta string) *answerBlock {
 	for i := len(a.blocks) - 1; i >= 0; i-- {
 		if b := a.blocks[i]; b.index == index && (!b.ended || delta == "") {

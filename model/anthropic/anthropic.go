@@ -11,9 +11,9 @@
 //
 // The answer is kept as it came: thinking with its signatures, redacted thinking, citations, and the blocks of
 // the server's own tools, in their order. It goes back like that in later requests, as an extra of the message.
-// The API refuses thinking if anything before it has changed, be it the system prompt, the tools, or a
-// message. Such thinking is left out, and so is all of it where the message itself was edited or goes to
-// another model, or where the server does not accept it. Texts and tool calls always go back.
+// The API refuses thinking if the system prompt, the tools or a message before it has changed. Such thinking
+// is left out. All thinking of a message is left out if the message was edited, goes to another model, or
+// was refused by the server. Texts and tool calls always go back.
 //
 // # Prompt caching
 //
@@ -29,9 +29,9 @@
 //
 // # Tools that are added late
 //
-// Where the model can be told of tools at the end of the conversation, the list at its head stays the same when
-// a group opens or closes: a system message in the conversation adds tools with their definitions, and removes them by
-// their names. A server that refuses this gets the whole list from then on.
+// Current models accept changes of the tools at the end of the conversation. The list of tools at its head then stays the
+// same when a group opens or closes: a system message in the conversation adds tools with their definitions, and removes
+// tools by their names. If the server refuses such a message, the model sends the whole list from then on.
 //
 // # Bedrock and Vertex
 //
@@ -45,6 +45,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -63,7 +64,7 @@ import (
 
 const (
 	defaultBaseURL   = "https://api.anthropic.com"
-	defaultMaxTokens = 32_000 // each model since Claude 4 takes it
+	defaultMaxTokens = 32_000 // within the limits of all models since Claude 4
 )
 
 // Config says which model to speak to, and how. Model is required, and Key except with Options or
@@ -76,7 +77,7 @@ type Config struct {
 	ContextWindow int // of the model, in tokens; 0 if not known
 
 	// MaxTokens limits the answers to requests that have no limit of their own, thinking included.
-	// The API requires a limit; 0 means 32,000.
+	// The API requires a limit; 0 means 32,000, or more if the budget for thinking needs it.
 	MaxTokens int
 
 	Thinking Thinking // the zero value leaves it to the model
@@ -123,7 +124,7 @@ type Thinking struct {
 // ThinkingMode is the kind of thinking.
 type ThinkingMode string
 
-// The modes. Which of them a model takes depends on the model.
+// The modes. Which of them can be used depends on the model.
 const (
 	ThinkingDefault  ThinkingMode = ""         // what the model does by itself
 	ThinkingAdaptive ThinkingMode = "adaptive" // the model decides how much; models since Claude 4.6
@@ -170,6 +171,7 @@ func New(cfg Config) (*Model, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("anthropic: base URL %q is not an http or https URL such as %s", cfg.BaseURL, defaultBaseURL)
 	}
+	cfg.Header = canonical(cfg.Header)
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("anthropic: %w", err)
 	}
@@ -177,7 +179,7 @@ func New(cfg Config) (*Model, error) {
 		return nil, fmt.Errorf("anthropic: no key for %s; set ANTHROPIC_API_KEY, or Config.Key in Go; only a server on this machine (ANTHROPIC_BASE_URL) needs none", u.Host)
 	}
 	cfg.BaseURL = base
-	cfg.MaxTokens = cmp.Or(cfg.MaxTokens, defaultMaxTokens)
+	cfg.MaxTokens = cmp.Or(cfg.MaxTokens, max(defaultMaxTokens, cfg.Thinking.Budget+defaultMaxTokens/2))
 	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 5*time.Minute)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 2*time.Minute)
 	m := &Model{cfg: cfg, client: newClient(&cfg), origin: u.Host + " " + cfg.Model} // only the same model can read its thinking
@@ -194,6 +196,8 @@ func (cfg *Config) check() error {
 	switch t := cfg.Thinking; {
 	case t.Mode == ThinkingBudget && t.Budget < minBudget:
 		return fmt.Errorf("Thinking.Budget is %d; the API requires at least %d tokens", t.Budget, minBudget)
+	case cfg.MaxTokens > 0 && t.Budget >= cfg.MaxTokens:
+		return fmt.Errorf("Thinking.Budget is %d; it must be below MaxTokens, which is %d", t.Budget, cfg.MaxTokens)
 	case t.Mode != ThinkingBudget && t.Budget != 0:
 		return fmt.Errorf("Thinking.Budget is set; it needs the mode %q", ThinkingBudget)
 	case t.Mode != ThinkingDefault && t.Mode != ThinkingAdaptive && t.Mode != ThinkingBudget && t.Mode != ThinkingOff:
@@ -212,6 +216,17 @@ func (cfg *Config) check() error {
 // New does, and its errors name the variables.
 func FromEnv() (*Model, error) {
 	return New(Config{BaseURL: os.Getenv("ANTHROPIC_BASE_URL"), Key: os.Getenv("ANTHROPIC_API_KEY"), Model: os.Getenv("KITBAG_MODEL")})
+}
+
+// canonical returns a copy of h with canonical names. Otherwise a header that the caller
+// wrote as "x-api-key" would be sent in addition to the X-Api-Key that it should replace.
+func canonical(h http.Header) http.Header {
+	c := make(http.Header, len(h))
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		key := http.CanonicalHeaderKey(name)
+		c[key] = append(c[key], h[name]...)
+	}
+	return c
 }
 
 // isLocal reports whether a host is this machine.
@@ -241,7 +256,7 @@ func (m *Model) ContextWindow() int { return m.cfg.ContextWindow }
 
 // Generate sends the request and streams the answer. The first delta of a tool
 // call has its id and its name. Each range over the sequence sends the request
-// anew. An error ends it: a [*model.Error], or one that wraps the error of ctx.
+// again. An error ends it: a [*model.Error], or one that wraps the error of ctx.
 func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
 		if err := m.generate(ctx, req, yield); err != nil && !errors.Is(err, errStopped) {

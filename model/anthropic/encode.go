@@ -265,8 +265,8 @@ func callInput(input json.RawMessage) json.RawMessage {
 	return data
 }
 
-// result encodes the result of a call. A call without a result gets one that says so. The API takes an error with
-// files in it only if it is not marked as one.
+// result encodes the result of a call. A call without a result gets one that says so. The API refuses
+// a result that is marked as an error and has files in it.
 func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) {
 	p := sdk.BetaToolResultBlockParam{ToolUseID: wireID(c.ID)}
 	text := true

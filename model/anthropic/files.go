@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// imageTypes are the types of images that the API takes.
+// imageTypes are the types of images that the API accepts.
 var imageTypes = []string{"image/jpeg", "image/png", "image/gif", "image/webp"}
 
 // fileBlock returns the block of a file: by its kind if the API has one, and as a note otherwise.

@@ -33,7 +33,7 @@ func (c *bodyClient) Do(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(c.body)), Request: req}, nil
 }
 
-// FuzzAnswer: whatever a server sends, the answer ends with a Finish or an error, and the API takes the request
+// FuzzAnswer: whatever a server sends, the answer ends with a Finish or an error, and the API accepts the request
 // that continues it.
 func FuzzAnswer(f *testing.F) {
 	files, err := filepath.Glob("testdata/answers/*.txtar")

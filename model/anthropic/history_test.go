@@ -108,8 +108,8 @@ func drawMessages(t *rapid.T) (msgs []*message.Message) {
 	return append(msgs, message.User("end"))[:len(msgs)+rapid.IntRange(0, 1).Draw(t, "end")]
 }
 
-// TestEveryRequestIsValid: whatever the conversation and the settings, the API accepts the request. What is
-// before the last message is sent the same again when the conversation goes on.
+// TestEveryRequestIsValid: whatever the conversation and the settings, the API accepts the request. Sent
+// again, it has the same bytes.
 func TestEveryRequestIsValid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := anthropic.Config{Cache: rapid.SampledFrom([]anthropic.Cache{anthropic.CacheShort, anthropic.CacheHour, anthropic.CacheOff}).Draw(t, "cache"),
@@ -131,8 +131,8 @@ func TestEveryRequestIsValid(t *testing.T) {
 	})
 }
 
-// TestTakesAll sends the requests of chat completions in the tests of model/openai. The API takes what chat
-// completions take.
+// TestTakesAll sends the requests of chat completions in the tests of model/openai. The API accepts what chat
+// completions accept.
 func TestTakesAll(t *testing.T) {
 	files, err := filepath.Glob("../openai/testdata/requests/*.txtar")
 	if err != nil || len(files) < 35 {
@@ -207,7 +207,7 @@ func anthropicTurn(n int) anthropictest.Turn {
 }
 
 // TestMoves has one conversation of 50 steps move between chat completions, the Responses API and two models of the Messages
-// API at every step, and edits it in between. The strict servers take every request.
+// API at every step, and edits it in between. The strict servers accept every request.
 func TestMoves(t *testing.T) {
 	for seed := range uint64(6) {
 		random := rand.New(rand.NewPCG(seed, 0))

@@ -27,8 +27,8 @@ func takesLateTools(name string) bool {
 func (m *Model) Reveals() bool { return m.reveals }
 
 // revealed returns the list of tools of a request, its digest, and the changes to it. If the changes cannot be sent
-// the list has all tools that may be called. Without a tool at the head the first one that is added would make
-// the cache useless, says the API's documentation.
+// the list has all tools that may be called. Without a tool at the head, the first one that is added would make
+// the cache useless (see the API's documentation).
 func (m *Model) revealed(req *model.Request) (head []tool.Info, digest string, changes []*model.ToolChange) {
 	if !m.reveals || m.refuses.late.Load() || req.Reveal == nil || m.cfg.Extra["tools"] != nil || req.Extra["tools"] != nil {
 		return req.Tools, req.Digest, nil
@@ -41,20 +41,23 @@ func (m *Model) revealed(req *model.Request) (head []tool.Info, digest string, c
 	return v.Head, v.Digest, v.Changes
 }
 
-// with returns names with those of the tools that are added. It fails on two names that become one.
-func (l *toolList) with(changes []*model.ToolChange) (map[string]string, error) {
+// with returns the names of the list and of the tools that are added, nil if two of them become one.
+func (l *toolList) with(changes []*model.ToolChange) map[string]string {
 	if len(changes) == 0 {
-		return l.names, nil
+		return l.names
 	}
 	names := maps.Clone(l.names)
 	for _, c := range changes {
 		for i := range c.Add {
-			if err := addName(names, c.Add[i].Name); err != nil {
-				return nil, err
+			own := c.Add[i].Name
+			wire := wireName(own)
+			if other, ok := names[wire]; ok && other != own {
+				return nil
 			}
+			names[wire] = own
 		}
 	}
-	return names, nil
+	return names
 }
 
 // change notes a change, for flush. The last turn is not known yet: an answer without content is not sent.

@@ -100,9 +100,9 @@ func prefixOf(t *testing.T, body []byte) string {
 	return b.String()
 }
 
-// TestLateMoves has conversations of 50 steps, in which tools come and go and are called whether or not they are there, move
-// between a model that is told of them late and one that is not, and edits them in between. The strict server takes every
-// request, and one repeats the former one of the same model where nothing was edited.
+// TestLateMoves has conversations of 50 steps, in which tools come and go and are called whether or not they are open, move
+// between a model with late tools and one without. The strict server accepts every
+// request, and one repeats the former one of the same model unless there was a compaction.
 func TestLateMoves(t *testing.T) {
 	names := strings.Fields("a b.b c d")
 	for seed := range uint64(8) {
@@ -161,7 +161,7 @@ func TestLateMoves(t *testing.T) {
 					talk.open = append(slices.Clip(talk.open), name)
 				}
 			case 1:
-				if random.IntN(10) == 0 { // compaction: everything begins anew
+				if random.IntN(10) == 0 { // compaction: everything starts again
 					talk.said, talk.head, last = append([]*message.Message{message.User("What was said: much.")}, talk.said[len(talk.said)-2:]...), nil, ""
 				}
 			}
@@ -218,6 +218,18 @@ func TestLateAgent(t *testing.T) {
 	}
 }
 
+// TestLateNames: names that become one are not a mistake if the tools are never open together.
+func TestLateNames(t *testing.T) {
+	talk := &lateTalk{said: hi.Messages, open: []string{"a", "b.b"}}
+	talk.request()
+	talk.open = []string{"a", "b_b"}
+	s := anthropictest.New(t, anthropictest.Calls(anthropictest.Call{Name: "b_b", Args: "{}"}))
+	msg, _, err := model.Collect(newModel(t, s, anthropic.Config{LateTools: &late}).Generate(t.Context(), talk.request()))
+	if err != nil || msg.ToolCalls()[0].Name != "b_b" {
+		t.Error(shown(t, msg), err)
+	}
+}
+
 // TestRefusals: what a server refuses is left out, in the request and in those that follow.
 func TestRefusals(t *testing.T) {
 	refuse := func(text string) anthropictest.Turn {
@@ -240,6 +252,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"late tools", anthropic.Config{LateTools: &late}, added, []anthropictest.Turn{refuse("role 'system' is not supported on this model"), ok, ok}, "tool_addition", false},
 		{"the beta of late tools", anthropic.Config{LateTools: &late}, added, []anthropictest.Turn{refuse("Unexpected value(s) `inline-tools-2026-09-15` for the `anthropic-beta` header"), ok, ok}, "tool_addition", false},
+		{"the beta without a change", anthropic.Config{LateTools: &late}, hi, []anthropictest.Turn{refuse("Unexpected value(s) `inline-tools-2026-09-15` for the `anthropic-beta` header"), ok, ok}, "tool_addition", false},
 		{"a forced choice", anthropic.Config{}, forced, []anthropictest.Turn{refuse("tool_choice: type 'any' is not supported by this model"), ok, ok}, `"any"`, false},
 		{"a forced choice and thinking", anthropic.Config{Thinking: adaptive}, forced, []anthropictest.Turn{refuse("tool_choice: type 'any' is not supported by this model"), ok, ok}, `"disabled"`, false},
 		{"thinking that is off", anthropic.Config{Thinking: adaptive}, forced, []anthropictest.Turn{refuse("thinking: 'disabled' is not supported by this model"), ok, ok}, `"disabled"`, false},
@@ -283,7 +296,7 @@ func TestLostThinking(t *testing.T) {
 	}
 }
 
-// TestReveals says which models are told of tools late.
+// TestReveals checks which models have late tools.
 func TestReveals(t *testing.T) {
 	no := false
 	for _, row := range []struct {

@@ -36,11 +36,15 @@ func (m *Model) encode(req *model.Request) (*body, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &body{betas: m.cfg.Betas, late: len(changes) > 0}
-	if b.names, err = tools.with(changes); err != nil {
-		return nil, err
+	b := &body{betas: m.cfg.Betas, late: m.reveals && !m.refuses.late.Load()}
+	if b.names = tools.with(changes); b.names == nil { // two names become one, maybe of tools that are never open together
+		changes = nil
+		if tools, err = m.tools.get(req.Tools, req.Digest); err != nil {
+			return nil, err
+		}
+		b.names = tools.names
 	}
-	if m.reveals && !m.refuses.late.Load() { // always, so that all requests are rendered alike
+	if b.late { // also without changes, so that all requests are rendered alike
 		b.betas = append(slices.Clip(b.betas), sdk.AnthropicBetaInlineTools2026_09_15)
 	}
 	if textOf(req.System) != "" {
@@ -51,7 +55,7 @@ func (m *Model) encode(req *model.Request) (*body, error) {
 		return nil, err
 	}
 	if len(e.turns) == 0 {
-		return nil, errors.New("there is nothing to send: no message with content, which the API needs besides the system prompt")
+		return nil, errors.New("there is nothing to send: no message with content, which the API needs in addition to the system prompt")
 	}
 	if err := m.setHead(b, req, e, len(tools.wire) > 0); err != nil {
 		return nil, err
@@ -76,7 +80,7 @@ func (m *Model) setHead(b *body, req *model.Request, e *encoder, tools bool) err
 		}
 	}
 	m.setThinking(b, &p, e)
-	if req.Temperature != nil && p.Thinking.OfEnabled == nil && p.Thinking.OfAdaptive == nil { // the API takes one of them
+	if req.Temperature != nil && p.Thinking.OfEnabled == nil && p.Thinking.OfAdaptive == nil { // the API refuses both together
 		p.Temperature = sdk.Float(*req.Temperature)
 	}
 	p.OutputConfig.Effort = sdk.BetaOutputConfigEffort(m.cfg.Effort)

@@ -32,7 +32,7 @@ type toolCache struct {
 	lists map[string]*toolList
 }
 
-// get returns encoded tools. Without a digest they are encoded anew.
+// get returns encoded tools. Without a digest they are not kept.
 func (c *toolCache) get(tools []tool.Info, digest string) (*toolList, error) {
 	if digest == "" {
 		return newToolList(tools)
@@ -63,9 +63,11 @@ func (c *toolCache) get(tools []tool.Info, digest string) (*toolList, error) {
 func newToolList(tools []tool.Info) (*toolList, error) {
 	list := &toolList{names: make(map[string]string, len(tools))}
 	for i := range tools {
-		if err := addName(list.names, tools[i].Name); err != nil {
-			return nil, err
+		name := wireName(tools[i].Name)
+		if other, ok := list.names[name]; ok {
+			return nil, fmt.Errorf("tools %q and %q are both called %q on the wire, which allows letters, digits, _ and - only; rename one", other, tools[i].Name, name)
 		}
+		list.names[name] = tools[i].Name
 		wire, err := toolParam(&tools[i])
 		if err != nil {
 			return nil, err
@@ -73,16 +75,6 @@ func newToolList(tools []tool.Info) (*toolList, error) {
 		list.wire = append(list.wire, wire)
 	}
 	return list, nil
-}
-
-// addName adds the name of a tool by its name on the wire. It fails if another tool has that.
-func addName(names map[string]string, own string) error {
-	wire := wireName(own)
-	if other, ok := names[wire]; ok && other != own {
-		return fmt.Errorf("tools %q and %q are both called %q on the wire, which allows letters, digits, _ and - only; rename one", other, own, wire)
-	}
-	names[wire] = own
-	return nil
 }
 
 // toolParam encodes a tool.

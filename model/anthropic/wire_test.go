@@ -186,6 +186,7 @@ func TestNew(t *testing.T) {
 		"no key":                      {Model: "m"},
 		"is not an http or https URL": {Model: "m", Key: "k", BaseURL: "ftp://x"},
 		"at least 1024":               {Model: "m", Key: "k", Thinking: anthropic.Thinking{Mode: anthropic.ThinkingBudget, Budget: 100}},
+		"below MaxTokens":             {Model: "m", Key: "k", MaxTokens: 2000, Thinking: anthropic.Thinking{Mode: anthropic.ThinkingBudget, Budget: 2000}},
 		"needs the mode":              {Model: "m", Key: "k", Thinking: anthropic.Thinking{Budget: 2000}},
 		"Display is set":              {Model: "m", Key: "k", Thinking: anthropic.Thinking{Display: "summarized"}},
 		`Mode "on" is not known`:      {Model: "m", Key: "k", Thinking: anthropic.Thinking{Mode: "on"}},
