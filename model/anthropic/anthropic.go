@@ -90,6 +90,10 @@ type Config struct {
 	// support it.
 	LateTools *bool
 
+	// ServerTools are tools that the server runs, as the API has them, such as
+	// {"type": "web_search_20250305", "name": "web_search"}. They come before those of a request.
+	ServerTools []json.RawMessage
+
 	Betas []string // sent as anthropic-beta
 
 	// Extra holds members for every request. They win over what this package sets; null removes a
@@ -179,6 +183,10 @@ func New(cfg Config) (*Model, error) {
 		return nil, fmt.Errorf("anthropic: no key for %s; set ANTHROPIC_API_KEY, or Config.Key in Go; only a server on this machine (ANTHROPIC_BASE_URL) needs none", u.Host)
 	}
 	cfg.BaseURL = base
+	cfg.ServerTools = slices.Clone(cfg.ServerTools)
+	for i, raw := range cfg.ServerTools { // without white space at the end; see mark
+		cfg.ServerTools[i], _ = json.Marshal(raw) // check has found it valid
+	}
 	cfg.MaxTokens = cmp.Or(cfg.MaxTokens, max(defaultMaxTokens, cfg.Thinking.Budget+defaultMaxTokens/2))
 	cfg.HeaderTimeout = cmp.Or(cfg.HeaderTimeout, 5*time.Minute)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 2*time.Minute)
@@ -208,6 +216,12 @@ func (cfg *Config) check() error {
 		return fmt.Errorf("Cache %q is not known; it is %q, %q or empty for five minutes", cfg.Cache, CacheHour, CacheOff)
 	case cfg.MaxTokens < 0:
 		return fmt.Errorf("MaxTokens is %d; it must not be negative", cfg.MaxTokens)
+	}
+	for i, raw := range cfg.ServerTools {
+		if json.Valid(raw) && kindOf(raw) != "" {
+			continue
+		}
+		return fmt.Errorf("ServerTools[%d] is not a JSON object with a type: %.60s", i, raw)
 	}
 	return nil
 }

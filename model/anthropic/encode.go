@@ -46,13 +46,13 @@ type encoder struct {
 	defined map[string]bool     // the tools that the request has defined so far
 }
 
-// newEncoder returns an encoder for a request with tools and a system prompt.
-func (m *Model) newEncoder(tools *toolList, system []json.RawMessage) *encoder {
-	e := &encoder{origin: m.origin, refuses: &m.refuses, seen: sha256.New(), defined: make(map[string]bool, len(tools.names))}
-	for name := range tools.names {
+// newEncoder returns an encoder for a request with tools, of which names are known, and a system prompt.
+func (m *Model) newEncoder(tools []json.RawMessage, names map[string]string, system []json.RawMessage) *encoder {
+	e := &encoder{origin: m.origin, refuses: &m.refuses, seen: sha256.New(), defined: make(map[string]bool, len(names))}
+	for name := range names {
 		e.defined[name] = true
 	}
-	e.see("tools", tools.wire...)
+	e.see("tools", tools...)
 	e.see("system", system...)
 	return e
 }

@@ -35,7 +35,7 @@ func (m *Model) revealed(req *model.Request) (head []tool.Info, digest string, c
 	}
 	v := req.Revealed()
 	inHead := func(t tool.Info) bool { return t.Name == req.Choice.Name }
-	if len(v.Head) == 0 || req.Choice.Mode == model.ChoiceNamed && !slices.ContainsFunc(v.Head, inHead) {
+	if len(v.Head)+len(m.cfg.ServerTools) == 0 || req.Choice.Mode == model.ChoiceNamed && !slices.ContainsFunc(v.Head, inHead) {
 		return req.Tools, req.Digest, nil // a choice names a tool of the head
 	}
 	return v.Head, v.Digest, v.Changes

@@ -50,28 +50,30 @@ func (m *Model) encode(req *model.Request) (*body, error) {
 	if textOf(req.System) != "" {
 		b.system = append(b.system, textBlock(req.System))
 	}
-	e := m.newEncoder(tools, b.system)
+	b.tools = slices.Concat(m.cfg.ServerTools, tools.wire)
+	e := m.newEncoder(b.tools, tools.names, b.system)
 	if err := e.messages(req.Messages, changes); err != nil {
 		return nil, err
 	}
 	if len(e.turns) == 0 {
 		return nil, errors.New("there is nothing to send: no message with content, which the API needs in addition to the system prompt")
 	}
-	if err := m.setHead(b, req, e, len(tools.wire) > 0); err != nil {
+	if err := m.setHead(b, req, e); err != nil {
 		return nil, err
 	}
-	b.tools, b.turns, b.prefix = m.mark(e, tools.wire, b.system), e.turns, e.sum()
+	b.turns, b.prefix = e.turns, e.sum()
+	m.mark(b, e)
 	return b, nil
 }
 
 // setHead sets the object of a request without its system prompt, tools and messages, unless an extra has them.
-func (m *Model) setHead(b *body, req *model.Request, e *encoder, tools bool) error {
+func (m *Model) setHead(b *body, req *model.Request, e *encoder) error {
 	p := sdk.BetaMessageNewParams{Model: m.cfg.Model, MaxTokens: int64(m.cfg.MaxTokens)}
 	if req.MaxTokens > 0 {
 		p.MaxTokens = int64(req.MaxTokens)
 	}
 	var err error
-	if tools {
+	if len(b.tools) > 0 {
 		if p.ToolChoice, err = toolChoice(req.Choice); err != nil {
 			return err
 		}
@@ -182,25 +184,24 @@ func setEffort(object map[string]json.RawMessage, value json.RawMessage) error {
 }
 
 // mark sets the cache breakpoints, of which the API allows four: after the tools, after the system prompt, at
-// the end of the conversation, and after the summary in it, or at the end of the turn of the user before the last one. It returns
-// the tools, which are shared with other requests.
-func (m *Model) mark(e *encoder, tools, system []json.RawMessage) []json.RawMessage {
+// the end of the conversation, and after the summary in it. Without a summary the fourth one is at the end of the
+// turn of the user before the last one.
+func (m *Model) mark(b *body, e *encoder) {
 	if m.cfg.Cache == CacheOff {
-		return tools
+		return
 	}
-	control := json.RawMessage(`,"cache_control":{"type":"ephemeral"}}`)
+	control := `,"cache_control":{"type":"ephemeral"}}`
 	if m.cfg.Cache != CacheShort {
-		control = json.RawMessage(`,"cache_control":{"type":"ephemeral","ttl":"` + string(m.cfg.Cache) + `"}}`)
+		control = `,"cache_control":{"type":"ephemeral","ttl":"` + string(m.cfg.Cache) + `"}}`
 	}
-	set := func(b *json.RawMessage) {
-		*b = append(bytes.TrimSuffix(slices.Clone(*b), []byte("}")), control...)
+	set := func(block *json.RawMessage) {
+		*block = append(bytes.TrimSuffix(slices.Clone(*block), []byte("}")), control...)
 	}
-	if n := len(tools); n > 0 {
-		tools = slices.Clone(tools)
-		set(&tools[n-1])
+	if n := len(b.tools); n > 0 {
+		set(&b.tools[n-1])
 	}
-	if n := len(system); n > 0 {
-		set(&system[n-1])
+	if n := len(b.system); n > 0 {
+		set(&b.system[n-1])
 	}
 	ends := e.userTurns()
 	last := ends[len(ends)-1]
@@ -210,7 +211,6 @@ func (m *Model) mark(e *encoder, tools, system []json.RawMessage) []json.RawMess
 	} else if len(ends) > 1 {
 		set(ends[len(ends)-2])
 	}
-	return tools
 }
 
 // json returns the request as it is sent: what stays the same from one to the next comes first. A null among the

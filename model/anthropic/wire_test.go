@@ -191,6 +191,7 @@ func TestNew(t *testing.T) {
 		"Display is set":              {Model: "m", Key: "k", Thinking: anthropic.Thinking{Display: "summarized"}},
 		`Mode "on" is not known`:      {Model: "m", Key: "k", Thinking: anthropic.Thinking{Mode: "on"}},
 		`Cache "2h" is not known`:     {Model: "m", Key: "k", Cache: "2h"},
+		"ServerTools[0] is not":       {Model: "m", Key: "k", ServerTools: []json.RawMessage{json.RawMessage(`{"name":"a"}`)}},
 		"must not be negative":        {Model: "m", Key: "k", MaxTokens: -1},
 	} {
 		if _, err := anthropic.New(cfg); err == nil || !strings.Contains(err.Error(), want) {
@@ -236,5 +237,14 @@ func TestPause(t *testing.T) {
 	}
 	if got := len(s.Requests()[3].Messages[1].Content); got != 10 {
 		t.Errorf("%d blocks went back: %s", got, s.Requests()[3].Body)
+	}
+}
+
+// TestServerTools: white space in the JSON of the caller does not matter.
+func TestServerTools(t *testing.T) {
+	s := anthropictest.New(t, anthropictest.Text("ok"))
+	m := newModel(t, s, anthropic.Config{ServerTools: []json.RawMessage{json.RawMessage("{ \"type\": \"web_search_20250305\", \"name\": \"web_search\" }\n")}})
+	if _, _, err := model.Collect(m.Generate(t.Context(), hi)); err != nil {
+		t.Error(err)
 	}
 }
