@@ -244,12 +244,15 @@ func (e *encoder) blocks(m *message.Message, calls []*message.ToolCall) []json.R
 
 // call returns the block of a call.
 func (e *encoder) call(c *message.ToolCall) json.RawMessage {
-	data, err := json.Marshal(sdk.BetaToolUseBlockParam{ID: wireID(c.ID), Name: cmp.Or(wireName(c.Name), "unknown"), Input: callInput(c.Input)})
+	data, err := json.Marshal(sdk.BetaToolUseBlockParam{ID: wireID(c.ID), Name: callName(c), Input: callInput(c.Input)})
 	if err != nil {
 		e.err = cmp.Or(e.err, err)
 	}
 	return data
 }
+
+// callName returns the name of a call on the wire, which must not be empty.
+func callName(c *message.ToolCall) string { return cmp.Or(wireName(c.Name), "unknown") }
 
 // callInput returns a call's input, which must be an object: a model may have
 // sent anything, and the conversation holds it as it was.

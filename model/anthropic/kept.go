@@ -69,6 +69,7 @@ func (e *encoder) kept(m *message.Message, calls []*message.ToolCall) (blocks []
 			if len(calls) == 0 || word(b.Block["name"]) != wireName(calls[0].Name) {
 				return nil, false
 			}
+			b.Block["name"] = quote(callName(calls[0]))
 			b.Block["id"], b.Block["input"] = quote(wireID(calls[0].ID)), callInput(calls[0].Input)
 			calls = calls[1:]
 		}
