@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"net/http"
 	"testing"
 
 	"github.com/kitbag-go/kitbag/internal/budget"
@@ -59,4 +60,29 @@ func TestCostOfUnstreamed(t *testing.T) {
 	tools, _ := benchTools(10)
 	req := &model.Request{Messages: []*message.Message{globalMessage}, Tools: tools, Digest: "d"}
 	budget.Hold(t, budget.Cost{Allocs: 46, Bytes: 4800}, 1, func() { drain(t, m, req) })
+}
+
+// TestCostOfResponse limits the cost of a call by the Responses API, with reasoning and a tool call in the answer.
+func TestCostOfResponse(t *testing.T) {
+	const reasoning = `{"id":"rs_0","type":"reasoning","summary":[],"encrypted_content":"gAAAAAB"}`
+	const called = `{"id":"fc_0","type":"function_call","status":"completed","arguments":"{\"a\":1}","call_id":"call_0","name":"add"}`
+	var stream []byte
+	for _, event := range []string{
+		`{"type":"response.created","response":{"id":"r","object":"response","status":"in_progress","model":"m","output":[],"usage":null}}`,
+		`{"type":"response.output_item.added","output_index":0,"item":{"id":"rs_0","type":"reasoning","summary":[],"encrypted_content":""}}`,
+		`{"type":"response.output_item.done","output_index":0,"item":` + reasoning + `}`,
+		`{"type":"response.output_item.added","output_index":1,"item":{"id":"fc_0","type":"function_call","status":"in_progress","arguments":"","call_id":"call_0","name":"add"}}`,
+		`{"type":"response.function_call_arguments.delta","output_index":1,"item_id":"fc_0","delta":"{\"a\":1}"}`,
+		`{"type":"response.output_item.done","output_index":1,"item":` + called + `}`,
+		`{"type":"response.completed","response":{"id":"r","object":"response","status":"completed","model":"m","output":[` + reasoning + `,` + called + `],"usage":{"input_tokens":1,"output_tokens":2}}}`,
+	} {
+		stream = append(stream, "data: "+event+"\n\n"...)
+	}
+	m, err := New(Config{Model: "m", API: APIResponses, BaseURL: "http://localhost/v1", HTTPClient: &http.Client{Transport: canned{stream}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools, _ := benchTools(10)
+	req := &model.Request{Messages: []*message.Message{globalMessage}, Tools: tools, Digest: "d"}
+	budget.Hold(t, budget.Cost{Allocs: 169, Bytes: 11200}, 1, func() { drain(t, m, req) })
 }

@@ -416,15 +416,8 @@ var ownMembers = []string{endpointMember, "role", "content", "name", "tool_calls
 // endpoint or names none. Extras of another vendor are not understood here and may be
 // confidential; an extra that is not an object has no members.
 func (e *encoder) extras(extra json.RawMessage) (ms []member) {
-	if len(extra) == 0 {
-		return nil
-	}
-	var all map[string]json.RawMessage
-	if json.Unmarshal(extra, &all) != nil {
-		return nil
-	}
-	var origin string
-	if raw, ok := all[endpointMember]; ok && (json.Unmarshal(raw, &origin) != nil || origin != e.endpoint) {
+	all := membersOf(extra)
+	if origin, ok := all[endpointMember]; ok && (origin[0] != '"' || unquote(origin) != e.endpoint) {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -450,6 +443,14 @@ func encoded(v any) ([]byte, error) {
 
 // quote returns s as a JSON string.
 func quote(s string) json.RawMessage {
+	plain := func(c byte) bool { return c >= ' ' && c < 0x7f && c != '"' && c != '\\' }
+	n := 0
+	for n < len(s) && plain(s[n]) {
+		n++
+	}
+	if n == len(s) {
+		return json.RawMessage(`"` + s + `"`)
+	}
 	data, _ := encoded(s) // a string always encodes
 	return data
 }

@@ -34,6 +34,47 @@ func FuzzChunk(f *testing.F) {
 	})
 }
 
+// someEvents are events of the Responses API, and edge cases.
+var someEvents = []string{
+	`{"type":"response.created","response":{"id":"r","model":"m","status":"in_progress","error":null,"incomplete_details":null,"output":[],"usage":null,"metadata":{}}}`,
+	`{"type":"response.output_item.added","output_index":1,"item":{"id":"fc_0","type":"function_call","arguments":"","call_id":"c","name":"add"}}`,
+	`{"type":"response.content_part.done","item_id":"m_0","content_index":0,"part":{"type":"output_text","text":"so \"on\"","annotations":[]}}`,
+	`{"type":"response.completed","response":{"id":"r","status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[{"type":"reasoning"}],"usage":{"input_tokens":1,"input_tokens_details":{"cached_tokens":1}}}}`,
+	`null`, `1`, `[]`, `{"output_index":"0"}`, `{"output_index":1e1}`, `{"item_id":3}`, `{"part":[]}`, `{"part":{"text":1}}`, `{"response":""}`, `{"response":{"output":{}}}`,
+	`{"response":{"usage":[]}}`, `{"response":{"incomplete_details":{"reason":0}}}`, `{"delta":`, `{"text":"\x"}`, `{"output_index":}`, `{"type":"a"} x`, "{\"text\":\"\xff\"}", `{"choices":null,"delta":null}`,
+}
+
+// FuzzEvent checks that decode accepts the same texts as encoding/json, and that it finds the same in those with the right types.
+func FuzzEvent(f *testing.F) {
+	for _, payload := range someEvents {
+		f.Add([]byte(payload))
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		var got responseEvent
+		valid, matches := got.decode(payload)
+		if valid != json.Valid(payload) {
+			t.Fatalf("%q: valid is %v", payload, valid)
+		}
+		var members map[string]any
+		if json.Unmarshal(payload, &members) != nil || !matches {
+			return
+		}
+		text := func(name string) string { s, _ := members[name].(string); return s }
+		if got.Type != text("type") || got.ItemID != text("item_id") || got.Text != text("text") || jsonString(got.Delta) != text("delta") {
+			t.Errorf("%q was read as %+v", payload, got)
+		}
+		if n, ok := members["output_index"].(float64); ok != (got.OutputIndex != nil) || ok && n < 1<<53 && n > -1<<53 && float64(*got.OutputIndex) != n {
+			t.Errorf("%q: output_index is %v", payload, got.OutputIndex)
+		}
+		if item, ok := members["item"].(map[string]any); ok && len(item) != len(membersOf(got.Item)) {
+			t.Errorf("%q: the item is %s", payload, got.Item)
+		}
+		if body, ok := members["response"].(map[string]any); ok != (got.Response != nil) || ok && body["id"] != nil && body["id"] != got.Response.ID {
+			t.Errorf("%q: the response is %+v", payload, got.Response)
+		}
+	})
+}
+
 // FuzzFrame checks that reading a payload with a frame has the same result as decoding it.
 func FuzzFrame(f *testing.F) {
 	for _, payload := range someChunks {

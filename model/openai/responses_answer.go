@@ -37,42 +37,16 @@ type outputItem struct {
 	thoughts []int                      // for each part of the reasoning how many bytes were yielded
 	call     int                        // of a function_call: index in answer.calls
 	ended    bool
+	raw      json.RawMessage // as it ended; nil if it has not
 }
 
 // complete reports whether reasoning can be sent back: its encrypted or its plain content is known.
 func (i *outputItem) complete() bool {
-	var encrypted string
-	_ = json.Unmarshal(i.members["encrypted_content"], &encrypted)
-	var content []json.RawMessage
-	_ = json.Unmarshal(i.members["content"], &content)
-	return encrypted != "" || len(content) > 0
-}
-
-// A responseEvent is an event of the stream.
-type responseEvent struct {
-	Type         string
-	OutputIndex  *int   `json:"output_index"`
-	ItemID       string `json:"item_id"`
-	ContentIndex int    `json:"content_index"`
-	SummaryIndex int    `json:"summary_index"`
-	Delta        json.RawMessage
-	Text         string
-	Refusal      string
-	Arguments    json.RawMessage
-	Part         struct{ Type, Text, Refusal string }
-	Item         json.RawMessage
-	Response     *responseBody
-	Object       string
-	Choices      json.RawMessage
-}
-
-// A responseBody is a complete response.
-type responseBody struct {
-	ID, Model, Status string
-	Output            []json.RawMessage
-	Usage             *sdk.ResponseUsage
-	Error             json.RawMessage
-	Incomplete        *sdk.ResponseIncompleteDetails `json:"incomplete_details"`
+	content := jsonReader{data: i.members["content"]}
+	for range content.items {
+		return true
+	}
+	return jsonString(i.members["encrypted_content"]) != ""
 }
 
 // data handles the payload of a data line. JSON may be spread over several lines.
@@ -85,13 +59,13 @@ func (r *response) data(event string, payload []byte) error {
 		payload = r.pending
 		r.lines++
 	}
-	if len(payload) == 0 {
+	if len(payload) == 0 || event == "response.in_progress" { // which says no more than response.created
 		return nil
 	}
 	var ev responseEvent
-	if err := json.Unmarshal(payload, &ev); err != nil {
+	if valid, matches := ev.decode(payload); !valid || !matches {
 		switch {
-		case json.Valid(payload):
+		case valid:
 			return httperror.BadAnswer("an event of the stream does not match the API", payload)
 		case len(r.pending) > maxPending || r.lines > maxLines: // each line costs another attempt to decode
 			return httperror.BadAnswer("a part of the stream is not valid JSON", payload)
@@ -113,15 +87,14 @@ func (r *response) data(event string, payload []byte) error {
 
 // unstreamed handles an answer that is not a stream.
 func (r *response) unstreamed(data []byte) error {
-	var body responseBody
-	if json.Unmarshal(data, &body) == nil && (body.Output != nil || body.Status != "") {
-		return r.terminal(&body)
+	if body := decodeBody(data); body != nil && (body.Output != nil || body.Status != "") {
+		return r.terminal(body)
 	}
 	if e := httperror.InBody(0, data); e != nil {
 		return e
 	}
 	var ev responseEvent
-	if json.Unmarshal(data, &ev) == nil && ev.Choices != nil {
+	if valid, matches := ev.decode(data); valid && matches && ev.Choices != nil {
 		return errChat()
 	}
 	return httperror.BadAnswer("the answer has no output", data)
@@ -136,9 +109,12 @@ func (r *response) event(ev *responseEvent, payload []byte) error {
 	case "response.output_item.added":
 		r.added(ev)
 	case "response.output_item.done":
-		r.item(r.find(ev), ev.Item, true)
+		i := r.find(ev)
+		members, copied := itemMembers(ev.Item)
+		r.item(i, members, true)
+		i.raw = copied
 	case "response.content_part.added", "response.content_part.done":
-		r.text(r.find(ev), ev.ContentIndex, ev.Part.Type, ev.Part.Text+ev.Part.Refusal, true)
+		r.text(r.find(ev), ev.ContentIndex, ev.Part.Type, ev.Part.Text, true)
 	case "response.output_text.delta":
 		r.text(r.find(ev), ev.ContentIndex, "output_text", jsonString(ev.Delta), false)
 	case "response.output_text.done":
@@ -230,25 +206,23 @@ func (r *response) open(ev *responseEvent) *outputItem {
 
 // added handles the start of an item. It is a known item only if both the index and the id are the same.
 func (r *response) added(ev *responseEvent) {
-	var item sdk.ResponseOutputItem
-	_ = json.Unmarshal(ev.Item, &item)
-	ev.ItemID = item.ID
+	members, _ := itemMembers(ev.Item)
+	ev.ItemID = jsonString(members["id"])
 	i := (*outputItem)(nil)
 	for _, known := range r.items {
-		if ev.OutputIndex != nil && known.index == *ev.OutputIndex && known.id == item.ID {
+		if ev.OutputIndex != nil && known.index == *ev.OutputIndex && known.id == ev.ItemID {
 			i = known
 		}
 	}
 	if i == nil {
 		i = r.open(ev)
 	}
-	r.item(i, ev.Item, false)
+	r.item(i, members, false)
 }
 
 // item stores the current state of an item and yields what is new in it.
-func (r *response) item(i *outputItem, raw json.RawMessage, ended bool) {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(raw, &members) != nil || members == nil {
+func (r *response) item(i *outputItem, members map[string]json.RawMessage, ended bool) {
+	if members == nil {
 		return
 	}
 	i.members, i.ended = members, i.ended || ended

@@ -1,17 +1,17 @@
 package openai
 
 import (
+	"bytes"
 	"encoding/json"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/httperror"
-	sdk "github.com/sashabaranov/go-openai"
 )
 
 // terminal handles the complete response, which the last event carries.
 func (r *response) terminal(body *responseBody) error {
-	if len(body.Error) > 0 && string(body.Error) != "null" {
+	if body.Error != nil {
 		return r.failed(body.Error)
 	}
 	if body.ID != "" {
@@ -30,15 +30,19 @@ func (r *response) terminal(body *responseBody) error {
 		}
 	}
 	for n, raw := range body.Output {
-		r.item(r.match(n, raw), raw, true)
+		if n < len(r.items) && bytes.Equal(raw, r.items[n].raw) { // as it was at its end
+			continue
+		}
+		members, _ := itemMembers(raw)
+		r.item(r.match(n, members), members, true)
 	}
 	switch body.Status {
 	case "failed", "cancelled":
 		return httperror.BadAnswer("the server ended the response with status "+body.Status, nil)
 	case "incomplete":
 		r.incomplete = "unknown"
-		if body.Incomplete != nil && body.Incomplete.Reason != "" {
-			r.incomplete = body.Incomplete.Reason
+		if body.Incomplete != "" {
+			r.incomplete = body.Incomplete
 		}
 	}
 	r.reason, r.done = "stop", true
@@ -49,18 +53,17 @@ func (r *response) terminal(body *responseBody) error {
 }
 
 // match returns the known item that is the n-th of the complete response: by its id, else by its position.
-func (r *response) match(n int, raw json.RawMessage) *outputItem {
-	var item sdk.ResponseOutputItem
-	_ = json.Unmarshal(raw, &item)
+func (r *response) match(n int, members map[string]json.RawMessage) *outputItem {
+	id := jsonString(members["id"])
 	for _, i := range r.items {
-		if item.ID != "" && i.id == item.ID {
+		if id != "" && i.id == id {
 			return i
 		}
 	}
-	if n < len(r.items) && r.items[n].kind == item.Type {
+	if n < len(r.items) && r.items[n].kind == jsonString(members["type"]) {
 		return r.items[n]
 	}
-	return r.open(&responseEvent{ItemID: item.ID})
+	return r.open(&responseEvent{ItemID: id})
 }
 
 // end handles [DONE]. If the event with the complete response is missing, the answer is complete only if all items are.
@@ -107,10 +110,10 @@ func (r *response) finish() error {
 	return nil
 }
 
-// jsonString returns a JSON string's value, empty for any other value.
-func jsonString(raw json.RawMessage) (s string) {
-	if len(raw) > 0 && raw[0] == '"' {
-		_ = json.Unmarshal(raw, &s)
+// jsonString returns the value of a JSON string, empty for any other valid JSON.
+func jsonString(raw json.RawMessage) string {
+	if len(raw) == 0 || raw[0] != '"' {
+		return ""
 	}
-	return s
+	return unquote(raw)
 }

@@ -115,7 +115,11 @@ func (e *encoder) keptItems(m *message.Message, calls []*message.ToolCall) (item
 			text.WriteString(b.Text)
 		case *message.Thinking:
 			for _, mb := range e.extras(b.Extra) {
-				if mb.name == keptMember && json.Unmarshal(mb.value, &kept) != nil {
+				if mb.name != keptMember {
+					continue
+				}
+				var ok bool
+				if kept, ok = decodeKept(mb.value); !ok {
 					return nil
 				}
 			}
@@ -123,9 +127,7 @@ func (e *encoder) keptItems(m *message.Message, calls []*message.ToolCall) (item
 	}
 	left := text.String()
 	for _, k := range kept {
-		var kind string
-		_ = json.Unmarshal(k.Item["type"], &kind)
-		switch kind {
+		switch jsonString(k.Item["type"]) {
 		case "message":
 			k.Item["role"] = quote(sdk.ChatMessageRoleAssistant)
 			content := []any{}
