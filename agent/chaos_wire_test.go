@@ -92,7 +92,7 @@ func TestChaosOnTheWire(t *testing.T) {
 		}
 		requests = len(w.server.Requests())
 	})
-	if requests < 150 {
+	if requests < 20 { // with -short, too
 		t.Errorf("%d requests", requests)
 	}
 }

@@ -256,7 +256,7 @@ func TestRevealedHolds(t *testing.T) {
 		one := rapid.SampledFrom(strings.Fields("open:1 open:12 open:3 open:231 open: call:a1 call:b3 call:note say say fail long resume only:12"))
 		changes += act(rt, rapid.SliceOfN(one, 1, 25).Draw(rt, "actions")...).changes
 	})
-	if changes < 100 {
+	if changes < 20 { // with -short, too
 		t.Errorf("%d requests told of changes", changes)
 	}
 }
