@@ -198,6 +198,9 @@ func TestPaused(t *testing.T) {
 			t.Fatalf("a live holder was robbed: %v", err)
 		}
 	}
+	if err := store.Delete(t.Context(), "x"); !errors.Is(err, session.ErrConflict) {
+		t.Errorf("a session that is open was deleted: %v", err)
+	}
 	holder.say()
 	if got := holder.hears(); got != "2 false <nil>" {
 		t.Fatalf("the holder says %q", got)

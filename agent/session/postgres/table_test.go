@@ -349,3 +349,55 @@ func TestClocks(t *testing.T) {
 		}
 	})
 }
+
+// TestClaimAtOnce has another process claim a session, as the first thing it does, in the moment in which this one
+// opens, deletes or prunes it.
+func TestClaimAtOnce(t *testing.T) {
+	p := newPlace(t)
+	store, db, look := open(t, p, postgres.Options{}), connect(t, p), connect(t, p)
+	for name, do := range map[string]func(id string) error{
+		"open":   func(id string) error { return second(store.Open(t.Context(), id)) },
+		"delete": func(id string) error { return store.Delete(t.Context(), id) },
+		"prune": func(string) error {
+			done, err := store.Prune(t.Context(), postgres.Retention{Sessions: time.Nanosecond})
+			if err == nil && done.Sessions == 0 {
+				err = session.ErrConflict
+			}
+			return err
+		},
+	} {
+		log := openLog(t, store, name)
+		appendTo(t, log, record(1))
+		must(t, log.Close())
+		db.do("BEGIN")
+		db.do("INSERT INTO holder VALUES ($1, clock_timestamp() + interval '1 hour', interval '1 hour')", "holder of "+name)
+		db.do("UPDATE session SET holder = $1, token = 'x' WHERE id = $2", "holder of "+name, name)
+		result := make(chan error)
+		go func() { result <- do(name) }()
+		for range 500 {
+			if look.number("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%session%'") > 0 {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		db.do("COMMIT")
+		if err := <-result; !errors.Is(err, session.ErrConflict) {
+			t.Errorf("%s: %v, want ErrConflict", name, err)
+		}
+	}
+}
+
+// TestUpdated has a database whose clock was put back. What is stored later is listed as later.
+func TestUpdated(t *testing.T) {
+	p := newPlace(t)
+	store, db := open(t, p, postgres.Options{}), connect(t, p)
+	log := openLog(t, store, "x")
+	appendTo(t, log, record(1))
+	db.do("UPDATE session SET updated = updated + interval '1 hour'")
+	before, _, err := store.Read(t.Context(), "x", 0)
+	must(t, err)
+	appendTo(t, log, record(2))
+	if after, _, err := store.Read(t.Context(), "x", 0); err != nil || !after.Updated.After(before.Updated) {
+		t.Errorf("record 2 was stored %v, record 1 %v, %v", after.Updated, before.Updated, err)
+	}
+}
