@@ -184,7 +184,7 @@ func TestReplyLost(t *testing.T) {
 // TestNetworkCut cuts the network of a process, for less than a claim lasts and for more. In the second
 // case another takes over, and the first stores nothing when its save arrives.
 func TestNetworkCut(t *testing.T) {
-	const claim = time.Second
+	const claim = 2 * time.Second // much more than a busy machine keeps a process waiting
 	direct := newPlace(t)
 	n, p := network(t, direct)
 	other := open(t, direct, postgres.Options{Claim: claim})
@@ -269,7 +269,7 @@ func TestWake(t *testing.T) {
 			}
 		}()
 	}
-	if mean := took / (events - 1); mean > 250*time.Millisecond { // without being woken 500 ms
+	if mean := took / (events - 1); mean > 450*time.Millisecond { // without being woken it is a second
 		t.Errorf("an event takes %v on average", mean)
 	} else {
 		t.Logf("an event takes %v on average, of which 5 ms are sleep", mean)
