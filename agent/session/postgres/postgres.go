@@ -30,9 +30,9 @@
 // A Store is also a [session.Inbox], a [session.Watcher] and a [session.Reader]. Events are
 // stored with the save that makes them true, in one transaction. A watcher in another
 // process usually gets one some milliseconds after that (LISTEN, NOTIFY), and at the latest
-// two seconds. It holds no connection of its own; a store needs one beside its pool. Deltas
-// are not stored, so that a watcher in another process sees the text of a message when it is
-// complete.
+// two seconds. It holds no connection of its own; a store needs one beside its pool. There
+// are no deltas among them, as a [session.Watcher] yields only what a restart would find: in
+// another process the text of a message is seen when it is complete.
 //
 // Everything is kept until its session is deleted, or [Store.Prune] removes it.
 //
