@@ -288,7 +288,7 @@ func TestConfinedServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const attempts = `exec 2>/dev/null; (echo x >a.txt); (echo x >sub/b.txt); (echo x >.git/config); (echo x >@OUTSIDE); (cat .env >sub/env); (wc -l </proc/net/dev >sub/net); exec "$0" mcp serve --demo`
+	const attempts = `exec 2>/dev/null; (echo x >a.txt); (echo x >sub/b.txt); (echo x >.git/config); (echo x >@OUTSIDE); (cat .env >sub/env); (wc -l </proc/net/dev >sub/net); (ls /proc/self/fd | tr '\n' ' ' >sub/fds); (env >sub/envs); exec "$0" mcp serve --demo`
 	for _, row := range []struct {
 		entry  map[string]any
 		wrote  string // which of a.txt, sub/b.txt, .git/config and outside it changed
@@ -311,6 +311,8 @@ func TestConfinedServers(t *testing.T) {
 			entry := maps.Clone(row.entry)
 			entry["command"], entry["args"] = "sh", []string{"-c", expand(attempts), filepath.Join(dir, "bin/kitbag")}
 			writeServers(t, defaultServers, map[string]any{"demo": entry})
+			t.Setenv("OPENAI_API_KEY", "secret-of-the-caller")
+			t.Setenv("SECRET_NAME", "secret-of-the-caller")
 			switch way {
 			case "call":
 				if got := kitbag(t.Context(), "mcp", "call", "--mcp", defaultServers, "demo", "echo", `{"message":"hello"}`); got.out != "hello\n" {
@@ -339,6 +341,13 @@ func TestConfinedServers(t *testing.T) {
 			}
 			if data, _ := os.ReadFile("sub/env"); (len(data) > 0) != row.secret {
 				t.Errorf("%s: %v: it read %q", way, row.entry, data)
+			}
+			// 3 is that of ls. A server without a sandbox also has those that this program has got from others.
+			if fds, err := os.ReadFile("sub/fds"); err == nil && row.entry["sandbox"] != nil && len(fds) > 0 && string(fds) != "0 1 2 3 " {
+				t.Errorf("%s: %v: it has the descriptors %s", way, row.entry, fds)
+			}
+			if env, err := os.ReadFile("sub/envs"); err == nil && strings.Contains(string(env), "secret-of-the-caller") {
+				t.Errorf("%s: %v: it has the environment of the caller", way, row.entry)
 			}
 			net, _ := os.ReadFile("sub/net")
 			if got := strings.TrimSpace(string(net)); got != row.net && (row.net != "?" || got == "" || got == "3") {
