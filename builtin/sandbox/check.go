@@ -24,6 +24,7 @@ const (
 	layerSystem     = "system"
 	layerNamespaces = "namespaces"
 	layerProc       = "own /proc"
+	layerLimit      = "limit of processes"
 	layerSeccomp    = "seccomp"
 	layerLandlock   = "Landlock"
 	layerUnix       = "Unix sockets"

@@ -31,6 +31,12 @@ func check() Status {
 		}
 		s.Layers = append(s.Layers, l)
 	}
+	within := func(name string, ok bool, detail, means, meansMissing string) { // the namespaces
+		if err != nil {
+			ok, detail, meansMissing = false, "not tried, as there are no namespaces", "no command can be confined"
+		}
+		add(name, ok, detail, means, meansMissing)
+	}
 	detail := "user, mount, process, IPC and network namespaces"
 	if err != nil {
 		detail = fmt.Sprintf("%v; %s", err, namespaceRemedy(err))
@@ -42,9 +48,11 @@ func check() Status {
 	if !found.Proc {
 		detail = "a part of /proc is covered, as in many containers, so that the kernel shows no new one; give the container an uncovered /proc"
 	}
-	add(layerProc, err == nil && found.Proc, detail,
+	within(layerProc, found.Proc, detail,
 		"a command sees its own processes in /proc, and no others",
 		"/proc is empty but for a few files: ps, and <(…) in a shell, fail in a command")
+	limited, detail := processLimit(found)
+	within(layerLimit, limited, detail, "a command has no more processes than its limit", "a command can start processes without end")
 	detail = ""
 	actions, seccompErr := os.ReadFile("/proc/sys/kernel/seccomp/actions_avail")
 	if seccompErr != nil || !strings.Contains(string(actions), "errno") {
@@ -67,15 +75,27 @@ func check() Status {
 	if !found.Unix {
 		detail = "the kernel does not let this process handle a command's connections, as in a container whose manager does so itself, or that has no /proc of its own"
 	}
-	add(layerUnix, err == nil && found.Unix, detail, "a command reaches its own Unix sockets, and none of others", "a command has no Unix sockets but pairs")
+	within(layerUnix, found.Unix, detail, "a command reaches its own Unix sockets, and none of others", "a command has no Unix sockets but pairs")
 	detail = ""
 	if !found.Scratch {
 		detail = "the kernel mounts no overlay in a user namespace; use 5.11 or later"
 	}
-	add(layerScratch, err == nil && found.Scratch, detail,
+	within(layerScratch, found.Scratch, detail,
 		"what a compiler writes to its cache is kept apart, and gone when the command ends",
 		"caches are read-only: grant them to be written, or builds may fail or be slow")
 	return s
+}
+
+// processLimit reports whether the processes of a command are limited, and how: no limit of a
+// process counts for root.
+func processLimit(found report) (ok bool, detail string) {
+	switch id := os.Geteuid(); {
+	case id != 0:
+		return true, fmt.Sprintf("for user %d", id)
+	case found.Pids:
+		return true, "for root, by the namespace"
+	}
+	return false, "for root only the namespace can limit them, which needs Linux 6.14 and a /proc of its own; use another user"
 }
 
 // namespaceRemedy says what probably keeps this user from making namespaces, and what to do.

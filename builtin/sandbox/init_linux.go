@@ -88,7 +88,7 @@ func follow(planFile, status *os.File) (int, report) {
 		return failed(err)
 	}
 	if p.Probe {
-		return 0, report{Started: true, Proc: !p.NoProc, Scratch: !p.NoScratch, Unix: !p.NoUnix}
+		return 0, report{Started: true, Proc: !p.NoProc, Pids: p.countsPids, Scratch: !p.NoScratch, Unix: !p.NoUnix}
 	}
 	<-ready
 	pid, err := p.run()

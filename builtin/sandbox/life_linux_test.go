@@ -371,6 +371,85 @@ func TestOpen(t *testing.T) {
 	}
 }
 
+// without runs this machine's check where a part is really missing, as root of a namespace that the
+// test has made, and prints which layers there are not, and what a command can do.
+func without(part string) {
+	var err error
+	switch part {
+	case "namespaces":
+		err = os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0)
+	case "own /proc": // as container runtimes cover files there
+		err = unix.Mount("/dev/null", "/proc/timer_list", "", unix.MS_BIND, "")
+	case "Landlock":
+		err = withoutCall(unix.SYS_LANDLOCK_CREATE_RULESET)
+	}
+	if err != nil {
+		panic(err)
+	}
+	for _, l := range sandbox.Check().Layers {
+		if limit := l.Name == "limit of processes"; limit && part != "namespaces" && part != "own /proc" {
+			continue // not every kernel can do it, and what else is missing does not matter
+		}
+		if !l.OK {
+			fmt.Printf("%s: %s\n  %s\n", l.Name, l.Detail, l.Means)
+		}
+	}
+	s := sandbox.Spec{Profile: permission.ProfileWork}
+	cmd := exec.Command("bash", "-c", "echo x 2>/dev/null >"+os.Getenv("OUTSIDE")+" || echo kept; test -e /proc/1 || echo no processes")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cleanup, err := s.Command(cmd)
+	if err != nil {
+		fmt.Println("not run:", errors.Is(err, sandbox.ErrUnavailable))
+		return
+	}
+	runErr := cmd.Run()
+	if _, err := cleanup(); err != nil || runErr != nil {
+		fmt.Println(err, runErr)
+	}
+}
+
+// withoutCall has a system call fail as if the kernel had none.
+func withoutCall(nr uint32) error {
+	f := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: nr, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	prog := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
+	return errors.Join(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+		call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, ptr(&prog)))
+}
+
+// TestConditions holds what the status says, and what a command is kept from, where a part is
+// really missing.
+func TestConditions(t *testing.T) {
+	for part, want := range map[string]string{
+		"nothing": "kept\n",
+		"namespaces": "namespaces: fork/exec /proc/self/exe: no space left on device; sysctl user.max_user_namespaces is 0, which forbids user namespaces; change it\n  no command can be confined\n" +
+			"own /proc: not tried, as there are no namespaces\n  no command can be confined\nlimit of processes: not tried, as there are no namespaces\n  no command can be confined\n" +
+			"Unix sockets: not tried, as there are no namespaces\n  no command can be confined\nscratch directories: not tried, as there are no namespaces\n  no command can be confined\nnot run: true\n",
+		"own /proc": "own /proc: a part of /proc is covered, as in many containers, so that the kernel shows no new one; give the container an uncovered /proc\n" +
+			"  /proc is empty but for a few files: ps, and <(…) in a shell, fail in a command\n" +
+			"limit of processes: for root only the namespace can limit them, which needs Linux 6.14 and a /proc of its own; use another user\n  a command can start processes without end\n" +
+			"Unix sockets: the kernel does not let this process handle a command's connections, as in a container whose manager does so itself, or that has no /proc of its own\n" +
+			"  a command has no Unix sockets but pairs\nkept\nno processes\n",
+		"Landlock": "Landlock: the kernel has none, or it is off; add landlock to the lsm= of its command line\n" +
+			"  a command may write to named pipes of others, and open a descriptor that it was handed in another way\nkept\n",
+	} {
+		cmd := exec.Command("/proc/self/exe", "without", part)
+		cmd.Dir, cmd.Env = "/", append(os.Environ(), "OUTSIDE="+newWorld(t).home+"/file")
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+		}
+		if out, err := cmd.CombinedOutput(); err != nil || string(out) != want {
+			t.Errorf("without %s: %v\n%s\nwant\n%s", part, err, out, want)
+		}
+	}
+}
+
 // TestLacking holds what remains without a layer, and that Check says so.
 func TestLacking(t *testing.T) {
 	status := func(name string) (l sandbox.Layer) {

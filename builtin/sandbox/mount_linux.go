@@ -390,7 +390,8 @@ func (p *plan) newProc() (tree, error) {
 	}
 	// Not every kernel has this for each namespace; RLIMIT_NPROC does not count for root.
 	if pids, err := unix.Openat(fd, "sys/kernel/pid_max", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil {
-		unix.Write(pids, fmt.Append(nil, max(p.Limits.Processes, minPids)))
+		_, err = unix.Write(pids, fmt.Append(nil, max(p.Limits.Processes, minPids)))
+		p.countsPids = err == nil
 		unix.Close(pids)
 	}
 	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})

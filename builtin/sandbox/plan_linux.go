@@ -31,6 +31,7 @@ type plan struct {
 	Leader bool // the process leads a session or a group
 
 	keeper       *keeper
+	countsPids   bool // the namespace limits its processes
 	callersGroup bool // the program is in the caller's process group, to be given the terminal's keys
 }
 
@@ -44,6 +45,7 @@ type report struct {
 
 	// What a probe found.
 	Proc    bool
+	Pids    bool
 	Scratch bool
 	Unix    bool
 }
@@ -68,7 +70,7 @@ func (r *report) code(c *coder) {
 	c.flags(&r.Started)
 	c.text(&r.Error)
 	c.numbers(&r.Errno, &r.Signal)
-	c.flags(&r.Left, &r.Proc, &r.Scratch, &r.Unix)
+	c.flags(&r.Left, &r.Proc, &r.Pids, &r.Scratch, &r.Unix)
 }
 
 // A coder writes values one after the other, or reads them. That takes a tenth of the time that
