@@ -71,6 +71,7 @@ type bash struct {
 	Config
 	shell    shell.Analyzer
 	confined bool                     // the backend has a sandbox
+	reads    bool                     // also for the profile read
 	where    []permission.File        // the directory in which commands run
 	last     atomic.Pointer[bashCall] // the last call that was judged, a cache; compare its input before use
 }
@@ -88,7 +89,7 @@ func Bash(c Config) (tool.Tool, error) {
 		b.Tool, err = tool.NewStream("Bash", bashText+unconfinedText, b.run)
 		return b, err
 	}
-	b.confined = true
+	b.confined, b.reads = true, backend.Confines(permission.ProfileRead) == nil
 	b.Tool, err = tool.NewStream("Bash", bashText+sandboxText, func(ctx context.Context, in confinedIn) iter.Seq2[tool.Chunk, error] {
 		return b.run(ctx, in.bashIn)
 	})
@@ -286,7 +287,7 @@ func (b *bashCall) Check(p *permission.Policy) permission.Verdict {
 		v.Found.Except = globsOf(p, at, func(r *permission.Rule) bool { return denies(r) && r.Names("Read") })
 		v.Found.Keep = globsOf(p, at, func(r *permission.Rule) bool { return denies(r) && (r.Names("Write") || r.Names("Edit")) })
 	}
-	v.Confined = b.confined
+	v.Confined = b.confined && (profile != permission.ProfileRead || b.reads)
 	return v
 }
 

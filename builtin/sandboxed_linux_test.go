@@ -3,6 +3,7 @@ package builtin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -117,6 +118,48 @@ func TestOutsideSandbox(t *testing.T) {
 	}
 	if _, err := os.Stat(file); err != nil {
 		t.Error(err)
+	}
+}
+
+// A halfConfined is a backend of one's own that confines some profiles.
+type halfConfined struct {
+	Backend
+	profiles []permission.Profile
+}
+
+func (h halfConfined) Confines(p permission.Profile) error {
+	if slices.Contains(h.profiles, p) {
+		return nil
+	}
+	return errors.New("not confined")
+}
+
+// TestBackendWithoutSandbox checks that no call counts as confined which the backend does not confine.
+func TestBackendWithoutSandbox(t *testing.T) {
+	dir := files(t, map[string]string{"a.txt": "a\n"})
+	none := struct{ Backend }{&Local{Dirs: []string{dir}}}
+	both := []permission.Profile{permission.ProfileRead, permission.ProfileWork}
+	for _, row := range []struct {
+		backend     Backend
+		read, write bool // confined
+	}{
+		{none, false, false},
+		{halfConfined{none, nil}, false, false},
+		{halfConfined{none, both[:1]}, false, false},
+		{halfConfined{none, both[1:]}, false, true},
+		{halfConfined{none, both}, true, true},
+	} {
+		bash := tools(t, Config{Dirs: []string{dir}, Backend: row.backend})["Bash"]
+		for command, confined := range map[string]bool{"cat a.txt": row.read, "make": row.write} {
+			d := permission.Decide(&permission.Policy{Mode: permission.ModeSandboxed}, tool.PermissionCall(bash, json.RawMessage(args("command", command))))
+			allowed := command != "make" || row.write
+			if d.Confined != confined || (d.Behavior == permission.Allow) != allowed {
+				t.Errorf("%+v: %s: %s, %q, confined %v", row, command, d.Behavior, d.Reason, d.Confined)
+			}
+		}
+		if has := strings.Contains(string(bash.Info().Input), outsideField); has != row.write {
+			t.Errorf("%+v: a command can ask to leave the sandbox: %v", row, has)
+		}
 	}
 }
 
