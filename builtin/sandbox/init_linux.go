@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -264,16 +265,23 @@ func forward(signals <-chan os.Signal, pid int) {
 // watch connects the program's sockets, keeps covered what is covered, and ends this process, and with it all of its
 // namespace, when the calling process is there no more: that has the other end of the pipe.
 func watch(status *os.File, c *connector, k *keeper) {
-	fds := []unix.PollFd{{Fd: int32(status.Fd())}, {Fd: int32(c.listener), Events: unix.POLLIN}, {Fd: int32(k.events), Events: unix.POLLIN}}
+	mounts, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		mounts = -1 // there is no /proc, and the keeper looks by itself
+	}
+	fds := []unix.PollFd{{Fd: int32(status.Fd())}, {Fd: int32(c.listener), Events: unix.POLLIN}, {Fd: int32(mounts), Events: unix.POLLPRI}}
+	again := k.look()
 	for {
-		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
+		n, err := unix.Poll(fds, int(again/time.Millisecond))
+		if err != nil && err != unix.EINTR {
 			return
+		}
+		if n == 0 || fds[2].Revents != 0 {
+			again = k.look()
 		}
 		switch {
 		case fds[0].Revents != 0:
 			os.Exit(exitFailed)
-		case fds[2].Revents&unix.POLLIN != 0:
-			k.look()
 		case fds[1].Revents&unix.POLLIN != 0:
 			c.answer()
 		case fds[1].Revents != 0:

@@ -3,33 +3,36 @@
 package sandbox
 
 import (
-	"bytes"
-	"path/filepath"
-	"unsafe"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // A keeper covers protected and hidden files again whose place another program has given to new
-// ones: the cover is lost with the old one, or goes where that is moved.
+// ones: the cover is lost with the old one, of which the kernel tells, or goes where that is moved.
 type keeper struct {
-	events int            // of inotify; -1 if there are none
-	dirs   map[int]string // by watch
-	places map[string]keptPlace
-
+	places                []keptPlace
 	hiddenFile, hiddenDir int // what hides
+
+	gap time.Duration // until the next look, while a place is empty
 }
 
 type keptPlace struct {
-	as    string
-	mount uint64 // the number of the cover
+	name, as string
+	mount    uint64 // the number of the cover
 }
 
+// How often the keeper looks: rarely, and while a place is empty, often. Watching the directories
+// would be quicker, but it takes the kernel some milliseconds to stop, which each command would wait.
+const (
+	lookNever  = -time.Millisecond
+	lookOften  = time.Millisecond
+	lookRarely = 50 * time.Millisecond
+)
+
 func newKeeper() (k *keeper, err error) {
-	k = &keeper{dirs: map[int]string{}, places: map[string]keptPlace{}}
-	if k.events, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK); err != nil {
-		k.events = -1 // too many are in use: what was replaced is reported at the end
-	}
+	k = new(keeper)
 	if k.hiddenFile, err = enter(base + "/hidden/file"); err != nil {
 		return nil, err
 	}
@@ -38,66 +41,60 @@ func newKeeper() (k *keeper, err error) {
 }
 
 // keep has the place covered again; the tree is its cover, not attached yet.
-func (k *keeper) keep(t tree, as string) {
-	var st unix.Statx_t
-	if k.events < 0 || unix.Statx(t.fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &st) != nil {
-		return
-	}
-	dir := filepath.Dir(t.at)
-	watch, err := unix.InotifyAddWatch(k.events, dir, unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
-	if err == nil {
-		k.dirs[watch], k.places[t.at] = dir, keptPlace{as, st.Mnt_id}
-	}
+func (k *keeper) keep(t tree, as string) error {
+	mount, err := mountOf(t.fd)
+	k.places = append(k.places, keptPlace{t.at, as, mount})
+	return err
 }
 
-// look covers what has appeared where a cover was.
-func (k *keeper) look() {
-	buf := make([]byte, 64<<10)
-	n, err := unix.Read(k.events, buf)
-	if err != nil {
-		return
+// look covers what has appeared where a cover was. It returns when to look again, at the latest.
+func (k *keeper) look() time.Duration {
+	if len(k.places) == 0 {
+		return lookNever
 	}
-	for buf = buf[:n]; len(buf) >= unix.SizeofInotifyEvent; {
-		event := (*unix.InotifyEvent)(unsafe.Pointer(&buf[0]))
-		end := unix.SizeofInotifyEvent + int(event.Len)
-		name, _, _ := bytes.Cut(buf[unix.SizeofInotifyEvent:end], []byte{0})
-		buf = buf[end:]
-		if event.Mask&unix.IN_Q_OVERFLOW != 0 {
-			for at := range k.places {
-				k.cover(at)
-			}
-		} else if dir, ok := k.dirs[int(event.Wd)]; ok {
-			k.cover(filepath.Join(dir, string(name)))
+	empty := false
+	for i := range k.places {
+		if k.cover(&k.places[i]) == unix.ENOENT {
+			empty = true
 		}
 	}
+	if !empty {
+		k.gap = lookOften
+		return lookRarely
+	}
+	k.gap = min(2*max(k.gap, lookOften), lookRarely)
+	return k.gap / 2
 }
 
-func (k *keeper) cover(name string) {
-	kept, ok := k.places[name]
-	if !ok {
-		return
-	}
-	at, err := enter(name)
+func (k *keeper) cover(p *keptPlace) syscall.Errno {
+	at, err := enter(p.name)
 	if err != nil {
-		return
+		return errnoOf(err)
 	}
 	defer unix.Close(at)
-	var st unix.Statx_t
-	if unix.Statx(at, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &st) != nil || st.Mnt_id == kept.mount {
-		return
+	if mount, err := mountOf(at); err != nil || mount == p.mount {
+		return 0
 	}
 	from := at
-	if kept.as == asHide {
+	if p.as == asHide {
 		if from = k.hiddenFile; isDir(at) {
 			from = k.hiddenDir
 		}
 	}
-	t, err := cloneMount(from, name, plain|unix.MOUNT_ATTR_RDONLY)
+	t, err := cloneMount(from, p.name, plain|unix.MOUNT_ATTR_RDONLY)
 	if err != nil {
-		return
+		return 0
 	}
-	if unix.Statx(t.fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &st) == nil {
-		k.places[name] = keptPlace{kept.as, st.Mnt_id}
+	if mount, err := mountOf(t.fd); err == nil {
+		p.mount = mount
 	}
 	t.attach()
+	return 0
+}
+
+// mountOf returns the number of the mount that an open path is in.
+func mountOf(fd int) (uint64, error) {
+	var st unix.Statx_t
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &st)
+	return st.Mnt_id, err
 }

@@ -261,7 +261,9 @@ func (p *plan) mount() error {
 			}
 		}
 		if i < len(p.Places) && (p.Places[i].As == asProtect || p.Places[i].As == asHide) {
-			p.keeper.keep(t, p.Places[i].As)
+			if err := p.keeper.keep(t, p.Places[i].As); err != nil {
+				return err
+			}
 		}
 		err := t.attach()
 		if i < len(p.Places) && p.Places[i].keeps() && errors.Is(err, unix.ENOENT) {
