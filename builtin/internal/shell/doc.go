@@ -65,8 +65,8 @@
 //
 // Not found are secrets deeper in a tree than its first level, names that programs compose,
 // earlier copies under another name, what npm and pip store in their settings, config maps and
-// logs of a cluster, and what git shows of a file with a secret that it no longer tracks, unless
-// a rule covers the file.
+// logs of a cluster, what git shows by the hash of a file, and of a file with a secret that it no
+// longer tracks, unless a rule covers the file.
 //
 // # How to add a command
 //
