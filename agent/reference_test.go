@@ -242,7 +242,7 @@ func (c *refCall) isolated(until time.Duration, yield func(string, error) bool) 
 	})
 	if end := min(until, c.end) + 200*time.Millisecond; c.now > end {
 		c.now = end
-		yield("", fmt.Errorf("%w; the tool did not stop when told to and may still be running", c.why(until)))
+		yield("", fmt.Errorf("%w; the tool did not stop when it was cancelled and may still be running", c.why(until)))
 	} else if err != nil && !stopped {
 		yield("", err)
 	}

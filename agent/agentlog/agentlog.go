@@ -1,32 +1,29 @@
-// Package agentlog logs what agents do with log/slog, one line for each thing
-// that was done:
+// Package agentlog logs what agents do with log/slog, one line for each operation:
 //
 //	mw := agentlog.New(agentlog.Config{Agent: "helpdesk", Logger: logger})
 //	a, err := agent.New(agent.Config{Middleware: []agent.Middleware{mw}, …})
 //
-// A line is written when its operation has ended, so that it says how:
+// A line is written when its operation has ended, with its result:
 //
 //	invoke_agent   a run: why it ended, tokens                 info
 //	step           a model call and its tool calls             debug
 //	chat           a model call: model, tokens, why it ended   info
-//	permission     what was decided about a tool call          info
+//	permission     the decision about a tool call          info
 //	execute_tool   a tool call                                 info
 //	compaction     the conversation was made shorter           info
 //
-// What failed, and what was denied, is a warning; a failed run is an error.
-// Each line has the conversation's id and, where it has one, a duration. Names
-// of attributes are those of OpenTelemetry's GenAI semantic conventions 1.41,
-// and begin with "kitbag." where those have none. Each call has one line about
-// permission, when it starts, was denied, or still waits for a person at the end of
-// the run. One that did not run, because its tool is unknown or its arguments are
-// wrong, has none, and a line execute_tool with error.type=not_run.
+// Failed operations and denied calls are warnings; a failed run is an error. Each line has the conversation's
+// id and, if it applies, a duration. Names of attributes are those of OpenTelemetry's GenAI semantic
+// conventions 1.41, and start with "kitbag." for attributes that are not in them. Each call has one permission
+// line: when it starts, is denied, or still waits for approval at the end of the run. A call that did not run,
+// because its tool is unknown or its arguments are wrong, has none, but a line execute_tool with
+// error.type=not_run.
 //
-// What was said, arguments, results, reasons and the text of errors are logged
-// only if [Config.Content] is set: they may hold secrets. [Config.Redact] takes
-// those out that it recognizes.
+// Messages, arguments, results, reasons and the text of errors are logged only if [Config.Content] is set: they
+// may contain secrets. [Config.Redact] removes the secrets that it recognizes.
 //
-// The logger gets the operation's context, so that a handler that knows traces
-// can join the lines with those of package agentotel. Put that middleware first.
+// The logger gets the operation's context, so that a handler that supports traces can join the lines with those
+// of package agentotel. Put that middleware first.
 package agentlog
 
 import (
@@ -60,13 +57,12 @@ const (
 	keyError    = "error.message"
 )
 
-// A Config says what is logged and where. The zero Config logs to the default
-// logger.
+// A Config says what is logged, and to which logger. The zero Config logs to the default logger.
 type Config struct {
 	Agent   string           // the agent's name; empty for none
-	Logger  *slog.Logger     // nil is slog.Default, as it is when a line is written
+	Logger  *slog.Logger     // nil is slog.Default at the time a line is written
 	Content bool             // log arguments, results, reasons and the text of errors
-	Redact  *redact.Redactor // for contents; nil leaves them as they are
+	Redact  *redact.Redactor // for contents; nil changes nothing
 }
 
 // New returns the middleware.
@@ -81,7 +77,7 @@ func New(cfg Config) agent.Middleware {
 
 type log struct{ cfg Config }
 
-// write writes a line. attrs without a value are left out.
+// write writes a line. attributes without a value are omitted.
 func (l *log) write(ctx context.Context, level slog.Level, msg string, attrs ...slog.Attr) {
 	logger := l.cfg.Logger
 	if logger == nil {
@@ -99,7 +95,7 @@ func (l *log) write(ctx context.Context, level slog.Level, msg string, attrs ...
 	logger.LogAttrs(ctx, level, msg, all...)
 }
 
-// content returns the attribute for something that may hold secrets.
+// content returns the attribute for a text that may contain secrets.
 func (l *log) content(key, text string) slog.Attr {
 	if !l.cfg.Content {
 		return slog.Attr{}
@@ -199,14 +195,14 @@ func (l *log) events(next agent.RunFunc) agent.RunFunc {
 	}
 }
 
-// decisions are those of one run. The policy may be asked more than once about a call,
-// as when another call has run meanwhile; what counts in the end is one line. The context
-// is the run's, and the decisions are gone when it is.
+// decisions are those of one run. The policy may decide more than once about a call, for example when another
+// call has run in the meantime; the final decision is one line. The context is the run's, so the decisions end
+// with it.
 type decisions struct {
 	log   *log
 	ctx   context.Context
-	calls map[string]*decision // of the answer that was announced last
-	asked []*decision          // that no one has answered yet
+	calls map[string]*decision // of the last announced answer
+	asked []*decision          // unanswered questions
 }
 
 type decision struct {
@@ -214,17 +210,17 @@ type decision struct {
 	input  json.RawMessage
 	reason string
 	safety bool // of the question, if there was one
-	done   bool // it has its line
+	done   bool // its line is written
 }
 
-// add takes an event of the run.
+// add handles an event of the run.
 func (d *decisions) add(ev event.Event) {
 	switch ev := ev.(type) {
 	case *event.ToolCall:
 		d.calls[ev.Call] = &decision{tool: ev.Name, input: ev.Input}
 	case *event.Approval:
 		c := d.calls[ev.Call]
-		if c == nil && strings.Contains(ev.Call, "/") { // a sub-agent's, which may have a log of its own
+		if c == nil && strings.Contains(ev.Call, "/") { // a sub-agent's call, which may have its own log
 			return
 		}
 		if c == nil { // it was announced in an earlier run
@@ -255,7 +251,7 @@ func (d *decisions) add(ev event.Event) {
 	}
 }
 
-// end writes the lines of the questions that no one has answered.
+// end writes the lines of unanswered questions.
 func (d *decisions) end() {
 	for _, c := range d.asked {
 		d.log.permission(d.ctx, c, permission.Ask)

@@ -32,9 +32,9 @@ type place struct {
 	City string `json:"city"`
 }
 
-// TestLines compares what runs of several kinds log with testdata/lines.golden:
-// good, failing and denied calls, a failing model, a compaction, a consumer that
-// breaks off, with and without contents. A key is in all that is said.
+// TestLines compares the log of several kinds of runs with testdata/lines.golden: good, failing and denied
+// calls, a failing model, a compaction, a consumer that breaks off, with and without contents. All texts contain
+// a key.
 func TestLines(t *testing.T) {
 	r, err := redact.New(redact.Rules()...)
 	if err != nil {
@@ -87,7 +87,7 @@ func runs(t *testing.T, mw agent.Middleware, b *bytes.Buffer) {
 		name  string
 		turns []scripted.Turn
 		cfg   agent.Config
-		stop  int // after so many events; 0 for not
+		stop  int // the number of events after which the consumer breaks off; 0 for never
 	}{
 		{"calls", []scripted.Turn{scripted.Call("weather", place{secret}), scripted.Call("weather", place{""}), scripted.Call("denied", place{"x"}), scripted.Say("Fog.")}, agent.Config{}, 0},
 		{"a model that fails", []scripted.Turn{scripted.Fail(&model.Error{Kind: model.KindAuthentication, Message: "no such key: " + secret})}, agent.Config{}, 0},
@@ -115,7 +115,7 @@ func runs(t *testing.T, mw agent.Middleware, b *bytes.Buffer) {
 	}
 }
 
-// fill makes a conversation that is too long for a small window, in silence.
+// fill makes a conversation that is too long for a small window, without logging.
 func fill(t *testing.T, st *agent.State) {
 	a, err := agent.New(agent.Config{Model: scripted.New(scripted.Repeat(scripted.Say(strings.Repeat("word ", 300)))), Toolkit: toolkit.Of()})
 	if err != nil {
@@ -128,7 +128,7 @@ func fill(t *testing.T, st *agent.State) {
 	}
 }
 
-// TestDefaultLogger logs to whatever logger is the default when a line comes.
+// TestDefaultLogger logs to the default logger at the time of each line.
 func TestDefaultLogger(t *testing.T) {
 	mw := agentlog.New(agentlog.Config{})
 	var b bytes.Buffer
@@ -147,8 +147,8 @@ func TestDefaultLogger(t *testing.T) {
 	}
 }
 
-// TestOneLineForEachDecision counts the lines about permission: one for each call, however
-// often the policy was asked, and none for one that could not run, which has another line.
+// TestOneLineForEachDecision counts the permission lines: one for each call, however often the policy decided,
+// and none for one that could not run, which has another line.
 func TestOneLineForEachDecision(t *testing.T) {
 	weather := tool.Must(tool.New("weather", "The weather.", func(_ context.Context, in place) (string, error) { return "fog in " + in.City, nil }))
 	call := func(city string) scripted.Turn { return scripted.Call("weather", place{city}) }

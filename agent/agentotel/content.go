@@ -12,7 +12,7 @@ import (
 )
 
 // Messages are recorded in the JSON of gen-ai-input-messages.json and gen-ai-output-messages.json
-// of the conventions. Secrets are taken out of each text before it is written.
+// of the conventions. Secrets are removed from each text before it is written.
 
 type chatMessage struct {
 	Role   string `json:"role"`
@@ -30,7 +30,7 @@ type part struct {
 	MediaType string          `json:"mime_type,omitempty"`
 	Modality  string          `json:"modality,omitempty"`
 	URI       string          `json:"uri,omitempty"`
-	Bytes     int             `json:"bytes,omitempty"` // how many they are
+	Bytes     int             `json:"bytes,omitempty"` // the size
 }
 
 // asked returns the instructions and messages of a request.
@@ -46,7 +46,7 @@ func (r *recorder) asked(req *model.Request) []attribute.KeyValue {
 	return append(attrs, encoded(genai.Inputs, all))
 }
 
-// answered returns what the model said.
+// answered returns the model's message.
 func (r *recorder) answered(op *genai.Op) attribute.KeyValue {
 	why := "error"
 	if op.Finish != nil {
@@ -57,7 +57,7 @@ func (r *recorder) answered(op *genai.Op) attribute.KeyValue {
 
 func encoded(key string, v any) attribute.KeyValue {
 	data, err := json.Marshal(v)
-	if err != nil { // arguments that are not JSON are text by now
+	if err != nil { // arguments that are not JSON were replaced by text
 		data = []byte("null")
 	}
 	return attribute.String(key, string(data))
@@ -97,7 +97,7 @@ func (r *recorder) parts(m *message.Message) []part {
 	return parts
 }
 
-// arguments returns what a model sent, which need not be JSON.
+// arguments returns the arguments that a model sent, which may be invalid JSON.
 func (r *recorder) arguments(raw json.RawMessage) json.RawMessage {
 	if json.Valid(raw) {
 		return r.cfg.Redact.JSON(raw)

@@ -22,15 +22,15 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// served is a model behind a server.
+// served is a model that is called through a server.
 type served struct{ model.Model }
 
 func (s served) Unwrap() model.Model   { return s.Model }
 func (s served) Server() (string, int) { return "models.example.org", 8443 }
 
-// TestConventions compares what is recorded with the attributes that the conventions have, of
-// https://github.com/open-telemetry/semantic-conventions/tree/v1.41.0/docs/gen-ai: those that are
-// required, required where they are known, and those opted in to by Config.Content.
+// TestConventions compares the recorded attributes with those of the conventions, of
+// https://github.com/open-telemetry/semantic-conventions/tree/v1.41.0/docs/gen-ai: the required ones, those that
+// are required if known, and those enabled by Config.Content.
 func TestConventions(t *testing.T) {
 	common := "gen_ai.operation.name gen_ai.provider.name"
 	server := " gen_ai.request.model server.address server.port"
@@ -127,7 +127,7 @@ func converse(t *testing.T, cfg Config) ([]trace.ReadOnlySpan, metric.Reader) {
 	return spans.Ended(), reader
 }
 
-// TestMessages: what is said is in the JSON of the conventions.
+// TestMessages: messages are recorded in the JSON of the conventions.
 func TestMessages(t *testing.T) {
 	spans, _ := converse(t, Config{Content: true})
 	var got []string
@@ -156,7 +156,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestParts has the blocks that the conversation of TestMessages has not.
+// TestParts has the kinds of blocks that are not in TestMessages.
 func TestParts(t *testing.T) {
 	got := encoded("k", (&recorder{}).parts(message.Assistant(
 		&message.Data{MediaType: "image/png", Bytes: []byte("twelve bytes")}, &message.Data{MediaType: "image/png", URL: "https://example.org/a.png"},

@@ -1,21 +1,19 @@
-// Package agentotel traces and measures agents with OpenTelemetry, by the
-// GenAI semantic conventions.
+// Package agentotel traces and measures agents with OpenTelemetry, according to the GenAI semantic conventions.
 //
 //	mw, err := agentotel.New(agentotel.Config{Agent: "helpdesk"})
 //	a, err := agent.New(agent.Config{Middleware: []agent.Middleware{mw}, …})
 //
-// A run is a span "invoke_agent helpdesk"; below it each model call is a span
-// "chat MODEL" and each tool call a span "execute_tool NAME". Tokens and
-// durations are histograms. What is said, arguments and results are recorded
-// only if [Config.Content] is set: they may hold secrets. [Config.Redact] takes
-// those out that it recognizes. A chat span then has all messages of its request,
-// in the JSON of the conventions; of pictures and files it has the type and the size.
+// A run is a span "invoke_agent helpdesk"; below it each model call is a span "chat MODEL" and each tool call a
+// span "execute_tool NAME". Tokens and durations are histograms. Messages, arguments and results are recorded
+// only if [Config.Content] is set: they may contain secrets. [Config.Redact] removes the secrets that it
+// recognizes. A chat span then has all messages of its request, in the JSON of the conventions; of images and
+// files it has the type and the size.
 //
 // The conventions are still in development. The names are those of semantic
 // conventions 1.41, the last release of OpenTelemetry's Go module that had
 // them.
 //
-// It is a module of its own, so that no other program depends on OpenTelemetry.
+// It is its own module, so that only programs that use it depend on OpenTelemetry.
 package agentotel
 
 import (
@@ -53,15 +51,14 @@ func moduleVersion() string {
 	return "(devel)"
 }
 
-// A Config says what is recorded and where. The zero Config uses the global
-// providers.
+// A Config says what is recorded, and with which providers. The zero Config uses the global providers.
 type Config struct {
 	Agent    string // the agent's name; empty for none
 	Provider string // who serves the model, such as "openai"; empty for "openai"
 	Content  bool   // record instructions, messages, and arguments and results of tools
 
-	// Redact, if not nil, takes secrets out of contents and errors. The agent's
-	// own does not reach them: tools get their arguments as they are.
+	// Redact, if not nil, removes secrets from contents and errors. The agent's own redactor does not apply
+	// here: tools get their arguments unchanged.
 	Redact *redact.Redactor
 
 	Tracer trace.TracerProvider // nil is the global one
@@ -99,7 +96,7 @@ func New(cfg Config) (agent.Middleware, error) {
 	return genai.Begin(r.begin).Watch(cfg.Agent, cfg.Content), nil
 }
 
-// begin begins the span of an operation. The function it returns ends it.
+// begin begins the span of an operation. The function that it returns ends the span.
 func (r *recorder) begin(ctx context.Context, op *genai.Op) (context.Context, func()) {
 	name := op.Name
 	if op.Target != "" {
@@ -121,7 +118,7 @@ func (r *recorder) begin(ctx context.Context, op *genai.Op) (context.Context, fu
 			what := genai.ErrorClass(op.Err)
 			labels = append(labels, attribute.String(genai.ErrorType, what))
 			span.SetAttributes(attribute.String(genai.ErrorType, what))
-			if r.cfg.Content { // an error may quote what was said
+			if r.cfg.Content { // an error may quote the conversation
 				what = r.cfg.Redact.Text(op.Err.Error())
 			}
 			span.SetStatus(codes.Error, what)
@@ -131,7 +128,7 @@ func (r *recorder) begin(ctx context.Context, op *genai.Op) (context.Context, fu
 	}
 }
 
-// labels returns what spans and metrics of an operation have alike.
+// labels returns the attributes of both the spans and the metrics of an operation.
 func (r *recorder) labels(op *genai.Op) []attribute.KeyValue {
 	labels := []attribute.KeyValue{attribute.String(genai.Operation, op.Name), attribute.String(genai.Provider, r.cfg.Provider)}
 	if op.Name == genai.OpChat {
@@ -151,7 +148,7 @@ func text(key, value string) []attribute.KeyValue {
 	return []attribute.KeyValue{attribute.String(key, value)}
 }
 
-// known returns what is known of an operation when it begins: samplers see it.
+// known returns the attributes that are known when an operation begins: samplers see them.
 func (r *recorder) known(op *genai.Op) []attribute.KeyValue {
 	attrs := text(genai.Conversation, op.Session)
 	switch op.Name {
@@ -171,9 +168,9 @@ func (r *recorder) known(op *genai.Op) []attribute.KeyValue {
 	return attrs
 }
 
-// learned returns what is known of an operation when it has ended.
+// learned returns the attributes that are known when an operation has ended.
 func (r *recorder) learned(op *genai.Op) (attrs []attribute.KeyValue) {
-	attrs = text(genai.Conversation, op.Session) // which a new one has only now
+	attrs = text(genai.Conversation, op.Session) // a new conversation has its id only now
 	if e := op.End; e != nil {
 		attrs = append(attrs, attribute.StringSlice(genai.Finish, []string{string(e.Reason)}),
 			attribute.Int(genai.Input, e.Usage.Input), attribute.Int(genai.Output, e.Usage.Output))

@@ -34,8 +34,8 @@ type in struct {
 	City string `json:"city"`
 }
 
-// TestSpans compares what a run with a good call, a bad call and content
-// switched off and on records with testdata/spans.golden.
+// TestSpans compares the spans of a run with a good call and a bad call, with content off and on, with
+// testdata/spans.golden.
 func TestSpans(t *testing.T) {
 	var b strings.Builder
 	for _, content := range []bool{false, true} {
@@ -118,7 +118,7 @@ func TestSpansHoldNoSecrets(t *testing.T) {
 	}
 }
 
-// slow is a model that takes its time for each piece.
+// slow is a model that takes some time for each chunk.
 type slow struct{ model.Model }
 
 func (m slow) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
@@ -131,9 +131,9 @@ func (m slow) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.
 	}
 }
 
-// TestSpansOfEagerCalls has calls start before their answers are there, the first of
-// which comes to nothing: their spans are below the run, beside that of the answer
-// and never within it, and what came to nothing has ended before the next begins.
+// TestSpansOfEagerCalls has calls start before their answers are complete, and the first answer is discarded:
+// their spans are below the run, next to that of the answer and never inside it, and those of the discarded
+// answer have ended before the next one begins.
 func TestSpansOfEagerCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -221,8 +221,7 @@ func describeMetrics(t *testing.T, b *strings.Builder, reader metric.Reader) {
 	b.WriteString(strings.Join(lines, ""))
 }
 
-// TestSpansOfCallsThatDidNotRun holds that a call with wrong arguments, or of no tool, has
-// a span too.
+// TestSpansOfCallsThatDidNotRun: a call with wrong arguments, or of an unknown tool, has a span too.
 func TestSpansOfCallsThatDidNotRun(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	mw, err := New(Config{Tracer: trace.NewTracerProvider(trace.WithSpanProcessor(spans))})

@@ -1,6 +1,5 @@
-// Package agenttest tests agents without a model. The model's words are
-// written in Go, recorded (package replay) or a real model's; tools, permission, the
-// loop and its events are real.
+// Package agenttest tests agents. The model's turns are written in Go, recorded (package replay) or a real
+// model's; tools, permissions, the loop and its events are real.
 //
 //	func TestDelete(t *testing.T) {
 //		c := agenttest.New(t, agent.Config{Toolkit: toolkit.Of(remove)},
@@ -13,14 +12,13 @@
 //		c.Golden("testdata/remove.txtar")
 //	}
 //
-// Ids and times are the same in every run of the test. After each run [Check]
-// has made sure that what must hold of every run does. A test that failed with a
-// question open prints why it was asked.
+// Ids and times are the same in every run of the test. After each run, [Check] checks the rules that apply to
+// every run. If a test fails with an open question, it prints why the question was asked.
 //
 // # Golden transcripts
 //
-// [Conversation.Golden] compares everything that was said, asked and answered
-// with a file, in the txtar format, with a section for each step:
+// [Conversation.Golden] compares all messages, questions and answers with a file in the txtar format, with a
+// section for each step:
 //
 //	A removal is asked about, and then done.
 //	-- tools --
@@ -33,8 +31,8 @@
 //	remove call_1 {"path":"a.txt"}
 //	…
 //
-// What stands before the first section is prose that says what the test shows.
-// Run the tests with -agenttest.update to write the files anew; the prose is kept.
+// The text before the first section says what the test shows. Run the tests with -agenttest.update to write
+// the files again; that text is kept.
 package agenttest
 
 import (
@@ -58,7 +56,7 @@ type T interface {
 	Cleanup(func())
 }
 
-// A Conversation is an agent under test, and what happened so far.
+// A Conversation is an agent under test, and its events so far.
 type Conversation struct {
 	State  *agent.State
 	Events []event.Event // of all runs
@@ -68,9 +66,8 @@ type Conversation struct {
 	script transcript
 }
 
-// New returns a conversation with an agent whose model plays turns, as
-// [scripted.Test] does; or with that of cfg.Model, and without turns, if it is set.
-// Unless cfg sets them, ids are counted and the clock does not move.
+// New returns a conversation with an agent whose model plays turns, like [scripted.Test]; if cfg.Model is set,
+// it uses that model, without turns. Unless cfg sets them, ids are counted and the clock stands still.
 func New(t T, cfg agent.Config, turns ...scripted.Turn) *Conversation {
 	t.Helper()
 	c := &Conversation{State: new(agent.State), t: t}
@@ -78,7 +75,7 @@ func New(t T, cfg agent.Config, turns ...scripted.Turn) *Conversation {
 	if cfg.Model == nil {
 		cfg.Model = scripted.Test(t, turns...)
 	} else if len(turns) > 0 {
-		t.Fatalf("agenttest.New: Config.Model and turns; leave one of them out")
+		t.Fatalf("agenttest.New: Config.Model and turns are both set; set one of them")
 	}
 	cfg.Model = &watched{Model: cfg.Model, script: &c.script}
 	if cfg.NewID == nil {
@@ -94,7 +91,7 @@ func New(t T, cfg agent.Config, turns ...scripted.Turn) *Conversation {
 	return c
 }
 
-// explain says why questions were asked that a failed test left open: it may not have expected them.
+// explain prints why the open questions of a failed test were asked: the test may not have expected them.
 func (c *Conversation) explain() {
 	c.t.Helper()
 	failed, ok := c.t.(interface{ Failed() bool })
@@ -123,9 +120,8 @@ func countedIDs() func(string) string {
 	}
 }
 
-// Run takes the conversation further until the run ends, and returns how. A
-// run that fails, or that refuses the inputs, fails the test: see
-// [Conversation.Fails].
+// Run continues the conversation until the run ends, and returns its End. A run that fails, or that refuses
+// the inputs, fails the test: see [Conversation.Fails].
 func (c *Conversation) Run(inputs ...agent.Input) *event.End {
 	c.t.Helper()
 	end, err := c.run(inputs)
@@ -135,7 +131,7 @@ func (c *Conversation) Run(inputs ...agent.Input) *event.End {
 	return end
 }
 
-// Fails is Run for a run that must fail. It returns the error.
+// Fails is Run for a run that must fail. It returns its error.
 func (c *Conversation) Fails(inputs ...agent.Input) error {
 	c.t.Helper()
 	_, err := c.run(inputs)
@@ -173,10 +169,9 @@ func (c *Conversation) run(inputs []agent.Input) (*event.End, error) {
 	return end, failure
 }
 
-// Called fails the test unless the tools that ran are these, in the order in
-// which they started. It then tells why other calls did not run. A call that started again, as
-// that of a sub-agent that waited for a person, counts once. What a sub-agent calls does not
-// count: its events are in Events as [*event.Sub].
+// Called fails the test unless the tools that ran are these, in the order in which they started. Then it
+// reports why other calls did not run. A call that started again, such as that of a sub-agent that waited for
+// the user, counts once. Calls of sub-agents do not count: their events are in Events as [*event.Sub].
 func (c *Conversation) Called(tools ...string) {
 	c.t.Helper()
 	var got, not []string
@@ -200,9 +195,9 @@ func (c *Conversation) Called(tools ...string) {
 	c.same("tools called", got, tools)
 }
 
-// Asked fails the test unless a person was asked about calls of these tools, in
-// this order, those of sub-agents too, as a person answers them here. A question that was asked again
-// when a run continued counts once. A failure says why each question was asked.
+// Asked fails the test unless the user was asked about calls of these tools, in this order, including calls of
+// sub-agents, since the user answers them here. A question that was asked again when a run continued counts
+// once. A failure reports why each question was asked.
 func (c *Conversation) Asked(tools ...string) {
 	c.t.Helper()
 	var got, why []string

@@ -115,7 +115,7 @@ func TestParallelAndExternal(t *testing.T) {
 	c.Golden("testdata/external.txtar")
 }
 
-// TestSubAgent has a sub-agent wait for a person: its call starts again, and counts once.
+// TestSubAgent has a sub-agent wait for the user: its call starts again, and counts once.
 func TestSubAgent(t *testing.T) {
 	clerk, err := agent.New(agent.Config{Toolkit: toolkit.Of(remove), Policy: allow("remove"),
 		Model: scripted.New(scripted.Call("remove", pathIn{"a"}), scripted.Say("It is gone."))})
@@ -132,8 +132,8 @@ func TestSubAgent(t *testing.T) {
 	c.Called("clerk")
 }
 
-// TestAnyModel has a conversation with a model behind a server, which is recorded, and one with what was
-// recorded. Both are as a scripted one.
+// TestAnyModel has a conversation with a model behind a server, which is recorded, and one with the recording.
+// Both have the same transcript as a scripted one.
 func TestAnyModel(t *testing.T) {
 	const golden = "testdata/any.txtar"
 	converse := func(t *testing.T, m model.Model, turns ...scripted.Turn) {
@@ -159,7 +159,7 @@ func TestAnyModel(t *testing.T) {
 	}
 }
 
-// TestBackground has a call go on in the background, in a time that passes at once.
+// TestBackground has a call continue in the background, with a fake clock.
 func TestBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := tool.Must(tool.New("build", "Builds.", func(ctx context.Context, _ struct{}) (string, error) {
@@ -173,7 +173,7 @@ func TestBackground(t *testing.T) {
 	})
 }
 
-// TestQuestions: a transcript shows what a call asked, and what came of it.
+// TestQuestions: a transcript shows the questions of a call, and their results.
 func TestQuestions(t *testing.T) {
 	book := tool.Must(tool.New("book", "Books.", func(ctx context.Context, _ struct{}) (string, error) {
 		h := host.From(ctx)
@@ -194,7 +194,7 @@ func TestQuestions(t *testing.T) {
 	c.Golden("testdata/questions.txtar")
 }
 
-// recorder is a T that notes failures. Fatalf panics, as Fatalf must not return.
+// recorder is a T that records failures. Fatalf panics, as Fatalf must not return.
 type recorder struct {
 	failures []string
 	cleanups []func()
@@ -320,7 +320,7 @@ func TestAssertionsFail(t *testing.T) {
 	}
 }
 
-// TestCheckFails changes the events of a good run in ways that must be noticed.
+// TestCheckFails changes the events of a good run in ways that Check must detect.
 func TestCheckFails(t *testing.T) {
 	c := agenttest.New(t, agent.Config{Toolkit: toolkit.Of(look), Policy: allow("look")},
 		scripted.Call("look", pathIn{"x"}), scripted.Say("Hello, and welcome to all of you."))
@@ -368,7 +368,7 @@ func renumbered(events []event.Event) []event.Event {
 	return out
 }
 
-// As packages have that write golden files of their own.
+// Like the flag of packages that have their own golden files.
 var _ = flag.Bool("update", false, "write golden files anew")
 
 // update sets a flag for a test.

@@ -11,16 +11,15 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// Check fails the test unless what must hold of every run holds of the State
-// between runs, and of the events of one run or of several that followed each
-// other:
+// Check fails the test unless these rules hold for the State between runs, and for the events of one run or of
+// several consecutive runs:
 //
 //   - the numbers of the events follow each other, each run begins with a
 //     RunStart and has exactly one End, its last event;
 //   - every call that was announced has one result, or waits for one;
 //   - the deltas of a block add up to the block in the message;
-//   - the history is whole ([agent.CheckHistory]) but for what waits;
-//   - State and events are the same after they were written to JSON and read.
+//   - the history is complete ([agent.CheckHistory]) except for waiting calls;
+//   - State and events stay the same when encoded to JSON and decoded.
 func Check(t T, st *agent.State, events []event.Event) {
 	t.Helper()
 	k := &checker{T: t, announced: map[string]int{}, results: map[string]int{}, text: map[string]string{}}
@@ -48,7 +47,7 @@ func Check(t T, st *agent.State, events []event.Event) {
 	roundTrip(t, "the state", st, new(agent.State))
 }
 
-// checker goes through events.
+// checker checks events.
 type checker struct {
 	T
 	seq   int64
@@ -83,13 +82,13 @@ func (k *checker) event(i int, ev event.Event) {
 		k.Errorf("%s: a run begins with a RunStart and ends with an End", what)
 	}
 	_, k.ended = ev.(*event.End)
-	if _, sub := ev.(*event.Sub); !sub { // it holds an Event, which Go cannot read
+	if _, sub := ev.(*event.Sub); !sub { // it contains an Event, which encoding/json cannot decode
 		roundTrip(k, what, ev, reflect.New(reflect.TypeOf(ev).Elem()).Interface())
 	}
 	k.content(ev)
 }
 
-// content takes in what an event says.
+// content checks and records the content of an event.
 func (k *checker) content(ev event.Event) {
 	k.Helper()
 	switch ev := ev.(type) {
@@ -139,7 +138,7 @@ func (k *checker) calls(waiting map[string]bool) {
 	}
 }
 
-// roundTrip writes v to JSON, reads it into empty, and writes that again.
+// roundTrip encodes v to JSON, decodes it into empty, and encodes that again.
 func roundTrip(t T, what string, v, empty any) {
 	t.Helper()
 	data, err := json.Marshal(v)
@@ -151,6 +150,6 @@ func roundTrip(t T, what string, v, empty any) {
 		return
 	}
 	if again, err := json.Marshal(empty); err != nil || !bytes.Equal(again, data) {
-		t.Errorf("%s: written, read and written again it differs: %v\n%s\n%s", what, err, data, again)
+		t.Errorf("%s: encoded, decoded and encoded again it differs: %v\n%s\n%s", what, err, data, again)
 	}
 }

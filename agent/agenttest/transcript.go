@@ -31,7 +31,7 @@ func updating() bool {
 	return *update || own != nil && own.Value.String() == "true"
 }
 
-// runContext returns the test's context, where it has one.
+// runContext returns the test's context, if it has one.
 func runContext(t T) context.Context {
 	if t, ok := t.(interface{ Context() context.Context }); ok {
 		return t.Context()
@@ -39,7 +39,7 @@ func runContext(t T) context.Context {
 	return context.Background()
 }
 
-// watched notes what the model is shown.
+// watched records what is sent to the model.
 type watched struct {
 	model.Model
 	script *transcript
@@ -54,13 +54,13 @@ func (w *watched) Generate(ctx context.Context, req *model.Request) iter.Seq2[mo
 	}
 }
 
-// A transcript is what was said, as the sections of a txtar file. The results
-// of calls that run side by side stand in the order of the calls.
+// A transcript is a conversation as the sections of a txtar file. The results of parallel calls are in the
+// order of the calls.
 type transcript struct {
-	mu       sync.Mutex // a model may be asked on another goroutine
+	mu       sync.Mutex // a model may be called on another goroutine
 	sections []txtar.File
 
-	system, tools string // that the model was shown last
+	system, tools string // of the last request
 	waiting       map[string]bool
 }
 
@@ -83,7 +83,7 @@ func (s *transcript) append(name, text string) {
 	s.sections = append(s.sections, txtar.File{Name: name, Data: data})
 }
 
-// request notes the system prompt and the tools, where they have changed.
+// request records the system prompt and the tools, if they have changed.
 func (s *transcript) request(req *model.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,8 +101,7 @@ func (s *transcript) request(req *model.Request) {
 	}
 }
 
-// inputs notes what a person or the host answers. What is said comes as an
-// event.
+// inputs records the answers of the user and the host. Messages are recorded from their events.
 func (s *transcript) inputs(inputs []agent.Input) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +152,7 @@ func (s *transcript) event(ev event.Event) {
 		s.once(ev.Call, "approval", text+ev.Preview)
 	case *event.External:
 		s.once(ev.Call, "external", fmt.Sprintf("%s %s %s", ev.Name, ev.Call, ev.Input))
-	case *event.Background: // what it returned comes with the hint that tells the model
+	case *event.Background: // its result is in the hint for the model
 		text := "goes on"
 		if ev.Result != nil {
 			text = string(ev.Result.Outcome)
@@ -166,7 +165,7 @@ func (s *transcript) event(ev event.Event) {
 				text += part + "\n"
 			}
 		}
-		if ev.Action != "" { // the question was told of before
+		if ev.Action != "" { // the question was recorded before
 			text = strings.TrimSpace(ev.Server+" "+ev.Call) + "\n" + strings.TrimSpace(string(ev.Action)+" "+ev.Error)
 		}
 		s.add("elicitation", text)
@@ -183,7 +182,7 @@ func (s *transcript) event(ev event.Event) {
 	}
 }
 
-// once notes a question about a call if this run has not told of it yet.
+// once records a question about a call unless this run has recorded it already.
 func (s *transcript) once(call, name, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,7 +230,7 @@ func blocksText(bs message.Blocks) string {
 }
 
 // Golden compares the transcript of the conversation so far with the txtar file
-// at path, or writes the file if the test was run with -agenttest.update, or with a flag -update of its own.
+// at path, or writes the file if the test was run with -agenttest.update, or with the package's own flag -update.
 func (c *Conversation) Golden(path string) {
 	c.t.Helper()
 	c.script.mu.Lock()
@@ -248,7 +247,7 @@ func (c *Conversation) Golden(path string) {
 			c.t.Fatalf("golden transcript: %v", err)
 		}
 	default:
-		c.t.Errorf("the conversation went otherwise; if that is right, run the test with -agenttest.update\n%s",
+		c.t.Errorf("the conversation differs from the golden transcript; if that is intended, run the test with -agenttest.update\n%s",
 			diff.Diff(path, want, "this run", got))
 	}
 }

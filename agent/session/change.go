@@ -8,12 +8,10 @@ import (
 	"slices"
 )
 
-// A change is the difference between two JSON objects, in proportion to what
-// differs: members that were set and removed, arrays of which a part was
-// replaced, and objects that differ themselves. It restores the value of every
-// member byte for byte, because a State may be sealed. So only an object whose
-// members are sorted, as those of a Go map are, is taken apart; any other is
-// set whole.
+// A change is the difference between two JSON objects, of a size in proportion to what differs: members that
+// were set and removed, arrays of which a part was replaced, and objects that differ themselves. It restores
+// the value of every member byte for byte, because a State may be sealed. So only an object with sorted
+// members, like those of a Go map, is compared member by member; any other is set as a whole.
 type change struct {
 	Set    map[string]json.RawMessage `json:"set,omitempty"`
 	Unset  []string                   `json:"unset,omitempty"`
@@ -21,7 +19,7 @@ type change struct {
 	In     map[string]*change         `json:"in,omitempty"`
 }
 
-// A splice puts elements in the place of the Drop elements from At on.
+// A splice replaces the Drop elements from At on.
 type splice struct {
 	At   int               `json:"at"`
 	Drop int               `json:"drop,omitempty"`
@@ -32,8 +30,8 @@ func (c *change) empty() bool {
 	return len(c.Set)+len(c.Unset)+len(c.Splice)+len(c.In) == 0
 }
 
-// A node is a JSON value that is parsed only as deep as it was needed.
-// A nil raw means that a member or element was changed.
+// A node is a JSON value that is parsed only as deep as needed. If raw is nil, a member or element was
+// changed.
 type node struct {
 	raw     json.RawMessage
 	members map[string]*node
@@ -127,9 +125,8 @@ func diff(old, new *node) (*change, error) {
 	return c, nil
 }
 
-// diffItems returns the splice between the common beginning and the common end of two
-// arrays. It is minimal for the changes that occur: arrays grow at the end, lose their
-// beginning, or have one element replaced.
+// diffItems returns the splice between the common beginning and the common end of two arrays. It is minimal
+// for the changes that occur: arrays grow at the end, lose their beginning, or one element is replaced.
 func diffItems(old, new *node) (splice, error) {
 	if err := old.array(); err != nil {
 		return splice{}, err
@@ -149,8 +146,8 @@ func diffItems(old, new *node) (splice, error) {
 	return splice{At: at, Drop: len(a), Put: b}, nil
 }
 
-// apply changes n, an object. A change that does not fit is an error: the records
-// are not those that were written, whatever their checksums say.
+// apply changes n, an object. A change that does not match is an error: the records are not those that were
+// written, even if their checksums are right.
 func (n *node) apply(c *change) error {
 	if err := n.object(); err != nil {
 		return err

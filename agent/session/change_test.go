@@ -13,8 +13,8 @@ import (
 	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
-// value draws the JSON of any value, in the form in which json.Marshal writes
-// it, but for members that may stand in any order.
+// value draws the JSON of any value, in the form in which json.Marshal writes it, except that members may be
+// in any order.
 func value(depth int) *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
 		kinds := []string{"null", "true", "0", "1", `""`, `"\u003ca\u003e"`, `"\u2028\n"`}
@@ -45,8 +45,8 @@ func object(depth int, sorted bool) *rapid.Generator[string] {
 	})
 }
 
-// TestChange draws two objects: what differs makes one into the other, byte for
-// byte, also through JSON, and nothing differs from itself.
+// TestChange draws two objects: the change makes one into the other, byte for byte, even after it was encoded
+// to JSON, and an object has no change from itself.
 func TestChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		old := []byte(object(4, true).Draw(t, "old"))

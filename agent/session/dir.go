@@ -12,16 +12,15 @@ import (
 // suffix ends the names of a directory's session files.
 const suffix = ".jsonl"
 
-// Dir returns a store that keeps each session in a file of the directory,
-// named after its id: JSON lines that are only ever appended to, each with a
-// checksum. So messages stay in the file until the session is deleted, even those
-// that the agent has compacted away. Waiting inputs are in a second file of the
-// session. The directory is made, with mode 0700, if it does not exist. Files
+// Dir returns a store that keeps each session in a file of the directory, named after its id: JSON lines with
+// checksums, to which records are only appended. So messages stay in the file until the session is deleted,
+// even those that a compaction of the agent has replaced. Waiting inputs are in a second file of the session.
+// The directory is created, with mode 0700, if it does not exist. Files
 // have mode 0600.
 //
-// The store is an [Inbox], a [Watcher], which yields an event at most 100 ms after it was
-// written, and a [Reader]. A watcher does not wait for the fsync of what it reads: if the machine
-// loses power in that moment, it has seen an event that is not stored. Listing sessions reads the end of each file; reading a session,
+// The store is an [Inbox], a [Watcher], which yields an event at most 100 ms after it was written, and a
+// [Reader]. A watcher does not wait for the fsync of what it reads: if the machine loses power at that moment,
+// it has yielded an event that is not stored. Listing sessions reads the end of each file; reading a session,
 // or its inputs if some are waiting, reads the whole file.
 //
 // Dir works on systems that have flock: Linux, macOS and the BSDs.
@@ -38,8 +37,7 @@ func Dir(path string) (Store, error) {
 
 type dir struct{ root *os.Root }
 
-// Open makes the file, so that there is something to lock. Close removes it again
-// if nothing was stored.
+// Open creates the file, since it needs a file to lock. Close removes it again if nothing was stored.
 func (d *dir) Open(ctx context.Context, id string) (Log, error) {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return nil, err
@@ -51,8 +49,8 @@ func (d *dir) Open(ctx context.Context, id string) (Log, error) {
 	return &dirLog{dir: d, file: f, id: id}, nil
 }
 
-// openLocked opens a file and locks it. The name is resolved within the directory
-// only: a symbolic link cannot lead out of it.
+// openLocked opens a file and locks it. The name is resolved within the directory only: a symbolic link
+// cannot lead outside of it.
 func (d *dir) openLocked(name string, flag int) (*os.File, error) {
 	for {
 		f, err := d.root.OpenFile(name, flag, 0o600)
@@ -73,8 +71,7 @@ func (d *dir) openLocked(name string, flag int) (*os.File, error) {
 	}
 }
 
-// isNamed reports whether f is the file that stat finds under name. It fails
-// if f is not a regular file.
+// isNamed reports whether f is the file with this name. It fails if f is not a regular file.
 func isNamed(f *os.File, stat func(string) (fs.FileInfo, error), name string) (bool, error) {
 	opened, err := f.Stat()
 	if err != nil {
@@ -113,7 +110,7 @@ func (d *dir) List(ctx context.Context, q Query) (Page, error) {
 		last = id
 		in, err := d.info(id)
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // deleted meanwhile, or not stored yet
+		case errors.Is(err, fs.ErrNotExist): // deleted in the meantime, or not stored yet
 		case err != nil:
 			return Page{}, err
 		default:
@@ -264,9 +261,8 @@ func (d *dir) Read(ctx context.Context, id string, seq int64) (Info, []Record, e
 	return in, l.recs, nil
 }
 
-// Delete takes the lock first: a writer that has the session open would otherwise write to a
-// deleted file. It removes the inbox before the session file, without which all inputs
-// would count as waiting.
+// Delete takes the lock first: otherwise a writer that has the session open would write to a deleted file. It
+// removes the inbox before the session file, since without that file all inputs would count as waiting.
 func (d *dir) Delete(ctx context.Context, id string) error {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return err
@@ -301,8 +297,8 @@ func (d *dir) delete(ctx context.Context, id string) error {
 	return errors.Join(err, syncDir(d.root.Open(".")))
 }
 
-// syncDir syncs a directory, so that the names in it survive a crash. It takes both results
-// of os.Open.
+// syncDir syncs a directory, so that the names in it survive a crash. Its arguments are the results of
+// os.Open.
 func syncDir(d *os.File, err error) error {
 	if err != nil {
 		return err

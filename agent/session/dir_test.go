@@ -26,7 +26,7 @@ type recording struct {
 	states []string
 }
 
-// record takes a journey with a session in a directory.
+// record runs a journey with a session in a directory.
 func record(t *testing.T) recording {
 	t.Helper()
 	path := t.TempDir()
@@ -64,9 +64,8 @@ func record(t *testing.T) recording {
 	return r
 }
 
-// at returns the state that a file of which the first n bytes are left must
-// hold: that of the last record whose bytes are all there. Its line's end is
-// not needed.
+// at returns the state that a file with only its first n bytes must contain: that of the last record that is
+// complete. Its line end is not needed.
 func (r *recording) at(n int) string {
 	i := 0
 	for i < len(r.ends) && r.ends[i]-1 <= n {
@@ -78,8 +77,8 @@ func (r *recording) at(n int) string {
 	return r.states[i-1]
 }
 
-// recovers opens a file, checks what it holds, saves more and opens it again.
-func recovers(t *testing.T, store session.Store, file string, data []byte, want string, goOn bool) {
+// recovers opens a file, checks its contents, saves more and opens it again.
+func recovers(t *testing.T, store session.Store, file string, data []byte, want string, more bool) {
 	t.Helper()
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		t.Fatal(err)
@@ -92,7 +91,7 @@ func recovers(t *testing.T, store session.Store, file string, data []byte, want 
 	if _, recs, err := store.(session.Reader).Read(t.Context(), "a", 0); err == nil && recs[len(recs)-1].Seq != listed {
 		t.Fatalf("of %d bytes: the list says that record %d is the last, the reader %d", len(data), listed, recs[len(recs)-1].Seq)
 	}
-	if goOn {
+	if more {
 		s.State.Usage.Input++
 		if err := s.Save(t.Context(), s.State); err != nil {
 			t.Fatal(err)
@@ -140,11 +139,11 @@ func load(t *testing.T, store session.Store, file string, data []byte) []session
 	return recs
 }
 
-// TestCutOff cuts a session's file at every byte, as a crash may: at most the
-// record that was being written is lost, and the session goes on.
+// TestCutOff cuts a session's file at every byte, as a crash may: at most the record that was being written
+// is lost, and the session continues.
 func TestCutOff(t *testing.T) {
 	r := record(t)
-	const shards = 4 // which wait for the disk side by side
+	const shards = 4 // which wait for the disk in parallel
 	for shard := range shards {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
@@ -157,10 +156,10 @@ func TestCutOff(t *testing.T) {
 			var before []session.Record
 			for n := shard; n <= r.sizes[8]; n += shards { // the later records are of the same kinds
 				near := slices.ContainsFunc(slices.Concat(r.sizes, r.ends), func(size int) bool { return n-size >= -2 && n-size <= 1 })
-				goOn := near || n%61 == 0 || n < 60 && n%7 == 0
+				more := near || n%61 == 0 || n < 60 && n%7 == 0
 				recs := load(t, store, file, r.data[:n])
-				if goOn || !reflect.DeepEqual(recs, before) { // else it is the same State
-					recovers(t, store, file, r.data[:n], r.at(n), goOn)
+				if more || !reflect.DeepEqual(recs, before) { // else it is the same State
+					recovers(t, store, file, r.data[:n], r.at(n), more)
 				}
 				before = recs
 			}
@@ -168,7 +167,7 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestGarbageTail leaves what a crash may leave behind the last record.
+// TestGarbageTail appends what a crash may leave after the last record.
 func TestGarbageTail(t *testing.T) {
 	t.Parallel()
 	r := record(t)
@@ -201,8 +200,7 @@ func TestGarbageTail(t *testing.T) {
 	}
 }
 
-// TestDamaged changes files in ways that no crash does. They are refused and
-// stay as they are, byte for byte.
+// TestDamaged changes files in ways that no crash does. They are refused and stay unchanged, byte for byte.
 func TestDamaged(t *testing.T) {
 	r := record(t)
 	lines := bytes.SplitAfter(r.data, []byte("\n"))
@@ -219,15 +217,15 @@ func TestDamaged(t *testing.T) {
 		data []byte
 		want string
 	}{
-		{"something else", []byte("dear diary\n"), "not that of a kitbag session"},
-		{"something else, binary", bytes.Repeat([]byte{0}, 100), "not that of a kitbag session"},
-		{"the header is missing", without(0), "not that of a kitbag session"},
-		{"another session", bytes.Replace(r.data, []byte(`"id":"a"`), []byte(`"id":"b"`), 1), `of session "b"`},
+		{"something else", []byte("dear diary\n"), "not the header of a kitbag session"},
+		{"something else, binary", bytes.Repeat([]byte{0}, 100), "not the header of a kitbag session"},
+		{"the header is missing", without(0), "not the header of a kitbag session"},
+		{"another session", bytes.Replace(r.data, []byte(`"id":"a"`), []byte(`"id":"b"`), 1), `to session "b"`},
 		{"a newer file", []byte("{\"kitbag_session\":2,\"id\":\"a\",\"more\":1}\nwhatever\n"), "newer version"},
-		{"the first record is missing", without(1), `session "a" was left as it is: line 3: record 1 is missing; restore the file from a copy`},
+		{"the first record is missing", without(1), `session "a" was left unchanged: line 3: record 1 is missing; restore the file from a copy`},
 		{"a record is missing", without(four), "record 4 is missing; restore"},
-		{"a record is damaged", flipped(four), "line 10: record 4 was edited or damaged: line 8 has another checksum than when it was written; restore the file from a copy"},
-		{"the first record is edited", flipped(1), "record 1 was edited or damaged: line 2"},
+		{"a record is damaged", flipped(four), "line 10: record 4 was edited or damaged: the checksum of line 8 is wrong; restore the file from a copy"},
+		{"the first record is edited", flipped(1), "record 1 was edited or damaged: the checksum of line 2"},
 		{"a record twice", slices.Concat(r.data, lines[len(lines)-3]), "follows record"},
 		{"a record of another kind", []byte(understood + checked(`"seq":"one"}`)), "another version"},
 	} {
@@ -251,7 +249,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// checked returns a line with the right checksum of what is given.
+// checked returns a line with the right checksum.
 func checked(body string) string {
 	sum := crc32.Checksum([]byte(body), crc32.MakeTable(crc32.Castagnoli))
 	return fmt.Sprintf("{\"crc\":\"%08x\",%s\n", sum, body)
@@ -281,7 +279,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestStrangeFiles puts links and folders where sessions would be.
+// TestStrangeFiles puts links and directories where sessions would be.
 func TestStrangeFiles(t *testing.T) {
 	path, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside.jsonl")
 	store, err := session.Dir(path)
@@ -309,7 +307,7 @@ func TestStrangeFiles(t *testing.T) {
 			t.Errorf("%s was deleted", id)
 		}
 	}
-	// A header was written, whole or in part, and no record.
+	// A header was written, completely or in part, and no record.
 	for id, data := range map[string]string{"header": "{\"kitbag_session\":1,\"id\":\"header\"}\n", "part": "{\"kit", "none": ""} {
 		if err := os.WriteFile(filepath.Join(path, id+".jsonl"), []byte(data), 0o600); err != nil {
 			t.Fatal(err)
@@ -321,8 +319,8 @@ func TestStrangeFiles(t *testing.T) {
 	unchanged(t, outside, content)
 }
 
-// TestRemoved removes or replaces the file of a session that is open: saving
-// fails rather than writing where nobody looks.
+// TestRemoved removes or replaces the file of an open session: saving fails, instead of writing to a file
+// that nothing reads.
 func TestRemoved(t *testing.T) {
 	for _, replace := range []bool{false, true} {
 		path := t.TempDir()
@@ -354,8 +352,8 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestOtherProcess has another process hold a session. It cannot be opened
-// until that process is killed, and then it can be at once.
+// TestOtherProcess has another process keep a session open. It cannot be opened until that process is killed,
+// and then it can be at once.
 func TestOtherProcess(t *testing.T) {
 	for _, kind := range []string{"dir", "file"} {
 		dir := t.TempDir()

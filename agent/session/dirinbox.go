@@ -12,15 +12,14 @@ import (
 	"time"
 )
 
-// An inbox file is a header line, then for each input a line and a summary line, with
-// checksums as in a session file. It only grows: which inputs were taken is in the
-// records of the session file.
+// An inbox file is a header line, then for each input a line and a summary line, with checksums as in a
+// session file. It only grows: the records of the session file say which inputs were consumed.
 //
 //	{"kitbag_inbox":1,"id":"customer-7"}
 //	{"crc":"8d0a41c5","n":1,"id":"in_1","data":{…},"sent":"…"}
 //	{"sum":"51f2bb90","size":63,"n":1}
 //
-// A sender holds its lock while it appends.
+// A sender has the lock of the file while it appends.
 
 // inboxSuffix ends the names of inboxes. No file name ends in both it and [suffix].
 const inboxSuffix = ".inbox"
@@ -66,7 +65,7 @@ func parseInbox(data []byte, id string) (entries []Entry, fresh, torn bool, err 
 	return entries, false, !ended, nil
 }
 
-// withTaken sets the record that took each entry.
+// withTaken sets the record that consumed each entry.
 func withTaken(entries []Entry, taken map[string]Entry) []Entry {
 	for i := range entries {
 		e := &entries[i]
@@ -77,8 +76,7 @@ func withTaken(entries []Entry, taken map[string]Entry) []Entry {
 	return entries
 }
 
-// readInbox returns all inputs that were ever sent to a session, but not whether they were
-// taken.
+// readInbox returns all inputs that were ever sent to a session, but not whether they were consumed.
 func (d *dir) readInbox(id string) ([]Entry, error) {
 	f, err := d.openRegular(id + inboxSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -98,7 +96,7 @@ func (d *dir) readInbox(id string) ([]Entry, error) {
 	return entries, nil
 }
 
-// countInputs returns how many inputs were ever sent to a session.
+// countInputs returns the number of inputs that were ever sent to a session.
 func (d *dir) countInputs(id string) (int, error) {
 	f, err := d.openRegular(id + inboxSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -120,7 +118,7 @@ func (d *dir) Send(ctx context.Context, id string, in Entry) (bool, error) {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return false, err
 	}
-	if err := CheckEntry(in, 0); err != nil { // before a file is made for it
+	if err := CheckEntry(in, 0); err != nil { // before a file is created for it
 		return false, fmt.Errorf("session %q: %w", id, err)
 	}
 	f, err := d.waitLocked(ctx, id+inboxSuffix, os.O_RDWR|os.O_CREATE|os.O_APPEND)
@@ -180,8 +178,8 @@ func (d *dir) send(f *os.File, id string, in Entry) (bool, error) {
 	return true, syncDir(d.root.Open("."))
 }
 
-// all returns all inputs that were ever sent to a session. The inbox is read first,
-// so that an input taken in between is returned as taken.
+// all returns all inputs that were ever sent to a session. It reads the inbox first, so that an input that is
+// consumed in between is returned as consumed.
 func (d *dir) all(ctx context.Context, id string) ([]Entry, error) {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return nil, err
@@ -224,8 +222,8 @@ func (d *dir) Input(ctx context.Context, id, input string) (Entry, error) {
 	return Entry{}, noInput(id, input)
 }
 
-// waitLocked opens and locks a file, and waits while another has it locked: a sender holds
-// the lock of an inbox only for a moment.
+// waitLocked opens and locks a file, and waits while another process has it locked: a sender has the lock of
+// an inbox only for a moment.
 func (d *dir) waitLocked(ctx context.Context, name string, flag int) (*os.File, error) {
 	for {
 		f, err := d.openLocked(name, flag)

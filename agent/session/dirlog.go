@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// dirLog is a session file that is open and locked.
+// dirLog is an open, locked session file.
 type dirLog struct {
 	dir  *dir
 	file *os.File // nil when closed
 	id   string
-	end  *logFile // where to continue; nil until the file was read
-	err  error    // of a write that failed: what is on the disk is unknown
+	end  *logFile // where to continue; nil until the file is read
+	err  error    // of a failed write: the contents on disk are unknown
 }
 
-// Load reads up to the size that the file has now. No one else writes to it.
+// Load reads up to the size that the file has now. Nothing else writes to it.
 func (l *dirLog) Load(ctx context.Context) ([]Record, error) {
 	if l.file == nil {
 		return nil, errClosed
@@ -50,8 +50,8 @@ func readLog(f *os.File, id string, seq int64) (*logFile, error) {
 	return parseLog(data, id, seq)
 }
 
-// Append takes nothing more once a write has failed: after a failed fsync a system
-// may count pages as written that are not.
+// Append accepts nothing more once a write has failed: after a failed fsync a system may count pages as
+// written that are not.
 func (l *dirLog) Append(ctx context.Context, rec Record) error {
 	switch {
 	case l.file == nil:
@@ -90,7 +90,7 @@ func (l *dirLog) Append(ctx context.Context, rec Record) error {
 	return nil
 }
 
-// mayTake checks that the inputs that rec takes wait.
+// mayTake checks that the inputs that rec consumes are waiting.
 func (l *dirLog) mayTake(rec Record) error {
 	if len(rec.Took) == 0 {
 		return nil
@@ -120,7 +120,7 @@ func recordLines(rec Record, sum summary) ([]byte, error) {
 	return appendLine(lines, summaryLine, sum)
 }
 
-// inPlace reports whether the file is still the one that has its name.
+// inPlace reports whether the file still has its name.
 func (l *dirLog) inPlace() (bool, error) {
 	return isNamed(l.file, l.dir.root.Stat, l.id+suffix)
 }
@@ -133,7 +133,7 @@ func (l *dirLog) write(lines []byte) error {
 			return err
 		}
 		lines = append(header(l.id), lines...)
-	case l.end.torn: // the partial line stays, with a checksum that is wrong
+	case l.end.torn: // the partial line stays, with a wrong checksum
 		lines = append([]byte("\n"), lines...)
 	}
 	if _, err := l.file.Write(lines); err != nil {

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// pollEvery is how often a watcher looks at a session file.
+// pollEvery is the interval at which a watcher checks a session file.
 const pollEvery = 50 * time.Millisecond
 
-// Watch reads the file once and then what is added to it.
+// Watch reads the file once, and then what is appended.
 func (d *dir) Watch(ctx context.Context, id string, after int64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if err := CheckID(id); err != nil {
@@ -42,9 +42,9 @@ type dirWatch struct {
 
 	file    *os.File // nil until there is one with a header
 	reader  *bufio.Reader
-	line    []byte // that has no end yet
+	line    []byte // an incomplete line
 	seq     int64  // of the last record
-	stopped bool   // the consumer wants no more
+	stopped bool   // the consumer has stopped
 }
 
 func (w *dirWatch) run(ctx context.Context, yield func(Event) bool) error {
@@ -55,7 +55,7 @@ func (w *dirWatch) run(ctx context.Context, yield func(Event) bool) error {
 			return err
 		}
 		if w.file != nil {
-			// Asked first: what was written before it was deleted is yielded.
+			// Checked first, so that everything written before the deletion is yielded.
 			named, err := isNamed(w.file, w.dir.root.Stat, w.id+suffix)
 			if err != nil {
 				return err
@@ -75,7 +75,7 @@ func (w *dirWatch) run(ctx context.Context, yield func(Event) bool) error {
 	}
 }
 
-// open opens the file when it has its header, which a writer may write anew until then.
+// open opens the file when it has its header. Until then a writer may rewrite it.
 func (w *dirWatch) open() error {
 	if w.file != nil {
 		return nil
@@ -107,7 +107,7 @@ func (w *dirWatch) open() error {
 	return checkHeader(line, "kitbag_session", w.id)
 }
 
-// read yields the events of what was added to the file.
+// read yields the events of the appended records.
 func (w *dirWatch) read(yield func(Event) bool) error {
 	for {
 		piece, err := w.reader.ReadBytes('\n')

@@ -73,18 +73,18 @@ func ExampleSave() {
 	// anna Hello number 2. <nil>
 }
 
-// A process that takes requests and one that runs agents share a store. Here they are one.
+// A process that receives requests and one that runs agents share a store. In this example they are the same.
 func ExampleSession_Run() {
 	ctx := context.Background()
 	store := session.Memory()
 
-	// The one that takes requests. What it sends twice is accepted once.
+	// The process that receives requests. An input that is sent twice is accepted once.
 	for range 2 {
 		accepted, err := session.Send(ctx, store, "customer-7", "request-1", agent.Say("Hello"))
 		fmt.Println("accepted:", accepted, err)
 	}
 
-	// The one that runs agents.
+	// The process that runs agents.
 	s, err := session.Open(ctx, store, "customer-7")
 	if err != nil {
 		panic(err)
@@ -97,7 +97,7 @@ func ExampleSession_Run() {
 		}
 	}
 
-	// Anyone who watches, from the first event on.
+	// Any process can watch, from the first event on.
 	for ev, err := range session.Watch(ctx, store, "customer-7", 0) {
 		if err != nil {
 			panic(err)

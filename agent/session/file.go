@@ -13,25 +13,21 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 )
 
-// File opens the session that is kept in one file: the JSON of the whole State,
-// which each Save replaces atomically, with mode 0600. A missing file is a new
-// session, and is made by the first Save. A file that cannot be read, that is
-// not a session, or that a newer version wrote ([agent.ErrNewerState]) is an
-// error and stays as it is. If path is a link, the file it leads to is replaced.
+// File opens the session in one file: the JSON of the whole State, which each Save replaces atomically, with
+// mode 0600. A missing file is a new session, and is created by the first Save. A file that cannot be read, is
+// not a session, or was written by a newer version ([agent.ErrNewerState]) is an error and stays unchanged. If
+// path is a link, the file that it points to is replaced.
 //
-// While the session is open, opening the file again, here or in another
-// process, fails with [ErrConflict]. A process that is killed in the middle of a Save
-// leaves a file named .kitbag-session-… beside it, which may be removed. File
-// works on the systems that [Dir] does.
+// While the session is open, opening the file again, in this or another process, fails with [ErrConflict]. A
+// process that is killed during a Save leaves a file named .kitbag-session-… in the same directory, which may
+// be removed. File works on the same systems as [Dir].
 func File(path string) (*Session, error) { return openFile(path, nil) }
 
-// SealedFile is [File] for a file that only the holder of key can write. Each Save
-// adds a seal (HMAC-SHA256) of all that is in the file, and opening a file whose seal is missing
-// or wrong fails with [ErrUnsealed]. The seal does not cover the file's name or age: whoever can
-// write to the directory can put an older file in its place, or another one sealed with the
-// same key.
-// Unlike [agent.Config].Key it does not cover the policy, which may differ each
-// time. Key has at least 16 bytes, from crypto/rand.
+// SealedFile is [File] for a file that only the owner of key can write. Each Save adds a seal (HMAC-SHA256) of
+// the whole file, and opening a file whose seal is missing or wrong fails with [ErrUnsealed]. The seal does
+// not cover the file's name or age: anyone who can write to the directory can replace it with an older file,
+// or with another one sealed with the same key. Unlike [agent.Config].Key it does not cover the policy, which
+// may be different each time. Key must have at least 16 bytes, from crypto/rand.
 func SealedFile(path string, key []byte) (*Session, error) {
 	if len(key) < minKey {
 		return nil, fmt.Errorf("session %s: the key has %d bytes; use at least %d, from crypto/rand", path, len(key), minKey)
@@ -39,8 +35,8 @@ func SealedFile(path string, key []byte) (*Session, error) {
 	return openFile(path, key)
 }
 
-// Seal seals the file at path as it is, so that [SealedFile] opens it. The caller vouches for
-// the conversation and the rules in it.
+// Seal seals the current file at path, so that [SealedFile] opens it. The caller is responsible for the
+// conversation and the rules in it.
 func Seal(ctx context.Context, path string, key []byte) error {
 	s, err := File(path)
 	if err != nil {
@@ -57,24 +53,24 @@ func openFile(path string, key []byte) (*Session, error) {
 	k := &fileKeeper{path: path, key: key}
 	st, err := k.open()
 	if errors.Is(err, fs.ErrNotExist) { // the directory is missing; a missing file is a new session
-		return nil, errors.Join(fmt.Errorf("session %s: %w; make the directory first", path, err), k.close())
+		return nil, errors.Join(fmt.Errorf("session %s: %w; create the directory first", path, err), k.close())
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("session %s was left as it is: %w", path, err), k.close())
+		return nil, errors.Join(fmt.Errorf("session %s was left unchanged: %w", path, err), k.close())
 	}
 	return &Session{State: st, keeper: k}, nil
 }
 
-// A fileKeeper keeps a State in one file. The lock is on the file itself: a new file is
-// locked before it replaces the old one, so that the file at path is always locked.
+// A fileKeeper stores a State in one file. The lock is on the file itself: a new file is locked before it
+// replaces the old one, so that the file at path is always locked.
 type fileKeeper struct {
 	path string
 	key  []byte   // of the seal; nil for none
 	file *os.File // the locked one; nil if the session file does not exist yet
 }
 
-// open returns the State in the file, or a new one. The lock is on the file and not on its
-// name, so the name is looked up again after the file was locked.
+// open returns the State in the file, or a new one. The lock is on the file and not on its name, so the name
+// is looked up again after the file was locked.
 func (k *fileKeeper) open() (*agent.State, error) {
 	for {
 		f, err := openRegular(k.path)
@@ -107,7 +103,7 @@ func (k *fileKeeper) open() (*agent.State, error) {
 	return decodeFile(data, k.key)
 }
 
-// decodeFile returns the State in the content of a file. If key is not nil, it checks the seal.
+// decodeFile returns the State from the content of a file. If key is not nil, it checks the seal.
 func decodeFile(data, key []byte) (*agent.State, error) {
 	st := new(agent.State)
 	if err := json.Unmarshal(data, st); err != nil || key == nil {
@@ -131,8 +127,8 @@ func openRegular(path string) (*os.File, error) {
 // inPlace reports whether the locked file is the one at the path.
 func (k *fileKeeper) inPlace() (bool, error) { return isNamed(k.file, os.Stat, k.path) }
 
-// save writes a new file and renames it to the old one, so that readers, and the disk after
-// a crash, have either the old content or the new. The directory is synced last, since it holds the name.
+// save writes a new file and renames it to the old one, so that readers, and the disk after a crash, have
+// either the old content or the new. The directory, which contains the name, is synced last.
 func (k *fileKeeper) save(_ context.Context, st *agent.State, _ map[string]string) error {
 	data, err := json.Marshal(st)
 	if err != nil {
@@ -158,7 +154,7 @@ func (k *fileKeeper) save(_ context.Context, st *agent.State, _ map[string]strin
 	return errors.Join(err, syncDir(os.Open(filepath.Dir(k.path))))
 }
 
-// replace puts f, with the given content, in the place of the session file.
+// replace writes the content to f and replaces the session file with it.
 func (k *fileKeeper) replace(f *os.File, data []byte) error {
 	if err := lock(f); err != nil {
 		return err
@@ -174,7 +170,7 @@ func (k *fileKeeper) replace(f *os.File, data []byte) error {
 	}
 	err := os.Link(f.Name(), k.path) // unlike a rename it fails if the file exists
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%w: another process has created its file meanwhile", ErrConflict)
+		return fmt.Errorf("%w: another process has created its file in the meantime", ErrConflict)
 	}
 	if err != nil {
 		return err

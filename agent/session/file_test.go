@@ -60,8 +60,8 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestFileNewTwice opens a file that does not exist twice. The first to save
-// makes it; the other cannot replace it.
+// TestFileNewTwice opens a file that does not exist twice. The first to save creates it; the other cannot
+// replace it.
 func TestFileNewTwice(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "chat.json")
 	one, two := openFile(t, path), openFile(t, path)
@@ -76,7 +76,7 @@ func TestFileNewTwice(t *testing.T) {
 	}
 }
 
-// TestFileReplaced puts another file in the place of a session's.
+// TestFileReplaced replaces a session's file with another one.
 func TestFileReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "chat.json")
 	s := openFile(t, path)
@@ -116,8 +116,7 @@ func TestFileLink(t *testing.T) {
 	}
 }
 
-// TestFileRefused opens what is not a session of this version. It stays as it
-// is, byte for byte.
+// TestFileRefused opens files that are not sessions of this version. They stay unchanged, byte for byte.
 func TestFileRefused(t *testing.T) {
 	for _, row := range []struct{ data, want string }{
 		{"", "unexpected end"},

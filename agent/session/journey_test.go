@@ -19,11 +19,10 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A journey is a conversation of twelve tool calls: some run together, some
-// need a person, one is done by the host. Each leaves a line in a file, so that
-// what really happened can be counted from outside of the process. The model's
-// next turn depends on the messages alone. When a call was interrupted it looks
-// whether the call had its effect, and makes it again only if not.
+// A journey is a conversation of twelve tool calls: some run together, some need the user, one is done by the
+// host. Each writes a line to a file, so that the effects can be counted from outside of the process. The
+// model's next turn depends only on the messages. When a call was interrupted, it checks whether the call had
+// its effect, and makes it again only if not.
 var journey = [][]string{
 	{"note 1", "note 2", "note 3"},
 	{"stamp 4"},
@@ -73,7 +72,7 @@ func journeyAgent(dir string, save func(context.Context, *agent.State) error) *a
 		Policy: permission.Policy{Rules: []permission.Rule{
 			{Tool: "note", Behavior: permission.Allow}, {Tool: "check", Behavior: permission.Allow}, {Tool: "host", Behavior: permission.Allow}}},
 		Save: save,
-		Key:  []byte("the key of this test"), // what is loaded must be what was saved, byte for byte
+		Key:  []byte("the key of this test"), // the loaded State must be the saved one, byte for byte
 	})
 	if err != nil {
 		panic(err)
@@ -81,7 +80,7 @@ func journeyAgent(dir string, save func(context.Context, *agent.State) error) *a
 	return a
 }
 
-// travel takes a journey as far as it goes and returns the answer.
+// travel runs a journey until it ends and returns the answer.
 func travel(ctx context.Context, a *agent.Agent, st *agent.State) (string, error) {
 	var inputs []agent.Input
 	if len(st.Messages) == 0 {
@@ -106,7 +105,7 @@ func travel(ctx context.Context, a *agent.Agent, st *agent.State) (string, error
 	}
 }
 
-// nextTurn is the model: the calls of the first stage that is not done yet.
+// nextTurn is the model: it makes the calls of the first stage that is not done yet.
 func nextTurn(req *model.Request) (scripted.Turn, error) {
 	state := callStates(req.Messages)
 	var done []string
@@ -131,7 +130,7 @@ func nextTurn(req *model.Request) (scripted.Turn, error) {
 	return scripted.Say(fmt.Sprintf("All %d are done: %s", len(done), strings.Join(done, " "))), nil
 }
 
-// callStates returns what the last result about each number says.
+// callStates returns the last result about each number.
 func callStates(msgs []*message.Message) map[string]string {
 	numbers := map[string]string{} // by call id
 	state := map[string]string{}

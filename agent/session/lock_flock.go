@@ -11,9 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock takes the lock of an open file, which [release] gives back, or the system when
-// the process ends. The error is ErrConflict when another process has it, and not only for
-// the moment that dir.isOpen takes.
+// lock locks an open file. [release] unlocks it, or the system when the process ends. The error is ErrConflict
+// if another process has it locked for longer than dir.isOpen does.
 func lock(f *os.File) error {
 	for try := 1; ; try++ {
 		err := tryLock(f)
@@ -39,9 +38,9 @@ func tryLock(f *os.File) error {
 	}
 }
 
-// release gives the lock back and closes f. To close it would not be enough: a child that
-// another goroutine is just starting, such as a command of the agent's, has the file open as
-// well until it executes its program, and the lock goes with the last.
+// release unlocks and closes f. Closing would not be enough: a child that another goroutine is just starting,
+// such as a command of the agent, also has the file open until it executes its program, and the lock lasts
+// until the last one closes it.
 func release(f *os.File) error {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_UN)

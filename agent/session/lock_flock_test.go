@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRelease gives a lock back while the file is open in a second place, as in a child
-// process between its fork and its program.
+// TestRelease unlocks a file while it is open a second time, as in a child process between its fork and its
+// exec.
 func TestRelease(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
 	open := func() *os.File {

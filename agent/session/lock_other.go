@@ -8,7 +8,7 @@ import (
 	"runtime"
 )
 
-// lock fails: without a lock two processes could write one file.
+// lock fails: without locks two processes could write to the same file.
 func lock(*os.File) error {
 	return fmt.Errorf("session files need flock, which %s does not have; use another session.Store", runtime.GOOS)
 }

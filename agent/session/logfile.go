@@ -13,8 +13,8 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 )
 
-// A session file is a header line, then for each record its line and a summary of
-// the session as it is after it:
+// A session file is a header line, then for each record its line and a summary of the session after it:
+//
 //
 //	{"kitbag_session":1,"id":"customer-7"}
 //	{"crc":"8d0a41c5","seq":1,"whole":true,"data":{…}}
@@ -22,15 +22,14 @@ import (
 //	{"crc":"0b6e9f23","seq":2,"data":{…},"took":[…],"event":7,"events":[…]}
 //	{"sum":"77e0a1d4","size":90,"seq":2,"event":7,"took":1,"status":"ended"}
 //
-// The checksum is CRC-32C of what follows it up to the end of the line. A line
-// whose checksum is wrong was being written when the program or the machine
-// stopped: the next record has its number. If a number is missing, a record
-// was lost that had been stored, and the file is not to be trusted.
+// The checksum is CRC-32C of the rest of the line. A line with a wrong checksum was being written when the
+// program or the machine stopped: the next record has its number. If a number is missing, a stored record was
+// lost, and the file is not to be trusted.
 //
-// A summary tells a list what it needs from the end of the file, and the size of the
-// line before it. Where there is none, because it was cut off or an older program
-// wrote the record, the file is read. An older program takes a summary for a line
-// that was cut off.
+//
+// A summary contains what a list needs from the end of the file, and the size of the line before it. If there
+// is none, because it was cut off or the record was written by an older program, the file is read. An older
+// program treats a summary as a line that was cut off.
 
 const logVersion = 1
 
@@ -42,7 +41,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// linePrefix returns how a line with the given content begins.
+// linePrefix returns the beginning of a line with the given content.
 func linePrefix(kind string, body []byte) string {
 	return fmt.Sprintf(`{"%s":"%08x",`, kind, crc32.Checksum(body, castagnoli))
 }
@@ -58,9 +57,8 @@ func appendLine(buf []byte, kind string, v any) ([]byte, error) {
 	return append(append(buf, body...), '\n'), nil
 }
 
-// parseLine reads a line of the given kind, without its end, into v. intact says that
-// it is one and its checksum is right; an error then means that this program does
-// not understand the line.
+// parseLine parses a line of the given kind, without its end, into v. intact reports whether it is one with a
+// right checksum; an error then means that this program does not understand the line.
 func parseLine(line []byte, kind string, v any) (intact bool, err error) {
 	n := len(linePrefix(kind, nil))
 	if len(line) < n || string(line[:n]) != linePrefix(kind, line[n:]) {
@@ -69,31 +67,30 @@ func parseLine(line []byte, kind string, v any) (intact bool, err error) {
 	return true, json.Unmarshal(append([]byte("{"), line[n:]...), v)
 }
 
-// storedRecord is a record in its line. What is read to continue leaves the events out.
+// storedRecord is a record as it is stored in its line, without the events, which are not needed to continue.
 type storedRecord struct {
 	Record
-	Event  int64   `json:"event,omitempty"` // the number of the last event by then
+	Event  int64   `json:"event,omitempty"` // the number of the last event so far
 	Events []Event `json:"events,omitempty"`
 }
 
-// A summary says of a session what a list wants to know.
+// A summary of a session contains what a list needs.
 type summary struct {
 	Size    int               `json:"size"` // of the line of the record, with its end
 	Seq     int64             `json:"seq"`
 	Event   int64             `json:"event,omitempty"`
-	Took    int               `json:"took,omitempty"` // how many inputs were taken by then
+	Took    int               `json:"took,omitempty"` // how many inputs were consumed so far
 	Status  Status            `json:"status,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
 	Updated time.Time         `json:"updated"`
 }
 
-// maxSummary is how many bytes a summary, or what there is in its place at the end of
-// an inbox, has at most.
+// maxSummary is the maximum size in bytes of a summary, or of the last line of an inbox.
 const maxSummary = 32 << 10
 
-// readSummary reads the last line of a file into v. It reports false, and the file must be
-// read, if that is no summary, or if the line before it is damaged: when a machine
-// loses power, the end of what was written may be on the disk without its beginning.
+// readSummary reads the last line of a file into v. It returns false, and the file must be read, if that is
+// not a summary, or if the line before it is damaged: when a machine loses power, the end of what was written
+// may be on the disk without its beginning.
 func readSummary(f *os.File, v any) (bool, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -125,7 +122,7 @@ func readSummary(f *os.File, v any) (bool, error) {
 func readBefore(f *os.File, end, n int64) ([]byte, error) {
 	buf := make([]byte, max(min(end, n), 0))
 	_, err := f.ReadAt(buf, end-int64(len(buf)))
-	if errors.Is(err, io.EOF) { // it was truncated meanwhile
+	if errors.Is(err, io.EOF) { // it was truncated in the meantime
 		err = nil
 	}
 	return buf, err
@@ -135,7 +132,7 @@ func header(id string) []byte {
 	return fmt.Appendf(nil, `{"kitbag_session":%d,"id":%q}`+"\n", logVersion, id)
 }
 
-// A logFile is what a session file holds, up to where it was read.
+// A logFile is the content of a session file, as far as it was read.
 type logFile struct {
 	summary
 	recs  []Record // the last whole one and those after it
@@ -146,7 +143,7 @@ type logFile struct {
 	damaged int // the number of a line after the last record whose checksum is wrong; 0 for none
 }
 
-// info returns what a list says of the session.
+// info returns the list entry of the session.
 func (l *logFile) info(id string) Info { return l.summary.info(id) }
 
 func (s summary) info(id string) Info {
@@ -174,7 +171,7 @@ func parseLog(data []byte, id string, seq int64) (*logFile, error) {
 	return l, nil
 }
 
-// add takes the next line, which has the number n.
+// add adds the next line, number n.
 func (l *logFile) add(line []byte, n int) error {
 	if bytes.HasPrefix(line, []byte(`{"`+summaryLine)) {
 		var sum summary
@@ -209,21 +206,20 @@ func (l *logFile) add(line []byte, n int) error {
 	return nil
 }
 
-// gap is the error for a number that does not follow the one before. Damaged is the number of a line
-// between them whose checksum is wrong, 0 if there is none.
+// gap is the error for a number that does not follow the previous one. damaged is the number of a line between
+// them whose checksum is wrong, 0 if there is none.
 func gap(seq, last int64, damaged int) error {
 	what := fmt.Sprintf("record %d is missing", last+1)
 	switch {
 	case seq <= last:
 		what = fmt.Sprintf("record %d follows record %d", seq, last)
 	case damaged > 0:
-		what = fmt.Sprintf("record %d was edited or damaged: line %d has another checksum than when it was written", last+1, damaged)
+		what = fmt.Sprintf("record %d was edited or damaged: the checksum of line %d is wrong", last+1, damaged)
 	}
 	return fmt.Errorf("%s; restore the file from a copy, or use another session", what)
 }
 
-// checkHeader checks the first line of a file, whose first member is named kind and
-// holds the version.
+// checkHeader checks the first line of a file, whose first member is named kind and contains the version.
 func checkHeader(line []byte, kind, id string) error {
 	var h map[string]json.RawMessage
 	var version int
@@ -235,9 +231,9 @@ func checkHeader(line []byte, kind, id string) error {
 		return fmt.Errorf("%w: the file's version is %d, this program reads up to %d; update the program",
 			agent.ErrNewerState, version, logVersion)
 	case err != nil || version < 1:
-		return errors.New("its first line is not that of a kitbag session")
+		return errors.New("its first line is not the header of a kitbag session")
 	case of != id:
-		return fmt.Errorf("the file is that of session %q", of)
+		return fmt.Errorf("the file belongs to session %q", of)
 	}
 	return nil
 }

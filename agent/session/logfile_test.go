@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// FuzzParseLog reads files with any content after the header. What is read is
-// a row of records without a gap, of which only the first may be whole, and a
-// record that is appended as Append does it is read after them.
+// FuzzParseLog parses files with any content after the header. The result is a sequence of records without a
+// gap, of which only the first may be whole, and a record that is appended like Append does is read after
+// them.
 func FuzzParseLog(f *testing.F) {
 	line := func(seq int64, whole bool) []byte {
 		l, err := recordLines(Record{Seq: seq, Whole: whole, Data: json.RawMessage(`{"a":[1]}`), Events: []Event{{Seq: seq, Data: json.RawMessage("{}")}}},

@@ -13,24 +13,23 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// minWhole is the least size, in bytes, of the changes after which a log gets another
-// whole record.
+// minWhole is the minimum size, in bytes, of the changes after which another whole record is written.
 const minWhole = 256 << 10
 
-// A logKeeper keeps a State in a Log. Messages do not change once they are in
-// the State, so those that the log has are known by their pointers and not
-// encoded again; the rest, which is small, is compared with its last encoding.
+// A logKeeper stores a State in a Log. Messages do not change once they are in the State, so those that the
+// log has are recognised by their pointers and not encoded again; the rest, which is small, is compared with
+// its last encoding.
 type logKeeper struct {
 	log     Log
 	watched bool // the store keeps events
 
 	status Status            // of the last record
 	labels map[string]string // of the last record
-	given  map[string]bool   // the ids of inputs from the inbox that a run was given
+	given  map[string]bool   // the ids of inputs from the inbox that were given to a run
 
 	seq      int64              // of the last record
-	messages []*message.Message // that the log has
-	rest     *node              // what else it has, without "messages"
+	messages []*message.Message // that are in the log
+	rest     *node              // the rest of the state in the log, without "messages"
 
 	whole   int // bytes of the last whole record
 	changes int // bytes of the records since
@@ -57,16 +56,15 @@ func (k *logKeeper) load(ctx context.Context, id string) (*agent.State, error) {
 	for _, rec := range recs[1:] {
 		k.changes += len(rec.Data)
 	}
-	// What was read is encoded again rather than kept: a later save must be
-	// compared with what this program writes, which may be of a newer version.
+	// The loaded state is encoded again: a later save must be compared with what this program writes, which
+	// may be a newer version.
 	k.messages = slices.Clone(st.Messages)
 	k.rest, _, err = encode(st, len(st.Messages))
 	return st, err
 }
 
-// decode returns the State that records lead to. That it names the session is checked
-// because a file may have been copied or renamed, and there would be two sessions with
-// one id.
+// decode returns the State of the records. It checks that the State names the session, because after a file was
+// copied or renamed there would be two sessions with one id.
 func decode(id string, recs []Record) (*agent.State, error) {
 	st := &agent.State{ID: id}
 	if len(recs) == 0 {
@@ -80,12 +78,12 @@ func decode(id string, recs []Record) (*agent.State, error) {
 		return nil, err
 	}
 	if st.ID != id {
-		return nil, fmt.Errorf("it holds the conversation %q; open it under that id", st.ID)
+		return nil, fmt.Errorf("it contains the conversation %q; open it with that id", st.ID)
 	}
 	return st, nil
 }
 
-// replay returns the JSON of the State that the records lead to.
+// replay returns the JSON of the State after the records.
 func replay(recs []Record) ([]byte, error) {
 	if !recs[0].Whole {
 		return nil, fmt.Errorf("its first record, %d, is not whole; restore the store from a copy, or use another session", recs[0].Seq)
@@ -129,8 +127,8 @@ func encode(st *agent.State, n int) (rest *node, messages []json.RawMessage, err
 	return rest, list.items, err
 }
 
-// save appends what has changed since the last save. A compaction replaces messages
-// at the beginning; nearly always all that the log has stay.
+// save appends what has changed since the last save. A compaction replaces messages at the beginning; almost
+// always all the messages in the log stay.
 func (k *logKeeper) save(ctx context.Context, st *agent.State, labels map[string]string) error {
 	rec, err := k.record(st.Saving(), labels)
 	if err != nil {
@@ -176,7 +174,7 @@ func statusAfter(ev event.Event) Status {
 	return StatusEnded
 }
 
-// store appends rec, with what has changed in the State, unless nothing has.
+// store appends rec, with the change of the State, unless there is none.
 func (k *logKeeper) store(ctx context.Context, st *agent.State, rec Record) error {
 	kept := 0
 	for kept < min(len(k.messages), len(st.Messages)) && k.messages[kept] == st.Messages[kept] {
@@ -195,10 +193,10 @@ func (k *logKeeper) store(ctx context.Context, st *agent.State, rec Record) erro
 	}
 	same := len(rec.Took)+len(rec.Events) == 0 && rec.Status == k.status && maps.Equal(rec.Labels, k.labels)
 	if k.seq > 0 && c.empty() && same {
-		return nil // but the first record says that the session exists
+		return nil // but the first record creates the session
 	}
 	if err := k.append(ctx, st, c, rec); err != nil {
-		return err // what was last stored is still what the next change is compared with
+		return err // the next change is still relative to what was last stored
 	}
 	k.status, k.labels = rec.Status, rec.Labels
 	for _, t := range rec.Took {

@@ -14,10 +14,9 @@ import (
 	"time"
 )
 
-// Memory returns a store that ends with the process. It keeps bytes, like the
-// others, so that what a test loads has been encoded and decoded. It is an
-// [Inbox], a [Watcher] and a [Reader], and keeps every record and event until the
-// session is deleted.
+// Memory returns a store that ends with the process. It stores bytes, like the others, so that what a test
+// loads has been encoded and decoded. It is an [Inbox], a [Watcher] and a [Reader], and keeps every record and
+// event until the session is deleted.
 func Memory() Store {
 	return &memory{sessions: map[string]*memorySession{}, changed: make(chan struct{})}
 }
@@ -41,10 +40,10 @@ var (
 	_ Reader  = (*memory)(nil)
 )
 
-// exists reports whether there is more of the session than a log that is open.
+// exists reports whether the session exists, and is not just open.
 func (s *memorySession) exists() bool { return s != nil && len(s.records)+len(s.inputs) > 0 }
 
-// now returns what a list says of the session.
+// now returns the list entry of the session.
 func (s *memorySession) now() Info {
 	in := s.info
 	in.Labels = maps.Clone(in.Labels)
@@ -69,7 +68,7 @@ func (s *memorySession) upTo(seq int64) []Record {
 	return recs
 }
 
-// session returns a session, which it makes if it is new. mu is held.
+// session returns a session, and creates it if it is new. mu is held.
 func (m *memory) session(id string) *memorySession {
 	s := m.sessions[id]
 	if s == nil {
@@ -151,7 +150,7 @@ func (m *memory) Read(ctx context.Context, id string, seq int64) (Info, []Record
 	return in, s.upTo(seq), nil
 }
 
-// noRecord is the error for a record that was not stored yet.
+// noRecord is the error for a record that does not exist yet.
 func noRecord(id string, seq, last int64) error {
 	return fmt.Errorf("session %q: record %d: %w: the last is %d", id, seq, fs.ErrNotExist, last)
 }
@@ -163,7 +162,7 @@ func (m *memory) Watch(ctx context.Context, id string, after int64) iter.Seq2[Ev
 			return
 		}
 		var seen *memorySession
-		for after, next := after, 0; ; { // next is the index of the first record not looked at
+		for after, next := after, 0; ; { // next is the index of the first unread record
 			m.mu.Lock()
 			s, changed := m.sessions[id], m.changed
 			if seen == nil && s.exists() {
@@ -196,7 +195,7 @@ func (m *memory) Watch(ctx context.Context, id string, after int64) iter.Seq2[Ev
 	}
 }
 
-// memoryLog is a session that was opened; closed when session is nil.
+// memoryLog is an open session; it is closed when session is nil.
 type memoryLog struct {
 	store   *memory
 	session *memorySession
@@ -239,7 +238,7 @@ func (l *memoryLog) Append(ctx context.Context, rec Record) error {
 	return nil
 }
 
-// after makes in what it is once rec was stored.
+// after changes in to what it is once rec is stored.
 func (in *Info) after(rec Record, now time.Time) {
 	in.Seq, in.Updated, in.Status, in.Labels = rec.Seq, now, rec.Status, rec.Labels
 	if n := len(rec.Events); n > 0 {
@@ -247,7 +246,7 @@ func (in *Info) after(rec Record, now time.Time) {
 	}
 }
 
-// took returns the inputs after rec has taken some of those that wait.
+// took returns the inputs after rec has consumed some of the waiting ones.
 func took(inputs []Entry, rec Record) ([]Entry, error) {
 	if len(rec.Took) == 0 {
 		return inputs, nil
@@ -256,14 +255,14 @@ func took(inputs []Entry, rec Record) ([]Entry, error) {
 	for _, t := range rec.Took {
 		i := slices.IndexFunc(inputs, func(e Entry) bool { return e.ID == t.ID && e.Record == 0 })
 		if i < 0 {
-			return nil, fmt.Errorf("record %d takes the input %q, which does not wait", rec.Seq, t.ID)
+			return nil, fmt.Errorf("record %d consumes the input %q, which does not wait", rec.Seq, t.ID)
 		}
 		inputs[i].Record, inputs[i].Refused = rec.Seq, t.Refused
 	}
 	return inputs, nil
 }
 
-// cloneRecord returns a copy that shares nothing with rec, whose bytes the caller may use again.
+// cloneRecord returns a copy that shares nothing with rec, whose bytes the caller may reuse.
 func cloneRecord(rec Record) (Record, error) {
 	var err error
 	if rec.Data, err = compact(rec.Data); err != nil {
@@ -299,7 +298,7 @@ func (l *memoryLog) Close() error {
 	return nil
 }
 
-// waiting returns the inputs that no record has taken.
+// waiting returns the inputs that no record has consumed.
 func (s *memorySession) waiting() []Entry {
 	return slices.DeleteFunc(slices.Clone(s.inputs), func(e Entry) bool { return e.Record != 0 })
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 )
 
-// A Reader is a [Store] that reads a session without opening it: it
-// neither blocks a writer nor waits for one.
+// A Reader is a [Store] that reads a session without opening it: it neither blocks a writer nor waits for one.
 type Reader interface {
 	// Read returns the current Info of a session, and the records that [Log.Load]
 	// returned when record seq was the last one; 0 means the newest. It fails with
@@ -22,10 +21,9 @@ type Reader interface {
 	Read(ctx context.Context, id string, seq int64) (Info, []Record, error)
 }
 
-// Read returns a session's State as it is stored, or as it was when the record with
-// number seq was the last, if that is not 0. The session need not be closed and is
-// not opened: to continue it, use [Open]. It fails if the store is not a [Reader].
-// Events that follow the State have numbers above [Info.Event].
+// Read returns a session's stored State: the newest, or, if seq is not 0, the one after the record with that
+// number. The session may be open and is not opened: to continue it, use [Open]. Read fails if the store is not
+// a [Reader]. The events after this State have numbers above [Info.Event].
 func Read(ctx context.Context, store Store, id string, seq int64) (*agent.State, Info, error) {
 	r, ok := store.(Reader)
 	if !ok {
@@ -47,13 +45,12 @@ func unsupported(store Store, iface, remedy string) error {
 	return fmt.Errorf("session: a store of type %T is not a session.%s; %s, or use Dir, Memory or package sqlite", store, iface, remedy)
 }
 
-// Fork copies a session as it was when the record with number seq was the last, or as
-// it is if seq is 0, to a session that does not exist. Which record an event belongs to is
-// in [Event.Record]: range over store.(session.Watcher).Watch, as [Watch] has only the
-// events themselves. The copy has the conversation and the labels, but neither the events
-// nor the inputs. Calls that were running at that record count as interrupted, as after a
-// crash. It fails if the store is not a [Reader], with [ErrConflict] if session to exists,
-// and if the State is sealed ([agent.Config.Key]): a seal is valid for one session only.
+// Fork copies a session's State after the record with number seq, or its newest State if seq is 0, to a new
+// session. To find the record of an event, range over store.(session.Watcher).Watch and use [Event.Record];
+// [Watch] yields only the events themselves. The copy has the conversation and the labels, but neither the
+// events nor the inputs. Calls that were running at that record count as interrupted, as after a crash. It
+// fails if the store is not a [Reader], with [ErrConflict] if session to exists, and if the State is sealed
+// ([agent.Config.Key]): a seal is valid for one session only.
 func Fork(ctx context.Context, store Store, from, to string, seq int64) error {
 	r, ok := store.(Reader)
 	if !ok {
@@ -102,7 +99,7 @@ func fork(ctx context.Context, store Store, r Reader, to string, recs []Record) 
 	if err != nil {
 		return err
 	}
-	// Inputs may wait for a session that has no record yet: they are not for a copy.
+	// Inputs may wait for a session that has no record yet: they are not meant for a copy.
 	if _, _, missing := r.Read(ctx, to, 0); missing == nil {
 		return errors.Join(existsError(to), log.Close())
 	} else if !errors.Is(missing, fs.ErrNotExist) {
@@ -112,8 +109,8 @@ func fork(ctx context.Context, store Store, r Reader, to string, recs []Record) 
 	return errors.Join(err, log.Close())
 }
 
-// existsError is the id of a session that a copy would overwrite. It is an [ErrConflict], whose text does not
-// fit: another writer need not exist.
+// existsError is the id of a session that a copy would overwrite. It is an [ErrConflict], but has its own
+// text, since there may be no other writer.
 type existsError string
 
 func (e existsError) Error() string {

@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// TestOldFile continues a session that an older version has saved, in a file without
-// summaries, statuses and events. The agent checks its seal.
+// TestOldFile continues a session that was saved by an older version, in a file without summaries, statuses
+// and events. The agent checks its seal.
 func TestOldFile(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("testdata", "old.jsonl"))
 	if err != nil {
@@ -40,7 +40,7 @@ func TestOldFile(t *testing.T) {
 	}
 }
 
-// TestForkSealed forks a session that could not be continued.
+// TestForkSealed forks a session whose copy could not be continued.
 func TestForkSealed(t *testing.T) {
 	store := newDir(t)
 	s := open(t, store, "a")
@@ -56,7 +56,7 @@ func TestForkSealed(t *testing.T) {
 	}
 }
 
-// TestReadFile reads files that are open.
+// TestReadFile reads files of open sessions.
 func TestReadFile(t *testing.T) {
 	key := []byte("a key of thirty-two random bytes")
 	for name, open := range map[string]func(string) (*session.Session, error){

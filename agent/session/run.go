@@ -13,20 +13,18 @@ import (
 	"github.com/kitbag-go/kitbag/agent/event"
 )
 
-// Run runs an agent on what the session's inbox holds, until it has done what it can: it
-// continues a run that was cut off or has failed, gives the agent the inputs that wait,
-// and then those that have come meanwhile. It yields the events of all these runs. Call
-// it when the session was sent something, and when it is found [StatusAbandoned].
+// Run runs an agent on the inputs in the session's inbox until no more can be done: it continues a run that was
+// cut off or has failed, gives the agent the waiting inputs, and then those that arrived in the meantime. It
+// yields the events of all these runs. Call it when the session was sent an input, and when its status is
+// [StatusAbandoned].
 //
-// Words wait in the inbox as long as the session waits for an answer to a question. An
-// [agent.Interrupt] ends the run that is under way, within a second. An input that the
-// agent refuses, such as a second answer to a question, is taken with the reason
-// ([Entry.Refused]), and the others are not held up by it.
+// Messages wait in the inbox as long as the session waits for an answer to a question. An [agent.Interrupt]
+// ends the current run, within a second. An input that the agent refuses, such as a second answer to a
+// question, is consumed with the reason ([Entry.Refused]), and does not delay the others.
 //
-// Each input takes effect once, whenever a process dies. For that the agent must save to the
-// session: its [agent.Config.Save] is [Save] or s.Save. The sequence ends with the error
-// of a run that failed, and it may be ranged once at a time. It fails if the store
-// is not an [Inbox].
+// Each input takes effect once, whenever a process dies. For that, the agent must save to the session: its
+// [agent.Config.Save] is [Save] or s.Save. The sequence ends with the error of a failed run, and may be ranged
+// again afterwards, but not at the same time. Run fails if the store is not an [Inbox].
 func (s *Session) Run(ctx context.Context, a *agent.Agent) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		k, ok := s.keeper.(*logKeeper)
@@ -52,7 +50,7 @@ func (s *Session) Run(ctx context.Context, a *agent.Agent) iter.Seq2[event.Event
 	}
 }
 
-// wasCutOff reports whether there is something to do without an input.
+// wasCutOff reports whether a run must continue even without an input.
 func (s *Session) wasCutOff(status Status) bool {
 	switch status {
 	case StatusWorking, StatusFailed:
@@ -72,10 +70,10 @@ type inboxRun struct {
 	yield   func(event.Event, error) bool
 
 	resume  bool // run without inputs if there are none
-	stopped bool // the consumer has left
+	stopped bool // the consumer has stopped
 }
 
-// turn makes a run of the agent, and reports whether there may be more to do.
+// turn runs the agent once, and reports whether there may be more to do.
 func (r *inboxRun) turn(ctx context.Context) (more bool, err error) {
 	st := r.session.State
 	entries, err := r.box.Inputs(ctx, r.id())
@@ -91,7 +89,7 @@ func (r *inboxRun) turn(ctx context.Context) (more bool, err error) {
 	}
 	r.resume = false
 	err = r.run(ctx, inputs)
-	if errors.Is(err, agent.ErrInput) && len(inputs) > 1 { // which of them?
+	if errors.Is(err, agent.ErrInput) && len(inputs) > 1 { // it is unknown which of them
 		inputs = inputs[:1]
 		err = r.run(ctx, inputs)
 	}
@@ -104,17 +102,16 @@ func (r *inboxRun) turn(ctx context.Context) (more bool, err error) {
 
 func (r *inboxRun) id() string { return r.session.State.ID }
 
-// A chosen input is one that the agent is given.
+// A chosen input is one that is given to the agent.
 type chosen struct {
 	id    string
 	input agent.Input
 }
 
-// choose returns the inputs that the agent can be given while calls are pending, and
-// those that it would refuse. A second answer to a call is neither: the first may yet
-// be refused.
+// choose returns the inputs that the agent can be given while calls are pending, and those that it would
+// refuse. A second answer to a call is neither: the first may still be refused.
 func choose(entries []Entry, pending []event.Event) (inputs []chosen, refused []Taken) {
-	waits := map[string]bool{} // false for a call that an input answers or ends
+	waits := map[string]bool{} // false for a call that is answered or ended by an input
 	for _, ev := range pending {
 		switch ev := ev.(type) {
 		case *event.Approval:
@@ -146,14 +143,14 @@ func choose(entries []Entry, pending []event.Event) (inputs []chosen, refused []
 				waits[call] = false
 			}
 		case asked:
-			continue // words wait for the answers
+			continue // messages wait for the answers
 		}
 		inputs = append(inputs, chosen{e.ID, agent.WithID(e.ID, in)})
 	}
 	return inputs, refused
 }
 
-// take stores that inputs were taken without a run.
+// take stores that inputs were consumed without a run.
 func (r *inboxRun) take(ctx context.Context, list ...Taken) error {
 	if len(list) == 0 {
 		return nil
@@ -193,15 +190,15 @@ func (r *inboxRun) run(ctx context.Context, inputs []chosen) error {
 	case r.keeper.seq == seq:
 		return fmt.Errorf("session %q: the agent does not save to it; set agent.Config.Save to session.Save", r.id())
 	case len(inputs) > 0 && len(r.keeper.given) == len(inputs) && ctx.Err() == nil:
-		return fmt.Errorf("session %q: the agent has not used the input %q; see that no middleware drops inputs", r.id(), inputs[0].id)
+		return fmt.Errorf("session %q: the agent did not use the input %q; check whether a middleware drops inputs", r.id(), inputs[0].id)
 	}
 	return nil
 }
 
-// interruptEvery is how often the inbox is looked at while a run is under way.
+// interruptEvery is the interval at which the inbox is checked during a run.
 const interruptEvery = 500 * time.Millisecond
 
-// awaitInterrupt ends a run when an interrupt comes that the run was not given.
+// awaitInterrupt ends a run when the inbox receives an interrupt during the run.
 func (r *inboxRun) awaitInterrupt(ctx context.Context, cancel context.CancelCauseFunc, given []chosen) {
 	ticker := time.NewTicker(interruptEvery)
 	defer ticker.Stop()
@@ -214,7 +211,7 @@ func (r *inboxRun) awaitInterrupt(ctx context.Context, cancel context.CancelCaus
 		}
 		entries, err := r.box.Inputs(ctx, id)
 		if err != nil {
-			continue // the next save reports what is wrong with the store
+			continue // the next save reports a failure of the store
 		}
 		for _, e := range entries {
 			in, err := decodeInput(e.Data)

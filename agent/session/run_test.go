@@ -20,9 +20,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// clerk returns an agent that stamps, if it may, each word that the user says with a "!",
-// hands "host" out, and counts what it has stamped. With below, the stamping is done by
-// a sub-agent.
+// clerk returns an agent that stamps each word of the user with a "!" if it is allowed to, leaves "host" to
+// the host, and counts what it has stamped. With below, a sub-agent does the stamping.
 func clerk(stamped *[]string, below bool, save func(context.Context, *agent.State) error) *agent.Agent {
 	stamp := tool.Must(tool.New("stamp", "Stamps a word.", func(_ context.Context, in wordIn) (string, error) {
 		*stamped = append(*stamped, in.Word)
@@ -52,7 +51,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// nextStamp is the model: it makes the calls for what was said last.
+// nextStamp is the model: it makes the calls for the last message.
 func nextStamp(name string) func(req *model.Request) (scripted.Turn, error) {
 	return func(req *model.Request) (scripted.Turn, error) {
 		last := req.Messages[len(req.Messages)-1]
@@ -79,7 +78,7 @@ func nextStamp(name string) func(req *model.Request) (scripted.Turn, error) {
 	}
 }
 
-// office is a session with an inbox and the agent that works in it.
+// office is a session with an inbox, and its agent.
 type office struct {
 	*testing.T
 	store   session.Store
@@ -117,7 +116,7 @@ func (o *office) run() (ends string, err error) {
 	return strings.Join(list, " "), err
 }
 
-// question returns the only call that waits.
+// question returns the only waiting call.
 func (o *office) question() string {
 	o.Helper()
 	p := o.s.State.Pending()
@@ -139,7 +138,7 @@ func (o *office) status() session.Status {
 	return in.Status
 }
 
-// said returns what the user has said.
+// said returns the user's messages.
 func (o *office) said() string {
 	var said []string
 	for _, m := range o.s.State.Messages {
@@ -150,7 +149,7 @@ func (o *office) said() string {
 	return strings.Join(said, ", ")
 }
 
-// inputs returns what became of inputs: refused, used or waiting.
+// inputs returns the state of inputs: refused, used or waiting.
 func (o *office) inputs(ids ...string) string {
 	o.Helper()
 	var list []string
@@ -170,7 +169,7 @@ func (o *office) inputs(ids ...string) string {
 	return strings.Join(list, " ")
 }
 
-// expect checks what a run came to.
+// expect checks the result of a run.
 func (o *office) expect(ends string, status session.Status, ids, became string) {
 	o.Helper()
 	got, err := o.run()
@@ -259,7 +258,7 @@ func TestRunRefused(t *testing.T) {
 	o.expect("completed", session.StatusEnded, "3 4", "refused used")
 }
 
-// TestRunLacks runs what cannot work.
+// TestRunLacks runs with wrong configurations.
 func TestRunLacks(t *testing.T) {
 	o := newOffice(t)
 	o.agent = must(agent.New(agent.Config{Model: scripted.New(scripted.Say("hi")), Toolkit: toolkit.Of()}))
@@ -278,7 +277,7 @@ func TestRunLacks(t *testing.T) {
 	}
 }
 
-// TestRunInterrupted interrupts a run from outside, and one that is only to begin.
+// TestRunInterrupted interrupts a run from outside, and one that has not begun.
 func TestRunInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOffice(t)
@@ -305,8 +304,8 @@ func TestRunInterrupted(t *testing.T) {
 	})
 }
 
-// TestRunCrashes has the process die after, and before, each save, with a question of the
-// agent or of a sub-agent: every input takes effect once.
+// TestRunCrashes has the process die after, and before, each save, with a question of the agent or of a
+// sub-agent: every input takes effect once.
 func TestRunCrashes(t *testing.T) {
 	for _, below := range []bool{false, true} {
 		for _, before := range []bool{false, true} {

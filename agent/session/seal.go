@@ -8,11 +8,11 @@ import (
 	"errors"
 )
 
-// ErrUnsealed is wrapped by the error for a file of [SealedFile] that was not written with
-// its key, or was changed since.
-var ErrUnsealed = errors.New("its seal is missing or does not fit: it was not saved with this key, or was changed since")
+// ErrUnsealed is wrapped by the error for a file of [SealedFile] that was not written with its key, or was
+// changed since.
+var ErrUnsealed = errors.New("its seal is missing or wrong: it was not saved with this key, or was changed since")
 
-// minKey is the least size of a key, in bytes: 128 bits cannot be tried out.
+// minKey is the minimum size of a key, in bytes: 128 bits cannot be found by trial.
 const minKey = 16
 
 // The seal is the last member of the object, of a fixed length, so that it is found
@@ -27,11 +27,11 @@ func sealed(object, key []byte) []byte {
 	return append(bytes.Clone(body), sealOf(body, key)...)
 }
 
-// checkSeal reports [ErrUnsealed] unless sealed has made data with key.
+// checkSeal returns [ErrUnsealed] unless data was returned by sealed with this key.
 func checkSeal(data, key []byte) error {
 	data = bytes.TrimSuffix(data, []byte("\n"))
 	at := len(data) - sealLen
-	// In constant time: how much of a seal was right must not be measurable.
+	// In constant time, so that an attacker cannot measure how much of a seal was right.
 	if at < 0 || !hmac.Equal(data[at:], sealOf(data[:at], key)) {
 		return ErrUnsealed
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// TestSealedFile changes every byte of a sealed file, cuts it at every place and adds to it:
-// none is opened. Without changes it is, also by [session.File].
+// TestSealedFile changes every byte of a sealed file, cuts it at every position and adds to it: it cannot be
+// opened. Without changes it can, also by [session.File].
 func TestSealedFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.json")
 	key := bytes.Repeat([]byte{7}, 32)
@@ -46,7 +46,7 @@ func TestSealedFile(t *testing.T) {
 		changed := bytes.Clone(whole)
 		changed[i] ^= 1
 		for _, data := range [][]byte{changed, whole[:i]} {
-			if err := open(data, key); err == nil { // ErrUnsealed, or it is no session any more
+			if err := open(data, key); err == nil { // ErrUnsealed, or it is not a session any more
 				t.Fatalf("%s was opened", data)
 			}
 		}

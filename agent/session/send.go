@@ -11,10 +11,10 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// Send gives an input to a session, from any process, and returns when it will outlive this
-// one. The session uses it in [Session.Run]. accepted is false if the session was given
-// an input with that id before: so a sender that does not know whether an input was
-// accepted sends it again. It fails if the store is not an [Inbox], or is full ([ErrFull]).
+// Send sends an input to a session, from any process, and returns when the input is stored durably.
+// [Session.Run] gives it to the agent. accepted is false if the session received an input with that id before:
+// so a sender that does not know whether an input was accepted can send it again. It fails if the store is not
+// an [Inbox], or if the inbox is full ([ErrFull]).
 func Send(ctx context.Context, store Store, session, id string, in agent.Input) (accepted bool, err error) {
 	box, ok := store.(Inbox)
 	if !ok {
@@ -27,7 +27,7 @@ func Send(ctx context.Context, store Store, session, id string, in agent.Input) 
 	return box.Send(ctx, session, Entry{ID: id, Data: data})
 }
 
-// storedInput is an input in an [Entry]: one of its members.
+// storedInput is an input in an [Entry]; it has one of the members.
 type storedInput struct {
 	Message   *message.Message `json:"message,omitempty"`
 	Confirm   *event.Confirm   `json:"confirm,omitempty"`
@@ -67,5 +67,5 @@ func decodeInput(data []byte) (agent.Input, error) {
 	case s.Interrupt != nil:
 		return agent.Interrupt{}, nil
 	}
-	return nil, errors.New("it is not an input that this version knows")
+	return nil, errors.New("this version does not know this kind of input")
 }

@@ -30,7 +30,7 @@ func newDir(t *testing.T) session.Store {
 	return store
 }
 
-// memories returns what opens a store in memory for each directory.
+// memories returns an Opener with a store in memory for each directory.
 func memories() sessiontest.Opener {
 	var mu sync.Mutex
 	stores := map[string]session.Store{}
@@ -86,8 +86,7 @@ func TestKillDir(t *testing.T) { sessiontest.Kill(t, session.Dir) }
 
 func TestSameDir(t *testing.T) { sessiontest.Same(t, session.Dir) }
 
-// TestEveryStep opens a session again after each save of a journey: what was
-// saved is what is loaded.
+// TestEveryStep opens a session again after each save of a journey: what is loaded is what was saved.
 func TestEveryStep(t *testing.T) {
 	store := session.Memory()
 	s := open(t, store, "a")
@@ -102,7 +101,7 @@ func TestEveryStep(t *testing.T) {
 		if got, want := encode(t, again.State), encode(t, st); got != want {
 			t.Errorf("save %d:\nloaded %s\n saved %s", saves, got, want)
 		}
-		again.State = st // go on with the log as it was opened again
+		again.State = st // continue with the log that was opened again
 		s = again
 		return nil
 	}
@@ -115,7 +114,7 @@ func TestEveryStep(t *testing.T) {
 	}
 }
 
-// measured counts what a store is given.
+// measured counts the bytes that a store is given.
 type measured struct {
 	session.Store
 	sizes  []int
@@ -140,8 +139,8 @@ func (l measuredLog) Append(ctx context.Context, rec session.Record) error {
 	return l.Log.Append(ctx, rec)
 }
 
-// TestSize holds a long conversation. What a step writes does not grow with it,
-// and all that is written is at most about three times what was said.
+// TestSize has a long conversation. The size of what a step writes does not grow with it, and everything
+// written is at most about three times as large as the conversation.
 func TestSize(t *testing.T) {
 	const rounds = 250
 	store := &measured{Store: session.Memory()}
@@ -216,14 +215,14 @@ func TestRewrittenHistory(t *testing.T) {
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("step %d: loaded %v, want %v", i, got, want)
 		}
-		s.State.Messages = msgs // the pointers that the next step has in common
+		s.State.Messages = msgs // the pointers that the next step shares
 		if err := s.Save(t.Context(), s.State); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestOpenTwice holds that the error of a session that is open names it and says what to do.
+// TestOpenTwice checks that the error for an open session names it and says what to do.
 func TestOpenTwice(t *testing.T) {
 	dir, err := session.Dir(t.TempDir())
 	if err != nil {
@@ -275,7 +274,7 @@ func TestShared(t *testing.T) {
 		st   *agent.State
 		want string
 	}{
-		{t.Context(), one.State, "carries no session"},
+		{t.Context(), one.State, "there is no session in the run"},
 		{two.Context(t.Context()), one.State, "not this session's"},
 	} {
 		if _, err := a.Reply(row.ctx, row.st, agent.Say("hi")); err == nil || !strings.Contains(err.Error(), row.want) {
@@ -289,8 +288,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestLostRecord opens logs whose records do not fit together, as no Store
-// should return them.
+// TestLostRecord opens logs with inconsistent records, which no Store should return.
 func TestLostRecord(t *testing.T) {
 	whole := session.Record{Seq: 1, Whole: true, Data: json.RawMessage(`{"version":1,"id":"a","messages":[]}`)}
 	change := func(seq int, data string) session.Record {
@@ -315,7 +313,7 @@ func TestLostRecord(t *testing.T) {
 	}
 }
 
-// fixed is a store with one session that holds the given records.
+// fixed is a store with one session with the given records.
 type fixed struct {
 	session.Store
 	session.Log
@@ -327,8 +325,8 @@ func (f fixed) Load(context.Context) ([]session.Record, error)       { return f.
 func (f fixed) Close() error                                         { return nil }
 func (f fixed) Append(ctx context.Context, rec session.Record) error { return errors.New("full") }
 
-// TestSaveFails runs with a store that takes nothing: the run ends before
-// anything is shown that depends on what could not be stored.
+// TestSaveFails runs with a store that refuses every record: the run ends before it shows anything that
+// depends on what could not be stored.
 func TestSaveFails(t *testing.T) {
 	s, err := session.Open(t.Context(), fixed{}, "a")
 	if err != nil {
@@ -354,8 +352,7 @@ func TestSaveFails(t *testing.T) {
 	}
 }
 
-// ticking is other JSON each time it is encoded, as what a tool changes while a
-// save is on its way may be.
+// ticking encodes to different JSON each time, like data that a tool changes during a save.
 type ticking struct{ n int }
 
 func (v *ticking) MarshalJSON() ([]byte, error) {
@@ -390,7 +387,7 @@ func (l keptLog) Append(ctx context.Context, rec session.Record) error {
 	return l.Log.Append(ctx, rec)
 }
 
-// replayed returns the State that the records lead to.
+// replayed returns the State after the records.
 func (r *keptRecords) replayed(t *testing.T, id string) *agent.State {
 	store := session.Memory()
 	log, err := store.Open(t.Context(), id)
@@ -409,8 +406,8 @@ func (r *keptRecords) replayed(t *testing.T, id string) *agent.State {
 	return open(t, store, id).State
 }
 
-// TestToolsChangeStateDuringASave: a record is of one moment, whole or not, and
-// the next one follows it.
+// TestToolsChangeStateDuringASave: a record is a snapshot of one moment, whole or not, and the next one
+// follows it.
 func TestToolsChangeStateDuringASave(t *testing.T) {
 	ticks := toolstate.NewKey[ticking]("ticks")
 	tick := tool.Must(tool.New("tick", "Ticks.", func(ctx context.Context, _ struct{}) (string, error) {

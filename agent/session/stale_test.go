@@ -65,8 +65,8 @@ func newRiskyOffice(t *testing.T, store session.Store, said string) (*office, *e
 	return o, o.s.State.Pending()[0].(*event.Approval)
 }
 
-// TestStaleAnswer has two people answer the same question: one edits the call, so that it is asked about
-// again, and the yes of the other is not for that.
+// TestStaleAnswer has two users answer the same question: one edits the call, so that it is asked about again,
+// and the other's approval does not apply to the new question.
 func TestStaleAnswer(t *testing.T) {
 	o, q := newRiskyOffice(t, session.Memory(), "go")
 	edited := q.Allow()
@@ -97,7 +97,7 @@ func reopen(o *office) *session.Session {
 	return open(o.T, o.store, "a")
 }
 
-// TestForkOntoInputs holds that a copy does not take what was sent to another session.
+// TestForkOntoInputs checks that a copy does not consume the inputs of another session.
 func TestForkOntoInputs(t *testing.T) {
 	for _, store := range []session.Store{session.Memory(), must(session.Dir(t.TempDir()))} {
 		newRiskyOffice(t, store, "go")
@@ -120,7 +120,7 @@ func TestForkOntoInputs(t *testing.T) {
 	}
 }
 
-// TestRefusedIsRedacted holds that the reason for which an input was refused has no secret of it.
+// TestRefusedIsRedacted checks that the reason for a refused input contains no secret.
 func TestRefusedIsRedacted(t *testing.T) {
 	dir := t.TempDir()
 	o, q := newRiskyOffice(t, must(session.Dir(dir)), "go")

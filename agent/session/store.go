@@ -15,99 +15,91 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// ErrConflict is wrapped by the errors that say that another writer has the
-// session open, or has changed it since it was loaded. Nothing was stored; open
-// the session again to continue from what the other has left.
+// ErrConflict is wrapped by the errors for a session that another writer has open, or has changed since it was
+// loaded. Nothing was stored; open the session again to continue from what the other writer stored.
 var ErrConflict = errors.New("another writer has the session")
 
-// ErrGone is wrapped by the errors for records and events that a store does not
-// keep any more. Read the session as it is now, and watch it from there.
+// ErrGone is wrapped by the errors for records and events that a store has dropped. Read the session's newest
+// State, and watch it from there.
 var ErrGone = errors.New("the store does not keep it any more")
 
-// A Store keeps sessions by id. It must be safe for concurrent use. What it can
-// do beside that is said by the interfaces [Inbox], [Watcher] and [Reader].
-// Package sessiontest has the tests that every Store must pass.
+// A Store stores sessions by id. It must be safe for concurrent use. It may also implement the interfaces
+// [Inbox], [Watcher] and [Reader]. Package sessiontest has the tests that every Store must pass.
 type Store interface {
-	// Open opens a session for writing. An id that the store does not have is
-	// a new session, which exists from its first record or input on. A store may
-	// refuse with [ErrConflict] a session that is open already; one that does not
-	// refuses the second writer in [Log.Append].
+	// Open opens a session for writing. An id that the store does not have is a new session, which exists once
+	// it has a record or an input. A store may refuse a session that is already open with [ErrConflict];
+	// otherwise it refuses the second writer in [Log.Append].
 	Open(ctx context.Context, id string) (Log, error)
 
-	// List returns the sessions that q selects, those stored last first. Its cost
-	// does not depend on how long the conversations are.
+	// List returns the sessions that q selects, the last stored first. Its cost does not depend on the length
+	// of the conversations.
 	List(ctx context.Context, q Query) (Page, error)
 
-	// Delete removes a session with all its records, events and inputs. The error
-	// for one that does not exist is [fs.ErrNotExist]; that for one that is open,
-	// if the store can tell, is ErrConflict. A log that was open nevertheless must
-	// not store anything more.
+	// Delete removes a session with all its records, events and inputs. The error for one that does not exist
+	// is [fs.ErrNotExist]; for an open one it is ErrConflict, if the store can detect that. A log that was
+	// open nevertheless must not store anything more.
 	Delete(ctx context.Context, id string) error
 }
 
-// A Log is a session that is open: a list of records that only grows. It is
-// for one goroutine at a time.
+// A Log is an open session: a list of records to which more can be appended. It is for one goroutine at a time.
 type Log interface {
-	// Load returns the last whole record and those after it, in order, without
-	// their events: all that is needed to continue. A new session has none.
+	// Load returns the last whole record and those after it, in order, without their events: everything that
+	// is needed to continue. A new session has none.
 	Load(ctx context.Context) ([]Record, error)
 
-	// Append stores a record with all that is in it, in one transaction, so that it
-	// outlives the process, or returns an error. The record's Seq must follow that
-	// of the last one that is stored, by whomever: otherwise the error is
-	// ErrConflict and nothing is stored. A record for which [CheckRecord] fails is
-	// not stored either, nor is one whose data are not JSON, or that takes an input
-	// that does not wait. After any other error it is unknown whether it was; the
-	// log takes no more records then, and must be opened again.
+	// Append stores a record with everything in it, in one transaction, durably, or returns an error. The
+	// record's Seq must follow that of the last stored one, whoever stored that: otherwise the error is
+	// ErrConflict and nothing is stored. Append also refuses a record for which [CheckRecord] fails, one whose
+	// data are not valid JSON, and one that consumes an input that does not wait. After any other error it is
+	// unknown whether the record was stored; the log then accepts no more records, and must be opened again.
 	Append(ctx context.Context, rec Record) error
 
-	// Close lets others open the session.
+	// Close closes the session, so that other writers can open it.
 	Close() error
 }
 
-// A Record is one saved step of a session: what changed, and what becomes true
-// with it. What Data holds is the business of this package and may be any JSON
-// for a Store.
+// A Record is one saved step of a session: the change of the State, and the effects of the step. Data is defined
+// by this package; a Store must accept any JSON in it.
 type Record struct {
 	Seq   int64           `json:"seq"`             // 1, 2, 3 …
-	Whole bool            `json:"whole,omitempty"` // what came before is not needed to load the session
+	Whole bool            `json:"whole,omitempty"` // the records before it are not needed to load the session
 	Data  json.RawMessage `json:"data"`
 
-	Status Status            `json:"status,omitempty"` // of the session from now on
-	Labels map[string]string `json:"labels,omitempty"` // of the session from now on: all of them
-	Took   []Taken           `json:"took,omitempty"`   // inputs that wait in the inbox no more; only of an [Inbox]
+	Status Status            `json:"status,omitempty"` // of the session after this record
+	Labels map[string]string `json:"labels,omitempty"` // of the session after this record: all of them
+	Took   []Taken           `json:"took,omitempty"`   // inputs of the inbox that the record consumed; only of an [Inbox]
 	Events []Event           `json:"-"`                // in the order of their numbers; only of a [Watcher]
 }
 
 // An Event is an event of the agent as JSON; package event decodes it.
 type Event struct {
-	Seq  int64           `json:"seq"` // its number within the session; they ascend, with gaps
+	Seq  int64           `json:"seq"` // its number within the session; they increase, with gaps
 	Data json.RawMessage `json:"data"`
 
-	// Record is the number of the record that holds the event. A Watcher sets it.
+	// Record is the number of the record that contains the event. A Watcher sets it.
 	Record int64 `json:"-"`
 }
 
-// Taken says what became of an input.
+// Taken says that an input was consumed, and with which result.
 type Taken struct {
 	ID      string `json:"id"`
 	Refused string `json:"refused,omitempty"` // why the input had no effect; empty if it had one
 }
 
-// Status says where a session is.
+// Status is the state of a session.
 type Status string
 
-// The statuses. That of a session is empty if an older version of this package
-// stored it last, or if it has no record yet.
+// The statuses. That of a session is empty if it was last stored by an older version of this package, or if it
+// has no record yet.
 const (
-	StatusWorking   Status = "working"   // a run is under way
-	StatusWaiting   Status = "waiting"   // for a person, or for the host
+	StatusWorking   Status = "working"   // a run is in progress
+	StatusWaiting   Status = "waiting"   // waits for the user or the host
 	StatusEnded     Status = "ended"     // its last run was completed, interrupted or stopped by a limit
 	StatusFailed    Status = "failed"    // its last run ended with an error
-	StatusAbandoned Status = "abandoned" // a run was under way, and no writer has the session open: it was cut off
+	StatusAbandoned Status = "abandoned" // a run was in progress, and no writer has the session open: the run was cut off
 )
 
-// Info is what a list of sessions says of each.
+// Info is the list entry of a session.
 type Info struct {
 	ID      string
 	Updated time.Time // when the last record was stored, or the first input
@@ -115,30 +107,29 @@ type Info struct {
 	Event   int64     // the number of the last event; 0 if there is none
 	Status  Status
 	Labels  map[string]string
-	Inputs  int // that wait in the inbox
+	Inputs  int // the number of waiting inputs
 }
 
 // A Query selects sessions. The zero Query selects all.
 type Query struct {
-	Status []Status          // one of these, if there are any
-	Labels map[string]string // all of these, and perhaps others
-	Since  time.Time         // updated then or later, if not zero
+	Status []Status          // any of these; empty for all
+	Labels map[string]string // all of these; others are allowed
+	Since  time.Time         // updated at this time or later, if not zero
 	Before time.Time         // updated earlier than this, if not zero
-	Inputs bool              // only those for which inputs wait
+	Inputs bool              // only those with waiting inputs
 
-	Limit int    // at most so many sessions; 0 means 100, and more than 1000 means 1000
-	After string // Next of the Page before; empty for the first page
+	Limit int    // the maximum number of sessions; 0 means 100, and more than 1000 means 1000
+	After string // Next of the previous Page; empty for the first page
 }
 
-// A Page is a part of the sessions that a [Query] selects: those updated last
-// first, and by id where that is the same. A session that is updated while the pages
-// are read moves to the front: the reader may miss it, and never gets it twice.
+// A Page is a part of the sessions that a [Query] selects: those updated last first, then by id. A session that
+// is updated while the pages are read moves to the front: the reader may miss it, but never gets it twice.
 type Page struct {
 	Infos []Info
 	Next  string // for Query.After; empty if there are no more
 }
 
-// Size returns how many sessions a page of q may have.
+// Size returns the maximum number of sessions on a page of q.
 func (q Query) Size() int { return min(cmp.Or(max(q.Limit, 0), 100), 1000) }
 
 // Start returns where the page begins: after the session with this time and id.
@@ -155,7 +146,7 @@ func (q Query) Start() (updated time.Time, id string, ok bool, err error) {
 	return updated, id, true, nil
 }
 
-// Cursor returns the [Page.Next] of a page that ends with this session.
+// Cursor returns the [Page.Next] of a page whose last session is this one.
 func (in Info) Cursor() string { return in.Updated.UTC().Format(time.RFC3339Nano) + "/" + in.ID }
 
 // Matches reports whether q selects a session, on whichever page.
@@ -171,7 +162,7 @@ func (q Query) Matches(in Info) bool {
 		(!q.Inputs || in.Inputs > 0)
 }
 
-// Page returns the page of q, for a store that has all its sessions at hand.
+// Page returns the page of q, for a store that has all its sessions in memory.
 func (q Query) Page(all []Info) (Page, error) {
 	updated, id, ok, err := q.Start()
 	if err != nil {
@@ -198,9 +189,9 @@ func compareInfos(a, b Info) int {
 
 var idPattern = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// CheckID reports whether id may be the id of a session, or of an input: 1 to 128
-// letters and digits of ASCII, '.', '_' and '-', of which the first is a letter or
-// digit. So it is a plain file name everywhere. A Store checks the ids it is given.
+// CheckID returns an error if id is not a valid id of a session or an input: 1 to 128 ASCII letters and digits,
+// '.', '_' and '-', of which the first is a letter or digit. So it is a valid file name on every system. A Store
+// checks the ids that it is given.
 func CheckID(id string) error {
 	if !idPattern().MatchString(id) {
 		return fmt.Errorf("id %.140q: it must be 1 to 128 letters, digits, '.', '_' or '-', and begin with a letter or digit", id)
@@ -208,18 +199,17 @@ func CheckID(id string) error {
 	return nil
 }
 
-// Labels are for a store's index, and so are small.
+// Labels are stored in a store's index, and so must be small.
 const (
 	maxLabels     = 16
 	maxLabelValue = 256
 )
 
-// CheckRecord reports whether rec may be stored when last is what the store has of
-// the session: its number follows, the first record is whole, the numbers of its
-// events ascend, and its labels are at most 16, with a key like an id and a value
-// of at most 256 bytes. A Store calls it in [Log.Append]. A gap in the numbers of
-// records is an [ErrConflict]: another writer was here, and what rec changes is
-// not what the last record left.
+// CheckRecord returns an error if rec may not be stored after last, the last record of the session in the store:
+// its number must follow, the first record must be whole, the numbers of its events must increase, and it may
+// have at most 16 labels, with a key in the form of an id and a value of at most 256 bytes. A Store calls it in
+// [Log.Append]. A gap in the numbers of records is an [ErrConflict]: another writer has stored a record, and
+// rec is not relative to that one.
 func CheckRecord(rec Record, last Info) error {
 	switch {
 	case rec.Seq != last.Seq+1:
@@ -240,7 +230,7 @@ func CheckRecord(rec Record, last Info) error {
 	number := last.Event
 	for _, ev := range rec.Events {
 		if ev.Seq <= number {
-			return fmt.Errorf("record %d: event %d after event %d: the numbers of events must ascend", rec.Seq, ev.Seq, number)
+			return fmt.Errorf("record %d: event %d after event %d: the numbers of events must increase", rec.Seq, ev.Seq, number)
 		}
 		number = ev.Seq
 	}

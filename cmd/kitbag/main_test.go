@@ -382,7 +382,7 @@ func TestBadInput(t *testing.T) {
 		{append([]string{"run", "--system", "none.md", "x"}, local...), exitError, []string{"none.md"}},
 		{append([]string{"run", "--system", "latin1.md", "x"}, local...), exitError, []string{"latin1.md", "UTF-8"}},
 		{append([]string{"run", "--session", "new.json"}, local...), exitUsage, []string{"no call waits in new.json", "task"}},
-		{append([]string{"run", "--session", "broken.json", "x"}, local...), exitError, []string{"broken.json", "left as it is"}},
+		{append([]string{"run", "--session", "broken.json", "x"}, local...), exitError, []string{"broken.json", "left unchanged"}},
 		{append([]string{"run", "--session", "newer.json", "x"}, local...), exitError, []string{"newer.json", "newer version"}},
 		{append([]string{"run", "--session", "other.json", "x"}, local...), exitError, []string{"other.json", "version"}},
 		{append([]string{"run", "--session", "no/such/s.json", "x"}, local...), exitError, []string{"no/such"}},

@@ -74,7 +74,7 @@ func TestSealedSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := kitbag(t.Context(), "run", "--session", "s.json", "again")
-	if got.code != exitError || !strings.Contains(got.stderr, "left as it is") || !strings.Contains(got.stderr, "--trust-session") {
+	if got.code != exitError || !strings.Contains(got.stderr, "left unchanged") || !strings.Contains(got.stderr, "--trust-session") {
 		t.Errorf("a file with an added rule: %+v", got)
 	}
 	serve(t, openaitest.Text("two"), openaitest.Text("three"))

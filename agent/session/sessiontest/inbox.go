@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// Inbox tests that a store keeps the contract of [session.Inbox].
+// Inbox tests that a store fulfils the contract of [session.Inbox].
 func Inbox(t *testing.T, open Opener) {
 	run(t, open, []test{
 		{"an input waits until it is taken", (*suite).inputs},
@@ -50,7 +50,7 @@ func (s *suite) send(to, id string, want bool) {
 	}
 }
 
-// wait checks which inputs wait, in this store and one that another process opens.
+// wait checks which inputs wait, in this store and in one opened as by another process.
 func (s *suite) wait(of, want string) {
 	s.Helper()
 	for i, store := range []session.Store{s.store, s.again()} {
@@ -83,7 +83,7 @@ func (s *suite) inputs() {
 	log := s.open("a")
 	s.append(log, record(1, true, `{}`))
 	s.wait("a", "")
-	for _, id := range []string{"z", "b", "in.1", "A"} { // while a writer has the session
+	for _, id := range []string{"z", "b", "in.1", "A"} { // while a writer has the session open
 		s.send("a", id, true)
 	}
 	s.wait("a", "z b in.1 A")
@@ -110,7 +110,7 @@ func (s *suite) inputs() {
 	s.close(log)
 }
 
-// once also holds after the input was taken, and in another process.
+// once checks that an input is accepted only once, even after it was consumed, and in another process.
 func (s *suite) once() {
 	s.send("a", "1", true)
 	s.send("a", "1", false)
@@ -156,7 +156,7 @@ func (s *suite) refused() {
 	}
 }
 
-// takes is refused, with all that is in the record, if the input does not wait.
+// takes checks that a record that consumes an input that does not wait is refused completely.
 func (s *suite) takes() {
 	s.send("a", "1", true)
 	log := s.open("a")
@@ -179,7 +179,7 @@ func (s *suite) takes() {
 	s.holds(log, "a", takes(1, true, "1"), record(2, false, `2`))
 }
 
-// begins sends to a session that does not exist.
+// begins sends an input to a session that does not exist.
 func (s *suite) begins() {
 	s.send("a", "1", true)
 	if in := s.info("a"); in.Inputs != 1 || in.Seq != 0 || in.Status != "" || in.Updated.IsZero() {
@@ -197,7 +197,7 @@ func (s *suite) begins() {
 }
 
 func (s *suite) inputsDeleted() {
-	s.send("a", "1", true) // only inputs
+	s.send("a", "1", true) // a session with only inputs
 	s.send("b", "1", true)
 	log := s.open("b")
 	s.append(log, takes(1, true, "1"))
@@ -211,7 +211,7 @@ func (s *suite) inputsDeleted() {
 		if err := s.store.Delete(s.Context(), id); !errors.Is(err, fs.ErrNotExist) {
 			s.Errorf("delete %s again: %v, want fs.ErrNotExist", id, err)
 		}
-		s.send(id, "1", true) // it is another session
+		s.send(id, "1", true) // it is a new session
 		s.wait(id, "1")
 	}
 }
@@ -245,14 +245,14 @@ func (s *suite) full() {
 	if _, err := box.Send(s.Context(), "b", entry("more")); !errors.Is(err, session.ErrFull) {
 		s.Errorf("one more: %v, want ErrFull", err)
 	}
-	s.send("b", "255", false) // which it has
+	s.send("b", "255", false) // which is in the inbox
 	log := s.open("b")
 	s.append(log, takes(1, true, "7"))
 	s.send("b", "more", true)
 	s.close(log)
 }
 
-// senders send the same ids at once while a writer takes them.
+// senders sends the same ids concurrently while a writer consumes them.
 func (s *suite) senders() {
 	const senders, inputs = 4, 25
 	other := inboxOf(s.T, s.again())

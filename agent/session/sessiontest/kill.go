@@ -26,23 +26,21 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// The environment of a process that Kill starts: the directory, and the number of the save
-// after which (or, negative, before which) the process kills itself.
+// The environment of a process that Kill starts: the directory, and the number of the save after which (or,
+// if negative, before which) the process kills itself.
 const (
 	childDir  = "KITBAG_SESSIONTEST_DIR"
 	childKill = "KITBAG_SESSIONTEST_KILL"
 )
 
-// Kill has processes run an agent with a session in the store, one after the other, each of
-// which is killed (SIGKILL) at one of its saves. This process sends what is said and the
-// answers to questions, which it learns of by watching. In the end every input has
-// had its effect once, every tool call too, and no watcher has missed an event or seen one
-// twice. The store must be one for several processes, an [session.Inbox], a
-// [session.Watcher] and a [session.Reader]. Its claims, if it has any, must expire within
-// 30 s; the test takes some ten times as long as that.
+// Kill has processes run an agent with a session in the store, one after the other, each of which is killed
+// (SIGKILL) at one of its saves. This process sends the inputs and the answers to questions, which it learns
+// of by watching. In the end every input and every tool call has had its effect once, and no watcher has
+// missed an event or seen one twice. The store must work for several processes, and be a [session.Inbox], a
+// [session.Watcher] and a [session.Reader]. Its claims, if it has any, must expire within 30 s; the test takes
+// about ten times as long as that.
 //
-// A process is the test's program that runs the test t anew, so Kill must be the first that
-// the test does.
+// A process is the test binary that runs the test t again, so Kill must be the first thing that the test does.
 func Kill(t *testing.T, open Opener) {
 	if dir := os.Getenv(childDir); dir != "" {
 		if err := child(dir, open); err != nil {
@@ -65,7 +63,7 @@ func Kill(t *testing.T, open Opener) {
 	k.send("second", agent.Say("4 ask5"))
 	for n := 1; !k.ended(ctx); n++ {
 		if n > 500 || t.Failed() {
-			t.Errorf("%d processes have not come to the end", n)
+			t.Errorf("%d processes have not finished", n)
 			break
 		}
 		kill := 1 + n%4
@@ -91,12 +89,12 @@ func Kill(t *testing.T, open Opener) {
 // claimed is how long a process waits for the claim of one that was killed.
 const claimed = 30 * time.Second
 
-// killing is a test by Kill.
+// killing is a test with Kill.
 type killing struct {
 	*testing.T
 	dir    string
 	store  session.Store
-	events []string // that are stored in the end
+	events []string // that are stored at the end
 }
 
 const killID = "killed"
@@ -113,7 +111,7 @@ func (k *killing) watch(ctx context.Context, store session.Store, answers bool) 
 	interrupted := false
 	after := int64(0)
 	for !interrupted {
-		n := 0 // a watcher that is cut off now and then
+		n := 0 // a watcher that is cut off from time to time
 		for ev, err := range session.Watch(ctx, store, killID, after) {
 			if err != nil {
 				k.Errorf("watch after event %d: %v", after, err)
@@ -147,7 +145,7 @@ func (k *killing) ended(ctx context.Context) bool {
 	}
 	in := page.Infos[0]
 	if in.Status == session.StatusWaiting && in.Inputs == 0 {
-		time.Sleep(10 * time.Millisecond) // for the watcher to answer
+		time.Sleep(10 * time.Millisecond) // so that the watcher can answer
 	}
 	return in.Status == session.StatusEnded && in.Inputs == 0
 }
@@ -162,7 +160,7 @@ func (k *killing) process(test string, kill int) {
 	}
 }
 
-// check checks what is in the store in the end.
+// check checks the contents of the store at the end.
 func (k *killing) check(ctx context.Context) {
 	st, in, err := session.Read(ctx, k.store, killID, 0)
 	if err != nil {
@@ -181,7 +179,7 @@ func (k *killing) check(ctx context.Context) {
 		}
 	}
 	if got := strings.Join(said, ", "); got != "1 ask2 3, 4 ask5" {
-		k.Errorf("what was said is %q", got)
+		k.Errorf("the messages of the user are %q", got)
 	}
 	if err := agent.CheckHistory(st.Messages); err != nil {
 		k.Error(err)
@@ -209,7 +207,7 @@ func (k *killing) check(ctx context.Context) {
 		}
 	}
 	if !slices.Equal(told, messages) {
-		k.Errorf("the messages are\n%v\nthe events tell of\n%v", messages, told)
+		k.Errorf("the messages are\n%v\nthe events report\n%v", messages, told)
 	}
 	for call, n := range results {
 		if n != 1 {
@@ -219,7 +217,7 @@ func (k *killing) check(ctx context.Context) {
 	k.taken(ctx)
 }
 
-// taken checks what became of the inputs.
+// taken checks the results of the inputs.
 func (k *killing) taken(ctx context.Context) {
 	box := inboxOf(k.T, k.store)
 	if waiting, err := box.Inputs(ctx, killID); err != nil || len(waiting) > 0 {
@@ -232,7 +230,7 @@ func (k *killing) taken(ctx context.Context) {
 	}
 }
 
-// child takes the session as far as it goes, or until this process is killed.
+// child runs the session until it ends, or until this process is killed.
 func child(dir string, open Opener) error {
 	kill, err := strconv.Atoi(os.Getenv(childKill))
 	if err != nil {
@@ -276,9 +274,9 @@ type task struct {
 	Name string `json:"name"`
 }
 
-// worker returns an agent that does what the user lists: each word is a call that leaves
-// a line in a file. Those that begin with "ask" need a person. When a process was
-// stopped in a call, it looks whether the call had its effect.
+// worker returns an agent that does what the user lists: each word is a call that writes a line to a file.
+// Words that start with "ask" need approval. After a process was stopped in a call, it checks whether the call
+// had its effect.
 func worker(dir string, save func(context.Context, *agent.State) error) (*agent.Agent, error) {
 	do := func(_ context.Context, in task) (string, error) {
 		f, err := os.OpenFile(filepath.Join(dir, "effects.txt"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -302,7 +300,7 @@ func worker(dir string, save func(context.Context, *agent.State) error) (*agent.
 	})
 }
 
-// nextTask is the model: it makes the first call that is not done.
+// nextTask is the model: it makes the first call that has no result.
 func nextTask(req *model.Request) (scripted.Turn, error) {
 	var todo []string
 	names, state := map[string]string{}, map[string]string{}

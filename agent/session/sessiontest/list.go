@@ -28,7 +28,7 @@ func (s *suite) found(q session.Query) []string {
 	return ids
 }
 
-// info returns what a list says of a session.
+// info returns the list entry of a session.
 func (s *suite) info(id string) session.Info {
 	s.Helper()
 	page, err := s.store.List(s.Context(), session.Query{})
@@ -50,7 +50,7 @@ func (s *suite) list() {
 		log := s.open(id)
 		s.append(log, record(1, true, `{}`))
 		s.close(log)
-		time.Sleep(5 * time.Millisecond) // more than the clocks of file systems are coarse
+		time.Sleep(5 * time.Millisecond) // longer than the resolution of file system clocks
 	}
 	s.close(s.open("unused"))
 	log := s.open("B") // an open session is listed, one without a record is not
@@ -122,7 +122,7 @@ func (s *suite) queries() {
 	}
 }
 
-// pages reads a store page by page while a session that was read is stored again.
+// pages reads a store page by page while a session that was already read is stored again.
 func (s *suite) pages() {
 	const n = 23
 	want := map[string]bool{}
@@ -165,13 +165,13 @@ func (s *suite) pages() {
 	}
 }
 
-// abandoned has a session that works, as long as a writer has it open.
+// abandoned checks that a session with a run is working as long as a writer has it open.
 func (s *suite) abandoned() {
 	log := s.open("a")
 	rec := record(1, true, `{}`)
 	rec.Status = session.StatusWorking
 	s.append(log, rec)
-	for range 20 { // to look disturbs no writer
+	for range 20 { // listing disturbs no writer
 		if in := s.info("a"); in.Status != session.StatusWorking {
 			s.Fatalf("while it is open, the status is %q", in.Status)
 		}
@@ -191,7 +191,7 @@ func (s *suite) abandoned() {
 	}
 }
 
-// records are refused for what is in them, and nothing of them is stored.
+// records checks that invalid records are refused, and nothing of them is stored.
 func (s *suite) records() {
 	labels := map[string]string{}
 	for i := range 17 {

@@ -9,7 +9,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// Reader tests that a store keeps the contract of [session.Reader].
+// Reader tests that a store fulfils the contract of [session.Reader].
 func Reader(t *testing.T, open Opener) {
 	run(t, open, []test{
 		{"read while a writer writes", (*suite).reads},
@@ -56,13 +56,13 @@ func (s *suite) reads() {
 	s.holds(log, "a", one, two)
 }
 
-// readsBack reads a session as it was after each record. A store need not keep what is
-// older than the last whole record.
+// readsBack reads a session as it was after each record. A store may have dropped the records before the last
+// whole one.
 func (s *suite) readsBack() {
 	log := s.open("a")
 	wholes := map[int]bool{1: true, 4: true, 6: true}
 	for seq := 1; seq <= 7; seq++ {
-		s.append(log, told(seq, wholes[seq], int64(seq)))
+		s.append(log, withEvents(seq, wholes[seq], int64(seq)))
 	}
 	s.close(log)
 	for seq, want := range []string{"6 true 6\n7 false 7", "1 true 1", "1 true 1\n2 false 2", "1 true 1\n2 false 2\n3 false 3",
@@ -109,7 +109,7 @@ func (s *suite) readsNothing() {
 	}
 }
 
-// forks copies a session while it is open, with package session on top of the store.
+// forks copies an open session, with package session and the store.
 func (s *suite) forks() {
 	a, err := session.Open(s.Context(), s.store, "a")
 	if err != nil {

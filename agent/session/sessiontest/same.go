@@ -13,9 +13,8 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// Same does the same random things with a store and with [session.Memory], and compares
-// what they say. The store must be an [session.Inbox], a [session.Watcher] and a
-// [session.Reader], and keep all records.
+// Same does the same random actions with a store and with [session.Memory], and compares the results. The store
+// must be an [session.Inbox], a [session.Watcher] and a [session.Reader], and keep all records.
 func Same(t *testing.T, open Opener) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "sessiontest")
@@ -46,11 +45,11 @@ func Same(t *testing.T, open Opener) {
 	})
 }
 
-// A pair is two stores that must be the same.
+// A pair is two stores that must behave the same.
 type pair struct {
 	*rapid.T
 	got, want session.Store
-	logs      map[string][2]session.Log // that are open, of both
+	logs      map[string][2]session.Log // the open logs of both
 	event     int64                     // the number of the last
 }
 
@@ -62,7 +61,7 @@ func drawInput(t *rapid.T) string {
 	return rapid.SampledFrom([]string{"1", "2", "3", "4", "5", "6"}).Draw(t, "input")
 }
 
-// same compares what the stores say, and whether they fail, and alike.
+// same compares the results and the errors of the stores.
 func (p *pair) same(what string, say func(session.Store) (any, error)) {
 	p.Helper()
 	var said [2]string
@@ -155,7 +154,7 @@ func (p *pair) send(t *rapid.T) {
 	p.same("send", func(s session.Store) (any, error) { return s.(session.Inbox).Send(context.Background(), id, in) })
 }
 
-// delete closes the session first: what a store says of one that is open differs.
+// delete closes the session first: stores may treat an open one differently.
 func (p *pair) delete(t *rapid.T) {
 	id := drawID(t)
 	p.close(id)

@@ -12,9 +12,8 @@
 //
 //	func TestKill(t *testing.T) { sessiontest.Kill(t, open) }
 //
-// Each opens stores in new directories, and some open one directory twice, as two
-// processes do. A store that is in no directory may return a new, empty store for
-// each new directory, and the same one for the same.
+// Each opens stores in new directories, and some open one directory twice, as two processes do. A store that is
+// not in a directory may return a new, empty store for each new directory, and the same one for the same.
 package sessiontest
 
 import (
@@ -31,11 +30,11 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// An Opener opens the store in a directory, which may hold one already. If the store
-// has a method Close() error, it is called when a test has ended.
+// An Opener opens the store in a directory, which may already contain one. If the store has a method
+// Close() error, it is called when a test has ended.
 type Opener func(dir string) (session.Store, error)
 
-// Run tests that a store keeps the contract of [session.Store].
+// Run tests that a store fulfils the contract of [session.Store].
 func Run(t *testing.T, open Opener) {
 	run(t, open, []test{
 		{"records come back in order", (*suite).order},
@@ -96,7 +95,7 @@ type suite struct {
 	store  session.Store
 }
 
-// again opens the same store once more, as another process would.
+// again opens the same store again, as another process would.
 func (s *suite) again() session.Store {
 	s.Helper()
 	return opened(s.T, s.opener, s.dir)
@@ -132,7 +131,7 @@ func (s *suite) append(log session.Log, recs ...session.Record) {
 	}
 }
 
-// holds checks what a log holds, now and after it was opened again.
+// holds checks the contents of a log, now and after it was opened again.
 func (s *suite) holds(log session.Log, id string, want ...session.Record) {
 	s.Helper()
 	for _, when := range []string{"", " opened again"} {
@@ -183,7 +182,7 @@ func (s *suite) whole() {
 func (s *suite) sequence() {
 	log := s.open("a")
 	if err := log.Append(s.Context(), record(1, false, `{}`)); err == nil {
-		s.Error("a first record that is not whole was taken")
+		s.Error("a first record that is not whole was accepted")
 	}
 	one := record(1, true, `{}`)
 	s.append(log, one)
@@ -204,7 +203,7 @@ func (s *suite) writers() {
 	one := record(1, true, `{}`)
 	b, err := s.store.Open(s.Context(), "a")
 	s.append(a, one)
-	if err == nil { // both are open: the one that comes second must not write
+	if err == nil { // both are open: the second one must not write
 		err = b.Append(s.Context(), record(1, true, `"b"`))
 		s.close(b)
 	}
@@ -233,7 +232,7 @@ func (s *suite) data() {
 	s.append(log, record(1, true, odd), record(2, false, large), session.Record{Seq: 3, Data: buf})
 	copy(buf, `"gone"`)
 	if err := log.Append(s.Context(), record(4, false, `{"cut`)); err == nil {
-		s.Error("data that are not JSON were taken")
+		s.Error("data that are not JSON were accepted")
 	}
 	s.close(log)
 	log = s.open("a")
@@ -258,7 +257,7 @@ func (s *suite) remove() {
 	case err != nil:
 		s.Errorf("delete a session that is open: %v, want nil or ErrConflict", err)
 	case log.Append(s.Context(), record(2, false, `2`)) == nil:
-		s.Error("a session was deleted while it was open, and went on")
+		s.Error("an open session was deleted, and its log still works")
 	}
 	s.close(log)
 	log = s.open("a")
@@ -271,7 +270,7 @@ func (s *suite) ids() {
 	s.close(s.open(long))
 	for _, id := range []string{"", ".", "..", "../a", "a/b", `a\b`, "/a", ".hidden", "-flag", "a b", "a\n", "a\x00", "ä", "a:b", long + "x"} {
 		if log, err := s.store.Open(s.Context(), id); err == nil {
-			s.Errorf("the id %q was taken", id)
+			s.Errorf("the id %q was accepted", id)
 			s.close(log)
 		}
 		if err := s.store.Delete(s.Context(), id); err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -307,19 +306,19 @@ func (s *suite) closed() {
 	log := s.open("a")
 	s.append(log, record(1, true, `{}`))
 	s.close(log)
-	s.close(log) // twice is fine
+	s.close(log) // Close may be called twice
 	if err := log.Append(s.Context(), record(2, false, `2`)); err == nil {
-		s.Error("a log that was closed took a record")
+		s.Error("a closed log accepted a record")
 	}
 	if _, err := log.Load(s.Context()); err == nil {
-		s.Error("a log that was closed was read")
+		s.Error("a closed log was read")
 	}
 }
 
 func (s *suite) concurrent() {
 	const writers, records = 8, 20
 	var wg sync.WaitGroup
-	taken := make([]int, records+1) // how many writers stored record i
+	wins := make([]int, records+1) // how many writers stored record i
 	var mu sync.Mutex
 	for w := range writers {
 		wg.Go(func() {
@@ -328,7 +327,7 @@ func (s *suite) concurrent() {
 				s.appendOnce(own, i)
 				if s.appendOnce("shared", i) {
 					mu.Lock()
-					taken[i]++
+					wins[i]++
 					mu.Unlock()
 				}
 			}
@@ -341,19 +340,18 @@ func (s *suite) concurrent() {
 		}
 	}
 	stored := 0
-	for i, n := range taken {
+	for i, n := range wins {
 		if n > 1 {
 			s.Errorf("record %d was stored by %d writers", i, n)
 		}
 		stored += n
 	}
 	if n := s.length("shared"); n != stored {
-		s.Errorf("the shared session holds %d records, and %d were taken", n, stored)
+		s.Errorf("the shared session holds %d records, and %d were stored", n, stored)
 	}
 }
 
-// appendOnce opens a session, appends record i and closes it. It reports
-// whether the record was stored.
+// appendOnce opens a session, appends record i and closes it. It reports whether the record was stored.
 func (s *suite) appendOnce(id string, i int) bool {
 	log, err := s.store.Open(s.Context(), id)
 	if err == nil {

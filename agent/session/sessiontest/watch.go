@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// Watcher tests that a store keeps the contract of [session.Watcher].
+// Watcher tests that a store fulfils the contract of [session.Watcher].
 func Watcher(t *testing.T, open Opener) {
 	run(t, open, []test{
 		{"events by number", (*suite).events},
@@ -36,10 +36,10 @@ func watcherOf(t *testing.T, store session.Store) session.Watcher {
 	return w
 }
 
-// soon is how long an event may be under way, with a machine that has much else to do.
+// soon is the maximum delay of an event on a busy machine.
 const soon = 30 * time.Second
 
-// follow returns the numbers of the events after one, up to last.
+// follow returns the numbers of the events after the given one, up to last.
 func follow(t *testing.T, store session.Store, id string, after, last int64) []int64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -63,8 +63,8 @@ func follow(t *testing.T, store session.Store, id string, after, last int64) []i
 	return got
 }
 
-// told returns a record with events.
-func told(seq int, whole bool, numbers ...int64) session.Record {
+// withEvents returns a record with events.
+func withEvents(seq int, whole bool, numbers ...int64) session.Record {
 	rec := record(seq, whole, fmt.Sprint(seq))
 	for _, n := range numbers {
 		rec.Events = append(rec.Events, numbered(n))
@@ -74,7 +74,7 @@ func told(seq int, whole bool, numbers ...int64) session.Record {
 
 func (s *suite) events() {
 	log := s.open("a")
-	s.append(log, told(1, true, 1, 2, 3), told(2, false), told(3, false, 7, 9), told(4, true, 1_000_010), told(5, false, 1_000_011))
+	s.append(log, withEvents(1, true, 1, 2, 3), withEvents(2, false), withEvents(3, false, 7, 9), withEvents(4, true, 1_000_010), withEvents(5, false, 1_000_011))
 	all := []int64{1, 2, 3, 7, 9, 1_000_010, 1_000_011}
 	if in := s.info("a"); in.Event != 1_000_011 {
 		s.Errorf("the list says that the last event is %d", in.Event)
@@ -105,8 +105,8 @@ func (s *suite) events() {
 	s.close(log)
 }
 
-// live has several watchers of a session, here and in other processes, while it is
-// written, closed and opened again.
+// live has several watchers of a session, here and in other processes, while it is written, closed and opened
+// again.
 func (s *suite) live() {
 	const records = 60
 	last := int64(3 * records)
@@ -120,7 +120,7 @@ func (s *suite) live() {
 	log := s.open("a")
 	for i := 1; i <= records; i++ {
 		n := int64(3 * i)
-		rec := told(i, i%10 == 1, n-1, n)
+		rec := withEvents(i, i%10 == 1, n-1, n)
 		s.append(log, rec)
 		want = append(want, n-1, n)
 		if i%7 == 0 {
@@ -146,7 +146,7 @@ func (s *suite) comesLater() {
 	s.close(s.open("a")) // nothing was stored
 	time.Sleep(10 * time.Millisecond)
 	log := s.open("a")
-	s.append(log, told(1, true, 1, 2))
+	s.append(log, withEvents(1, true, 1, 2))
 	wg.Wait()
 	s.close(log)
 	if !slices.Equal(got, []int64{1, 2}) {
@@ -154,10 +154,10 @@ func (s *suite) comesLater() {
 	}
 }
 
-// watchDeleted deletes a session, and makes another of the same id.
+// watchDeleted deletes a session, and creates another one with the same id.
 func (s *suite) watchDeleted() {
 	log := s.open("a")
-	s.append(log, told(1, true, 1))
+	s.append(log, withEvents(1, true, 1))
 	s.close(log)
 	ctx, cancel := context.WithTimeout(s.Context(), soon)
 	defer cancel()
@@ -173,18 +173,18 @@ func (s *suite) watchDeleted() {
 			s.Fatal(err)
 		}
 		log := s.open("a")
-		s.append(log, told(1, true, 5))
+		s.append(log, withEvents(1, true, 5))
 		s.close(log)
 	}
 	if !errors.Is(end, fs.ErrNotExist) {
-		s.Errorf("the watcher's end is %v, want fs.ErrNotExist", end)
+		s.Errorf("the watcher ends with %v, want fs.ErrNotExist", end)
 	}
 }
 
 func (s *suite) watchContext() {
 	cause := errors.New("enough")
 	log := s.open("a")
-	s.append(log, told(1, true, 1))
+	s.append(log, withEvents(1, true, 1))
 	s.close(log)
 	for _, id := range []string{"a", "unknown"} {
 		ctx, cancel := context.WithCancelCause(s.Context())
@@ -192,7 +192,7 @@ func (s *suite) watchContext() {
 		ends := 0
 		for _, err := range s.watcher().Watch(ctx, id, 1) {
 			if ends++; !errors.Is(err, cause) {
-				s.Errorf("%s: the watcher's end is %v", id, err)
+				s.Errorf("%s: the watcher ends with %v", id, err)
 			}
 		}
 		timer.Stop()
@@ -206,7 +206,7 @@ func (s *suite) watchIDs() {
 	for _, id := range []string{"", "..", "a/b"} {
 		for _, err := range s.watcher().Watch(s.Context(), id, 0) {
 			if err == nil {
-				s.Errorf("the id %q was taken", id)
+				s.Errorf("the id %q was accepted", id)
 			}
 		}
 	}

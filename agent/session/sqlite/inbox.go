@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// Send gives an input to a session.
+// Send sends an input to a session.
 func (s *Store) Send(ctx context.Context, id string, in session.Entry) (accepted bool, err error) {
 	if err := errors.Join(ctx.Err(), session.CheckID(id)); err != nil {
 		return false, err
@@ -62,7 +62,7 @@ func scanInput(row interface{ Scan(...any) error }) (e session.Entry, err error)
 	return e, err
 }
 
-// Inputs returns the inputs that wait.
+// Inputs returns the waiting inputs.
 func (s *Store) Inputs(ctx context.Context, id string) (entries []session.Entry, err error) {
 	if err := errors.Join(ctx.Err(), session.CheckID(id)); err != nil {
 		return nil, err

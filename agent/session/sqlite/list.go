@@ -15,7 +15,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// A page is one statement. What it needs of records, events and inputs are single look-ups.
+// A page is one statement. It gets the data of records, events and inputs with single look-ups.
 const (
 	selectInfo = `SELECT id, updated, labels, coalesce((SELECT max(seq) FROM record WHERE record.num = session.num), 0),
 		coalesce((SELECT max(seq) FROM event WHERE event.num = session.num), 0),
@@ -107,7 +107,7 @@ func scanInfo(row interface{ Scan(...any) error }, now int64) (in session.Info, 
 	return in, json.Unmarshal(labels, &in.Labels)
 }
 
-// Read returns what is said of a session and its records up to a number.
+// Read returns the list entry of a session and its records up to a number.
 func (s *Store) Read(ctx context.Context, id string, seq int64) (in session.Info, recs []session.Record, err error) {
 	if err := errors.Join(ctx.Err(), session.CheckID(id)); err != nil {
 		return session.Info{}, nil, err
@@ -130,7 +130,7 @@ func (s *Store) Read(ctx context.Context, id string, seq int64) (in session.Info
 			seq = in.Seq
 		}
 		recs, err = load(ctx, tx, num, seq)
-		if err == nil && len(recs) == 0 && seq > 0 { // an older version deleted it
+		if err == nil && len(recs) == 0 && seq > 0 { // it was deleted by an older version
 			err = fmt.Errorf("record %d: %w", seq, session.ErrGone)
 		}
 		return err

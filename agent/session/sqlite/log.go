@@ -15,8 +15,8 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// A store claims the sessions that it has open while they work, so that others can
-// see whether one was abandoned. A claim does not keep others from writing.
+// A store claims its open sessions while a run is in progress, so that others can see whether one was
+// abandoned. A claim does not prevent others from writing.
 const (
 	claimFor   = 30 * time.Second
 	claimAgain = 10 * time.Second
@@ -48,14 +48,14 @@ func (s *Store) Open(ctx context.Context, id string) (session.Log, error) {
 	return l, nil
 }
 
-// claim claims sessions that work, unless another store does.
+// claim claims working sessions, unless another store has a claim.
 func (s *Store) claim(ctx context.Context, nums ...int64) error {
 	list, err := json.Marshal(nums)
 	if err != nil {
 		return err
 	}
 	const which = "num IN (SELECT value FROM json_each(?)) AND status = 'working' AND (holder = ? OR expires < ?)"
-	var some bool // nearly never when a session is opened, and to read costs less
+	var some bool // almost never when a session is opened, and reading is cheaper
 	if err := s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM session WHERE "+which+")", string(list), s.holder, micro(0)).Scan(&some); err != nil || !some {
 		return err
 	}
@@ -63,7 +63,7 @@ func (s *Store) claim(ctx context.Context, nums ...int64) error {
 	return err
 }
 
-// beginBeats has claims renewed as long as a log is open. mu is held.
+// beginBeats makes claims be renewed as long as a log is open. mu is held.
 func (s *Store) beginBeats() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -81,7 +81,7 @@ func (s *Store) beginBeats() {
 				s.mu.Lock()
 				nums := slices.Collect(maps.Values(s.open))
 				s.mu.Unlock()
-				_ = s.claim(ctx, nums...) // the next beat, or an Append, makes up for one that fails
+				_ = s.claim(ctx, nums...) // if it fails, the next beat or an Append claims again
 			case <-ctx.Done():
 				return
 			}
@@ -92,7 +92,7 @@ func (s *Store) beginBeats() {
 // micro returns the time in some while from now.
 func micro(d time.Duration) int64 { return time.Now().Add(d).UnixMicro() }
 
-// log is a session that is open.
+// log is an open session.
 type log struct {
 	store  *Store
 	id     string
@@ -107,7 +107,7 @@ func (l *log) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// meta is what else is in a record.
+// meta is the rest of a record.
 type meta struct {
 	Status session.Status    `json:"status,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
@@ -173,8 +173,7 @@ func (l *log) Append(ctx context.Context, rec session.Record) error {
 	return nil
 }
 
-// next returns the number of the session, which it makes if it is new, if rec
-// may be its next record.
+// next returns the number of the session, which it creates if it is new, if rec may be its next record.
 func (l *log) next(ctx context.Context, tx *sql.Tx, rec session.Record) (int64, error) {
 	in := session.Info{ID: l.id}
 	num, err := numberOf(ctx, tx, l.id)
@@ -186,9 +185,9 @@ func (l *log) next(ctx context.Context, tx *sql.Tx, rec session.Record) (int64, 
 	if err := row.Scan(&in.Seq, &in.Event); err != nil {
 		return 0, err
 	}
-	// A session that did not exist when it was opened may have been sent inputs since.
+	// A session that did not exist when it was opened may have received inputs since.
 	if num != l.num && !(l.num == 0 && in.Seq == 0) {
-		return 0, fmt.Errorf("%w: it was deleted meanwhile; open the session again", session.ErrConflict)
+		return 0, fmt.Errorf("%w: it was deleted in the meantime; open the session again", session.ErrConflict)
 	}
 	if err := session.CheckRecord(rec, in); err != nil || num != 0 {
 		return num, err
@@ -196,7 +195,7 @@ func (l *log) next(ctx context.Context, tx *sql.Tx, rec session.Record) (int64, 
 	return create(ctx, tx, l.id)
 }
 
-// create makes a session.
+// create creates a session.
 func create(ctx context.Context, tx *sql.Tx, id string) (int64, error) {
 	res, err := tx.ExecContext(ctx, "INSERT INTO session (id, updated) VALUES (?, ?)", id, micro(0))
 	if err != nil {
@@ -205,7 +204,7 @@ func create(ctx context.Context, tx *sql.Tx, id string) (int64, error) {
 	return res.LastInsertId()
 }
 
-// insert stores what is in a record.
+// insert stores the contents of a record.
 func (l *log) insert(ctx context.Context, tx *sql.Tx, num int64, rec session.Record) error {
 	var data bytes.Buffer
 	if err := json.Compact(&data, rec.Data); err != nil {
@@ -229,7 +228,7 @@ func (l *log) insert(ctx context.Context, tx *sql.Tx, num int64, rec session.Rec
 			return err
 		}
 		if n, err := res.RowsAffected(); err != nil || n != 1 {
-			return errors.Join(fmt.Errorf("it takes the input %q, which does not wait", t.ID), err)
+			return errors.Join(fmt.Errorf("it consumes the input %q, which does not wait", t.ID), err)
 		}
 	}
 	return l.update(ctx, tx, num, rec)
@@ -250,7 +249,7 @@ func insertEvents(ctx context.Context, tx *sql.Tx, num int64, rec session.Record
 	return nil
 }
 
-// update stores what a list says of the session.
+// update stores the list entry of the session.
 func (l *log) update(ctx context.Context, tx *sql.Tx, num int64, rec session.Record) error {
 	labels := []byte("{}")
 	if len(rec.Labels) > 0 {

@@ -1,21 +1,19 @@
-// Package sqlite keeps sessions in a SQLite database.
+// Package sqlite stores sessions in a SQLite database.
 //
 //	store, err := sqlite.Open("sessions.db")
 //	defer store.Close()
 //	s, err := session.Open(ctx, store, "customer-7")
 //
-// The database may be used by several processes of one machine at a time. A
-// session may be open more than once; of two that append to it, the second
-// gets [session.ErrConflict]. What was stored outlives a crash of the program
-// and of the machine (WAL, synchronous=FULL). Every record, event and input is
-// kept until its session is deleted.
+// The database may be used by several processes of one machine at a time. A session may be open more than once;
+// if two writers append to it, the second one gets [session.ErrConflict]. Stored data survives a crash of the
+// program and of the machine (WAL, synchronous=FULL). Every record, event and input is kept until its session
+// is deleted.
 //
-// A Store is also a [session.Inbox], a [session.Watcher], which sees an event of
-// another process at most 100 ms after it was stored, and a [session.Reader]. A
-// session that works is taken for abandoned 30 s after its process has died.
+// A Store is also a [session.Inbox], a [session.Watcher], which yields an event of another process at most
+// 100 ms after it was stored, and a [session.Reader]. A working session counts as abandoned 30 s after its
+// process has died.
 //
-// It is a module of its own, so that only who uses it has the driver, which is
-// written in Go, among its dependencies.
+// It is its own module, so that only programs that use it depend on the driver, which is written in Go.
 package sqlite
 
 import (
@@ -37,17 +35,16 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// A database says by applicationID that it is ours, and by schemaVersion how
-// its tables are.
+// The applicationID of a database says that it is ours, and schemaVersion which version of the tables it has.
 const (
 	applicationID = 0x6b697462 // "kitb"
 	schemaVersion = 2
 )
 
-// schemas are what makes of a database of each version one of the next.
+// schemas are the statements that upgrade a database of each version to the next.
 //
-// A session is known by its number, which is not used again after the session
-// was deleted: a writer that does not know of that finds nothing to append to.
+// A session is identified by its number, which is not reused after the session was deleted: a writer that does
+// not know of the deletion finds nothing to append to.
 var schemas = [schemaVersion]string{`
 CREATE TABLE session (
 	num     INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -115,9 +112,8 @@ var (
 	_ session.Reader  = (*Store)(nil)
 )
 
-// Open opens the database at path. A missing file is made, with mode 0600. A
-// database that is not of this package, or that a newer version made
-// ([agent.ErrNewerState]), is an error and stays as it is.
+// Open opens the database at path. A missing file is created, with mode 0600. A database that is not of this
+// package, or was made by a newer version ([agent.ErrNewerState]), is an error and stays unchanged.
 func Open(path string) (*Store, error) {
 	store, err := open(path)
 	if err != nil {
@@ -130,7 +126,7 @@ func open(path string) (_ *Store, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would make it for all to read
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would create it readable for everyone
 	if err != nil {
 		return nil, err
 	}
@@ -153,8 +149,7 @@ func open(path string) (_ *Store, err error) {
 	return store, nil
 }
 
-// prepare makes the tables in an empty database and refuses one it does not
-// know.
+// prepare creates the tables in an empty database, and returns an error for an unknown one.
 func (s *Store) prepare(ctx context.Context) error {
 	err := s.tx(ctx, func(tx *sql.Tx) error {
 		var app, version, tables int
@@ -166,7 +161,7 @@ func (s *Store) prepare(ctx context.Context) error {
 		switch {
 		case app == 0 && version == 0 && tables == 0:
 		case app != applicationID || version < 1:
-			return errors.New("it is a database of something else")
+			return errors.New("it is a database of another program")
 		case version > schemaVersion:
 			return fmt.Errorf("%w: its version is %d, this program reads up to %d; update the program", agent.ErrNewerState, version, schemaVersion)
 		case version == schemaVersion:
@@ -194,7 +189,7 @@ func (s *Store) tx(ctx context.Context, fn func(*sql.Tx) error) error {
 	return tx.Commit()
 }
 
-// read runs fn in a transaction that sees one moment, and keeps no writer waiting.
+// read runs fn in a transaction on a snapshot, which blocks no writer.
 func (s *Store) read(ctx context.Context, fn func(*sql.Tx) error) error {
 	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
@@ -203,7 +198,7 @@ func (s *Store) read(ctx context.Context, fn func(*sql.Tx) error) error {
 	return errors.Join(fn(tx), tx.Rollback())
 }
 
-// Close closes the database. Logs that are open must not be used any more, but to close them.
+// Close closes the database. Open logs must not be used any more, except to close them.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	closed, open := s.closed, len(s.open)
@@ -219,7 +214,7 @@ func (s *Store) Close() error {
 	return errors.Join(err, s.db.Close())
 }
 
-// Delete removes a session, also one that is open.
+// Delete removes a session, even an open one.
 func (s *Store) Delete(ctx context.Context, id string) error {
 	if err := errors.Join(ctx.Err(), session.CheckID(id)); err != nil {
 		return err
@@ -235,7 +230,7 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 	return nil
 }
 
-// A signal wakes those who wait for a change in this process.
+// A signal wakes the goroutines that wait for a change in this process.
 type signal struct {
 	mu sync.Mutex
 	ch chan struct{}

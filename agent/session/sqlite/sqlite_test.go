@@ -54,7 +54,7 @@ func TestSame(t *testing.T) {
 	sessiontest.Same(t, func(dir string) (session.Store, error) { return sqlite.Open(filepath.Join(dir, "sessions.db")) })
 }
 
-// TestTwoStores has two stores on one file, as two processes would.
+// TestTwoStores has two stores on one file, like two processes.
 func TestTwoStores(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	one, two := open(t, path), open(t, path)
@@ -67,7 +67,7 @@ func TestTwoStores(t *testing.T) {
 		t.Errorf("the second writer of a new session: %v", err)
 	}
 
-	// A session that was deleted and made anew has nothing to do with the old.
+	// A session that was deleted and created again is independent of the old one.
 	if err := two.Delete(t.Context(), "x"); err != nil {
 		t.Fatal(err)
 	}
@@ -111,8 +111,8 @@ func TestMode(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for _, row := range []struct{ setup, want string }{
-		{"CREATE TABLE mine (x)", "something else"},
-		{"PRAGMA application_id=7", "something else"},
+		{"CREATE TABLE mine (x)", "another program"},
+		{"PRAGMA application_id=7", "another program"},
 		{"PRAGMA application_id=0x6b697462; PRAGMA user_version=3; CREATE TABLE whatever (x)", "newer version"},
 	} {
 		path := filepath.Join(t.TempDir(), "x.db")
@@ -133,7 +133,7 @@ func TestRefused(t *testing.T) {
 	refused(t, path, "not a database")
 }
 
-// refused opens a database that must be refused and stay as it is.
+// refused opens a database that must be refused and stay unchanged.
 func refused(t *testing.T, path, want string) {
 	t.Helper()
 	before, err := os.ReadFile(path)
@@ -186,8 +186,8 @@ func Example() {
 	// 4 messages
 }
 
-// TestOldDatabase opens a database of the first version of this package, which had
-// deleted what came before a whole record.
+// TestOldDatabase opens a database of the first version of this package, which had deleted the records before a
+// whole one.
 func TestOldDatabase(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "old.db")
 	db, err := sql.Open("sqlite", path)
@@ -227,7 +227,7 @@ PRAGMA application_id=0x6b697462; PRAGMA user_version=1`)
 	}
 }
 
-// TestClaim has a process die while its session works, and another take it over.
+// TestClaim has a process die while its session works, and another process take over.
 func TestClaim(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	dead, other := open(t, path), open(t, path)
@@ -242,13 +242,13 @@ func TestClaim(t *testing.T) {
 	if err := log.Append(t.Context(), session.Record{Seq: 1, Whole: true, Data: json.RawMessage(`{}`), Status: session.StatusWorking}); err != nil {
 		t.Fatal(err)
 	}
-	look := openLog(t, other, "x") // robs no one
+	look := openLog(t, other, "x") // takes no claim away
 	if err := look.Close(); err != nil || status() != session.StatusWorking {
 		t.Errorf("while it is open: %s, %v", status(), err)
 	}
 	db, err := sql.Open("sqlite", path)
 	if err == nil {
-		_, err = db.ExecContext(t.Context(), "UPDATE session SET expires = 1") // as when no one has renewed it
+		_, err = db.ExecContext(t.Context(), "UPDATE session SET expires = 1") // as if it had not been renewed
 		err = errors.Join(err, db.Close())
 	}
 	if err != nil || status() != session.StatusAbandoned {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	pollEvery = 50 * time.Millisecond // for what other processes store
+	pollEvery = 50 * time.Millisecond // for the records of other processes
 	batch     = 256                   // events that are read at once
 )
 
@@ -27,7 +27,7 @@ func (s *Store) Watch(ctx context.Context, id string, after int64) iter.Seq2[ses
 		defer ticker.Stop()
 		w := &watch{store: s, id: id, after: after}
 		for {
-			changed := s.changed.next() // before the look, so that nothing is missed
+			changed := s.changed.next() // before the query, so that nothing is missed
 			events, err := w.next(ctx)
 			if err != nil {
 				if ctx.Err() != nil {
@@ -55,7 +55,7 @@ func (s *Store) Watch(ctx context.Context, id string, after int64) iter.Seq2[ses
 	}
 }
 
-// A watch is where a watcher is.
+// A watch is the position of a watcher.
 type watch struct {
 	store *Store
 	id    string
