@@ -26,7 +26,7 @@ type Thinking struct {
 }
 
 // Data is an image, a sound, or any other file: either the bytes themselves or
-// a URL where they are, never both.
+// a URL where they can be fetched, never both.
 type Data struct {
 	ID        string `json:"id,omitempty"`
 	Name      string `json:"name,omitempty"`
@@ -37,7 +37,7 @@ type Data struct {
 
 // Hint is something the program tells the model in the middle of a
 // conversation: the time, open tasks, the instructions of an opened group. It
-// reaches the model as user text. Source says who put it there.
+// is sent to the model as user text. Source names the part of the program that added it.
 type Hint struct {
 	ID     string `json:"id,omitempty"`
 	Source string `json:"source,omitempty"`
@@ -66,13 +66,13 @@ const (
 )
 
 // ToolResult answers the ToolCall of the same id. Blocks, which are [*Text] and
-// [*Data] only, are what the model reads; ForUser is also shown to the user
-// (a diff, a picture) and never to the model. Structured is the result as JSON
-// where the tool has an output schema.
+// [*Data] only, are for the model; ForUser is also shown to the user
+// (a diff, an image) and never to the model. Structured is the result as JSON
+// if the tool has an output schema.
 //
 // Pinned marks a result that compaction must not shorten, such as instructions.
 // Kept marks a result whose text is only a part of what the tool returned: the
-// whole is kept outside of the conversation, under the same id.
+// full text is stored outside of the conversation, under the same id.
 type ToolResult struct {
 	ID         string                     `json:"id"`
 	Name       string                     `json:"name"`
@@ -89,7 +89,7 @@ type ToolResult struct {
 func (r *ToolResult) Text() string { return r.Blocks.Text() }
 
 // Unknown is a block of a type that this version does not know. Raw is the
-// whole object; it encodes to just these bytes.
+// whole object; it encodes to exactly these bytes.
 type Unknown struct {
 	Type string
 	Raw  json.RawMessage

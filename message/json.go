@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// Blocks is a list of blocks that reads and writes JSON.
+// Blocks is a list of blocks that can be encoded to JSON and decoded.
 type Blocks []Block
 
 // MarshalJSON writes each block as its object with a "type" member in front.
@@ -45,8 +45,8 @@ func encodeBlock(buf *bytes.Buffer, b Block) error {
 	return nil
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote. An object of a type it does not
-// know becomes an [*Unknown].
+// UnmarshalJSON decodes what MarshalJSON returned. An object of an unknown type
+// becomes an [*Unknown].
 func (bs *Blocks) UnmarshalJSON(data []byte) error {
 	var raws []json.RawMessage
 	if err := json.Unmarshal(data, &raws); err != nil {
@@ -64,7 +64,7 @@ func (bs *Blocks) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// DecodeBlock reads one block from its JSON object.
+// DecodeBlock decodes one block from its JSON object.
 func DecodeBlock(raw json.RawMessage) (Block, error) {
 	var tag struct {
 		Type *string `json:"type"`

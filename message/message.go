@@ -1,20 +1,20 @@
-// Package message has the messages that a user, a model and its tools exchange.
+// Package message defines the messages that a user, a model and its tools exchange.
 //
-// A conversation is a list of messages. Each has a role and holds blocks, in
+// A conversation is a list of messages. Each has a role and contains blocks, in
 // the order in which they were produced:
 //
 //	m := message.User("What is 2+3?")
 //	m.Text() // "What is 2+3?"
 //
 // A [Block] is one of [*Text], [*Thinking], [*Data], [*Hint], [*ToolCall],
-// [*ToolResult] and [*Unknown]. An assistant message holds what one model call
+// [*ToolResult] and [*Unknown]. An assistant message contains what one model call
 // returned, tool calls included; the results of those calls follow in one
 // message of role [Tool].
 //
 // A message is immutable once it is part of a conversation: to change one, replace
-// it by a new one. This lets a model client cache the bytes it has encoded.
+// it with a new one. This lets a model client cache the bytes it has encoded.
 //
-// Messages and blocks are plain JSON. A block is an object with a "type" tag;
+// Messages and blocks encode to JSON. A block is an object with a "type" tag;
 // a block whose type this version does not know becomes an [*Unknown] that
 // encodes to the same JSON it was decoded from, so that an older program does
 // not lose what a newer one stored.
@@ -41,23 +41,23 @@ const (
 type Message struct {
 	ID      string    `json:"id"`
 	Role    Role      `json:"role"`
-	Name    string    `json:"name,omitempty"` // of the author, where several share a role
+	Name    string    `json:"name,omitempty"` // of the author, if several share a role
 	Blocks  Blocks    `json:"blocks"`
 	Created time.Time `json:"created,omitzero"`
 
-	// Model and Usage are set on assistant messages: which model answered and
-	// what the call cost.
+	// Model and Usage are set on assistant messages: which model answered, and
+	// the tokens of the call.
 	Model string `json:"model,omitempty"`
 	Usage *Usage `json:"usage,omitempty"`
 }
 
-// User returns a user message that holds one text block. Its id is empty: the
+// User returns a user message with one text block. Its id is empty: the
 // agent gives one when the message enters a conversation.
 func User(text string) *Message {
 	return textMessage(RoleUser, text)
 }
 
-// System returns a system message that holds one text block.
+// System returns a system message with one text block.
 func System(text string) *Message {
 	return textMessage(RoleSystem, text)
 }
@@ -74,7 +74,7 @@ func textMessage(role Role, text string) *Message {
 	return &m.Message
 }
 
-// Assistant returns an assistant message that holds the given blocks.
+// Assistant returns an assistant message with the given blocks.
 func Assistant(blocks ...Block) *Message {
 	return &Message{Role: RoleAssistant, Blocks: blocks}
 }
@@ -88,7 +88,7 @@ func (m *Message) ToolCalls() []*ToolCall { return all[*ToolCall](m.blocks()) }
 // ToolResults returns the tool results of m, in order; none if m is nil.
 func (m *Message) ToolResults() []*ToolResult { return all[*ToolResult](m.blocks()) }
 
-// blocks returns m.Blocks. Callers often have no message beside an error, and look all the same.
+// blocks returns m.Blocks, or nil if m is nil: callers often have an error and no message.
 func (m *Message) blocks() Blocks {
 	if m == nil {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Add appends rules that are not in the policy yet. It returns an error, and
-// adds nothing, if one of them cannot be written as people write rules.
+// Add appends rules that are not in the policy yet. It returns an error, and adds nothing, if one of them has no
+// text form that parses to the same rule.
 func (p *Policy) Add(rules ...Rule) error {
 	for _, r := range rules {
 		back, err := ParseRule(r.String(), r.Behavior)
@@ -35,14 +35,13 @@ func (p *Policy) Add(rules ...Rule) error {
 	return nil
 }
 
-// Check reports the mode if it is not known, every directory that is not
-// absolute, and every rule that cannot work with the tools described by calls: a pattern that its tool cannot read, or
-// for a tool that knows no patterns. Rules for other tools are not judged:
-// their tools may come later. The inputs of the calls do not matter.
+// Check reports an unknown mode, every directory that is not absolute, and every rule that cannot work with the
+// tools described by calls: a pattern that its tool cannot parse, or one for a tool without patterns. Rules for
+// other tools are not checked: their tools may be added later. The inputs of the calls do not matter.
 func (p *Policy) Check(calls ...*Call) error {
 	var errs []error
 	if p.Mode != "" && !p.Mode.known() {
-		errs = append(errs, fmt.Errorf("mode %q is not known; %s", p.Mode, modeNames))
+		errs = append(errs, fmt.Errorf("unknown mode %q; %s", p.Mode, modeNames))
 	}
 	for _, d := range p.Dirs {
 		if err := checkDir(d); err != nil {
@@ -55,7 +54,7 @@ func (p *Policy) Check(calls ...*Call) error {
 			continue
 		}
 		if r.Tool == networkTool && (r.Pattern != "" || r.Behavior == Ask) {
-			errs = append(errs, fmt.Errorf("rule %q (%s): the network is given as a whole or not at all; write Network below allow or deny", r.String(), r.Behavior))
+			errs = append(errs, fmt.Errorf("rule %q (%s): Network takes no pattern; write Network without one, in allow or deny", r.String(), r.Behavior))
 		}
 		for _, c := range calls {
 			if r.Pattern == "" || !r.Names(c.Tool) {
@@ -67,7 +66,7 @@ func (p *Policy) Check(calls ...*Call) error {
 			}
 			if err != nil {
 				errs = append(errs, fmt.Errorf("rule %q (%s): %w", r.String(), r.Behavior, err))
-				break // of the other tools that the rule names the same is likely
+				break // the same error is likely for the rule's other tools
 			}
 		}
 	}
@@ -79,11 +78,11 @@ func checkDir(d string) error {
 	if filepath.IsAbs(d) || path.IsAbs(d) || strings.HasPrefix(d, "~/") {
 		return nil
 	}
-	return fmt.Errorf("%q is not absolute; write the whole path", d)
+	return fmt.Errorf("%q is not absolute; write the full path", d)
 }
 
-// A Record is what is kept of a decision for later review: what was asked, what
-// was answered, why, and by which rule. It encodes as one line of JSON.
+// A Record is an entry about a decision, for later review: the question, the answer, the reason, and the rule. It
+// encodes as one line of JSON.
 type Record struct {
 	Time     time.Time       `json:"time,omitzero"`
 	Tool     string          `json:"tool"`

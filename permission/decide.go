@@ -8,8 +8,7 @@ func Decide(p *Policy, c *Call) Decision {
 	return run(p, c, nil)
 }
 
-// Explain is Decide with the steps that led there, and the parts of the call
-// as the tool understands them.
+// Explain is Decide with the steps of the decision, and the parts of the call as the tool sees them.
 func Explain(p *Policy, c *Call) Explanation {
 	var e Explanation
 	e.Decision = run(p, c, &e.Steps)
@@ -24,12 +23,11 @@ type Explanation struct {
 	Parts []Part `json:"parts,omitempty"`
 }
 
-// A Step is one question that was asked on the way to a decision, in the order
-// of the package's documentation. The last one decided.
+// A Step is one step of a decision, in the order of the package's documentation. The last one decided.
 type Step struct {
 	Name   string   `json:"step"`           // "deny rules", "tool", "explore", …
-	Answer Behavior `json:"answer"`         // BehaviorNone: went on to the next step
-	Reason string   `json:"reason"`         // what was found
+	Answer Behavior `json:"answer"`         // BehaviorNone: the next step follows
+	Reason string   `json:"reason"`         // why
 	Rule   *Rule    `json:"rule,omitempty"` // the rule that matched
 }
 
@@ -72,7 +70,7 @@ func run(p *Policy, c *Call, trace *[]Step) Decision {
 	return d
 }
 
-// An engine is one decision under way.
+// An engine makes one decision.
 type engine struct {
 	p     *Policy
 	c     *Call
@@ -101,7 +99,7 @@ func (e *engine) rules(b Behavior) (*Rule, string) {
 	r, unreadable := firstMatch(e.p, e.c, b)
 	switch {
 	case unreadable != nil:
-		return r, r.String() + ", which covers every call because its pattern cannot be read: " + unreadable.Error()
+		return r, r.String() + ", which covers every call because its pattern is invalid: " + unreadable.Error()
 	case r != nil:
 		return r, r.String()
 	case e.trace != nil: // most decisions are not explained
@@ -116,8 +114,8 @@ func (e *engine) decide() answer {
 	}
 	e.own = e.c.check(e.p)
 	own := &e.own
-	// A tool refuses what can never be right: before its word counts for less,
-	// and in every mode.
+	// A tool's own deny applies to calls that can never be right: it comes before everything that overrides the
+	// tool's verdict, and in every mode.
 	if own.Behavior == Deny {
 		return answer{step: "tool", behavior: Deny, reason: own.Reason}
 	}
@@ -127,7 +125,7 @@ func (e *engine) decide() answer {
 	if own.Confined && own.Found.Profile == ProfileOpen && networkRule(e.p) == Deny {
 		return answer{step: "deny rules", behavior: Deny, reason: "denied by rule Network: outside of the sandbox the call would have it"}
 	}
-	// Before ask rules: a question about a call that explore denies would be useless.
+	// Before ask rules: a question about a call that explore denies is useless.
 	if e.mode == ModeExplore && !e.c.ReadOnly {
 		why := "mode explore: the call is not read-only"
 		if own.Reason != "" {
@@ -152,14 +150,14 @@ func (e *engine) decide() answer {
 	return e.settle()
 }
 
-// settle answers what no deny or ask rule and no safety ask stopped.
+// settle decides about a call that no deny or ask rule and no safety ask stopped.
 func (e *engine) settle() answer {
 	own := &e.own
 	if e.c.ReadOnly {
 		if e.p.TrustReadOnly || e.mode == ModeAcceptEdits || e.mode == ModeSandboxed || e.mode == ModeExplore || e.mode == ModeBypass {
 			return answer{step: "read-only", behavior: Allow, reason: "read-only"}
 		}
-		e.note(Step{Name: "read-only", Reason: "the tool's word alone does not count in this mode"})
+		e.note(Step{Name: "read-only", Reason: "the tool's claim alone does not count in this mode"})
 	}
 	if own.Behavior == Allow {
 		return answer{step: "tool", behavior: Allow, reason: own.Reason}

@@ -72,7 +72,7 @@ func TestReadOnlyClaim(t *testing.T) {
 	}
 }
 
-// What explore denies says what the tool found.
+// A denial in the mode explore includes the reason of the tool.
 func TestExploreSaysWhy(t *testing.T) {
 	d := permission.Decide(&permission.Policy{Mode: permission.ModeExplore}, &permission.Call{Tool: "Bash",
 		Checker: permission.Says(permission.Verdict{Reason: "rm removes a"})})
@@ -98,7 +98,7 @@ func TestSteps(t *testing.T) {
 		{permission.ModeDefault, "ask allow", unsafe, false, []string{"deny rules: , none covers the call", "safety: ask, writes a hook"}},
 		{permission.ModeDefault, "allow", permission.Verdict{Behavior: permission.Allow, Reason: "harmless"}, true, []string{
 			"deny rules: , none covers the call", "ask rules: , none covers the call",
-			"read-only: , the tool's word alone does not count in this mode", "tool: allow, harmless"}},
+			"read-only: , the tool's claim alone does not count in this mode", "tool: allow, harmless"}},
 		{permission.ModeDefault, "allow", permission.Verdict{Reason: "writes a"}, false, []string{
 			"deny rules: , none covers the call", "ask rules: , none covers the call", "tool: , writes a", "allow rules: allow, allowed by rule T"}},
 		{permission.ModeDontAsk, "", permission.Verdict{Reason: "writes a"}, false, []string{

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// The methods below ask the Checker of a call. A bug in one must neither let a call through
-// nor end the program, so a panic counts as the safe answer.
+// The methods below call the Checker of a call. A bug in one must neither allow a call nor end the program, so a
+// panic counts as the safe answer.
 
 func (c *Call) check(p *Policy) (v Verdict) {
 	if c.Checker == nil {

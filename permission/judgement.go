@@ -8,58 +8,55 @@ import (
 	"slices"
 )
 
-// A Judgement is what a decision was about: the exact text that will run, the files it
-// was found to reach, and how far it may reach. What was judged is what runs: whoever
-// runs the call hands the Judgement to the tool, which takes it instead of the arguments.
+// A Judgement is what a decision was based on: the exact text that will run, the files that it was found to use,
+// and its sandbox profile. What was judged is what runs: the program that runs the call passes the Judgement to
+// the tool, which uses it instead of the arguments.
 //
-// [Decide] makes it, and seals it for the one call it was about; [Judgement.Covers] checks
-// the seal. The seal is not part of the JSON: what a file says was judged is there to be
-// compared, by [Judgement.Same], and is not enough to run anything.
+// [Decide] makes it, and seals it for the one call it is about; [Judgement.Covers] checks the seal. The seal is not
+// part of the JSON: a Judgement from a file can only be compared, with [Judgement.Same], and is not enough to run
+// anything.
 type Judgement struct {
-	Text    string  `json:"text,omitempty"`    // what runs; "" if the arguments themselves are it
-	Profile Profile `json:"profile,omitempty"` // what the call is to be confined to
-	Network bool    `json:"network,omitempty"` // it may talk to other machines
+	Text    string  `json:"text,omitempty"`    // what runs; "" if that is the arguments themselves
+	Profile Profile `json:"profile,omitempty"` // the sandbox profile of the call
+	Network bool    `json:"network,omitempty"` // it may connect to other machines
 
 	// Files are those that the call opens, in the order the tool names them, or the directory in
 	// which Text runs.
 	Files []File `json:"files,omitempty"`
 
-	// Except are patterns of absolute paths, links resolved, that a search leaves out
-	// because a deny or ask rule covers them, and that a confined call cannot read because a
-	// deny rule does. "*", "?", "[…]", "{…}" and "**" are as in file rules.
+	// Except are patterns of absolute paths, with links resolved, that a search omits because a deny or ask
+	// rule covers them, and that a confined call cannot read because a deny rule does. "*", "?", "[…]", "{…}"
+	// and "**" are as in file rules.
 	Except []string `json:"except,omitempty"`
 
-	// Keep are such patterns of what a confined call cannot change because a deny rule
-	// covers it.
+	// Keep are such patterns of the files that a confined call cannot change because a deny rule covers them.
 	Keep []string `json:"keep,omitempty"`
 
 	seal [sha256.Size]byte
 }
 
-// A Profile names how far a call may reach. The zero Profile says nothing: the tool cannot
-// be confined, or takes care of itself.
+// A Profile names what a call may access. The zero Profile means that the tool cannot be confined, or confines
+// itself.
 type Profile string
 
-// The profiles. [Decide] never returns ProfileOpen, which is for a person to give.
+// The profiles. [Decide] never returns ProfileOpen, which only a user can allow.
 const (
 	ProfileRead Profile = "read" // writes nothing and has no network
 	ProfileWork Profile = "work" // writes in the working directories
 	ProfileOpen Profile = "open" // not confined
 )
 
-// A File is a file as it was when a call was judged. Without Device and Inode the path is
-// all that is known of it.
+// A File is a file at the time when a call was judged. Without Device and Inode only its path is known.
 type File struct {
 	Path   string `json:"path"` // absolute, symbolic links resolved
 	Device uint64 `json:"device,omitempty"`
 	Inode  uint64 `json:"inode,omitempty"`
 
-	// New says that nothing was there. Device and Inode are those of the lowest directory
-	// above that was.
+	// New says that the file did not exist. Device and Inode are those of the lowest existing directory above it.
 	New bool `json:"new,omitempty"`
 }
 
-// Covers reports whether j is the Judgement of a decision about this very call, unchanged.
+// Covers reports whether j is the Judgement of a decision about exactly this call, unchanged.
 func (j *Judgement) Covers(tool string, input []byte) bool {
 	if j == nil {
 		return false
@@ -68,17 +65,16 @@ func (j *Judgement) Covers(tool string, input []byte) bool {
 	return subtle.ConstantTimeCompare(want[:], j.seal[:]) == 1
 }
 
-// Same reports whether the two are about the same: what a person who agreed to the one has
-// also agreed to. Files are compared by path only: a file that was replaced meanwhile, as
-// every edit does, needs no new question.
+// Same reports whether both mean the same: a user who agreed to the one has also agreed to the other. Files are
+// compared by path only: a file that was replaced in the meantime, as every edit does, needs no new question.
 func (j *Judgement) Same(other *Judgement) bool {
 	return j.Text == other.Text && j.Profile == other.Profile && j.Network == other.Network &&
 		slices.Equal(j.Except, other.Except) && slices.Equal(j.Keep, other.Keep) &&
 		slices.EqualFunc(j.Files, other.Files, func(a, b File) bool { return a.Path == b.Path })
 }
 
-// Differs returns Text if the arguments do not say it word for word, else "": a person who
-// reads the arguments must see it, too.
+// Differs returns Text if the arguments do not contain it literally, else "": a user who reads the arguments must
+// see it too.
 func (j *Judgement) Differs(input json.RawMessage) string {
 	if j == nil {
 		return ""
@@ -94,7 +90,7 @@ func (j *Judgement) Differs(input json.RawMessage) string {
 	return j.Text
 }
 
-// IsZero reports whether j says nothing that the call itself does not.
+// IsZero reports whether j adds nothing to the call itself.
 func (j *Judgement) IsZero() bool {
 	return j.Text == "" && j.Profile == "" && !j.Network && len(j.Files) == 0 && len(j.Except) == 0 && len(j.Keep) == 0
 }
@@ -105,8 +101,8 @@ func (j Judgement) sealed(c *Call) Judgement {
 	return j
 }
 
-// digest is of j and the call. Each text has its length before it, so that no two calls
-// are written alike.
+// digest is the digest of j and the call. Each text is preceded by its length, so that no two calls have the same
+// encoding.
 func (j *Judgement) digest(tool string, input []byte) [sha256.Size]byte {
 	var room [512]byte // for most calls
 	b := appendText(room[:0], tool)
@@ -142,15 +138,15 @@ func appendFlag(b []byte, set bool) []byte {
 	return append(b, 0)
 }
 
-// Judge returns the Judgement that [Decide] would, whatever the answer: for a host that
-// allows a call on its own authority.
+// Judge returns the Judgement that [Decide] would return, whatever its decision: for a host that allows a call on
+// its own authority.
 func Judge(p *Policy, c *Call) Judgement {
 	own := c.check(p)
 	return own.found(p, true).sealed(c)
 }
 
-// found returns what the tool found, with the network where the call gets it. granted says that a
-// person, or a rule of theirs, allows the very call.
+// found returns the tool's Found, with the network if the call gets it. granted says that a user, or a user's rule,
+// allows exactly this call.
 func (v *Verdict) found(p *Policy, granted bool) Judgement {
 	j := v.Found
 	switch rule := networkRule(p); {
@@ -162,11 +158,11 @@ func (v *Verdict) found(p *Policy, granted bool) Judgement {
 	return j
 }
 
-// networkTool is what rules about the network of confined calls name in the place of a tool.
+// networkTool is the name, in place of a tool's, in rules about the network of confined calls.
 const networkTool = "Network"
 
-// networkRule returns what the rules say of the network: Deny, Allow or BehaviorNone. A deny rule wins, and one
-// with a pattern, which cannot be read, denies all.
+// networkRule returns the effect of the network rules: Deny, Allow or BehaviorNone. A deny rule wins, and one with a
+// pattern, which is invalid, denies everything.
 func networkRule(p *Policy) Behavior {
 	found := BehaviorNone
 	if p == nil {
@@ -184,9 +180,9 @@ func networkRule(p *Policy) Behavior {
 	return found
 }
 
-// Stricter returns the stricter of two decisions about the same call, a if they are as
-// strict. A safety question is stricter than another, since no rule answers it. What
-// either decision leaves out is left out, and the call reaches no further than both let it.
+// Stricter returns the stricter of two decisions about the same call, a if both are equally strict. A safety question
+// is stricter than another question, since no rule answers it. The result has the exceptions of both decisions, and
+// the call may access only what both allow.
 func Stricter(c *Call, a, b Decision) Decision {
 	if b.rank() > a.rank() {
 		a, b = b, a
@@ -203,7 +199,7 @@ func Stricter(c *Call, a, b Decision) Decision {
 	return a
 }
 
-// union returns a and what of b it does not have. It changes neither.
+// union returns a and the elements of b that are not in it. It changes neither.
 func union(a, b []string) []string {
 	for _, e := range b {
 		if !slices.Contains(a, e) {
@@ -213,8 +209,8 @@ func union(a, b []string) []string {
 	return a
 }
 
-// narrower returns the profile that reaches less far. One that says nothing is the tool's own
-// affair, and the same for both.
+// narrower returns the profile that allows less. The zero Profile is the tool's own responsibility, and the same for
+// both.
 func narrower(a, b Profile) Profile {
 	for _, p := range []Profile{ProfileRead, ProfileWork} {
 		if a == p || b == p {

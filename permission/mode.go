@@ -19,8 +19,8 @@ var spellings = map[string]Mode{
 	"dontAsk": ModeDontAsk, "dont_ask": ModeDontAsk,
 }
 
-// ParseMode reads a mode, also in the spellings of other programs, such as
-// acceptEdits, bypassPermissions and plan. The empty text is ModeDefault.
+// ParseMode parses a mode, including the spellings of other programs, such as acceptEdits, bypassPermissions and
+// plan. The empty text is ModeDefault.
 func ParseMode(text string) (Mode, error) {
 	switch m := Mode(text); {
 	case text == "":
@@ -31,5 +31,5 @@ func ParseMode(text string) (Mode, error) {
 	if m, ok := spellings[text]; ok {
 		return m, nil
 	}
-	return "", fmt.Errorf("mode %q is not known; %s", text, modeNames)
+	return "", fmt.Errorf("unknown mode %q; %s", text, modeNames)
 }

@@ -6,9 +6,8 @@ import (
 	"fmt"
 )
 
-// checkRepeated refuses a file in which an object has two members of one name, also where
-// the members are only kept: which of them takes effect depends on the reader. The caller
-// has checked that data is valid JSON.
+// checkRepeated returns an error for a file in which an object has two members with the same name, even in unknown
+// members: which of them takes effect would depend on the parser. The caller has checked that data is valid JSON.
 func checkRepeated(data []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	path, found := repeated(dec)
@@ -19,8 +18,7 @@ func checkRepeated(data []byte) error {
 	return fmt.Errorf("line %d: %s is a duplicate key; merge the two", line, path[1:])
 }
 
-// repeated reads a value as far as the second member of one name, and returns the path
-// to it, starting with a dot.
+// repeated reads a value up to the second member with the same name, and returns the path to it, starting with a dot.
 func repeated(dec *json.Decoder) (path string, found bool) {
 	tok, err := dec.Token()
 	if err != nil {

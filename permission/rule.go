@@ -7,15 +7,15 @@ import (
 
 // A Rule allows, asks about or denies calls of a tool. Tool is a tool's name
 // or a pattern with "*" ("mcp__github__*"). Pattern is the tool's own language
-// ("git commit:*" for Bash, "src/**" for Edit); empty means every call.
+// ("git commit:*" for Bash, "src/**" for Edit); empty covers every call.
 type Rule struct {
 	Tool     string   `json:"tool"`
 	Pattern  string   `json:"pattern,omitempty"`
 	Behavior Behavior `json:"behavior"`
-	Source   string   `json:"source,omitempty"` // where it came from: a file, "suggested", …
+	Source   string   `json:"source,omitempty"` // its origin: a file, "suggested", …
 }
 
-// String returns the rule as people write it: Tool or Tool(pattern).
+// String returns the rule in its text form: Tool or Tool(pattern).
 func (r Rule) String() string {
 	if r.Pattern == "" {
 		return r.Tool
@@ -23,8 +23,8 @@ func (r Rule) String() string {
 	return r.Tool + "(" + r.Pattern + ")"
 }
 
-// ParseRule reads Tool or Tool(pattern). "Tool()" is refused: an empty pattern
-// would match everything, which is hardly what was meant.
+// ParseRule parses Tool or Tool(pattern). "Tool()" is an error: an empty pattern would match everything, which is
+// hardly intended.
 func ParseRule(text string, b Behavior) (Rule, error) {
 	bad := func(why string) (Rule, error) {
 		return Rule{}, fmt.Errorf("rule %q: %s; write Tool or Tool(pattern), such as Bash(git commit:*)", text, why)
@@ -33,7 +33,7 @@ func ParseRule(text string, b Behavior) (Rule, error) {
 	name, rest, paren := strings.Cut(s, "(")
 	switch {
 	case b != Allow && b != Ask && b != Deny:
-		return bad(fmt.Sprintf("behavior %q is none of allow, ask, deny", b))
+		return bad(fmt.Sprintf("behavior %q is not allow, ask or deny", b))
 	case name == "":
 		return bad("no tool name")
 	case strings.ContainsAny(name, " \t\n),"):
@@ -71,8 +71,7 @@ func (r Rule) Names(name string) bool {
 	}
 }
 
-// effect returns what r does. A behavior that is none denies, as an unknown mode
-// does: it may be a misspelled deny.
+// effect returns the effect of r. An unknown behavior denies, like an unknown mode: it may be a misspelled deny.
 func (r *Rule) effect() Behavior {
 	if r.Behavior == Allow || r.Behavior == Ask {
 		return r.Behavior
@@ -80,9 +79,9 @@ func (r *Rule) effect() Behavior {
 	return Deny
 }
 
-// matches reports whether r covers c, in its own name or in one that the call borrows the
-// rules of. Allow rules are not borrowed: who allows to read a file has not allowed to
-// search it, or to run a program on it. The error says why the pattern cannot be read.
+// matches reports whether r covers c, by its own name or by one whose rules the call borrows. Allow rules are not
+// borrowed: a user who allows reading a file has not allowed searching it, or running a program on it. The error
+// says why the pattern is invalid.
 func (r Rule) matches(p *Policy, c *Call) (bool, error) {
 	if r.Names(c.Tool) {
 		if ok, err := r.covers(p, c); ok {
@@ -104,8 +103,8 @@ func (r Rule) matches(p *Policy, c *Call) (bool, error) {
 	return false, nil
 }
 
-// covers reports whether the pattern of r covers c. A pattern that cannot be read covers
-// everything for deny and ask, nothing for allow.
+// covers reports whether the pattern of r covers c. An invalid pattern covers everything for deny and ask, nothing
+// for allow.
 func (r Rule) covers(p *Policy, c *Call) (bool, error) {
 	if r.Pattern == "" {
 		return true, nil

@@ -8,31 +8,28 @@ import (
 	"slices"
 )
 
-// Settings is a settings file that holds a policy:
+// Settings is a settings file with a policy:
 //
 //	{"permissions": {
 //	    "mode": "default",
 //	    "allow": ["Bash(git commit:*)"], "ask": [], "deny": ["Read(.env)"],
 //	    "additionalDirectories": ["/srv/data"]}}
 //
-// What else is in the file is kept and written back by [Settings.JSON]. The
-// zero Settings is an empty file.
+// Other members of the file are kept and written back by [Settings.JSON]. The zero Settings is an empty file.
 type Settings struct {
-	// Policy is what the file says. Its Dirs are the additional directories;
-	// put the working directory in front of them.
+	// Policy is the policy in the file. Its Dirs are the additional directories; put the working directory in
+	// front of them.
 	Policy Policy
 
 	outer, inner map[string]json.RawMessage // members that are not ours
 }
 
-// ParseSettings reads a settings file. name is used in errors, and as the
-// Source of the rules. Every rule that cannot be read is an error that names
-// the file, the list and the rule; all of them are reported at once. Two members of one
-// name are an error, wherever in the file they are.
+// ParseSettings parses a settings file. name is used in errors, and as the Source of the rules. Every invalid rule is
+// an error that names the file, the list and the rule; all of them are reported at once. Two members with the same
+// name are an error, anywhere in the file.
 //
-// The mode may also be called defaultMode and be spelled as [ParseMode] says. Two
-// modes are an error unless they are the same: one of them would have no effect.
-// Member names are compared exactly.
+// The mode may also be called defaultMode, with the spellings of [ParseMode]. Two different modes are an error: one of
+// them would have no effect. Member names are compared exactly.
 func ParseSettings(name string, data []byte) (*Settings, error) {
 	s := &Settings{}
 	if len(bytes.TrimSpace(data)) == 0 {
@@ -109,7 +106,7 @@ func (s *Settings) read(name string) (errs []error) {
 	return errs
 }
 
-// list takes a list of strings out of the members.
+// list removes a list of strings from the members and returns it.
 func (s *Settings) list(key string) ([]string, error) {
 	raw, ok := s.inner[key]
 	if !ok {
@@ -123,8 +120,8 @@ func (s *Settings) list(key string) ([]string, error) {
 	return list, nil
 }
 
-// Unknown returns the members of "permissions" that mean nothing to kitbag,
-// sorted. They are kept and have no effect, which a program should report.
+// Unknown returns the members of "permissions" that kitbag does not know, sorted. They are kept and have no effect,
+// which a program should report.
 func (s *Settings) Unknown() []string {
 	var names []string
 	for k := range s.inner {
@@ -134,9 +131,8 @@ func (s *Settings) Unknown() []string {
 	return names
 }
 
-// JSON writes the file with the policy as it is now. Members are sorted, the
-// lists hold the rules in the policy's order, and what was not understood is
-// kept.
+// JSON returns the file with the current policy. Members are sorted, the lists contain the rules in the policy's
+// order, and unknown members are kept.
 func (s *Settings) JSON() ([]byte, error) {
 	inner := map[string]any{}
 	for k, v := range s.inner {

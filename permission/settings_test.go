@@ -153,7 +153,7 @@ func TestPolicyCheck(t *testing.T) {
 		text = err.Error()
 	}
 	for _, want := range []string{`"fast"`, `"add(1)" (deny)`, `"Bash(broken)" (allow): cannot be read`, `"ad*(2)" (ask)`, `"sub" is not absolute`,
-		`"Network(a.example)" (allow): the network is given as a whole`, `"Network" (ask): the network`} {
+		`"Network(a.example)" (allow): Network takes no pattern`, `"Network" (ask): Network takes no pattern`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q does not say %s", text, want)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// TestSuggestedRulesAllow holds that a rule which is offered with a question ends the question:
+// TestSuggestedRulesAllow checks that a rule that is suggested with a question answers it:
 // none is offered where a safety ask or an ask rule would win over it.
 func TestSuggestedRulesAllow(t *testing.T) {
 	asked, offered := 0, 0
@@ -63,7 +63,7 @@ func TestSuggestedRulesAllow(t *testing.T) {
 	}
 }
 
-// TestReasonOfUnreadablePattern holds that a rule which covers a call only because its pattern
+// TestReasonOfUnreadablePattern checks that a rule that covers a call only because its pattern
 // means nothing to the tool is not named as if it did.
 func TestReasonOfUnreadablePattern(t *testing.T) {
 	match := func(_ *permission.Policy, r permission.Rule) (bool, error) {
@@ -78,9 +78,9 @@ func TestReasonOfUnreadablePattern(t *testing.T) {
 		want  string
 	}{
 		{permission.Rule{Tool: "add", Pattern: "2", Behavior: permission.Ask}, nil,
-			"asked by rule add(2), which covers every call because its pattern cannot be read: the tool takes no patterns"},
+			"asked by rule add(2), which covers every call because its pattern is invalid: the tool takes no patterns"},
 		{permission.Rule{Tool: "add", Pattern: "(", Behavior: permission.Deny}, match,
-			"denied by rule add((), which covers every call because its pattern cannot be read: no closing parenthesis"},
+			"denied by rule add((), which covers every call because its pattern is invalid: no closing parenthesis"},
 		{permission.Rule{Tool: "add", Pattern: "2", Behavior: permission.Ask}, match, "asked by rule add(2)"},
 		{permission.Rule{Tool: "add", Behavior: permission.Ask}, nil, "asked by rule add"},
 	} {

@@ -16,7 +16,7 @@ func stringEnd(data []byte, i int) int {
 	return len(data)
 }
 
-// jsonString returns a JSON string as it was and as it is without secrets. It
+// jsonString returns a JSON string unchanged, and without secrets. It
 // searches the decoded text, since an escape sequence can hide any letter.
 func (r *Redactor) jsonString(raw []byte) (was, now string) {
 	was = string(raw)

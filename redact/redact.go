@@ -1,4 +1,4 @@
-// Package redact finds secrets in text and puts placeholders in their place.
+// Package redact finds secrets in text and replaces them with placeholders.
 //
 //	r, err := redact.New(append(redact.Rules(),
 //		redact.Literal("database", os.Getenv("DB_PASSWORD")))...)
@@ -19,8 +19,8 @@
 // # What is and what is not a boundary
 //
 // Redaction catches accidents; it is not a boundary. It finds what has the form of a
-// secret, and the literals it was given. A secret that is encoded, split up, spelled
-// out or drawn passes. To keep a secret from a model, deny it the tools that read it.
+// secret, and the given literals. It does not find a secret that is encoded, split up,
+// spelled out or drawn. To keep a secret from a model, deny it the tools that read it.
 package redact
 
 import (
@@ -35,7 +35,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// A Rule says what a kind of secret looks like.
+// A Rule describes a kind of secret.
 type Rule struct {
 	Name    string // of the kind: lower-case letters, digits and '-'; the placeholder shows it
 	Pattern string // RE2 syntax; the longest match is the secret
@@ -48,7 +48,7 @@ func Literal(name, secret string) Rule {
 	return Rule{Name: name, Pattern: regexp.QuoteMeta(secret)}
 }
 
-// minSecret is how many characters the shortest match of a rule has at least.
+// minSecret is the minimum length, in characters, of a match of a rule.
 const minSecret = 6
 
 // A Redactor replaces what its rules match. It is immutable and safe for
@@ -121,7 +121,7 @@ func (r *Redactor) add(i int, rule Rule) error {
 }
 
 // firstBytes marks the bytes that may begin what pc matches. Most bytes of most texts
-// begin nothing, and a stream that has no thread skips them.
+// begin no match, and a stream that has no thread skips them.
 func (r *Redactor) firstBytes(pc uint32, first *[256]bool, seen map[uint32]bool) {
 	if seen[pc] {
 		return
@@ -141,8 +141,8 @@ func (r *Redactor) firstBytes(pc uint32, first *[256]bool, seen map[uint32]bool)
 	}
 }
 
-// minLength returns how many characters the shortest match has. An operator that it
-// does not know counts as none, which refuses the rule.
+// minLength returns the length of the shortest match in characters. An unknown operator
+// counts as 0, so that the rule is refused.
 func minLength(re *syntax.Regexp) int {
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -173,7 +173,7 @@ func placeholder(name string) string { return "[redacted: " + name + "]" }
 
 var placeholders = lazy.Regexp(`\[redacted: [a-z0-9-]{1,40}\]`)
 
-// Has reports whether text holds a placeholder.
+// Has reports whether text contains a placeholder.
 func Has(text string) bool { return placeholders().MatchString(text) }
 
 // Text returns s with secrets replaced. It is idempotent.
@@ -198,8 +198,8 @@ func (r *Redactor) once(s string) string {
 	return st.Write(s) + st.Close()
 }
 
-// JSON returns data, which is JSON, with secrets in its strings replaced, also in
-// names of members. All other bytes stay as they are.
+// JSON returns data, which is JSON, with secrets in its strings replaced, including
+// names of members. All other bytes stay unchanged.
 func (r *Redactor) JSON(data []byte) []byte {
 	if r == nil {
 		return data

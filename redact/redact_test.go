@@ -65,7 +65,7 @@ var secrets = map[string][]string{
 	"age-key":            {"AGE-SECRET-KEY-1" + strings.ToUpper(fake("", 58))},
 }
 
-// TestEveryRule finds each kind of secret at any position, whole, and names
+// TestEveryRule finds each kind of secret at any position, completely, and names
 // it.
 func TestEveryRule(t *testing.T) {
 	r := redactor(t, Rules()...)
@@ -149,7 +149,7 @@ func TestStreamsLeakNothing(t *testing.T) {
 	})
 }
 
-// TestStreamHoldsBackNoMore says what has come out after each piece.
+// TestStreamHoldsBackNoMore checks the output after each piece.
 func TestStreamHoldsBackNoMore(t *testing.T) {
 	r := redactor(t, append(Rules(), Rule{Name: "line", Pattern: `secret: .{3,}`})...)
 	key := fake("sk-", 30)
@@ -321,7 +321,7 @@ func TestOverlaps(t *testing.T) {
 	}
 }
 
-// FuzzRedact cuts any text anywhere, and takes it for JSON.
+// FuzzRedact cuts any text at any position, and treats it as JSON.
 func FuzzRedact(f *testing.F) {
 	for _, examples := range secrets {
 		for _, secret := range examples {

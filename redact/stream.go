@@ -17,8 +17,8 @@ import (
 type Stream struct {
 	r    *Redactor
 	held []byte // not passed on yet
-	base int    // how much of the text came before held
-	pos  int    // how much of the text the machine has read
+	base int    // the length of the text before held
+	pos  int    // the length of the text that the machine has read
 	prev rune   // the last character read, -1 at the beginning
 
 	alive []thread // sorted by start, each instruction once
@@ -47,7 +47,7 @@ func (r *Redactor) Stream() *Stream {
 	return s
 }
 
-// Write takes the next piece and returns what can be passed on by now.
+// Write adds the next piece and returns the text that can be passed on now.
 func (s *Stream) Write(piece string) string {
 	if s.r == nil {
 		return piece
@@ -101,8 +101,8 @@ func (s *Stream) step(c rune, first byte) {
 		s.follow(s.r.starts[rule], s.pos, c)
 	}
 	clear(s.seen)
-	// Threads are sorted by start. Of two at one instruction the later can match
-	// nothing that the earlier does not.
+	// Threads are sorted by start. If two are at the same instruction, the later one can
+	// match nothing that the earlier one does not.
 	s.alive = s.alive[:0]
 	for _, t := range s.next {
 		in := &s.r.insts[t.pc]

@@ -13,8 +13,8 @@ type Args struct {
 	// it shares the memory of the model's text and must not be changed.
 	JSON json.RawMessage
 
-	// Repaired says what was put right in what the model sent, a phrase each;
-	// empty when nothing was. JSON that fits the schema is never changed.
+	// Repaired lists the repairs of what the model sent, a phrase each; empty when there were none. JSON that
+	// fits the schema is never changed.
 	Repaired []string
 }
 
@@ -30,12 +30,11 @@ type ArgumentError struct {
 
 func (e *ArgumentError) Error() string { return e.Text }
 
-// Arguments makes valid arguments for t of what a model sent: repaired where
-// that is safe, and checked against the schema. The error is an
-// [*ArgumentError]. Empty input is the empty object. It is safe for concurrent use.
+// Arguments returns valid arguments for t from what a model sent: repaired if that is safe, and checked against
+// the schema. The error is an [*ArgumentError]. Empty input is the empty object. It is safe for concurrent use.
 //
-// The schema may be untrusted. It is compiled once, however often its tool is listed
-// again; nothing is loaded for it, and keywords that Go cannot check are ignored.
+// The schema may be untrusted. It is compiled once, however often its tool is listed; nothing is loaded for it,
+// and keywords that Go cannot check are ignored.
 func Arguments(t Tool, raw json.RawMessage) (Args, error) {
 	info := t.Info()
 	return validators.get(info.Input).arguments(info.Name, raw)
@@ -67,7 +66,7 @@ func (v *validator) arguments(name string, raw json.RawMessage) (args Args, err 
 	if err != nil {
 		return Args{}, err
 	}
-	if more != nil { // it was no JSON: what runs is what was made of it
+	if more != nil { // it was not JSON: the repaired value runs
 		raw, notes = parsed.appendJSON(nil), append(notes, more...)
 	}
 	if parsed.kind == objectValue && v.validate(parsed.generic()) == nil {
@@ -85,8 +84,8 @@ func (v *validator) arguments(name string, raw json.RawMessage) (args Args, err 
 	return Args{JSON: parsed.appendJSON(nil), Repaired: c.notes}, nil
 }
 
-// read parses what the model sent. The notes say what was put right to do so, and
-// are nil if it was JSON. The error is an [*ArgumentError].
+// read parses what the model sent. The notes list the repairs that were needed, and are nil if it was JSON. The
+// error is an [*ArgumentError].
 func (v *validator) read(name string, raw json.RawMessage) (parsed *value, notes []string, err error) {
 	parsed, err = parseValue(raw)
 	if err == nil {
@@ -104,7 +103,7 @@ func (v *validator) read(name string, raw json.RawMessage) (parsed *value, notes
 		e.Truncated = true
 		return nil, nil, e
 	}
-	if len(fixed.notes) == 0 { // it was no JSON, so something was left out
+	if len(fixed.notes) == 0 { // it was not JSON, so something was omitted
 		fixed.notes = []string{"characters that JSON does not know"}
 	}
 	return fixed.value, fixed.notes, nil
@@ -115,8 +114,8 @@ func refuse(format string, a ...any) *ArgumentError {
 	return &ArgumentError{Text: fmt.Sprintf(format, a...)}
 }
 
-// advice shows how it should have looked: what was sent was so far off that naming
-// single fields would say nothing.
+// advice shows an example of valid arguments: what was sent was so far off that naming single fields would not
+// help.
 func (v *validator) advice() string {
 	if e := v.example(); e != "" {
 		return " A valid example: " + e

@@ -113,7 +113,7 @@ func TestSchemasLoadNothing(t *testing.T) {
 	}
 }
 
-// TestViolations holds the wording: what a model reads decides whether its next
+// TestViolations checks the wording: the text decides whether a model's next
 // call is right.
 func TestViolations(t *testing.T) {
 	const schema = `{"type":"object","properties":{
@@ -186,7 +186,7 @@ func TestViolations(t *testing.T) {
 	}
 }
 
-// TestRepairIsReported: nothing is put right in silence.
+// TestRepairIsReported: every repair is reported.
 func TestRepairIsReported(t *testing.T) {
 	const schema = `{"type":"object","properties":{"n":{"type":"integer"},"tags":{"type":"array","items":{"type":"string"}},"unit":{"enum":["c","f"]},"x":{"type":"string"}}}`
 	args, err := tool.Arguments(bare{schema}, json.RawMessage(`{'n': '3', "tags": "a", "unit": "C", "x": null,}`))

@@ -20,11 +20,11 @@ var capabilities = []reflect.Type{
 	reflect.TypeFor[IdempotentChecker](), reflect.TypeFor[Reminder](),
 }
 
-// CheckCapabilities returns an error if t, or a tool inside it, has a method with the name
-// of a capability's but another signature, or has it on the pointer only: nothing would
-// call it. So does one that embeds a Tool with a [Judge] and has neither an Unwrap method nor
-// a Judge: its calls would not be judged. A tool in a field with a name is not looked for: a wrapper
-// that has one must have Unwrap. [github.com/kitbag-go/kitbag/toolkit.New] checks all tools.
+// CheckCapabilities returns an error if t, or a tool inside it, has a method with the name of a capability's but
+// another signature, or has it on the pointer only: it would never be called. It also returns an error for a
+// tool that embeds a Tool with a [Judge] and has neither an Unwrap method nor a Judge: its calls would not be
+// judged. It does not check a tool in a named field: a wrapper with such a field must have Unwrap.
+// [github.com/kitbag-go/kitbag/toolkit.New] checks all tools.
 func CheckCapabilities(t Tool) error {
 	outer := t
 	for range maxWraps {

@@ -6,13 +6,11 @@ import (
 	"strings"
 )
 
-// A coercer changes values of the wrong type to what was obviously meant, as
-// the schema tells: "3" to 3, a JSON object inside a string to the object. It
-// is used only on arguments that do not fit, and what it makes of them is
-// validated in turn; so it may be bold, as long as it says what it did.
+// A coercer changes values of the wrong type to what was obviously meant, according to the schema: "3" to 3, a
+// JSON object inside a string to the object. It is used only on arguments that do not fit, and its result is
+// validated in turn; so it may guess, as long as it notes each change.
 //
-// It changes the parsed value in place. The schema's values it takes over as they
-// are, so that these must not be changed.
+// It changes the parsed value in place. It reuses the schema's values, so these must not be changed.
 type coercer struct {
 	v     *validator
 	notes []string // what was changed, each with its path
@@ -52,9 +50,8 @@ func (c *coercer) root(v *value) *value {
 	return c.value(v, c.v.schema, "", 0)
 }
 
-// parseText reads JSON inside a string, repaired if need be. It returns nil if
-// there is none, or if it is cut off. Prose around JSON is not taken off here: a text
-// may well mention an object without being one.
+// parseText parses JSON inside a string, repaired if necessary. It returns nil if there is none, or if it is cut
+// off. It does not remove prose around JSON: a text may well mention an object without being one.
 func parseText(s string) *value {
 	if v, err := parseValue([]byte(s)); err == nil {
 		return v
@@ -90,8 +87,8 @@ func (v *validator) onlyField() string {
 	return ""
 }
 
-// value returns v as the schema wants it, or v itself. Its own type is put right before
-// its parts are looked at: an object that was in a string has fields only then.
+// value returns v in the type that the schema requires, or v itself. It converts v before its parts: an object
+// that was in a string has fields only then.
 func (c *coercer) value(v, schema *value, path string, depth int) *value {
 	if depth > maxDepth {
 		return v
@@ -128,9 +125,8 @@ func allows(types []string, v *value) bool {
 	return false
 }
 
-// object goes through the fields, and drops those that say null where that
-// means "not given": models fill in what is optional, and those in strict mode
-// must (see [Strict]).
+// object goes through the fields, and drops those that are null if that means "not given": models fill in
+// optional fields, and in strict mode they must (see [Strict]).
 func (c *coercer) object(v, schema *value, path string, depth int) {
 	kept := v.members[:0]
 	for _, m := range v.members {
@@ -160,7 +156,7 @@ func joinPath(path, name string) string {
 	return path + "." + clip(name, maxFound)
 }
 
-// requires reports whether a schema wants the field.
+// requires reports whether a schema requires the field.
 func (v *validator) requires(schema *value, name string) bool {
 	return v.search(schema, 0, func(s *value) *value {
 		if r := s.get("required"); hasText(r, name) {
@@ -170,9 +166,8 @@ func (v *validator) requires(schema *value, name string) bool {
 	}) != nil
 }
 
-// convert turns v into the first of the types that it can be, or returns nil. Where the
-// schema lists the values too, only one of them will do, be it in another case: that is
-// for choice to put right.
+// convert turns v into the first of the types that it can be, or returns nil. If the schema lists the values
+// too, only one of them will do, possibly in another case, which choice corrects.
 func (c *coercer) convert(v, schema *value, types []string, path string) *value {
 	enum := c.v.resolve(schema).get("enum")
 	for _, t := range types {
@@ -193,9 +188,8 @@ func (c *coercer) convert(v, schema *value, types []string, path string) *value 
 	return nil
 }
 
-// convertTo returns v as a value of type t, or nil if it is not one in another
-// dress. A null becomes no text: it mostly means that nothing is given. Nor does a
-// list: which of its items, and with what between them, would be a guess.
+// convertTo returns v as a value of type t, or nil if it cannot be one. A null becomes no text: it usually means
+// that nothing is given. Nor does a list: how to join its items would be a guess.
 func convertTo(v *value, t string) *value {
 	text := v.source
 	if v.kind == stringValue {
@@ -227,8 +221,8 @@ func convertTo(v *value, t string) *value {
 	return nil
 }
 
-// choice puts the case of an enum's value right. Two values that differ by their case
-// alone leave it open which was meant, and the text is left to the validator.
+// choice corrects the case of an enum's value. If two values differ only by their case, it is unclear which was
+// meant, and the text is left to the validator.
 func (c *coercer) choice(v, schema *value, path string) *value {
 	enum := c.v.choices(schema, 0)
 	if enum == nil {
@@ -238,7 +232,7 @@ func (c *coercer) choice(v, schema *value, path string) *value {
 	for _, e := range enum.items {
 		switch {
 		case e.kind != stringValue:
-		case e.text() == v.text(): // it is right as it is
+		case e.text() == v.text(): // it is right already
 			return v
 		case strings.EqualFold(e.text(), strings.TrimSpace(v.text())):
 			if same != nil {

@@ -120,7 +120,7 @@ func (c *Collector) finish(key blockKey) {
 	}
 }
 
-// Result returns what was collected. The collector must not be used after.
+// Result returns the collected result. The collector must not be used after.
 func (c *Collector) Result() *message.ToolResult {
 	for key := range c.open {
 		c.finish(key)

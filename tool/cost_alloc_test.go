@@ -24,7 +24,7 @@ func TestCostOfNew(t *testing.T) {
 }
 
 // TestCostOfCall is a call of a function: its arguments are checked and decoded,
-// it runs on a goroutine of its own, and its result is collected.
+// it runs on its own goroutine, and its result is collected.
 func TestCostOfCall(t *testing.T) {
 	type pair struct {
 		A int `json:"a"`

@@ -22,15 +22,14 @@ var formatSamples = map[string]string{
 	"hostname":  "example.org",
 }
 
-// example returns short arguments that fit the schema, or "": a model that got a call
-// wrong does better with an example than with a rule. It is guessed from the schema and
-// then validated, so that none is ever wrong. It is written as models write: with spaces
-// after commas and colons.
+// example returns short arguments that fit the schema, or "": after a wrong call, an example helps a model more
+// than a rule. It is guessed from the schema and then validated, so that it is never wrong. It is formatted like
+// the output of models: with spaces after commas and colons.
 func (v *validator) example() string { return v.exampleText(v.build(v.schema, 0)) }
 
-// corrected returns the arguments of a call with only the wrong fields replaced or left
-// out, or "". A model copies examples: one that sets what it did not mean to set, such as
-// every group of reset_tools to false, would do harm.
+// corrected returns the arguments of a call with only the wrong fields replaced or left out, or "". A model
+// copies examples: an example that sets other fields, such as every group of reset_tools to false, would do
+// harm.
 func (v *validator) corrected(args *value, x *explainer) string {
 	e := args.clone()
 	for _, f := range x.found {
@@ -82,9 +81,8 @@ func (v *validator) exampleText(e *value) string {
 	return b.String() + "}"
 }
 
-// build makes a value for a schema: what the schema suggests, else the
-// smallest of its type. It returns nil if it finds none. A value that the
-// author wrote is preferred to one that the type merely allows.
+// build makes a value for a schema: one that the schema suggests, else the smallest of its type. It returns nil
+// if it finds none. A value that the author wrote is preferred to one that the type merely allows.
 func (v *validator) build(s *value, depth int) *value {
 	s = v.resolve(s)
 	if s == nil || depth > maxSchemaDepth {

@@ -32,8 +32,8 @@ func show(ctx context.Context, t tool.Tool, sent string, mw ...tool.Middleware) 
 	fmt.Printf("%s: %s\n", col.Result().Outcome, col.Result().Text())
 }
 
-// A function becomes a tool. What the model sends is put right where that is
-// safe, and refused in words that help it to do better.
+// A function becomes a tool. The arguments of the model are repaired where that is
+// safe, and refused with an error that helps it to correct them.
 func ExampleNew() {
 	type weatherIn struct {
 		City string `json:"city" jsonschema_description:"the city, in English"`
@@ -80,7 +80,7 @@ func ExampleNewStream() {
 	// that is all I can
 }
 
-// An external tool is described here and run elsewhere: the agent hands the
+// An external tool is described here and run by the host: the agent hands the
 // call out and waits for the result.
 func ExampleExternal() {
 	type askIn struct {

@@ -16,9 +16,9 @@ type field struct {
 	owner    reflect.Type // the struct that declares it
 	typ      reflect.Type
 	tag      reflect.StructTag
-	omits    bool  // may be left out when it is written
-	optional bool  // may be left out when it is read
-	quoted   bool  // `json:",string"`: the value is written inside a string
+	omits    bool  // may be left out when encoding
+	optional bool  // may be left out when decoding
+	quoted   bool  // `json:",string"`: the value is encoded inside a string
 	named    bool  // by its tag
 	index    []int // for reflect.Value.FieldByIndex; longer than one for a field of an embedded struct
 }
@@ -28,25 +28,24 @@ type field struct {
 // schema, the decoding and the reading of durations must agree on that, so all of
 // them ask jsonFields.
 
-// jsonFields lists the fields of a struct as encoding/json sees them: embedded
-// structs are flattened, an outer field hides an inner one of the same name.
-// Where encoding/json would silently drop fields whose names collide at the
-// same depth, it returns an error: the model would be shown a field that never
-// reaches the function. The order is that of the declaration.
+// jsonFields lists the fields of a struct as encoding/json sees them: embedded structs are flattened, an outer
+// field hides an inner one of the same name. If encoding/json would silently drop fields whose names collide at
+// the same depth, it returns an error: the model would see a field that never reaches the function. The order is
+// that of the declaration.
 func jsonFields(t reflect.Type) ([]field, error) {
 	type embedded struct {
 		typ    reflect.Type
 		index  []int
-		absent bool // by way of a pointer, which may be nil
+		absent bool // through a pointer, which may be nil
 	}
 	var all []field
-	visited := map[reflect.Type]int{} // the depth at which a struct was met first
+	visited := map[reflect.Type]int{} // the depth at which a struct was found first
 	level := []embedded{{typ: t}}
 	for depth := 0; len(level) > 0; depth++ {
 		var next []embedded
 		for _, e := range level {
-			// One met further out hides all of this one, which may be the same struct
-			// again without end. One met at the same depth collides with it.
+			// One found further out hides all of this one, which may be the same struct again without end. One
+			// found at the same depth collides with it.
 			if first, met := visited[e.typ]; met && first < depth {
 				continue
 			}
@@ -73,9 +72,8 @@ func jsonFields(t reflect.Type) ([]field, error) {
 	return dominant(all)
 }
 
-// jsonField reads one field: either its entry, or the struct to flatten, or
-// neither if it is not part of the JSON. The tag jsonschema:"-" keeps a field from
-// the model that other programs may set.
+// jsonField reads one field: it returns either its entry, or the struct to flatten, or neither if it is not part
+// of the JSON. The tag jsonschema:"-" hides a field from the model that other programs may set.
 func jsonField(sf reflect.StructField) (f field, nested reflect.Type) {
 	tag := sf.Tag.Get("json")
 	if tag == "-" || sf.Tag.Get("jsonschema") == "-" {
@@ -190,10 +188,8 @@ var keywords = map[string]bool{
 	"default": true, "example": true, "enum": true,
 }
 
-// schemaTag rewrites a jsonschema tag so that what people mean survives: a
-// comma inside a description or a pattern does not end it, and a tag that is
-// plain prose is the description. A keyword that does not exist is an error
-// rather than ignored.
+// schemaTag rewrites a jsonschema tag so that its meaning is kept: a comma inside a description or a pattern does
+// not end it, and a tag that is plain prose is the description. An unknown keyword is an error.
 func schemaTag(tag string) (string, error) {
 	if tag == "" {
 		return "", nil
@@ -203,7 +199,7 @@ func schemaTag(tag string) (string, error) {
 		key, _, hasValue := strings.Cut(p, "=")
 		takes, known := keywords[key]
 		switch {
-		// As it is written in the library's documentation.
+		// The form in the library's documentation.
 		case known && takes == hasValue:
 			parts = append(parts, p)
 		case known && takes:
@@ -235,7 +231,7 @@ func splitUnescaped(s string) []string {
 	return append(parts, s[start:])
 }
 
-// escapeCommas writes a value so that the library takes it as one.
+// escapeCommas writes a value so that the library reads it as one value.
 func escapeCommas(s string) string { return strings.Join(splitUnescaped(s), `\,`) }
 
 // identifier reports whether s looks like a keyword, known or not.

@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// grace is how long a tool may take to end after it was cancelled: long enough to kill a
-// process and report it, short for a user who waits.
+// grace is how long a tool may take to end after it was cancelled: long enough to kill a process and report it,
+// short for a waiting user.
 const grace = 200 * time.Millisecond
 
 // isolated calls a tool on its own goroutine, so that neither a panic nor a function that
@@ -35,7 +35,7 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 		go b.run(toolCtx, t, call)
 		abandoned := false
 		defer func() {
-			cancel()      // for a tool that looks at its context
+			cancel()      // for a tool that checks its context
 			close(b.left) // for one that yields
 			if !abandoned {
 				b.wait()
@@ -55,15 +55,15 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 			case <-late:
 				abandoned = true
 				// The model and the log must say that the call may still have effects.
-				yield(Chunk{}, fmt.Errorf("%w; the tool did not stop when told to and may still be running", context.Cause(ctx)))
+				yield(Chunk{}, fmt.Errorf("%w; the tool did not stop when it was cancelled and may still be running", context.Cause(ctx)))
 				return
 			}
 		}
 	}
 }
 
-// A piece is a chunk or an error that a tool yields. With asks set it carries neither: that
-// the consumer receives it means that it wants more.
+// A piece is a chunk or an error that a tool yields. With asks set it carries neither: then the consumer asks for
+// the next one.
 type piece struct {
 	chunk Chunk
 	err   error
@@ -95,7 +95,7 @@ var errNoReturn = errors.New("the tool ended its goroutine instead of returning"
 // A bridge carries chunks from the goroutine of a tool to its consumer.
 type bridge struct {
 	out  chan piece
-	left chan struct{} // closed by the consumer, which wants no more
+	left chan struct{} // closed by the consumer when it stops
 	done chan struct{} // closed by the tool's goroutine
 }
 
@@ -114,9 +114,9 @@ func (b *bridge) run(ctx context.Context, t Tool, call Call) {
 	returned = true
 }
 
-// yield sends a chunk and waits until the consumer asks for more; false tells the tool to
-// stop. A tool may call it at any time, even after its end and from another goroutine: it
-// never blocks for ever and never panics.
+// yield sends a chunk and waits until the consumer asks for more; it returns false when the tool must stop. A tool
+// may call it at any time, even after its end and from another goroutine: it never blocks for ever and never
+// panics.
 func (b *bridge) yield(c Chunk, err error) bool {
 	return b.send(checked(c, err)) && b.send(piece{asks: true})
 }
@@ -133,13 +133,13 @@ func (b *bridge) send(p piece) bool {
 	}
 }
 
-// wait waits up to grace for the end of a cancelled tool, so that one that stops in time
-// holds no file or lock after the call.
+// wait waits up to grace for the end of a cancelled tool, so that one that stops in time has no file or lock open
+// after the call.
 func (b *bridge) wait() {
 	select {
 	case <-b.done:
 		return
-	default: // only now, since most have ended already and a timer costs
+	default: // only now, since most have already ended and a timer is expensive
 	}
 	select {
 	case <-b.done:

@@ -6,10 +6,9 @@ import (
 	"iter"
 )
 
-// CallFrom returns the call that the function of ctx runs for, with the Input as it was
-// validated; the zero Call if there is none. A function that runs a command or opens files
-// uses those of the Judgement, not its arguments. One that calls a service passes the Key
-// on, so that a call that is made again after a crash takes effect once.
+// CallFrom returns the call that the function of ctx runs for, with its validated Input; the zero Call if there is
+// none. A function that runs a command or opens files uses those of the Judgement, not its arguments. One that
+// calls a service passes the Key on, so that a call that is repeated after a crash takes effect once.
 func CallFrom(ctx context.Context) Call {
 	if c, ok := ctx.Value(callKey{}).(*Call); ok {
 		return *c
@@ -19,8 +18,8 @@ func CallFrom(ctx context.Context) Call {
 
 type callKey struct{}
 
-// judged returns the call with a Judgement of its very arguments, or without one if there
-// is neither Judgement nor Judge. Run calls it right before the tool, after all middleware.
+// judged returns the call with a Judgement of exactly these arguments, or without one if there is neither
+// Judgement nor Judge. Run calls it right before the tool, after all middleware.
 func (c Call) judged(ctx context.Context, t Tool) (Call, error) {
 	switch {
 	case c.Judgement == nil && c.Judge == nil, c.Judgement.Covers(c.Name, c.Input):
@@ -39,8 +38,8 @@ func (c Call) judged(ctx context.Context, t Tool) (Call, error) {
 	return c, nil
 }
 
-// keeping returns next with the Judgement and Judge of the call restored, for the end of a
-// chain: middleware that makes a new Call may have left them out.
+// keeping returns next with the Judgement and Judge of the call restored, for the end of a chain: middleware that
+// makes a new Call may have omitted them.
 func keeping(original Call, next Handler) Handler {
 	if original.Judgement == nil && original.Judge == nil {
 		return next

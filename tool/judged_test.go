@@ -106,7 +106,7 @@ func TestWhatWasJudgedRuns(t *testing.T) {
 	}
 }
 
-// Without a judgement nobody decides, and middleware may do what it likes.
+// Without a judgement nothing is checked, and middleware may change the call.
 func TestUnjudged(t *testing.T) {
 	echo := tool.Must(tool.New("echo", "", func(ctx context.Context, in echoIn) (string, error) {
 		if tool.CallFrom(ctx).Judgement != nil {

@@ -5,16 +5,14 @@ import (
 	"strings"
 )
 
-// How far hints are looked for in schemas that combine others: a schema may be
-// written so that the combinations never end.
+// The limits of the search for hints in schemas that combine others: a schema may combine without end.
 const (
 	maxSchemaDepth = 4  // of schemas inside each other
 	maxBranches    = 10 // of each anyOf, oneOf or allOf
 )
 
-// The methods below find in a schema what helps to word an error, to build an
-// example or to guess what was meant. They need not be exact: whether arguments
-// are valid is for the validator alone.
+// The methods below find in a schema what helps to word an error, to build an example or to guess a meaning.
+// They need not be exact: only the validator decides whether arguments are valid.
 
 // types returns the JSON types that a schema allows; none if it does not say, or if a
 // branch of it does not. "integer" and "number" are both in it.
@@ -137,9 +135,8 @@ func (v *validator) itemSchema(s *value) *value {
 	})
 }
 
-// search looks in a schema and in those that are combined in it, depth first, and returns
-// the first that look finds. If branches differ, the first one wins, which is good
-// enough for a hint.
+// search applies look to a schema and to those that are combined in it, depth first, and returns the first result.
+// If branches differ, the first one wins, which is good enough for a hint.
 func (v *validator) search(s *value, depth int, look func(*value) *value) *value {
 	s = v.resolve(s)
 	if s == nil || depth > maxSchemaDepth {

@@ -19,9 +19,9 @@ type Options struct {
 	Parallel bool   // may run in parallel with other calls of the same answer
 	Control  bool   // only steers the agent itself; see [permission.Call]
 
-	Idempotent bool // may be made again after a crash; see [IdempotentChecker] and [Call.Key]
+	Idempotent bool // may be repeated after a crash; see [IdempotentChecker] and [Call.Key]
 
-	// Match and Suggest are for rules with a pattern. A zero Match takes none.
+	// Match and Suggest are for rules with a pattern. With a zero Match there are none.
 	Match   Matcher
 	Suggest Suggester
 }

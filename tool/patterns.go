@@ -10,7 +10,7 @@ import (
 )
 
 // A Matcher says which calls of a tool the pattern of a permission rule covers. Make one
-// with [Match]. The zero Matcher takes no patterns.
+// with [Match]. The zero Matcher accepts no patterns.
 type Matcher struct {
 	in     reflect.Type
 	covers func(in any, pattern string) (bool, error)
@@ -81,7 +81,7 @@ func (o *Options) checkPatterns(in reflect.Type) error {
 	return nil
 }
 
-// A patterned is a function that takes patterns in rules.
+// A patterned is a function tool that accepts patterns in rules.
 type patterned struct {
 	*function
 	match   Matcher
@@ -94,7 +94,7 @@ func (p *patterned) Judge(c *permission.Call) {
 }
 
 // A patternedCall is the [permission.Checker] of one call. It decodes the arguments each
-// time, as a function may change what it is given.
+// time, as a function may change its argument.
 type patternedCall struct {
 	permission.BaseChecker
 	tool  *patterned

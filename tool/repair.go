@@ -19,7 +19,7 @@ var errNoJSON = errors.New("the text has no JSON object")
 // repaired is what repair found.
 type repaired struct {
 	value     *value
-	notes     []string // what was put right, in order, each once
+	notes     []string // the repairs, in order, each once
 	truncated bool
 }
 
@@ -59,7 +59,7 @@ type repairer struct {
 	truncated bool
 }
 
-// note says what was put right, once however often it was.
+// note records a repair, once.
 func (r *repairer) note(s string) {
 	if !slices.Contains(r.notes, s) {
 		r.notes = append(r.notes, s)

@@ -65,7 +65,7 @@ func (r repairRow) tool() tool.Tool {
 	return bare{string(r.Schema)}
 }
 
-// wrong says what is wrong with how a row was treated, or "".
+// wrong returns what is wrong with the result of a row, or "".
 func (r repairRow) wrong() string {
 	args, err := tool.Arguments(r.tool(), json.RawMessage(r.In))
 	if r.Truncated || r.Error {
@@ -119,7 +119,7 @@ func decodeExact(b []byte) (v any) {
 	return num(v)
 }
 
-// TestRepairCorpus holds the floor: of at least 300 rows 95 % come out right, where a text
+// TestRepairCorpus checks a minimum: of at least 300 rows, 95 % are repaired correctly, where a text
 // may mean several things. What must be refused is never accepted.
 func TestRepairCorpus(t *testing.T) {
 	rows := repairRows(t)
@@ -170,7 +170,7 @@ func TestCutTextIsRefusedOrWhole(t *testing.T) {
 		}
 		for n := 1; n < len(r.In); n++ {
 			if json.Valid([]byte(r.In[:n])) {
-				continue // 4 of 42: nobody can tell
+				continue // 4 of 42 are ambiguous
 			}
 			args, err := tool.Arguments(r.tool(), json.RawMessage(r.In[:n]))
 			if err == nil && !reflect.DeepEqual(decodeExact(args.JSON), decodeExact(r.Want)) {
@@ -180,7 +180,7 @@ func TestCutTextIsRefusedOrWhole(t *testing.T) {
 	}
 }
 
-// anyJSON draws JSON text with odd but legal spelling.
+// anyJSON draws JSON text with unusual but valid spelling.
 func anyJSON() *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
 		space := func() string { return rapid.SampledFrom([]string{"", "", " ", "\n\t"}).Draw(t, "space") }
@@ -216,7 +216,7 @@ func anyJSON() *rapid.Generator[string] {
 	})
 }
 
-// TestValidJSONIsNeverChanged: what fits the schema comes out byte for byte, however oddly it
+// TestValidJSONIsNeverChanged: arguments that fit the schema stay the same byte for byte, however unusually it
 // is written.
 func TestValidJSONIsNeverChanged(t *testing.T) {
 	any := bare{`{"type":"object"}`}

@@ -11,7 +11,7 @@ import (
 )
 
 // A Result is what a function may return when its result is more than a text
-// or a value: several blocks, pictures, something for the user only.
+// or a value: several blocks, images, something for the user only.
 type Result struct {
 	Blocks  []message.Block // for the model: [*message.Text] and [*message.Data]
 	ForUser []message.Block // for the user only
@@ -25,8 +25,8 @@ type Result struct {
 	Meta   map[string]json.RawMessage
 }
 
-// emit yields the result of a function, by the type of what it returned. A nil result, of
-// type any or error, becomes the text "done": a model that reads nothing calls again.
+// emit yields the result of a function, by its type. A nil result, of type any or error, becomes the text "done": a
+// model that gets an empty result repeats the call.
 func emit(out any, err error, yield func(Chunk, error) bool) {
 	if err != nil {
 		yield(Chunk{}, err)
@@ -112,7 +112,7 @@ var encoders = sync.Pool{New: func() any {
 	return e
 }}
 
-// outputTypeOf returns what is known of the results of type t, or nil where they are
+// outputTypeOf returns the outputType of t, or nil if its values are
 // not JSON objects: MCP has output schemas and structured results for objects only. The
 // error names a field that JSON cannot express.
 func outputTypeOf(t reflect.Type) (*outputType, error) {
@@ -130,7 +130,7 @@ func outputTypeOf(t reflect.Type) (*outputType, error) {
 }
 
 // newOutputType makes the value that outputTypeOf caches. It returns nil for a type that
-// marshals itself, since nothing is known of its JSON.
+// marshals itself, since its JSON is unknown.
 func newOutputType(t reflect.Type) (*outputType, error) {
 	isBlock := reflect.PointerTo(t).Implements(reflect.TypeFor[message.Block]())
 	isError := reflect.PointerTo(t).Implements(reflect.TypeFor[error]())

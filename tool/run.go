@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A Handler runs one call of a tool. What it returns has the rules of [Tool.Call].
+// A Handler runs one call of a tool. Its result follows the rules of [Tool.Call].
 type Handler func(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error]
 
 // A Middleware wraps a Handler. It sees every call of every tool it is
@@ -21,8 +21,8 @@ type Handler func(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error
 // the next handler's sequence on the goroutine that ranges over its own.
 type Middleware func(next Handler) Handler
 
-// With returns t with its own middleware: a time-out, or a limit shared with other tools.
-// It keeps t's capabilities. The middleware that [Run] is given is outside of it.
+// With returns t with its own middleware: a timeout, or a limit shared with other tools.
+// It keeps t's capabilities. The middleware of [Run] is outside of it.
 func With(t Tool, middleware ...Middleware) Tool {
 	return &wrapped{Tool: t, middleware: middleware}
 }
@@ -49,14 +49,14 @@ func chain(h Handler, middleware []Middleware) Handler {
 
 // Run runs a call whose arguments are valid and which is allowed, through the
 // middleware, the first being the outermost. The sequence yields chunks; a
-// failure of the tool, a panic included, ends it with a Failed chunk that the
-// model reads. It yields an error only if that wraps [ErrAbort] or the context
+// failure of the tool, a panic included, ends it with a Failed chunk for the
+// model. It yields an error only if that wraps [ErrAbort] or the context
 // ended, in which case the error wraps the context's cause.
 //
 // The tool runs on its own goroutine. It has 200 ms to end after the context has, or
 // after the consumer has stopped; what it yields in this time after the context ended is
 // passed on. A tool that takes longer is abandoned: its goroutine continues until the
-// function returns, and what it yields is dropped.
+// function returns, and its chunks are dropped.
 func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
 		d := delivery{ctx: ctx, call: call, yield: yield}
@@ -75,7 +75,7 @@ type delivery struct {
 	ctx    context.Context
 	call   Call
 	yield  func(Chunk, error) bool
-	over   bool // the consumer wants no more
+	over   bool // the consumer has stopped
 	inBody bool // the consumer's loop body is running
 }
 

@@ -44,7 +44,7 @@ func run(ctx context.Context, t tool.Tool, c tool.Call, mw ...tool.Middleware) (
 
 // TestBadCalls has what a model and a function can do wrong: each bad call comes back to
 // the model as an error result, the function does not run if the arguments are at fault,
-// and the run goes on.
+// and the run continues.
 func TestBadCalls(t *testing.T) {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	type in struct {
@@ -124,7 +124,7 @@ func TestIntegerWrittenWithAPoint(t *testing.T) {
 	}
 }
 
-// TestPanicStackIsLogged: the stack is for whoever runs the program, not for the model.
+// TestPanicStackIsLogged: the stack is for the log, not for the model.
 func TestPanicStackIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
@@ -169,7 +169,7 @@ func stream(seq func(ctx context.Context, yield func(tool.Chunk, error) bool)) t
 
 var empty = tool.Call{ID: "1", Name: "stream", Input: json.RawMessage("{}")}
 
-// TestStreamTakesTurns: a tool does no work for chunks that nobody has asked for.
+// TestStreamTakesTurns: a tool does no work for chunks that were not asked for.
 func TestStreamTakesTurns(t *testing.T) {
 	at := 0
 	s := stream(func(_ context.Context, yield func(tool.Chunk, error) bool) {
@@ -201,7 +201,7 @@ func TestToolThatYieldsAfterTheEnd(t *testing.T) {
 				refused++
 			}
 		}
-		go func() { // and from elsewhere, when the call is long over
+		go func() { // and from another goroutine, long after the call
 			for range 10 {
 				if !yield(tool.Text("late"), nil) {
 					refused++
@@ -219,7 +219,7 @@ func TestToolThatYieldsAfterTheEnd(t *testing.T) {
 }
 
 // TestCancelEndsToolsThatIgnoreIt: the call ends after the grace, with the context's cause,
-// and says that the tool may go on.
+// and returns that the tool may continue.
 func TestCancelEndsToolsThatIgnoreIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -266,7 +266,7 @@ func TestCancelledBeforeStart(t *testing.T) {
 	}
 }
 
-// TestErrorsAreSticky: an error ends the sequence, and what was said before it stays.
+// TestErrorsAreSticky: an error ends the sequence, and the chunks before it stay.
 func TestErrorsAreSticky(t *testing.T) {
 	s := stream(func(_ context.Context, yield func(tool.Chunk, error) bool) {
 		_ = yield(tool.Text("half"), nil) && yield(tool.Chunk{}, errors.New("broken pipe")) && yield(tool.Text("more"), nil)

@@ -12,10 +12,10 @@ import (
 	"github.com/kitbag-go/kitbag/tool/docs"
 )
 
-// This file keeps what is known of Go types and reads arguments into them. How the
+// This file caches the schemas of Go types and decodes arguments into them. How the
 // schema of a type is made is in reflect.go.
 
-// An inputType is what is known of the argument type of function tools. It is
+// An inputType contains the schema and other facts of an argument type of function tools. It is
 // made once for a type, shared and never changed.
 type inputType struct {
 	typ        reflect.Type
@@ -25,17 +25,17 @@ type inputType struct {
 	generation int             // of the registered docs that schema was made with
 }
 
-// An outputType is what is known of the result type of function tools, likewise.
+// An outputType is the same for a result type.
 type outputType struct{ schema json.RawMessage }
 
-// Both never forget: a program has a fixed number of types.
+// The caches never drop anything: a program has a fixed number of types.
 var (
 	inputTypes  sync.Map // reflect.Type → *inputType
 	outputTypes sync.Map // reflect.Type → *outputType, nil if it does not marshal to a JSON object
 )
 
-// inputTypeOf returns what is known of type t, or of what it points to. It is made anew
-// if docs were registered since. Two goroutines may both make it, to the same effect.
+// inputTypeOf returns the inputType of t, or of the type that it points to. It is made again
+// if docs were registered since. If two goroutines make it at once, both results are the same.
 // The error names a field that JSON cannot express.
 func inputTypeOf(t reflect.Type) (*inputType, error) {
 	for t.Kind() == reflect.Pointer {
@@ -81,8 +81,8 @@ func defaults(schema json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(values)
 }
 
-// contains reports whether a value of type t may hold one of type want. What is in an
-// interface is not known: JSON becomes maps and floats there.
+// contains reports whether a value of type t may contain one of type want. The contents of an
+// interface are unknown: JSON becomes maps and floats there.
 func contains(t, want reflect.Type, seen map[reflect.Type]bool) bool {
 	if t == want {
 		return true
@@ -134,7 +134,7 @@ func (in *inputType) unmarshal(raw json.RawMessage, p any) error {
 	return json.Unmarshal(v.appendJSON(nil), p)
 }
 
-// toGo rewrites, in place, what JSON Schema and encoding/json see differently:
+// toGo rewrites, in place, values that JSON Schema and encoding/json treat differently:
 // durations become nanoseconds, and integers written as 3.0 or 1e3 become 3
 // and 1000.
 func toGo(v *value, t reflect.Type) error {
@@ -144,7 +144,7 @@ func toGo(v *value, t reflect.Type) error {
 	if t == durationType && v.kind == stringValue {
 		d, err := time.ParseDuration(v.text())
 		if err != nil {
-			// An int64 of nanoseconds holds some 292 years; said are 290 of 365 days.
+			// An int64 of nanoseconds is enough for about 292 years; the error says 290 years of 365 days.
 			return fmt.Errorf("%q is not a duration; write it like 1m30s, at most 2540400h", v.text())
 		}
 		*v = value{kind: numberValue, raw: []byte(fmt.Sprint(int64(d)))}
@@ -176,8 +176,8 @@ func toGo(v *value, t reflect.Type) error {
 	return nil
 }
 
-// fieldsToGo is toGo for the members of an object that are fields of the struct t. Others
-// the schema has refused, or the struct does not want.
+// fieldsToGo is toGo for the members of an object that are fields of the struct t. Other members
+// were refused by the schema, or the struct ignores them.
 func fieldsToGo(v *value, t reflect.Type) error {
 	fields, err := jsonFields(t)
 	if err != nil {

@@ -79,7 +79,7 @@ func input[In any](t *testing.T) (tool.Tool, error) {
 	return tool.New("probe", "Probes.", func(context.Context, In) (string, error) { return "", nil })
 }
 
-// TestSchemas has the types and tags that schema generators get wrong, each with the whole
+// TestSchemas covers the types and tags that schema generators get wrong, each with the whole
 // schema that the model is shown.
 func TestSchemas(t *testing.T) {
 	for _, row := range []struct {
@@ -202,7 +202,7 @@ type (
 )
 
 // TestTypesThatCannotBe has types that New refuses: the error must name the field
-// and the type, as it is read by whoever wrote them.
+// and the type, for the author of the type.
 func TestTypesThatCannotBe(t *testing.T) {
 	for _, row := range []struct {
 		name string

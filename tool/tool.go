@@ -33,7 +33,7 @@ type Info struct {
 	Input       json.RawMessage `json:"input_schema"`            // JSON Schema of an object
 	Output      json.RawMessage `json:"output_schema,omitempty"` // JSON Schema of the structured result, if there is one
 
-	ReadOnly bool `json:"read_only,omitempty"` // claims to change nothing, whatever the arguments
+	ReadOnly bool `json:"read_only,omitempty"` // claims to change nothing, with any arguments
 	Parallel bool `json:"parallel,omitempty"`  // may run in parallel with other calls of the same answer
 	External bool `json:"external,omitempty"`  // is run by the host, which gets the call
 	Control  bool `json:"control,omitempty"`   // only steers the agent; see [permission.Call]
@@ -95,19 +95,19 @@ type Progress struct {
 func Text(s string) Chunk { return Chunk{Block: &message.Text{Text: s}} }
 
 // A Source lists tools that are not known when the program is built, such as
-// those of an MCP server. Tools may take long; callers cache what it returns.
+// those of an MCP server. Tools may take long; callers cache its result.
 type Source interface {
 	Tools(ctx context.Context) ([]Tool, error)
 }
 
 // ErrAbort, wrapped by a tool's error, ends the whole run instead of becoming a result
-// that the model reads: for failures that no other call can fix, such as an expired
+// for the model: for failures that no other call can fix, such as an expired
 // licence.
 var ErrAbort = errors.New("abort the run")
 
 // The capabilities. All of them are called with arguments that fit the schema, and, like
 // a tool, from several goroutines. They must not panic on other arguments either; package
-// tooltest tries.
+// tooltest checks that.
 
 // A Judge describes its calls to the permission engine. It may set ReadOnly, Borrows and
 // Checker of c, which has been filled from [Info] and, for a wrapper, by the Judges of the
@@ -115,15 +115,15 @@ var ErrAbort = errors.New("abort the run")
 //
 //	func (w guarded) Judge(c *permission.Call) { c.Checker = guard{c.Checker} }
 //
-// A tool whose answer depends on the outside world, such as the targets of links, looks
-// once, so that all answers about the call are about the same state. Without a Judge only
+// A tool whose answer depends on the outside world, such as the targets of links, must
+// check it once, so that all answers about the call are about the same state. Without a Judge only
 // rules without a pattern, Info.ReadOnly and the mode decide.
 type Judge interface {
 	Judge(c *permission.Call)
 }
 
 // An IdempotentChecker reports whether a call may be repeated if it is unknown whether
-// it took effect, because the program was stopped meanwhile. The second call must then
+// it took effect, because the program was stopped in the meantime. The second call must then
 // have no further effect, by its nature or because a service deduplicates by
 // [Call.Key]. Without it a call is never repeated.
 type IdempotentChecker interface {
@@ -137,10 +137,10 @@ type Backgrounder interface {
 	Background(input json.RawMessage) time.Duration
 }
 
-// A Previewer looks at a call before the user is asked to allow it, and changes nothing. It
+// A Previewer inspects a call before the user is asked to allow it, and changes nothing. It
 // returns what the call would do, such as a unified diff; if that is empty, the user sees
 // the arguments. An error means that the call would fail: the user is not asked. The model
-// reads the error although the call was not allowed, so it must not reveal anything new.
+// gets the error although the call was not allowed, so it must not reveal anything new.
 // Without it the user sees the arguments.
 type Previewer interface {
 	Preview(ctx context.Context, input json.RawMessage) (string, error)
@@ -168,7 +168,7 @@ type Reminder interface {
 }
 
 // As returns the first tool that implements C in the chain that starts at t
-// and continues through Unwrap() Tool methods, like errors.As. It looks at 100 tools at most.
+// and continues through Unwrap() Tool methods, like errors.As. It checks at most 100 tools.
 func As[C any](t Tool) (C, bool) {
 	for range maxWraps {
 		if c, ok := t.(C); ok {
@@ -201,7 +201,7 @@ func PermissionCall(t Tool, input json.RawMessage) (c *permission.Call) {
 }
 
 // judge calls every Judge in the chain of t, the innermost first. It panics if the chain has no end, as a
-// Judge may be in the part that is not looked at.
+// Judge may be in the part that is not checked.
 func judge(t Tool, c *permission.Call, depth int) {
 	if depth > maxWraps {
 		panic("a tool that unwraps to itself")

@@ -21,14 +21,13 @@ type validator struct {
 	err      error   // why compiled is nil: the schema cannot be used
 }
 
-// maxValidators bounds the memory that the schemas of servers, which come and
-// go, can take.
+// maxValidators bounds the memory for the schemas of servers, which may change.
 const maxValidators = 1024
 
 var validators = validatorCache{bySchema: map[string]*validator{}}
 
 // A validatorCache keeps the last validators made, by the schema's bytes, so
-// that a schema is compiled once whoever wraps or re-lists its tool.
+// that a schema is compiled once even if its tool is wrapped or listed again.
 type validatorCache struct {
 	mu       sync.RWMutex
 	bySchema map[string]*validator
@@ -36,7 +35,7 @@ type validatorCache struct {
 }
 
 // get returns the validator of a schema. Compiling takes a while and happens outside of
-// the lock; should two goroutines do it for one schema, the first is kept. A cache that is
+// the lock; if two goroutines do it for one schema, the first result is kept. A cache that is
 // full drops the oldest, whether or not it is in use: it is made again when it is needed.
 func (c *validatorCache) get(schema json.RawMessage) *validator {
 	c.mu.RLock()
@@ -61,16 +60,16 @@ func (c *validatorCache) get(schema json.RawMessage) *validator {
 }
 
 // newValidator compiles a schema that may come from anywhere. Nothing is ever
-// loaded: neither files nor addresses. What is legal but beyond us (an unknown
-// dialect, a regular expression that Go cannot read) is left out rather than
-// making the tool unusable.
+// loaded: neither files nor URLs. Parts that are valid but unsupported (an unknown
+// dialect, a regular expression that Go does not support) are ignored, so that
+// the tool stays usable.
 func newValidator(raw json.RawMessage) (v *validator) {
-	defer func() { // no schema of a stranger's may end the program
+	defer func() { // an untrusted schema must not end the program
 		if p := recover(); p != nil {
 			v = &validator{schema: &value{}, err: fmt.Errorf("the schema cannot be compiled: %v", p)}
 		}
 	}()
-	if len(raw) == 0 { // no schema is one that all fits
+	if len(raw) == 0 { // no schema accepts everything
 		raw = json.RawMessage("true")
 	}
 	doc, err := parseValue(raw)
@@ -96,7 +95,7 @@ func newValidator(raw json.RawMessage) (v *validator) {
 			}
 			return v
 		}
-		if v.err == nil { // what the newest draft has against it, should all refuse
+		if v.err == nil { // the error of the newest draft, in case all refuse
 			v.err = fmt.Errorf("the schema cannot be compiled: %w", err)
 		}
 		// Another draft helps only against keywords of another form.
@@ -107,9 +106,9 @@ func newValidator(raw json.RawMessage) (v *validator) {
 	return v
 }
 
-// compile compiles a schema by a draft, unless it says itself by which. Formats and
+// compile compiles a schema according to a draft, unless the schema names its own. Formats and
 // encodings are checked, which draft 2020-12 leaves open: a tool that asks for a date
-// wants one.
+// needs one.
 func compile(doc *value, draft *jsonschema.Draft) (*jsonschema.Schema, error) {
 	const url = "tool://schema/input"
 	c := jsonschema.NewCompiler()
@@ -170,9 +169,9 @@ func (v *value) subschemas(visit func(*value)) {
 	}
 }
 
-// tolerate removes from a schema, in place, what would only make it fail: dialects that the
+// tolerate removes from a schema, in place, parts that would only make it fail: dialects that the
 // library does not know and would have to load, and patterns in the syntax of ECMA 262 that
-// Go has not, such as (?!x). Arguments are then checked by all the rest.
+// Go does not support, such as (?!x). Arguments are then checked against the rest.
 func tolerate(s *value) {
 	if s.kind != objectValue {
 		return
@@ -223,7 +222,7 @@ func (v *validator) weight(s *value, memo map[*value]int) int {
 	if w, ok := memo[s]; ok {
 		return w
 	}
-	memo[s] = 1 // should it lead back here
+	memo[s] = 1 // in case of a cycle
 	w := 1
 	for _, m := range s.members {
 		switch m.name {
@@ -252,7 +251,7 @@ func badPattern(p string) bool {
 	return err != nil
 }
 
-// knownDialect reports whether the library carries the meta-schema of a dialect.
+// knownDialect reports whether the library contains the meta-schema of a dialect.
 func knownDialect(url string) bool {
 	url = strings.TrimSuffix(url, "#")
 	for _, d := range []*jsonschema.Draft{

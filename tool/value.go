@@ -53,8 +53,8 @@ type member struct {
 	value *value
 }
 
-// parseValue reads JSON. Beyond the grammar it refuses what readers disagree
-// about (a member given twice) and what is unreasonably deep or long.
+// parseValue parses JSON. Beyond the grammar it refuses what parsers disagree about (a duplicate member) and what
+// is unreasonably deep or long.
 func parseValue(raw []byte) (*value, error) {
 	if !json.Valid(raw) {
 		var v any
@@ -181,8 +181,8 @@ func checkNumber(raw []byte) error {
 	return fmt.Errorf("the number %s is out of range", clip(string(raw), 30))
 }
 
-// unique returns an error if two members have one name: some readers take the
-// first and some the last, so that what is judged might not be what runs.
+// unique returns an error if two members have the same name: some parsers use the first and some the last, so
+// that the arguments that were judged might not be the ones that run.
 func (v *value) unique() error {
 	if len(v.members) <= 16 { // most objects; a map would cost more than the comparisons
 		for i, m := range v.members {
@@ -270,7 +270,7 @@ func (v *value) child(part string) *value {
 	return nil
 }
 
-// at returns what is at a location, nil if nothing is.
+// at returns the value at a location, nil if there is none.
 func (v *value) at(loc []string) *value {
 	for _, part := range loc {
 		v = v.child(part)
@@ -278,7 +278,7 @@ func (v *value) at(loc []string) *value {
 	return v
 }
 
-// parent returns what holds the value at a location, and its name or index there; nil for
+// parent returns the parent of the value at a location, and its name or index there; nil for
 // the value as a whole.
 func (v *value) parent(loc []string) (*value, string) {
 	if len(loc) == 0 {
@@ -287,7 +287,7 @@ func (v *value) parent(loc []string) (*value, string) {
 	return v.at(loc[:len(loc)-1]), loc[len(loc)-1]
 }
 
-// hasText reports whether a list holds a text. The list may be nil.
+// hasText reports whether a list contains a text. The list may be nil.
 func hasText(list *value, text string) bool {
 	return list != nil && slices.ContainsFunc(list.items, func(v *value) bool { return v.kind == stringValue && v.text() == text })
 }

@@ -1,4 +1,4 @@
-// Package docs holds what the source of packages says about the types of their tools, so
+// Package docs contains the doc comments of the types of tools, so
 // that doc comments reach the model and nothing parses source at run time.
 //
 //	//go:generate go run github.com/kitbag-go/kitbag/cmd/kitbag schema gen
@@ -13,8 +13,8 @@ import (
 	"sync"
 )
 
-// A Package is what the source of a package says. A description in a struct tag wins over
-// it.
+// A Package contains the doc comments of a package. A description in a struct tag takes
+// precedence.
 type Package struct {
 	Path string // import path
 

@@ -1,5 +1,5 @@
-// Package host lets a tool ask the program that runs it: to put a question to the
-// user, or to sample its model.
+// Package host lets a tool send requests to the program that runs it: to ask the
+// user a question, or to sample its model.
 //
 // A program that runs calls for a user, such as an agent or a gateway, implements
 // [Host] and passes it in the context of the call:

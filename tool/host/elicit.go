@@ -144,7 +144,7 @@ func (q Elicitation) Warnings() []string {
 		return out
 	}
 	for name, f := range q.fields() {
-		asks := func(words string) bool { return secret().MatchString(plain(words)) } // as a person sees them
+		asks := func(words string) bool { return secret().MatchString(plain(words)) } // as a user sees them
 		if f.Type == "string" && (asks(name) || asks(f.Title) || asks(f.About)) {
 			out = append(out, fmt.Sprintf("The field %q seems to ask for a secret. Servers must not ask for secrets in a form: do not fill one in.", plain(name)))
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// person is a host that answers every form in the same way.
+// person is a host that gives the same answer to every form.
 type person struct{ size string }
 
 func (p *person) Elicit(_ context.Context, q host.Elicitation) (host.Answer, error) {
@@ -21,7 +21,7 @@ func (p *person) Sample(context.Context, host.SampleRequest) (host.Sample, error
 	return host.Sample{}, fmt.Errorf("%w: there is no model here", host.ErrRefused)
 }
 
-// A tool that asks the person who runs it for what it was not told.
+// A tool that asks the user for a missing argument.
 func Example() {
 	schema := json.RawMessage(`{"type":"object","properties":{"size":{"type":"string","enum":["S","M","L"]}},"required":["size"]}`)
 	order := tool.Must(tool.New("order", "Orders a shirt.", func(ctx context.Context, _ struct{}) (string, error) {

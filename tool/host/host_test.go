@@ -113,7 +113,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// FuzzQuestion holds that whatever may be asked can be answered with what fits and
+// FuzzQuestion checks that every valid question can be answered with values that fit and
 // was asked for only.
 func FuzzQuestion(f *testing.F) {
 	for _, row := range []struct{ schema, content string }{

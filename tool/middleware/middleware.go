@@ -247,7 +247,7 @@ func Cache(n int, maxAge time.Duration) tool.Middleware {
 				return
 			}
 		}
-		if !failed && ctx.Err() == nil { // else it may have said only a part, and ended since it was told to
+		if !failed && ctx.Err() == nil { // otherwise the result may be incomplete, since the call was cancelled
 			c.put(key, chunks)
 		}
 	})

@@ -121,7 +121,7 @@ var (
 	probeCall = tool.Call{ID: "1", Name: "probe", Input: json.RawMessage("{}")}
 )
 
-// handler returns one that yields the next of scripts with each call, the last one for ever.
+// handler returns a handler that yields the next of scripts with each call, and then always the last one.
 func handler(calls *int, scripts ...[]step) tool.Handler {
 	return func(context.Context, tool.Tool, tool.Call) iter.Seq2[tool.Chunk, error] {
 		return func(yield func(tool.Chunk, error) bool) {
@@ -321,7 +321,7 @@ func TestCache(t *testing.T) {
 	})
 }
 
-// TestCacheKeeps says what a second, equal call shows and whether it reaches the tool.
+// TestCacheKeeps checks the result of a second, equal call, and whether it runs the tool.
 func TestCacheKeeps(t *testing.T) {
 	part := func(text string) step {
 		return step{chunk: tool.Chunk{Block: &message.Text{ID: "b", Text: text}}}
@@ -361,7 +361,7 @@ func TestCacheReplacesTheOldest(t *testing.T) {
 		does string // calls by name, '.' half a minute; a capital letter must reach the tool
 	}{
 		{2, "AaBabaCcbA"},
-		{2, "AB..ACacB"}, // a result that is made again is the newest
+		{2, "AB..ACacB"}, // a new result is the newest
 		{2, "AB..AaBbab"},
 		{2, "A.Ba.Abab"}, // kept for less than a minute
 		{2, "AB..ABCcbA"},
@@ -399,7 +399,7 @@ func TestCacheOfNoTime(t *testing.T) {
 	})
 }
 
-// TestCacheOfPart has a call told to end that then says what it has so far, and no error.
+// TestCacheOfPart has a cancelled call that returns its output so far, and no error.
 func TestCacheOfPart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	n := 0

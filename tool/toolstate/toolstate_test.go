@@ -58,7 +58,7 @@ func TestStateKeepsWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// TestStateErrors has the ways in which Update fails. None of them loses a value.
+// TestStateErrors covers the failures of Update. None of them loses a value.
 func TestStateErrors(t *testing.T) {
 	nothing := func(*counter) error { return nil }
 	if err := counters.Update(t.Context(), nothing); err == nil || !strings.Contains(err.Error(), "toolstate.With") {

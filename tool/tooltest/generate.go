@@ -14,7 +14,7 @@ type generator struct {
 	root any // the whole schema, decoded, for references
 }
 
-// odd are texts that tools stumble over: paths that lead out, options, shell and format
+// odd are texts that often cause failures: paths that lead outside, options, shell and format
 // syntax, numbers that are too large. The last four have a form; see text.
 var odd = []string{
 	"", "a", "a b", "../../etc/passwd", "/", "C:\\x", "\x00", "\n", "ünï", "😀", "-rf", "$(x)", "'\"`", "%s%n", "{}", "[", "true", "0",
@@ -34,7 +34,7 @@ func (g *generator) value(schema any, depth int) any {
 	if c, ok := s["const"]; ok {
 		return c
 	}
-	// An example is taken every other time: it shows one value, not all.
+	// An example is used every other time: it is only one of the values.
 	for _, k := range []string{"enum", "examples"} {
 		if list, ok := s[k].([]any); ok && len(list) > 0 && (k == "enum" || g.rng.IntN(2) == 0) {
 			return list[g.rng.IntN(len(list))]
@@ -120,7 +120,7 @@ func (g *generator) integers(s map[string]any) []int64 {
 	return list
 }
 
-// number returns a keyword's value, or what is to be taken without it.
+// number returns a keyword's value, or the given default.
 func number(v any, otherwise float64) float64 {
 	if f, ok := v.(float64); ok {
 		return f

@@ -54,7 +54,7 @@ const patience = 10 * time.Second
 //     fit the output schema
 //   - capabilities that judge differently through a wrapper
 //
-// Calls also run side by side, for the race detector. The arguments are the same each
+// Calls also run in parallel, for the race detector. The arguments are the same each
 // time, as the random numbers always begin alike. At most one Options may be given.
 func Run(t *testing.T, tl tool.Tool, opts ...Options) {
 	t.Helper()
@@ -85,7 +85,7 @@ type checker struct {
 	calls  int
 
 	mu       sync.Mutex
-	problems map[string]bool // by their first lines, so that each is told once
+	problems map[string]bool // by their first lines, so that each is reported once
 	ordered  []error
 }
 
