@@ -215,9 +215,9 @@ func TestEnforceSkillTools(t *testing.T) {
 	}{
 		{"nothing is open", "", runs("ls"), message.OutcomeSuccess, ""},
 		{"no list", "no-tools", runs("ls"), message.OutcomeSuccess, ""},
-		{"not on the list", "count-orders", runs("ls"), message.OutcomeDenied, "the skill count-orders is for"},
+		{"not on the list", "count-orders", runs("ls"), message.OutcomeDenied, "the skill count-orders allows"},
 		{"on the list", "count-orders", runs(script), message.OutcomeSuccess, ""},
-		{"part of it on the list", "count-orders", runs(script + " && touch x"), message.OutcomeDenied, "the skill count-orders is for"},
+		{"part of it on the list", "count-orders", runs(script + " && touch x"), message.OutcomeDenied, "the skill count-orders allows"},
 		{"another table", "count-orders", runs(script[:len(script)-len("orders.csv")] + "x"), message.OutcomeDenied, "only"},
 		{"a rule that is not closed", "count-orders", runs("rm x"), message.OutcomeDenied, "only"},
 		{"a tool as a whole", "count-orders", writeHere, message.OutcomeSuccess, ""},

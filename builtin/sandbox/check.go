@@ -2,20 +2,20 @@ package sandbox
 
 import "fmt"
 
-// A Status says what this machine can confine with.
+// A Status says which layers of the sandbox this machine supports.
 type Status struct {
 	Layers []Layer
 }
 
-// A Layer is one of the means of confinement.
+// A Layer is one of the mechanisms of the sandbox.
 type Layer struct {
 	Name string
 	OK   bool
 
-	// Detail says which version there is, or why there is none, and what to do about it.
+	// Detail is the version, or why the layer is missing and what to do about it.
 	Detail string
 
-	// Means says what the layer is for, or what it means that it is not there.
+	// Means says what the layer protects, or what it means that it is missing.
 	Means string
 }
 
@@ -31,7 +31,7 @@ const (
 	layerScratch    = "scratch directories"
 )
 
-// Confines reports whether the profiles read and work can be had, and why not.
+// Confines returns nil if the profiles read and work are available, and otherwise why they are not.
 func (s Status) Confines() error {
 	for _, l := range s.Layers {
 		switch l.Name {

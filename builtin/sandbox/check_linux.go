@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Check reports which layers of the sandbox this machine supports. The first call starts
-// this program again to try them; later calls return the same result.
+// Check reports which layers of the sandbox this machine supports. The first call starts this program again to
+// try them; later calls return the same result.
 func Check() Status { return checked() }
 
 var checked = sync.OnceValue(check)
@@ -42,15 +42,15 @@ func check() Status {
 		detail = fmt.Sprintf("%v; %s", err, namespaceRemedy(err))
 	}
 	add(layerNamespaces, err == nil, detail,
-		"files are read-only but for those granted; other processes, sockets and networks are out of reach; no process outlives the command",
+		"files are read-only except those that are granted; a command cannot access other processes, sockets and networks; no process outlives the command",
 		"no command can be confined")
 	detail = ""
 	if !found.Proc {
-		detail = "a part of /proc is covered, as in many containers, so that the kernel shows no new one; give the container an uncovered /proc"
+		detail = "a part of /proc is covered, as in many containers, so the kernel does not allow a new one; give the container an uncovered /proc"
 	}
 	within(layerProc, found.Proc, detail,
-		"a command sees its own processes in /proc, and no others",
-		"/proc is empty but for a few files: ps, and <(…) in a shell, fail in a command")
+		"a command only sees its own processes in /proc",
+		"/proc contains only a few files: ps, and <(…) in a shell, fail in a command")
 	limited, detail := processLimit(found)
 	within(layerLimit, limited, detail, "a command has no more processes than its limit", "a command can start processes without end")
 	detail = ""
@@ -59,7 +59,7 @@ func check() Status {
 		detail = "the kernel has no seccomp filters; use one built with CONFIG_SECCOMP_FILTER"
 	}
 	add(layerSeccomp, detail == "", detail,
-		"system calls that reach other processes, the kernel or, in read, sockets and metadata are refused",
+		"system calls that access other processes or the kernel, or, in the profile read, sockets and metadata, are refused",
 		"no command can be confined")
 	version := landlockVersion()
 	if lacks.Landlock {
@@ -67,22 +67,22 @@ func check() Status {
 	}
 	detail = fmt.Sprintf("version %d", version)
 	if version == 0 {
-		detail = "the kernel has none, or it is off; add landlock to the lsm= of its command line"
+		detail = "the kernel does not have it, or it is off; add landlock to the lsm= of the kernel's command line"
 	}
-	add(layerLandlock, version > 0, detail, "what is read-only stays so through descriptors and named pipes, too",
-		"a command may write to named pipes of others, and open a descriptor that it was handed in another way")
+	add(layerLandlock, version > 0, detail, "read-only files stay read-only through descriptors and named pipes too",
+		"a command may write to named pipes of other programs, and open a descriptor that it was given in another way")
 	detail = ""
 	if !found.Unix {
-		detail = "the kernel does not let this process handle a command's connections, as in a container whose manager does so itself, or that has no /proc of its own"
+		detail = "the kernel does not allow this process to handle a command's connections, as in a container whose manager handles them itself, or without its own /proc"
 	}
-	within(layerUnix, found.Unix, detail, "a command reaches its own Unix sockets, and none of others", "a command has no Unix sockets but pairs")
+	within(layerUnix, found.Unix, detail, "a command can connect to its own Unix sockets, and to no others", "a command has no Unix sockets but pairs")
 	detail = ""
 	if !found.Scratch {
-		detail = "the kernel mounts no overlay in a user namespace; use 5.11 or later"
+		detail = "the kernel does not mount an overlay in a user namespace; use 5.11 or later"
 	}
 	within(layerScratch, found.Scratch, detail,
-		"what a compiler writes to its cache is kept apart, and gone when the command ends",
-		"caches are read-only: grant them to be written, or builds may fail or be slow")
+		"files that a compiler writes to its cache are kept separate, and removed when the command ends",
+		"caches are read-only: grant write access to them, or builds may fail or be slow")
 	return s
 }
 
@@ -140,7 +140,7 @@ func probe() (report, error) {
 	return r, err
 }
 
-// machineMemory returns the bytes of memory, 0 if not known.
+// machineMemory returns the machine's memory in bytes; 0 if it is unknown.
 func machineMemory() int64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
@@ -149,7 +149,7 @@ func machineMemory() int64 {
 	return int64(info.Totalram) * int64(info.Unit)
 }
 
-// possible returns an error if s needs what the machine lacks.
+// possible returns an error if s needs a layer that the machine does not support.
 func (s *Spec) possible() error { return Check().Confines() }
 
 // lacks disables layers, for tests; it cannot enable one.

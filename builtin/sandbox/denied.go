@@ -9,8 +9,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// What programs print when something is refused, as far as it is known to come from the
-// sandbox. Case does not count.
+// Phrases that programs print when something is refused, for refusals that are known to come from the sandbox.
+// Case does not matter.
 var (
 	saysReadOnly = []string{"read-only file system", "erofs"}
 	saysNoNet    = []string{"network is unreachable", "temporary failure in name resolution", "could not resolve host", "name or service not known",
@@ -24,9 +24,9 @@ var (
 	saysNoAccess  = []string{"permission denied", "eacces"}
 )
 
-// Denied returns what the sandbox may have denied to a program that failed, as far as the
-// exit code and the output hint at it, and how to grant it. It returns "" if nothing does.
-// The output is the program's: what it says may be wrong.
+// Denied returns what the sandbox may have denied to a program that failed, according to the exit code and the
+// output, and how to grant it. It returns "" if they do not suggest anything. The program writes the output, so
+// it may be wrong.
 func Denied(spec Spec, exit int, output []byte) string {
 	if exit == 0 || spec.Profile != permission.ProfileRead && spec.Profile != permission.ProfileWork {
 		return ""
@@ -40,27 +40,27 @@ func Denied(spec Spec, exit int, output []byte) string {
 	case says(saysReadOnly) && spec.Profile == permission.ProfileRead:
 		return "the command ran in the sandbox's profile read, in which nothing can be written; to write, it must run in the profile work"
 	case says(saysReadOnly):
-		return fmt.Sprintf("the sandbox lets a command write in %s and /tmp only, less the files it protects; to write elsewhere, have the directory added to the working directories, or the command approved to run outside of the sandbox", list(spec.Write))
+		return fmt.Sprintf("in the sandbox a command can only write in %s and /tmp, except to protected files; to write to another directory, add it to the working directories, or have the command approved to run outside the sandbox", list(spec.Write))
 	case says(saysNoAccess) && hidden >= 0:
-		return fmt.Sprintf("the sandbox hides %s, which may hold credentials; to read it, have the settings reveal it, or the command approved to run outside of the sandbox", spec.Hide[hidden])
+		return fmt.Sprintf("the sandbox hides %s, which may contain credentials; to read it, have the settings reveal it, or the command approved to run outside the sandbox", spec.Hide[hidden])
 	case says(saysNoNet) && !spec.Network && spec.Profile == permission.ProfileRead:
-		return "the command ran in the sandbox's profile read, which has no network; to use it, have the network granted, or the command approved to run outside of the sandbox"
+		return "the command ran in the sandbox's profile read, which has no network; to use it, have the network granted, or the command approved to run outside the sandbox"
 	case says(saysNoNet) && !spec.Network:
-		return "the sandbox has no network but loopback; to use it, have the network granted, or the command approved to run outside of the sandbox"
+		return "the sandbox has no network except loopback; to use it, have the network granted, or the command approved to run outside the sandbox"
 	case says(saysNoSocket) && spec.Profile == permission.ProfileWork:
-		return "the sandbox hides the sockets of other programs, such as Docker's; to use them, have the command approved to run outside of the sandbox"
+		return "the sandbox hides the sockets of other programs, such as Docker's; to use them, have the command approved to run outside the sandbox"
 	case says(saysForbidden) && spec.Profile == permission.ProfileRead:
 		return "the command ran in the sandbox's profile read, in which sockets and changes of modes, owners and times are refused; to use them, it must run in the profile work"
 	case says(saysForbidden):
-		return "the sandbox refuses what needs privileges or reaches other processes, such as mounts, debuggers and changes of owner; to do it, have the command approved to run outside of the sandbox"
+		return "the sandbox refuses operations that need privileges or access other processes, such as mounts, debuggers and changes of owner; to perform them, have the command approved to run outside of the sandbox"
 	case says(saysFull), exit == 128+25:
 		return fmt.Sprintf("the sandbox limits a file to %d bytes", spec.Limits.complete().FileSize)
 	case says(saysNoSpace):
-		return fmt.Sprintf("the sandbox keeps temporary files, and what is written to caches, in memory, up to %d bytes; keep large files in a working directory", spec.Limits.complete().Temporary)
+		return fmt.Sprintf("the sandbox keeps temporary files and files written to caches in memory, up to %d bytes; write large files to a working directory", spec.Limits.complete().Temporary)
 	case says(saysNoProcess):
 		return fmt.Sprintf("the sandbox limits a command to %d processes and threads", spec.Limits.complete().Processes)
 	case says(saysMissing) && strings.Contains(text, "/tmp/") && spec.Profile == permission.ProfileWork:
-		return "in the sandbox each command has a /tmp of its own, which is empty at first; keep files in a working directory"
+		return "in the sandbox each command has its own /tmp, which is empty at first; keep files in a working directory"
 	}
 	return ""
 }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDeviceElsewhere has a device that is in no /dev, as in a tree made for chroot. Only who
-// may make one has reason to fear it.
+// TestDeviceElsewhere checks a device outside /dev, as in a tree made for chroot. It only matters for users who
+// may create devices.
 func TestDeviceElsewhere(t *testing.T) {
 	w := newWorld(t)
 	name := filepath.Join(w.home, "device")

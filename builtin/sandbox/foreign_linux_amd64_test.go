@@ -13,7 +13,7 @@ import (
 
 func init() { foreign = foreignCall }
 
-// foreignCall makes a system call in the way of 32-bit programs, whose numbers mean others.
+// foreignCall makes a system call as 32-bit programs do; the numbers of the calls have other meanings.
 func foreignCall() {
 	mem, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE|unix.PROT_EXEC, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
@@ -38,7 +38,7 @@ func TestForeignCall(t *testing.T) {
 	}
 	cmd.Run()
 	r, err := cleanup()
-	// A kernel without such calls sends SIGSEGV, which Go makes an exit code of.
+	// A kernel without such calls sends SIGSEGV, which Go turns into an exit code.
 	if err != nil || r.Signal != syscall.SIGSYS && cmd.ProcessState.ExitCode() != 2 {
 		t.Errorf("%+v, %v, %v", r, err, cmd.ProcessState)
 	}

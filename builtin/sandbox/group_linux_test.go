@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// host runs a command in its own process group, as a program does that sets nothing, and says
-// whether the command reached that group, or the terminal where it was not handed over.
+// host runs a command in its own process group, as a program with default settings does, and prints whether the
+// command could signal that group, or access a terminal that it was not given.
 func host(how string) {
 	if strings.Contains(how, "landlock") {
 		sandbox.WithoutLandlock()
@@ -85,8 +85,8 @@ func reach(string) {
 	fmt.Println("done")
 }
 
-// TestGroupOfCaller holds that a command reaches neither the process group that it was started
-// from, nor a terminal that it was not given.
+// TestGroupOfCaller checks that a command can access neither the process group that it was started from, nor a
+// terminal that it was not given.
 func TestGroupOfCaller(t *testing.T) {
 	for _, how := range []string{"work", "read", "work terminal", "read terminal", "work terminal landlock", "work landlock"} {
 		self, user := ordinary(t)
@@ -99,8 +99,8 @@ func TestGroupOfCaller(t *testing.T) {
 	}
 }
 
-// ordinary returns this program, and how to start it as somebody without privileges: whoever
-// has some is kept from more than others are.
+// ordinary returns this program, and the attributes to start it as a user without privileges, because other
+// users are subject to fewer restrictions.
 func ordinary(t *testing.T) (self string, attr *syscall.SysProcAttr) {
 	t.Helper()
 	self, err := os.Executable()

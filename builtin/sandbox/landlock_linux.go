@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What Landlock knows, by its version.
+// The access rights of Landlock that are used, by its version.
 const (
 	landRead  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	landWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
@@ -20,7 +20,7 @@ const (
 	landNever = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
 )
 
-// Versions of Landlock that added what is used here.
+// Versions of Landlock that added features that are used here.
 const (
 	landRefer    = 2
 	landTruncate = 3
@@ -29,7 +29,7 @@ const (
 	landScope    = 6
 )
 
-// landlockVersion returns the version of the kernel's Landlock, 0 if it has none.
+// landlockVersion returns the version of the kernel's Landlock; 0 if it has none.
 func landlockVersion() int {
 	n, _, errno := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -38,9 +38,9 @@ func landlockVersion() int {
 	return int(n)
 }
 
-// landlock restricts this thread, and what it starts, to reading files, and writing those
-// of the plan, once more: mounts do not stop what was opened before, nor writing to a pipe
-// with a name. Without no_new_privs it fails.
+// landlock restricts this thread, and the programs that it starts, to reading files and writing those of the
+// plan. Mounts already do that, but they prevent neither the use of descriptors that were opened before, nor
+// writing to a named pipe. It fails without no_new_privs.
 func (p *plan) landlock() error {
 	version := landlockVersion()
 	if version == 0 || p.NoLandlock {
@@ -107,7 +107,7 @@ func (p *plan) writable() []string {
 func landlockAllow(ruleset int, name string, access uint64) error {
 	at, err := enter(name)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) {
-		return nil // no /var/tmp, or a link to another one
+		return nil // there is no /var/tmp, or it is a link to another directory
 	} else if err != nil {
 		return fmt.Errorf("landlock: %w", err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// Command fails with [ErrUnavailable] for every profile but open, which it leaves as it is.
+// Command fails with [ErrUnavailable] for every profile except open, for which it does not change cmd.
 func (s *Spec) Command(cmd *exec.Cmd) (cleanup func() (Result, error), err error) {
 	switch s.Profile {
 	case permission.ProfileOpen:
@@ -21,7 +21,7 @@ func (s *Spec) Command(cmd *exec.Cmd) (cleanup func() (Result, error), err error
 	return nil, fmt.Errorf("sandbox: unknown profile %q; use read, work or open", s.Profile)
 }
 
-// Check says that there is no sandbox for this system.
+// Check returns a status that says that there is no sandbox for this system.
 func Check() Status {
 	return Status{Layers: []Layer{{Name: layerSystem, Detail: "there is no sandbox for " + runtime.GOOS + "/" + runtime.GOARCH, Means: "no command can be confined"}}}
 }

@@ -47,8 +47,8 @@ func TestSandbox(t *testing.T) {
 		{"", "", "exit 7", 7, "", ""},
 		{"", "", "kill -9 $$", 137, "", ""},
 		{"", "", "echo x >a.txt; cat a.txt", 0, "x\n", ""},
-		{"", "", "echo x >@OUTSIDE", 2, "", "a /tmp of its own"},
-		{"", "", "echo x >.git/config", 2, "", "less the files it protects"},
+		{"", "", "echo x >@OUTSIDE", 2, "", "its own /tmp"},
+		{"", "", "echo x >.git/config", 2, "", "except to protected files"},
 		{"", "", "cat .env", 1, "", ".env"},
 		{"", "", "wc -l </proc/net/dev", 0, "3\n", ""},
 		{"", "", "sleep 100 & true", 0, "", "! a background process was ended"},
@@ -60,12 +60,12 @@ func TestSandbox(t *testing.T) {
 		{"", "--write sub --write notes", "echo x >notes/n.txt", 0, "", ""},
 		{"", "--profile open", "echo x >@OUTSIDE; cat @OUTSIDE .env", 0, "x\ncontent of .env\n", ""},
 		{"", "--profile open", "kill -15 $$", 143, "", ""},
-		{`{"sandbox":{"protect":["@DIR/sub"]}}`, "", "echo x >sub/b.txt", 2, "", "less the files it protects"},
+		{`{"sandbox":{"protect":["@DIR/sub"]}}`, "", "echo x >sub/b.txt", 2, "", "except to protected files"},
 		{`{"sandbox":{"hide":["@DIR/notes"]}}`, "", "cat notes/n.txt", 1, "", "notes/n.txt"},
 		{`{"sandbox":{"reveal":["@DIR/.env"]}}`, "", "cat .env", 0, "content of .env\n", ""},
-		{`{"sandbox":{"reveal":["@DIR/.env"]}}`, "", "echo x >.env", 2, "", "less the files it protects"},
+		{`{"sandbox":{"reveal":["@DIR/.env"]}}`, "", "echo x >.env", 2, "", "except to protected files"},
 		{`{"sandbox":{"write":["@PARENT"]}}`, "", "echo x >@OUTSIDE; cat @OUTSIDE", 0, "x\n", ""},
-		{`{"sandbox":{"use":"off"}}`, "", "echo x >@OUTSIDE", 2, "", "a /tmp of its own"}, // use only affects agents
+		{`{"sandbox":{"use":"off"}}`, "", "echo x >@OUTSIDE", 2, "", "its own /tmp"}, // use only affects agents
 	} {
 		dir, outside := sandboxWorkspace(t)
 		expand := strings.NewReplacer("@DIR", dir, "@PARENT", filepath.Dir(outside), "@OUTSIDE", outside).Replace

@@ -25,14 +25,13 @@ func awkArgs(_ *walker, _ *command, p *parsed) string {
 			}
 		}
 	}
-	// gawk(1), "Special File Names": /inet/tcp/0/host/port is a connection, also
-	// as an operand and in -v.
+	// gawk(1), "Special File Names": /inet/tcp/0/host/port is a connection, including as an operand and in -v.
 	for _, op := range p.ops {
 		if strings.Contains(op.text, "/inet") {
 			return "awk may open a network connection"
 		}
 	}
-	// Several texts form one program, which is not checked across their borders.
+	// Several texts form one program, which is not checked across their boundaries.
 	sources := 0
 	for _, o := range p.given {
 		if o.name == "-e" || o.name == "--source" {
@@ -53,7 +52,7 @@ func awkArgs(_ *walker, _ *command, p *parsed) string {
 	return why
 }
 
-// An awkLexer scans a program's tokens. It refuses what versions of awk read differently.
+// An awkLexer scans a program's tokens. It rejects programs that versions of awk interpret differently.
 type awkLexer struct {
 	text   string
 	pos    int
@@ -63,7 +62,7 @@ type awkLexer struct {
 	prints int      // number of parentheses around the current print statement, or -1
 }
 
-// awkReadsArgv matches the text after an ARGV that is only compared.
+// awkReadsArgv matches the text after an ARGV that is only compared with something.
 var awkReadsArgv = lazy.Regexp(`^\[[0-9]+\]\s*(\)|==|!=|\{|;|$)`)
 
 var awkNumber = lazy.Regexp(`^[0-9.]+([eE][0-9]*)?$`)
@@ -127,7 +126,7 @@ func (a *awkLexer) str() string {
 				a.prev = "input"
 				return ""
 			case "input":
-				return "what the awk program reads is not literal"
+				return "the name of a file that the awk program reads is not literal"
 			case "sunk":
 				return "the awk program writes a file"
 			case ">sink":
@@ -143,8 +142,8 @@ func (a *awkLexer) str() string {
 
 // slash decides whether a slash is a regular expression or a division.
 func (a *awkLexer) slash() string {
-	// A division follows a value, a regular expression follows an operator. Cases in which
-	// versions of awk differ ("a++ /x/", "$/x/") are refused.
+	// A division follows a value, a regular expression follows an operator. Cases in which versions of awk differ
+	// ("a++ /x/", "$/x/") are rejected.
 	switch a.prev {
 	case ">sink", "sunk":
 		return "the awk program writes a file"
@@ -223,7 +222,7 @@ func (a *awkLexer) ident() string {
 	}
 	if a.prev == "<getline" || a.prev == "input" || word == "ARGV" && !awkReadsArgv().MatchString(a.text[a.pos:]) {
 		// gawk opens a connection for a file name /inet/…, wherever it expects a file.
-		return "what the awk program reads is not literal"
+		return "the name of a file that the awk program reads is not literal"
 	}
 	switch {
 	case word == "system":
@@ -254,7 +253,7 @@ func (a *awkLexer) operator(c byte) string {
 		return "the awk program writes a file"
 	}
 	if a.prev == "<getline" || a.prev == "input" && strings.IndexByte(")};\n \t>=!&|,#", c) < 0 {
-		return "what the awk program reads is not literal"
+		return "the name of a file that the awk program reads is not literal"
 	}
 	if c == '<' && two != "<=" && strings.HasPrefix(a.prev, "getline") {
 		a.pos++
@@ -290,8 +289,8 @@ func (a *awkLexer) operator(c byte) string {
 	return ""
 }
 
-// special handles operators of two characters, and those that redirect or run something. It
-// reports whether it has consumed the operator, or returns why the program is refused.
+// special handles operators of two characters, and operators that redirect or run something. It reports whether
+// it has consumed the operator, or returns why the program is rejected.
 func (a *awkLexer) special(c byte, two string) (done bool, why string) {
 	switch {
 	case two == "||" || two == "&&" || two == "++" || two == "--" || two == ">=" || two == "<=" || two == "==" || two == "!=":
@@ -301,7 +300,7 @@ func (a *awkLexer) special(c byte, two string) (done bool, why string) {
 		return false, "the awk program runs a program"
 	case c == '@': // gawk: @include, @load, and f = "system"; @f(x)
 		return false, "the awk program includes another program, or calls a function by name"
-	// Outside of parentheses a ">" after print redirects, inside it compares.
+	// Outside parentheses a ">" after print redirects, inside parentheses it compares.
 	case c == '>' && a.prints >= 0 && len(a.parens) <= a.prints:
 		if a.pos++; a.pos < len(a.text) && a.text[a.pos] == '>' {
 			a.pos++

@@ -9,8 +9,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/casetest"
 )
 
-// Compare the benchmarks with each other: a verdict costs little more than parsing, and a
-// cached one next to nothing.
+// Compare the benchmarks with each other: a verdict should cost little more than parsing, and a cached verdict
+// almost nothing.
 
 func benign(b *testing.B) []string {
 	var list []string

@@ -8,8 +8,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// A binding is what is known of a shell variable: it is true for every possible value of the
-// variable where it is expanded.
+// A binding is what is known about a shell variable. It holds for every value that the variable may have where
+// it is expanded.
 type binding struct {
 	vals    []string // the values it may have; nil if unknown
 	lead    bool     // no value begins with "-"
@@ -19,8 +19,7 @@ type binding struct {
 	from    source   // source of the unknown values
 }
 
-// Limits on known values. A value may be built from others: without a limit a few doublings
-// would exhaust the memory.
+// Limits on known values. A value may contain others: without a limit a few doublings would use up the memory.
 const (
 	maxVariables = 100      // number of bindings, which are copied for each branch and subshell
 	maxValue     = 4 << 10  // bytes of one value
@@ -41,7 +40,7 @@ func bindValues(vals ...string) binding {
 	return b
 }
 
-// plain reports whether word splitting and globbing keep all values as they are.
+// plain reports whether word splitting and globbing leave all values unchanged.
 func (b binding) plain() bool {
 	return b.numeric || b.vals != nil && !slices.ContainsFunc(b.vals, func(v string) bool {
 		return v == "" || strings.ContainsAny(v, " \t\n*?[\\")
@@ -66,13 +65,13 @@ func (b binding) or(c binding) binding {
 	return both
 }
 
-// set records the binding of a variable. A variable beyond maxVariables is not recorded,
-// which means that nothing is known of it, except those for which lookup has a default.
+// set records the binding of a variable. Beyond maxVariables it records nothing, so nothing is known about the
+// variable, except for variables for which lookup has a default.
 func (w *walker) set(name string, b binding) {
 	if w.vars == nil {
 		w.vars = map[string]binding{}
 	}
-	w.anyChanged = w.anyChanged || name == "IFS" // values are split differently from now on
+	w.anyChanged = w.anyChanged || name == "IFS" // from now on values are split differently
 	old, ok := w.vars[name]
 	if !ok && len(w.vars) > maxVariables && name == strings.ToLower(name) {
 		return
@@ -88,7 +87,7 @@ func (w *walker) set(name string, b binding) {
 	w.vars[name] = b
 }
 
-// lookup returns what is known of the variable called name.
+// lookup returns what is known about a variable.
 func (w *walker) lookup(name string) binding {
 	if w.anyChanged {
 		return binding{}
@@ -99,7 +98,7 @@ func (w *walker) lookup(name string) binding {
 	return w.preset(name)
 }
 
-// preset returns what is known of a variable that the line has not set.
+// preset returns what is known about a variable that the line has not set.
 func (w *walker) preset(name string) binding {
 	switch {
 	case w.volatile[name]:
@@ -115,7 +114,7 @@ func (w *walker) preset(name string) binding {
 	return binding{}
 }
 
-// maybe calls f for code that may run or not; afterwards bindings hold in both cases.
+// maybe calls f for code that may or may not run; afterwards the bindings hold in both cases.
 func (w *walker) maybe(f func()) {
 	before := maps.Clone(w.vars)
 	f()
@@ -130,11 +129,11 @@ func (w *walker) maybe(f func()) {
 		}
 		w.vars[name] = both
 	}
-	// A binding that f dropped for lack of room stays unknown.
+	// A binding that f dropped because of the limit stays unknown.
 }
 
-// markVolatile marks variables that are set at an unknown time, such as by a function: nothing is
-// known of them from now on.
+// markVolatile marks variables that are set at an unknown time, for example by a function: from now on nothing
+// is known about them.
 func (w *walker) markVolatile(names []string) {
 	if w.volatile == nil && len(names) > 0 {
 		w.volatile = map[string]bool{}
@@ -154,7 +153,7 @@ func setter(name string) bool {
 	return false
 }
 
-// assignedBy drops the bindings of variables that the simple command called name may set.
+// assignedBy drops the bindings of variables that a simple command may set.
 func (w *walker) assignedBy(name string, args []arg) {
 	switch name {
 	case "eval", ".", "source", "trap", "enable", "shopt", "alias", "unalias", "bind", "complete", "compgen", "compopt", "fc", "coproc":
@@ -168,7 +167,7 @@ func (w *walker) assignedBy(name string, args []arg) {
 	}
 }
 
-// setBy updates the bindings of variables that a setter names. A subscript in a name is evaluated.
+// setBy updates the bindings of variables that a setter names. The subscript of a name is evaluated.
 func (w *walker) setBy(name string, args []arg) {
 	switch name {
 	case "let":
@@ -201,7 +200,7 @@ func (w *walker) setBy(name string, args []arg) {
 	}
 }
 
-// declared checks the words of a declaration that the parser does not treat as assignments.
+// declared checks the words of a declaration that the parser does not consider assignments.
 func (w *walker) declared(args []arg) {
 	w.mayAbort = true
 	for _, a := range args {
@@ -212,12 +211,12 @@ func (w *walker) declared(args []arg) {
 		case !a.known && a.lead && syntax.ValidName(name):
 			w.markVolatile([]string{name})
 		case !a.known || !strings.HasPrefix(a.text, "-") || strings.Trim(a.text[1:], "xrgaAplutfF") != "":
-			w.denyDynamic("a declaration that evaluates what is assigned")
+			w.denyDynamic("a declaration that evaluates the assigned value")
 		}
 	}
 }
 
-// A assignedVars lists the variables that a piece of code may set.
+// An assignedVars lists the variables that a piece of code may set.
 type assignedVars struct {
 	names     []set
 	functions []string       // variables set by functions that the code defines
@@ -228,7 +227,7 @@ type assignedVars struct {
 // A set is an assignment of a variable.
 type set struct {
 	name   string
-	number bool // a numeric variable stays numeric
+	number bool // if the variable is numeric, it stays numeric
 }
 
 func (w *walker) collectAssigned(n syntax.Node) assignedVars {
@@ -282,9 +281,8 @@ func isSetter(word *syntax.Word) bool {
 	return ok && setter(text)
 }
 
-// declaration handles declare and similar builtins. From then on nothing is known of the
-// variables: they may be read-only, so that a later assignment aborts the line, or transform
-// assigned values.
+// declaration handles declare and similar builtins. From then on nothing is known about the variables, because
+// they may be read-only, so that a later assignment aborts the line, or transform assigned values.
 func (w *walker) declaration(c *syntax.DeclClause) {
 	w.deny(c.Variant.Value + " changes variables of later commands")
 	w.mayAbort = true
@@ -301,8 +299,8 @@ func (w *walker) declaration(c *syntax.DeclClause) {
 	}
 }
 
-// readFrom returns what is known of the variables that a setter sets: read gets a part of the
-// pipe's output.
+// readFrom returns what is known about the variables that a setter sets: read sets them to parts of the pipe's
+// output.
 func (w *walker) readFrom(name string, args []arg) binding {
 	if name != "read" && name != "mapfile" && name != "readarray" {
 		return binding{}
@@ -310,7 +308,7 @@ func (w *walker) readFrom(name string, args []arg) binding {
 	if name == "read" && w.fed() >= atoms && !slices.ContainsFunc(args, func(a arg) bool { return a.option() && a.text != "-r" }) {
 		return binding{lead: true, atom: true}
 	}
-	// A single variable gets the whole line, several get parts of it.
+	// A single variable gets the whole line, several variables get parts of it.
 	for len(args) > 1 && args[0].known {
 		switch {
 		case args[0].text == "-r" || args[0].text == "-t":

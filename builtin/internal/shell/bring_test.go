@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// A repo is a work tree with a commit, whose settings a test writes.
+// A repo is a work tree with a commit; tests write its settings.
 func newRepo(t *testing.T) (dir string, at pathrule.Place) {
 	t.Helper()
 	home := t.TempDir()
@@ -55,8 +55,7 @@ func gitCommands(t *testing.T) []string {
 		"git log --format='% GG'", "git log --format=p", "git log --pretty=p", "git show --format=p HEAD", "git lfs ls-files", "git grep -O x")
 }
 
-// hostileSettings are the settings by which a repository starts a program, with its path in
-// place of CMD.
+// hostileSettings are the settings with which a repository starts a program; CMD stands for its path.
 var hostileSettings = []string{
 	"[core]\n\tfsmonitor = CMD", "[core]\n\thooksPath = DIR", "[core]\n\tpager = CMD", "[core]\n\teditor = CMD", "[core]\n\tsshCommand = CMD", "[core]\n\taskPass = CMD",
 	"[core]\n\tgitProxy = CMD", "[core]\n\talternateRefsCommand = CMD", "[diff]\n\texternal = CMD", "[diff \"x\"]\n\tcommand = CMD", "[diff \"x\"]\n\ttextconv = CMD", "[diff \"y\"]\n\ttextconv = CMD",
@@ -68,8 +67,8 @@ var hostileSettings = []string{
 	"[submodule]\n\trecurse = true", "[diff.external] x = 1", "[diff]external=CMD", "[Diff]\n\tExternal = CMD", "[diff \"x\"] TextConv = CMD", "[a] b = 1 \\\n[diff]\n\texternal = CMD", "[user]\n\tname = \"x \\\n\"\n[diff]\n\texternal = CMD",
 }
 
-// A command that is read-only by the analysis does not start a program in a repository, whatever
-// the repository's settings.
+// TestHostileRepository checks that a command that the analysis considers read-only does not start a program in
+// a repository, whatever the repository's settings.
 func TestHostileRepository(t *testing.T) {
 	t.Parallel()
 	dir, at := newRepo(t)
@@ -111,7 +110,7 @@ func TestHostileRepository(t *testing.T) {
 	t.Logf("%d commands with %d settings", allowed, len(hostileSettings))
 }
 
-// In a repository as git creates it, with common settings, commands are read-only.
+// TestPlainRepository checks that commands are read-only in a repository as git creates it, with common settings.
 func TestPlainRepository(t *testing.T) {
 	dir, at := newRepo(t)
 	git(t, dir, `git config user.name n; git config branch.main.remote origin; git config branch.main.merge refs/heads/main; git config pull.rebase true
@@ -131,8 +130,8 @@ func TestPlainRepository(t *testing.T) {
 	}
 }
 
-// Files in a directory decide whether commands that would run them are read-only, until the
-// directory is trusted.
+// TestDirectoryBrings checks that files in a directory determine whether commands that would run programs from
+// them are read-only, until the directory is trusted.
 func TestDirectoryBrings(t *testing.T) {
 	type file = map[string]string
 	home := t.TempDir()
@@ -141,7 +140,7 @@ func TestDirectoryBrings(t *testing.T) {
 	for _, row := range []struct {
 		files file
 		asked []string
-		not   []string // of which nothing is taken
+		not   []string // commands that use none of the files
 	}{
 		{file{"x": ""}, nil, []string{"npm ls", "npm --version", "cargo --version", "rustc -vV", "go list ./...", "go version", "git status", "node --version", "terraform output", "bundle --version", "jest --version", "pip list", "hg status"}},
 		{file{".npmrc": "registry=https://evil.example/\n"}, []string{"npm ls", "npm view x", "npm root", "npm pkg get name", "npm --version", "npm -v", "npm help", "npm --help", "npm outdated", "npm config get registry", "cd sub && npm ls", "(cd sub; npm root)", "npx --version", "tsc -v"}, []string{"node --version", "git status"}},
@@ -198,8 +197,8 @@ func TestDirectoryBrings(t *testing.T) {
 	}
 }
 
-// A cached verdict is invalid when its facts have changed, trust applies to one directory only,
-// and files that another command of the line unpacks are not trusted.
+// TestTrustHolds checks that a cached verdict is invalid when its facts have changed, that trust applies to one
+// directory only, and that files that another command of the line unpacks are not trusted.
 func TestTrustHolds(t *testing.T) { synctest.Test(t, testTrustHolds) }
 
 func testTrustHolds(t *testing.T) {

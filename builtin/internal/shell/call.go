@@ -8,21 +8,20 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// harmlessVariables may be set in front of a command without changing what it runs or writes.
-// Others may change it: LD_PRELOAD, PATH, GIT_EXTERNAL_DIFF, LESSOPEN and many more make a
-// harmless command run a file. For variables that may name a file unsafePrefix requires a value
-// without a slash; TZ names a file that is only read as a time zone, and RUST_LOG and DEBUG
-// have slashes in the names of modules.
+// harmlessVariables may be set for a command without changing what it runs or writes. Other variables may
+// change it: LD_PRELOAD, PATH, GIT_EXTERNAL_DIFF, LESSOPEN and many more make a harmless command run a file.
+// For variables that may name a file unsafePrefix requires a value without a slash. TZ names a file that is
+// only read as a time zone, and RUST_LOG and DEBUG have slashes in the names of modules.
 var harmlessVariables = []string{
 	"LANG", "LANGUAGE", "TZ", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES", "TERM",
 	"NODE_ENV", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "RUST_LOG", "RUST_BACKTRACE", "DEBUG", "VERBOSE", "CI",
 	"GIT_OPTIONAL_LOCKS", "GIT_TERMINAL_PROMPT", "GOOS", "GOARCH", "CGO_ENABLED",
 }
 
-// pagers are variables that name a program; only cat, or nothing, is harmless.
+// pagers are variables that name a program; only cat and the empty value are harmless.
 var pagers = []string{"PAGER", "GIT_PAGER", "MANPAGER", "GH_PAGER", "SYSTEMD_PAGER", "BAT_PAGER", "AWS_PAGER"}
 
-// unsafePrefix returns why the assignment in front of a command may change its effect, or "".
+// unsafePrefix returns why an assignment before a command may change its effect, or "".
 func unsafePrefix(name string, value arg) string {
 	switch {
 	case slices.Contains(pagers, name) && value.known && (value.text == "cat" || value.text == ""):
@@ -36,12 +35,11 @@ func unsafePrefix(name string, value arg) string {
 	return ""
 }
 
-// scriptNames are upper-case names that scripts use for their own variables, and that no
-// read-only program uses.
+// scriptNames are upper-case names that scripts use for their own variables, and that no read-only program uses.
 var scriptNames = strings.Fields("BASE BRANCH COMMIT COUNT DIR FILE FILES HASH LAST NAME NUM OUT OUTPUT POD RES RESULT SHA SIZE SUM TAG TOTAL VALUE VERSION")
 
-// unsafeVariable returns why assigning to the shell variable called name may change later commands,
-// or "". Lower-case names are the script's own.
+// unsafeVariable returns why assigning to a shell variable may change later commands, or "". Lower-case names
+// are the script's own.
 func unsafeVariable(name string) string {
 	if slices.Contains(scriptNames, name) || name == strings.ToLower(name) && !strings.HasSuffix(name, "_proxy") && !strings.HasPrefix(name, "npm_") && name != "_" {
 		return ""
@@ -54,7 +52,7 @@ func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 	first := len(w.cmds)
 	w.secret, w.customIFS = "", false
 	args := w.words(c.Args)
-	// Values are walked even if the assignment is refused, as they may contain substitutions.
+	// Values are walked even if the assignment is denied, because they may contain substitutions.
 	changed := ""
 	for _, as := range c.Assigns {
 		value := w.value(as)
@@ -64,7 +62,7 @@ func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 		}
 		if len(args) > 0 {
 			w.customIFS = w.customIFS || name == "IFS" && value.text != ""
-			// IFS in front of a read only says how its line is split.
+			// IFS before a read only determines how its line is split.
 			reading := name == "IFS" && args[0].known && args[0].text == "read"
 			if why := unsafePrefix(name, value); !reading && (why != "" || as.Append || as.Index != nil) {
 				changed = "setting " + name + " may change the command"
@@ -95,7 +93,7 @@ func (w *walker) call(s *syntax.Stmt, c *syntax.CallExpr) {
 	w.redirects(s, first)
 }
 
-// value evaluates what an assignment assigns.
+// value evaluates the assigned value.
 func (w *walker) value(as *syntax.Assign) arg {
 	if as.Index != nil {
 		w.denyDynamic("an array index that is evaluated")
@@ -124,14 +122,14 @@ func (w *walker) value(as *syntax.Assign) arg {
 	return a
 }
 
-// standardDirs are the directories in which a program is the one that its name says. Not
-// /usr/local: programs there may differ from those of the tables.
+// standardDirs are the directories in which a program is the one that its name says. /usr/local is not one of
+// them, because its programs may differ from those of the tables.
 var standardDirs = []string{"/bin", "/usr/bin", "/sbin", "/usr/sbin"}
 
 // add appends a new command.
 func (w *walker) add() *command {
 	if n := len(w.cmds); n < cap(w.cmds) {
-		w.cmds = w.cmds[:n+1] // not used before, so it is zero
+		w.cmds = w.cmds[:n+1] // the element was not used before, so it is zero
 	} else {
 		w.cmds = append(w.cmds, command{})
 	}
@@ -156,8 +154,8 @@ func (w *walker) simple(args []arg, text, secret string) {
 		w.long = true
 		return
 	}
-	// A program of the same name in another directory is another program: the table is then
-	// used for deny rules and alarms, but not as a proof.
+	// A program of the same name in another directory is a different program: the table is then used for deny rules
+	// and alarms, but not as a proof.
 	p, why := w.understand(c, families()[c.name], c.name, args[1:])
 	if strings.Contains(head.text, "/") && !slices.Contains(standardDirs, path.Dir(head.text)) {
 		why = head.text + " is not in a standard directory"
@@ -169,8 +167,8 @@ func (w *walker) simple(args []arg, text, secret string) {
 	w.assignedBy(w.cmds[at].name, args)
 }
 
-// maxOptions is how many options of a command are checked. An option may change the meaning of
-// all others.
+// maxOptions is how many options of a command are checked. The limit exists because an option may change the
+// meaning of all others.
 const maxOptions = 500
 
 func tooMany(args []arg) bool {
@@ -199,13 +197,13 @@ func (w *walker) follow(i int, p parsed, why string) {
 	}
 }
 
-// wraps reports whether the command runs another one that follows it.
+// wraps reports whether the command runs another command that follows it.
 func (s *spec) wraps() bool {
 	return slices.ContainsFunc(s.roles, func(r role) bool { return r.kind == 'x' || r.kind == 's' })
 }
 
-// guess finds the command inside a wrapper whose options are not supported, for deny rules
-// and the danger analysis: the first known one, and an unknown one in front of it.
+// guess finds the command inside a wrapper whose options are not supported, for deny rules and the danger
+// analysis: the first known one, and an unknown one before it.
 func (w *walker) guess(s *spec, args []arg) {
 	known := slices.IndexFunc(args, func(a arg) bool {
 		f := families()[path.Base(a.text)]
@@ -219,8 +217,8 @@ func (w *walker) guess(s *spec, args []arg) {
 	}
 }
 
-// mayCommand returns the index of the first unknown word that may be the command inside, by
-// the number of operands in front of it; an unquoted one may be all of these, too.
+// mayCommand returns the index of the first unknown word that may be the command inside. It counts the operands
+// before it, and an unquoted word may stand for all of these as well.
 func (s *spec) mayCommand(args []arg) int {
 	first := slices.IndexFunc(s.roles, func(r role) bool { return r.kind == 'x' || r.kind == 's' })
 	operands := 0
@@ -236,12 +234,11 @@ func (s *spec) mayCommand(args []arg) int {
 	return -1
 }
 
-// transparent wrappers do not matter to a rule for the command inside. sudo, which gives it
-// rights, and xargs, which gives it operands, are not transparent.
+// transparent wrappers do not matter to a rule for the command inside. sudo, which gives it other rights, and
+// xargs, which gives it operands, are not transparent.
 var transparent = strings.Fields("time timeout nice ionice nohup stdbuf command builtin env setsid")
 
-// inside calls f with the command at index i as a further wrapper around the commands that f
-// finds.
+// inside calls f with the command at index i as a further wrapper around the commands that f finds.
 func (w *walker) inside(i int, f func()) {
 	in := w.in
 	if !w.deeper() {

@@ -17,7 +17,7 @@ type commandCase struct {
 	Tier                                  int
 }
 
-// safety reports whether the command needs approval whatever the rules say.
+// safety reports whether the command needs approval regardless of the rules.
 func safety(a *Analysis) bool { return len(a.Dangers(here, pathrule.Protected{})) > 0 }
 
 func TestAdversarial(t *testing.T) {

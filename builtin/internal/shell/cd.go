@@ -8,7 +8,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// The current directory is one of those that the cd commands before lead to, or unknown.
+// The current directory is one of the directories that previous cd commands may have changed to, or unknown.
 
 // addCwds adds possible current directories of the next command.
 func (w *walker) addCwds(dirs []string) {
@@ -20,8 +20,8 @@ func (w *walker) addCwds(dirs []string) {
 			w.cwds = append(slices.Clone(w.cwds), d)
 		}
 	}
-	// Every later path is checked for all of them, and "cd a; cd b; …" would double their
-	// number each time, so beyond a few the directory counts as unknown.
+	// Every later path is checked for all of them, and "cd a; cd b; …" would double their number each time, so
+	// beyond a few the directory counts as unknown.
 	if len(w.cwds) > 8 {
 		w.cwds, w.cwdLost = nil, true
 	}
@@ -44,8 +44,8 @@ func resolve(dir, name string) string {
 	return path.Clean(dir + "/" + name)
 }
 
-// cdOf returns the directory of a statement that is a plain cd to a literal directory: in
-// "cd d && rm x" the path is only d/x, as rm does not run if cd fails.
+// cdOf returns the directory of a statement that is a plain cd to a literal directory: in "cd d && rm x" the
+// path can only be d/x, because rm does not run if cd fails.
 func cdOf(s *syntax.Stmt) (string, bool) {
 	c, ok := s.Cmd.(*syntax.CallExpr)
 	if !ok || len(c.Args) != 2 || len(c.Assigns) > 0 || len(s.Redirs) > 0 || s.Negated || c.Args[0].Lit() != "cd" {

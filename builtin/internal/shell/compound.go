@@ -63,8 +63,8 @@ func (w *walker) timed(c *syntax.TimeClause) {
 	}
 }
 
-// function walks the body of a function, which runs later, with the values of that time, and
-// sets variables then.
+// function walks the body of a function. The body runs later, with the variables of that time, and may set
+// variables then.
 func (w *walker) function(c *syntax.FuncDecl) {
 	w.deny("a function definition changes the meaning of names")
 	if c.Body == nil {
@@ -81,8 +81,8 @@ func (w *walker) function(c *syntax.FuncDecl) {
 	w.vars = vars
 }
 
-// listing returns the words of a declaration that only shows variables, such as declare -p
-// PATH. The tables say which options are allowed.
+// listing returns the words of a declaration that only shows variables, such as declare -p PATH. The tables say
+// which options are allowed.
 func listing(c *syntax.DeclClause) []arg {
 	args := []arg{literal(c.Variant.Value)}
 	for _, a := range c.Args {
@@ -139,7 +139,7 @@ func (w *walker) binary(c *syntax.BinaryCmd) {
 		after := w.cwds
 		moved, ok := cdOf(c.X)
 		if ok && !w.cwdLost {
-			// The right side runs only if the cd succeeded, or only if it failed.
+			// The right side only runs if the cd succeeded, or only if it failed.
 			w.cwds = before
 			if c.Op == syntax.AndStmt {
 				w.cwds = w.resolveAll(before, moved)
@@ -189,7 +189,7 @@ func (w *walker) test(x syntax.TestExpr) string {
 			if !w.numeral(x.X) || !w.numeral(x.Y) {
 				return "a numeric comparison in [[ ]] evaluates its operands"
 			}
-		case syntax.TsReMatch: // bash counts parentheses in brackets, too
+		case syntax.TsReMatch: // bash also counts parentheses inside brackets
 			if raw := w.raw(x.Y); strings.Count(raw, "(") != strings.Count(raw, ")") {
 				return "a regular expression whose parentheses do not match"
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// dangers returns the dangers that do not depend on links.
+// dangers returns the dangers that do not depend on symbolic links.
 func (w *walker) dangers() []Danger {
 	found := w.alarms
 	add := func(kind Kind, c *command, why string) {
@@ -43,9 +43,9 @@ func (w *walker) dangers() []Danger {
 	return found
 }
 
-// substituted reports commands with effects whose operands are the output of other commands:
-// "rm $(cat list)" does not show a user, or a rule, what it removes. Operands of commands that
-// only read may come from anywhere.
+// substituted reports commands with effects whose operands are the output of other commands: "rm $(cat list)"
+// does not show a user, or a rule, which files it removes. Operands of commands that only read may come from
+// any command.
 func substituted(c *command) string {
 	for _, a := range c.args {
 		if !a.known && (strings.Contains(a.raw, "$(") || strings.Contains(a.raw, "`") || strings.Contains(a.raw, "<(") || strings.Contains(a.raw, ">(")) {
@@ -83,8 +83,8 @@ func runsUnknown(c *command) string {
 // inputs are names of standard input.
 var inputs = []string{"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"}
 
-// runsUnseen reports interpreters that run the input of a pipe, as in "curl u | sh", before
-// anybody can see the code. If the script is an operand, the pipe is only its input.
+// runsUnseen reports interpreters that run the input of a pipe, as in "curl u | sh", because no one can see the
+// code before it runs. If the script is an operand, the pipe is only its input.
 func runsUnseen(all []command, c *command) string {
 	if !c.in.piped || !slices.Contains(interpreters, c.name) && c.name != "source" && c.name != "." {
 		return ""
@@ -101,17 +101,17 @@ func runsUnseen(all []command, c *command) string {
 			break
 		}
 		if !a.option() || a.known && (a.text == "-c" || a.text == "-e" || a.text == "-m") {
-			return "" // it has a script of its own
+			return "" // it has its own script
 		}
 	}
 	return "it runs code that comes through a pipe"
 }
 
-// interpreters run what they read if no script is named.
+// interpreters run their input if no script is named.
 var interpreters = append(slices.Concat(shells, schedulers), "python", "python2", "python3", "perl", "ruby", "node", "php", "lua", "deno", "bun", "osascript", "tclsh")
 
-// paths returns the possible absolute paths of a, one for every possible current directory, or
-// nothing if a is unknown.
+// paths returns the possible absolute paths of a, one for each possible current directory, or nothing if a is
+// unknown.
 func (c *command) paths(a arg) []string { return c.appendPaths(nil, &a) }
 
 func (c *command) appendPaths(out []string, a *arg) []string {
@@ -207,17 +207,17 @@ func (c *command) changesDisks() bool {
 	return strings.HasPrefix(c.name, "mkfs")
 }
 
-// discardDevices discard or pass on what is written to them.
+// discardDevices discard or pass on the data that is written to them.
 var discardDevices = strings.Fields("/dev/null /dev/stdout /dev/stderr /dev/tty /dev/full /dev/zero")
 
-// onlyLists reports whether a disk tool is only asked to list.
+// onlyLists reports whether a disk tool is only asked to list disks.
 func onlyLists(c *command) bool {
 	return len(c.args) > 1 && c.args[1].known && slices.Contains([]string{"-l", "--list", "list", "--version", "--help"}, c.args[1].text) && c.name != "dd"
 }
 
-// hasOption reports whether c has the short option letter, alone or in a bundle, or a long
-// option that may be an abbreviation of long, which getopt_long(3) accepts. It may mistake the
-// value of another option for letters, which causes a needless alarm but never hides one.
+// hasOption reports whether c has the short option letter, alone or in a bundle, or a long option that may be
+// an abbreviation of long, which getopt_long(3) accepts. It may mistake the value of another option for
+// letters, which causes a needless alarm but never hides one.
 func hasOption(c *command, letter byte, long string) bool {
 	for _, a := range c.args[1:] {
 		text := a.prefix()
@@ -268,7 +268,7 @@ func (w *walker) removes(c *command) string {
 	return ""
 }
 
-// critical returns why removing a needs approval whatever the rules say, or "".
+// critical returns why removing a needs approval regardless of the rules, or "".
 func (w *walker) critical(c *command, a arg, recursive bool) string {
 	base := path.Base(a.text)
 	switch {
@@ -289,8 +289,7 @@ func (w *walker) critical(c *command, a arg, recursive bool) string {
 	return ""
 }
 
-// systemTrees are critical with everything below them. /var, /opt and /tmp, in which people
-// work, are not.
+// systemTrees are critical with everything below them. /var, /opt and /tmp are not, because people work there.
 var systemTrees = strings.Fields("/etc /usr /bin /sbin /lib /lib64 /boot /sys /proc /dev /System /Library")
 
 func (w *walker) criticalPath(p string, dirs bool) string {
@@ -344,8 +343,7 @@ func (w *walker) findRemoves(c *command) string {
 func (w *walker) writesBelow(c *command) string {
 	sub := subcommandOf(c)
 	switch {
-	// A plus before a refspec forces it like --force, and a refspec without a source deletes
-	// (git-push(1)).
+	// A plus before a refspec forces it, like --force, and a refspec without a source deletes (git-push(1)).
 	case c.name == "git" && sub == "push":
 		deletes := hasOption(c, 'd', "--delete") || hasOption(c, 'f', "--force-with-lease") || hasOption(c, 0, "--mirror") || hasOption(c, 0, "--prune")
 		for _, a := range c.args[2:] {
@@ -404,9 +402,9 @@ func chmodOpens(c *command) string {
 	return ""
 }
 
-// modeOpens reports whether a mode of chmod gives all users write access or the owner's rights.
-// In octal the last digit has the rights of others, where 2 is write access, and a fourth digit
-// in front has setuid, setgid and sticky (1), which alone is harmless.
+// modeOpens reports whether a mode of chmod gives all users write access or the owner's rights. In octal the
+// last digit is for others, where 2 is write access. A fourth digit in front is for setuid, setgid and sticky
+// (1), which alone is harmless.
 func modeOpens(mode string) bool {
 	if m := strings.TrimLeft(mode, "0"); strings.Trim(m, "01234567") == "" {
 		return m != "" && strings.Contains("2367", m[len(m)-1:]) || len(m) == 4 && m[0] != '1'
@@ -456,8 +454,8 @@ func killsHard(c *command) string {
 	return ""
 }
 
-// stopsMachine returns why systemctl or init stops the machine, or "": by the targets of systemd or
-// the runlevels 0 and 6.
+// stopsMachine returns why systemctl or init stops the machine, or "". It checks the targets of systemd and the
+// runlevels 0 and 6.
 func stopsMachine(c *command) string {
 	switch sub := subcommandOf(c); sub {
 	case "poweroff", "reboot", "halt", "kexec", "suspend", "hibernate", "rescue", "emergency", "0", "6":
@@ -472,8 +470,8 @@ func stopsMachine(c *command) string {
 	return ""
 }
 
-// connectsShell returns why a command connects a shell to another machine, or "": a program tied to
-// a socket is the usual reverse shell.
+// connectsShell returns why a command connects a shell to another machine, or "": a program connected to a
+// socket is the usual reverse shell.
 func connectsShell(c *command) string {
 	switch c.name {
 	case "nc", "ncat", "netcat", "socat":

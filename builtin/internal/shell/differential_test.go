@@ -20,8 +20,8 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// prelude defines the commands that may run: functions that report their arguments on a separate
-// descriptor. Nothing else can run, as PATH is empty.
+// prelude defines the commands that may run: functions that report their arguments on a separate descriptor.
+// Nothing else can run, because PATH is empty.
 const prelude = `
 exec 9>"$1" 2>/dev/null
 trap "" PIPE
@@ -49,13 +49,13 @@ run() {
 
 // A result records the effects of a command in bash.
 type result struct {
-	calls  []string // what it ran, sorted
+	calls  []string // the functions that it called, sorted
 	output string
 	status string
 	done   bool
 }
 
-// A bench runs commands in bash, many in one process.
+// A bench runs many commands in bash in one process.
 type bench struct {
 	dir  string
 	runs int
@@ -93,7 +93,7 @@ func (b *bench) clean(t testing.TB) (changed bool) {
 
 func singleQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// run runs each of texts, in a shell of its own, and returns their effects.
+// run runs each of texts in a separate shell, and returns their effects.
 func (b *bench) run(t testing.TB, texts []string) []result {
 	t.Helper()
 	var script strings.Builder
@@ -113,12 +113,12 @@ func (b *bench) run(t testing.TB, texts []string) []result {
 	cmd.Dir, cmd.Env = b.dir+"/work", []string{"LC_ALL=C.UTF-8"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	_ = cmd.Run() // how it ends is for the log to say
+	_ = cmd.Run() // the log shows how it ended
 	raw, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cmd.Process != nil { // a command may name a file by $$, which later ones find
+	if cmd.Process != nil { // a command may name a file by $$, which later commands would find
 		pid := regexp.MustCompile(fmt.Sprintf(`(^|[^0-9])%d($|[^0-9])`, cmd.Process.Pid))
 		raw = pid.ReplaceAll(raw, []byte("${1}PID${2}"))
 	}
@@ -127,7 +127,7 @@ func (b *bench) run(t testing.TB, texts []string) []result {
 
 func readLog(raw []byte, n int) []result {
 	results := make([]result, n)
-	at := -1 // the command that runs
+	at := -1 // index of the command that runs
 	for record := range bytes.SplitSeq(raw, []byte{0x1e}) {
 		text := string(record)
 		switch {
@@ -179,7 +179,7 @@ func fits(args []arg, words []string) bool {
 		return len(words) > 0 && a.text == words[0] && fits(args[1:], words[1:])
 	}
 	if a.field && fits(args[1:], words) && a.text == hole {
-		return true // it may be no word at all
+		return true // it may expand to no word
 	}
 	if a.field || a.wild && !strings.Contains(a.text, hole) {
 		for n := 1; n <= len(words) && (n == 1 || a.wild); n++ {
@@ -208,7 +208,7 @@ func matches(a arg, word string) bool {
 		return false
 	}
 	if a.wild {
-		return true // what a pattern comes to is not said
+		return true // the expansion of a pattern is not predicted
 	}
 	parts := strings.Split(a.text, hole)
 	for i := range parts {
@@ -217,7 +217,7 @@ func matches(a arg, word string) bool {
 	return regexp.MustCompile(`(?s)^` + strings.Join(parts, ".*") + `$`).MatchString(word)
 }
 
-// evaluates reports whether a command may do anything by the analysis.
+// evaluates reports whether the analysis says that a command may do anything.
 func evaluates(a *Analysis) bool {
 	return slices.ContainsFunc(a.static, func(d Danger) bool { return d.Kind == Dynamic || d.Kind == Unreadable })
 }
@@ -238,8 +238,7 @@ func (b *bench) analyze(src string) *Analysis {
 	return analyze(src, pathrule.Place{Cwd: b.dir + "/work", Home: here.Home, Dirs: []string{b.dir}, Readlink: here.Readlink})
 }
 
-// differ runs commands as written and as printed, and compares their effects with each other and
-// with the verdict.
+// differ runs commands as written and as printed, and compares their effects with each other and with the verdict.
 func (b *bench) differ(t *testing.T, c *tally, commands []string) {
 	t.Helper()
 	var texts, sources []string
@@ -305,7 +304,7 @@ func (b *bench) alone(t *testing.T, text string) result {
 var errorLine = regexp.MustCompile(`: line \d+:[^\n\x1e\x1f]*`)
 
 func (r *result) equal(other result) bool {
-	plain := func(text string) string { return errorLine.ReplaceAllString(text, ": line N") }
+	plain := func(text string) string { return errorLine.ReplaceAllString(text, ": line N:") }
 	return plain(strings.Join(r.calls, "\x1e")) == plain(strings.Join(other.calls, "\x1e")) && plain(r.output) == plain(other.output)
 }
 
@@ -314,7 +313,7 @@ func (b *bench) writes(t *testing.T, text string) bool {
 	return b.clean(t)
 }
 
-// reasoned reports whether a source may have other effects than its print.
+// reasoned reports whether a source may have effects other than those of its print.
 func reasoned(src string) bool {
 	return strings.Contains(src, "LINENO") || strings.Contains(src, "$_") || strings.Contains(src, "$!") || strings.Contains(src, "time") || strings.Contains(src, "BASH_") || strings.Contains(src, "$$") || strings.Contains(src, "declare") || strings.Contains(src, "local") || strings.Contains(src, "set") ||
 		strings.Contains(src, "<(") || strings.Contains(src, ">(")
@@ -331,8 +330,8 @@ func argvs(a *Analysis) (out [][]string) {
 	return out
 }
 
-// The effects of a print in bash are those of its source, and agree with the verdict.
-// KITBAG_DIFFERENTIAL=200000 tries as many commands, and KITBAG_SEED others.
+// TestDifferential checks that the effects of a print in bash are those of its source, and agree with the
+// verdict. KITBAG_DIFFERENTIAL=200000 tries that many commands, and KITBAG_SEED others.
 func TestDifferential(t *testing.T) {
 	total, seed := 2500, uint64(1)
 	if n, err := strconv.Atoi(os.Getenv("KITBAG_DIFFERENTIAL")); err == nil {
@@ -350,7 +349,7 @@ func TestDifferential(t *testing.T) {
 			if dangerous(s) || strings.ContainsAny(s, "\x00\x1c\x1d\x1e\x1f") {
 				continue
 			}
-			// Most have no print, and nothing to compare: a few of those are enough.
+			// Most cannot be printed, so there is nothing to compare: a few of those are enough.
 			if b.analyze(s).Err() == nil || g.IntN(8) == 0 {
 				batch = append(batch, s)
 			}

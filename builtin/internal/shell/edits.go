@@ -7,10 +7,9 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// EditsInside reports whether the command, apart from what is read-only, only creates, moves,
-// copies, changes and removes files below the working directories of at, by name and through
-// symbolic links. The modes accept-edits and dont-ask allow that without a rule. The working
-// directories themselves must not be removed.
+// EditsInside reports whether the command, apart from read-only parts, only creates, moves, copies, changes and
+// removes files below the working directories of at, by name and through symbolic links. The modes accept-edits
+// and dont-ask allow that without a rule. The working directories themselves must not be removed.
 func (a *Analysis) EditsInside(at pathrule.Place) bool {
 	if a.err != nil || a.uncoverable || a.background {
 		return false
@@ -45,9 +44,8 @@ func (a *Analysis) EditsInside(at pathrule.Place) bool {
 	return edits
 }
 
-// inside reports whether an operand is below a working directory for every possible current
-// directory, and not below what an earlier command of the line copied there, which may be a
-// link that does not exist yet.
+// inside reports whether an operand is below a working directory for every possible current directory, and not
+// below a path that an earlier command of the line copied there, which may be a link that does not exist yet.
 func inside(c *command, op operand, at pathrule.Place, copied []string) bool {
 	if !op.known || op.text == "" {
 		return false

@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// A fileRule is the pattern of a deny or ask rule, with the place that it is resolved in.
+// A fileRule is the pattern of a deny or ask rule, with the place in which it is resolved.
 type fileRule struct {
 	at      pathrule.Place
 	pattern string
@@ -29,7 +29,7 @@ func (m *fileRule) covers(abs string) bool {
 	return ok || err != nil
 }
 
-// maxTree is how many names below a directory are compared with a rule at most.
+// maxTree is the maximum number of names below a directory that are compared with a rule.
 const maxTree = 2000
 
 // below reports whether the rule covers something in the tree of an operand.
@@ -51,9 +51,8 @@ func (m *fileRule) below(c *command, a *arg) bool {
 	})
 }
 
-// look reports whether the rule covers a file in a spot and, if none was found, whether there
-// may be one: of a directory with more than maxTree names only some are checked, and all that
-// are below the rule's fixed part.
+// look reports whether the rule covers a file in a spot and, if none was found, whether there may be one. If a
+// directory has more than maxTree names, it only checks some of them, and all below the rule's fixed part.
 func (m *fileRule) look(s spot) (found, may bool) {
 	for _, g := range m.globs {
 		fixed, whole := pathrule.Fixed(g)
@@ -77,7 +76,7 @@ func (m *fileRule) look(s spot) (found, may bool) {
 	if err != nil {
 		return true, true
 	}
-	// If the rule is for other directories, a link may lead there: check those on top.
+	// If the rule is for other directories, a link may lead there: also check the links in this one.
 	found, more := m.walk(s.dir, s.deep && reaches, s.bases)
 	if more && !found {
 		may = may || slices.ContainsFunc(m.globs, func(g string) bool {
@@ -88,7 +87,7 @@ func (m *fileRule) look(s spot) (found, may bool) {
 	return found, may || found
 }
 
-// walk checks the names in dir, and with deep also those below it.
+// walk checks the names in dir and, if deep, also those below it.
 func (m *fileRule) walk(dir string, deep bool, bases []string) (found, more bool) {
 	readlink := m.at.Readlink
 	if readlink == nil {
@@ -127,8 +126,8 @@ func (m *fileRule) walk(dir string, deep bool, bases []string) (found, more bool
 	return false, false
 }
 
-// endsAlike reports whether a name may match both the pattern and one of the others, judged by
-// their beginnings and ends.
+// endsAlike reports whether a name may match both the pattern and one of the others. It compares their
+// beginnings and ends.
 func endsAlike(pattern string, patterns []string) bool {
 	const special = `*?[]{}\`
 	ends := func(p string) (head, end string) {

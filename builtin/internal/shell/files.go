@@ -15,10 +15,10 @@ import (
 // listingCommands are commands that print names, sizes and times of files, but not their content.
 var listingCommands = strings.Fields("ls dir vdir exa eza lsd stat find gfind fd fdfind test [ realpath readlink dirname basename tree du df namei lsattr getfacl cd pushd locate")
 
-// Reads reports whether a deny or ask rule for files covers one that the command is known to
-// read: an operand, a redirection or a file in a tree, by name, by wildcards and through links.
-// For names that are known only at run time see [Analysis.MayRead]. Commands that cannot be
-// parsed are covered; an invalid pattern is an error.
+// Reads reports whether a deny or ask rule for files covers a file that the command is known to read: an
+// operand, a redirection or a file in a tree, by name, by wildcards and through links. For names that are only
+// known at run time see [Analysis.MayRead]. Commands that cannot be parsed count as covered; an invalid pattern
+// is an error.
 func (a *Analysis) Reads(at pathrule.Place, pattern string) (bool, error) {
 	if _, err := at.MatchAny(pattern, "/"); err != nil {
 		return true, err
@@ -38,7 +38,7 @@ func (a *Analysis) Reads(at pathrule.Place, pattern string) (bool, error) {
 		}
 		unknown = unknown || slices.ContainsFunc(c.reads, func(op operand) bool { return strings.Contains(op.text, hole) }) || c.effects&unseen != 0
 	}
-	// A command that reads by names from others may get any word of the line.
+	// A command that gets names from other commands may get any word of the line.
 	if !unknown {
 		return false, nil
 	}
@@ -54,9 +54,8 @@ func (a *Analysis) Reads(at pathrule.Place, pattern string) (bool, error) {
 	return m.names(here), nil
 }
 
-// MayRead reports whether a command of the line reads by names that are known only at run
-// time, or shows changes in tracked files without naming them, and a deny or ask rule for files
-// may cover one of them.
+// MayRead reports whether a deny or ask rule for files may cover a file that a command of the line reads by a
+// name that is only known at run time, or a tracked file whose changes it shows without naming it.
 func (a *Analysis) MayRead(at pathrule.Place, pattern string) bool {
 	if a.err != nil {
 		return true
@@ -67,7 +66,7 @@ func (a *Analysis) MayRead(at pathrule.Place, pattern string) bool {
 	})
 }
 
-// unseen are the effects of commands whose words have an unknown meaning.
+// unseen contains the effects of commands whose words have an unknown meaning.
 const unseen = unknown | executing
 
 // Writes is [Analysis.Reads] for files that the command writes, creates and deletes.
@@ -114,8 +113,8 @@ func (m *fileRule) reads(a *Analysis, c *command) bool {
 	return slices.ContainsFunc(c.targets, away) || slices.ContainsFunc(roots, func(root arg) bool { return m.below(c, &root) })
 }
 
-// mayRead reports whether the rule covers a file whose name the command may get, or one in a
-// tree that is too large to check.
+// mayRead reports whether the rule covers a file whose name the command may get, or a file in a tree that is
+// too large to check.
 func (m *fileRule) mayRead(a *Analysis, c *command) bool {
 	if m.showsTracked(c) {
 		return true
@@ -147,8 +146,8 @@ func (m *fileRule) mayRead(a *Analysis, c *command) bool {
 	})
 }
 
-// roots returns the directories that the command reads with everything below them. git grep
-// reads only files that git knows, so a secret that was never added does not count.
+// roots returns the directories that the command reads with everything below them. git grep only reads files
+// that git knows, so a secret that was never added does not count.
 func (m *fileRule) roots(c *command) []arg {
 	if c.name != "git" || len(c.args) < 2 || c.args[1].text != "grep" || c.recursive() {
 		roots, _ := c.roots()
@@ -193,7 +192,7 @@ func (m *fileRule) operand(c *command, a *arg) bool {
 				return true
 			}
 		case a.text != hole && !strings.HasPrefix(a.text, hole):
-			// Its content is unknown, or which of its files.
+			// Its content is unknown, or which of its files is read.
 			if ok, err := m.at.MatchTree(m.pattern, dir); ok || err != nil {
 				return true
 			}

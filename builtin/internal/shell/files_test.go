@@ -8,7 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// Rules for files apply to files that commands are known to read and write.
+// TestFileRules checks that rules for files apply to the files that commands are known to read and write.
 func TestFileRules(t *testing.T) {
 	home := t.TempDir()
 	work := filepath.Join(home, "work")
@@ -23,7 +23,7 @@ func TestFileRules(t *testing.T) {
 	for _, row := range rows[struct {
 		Rule, Command string
 		Reads, Writes *bool
-		May           *bool // by a name that is known only when it runs
+		May           *bool // whether it may read by a name that is only known at run time
 	}](t, "filerules.jsonl") {
 		a := sh.Analyze(row.Command, at)
 		got, err := a.Reads(at, row.Rule)

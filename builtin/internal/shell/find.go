@@ -25,7 +25,7 @@ func findArgs(w *walker, c *command, p *parsed) string {
 	args := c.args[1:]
 	i := 0
 	for i < len(args) && args[i].known {
-		// Options before the starting points, find(1), OPTIONS.
+		// Options before the starting points; see find(1), OPTIONS.
 		switch t := args[i].text; {
 		case t == "-H" || t == "-L" || t == "-P" || strings.HasPrefix(t, "-O"):
 			i++
@@ -55,8 +55,8 @@ func findArgs(w *walker, c *command, p *parsed) string {
 	return why
 }
 
-// expression reports whether a begins the expression: as in find(1), the first "-", "(" or "!"
-// ends the starting points.
+// expression reports whether a begins the expression: according to find(1), the first "-", "(" or "!" ends the
+// starting points.
 func expression(a arg) bool {
 	if !a.known {
 		return false
@@ -64,12 +64,12 @@ func expression(a arg) bool {
 	return a.text != "" && (a.text[0] == '-' && len(a.text) > 1 || a.text == "(" || a.text == ")" || a.text == "!" || a.text == ",")
 }
 
-// findExpression walks the predicates. After an unknown one the command is not read-only, but
-// the walk continues: deny rules need the commands of a later -exec.
+// findExpression walks the predicates. After an unknown predicate the command is not read-only, but the walk
+// continues, because deny rules need the commands of a later -exec.
 func findExpression(w *walker, p *parsed, args, starts []arg) string {
 	self := len(w.cmds) - 1
 	why := ""
-	some := false   // the expression selects only a part
+	some := false   // the expression selects only some of the files
 	var named []arg // the names of found files match one of these
 	for i := 0; i < len(args); i++ {
 		a := args[i]
@@ -110,8 +110,7 @@ func findExpression(w *walker, p *parsed, args, starts []arg) string {
 	return why
 }
 
-// findDelete records what -delete removes: the names in named below the starting points, or
-// everything.
+// findDelete records which files -delete removes: the names in named below the starting points, or everything.
 func (w *walker) findDelete(p *parsed, self int, starts, named []arg, everything bool) {
 	p.effects |= effect(Delete)
 	if len(starts) == 0 {
@@ -131,11 +130,11 @@ func (w *walker) findDelete(p *parsed, self int, starts, named []arg, everything
 	}
 }
 
-// findEverything are the words of an expression that do not select by name or properties.
+// findEverything are the words of an expression that do not select files by name or properties.
 var findEverything = strings.Fields("-delete -depth -d -maxdepth -mindepth -type -xdev -mount -print -true -o -a -and -or ( ) , 0 1 f d f,d d,f")
 
-// foundName returns what the last of args, the value of the predicate before it, says about
-// the names of found files.
+// foundName returns what the last of args, which is the value of the predicate before it, says about the names
+// of found files.
 func foundName(args []arg) (arg, bool) {
 	n := len(args)
 	name := args[n-1]
@@ -158,8 +157,7 @@ func below(dir, name arg) arg {
 	return arg{text: dir.text + "/" + name.text, raw: dir.raw + "/" + name.raw, known: true, field: true, wild: name.wild}
 }
 
-// couldBeHarmful returns why a word that is not literal may be harmful in find's expression,
-// or "".
+// couldBeHarmful returns why a word that is not literal may be harmful in find's expression, or "".
 func couldBeHarmful(a arg) string {
 	if a.field && a.lead {
 		return ""
@@ -178,8 +176,8 @@ func couldBeHarmful(a arg) string {
 	return a.raw + " may be an action"
 }
 
-// tooMany reports whether an action has more combinations of starting points and names than
-// are checked. Then a user must approve it.
+// tooMany reports whether an action has more combinations of starting points and names than are checked. Then
+// it needs approval.
 func (w *walker) tooMany(starts, named []arg) bool {
 	if w.expanded > maxBudget {
 		return true
@@ -191,13 +189,13 @@ func (w *walker) tooMany(starts, named []arg) bool {
 	return true
 }
 
-// mustName records that a rule for find allows the action only if it names the action.
+// mustName records that a rule for find only allows the action if it names the action.
 func (w *walker) mustName(self int, action string) {
 	w.cmds[self].named = append(w.cmds[self].named, action)
 }
 
-// findAction records the effects of -exec and of the actions that write files, and returns how
-// many arguments they have.
+// findAction records the effects of -exec and of the actions that write files, and returns how many arguments
+// they have.
 func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 	name := args[0].text
 	if strings.HasPrefix(name, "-f") {
@@ -232,7 +230,7 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 		w.inside(self, func() { w.simple(cmd, joinRaw(args[1:end]), "") })
 		w.cwds, w.cwdLost = cwds, cwdLost
 	}
-	// Showing everything below a directory may show a secret.
+	// A command that shows everything below a directory may show a secret.
 	all := !slices.ContainsFunc(named, func(a arg) bool { return a.text != hole })
 	if len(w.cmds) == inner || slices.ContainsFunc(w.cmds[inner:], func(c command) bool { return c.Reason != "" || all && c.dumps() }) {
 		p.effects |= effect(Exec)
@@ -241,8 +239,8 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 	return end
 }
 
-// findCommand returns the command that -exec runs, with the found names in place of {}, and
-// the names that are still to be recorded: the danger analysis needs them only once.
+// findCommand returns the command that -exec runs, with the found names in place of {}, and the names that must
+// still be recorded, because the danger analysis needs them only once.
 func (w *walker) findCommand(args, starts, named []arg, found source) (cmd, names []arg) {
 	for _, a := range args {
 		if !strings.Contains(a.text, "{}") {

@@ -9,8 +9,8 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// However a command is cut up, the analysis ends, is deterministic, and a harmful command joined
-// to it makes the whole harmful.
+// FuzzAnalyze checks that, however a command is cut, the analysis ends and is deterministic, and that a command
+// joined with a harmful command is harmful.
 func FuzzAnalyze(f *testing.F) {
 	for _, name := range []string{"everyday.txt", "harmful.txt"} {
 		for _, cmd := range lines(f, name) {
@@ -39,7 +39,7 @@ func FuzzAnalyze(f *testing.F) {
 			}
 		}
 		if a.Err() != nil || strings.ContainsAny(src, "#\\") {
-			return // what follows may be a comment, or continue a word
+			return // the following text may be a comment, or continue a word
 		}
 		for _, sep := range []string{"\n", "\n| ", "; ", " && "} {
 			if joined := analyze(src+sep+"rm x", here); joined.ReadOnly() == "" && !strings.Contains(src, "<<") {
@@ -49,7 +49,7 @@ func FuzzAnalyze(f *testing.F) {
 	})
 }
 
-// A cached verdict without facts does not allocate.
+// TestRepeatedVerdict checks that a cached verdict without facts does not allocate.
 func TestRepeatedVerdict(t *testing.T) {
 	var sh Analyzer
 	here := here
@@ -74,7 +74,7 @@ func TestRepeatedVerdict(t *testing.T) {
 	}
 }
 
-// Walks reuse memory: what is kept of one does not change when others use that memory, also
+// TestVerdictsKeep checks that the kept parts of a walk do not change when other walks reuse its memory, even
 // concurrently.
 func TestVerdictsKeep(t *testing.T) {
 	var sh Analyzer
@@ -106,7 +106,7 @@ func TestVerdictsKeep(t *testing.T) {
 	}
 }
 
-// Environ removes variables that make programs run something else.
+// TestEnviron checks that Environ removes variables that make programs run something else.
 func TestEnviron(t *testing.T) {
 	got := strings.Join(Environ([]string{"PATH=/bin", "LD_PRELOAD=x", "BASH_ENV=x", "BASH_FUNC_ls%%=() { rm x; }", "PAGER=less", "GIT_CONFIG_COUNT=7", "HOME=/h"}), " ")
 	for _, not := range []string{"LD_PRELOAD", "BASH_ENV", "BASH_FUNC", "PAGER=less", "GIT_CONFIG_COUNT=7"} {

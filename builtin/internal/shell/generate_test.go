@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// A generator writes commands from the tables: the options and operands of their lines, and
-// sometimes other words.
+// A generator generates commands from the tables, with the options and operands of their lines and sometimes
+// other words.
 type generator struct {
 	rand  *rand.Rand
-	names []string // what it starts commands with; subcommands follow after a blank
-	quick []string // those of them that take no time, and are taken more often
+	names []string // the beginnings of commands; subcommands follow after a blank
+	quick []string // names of commands that take no time, which are chosen more often
 }
 
 // slow are commands that take much of a second to start.
@@ -26,8 +26,8 @@ func newGenerator(seed1, seed2 uint64, names []string) *generator {
 	return &generator{rand.New(rand.NewPCG(seed1, seed2)), names, quick}
 }
 
-// notTried are the commands that tests do not run, with the reason. If a table were wrong about
-// one of them, it would change more than the test's directory.
+// notTried are the commands that tests do not run, with the reason. If a table were wrong about one of them, it
+// could change more than the test's directory.
 var notTried = map[string]string{
 	"they ask another machine": `curl wget scp sftp ftp telnet nc ncat netcat socat ping ping6 traceroute tracepath mtr dig nslookup host whois
 		nmap http https xh aria2c axel lynx w3m links rclone aws gcloud az getent`,
@@ -46,7 +46,7 @@ var notTried = map[string]string{
 	"the shell that reports ends with it": `exit logout`,
 }
 
-// tried returns the names of the tables with which the generator starts, by file.
+// tried returns the names of the tables that the generator uses, by file.
 func tried(t testing.TB) map[string][]string {
 	t.Helper()
 	var not []string
@@ -82,7 +82,7 @@ var (
 		'w out' '1e touch x' '{print}' '{print>"out"}' '{print $1}' 'BEGIN{system("touch x")}' $HOME "$HOME" $X "$X" "$(echo a)" $(echo out)
 		HEAD main status log diff branch tag show add commit stash reflog config user.name -v -l x=y A=1 '' "a b" a{1,2} {a,out} ~ - + /dev/null
 		sort ls cat rm touch tee -name -type f -print -printf %p -fprint ! -o -maxdepth 1 -- . .. sub/.. -i -a -r -e -d -f -w -x --force --help --version`)
-	// Operands for commands with a language of their own.
+	// Operands for commands with their own language.
 	tryText = map[string][]string{
 		"sed":  {"p", "-n", "2,3p", "s/a/b/", "'s/a/b/g;$d'", "'/a/,/b/{p;q}'", "'w out'", "'1e touch x'", "'s/a/b/w out'", "'s/a/touch x/e'", "'r a'"},
 		"awk":  {"'{print}'", "'{print $1}'", "'NR==2'", "'{s+=$2} END {print s}'", "'{print>\"out\"}'", "'{print | \"cat\"}'", "'/a/{f=1} f'", "'{getline x < \"a\"; print x}'"},
@@ -146,7 +146,7 @@ func (g *generator) simple(depth int) string {
 			words = append(words, pick(r, tryWords))
 		}
 	}
-	if tail := words[1:]; r.IntN(4) == 0 { // options also stand after operands
+	if tail := words[1:]; r.IntN(4) == 0 { // options may also follow operands
 		r.Shuffle(len(tail), func(i, j int) { tail[i], tail[j] = tail[j], tail[i] })
 	}
 	if family == "[" {
@@ -221,8 +221,9 @@ var sortedSyntax = func() []string {
 	return list
 }()
 
-// The generator tries every name of the tables, or there is a reason why not, and every family;
-// for each of them, and for all syntax, enough of its commands are read-only.
+// TestGeneratorCoversTables checks that the generator uses every family and every name of the tables, unless
+// there is a reason why not, and that enough of the generated commands are read-only, for each name and for all
+// syntax.
 func TestGeneratorCoversTables(t *testing.T) {
 	byFile := tried(t)
 	files, err := tableFiles.ReadDir("tables")
@@ -259,7 +260,7 @@ func TestGeneratorCoversTables(t *testing.T) {
 	for range 30000 {
 		cmd, syntax := g.command(1)
 		if strings.Contains(cmd, "<<") {
-			continue // what follows may be text
+			continue // the following text may be plain text
 		}
 		if sh.Analyze(cmd, here).ReadOnly() == "" {
 			for _, kind := range syntax {

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// A grammar generates commands that test where bash and the parser may read a text differently,
-// and where values are not what they seem. All of its commands are functions of the harness; touch
-// must not run by accident.
+// A grammar generates commands that test where bash and the parser may read a text differently, and where
+// values are not what they seem. All of its commands are functions of the harness; touch must never run by
+// mistake.
 type grammar struct {
 	*rand.Rand
-	n int // of commands written so far, so that each has words of its own
+	n int // number of commands so far, so that each has unique words
 }
 
 func newGrammar(seed uint64) *grammar { return &grammar{rand.New(rand.NewPCG(seed, 7)), 0} }
@@ -273,8 +273,7 @@ func (g *grammar) list(d int) string {
 	return s
 }
 
-// seeds are forms that bash and the parser were found to read differently, and bindings that
-// were found to be wrong.
+// seeds are forms that bash and the parser were found to read differently, and bindings that were found to be wrong.
 var seeds = []string{`echo "${@:-$(touch 9)}"`, `echo "${a[0]:-$(touch 9)}"`, "echo ${a[@]/a/$(touch 9)}", "cat <<E\n${@:-$(touch 9)}\nE", "echo x # y\\\ntouch 9", "echo \"$\\\n(touch 9)\"",
 	"cat <<E\n$\\\n(touch 9)\nE", "cat <<E\n\\\nE\ntouch 9\nE", "cat <<E\nE\\\n\ntouch 9\nE", "echo `echo '`; touch 9; echo `'`", "echo `cat <<E\n`touch 9`\nE\n`", `echo "${N:-'$(touch 9)'}"`,
 	"cat <<E\n${N:-'$(touch 9)'}\nE", "a=(x)#;touch 9", "x='a[$(touch 9)]'; fail && x=1; echo $((x))", "x='a[$(touch 9)]'; x+=1; echo $((x))", "for x in 1 2; do :; done | cat; echo $((x))",
@@ -348,7 +347,7 @@ func (g *grammar) next() string {
 		s = pick(g.Rand, seeds)
 	case 2:
 		return g.soup()
-	case 3: // what is read without the parser, mostly
+	case 3: // mostly text that is read without the parser
 		s = g.one("probe ", "echo ", "", "cat ")
 		for range 1 + g.IntN(10) {
 			s += pick(g.Rand, pieces) + g.one(" ", " ", "")
@@ -365,7 +364,7 @@ func (g *grammar) next() string {
 	return s
 }
 
-// dangerous reports whether a command might affect this machine or never end, by names that the
+// dangerous reports whether a command might affect this machine or never end. It looks for names that the
 // grammar does not have but mutations may produce.
 func dangerous(s string) bool {
 	if strings.Count(s, "while") != strings.Count(s, "while fail ")+strings.Count(s, "while fail;") {

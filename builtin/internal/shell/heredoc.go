@@ -12,11 +12,11 @@ import (
 func (p *printer) heredoc(r *syntax.Redirect) {
 	delimiter, ok := delimiterOf(r.Word)
 	if !ok {
-		p.refuse("a here-document whose delimiter is not a word")
+		p.refuse("a here-document whose delimiter is not a plain word")
 		return
 	}
 	if delimiter == "" {
-		p.refuse("a here-document without a delimiter, whose end bash misses in a substitution")
+		p.refuse("a here-document with an empty delimiter, whose end bash does not find in a substitution")
 	}
 	quoted := quotedDelimiter(r.Word)
 	var parts []syntax.WordPart
@@ -26,7 +26,7 @@ func (p *printer) heredoc(r *syntax.Redirect) {
 	escaped := false
 	for _, part := range parts {
 		if p.hasLine(part, delimiter, r.Op) {
-			p.refuse("a here-document whose delimiter is a line inside an expansion, where bash ends it; use another delimiter")
+			p.refuse("a here-document with its delimiter as a line inside an expansion, where bash ends it; use another delimiter")
 		}
 		lit, ok := part.(*syntax.Lit)
 		if !ok && r.Op == syntax.DashHdoc && part.End().Line() > part.Pos().Line() {
@@ -104,7 +104,7 @@ func delimiterOf(word *syntax.Word) (string, bool) {
 	return b.String(), !strings.ContainsAny(b.String(), "\n$`")
 }
 
-// freeDelimiter returns name, or another plain delimiter, that is not a line of body.
+// freeDelimiter returns name, or another plain delimiter, such that it is not a line of body.
 func (p *printer) freeDelimiter(name, body string) string {
 	if !syntax.ValidName(name) {
 		name = "EOF"
@@ -147,7 +147,7 @@ func stripTabs(text string, op syntax.RedirOperator) string {
 	return strings.Join(lines, "")
 }
 
-// unescapeDocument removes the backslashes that escape in a here-document.
+// unescapeDocument removes the backslashes that escape a character in a here-document.
 func unescapeDocument(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

@@ -20,8 +20,8 @@ var hostile = []string{"$((", "$(", "(", "{ ", "`", "${a:-", "$(`", "if ", "whil
 var long = []string{"time ", "cd a;", "x=$y ", "2>&1 ", "git log ", "ls -la ", "cat <<E\na\nE\n", "(cd a);", "for i in a b; do ls; done;", "cat /etc/../",
 	"a=bb;a=\"$a$a\";", "x=$x$x;", "f() { x=1; };", "${x:-a}", "`a`", "a \\\n", "cat <<E\n$x\nE\n", "((a));", "a=(b);", "read x;"}
 
-// products are commands of which each part except the first and the last is repeated: the effect
-// of one part applies to all of the next.
+// products are commands in which each part except the first and the last is repeated: the effect of one part
+// applies to all following ones.
 var products = []string{"find |a |-name b |-exec rm {} +", "find |a |-name b |-delete", "find |a |-exec rm {} + |-print", "cp |a |d", "mv |a |d; |rm x; |ls",
 	"ln -s |a |d; |touch x; |ls", "cd /; |cd a; |rm b; |ls", "echo |$x |*a |", "git |-C a |status", "xargs |-I X |ls", "env |a=b |ls"}
 
@@ -37,7 +37,7 @@ func repeat(unit string, size int) string {
 	return strings.Join(parts, "")
 }
 
-// Large or deeply nested commands are refused, without recursion.
+// TestGarbage checks that large or deeply nested commands are rejected, without recursion.
 func TestGarbage(t *testing.T) {
 	t.Parallel()
 	for _, unit := range hostile {
@@ -52,8 +52,8 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// The cost of a verdict is linear in the size of the command, whatever it consists of. It is
-// measured in allocations, which are reproducible.
+// TestLinear checks that the cost of a verdict is linear in the size of the command, whatever it consists of.
+// The cost is measured in allocations, which are reproducible.
 func TestLinear(t *testing.T) {
 	const n = 4 << 10
 	cost := func(src string) (allocs, bytes float64) {

@@ -7,8 +7,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// strayComment reports whether there is a "#" that only the parser takes for a comment, because
-// no blank precedes it.
+// strayComment reports whether there is a "#" that only the parser considers the beginning of a comment,
+// because no blank precedes it.
 func strayComment(src string) bool {
 	for i := range len(src) {
 		if src[i] == '#' && i > 0 && strings.IndexByte(" \t\n{$\\", src[i-1]) < 0 {
@@ -27,12 +27,12 @@ const (
 )
 
 var (
-	errContinued = errors.New(`it has a line that ends with \ inside a word, a comment or a here-document; write that on one line`)
+	errContinued = errors.New(`it has a line that ends with \ inside a word, a comment or a here-document; write it on one line`)
 	errComment   = errors.New("it has a # that may not begin a comment; put a blank before it")
 )
 
-// checkLines refuses comments and continued lines that bash may read differently from the
-// parser: bash joins lines before it parses most other syntax.
+// checkLines rejects comments and continued lines that bash may read differently from the parser, because bash
+// joins lines before it parses most other syntax.
 func checkLines(src string, file *syntax.File) error {
 	m := lineMap{src: src, kinds: make([]byte, len(src)+1)}
 	syntax.Walk(file, m.node)
@@ -66,7 +66,7 @@ func checkLines(src string, file *syntax.File) error {
 	}
 }
 
-// A lineMap has the context of each byte.
+// A lineMap contains the context of each byte.
 type lineMap struct {
 	src      string
 	kinds    []byte
@@ -118,7 +118,7 @@ func (m *lineMap) node(n syntax.Node) bool {
 	return true
 }
 
-// commentsBefore paints the comments before a node that the parser keeps with a statement inside.
+// commentsBefore paints the comments before a node that the parser attaches to a statement inside it.
 func (m *lineMap) commentsBefore(n syntax.Node, at syntax.Pos) {
 	syntax.Walk(n, func(n syntax.Node) bool {
 		if c, ok := n.(*syntax.Comment); ok && c.Hash.Offset() < at.Offset() {

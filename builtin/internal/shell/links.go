@@ -9,27 +9,26 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// A line such as "ln -s ~/.bashrc l && echo x > l" writes a file whose name it does not write
-// to. The link does not exist yet when the line is analysed, so the links that a line makes
-// are treated as existing for all of its commands, as the order in a pipe or in the background
-// is unknown.
+// A line such as "ln -s ~/.bashrc l && echo x > l" writes a file that it does not name where it writes. The
+// link does not exist yet when the line is analysed. Therefore the links that a line creates are treated as
+// existing for all of its commands, because the order of commands in a pipe or in the background is unknown.
 
 // A link is a second name that a command of the line gives to a file.
 type link struct {
-	by    int    // index of the command that makes it
-	name  string // absolute; may have wildcards, for one link each
+	by    int    // index of the command that creates it
+	name  string // absolute; may have wildcards, and then stands for one link per match
 	to    string // its target, relative to the directory of name unless it is absolute
-	moved bool   // a move or copy of to, so a link only if to is one
+	moved bool   // a move or copy of to, so it is only a link if to is one
 }
 
-// linkers are the commands that make links.
+// linkers are the commands that create links.
 var linkers = []string{"ln", "link", "cp", "mv", "mount", "bindfs"}
 
-// maxMadeLinks is how many links of a line are followed, since each path of the line is
-// resolved once for each. With more the targets of the line count as unknown.
+// maxMadeLinks is how many links of a line are followed. The limit exists because each path of the line is
+// resolved once for each link. If there are more, the targets of the line count as unknown.
 const maxMadeLinks = 16
 
-// throughLinks returns the dangers that depend on links which the line itself makes.
+// throughLinks returns the dangers that depend on links which the line itself creates.
 func (a *Analysis) throughLinks(at pathrule.Place, guard pathrule.Protected) []Danger {
 	var out []Danger
 	some := false
@@ -54,7 +53,7 @@ func (a *Analysis) throughLinks(at pathrule.Place, guard pathrule.Protected) []D
 		v.unknown, v.links = append(v.unknown, v.links[0].by, v.links[n-1].by), nil
 	}
 	if !fresh {
-		v.unknown = nil // copies and moves do not make new links then
+		v.unknown = nil // then copies and moves do not create new links
 	}
 	for i := range a.cmds {
 		if d := v.judge(&a.cmds[i], i); d.Reason != "" {
@@ -64,17 +63,16 @@ func (a *Analysis) throughLinks(at pathrule.Place, guard pathrule.Protected) []D
 	return out
 }
 
-// A view resolves paths with the links that the line makes.
+// A view resolves paths with the links that the line creates.
 type view struct {
 	at      pathrule.Place
 	guard   pathrule.Protected
 	links   []link
-	unknown []int             // commands that make unknown links
+	unknown []int             // commands that create unknown links
 	known   map[string]string // answers, by question
 }
 
-// judge returns the danger of the command at index i that depends on the links of the other
-// commands.
+// judge returns the danger of the command at index i that depends on links created by the other commands.
 func (v *view) judge(c *command, i int) Danger {
 	if c.Reason != "" && (len(c.targets) > 0 || c.effects.has(Unknown)) {
 		if slices.ContainsFunc(v.unknown, func(by int) bool { return by != i }) {
@@ -101,8 +99,8 @@ func (v *view) judge(c *command, i int) Danger {
 	return Danger{}
 }
 
-// ask returns what check finds with the links of the commands other than the one at index by,
-// but not without them. A name may have several targets: each link takes precedence once.
+// ask returns what check finds with the links of the commands other than the one at index by, but not without
+// them. Because a name may have several targets, each link takes precedence once.
 func (v *view) ask(question string, by int, check func(pathrule.Place) string) string {
 	others := slices.DeleteFunc(slices.Clone(v.links), func(l link) bool { return l.by == by })
 	shared := len(others) == len(v.links)
@@ -139,7 +137,7 @@ func readThrough(links []link, readlink func(string) (string, error)) func(strin
 			case !l.moved || !fits && !pathrule.Below(name, l.name):
 				continue
 			}
-			// The first match suffices, because each link comes first once.
+			// The first match is sufficient, because each link comes first once.
 			rest := slices.Delete(slices.Clone(links), k, k+1)
 			if to, err := readThrough(rest, readlink)(l.to + strings.TrimPrefix(name, l.name)); err == nil {
 				return to, nil
@@ -148,14 +146,14 @@ func readThrough(links []link, readlink func(string) (string, error)) func(strin
 		}
 		to, err := readlink(name)
 		if below && os.IsNotExist(err) {
-			err = os.ErrInvalid // a directory then
+			err = os.ErrInvalid // then name is a directory
 		}
 		return to, err
 	}
 }
 
-// wildcardPart returns the name that the wildcards at the end of a link match: "ln -s dir/* ."
-// makes a link of the same name for each.
+// wildcardPart returns the name that the wildcards at the end of a link match: "ln -s dir/* ." creates a link
+// with the same name for each match.
 func wildcardPart(l link, name string) string {
 	if l.name == name {
 		return ""
@@ -163,8 +161,7 @@ func wildcardPart(l link, name string) string {
 	return path.Base(name)
 }
 
-// linksOf returns the links that the command at index i makes, and whether the list is
-// complete.
+// linksOf returns the links that the command at index i creates, and whether the list is complete.
 func linksOf(c *command, i int) ([]link, bool) {
 	if c.Reason == "" || !slices.Contains(linkers, c.name) {
 		return nil, true
@@ -190,8 +187,8 @@ func linksOf(c *command, i int) ([]link, bool) {
 	return out, whole
 }
 
-// copyTargets returns the targets of a copy into a directory: the directory may have a link of the
-// same name, through which cp and install write.
+// copyTargets returns the targets of a copy into a directory. They matter because the directory may contain a
+// link with the name of the file, through which cp and install would write.
 func (c *command) copyTargets() []operand {
 	if !slices.Contains([]string{"cp", "mv", "install"}, c.name) {
 		return nil
@@ -208,7 +205,7 @@ func (c *command) copyTargets() []operand {
 	return out
 }
 
-// copied returns what c copies, moves or links, and the new names.
+// copied returns the files that c copies, moves or links, and their new names.
 func (c *command) copied() (sources, names []arg) {
 	for _, op := range c.reads {
 		sources = append(sources, op.arg)
@@ -223,9 +220,9 @@ func (c *command) copied() (sources, names []arg) {
 	return sources, names
 }
 
-// copyDangers returns the danger of a copy into a directory. It does not check whether the target
-// is one: a target by name alone counts only if the command says that it is a directory, and
-// otherwise only if a link exists.
+// copyDangers returns the danger of a copy into a directory. It does not check whether the target is a
+// directory: a target that only has a name counts if the command says that it is a directory, and otherwise
+// only if a link exists there.
 func (c *command) copyDangers(at pathrule.Place, guard pathrule.Protected) []Danger {
 	for _, op := range c.copyTargets() {
 		dir := path.Dir(op.text)
@@ -242,13 +239,12 @@ func (c *command) copyDangers(at pathrule.Place, guard pathrule.Protected) []Dan
 	return nil
 }
 
-// moves reports whether c creates a link only if its source is one.
+// moves reports whether c only creates a link if its source is one.
 func (c *command) moves() bool {
 	return c.name == "mv" || c.name == "cp" && !hasOption(c, 'l', "--link") && !hasOption(c, 's', "--symbolic-link")
 }
 
-// linksTo returns the links from name to src: name itself, or an entry of it if it is a
-// directory.
+// linksTo returns the links from name to src: name itself, or an entry of it if it is a directory.
 func linksTo(c *command, name, src arg, symbolic bool) ([]link, bool) {
 	names := c.paths(name)
 	if len(names) == 0 || strings.Contains(src.text, hole) {

@@ -8,7 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// Links that exist on disk, and get other names in the line.
+// TestLinksGetOtherNames checks links that exist on disk and get other names in the line.
 func TestLinksGetOtherNames(t *testing.T) {
 	work := t.TempDir()
 	if err := os.Mkdir(filepath.Join(work, "dir"), 0o755); err != nil {
@@ -25,7 +25,7 @@ func TestLinksGetOtherNames(t *testing.T) {
 		"cp -P rc b && echo x > b":               true,
 		"cp -a dir d && echo x > d/rc":           true,
 		"cp -a dir d && echo x > d/in":           false,
-		"cp rc b && echo x > b":                  false, // a file of its own
+		"cp rc b && echo x > b":                  false, // a separate file
 		"ln rc b && echo x > b":                  true,
 		"ln -s dir d && echo x > d/rc":           true,
 		"ln -s dir d && echo x > d/in":           false,
@@ -42,7 +42,7 @@ func TestLinksGetOtherNames(t *testing.T) {
 	}
 }
 
-// A copy into a directory writes through a link of the same name.
+// TestLinksWhereCopiesLand checks that a copy into a directory writes through a link of the same name.
 func TestLinksWhereCopiesLand(t *testing.T) {
 	work := t.TempDir()
 	for _, dir := range []string{"src", "dst", ".git/hooks"} {

@@ -7,8 +7,8 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// The body of a loop or branch may run never, once or often, so that its effects on variables
-// and on the current directory are unknown in the next iteration and afterwards.
+// The body of a loop or branch may run never, once or several times, so its effects on variables and on the
+// current directory are unknown in the next iteration and afterwards.
 
 func (w *walker) ifClause(c *syntax.IfClause) {
 	for ; c != nil; c = c.Else {
@@ -27,14 +27,14 @@ func (w *walker) caseClause(c *syntax.CaseClause) {
 	}
 }
 
-// while walks a while or until loop. One that never ends is denied: the model means something
-// else, or the call never returns.
+// while walks a while or until loop. A loop that never ends is denied, because the model did not mean it or the
+// call would never return.
 func (w *walker) while(c *syntax.WhileClause) {
 	w.forget(c)
 	if endless(c.Cond) {
 		w.denyDynamic("an infinite loop")
 	}
-	// The body sees what the condition sets.
+	// The body sees the variables that the condition sets.
 	w.under("a loop", slices.Concat(c.Cond, c.Do))
 }
 
@@ -92,12 +92,12 @@ func (w *walker) forClause(c *syntax.ForClause) {
 	})
 }
 
-// maxRepeated is how many commands the bodies of loops over literal words may have, once for each
-// word.
+// maxRepeated is how many commands may be walked in total for the bodies of loops over literal words, once for
+// each word.
 const maxRepeated = 256
 
-// mayRepeat reports whether the words of a loop are known and its body is small, so that it is
-// walked for each word as if it were written out.
+// mayRepeat reports whether the words of a loop are known and its body is small. The body is then walked for
+// each word as if it were written out.
 func (w *walker) mayRepeat(items []arg, body []*syntax.Stmt) bool {
 	if len(items) == 0 || len(items) > maxValues || slices.ContainsFunc(items, func(a arg) bool { return !a.known }) {
 		return false
@@ -117,7 +117,7 @@ func (w *walker) mayRepeat(items []arg, body []*syntax.Stmt) bool {
 	return true
 }
 
-// once walks the body of a loop for one word. It may end early, or not run at all.
+// once walks the body of a loop for one word. The body may end early, or not run at all.
 func (w *walker) once(name, word string, body []*syntax.Stmt) {
 	w.maybe(func() {
 		construct := w.in.dynamic
@@ -146,7 +146,7 @@ func (w *walker) loopValues(items []arg) binding {
 			b.lead = b.lead && a.lead
 		}
 	}
-	if len(b.vals) < 2 { // keep two values, as one would count as known in code that runs again
+	if len(b.vals) < 2 { // keep at least two values, because one would count as known in code that runs again
 		b.numeric = b.numeric && len(b.vals) == 1
 	}
 	if b.vals == nil {
@@ -162,8 +162,8 @@ func (w *walker) forget(loop syntax.Node) {
 	}
 }
 
-// forgetVariables drops the bindings of variables that a loop assigns, and reports whether it may
-// change the current directory. Numeric variables that stay numeric are kept as such.
+// forgetVariables drops the bindings of variables that a loop assigns, and reports whether the loop may change
+// the current directory. Numeric variables that stay numeric are kept as numeric.
 func (w *walker) forgetVariables(loop syntax.Node) (moves bool) {
 	seen := w.collectAssigned(loop)
 	w.markVolatile(seen.functions)

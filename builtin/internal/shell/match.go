@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// parsed are a command's arguments as parsed by one line of a table.
+// A parsed contains a command's arguments as parsed by one line of a table.
 type parsed struct {
 	spec        *spec
 	args        []arg
@@ -15,7 +15,7 @@ type parsed struct {
 	effects     effects
 	rest        int // index in args of the command of a wrapper; -1 if there is none
 	whole       bool
-	maybeOption bool // the only objection is an unknown word that may be an option
+	maybeOption bool // the only problem is an unknown word that may be an option
 }
 
 type roleArg struct {
@@ -30,7 +30,7 @@ type given struct {
 	value arg
 }
 
-// parse parses args, which do not include the command's name. It returns why it cannot, or "".
+// parse parses args, which do not include the command's name. It returns why it cannot parse them, or "".
 func (s *spec) parse(w *walker, args []arg) (parsed, string) {
 	room := min(len(args), 16)
 	p := parsed{spec: s, args: args, effects: s.effects, rest: -1, ops: w.ops.take(room), given: w.given.take(room)}
@@ -54,8 +54,8 @@ func (s *spec) parse(w *walker, args []arg) (parsed, string) {
 				}
 			}
 		case !a.known && !strings.HasPrefix(a.text, "-"):
-			// An unknown word may be an option that the table does not list, or its operand, which
-			// is acceptable only if all options of the command are harmless.
+			// An unknown word may be an option that the table does not list, or its operand. That is only acceptable if all
+			// options of the command are harmless.
 			if !s.dyn {
 				p.maybeOption = true
 				return p, a.raw + " may be an option"
@@ -80,8 +80,7 @@ func (s *spec) number(text string) bool {
 	return s.minusNum && len(text) > 1 && text[0] == '-' && strings.Trim(text[1:], "0123456789") == ""
 }
 
-// follows reports whether a command or a script begins after n operands, which has its own
-// options.
+// follows reports whether a command or a script, which has its own options, begins after n operands.
 func (s *spec) follows(n int) bool {
 	return n <= len(s.roles) && strings.IndexByte("xsc", s.roles[n-1].kind) >= 0
 }
@@ -155,7 +154,7 @@ func (s *spec) shortOptions(p *parsed, args []arg, i int) (int, string) {
 	return 0, ""
 }
 
-// letters has the names of the options of one letter.
+// letters contains the names of the options with one letter.
 var letters = func() (names [256]string) {
 	for i := range names {
 		names[i] = string([]byte{'-', byte(i)})
@@ -163,7 +162,7 @@ var letters = func() (names [256]string) {
 	return names
 }()
 
-// valueOf returns what follows the first n bytes of an option.
+// valueOf returns the text after the first n bytes of an option.
 func valueOf(a arg, n int, has bool) arg {
 	if !has || n > len(a.text) {
 		return arg{}
@@ -180,8 +179,7 @@ func (s *spec) nextValue(p *parsed, args []arg, i int, name string, o option) (i
 	if !v.known && !v.field && !s.dyn {
 		return 0, "the value of " + name + " may be several words"
 	}
-	// In another version of the program the option may take no value, and this word be an
-	// option with an effect.
+	// In another version of the program the option may take no value, and this word may be an option with an effect.
 	if o.role.kind != 't' && !s.any && looksLikeOption(v.prefix()) {
 		return 0, "the value of " + name + " looks like an option"
 	}
@@ -232,8 +230,7 @@ func (p *parsed) value(name string) (arg, bool) {
 	return arg{}, false
 }
 
-// assign gives the operands their roles. A role with a star takes all operands that the roles
-// after it do not need.
+// assign assigns roles to the operands. A role with a star takes all operands that the roles after it do not need.
 func (s *spec) assign(p *parsed, plain []int) string {
 	after := 0
 	starred := false

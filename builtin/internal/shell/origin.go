@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Names that are known only at run time come from somewhere: xargs and read get them from a
-// pipe, $(…) from commands, a loop from its words. For the usual search commands it is known
-// below which directory these names are, and how they end.
+// Names that are only known at run time have an origin: xargs and read get them from a pipe, $(…) from
+// commands, a loop from its words. For the usual search commands the analysis knows below which directory these
+// names are, and how they end.
 
-// A source identifies the origin of the unknown parts of a word. 0 is for a word without
-// unknown parts, and for one of unknown origin.
+// A source identifies the origin of the unknown parts of a word. It is 0 for a word without unknown parts, and
+// for a word of unknown origin.
 type source uint16
 
 const (
@@ -20,7 +20,7 @@ const (
 	firstOrigin        // the first index in the list of origins
 )
 
-// An origin is a list of words, or else the output of commands.
+// An origin is a list of words, or the output of commands.
 type origin struct {
 	args   []arg
 	lo, hi int32 // the commands, from lo to before hi
@@ -88,14 +88,14 @@ type reach struct {
 	spots []spot
 }
 
-// A spot is a directory that may contain unknown names.
+// A spot is a directory that may contain files with unknown names.
 type spot struct {
 	dir    string   // absolute; empty: any
 	up     bool     // names begin with ".."
-	deep   bool     // names may also be deeper
+	deep   bool     // names may also be in subdirectories
 	hidden bool     // names may be hidden
 	plain  bool     // no secret has such a name
-	bases  []string // patterns, one of which the last segment matches; nil matches any
+	bases  []string // patterns, one of which the last segment of a name matches; nil matches any
 }
 
 // maxReach is how many steps the origin of a name is traced back.
@@ -132,7 +132,7 @@ func (f *findings) follow(r *reach, c *command, a *arg, depth int) {
 	for i := range o.args {
 		x := &o.args[i]
 		f.put(r, c, a, *x, depth+1)
-		if x.known && strings.ContainsAny(x.text, " \t\n") { // quoted, so it is one word
+		if x.known && strings.ContainsAny(x.text, " \t\n") { // it is quoted, so it is one word
 			for field := range strings.FieldsSeq(x.text) {
 				f.put(r, c, a, literal(field), depth+1)
 			}
@@ -156,7 +156,7 @@ func (f *findings) printed(r *reach, c *command, a *arg, o origin, depth int) {
 	var found reach
 	for i := o.lo; i < o.hi; i++ {
 		k := &f.cmds[i]
-		if slices.Contains(passing, k.name) && !f.feeds(o, k) { // its input comes from other commands
+		if slices.Contains(passing, k.name) && !f.feeds(o, k) { // its input comes from commands outside o
 			f.follow(&found, c, &arg{text: hole, from: k.in.input}, depth)
 		}
 		if !f.prints(&found, c, k, depth) {
@@ -172,7 +172,7 @@ func (f *findings) printed(r *reach, c *command, a *arg, o origin, depth int) {
 	}
 }
 
-// feeds reports whether the input of the command k of an origin is of the same origin.
+// feeds reports whether the input of the command k of an origin has the same origin.
 func (f *findings) feeds(o origin, k *command) bool {
 	if k.in.input < firstOrigin {
 		return k.in.input == 0 // nothing
@@ -206,7 +206,7 @@ func (s spot) within(c *command, a *arg) []spot {
 	return []spot{s}
 }
 
-// tail returns the pattern of the end of a word with a hole, or nil for any.
+// tail returns the pattern of the end of a word with a hole; nil matches any.
 func tail(a *arg) []string {
 	base := a.text[strings.LastIndexByte(a.text, '/')+1:]
 	if base = strings.ReplaceAll(base, hole, "*"); strings.Trim(base, "*") == "" {
@@ -215,14 +215,13 @@ func tail(a *arg) []string {
 	return []string{base}
 }
 
-// passing are commands that print lines of their input as they are, and nothing else.
+// passing are commands that only print lines of their input, unchanged.
 var passing = strings.Fields("head tail sort uniq tac cat tee shuf grep egrep fgrep rg xargs")
 
-// quiet are commands that print nothing, and those that only run others.
+// quiet are commands that print nothing, and commands that only run others.
 var quiet = strings.Fields("cd test [ [[ true false : read mapfile readarray sleep wait time timeout nice command stdbuf")
 
-// prints adds the names that a command k of the line prints, for c to read. It returns false if
-// they are unknown.
+// prints adds the names that a command k of the line prints, for c to read. It returns false if they are unknown.
 func (f *findings) prints(r *reach, c, k *command, depth int) bool {
 	switch {
 	case slices.Contains(quiet, k.name):
@@ -273,7 +272,7 @@ func (f *findings) echoed(r *reach, c, k *command, depth int) bool {
 	}
 	for i := range words {
 		a := &words[i]
-		if k.name == "echo" && a.option() { // with -n the next output is joined to the last word
+		if k.name == "echo" && a.option() { // with -n the output of the next command is joined to the last word
 			return false
 		}
 		f.follow(r, c, a, depth)
@@ -321,7 +320,7 @@ func (f *findings) operands(r *reach, c, k *command, depth int) bool {
 	return true
 }
 
-// lists reports whether a search prints only names of files, not their lines.
+// lists reports whether a search only prints names of files, not their lines.
 func lists(k *command) bool {
 	return hasOption(k, 'l', "--files-with-matches") || hasOption(k, 'L', "--files-without-match") || k.name == "rg" && hasOption(k, 0, "--files")
 }
@@ -355,7 +354,7 @@ func (f *findings) finds(r *reach, c, k *command) bool {
 				bases = append(bases, "*."+a.text)
 			}
 		}
-		for _, a := range k.args[1:] { // with -x all are arguments
+		for _, a := range k.args[1:] { // with -x they are arguments of the command
 			if !a.known && !a.lead {
 				return false
 			}
@@ -382,8 +381,7 @@ func (f *findings) finds(r *reach, c, k *command) bool {
 	return true
 }
 
-// findBases returns patterns, one of which matches every name that an expression of find
-// selects, or nil.
+// findBases returns patterns such that every name that an expression of find selects matches one of them, or nil.
 func findBases(args []arg) []string {
 	var bases []string
 	named := false // the current alternative has a name

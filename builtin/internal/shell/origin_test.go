@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// Ways to find names, and to read files by them.
+// Ways to find names, and to read files by these names.
 var (
 	finders = []string{"find . -type f", "find . -name x", "find src", "find . -name '*.go' -o -name '*.pem'", `find . \( -name '*.go' -o -type d \) -not -name x`, "find . ! -name '*.go'",
 		"find . -maxdepth 1", "find . -iname KEY.TXT", "find $PWD/src -name '*.txt'", "find . -printf '%p\\n'", "find .. -name main.go", "ls", "ls -a", "ls src", "ls -d */", "ls -d .*", "ls -R", "echo *", "echo */*",
@@ -24,8 +24,8 @@ var (
 		"F | while IFS=/ read -r a b; do cat $b; done", "F | xargs echo | xargs cat", "a=($(F)); cat ${a[0]} ${a[3]}", "cat <(F | xargs cat)", "F | (cat; echo list) | xargs cat", "F | tail -c 9 | xargs cat", "sort --files0-from=<(F | tr '\\n' '\\0')"}
 )
 
-// No command shows a file that a rule covers, or a secret of the directory, unless the analysis
-// says that it may: commands are run to see what they show.
+// TestNamesFoundAtRunTime checks that no command shows a file that a rule covers, or a secret of the directory,
+// unless the analysis says that it may. It runs the commands to see what they show.
 func TestNamesFoundAtRunTime(t *testing.T) {
 	home := t.TempDir()
 	work := filepath.Join(home, "work")
@@ -54,7 +54,7 @@ func TestNamesFoundAtRunTime(t *testing.T) {
 			a := sh.Analyze(src, at)
 			cmd := exec.Command("bash", "--noprofile", "--norc", "-c", a.Text())
 			cmd.Dir, cmd.Env = work, []string{"PATH=/usr/bin:/bin", "HOME=" + home, "LC_ALL=C"}
-			out, _ := cmd.Output() // names that are no files make it fail
+			out, _ := cmd.Output() // it fails for names that are not files
 			marks := string(out)
 			for _, rule := range rules {
 				covered := false

@@ -20,7 +20,7 @@ func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bo
 		w.unknownText(a, b, anywhere, quoted)
 		return
 	}
-	// Commands in the operands run, whatever is expanded.
+	// Commands in the operands run in any case.
 	w.operands(p)
 	name := p.Param.Value
 	if !p.Length {
@@ -66,15 +66,15 @@ func (w *walker) expand(a *arg, b *strings.Builder, v binding, quoted bool) {
 	}
 }
 
-// unknownText adds an unknown text to a word, which may expand to several words unless quoted.
+// unknownText adds an unknown text to a word. Unless it is quoted, it may expand to several words.
 func (w *walker) unknownText(a *arg, b *strings.Builder, from source, quoted bool) {
 	b.WriteString(hole)
 	a.mark(from)
 	a.field = a.field && quoted
 }
 
-// recordSecret records the expansion of a variable that has a secret. Whether it is shown
-// depends on the command.
+// recordSecret records the expansion of a variable that contains a secret. Whether the secret is shown depends
+// on the command.
 func (w *walker) recordSecret(name string) {
 	if pathrule.SecretVariable(name) && !w.own(name) {
 		w.secret = "$" + name
@@ -146,8 +146,7 @@ func allElements(p *syntax.ParamExp) bool {
 	return ok && word.Lit() == "@"
 }
 
-// arithmetic reports whether x consists of numbers only, so that bash does not evaluate text
-// from other sources.
+// arithmetic reports whether x consists only of numbers, so that bash does not evaluate text from other sources.
 func (w *walker) arithmetic(x syntax.ArithmExpr) bool {
 	switch x := x.(type) {
 	case *syntax.Word:
@@ -191,8 +190,7 @@ func (w *walker) arithmetic(x syntax.ArithmExpr) bool {
 // hexNumber matches a number in hexadecimal.
 var hexNumber = lazy.Regexp(`^0[xX][0-9a-fA-F]{1,15}$`)
 
-// soleSubstitution returns the statements of a word that is only a command substitution, or
-// nil.
+// soleSubstitution returns the statements of a word that consists only of a command substitution, or nil.
 func soleSubstitution(word *syntax.Word) []*syntax.Stmt {
 	if len(word.Parts) != 1 {
 		return nil
@@ -207,7 +205,7 @@ func soleSubstitution(word *syntax.Word) []*syntax.Stmt {
 	return nil
 }
 
-// own reports whether a variable is the line's own: it was set, and no program uses one of
+// own reports whether a variable is the line's own: the line has set it, and no program uses a variable with
 // such a name from its environment.
 func (w *walker) own(name string) bool {
 	_, set := w.vars[name]

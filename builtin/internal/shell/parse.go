@@ -10,14 +10,14 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Limits on what is parsed. They keep the parser's stack and time small.
+// Limits on the source. They limit the parser's stack and time.
 const (
 	maxSource   = 64 << 10
 	maxNesting  = 64
-	maxKeywords = 2000 // words that may open a statement inside a statement
+	maxKeywords = 2000 // words that may begin a statement inside a statement
 )
 
-// The second keeps comments, which may be read differently by bash.
+// commenters keep comments, which bash may read differently.
 var parsers, commenters = pool(false), pool(true)
 
 func pool(comments bool) *sync.Pool {
@@ -26,15 +26,15 @@ func pool(comments bool) *sync.Pool {
 	}}
 }
 
-// A program is what is analysed, and what runs.
+// A program is the text that is analysed and run.
 type program struct {
 	stmts []*syntax.Stmt
 	src   string // the text of the positions in stmts
 	text  string // the print
 }
 
-// parse parses src, or returns why it cannot be trusted. What is analysed is the tree of the
-// print. The tree is invalid after the walk.
+// parse parses src, or returns why it cannot be trusted. The tree of the print is analysed. It is invalid after
+// the walk.
 func (w *walker) parse(src string) (program, error) {
 	if err := readable(src); err != nil {
 		return program{}, err
@@ -89,8 +89,7 @@ func trimBlanks(text string) string {
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' }
 
-// parseSource parses the model's text, and refuses what is known to have another meaning in
-// bash.
+// parseSource parses the model's text, and rejects text that is known to have another meaning in bash.
 func parseSource(src string) ([]*syntax.Stmt, error) {
 	continued := strings.Contains(src, "\\\n")
 	if !continued && !strayComment(src) {
@@ -115,8 +114,7 @@ func parseText(src string, from *sync.Pool) (*syntax.File, error) {
 	return file, nil
 }
 
-// readable refuses text that the parser and bash, or a user, may read differently, and text
-// that is too large.
+// readable rejects text that the parser and bash, or a user, may read differently, and text that is too large.
 func readable(src string) error {
 	if len(src) > maxSource {
 		return fmt.Errorf("it has %d bytes, more than the limit of %d", len(src), maxSource)
@@ -148,7 +146,7 @@ func readable(src string) error {
 			return fmt.Errorf("it has the invisible character %U at byte %d", r, i)
 		}
 	}
-	// The parser nests for each of these, without a bracket that was counted.
+	// The parser nests for each of these words, without a bracket that was counted above.
 	if len(src) < 2*maxKeywords {
 		return nil
 	}
@@ -162,7 +160,7 @@ func readable(src string) error {
 	return nil
 }
 
-// ordinary reports whether a text has only bytes that have one meaning, as most texts do.
+// ordinary reports whether a text consists only of bytes with one meaning. Most texts do.
 func ordinary(src string) bool {
 	for i := range len(src) {
 		if c := src[i]; c < ' ' || c >= '{' || c == '(' {

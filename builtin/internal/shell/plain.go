@@ -6,13 +6,12 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// A reader builds the syntax tree of plain commands: words of harmless characters and quotes
-// without expansions, with redirections, joined by "|", "&&", "||" and ";", on one line. Most
-// commands are like that, and parsing them costs more than analysing them. The reader's tree is
-// exactly the parser's, including positions, which a fuzz test checks. It gives up on anything
-// else, which the parser then reads.
+// A reader builds the syntax tree of plain commands: words of harmless characters and quotes without
+// expansions, with redirections, joined by "|", "&&", "||" and ";", on one line. Most commands have this form,
+// and parsing them costs more than analysing them. The reader's tree is exactly the parser's, including
+// positions, which a fuzz test checks. The reader rejects other commands, and the parser then reads them.
 //
-// The trees are in memory that is reused: nothing that is kept may point into them.
+// The trees use memory that is reused: a value that is kept must not point into them.
 type reader struct {
 	src string
 	pos int
@@ -27,7 +26,7 @@ type reader struct {
 	doubles   slab[doubleNode]
 }
 
-// Nodes of the tree that are allocated together, with room for their lists.
+// Nodes of the tree that are allocated together, with capacity for their lists.
 type (
 	commandNode struct {
 		stmt syntax.Stmt
@@ -64,9 +63,9 @@ func (r *reader) reset() {
 	r.doubles.reset()
 }
 
-// What a byte means outside of quotes.
+// The meanings of a byte outside quotes.
 const (
-	strange  = iota // for the parser
+	strange  = iota // only the parser handles it
 	plain           // literal in any position of a word
 	blank           // between words
 	quote           // ' or "
@@ -74,10 +73,9 @@ const (
 	operator        // one of | & ; < >
 )
 
-// meaning has the meaning of every byte. Strange are "$" and "`", which expand, "#", which may
-// begin a comment, "[", which may index, the end of the line, and parentheses, which change the
-// meaning of "*", "?", "+", "@" and "!". The meaning of "=", "{" and "}" depends on the
-// position: see simple and descriptor.
+// meaning contains the meaning of every byte. Strange are "$" and "`", which expand, "#", which may begin a
+// comment, "[", which may index, the end of the line, and parentheses, which change the meaning of "*", "?",
+// "+", "@" and "!". The meaning of "=", "{" and "}" depends on the position: see simple and descriptor.
 var meaning = func() (m [256]uint8) {
 	for c := range m {
 		if '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' ||
@@ -101,8 +99,8 @@ func reserved(word string) bool {
 	return keyword(word)
 }
 
-// maxPlain is the longest command that is read without the parser, which counts the columns of
-// longer lines differently.
+// maxPlain is the longest command that is read without the parser, which counts the columns of longer lines
+// differently.
 const maxPlain = 4 << 10
 
 // read returns the statements of src, or nil if the parser must read it.
@@ -132,7 +130,7 @@ func (r *reader) read(src string) []*syntax.Stmt {
 
 func (r *reader) at() syntax.Pos { return syntax.NewPos(uint(r.pos), 1, uint(r.pos)+1) }
 
-// peek skips blanks and returns the byte that follows, 0 at the end.
+// peek skips blanks and returns the byte that follows, or 0 at the end.
 func (r *reader) peek() byte {
 	for r.pos < len(r.src) && meaning[r.src[r.pos]] == blank {
 		r.pos++
@@ -143,7 +141,7 @@ func (r *reader) peek() byte {
 	return r.src[r.pos]
 }
 
-// next returns the byte after the current one, 0 at the end.
+// next returns the byte after the current one, or 0 at the end.
 func (r *reader) next() byte {
 	if r.pos+1 >= len(r.src) {
 		return 0

@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/casetest"
 )
 
-// sameTree fails the test if src is accepted without the parser and the parser builds another
-// tree of it. It reports whether src is accepted.
+// sameTree fails the test if src is accepted without the parser and the parser builds a different tree from it.
+// It reports whether src is accepted.
 func sameTree(tb testing.TB, r *reader, src string) bool {
 	tb.Helper()
 	if readable(src) != nil {
@@ -41,8 +41,8 @@ var pieces = append(strings.Fields(`ls git -a -la --x=y a=b =b 2 10 x.go {} { } 
 	2>&1 2>/dev/null <&- >&2 10>x é ＝ if then elif else fi while until for select do done case esac in function time coproc let declare typeset
 	local export readonly nameref @test f() x=(1) a+=b eval set cd -`), " ", "  ", "\t", "\n", "\\\n", "\r", " ", " ", " ", " ")
 
-// What is read without the parser is read like the parser does: every pair of pieces after every
-// beginning that changes their meaning, and random longer commands.
+// TestPlain checks that text that is read without the parser is read as the parser reads it: every pair of
+// pieces after every beginning that changes their meaning, and random longer commands.
 func TestPlain(t *testing.T) {
 	var r reader
 	accepted := 0
@@ -72,7 +72,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// Most everyday commands are read without the parser.
+// TestPlainEveryday checks that most everyday commands are read without the parser.
 func TestPlainEveryday(t *testing.T) {
 	var r reader
 	all, accepted := 0, 0

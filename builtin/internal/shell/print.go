@@ -6,10 +6,10 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Print returns src as it is to be run: the text of the tree that Analyze judges, in a
-// subset of bash that the parser and bash read alike. Print of a print is the print. It
-// fails for what is not bash, and for what has no such text; the error names the
-// construct and what to write in place of it.
+// Print returns src in the form in which it must be run: the text of the tree that Analyze judges, in a subset
+// of bash that the parser and bash read in the same way. The print of a print is the same text. Print fails if
+// src is not bash, and if src cannot be printed in this subset; the error names the construct and says what to
+// write instead.
 func Print(src string) (string, error) {
 	w := walkers.Get().(*walker)
 	defer walkers.Put(w)
@@ -18,20 +18,18 @@ func Print(src string) (string, error) {
 	return prog.text, err
 }
 
-// A printer writes a syntax tree in the subset of bash that the parser and bash read
-// alike. Lines are broken where the source breaks them, between commands only;
-// comments and continued lines are gone.
+// A printer writes a syntax tree in the subset of bash that the parser and bash read in the same way. It only
+// breaks lines between commands, where the source breaks them; it removes comments and joins continued lines.
 //
-// The parser decides what a text means, so that a print may do something other than
-// its source in bash where the two differ. Where that is known to happen the printer
-// refuses the source instead.
+// The parser determines the meaning of a text, so if bash reads the text differently, the print may have other
+// effects than its source. Where that is known to happen, the printer rejects the source.
 type printer struct {
 	src     string
 	buf     []byte
 	level   int    // of indentation
-	pending []hdoc // here-documents whose bodies follow the line at hand
-	where   place  // of the word at hand
-	err     error  // the first reason why there is no print
+	pending []hdoc // here-documents whose bodies follow the current line
+	where   place  // of the current word
+	err     error  // the first reason why src cannot be printed
 }
 
 // An hdoc is a here-document ready to be written.
@@ -40,7 +38,7 @@ type hdoc struct {
 	delimiter string
 }
 
-// print returns the text of stmts, which lies in the printer's memory.
+// print returns the text of stmts, which is in the printer's memory.
 func (p *printer) print(src string, stmts []*syntax.Stmt) ([]byte, error) {
 	*p = printer{src: src, buf: p.buf[:0]}
 	p.stmts(stmts)
@@ -53,7 +51,7 @@ func (p *printer) print(src string, stmts []*syntax.Stmt) ([]byte, error) {
 	return p.buf, p.err
 }
 
-// refuse notes why there is no print.
+// refuse records why the source cannot be printed.
 func (p *printer) refuse(why string) {
 	if p.err == nil {
 		p.err = errors.New(why)
@@ -76,7 +74,7 @@ func (p *printer) newline() {
 	}
 }
 
-// stmts writes statements that stand next to each other.
+// stmts writes a sequence of statements.
 func (p *printer) stmts(list []*syntax.Stmt) {
 	for i, s := range list {
 		if i > 0 {
@@ -86,7 +84,7 @@ func (p *printer) stmts(list []*syntax.Stmt) {
 	}
 }
 
-// separate writes what is between the statement s and what follows it at pos.
+// separate writes the separator between the statement s and the text that follows it at pos.
 func (p *printer) separate(s *syntax.Stmt, pos syntax.Pos) {
 	switch {
 	case len(p.pending) > 0 || pos.Line() > s.End().Line():
@@ -98,7 +96,7 @@ func (p *printer) separate(s *syntax.Stmt, pos syntax.Pos) {
 	}
 }
 
-// body writes the statements between two keywords that are at from and to.
+// body writes the statements between two keywords, which are at from and to.
 func (p *printer) body(from syntax.Pos, list []*syntax.Stmt, to syntax.Pos) {
 	if len(list) == 0 {
 		p.refuse("a list without a command; write : in it")
@@ -117,7 +115,7 @@ func (p *printer) body(from syntax.Pos, list []*syntax.Stmt, to syntax.Pos) {
 
 func (p *printer) stmt(s *syntax.Stmt) {
 	if s.Coprocess || s.Disown {
-		p.refuse("a coprocess; write & and a file")
+		p.refuse("a coprocess; use & and a file instead")
 	}
 	if s.Negated {
 		p.str("! ")
@@ -193,8 +191,8 @@ func (p *printer) command(cmd syntax.Command) {
 		}
 	case *syntax.FuncDecl:
 		p.function(c)
-	default: // CoprocClause, and what later versions of the parser add
-		p.refuse("a command that is not understood, such as coproc")
+	default: // CoprocClause, and nodes of later versions of the parser
+		p.refuse("a command that is not supported, such as coproc")
 	}
 }
 
@@ -233,7 +231,7 @@ func (p *printer) binary(c *syntax.BinaryCmd) {
 	p.stmt(c.X)
 	p.str(" ")
 	p.str(c.Op.String())
-	// A line that has a here-document is left as it is: its body begins at the next break.
+	// A line with a here-document is not broken, because the body begins at the next line break.
 	if len(p.pending) == 0 && c.Y.Position.Line() > c.OpPos.Line() {
 		p.level++
 		p.newline()
@@ -295,7 +293,7 @@ func (p *printer) forClause(c *syntax.ForClause) {
 		}
 		p.str("))")
 	default:
-		p.refuse("a loop that is not understood")
+		p.refuse("a loop that is not supported")
 	}
 	if len(p.pending) > 0 || c.DoPos.Line() > c.Loop.End().Line() {
 		p.newline()
@@ -330,14 +328,14 @@ func (p *printer) caseClause(c *syntax.CaseClause) {
 	p.str("esac")
 }
 
-// caseItem writes the patterns and statements of a case that ends at end.
+// caseItem writes the patterns and statements of an item of a case that ends at end.
 func (p *printer) caseItem(item *syntax.CaseItem, end syntax.Pos) {
-	p.str("(") // older versions of bash end a $( ) at a lone ")"
+	p.str("(") // older versions of bash end a $( ) at an unmatched ")"
 	for i, pattern := range item.Patterns {
 		if i > 0 {
 			p.str(" | ")
 		}
-		if pattern.Lit() == "}" { // with which bash may end the block around the case
+		if pattern.Lit() == "}" { // bash may end the block around the case here
 			p.refuse("a case with the pattern }; quote it")
 		}
 		p.word(pattern)
@@ -353,7 +351,7 @@ func (p *printer) caseItem(item *syntax.CaseItem, end syntax.Pos) {
 	}
 	p.level--
 	if item.Op != syntax.Break && item.Op != syntax.Fallthrough && item.Op != syntax.Resume {
-		p.refuse("a case that is not understood")
+		p.refuse("a case that is not supported")
 	}
 	p.str(item.Op.String())
 }

@@ -48,8 +48,8 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// printsItself fails the test unless the print of src is its own print, and means what
-// src means to the parser. It reports whether there is one.
+// printsItself fails the test unless the print of src is its own print, and means the same as src to the
+// parser. It reports whether src can be printed.
 func printsItself(t testing.TB, src string) bool {
 	t.Helper()
 	text, err := Print(src)
@@ -63,7 +63,7 @@ func printsItself(t testing.TB, src string) bool {
 	if was != now {
 		t.Errorf("%q is printed as\n%q, which is another tree:\n%s\n%s", src, text, was, now)
 	}
-	// What is taken without the parser has a print like everything else.
+	// A text that is read without the parser has a print like all others.
 	var w walker
 	w.trees.reset()
 	if stmts := w.trees.read(src); stmts != nil {
@@ -117,8 +117,8 @@ func FuzzPrint(f *testing.F) {
 	})
 }
 
-// shapeOf returns what a text means to the parser, without what a print may ce: the
-// kinds of quotes, comments, blanks and the indentation of here-documents.
+// shapeOf returns what a text means to the parser, without the parts that a print may change: the kinds of
+// quotes, comments, blanks and the indentation of here-documents.
 func shapeOf(t testing.TB, src string) string {
 	t.Helper()
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(src), "")
@@ -130,7 +130,7 @@ func shapeOf(t testing.TB, src string) string {
 	return b.String()
 }
 
-// skipped are fields that have no meaning to bash, or none that a print keeps.
+// skipped are fields that have no meaning to bash, or that a print does not preserve.
 var skipped = map[string]bool{"Comments": true, "Last": true, "CondLast": true, "ThenLast": true, "DoLast": true, "Short": true,
 	"Backquotes": true, "Braces": true, "RsrvWord": true, "Parens": true, "Dollar": true, "Bracket": true}
 
@@ -184,8 +184,8 @@ func shape(b *strings.Builder, v reflect.Value) {
 	}
 }
 
-// wordShape writes the parts of a word. Each character that is quoted and might mean
-// something else has a backslash, whatever quotes it has in the source.
+// wordShape writes the parts of a word. Each quoted character that could mean something else has a backslash,
+// whatever quotes it has in the source.
 func wordShape(b *strings.Builder, parts []syntax.WordPart, quote string) {
 	if len(parts) == 0 {
 		b.WriteString("(empty)")

@@ -7,7 +7,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// call writes a simple command. What follows its words is for the statement.
+// call writes a simple command. The statement writes the text that follows its words.
 func (p *printer) call(c *syntax.CallExpr) {
 	for i, a := range c.Assigns {
 		if i > 0 {
@@ -36,17 +36,17 @@ func extended(word *syntax.Word) bool {
 	return ok
 }
 
-// head writes the word that names a command: bash is not to take it for a keyword or
-// for an assignment, since the parser did not.
+// head writes the word that names a command. Bash must not read it as a keyword or an assignment, because the
+// parser did not.
 func (p *printer) head(word *syntax.Word) {
 	if extended(word) { // "!(a)" is also "! (a)"
-		p.refuse("a command that is called by a pattern")
+		p.refuse("a command whose name is a pattern")
 	}
 	start := len(p.buf)
 	p.word(word)
 	text := p.buf[start:]
 	if keyword(string(text)) {
-		p.refuse("a command that is called as a keyword; quote it")
+		p.refuse("a command whose name is a keyword; quote it")
 	}
 	i := 0
 	for i < len(text) && (isWordByte(text[i]) || text[i] >= 0x80) {
@@ -57,8 +57,8 @@ func (p *printer) head(word *syntax.Word) {
 	}
 }
 
-// keyword reports whether bash may take an unquoted word at the start of a command for
-// more than the name of a command.
+// keyword reports whether bash may give an unquoted word at the start of a command another meaning than the
+// name of a command.
 func keyword(word string) bool {
 	switch word {
 	case "!", "{", "}", "[[", "]]", "if", "then", "elif", "else", "fi", "while", "until", "for", "select", "in", "do", "done",
@@ -71,14 +71,14 @@ func keyword(word string) bool {
 // name writes the name of a variable.
 func (p *printer) name(name string) {
 	if !syntax.ValidName(name) {
-		p.refuse("a variable whose name is not a name")
+		p.refuse("a variable with an invalid name")
 	}
 	p.str(name)
 }
 
 func (p *printer) function(c *syntax.FuncDecl) {
 	if c.Name == nil || len(c.Names) > 0 || !functionName(c.Name.Value) {
-		p.refuse("a function whose name is not a plain name")
+		p.refuse("a function whose name is not plain")
 		return
 	}
 	p.str(c.Name.Value)
@@ -86,7 +86,7 @@ func (p *printer) function(c *syntax.FuncDecl) {
 	p.stmt(c.Body)
 }
 
-// functionName reports whether bash can take a name for nothing else.
+// functionName reports whether bash can only read a name as the name of a function.
 func functionName(name string) bool {
 	return !keyword(name) && !reserved(name) && name != "" && name[0] > '9' && strings.Trim(name, "_-.:abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == ""
 }
@@ -104,9 +104,9 @@ func (p *printer) declare(c *syntax.DeclClause) {
 		}
 		start := len(p.buf)
 		first := p.word(a.Value)
-		// bash may find an assignment to an array in it.
+		// bash may read it as an assignment to an array.
 		if i := bytes.IndexByte(p.buf[start:], '['); i > 0 && first != '"' && first != '\'' {
-			p.refuse("a declaration of what looks like an array's element; quote it")
+			p.refuse("a declaration that looks like an element of an array; quote it")
 		}
 	}
 }
@@ -133,7 +133,7 @@ func (p *printer) assign(a *syntax.Assign) {
 		}
 		p.str(")")
 		if at := int(a.Array.Rparen.Offset()) + 1; at < len(p.src) && strings.IndexByte(" \t\n;&|)", p.src[at]) < 0 {
-			p.refuse("an array with text right behind it")
+			p.refuse("an array with text directly after it")
 		}
 	case a.Value != nil:
 		if p.word(a.Value) == '(' {
@@ -155,12 +155,12 @@ func (p *printer) element(el *syntax.ArrayElem) {
 	}
 }
 
-// redirect writes a redirection, and keeps its here-document for the end of the line.
+// redirect writes a redirection, and stores its here-document for the end of the line.
 func (p *printer) redirect(r *syntax.Redirect) {
 	if r.N != nil {
 		n := r.N.Value
 		name := strings.TrimSuffix(strings.TrimPrefix(n, "{"), "}")
-		// To bash a number that is too great is a word.
+		// Bash reads a number that is too large as a word.
 		if !(len(n) <= 4 && strings.Trim(n, "0123456789") == "") && !(n == "{"+name+"}" && syntax.ValidName(name)) {
 			p.refuse("a redirection of a descriptor that is not a small number")
 		}
@@ -173,17 +173,17 @@ func (p *printer) redirect(r *syntax.Redirect) {
 	case syntax.RdrOut, syntax.AppOut, syntax.RdrIn, syntax.RdrInOut, syntax.DplIn, syntax.DplOut, syntax.RdrClob,
 		syntax.WordHdoc, syntax.RdrAll, syntax.AppAll:
 	default:
-		p.refuse("a redirection that is not understood")
+		p.refuse("a redirection that is not supported")
 	}
 	op := r.Op.String()
 	if r.Op == syntax.DplIn || r.Op == syntax.DplOut {
 		op = p.duplicate(r).String()
 	}
 	p.str(op)
-	// To bash a number or {name} right before a redirection belongs to that one.
+	// Bash reads a number or {name} directly before a redirection as a part of it.
 	end := int(r.Word.End().Offset())
 	if lit, ok := soleLit(r.Word); ok && lit != "" && (lit[0] == '{' || strings.Trim(lit, "0123456789") == "") && end < len(p.src) && (p.src[end] == '<' || p.src[end] == '>') {
-		p.refuse("a redirection without a file; put a blank behind its word")
+		p.refuse("a redirection without a file; put a blank after its word")
 	}
 	_, process := r.Word.Parts[0].(*syntax.ProcSubst)
 	if process || r.Word.Pos().Offset() > r.OpPos.Offset()+uint(len(op)) {
@@ -198,9 +198,9 @@ func duplicated(word *syntax.Word) bool {
 	return ok && lit != "" && len(lit) < 6 && strings.Trim(strings.TrimSuffix(lit, "-"), "0123456789") == ""
 }
 
-// duplicate returns the operator for a redirection to what should be a descriptor. Bash
-// expands the name of a file after ">&" twice, takes a "-" in front for a word of its own and
-// one at the end for closing a descriptor: ">& file" is "&> file".
+// duplicate returns the operator for a redirection to a descriptor. After ">&" bash expands the name of a file
+// twice, reads a leading "-" as a separate word and a trailing "-" as closing a descriptor: ">& file" is "&>
+// file".
 func (p *printer) duplicate(r *syntax.Redirect) syntax.RedirOperator {
 	if duplicated(r.Word) {
 		return r.Op

@@ -7,16 +7,16 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// param writes an expansion of a parameter that next follows.
+// param writes a parameter expansion, which next follows.
 func (p *printer) param(x *syntax.ParamExp, next syntax.WordPart) {
 	if x.Param == nil || x.NestedParam != nil || x.Flags != nil || len(x.Modifiers) > 0 || x.Width || x.IsSet ||
 		x.Split != 0 || x.GlobSubst != 0 || x.RcExpand != 0 {
-		p.refuse("an expansion that is not understood")
+		p.refuse("an expansion that is not supported")
 		return
 	}
 	name := x.Param.Value
 	if lit, ok := next.(*syntax.Lit); ok && name == "$" && strings.HasPrefix(lit.Value, "{") {
-		p.refuse("$$ in front of a brace")
+		p.refuse("$$ before a brace")
 	}
 	special := !syntax.ValidName(name) && strings.Trim(name, "0123456789") != ""
 	simple := !x.Excl && !x.Length && x.Index == nil && x.Slice == nil && x.Repl == nil && x.Names == 0 && x.Exp == nil
@@ -25,7 +25,7 @@ func (p *printer) param(x *syntax.ParamExp, next syntax.WordPart) {
 		return
 	}
 	if special && (name != "@" && name != "*" || x.Excl || x.Index != nil) {
-		p.refuse("an expansion of a special parameter that has more than its value")
+		p.refuse("an expansion of a special parameter with an operation")
 	}
 	if x.Short && x.Index != nil && !x.Dollar.IsValid() { // a[i] in arithmetic
 		p.name(name)
@@ -33,13 +33,13 @@ func (p *printer) param(x *syntax.ParamExp, next syntax.WordPart) {
 		return
 	}
 	if x.Short {
-		p.refuse("an expansion that is not understood")
+		p.refuse("an expansion that is not supported")
 	}
 	p.str("${")
 	if x.Length {
 		p.str("#")
 		if x.Slice != nil || x.Repl != nil || x.Exp != nil || x.Excl {
-			p.refuse("a length of more than a parameter")
+			p.refuse("a length of something other than a parameter")
 		}
 	}
 	if x.Excl {
@@ -56,7 +56,7 @@ func (p *printer) param(x *syntax.ParamExp, next syntax.WordPart) {
 	p.str("}")
 }
 
-// simple writes $name, as ${name} where that is not the end of it.
+// simple writes $name, or ${name} if a character of a name follows.
 func (p *printer) simple(x *syntax.ParamExp, name string, special bool, next syntax.WordPart) {
 	short := x.Short || special
 	if lit, ok := next.(*syntax.Lit); ok && lit.Value != "" && (isWordByte(lit.Value[0]) || lit.Value[0] == '[') && !special {
@@ -72,7 +72,7 @@ func (p *printer) simple(x *syntax.ParamExp, name string, special bool, next syn
 	p.str("}")
 }
 
-// operation writes what an expansion does with its parameter.
+// operation writes the operation of an expansion.
 func (p *printer) operation(x *syntax.ParamExp) {
 	in := bareParam
 	switch p.where {
@@ -110,7 +110,7 @@ func (p *printer) operation(x *syntax.ParamExp) {
 			p.parts(x.Repl.Orig.Parts, in)
 		}
 		if start == len(p.buf) || p.buf[start] == '/' {
-			p.refuse("a replacement of nothing")
+			p.refuse("a replacement of an empty pattern")
 		}
 		p.str("/")
 		if x.Repl.With != nil {
@@ -124,14 +124,14 @@ func (p *printer) operation(x *syntax.ParamExp) {
 func (p *printer) expansion(x *syntax.Expansion, in place) {
 	if x.Op == syntax.OtherParamOps {
 		if x.Word == nil || len(x.Word.Lit()) != 1 || !strings.Contains("UuLQEPAKak", x.Word.Lit()) {
-			p.refuse("an expansion that is not understood")
+			p.refuse("an expansion that is not supported")
 			return
 		}
 		p.str("@" + x.Word.Lit())
 		return
 	}
 	if x.Op == syntax.MatchEmpty || x.Op == syntax.ArrayExclude || x.Op == syntax.ArrayIntersect {
-		p.refuse("an expansion that is not understood")
+		p.refuse("an expansion that is not supported")
 	}
 	p.str(x.Op.String())
 	if x.Word == nil {
@@ -141,24 +141,24 @@ func (p *printer) expansion(x *syntax.Expansion, in place) {
 	p.parts(x.Word.Parts, in)
 	// The operator must not become another one.
 	if op := x.Op.String(); start < len(p.buf) && p.buf[start] == op[len(op)-1] && len(op) == 1 && strings.Contains("#%^,", op) {
-		p.refuse("an expansion whose word begins as its operator; escape it")
+		p.refuse("an expansion whose word begins like a longer operator; escape it")
 	}
 }
 
-// offset writes a number of ${name:offset:length}, where a colon would end it.
+// offset writes a number of ${name:offset:length}, which a colon would end.
 func (p *printer) offset(x syntax.ArithmExpr) {
 	start := len(p.buf)
 	if x == nil {
-		p.refuse("an offset that is missing; write 0")
+		p.refuse("a missing offset; write 0")
 		return
 	}
 	p.arithmetic(x)
 	if bytes.ContainsAny(p.buf[start:], ":{}[]") && bytes.IndexByte(p.buf[start:], ':') >= 0 {
-		p.refuse("an offset with a colon in it; use a variable")
+		p.refuse("an offset that contains a colon; use a variable")
 	}
 }
 
-// index writes the index of an array, a number or a key.
+// index writes the index of an array: a number or a key.
 func (p *printer) index(x syntax.ArithmExpr) {
 	p.str("[")
 	start := len(p.buf)
@@ -179,15 +179,15 @@ func (p *printer) index(x syntax.ArithmExpr) {
 	}
 	p.arithmetic(x)
 	if start == len(p.buf) {
-		p.refuse("an index that is missing")
+		p.refuse("a missing index")
 	}
 	p.str("]")
 }
 
-// spacedArithmetic writes an expression with the blanks that its source has around it.
+// spacedArithmetic writes an expression with the blanks of its source around it.
 func (p *printer) spacedArithmetic(x syntax.ArithmExpr, left syntax.Pos, n int, unsigned bool) {
 	if unsigned || x == nil {
-		p.refuse("arithmetic that is not understood")
+		p.refuse("arithmetic that is not supported")
 		return
 	}
 	space := x.Pos().Offset() > left.Offset()+uint(n)
@@ -200,8 +200,8 @@ func (p *printer) spacedArithmetic(x syntax.ArithmExpr, left syntax.Pos, n int, 
 	}
 }
 
-// arithmetic writes an expression, with the blanks around its operators that the source
-// has: an expansion may come to nothing, or to an operator.
+// arithmetic writes an expression, with the blanks of its source around operators, because an expansion may be
+// empty or become an operator.
 func (p *printer) arithmetic(x syntax.ArithmExpr) {
 	switch x := x.(type) {
 	case *syntax.Word:
@@ -228,18 +228,18 @@ func (p *printer) arithmetic(x syntax.ArithmExpr) {
 		p.blank(x.OpPos, len(op), x.Y.Pos())
 		p.arithmetic(x.Y)
 	default:
-		p.refuse("arithmetic that is not understood")
+		p.refuse("arithmetic that is not supported")
 	}
 }
 
-// blank writes one if there is a gap in the source between the n bytes at from and to.
+// blank writes a blank if the source has a gap between the n bytes at from and to.
 func (p *printer) blank(from syntax.Pos, n int, to syntax.Pos) {
 	if to.Offset() > from.Offset()+uint(n) {
 		p.str(" ")
 	}
 }
 
-// let writes the words of let. Outside of quotes bash would expand them first.
+// let writes the words of let. Outside quotes bash would expand them first.
 func (p *printer) let(c *syntax.LetClause) {
 	p.str("let")
 	for _, x := range c.Exprs {
@@ -257,18 +257,18 @@ func (p *printer) let(c *syntax.LetClause) {
 		start := len(p.buf)
 		p.arithmetic(x)
 		if bytes.ContainsAny(p.buf[start:], " <>()&|;*?[") {
-			p.refuse("let with more than plain words; write ((…))")
+			p.refuse("let with words that are not plain; write ((…))")
 		}
 	}
 }
 
-// operators are words that bash may take for an operator of [[ ]].
+// operators are words that bash may read as an operator of [[ ]].
 var operators = map[string]bool{"!": true, "=": true, "==": true, "!=": true, "=~": true, "&&": true, "||": true}
 
-// oneLine refuses a line break where bash wants none.
+// oneLine rejects a line break where bash does not allow one.
 func (p *printer) oneLine(from, to syntax.Pos) {
 	if to.Line() > from.Line() {
-		p.refuse("a [[ ]] that is broken elsewhere than behind && and ||")
+		p.refuse("a [[ ]] with a line break that is not after && or ||")
 	}
 }
 
@@ -278,7 +278,7 @@ func (p *printer) test(x syntax.TestExpr) {
 		start := len(p.buf)
 		p.word(x)
 		if text := string(p.buf[start:]); text == "]]" {
-			p.refuse("a ]] that is an operand of a test; quote it")
+			p.refuse("a ]] as an operand of a test; quote it")
 		} else if operators[text] || len(text) > 1 && text[0] == '-' && strings.Trim(text[1:], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" {
 			p.buf = append(append(p.buf[:start], '"'), text...)
 			p.str(`"`)
@@ -307,12 +307,11 @@ func (p *printer) test(x syntax.TestExpr) {
 		}
 		p.test(x.Y)
 	default:
-		p.refuse("a test that is not understood")
+		p.refuse("a test that is not supported")
 	}
 }
 
-// regex writes a regular expression. Inside its parentheses bash looks for nothing but
-// their end, also in brackets.
+// regex writes a regular expression. Inside its parentheses bash only looks for their end, even in brackets.
 func (p *printer) regex(word *syntax.Word) {
 	depth := 0
 	for _, part := range word.Parts {
@@ -322,7 +321,7 @@ func (p *printer) regex(word *syntax.Word) {
 				switch x.Value[i] {
 				case '\\':
 					if i++; i < len(x.Value) && strings.IndexByte("()", x.Value[i]) >= 0 && depth > 0 {
-						p.refuse("a regular expression with parentheses that are escaped; put it into a variable")
+						p.refuse("a regular expression with escaped parentheses; put it into a variable")
 					}
 				case '(':
 					depth++
@@ -338,7 +337,7 @@ func (p *printer) regex(word *syntax.Word) {
 				p.refuse("a regular expression with quotes in parentheses; put it into a variable")
 			}
 		default:
-			p.refuse("a regular expression with more than variables; put it into a variable")
+			p.refuse("a regular expression with expansions other than variables; put it into a variable")
 		}
 	}
 	if depth != 0 {

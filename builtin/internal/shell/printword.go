@@ -9,7 +9,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// A place is what surrounds the part of a word: it decides what a byte means.
+// A place is the context of a part of a word. It determines the meaning of a byte.
 type place uint8
 
 const (
@@ -18,33 +18,33 @@ const (
 	document                   // in the body of a here-document
 	bareParam                  // in ${…} outside of quotes
 	quotedParam                // in ${…} between double quotes
-	quotedPattern              // … in its pattern, where single quotes quote
+	quotedPattern              // in a pattern of such a ${…}, where single quotes quote
 	docParam                   // in ${…} in a here-document
 	regex                      // on the right of =~
 	number                     // in arithmetic
 )
 
-// quoting reports whether single quotes stand for themselves there.
+// quoting reports whether single quotes are literal in this place.
 func (c place) quoting() bool { return c == doubled || c == document }
 
-// word writes a word and returns its first byte, 0 if there is no print of it.
+// word writes a word and returns its first byte, or 0 if it cannot be printed.
 func (p *printer) word(word *syntax.Word) byte {
 	start := len(p.buf)
 	if len(word.Parts) > 1 {
 		lit, ok := word.Parts[0].(*syntax.Lit)
 		if ok && strings.HasPrefix(lit.Value, "~") && strings.Contains(lit.Value, ":") && !strings.Contains(lit.Value, "/") {
-			p.refuse("a tilde with a colon and no slash behind it, in which bash expands nothing; quote it")
+			p.refuse("a tilde with a colon and no slash after it, where bash expands nothing; quote it")
 		}
 	}
 	p.parts(word.Parts, bare)
 	if start == len(p.buf) {
-		p.refuse("a word of nothing")
+		p.refuse("an empty word")
 		return 0
 	}
 	return p.buf[start]
 }
 
-// parts writes the parts of a word, or of what is between quotes.
+// parts writes the parts of a word, or of the text between quotes.
 func (p *printer) parts(list []syntax.WordPart, in place) {
 	was := p.where
 	p.where = in
@@ -78,7 +78,7 @@ func (p *printer) part(part, next syntax.WordPart, first bool) {
 		p.spacedArithmetic(x.X, x.Left, 3, x.Unsigned)
 		p.str("))")
 	case *syntax.ProcSubst:
-		// A digit in front would be the descriptor of a redirection.
+		// A digit before it would be the descriptor of a redirection.
 		if p.where != bare || x.Op == syntax.CmdInTemp || !first && p.buf[len(p.buf)-1] != '=' {
 			p.refuse("a process substitution inside a word")
 		}
@@ -88,17 +88,17 @@ func (p *printer) part(part, next syntax.WordPart, first bool) {
 	case *syntax.ExtGlob:
 		p.extGlob(x)
 	default:
-		p.refuse("an expansion that is not understood")
+		p.refuse("an expansion that is not supported")
 	}
 }
 
-// extGlob writes an extended pattern of plain alternatives: bash expands what is in it,
-// which the parser has not looked at.
+// extGlob writes an extended pattern of plain alternatives. Others are rejected, because bash expands the text
+// in it, which the parser has not parsed.
 func (p *printer) extGlob(x *syntax.ExtGlob) {
 	text := x.Pattern.Value
 	for i := range len(text) {
 		if c := text[i]; !isWordByte(c) && strings.IndexByte("|*?.-_/^,:+@%=[]", c) < 0 {
-			p.refuse("an extended pattern with more than plain alternatives")
+			p.refuse("an extended pattern with alternatives that are not plain")
 		}
 	}
 	p.str(x.Op.String())
@@ -106,7 +106,7 @@ func (p *printer) extGlob(x *syntax.ExtGlob) {
 	p.str(")")
 }
 
-// lit writes a literal. Its value is as it is in the source, without continued lines.
+// lit writes a literal. Its value is the source text, without continued lines.
 func (p *printer) lit(text string, first, last bool) {
 	for i := 0; i < len(text); i++ {
 		c := text[i]
@@ -118,7 +118,7 @@ func (p *printer) lit(text string, first, last bool) {
 		case isWordByte(c):
 			p.buf = append(p.buf, c)
 		case c >= utf8.RuneSelf && p.where == bare:
-			// In some places of the world bash takes a byte of it for a blank.
+			// In some locales bash takes a byte of it for a blank.
 			end := i
 			for end < len(text) && text[end] >= utf8.RuneSelf {
 				end++
@@ -144,7 +144,7 @@ func (p *printer) lit(text string, first, last bool) {
 	}
 }
 
-// bare writes the byte of a literal outside of quotes.
+// bare writes the byte of a literal outside quotes.
 func (p *printer) bare(text string, i int, first bool) {
 	switch c := text[i]; {
 	case strings.IndexByte(" \t\n;&|<>()'\"`", c) >= 0:
@@ -156,8 +156,8 @@ func (p *printer) bare(text string, i int, first bool) {
 	}
 }
 
-// bareParam writes the byte of a literal in ${…}. There bash finds process
-// substitutions, and counts brackets in some versions.
+// bareParam writes the byte of a literal in ${…}. There bash looks for process substitutions, and some versions
+// count brackets.
 func (p *printer) bareParam(text string, i int) {
 	switch c := text[i]; {
 	case c == '\n' || c == '\'' || c == '"' || c == '`' || c == '{':
@@ -171,7 +171,7 @@ func (p *printer) bareParam(text string, i int) {
 	}
 }
 
-// escape writes the backslash at i and what it escapes, and returns where that is.
+// escape writes the backslash at i and the escaped byte, and returns the index after them.
 func (p *printer) escape(text string, i int) int {
 	if i+1 == len(text) || text[i+1] == '\n' {
 		p.refuse("a backslash at the end of a line or a text")
@@ -182,7 +182,7 @@ func (p *printer) escape(text string, i int) int {
 	case doubled, document:
 		p.buf = append(p.buf, '\\')
 		if strings.IndexByte("$`\\", c) < 0 && !(c == '"' && p.where == doubled) {
-			return i // it stands for itself
+			return i // the backslash is literal
 		}
 	case docParam:
 		if strings.IndexByte("$`\\}", c) < 0 {
@@ -208,8 +208,7 @@ func (p *printer) escape(text string, i int) int {
 	return i + 1
 }
 
-// dollar writes a dollar that stands for itself, with rest behind it in its literal.
-// Bash is not to find an expansion there, nor $'…'.
+// dollar writes a literal dollar; rest follows it in its literal. Bash must not read it as an expansion or as $'…'.
 func (p *printer) dollar(rest string, last bool) {
 	switch {
 	case p.where == number:
@@ -230,12 +229,12 @@ func (p *printer) dollar(rest string, last bool) {
 	}
 }
 
-// single writes a text between single quotes, or what $'…' comes to.
+// single writes a text between single quotes, or the value of $'…'.
 func (p *printer) single(q *syntax.SglQuoted) {
 	switch p.where {
 	case bare, bareParam:
 	case quotedPattern:
-		// Where a version of bash takes the quotes for text, nothing else changes.
+		// Even if a version of bash takes the quotes for text, nothing else changes.
 		text, ok := q.Value, true
 		if q.Dollar {
 			text, ok = ansiC(text)
@@ -256,7 +255,7 @@ func (p *printer) single(q *syntax.SglQuoted) {
 	if q.Dollar {
 		var ok bool
 		if text, ok = ansiC(q.Value); !ok || p.where == bareParam && strings.ContainsAny(text, "'") {
-			p.refuse("an escape in $'…' that is not understood")
+			p.refuse("an escape in $'…' that is not supported")
 			return
 		}
 		if p.where == quotedPattern || strings.Contains(text, "'") || !utf8.ValidString(text) || strings.ContainsFunc(text, unprintable) {
@@ -296,13 +295,13 @@ func (p *printer) ansi(text string) {
 	p.str("'")
 }
 
-// double writes what is between double quotes. A translation, $"…", is its text.
+// double writes the text between double quotes. A translation, $"…", is written as its text.
 func (p *printer) double(q *syntax.DblQuoted) {
 	in := doubled
 	switch p.where {
 	case bare, bareParam, regex:
 	case quotedParam, quotedPattern:
-		// Bash removes the inner quotes, and what they hold is quoted either way.
+		// Bash removes the inner quotes, and the text in them is quoted either way.
 		for _, part := range q.Parts {
 			if lit, ok := part.(*syntax.Lit); ok && strings.ContainsAny(lit.Value, "\\'{}") {
 				p.refuse("quotes inside ${…} that is itself quoted; use a variable")
@@ -316,8 +315,7 @@ func (p *printer) double(q *syntax.DblQuoted) {
 	p.str(`"`)
 }
 
-// commands writes the statements of a substitution, between its parentheses. They have
-// here-documents of their own.
+// commands writes the statements of a substitution, between its parentheses. They have their own here-documents.
 func (p *printer) commands(from syntax.Pos, list []*syntax.Stmt, to syntax.Pos) {
 	pending, where, start := p.pending, p.where, len(p.buf)
 	p.pending, p.where = nil, bare
@@ -336,10 +334,10 @@ func (p *printer) substitution(x *syntax.CmdSubst) {
 		from, to := int(x.Left.Offset())+1, int(x.Right.Offset())
 		switch {
 		case from > to || to > len(p.src) || !plainBackquotes(p.src[from:to]):
-			p.refuse("backquotes with escapes, comments or here-documents in them; write $(…)")
+			p.refuse("backquotes that contain escapes, comments or here-documents; write $(…)")
 		case p.where != bare && strings.Contains(p.src[from:to], `"`) && strings.Contains(p.src[from:to], "{"):
-			// Looking for braces, bash takes the first quote in them for the end of the outer ones.
-			p.refuse("backquotes between quotes with quotes and braces in them; write $(…)")
+			// When bash looks for braces, it takes the first quote in them for the end of the outer quotes.
+			p.refuse("backquotes between quotes that contain quotes and braces; write $(…)")
 		}
 	}
 	p.str("$(")
@@ -347,8 +345,8 @@ func (p *printer) substitution(x *syntax.CmdSubst) {
 	p.str(")")
 }
 
-// plainBackquotes reports whether bash finds the end of a substitution where the parser
-// does: it ends at the next backquote, whatever the quotes in it.
+// plainBackquotes reports whether bash and the parser find the same end of a substitution: bash ends it at the
+// next backquote, even inside quotes.
 func plainBackquotes(text string) bool {
 	return !strings.ContainsAny(text, "`\\#") && !strings.Contains(text, "<<")
 }

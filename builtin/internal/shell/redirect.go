@@ -7,8 +7,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// redirects checks the redirections of a statement whose commands start at
-// index first.
+// redirects checks the redirections of a statement. first is the index of the statement's first command.
 func (w *walker) redirects(s *syntax.Stmt, first int) {
 	for _, r := range s.Redirs {
 		w.redirect(r, first, s)
@@ -25,8 +24,7 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 		w.document(r, first)
 		return
 	}
-	// bash refuses a redirection to several words, and which word it is is unknown until
-	// then.
+	// bash rejects a redirection to several words, and the word is unknown until then.
 	fields := w.fields(r.Word)
 	a := fields[0]
 	if len(fields) > 1 {
@@ -35,7 +33,7 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 	_, simple := s.Cmd.(*syntax.CallExpr)
 	switch r.Op {
 	case syntax.DplIn, syntax.DplOut:
-		// A number is a descriptor; anything else is a file, also after ">&".
+		// A number is a descriptor; anything else is a file, even after ">&".
 		if a.known && strings.Trim(strings.TrimSuffix(a.text, "-"), "0123456789") == "" && a.text != "" {
 			return
 		}
@@ -62,8 +60,8 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 	w.cmds[first].writesTo(a)
 }
 
-// addRedirect adds the redirection of a compound command, which belongs to no simple command,
-// as a command of its own, so that deny rules and the danger analysis see its target.
+// addRedirect adds the redirection of a compound command, which belongs to no simple command, as a separate
+// command, so that deny rules and the danger analysis see its target.
 func (w *walker) addRedirect(r *syntax.Redirect) *command {
 	c := w.add()
 	c.name, c.text = r.Op.String(), w.raw(r)
@@ -111,8 +109,8 @@ func soleLit(word *syntax.Word) (string, bool) {
 	return lit.Value, true
 }
 
-// shellInput analyses a text that a shell reads as its input, and records it for commands that read
-// names from it.
+// shellInput analyses a text that a shell reads as its input, and records it for commands that read names from
+// their input.
 func (w *walker) shellInput(first int, text arg) {
 	w.listed = append(w.listed, text)
 	w.setInput(w.originOf(text))
@@ -129,8 +127,8 @@ func (w *walker) input(a arg, first int) {
 		w.alarm(RemoteCode, "it opens a connection to another machine")
 		return
 	}
-	// A name with a known prefix elsewhere is at worst any file, which is only read; another
-	// one may be a connection below /dev.
+	// A name with a known prefix in another directory is at worst any file, which is only read; other names may be
+	// a connection below /dev.
 	if !a.known && (strings.HasPrefix("/dev/", p) || strings.HasPrefix(p, "/dev/")) && !a.local {
 		w.deny("input from an unknown file")
 		return
@@ -140,8 +138,7 @@ func (w *walker) input(a arg, first int) {
 	}
 }
 
-// shown records that a secret is in a text that commands read: in a compound command any of
-// them may be the one.
+// shown records that a text that commands read contains a secret: in a compound command any of them may show it.
 func (w *walker) shown(first int) {
 	if w.secret == "" {
 		return

@@ -30,7 +30,7 @@ func parsePattern(s string) (pattern, error) {
 	if trimmed == "" || trimmed == ":*" {
 		return bad("it is empty and would cover everything")
 	}
-	// It would match a hole, which represents unknown text.
+	// It would match a hole, which stands for unknown text.
 	if strings.ContainsRune(s, 0) {
 		return bad("it has a NUL byte")
 	}
@@ -156,14 +156,14 @@ func glob(parts []string, text string) bool {
 	return strings.HasSuffix(text, last)
 }
 
-// all reports whether the pattern consists only of stars: as a deny rule it also covers
-// commands without words, such as a redirection alone.
+// all reports whether the pattern consists only of stars. As a deny rule it then also covers commands without
+// words, such as a redirection without a command.
 func (p pattern) all() bool {
 	return p.parts != nil && strings.Trim(strings.Join(p.parts, ""), " ") == ""
 }
 
-// allowed returns the spellings of c that allow rules are compared with, with holes for
-// unknown text, which only a star covers.
+// allowed returns the spellings of c that allow rules are compared with, with holes for unknown text, which
+// only a star covers.
 func (c *command) allowed() []string {
 	var words []string
 	for i, a := range c.args {
@@ -195,8 +195,8 @@ func (c *command) spellings() []string {
 	forms := []string{strings.Join(words, " "), strings.TrimSpace(c.text)}
 	words[0] = path.Base(words[0])
 	forms = append(forms, strings.Join(words, " "))
-	// Without the options between a command and its subcommand. A word after an option may be
-	// its value or the subcommand: try both.
+	// Leave out the options between a command and its subcommand. A word after an option may be its value or the
+	// subcommand: try both.
 	for i := 1; i < len(words) && hasSubcommands(words[0]); i++ {
 		if strings.HasPrefix(words[i], "-") {
 			continue
@@ -209,11 +209,11 @@ func (c *command) spellings() []string {
 	return forms
 }
 
-// CoveredBy reports whether allow rules cover the command: every simple command is read-only or
-// covered by a pattern, first covers one of them, and there are no other redirections or
-// assignments. A wrapper that matters, such as sudo or xargs, must be covered itself, and what
-// runs something that its command is not for must be in the pattern: see the package doc. An
-// error means that first is invalid; invalid others cover nothing.
+// CoveredBy reports whether allow rules cover the command: every simple command is read-only or covered by a
+// pattern, first covers at least one of them, and there are no other redirections or assignments. A wrapper
+// that matters, such as sudo or xargs, must be covered itself, and options that run programs beyond the
+// command's purpose must be in the pattern: see the package doc. An error means that first is invalid; other
+// invalid patterns cover nothing.
 func (a *Analysis) CoveredBy(first string, others ...string) (bool, error) {
 	p, err := parsePattern(first)
 	if err != nil {
@@ -248,8 +248,8 @@ func (a *Analysis) CoveredBy(first string, others ...string) (bool, error) {
 	return covered, nil
 }
 
-// needs returns the commands that a rule must cover: those that are not read-only, or the
-// wrapper around them.
+// needs returns the commands that a rule must cover: the commands that are not read-only, or the wrappers
+// around them.
 func (a *Analysis) needs() map[int]bool {
 	need := map[int]bool{}
 	for i := range a.cmds {
@@ -268,8 +268,7 @@ func (c *command) coveredBy(p pattern) bool {
 	if c.redirs || len(c.args) == 0 {
 		return false
 	}
-	// A rule for a command does not allow what an option of it runs, unless the rule names the
-	// option.
+	// A rule for a command does not allow what one of its options runs, unless the rule names the option.
 	if slices.ContainsFunc(c.named, func(option string) bool { return !p.says(option) }) {
 		return false
 	}
@@ -284,8 +283,8 @@ func (c *command) coveredBy(p pattern) bool {
 	return false
 }
 
-// says reports whether the option is in the pattern as a word, with or without a value:
-// "--exclude" is not "-e", nor "-execdir" "-exec".
+// says reports whether the option is in the pattern as a word, with or without a value: "--exclude" does not
+// contain "-e", and "-execdir" does not contain "-exec".
 func (p pattern) says(option string) bool {
 	text := " " + p.prefix + strings.Join(p.parts, " ") + p.text
 	for {
@@ -297,22 +296,21 @@ func (p pattern) says(option string) bool {
 	}
 }
 
-// literalHead reports whether the pattern has its first word without a star. A command whose
-// name is not literal, such as $CMD, is covered only as written: "*" covers only commands with a
-// known name.
+// literalHead reports whether the first word of the pattern has no star. A command whose name is not literal,
+// such as $CMD, is only covered in its written form: "*" only covers commands with a known name.
 func (p pattern) literalHead() bool {
 	return p.parts == nil || strings.Contains(strings.TrimSpace(p.parts[0]), " ")
 }
 
-// Mentions reports whether the pattern of a deny or ask rule covers any part of the command: a
-// simple command, also one inside a wrapper, in any spelling. A command that cannot be parsed,
-// or whose name is not literal, counts as covered. An invalid pattern is an error.
+// Mentions reports whether the pattern of a deny or ask rule covers any part of the command: a simple command,
+// including one inside a wrapper, in any spelling. A command that cannot be parsed, or whose name is not
+// literal, counts as covered. An invalid pattern is an error.
 func (a *Analysis) Mentions(rule string) (bool, error) {
 	p, err := parsePattern(rule)
 	if err != nil {
 		return true, err
 	}
-	// The line as a whole counts too, as people write rules for what they see.
+	// The whole line counts too, because people write rules for the text that they see.
 	if a.err != nil || p.all() || p.found(a.src) {
 		return true, nil
 	}
@@ -325,7 +323,7 @@ func (a *Analysis) Mentions(rule string) (bool, error) {
 	return false, nil
 }
 
-// found is matches for deny and ask: plain text may be anywhere.
+// found is matches for deny and ask rules: a plain text may be anywhere in the command.
 func (p pattern) found(text string) bool {
 	if p.text != "" {
 		return strings.Contains(text, p.text)
@@ -333,14 +331,14 @@ func (p pattern) found(text string) bool {
 	return p.matches(text)
 }
 
-// Never suggested: commands that run other programs or code, send data to other machines, or
-// remove safeguards. A rule for one of them would allow anything.
+// Rules for these are never suggested: commands that run other programs or code, send data to other machines,
+// or remove safeguards. A rule for one of them would allow anything.
 var neverSuggested = strings.Fields(`sudo doas su pkexec runuser env xargs parallel watch ssh scp sftp rsync curl wget nc ncat socat
 	telnet ftp eval exec source . command builtin time timeout nice nohup setsid stdbuf find awk gawk mawk nawk sed dd tee chmod chown
 	chroot unshare nsenter script expect screen tmux flock systemd-run at batch crontab npx bunx pnpx uvx pipx vim vi nvim emacs ed ex
 	less more man gcloud az gdb lldb strace ltrace busybox firejail fakeroot export declare alias trap set unset`)
 
-// dangerousSubs run programs, or do more than the other subcommands.
+// dangerousSubs are subcommands that run programs, or do more than the others.
 var dangerousSubs = strings.Fields(`docker.run docker.exec podman.run podman.exec npm.exec pnpm.dlx pnpm.exec yarn.dlx yarn.exec
 	git.send-email kubectl.exec kubectl.run kubectl.delete git.config git.filter-branch git.bisect git.submodule gh.api gh.alias gh.extension
 	cargo.install go.generate go.run uv.run poetry.run pipenv.run bundle.exec mise.exec rbenv.exec aws.ssm systemctl.link`)
@@ -350,12 +348,11 @@ var (
 	scriptPath = lazy.Regexp(`^[\w./][\w./@+-]*$`)
 )
 
-// maxSuggestions is how many rules may be suggested for a compound command: more would not be
-// read before approval.
+// maxSuggestions is how many rules may be suggested for a compound command, because users would not read more
+// before they approve.
 const maxSuggestions = 5
 
-// Suggest returns at most five patterns that together cover the command, or nothing if no safe
-// ones do.
+// Suggest returns at most five patterns that together cover the command, or nil if no safe patterns do.
 func (a *Analysis) Suggest() []string {
 	if a.err != nil || a.uncoverable {
 		return nil
@@ -426,8 +423,8 @@ func (c *command) suggest() string {
 	return ""
 }
 
-// suggestible reports whether a rule may end with words, the command's name, its options and
-// first, the word after them.
+// suggestible reports whether a rule may end with words: the command's name, its options and first, the word
+// after them.
 func (c *command) suggestible(words []string, first string) bool {
 	flagged := len(words) > 2
 	switch {

@@ -39,7 +39,7 @@ func TestRuleMatch(t *testing.T) {
 	deviations := casetest.LoadDeviations(t, "deviations_rule_match.json")
 	for _, c := range casetest.Rows[row](t, "bash_rule_match.jsonl") {
 		if c.Pattern == "" {
-			continue // a rule without a pattern is the engine's
+			continue // the engine handles rules without a pattern
 		}
 		a := sh.Analyze(c.Command, here)
 		asks, _ := a.Mentions(c.Pattern)
@@ -67,7 +67,7 @@ func TestAcceptEdits(t *testing.T) {
 	}
 }
 
-// Links in the working directory lead out of it, or to protected files.
+// TestEditsThroughLinks checks links in the working directory that lead out of it, or to protected files.
 func TestEditsThroughLinks(t *testing.T) {
 	work := t.TempDir()
 	for _, dir := range []string{"src", ".git/hooks"} {
@@ -90,7 +90,7 @@ func TestEditsThroughLinks(t *testing.T) {
 		"rm env":                            false,
 		"mv in/../a src":                    true,
 		"cd src && touch a":                 true,
-		"cd src; touch ../a":                false, // if there is no src, it is outside
+		"cd src; touch ../a":                false, // if src does not exist, the file is outside
 		"cd etc && touch a":                 false,
 		"mv src d && touch d/a":             false, // may be a link once it is there
 		"mkdir d && touch d/a":              true,
@@ -141,8 +141,8 @@ func TestReadOnlyRows(t *testing.T) {
 	}
 }
 
-// What upstream calls an injection must not be allowed, unless it is proved read-only, which
-// upstream does not attempt.
+// TestInjection checks that a command that upstream considers an injection is not allowed, unless it is proved
+// read-only, which upstream does not attempt.
 func TestInjection(t *testing.T) {
 	type row struct {
 		Command   string
@@ -205,7 +205,7 @@ func TestSuggestRows(t *testing.T) {
 		a := sh.Analyze(c.Input.Command, here)
 		got := a.Suggest()
 		if safety(a) {
-			got = nil // the engine suggests nothing where nothing helps
+			got = nil // the engine suggests nothing where no rule would help
 		}
 		if !slices.Equal(got, c.Suggest) && !deviations.Allowed(c.Input.Command) {
 			t.Errorf("%q: %q, upstream %q", c.Input.Command, got, c.Suggest)
@@ -233,7 +233,8 @@ func TestPrefixRows(t *testing.T) {
 	}
 }
 
-// A suggestion covers what the command does, not everything that its program can do.
+// TestSuggestionsAreNarrow checks that a suggestion covers what the command does, not everything that its
+// program can do.
 func TestSuggestionsAreNarrow(t *testing.T) {
 	var sh Analyzer
 	for cmd, want := range map[string]string{
@@ -265,15 +266,15 @@ func TestSuggestionsAreNarrow(t *testing.T) {
 	}
 }
 
-// An option that runs a program, beyond the command's purpose, must be in the rule. See "Rules
-// for commands that run others" in the package doc.
+// TestRulesForWhatRunsOthers checks that an option that runs a program, beyond the command's purpose, must be
+// in the rule. See "Rules for commands that run others" in the package doc.
 func TestRulesForWhatRunsOthers(t *testing.T) {
 	var sh Analyzer
 	for _, row := range []struct {
 		rule, command string
 		covered       bool
 	}{
-		// Its purpose is to run others: all that it runs.
+		// Its purpose is to run others: the rule allows everything that it runs.
 		{"xargs:*", "ls | xargs rm", true},
 		{"ssh:*", "ssh h rm x", true},
 		{"make:*", "make x", true},
@@ -290,7 +291,7 @@ func TestRulesForWhatRunsOthers(t *testing.T) {
 		{"nice:*", "nice rm x", false},
 		{"rm:*", "timeout 5 nice rm x", true},
 
-		// By an option: the rule must have it as a word.
+		// It runs a program by an option: the rule must contain the option as a word.
 		{"find:*", "find . -exec rm {} +", false},
 		{"find . -execdir:*", "find . -execdir true \\; -exec rm {} +", false},
 		{"find . -exec:*", "find . -exec rm {} +", true},
@@ -321,7 +322,7 @@ func TestRulesForWhatRunsOthers(t *testing.T) {
 		{"wget:*", "wget --use-askpass=./x u", false},
 		{"awk:*", "awk -f x.awk f", false},
 
-		// In a text: the rule must be the whole command.
+		// It runs a program in a text: the rule must be the whole command.
 		{"awk:*", `awk 'BEGIN{system("rm x")}'`, false},
 		{"awk:*", `awk '{print | "sh"}' f`, false},
 		{"awk *", `awk '{print > "out"}' f`, false},
@@ -351,7 +352,8 @@ func TestRulesForWhatRunsOthers(t *testing.T) {
 	}
 }
 
-// TestJoinedPattern: an allow rule that joins commands covers none, and says which rules would.
+// TestJoinedPattern checks that an allow rule that joins commands covers none of them, and that the error says
+// which rules would.
 func TestJoinedPattern(t *testing.T) {
 	var sh Analyzer
 	for _, row := range []struct{ rule, write string }{

@@ -8,7 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// secretYard is a project with secrets, and with links to some, in a home directory with more.
+// secretYard returns a project with secrets, and with links to some, in a home directory with more.
 func secretYard(t *testing.T) pathrule.Place {
 	t.Helper()
 	home := t.TempDir()
@@ -28,7 +28,8 @@ func asks(a *Analysis, at pathrule.Place) bool {
 	return a.ReadOnly() != "" || len(a.Dangers(at, pathrule.Protected{})) > 0
 }
 
-// Ways to show a secret. Each needs approval, except those that the package doc names.
+// TestSecretsAreAskedAbout checks ways to show a secret. Each needs approval, except those that the package doc
+// names.
 func TestSecretsAreAskedAbout(t *testing.T) {
 	at := secretYard(t)
 	var sh Analyzer
@@ -42,7 +43,7 @@ func TestSecretsAreAskedAbout(t *testing.T) {
 	t.Logf("%d of %d shown", shown, len(all))
 }
 
-// Commands that show no secret, in the same place.
+// TestNoSecrets checks commands that show no secret, in the same place.
 func TestNoSecrets(t *testing.T) {
 	at := secretYard(t)
 	var sh Analyzer

@@ -73,8 +73,7 @@ func sedScripts(c *command, p *parsed) (scripts []string, files []arg, why strin
 		case clusterHas(a.text, 'e'):
 			take(valueOf(a, strings.IndexByte(a.text, 'e')+1, true))
 		case clusterEnds(a.text, 'l') || a.text == "--line-length":
-			// In versions other than GNU sed -l takes no value, and the script follows it. A number
-			// as script does nothing.
+			// In versions other than GNU sed -l takes no value, and the script follows it. A number as the script does nothing.
 			if i++; i < len(args) && !isNumber(args[i].text) {
 				return nil, nil, "-l may be followed by a script"
 			}
@@ -181,7 +180,7 @@ func (s *sedParser) addresses() error {
 		s.pos++
 		s.skip(" \t")
 	}
-	s.skip(" \t!") // any number of exclamation marks, with blanks between
+	s.skip(" \t!") // any number of exclamation marks, with blanks between them
 	return nil
 }
 
@@ -244,7 +243,7 @@ func (s *sedParser) command() error {
 		for s.pos < len(s.text) && isWordByte(s.text[s.pos]) {
 			s.pos++
 		}
-		return s.end() // versions of sed differ on the end of other labels
+		return s.end() // versions of sed differ on where other labels end
 	case 'r', 'R': // these read a file, whose name is the rest of the line
 		s.skip(" \t")
 		start := s.pos

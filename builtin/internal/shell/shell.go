@@ -28,8 +28,8 @@ const (
 	Unknown Effect = "unknown" // unknown to this package: may do anything
 )
 
-// A Command is one simple command. A wrapper such as sudo or xargs is a command of its own, in
-// front of the command that it runs.
+// A Command is one simple command. A wrapper such as sudo or xargs is a separate command, which precedes the
+// command that it runs.
 type Command struct {
 	Argv    []string `json:"argv"`             // words after quote removal; as written if not literal
 	Effects []Effect `json:"effects"`          // in the order of the constants; empty means none
@@ -50,7 +50,7 @@ const (
 	Unreadable  Kind = "unreadable"  // cannot be parsed like bash
 )
 
-// A Danger is a reason for a question that no rule can silence.
+// A Danger is a reason for a question that no rule can suppress.
 type Danger struct {
 	Kind   Kind
 	Reason string
@@ -63,17 +63,17 @@ type Analyzer struct {
 	next  atomic.Uint32 // the site to replace next
 }
 
-// The size of the cache. One decision needs the same verdict several times (deny rules, the
-// tool's check, allow rules), and a model repeats itself; a run has one place, or few. At most
-// maxSites*maxRecent commands of up to maxRecentSize bytes are cached.
+// The size of the cache. One decision needs the same verdict several times (deny rules, the tool's check, allow
+// rules), and models repeat commands. A run has one place, or a few. At most maxSites*maxRecent commands of up
+// to maxRecentSize bytes are cached.
 const (
 	maxSites      = 4
 	maxRecent     = 512
 	maxRecentSize = 4 << 10 // bytes; longer commands are not cached
 )
 
-// Analyze analyses src, run in at.Cwd. In the file system it only checks the files that
-// commands use of directories that are not trusted. The result must not be changed.
+// Analyze analyses src, which would run in at.Cwd. In the file system it only checks the files that commands
+// use from directories that are not trusted. The result must not be changed.
 func (z *Analyzer) Analyze(src string, at pathrule.Place) *Analysis {
 	if len(src) > maxRecentSize {
 		return analyze(src, at)
@@ -99,17 +99,15 @@ func (z *Analyzer) site(at pathrule.Place) *site {
 	return s
 }
 
-// A site is a place with cached verdicts. A command replaces another one in the same slot.
-// There is no lock: concurrent stores are both valid, and a loaded verdict is compared with the
-// command.
+// A site is a place with cached verdicts. A command replaces another one in the same slot. There is no lock:
+// concurrent stores are both valid, and a loaded verdict is compared with the command.
 type site struct {
 	at     pathrule.Place
 	cwds   []string
 	recent [maxRecent]atomic.Pointer[Analysis]
 }
 
-// seed is random in each process, so that nobody can construct commands that share one slot. No
-// result depends on it.
+// seed is random in each process, so that no one can construct commands that share one slot. No result depends on it.
 var seed = maphash.MakeSeed()
 
 func newSite(at pathrule.Place) *site {
@@ -121,7 +119,7 @@ func newSite(at pathrule.Place) *site {
 	return s
 }
 
-// is reports whether verdicts of s are valid for at.
+// is reports whether the verdicts of s are valid for at.
 func (s *site) is(at pathrule.Place) bool {
 	return s.at.Cwd == at.Cwd && s.at.Home == at.Home && slices.Equal(s.at.Dirs, at.Dirs) && slices.Equal(s.at.Trusted, at.Trusted)
 }
@@ -132,12 +130,12 @@ type Analysis struct {
 	src    string // as received
 	text   string
 	err    error
-	static []Danger // those that do not depend on links
+	static []Danger // the dangers that do not depend on symbolic links
 
 	factsCheckedAt atomic.Int64 // when its facts were last checked
 }
 
-// A small is an Analysis with room for most commands, in one allocation.
+// A small is an Analysis with capacity for most commands, in one allocation.
 type small struct {
 	Analysis
 	cmds  [1]command
@@ -194,19 +192,17 @@ func (s *site) analyze(src string) *Analysis {
 	return a
 }
 
-// Text returns the text that was analysed, and the only text that may run: the print of the
-// command. It is empty if there is none; Err says why.
+// Text returns the text that was analysed, which is the only text that may run: the print of the command. It is
+// empty if there is none; Err says why.
 func (a *Analysis) Text() string { return a.text }
 
 // Err returns why the command has no text that can be analysed and run, or nil.
 func (a *Analysis) Err() error { return a.err }
 
-// ReadOnly returns "" if the command is proved to change nothing, otherwise why it could not be
-// proved.
+// ReadOnly returns "" if the command is proved to change nothing, and otherwise why that could not be proved.
 func (a *Analysis) ReadOnly() string { return a.why }
 
-// Networks reports whether a command in it is known to use the network. An unknown program may
-// use it as well.
+// Networks reports whether a command in it is known to use the network. Unknown programs may use it as well.
 func (a *Analysis) Networks() bool {
 	for i := range a.cmds {
 		if a.cmds[i].effects&networking != 0 {
@@ -226,8 +222,8 @@ func (a *Analysis) Commands() []Command {
 	return out
 }
 
-// Dangers returns what needs approval whatever the rules say. Symbolic links are resolved
-// through at.
+// Dangers returns the reasons why the command needs approval regardless of the rules. It resolves symbolic
+// links through at.
 func (a *Analysis) Dangers(at pathrule.Place, guard pathrule.Protected) []Danger {
 	out := a.static
 	for i := range a.cmds {
@@ -251,7 +247,7 @@ func (a *Analysis) Dangers(at pathrule.Place, guard pathrule.Protected) []Danger
 	return out
 }
 
-// touched returns the paths that a command with effects may change: those of its table, or every
+// touched returns the paths that a command with effects may change: the paths according to its table, or every
 // word if there is no table for it.
 func (c *command) touched() []string {
 	words := make([]arg, 0, len(c.targets)+2*len(c.args))
@@ -275,7 +271,7 @@ func (c *command) touched() []string {
 		}
 		text := strings.ReplaceAll(a.text, hole, "x")
 		if strings.HasPrefix(a.text, hole+"/") {
-			text = a.text[1:] // in an unknown directory, at worst empty
+			text = a.text[1:] // in an unknown directory; in the worst case it is empty
 			if i >= len(c.targets) {
 				text = "/x" + text
 			}
@@ -294,8 +290,8 @@ func (c *command) touched() []string {
 	return out
 }
 
-// Environ returns base, a list like os.Environ, adapted to running analysed commands: pagers and
-// editors are off, and variables that make programs load or run something are removed.
+// Environ returns base, a list like os.Environ, adapted to running analysed commands: pagers and editors are
+// disabled, and variables that make programs load or run something are removed.
 func Environ(base []string) []string { return append(fit(base), gitSettings(settings)...) }
 
 func fit(base []string) []string {
@@ -312,8 +308,8 @@ func fit(base []string) []string {
 		"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_EDITOR=true", "EDITOR=true", "VISUAL=true", "LESSSECURE=1")
 }
 
-// Environ is the function [Environ] for this command: if it is read-only, nothing that a
-// repository names can start.
+// Environ is the function [Environ] for this command. If the command is read-only, no program that a repository
+// names can be started.
 func (a *Analysis) Environ(base []string) []string {
 	if a.why != "" {
 		return Environ(base)
@@ -321,8 +317,7 @@ func (a *Analysis) Environ(base []string) []string {
 	return a.ReadingEnviron(base)
 }
 
-// ReadingEnviron is Environ for a command that was judged to be read-only, even if this analysis
-// does not prove it.
+// ReadingEnviron is Environ for a command that was judged to be read-only, even if this analysis does not prove it.
 func (a *Analysis) ReadingEnviron(base []string) []string {
 	out := fit(base)
 	// The go command fetches modules with git, as noted in its table.
@@ -337,16 +332,16 @@ type gitSetting struct{ key, value string }
 
 var (
 	settings = []gitSetting{
-		// A directory of the working tree may look like a bare repository, and its settings are
-		// not protected like those in .git: git must not use it as one unless told to
-		// (git-config(1), safe.bareRepository).
+		// A directory of the working tree may look like a bare repository, and its settings are not protected as those
+		// in .git are. Therefore git must not use it as a bare repository unless told to (git-config(1),
+		// safe.bareRepository).
 		{"safe.bareRepository", "explicit"},
 		{"core.fsmonitor", "false"}, // a program, or a daemon that keeps running
 	}
 	readingSettings = []gitSetting{{"core.hooksPath", "/dev/null"}, {"log.showSignature", "false"}, {"maintenance.auto", "false"}}
 )
 
-// gitSettings returns the variables for settings (git-config(1), ENVIRONMENT).
+// gitSettings returns the environment variables for settings (git-config(1), ENVIRONMENT).
 func gitSettings(list []gitSetting) []string {
 	out := []string{fmt.Sprintf("GIT_CONFIG_COUNT=%d", len(list))}
 	for i, s := range list {
@@ -355,7 +350,7 @@ func gitSettings(list []gitSetting) []string {
 	return out
 }
 
-// absolutePath returns a PATH without the relative elements: a file called "ls" in the current
+// absolutePath returns a PATH without its relative elements, because a file called "ls" in the current
 // directory must not run as ls.
 func absolutePath(list string) string {
 	dirs := filepath.SplitList(list)
@@ -363,10 +358,9 @@ func absolutePath(list string) string {
 	return strings.Join(dirs, string(filepath.ListSeparator))
 }
 
-// unfit reports whether a variable may make a read-only command run or write something, or is
-// set by Environ. Of the prefixes, LD_ and DYLD_ load libraries into every program, GCONV_ into
-// iconv, BASH_FUNC_ defines functions in place of commands, GIT_TRACE writes files, and LESSOPEN
-// in LESS runs a program.
+// unfit reports whether a variable may make a read-only command run or write something, or is set by Environ.
+// Of the prefixes, LD_ and DYLD_ load libraries into every program, GCONV_ into iconv, BASH_FUNC_ defines
+// functions that replace commands, GIT_TRACE writes files, and LESSOPEN in LESS runs a program.
 func unfit(name string) bool {
 	for _, head := range []string{"LD_", "DYLD_", "BASH_FUNC_", "GIT_TRACE", "GIT_CONFIG", "GCONV_", "LESS"} {
 		if strings.HasPrefix(name, head) {
@@ -374,10 +368,9 @@ func unfit(name string) bool {
 		}
 	}
 	switch name {
-	// In this order: variables that bash executes or that control its expansion; pagers and
-	// editors; those that redirect or instrument git; files of options, and variables with
-	// options; code that interpreters load; and what the C library loads, writes, or sends
-	// names to (ld.so(8), environ(7)).
+	// In this order: variables that bash executes or that control its expansion; pagers and editors; variables that
+	// redirect or instrument git; files of options, and variables with options; code that interpreters load; and
+	// files that the C library loads or writes, or hosts that it sends names to (ld.so(8), environ(7)).
 	case "BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND", "CDPATH", "GLOBIGNORE", "IFS", "POSIXLY_CORRECT",
 		"PAGER", "GIT_PAGER", "GH_PAGER", "MANPAGER", "SYSTEMD_PAGER", "EDITOR", "VISUAL", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR",
 		"GIT_TERMINAL_PROMPT", "GIT_OPTIONAL_LOCKS", "GIT_EXTERNAL_DIFF", "GIT_EXEC_PATH", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE",

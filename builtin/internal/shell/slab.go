@@ -1,7 +1,7 @@
 package shell
 
-// A slab allocates short slices from one array. A slice that outgrows its room moves out of the
-// array and does not affect others.
+// A slab allocates short slices from one array. A slice that exceeds its capacity moves out of the array and
+// does not affect others.
 type slab[T any] struct {
 	array []T
 	used  int
@@ -10,15 +10,15 @@ type slab[T any] struct {
 // maxKept is the length of the longest array that is reused.
 const maxKept = 512
 
-// reset frees all slices, which must not be used any longer. A large array is dropped, as most
-// commands are small.
+// reset frees all slices, which must not be used any longer. A large array is dropped, because most commands
+// are small.
 func (s *slab[T]) reset() {
 	if s.used = 0; len(s.array) > maxKept {
 		s.array = nil
 	}
 }
 
-// take returns an empty slice with room for n values.
+// take returns an empty slice with capacity for n values.
 func (s *slab[T]) take(n int) []T {
 	if n > len(s.array)-s.used {
 		s.array, s.used = make([]T, max(n, 2*len(s.array), 8)), 0
@@ -27,5 +27,5 @@ func (s *slab[T]) take(n int) []T {
 	return s.array[s.used-n : s.used-n : s.used]
 }
 
-// one returns a value to set; it may still have an old content.
+// one returns a pointer to a value, which the caller must set because it may have an old content.
 func (s *slab[T]) one() *T { return &s.take(1)[:1][0] }

@@ -23,12 +23,12 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// A yard is a directory in which commands are tried.
+// A yard is a directory in which commands are run.
 type yard struct {
-	dir  string // what must not change: work and home
-	ctl  string // the commands, what they report, and the caches that programs keep for themselves
+	dir  string // work and home, which must not change
+	ctl  string // the commands, their reports, and the caches that programs keep
 	env  []string
-	mark string // a variable of the environment that tells the yard's processes
+	mark string // a variable of the environment that identifies the yard's processes
 
 	grace time.Duration // how long a process may take to end after its script
 }
@@ -44,7 +44,7 @@ func newYard(t *testing.T) *yard {
 	}
 	y.env = Environ([]string{"PATH=/usr/bin:/bin:" + filepath.Dir(golang), "HOME=" + y.dir + "/home", "X=-o", "LC_ALL=C.UTF-8", y.mark,
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=n", "GIT_AUTHOR_EMAIL=e", "GIT_COMMITTER_NAME=n", "GIT_COMMITTER_EMAIL=e",
-		// The user's files are out of reach, and programs store their data in the yard.
+		// The user's files cannot be accessed, and programs store their data in the yard.
 		"DOCKER_HOST=unix://" + cache + "/none", "KUBECONFIG=/dev/null", "GH_CONFIG_DIR=" + cache, "http_proxy=http://127.0.0.1:9", "https_proxy=http://127.0.0.1:9",
 		"XDG_CACHE_HOME=" + cache, "XDG_STATE_HOME=" + cache, "XDG_CONFIG_HOME=" + cache, "npm_config_cache=" + cache, "npm_config_update_notifier=false", "npm_config_offline=true",
 		"GOCACHE=" + cache, "GOPATH=" + cache, "GOPROXY=off", "GOTOOLCHAIN=local", "GOTELEMETRY=off", "GOENV=off", "GOFLAGS=-modcacherw"})
@@ -67,7 +67,7 @@ func newYard(t *testing.T) *yard {
 	return y
 }
 
-// run runs a script like Bash does, in a session of its own, and stops it after some time.
+// run runs a script as Bash does, in a separate session, and stops it after some time.
 func (y *yard) run(t *testing.T, script string) (string, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -81,9 +81,9 @@ func (y *yard) run(t *testing.T, script string) (string, error) {
 	return string(out), err
 }
 
-// noneLeft waits for a moment for the processes that a script left behind, and names those that
-// remain. They are recognised by their session, by the yard's mark in their environment and by
-// their working directory; without /proc ps has only the session.
+// noneLeft waits for a moment for the processes that a script left behind, and returns the names of those that
+// remain. They are recognised by their session, by the yard's mark in their environment and by their working
+// directory; without /proc only by the session, from ps.
 func (y *yard) noneLeft(session int) error {
 	var left []string
 	for waited := time.Duration(0); waited <= y.grace; waited += 20 * time.Millisecond {
@@ -174,8 +174,8 @@ func changes(before, after map[string]string) string {
 	return b.String()
 }
 
-// runner runs the commands in $1/cmd, each in a shell of its own, which reports its final
-// environment. Between them the runner itself must not change.
+// runner runs the commands in $1/cmd, each in a separate shell, which reports its final environment. Between
+// them the runner itself must not change.
 const runner = `
 state() { export -p; umask; ulimit -a; pwd; jobs; set -o; shopt; trap; }
 state > "$1/before"
@@ -186,7 +186,7 @@ state > "$1/after"
 cmp "$1/before" "$1/after"
 `
 
-// try returns what commands change, or "".
+// try returns the changes that commands make, or "".
 func (y *yard) try(t *testing.T, cmds []string) string {
 	t.Helper()
 	for _, dir := range []string{"cmd", "env"} {
@@ -220,7 +220,7 @@ func (y *yard) try(t *testing.T, cmds []string) string {
 		own := func(kv string) bool {
 			name, _, _ := strings.Cut(kv, "=")
 			return slices.Contains([]string{"", "PWD", "OLDPWD", "SHLVL", "_"}, name) ||
-				strings.Contains(cmd, name+"=") && unsafePrefix(name, literal("")) == "" // of a builtin that ended the shell
+				strings.Contains(cmd, name+"=") && unsafePrefix(name, literal("")) == "" // set by a builtin that ended the shell
 		}
 		got := slices.DeleteFunc(strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00"), own)
 		want := slices.DeleteFunc(slices.Clone(y.env), own)
@@ -233,7 +233,7 @@ func (y *yard) try(t *testing.T, cmds []string) string {
 	return ""
 }
 
-// Commands that are read-only by the analysis are run. They must not change a file or the
+// TestSoundness runs commands that the analysis considers read-only. They must not change a file or the
 // environment, nor leave a process. KITBAG_SOUNDNESS sets how many commands are run.
 func TestSoundness(t *testing.T) {
 	t.Parallel() // it waits for processes
@@ -259,7 +259,7 @@ func TestSoundness(t *testing.T) {
 			continue
 		}
 		if what := y.try(t, cmds); what != "" {
-			for _, cmd := range cmds { // which one was it
+			for _, cmd := range cmds { // find out which one it was
 				if what := newYard(t).try(t, []string{cmd}); what != "" {
 					t.Errorf("%q is read-only: %s", cmd, what)
 				}
@@ -294,7 +294,7 @@ func (y *yard) installed(t *testing.T, names []string) []string {
 	})
 }
 
-// The test above can fail: it detects a file, a variable and a process.
+// TestSoundnessSees checks that the test above can fail: it detects a file, a variable and a process.
 func TestSoundnessSees(t *testing.T) {
 	y := newYard(t)
 	y.grace = 200 * time.Millisecond
@@ -313,8 +313,8 @@ func TestSoundnessSees(t *testing.T) {
 	}
 }
 
-// git does not run what the settings of a working tree's directory name if that looks like a bare
-// repository.
+// TestNoBareRepositories checks that git does not run programs from the settings of a directory in a working
+// tree that looks like a bare repository.
 func TestNoBareRepositories(t *testing.T) {
 	y := newYard(t)
 	out, err := y.run(t, `git init -q --bare evil && printf '[core]\n\tbare = false\n\tworktree = ..\n\tfsmonitor = touch ../made #\n' >> evil/config && cd evil && git status; ls ../made`)
@@ -323,7 +323,7 @@ func TestNoBareRepositories(t *testing.T) {
 	}
 }
 
-// Bash can parse every read-only command.
+// TestBashAgreesOnSyntax checks that bash can parse every read-only command.
 func TestBashAgreesOnSyntax(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 3))
 	everyday := lines(t, "everyday.txt")

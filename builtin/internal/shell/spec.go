@@ -88,12 +88,12 @@ type role struct {
 	star bool
 }
 
-// effects is a set of Effect, a bit each in the order of effectNames.
+// effects is a set of Effect, with one bit for each, in the order of effectNames.
 type effects uint16
 
 var effectNames = []Effect{Read, Write, Delete, Exec, Network, Process, System, Unknown}
 
-// Sets with one effect that every verdict needs, without the lookup of effect.
+// Sets with one effect that every verdict needs, to avoid the lookup in effect.
 const (
 	reading effects = 1 << iota
 	writing
@@ -112,7 +112,7 @@ func (e effects) has(name Effect) bool { return e&effect(name) != 0 }
 // list returns the effects in order. The slice is shared and must not be changed.
 func (e effects) list() []Effect { return effectLists()[e] }
 
-// effectLists has the list of every set.
+// effectLists contains the list of effects for every set.
 var effectLists = sync.OnceValue(func() [][]Effect {
 	lists := make([][]Effect, 1<<len(effectNames))
 	for e := range lists {
@@ -126,7 +126,7 @@ var effectLists = sync.OnceValue(func() [][]Effect {
 	return lists
 })
 
-// specs returns the tables, by name of the command and subcommand.
+// specs returns the tables, by the name of the command and subcommand.
 var specs = sync.OnceValue(func() map[string][]*spec {
 	table := map[string][]*spec{}
 	groups := map[string]string{}
@@ -148,8 +148,8 @@ var specs = sync.OnceValue(func() map[string][]*spec {
 	return table
 })
 
-// A family has the lines of a name and of the longer names that begin with it: "git" with
-// "git log" and "git remote show" below it.
+// A family contains the lines of a name and of the longer names that begin with it: "git" with "git log" and
+// "git remote show" below it.
 type family struct {
 	name  string
 	lines []*spec
@@ -157,7 +157,7 @@ type family struct {
 	verbs bool               // whether the second word is a subcommand
 }
 
-// families has the tables as a tree, so that a command is found word by word.
+// families returns the tables as a tree, in which a command is found word by word.
 var families = sync.OnceValue(func() map[string]*family {
 	root := &family{subs: map[string]*family{}}
 	for name, lines := range specs() {
@@ -223,7 +223,7 @@ func addLine(table map[string][]*spec, groups map[string]string, line string) er
 		name, after, _ := strings.Cut(rest, " ")
 		group, ok := groups["@"+name]
 		if !ok {
-			return fmt.Errorf("no group @%s", name)
+			return fmt.Errorf("unknown group @%s", name)
 		}
 		opts = before + group + " " + after
 	}
@@ -243,7 +243,7 @@ func addLine(table map[string][]*spec, groups map[string]string, line string) er
 	return nil
 }
 
-// expandNames turns "git log|show" into its two names.
+// expandNames expands "git log|show" to its two names.
 func expandNames(field string) []string {
 	out := []string{""}
 	for word := range strings.FieldsSeq(field) {
@@ -304,7 +304,7 @@ func (s *spec) longToken(tok string) error {
 	case "fn":
 		s.fn, s.fnName = checks[list], list
 		if s.fn == nil {
-			return fmt.Errorf("no function %q", list)
+			return fmt.Errorf("unknown function %q", list)
 		}
 		return nil
 	}
@@ -356,7 +356,7 @@ func parseEffects(list string) (o option, err error) {
 		case slices.Contains(effectNames, Effect(e)):
 			o.effects |= effect(Effect(e))
 		default:
-			return option{}, fmt.Errorf("no effect %q", e)
+			return option{}, fmt.Errorf("unknown effect %q", e)
 		}
 	}
 	return o, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// lines reads a list of commands, one a line; ⏎, ␍ and ␁ represent a newline, a carriage return
-// and a control character.
+// lines reads a list of commands, one per line; ⏎, ␍ and ␁ stand for a newline, a carriage return and a control
+// character.
 func lines(t testing.TB, name string) []string {
 	t.Helper()
 	raw, err := os.ReadFile("testdata/" + name)
@@ -27,7 +27,7 @@ func lines(t testing.TB, name string) []string {
 	return list
 }
 
-// Everyday commands of developers that change nothing.
+// TestEveryday checks everyday commands of developers that change nothing.
 func TestEveryday(t *testing.T) {
 	var sh Analyzer
 	for _, cmd := range lines(t, "everyday.txt") {
@@ -38,7 +38,7 @@ func TestEveryday(t *testing.T) {
 	}
 }
 
-// Commands with an effect, from the manuals of the commands in the tables.
+// TestHarmful checks commands with an effect, from the manuals of the commands in the tables.
 func TestHarmful(t *testing.T) {
 	var sh Analyzer
 	for _, cmd := range lines(t, "harmful.txt") {
@@ -48,8 +48,8 @@ func TestHarmful(t *testing.T) {
 	}
 }
 
-// Commands from the manuals of many programs that are not proved harmless: most have an effect,
-// the others in some version or configuration of their program.
+// TestAsked checks commands from the manuals of many programs that are not proved harmless: most have an
+// effect, the others in some version or configuration of their program.
 func TestAsked(t *testing.T) {
 	var sh Analyzer
 	for _, cmd := range lines(t, "asked.txt") {
@@ -59,7 +59,7 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// Commands that resemble some of everyday.txt and may do more.
+// TestLookalikes checks commands that resemble some of everyday.txt and may do more.
 func TestLookalikes(t *testing.T) {
 	var sh Analyzer
 	for _, cmd := range lines(t, "lookalikes.txt") {
@@ -69,7 +69,8 @@ func TestLookalikes(t *testing.T) {
 	}
 }
 
-// A harmful part makes the whole harmful, whatever precedes it and whatever joins them.
+// TestHarmfulAnywhere checks that a line with a harmful part is harmful, whatever precedes the part and
+// whatever joins them.
 func TestHarmfulAnywhere(t *testing.T) {
 	var sh Analyzer
 	everyday, harmful := lines(t, "everyday.txt"), lines(t, "harmful.txt")
@@ -86,7 +87,7 @@ func TestHarmfulAnywhere(t *testing.T) {
 	}
 }
 
-// Every line of the tables is reachable by a name, and has a meaning.
+// TestTables checks that every line of the tables can be found by a name, and has a meaning.
 func TestTables(t *testing.T) {
 	if n := len(specs()); n < 800 {
 		t.Errorf("only %d names in the tables", n)
@@ -107,7 +108,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// Commands that need approval whatever the rules say.
+// TestAlarming checks commands that need approval regardless of the rules.
 func TestAlarming(t *testing.T) {
 	var sh Analyzer
 	for _, cmd := range lines(t, "alarming.txt") {
@@ -117,7 +118,7 @@ func TestAlarming(t *testing.T) {
 	}
 }
 
-// Commands that need a rule or approval, but raise no alarm.
+// TestNotAlarming checks commands that need a rule or approval, but raise no alarm.
 func TestNotAlarming(t *testing.T) {
 	var sh Analyzer
 	for _, cmd := range lines(t, "ordinary.txt") {
@@ -146,8 +147,8 @@ func rows[T any](t *testing.T, name string) []T {
 	return list
 }
 
-// Deny rules match their command in every spelling and inside every wrapper; allow rules cover no
-// more than they say. A command that an allow rule covers anyway raises an alarm.
+// TestRuleRows checks that deny rules match their command in every spelling and inside every wrapper, and that
+// allow rules cover no more than they say. A command that an allow rule covers anyway raises an alarm.
 func TestRuleRows(t *testing.T) {
 	type row struct {
 		Behavior, Pattern, Command string
@@ -167,7 +168,7 @@ func TestRuleRows(t *testing.T) {
 	}
 }
 
-// accept-edits allows only edits in the working directory.
+// TestEditRows checks that accept-edits only allows edits in the working directory.
 func TestEditRows(t *testing.T) {
 	type row struct {
 		Command string
@@ -182,14 +183,14 @@ func TestEditRows(t *testing.T) {
 	}
 }
 
-// A word of a dangerous command may come from a loop over literal words.
+// TestLoopsOverWords checks that a word of a dangerous command may come from a loop over literal words.
 func TestLoopsOverWords(t *testing.T) {
 	var sh Analyzer
 	tried := 0
 	for _, file := range []string{"alarming.txt", "harmful.txt"} {
 		for _, cmd := range lines(t, file) {
 			words := strings.Split(cmd, " ")
-			keyword := words[0] == "time" || words[0] == "coproc" // not by the value of a variable
+			keyword := words[0] == "time" || words[0] == "coproc" // these cannot come from the value of a variable
 			if strings.ContainsAny(cmd, "\n\t'\"\\`$;&|<>(){}#~*?![=") || len(words) < 2 || keyword {
 				continue
 			}

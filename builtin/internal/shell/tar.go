@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// tarArgs accepts listing and showing an archive, also in the old syntax.
+// tarArgs accepts listing and showing an archive, including in the old syntax.
 func tarArgs(_ *walker, c *command, p *parsed) string {
 	args := c.args[1:]
 	if len(args) == 0 || !args[0].known {
@@ -27,14 +27,14 @@ func tarArgs(_ *walker, c *command, p *parsed) string {
 				return "the archive may be on another machine"
 			}
 			p.ops = append(p.ops, roleArg{arg: a, kind: 'r'})
-		} else if shows { // the shown files of the archive
+		} else if shows { // the files of the archive that are shown
 			p.ops = append(p.ops, roleArg{arg: a, kind: 'r'})
 		}
 	}
 	return ""
 }
 
-// archiveArgs refuses archives that tar fetches through a remote shell.
+// archiveArgs rejects archives that tar fetches through a remote shell.
 func archiveArgs(_ *walker, _ *command, p *parsed) string {
 	for _, o := range []string{"-f", "--file"} {
 		if v, ok := p.value(o); ok && (!v.known || strings.Contains(v.text, ":")) {
@@ -44,8 +44,8 @@ func archiveArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// untarArgs finds the archive that tar reads or writes, also in the old syntax, and the files
-// that are extracted from it or added to it.
+// untarArgs finds the archive that tar reads or writes, including in the old syntax, and the files that are
+// extracted from it or added to it.
 func untarArgs(_ *walker, c *command, p *parsed) string {
 	first := ""
 	if len(c.args) > 1 {
@@ -62,7 +62,7 @@ func untarArgs(_ *walker, c *command, p *parsed) string {
 		}
 	}
 	p.ops = slices.DeleteFunc(p.ops, func(op roleArg) bool { return !op.opt })
-	// The letters of the old syntax have their values after them, in order.
+	// The values of the letters of the old syntax follow them, in order.
 	if first != "" && first[0] != '-' && len(operands) > 0 {
 		operands = operands[1:]
 		for i := 0; i < len(first) && len(operands) > 0; i++ {

@@ -8,10 +8,9 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// The functions of this file find which trees a command reads, and which files in them.
+// The functions of this file find the trees that a command reads, and the files in them.
 
-// trees returns the directories below which a command may reach a secret, and whether it also
-// reads hidden files.
+// trees returns the directories below which a command may find a secret, and whether it also reads hidden files.
 func (c *command) trees() (roots []arg, hidden bool) {
 	if c.recursive() && c.chosen() {
 		return nil, false
@@ -42,8 +41,8 @@ func (c *command) roots() (roots []arg, hidden bool) {
 	return roots, hidden
 }
 
-// picksHidden reports whether rg has a pattern that selects files, which then includes matching
-// hidden files.
+// picksHidden reports whether rg has a pattern that selects files. Such a pattern also selects hidden files
+// that match.
 func (c *command) picksHidden() bool {
 	for i, a := range c.args[1:] {
 		before, text := c.args[i].text, a.text
@@ -98,7 +97,7 @@ func (c *command) copiesTrees() bool {
 	return slices.Contains([]string{"cp", "rsync", "tar", "bsdtar", "zip", "scp"}, c.name)
 }
 
-// chosen reports whether only files are searched whose names no secret has.
+// chosen reports whether the command only searches files with names that no secret has.
 func (c *command) chosen() bool {
 	some := false
 	for i, a := range c.args {

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// understand finds the line of the tables that accepts the whole command, preferably a harmless
-// one. If none does, it returns the best guess and why. f is the family of the command's name,
-// with subcommands, or nil if it is in no table.
+// understand finds the line of the tables that accepts the whole command, preferably a harmless one. If no line
+// does, it returns the best guess and the reason. f is the family of the command's name, with subcommands, or
+// nil if the name is in no table.
 func (w *walker) understand(c *command, f *family, name string, args []arg) (parsed, string) {
 	if f == nil {
 		return parsed{rest: -1}, name + " is not a known command"
 	}
-	// Some commands have lines for a few of their subcommands only. If these do not match, the
-	// lines of the command itself may.
+	// Some commands only have lines for a few of their subcommands. If these do not match, the lines of the command
+	// itself may.
 	if len(args) > 0 && args[0].known && !f.verbs {
 		if sub := f.subs[args[0].text]; sub != nil && len(sub.lines) > 0 {
 			p, why := w.understand(c, sub, sub.name, args[1:])
@@ -43,24 +43,24 @@ func (w *walker) understand(c *command, f *family, name string, args []arg) (par
 		switch {
 		case bad == "" && p.harmless():
 			return p, ""
-		// Use the first line that accepts all, before any that does not.
+		// Use the first line that accepts all, in preference to lines that do not.
 		case bad == "" && !found:
 			guess, why, found = p, "", true
 		case found:
 		case why == "":
 			guess, why = p, bad
 		case s.wraps() && (guess.spec == nil || !guess.spec.wraps()):
-			guess = p // for the commands that it may run
+			guess = p // needed for the commands that it may run
 		}
 	}
 	if !found {
-		guess.whole, guess.maybeOption = whole, maybeOption // from whichever line has them
+		guess.whole, guess.maybeOption = whole, maybeOption // from any line that has them
 	}
 	return guess, why
 }
 
-// check calls the line's Go function on a copy in the walker's memory: an argument of a function
-// value would otherwise be allocated on the heap for every command.
+// check calls the line's Go function on a copy in the walker's memory, because an argument of a function value
+// would otherwise be allocated on the heap for every command.
 func (w *walker) check(c *command, p parsed) (parsed, string) {
 	q := w.parsedArgs.one()
 	*q = p
@@ -141,8 +141,7 @@ func (w *walker) conclude(i int, p parsed, why string) {
 		}
 	}
 	eff |= w.operate(c, p.ops)
-	// Most commands read something, if only the directory; do not report it for those that
-	// do not.
+	// Most commands read something, at least the directory; do not report that for commands that do not.
 	if p.spec != nil && !p.spec.pure && why == "" && (eff == 0 || p.spec.remote) {
 		eff |= reading
 	}
@@ -162,7 +161,7 @@ func (w *walker) conclude(i int, p parsed, why string) {
 	}
 }
 
-// operate records what a command reads and changes, and returns the effects of that.
+// operate records what a command reads and changes, and returns the effects.
 func (w *walker) operate(c *command, ops []roleArg) (eff effects) {
 	reads := 0
 	for i := range ops {
@@ -224,8 +223,8 @@ func (c *command) String() string {
 	return string(s)
 }
 
-// sink reports whether writing to a has no effect. It does not include /dev/tty, which could
-// prompt for a password.
+// sink reports whether writing to a has no effect. /dev/tty is not a sink, because text on it could ask for a
+// password.
 func sink(a arg) bool {
 	return a.known && (a.text == "/dev/null" || a.text == "/dev/stdout" || a.text == "/dev/stderr")
 }
@@ -246,8 +245,7 @@ func namedBy(s *spec) []string {
 	return named
 }
 
-// idle reports whether the line is about commands without an effect, whatever their operands
-// are.
+// idle reports whether the line describes commands without an effect, whatever their operands are.
 func (s *spec) idle() bool {
 	eff := s.effects &^ reading
 	if s.remote {

@@ -9,8 +9,8 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// A walker walks a parsed command in the order in which bash runs it. It denies what is not
-// proved harmless and continues, because deny rules and the danger analysis need all commands.
+// A walker walks a parsed command in the order in which bash runs it. It denies everything that is not proved
+// harmless and continues, because deny rules and the danger analysis need all commands.
 type walker struct {
 	walk
 	scratch
@@ -26,26 +26,26 @@ type walk struct {
 	alarms      []Danger
 	vars        map[string]binding
 	volatile    map[string]bool   // variables that may change at any time
-	anyChanged  bool              // any variable may: unknown code has run
-	mayAbort    bool              // an error may have aborted a line, so that an assignment may not have run
+	anyChanged  bool              // any variable may have changed, because unknown code has run
+	mayAbort    bool              // an error may have aborted a line, so an assignment may not have run
 	copied      int               // bytes of values in words
 	cwds        []string          // possible current directories; empty if unknown
 	expanded    int               // words from brace expansion
 	repeated    int               // commands of loops that are walked for each word
 	secret      string            // the last secret variable that was expanded
-	anySecret   string            // the last one in the whole line
+	anySecret   string            // the last secret variable in the whole line
 	customIFS   bool              // the command's input is not split at blanks
 	substSource source            // source of the last process substitution's output
 	secrets     map[string]string // variables to which a secret was assigned
 	in          scope
-	args        slab[arg]     // those of cmds
-	reads       slab[operand] // those of cmds
+	args        slab[arg]     // for the args of cmds
+	reads       slab[operand] // for the reads of cmds
 }
 
 // findings are the part of a walk that is kept.
 type findings struct {
 	cmds        []command
-	why         string // the first reason why the whole is not read-only
+	why         string // the first reason why the whole line is not read-only
 	uncoverable bool   // some part cannot be covered by a rule
 	background  bool
 	facts       []fact // the checks of directories
@@ -54,8 +54,8 @@ type findings struct {
 	cwdLost     bool // the current directory is unknown at the end
 }
 
-// scratch is memory that successive walks reuse: nothing that is kept may point to it. It is most
-// of a walk's memory, so that a verdict does not cost more than parsing a command.
+// scratch is memory that successive walks reuse: a value that is kept must not point to it. Most of a walk's
+// memory is scratch, so that a verdict does not cost more than parsing a command.
 type scratch struct {
 	ops        slab[roleArg]
 	given      slab[given]
@@ -64,8 +64,7 @@ type scratch struct {
 	printer
 }
 
-// start prepares the walker for src. room has the memory for the kept part, as far as it
-// suffices.
+// start prepares the walker for src. room is memory for the findings, which is used as far as it is sufficient.
 func (w *walker) start(s *site, src string, room *small) {
 	w.walk = walk{}
 	w.at, w.src, w.cwds, w.cwdLost = &s.at, src, s.cwds, s.cwds == nil
@@ -80,40 +79,39 @@ func (w *walker) start(s *site, src string, room *small) {
 
 // A scope is the context of a command.
 type scope struct {
-	dynamic string       // the innermost construct that determines whether or how often it runs
-	depth   int32        // of constructs and wrappers around it
-	wrapper int32        // with opaque: index of the outermost such command
-	inputs  int32        // with piped: index of the first command that feeds it
-	piped   bool         // reads the output of the commands before it
+	dynamic string       // the innermost construct that determines whether or how often the command runs
+	depth   int32        // number of constructs and wrappers around it
+	wrapper int32        // if opaque: index of the outermost opaque wrapper
+	inputs  int32        // if piped: index of the first command that feeds it
+	piped   bool         // it reads the output of the commands before it
 	wrapped bool         // another command runs it
-	fed     *syntax.Stmt // with a pipe: the statement that writes its input
+	fed     *syntax.Stmt // if piped: the statement that writes its input
 	input   source       // source of the standard input
-	names   bool         // of its output only names of variables and values without a secret are shown
-	opaque  bool         // … which changes what it does
+	names   bool         // only names of variables, and values without a secret, of its output are shown
+	opaque  bool         // one of the wrappers changes what the command does
 }
 
-// A command is a simple command, or a redirection without one, and what the analysis needs of
-// it.
+// A command is a simple command, or a redirection without one, with the information that the analysis needs.
 type command struct {
-	args        []arg  // empty: a redirection
-	name        string // without directory; "" if it is not literal; the operator of a redirection
+	args        []arg  // empty for a redirection
+	name        string // without directory; "" if it is not literal; for a redirection its operator
 	text        string // as written
 	Reason      string // see [Command]
 	in          scope
 	cwds        []string
-	targets     []operand // paths it writes or deletes, by operands and redirections
+	targets     []operand // paths that it writes or deletes, by operands and redirections
 	reads       []operand
 	secret      string
 	effects     effects
-	edit        bool     // one of the file edits of accept-edits, understood completely
+	edit        bool     // one of the file edits of accept-edits, and completely understood
 	named       []string // options that a rule must name
-	whole       bool     // a rule must be the whole of it
-	anyWord     bool     // changes files that its words name, unknown which
-	links       bool     // copies or moves files that may be symbolic links
-	redirs      bool     // writes through a redirection
-	maybeOption bool     // the only objection is a word that may be an option
-	mayShow     bool     // the only objection is that it may show a secret
-	checked     bool     // a directory was checked for what it may run
+	whole       bool     // a rule must be the whole command
+	anyWord     bool     // it changes files that its words name, but it is unknown which words
+	links       bool     // it copies or moves files that may be symbolic links
+	redirs      bool     // it writes through a redirection
+	maybeOption bool     // the only problem is a word that may be an option
+	mayShow     bool     // the only problem is that it may show a secret
+	checked     bool     // a directory was checked for programs that it may run
 }
 
 // An operand is a path as the command gets it.
@@ -130,7 +128,7 @@ func (w *walker) raw(n syntax.Node) string {
 	return w.src[from:to]
 }
 
-// refuse records why the whole is not read-only.
+// refuse records why the whole line is not read-only.
 func (w *walker) refuse(why string) {
 	if w.why == "" {
 		w.why = why
@@ -143,7 +141,7 @@ func (w *walker) deny(why string) {
 	w.uncoverable = true
 }
 
-// denyDynamic is deny for what evaluates values, whose effect a user cannot see, so that it needs
+// denyDynamic is deny for constructs that evaluate values. Because a user cannot see their effect, they need
 // approval.
 func (w *walker) denyDynamic(why string) {
 	w.deny(why)
@@ -169,8 +167,7 @@ func (w *walker) inner(n syntax.Node) {
 	})
 }
 
-// nested walks statements that run in a subshell: their assignments and current directory end
-// with them.
+// nested walks statements that run in a subshell: their assignments and changes of the current directory end with it.
 func (w *walker) nested(stmts []*syntax.Stmt, construct string) {
 	in, vars, cwds, cwdLost := w.in, maps.Clone(w.vars), w.cwds, w.cwdLost
 	if !w.deeper() {
@@ -184,9 +181,9 @@ func (w *walker) nested(stmts []*syntax.Stmt, construct string) {
 	w.in, w.vars, w.cwds, w.cwdLost = in, vars, cwds, cwdLost
 }
 
-// maxDepth is how deep commands may be nested: deeper than people write them, and less than the
-// stack can take, as each level is several calls and eval can start again in a string. Deeper
-// ones are not analysed, and the whole counts as unreadable.
+// maxDepth is how deep commands may be nested: deeper than people write them, and less than the stack can take,
+// because each level is several calls and eval can start again in a string. Deeper commands are not analysed,
+// and the whole line counts as unreadable.
 const maxDepth = 40
 
 // deeper counts one more construct or wrapper around the following commands.
@@ -197,7 +194,7 @@ func (w *walker) deeper() bool {
 	return !w.deep
 }
 
-// under walks statements of a construct in the current shell that may run or not.
+// under walks statements of a construct in the current shell that may or may not run.
 func (w *walker) under(construct string, stmts []*syntax.Stmt) {
 	w.maybe(func() { w.body(construct, stmts) })
 }

@@ -11,26 +11,25 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// hole replaces unknown text in an arg. It cannot occur in a command, because commands with NUL
-// bytes are refused.
+// hole replaces unknown text in an arg. It cannot occur in a command, because commands with NUL bytes are rejected.
 const hole = "\x00"
 
-// An arg is what is known of a word before the command runs.
+// An arg is what is known about a word before the command runs.
 type arg struct {
-	text  string // the value; with a hole for every unknown part
+	text  string // the value, with a hole for every unknown part
 	raw   string // as written
 	known bool   // exactly one argument, and text is its value
-	field bool   // one argument at most, whatever the holes hold
+	field bool   // at most one argument, whatever text the holes stand for
 	lead  bool   // unknown, but cannot begin with "-"
 	local bool   // unknown, but cannot begin with "/"
-	class class  // of the expansion, if that is the whole word
-	wild  bool   // has active "*", "?" or "["
-	from  source // of the unknown text; 0 if there is none
+	class class  // the class of the expansion, if it is the whole word
+	wild  bool   // it has active "*", "?" or "["
+	from  source // the source of the unknown text; 0 if there is none
 }
 
 func literal(text string) arg { return arg{text: text, raw: text, known: true, field: true} }
 
-// anything represents any number of unknown arguments.
+// anything stands for any number of unknown arguments.
 func anything(raw string) arg { return arg{text: hole, raw: raw} }
 
 // option reports whether the argument may be an option.
@@ -98,7 +97,7 @@ func literally(text string) bool {
 	return true
 }
 
-// braced reports whether a word may be several by brace expansion.
+// braced reports whether brace expansion may expand a word to several.
 func braced(word *syntax.Word) bool {
 	for _, p := range word.Parts {
 		if lit, ok := p.(*syntax.Lit); ok && strings.Contains(lit.Value, "{") {
@@ -108,8 +107,8 @@ func braced(word *syntax.Word) bool {
 	return false
 }
 
-// Limits on braces: how many a word may have, how many words it may expand to, and how many all
-// words together may.
+// Limits on braces: how many a word may have, how many words it may expand to, and how many all words together
+// may expand to.
 const (
 	maxBraces   = 8
 	maxExpanded = 64
@@ -121,11 +120,10 @@ func (w *walker) fields(word *syntax.Word) []arg {
 		return []arg{w.word(word)}
 	}
 	raw := w.raw(word)
-	// Braces multiply. Beyond the limits the words are unknown, which is not harmless in most
-	// commands.
+	// Braces multiply. Beyond the limits the words are unknown, which is not harmless for most commands.
 	switch alternatives, ok := braces(word); {
 	case !ok || strings.Count(raw, "{") > maxBraces || w.expanded > maxBudget:
-		w.word(word) // for the substitutions in it
+		w.word(word) // walk the substitutions in it
 		return []arg{anything(raw)}
 	case !alternatives:
 		return []arg{w.word(word)}
@@ -139,7 +137,7 @@ func (w *walker) fields(word *syntax.Word) []arg {
 	for one, err := range expand.BracesSeq(nil, split) {
 		w.expanded++
 		if n++; err != nil || n > maxExpanded {
-			w.word(word) // for the substitutions in it
+			w.word(word) // walk the substitutions in it
 			return []arg{anything(raw)}
 		}
 		if one.Lit() == "" && !slices.ContainsFunc(one.Parts, func(p syntax.WordPart) bool { _, ok := p.(*syntax.Lit); return !ok }) {
@@ -152,12 +150,11 @@ func (w *walker) fields(word *syntax.Word) []arg {
 	return out
 }
 
-// sequence matches the text between the braces of {1..3}, in the forms on which all versions of
-// bash agree.
+// sequence matches the text between the braces of {1..3}, in the forms that all versions of bash agree on.
 var sequence = lazy.Regexp(`^(-?(0|[1-9][0-9]{0,3})\.\.-?(0|[1-9][0-9]{0,3})|[a-z]\.\.[a-z]|[A-Z]\.\.[A-Z])$`)
 
-// braces reports whether the braces of a word have alternatives, and whether bash's expansion is
-// certain: every pair has commas, or is a sequence.
+// braces reports whether the braces of a word have alternatives, and whether bash's expansion is certain: every
+// pair has commas or is a sequence.
 func braces(word *syntax.Word) (alternatives, ok bool) {
 	var b strings.Builder
 	for i, part := range word.Parts {
@@ -182,7 +179,7 @@ func braces(word *syntax.Word) (alternatives, ok bool) {
 			if alternatives = alternatives || n >= 0; n >= 0 {
 				commas[n]++
 			} else if strings.Contains(text[:i], "{") && strings.Contains(text[i:], "}") {
-				// In {a}{x},y} bash matches the first brace with the last.
+				// In {a}{x},y} bash matches the first brace with the last one.
 				alternatives, certain = true, false
 			}
 		case '.':
@@ -202,12 +199,12 @@ func braces(word *syntax.Word) (alternatives, ok bool) {
 	return alternatives, !alternatives || certain && len(commas) == 0
 }
 
-// word evaluates a word without braces. It reports what is not proved harmless to the walker, and
-// walks commands in it.
+// word evaluates a word without braces. It reports constructs that are not proved harmless to the walker, and
+// walks the commands in the word.
 func (w *walker) word(word *syntax.Word) arg {
 	a := arg{raw: w.raw(word), known: true, field: true}
 	var b strings.Builder
-	// Computed once a word, which may have many parts. An expansion may have the bracket.
+	// Computed once per word, because a word may have many parts. The bracket may come from an expansion.
 	closed := strings.Contains(a.raw, "]") || slices.ContainsFunc(word.Parts, expands)
 	for i, part := range word.Parts {
 		if lit, ok := part.(*syntax.Lit); ok {
@@ -215,7 +212,7 @@ func (w *walker) word(word *syntax.Word) arg {
 			switch {
 			case i > 0 || !strings.HasPrefix(text, "~"):
 			case len(word.Parts) > 1 && !strings.Contains(text, "/"):
-				text, a.lead = hole, true // the following text says whose home directory it is
+				text, a.lead = hole, true // the text that follows says whose home directory it is
 				a.mark(anywhere)
 			default:
 				text = w.tilde(&a, &b, text)
@@ -244,8 +241,7 @@ func (w *walker) word(word *syntax.Word) arg {
 		a.known = false
 	}
 	a.field = a.field && !a.wild
-	// A word that begins with known text cannot be an option, unless it may expand to several
-	// words.
+	// A word that begins with known text cannot be an option, unless it may expand to several words.
 	if !a.known && (a.field || a.wild && !strings.Contains(a.text, hole)) && !a.lead {
 		p := a.prefix()
 		a.lead = p != "" && p[0] != '-'
@@ -286,7 +282,7 @@ func (w *walker) tilde(a *arg, b *strings.Builder, text string) string {
 	return rest
 }
 
-// unquoted adds the text of a literal outside of quotes. In a word without "]", "[" is literal.
+// unquoted adds the text of a literal outside quotes. In a word without "]", "[" is literal.
 func unquoted(a *arg, b *strings.Builder, text string, closed bool) {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -362,8 +358,7 @@ func (w *walker) singleQuoted(a *arg, b *strings.Builder, p *syntax.SglQuoted) {
 	b.WriteString(text)
 }
 
-// substitution walks a command substitution. $(cat <<'E' …), which only returns a text, is
-// replaced by that text.
+// substitution walks a command substitution. $(cat <<'E' …), which only returns a text, is replaced by that text.
 func (w *walker) substitution(a *arg, b *strings.Builder, p *syntax.CmdSubst, quoted bool) {
 	if p.TempFile || p.ReplyVar {
 		w.deny("a substitution in the current shell")
@@ -387,8 +382,7 @@ func (w *walker) substitution(a *arg, b *strings.Builder, p *syntax.CmdSubst, qu
 	a.field = a.field && (quoted || a.class == digits)
 }
 
-// quotedText returns the value of $(cat <<'E' …), the usual way to pass a long
-// message as one argument.
+// quotedText returns the value of $(cat <<'E' …), the usual way to pass a long message as one argument.
 func (w *walker) quotedText(p *syntax.CmdSubst) (string, bool) {
 	if len(p.Stmts) != 1 {
 		return "", false
