@@ -80,9 +80,9 @@ fuzz:
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem work
 
-# kitbag beside other frameworks. Each of them is a module of its own that is not
-# in go.work: one workspace has one version of every dependency, theirs would
-# change what our tests run with, and `make test` would have to download them all.
+# Compares kitbag with other frameworks. Each of them is a separate module that is
+# not in go.work, because a workspace has only one version of each dependency: theirs
+# would change what our tests run with, and `make test` would have to download them.
 .PHONY: bench-peers
 bench-peers:
 	cd bench && GOWORK=off $(GO) run . -out RESULTS.md
