@@ -22,7 +22,7 @@ func TestAsk(t *testing.T) {
 			continue
 		}
 		t.Run(era.name, func(t *testing.T) {
-			s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk})
+			s := serve(t, mcpserver.Config{Toolkit: newFixture(t).tk})
 			var asked atomic.Int32
 			var question atomic.Value
 			answer := make(chan host.Answer, 1)
@@ -70,7 +70,7 @@ func TestAsk(t *testing.T) {
 // without a question.
 func TestCannotAsk(t *testing.T) {
 	policy := &permission.Policy{Rules: []permission.Rule{{Tool: "slow", Behavior: permission.Deny}}}
-	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: policy})
+	s := serve(t, mcpserver.Config{Toolkit: newFixture(t).tk, Policy: policy})
 	w := newWire(t, listen(t, s))
 	w.initialize(`{}`)
 	for _, row := range []struct{ name, input, want string }{
@@ -86,7 +86,7 @@ func TestCannotAsk(t *testing.T) {
 
 // TestTickets checks attacks with the state that clients without sessions send back.
 func TestTickets(t *testing.T) {
-	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: &permission.Policy{}, Credentials: []mcpserver.Credential{
+	s := serve(t, mcpserver.Config{Toolkit: newFixture(t).tk, Policy: &permission.Policy{}, Credentials: []mcpserver.Credential{
 		{Name: "anna", Token: tokenA}, {Name: "otto", Token: tokenB},
 	}})
 	url := listen(t, s)

@@ -33,7 +33,7 @@ const (
 const listBody = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 
 func TestAdmission(t *testing.T) {
-	cfg := mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open, Hosts: []string{"tools.example.com"}, Origins: []string{"https://app.example.com"},
+	cfg := mcpserver.Config{Toolkit: newFixture(t).tk, Policy: open, Hosts: []string{"tools.example.com"}, Origins: []string{"https://app.example.com"},
 		Limits: mcpserver.Limits{Request: 1000}}
 	local := listen(t, serve(t, cfg))
 	cfg.Limits.Request = 0
@@ -84,7 +84,7 @@ func TestAdmission(t *testing.T) {
 
 // TestOutside checks a connection from another machine, without credentials.
 func TestOutside(t *testing.T) {
-	h := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk}).Handler()
+	h := serve(t, mcpserver.Config{Toolkit: newFixture(t).tk}).Handler()
 	for _, row := range []struct {
 		addr net.Addr
 		want int
@@ -105,8 +105,8 @@ func TestOutside(t *testing.T) {
 // TestOtherSessions checks that a client cannot use, see, cancel or end another client's session, with its id
 // or without it.
 func TestOtherSessions(t *testing.T) {
-	world := newWorld(t)
-	s := serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open, Credentials: []mcpserver.Credential{
+	fx := newFixture(t)
+	s := serve(t, mcpserver.Config{Toolkit: fx.tk, Policy: open, Credentials: []mcpserver.Credential{
 		{Name: "anna", Token: tokenA}, {Name: "otto", Token: tokenB, Ceiling: toolkit.Only("aviary")},
 	}})
 	url := listen(t, s)
@@ -119,7 +119,7 @@ func TestOtherSessions(t *testing.T) {
 		_, got := anna.post(t.Context(), `{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"slow","arguments":{"ms":300}}}`)
 		done <- got
 	}()
-	<-world.started
+	<-fx.started
 	const cancel = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`
 	if status, _ := otto.post(t.Context(), cancel); status != 202 {
 		t.Errorf("otto cancels in his own session: %d", status)
@@ -149,7 +149,7 @@ func TestOtherSessions(t *testing.T) {
 	modern := newWire(t, url)
 	modern.token, modern.header = tokenB, map[string]string{"Mcp-Protocol-Version": "2026-07-28"}
 	modern.post(t.Context(), `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`)
-	if err := <-world.ended; err != nil {
+	if err := <-fx.ended; err != nil {
 		t.Errorf("anna's call was cancelled: %v", err)
 	}
 	if got := <-done; len(got) != 1 || !strings.Contains(got[0], "done") {
@@ -184,8 +184,8 @@ func TestCancel(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			world := newWorld(t)
-			w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open, Limits: mcpserver.Limits{Resume: 50 * time.Millisecond}})))
+			fx := newFixture(t)
+			w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: fx.tk, Policy: open, Limits: mcpserver.Limits{Resume: 50 * time.Millisecond}})))
 			w.initialize(`{}`)
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
@@ -194,12 +194,12 @@ func TestCancel(t *testing.T) {
 				_, got := w.post(ctx, slow)
 				done <- got
 			}()
-			<-world.started
+			<-fx.started
 			if status, got := w.post(t.Context(), slow); len(got) != 1 || !strings.Contains(got[0], "in use by a request") {
 				t.Errorf("a duplicate id: %d %q", status, got)
 			}
 			how(w, leave)
-			if err := <-world.ended; err == nil {
+			if err := <-fx.ended; err == nil {
 				t.Error("the call was not cancelled")
 			}
 			if got := <-done; len(got) != 0 {
@@ -210,8 +210,8 @@ func TestCancel(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	world := newWorld(t)
-	s := serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open, Limits: mcpserver.Limits{Sessions: 2, Calls: 2, Idle: time.Nanosecond, Resume: 50 * time.Millisecond}})
+	fx := newFixture(t)
+	s := serve(t, mcpserver.Config{Toolkit: fx.tk, Policy: open, Limits: mcpserver.Limits{Sessions: 2, Calls: 2, Idle: time.Nanosecond, Resume: 50 * time.Millisecond}})
 	url := listen(t, s)
 	first := newWire(t, url)
 	first.initialize(`{}`)
@@ -222,7 +222,7 @@ func TestLimits(t *testing.T) {
 			first.post(ctx, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"slow","arguments":{"ms":60000}}}`, 10+i))
 			ended <- struct{}{}
 		}()
-		<-world.started
+		<-fx.started
 	}
 	if _, got := first.post(t.Context(), listBody); len(got) != 1 || !strings.Contains(got[0], "requests in flight") {
 		t.Errorf("a third call: %q", got)
@@ -234,8 +234,8 @@ func TestLimits(t *testing.T) {
 	leave()
 	<-ended
 	<-ended
-	<-world.ended
-	<-world.ended
+	<-fx.ended
+	<-fx.ended
 	if status, got := first.post(t.Context(), listBody); status != 200 {
 		t.Errorf("the busy session was dropped: %d %q", status, got)
 	}
@@ -243,7 +243,7 @@ func TestLimits(t *testing.T) {
 
 // TestSessionsFull checks that a new session is rejected when no session is idle.
 func TestSessionsFull(t *testing.T) {
-	url := listen(t, serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Limits: mcpserver.Limits{Sessions: 1}}))
+	url := listen(t, serve(t, mcpserver.Config{Toolkit: newFixture(t).tk, Limits: mcpserver.Limits{Sessions: 1}}))
 	newWire(t, url).initialize(`{}`)
 	status, got := newWire(t, url).post(t.Context(), `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`)
 	if status != 503 || len(got) != 1 || !strings.Contains(got[0], "try again later") {
@@ -253,9 +253,9 @@ func TestSessionsFull(t *testing.T) {
 
 // TestShare checks that one credential cannot use up the sessions or the requests in flight that all clients share.
 func TestShare(t *testing.T) {
-	world := newWorld(t)
+	fx := newFixture(t)
 	const token = "0123456789abcdef"
-	s := serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open, Limits: mcpserver.Limits{Sessions: 12, Calls: 1, Resume: 50 * time.Millisecond},
+	s := serve(t, mcpserver.Config{Toolkit: fx.tk, Policy: open, Limits: mcpserver.Limits{Sessions: 12, Calls: 1, Resume: 50 * time.Millisecond},
 		Credentials: []mcpserver.Credential{{Name: "anna", Token: token + "anna"}, {Name: "otto", Token: token + "otto"}}})
 	url := listen(t, s)
 	client := func(name string) *wire {
@@ -313,7 +313,7 @@ func TestShare(t *testing.T) {
 		})
 	}
 	for range 16 {
-		<-world.started
+		<-fx.started
 	}
 	if _, got := otto.post(t.Context(), listBody); len(got) != 1 || strings.Contains(got[0], "error") {
 		t.Errorf("otto, while anna calls: %q", got)

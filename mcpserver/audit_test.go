@@ -13,13 +13,13 @@ import (
 
 // TestAudit checks that every call has one record, however it ended.
 func TestAudit(t *testing.T) {
-	world := newWorld(t)
+	fx := newFixture(t)
 	policy := &permission.Policy{Rules: []permission.Rule{
 		{Tool: "weather", Behavior: permission.Allow}, {Tool: "f*", Behavior: permission.Allow},
 		{Tool: "slow", Behavior: permission.Allow}, {Tool: "stream", Behavior: permission.Deny},
 	}}
 	records := make(chan mcpserver.Record, 10)
-	s := serve(t, mcpserver.Config{Toolkit: world.tk, Policy: &permission.Policy{},
+	s := serve(t, mcpserver.Config{Toolkit: fx.tk, Policy: &permission.Policy{},
 		Credentials: []mcpserver.Credential{{Name: "anna", Token: tokenA, Policy: policy}},
 		Audit:       func(r mcpserver.Record) { records <- r }, Limits: mcpserver.Limits{Resume: 50 * time.Millisecond}})
 	url := listen(t, s)
@@ -58,14 +58,14 @@ func TestAudit(t *testing.T) {
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	go func() {
-		<-world.started
+		<-fx.started
 		leave()
 	}()
 	w.post(ctx, `{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":"slow","arguments":{"ms":60000}}}`)
 	if r := next(); r.Outcome != mcpserver.OutcomeCancelled || r.Tool != "slow" {
 		t.Errorf("cancelled: %+v", r)
 	}
-	<-world.ended
+	<-fx.ended
 	other := newWire(t, url)
 	other.token, other.header = tokenA, map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "picture"}
 	other.post(t.Context(), `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"picture","arguments":{},

@@ -19,7 +19,7 @@ import (
 // answers, and that the host gets all answers once it reads.
 func TestStdioFlood(t *testing.T) {
 	const calls, asked = 8, 3000
-	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open, Limits: mcpserver.Limits{Calls: calls}})
+	s := serve(t, mcpserver.Config{Toolkit: newFixture(t).tk, Policy: open, Limits: mcpserver.Limits{Calls: calls}})
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	done := make(chan error, 1)
@@ -107,7 +107,7 @@ func TestFullButListening(t *testing.T) {
 // TestOldTransportFlood is the same over HTTP+SSE, where a post waits until its message is accepted.
 func TestOldTransportFlood(t *testing.T) {
 	const calls, asked = 8, 100
-	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open, Limits: mcpserver.Limits{Calls: calls, Write: time.Minute}})
+	s := serve(t, mcpserver.Config{Toolkit: newFixture(t).tk, Policy: open, Limits: mcpserver.Limits{Calls: calls, Write: time.Minute}})
 	o, _ := dialOld(t, listen(t, s), "", nil)
 	o.send(oldInitialize)
 	var accepted atomic.Int64

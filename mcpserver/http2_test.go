@@ -12,8 +12,8 @@ import (
 // TestSlowCallHTTP2 checks that Limits.Write applies to a client that does not read, and not to a call that
 // takes longer. Over HTTP/2 a write deadline also resets a stream that is waiting.
 func TestSlowCallHTTP2(t *testing.T) {
-	world := newWorld(t)
-	s := serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open, Limits: mcpserver.Limits{Write: 100 * time.Millisecond}})
+	fx := newFixture(t)
+	s := serve(t, mcpserver.Config{Toolkit: fx.tk, Policy: open, Limits: mcpserver.Limits{Write: 100 * time.Millisecond}})
 	h := httptest.NewUnstartedServer(s.Handler())
 	h.EnableHTTP2 = true
 	h.StartTLS()

@@ -48,7 +48,7 @@ func (s sayCall) Check(*permission.Policy) permission.Verdict {
 // runs instead of them.
 func TestQuestionShowsWhatRuns(t *testing.T) {
 	say := tool.Must(tool.New("say", "Says a text.", func(_ context.Context, in sayIn) (string, error) { return in.Text, nil }))
-	w := newWorld(t, func(c *toolkit.Config) { c.Basic.Tools = append(c.Basic.Tools, sayTool{say}) })
+	w := newFixture(t, func(c *toolkit.Config) { c.Basic.Tools = append(c.Basic.Tools, sayTool{say}) })
 	var question string
 	c := connect(t, mcpclient.Server{Transport: mcpclient.Dial(dialStdio(serve(t, mcpserver.Config{Toolkit: w.tk}))),
 		Options: mcpclient.Options{Elicitation: func(_ context.Context, q host.Elicitation) (host.Answer, error) {
@@ -125,7 +125,7 @@ func TestQuestionSaysHowFar(t *testing.T) {
 func TestQuestionHidesNoEnd(t *testing.T) {
 	ran := false
 	say := tool.Must(tool.New("say", "Says a text.", func(_ context.Context, in sayIn) (string, error) { ran = true; return in.Text, nil }))
-	w := newWorld(t, func(c *toolkit.Config) { c.Basic.Tools = append(c.Basic.Tools, sayTool{say}) })
+	w := newFixture(t, func(c *toolkit.Config) { c.Basic.Tools = append(c.Basic.Tools, sayTool{say}) })
 	for _, protocol := range []string{"2025-06-18", "2026-07-28"} {
 		for _, size := range []int{100, 3000, 5000, 1 << 20} {
 			ran = false
@@ -157,7 +157,7 @@ func TestMiddlewareIsJudged(t *testing.T) {
 			return next(ctx, t, c)
 		}
 	}
-	w := newWorld(t, func(c *toolkit.Config) { c.Basic.Tools = append(c.Basic.Tools, sayTool{say}) })
+	w := newFixture(t, func(c *toolkit.Config) { c.Basic.Tools = append(c.Basic.Tools, sayTool{say}) })
 	rules := func(rules ...string) *permission.Policy {
 		p := &permission.Policy{}
 		for _, r := range rules {

@@ -100,8 +100,8 @@ func TestHeartbeats(t *testing.T) {
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				world := newWorld(t)
-				h := serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open}).Handler()
+				fx := newFixture(t)
+				h := serve(t, mcpserver.Config{Toolkit: fx.tk, Policy: open}).Handler()
 				ctx, leave := context.WithCancel(context.Background())
 				defer leave()
 				if row.leaves > 0 {
@@ -125,7 +125,7 @@ func TestHeartbeats(t *testing.T) {
 // TestPingIsUse checks that a client keeps its session if it only sends pings.
 func TestPingIsUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Limits: mcpserver.Limits{Idle: time.Hour}}).Handler()
+		h := serve(t, mcpserver.Config{Toolkit: newFixture(t).tk, Limits: mcpserver.Limits{Idle: time.Hour}}).Handler()
 		session := local(h, "", initializeBody).Header().Get("Mcp-Session-Id")
 		for i := range 4 {
 			time.Sleep(50 * time.Minute)
@@ -138,7 +138,7 @@ func TestPingIsUse(t *testing.T) {
 
 // TestRefusedInitialize checks that a failed handshake does not count as a session.
 func TestRefusedInitialize(t *testing.T) {
-	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Limits: mcpserver.Limits{Sessions: 2}})
+	s := serve(t, mcpserver.Config{Toolkit: newFixture(t).tk, Limits: mcpserver.Limits{Sessions: 2}})
 	for i := range 5 {
 		w := local(s.Handler(), "", `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"capabilities":{}}}`)
 		if w.Code != 200 || !strings.Contains(w.Body.String(), "protocolVersion is missing") {

@@ -19,7 +19,7 @@ import (
 // and that an idle session needs little memory.
 func TestManySessions(t *testing.T) {
 	const sessions = 1000
-	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open})
+	s := serve(t, mcpserver.Config{Toolkit: newFixture(t).tk, Policy: open})
 	url := listen(t, s)
 	wires := make([]*wire, sessions)
 	each := func(do func(i int, w *wire)) {
@@ -81,7 +81,7 @@ func TestManySessions(t *testing.T) {
 
 // TestMCPGo connects with mcp-go's client.
 func TestMCPGo(t *testing.T) {
-	url := listen(t, serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open, MaxListBytes: -1}))
+	url := listen(t, serve(t, mcpserver.Config{Toolkit: newFixture(t).tk, Policy: open, MaxListBytes: -1}))
 	c, err := client.NewStreamableHttpClient(url)
 	if err != nil {
 		t.Fatal(err)

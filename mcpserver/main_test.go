@@ -39,17 +39,17 @@ type slowIn struct {
 	Ms int `json:"ms"`
 }
 
-// world is a toolkit with a variety of tools, groups and skills. ended gets the error of the context of every
+// fixture is a toolkit with a variety of tools, groups and skills. ended gets the error of the context of every
 // call of "slow".
-type world struct {
+type fixture struct {
 	tk      *toolkit.Toolkit
 	started chan struct{}
 	ended   chan error
 }
 
-func newWorld(t *testing.T, change ...func(*toolkit.Config)) *world {
+func newFixture(t *testing.T, change ...func(*toolkit.Config)) *fixture {
 	t.Helper()
-	w := &world{started: make(chan struct{}, 100), ended: make(chan error, 100)}
+	w := &fixture{started: make(chan struct{}, 100), ended: make(chan error, 100)}
 	slow := tool.Must(tool.New("slow", "Takes its time.", func(ctx context.Context, in slowIn) (string, error) {
 		w.started <- struct{}{}
 		select {

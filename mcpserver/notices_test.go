@@ -220,7 +220,7 @@ func TestSubscribedAgain(t *testing.T) {
 // TestNotifiedLater checks that if a call without a stream changes a list, the client is notified when the call
 // has ended, on the standalone stream.
 func TestNotifiedLater(t *testing.T) {
-	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open})
+	s := serve(t, mcpserver.Config{Toolkit: newFixture(t).tk, Policy: open})
 	w := newWire(t, listen(t, s))
 	w.as("2025-06-18") // gets no events without data
 	w.post(t.Context(), listBody)

@@ -375,8 +375,8 @@ func TestResumeFlood(t *testing.T) {
 // TestResumeStanding checks that the standalone stream is resumed in the same way, and that events that were
 // sent before are not lost.
 func TestResumeStanding(t *testing.T) {
-	world := newWorld(t)
-	w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open})))
+	fx := newFixture(t)
+	w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: fx.tk, Policy: open})))
 	w.as("2025-11-25")
 	w.post(t.Context(), listBody)
 	c := w.back("")
@@ -384,7 +384,7 @@ func TestResumeStanding(t *testing.T) {
 	if got := w.back("").status; got != http.StatusConflict {
 		t.Errorf("a second stream: %d", got)
 	}
-	if err := world.tk.Add("", named("extra")); err != nil {
+	if err := fx.tk.Add("", named("extra")); err != nil {
 		t.Fatal(err)
 	}
 	_, before := c.next()
@@ -393,7 +393,7 @@ func TestResumeStanding(t *testing.T) {
 		t.Errorf("again %q, was %q", got, before)
 	}
 	w.post(t.Context(), listBody)
-	if err := world.tk.Add("", named("more")); err != nil {
+	if err := fx.tk.Add("", named("more")); err != nil {
 		t.Fatal(err)
 	}
 	if _, got := again.next(); changedList(got) != "tools" {
@@ -407,7 +407,7 @@ func TestResumeStanding(t *testing.T) {
 // TestStandingAnew checks that a client that opens a new standalone stream cannot resume the previous one, so
 // that clients that reconnect often do not use up memory.
 func TestStandingAnew(t *testing.T) {
-	w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open})))
+	w := newWire(t, listen(t, serve(t, mcpserver.Config{Toolkit: newFixture(t).tk, Policy: open})))
 	w.as("2025-11-25")
 	reopen := func() (id string) {
 		for { // the server may not have noticed yet that the previous connection is closed
@@ -467,7 +467,7 @@ func TestKeptForAWhile(t *testing.T) {
 // TestStandingIsNotIdle checks that a session with an open stream is not ended for new sessions, and that a
 // client that has closed its stream can open it again.
 func TestStandingIsNotIdle(t *testing.T) {
-	url := listen(t, serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Limits: mcpserver.Limits{Sessions: 1, Idle: time.Nanosecond}}))
+	url := listen(t, serve(t, mcpserver.Config{Toolkit: newFixture(t).tk, Limits: mcpserver.Limits{Sessions: 1, Idle: time.Nanosecond}}))
 	w, other := newWire(t, url), newWire(t, url)
 	w.as("2025-11-25")
 	c := w.back("")

@@ -49,7 +49,7 @@ func sameSet(got, want []string) bool {
 func TestEras(t *testing.T) {
 	for _, era := range eras {
 		t.Run(era.name, func(t *testing.T) {
-			s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open, MaxListBytes: -1})
+			s := serve(t, mcpserver.Config{Toolkit: newFixture(t).tk, Policy: open, MaxListBytes: -1})
 			c := connect(t, mcpclient.Server{Transport: era.way(t, s), Options: mcpclient.Options{Protocol: era.pin}})
 			got := names(t, c)
 			basic := []string{"slow", "stream", "picture", "fails", "weather"}
@@ -100,7 +100,7 @@ func TestEras(t *testing.T) {
 
 // TestChangedOnce checks over the wire which sessions are notified, how often, and in which order.
 func TestChangedOnce(t *testing.T) {
-	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open})
+	s := serve(t, mcpserver.Config{Toolkit: newFixture(t).tk, Policy: open})
 	url := listen(t, s)
 	a, b := newWire(t, url), newWire(t, url)
 	for _, w := range []*wire{a, b} {
@@ -133,7 +133,7 @@ func TestChangedOnce(t *testing.T) {
 // TestHostChanges checks that clients are notified without a request, on the stream for such messages, of the
 // changes that they can see.
 func TestHostChanges(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	s := serve(t, mcpserver.Config{Toolkit: w.tk, Policy: open})
 	c := connect(t, mcpclient.Server{Transport: mcpclient.Dial(dialStdio(s)), Options: mcpclient.Options{Protocol: "2025-11-25"}})
 	m := connect(t, mcpclient.Server{Transport: mcpclient.HTTP{URL: listen(t, s)}, Options: mcpclient.Options{Protocol: "2026-07-28"}})
@@ -158,7 +158,7 @@ func TestHostChanges(t *testing.T) {
 }
 
 func TestLists(t *testing.T) {
-	w := newWorld(t, func(c *toolkit.Config) {
+	w := newFixture(t, func(c *toolkit.Config) {
 		c.Groups[0].Meta = map[string]json.RawMessage{"com.example/color": json.RawMessage(`"green"`)}
 	})
 	s := serve(t, mcpserver.Config{Toolkit: w.tk, Policy: open, PageSize: 4, Instructions: "Hello."})
@@ -223,7 +223,7 @@ func TestLists(t *testing.T) {
 
 // TestCallErrors checks errors that are results for the model, not errors of the protocol.
 func TestCallErrors(t *testing.T) {
-	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open})
+	s := serve(t, mcpserver.Config{Toolkit: newFixture(t).tk, Policy: open})
 	w := newWire(t, listen(t, s))
 	w.initialize(`{}`)
 	for _, row := range []struct{ params, want string }{

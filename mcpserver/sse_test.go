@@ -74,7 +74,7 @@ const oldInitialize = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"
 
 // TestOldTransport checks that all messages come on the stream, in order.
 func TestOldTransport(t *testing.T) {
-	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open})
+	s := serve(t, mcpserver.Config{Toolkit: newFixture(t).tk, Policy: open})
 	mux := http.NewServeMux()
 	mux.Handle("/a/", http.StripPrefix("/a", s.Handler()))
 	o, _ := dialOld(t, listenTo(t, mux, s)+"/a/sse", "", nil)
@@ -98,8 +98,8 @@ func TestOldTransport(t *testing.T) {
 // TestOldTransportGuards checks the same guards as for streamable HTTP: who may connect, how many sessions
 // there can be, and who may use a session.
 func TestOldTransportGuards(t *testing.T) {
-	world := newWorld(t)
-	s := serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open, Limits: mcpserver.Limits{Sessions: 2, Request: 1000},
+	fx := newFixture(t)
+	s := serve(t, mcpserver.Config{Toolkit: fx.tk, Policy: open, Limits: mcpserver.Limits{Sessions: 2, Request: 1000},
 		Credentials: []mcpserver.Credential{{Name: "anna", Token: tokenA}, {Name: "otto", Token: tokenB}}})
 	url := listen(t, s) + "/sse"
 	for _, row := range []struct {
@@ -125,7 +125,7 @@ func TestOldTransportGuards(t *testing.T) {
 	if status, _ := anna.post(t.Context(), slow); status != 202 {
 		t.Fatal(status)
 	}
-	<-world.started
+	<-fx.started
 	const cancel = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`
 	endpoint := otto.url
 	otto.url = anna.url
@@ -144,12 +144,12 @@ func TestOldTransportGuards(t *testing.T) {
 		t.Errorf("the session in the new transport: %d", status)
 	}
 	select {
-	case err := <-world.ended:
+	case err := <-fx.ended:
 		t.Fatalf("anna's call ended: %v", err)
 	default:
 	}
 	anna.leave() // ends the session, and with it the call
-	if err := <-world.ended; err == nil {
+	if err := <-fx.ended; err == nil {
 		t.Error("the call was not cancelled")
 	}
 	for status := 0; status != 404; { // once the server has noticed
@@ -159,7 +159,7 @@ func TestOldTransportGuards(t *testing.T) {
 
 // TestOldTransportEnds checks that the stream ends when the server does.
 func TestOldTransportEnds(t *testing.T) {
-	s := serve(t, mcpserver.Config{Toolkit: newWorld(t).tk, Policy: open})
+	s := serve(t, mcpserver.Config{Toolkit: newFixture(t).tk, Policy: open})
 	o, _ := dialOld(t, listen(t, s), "", nil)
 	o.send(oldInitialize)
 	if err := s.Close(); err != nil {

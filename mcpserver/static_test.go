@@ -56,8 +56,8 @@ func TestMaxListBytes(t *testing.T) {
 		{"enough for both", 10_000, basic + " lion ape owl", "lion ape"},
 	} {
 		t.Run(row.why, func(t *testing.T) {
-			world := newWorld(t, func(c *toolkit.Config) { c.Initial, c.Exclusive = []string{"zoo"}, nil })
-			url := listen(t, serve(t, mcpserver.Config{Toolkit: world.tk, Policy: open, MaxListBytes: row.budget, Credentials: []mcpserver.Credential{
+			fx := newFixture(t, func(c *toolkit.Config) { c.Initial, c.Exclusive = []string{"zoo"}, nil })
+			url := listen(t, serve(t, mcpserver.Config{Toolkit: fx.tk, Policy: open, MaxListBytes: row.budget, Credentials: []mcpserver.Credential{
 				{Name: "anna", Token: tokenA}, {Name: "otto", Token: tokenB, Ceiling: toolkit.Only("zoo")},
 			}}))
 			anna, otto := newModern(t, url, tokenA, `{}`), newModern(t, url, tokenB, `{}`)
