@@ -91,8 +91,8 @@ func skillAgent(t *testing.T, dir string, cfg agent.Config, turns ...scripted.Tu
 	return a
 }
 
-// longTalk is a conversation that exceeds a small window.
-func longTalk() *agent.State {
+// longConversation is a conversation that exceeds a small window.
+func longConversation() *agent.State {
 	st := &agent.State{ID: "s"}
 	for i := range 60 {
 		id := fmt.Sprintf("old%d", i)
@@ -148,7 +148,7 @@ func TestSkillRoundTrip(t *testing.T) {
 		runs(script),
 		scripted.Say("Still 3."),
 	)
-	st := longTalk()
+	st := longConversation()
 	if _, err := a.Reply(t.Context(), st, agent.Say("How many orders are there?")); !errors.Is(err, agent.ErrWaiting) {
 		t.Fatal(err)
 	}

@@ -59,15 +59,15 @@ func TestTaskListStaysSound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := sound(tasks, &last); err != nil {
+			if err := checkTasks(tasks, &last); err != nil {
 				t.Fatal(err)
 			}
 		}
 	})
 }
 
-// sound checks the invariants of a list; last is the highest id seen so far.
-func sound(tasks []Task, last *int) error {
+// checkTasks checks the invariants of a list; last is the highest id seen so far.
+func checkTasks(tasks []Task, last *int) error {
 	byID := map[string]Task{}
 	for i, t := range tasks {
 		n, err := strconv.Atoi(t.ID)

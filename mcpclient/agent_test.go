@@ -20,7 +20,7 @@ func init() {
 		for n := range shown {
 			list = append(list, fmt.Sprintf(`{"name":"book_%d"}`, n+1))
 		}
-		if polite(msg, reply, "["+strings.Join(list, ",")+"]") || msg.Method != "tools/call" {
+		if handleStandard(msg, reply, "["+strings.Join(list, ",")+"]") || msg.Method != "tools/call" {
 			return
 		}
 		shown++

@@ -12,9 +12,9 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// instant answers calls at once.
-func instant(msg request, reply func(string)) {
-	if !polite(msg, reply, `[{"name":"echo","inputSchema":{"type":"object"}}]`) && msg.Method == "tools/call" {
+// instantServer answers calls at once.
+func instantServer(msg request, reply func(string)) {
+	if !handleStandard(msg, reply, `[{"name":"echo","inputSchema":{"type":"object"}}]`) && msg.Method == "tools/call" {
 		reply(msg.result(`{"content":[{"type":"text","text":"` + strings.Repeat("x", 500) + `"}]}`))
 	}
 }
@@ -22,7 +22,7 @@ func instant(msg request, reply func(string)) {
 // BenchmarkCall compares a call with one by mcp-go's client, over the same pipe to the same server.
 func BenchmarkCall(b *testing.B) {
 	b.Run("kitbag", func(b *testing.B) {
-		c, err := New("srv", Dial(inMemory(instant)), &Options{PingInterval: -1})
+		c, err := New("srv", Dial(inMemory(instantServer)), &Options{PingInterval: -1})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -38,7 +38,7 @@ func BenchmarkCall(b *testing.B) {
 		}
 	})
 	b.Run("mcp-go", func(b *testing.B) {
-		pipe, err := inMemory(instant)(context.Background())
+		pipe, err := inMemory(instantServer)(context.Background())
 		if err != nil {
 			b.Fatal(err)
 		}

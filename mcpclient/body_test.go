@@ -72,7 +72,7 @@ func TestWrongAnswers(t *testing.T) {
 	}
 	tools := "[" + strings.Join(list, ",") + "]"
 	script := func(msg request, reply func(string)) {
-		if polite(msg, reply, tools) || msg.Method != "tools/call" {
+		if handleStandard(msg, reply, tools) || msg.Method != "tools/call" {
 			return
 		}
 		for _, a := range answers[msg.name()].say {
@@ -126,7 +126,7 @@ func TestNotUTF8(t *testing.T) {
 			reply(msg.result("{\"content\":[{\"type\":\"text\",\"text\":\"t\xff\"}],\"structuredContent\":{\"s\":\"\xff\"},\"_meta\":{\"m\":\"\xff\"}}"))
 			return
 		}
-		polite(msg, reply, "[{\"name\":\"t\",\"description\":\"d\xff\",\"inputSchema\":{\"properties\":{\"p\xff\":{\"enum\":[\"\xed\xa0\x80\"]}}}},{\"name\":\"fails\"}]")
+		handleStandard(msg, reply, "[{\"name\":\"t\",\"description\":\"d\xff\",\"inputSchema\":{\"properties\":{\"p\xff\":{\"enum\":[\"\xed\xa0\x80\"]}}}},{\"name\":\"fails\"}]")
 	}
 	jsonURL := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var msg request

@@ -79,7 +79,7 @@ func asker() script {
 		_ = json.Unmarshal(msg.Params, &p)
 		a := p.Arguments
 		switch {
-		case polite(msg, reply, `[{"name":"wait"},{"name":"ask"}]`):
+		case handleStandard(msg, reply, `[{"name":"wait"},{"name":"ask"}]`):
 		case msg.Method == "tools/call":
 			if a.Late {
 				reply(msg.result(`{}`))
@@ -272,7 +272,7 @@ func TestQuestionCancelled(t *testing.T) {
 			return host.Answer{}, ctx.Err()
 		}}}
 		c := memoryClient(t, cfg, func(msg request, reply func(string)) {
-			if !polite(msg, reply, `[{"name":"a"}]`) && msg.Method == "tools/call" {
+			if !handleStandard(msg, reply, `[{"name":"a"}]`) && msg.Method == "tools/call" {
 				reply(`{"jsonrpc":"2.0","id":` + id + `,"method":"elicitation/create","params":` + question("Q") + `}`)
 				for reply(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"another"}}`); ; {
 					reply(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}`)
@@ -294,7 +294,7 @@ func TestSampleRefused(t *testing.T) {
 	var code atomic.Int64
 	for _, modern := range []bool{false, true} {
 		code.Store(0)
-		inner := inquirer(modern)
+		inner := askingServer(modern)
 		c := memoryClient(t, callers, func(msg request, reply func(string)) {
 			var e struct{ Code int64 }
 			if json.Unmarshal(msg.Error, &e) == nil {
@@ -328,7 +328,7 @@ func TestCertainCallers(t *testing.T) {
 		c    *Client
 		args string
 	}{
-		{"2026-07-28", memoryClient(t, callers, inquirer(true)), `{"Method":"elicitation/create","Params":%s}`},
+		{"2026-07-28", memoryClient(t, callers, askingServer(true)), `{"Method":"elicitation/create","Params":%s}`},
 		{"2025-11-25 over HTTP", overHTTP, `{"question":%s}`},
 	} {
 		tl := find(t, row.c, "ask")
@@ -362,7 +362,7 @@ func httpAsker(t *testing.T) (url string) {
 				ch.(chan request) <- msg
 			}
 			w.Header().Set("Content-Type", "application/json")
-			if !polite(msg, func(line string) { fmt.Fprint(w, line) }, `[{"name":"ask"}]`) {
+			if !handleStandard(msg, func(line string) { fmt.Fprint(w, line) }, `[{"name":"ask"}]`) {
 				w.WriteHeader(http.StatusAccepted)
 			}
 			return
@@ -405,7 +405,7 @@ func TestPagesFirst(t *testing.T) {
 			return row.answer, row.err
 		}}}
 		c := memoryClient(t, cfg, func(msg request, reply func(string)) {
-			if !polite(msg, reply, `[{"name":"a"}]`) && msg.Method == "tools/call" {
+			if !handleStandard(msg, reply, `[{"name":"a"}]`) && msg.Method == "tools/call" {
 				reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32042,"message":"First connect.","data":%s}}`, msg.ID, data))
 			}
 		})
@@ -422,7 +422,7 @@ func TestPagesFirst(t *testing.T) {
 // TestRootsChange checks that a server is notified of new working directories.
 func TestRootsChange(t *testing.T) {
 	notified := make(chan string, 9)
-	inner := inquirer(false)
+	inner := askingServer(false)
 	c := memoryClient(t, Server{Options: Options{PingInterval: -1, Roots: []string{"/a"}}}, func(msg request, reply func(string)) {
 		if msg.Method == "notifications/roots/list_changed" {
 			notified <- msg.Method
@@ -466,7 +466,7 @@ func TestChangeBeforeSubscription(t *testing.T) {
 				version.Store(2)
 				reply(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{}}`)
 			default:
-				polite(msg, reply, fmt.Sprintf(`[{"name":"v%d"}]`, version.Load()))
+				handleStandard(msg, reply, fmt.Sprintf(`[{"name":"v%d"}]`, version.Load()))
 			}
 		})
 		for _, want := range []string{"mcp__srv__v0", "mcp__srv__v2"} {
@@ -487,7 +487,7 @@ func TestSampleBudget(t *testing.T) {
 		c := memoryClient(t, Server{Options: Options{PingInterval: -1, Sampling: func(context.Context, host.SampleRequest) (host.Sample, error) {
 			made++
 			return host.Sample{Model: "m", Text: "yes"}, nil
-		}, Limits: Limits{Samples: row.limit}}}, inquirer(true))
+		}, Limits: Limits{Samples: row.limit}}}, askingServer(true))
 		tl := find(t, c, "ask")
 		for range 12 {
 			mustRun(t, tl, `{"Method":"sampling/createMessage","Params":{"messages":[{"role":"user","content":{"type":"text","text":"ok?"}}]}}`)

@@ -37,7 +37,7 @@ func chaos() script {
 			reply(msg.result(`{"tools":` + manyTools() + `}`))
 			return
 		}
-		if polite(msg, reply, "") || msg.Method != "tools/call" {
+		if handleStandard(msg, reply, "") || msg.Method != "tools/call" {
 			return
 		}
 		var p struct {
@@ -166,7 +166,7 @@ func TestErrorCodesAreKept(t *testing.T) {
 
 // TestBurst makes many calls in parallel while the server changes its list and dies again and again.
 func TestBurst(t *testing.T) {
-	cfg := child(t, "mortal")
+	cfg := child(t, "crashing")
 	diary := withDiary(t, &cfg)
 	c := connect(t, cfg)
 	work, die := find(t, c, "work"), find(t, c, "die")

@@ -24,7 +24,7 @@ func TestContentForGateways(t *testing.T) {
 		{"cut", `{"content":[` + long + `,` + link + `],"_meta":{"a":1}}`, `{"a":1}`},
 	} {
 		c := memoryClient(t, Server{Options: Options{PingInterval: -1, Limits: Limits{Result: 100}}}, func(msg request, reply func(string)) {
-			if !polite(msg, reply, `[{"name":"a"}]`) && msg.Method == "tools/call" {
+			if !handleStandard(msg, reply, `[{"name":"a"}]`) && msg.Method == "tools/call" {
 				reply(msg.result(row.result))
 			}
 		})
@@ -48,7 +48,7 @@ func TestUnexpectedMember(t *testing.T) {
 	} {
 		c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, func(msg request, reply func(string)) {
 			switch {
-			case polite(msg, reply, `[{"name":"a"}]`) || msg.Method != "tools/call":
+			case handleStandard(msg, reply, `[{"name":"a"}]`) || msg.Method != "tools/call":
 			case strings.Contains(string(msg.Params), `"requestState":"s"`):
 				reply(msg.result(`{"content":[{"type":"text","text":"answered"}]}`))
 			default:

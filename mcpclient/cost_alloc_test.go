@@ -8,7 +8,7 @@ import (
 
 // TestCostOfCall checks the cost of a call over a pipe, including the server's part.
 func TestCostOfCall(t *testing.T) {
-	c, err := New("srv", Dial(inMemory(instant)), &Options{PingInterval: -1})
+	c, err := New("srv", Dial(inMemory(instantServer)), &Options{PingInterval: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

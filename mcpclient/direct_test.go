@@ -20,7 +20,7 @@ func directServer(msg request, reply func(string)) {
 	}
 	_ = json.Unmarshal(msg.Params, &p)
 	switch {
-	case polite(msg, reply, `[{"name":"echo it"},{"name":"fails"},{"name":"refused"},{"name":"left_out"}]`):
+	case handleStandard(msg, reply, `[{"name":"echo it"},{"name":"fails"},{"name":"refused"},{"name":"left_out"}]`):
 	case p.Name == "echo it":
 		reply(msg.result(`{"content":[{"type":"text","text":` + string(must(json.Marshal(string(p.Arguments)))) + `}]}`))
 	case p.Name == "fails":

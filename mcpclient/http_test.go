@@ -442,7 +442,7 @@ func TestCancelReachesServerOverHTTP(t *testing.T) {
 			close(started)
 			<-over
 		case msg.ID != nil:
-			polite(msg, func(line string) { _, _ = io.WriteString(w, line) }, `[{"name":"wait"}]`)
+			handleStandard(msg, func(line string) { _, _ = io.WriteString(w, line) }, `[{"name":"wait"}]`)
 			return
 		}
 		w.WriteHeader(http.StatusAccepted)

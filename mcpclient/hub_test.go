@@ -21,9 +21,9 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// inquirer is a server whose tool "ask" sends the client a request and returns the answer. The arguments are
+// askingServer is a server whose tool "ask" sends the client a request and returns the answer. The arguments are
 // the method and the params. It speaks 2026-07-28 if modern is set, or else 2025-11-25.
-func inquirer(modern bool) script {
+func askingServer(modern bool) script {
 	var mu sync.Mutex
 	waiting := map[string]chan request{}
 	hello := make(chan json.RawMessage, 1) // what the client declares
@@ -43,8 +43,8 @@ func inquirer(modern bool) script {
 			reply(msg.fail(-32602, "no protocol version in _meta"))
 		case msg.Method == "initialize":
 			hello <- p.Capabilities
-			polite(msg, reply, "")
-		case polite(msg, reply, `[{"name":"ask"},{"name":"offers"}]`):
+			handleStandard(msg, reply, "")
+		case handleStandard(msg, reply, `[{"name":"ask"},{"name":"offers"}]`):
 		case msg.name() == "offers" && modern:
 			reply(msg.result(`{"structuredContent":` + string(p.Meta["io.modelcontextprotocol/clientCapabilities"]) + `}`))
 		case msg.name() == "offers":
@@ -100,7 +100,7 @@ func TestWhatServersAsk(t *testing.T) {
 	}, Limits: Limits{Samples: 1}}}
 	for _, modern := range []bool{false, true} {
 		t.Run(fmt.Sprintf("modern %t", modern), func(t *testing.T) {
-			c := memoryClient(t, cfg, inquirer(modern))
+			c := memoryClient(t, cfg, askingServer(modern))
 			ask := find(t, c, "ask")
 			for _, row := range []struct{ method, params, want string }{
 				{"elicitation/create", form, `{"action":"accept","content":{"n":3,"name":"x"}}`},
@@ -152,7 +152,7 @@ func TestOnlyHandledRequestsAreDeclared(t *testing.T) {
 			{Server{Options: Options{Roots: []string{}}}, roots},
 		} {
 			row.cfg.Options.PingInterval = -1
-			c := memoryClient(t, row.cfg, inquirer(modern))
+			c := memoryClient(t, row.cfg, askingServer(modern))
 			if res := mustRun(t, find(t, c, "offers"), `{}`); string(res.Structured) != row.want {
 				t.Errorf("modern %t: %s, want %s", modern, res.Structured, row.want)
 			}
@@ -176,7 +176,7 @@ func TestEndlessQuestions(t *testing.T) {
 			asked.Add(1)
 			reply(msg.result(`{"resultType":"input_required","requestState":"s","inputRequests":{"q":{"method":"roots/list"}}}`))
 		default:
-			polite(msg, reply, `[{"name":"ask"}]`)
+			handleStandard(msg, reply, `[{"name":"ask"}]`)
 		}
 	})
 	res := mustRun(t, find(t, c, "ask"), `{}`)
@@ -219,7 +219,7 @@ func TestOffload(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "new")
 			for _, cfg := range []Server{{Options: Options{PingInterval: -1, OffloadDir: dir, Limits: Limits{Result: 600}}}, {Options: Options{PingInterval: -1, Limits: Limits{Result: 600}}}} {
 				c := memoryClient(t, cfg, func(msg request, reply func(string)) {
-					if !polite(msg, reply, `[{"name":"a.b"}]`) && msg.Method == "tools/call" {
+					if !handleStandard(msg, reply, `[{"name":"a.b"}]`) && msg.Method == "tools/call" {
 						reply(msg.result(row.result))
 					}
 				})
@@ -303,7 +303,7 @@ func TestConfigErrors(t *testing.T) {
 
 func TestFiltersAndPrefix(t *testing.T) {
 	tools := `[{"name":"read_a"},{"name":"read_b"},{"name":"write_a"}]`
-	c := memoryClient(t, Server{Options: Options{PingInterval: -1, Prefix: "x.", IncludeTools: []string{"read_*", "write_?"}, ExcludeTools: []string{"*_b"}}}, func(msg request, reply func(string)) { polite(msg, reply, tools) })
+	c := memoryClient(t, Server{Options: Options{PingInterval: -1, Prefix: "x.", IncludeTools: []string{"read_*", "write_?"}, ExcludeTools: []string{"*_b"}}}, func(msg request, reply func(string)) { handleStandard(msg, reply, tools) })
 	list, err := c.Tools(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -327,7 +327,7 @@ func TestPagesAndGroups(t *testing.T) {
 		case msg.Method == "tools/list": // repeats its cursor
 			reply(msg.result(`{"tools":[{"name":"b"}],"nextCursor":"2"}`))
 		default:
-			polite(msg, reply, "")
+			handleStandard(msg, reply, "")
 		}
 	})
 	groups, err := c.Groups(t.Context())
@@ -348,14 +348,14 @@ func TestServerWithoutTools(t *testing.T) {
 		lists := 0
 		c := memoryClient(t, Server{Options: Options{PingInterval: -1, ListTTL: time.Minute}}, func(msg request, reply func(string)) {
 			if msg.Method != "tools/list" {
-				polite(msg, reply, "")
+				handleStandard(msg, reply, "")
 				return
 			}
 			if lists++; lists == 1 {
 				reply(msg.fail(codeMethodNotFound, "no tools here"))
 				return
 			}
-			polite(msg, reply, `[{"name":"new"}]`)
+			handleStandard(msg, reply, `[{"name":"new"}]`)
 		})
 		for _, row := range []struct {
 			after        time.Duration
@@ -402,7 +402,7 @@ func TestGroupsThatHang(t *testing.T) {
 			case msg.Method == "groups/list":
 				reply(msg.result(`{"groups":[{"name":"g","description":"told"}]}`))
 			default:
-				polite(msg, reply, `[{"name":"a","_meta":{"io.modelcontextprotocol/groups":["g"]}}]`)
+				handleStandard(msg, reply, `[{"name":"a","_meta":{"io.modelcontextprotocol/groups":["g"]}}]`)
 			}
 		})
 		for i, want := range []string{"", "told", "told"} {
@@ -426,7 +426,7 @@ func TestCallThatChangesTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int64
 		c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, func(msg request, reply func(string)) {
-			if polite(msg, reply, fmt.Sprintf(`[{"name":"grow"},{"name":"leaf%d"}]`, n.Load())) || msg.Method != "tools/call" {
+			if handleStandard(msg, reply, fmt.Sprintf(`[{"name":"grow"},{"name":"leaf%d"}]`, n.Load())) || msg.Method != "tools/call" {
 				return
 			}
 			n.Add(1)

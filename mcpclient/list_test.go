@@ -278,7 +278,7 @@ func TestCutListIsAChange(t *testing.T) {
 	var lists atomic.Int64
 	c := memoryClient(t, Server{Options: Options{PingInterval: -1, ListTTL: time.Nanosecond}}, func(msg request, reply func(string)) {
 		if msg.Method != "tools/list" {
-			polite(msg, reply, "")
+			handleStandard(msg, reply, "")
 			return
 		}
 		switch n := lists.Add(1); n {

@@ -25,12 +25,12 @@ const roleEnv = "KITBAG_MCPCLIENT_TEST_ROLE"
 
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleEnv); role != "" {
-		os.Exit(beServer(role))
+		os.Exit(runAsServer(role))
 	}
 	goleak.VerifyTestMain(m)
 }
 
-func beServer(role string) int {
+func runAsServer(role string) int {
 	fmt.Fprintln(os.Stderr, "the server says hello on stderr")
 	if process, file, ok := pinsRole(role); ok {
 		return addPins(file, process)
@@ -218,8 +218,8 @@ func runScript(s script) int {
 	return 0
 }
 
-// polite handles the messages that every server must handle, and reports whether it did.
-func polite(msg request, reply func(string), tools string) bool {
+// handleStandard handles the messages that every server must handle, and reports whether it did.
+func handleStandard(msg request, reply func(string), tools string) bool {
 	switch msg.Method {
 	case "server/discover":
 		reply(msg.fail(codeMethodNotFound, "unknown method"))

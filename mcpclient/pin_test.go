@@ -209,7 +209,7 @@ func changing(t *testing.T, pins Pins, listed func(string) bool) (c *Client, des
 		case msg.Method == "tools/call":
 			reply(msg.result(`{"content":[{"type":"text","text":"done"}]}`))
 		default:
-			polite(msg, reply, `[]`)
+			handleStandard(msg, reply, `[]`)
 		}
 	})
 	offered(t, c)

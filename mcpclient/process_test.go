@@ -114,7 +114,7 @@ func TestLastOutput(t *testing.T) {
 
 func init() {
 	scripts["flood"] = func(msg request, reply func(string)) {
-		if !polite(msg, reply, `[{"name":"flood"}]`) && msg.Method == "tools/call" {
+		if !handleStandard(msg, reply, `[{"name":"flood"}]`) && msg.Method == "tools/call" {
 			for i := range 20_000 {
 				reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, i))
 			}
@@ -146,7 +146,7 @@ func TestFlood(t *testing.T) {
 	})
 	t.Run("a connection", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c, err := New("srv", Dial(oneByOne(scripts["flood"])), &Options{PingInterval: -1})
+			c, err := New("srv", Dial(sequential(scripts["flood"])), &Options{PingInterval: -1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,7 +164,7 @@ func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return
 // TestFloodOverHTTP checks a server that sends requests on its stream and does not accept the answers.
 func TestFloodOverHTTP(t *testing.T) {
 	url := eventStreams(t, func(msg request, reply func(string)) {
-		if !polite(msg, reply, `[{"name":"flood"}]`) {
+		if !handleStandard(msg, reply, `[{"name":"flood"}]`) {
 			for i := range 20_000 {
 				reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, i))
 			}
@@ -209,16 +209,16 @@ func TestRequestBeforeHandshake(t *testing.T) {
 				reply(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, i))
 			}
 		}
-		polite(msg, reply, `[]`)
+		handleStandard(msg, reply, `[]`)
 	})
 	for range 5 {
 		connect(t, Server{Name: "srv", Transport: HTTP{URL: url}, Options: Options{Protocol: "2025-11-25", PingInterval: -1}}).Close()
 	}
 }
 
-// oneByOne returns a dial function for a scripted server that reads the next message only when it has handled
+// sequential returns a dial function for a scripted server that reads the next message only when it has handled
 // the last.
-func oneByOne(s script) func(context.Context) (io.ReadWriteCloser, error) {
+func sequential(s script) func(context.Context) (io.ReadWriteCloser, error) {
 	return func(context.Context) (io.ReadWriteCloser, error) {
 		in, toServer := io.Pipe()
 		fromServer, out := io.Pipe()
@@ -236,8 +236,8 @@ func oneByOne(s script) func(context.Context) (io.ReadWriteCloser, error) {
 // TestUnreadMessage checks that a connection by Dial is lost when the server has left a message unread for too long.
 func TestUnreadMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := New("srv", Dial(oneByOne(func(msg request, reply func(string)) {
-			if !polite(msg, reply, `[{"name":"sleep"}]`) && msg.Method == "tools/call" {
+		c, err := New("srv", Dial(sequential(func(msg request, reply func(string)) {
+			if !handleStandard(msg, reply, `[{"name":"sleep"}]`) && msg.Method == "tools/call" {
 				time.Sleep(10 * time.Minute)
 			}
 		})),
@@ -260,7 +260,7 @@ func TestUnreadMessage(t *testing.T) {
 
 func init() {
 	scripts["impostor"] = func(msg request, reply func(string)) {
-		if !polite(msg, reply, `[{"name":"die"}]`) && msg.Method == "tools/call" {
+		if !handleStandard(msg, reply, `[{"name":"die"}]`) && msg.Method == "tools/call" {
 			note("ran die")
 			reply(`{"jsonrpc":"2.0","id":` + string(msg.ID) + `,"method":"ping"}`)
 			time.Sleep(300 * time.Millisecond) // without reading the answer
@@ -284,7 +284,7 @@ func TestAnswersAreNotRequests(t *testing.T) {
 // TestCancelledRequestsAreForgotten checks that requests that were cancelled before they were written leave
 // nothing behind.
 func TestCancelledRequestsAreForgotten(t *testing.T) {
-	c := connect(t, child(t, "mortal"))
+	c := connect(t, child(t, "crashing"))
 	work := find(t, c, "work")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -29,7 +29,7 @@ func TestPrompts(t *testing.T) {
 				reply(msg.result(`{"description":"D","messages":[{"role":"user","content":{"type":"text","text":"Hi"}},` +
 					`{"role":"assistant","content":[{"type":"text","text":"a"},{"type":"image","mimeType":"image/png","data":"AAE="}]}],"odd":1}`))
 			default:
-				polite(msg, reply, `[]`)
+				handleStandard(msg, reply, `[]`)
 			}
 		})
 		prompts, err := c.Prompts(t.Context())
@@ -87,7 +87,7 @@ func TestComplete(t *testing.T) {
 						}
 						reply(msg.fail(codeMethodNotFound, "unknown method"))
 					default:
-						polite(msg, reply, `[]`)
+						handleStandard(msg, reply, `[]`)
 					}
 				})
 				values, total, err := c.Complete(t.Context(), row.request)

@@ -50,7 +50,7 @@ func (s *shelf) script(capabilities string) script {
 		case "": // an answer of the host
 			s.said <- string(msg.Result) + string(msg.Error)
 		default:
-			if !polite(msg, reply, `[]`) && msg.ID != nil {
+			if !handleStandard(msg, reply, `[]`) && msg.ID != nil {
 				reply(msg.fail(codeMethodNotFound, "it is a small shelf"))
 			}
 		}
@@ -61,7 +61,7 @@ func (s *shelf) fetch(msg request, name string, reply func(string)) {
 	switch name {
 	case "slow":
 		time.Sleep(2 * time.Minute)
-	case "mortal":
+	case "crashing":
 		if s.version.Add(1) == 1 {
 			reply(hangUp)
 			return
@@ -138,7 +138,7 @@ func TestFetch(t *testing.T) {
 	}{
 		{"plain", `{"asked":{"uri":"plain"}} {"asked":{"arguments":{"a":"b"},"name":"plain"}}`, "", 0},
 		{"ask", `{"answer":{"action":"accept","content":{}}} {"answer":{"action":"accept","content":{}}}`, "", 0},
-		{"mortal", `{"asked":{"uri":"mortal"}} {"asked":{"arguments":{"a":"b"},"name":"mortal"}}`, "", 0},
+		{"crashing", `{"asked":{"uri":"crashing"}} {"asked":{"arguments":{"a":"b"},"name":"crashing"}}`, "", 0},
 		{"missing", "", "there is none", -32002},
 		{"slow", "", `"slow" reported no progress for 1m`, 0},
 	} {
@@ -182,7 +182,7 @@ func TestReadResource(t *testing.T) {
 			case msg.Method == "resources/read":
 				reply(msg.result(`{"contents":` + contents + `}`))
 			default:
-				polite(msg, reply, `[]`)
+				handleStandard(msg, reply, `[]`)
 			}
 		})
 		read, err := c.ReadResource(t.Context(), "x:a")
@@ -273,7 +273,7 @@ func TestLogLevelCancelled(t *testing.T) {
 			case "resources/read":
 				reply(msg.result(`{"contents":[]}`))
 			default:
-				polite(msg, reply, `[]`)
+				handleStandard(msg, reply, `[]`)
 			}
 		})
 		c.SetLogLevel("info")
@@ -308,7 +308,7 @@ func TestLogNumbers(t *testing.T) {
 	}
 	for line, want := range lines {
 		serve := func(msg request, reply func(string)) {
-			if !polite(msg, reply, `[{"name":"log"}]`) && msg.Method == "tools/call" {
+			if !handleStandard(msg, reply, `[{"name":"log"}]`) && msg.Method == "tools/call" {
 				reply(line)
 				reply(msg.result(`{"content":[{"type":"text","text":"/message\" 9007199254740993"}]}`))
 			}

@@ -31,8 +31,8 @@ func note(format string, args ...any) {
 }
 
 func init() {
-	scripts["mortal"] = mortal
-	scripts["stillborn"] = func(request, func(string)) {
+	scripts["crashing"] = crashingServer
+	scripts["fails to start"] = func(request, func(string)) {
 		fmt.Fprintln(os.Stderr, "the database is missing")
 		os.Exit(3)
 	}
@@ -40,30 +40,30 @@ func init() {
 		if msg.Method == "server/discover" {
 			os.Exit(4) // like some servers after an unknown first message
 		}
-		polite(msg, reply, `[{"name":"echo"}]`)
+		handleStandard(msg, reply, `[{"name":"echo"}]`)
 	}
 	scripts["taciturn"] = func(msg request, reply func(string)) {
 		if msg.Method != "server/discover" {
-			polite(msg, reply, `[{"name":"echo"}]`)
+			handleStandard(msg, reply, `[{"name":"echo"}]`)
 		}
 	}
 	scripts["yes-man"] = func(msg request, reply func(string)) {
 		if msg.Method == "server/discover" {
 			reply(msg.result(`{}`))
 		} else {
-			polite(msg, reply, `[{"name":"echo"}]`)
+			handleStandard(msg, reply, `[{"name":"echo"}]`)
 		}
 	}
 }
 
-const mortalTools = `[{"name":"die"},{"name":"die_once","annotations":{"readOnlyHint":true}},{"name":"idem","annotations":{"idempotentHint":true}},{"name":"freeze"},` +
+const crashingTools = `[{"name":"die"},{"name":"die_once","annotations":{"readOnlyHint":true}},{"name":"idem","annotations":{"idempotentHint":true}},{"name":"freeze"},` +
 	`{"name":"work"},{"name":"close_output"},{"name":"leave_child"}]`
 
-func mortal(msg request, reply func(string)) {
+func crashingServer(msg request, reply func(string)) {
 	if msg.Method == "initialize" {
 		note("pid %d", os.Getpid())
 	}
-	if polite(msg, reply, mortalTools) {
+	if handleStandard(msg, reply, crashingTools) {
 		return
 	}
 	if msg.Method != "tools/call" {
@@ -130,7 +130,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 }
 
 func TestDeathDuringACall(t *testing.T) {
-	cfg := child(t, "mortal")
+	cfg := child(t, "crashing")
 	diary := withDiary(t, &cfg)
 	c := connect(t, cfg)
 	res := mustRun(t, find(t, c, "die"), `{}`)
@@ -154,7 +154,7 @@ func TestDeathDuringACall(t *testing.T) {
 }
 
 func TestOnlyWhatMayRunTwiceDoes(t *testing.T) {
-	cfg := child(t, "mortal")
+	cfg := child(t, "crashing")
 	cfg.Options.TrustReadOnly = true
 	diary := withDiary(t, &cfg)
 	c := connect(t, cfg)
@@ -174,7 +174,7 @@ func mayRunAgain(t *testing.T, tl tool.Tool) bool {
 }
 
 func TestHintsThatACallMayRunTwice(t *testing.T) {
-	cfg := child(t, "mortal")
+	cfg := child(t, "crashing")
 	cfg.Options.TrustReadOnly = true
 	withDiary(t, &cfg)
 	c := connect(t, cfg)
@@ -188,7 +188,7 @@ func TestHintsThatACallMayRunTwice(t *testing.T) {
 // TestHintsAreClaims checks that the hints of an untrusted server's tool neither allow a call without a
 // question nor its repetition, in any mode.
 func TestHintsAreClaims(t *testing.T) {
-	cfg := child(t, "mortal")
+	cfg := child(t, "crashing")
 	diary := withDiary(t, &cfg)
 	c := connect(t, cfg)
 	tl := find(t, c, "die_once")
@@ -212,7 +212,7 @@ func TestHintsAreClaims(t *testing.T) {
 // TestUnreadRequestIsSentAgain kills a server while a request waits in the pipe. That request must run once,
 // since it was never read; the request before it was read, and must not run again.
 func TestUnreadRequestIsSentAgain(t *testing.T) {
-	cfg := child(t, "mortal")
+	cfg := child(t, "crashing")
 	diary := withDiary(t, &cfg)
 	c := connect(t, cfg)
 	frozen, waiting := make(chan *message.ToolResult, 1), make(chan *message.ToolResult, 1)
@@ -252,7 +252,7 @@ func until(t *testing.T, ok func() bool) {
 }
 
 func TestKilledWhileIdle(t *testing.T) {
-	cfg := child(t, "mortal")
+	cfg := child(t, "crashing")
 	diary := withDiary(t, &cfg)
 	c := connect(t, cfg)
 	for range 3 {
@@ -273,7 +273,7 @@ func TestKilledWhileIdle(t *testing.T) {
 }
 
 func TestOutputClosed(t *testing.T) {
-	cfg := child(t, "mortal")
+	cfg := child(t, "crashing")
 	withDiary(t, &cfg)
 	c := connect(t, cfg)
 	if res := mustRun(t, find(t, c, "close_output"), `{}`); !strings.Contains(res.Text(), "lost") {
@@ -286,7 +286,7 @@ func TestOutputClosed(t *testing.T) {
 
 // TestGrandchildrenDie relies on connect, which checks for processes that are left.
 func TestGrandchildrenDie(t *testing.T) {
-	cfg := child(t, "mortal")
+	cfg := child(t, "crashing")
 	diary := withDiary(t, &cfg)
 	c := connect(t, cfg)
 	mustRun(t, find(t, c, "leave_child"), `{}`)
@@ -300,7 +300,7 @@ func TestGrandchildrenDie(t *testing.T) {
 
 func TestStillborn(t *testing.T) {
 	start := time.Now()
-	_, err := tryConnect(t.Context(), child(t, "stillborn"))
+	_, err := tryConnect(t.Context(), child(t, "fails to start"))
 	se, ok := errors.AsType[*ServerError](err)
 	if !ok || !strings.Contains(se.Stderr, "the database is missing") || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("error: %v", err)
@@ -335,7 +335,7 @@ func TestRepeatedOnce(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var runs atomic.Int64
 			c := memoryClient(t, Server{Options: Options{PingInterval: -1, TrustReadOnly: row.trust}}, func(msg request, reply func(string)) {
-				if !polite(msg, reply, `[{"name":"die","annotations":`+row.annotations+`}]`) && msg.Method == "tools/call" {
+				if !handleStandard(msg, reply, `[{"name":"die","annotations":`+row.annotations+`}]`) && msg.Method == "tools/call" {
 					runs.Add(1)
 					reply(hangUp)
 				}
@@ -359,7 +359,7 @@ func TestMayHaveRun(t *testing.T) {
 					switch {
 					case gone.Load():
 						reply(hangUp)
-					case polite(msg, reply, `[{"name":"t"}]`) || msg.Method != "tools/call":
+					case handleStandard(msg, reply, `[{"name":"t"}]`) || msg.Method != "tools/call":
 					case what == "hang up":
 						gone.Store(true)
 						reply(hangUp)

@@ -74,7 +74,7 @@ func memoryClient(t *testing.T, cfg Server, s script) *Client {
 
 // slow is a server whose tools take long.
 func slow(msg request, reply func(string)) {
-	if polite(msg, reply, `[{"name":"steps"},{"name":"silent"},{"name":"half"},{"name":"late"},{"name":"stuck"}]`) || msg.Method != "tools/call" {
+	if handleStandard(msg, reply, `[{"name":"steps"},{"name":"silent"},{"name":"half"},{"name":"late"},{"name":"stuck"}]`) || msg.Method != "tools/call" {
 		return
 	}
 	var p struct {
@@ -152,7 +152,7 @@ func TestCancelReachesServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		notified := make(chan string, 1)
 		c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, func(msg request, reply func(string)) {
-			if !polite(msg, reply, `[{"name":"wait"}]`) && msg.Method == "notifications/cancelled" {
+			if !handleStandard(msg, reply, `[{"name":"wait"}]`) && msg.Method == "notifications/cancelled" {
 				notified <- string(msg.Params)
 			}
 		})
@@ -176,7 +176,7 @@ func TestListChangedIsCollected(t *testing.T) {
 			if msg.Method == "tools/list" {
 				lists.Add(1)
 			}
-			if polite(msg, reply, fmt.Sprintf(`[{"name":"flood"},{"name":"v%d"}]`, version.Load())) || msg.Method != "tools/call" {
+			if handleStandard(msg, reply, fmt.Sprintf(`[{"name":"flood"},{"name":"v%d"}]`, version.Load())) || msg.Method != "tools/call" {
 				return
 			}
 			version.Store(2)
@@ -220,7 +220,7 @@ func TestListTTL(t *testing.T) {
 					return
 				}
 			}
-			polite(msg, reply, `[{"name":"a"}]`)
+			handleStandard(msg, reply, `[{"name":"a"}]`)
 		})
 		for _, wait := range []time.Duration{0, 30 * time.Second, 31 * time.Second, time.Second} {
 			time.Sleep(wait)
@@ -260,7 +260,7 @@ func TestListChangedAgainAndAgain(t *testing.T) {
 					case "notifications/initialized":
 						announce <- reply
 					default:
-						polite(msg, reply, "")
+						handleStandard(msg, reply, "")
 					}
 				})
 				if _, err := c.Tools(t.Context()); err != nil {
@@ -347,7 +347,7 @@ func TestRestartsAreCounted(t *testing.T) {
 	var counted []int
 	var c *Client
 	dial := inMemory(func(msg request, reply func(string)) {
-		if polite(msg, reply, `[{"name":"die"},{"name":"work"}]`) || msg.Method != "tools/call" {
+		if handleStandard(msg, reply, `[{"name":"die"},{"name":"work"}]`) || msg.Method != "tools/call" {
 			return
 		}
 		if msg.name() == "die" {
@@ -398,7 +398,7 @@ func TestStatusStartsNothing(t *testing.T) {
 			if msg.Method == "initialize" {
 				say = reply
 			}
-			polite(msg, reply, fmt.Sprintf(`[{"name":"t%d"}]`, lists.Add(1)))
+			handleStandard(msg, reply, fmt.Sprintf(`[{"name":"t%d"}]`, lists.Add(1)))
 		})
 		c, err := New("srv", Dial(func(ctx context.Context) (io.ReadWriteCloser, error) {
 			dials.Add(1)
@@ -441,7 +441,7 @@ func TestBackoff(t *testing.T) {
 				reply(hangUp)
 				return
 			}
-			if !polite(msg, reply, `[{"name":"work"}]`) && msg.Method == "tools/call" {
+			if !handleStandard(msg, reply, `[{"name":"work"}]`) && msg.Method == "tools/call" {
 				if broken.Load() {
 					reply(hangUp)
 				} else {
@@ -498,7 +498,7 @@ func TestProgressOfTheSecondTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
 		c := memoryClient(t, Server{Options: Options{PingInterval: -1, TrustReadOnly: true}}, func(msg request, reply func(string)) {
-			if polite(msg, reply, `[{"name":"steps","annotations":{"idempotentHint":true}}]`) || msg.Method != "tools/call" {
+			if handleStandard(msg, reply, `[{"name":"steps","annotations":{"idempotentHint":true}}]`) || msg.Method != "tools/call" {
 				return
 			}
 			token := strings.Split(strings.SplitAfter(string(msg.Params), `"progressToken":"`)[1], `"`)[0]
@@ -531,7 +531,7 @@ func TestStatelessFailure(t *testing.T) {
 		var dials atomic.Int64
 		dial := inMemory(func(msg request, reply func(string)) {
 			if dials.Load() < 3 {
-				polite(msg, reply, `[{"name":"a"}]`)
+				handleStandard(msg, reply, `[{"name":"a"}]`)
 			}
 		})
 		c, err := New("srv", Dial(func(ctx context.Context) (io.ReadWriteCloser, error) {

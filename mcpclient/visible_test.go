@@ -44,7 +44,7 @@ func TestNothingHidden(t *testing.T) {
 			reply(msg.result(raw.Replace(`{"content":[{"type":"text","text":"WHID"},{"type":"resource","resource":{"uri":"x:z","text":"XHID"}},` +
 				`{"type":"resource_link","uri":"x:a","name":"YHID"},{"type":"audio","mimeType":"audio/wav","data":"AAE=","name":"ZHID"}]}`)))
 		default:
-			polite(msg, reply, `[]`)
+			handleStandard(msg, reply, `[]`)
 		}
 	})
 	var texts []string

@@ -38,7 +38,7 @@ func (h *herald) script(capabilities string) script {
 			h.requests = append(h.requests, strings.TrimPrefix(msg.Method, "resources/")+" "+p.URI)
 			reply(msg.result(`{}`))
 		default:
-			if !polite(msg, reply, `[]`) && msg.ID != nil {
+			if !handleStandard(msg, reply, `[]`) && msg.ID != nil {
 				reply(msg.fail(codeMethodNotFound, "not supported"))
 			}
 		}
@@ -142,7 +142,7 @@ func TestListenToAll(t *testing.T) {
 						reply(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":` + ack + `}}`)
 					}
 				default:
-					polite(msg, reply, `[]`)
+					handleStandard(msg, reply, `[]`)
 				}
 			})
 			calls := 0
@@ -191,7 +191,7 @@ func TestListenRefused(t *testing.T) {
 					reply(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":{"resourceSubscriptions":[]}}}`)
 				}
 			default:
-				polite(msg, reply, `[]`)
+				handleStandard(msg, reply, `[]`)
 			}
 		})
 		for _, uri := range []string{"bad", "a", "b", "c"} {

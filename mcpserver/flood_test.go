@@ -37,7 +37,7 @@ func TestStdioFlood(t *testing.T) {
 		}
 		_ = inW.Close()
 	}()
-	settle(&sent)
+	waitUntilStable(&sent)
 	if n := runtime.NumGoroutine() - before; n > 2*calls+2 || sent.Load() > 4*calls {
 		t.Errorf("%d goroutines for %d requests whose answers are not read", n, sent.Load())
 	}
@@ -53,8 +53,8 @@ func TestStdioFlood(t *testing.T) {
 	}
 }
 
-// settle returns when the number no longer changes.
-func settle(n *atomic.Int64) {
+// waitUntilStable returns when the number no longer changes.
+func waitUntilStable(n *atomic.Int64) {
 	for before := int64(-1); before != n.Load(); time.Sleep(100 * time.Millisecond) {
 		before = n.Load()
 	}
@@ -119,7 +119,7 @@ func TestOldTransportFlood(t *testing.T) {
 			}
 		}()
 	}
-	settle(&accepted)
+	waitUntilStable(&accepted)
 	if accepted.Load() == asked {
 		t.Errorf("all %d requests were accepted although their answers are not read", asked)
 	}

@@ -203,8 +203,8 @@ func (p *wirePlay) notice(line string) bool {
 	return true
 }
 
-// settle receives the notifications that are sent without a request after a change of the catalogue.
-func (p *wirePlay) settle() {
+// receivePending receives the notifications that are sent without a request after a change of the catalogue.
+func (p *wirePlay) receivePending() {
 	synctest.Wait()
 	for len(p.lines) > 0 {
 		p.notice(<-p.lines)
@@ -251,7 +251,7 @@ func (p *wirePlay) step(s groupcase.Step) (diffs []string) {
 		if err := p.register(s); err != nil {
 			got.Error = &struct{ Message string }{err.Error()}
 		}
-		p.settle()
+		p.receivePending()
 	default:
 		return []string{"unknown op"}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 )
 
-// talk runs a chat on the typed lines, all of which are typed before the first turn.
-func talk(t *testing.T, f *agentFlags, typed string) (output, error) {
+// runChat runs a chat on the typed lines, all of which are typed before the first turn.
+func runChat(t *testing.T, f *agentFlags, typed string) (output, error) {
 	t.Helper()
 	var out, log bytes.Buffer
 	p := newPrompt(strings.NewReader(typed), &log)
@@ -62,7 +62,7 @@ func TestChat(t *testing.T) {
 		t.Run(row.why, func(t *testing.T) {
 			workspace(t)
 			s := serve(t, row.turns...)
-			got, err := talk(t, chatFlags(), row.typed)
+			got, err := runChat(t, chatFlags(), row.typed)
 			if got.code != row.code || got.out != row.out || (err != nil) != (row.code != exitDone) {
 				t.Errorf("%v: %+v", err, got)
 			}
@@ -97,11 +97,11 @@ func TestChatContinues(t *testing.T) {
 	f := chatFlags()
 	f.session = "s.json"
 	serve(t, openaitest.Calls(call("Bash", `{"command":"touch made"}`)))
-	if got, _ := talk(t, f, "make it\n"); got.code != exitWaiting || !strings.Contains(got.stderr, "kitbag run --session s.json --answer") {
+	if got, _ := runChat(t, f, "make it\n"); got.code != exitWaiting || !strings.Contains(got.stderr, "kitbag run --session s.json --answer") {
 		t.Fatalf("%+v", got)
 	}
 	serve(t, openaitest.Text("made"), openaitest.Text("welcome"))
-	got, err := talk(t, f, "y\nthanks\n")
+	got, err := runChat(t, f, "y\nthanks\n")
 	if err != nil || got.out != "made\nwelcome\n" || strings.Index(got.stderr, "may Bash run?") > strings.Index(got.stderr, "> ") {
 		t.Errorf("%v: %+v", err, got)
 	}
@@ -109,7 +109,7 @@ func TestChatContinues(t *testing.T) {
 		t.Error(err)
 	}
 	serve(t, openaitest.Text("as ever"))
-	if got, err := talk(t, f, "and now?\n"); err != nil || got.out != "as ever\n" || !strings.Contains(got.stderr, "continuing s.json, after 6 messages") {
+	if got, err := runChat(t, f, "and now?\n"); err != nil || got.out != "as ever\n" || !strings.Contains(got.stderr, "continuing s.json, after 6 messages") {
 		t.Errorf("%v: %+v", err, got)
 	}
 	s, err := session.File("s.json")
