@@ -429,13 +429,13 @@ func TestConditions(t *testing.T) {
 		"namespaces": "namespaces: fork/exec /proc/self/exe: no space left on device; sysctl user.max_user_namespaces is 0, which forbids user namespaces; change it\n  no command can be confined\n" +
 			"own /proc: not tried, as there are no namespaces\n  no command can be confined\nlimit of processes: not tried, as there are no namespaces\n  no command can be confined\n" +
 			"Unix sockets: not tried, as there are no namespaces\n  no command can be confined\nscratch directories: not tried, as there are no namespaces\n  no command can be confined\nnot run: true\n",
-		"own /proc": "own /proc: a part of /proc is covered, as in many containers, so that the kernel shows no new one; give the container an uncovered /proc\n" +
-			"  /proc is empty but for a few files: ps, and <(…) in a shell, fail in a command\n" +
+		"own /proc": "own /proc: a part of /proc is covered, as in many containers, so the kernel does not allow a new one; give the container an uncovered /proc\n" +
+			"  /proc contains only a few files: ps, and <(…) in a shell, fail in a command\n" +
 			"limit of processes: for root only the namespace can limit them, which needs Linux 6.14 and a /proc of its own; use another user\n  a command can start processes without end\n" +
-			"Unix sockets: the kernel does not let this process handle a command's connections, as in a container whose manager does so itself, or that has no /proc of its own\n" +
+			"Unix sockets: the kernel does not allow this process to handle a command's connections, as in a container whose manager handles them itself, or without its own /proc\n" +
 			"  a command has no Unix sockets but pairs\nkept\nno processes\n",
-		"Landlock": "Landlock: the kernel has none, or it is off; add landlock to the lsm= of its command line\n" +
-			"  a command may write to named pipes of others, and open a descriptor that it was handed in another way\nkept\n",
+		"Landlock": "Landlock: the kernel does not have it, or it is off; add landlock to the lsm= of the kernel's command line\n" +
+			"  a command may write to named pipes of other programs, and open a descriptor that it was given in another way\nkept\n",
 	} {
 		cmd := exec.Command("/proc/self/exe", "without", part)
 		cmd.Dir, cmd.Env = "/", append(os.Environ(), "OUTSIDE="+newWorld(t).home+"/file")

@@ -11,15 +11,19 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/agent/event"
+	"github.com/kitbag-go/kitbag/cmd/kitbag/internal/term"
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// prompt asks the user at a terminal. One goroutine reads the input for the life of the
-// program, so that a question can be abandoned without an answer.
+// prompt asks the user at a terminal: through screen, or else on lines. Of lines one goroutine reads the input
+// for the life of the program, so that a question can be abandoned without an answer.
 type prompt struct {
-	out   io.Writer
-	lines chan string // closed when there is no more input
-	tty   *os.File    // nil if the input is not a file
+	out    io.Writer
+	screen *term.Screen
+	lines  chan string // closed when there is no more input
+	tty    *os.File    // nil if the input is not a file
+
+	keep func(ctx context.Context, rules []permission.Rule) error // stores rules for the project; nil if there is no place for them
 }
 
 // newPrompt starts to read in, and must be its only reader. Its goroutine ends with the input
@@ -41,7 +45,7 @@ var errNoAnswer = errors.New("no answer")
 
 // discardTyped drops what was typed before the question was shown, since it cannot be the answer.
 func (p *prompt) discardTyped() {
-	if p.tty == nil {
+	if p.screen != nil || p.tty == nil { // a screen does it by itself
 		return
 	}
 	flushInput(p.tty)
@@ -53,6 +57,9 @@ func (p *prompt) discardTyped() {
 
 // line shows the question and returns the next line as typed.
 func (p *prompt) line(ctx context.Context, question string) (string, error) {
+	if p.screen != nil {
+		return p.screen.Line(ctx, question, "")
+	}
 	fmt.Fprint(p.out, question)
 	select {
 	case line, ok := <-p.lines:
@@ -70,40 +77,6 @@ func (p *prompt) line(ctx context.Context, question string) (string, error) {
 func (p *prompt) read(ctx context.Context, question string) (string, error) {
 	line, err := p.line(ctx, question)
 	return strings.TrimSpace(line), err
-}
-
-// ask asks the user for approval of a call and returns the decision.
-func (p *prompt) ask(ctx context.Context, q *event.Approval) (event.Confirm, error) {
-	always := ""
-	if len(q.Suggest) > 0 {
-		var rules []string
-		for _, r := range q.Suggest {
-			rules = append(rules, r.String())
-		}
-		always = " / [a]lways " + plainLine(strings.Join(rules, ", "))
-	}
-	question := strings.Join(rows("  [y]es"+always+" / [n]o: "), "\n    ")
-	p.discardTyped()
-	// An empty line is not an answer, so that an early return key allows nothing.
-	for {
-		line, err := p.read(ctx, question)
-		if err != nil {
-			return event.Confirm{}, err
-		}
-		word, rest, _ := strings.Cut(line, " ")
-		switch strings.ToLower(word) {
-		case "y", "yes":
-			return q.Allow(), nil
-		case "a", "always":
-			if always == "" {
-				break
-			}
-			return q.Allow(q.Suggest...), nil
-		case "n", "no":
-			return q.Deny(rest), nil
-		}
-		fmt.Fprintln(p.out, "  answer y or n; words after n are passed to the model as the reason")
-	}
 }
 
 // waitOrInterrupt returns the result of read, or an exit error when ctx ends. Then read may continue until the

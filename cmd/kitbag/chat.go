@@ -11,43 +11,75 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/permission"
 )
+
+// chatFlags are the flags of kitbag chat.
+type chatFlags struct {
+	plain bool
+	agentFlags
+}
 
 // chatCommand is "kitbag chat": "kitbag run" with more turns.
 func chatCommand() *cobra.Command {
-	f := &agentFlags{}
+	f := &chatFlags{}
 	cmd := &cobra.Command{
 		Use:   "chat [flags]",
 		Short: "Talk with an agent in the current directory",
 		Long: `Talk with an agent in the current directory. It has the same
 tools, questions and flags as "kitbag run".
 
-Each line is a message; one that ends with a backslash continues on the next.
-Interrupt (Ctrl-C) while the agent works, and it stops and waits for your next
-message. Interrupt, or end the input (Ctrl-D), at the prompt to leave.
+Enter sends the message; Alt-Enter, Ctrl-J or a backslash before Enter begins a new
+line in it. Text that is pasted is one message, however many lines it has. The up
+and down keys go through the messages that were sent in this directory; secrets are
+removed from them. A message that is sent while the agent works is its next.
+
+Ctrl-C stops the work, and never sends what was typed; it stays in the editor.
+At the prompt Ctrl-C empties the editor, and Ctrl-C again, or Ctrl-D, leaves.
 A limit such as --max-steps starts again with each message.
+
+A question about a call shows the call completely. The answers are: once, for this
+session, for this project (the rule is written to kitbag.json), or no, with a reason
+for the model. The rule can be edited before it is kept.
+
+With --plain, and where standard output is not a terminal, everything is plain lines,
+as screen readers and pipes need them: a line is a message, and one that ends with a
+backslash continues on the next.
 
 Lines that begin with a slash are commands of kitbag:
 ` + chatHelp(),
 		Example: `  kitbag chat
-  kitbag chat --session s.json     # continue it another day`,
+  kitbag chat --session s.json     # continue it another day
+  kitbag chat --plain              # for a screen reader`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !f.plain && fullTerminal(cmd) {
+				return f.onScreen(cmd)
+			}
 			r := newRunner(cmd, false)
 			if r.prompt == nil {
 				return usage(`chat needs a terminal; without one use kitbag run "task", and --session to continue`)
 			}
-			if err := f.configure(cmd.Context(), cmd, r.prompt); err != nil {
-				return err
-			}
-			return f.open(cmd.Context(), r, func(k *kit, s *conversation) error {
-				defer keepInterrupts()()
-				return (&chat{runner: r, kit: k, conv: s}).talk(cmd.Context())
-			})
+			return f.talk(cmd.Context(), cmd, r, lineFront{r.prompt, r.log})
 		},
 	}
+	cmd.Flags().BoolVar(&f.plain, "plain", false, "plain lines instead of an editor, for screen readers")
 	f.register(cmd)
 	return cmd
+}
+
+// talk configures the agent and talks until the user leaves.
+func (f *chatFlags) talk(ctx context.Context, cmd *cobra.Command, r *runner, front front) error {
+	if err := f.configure(ctx, cmd, r.prompt); err != nil {
+		return err
+	}
+	r.prompt.keep = func(ctx context.Context, rules []permission.Rule) error {
+		return f.keepRules(ctx, r.prompt, rules)
+	}
+	return f.open(ctx, r, func(k *kit, s *conversation) error {
+		defer keepInterrupts()()
+		return (&chat{runner: r, front: front, kit: k, conv: s}).talk(ctx)
+	})
 }
 
 // keepInterrupts lets chat handle interrupts: they neither end the program, as in main, nor kill the process
@@ -59,11 +91,21 @@ func keepInterrupts() (stop func()) {
 	return func() { signal.Stop(unread) }
 }
 
+// A front is where the user types messages.
+type front interface {
+	// message returns the next message, or an error at the end of the input.
+	message(ctx context.Context) (string, error)
+
+	// work returns a context that ends when the user interrupts, until stop is called.
+	work(ctx context.Context, label string) (working context.Context, stop func())
+}
+
 // A chat is a conversation with a person at a terminal, whose runner has a prompt.
 type chat struct {
 	*runner
-	kit  *kit
-	conv *conversation
+	front front
+	kit   *kit
+	conv  *conversation
 }
 
 // talk takes turns until the user leaves.
@@ -80,7 +122,7 @@ func (c *chat) talk(ctx context.Context) error {
 		}
 	}
 	for {
-		text, err := c.readMessage(ctx)
+		text, err := c.front.message(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return &exit{code: exitInterrupted} // terminated by a signal
@@ -101,34 +143,10 @@ func (c *chat) talk(ctx context.Context) error {
 	}
 }
 
-// readMessage returns the user's next message, or an error at the end of the input. Unlike an answer to a
-// question, a message may be typed while the agent works.
-func (c *chat) readMessage(ctx context.Context) (string, error) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
-	defer stop()
-	var text []string
-	question := "> "
-	for {
-		line, err := c.prompt.line(ctx, question)
-		if err != nil {
-			if errors.Is(err, errNoAnswer) {
-				fmt.Fprintln(c.log) // start a new line for the shell's prompt
-			}
-			return "", err
-		}
-		more, continued := strings.CutSuffix(line, `\`)
-		text = append(text, more)
-		if !continued {
-			return strings.TrimSpace(strings.Join(text, "\n")), nil
-		}
-		question = ". "
-	}
-}
-
 // turn runs the agent on the inputs until it is done or interrupted. An error that ends only the turn is
 // printed, not returned.
 func (c *chat) turn(ctx context.Context, inputs ...agent.Input) error {
-	turn, stop := interruptible(ctx, c.log)
+	turn, stop := c.front.work(ctx, "thinking")
 	err := c.run(turn, c.kit.agent, c.conv, inputs)
 	stop()
 	if ctx.Err() != nil {
@@ -204,7 +222,7 @@ func commandName(text string) (string, bool) {
 // command runs a slash command, and reports whether to leave. An unknown one is not sent to
 // the model, as it may be a mistyped command.
 func (c *chat) command(ctx context.Context, name string) (leave bool) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	ctx, stop := c.front.work(ctx, name)
 	defer stop()
 	for _, cmd := range slashCommands() {
 		if cmd.name == name && cmd.run != nil {

@@ -27,26 +27,12 @@ type terminal struct {
 // startAt starts a command with a new controlling terminal.
 func startAt(t *testing.T, cmd *exec.Cmd) *terminal {
 	t.Helper()
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	term := &terminal{File: os.NewFile(uintptr(fd), "/dev/ptmx"), t: t, shown: make(chan string, 1000)}
+	pty, tty := openPTY(t)
+	term := &terminal{File: pty, t: t, shown: make(chan string, 1000)}
 	t.Cleanup(func() { _ = term.Close() })
-	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	err = cmd.Start()
+	err := cmd.Start()
 	_ = tty.Close() // the command has it
 	if err != nil {
 		t.Fatal(err)
@@ -64,6 +50,27 @@ func startAt(t *testing.T, cmd *exec.Cmd) *terminal {
 		}
 	}()
 	return term
+}
+
+// openPTY opens a new terminal: the side of the user, and that of the program.
+func openPTY(t *testing.T) (pty, tty *os.File) {
+	t.Helper()
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(fd), "/dev/ptmx"), tty
 }
 
 // expect waits until the texts are shown, each after the one before.
@@ -93,11 +100,11 @@ func (term *terminal) press(keys string) {
 
 const ctrlC, ctrlD = "\x03", "\x04"
 
-// chatAt starts kitbag chat.
+// chatAt starts kitbag chat with plain lines.
 func chatAt(t *testing.T, args ...string) (*terminal, *exec.Cmd) {
 	t.Helper()
 	t.Setenv("NO_COLOR", "1")
-	return kitbagAt(t, append([]string{"chat"}, args...)...)
+	return kitbagAt(t, append([]string{"chat", "--plain"}, args...)...)
 }
 
 // kitbagAt starts kitbag. It is killed after a minute, so that a test cannot hang.

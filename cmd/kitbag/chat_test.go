@@ -21,7 +21,7 @@ func runChat(t *testing.T, f *agentFlags, typed string) (output, error) {
 	painter := &painter{asks: true}
 	r := &runner{show: showText(&out, &log, painter), log: &log, painter: painter, prompt: p}
 	err := f.open(t.Context(), r, func(k *kit, s *conversation) error {
-		return (&chat{runner: r, kit: k, conv: s}).talk(t.Context())
+		return (&chat{runner: r, front: lineFront{p, &log}, kit: k, conv: s}).talk(t.Context())
 	})
 	for range p.lines { // wait for the reader to end
 	}
@@ -32,7 +32,7 @@ func runChat(t *testing.T, f *agentFlags, typed string) (output, error) {
 	return output{code, out.String(), log.String()}, err
 }
 
-func chatFlags() *agentFlags { return &agentFlags{mode: "default", maxSteps: 2} }
+func plainFlags() *agentFlags { return &agentFlags{mode: "default", maxSteps: 2} }
 
 // TestChat checks what a line becomes: a turn, a command, or the end.
 func TestChat(t *testing.T) {
@@ -62,7 +62,7 @@ func TestChat(t *testing.T) {
 		t.Run(row.why, func(t *testing.T) {
 			workspace(t)
 			s := serve(t, row.turns...)
-			got, err := runChat(t, chatFlags(), row.typed)
+			got, err := runChat(t, plainFlags(), row.typed)
 			if got.code != row.code || got.out != row.out || (err != nil) != (row.code != exitDone) {
 				t.Errorf("%v: %+v", err, got)
 			}
@@ -94,7 +94,7 @@ func lastSaid(want string) func(*openaitest.Request) error {
 // TestChatContinues ends a chat while a question waits; the next chat asks it again.
 func TestChatContinues(t *testing.T) {
 	dir := workspace(t)
-	f := chatFlags()
+	f := plainFlags()
 	f.session = "s.json"
 	serve(t, openaitest.Calls(call("Bash", `{"command":"touch made"}`)))
 	if got, _ := runChat(t, f, "make it\n"); got.code != exitWaiting || !strings.Contains(got.stderr, "kitbag run --session s.json --answer") {

@@ -17,7 +17,8 @@
 // Standard output has the requested result: the model's text, a list, or with --json one document or one event
 // a line. Standard error has everything else: the actions of tools, questions, warnings (which begin with "!")
 // and errors (which begin with "kitbag:"). So a pipe gets only the result, and a terminal shows both. Colour is
-// used only on standard error, at a terminal, without NO_COLOR and with a TERM that is not dumb.
+// used only on standard error, at a terminal, without NO_COLOR and with a TERM that is not dumb. "kitbag chat" at a
+// terminal has an editor and draws both on it (see package term); --plain is as described here.
 //
 // The exit codes are the same for all commands: 0 done, 1 an error, 2 wrong usage, 3 a run
 // waits for approval, 4 a run reached a limit, 130 it was interrupted. A failed tool call is
@@ -71,6 +72,7 @@
 //
 // Each command is a file, named after it, that makes a [cobra.Command] from flags in a struct. run and chat
 // share config.go and trust.go, which read the configurations, setup.go and servers.go, which make the agent,
-// run.go, which runs it, and show.go and ask.go for output and input. main.go maps errors to exit codes;
+// run.go, which runs it, show.go and show_result.go for output, and ask.go and approve.go for input. chat.go
+// takes turns with the user on lines (chat_plain.go) or in an editor (chat_screen.go, package term). main.go maps errors to exit codes;
 // usage.go explains wrong usage.
 package main

@@ -51,7 +51,7 @@ func workspace(t *testing.T) string {
 		t.Setenv(v, "")
 	}
 	home := t.TempDir()
-	for _, v := range []string{"HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"} {
+	for _, v := range []string{"HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"} {
 		t.Setenv(v, home)
 	}
 	return dir

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -57,6 +58,9 @@ type painter struct {
 	asks   bool // there is a prompt, which shows questions, so their events are skipped
 
 	confined *permission.Policy // the policy of an agent whose commands run in a sandbox; nil without one
+
+	asked map[string]string // the change that the question about a call has shown
+	tasks map[string]string // the subject of each task, by its id
 }
 
 // newPainter returns a painter for log, in colour if log is a terminal.
@@ -92,17 +96,23 @@ func (p *painter) paint(colour, s string) string {
 func (p *painter) line(ev event.Event) string {
 	switch ev := ev.(type) {
 	case *event.ToolCall:
+		if p.taskCall(ev) {
+			return ""
+		}
+		if line := fileCall(ev.Name, ev.Input); line != "" {
+			return line
+		}
 		s := strings.TrimRight("→ "+shorten(ev.Name, maxName)+" "+shorten(arguments(ev.Input, " "), maxArguments), " ")
 		if len(ev.Repaired) > 0 {
 			s += p.paint(dim, " (repaired: "+plainLine(strings.Join(ev.Repaired, "; "))+")")
 		}
 		return s
 	case *event.ToolDelta:
-		if ev.ForUser {
-			return "  | " + strings.ReplaceAll(plain(strings.TrimRight(ev.Text, "\n")), "\n", "\n  | ")
+		if shown, ok := p.asked[ev.Call]; ev.ForUser && !(ok && shown == ev.Text) {
+			return p.forUser(ev.Text)
 		}
 	case *event.ToolResult:
-		return p.result(shorten(ev.Name, maxName), ev.Outcome, ev.Text)
+		return p.toolResult(ev)
 	case *event.Approval:
 		if !p.asks {
 			return p.question(ev)
@@ -146,6 +156,41 @@ func (p *painter) result(name string, outcome message.Outcome, text string) stri
 		mark, colour = "✗", red
 	}
 	return p.paint(colour, mark+" "+name) + p.paint(dim, " "+firstLines(text, 6))
+}
+
+// forUser formats text that is for the user only, such as a change.
+func (p *painter) forUser(text string) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	change := isChange(text)
+	for i, line := range lines {
+		if lines[i] = plain(line); change {
+			lines[i] = p.changeLine(lines[i])
+		}
+		lines[i] = "  | " + lines[i]
+	}
+	return strings.Join(lines, "\n")
+}
+
+// isChange reports whether text is a unified diff, as the built-in tools make it.
+func isChange(text string) bool {
+	return strings.HasPrefix(text, "--- ") && strings.Contains(text, "\n@@ ")
+}
+
+// changeLine colours a line of a change. It keeps the escapes in it.
+func (p *painter) changeLine(line string) string {
+	colour := ""
+	switch {
+	case strings.HasPrefix(line, "+"):
+		colour = green
+	case strings.HasPrefix(line, "-"):
+		colour = red
+	case strings.HasPrefix(line, "@@"):
+		colour = dim
+	}
+	if !p.colour || colour == "" {
+		return line
+	}
+	return "\x1b[" + colour + "m" + line + "\x1b[0m"
 }
 
 // elicitation formats the outcome of a question during a call. With a prompt it returns "", since the prompt
@@ -201,15 +246,8 @@ func rows(text string) (lines []string) {
 // effects of the call come last; after a long text the question is repeated.
 func (p *painter) question(q *event.Approval) string {
 	head := p.paint(yellow, "? may "+shorten(q.Name, maxName)+" run? ("+plainLine(q.Reason)+")")
-	text := arguments(q.Input, "\n")
-	if q.Preview != "" {
-		text += "\n" + strings.TrimRight(q.Preview, "\n")
-	}
-	if q.Runs != "" {
-		text += "\nwhat runs, in canonical form:\n" + q.Runs
-	}
-	text, hidden := visible.Escape(text, p.highlight)
-	lines := append(rows(head), rows(text)...)
+	lines, hidden := p.questionText(q)
+	lines = append(rows(head), lines...)
 	if hidden > 0 {
 		lines = append(lines, p.paint(red, fmt.Sprintf("! invisible characters are written as <U+…>: %d; check them", hidden)))
 	}
@@ -218,6 +256,78 @@ func (p *painter) question(q *event.Approval) string {
 		lines = append(lines, rows(head)...)
 	}
 	return strings.Join(lines, "\n    ")
+}
+
+// questionText formats the arguments and the change of a call. A change shows all of the arguments that it is
+// made of, so these are left out. Hidden is the number of characters that are written out.
+func (p *painter) questionText(q *event.Approval) (lines []string, hidden int) {
+	add := func(text string, paint func(string) string) {
+		text, n := visible.Escape(strings.TrimRight(text, "\n"), p.highlight)
+		hidden += n
+		for _, line := range rows(text) {
+			lines = append(lines, paint(line))
+		}
+	}
+	same := func(s string) string { return s }
+	if _, edits := changedFile(q.Name, q.Input); edits && isChange(q.Preview) {
+		if p.asked == nil {
+			p.asked = map[string]string{}
+		}
+		p.asked[q.Call] = q.Preview
+		add(q.Preview, p.changeLine)
+		return lines, hidden
+	}
+	add(arguments(q.Input, "\n"), same)
+	if q.Preview != "" {
+		add(q.Preview, same)
+	}
+	if q.Runs != "" {
+		add("what runs, in canonical form:\n"+q.Runs, same)
+	}
+	return lines, hidden
+}
+
+// changedFile returns the file that a call of a built-in tool changes.
+func changedFile(name string, input json.RawMessage) (path string, ok bool) {
+	if name != "Edit" && name != "Write" {
+		return "", false
+	}
+	var in struct {
+		FilePath string `json:"file_path"`
+	}
+	err := json.Unmarshal(input, &in)
+	return in.FilePath, err == nil && in.FilePath != ""
+}
+
+// fileCall formats a call of a built-in tool on one file; "" for another call. Of a change the question and the
+// result say more.
+func fileCall(name string, input json.RawMessage) string {
+	path, ok := changedFile(name, input)
+	rest := ""
+	if name == "Read" {
+		var members map[string]json.RawMessage
+		ok = json.Unmarshal(input, &members) == nil && json.Unmarshal(members["file_path"], &path) == nil && path != ""
+		delete(members, "file_path")
+		if encoded, err := json.Marshal(members); err == nil {
+			rest = " " + arguments(encoded, " ")
+		}
+	}
+	if !ok {
+		return ""
+	}
+	return strings.TrimRight("→ "+name+" "+shorten(relative(path)+rest, maxArguments), " ")
+}
+
+// relative returns the path as seen from the current directory, if it is below that.
+func relative(path string) string {
+	cwd, err := currentDir()
+	if err != nil {
+		return path
+	}
+	if rel, ok := strings.CutPrefix(path, cwd+string(filepath.Separator)); ok {
+		return rel
+	}
+	return path
 }
 
 // highlight marks replaced characters if there is colour.

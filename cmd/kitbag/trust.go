@@ -140,11 +140,7 @@ func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.W
 		c.restrict(false, true, log)
 		return nil
 	}
-	for _, name := range programSettings {
-		if _, err := os.Lstat(filepath.Join(filepath.Dir(c.file), name)); err == nil {
-			wants = append(wants, "programs of "+name)
-		}
-	}
+	wants = append(wants, c.programs()...)
 	p.discardTyped()
 	fmt.Fprintf(p.out, "? This directory has settings that decide how the agent works, in %s or next to it:\n    | %s\n",
 		plainLine(c.file), strings.Join(wants, "\n    | "))
@@ -167,6 +163,16 @@ func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.W
 		fmt.Fprintf(p.out, "! your consent could not be stored: %s\n", plainLine(err.Error()))
 	}
 	return nil
+}
+
+// programs says which of programSettings the directory has.
+func (c *config) programs() (out []string) {
+	for _, name := range programSettings {
+		if _, err := os.Lstat(filepath.Join(filepath.Dir(c.file), name)); err == nil {
+			out = append(out, "programs of "+name)
+		}
+	}
+	return out
 }
 
 // restrict is [agentFlags.trusted] for commands that only show something: they do not ask, and show what

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kitbag-go/kitbag/agent/event"
+	"github.com/kitbag-go/kitbag/cmd/kitbag/internal/term"
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// fullTerminal reports whether the terminal can show more than lines, and the user sees all of it.
+func fullTerminal(cmd *cobra.Command) bool {
+	return isTerminal(cmd.InOrStdin()) && isTerminal(cmd.OutOrStdout()) && isTerminal(cmd.ErrOrStderr()) && os.Getenv("TERM") != "dumb"
+}
+
+// onScreen is kitbag chat with an editor.
+func (f *chatFlags) onScreen(cmd *cobra.Command) error {
+	p := newPainter(cmd.ErrOrStderr())
+	p.asks = true
+	history, err := f.history()
+	if err != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "! messages of earlier conversations are not at hand: %s\n", plainLine(err.Error()))
+	}
+	err = term.Run(cmd.Context(), term.Options{Colour: p.colour, History: history, Complete: complete}, func(ctx context.Context, s *term.Screen) error {
+		defer slog.SetDefault(slog.Default())
+		slog.SetDefault(slog.New(notices{log: s}))
+		prompt := &prompt{out: s, screen: s}
+		r := &runner{show: showScreen(s, p), painter: p, prompt: prompt, log: s}
+		return f.talk(ctx, cmd, r, screenFront{s})
+	})
+	if errors.Is(err, term.ErrForced) {
+		return &exit{code: exitInterrupted}
+	}
+	return err
+}
+
+// screenFront is a front with an editor.
+type screenFront struct{ *term.Screen }
+
+func (f screenFront) message(ctx context.Context) (string, error) { return f.Message(ctx) }
+func (f screenFront) work(ctx context.Context, label string) (context.Context, func()) {
+	return f.Work(ctx, label)
+}
+
+// showScreen shows events: the model's text as Markdown, and what it costs while it works.
+func showScreen(s *term.Screen, p *painter) show {
+	tokens, written := 0, 0 // of the answers so far; bytes of the current one
+	working := func(label string) { s.Status(label, tokens+written/4) }
+	return func(ev event.Event) error {
+		switch ev := ev.(type) {
+		case *event.RunStart:
+			if !ev.Resumed {
+				tokens = 0
+			}
+		case *event.ModelStart:
+			written = 0
+			working("thinking")
+		case *event.ThinkingDelta:
+			written += len(ev.Text)
+			working("")
+		case *event.ToolCallDelta:
+			written += len(ev.Args)
+			working("")
+		case *event.TextDelta:
+			written += len(ev.Text)
+			working("writing")
+			s.Stream(ev.Text)
+		case *event.Message:
+			if ev.Message.Role == message.RoleAssistant {
+				s.EndStream()
+				if u := ev.Message.Usage; u != nil {
+					tokens += u.Input + u.Output
+				}
+				written = 0
+				working("")
+			}
+		case *event.Discard, *event.End:
+			s.EndStream()
+		case *event.ToolStart:
+			working("running " + shorten(ev.Name, maxName))
+		}
+		if line := p.line(ev); line != "" {
+			s.Print(line)
+		}
+		return nil
+	}
+}
+
+// complete returns the slash commands, or the files in a message, that a word may become.
+func complete(word string) (out []term.Candidate) {
+	for _, c := range slashCommands() {
+		if strings.HasPrefix(c.name, word) {
+			out = append(out, term.Candidate{Text: c.name, Help: c.help})
+		}
+	}
+	return out
+}
+
+// history opens the history of the current directory.
+func (f *chatFlags) history() (*term.History, error) {
+	dir, err := directoryState()
+	if err != nil {
+		return nil, err
+	}
+	clean, err := redactor()
+	if err != nil {
+		return nil, err
+	}
+	redact := clean.Text
+	if f.noRedact {
+		redact = nil
+	}
+	return term.OpenHistory(filepath.Join(dir, "history"), redact)
+}
+
+// directoryState returns the folder for what kitbag remembers of the current directory. It is in the user's
+// state directory, named by a hash, so that no project can put files there.
+func directoryState() (string, error) {
+	dir, err := currentDir()
+	if err != nil {
+		return "", err
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return "", err
+	}
+	base, err := stateDir()
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(dir))
+	return filepath.Join(base, "directories", hex.EncodeToString(sum[:8])), nil
+}
+
+// stateDir returns the user's state directory of kitbag: $XDG_STATE_HOME, or ~/.local/state on Linux.
+func stateDir() (string, error) {
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "kitbag"), nil
+	}
+	if runtime.GOOS == "windows" || runtime.GOOS == "darwin" {
+		dir, err := os.UserConfigDir()
+		return filepath.Join(dir, "kitbag", "state"), err
+	}
+	home, err := os.UserHomeDir()
+	return filepath.Join(home, ".local", "state", "kitbag"), err
+}

@@ -1,0 +1,105 @@
+package term
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// maxHistory is how many messages a history keeps, and maxEntry how many bytes of each.
+const (
+	maxHistory = 500
+	maxEntry   = 64 << 10
+)
+
+// A History has the messages that were typed in a directory, also in earlier conversations. The zero
+// History is not stored.
+type History struct {
+	file    string
+	clean   func(string) string
+	entries []string // oldest first
+}
+
+// OpenHistory reads the history in file, which may be missing. clean removes secrets from what is
+// stored; nil removes nothing.
+func OpenHistory(file string, clean func(string) string) (*History, error) {
+	h := &History{file: file, clean: clean}
+	f, err := os.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return h, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	sc := bufio.NewScanner(f)
+	sc.Buffer(nil, 8*maxEntry) // a character has at most six bytes in JSON
+	lines := 0
+	for sc.Scan() {
+		lines++
+		var text string
+		if json.Unmarshal(sc.Bytes(), &text) == nil { // a line that a crash cut off is left out
+			h.remember(text)
+		}
+	}
+	if lines > 2*maxHistory {
+		return h, h.rewrite()
+	}
+	return h, nil
+}
+
+// remember appends an entry in memory, and reports whether it is new.
+func (h *History) remember(text string) bool {
+	if n := len(h.entries); strings.TrimSpace(text) == "" || n > 0 && h.entries[n-1] == text {
+		return false
+	}
+	h.entries = append(h.entries, text)
+	if over := len(h.entries) - maxHistory; over > 0 {
+		h.entries = slices.Clone(h.entries[over:])
+	}
+	return true
+}
+
+// Add appends a message. Two programs may append to the same file at once.
+func (h *History) Add(text string) error {
+	if h.clean != nil {
+		text = h.clean(text)
+	}
+	if len(text) > maxEntry || !h.remember(text) || h.file == "" {
+		return nil
+	}
+	line, err := json.Marshal(text)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(h.file), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(h.file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(line, '\n'))
+	return errors.Join(err, f.Close())
+}
+
+// rewrite stores the entries that are kept.
+func (h *History) rewrite() error {
+	f, err := os.CreateTemp(filepath.Dir(h.file), ".history-") // mode 0600
+	if err != nil {
+		return err
+	}
+	enc := json.NewEncoder(f)
+	for _, text := range h.entries {
+		err = errors.Join(err, enc.Encode(text))
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return os.Rename(f.Name(), h.file)
+}

@@ -1,0 +1,318 @@
+package term
+
+import (
+	"fmt"
+	"html"
+	"strings"
+	"sync"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	east "github.com/yuin/goldmark/extension/ast"
+	"github.com/yuin/goldmark/text"
+	"github.com/yuin/goldmark/util"
+
+	"github.com/kitbag-go/kitbag/internal/visible"
+)
+
+// parser is made when the first text is shown, since making it takes milliseconds.
+var parser = sync.OnceValue(func() goldmark.Markdown {
+	return goldmark.New(goldmark.WithExtensions(extension.GFM))
+})
+
+// Markdown renders Markdown as lines of at most width columns. Without colour it keeps the marks of
+// emphasis and code, so that nothing is lost. Control characters of src never get through.
+func Markdown(src string, width int, colour bool) []string {
+	src = visible.Text(strings.ReplaceAll(src, "\r\n", "\n"))
+	m := &markdown{src: []byte(src), colour: colour}
+	return m.blocks(parser().Parser().Parse(text.NewReader(m.src)), max(width, 8), true)
+}
+
+type markdown struct {
+	src    []byte
+	colour bool
+
+	out   strings.Builder // of inline
+	stack []string        // the styles that are open in out
+}
+
+// The styles of Markdown, as parameters of SGR.
+const (
+	bold   = "1"
+	faint  = "2"
+	italic = "3"
+	struck = "9"
+	code   = "36"
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+)
+
+// blocks renders the children of n, with blank lines between them if they are loose.
+func (m *markdown) blocks(n ast.Node, width int, loose bool) (lines []string) {
+	for c := n.FirstChild(); c != nil; c = c.NextSibling() {
+		if loose && len(lines) > 0 {
+			lines = append(lines, "")
+		}
+		lines = append(lines, m.block(c, width)...)
+	}
+	return lines
+}
+
+func (m *markdown) block(n ast.Node, width int) []string {
+	switch n := n.(type) {
+	case *ast.Heading:
+		return wrap(m.paint(bold, strings.Repeat("#", n.Level)+" ")+m.inline(n, bold), width)
+	case *ast.List:
+		return m.list(n, width)
+	case *ast.Blockquote:
+		return indent(m.blocks(n, max(width-2, 8), true), m.paint(faint, "│ "), m.paint(faint, "│ "))
+	case *ast.FencedCodeBlock:
+		return m.code(n, string(n.Language(m.src)), width)
+	case *ast.CodeBlock:
+		return m.code(n, "", width)
+	case *ast.ThematicBreak:
+		return []string{m.paint(faint, strings.Repeat("─", min(width, 40)))}
+	case *ast.HTMLBlock:
+		return m.code(n, "html", width)
+	case *east.Table:
+		return m.table(n, width)
+	}
+	return wrap(m.inline(n), width)
+}
+
+// list renders the items of a list, each behind its mark.
+func (m *markdown) list(n *ast.List, width int) (lines []string) {
+	number := n.Start
+	for item := n.FirstChild(); item != nil; item = item.NextSibling() {
+		mark := "• "
+		if n.IsOrdered() {
+			mark = fmt.Sprintf("%d. ", number)
+			number++
+		}
+		if !n.IsTight && len(lines) > 0 {
+			lines = append(lines, "")
+		}
+		w := ansi.StringWidth(mark)
+		below := m.blocks(item, max(width-w, 8), !n.IsTight)
+		if len(below) == 0 {
+			below = []string{""}
+		}
+		lines = append(lines, indent(below, mark, strings.Repeat(" ", w))...)
+	}
+	return lines
+}
+
+// code renders the lines of n as they are, but for those that do not fit.
+func (m *markdown) code(n ast.Node, language string, width int) (lines []string) {
+	for i := range n.Lines().Len() {
+		seg := n.Lines().At(i)
+		line := strings.TrimRight(plain(string(seg.Value(m.src))), "\n")
+		colour := code
+		if language == "diff" {
+			colour = diffColour(line)
+		}
+		for _, part := range wrapHard(line, max(width-2, 8)) {
+			lines = append(lines, "  "+m.paint(colour, part))
+		}
+	}
+	return lines
+}
+
+// diffColour returns the colour of a line of a diff; "" for none.
+func diffColour(line string) string {
+	switch {
+	case strings.HasPrefix(line, "+"):
+		return green
+	case strings.HasPrefix(line, "-"):
+		return red
+	case strings.HasPrefix(line, "@@"):
+		return faint
+	}
+	return ""
+}
+
+// table renders a table in columns, or as one block for each row if it is too wide.
+func (m *markdown) table(n *east.Table, width int) (lines []string) {
+	var rows [][]string
+	var widths []int
+	for row := n.FirstChild(); row != nil; row = row.NextSibling() {
+		var cells []string
+		for cell := row.FirstChild(); cell != nil; cell = cell.NextSibling() {
+			s := m.inline(cell)
+			if i := len(cells); i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[len(cells)] = max(widths[len(cells)], ansi.StringWidth(s))
+			cells = append(cells, s)
+		}
+		rows = append(rows, cells)
+	}
+	total := 3 * (len(widths) - 1)
+	for _, w := range widths {
+		total += w
+	}
+	if total > width && len(rows) > 0 {
+		return m.narrowTable(rows, width)
+	}
+	for i, row := range rows {
+		var line []string
+		for j, cell := range row {
+			line = append(line, cell+strings.Repeat(" ", widths[j]-ansi.StringWidth(cell)))
+		}
+		lines = append(lines, strings.TrimRight(strings.Join(line, m.paint(faint, " │ ")), " "))
+		if i == 0 {
+			var rule []string
+			for _, w := range widths {
+				rule = append(rule, strings.Repeat("─", w))
+			}
+			lines = append(lines, m.paint(faint, strings.Join(rule, "─┼─")))
+		}
+	}
+	return lines
+}
+
+// narrowTable renders each row as lines of the form "head: cell".
+func (m *markdown) narrowTable(rows [][]string, width int) (lines []string) {
+	for i, row := range rows[1:] {
+		if i > 0 {
+			lines = append(lines, "")
+		}
+		for j, cell := range row {
+			head := ""
+			if j < len(rows[0]) {
+				head = rows[0][j] + ": "
+			}
+			lines = append(lines, wrap(head+cell, width)...)
+		}
+	}
+	return lines
+}
+
+// inline renders the text in n in the style.
+func (m *markdown) inline(n ast.Node, style ...string) string {
+	m.out.Reset()
+	for _, s := range style {
+		m.open(s)
+	}
+	m.children(n)
+	for range style {
+		m.close()
+	}
+	return m.out.String()
+}
+
+func (m *markdown) children(n ast.Node) {
+	for c := n.FirstChild(); c != nil; c = c.NextSibling() {
+		m.span(c)
+	}
+}
+
+func (m *markdown) span(n ast.Node) {
+	switch n := n.(type) {
+	case *ast.Text:
+		m.out.WriteString(m.literal(n.Segment.Value(m.src), n.IsRaw()))
+		switch {
+		case n.HardLineBreak():
+			m.out.WriteByte('\n')
+		case n.SoftLineBreak():
+			m.out.WriteByte(' ')
+		}
+	case *ast.String:
+		m.out.WriteString(m.literal(n.Value, n.IsRaw()))
+	case *ast.CodeSpan:
+		m.marked(n, "`", code)
+	case *ast.Emphasis:
+		if n.Level > 1 {
+			m.marked(n, "**", bold)
+		} else {
+			m.marked(n, "*", italic)
+		}
+	case *east.Strikethrough:
+		m.marked(n, "~~", struck)
+	case *ast.Link:
+		from := m.out.Len()
+		m.children(n)
+		if url := plain(string(n.Destination)); !strings.Contains(m.out.String()[from:], url) {
+			m.out.WriteString(" (" + url + ")")
+		}
+	case *ast.Image:
+		m.out.WriteString("[picture: ")
+		m.children(n)
+		m.out.WriteString("] (" + plain(string(n.Destination)) + ")")
+	case *ast.AutoLink:
+		m.out.WriteString(plain(string(n.URL(m.src))))
+	case *ast.RawHTML:
+		for i := range n.Segments.Len() {
+			seg := n.Segments.At(i)
+			m.out.WriteString(plain(string(seg.Value(m.src))))
+		}
+	case *east.TaskCheckBox:
+		if n.IsChecked {
+			m.out.WriteString("☑ ")
+		} else {
+			m.out.WriteString("☐ ")
+		}
+	default:
+		m.children(n)
+	}
+}
+
+// literal returns text of the source as it is meant: without backslashes before punctuation, and with
+// character references resolved. What these stand for is escaped like all other text.
+func (m *markdown) literal(b []byte, raw bool) string {
+	if !raw {
+		b = []byte(html.UnescapeString(string(util.UnescapePunctuations(b))))
+	}
+	return strings.ReplaceAll(plain(string(b)), "\n", " ")
+}
+
+// marked renders the children of n in a style, or between marks without colour.
+func (m *markdown) marked(n ast.Node, mark, style string) {
+	if !m.colour {
+		m.out.WriteString(mark)
+		m.children(n)
+		m.out.WriteString(mark)
+		return
+	}
+	m.open(style)
+	m.children(n)
+	m.close()
+}
+
+// open and close nest: the end of a style is a reset, after which the outer styles are set again.
+func (m *markdown) open(style string) {
+	m.stack = append(m.stack, style)
+	if m.colour {
+		m.out.WriteString("\x1b[" + style + "m")
+	}
+}
+
+func (m *markdown) close() {
+	m.stack = m.stack[:len(m.stack)-1]
+	if !m.colour {
+		return
+	}
+	m.out.WriteString("\x1b[0m")
+	for _, s := range m.stack {
+		m.out.WriteString("\x1b[" + s + "m")
+	}
+}
+
+func (m *markdown) paint(style, s string) string { return paint(m.colour, style, s) }
+
+// paint returns s in a style.
+func paint(colour bool, style, s string) string {
+	if !colour || style == "" || s == "" {
+		return s
+	}
+	return "\x1b[" + style + "m" + s + "\x1b[0m"
+}
+
+// plain removes control characters, and writes tabs as spaces: a terminal does not clear the cells that
+// a tab skips.
+func plain(s string) string {
+	return strings.ReplaceAll(visible.Text(s), "\t", "    ")
+}

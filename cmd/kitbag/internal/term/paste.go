@@ -1,0 +1,44 @@
+package term
+
+import (
+	"fmt"
+	"strings"
+)
+
+// longPaste is how many lines of pasted text are shown in the editor. Of more there is a note, and so of
+// text with tabs, which the editor cannot keep.
+const longPaste = 6
+
+// paste inserts text that was pasted: it is one message or a part of one, however many lines it has.
+func (s *state) paste(text string) {
+	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
+	if q := s.question; q != nil {
+		if q.armed && q.keys == "" {
+			q.line.InsertString(strings.ReplaceAll(plain(text), "\n", " "))
+		}
+		return // a pasted text must not press keys
+	}
+	if lines := strings.Count(strings.TrimRight(text, "\n"), "\n") + 1; lines > longPaste || strings.Contains(text, "\t") || len(text) > 2000 {
+		s.pastes = append(s.pastes, text)
+		text = pasteNote(len(s.pastes), lines)
+	}
+	s.editor.InsertString(text)
+	s.editor, _ = s.editor.Update(nil) // scrolls to the cursor
+	s.suggest()
+}
+
+func pasteNote(n, lines int) string {
+	if lines == 1 {
+		return fmt.Sprintf("[pasted text %d: 1 line]", n)
+	}
+	return fmt.Sprintf("[pasted text %d: %d lines]", n, lines)
+}
+
+// expand puts the pasted texts in the place of their notes.
+func (s *state) expand(value string) string {
+	var notes []string
+	for i, text := range s.pastes {
+		notes = append(notes, pasteNote(i+1, strings.Count(strings.TrimRight(text, "\n"), "\n")+1), text)
+	}
+	return strings.NewReplacer(notes...).Replace(value)
+}

@@ -1,0 +1,80 @@
+package term
+
+import "strings"
+
+// A stream is Markdown that comes in pieces. It returns blocks when they are complete.
+type stream struct{ rest string }
+
+// add appends text and returns the blocks that are complete; "" for none.
+func (s *stream) add(text string) (done string) {
+	s.rest += text
+	if !strings.Contains(text, "\n") {
+		return ""
+	}
+	n := completeBlocks(s.rest)
+	done, s.rest = s.rest[:n], s.rest[n:]
+	return done
+}
+
+// end returns what is left.
+func (s *stream) end() string {
+	rest := s.rest
+	s.rest = ""
+	return rest
+}
+
+// completeBlocks returns the length of the complete blocks at the beginning of Markdown that is still
+// written. A block ends at a blank line that is followed by a line that cannot belong to it: one that is
+// not indented, and, after a list or a quotation, does not continue it. The last line counts only if it
+// is complete.
+func completeBlocks(s string) (n int) {
+	fence, blank, first := "", false, ""
+	for at := 0; at < len(s); {
+		end := strings.IndexByte(s[at:], '\n')
+		if end < 0 {
+			break
+		}
+		line := s[at : at+end]
+		trimmed := strings.TrimSpace(line)
+		if fence == "" && trimmed != "" {
+			if blank && !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "\t") && !(continues(trimmed) && continues(first)) {
+				n, first = at, ""
+			}
+			if first == "" {
+				first = trimmed
+			}
+		}
+		if mark := fenceOf(trimmed); mark != "" && (fence == "" || strings.HasPrefix(mark, fence) && strings.Trim(trimmed, mark[:1]) == "") {
+			if fence == "" {
+				fence = mark
+			} else {
+				fence = ""
+			}
+		}
+		blank = trimmed == "" && fence == ""
+		at += end + 1
+	}
+	return n
+}
+
+// fenceOf returns the mark that begins or ends a block of code; "" for none.
+func fenceOf(line string) string {
+	for _, c := range []string{"`", "~"} {
+		if mark := line[:len(line)-len(strings.TrimLeft(line, c))]; len(mark) >= 3 {
+			return mark
+		}
+	}
+	return ""
+}
+
+// continues reports whether a line is an item of a list or a quotation.
+func continues(line string) bool {
+	if line == "" {
+		return false
+	}
+	rest := strings.TrimLeft(line, "0123456789")
+	if len(rest) < len(line) {
+		return strings.HasPrefix(rest, ". ") || strings.HasPrefix(rest, ") ")
+	}
+	return strings.HasPrefix(line, "> ") || strings.HasPrefix(line, "- ") || strings.HasPrefix(line, "* ") || strings.HasPrefix(line, "+ ")
+}

@@ -1,0 +1,107 @@
+package term
+
+import (
+	"strings"
+
+	"github.com/charmbracelet/x/ansi"
+)
+
+// wrap breaks s into lines of at most width columns, at spaces if there are any. A style that is open at
+// the end of a line is closed there and opened again on the next.
+func wrap(s string, width int) []string {
+	return closeLines(strings.Split(ansi.Wrap(s, width, ""), "\n"))
+}
+
+// wrapHard breaks a line wherever it is full, for code, in which spaces count.
+func wrapHard(s string, width int) []string {
+	return closeLines(strings.Split(ansi.Hardwrap(s, width, true), "\n"))
+}
+
+// fold breaks the lines of text that are too long. The rest of a line is indented, so that it cannot look
+// like another line.
+func fold(text string, width int) (lines []string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		if ansi.StringWidth(line) <= width {
+			lines = append(lines, line)
+			continue
+		}
+		margin := line[:len(line)-len(strings.TrimLeft(line, " "))] + "  "
+		margin = margin[:min(len(margin), width/2)]
+		lines = append(lines, indent(wrap(line, max(width-len(margin), 8)), "", margin)...)
+	}
+	return lines
+}
+
+func closeLines(lines []string) []string {
+	open := ""
+	for i, line := range lines {
+		lines[i] = open + line
+		open = openStyles(lines[i])
+		if open != "" {
+			lines[i] += "\x1b[0m"
+		}
+	}
+	return lines
+}
+
+// openStyles returns the sequences since the last reset in s.
+func openStyles(s string) string {
+	open := ""
+	for {
+		i := strings.Index(s, "\x1b[")
+		if i < 0 {
+			return open
+		}
+		end := strings.IndexByte(s[i:], 'm')
+		if end < 0 {
+			return open
+		}
+		if seq := s[i : i+end+1]; seq == "\x1b[0m" || seq == "\x1b[m" {
+			open = ""
+		} else {
+			open += seq
+		}
+		s = s[i+end+1:]
+	}
+}
+
+// indent puts first before the first line and rest before the others.
+func indent(lines []string, first, rest string) []string {
+	out := make([]string, len(lines))
+	for i, line := range lines {
+		prefix := rest
+		if i == 0 {
+			prefix = first
+		}
+		out[i] = prefix + line
+		if line == "" {
+			out[i] = strings.TrimRight(out[i], " ")
+		}
+	}
+	return out
+}
+
+// onlyColours removes every control sequence and character of s but SGR (colours and styles) and line
+// breaks.
+func onlyColours(s string) string {
+	var b strings.Builder
+	for {
+		i := strings.Index(s, "\x1b[")
+		if i < 0 {
+			b.WriteString(plain(s))
+			return b.String()
+		}
+		b.WriteString(plain(s[:i]))
+		s = s[i:]
+		end := 2
+		for end < len(s) && (s[end] >= '0' && s[end] <= '9' || s[end] == ';') {
+			end++
+		}
+		if end < len(s) && s[end] == 'm' {
+			b.WriteString(s[:end+1])
+			s = s[end+1:]
+		} else {
+			s = s[2:]
+		}
+	}
+}

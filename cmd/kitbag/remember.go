@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// keepRules adds allow rules to the kitbag.json of the current directory. The rules are the user's, but all else
+// in the file must be trusted already: what a model has written into it meanwhile must not become trusted.
+func (f *agentFlags) keepRules(ctx context.Context, p *prompt, rules []permission.Rule) error {
+	c, err := projectConfig()
+	if err != nil {
+		return err
+	}
+	mark, err := trustMark(c)
+	if err != nil {
+		return err
+	}
+	trusted := f.trust || isMark(mark)
+	if !trusted && len(c.wants())+len(c.found) > 0 {
+		return fmt.Errorf("the settings of this directory are not trusted, so its %s could not allow anything; answer y or s, and start kitbag again to trust it", configFile)
+	}
+	if !trusted {
+		if err := p.trustPrograms(ctx, c); err != nil {
+			return err
+		}
+	}
+	data, err := addAllowRules(c.data, rules)
+	if err != nil {
+		return fmt.Errorf("%s: %w; add the rule by hand", c.file, err)
+	}
+	if err := replaceFile(c.file, data); err != nil {
+		return err
+	}
+	if f.trust { // for this time only
+		return nil
+	}
+	// The mark is about the settings of other programs too. If these have changed meanwhile, the user is asked again.
+	if same, err := trustMark(c); err != nil || same != mark {
+		return err
+	}
+	c.data = data
+	if mark, err = trustMark(c); err != nil {
+		return err
+	}
+	return writeMark(mark)
+}
+
+// projectConfig reads the configuration of the current directory, trusted or not.
+func projectConfig() (*config, error) {
+	dir, err := currentDir()
+	if err != nil {
+		return nil, err
+	}
+	c, err := readConfig(filepath.Join(dir, configFile), os.Lstat)
+	if err == nil {
+		c.found = usualSkills(dir)
+	}
+	return c, err
+}
+
+// trustPrograms asks whether the directory may be trusted, if that includes settings of other programs.
+func (p *prompt) trustPrograms(ctx context.Context, c *config) error {
+	programs := c.programs()
+	if len(programs) == 0 {
+		return nil
+	}
+	fmt.Fprintf(p.out, "? A rule in %s only applies if you trust this directory, which has settings of other programs:\n    | %s\n",
+		plainLine(c.file), strings.Join(programs, "\n    | "))
+	ok, err := p.yesNo(ctx, "  Do you trust it? [y]es / [n]o: ")
+	if err == nil && !ok {
+		err = errors.New("the rule is not kept")
+	}
+	return err
+}
+
+// addAllowRules returns the configuration with allow rules in front of its others. All other bytes stay the same.
+func addAllowRules(data []byte, rules []permission.Rule) ([]byte, error) {
+	if len(bytes.TrimSpace(data)) == 0 {
+		data = []byte("{}\n")
+	}
+	at, inside, err := allowList(data)
+	if err != nil {
+		return nil, err
+	}
+	old, err := permission.ParseSettings(configFile, data)
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for _, r := range rules {
+		if slices.ContainsFunc(old.Policy.Rules, func(o permission.Rule) bool { return o.Behavior == permission.Allow && o.String() == r.String() }) {
+			continue
+		}
+		text, err := compactJSON(r.String())
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, string(text))
+	}
+	if len(list) == 0 {
+		return data, nil
+	}
+	text := strings.Join(list, ", ")
+	switch inside {
+	case "permissions":
+		text = `"allow": [` + text + "]"
+	case "":
+		text = "\n  \"permissions\": {\"allow\": [" + text + "]}"
+	}
+	if next := bytes.TrimLeft(data[at:], " \t\r\n"); len(next) > 0 && next[0] != ']' && next[0] != '}' {
+		text += ","
+		if inside != "" {
+			text += " "
+		}
+	} else if inside == "" {
+		text += "\n"
+	}
+	out := append(append(bytes.Clone(data[:at]), text...), data[at:]...)
+	_, err = permission.ParseSettings(configFile, out)
+	return out, err
+}
+
+// allowList returns the offset after the bracket of the list of allow rules. If there is none it returns the
+// offset after the bracket of the object that it belongs into. Inside says which of them it is: "allow",
+// "permissions" or, for the whole, "".
+func allowList(data []byte) (at int, inside string, err error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	enter := func(want json.Delim) error {
+		t, err := dec.Token()
+		if err == nil && t != want {
+			err = fmt.Errorf("%v found in the place of %v", t, want)
+		}
+		return err
+	}
+	if err := enter('{'); err != nil {
+		return 0, "", err
+	}
+	at = int(dec.InputOffset())
+	for _, name := range []string{"permissions", "allow"} {
+		found := false
+		for !found && dec.More() {
+			key, err := dec.Token()
+			if err != nil {
+				return 0, "", err
+			}
+			if found = key == name; !found {
+				var skip json.RawMessage
+				if err := dec.Decode(&skip); err != nil {
+					return 0, "", err
+				}
+			}
+		}
+		if !found {
+			return at, inside, nil
+		}
+		want := json.Delim('{')
+		if name == "allow" {
+			want = '['
+		}
+		if err := enter(want); err != nil {
+			return 0, "", fmt.Errorf("%s: %w", name, err)
+		}
+		at, inside = int(dec.InputOffset()), name
+	}
+	return at, inside, nil
+}
+
+// replaceFile writes the file through a new one, so that a crash leaves the old or the new content.
+func replaceFile(file string, data []byte) error {
+	mode := os.FileMode(0o644)
+	if info, err := os.Lstat(file); err == nil {
+		mode = info.Mode().Perm()
+	}
+	f, err := os.CreateTemp(filepath.Dir(file), ".kitbag-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
+}

@@ -1,0 +1,447 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/charmbracelet/x/vt"
+	"golang.org/x/sys/unix"
+
+	"github.com/kitbag-go/kitbag/internal/openaitest"
+)
+
+var updateScreens = flag.Bool("update", false, "write the screens of testdata/screens anew")
+
+// A display is a terminal of some size, with kitbag in it.
+type display struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	pty *os.File
+	end chan struct{} // closed when nothing more is shown
+
+	mu      sync.Mutex
+	emu     *vt.Emulator
+	changed chan struct{} // has an item after a change
+}
+
+// displayAt starts kitbag in a terminal.
+func displayAt(t *testing.T, columns, rows int, args ...string) *display {
+	t.Helper()
+	t.Setenv("NO_COLOR", "1")
+	t.Setenv("TERM", "xterm-256color")
+	d := &display{t: t, emu: vt.NewEmulator(columns, rows), changed: make(chan struct{}, 1), end: make(chan struct{})}
+	d.cmd = exec.CommandContext(t.Context(), os.Args[0], args...)
+	d.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	pty, tty := openPTY(t)
+	d.pty = pty
+	if err := unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(rows), Col: uint16(columns)}); err != nil {
+		t.Fatal(err)
+	}
+	d.cmd.Stdin, d.cmd.Stdout, d.cmd.Stderr = tty, tty, tty
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = tty.Close() // the command has it
+	var readers sync.WaitGroup
+	t.Cleanup(func() {
+		_ = d.cmd.Process.Kill()
+		_ = pty.Close()
+		d.mu.Lock()
+		_ = d.emu.Close()
+		d.mu.Unlock()
+		readers.Wait()
+	})
+	readers.Go(d.show)
+	readers.Go(d.reply)
+	return d
+}
+
+// show writes what kitbag writes to the emulator.
+func (d *display) show() {
+	defer close(d.end)
+	buf := make([]byte, 4096)
+	for {
+		n, err := d.pty.Read(buf)
+		if err != nil { // EIO after the command has ended
+			return
+		}
+		d.mu.Lock()
+		_, _ = d.emu.Write(buf[:n])
+		d.mu.Unlock()
+		select {
+		case d.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// reply sends the emulator's replies, such as the position of the cursor.
+func (d *display) reply() {
+	buf := make([]byte, 256)
+	for {
+		n, err := d.emu.Read(buf)
+		if n > 0 {
+			_, _ = d.pty.Write(buf[:n])
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// screen returns the text that was scrolled away and the text on the screen, without the blank lines at its end:
+// how far a screen is scrolled depends on how fast it was drawn.
+func (d *display) screen() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var lines []string
+	for _, line := range d.emu.Scrollback().Lines() {
+		lines = append(lines, line.String())
+	}
+	lines = append(lines, strings.Split(d.emu.String(), "\n")...)
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " \r")
+	}
+	cwd, err := os.Getwd()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return strings.ReplaceAll(strings.TrimRight(strings.Join(lines, "\n"), "\n")+"\n", cwd, shownDir)
+}
+
+// expect waits until the screen has all texts.
+func (d *display) expect(texts ...string) {
+	d.t.Helper()
+	d.wait(fmt.Sprintf("%q", texts), func(s string) bool {
+		for _, text := range texts {
+			if !strings.Contains(s, text) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// ready waits until the prompt is shown.
+func (d *display) ready() {
+	d.t.Helper()
+	d.wait("a prompt", func(s string) bool { return strings.Contains(s, "\n>\n") })
+}
+
+// idle waits until nothing is at work.
+func (d *display) idle() {
+	d.t.Helper()
+	d.wait("the end of the work", func(s string) bool { return !strings.Contains(s, "Ctrl-C") })
+}
+
+// wait waits until the screen is as ok says.
+func (d *display) wait(what string, ok func(screen string) bool) {
+	d.t.Helper()
+	late := time.After(20 * time.Second)
+	for {
+		if ok(d.screen()) {
+			return
+		}
+		select {
+		case <-d.changed:
+		case <-d.end:
+			if !ok(d.screen()) {
+				d.t.Fatalf("kitbag has ended without %s; the screen is\n%s", what, d.screen())
+			}
+			return
+		case <-late:
+			d.t.Fatalf("%s is not shown; the screen is\n%s", what, d.screen())
+		}
+	}
+}
+
+// golden waits until the screen is that of a file.
+func (d *display) golden(name string) {
+	d.t.Helper()
+	file := filepath.Join(testdata, "screens", name+".txt")
+	if *updateScreens {
+		time.Sleep(2 * time.Second) // until the screen is at rest
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			d.t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(d.screen()), 0o644); err != nil {
+			d.t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.wait("the screen of "+name+":\n"+string(want), func(s string) bool { return s == string(want) })
+}
+
+func (d *display) press(keys string) {
+	d.t.Helper()
+	if _, err := d.pty.WriteString(keys); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// testdata is absolute, since tests change the directory.
+var testdata, _ = filepath.Abs("testdata")
+
+const (
+	enter      = "\r"
+	pasteStart = "\x1b[200~"
+	pasteEnd   = "\x1b[201~"
+)
+
+// shownDir is as long as the directory of eachSize.
+const shownDir = "/tmp/kitbag00000000"
+
+// sizes are the terminals that screens are compared at.
+var sizes = []struct{ columns, rows int }{{80, 24}, {40, 15}}
+
+// eachSize runs a test at each size, in a directory with a stable name.
+func eachSize(t *testing.T, test func(t *testing.T, start func(args ...string) *display, golden func(*display, string))) {
+	for _, size := range sizes {
+		name := fmt.Sprintf("%dx%d", size.columns, size.rows)
+		t.Run(name, func(t *testing.T) {
+			workspace(t)
+			// Of a length that does not change, as lines are broken there: the screen has shownDir in its place.
+			dir := fmt.Sprintf("/tmp/kitbag%08d", os.Getpid()%1e8)
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			t.Chdir(dir)
+			test(t, func(args ...string) *display {
+				return displayAt(t, size.columns, size.rows, append([]string{"chat"}, args...)...)
+			}, func(d *display, what string) {
+				d.t.Helper()
+				d.golden(what + "-" + name)
+			})
+		})
+	}
+}
+
+const report = `# Findings
+
+There are **two** problems in ` + "`add.go`" + `:
+
+1. It *subtracts*.
+2. It has no test, see [the guide](https://example.org/guide).
+
+` + "```go\nfunc add(a, b int) int {\n\treturn a - b\n}\n```" + `
+
+| file | lines |
+|---|---|
+| add.go | 3 |
+
+Shall I put it right? &#27;[31mred
+`
+
+// TestScreenAnswer shows an answer in Markdown, with the character reference of an escape in it.
+func TestScreenAnswer(t *testing.T) {
+	eachSize(t, func(t *testing.T, start func(...string) *display, golden func(*display, string)) {
+		serve(t, openaitest.Text(report))
+		d := start()
+		d.ready()
+		d.press("what is wrong?" + enter)
+		d.expect("Shall I put it right?")
+		d.idle()
+		golden(d, "answer")
+		d.press(ctrlD)
+		if err := d.cmd.Wait(); err != nil {
+			t.Errorf("%v\n%s", err, d.screen())
+		}
+	})
+}
+
+// TestScreenApproval asks about an edit and a command. A key that was typed before a question is no answer.
+func TestScreenApproval(t *testing.T) {
+	eachSize(t, func(t *testing.T, start func(...string) *display, golden func(*display, string)) {
+		dir, err := os.Getwd()
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, "add.go")
+		if err := os.WriteFile(file, []byte("package add\n\nfunc add(a, b int) int {\n\treturn a - b\n}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(configFile, []byte(`{"sandbox": {"use": "off"}}`), 0o600); err != nil { // not every system has one
+			t.Fatal(err)
+		}
+		serve(t,
+			openaitest.Calls(call("Read", fmt.Sprintf(`{"file_path":%q}`, file))),
+			openaitest.Calls(call("TaskCreate", `{"subject":"Make it add","description":"x"}`)),
+			openaitest.Calls(call("Edit", fmt.Sprintf(`{"file_path":%q,"old_string":"a - b","new_string":"a + b"}`, file))),
+			openaitest.Calls(call("Bash", `{"command":"touch made"}`)),
+			openaitest.Calls(call("Bash", `{"command":"touch made"}`)),
+			openaitest.Calls(call("Bash", `{"command":"rm made"}`)),
+			openaitest.Text("Done."))
+		d := start("--trust")
+		d.ready()
+		d.press("put it right" + enter + "y") // the y is typed ahead: it is the beginning of the next message
+		d.expect("+        return a + b", "[y]es, once")
+		golden(d, "change")
+		d.press("y")
+		d.expect("command=touch made", "[y]es, once")
+		golden(d, "command")
+		d.press("s")
+		d.expect("command=rm made", "[y]es, once")
+		d.press("n")
+		d.expect("because")
+		d.press("it is needed" + enter)
+		d.expect("Done.", "> y")
+		d.idle()
+		golden(d, "refused")
+		if _, err := os.Stat("made"); err != nil {
+			t.Error(err)
+		}
+		d.press(ctrlC + ctrlC)
+		if err := d.cmd.Wait(); err != nil {
+			t.Errorf("%v\n%s", err, d.screen())
+		}
+	})
+}
+
+// TestScreenProject keeps an edited rule in kitbag.json, and the next chat needs no question.
+func TestScreenProject(t *testing.T) {
+	dir := workspace(t)
+	touch := func(name string) openaitest.Turn {
+		return openaitest.Calls(call("Bash", `{"command":"touch `+name+`"}`))
+	}
+	serve(t, touch("a"), openaitest.Text("one"))
+	d := displayAt(t, 80, 24, "chat")
+	d.ready()
+	d.press("go" + enter)
+	d.expect("[e]dit the rule")
+	d.press("e")
+	d.expect("? Bash(touch")
+	d.press("\x15Bash(rm:*)" + enter) // Ctrl-U empties the line
+	d.expect("does not allow this call", "? Bash(rm:*)")
+	d.press("\x15Bash(touch *)" + enter)
+	d.expect("project: Bash(touch *)")
+	d.press("p")
+	d.expect("✓ Bash", "one")
+	d.idle()
+	d.press(ctrlD)
+	if err := d.cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, d.screen())
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "kitbag.json"))
+	if want := "{\n  \"permissions\": {\"allow\": [\"Bash(touch *)\"]}\n}\n"; err != nil || string(data) != want {
+		t.Errorf("%v: kitbag.json is %q, want %q", err, data, want)
+	}
+	serve(t, touch("b"), openaitest.Text("two"))
+	d = displayAt(t, 80, 24, "chat")
+	d.ready()
+	d.press("go" + enter)
+	d.expect("✓ Bash", "two")
+	d.idle()
+	d.press(ctrlD)
+	if err := d.cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, d.screen())
+	}
+}
+
+// TestScreenInterrupt interrupts the work while something is typed, which is not sent.
+func TestScreenInterrupt(t *testing.T) {
+	workspace(t)
+	s := serve(t, openaitest.Text("I was just about to say something").HangAfter(700), openaitest.Text("fine"))
+	d := displayAt(t, 80, 24, "chat")
+	d.ready()
+	d.press("go" + enter)
+	d.expect("I was", "Ctrl-C stops")
+	d.press("half a mess")
+	d.expect("> half a mess")
+	d.press(ctrlC)
+	d.expect("! interrupted", "> half a mess")
+	d.press("age" + enter)
+	d.expect("fine")
+	d.idle()
+	if got := s.Requests()[1].Messages; got[len(got)-1].Text() != "half a message" {
+		t.Errorf("the model was sent %q", got[len(got)-1].Text())
+	}
+	d.press(ctrlC)
+	d.expect("Ctrl-C again leaves")
+	d.press(ctrlC)
+	if err := d.cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, d.screen())
+	}
+}
+
+// TestScreenPaste pastes several lines, and gets them again from the history of the next chat, without the secret.
+func TestScreenPaste(t *testing.T) {
+	workspace(t)
+	secret := "ghp_" + strings.Repeat("a1B2", 9)
+	s := serve(t, openaitest.Text("read"))
+	d := displayAt(t, 80, 24, "chat")
+	d.ready()
+	d.press(pasteStart + "one\r\ntwo\r\nthree " + secret + pasteEnd)
+	d.expect("> one", "  two", "  three")
+	d.press(enter)
+	d.expect("read")
+	d.idle()
+	if n := len(s.Requests()); n != 1 {
+		t.Errorf("%d requests, want 1", n)
+	}
+	if got := s.Requests()[0].Messages; got[len(got)-1].Text() != "one\ntwo\nthree "+secret {
+		t.Errorf("the model was sent %q", got[len(got)-1].Text())
+	}
+	d.press(ctrlD)
+	if err := d.cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	d = displayAt(t, 80, 24, "chat")
+	d.ready()
+	d.press("\x1b[A")
+	d.expect("> one", "  two", "  three [redacted")
+	d.press(ctrlC + ctrlC)
+	if err := d.cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, d.screen())
+	}
+}
+
+// TestScreenTerminated sends SIGTERM in the middle of an answer.
+func TestScreenTerminated(t *testing.T) {
+	workspace(t)
+	serve(t, openaitest.Text("I was just about to say something").HangAfter(700))
+	d := displayAt(t, 80, 24, "chat")
+	d.ready()
+	d.press("go" + enter)
+	d.expect("I was", "Ctrl-C stops")
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.cmd.Wait(); d.cmd.ProcessState.ExitCode() != exitInterrupted {
+		t.Errorf("%v\n%s", err, d.screen())
+	}
+}
+
+// TestScreenResize makes the terminal narrow while text is typed.
+func TestScreenResize(t *testing.T) {
+	workspace(t)
+	serve(t)
+	d := displayAt(t, 80, 24, "chat")
+	d.ready()
+	d.press("Zwölf Boxkämpfer jagen 漢字 quer über den Sylter Deich, wie immer")
+	d.expect("Deich, wie immer")
+	d.mu.Lock()
+	d.emu.Resize(40, 15)
+	d.mu.Unlock()
+	if err := unix.IoctlSetWinsize(int(d.pty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 15, Col: 40}); err != nil {
+		t.Fatal(err)
+	}
+	d.expect("> Zwölf Boxkämpfer jagen 漢字 quer\n  über den Sylter Deich, wie immer")
+	d.press(ctrlC + ctrlC)
+	if err := d.cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, d.screen())
+	}
+}
