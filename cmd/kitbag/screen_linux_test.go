@@ -98,7 +98,7 @@ func (d *display) reply() {
 	}
 }
 
-// screen returns the text that was scrolled away and the text on the screen, without the blank lines at its end:
+// screen returns the text that was scrolled away and the text on the screen, without blank lines around it:
 // how far a screen is scrolled depends on how fast it was drawn.
 func (d *display) screen() string {
 	d.mu.Lock()
@@ -115,7 +115,7 @@ func (d *display) screen() string {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return strings.ReplaceAll(strings.TrimRight(strings.Join(lines, "\n"), "\n")+"\n", cwd, shownDir)
+	return strings.ReplaceAll(strings.Trim(strings.Join(lines, "\n"), "\n")+"\n", cwd, shownDir)
 }
 
 // expect waits until the screen has all texts.

@@ -64,6 +64,10 @@ func (m model) View() tea.View {
 	return v
 }
 
+// firstFrame is when the first frame has been drawn: until then bubbletea takes the whole terminal for the frame,
+// and lines that are printed would be far apart.
+const firstFrame = 50 * time.Millisecond
+
 // Run shows the terminal while body works, and returns body's error. It returns ErrForced at once, while
 // body still works, when the person interrupts a second time.
 func Run(ctx context.Context, o Options, body func(context.Context, *Screen) error) error {
@@ -83,12 +87,12 @@ func Run(ctx context.Context, o Options, body func(context.Context, *Screen) err
 	s.program = tea.NewProgram(model{st, func(w, h int) {
 		s.width.Store(int32(w))
 		s.height.Store(int32(h))
-		once.Do(func() { close(ready) })
+		once.Do(func() { time.AfterFunc(firstFrame, func() { close(ready) }) })
 	}}, opts...)
 	done := make(chan error, 1)
 	go func() {
 		select {
-		case <-ready: // the size is known
+		case <-ready:
 		case <-ctx.Done():
 		}
 		err := body(ctx, s)
