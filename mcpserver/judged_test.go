@@ -98,7 +98,7 @@ func TestQuestionSaysHowFar(t *testing.T) {
 				j := tool.CallFrom(ctx).Judgement
 				return fmt.Sprintf("%q %v", j.Profile, j.Network), nil
 			}))
-			w := newWorld(t, func(c *toolkit.Config) { c.Basic.Tools = append(c.Basic.Tools, reachTool{inner, &verdict}) })
+			w := newFixture(t, func(c *toolkit.Config) { c.Basic.Tools = append(c.Basic.Tools, reachTool{inner, &verdict}) })
 			var question string
 			widen := false
 			c := connect(t, mcpclient.Server{Transport: mcpclient.Dial(dialStdio(serve(t, mcpserver.Config{Toolkit: w.tk}))),
