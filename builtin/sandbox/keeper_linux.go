@@ -3,7 +3,7 @@
 package sandbox
 
 import (
-	"syscall"
+	"errors"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -54,7 +54,7 @@ func (k *keeper) look() time.Duration {
 	}
 	empty := false
 	for i := range k.places {
-		if k.cover(&k.places[i]) == unix.ENOENT {
+		if errors.Is(k.cover(&k.places[i]), unix.ENOENT) {
 			empty = true
 		}
 	}
@@ -66,14 +66,28 @@ func (k *keeper) look() time.Duration {
 	return k.gap / 2
 }
 
-func (k *keeper) cover(p *keptPlace) syscall.Errno {
-	at, err := enter(p.name)
-	if err != nil {
-		return errnoOf(err)
+// cover covers the place unless it is covered. The kernel tells of a lost cover before the new file
+// is in its place, so that it may take more than one try; it returns ENOENT for what is to be looked
+// at again soon.
+func (k *keeper) cover(p *keptPlace) error {
+	for range 10 {
+		at, err := enter(p.name)
+		if err != nil {
+			return err
+		}
+		covered, err := k.coverOpen(p, at)
+		unix.Close(at)
+		if covered || err != nil {
+			return err
+		}
 	}
-	defer unix.Close(at)
+	return unix.ENOENT
+}
+
+// coverOpen covers the place, which is open, and reports whether it was covered already.
+func (k *keeper) coverOpen(p *keptPlace, at int) (covered bool, err error) {
 	if mount, err := mountOf(at); err != nil || mount == p.mount {
-		return 0
+		return true, err
 	}
 	from := at
 	if p.as == asHide {
@@ -83,13 +97,14 @@ func (k *keeper) cover(p *keptPlace) syscall.Errno {
 	}
 	t, err := cloneMount(from, p.name, plain|unix.MOUNT_ATTR_RDONLY)
 	if err != nil {
-		return 0
+		return false, err
 	}
-	if mount, err := mountOf(t.fd); err == nil {
-		p.mount = mount
+	if p.mount, err = mountOf(t.fd); err != nil {
+		unix.Close(t.fd)
+		return false, err
 	}
-	t.attach()
-	return 0
+	t.attach() // if that fails, the next try sees it
+	return false, nil
 }
 
 // mountOf returns the number of the mount that an open path is in.

@@ -42,8 +42,8 @@
 //   - A protected path that is not there can be made ([Result.Made]), and a secret that comes
 //     to be while the program runs, or has another name, can be read. Where another program
 //     puts a new file in the place of a protected or secret one, as editors and git config
-//     do, the new one is neither until it is covered, too ([Result.Replaced]): for some 0.1 ms
-//     if the machine is idle, and up to 50 ms if the old one was moved away before.
+//     do, the new one is neither until it is covered, too ([Result.Replaced]): for less
+//     than a millisecond if the machine is idle, and 50 ms if the old one was moved away before.
 //   - In work, a program connects to a Unix socket only if a process of the same command made
 //     it. The first process makes each connection for it, so that the other end sees that one
 //     as its peer. Where that cannot be, as Check says, there are no Unix sockets but pairs.
