@@ -23,7 +23,7 @@
 //
 // # Approval
 //
-// The permission engine may ask for a person's decision. The run then emits an [*event.Approval] for each
+// The permission engine may ask for the user's decision. The run then emits an [*event.Approval] for each
 // such call and ends, waiting. [State.Pending] lists the open questions. The run continues, in this process or
 // in another one that loads the State, when it gets the answers:
 //
@@ -73,7 +73,7 @@
 // # Trust
 //
 // The model's output, tool results and loaded States are not trusted: arguments are validated, every
-// call is judged by package permission, and a call that a person approved is judged again when it
+// call is judged by package permission, and a call that the user approved is judged again when it
 // runs. A tool that runs is not confined here. Messages, files and results may
 // contain secrets: [Config.Redact] keeps those that it recognizes out of what is saved and emitted, but does
 // not hide them from the model.

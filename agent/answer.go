@@ -109,7 +109,7 @@ func (r *run) checkConfirm(c *openCall, in event.Confirm) error {
 	return err
 }
 
-// edited returns the repaired arguments that a person gave a call; nil if they are unchanged.
+// edited returns the repaired arguments that the user gave a call; nil if they are unchanged.
 func (r *run) edited(c *openCall, in event.Confirm) (json.RawMessage, error) {
 	if in.Input == nil || !in.Allow || bytes.Equal(in.Input, c.Input) {
 		return nil, nil
@@ -241,7 +241,7 @@ func (r *run) addUserMessage(in say) error {
 	return r.addMessage(&m, "")
 }
 
-// confirm applies a person's answer.
+// confirm applies the user's answer.
 func (r *run) confirm(c *openCall, in event.Confirm) error {
 	r.addRules(in.Rules)
 	if !in.Allow {

@@ -87,7 +87,7 @@ func (r *run) decision(c *openCall, p *permission.Policy, pc *permission.Call) p
 }
 
 // judgeAnew returns a function that judges a call whose arguments middleware has changed, by the current policy.
-// It is called on the call's goroutine. It asks no question: a person has approved other arguments.
+// It is called on the call's goroutine. It asks no question: the user has approved other arguments.
 func (r *run) judgeAnew() func(context.Context, tool.Tool, tool.Call) (*permission.Judgement, error) {
 	p, judge := r.currentPolicy(), r.a.judge
 	return func(ctx context.Context, t tool.Tool, c tool.Call) (*permission.Judgement, error) {
@@ -205,7 +205,7 @@ type personQuestion struct{ flight }
 func (*personQuestion) onReport(*run, report) error { return nil }
 func (pq *personQuestion) onEnd(*run) error         { pq.repeat(); return nil }
 
-// awaitAnswer receives reports of calls until a person has answered. Their events wait: a program
+// awaitAnswer receives reports of calls until the user has answered. Their events wait: a program
 // that shows events and questions on one terminal must not do both at a time.
 func (r *run) awaitAnswer(f *flight) {
 	r.consumer.paused = true
@@ -230,7 +230,7 @@ func acquire(ctx context.Context, token chan struct{}) bool {
 	}
 }
 
-// isIdempotent reports whether t allows a call to be made again.
+// isIdempotent reports whether t allows a call to be repeated.
 func isIdempotent(t tool.Tool, input json.RawMessage) bool {
 	i, ok := tool.As[tool.IdempotentChecker](t)
 	return ok && orElse(false, func() bool { return i.CheckIdempotent(input) })
@@ -239,7 +239,7 @@ func isIdempotent(t tool.Tool, input json.RawMessage) bool {
 // idempotencyKey returns the key of c, a call of the message named answer: the same in every
 // process that continues this State, and different for any other call. It includes the id of the message
 // because a model may reuse a call id that a compaction has removed; and the arguments
-// because a person may edit them, and services reject a key that is reused with other
+// because the user may edit them, and services reject a key that is reused with other
 // arguments.
 func (r *run) idempotencyKey(c *openCall, answer string) string {
 	h := sha256.New()

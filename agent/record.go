@@ -73,7 +73,7 @@ type dialog struct {
 	model model.Model // the agent's, with retries that emit events; created for the first request
 }
 
-// A people handles the questions of a run to people.
+// A people handles the questions of a run to the user.
 type people struct {
 	asking   chan struct{}      // holds a token while a question is open
 	sampling chan struct{}      // holds a token while a server uses the model

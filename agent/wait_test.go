@@ -26,7 +26,7 @@ func accept(context.Context, host.Elicitation) (host.Answer, error) {
 	return host.Answer{Action: host.ActionAccept}, nil
 }
 
-// odd are tools that do what a tool may do while it is waited for.
+// odd are tools with every kind of allowed behaviour while the run waits for them.
 func odd() []tool.Tool {
 	add := func(name string, fn func(ctx context.Context) (string, error)) tool.Tool {
 		return tool.Must(tool.New(name, "Is odd.", func(ctx context.Context, _ struct{}) (string, error) { return fn(ctx) }))
@@ -59,7 +59,7 @@ func odd() []tool.Tool {
 			time.Sleep(time.Minute)
 			return "", ctx.Err()
 		}),
-		// What it waits for itself must not take its caller's turns.
+		// Work that it waits for itself must not use its caller's turns.
 		add("calls_another", func(ctx context.Context) (string, error) {
 			inner := add("inner", elicit)
 			for ch, err := range tool.Run(ctx, inner, tool.Call{ID: "i", Name: "inner", Input: json.RawMessage(`{}`)}) {
@@ -92,8 +92,8 @@ func odd() []tool.Tool {
 	}
 }
 
-// mediators are middleware that what a tool says, and asks of the run, passes
-// through in different ways.
+// mediators are middleware that pass on the chunks and requests of a tool in
+// different ways.
 var mediators = map[string]tool.Middleware{
 	"none":   nil,
 	"passes": func(next tool.Handler) tool.Handler { return next },
@@ -153,7 +153,7 @@ var mediators = map[string]tool.Middleware{
 					next(ctx, t, call)(yield)
 					return
 				}
-				for range next(ctx, t, call) { // in vain
+				for range next(ctx, t, call) { // which yields nothing
 				}
 				next(ctx, t, call)(yield)
 			}
@@ -161,12 +161,12 @@ var mediators = map[string]tool.Middleware{
 	},
 }
 
-// TestWaitTellsTheSame holds that a run that waits for a call itself tells of
-// nothing else than one that leaves it to a worker, as one that is recorded does.
-func TestWaitTellsTheSame(t *testing.T) {
+// TestWaitEventsAreTheSame checks that a run that waits for a call itself emits the
+// same events as one that leaves it to a worker, like a recorded one.
+func TestWaitEventsAreTheSame(t *testing.T) {
 	for _, one := range odd() {
 		name := one.Info().Name
-		if name == "samples" { // which a recorded run refuses
+		if name == "samples" { // a recorded run refuses it
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
@@ -202,10 +202,10 @@ func TestWaitTellsTheSame(t *testing.T) {
 	}
 }
 
-// TestMiddlewareLeavesACall has middleware leave a call behind, with the very context that it
-// was given. The call is told when that ends, also when it was not limited, and the next is stopped
-// in time.
-func TestMiddlewareLeavesACall(t *testing.T) {
+// TestMiddlewareAbandonsACall has middleware abandon a call, with the same context that it
+// was given. The call is cancelled when that ends, even if it had no limit, and the next is
+// stopped in time.
+func TestMiddlewareAbandonsACall(t *testing.T) {
 	for _, limit := range []time.Duration{time.Second, -1} {
 		var told [2][]string
 		for i := range told {
@@ -297,11 +297,11 @@ func TestConsumerLeavesATurn(t *testing.T) {
 				}
 			}
 		}
-	} // goleak finds who is left
+	} // goleak finds remaining goroutines
 }
 
-// TestTurnsAreTheRunsOwn has a tool leave something behind that waits with the call's
-// context: events must go on to come on the goroutine that ranges over them.
+// TestTurnsAreTheRunsOwn has a tool leave a goroutine behind that waits with the call's
+// context: events must still be yielded on the goroutine that ranges over them.
 func TestTurnsAreTheRunsOwn(t *testing.T) {
 	for _, how := range []string{"none", "passes", "ranges", "goes elsewhere"} {
 		t.Run(how, func(t *testing.T) { turnsAreTheRunsOwn(t, mediators[how]) })
@@ -324,7 +324,7 @@ func turnsAreTheRunsOwn(t *testing.T, mediator tool.Middleware) {
 		<-began
 		return "fine", nil
 	}))
-	// More than chance would let a wrong goroutine miss.
+	// Often enough that a wrong goroutine would be detected.
 	asks := tool.Must(tool.New("asks", "Asks.", func(ctx context.Context, _ struct{}) (string, error) {
 		for range 50 {
 			if _, err := host.From(ctx).Elicit(ctx, yesOrNo); err != nil {

@@ -5,7 +5,7 @@
 //	├── SKILL.md       front matter (name, description, …), then markdown
 //	├── scripts/       programs to run
 //	├── references/    texts to read when they are needed
-//	└── assets/        templates, pictures
+//	└── assets/        templates, images
 //
 // A model sees little of a skill until it needs more:
 //

@@ -82,7 +82,7 @@ func (s *Skill) readFile(name string) ([]byte, error) {
 }
 
 // readRegular reads a regular file of at most limit bytes. It checks before it opens, since
-// opening a pipe could block for ever.
+// opening a pipe could block forever.
 func readRegular(files fs.FS, name string, limit int64) ([]byte, error) {
 	info, err := fs.Stat(files, name)
 	if err != nil && isLink(files, name) {
@@ -95,7 +95,7 @@ func readRegular(files fs.FS, name string, limit int64) ([]byte, error) {
 }
 
 // readKnown reads a file whose info is known. It applies the limit also to a file that
-// grows meanwhile.
+// grows in the meantime.
 func readKnown(files fs.FS, name string, info fs.FileInfo, limit int64) ([]byte, error) {
 	switch {
 	case !info.Mode().IsRegular():

@@ -14,8 +14,8 @@ import (
 // Options say more about a tool that New makes. The zero Options are those of
 // a tool that may change anything and runs alone.
 type Options struct {
-	Title    string // for people; empty for none
-	ReadOnly bool   // changes nothing, whatever its arguments
+	Title    string // for display; empty for none
+	ReadOnly bool   // changes nothing, with any arguments
 	Parallel bool   // may run in parallel with other calls of the same answer
 	Control  bool   // only steers the agent itself; see [permission.Call]
 
@@ -251,7 +251,7 @@ func checkAPIName(name string) error {
 	return nil
 }
 
-// checkName holds the rule of MCP for the names of tools, but for the length.
+// checkName checks the rule of MCP for the names of tools, except the length.
 func checkName(name string) error {
 	switch {
 	case name == "":

@@ -308,7 +308,7 @@ func (r *reflector) fieldTag(f field) (reflect.StructTag, error) {
 	return reflect.StructTag(tag.String()), nil
 }
 
-// typeText describes a type where a field has no description of its own.
+// typeText describes a type if a field has no description.
 func (r *reflector) typeText(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

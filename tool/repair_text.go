@@ -24,7 +24,7 @@ var literals = map[string]string{
 }
 
 // word reads what is not quoted: a number, a literal, or text. One that the end of the text
-// ends may have gone on, even if it looks whole: 1 of 15.
+// ends may be incomplete, even if it looks complete: 1 of 15.
 func (r *repairer) word(p place) (*value, error) {
 	start := r.i
 	r.token(p)
@@ -367,7 +367,7 @@ func (r *repairer) closes(i int, isKey bool, p place) bool {
 	return p == valueAtRoot || keyFollows(rest) && strings.Contains(between, "\n")
 }
 
-// trimSpace takes off leading white space, that of Unicode and what has no width too.
+// trimSpace removes leading white space, including that of Unicode and characters without width.
 func trimSpace(s string) string { return strings.TrimLeftFunc(s, isSpace) }
 
 func isSpace(c rune) bool { return unicode.IsSpace(c) || c == '\u200b' || c == '\ufeff' }

@@ -35,7 +35,7 @@ func (k valueKind) String() string {
 }
 
 // A value is JSON that keeps the order of members and the spelling of numbers,
-// which map[string]any loses: arguments that are put right must otherwise stay as the
+// which map[string]any loses: arguments that are repaired must otherwise stay as the
 // model wrote them, and hints name fields in the schema's order. Scalars are kept as they
 // are written, and may share memory with the text that was read. The fields may be
 // changed; scalars are not written into.
@@ -65,7 +65,7 @@ func parseValue(raw []byte) (*value, error) {
 }
 
 // A valueParser reads text that is known to be valid JSON. So it never looks whether the
-// text has ended, but for a number, which is all there may be.
+// text has ended, except for a number, which may be the whole text.
 type valueParser struct {
 	s []byte
 	i int

@@ -14,7 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/near"
 )
 
-// How much of what is wrong a model is told at once: the first violations say
+// The limits of an error for a model: the first violations say
 // enough to send a better call.
 const (
 	maxViolations = 10
@@ -81,7 +81,7 @@ func (x *explainer) add(loc []string, format string, a ...any) {
 	x.found = append(x.found, violation{path: pathOf(x.args, loc), text: fmt.Sprintf(format, a...), loc: slices.Clone(loc)})
 }
 
-// drop adds a violation that is put right by leaving the field out.
+// drop adds a violation that is fixed by omitting the field.
 func (x *explainer) drop(loc []string, format string, a ...any) {
 	x.add(loc, format, a...)
 	x.found[len(x.found)-1].drop = true
@@ -186,7 +186,7 @@ func boundText(k jsonschema.ErrorKind) string {
 	return ""
 }
 
-// decimal writes a bound as people do, though it is held as a fraction.
+// decimal formats a bound as a decimal number, though it is stored as a fraction.
 func decimal(r *big.Rat) string {
 	if r.IsInt() {
 		return r.Num().String()

@@ -144,7 +144,7 @@ func (g Group) clone() Group {
 func (c *catalogue) all() []*group { return append([]*group{c.basic}, c.groups...) }
 
 // addGroups resolves the groups, in the order given, which is the order in which
-// models and people see them.
+// models and users see them.
 func (c *catalogue) addGroups() error {
 	if n := c.cfg.Basic.Name; n != "" {
 		return fmt.Errorf("the basic group is called %q; it must have no name", n)

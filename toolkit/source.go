@@ -135,7 +135,7 @@ func (s *source) fresh(refresh time.Duration) bool {
 	return due.IsZero() || time.Now().Before(due)
 }
 
-// fetch lists the source's tools, unless another caller has done so meanwhile.
+// fetch lists the source's tools, unless another caller has done so in the meantime.
 // Only the context's error is returned: a source that fails keeps its last list.
 func (s *source) fetch(ctx context.Context, refresh time.Duration) error {
 	select {
@@ -204,7 +204,7 @@ func (c *catalogue) instructions(g *group) string {
 }
 
 // load fetches the lists of the sources that are due, concurrently, and
-// returns the catalogue with them. It holds no lock meanwhile: a server that hangs
+// returns the catalogue with them. It holds no lock during that: a server that hangs
 // delays only the callers that need it.
 func (tk *Toolkit) load(ctx context.Context, c *catalogue, sources []*source) (*catalogue, error) {
 	var due []*source

@@ -17,7 +17,7 @@ import (
 // A Group is a named set of tools and skills that is opened and closed as one.
 type Group struct {
 	Name        string // as the model writes it; unique; "basic" is reserved
-	Title       string // for people; may be empty
+	Title       string // for display; may be empty
 	Description string // what it is for; the model chooses by it
 
 	// Instructions are shown to the model when it opens the group.

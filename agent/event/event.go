@@ -115,7 +115,7 @@ type Discard struct {
 	Error   string `json:"error"`
 }
 
-// Retry says that a model call failed and will be made again after Wait.
+// Retry says that a model call failed and will be repeated after Wait.
 type Retry struct {
 	Header
 	Attempt int           `json:"attempt"` // the attempt that failed, from 1

@@ -96,7 +96,7 @@ func (k *fileKeeper) open() (*agent.State, error) {
 			return nil, err
 		}
 	}
-	data, err := io.ReadAll(k.file) // not by path, which may name another file by now
+	data, err := io.ReadAll(k.file) // not by path, which may name another file now
 	if err != nil {
 		return nil, err
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session/internal/killed"
 )
 
-// The environment of a child process: where the session is, of which kind it
-// is, and the number of the save after which (or, negative, before which) the
+// The environment of a child process: the path and the kind of the session,
+// and the number of the save after which (or, if negative, before which) the
 // process kills itself.
 const (
 	childDir  = "KITBAG_TEST_SESSION_DIR"
@@ -53,7 +53,7 @@ func openJourney(dir, kind string) (*session.Session, error) {
 	return session.Open(context.Background(), store, "journey")
 }
 
-// child takes the journey from where it is to its end or to the process's.
+// child continues the journey until it ends or the process is killed.
 func child() error {
 	dir := os.Getenv(childDir)
 	kill, err := strconv.Atoi(os.Getenv(childKill))
@@ -85,7 +85,7 @@ func childCmd(dir, kind string, kill int) *exec.Cmd {
 	return cmd
 }
 
-// hold starts a process that keeps the session open, and returns what kills it.
+// hold starts a process that keeps the session open, and returns a function that kills it.
 func hold(t *testing.T, dir, kind string) (stop func()) {
 	t.Helper()
 	cmd := childCmd(dir, kind, childHold)
@@ -137,7 +137,7 @@ func arrived(t *testing.T, dir, kind, answer string) {
 }
 
 // TestKill kills a process with SIGKILL after, and before, each save of a run
-// of twelve calls, and goes on in another process. The answer is the same, and
+// of twelve calls, and continues in another process. The answer is the same, and
 // no call has its effect twice.
 func TestKill(t *testing.T) {
 	for _, row := range []struct {
@@ -159,7 +159,7 @@ func killAt(t *testing.T, kind string, kill int) bool {
 	if !died && max(kill, -kill) < 30 {
 		t.Fatalf("the run made less than %d saves", max(kill, -kill))
 	}
-	if died { // to go on in this process costs less than a third one
+	if died { // continuing in this process is cheaper than starting a third one
 		answer = resume(t, dir, kind)
 	}
 	if arrived(t, dir, kind, answer); t.Failed() {
@@ -168,7 +168,7 @@ func killAt(t *testing.T, kind string, kill int) bool {
 	return died
 }
 
-// resume takes the journey to its end in this process.
+// resume runs the journey to its end in this process.
 func resume(t *testing.T, dir, kind string) string {
 	s, err := openJourney(dir, kind)
 	if err != nil {
@@ -182,7 +182,7 @@ func resume(t *testing.T, dir, kind string) string {
 	return answer
 }
 
-// TestKillAgain kills every process at its fifth save until one arrives.
+// TestKillAgain kills every process at its fifth save until one finishes.
 func TestKillAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

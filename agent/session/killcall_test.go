@@ -21,14 +21,14 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// The kinds of child processes that die within a call, after its effect.
+// The kinds of child processes that die during a call, after its effect.
 const (
 	kindPay    = "pay"    // of a tool whose calls are idempotent
 	kindPrint  = "print"  // of one whose calls are not
-	kindBehind = "behind" // of one whose calls go on in the background
+	kindBehind = "behind" // of one whose calls continue in the background
 )
 
-// behind is a tool whose calls go to the background at once.
+// behind is a tool whose calls move to the background at once.
 type behind struct{ tool.Tool }
 
 func (behind) Background(json.RawMessage) time.Duration { return 0 }
@@ -38,7 +38,7 @@ func (b behind) Unwrap() tool.Tool                      { return b.Tool }
 // idempotency key; in the background it makes one. Its answer is how they ended. A process dies in a call as long as there are no more than dies
 // lines.
 func payment(dir, kind string, dies int) error {
-	left, once := make(chan struct{}), sync.Once{} // it is stored that the call has left
+	left, once := make(chan struct{}), sync.Once{} // closed when it is stored that the call is in the background
 	pay := tool.Must(tool.New(kind, "Leaves a line.", func(ctx context.Context, in numberIn) (string, error) {
 		if kind == kindBehind {
 			<-left
@@ -111,10 +111,10 @@ func payment(dir, kind string, dies int) error {
 	return err
 }
 
-// TestKillInACall kills processes within a call that has had its effect already.
-// Where the tool has said that this does no harm the call is made once more, with
-// the same key; else the model is told that nobody knows, and the call is not
-// made again.
+// TestKillInACall kills processes during a call that has already had its effect.
+// If the tool declares that repeating is safe, the call is repeated once, with the
+// same key; otherwise the model is told that the outcome is unknown, and the call is
+// not repeated.
 func TestKillInACall(t *testing.T) {
 	for _, row := range []struct {
 		kind   string

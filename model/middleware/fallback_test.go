@@ -188,7 +188,7 @@ type listed struct {
 func (l listed) Name() string          { return l.name }
 func (l listed) Server() (string, int) { return l.host, 443 }
 
-// TestFailuresName holds that the error of several models says which failed how, and that errors.As finds the
+// TestFailuresName checks that the error of several models says which failed how, and that errors.As finds the
 // failure that decides what to do.
 func TestFailuresName(t *testing.T) {
 	busy := &model.Error{Kind: model.KindRateLimit, RetryAfter: time.Minute, Message: "slow down"}

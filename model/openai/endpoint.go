@@ -72,7 +72,7 @@ var sharedClient = sync.OnceValue(func() sdk.HTTPDoer {
 	}
 	t = t.Clone()
 	t.MaxIdleConns = 0           // no limit
-	t.MaxIdleConnsPerHost = 256  // the default is 2, and agents run side by side
+	t.MaxIdleConnsPerHost = 256  // the default is 2, and agents run in parallel
 	t.WriteBufferSize = 32 << 10 // most bodies go out in one write
 	return &http.Client{Transport: t}
 })

@@ -36,7 +36,7 @@ type history struct {
 }
 
 // A conversation is the wire form of messages. While it is in the history, the history's lock guards
-// it; whoever has taken it out owns it. Bytes that are written never change, as requests may still be
+// it; the caller that removed it owns it. Bytes that are written never change, as requests may still be
 // sending them; more are only appended.
 type conversation struct {
 	before []*message.Message // all but the last

@@ -166,7 +166,7 @@ func isRound(m []*message.Message) bool {
 // sameRound compares the calls and the results of two rounds. The model's text is ignored: it apologises in
 // different words each time.
 func sameRound(a, b []*message.Message) bool {
-	return slices.EqualFunc(callsAndResults(a[0]), callsAndResults(b[0]), sameDeed) && slices.EqualFunc(callsAndResults(a[1]), callsAndResults(b[1]), sameDeed)
+	return slices.EqualFunc(callsAndResults(a[0]), callsAndResults(b[0]), sameCallOrResult) && slices.EqualFunc(callsAndResults(a[1]), callsAndResults(b[1]), sameCallOrResult)
 }
 
 // callsAndResults returns the calls and results of m.
@@ -180,7 +180,7 @@ func callsAndResults(m *message.Message) (out message.Blocks) {
 	return out
 }
 
-func sameDeed(a, b message.Block) bool {
+func sameCallOrResult(a, b message.Block) bool {
 	switch a := a.(type) {
 	case *message.ToolCall:
 		b, ok := b.(*message.ToolCall)
