@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +15,10 @@ import (
 
 // chatFlags are the flags of kitbag chat.
 type chatFlags struct {
-	plain bool
+	plain    bool
+	cont     bool   // --continue
+	resume   bool   // --resume, with or without an id
+	resumeID string // "" to choose from a list
 	agentFlags
 }
 
@@ -24,7 +26,7 @@ type chatFlags struct {
 func chatCommand() *cobra.Command {
 	f := &chatFlags{}
 	cmd := &cobra.Command{
-		Use:   "chat [flags]",
+		Use:   "chat [flags] [--resume [ID]]",
 		Short: "Talk with an agent in the current directory",
 		Long: `Talk with an agent in the current directory. It has the same
 tools, questions and flags as "kitbag run".
@@ -42,6 +44,10 @@ A question about a call shows the call completely. The answers are: once, for th
 session, for this project (the rule is written to kitbag.json), or no, with a reason
 for the model. The rule can be edited before it is kept.
 
+The conversation is kept, sealed and without secrets, in the user's state directory
+(~/.local/state/kitbag on Linux). --continue goes on with the last one of this
+directory, --resume with the one that is chosen from a list, or that has the id.
+
 With --plain, and where standard output is not a terminal, everything is plain lines,
 as screen readers and pipes need them: a line is a message, and one that ends with a
 backslash continues on the next.
@@ -49,9 +55,17 @@ backslash continues on the next.
 Lines that begin with a slash are commands of kitbag:
 ` + chatHelp(),
 		Example: `  kitbag chat
+  kitbag chat --continue           # go on with the last conversation here
+  kitbag chat --resume             # choose one from a list
   kitbag chat --session s.json     # continue it another day
   kitbag chat --plain              # for a screen reader`,
-		Args: noArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if f.resume && len(args) == 1 {
+				f.resumeID = args[0]
+				return nil
+			}
+			return noArgs(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !f.plain && fullTerminal(cmd) {
 				return f.onScreen(cmd)
@@ -64,7 +78,10 @@ Lines that begin with a slash are commands of kitbag:
 		},
 	}
 	cmd.Flags().BoolVar(&f.plain, "plain", false, "plain lines instead of an editor, for screen readers")
+	cmd.Flags().BoolVar(&f.cont, "continue", false, "continue the last conversation of this directory")
+	cmd.Flags().BoolVar(&f.resume, "resume", false, "continue a conversation of this directory: the one with the id that follows, or one from a list")
 	f.register(cmd)
+	cmd.MarkFlagsMutuallyExclusive("continue", "resume")
 	return cmd
 }
 
@@ -76,11 +93,22 @@ func (f *chatFlags) talk(ctx context.Context, cmd *cobra.Command, r *runner, fro
 	r.prompt.keep = func(ctx context.Context, rules []permission.Rule) error {
 		return f.keepRules(ctx, r.prompt, rules)
 	}
-	return f.open(ctx, r, func(k *kit, s *conversation) error {
-		defer keepInterrupts()()
-		return (&chat{runner: r, front: front, kit: k, conv: s}).talk(ctx)
-	})
+	if err := f.chooseSession(ctx, r.prompt); err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		err := f.open(ctx, r, func(k *kit, s *conversation) error {
+			defer keepInterrupts()()
+			return (&chat{runner: r, flags: f, front: front, kit: k, conv: s}).talk(ctx, first)
+		})
+		if !errors.Is(err, errReopen) {
+			return err
+		}
+	}
 }
+
+// errReopen ends a chat whose agent is to be made anew, with other flags.
+var errReopen = errors.New("the agent is made anew")
 
 // keepInterrupts lets chat handle interrupts: they neither end the program, as in main, nor kill the process
 // between two turns. Call stop at the end of the chat.
@@ -103,18 +131,16 @@ type front interface {
 // A chat is a conversation with a person at a terminal, whose runner has a prompt.
 type chat struct {
 	*runner
+	flags *chatFlags
 	front front
 	kit   *kit
 	conv  *conversation
 }
 
-// talk takes turns until the user leaves.
-func (c *chat) talk(ctx context.Context) error {
-	// Kitbag's own messages go to the log, and only the model's text to standard output, so
-	// that "kitbag chat | tee" keeps a clean copy of it.
-	fmt.Fprintln(c.log, "/help lists the commands; Ctrl-D leaves.")
-	if n := len(c.conv.Messages); n > 0 {
-		fmt.Fprintf(c.log, "continuing %s, after %d messages.\n", c.conv.path, n)
+// talk takes turns until the user leaves. First says that the chat has just started.
+func (c *chat) talk(ctx context.Context, first bool) error {
+	if first {
+		c.welcome()
 	}
 	if len(c.conv.Pending()) > 0 { // left over from the last chat
 		if err := c.turn(ctx); err != nil {
@@ -131,15 +157,39 @@ func (c *chat) talk(ctx context.Context) error {
 		case text == "":
 			continue
 		}
-		if name, ok := commandName(text); ok {
-			if leave := c.command(ctx, name); leave {
+		if name, arg, ok := slashLine(text); ok {
+			switch err := c.command(ctx, name, arg); {
+			case errors.Is(err, errLeave):
 				return nil
+			case errors.Is(err, errReopen):
+				return err
+			case err != nil:
+				c.showError(err)
 			}
 			continue
 		}
 		if err := c.turn(ctx, agent.Say(text)); err != nil {
 			return err
 		}
+	}
+}
+
+// welcome says how to get help, and shows where an older conversation was left.
+func (c *chat) welcome() {
+	// Kitbag's own messages go to the log, and only the model's text to standard output, so
+	// that "kitbag chat | tee" keeps a clean copy of it.
+	fmt.Fprintln(c.log, "/help lists the commands; Ctrl-D leaves.")
+	n := len(c.conv.Messages)
+	if n == 0 {
+		return
+	}
+	fmt.Fprintf(c.log, "continuing %s, after %d messages.\n", c.conv.path, n)
+	said, answered := lastExchange(c.conv.State)
+	if said != "" {
+		fmt.Fprintf(c.log, "\n> %s\n", indented(said))
+	}
+	if answered != "" {
+		fmt.Fprintf(c.log, "\n%s\n", plain(answered))
 	}
 }
 
@@ -178,70 +228,4 @@ func (c *chat) dropPending(ctx context.Context) error {
 // showError shows an error that does not end the chat.
 func (c *chat) showError(err error) {
 	fmt.Fprintln(c.log, c.painter.paint(red, "! "+indented(err.Error())))
-}
-
-// A slashCommand is a command to kitbag instead of a message to the model.
-type slashCommand struct {
-	name, help string
-	run        func(context.Context, *chat) // nil for /exit
-}
-
-// slashCommands returns all commands in the order of the help. It is a function because /help refers to the
-// list itself.
-func slashCommands() []slashCommand {
-	return []slashCommand{
-		{"/help", "list the commands", func(_ context.Context, c *chat) { fmt.Fprint(c.log, chatHelp()) }},
-		{"/tools", "list the tools, their cost, and the open groups", func(ctx context.Context, c *chat) {
-			if err := c.showTools(ctx); err != nil {
-				c.showError(err)
-			}
-		}},
-		{"/usage", "show the tokens of this conversation so far", func(_ context.Context, c *chat) {
-			u := c.conv.Usage
-			fmt.Fprintf(c.log, "tokens: %d in, %d of them cached; %d out\n", u.Input, u.Cached, u.Output)
-		}},
-		{"/exit", "leave, like Ctrl-D", nil},
-	}
-}
-
-// chatHelp lists the slash commands, in the help of the command and in the chat.
-func chatHelp() string {
-	var b strings.Builder
-	for _, c := range slashCommands() {
-		fmt.Fprintf(&b, "  %-8s %s\n", c.name, c.help)
-	}
-	return b.String()
-}
-
-// commandName reports whether a line is a command: one word with a single slash at its beginning. A message may
-// therefore begin with a file's path.
-func commandName(text string) (string, bool) {
-	return text, strings.HasPrefix(text, "/") && !strings.ContainsAny(text[1:], "/ \t\n")
-}
-
-// command runs a slash command, and reports whether to leave. An unknown one is not sent to
-// the model, as it may be a mistyped command.
-func (c *chat) command(ctx context.Context, name string) (leave bool) {
-	ctx, stop := c.front.work(ctx, name)
-	defer stop()
-	for _, cmd := range slashCommands() {
-		if cmd.name == name && cmd.run != nil {
-			cmd.run(ctx, c)
-			return false
-		}
-		if cmd.name == name {
-			return true
-		}
-	}
-	fmt.Fprintf(c.log, "%s is not a command; the commands are\n%s", shorten(name, maxName), chatHelp())
-	return false
-}
-
-// showTools shows the same as "kitbag tools", with the groups that are open now.
-func (c *chat) showTools(ctx context.Context) error {
-	v, err := c.kit.toolkit.View(ctx, &c.conv.Scope)
-	if err != nil {
-		return err
-	}
-	return printTools(c.log, c.kit.toolkit.Groups(&c.conv.Scope), v.Cost(), false)
 }

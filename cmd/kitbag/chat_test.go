@@ -21,7 +21,7 @@ func runChat(t *testing.T, f *agentFlags, typed string) (output, error) {
 	painter := &painter{asks: true}
 	r := &runner{show: showText(&out, &log, painter), log: &log, painter: painter, prompt: p}
 	err := f.open(t.Context(), r, func(k *kit, s *conversation) error {
-		return (&chat{runner: r, front: lineFront{p, &log}, kit: k, conv: s}).talk(t.Context())
+		return (&chat{runner: r, front: lineFront{p, &log}, kit: k, conv: s, flags: &chatFlags{agentFlags: *f}}).talk(t.Context(), true)
 	})
 	for range p.lines { // wait for the reader to end
 	}
@@ -54,8 +54,8 @@ func TestChat(t *testing.T) {
 		{"the end at a question", "make it\n", []openaitest.Turn{touch}, exitWaiting, "", []string{"may Bash run?", "waiting for approval", "nothing was saved"}},
 		{"a limit", "go\nand now?\n", []openaitest.Turn{list, list, text("so far"), text("again")}, exitDone, "so far\nagain\n", []string{"! limit"}},
 		{"an error", "go\nand now?\n", []openaitest.Turn{openaitest.Status(401, `{"error":{"message":"bad key"}}`), text("again")}, exitDone, "again\n", []string{"! ", "bad key", "> "}},
-		{"commands", "/help\n/tools\nhi\n/usage\n/exit\nunsaid\n", []openaitest.Turn{text("hello")}, exitDone, "hello\n",
-			[]string{"/usage", "in each request", "tokens: 10 in, 0 of them cached; 5 out"}},
+		{"commands", "/help\n/tools\nhi\n/cost\n/exit\nunsaid\n", []openaitest.Turn{text("hello")}, exitDone, "hello\n",
+			[]string{"/cost", "in each request", "tokens: 10 in, 0 of them cached; 5 out"}},
 		{"an unknown command", "/exti\n", nil, exitDone, "", []string{"/exti is not a command", "/exit"}},
 		{"a path is not a command", "/etc/hosts\n/exit now\n", []openaitest.Turn{text("a file").Expect(lastSaid("/etc/hosts")), text("no").Expect(lastSaid("/exit now"))}, exitDone, "a file\nno\n", nil},
 	} {
@@ -102,7 +102,7 @@ func TestChatContinues(t *testing.T) {
 	}
 	serve(t, openaitest.Text("made"), openaitest.Text("welcome"))
 	got, err := runChat(t, f, "y\nthanks\n")
-	if err != nil || got.out != "made\nwelcome\n" || strings.Index(got.stderr, "may Bash run?") > strings.Index(got.stderr, "> ") {
+	if err != nil || got.out != "made\nwelcome\n" || strings.Index(got.stderr, "may Bash run?") > strings.LastIndex(got.stderr, "> ") {
 		t.Errorf("%v: %+v", err, got)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "made")); err != nil {

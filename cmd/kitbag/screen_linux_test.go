@@ -445,3 +445,63 @@ func TestScreenResize(t *testing.T) {
 		t.Errorf("%v\n%s", err, d.screen())
 	}
 }
+
+// TestScreenSessions continues conversations that were kept by themselves.
+func TestScreenSessions(t *testing.T) {
+	workspace(t)
+	leave := func(d *display) {
+		t.Helper()
+		d.idle()
+		d.press(ctrlD)
+		if err := d.cmd.Wait(); err != nil {
+			t.Errorf("%v\n%s", err, d.screen())
+		}
+	}
+	say := func(d *display, message, answer string) {
+		t.Helper()
+		d.ready()
+		d.press(message + enter)
+		d.expect("> "+message, answer)
+		d.idle()
+	}
+	s := serve(t, openaitest.Text("one"), openaitest.Text("two"), openaitest.Text("three"), openaitest.Text("four"))
+	d := displayAt(t, 80, 24, "chat")
+	say(d, "first", "one")
+	d.press("/clear" + enter)
+	d.expect("a new conversation")
+	d.press("/model other" + enter)
+	d.expect("model: other")
+	say(d, "second", "two")
+	d.press("/bogus" + enter)
+	d.expect("/bogus is not a command")
+	d.press("/export talk.md" + enter)
+	d.expect("written to talk.md")
+	leave(d)
+	if data, err := os.ReadFile("talk.md"); err != nil || string(data) != "## User\n\nsecond\n\n## Agent\n\ntwo\n\n" {
+		t.Errorf("%v: exported %q", err, data)
+	}
+
+	d = displayAt(t, 80, 24, "chat", "--continue")
+	d.expect("after 2 messages", "> second", "two")
+	say(d, "third", "three")
+	leave(d)
+
+	d = displayAt(t, 80, 24, "chat", "--resume")
+	d.expect("  second", "  first", "Which conversation?")
+	d.press("2" + enter)
+	d.expect("after 2 messages", "> first", "one")
+	say(d, "fourth", "four")
+	leave(d)
+
+	var sent []string
+	for _, r := range s.Requests() {
+		var texts []string
+		for _, m := range r.Messages[1:] {
+			texts = append(texts, m.Text())
+		}
+		sent = append(sent, r.Model+": "+strings.Join(texts, ", "))
+	}
+	if got, want := strings.Join(sent, "; "), "test: first; other: second; test: second, two, third; test: first, one, fourth"; got != want {
+		t.Errorf("the model was sent %s; want %s", got, want)
+	}
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A slashCommand is a command to kitbag instead of a message to the model.
+type slashCommand struct {
+	name, arg, help string // arg is the name of its argument; "" if it takes none
+	run             func(c *chat, ctx context.Context, arg string) error
+}
+
+// errLeave ends the chat.
+var errLeave = errors.New("leave")
+
+// slashCommands returns all commands in the order of the help. It is a function because /help refers to the
+// list itself.
+func slashCommands() []slashCommand {
+	return []slashCommand{
+		{"/help", "", "list the commands", func(c *chat, _ context.Context, _ string) error {
+			_, err := fmt.Fprint(c.log, chatHelp())
+			return err
+		}},
+		{"/clear", "", "begin a new conversation; this one is kept", (*chat).clear},
+		{"/model", "[NAME]", "show the model, or use another one from now on", (*chat).setModel},
+		{"/mode", "[MODE]", "show the mode, or use another one from now on", (*chat).setMode},
+		{"/permissions", "", "list the mode and the rules", (*chat).showPermissions},
+		{"/groups", "", "list the groups of tools, and which are open", (*chat).showGroups},
+		{"/tools", "", "list the tools, their cost, and the open groups", (*chat).showTools},
+		{"/cost", "", "show the tokens of this conversation so far", (*chat).showCost},
+		{"/export", "FILE", "write this conversation to a new file, as Markdown without secrets", (*chat).export},
+		{"/exit", "", "leave, like Ctrl-D", func(*chat, context.Context, string) error { return errLeave }},
+	}
+}
+
+// chatHelp lists the slash commands, in the help of the command and in the chat.
+func chatHelp() string {
+	var b strings.Builder
+	for _, c := range slashCommands() {
+		fmt.Fprintf(&b, "  %-14s %s\n", strings.TrimSpace(c.name+" "+c.arg), c.help)
+	}
+	return b.String()
+}
+
+// slashLine splits a line that is a command: one word with a single slash at its beginning, or a command that
+// takes an argument, and that. A message may therefore begin with a file's path.
+func slashLine(text string) (name, arg string, ok bool) {
+	name, arg, _ = strings.Cut(text, " ")
+	if !strings.HasPrefix(name, "/") || strings.ContainsAny(name[1:], "/\t\n") {
+		return "", "", false
+	}
+	arg = strings.TrimSpace(arg)
+	if arg == "" {
+		return name, "", true
+	}
+	takes := slices.ContainsFunc(slashCommands(), func(c slashCommand) bool { return c.name == name && c.arg != "" })
+	return name, arg, takes && !strings.Contains(arg, "\n")
+}
+
+// command runs a slash command. An unknown one is not sent to the model, as it may be a mistyped command.
+func (c *chat) command(ctx context.Context, name, arg string) error {
+	ctx, stop := c.front.work(ctx, name)
+	defer stop()
+	for _, cmd := range slashCommands() {
+		if cmd.name == name {
+			return cmd.run(c, ctx, arg)
+		}
+	}
+	fmt.Fprintf(c.log, "%s is not a command; the commands are\n%s", shorten(name, maxName), chatHelp())
+	return nil
+}
+
+// clear begins a new conversation.
+func (c *chat) clear(context.Context, string) error {
+	dir, ids, err := keptSessions()
+	if err != nil {
+		return err
+	}
+	old := c.flags.session
+	if c.flags.session, err = newSession(dir, ids, time.Now()); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.log, "a new conversation; the old one is in %s\n", old)
+	return errReopen
+}
+
+func (c *chat) setModel(_ context.Context, name string) error {
+	if name == "" {
+		name := c.flags.model
+		if name == "" {
+			name = os.Getenv("KITBAG_MODEL")
+		}
+		_, err := fmt.Fprintf(c.log, "model: %s\n", plainLine(name))
+		return err
+	}
+	c.flags.model = name
+	fmt.Fprintf(c.log, "model: %s, from the next message on\n", plainLine(name))
+	return errReopen
+}
+
+func (c *chat) setMode(_ context.Context, mode string) error {
+	if mode == "" {
+		_, err := fmt.Fprintf(c.log, "mode: %s; the modes are %s\n", c.flags.mode, strings.Join(modes, ", "))
+		return err
+	}
+	if !slices.Contains(modes, mode) {
+		return fmt.Errorf("mode %q: the modes are %s", shorten(mode, maxName), strings.Join(modes, ", "))
+	}
+	c.flags.mode = mode
+	fmt.Fprintf(c.log, "mode: %s, from the next message on\n", mode)
+	return errReopen
+}
+
+// showPermissions lists the rules in the order in which they were given, each with its source.
+func (c *chat) showPermissions(context.Context, string) error {
+	policy, err := c.flags.policy()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.log, "mode: %s\n", c.flags.mode)
+	rules := slices.Concat(policy.Rules, c.conv.Rules)
+	for _, r := range rules {
+		fmt.Fprintf(c.log, "  %-5s %s (%s)\n", r.Behavior, plainLine(r.String()), plainLine(r.Source))
+	}
+	if len(rules) == 0 {
+		fmt.Fprintln(c.log, "no rules")
+	}
+	return nil
+}
+
+// showGroups lists the groups of tools.
+func (c *chat) showGroups(context.Context, string) error {
+	groups := c.kit.toolkit.Groups(&c.conv.Scope)
+	for _, g := range groups {
+		state := "closed"
+		if g.Active {
+			state = "open"
+		}
+		fmt.Fprintf(c.log, "  %-6s %s: %s\n", state, shorten(g.Name, maxName), shorten(g.Description, maxLine))
+	}
+	if len(groups) == 0 {
+		fmt.Fprintln(c.log, "no groups; MCP servers make some")
+	}
+	return nil
+}
+
+// showTools shows the same as "kitbag tools", with the groups that are open now.
+func (c *chat) showTools(ctx context.Context, _ string) error {
+	v, err := c.kit.toolkit.View(ctx, &c.conv.Scope)
+	if err != nil {
+		return err
+	}
+	return printTools(c.log, c.kit.toolkit.Groups(&c.conv.Scope), v.Cost(), false)
+}
+
+func (c *chat) showCost(context.Context, string) error {
+	u := c.conv.Usage
+	_, err := fmt.Fprintf(c.log, "tokens: %d in, %d of them cached; %d out\n", u.Input, u.Cached, u.Output)
+	return err
+}
+
+// export writes the conversation to a file that must not exist.
+func (c *chat) export(_ context.Context, file string) error {
+	if file == "" {
+		return errors.New("/export: name the new file, such as /export talk.md")
+	}
+	clean, err := redactor()
+	if err != nil {
+		return err
+	}
+	text := exported(c.conv.State)
+	if !c.flags.noRedact {
+		text = clean.Text(text)
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("/export: %w; name a file that does not exist yet", err)
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("/export: %w", err)
+	}
+	_, err = fmt.Fprintf(c.log, "written to %s\n", plainLine(file))
+	return err
+}
