@@ -222,7 +222,7 @@ func (l *log) refusal(ctx context.Context, took []string) error {
 }
 
 func notWaiting(id string) error {
-	return fmt.Errorf("it takes the input %q, which does not wait", id)
+	return fmt.Errorf("it consumes the input %q, which does not wait", id)
 }
 
 // encoded is what of a record is stored in other forms.

@@ -114,7 +114,7 @@ var (
 
 // Open opens the database with a connection string, a URL or key=value pairs, of libpq;
 // pool_max_conns is also known. It does not wait for a database that is away. One whose schema has
-// tables of something else, or of a newer version with which this one cannot work
+// tables of another program, or of a newer version with which this one cannot work
 // ([agent.ErrNewerState]), is an error and stays as it is.
 func Open(ctx context.Context, conn string, opts Options) (*Store, error) {
 	opts, err := opts.check()

@@ -163,7 +163,7 @@ func inspect(ctx context.Context, q querier, schema string) (version int, err er
 	}
 	switch {
 	case is(err, "42703"), is(err, "42809"), errors.Is(err, pgx.ErrNoRows), err == nil && name != formatName: // undefined_column, wrong_object_type
-		return 0, fmt.Errorf("the schema %q has tables of something else; choose another name in Options.Schema", schema)
+		return 0, fmt.Errorf("the schema %q has tables of another program; choose another name in Options.Schema", schema)
 	case err != nil:
 		return 0, err
 	case oldest > len(migrations):

@@ -54,11 +54,11 @@ func (db database) number(sql string, args ...any) (n int64) {
 
 func TestRefused(t *testing.T) {
 	for _, row := range []struct{ setup, want string }{
-		{"CREATE TABLE mine (x integer)", "tables of something else; choose another name in Options.Schema"},
-		{"CREATE TABLE format (x integer)", "tables of something else"},
-		{"CREATE TABLE format (name text, version integer, oldest integer)", "tables of something else"},
-		{"CREATE SEQUENCE format", "tables of something else"},
-		{"CREATE TABLE format AS SELECT 'diary' AS name, 1 AS version, 1 AS oldest", "tables of something else"},
+		{"CREATE TABLE mine (x integer)", "tables of another program; choose another name in Options.Schema"},
+		{"CREATE TABLE format (x integer)", "tables of another program"},
+		{"CREATE TABLE format (name text, version integer, oldest integer)", "tables of another program"},
+		{"CREATE SEQUENCE format", "tables of another program"},
+		{"CREATE TABLE format AS SELECT 'diary' AS name, 1 AS version, 1 AS oldest", "tables of another program"},
 		{"CREATE TABLE format AS SELECT 'kitbag sessions' AS name, 9 AS version, 8 AS oldest", "programs of version 8 and later can use, and this one is of version 1; update the program"},
 	} {
 		p := newPlace(t)
