@@ -443,14 +443,6 @@ func encoded(v any) ([]byte, error) {
 
 // quote returns s as a JSON string.
 func quote(s string) json.RawMessage {
-	plain := func(c byte) bool { return c >= ' ' && c < 0x7f && c != '"' && c != '\\' }
-	n := 0
-	for n < len(s) && plain(s[n]) {
-		n++
-	}
-	if n == len(s) {
-		return json.RawMessage(`"` + s + `"`)
-	}
 	data, _ := encoded(s) // a string always encodes
 	return data
 }
