@@ -43,8 +43,8 @@
 //
 // The current directory is not trusted, as it may be a clone of an unknown repository. Until
 // the user agrees, its kitbag.json may only restrict (ask and deny rules, paths that the
-// sandbox covers), its MCP servers are not started, and its skills, which are instructions
-// for the model, are not shown to it. The consent is stored in the user's configuration
+// sandbox covers), its MCP servers are not started, and its skills, AGENTS.md and CLAUDE.md,
+// which are instructions for the model, are not shown to it. The consent is stored in the user's configuration
 // directory as a hash of content and path; the question shows every line that would take
 // effect.
 //

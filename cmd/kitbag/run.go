@@ -124,7 +124,8 @@ same is true of the skills in .agents/skills and .claude/skills, which are
 instructions of their authors.
 
 A task of - is read from standard input. The model's text goes to standard output,
-what tools do to standard error. Calls that no rule allows are asked about at the
+what tools do to standard error,
+and at the end what it has cost. Calls that no rule allows are asked about at the
 terminal; without one the run ends with exit code 3 and lists the waiting calls.
 
 Exit codes: 0 done, 1 error, 2 wrong usage, 3 waiting for approval, 4 a limit was
@@ -181,7 +182,11 @@ func (f *runFlags) run(cmd *cobra.Command, args []string) error {
 		if len(inputs) == 0 && s.finished() {
 			return usage(`no call waits in %s; say what to do: kitbag run --session %[1]s "task"`, s.path)
 		}
-		return r.run(cmd.Context(), k.agent, s, inputs)
+		err := r.run(cmd.Context(), k.agent, s, inputs)
+		if !f.json && r.spent.steps > 0 {
+			fmt.Fprintln(r.log, r.painter.paint(dim, r.spent.String()))
+		}
+		return err
 	})
 }
 
@@ -270,6 +275,7 @@ type runner struct {
 	prompt  *prompt                             // nil without a terminal
 	answer  func(*event.Approval) event.Confirm // automatic answers; nil for none
 	log     io.Writer                           // for messages
+	spent   spent
 }
 
 // newRunner shows events as JSON, for a program, or as text. It has a prompt only if the user can both see the
@@ -327,6 +333,7 @@ func (r *runner) once(ctx context.Context, a *agent.Agent, s *conversation, inpu
 		if err != nil {
 			return nil, err
 		}
+		r.spent.add(ev)
 		if err := r.show(ev); err != nil {
 			return nil, &exit{exitError, err} // the output is closed, so stop
 		}

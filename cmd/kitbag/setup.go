@@ -15,6 +15,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/builtin"
 	"github.com/kitbag-go/kitbag/builtin/pdf"
+	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model/catalog"
 	"github.com/kitbag-go/kitbag/model/openai"
 	"github.com/kitbag-go/kitbag/permission"
@@ -79,7 +80,7 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	}
 	cfg := agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save,
 		Limits: agent.Limits{Steps: f.maxSteps, Cost: f.maxCost}, Window: agent.Window{Tokens: f.window, Results: results}}
-	if err := f.useTable(&cfg, m.Name()); err != nil {
+	if r.spent.price, err = f.useTable(&cfg, m.Name()); err != nil {
 		return nil, err
 	}
 	if r.prompt != nil {
@@ -94,8 +95,9 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	return k, err
 }
 
-// useTable sets the window and the price of the model, if they are known and needed.
-func (f *agentFlags) useTable(cfg *agent.Config, name string) (err error) {
+// useTable sets the window and the price of the model, if they are known and needed. It returns the price, nil if
+// it is not known.
+func (f *agentFlags) useTable(cfg *agent.Config, name string) (price func(string, message.Usage) float64, err error) {
 	table := catalog.Default()
 	if f.models != "" {
 		data, err := readSmall(f.models, os.Stat)
@@ -104,19 +106,24 @@ func (f *agentFlags) useTable(cfg *agent.Config, name string) (err error) {
 			own, err = catalog.Parse(data)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", f.models, err)
+			return nil, fmt.Errorf("%s: %w", f.models, err)
 		}
 		table = table.With(own)
 	}
 	if known, ok := table.Find(name); ok && cfg.Window.Tokens == 0 {
 		cfg.Window.Tokens = known.Prompt()
 	}
-	if cfg.Limits.Cost > 0 {
-		if cfg.Limits.Price, err = table.Price(name); err != nil {
-			return fmt.Errorf("--max-cost: %w; add it to a file that kitbag.json names as models (kitbag run --help)", err)
-		}
+	price, err = table.Price(name)
+	if err != nil && cfg.Limits.Cost > 0 {
+		return nil, fmt.Errorf("--max-cost: %w; add it to a file that kitbag.json names as models (kitbag run --help)", err)
 	}
-	return nil
+	if err != nil {
+		return nil, nil // not known
+	}
+	if cfg.Limits.Cost > 0 {
+		cfg.Limits.Price = price
+	}
+	return price, nil
 }
 
 // redactor returns a redactor for what is saved and shown, which removes what looks like a secret, and the

@@ -33,7 +33,7 @@ func slashCommands() []slashCommand {
 		{"/permissions", "", "list the mode and the rules", (*chat).showPermissions},
 		{"/groups", "", "list the groups of tools, and which are open", (*chat).showGroups},
 		{"/tools", "", "list the tools, their cost, and the open groups", (*chat).showTools},
-		{"/cost", "", "show the tokens of this conversation so far", (*chat).showCost},
+		{"/cost", "", "show the tokens of this conversation, and the cost of this chat if the price is known", (*chat).showCost},
 		{"/export", "FILE", "write this conversation to a new file, as Markdown without secrets", (*chat).export},
 		{"/exit", "", "leave, like Ctrl-D", func(*chat, context.Context, string) error { return errLeave }},
 	}
@@ -161,7 +161,11 @@ func (c *chat) showTools(ctx context.Context, _ string) error {
 
 func (c *chat) showCost(context.Context, string) error {
 	u := c.conv.Usage
-	_, err := fmt.Fprintf(c.log, "tokens: %d in, %d of them cached; %d out\n", u.Input, u.Cached, u.Output)
+	cost := ""
+	if c.spent.price != nil {
+		cost = fmt.Sprintf("; about $%.4f since this chat began", c.spent.cost)
+	}
+	_, err := fmt.Fprintf(c.log, "tokens: %d in, %d of them cached; %d out%s\n", u.Input, u.Cached, u.Output, cost)
 	return err
 }
 
