@@ -40,6 +40,10 @@ Ctrl-C stops the work, and never sends what was typed; it stays in the editor.
 At the prompt Ctrl-C empties the editor, and Ctrl-C again, or Ctrl-D, leaves.
 A limit such as --max-steps starts again with each message.
 
+A word such as @main.go or @screen.png in a message adds the content of that file:
+text of up to 100 kB, or a picture (PNG, JPEG, GIF) of up to 5 MB. The tab key
+completes names of files and commands.
+
 A question about a call shows the call completely. The answers are: once, for this
 session, for this project (the rule is written to kitbag.json), or no, with a reason
 for the model. The rule can be edited before it is kept.
@@ -168,7 +172,12 @@ func (c *chat) talk(ctx context.Context, first bool) error {
 			}
 			continue
 		}
-		if err := c.turn(ctx, agent.Say(text)); err != nil {
+		blocks, err := attachments(text)
+		if err != nil {
+			c.showError(err)
+			continue
+		}
+		if err := c.turn(ctx, agent.Say(text, blocks...)); err != nil {
 			return err
 		}
 	}

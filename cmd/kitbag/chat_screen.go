@@ -99,6 +99,9 @@ func showScreen(s *term.Screen, p *painter) show {
 
 // complete returns the slash commands, or the files in a message, that a word may become.
 func complete(word string) (out []term.Candidate) {
+	if strings.HasPrefix(word, "@") {
+		return completeFile(word)
+	}
 	for _, c := range slashCommands() {
 		if strings.HasPrefix(c.name, word) {
 			out = append(out, term.Candidate{Text: c.name, Help: c.help})

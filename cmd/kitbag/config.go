@@ -42,6 +42,7 @@ type config struct {
 	servers []serverFile
 	skills  []string // absolute paths
 	found   []string // absolute paths of the usual skill folders that exist
+	guides  []guide
 }
 
 // gatewayKeys are the members that only "kitbag mcp serve --config" uses. It reads the same
@@ -216,6 +217,9 @@ func configurations(restrict func(*config) error) (*config, error) {
 		return nil, err
 	}
 	project.found = usualSkills(dir)
+	if project.guides, err = projectGuides(dir); err != nil {
+		return nil, err
+	}
 	if err := restrict(project); err != nil {
 		return nil, err
 	}
@@ -268,6 +272,7 @@ func (c *config) merge(other *config) *config {
 		servers: slices.Concat(c.servers, other.servers),
 		skills:  slices.Concat(c.skills, other.skills),
 		found:   c.found,
+		guides:  c.guides,
 	}
 }
 

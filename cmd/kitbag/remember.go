@@ -26,7 +26,7 @@ func (f *agentFlags) keepRules(ctx context.Context, p *prompt, rules []permissio
 		return err
 	}
 	trusted := f.trust || isMark(mark)
-	if !trusted && len(c.wants())+len(c.found) > 0 {
+	if !trusted && len(c.wants())+len(c.found)+len(c.guides) > 0 {
 		return fmt.Errorf("the settings of this directory are not trusted, so its %s could not allow anything; answer y or s, and start kitbag again to trust it", configFile)
 	}
 	if !trusted {
@@ -64,6 +64,7 @@ func projectConfig() (*config, error) {
 	c, err := readConfig(filepath.Join(dir, configFile), os.Lstat)
 	if err == nil {
 		c.found = usualSkills(dir)
+		c.guides, err = projectGuides(dir)
 	}
 	return c, err
 }

@@ -120,8 +120,9 @@ explains the settings, "kitbag sandbox status" shows the result.
 
 Of the kitbag.json in the current directory only restrictions (ask and deny rules,
 what a sandbox covers) apply until you trust it at the terminal, or add --trust; the
-same is true of the skills in .agents/skills and .claude/skills, which are
-instructions of their authors.
+same is true of the skills in .agents/skills and .claude/skills, and of AGENTS.md and
+CLAUDE.md (here and above, up to the root of the repository; 64 kB at most), which
+are instructions of their authors.
 
 A task of - is read from standard input. The model's text goes to standard output,
 what tools do to standard error,

@@ -206,10 +206,10 @@ func (f *agentFlags) openModel() (*openai.Model, error) {
 	return openai.New(cfg)
 }
 
-// systemPrompt returns the text of --system, or the default for dir.
+// systemPrompt returns the text of --system, or the default for dir, and the instructions of the project.
 func (f *agentFlags) systemPrompt(dir string) (string, error) {
 	if f.system == "" {
-		return fmt.Sprintf(defaultSystem, dir), nil
+		return f.withGuides(fmt.Sprintf(defaultSystem, dir)), nil
 	}
 	data, err := os.ReadFile(f.system)
 	if err != nil {
@@ -218,7 +218,7 @@ func (f *agentFlags) systemPrompt(dir string) (string, error) {
 	if !utf8.Valid(data) {
 		return "", fmt.Errorf("--system: %s is not UTF-8; save it as UTF-8", f.system)
 	}
-	return string(data), nil
+	return f.withGuides(string(data)), nil
 }
 
 // serverFiles returns the files of --mcp and those configurations that --mcp does not name too, which would

@@ -109,7 +109,7 @@ var programSettings = []string{
 
 // trusted restricts the directory's configuration to what the user has agreed to, as the
 // directory may be a clone of an unknown repository. The consent is to the directory as a whole:
-// the content of its configuration, its path, programSettings, and its skill folders. When any
+// the content of its configuration, its path, its guides, programSettings, and its skill folders. When any
 // of it changes the user is asked again.
 //
 // Without a prompt a configuration that needs consent is an error, so that a script does not run
@@ -120,6 +120,9 @@ func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.W
 		for _, folder := range c.found {
 			wants = append(wants, "skills = "+shorten(folder, maxConfig))
 		}
+	}
+	for _, g := range c.guides {
+		wants = append(wants, "instructions = "+shorten(g.file, maxConfig))
 	}
 	if f.trust {
 		f.trustedDirs = c.dirs()
@@ -190,6 +193,9 @@ func (c *config) restrict(trust, skills bool, log io.Writer) {
 		for _, folder := range c.found {
 			fmt.Fprintf(log, "! left out: the skills in %s are not trusted; read them, then add --trust, or say yes in kitbag chat\n", plainLine(folder))
 		}
+		for _, g := range c.guides {
+			fmt.Fprintf(log, "! left out: the instructions in %s are not trusted; read them, then add --trust, or say yes in kitbag chat\n", plainLine(g.file))
+		}
 	}
 	*c = *c.restricted()
 }
@@ -219,6 +225,9 @@ func trustMark(c *config) (string, error) {
 	trusted := []string{filepath.Join(dir, configFile), string(c.data)}
 	for _, folder := range c.found { // relative to that directory
 		trusted = append(trusted, strings.TrimPrefix(folder, filepath.Dir(c.file)))
+	}
+	for _, g := range c.guides {
+		trusted = append(trusted, fmt.Sprintf("%s %x", g.file, sha256.Sum256([]byte(g.text))))
 	}
 	for _, name := range programSettings {
 		data, err := os.ReadFile(filepath.Join(dir, name))

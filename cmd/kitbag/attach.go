@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"image"
+	_ "image/gif" // decoders of the pictures that can be sent
+	_ "image/jpeg"
+	_ "image/png"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/kitbag-go/kitbag/cmd/kitbag/internal/term"
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// The sizes of the largest files that a message can name, in bytes.
+const (
+	maxAttachedText    = 100 << 10
+	maxAttachedPicture = 5 << 20
+)
+
+// attachments returns the content of the files that a message names as @FILE. A word after @ that is not a file
+// is only a word.
+func attachments(text string) (blocks []message.Block, err error) {
+	var seen []string
+	for word := range strings.FieldsSeq(text) {
+		name, ok := strings.CutPrefix(word, "@")
+		if !ok || name == "" {
+			continue
+		}
+		info, err := os.Stat(name)
+		if err != nil { // with punctuation after it, as at the end of a sentence
+			name = strings.TrimRight(name, ".,;:!?)")
+			info, err = os.Stat(name)
+		}
+		if err != nil || !info.Mode().IsRegular() || slices.Contains(seen, name) {
+			continue
+		}
+		seen = append(seen, name)
+		b, err := attach(name)
+		if err != nil {
+			return nil, fmt.Errorf("@%s: %w; the message is not sent", plainLine(name), err)
+		}
+		blocks = append(blocks, b)
+	}
+	return blocks, nil
+}
+
+// attach reads one file.
+func attach(name string) (message.Block, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxAttachedPicture+1))
+	if err != nil {
+		return nil, err
+	}
+	if kind := http.DetectContentType(data); strings.HasPrefix(kind, "image/") {
+		if len(data) > maxAttachedPicture {
+			return nil, fmt.Errorf("the picture has more than %d bytes; make it smaller", maxAttachedPicture)
+		}
+		if _, _, err := image.DecodeConfig(bytes.NewReader(data)); err != nil { // a damaged one would end the conversation
+			return nil, fmt.Errorf("it is not a picture that can be sent: %w; use PNG, JPEG or GIF", err)
+		}
+		return &message.Data{Name: filepath.Base(name), MediaType: kind, Bytes: data}, nil
+	}
+	switch {
+	case !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0:
+		return nil, errors.New("it is neither text in UTF-8 nor a picture; let the agent read it with a tool")
+	case len(data) > maxAttachedText:
+		return nil, fmt.Errorf("it has %d bytes, more than the %d that can be added; name it without @, and the agent reads what it needs", len(data), maxAttachedText)
+	}
+	return &message.Text{Text: fmt.Sprintf("The content of %s:\n\n%s", name, data)}, nil
+}
+
+// completeFile returns the files that a word such as @src/ma may become.
+func completeFile(word string) (out []term.Candidate) {
+	path := strings.TrimPrefix(word, "@")
+	dir, base := filepath.Split(path)
+	entries, err := os.ReadDir(filepath.Join(".", dir))
+	if filepath.IsAbs(dir) {
+		entries, err = os.ReadDir(dir)
+	}
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if !strings.HasPrefix(name, base) || strings.HasPrefix(name, ".") && base == "" || strings.ContainsAny(name, " \t\n") || plain(name) != name {
+			continue
+		}
+		if e.IsDir() {
+			name += "/"
+		}
+		out = append(out, term.Candidate{Text: "@" + dir + name})
+	}
+	return out
+}
