@@ -9,6 +9,8 @@
 //	kitbag sandbox -- go test ./...         a command, confined as an agent's are
 //	kitbag mcp serve --mcp .mcp.json        many MCP servers as one, in groups
 //	kitbag skills validate                  check the skills of a project
+//	kitbag init                             write a kitbag.json after a few questions
+//	kitbag doctor                           check the set-up, and say what to do
 //
 // "kitbag help COMMAND" has the flags and an example of each.
 //

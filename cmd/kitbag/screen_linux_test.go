@@ -137,10 +137,15 @@ func (d *display) ready() {
 	d.wait("a prompt", func(s string) bool { return strings.Contains(s, "\n>\n") })
 }
 
-// idle waits until nothing is at work.
+// idle waits until nothing is at work. A frame without the status may be one from before the work, so it types a
+// letter: the frame that has it is newer than what was seen, and takes it back.
 func (d *display) idle() {
 	d.t.Helper()
-	d.wait("the end of the work", func(s string) bool { return !strings.Contains(s, "Ctrl-C") })
+	typed := func(s string) bool { return strings.HasSuffix(s, "x\n") }
+	d.press("x")
+	d.wait("the end of the work", func(s string) bool { return typed(s) && !strings.Contains(s, "Ctrl-C") })
+	d.press("\x7f")
+	d.wait("the prompt", func(s string) bool { return !typed(s) })
 }
 
 // wait waits until the screen is as ok says.
@@ -162,6 +167,14 @@ func (d *display) wait(what string, ok func(screen string) bool) {
 			d.t.Fatalf("%s is not shown; the screen is\n%s", what, d.screen())
 		}
 	}
+}
+
+// ended waits for the end of kitbag.
+func (d *display) ended() error {
+	d.t.Helper()
+	late := time.AfterFunc(20*time.Second, func() { _ = d.cmd.Process.Signal(syscall.SIGQUIT) }) // shows what it waits for
+	defer late.Stop()
+	return d.cmd.Wait()
 }
 
 // golden waits until the screen is that of a file.
@@ -257,7 +270,7 @@ func TestScreenAnswer(t *testing.T) {
 		d.idle()
 		golden(d, "answer")
 		d.press(ctrlD)
-		if err := d.cmd.Wait(); err != nil {
+		if err := d.ended(); err != nil {
 			t.Errorf("%v\n%s", err, d.screen())
 		}
 	})
@@ -305,7 +318,7 @@ func TestScreenApproval(t *testing.T) {
 			t.Error(err)
 		}
 		d.press(ctrlC + ctrlC)
-		if err := d.cmd.Wait(); err != nil {
+		if err := d.ended(); err != nil {
 			t.Errorf("%v\n%s", err, d.screen())
 		}
 	})
@@ -332,7 +345,7 @@ func TestScreenProject(t *testing.T) {
 	d.expect("✓ Bash", "one")
 	d.idle()
 	d.press(ctrlD)
-	if err := d.cmd.Wait(); err != nil {
+	if err := d.ended(); err != nil {
 		t.Errorf("%v\n%s", err, d.screen())
 	}
 	data, err := os.ReadFile(filepath.Join(dir, "kitbag.json"))
@@ -346,7 +359,7 @@ func TestScreenProject(t *testing.T) {
 	d.expect("✓ Bash", "two")
 	d.idle()
 	d.press(ctrlD)
-	if err := d.cmd.Wait(); err != nil {
+	if err := d.ended(); err != nil {
 		t.Errorf("%v\n%s", err, d.screen())
 	}
 }
@@ -372,7 +385,7 @@ func TestScreenInterrupt(t *testing.T) {
 	d.press(ctrlC)
 	d.expect("Ctrl-C again leaves")
 	d.press(ctrlC)
-	if err := d.cmd.Wait(); err != nil {
+	if err := d.ended(); err != nil {
 		t.Errorf("%v\n%s", err, d.screen())
 	}
 }
@@ -396,7 +409,7 @@ func TestScreenPaste(t *testing.T) {
 		t.Errorf("the model was sent %q", got[len(got)-1].Text())
 	}
 	d.press(ctrlD)
-	if err := d.cmd.Wait(); err != nil {
+	if err := d.ended(); err != nil {
 		t.Fatal(err)
 	}
 	d = displayAt(t, 80, 24, "chat")
@@ -404,7 +417,7 @@ func TestScreenPaste(t *testing.T) {
 	d.press("\x1b[A")
 	d.expect("> one", "  two", "  three [redacted")
 	d.press(ctrlC + ctrlC)
-	if err := d.cmd.Wait(); err != nil {
+	if err := d.ended(); err != nil {
 		t.Errorf("%v\n%s", err, d.screen())
 	}
 }
@@ -420,7 +433,7 @@ func TestScreenTerminated(t *testing.T) {
 	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.cmd.Wait(); d.cmd.ProcessState.ExitCode() != exitInterrupted {
+	if err := d.ended(); d.cmd.ProcessState.ExitCode() != exitInterrupted {
 		t.Errorf("%v\n%s", err, d.screen())
 	}
 }
@@ -441,7 +454,7 @@ func TestScreenResize(t *testing.T) {
 	}
 	d.expect("> Zwölf Boxkämpfer jagen 漢字 quer\n  über den Sylter Deich, wie immer")
 	d.press(ctrlC + ctrlC)
-	if err := d.cmd.Wait(); err != nil {
+	if err := d.ended(); err != nil {
 		t.Errorf("%v\n%s", err, d.screen())
 	}
 }
@@ -453,7 +466,7 @@ func TestScreenSessions(t *testing.T) {
 		t.Helper()
 		d.idle()
 		d.press(ctrlD)
-		if err := d.cmd.Wait(); err != nil {
+		if err := d.ended(); err != nil {
 			t.Errorf("%v\n%s", err, d.screen())
 		}
 	}

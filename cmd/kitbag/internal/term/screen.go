@@ -91,6 +91,12 @@ func Run(ctx context.Context, o Options, body func(context.Context, *Screen) err
 	}}, opts...)
 	done := make(chan error, 1)
 	go func() {
+		defer func() {
+			if r := recover(); r != nil {
+				s.program.Kill() // restores the terminal before the panic is shown
+				panic(r)
+			}
+		}()
 		select {
 		case <-ready:
 		case <-ctx.Done():

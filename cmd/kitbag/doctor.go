@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/middleware"
+	"github.com/kitbag-go/kitbag/model/openai"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// The states of a check.
+const (
+	checkOK      = "ok"
+	checkWarning = "warning"
+	checkFailed  = "failed"
+)
+
+// A check is a part of the set-up that was tried.
+type check struct {
+	Name   string `json:"name"`
+	State  string `json:"state"`
+	Detail string `json:"detail"`
+	Remedy string `json:"remedy,omitempty"`
+}
+
+// doctorFlags are the flags of kitbag doctor.
+type doctorFlags struct {
+	json bool
+	agentFlags
+}
+
+// doctorCommand is "kitbag doctor".
+func doctorCommand() *cobra.Command {
+	f := &doctorFlags{}
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check the set-up here, and say what to do",
+		Long: `Check what "kitbag run" would use in the current directory: the configuration, the
+endpoint and the model, whether it calls tools, its context window, the sandbox, and
+the MCP servers. Each check that is not ok says what to do.
+
+The model is asked twice, which costs a few hundred tokens, and the MCP servers are
+started. Untrusted parts of the directory's kitbag.json are left out, with a warning;
+--trust includes them.
+
+The exit code is 1 if a check has failed; a warning is not a failure.`,
+		Example: "  kitbag doctor\n  kitbag doctor --json --trust",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
+	f.register(cmd)
+	return cmd
+}
+
+// run makes the checks and prints them.
+func (f *doctorFlags) run(cmd *cobra.Command) error {
+	checks := f.checks(cmd)
+	out := cmd.OutOrStdout()
+	if f.json {
+		enc := json.NewEncoder(out)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", "  ")
+		if err := enc.Encode(checks); err != nil {
+			return err
+		}
+	}
+	code := exitDone
+	for _, c := range checks {
+		if c.State == checkFailed {
+			code = exitError
+		}
+		if !f.json {
+			c.print(out)
+		}
+	}
+	if code != exitDone {
+		return &exit{code: code}
+	}
+	return nil
+}
+
+func (c check) print(w io.Writer) {
+	fmt.Fprintf(w, "%-8s %s: %s\n", c.State, plainLine(c.Name), indented(c.Detail))
+	if c.Remedy != "" {
+		fmt.Fprintf(w, "         → %s\n", indented(c.Remedy))
+	}
+}
+
+// checks makes all checks. Without a configuration the others would check something else than a run would use.
+func (f *doctorFlags) checks(cmd *cobra.Command) []check {
+	var err error
+	f.more, err = configurations(func(c *config) error {
+		c.restrict(f.trust, len(f.skills) == 0, cmd.ErrOrStderr())
+		return nil
+	})
+	if err != nil {
+		return []check{{"configuration", checkFailed, err.Error(), "correct the file"}}
+	}
+	f.apply(cmd, f.more)
+	policy, err := f.policy()
+	if err != nil {
+		return []check{{"configuration", checkFailed, err.Error(), "correct the file or the flag"}}
+	}
+	checks := []check{{"configuration", checkOK, fmt.Sprintf("mode %s, %d rules", f.mode, len(policy.Rules)), ""}}
+	checks = append(checks, f.checkModel(cmd.Context())...)
+	checks = append(checks, f.checkSandbox(policy.Mode))
+	return append(checks, f.checkServers(cmd, policy.Dirs)...)
+}
+
+// askTime is how long a model may take for the two answers.
+const askTime = time.Minute
+
+// checkModel asks the model to call a tool.
+func (f *doctorFlags) checkModel(ctx context.Context) []check {
+	m, err := f.openModel()
+	if err != nil {
+		return []check{{"model", checkFailed, err.Error(), "set OPENAI_API_KEY, OPENAI_BASE_URL and KITBAG_MODEL"}}
+	}
+	window := f.checkWindow(m)
+	called := false
+	ping, err := tool.New("ping", "Returns pong.", func(context.Context, struct{}) (string, error) {
+		called = true
+		return "pong", nil
+	}, tool.Options{ReadOnly: true})
+	if err != nil {
+		return []check{{"model", checkFailed, err.Error(), ""}}
+	}
+	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(ping), Policy: permission.Policy{TrustReadOnly: true},
+		Limits: agent.Limits{Steps: 3, Time: askTime}, Retry: middleware.RetryConfig{Retries: -1}})
+	if err != nil {
+		return []check{{"model", checkFailed, err.Error(), ""}}
+	}
+	if _, err := a.Reply(ctx, new(agent.State), agent.Say("Call the tool ping once. When it has answered, say ok.")); err != nil {
+		remedy := "look at what the server says"
+		if e, ok := errors.AsType[*model.Error](err); ok && remedies[e.Kind] != "" {
+			remedy = remedies[e.Kind]
+		}
+		return []check{{"model", checkFailed, err.Error(), remedy}, window}
+	}
+	tools := check{"tools", checkOK, "the model has called one", ""}
+	if !called {
+		tools = check{"tools", checkWarning, "the model has not called the tool that it was asked to call", "use a model that calls tools, or another protocol: KITBAG_API=chat or responses"}
+	}
+	return []check{{"model", checkOK, m.Name() + " has answered", ""}, tools, window}
+}
+
+// checkWindow says how large the context window is taken to be.
+func (f *doctorFlags) checkWindow(m *openai.Model) check {
+	cfg := agent.Config{Window: agent.Window{Tokens: f.window}}
+	if _, err := f.useTable(&cfg, m.Name()); err != nil {
+		return check{"window", checkFailed, err.Error(), "correct the file of models"}
+	}
+	if cfg.Window.Tokens == 0 {
+		return check{"window", checkWarning, fmt.Sprintf("that of %s is not known; 128000 tokens are assumed", m.Name()),
+			`set "window" in kitbag.json, or --window, to that of the model`}
+	}
+	return check{"window", checkOK, fmt.Sprintf("%d tokens", cfg.Window.Tokens), ""}
+}
+
+// checkSandbox says whether commands run confined.
+func (f *doctorFlags) checkSandbox(mode permission.Mode) check {
+	err := f.sandbox().confines()
+	switch {
+	case err == nil:
+		return check{"sandbox", checkOK, "commands run confined", ""}
+	case mode == permission.ModeSandboxed:
+		return check{"sandbox", checkWarning, "mode sandboxed asks like accept-edits: " + err.Error(), "see kitbag sandbox status"}
+	}
+	return check{"sandbox", checkWarning, "no command is confined: " + err.Error(), "see kitbag sandbox status"}
+}
+
+// checkServers starts the MCP servers and lists their tools.
+func (f *doctorFlags) checkServers(cmd *cobra.Command, dirs []string) (checks []check) {
+	configs, broken, err := loadConfigs(f.serverFiles())
+	if err != nil {
+		return []check{{"MCP servers", checkFailed, err.Error(), "correct the file"}}
+	}
+	for _, e := range broken {
+		checks = append(checks, check{"MCP server " + e.Server, checkFailed, e.Error(), "correct its entry"})
+	}
+	unconfined := map[string]bool{}
+	for i, cfg := range configs {
+		command, ok := cfg.Transport.(mcpclient.Command)
+		unconfined[cfg.Name] = ok && command.Sandbox.Profile == ""
+		configs[i] = confined(cfg, f.sandbox(), dirs)
+	}
+	for _, r := range queryAll(cmd, configs, listServer) {
+		c := check{"MCP server " + r.Name, checkOK, fmt.Sprintf("%d tools", len(r.Tools)), ""}
+		switch {
+		case r.State != ready:
+			c.State, c.Detail, c.Remedy = checkFailed, r.Error, "start it by hand to see what it says: kitbag mcp status"
+		case unconfined[r.Name] && f.sandbox().confines() == nil:
+			c.Remedy = `it may do all that you may; "sandbox": "read" or "work" in its entry confines it`
+		}
+		checks = append(checks, c)
+	}
+	return checks
+}

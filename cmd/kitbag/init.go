@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// initCommand is "kitbag init".
+func initCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "init",
+		Short: "Write a kitbag.json for this directory, after a few questions",
+		Long: `Write a kitbag.json for the current directory, after a few questions: the endpoint, the
+model, the mode, and a rule to allow. An empty answer leaves a setting out. A file that
+exists is not touched. Keys are not asked for: they are read from the environment only.`,
+		Example: "  kitbag init",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !isTerminal(cmd.InOrStdin()) || !isTerminal(cmd.ErrOrStderr()) {
+				return usage("init asks questions, so it needs a terminal; without one write %s by hand (kitbag run --help)", configFile)
+			}
+			return writeInit(cmd.Context(), newPrompt(cmd.InOrStdin(), cmd.ErrOrStderr()))
+		},
+	}
+}
+
+// An initConfig is what init writes.
+type initConfig struct {
+	Model       string           `json:"model,omitempty"`
+	BaseURL     string           `json:"baseURL,omitempty"`
+	Permissions *initPermissions `json:"permissions,omitempty"`
+}
+
+type initPermissions struct {
+	Mode  string   `json:"mode,omitempty"`
+	Allow []string `json:"allow,omitempty"`
+}
+
+// writeInit asks the questions and writes the file.
+func writeInit(ctx context.Context, p *prompt) error {
+	dir, err := currentDir()
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(dir, configFile)
+	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(err, fmt.Errorf("%s exists; change it by hand, or remove it first", file))
+	}
+	c, err := askInit(ctx, p)
+	if err != nil {
+		return err
+	}
+	data, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(data, '\n'))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(p.out, "%s is written. kitbag chat asks whether you trust it; kitbag doctor checks the set-up.\n", plainLine(file))
+	return err
+}
+
+// askInit asks for the settings. An answer that is not valid is asked for again.
+func askInit(ctx context.Context, p *prompt) (c initConfig, err error) {
+	ask := func(question string, check func(string) error) (answer string, err error) {
+		for {
+			if answer, err = p.read(ctx, question); err != nil || answer == "" {
+				return answer, err
+			}
+			if wrong := check(answer); wrong != nil {
+				fmt.Fprintf(p.out, "  ! %s\n", indented(wrong.Error()))
+				continue
+			}
+			return answer, nil
+		}
+	}
+	if c.BaseURL, err = ask("Endpoint, such as http://localhost:11434/v1 [that of OpenAI]: ", checkURL); err != nil {
+		return c, err
+	}
+	if c.Model, err = ask("Model [$KITBAG_MODEL]: ", func(string) error { return nil }); err != nil {
+		return c, err
+	}
+	var perm initPermissions
+	if perm.Mode, err = ask(fmt.Sprintf("Mode, one of %s [default]: ", strings.Join(modes, ", ")), func(mode string) error {
+		if !slices.Contains(modes, mode) {
+			return fmt.Errorf("%q is not a mode", mode)
+		}
+		return nil
+	}); err != nil {
+		return c, err
+	}
+	for {
+		rule, err := ask("Allow without a question, such as Bash(go test:*) [nothing more]: ", func(text string) error {
+			_, err := permission.ParseRule(text, permission.Allow)
+			return err
+		})
+		if err != nil {
+			return c, err
+		}
+		if rule == "" {
+			break
+		}
+		perm.Allow = append(perm.Allow, rule)
+	}
+	if perm.Mode != "" || len(perm.Allow) > 0 {
+		c.Permissions = &perm
+	}
+	return c, nil
+}
+
+func checkURL(text string) error {
+	if !strings.HasPrefix(text, "http://") && !strings.HasPrefix(text, "https://") {
+		return errors.New("an endpoint begins with http:// or https://")
+	}
+	return nil
+}
