@@ -3,6 +3,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,9 +56,7 @@ func displayAt(t *testing.T, columns, rows int, args ...string) *display {
 	t.Cleanup(func() {
 		_ = d.cmd.Process.Kill()
 		_ = pty.Close()
-		d.mu.Lock()
-		_ = d.emu.Close()
-		d.mu.Unlock()
+		_ = d.emu.InputPipe().(io.Closer).Close() // ends reply; Close of the emulator would race with it
 		readers.Wait()
 	})
 	readers.Go(d.show)
