@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,9 +49,13 @@ func TestAway(t *testing.T) {
 	server, p := ownServer(t)
 	opts := postgres.Options{Claim: claim}
 	store, other := open(t, p, opts), open(t, p, opts)
+	var restart sync.WaitGroup
+	t.Cleanup(restart.Wait)
 	stop := func(how func() error, away time.Duration) {
+		restart.Wait()
 		must(t, how())
-		time.AfterFunc(away, func() {
+		restart.Go(func() {
+			time.Sleep(away)
 			if err := server.Start(); err != nil {
 				t.Error(err)
 			}
