@@ -3,6 +3,7 @@ package shell
 import (
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 	"github.com/kitbag-go/kitbag/internal/lazy"
@@ -46,10 +47,12 @@ func kubeArgs(w *walker, c *command, p *parsed) string {
 }
 
 // plainKinds are resources without the environment of a container.
-var plainKinds = strings.Fields("no node nodes ns namespace namespaces svc service services ep endpoints endpointslice endpointslices ing ingress ingresses ingressclass ingressclasses ev event events " +
-	"pv persistentvolume persistentvolumes pvc persistentvolumeclaim persistentvolumeclaims sc storageclass storageclasses cm configmap configmaps sa serviceaccount serviceaccounts hpa horizontalpodautoscaler " +
-	"horizontalpodautoscalers pdb poddisruptionbudget poddisruptionbudgets netpol networkpolicy networkpolicies quota resourcequota resourcequotas limits limitrange limitranges role roles rolebinding rolebindings " +
-	"clusterrole clusterroles clusterrolebinding clusterrolebindings crd crds customresourcedefinition customresourcedefinitions lease leases pc priorityclass priorityclasses")
+var plainKinds = sync.OnceValue(func() []string {
+	return strings.Fields("no node nodes ns namespace namespaces svc service services ep endpoints endpointslice endpointslices ing ingress ingresses ingressclass ingressclasses ev event events " +
+		"pv persistentvolume persistentvolumes pvc persistentvolumeclaim persistentvolumeclaims sc storageclass storageclasses cm configmap configmaps sa serviceaccount serviceaccounts hpa horizontalpodautoscaler " +
+		"horizontalpodautoscalers pdb poddisruptionbudget poddisruptionbudgets netpol networkpolicy networkpolicies quota resourcequota resourcequotas limits limitrange limitranges role roles rolebinding rolebindings " +
+		"clusterrole clusterroles clusterrolebinding clusterrolebindings crd crds customresourcedefinition customresourcedefinitions lease leases pc priorityclass priorityclasses")
+})
 
 // podsShown is why a command of kubectl that shows the environment of containers is not read-only.
 const podsShown = "it shows the environment of containers, in which credentials may be"
@@ -66,7 +69,7 @@ func kubeGetArgs(w *walker, c *command, p *parsed) string {
 			text = "template=" + text
 		}
 		plain := format.known && (text == "wide" || text == "name" || plainTemplate(text))
-		if ok && !plain && !p.onlyKinds(plainKinds) {
+		if ok && !plain && !p.onlyKinds(plainKinds()) {
 			return podsShown
 		}
 	}
@@ -78,7 +81,7 @@ func kubeDescribeArgs(w *walker, c *command, p *parsed) string {
 	if why := kubeArgs(w, c, p); why != "" {
 		return why
 	}
-	if !p.onlyKinds(append([]string{"secret", "secrets"}, plainKinds...)) {
+	if !p.onlyKinds(append([]string{"secret", "secrets"}, plainKinds()...)) {
 		return podsShown
 	}
 	return ""
@@ -114,10 +117,12 @@ var (
 )
 
 // plainLeaves are fields of resources that hold no environment, as a whole.
-var plainLeaves = strings.Fields("name namespace uid phase nodeName image imageID images replicas readyReplicas availableReplicas updatedReplicas unavailableReplicas podIP hostIP ip hostname host port ports nodePort targetPort " +
-	"protocol type status reason message creationTimestamp deletionTimestamp startTime completionTime startedAt finishedAt lastTransitionTime restartCount ready labels kind apiVersion resourceVersion generation " +
-	"observedGeneration conditions containerStatuses initContainerStatuses loadBalancer ingress addresses address clusterIP clusterIPs externalIPs capacity allocatable storage storageClassName cpu memory requests limits " +
-	"resources serviceAccountName serviceAccount restartPolicy schedule suspend lastScheduleTime completions succeeded failed active version kubeletVersion osImage containerRuntimeVersion taints selector matchLabels ownerReferences")
+var plainLeaves = sync.OnceValue(func() []string {
+	return strings.Fields("name namespace uid phase nodeName image imageID images replicas readyReplicas availableReplicas updatedReplicas unavailableReplicas podIP hostIP ip hostname host port ports nodePort targetPort " +
+		"protocol type status reason message creationTimestamp deletionTimestamp startTime completionTime startedAt finishedAt lastTransitionTime restartCount ready labels kind apiVersion resourceVersion generation " +
+		"observedGeneration conditions containerStatuses initContainerStatuses loadBalancer ingress addresses address clusterIP clusterIPs externalIPs capacity allocatable storage storageClassName cpu memory requests limits " +
+		"resources serviceAccountName serviceAccount restartPolicy schedule suspend lastScheduleTime completions succeeded failed active version kubeletVersion osImage containerRuntimeVersion taints selector matchLabels ownerReferences")
+})
 
 // plainTemplate reports whether an output format of kubectl only shows such fields.
 func plainTemplate(format string) bool {
@@ -127,7 +132,7 @@ func plainTemplate(format string) bool {
 	}
 	text = templateNoise().ReplaceAllString(text, "")
 	for _, path := range templatePath().FindAllString(text, -1) {
-		if !slices.Contains(plainLeaves, path[strings.LastIndexByte(path, '.')+1:]) {
+		if !slices.Contains(plainLeaves(), path[strings.LastIndexByte(path, '.')+1:]) {
 			return false
 		}
 	}
