@@ -27,7 +27,7 @@ func (r *run) checkInputs(inputs []Input) error {
 		}
 		if call, want := answered(in); want != "" {
 			if interrupted {
-				return errors.New("an answer follows an Interrupt, which ends what waits; put answers first")
+				return errors.New("answer follows Interrupt; put answers first")
 			}
 			if err := r.checkAnswer(in); err != nil {
 				return err
@@ -96,11 +96,11 @@ func checkSaid(m *message.Message) error {
 // so that the host learns of a mistake at once; they are judged when the call's turn comes.
 func (r *run) checkConfirm(c *openCall, in event.Confirm) error {
 	if r.expired(c) {
-		return fmt.Errorf("%w: call %q was asked about at %s, and an answer was due within %v; run without inputs to be asked again",
+		return fmt.Errorf("%w: approval of call %q was requested at %s and expired after %v; run without inputs to be asked again",
 			ErrExpired, c.ID, c.Asked.Format(time.RFC3339), r.cfg.AnswerWithin)
 	}
 	if in.Question != 0 && in.Question != c.Question {
-		return fmt.Errorf("%w: call %q was asked about again after the question of this answer; answer the current question", ErrNotWaiting, c.ID)
+		return fmt.Errorf("%w: the answer for call %q is to an earlier question; answer the current one", ErrNotWaiting, c.ID)
 	}
 	if err := decide.CheckRules(in.Rules, in.Call, c.Tool); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (r *run) checkConfirm(c *openCall, in event.Confirm) error {
 	return err
 }
 
-// edited returns the repaired arguments that the user gave a call; nil if they are unchanged.
+// edited returns the arguments as the user edited them, after [tool.Arguments]; nil if they are unchanged.
 func (r *run) edited(c *openCall, in event.Confirm) (json.RawMessage, error) {
 	if in.Input == nil || !in.Allow || bytes.Equal(in.Input, c.Input) {
 		return nil, nil
@@ -128,12 +128,12 @@ func (r *run) edited(c *openCall, in event.Confirm) (json.RawMessage, error) {
 	return args.JSON, nil
 }
 
-// expired reports whether the question about c may no longer be answered: the preview that the person was
+// expired reports whether the question about c may no longer be answered: the preview that the user was
 // shown may be outdated.
 func (r *run) expired(c *openCall) bool { return c.Expired(r.cfg.AnswerWithin, r.cfg.Now()) }
 
 // due returns the last moment at which a question, of this run or of a sub-agent, may be answered;
-// zero for never. It fails if the question is no longer open.
+// the zero time if it does not expire. It fails if the question is no longer open.
 func (r *run) due(call string) (time.Time, error) {
 	r, id, err := r.locate(call)
 	if err != nil {
@@ -175,7 +175,7 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 			err = r.addUserMessage(in)
 		case Interrupt:
 			interrupt = true
-			if err = r.closeOpen("interrupted by a person"); err == nil {
+			if err = r.closeOpen("interrupted by the user"); err == nil {
 				r.consume(in)
 			}
 		default:
@@ -186,7 +186,7 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 		}
 	}
 	for _, c := range r.st.loop.Open {
-		if len(r.people.answers[c.ID]) > 0 {
+		if len(r.questions.answers[c.ID]) > 0 {
 			r.st.loop.Resume(c)
 		}
 	}
@@ -197,7 +197,7 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 // apply to the outer conversation, whose policy judges each of its calls.
 func (r *run) applyAnswer(in Input) error {
 	call, want := answered(in)
-	if c, inner := r.st.below(call); c != nil {
+	if c, inner := r.st.outerCall(call); c != nil {
 		switch v := in.(type) {
 		case event.Confirm:
 			v.Call = inner
@@ -207,7 +207,7 @@ func (r *run) applyAnswer(in Input) error {
 			v.Call = inner
 			in = v
 		}
-		r.people.answers[c.ID] = append(r.people.answers[c.ID], in)
+		r.questions.answers[c.ID] = append(r.questions.answers[c.ID], in)
 		return nil
 	}
 	r.consume(in)
@@ -220,7 +220,7 @@ func (r *run) applyAnswer(in Input) error {
 	if confirm, ok := in.(event.Confirm); ok {
 		return r.confirm(c, confirm)
 	}
-	given := in.(event.Result) // cut like any other, as it may be a whole web page
+	given := in.(event.Result) // truncated like the result of a tool that ran: it may be a whole web page
 	res := &message.ToolResult{Outcome: message.OutcomeSuccess, Blocks: slices.Clone(given.Blocks), Structured: given.Structured}
 	if given.Failed {
 		res.Outcome = message.OutcomeError
@@ -228,8 +228,8 @@ func (r *run) applyAnswer(in Input) error {
 	return r.finish(c, res)
 }
 
-// addUserMessage adds a user's message. Nothing waits, or the message would have been rejected: open calls
-// were interrupted by a crash.
+// addUserMessage adds a user's message. No call waits for an answer, since checkInputs would have rejected the
+// message; a call that is still open was interrupted by a crash.
 func (r *run) addUserMessage(in say) error {
 	if err := r.closeOpen("The program was stopped before this call ran."); err != nil {
 		return err
@@ -255,7 +255,7 @@ func (r *run) confirm(c *openCall, in event.Confirm) error {
 	return err
 }
 
-// addRules adds rules to the conversation. They are saved, and so have a Source. Calls that were
+// addRules adds rules to the conversation; a rule without a Source gets "session". Calls that were
 // allowed but have not started are judged again by the new rules.
 func (r *run) addRules(rules []permission.Rule) {
 	for _, rule := range rules {

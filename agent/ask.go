@@ -72,7 +72,7 @@ func (r *run) react(q *decide.Question, v *toolkit.View, mc *modelCall, failure 
 	re := q.React(shown)
 	switch {
 	case re.Relieve:
-		return false, r.relieve(v, failure)
+		return false, r.fixRefused(v, failure)
 	case failure == nil && !shown.Empty:
 		return true, r.accept(mc)
 	case re.Void:

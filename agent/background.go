@@ -124,7 +124,7 @@ func (r *run) collectAll() error {
 // is that of a tool that ignores its cancellation.
 func (r *run) stopBackground() error {
 	for _, a := range r.st.loop.InBackground() {
-		r.backgroundFlight(a.ID).end(context.Canceled)
+		r.backgroundFlight(a.ID).cancelWith(context.Canceled)
 	}
 	return r.collect(true)
 }
@@ -209,7 +209,7 @@ func (tc *toolCall) look(in backgroundIn) (text string, done <-chan struct{}, er
 		done = other.done
 		switch {
 		case in.Action == "stop":
-			other.end(context.Canceled)
+			other.cancelWith(context.Canceled)
 			text = "Call " + in.Call + " was cancelled. You will get its result when it has stopped."
 		case other.ended:
 			text = "Call " + in.Call + " has ended. You get its result next."

@@ -176,10 +176,10 @@ func (r *run) askApprove(q event.Approval, c *openCall) (event.Confirm, error) {
 	} else {
 		ctx, pq.cancel = context.WithTimeout(ctx, due.Sub(r.cfg.Now())+1) // an answer in the last moment is in time
 	}
-	asking, approve := r.people.asking, r.cfg.Approve
+	asking, approve := r.questions.asking, r.cfg.Approve
 	var answer event.Confirm
 	var err error
-	r.fly(&pq.flight, func() {
+	r.startGoroutine(&pq.flight, func() {
 		if !acquire(ctx, asking) {
 			err = ctx.Err()
 			return
@@ -203,7 +203,7 @@ func (r *run) askApprove(q event.Approval, c *openCall) (event.Confirm, error) {
 type personQuestion struct{ flight }
 
 func (*personQuestion) onReport(*run, report) error { return nil }
-func (pq *personQuestion) onEnd(*run) error         { pq.repeat(); return nil }
+func (pq *personQuestion) onEnd(*run) error         { pq.repanic(); return nil }
 
 // awaitAnswer receives reports of calls until the user has answered. Their events wait: a program
 // that shows events and questions on one terminal must not do both at a time.
@@ -213,7 +213,7 @@ func (r *run) awaitAnswer(f *flight) {
 	for !f.ended {
 		r.receive()
 		if r.failed != nil {
-			f.end(context.Canceled)
+			f.cancelWith(context.Canceled)
 		}
 	}
 	r.consumer.paused = false

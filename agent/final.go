@@ -25,7 +25,7 @@ func (r *run) findFinal() {
 	}
 }
 
-// remind asks again for a typed answer after another answer of the model.
+// remind asks again for the typed answer after the model has answered without it.
 func (r *run) remind() error {
 	if r.final.asked++; r.final.asked > 3 {
 		return errors.New("the model did not call " + finalName + ", although the request required it")
@@ -33,8 +33,8 @@ func (r *run) remind() error {
 	return r.hint(hintFinal)
 }
 
-// keepFinal keeps only the typed answer of the final answer at a limit: no other call may run,
-// and a stored call needs a result.
+// keepFinal keeps only the typed answer of the model's last answer, which lastAnswer requested: no other
+// call may run at a limit, and a stored call needs a result.
 func (r *run) keepFinal(mc *modelCall) error {
 	i := slices.IndexFunc(mc.calls, func(c callIntake) bool { return c.call.Name == finalName })
 	if i < 0 {
@@ -45,7 +45,7 @@ func (r *run) keepFinal(mc *modelCall) error {
 	return r.accept(mc)
 }
 
-// lastAnswer asks for a final answer without tools, and keeps it unless it is empty. A
+// lastAnswer asks for a last answer without tools, and keeps it unless it is empty. A
 // failure only changes the text of the End, since the run is over anyway.
 func (r *run) lastAnswer(limit string) error {
 	if err := join(r.collectAll(), r.addBackgroundResults()); err != nil {
@@ -60,7 +60,7 @@ func (r *run) lastAnswer(limit string) error {
 		return err
 	}
 	if left, limited := r.timeLeft(); limited && left <= 0 {
-		r.watchTime(r.limits().LastWords())
+		r.watchTime(r.limits().LastAnswerTime())
 	}
 	r.dialog.last = true
 	defer func() { r.dialog.last = false }()
@@ -73,7 +73,7 @@ func (r *run) lastAnswer(limit string) error {
 		if mc, err = r.generate(); !r.isRefused(err) {
 			break
 		}
-		err = r.relieve(v, err)
+		err = r.fixRefused(v, err)
 	}
 	if err == nil && r.final != nil {
 		r.unanswered = nil

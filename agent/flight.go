@@ -21,7 +21,7 @@ import (
 type flight struct {
 	task       task
 	stage      stage
-	held       []report // received while it was launched
+	held       []report // received in stage launched; commit handles them
 	ended      bool     // its last report has arrived
 	background bool     // committed but not waited for: a background call
 	cancel     context.CancelFunc
@@ -37,7 +37,7 @@ type flight struct {
 type stage int
 
 const (
-	launched  stage = iota // it runs; nothing of it is emitted, since its call may not become part of the conversation
+	launched  stage = iota // it runs; nothing of it is emitted yet, since its call might be dropped
 	committed              // its call is part of the conversation
 	finished               // it has ended, or its reports are dropped
 )
@@ -48,7 +48,7 @@ type task interface {
 	onEnd(r *run) error
 }
 
-// A report is sent by a flight. The last report of a flight has only from.
+// A report is sent by a flight. In the last report of a flight, only the field from is set.
 type report struct {
 	from  *flight     // nil if the call is unknown
 	chunk *tool.Chunk // of a tool
@@ -69,7 +69,7 @@ const inboxSize = 16
 type inbox struct {
 	reports chan report
 	closed  chan struct{} // closed when reports are no longer read
-	timer   *flight       // reports that [Limits].Time has passed; finished then
+	timer   *flight       // reports that [Limits].Time has passed, and is in stage finished from then on
 }
 
 // put adds a report. It returns false if the inbox is closed.
@@ -105,11 +105,11 @@ func (in *inbox) wake() { _ = in.ask(&flight{stage: committed}, func() error { r
 // flight's goroutine.
 func (r *run) launch(f *flight, work func()) {
 	r.flights = append(r.flights, f)
-	r.fly(f, work)
+	r.startGoroutine(f, work)
 }
 
-// fly calls work on the goroutine of a flight.
-func (r *run) fly(f *flight, work func()) {
+// startGoroutine calls work on a new goroutine, and reports when it ends.
+func (r *run) startGoroutine(f *flight, work func()) {
 	in, cancel := &r.inbox, f.cancel
 	r.cfg.Go(func() {
 		defer func() {
@@ -125,8 +125,8 @@ func (r *run) fly(f *flight, work func()) {
 // receive waits for a report and handles it.
 func (r *run) receive() { r.fail(r.handle(<-r.inbox.reports)) }
 
-// handle handles a report. Reports of a flight that is not committed wait; reports of
-// a finished one, from something that outlives its call, are dropped.
+// handle handles a report. Reports of a flight that is not committed are held. Reports of
+// a finished one, such as from a goroutine that a tool left running, are dropped.
 func (r *run) handle(rep report) error {
 	f := rep.from
 	if f == nil && r.early.isOpen() {
@@ -167,20 +167,20 @@ func (r *run) commit(f *flight) error {
 	held := f.held
 	f.held = nil
 	var err error
-	for _, rep := range held { // handle all, since the last one is the end
+	for _, rep := range held { // after an error too: the last one may end the flight
 		err = join(err, r.handle(rep))
 	}
 	return err
 }
 
-// drop cancels flights that are not committed, and waits for them. Requests of
-// their calls fail.
+// drop cancels flights that are not committed, and waits for them. Their
+// reports with a do are answered with ErrInterrupted.
 func (r *run) drop(flights []*flight) {
 	for _, f := range flights {
 		f.stage = finished
-		f.end(context.Canceled)
+		f.cancelWith(context.Canceled)
 		for _, rep := range f.held {
-			_ = r.handle(rep) // requests fail; other reports are dropped
+			_ = r.handle(rep) // answers a do with ErrInterrupted; drops other reports
 		}
 		f.held = nil
 	}
@@ -197,8 +197,8 @@ func (r *run) await(f *flight) {
 	}
 }
 
-// end cancels a flight, unless it is already cancelled. Any goroutine may call it.
-func (f *flight) end(cause error) {
+// cancelWith cancels a flight, unless it is already cancelled. Any goroutine may call it.
+func (f *flight) cancelWith(cause error) {
 	if f.cause.CompareAndSwap(nil, &cause) {
 		f.cancel()
 	}
@@ -212,22 +212,22 @@ func (f *flight) why() error {
 	return nil
 }
 
-// endFlights cancels all flights.
-func (r *run) endFlights(cause error) {
+// cancelFlights cancels all flights.
+func (r *run) cancelFlights(cause error) {
 	for _, f := range r.flights {
-		f.end(cause)
+		f.cancelWith(cause)
 	}
 }
 
-// endCalls cancels every flight that the step waits for, and waits for it, after a step has
-// panicked.
-func (r *run) endCalls() {
+// cancelStepCalls is called after a step has panicked. It cancels the flights of the step, except
+// background calls, and waits until they have ended.
+func (r *run) cancelStepCalls() {
 	r.dropEarly()
 	for _, f := range slices.Clone(r.flights) {
 		if f.background {
 			continue
 		}
-		f.end(context.Canceled)
+		f.cancelWith(context.Canceled)
 		if f.stage == launched {
 			r.fail(r.commit(f))
 		}
@@ -244,13 +244,13 @@ func (r *run) fail(err error) {
 	r.failed = join(r.failed, err)
 	for _, f := range r.flights {
 		if !f.background {
-			f.end(context.Canceled)
+			f.cancelWith(context.Canceled)
 		}
 	}
 }
 
-// repeat panics or exits on the run's goroutine if the flight's function did so on its own.
-func (f *flight) repeat() {
+// repanic panics on the run's goroutine, or ends it, if the flight's function did so on the flight's goroutine.
+func (f *flight) repanic() {
 	switch {
 	case f.panicked != nil:
 		panic(f.panicked)
@@ -262,27 +262,27 @@ func (f *flight) repeat() {
 // A toolCall is the flight of a call of a tool.
 type toolCall struct {
 	flight
-	run   *run // only for its inbox
-	call  *openCall
-	id    string    // of the call, after the ids of the calls that the run works for
-	above *toolCall // the last of these calls
+	run    *run // only for its inbox
+	call   *openCall
+	id     string    // the call's id; in a sub-agent after the ids of the outer calls: call_1/call_2
+	parent *toolCall // the outer call that the sub-agent works for; nil if there is none
 
 	tool    tool.Tool
-	work    tool.Call
+	req     tool.Call
 	timeout time.Duration
-	nest    *nest // of a sub-agent
+	nest    *nest // connects a sub-agent with this run; nil for other tools
 
-	// If it started before its answer was complete:
+	// If it started before the model's answer was complete:
 	raw      string               // the arguments, as the model sent them
 	decision *permission.Decision // nil after it was used
 
 	// If it may run in the background:
-	backgroundAfter time.Duration // how long the others wait for it; negative if it may not leave
-	timer           *time.Timer   // runs until then
-	unbind          func() bool   // detaches it from the step's context
-	done            chan struct{} // closed when the call is finished
-	tail            string        // the end of its output
-	clean           *redact.Stream
+	backgroundAfter time.Duration  // after this time it continues in the background; negative for never
+	timer           *time.Timer    // fires after backgroundAfter
+	unbind          func() bool    // detaches it from the step's context
+	done            chan struct{}  // closed when the call is finished
+	tail            string         // the end of its output
+	redactor        *redact.Stream // of tail
 
 	// The result, written before the last report:
 	res *message.ToolResult
@@ -291,7 +291,7 @@ type toolCall struct {
 
 type callKey struct{}
 
-// callIn returns the call that ctx belongs to, nil if it may belong to several.
+// callIn returns the call that ctx was created for; nil if ctx is not that of one call.
 func callIn(ctx context.Context) *toolCall {
 	tc, _ := ctx.Value(callKey{}).(*toolCall)
 	return tc

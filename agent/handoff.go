@@ -108,7 +108,7 @@ func (r *run) resumeHandoff() error {
 // continueWith makes a the agent of the next step.
 func (r *run) continueWith(a *Agent) {
 	r.a, r.cfg = a, &a.cfg
-	r.shown, r.dialog.model, r.full, r.people.host = shown{}, nil, window.Gauge{}, nil
+	r.shown, r.dialog.model, r.full, r.questions.host = shown{}, nil, window.Gauge{}, nil
 }
 
 // handedTo returns the agent that the hand-offs in path lead to, with the configuration that belongs to

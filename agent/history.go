@@ -16,8 +16,8 @@ import (
 //   - call ids are unique in the conversation; neither they nor names are empty;
 //   - arguments are valid JSON objects.
 //
-// A conversation in the middle of a batch of calls violates the first; between
-// runs only a conversation that waits does.
+// While calls are running, a conversation violates the first of these rules. Between runs, it
+// does so only if calls wait for an answer.
 func CheckHistory(msgs []*message.Message) error {
 	seen := map[string]bool{}
 	var open []*message.ToolCall
@@ -33,7 +33,7 @@ func CheckHistory(msgs []*message.Message) error {
 			continue
 		}
 		if len(open) > 0 {
-			return fmt.Errorf("message %d: role %s where the results of %d calls must follow", i, m.Role, len(open))
+			return fmt.Errorf("message %d: role %s, want a tool message with the results of %d calls", i, m.Role, len(open))
 		}
 		if len(m.ToolResults()) > 0 {
 			return fmt.Errorf("message %d: role %s has tool results", i, m.Role)

@@ -29,16 +29,16 @@ type callHost struct {
 // host returns the host of the calls of the current agent. All calls share it, since a server's request may not
 // tell which call it belongs to.
 func (r *run) host() *callHost {
-	if r.people.host == nil {
-		r.people.host = &callHost{r: r, a: r.a, outer: host.From(r.runCtx)}
+	if r.questions.host == nil {
+		r.questions.host = &callHost{r: r, a: r.a, outer: host.From(r.runCtx)}
 	}
-	return r.people.host
+	return r.questions.host
 }
 
 // flightIn returns the flight of this run that ctx belongs to, nil if it is
 // unknown.
 func (h *callHost) flightIn(ctx context.Context) *flight {
-	for tc := callIn(ctx); tc != nil; tc = tc.above {
+	for tc := callIn(ctx); tc != nil; tc = tc.parent {
 		if tc.run == h.r {
 			return &tc.flight
 		}
@@ -120,10 +120,10 @@ func (h *callHost) answer(ctx context.Context, q host.Elicitation) (host.Answer,
 	if h.a.cfg.Elicit == nil {
 		return cancelled, errors.New("Config.Elicit is nil; set it to let tools ask questions")
 	}
-	if !acquire(ctx, h.r.people.asking) {
+	if !acquire(ctx, h.r.questions.asking) {
 		return cancelled, context.Cause(ctx)
 	}
-	defer func() { <-h.r.people.asking }()
+	defer func() { <-h.r.questions.asking }()
 	answer, err := h.a.cfg.Elicit(ctx, q)
 	switch {
 	case err != nil:
@@ -151,10 +151,10 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 	if err := h.await(ctx); err != nil {
 		return host.Sample{}, err
 	}
-	if !acquire(ctx, h.r.people.sampling) { // one at a time, so that together they stay within the budget
+	if !acquire(ctx, h.r.questions.sampling) { // one at a time, so that together they stay within the budget
 		return host.Sample{}, context.Cause(ctx)
 	}
-	defer func() { <-h.r.people.sampling }()
+	defer func() { <-h.r.questions.sampling }()
 	if err := ctx.Err(); err != nil {
 		return host.Sample{}, err
 	}

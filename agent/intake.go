@@ -55,7 +55,7 @@ func (mc *modelCall) onReport(r *run, rep report) error {
 }
 
 func (mc *modelCall) onEnd(*run) error {
-	mc.repeat()
+	mc.repanic()
 	return nil
 }
 

@@ -135,7 +135,7 @@ func (r *run) watchTime(left time.Duration) {
 		// An error means that the run has ended or the timer was set again.
 		_ = r.inbox.ask(f, func() error {
 			f.stage = finished
-			r.endFlights(fmt.Errorf("%w, %s was reached", errTimeUp, r.limits().TimeUp()))
+			r.cancelFlights(fmt.Errorf("%w, %s was reached", errTimeUp, r.limits().TimeUp()))
 			return nil
 		})
 	})

@@ -36,12 +36,12 @@ type run struct {
 
 	unanswered error // why the last model call has no answer, if something else ends the run
 
-	shown    shown
-	final    *final // the requested typed answer, or nil
-	dialog   dialog
-	full     window.Gauge // see gauge
-	people   people
-	consumed []string // the ids of inputs that no save contains yet
+	shown     shown
+	final     *final // the requested typed answer, or nil
+	dialog    dialog
+	full      window.Gauge // see gauge
+	questions questions
+	consumed  []string // the ids of inputs that no save contains yet
 }
 
 // A consumer receives events.
@@ -73,8 +73,8 @@ type dialog struct {
 	model model.Model // the agent's, with retries that emit events; created for the first request
 }
 
-// A people handles the questions of a run to the user.
-type people struct {
+// A questions holds what a run needs to ask the user.
+type questions struct {
 	asking   chan struct{}      // holds a token while a question is open
 	sampling chan struct{}      // holds a token while a server uses the model
 	host     *callHost          // of all calls

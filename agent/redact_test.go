@@ -522,7 +522,7 @@ func TestRulesWithSecrets(t *testing.T) {
 func TestBackgroundOutputIsRedacted(t *testing.T) {
 	r := builtinRules(t)
 	for at := range len(secret) {
-		j := &toolCall{clean: r.Stream(), done: make(chan struct{})}
+		j := &toolCall{redactor: r.Stream(), done: make(chan struct{})}
 		said := strings.Repeat("x ", tailSize/2) + secret + strings.Repeat(" y", (tailSize-at)/2)
 		for _, piece := range cut(said, 7) {
 			j.note(tool.Text(piece))

@@ -82,8 +82,8 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input
 
 func newRun(a *Agent, st *State, ctx context.Context) *run {
 	return &run{entry: a, a: a, cfg: &a.cfg, st: st, runCtx: ctx, ctx: ctx,
-		inbox:  inbox{reports: make(chan report, inboxSize), closed: make(chan struct{}), timer: &flight{stage: finished, cancel: func() {}}},
-		people: people{asking: make(chan struct{}, 1), sampling: make(chan struct{}, 1), answers: map[string][]Input{}}}
+		inbox:     inbox{reports: make(chan report, inboxSize), closed: make(chan struct{}), timer: &flight{stage: finished, cancel: func() {}}},
+		questions: questions{asking: make(chan struct{}, 1), sampling: make(chan struct{}, 1), answers: map[string][]Input{}}}
 }
 
 // cleanUp runs at the end of a run, even if the consumer panics. Reports that arrive later have no effect.
@@ -233,7 +233,7 @@ func (r *run) loop() (event.EndReason, error) {
 		err := step(r.ctx)
 		switch {
 		case stepped && !returned:
-			r.endCalls()
+			r.cancelStepCalls()
 			return event.EndError, join(err, errors.New("a Middleware.Step recovered from a panic of its step: the run cannot continue"))
 		case !stepped && err == nil:
 			return event.EndError, errors.New("a Middleware.Step neither called the next nor returned an error: the run cannot continue")

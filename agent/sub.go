@@ -246,8 +246,8 @@ func describePending(st *State) string {
 // nestFor returns what a sub-agent that works on a call needs.
 func (r *run) nestFor(tc *toolCall) *nest {
 	p, judge, c := r.currentPolicy(), r.a.judge, tc.call
-	inputs := r.people.answers[c.ID]
-	delete(r.people.answers, c.ID)
+	inputs := r.questions.answers[c.ID]
+	delete(r.questions.answers, c.ID)
 	return &nest{state: c.Sub, inputs: inputs, outer: r.cfg,
 		do: func(fn func(*run, *openCall) error) error {
 			return r.inbox.ask(&tc.flight, func() error { return fn(r, c) })
@@ -258,9 +258,9 @@ func (r *run) nestFor(tc *toolCall) *nest {
 	}
 }
 
-// below returns the open call of the sub-agent that made a call, and the id of the call there; nil for
+// outerCall returns the open call of the sub-agent that made a call, and the id of the call there; nil for
 // a call of this State.
-func (st *State) below(call string) (*openCall, string) {
+func (st *State) outerCall(call string) (*openCall, string) {
 	for _, c := range st.loop.Open {
 		if inner, ok := strings.CutPrefix(call, c.ID+"/"); ok && c.Status == decide.Nested {
 			return c, inner
@@ -272,7 +272,7 @@ func (st *State) below(call string) (*openCall, string) {
 // locate returns the run that made a call (this one or that of a sub-agent at any depth) and the id of the
 // call there.
 func (r *run) locate(call string) (of *run, id string, err error) {
-	c, inner := r.st.below(call)
+	c, inner := r.st.outerCall(call)
 	if c == nil {
 		return r, call, nil
 	}

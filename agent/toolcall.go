@@ -20,14 +20,14 @@ import (
 // newToolCall returns the flight for c, a call of the message named answer. In a run that works for a call of
 // an outer run, its id is the outer call's id and its own, joined with a slash.
 func (r *run) newToolCall(c *openCall, t tool.Tool, answer string) *toolCall {
-	tc := &toolCall{run: r, call: c, id: c.ID, above: callIn(r.ctx), tool: t, timeout: r.cfg.ToolTimeout, backgroundAfter: r.backgroundAfter(t, c),
-		work: tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input, Judgement: c.Judgement, Judge: r.judgeAnew()}}
+	tc := &toolCall{run: r, call: c, id: c.ID, parent: callIn(r.ctx), tool: t, timeout: r.cfg.ToolTimeout, backgroundAfter: r.backgroundAfter(t, c),
+		req: tool.Call{ID: c.ID, Name: c.Tool, Input: c.Input, Judgement: c.Judgement, Judge: r.judgeAnew()}}
 	tc.task = tc
-	if tc.above != nil {
-		tc.id = tc.above.id + "/" + c.ID
+	if tc.parent != nil {
+		tc.id = tc.parent.id + "/" + c.ID
 	}
 	if isIdempotent(t, c.Input) {
-		tc.work.Key = r.idempotencyKey(c, answer)
+		tc.req.Key = r.idempotencyKey(c, answer)
 	}
 	if _, nested := tool.As[*subagent](t); nested {
 		tc.timeout, tc.nest = -1, r.nestFor(tc)
@@ -49,7 +49,7 @@ func (r *run) startToolCall(tc *toolCall) {
 	release := func() {}
 	if tc.backgroundAfter >= 0 {
 		release = tc.outlive(step, r.runCtx)
-		tc.done, tc.clean = make(chan struct{}), r.cfg.Redact.Stream()
+		tc.done, tc.redactor = make(chan struct{}), r.cfg.Redact.Stream()
 	}
 	ctx = context.WithValue(host.With(ctx, r.host()), callKey{}, tc)
 	if tc.nest != nil {
@@ -65,8 +65,8 @@ func (r *run) startToolCall(tc *toolCall) {
 // outlive makes the call end with the run, and with the step until unbind is called: the context of a
 // Middleware.Step may end with the step, while the call runs in the background.
 func (tc *toolCall) outlive(step, run context.Context) (release func()) {
-	unbind := context.AfterFunc(step, func() { tc.end(context.Cause(step)) })
-	unbindRun := context.AfterFunc(run, func() { tc.end(context.Cause(run)) })
+	unbind := context.AfterFunc(step, func() { tc.cancelWith(context.Cause(step)) })
+	unbindRun := context.AfterFunc(run, func() { tc.cancelWith(context.Cause(run)) })
 	tc.unbind = unbind
 	return func() { unbind(); unbindRun() }
 }
@@ -86,10 +86,10 @@ const lost = "The call failed: its goroutine ended before it returned."
 // execute makes the call, on the flight's goroutine. The output of a tool that was stopped, by a timeout or
 // with the run, stays in the result: it may be useful to the model.
 func (tc *toolCall) execute(ctx context.Context, middleware []tool.Middleware) {
-	all, size := tool.NewCollector(tc.work), 0
+	all, size := tool.NewCollector(tc.req), 0
 	var failure error
 	// Called instead of ranged over: the body of a loop would be four allocations.
-	tool.Run(ctx, tc.tool, tc.work, middleware...)(func(ch tool.Chunk, err error) bool {
+	tool.Run(ctx, tc.tool, tc.req, middleware...)(func(ch tool.Chunk, err error) bool {
 		switch {
 		case err != nil:
 			failure = err
@@ -168,7 +168,7 @@ func (tc *toolCall) note(ch tool.Chunk) {
 	if !ok || ch.ForUser || tc.done == nil {
 		return
 	}
-	tc.tail += tc.clean.Write(t.Text)
+	tc.tail += tc.redactor.Write(t.Text)
 	if cut := len(tc.tail) - tailSize; cut > 0 {
 		tc.tail = strings.ToValidUTF8(tc.tail[cut:], "")
 	}

@@ -40,7 +40,7 @@ func (r *run) fit(v *toolkit.View) error {
 	return err
 }
 
-// isRefused reports whether a server refuses the conversation because of something that relieve may fix.
+// isRefused reports whether a server refuses the conversation because of something that fixRefused may fix.
 func (r *run) isRefused(err error) bool {
 	switch kindOf(err) {
 	case model.KindContextTooLong:
@@ -51,10 +51,10 @@ func (r *run) isRefused(err error) bool {
 	return false
 }
 
-// relieve changes a conversation that a server has refused, so that it can be sent again: it removes the
+// fixRefused changes a conversation that a server has refused, so that it can be sent again: it removes the
 // newest image, which is the most likely cause, or makes the conversation shorter. It returns an error when
 // there is nothing to change.
-func (r *run) relieve(v *toolkit.View, refusal error) error {
+func (r *run) fixRefused(v *toolkit.View, refusal error) error {
 	if kindOf(refusal) == model.KindBadImage {
 		newest := r.newestImage()
 		return r.replaceData(v, func(d *message.Data, _ string) string {

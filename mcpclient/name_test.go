@@ -18,14 +18,14 @@ func TestServerNames(t *testing.T) {
 	} {
 		_, err := New(name, Command{Path: "x"}, nil)
 		if (err == nil) != (better == "") || err != nil && !strings.HasSuffix(err.Error(), `use a name such as "`+better+`"`) {
-			t.Errorf("%q: %v, want one that proposes %q", name, err, better)
+			t.Errorf("%q: error %v, want the proposed name %q (none if empty)", name, err, better)
 		}
 	}
 }
 
-// TestNoServerHasAnothersTools checks that the tools of a server with a valid name are covered by the pattern
-// for that server only.
-func TestNoServerHasAnothersTools(t *testing.T) {
+// TestToolNamesBelongToOneServer checks that the full name of a tool starts with the prefix of its own server, and
+// with that of no other server.
+func TestToolNamesBelongToOneServer(t *testing.T) {
 	server := rapid.Custom(func(t *rapid.T) string {
 		name := rapid.StringMatching(`[ab_. é]{1,8}|[ab_]{35,45}`).Filter(func(s string) bool { return checkName(s) == nil }).Draw(t, "name")
 		return "mcp__" + legal(name) + "__"

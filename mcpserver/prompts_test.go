@@ -35,7 +35,7 @@ func library() mcpserver.Config {
 		Basic: toolkit.Group{Skills: []skill.Loader{folder("start"), skill.Memory(&skill.Skill{Name: "memo", Description: "In \"memory\".", Body: "Remember."})}},
 		Groups: []toolkit.Group{
 			{Name: "docs", Description: "Documents.", Skills: []skill.Loader{folder("pdf")}},
-			{Name: "other", Description: "Nothing of it."},
+			{Name: "other", Description: "Empty."},
 		},
 	})
 	if err != nil {
@@ -72,7 +72,7 @@ func library() mcpserver.Config {
 		}}
 }
 
-// rpc sends a request of the old era.
+// rpc sends a request in the wire's session, and returns the messages of the response.
 func (w *wire) rpc(method, params string) []string {
 	w.t.Helper()
 	_, got := w.post(w.t.Context(), `{"jsonrpc":"2.0","id":3,"method":"`+method+`","params":`+params+`}`)
@@ -133,13 +133,13 @@ func TestPromptsAndResources(t *testing.T) {
 		for uri := range strings.FieldsSeq(step.resources + " " + pdfFiles + " db://docs") {
 			got := w.rpc("resources/read", `{"uri":"`+uri+`"}`)
 			if sees := strings.Contains(step.resources, uri); strings.Contains(got[0], `"contents"`) != sees {
-				t.Errorf("%s: %s is seen: %v; %s", step.open, uri, sees, got[0])
+				t.Errorf("%s: %s: want visible=%v, got %s", step.open, uri, sees, got[0])
 			}
 		}
 		for _, name := range []string{"start", "pdf", "review"} {
 			got := w.rpc("prompts/get", `{"name":"`+name+`"}`)
 			if sees := slices.Contains(prompts, name); strings.Contains(got[0], `"messages"`) != sees {
-				t.Errorf("%s: %s is seen: %v; %s", step.open, name, sees, got[0])
+				t.Errorf("%s: %s: want visible=%v, got %s", step.open, name, sees, got[0])
 			}
 		}
 	}
@@ -160,7 +160,7 @@ func TestGetAndRead(t *testing.T) {
 		{"resources/read", `{"uri":"skill://start/SKILL.md"}`, `"text":"---\nname: start\n`},
 		{"resources/read", `{"uri":"skill://start/assets/dot.png"}`, `"blob":"iVBORw0KGgo=","mimeType":"image/png"`},
 		{"resources/read", `{"uri":"skill://start/references/plain"}`, `"mimeType":"text/plain","text":"plain"`},
-		{"resources/read", `{"uri":"db://rows/first"}`, `"text":"the first"`}, // before the template
+		{"resources/read", `{"uri":"db://rows/first"}`, `"text":"the first"`}, // a fixed URI takes precedence over a template
 		{"resources/read", `{"uri":"db://rows/7"}`, `"text":"[\"db://rows/7\",\"7\"]"`},
 		{"resources/read", `{"uri":"db://rows/0"}`, `"code":-32002`},
 		{"resources/read", `{"uri":"db://rows/a/b"}`, `"code":-32002`},
@@ -187,17 +187,18 @@ func TestGetAndRead(t *testing.T) {
 	}
 }
 
-// TestWhoSees checks that ceilings and rules apply to prompts and resources as they do to tools, in both eras.
-func TestWhoSees(t *testing.T) {
+// TestPromptAndResourceAccess checks that ceilings and rules apply to prompts and resources as they do to tools,
+// in revisions with and without sessions.
+func TestPromptAndResourceAccess(t *testing.T) {
 	cfg := library()
 	cfg.Credentials = []mcpserver.Credential{
 		{Name: "anna", Token: tokenA, Ceiling: toolkit.Only("docs")},
 		{Name: "otto", Token: tokenB, Policy: &permission.Policy{Mode: permission.ModeBypass, Rules: []permission.Rule{{Tool: "Skill", Behavior: permission.Deny}}}},
 	}
 	url := listen(t, serve(t, cfg))
-	for _, row := range []struct{ token, uri, prompt, old, modern string }{
+	for _, row := range []struct{ token, uri, prompt, withSession, sessionless string }{
 		{tokenA, "skill://start/SKILL.md", "start", "no", "no"},
-		{tokenA, "skill://pdf/SKILL.md", "pdf", "no", "yes"}, // only the old era must open the group
+		{tokenA, "skill://pdf/SKILL.md", "pdf", "no", "yes"}, // only a session must open the group first
 		{tokenA, "db://rows/first", "hello", "no", "no"},
 		{tokenA, "db://docs", "review", "no", "yes"},
 		{tokenB, "skill://start/SKILL.md", "start", "no", "no"},
@@ -205,17 +206,17 @@ func TestWhoSees(t *testing.T) {
 		{tokenB, "db://docs", "review", "no", "yes"},
 		{tokenB, "db://rows/first", "hello", "yes", "yes"},
 	} {
-		old, modern := newWire(t, url), newModern(t, url, row.token, `{}`)
-		old.token = row.token
-		old.initialize(`{}`)
+		inSession, sessionless := newWire(t, url), newModern(t, url, row.token, `{}`)
+		inSession.token = row.token
+		inSession.initialize(`{}`)
 		const args = `,"arguments":{"name":"x"}`
-		_, resource := modern.send(t.Context(), "resources/read", row.uri, "")
-		_, prompt := modern.send(t.Context(), "prompts/get", row.prompt, args)
+		_, resource := sessionless.send(t.Context(), "resources/read", row.uri, "")
+		_, prompt := sessionless.send(t.Context(), "prompts/get", row.prompt, args)
 		for what, got := range map[string]struct{ answer, sign, want string }{
-			"the resource":                {resource, `"contents"`, row.modern},
-			"the prompt":                  {prompt, `"messages"`, row.modern},
-			"the resource in the old era": {old.rpc("resources/read", `{"uri":"`+row.uri+`"}`)[0], `"contents"`, row.old},
-			"the prompt in the old era":   {old.rpc("prompts/get", `{"name":"`+row.prompt+`"`+args+`}`)[0], `"messages"`, row.old},
+			"the resource":              {resource, `"contents"`, row.sessionless},
+			"the prompt":                {prompt, `"messages"`, row.sessionless},
+			"the resource in a session": {inSession.rpc("resources/read", `{"uri":"`+row.uri+`"}`)[0], `"contents"`, row.withSession},
+			"the prompt in a session":   {inSession.rpc("prompts/get", `{"name":"`+row.prompt+`"`+args+`}`)[0], `"messages"`, row.withSession},
 		} {
 			if strings.Contains(got.answer, got.sign) != (got.want == "yes") {
 				t.Errorf("%s, %s of row %s: %s", what, row.uri, row.prompt, got.answer)
@@ -286,7 +287,7 @@ func TestUpdates(t *testing.T) {
 	}
 	s.ResourceUpdated("db://rows/1")
 	if _, got := events(); !strings.Contains(got, `"method":"notifications/resources/updated","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"},"uri":"db://rows/1"}`) {
-		t.Errorf("received %s without sessions", got)
+		t.Errorf("a client without sessions received %s", got)
 	}
 }
 

@@ -20,7 +20,7 @@
 // [Conversation.Golden] compares all messages, questions and answers with a file in the txtar format, with a
 // section for each step:
 //
-//	A removal is asked about, and then done.
+//	The agent asks for approval of a removal, then removes the file.
 //	-- tools --
 //	remove
 //	-- user --
@@ -67,7 +67,7 @@ type Conversation struct {
 }
 
 // New returns a conversation with an agent whose model plays turns, like [scripted.Test]; if cfg.Model is set,
-// it uses that model, without turns. Unless cfg sets them, ids are counted and the clock stands still.
+// it uses that model, without turns. Unless cfg sets them, ids are numbered from 1 and the clock does not advance.
 func New(t T, cfg agent.Config, turns ...scripted.Turn) *Conversation {
 	t.Helper()
 	c := &Conversation{State: new(agent.State), t: t}
@@ -79,7 +79,7 @@ func New(t T, cfg agent.Config, turns ...scripted.Turn) *Conversation {
 	}
 	cfg.Model = &watched{Model: cfg.Model, script: &c.script}
 	if cfg.NewID == nil {
-		cfg.NewID = countedIDs()
+		cfg.NewID = sequentialIDs()
 	}
 	if cfg.Now == nil {
 		cfg.Now = func() time.Time { return time.Date(2026, time.January, 1, 12, 0, 0, 0, time.UTC) }
@@ -106,10 +106,10 @@ func (c *Conversation) explain() {
 }
 
 func reason(ev *event.Approval) string {
-	return fmt.Sprintf("%s %s was asked about: %s", ev.Name, ev.Input, ev.Reason)
+	return fmt.Sprintf("approval of %s %s: %s", ev.Name, ev.Input, ev.Reason)
 }
 
-func countedIDs() func(string) string {
+func sequentialIDs() func(string) string {
 	var mu sync.Mutex
 	last := map[string]int{}
 	return func(prefix string) string {
@@ -159,7 +159,7 @@ func (c *Conversation) run(inputs []agent.Input) (*event.End, error) {
 		end, _ = c.Events[len(c.Events)-1].(*event.End)
 	}
 	if end == nil && failure == nil {
-		failure = errors.New("its last event is not *event.End: a Middleware.Run must pass on what the next one yields")
+		failure = errors.New("its last event is not *event.End: a Middleware.Run must yield every event of the run that it wraps")
 	}
 	if len(c.Events) == first {
 		c.script.add("refused", failure.Error())
@@ -169,12 +169,12 @@ func (c *Conversation) run(inputs []agent.Input) (*event.End, error) {
 	return end, failure
 }
 
-// Called fails the test unless the tools that ran are these, in the order in which they started. Then it
-// reports why other calls did not run. A call that started again, such as that of a sub-agent that waited for
+// Called fails the test unless the tools that ran are these, in the order in which they started. A failure
+// also reports why other calls did not run. A call that started again, such as that of a sub-agent that waited for
 // the user, counts once. Calls of sub-agents do not count: their events are in Events as [*event.Sub].
 func (c *Conversation) Called(tools ...string) {
 	c.t.Helper()
-	var got, not []string
+	var got, notRun []string
 	started := map[string]bool{}
 	for _, ev := range c.Events {
 		switch ev := ev.(type) {
@@ -185,12 +185,12 @@ func (c *Conversation) Called(tools ...string) {
 			started[ev.Call] = true
 		case *event.ToolResult:
 			if !started[ev.Call] {
-				not = append(not, fmt.Sprintf("%s did not run: %s", ev.Name, ev.Text))
+				notRun = append(notRun, fmt.Sprintf("%s did not run: %s", ev.Name, ev.Text))
 			}
 		}
 	}
-	if !slices.Equal(got, tools) && len(not) > 0 {
-		c.t.Errorf("%s", strings.Join(not, "\n"))
+	if !slices.Equal(got, tools) && len(notRun) > 0 {
+		c.t.Errorf("%s", strings.Join(notRun, "\n"))
 	}
 	c.same("tools called", got, tools)
 }

@@ -277,14 +277,14 @@ func TestAssertionsFail(t *testing.T) {
 		c := agenttest.New(t, strict, scripted.Call("look", map[string]string{"path": "a"}))
 		c.Run(agent.Say("Hi"))
 		c.Asked()
-	}); !strings.Contains(got, `look {"path":"a"} was asked about: asked by rule look`) {
+	}); !strings.Contains(got, `approval of look {"path":"a"}: asked by rule look`) {
 		t.Errorf("a question that was not expected: %q", got)
 	}
 	if got := failing(func(t agenttest.T) {
 		strict := cfg
 		strict.Toolkit, strict.Policy = toolkit.Of(remove), permission.Policy{}
 		agenttest.New(t, strict, scripted.Call("remove", map[string]string{"path": "a"}), scripted.Say("It is gone.")).Run(agent.Say("Hi"))
-	}); !strings.Contains(got, `1 of 2 turns were not played`) || !strings.Contains(got, `not answered: remove {"path":"a"} was asked about: `) {
+	}); !strings.Contains(got, `1 of 2 turns were not played`) || !strings.Contains(got, `not answered: approval of remove {"path":"a"}: `) {
 		t.Errorf("a question that a test did not expect: %q", got)
 	}
 	if got := failing(func(t agenttest.T) {

@@ -77,7 +77,7 @@ func TestStaleAnswer(t *testing.T) {
 		t.Fatalf("%s, %v: stamped %q without a question", ends, err, o.stamped)
 	}
 	in, err := o.store.(session.Inbox).Input(t.Context(), "a", "stale")
-	if err != nil || !strings.Contains(in.Refused, "asked about again") {
+	if err != nil || !strings.Contains(in.Refused, "is to an earlier question") {
 		t.Errorf("the stale answer: %+v, %v", in, err)
 	}
 	o.s = reopen(o)

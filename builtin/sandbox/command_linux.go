@@ -65,10 +65,10 @@ func (s *Spec) plan(cmd *exec.Cmd) (*plan, error) {
 	p := &plan{
 		User: os.Geteuid(), Group: os.Getegid(),
 		Path: cmd.Path, Args: cmd.Args, Env: cmd.Environ(), Dir: cmd.Dir,
-		Read: s.Profile == permission.ProfileRead, Network: s.Network, Limits: s.Limits.complete(), Files: len(cmd.ExtraFiles),
+		ReadProfile: s.Profile == permission.ProfileRead, Network: s.Network, Limits: s.Limits.complete(), Files: len(cmd.ExtraFiles),
 	}
 	p.NoLandlock, p.NoProc, p.NoScratch = lacks.Landlock, lacks.Proc, lacks.Scratch
-	p.NoUnix = p.Read || lacks.Proc || lacks.Unix
+	p.NoUnix = p.ReadProfile || lacks.Proc || lacks.Unix
 	if len(p.Args) == 0 {
 		p.Args = []string{p.Path}
 	}
@@ -88,7 +88,7 @@ func (s *Spec) plan(cmd *exec.Cmd) (*plan, error) {
 		return nil, err
 	}
 	tmpdir := "/tmp"
-	if p.Read {
+	if p.ReadProfile {
 		tmpdir = "/dev/shm" // what is in /tmp can be read
 	}
 	p.Env = append(slices.DeleteFunc(p.Env, func(kv string) bool { return strings.HasPrefix(kv, "TMPDIR=") }), "TMPDIR="+tmpdir)
@@ -128,7 +128,7 @@ func start(cmd *exec.Cmd, p *plan) (*confined, error) {
 	// borrows the memory until it runs the program, as any does.
 	attr.Cloneflags |= unix.CLONE_VM | unix.CLONE_VFORK
 	attr.Cloneflags |= syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID
-	if !p.Read {
+	if !p.ReadProfile {
 		attr.Cloneflags |= syscall.CLONE_NEWIPC // in the profile read there is none, nor sockets
 	}
 	if p.ownNetwork() {
@@ -144,7 +144,7 @@ func start(cmd *exec.Cmd, p *plan) (*confined, error) {
 }
 
 // ownNetwork reports whether there is a network namespace for the program.
-func (p *plan) ownNetwork() bool { return !p.Read && !p.Network }
+func (p *plan) ownNetwork() bool { return !p.ReadProfile && !p.Network }
 
 // sealed returns a file in memory that holds data for good.
 func sealed(data []byte) (*os.File, error) {

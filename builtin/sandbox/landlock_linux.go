@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The access rights of Landlock that are used, by its version.
+// The access rights of Landlock version 1 that the rules handle.
 const (
 	landRead  = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	landWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
 		unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK |
 		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_SYM
-	landNever = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
+	landNever = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK // handled, but granted nowhere
 )
 
 // Versions of Landlock that added features that are used here.
 const (
-	landRefer    = 2
-	landTruncate = 3
-	landTCP      = 4
-	landIoctl    = 5
-	landScope    = 6
+	abiRefer    = 2
+	abiTruncate = 3
+	abiTCP      = 4
+	abiIoctl    = 5
+	abiScope    = 6
 )
 
 // landlockVersion returns the version of the kernel's Landlock; 0 if it has none.
@@ -44,30 +44,30 @@ func landlockVersion() int {
 func (p *plan) landlock() error {
 	version := landlockVersion()
 	if version == 0 || p.NoLandlock {
-		return nil // nothing that was granted depends on it
+		return nil // Landlock only restricts further: no permission was granted on condition that it is there
 	}
 	write, ioctl := uint64(landWrite), uint64(0)
-	if version >= landRefer {
+	if version >= abiRefer {
 		write |= unix.LANDLOCK_ACCESS_FS_REFER
 	}
-	if version >= landTruncate {
+	if version >= abiTruncate {
 		write |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	}
-	if version >= landIoctl {
+	if version >= abiIoctl {
 		ioctl = unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 	}
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: landRead | write | ioctl | landNever}
-	if version >= landTCP && p.Read && !p.Network {
+	if version >= abiTCP && p.ReadProfile && !p.Network {
 		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
 	}
-	if version >= landScope {
+	if version >= abiScope {
 		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
 	}
 	size := unsafe.Sizeof(attr.Handled_access_fs)
-	if version >= landTCP {
+	if version >= abiTCP {
 		size += unsafe.Sizeof(attr.Handled_access_net)
 	}
-	if version >= landScope {
+	if version >= abiScope {
 		size += unsafe.Sizeof(attr.Scoped)
 	}
 	fd, _, errno := syscall.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
@@ -92,7 +92,7 @@ func (p *plan) landlock() error {
 
 // writable returns the directories that the program may write in.
 func (p *plan) writable() []string {
-	if p.Read {
+	if p.ReadProfile {
 		return []string{"/dev/shm"}
 	}
 	names := []string{"/tmp", "/var/tmp", "/dev/shm"}

@@ -177,7 +177,7 @@ type owned struct {
 func (p *plan) own() []owned {
 	const readOnly = plain | unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_RDONLY
 	list := []owned{{"dev", "/dev", readOnly}, {"tmp", "/dev/shm", plain}}
-	if p.Read {
+	if p.ReadProfile {
 		return list // what is in /tmp and /run can be read: there is no way to connect to a socket
 	}
 	for _, dir := range []owned{{"tmp", "/tmp", plain}, {"tmp", "/var/tmp", plain}, {"run", "/run", readOnly}, {"run", "/var/run", readOnly}} {
@@ -243,7 +243,7 @@ func (p *plan) mount() error {
 			return err
 		}
 	}
-	if !p.Read {
+	if !p.ReadProfile {
 		if err := mountNew("devpts", "/dev/pts", unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=600"); err != nil {
 			return err
 		}

@@ -21,14 +21,14 @@ func (s *Spec) places(p *plan) ([]place, error) {
 		return nil, err
 	}
 	granted := write
-	if p.Read {
+	if p.ReadProfile {
 		granted = nil
 	}
 	var out []place
 	for _, dir := range granted {
 		out = append(out, place{dir, asWrite})
 	}
-	if !p.Read {
+	if !p.ReadProfile {
 		for _, dir := range s.Scratch {
 			real, err := filepath.EvalSymlinks(dir)
 			if err == nil && topOf(granted, real) == "" {
@@ -212,7 +212,7 @@ func identify(name string, links int) identity {
 // covers returns what is at the paths that the program may find something new at.
 func (s *Spec) covers(p *plan) []cover {
 	var out []cover
-	if !p.Read {
+	if !p.ReadProfile {
 		for _, name := range s.Protect {
 			out = append(out, cover{name, true, unix.AT_SYMLINK_NOFOLLOW, identify(name, unix.AT_SYMLINK_NOFOLLOW)})
 		}

@@ -16,10 +16,10 @@ type plan struct {
 
 	User, Group int // to have in its user namespace
 
-	Read    bool    // the profile read, else work
-	Network bool    // the network is the machine's
-	Places  []place // parents before what is in them
-	Limits  Limits
+	ReadProfile bool    // the profile read, else work
+	Network     bool    // the network is the machine's
+	Places      []place // parents before what is in them
+	Limits      Limits
 
 	Probe      bool // there is no program; say what there is
 	NoLandlock bool // leave it out
@@ -56,7 +56,7 @@ func (p *plan) code(c *coder) {
 	c.texts(&p.Env)
 	c.text(&p.Dir)
 	c.numbers(&p.User, &p.Group)
-	c.flags(&p.Read, &p.Network)
+	c.flags(&p.ReadProfile, &p.Network)
 	coded(c, &p.Places, func(pl *place) { c.text(&pl.Name); c.text(&pl.As) })
 	l := &p.Limits
 	c.numbers(&l.Processes, &l.Files)

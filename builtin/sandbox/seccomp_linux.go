@@ -201,18 +201,18 @@ func call(nr uint32, body ...unix.SockFilter) []unix.SockFilter {
 // the kernel asks about connections, -1 if it does not.
 func (p *plan) seccomp() (listener int, err error) {
 	if p.callersGroup {
-		if _, errno := install(keepGroup(p.NoLandlock || landlockVersion() < landScope), 0); errno != 0 {
+		if _, errno := install(keepGroup(p.NoLandlock || landlockVersion() < abiScope), 0); errno != 0 {
 			return -1, fmt.Errorf("seccomp: %w", errno)
 		}
 	}
 	if !p.NoUnix {
-		fd, errno := install(filter(p.Read, p.Network || !p.Read, false), unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
+		fd, errno := install(filter(p.ReadProfile, p.Network || !p.ReadProfile, false), unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
 		if errno == 0 {
 			return fd, nil
 		}
 		p.NoUnix = true // somebody else is asked, as in some containers
 	}
-	if _, errno := install(filter(p.Read, p.Network || !p.Read, true), 0); errno != 0 {
+	if _, errno := install(filter(p.ReadProfile, p.Network || !p.ReadProfile, true), 0); errno != 0 {
 		return -1, fmt.Errorf("seccomp: %w", errno)
 	}
 	return -1, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// maxDepth limits samples of recursive schemas. A required value below it is missing, so that
-// the sample fails validation.
+// maxDepth limits the depth of samples of recursive schemas. A deeper value is null, which
+// fails validation unless the schema allows it.
 const maxDepth = 12
 
 // sample makes a small value of a schema: the first alternative if there is a
@@ -54,7 +54,7 @@ func sample(s *jsonschema.Schema, depth int) any {
 	return v
 }
 
-// sampleOwn considers a schema's own keywords, without the schemas that it combines. A property
+// sampleOwn makes a value from a schema's own keywords; it ignores allOf, anyOf and oneOf. A property
 // that is required but has no schema is null.
 func sampleOwn(s *jsonschema.Schema, depth int) any {
 	switch kind(s) {

@@ -241,7 +241,7 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	for limit, want := range map[time.Duration]time.Duration{200 * time.Millisecond: time.Second, time.Minute: 15 * time.Second, time.Hour: 30 * time.Second} {
-		if got := (Limits{Time: limit}).LastWords(); got != want {
+		if got := (Limits{Time: limit}).LastAnswerTime(); got != want {
 			t.Errorf("last answer within %v: %v, want %v", limit, got, want)
 		}
 	}

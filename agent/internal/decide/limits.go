@@ -64,12 +64,14 @@ func (s *Spent) Left(l Limits, now time.Time) (time.Duration, bool) {
 	return l.Time - now.Sub(s.Since), l.Time > 0
 }
 
-// maxLastWords is the maximum time for the model's last answer when the time is up.
-const maxLastWords = 30 * time.Second
+// maxLastAnswerTime is the maximum time for the model's last answer when the time is up.
+const maxLastAnswerTime = 30 * time.Second
 
-// LastWords returns how long a last answer may take beyond Limits.Time: a quarter of that, so that a limit is
+// LastAnswerTime returns how long a last answer may take beyond Limits.Time: a quarter of that, so that a limit is
 // not exceeded by much, but at least a second and at most half a minute.
-func (l Limits) LastWords() time.Duration { return min(max(l.Time/4, time.Second), maxLastWords) }
+func (l Limits) LastAnswerTime() time.Duration {
+	return min(max(l.Time/4, time.Second), maxLastAnswerTime)
+}
 
 // Shared returns the name of the limit that is reached, "" for none, among those that an agent shares with
 // its sub-agents.
