@@ -221,6 +221,7 @@ type assignedVars struct {
 	names     []set
 	functions []string       // variables set by functions that the code defines
 	moves     bool           // the code may change the current directory
+	unknown   bool           // the code may set any variable, and change the current directory
 	passing   *syntax.Assign // the assignment of IFS in front of a read
 }
 
@@ -248,17 +249,14 @@ func (w *walker) collectAssigned(n syntax.Node) assignedVars {
 			if len(n.Args) == 0 {
 				break
 			}
-			head, _ := soleLit(n.Args[0])
-			if len(n.Assigns) == 1 && n.Assigns[0].Name.Value == "IFS" && head == "read" {
+			if head, _ := soleLit(n.Args[0]); head == "read" && len(n.Assigns) == 1 && n.Assigns[0].Name.Value == "IFS" {
 				c.passing = n.Assigns[0]
 			}
-			c.moves = c.moves || head == "cd" || head == "pushd" || head == "popd"
-			if slices.ContainsFunc(n.Args, isSetter) {
-				for _, word := range n.Args {
-					name, _, _ := strings.Cut(strings.TrimPrefix(word.Lit(), "-v"), "[")
-					if syntax.ValidName(name) {
-						c.names = append(c.names, set{name, false})
-					}
+			c.call(n.Args)
+		case *syntax.DeclClause:
+			for _, a := range n.Args {
+				if text, ok := static(a.Value); a.Name == nil && (!ok || !strings.HasPrefix(text, "-")) {
+					c.unknown = true
 				}
 			}
 		case *syntax.FuncDecl:
@@ -268,6 +266,7 @@ func (w *walker) collectAssigned(n syntax.Node) assignedVars {
 					c.functions = append(c.functions, s.name)
 				}
 				c.functions = append(c.functions, inner.functions...)
+				c.moves, c.unknown = c.moves || inner.moves, c.unknown || inner.unknown
 			}
 			return false
 		}
@@ -276,9 +275,117 @@ func (w *walker) collectAssigned(n syntax.Node) assignedVars {
 	return c
 }
 
-func isSetter(word *syntax.Word) bool {
-	text, ok := soleLit(word)
-	return ok && setter(text)
+// call adds the variables that a simple command may set. It knows only words without expansions: any other
+// word may be the name of a builtin or of a variable.
+func (c *assignedVars) call(args []*syntax.Word) {
+	head, ok := static(args[0])
+	for args = args[1:]; ok && (head == "command" || head == "builtin"); args = args[1:] {
+		for len(args) > 0 && strings.HasPrefix(args[0].Lit(), "-") {
+			args = args[1:]
+		}
+		if len(args) == 0 {
+			return
+		}
+		head, ok = static(args[0])
+	}
+	switch {
+	case !ok:
+		c.unknown = true
+	case head == "cd" || head == "pushd" || head == "popd":
+		c.moves = true
+	case setter(head):
+		c.setBy(head, args)
+	case slices.Contains([]string{"eval", ".", "source", "trap", "enable", "shopt", "alias", "unalias", "set"}, head):
+		c.unknown = true
+	}
+}
+
+// setBy adds the variables that the arguments of a setter may name.
+func (c *assignedVars) setBy(head string, args []*syntax.Word) {
+	if head == "printf" && len(args) > 0 && !mayBeOption(args[0]) {
+		return
+	}
+	for i := 0; i < len(args); i++ {
+		text, ok := static(args[i])
+		if !ok {
+			c.unknown = true
+			return
+		}
+		name, _, _ := strings.Cut(strings.TrimPrefix(text, "-v"), "=")
+		if syntax.ValidName(name) {
+			c.names = append(c.names, set{name, false})
+		}
+		// A delimiter such as $'\0' is one word.
+		if head == "read" && strings.HasPrefix(text, "-") && strings.HasSuffix(text, "d") && i+1 < len(args) && isQuoted(args[i+1]) {
+			i++
+		}
+	}
+}
+
+// static returns the text of a word that is always this one word: it has no expansion, no escape and no pattern.
+func static(word *syntax.Word) (text string, ok bool) {
+	if word == nil {
+		return "", true
+	}
+	var b strings.Builder
+	for i, part := range word.Parts {
+		quoted := part
+		if q, ok := part.(*syntax.DblQuoted); ok && !q.Dollar {
+			switch len(q.Parts) {
+			case 0:
+				continue
+			case 1:
+				quoted = q.Parts[0]
+			}
+		}
+		switch q := quoted.(type) {
+		case *syntax.Lit:
+			special := "\\"
+			if quoted == part {
+				special = "\\{*?["
+			}
+			if q.Value != "[" && (strings.ContainsAny(q.Value, special) || i == 0 && quoted == part && strings.HasPrefix(q.Value, "~")) {
+				return "", false
+			}
+			b.WriteString(q.Value)
+		case *syntax.SglQuoted:
+			if q.Dollar && strings.Contains(q.Value, "\\") {
+				return "", false
+			}
+			b.WriteString(q.Value)
+		default:
+			return "", false
+		}
+	}
+	return b.String(), true
+}
+
+// mayBeOption reports whether a word may begin with a dash.
+func mayBeOption(word *syntax.Word) bool {
+	if text, ok := static(word); ok {
+		return strings.HasPrefix(text, "-")
+	}
+	switch first := word.Parts[0].(type) {
+	case *syntax.Lit:
+		return strings.ContainsAny(first.Value[:1], "-\\{*?[~")
+	case *syntax.SglQuoted:
+		return first.Dollar || first.Value == "" || first.Value[0] == '-'
+	case *syntax.DblQuoted:
+		if len(first.Parts) > 0 {
+			lit, ok := first.Parts[0].(*syntax.Lit)
+			return !ok || strings.ContainsAny(lit.Value[:1], "-\\")
+		}
+	}
+	return true
+}
+
+// isQuoted reports whether a word is one text in single quotes.
+func isQuoted(word *syntax.Word) bool {
+	if len(word.Parts) != 1 {
+		return false
+	}
+	_, ok := word.Parts[0].(*syntax.SglQuoted)
+	return ok
 }
 
 // declaration handles declare and similar builtins. From then on nothing is known about the variables, because

@@ -75,6 +75,7 @@ func (w *walker) function(c *syntax.FuncDecl) {
 	}
 	seen := w.collectAssigned(c)
 	w.markVolatile(seen.functions)
+	w.anyChanged = w.anyChanged || seen.unknown
 	vars := w.vars
 	w.vars = nil
 	w.nested([]*syntax.Stmt{c.Body}, "a function")

@@ -177,7 +177,8 @@ func (w *walker) forgetVariables(loop syntax.Node) (moves bool) {
 			w.set(s.name, binding{numeric: w.lookup(s.name).numeric})
 		}
 	}
-	return seen.moves
+	w.anyChanged = w.anyChanged || seen.unknown
+	return seen.moves || seen.unknown
 }
 
 // staysNumber reports whether a numeric variable is still numeric after a.
@@ -203,7 +204,8 @@ func (w *walker) counts(c *syntax.CStyleLoop, body []*syntax.Stmt) bool {
 		return false
 	}
 	for _, s := range body {
-		if slices.ContainsFunc(w.collectAssigned(s).names, func(s set) bool { return s.name == name }) {
+		seen := w.collectAssigned(s)
+		if seen.unknown || slices.ContainsFunc(seen.names, func(s set) bool { return s.name == name }) {
 			return false
 		}
 	}
