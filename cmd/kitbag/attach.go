@@ -53,8 +53,32 @@ func attachments(text string) (blocks []message.Block, err error) {
 	return blocks, nil
 }
 
+// checkLink returns an error if the name leads to another file than it says: a repository may have a link
+// to a key in the user's home.
+func checkLink(name string) error {
+	want, err := filepath.Abs(name)
+	if err != nil {
+		return err
+	}
+	if filepath.IsLocal(name) { // the current directory itself may be reached by a link
+		cwd, err := filepath.EvalSymlinks(strings.TrimSuffix(want, filepath.Clean(name)))
+		if err != nil {
+			return err
+		}
+		want = filepath.Join(cwd, name)
+	}
+	real, err := filepath.EvalSymlinks(want)
+	if err == nil && real != want {
+		return fmt.Errorf("it is a link to %s; name that file if you mean it", plainLine(real))
+	}
+	return err
+}
+
 // attach reads one file.
 func attach(name string) (message.Block, error) {
+	if err := checkLink(name); err != nil {
+		return nil, err
+	}
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err

@@ -78,7 +78,19 @@ func TestAttachments(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	outside := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(outside, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for link, to := range map[string]string{"notes.md": outside, "docs": filepath.Dir(outside)} {
+		if err := os.Symlink(to, link); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for text, want := range map[string]string{
+		"see @notes.md":             "error: @notes.md: it is a link to ",
+		"see @docs/key":             "error: @docs/key: it is a link to ",
+		"see @./a.go":               "The content of ./a.go:\n\npackage a\n",
 		"see @a.go.":                "The content of a.go:\n\npackage a\n",
 		"@a.go and @a.go":           "The content of a.go:\n\npackage a\n",
 		"me@a.go @nobody @ @/ a.go": "",
