@@ -68,12 +68,32 @@ func kubeGetArgs(w *walker, c *command, p *parsed) string {
 		if o == "--template" {
 			text = "template=" + text
 		}
-		plain := format.known && (text == "wide" || text == "name" || plainTemplate(text))
+		plain := format.known && p.kindKnown() && (text == "wide" || text == "name" || plainTemplate(text))
 		if ok && !plain && !p.onlyKinds(plainKinds()) {
 			return podsShown
 		}
 	}
 	return ""
+}
+
+// kindKnown reports whether the kind of the resources is known, which may not be that of pods.
+func (p *parsed) kindKnown() bool {
+	for _, op := range p.ops {
+		if !op.opt {
+			return op.known || strings.Contains(op.prefix(), "/")
+		}
+	}
+	return true
+}
+
+// kubeHistoryArgs is kubeArgs for kubectl rollout, which with a format shows whole templates of pods.
+func kubeHistoryArgs(w *walker, c *command, p *parsed) string {
+	for _, o := range []string{"-o", "--output", "--template"} {
+		if _, ok := p.value(o); ok {
+			return podsShown
+		}
+	}
+	return kubeArgs(w, c, p)
 }
 
 // kubeDescribeArgs is kubeArgs for kubectl describe, which shows of secrets only the sizes.
@@ -114,6 +134,7 @@ func (p *parsed) onlyKinds(kinds []string) bool {
 var (
 	templateNoise = lazy.Regexp(`"[^"]*"|'[^']*'|\brange [^}]*|\[[^\]]*\]`)
 	templatePath  = lazy.Regexp(`(\.[A-Za-z_][\w-]*)+`)
+	templateField = lazy.Regexp(`\[\s*['"]`) // a field as a string
 )
 
 // plainLeaves are fields of resources that hold no environment, as a whole.
@@ -128,6 +149,9 @@ var plainLeaves = sync.OnceValue(func() []string {
 func plainTemplate(format string) bool {
 	kind, text, _ := strings.Cut(format, "=")
 	if !slices.Contains([]string{"jsonpath", "jsonpath-as-json", "go-template", "template", "custom-columns"}, kind) {
+		return false
+	}
+	if templateField().MatchString(text) {
 		return false
 	}
 	text = templateNoise().ReplaceAllString(text, "")
