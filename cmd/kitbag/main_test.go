@@ -328,7 +328,7 @@ func TestQuestionIsAnsweredLater(t *testing.T) {
 			if got.code != exitWaiting || !strings.Contains(got.out, `"type":"approval"`) || listed == nil {
 				t.Fatalf("%+v", got)
 			}
-			if got := kitbag(t.Context(), "run", "--session", "s.json", "--answer", "call_7.9999=allow"); got.code != exitError || !strings.Contains(got.stderr, "asked about again") {
+			if got := kitbag(t.Context(), "run", "--session", "s.json", "--answer", "call_7.9999=allow"); got.code != exitError || !strings.Contains(got.stderr, "is to an earlier question") {
 				t.Errorf("the answer to another question about the call: %+v", got)
 			}
 			if got := kitbag(t.Context(), "run", "--session", "s.json", "and another thing"); got.code != exitWaiting {

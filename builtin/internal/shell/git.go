@@ -68,7 +68,7 @@ func gitShows(p *parsed) {
 		case !after && strings.HasPrefix(a.text, "-"):
 			patch = patch || slices.Contains([]string{"-p", "-u", "-U", "--patch", "-c", "--cc", "-L", "--patch-with-stat", "--full-diff", "-m"}, a.text) || strings.HasPrefix(a.text, "-U") || strings.HasPrefix(a.text, "-L")
 		case after || files || a.known && sub != "grep" && sub != "config" || strings.ContainsAny(a.text, "/.:"):
-			if _, file, ok := strings.Cut(a.text, ":"); ok && !after {
+			if file, ok := revisionFile(a.text); ok && !after {
 				if n, of, stage := strings.Cut(file, ":"); stage && len(n) == 1 && a.text[0] == ':' { // :0:file
 					file = of
 				}

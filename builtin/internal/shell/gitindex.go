@@ -28,10 +28,8 @@ func (c *command) revealsTracked(at *pathrule.Place) (r revealed) {
 	if c.name != "git" {
 		return r
 	}
-	sub := slices.IndexFunc(c.args, func(a arg) bool {
-		return a.known && (a.text == "grep" || slices.Contains(patches, a.text) || slices.Contains(patchesAsked, a.text))
-	})
-	if sub < 0 {
+	sub := c.gitSub()
+	if sub < 0 || c.args[sub].text != "grep" && !slices.Contains(patches, c.args[sub].text) && !slices.Contains(patchesAsked, c.args[sub].text) {
 		return r
 	}
 	name, args := c.args[sub].text, c.args[sub+1:]
@@ -43,7 +41,7 @@ func (c *command) revealsTracked(at *pathrule.Place) (r revealed) {
 		return r
 	}
 	r.past = name != "diff" && name != "diff-files" && name != "grep"
-	files := false
+	files, objects, revisions := false, false, false
 	all := slices.ContainsFunc(c.args[:sub], func(a arg) bool { return a.text == "--icase-pathspecs" }) // names are patterns
 	for i, a := range args {
 		text, after := a.prefix(), i > dashes
@@ -51,10 +49,12 @@ func (c *command) revealsTracked(at *pathrule.Place) (r revealed) {
 		case i == dashes:
 		case !after && strings.HasPrefix(text, "-"):
 			r.past = r.past || text == "--cached" && name != "grep" || text == "--staged" || text == "--merge-base"
-		case !after && strings.Contains(text, ":") && name == "show": // a file of a revision, which gitShows names
-			files = true
-		case !after && (name == "range-diff" || !(a.known && c.exists(at, text))):
-			r.past = true
+			all = all || len(text) > 3 && (strings.HasPrefix("--full-diff", text) || strings.HasPrefix("--stdin", text))
+		case !after && name == "show" && ofRevision(text): // a file of a revision, which gitShows names
+			objects = true
+		case !after && (name == "range-diff" || strings.HasPrefix(text, ":/") || !(a.known && c.exists(at, text))):
+			r.past, revisions = true, true
+		case !after && i > 0 && mayTakeValue(args[i-1].prefix()): // the value of an option limits nothing
 		case !a.known || strings.ContainsAny(text, "*?[\\") || strings.HasPrefix(text, ":"):
 			files, all = true, true
 		default:
@@ -67,7 +67,7 @@ func (c *command) revealsTracked(at *pathrule.Place) (r revealed) {
 			}
 		}
 	}
-	r.some = !files || all || r.below != nil
+	r.some = !files && (!objects || revisions) || all || r.below != nil
 	if all {
 		r.below = nil
 	}
@@ -90,7 +90,7 @@ func showsContent(name string, options []arg) bool {
 
 // showsLess are options for a summary, and showsNames those of grep for less than the lines.
 var (
-	showsLess  = strings.Fields("--stat --numstat --shortstat --dirstat --summary --name-only --name-status --raw --check -q --quiet -s --no-patch")
+	showsLess  = strings.Fields("--stat --numstat --shortstat --dirstat --summary --name-only --name-status --raw -q --quiet -s --no-patch")
 	showsNames = strings.Fields("-l -L -c --files-with-matches --files-without-match --count")
 )
 
@@ -109,10 +109,53 @@ func (c *command) exists(at *pathrule.Place, name string) bool {
 	return slices.ContainsFunc(c.gitDirs(), func(dir string) bool { return at.Exists(resolve(dir, name)) })
 }
 
+// gitSub returns the index of git's subcommand in the arguments, or -1.
+func (c *command) gitSub() int {
+	for i := 1; i < len(c.args); i++ {
+		switch text := c.args[i].prefix(); {
+		case slices.Contains([]string{"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--super-prefix", "--attr-source"}, text):
+			i++
+		case !strings.HasPrefix(text, "-"):
+			return i
+		}
+	}
+	return -1
+}
+
+// ofRevision reports whether an operand of git show is a file of a revision, such as HEAD:x.
+func ofRevision(text string) bool {
+	_, ok := revisionFile(text)
+	return ok && !strings.HasPrefix(text, ":/")
+}
+
+// revisionFile returns the file of REVISION:FILE. A revision may have colons in braces.
+func revisionFile(text string) (file string, ok bool) {
+	depth := 0
+	for i, r := range text {
+		switch {
+		case r == '{':
+			depth++
+		case r == '}':
+			depth--
+		case r == ':' && depth <= 0:
+			return text[i+1:], true
+		}
+	}
+	return "", false
+}
+
+// mayTakeValue reports whether the next word may be the value of an option instead of a path.
+func mayTakeValue(option string) bool {
+	return strings.HasPrefix(option, "-") && option != "--" && !strings.Contains(option, "=") && !slices.Contains(gitFlags, option)
+}
+
+// gitFlags are usual options of git diff, show, log and grep that take no value as another word.
+var gitFlags = strings.Fields("-p -u -w -b --patch --cached --staged --color --no-color --word-diff --no-ext-diff --no-textconv --stat --oneline -i --ignore-case --line-number -1 -2 -3 -5 -10 -20 --all --follow --reverse --no-patch -E -F -P -h -H -r -c --count")
+
 // gitDirs returns the directories in which a git command runs.
 func (c *command) gitDirs() []string {
 	dirs := c.cwds
-	for i := 1; i+1 < len(c.args); i++ {
+	for i, sub := 1, c.gitSub(); i < sub; i++ {
 		if c.args[i].text != "-C" {
 			continue
 		}
