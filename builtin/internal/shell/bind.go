@@ -327,7 +327,6 @@ func static(word *syntax.Word) (text string, ok bool) {
 	if word == nil {
 		return "", true
 	}
-	var b strings.Builder
 	for i, part := range word.Parts {
 		quoted := part
 		if q, ok := part.(*syntax.DblQuoted); ok && !q.Dollar {
@@ -347,17 +346,17 @@ func static(word *syntax.Word) (text string, ok bool) {
 			if q.Value != "[" && (strings.ContainsAny(q.Value, special) || i == 0 && quoted == part && strings.HasPrefix(q.Value, "~")) {
 				return "", false
 			}
-			b.WriteString(q.Value)
+			text += q.Value
 		case *syntax.SglQuoted:
 			if q.Dollar && strings.Contains(q.Value, "\\") {
 				return "", false
 			}
-			b.WriteString(q.Value)
+			text += q.Value
 		default:
 			return "", false
 		}
 	}
-	return b.String(), true
+	return text, true
 }
 
 // mayBeOption reports whether a word may begin with a dash.
