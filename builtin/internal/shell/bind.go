@@ -280,13 +280,14 @@ func (w *walker) collectAssigned(n syntax.Node) assignedVars {
 func (c *assignedVars) call(args []*syntax.Word) {
 	head, ok := static(args[0])
 	for args = args[1:]; ok && (head == "command" || head == "builtin"); args = args[1:] {
-		for len(args) > 0 && strings.HasPrefix(args[0].Lit(), "-") {
-			args = args[1:]
+		for head, ok = "-", true; ok && strings.HasPrefix(head, "-"); {
+			if len(args) == 0 {
+				return
+			}
+			if head, ok = static(args[0]); strings.HasPrefix(head, "-") {
+				args = args[1:]
+			}
 		}
-		if len(args) == 0 {
-			return
-		}
-		head, ok = static(args[0])
 	}
 	switch {
 	case !ok:
@@ -305,15 +306,25 @@ func (c *assignedVars) setBy(head string, args []*syntax.Word) {
 	if head == "printf" && len(args) > 0 && !mayBeOption(args[0]) {
 		return
 	}
+	for _, name := range []string{"REPLY", "MAPFILE", "OPTARG", "OPTIND"} { // set without being named
+		c.names = append(c.names, set{name, false})
+	}
 	for i := 0; i < len(args); i++ {
 		text, ok := static(args[i])
 		if !ok {
 			c.unknown = true
 			return
 		}
-		name, _, _ := strings.Cut(strings.TrimPrefix(text, "-v"), "=")
-		if syntax.ValidName(name) {
-			c.names = append(c.names, set{name, false})
+		name, _, _ := strings.Cut(text, "=")
+		name, _, _ = strings.Cut(name, "[")
+		for { // an option may have the name attached, as in -an
+			if syntax.ValidName(name) {
+				c.names = append(c.names, set{name, false})
+			}
+			if !strings.HasPrefix(text, "-") || name == "" {
+				break
+			}
+			name = name[1:]
 		}
 		// A delimiter such as $'\0' is one word.
 		if head == "read" && strings.HasPrefix(text, "-") && strings.HasSuffix(text, "d") && i+1 < len(args) && isQuoted(args[i+1]) {
@@ -343,7 +354,7 @@ func static(word *syntax.Word) (text string, ok bool) {
 			if quoted == part {
 				special = "\\{*?["
 			}
-			if q.Value != "[" && (strings.ContainsAny(q.Value, special) || i == 0 && quoted == part && strings.HasPrefix(q.Value, "~")) {
+			if (q.Value != "[" || len(word.Parts) > 1) && (strings.ContainsAny(q.Value, special) || i == 0 && quoted == part && strings.HasPrefix(q.Value, "~")) {
 				return "", false
 			}
 			text += q.Value
@@ -366,13 +377,13 @@ func mayBeOption(word *syntax.Word) bool {
 	}
 	switch first := word.Parts[0].(type) {
 	case *syntax.Lit:
-		return strings.ContainsAny(first.Value[:1], "-\\{*?[~")
+		return strings.IndexAny(first.Value, "-\\{*?[~") == 0
 	case *syntax.SglQuoted:
 		return first.Dollar || first.Value == "" || first.Value[0] == '-'
 	case *syntax.DblQuoted:
 		if len(first.Parts) > 0 {
 			lit, ok := first.Parts[0].(*syntax.Lit)
-			return !ok || strings.ContainsAny(lit.Value[:1], "-\\")
+			return !ok || strings.IndexAny(lit.Value, "-\\") == 0
 		}
 	}
 	return true
