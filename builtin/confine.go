@@ -104,8 +104,9 @@ func homeSecrets() []string {
 	return pathrule.Secrets(append(homes, others...))
 }
 
-// caches returns the directories in which compilers and package managers keep what they can make again.
-var caches = sync.OnceValue(func() []string {
+// caches returns the directories in which compilers and package managers keep what they can make again,
+// in the environment as it is now.
+func caches() []string {
 	var out []string
 	if dir, err := os.UserCacheDir(); err == nil {
 		os.MkdirAll(dir, 0o700) // confined commands cannot create it
@@ -131,7 +132,7 @@ var caches = sync.OnceValue(func() []string {
 		}
 	}
 	return out
-})
+}
 
 // A finder finds protected and secret files in working directories. It caches the content of a directory until
 // the directory changes. The zero finder is ready for use; it is safe for concurrent use.

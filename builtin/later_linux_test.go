@@ -32,6 +32,20 @@ func TestSecretsMadeLater(t *testing.T) {
 	}
 }
 
+// TestCachesFollowEnvironment checks that a command's caches are those of the environment in which it starts, not
+// those of the first command.
+func TestCachesFollowEnvironment(t *testing.T) {
+	l := &Local{Dirs: []string{t.TempDir()}}
+	for range 2 {
+		home := t.TempDir()
+		t.Setenv("HOME", home)
+		t.Setenv("XDG_CACHE_HOME", "")
+		if caches, want := specOf(t, l).Scratch, filepath.Join(home, ".cache"); !slices.Contains(caches, want) {
+			t.Errorf("%s is not among %v", want, caches)
+		}
+	}
+}
+
 // specOf returns how a command of the profile work is confined.
 func specOf(t *testing.T, l *Local) sandbox.Spec {
 	t.Helper()
