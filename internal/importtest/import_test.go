@@ -74,7 +74,7 @@ var allowed = map[string][]string{
 	"cmd/kitbag/internal/docgen/sample": {"tool", "tool/docs"},
 
 	"agent/session/postgres/internal/pgtest": {},
-	"model/anthropic/internal/anthropictest": {},
+	"model/anthropic/anthropictest":          {},
 
 	"internal/interop/confclient": {"mcpclient", "tool", "tool/host"},
 	"internal/interop/confserver": {"mcpserver", "toolkit", "skill", "tool", "tool/host", "message", "permission"},

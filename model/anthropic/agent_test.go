@@ -11,7 +11,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/model/anthropic"
-	"github.com/kitbag-go/kitbag/model/anthropic/internal/anthropictest"
+	"github.com/kitbag-go/kitbag/model/anthropic/anthropictest"
 	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"

@@ -15,7 +15,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/anthropic"
-	"github.com/kitbag-go/kitbag/model/anthropic/internal/anthropictest"
+	"github.com/kitbag-go/kitbag/model/anthropic/anthropictest"
 )
 
 // A bodyClient is an HTTP client that answers with it, and with an error from the second request on.

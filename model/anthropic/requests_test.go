@@ -8,7 +8,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/anthropic"
-	"github.com/kitbag-go/kitbag/model/anthropic/internal/anthropictest"
+	"github.com/kitbag-go/kitbag/model/anthropic/anthropictest"
 )
 
 // TestRequests sends the requests in testdata/requests to a strict server and compares the bytes that it got. Each

@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/anthropic"
-	"github.com/kitbag-go/kitbag/model/anthropic/internal/anthropictest"
+	"github.com/kitbag-go/kitbag/model/anthropic/anthropictest"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
