@@ -28,10 +28,9 @@ const maxConfig = 64 << 10
 
 // A config has the settings of a file, which flags and variables override.
 type config struct {
-	file    string
-	data    []byte // as read; the trust question shows and hashes these bytes
-	model   string
-	baseURL string
+	file string
+	data []byte // as read; the trust question shows and hashes these bytes
+	modelSettings
 	system  string // absolute
 	steps   int    // 0 if not set
 	window  int    // 0 if not set
@@ -70,7 +69,9 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 		to   any
 		want string
 	}
-	own := map[string]member{"model": {&c.model, "a string"}, "baseURL": {&c.baseURL, "a string"}, "system": {&c.system, "the name of a file"},
+	own := map[string]member{"model": {&c.model, "a string"}, "api": {&c.api, "a string"},
+		"baseURL": {&c.endpoint.url, "a string"}, "fallback": {&c.fallback, "a list of models"}, "effort": {&c.effort, "a string"},
+		"thinking": {&c.thinking, "a string"}, "cache": {&c.cache, "a string"}, "lateTools": {&c.lateTools, "true or false"}, "system": {&c.system, "the name of a file"},
 		"maxSteps": {&c.steps, "a whole number"}, "window": {&c.window, "a whole number"}, "models": {&c.models, "the name of a file"},
 		"maxCost": {&c.cost, "a number of US dollars"}, "skills": {&c.skills, "a list of folders"}, "mcpServers": {&servers, "an object of servers"}}
 	for _, key := range slices.Sorted(maps.Keys(members)) {
@@ -84,6 +85,9 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 			return nil, fmt.Errorf("%s: unknown key %s; the keys are %s, permissions, sandbox, and those of kitbag mcp serve: %s",
 				file, key, strings.Join(slices.Sorted(maps.Keys(own)), ", "), strings.Join(gatewayKeys, ", "))
 		}
+	}
+	if c.endpoint.url != "" {
+		c.endpoint.vendor = vendorOf(c.api, c.model)
 	}
 	if c.steps < 0 {
 		return nil, fmt.Errorf("%s: maxSteps: %d is negative; write how many model calls a task may take", file, c.steps)
@@ -255,13 +259,12 @@ func (c *config) checkFolders() error {
 // applies.
 func (c *config) merge(other *config) *config {
 	return &config{
-		model:   cmp.Or(c.model, other.model),
-		baseURL: cmp.Or(c.baseURL, other.baseURL),
-		system:  cmp.Or(c.system, other.system),
-		steps:   cmp.Or(c.steps, other.steps),
-		window:  cmp.Or(c.window, other.window),
-		models:  cmp.Or(c.models, other.models),
-		cost:    cmp.Or(c.cost, other.cost),
+		modelSettings: c.modelSettings.merge(&other.modelSettings),
+		system:        cmp.Or(c.system, other.system),
+		steps:         cmp.Or(c.steps, other.steps),
+		window:        cmp.Or(c.window, other.window),
+		models:        cmp.Or(c.models, other.models),
+		cost:          cmp.Or(c.cost, other.cost),
 		policy: permission.Policy{
 			Mode:          cmp.Or(c.policy.Mode, other.policy.Mode),
 			Rules:         slices.Concat(c.policy.Rules, other.policy.Rules),
@@ -291,12 +294,7 @@ func (f *agentFlags) configure(ctx context.Context, cmd *cobra.Command, p *promp
 // apply sets from c what neither a flag nor a variable sets.
 func (f *agentFlags) apply(cmd *cobra.Command, c *config) {
 	unset := func(flag string) bool { return !cmd.Flags().Changed(flag) }
-	if c.model != "" && unset("model") && os.Getenv("KITBAG_MODEL") == "" {
-		f.model = c.model
-	}
-	if c.baseURL != "" && unset("base-url") && os.Getenv("OPENAI_BASE_URL") == "" {
-		f.baseURL = c.baseURL
-	}
+	f.modelSettings.apply(&c.modelSettings, unset)
 	if c.system != "" && unset("system") {
 		f.system = c.system
 	}

@@ -32,8 +32,8 @@
 //
 // # Settings
 //
-// Flags override variables (OPENAI_API_KEY, OPENAI_BASE_URL, KITBAG_MODEL), which override
-// kitbag.json in the current directory, which overrides kitbag.json in the user's
+// Flags override variables (KITBAG_MODEL, KITBAG_API, OPENAI_API_KEY, OPENAI_BASE_URL, and for Claude models
+// ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL), which override kitbag.json in the current directory, which overrides kitbag.json in the user's
 // configuration directory (~/.config/kitbag on Linux). Rules, directories, MCP servers and
 // skills of all of them are joined. Keys are read from the environment only: every user of
 // the machine can see a flag, and files end up in repositories.
@@ -73,7 +73,7 @@
 // # Code
 //
 // Each command is a file, named after it, that makes a [cobra.Command] from flags in a struct. run and chat
-// share config.go and trust.go, which read the configurations, setup.go and servers.go, which make the agent,
+// share config.go and trust.go, which read the configurations, model.go, setup.go and servers.go, which make the agent,
 // run.go, which runs it, show.go and show_result.go for output, and ask.go and approve.go for input. chat.go
 // takes turns with the user on lines (chat_plain.go) or in an editor (chat_screen.go, package term). main.go maps errors to exit codes;
 // usage.go explains wrong usage.

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,7 +16,6 @@ import (
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/middleware"
-	"github.com/kitbag-go/kitbag/model/openai"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -51,8 +52,8 @@ func doctorCommand() *cobra.Command {
 endpoint and the model, whether it calls tools, its context window, the sandbox, and
 the MCP servers. Each check that is not ok says what to do.
 
-The model is asked twice, which costs a few hundred tokens, and the MCP servers are
-started. Untrusted parts of the directory's kitbag.json are left out, with a warning;
+The model, and each of --fallback, is asked twice, which costs a few hundred tokens, and
+the MCP servers are started. Untrusted parts of the directory's kitbag.json are left out, with a warning;
 --trust includes them.
 
 The exit code is 1 if a check has failed; a warning is not a failure.`,
@@ -115,7 +116,7 @@ func (f *doctorFlags) checks(cmd *cobra.Command) []check {
 		return []check{{"configuration", checkFailed, err.Error(), "correct the file or the flag"}}
 	}
 	checks := []check{{"configuration", checkOK, fmt.Sprintf("mode %s, %d rules", f.mode, len(policy.Rules)), ""}}
-	checks = append(checks, f.checkModel(cmd.Context())...)
+	checks = append(checks, f.checkModels(cmd.Context())...)
 	checks = append(checks, f.checkSandbox(policy.Mode))
 	return append(checks, f.checkServers(cmd, policy.Dirs)...)
 }
@@ -123,13 +124,27 @@ func (f *doctorFlags) checks(cmd *cobra.Command) []check {
 // askTime is how long a model may take for the two answers.
 const askTime = time.Minute
 
-// checkModel asks the model to call a tool.
-func (f *doctorFlags) checkModel(ctx context.Context) []check {
-	m, err := f.openModel()
-	if err != nil {
-		return []check{{"model", checkFailed, err.Error(), "set OPENAI_API_KEY, OPENAI_BASE_URL and KITBAG_MODEL"}}
+// checkModels asks the model, and each that may be called in its place.
+func (f *doctorFlags) checkModels(ctx context.Context) (checks []check) {
+	for i, name := range f.names() {
+		m, err := f.openNamed(name)
+		if err != nil {
+			return append(checks, check{"model", checkFailed, err.Error(),
+				"set KITBAG_MODEL, and OPENAI_API_KEY with OPENAI_BASE_URL, or for Claude models ANTHROPIC_API_KEY"})
+		}
+		found := f.checkModel(ctx, m)
+		for j := range found {
+			if i > 0 {
+				found[j].Name = "fallback " + name + ": " + found[j].Name
+			}
+		}
+		checks = append(checks, found...)
 	}
-	window := f.checkWindow(m)
+	return append(checks, f.checkWindow())
+}
+
+// checkModel asks a model to call a tool.
+func (f *doctorFlags) checkModel(ctx context.Context, m model.Model) []check {
 	called := false
 	ping, err := tool.New("ping", "Returns pong.", func(context.Context, struct{}) (string, error) {
 		called = true
@@ -145,26 +160,30 @@ func (f *doctorFlags) checkModel(ctx context.Context) []check {
 	}
 	if _, err := a.Reply(ctx, new(agent.State), agent.Say("Call the tool ping once. When it has answered, say ok.")); err != nil {
 		remedy := "look at what the server says"
-		if e, ok := errors.AsType[*model.Error](err); ok && remedies[e.Kind] != "" {
-			remedy = remedies[e.Kind]
+		if e, ok := errors.AsType[*model.Error](err); ok {
+			remedy = cmp.Or(f.remedy(e), remedy)
 		}
-		return []check{{"model", checkFailed, err.Error(), remedy}, window}
+		return []check{{"model", checkFailed, err.Error(), remedy}}
 	}
 	tools := check{"tools", checkOK, "the model has called one", ""}
 	if !called {
-		tools = check{"tools", checkWarning, "the model has not called the tool that it was asked to call", "use a model that calls tools, or another protocol: KITBAG_API=chat or responses"}
+		tools = check{"tools", checkWarning, "the model has not called the tool that it was asked to call", "use a model that calls tools, or another protocol: KITBAG_API=chat, responses or anthropic"}
 	}
-	return []check{{"model", checkOK, m.Name() + " has answered", ""}, tools, window}
+	name := ""
+	if n, ok := m.(model.Named); ok {
+		name = n.Name()
+	}
+	return []check{{"model", checkOK, name + " has answered", ""}, tools}
 }
 
 // checkWindow says how large the context window is taken to be.
-func (f *doctorFlags) checkWindow(m *openai.Model) check {
+func (f *doctorFlags) checkWindow() check {
 	cfg := agent.Config{Window: agent.Window{Tokens: f.window}}
-	if _, err := f.useTable(&cfg, m.Name()); err != nil {
+	if _, err := f.useTable(&cfg, f.names()...); err != nil {
 		return check{"window", checkFailed, err.Error(), "correct the file of models"}
 	}
 	if cfg.Window.Tokens == 0 {
-		return check{"window", checkWarning, fmt.Sprintf("that of %s is not known; 128000 tokens are assumed", m.Name()),
+		return check{"window", checkWarning, fmt.Sprintf("that of %s is not known; 128000 tokens are assumed", strings.Join(f.names(), ", ")),
 			`set "window" in kitbag.json, or --window, to that of the model`}
 	}
 	return check{"window", checkOK, fmt.Sprintf("%d tokens", cfg.Window.Tokens), ""}

@@ -77,6 +77,7 @@ func TestInit(t *testing.T) {
 	}
 	want := `{
   "model": "m",
+  "api": "anthropic",
   "baseURL": "http://localhost:1/v1",
   "permissions": {
     "mode": "accept-edits",
@@ -86,7 +87,7 @@ func TestInit(t *testing.T) {
   }
 }
 `
-	got, err := answer("localhost\nhttp://localhost:1/v1\nm\nyolo\naccept-edits\nBash(\nBash(go test:*)\n\n")
+	got, err := answer("localhost\nhttp://localhost:1/v1\nm\nanthropc\nanthropic\nyolo\naccept-edits\nBash(\nBash(go test:*)\n\n")
 	if err != nil || got != want {
 		t.Errorf("%v: %s", err, got)
 	}

@@ -21,9 +21,10 @@ func initCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "init",
 		Short: "Write a kitbag.json for this directory, after a few questions",
-		Long: `Write a kitbag.json for the current directory, after a few questions: the endpoint, the
-model, the mode, and a rule to allow. An empty answer leaves a setting out. A file that
-exists is not touched. Keys are not asked for: they are read from the environment only.`,
+		Long: `Write a kitbag.json for the current directory, after a few questions: the endpoint and its
+API, the model, the mode, and a rule to allow. An empty answer leaves a setting out. A
+file that exists is not touched. Keys are not asked for: they are read from the
+environment only, OPENAI_API_KEY or, for Claude models, ANTHROPIC_API_KEY.`,
 		Example: "  kitbag init",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -38,6 +39,7 @@ exists is not touched. Keys are not asked for: they are read from the environmen
 // An initConfig is what init writes.
 type initConfig struct {
 	Model       string           `json:"model,omitempty"`
+	API         string           `json:"api,omitempty"`
 	BaseURL     string           `json:"baseURL,omitempty"`
 	Permissions *initPermissions `json:"permissions,omitempty"`
 }
@@ -91,11 +93,16 @@ func askInit(ctx context.Context, p *prompt) (c initConfig, err error) {
 			return answer, nil
 		}
 	}
-	if c.BaseURL, err = ask("Endpoint, such as http://localhost:11434/v1 [that of OpenAI]: ", checkURL); err != nil {
+	if c.BaseURL, err = ask("Endpoint, such as http://localhost:11434/v1 [OpenAI's, or Anthropic's if the model is claude-…]: ", checkURL); err != nil {
 		return c, err
 	}
 	if c.Model, err = ask("Model [$KITBAG_MODEL]: ", func(string) error { return nil }); err != nil {
 		return c, err
+	}
+	if c.BaseURL != "" {
+		if c.API, err = ask(fmt.Sprintf("API of that endpoint, one of %s [by the name of the model]: ", strings.Join(apis, ", ")), checkAPI); err != nil {
+			return c, err
+		}
 	}
 	var perm initPermissions
 	if perm.Mode, err = ask(fmt.Sprintf("Mode, one of %s [default]: ", strings.Join(modes, ", ")), func(mode string) error {
@@ -123,6 +130,13 @@ func askInit(ctx context.Context, p *prompt) (c initConfig, err error) {
 		c.Permissions = &perm
 	}
 	return c, nil
+}
+
+func checkAPI(text string) error {
+	if !slices.Contains(apis, text) {
+		return fmt.Errorf("%q is not an API", text)
+	}
+	return nil
 }
 
 func checkURL(text string) error {

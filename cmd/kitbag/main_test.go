@@ -47,7 +47,7 @@ func workspace(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	t.Chdir(dir)
-	for _, v := range []string{"OPENAI_API_KEY", "OPENAI_BASE_URL", "KITBAG_MODEL"} {
+	for _, v := range []string{"OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "KITBAG_MODEL", "KITBAG_API"} {
 		t.Setenv(v, "")
 	}
 	home := t.TempDir()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -32,12 +31,12 @@ type agentFlags struct {
 	noRedact         bool   // do not redact what is saved and shown
 	mode             string // one of modes
 	allow, ask, deny []string
-	model, baseURL   string // "" for the values of the environment variables
-	maxSteps         int    // model calls for one task; 0 for the agent's own limit
-	window           int    // the model's context window in tokens; 0 for what is known of the model, else the agent's default
-	maxCost          float64
-	models           string // a file with a price table; "" for none
-	system           string // a file
+	modelSettings
+	maxSteps int // model calls for one task; 0 for the agent's own limit
+	window   int // the model's context window in tokens; 0 for what is known of the model, else the agent's default
+	maxCost  float64
+	models   string // a file with a price table; "" for none
+	system   string // a file
 	toolFlags
 }
 
@@ -69,8 +68,7 @@ func (f *agentFlags) register(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.ask, "ask", nil, "ask about calls that match `RULE`, repeatable")
 	fl.StringArrayVar(&f.deny, "deny", nil, "deny calls that match `RULE`, repeatable")
 	f.toolFlags.register(cmd)
-	fl.StringVar(&f.model, "model", "", "the model (default $KITBAG_MODEL)")
-	fl.StringVar(&f.baseURL, "base-url", "", "the `URL` of the OpenAI-compatible endpoint (default $OPENAI_BASE_URL)")
+	f.modelSettings.register(cmd)
 	fl.IntVar(&f.maxSteps, "max-steps", 50, "the maximum number of model calls for one task")
 	fl.IntVar(&f.window, "window", 0, "the model's context window in tokens, which the conversation must fit (default what is known of the model, else 128000)")
 	fl.Float64Var(&f.maxCost, "max-cost", 0, "the maximum cost of one task in `USD`, for models with a known price")
@@ -93,6 +91,10 @@ func runCommand() *cobra.Command {
 Edit, Glob, Grep, a task list), over any OpenAI-compatible endpoint: set
 OPENAI_API_KEY and KITBAG_MODEL, and OPENAI_BASE_URL for a server other than
 OpenAI's. KITBAG_API=chat or responses chooses the protocol if the default fails.
+A model whose name begins with claude-, and any with KITBAG_API=anthropic, is called
+over Anthropic's API: set ANTHROPIC_API_KEY, and ANTHROPIC_BASE_URL for a server
+other than Anthropic's. --fallback names models for when one fails, also of the other
+vendor.
 
 An MCP server is started when the model opens a group of its tools. Its own
 groups are known from its last run; before that, it is one group.
@@ -103,13 +105,17 @@ Settings without a flag or variable are taken from kitbag.json, first from the o
 in the current directory, then from the one in the user's configuration directory.
 Rules, servers and skills of all of them apply, flags first:
 
-  {"model": "…", "baseURL": "https://…", "system": "FILE", "maxSteps": 50,
+  {"model": "…", "api": "chat", "baseURL": "https://…", "fallback": ["…"],
+   "effort": "low", "thinking": "adaptive", "cache": "1h", "lateTools": true,
+   "system": "FILE", "maxSteps": 50,
    "window": 128000, "maxCost": 2.5, "models": "FILE",
    "permissions": {"mode": "default", "allow": [], "ask": [], "deny": []},
    "mcpServers": {"files": {"command": "npx", "args": ["-y", "some-server"]}},
    "sandbox": {"use": "auto", "write": [], "protect": [], "hide": [], "reveal": []},
    "skills": ["docs/skills"]}
 
+The baseURL is only for models of the API of the file's own model. With lateTools its
+server accepts tools at the end of a conversation; OpenAI's and Anthropic's are known to.
 The file of models has windows and prices that are missing or wrong in kitbag:
 {"models": {"NAME": {"window": 32000, "price": {"input": 0.2, "output": 0.6}}}},
 prices in US dollars for 1,000,000 tokens.
@@ -231,6 +237,7 @@ func (f *agentFlags) open(ctx context.Context, r *runner, use func(*kit, *conver
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
+	r.models = f.modelSettings
 	k, err := f.kit(ctx, policy, s, r)
 	if err != nil {
 		return err
@@ -277,6 +284,7 @@ type runner struct {
 	answer  func(*event.Approval) event.Confirm // automatic answers; nil for none
 	log     io.Writer                           // for messages
 	spent   spent
+	models  modelSettings
 }
 
 // newRunner shows events as JSON, for a program, or as text. It has a prompt only if the user can both see the
@@ -345,20 +353,10 @@ func (r *runner) once(ctx context.Context, a *agent.Agent, s *conversation, inpu
 	return end, nil
 }
 
-// remedies are what the user can do about a failed model call.
-var remedies = map[model.ErrorKind]string{
-	model.KindAuthentication: "check OPENAI_API_KEY",
-	model.KindConnection:     "check that the server runs, and OPENAI_BASE_URL or --base-url",
-}
-
 // explain adds the remedy to an error of a run.
 func (r *runner) explain(err error, s *conversation) error {
 	if e, ok := errors.AsType[*model.Error](err); ok {
-		remedy := remedies[e.Kind]
-		if e.Status == http.StatusNotFound {
-			remedy = "check the model, KITBAG_MODEL or --model, and the server, OPENAI_BASE_URL or --base-url"
-		}
-		if remedy != "" {
+		if remedy := r.models.remedy(e); remedy != "" {
 			return fmt.Errorf("%w; %s", err, remedy)
 		}
 	}

@@ -15,9 +15,6 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/builtin"
 	"github.com/kitbag-go/kitbag/builtin/pdf"
-	"github.com/kitbag-go/kitbag/message"
-	"github.com/kitbag-go/kitbag/model/catalog"
-	"github.com/kitbag-go/kitbag/model/openai"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/redact"
 	"github.com/kitbag-go/kitbag/skill"
@@ -80,7 +77,7 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	}
 	cfg := agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save,
 		Limits: agent.Limits{Steps: f.maxSteps, Cost: f.maxCost}, Window: agent.Window{Tokens: f.window, Results: results}}
-	if r.spent.price, err = f.useTable(&cfg, m.Name()); err != nil {
+	if r.spent.price, err = f.useTable(&cfg, f.names()...); err != nil {
 		return nil, err
 	}
 	if r.prompt != nil {
@@ -95,44 +92,15 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	return k, err
 }
 
-// useTable sets the window and the price of the model, if they are known and needed. It returns the price, nil if
-// it is not known.
-func (f *agentFlags) useTable(cfg *agent.Config, name string) (price func(string, message.Usage) float64, err error) {
-	table := catalog.Default()
-	if f.models != "" {
-		data, err := readSmall(f.models, os.Stat)
-		var own *catalog.Table
-		if err == nil {
-			own, err = catalog.Parse(data)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.models, err)
-		}
-		table = table.With(own)
-	}
-	if known, ok := table.Find(name); ok && cfg.Window.Tokens == 0 {
-		cfg.Window.Tokens = known.Prompt()
-	}
-	price, err = table.Price(name)
-	if err != nil && cfg.Limits.Cost > 0 {
-		return nil, fmt.Errorf("--max-cost: %w; add it to a file that kitbag.json names as models (kitbag run --help)", err)
-	}
-	if err != nil {
-		return nil, nil // not known
-	}
-	if cfg.Limits.Cost > 0 {
-		cfg.Limits.Price = price
-	}
-	return price, nil
-}
-
 // redactor returns a redactor for what is saved and shown, which removes what looks like a secret, and the
-// model's key. A key shorter than six characters is a placeholder for a local server, and would match ordinary
+// models' keys. A key shorter than six characters is a placeholder for a local server, and would match ordinary
 // text.
 func redactor() (*redact.Redactor, error) {
 	rules := redact.Rules()
-	if key := os.Getenv("OPENAI_API_KEY"); len(key) >= 6 {
-		rules = append(rules, redact.Literal("model-key", key))
+	for _, key := range modelKeys() {
+		if len(key) >= 6 {
+			rules = append(rules, redact.Literal("model-key", key))
+		}
 	}
 	return redact.New(rules...)
 }
@@ -156,7 +124,7 @@ func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...too
 	if err != nil {
 		return nil, nil, err
 	}
-	tools, err := builtin.New(builtin.Config{Dirs: dirs, Backend: local, Trusted: f.trustedDirs, Secrets: []string{os.Getenv("OPENAI_API_KEY")},
+	tools, err := builtin.New(builtin.Config{Dirs: dirs, Backend: local, Trusted: f.trustedDirs, Secrets: modelKeys(),
 		MaxOutput: maxOutput, PDF: pdf.Reader{}})
 	if err != nil {
 		return nil, nil, err
@@ -187,23 +155,6 @@ func (f *toolFlags) sandbox() sandboxSettings {
 		return sandboxSettings{}
 	}
 	return f.more.sandbox
-}
-
-// openModel opens the model. The key is read from the environment only: a flag would be visible to every user
-// of the machine, and files end up in repositories.
-func (f *agentFlags) openModel() (*openai.Model, error) {
-	cfg := openai.Config{BaseURL: os.Getenv("OPENAI_BASE_URL"), Key: os.Getenv("OPENAI_API_KEY"), Model: os.Getenv("KITBAG_MODEL"),
-		API: openai.API(os.Getenv("KITBAG_API"))}
-	if f.model != "" {
-		cfg.Model = f.model
-	}
-	if f.baseURL != "" {
-		cfg.BaseURL = f.baseURL
-	}
-	if cfg.Model == "" {
-		return nil, errors.New("no model; set KITBAG_MODEL or add --model, with a name that the server knows (kitbag demo needs none)")
-	}
-	return openai.New(cfg)
 }
 
 // systemPrompt returns the text of --system, or the default for dir, and the instructions of the project.

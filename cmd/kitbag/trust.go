@@ -37,8 +37,7 @@ func (c *config) wants() []string {
 			out = append(out, key+" = "+shorten(value, maxConfig))
 		}
 	}
-	add("model", c.model)
-	add("baseURL", c.baseURL)
+	c.modelSettings.wants(add)
 	add("system", c.system)
 	if c.steps != 0 {
 		add("maxSteps", fmt.Sprint(c.steps))

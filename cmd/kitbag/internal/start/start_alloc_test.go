@@ -13,6 +13,7 @@ import (
 	_ "github.com/kitbag-go/kitbag/agent/session"
 	_ "github.com/kitbag-go/kitbag/builtin"
 	_ "github.com/kitbag-go/kitbag/mcpgateway"
+	_ "github.com/kitbag-go/kitbag/model/anthropic"
 	_ "github.com/kitbag-go/kitbag/model/openai"
 	_ "github.com/kitbag-go/kitbag/model/replay"
 	_ "github.com/kitbag-go/kitbag/tool/middleware"
