@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/session"
-	"github.com/kitbag-go/kitbag/agent/session/sessiontest"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/permission"
@@ -28,32 +26,6 @@ func newDir(t *testing.T) session.Store {
 		t.Fatal(err)
 	}
 	return store
-}
-
-// memories returns an Opener with a store in memory for each directory.
-func memories() sessiontest.Opener {
-	var mu sync.Mutex
-	stores := map[string]session.Store{}
-	return func(dir string) (session.Store, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if stores[dir] == nil {
-			stores[dir] = session.Memory()
-		}
-		return stores[dir], nil
-	}
-}
-
-func TestStores(t *testing.T) {
-	for name, open := range map[string]sessiontest.Opener{"memory": memories(), "dir": session.Dir} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			sessiontest.Run(t, open)
-			sessiontest.Inbox(t, open)
-			sessiontest.Watcher(t, open)
-			sessiontest.Reader(t, open)
-		})
-	}
 }
 
 func open(t *testing.T, store session.Store, id string) *session.Session {
@@ -81,10 +53,6 @@ func encode(t *testing.T, st *agent.State) string {
 	}
 	return string(data)
 }
-
-func TestKillDir(t *testing.T) { sessiontest.Kill(t, session.Dir) }
-
-func TestSameDir(t *testing.T) { sessiontest.Same(t, session.Dir) }
 
 // TestEveryStep opens a session again after each save of a journey: what is loaded is what was saved.
 func TestEveryStep(t *testing.T) {

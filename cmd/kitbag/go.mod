@@ -10,6 +10,7 @@ require (
 	github.com/kitbag-go/kitbag v0.0.0
 	github.com/kitbag-go/kitbag/builtin v0.0.0
 	github.com/kitbag-go/kitbag/builtin/pdf v0.0.0
+	github.com/kitbag-go/kitbag/mcpgateway v0.0.0
 	github.com/kitbag-go/kitbag/model/anthropic v0.0.0
 	github.com/mark3labs/mcp-go v1.2.1
 	github.com/spf13/cobra v1.10.2

@@ -6,6 +6,7 @@ require (
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/jackc/puddle/v2 v2.2.3
 	github.com/kitbag-go/kitbag v0.0.0
+	github.com/kitbag-go/kitbag/agent/session/sessiontest v0.0.0
 	go.uber.org/goleak v1.3.0
 )
 

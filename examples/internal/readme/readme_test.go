@@ -15,7 +15,7 @@ import (
 	"github.com/kitbag-go/kitbag/mcpgateway"
 )
 
-const root = "../.."
+const root = "../../.."
 
 func read(t *testing.T, name string) string {
 	t.Helper()
