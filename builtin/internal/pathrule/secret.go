@@ -337,6 +337,14 @@ func globMatches(glob, name string) bool {
 	return ok
 }
 
+// MayBeKept reports whether a file of this name, or one that the pattern matches, may hold credentials in some
+// directory, such as config.json in .docker. Only source code, documents and the usual files of a project do not.
+func MayBeKept(name string) bool {
+	base := strings.ToLower(path.Base(name))
+	kind := path.Ext(base)
+	return !slices.Contains(projectFiles, base) && (kind == base || strings.ContainsAny(kind, `*?[{\`) || !slices.Contains(projectKinds, kind))
+}
+
 // MayBeSecret reports whether a pattern for a name, even a broad one, may match the name of a secret.
 func MayBeSecret(base string) bool {
 	return matchesSample(ShellPattern(strings.ToLower(base)))
@@ -398,6 +406,13 @@ var (
 		"secrets.json", "secrets.yml", "secrets.yaml", "secrets.toml", "secrets.env", "secret.key", "private.pem", "privkey.pem", "private_key.pem", "private-key.pem", "key.pem", "server-key.pem", "client-key.pem",
 		"kubeconfig", "wallet.dat", "login data", "cookies.sqlite", "key4.db", "key3.db", "logins.json", "signons.sqlite", "vault.yml", "vault_pass.txt", ".vault_pass",
 	}
+	// Files of projects, which directories of secrets do not have, and their extensions.
+	projectFiles = strings.Fields("readme license changelog contributing makefile dockerfile gemfile rakefile procfile jenkinsfile justfile codeowners authors version " +
+		".gitignore .gitattributes .dockerignore .editorconfig .gitmodules .nvmrc .prettierrc .eslintrc go.mod go.sum go.work " +
+		"package.json package-lock.json tsconfig.json composer.json deno.json lerna.json nx.json turbo.json cargo.toml cargo.lock pyproject.toml requirements.txt setup.cfg tox.ini pytest.ini " +
+		"pubspec.yaml chart.yaml docker-compose.yml docker-compose.yaml compose.yml compose.yaml pnpm-workspace.yaml pnpm-lock.yaml yarn.lock gemfile.lock poetry.lock pom.xml cmakelists.txt")
+	projectKinds = strings.Fields(".go .md .rst .adoc .rs .py .pyi .js .mjs .cjs .jsx .ts .tsx .mts .vue .svelte .c .h .cc .cpp .cxx .hpp .hh .cs .java .kt .kts .scala .swift .m .mm .rb .php .pl .lua .r .jl .ex .exs " +
+		".erl .hs .ml .clj .dart .zig .proto .graphql .html .css .scss .less .svg .sh .bash .sql .tf .mk .cmake .gradle .sbt .bzl .patch .diff")
 	// Extensions of files that are keys, or stores of keys.
 	secretKinds = []string{".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".kdb", ".ppk", ".keychain", ".keychain-db", ".keytab", ".ovpn", ".agekey", ".p8"}
 	// Parts of a path with a slash added at its end. All begin with a hidden name. A part without a slash at its

@@ -62,8 +62,23 @@ type awkLexer struct {
 	prints int      // number of parentheses around the current print statement, or -1
 }
 
-// awkReadsArgv matches the text after an ARGV that is only compared with something.
-var awkReadsArgv = lazy.Regexp(`^\[[0-9]+\]\s*(\)|==|!=|\{|;|$)`)
+// The text after an ARGV that is only compared: on the left of a comparison, and on its right.
+var (
+	awkArgvLeft  = lazy.Regexp(`^\[[0-9]+\]\s*(==|!=)`)
+	awkArgvRight = lazy.Regexp(`^\[[0-9]+\]\s*([){};\n]|&&|\|\||$)`)
+)
+
+// comparesArgv reports whether the program only compares the ARGV before the current position: any other use
+// may assign to it, and names a file to read.
+func (a *awkLexer) comparesArgv() bool {
+	switch a.prev {
+	case "==", "!=":
+		return awkArgvRight().MatchString(a.text[a.pos:])
+	case "getline", "++", "--": // they assign before the comparison
+		return false
+	}
+	return awkArgvLeft().MatchString(a.text[a.pos:])
+}
 
 var awkNumber = lazy.Regexp(`^[0-9.]+([eE][0-9]*)?$`)
 
@@ -220,7 +235,7 @@ func (a *awkLexer) ident() string {
 	if a.prev == ">sink" || a.prev == "sunk" {
 		return "the awk program writes a file"
 	}
-	if a.prev == "<getline" || a.prev == "input" || word == "ARGV" && !awkReadsArgv().MatchString(a.text[a.pos:]) {
+	if a.prev == "<getline" || a.prev == "input" || word == "ARGV" && !a.comparesArgv() {
 		// gawk opens a connection for a file name /inet/…, wherever it expects a file.
 		return "the name of a file that the awk program reads is not literal"
 	}

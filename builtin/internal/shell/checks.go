@@ -18,7 +18,7 @@ func init() {
 		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs, "getconfig": getConfigArgs, "settings": settingsArgs,
 		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "noplus": noPlusArgs, "noequals": noEqualsArgs, "yq": yqArgs,
 		"kube": kubeArgs, "kubeget": kubeGetArgs, "kubedescribe": kubeDescribeArgs, "kubehistory": kubeHistoryArgs, "top": topArgs, "unit": unitArgs, "copy": copyArgs, "move": moveArgs, "gitwrite": gitWriteArgs, "sub": subArgs, "reflog": reflogArgs, "code": codeArgs,
-		"nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "job": jobArgs, "upload": uploadArgs, "mode": modeArgs, "envfile": envFileArgs, "nosecret": noSecretArgs, "ssh": sshArgs, "grep": grepArgs, "jq": jqArgs, "ps": psArgs, "container": containerArgs, "printenv": printenvArgs, "declare": declareArgs, "local": localArgs, "package": packageArgs,
+		"nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "job": jobArgs, "upload": uploadArgs, "mode": modeArgs, "envfile": envFileArgs, "nosecret": noSecretArgs, "ssh": sshArgs, "grep": grepArgs, "jq": jqArgs, "ps": psArgs, "container": containerArgs, "layers": layersArgs, "printenv": printenvArgs, "declare": declareArgs, "local": localArgs, "package": packageArgs,
 	}
 }
 

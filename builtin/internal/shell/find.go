@@ -189,6 +189,15 @@ func (w *walker) tooMany(starts, named []arg) bool {
 	return true
 }
 
+// visiting calls f for commands that run in the directories of found files.
+func (w *walker) visiting(f func()) {
+	in, cwds, cwdLost := w.in, w.cwds, w.cwdLost
+	w.in.visits = !cwdLost
+	w.cwds, w.cwdLost = nil, true
+	f()
+	w.in, w.cwds, w.cwdLost = in, cwds, cwdLost
+}
+
 // mustName records that a rule for find only allows the action if it names the action.
 func (w *walker) mustName(self int, action string) {
 	w.cmds[self].named = append(w.cmds[self].named, action)
@@ -223,12 +232,12 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 	cmd, named := w.findCommand(args[1:end], starts, named, found)
 	inner := len(w.cmds)
 	if len(cmd) > 0 {
-		cwds, cwdLost := w.cwds, w.cwdLost
+		run := func() { w.inside(self, func() { w.simple(cmd, joinRaw(args[1:end]), "") }) }
 		if strings.HasSuffix(name, "dir") { // it runs in the directory of each found file
-			w.cwds, w.cwdLost = nil, true
+			w.visiting(run)
+		} else {
+			run()
 		}
-		w.inside(self, func() { w.simple(cmd, joinRaw(args[1:end]), "") })
-		w.cwds, w.cwdLost = cwds, cwdLost
 	}
 	// A command that shows everything below a directory may show a secret.
 	all := !slices.ContainsFunc(named, func(a arg) bool { return a.text != hole })
@@ -291,10 +300,10 @@ func fdArgs(w *walker, c *command, p *parsed) string {
 		if !found {
 			run = append(run, arg{text: hole, raw: "…", from: from})
 		}
-		self, cwds, cwdLost := len(w.cmds)-1, w.cwds, w.cwdLost
-		w.cwds, w.cwdLost = nil, true // --base-directory changes it
-		w.inside(self, func() { w.simple(run, joinRaw(run), "") })
-		w.cwds, w.cwdLost = cwds, cwdLost
+		self := len(w.cmds) - 1
+		w.visiting(func() { // --base-directory changes the directory
+			w.inside(self, func() { w.simple(run, joinRaw(run), "") })
+		})
 		if inner := w.cmds[self+1:]; len(inner) > 0 && !slices.ContainsFunc(inner, func(c command) bool { return c.Reason != "" }) {
 			p.effects &^= executing
 		}

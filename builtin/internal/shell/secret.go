@@ -258,6 +258,9 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 				}
 			}
 		}
+		if name := c.picksSecrets(); name != "" {
+			why = "it searches " + name
+		}
 		for _, root := range roots {
 			if why != "" {
 				break
@@ -265,7 +268,8 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 			why = w.below(c, root, hidden)
 		}
 		for k := 0; k < len(c.reads) && why == ""; k++ {
-			if op := &c.reads[k].arg; op.open() || c.inUnknownDir(op) {
+			op := &c.reads[k].arg
+			if op.open() || c.inUnknownDir(op) {
 				why = w.among(c, op)
 			}
 		}
@@ -293,6 +297,9 @@ func (w *walker) below(c *command, root arg, hidden bool) string {
 // among returns which secret is in the spots of a word, or "".
 func (w *walker) among(c *command, op *arg) string {
 	r := w.reach(c, op)
+	if name := r.elsewhere(c); name != "" && !(c.in.visits && op.from >= firstOrigin) {
+		return "the current directory is unknown, and " + name + " may hold credentials in some"
+	}
 	tree := c.recursive()
 	for _, word := range r.words {
 		if tree && !word.wild {
@@ -328,6 +335,31 @@ func (w *walker) among(c *command, op *arg) string {
 		for _, dir := range dirs {
 			if why := w.factResult(fact{dir: dir, tree: true, hidden: s.hidden, bases: s.bases}); why != "" {
 				return why
+			}
+		}
+	}
+	return ""
+}
+
+// elsewhere returns which name, relative to an unknown current directory, may be that of a secret, or "".
+func (r *reach) elsewhere(c *command) string {
+	if len(c.cwds) > 0 {
+		return ""
+	}
+	for _, word := range r.words {
+		if !path.IsAbs(word.text) && word.text != "" && pathrule.MayBeKept(word.text) {
+			return word.text
+		}
+	}
+	for _, s := range r.spots {
+		switch {
+		case s.dir != "":
+		case s.bases == nil:
+			return "a file"
+		}
+		for _, base := range s.bases {
+			if s.dir == "" && pathrule.MayBeKept(base) {
+				return base
 			}
 		}
 	}

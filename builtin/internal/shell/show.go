@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"iter"
 	"slices"
 	"strings"
 
@@ -36,13 +37,15 @@ func (p *parsed) textless() {
 // jqEnvironment matches a program of jq that reads the environment.
 var jqEnvironment = lazy.Regexp(`\$ENV|(^|[^.\w"])env\b|\$__prog`)
 
-// jqModule matches a program of jq that loads another one, or a file of data.
-var jqModule = lazy.Regexp(`\b(import|include)\s*"`)
+// jqModule matches a program of jq that loads another one, or a file of data: after the word comes a string,
+// perhaps after a comment or a format such as @text.
+var jqModule = lazy.Regexp(`(^|[;\s])(import|include)\s*["#@]`)
 
 // jqArgs finds the files that jq reads by options with two values, and uses of the environment.
 func jqArgs(_ *walker, c *command, p *parsed) string {
 	if p.has("-f", "--from-file") {
 		p.textless()
+		return "the program is in a file, and may show the environment"
 	}
 	for i, a := range c.args[1:] {
 		switch {
@@ -76,9 +79,7 @@ func containerArgs(_ *walker, _ *command, p *parsed) string {
 		if !format.known || !strings.Contains(format.text, "{{") {
 			return environmentShown
 		}
-		_, actions, _ := strings.Cut(format.text, "{{")
-		for action := range strings.SplitSeq(actions, "{{") {
-			action, _, _ = strings.Cut(action, "}}")
+		for action := range actions(format.text) {
 			for _, found := range containerSettings().FindAllString(action, -1) {
 				if !harmlessSettings().MatchString(found) {
 					return environmentShown
@@ -90,6 +91,42 @@ func containerArgs(_ *walker, _ *command, p *parsed) string {
 		return environmentShown
 	}
 	return ""
+}
+
+// layerFields are what a format of docker history may show.
+var layerFields = lazy.Regexp(`^\s*\.(ID|CreatedAt|CreatedSince|Size)\s*$`)
+
+// layersArgs refuses to show in full the commands that made an image, which have its environment and arguments.
+func layersArgs(_ *walker, _ *command, p *parsed) string {
+	if p.has("--no-trunc") && !p.has("-q", "--quiet") {
+		return environmentShown
+	}
+	for _, o := range p.given {
+		if o.name != "--format" {
+			continue
+		}
+		if !o.value.known || !strings.Contains(o.value.text, "{{") {
+			return environmentShown
+		}
+		for action := range actions(o.value.text) {
+			if !layerFields().MatchString(action) {
+				return environmentShown
+			}
+		}
+	}
+	return ""
+}
+
+// actions returns the texts between double braces in a format.
+func actions(format string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		_, format, _ = strings.Cut(format, "{{")
+		for action := range strings.SplitSeq(format, "{{") {
+			if action, _, _ = strings.Cut(action, "}}"); !yield(action) {
+				return
+			}
+		}
+	}
 }
 
 // yqEnvironment matches an expression of yq that reads the environment, or a file.

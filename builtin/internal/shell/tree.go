@@ -97,32 +97,49 @@ func (c *command) copiesTrees() bool {
 	return slices.Contains([]string{"cp", "rsync", "tar", "bsdtar", "zip", "scp"}, c.name)
 }
 
+// picked returns the pattern by which the word at index i selects files to search, or "". Patterns that exclude
+// files do not count.
+func (c *command) picked(i int) string {
+	glob, ok := strings.CutPrefix(c.args[i].text, "--include=")
+	before := ""
+	if i > 0 {
+		before = c.args[i-1].text
+	}
+	if before == "--include" || c.name == "rg" && (before == "-g" || before == "--glob") {
+		glob, ok = c.args[i].text, true
+	}
+	if !ok || strings.HasPrefix(glob, "!") {
+		return ""
+	}
+	return path.Base(glob)
+}
+
 // chosen reports whether the command only searches files with names that no secret has.
 func (c *command) chosen() bool {
 	some := false
 	for i, a := range c.args {
-		glob, ok := strings.CutPrefix(a.text, "--include=")
-		before := ""
-		if i > 0 {
-			before = c.args[i-1].text
-		}
-		switch {
-		case ok:
-		case before == "--include" || c.name == "rg" && (before == "-g" || before == "--glob"):
-			glob = a.text
-		case c.name == "rg" && (before == "-t" || before == "--type" || strings.HasPrefix(a.text, "-t") && len(a.text) > 2):
-			some = true
-			continue
-		default:
+		glob := c.picked(i)
+		if glob == "" {
+			some = some || c.name == "rg" && i > 0 && (c.args[i-1].text == "-t" || c.args[i-1].text == "--type" || strings.HasPrefix(a.text, "-t") && len(a.text) > 2)
 			continue
 		}
-		if strings.HasPrefix(glob, "!") {
-			continue
-		}
-		if strings.Contains(a.text, hole) || pathrule.MayBeSecret(path.Base(glob)) {
+		if strings.Contains(a.text, hole) || pathrule.MayBeSecret(glob) {
 			return false
 		}
 		some = true
 	}
 	return some
+}
+
+// picksSecrets returns the pattern of a search that only secrets match, or "".
+func (c *command) picksSecrets() string {
+	if !c.recursive() || lists(c) {
+		return ""
+	}
+	for i := range c.args {
+		if glob := c.picked(i); glob != "" && secretWord(glob) {
+			return glob
+		}
+	}
+	return ""
 }

@@ -89,6 +89,7 @@ type scope struct {
 	input   source       // source of the standard input
 	names   bool         // only names of variables, and values without a secret, of its output are shown
 	opaque  bool         // one of the wrappers changes what the command does
+	visits  bool         // it runs in the directories of the files that find or fd finds in a known one
 }
 
 // A command is a simple command, or a redirection without one, with the information that the analysis needs.
