@@ -165,7 +165,8 @@ type Config struct {
 	//
 	// Without a Key the messages and approvals in a loaded State are trusted:
 	// anyone who can write it can answer questions, add allow rules and invent history. Deny rules, the mode,
-	// safety checks that no person was asked about, and the schemas of the arguments apply even then.
+	// safety checks that no person was asked about, and the schemas of the arguments apply even then, and a call
+	// that would leave the sandbox is asked about again.
 	Key []byte
 
 	// Redact, if not nil, removes secrets from everything that leaves the run: every event, every State that is

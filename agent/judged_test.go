@@ -279,3 +279,55 @@ func TestApprovalSaysHowFar(t *testing.T) {
 		}
 	}
 }
+
+// TestLeavingTheSandbox: that a person approved a call that leaves the sandbox is not believed from a State that
+// was loaded without a seal; a call in the sandbox is.
+func TestLeavingTheSandbox(t *testing.T) {
+	for _, row := range []struct {
+		why           string
+		profile       permission.Profile
+		key           []byte
+		reload, again bool
+	}{
+		{"the same process", permission.ProfileOpen, nil, false, false},
+		{"without a seal", permission.ProfileOpen, nil, true, true},
+		{"with a seal", permission.ProfileOpen, []byte("sixteen bytes ok"), true, false},
+		{"in the sandbox", permission.ProfileWork, nil, true, false},
+	} {
+		for _, nested := range []bool{false, true} {
+			var j journal
+			verdict := permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: "why", Confined: true, Found: permission.Judgement{Profile: row.profile}}
+			kit := toolkit.Of(judged{noting(&j, "note", tool.Options{}), func() permission.Verdict { return verdict }})
+			turns := []turn{calls(`c1 note {"path":"a"}`, `c2 note {"path":"b"}`), says("done")}
+			cfg, head := Config{Toolkit: kit, Key: row.key}, ""
+			a, _ := newAgent(t, cfg, turns...)
+			if nested {
+				inner, _ := newAgent(t, Config{Toolkit: kit}, turns...)
+				helper, err := AsTool[string, string](inner, "helper", "Helps.", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				cfg.Toolkit, cfg.Policy = toolkit.Of(helper), permission.Policy{Rules: []permission.Rule{{Tool: "helper", Behavior: permission.Allow}}}
+				a, _ = newAgent(t, cfg, calls(`s helper {"task":"x"}`), says("done"))
+				head = "s/"
+			}
+			st := new(State)
+			if _, err := play(t, a, st, Say("go")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := play(t, a, st, event.Confirm{Call: head + "c2", Allow: true}); err != nil {
+				t.Fatal(err)
+			}
+			if row.reload {
+				st = reload(t, st)
+			}
+			evs, err := play(t, a, st, event.Confirm{Call: head + "c1", Allow: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again := len(of[*event.Approval](evs)) > 0; again != row.again || strings.Contains(j.String(), "note:b") == row.again {
+				t.Errorf("%s, nested %v: asked again %v, ran %s", row.why, nested, again, j.String())
+			}
+		}
+	}
+}

@@ -309,10 +309,11 @@ func (r *run) stateful(ctx context.Context) context.Context {
 
 // A nest connects a sub-agent with its outer run, through the context.
 type nest struct {
-	state  json.RawMessage // of the sub-agent's conversation; nil for a new one
-	inputs []Input         // answers for it
-	judge  JudgeFunc       // of the outer run, with its policy
-	outer  *Config         // of the outer run; may be nil
+	state   json.RawMessage // of the sub-agent's conversation; nil for a new one
+	claimed bool            // state was loaded without a seal
+	inputs  []Input         // answers for it
+	judge   JudgeFunc       // of the outer run, with its policy
+	outer   *Config         // of the outer run; may be nil
 
 	// do has the outer run call fn on its own goroutine, for the call that
 	// the sub-agent works on. It returns the result of fn, or an error if the

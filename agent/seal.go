@@ -75,6 +75,7 @@ func (r *run) checkSeal() error {
 	if !hmac.Equal([]byte(want), []byte(r.st.seal)) {
 		return fmt.Errorf("%w; begin a new session, or continue one that was saved with this key and configuration", ErrTampered)
 	}
+	r.st.loop.Claim(false)
 	return nil
 }
 

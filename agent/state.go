@@ -207,6 +207,7 @@ func (st *State) UnmarshalJSON(data []byte) error {
 	if err := checkOpen(in.Messages, &loop); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
+	loop.Claim(true) // until a run has checked the seal
 	if err := st.decodeMoving(in.Scope, in.Tools); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}

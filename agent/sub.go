@@ -134,6 +134,7 @@ func (a *Agent) delegate(ctx context.Context, task string, f *final, answer func
 	} else if err := json.Unmarshal(n.state, &st); err != nil {
 		return tool.Chunk{}, err
 	}
+	st.loop.Claim(n.claimed)
 	sub := a.below(n)
 	end, err := sub.follow(ctx, &st, f, inputs)
 	if errors.Is(err, ErrExpired) { // the answers came too late: it asks again
@@ -248,7 +249,7 @@ func (r *run) nestFor(tc *toolCall) *nest {
 	p, judge, c := r.currentPolicy(), r.a.judge, tc.call
 	inputs := r.questions.answers[c.ID]
 	delete(r.questions.answers, c.ID)
-	return &nest{state: c.Sub, inputs: inputs, outer: r.cfg,
+	return &nest{state: c.Sub, claimed: c.Claimed, inputs: inputs, outer: r.cfg,
 		do: func(fn func(*run, *openCall) error) error {
 			return r.inbox.ask(&tc.flight, func() error { return fn(r, c) })
 		},

@@ -194,6 +194,8 @@ func TestRecover(t *testing.T) {
 func TestJudged(t *testing.T) {
 	allow, ask, deny := permission.Decision{Behavior: permission.Allow, Reason: "r"}, permission.Decision{Behavior: permission.Ask, Reason: "q"}, permission.Decision{Behavior: permission.Deny}
 	danger := permission.Decision{Behavior: permission.Ask, Safety: true, Reason: "d"}
+	open := &permission.Judgement{Profile: permission.ProfileOpen}
+	leaving := permission.Decision{Behavior: permission.Ask, Confined: true, Judgement: *open}
 	for _, row := range []struct {
 		why  string
 		call Call
@@ -208,6 +210,9 @@ func TestJudged(t *testing.T) {
 		{"the danger that the person read", Call{Approved: true, Safety: true, Danger: "d"}, danger, permission.Allow},
 		{"a sandbox that the person was told of", Call{Approved: true, Confined: true, Judgement: &permission.Judgement{}}, permission.Decision{Behavior: permission.Ask, Confined: true}, permission.Allow},
 		{"a sandbox that is gone", Call{Approved: true, Confined: true, Judgement: &permission.Judgement{}}, ask, permission.Ask},
+		{"a claim that the person let it leave the sandbox", Call{Approved: true, Claimed: true, Confined: true, Judgement: open}, leaving, permission.Ask},
+		{"a person let it leave the sandbox", Call{Approved: true, Confined: true, Judgement: open}, leaving, permission.Allow},
+		{"a claim about a call in the sandbox", Call{Approved: true, Claimed: true, Confined: true, Judgement: &permission.Judgement{}}, permission.Decision{Behavior: permission.Ask, Confined: true}, permission.Allow},
 		{"another danger", Call{Approved: true, Safety: true, Danger: "e"}, danger, permission.Ask},
 	} {
 		s := &State{Open: []*Call{&row.call, {Status: Done}}}
@@ -285,7 +290,7 @@ func TestFullAnswer(t *testing.T) {
 
 // TestCallJSON checks the names in the JSON of a call: sessions that were saved before must stay readable.
 func TestCallJSON(t *testing.T) {
-	want := "id name tool input status again parallel late handoff approved edited judged why safety danger suggest judgement confined preview asked question told result sub charged"
+	want := "id name tool input status again parallel late handoff approved - edited judged why safety danger suggest judgement confined preview asked question told result sub charged"
 	var got []string
 	for f := range reflect.TypeFor[Call]().Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")

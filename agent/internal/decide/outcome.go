@@ -116,12 +116,15 @@ func (s *State) Judged(c *Call, d permission.Decision) permission.Behavior {
 // mayRun reports whether the user's approval answers the question of the decision. The call is asked about
 // again if it has become dangerous since, by an edit or by the effect of an earlier call, or if it is
 // dangerous for another reason than the user was shown, if it would do something else, or if it would no
-// longer run in a sandbox.
+// longer run in a sandbox, or leave it although only an unsealed State says that the user agreed.
 func (c *Call) mayRun(d permission.Decision) bool {
 	if !c.Approved || d.Behavior != permission.Ask || d.Safety && !(c.Safety && d.Reason == c.Danger) {
 		return false
 	}
 	if c.Confined && !d.Confined {
+		return false
+	}
+	if c.Claimed && d.Confined && d.Judgement.Profile == permission.ProfileOpen { // it would leave the sandbox
 		return false
 	}
 	if c.Judgement == nil { // the user has just edited the arguments, or the program that asked stored no judgement
@@ -154,7 +157,8 @@ func (s *State) Ask(c *Call, preview string, now time.Time) {
 func (s *State) Allow(c *Call, edited json.RawMessage) {
 	s.uncover()
 	c.Approved, c.Status, c.Why, c.Judged = true, Allowed, "allowed by the user", -1
-	if edited != nil { // judged now, because the arguments may mean something else when the call starts
+	c.Claimed = c.Claimed && c.Sub != nil // the user has not approved what a sub-agent's State claims
+	if edited != nil {                    // judged now, because the arguments may mean something else when the call starts
 		c.Input, c.Edited, c.Judgement, c.Status = edited, true, nil, New
 	}
 }

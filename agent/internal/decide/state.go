@@ -36,6 +36,7 @@ type Call struct {
 	Handoff Handoff `json:"handoff,omitempty"` // which agent continues when it has succeeded
 
 	Approved bool   `json:"approved,omitempty"` // by the user
+	Claimed  bool   `json:"-"`                  // all this was read from a State without a seal, which anyone may have written
 	Edited   bool   `json:"edited,omitempty"`   // the user changed Input
 	Judged   int    `json:"judged,omitempty"`   // how many calls had ended when it was allowed; -1 means that it must be judged again
 	Why      string `json:"why,omitempty"`      // why it may run, or needs approval
@@ -58,6 +59,13 @@ type Call struct {
 
 	Sub     json.RawMessage `json:"sub,omitempty"` // the State of a sub-agent
 	Charged Charge          `json:"charged,omitzero"`
+}
+
+// Claim records whether the open calls are only claims of a State that was loaded without a seal.
+func (s *State) Claim(claimed bool) {
+	for _, c := range s.Open {
+		c.Claimed = claimed
+	}
 }
 
 // A Handoff says to whom a call hands the conversation.
