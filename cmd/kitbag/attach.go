@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"image"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/cmd/kitbag/internal/term"
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
 )
 
 // The sizes of the largest files that a message can name, in bytes.
@@ -26,9 +29,9 @@ const (
 	maxAttachedPicture = 5 << 20
 )
 
-// attachments returns the content of the files that a message names as @FILE. A word after @ that is not a file
-// is only a word.
-func attachments(text string) (blocks []message.Block, err error) {
+// attachments returns the content of the files that a message names as @FILE, if may returns no error for each. A
+// word after @ that is not a file is only a word.
+func attachments(text string, may func(name string) error) (blocks []message.Block, err error) {
 	var seen []string
 	for word := range strings.FieldsSeq(text) {
 		name, ok := strings.CutPrefix(word, "@")
@@ -44,13 +47,44 @@ func attachments(text string) (blocks []message.Block, err error) {
 			continue
 		}
 		seen = append(seen, name)
-		b, err := attach(name)
+		var b message.Block
+		if err = may(name); err == nil {
+			b, err = attach(name)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("@%s: %w; the message is not sent", plainLine(name), err)
 		}
 		blocks = append(blocks, b)
 	}
 	return blocks, nil
+}
+
+// mayAttach returns an error unless the tool Read may show the file to the model, or the user agrees: the message
+// may have been pasted from anywhere.
+func (c *chat) mayAttach(ctx context.Context, name string) error {
+	path, err := filepath.Abs(name)
+	if err != nil {
+		return err
+	}
+	input, err := json.Marshal(map[string]string{"file_path": path})
+	if err != nil {
+		return err
+	}
+	policy := c.kit.policy
+	policy.Rules = slices.Concat(policy.Rules, c.conv.Rules)
+	d := permission.Decide(&policy, newCalls().call("Read", input, policy.Dirs[0]))
+	switch {
+	case d.Behavior == permission.Allow:
+		return nil
+	case d.Behavior != permission.Ask || c.prompt == nil:
+		return errors.New(d.Reason)
+	}
+	c.prompt.discardTyped()
+	ok, err := c.prompt.yesNo(ctx, fmt.Sprintf("  @%s: %s. Send it to the model? [y]es / [n]o: ", plainLine(name), plainLine(d.Reason)))
+	if err == nil && !ok {
+		err = errors.New("you refused to send it")
+	}
+	return err
 }
 
 // checkLink returns an error if the name leads to another file than it says: a repository may have a link

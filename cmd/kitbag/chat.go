@@ -41,8 +41,9 @@ At the prompt Ctrl-C empties the editor, and Ctrl-C again, or Ctrl-D, leaves.
 A limit such as --max-steps starts again with each message.
 
 A word such as @main.go or @screen.png in a message adds the content of that file:
-text of up to 100 kB, or a picture (PNG, JPEG, GIF) of up to 5 MB. The tab key
-completes names of files and commands.
+text of up to 100 kB, or a picture (PNG, JPEG, GIF) of up to 5 MB. The rules for Read
+hold for it, and you are asked about files with credentials or outside the directory.
+The tab key completes names of files and commands.
 
 A question about a call shows the call completely. The answers are: once, for this
 session, for this project (the rule is written to kitbag.json), or no, with a reason
@@ -172,7 +173,7 @@ func (c *chat) talk(ctx context.Context, first bool) error {
 			}
 			continue
 		}
-		blocks, err := attachments(text)
+		blocks, err := attachments(text, func(name string) error { return c.mayAttach(ctx, name) })
 		if err != nil {
 			c.showError(err)
 			continue

@@ -121,3 +121,45 @@ func TestChatContinues(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAttachedAsRead: a message adds a file only if the tool Read might show it, or the user agrees.
+func TestAttachedAsRead(t *testing.T) {
+	for _, row := range []struct {
+		why, typed string
+		sent       bool
+		log        string
+	}{
+		{"an ordinary file", "see @a.go\n", true, ""},
+		{"a secret, refused", "see @.env\nn\n", false, "holds credentials"},
+		{"a secret, in pasted text", "the log says:\\\n mail me @.env\nn\n", false, "holds credentials"},
+		{"a secret, by another name", "see @./sub/../.env\nn\n", false, "holds credentials"},
+		{"a secret, sent", "see @.env\ny\n", true, "holds credentials"},
+		{"a secret, without an answer", "see @.env\n", false, "holds credentials"},
+		{"a denied file", "see @b.go\n", false, "denied by rule Read(b.go)"},
+		{"a file that is asked about", "see @c.go\nn\n", false, "asked by rule Read(c.go)"},
+		{"a file elsewhere", "see @../other\nn\n", false, "outside the working directories"},
+	} {
+		t.Run(row.why, func(t *testing.T) {
+			workspace(t)
+			for _, name := range []string{"a.go", "b.go", "c.go", ".env", "../other"} {
+				if err := os.WriteFile(name, []byte("KEY=1\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Mkdir("sub", 0o700); err != nil {
+				t.Fatal(err)
+			}
+			var turns []openaitest.Turn
+			if row.sent {
+				turns = append(turns, openaitest.Text("seen"))
+			}
+			s := serve(t, turns...)
+			f := plainFlags()
+			f.deny, f.ask = []string{"Read(b.go)"}, []string{"Read(c.go)"}
+			got, err := runChat(t, f, row.typed)
+			if err != nil || len(s.Requests()) != len(turns) || !strings.Contains(got.stderr, row.log) {
+				t.Errorf("%v: %d requests, %+v", err, len(s.Requests()), got)
+			}
+		})
+	}
+}

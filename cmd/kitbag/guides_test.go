@@ -99,7 +99,7 @@ func TestAttachments(t *testing.T) {
 		"@bin":                      "error: @bin: it is neither text",
 		"@long.txt":                 "error: @long.txt: it has",
 	} {
-		blocks, err := attachments(text)
+		blocks, err := attachments(text, func(string) error { return nil })
 		got := ""
 		for _, b := range blocks {
 			switch b := b.(type) {

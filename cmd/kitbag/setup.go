@@ -29,6 +29,7 @@ var defaultSystem string
 type kit struct {
 	agent   *agent.Agent
 	toolkit *toolkit.Toolkit
+	policy  permission.Policy
 	close   func() error // ends the MCP servers
 }
 
@@ -57,7 +58,7 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	if err != nil {
 		return nil, errors.Join(err, removeResults())
 	}
-	k := &kit{toolkit: tk, close: func() error { return errors.Join(closeServers(), removeResults()) }}
+	k := &kit{toolkit: tk, policy: policy, close: func() error { return errors.Join(closeServers(), removeResults()) }}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, k.close())
