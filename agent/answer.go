@@ -47,6 +47,10 @@ func (r *run) checkInputs(inputs []Input) error {
 			}
 		case Interrupt:
 			interrupted = true
+		case Compact:
+			if !interrupted && len(r.st.Pending()) > 0 {
+				return r.st.waiting("answer with Confirm or Result, or end the calls with Interrupt, before compacting")
+			}
 		}
 	}
 	if len(inputs) == 0 && len(r.st.Messages) == 0 {
@@ -178,6 +182,9 @@ func (r *run) apply(inputs []Input) (interrupt bool, err error) {
 			if err = r.closeOpen("interrupted by the user"); err == nil {
 				r.consume(in)
 			}
+		case Compact:
+			r.consume(in)
+			r.st.loop.NewInput(r.cfg.Now())
 		default:
 			err = r.applyAnswer(in)
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/window"
@@ -118,6 +119,57 @@ func TestCompaction(t *testing.T) {
 				if n := len(asked) - 2; !slices.Equal(asked[:n], talkPrefix(row.state, asked, n)) || w.reqs[0].Digest != w.reqs[1].Digest {
 					t.Error("the request for the summary has another prefix")
 				}
+			}
+		})
+	}
+}
+
+// TestCompactInput compacts on demand.
+func TestCompactInput(t *testing.T) {
+	down := turn{err: errors.New("down")}
+	for _, row := range []struct {
+		name   string
+		state  *State
+		inputs []Input
+		turns  []turn
+		reason event.EndReason
+		err    string
+		kept   int // messages after it; as many as before if 0
+		reqs   int
+	}{
+		{"alone", talk(3, 500), []Input{Compact{ID: "i1"}}, []turn{says("they talked")}, event.EndCompleted, "", 3, 1},
+		{"with a message", talk(3, 500), []Input{Say("more"), Compact{}}, []turn{says("they talked"), says("done")}, event.EndCompleted, "", 3, 2},
+		{"before a message", talk(3, 500), []Input{Compact{}, Say("more")}, []turn{says("they talked"), says("done")}, event.EndCompleted, "", 3, 2},
+		{"one round", talk(0, 0), []Input{Say("hello"), Compact{}}, []turn{says("done")}, event.EndCompleted, "", 2, 1},
+		{"no summary", talk(3, 500), []Input{Compact{}}, []turn{down}, event.EndError, "the model gave no summary: ", 0, 1},
+		{"longer summary", talk(3, 10), []Input{Compact{}}, []turn{says(strings.Repeat("they talked ", 1000))}, event.EndCompleted, "", 0, 1},
+		{"interrupted before", &State{Messages: talk(3, 500).Messages[:11]}, []Input{Compact{}}, []turn{says("they talked")}, event.EndCompleted, "", 4, 1},
+		{"after an interrupt", talk(3, 500), []Input{Interrupt{}, Compact{}}, nil, event.EndInterrupted, "", 0, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var j journal
+			before := len(row.state.Messages)
+			var consumed []string
+			cfg := Config{Policy: bypass, Toolkit: compactKit(t, &j), Limits: Limits{Time: time.Minute}, Retry: middleware.RetryConfig{Retries: -1},
+				Save: func(_ context.Context, st *State) error { consumed = append(consumed, st.Saving().Inputs...); return nil }}
+			a, w := newAgent(t, cfg, row.turns...)
+			evs, err := play(t, a, row.state, row.inputs...)
+			if row.err == "" && err != nil || row.err != "" && (err == nil || !strings.Contains(err.Error(), row.err)) {
+				t.Fatalf("%v; want %q", err, row.err)
+			}
+			equal(t, "reason", endOf(t, evs).Reason, row.reason)
+			equal(t, "requests", len(w.reqs), row.reqs)
+			want := row.kept
+			if want == 0 {
+				want = before
+			}
+			equal(t, "messages", len(row.state.Messages), want)
+			equal(t, "compactions", len(of[*event.Compaction](evs)) == 1, row.kept > 2)
+			if id := row.inputs[0]; id == (Compact{ID: "i1"}) {
+				equal(t, "consumed", fmt.Sprint(consumed), "[i1]")
+			}
+			if err := CheckHistory(row.state.Messages); err != nil {
+				t.Error(err)
 			}
 		})
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// An Input is given to a run: the result of [Say], an [event.Confirm], an [event.Result] or an
-// [Interrupt]. A run rejects any other.
+// An Input is given to a run: the result of [Say], an [event.Confirm], an [event.Result], an
+// [Interrupt] or a [Compact]. A run rejects any other.
 type Input interface {
 	// Answers returns the id of the call that the input answers, "" if it is not an answer.
 	Answers() (call string)
@@ -36,6 +36,14 @@ type Interrupt struct {
 	ID string `json:"-"` // see [WithID]
 }
 
+// Compact makes the conversation shorter, however full the window is: all but the user's last message and the newest
+// answer of the model, with the results of its calls, is replaced with a summary, as [Window.Compact] says. If that
+// makes it shorter there is an [event.Compaction]; if the model gives no summary the run fails, and the conversation
+// is unchanged. A run with no other input makes no other model call.
+type Compact struct {
+	ID string `json:"-"` // see [WithID]
+}
+
 // WithID returns in with an id. [Saving.Inputs] has the ids of the inputs that a saved State contains,
 // by which a queue knows which inputs not to deliver again.
 func WithID(id string, in Input) Input {
@@ -50,6 +58,9 @@ func WithID(id string, in Input) Input {
 		v.ID = id
 		return v
 	case Interrupt:
+		v.ID = id
+		return v
+	case Compact:
 		v.ID = id
 		return v
 	}
@@ -68,6 +79,8 @@ func (r *run) consume(in Input) {
 		id = in.ID
 	case Interrupt:
 		id = in.ID
+	case Compact:
+		id = in.ID
 	}
 	if id != "" {
 		r.consumed = append(r.consumed, id)
@@ -81,6 +94,9 @@ func (s say) Message() *message.Message { return s.msg }
 
 // Answers returns "".
 func (Interrupt) Answers() string { return "" }
+
+// Answers returns "".
+func (Compact) Answers() string { return "" }
 
 // answered returns the call that in answers, and the status that the call must have; both are ""
 // if the input is not an answer.
@@ -110,10 +126,10 @@ func (e inputError) Unwrap() error        { return e.error }
 // checkKind rejects types that are not inputs of a run.
 func checkKind(i int, in Input) error {
 	switch in.(type) {
-	case say, event.Confirm, event.Result, Interrupt:
+	case say, event.Confirm, event.Result, Interrupt, Compact:
 		return nil
 	case nil:
 		return fmt.Errorf("input %d is nil", i)
 	}
-	return fmt.Errorf("input %d is a %T; use the result of agent.Say, an event.Confirm, an event.Result or an agent.Interrupt, as a value", i, in)
+	return fmt.Errorf("input %d is a %T; use the result of agent.Say, an event.Confirm, an event.Result, an agent.Interrupt or an agent.Compact, as a value", i, in)
 }

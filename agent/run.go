@@ -157,8 +157,22 @@ func (r *run) begin(inputs []Input) (event.EndReason, error) {
 	if left, limited := r.timeLeft(); limited {
 		r.watchTime(left)
 	}
+	if err == nil && slices.ContainsFunc(inputs, isCompact) {
+		r.fail(r.compactNow())
+		only := !slices.ContainsFunc(inputs, func(in Input) bool { return !isCompact(in) })
+		switch {
+		case r.failed != nil:
+			return event.EndError, nil
+		case r.ctx.Err() != nil:
+			return event.EndInterrupted, nil
+		case only && len(r.st.loop.Open) == 0:
+			return event.EndCompleted, nil
+		}
+	}
 	return "", err
 }
+
+func isCompact(in Input) bool { _, ok := in.(Compact); return ok }
 
 // recoverCalls continues or ends the calls that an earlier run, perhaps of another program, left open.
 func (r *run) recoverCalls() error {

@@ -136,6 +136,29 @@ func (r *run) replaced(v *toolkit.View, from, fixed int, refused bool, ev *event
 	return cut.Apply(msgs, r.keepWhole), nil
 }
 
+// compactNow replaces all but the newest round with a summary because the user wants it.
+func (r *run) compactNow() error {
+	old := r.st.Messages
+	from := window.KeepFrom(old, 0)
+	if window.Summarised(old, from) {
+		return nil
+	}
+	v, err := r.currentView()
+	if err != nil {
+		return err
+	}
+	fixed, ev := r.fixed(v), new(event.Compaction)
+	budget := func() int { return r.gauge().Budget(fixed) }
+	if ev.Summary, err = r.summarise(v, false, budget, ev); err != nil {
+		return fmt.Errorf("the conversation is not compacted, as the model gave no summary: %w", err)
+	}
+	msgs := r.withSummary(v, ev.Summary, from, budget())
+	if window.Messages(msgs) >= window.Messages(old) {
+		return nil
+	}
+	return r.rewrite(fixed, msgs, ev)
+}
+
 // rewrite replaces the conversation. fixed is the rest of the next request.
 func (r *run) rewrite(fixed int, msgs []*message.Message, ev *event.Compaction) error {
 	g := r.gauge()

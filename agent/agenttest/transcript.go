@@ -114,6 +114,8 @@ func (s *transcript) inputs(inputs []agent.Input) {
 			s.append("deliver", in.Call+"\n"+blocksText(in.Blocks))
 		case agent.Interrupt:
 			s.append("interrupt", "")
+		case agent.Compact:
+			s.append("compact", "")
 		}
 	}
 }

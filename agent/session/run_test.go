@@ -218,6 +218,9 @@ func TestRun(t *testing.T) {
 	o.send("10", agent.Say("never mind"))
 	o.expect("completed", session.StatusEnded, "8 9 10", "used refused used")
 
+	o.send("11", agent.Compact{})
+	o.expect("completed", session.StatusEnded, "11", "used")
+
 	shut(t, o.s)
 	o.s = open(t, o.store, "a")
 	if o.s.Labels["tenant"] != "anna" {

@@ -33,6 +33,7 @@ type storedInput struct {
 	Confirm   *event.Confirm   `json:"confirm,omitempty"`
 	Result    *event.Result    `json:"result,omitempty"`
 	Interrupt *struct{}        `json:"interrupt,omitempty"`
+	Compact   *struct{}        `json:"compact,omitempty"`
 }
 
 func encodeInput(in agent.Input) ([]byte, error) {
@@ -46,8 +47,10 @@ func encodeInput(in agent.Input) ([]byte, error) {
 		s.Result = &v
 	case agent.Interrupt:
 		s.Interrupt = &struct{}{}
+	case agent.Compact:
+		s.Compact = &struct{}{}
 	default:
-		return nil, fmt.Errorf("a %T cannot be sent; send what agent.Say returns, an event.Confirm, an event.Result or an agent.Interrupt", in)
+		return nil, fmt.Errorf("a %T cannot be sent; send what agent.Say returns, an event.Confirm, an event.Result, an agent.Interrupt or an agent.Compact", in)
 	}
 	return json.Marshal(s)
 }
@@ -66,6 +69,8 @@ func decodeInput(data []byte) (agent.Input, error) {
 		return *s.Result, nil
 	case s.Interrupt != nil:
 		return agent.Interrupt{}, nil
+	case s.Compact != nil:
+		return agent.Compact{}, nil
 	}
 	return nil, errors.New("this version does not know this kind of input")
 }

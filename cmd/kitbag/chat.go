@@ -91,7 +91,7 @@ Lines that begin with a slash are commands of kitbag:
 }
 
 // talk configures the agent and talks until the user leaves.
-func (f *chatFlags) talk(ctx context.Context, cmd *cobra.Command, r *runner, front front) error {
+func (f *chatFlags) talk(ctx context.Context, cmd *cobra.Command, r *runner, front front) (err error) {
 	if err := f.configure(ctx, cmd, r.prompt); err != nil {
 		return err
 	}
@@ -101,10 +101,12 @@ func (f *chatFlags) talk(ctx context.Context, cmd *cobra.Command, r *runner, fro
 	if err := f.chooseSession(ctx, r.prompt); err != nil {
 		return err
 	}
+	files := new(fileHistory)
+	defer func() { err = errors.Join(err, files.close()) }()
 	for first := true; ; first = false {
 		err := f.open(ctx, r, func(k *kit, s *conversation) error {
 			defer keepInterrupts()()
-			return (&chat{runner: r, flags: f, front: front, kit: k, conv: s}).talk(ctx, first)
+			return (&chat{runner: r, flags: f, front: front, kit: k, conv: s, files: files}).talk(ctx, first)
 		})
 		if !errors.Is(err, errReopen) {
 			return err
@@ -140,6 +142,7 @@ type chat struct {
 	front front
 	kit   *kit
 	conv  *conversation
+	files *fileHistory
 }
 
 // talk takes turns until the user leaves. First says that the chat has just started.
@@ -148,7 +151,7 @@ func (c *chat) talk(ctx context.Context, first bool) error {
 		c.welcome()
 	}
 	if len(c.conv.Pending()) > 0 { // left over from the last chat
-		if err := c.turn(ctx); err != nil {
+		if err := c.during(ctx, "an answer to a question of the last chat", func() error { return c.turn(ctx) }); err != nil {
 			return err
 		}
 	}
@@ -178,7 +181,7 @@ func (c *chat) talk(ctx context.Context, first bool) error {
 			c.showError(err)
 			continue
 		}
-		if err := c.turn(ctx, agent.Say(text, blocks...)); err != nil {
+		if err := c.during(ctx, text, func() error { return c.turn(ctx, c.say(text, blocks)) }); err != nil {
 			return err
 		}
 	}

@@ -20,8 +20,10 @@ func runChat(t *testing.T, f *agentFlags, typed string) (output, error) {
 	p := newPrompt(strings.NewReader(typed), &log)
 	painter := &painter{asks: true}
 	r := &runner{show: showText(&out, &log, painter), log: &log, painter: painter, prompt: p}
+	files := new(fileHistory)
+	defer files.close()
 	err := f.open(t.Context(), r, func(k *kit, s *conversation) error {
-		return (&chat{runner: r, front: lineFront{p, &log}, kit: k, conv: s, flags: &chatFlags{agentFlags: *f}}).talk(t.Context(), true)
+		return (&chat{runner: r, front: lineFront{p, &log}, kit: k, conv: s, flags: &chatFlags{agentFlags: *f}, files: files}).talk(t.Context(), true)
 	})
 	for range p.lines { // wait for the reader to end
 	}

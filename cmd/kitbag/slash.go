@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/kitbag-go/kitbag/agent"
 )
 
 // A slashCommand is a command to kitbag instead of a message to the model.
@@ -28,6 +30,9 @@ func slashCommands() []slashCommand {
 			return err
 		}},
 		{"/clear", "", "begin a new conversation; this one is kept", (*chat).clear},
+		{"/compact", "", "replace the conversation, but for its end, with a summary by the model", (*chat).compact},
+		{"/diff", "[all]", "show what the last turn changed in files; all: every change since the chat began", (*chat).diff},
+		{"/undo", "", "take back what the last turn changed in files", (*chat).undo},
 		{"/model", "[NAME]", "show the model, or use another one from now on", (*chat).setModel},
 		{"/mode", "[MODE]", "show the mode, or use another one from now on", (*chat).setMode},
 		{"/permissions", "", "list the mode and the rules", (*chat).showPermissions},
@@ -88,6 +93,21 @@ func (c *chat) clear(context.Context, string) error {
 	}
 	fmt.Fprintf(c.log, "a new conversation; the old one is in %s\n", old)
 	return errReopen
+}
+
+// compact makes the conversation shorter.
+func (c *chat) compact(ctx context.Context, _ string) error {
+	before := c.conv.Generation
+	err := c.run(ctx, c.kit.agent, c.conv, []agent.Input{agent.Compact{}})
+	if e, ok := errors.AsType[*exit](err); ok && e.code == exitInterrupted {
+		return nil // the display has said so
+	} else if err != nil {
+		return err
+	}
+	if c.conv.Generation == before {
+		fmt.Fprintln(c.log, "the conversation is not shorter than before")
+	}
+	return nil
 }
 
 func (c *chat) setModel(_ context.Context, name string) error {
