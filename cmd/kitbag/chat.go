@@ -53,6 +53,10 @@ The conversation is kept, sealed and without secrets, in the user's state direct
 (~/.local/state/kitbag on Linux). --continue goes on with the last one of this
 directory, --resume with the one that is chosen from a list, or that has the id.
 
+Before each turn the files of the working directories are remembered, so that /diff
+can show what the turn changed, by Bash too, and /undo can take it back where nobody
+has changed a file since. Files that .gitignore excludes are not remembered.
+
 With --plain, and where standard output is not a terminal, everything is plain lines,
 as screen readers and pipes need them: a line is a message, and one that ends with a
 backslash continues on the next.

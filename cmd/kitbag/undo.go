@@ -63,7 +63,9 @@ func (c *chat) during(ctx context.Context, said string, turn func() error) error
 	if err != nil {
 		return err
 	}
-	before := c.files.now(ctx, dirs)
+	looking, stop := c.front.work(ctx, "remembering the files")
+	before := c.files.now(looking, dirs)
+	stop()
 	err = turn()
 	if after := c.files.now(context.WithoutCancel(ctx), dirs); before != nil && after != nil && !slices.Equal(before, after) {
 		c.files.turns = append(c.files.turns, fileTurn{said, before, after})
