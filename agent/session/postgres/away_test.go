@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/agent/session/postgres"
-	"github.com/kitbag-go/kitbag/agent/session/postgres/internal/pgtest"
+	"github.com/kitbag-go/kitbag/internal/pgtest"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"

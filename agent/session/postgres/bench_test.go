@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/kitbag-go/kitbag/agent/session/postgres"
-	"github.com/kitbag-go/kitbag/agent/session/postgres/internal/pgtest"
+	"github.com/kitbag-go/kitbag/internal/pgtest"
 )
 
 // BenchmarkAppend saves steps with one event each, by one writer and by eight at once, on a

@@ -15,8 +15,8 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/agent/session/postgres"
-	"github.com/kitbag-go/kitbag/agent/session/postgres/internal/pgtest"
 	"github.com/kitbag-go/kitbag/agent/session/sessiontest"
+	"github.com/kitbag-go/kitbag/internal/pgtest"
 	_ "github.com/kitbag-go/kitbag/internal/seed" // draws the same values each time
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/toolkit"
