@@ -77,6 +77,11 @@ fuzz:
 		done; \
 	done
 
+# 10,000 conversations that wait for a person, on Postgres and Temporal: some minutes.
+.PHONY: waiting
+waiting:
+	KITBAG_WAITING=10000 $(GO) test -count=1 -timeout 60m -run 'TestWaiting$$' -v ./agent/temporal
+
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem work
 

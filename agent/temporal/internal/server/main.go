@@ -1,0 +1,116 @@
+// Command server runs a Temporal server for tests: one process with a SQLite database in a
+// file, so that it can be killed and started again. It prints its process id when it is ready,
+// and ends with its standard input.
+//
+// It is a module of its own and not in go.work: the server has hundreds of dependencies,
+// whose versions would be those of the whole workspace.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"net"
+	"os"
+	"time"
+
+	"go.temporal.io/server/common/cluster"
+	"go.temporal.io/server/common/config"
+	"go.temporal.io/server/common/dynamicconfig"
+	tlog "go.temporal.io/server/common/log"
+	"go.temporal.io/server/common/persistence/sql/sqlplugin/sqlite"
+	schema "go.temporal.io/server/schema/sqlite"
+	"go.temporal.io/server/temporal"
+)
+
+const host = "127.0.0.1"
+
+func main() {
+	file := flag.String("db", "", "the database's `file`")
+	port := flag.Int("port", 0, "the `port` of the frontend, on the loopback interface")
+	namespace := flag.String("namespace", "default", "the `name` of a namespace")
+	flag.Parse()
+	if err := serve(*file, *port, *namespace); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func serve(file string, port int, namespace string) error {
+	db := &config.SQL{PluginName: sqlite.PluginName, DatabaseName: file, ConnectAttributes: map[string]string{
+		"mode": "rwc", "journal_mode": "wal", "synchronous": "off"}} // it need not survive a loss of power
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		if err := schema.SetupSchema(db); err != nil {
+			return err
+		}
+		ns, err := schema.NewNamespaceConfig("active", namespace, false, nil)
+		if err == nil {
+			err = schema.CreateNamespaces(db, ns)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	cfg, err := configuration(db, port)
+	if err != nil {
+		return err
+	}
+	server, err := temporal.NewServer(temporal.WithConfig(cfg), temporal.ForServices(temporal.DefaultServices), temporal.WithLogger(tlog.NewNoopLogger()),
+		temporal.WithDynamicConfigClient(dynamicconfig.StaticClient{
+			dynamicconfig.MakeKey("system.forceSearchAttributesCacheRefreshOnRead"): true,
+		}))
+	if err != nil {
+		return err
+	}
+	if err := server.Start(); err != nil {
+		return err
+	}
+	fmt.Println("ready", os.Getpid())
+	_, err = io.Copy(io.Discard, os.Stdin) // Stop would take ten seconds
+	return err
+}
+
+// configuration returns that of a server with all its services in one process.
+func configuration(db *config.SQL, port int) (*config.Config, error) {
+	services := map[string]config.Service{}
+	for i, name := range []string{"frontend", "history", "matching", "worker"} {
+		grpc, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			grpc = port
+		}
+		membership, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+		services[name] = config.Service{RPC: config.RPC{GRPCPort: grpc, MembershipPort: membership, BindOnLocalHost: true}}
+	}
+	address := fmt.Sprintf("%s:%d", host, port)
+	return &config.Config{
+		Global: config.Global{Membership: config.Membership{MaxJoinDuration: 30 * time.Second, BroadcastAddress: host}},
+		Persistence: config.Persistence{DefaultStore: sqlite.PluginName, VisibilityStore: sqlite.PluginName, NumHistoryShards: 4,
+			DataStores: map[string]config.DataStore{sqlite.PluginName: {SQL: db}}},
+		ClusterMetadata: &cluster.Config{FailoverVersionIncrement: 10, MasterClusterName: "active", CurrentClusterName: "active",
+			ClusterInformation: map[string]cluster.ClusterInformation{"active": {Enabled: true, InitialFailoverVersion: 1, RPCAddress: address}}},
+		DCRedirectionPolicy: config.DCRedirectionPolicy{Policy: "noop"},
+		Services:            services,
+		Archival: config.Archival{History: config.HistoryArchival{State: "disabled"},
+			Visibility: config.VisibilityArchival{State: "disabled"}},
+		NamespaceDefaults: config.NamespaceDefaults{Archival: config.ArchivalNamespaceDefaults{
+			History:    config.HistoryArchivalNamespaceDefaults{State: "disabled"},
+			Visibility: config.VisibilityArchivalNamespaceDefaults{State: "disabled"}}},
+		PublicClient: config.PublicClient{HostPort: address},
+	}, nil
+}
+
+func freePort() (int, error) {
+	ln, err := net.Listen("tcp", host+":0")
+	if err != nil {
+		return 0, err
+	}
+	return ln.Addr().(*net.TCPAddr).Port, ln.Close()
+}

@@ -1,0 +1,156 @@
+package temporal
+
+import (
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/kitbag-go/kitbag/agent/session"
+)
+
+// The names that workers and senders of all versions share.
+const (
+	workflowName  = "kitbag.conversation"
+	advanceName   = "kitbag.advance"
+	interruptName = "kitbag.interrupt"
+	wakeName      = "wake"
+	pendingName   = "pending"
+)
+
+// maxHistory is the number of events after which a workflow is continued as new. A turn of the loop adds fewer
+// than 100, unless more signals than that arrive during one.
+const maxHistory = 1500
+
+// A conversation is the argument of the workflow of a session.
+type conversation struct {
+	Session   string        `json:"session"`
+	Heartbeat time.Duration `json:"heartbeat"`
+	WaitFor   time.Duration `json:"wait_for,omitempty"`
+
+	// Set when the workflow is continued as new.
+	More   bool      `json:"more,omitempty"`   // it is due at once
+	Seq    int64     `json:"seq,omitempty"`    // the record after which it waits for answers
+	Expiry time.Time `json:"expiry,omitzero"`  // until when
+	Ended  bool      `json:"cancel,omitempty"` // it was cancelled, and the session interrupted
+}
+
+// progress is the result of advancing a session.
+type progress struct {
+	Seq    int64          `json:"seq"` // of the last record
+	Status session.Status `json:"status"`
+	More   bool           `json:"more,omitempty"` // it was given back, and can be advanced at once
+}
+
+// An interruption is the argument of the activity that sends an [agent.Interrupt] to a session.
+type interruption struct {
+	Session string `json:"session"`
+	ID      string `json:"id"`            // of the input
+	Seq     int64  `json:"seq,omitempty"` // if not 0, it is sent only if this is the last record
+}
+
+// converse advances a session until it has nothing more to do, and then ends: the next input starts it again, so
+// a session that waits is only rows of the store, unless a timer limits the wait.
+func converse(ctx workflow.Context, c conversation) error {
+	t := &turn{conversation: c, wakes: workflow.GetSignalChannel(ctx, wakeName)}
+	if err := workflow.SetQueryHandler(ctx, pendingName, func() (progress, error) { return t.at, nil }); err != nil {
+		return err
+	}
+	for {
+		t.drain()
+		if err := t.advance(ctx); err != nil {
+			return err
+		}
+		t.More = t.at.More || t.wakes.Len() > 0
+		if !t.More && (t.WaitFor == 0 || t.at.Status != session.StatusWaiting) {
+			return nil
+		}
+		if workflow.GetInfo(ctx).GetCurrentHistoryLength() > maxHistory {
+			return workflow.NewContinueAsNewError(ctx, workflowName, t.conversation)
+		}
+		if !t.More {
+			if err := t.wait(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// A turn is the state of a workflow.
+type turn struct {
+	conversation
+	at    progress
+	wakes workflow.ReceiveChannel
+}
+
+// drain receives the signals that have arrived: one look at the inbox is for all of them.
+func (t *turn) drain() {
+	for t.wakes.ReceiveAsync(nil) {
+	}
+}
+
+// advance runs the activity. If the workflow is cancelled meanwhile, the session is interrupted.
+func (t *turn) advance(ctx workflow.Context) error {
+	// The activity outlives a cancellation, because it stores the result of the interrupt.
+	free, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	run := workflow.ExecuteActivity(workflow.WithActivityOptions(free, workflow.ActivityOptions{
+		StartToCloseTimeout: 24 * time.Hour, // a slice is shorter, but a single step may be long
+		HeartbeatTimeout:    t.Heartbeat,
+		RetryPolicy:         retries(t.Heartbeat),
+	}), advanceName, t.Session)
+	var err error
+	sel := workflow.NewSelector(free).AddFuture(run, func(workflow.Future) {})
+	t.onCancel(ctx, sel, &err)
+	sel.Select(free)
+	if err != nil {
+		return err
+	}
+	seq := t.at.Seq
+	if err := run.Get(free, &t.at); err != nil {
+		return err
+	}
+	if t.WaitFor > 0 && (t.at.Seq != seq && t.at.Seq != t.Seq || t.Expiry.IsZero()) {
+		t.Seq, t.Expiry = t.at.Seq, workflow.Now(ctx).Add(t.WaitFor)
+	}
+	return nil
+}
+
+// wait returns when the session was woken, interrupted, or has waited too long and is therefore interrupted.
+func (t *turn) wait(ctx workflow.Context) error {
+	free, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel() // the timer
+	var err error
+	sel := workflow.NewSelector(free)
+	sel.AddReceive(t.wakes, func(c workflow.ReceiveChannel, _ bool) { c.Receive(free, nil) })
+	sel.AddFuture(workflow.NewTimer(free, t.Expiry.Sub(workflow.Now(ctx))), func(workflow.Future) {
+		err = t.interrupt(ctx, interruption{Session: t.Session, ID: fmt.Sprintf("expired-%d", t.Seq), Seq: t.Seq})
+	})
+	t.onCancel(ctx, sel, &err)
+	sel.Select(free)
+	return err
+}
+
+// onCancel interrupts the session when the workflow is cancelled, once.
+func (t *turn) onCancel(ctx workflow.Context, sel workflow.Selector, err *error) {
+	if t.Ended {
+		return
+	}
+	sel.AddReceive(ctx.Done(), func(workflow.ReceiveChannel, bool) {
+		t.Ended = true
+		*err = t.interrupt(ctx, interruption{Session: t.Session, ID: "cancel-" + workflow.GetInfo(ctx).WorkflowExecution.RunID})
+	})
+}
+
+func (t *turn) interrupt(ctx workflow.Context, i interruption) error {
+	free, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	free = workflow.WithActivityOptions(free, workflow.ActivityOptions{StartToCloseTimeout: 5 * time.Minute, RetryPolicy: retries(t.Heartbeat)})
+	return workflow.ExecuteActivity(free, interruptName, i).Get(free, nil)
+}
+
+// retries are without end: what a worker could not do now, another can do later.
+func retries(heartbeat time.Duration) *temporal.RetryPolicy {
+	return &temporal.RetryPolicy{InitialInterval: heartbeat / 8, BackoffCoefficient: 1.2, MaximumInterval: heartbeat / 4}
+}
