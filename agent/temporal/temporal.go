@@ -114,27 +114,34 @@ type store interface {
 	session.Reader
 }
 
-// New returns an engine.
-func New(cfg Config) (*Engine, error) {
-	full, ok := cfg.Store.(store)
+// check checks what all processes need, and sets the defaults.
+func (cfg *Config) check() error {
 	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 30*time.Second)
 	switch {
 	case cfg.Client == nil:
-		return nil, errors.New("temporal: Config.Client is nil; set it to the result of client.Dial")
+		return errors.New("temporal: Config.Client is nil; set it to the result of client.Dial")
 	case cfg.Queue == "":
-		return nil, errors.New("temporal: Config.Queue is empty; name a task queue")
-	case cfg.Store == nil:
-		return nil, errors.New("temporal: Config.Store is nil; set it to a store that all processes share, such as that of package postgres")
-	case !ok:
-		return nil, fmt.Errorf("temporal: a store of type %T is not a session.Inbox, Watcher and Reader; use package postgres", cfg.Store)
+		return errors.New("temporal: Config.Queue is empty; name a task queue")
 	case cfg.Heartbeat < 100*time.Millisecond:
-		return nil, fmt.Errorf("temporal: Config.Heartbeat is %v; it must be 100ms or more, or 0 for the default", cfg.Heartbeat)
+		return fmt.Errorf("temporal: Config.Heartbeat is %v; it must be 100ms or more, or 0 for the default", cfg.Heartbeat)
 	case cfg.Slice < 0 || cfg.Drain < 0 || cfg.WaitFor < 0 || cfg.Sessions < 0:
-		return nil, errors.New("temporal: Config.Slice, Drain, WaitFor and Sessions must not be negative; 0 is the default")
+		return errors.New("temporal: Config.Slice, Drain, WaitFor and Sessions must not be negative; 0 is the default")
 	}
 	cfg.Slice = cmp.Or(cfg.Slice, 5*time.Minute)
 	cfg.Drain = cmp.Or(cfg.Drain, 5*time.Minute)
 	cfg.Sessions = cmp.Or(cfg.Sessions, 100)
+	return nil
+}
+
+// New returns an engine.
+func New(cfg Config) (*Engine, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	full, ok := cfg.Store.(store)
+	if !ok {
+		return nil, fmt.Errorf("temporal: Config.Store, a %T, is not a session.Store, Inbox, Watcher and Reader; use package postgres", cfg.Store)
+	}
 	return &Engine{cfg: cfg, store: full}, nil
 }
 

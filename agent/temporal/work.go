@@ -31,6 +31,7 @@ func (e *Engine) Work(ctx context.Context, agents AgentFunc) error {
 	})
 	var running sync.WaitGroup
 	w.RegisterWorkflowWithOptions(converse, workflow.RegisterOptions{Name: workflowName})
+	w.RegisterWorkflowWithOptions(makeCall, workflow.RegisterOptions{Name: callWorkflowName})
 	w.RegisterActivityWithOptions(e.interrupt, activity.RegisterOptions{Name: interruptName})
 	w.RegisterActivityWithOptions(func(ctx context.Context, id string) (progress, error) {
 		running.Add(1)
@@ -60,17 +61,17 @@ func (e *Engine) interrupt(ctx context.Context, i interruption) error {
 
 // advance runs a session until it ends, waits or is to be given back.
 func (e *Engine) advance(ctx context.Context, id string, agents AgentFunc) (progress, error) {
-	// A run whose context ends would be stored as one that the user has interrupted. So only the passage, which
-	// then stores nothing more, cancels it.
+	// A run whose context ends would be stored as one that the user has interrupted. So only the runStore cancels it, which
+	// then stores nothing more.
 	runCtx, cut := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cut(nil)
-	p := newPassage(e.store, cut)
+	p := newRunStore(e.store, cut)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	done := make(chan struct{})
 	defer close(done)
 	watching.Go(func() { p.watch(ctx, e.cfg, done) })
-	at, err := p.run(runCtx, id, agents)
+	at, err := p.run(context.WithValue(runCtx, runKey{}, &engineRun{e, p}), id, agents)
 	if errors.Is(err, agent.ErrNewerState) {
 		return at, temporal.NewApplicationErrorWithOptions(err.Error(), "NewerState", temporal.ApplicationErrorOptions{NextRetryDelay: e.cfg.Heartbeat / 2})
 	}
@@ -78,7 +79,7 @@ func (e *Engine) advance(ctx context.Context, id string, agents AgentFunc) (prog
 }
 
 // run opens the session and runs it.
-func (p *passage) run(ctx context.Context, id string, agents AgentFunc) (at progress, err error) {
+func (p *runStore) run(ctx context.Context, id string, agents AgentFunc) (at progress, err error) {
 	s, err := session.Open(ctx, p, id)
 	if err != nil {
 		return progress{}, err // the engine tries again, perhaps on another worker

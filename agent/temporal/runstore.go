@@ -13,16 +13,16 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// Why a passage stores nothing more.
+// Why a runStore stores nothing more.
 var (
 	errGivenBack = errors.New("the worker has given the session back to the engine")
 	errCutOff    = errors.New("the worker had to stop before the step ended")
 )
 
-// A passage is the store through which a worker runs one session. It ends the run between two steps: it stores
+// A runStore is the store through which a worker runs one session. It ends the run between two steps: it stores
 // the record after which no tool call is running, and returns an error for it and for all later ones. For the
 // session this is a crash right after the save, in which nothing is lost.
-type passage struct {
+type runStore struct {
 	store
 	cut context.CancelCauseFunc // cancels the run
 
@@ -33,19 +33,19 @@ type passage struct {
 	err     error           // why nothing more is stored
 }
 
-func newPassage(s store, cut context.CancelCauseFunc) *passage {
-	return &passage{store: s, cut: cut, running: map[string]bool{}}
+func newRunStore(s store, cut context.CancelCauseFunc) *runStore {
+	return &runStore{store: s, cut: cut, running: map[string]bool{}}
 }
 
-// end ends the passage. It returns the last record, and why the run was stopped, nil if it was not.
-func (p *passage) end() (progress, error) {
+// end returns the last record, and why the run was stopped, nil if it was not.
+func (p *runStore) end() (progress, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.last, p.err
 }
 
 // watch heartbeats, and stops the run when it must.
-func (p *passage) watch(ctx context.Context, cfg Config, done <-chan struct{}) {
+func (p *runStore) watch(ctx context.Context, cfg Config, done <-chan struct{}) {
 	beat := time.NewTicker(cfg.Heartbeat / 4)
 	defer beat.Stop()
 	slice := time.NewTimer(cfg.Slice)
@@ -79,14 +79,14 @@ func (p *passage) watch(ctx context.Context, cfg Config, done <-chan struct{}) {
 	}
 }
 
-func (p *passage) giveBack() {
+func (p *runStore) giveBack() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.giving = true
 }
 
 // stop cancels the run, and stores nothing more.
-func (p *passage) stop(err error) {
+func (p *runStore) stop(err error) {
 	p.mu.Lock()
 	if p.err == nil {
 		p.err = err
@@ -95,21 +95,21 @@ func (p *passage) stop(err error) {
 	p.cut(err)
 }
 
-// Open opens a session through the passage.
-func (p *passage) Open(ctx context.Context, id string) (session.Log, error) {
+// Open opens the session.
+func (p *runStore) Open(ctx context.Context, id string) (session.Log, error) {
 	log, err := p.store.Open(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return &passageLog{log, p}, nil
+	return &runLog{log, p}, nil
 }
 
-type passageLog struct {
+type runLog struct {
 	session.Log
-	p *passage
+	p *runStore
 }
 
-func (l *passageLog) Load(ctx context.Context) ([]session.Record, error) {
+func (l *runLog) Load(ctx context.Context) ([]session.Record, error) {
 	recs, err := l.Log.Load(ctx)
 	if n := len(recs); n > 0 {
 		l.p.mu.Lock()
@@ -119,7 +119,7 @@ func (l *passageLog) Load(ctx context.Context) ([]session.Record, error) {
 	return recs, err
 }
 
-func (l *passageLog) Append(ctx context.Context, rec session.Record) error {
+func (l *runLog) Append(ctx context.Context, rec session.Record) error {
 	if _, err := l.p.end(); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (l *passageLog) Append(ctx context.Context, rec session.Record) error {
 }
 
 // stored notes a record, and returns an error if the run is to stop after it.
-func (p *passage) stored(rec session.Record) error {
+func (p *runStore) stored(rec session.Record) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.last = progress{Seq: rec.Seq, Status: rec.Status}

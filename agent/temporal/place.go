@@ -1,0 +1,236 @@
+package temporal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+const (
+	callWorkflowName = "kitbag.call"
+	callName         = "kitbag.tool"
+	abortType        = "Abort"
+
+	maxPayload = 3 << 19 // Temporal accepts 2 MB
+)
+
+// On returns t with its calls made on another task queue, for example on a machine with a GPU or in another
+// network: by a process that calls [Serve] with t. Everything else is as for t itself: approvals, limits,
+// middleware, events. It works in agents that [Engine.Work] runs.
+//
+// A call is a workflow whose id contains the idempotency key. A worker that continues a session finds the call
+// that is in progress, or its result, instead of making it again, whether or not t is idempotent. If the process
+// that makes it dies, the call is made again only if t is ([tool.IdempotentChecker]); otherwise its outcome is unknown.
+//
+// The arguments and the result, of at most 1.5 MB each, are in the history of that workflow; use a
+// DataConverter that encrypts if those who can read it must not see them. The result comes as a whole. A
+// sub-agent can be placed like any tool; it has then limits of its own, and cannot ask for approval.
+func On(queue string, t tool.Tool) tool.Tool { return &placed{t, queue} }
+
+type placed struct {
+	tool.Tool
+	queue string
+}
+
+func (p *placed) Unwrap() tool.Tool { return p.Tool }
+
+// CheckIdempotent is true because a call that is made again finds the first one.
+func (p *placed) CheckIdempotent(json.RawMessage) bool { return true }
+
+// A remoteCall is the argument of the workflow and the activity of a call.
+type remoteCall struct {
+	Queue      string          `json:"queue"`
+	Tool       string          `json:"tool"`
+	ID         string          `json:"id"`
+	Key        string          `json:"key"`
+	Input      json.RawMessage `json:"input"`
+	Idempotent bool            `json:"idempotent,omitempty"`
+	Heartbeat  time.Duration   `json:"heartbeat"`
+}
+
+// runKey is the key of the *engineRun in the context of a run.
+type runKey struct{}
+
+// An engineRun is a run of a session by an engine.
+type engineRun struct {
+	engine *Engine
+	store  *runStore
+}
+
+// Call makes the call on the other queue.
+func (p *placed) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, error] {
+	return func(yield func(tool.Chunk, error) bool) {
+		res, err := p.call(ctx, call)
+		if err != nil {
+			yield(tool.Chunk{}, err)
+			return
+		}
+		for i, blocks := range []message.Blocks{res.Blocks, res.ForUser} {
+			for _, b := range blocks {
+				if !yield(tool.Chunk{Block: b, ForUser: i == 1}, nil) {
+					return
+				}
+			}
+		}
+		yield(tool.Chunk{Failed: res.Outcome == message.OutcomeError, Pinned: res.Pinned, Structured: res.Structured, Meta: res.Meta}, nil)
+	}
+}
+
+func (p *placed) call(ctx context.Context, call tool.Call) (*message.ToolResult, error) {
+	d, _ := ctx.Value(runKey{}).(*engineRun)
+	switch {
+	case d == nil || call.Key == "":
+		return nil, fmt.Errorf("the tool %s is placed on the task queue %q; call it in a run of Engine.Work", call.Name, p.queue)
+	case len(call.Input) > maxPayload:
+		return nil, fmt.Errorf("the arguments have %d bytes; a placed tool accepts at most %d", len(call.Input), maxPayload)
+	}
+	e := d.engine
+	in := remoteCall{Queue: p.queue, Tool: p.Info().Name, ID: call.ID, Key: call.Key, Input: call.Input, Heartbeat: e.cfg.Heartbeat}
+	if c, ok := tool.As[tool.IdempotentChecker](p.Tool); ok {
+		in.Idempotent = c.CheckIdempotent(call.Input)
+	}
+	id := e.cfg.Queue + "/call/" + call.Key
+	run, err := e.cfg.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: id, TaskQueue: e.cfg.Queue,
+		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		WorkflowIDReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE}, callWorkflowName, in)
+	if err != nil {
+		return nil, withRemedy(err)
+	}
+	res := &message.ToolResult{}
+	if err = run.Get(ctx, res); err == nil {
+		return res, nil
+	}
+	if ctx.Err() != nil {
+		return nil, p.leave(context.WithoutCancel(ctx), d, id)
+	}
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && app.Type() == abortType {
+		return nil, fmt.Errorf("%w: %s", tool.ErrAbort, app.Message())
+	}
+	if timeout, ok := errors.AsType[*temporal.TimeoutError](err); ok && timeout.TimeoutType() == enumspb.TIMEOUT_TYPE_HEARTBEAT {
+		return nil, fmt.Errorf("outcome unknown: the process that made the call on the task queue %q has died", p.queue)
+	}
+	return nil, err
+}
+
+// leave is called when the run does not wait for a call any longer. If the session continues on another worker,
+// the call continues, too.
+func (p *placed) leave(ctx context.Context, d *engineRun, id string) error {
+	if _, stopped := d.store.end(); stopped != nil {
+		return stopped
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	c := d.engine.cfg.Client
+	err := c.CancelWorkflow(ctx, id, "")
+	if q, bad := c.DescribeTaskQueue(ctx, p.queue, enumspb.TASK_QUEUE_TYPE_ACTIVITY); bad == nil && len(q.GetPollers()) == 0 {
+		return fmt.Errorf("no worker polls the task queue %q; call temporal.Serve in a process", p.queue)
+	}
+	if err != nil {
+		return fmt.Errorf("the call on the task queue %q continues: %w", p.queue, err)
+	}
+	return fmt.Errorf("the call on the task queue %q was cancelled", p.queue)
+}
+
+// makeCall is the workflow of a call.
+func makeCall(ctx workflow.Context, in remoteCall) (json.RawMessage, error) {
+	retry := retries(in.Heartbeat)
+	if !in.Idempotent {
+		retry.MaximumAttempts = 1
+	}
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{TaskQueue: in.Queue, StartToCloseTimeout: 24 * time.Hour,
+		HeartbeatTimeout: in.Heartbeat, RetryPolicy: retry, WaitForCancellation: true})
+	var res json.RawMessage
+	err := workflow.ExecuteActivity(ctx, callName, in).Get(ctx, &res)
+	return res, err
+}
+
+// Serve makes calls of tools that agents have placed on the task queue cfg.Queue ([On]), until ctx ends; then it
+// waits for those in progress, at most for cfg.Drain. Of cfg it uses Client, Queue, Drain, and Sessions for the number of
+// calls at a time. The calls were judged by the agent's policy, and are not judged again: who can write to the
+// namespace can call the tools.
+func Serve(ctx context.Context, cfg Config, tools ...tool.Tool) error {
+	byName := map[string]tool.Tool{}
+	for _, t := range tools {
+		if err := tool.CheckCapabilities(t); err != nil {
+			return fmt.Errorf("temporal: %w", err)
+		}
+		if p, ok := t.(*placed); ok {
+			t = p.Tool
+		}
+		byName[t.Info().Name] = t
+	}
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	w := worker.New(cfg.Client, cfg.Queue, worker.Options{DisableWorkflowWorker: true, WorkerStopTimeout: cfg.Drain, MaxConcurrentActivityExecutionSize: cfg.Sessions})
+	w.RegisterActivityWithOptions(func(ctx context.Context, in remoteCall) (*message.ToolResult, error) {
+		return serveCall(ctx, byName[in.Tool], in)
+	}, activity.RegisterOptions{Name: callName})
+	if err := w.Start(); err != nil {
+		return fmt.Errorf("temporal: start a worker: %w", withRemedy(err))
+	}
+	<-ctx.Done()
+	w.Stop()
+	return nil
+}
+
+// serveCall makes a call.
+func serveCall(ctx context.Context, t tool.Tool, in remoteCall) (*message.ToolResult, error) {
+	call := tool.Call{ID: in.ID, Name: in.Tool, Input: in.Input, Key: in.Key}
+	res := tool.NewCollector(call)
+	if t == nil {
+		res.Add(tool.Failure(fmt.Sprintf("The task queue %q does not serve the tool %s.", in.Queue, in.Tool)))
+		return res.Result(), nil
+	}
+	args, err := tool.Arguments(t, in.Input) // another version of the tool may have other arguments
+	if err != nil {
+		res.Add(tool.Failure(err.Error()))
+		return res.Result(), nil
+	}
+	call.Input = args.JSON
+	beating, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		beat := time.NewTicker(in.Heartbeat / 4)
+		defer beat.Stop()
+		for {
+			activity.RecordHeartbeat(ctx)
+			select {
+			case <-beat.C:
+			case <-beating.Done():
+				return
+			}
+		}
+	}()
+	for ch, err := range tool.Run(ctx, t, call) {
+		switch {
+		case errors.Is(err, tool.ErrAbort):
+			return nil, temporal.NewNonRetryableApplicationError(err.Error(), abortType, nil)
+		case err != nil:
+			return nil, err
+		}
+		res.Add(ch)
+	}
+	data, err := json.Marshal(res.Result())
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxPayload {
+		res = tool.NewCollector(call)
+		res.Add(tool.Failure(fmt.Sprintf("The call was made, but its result has %d bytes; a placed tool returns at most %d.", len(data), maxPayload)))
+	}
+	return res.Result(), nil
+}
