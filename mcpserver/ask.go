@@ -17,6 +17,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/internal/visible"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/permission"
 )
 
@@ -177,7 +178,7 @@ func (r *request) askSessionless(c *permission.Call, preview string, d permissio
 	for _, f := range d.Judgement.Files {
 		about = append(about, f.Path)
 	}
-	digest := sha256.Sum256(encode(slices.Concat(about, d.Judgement.Except, []string{""}, d.Judgement.Keep)))
+	digest := sha256.Sum256(rpc.Encode(slices.Concat(about, d.Judgement.Except, []string{""}, d.Judgement.Keep)))
 	if p.State != "" {
 		var got reply
 		if err := r.srv.redeem(p.State, digest[:]); err != nil {
@@ -203,7 +204,7 @@ func (r *request) askSessionless(c *permission.Call, preview string, d permissio
 // issue signs a ticket.
 func (s *Server) issue(t ticket) string {
 	t.Expires = time.Now().Add(s.limits.Ask).Unix()
-	body := encode(t)
+	body := rpc.Encode(t)
 	return base64.RawURLEncoding.EncodeToString(append(s.sign(body), body...))
 }
 

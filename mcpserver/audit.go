@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 )
@@ -45,7 +46,7 @@ const (
 const maxLogged = 128
 
 // audited runs the call and passes its record to the audit function.
-func (r *request) audited(ctx context.Context, p *callParams) (any, *rpcError) {
+func (r *request) audited(ctx context.Context, p *callParams) (any, *rpc.Error) {
 	r.rec = Record{Time: time.Now(), Tool: cut(p.Name, maxLogged), Outcome: OutcomeInvalid}
 	defer r.closeRecord(ctx) // even if a tool panics
 	return r.runTool(ctx, p)

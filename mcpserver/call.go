@@ -9,6 +9,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -25,27 +26,27 @@ type callParams struct {
 }
 
 // callTool handles tools/call.
-func (r *request) callTool(ctx context.Context) (any, *rpcError) {
+func (r *request) callTool(ctx context.Context) (any, *rpc.Error) {
 	var p callParams
-	if err := decode(r.msg, &p); err != nil {
+	if err := r.msg.Decode(&p); err != nil {
 		return nil, err
 	}
 	if string(p.Arguments) == "null" { // some clients send null for no arguments
 		p.Arguments = nil
 	}
 	if p.Name == "" {
-		return nil, rpcErrorf(mcp.INVALID_PARAMS, "tools/call: name is missing")
+		return nil, rpc.Errorf(mcp.INVALID_PARAMS, "tools/call: name is missing")
 	}
 	return r.audited(ctx, &p)
 }
 
 // runTool resolves a call, checks its arguments, asks the permission engine and runs the tool. A failure that
 // the model can correct is a result; any other is an error.
-func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpcError) {
+func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpc.Error) {
 	ctx = toolstate.With(ctx, &r.state)
 	v, err := r.tk.View(ctx, r.scope)
 	if err != nil {
-		return nil, rpcErrorf(mcp.INTERNAL_ERROR, "%v", err)
+		return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "%v", err)
 	}
 	if !r.sessionless {
 		r.mu.Lock()
@@ -89,7 +90,7 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpcError) {
 		}
 		r.notify(changed, false)
 		if err := r.flush(r.out); err != nil {
-			return nil, rpcErrorf(mcp.INTERNAL_ERROR, "the client does not read: %v", err)
+			return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "the client does not read: %v", err)
 		}
 	}
 	return r.result(res), nil

@@ -83,4 +83,18 @@
 // ([toolstate.State], such as a list of tasks, or which files were read) is therefore shared by all clients of
 // a credential, or by all clients if there are no credentials. Give clients that must not share it different
 // credentials. Over stdio each connection has its own state.
+//
+// # How it is cut
+//
+// Each layer uses only the layers above it in this list:
+//
+//   - internal/rpc: messages of JSON-RPC. internal/wire: a Responder for each transport (Lines for stdio, Events
+//     for HTTP without sessions and for HTTP+SSE, Stream for HTTP with sessions). internal/park: calls that wait
+//     until their client repeats its request, and the tickets that it repeats it with.
+//   - Config and catalogue: what is served.
+//   - client: whom limits and the state of tools belong to, with its state as plain values. session: a client
+//     that the server can also send requests to. registry: all of them.
+//   - request: a request in flight and the methods that all revisions have. What depends on the revision is
+//     behind the interface era, which *session and *sessionless implement.
+//   - Server, and a file for each transport, which decides the era of a message.
 package mcpserver

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -59,22 +60,22 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, cred *Credential) 
 		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 			status = http.StatusRequestEntityTooLarge
 		}
-		refuse(w, status, nil, rpcErrorf(mcp.INVALID_REQUEST, "the message cannot be read: %v", err))
+		refuse(w, status, nil, rpc.Errorf(mcp.INVALID_REQUEST, "the message cannot be read: %v", err))
 		return
 	}
-	m, rpcErr := parseMessage(body)
+	m, rpcErr := rpc.Parse(body)
 	if rpcErr != nil {
 		refuse(w, http.StatusBadRequest, m, rpcErr)
 		return
 	}
-	version, header := m.meta.Version, r.Header.Get(mcp.HeaderProtocolVersion)
+	version, header := m.Meta.Version, r.Header.Get(mcp.HeaderProtocolVersion)
 	switch {
 	case r.URL.Query().Has(sessionParam):
 		s.postSSE(w, r, cred, m)
 	case mcp.IsModernProtocol(version) || mcp.IsModernProtocol(header):
 		s.postSessionless(w, r, cred, m, version, header)
 	case header != "" && !mcp.IsValidProtocolVersion(header):
-		refuse(w, http.StatusBadRequest, m, rpcErrorf(mcp.INVALID_REQUEST, "protocol version %q is not supported; use one of %s", header, strings.Join(mcp.ValidProtocolVersions, ", ")))
+		refuse(w, http.StatusBadRequest, m, rpc.Errorf(mcp.INVALID_REQUEST, "protocol version %q is not supported; use one of %s", header, strings.Join(mcp.ValidProtocolVersions, ", ")))
 	case m.Method == string(mcp.MethodInitialize):
 		s.open(w, r, cred, m)
 	default:
@@ -85,33 +86,33 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, cred *Credential) 
 }
 
 // refuse answers with an error. m may be nil.
-func refuse(w http.ResponseWriter, status int, m *rpcMessage, e *rpcError) {
+func refuse(w http.ResponseWriter, status int, m *rpc.Message, e *rpc.Error) {
 	if m == nil {
-		m = &rpcMessage{}
+		m = &rpc.Message{}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(answer(m.ID, nil, e)) // fails if the client has left
+	_, _ = w.Write(rpc.Answer(m.ID, nil, e)) // fails if the client has left
 }
 
 // postSessionless handles a message of a client without sessions. Notifications are ignored: such a client
 // cancels a request by closing the connection, and notifications/cancelled could only name the request of
 // another client.
-func (s *Server) postSessionless(w http.ResponseWriter, r *http.Request, cred *Credential, m *rpcMessage, version, header string) {
-	if m.ID == nil || m.Method == "" {
+func (s *Server) postSessionless(w http.ResponseWriter, r *http.Request, cred *Credential, m *rpc.Message, version, header string) {
+	if !m.IsRequest() {
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	err := m.meta.check()
+	err := m.Meta.Check()
 	switch {
 	case version == "":
-		err = rpcErrorf(mcp.INVALID_PARAMS, "missing or invalid _meta field %s", mcp.MetaKeyProtocolVersion)
+		err = rpc.Errorf(mcp.INVALID_PARAMS, "missing or invalid _meta field %s", mcp.MetaKeyProtocolVersion)
 	case header != version:
-		err = rpcErrorf(mcp.HEADER_MISMATCH, "header %s is %q, but _meta has %q; send the same", mcp.HeaderProtocolVersion, header, version)
+		err = rpc.Errorf(mcp.HEADER_MISMATCH, "header %s is %q, but _meta has %q; send the same", mcp.HeaderProtocolVersion, header, version)
 	}
 	if err == nil {
 		if mismatch := mcp.ValidateStandardHeaders(r.Header.Get, version, mcp.MCPMethod(m.Method), m.Params); mismatch != nil {
-			err = rpcErrorf(mcp.HEADER_MISMATCH, "%v", mismatch)
+			err = rpc.Errorf(mcp.HEADER_MISMATCH, "%v", mismatch)
 		}
 	}
 	if err != nil {
@@ -125,7 +126,7 @@ type headerKey struct{}
 
 // checkHeaders checks that the Mcp-Param headers of a call match its arguments, because a proxy may have routed
 // the call by them. It does so if the listed schema of the tool requires such headers (SEP-2243).
-func (r *request) checkHeaders(ctx context.Context, info tool.Info, called string) *rpcError {
+func (r *request) checkHeaders(ctx context.Context, info tool.Info, called string) *rpc.Error {
 	header, ok := ctx.Value(headerKey{}).(http.Header)
 	if !ok || info.Name != called || !bytes.Contains(info.Input, []byte("x-mcp-header")) {
 		return nil
@@ -139,7 +140,7 @@ func (r *request) checkHeaders(ctx context.Context, info tool.Info, called strin
 		return strings.Join(values, ", "), len(values) > 0
 	}
 	if err := mcp.ValidateParamHeadersLookup(lookup, listed, r.msg.Params); err != nil {
-		return rpcErrorf(mcp.HEADER_MISMATCH, "%v", err)
+		return rpc.Errorf(mcp.HEADER_MISMATCH, "%v", err)
 	}
 	return nil
 }
@@ -162,11 +163,11 @@ func (s *Server) sharedSession(cred *Credential) *session {
 }
 
 // open opens a session.
-func (s *Server) open(w http.ResponseWriter, r *http.Request, cred *Credential, m *rpcMessage) {
+func (s *Server) open(w http.ResponseWriter, r *http.Request, cred *Credential, m *rpc.Message) {
 	c := s.newSession(cred)
 	c.id = rand.Text()
 	if !s.register(c) {
-		refuse(w, http.StatusServiceUnavailable, m, rpcErrorf(mcp.INTERNAL_ERROR, "%s", tooManySessions))
+		refuse(w, http.StatusServiceUnavailable, m, rpc.Errorf(mcp.INTERNAL_ERROR, "%s", tooManySessions))
 		return
 	}
 	w.Header().Set(mcp.HeaderSessionID, c.id)
@@ -246,8 +247,8 @@ func (s *Server) find(w http.ResponseWriter, r *http.Request, cred *Credential) 
 
 // serve handles a message and writes the answer: as JSON or, if other messages were sent before it,
 // as the last event of a stream.
-func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *session, m *rpcMessage, sessionless bool) {
-	if m.ID == nil || m.Method == "" {
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *session, m *rpc.Message, sessionless bool) {
+	if !m.IsRequest() {
 		c.handle(r.Context(), m, nil)
 		w.WriteHeader(http.StatusAccepted)
 		return
@@ -294,7 +295,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *session, m *rp
 }
 
 // statusOf returns the HTTP status of an error, from revision 2026-07-28 on.
-func statusOf(e *rpcError) int {
+func statusOf(e *rpc.Error) int {
 	switch e.Code {
 	case mcp.METHOD_NOT_FOUND:
 		return http.StatusNotFound

@@ -8,6 +8,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/kitbag-go/kitbag/internal/mcpupstream"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -127,7 +128,7 @@ func (c *session) send(out responder, m changes, meta object) (err error) {
 			if meta != nil {
 				params = object{"_meta": meta}
 			}
-			err = errors.Join(err, out.send(notification(n.method, params)))
+			err = errors.Join(err, out.send(rpc.Notification(n.method, params)))
 		}
 	}
 	if m&resourceUpdated != 0 {
@@ -136,7 +137,7 @@ func (c *session) send(out responder, m changes, meta object) (err error) {
 			if meta != nil {
 				params["_meta"] = meta
 			}
-			err = errors.Join(err, out.send(notification(mcp.MethodNotificationResourceUpdated, params)))
+			err = errors.Join(err, out.send(rpc.Notification(mcp.MethodNotificationResourceUpdated, params)))
 		}
 	}
 	return err
@@ -144,22 +145,22 @@ func (c *session) send(out responder, m changes, meta object) (err error) {
 
 // listen handles subscriptions/listen: it sends the notifications that a client without sessions has subscribed
 // to, until the client disconnects.
-func (r *request) listen(ctx context.Context) (any, *rpcError) {
+func (r *request) listen(ctx context.Context) (any, *rpc.Error) {
 	var p struct {
 		Filter map[string]any `json:"notifications"`
 	}
-	if err := decode(r.msg, &p); err != nil {
+	if err := r.msg.Decode(&p); err != nil {
 		return nil, err
 	}
 	if !r.out.streams() {
-		return nil, rpcErrorf(mcp.INVALID_REQUEST, "subscriptions/listen needs a client that accepts text/event-stream")
+		return nil, rpc.Errorf(mcp.INVALID_REQUEST, "subscriptions/listen needs a client that accepts text/event-stream")
 	}
 	listener := r.srv.newSession(r.cred)
 	defer listener.end()
 	meta := object{mcp.MetaKeySubscriptionID: r.msg.ID}
 	accepted, wanted := r.acceptFilter(ctx, p.Filter, listener)
 	acknowledge := func() error {
-		return r.out.send(notification(mcp.MethodNotificationSubscriptionsAcknowledged, object{"_meta": meta, "notifications": accepted}))
+		return r.out.send(rpc.Notification(mcp.MethodNotificationSubscriptionsAcknowledged, object{"_meta": meta, "notifications": accepted}))
 	}
 	if wanted == 0 {
 		_ = acknowledge() // if it fails, writing the result fails too
@@ -189,7 +190,7 @@ func (r *request) listen(ctx context.Context) (any, *rpcError) {
 			err = listener.send(r.out, m&wanted, meta) // only what the acknowledgement lists
 		}
 	}
-	return nil, rpcErrorf(mcp.INTERNAL_ERROR, "the client does not read its stream")
+	return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "the client does not read its stream")
 }
 
 // acceptTimeout is the time limit for all resource subscriptions of one request.

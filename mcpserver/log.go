@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 )
 
 // maxLogs is how many log messages a client can get in a second. More messages are dropped and counted.
@@ -91,7 +93,7 @@ func (l *Logger) put(level, logger string, data any) {
 		params["logger"] = logger
 	}
 	l.sent++
-	l.pending = append(l.pending, notification(string(mcp.MethodNotificationMessage), params))
+	l.pending = append(l.pending, rpc.Notification(string(mcp.MethodNotificationMessage), params))
 }
 
 // flush sends the queued messages.
@@ -147,16 +149,16 @@ func (r *request) logs(level mcp.LoggingLevel) bool {
 }
 
 // setLevel sets the level of log messages of this session. Before that, no messages are sent.
-func (r *request) setLevel() (any, *rpcError) {
+func (r *request) setLevel() (any, *rpc.Error) {
 	var p struct {
 		Level mcp.LoggingLevel `json:"level"`
 	}
-	if err := decode(r.msg, &p); err != nil {
+	if err := r.msg.Decode(&p); err != nil {
 		return nil, err
 	}
 	if !slices.Contains(levels, p.Level) {
 		names, _ := json.Marshal(levels)
-		return nil, rpcErrorf(mcp.INVALID_PARAMS, "logging/setLevel: level must be one of %s; it is %q", names, p.Level)
+		return nil, rpc.Errorf(mcp.INVALID_PARAMS, "logging/setLevel: level must be one of %s; it is %q", names, p.Level)
 	}
 	r.mu.Lock()
 	r.level = p.Level
@@ -166,7 +168,7 @@ func (r *request) setLevel() (any, *rpcError) {
 }
 
 // logging runs a request with a logger, and sends its log messages before the result.
-func (r *request) logging(ctx context.Context, run func(*request, context.Context) (any, *rpcError)) (any, *rpcError) {
+func (r *request) logging(ctx context.Context, run func(*request, context.Context) (any, *rpc.Error)) (any, *rpc.Error) {
 	l := r.session.log
 	if r.sessionless {
 		l = &Logger{credential: l.credential, level: func() mcp.LoggingLevel { return r.meta.Level }, wake: func() {}}

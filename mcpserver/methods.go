@@ -14,6 +14,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -21,9 +22,9 @@ import (
 // A request is a request in flight.
 type request struct {
 	*session
-	msg         *rpcMessage
+	msg         *rpc.Message
 	out         responder
-	meta        meta
+	meta        rpc.Meta
 	sessionless bool
 
 	tk         *toolkit.Toolkit
@@ -34,7 +35,7 @@ type request struct {
 
 // handle handles a message and returns its answer, and the error in the answer, if any. The answer is nil for
 // notifications and answers, and for cancelled requests, as the specification requires.
-func (c *session) handle(ctx context.Context, m *rpcMessage, out responder) ([]byte, *rpcError) {
+func (c *session) handle(ctx context.Context, m *rpc.Message, out responder) ([]byte, *rpc.Error) {
 	switch {
 	case m.Method == "":
 		c.handleAnswer(m)
@@ -43,22 +44,22 @@ func (c *session) handle(ctx context.Context, m *rpcMessage, out responder) ([]b
 		c.handleNotification(m)
 		return nil, nil
 	}
-	r := &request{session: c, msg: m, out: out, meta: m.meta, tk: c.srv.cfg.Toolkit, scope: c.scope}
+	r := &request{session: c, msg: m, out: out, meta: m.Meta, tk: c.srv.cfg.Toolkit, scope: c.scope}
 	if r.sessionless = mcp.IsModernProtocol(r.meta.Version) && c.sse == nil; r.sessionless {
-		if err := r.meta.check(); err != nil {
-			return answer(m.ID, nil, err), err
+		if err := r.meta.Check(); err != nil {
+			return rpc.Answer(m.ID, nil, err), err
 		}
 		r.scope = c.scope.Sub()
 		r.tk = c.srv.static.pick(ctx, r.scope)
 	}
 	if m.Method == string(mcp.MethodPing) && !r.sessionless { // exempt from the limits, so that a busy server does not seem dead
 		c.touch()
-		return answer(m.ID, object{}, nil), nil
+		return rpc.Answer(m.ID, object{}, nil), nil
 	}
 	// From here on the request counts toward the limits and can be cancelled.
 	ctx, key, err := c.begin(ctx, string(m.ID), out)
 	if err != nil {
-		return answer(m.ID, nil, err), err
+		return rpc.Answer(m.ID, nil, err), err
 	}
 	defer c.finish(key)
 	result, err := r.recovered(ctx, r.dispatch)
@@ -68,30 +69,30 @@ func (c *session) handle(ctx context.Context, m *rpcMessage, out responder) ([]b
 	if err == nil {
 		result = r.addResultFields(result)
 	}
-	return answer(m.ID, result, err), err
+	return rpc.Answer(m.ID, result, err), err
 }
 
 // recovered calls do and turns a panic in code of the toolkit's owner, such as the judgement of a tool, into an
 // error of the request.
-func (r *request) recovered(ctx context.Context, do func(context.Context) (any, *rpcError)) (result any, err *rpcError) {
+func (r *request) recovered(ctx context.Context, do func(context.Context) (any, *rpc.Error)) (result any, err *rpc.Error) {
 	defer func() {
 		if p := recover(); p != nil {
 			slog.ErrorContext(ctx, "request panicked", "method", r.msg.Method, "panic", p, "stack", string(debug.Stack()))
-			result, err = nil, rpcErrorf(mcp.INTERNAL_ERROR, "%s failed unexpectedly; see the log of the server", r.msg.Method)
+			result, err = nil, rpc.Errorf(mcp.INTERNAL_ERROR, "%s failed unexpectedly; see the log of the server", r.msg.Method)
 		}
 	}()
 	return do(ctx)
 }
 
 // handleNotification handles a notification. Unknown ones are ignored.
-func (c *session) handleNotification(m *rpcMessage) {
+func (c *session) handleNotification(m *rpc.Message) {
 	if m.Method != string(mcp.MethodNotificationCancelled) {
 		return
 	}
 	var p struct {
 		ID json.RawMessage `json:"requestId"`
 	}
-	if decode(m, &p) == nil {
+	if m.Decode(&p) == nil {
 		c.cancelCall(string(p.ID))
 	}
 }
@@ -123,7 +124,7 @@ func (r *request) addResultFields(result any) any {
 
 // dispatch runs the method of the request. A method of other revisions, or of a capability that is not
 // declared, is an unknown method.
-func (r *request) dispatch(ctx context.Context) (any, *rpcError) {
+func (r *request) dispatch(ctx context.Context) (any, *rpc.Error) {
 	switch m := r.msg; m.Method {
 	case "tools/list":
 		return r.listTools(ctx)
@@ -167,8 +168,8 @@ func (r *request) dispatch(ctx context.Context) (any, *rpcError) {
 }
 
 // unknown returns the error for an unknown method; see statusOf.
-func (r *request) unknown() *rpcError {
-	return rpcErrorf(mcp.METHOD_NOT_FOUND, "unknown method %q", r.msg.Method)
+func (r *request) unknown() *rpc.Error {
+	return rpc.Errorf(mcp.METHOD_NOT_FOUND, "unknown method %q", r.msg.Method)
 }
 
 // info returns the name and version of the server.
@@ -182,16 +183,16 @@ func (r *request) info() object {
 
 // initialize handles initialize. It selects the client's protocol revision if the server supports it, and
 // otherwise the server's latest revision that has a handshake.
-func (r *request) initialize(ctx context.Context) (any, *rpcError) {
+func (r *request) initialize(ctx context.Context) (any, *rpc.Error) {
 	var p struct {
 		Version      string          `json:"protocolVersion"`
 		Capabilities json.RawMessage `json:"capabilities"`
 	}
-	if err := decode(r.msg, &p); err != nil {
+	if err := r.msg.Decode(&p); err != nil {
 		return nil, err
 	}
 	if p.Version == "" {
-		return nil, rpcErrorf(mcp.INVALID_PARAMS, "initialize: protocolVersion is missing")
+		return nil, rpc.Errorf(mcp.INVALID_PARAMS, "initialize: protocolVersion is missing")
 	}
 	if !slices.Contains(mcp.ValidProtocolVersions, p.Version) || mcp.IsModernProtocol(p.Version) {
 		p.Version = mcp.LATEST_LEGACY_PROTOCOL_VERSION
@@ -249,18 +250,18 @@ func cut(s string, n int) string {
 
 // listTools handles tools/list. A session records the list, so that its client is notified only when the list
 // differs.
-func (r *request) listTools(ctx context.Context) (any, *rpcError) {
+func (r *request) listTools(ctx context.Context) (any, *rpc.Error) {
 	cursor, rpcErr := r.cursor()
 	if rpcErr != nil {
 		return nil, rpcErr
 	}
 	v, err := r.tk.View(ctx, r.scope)
 	if err != nil {
-		return nil, rpcErrorf(mcp.INTERNAL_ERROR, "%v", err)
+		return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "%v", err)
 	}
 	infos, next, err := v.Page(cursor, r.srv.cfg.PageSize)
 	if err != nil {
-		return nil, rpcErrorf(mcp.INVALID_PARAMS, "tools/list: %v", err)
+		return nil, rpc.Errorf(mcp.INVALID_PARAMS, "tools/list: %v", err)
 	}
 	list := make([]object, len(infos))
 	for i, info := range infos {
@@ -317,14 +318,14 @@ func (r *request) granted(groups []string) []string {
 
 // listGroups handles groups/list, of MCP's proposal for primitive grouping. It returns the groups that the
 // ceiling grants, whether open or not, with their parents as labels.
-func (r *request) listGroups() (any, *rpcError) {
+func (r *request) listGroups() (any, *rpc.Error) {
 	cursor, rpcErr := r.cursor()
 	if rpcErr != nil {
 		return nil, rpcErr
 	}
 	groups, next, err := r.tk.PageGroups(r.scope, cursor, r.srv.cfg.PageSize)
 	if err != nil {
-		return nil, rpcErrorf(mcp.INVALID_PARAMS, "groups/list: %v", err)
+		return nil, rpc.Errorf(mcp.INVALID_PARAMS, "groups/list: %v", err)
 	}
 	list := make([]object, len(groups))
 	for i, g := range groups {
@@ -349,11 +350,11 @@ func (r *request) listGroups() (any, *rpcError) {
 }
 
 // cursor returns the cursor of a request for a page; it is empty for the first page.
-func (r *request) cursor() (string, *rpcError) {
+func (r *request) cursor() (string, *rpc.Error) {
 	var p struct {
 		Cursor string `json:"cursor"`
 	}
-	err := decode(r.msg, &p)
+	err := r.msg.Decode(&p)
 	return p.Cursor, err
 }
 
@@ -362,7 +363,7 @@ func (r *request) cursor() (string, *rpcError) {
 const maxPage = 1000
 
 // listed returns the requested page of a list. The cursor is the encoded name of the last entry of the previous page.
-func listed(r *request, key string, all []entry) (any, *rpcError) {
+func listed(r *request, key string, all []entry) (any, *rpc.Error) {
 	cursor, rpcErr := r.cursor()
 	if rpcErr != nil {
 		return nil, rpcErr
@@ -378,7 +379,7 @@ func listed(r *request, key string, all []entry) (any, *rpcError) {
 		last, err := base64.RawURLEncoding.DecodeString(cursor)
 		at := slices.IndexFunc(all, func(e entry) bool { return e.name == string(last) })
 		if err != nil || at < 0 {
-			return nil, rpcErrorf(mcp.INVALID_PARAMS, "%s: %v", r.msg.Method, toolkit.ErrCursor)
+			return nil, rpc.Errorf(mcp.INVALID_PARAMS, "%s: %v", r.msg.Method, toolkit.ErrCursor)
 		}
 		all = all[at+1:]
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
@@ -35,7 +36,7 @@ type parkedCall struct {
 	asked  chan []*question // questions from the call to the current request
 	done   chan struct{}    // closed when result and err are set
 	result any
-	err    *rpcError
+	err    *rpc.Error
 
 	mu      sync.Mutex
 	out     responder                  // of the current request; nil while the call is parked
@@ -53,8 +54,8 @@ type question struct {
 }
 
 // runWithHost runs do with a host that asks the client.
-func (r *request) runWithHost(ctx context.Context, do func(*request, context.Context) (any, *rpcError)) (any, *rpcError) {
-	run := func(r *request, ctx context.Context) (any, *rpcError) { return r.logging(ctx, do) }
+func (r *request) runWithHost(ctx context.Context, do func(*request, context.Context) (any, *rpc.Error)) (any, *rpc.Error) {
+	run := func(r *request, ctx context.Context) (any, *rpc.Error) { return r.logging(ctx, do) }
 	if !r.sessionless {
 		return run(r, r.withSessionHost(ctx))
 	}
@@ -62,21 +63,21 @@ func (r *request) runWithHost(ctx context.Context, do func(*request, context.Con
 		Answers map[string]json.RawMessage `json:"inputResponses"`
 		State   string                     `json:"requestState"`
 	}
-	if err := decode(r.msg, &p); err != nil {
+	if err := r.msg.Decode(&p); err != nil {
 		return nil, err
 	}
 	var resumed ticket
 	if p.State != "" {
 		var err error
 		if resumed, err = r.srv.verify(p.State); err != nil {
-			return nil, rpcErrorf(mcp.INVALID_PARAMS, "%v", err)
+			return nil, rpc.Errorf(mcp.INVALID_PARAMS, "%v", err)
 		}
 	}
 	// The other kind of ticket gives permission for a call; see askSessionless.
 	if resumed.Parked {
 		t := r.srv.unpark(resumed.Nonce, r.digest())
 		if t == nil {
-			return nil, rpcErrorf(mcp.INVALID_PARAMS, "requestState is for another request, or for a call that has ended or was already answered; repeat the request without requestState")
+			return nil, rpc.Errorf(mcp.INVALID_PARAMS, "requestState is for another request, or for a call that has ended or was already answered; repeat the request without requestState")
 		}
 		return t.resume(ctx, r, p.Answers)
 	}
@@ -110,26 +111,26 @@ func (r *request) digest() []byte {
 	if r.cred != nil {
 		credName = r.cred.Name
 	}
-	sum := sha256.Sum256(encode([]string{credName, r.msg.Method, p.Name, p.URI, string(strictjson.Canonical(p.Arguments)),
+	sum := sha256.Sum256(rpc.Encode([]string{credName, r.msg.Method, p.Name, p.URI, string(strictjson.Canonical(p.Arguments)),
 		string(strictjson.Canonical(p.Ref)), string(strictjson.Canonical(p.Argument)), string(strictjson.Canonical(p.Context))}))
 	return sum[:]
 }
 
 // capabilityError returns MCP's error for missing capabilities if the call failed because of them, and
 // otherwise result and err.
-func (r *request) capabilityError(h *clientHost, result any, err *rpcError) (any, *rpcError) {
+func (r *request) capabilityError(h *clientHost, result any, err *rpc.Error) (any, *rpc.Error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if o, _ := result.(object); h.missing == nil || err == nil && o["isError"] != true {
 		return result, err
 	}
-	e := rpcErrorf(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, "%s needs a capability that the client has not declared; see requiredCapabilities", r.msg.Method)
+	e := rpc.Errorf(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, "%s needs a capability that the client has not declared; see requiredCapabilities", r.msg.Method)
 	e.Data = object{"requiredCapabilities": h.missing}
 	return nil, e
 }
 
 // start runs the call in a goroutine, because the request may end first.
-func (t *parkedCall) start(ctx context.Context, r *request, run func(*request, context.Context) (any, *rpcError)) (any, *rpcError) {
+func (t *parkedCall) start(ctx context.Context, r *request, run func(*request, context.Context) (any, *rpc.Error)) (any, *rpc.Error) {
 	// The call's context has the values of the request's context. It is cancelled when the credential's session or
 	// the server ends, by wait, or by the timer of park.
 	callCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -144,20 +145,20 @@ func (t *parkedCall) start(ctx context.Context, r *request, run func(*request, c
 			defer close(t.done)
 			defer stop()
 			defer cancel(nil)
-			t.result, t.err = req.recovered(host.With(callCtx, t.host), func(ctx context.Context) (any, *rpcError) { return run(&req, ctx) })
+			t.result, t.err = req.recovered(host.With(callCtx, t.host), func(ctx context.Context) (any, *rpc.Error) { return run(&req, ctx) })
 		})
 	}
 	t.srv.mu.Unlock()
 	if closed {
 		stop()
 		cancel(nil)
-		return nil, rpcErrorf(mcp.INTERNAL_ERROR, "the server was closed")
+		return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "the server was closed")
 	}
 	return t.wait(ctx, r)
 }
 
 // wait waits until the call ends or asks a question.
-func (t *parkedCall) wait(ctx context.Context, r *request) (any, *rpcError) {
+func (t *parkedCall) wait(ctx context.Context, r *request) (any, *rpc.Error) {
 	select {
 	case t.pending = <-t.asked:
 		return t.suspend()
@@ -171,7 +172,7 @@ func (t *parkedCall) wait(ctx context.Context, r *request) (any, *rpcError) {
 }
 
 // suspend parks the call and returns its questions.
-func (t *parkedCall) suspend() (any, *rpcError) {
+func (t *parkedCall) suspend() (any, *rpc.Error) {
 	t.mu.Lock()
 	t.out, t.token = nil, nil // messages are dropped until the next request
 	t.mu.Unlock()
@@ -184,14 +185,14 @@ func (t *parkedCall) suspend() (any, *rpcError) {
 	if !t.srv.park(nonce, t) {
 		t.cancel(errors.New("too many calls wait for answers"))
 		<-t.done
-		return nil, rpcErrorf(mcp.INVALID_REQUEST, "too many calls wait for answers of clients of this credential; answer some of them")
+		return nil, rpc.Errorf(mcp.INVALID_REQUEST, "too many calls wait for answers of clients of this credential; answer some of them")
 	}
 	return object{"resultType": "input_required", "inputRequests": requests,
 		"requestState": t.srv.issue(ticket{Call: t.digest, Nonce: nonce, Parked: true})}, nil
 }
 
 // resume passes on the answers, and asks the remaining questions again.
-func (t *parkedCall) resume(ctx context.Context, r *request, answers map[string]json.RawMessage) (any, *rpcError) {
+func (t *parkedCall) resume(ctx context.Context, r *request, answers map[string]json.RawMessage) (any, *rpc.Error) {
 	var unanswered []*question
 	for _, q := range t.pending {
 		if raw := answers[q.key]; isObject(raw) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/internal/mcpupstream"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/message"
 )
 
@@ -126,7 +127,7 @@ func (r *request) prompts(ctx context.Context) []Prompt {
 }
 
 // listPrompts returns a page of the prompts.
-func (r *request) listPrompts(ctx context.Context) (any, *rpcError) {
+func (r *request) listPrompts(ctx context.Context) (any, *rpc.Error) {
 	var all []entry
 	for _, p := range r.prompts(ctx) {
 		all = append(all, entry{p.Name, p.describe()})
@@ -135,27 +136,27 @@ func (r *request) listPrompts(ctx context.Context) (any, *rpcError) {
 }
 
 // getPrompt returns a prompt with its arguments filled in. A prompt that the client cannot see does not exist for it.
-func (r *request) getPrompt(ctx context.Context) (any, *rpcError) {
+func (r *request) getPrompt(ctx context.Context) (any, *rpc.Error) {
 	var p struct {
 		Name      string            `json:"name"`
 		Arguments map[string]string `json:"arguments"`
 	}
-	if err := decode(r.msg, &p); err != nil {
+	if err := r.msg.Decode(&p); err != nil {
 		return nil, err
 	}
 	all := r.prompts(ctx)
 	i := slices.IndexFunc(all, func(o Prompt) bool { return o.Name == p.Name })
 	if i < 0 {
-		return r.getUpstream(ctx, mcpupstream.KindPrompt, p.Name, p.Arguments, rpcErrorf(mcp.INVALID_PARAMS, "unknown prompt %q", p.Name))
+		return r.getUpstream(ctx, mcpupstream.KindPrompt, p.Name, p.Arguments, rpc.Errorf(mcp.INVALID_PARAMS, "unknown prompt %q", p.Name))
 	}
 	for _, a := range all[i].Arguments {
 		if _, set := p.Arguments[a.Name]; a.Required && !set {
-			return nil, rpcErrorf(mcp.INVALID_PARAMS, "prompt %q needs the argument %q", p.Name, a.Name)
+			return nil, rpc.Errorf(mcp.INVALID_PARAMS, "prompt %q needs the argument %q", p.Name, a.Name)
 		}
 	}
 	messages, err := all[i].Get(ctx, p.Arguments)
 	if err != nil {
-		return nil, rpcErrorf(mcp.INTERNAL_ERROR, "prompt %q: %v", p.Name, err)
+		return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "prompt %q: %v", p.Name, err)
 	}
 	sent := []object{}
 	for _, m := range messages {
@@ -168,7 +169,7 @@ func (r *request) getPrompt(ctx context.Context) (any, *rpcError) {
 const maxCompletions = 100
 
 // complete returns values for an argument of a prompt or template that the client sees.
-func (r *request) complete(ctx context.Context) (any, *rpcError) {
+func (r *request) complete(ctx context.Context) (any, *rpc.Error) {
 	var p struct {
 		Ref struct {
 			Type string `json:"type"`
@@ -183,7 +184,7 @@ func (r *request) complete(ctx context.Context) (any, *rpcError) {
 			Arguments map[string]string `json:"arguments"`
 		} `json:"context"`
 	}
-	if err := decode(r.msg, &p); err != nil {
+	if err := r.msg.Decode(&p); err != nil {
 		return nil, err
 	}
 	var args []Argument
@@ -208,14 +209,14 @@ func (r *request) complete(ctx context.Context) (any, *rpcError) {
 	if !found {
 		name := p.Ref.Name + p.Ref.URI
 		return r.completeUpstream(ctx, kind, name, mcpupstream.Argument{Name: p.Argument.Name, Value: p.Argument.Value, Others: p.Context.Arguments},
-			rpcErrorf(mcp.INVALID_PARAMS, "completion/complete: unknown %s %q", strings.TrimPrefix(p.Ref.Type, "ref/"), name))
+			rpc.Errorf(mcp.INVALID_PARAMS, "completion/complete: unknown %s %q", strings.TrimPrefix(p.Ref.Type, "ref/"), name))
 	}
 	values := []string{}
 	for _, a := range args {
 		if a.Name == p.Argument.Name && a.Complete != nil {
 			more, err := a.Complete(ctx, p.Argument.Value, p.Context.Arguments)
 			if err != nil {
-				return nil, rpcErrorf(mcp.INTERNAL_ERROR, "completion of %q: %v", a.Name, err)
+				return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "completion of %q: %v", a.Name, err)
 			}
 			values = append(values, more...)
 		}

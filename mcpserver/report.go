@@ -5,6 +5,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 )
@@ -52,11 +53,11 @@ func (r *request) reporter(name string) func(*tool.Chunk) error {
 			}
 			o["progress"] = done
 			sent++
-			return r.out.send(notification(string(mcp.MethodNotificationProgress), o))
+			return r.out.send(rpc.Notification(string(mcp.MethodNotificationProgress), o))
 		}
 		if chunk.ForUser && line != "" && r.logs(mcp.LoggingLevelInfo) {
 			sent++
-			return r.out.send(notification(string(mcp.MethodNotificationMessage), object{
+			return r.out.send(rpc.Notification(string(mcp.MethodNotificationMessage), object{
 				"level": mcp.LoggingLevelInfo, "logger": name, "data": line,
 			}))
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/internal/mcpupstream"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 )
 
 // A Resource is content that a client can read.
@@ -66,7 +67,7 @@ func newResource(o Resource) (*resource, error) {
 	}
 	if strings.ContainsAny(o.URI, "{}") {
 		r.template = new(mcp.URITemplate)
-		if err := json.Unmarshal(encode(o.URI), r.template); err != nil {
+		if err := json.Unmarshal(rpc.Encode(o.URI), r.template); err != nil {
 			return nil, fmt.Errorf("resource %q: %w", o.URI, err)
 		}
 	}
@@ -127,7 +128,7 @@ func (s *Server) hasSubscriptions() bool {
 }
 
 // resourceMethod dispatches the methods of resources. Clients without sessions subscribe by listen.
-func (r *request) resourceMethod(ctx context.Context) (any, *rpcError) {
+func (r *request) resourceMethod(ctx context.Context) (any, *rpc.Error) {
 	switch r.msg.Method {
 	case "resources/list":
 		return r.listResources(ctx)
@@ -144,7 +145,7 @@ func (r *request) resourceMethod(ctx context.Context) (any, *rpcError) {
 }
 
 // listResources returns a page of the resources that are not templates.
-func (r *request) listResources(ctx context.Context) (any, *rpcError) {
+func (r *request) listResources(ctx context.Context) (any, *rpc.Error) {
 	var all []entry
 	for _, o := range r.configured() {
 		if o.template == nil {
@@ -160,7 +161,7 @@ func (r *request) listResources(ctx context.Context) (any, *rpcError) {
 }
 
 // listTemplates returns a page of the templates.
-func (r *request) listTemplates(ctx context.Context) (any, *rpcError) {
+func (r *request) listTemplates(ctx context.Context) (any, *rpc.Error) {
 	var all []entry
 	for _, o := range r.configured() {
 		if o.template != nil {
@@ -172,7 +173,7 @@ func (r *request) listTemplates(ctx context.Context) (any, *rpcError) {
 
 // readResource returns the content of a resource. If there is no such resource it returns an error, not an
 // empty list of contents.
-func (r *request) readResource(ctx context.Context) (any, *rpcError) {
+func (r *request) readResource(ctx context.Context) (any, *rpc.Error) {
 	uri, bad := r.uri()
 	if bad != nil {
 		return nil, bad
@@ -182,7 +183,7 @@ func (r *request) readResource(ctx context.Context) (any, *rpcError) {
 	case errors.Is(err, fs.ErrNotExist):
 		return r.getUpstream(ctx, mcpupstream.KindResource, uri, nil, r.notFound(uri))
 	case err != nil:
-		return nil, rpcErrorf(mcp.INTERNAL_ERROR, "resource %q: %v", uri, err)
+		return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "resource %q: %v", uri, err)
 	}
 	return object{"contents": []object{contentsOf(uri, kind, data)}}, nil
 }
@@ -210,27 +211,27 @@ func (r *resource) variables() []string {
 }
 
 // uri returns the URI in the request.
-func (r *request) uri() (string, *rpcError) {
+func (r *request) uri() (string, *rpc.Error) {
 	var p struct {
 		URI string `json:"uri"`
 	}
-	if err := decode(r.msg, &p); err != nil {
+	if err := r.msg.Decode(&p); err != nil {
 		return "", err
 	}
 	if p.URI == "" {
-		return "", rpcErrorf(mcp.INVALID_PARAMS, "%s: uri is missing", r.msg.Method)
+		return "", rpc.Errorf(mcp.INVALID_PARAMS, "%s: uri is missing", r.msg.Method)
 	}
 	return p.URI, nil
 }
 
 // notFound returns the same error whether there is no such resource or the client may not see it. Its code
 // depends on the revision (SEP-2164).
-func (r *request) notFound(uri string) *rpcError {
+func (r *request) notFound(uri string) *rpc.Error {
 	code := mcp.RESOURCE_NOT_FOUND
 	if r.sessionless {
 		code = mcp.INVALID_PARAMS
 	}
-	e := rpcErrorf(code, "unknown resource %q", uri)
+	e := rpc.Errorf(code, "unknown resource %q", uri)
 	e.Data = object{"uri": uri}
 	return e
 }
@@ -256,10 +257,10 @@ const (
 )
 
 // errWatched is the error of a subscription beyond the limit.
-var errWatched = rpcErrorf(mcp.INVALID_REQUEST, "this client or its credential has subscribed to too many resources; unsubscribe from some")
+var errWatched = rpc.Errorf(mcp.INVALID_REQUEST, "this client or its credential has subscribed to too many resources; unsubscribe from some")
 
 // subscribe subscribes the client to a resource; see [Server.ResourceUpdated].
-func (r *request) subscribe(ctx context.Context, on bool) (any, *rpcError) {
+func (r *request) subscribe(ctx context.Context, on bool) (any, *rpc.Error) {
 	uri, bad := r.uri()
 	if bad != nil {
 		return nil, bad
@@ -277,9 +278,9 @@ func (r *request) subscribe(ctx context.Context, on bool) (any, *rpcError) {
 }
 
 // watchFor subscribes a client to a resource that the client of the request sees.
-func (r *request) watchFor(ctx context.Context, c *session, uri string) *rpcError {
+func (r *request) watchFor(ctx context.Context, c *session, uri string) *rpc.Error {
 	if len(uri) > maxWatchedURI {
-		return rpcErrorf(mcp.INVALID_PARAMS, "the URI has %d bytes; the limit for a subscription is %d", len(uri), maxWatchedURI)
+		return rpc.Errorf(mcp.INVALID_PARAMS, "the URI has %d bytes; the limit for a subscription is %d", len(uri), maxWatchedURI)
 	}
 	if c.full(uri) {
 		return errWatched

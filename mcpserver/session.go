@@ -12,6 +12,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool/toolstate"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -60,17 +61,17 @@ type session struct {
 	ended chan struct{} // buffers one signal that a request has ended
 
 	mu             sync.Mutex
-	can            abilities                   // the client's
-	calls          map[string]call             // requests in flight, by id
-	waiting        map[string]chan *rpcMessage // open questions to the client, by id
-	asked          int                         // number of questions so far
-	rules          []permission.Rule           // rules that the user has accepted for the session
-	known          string                      // digest of the list of tools that the client has; empty before the client has requested one
-	pending        changes                     // notifications to send
-	visible        visibleItems                // as of the last notification
-	visibleVersion int                         // how often visible was computed
-	watched        map[string]*watched         // subscriptions, by URI
-	level          mcp.LoggingLevel            // the least severe level of log messages that are sent; if empty, none are sent
+	can            abilities                    // the client's
+	calls          map[string]call              // requests in flight, by id
+	waiting        map[string]chan *rpc.Message // open questions to the client, by id
+	asked          int                          // number of questions so far
+	rules          []permission.Rule            // rules that the user has accepted for the session
+	known          string                       // digest of the list of tools that the client has; empty before the client has requested one
+	pending        changes                      // notifications to send
+	visible        visibleItems                 // as of the last notification
+	visibleVersion int                          // how often visible was computed
+	watched        map[string]*watched          // subscriptions, by URI
+	level          mcp.LoggingLevel             // the least severe level of log messages that are sent; if empty, none are sent
 	used           time.Time
 	served         uint64 // number of requests so far
 	version        string // of the protocol, as negotiated; empty before initialize
@@ -108,7 +109,7 @@ func newOwner(credentials int) *owner {
 func (s *Server) newSession(cred *Credential) *session {
 	c := &session{
 		srv: s, name: rand.Text()[:12], cred: cred, owner: s.owners[cred], scope: &toolkit.Scope{}, used: time.Now(), wake: make(chan struct{}, 1), ended: make(chan struct{}, 1),
-		calls: map[string]call{}, waiting: map[string]chan *rpcMessage{},
+		calls: map[string]call{}, waiting: map[string]chan *rpc.Message{},
 	}
 	c.ctx, c.end = context.WithCancel(s.ctx)
 	c.host = &clientHost{can: c.abilities, ask: c.askStream}
@@ -163,11 +164,11 @@ type call struct {
 const maxBeginWait = 100 * time.Millisecond
 
 // errFull is the error of a request beyond the limit.
-var errFull = rpcErrorf(mcp.INVALID_REQUEST, "too many requests in flight; wait until one has ended")
+var errFull = rpc.Errorf(mcp.INVALID_REQUEST, "too many requests in flight; wait until one has ended")
 
 // begin registers a request, so that it counts towards the limits and can be cancelled. It returns the key for
 // finish.
-func (c *session) begin(ctx context.Context, id string, out responder) (context.Context, string, *rpcError) {
+func (c *session) begin(ctx context.Context, id string, out responder) (context.Context, string, *rpc.Error) {
 	in, key, err := c.tryBegin(ctx, id, out)
 	if err != errFull {
 		return in, key, err
@@ -189,7 +190,7 @@ func (c *session) begin(ctx context.Context, id string, out responder) (context.
 }
 
 // tryBegin is begin without waiting.
-func (c *session) tryBegin(ctx context.Context, id string, out responder) (context.Context, string, *rpcError) {
+func (c *session) tryBegin(ctx context.Context, id string, out responder) (context.Context, string, *rpc.Error) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(c.ctx, cancel)
 	c.mu.Lock()
@@ -209,7 +210,7 @@ func (c *session) tryBegin(ctx context.Context, id string, out responder) (conte
 		stop()
 		cancel()
 		if duplicate {
-			return nil, "", rpcErrorf(mcp.INVALID_REQUEST, "the id %s is in use by a request in flight; use another id", id)
+			return nil, "", rpc.Errorf(mcp.INVALID_REQUEST, "the id %s is in use by a request in flight; use another id", id)
 		}
 		return nil, "", errFull
 	}
@@ -353,7 +354,7 @@ func (c *session) pump(ctx context.Context, out responder, interval time.Duratio
 func (c *session) ask(ctx context.Context, out responder, method string, params any) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.srv.limits.Ask, fmt.Errorf("no answer within %v", c.srv.limits.Ask))
 	defer cancel()
-	reply := make(chan *rpcMessage, 1) // buffered, so that handleAnswer never blocks
+	reply := make(chan *rpc.Message, 1) // buffered, so that handleAnswer never blocks
 	c.mu.Lock()
 	c.asked++
 	id := fmt.Sprintf(`"ask-%d"`, c.asked)
@@ -368,16 +369,16 @@ func (c *session) ask(ctx context.Context, out responder, method string, params 
 	if err != nil {
 		return nil, err
 	}
-	if err := out.send(encode(&rpcMessage{Version: mcp.JSONRPC_VERSION, ID: json.RawMessage(id), Method: method, Params: raw})); err != nil {
+	if err := out.send(rpc.Encode(&rpc.Message{Version: mcp.JSONRPC_VERSION, ID: json.RawMessage(id), Method: method, Params: raw})); err != nil {
 		return nil, err
 	}
 	select {
 	case m := <-reply:
-		return m.Result, m.failure()
+		return m.Result, m.Failure()
 	case <-c.inputEnded:
 		select {
 		case m := <-reply: // the answer may have arrived just before the end
-			return m.Result, m.failure()
+			return m.Result, m.Failure()
 		default:
 			return nil, errCannotAsk
 		}
@@ -387,7 +388,7 @@ func (c *session) ask(ctx context.Context, out responder, method string, params 
 }
 
 // handleAnswer handles an answer of the client. An unexpected one is dropped.
-func (c *session) handleAnswer(m *rpcMessage) {
+func (c *session) handleAnswer(m *rpc.Message) {
 	c.mu.Lock()
 	reply := c.waiting[string(m.ID)]
 	delete(c.waiting, string(m.ID))

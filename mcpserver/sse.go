@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 )
 
 // HTTP+SSE is the transport of revision 2024-11-05. A GET opens a stream, whose first event is the
@@ -77,7 +79,7 @@ func (s *Server) openSSE(w http.ResponseWriter, r *http.Request, cred *Credentia
 }
 
 // postSSE handles a message over HTTP+SSE. The answer is an event of the stream.
-func (s *Server) postSSE(w http.ResponseWriter, r *http.Request, cred *Credential, m *rpcMessage) {
+func (s *Server) postSSE(w http.ResponseWriter, r *http.Request, cred *Credential, m *rpc.Message) {
 	s.mu.Lock()
 	c := s.sessions[r.URL.Query().Get(sessionParam)]
 	s.mu.Unlock()
@@ -86,7 +88,7 @@ func (s *Server) postSSE(w http.ResponseWriter, r *http.Request, cred *Credentia
 		http.Error(w, "no such session; open a stream by GET first", http.StatusNotFound)
 		return
 	}
-	if m.ID == nil || m.Method == "" { // handled in order and without waiting for a slot, because a call may wait for an answer
+	if !m.IsRequest() { // handled in order and without waiting for a slot, because a call may wait for an answer
 		c.handle(c.sse.ctx, m, nil)
 		w.WriteHeader(http.StatusAccepted)
 		return

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 )
 
 // lastCalls is how long calls may run after the input has ended. The client may have ended, or it may have sent
@@ -73,15 +75,15 @@ func closeReader(in io.Reader) {
 // handleLine handles one message. Requests run in parallel; other messages are handled in order.
 func (s *Server) handleLine(ctx context.Context, c *session, l line, w *lineWriter, work *sync.WaitGroup) {
 	if l.tooLong {
-		w.reply(answer(requestID(l.data, l.tail), nil, rpcErrorf(mcp.INVALID_REQUEST, "the message is longer than the limit of %d bytes", s.limits.Request)))
+		w.reply(rpc.Answer(rpc.RequestID(l.data, l.tail), nil, rpc.Errorf(mcp.INVALID_REQUEST, "the message is longer than the limit of %d bytes", s.limits.Request)))
 		return
 	}
 	if len(bytes.TrimSpace(l.data)) == 0 {
 		return
 	}
-	m, err := parseMessage(l.data)
+	m, err := rpc.Parse(l.data)
 	if err != nil {
-		w.reply(answer(m.ID, nil, err))
+		w.reply(rpc.Answer(m.ID, nil, err))
 		return
 	}
 	if m.Method == "" || m.ID == nil || m.Method == string(mcp.MethodInitialize) {
@@ -185,7 +187,7 @@ func (w *lineWriter) reply(message []byte) {
 }
 
 // handle handles a message and writes the answer.
-func (w *lineWriter) handle(ctx context.Context, c *session, m *rpcMessage) {
+func (w *lineWriter) handle(ctx context.Context, c *session, m *rpc.Message) {
 	reply, _ := c.handle(ctx, m, w)
 	w.reply(reply)
 }

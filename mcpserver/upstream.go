@@ -13,6 +13,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/internal/mcpupstream"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool/host"
 	"github.com/kitbag-go/kitbag/tool/toolstate"
@@ -80,7 +81,7 @@ func (r *request) upstreamEntries(ctx context.Context, kind mcpupstream.Kind) (a
 }
 
 // getUpstream gets a prompt or a resource from an upstream server. It returns the error missing if there is none.
-func (r *request) getUpstream(ctx context.Context, kind mcpupstream.Kind, name string, args map[string]string, missing *rpcError) (any, *rpcError) {
+func (r *request) getUpstream(ctx context.Context, kind mcpupstream.Kind, name string, args map[string]string, missing *rpc.Error) (any, *rpc.Error) {
 	if r.srv.cfg.upstream == nil {
 		return nil, missing
 	}
@@ -108,9 +109,9 @@ func (r *request) getUpstream(ctx context.Context, kind mcpupstream.Kind, name s
 }
 
 // recorded runs a request to an upstream server. The audit record has the name of the method, which no tool can have.
-func (r *request) recorded(ctx context.Context, input object, missing *rpcError, do func(context.Context) error) *rpcError {
+func (r *request) recorded(ctx context.Context, input object, missing *rpc.Error, do func(context.Context) error) *rpc.Error {
 	ctx = toolstate.With(ctx, &r.state)
-	r.rec = Record{Time: time.Now(), Tool: r.msg.Method, Outcome: OutcomeError, Input: encode(input)}
+	r.rec = Record{Time: time.Now(), Tool: r.msg.Method, Outcome: OutcomeError, Input: rpc.Encode(input)}
 	defer r.closeRecord(ctx)
 	err := do(ctx)
 	if errors.Is(err, mcpupstream.ErrNotFound) {
@@ -118,21 +119,21 @@ func (r *request) recorded(ctx context.Context, input object, missing *rpcError,
 		return missing
 	}
 	if re, ok := errors.AsType[*mcpupstream.RequestError](err); ok {
-		rpcErr := rpcErrorf(re.Code, "%s", re.Message)
+		rpcErr := rpc.Errorf(re.Code, "%s", re.Message)
 		if re.Data != nil {
 			rpcErr.Data = re.Data
 		}
 		return rpcErr
 	}
 	if err != nil {
-		return rpcErrorf(mcp.INTERNAL_ERROR, "%v", err)
+		return rpc.Errorf(mcp.INTERNAL_ERROR, "%v", err)
 	}
 	r.rec.Outcome = OutcomeSuccess
 	return nil
 }
 
 // completeUpstream completes an argument of an upstream server's prompt or resource template.
-func (r *request) completeUpstream(ctx context.Context, kind mcpupstream.Kind, name string, arg mcpupstream.Argument, missing *rpcError) (any, *rpcError) {
+func (r *request) completeUpstream(ctx context.Context, kind mcpupstream.Kind, name string, arg mcpupstream.Argument, missing *rpc.Error) (any, *rpc.Error) {
 	c, ok := r.srv.cfg.upstream.(mcpupstream.Completer)
 	if !ok || kind == "" {
 		return nil, missing
@@ -151,7 +152,7 @@ func (r *request) completeUpstream(ctx context.Context, kind mcpupstream.Kind, n
 
 // watchUpstream subscribes a client to a resource of an upstream server. The client is the
 // session of the request, or a listener that the request has started.
-func (r *request) watchUpstream(ctx context.Context, c *session, uri string) *rpcError {
+func (r *request) watchUpstream(ctx context.Context, c *session, uri string) *rpc.Error {
 	w, ok := r.srv.cfg.upstream.(mcpupstream.Watcher)
 	if !ok {
 		return r.notFound(uri)

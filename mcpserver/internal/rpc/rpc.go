@@ -1,4 +1,5 @@
-package mcpserver
+// Package rpc reads and writes the messages of JSON-RPC as MCP uses them.
+package rpc
 
 import (
 	"bytes"
@@ -15,59 +16,62 @@ import (
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 )
 
-// A rpcMessage is a request, a notification or an answer.
-type rpcMessage struct {
+// A Message is a request, a notification or an answer.
+type Message struct {
 	Version string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id,omitempty"`
 	Method  string          `json:"method,omitempty"`
 	Params  json.RawMessage `json:"params,omitempty"`
 	Result  json.RawMessage `json:"result,omitempty"`
-	Error   *rpcError       `json:"error,omitempty"`
+	Error   *Error          `json:"error,omitempty"`
 
-	meta meta // from Params; fields that cannot be read count as absent
+	Meta Meta `json:"-"` // from Params; fields that cannot be read count as absent
 }
 
-// An rpcError is the error of a request. For a tool that fails a result is sent instead.
-type rpcError struct {
+// An Error is the error of a request. For a tool that fails a result is sent instead.
+type Error struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
 	Data    any    `json:"data,omitempty"`
 }
 
 // Error implements error.
-func (e *rpcError) Error() string { return e.Message }
+func (e *Error) Error() string { return e.Message }
 
-// failure returns the error of an answer, or nil.
-func (m *rpcMessage) failure() error {
+// IsRequest reports whether the message must be answered: it is neither a notification nor an answer.
+func (m *Message) IsRequest() bool { return m.ID != nil && m.Method != "" }
+
+// Failure returns the error of an answer, or nil.
+func (m *Message) Failure() error {
 	if m.Error == nil {
 		return nil
 	}
 	return m.Error
 }
 
-// rpcErrorf returns the error of a request. The text says what is wrong and what to do about it.
-func rpcErrorf(code int, format string, args ...any) *rpcError {
-	return &rpcError{Code: code, Message: fmt.Sprintf(format, args...)}
+// Errorf returns the error of a request. The text says what is wrong and what to do about it.
+func Errorf(code int, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// parseMessage reads one message. It rejects a message that another reader, such as a proxy, could read
+// Parse reads one message. It rejects a message that another reader, such as a proxy, could read
 // differently. The message that it returns with an error has only the id to answer to, or no id. The id of a
 // request is a string or a number, as MCP requires.
-func parseMessage(data []byte) (*rpcMessage, *rpcError) {
+func Parse(data []byte) (*Message, *Error) {
 	m, err := parse(data)
 	if err != nil {
-		m = &rpcMessage{}
+		m = &Message{}
 		if utf8.Valid(data) && json.Valid(data) {
-			m.ID = requestID(data, nil)
+			m.ID = RequestID(data, nil)
 		}
 	}
 	return m, err
 }
 
-// requestID returns the id of a request that cannot be parsed, so that its client does not wait for an answer.
+// RequestID returns the id of a request that cannot be parsed, so that its client does not wait for an answer.
 // It returns nil if the id is not certain or if the message is not a request. If only the beginning of the
 // message is in data, tail is its end.
-func requestID(data, tail []byte) (id json.RawMessage) {
+func RequestID(data, tail []byte) (id json.RawMessage) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
 		return nil
@@ -102,34 +106,34 @@ func requestID(data, tail []byte) (id json.RawMessage) {
 // idAtEnd matches an id that is the last member of a message.
 var idAtEnd = lazy.Regexp(`[,{]\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*)\s*}\s*$`)
 
-func parse(data []byte) (*rpcMessage, *rpcError) {
-	var m rpcMessage
+func parse(data []byte) (*Message, *Error) {
+	var m Message
 	if !utf8.Valid(data) { // ids and tokens are sent back unchanged
-		return nil, rpcErrorf(mcp.PARSE_ERROR, "the message is not UTF-8; encode it as UTF-8")
+		return nil, Errorf(mcp.PARSE_ERROR, "the message is not UTF-8; encode it as UTF-8")
 	}
 	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) {
-		return nil, rpcErrorf(mcp.INVALID_REQUEST, "batches are not supported; send one message at a time")
+		return nil, Errorf(mcp.INVALID_REQUEST, "batches are not supported; send one message at a time")
 	}
 	if _, err := strictjson.Message(data); err != nil {
-		return nil, rpcErrorf(mcp.INVALID_REQUEST, "the message cannot be read: %v", err)
+		return nil, Errorf(mcp.INVALID_REQUEST, "the message cannot be read: %v", err)
 	}
 	if err := json.Unmarshal(data, &m); err != nil {
-		return nil, rpcErrorf(mcp.PARSE_ERROR, "the message is not JSON-RPC: %v", err)
+		return nil, Errorf(mcp.PARSE_ERROR, "the message is not JSON-RPC: %v", err)
 	}
 	var p struct {
-		Meta meta `json:"_meta"`
+		Meta Meta `json:"_meta"`
 	}
 	if err := strictjson.Unmarshal(m.Params, &p); errors.Is(err, strictjson.ErrAmbiguous) {
-		return nil, rpcErrorf(mcp.INVALID_REQUEST, "the message cannot be read: %v", err)
+		return nil, Errorf(mcp.INVALID_REQUEST, "the message cannot be read: %v", err)
 	}
-	m.meta = p.Meta
+	m.Meta = p.Meta
 	switch {
 	case m.Version != mcp.JSONRPC_VERSION:
-		return nil, rpcErrorf(mcp.INVALID_REQUEST, `jsonrpc must be "2.0"`)
+		return nil, Errorf(mcp.INVALID_REQUEST, `jsonrpc must be "2.0"`)
 	case m.ID != nil && !validID(m.ID):
-		return nil, rpcErrorf(mcp.INVALID_REQUEST, "id must be a string or a number of at most %d bytes", maxID)
+		return nil, Errorf(mcp.INVALID_REQUEST, "id must be a string or a number of at most %d bytes", maxID)
 	case m.Method == "" && (m.ID == nil || m.Result == nil && m.Error == nil):
-		return nil, rpcErrorf(mcp.INVALID_REQUEST, "the message has neither a method nor an id with a result or an error; see JSON-RPC 2.0")
+		return nil, Errorf(mcp.INVALID_REQUEST, "the message has neither a method nor an id with a result or an error; see JSON-RPC 2.0")
 	}
 	return &m, nil
 }
@@ -143,9 +147,9 @@ func validID(id json.RawMessage) bool {
 	return len(id) <= maxID && (id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9')
 }
 
-// encode encodes v without the escapes that only HTML needs, which cost tokens. A value that cannot be encoded
+// Encode encodes v without the escapes that only HTML needs, which cost tokens. A value that cannot be encoded
 // is a bug and is sent as a JSON-RPC error.
-func encode(v any) []byte {
+func Encode(v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -156,47 +160,47 @@ func encode(v any) []byte {
 	return bytes.TrimSpace(b.Bytes())
 }
 
-// answer encodes the outcome of a request.
-func answer(id json.RawMessage, result any, err *rpcError) []byte {
+// Answer encodes the outcome of a request.
+func Answer(id json.RawMessage, result any, err *Error) []byte {
 	if id == nil {
 		id = json.RawMessage("null")
 	}
 	if err != nil {
-		return encode(struct {
+		return Encode(struct {
 			Version string          `json:"jsonrpc"`
 			ID      json.RawMessage `json:"id"`
-			Error   *rpcError       `json:"error"`
+			Error   *Error          `json:"error"`
 		}{mcp.JSONRPC_VERSION, id, err})
 	}
-	return encode(struct {
+	return Encode(struct {
 		Version string          `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`
 		Result  any             `json:"result"`
 	}{mcp.JSONRPC_VERSION, id, result})
 }
 
-// notification encodes a notification; params may be nil.
-func notification(method string, params object) []byte {
-	return encode(struct {
-		Version string `json:"jsonrpc"`
-		Method  string `json:"method"`
-		Params  object `json:"params,omitempty"`
+// Notification encodes a notification; params may be nil.
+func Notification(method string, params map[string]any) []byte {
+	return Encode(struct {
+		Version string         `json:"jsonrpc"`
+		Method  string         `json:"method"`
+		Params  map[string]any `json:"params,omitempty"`
 	}{mcp.JSONRPC_VERSION, method, params})
 }
 
-// decode reads the parameters of a request.
-func decode(m *rpcMessage, into any) *rpcError {
+// Decode reads the parameters of a request.
+func (m *Message) Decode(into any) *Error {
 	if len(m.Params) == 0 {
 		return nil
 	}
 	if err := strictjson.Unmarshal(m.Params, into); err != nil {
-		return rpcErrorf(mcp.INVALID_PARAMS, "the parameters of %s: %v", m.Method, err)
+		return Errorf(mcp.INVALID_PARAMS, "the parameters of %s: %v", m.Method, err)
 	}
 	return nil
 }
 
-// A meta is the _meta of a request. Without sessions it contains what a client sends in a handshake otherwise.
-type meta struct {
+// A Meta is the _meta of a request. Without sessions it contains what a client sends in a handshake otherwise.
+type Meta struct {
 	Version      string          `json:"io.modelcontextprotocol/protocolVersion"`
 	Capabilities json.RawMessage `json:"io.modelcontextprotocol/clientCapabilities"`
 	Progress     json.RawMessage `json:"progressToken"`
@@ -204,16 +208,16 @@ type meta struct {
 	Level mcp.LoggingLevel `json:"io.modelcontextprotocol/logLevel"` // from 2026-07-28 on
 }
 
-// check reports what a request without a session is missing.
-func (m *meta) check() *rpcError {
+// Check reports what a request without a session is missing.
+func (m *Meta) Check() *Error {
 	if !slices.Contains(mcp.ValidProtocolVersions, m.Version) {
-		e := rpcErrorf(mcp.UNSUPPORTED_PROTOCOL_VERSION, "protocol version %q is not supported", m.Version)
+		e := Errorf(mcp.UNSUPPORTED_PROTOCOL_VERSION, "protocol version %q is not supported", m.Version)
 		e.Data = map[string]any{"supported": mcp.ValidProtocolVersions, "requested": m.Version}
 		return e
 	}
 	var caps map[string]json.RawMessage
 	if json.Unmarshal(m.Capabilities, &caps) != nil || caps == nil {
-		return rpcErrorf(mcp.INVALID_PARAMS, "missing or invalid _meta field %s", mcp.MetaKeyClientCapabilities)
+		return Errorf(mcp.INVALID_PARAMS, "missing or invalid _meta field %s", mcp.MetaKeyClientCapabilities)
 	}
 	return nil
 }
