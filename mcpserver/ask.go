@@ -35,7 +35,7 @@ func (r *request) askAbout(ctx context.Context, c *permission.Call, preview stri
 	if r.sessionless {
 		return r.askSessionless(c, preview, d, p)
 	}
-	if !r.abilities().form || !r.out.streams() {
+	if !r.abilities().form || !r.out.Streams() {
 		return cannotAsk(name, d)
 	}
 	question, err := form(c, preview, d, true)

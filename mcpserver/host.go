@@ -13,6 +13,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/wire"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool/host"
 )
@@ -74,7 +75,7 @@ func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answe
 		return host.Answer{Action: host.ActionCancel}, nil
 	}
 	raw, err := h.ask(ctx, q.ID, string(mcp.MethodElicitationCreate), params)
-	if errors.Is(err, errCannotAsk) || errors.Is(err, errEnded) {
+	if errors.Is(err, errCannotAsk) || errors.Is(err, wire.ErrEnded) {
 		return host.Answer{Action: host.ActionCancel}, nil
 	}
 	if err != nil {
@@ -269,18 +270,18 @@ func SessionDone(ctx context.Context) <-chan struct{} {
 // askStream asks a client that has a session. If ctx is not the context of a call, as for a question of an
 // upstream server with one connection for all calls, the question is sent on the stream of the latest call.
 func (c *session) askStream(ctx context.Context, _, method string, params any) (json.RawMessage, error) {
-	out, _ := ctx.Value(responderKey{}).(responder)
+	out, _ := ctx.Value(responderKey{}).(wire.Responder)
 	if out == nil {
 		out = c.latest()
 	}
-	if out == nil || !out.streams() {
+	if out == nil || !out.Streams() {
 		return nil, errCannotAsk
 	}
 	return c.ask(ctx, out, method, params)
 }
 
 // latest returns the responder of the latest request in flight, or nil.
-func (c *session) latest() responder {
+func (c *session) latest() wire.Responder {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var last call

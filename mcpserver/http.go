@@ -8,12 +8,12 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/wire"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -80,7 +80,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, cred *Credential) 
 		s.open(w, r, cred, m)
 	default:
 		if c := s.find(w, r, cred); c != nil {
-			s.serve(w, r, c, m, false)
+			s.serve(w, r, c, m)
 		}
 	}
 }
@@ -119,7 +119,7 @@ func (s *Server) postSessionless(w http.ResponseWriter, r *http.Request, cred *C
 		refuse(w, http.StatusBadRequest, m, err)
 		return
 	}
-	s.serve(w, r.WithContext(context.WithValue(r.Context(), headerKey{}, r.Header)), s.sharedSession(cred), m, true)
+	s.serveSessionless(w, r.WithContext(context.WithValue(r.Context(), headerKey{}, r.Header)), s.sharedSession(cred), m)
 }
 
 type headerKey struct{}
@@ -171,7 +171,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, cred *Credential, 
 		return
 	}
 	w.Header().Set(mcp.HeaderSessionID, c.id)
-	s.serve(w, r, c, m, false)
+	s.serve(w, r, c, m)
 	if !c.initialized() { // initialize was rejected
 		s.remove(c)
 	}
@@ -245,62 +245,61 @@ func (s *Server) find(w http.ResponseWriter, r *http.Request, cred *Credential) 
 	return c
 }
 
-// serve handles a message and writes the answer: as JSON or, if other messages were sent before it,
+// serve handles a message of a session and writes the answer: as JSON or, if other messages were sent before it,
 // as the last event of a stream.
-func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *session, m *rpc.Message, sessionless bool) {
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *session, m *rpc.Message) {
 	if !m.IsRequest() {
 		c.handle(r.Context(), m, nil)
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	var out interface {
-		responder
-		end(last []byte) bool
-	}
-	ctx := r.Context()
-	to := s.newEventWriter(w, r, acceptsEvents(r), func() {})
-	if sessionless { // where "closing the response stream is the cancellation" (2026-07-28)
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithCancel(ctx)
-		defer cancel()
-		to.broken, out = cancel, to
-		if to.accepts { // a proxy that closes an idle stream would cancel the request
-			to.startHeartbeat()
-			defer to.end(nil)
-		}
-	} else {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithCancel(context.WithoutCancel(ctx))
-		defer cancel()
-		st := c.newStream(to, to.accepts, cancel)
-		defer context.AfterFunc(r.Context(), func() { st.detach(to) })()
-		if st.primes {
-			defer time.AfterFunc(primeAfter, st.prime).Stop()
-		}
-		out = st
-	}
-	reply, rpcErr := c.handle(ctx, m, out)
-	switch {
-	case out.end(reply):
-	case reply == nil: // the request was cancelled
-		w.WriteHeader(http.StatusAccepted)
-	default:
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.limits.Write))
-		w.Header().Set("Content-Type", "application/json")
-		if sessionless && rpcErr != nil {
-			w.WriteHeader(statusOf(rpcErr))
-		}
-		_, _ = w.Write(reply)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	defer cancel()
+	to := wire.NewEvents(w, r, s.limits.Write, acceptsEvents(r), func() {})
+	out := c.replay.New(to, c.primes(), cancel)
+	defer context.AfterFunc(r.Context(), func() { out.Detach(to) })()
+	defer out.PrimeLater()()
+	reply, _ := c.handle(ctx, m, out)
+	if !out.End(reply) {
+		s.writeAnswer(w, reply, http.StatusOK)
 	}
 }
 
-// statusOf returns the HTTP status of an error, from revision 2026-07-28 on.
+// serveSessionless handles a request of a client without sessions, where "closing the response stream is the
+// cancellation" (2026-07-28).
+func (s *Server) serveSessionless(w http.ResponseWriter, r *http.Request, c *session, m *rpc.Message) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	out := wire.NewEvents(w, r, s.limits.Write, acceptsEvents(r), cancel)
+	if out.Streams() { // a proxy that closes an idle stream would cancel the request
+		out.StartHeartbeat()
+		defer out.End(nil)
+	}
+	reply, rpcErr := c.handle(ctx, m, out)
+	if !out.End(reply) {
+		s.writeAnswer(w, reply, statusOf(rpcErr))
+	}
+}
+
+// writeAnswer writes an answer as JSON. It is nil if the request was cancelled.
+func (s *Server) writeAnswer(w http.ResponseWriter, reply []byte, status int) {
+	if reply == nil {
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.limits.Write))
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(reply) // fails if the client has left
+}
+
+// statusOf returns the HTTP status of an answer with the error e, or without an error, from revision 2026-07-28 on.
 func statusOf(e *rpc.Error) int {
-	switch e.Code {
-	case mcp.METHOD_NOT_FOUND:
-		return http.StatusNotFound
-	case mcp.INTERNAL_ERROR:
+	switch {
+	case e == nil || e.Code == mcp.INTERNAL_ERROR:
 		return http.StatusOK
+	case e.Code == mcp.METHOD_NOT_FOUND:
+		return http.StatusNotFound
 	}
 	return http.StatusBadRequest
 }
@@ -314,114 +313,4 @@ func acceptsEvents(r *http.Request) bool {
 		}
 	}
 	return false
-}
-
-// heartbeat is the interval at which an idle stream sends a comment, so that no proxy closes it.
-const heartbeat = 25 * time.Second
-
-// An eventWriter sends messages as server-sent events. The first message starts the stream.
-type eventWriter struct {
-	w       http.ResponseWriter
-	limit   time.Duration // of a write
-	accepts bool
-	broken  func() // called when the client does not read
-
-	http2 bool
-
-	mu      sync.Mutex
-	started bool
-	err     error
-	next    *time.Timer // for the next heartbeat; nil if the eventWriter sends none
-}
-
-func (s *Server) newEventWriter(w http.ResponseWriter, r *http.Request, accepts bool, broken func()) *eventWriter {
-	e := &eventWriter{w: w, limit: s.limits.Write, accepts: accepts, broken: broken, http2: r.ProtoMajor >= 2}
-	e.clearDeadline()
-	return e
-}
-
-// beat sends a heartbeat.
-func (e *eventWriter) beat() error { return e.write(":\n\n") }
-
-// startHeartbeat sends heartbeats until the stream ends.
-func (e *eventWriter) startHeartbeat() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.err == nil {
-		e.next = time.AfterFunc(heartbeat, func() {
-			if e.beat() == nil {
-				e.startHeartbeat()
-			}
-		})
-	}
-}
-
-// clearDeadline removes the write deadline until the next write. Over HTTP/2 an expired deadline resets the
-// stream even if nothing is being written. Over HTTP/1 the deadline stays, because it has no effect until
-// net/http writes the end of the response.
-func (e *eventWriter) clearDeadline() {
-	if e.http2 {
-		_ = http.NewResponseController(e.w).SetWriteDeadline(time.Time{})
-	}
-}
-
-// streams implements responder.
-func (e *eventWriter) streams() bool { return e.accepts }
-
-// end ends the stream. If the stream was started, end sends the last message, unless that is nil, and returns
-// true. Later sends fail: a goroutine that outlives its call must not write to a complete response.
-func (e *eventWriter) end(last []byte) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.started && last != nil {
-		_ = e.writeLocked(event(last)) // a failed write breaks the connection
-	}
-	if e.err == nil {
-		e.err = errEnded
-	}
-	if e.next != nil {
-		e.next.Stop()
-	}
-	return e.started
-}
-
-var errEnded = errors.New("the request has ended")
-
-func event(message []byte) string { return "event: message\ndata: " + string(message) + "\n\n" }
-
-// send implements responder.
-func (e *eventWriter) send(message []byte) error {
-	return e.write(event(message))
-}
-
-// write writes to the stream and flushes it. After an error it writes nothing more, because an incomplete event
-// may have been sent.
-func (e *eventWriter) write(text string) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.writeLocked(text)
-}
-
-func (e *eventWriter) writeLocked(text string) error {
-	if e.err != nil {
-		return e.err
-	}
-	rc := http.NewResponseController(e.w)
-	// Ignore errors: a writer that does not support deadlines, as in tests without a connection, does not block.
-	_ = rc.SetWriteDeadline(time.Now().Add(e.limit))
-	if !e.started {
-		e.started = true
-		e.w.Header().Set("Content-Type", "text/event-stream")
-		e.w.Header().Set("Cache-Control", "no-cache")
-		e.w.WriteHeader(http.StatusOK)
-	}
-	if _, e.err = io.WriteString(e.w, text); e.err == nil {
-		e.err = rc.Flush()
-	}
-	if e.err != nil {
-		e.broken()
-		return e.err
-	}
-	e.clearDeadline()
-	return nil
 }

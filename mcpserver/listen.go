@@ -9,6 +9,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/wire"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -113,22 +114,22 @@ func (c *session) setVisible(before int, now visibleItems) (m changes, ok bool) 
 }
 
 // flush sends the pending messages.
-func (c *session) flush(out responder) error {
-	if !out.streams() {
+func (c *session) flush(out wire.Responder) error {
+	if !out.Streams() {
 		return nil
 	}
 	return errors.Join(c.log.flush(out), c.send(out, c.takePending(), nil))
 }
 
 // send sends the notifications of m. Each has the _meta meta unless that is nil.
-func (c *session) send(out responder, m changes, meta object) (err error) {
+func (c *session) send(out wire.Responder, m changes, meta object) (err error) {
 	for _, n := range listChanges {
 		if m&n.change != 0 {
 			var params object
 			if meta != nil {
 				params = object{"_meta": meta}
 			}
-			err = errors.Join(err, out.send(rpc.Notification(n.method, params)))
+			err = errors.Join(err, out.Send(rpc.Notification(n.method, params)))
 		}
 	}
 	if m&resourceUpdated != 0 {
@@ -137,7 +138,7 @@ func (c *session) send(out responder, m changes, meta object) (err error) {
 			if meta != nil {
 				params["_meta"] = meta
 			}
-			err = errors.Join(err, out.send(rpc.Notification(mcp.MethodNotificationResourceUpdated, params)))
+			err = errors.Join(err, out.Send(rpc.Notification(mcp.MethodNotificationResourceUpdated, params)))
 		}
 	}
 	return err
@@ -152,7 +153,7 @@ func (r *request) listen(ctx context.Context) (any, *rpc.Error) {
 	if err := r.msg.Decode(&p); err != nil {
 		return nil, err
 	}
-	if !r.out.streams() {
+	if !r.out.Streams() {
 		return nil, rpc.Errorf(mcp.INVALID_REQUEST, "subscriptions/listen needs a client that accepts text/event-stream")
 	}
 	listener := r.srv.newSession(r.cred)
@@ -160,7 +161,7 @@ func (r *request) listen(ctx context.Context) (any, *rpc.Error) {
 	meta := object{mcp.MetaKeySubscriptionID: r.msg.ID}
 	accepted, wanted := r.acceptFilter(ctx, p.Filter, listener)
 	acknowledge := func() error {
-		return r.out.send(rpc.Notification(mcp.MethodNotificationSubscriptionsAcknowledged, object{"_meta": meta, "notifications": accepted}))
+		return r.out.Send(rpc.Notification(mcp.MethodNotificationSubscriptionsAcknowledged, object{"_meta": meta, "notifications": accepted}))
 	}
 	if wanted == 0 {
 		_ = acknowledge() // if it fails, writing the result fails too

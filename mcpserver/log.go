@@ -11,6 +11,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/wire"
 )
 
 // maxLogs is how many log messages a client can get in a second. More messages are dropped and counted.
@@ -97,8 +98,8 @@ func (l *Logger) put(level, logger string, data any) {
 }
 
 // flush sends the queued messages.
-func (l *Logger) flush(out responder) (err error) {
-	if !out.streams() {
+func (l *Logger) flush(out wire.Responder) (err error) {
+	if !out.Streams() {
 		return nil
 	}
 	l.mu.Lock()
@@ -107,7 +108,7 @@ func (l *Logger) flush(out responder) (err error) {
 	l.mu.Unlock()
 	for _, m := range pending {
 		if err == nil {
-			err = out.send(m)
+			err = out.Send(m)
 		}
 	}
 	return err

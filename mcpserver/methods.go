@@ -15,6 +15,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/wire"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -23,7 +24,7 @@ import (
 type request struct {
 	*session
 	msg         *rpc.Message
-	out         responder
+	out         wire.Responder
 	meta        rpc.Meta
 	sessionless bool
 
@@ -35,7 +36,7 @@ type request struct {
 
 // handle handles a message and returns its answer, and the error in the answer, if any. The answer is nil for
 // notifications and answers, and for cancelled requests, as the specification requires.
-func (c *session) handle(ctx context.Context, m *rpc.Message, out responder) ([]byte, *rpc.Error) {
+func (c *session) handle(ctx context.Context, m *rpc.Message, out wire.Responder) ([]byte, *rpc.Error) {
 	switch {
 	case m.Method == "":
 		c.handleAnswer(m)

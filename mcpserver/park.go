@@ -14,6 +14,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/wire"
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
@@ -39,7 +40,7 @@ type parkedCall struct {
 	err    *rpc.Error
 
 	mu      sync.Mutex
-	out     responder                  // of the current request; nil while the call is parked
+	out     wire.Responder             // of the current request; nil while the call is parked
 	token   json.RawMessage            // for progress of the current request
 	early   map[string]json.RawMessage // answers that were sent with the first request
 	count   int                        // of questions so far
@@ -234,7 +235,7 @@ func (t *parkedCall) ask(ctx context.Context, key, method string, params any) (j
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-t.done: // the call has ended and left a goroutine behind
-		return nil, errEnded
+		return nil, wire.ErrEnded
 	}
 }
 
@@ -259,19 +260,19 @@ func (t *parkedCall) put(ctx context.Context, q *question) {
 	send([]*question{q})
 }
 
-// send implements responder. The message is dropped if there is no current request.
-func (t *parkedCall) send(message []byte) error {
+// Send implements [wire.Responder]. The message is dropped if there is no current request.
+func (t *parkedCall) Send(message []byte) error {
 	t.mu.Lock()
 	out := t.out
 	t.mu.Unlock()
-	if out == nil || !out.streams() {
+	if out == nil || !out.Streams() {
 		return nil
 	}
-	return out.send(message)
+	return out.Send(message)
 }
 
-// streams implements responder. It is true because a later request may stream even if this one does not; see send.
-func (t *parkedCall) streams() bool { return true }
+// Streams implements [wire.Responder]. It is true because a later request may stream even if this one does not; see Send.
+func (t *parkedCall) Streams() bool { return true }
 
 // progress returns the progress token of the current request.
 func (r *request) progress() json.RawMessage {

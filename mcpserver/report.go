@@ -19,7 +19,7 @@ const (
 // reporter returns a function that reports a chunk to the client: as progress if the call has a progress token,
 // and otherwise as a log message if the chunk is for the user.
 func (r *request) reporter(name string) func(*tool.Chunk) error {
-	if !r.out.streams() {
+	if !r.out.Streams() {
 		return func(*tool.Chunk) error { return nil }
 	}
 	sent := 0
@@ -53,11 +53,11 @@ func (r *request) reporter(name string) func(*tool.Chunk) error {
 			}
 			o["progress"] = done
 			sent++
-			return r.out.send(rpc.Notification(string(mcp.MethodNotificationProgress), o))
+			return r.out.Send(rpc.Notification(string(mcp.MethodNotificationProgress), o))
 		}
 		if chunk.ForUser && line != "" && r.logs(mcp.LoggingLevelInfo) {
 			sent++
-			return r.out.send(rpc.Notification(string(mcp.MethodNotificationMessage), object{
+			return r.out.Send(rpc.Notification(string(mcp.MethodNotificationMessage), object{
 				"level": mcp.LoggingLevelInfo, "logger": name, "data": line,
 			}))
 		}

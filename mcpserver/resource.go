@@ -340,7 +340,7 @@ type watched struct {
 func (c *session) full(uri string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.watched[uri] == nil && (len(c.watched) >= maxSubscriptions || c.owner.watched.Load() >= c.owner.maxWatched)
+	return c.watched[uri] == nil && (len(c.watched) >= maxSubscriptions || c.owner.watched.Full())
 }
 
 // watch adds a subscription if the limits allow it. An existing subscription is kept, with an update that was
@@ -353,8 +353,7 @@ func (c *session) watch(uri string, stop func()) (before func(), ok bool) {
 		if len(c.watched) >= maxSubscriptions {
 			return nil, false
 		}
-		if c.owner.watched.Add(1) > c.owner.maxWatched {
-			c.owner.watched.Add(-1)
+		if !c.owner.watched.Take(1) {
 			return nil, false
 		}
 		if c.watched == nil {

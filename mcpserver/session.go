@@ -13,18 +13,11 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/wire"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool/toolstate"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
-
-// A responder sends the messages of a request, or messages that belong to no request.
-type responder interface {
-	// send writes a message. It blocks while the client does not read, and fails if that takes too long.
-	send(message []byte) error
-	// streams reports whether more than one message can be sent.
-	streams() bool
-}
 
 // A session is one client: a connection over stdio, or a session over HTTP. For clients without sessions it is
 // all requests of a credential, which share only limits.
@@ -56,6 +49,8 @@ type session struct {
 	// does not read.
 	slots chan struct{}
 
+	replay *wire.Replay // of a session over HTTP
+
 	inputEnded <-chan struct{} // closed when the client can send nothing more; nil if the server cannot know that
 
 	ended chan struct{} // buffers one signal that a request has ended
@@ -76,9 +71,7 @@ type session struct {
 	served         uint64 // number of requests so far
 	version        string // of the protocol, as negotiated; empty before initialize
 
-	standalone int       // connections of the standalone stream: one, or two while one replaces the other
-	streams    []*stream // streams that can be resumed, starting with the oldest
-	kept       int       // bytes of kept events
+	standalone int // connections of the standalone stream: one, or two while one replaces the other
 
 	wake chan struct{} // buffers one signal that pending must be sent without a request
 }
@@ -88,18 +81,17 @@ type session struct {
 type owner struct {
 	sessions int          // sessions over HTTP; guarded by Server.mu
 	calls    atomic.Int64 // requests in flight
-	watched  atomic.Int64 // subscriptions of all its sessions
-	kept     atomic.Int64 // bytes of events that are kept for clients that reconnect
-
-	maxWatched, maxKept int64
+	watched  wire.Budget  // subscriptions of all its sessions
+	kept     wire.Budget  // bytes of events that are kept for clients that reconnect
 }
 
 // newOwner returns an owner. Its limits depend on the number of credentials.
 func newOwner(credentials int) *owner {
-	o := &owner{maxWatched: maxWatched, maxKept: maxKeptTotal}
+	o := &owner{}
+	o.watched.Max, o.kept.Max = maxWatched, maxKeptTotal
 	if credentials > 1 {
-		o.maxWatched /= 4
-		o.maxKept /= 4
+		o.watched.Max /= 4
+		o.kept.Max /= 4
 	}
 	return o
 }
@@ -111,6 +103,7 @@ func (s *Server) newSession(cred *Credential) *session {
 		srv: s, name: rand.Text()[:12], cred: cred, owner: s.owners[cred], scope: &toolkit.Scope{}, used: time.Now(), wake: make(chan struct{}, 1), ended: make(chan struct{}, 1),
 		calls: map[string]call{}, waiting: map[string]chan *rpc.Message{},
 	}
+	c.replay = wire.NewReplay(s.limits.Resume, &c.owner.kept)
 	c.ctx, c.end = context.WithCancel(s.ctx)
 	c.host = &clientHost{can: c.abilities, ask: c.askStream}
 	c.log = &Logger{level: c.logLevel, wake: c.wakeUp}
@@ -155,7 +148,7 @@ const sharedCalls = 16
 // A call is a request in flight.
 type call struct {
 	cancel context.CancelFunc
-	out    responder
+	out    wire.Responder
 	began  uint64 // number of the request in the session
 }
 
@@ -168,7 +161,7 @@ var errFull = rpc.Errorf(mcp.INVALID_REQUEST, "too many requests in flight; wait
 
 // begin registers a request, so that it counts towards the limits and can be cancelled. It returns the key for
 // finish.
-func (c *session) begin(ctx context.Context, id string, out responder) (context.Context, string, *rpc.Error) {
+func (c *session) begin(ctx context.Context, id string, out wire.Responder) (context.Context, string, *rpc.Error) {
 	in, key, err := c.tryBegin(ctx, id, out)
 	if err != errFull {
 		return in, key, err
@@ -190,7 +183,7 @@ func (c *session) begin(ctx context.Context, id string, out responder) (context.
 }
 
 // tryBegin is begin without waiting.
-func (c *session) tryBegin(ctx context.Context, id string, out responder) (context.Context, string, *rpc.Error) {
+func (c *session) tryBegin(ctx context.Context, id string, out wire.Responder) (context.Context, string, *rpc.Error) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(c.ctx, cancel)
 	c.mu.Lock()
@@ -327,7 +320,7 @@ func (c *session) takePending() changes {
 
 // pump sends notifications that belong to no request, until ctx ends or the client does not read. It calls beat
 // every interval, unless beat is nil.
-func (c *session) pump(ctx context.Context, out responder, interval time.Duration, beat func() error) {
+func (c *session) pump(ctx context.Context, out wire.Responder, interval time.Duration, beat func() error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
@@ -351,7 +344,7 @@ func (c *session) pump(ctx context.Context, out responder, interval time.Duratio
 }
 
 // ask sends a request to the client and waits for its answer.
-func (c *session) ask(ctx context.Context, out responder, method string, params any) (json.RawMessage, error) {
+func (c *session) ask(ctx context.Context, out wire.Responder, method string, params any) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.srv.limits.Ask, fmt.Errorf("no answer within %v", c.srv.limits.Ask))
 	defer cancel()
 	reply := make(chan *rpc.Message, 1) // buffered, so that handleAnswer never blocks
@@ -369,7 +362,7 @@ func (c *session) ask(ctx context.Context, out responder, method string, params 
 	if err != nil {
 		return nil, err
 	}
-	if err := out.send(rpc.Encode(&rpc.Message{Version: mcp.JSONRPC_VERSION, ID: json.RawMessage(id), Method: method, Params: raw})); err != nil {
+	if err := out.Send(rpc.Encode(&rpc.Message{Version: mcp.JSONRPC_VERSION, ID: json.RawMessage(id), Method: method, Params: raw})); err != nil {
 		return nil, err
 	}
 	select {
@@ -396,6 +389,14 @@ func (c *session) handleAnswer(m *rpc.Message) {
 	if reply != nil {
 		reply <- m
 	}
+}
+
+// primes reports whether the client understands events without data. Clients of older revisions parse the data of
+// every event as JSON.
+func (c *session) primes() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.version >= mcp.LATEST_LEGACY_PROTOCOL_VERSION
 }
 
 // policy returns the policy for the session's calls.

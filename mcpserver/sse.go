@@ -11,6 +11,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/wire"
 )
 
 // HTTP+SSE is the transport of revision 2024-11-05. A GET opens a stream, whose first event is the
@@ -21,7 +22,7 @@ const sessionParam = "sessionId"
 
 // An sseStream is the stream of a session over HTTP+SSE.
 type sseStream struct {
-	out *eventWriter
+	out *wire.Events
 	ctx context.Context // cancelled when the stream ends
 
 	mu    sync.Mutex
@@ -59,12 +60,12 @@ func (s *Server) openSSE(w http.ResponseWriter, r *http.Request, cred *Credentia
 	c := s.newSession(cred)
 	c.id, c.standalone = rand.Text(), 1
 	c.useSlots()
-	c.sse = &sseStream{ctx: ctx, out: s.newEventWriter(w, r, true, cancel)}
+	c.sse = &sseStream{ctx: ctx, out: wire.NewEvents(w, r, s.limits.Write, true, cancel)}
 	if !s.register(c) {
 		http.Error(w, tooManySessions, http.StatusServiceUnavailable)
 		return
 	}
-	defer c.sse.out.end(nil)
+	defer c.sse.out.End(nil)
 	defer c.sse.finish()
 	defer s.remove(c)
 	// Use the path as the client requested it, because a router may have shortened the path in r.URL.
@@ -73,8 +74,8 @@ func (s *Server) openSSE(w http.ResponseWriter, r *http.Request, cred *Credentia
 		at = r.URL
 	}
 	endpoint := url.URL{Path: at.Path, RawPath: at.RawPath, RawQuery: url.Values{sessionParam: {c.id}}.Encode()}
-	if c.sse.out.write("event: endpoint\ndata: "+endpoint.String()+"\n\n") == nil {
-		c.pump(ctx, c.sse.out, heartbeat, c.sse.out.beat)
+	if c.sse.out.Write("event: endpoint\ndata: "+endpoint.String()+"\n\n") == nil {
+		c.pump(ctx, c.sse.out, wire.Heartbeat, c.sse.out.Beat)
 	}
 }
 
@@ -99,7 +100,7 @@ func (s *Server) postSSE(w http.ResponseWriter, r *http.Request, cred *Credentia
 		started = c.sse.start(func() {
 			defer func() { <-c.slots }()
 			if reply, _ := c.handle(c.sse.ctx, m, c.sse.out); reply != nil {
-				_ = c.sse.out.send(reply) // a failed write ends the stream
+				_ = c.sse.out.Send(reply) // a failed write ends the stream
 			}
 		})
 	case <-c.ctx.Done():

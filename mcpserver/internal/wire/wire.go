@@ -1,0 +1,42 @@
+// Package wire sends the messages of a server to its client. Each transport has a [Responder]: [Lines] for
+// stdio, [Events] for HTTP without sessions and for HTTP+SSE, and [Stream] for HTTP with sessions, whose client
+// can reconnect. It knows neither the content of messages nor who the clients are.
+package wire
+
+import (
+	"errors"
+	"sync/atomic"
+)
+
+// A Responder sends the messages of a request, or messages that belong to no request.
+type Responder interface {
+	// Send writes a message. It blocks while the client does not read, and fails if that takes too long.
+	Send(message []byte) error
+	// Streams reports whether more than one message can be sent.
+	Streams() bool
+}
+
+// ErrEnded is the error of a message that is sent after the answer.
+var ErrEnded = errors.New("the request has ended")
+
+// A Budget limits what several clients use together.
+type Budget struct {
+	used atomic.Int64
+	Max  int64
+}
+
+// Take adds n and returns true, unless the budget is used up.
+func (b *Budget) Take(n int64) bool {
+	if b.used.Add(n) > b.Max {
+		b.used.Add(-n)
+		return false
+	}
+	return true
+}
+
+// Add adds n, which may be negative, whether or not the budget is used up.
+func (b *Budget) Add(n int64) { b.used.Add(n) }
+
+// Full reports whether nothing is left, and over whether more than Max is used.
+func (b *Budget) Full() bool { return b.used.Load() >= b.Max }
+func (b *Budget) over() bool { return b.used.Load() > b.Max }
