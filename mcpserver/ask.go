@@ -3,20 +3,16 @@ package mcpserver
 import (
 	"cmp"
 	"context"
-	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/internal/visible"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/park"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/permission"
 )
@@ -155,15 +151,6 @@ func reach(d permission.Decision) string {
 // askID is the key of the question in the inputRequests that a client without sessions gets.
 const askID = "allow"
 
-// A ticket is the signed state that a client without sessions sends back with its answer. It is valid for one
-// call, with one credential, once, and for a limited time.
-type ticket struct {
-	Call    []byte `json:"call"` // digest of the credential, the tool and the arguments
-	Nonce   string `json:"nonce"`
-	Parked  bool   `json:"parked,omitempty"` // the call is parked under the nonce; otherwise it has not started
-	Expires int64  `json:"expires"`          // Unix seconds
-}
-
 // askSessionless is askAbout for clients without sessions. The server stores nothing between the question and
 // the answer: the call has not started, and the ticket identifies it.
 func (r *request) askSessionless(c *permission.Call, preview string, d permission.Decision, p *callParams) object {
@@ -181,7 +168,7 @@ func (r *request) askSessionless(c *permission.Call, preview string, d permissio
 	digest := sha256.Sum256(rpc.Encode(slices.Concat(about, d.Judgement.Except, []string{""}, d.Judgement.Keep)))
 	if p.State != "" {
 		var got reply
-		if err := r.srv.redeem(p.State, digest[:]); err != nil {
+		if err := r.srv.lot.Redeem(p.State, digest[:]); err != nil {
 			return failure(fmt.Sprintf("The answer to the question about this call of %s cannot be used: %v.", name, err))
 		}
 		return refusal(name, d, p.Answers[askID], &got)
@@ -197,73 +184,6 @@ func (r *request) askSessionless(c *permission.Call, preview string, d permissio
 	return object{
 		"resultType":    "input_required",
 		"inputRequests": object{askID: object{"method": "elicitation/create", "params": question}},
-		"requestState":  r.srv.issue(ticket{Call: digest[:], Nonce: rand.Text()}),
+		"requestState":  r.srv.lot.Issue(park.Ticket{Call: digest[:], Nonce: rand.Text()}),
 	}
-}
-
-// issue signs a ticket.
-func (s *Server) issue(t ticket) string {
-	t.Expires = time.Now().Add(s.limits.Ask).Unix()
-	body := rpc.Encode(t)
-	return base64.RawURLEncoding.EncodeToString(append(s.sign(body), body...))
-}
-
-// sign returns the authentication code of a ticket. The key is random for each server, so tickets become
-// invalid when the server ends.
-func (s *Server) sign(body []byte) []byte {
-	h := hmac.New(sha256.New, s.secret[:])
-	h.Write(body)
-	return h.Sum(nil)
-}
-
-// verify decodes a ticket that this server has issued.
-func (s *Server) verify(state string) (t ticket, err error) {
-	raw, err := base64.RawURLEncoding.DecodeString(state)
-	if err != nil || len(raw) < sha256.Size || !hmac.Equal(raw[:sha256.Size], s.sign(raw[sha256.Size:])) {
-		return t, errors.New("requestState is not from this server")
-	}
-	return t, json.Unmarshal(raw[sha256.Size:], &t)
-}
-
-// redeem checks a ticket and invalidates it.
-func (s *Server) redeem(state string, call []byte) error {
-	t, err := s.verify(state)
-	if err != nil {
-		return err
-	}
-	switch {
-	case !hmac.Equal(t.Call, call):
-		return errors.New("requestState belongs to another call")
-	case time.Now().Unix() > t.Expires:
-		return errors.New("requestState has expired; call again")
-	case !s.spent.add(t.Nonce, t.Expires):
-		return errors.New("requestState was used before; call again")
-	}
-	return nil
-}
-
-// nonces are the used nonces that have not expired.
-type nonces struct {
-	mu   sync.Mutex
-	used map[string]int64
-}
-
-// add reports whether the nonce is new.
-func (n *nonces) add(nonce string, expires int64) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if _, used := n.used[nonce]; used {
-		return false
-	}
-	if n.used == nil {
-		n.used = map[string]int64{}
-	}
-	now := time.Now().Unix()
-	for k, e := range n.used {
-		if e < now {
-			delete(n.used, k)
-		}
-	}
-	n.used[nonce] = expires
-	return true
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/park"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/wire"
 	"github.com/kitbag-go/kitbag/tool"
@@ -31,7 +32,7 @@ type request struct {
 	tk         *toolkit.Toolkit
 	scope      *toolkit.Scope // the session's; without sessions, one for this request only
 	rec        Record         // of a call
-	parkedCall *parkedCall    // the call that the request is part of; nil for none
+	parkedCall *park.Call     // the call that the request is part of; nil for none
 }
 
 // handle handles a message and returns its answer, and the error in the answer, if any. The answer is nil for

@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/internal/policycheck"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/park"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -150,9 +150,8 @@ type Server struct {
 	resources []*resource
 	completes bool // whether any argument can be completed
 
-	secret [32]byte // signs the state that clients without sessions send back
-	spent  nonces
-	stop   []func()
+	lot  *park.Lot
+	stop []func()
 
 	ctx    context.Context // cancelled by Close
 	cancel context.CancelFunc
@@ -165,7 +164,6 @@ type Server struct {
 	shared        map[string]*session         // the shared sessions of clients without sessions, by credential
 	owners        map[*Credential]*owner      // the key nil is for clients without credentials
 	listening     map[*session]bool           // clients without sessions that listen for updates of resources
-	parked        map[string]parkedEntry      // by the nonce of their ticket
 	pendingChange toolkit.Change              // changes that the next recheck handles
 	sweep         *time.Timer                 // ends idle sessions; nil while there are no sessions over HTTP
 }
@@ -184,15 +182,15 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, limits: cfg.Limits.withDefaults(len(cfg.Credentials)),
-		sessions: map[string]*session{}, scopes: map[*toolkit.Scope]*session{}, shared: map[string]*session{}, owners: map[*Credential]*owner{nil: newOwner(1)}, parked: map[string]parkedEntry{}, listening: map[*session]bool{},
+		sessions: map[string]*session{}, scopes: map[*toolkit.Scope]*session{}, shared: map[string]*session{}, owners: map[*Credential]*owner{nil: newOwner(1)}, listening: map[*session]bool{},
 	}
 	for i := range cfg.Credentials {
 		s.owners[&cfg.Credentials[i]] = newOwner(len(cfg.Credentials))
 	}
-	if _, err := rand.Read(s.secret[:]); err != nil {
+	var err error
+	if s.lot, err = park.NewLot(s.limits.Ask); err != nil {
 		return nil, fmt.Errorf("mcpserver: %w", err)
 	}
-	var err error
 	if s.static, err = newStatic(cfg.Toolkit, cfg.MaxListBytes); err != nil {
 		return nil, fmt.Errorf("mcpserver: the list for clients without sessions: %w", err)
 	}
@@ -271,18 +269,17 @@ func (s *Server) Close() error {
 	for _, c := range s.scopes {
 		all = append(all, c)
 	}
-	for _, t := range s.parked {
-		t.timer.Stop()
-	}
 	if s.sweep != nil {
 		s.sweep.Stop()
 	}
 	s.mu.Unlock()
+	s.lot.Close()
 	s.cancel()
 	for _, c := range all {
 		c.end()
 	}
 	s.work.Wait()
+	s.lot.Wait()
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/kitbag-go/kitbag/mcpserver/internal/park"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/wire"
 	"github.com/kitbag-go/kitbag/permission"
@@ -42,7 +43,7 @@ type session struct {
 	sse    *sseStream  // of a client of the transport HTTP+SSE; otherwise nil
 	host   *clientHost // for clients that have a session
 	log    *Logger     // for clients that have a session
-	parked int         // the number of parked calls of clients without sessions; guarded by Server.mu
+	parked park.Owner  // of clients without sessions
 
 	// If all requests share one stream, each holds a slot until its answer is written. If each request has its own
 	// stream, slots is nil. There are more slots than calls, so a request only waits for a slot while the client
@@ -103,6 +104,7 @@ func (s *Server) newSession(cred *Credential) *session {
 		srv: s, name: rand.Text()[:12], cred: cred, owner: s.owners[cred], scope: &toolkit.Scope{}, used: time.Now(), wake: make(chan struct{}, 1), ended: make(chan struct{}, 1),
 		calls: map[string]call{}, waiting: map[string]chan *rpc.Message{},
 	}
+	c.parked.Max = sharedCalls * s.limits.Calls
 	c.replay = wire.NewReplay(s.limits.Resume, &c.owner.kept)
 	c.ctx, c.end = context.WithCancel(s.ctx)
 	c.host = &clientHost{can: c.abilities, ask: c.askStream}
