@@ -2,18 +2,12 @@ package mcpserver
 
 import (
 	"cmp"
-	"context"
-	"crypto/rand"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/internal/visible"
-	"github.com/kitbag-go/kitbag/mcpserver/internal/park"
-	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/permission"
 )
 
@@ -23,35 +17,6 @@ type reply struct {
 	Content struct {
 		Remember bool `json:"remember"`
 	} `json:"content"`
-}
-
-// askAbout asks the client's user about a call, if the client can; see permit for the results.
-func (r *request) askAbout(ctx context.Context, c *permission.Call, preview string, d permission.Decision, p *callParams) object {
-	name := c.Tool
-	if r.sessionless {
-		return r.askSessionless(c, preview, d, p)
-	}
-	if !r.abilities().form || !r.out.Streams() {
-		return cannotAsk(name, d)
-	}
-	question, err := form(c, preview, d, true)
-	var raw json.RawMessage
-	if err == nil {
-		raw, err = r.ask(ctx, r.out, "elicitation/create", question)
-	}
-	if err != nil {
-		return failure(fmt.Sprintf("The user must allow this call of %s, but could not be asked: %v.", name, err))
-	}
-	var got reply
-	if refused := refusal(name, d, raw, &got); refused != nil {
-		return refused
-	}
-	if got.Content.Remember && len(d.Suggest) > 0 {
-		r.mu.Lock()
-		r.rules = append(r.rules, d.Suggest...)
-		r.mu.Unlock()
-	}
-	return nil
 }
 
 // refusal decodes the client's answer into got. It returns the result of a call that is not allowed, or nil if
@@ -80,6 +45,11 @@ func cannotAsk(name string, d permission.Decision) object {
 	return failure(fmt.Sprintf("The user must allow this call of %s (%s), but this client cannot ask the user.", name, d.Reason) + remedy(d))
 }
 
+// couldNotAsk returns the result of a call that the user could not be asked about because of an error.
+func couldNotAsk(name string, err error) object {
+	return failure(fmt.Sprintf("The user must allow this call of %s, but could not be asked: %v.", name, err))
+}
+
 // remedy says how a call can be allowed without asking the user.
 func remedy(d permission.Decision) string {
 	if rules := texts(d.Suggest); len(rules) > 0 {
@@ -104,8 +74,9 @@ const maxShown = 7 << 10
 // form returns the question. It shows the tool's preview of the call, or the arguments if there is none, and
 // the text that will run if the arguments do not contain it, and says how far the call is confined. Invisible
 // characters are escaped. A question that is too long is an error.
-func form(c *permission.Call, preview string, d permission.Decision, remember bool) (object, error) {
-	shown, hidden := visible.Escape(cmp.Or(preview, string(c.Input)), nil)
+func form(a about, remember bool) (object, error) {
+	c, d := a.call, a.decision
+	shown, hidden := visible.Escape(cmp.Or(a.preview, string(c.Input)), nil)
 	if text := d.Judgement.Differs(c.Input); text != "" {
 		text, more := visible.Escape(text, nil)
 		shown += "\nThis is what will run:\n" + text
@@ -146,44 +117,4 @@ func reach(d permission.Decision) string {
 		return "it runs in the sandbox, with the network"
 	}
 	return "it runs in the sandbox, without the network"
-}
-
-// askID is the key of the question in the inputRequests that a client without sessions gets.
-const askID = "allow"
-
-// askSessionless is askAbout for clients without sessions. The server stores nothing between the question and
-// the answer: the call has not started, and the ticket identifies it.
-func (r *request) askSessionless(c *permission.Call, preview string, d permission.Decision, p *callParams) object {
-	name := c.Tool
-	credName := ""
-	if r.cred != nil {
-		credName = r.cred.Name
-	}
-	// Unlike digest this uses the exact bytes: these arguments will run, and a duplicate key must not be
-	// interpreted in two ways. It includes what was judged, except what every edit of a file changes.
-	about := []string{credName, name, string(c.Input), d.Judgement.Text, string(d.Judgement.Profile), reach(d)}
-	for _, f := range d.Judgement.Files {
-		about = append(about, f.Path)
-	}
-	digest := sha256.Sum256(rpc.Encode(slices.Concat(about, d.Judgement.Except, []string{""}, d.Judgement.Keep)))
-	if p.State != "" {
-		var got reply
-		if err := r.srv.lot.Redeem(p.State, digest[:]); err != nil {
-			return failure(fmt.Sprintf("The answer to the question about this call of %s cannot be used: %v.", name, err))
-		}
-		return refusal(name, d, p.Answers[askID], &got)
-	}
-	if !abilitiesOf(r.meta.Capabilities).form {
-		return cannotAsk(name, d)
-	}
-	question, err := form(c, preview, d, false)
-	if err != nil {
-		return failure(fmt.Sprintf("The user must allow this call of %s, but could not be asked: %v.", name, err))
-	}
-	r.rec.Outcome = OutcomeAsked
-	return object{
-		"resultType":    "input_required",
-		"inputRequests": object{askID: object{"method": "elicitation/create", "params": question}},
-		"requestState":  r.srv.lot.Issue(park.Ticket{Call: digest[:], Nonce: rand.Text()}),
-	}
 }

@@ -54,18 +54,13 @@ func (r *request) audited(ctx context.Context, p *callParams) (any, *rpc.Error) 
 
 // closeRecord completes the record and passes it to the audit function.
 func (r *request) closeRecord(ctx context.Context) {
-	if r.cred != nil {
-		r.rec.Credential = r.cred.Name
-	}
-	if !r.shared {
-		r.rec.Session = r.name
-	}
+	r.rec.Credential, r.rec.Session = r.credential(), r.name
 	if ctx.Err() != nil && r.rec.Outcome != OutcomeSuccess {
 		r.rec.Outcome = OutcomeCancelled
 	}
 	r.rec.Duration = float64(time.Since(r.rec.Time).Microseconds()) / 1000
-	if r.srv.cfg.Audit != nil {
-		r.srv.cfg.Audit(r.rec)
+	if r.cat.cfg.Audit != nil {
+		r.cat.cfg.Audit(r.rec)
 	}
 }
 

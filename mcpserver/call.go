@@ -43,18 +43,12 @@ func (r *request) callTool(ctx context.Context) (any, *rpc.Error) {
 // runTool resolves a call, checks its arguments, asks the permission engine and runs the tool. A failure that
 // the model can correct is a result; any other is an error.
 func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpc.Error) {
-	ctx = toolstate.With(ctx, &r.state)
+	ctx = toolstate.With(ctx, &r.tools)
 	v, err := r.tk.View(ctx, r.scope)
 	if err != nil {
 		return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "%v", err)
 	}
-	if !r.sessionless {
-		r.mu.Lock()
-		if r.known == "" {
-			r.known = v.Digest()
-		}
-		r.mu.Unlock()
-	}
+	r.era.sees(v, false)
 	t, input, err := v.Resolve(ctx, p.Name, p.Arguments)
 	if err != nil {
 		return failure(err.Error()), nil
@@ -83,15 +77,8 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpc.Error) 
 	if res.Outcome == message.OutcomeSuccess {
 		v.Advance(t.Info().Name)
 	}
-	if !r.sessionless {
-		changed := r.toolsChange(ctx)
-		if r.srv.cfg.upstream != nil { // the call may have started a server that has prompts or resources
-			changed |= r.visibleChanges(r.srv.cfg.Toolkit)
-		}
-		r.notify(changed, false)
-		if err := r.flush(r.out); err != nil {
-			return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "the client does not read: %v", err)
-		}
+	if err := r.era.called(ctx, r); err != nil {
+		return nil, err
 	}
 	return r.result(res), nil
 }
@@ -110,7 +97,7 @@ func (r *request) permit(ctx context.Context, t tool.Tool, input json.RawMessage
 		if err != nil {
 			return nil, failure(err.Error())
 		}
-		if refused := r.askAbout(ctx, call, preview, d, p); refused != nil {
+		if refused := r.era.askAbout(ctx, r, about{p, call, preview, d}); refused != nil {
 			return nil, refused
 		}
 		return &d.Judgement, nil
@@ -136,7 +123,7 @@ func (r *request) run(ctx context.Context, t tool.Tool, call tool.Call) (*messag
 	results := tool.NewCollector(call)
 	report := r.reporter(call.Name)
 	var last *tool.Chunk // of a growing block, not reported yet
-	for chunk, err := range tool.Run(ctx, t, call, r.srv.cfg.Middleware...) {
+	for chunk, err := range tool.Run(ctx, t, call, r.cat.cfg.Middleware...) {
 		if err != nil {
 			return nil, err
 		}

@@ -35,7 +35,7 @@ func (r *request) result(res *message.ToolResult) object {
 		o["isError"] = true
 	}
 	s := bytes.TrimSpace(res.Structured)
-	if len(s) > 0 && (r.sessionless || s[0] == '{') && json.Valid(s) {
+	if len(s) > 0 && (r.anyStructured || s[0] == '{') && json.Valid(s) {
 		o["structuredContent"] = json.RawMessage(s)
 	}
 	meta := maps.Clone(res.Meta)
@@ -75,3 +75,6 @@ func contentOf(b message.Block) object {
 	}
 	return nil
 }
+
+// isObject reports whether raw is a JSON object.
+func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }

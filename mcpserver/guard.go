@@ -25,7 +25,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) (cred *Credential
 			return nil, false
 		}
 	}
-	if len(s.cfg.Credentials) == 0 {
+	if len(s.cat.cfg.Credentials) == 0 {
 		if !arrivedOnLoopback(r) {
 			http.Error(w, "without Config.Credentials the server accepts only connections to a loopback address", http.StatusForbidden)
 			return nil, false
@@ -46,8 +46,8 @@ func (s *Server) credential(header string) *Credential {
 	scheme, token, _ := strings.Cut(header, " ")
 	sent := sha256.Sum256([]byte(strings.TrimSpace(token)))
 	var found *Credential
-	for i := range s.cfg.Credentials {
-		c := &s.cfg.Credentials[i]
+	for i := range s.cat.cfg.Credentials {
+		c := &s.cat.cfg.Credentials[i]
 		want := sha256.Sum256([]byte(c.Token))
 		if subtle.ConstantTimeCompare(sent[:], want[:]) == 1 {
 			found = c
@@ -67,13 +67,13 @@ func (s *Server) knownHost(hostport string) bool {
 		host = h
 	}
 	host = strings.ToLower(strings.Trim(host, "[]"))
-	return isLoopback(host) || slices.ContainsFunc(s.cfg.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
+	return isLoopback(host) || slices.ContainsFunc(s.cat.cfg.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
 }
 
 // knownOrigin reports whether a browser may send requests from the origin. The origin "null", for example of a
 // file, is rejected.
 func (s *Server) knownOrigin(origin string) bool {
-	if slices.ContainsFunc(s.cfg.Origins, func(o string) bool { return strings.EqualFold(o, origin) }) {
+	if slices.ContainsFunc(s.cat.cfg.Origins, func(o string) bool { return strings.EqualFold(o, origin) }) {
 		return true
 	}
 	u, err := url.Parse(origin)

@@ -251,12 +251,6 @@ type (
 	sessionKey   struct{}
 )
 
-// withSessionHost returns a context whose host asks the session's client, on the stream of the request.
-func (r *request) withSessionHost(ctx context.Context) context.Context {
-	ctx = context.WithValue(ctx, sessionKey{}, r.session.ctx)
-	return host.With(context.WithValue(ctx, responderKey{}, r.out), r.session.host)
-}
-
 // SessionDone returns a channel that is closed when the session of a call ends, for a tool that keeps data for
 // a session. All calls of a session get the same channel, so it can be the key of a map. For clients without
 // sessions, as from protocol 2026-07-28 on, it is closed when the call ends.
@@ -265,30 +259,4 @@ func SessionDone(ctx context.Context) <-chan struct{} {
 		return s.Done()
 	}
 	return ctx.Done()
-}
-
-// askStream asks a client that has a session. If ctx is not the context of a call, as for a question of an
-// upstream server with one connection for all calls, the question is sent on the stream of the latest call.
-func (c *session) askStream(ctx context.Context, _, method string, params any) (json.RawMessage, error) {
-	out, _ := ctx.Value(responderKey{}).(wire.Responder)
-	if out == nil {
-		out = c.latest()
-	}
-	if out == nil || !out.Streams() {
-		return nil, errCannotAsk
-	}
-	return c.ask(ctx, out, method, params)
-}
-
-// latest returns the responder of the latest request in flight, or nil.
-func (c *session) latest() wire.Responder {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var last call
-	for _, at := range c.calls {
-		if at.began > last.began {
-			last = at
-		}
-	}
-	return last.out
 }

@@ -3,7 +3,6 @@ package mcpserver
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"io"
 	"net/http"
@@ -22,7 +21,7 @@ import (
 func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Without this the deadline of an earlier request on the connection would still apply.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.limits.Write))
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.cat.limits.Write))
 		cred, ok := s.admit(w, r)
 		if !ok {
 			return
@@ -37,7 +36,7 @@ func (s *Server) Handler() http.Handler {
 			s.get(w, r, cred)
 		case r.Method == http.MethodDelete && !sessionless:
 			if c := s.find(w, r, cred); c != nil {
-				s.remove(c)
+				s.reg.remove(c)
 				w.WriteHeader(http.StatusNoContent)
 			}
 		default:
@@ -54,7 +53,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, cred *Credential) 
 		return
 	}
 	// A client that sends slowly uses only a connection.
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.limits.Request)))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.cat.limits.Request)))
 	if err != nil {
 		status := http.StatusBadRequest
 		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
@@ -119,7 +118,7 @@ func (s *Server) postSessionless(w http.ResponseWriter, r *http.Request, cred *C
 		refuse(w, http.StatusBadRequest, m, err)
 		return
 	}
-	s.serveSessionless(w, r.WithContext(context.WithValue(r.Context(), headerKey{}, r.Header)), s.sharedSession(cred), m)
+	s.serveSessionless(w, r.WithContext(context.WithValue(r.Context(), headerKey{}, r.Header)), s.reg.sharedClient(cred), m)
 }
 
 type headerKey struct{}
@@ -145,85 +144,17 @@ func (r *request) checkHeaders(ctx context.Context, info tool.Info, called strin
 	return nil
 }
 
-// sharedSession returns the session that all clients without sessions of a credential share.
-func (s *Server) sharedSession(cred *Credential) *session {
-	name := ""
-	if cred != nil {
-		name = cred.Name
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.shared[name]
-	if c == nil {
-		c = s.newSession(cred)
-		c.shared = true
-		s.shared[name] = c
-	}
-	return c
-}
-
 // open opens a session.
 func (s *Server) open(w http.ResponseWriter, r *http.Request, cred *Credential, m *rpc.Message) {
-	c := s.newSession(cred)
-	c.id = rand.Text()
-	if !s.register(c) {
+	c := s.reg.newSession(cred)
+	if !s.reg.register(c) {
 		refuse(w, http.StatusServiceUnavailable, m, rpc.Errorf(mcp.INTERNAL_ERROR, "%s", tooManySessions))
 		return
 	}
 	w.Header().Set(mcp.HeaderSessionID, c.id)
 	s.serve(w, r, c, m)
 	if !c.initialized() { // initialize was rejected
-		s.remove(c)
-	}
-}
-
-const tooManySessions = "too many sessions in total or for this credential; end one, or try again later"
-
-// register adds a session over HTTP. If there are too many sessions it ends the new one and returns false.
-func (s *Server) register(c *session) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	full := func() bool { return len(s.sessions) >= s.limits.Sessions || c.owner.sessions >= s.limits.Share }
-	if full() {
-		s.removeIdleLocked()
-	}
-	if s.closed || full() {
-		c.end()
-		return false
-	}
-	s.sessions[c.id], s.scopes[c.scope] = c, c
-	c.owner.sessions++
-	if s.sweep == nil {
-		s.sweep = time.AfterFunc(s.sweepInterval(), s.removeIdle)
-	}
-	return true
-}
-
-// sweepInterval is how often removeIdle runs.
-func (s *Server) sweepInterval() time.Duration { return max(s.limits.Idle/4, time.Minute) }
-
-// removeIdle ends sessions whose clients have left without ending them: the data that tools keep for a session,
-// such as a process, lives as long as the session.
-func (s *Server) removeIdle() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.removeIdleLocked()
-	if s.closed || len(s.sessions) == 0 {
-		s.sweep = nil
-		return
-	}
-	s.sweep.Reset(s.sweepInterval())
-}
-
-// removeIdleLocked ends the sessions that are idle. The caller holds s.mu.
-func (s *Server) removeIdleLocked() {
-	for _, c := range s.sessions {
-		c.mu.Lock()
-		idle := len(c.calls) == 0 && c.standalone == 0 && time.Since(c.used) > s.limits.Idle
-		c.mu.Unlock()
-		if idle {
-			s.removeLocked(c)
-		}
+		s.reg.remove(c)
 	}
 }
 
@@ -235,10 +166,8 @@ func (s *Server) find(w http.ResponseWriter, r *http.Request, cred *Credential) 
 		http.Error(w, "header "+mcp.HeaderSessionID+" is missing; initialize first", http.StatusBadRequest)
 		return nil
 	}
-	s.mu.Lock()
-	c := s.sessions[id]
-	s.mu.Unlock()
-	if c == nil || c.cred != cred || c.sse != nil {
+	c := s.reg.session(id, cred)
+	if c == nil || c.sse != nil {
 		http.Error(w, "no such session; initialize again", http.StatusNotFound)
 		return nil
 	}
@@ -255,7 +184,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *session, m *rp
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
-	to := wire.NewEvents(w, r, s.limits.Write, acceptsEvents(r), func() {})
+	to := wire.NewEvents(w, r, s.cat.limits.Write, acceptsEvents(r), func() {})
 	out := c.replay.New(to, c.primes(), cancel)
 	defer context.AfterFunc(r.Context(), func() { out.Detach(to) })()
 	defer out.PrimeLater()()
@@ -267,15 +196,15 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *session, m *rp
 
 // serveSessionless handles a request of a client without sessions, where "closing the response stream is the
 // cancellation" (2026-07-28).
-func (s *Server) serveSessionless(w http.ResponseWriter, r *http.Request, c *session, m *rpc.Message) {
+func (s *Server) serveSessionless(w http.ResponseWriter, r *http.Request, c *client, m *rpc.Message) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	out := wire.NewEvents(w, r, s.limits.Write, acceptsEvents(r), cancel)
+	out := wire.NewEvents(w, r, s.cat.limits.Write, acceptsEvents(r), cancel)
 	if out.Streams() { // a proxy that closes an idle stream would cancel the request
 		out.StartHeartbeat()
 		defer out.End(nil)
 	}
-	reply, rpcErr := c.handle(ctx, m, out)
+	reply, rpcErr := s.single.handle(ctx, c, m, out)
 	if !out.End(reply) {
 		s.writeAnswer(w, reply, statusOf(rpcErr))
 	}
@@ -287,7 +216,7 @@ func (s *Server) writeAnswer(w http.ResponseWriter, reply []byte, status int) {
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.limits.Write))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.cat.limits.Write))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(reply) // fails if the client has left

@@ -125,56 +125,13 @@ func wanted(level, least mcp.LoggingLevel) bool {
 	return at >= 0 && slices.Index(levels, level) >= at
 }
 
-// logLevel is the level that the session's client has set.
-func (c *session) logLevel() mcp.LoggingLevel {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.level
-}
-
-// wakeUp wakes pump.
-func (c *session) wakeUp() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.wakeLocked()
-}
-
 // logs reports whether the client wants messages of the level. A client sets its level for the session or, from
 // 2026-07-28 on, in each request.
-func (r *request) logs(level mcp.LoggingLevel) bool {
-	least := r.meta.Level
-	if !r.sessionless {
-		least = r.logLevel()
-	}
-	return wanted(level, least)
-}
+func (r *request) logs(level mcp.LoggingLevel) bool { return wanted(level, r.log.level()) }
 
-// setLevel sets the level of log messages of this session. Before that, no messages are sent.
-func (r *request) setLevel() (any, *rpc.Error) {
-	var p struct {
-		Level mcp.LoggingLevel `json:"level"`
-	}
-	if err := r.msg.Decode(&p); err != nil {
-		return nil, err
-	}
-	if !slices.Contains(levels, p.Level) {
-		names, _ := json.Marshal(levels)
-		return nil, rpc.Errorf(mcp.INVALID_PARAMS, "logging/setLevel: level must be one of %s; it is %q", names, p.Level)
-	}
-	r.mu.Lock()
-	r.level = p.Level
-	r.mu.Unlock()
-	r.log.levelChanged()
-	return object{}, nil
-}
-
-// logging runs a request with a logger, and sends its log messages before the result.
-func (r *request) logging(ctx context.Context, run func(*request, context.Context) (any, *rpc.Error)) (any, *rpc.Error) {
-	l := r.session.log
-	if r.sessionless {
-		l = &Logger{credential: l.credential, level: func() mcp.LoggingLevel { return r.meta.Level }, wake: func() {}}
-	}
-	result, err := run(r, context.WithValue(ctx, loggerKey{}, l))
-	_ = l.flush(r.out) // if it fails, writing the result fails too
+// logged runs do with the logger of the request, and sends its log messages before the result.
+func (r *request) logged(ctx context.Context, do handler) (any, *rpc.Error) {
+	result, err := do(r, context.WithValue(ctx, loggerKey{}, r.log))
+	_ = r.log.flush(r.out) // if it fails, writing the result fails too
 	return result, err
 }

@@ -103,23 +103,18 @@ func shows(reachable, groups []string) bool {
 	return slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(reachable, g) })
 }
 
-// hasPrompts reports whether any client can have prompts.
-func (s *Server) hasPrompts() bool {
-	return len(s.cfg.Prompts) > 0 || s.cfg.upstream != nil || s.hasSkills()
-}
-
 // prompts returns the prompts that the client sees: first the configured ones, then the skills.
 func (r *request) prompts(ctx context.Context) []Prompt {
 	reachable := r.tk.Reachable(r.scope)
 	var all []Prompt
-	for _, p := range r.srv.cfg.Prompts {
+	for _, p := range r.cat.cfg.Prompts {
 		if shows(reachable, p.Groups) {
 			p.Groups = r.granted(p.Groups)
 			all = append(all, p)
 		}
 	}
 	for _, s := range r.skills(ctx) {
-		if !slices.ContainsFunc(r.srv.cfg.Prompts, func(p Prompt) bool { return p.Name == s.Name }) {
+		if !slices.ContainsFunc(r.cat.cfg.Prompts, func(p Prompt) bool { return p.Name == s.Name }) {
 			all = append(all, s.prompt())
 		}
 	}

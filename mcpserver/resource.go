@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -106,42 +105,13 @@ func (r *resource) describe() object {
 // configured returns the resources of the configuration that the client sees.
 func (r *request) configured() []*resource {
 	reachable := r.tk.Reachable(r.scope)
-	all := slices.DeleteFunc(slices.Clone(r.srv.resources), func(o *resource) bool { return !shows(reachable, o.Groups) })
+	all := slices.DeleteFunc(slices.Clone(r.cat.resources), func(o *resource) bool { return !shows(reachable, o.Groups) })
 	for i, o := range all {
 		visible := *o // as this client sees it
 		visible.Groups = r.granted(o.Groups)
 		all[i] = &visible
 	}
 	return all
-}
-
-// hasResources reports whether any client can have resources.
-func (s *Server) hasResources() bool { return s.ownResources() || s.cfg.upstream != nil }
-
-// ownResources reports whether there are resources other than those of upstream servers.
-func (s *Server) ownResources() bool { return len(s.resources) > 0 || s.hasSkills() }
-
-// hasSubscriptions reports whether clients can subscribe to a resource.
-func (s *Server) hasSubscriptions() bool {
-	_, watches := s.cfg.upstream.(mcpupstream.Watcher)
-	return watches || s.ownResources()
-}
-
-// resourceMethod dispatches the methods of resources. Clients without sessions subscribe by listen.
-func (r *request) resourceMethod(ctx context.Context) (any, *rpc.Error) {
-	switch r.msg.Method {
-	case "resources/list":
-		return r.listResources(ctx)
-	case "resources/templates/list":
-		return r.listTemplates(ctx)
-	case "resources/read":
-		return r.runWithHost(ctx, (*request).readResource)
-	case "resources/subscribe", "resources/unsubscribe":
-		if !r.sessionless && r.srv.hasSubscriptions() {
-			return r.subscribe(ctx, r.msg.Method == "resources/subscribe")
-		}
-	}
-	return nil, r.unknown()
 }
 
 // listResources returns a page of the resources that are not templates.
@@ -227,11 +197,7 @@ func (r *request) uri() (string, *rpc.Error) {
 // notFound returns the same error whether there is no such resource or the client may not see it. Its code
 // depends on the revision (SEP-2164).
 func (r *request) notFound(uri string) *rpc.Error {
-	code := mcp.RESOURCE_NOT_FOUND
-	if r.sessionless {
-		code = mcp.INVALID_PARAMS
-	}
-	e := rpc.Errorf(code, "unknown resource %q", uri)
+	e := rpc.Errorf(r.notFoundCode, "unknown resource %q", uri)
 	e.Data = object{"uri": uri}
 	return e
 }
@@ -245,36 +211,6 @@ func contentsOf(uri, kind string, data []byte) object {
 		return object{"uri": uri, "mimeType": cmp.Or(kind, "text/plain"), "text": string(data)}
 	}
 	return object{"uri": uri, "mimeType": cmp.Or(kind, http.DetectContentType(data)), "blob": base64.StdEncoding.EncodeToString(data)}
-}
-
-// maxSubscriptions is how many resources a client may subscribe to. maxWatched is the limit for all clients of
-// a credential; with several credentials each has a quarter of it. It exists because a gateway's upstream
-// server gets the subscriptions of all clients. maxWatchedURI is the largest URI, in bytes.
-const (
-	maxSubscriptions = 1000
-	maxWatched       = 10_000
-	maxWatchedURI    = 8 << 10
-)
-
-// errWatched is the error of a subscription beyond the limit.
-var errWatched = rpc.Errorf(mcp.INVALID_REQUEST, "this client or its credential has subscribed to too many resources; unsubscribe from some")
-
-// subscribe subscribes the client to a resource; see [Server.ResourceUpdated].
-func (r *request) subscribe(ctx context.Context, on bool) (any, *rpc.Error) {
-	uri, bad := r.uri()
-	if bad != nil {
-		return nil, bad
-	}
-	if !on {
-		if stop := r.unwatch(uri); stop != nil {
-			stop()
-		}
-		return object{}, nil
-	}
-	if bad := r.watchFor(ctx, r.session, uri); bad != nil {
-		return nil, bad
-	}
-	return object{}, nil
 }
 
 // watchFor subscribes a client to a resource that the client of the request sees.
@@ -304,112 +240,4 @@ func (r *request) exists(ctx context.Context, uri string) bool {
 	}
 	_, _, err := r.readSkill(ctx, uri)
 	return err == nil
-}
-
-// ResourceUpdated notifies the clients that have subscribed to the resource, if one of its groups is still open
-// for them.
-func (s *Server) ResourceUpdated(uri string) {
-	var groups [][]string // of the resources and templates that match
-	for _, o := range s.resources {
-		if _, ok := o.match(uri); ok {
-			groups = append(groups, o.Groups)
-		}
-	}
-	s.mu.Lock()
-	all := slices.Collect(maps.Values(s.scopes))
-	listening := slices.Collect(maps.Keys(s.listening)) // their groups never close
-	s.mu.Unlock()
-	if len(groups) > 0 {
-		all = slices.DeleteFunc(all, func(c *session) bool {
-			reachable := s.cfg.Toolkit.Reachable(c.scope)
-			return !slices.ContainsFunc(groups, func(in []string) bool { return shows(reachable, in) })
-		})
-	}
-	for _, c := range append(all, listening...) {
-		c.updated(uri)
-	}
-}
-
-// A watched is the subscription of a client to a resource.
-type watched struct {
-	due  bool   // an update must be sent
-	stop func() // ends the watch of [mcpupstream.Watcher]; nil if there is none
-}
-
-// full reports whether a subscription to the resource would exceed the limit of the client or its credential.
-func (c *session) full(uri string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.watched[uri] == nil && (len(c.watched) >= maxSubscriptions || c.owner.watched.Full())
-}
-
-// watch adds a subscription if the limits allow it. An existing subscription is kept, with an update that was
-// not sent yet; before stops its earlier watch.
-func (c *session) watch(uri string, stop func()) (before func(), ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	w := c.watched[uri]
-	if w == nil {
-		if len(c.watched) >= maxSubscriptions {
-			return nil, false
-		}
-		if !c.owner.watched.Take(1) {
-			return nil, false
-		}
-		if c.watched == nil {
-			c.watched = map[string]*watched{}
-			context.AfterFunc(c.ctx, c.unwatchAll)
-		}
-		w = &watched{}
-		c.watched[uri] = w
-	}
-	before, w.stop = w.stop, stop
-	return before, true
-}
-
-// unwatch removes a subscription, and returns the function that stops its watch, or nil.
-func (c *session) unwatch(uri string) (stop func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if w := c.watched[uri]; w != nil {
-		stop = w.stop
-		delete(c.watched, uri)
-		c.owner.watched.Add(-1)
-	}
-	return stop
-}
-
-// unwatchAll removes the subscriptions of a session that has ended from the count of its credential.
-func (c *session) unwatchAll() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.owner.watched.Add(-int64(len(c.watched)))
-	c.watched = nil
-}
-
-// updated records that the client must be notified of an update of the resource.
-func (c *session) updated(uri string) {
-	c.mu.Lock()
-	w := c.watched[uri]
-	if w != nil {
-		w.due = true
-	}
-	c.mu.Unlock()
-	if w != nil {
-		c.notify(resourceUpdated, true)
-	}
-}
-
-// takeUpdated returns the updated resources, sorted, and marks them as sent.
-func (c *session) takeUpdated() (uris []string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for uri, w := range c.watched {
-		if w.due {
-			w.due = false
-			uris = append(uris, uri)
-		}
-	}
-	slices.Sort(uris)
-	return uris
 }

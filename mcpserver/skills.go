@@ -15,7 +15,6 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/skill"
-	"github.com/kitbag-go/kitbag/toolkit"
 )
 
 // The skills of the toolkit are served as prompts, and their files as resources with URIs such as
@@ -33,15 +32,9 @@ type groupSkill struct {
 	group string
 }
 
-// hasSkills reports whether any group has skills.
-func (s *Server) hasSkills() bool {
-	cfg := s.cfg.Toolkit.Config()
-	return len(cfg.Basic.Skills) > 0 || slices.ContainsFunc(cfg.Groups, func(g toolkit.Group) bool { return len(g.Skills) > 0 })
-}
-
 // readsSkills reports whether the policy allows the tool Skill, a control tool that changes nothing,
 // to run without asking.
-func (c *session) readsSkills() bool {
+func (c *client) readsSkills() bool {
 	view := &permission.Call{Tool: skillTool, Input: json.RawMessage("{}"), Control: true, ReadOnly: true}
 	return permission.Decide(c.policy(), view).Behavior == permission.Allow
 }

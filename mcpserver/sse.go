@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"context"
-	"crypto/rand"
 	"net/http"
 	"net/url"
 	"strings"
@@ -22,8 +21,9 @@ const sessionParam = "sessionId"
 
 // An sseStream is the stream of a session over HTTP+SSE.
 type sseStream struct {
-	out *wire.Events
-	ctx context.Context // cancelled when the stream ends
+	out   *wire.Events
+	ctx   context.Context // cancelled when the stream ends
+	slots slots
 
 	mu    sync.Mutex
 	ended bool
@@ -57,17 +57,16 @@ func wantsSSE(r *http.Request) bool {
 func (s *Server) openSSE(w http.ResponseWriter, r *http.Request, cred *Credential) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	c := s.newSession(cred)
-	c.id, c.standalone = rand.Text(), 1
-	c.useSlots()
-	c.sse = &sseStream{ctx: ctx, out: wire.NewEvents(w, r, s.limits.Write, true, cancel)}
-	if !s.register(c) {
+	c := s.reg.newSession(cred)
+	c.addStream(false)
+	c.sse = &sseStream{ctx: ctx, out: wire.NewEvents(w, r, s.cat.limits.Write, true, cancel), slots: newSlots(&s.cat.limits)}
+	if !s.reg.register(c) {
 		http.Error(w, tooManySessions, http.StatusServiceUnavailable)
 		return
 	}
 	defer c.sse.out.End(nil)
 	defer c.sse.finish()
-	defer s.remove(c)
+	defer s.reg.remove(c)
 	// Use the path as the client requested it, because a router may have shortened the path in r.URL.
 	at, err := url.ParseRequestURI(r.RequestURI)
 	if err != nil {
@@ -81,11 +80,8 @@ func (s *Server) openSSE(w http.ResponseWriter, r *http.Request, cred *Credentia
 
 // postSSE handles a message over HTTP+SSE. The answer is an event of the stream.
 func (s *Server) postSSE(w http.ResponseWriter, r *http.Request, cred *Credential, m *rpc.Message) {
-	s.mu.Lock()
-	c := s.sessions[r.URL.Query().Get(sessionParam)]
-	s.mu.Unlock()
-	// A session of another credential is treated as missing, as in find.
-	if c == nil || c.cred != cred || c.sse == nil {
+	c := s.reg.session(r.URL.Query().Get(sessionParam), cred)
+	if c == nil || c.sse == nil {
 		http.Error(w, "no such session; open a stream by GET first", http.StatusNotFound)
 		return
 	}
@@ -96,9 +92,9 @@ func (s *Server) postSSE(w http.ResponseWriter, r *http.Request, cred *Credentia
 	}
 	started := false
 	select {
-	case c.slots <- struct{}{}: // blocks while the client does not read its stream
+	case c.sse.slots <- struct{}{}: // blocks while the client does not read its stream
 		started = c.sse.start(func() {
-			defer func() { <-c.slots }()
+			defer func() { <-c.sse.slots }()
 			if reply, _ := c.handle(c.sse.ctx, m, c.sse.out); reply != nil {
 				_ = c.sse.out.Send(reply) // a failed write ends the stream
 			}

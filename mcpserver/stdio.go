@@ -23,42 +23,41 @@ const lastCalls = time.Second
 // ends. Calls in flight then have one second to finish; subscriptions and questions to the client end at once.
 // A Read of in cannot be interrupted: if ctx ends first and in is an [io.Closer], it is closed.
 func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	c := s.newSession(nil)
-	c.owner = newOwner(1) // not shared with other connections
-	c.useSlots()
+	// The limits are not shared with other connections.
+	client := s.reg.newClient(nil, newOwner(&s.cat.limits, 1), false)
 	inputEnded := make(chan struct{})
-	c.inputEnded = inputEnded
-	s.add(c)
-	defer s.remove(c)
+	client.inputEnded = inputEnded
+	c := &stdioConn{session: newSession(client), single: s.single, out: wire.NewLines(out), slots: newSlots(&s.cat.limits)}
+	s.reg.add(c.session)
+	defer s.reg.remove(c.session)
 	ctx, cancel := context.WithCancel(ctx)
-	w := wire.NewLines(out)
-	var pump, work sync.WaitGroup
+	var pump sync.WaitGroup
 	defer pump.Wait()
-	defer work.Wait()
+	defer c.work.Wait()
 	defer cancel()
-	pump.Go(func() { c.pump(ctx, w, time.Hour, nil) })
+	pump.Go(func() { c.pump(ctx, c.out, time.Hour, nil) })
 
 	lines := make(chan wire.Line)
-	go wire.ReadLines(ctx, in, s.limits.Request, lines)
+	go wire.ReadLines(ctx, in, s.cat.limits.Request, lines)
 	for {
 		select {
 		case l := <-lines:
 			if l.Err != nil {
 				close(inputEnded) // ends questions that wait for the client's answers
 				defer time.AfterFunc(lastCalls, cancel).Stop()
-				work.Wait()
+				c.work.Wait()
 				if l.Err == io.EOF {
 					return nil
 				}
 				return fmt.Errorf("mcpserver: read: %w", l.Err)
 			}
-			s.handleLine(ctx, c, l, w, &work)
-		case <-w.Failed():
-			return fmt.Errorf("mcpserver: write: %w", w.Err())
+			c.handleLine(ctx, l)
+		case <-c.out.Failed():
+			return fmt.Errorf("mcpserver: write: %w", c.out.Err())
 		case <-ctx.Done():
 			closeReader(in)
 			return fmt.Errorf("mcpserver: %w", context.Cause(ctx))
-		case <-s.ctx.Done():
+		case <-s.reg.ctx.Done():
 			closeReader(in)
 			return errors.New("mcpserver: the server was closed")
 		}
@@ -72,10 +71,25 @@ func closeReader(in io.Reader) {
 	}
 }
 
+// A stdioConn is a client over stdio, whose messages may be of either era.
+type stdioConn struct {
+	*session
+	single *sessionless
+	out    *wire.Lines
+	slots  slots
+	work   sync.WaitGroup // requests
+}
+
+// slots limit the requests whose answers share one stream: each holds a slot until its answer is written. There are
+// more slots than calls, so a request only waits for a slot while the client does not read.
+type slots chan struct{}
+
+func newSlots(l *Limits) slots { return make(slots, 2*l.Calls) }
+
 // handleLine handles one message. Requests run in parallel; other messages are handled in order.
-func (s *Server) handleLine(ctx context.Context, c *session, l wire.Line, w *wire.Lines, work *sync.WaitGroup) {
+func (c *stdioConn) handleLine(ctx context.Context, l wire.Line) {
 	if l.TooLong {
-		sendLine(w, rpc.Answer(rpc.RequestID(l.Data, l.Tail), nil, rpc.Errorf(mcp.INVALID_REQUEST, "the message is longer than the limit of %d bytes", s.limits.Request)))
+		c.reply(rpc.Answer(rpc.RequestID(l.Data, l.Tail), nil, rpc.Errorf(mcp.INVALID_REQUEST, "the message is longer than the limit of %d bytes", c.cat.limits.Request)))
 		return
 	}
 	if len(bytes.TrimSpace(l.Data)) == 0 {
@@ -83,37 +97,46 @@ func (s *Server) handleLine(ctx context.Context, c *session, l wire.Line, w *wir
 	}
 	m, err := rpc.Parse(l.Data)
 	if err != nil {
-		sendLine(w, rpc.Answer(m.ID, nil, err))
+		c.reply(rpc.Answer(m.ID, nil, err))
 		return
 	}
-	if m.Method == "" || m.ID == nil || m.Method == string(mcp.MethodInitialize) {
-		handleOver(ctx, c, m, w)
+	if !m.IsRequest() || m.Method == string(mcp.MethodInitialize) {
+		c.serve(ctx, m)
 		return
 	}
 	select {
 	case c.slots <- struct{}{}: // blocks while the client does not read; no input is read then
-	case <-w.Failed():
+	case <-c.out.Failed():
 		return
 	case <-ctx.Done():
 		return
-	case <-s.ctx.Done():
+	case <-c.ctx.Done():
 		return
 	}
-	work.Go(func() {
+	c.work.Go(func() {
 		defer func() { <-c.slots }()
-		handleOver(ctx, c, m, w)
+		c.serve(ctx, m)
 	})
 }
 
-// sendLine writes an answer, unless it is nil. If the answer cannot be written, ServeStdio ends.
-func sendLine(w *wire.Lines, message []byte) {
-	if message != nil {
-		_ = w.Send(message)
+// serve handles a message and writes the answer. Each request says which era it is of.
+func (c *stdioConn) serve(ctx context.Context, m *rpc.Message) {
+	var answer []byte
+	if m.IsRequest() && mcp.IsModernProtocol(m.Meta.Version) {
+		if err := m.Meta.Check(); err != nil {
+			answer = rpc.Answer(m.ID, nil, err)
+		} else {
+			answer, _ = c.single.handle(ctx, c.client, m, c.out)
+		}
+	} else {
+		answer, _ = c.session.handle(ctx, m, c.out)
 	}
+	c.reply(answer)
 }
 
-// handleOver handles a message and writes the answer.
-func handleOver(ctx context.Context, c *session, m *rpc.Message, w *wire.Lines) {
-	answer, _ := c.handle(ctx, m, w)
-	sendLine(w, answer)
+// reply writes an answer, unless it is nil. If it cannot be written, ServeStdio ends.
+func (c *stdioConn) reply(answer []byte) {
+	if answer != nil {
+		_ = c.out.Send(answer)
+	}
 }

@@ -48,11 +48,11 @@ type entry struct {
 
 // upstreamEntries returns the list entries of the items of upstream servers.
 func (r *request) upstreamEntries(ctx context.Context, kind mcpupstream.Kind) (all []entry) {
-	if r.srv.cfg.upstream == nil {
+	if r.cat.cfg.upstream == nil {
 		return nil
 	}
 	v := r.upstreamView()
-	for _, item := range r.srv.cfg.upstream.List(ctx, kind, v) {
+	for _, item := range r.cat.cfg.upstream.List(ctx, kind, v) {
 		if len(item.Groups) == 0 || !shows(v.Groups, item.Groups) {
 			continue
 		}
@@ -82,7 +82,7 @@ func (r *request) upstreamEntries(ctx context.Context, kind mcpupstream.Kind) (a
 
 // getUpstream gets a prompt or a resource from an upstream server. It returns the error missing if there is none.
 func (r *request) getUpstream(ctx context.Context, kind mcpupstream.Kind, name string, args map[string]string, missing *rpc.Error) (any, *rpc.Error) {
-	if r.srv.cfg.upstream == nil {
+	if r.cat.cfg.upstream == nil {
 		return nil, missing
 	}
 	input := object{"name": name, "arguments": args}
@@ -91,7 +91,7 @@ func (r *request) getUpstream(ctx context.Context, kind mcpupstream.Kind, name s
 	}
 	var result object
 	rpcErr := r.recorded(ctx, input, missing, func(ctx context.Context) error {
-		raw, err := r.srv.cfg.upstream.Get(ctx, kind, r.upstreamView(), name, args)
+		raw, err := r.cat.cfg.upstream.Get(ctx, kind, r.upstreamView(), name, args)
 		if err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func (r *request) getUpstream(ctx context.Context, kind mcpupstream.Kind, name s
 
 // recorded runs a request to an upstream server. The audit record has the name of the method, which no tool can have.
 func (r *request) recorded(ctx context.Context, input object, missing *rpc.Error, do func(context.Context) error) *rpc.Error {
-	ctx = toolstate.With(ctx, &r.state)
+	ctx = toolstate.With(ctx, &r.tools)
 	r.rec = Record{Time: time.Now(), Tool: r.msg.Method, Outcome: OutcomeError, Input: rpc.Encode(input)}
 	defer r.closeRecord(ctx)
 	err := do(ctx)
@@ -134,7 +134,7 @@ func (r *request) recorded(ctx context.Context, input object, missing *rpc.Error
 
 // completeUpstream completes an argument of an upstream server's prompt or resource template.
 func (r *request) completeUpstream(ctx context.Context, kind mcpupstream.Kind, name string, arg mcpupstream.Argument, missing *rpc.Error) (any, *rpc.Error) {
-	c, ok := r.srv.cfg.upstream.(mcpupstream.Completer)
+	c, ok := r.cat.cfg.upstream.(mcpupstream.Completer)
 	if !ok || kind == "" {
 		return nil, missing
 	}
@@ -153,7 +153,7 @@ func (r *request) completeUpstream(ctx context.Context, kind mcpupstream.Kind, n
 // watchUpstream subscribes a client to a resource of an upstream server. The client is the
 // session of the request, or a listener that the request has started.
 func (r *request) watchUpstream(ctx context.Context, c *session, uri string) *rpc.Error {
-	w, ok := r.srv.cfg.upstream.(mcpupstream.Watcher)
+	w, ok := r.cat.cfg.upstream.(mcpupstream.Watcher)
 	if !ok {
 		return r.notFound(uri)
 	}

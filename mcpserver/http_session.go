@@ -8,13 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver/internal/wire"
 )
 
-const (
-	// maxKeptTotal is how many bytes of events are kept for all sessions of a credential; with several credentials
-	// each has a quarter of it. Sessions that have ended count until their events are dropped.
-	maxKeptTotal = 64 << 20
-
-	lastEventID = "Last-Event-ID"
-)
+const lastEventID = "Last-Event-ID"
 
 // get handles GET: it opens the session's standalone stream, for messages that belong to no request, or resumes
 // any stream. A session can only have one standalone stream, because each message is sent on one stream.
@@ -25,7 +19,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, cred *Credential) {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	to := wire.NewEvents(w, r, s.limits.Write, true, cancel)
+	to := wire.NewEvents(w, r, s.cat.limits.Write, true, cancel)
 	defer to.End(nil)
 	var st *wire.Stream
 	if id := r.Header.Get(lastEventID); id != "" {
@@ -37,11 +31,11 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, cred *Credential) {
 	}
 	standalone := st == nil || st.Standalone()
 	if standalone {
-		if !c.addStandalone(st != nil) {
+		if !c.addStream(st != nil) {
 			http.Error(w, "the session already has a stream; end that stream first, or resume it with "+lastEventID, http.StatusConflict)
 			return
 		}
-		defer c.removeStandalone()
+		defer c.removeStream()
 	}
 	if st == nil {
 		c.replay.EndStandalone()
@@ -67,23 +61,4 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, cred *Credential) {
 			return
 		}
 	}
-}
-
-// addStandalone counts a connection of the standalone stream. It returns false if there already is a connection
-// that the new one does not replace.
-func (c *session) addStandalone(replaces bool) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.standalone > 0 && !replaces {
-		return false
-	}
-	c.standalone++
-	return true
-}
-
-func (c *session) removeStandalone() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.standalone--
-	c.used = time.Now()
 }

@@ -1,0 +1,101 @@
+package mcpserver
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/mcpserver/internal/park"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/wire"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// A client is whom limits and the state of tools belong to: a connection over stdio, a session over HTTP, or all
+// clients without sessions over HTTP that have the same credential.
+type client struct {
+	cat   *catalogue
+	name  string      // for audit records; empty if the client stands for several
+	cred  *Credential // nil if the server has no credentials
+	owner *owner
+	tools toolstate.State
+
+	ctx        context.Context // cancelled when the client has left
+	end        context.CancelFunc
+	inputEnded <-chan struct{} // closed when the client can send nothing more; nil if the server cannot know that
+
+	traffic
+	parked park.Owner // of clients without sessions
+
+	mu    sync.Mutex
+	state state
+}
+
+// A state is what must be kept of a client to continue with it later. It has values only: connections, goroutines
+// and requests in flight are in the types around it. Without sessions only Scope is set, for its ceiling.
+type state struct {
+	Scope   *toolkit.Scope  // the open groups; never replaced
+	Watched map[string]bool // the URIs of subscriptions; true if the client must be notified of an update
+
+	Version   string            // of the protocol, as negotiated; empty before initialize
+	Abilities abilities         // the client's
+	Level     mcp.LoggingLevel  // the least severe level of log messages that are sent; if empty, none are sent
+	Rules     []permission.Rule // that the user has accepted for the session
+	Tools     string            // digest of the list of tools that the client has; empty before it has requested one
+	Visible   visibleItems      // as of the last notification
+}
+
+// An owner is all clients of a credential, or all clients without one. They share limits, so that one
+// credential cannot use up what all clients share.
+type owner struct {
+	sessions int         // over HTTP; guarded by registry.mu
+	calls    wire.Budget // requests in flight
+	watched  wire.Budget // subscriptions
+	kept     wire.Budget // bytes of events that are kept for clients that reconnect
+}
+
+// sharedCalls is how many times Limits.Calls all clients of a credential can have together.
+const sharedCalls = 16
+
+// maxKept is how many bytes of events are kept for all sessions of a credential; with several credentials each has
+// a quarter of it. Sessions that have ended count until their events are dropped.
+const maxKept = 64 << 20
+
+// newOwner returns an owner. Its limits depend on the number of credentials.
+func newOwner(l *Limits, credentials int) *owner {
+	o := &owner{}
+	o.calls.Max, o.watched.Max, o.kept.Max = int64(sharedCalls*l.Calls), maxWatched, maxKept
+	if credentials > 1 {
+		o.watched.Max /= 4
+		o.kept.Max /= 4
+	}
+	return o
+}
+
+// policy returns the policy for the client's calls.
+func (c *client) policy() *permission.Policy {
+	p := c.cat.cfg.Policy
+	if c.cred != nil && c.cred.Policy != nil {
+		p = c.cred.Policy
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.state.Rules) == 0 {
+		return p
+	}
+	// The user's rules come after the owner's, so that a deny rule of the owner still wins.
+	with := *p
+	with.Rules = slices.Concat(p.Rules, c.state.Rules)
+	return &with
+}
+
+// credential returns the name of the client's credential; empty if it has none.
+func (c *client) credential() string {
+	if c.cred == nil {
+		return ""
+	}
+	return c.cred.Name
+}

@@ -1,0 +1,138 @@
+package mcpserver
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kitbag-go/kitbag/internal/mcpupstream"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// A Config configures a [Server]. Toolkit, Name and Version are required.
+type Config struct {
+	Toolkit       *toolkit.Toolkit
+	Name, Version string
+	Title         string // for people; may be empty
+
+	// Instructions are for the host's model. They precede the instructions of the toolkit's basic group.
+	// MaxInstructions is the limit for both together, in bytes; 0 is 16 KiB. Longer text is cut off.
+	Instructions    string
+	MaxInstructions int
+
+	// Policy decides about calls. nil is the zero policy, which asks the host about every call except calls of
+	// control tools. It must not be changed afterwards. New returns an error if a rule names a tool that does not
+	// exist and the name is similar to that of an existing tool, or if a tool cannot read the pattern of a rule.
+	Policy *permission.Policy
+
+	// Prompts and Resources are served in addition to the skills of the toolkit.
+	Prompts   []Prompt
+	Resources []Resource
+
+	// Middleware wraps every call; the first is the outermost.
+	Middleware []tool.Middleware
+
+	// MaxListBytes is for clients from protocol revision 2026-07-28 on, whose list of tools must not change. If the
+	// definitions of all tools that such a client may see have at most this many bytes, its list contains them all,
+	// labelled with their groups; otherwise it contains the tools of [toolkit.Discover]. To find out, the server
+	// contacts all sources. 0 is 16 KiB for a toolkit without sources. For a toolkit with sources 0 means the same
+	// as a negative number: the list never contains all tools.
+	MaxListBytes int
+
+	// PageSize is the largest number of tools or groups in a page of a list; 0 is no limit.
+	PageSize int
+
+	// Credentials are the credentials of HTTP clients. If there are any, each client must send one.
+	Credentials []Credential
+
+	// Hosts are names of the HTTP server, without port, in addition to localhost and loopback addresses. Origins,
+	// such as "https://app.example.com", are those from which a browser may send requests, in addition to origins
+	// on these hosts.
+	Hosts, Origins []string
+
+	Limits Limits
+
+	// Audit, unless nil, is called after every call, before its answer is sent. It must be safe
+	// for concurrent use.
+	Audit func(Record)
+
+	upstream mcpupstream.Provider // set by [mcpupstream.Attach]; nil for none
+}
+
+// A Credential is a token that clients over HTTP must send. It determines what they may see and do.
+type Credential struct {
+	Name  string // unique; for audit records
+	Token string // "Authorization: Bearer TOKEN"; 16 bytes or more
+
+	// Ceiling limits what its sessions may see; the zero Ceiling is no limit.
+	Ceiling toolkit.Ceiling
+
+	// Policy, unless nil, replaces Config.Policy.
+	Policy *permission.Policy
+}
+
+// Limits limit what one client, or all clients together, may use. Fields that are zero have the defaults.
+type Limits struct {
+	Request  int           // bytes of a message; 4 MiB by default
+	Sessions int           // open sessions over HTTP; 4096 by default
+	Share    int           // sessions of one credential; by default a quarter of Sessions, or all of them if there is only one credential
+	Calls    int           // requests in flight in a session; 64 by default. All clients of a credential together can have 16 times as many, and so can all clients without a credential
+	Idle     time.Duration // how long a session without streams and requests is kept; 30 min by default
+	Write    time.Duration // how long a client may leave a message unread over HTTP; 30 s by default
+	Resume   time.Duration // how long a call continues without a connection, and an answer is kept; 1 min by default
+	Ask      time.Duration // how long a client may take to answer a question; 10 min by default
+}
+
+func (l Limits) withDefaults(credentials int) Limits {
+	number := func(n *int, d int) {
+		if *n == 0 {
+			*n = d
+		}
+	}
+	duration := func(n *time.Duration, d time.Duration) {
+		if *n == 0 {
+			*n = d
+		}
+	}
+	number(&l.Request, 4<<20)
+	number(&l.Sessions, 4096)
+	if credentials > 1 {
+		number(&l.Share, max(1, l.Sessions/4))
+	}
+	number(&l.Share, l.Sessions)
+	number(&l.Calls, 64)
+	duration(&l.Idle, 30*time.Minute)
+	duration(&l.Write, 30*time.Second)
+	duration(&l.Resume, time.Minute)
+	duration(&l.Ask, 10*time.Minute)
+	return l
+}
+
+// MinToken is the smallest length of the token of a [Credential], in bytes.
+const MinToken = 16
+
+func (c *Config) check() error {
+	switch {
+	case c.Toolkit == nil:
+		return errors.New("Config.Toolkit is nil; set it to the toolkit to serve")
+	case strings.TrimSpace(c.Name) == "" || strings.TrimSpace(c.Version) == "":
+		return errors.New("Config.Name or Config.Version is empty; both are required")
+	case c.PageSize < 0:
+		return fmt.Errorf("Config.PageSize is %d; it must not be negative (0: no pages)", c.PageSize)
+	}
+	for i, cred := range c.Credentials {
+		switch {
+		case cred.Name == "":
+			return fmt.Errorf("credential %d has no name; give it one for audit records", i)
+		case len(cred.Token) < MinToken:
+			return fmt.Errorf("the token of credential %q is shorter than %d bytes; generate a random one", cred.Name, MinToken)
+		case slices.ContainsFunc(c.Credentials[:i], func(o Credential) bool { return o.Name == cred.Name || o.Token == cred.Token }):
+			return fmt.Errorf("credential %q has the same name or token as another credential", cred.Name)
+		}
+	}
+	return nil
+}

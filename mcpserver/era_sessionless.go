@@ -1,0 +1,191 @@
+package mcpserver
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/internal/mcpcontent"
+	"github.com/kitbag-go/kitbag/internal/strictjson"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/park"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/wire"
+	"github.com/kitbag-go/kitbag/tool/host"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// This file is the era of the protocol from revision 2026-07-28 on, in which clients have no sessions.
+
+// sessionless is the era of clients without sessions. It implements era.
+type sessionless struct {
+	reg *registry
+	lot *park.Lot
+}
+
+// handle handles a request of a client, whose _meta the caller has checked. It returns the answer as
+// [session.handle] does.
+func (e *sessionless) handle(ctx context.Context, c *client, m *rpc.Message, out wire.Responder) ([]byte, *rpc.Error) {
+	r := &request{client: c, era: e, msg: m, out: out, scope: c.state.Scope.Sub(), notFoundCode: mcp.INVALID_PARAMS, anyStructured: true}
+	r.tk = c.cat.static.pick(ctx, r.scope)
+	return r.serve(ctx, r.addResultFields)
+}
+
+// addResultFields adds the fields that results must have in this era.
+func (r *request) addResultFields(o object) {
+	if o["resultType"] == nil {
+		o["resultType"] = "complete"
+	}
+	switch r.msg.Method {
+	case "server/discover", "tools/list", "groups/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read":
+		if o["resultType"] == "complete" {
+			// Not to be cached: lists change with the toolkit, and depend on the credential.
+			o["ttlMs"], o["cacheScope"] = 0, "private"
+		}
+	}
+	if _, has := o["_meta"]; !has { // the _meta of a tool's result is left unchanged
+		o["_meta"] = object{mcp.MetaKeyServerInfo: r.cat.info()}
+	}
+}
+
+// method implements era.
+func (e *sessionless) method(name string) handler {
+	switch name {
+	case "server/discover":
+		return e.discover
+	case "subscriptions/listen":
+		return e.listen
+	}
+	return nil
+}
+
+// discover handles server/discover. In this era a capability that is not in the specification is an extension.
+func (e *sessionless) discover(r *request, ctx context.Context) (any, *rpc.Error) {
+	o := r.describe(ctx)
+	if caps := o["capabilities"].(object); caps["groups"] != nil {
+		caps["extensions"] = object{mcpcontent.GroupsKey: object{}}
+	}
+	o["supportedVersions"] = mcp.ValidProtocolVersions
+	return o, nil
+}
+
+// withHost implements era. To ask, the host answers the request with the question; see package park.
+func (e *sessionless) withHost(ctx context.Context, r *request, do handler) (any, *rpc.Error) {
+	var p struct {
+		Answers map[string]json.RawMessage `json:"inputResponses"`
+		State   string                     `json:"requestState"`
+	}
+	if err := r.msg.Decode(&p); err != nil {
+		return nil, err
+	}
+	current := park.Request{Out: r.out, Token: r.msg.Meta.Progress, Answers: p.Answers}
+	if p.State != "" {
+		t, err := e.lot.Verify(p.State)
+		if err != nil {
+			return nil, rpc.Errorf(mcp.INVALID_PARAMS, "%v", err)
+		}
+		if t.Parked { // the other kind of ticket gives permission for a call; see askAbout
+			return e.lot.Resume(ctx, t.Nonce, r.digest(), current)
+		}
+	}
+	level := r.msg.Meta.Level
+	r.log = &Logger{credential: r.credential(), level: func() mcp.LoggingLevel { return level }, wake: func() {}}
+	can := abilitiesOf(r.msg.Meta.Capabilities)
+	h := &clientHost{can: func() abilities { return can }}
+	// A client that declares no capabilities cannot be asked, so the call does not need a separate goroutine.
+	if can == (abilities{}) {
+		result, err := r.logged(host.With(ctx, h), do)
+		return r.capabilityError(h, result, err)
+	}
+	delete(p.Answers, askID) // it is for permission to call; see askAbout
+	req := *r                // the call outlives r
+	return e.lot.Start(ctx, r.ctx, &r.parked, r.digest(), current, func(ctx context.Context, call *park.Call) (any, *rpc.Error) {
+		req.out, req.waits, h.ask = call, call, call.Ask
+		result, err := req.recovered(host.With(ctx, h), func(r *request, ctx context.Context) (any, *rpc.Error) { return r.logged(ctx, do) })
+		return req.capabilityError(h, result, err)
+	})
+}
+
+// capabilityError returns MCP's error for missing capabilities if the call failed because of them, and
+// otherwise result and err.
+func (r *request) capabilityError(h *clientHost, result any, err *rpc.Error) (any, *rpc.Error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if o, _ := result.(object); h.missing == nil || err == nil && o["isError"] != true {
+		return result, err
+	}
+	e := rpc.Errorf(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, "%s needs a capability that the client has not declared; see requiredCapabilities", r.msg.Method)
+	e.Data = object{"requiredCapabilities": h.missing}
+	return nil, e
+}
+
+// sees implements era: lists do not change.
+func (e *sessionless) sees(*toolkit.View, bool) {}
+
+// called implements era: listeners are notified.
+func (e *sessionless) called(context.Context, *request) *rpc.Error { return nil }
+
+// askID is the key of the question in the inputRequests that a client without sessions gets.
+const askID = "allow"
+
+// askAbout implements era. The server stores nothing between the question and the answer: the call has not
+// started, and the ticket identifies it.
+func (e *sessionless) askAbout(_ context.Context, r *request, a about) object {
+	name, d := a.call.Tool, a.decision
+	// Unlike digest this uses the exact bytes: these arguments will run, and a duplicate key must not be
+	// interpreted in two ways. It includes what was judged, except what every edit of a file changes.
+	judged := []string{r.credential(), name, string(a.call.Input), d.Judgement.Text, string(d.Judgement.Profile), reach(d)}
+	for _, f := range d.Judgement.Files {
+		judged = append(judged, f.Path)
+	}
+	digest := sha256.Sum256(rpc.Encode(slices.Concat(judged, d.Judgement.Except, []string{""}, d.Judgement.Keep)))
+	if a.params.State != "" {
+		var got reply
+		if err := e.lot.Redeem(a.params.State, digest[:]); err != nil {
+			return failure(fmt.Sprintf("The answer to the question about this call of %s cannot be used: %v.", name, err))
+		}
+		return refusal(name, d, a.params.Answers[askID], &got)
+	}
+	if !abilitiesOf(r.msg.Meta.Capabilities).form {
+		return cannotAsk(name, d)
+	}
+	question, err := form(a, false)
+	if err != nil {
+		return couldNotAsk(name, err)
+	}
+	r.rec.Outcome = OutcomeAsked
+	return object{
+		"resultType":    "input_required",
+		"inputRequests": object{askID: object{"method": "elicitation/create", "params": question}},
+		"requestState":  e.lot.Issue(park.Ticket{Call: digest[:], Nonce: rand.Text()}),
+	}
+}
+
+// digest identifies the request and its credential. It does not depend on the order of members or on white
+// space, because a client may encode the arguments again; the call uses the arguments of the first request.
+func (r *request) digest() []byte {
+	var p struct {
+		Name      string          `json:"name"`
+		URI       string          `json:"uri"`
+		Arguments json.RawMessage `json:"arguments"`
+		Ref       json.RawMessage `json:"ref"` // this and the following fields are of completions
+		Argument  json.RawMessage `json:"argument"`
+		Context   json.RawMessage `json:"context"`
+	}
+	_ = strictjson.Unmarshal(r.msg.Params, &p) // no error, because dispatch has decoded it
+	sum := sha256.Sum256(rpc.Encode([]string{r.credential(), r.msg.Method, p.Name, p.URI, string(strictjson.Canonical(p.Arguments)),
+		string(strictjson.Canonical(p.Ref)), string(strictjson.Canonical(p.Argument)), string(strictjson.Canonical(p.Context))}))
+	return sum[:]
+}
+
+// Together runs functions of a call in parallel that each ask the client, by [host.Host] or [Roots], and
+// returns their joined errors, in the order of the functions. From protocol revision 2026-07-28 on, in which
+// the client repeats its request with the answers, their questions are sent together: a question waits until
+// every other function has asked a question or ended.
+func Together(ctx context.Context, ask ...func(context.Context) error) error {
+	return park.Together(ctx, ask...)
+}

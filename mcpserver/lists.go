@@ -1,0 +1,170 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/internal/mcpcontent"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// info returns the name and version of the server.
+func (s *catalogue) info() object {
+	o := object{"name": s.cfg.Name, "version": s.cfg.Version}
+	if s.cfg.Title != "" {
+		o["title"] = s.cfg.Title
+	}
+	return o
+}
+
+// describe returns the capabilities and the instructions of the server.
+func (r *request) describe(ctx context.Context) object {
+	// Declare only lists that exist, because clients request every declared list.
+	caps := object{"tools": object{"listChanged": true}, "logging": object{}}
+	if r.cat.hasPrompts() {
+		caps["prompts"] = object{"listChanged": true}
+	}
+	if r.cat.hasResources() {
+		caps["resources"] = object{"listChanged": true, "subscribe": r.cat.hasSubscriptions()}
+	}
+	if r.cat.completes {
+		caps["completions"] = object{}
+	}
+	if len(r.tk.Groups(r.scope)) > 0 {
+		caps["groups"] = object{"listChanged": true}
+	}
+	o := object{"capabilities": caps}
+	text := r.cat.cfg.Instructions
+	if v, err := r.tk.View(ctx, r.scope); err == nil && v.Prompt() != "" {
+		text = strings.TrimSpace(text + "\n\n" + v.Prompt())
+	}
+	if text != "" {
+		o["instructions"] = cut(text, r.cat.cfg.MaxInstructions)
+	}
+	return o
+}
+
+// discover handles server/discover.
+func (r *request) discover(ctx context.Context) (any, *rpc.Error) {
+	o := r.describe(ctx)
+	o["supportedVersions"] = mcp.ValidProtocolVersions
+	return o, nil
+}
+
+// cut returns s, or its first characters with a mark at the end, in at most n bytes.
+func cut(s string, n int) string {
+	const more = " …"
+	if len(s) <= n {
+		return s
+	}
+	n = max(0, n-len(more))
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + more
+}
+
+// listTools handles tools/list.
+func (r *request) listTools(ctx context.Context) (any, *rpc.Error) {
+	cursor, rpcErr := r.cursor()
+	if rpcErr != nil {
+		return nil, rpcErr
+	}
+	v, err := r.tk.View(ctx, r.scope)
+	if err != nil {
+		return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "%v", err)
+	}
+	infos, next, err := v.Page(cursor, r.cat.cfg.PageSize)
+	if err != nil {
+		return nil, rpc.Errorf(mcp.INVALID_PARAMS, "tools/list: %v", err)
+	}
+	list := make([]object, len(infos))
+	for i, info := range infos {
+		list[i] = describe(info, r.granted(r.tk.Labels(info.Name)))
+	}
+	r.era.sees(v, true)
+	return page("tools", list, next), nil
+}
+
+// describe returns the list entry of a tool, with its schemas unchanged. An output schema that is not for an
+// object is left out, because clients would reject the whole list.
+func describe(info tool.Info, labels []string) object {
+	o := object{"name": info.Name, "description": info.Description, "inputSchema": info.Input}
+	if info.Title != "" {
+		o["title"] = info.Title
+	}
+	var root struct {
+		Type string `json:"type"`
+	}
+	if json.Unmarshal(info.Output, &root) == nil && root.Type == "object" {
+		o["outputSchema"] = info.Output
+	}
+	switch {
+	case isObject(info.Annotations):
+		o["annotations"] = info.Annotations
+	case info.ReadOnly:
+		o["annotations"] = object{"readOnlyHint": true}
+	}
+	if len(labels) > 0 {
+		o["_meta"] = object{mcpcontent.GroupsKey: labels}
+	}
+	return o
+}
+
+// granted returns those of the groups that the ceiling grants. A client must not learn the names of other
+// groups, not even as labels of a tool that it sees.
+func (r *request) granted(groups []string) []string {
+	if len(groups) == 0 {
+		return nil
+	}
+	seen := r.tk.Groups(r.scope)
+	has := func(all []toolkit.GroupInfo, name string) bool {
+		return slices.ContainsFunc(all, func(g toolkit.GroupInfo) bool { return g.Name == name })
+	}
+	all := r.tk.Groups(nil)
+	if len(all) == len(seen) { // there is no ceiling, or it grants everything
+		return groups
+	}
+	// A label that is not the name of a group is always allowed.
+	return slices.DeleteFunc(slices.Clone(groups), func(name string) bool { return has(all, name) && !has(seen, name) })
+}
+
+// listGroups handles groups/list, of MCP's proposal for primitive grouping. It returns the groups that the
+// ceiling grants, whether open or not, with their parents as labels.
+func (r *request) listGroups() (any, *rpc.Error) {
+	cursor, rpcErr := r.cursor()
+	if rpcErr != nil {
+		return nil, rpcErr
+	}
+	groups, next, err := r.tk.PageGroups(r.scope, cursor, r.cat.cfg.PageSize)
+	if err != nil {
+		return nil, rpc.Errorf(mcp.INVALID_PARAMS, "groups/list: %v", err)
+	}
+	list := make([]object, len(groups))
+	for i, g := range groups {
+		parents := r.granted(g.Parents)
+		o := object{"name": g.Name, "description": g.Description}
+		if g.Title != "" {
+			o["title"] = g.Title
+		}
+		meta := object{}
+		for k, v := range g.Meta {
+			meta[k] = v
+		}
+		if len(parents) > 0 {
+			meta[mcpcontent.GroupsKey] = parents
+		}
+		if len(meta) > 0 {
+			o["_meta"] = meta
+		}
+		list[i] = o
+	}
+	return page("groups", list, next), nil
+}

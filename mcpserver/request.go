@@ -1,0 +1,190 @@
+package mcpserver
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/mcpserver/internal/park"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/wire"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// A request is a request in flight.
+type request struct {
+	*client
+	era era
+	msg *rpc.Message
+	out wire.Responder
+
+	tk    *toolkit.Toolkit
+	scope *toolkit.Scope // the session's; without sessions, one for this request only
+	log   *Logger        // the client's; without sessions, one for this request only
+	rec   Record         // of a call
+	waits *park.Call     // the call that the request is part of; nil for none
+
+	notFoundCode  int  // of a resource (SEP-2164)
+	anyStructured bool // whether the structured content of a result may be other than an object
+}
+
+// An object is a JSON object to send.
+type object = map[string]any
+
+// A handler handles a request, and returns its result.
+type handler func(*request, context.Context) (any, *rpc.Error)
+
+// An era is what depends on whether a client has a session: *session is the era before revision 2026-07-28,
+// *sessionless the one from then on.
+type era interface {
+	// method returns the handler of a method that only this era has; nil for other methods.
+	method(name string) handler
+	// withHost runs do with a host that asks the client, and with a logger.
+	withHost(ctx context.Context, r *request, do handler) (any, *rpc.Error)
+
+	// sees is called with the list of tools that the client was sent (listed), or that a call is resolved on.
+	sees(v *toolkit.View, listed bool)
+	// askAbout asks the client's user about a call; see permit for the results.
+	askAbout(ctx context.Context, r *request, a about) object
+	// called is called after a tool has run, and before its result is sent.
+	called(ctx context.Context, r *request) *rpc.Error
+}
+
+// about is a call that the user is asked about.
+type about struct {
+	params   *callParams
+	call     *permission.Call
+	preview  string
+	decision permission.Decision
+}
+
+// serve handles the request and returns its answer, and the error in the answer, if any. The answer is nil for
+// cancelled requests, as the specification requires. finish, unless nil, completes results.
+func (r *request) serve(ctx context.Context, finish func(object)) ([]byte, *rpc.Error) {
+	id := r.msg.ID
+	ctx, key, err := r.begin(ctx, r.ctx, string(id), r.out)
+	if err != nil {
+		return rpc.Answer(id, nil, err), err
+	}
+	defer r.finish(key)
+	result, err := r.recovered(ctx, (*request).dispatch)
+	if ctx.Err() != nil { // cancelled
+		return nil, nil
+	}
+	if o, ok := result.(object); ok && err == nil && finish != nil {
+		finish(o)
+	}
+	return rpc.Answer(id, result, err), err
+}
+
+// recovered calls do and turns a panic in code of the toolkit's owner, such as the judgement of a tool, into an
+// error of the request.
+func (r *request) recovered(ctx context.Context, do handler) (result any, err *rpc.Error) {
+	defer func() {
+		if p := recover(); p != nil {
+			slog.ErrorContext(ctx, "request panicked", "method", r.msg.Method, "panic", p, "stack", string(debug.Stack()))
+			result, err = nil, rpc.Errorf(mcp.INTERNAL_ERROR, "%s failed unexpectedly; see the log of the server", r.msg.Method)
+		}
+	}()
+	return do(r, ctx)
+}
+
+// dispatch runs the method of the request. A method of the other era, or of a capability that is not declared, is
+// an unknown method.
+func (r *request) dispatch(ctx context.Context) (any, *rpc.Error) {
+	switch name := r.msg.Method; {
+	case name == "tools/list":
+		return r.listTools(ctx)
+	case name == "tools/call":
+		return r.era.withHost(ctx, r, (*request).callTool)
+	case name == "groups/list":
+		return r.listGroups()
+	case name == "prompts/list" && r.cat.hasPrompts():
+		return r.listPrompts(ctx)
+	case name == "prompts/get" && r.cat.hasPrompts():
+		return r.era.withHost(ctx, r, (*request).getPrompt)
+	case name == "resources/list" && r.cat.hasResources():
+		return r.listResources(ctx)
+	case name == "resources/templates/list" && r.cat.hasResources():
+		return r.listTemplates(ctx)
+	case name == "resources/read" && r.cat.hasResources():
+		return r.era.withHost(ctx, r, (*request).readResource)
+	case name == "completion/complete" && r.cat.completes:
+		return r.era.withHost(ctx, r, (*request).complete)
+	default:
+		if own := r.era.method(name); own != nil {
+			return own(r, ctx)
+		}
+		return nil, rpc.Errorf(mcp.METHOD_NOT_FOUND, "unknown method %q", name)
+	}
+}
+
+// progress returns the progress token of the current request.
+func (r *request) progress() json.RawMessage {
+	if r.waits == nil {
+		return r.msg.Meta.Progress
+	}
+	return r.waits.Token()
+}
+
+// cursor returns the cursor of a request for a page; it is empty for the first page.
+func (r *request) cursor() (string, *rpc.Error) {
+	var p struct {
+		Cursor string `json:"cursor"`
+	}
+	err := r.msg.Decode(&p)
+	return p.Cursor, err
+}
+
+// maxPage is how many prompts or resources are in a page if Config.PageSize is not set. It exists because
+// skills can have many files.
+const maxPage = 1000
+
+// listed returns the requested page of a list. The cursor is the encoded name of the last entry of the previous page.
+func listed(r *request, key string, all []entry) (any, *rpc.Error) {
+	cursor, rpcErr := r.cursor()
+	if rpcErr != nil {
+		return nil, rpcErr
+	}
+	// If several entries have the same name, only the first can be requested, and a cursor only finds the first.
+	seen := map[string]bool{}
+	all = slices.DeleteFunc(all, func(e entry) bool {
+		duplicate := seen[e.name]
+		seen[e.name] = true
+		return duplicate
+	})
+	if cursor != "" {
+		last, err := base64.RawURLEncoding.DecodeString(cursor)
+		at := slices.IndexFunc(all, func(e entry) bool { return e.name == string(last) })
+		if err != nil || at < 0 {
+			return nil, rpc.Errorf(mcp.INVALID_PARAMS, "%s: %v", r.msg.Method, toolkit.ErrCursor)
+		}
+		all = all[at+1:]
+	}
+	size, next := cmp.Or(r.cat.cfg.PageSize, maxPage), ""
+	if len(all) > size {
+		next = base64.RawURLEncoding.EncodeToString([]byte(all[size-1].name))
+		all = all[:size]
+	}
+	list := make([]object, len(all))
+	for i, e := range all {
+		list[i] = e.body
+	}
+	return page(key, list, next), nil
+}
+
+// page returns a page of a list, with the cursor of the next page if there is one.
+func page(name string, list []object, next string) object {
+	o := object{name: list}
+	if next != "" {
+		o["nextCursor"] = next
+	}
+	return o
+}
