@@ -58,34 +58,18 @@ func (c *session) changesOf(ev toolkit.Change) (m changes) {
 
 // visibleChanges returns which lists of prompts and resources have changed since the last call. They depend on
 // the open groups, but not every group has prompts or resources.
-func (c *session) visibleChanges(tk *toolkit.Toolkit) changes {
-	for {
-		c.mu.Lock()
-		before := c.visibleVersion
-		c.mu.Unlock()
-		now := c.cat.visible(tk, c.state.Scope) // calls the upstream provider, so c.mu must not be locked
-		if m, ok := c.setVisible(before, now); ok {
-			return m
-		}
-	}
-}
-
-// setVisible stores what the client sees. ok is false if another goroutine has stored a newer value since
-// version before.
-func (c *session) setVisible(before int, now visibleItems) (m changes, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.visibleVersion != before {
-		return 0, false
-	}
+func (c *session) visibleChanges(tk *toolkit.Toolkit) (m changes) {
+	c.comparing.Lock() // so that the latest lists are stored last
+	defer c.comparing.Unlock()
+	now := c.cat.visible(tk, c.state.Scope) // calls the upstream provider, so c.mu must not be locked
 	if now.Prompts != c.state.Visible.Prompts {
 		m |= promptsChanged
 	}
 	if now.Resources != c.state.Visible.Resources {
 		m |= resourcesChanged
 	}
-	c.visibleVersion, c.state.Visible = c.visibleVersion+1, now
-	return m, true
+	c.state.Visible = now
+	return m
 }
 
 // maxSubscriptions is how many resources a client may subscribe to. maxWatched is the limit for all clients of

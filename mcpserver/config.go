@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -88,27 +89,17 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults(credentials int) Limits {
-	number := func(n *int, d int) {
-		if *n == 0 {
-			*n = d
-		}
-	}
-	duration := func(n *time.Duration, d time.Duration) {
-		if *n == 0 {
-			*n = d
-		}
-	}
-	number(&l.Request, 4<<20)
-	number(&l.Sessions, 4096)
+	l.Request = cmp.Or(l.Request, 4<<20)
+	l.Sessions = cmp.Or(l.Sessions, 4096)
 	if credentials > 1 {
-		number(&l.Share, max(1, l.Sessions/4))
+		l.Share = cmp.Or(l.Share, max(1, l.Sessions/4))
 	}
-	number(&l.Share, l.Sessions)
-	number(&l.Calls, 64)
-	duration(&l.Idle, 30*time.Minute)
-	duration(&l.Write, 30*time.Second)
-	duration(&l.Resume, time.Minute)
-	duration(&l.Ask, 10*time.Minute)
+	l.Share = cmp.Or(l.Share, l.Sessions)
+	l.Calls = cmp.Or(l.Calls, 64)
+	l.Idle = cmp.Or(l.Idle, 30*time.Minute)
+	l.Write = cmp.Or(l.Write, 30*time.Second)
+	l.Resume = cmp.Or(l.Resume, time.Minute)
+	l.Ask = cmp.Or(l.Ask, 10*time.Minute)
 	return l
 }
 

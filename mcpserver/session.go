@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -26,8 +25,8 @@ type session struct {
 	replay    *wire.Replay // of streamable HTTP
 	sse       *sseStream   // of HTTP+SSE; otherwise nil
 
-	stops          map[string]func() // end the watches of [mcpupstream.Watcher], by URI
-	visibleVersion int               // how often state.Visible was computed
+	stops     map[string]func() // end the watches of [mcpupstream.Watcher], by URI
+	comparing sync.Mutex        // guards state.Visible
 }
 
 // questions are the requests to a client that wait for its answer.
@@ -113,26 +112,17 @@ func (c *session) toolsChange(ctx context.Context) changes {
 	return toolsChanged
 }
 
-// pump sends notifications that belong to no request, until ctx ends or the client does not read. It calls beat
-// every interval, unless beat is nil.
-func (c *session) pump(ctx context.Context, out wire.Responder, interval time.Duration, beat func() error) {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
+// pump sends notifications that belong to no request, until ctx ends or the client does not read.
+func (c *session) pump(ctx context.Context, out wire.Responder) {
 	for {
-		var err error
 		select {
 		case <-c.wake:
-			err = c.flush(out)
-		case <-ticker.C:
-			if beat != nil {
-				err = beat()
+			if c.flush(out) != nil {
+				return
 			}
 		case <-ctx.Done():
 			return
 		case <-c.ctx.Done():
-			return
-		}
-		if err != nil {
 			return
 		}
 	}

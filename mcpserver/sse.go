@@ -74,7 +74,8 @@ func (s *Server) openSSE(w http.ResponseWriter, r *http.Request, cred *Credentia
 	}
 	endpoint := url.URL{Path: at.Path, RawPath: at.RawPath, RawQuery: url.Values{sessionParam: {c.id}}.Encode()}
 	if c.sse.out.Write("event: endpoint\ndata: "+endpoint.String()+"\n\n") == nil {
-		c.pump(ctx, c.sse.out, wire.Heartbeat, c.sse.out.Beat)
+		c.sse.out.StartHeartbeat()
+		c.pump(ctx, c.sse.out)
 	}
 }
 

@@ -35,7 +35,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	defer pump.Wait()
 	defer c.work.Wait()
 	defer cancel()
-	pump.Go(func() { c.pump(ctx, c.out, time.Hour, nil) })
+	pump.Go(func() { c.pump(ctx, c.out) })
 
 	lines := make(chan wire.Line)
 	go wire.ReadLines(ctx, in, s.cat.limits.Request, lines)

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -21,33 +22,41 @@ type Ticket struct {
 	Expires int64  `json:"expires"`          // Unix seconds; set by Issue
 }
 
-// Issue signs a ticket.
-func (l *Lot) Issue(t Ticket) string {
-	t.Expires = time.Now().Add(l.limit).Unix()
-	body := rpc.Encode(t)
-	return base64.RawURLEncoding.EncodeToString(append(l.sign(body), body...))
+// Tickets signs tickets. The key is random, so tickets become invalid when the server ends.
+type Tickets struct {
+	limit  time.Duration // how long a client may take to answer
+	secret [32]byte
+
+	mu    sync.Mutex
+	spent map[string]int64 // the used nonces that have not expired, and when they expire
 }
 
-// sign returns the authentication code of a ticket. The key is random for each Lot, so tickets become invalid
-// when the server ends.
-func (l *Lot) sign(body []byte) []byte {
-	h := hmac.New(sha256.New, l.secret[:])
+// Issue signs a ticket.
+func (k *Tickets) Issue(t Ticket) string {
+	t.Expires = time.Now().Add(k.limit).Unix()
+	body := rpc.Encode(t)
+	return base64.RawURLEncoding.EncodeToString(append(k.sign(body), body...))
+}
+
+// sign returns the authentication code of a ticket.
+func (k *Tickets) sign(body []byte) []byte {
+	h := hmac.New(sha256.New, k.secret[:])
 	h.Write(body)
 	return h.Sum(nil)
 }
 
-// Verify decodes a ticket that this Lot has issued.
-func (l *Lot) Verify(state string) (t Ticket, err error) {
+// Verify decodes a ticket that these Tickets have issued.
+func (k *Tickets) Verify(state string) (t Ticket, err error) {
 	raw, err := base64.RawURLEncoding.DecodeString(state)
-	if err != nil || len(raw) < sha256.Size || !hmac.Equal(raw[:sha256.Size], l.sign(raw[sha256.Size:])) {
+	if err != nil || len(raw) < sha256.Size || !hmac.Equal(raw[:sha256.Size], k.sign(raw[sha256.Size:])) {
 		return t, errors.New("requestState is not from this server")
 	}
 	return t, json.Unmarshal(raw[sha256.Size:], &t)
 }
 
 // Redeem checks a ticket for a call that has not started, and invalidates it.
-func (l *Lot) Redeem(state string, call []byte) error {
-	t, err := l.Verify(state)
+func (k *Tickets) Redeem(state string, call []byte) error {
+	t, err := k.Verify(state)
 	if err != nil {
 		return err
 	}
@@ -56,34 +65,21 @@ func (l *Lot) Redeem(state string, call []byte) error {
 		return errors.New("requestState belongs to another call")
 	case time.Now().Unix() > t.Expires:
 		return errors.New("requestState has expired; call again")
-	case !l.spent.add(t.Nonce, t.Expires):
+	case !k.spend(t.Nonce, t.Expires):
 		return errors.New("requestState was used before; call again")
 	}
 	return nil
 }
 
-// nonces are the used nonces that have not expired.
-type nonces struct {
-	mu   sync.Mutex
-	used map[string]int64
-}
-
-// add reports whether the nonce is new.
-func (n *nonces) add(nonce string, expires int64) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if _, used := n.used[nonce]; used {
+// spend reports whether the nonce is new, and makes it used.
+func (k *Tickets) spend(nonce string, expires int64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, used := k.spent[nonce]; used {
 		return false
 	}
-	if n.used == nil {
-		n.used = map[string]int64{}
-	}
 	now := time.Now().Unix()
-	for k, e := range n.used {
-		if e < now {
-			delete(n.used, k)
-		}
-	}
-	n.used[nonce] = expires
+	maps.DeleteFunc(k.spent, func(_ string, e int64) bool { return e < now })
+	k.spent[nonce] = expires
 	return true
 }

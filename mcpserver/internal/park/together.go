@@ -2,9 +2,17 @@ package park
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"sync"
 )
+
+// A question is a request that the client must answer.
+type question struct {
+	key, method string
+	params      any
+	reply       chan json.RawMessage // buffers one answer
+}
 
 // Together runs functions of a call in parallel and returns their joined errors, in the order of the functions.
 // Their questions are sent together: a question waits until every other function has asked a question or ended.

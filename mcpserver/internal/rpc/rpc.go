@@ -165,18 +165,12 @@ func Answer(id json.RawMessage, result any, err *Error) []byte {
 	if id == nil {
 		id = json.RawMessage("null")
 	}
-	if err != nil {
-		return Encode(struct {
-			Version string          `json:"jsonrpc"`
-			ID      json.RawMessage `json:"id"`
-			Error   *Error          `json:"error"`
-		}{mcp.JSONRPC_VERSION, id, err})
-	}
 	return Encode(struct {
 		Version string          `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`
-		Result  any             `json:"result"`
-	}{mcp.JSONRPC_VERSION, id, result})
+		Result  any             `json:"result,omitempty"` // an empty object is not omitted
+		Error   *Error          `json:"error,omitempty"`
+	}{mcp.JSONRPC_VERSION, id, result, err})
 }
 
 // Notification encodes a notification; params may be nil.

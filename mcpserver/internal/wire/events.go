@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Heartbeat is the interval at which an idle stream sends a comment, so that no proxy closes it.
-const Heartbeat = 25 * time.Second
+// heartbeat is the interval at which an idle stream sends a comment, so that no proxy closes it.
+const heartbeat = 25 * time.Second
 
 // Events sends messages as server-sent events of one HTTP response. The first message starts the stream.
 type Events struct {
@@ -33,16 +33,13 @@ func NewEvents(w http.ResponseWriter, r *http.Request, limit time.Duration, acce
 	return e
 }
 
-// Beat sends a heartbeat.
-func (e *Events) Beat() error { return e.Write(":\n\n") }
-
 // StartHeartbeat sends heartbeats until the stream ends.
 func (e *Events) StartHeartbeat() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.err == nil {
-		e.next = time.AfterFunc(Heartbeat, func() {
-			if e.Beat() == nil {
+		e.next = time.AfterFunc(heartbeat, func() {
+			if e.Write(":\n\n") == nil {
 				e.StartHeartbeat()
 			}
 		})
