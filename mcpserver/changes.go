@@ -62,6 +62,8 @@ func (c *session) visibleChanges(tk *toolkit.Toolkit) (m changes) {
 	c.comparing.Lock() // so that the latest lists are stored last
 	defer c.comparing.Unlock()
 	now := c.cat.visible(tk, c.state.Scope) // calls the upstream provider, so c.mu must not be locked
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if now.Prompts != c.state.Visible.Prompts {
 		m |= promptsChanged
 	}

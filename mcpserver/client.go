@@ -75,6 +75,13 @@ func newOwner(l *Limits, credentials int) *owner {
 	return o
 }
 
+// values returns a copy of the state. It shares Watched, which must not be used.
+func (c *client) values() state {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state
+}
+
 // policy returns the policy for the client's calls.
 func (c *client) policy() *permission.Policy {
 	p := c.cat.cfg.Policy

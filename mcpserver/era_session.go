@@ -133,8 +133,14 @@ func (c *session) withHost(ctx context.Context, r *request, do handler) (any, *r
 	return r.logged(host.With(ctx, c.host), do)
 }
 
-// sees implements era.
-func (c *session) sees(v *toolkit.View, listed bool) { c.hasTools(v.Digest(), listed) }
+// sees implements era. If the client only calls a tool, the list that it has stays.
+func (c *session) sees(v *toolkit.View, listed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if listed || c.state.Tools == "" {
+		c.state.Tools = v.Digest()
+	}
+}
 
 // called implements era.
 func (c *session) called(ctx context.Context, r *request) *rpc.Error {
@@ -152,7 +158,7 @@ func (c *session) called(ctx context.Context, r *request) *rpc.Error {
 // askAbout implements era.
 func (c *session) askAbout(ctx context.Context, r *request, a about) object {
 	name, d := a.call.Tool, a.decision
-	if !c.abilities().form || !r.out.Streams() {
+	if !c.values().Abilities.Form || !r.out.Streams() {
 		return cannotAsk(name, d)
 	}
 	question, err := form(a, true)
@@ -168,7 +174,9 @@ func (c *session) askAbout(ctx context.Context, r *request, a about) object {
 		return refused
 	}
 	if got.Content.Remember {
-		c.remember(d.Suggest)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.state.Rules = append(c.state.Rules, d.Suggest...)
 	}
 	return nil
 }

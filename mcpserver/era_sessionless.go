@@ -151,7 +151,7 @@ func (e *sessionless) askAbout(_ context.Context, r *request, a about) object {
 		}
 		return refusal(name, d, a.params.Answers[askID], &got)
 	}
-	if !abilitiesOf(r.msg.Meta.Capabilities).form {
+	if !abilitiesOf(r.msg.Meta.Capabilities).Form {
 		return cannotAsk(name, d)
 	}
 	question, err := form(a, false)

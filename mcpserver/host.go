@@ -19,7 +19,7 @@ import (
 )
 
 // abilities are the client's capabilities to answer requests.
-type abilities struct{ form, url, sampling, roots bool }
+type abilities struct{ Form, URL, Sampling, Roots bool }
 
 // abilitiesOf decodes the capabilities of a client. An empty elicitation capability means forms, the
 // only mode before revision 2025-11-25.
@@ -32,10 +32,10 @@ func abilitiesOf(capabilities json.RawMessage) (a abilities) {
 	if strictjson.Unmarshal(capabilities, &caps) != nil {
 		return a
 	}
-	_, a.form = caps.Elicitation["form"]
-	_, a.url = caps.Elicitation["url"]
-	a.form = a.form || caps.Elicitation != nil && len(caps.Elicitation) == 0
-	a.sampling, a.roots = caps.Sampling != nil, caps.Roots != nil
+	_, a.Form = caps.Elicitation["form"]
+	_, a.URL = caps.Elicitation["url"]
+	a.Form = a.Form || caps.Elicitation != nil && len(caps.Elicitation) == 0
+	a.Sampling, a.Roots = caps.Sampling != nil, caps.Roots != nil
 	return a
 }
 
@@ -67,11 +67,11 @@ func (h *clientHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answe
 	}
 	if q.URL != "" {
 		params["mode"], params["url"], params["elicitationId"] = "url", q.URL, q.ID
-		can.form = can.url
+		can.Form = can.URL
 	} else {
 		params["mode"], params["requestedSchema"] = "form", q.Schema
 	}
-	if !can.form {
+	if !can.Form {
 		return host.Answer{Action: host.ActionCancel}, nil
 	}
 	raw, err := h.ask(ctx, q.ID, string(mcp.MethodElicitationCreate), params)
@@ -125,7 +125,7 @@ const defaultTokens = 1024
 
 // Sample requests a sample from the client's model. The client must have declared the capability sampling.
 func (h *clientHost) Sample(ctx context.Context, r host.SampleRequest) (host.Sample, error) {
-	if !h.can().sampling {
+	if !h.can().Sampling {
 		return host.Sample{}, h.missingCapability("sampling")
 	}
 	var messages []object
@@ -202,7 +202,7 @@ func messagesOf(m *message.Message) (out []object) {
 
 // roots requests the client's roots.
 func (h *clientHost) roots(ctx context.Context) ([]string, error) {
-	if !h.can().roots {
+	if !h.can().Roots {
 		return nil, h.missingCapability("roots")
 	}
 	raw, err := h.ask(ctx, "", string(mcp.MethodListRoots), object{})

@@ -153,7 +153,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, cred *Credential, 
 	}
 	w.Header().Set(mcp.HeaderSessionID, c.id)
 	s.serve(w, r, c, m)
-	if !c.initialized() { // initialize was rejected
+	if c.values().Version == "" { // initialize was rejected
 		s.reg.remove(c)
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/wire"
-	"github.com/kitbag-go/kitbag/permission"
 )
 
 // A session is a client that the server can send requests and notifications to, in the order of one connection
@@ -26,7 +25,7 @@ type session struct {
 	sse       *sseStream   // of HTTP+SSE; otherwise nil
 
 	stops     map[string]func() // end the watches of [mcpupstream.Watcher], by URI
-	comparing sync.Mutex        // guards state.Visible
+	comparing sync.Mutex        // held by visibleChanges
 }
 
 // questions are the requests to a client that wait for its answer.
@@ -39,56 +38,15 @@ type questions struct {
 // newSession returns a session of a client.
 func newSession(c *client) *session {
 	s := &session{client: c, replay: wire.NewReplay(c.cat.limits.Resume, &c.owner.kept)}
-	s.host = &clientHost{can: s.abilities, ask: s.askStream}
-	s.log = &Logger{credential: c.credential(), level: s.logLevel, wake: c.wakeUp}
+	s.host = &clientHost{can: func() abilities { return c.values().Abilities }, ask: s.askStream}
+	s.log = &Logger{credential: c.credential(), level: func() mcp.LoggingLevel { return c.values().Level }, wake: c.wakeUp}
 	c.state.Visible = c.cat.visible(c.cat.cfg.Toolkit, c.state.Scope)
 	return s
 }
 
-// initialized reports whether the client has initialized the session.
-func (c *session) initialized() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.state.Version != ""
-}
-
-// abilities returns the abilities that the client declared when it initialized the session.
-func (c *session) abilities() abilities {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.state.Abilities
-}
-
-// logLevel is the level that the session's client has set.
-func (c *session) logLevel() mcp.LoggingLevel {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.state.Level
-}
-
 // primes reports whether the client understands events without data. Clients of older revisions parse the data of
 // every event as JSON.
-func (c *session) primes() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.state.Version >= mcp.LATEST_LEGACY_PROTOCOL_VERSION
-}
-
-// remember adds rules that the user has accepted.
-func (c *session) remember(rules []permission.Rule) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.state.Rules = append(c.state.Rules, rules...)
-}
-
-// hasTools records which list of tools the client has. If it only calls a tool, an earlier list stays.
-func (c *session) hasTools(digest string, listed bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if listed || c.state.Tools == "" {
-		c.state.Tools = digest
-	}
-}
+func (c *session) primes() bool { return c.values().Version >= mcp.LATEST_LEGACY_PROTOCOL_VERSION }
 
 // toolsChange returns toolsChanged if the client's list is out of date, and records the new list as known.
 func (c *session) toolsChange(ctx context.Context) changes {
