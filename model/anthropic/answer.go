@@ -13,6 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/httperror"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
 // errStopped ends the reading of an answer when its consumer stops. No caller sees it.
@@ -399,8 +400,7 @@ func (a *answer) uniqueID(id string) string {
 	return id
 }
 
-// taken looks through the conversation, which costs less than a set of its ids:
-// most answers have one call.
+// taken reports whether id is empty or taken in the conversation.
 func (a *answer) taken(id string) bool {
 	if id == "" {
 		return true
@@ -410,15 +410,5 @@ func (a *answer) taken(id string) bool {
 			return true
 		}
 	}
-	for _, m := range a.conversation {
-		if m.Role != message.RoleAssistant {
-			continue
-		}
-		for _, b := range m.Blocks {
-			if c, ok := b.(*message.ToolCall); ok && c.ID == id {
-				return true
-			}
-		}
-	}
-	return false
+	return provider.HasCall(a.conversation, id)
 }

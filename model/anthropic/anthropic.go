@@ -45,13 +45,11 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -60,6 +58,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/internal/again"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
 const (
@@ -175,7 +174,7 @@ func New(cfg Config) (*Model, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("anthropic: base URL %q is not an http or https URL such as %s", cfg.BaseURL, defaultBaseURL)
 	}
-	cfg.Header = canonical(cfg.Header)
+	cfg.Header = provider.Canonical(cfg.Header)
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("anthropic: %w", err)
 	}
@@ -232,17 +231,6 @@ func FromEnv() (*Model, error) {
 	return New(Config{BaseURL: os.Getenv("ANTHROPIC_BASE_URL"), Key: os.Getenv("ANTHROPIC_API_KEY"), Model: os.Getenv("KITBAG_MODEL")})
 }
 
-// canonical returns a copy of h with canonical names. Otherwise a header that the caller
-// wrote as "x-api-key" would be sent in addition to the X-Api-Key that it should replace.
-func canonical(h http.Header) http.Header {
-	c := make(http.Header, len(h))
-	for _, name := range slices.Sorted(maps.Keys(h)) {
-		key := http.CanonicalHeaderKey(name)
-		c[key] = append(c[key], h[name]...)
-	}
-	return c
-}
-
 // isLocal reports whether a host is this machine.
 func isLocal(host string) bool {
 	ip := net.ParseIP(host)
@@ -254,15 +242,7 @@ func (m *Model) Name() string { return m.cfg.Model }
 
 // Server returns the host of Config.BaseURL, and its port.
 func (m *Model) Server() (host string, port int) {
-	u, err := url.Parse(m.cfg.BaseURL)
-	if err != nil { // New refuses such a URL
-		return "", 0
-	}
-	port = map[string]int{"http": 80, "https": 443}[u.Scheme]
-	if n, err := strconv.Atoi(u.Port()); err == nil {
-		port = n
-	}
-	return u.Hostname(), port
+	return provider.Server(m.cfg.BaseURL)
 }
 
 // ContextWindow returns Config.ContextWindow.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
 const (
@@ -162,7 +163,7 @@ func (e *encoder) unit(msgs []*message.Message) (n int, err error) {
 	case message.RoleSystem, message.RoleUser:
 		e.user(m.Blocks)
 	case message.RoleTool: // results of no call, or of one that has a result already
-		e.user(append(hints(m.Blocks), strayResults(m.Blocks, nil)...))
+		e.user(append(provider.Hints(m.Blocks), provider.StrayResults(m.Blocks, nil)...))
 	case message.RoleAssistant:
 		return e.assistantUnit(msgs)
 	default:
@@ -183,7 +184,7 @@ func (e *encoder) assistantUnit(msgs []*message.Message) (n int, err error) {
 		open[c.ID] = true
 	}
 	e.assistant(msgs[0], calls)
-	later := hints(msgs[0].Blocks)
+	later := provider.Hints(msgs[0].Blocks)
 	// The results may be spread over several messages: a batch of which some calls had to
 	// wait for approval. The first result of a call counts.
 	results := make(map[string]*message.ToolResult, len(calls))
@@ -193,8 +194,8 @@ func (e *encoder) assistantUnit(msgs []*message.Message) (n int, err error) {
 				results[r.ID] = r
 			}
 		}
-		later = append(later, hints(msgs[n].Blocks)...)
-		later = append(later, strayResults(msgs[n].Blocks, results)...)
+		later = append(later, provider.Hints(msgs[n].Blocks)...)
+		later = append(later, provider.StrayResults(msgs[n].Blocks, results)...)
 	}
 	for _, c := range calls {
 		e.result(c, results[c.ID])
@@ -233,7 +234,7 @@ func (e *encoder) blocks(m *message.Message, calls []*message.ToolCall) []json.R
 					blocks = append(blocks, textBlock(text))
 				}
 			case *message.Data: // which cannot go back; the model reads that there was one
-				blocks = append(blocks, textBlock("("+fileName(b)+")"))
+				blocks = append(blocks, textBlock("("+provider.FileName(b)+")"))
 			case *message.ToolCall:
 				blocks = append(blocks, e.call(b))
 			}
@@ -337,25 +338,4 @@ func textOf(s string) string {
 func textBlock(s string) json.RawMessage {
 	data, _ := json.Marshal(sdk.BetaTextBlockParam{Text: s}) // text always encodes
 	return data
-}
-
-// hints returns the hints among blocks, which no role but the user's has a place for.
-func hints(blocks message.Blocks) (found message.Blocks) {
-	for _, b := range blocks {
-		if h, ok := b.(*message.Hint); ok {
-			found = append(found, h)
-		}
-	}
-	return found
-}
-
-// strayResults returns, as text, the results that answer no call: those that
-// are not the ones in used.
-func strayResults(blocks message.Blocks, used map[string]*message.ToolResult) (texts message.Blocks) {
-	for _, b := range blocks {
-		if r, ok := b.(*message.ToolResult); ok && used[r.ID] != r {
-			texts = append(texts, &message.Text{Text: "Result of " + r.Name + " (" + r.ID + "):\n" + r.Text()})
-		}
-	}
-	return texts
 }

@@ -7,19 +7,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	sdk "github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/option"
 	"github.com/anthropics/anthropic-sdk-go/packages/ssestream"
 
-	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/httperror"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
 const (
@@ -47,7 +43,7 @@ func newClient(cfg *Config) sdk.Client {
 		opts = append(opts, option.WithAPIKey(cfg.Key))
 	}
 	if c, ok := cfg.HTTPClient.(*http.Client); cfg.HTTPClient == nil || ok && c == nil {
-		opts = append(opts, option.WithHTTPClient(sharedClient()))
+		opts = append(opts, option.WithHTTPClient(provider.Client()))
 	} else {
 		opts = append(opts, option.WithHTTPClient(cfg.HTTPClient))
 	}
@@ -60,18 +56,6 @@ func newClient(cfg *Config) sdk.Client {
 	return sdk.NewClient(append(opts, cfg.Options...)...)
 }
 
-// sharedClient is one for all models, so that models of the same server share its connections.
-var sharedClient = sync.OnceValue(func() *http.Client {
-	t, ok := http.DefaultTransport.(*http.Transport)
-	if !ok { // the program has put its own in place, for tracing perhaps
-		return http.DefaultClient
-	}
-	t = t.Clone()
-	t.MaxIdleConns = 0          // no limit on all
-	t.MaxIdleConnsPerHost = 256 // the default is 2, and agents run side by side
-	return &http.Client{Transport: t}
-})
-
 // refused is middleware that makes a [*model.Error] of an answer whose status is not a success.
 func refused(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 	resp, err := next(req)
@@ -81,30 +65,19 @@ func refused(req *http.Request, next option.MiddlewareNext) (*http.Response, err
 	return resp, err
 }
 
-// An exchange is one request and its answer. It belongs to the goroutine that made it; only the
-// timer's function runs in another one. Contexts are fields of it, as it lasts for one call.
-type exchange struct {
-	parent context.Context // the caller's
-	ctx    context.Context // ours: ends with the parent's, and when the server is silent
-	cancel context.CancelCauseFunc
-	cfg    *Config
-	body   io.ReadCloser
-	timer  *time.Timer // ends ctx unless it is stopped: the server is silent
-	begun  atomic.Bool // the header of the answer has come
-	ending bool        // the answer said that it is finished; little may follow
-}
+// An exchange is one request and its answer.
+type exchange struct{ provider.Exchange }
 
 // ask sends a request and reads its answer.
 func (m *Model) ask(ctx context.Context, b *body, a *answer) error {
-	x := &exchange{parent: ctx, cfg: &m.cfg}
-	x.ctx, x.cancel = context.WithCancelCause(ctx)
-	x.timer = time.AfterFunc(m.cfg.HeaderTimeout, x.silent)
-	defer x.close()
+	x := new(exchange)
+	x.Start(ctx, provider.Limits{Header: m.cfg.HeaderTimeout, Idle: m.cfg.IdleTimeout})
+	defer x.Close()
 	err := x.exchange(m, b, a)
 	if err == nil || errors.Is(err, errStopped) {
 		return err
 	}
-	return x.explain(err, a.conversation)
+	return x.Explain(err, a.conversation)
 }
 
 func (x *exchange) exchange(m *Model, b *body, a *answer) error {
@@ -113,12 +86,12 @@ func (x *exchange) exchange(m *Model, b *body, a *answer) error {
 	for _, beta := range b.betas {
 		opts = append(opts, option.WithHeaderAdd("anthropic-beta", beta))
 	}
-	err := m.client.Post(x.ctx, messagesPath, b.json(), &resp, opts...)
-	x.begun.Store(true)
+	err := m.client.Post(x.Ctx, messagesPath, b.json(), &resp, opts...)
 	if err != nil {
+		x.Begun(nil)
 		return err
 	}
-	x.body = resp.Body
+	x.Begun(resp.Body)
 	r := bufio.NewReader(x)
 	first, err := firstByte(r)
 	switch {
@@ -152,7 +125,9 @@ func (x *exchange) stream(events ssestream.Decoder, a *answer) error {
 		if a.done {
 			break
 		}
-		x.ending = a.reason != "" // what may still come is message_stop
+		if a.reason != "" {
+			x.Ending = endTime // what may still come is message_stop
+		}
 	}
 	err := events.Err()
 	switch {
@@ -194,71 +169,4 @@ func firstByte(r *bufio.Reader) (byte, error) {
 			return c, r.UnreadByte()
 		}
 	}
-}
-
-// silent ends the exchange with a server that is silent. The reason becomes the context's cause,
-// where explain finds it.
-func (x *exchange) silent() {
-	if !x.begun.Load() {
-		x.cancel(fmt.Errorf("no answer began within %v", x.cfg.HeaderTimeout))
-	} else {
-		x.cancel(fmt.Errorf("the server was silent for %v", x.cfg.IdleTimeout))
-	}
-}
-
-// Read reads from the answer's body. Each read may take as long as the server may be silent; the
-// time between two is the consumer's.
-func (x *exchange) Read(p []byte) (int, error) {
-	limit := x.cfg.IdleTimeout
-	if x.ending {
-		limit = min(limit, endTime)
-	}
-	x.timer.Reset(limit)
-	n, err := x.body.Read(p)
-	x.timer.Stop()
-	return n, err
-}
-
-func (x *exchange) close() {
-	x.timer.Stop()
-	if x.body != nil {
-		_ = x.body.Close()
-	}
-	x.cancel(nil)
-}
-
-// explain makes the error to return of what went wrong in an exchange. If the caller's context has
-// ended that is the cause, whatever it broke; it is not a failure of the model, so that a retry
-// does not follow.
-func (x *exchange) explain(err error, conversation []*message.Message) error {
-	if ended := x.parent.Err(); ended != nil {
-		return fmt.Errorf("model call: %w", ended)
-	}
-	if e, ok := errors.AsType[*model.Error](err); ok {
-		if e.Kind == model.KindBadImage && !holdsImage(conversation) {
-			e.Kind = model.KindInvalidRequest
-		}
-		return e
-	}
-	if cause := context.Cause(x.ctx); cause != nil {
-		err = cause
-	}
-	return &model.Error{Kind: model.KindConnection, Message: err.Error(), Err: err}
-}
-
-// holdsImage reports whether there is an image in messages or in the results in them.
-func holdsImage(messages []*message.Message) bool {
-	var in func(message.Blocks) bool
-	in = func(blocks message.Blocks) bool {
-		return slices.ContainsFunc(blocks, func(b message.Block) bool {
-			switch b := b.(type) {
-			case *message.Data:
-				return strings.HasPrefix(b.MediaType, "image/")
-			case *message.ToolResult:
-				return in(b.Blocks)
-			}
-			return false
-		})
-	}
-	return slices.ContainsFunc(messages, func(m *message.Message) bool { return in(m.Blocks) })
 }

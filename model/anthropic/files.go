@@ -1,16 +1,14 @@
 package anthropic
 
 import (
-	"cmp"
 	"encoding/base64"
-	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	sdk "github.com/anthropics/anthropic-sdk-go"
 
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
 // imageTypes are the types of images that the API accepts.
@@ -36,29 +34,11 @@ func fileBlock(d *message.Data) (u sdk.BetaContentBlockParamUnion) {
 	case d.MediaType == "application/pdf" && encoded != "":
 		doc.Source.OfBase64 = &sdk.BetaBase64PDFSourceParam{Data: encoded}
 		u.OfDocument = doc
-	case isText(d) && textOf(string(d.Bytes)) != "":
+	case provider.IsText(d) && textOf(string(d.Bytes)) != "":
 		doc.Source.OfText = &sdk.BetaPlainTextSourceParam{Data: string(d.Bytes)}
 		u.OfDocument = doc
 	default:
-		note := "(" + fileName(d) + ", which cannot be shown here"
-		if d.URL != "" {
-			note += ": " + d.URL
-		}
-		u.OfText = &sdk.BetaTextBlockParam{Text: note + ")"}
+		u.OfText = &sdk.BetaTextBlockParam{Text: provider.FileNote(d)}
 	}
 	return u
-}
-
-// isText reports whether a file can be shown as text.
-func isText(d *message.Data) bool {
-	return (strings.HasPrefix(d.MediaType, "text/") || d.MediaType == "application/json") && utf8.Valid(d.Bytes)
-}
-
-// fileName returns what a file is called in text: its type and its name.
-func fileName(d *message.Data) string {
-	kind := cmp.Or(d.MediaType, "file")
-	if d.Name == "" {
-		return kind
-	}
-	return fmt.Sprintf("%s %q", kind, d.Name)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/httperror"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
 // An answer turns what a server sends into chunks. It yields each piece at once, except
@@ -279,8 +280,7 @@ func (a *answer) uniqueID(id string, place int) string {
 	return id
 }
 
-// idUsed reports whether id is empty or used in the conversation. It searches, which costs less than
-// a set of the ids: most answers have one call.
+// idUsed reports whether id is empty or used in the conversation.
 func (a *answer) idUsed(id string) bool {
 	if id == "" {
 		return true
@@ -290,17 +290,7 @@ func (a *answer) idUsed(id string) bool {
 			return true
 		}
 	}
-	for _, m := range a.conversation {
-		if m.Role != message.RoleAssistant {
-			continue
-		}
-		for _, b := range m.Blocks {
-			if c, ok := b.(*message.ToolCall); ok && c.ID == id {
-				return true
-			}
-		}
-	}
-	return false
+	return provider.HasCall(a.conversation, id)
 }
 
 // tagged encodes extras together with the endpoint they belong to; nil if there are none.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,15 +14,18 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/kitbag-go/kitbag/model"
 	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
 // readAnswer reads an answer from r, without a server, and yields its chunks.
 func readAnswer(r io.Reader, responses bool, yield func(model.Chunk) bool) error {
-	x := newExchange(context.Background(), &Config{HeaderTimeout: time.Hour, IdleTimeout: time.Hour})
-	x.resp = &http.Response{Body: io.NopCloser(r)}
-	defer x.close()
+	x := new(exchange)
+	x.Start(context.Background(), provider.Limits{Header: time.Hour, Idle: time.Hour})
+	x.Begun(io.NopCloser(r))
+	defer x.Close()
 	a := answer{endpoint: "e", tools: &toolList{}, yield: func(c model.Chunk, _ error) bool { return yield(c) }}
 	if responses {
 		return read(x, &response{answer: a})

@@ -11,10 +11,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unicode/utf8"
+
+	sdk "github.com/sashabaranov/go-openai"
 
 	"github.com/kitbag-go/kitbag/message"
-	sdk "github.com/sashabaranov/go-openai"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
 // This file writes messages in the form that the strictest servers require; the others accept it too.
@@ -89,7 +90,7 @@ func (e *encoder) unit(msgs []*message.Message) (n int, settled bool, err error)
 	case message.RoleUser:
 		e.user(m.Name, m.Blocks)
 	case message.RoleTool: // results without a call, or of a call that has a result already
-		e.user("", append(hints(m.Blocks), strayResults(m.Blocks, nil)...))
+		e.user("", append(provider.Hints(m.Blocks), provider.StrayResults(m.Blocks, nil)...))
 	case message.RoleAssistant:
 		return e.assistantUnit(msgs)
 	default:
@@ -134,7 +135,7 @@ func (e *encoder) assistantUnit(msgs []*message.Message) (n int, settled bool, e
 		open[c.ID] = true
 	}
 	e.assistant(msgs[0], calls)
-	later := hints(msgs[0].Blocks)
+	later := provider.Hints(msgs[0].Blocks)
 	// The results may be spread over several messages if some calls had to wait for
 	// approval. The first result of a call counts.
 	results := make(map[string]*message.ToolResult, len(calls))
@@ -144,8 +145,8 @@ func (e *encoder) assistantUnit(msgs []*message.Message) (n int, settled bool, e
 				results[r.ID] = r
 			}
 		}
-		later = append(later, hints(msgs[n].Blocks)...)
-		later = append(later, strayResults(msgs[n].Blocks, results)...)
+		later = append(later, provider.Hints(msgs[n].Blocks)...)
+		later = append(later, provider.StrayResults(msgs[n].Blocks, results)...)
 	}
 	for _, c := range calls {
 		later = append(later, e.result(c, results[c.ID])...)
@@ -203,7 +204,7 @@ func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) (files mess
 			case *message.Text:
 				parts = append(parts, b.Text)
 			case *message.Data:
-				name := fileName(b)
+				name := provider.FileName(b)
 				parts = append(parts, "("+name+" follows the results)")
 				files = append(files, &message.Text{Text: "From " + c.Name + " (" + c.ID + "), " + name + ":"}, b)
 			}
@@ -286,31 +287,10 @@ func assistantText(blocks message.Blocks) string {
 				parts = append(parts, text)
 			}
 		case *message.Data:
-			parts = append(parts, "("+fileName(b)+")")
+			parts = append(parts, "("+provider.FileName(b)+")")
 		}
 	}
 	return strings.Join(parts, "\n\n")
-}
-
-// hints returns the hints among blocks, which can only be sent in a user message.
-func hints(blocks message.Blocks) (found message.Blocks) {
-	for _, b := range blocks {
-		if h, ok := b.(*message.Hint); ok {
-			found = append(found, h)
-		}
-	}
-	return found
-}
-
-// strayResults returns, as text, the results in blocks that are not in used: those
-// without a call, and second ones.
-func strayResults(blocks message.Blocks, used map[string]*message.ToolResult) (texts message.Blocks) {
-	for _, b := range blocks {
-		if r, ok := b.(*message.ToolResult); ok && used[r.ID] != r {
-			texts = append(texts, &message.Text{Text: "Result of " + r.Name + " (" + r.ID + "):\n" + r.Text()})
-		}
-	}
-	return texts
 }
 
 // dataPart returns the content part for a file: of the file's kind if the API has one,
@@ -336,14 +316,10 @@ func (e *encoder) dataPart(d *message.Data) any {
 		return sdk.ResponseInputFile{Type: "input_file", Filename: cmp.Or(d.Name, "file.pdf"), FileData: url}
 	case encoded != "" && d.MediaType == "application/pdf":
 		return filePart{"file", fileData{cmp.Or(d.Name, "file.pdf"), url}}
-	case encoded != "" && isText(d):
-		return e.textPart(fileName(d) + ":\n" + string(d.Bytes))
+	case encoded != "" && provider.IsText(d):
+		return e.textPart(provider.FileName(d) + ":\n" + string(d.Bytes))
 	}
-	note := "(" + fileName(d) + ", which cannot be shown here"
-	if d.URL != "" {
-		note += ": " + d.URL
-	}
-	return e.textPart(note + ")")
+	return e.textPart(provider.FileNote(d))
 }
 
 func (e *encoder) textPart(text string) any {
@@ -362,20 +338,6 @@ func audioFormat(mediaType string) string {
 		return "mp3"
 	}
 	return ""
-}
-
-// isText reports whether a file can be shown as text.
-func isText(d *message.Data) bool {
-	return (strings.HasPrefix(d.MediaType, "text/") || d.MediaType == "application/json") && utf8.Valid(d.Bytes)
-}
-
-// fileName returns a description of a file for the model: its type and its name.
-func fileName(d *message.Data) string {
-	kind := cmp.Or(d.MediaType, "file")
-	if d.Name == "" {
-		return kind
-	}
-	return fmt.Sprintf("%s %q", kind, d.Name)
 }
 
 // thinking returns the members in which reasoning goes back. If several blocks have a member of the

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"sync"
 
 	sdk "github.com/sashabaranov/go-openai"
 )
@@ -63,19 +62,6 @@ func keepsHeader(doer sdk.HTTPDoer) bool {
 	_, ok = c.Transport.(*http.Transport)
 	return ok
 }
-
-// sharedClient is used by all models, so that models on the same server share connections.
-var sharedClient = sync.OnceValue(func() sdk.HTTPDoer {
-	t, ok := http.DefaultTransport.(*http.Transport)
-	if !ok { // replaced by the program, perhaps for tracing
-		return http.DefaultClient
-	}
-	t = t.Clone()
-	t.MaxIdleConns = 0           // no limit
-	t.MaxIdleConnsPerHost = 256  // the default is 2, and agents run in parallel
-	t.WriteBufferSize = 32 << 10 // most bodies go out in one write
-	return &http.Client{Transport: t}
-})
 
 // A body is a request's JSON in parts, which are shared with other requests and never
 // modified: a list of 1,000 tools is not copied for each request.

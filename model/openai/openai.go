@@ -69,19 +69,18 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
-	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/kitbag-go/kitbag/model"
 	sdk "github.com/sashabaranov/go-openai"
+
+	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
 const defaultBaseURL = "https://api.openai.com/v1"
@@ -173,7 +172,7 @@ func New(cfg Config) (*Model, error) {
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return nil, fmt.Errorf("openai: base URL %q is not an http or https URL such as %s", cfg.BaseURL, defaultBaseURL)
 	}
-	cfg.Header = canonical(cfg.Header)
+	cfg.Header = provider.Canonical(cfg.Header)
 	if cfg.Key == "" && cfg.Header.Get("Authorization") == "" && cfg.Header.Get("Api-Key") == "" && !isLocal(u.Hostname()) {
 		return nil, fmt.Errorf("openai: no key for %s; set OPENAI_API_KEY, or Config.Key in Go; only a local server (OPENAI_BASE_URL) needs none", u.Host)
 	}
@@ -183,7 +182,7 @@ func New(cfg Config) (*Model, error) {
 	m.endpoint = sdk.DefaultConfig(cfg.Key)
 	m.endpoint.BaseURL, m.endpoint.OrgID, m.endpoint.HTTPClient = cfg.BaseURL, cfg.Organization, cfg.HTTPClient
 	if c, ok := cfg.HTTPClient.(*http.Client); cfg.HTTPClient == nil || ok && c == nil {
-		m.endpoint.HTTPClient = sharedClient()
+		m.endpoint.HTTPClient = provider.Client()
 	}
 	m.keepsHeader = keepsHeader(m.endpoint.HTTPClient)
 	return m, m.choose(u.Host)
@@ -234,17 +233,6 @@ func FromEnv() (*Model, error) {
 	})
 }
 
-// canonical returns a copy of h with canonical names. Otherwise a header that the caller
-// wrote as "authorization" would be sent in addition to the Authorization that it should replace.
-func canonical(h http.Header) http.Header {
-	c := make(http.Header, len(h))
-	for _, name := range slices.Sorted(maps.Keys(h)) {
-		key := http.CanonicalHeaderKey(name)
-		c[key] = append(c[key], h[name]...)
-	}
-	return c
-}
-
 // isLocal reports whether a host is likely to be local, where servers often need no key. For a
 // public host a missing key is reported before any request.
 func isLocal(host string) bool {
@@ -260,15 +248,7 @@ func (m *Model) Name() string { return m.cfg.Model }
 
 // Server returns the host of Config.BaseURL, and its port.
 func (m *Model) Server() (host string, port int) {
-	u, err := url.Parse(m.cfg.BaseURL)
-	if err != nil { // New refuses such a URL
-		return "", 0
-	}
-	port = map[string]int{"http": 80, "https": 443}[u.Scheme]
-	if n, err := strconv.Atoi(u.Port()); err == nil {
-		port = n
-	}
-	return u.Hostname(), port
+	return provider.Server(m.cfg.BaseURL)
 }
 
 // ContextWindow returns Config.ContextWindow.
@@ -296,11 +276,12 @@ func (m *Model) ask(ctx context.Context, w *wire, req *model.Request, yield func
 	if err != nil {
 		return false, &model.Error{Kind: model.KindInvalidRequest, Message: err.Error(), Err: err}
 	}
-	x := newExchange(ctx, &m.cfg)
-	defer x.close()
+	x := new(exchange)
+	x.Start(ctx, provider.Limits{Header: m.cfg.HeaderTimeout, Idle: m.cfg.IdleTimeout})
+	defer x.Close()
 	if err := x.send(m, w, body); err != nil {
 		e, ok := errors.AsType[*model.Error](err)
-		return ok && e.Status != 0, x.explain(err, req)
+		return ok && e.Status != 0, x.Explain(err, req.Messages)
 	}
 	if !m.proven.Load() {
 		m.settle(w)
@@ -312,7 +293,7 @@ func (m *Model) ask(ctx context.Context, w *wire, req *model.Request, yield func
 		err = read(x, &a)
 	}
 	if err != nil && !errors.Is(err, errStopped) {
-		return false, w.remedy(x.explain(err, req))
+		return false, w.remedy(x.Explain(err, req.Messages))
 	}
 	return false, nil
 }

@@ -176,7 +176,9 @@ func stream(l *lines, x *exchange, a parser) error {
 				return err
 			}
 		}
-		x.ending = a.finishing() // only the usage and [DONE] may follow
+		if a.finishing() {
+			x.Ending = usageTime // only the usage and [DONE] may follow
+		}
 	}
 	return nil
 }
