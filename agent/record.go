@@ -211,7 +211,10 @@ func isDelta(ev event.Event) bool {
 // only be one of the saves that close open calls.
 func (r *run) store(events ...event.Event) error {
 	out := &r.consumer
-	for _, ev := range append(out.unsent, events...) {
+	for _, ev := range out.unsent {
+		r.hold(ev)
+	}
+	for _, ev := range events {
 		r.hold(ev)
 	}
 	clear(out.unsent)

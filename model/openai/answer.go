@@ -31,6 +31,8 @@ type answer struct {
 	stopped bool          // the consumer has stopped ranging
 
 	calls   []call
+	first   [1]call                    // the array of calls; most answers have one
+	args    [64]byte                   // of its arguments
 	details reasoning                  // goes back with the message
 	extras  map[string]json.RawMessage // of the whole message, go back with it
 }
@@ -213,7 +215,13 @@ func (a *answer) call(d *callDelta) {
 	i := a.find(d)
 	if i < 0 {
 		i = len(a.calls)
-		a.calls = append(a.calls, call{index: d.Index, id: d.ID, args: make([]byte, 0, 64)})
+		if i == 0 {
+			a.first[0].args = a.args[:0]
+			a.calls = a.first[:]
+		} else {
+			a.calls = append(a.calls, call{})
+		}
+		a.calls[i].index, a.calls[i].id = d.Index, d.ID
 	}
 	c := &a.calls[i]
 	if c.id == "" {

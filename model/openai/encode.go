@@ -379,6 +379,9 @@ var ownMembers = []string{endpointMember, "role", "content", "name", "tool_calls
 // confidential; an extra that is not an object has no members.
 func (e *encoder) extras(extra json.RawMessage) (ms []member) {
 	all := membersOf(extra)
+	if len(all) == 0 {
+		return nil // as nearly always
+	}
 	if origin, ok := all[endpointMember]; ok && (origin[0] != '"' || unquote(origin) != e.endpoint) {
 		return nil
 	}

@@ -276,7 +276,7 @@ func (m *Model) ask(ctx context.Context, w *wire, req *model.Request, yield func
 	if err != nil {
 		return false, &model.Error{Kind: model.KindInvalidRequest, Message: err.Error(), Err: err}
 	}
-	x := new(exchange)
+	x, p := newExchange(w.responses, answer{endpoint: w.origin, tools: tools, conversation: req.Messages, yield: yield})
 	x.Start(ctx, provider.Limits{Header: m.cfg.HeaderTimeout, Idle: m.cfg.IdleTimeout})
 	defer x.Close()
 	if err := x.send(m, w, body); err != nil {
@@ -286,13 +286,7 @@ func (m *Model) ask(ctx context.Context, w *wire, req *model.Request, yield func
 	if !m.proven.Load() {
 		m.settle(w)
 	}
-	a := answer{endpoint: w.origin, tools: tools, conversation: req.Messages, yield: yield}
-	if w.responses {
-		err = read(x, &response{answer: a})
-	} else {
-		err = read(x, &a)
-	}
-	if err != nil && !errors.Is(err, errStopped) {
+	if err := read(x, p); err != nil && !errors.Is(err, errStopped) {
 		return false, w.remedy(x.Explain(err, req.Messages))
 	}
 	return false, nil
