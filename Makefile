@@ -82,6 +82,11 @@ fuzz:
 waiting:
 	KITBAG_WAITING=10000 $(GO) test -count=1 -timeout 60m -run 'TestWaiting$$' -v ./agent/temporal
 
+# Draws the pictures of the README again, from real runs.
+.PHONY: pictures
+pictures:
+	$(GO) test -count=1 -run '^TestPicture' ./cmd/kitbag -update
+
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem work
 

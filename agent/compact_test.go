@@ -151,7 +151,10 @@ func TestCompactInput(t *testing.T) {
 			before := len(row.state.Messages)
 			var consumed []string
 			cfg := Config{Policy: bypass, Toolkit: compactKit(t, &j), Limits: Limits{Time: time.Minute}, Retry: middleware.RetryConfig{Retries: -1},
-				Save: func(_ context.Context, st *State) error { consumed = append(consumed, st.Saving().Inputs...); return nil }}
+				Save: func(_ context.Context, st *State) error {
+					consumed = append(consumed, st.Saving().Inputs...)
+					return nil
+				}}
 			a, w := newAgent(t, cfg, row.turns...)
 			evs, err := play(t, a, row.state, row.inputs...)
 			if row.err == "" && err != nil || row.err != "" && (err == nil || !strings.Contains(err.Error(), row.err)) {

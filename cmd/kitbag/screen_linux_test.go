@@ -33,10 +33,16 @@ type display struct {
 	changed chan struct{} // has an item after a change
 }
 
-// displayAt starts kitbag in a terminal.
+// displayAt starts kitbag in a terminal without colour.
 func displayAt(t *testing.T, columns, rows int, args ...string) *display {
 	t.Helper()
 	t.Setenv("NO_COLOR", "1")
+	return colourDisplayAt(t, columns, rows, args...)
+}
+
+// colourDisplayAt starts kitbag in a terminal.
+func colourDisplayAt(t *testing.T, columns, rows int, args ...string) *display {
+	t.Helper()
 	t.Setenv("TERM", "xterm-256color")
 	d := &display{t: t, emu: vt.NewEmulator(columns, rows), changed: make(chan struct{}, 1), end: make(chan struct{})}
 	d.cmd = exec.CommandContext(t.Context(), os.Args[0], args...)
