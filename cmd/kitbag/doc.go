@@ -11,6 +11,7 @@
 //	kitbag skills validate                  check the skills of a project
 //	kitbag init                             write a kitbag.json after a few questions
 //	kitbag doctor                           check the set-up, and say what to do
+//	kitbag ui --open                        sessions and their questions, in a browser
 //
 // "kitbag help COMMAND" has the flags and an example of each.
 //
@@ -75,6 +76,6 @@
 // Each command is a file, named after it, that makes a [cobra.Command] from flags in a struct. run and chat
 // share config.go and trust.go, which read the configurations, model.go, setup.go and servers.go, which make the agent,
 // run.go, which runs it, show.go and show_result.go for output, and ask.go and approve.go for input. chat.go
-// takes turns with the user on lines (chat_plain.go) or in an editor (chat_screen.go, package term). main.go maps errors to exit codes;
+// takes turns with the user on lines (chat_plain.go) or in an editor (chat_screen.go, package term). ui.go serves the page of package inspect. main.go maps errors to exit codes;
 // usage.go explains wrong usage.
 package main

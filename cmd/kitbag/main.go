@@ -124,7 +124,7 @@ user, 4 a limit was reached, 130 interrupted; kitbag sandbox: the command's own.
   kitbag chat                        talk with one`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-	}, demoCommand(), runCommand(), chatCommand(), toolsCommand(), schemaCommand(), mcpCommand(), permissionCommand(), sandboxCommand(), skillsCommand(), initCommand(), doctorCommand(), versionCommand())
+	}, demoCommand(), runCommand(), chatCommand(), toolsCommand(), schemaCommand(), mcpCommand(), permissionCommand(), sandboxCommand(), skillsCommand(), initCommand(), doctorCommand(), uiCommand(), versionCommand())
 	root.SetOut(out)
 	root.SetFlagErrorFunc(flagError)
 	strictDefaults(root)

@@ -46,6 +46,7 @@ var allowed = map[string][]string{
 	"builtin/pdf":     {},
 	"builtin/sandbox": {"permission"},
 	"cmd/kitbag":      {"*"},
+	"inspect":         {"agent", "agent/event", "agent/session", "message", "model/catalog", "permission"},
 
 	"mcpserver/internal/rpc":  {},
 	"mcpserver/internal/wire": {},
@@ -105,7 +106,7 @@ var allowed = map[string][]string{
 // internalUsers lists the packages that may import an internal package; tests may import all.
 var internalUsers = map[string][]string{
 	"internal/genai":    {"agent/agentlog", "agent/agentotel"},
-	"internal/visible":  {"tool/host", "mcpclient", "mcpserver", "mcpgateway", "cmd/kitbag", "cmd/kitbag/internal/term"},
+	"internal/visible":  {"tool/host", "mcpclient", "mcpserver", "mcpgateway", "cmd/kitbag", "cmd/kitbag/internal/term", "inspect"},
 	"internal/near":     {"tool", "toolkit", "skill", "mcpgateway", "internal/policycheck"},
 	"internal/casetest": {"internal/groupcase"},
 	"internal/lazy": {"tool", "tool/host", "skill", "redact", "agent", "agent/session", "builtin", "builtin/internal/pathrule", "builtin/internal/shell",
@@ -139,7 +140,7 @@ func TestNestedModules(t *testing.T) {
 	for _, p := range pkgs {
 		nested[p.ImportPath] = p.Module.Path != module
 	}
-	for _, name := range []string{"agent/agentotel", "agent/session/postgres", "agent/session/sessiontest", "agent/session/sqlite", "agent/temporal", "builtin", "builtin/pdf", "cmd/kitbag", "examples/hello", "internal/interop", "mcpgateway", "model/anthropic"} {
+	for _, name := range []string{"agent/agentotel", "agent/session/postgres", "agent/session/sessiontest", "agent/session/sqlite", "agent/temporal", "builtin", "builtin/pdf", "cmd/kitbag", "examples/hello", "inspect", "inspect/browsertest", "internal/interop", "mcpgateway", "model/anthropic"} {
 		if !nested[module+"/"+name] {
 			t.Errorf("%s was not found as a nested module; the test would not check it", name)
 		}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kitbag-go/kitbag/agent/event"
+	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/inspect"
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// uiFlags are the flags of kitbag ui. Those of the agent are for conversations that continue after an answer.
+type uiFlags struct {
+	store, addr string
+	open        bool
+	agentFlags
+}
+
+// uiCommand is "kitbag ui".
+func uiCommand() *cobra.Command {
+	f := &uiFlags{}
+	cmd := &cobra.Command{
+		Use:   "ui",
+		Short: "Show sessions in a browser, and answer their questions",
+		Long: `Serve a page that shows sessions: the questions that wait, and what each agent did,
+step by step, live. The first line on standard output is its URL, with a secret
+token. Nothing is fetched from other servers.
+
+Without --store these are the conversations of "kitbag chat" in the current directory.
+The store is a directory (of such conversations, or of a program that uses
+session.Dir), a session file of "kitbag run --session", a SQLite database, or the
+URL of a Postgres database (postgres://…).
+
+An answer to a question of "kitbag chat" or "kitbag run" lets the conversation
+continue here, with the model, rules and servers that "kitbag run" would use in the
+current directory; the flags are the same. The sessions of other programs get the
+answer in their inbox, from which that program takes it.`,
+		Example: `  kitbag ui --open
+  kitbag ui --store s.json
+  kitbag ui --store sessions.db --addr 127.0.0.1:8080`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.store, "store", "", "show the sessions in `DIR|FILE|URL`")
+	fl.StringVar(&f.addr, "addr", "127.0.0.1:0", "listen on `HOST:PORT`; port 0 is any free one")
+	fl.BoolVar(&f.open, "open", false, "open the page in the browser")
+	f.register(cmd)
+	return cmd
+}
+
+// run serves the page until ctx ends.
+func (f *uiFlags) run(cmd *cobra.Command) (err error) {
+	ctx, log := cmd.Context(), cmd.ErrOrStderr()
+	host, _, err := net.SplitHostPort(f.addr)
+	if err != nil {
+		return usage("--addr %q: write HOST:PORT, such as 127.0.0.1:8080", f.addr)
+	}
+	if f.session != "" {
+		return usage("--session is a flag of kitbag run; use --store %s", f.session)
+	}
+	store, closeStore, err := openStore(ctx, f.store)
+	if err != nil {
+		return fmt.Errorf("--store: %w", err)
+	}
+	defer func() { err = errors.Join(err, closeStore()) }()
+	opts := inspect.Options{}
+	if kept, ok := store.(*keptStore); ok {
+		opts.Resume = func(ctx context.Context, id string) error { return f.resume(ctx, cmd, kept, id) }
+		opts.Keep = func(ctx context.Context, _ string, rules []permission.Rule) error {
+			return f.keepRules(ctx, silentPrompt(), rules)
+		}
+	}
+	if !isLoopback(host) {
+		fmt.Fprintf(log, "! %s can be reached from other machines, and the connection is not encrypted: who sees the URL can read and answer everything\n", plainLine(f.addr))
+		if name, err := os.Hostname(); err == nil {
+			opts.Hosts = append(opts.Hosts, name, host)
+		}
+	}
+	h, err := inspect.New(store, opts)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	l, err := net.Listen("tcp", f.addr)
+	if err != nil {
+		return fmt.Errorf("--addr: %w; choose another port", err)
+	}
+	// The path is random as well: the browser sends the cookie to it only, not to other ports of this machine.
+	prefix := "/" + rand.Text()[:12]
+	mux := http.NewServeMux()
+	mux.Handle(prefix+"/", http.StripPrefix(prefix, h))
+	url := fmt.Sprintf("http://%s%s/?token=%s", l.Addr(), prefix, h.Token())
+	if _, err := fmt.Fprintln(cmd.OutOrStdout(), url); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	if f.open {
+		if err := openBrowser(url); err != nil {
+			fmt.Fprintf(log, "! the browser does not open: %s\n", plainLine(err.Error()))
+		}
+	}
+	return serveUntil(ctx, l, mux)
+}
+
+// serveUntil serves until ctx ends, which also ends the requests for live updates.
+func serveUntil(ctx context.Context, l net.Listener, h http.Handler) error {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return ctx }}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(l) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	if server.Shutdown(wait) != nil {
+		_ = server.Close() // what is still open is of no use
+	}
+	<-done
+	return nil
+}
+
+// isLoopback reports whether only this machine can reach a host to listen on.
+func isLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.IsLoopback()
+}
+
+// openBrowser opens a URL of ours with the system's program for that.
+func openBrowser(url string) error {
+	program, args := "xdg-open", []string{url}
+	switch runtime.GOOS {
+	case "darwin":
+		program = "open"
+	case "windows":
+		program, args = "rundll32", []string{"url.dll,FileProtocolHandler", url}
+	}
+	cmd := exec.Command(program, args...)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	return cmd.Process.Release()
+}
+
+// silentPrompt answers no question: there is a page, but no terminal.
+func silentPrompt() *prompt {
+	p := &prompt{out: io.Discard, lines: make(chan string)}
+	close(p.lines)
+	return p
+}
+
+// resume continues a conversation of "kitbag run" or "kitbag chat" with the answers that were sent to it.
+func (f *uiFlags) resume(ctx context.Context, cmd *cobra.Command, store *keptStore, id string) error {
+	inputs := store.take(id)
+	defer store.done(id)
+	own := f.agentFlags
+	own.session = store.path(id)
+	r := &runner{log: io.Discard, painter: newPainter(io.Discard), show: func(event.Event) error { return nil }}
+	if err := own.configure(ctx, cmd, nil); err != nil {
+		return err
+	}
+	err := own.open(ctx, r, func(k *kit, s *conversation) error {
+		return r.run(ctx, k.agent, s, inputs)
+	})
+	if errors.Is(err, session.ErrConflict) {
+		return fmt.Errorf("another kitbag has %s open; answer there, or end it", id)
+	}
+	if e, ok := errors.AsType[*exit](err); ok {
+		err = e.err // its questions, or its limit, are on the page
+	}
+	return err
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/agent/session/postgres"
+	"github.com/kitbag-go/kitbag/agent/session/sqlite"
+)
+
+// openStore opens the store that --store names; "" is that of the conversations of the current directory.
+func openStore(ctx context.Context, name string) (session.Store, func() error, error) {
+	nothing := func() error { return nil }
+	if name == "" {
+		dir, _, err := keptSessions()
+		if err != nil {
+			return nil, nil, err
+		}
+		store, err := newKeptStore(dir, "")
+		return store, nothing, err
+	}
+	if strings.HasPrefix(name, "postgres://") || strings.HasPrefix(name, "postgresql://") {
+		store, err := postgres.Open(ctx, name, postgres.Options{})
+		if err != nil {
+			return nil, nil, err
+		}
+		return store, store.Close, nil
+	}
+	info, err := os.Stat(name)
+	switch {
+	case err != nil:
+		return nil, nil, fmt.Errorf("%w; name a directory, a file, or the URL of a Postgres database", err)
+	case info.IsDir():
+		store, err := dirStore(name)
+		return store, nothing, err
+	case !info.Mode().IsRegular():
+		return nil, nil, fmt.Errorf("%s is not a regular file", name)
+	}
+	isDatabase, err := isSQLite(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if isDatabase {
+		store, err := sqlite.Open(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		return store, store.Close, nil
+	}
+	file, ok := strings.CutSuffix(filepath.Base(name), ".json")
+	if !ok || session.CheckID(file) != nil {
+		return nil, nil, fmt.Errorf("%s is neither a SQLite database nor a session file, whose name is letters and digits with .json at the end", name)
+	}
+	store, err := newKeptStore(filepath.Dir(name), file)
+	return store, nothing, err
+}
+
+// dirStore opens a directory, of session.Dir or of session files.
+func dirStore(name string) (session.Store, error) {
+	logs, err := filepath.Glob(filepath.Join(escapeGlob(name), "*.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(escapeGlob(name), "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	if len(logs) == 0 && len(files) > 0 {
+		return newKeptStore(name, "")
+	}
+	return session.Dir(name)
+}
+
+// escapeGlob returns the pattern that matches only a path.
+func escapeGlob(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// isSQLite reports whether a file is a SQLite database, by its first bytes.
+func isSQLite(name string) (bool, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	head := make([]byte, 16)
+	n, err := io.ReadFull(f, head)
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		err = nil
+	}
+	return bytes.Equal(head[:n], []byte("SQLite format 3\x00")), err
+}

@@ -1,0 +1,217 @@
+package browsertest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/inspect"
+	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// demo fills a store: a finished session, one that waits, and one that failed.
+func demo(t *testing.T, store session.Store) *agent.Agent {
+	tools := []tool.Tool{look(t, "look", "Nothing to see."), write(t, "book", "Booked.")}
+	where := map[string]string{"where": "Bergen"}
+	converse(t, store, "done", newAgent(t, tools,
+		scripted.Say("I look twice.").And(scripted.Call("look", where)).And(scripted.Call("look", where)),
+		scripted.Say("There is nothing.")), map[string]string{"tenant": "north"}, "What is there to see?")
+	converse(t, store, "broken", newAgent(t, tools, scripted.Fail(errors.New("the model is on fire"))), nil, "Say something.")
+	a := newAgent(t, tools, scripted.Call("book", where), scripted.Say("It is booked."))
+	converse(t, store, "waits", a, nil, "Book a room.")
+	return a
+}
+
+func TestList(t *testing.T) {
+	store := session.Memory()
+	demo(t, store)
+	tb := open(t, serve(t, store, inspect.Options{}))
+	tb.shows("What is there to see?")
+	rows := eval[[]string](tb, "[...document.querySelectorAll('tbody tr')].map(r => r.innerText)")
+	if len(rows) != 3 || !strings.Contains(rows[0], "Book a room.") || !strings.Contains(rows[0], "waiting") {
+		t.Errorf("the waiting session is not first: %q", rows)
+	}
+	if title := eval[string](tb, "document.title"); title != "(1) kitbag" {
+		t.Errorf("the title is %q", title)
+	}
+	if url := eval[string](tb, "location.href"); strings.Contains(url, "token") {
+		t.Errorf("the token stays in the address %s", url)
+	}
+	// By the keyboard alone: "/" goes to the search, Tab and Enter to what is found.
+	tb.slash()
+	tb.run(chromedp.KeyEvent("north"))
+	tb.await("the search", "document.querySelectorAll('tbody tr').length === 1")
+	tb.run(chromedp.KeyEvent("\t"), chromedp.KeyEvent("\r"))
+	tb.shows("There is nothing.")
+}
+
+func TestAnswer(t *testing.T) {
+	store := session.Memory()
+	a := demo(t, store)
+	tb := open(t, serve(t, store, inspect.Options{Resume: resume(store, a)}))
+	tb.shows("book wants to run")
+	tb.shows("Bergen")
+	tb.click("Allow once")
+	tb.await("the end of the run", "[...document.querySelectorAll('tbody tr')].some(r => r.innerText.includes('Book a room.') && r.innerText.includes('ended'))")
+	tb.click("Book a room.")
+	tb.shows("It is booked.")
+	st, _, err := session.Read(t.Context(), store, "waits", 0)
+	if err != nil || !st.Done() {
+		t.Errorf("the session is not done: %v", err)
+	}
+}
+
+// TestAnswerOfOthers sends an answer where no program runs the session: it waits.
+func TestAnswerOfOthers(t *testing.T) {
+	store := session.Memory()
+	a := demo(t, store)
+	tb := open(t, serve(t, store, inspect.Options{}))
+	tb.shows("book wants to run")
+	eval[chromedp.Void](tb, "(() => { const i = document.querySelector('input[aria-label^=Reason]'); i.value = 'Not on a Sunday.'; })()")
+	tb.click("Deny")
+	tb.shows("The program that runs this session takes it")
+	tb.shows("waits to be taken")
+	if err := resume(store, a)(t.Context(), "waits"); err != nil {
+		t.Fatal(err)
+	}
+	tb.await("the answer", "!document.querySelector('.card')")
+	st, _, err := session.Read(t.Context(), store, "waits", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := st.Messages[2].ToolResults()[0].Text(); !strings.Contains(text, "Not on a Sunday.") {
+		t.Errorf("the model reads %q", text)
+	}
+}
+
+func TestTimeline(t *testing.T) {
+	store := session.Memory()
+	demo(t, store)
+	tb := open(t, serve(t, store, inspect.Options{}))
+	tb.goTo("#/s/done")
+	tb.shows("There is nothing.")
+	tb.await("two lanes", "document.querySelectorAll('tr.tool').length === 2 && document.querySelectorAll('tr.model .track').length > 0")
+	// From row to row with the arrows, and into one with Enter.
+	eval[chromedp.Void](tb, "document.querySelector('tr.tool button').focus()")
+	tb.run(chromedp.KeyEvent("\r"))
+	tb.shows("Nothing to see.")
+	tb.shows("Bergen")
+	tb.slash()
+	tb.run(chromedp.KeyEvent("there is nothing"), chromedp.KeyEvent("\r"))
+	tb.await("the match", "document.activeElement.closest('tr.model')")
+	tb.goTo("#/s/broken")
+	tb.shows("the model is on fire")
+}
+
+// TestLive watches a session from its first step.
+func TestLive(t *testing.T) {
+	store := session.Memory()
+	steps := make(chan struct{})
+	wait, err := tool.New("wait", "Waits.", func(context.Context, struct{}) (string, error) { <-steps; return "Waited.", nil }, tool.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tb := open(t, serve(t, store, inspect.Options{}))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		converse(t, store, "live", newAgent(t, []tool.Tool{wait}, scripted.Call("wait", nil), scripted.Say("The end.")), nil, "Wait.")
+	}()
+	tb.await("the new session", "[...document.querySelectorAll('tbody tr')].some(r => r.innerText.includes('working'))")
+	tb.goTo("#/s/live")
+	tb.await("the call", "document.querySelector('tr.tool')?.innerText.includes('running')")
+	steps <- struct{}{}
+	tb.await("its result", "document.querySelector('tr.tool')?.innerText.includes('success')")
+	tb.shows("The end.")
+	<-done
+}
+
+// TestLooks checks both views in both schemes and at two zooms: nothing is cut off, and axe finds no serious fault.
+func TestLooks(t *testing.T) {
+	axe, err := os.ReadFile("node_modules/axe-core/axe.min.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := session.Memory()
+	demo(t, store)
+	url := serve(t, store, inspect.Options{})
+	for _, name := range []string{"light", "dark"} {
+		for _, zoom := range []int64{40, 200} {
+			tb := open(t, url, scheme(name), zoomed(zoom))
+			for _, v := range []struct{ fragment, text string }{{"#/", "Book a room."}, {"#/s/done", "There is nothing."}, {"#/s/waits", "book wants to run"}} {
+				tb.goTo(v.fragment)
+				tb.shows(v.text)
+				eval[chromedp.Void](tb, "document.querySelectorAll('button.toggle').forEach(b => b.click())")
+				tb.await("the details", "!document.body.innerText.includes('Loading')")
+				if wide := eval[int](tb, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); wide > 0 {
+					t.Errorf("%s at %d %%: the page is %d pixels wider than the window", v.fragment, zoom, wide)
+				}
+				tb.faults(axe, v.fragment+" "+name)
+			}
+		}
+	}
+}
+
+// faults runs axe.
+func (tb *tab) faults(axe []byte, where string) {
+	tb.Helper()
+	eval[chromedp.Void](tb, string(axe)+";0")
+	type fault struct {
+		ID, Impact, Help string
+		HTML             []string
+	}
+	for _, f := range eval[[]fault](tb, `axe.run().then(r => r.violations.map(v => ({ID: v.id, Impact: v.impact, Help: v.help, HTML: v.nodes.slice(0, 3).map(n => n.html)})))`) {
+		if f.Impact == "serious" || f.Impact == "critical" {
+			tb.Errorf("%s: axe: %s %s: %s %q", where, f.Impact, f.ID, f.Help, f.HTML)
+		} else {
+			tb.Logf("%s: axe: %s %s: %s %q", where, f.Impact, f.ID, f.Help, f.HTML)
+		}
+	}
+}
+
+// TestLong opens a session of 5,000 steps.
+func TestLong(t *testing.T) {
+	store, err := session.Dir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	long(t, store, "long", 5000)
+	tb := open(t, serve(t, store, inspect.Options{}))
+	tb.shows("What is there to see?")
+	best := time.Hour // of three, since other tests run at the same time
+	for range 3 {
+		tb := open(t, serve(t, store, inspect.Options{}))
+		tb.shows("What is there to see?")
+		begin := time.Now()
+		tb.goTo("#/s/long")
+		tb.await("rows", "document.querySelectorAll('tr.tool').length > 10")
+		took := time.Since(begin)
+		tb.shows("of 15001")
+		t.Logf("first rows after %v, all after %v", took, time.Since(begin))
+		best = min(best, took)
+	}
+	if best > time.Second*slow {
+		t.Errorf("the first rows come after %v", best)
+	}
+	tb.goTo("#/s/long")
+	tb.shows("of 15001")
+	for range 5 {
+		tb.click("Next")
+		tb.await("the next rows", "document.querySelectorAll('tr.tool').length > 10")
+	}
+	tb.click("Last")
+	tb.shows("of 15001")
+	if bytes := eval[float64](tb, "performance.memory.usedJSHeapSize"); bytes > 150<<20 {
+		t.Errorf("the tab uses %.0f MB", bytes/(1<<20))
+	} else {
+		t.Logf("the tab uses %.1f MB", bytes/(1<<20))
+	}
+}

@@ -1,0 +1,62 @@
+// Package inspect shows the sessions of a store in a browser: what each agent was shown, what it did, and the
+// questions that wait for an answer. It is what "kitbag ui" serves.
+//
+//	store, err := session.Dir("sessions")
+//	h, err := inspect.New(store, inspect.Options{})
+//	defer h.Close()
+//	http.Handle("/inspect/", http.StripPrefix("/inspect", h))
+//	fmt.Println("open http://localhost:8080/inspect/?token=" + h.Token())
+//
+// The page needs no build step and makes no request to another server. It works with every [session.Store], and
+// shows what that can do:
+//
+//   - session.Reader: the conversation and the questions. Without it there is only the list.
+//   - session.Watcher: the timeline with times, tokens and decisions, live. Without it, and for sessions that were
+//     written before there were events, the timeline is made from the messages.
+//   - session.Inbox: answers.
+//
+// # Answers
+//
+// An answer is sent to the session's inbox. The process that runs the session takes it from there
+// (session.Session.Run); if there is none, Options.Resume runs the session. Without that the page says that the
+// answer waits for the program that the session belongs to.
+//
+// # What is stored
+//
+// This package stores nothing but answers. It shows what the agent saves:
+//
+//   - the State after each record: the conversation, the open questions, the rules that were accepted, usage;
+//   - the events of each record, with their times. A timeline is made from them;
+//   - the record of each event: the place where a fork can begin.
+//
+// # The interface of the page
+//
+// The page reads JSON from these paths, relative to its own:
+//
+//	GET  api/sessions?q=TEXT&after=CURSOR   {"sessions": […], "next": CURSOR}, live ones first
+//	GET  api/inbox                          {"questions": […]} of all sessions
+//	GET  api/sessions/ID                    one session, with its questions
+//	GET  api/sessions/ID/rows?from=N&n=N    {"total": N, "rows": […]}, at most 500 rows of the timeline
+//	GET  api/sessions/ID/rows?…&of=N.N      the rows of the sub-agent of a row
+//	GET  api/sessions/ID/find?q=TEXT&from=N {"row": N}, the next row whose events contain the text, or -1
+//	GET  api/sessions/ID/details?row=N.N    the events of a row
+//	POST api/sessions/ID/answer             {"call", "question", "allow", "rules", "reason"}
+//	POST api/sessions/ID/resume             runs the session
+//	GET  api/live?session=ID                server-sent events: "list" when the list has changed, and
+//	                                        "rows" with {"total", "from"} when rows of the session have
+//
+// It may change with any version: there is no other client.
+//
+// # Trust
+//
+// Who has the token can read every session of the store and answer as the user. A request must have the cookie
+// that the token is exchanged for. A request with the Origin of another site is refused, and one whose Host is a
+// name that is not in Options.Hosts, so that a page of another site cannot reach the handler by its own name. The
+// cookie is valid for the path of the handler only, as other programs may serve other ports of the same machine.
+// There is no encryption: across machines put the handler behind TLS.
+//
+// The contents of sessions are not trusted: names, texts, arguments and results come from models, tools and
+// servers. The page puts them into the document as text only; its Content-Security-Policy allows no inline script
+// and no other origin, and requires trusted types. In what the user is asked to approve, invisible and misleading
+// characters are written out.
+package inspect

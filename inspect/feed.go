@@ -1,0 +1,249 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent/event"
+	"github.com/kitbag-go/kitbag/agent/session"
+)
+
+// A feed is the timeline of a session, which grows while the session does. All pages that show the session share
+// it, and it ends some time after the last of them.
+type feed struct {
+	mu      sync.Mutex    // for all fields
+	changed chan struct{} // closed and replaced when rows have changed
+	t       *timeline
+	seq     int64 // of the last event
+	err     error // why it ended
+	users   int
+	stop    context.CancelFunc
+	idle    *time.Timer
+}
+
+// feeds are those of the sessions that are shown.
+type feeds struct {
+	mu   sync.Mutex
+	byID map[string]*feed
+}
+
+// idleFor is how long a feed is kept when no page shows it.
+const idleFor = 15 * time.Second
+
+// feed returns the feed of a session. The caller calls release when it does not need it any more.
+func (h *Handler) feed(id string) (f *feed, release func()) {
+	all := &h.feeds
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	f = all.byID[id]
+	if f == nil {
+		f = &feed{t: newTimeline(h.opts.Price), changed: make(chan struct{})}
+		ctx, cancel := context.WithCancel(h.ctx)
+		f.stop = cancel
+		if all.byID == nil {
+			all.byID = map[string]*feed{}
+		}
+		all.byID[id] = f
+		if !h.start(func() { f.run(ctx, h.store, id) }) {
+			f.err = context.Canceled
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.users++
+	if f.idle != nil {
+		f.idle.Stop()
+	}
+	return f, func() { h.release(id, f) }
+}
+
+// release ends a feed that stays without users.
+func (h *Handler) release(id string, f *feed) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.users--; f.users > 0 {
+		return
+	}
+	f.idle = time.AfterFunc(idleFor, func() {
+		h.feeds.mu.Lock()
+		defer h.feeds.mu.Unlock()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.users == 0 && h.feeds.byID[id] == f {
+			delete(h.feeds.byID, id)
+			f.stop()
+		}
+	})
+}
+
+// run adds to the timeline until ctx ends or the session cannot be read.
+func (f *feed) run(ctx context.Context, store session.Store, id string) {
+	err := f.follow(ctx, store, id)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+	f.announce()
+}
+
+func (f *feed) follow(ctx context.Context, store session.Store, id string) error {
+	w, ok := store.(session.Watcher)
+	if !ok {
+		return f.poll(ctx, store, id)
+	}
+	// Whether a session has no events is known only after reading all of it, so the first event does not wait for that.
+	var check sync.WaitGroup
+	defer check.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	check.Go(func() {
+		if pause(ctx, eventsWithin) {
+			f.withoutEvents(ctx, store, id)
+		}
+	})
+	for raw, err := range w.Watch(ctx, id, 0) {
+		if err != nil {
+			return err
+		}
+		ev, err := event.Decode(raw.Data)
+		if err != nil {
+			return fmt.Errorf("event %d: %w; it may be of a newer version of kitbag", raw.Seq, err)
+		}
+		// What a forked session has from before its first event is in its State only.
+		if f.first(raw.Record) {
+			if err := f.fromState(ctx, store, id, raw.Record-1); err != nil && !errors.Is(err, session.ErrGone) {
+				return err
+			}
+		}
+		f.mu.Lock()
+		f.t.add(ev, raw.Seq, raw.Record)
+		f.seq = raw.Seq
+		f.announce()
+		f.mu.Unlock()
+	}
+	return nil
+}
+
+// eventsWithin is how long a store may take to yield the first event.
+const eventsWithin = 200 * time.Millisecond
+
+// first reports whether the event of this record is the first one, and something was stored before it.
+func (f *feed) first(record int64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.seq == 0 && record > 1
+}
+
+// withoutEvents makes the timeline of a session that has no events.
+func (f *feed) withoutEvents(ctx context.Context, store session.Store, id string) {
+	r, ok := store.(session.Reader)
+	f.mu.Lock()
+	found := f.seq > 0
+	f.mu.Unlock()
+	if !ok || found {
+		return
+	}
+	in, _, err := r.Read(ctx, id, 0)
+	if err == nil && in.Event == 0 && in.Seq > 0 {
+		err = f.fromState(ctx, store, id, 0)
+	}
+	if err != nil && ctx.Err() == nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.err = err
+		f.announce()
+	}
+}
+
+// fromState makes the timeline of the messages of a session's State after a record, 0 for the newest. Events
+// follow these.
+func (f *feed) fromState(ctx context.Context, store session.Store, id string, record int64) error {
+	st, _, err := session.Read(ctx, store, id, record)
+	if err != nil {
+		return err
+	}
+	t := newTimeline(f.t.price)
+	t.addMessages(st.Messages)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.seq > 0 { // an event has come meanwhile
+		return nil
+	}
+	f.t = t
+	f.announce()
+	return nil
+}
+
+// poll reads the State again and again, of a store that cannot be watched.
+func (f *feed) poll(ctx context.Context, store session.Store, id string) error {
+	r, ok := store.(session.Reader)
+	if !ok {
+		return errors.New("the store can neither be watched nor read while a session is open: there is no timeline")
+	}
+	ticker := time.NewTicker(listEvery)
+	defer ticker.Stop()
+	for last := int64(-1); ; {
+		in, _, err := r.Read(ctx, id, 0)
+		if err == nil && in.Seq != last {
+			last = in.Seq
+			err = f.fromState(ctx, store, id, 0)
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// announce wakes those who wait for a change. The caller has locked f.
+func (f *feed) announce() {
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// A view is a part of a feed at some moment.
+type view struct {
+	total   int
+	rows    []row
+	problem string          // why there will be no more
+	next    <-chan struct{} // closed at the next change
+}
+
+// look returns n rows from the given one on, of the timeline of the sub-agent of the row at path of.
+func (f *feed) look(of string, from, n int) (view, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	v := view{next: f.changed, rows: []row{}}
+	if f.err != nil && !errors.Is(f.err, context.Canceled) {
+		v.problem = f.err.Error()
+		if errors.Is(f.err, fs.ErrNotExist) {
+			v.problem = "the session does not exist any more"
+		}
+	}
+	t := f.t
+	if of != "" {
+		r, err := t.at(of)
+		if err != nil {
+			return v, err
+		}
+		if t = r.nested; t == nil {
+			return v, nil
+		}
+	}
+	v.total = len(t.rows)
+	from = min(max(from, 0), v.total)
+	for _, r := range t.rows[from:min(from+n, v.total)] {
+		c := *r
+		c.events = slices.Clone(r.events)
+		v.rows = append(v.rows, c)
+	}
+	return v, nil
+}

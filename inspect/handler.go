@@ -1,0 +1,186 @@
+package inspect
+
+import (
+	"context"
+	"crypto/rand"
+	"embed"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model/catalog"
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// Options configure a [Handler]. The zero value works.
+type Options struct {
+	// Token is the secret of the first request, of at least 16 bytes; "" means a random one, see [Handler.Token].
+	Token string
+
+	// Hosts are names that the Host of a request may have, without port, in addition to localhost and IP addresses.
+	Hosts []string
+
+	// Resume runs a session until nothing more can be done, like [session.Session.Run]. It is called after an
+	// answer was sent, on its own goroutine, once at a time for a session. [session.ErrConflict] means that another
+	// process has the session, which takes the answer. If nil, the page says that the answer waits.
+	Resume func(ctx context.Context, session string) error
+
+	// Keep stores rules that the user accepts for good with an answer. If nil, the page offers them for the session only.
+	Keep func(ctx context.Context, session string, rules []permission.Rule) error
+
+	// Price returns what tokens cost in US dollars, false if that is not known; nil means the prices of package
+	// [catalog].
+	Price func(model string, u message.Usage) (cost float64, ok bool)
+}
+
+// A Handler serves the page. It must be closed. A request path of "/" is that of the page.
+type Handler struct {
+	store session.Store
+	opts  Options
+	mux   *http.ServeMux
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	mu     sync.Mutex     // for work.Go before Close
+	work   sync.WaitGroup // feeds and resumed runs
+
+	summaries summaries
+	lists     lists
+	feeds     feeds
+	resumed   resumed
+}
+
+//go:embed page
+var page embed.FS
+
+// New returns a handler for the sessions of a store.
+func New(store session.Store, opts Options) (*Handler, error) {
+	if opts.Token == "" {
+		opts.Token = rand.Text()
+	}
+	if len(opts.Token) < 16 {
+		return nil, errors.New("inspect: Options.Token has less than 16 bytes; leave it empty for a random one")
+	}
+	if opts.Price == nil {
+		opts.Price = cataloguePrice
+	}
+	files, err := fs.Sub(page, "page")
+	if err != nil {
+		return nil, err
+	}
+	h := &Handler{store: store, opts: opts, mux: http.NewServeMux()}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.mux.Handle("GET /", http.FileServerFS(files))
+	h.handle("GET /api/sessions", h.listSessions)
+	h.handle("GET /api/inbox", h.listQuestions)
+	h.handle("GET /api/sessions/{id}", h.showSession)
+	h.handle("GET /api/sessions/{id}/rows", h.showRows)
+	h.handle("GET /api/sessions/{id}/find", h.findRow)
+	h.handle("GET /api/sessions/{id}/details", h.showDetails)
+	h.handle("POST /api/sessions/{id}/answer", h.answer)
+	h.handle("POST /api/sessions/{id}/resume", h.resume)
+	h.mux.HandleFunc("GET /api/live", h.live)
+	return h, nil
+}
+
+// Token returns the secret of the first request, whose query is "token=" and it.
+func (h *Handler) Token() string { return h.opts.Token }
+
+// Close ends the requests for live updates and the runs that were resumed, and waits for them.
+func (h *Handler) Close() {
+	h.mu.Lock()
+	h.cancel()
+	h.mu.Unlock()
+	h.work.Wait()
+}
+
+// start runs f on a goroutine that Close waits for. It returns false after Close.
+func (h *Handler) start(f func()) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx.Err() != nil {
+		return false
+	}
+	h.work.Go(f)
+	return true
+}
+
+// ServeHTTP serves the page, its files and its interface, to requests that [Handler.guard] lets pass.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.guard(w, r) {
+		h.mux.ServeHTTP(w, r)
+	}
+}
+
+// handle registers a function that returns what is written as JSON.
+func (h *Handler) handle(pattern string, f func(*http.Request) (any, error)) {
+	h.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		out, err := f(r)
+		var data []byte
+		if err == nil {
+			data, err = json.Marshal(out)
+		}
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(data) // the browser has gone
+	})
+}
+
+// A badRequest is the error for a request that the page does not make.
+type badRequest string
+
+func (e badRequest) Error() string { return string(e) }
+
+// writeError writes an error as JSON, so that the page can show it.
+func writeError(w http.ResponseWriter, err error) {
+	code := http.StatusInternalServerError
+	_, bad := errors.AsType[badRequest](err)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, session.ErrGone):
+		code = http.StatusNotFound
+	case errors.Is(err, session.ErrConflict), errors.Is(err, session.ErrFull):
+		code = http.StatusConflict
+	case bad:
+		code = http.StatusBadRequest
+	}
+	data, _ := json.Marshal(map[string]string{"error": err.Error()}) // strings always encode
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(data)
+}
+
+// cataloguePrice returns the cost by the prices of package catalog, which a dated name of a model is found by, too.
+func cataloguePrice(model string, u message.Usage) (float64, bool) {
+	m, ok := catalog.Default().Find(model)
+	if !ok || m.Price == nil {
+		return 0, false
+	}
+	return m.Price.Cost(u), true
+}
+
+// sessionID returns the session of a request, if it is a valid id.
+func sessionID(r *http.Request) (string, error) {
+	id := r.PathValue("id")
+	if err := session.CheckID(id); err != nil {
+		return "", badRequest(err.Error())
+	}
+	return id, nil
+}
+
+// contains reports whether any of the texts contains the lower-case text q.
+func contains(q string, texts ...string) bool {
+	for _, t := range texts {
+		if strings.Contains(strings.ToLower(t), q) {
+			return true
+		}
+	}
+	return q == ""
+}

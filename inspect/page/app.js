@@ -1,0 +1,42 @@
+// The page has one view at a time, chosen by the part of the address after "#". A view is an element with an
+// update function, which is called with each server-sent event.
+import { el } from "./dom.js";
+import { sessionsView } from "./sessions.js";
+import { sessionView } from "./session.js";
+
+const main = document.getElementById("main");
+const connection = document.getElementById("connection");
+let view = null;
+let source = null;
+
+function route() {
+  const [name, id] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  if (name === "main") { main.focus(); return; }
+  view = name === "s" && id ? sessionView(id) : sessionsView();
+  view.session = name === "s" && id ? id : "";
+  main.replaceChildren(view.element);
+  listen();
+}
+
+// listen opens the stream of events. A hidden page closes it: a browser has few connections to one server, and
+// nothing is to be done for a page that nobody looks at.
+function listen() {
+  if (source) source.close();
+  source = null;
+  if (document.hidden) return;
+  source = new EventSource("api/live" + (view.session ? "?session=" + encodeURIComponent(view.session) : ""));
+  source.onopen = () => connection.replaceChildren();
+  source.onerror = () => connection.replaceChildren("The server does not answer; trying again…");
+  for (const kind of ["list", "rows"]) {
+    source.addEventListener(kind, (e) => view.update(kind, JSON.parse(e.data)));
+  }
+}
+
+window.addEventListener("hashchange", route);
+document.addEventListener("visibilitychange", listen);
+document.addEventListener("keydown", (e) => {
+  if (e.key !== "/" || e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName)) return;
+  const field = main.querySelector("input[type=search]");
+  if (field) { e.preventDefault(); field.focus(); }
+});
+route();

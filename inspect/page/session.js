@@ -1,0 +1,36 @@
+// One session: what it waits for, and its timeline.
+import { el, get, later, money, post, time, tokens } from "./dom.js";
+import { questions } from "./questions.js";
+import { status } from "./sessions.js";
+import { timeline } from "./timeline.js";
+
+export function sessionView(id) {
+  const path = "sessions/" + encodeURIComponent(id);
+  const inbox = questions();
+  const title = el("h1", {}, id);
+  const facts = el("ul", { class: "facts" });
+  const problem = el("p", { class: "bad", role: "alert" });
+  const again = el("button", { hidden: true, onclick: () => settle(post(path + "/resume", {}).then(load)) }, "Run it again");
+  const rows = timeline(path);
+  const element = el("div", {}, title, facts, el("div", { class: "tools" }, again), problem, inbox.element, rows.element);
+
+  async function load() {
+    const s = await get(path);
+    title.replaceChildren(s.title || id);
+    facts.replaceChildren(...[status(s), id, tokens(s.usage), money(s.cost, s.unpriced), "changed " + time(s.updated),
+      (s.rules || []).length ? "accepted rules: " + s.rules.join(", ") : ""].filter(Boolean).map((f) => el("li", {}, f)));
+    again.hidden = !s.resumes || !["failed", "abandoned"].includes(s.status) && !s.inputs || s.restart === "running";
+    inbox.set(s.waiting);
+  }
+
+  const settle = (promise) => promise.then(() => problem.replaceChildren(), (e) => problem.replaceChildren(e.message));
+  const refresh = later(50, () => settle(load()));
+  refresh();
+  return {
+    element,
+    update(kind, data) {
+      if (kind === "list") refresh();
+      else rows.update(data);
+    },
+  };
+}
