@@ -92,7 +92,7 @@ func (h *Handler) findRow(r *http.Request) (any, error) {
 		for _, seq := range row.events {
 			rowOf[seq] = i
 		}
-		if at < 0 && i >= from && contains(strings.ToLower(r.FormValue("q")), row.Name, row.Text, row.Why) {
+		if at < 0 && i >= from && contains(strings.ToLower(r.FormValue("q")), row.Name, row.Text, row.Why, row.Fault) {
 			at = i
 		}
 	}

@@ -37,7 +37,8 @@ type row struct {
 	Name   string        `json:"name,omitempty"`   // of the tool or the model
 	Text   string        `json:"text,omitempty"`   // the beginning of what was said, asked or returned
 	State  string        `json:"state,omitempty"`  // "running", "asked", an outcome, or a reason of an end
-	Why    string        `json:"why,omitempty"`    // the reason of a decision, or of an error
+	Why    string        `json:"why,omitempty"`    // the reason of a decision
+	Fault  string        `json:"fault,omitempty"`  // the text of an error
 	Lane   int           `json:"lane,omitempty"`   // calls that overlap have different ones, from 1
 	Behind bool          `json:"behind,omitempty"` // the call continued in the background
 	Usage  message.Usage `json:"usage,omitzero"`
@@ -56,6 +57,7 @@ type timeline struct {
 	price func(model string, u message.Usage) (float64, bool)
 
 	step   int            // of the last model call
+	asked  *row           // a model call without an answer, or nil
 	models map[string]int // the rows of model calls, by the message
 	calls  map[string]int // the rows of tool calls
 	lanes  []string       // the call in each lane, "" for a free one
@@ -93,26 +95,27 @@ func (t *timeline) apply(ev event.Event, seq, record int64) int {
 		t.step = ev.Step
 		r, i := t.row(kindModel, ev)
 		r.State, r.Name = "running", ev.Model
+		t.asked = r
 		t.models[ev.Message] = i
 		return i
 	case *event.Message:
 		return t.message(ev)
 	case *event.Retry:
 		r, i := t.row(kindRetry, ev)
-		r.State, r.Why = string(message.OutcomeError), preview(ev.Error)
+		r.State, r.Fault = string(message.OutcomeError), preview(ev.Error)
 		r.Text = fmt.Sprintf("attempt %d failed, next one after %v", ev.Attempt, ev.Wait)
 		return i
 	case *event.Discard:
 		r, i := t.row(kindDiscard, ev)
-		r.State, r.Why = string(message.OutcomeError), preview(ev.Error)
+		r.State, r.Fault = string(message.OutcomeError), preview(ev.Error)
 		return i
 	case *event.Elicitation:
 		r, i := t.row(kindAsked, ev)
-		r.Name, r.Text, r.State, r.Why = ev.Server, preview(ev.Message), string(ev.Action), preview(ev.Error)
+		r.Name, r.Text, r.State, r.Fault = ev.Server, preview(ev.Message), string(ev.Action), preview(ev.Error)
 		return i
 	case *event.Sampling:
 		r, i := t.row(kindSampling, ev)
-		r.Name, r.Text, r.Why = cmp.Or(ev.Model, ev.Server), preview(ev.Text), preview(ev.Refused)
+		r.Name, r.Text, r.Fault = cmp.Or(ev.Model, ev.Server), preview(ev.Text), preview(ev.Refused)
 		t.spend(r, ev.Model, ev.Usage)
 		return i
 	case *event.Compaction:
@@ -123,7 +126,10 @@ func (t *timeline) apply(ev event.Event, seq, record int64) int {
 		return i
 	case *event.End:
 		r, i := t.row(kindEnd, ev)
-		r.State, r.Why = string(ev.Reason), preview(ev.Detail)
+		r.State, r.Fault = string(ev.Reason), preview(ev.Detail)
+		if t.asked != nil { // its model call has no answer
+			t.asked.State, t.asked.End = string(message.OutcomeInterrupted), ev.Time
+		}
 		return i
 	}
 	return t.applyCall(ev, seq, record)
@@ -147,6 +153,9 @@ func (t *timeline) message(ev *event.Message) int {
 		_, i = t.row(kind, ev)
 	}
 	r := t.rows[i]
+	if r == t.asked {
+		t.asked = nil
+	}
 	r.End, r.Text, r.State = ev.Time, preview(textOf(m)), ev.Finish
 	if m.Role == message.RoleAssistant {
 		r.Name = cmp.Or(m.Model, r.Name)
@@ -260,7 +269,7 @@ func (t *timeline) ended(i int, at time.Time, outcome message.Outcome, text stri
 	r := t.rows[i]
 	r.End, r.State = at, string(outcome)
 	if outcome != message.OutcomeSuccess {
-		r.Why = preview(text)
+		r.Fault = preview(text)
 	}
 	if lane := slices.Index(t.lanes, r.call); lane >= 0 {
 		t.lanes[lane] = ""

@@ -33,8 +33,8 @@ func long(t *testing.T, store session.Store, id string, steps int) {
 	recs := []session.Record{}
 	add(&event.RunStart{Session: id})
 	for step := range steps {
-		msg := &message.Message{ID: fmt.Sprint("msg_", step), Role: message.RoleAssistant, Model: "gpt-5", Usage: &message.Usage{Input: 1000 + step, Cached: 900, Output: 50}}
-		add(&event.ModelStart{Message: msg.ID, Step: step + 1, Model: "gpt-5", Tools: 12})
+		msg := &message.Message{ID: fmt.Sprint("msg_", step), Role: message.RoleAssistant, Model: "gpt-5.5", Usage: &message.Usage{Input: 1000 + step, Cached: 900, Output: 50}}
+		add(&event.ModelStart{Message: msg.ID, Step: step + 1, Model: "gpt-5.5", Tools: 12})
 		for i := range 2 {
 			msg.Blocks = append(msg.Blocks, &message.ToolCall{ID: fmt.Sprint("call_", step, "_", i), Name: "look", Input: json.RawMessage(`{"where":"Bergen"}`)})
 		}

@@ -179,6 +179,7 @@ function result(r) {
   const out = el("div", {}, el("span", { class: r.state ? kinds[r.state] || "bad" : "quiet" }, r.state || ""));
   if (r.lane > 1) out.append(el("span", { class: "quiet" }, " lane " + r.lane));
   if (r.behind) out.append(el("span", { class: "quiet" }, " in the background"));
+  if (r.fault) out.append(el("div", { class: "clip" }, r.fault));
   if (r.why) out.append(el("div", { class: "clip quiet" }, r.why));
   return out;
 }
