@@ -135,13 +135,19 @@ function line(path, index) {
     inner.replaceChildren("Loading…");
     try {
       const d = await get(path + "/details", { row: index });
-      inner.replaceChildren(...d.events.map((e) => show(e)), d.left ? d.left + " more events are too long to be shown" : "");
+      inner.replaceChildren(...d.events.map(happened), d.left ? d.left + " more events are too long to be shown" : "");
       if (self.sub) inner.prepend(await nested(path, index));
     } catch (e) {
       inner.replaceChildren(e.message);
     }
   }
   return self;
+}
+
+// happened renders an event, or a message.
+function happened(event) {
+  const { type, time: at, seq, run, ...rest } = event;
+  return el("div", {}, type && el("div", {}, el("strong", {}, type.replaceAll("_", " ")), el("span", { class: "quiet" }, " " + time(at))), show(rest));
 }
 
 // nested is the table of a sub-agent.
