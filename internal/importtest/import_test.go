@@ -140,7 +140,7 @@ func TestNestedModules(t *testing.T) {
 	for _, p := range pkgs {
 		nested[p.ImportPath] = p.Module.Path != module
 	}
-	for _, name := range []string{"agent/agentotel", "agent/session/postgres", "agent/session/sessiontest", "agent/session/sqlite", "agent/temporal", "builtin", "builtin/pdf", "cmd/kitbag", "examples/hello", "inspect", "inspect/browsertest", "internal/interop", "mcpgateway", "model/anthropic"} {
+	for _, name := range []string{"agent/agentotel", "agent/session/postgres", "agent/session/sessiontest", "agent/session/sqlite", "agent/temporal", "builtin", "builtin/pdf", "cmd/kitbag", "examples/hello", "inspect", "inspect/internal/browsertest", "internal/interop", "mcpgateway", "model/anthropic"} {
 		if !nested[module+"/"+name] {
 			t.Errorf("%s was not found as a nested module; the test would not check it", name)
 		}

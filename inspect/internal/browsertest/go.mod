@@ -1,4 +1,4 @@
-module github.com/kitbag-go/kitbag/inspect/browsertest
+module github.com/kitbag-go/kitbag/inspect/internal/browsertest
 
 go 1.26.0
 
