@@ -87,6 +87,11 @@ waiting:
 pictures:
 	$(GO) test -count=1 -run '^TestPicture' ./cmd/kitbag -update
 
+# That the page opens a long session within a second, which needs a machine that does nothing else.
+.PHONY: page-times
+page-times:
+	KITBAG_TIMES=1 $(GO) test -count=1 -v -run '^TestLong$$' ./inspect/internal/browsertest
+
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem work
 

@@ -198,7 +198,11 @@ func TestLong(t *testing.T) {
 		t.Logf("first rows after %v, all after %v", took, time.Since(begin))
 		best = min(best, took)
 	}
-	if best > time.Second*slow {
+	limit := 10 * time.Second // on any machine, whatever else it does
+	if os.Getenv("KITBAG_TIMES") != "" {
+		limit = time.Second
+	}
+	if best > limit {
 		t.Errorf("the first rows come after %v", best)
 	}
 	tb.goTo("#/s/long")
