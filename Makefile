@@ -77,6 +77,12 @@ fuzz:
 		done; \
 	done
 
+# Conversations on many workers, which are killed, with Postgres and Temporal in processes of their own: what was
+# lost or done twice is in the last line. The tests have a short form.
+.PHONY: distributed
+distributed:
+	cd examples/distributed && $(GO) run .
+
 # 10,000 conversations that wait for a person, on Postgres and Temporal: some minutes.
 .PHONY: waiting
 waiting:

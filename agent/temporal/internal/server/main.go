@@ -7,6 +7,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -72,22 +73,20 @@ func serve(file string, port int, namespace string) error {
 	return err
 }
 
-// configuration returns that of a server with all its services in one process.
+// configuration returns that of a server with all its services in one process. After a restart they have the same
+// ports as before: those that are in the database are believed to be alive for a minute.
 func configuration(db *config.SQL, port int) (*config.Config, error) {
+	ports, err := freePorts(db.DatabaseName + ".ports")
+	if err != nil {
+		return nil, err
+	}
 	services := map[string]config.Service{}
 	for i, name := range []string{"frontend", "history", "matching", "worker"} {
-		grpc, err := freePort()
-		if err != nil {
-			return nil, err
-		}
+		grpc := ports[2*i]
 		if i == 0 {
 			grpc = port
 		}
-		membership, err := freePort()
-		if err != nil {
-			return nil, err
-		}
-		services[name] = config.Service{RPC: config.RPC{GRPCPort: grpc, MembershipPort: membership, BindOnLocalHost: true}}
+		services[name] = config.Service{RPC: config.RPC{GRPCPort: grpc, MembershipPort: ports[2*i+1], BindOnLocalHost: true}}
 	}
 	address := fmt.Sprintf("%s:%d", host, port)
 	return &config.Config{
@@ -107,10 +106,22 @@ func configuration(db *config.SQL, port int) (*config.Config, error) {
 	}, nil
 }
 
-func freePort() (int, error) {
-	ln, err := net.Listen("tcp", host+":0")
-	if err != nil {
-		return 0, err
+// freePorts returns eight ports that were free when the file was made.
+func freePorts(file string) (ports [8]int, err error) {
+	data, err := os.ReadFile(file)
+	if err == nil {
+		return ports, json.Unmarshal(data, &ports)
 	}
-	return ln.Addr().(*net.TCPAddr).Port, ln.Close()
+	for i := range ports {
+		ln, err := net.Listen("tcp", host+":0")
+		if err != nil {
+			return ports, err
+		}
+		defer ln.Close() // at the end, so that they differ
+		ports[i] = ln.Addr().(*net.TCPAddr).Port
+	}
+	if data, err = json.Marshal(ports); err != nil {
+		return ports, err
+	}
+	return ports, os.WriteFile(file, data, 0o600)
 }

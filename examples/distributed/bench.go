@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/agent/session/sqlite"
+)
+
+// benchmark prints how many runs a second end, with a model and tools that take no time: with the plain loop on
+// SQLite, and with workers.
+func benchmark(ctx context.Context, out io.Writer, n int) (err error) {
+	c, err := newCluster(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	c.Think = 0
+	print := func(name string, took time.Duration) {
+		fmt.Fprintf(out, "%-28s %8.1f runs/s  %6.2f ms a step\n", name, float64(n)/took.Seconds(), took.Seconds()*1000/float64(n*steps))
+	}
+	took, err := plainLoop(ctx, n)
+	if err != nil {
+		return err
+	}
+	print("plain loop, SQLite", took)
+	for _, workers := range []int{1, 2, 4} {
+		for len(c.workers) < workers {
+			if err := c.startWorker(workerConfig{}); err != nil {
+				return err
+			}
+		}
+		warm := func(context.Context) error { return nil }
+		if err := c.phase(ctx, 8*workers, warm); err != nil {
+			return err
+		}
+		begin := time.Now()
+		if err := c.phase(ctx, n, warm); err != nil {
+			return err
+		}
+		print(fmt.Sprintf("%d workers, Postgres, Temporal", workers), time.Since(begin))
+	}
+	for _, w := range slices.Clone(c.workers) {
+		_ = w.stop(syscall.SIGTERM)
+	}
+	c.workers = nil
+	return nil
+}
+
+// nowhere counts nothing.
+type nowhere struct{}
+
+func (nowhere) note(context.Context, string, string, int) error   { return nil }
+func (nowhere) effect(context.Context, string, string, int) error { return nil }
+
+// plainLoop runs n sessions in this process, eight at a time.
+func plainLoop(ctx context.Context, n int) (took time.Duration, err error) {
+	dir, err := os.MkdirTemp("", "distributed")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	store, err := sqlite.Open(filepath.Join(dir, "db"))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	begin := time.Now()
+	var running sync.WaitGroup
+	errs := make([]error, 8)
+	for i := range errs {
+		running.Go(func() {
+			for j := i; j < n && errs[i] == nil; j += len(errs) {
+				errs[i] = runPlain(ctx, store, sessionID(j))
+			}
+		})
+	}
+	running.Wait()
+	return time.Since(begin), errors.Join(errs...)
+}
+
+func runPlain(ctx context.Context, store *sqlite.Store, id string) error {
+	s, err := session.Open(ctx, store, id)
+	if err != nil {
+		return err
+	}
+	a, err := newAgent(id, 0, 0, nowhere{})
+	if err == nil {
+		_, err = a.Reply(s.Context(ctx), s.State, agent.Say("Book five seats."))
+	}
+	return errors.Join(err, s.Close())
+}

@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
+	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/internal/pgtest"
+	"github.com/kitbag-go/kitbag/internal/temporalserver"
+)
+
+// A cluster is the servers and the workers.
+type cluster struct {
+	*host // this process, which sends and watches
+	pg    *pgtest.Server
+	temp  *temporalserver.Server
+
+	mu      sync.Mutex
+	workers []*worker
+	started int // workers, ever
+
+	sent    int // runs, ever
+	watched map[string][]int64
+}
+
+// A worker is a process.
+type worker struct {
+	workerConfig
+	cmd *exec.Cmd
+}
+
+// serverSource is where the Temporal server is compiled, from the directory of this program.
+const serverSource = "../../agent/temporal/internal/server"
+
+func newCluster(ctx context.Context) (*cluster, error) {
+	c := &cluster{watched: map[string][]int64{}}
+	var starting sync.WaitGroup
+	var errs [2]error
+	starting.Go(func() { c.pg, errs[0] = pgtest.Start() })
+	starting.Go(func() { c.temp, errs[1] = temporalserver.Start(serverSource) })
+	starting.Wait()
+	err := errors.Join(errs[:]...)
+	if err == nil {
+		c.host, err = workerConfig{Postgres: c.pg.URL(), Temporal: c.temp.Address, Think: 75 * time.Millisecond, Sessions: inProgress}.open(ctx)
+	}
+	if err == nil {
+		_, err = c.pool.Exec(ctx, `
+			CREATE TABLE noted (what text, session text, n integer, at timestamptz DEFAULT clock_timestamp());
+			CREATE TABLE effect (key text UNIQUE, session text, n integer, token text UNIQUE);`)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
+}
+
+// close ends all processes.
+func (c *cluster) close() (err error) {
+	for _, w := range c.workers {
+		_ = w.stop(syscall.SIGKILL)
+	}
+	if c.host != nil {
+		err = c.host.close()
+	}
+	if c.temp != nil {
+		err = errors.Join(err, c.temp.Close())
+	}
+	if c.pg != nil {
+		err = errors.Join(err, c.pg.Close())
+	}
+	return err
+}
+
+// startWorker starts a worker; what cfg does not say is as for this process.
+func (c *cluster) startWorker(cfg workerConfig) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.started++
+	clock, pg, temp := cfg.Clock, cfg.Postgres, cfg.Temporal
+	cfg = c.workerConfig
+	cfg.Worker, cfg.Clock = c.started, clock
+	if pg != "" {
+		cfg.Postgres, cfg.Temporal = pg, temp
+	}
+	data, err := json.Marshal(cfg)
+	if err != nil {
+		return err
+	}
+	w := &worker{workerConfig: cfg, cmd: exec.Command(os.Args[0])}
+	w.cmd.Env = append(os.Environ(), workerEnv+"="+string(data), "GORACE=atexit_sleep_ms=0")
+	w.cmd.Stderr = os.Stderr
+	if _, err := w.cmd.StdinPipe(); err != nil { // it ends with this process
+		return err
+	}
+	if err := w.cmd.Start(); err != nil {
+		return err
+	}
+	c.workers = append(c.workers, w)
+	return nil
+}
+
+func (w *worker) stop(sig os.Signal) error {
+	err := w.cmd.Process.Signal(sig)
+	_ = w.cmd.Wait() // its exit code is that of the signal; it also closes the pipe
+	return err
+}
+
+// phase sends n inputs, each to a session of its own, and returns when all runs have ended. Meanwhile there is a fault.
+func (c *cluster) phase(ctx context.Context, n int, fault func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	first := c.sent
+	c.sent += n
+	during, stop := context.WithCancel(ctx)
+	defer stop()
+	var runs sync.WaitGroup
+	errs := make([]error, n+1)
+	slots := make(chan struct{}, inProgress)
+	for i := range n {
+		runs.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			if errs[i] = c.send(ctx, sessionID(first+i)); errs[i] == nil {
+				errs[i] = c.watch(ctx, sessionID(first+i))
+			}
+		})
+	}
+	var faulting sync.WaitGroup
+	faulting.Go(func() { errs[n] = fault(during) })
+	runs.Wait()
+	stop()
+	faulting.Wait()
+	return errors.Join(errs...)
+}
+
+// inProgress is how many runs are in progress at a time; a worker that is left alone has room for all of them.
+const inProgress = 30
+
+// send sends the only input of a session, until it is known to be accepted.
+func (c *cluster) send(ctx context.Context, id string) error {
+	for {
+		_, err := c.Send(ctx, id, "input", agent.Say("Book five seats."))
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// watch watches a session to the end of its run. Like a browser, it comes back after each error, and sometimes for no reason.
+func (c *cluster) watch(ctx context.Context, id string) error {
+	var seen []int64
+	last := int64(0)
+	for ended := false; !ended; {
+		n := 0
+		for ev, err := range session.Watch(ctx, c.store, id, last) {
+			if ctx.Err() != nil {
+				return fmt.Errorf("%s: after %d events: %w", id, len(seen), ctx.Err())
+			}
+			if err != nil {
+				break
+			}
+			last = ev.Head().Seq
+			seen = append(seen, last)
+			if _, ended = ev.(*event.End); ended {
+				break
+			}
+			if n++; n == 5 {
+				break
+			}
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watched[id] = seen
+	return nil
+}
+
+// killWorkers kills a worker every so often, each in its turn, and starts another.
+func (c *cluster) killWorkers(ctx context.Context, every time.Duration) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		c.mu.Lock()
+		w := c.workers[0]
+		c.workers = slices.Delete(c.workers, 0, 1)
+		c.mu.Unlock()
+		if err := w.stop(syscall.SIGKILL); err != nil {
+			return err
+		}
+		if err := c.note(context.Background(), "killed", "", w.Worker); err != nil {
+			return err
+		}
+		if err := c.startWorker(workerConfig{}); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *cluster) restartPostgres(_ context.Context, away time.Duration) error {
+	time.Sleep(time.Second)
+	if err := c.pg.Kill(); err != nil {
+		return err
+	}
+	time.Sleep(away)
+	return c.pg.Start()
+}
+
+func (c *cluster) restartTemporal(_ context.Context, away time.Duration) error {
+	time.Sleep(time.Second)
+	if err := c.temp.Kill(); err != nil {
+		return err
+	}
+	time.Sleep(away)
+	return c.temp.Start()
+}
+
+// cutNetwork starts a worker behind a network that is then cut for a while: its connections hang, and then end.
+func (c *cluster) cutNetwork(ctx context.Context, away time.Duration) (err error) {
+	dir, err := os.MkdirTemp("/tmp", "distributed")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	const socket = "/.s.PGSQL.5432"
+	pg, err := newNetwork("unix", dir+socket, c.pg.Dir+socket)
+	if err != nil {
+		return err
+	}
+	defer pg.close()
+	temp, err := newNetwork("tcp", "127.0.0.1:0", c.temp.Address)
+	if err != nil {
+		return err
+	}
+	defer temp.close()
+	err = c.startWorker(workerConfig{Postgres: strings.Replace(c.pg.URL(), c.pg.Dir, dir, 1), Temporal: temp.ln.Addr().String()})
+	if err != nil {
+		return err
+	}
+	last := len(c.workers) - 1
+	for _, w := range c.workers[:last] { // so that it has work
+		_ = w.cmd.Process.Signal(syscall.SIGSTOP)
+	}
+	for opened := 0; opened < 5 && err == nil && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+		err = c.pool.QueryRow(ctx, "SELECT count(*) FROM noted WHERE what = 'opened' AND n = $1", c.workers[last].Worker).Scan(&opened)
+	}
+	for _, w := range c.workers[:last] {
+		_ = w.cmd.Process.Signal(syscall.SIGCONT)
+	}
+	if err != nil {
+		return err
+	}
+	pg.cut(true)
+	temp.cut(true)
+	time.Sleep(away)
+	pg.cut(false)
+	temp.cut(false)
+	time.Sleep(time.Second)
+	w := c.workers[last]
+	c.workers = c.workers[:last]
+	return w.stop(syscall.SIGTERM)
+}
