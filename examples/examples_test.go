@@ -118,7 +118,7 @@ func TestReadmeModules(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case path == "bench" || path == "cmd" || path == "examples" || path == "internal" || e.Name() == "testdata" || strings.HasPrefix(path, ".git"):
+		case path == "bench" || path == "cmd" || path == "examples" || e.Name() == "internal" || e.Name() == "testdata" || strings.HasPrefix(path, ".git"):
 			if e.IsDir() {
 				return fs.SkipDir
 			}
