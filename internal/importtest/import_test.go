@@ -89,6 +89,7 @@ var allowed = map[string][]string{
 	"internal/budget":             {},
 	"internal/demoserver":         {},
 	"internal/openaitest":         {},
+	"internal/wiretest":           {},
 	"internal/oauthtest":          {},
 	"internal/casetest":           {"permission"},
 	"internal/groupcase":          {"toolkit", "tool"},
@@ -116,6 +117,7 @@ var internalUsers = map[string][]string{
 	"internal/mcpcontent":  {"agent", "mcpclient", "mcpserver", "mcpgateway"},
 	"internal/mcpupstream": {"mcpserver", "mcpgateway"},
 	"internal/policycheck": {"agent", "mcpserver"},
+	"internal/wiretest":    {"internal/openaitest", "model/anthropic/anthropictest"},
 }
 
 func TestImports(t *testing.T) {

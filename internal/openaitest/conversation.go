@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/wiretest"
 )
 
 // The rules for the messages of a request. Most are the API's own. Stricter ones are from
@@ -13,13 +15,13 @@ import (
 
 // conversation checks the messages and that calls and results match. At least one message is required.
 func (v validator) conversation(raw json.RawMessage) error {
-	list, err := decodeList(raw)
+	list, err := wiretest.DecodeList(raw)
 	if err != nil {
 		return fmt.Errorf("messages: %w", err)
 	}
 	var open []string // calls without a result yet
 	for i, item := range list {
-		o, err := decodeObject(item)
+		o, err := wiretest.DecodeObject(item)
 		if err != nil {
 			return fmt.Errorf("messages[%d] %w", i, err)
 		}
@@ -36,7 +38,7 @@ func (v validator) conversation(raw json.RawMessage) error {
 // message checks one message. Open are the calls whose results must follow; it returns
 // those that are still open after the message.
 func (v validator) message(o map[string]json.RawMessage, open []string) ([]string, error) {
-	role, _ := decodeString(o["role"])
+	role, _ := wiretest.DecodeString(o["role"])
 	if len(open) > 0 && role != "tool" {
 		return nil, fmt.Errorf("a %s message where the result of call %q must follow; send the result first", role, open[0])
 	}
@@ -51,7 +53,7 @@ func (v validator) message(o map[string]json.RawMessage, open []string) ([]strin
 		if err := errors.Join(v.known(role, o, "role", "content", "tool_call_id"), v.content(o["content"], "text")); err != nil {
 			return nil, err
 		}
-		id, _ := decodeString(o["tool_call_id"])
+		id, _ := wiretest.DecodeString(o["tool_call_id"])
 		if len(open) == 0 || open[0] != id {
 			return nil, fmt.Errorf("tool_call_id %q: the calls without a result are %q, in this order", id, open)
 		}
@@ -74,7 +76,7 @@ func (v validator) assistant(o map[string]json.RawMessage) ([]string, error) {
 	if o["tool_calls"] == nil {
 		return nil, nil
 	}
-	list, err := decodeList(o["tool_calls"])
+	list, err := wiretest.DecodeList(o["tool_calls"])
 	if err != nil {
 		return nil, fmt.Errorf("tool_calls: %w", err)
 	}
@@ -92,31 +94,31 @@ func (v validator) assistant(o map[string]json.RawMessage) ([]string, error) {
 // call checks a tool call and returns its id. Arguments must be the JSON of an object:
 // OpenAI accepts any text, but other servers decode it.
 func (v validator) call(raw json.RawMessage) (string, error) {
-	o, err := decodeObject(raw)
+	o, err := wiretest.DecodeObject(raw)
 	if err != nil {
 		return "", err
 	}
-	f, err := decodeObject(o["function"])
+	f, err := wiretest.DecodeObject(o["function"])
 	if err != nil {
 		return "", fmt.Errorf("function %w", err)
 	}
 	if err := errors.Join(v.known("call", o, "id", "type", "function"), v.known("function", f, "name", "arguments")); err != nil {
 		return "", err
 	}
-	if kind, _ := decodeString(o["type"]); kind != "function" {
+	if kind, _ := wiretest.DecodeString(o["type"]); kind != "function" {
 		return "", fmt.Errorf("type is %s; want function", o["type"])
 	}
-	if name, _ := decodeString(f["name"]); !nameRule.MatchString(name) {
+	if name, _ := wiretest.DecodeString(f["name"]); !nameRule.MatchString(name) {
 		return "", fmt.Errorf("name %s does not match %s", f["name"], nameRule)
 	}
-	args, err := decodeString(f["arguments"])
+	args, err := wiretest.DecodeString(f["arguments"])
 	if err != nil {
 		return "", fmt.Errorf("arguments are not a string: %s", f["arguments"])
 	}
-	if _, err := decodeObject(json.RawMessage(args)); err != nil {
+	if _, err := wiretest.DecodeObject(json.RawMessage(args)); err != nil {
 		return "", fmt.Errorf("arguments: the text %w", err)
 	}
-	id, _ := decodeString(o["id"])
+	id, _ := wiretest.DecodeString(o["id"])
 	if id == "" || v.ids[id] {
 		return "", fmt.Errorf("id %s is empty or was used before", o["id"])
 	}
@@ -130,13 +132,13 @@ func (v validator) content(raw json.RawMessage, kinds ...string) error {
 	if raw == nil {
 		return errors.New("content is missing")
 	}
-	if s, err := decodeString(raw); err == nil {
+	if s, err := wiretest.DecodeString(raw); err == nil {
 		if strings.TrimSpace(s) == "" {
 			return errors.New("content is empty")
 		}
 		return nil
 	}
-	list, err := decodeList(raw)
+	list, err := wiretest.DecodeList(raw)
 	if err != nil {
 		return fmt.Errorf("content is neither text nor parts: %w", err)
 	}

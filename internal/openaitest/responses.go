@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/wiretest"
 )
 
 // This file renders turns as answers of the Responses API (OpenAI API reference, "Responses" and "Streaming
@@ -29,7 +30,7 @@ func (t Turn) output(req *Request) (items []outputItem) {
 		response = "r" + response
 		id := "rs_" + response
 		var deltas []object
-		for _, s := range pieces(t.reasoning) {
+		for _, s := range wiretest.Pieces(t.reasoning) {
 			deltas = append(deltas, object{"type": "response.reasoning_summary_text.delta", "summary_index": 0, "delta": s})
 		}
 		item := func(summary []object, encrypted any) object {
@@ -39,7 +40,7 @@ func (t Turn) output(req *Request) (items []outputItem) {
 	}
 	if t.text != "" {
 		var deltas []object
-		for _, s := range pieces(t.text) {
+		for _, s := range wiretest.Pieces(t.text) {
 			deltas = append(deltas, object{"type": "response.output_text.delta", "content_index": 0, "delta": s})
 		}
 		item := func(status string, content []object) object {
@@ -49,7 +50,7 @@ func (t Turn) output(req *Request) (items []outputItem) {
 	}
 	for i, c := range t.calls {
 		var deltas []object
-		for _, s := range pieces(c.Args) {
+		for _, s := range wiretest.Pieces(c.Args) {
 			deltas = append(deltas, object{"type": "response.function_call_arguments.delta", "delta": s})
 		}
 		item := func(status, args string) object {
@@ -171,7 +172,7 @@ func (r *Request) readInput() error {
 	}
 	r.Messages, r.Tools = nil, nil
 	if body.Instructions != "" {
-		r.Messages = append(r.Messages, Message{Role: "system", Content: json.RawMessage(marshalString(body.Instructions))})
+		r.Messages = append(r.Messages, Message{Role: "system", Content: json.RawMessage(wiretest.Marshal(body.Instructions))})
 	}
 	add := func(t definition) {
 		var tool Tool
@@ -181,8 +182,8 @@ func (r *Request) readInput() error {
 	for _, t := range body.Tools {
 		add(t)
 	}
-	if text, err := decodeString(body.Input); err == nil {
-		r.Messages = append(r.Messages, Message{Role: "user", Content: json.RawMessage(marshalString(text))})
+	if text, err := wiretest.DecodeString(body.Input); err == nil {
+		r.Messages = append(r.Messages, Message{Role: "user", Content: json.RawMessage(wiretest.Marshal(text))})
 		return nil
 	}
 	var items []struct {
@@ -217,10 +218,4 @@ func (r *Request) readInput() error {
 		}
 	}
 	return nil
-}
-
-func marshalString(s string) string {
-	var b strings.Builder
-	_ = json.NewEncoder(&b).Encode(s) // a string always encodes
-	return strings.TrimSpace(b.String())
 }

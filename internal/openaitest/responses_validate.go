@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/wiretest"
 )
 
 // encryptedPrefix and the id of an item make up the encrypted_content of reasoning.
@@ -22,7 +24,7 @@ var responsesMembers = strings.Fields(`background context_management conversatio
 // its server: calls and outputs match, reasoning is complete and followed by an item, and ids have the prefix
 // of their kind. Allow has members that are accepted in addition to the API's.
 func ValidateResponses(body []byte, allow ...string) error {
-	o, err := decodeObject(body)
+	o, err := wiretest.DecodeObject(body)
 	if err != nil {
 		return fmt.Errorf("the body %w", err)
 	}
@@ -33,7 +35,7 @@ func ValidateResponses(body []byte, allow ...string) error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	if name, err := decodeString(o["model"]); err != nil || name == "" {
+	if name, err := wiretest.DecodeString(o["model"]); err != nil || name == "" {
 		check(false, "model is not a name: %s", o["model"])
 	}
 	for _, name := range []string{"stream", "store", "parallel_tool_calls"} {
@@ -54,19 +56,19 @@ func (v validator) responseTools(raw json.RawMessage) (names []string, err error
 	if raw == nil {
 		return nil, nil
 	}
-	list, err := decodeList(raw)
+	list, err := wiretest.DecodeList(raw)
 	if err != nil {
 		return nil, fmt.Errorf("tools: %w", err)
 	}
 	for i, item := range list {
-		o, err := decodeObject(item)
+		o, err := wiretest.DecodeObject(item)
 		if err != nil {
 			return nil, fmt.Errorf("tools[%d] %w", i, err)
 		}
-		if kind, _ := decodeString(o["type"]); kind != "function" { // one of the server's own
+		if kind, _ := wiretest.DecodeString(o["type"]); kind != "function" { // one of the server's own
 			continue
 		}
-		name, _ := decodeString(o["name"])
+		name, _ := wiretest.DecodeString(o["name"])
 		switch {
 		case o["function"] != nil:
 			err = fmt.Errorf("unknown parameter: 'tools[%d].function'", i)
@@ -96,7 +98,7 @@ func (v validator) responseChoice(raw json.RawMessage, names []string) error {
 		return nil
 	}
 	var named struct{ Type, Name string }
-	if s, err := decodeString(raw); err == nil {
+	if s, err := wiretest.DecodeString(raw); err == nil {
 		if !slices.Contains([]string{"none", "auto", "required"}, s) {
 			return fmt.Errorf("tool_choice is %q", s)
 		}
@@ -132,7 +134,7 @@ func (v validator) responseText(raw json.RawMessage) error {
 	case f.Strict:
 		return strictSchema("text.format", f.Schema)
 	}
-	_, err := decodeObject(f.Schema)
+	_, err := wiretest.DecodeObject(f.Schema)
 	return err
 }
 
@@ -149,19 +151,19 @@ type inputState struct {
 
 // input checks the items of the input. Head is the names in the list of tools.
 func (v validator) input(raw json.RawMessage, encrypted bool, head []string) error {
-	if text, err := decodeString(raw); err == nil {
+	if text, err := wiretest.DecodeString(raw); err == nil {
 		if text == "" {
 			return errors.New("input is empty")
 		}
 		return nil
 	}
-	list, err := decodeList(raw)
+	list, err := wiretest.DecodeList(raw)
 	if err != nil {
 		return fmt.Errorf("input: %w", err)
 	}
 	st := &inputState{reasoning: map[string]bool{}, head: head, spaces: map[string]string{}}
 	for i, item := range list {
-		o, err := decodeObject(item)
+		o, err := wiretest.DecodeObject(item)
 		if err == nil {
 			err = v.inputItem(o, st, encrypted)
 		}
@@ -195,10 +197,10 @@ func (st *inputState) checkNamespaces() error {
 
 // inputItem checks one item.
 func (v validator) inputItem(o map[string]json.RawMessage, st *inputState, encrypted bool) error {
-	kind, _ := decodeString(o["type"])
+	kind, _ := wiretest.DecodeString(o["type"])
 	kind = cmp.Or(kind, "message")
-	id, _ := decodeString(o["id"])
-	role, _ := decodeString(o["role"])
+	id, _ := wiretest.DecodeString(o["id"])
+	role, _ := wiretest.DecodeString(o["role"])
 	fromModel := kind == "function_call" || kind == "reasoning" || kind == "message" && role == "assistant" || strings.HasSuffix(kind, "_call")
 	if st.last == "reasoning" && !fromModel {
 		return fmt.Errorf("item '%s' of type 'reasoning' was provided without its required following item", st.lastID)
@@ -228,7 +230,7 @@ func (v validator) inputItem(o map[string]json.RawMessage, st *inputState, encry
 	case "additional_tools":
 		return v.inputTools(o, st, role)
 	case "function_call_output":
-		callID, _ := decodeString(o["call_id"])
+		callID, _ := wiretest.DecodeString(o["call_id"])
 		at := slices.Index(st.calls, callID)
 		if at < 0 {
 			return fmt.Errorf("no tool call found for function call output with call_id %s", callID)
@@ -285,7 +287,7 @@ func (v validator) inputReasoning(o map[string]json.RawMessage, id string, encry
 	if o["summary"] == nil || json.Unmarshal(o["summary"], &summary) != nil {
 		return errors.New("missing required parameter: 'summary'")
 	}
-	content, _ := decodeString(o["encrypted_content"])
+	content, _ := wiretest.DecodeString(o["encrypted_content"])
 	var text []json.RawMessage
 	_ = json.Unmarshal(o["content"], &text)
 	switch {
@@ -301,15 +303,15 @@ func (v validator) inputCall(o map[string]json.RawMessage, st *inputState) error
 	if err := v.known("function_call", o, "type", "id", "call_id", "name", "arguments", "status", "namespace"); err != nil {
 		return err
 	}
-	callID, _ := decodeString(o["call_id"])
+	callID, _ := wiretest.DecodeString(o["call_id"])
 	if callID == "" || v.ids[callID] {
 		return fmt.Errorf("call_id %s is empty or was used before", o["call_id"])
 	}
-	name, _ := decodeString(o["name"])
+	name, _ := wiretest.DecodeString(o["name"])
 	if !nameRule.MatchString(name) {
 		return fmt.Errorf("name %s does not match %s", o["name"], nameRule)
 	}
-	space, err := decodeString(o["namespace"])
+	space, err := wiretest.DecodeString(o["namespace"])
 	if o["namespace"] != nil && (err != nil || space == "") {
 		return fmt.Errorf("invalid namespace: %s", o["namespace"])
 	}
@@ -317,11 +319,11 @@ func (v validator) inputCall(o map[string]json.RawMessage, st *inputState) error
 		return fmt.Errorf("function_call '%s' is in the namespaces '%s' and '%s'", name, former, space)
 	}
 	st.spaces[name] = space
-	args, err := decodeString(o["arguments"])
+	args, err := wiretest.DecodeString(o["arguments"])
 	if err != nil {
 		return fmt.Errorf("arguments are not a string: %s", o["arguments"])
 	}
-	if _, err := decodeObject(json.RawMessage(args)); err != nil {
+	if _, err := wiretest.DecodeObject(json.RawMessage(args)); err != nil {
 		return fmt.Errorf("arguments: the text %w", err)
 	}
 	v.ids[callID] = true
@@ -331,13 +333,13 @@ func (v validator) inputCall(o map[string]json.RawMessage, st *inputState) error
 
 // inputContent checks content: text, or parts of the given kinds.
 func (v validator) inputContent(raw json.RawMessage, kinds ...string) error {
-	if s, err := decodeString(raw); err == nil {
+	if s, err := wiretest.DecodeString(raw); err == nil {
 		if strings.TrimSpace(s) == "" {
 			return errors.New("content is empty")
 		}
 		return nil
 	}
-	list, err := decodeList(raw)
+	list, err := wiretest.DecodeList(raw)
 	if err != nil {
 		return fmt.Errorf("content is neither text nor parts: %w", err)
 	}

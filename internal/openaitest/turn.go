@@ -1,13 +1,13 @@
 package openaitest
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/kitbag-go/kitbag/internal/wiretest"
 )
 
 // A Turn is the answer to one request. The functions of this package create one;
@@ -135,58 +135,27 @@ func (t Turn) Expect(checks ...func(*Request) error) Turn {
 
 // answer writes the turn, until it ends or the client or the server closes the connection.
 func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, closed <-chan struct{}) {
-	wait := func() {
-		select {
-		case <-r.Context().Done():
-		case <-closed:
-		}
+	a := wiretest.Answer{Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Cut: t.cut, Hang: t.hang, Pause: t.pause}
+	streamed := func(parts []string) {
+		a.Parts = parts
+		a.Header.Set("Content-Type", "text/event-stream")
 	}
-	if t.hang && t.cut < 0 {
-		wait()
-		return
-	}
-	status, body := t.status, []string{t.body}
 	switch {
-	case status != 0:
-		for k, vs := range t.header {
-			w.Header()[k] = vs
-		}
-		if strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream") && t.pause > 0 {
-			body = strings.SplitAfter(t.body, "\n\n")
+	case t.status != 0:
+		a.Status, a.Header, a.Parts = t.status, t.header, []string{t.body}
+		if strings.HasPrefix(a.Header.Get("Content-Type"), "text/event-stream") && t.pause > 0 {
+			a.Parts = strings.SplitAfter(t.body, "\n\n")
 		}
 	case req.responses && !req.Stream:
-		status, body = http.StatusOK, []string{marshal(t.response(req, t.ending(), t.output(req)))}
-		w.Header().Set("Content-Type", "application/json")
+		a.Parts = []string{wiretest.Marshal(t.response(req, t.ending(), t.output(req)))}
 	case req.responses:
-		status, body = http.StatusOK, t.responseEvents(req)
-		w.Header().Set("Content-Type", "text/event-stream")
+		streamed(t.responseEvents(req))
 	case req.Stream:
-		status, body = http.StatusOK, t.events(req)
-		w.Header().Set("Content-Type", "text/event-stream")
+		streamed(t.events(req))
 	default:
-		status, body = http.StatusOK, []string{t.plain(req)}
-		w.Header().Set("Content-Type", "application/json")
+		a.Parts = []string{t.plain(req)}
 	}
-	w.WriteHeader(status)
-	left := t.cut // negative if the answer is not cut
-	for _, part := range body {
-		if left >= 0 && len(part) >= left {
-			_, _ = w.Write([]byte(part[:left]))
-			_ = http.NewResponseController(w).Flush()
-			if t.hang {
-				wait()
-			}
-			panic(http.ErrAbortHandler) // net/http then closes the connection
-		}
-		left -= len(part)
-		if _, err := w.Write([]byte(part)); err != nil {
-			return
-		}
-		if t.pause > 0 {
-			_ = http.NewResponseController(w).Flush()
-			time.Sleep(t.pause)
-		}
-	}
+	a.Serve(w, r, closed)
 }
 
 type object = map[string]any
@@ -200,10 +169,10 @@ func (t Turn) events(req *Request) []string {
 			"choices": []object{{"index": 0, "delta": delta, "finish_reason": finish}}}))
 	}
 	emit(object{"role": "assistant", "content": ""}, nil)
-	for _, s := range pieces(t.reasoning) {
+	for _, s := range wiretest.Pieces(t.reasoning) {
 		emit(object{"reasoning_content": s}, nil)
 	}
-	for _, s := range pieces(t.text) {
+	for _, s := range wiretest.Pieces(t.text) {
 		emit(object{"content": s}, nil)
 	}
 	for _, d := range t.callDeltas() {
@@ -223,7 +192,7 @@ func (t Turn) callDeltas() []object {
 	for i, c := range t.calls {
 		heads = append(heads, object{"index": i, "id": callID(c, i), "type": "function", "function": object{"name": c.Name, "arguments": ""}})
 		var deltas []object
-		for _, s := range pieces(c.Args) {
+		for _, s := range wiretest.Pieces(c.Args) {
 			deltas = append(deltas, object{"index": i, "function": object{"arguments": s}})
 		}
 		args = append(args, deltas)
@@ -265,7 +234,7 @@ func (t Turn) plain(req *Request) string {
 	if calls != nil {
 		msg["tool_calls"] = calls
 	}
-	return marshal(object{"id": "chatcmpl-test", "object": "chat.completion", "created": 1, "model": req.Model,
+	return wiretest.Marshal(object{"id": "chatcmpl-test", "object": "chat.completion", "created": 1, "model": req.Model,
 		"choices": []object{{"index": 0, "message": msg, "finish_reason": t.finishReason()}}, "usage": t.usage.object()})
 }
 
@@ -295,27 +264,5 @@ func callID(c Call, i int) string {
 	return fmt.Sprintf("call_%s_%d", c.Name, i)
 }
 
-// pieces splits s into pieces of a few bytes, between runes.
-func pieces(s string) (out []string) {
-	for s != "" {
-		n := min(5, len(s))
-		for n < len(s) && !utf8.RuneStart(s[n]) {
-			n++
-		}
-		out = append(out, s[:n])
-		s = s[n:]
-	}
-	return out
-}
-
 // event renders a server-sent event.
-func event(o object) string { return "data: " + marshal(o) + "\n\n" }
-
-// marshal encodes an object, sorted by member.
-func marshal(o object) string {
-	data, err := json.Marshal(o)
-	if err != nil {
-		panic(err) // unreachable: this package makes all objects
-	}
-	return string(data)
-}
+func event(o object) string { return "data: " + wiretest.Marshal(o) + "\n\n" }

@@ -1,7 +1,6 @@
 package openaitest
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/kitbag-go/kitbag/internal/wiretest"
 )
 
 // Validate checks the body of a chat completions request by the rules of OpenAI's API
@@ -18,7 +17,7 @@ import (
 // call ids are unique in the whole conversation, and results are in the order of the
 // calls. Allow has members that are accepted in addition to OpenAI's.
 func Validate(body []byte, allow ...string) error {
-	top, err := decodeObject(body)
+	top, err := wiretest.DecodeObject(body)
 	if err != nil {
 		return fmt.Errorf("the body %w", err)
 	}
@@ -60,7 +59,7 @@ func (v validator) request(o map[string]json.RawMessage) error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	if name, err := decodeString(o["model"]); err != nil || name == "" {
+	if name, err := wiretest.DecodeString(o["model"]); err != nil || name == "" {
 		check(false, "model is not a name: %s", o["model"])
 	}
 	stream := string(o["stream"]) == "true"
@@ -85,7 +84,7 @@ func (v validator) tools(raw json.RawMessage) ([]string, error) {
 	if raw == nil {
 		return nil, nil
 	}
-	list, err := decodeList(raw)
+	list, err := wiretest.DecodeList(raw)
 	if err != nil {
 		return nil, fmt.Errorf("tools: %w", err)
 	}
@@ -105,18 +104,18 @@ func (v validator) tools(raw json.RawMessage) ([]string, error) {
 
 // tool checks one tool and returns its name, if possible also with an error.
 func (v validator) tool(raw json.RawMessage) (string, error) {
-	o, err := decodeObject(raw)
+	o, err := wiretest.DecodeObject(raw)
 	if err != nil {
 		return "", err
 	}
-	if kind, _ := decodeString(o["type"]); kind != "function" {
+	if kind, _ := wiretest.DecodeString(o["type"]); kind != "function" {
 		return "", fmt.Errorf("type is %s", o["type"])
 	}
-	f, err := decodeObject(o["function"])
+	f, err := wiretest.DecodeObject(o["function"])
 	if err != nil {
 		return "", fmt.Errorf("function %w", err)
 	}
-	name, err := decodeString(f["name"])
+	name, err := wiretest.DecodeString(f["name"])
 	if err != nil || !nameRule.MatchString(name) {
 		return name, fmt.Errorf("name %s does not match %s", f["name"], nameRule)
 	}
@@ -132,14 +131,14 @@ func (v validator) tool(raw json.RawMessage) (string, error) {
 // topSchema checks the schema of a tool's arguments: it must compile, describe an object,
 // and not use the keywords that the API rejects at the top level.
 func topSchema(raw json.RawMessage) error {
-	o, err := decodeObject(raw)
+	o, err := wiretest.DecodeObject(raw)
 	if err != nil {
 		return fmt.Errorf("parameters %w", err)
 	}
-	if kind, _ := decodeString(o["type"]); kind != "object" {
+	if kind, _ := wiretest.DecodeString(o["type"]); kind != "object" {
 		return fmt.Errorf(`parameters must have type "object", not %s`, o["type"])
 	}
-	if _, err := decodeObject(o["properties"]); err != nil {
+	if _, err := wiretest.DecodeObject(o["properties"]); err != nil {
 		return fmt.Errorf("object schema missing properties: properties %w", err)
 	}
 	for _, keyword := range []string{"oneOf", "anyOf", "allOf", "enum", "not"} {
@@ -147,17 +146,7 @@ func topSchema(raw json.RawMessage) error {
 			return fmt.Errorf("parameters must not have %q at the top level", keyword)
 		}
 	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	if err != nil {
-		return err
-	}
-	c := jsonschema.NewCompiler()
-	c.UseLoader(jsonschema.SchemeURLLoader{})
-	if err := c.AddResource("schema:", doc); err != nil {
-		return err
-	}
-	_, err = c.Compile("schema:")
-	return err
+	return wiretest.CompileSchema(raw)
 }
 
 // toolChoice checks the tool choice, which may only name tools of the request.
@@ -168,7 +157,7 @@ func (v validator) toolChoice(raw json.RawMessage, names []string) error {
 	if len(names) == 0 {
 		return errors.New("tool_choice is only allowed when tools are specified")
 	}
-	if s, err := decodeString(raw); err == nil {
+	if s, err := wiretest.DecodeString(raw); err == nil {
 		if !slices.Contains([]string{"none", "auto", "required"}, s) {
 			return fmt.Errorf("tool_choice is %q", s)
 		}
@@ -210,7 +199,7 @@ func (v validator) responseFormat(raw json.RawMessage) error {
 		return fmt.Errorf("response_format: name %q does not match %s", f.Schema.Name, nameRule)
 	}
 	if !f.Schema.Strict {
-		_, err := decodeObject(f.Schema.Schema)
+		_, err := wiretest.DecodeObject(f.Schema.Schema)
 		return err
 	}
 	return strictSchema("response_format", f.Schema.Schema)
@@ -228,17 +217,17 @@ func strictSchema(where string, raw json.RawMessage) error {
 		}
 		return nil
 	}
-	o, err := decodeObject(raw)
+	o, err := wiretest.DecodeObject(raw)
 	if err != nil {
 		return nil // a value, not a schema
 	}
-	if kind, _ := decodeString(o["type"]); kind == "object" {
+	if kind, _ := wiretest.DecodeString(o["type"]); kind == "object" {
 		if string(o["additionalProperties"]) != "false" {
 			return fmt.Errorf("%s: additionalProperties must be false", where)
 		}
 		var required []string
 		_ = json.Unmarshal(o["required"], &required)
-		properties, _ := decodeObject(o["properties"])
+		properties, _ := wiretest.DecodeObject(o["properties"])
 		for _, name := range slices.Sorted(maps.Keys(properties)) {
 			if !slices.Contains(required, name) {
 				return fmt.Errorf("%s: property %q must be required", where, name)
@@ -251,35 +240,4 @@ func strictSchema(where string, raw json.RawMessage) error {
 		}
 	}
 	return nil
-}
-
-// decodeObject returns the members of an object. The error continues a sentence: "… is
-// not a JSON object".
-func decodeObject(raw json.RawMessage) (map[string]json.RawMessage, error) {
-	var o map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &o); err != nil || o == nil {
-		return nil, fmt.Errorf("is not a JSON object: %.60s", raw)
-	}
-	return o, nil
-}
-
-// decodeList returns the items of an array that must not be empty.
-func decodeList(raw json.RawMessage) ([]json.RawMessage, error) {
-	var list []json.RawMessage
-	if err := json.Unmarshal(raw, &list); err != nil || len(list) == 0 {
-		return nil, fmt.Errorf("not an array with items: %.60s", raw)
-	}
-	return list, nil
-}
-
-// decodeString returns a string; null is an error.
-func decodeString(raw json.RawMessage) (string, error) {
-	var s *string
-	if err := json.Unmarshal(raw, &s); err != nil {
-		return "", err
-	}
-	if s == nil {
-		return "", errors.New("is null")
-	}
-	return *s, nil
 }

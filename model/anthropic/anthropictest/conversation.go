@@ -10,6 +10,8 @@ import (
 	"hash"
 	"slices"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/wiretest"
 )
 
 // The rules for the messages of a request.
@@ -27,7 +29,7 @@ func (p *prefix) see(where string, raw json.RawMessage) {
 	if o, ok := v.(map[string]any); ok {
 		delete(o, "cache_control")
 	}
-	fmt.Fprintln(p, where, marshal(v))
+	fmt.Fprintln(p, where, wiretest.Marshal(v))
 }
 
 func (p *prefix) sum() string { return hex.EncodeToString(p.Sum(nil)[:8]) }
@@ -46,7 +48,7 @@ type wireMessage struct {
 
 // conversation checks the messages, and how calls and results pair.
 func (v *validator) conversation(raw json.RawMessage) error {
-	list, err := decodeList(raw)
+	list, err := wiretest.DecodeList(raw)
 	if err != nil {
 		return errors.New("messages: at least one message is required")
 	}
@@ -79,19 +81,19 @@ func (v *validator) conversation(raw json.RawMessage) error {
 
 func decodeMessage(i int, raw json.RawMessage) (m wireMessage, err error) {
 	where := fmt.Sprintf("messages.%d", i)
-	o, err := decodeObject(raw)
+	o, err := wiretest.DecodeObject(raw)
 	if err != nil {
 		return m, fmt.Errorf("%s: %w", where, err)
 	}
 	if err := known(where, o, "role", "content"); err != nil {
 		return m, err
 	}
-	m.role, _ = decodeString(o["role"])
-	if text, err := decodeString(o["content"]); err == nil {
-		m.blocks = []json.RawMessage{json.RawMessage(marshal(object{"type": "text", "text": text}))}
+	m.role, _ = wiretest.DecodeString(o["role"])
+	if text, err := wiretest.DecodeString(o["content"]); err == nil {
+		m.blocks = []json.RawMessage{json.RawMessage(wiretest.Marshal(object{"type": "text", "text": text}))}
 		return m, nil
 	}
-	if m.blocks, err = decodeList(o["content"]); err != nil {
+	if m.blocks, err = wiretest.DecodeList(o["content"]); err != nil {
 		return m, fmt.Errorf("%s.content: %w", where, err)
 	}
 	return m, nil
@@ -154,11 +156,11 @@ func (v *validator) message(i int, m wireMessage) error {
 
 // block checks a block, which must be of one of the kinds.
 func (v *validator) block(where string, raw json.RawMessage, kinds ...string) error {
-	o, err := decodeObject(raw)
+	o, err := wiretest.DecodeObject(raw)
 	if err != nil {
 		return fmt.Errorf("%s: %w", where, err)
 	}
-	kind, _ := decodeString(o["type"])
+	kind, _ := wiretest.DecodeString(o["type"])
 	if !slices.Contains(kinds, kind) {
 		return fmt.Errorf("%s: Input tag '%s' found using 'type' does not match any of the expected tags: %q", where, kind, kinds)
 	}
@@ -170,7 +172,7 @@ func (v *validator) block(where string, raw json.RawMessage, kinds ...string) er
 	case "text":
 		return textBlock(where, o)
 	case "thinking":
-		if _, err := decodeString(o["thinking"]); err != nil || o["cache_control"] != nil {
+		if _, err := wiretest.DecodeString(o["thinking"]); err != nil || o["cache_control"] != nil {
 			return fmt.Errorf("%s.thinking: Field required, or cache_control, which is not permitted", where)
 		}
 		return known(where, o, "type", "thinking", "signature")
@@ -189,7 +191,7 @@ func (v *validator) block(where string, raw json.RawMessage, kinds ...string) er
 }
 
 func textBlock(where string, o map[string]json.RawMessage) error {
-	text, err := decodeString(o["text"])
+	text, err := wiretest.DecodeString(o["text"])
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s.text: Input should be a valid string", where)
@@ -240,7 +242,7 @@ func (v *validator) toolUse(where string, o map[string]json.RawMessage) error {
 	if err := known(where, o, "type", "id", "name", "input", "caller", "toolset_name", "cache_control"); err != nil {
 		return err
 	}
-	id, _ := decodeString(o["id"])
+	id, _ := wiretest.DecodeString(o["id"])
 	if !idRule.MatchString(id) {
 		return fmt.Errorf("%s.id: String should match pattern '%s'", where, idRule)
 	}
@@ -248,10 +250,10 @@ func (v *validator) toolUse(where string, o map[string]json.RawMessage) error {
 		return errors.New("messages: `tool_use` ids must be unique")
 	}
 	v.ids[id] = true
-	if name, _ := decodeString(o["name"]); !nameRule.MatchString(name) {
+	if name, _ := wiretest.DecodeString(o["name"]); !nameRule.MatchString(name) {
 		return fmt.Errorf("%s.name: String should match pattern '%s'", where, nameRule)
 	}
-	if _, err := decodeObject(o["input"]); err != nil {
+	if _, err := wiretest.DecodeObject(o["input"]); err != nil {
 		return fmt.Errorf("%s.input: Input should be a valid dictionary", where)
 	}
 	return nil
@@ -264,10 +266,10 @@ func (v *validator) toolResult(where string, o map[string]json.RawMessage) error
 	if o["content"] == nil {
 		return nil
 	}
-	if _, err := decodeString(o["content"]); err == nil {
+	if _, err := wiretest.DecodeString(o["content"]); err == nil {
 		return nil
 	}
-	list, err := decodeList(o["content"])
+	list, err := wiretest.DecodeList(o["content"])
 	if err != nil {
 		return fmt.Errorf("%s.content: %w", where, err)
 	}

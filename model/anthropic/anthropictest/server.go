@@ -22,6 +22,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/kitbag-go/kitbag/internal/wiretest"
 )
 
 // A Server answers requests with its turns, in order of arrival. It is safe for concurrent
@@ -66,7 +68,7 @@ type Content []Block
 
 // UnmarshalJSON reads blocks, or a string.
 func (c *Content) UnmarshalJSON(data []byte) error {
-	if text, err := decodeString(data); err == nil {
+	if text, err := wiretest.DecodeString(data); err == nil {
 		*c = Content{{Type: "text", Text: text}}
 		return nil
 	}

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/kitbag-go/kitbag/internal/wiretest"
 )
 
 // A Turn is the answer to one request. Make one with a function of this package
@@ -70,7 +70,7 @@ func Status(status int, body string, header ...string) Turn {
 
 // failed answers with an error in the API's form.
 func failed(status int, kind, text string, header ...string) Turn {
-	return Status(status, marshal(object{"type": "error", "error": object{"type": kind, "message": text}, "request_id": "req_test"}), header...)
+	return Status(status, wiretest.Marshal(object{"type": "error", "error": object{"type": kind, "message": text}, "request_id": "req_test"}), header...)
 }
 
 // RateLimit answers with status 429 and a Retry-After header.
@@ -165,49 +165,17 @@ func (t Turn) Expect(checks ...func(*Request) error) Turn {
 
 // answer writes the turn, until its end, or until the client or the server closes.
 func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, closed <-chan struct{}) {
-	wait := func() {
-		select {
-		case <-r.Context().Done():
-		case <-closed:
-		}
-	}
-	if t.hang && t.cut < 0 {
-		wait()
-		return
-	}
-	status, body := t.status, []string{t.body}
+	a := wiretest.Answer{Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Cut: t.cut, Hang: t.hang, Pause: t.pause}
 	switch {
-	case status != 0:
-		for k, vs := range t.header {
-			w.Header()[k] = vs
-		}
+	case t.status != 0:
+		a.Status, a.Header, a.Parts = t.status, t.header, []string{t.body}
 	case req.Stream:
-		status, body = http.StatusOK, t.events(req)
-		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+		a.Parts = t.events(req)
+		a.Header.Set("Content-Type", "text/event-stream; charset=utf-8")
 	default:
-		status, body = http.StatusOK, []string{marshal(t.message(req, t.content(req)))}
-		w.Header().Set("Content-Type", "application/json")
+		a.Parts = []string{wiretest.Marshal(t.message(req, t.content(req)))}
 	}
-	w.WriteHeader(status)
-	left := t.cut // always negative if the answer is not cut
-	for _, part := range body {
-		if left >= 0 && len(part) >= left {
-			_, _ = w.Write([]byte(part[:left]))
-			_ = http.NewResponseController(w).Flush()
-			if t.hang {
-				wait()
-			}
-			panic(http.ErrAbortHandler) // net/http then closes the connection
-		}
-		left -= len(part)
-		if _, err := w.Write([]byte(part)); err != nil {
-			return
-		}
-		if t.pause > 0 {
-			_ = http.NewResponseController(w).Flush()
-			time.Sleep(t.pause)
-		}
-	}
+	a.Serve(w, r, closed)
 }
 
 type object = map[string]any
@@ -241,7 +209,7 @@ func (t Turn) content(req *Request) []object {
 // events renders the turn as server-sent events ("Streaming messages", "Event types").
 func (t Turn) events(req *Request) (out []string) {
 	emit := func(o object) {
-		out = append(out, fmt.Sprintf("event: %s\ndata: %s\n\n", o["type"], marshal(o)))
+		out = append(out, fmt.Sprintf("event: %s\ndata: %s\n\n", o["type"], wiretest.Marshal(o)))
 		if t.ping {
 			out = append(out, "event: ping\ndata: {\"type\": \"ping\"}\n\n")
 		}
@@ -275,24 +243,24 @@ func stream(b object) (begin object, deltas []object) {
 				deltas = append(deltas, object{"type": "citations_delta", "citation": c})
 			}
 		}
-		for _, s := range pieces(b["text"].(string)) {
+		for _, s := range wiretest.Pieces(b["text"].(string)) {
 			deltas = append(deltas, object{"type": "text_delta", "text": s})
 		}
 	case "thinking":
 		begin = object{"type": "thinking", "thinking": "", "signature": ""}
-		for _, s := range pieces(b["thinking"].(string)) {
+		for _, s := range wiretest.Pieces(b["thinking"].(string)) {
 			deltas = append(deltas, object{"type": "thinking_delta", "thinking": s})
 		}
 		deltas = append(deltas, object{"type": "signature_delta", "signature": b["signature"]})
 	case "tool_use":
 		begin = object{"type": "tool_use", "id": b["id"], "name": b["name"], "input": object{}}
 		deltas = append(deltas, object{"type": "input_json_delta", "partial_json": ""})
-		for _, s := range pieces(b["input"].(string)) {
+		for _, s := range wiretest.Pieces(b["input"].(string)) {
 			deltas = append(deltas, object{"type": "input_json_delta", "partial_json": s})
 		}
 	case "server_tool_use":
 		begin = object{"type": b["type"], "id": b["id"], "name": b["name"], "input": object{}}
-		deltas = append(deltas, object{"type": "input_json_delta", "partial_json": marshal(b["input"])})
+		deltas = append(deltas, object{"type": "input_json_delta", "partial_json": wiretest.Marshal(b["input"])})
 	default: // it comes as a whole
 		begin = b
 	}
@@ -321,28 +289,4 @@ func (t Turn) stopReason() string {
 		return "tool_use"
 	}
 	return "end_turn"
-}
-
-// pieces splits s into pieces of a few bytes, between runes.
-func pieces(s string) (out []string) {
-	for s != "" {
-		n := min(5, len(s))
-		for n < len(s) && !utf8.RuneStart(s[n]) {
-			n++
-		}
-		out = append(out, s[:n])
-		s = s[n:]
-	}
-	return out
-}
-
-// marshal encodes a value; members are sorted.
-func marshal(v any) string {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		panic(err) // only for values of this package
-	}
-	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -1,7 +1,6 @@
 package anthropictest
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/kitbag-go/kitbag/internal/wiretest"
 )
 
 // Validate checks the body of a request by the rules of the API reference, "Create a Message", and the refusals
@@ -39,7 +38,7 @@ type validator struct {
 // validate checks a request. It returns what identifies all that comes before the answer, and how many blocks of
 // thinking the answer has already, if the request continues one that was paused.
 func validate(body []byte, betas []string) (prefix string, thoughts int, err error) {
-	o, err := decodeObject(body)
+	o, err := wiretest.DecodeObject(body)
 	if err != nil {
 		return "", 0, fmt.Errorf("the request body %w", err)
 	}
@@ -88,7 +87,7 @@ func (v *validator) request(o map[string]json.RawMessage) error {
 		return fmt.Errorf("max_tokens: Input should be greater than or equal to 1")
 	}
 	var err error
-	if v.model, err = decodeString(o["model"]); err != nil || v.model == "" {
+	if v.model, err = wiretest.DecodeString(o["model"]); err != nil || v.model == "" {
 		return errors.New("model: Input should be a valid string")
 	}
 	if o["stream"] != nil && string(o["stream"]) != "true" && string(o["stream"]) != "false" {
@@ -173,7 +172,7 @@ func outputConfig(raw json.RawMessage) error {
 	if raw == nil {
 		return nil
 	}
-	o, err := decodeObject(raw)
+	o, err := wiretest.DecodeObject(raw)
 	if err != nil {
 		return fmt.Errorf("output_config: %w", err)
 	}
@@ -208,11 +207,11 @@ func closedObjects(where string, raw json.RawMessage) error {
 		}
 		return nil
 	}
-	o, err := decodeObject(raw)
+	o, err := wiretest.DecodeObject(raw)
 	if err != nil {
 		return nil // a value, not a schema
 	}
-	if kind, _ := decodeString(o["type"]); kind == "object" && o["properties"] != nil && string(o["additionalProperties"]) != "false" {
+	if kind, _ := wiretest.DecodeString(o["type"]); kind == "object" && o["properties"] != nil && string(o["additionalProperties"]) != "false" {
 		return fmt.Errorf("%s: For 'object' type, 'additionalProperties' must be explicitly set to false", where)
 	}
 	for _, name := range []string{"minimum", "maximum", "minLength", "maxLength", "maxItems"} {
@@ -233,7 +232,7 @@ func (v *validator) toolList(raw json.RawMessage) error {
 	if raw == nil {
 		return nil
 	}
-	list, err := decodeList(raw)
+	list, err := wiretest.DecodeList(raw)
 	if err != nil {
 		return fmt.Errorf("tools: %w", err)
 	}
@@ -248,11 +247,11 @@ func (v *validator) toolList(raw json.RawMessage) error {
 
 // tool checks a tool. Those of the server have a type.
 func (v *validator) tool(where string, raw json.RawMessage) error {
-	o, err := decodeObject(raw)
+	o, err := wiretest.DecodeObject(raw)
 	if err != nil {
 		return fmt.Errorf("%s: %w", where, err)
 	}
-	name, _ := decodeString(o["name"])
+	name, _ := wiretest.DecodeString(o["name"])
 	if slices.Contains(v.tools, name) {
 		return errors.New("tools: Tool names must be unique")
 	}
@@ -260,7 +259,7 @@ func (v *validator) tool(where string, raw json.RawMessage) error {
 	if err := v.breakpoint(where, o); err != nil {
 		return err
 	}
-	if kind, _ := decodeString(o["type"]); kind != "" && kind != "custom" {
+	if kind, _ := wiretest.DecodeString(o["type"]); kind != "" && kind != "custom" {
 		return nil
 	}
 	where += ".custom"
@@ -279,31 +278,23 @@ func inputSchema(where string, raw json.RawMessage) error {
 	if raw == nil {
 		return fmt.Errorf("%s: Field required", where)
 	}
-	o, err := decodeObject(raw)
+	o, err := wiretest.DecodeObject(raw)
 	if err != nil {
 		return fmt.Errorf("%s: Input should be a valid dictionary", where)
 	}
-	if kind, _ := decodeString(o["type"]); kind != "object" {
+	if kind, _ := wiretest.DecodeString(o["type"]); kind != "object" {
 		return fmt.Errorf("%s.type: Input should be 'object'", where)
 	}
 	if o["oneOf"] != nil || o["allOf"] != nil || o["anyOf"] != nil {
 		return fmt.Errorf("%s: input_schema does not support oneOf, allOf, or anyOf at the top level", where)
 	}
-	properties, _ := decodeObject(o["properties"])
+	properties, _ := wiretest.DecodeObject(o["properties"])
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		if !propertyRule.MatchString(name) {
 			return fmt.Errorf("%s.properties: Property keys should match pattern '%s'", where, propertyRule)
 		}
 	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	if err == nil {
-		c := jsonschema.NewCompiler()
-		c.UseLoader(jsonschema.SchemeURLLoader{})
-		if err = c.AddResource("schema:", doc); err == nil {
-			_, err = c.Compile("schema:")
-		}
-	}
-	if err != nil {
+	if err := wiretest.CompileSchema(raw); err != nil {
 		return fmt.Errorf("%s: JSON schema is invalid. It must match JSON Schema draft 2020-12: %w", where, err)
 	}
 	return nil
@@ -314,11 +305,11 @@ func (v *validator) system(raw json.RawMessage) error {
 	if raw == nil {
 		return nil
 	}
-	if _, err := decodeString(raw); err == nil {
+	if _, err := wiretest.DecodeString(raw); err == nil {
 		v.seen.see("system", raw)
 		return nil
 	}
-	list, err := decodeList(raw)
+	list, err := wiretest.DecodeList(raw)
 	if err != nil {
 		return fmt.Errorf("system: %w", err)
 	}
@@ -356,35 +347,4 @@ func (v *validator) cache() error {
 		}
 	}
 	return nil
-}
-
-// decodeObject returns the members of an object. The error is the end of a sentence: "… is
-// not a JSON object".
-func decodeObject(raw json.RawMessage) (map[string]json.RawMessage, error) {
-	var o map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &o); err != nil || o == nil {
-		return nil, fmt.Errorf("is not a JSON object: %.60s", raw)
-	}
-	return o, nil
-}
-
-// decodeList returns the items of an array that must not be empty.
-func decodeList(raw json.RawMessage) ([]json.RawMessage, error) {
-	var list []json.RawMessage
-	if err := json.Unmarshal(raw, &list); err != nil || len(list) == 0 {
-		return nil, fmt.Errorf("not an array with items: %.60s", raw)
-	}
-	return list, nil
-}
-
-// decodeString returns a string; null is an error.
-func decodeString(raw json.RawMessage) (string, error) {
-	var s *string
-	if err := json.Unmarshal(raw, &s); err != nil {
-		return "", err
-	}
-	if s == nil {
-		return "", errors.New("is null")
-	}
-	return *s, nil
 }

@@ -1,0 +1,132 @@
+// Package wiretest has what the fake servers of several vendors share: how they answer, and how they read requests.
+package wiretest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// An Answer is an answer of a server.
+type Answer struct {
+	Status int
+	Header http.Header
+	Parts  []string      // of the body
+	Cut    int           // bytes after which the connection is cut; negative for never
+	Hang   bool          // in place of the cut, or of the whole answer without one, send nothing until the end
+	Pause  time.Duration // between the parts
+}
+
+// Serve writes the answer, until its end, or until the client or the server closes.
+func (a *Answer) Serve(w http.ResponseWriter, r *http.Request, closed <-chan struct{}) {
+	wait := func() {
+		select {
+		case <-r.Context().Done():
+		case <-closed:
+		}
+	}
+	if a.Hang && a.Cut < 0 {
+		wait()
+		return
+	}
+	for name, values := range a.Header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(a.Status)
+	left := a.Cut
+	for _, part := range a.Parts {
+		if left >= 0 && len(part) >= left {
+			_, _ = w.Write([]byte(part[:left]))
+			_ = http.NewResponseController(w).Flush()
+			if a.Hang {
+				wait()
+			}
+			panic(http.ErrAbortHandler) // net/http then closes the connection
+		}
+		left -= len(part) // stays negative if the answer is not cut
+		if _, err := w.Write([]byte(part)); err != nil {
+			return
+		}
+		if a.Pause > 0 {
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(a.Pause)
+		}
+	}
+}
+
+// Pieces splits s into pieces of a few bytes, between runes.
+func Pieces(s string) (out []string) {
+	for s != "" {
+		n := min(5, len(s))
+		for n < len(s) && !utf8.RuneStart(s[n]) {
+			n++
+		}
+		out = append(out, s[:n])
+		s = s[n:]
+	}
+	return out
+}
+
+// Marshal encodes a value that can be encoded; members are sorted.
+func Marshal(v any) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		panic(err) // the fakes make all values
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// DecodeObject returns the members of an object. The error continues a sentence: "… is
+// not a JSON object".
+func DecodeObject(raw json.RawMessage) (map[string]json.RawMessage, error) {
+	var o map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &o); err != nil || o == nil {
+		return nil, fmt.Errorf("is not a JSON object: %.60s", raw)
+	}
+	return o, nil
+}
+
+// DecodeList returns the items of an array that must not be empty.
+func DecodeList(raw json.RawMessage) ([]json.RawMessage, error) {
+	var list []json.RawMessage
+	if err := json.Unmarshal(raw, &list); err != nil || len(list) == 0 {
+		return nil, fmt.Errorf("not an array with items: %.60s", raw)
+	}
+	return list, nil
+}
+
+// DecodeString returns a string; null is an error.
+func DecodeString(raw json.RawMessage) (string, error) {
+	var s *string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return "", err
+	}
+	if s == nil {
+		return "", errors.New("is null")
+	}
+	return *s, nil
+}
+
+// CompileSchema returns an error for an invalid JSON Schema.
+func CompileSchema(raw json.RawMessage) error {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return err
+	}
+	c := jsonschema.NewCompiler()
+	c.UseLoader(jsonschema.SchemeURLLoader{})
+	if err := c.AddResource("schema:", doc); err != nil {
+		return err
+	}
+	_, err = c.Compile("schema:")
+	return err
+}
