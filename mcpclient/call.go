@@ -11,14 +11,16 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
-	"github.com/mark3labs/mcp-go/mcp"
 )
 
 // Origin returns the name of a tool's server, and the tool's name on that server. ok is false for a tool of
@@ -35,7 +37,8 @@ func Origin(t tool.Tool) (server, name string, ok bool) {
 // A remoteTool is a tool as its server listed it. It stays usable when the server restarts, and when a later
 // list does not have it: then the server answers the call.
 type remoteTool struct {
-	client     *Client
+	cfg        *config
+	caller     caller
 	info       tool.Info
 	remote     string // its name on the server
 	idempotent bool   // a call may be repeated
@@ -45,7 +48,7 @@ type remoteTool struct {
 	text       json.RawMessage // the server's text when the tool was listed; nil if unknown
 }
 
-func newRemoteTool(c *Client, r *remote, name string) *remoteTool {
+func newRemoteTool(c *catalogue, r *remote, name string) *remoteTool {
 	title := r.Title
 	if title == "" {
 		title = r.Annotations.Title
@@ -53,7 +56,7 @@ func newRemoteTool(c *Client, r *remote, name string) *remoteTool {
 	trust := func(hint *bool) bool { return hint != nil && *hint && c.cfg.TrustReadOnly }
 	readOnly := trust(r.Annotations.ReadOnly)
 	t := &remoteTool{
-		client: c, remote: r.Name, groups: r.groups(),
+		cfg: c.cfg, caller: c.caller, remote: r.Name, groups: r.groups(),
 		idempotent: readOnly || trust(r.Annotations.Idempotent),
 		info: tool.Info{
 			Name: name, Title: visible.Text(title), Description: visible.Text(bestDescription(r)),
@@ -70,7 +73,7 @@ func newRemoteTool(c *Client, r *remote, name string) *remoteTool {
 
 func (t *remoteTool) Info() tool.Info { return t.info }
 
-func (t *remoteTool) origin() (server, name string) { return t.client.cfg.name, t.remote }
+func (t *remoteTool) origin() (server, name string) { return t.cfg.name, t.remote }
 
 // CheckIdempotent implements [tool.IdempotentChecker]. It believes the hints of a trusted server, as does the
 // repetition of a call after a lost connection.
@@ -88,7 +91,7 @@ func (t *remoteTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Ch
 		steps := make(chan progress, progressQueue)
 		done := make(chan outcome, 1)
 		go func() {
-			res, err := t.client.call(ctx, t, call.Input, steps)
+			res, err := t.caller.call(ctx, t, call.Input, steps)
 			done <- outcome{res, err}
 		}()
 		// leave cancels the call and waits until its goroutine has ended.
@@ -130,7 +133,7 @@ func (t *remoteTool) finish(res *result, err error, yield func(tool.Chunk, error
 		yield(tool.Chunk{}, err)
 		return
 	}
-	chunks, err := t.client.cfg.shorten(t.info.Name, res.chunks())
+	chunks, err := t.cfg.shorten(t.info.Name, res.chunks())
 	if err != nil {
 		yield(tool.Chunk{}, err)
 		return
@@ -259,9 +262,17 @@ func decodeResult(method string, raw json.RawMessage) (*result, error) {
 // what describes the tool in errors.
 func (t *remoteTool) what() string { return "tool " + t.remote }
 
-// call runs a call of a tool to its end.
-func (c *Client) call(ctx context.Context, t *remoteTool, args json.RawMessage, steps chan progress) (res *result, err error) {
-	if err := c.checkPin(t); err != nil {
+// calls runs requests that the server may take long for.
+type calls struct {
+	cfg    *config
+	sup    *supervisor
+	cat    *catalogue
+	tokens atomic.Int64 // how many progress tokens were used
+}
+
+// call implements caller: it runs a call of a tool to its end.
+func (c *calls) call(ctx context.Context, t *remoteTool, args json.RawMessage, steps chan progress) (res *result, err error) {
+	if err := c.cat.checkPin(t); err != nil {
 		return nil, err
 	}
 	if len(args) == 0 || string(args) == "null" {
@@ -272,12 +283,12 @@ func (c *Client) call(ctx context.Context, t *remoteTool, args json.RawMessage, 
 		return err
 	}}, steps)
 	if ctx.Err() == nil {
-		c.catchUp(ctx)
+		c.cat.catchUp(ctx)
 	}
 	return res, err
 }
 
-// A job is a request that [Client.run] does with timeouts and repetition.
+// A job is a request that [calls.run] does with timeouts and repetition.
 type job struct {
 	what       string // for errors
 	repeatable bool   // sending it twice does no harm
@@ -300,15 +311,15 @@ func (j *job) uncertain(err error) error {
 
 // run does a job within the timeouts. It repeats the job on another connection if the first try certainly did
 // nothing, and once if the job may have run and is repeatable.
-func (c *Client) run(ctx context.Context, j *job, steps chan progress) error {
+func (c *calls) run(ctx context.Context, j *job, steps chan progress) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	hard := time.AfterFunc(c.cfg.Timeouts.Call, func() {
-		cancel(j.uncertain(c.serverError(nil, fmt.Errorf("%w: %s was still running after %v", ErrTimeout, j.what, c.cfg.Timeouts.Call))))
+		cancel(j.uncertain(c.cfg.serverError(nil, fmt.Errorf("%w: %s was still running after %v", ErrTimeout, j.what, c.cfg.Timeouts.Call))))
 	})
 	defer hard.Stop()
 	idle := time.AfterFunc(c.cfg.Timeouts.Idle, func() {
-		cancel(j.uncertain(c.serverError(nil, fmt.Errorf("%w: %s reported no progress for %v", ErrTimeout, j.what, c.cfg.Timeouts.Idle))))
+		cancel(j.uncertain(c.cfg.serverError(nil, fmt.Errorf("%w: %s reported no progress for %v", ErrTimeout, j.what, c.cfg.Timeouts.Idle))))
 	})
 	defer idle.Stop()
 	const tries = 3 // only one more after a lost connection
@@ -429,8 +440,8 @@ func (w *progressTracker) awaitLateSteps(ctx context.Context) {
 }
 
 // once makes one try of a job. sent is false if there was no connection.
-func (c *Client) once(ctx context.Context, j *job, w *progressTracker) (sent bool, err error) {
-	cn, release, err := c.acquire(ctx)
+func (c *calls) once(ctx context.Context, j *job, w *progressTracker) (sent bool, err error) {
+	cn, release, err := c.sup.acquire(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -446,7 +457,7 @@ func (c *Client) once(ctx context.Context, j *job, w *progressTracker) (sent boo
 	leave(err == nil || refused)
 	if err != nil {
 		if ctx.Err() == nil {
-			err = c.serverError(cn, err)
+			err = c.cfg.serverError(cn, err)
 		} else if se, ok := errors.AsType[*ServerError](err); ok && cn.proc != nil {
 			slow := *se // stderr may explain the timeout
 			slow.Stderr = cn.proc.stderr.String()
@@ -454,7 +465,7 @@ func (c *Client) once(ctx context.Context, j *job, w *progressTracker) (sent boo
 		}
 		return true, err
 	}
-	c.callSucceeded()
+	c.sup.callSucceeded()
 	w.awaitLateSteps(ctx)
 	return true, nil
 }

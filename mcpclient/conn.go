@@ -14,9 +14,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/mark3labs/mcp-go/client/transport"
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
 // idPrefix begins the ids of our requests. They are strings because servers number their own requests, and
@@ -443,4 +444,17 @@ func (c *conn) headers(version, method string, body json.RawMessage, extra http.
 	}
 	maps.Copy(h, extra)
 	return h
+}
+
+// ping sends the cheapest request. The revisions without sessions have no ping.
+func (c *conn) ping(ctx context.Context) error {
+	method := "ping"
+	if c.sessionless() {
+		method = "server/discover"
+	}
+	_, err := c.request(ctx, method, nil, nil)
+	if _, ok := errors.AsType[*CallError](err); ok {
+		return nil // a refusal is an answer
+	}
+	return err
 }

@@ -1,6 +1,7 @@
 package mcpclient
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -108,4 +109,27 @@ func (e *httpStatusError) Error() string {
 		hint += ": " + e.body
 	}
 	return fmt.Sprintf("HTTP status %d%s", e.code, hint)
+}
+
+// serverError adds the server's name, its stderr and its exit status to an error.
+func (c *config) serverError(cn *conn, err error) error {
+	if _, ok := errors.AsType[*CallError](err); ok {
+		return err
+	}
+	if _, ok := errors.AsType[*ServerError](err); ok {
+		return err
+	}
+	e := &ServerError{Server: c.name, Err: err}
+	if cn == nil || cn.proc == nil || !cn.dead() {
+		return e
+	}
+	e.Stderr = cn.stderr()
+	if errors.Is(context.Cause(cn.life), ErrLost) { // not ended by Close
+		select {
+		case <-cn.proc.exited:
+			e.Err = fmt.Errorf("%w (%s)", err, cn.proc.status)
+		default:
+		}
+	}
+	return e
 }

@@ -16,7 +16,7 @@ func TestForwarded(t *testing.T) {
 		json.RawMessage(`{"name":"rename","inputSchema":{"type":"object","properties":{"name":{"type":"string"}}}}`),
 	}
 	c := unconnected(t)
-	c.snap.Store(build(c, raw, nil, nil, false))
+	c.cat.snap.Store(build(c.cat, raw, nil, nil, false))
 	for _, row := range []struct {
 		rule        string
 		behavior    permission.Behavior

@@ -20,7 +20,7 @@ type Group struct {
 	Description string   // may be empty
 	Parents     []string // names of the groups that contain this one
 
-	client  *Client
+	cat     *catalogue
 	key     string   // the server's name of the group; "" for the tools in no group
 	members []string // names of the tools, sorted
 }
@@ -30,7 +30,7 @@ func (g Group) Members() []string { return slices.Clone(g.members) }
 
 // Tools returns the tools that are in the group now.
 func (g Group) Tools(ctx context.Context) ([]tool.Tool, error) {
-	s, err := g.client.current(ctx)
+	s, err := g.cat.current(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -78,13 +78,13 @@ func decodeGroup(raw json.RawMessage) (r remote, ok bool) {
 
 // buildGroups joins groups/list with the labels of the tools. Tools without a label are in the group named
 // after the server. Groups without tools are left out, and their parents become the parents of their children.
-func buildGroups(client *Client, tools []*remoteTool, raws []json.RawMessage, text *serverText) []Group {
-	server := client.cfg.name
+func buildGroups(cat *catalogue, tools []*remoteTool, raws []json.RawMessage, text *serverText) []Group {
+	server := cat.cfg.name
 	byKey, above := map[string]*Group{}, map[string][]string{}
 	group := func(key string) *Group {
 		g := byKey[key]
 		if g == nil {
-			g = &Group{Name: server + "/" + key, client: client, key: key}
+			g = &Group{Name: server + "/" + key, cat: cat, key: key}
 			if key == "" {
 				g.Name = server
 			}

@@ -2,6 +2,7 @@ package mcpclient
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -9,10 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kitbag-go/kitbag/internal/strictjson"
-	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/mark3labs/mcp-go/client/transport"
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/internal/strictjson"
+	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
 // clientInfo is how the client identifies itself.
@@ -219,4 +221,18 @@ func (c *conn) requestInitialize(ctx context.Context, version string) (string, i
 		return "", h, fmt.Errorf("initialize: the server requires protocol %q, which is not negotiable by initialize", h.ProtocolVersion)
 	}
 	return h.ProtocolVersion, h, nil
+}
+
+// changeFilter returns the lists whose changes the server announces, as the filter of subscriptions/listen.
+func (h *initResult) changeFilter() map[string]any {
+	filter := map[string]any{}
+	for _, capability := range []string{"tools", "groups", "prompts", "resources"} {
+		var c struct {
+			ListChanged bool `json:"listChanged"`
+		}
+		if json.Unmarshal(h.Capabilities[capability], &c) == nil && c.ListChanged {
+			filter[capability+"ListChanged"] = true
+		}
+	}
+	return filter
 }

@@ -14,9 +14,10 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/mark3labs/mcp-go/client/transport"
+
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/internal/visible"
-	"github.com/mark3labs/mcp-go/client/transport"
 )
 
 // errSessionGone means that the server does not know the session.

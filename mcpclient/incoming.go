@@ -9,9 +9,10 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/mark3labs/mcp-go/client/transport"
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
 // A progress is the content of notifications/progress.

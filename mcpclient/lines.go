@@ -9,8 +9,9 @@ import (
 	"io"
 	"unicode/utf8"
 
-	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 )
 
 // A lineReader reads the lines of a server's output, each of which is a message. An answer that is too long, or

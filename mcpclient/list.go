@@ -16,11 +16,12 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/mark3labs/mcp-go/mcp"
+
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/tool"
-	"github.com/mark3labs/mcp-go/mcp"
 )
 
 // Limits of a list. What exceeds them is left out, with a reason in Skipped.
@@ -156,21 +157,21 @@ func (c *conn) pages(ctx context.Context, method string) (items []json.RawMessag
 }
 
 // list requests the tools and groups.
-func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
-	raws, ttl, cut, err := c.pages(ctx, "tools/list")
+func (c *catalogue) list(ctx context.Context, cn *conn) (*snapshot, error) {
+	raws, ttl, cut, err := cn.pages(ctx, "tools/list")
 	if err != nil && !hasCode(err, codeMethodNotFound) { // some servers have only prompts or resources
 		return nil, err
 	}
-	groups, err := c.listGroups(ctx)
+	groups, err := cn.listGroups(ctx)
 	if err != nil && ctx.Err() != nil {
 		return nil, err
 	}
-	if before := client.snap.Load(); err != nil && before != nil {
+	if before := c.snap.Load(); err != nil && before != nil {
 		groups = before.rawGroups
 	}
-	text := textOf(c.server.Instructions, groups)
+	text := textOf(cn.server.Instructions, groups)
 	text.partial = err != nil
-	s := build(client, raws, groups, text, c.kind == wireHTTP && c.sessionless())
+	s := build(c, raws, groups, text, cn.kind == wireHTTP && cn.sessionless())
 	s.rawGroups = groups
 	if err != nil {
 		s.skipped = append(s.skipped, Skipped{"*", clip("the server's groups could not be listed: "+visible.Text(err.Error()), maxNameBytes)})
@@ -179,8 +180,8 @@ func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
 		s.skipped = append(s.skipped, Skipped{"*", "the list was cut: " + cut})
 	}
 	s.digest = digest(s)
-	if client.cfg.ListTTL > 0 {
-		ttl = client.cfg.ListTTL
+	if c.cfg.ListTTL > 0 {
+		ttl = c.cfg.ListTTL
 	}
 	if (len(s.withheld) > 0 || s.textWithheld) && (ttl == 0 || ttl > retryListAfter) {
 		ttl = retryListAfter // the user may accept the change meanwhile
@@ -193,7 +194,7 @@ func (c *conn) list(ctx context.Context, client *Client) (*snapshot, error) {
 
 // build makes the snapshot of a list. Invalid entries are skipped. If headers is set, tools with wrong
 // x-mcp-header annotations are skipped too, as the specification requires of clients over HTTP.
-func build(client *Client, raws, groups []json.RawMessage, text *serverText, headers bool) *snapshot {
+func build(c *catalogue, raws, groups []json.RawMessage, text *serverText, headers bool) *snapshot {
 	s := &snapshot{}
 	var remotes []*remote
 	names := map[string]bool{}
@@ -215,7 +216,7 @@ func build(client *Client, raws, groups []json.RawMessage, text *serverText, hea
 			continue
 		}
 		names[r.Name] = true
-		if client.cfg.wants(r.Name) {
+		if c.cfg.wants(r.Name) {
 			remotes = append(remotes, r)
 		}
 	}
@@ -224,24 +225,24 @@ func build(client *Client, raws, groups []json.RawMessage, text *serverText, hea
 		all = append(all, n)
 	}
 	var definition json.RawMessage
-	if client.cfg.Pins != nil {
+	if c.cfg.Pins != nil {
 		definition = text.definition()
 	}
-	full := toolNames(client.cfg.Prefix, all)
+	full := toolNames(c.cfg.Prefix, all)
 	for _, r := range remotes {
-		t := newRemoteTool(client, r, full[r.Name])
+		t := newRemoteTool(c, r, full[r.Name])
 		t.text = definition
 		s.remotes = append(s.remotes, t)
 	}
 	slices.SortFunc(s.remotes, func(a, b *remoteTool) int { return cmp.Compare(a.info.Name, b.info.Name) })
-	allowed := client.applyPins(s, text)
+	allowed := c.applyPins(s, text)
 	for _, t := range s.remotes {
 		s.tools = append(s.tools, t)
 	}
 	if allowed != nil {
 		s.instructions = allowed.Instructions
 	}
-	s.groups = buildGroups(client, s.remotes, groups, allowed)
+	s.groups = buildGroups(c, s.remotes, groups, allowed)
 	return s
 }
 

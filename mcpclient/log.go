@@ -23,10 +23,7 @@ func (c *Client) SetLogLevel(level string) {
 		c.hub.level.CompareAndSwap(&level, old) // keep the pointer that may have been sent
 		return
 	}
-	c.mu.Lock()
-	cn := c.conn
-	c.mu.Unlock()
-	if cn != nil {
+	if cn := c.sup.current(); cn != nil {
 		cn.goWork(func() { cn.sendLogLevel(cn.life) })
 	}
 }

@@ -11,8 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kitbag-go/kitbag/tool/host"
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/tool/host"
 )
 
 // Options configure how a server is used. The zero value suits most servers.

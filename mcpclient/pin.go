@@ -12,10 +12,11 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/kitbag-go/kitbag/internal/strictjson"
-	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/rogpeppe/go-internal/lockedfile"
+
+	"github.com/kitbag-go/kitbag/internal/strictjson"
+	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
 // ErrChanged means that a tool has changed since it was allowed: the server has changed its definition, or the
@@ -164,7 +165,7 @@ func pinText(pins map[string]Pin, now json.RawMessage) (changed bool) {
 }
 
 // applyTextPin returns the allowed text, which replaces the server's current text.
-func (c *Client) applyTextPin(s *snapshot, pins map[string]Pin, now *serverText) *serverText {
+func (c *catalogue) applyTextPin(s *snapshot, pins map[string]Pin, now *serverText) *serverText {
 	p, pinned := pins[ServerPin]
 	if !pinned {
 		return now
@@ -184,7 +185,7 @@ func (c *Client) applyTextPin(s *snapshot, pins map[string]Pin, now *serverText)
 
 // applyPins removes changed tools from a list, and pins those of Options.PinListed. If the pins cannot be read
 // or stored, no tool is used. It returns the text of the server that may be used.
-func (c *Client) applyPins(s *snapshot, text *serverText) *serverText {
+func (c *catalogue) applyPins(s *snapshot, text *serverText) *serverText {
 	if c.cfg.Pins == nil {
 		return text
 	}
@@ -237,7 +238,7 @@ func (c *Client) applyPins(s *snapshot, text *serverText) *serverText {
 
 // checkPin is called before a call, which was allowed. It pins the tool as the model was shown it, and fails if
 // that definition, or the server's current one, is not the pinned one.
-func (c *Client) checkPin(t *remoteTool) error {
+func (c *catalogue) checkPin(t *remoteTool) error {
 	if c.cfg.Pins == nil {
 		return nil
 	}

@@ -293,7 +293,7 @@ func TestCancelledRequestsAreForgotten(t *testing.T) {
 		}
 	}
 	mustRun(t, work, `{}`)
-	p := c.conn.proc.stdin
+	p := c.sup.conn.proc.stdin
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := len(p.offsets); n > 0 {

@@ -38,7 +38,9 @@ type PromptResult struct {
 // Prompts returns the server's prompts, in the server's order. As with [Client.Tools] the server is queried the
 // first time and after a change, the last list is kept while it restarts, and the slice is shared. A server
 // that declares no prompts is not queried.
-func (c *Client) Prompts(ctx context.Context) ([]Prompt, error) { return c.prompts.items(ctx, c) }
+func (c *Client) Prompts(ctx context.Context) ([]Prompt, error) {
+	return c.cat.prompts.items(ctx, c.cat)
+}
 
 // decodePrompt reads an entry of prompts/list; ok is false for one without a name.
 func decodePrompt(raw json.RawMessage) (p Prompt, ok bool) {
@@ -72,7 +74,7 @@ func (c *Client) GetPrompt(ctx context.Context, name string, args map[string]str
 		Messages    []promptMessage `json:"messages"`
 	}
 	if err := strictjson.Unmarshal(raw, &r); err != nil {
-		return nil, c.serverError(nil, fmt.Errorf("%w: the result of prompts/get: %w", errMalformed, err))
+		return nil, c.cfg.serverError(nil, fmt.Errorf("%w: the result of prompts/get: %w", errMalformed, err))
 	}
 	out := &PromptResult{Description: r.Description, Raw: raw}
 	for _, m := range r.Messages {
@@ -119,7 +121,7 @@ func (c *Client) Complete(ctx context.Context, r CompleteRequest) (values []stri
 	}
 	var raw json.RawMessage
 	what := "completion of " + strconv.Quote(clip(r.Argument, maxNameBytes))
-	err = c.run(ctx, &job{what: what, repeatable: true, do: func(ctx context.Context, cn *conn, _ string) (err error) {
+	err = c.calls.run(ctx, &job{what: what, repeatable: true, do: func(ctx context.Context, cn *conn, _ string) (err error) {
 		if !cn.server.declares("completions") && cn.version >= completionsDeclared {
 			return nil
 		}
@@ -148,7 +150,7 @@ func (c *Client) completion(raw json.RawMessage) (values []string, total int, er
 		} `json:"completion"`
 	}
 	if err := strictjson.Unmarshal(raw, &r); err != nil || r.Completion == nil {
-		return nil, 0, c.serverError(nil, fmt.Errorf("%w: the result of completion/complete has no completion", errMalformed))
+		return nil, 0, c.cfg.serverError(nil, fmt.Errorf("%w: the result of completion/complete has no completion", errMalformed))
 	}
 	for _, v := range r.Completion.Values {
 		if visible.Text(v) == v { // a user must see the whole value

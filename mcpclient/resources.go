@@ -34,12 +34,12 @@ type ResourceResult struct {
 
 // Resources returns the server's resources; see [Client.Prompts].
 func (c *Client) Resources(ctx context.Context) ([]Resource, error) {
-	return c.resources.items(ctx, c)
+	return c.cat.resources.items(ctx, c.cat)
 }
 
 // ResourceTemplates returns the server's resource templates; see [Client.Prompts].
 func (c *Client) ResourceTemplates(ctx context.Context) ([]Resource, error) {
-	return c.templates.items(ctx, c)
+	return c.cat.templates.items(ctx, c.cat)
 }
 
 // decodeResource reads an entry of a list; ok is false for one without a URI.
@@ -94,7 +94,7 @@ func (c resourceContents) block() message.Block {
 
 // fetch makes a request that changes nothing, so that it may be repeated.
 func (c *Client) fetch(ctx context.Context, method, what string, params map[string]any) (raw json.RawMessage, err error) {
-	err = c.run(ctx, &job{what: what, repeatable: true, do: func(ctx context.Context, cn *conn, token string) error {
+	err = c.calls.run(ctx, &job{what: what, repeatable: true, do: func(ctx context.Context, cn *conn, token string) error {
 		params["_meta"] = map[string]any{"progressToken": token}
 		var reqErr error
 		_, raw, reqErr = cn.requestWithInput(ctx, method, what, params, nil)
@@ -140,7 +140,7 @@ func (l *listCache[T]) cached() (list []T, fresh bool) {
 	return l.list, l.known && l.at == l.changes.Load() && (l.until.IsZero() || time.Now().Before(l.until))
 }
 
-func (l *listCache[T]) items(ctx context.Context, c *Client) ([]T, error) {
+func (l *listCache[T]) items(ctx context.Context, c *catalogue) ([]T, error) {
 	if list, fresh := l.cached(); fresh {
 		return list, nil
 	}
@@ -167,8 +167,8 @@ func (l *listCache[T]) items(ctx context.Context, c *Client) ([]T, error) {
 }
 
 // request requests the list from the server.
-func (l *listCache[T]) request(ctx context.Context, c *Client) ([]T, error) {
-	cn, release, err := c.acquire(ctx)
+func (l *listCache[T]) request(ctx context.Context, c *catalogue) ([]T, error) {
+	cn, release, err := c.sup.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +184,7 @@ func (l *listCache[T]) request(ctx context.Context, c *Client) ([]T, error) {
 		var raws []json.RawMessage
 		raws, ttl, _, err = cn.pages(bounded, l.method)
 		if err != nil && !hasCode(err, codeMethodNotFound) { // some servers have resources, but no templates
-			return nil, c.serverError(cn, err)
+			return nil, c.cfg.serverError(cn, err)
 		}
 		for _, raw := range raws[:min(len(raws), maxTools)] {
 			if item, ok := l.decode(raw); ok {
@@ -203,27 +203,3 @@ func (l *listCache[T]) request(ctx context.Context, c *Client) ([]T, error) {
 
 // declares reports whether the server has the capability.
 func (h *initResult) declares(capability string) bool { return h.Capabilities[capability] != nil }
-
-// Lists of a server that may change, as a bit set.
-const (
-	listOfTools uint32 = 1 << iota // and of groups
-	listOfPrompts
-	listOfResources // and of templates
-	updates         // not a list: watched resources
-	allLists        = listOfTools | listOfPrompts | listOfResources
-)
-
-// listsChanged marks the lists as changed, so that the next use requests them again, and calls
-// the listeners.
-func (c *Client) listsChanged(lists uint32) {
-	if lists&listOfPrompts != 0 && c.prompts.changed() {
-		c.callListeners(onPrompts)
-	}
-	if lists&listOfResources == 0 {
-		return
-	}
-	resources, templates := c.resources.changed(), c.templates.changed()
-	if resources || templates {
-		c.callListeners(onResources)
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -32,31 +33,130 @@ func backoff(failures int) time.Duration {
 	return wait/2 + rand.N(wait/2)
 }
 
+// A state is what a supervisor does about its server; see [Status].
+type state string
+
+const ( // also the values of Status.State
+	stateIdle       = "idle"       // nothing, or it connects for the first time
+	stateReady      = "ready"      // there is a connection
+	stateRestarting = "restarting" // the connection was lost, and it connects again now or soon
+	stateFailed     = "failed"     // it connects again only when needed
+	stateClosed     = "closed"
+)
+
+// A supervisor connects to a server when it is needed, and again when the connection is lost.
+type supervisor struct {
+	cfg  *config
+	hub  *hub
+	user user
+
+	life    context.Context // ends with close
+	end     context.CancelFunc
+	workers sync.WaitGroup
+
+	mu         sync.Mutex
+	state      state
+	conn       *conn      // nil while there is none; it may be dead while the state is ready
+	previous   *conn      // its process may still be ending
+	attempt    *attempt   // nil while the client does not connect
+	negotiated negotiated // the outcome of the last handshake
+	worked     bool       // the server has listed its tools before
+	failures   int        // connections lost or not made since the last successful call
+	restarts   int
+	lastErr    error
+}
+
+// A user uses the connections of a supervisor.
+type user interface {
+	// notify is called with notifications, on the reading goroutine.
+	notify(method string, params map[string]any)
+	// connected is called when there is a connection; again says that there was one before.
+	connected(again bool)
+	// maintain is called with each connection, and returns when it has ended.
+	maintain(cn *conn)
+}
+
+// negotiated is the outcome of a handshake. The next connection reuses it to be faster.
+type negotiated struct {
+	kind    wire
+	version string
+	server  initResult
+}
+
+// An attempt is a connection being made.
+type attempt struct {
+	done chan struct{}
+	at   time.Time // when it starts
+	err  error     // read after done is closed
+}
+
+func newSupervisor(cfg *config, h *hub) *supervisor {
+	s := &supervisor{cfg: cfg, hub: h, state: stateIdle}
+	s.life, s.end = context.WithCancel(context.Background())
+	return s
+}
+
+// close ends the connection, and returns when the server's processes have ended.
+func (s *supervisor) close() {
+	s.mu.Lock()
+	s.state = stateClosed
+	cn := s.conn
+	s.mu.Unlock()
+	s.end()
+	if cn != nil {
+		cn.close()
+	}
+	s.workers.Wait()
+}
+
+// current returns the connection, which may be dead, or nil.
+func (s *supervisor) current() *conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conn
+}
+
+// status returns the parts of the status that the supervisor knows.
+func (s *supervisor) status() (Status, initResult) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropDead()
+	a := s.negotiated
+	st := Status{
+		Name: s.cfg.name, State: string(s.state), Protocol: a.version, ServerName: a.server.ServerInfo.Name,
+		ServerVersion: a.server.ServerInfo.Version, Instructions: a.server.Instructions, Restarts: s.restarts,
+	}
+	if s.state == stateRestarting || s.state == stateFailed {
+		st.Err = s.lastErr
+	}
+	return st, a.server
+}
+
 // acquire returns a live connection, and a function that releases it.
-func (c *Client) acquire(ctx context.Context) (cn *conn, release func(), err error) {
-	if c.cfg.Stateless {
-		return c.oneUseConn(ctx)
+func (s *supervisor) acquire(ctx context.Context) (cn *conn, release func(), err error) {
+	if s.cfg.Stateless {
+		return s.oneUseConn(ctx)
 	}
 	for {
-		c.mu.Lock()
-		if c.closed {
-			c.mu.Unlock()
-			return nil, nil, &ServerError{Server: c.cfg.name, Err: ErrClosed}
-		}
-		if cn := c.conn; cn != nil && !cn.dead() {
+		s.mu.Lock()
+		s.dropDead()
+		switch s.state {
+		case stateClosed:
+			s.mu.Unlock()
+			return nil, nil, &ServerError{Server: s.cfg.name, Err: ErrClosed}
+		case stateReady:
+			cn := s.conn
 			cn.callsInFlight.Add(1)
-			c.mu.Unlock()
+			s.mu.Unlock()
 			return cn, func() { cn.callsInFlight.Add(-1) }, nil
 		}
-		c.dropDead()
-		a, restarting := c.startAttempt(), c.failures > 0
-		last := c.lastErr
-		c.mu.Unlock()
+		a, restarting, last := s.startAttempt(), s.failures > 0, s.lastErr
+		s.mu.Unlock()
 		if err := a.wait(ctx, restarting); err != nil {
 			if errors.Is(err, errRestarting) && last != nil {
 				err = fmt.Errorf("%w: %w", err, last)
 			}
-			return nil, nil, c.serverError(nil, err)
+			return nil, nil, s.cfg.serverError(nil, err)
 		}
 	}
 }
@@ -82,17 +182,20 @@ func (a *attempt) wait(ctx context.Context, restarting bool) error {
 	}
 }
 
-// startAttempt returns the attempt in progress, or starts one: there is at most one. It belongs to the client,
-// because the caller's context may end while others wait. c.mu is held.
-func (c *Client) startAttempt() *attempt {
-	if c.attempt != nil {
-		return c.attempt
+// startAttempt returns the attempt in progress, or starts one: there is at most one. It belongs to the supervisor,
+// because the caller's context may end while others wait. s.mu is held.
+func (s *supervisor) startAttempt() *attempt {
+	if s.attempt != nil {
+		return s.attempt
 	}
-	wait := backoff(c.failures)
+	wait := backoff(s.failures)
 	a := &attempt{done: make(chan struct{}), at: time.Now().Add(wait)}
-	c.attempt, c.reconnect = a, false
-	before := c.previous
-	c.workers.Go(func() {
+	s.attempt = a
+	if s.restarts > 0 || s.failures > 0 {
+		s.state = stateRestarting
+	}
+	before := s.previous
+	s.workers.Go(func() {
 		defer close(a.done)
 		t := time.NewTimer(wait)
 		defer t.Stop()
@@ -101,168 +204,90 @@ func (c *Client) startAttempt() *attempt {
 		}
 		select {
 		case <-t.C:
-		case <-c.life.Done():
+		case <-s.life.Done():
 		}
 		var cn *conn
-		cn, a.err = c.dial(c.life)
-		c.attemptDone(cn, a.err)
+		cn, a.err = s.dial(s.life)
+		s.attemptDone(cn, a.err)
 	})
 	return a
 }
 
 // attemptDone ends an attempt: it stores the connection, or starts the next attempt if the server has worked
-// before. Otherwise the caller decides whether to try again. c.mu is not held.
-func (c *Client) attemptDone(cn *conn, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.attempt = nil
-	if c.closed && cn != nil {
-		c.workers.Go(cn.close)
-		return
-	}
-	if err != nil {
-		c.failures++
-		c.lastErr = err
-		if c.snap.Load() != nil && c.failures < eagerRestarts && !c.closed {
-			c.startAttempt()
+// before. Otherwise the caller decides whether to try again. s.mu is not held.
+func (s *supervisor) attemptDone(cn *conn, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.attempt = nil
+	switch {
+	case s.state == stateClosed && cn != nil:
+		s.workers.Go(cn.close)
+	case err == nil:
+		s.user.connected(s.worked || s.restarts > 0)
+		s.state, s.conn, s.lastErr = stateReady, cn, nil
+		s.workers.Go(func() { s.supervise(cn) })
+	default:
+		s.failures++
+		s.lastErr = err
+		s.lost(s.worked && s.failures < eagerRestarts)
+		if s.state == stateRestarting {
+			s.startAttempt()
 		}
-		return
 	}
-	if c.snap.Load() != nil || c.restarts > 0 {
-		c.listChanged(allLists) // a restarted server may have other lists
-	}
-	c.conn = cn
-	c.lastErr = nil
-	c.workers.Go(func() { c.supervise(cn) })
 }
 
-// supervise maintains a connection until it has ended.
-func (c *Client) supervise(cn *conn) {
-	c.maintain(cn)
-	c.mu.Lock()
-	c.dropDead()
-	if c.reconnect && !c.closed {
-		c.startAttempt()
+// lost sets the state without a connection; again says whether to connect again at once. s.mu is held.
+func (s *supervisor) lost(again bool) {
+	switch {
+	case s.state == stateClosed:
+	case again:
+		s.state = stateRestarting
+	default:
+		s.state = stateFailed
 	}
-	c.mu.Unlock()
+}
+
+// supervise maintains a connection until it has ended, and connects again unless a call does so first.
+func (s *supervisor) supervise(cn *conn) {
+	s.user.maintain(cn)
+	s.mu.Lock()
+	s.dropDead()
+	if s.state == stateRestarting {
+		s.startAttempt()
+	}
+	s.mu.Unlock()
 	cn.close()
 }
 
 // dropDead removes a lost connection, counts the loss, and decides whether to reconnect. Any goroutine may call
-// it; only the first call after a loss has an effect. c.mu is held.
-func (c *Client) dropDead() {
-	cn := c.conn
-	if cn == nil || !cn.dead() || c.closed {
+// it; only the first call after a loss has an effect. s.mu is held.
+func (s *supervisor) dropDead() {
+	cn := s.conn
+	if cn == nil || !cn.dead() || s.state == stateClosed {
 		return
 	}
-	c.conn, c.previous = nil, cn
+	s.conn, s.previous = nil, cn
 	if time.Since(cn.opened) > stableAfter {
-		c.failures = 0
+		s.failures = 0
 	}
-	c.failures++
-	c.restarts++
-	c.lastErr = context.Cause(cn.life)
-	c.reconnect = c.failures < eagerRestarts
+	s.failures++
+	s.restarts++
+	s.lastErr = context.Cause(cn.life)
+	s.lost(s.failures < eagerRestarts)
 }
 
 // callSucceeded resets the count of failures.
-func (c *Client) callSucceeded() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.failures = 0
+func (s *supervisor) callSucceeded() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failures = 0
 }
 
-// listChanged makes maintain list again soon.
-func (c *Client) listChanged(lists uint32) {
-	c.changedLists.Or(lists)
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (c *Client) onNotification(method string, params map[string]any) {
-	switch method {
-	case mcp.MethodNotificationResourceUpdated:
-		if uri, _ := params["uri"].(string); c.watches.updated(uri) {
-			c.listChanged(updates)
-		}
-	case "notifications/tools/list_changed", "notifications/groups/list_changed":
-		c.listChanged(listOfTools)
-	case mcp.MethodNotificationPromptsListChanged:
-		c.listChanged(listOfPrompts)
-	case mcp.MethodNotificationResourcesListChanged:
-		c.listChanged(listOfResources)
-	case mcp.MethodNotificationSubscriptionsAcknowledged:
-		c.listChanged(allLists) // changes between the listing and the subscription were not announced
-	}
-}
-
-// debounce is how long announced changes are collected before the list is requested. It doubles, up to
-// maxDebounce, while the server continues to announce changes.
-const (
-	debounce    = 200 * time.Millisecond
-	maxDebounce = 10 * time.Second
-)
-
-// A debouncer computes how long changes are collected.
-type debouncer struct {
-	wait   time.Duration
-	listed time.Time // when the list was last requested
-}
-
-// delay returns how long to collect after a change. It starts at debounce again if the server was quiet for
-// twice the last delay.
-func (p *debouncer) delay() time.Duration {
-	if p.wait > 0 && time.Since(p.listed) < 2*p.wait {
-		p.wait = min(2*p.wait, maxDebounce)
-	} else {
-		p.wait = debounce
-	}
-	return p.wait
-}
-
-// maintain lists again after announced changes, and pings an idle server. It returns when the
-// connection is lost.
-func (c *Client) maintain(cn *conn) {
-	if filter := cn.server.changeFilter(); cn.sessionless() && len(filter) > 0 {
-		cn.goWork(func() { cn.listenLists(filter) })
-	}
-	if cn.server.declaresSubscribe() {
-		cn.goWork(func() { cn.resubscribe(c.watches) })
-	}
-	var tick <-chan time.Time
-	if c.cfg.PingInterval > 0 {
-		t := time.NewTicker(c.cfg.PingInterval)
-		defer t.Stop()
-		tick = t.C
-	}
-	var p debouncer
-	poke, due := c.wake, (<-chan time.Time)(nil)
-	for {
-		select {
-		case <-cn.life.Done():
-			return
-		case <-poke: // later changes are covered by the same listing
-			poke, due = nil, time.After(p.delay())
-		case <-due:
-			select {
-			case <-c.wake:
-			default:
-			}
-			lists := c.changedLists.Swap(0)
-			if lists&listOfTools != 0 {
-				_ = c.relistAfterChange(cn.life)
-			}
-			c.listsChanged(lists)
-			if lists&updates != 0 {
-				c.watches.callListeners()
-			}
-			poke, due, p.listed = c.wake, nil, time.Now()
-		case <-tick:
-			cn.pingIdle(c.cfg.PingInterval)
-		}
-	}
+// setWorked records that the server works: after a failure it is then connected to again.
+func (s *supervisor) setWorked() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.worked = true
 }
 
 // pingIdle ends the connection to an idle server that does not answer. A busy server may not answer pings.
@@ -303,30 +328,34 @@ func (c *conn) listenLists(filter map[string]any) {
 }
 
 // oneUseConn returns a connection for one use: release ends it, and so does the end of the caller's context.
-func (c *Client) oneUseConn(ctx context.Context) (cn *conn, release func(), err error) {
-	c.mu.Lock()
-	closed := c.closed
+func (s *supervisor) oneUseConn(ctx context.Context) (cn *conn, release func(), err error) {
+	s.mu.Lock()
+	closed := s.state == stateClosed
 	if !closed {
-		c.workers.Add(1)
+		s.workers.Add(1)
 	}
-	c.mu.Unlock()
+	s.mu.Unlock()
 	if closed {
-		return nil, nil, &ServerError{Server: c.cfg.name, Err: ErrClosed}
+		return nil, nil, &ServerError{Server: s.cfg.name, Err: ErrClosed}
 	}
 	dialing, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(c.life, func() { cancel(ErrClosed) })()
-	cn, err = c.dial(dialing)
-	c.mu.Lock()
-	c.lastErr = err
-	c.mu.Unlock()
+	defer context.AfterFunc(s.life, func() { cancel(ErrClosed) })()
+	cn, err = s.dial(dialing)
+	s.mu.Lock()
+	if s.lastErr = err; s.state != stateClosed && err != nil {
+		s.state = stateFailed
+	} else if s.state != stateClosed {
+		s.state = stateIdle
+	}
+	s.mu.Unlock()
 	if err != nil {
-		c.workers.Done()
+		s.workers.Done()
 		return nil, nil, err
 	}
-	stop := context.AfterFunc(c.life, func() { cn.end(ErrClosed) })
+	stop := context.AfterFunc(s.life, func() { cn.end(ErrClosed) })
 	return cn, func() {
-		defer c.workers.Done()
+		defer s.workers.Done()
 		stop()
 		cn.close()
 	}, nil
@@ -334,14 +363,14 @@ func (c *Client) oneUseConn(ctx context.Context) (cn *conn, release func(), err 
 
 // dial connects and negotiates as the last time. If that fails it uses initialize for a server that exited on
 // server/discover, negotiates again for a server that has changed, and uses SSE for a server that refuses POST.
-func (c *Client) dial(ctx context.Context) (*conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeouts.Start,
-		fmt.Errorf("%w: it was not ready after %v", ErrTimeout, c.cfg.Timeouts.Start))
+func (s *supervisor) dial(ctx context.Context) (*conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Timeouts.Start,
+		fmt.Errorf("%w: it was not ready after %v", ErrTimeout, s.cfg.Timeouts.Start))
 	defer cancel()
-	c.mu.Lock()
-	known := c.negotiated
-	c.mu.Unlock()
-	kind, version := c.cfg.wire, c.cfg.Protocol
+	s.mu.Lock()
+	known := s.negotiated
+	s.mu.Unlock()
+	kind, version := s.cfg.wire, s.cfg.Protocol
 	if kind == wireAuto {
 		kind = wireHTTP
 	}
@@ -351,35 +380,35 @@ func (c *Client) dial(ctx context.Context) (*conn, error) {
 			version = known.version
 		}
 	}
-	cn, err := c.openConn(ctx, kind, version)
+	cn, err := s.openConn(ctx, kind, version)
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, errProbed):
-		cn, err = c.openConn(ctx, kind, mcp.LATEST_LEGACY_PROTOCOL_VERSION)
-	case version != c.cfg.Protocol && !errors.Is(err, ErrLost):
-		cn, err = c.openConn(ctx, kind, c.cfg.Protocol) // the server may have been replaced
-	case c.cfg.wire == wireAuto && isStatus(err, 400, 404, 405):
-		if sse, sseErr := c.openConn(ctx, wireSSE, ""); sseErr == nil {
+		cn, err = s.openConn(ctx, kind, mcp.LATEST_LEGACY_PROTOCOL_VERSION)
+	case version != s.cfg.Protocol && !errors.Is(err, ErrLost):
+		cn, err = s.openConn(ctx, kind, s.cfg.Protocol) // the server may have been replaced
+	case s.cfg.wire == wireAuto && isStatus(err, 400, 404, 405):
+		if sse, sseErr := s.openConn(ctx, wireSSE, ""); sseErr == nil {
 			cn, err = sse, nil
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.negotiated = negotiated{cn.kind, cn.version, cn.server}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.negotiated = negotiated{cn.kind, cn.version, cn.server}
 	return cn, nil
 }
 
 // openConn opens a connection and negotiates a protocol revision.
-func (c *Client) openConn(ctx context.Context, kind wire, version string) (*conn, error) {
-	cn, err := open(ctx, &c.cfg, kind, c.hub, c.onNotification)
+func (s *supervisor) openConn(ctx context.Context, kind wire, version string) (*conn, error) {
+	cn, err := open(ctx, s.cfg, kind, s.hub, s.user.notify)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return nil, c.serverError(nil, err)
+		return nil, s.cfg.serverError(nil, err)
 	}
 	if err := cn.handshake(ctx, version); err != nil {
 		if ctx.Err() != nil {
@@ -387,7 +416,7 @@ func (c *Client) openConn(ctx context.Context, kind wire, version string) (*conn
 		}
 		cn.end(err)
 		cn.close()
-		return nil, c.serverError(cn, err)
+		return nil, s.cfg.serverError(cn, err)
 	}
 	return cn, nil
 }

@@ -221,9 +221,9 @@ func TestUnreadRequestIsSentAgain(t *testing.T) {
 	until(t, func() bool { return strings.Contains(diary(), "ran freeze") })
 	go func() { res, _ := run(t.Context(), work, `{"x":"`+strings.Repeat("y", 200_000)+`"}`); waiting <- res }()
 	until(t, func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.conn.callsInFlight.Load() == 2
+		c.sup.mu.Lock()
+		defer c.sup.mu.Unlock()
+		return c.sup.conn.callsInFlight.Load() == 2
 	})
 	time.Sleep(50 * time.Millisecond) // let as much of it be written as the pipe takes
 	if err := syscall.Kill(lastPID(t, diary()), syscall.SIGKILL); err != nil {

@@ -37,12 +37,12 @@ func (c *Client) WatchResource(ctx context.Context, uri string, fn func()) (stop
 	if c.cfg.Stateless {
 		return nil, fmt.Errorf("%w: MCP server %q has no lasting connection", ErrNotWatched, c.cfg.name)
 	}
-	w, err := c.watches.join(c.cfg.name, uri, &fn)
+	w, err := c.cat.watches.join(c.cfg.name, uri, &fn)
 	if err != nil {
 		return nil, err
 	}
-	err = c.run(ctx, &job{what: "subscription to " + strconv.Quote(clip(uri, maxNameBytes)), repeatable: true,
-		do: func(ctx context.Context, cn *conn, _ string) error { return cn.subscribe(ctx, c.watches, w) }}, make(chan progress, 1))
+	err = c.calls.run(ctx, &job{what: "subscription to " + strconv.Quote(clip(uri, maxNameBytes)), repeatable: true,
+		do: func(ctx context.Context, cn *conn, _ string) error { return cn.subscribe(ctx, c.cat.watches, w) }}, make(chan progress, 1))
 	stop = sync.OnceFunc(func() { c.unwatch(w, &fn) })
 	if err != nil {
 		stop()
@@ -53,14 +53,12 @@ func (c *Client) WatchResource(ctx context.Context, uri string, fn func()) (stop
 
 // unwatch removes a listener, and unsubscribes if it was the last.
 func (c *Client) unwatch(w *watch, fn *func()) {
-	if c.watches.leave(w, fn) {
+	if c.cat.watches.leave(w, fn) {
 		return
 	}
-	c.mu.Lock()
-	cn := c.conn
-	c.mu.Unlock()
-	if cn == nil || !cn.goWork(func() { cn.unsubscribe(c.watches, w) }) {
-		c.watches.dropUnused(w)
+	cn := c.sup.current()
+	if cn == nil || !cn.goWork(func() { cn.unsubscribe(c.cat.watches, w) }) {
+		c.cat.watches.dropUnused(w)
 	}
 }
 

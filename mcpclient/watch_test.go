@@ -105,7 +105,7 @@ func TestWatchResource(t *testing.T) {
 		}
 		synctest.Wait()
 		c.Close()
-		if n := len(c.watches.all); n != 1 { // gone
+		if n := len(c.cat.watches.all); n != 1 { // gone
 			t.Errorf("%d watches are left", n)
 		}
 	})
@@ -236,7 +236,7 @@ func TestCannotWatch(t *testing.T) {
 		}
 		c := memoryClient(t, Server{Options: Options{PingInterval: -1}}, h.script(able))
 		for i := range maxWatched {
-			c.watches.all[fmt.Sprint(i)] = &watch{}
+			c.cat.watches.all[fmt.Sprint(i)] = &watch{}
 		}
 		if _, err := c.WatchResource(t.Context(), "x://a", func() {}); err == nil || !strings.Contains(err.Error(), "are watched") {
 			t.Errorf("one too many: %v", err)

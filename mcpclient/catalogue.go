@@ -1,0 +1,314 @@
+package mcpclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// A catalogue is what a server offers: the last lists, and who must know when they change. It lists again when a
+// list is needed, has expired, or was announced to have changed.
+type catalogue struct {
+	cfg    *config
+	sup    *supervisor
+	caller caller // of the listed tools
+
+	wake         chan struct{} // has one element when changedLists is not empty
+	changedLists atomic.Uint32 // lists whose change the server has announced
+
+	listing   chan struct{} // a semaphore for tools/list
+	snap      atomic.Pointer[snapshot]
+	knownPins sync.Map // definitions by tool, so that Options.Pins need not be read for each call
+
+	prompts              *listCache[Prompt]
+	resources, templates *listCache[Resource]
+	watches              *watchList
+	listeners            listeners
+}
+
+// A caller calls tools.
+type caller interface {
+	call(ctx context.Context, t *remoteTool, args json.RawMessage, steps chan progress) (*result, error)
+}
+
+func newCatalogue(cfg *config, sup *supervisor) *catalogue {
+	return &catalogue{cfg: cfg, sup: sup, wake: make(chan struct{}, 1), listing: make(chan struct{}, 1),
+		prompts:   newListCache("prompts/list", "prompts", decodePrompt),
+		resources: newListCache("resources/list", "resources", decodeResource),
+		templates: newListCache("resources/templates/list", "resources", decodeResource),
+		watches:   newWatches()}
+}
+
+// listeners are functions to call after changes.
+type listeners struct {
+	mu  sync.Mutex
+	all [listenerKinds][]*func() // each slice is replaced, never changed in place
+}
+
+// Kinds of listeners.
+const (
+	onTools = iota
+	onPrompts
+	onResources
+	listenerKinds
+)
+
+func (l *listeners) add(kind int, fn func()) (stop func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	added := &fn
+	l.all[kind] = append(slices.Clip(l.all[kind]), added)
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.all[kind] = slices.DeleteFunc(slices.Clone(l.all[kind]), func(o *func()) bool { return o == added })
+	}
+}
+
+func (l *listeners) call(kind int) {
+	l.mu.Lock()
+	all := l.all[kind]
+	l.mu.Unlock()
+	for _, fn := range all {
+		(*fn)()
+	}
+}
+
+// Lists of a server that may change, as a bit set.
+const (
+	listOfTools uint32 = 1 << iota // and of groups
+	listOfPrompts
+	listOfResources // and of templates
+	updates         // not a list: watched resources
+	allLists        = listOfTools | listOfPrompts | listOfResources
+)
+
+// listsChanged marks the lists as changed, so that the next use requests them again, and calls
+// the listeners.
+func (c *catalogue) listsChanged(lists uint32) {
+	if lists&listOfPrompts != 0 && c.prompts.changed() {
+		c.listeners.call(onPrompts)
+	}
+	if lists&listOfResources == 0 {
+		return
+	}
+	resources, templates := c.resources.changed(), c.templates.changed()
+	if resources || templates {
+		c.listeners.call(onResources)
+	}
+}
+
+// current returns the snapshot, and lists again the first time and when the snapshot has
+// expired. Announced changes are handled by maintain.
+func (c *catalogue) current(ctx context.Context) (*snapshot, error) {
+	s := c.snap.Load()
+	if s != nil && (s.until.IsZero() || time.Now().Before(s.until)) {
+		return s, nil
+	}
+	fresh, err := c.refresh(ctx, s)
+	if err != nil && s != nil && ctx.Err() == nil {
+		// A server that is down withdraws nothing; list again later.
+		kept := *s
+		kept.until = time.Now().Add(retryListAfter)
+		c.snap.CompareAndSwap(s, &kept)
+		return s, nil
+	}
+	return fresh, err
+}
+
+// retryListAfter is how long a list is used that could not be refreshed.
+const retryListAfter = 10 * time.Second
+
+// refresh lists again, unless another goroutine has done so since old was read.
+func (c *catalogue) refresh(ctx context.Context, old *snapshot) (*snapshot, error) {
+	select {
+	case c.listing <- struct{}{}:
+		defer func() { <-c.listing }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if s := c.snap.Load(); s != old {
+		return s, nil
+	}
+	return c.relist(ctx, old)
+}
+
+// relistAfterChange lists again after an announced change. It waits for a listing in progress, which may be
+// older than the change. Without a list it does nothing; on failure the last list is kept.
+func (c *catalogue) relistAfterChange(ctx context.Context) (err error) {
+	select {
+	case c.listing <- struct{}{}:
+		defer func() { <-c.listing }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if old := c.snap.Load(); old != nil {
+		_, err = c.relist(ctx, old)
+	}
+	return err
+}
+
+// catchUpWait is how long the result of a call waits for a list that the call has changed.
+const catchUpWait = 2 * time.Second
+
+// catchUp lists again before a call returns, if the server has announced a change meanwhile, so that the
+// model's next request shows what the call changed.
+func (c *catalogue) catchUp(ctx context.Context) {
+	due := c.changedLists.And(^listOfTools)&listOfTools != 0
+	if !due && len(c.listing) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
+	defer cancel()
+	if due && c.relistAfterChange(ctx) != nil {
+		c.listChanged(listOfTools)
+	}
+	select { // or wait for a listing in progress
+	case c.listing <- struct{}{}:
+		<-c.listing
+	case <-ctx.Done():
+	}
+}
+
+// relist lists and stores the snapshot. c.listing is held. If the connection is lost meanwhile it tries once more.
+func (c *catalogue) relist(ctx context.Context, old *snapshot) (*snapshot, error) {
+	var s *snapshot
+	for try := 0; ; try++ {
+		cn, release, err := c.sup.acquire(ctx)
+		if err != nil {
+			return nil, err
+		}
+		bounded, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeouts.Idle,
+			fmt.Errorf("%w: tools/list was not answered in %v", ErrTimeout, c.cfg.Timeouts.Idle))
+		s, err = c.list(bounded, cn)
+		cancel()
+		release()
+		if err == nil {
+			break
+		}
+		if try > 0 || !errors.Is(err, ErrLost) || ctx.Err() != nil {
+			return nil, c.cfg.serverError(cn, err)
+		}
+	}
+	if old != nil && old.digest == s.digest {
+		// Equal content keeps the same slice, so that nothing changes for the model.
+		kept := *old
+		kept.until = s.until
+		c.snap.Store(&kept)
+		return &kept, nil
+	}
+	c.sup.setWorked()
+	c.snap.Store(s)
+	if old != nil {
+		c.listeners.call(onTools)
+	}
+	return s, nil
+}
+
+// connected implements user. A restarted server may have other lists.
+func (c *catalogue) connected(again bool) {
+	if again {
+		c.listChanged(allLists)
+	}
+}
+
+// listChanged makes maintain list again soon.
+func (c *catalogue) listChanged(lists uint32) {
+	c.changedLists.Or(lists)
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// notify handles a notification of the server. It runs on the reading goroutine.
+func (c *catalogue) notify(method string, params map[string]any) {
+	switch method {
+	case mcp.MethodNotificationResourceUpdated:
+		if uri, _ := params["uri"].(string); c.watches.updated(uri) {
+			c.listChanged(updates)
+		}
+	case "notifications/tools/list_changed", "notifications/groups/list_changed":
+		c.listChanged(listOfTools)
+	case mcp.MethodNotificationPromptsListChanged:
+		c.listChanged(listOfPrompts)
+	case mcp.MethodNotificationResourcesListChanged:
+		c.listChanged(listOfResources)
+	case mcp.MethodNotificationSubscriptionsAcknowledged:
+		c.listChanged(allLists) // changes between the listing and the subscription were not announced
+	}
+}
+
+// debounce is how long announced changes are collected before the list is requested. It doubles, up to
+// maxDebounce, while the server continues to announce changes.
+const (
+	debounce    = 200 * time.Millisecond
+	maxDebounce = 10 * time.Second
+)
+
+// A debouncer computes how long changes are collected.
+type debouncer struct {
+	wait   time.Duration
+	listed time.Time // when the list was last requested
+}
+
+// delay returns how long to collect after a change. It starts at debounce again if the server was quiet for
+// twice the last delay.
+func (p *debouncer) delay() time.Duration {
+	if p.wait > 0 && time.Since(p.listed) < 2*p.wait {
+		p.wait = min(2*p.wait, maxDebounce)
+	} else {
+		p.wait = debounce
+	}
+	return p.wait
+}
+
+// maintain lists again after announced changes, and pings an idle server. It returns when the
+// connection is lost.
+func (c *catalogue) maintain(cn *conn) {
+	if filter := cn.server.changeFilter(); cn.sessionless() && len(filter) > 0 {
+		cn.goWork(func() { cn.listenLists(filter) })
+	}
+	if cn.server.declaresSubscribe() {
+		cn.goWork(func() { cn.resubscribe(c.watches) })
+	}
+	var tick <-chan time.Time
+	if c.cfg.PingInterval > 0 {
+		t := time.NewTicker(c.cfg.PingInterval)
+		defer t.Stop()
+		tick = t.C
+	}
+	var p debouncer
+	poke, due := c.wake, (<-chan time.Time)(nil)
+	for {
+		select {
+		case <-cn.life.Done():
+			return
+		case <-poke: // later changes are covered by the same listing
+			poke, due = nil, time.After(p.delay())
+		case <-due:
+			select {
+			case <-c.wake:
+			default:
+			}
+			lists := c.changedLists.Swap(0)
+			if lists&listOfTools != 0 {
+				_ = c.relistAfterChange(cn.life)
+			}
+			c.listsChanged(lists)
+			if lists&updates != 0 {
+				c.watches.callListeners()
+			}
+			poke, due, p.listed = c.wake, nil, time.Now()
+		case <-tick:
+			cn.pingIdle(c.cfg.PingInterval)
+		}
+	}
+}
