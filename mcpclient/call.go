@@ -448,10 +448,10 @@ func (c *calls) once(ctx context.Context, j *job, w *progressTracker) (sent bool
 	defer release()
 	cn.sendLogLevel(ctx)
 	token := "p" + strconv.FormatInt(c.tokens.Add(1), 10)
-	stop := cn.route(token, w.report)
+	stop := cn.routes.add(token, w.report)
 	defer stop()
 	f := &inflight{ctx: ctx, host: host.From(ctx), progress: w}
-	leave := cn.addCall(f)
+	leave := cn.calls.add(f)
 	err = j.do(context.WithValue(ctx, inflightKey{}, f), cn, token)
 	_, refused := errors.AsType[*CallError](err)
 	leave(err == nil || refused)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -58,8 +59,15 @@ type abandonedCall struct {
 	until time.Time
 }
 
-// addCall adds a call to those in flight. leave removes it; answered is false for an abandoned call.
-func (c *conn) addCall(f *inflight) (leave func(answered bool)) {
+// A callList is the calls in flight of a connection.
+type callList struct {
+	mu        sync.Mutex
+	calls     []*inflight // oldest first
+	abandoned []abandonedCall
+}
+
+// add adds a call to those in flight. leave removes it; answered is false for an abandoned call.
+func (c *callList) add(f *inflight) (leave func(answered bool)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls = append(c.calls, f)
@@ -74,7 +82,7 @@ func (c *conn) addCall(f *inflight) (leave func(answered bool)) {
 }
 
 // expireAbandoned drops old abandoned calls and returns the others. c.mu is held.
-func (c *conn) expireAbandoned() []abandonedCall {
+func (c *callList) expireAbandoned() []abandonedCall {
 	now := time.Now()
 	c.abandoned = slices.DeleteFunc(c.abandoned, func(l abandonedCall) bool { return now.After(l.until) })
 	return c.abandoned
@@ -83,7 +91,7 @@ func (c *conn) expireAbandoned() []abandonedCall {
 // callers returns the calls that a request of the server may belong to, all of one host. In the revisions
 // without sessions, and on the stream of an HTTP response, that is one call; otherwise it is every call in
 // flight.
-func (c *conn) callers(ctx context.Context) ([]*inflight, error) {
+func (c *callList) callers(ctx context.Context) ([]*inflight, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f, ok := ctx.Value(inflightKey{}).(*inflight); ok {
@@ -117,7 +125,7 @@ func (c *conn) answerRequest(ctx context.Context, method string, params json.Raw
 	if method != "elicitation/create" && method != "sampling/createMessage" {
 		return c.hub.handle(ctx, method, params)
 	}
-	calls, err := c.callers(ctx)
+	calls, err := c.calls.callers(ctx)
 	if err != nil {
 		return c.hub.handle(host.With(ctx, noHost{err}), method, params)
 	}

@@ -59,7 +59,9 @@ func (c *Client) OnPromptsChange(fn func()) (stop func()) { return c.cat.listene
 
 // OnResourcesChange is OnPromptsChange for the lists of resources and resource templates. For
 // the content of a resource see [Client.WatchResource].
-func (c *Client) OnResourcesChange(fn func()) (stop func()) { return c.cat.listeners.add(onResources, fn) }
+func (c *Client) OnResourcesChange(fn func()) (stop func()) {
+	return c.cat.listeners.add(onResources, fn)
+}
 
 // SetRoots replaces the directories of Options.Roots, and notifies a server of a revision before
 // 2026-07-28. If Options.Roots was nil when the connection was made, the server gets the roots

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -24,46 +23,53 @@ import (
 // mcp-go's SSE transport mistakes a ping for an answer if the ids are equal.
 const idPrefix = "kb-"
 
-// A conn is one connection to a server. It sends JSON-RPC over a transport of mcp-go and keeps
-// the raw answers: mcp-go's typed results drop unknown members and fail on unexpected ones.
+// A conn is one connection to a server, with the protocol revision that was negotiated. It keeps the raw answers:
+// mcp-go's typed results drop unknown members and fail on unexpected ones.
 type conn struct {
-	cfg  *config
-	kind wire
-	tr   transport.Interface
-	proc *process // nil unless the client started it
-	pipe io.Closer
-	out  *outbox      // for a server that reads lines
-	http *http.Client // for HTTP
-	hub  *hub         // answers the server's requests
+	*link
+	hub      *hub                                       // answers the server's requests
+	onNotify func(method string, params map[string]any) // called on the reading goroutine; not for progress
+	opened   time.Time
 
-	opened      time.Time
 	version     string // negotiated; set by the handshake
 	server      initResult
 	httpVersion atomic.Pointer[string] // version, for goroutines that run during the handshake; nil or empty if unknown
+	lastID      atomic.Int64
 
-	lastID   atomic.Int64
-	onNotify func(method string, params map[string]any) // called on the reading goroutine; not for progress
+	calls           callList
+	callsInFlight   atomic.Int64          // and lists
+	routes          table[func(progress)] // by progress token
+	serverRequests  table[func()]         // cancel functions, by id
+	answersInFlight atomic.Int64          // only over HTTP
+	subscribed      chan struct{}         // has one element when the server has acknowledged a subscription to resources
+	level           sentLevel
+}
 
-	subscribed chan struct{} // has one element when the server has acknowledged a subscription to resources
+// A table has values by key, and is safe for concurrent use.
+type table[V any] struct {
+	mu  sync.Mutex
+	all map[string]V
+}
 
-	levelMu   sync.Mutex
-	sentLevel atomic.Pointer[string] // the log level that was sent last
+// add adds a value until remove is called.
+func (t *table[V]) add(key string, v V) (remove func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all == nil {
+		t.all = map[string]V{}
+	}
+	t.all[key] = v
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.all, key)
+	}
+}
 
-	mu             sync.Mutex
-	routes         map[string]func(progress) // by progress token
-	calls          []*inflight               // oldest first
-	abandoned      []abandonedCall
-	serverRequests map[string]func() // cancel functions, by id
-	closing        bool
-	workers        sync.WaitGroup
-	cancelNotices  sync.WaitGroup // notifications/cancelled being sent
-
-	callsInFlight   atomic.Int64
-	answersInFlight atomic.Int64    // only over HTTP
-	life            context.Context // ends when the connection is lost or closed
-	end             context.CancelCauseFunc
-	stopped         chan struct{} // closed when the server's process, if any, has ended
-	closeIdle       func()        // closes idle HTTP connections
+func (t *table[V]) get(key string) V {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.all[key]
 }
 
 // An initResult is the server's answer to initialize or server/discover.
@@ -81,153 +87,15 @@ type serverInfo struct {
 	Version string `json:"version"`
 }
 
-// open starts a transport. Ending ctx ends the opening, but not the connection.
+// open opens a connection. Ending ctx ends the opening, but not the connection.
 func open(ctx context.Context, cfg *config, kind wire, h *hub, notify func(method string, params map[string]any)) (*conn, error) {
-	c := &conn{
-		cfg: cfg, kind: kind, hub: h, onNotify: notify, opened: time.Now(),
-		routes: map[string]func(progress){}, serverRequests: map[string]func(){}, stopped: make(chan struct{}), subscribed: make(chan struct{}, 1), closeIdle: func() {},
-	}
-	c.life, c.end = context.WithCancelCause(context.Background())
-	if err := c.start(ctx); err != nil {
-		c.end(err)
-		c.closeIdle()
-		return nil, err
-	}
-	context.AfterFunc(c.life, func() {
-		if c.proc != nil {
-			// Only a server that works gets time to end: one that is silent, or has closed its output, is killed.
-			c.proc.stop(errors.Is(context.Cause(c.life), ErrClosed))
-		}
-		if c.pipe != nil {
-			c.pipe.Close()
-		}
-		close(c.stopped)
-	})
-	return c, nil
-}
-
-func (c *conn) start(ctx context.Context) (err error) {
-	ended := func() { c.fail(errors.New("its output ended")) }
-	if c.cfg.dial != nil {
-		pipe, err := c.cfg.dial(ctx)
-		if err != nil {
-			return fmt.Errorf("dial: %w", err)
-		}
-		c.pipe = pipe
-		return c.overLines(newLineReader(pipe, c.cfg.Limits.Message, ended), pipe)
-	}
-	if c.kind == wireLines {
-		c.proc, err = startProcess(&c.cfg.command, c.cfg.Limits.Message, ended)
-		if err != nil {
-			return err
-		}
-		return c.overLines(c.proc.stdout, c.proc.stdin)
-	}
-	if c.tr, c.http, c.closeIdle, err = httpTransport(c.cfg, c.kind); err != nil {
-		return err
-	}
-	if sse, ok := c.tr.(*transport.SSE); ok {
-		sse.SetConnectionLostHandler(func(err error) { c.fail(fmt.Errorf("the event stream ended: %w", err)) })
-	}
-	// Start binds the connection to its context: pass the long one, and end the connection if ctx ends first.
-	stop := context.AfterFunc(ctx, func() { c.end(context.Cause(ctx)) })
-	defer stop()
-	c.handle()
-	if err := c.tr.Start(c.life); err != nil {
-		_ = c.tr.Close()
-		return err
-	}
-	return nil
-}
-
-// overLines starts a transport whose messages are lines. Its context never ends: otherwise mcp-go would then
-// answer the server's requests itself, and log.
-func (c *conn) overLines(in io.Reader, out io.WriteCloser) error {
-	c.out = &outbox{WriteCloser: out, fail: c.fail}
-	c.tr = transport.NewIO(in, c.out, nil)
-	c.handle()
-	return c.tr.Start(context.Background())
-}
-
-// handle sets the handlers for notifications and requests of the server. It must run before the transport
-// starts, so that nothing is missed or answered by mcp-go.
-func (c *conn) handle() {
-	c.tr.SetNotificationHandler(c.onNotification)
-	if two, ok := c.tr.(transport.BidirectionalInterface); ok {
-		two.SetRequestHandler(c.onRequest)
-	}
+	c := &conn{link: newLink(cfg, kind), hub: h, onNotify: notify, opened: time.Now(), subscribed: make(chan struct{}, 1)}
+	return c, c.link.open(ctx, c)
 }
 
 // sessionless reports whether the revision has no sessions: then each request describes the
 // client.
 func (c *conn) sessionless() bool { return mcp.IsModernProtocol(c.version) }
-
-// fail ends the connection, and with it the requests in flight. It keeps only the text of why: an error that
-// one request never reached the server is not true of the others.
-func (c *conn) fail(why error) { c.end(fmt.Errorf("%w: %v", ErrLost, why)) }
-
-func (c *conn) dead() bool { return c.life.Err() != nil }
-
-// close ends the connection and waits until all of it has ended.
-func (c *conn) close() {
-	c.mu.Lock()
-	c.closing = true
-	c.mu.Unlock()
-	c.awaitCancelNotices()
-	c.end(ErrClosed)
-	<-c.stopped
-	_ = c.tr.Close()
-	c.cancelNotices.Wait()
-	c.workers.Wait()
-	c.closeIdle()
-	if c.proc != nil {
-		c.proc.stdin.drain()
-	}
-}
-
-// awaitCancelNotices waits a moment for notifications/cancelled to be sent: the server may outlive the
-// connection, and would continue the cancelled calls.
-func (c *conn) awaitCancelNotices() {
-	sent := make(chan struct{})
-	go func() { c.cancelNotices.Wait(); close(sent) }()
-	select {
-	case <-sent:
-	case <-c.life.Done():
-		<-sent
-	case <-time.After(time.Second):
-	}
-}
-
-// goWork runs fn in a goroutine that close waits for, unless the connection is closing.
-func (c *conn) goWork(fn func()) bool { return c.goWorkIn(&c.workers, fn) }
-
-func (c *conn) goWorkIn(wg *sync.WaitGroup, fn func()) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.closing {
-		wg.Go(fn)
-	}
-	return !c.closing
-}
-
-// stderr returns the end of the server's stderr. After its death it waits a moment for the
-// rest.
-func (c *conn) stderr() string {
-	if c.proc == nil {
-		return ""
-	}
-	if c.dead() {
-		c.awaitExit()
-	}
-	return c.proc.stderr.String()
-}
-
-func (c *conn) awaitExit() {
-	select {
-	case <-c.proc.exited:
-	case <-time.After(5 * time.Second):
-	}
-}
 
 // request sends a request and returns the raw result. The error is a *CallError if the server refused, wraps
 // ErrLost if the connection was lost, and has an *unreachedError in its chain if the server certainly never
@@ -263,45 +131,6 @@ func (c *conn) requestAs(ctx context.Context, version, method string, params map
 		return nil, context.Cause(ctx)
 	}
 	return nil, c.classify(err, x, id, method)
-}
-
-// send runs SendRequest in a goroutine: mcp-go ignores the context while it writes, and over SSE also a lost
-// connection.
-func (c *conn) send(ctx context.Context, x *exchange, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
-	sending := ctx
-	if c.kind != wireLines { // over lines the end of the connection ends the request
-		// Omit the deadline: over SSE mcp-go reports a lost answer a moment before it.
-		var cancel context.CancelFunc
-		sending, cancel = context.WithCancel(withExchange(context.WithoutCancel(ctx), x))
-		defer cancel()
-	}
-	type outcome struct {
-		res *transport.JSONRPCResponse
-		err error
-	}
-	done := make(chan outcome, 1)
-	if !c.goWork(func() {
-		res, err := c.tr.SendRequest(sending, req)
-		done <- outcome{res, err}
-	}) {
-		return nil, &unreachedError{ErrClosed}
-	}
-	select {
-	case o := <-done:
-		return o.res, o.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-c.life.Done():
-	}
-	// Prefer an answer that came together with the end.
-	select {
-	case o := <-done:
-		if o.err == nil {
-			return o.res, nil
-		}
-	case <-time.After(20 * time.Millisecond):
-	}
-	return nil, context.Cause(c.life)
 }
 
 func (c *conn) answer(method string, res *transport.JSONRPCResponse) (json.RawMessage, error) {
@@ -364,23 +193,6 @@ func (c *conn) classify(err error, x *exchange, id, method string) error {
 		return &unreachedError{err}
 	}
 	return err
-}
-
-// reached reports whether the server may have received the request.
-func (c *conn) reached(x *exchange, id string) bool {
-	if c.kind != wireLines {
-		return x.written.Load()
-	}
-	if c.proc == nil {
-		return true
-	}
-	c.awaitExit()
-	select {
-	case <-c.proc.exited:
-		return c.proc.stdin.reached(id)
-	default:
-		return true
-	}
 }
 
 // sendCancelled notifies the server that the caller no longer waits. In the revisions without sessions over

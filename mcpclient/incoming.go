@@ -47,9 +47,7 @@ func (c *conn) onNotification(n mcp.JSONRPCNotification) {
 		return
 	}
 	token, _ := f["progressToken"].(string)
-	c.mu.Lock()
-	route := c.routes[token]
-	c.mu.Unlock()
+	route := c.routes.get(token)
 	if route == nil {
 		return
 	}
@@ -59,18 +57,6 @@ func (c *conn) onNotification(n mcp.JSONRPCNotification) {
 	p.message, _ = f["message"].(string)
 	p.message = visible.Text(p.message)
 	route(p)
-}
-
-// route calls fn for the progress of one token until stop is called.
-func (c *conn) route(token string, fn func(progress)) (stop func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.routes[token] = fn
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.routes, token)
-	}
 }
 
 // onRequest answers a request of the server. It replaces mcp-go's handling, which waits only 30 s for a user's
@@ -136,10 +122,7 @@ func (c *conn) onCancelled(id any) {
 	if err != nil {
 		return
 	}
-	c.mu.Lock()
-	cancel := c.serverRequests[string(key)]
-	c.mu.Unlock()
-	if cancel != nil {
+	if cancel := c.serverRequests.get(string(key)); cancel != nil {
 		cancel()
 	}
 }
@@ -149,14 +132,7 @@ func (c *conn) reply(ctx context.Context, req transport.JSONRPCRequest) *transpo
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if key, err := json.Marshal(req.ID); err == nil {
-		c.mu.Lock()
-		c.serverRequests[string(key)] = cancel
-		c.mu.Unlock()
-		defer func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			delete(c.serverRequests, string(key))
-		}()
+		defer c.serverRequests.add(string(key), cancel)()
 	}
 	params, err := json.Marshal(req.Params)
 	if err != nil {

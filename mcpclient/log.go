@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -28,16 +30,22 @@ func (c *Client) SetLogLevel(level string) {
 	}
 }
 
+// A sentLevel is the log level that was sent last.
+type sentLevel struct {
+	mu   sync.Mutex // held while one is sent
+	last atomic.Pointer[string]
+}
+
 // sendLogLevel sends the level unless it was the last one sent. In the revisions without sessions the level is
 // part of each request; see withMeta.
 func (c *conn) sendLogLevel(ctx context.Context) {
-	if c.hub.level.Load() == c.sentLevel.Load() || c.sessionless() || !c.server.declares("logging") {
+	if c.hub.level.Load() == c.level.last.Load() || c.sessionless() || !c.server.declares("logging") {
 		return
 	}
-	c.levelMu.Lock() // so that the level set last is sent last
-	defer c.levelMu.Unlock()
+	c.level.mu.Lock() // so that the level set last is sent last
+	defer c.level.mu.Unlock()
 	level := c.hub.level.Load()
-	if level == c.sentLevel.Load() {
+	if level == c.level.last.Load() {
 		return
 	}
 	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -46,7 +54,7 @@ func (c *conn) sendLogLevel(ctx context.Context) {
 	if err != nil && ctx.Err() != nil {
 		return // the next call sends it
 	}
-	c.sentLevel.Store(level) // even if the server refused
+	c.level.last.Store(level) // even if the server refused
 }
 
 // onLogMessage passes on a log message. It runs on the reading goroutine.

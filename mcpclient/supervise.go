@@ -60,10 +60,15 @@ type supervisor struct {
 	previous   *conn      // its process may still be ending
 	attempt    *attempt   // nil while the client does not connect
 	negotiated negotiated // the outcome of the last handshake
-	worked     bool       // the server has listed its tools before
-	failures   int        // connections lost or not made since the last successful call
-	restarts   int
-	lastErr    error
+	record
+}
+
+// A record is how a server has behaved.
+type record struct {
+	worked   bool // it has listed its tools before
+	failures int  // connections lost or not made since the last successful call
+	restarts int
+	lastErr  error
 }
 
 // A user uses the connections of a supervisor.

@@ -1,0 +1,242 @@
+package mcpclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/mark3labs/mcp-go/client/transport"
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// A link carries JSON-RPC over a transport of mcp-go, and ends with it.
+type link struct {
+	cfg  *config
+	kind wire
+	tr   transport.Interface
+	proc *process // nil unless the client started it
+	pipe io.Closer
+	out  *outbox      // for a server that reads lines
+	http *http.Client // for HTTP
+
+	life      context.Context // ends when the connection is lost or closed
+	end       context.CancelCauseFunc
+	stopped   chan struct{} // closed when the server's process, if any, has ended
+	closeIdle func()        // closes idle HTTP connections
+
+	mu            sync.Mutex
+	closing       bool
+	workers       sync.WaitGroup
+	cancelNotices sync.WaitGroup // notifications/cancelled being sent
+}
+
+// handlers handle what the server sends, except answers.
+type handlers interface {
+	onNotification(n mcp.JSONRPCNotification)
+	onRequest(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error)
+}
+
+func newLink(cfg *config, kind wire) *link {
+	l := &link{cfg: cfg, kind: kind, stopped: make(chan struct{}), closeIdle: func() {}}
+	l.life, l.end = context.WithCancelCause(context.Background())
+	return l
+}
+
+// open starts the transport.
+func (l *link) open(ctx context.Context, h handlers) error {
+	if err := l.start(ctx, h); err != nil {
+		l.end(err)
+		l.closeIdle()
+		return err
+	}
+	context.AfterFunc(l.life, func() {
+		if l.proc != nil {
+			// Only a server that works gets time to end: one that is silent, or has closed its output, is killed.
+			l.proc.stop(errors.Is(context.Cause(l.life), ErrClosed))
+		}
+		if l.pipe != nil {
+			l.pipe.Close()
+		}
+		close(l.stopped)
+	})
+	return nil
+}
+
+func (l *link) start(ctx context.Context, h handlers) (err error) {
+	ended := func() { l.fail(errors.New("its output ended")) }
+	if l.cfg.dial != nil {
+		pipe, err := l.cfg.dial(ctx)
+		if err != nil {
+			return fmt.Errorf("dial: %w", err)
+		}
+		l.pipe = pipe
+		return l.overLines(newLineReader(pipe, l.cfg.Limits.Message, ended), pipe, h)
+	}
+	if l.kind == wireLines {
+		l.proc, err = startProcess(&l.cfg.command, l.cfg.Limits.Message, ended)
+		if err != nil {
+			return err
+		}
+		return l.overLines(l.proc.stdout, l.proc.stdin, h)
+	}
+	if l.tr, l.http, l.closeIdle, err = httpTransport(l.cfg, l.kind); err != nil {
+		return err
+	}
+	if sse, ok := l.tr.(*transport.SSE); ok {
+		sse.SetConnectionLostHandler(func(err error) { l.fail(fmt.Errorf("the event stream ended: %w", err)) })
+	}
+	// Start binds the connection to its context: pass the long one, and end the connection if ctx ends first.
+	stop := context.AfterFunc(ctx, func() { l.end(context.Cause(ctx)) })
+	defer stop()
+	l.handle(h)
+	if err := l.tr.Start(l.life); err != nil {
+		_ = l.tr.Close()
+		return err
+	}
+	return nil
+}
+
+// overLines starts a transport whose messages are lines. Its context never ends: otherwise mcp-go would then
+// answer the server's requests itself, and log.
+func (l *link) overLines(in io.Reader, out io.WriteCloser, h handlers) error {
+	l.out = &outbox{WriteCloser: out, fail: l.fail}
+	l.tr = transport.NewIO(in, l.out, nil)
+	l.handle(h)
+	return l.tr.Start(context.Background())
+}
+
+// handle sets the handlers for notifications and requests of the server. It must run before the transport
+// starts, so that nothing is missed or answered by mcp-go.
+func (l *link) handle(h handlers) {
+	l.tr.SetNotificationHandler(h.onNotification)
+	if two, ok := l.tr.(transport.BidirectionalInterface); ok {
+		two.SetRequestHandler(h.onRequest)
+	}
+}
+
+// fail ends the connection, and with it the requests in flight. It keeps only the text of why: an error that
+// one request never reached the server is not true of the others.
+func (l *link) fail(why error) { l.end(fmt.Errorf("%w: %v", ErrLost, why)) }
+
+func (l *link) dead() bool { return l.life.Err() != nil }
+
+// close ends the connection and waits until all of it has ended.
+func (l *link) close() {
+	l.mu.Lock()
+	l.closing = true
+	l.mu.Unlock()
+	l.awaitCancelNotices()
+	l.end(ErrClosed)
+	<-l.stopped
+	_ = l.tr.Close()
+	l.cancelNotices.Wait()
+	l.workers.Wait()
+	l.closeIdle()
+	if l.proc != nil {
+		l.proc.stdin.drain()
+	}
+}
+
+// awaitCancelNotices waits a moment for notifications/cancelled to be sent: the server may outlive the
+// connection, and would continue the cancelled calls.
+func (l *link) awaitCancelNotices() {
+	sent := make(chan struct{})
+	go func() { l.cancelNotices.Wait(); close(sent) }()
+	select {
+	case <-sent:
+	case <-l.life.Done():
+		<-sent
+	case <-time.After(time.Second):
+	}
+}
+
+// goWork runs fn in a goroutine that close waits for, unless the connection is closing.
+func (l *link) goWork(fn func()) bool { return l.goWorkIn(&l.workers, fn) }
+
+func (l *link) goWorkIn(wg *sync.WaitGroup, fn func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closing {
+		wg.Go(fn)
+	}
+	return !l.closing
+}
+
+// stderr returns the end of the server's stderr. After its death it waits a moment for the
+// rest.
+func (l *link) stderr() string {
+	if l.proc == nil {
+		return ""
+	}
+	if l.dead() {
+		l.awaitExit()
+	}
+	return l.proc.stderr.String()
+}
+
+func (l *link) awaitExit() {
+	select {
+	case <-l.proc.exited:
+	case <-time.After(5 * time.Second):
+	}
+}
+
+// send runs SendRequest in a goroutine: mcp-go ignores the context while it writes, and over SSE also a lost
+// connection.
+func (l *link) send(ctx context.Context, x *exchange, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
+	sending := ctx
+	if l.kind != wireLines { // over lines the end of the connection ends the request
+		// Omit the deadline: over SSE mcp-go reports a lost answer a moment before it.
+		var cancel context.CancelFunc
+		sending, cancel = context.WithCancel(withExchange(context.WithoutCancel(ctx), x))
+		defer cancel()
+	}
+	type outcome struct {
+		res *transport.JSONRPCResponse
+		err error
+	}
+	done := make(chan outcome, 1)
+	if !l.goWork(func() {
+		res, err := l.tr.SendRequest(sending, req)
+		done <- outcome{res, err}
+	}) {
+		return nil, &unreachedError{ErrClosed}
+	}
+	select {
+	case o := <-done:
+		return o.res, o.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-l.life.Done():
+	}
+	// Prefer an answer that came together with the end.
+	select {
+	case o := <-done:
+		if o.err == nil {
+			return o.res, nil
+		}
+	case <-time.After(20 * time.Millisecond):
+	}
+	return nil, context.Cause(l.life)
+}
+
+// reached reports whether the server may have received the request.
+func (l *link) reached(x *exchange, id string) bool {
+	if l.kind != wireLines {
+		return x.written.Load()
+	}
+	if l.proc == nil {
+		return true
+	}
+	l.awaitExit()
+	select {
+	case <-l.proc.exited:
+		return l.proc.stdin.reached(id)
+	default:
+		return true
+	}
+}
