@@ -23,7 +23,7 @@ type catalogue struct {
 	wake         chan struct{} // has one element when changedLists is not empty
 	changedLists atomic.Uint32 // lists whose change the server has announced
 
-	listing   chan struct{} // a semaphore for tools/list
+	listing   semaphore // held during tools/list
 	snap      atomic.Pointer[snapshot]
 	knownPins sync.Map // definitions by tool, so that Options.Pins need not be read for each call
 
@@ -39,7 +39,7 @@ type caller interface {
 }
 
 func newCatalogue(cfg *config, sup *supervisor) *catalogue {
-	return &catalogue{cfg: cfg, sup: sup, wake: make(chan struct{}, 1), listing: make(chan struct{}, 1),
+	return &catalogue{cfg: cfg, sup: sup, wake: make(chan struct{}, 1), listing: make(semaphore, 1),
 		prompts:   newListCache("prompts/list", "prompts", decodePrompt),
 		resources: newListCache("resources/list", "resources", decodeResource),
 		templates: newListCache("resources/templates/list", "resources", decodeResource),
@@ -128,12 +128,10 @@ const retryListAfter = 10 * time.Second
 
 // refresh lists again, unless another goroutine has done so since old was read.
 func (c *catalogue) refresh(ctx context.Context, old *snapshot) (*snapshot, error) {
-	select {
-	case c.listing <- struct{}{}:
-		defer func() { <-c.listing }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	if err := c.listing.lock(ctx); err != nil {
+		return nil, err
 	}
+	defer c.listing.unlock()
 	if s := c.snap.Load(); s != old {
 		return s, nil
 	}
@@ -143,12 +141,10 @@ func (c *catalogue) refresh(ctx context.Context, old *snapshot) (*snapshot, erro
 // relistAfterChange lists again after an announced change. It waits for a listing in progress, which may be
 // older than the change. Without a list it does nothing; on failure the last list is kept.
 func (c *catalogue) relistAfterChange(ctx context.Context) (err error) {
-	select {
-	case c.listing <- struct{}{}:
-		defer func() { <-c.listing }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := c.listing.lock(ctx); err != nil {
+		return err
 	}
+	defer c.listing.unlock()
 	if old := c.snap.Load(); old != nil {
 		_, err = c.relist(ctx, old)
 	}
@@ -170,10 +166,8 @@ func (c *catalogue) catchUp(ctx context.Context) {
 	if due && c.relistAfterChange(ctx) != nil {
 		c.listChanged(listOfTools)
 	}
-	select { // or wait for a listing in progress
-	case c.listing <- struct{}{}:
-		<-c.listing
-	case <-ctx.Done():
+	if c.listing.lock(ctx) == nil { // or wait for a listing in progress
+		c.listing.unlock()
 	}
 }
 
@@ -222,10 +216,7 @@ func (c *catalogue) connected(again bool) {
 // listChanged makes maintain list again soon.
 func (c *catalogue) listChanged(lists uint32) {
 	c.changedLists.Or(lists)
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	signal(c.wake)
 }
 
 // notify handles a notification of the server. It runs on the reading goroutine.

@@ -110,4 +110,17 @@
 //   - Schemas are passed on unchanged, and no reference in one is ever followed.
 //   - The sizes of messages, lists and results are limited.
 //   - A started server gets only the environment variables that it is meant to have.
+//
+// # How it is cut
+//
+// Each layer uses only the layers above it in this list:
+//
+//   - process, lineReader, outbox, roundTripper, login: a server's process or its URL. link: a transport of mcp-go
+//     over one of them, with its end. mcp-go frames messages and matches answers with requests.
+//   - conn: a link with the negotiated revision: requests, and what the server sends (notifications, questions for
+//     the calls in flight, which hub answers).
+//   - supervisor: at most one conn, and the state of the server.
+//   - catalogue: the server's lists, pins, and watched resources.
+//   - calls: requests with timeouts, progress and repetition.
+//   - Client: the API.
 package mcpclient

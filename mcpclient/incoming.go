@@ -24,39 +24,31 @@ type progress struct {
 // onNotification handles a notification. It runs on the reading goroutine and must not block.
 func (c *conn) onNotification(n mcp.JSONRPCNotification) {
 	f := n.Params.AdditionalFields
-	switch n.Method {
-	case "notifications/progress":
-	case "notifications/message":
+	agreed, _ := f["notifications"].(map[string]any)
+	switch {
+	case n.Method == "notifications/progress":
+		c.onProgress(f)
+	case n.Method == "notifications/message":
 		c.onLogMessage(f)
-		return
-	case "notifications/cancelled":
+	case n.Method == "notifications/cancelled":
 		c.onCancelled(f["requestId"])
-		return
-	case mcp.MethodNotificationSubscriptionsAcknowledged:
-		if agreed, _ := f["notifications"].(map[string]any); agreed["resourceSubscriptions"] != nil {
-			select {
-			case c.subscribed <- struct{}{}:
-			default:
-			}
-			return
-		}
-		c.onNotify(n.Method, f)
-		return
+	case n.Method == mcp.MethodNotificationSubscriptionsAcknowledged && agreed["resourceSubscriptions"] != nil:
+		signal(c.subscribed)
 	default:
 		c.onNotify(n.Method, f)
-		return
 	}
+}
+
+func (c *conn) onProgress(f map[string]any) {
 	token, _ := f["progressToken"].(string)
-	route := c.routes.get(token)
-	if route == nil {
-		return
+	if route := c.routes.get(token); route != nil {
+		p := progress{}
+		p.done, _ = f["progress"].(float64)
+		p.total, _ = f["total"].(float64)
+		p.message, _ = f["message"].(string)
+		p.message = visible.Text(p.message)
+		route(p)
 	}
-	p := progress{}
-	p.done, _ = f["progress"].(float64)
-	p.total, _ = f["total"].(float64)
-	p.message, _ = f["message"].(string)
-	p.message = visible.Text(p.message)
-	route(p)
 }
 
 // onRequest answers a request of the server. It replaces mcp-go's handling, which waits only 30 s for a user's

@@ -240,3 +240,25 @@ func (l *link) reached(x *exchange, id string) bool {
 		return true
 	}
 }
+
+// signal puts an element into a channel of size one, unless it is full.
+func signal(to chan<- struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
+}
+
+// A semaphore is a lock for which a caller waits no longer than its context. Its capacity is one.
+type semaphore chan struct{}
+
+func (s semaphore) lock(ctx context.Context) error {
+	select {
+	case s <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s semaphore) unlock() { <-s }

@@ -51,13 +51,13 @@ type login struct {
 	http   *http.Client // sends no tokens
 	next   http.RoundTripper
 
-	busy  chan struct{} // a semaphore for renew
+	busy  semaphore // held by renew
 	mu    sync.Mutex
 	grant *grant // nil before the first login
 }
 
 func newLogin(cfg *OAuth, server *url.URL, next http.RoundTripper) *login {
-	l := &login{cfg: *cfg, server: server, next: next, busy: make(chan struct{}, 1)}
+	l := &login{cfg: *cfg, server: server, next: next, busy: make(semaphore, 1)}
 	l.http = &http.Client{Transport: next, Timeout: 30 * time.Second, CheckRedirect: sameHost}
 	l.grant = l.load()
 	return l
@@ -133,12 +133,10 @@ func (l *login) current() *grant {
 // renew gets a grant in place of old, which the server refused: one that another goroutine has got meanwhile, a
 // refreshed one, or a new one from the user.
 func (l *login) renew(ctx context.Context, old *grant, ch challenge) (*grant, error) {
-	select {
-	case l.busy <- struct{}{}:
-		defer func() { <-l.busy }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	if err := l.busy.lock(ctx); err != nil {
+		return nil, err
 	}
+	defer l.busy.unlock()
 	if now := l.current(); now != old && now != nil {
 		return now, nil
 	}

@@ -109,7 +109,7 @@ type listCache[T any] struct {
 	method, capability string
 	decode             func(json.RawMessage) (T, bool) // entries that it cannot read are left out
 
-	busy      chan struct{} // a semaphore for request
+	busy      semaphore // held by request
 	requested atomic.Bool
 	changes   atomic.Int64 // how often the list may have changed since it was requested
 
@@ -121,7 +121,7 @@ type listCache[T any] struct {
 }
 
 func newListCache[T any](method, capability string, decode func(json.RawMessage) (T, bool)) *listCache[T] {
-	return &listCache[T]{method: method, capability: capability, decode: decode, busy: make(chan struct{}, 1)}
+	return &listCache[T]{method: method, capability: capability, decode: decode, busy: make(semaphore, 1)}
 }
 
 // changed notes that the list may have changed, and reports whether it was ever requested.
@@ -144,12 +144,10 @@ func (l *listCache[T]) items(ctx context.Context, c *catalogue) ([]T, error) {
 	if list, fresh := l.cached(); fresh {
 		return list, nil
 	}
-	select {
-	case l.busy <- struct{}{}:
-		defer func() { <-l.busy }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	if err := l.busy.lock(ctx); err != nil {
+		return nil, err
 	}
+	defer l.busy.unlock()
 	if list, fresh := l.cached(); fresh {
 		return list, nil
 	}

@@ -73,7 +73,7 @@ type watchList struct {
 // A watch is a watched resource.
 type watch struct {
 	uri  string
-	busy chan struct{} // a semaphore for subscribe and unsubscribe
+	busy semaphore // held by subscribe and unsubscribe
 
 	// Guarded by watchList.mu.
 	subscribedOn *conn // the connection that has the subscription
@@ -93,7 +93,7 @@ func (ws *watchList) join(server, uri string, fn *func()) (*watch, error) {
 		if len(ws.all) >= maxWatched {
 			return nil, fmt.Errorf("MCP server %q: too many resources are watched (%d); stop watching some", server, maxWatched)
 		}
-		w = &watch{uri: uri, busy: make(chan struct{}, 1)}
+		w = &watch{uri: uri, busy: make(semaphore, 1)}
 		ws.all[uri] = w
 	}
 	w.fns = append(w.fns, fn)
@@ -208,11 +208,6 @@ func (ws *watchList) takeDue(w *watch) []*func() {
 	return slices.Clone(w.fns)
 }
 
-// wakeListener makes listenResources read the list again.
-func (ws *watchList) wakeListener() {
-	signal(ws.wake)
-}
-
 // declaresSubscribe reports whether the server declares subscriptions to resources.
 func (h *initResult) declaresSubscribe() bool {
 	var c struct {
@@ -227,15 +222,13 @@ func (c *conn) subscribe(ctx context.Context, ws *watchList, w *watch) error {
 		return fmt.Errorf("%w: MCP server %q", ErrNotWatched, c.cfg.name)
 	}
 	if c.sessionless() {
-		ws.wakeListener()
+		signal(ws.wake)
 		return nil
 	}
-	select {
-	case w.busy <- struct{}{}:
-		defer func() { <-w.busy }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := w.busy.lock(ctx); err != nil {
+		return err
 	}
+	defer w.busy.unlock()
 	if subscribed, watched := ws.state(w, c); subscribed || !watched {
 		return nil
 	}
@@ -250,17 +243,15 @@ func (c *conn) subscribe(ctx context.Context, ws *watchList, w *watch) error {
 func (c *conn) unsubscribe(ws *watchList, w *watch) {
 	if c.sessionless() {
 		if ws.dropUnused(w) {
-			ws.wakeListener()
+			signal(ws.wake)
 		}
 		return
 	}
-	select {
-	case w.busy <- struct{}{}:
-		defer func() { <-w.busy }()
-	case <-c.life.Done():
+	if w.busy.lock(c.life) != nil {
 		ws.dropUnused(w)
 		return
 	}
+	defer w.busy.unlock()
 	subscribed, watched := ws.state(w, c)
 	if watched {
 		return // a listener has joined meanwhile
@@ -355,13 +346,5 @@ func (c *conn) listenPart(ctx context.Context, uris []string, ended chan<- struc
 		}
 	case <-time.After(restartPatience): // some servers do not acknowledge
 	case <-c.life.Done():
-	}
-}
-
-// signal puts an element into a channel of size one, unless it is full.
-func signal(to chan<- struct{}) {
-	select {
-	case to <- struct{}{}:
-	default:
 	}
 }
