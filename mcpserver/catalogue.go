@@ -96,18 +96,19 @@ func (s *catalogue) checkPolicies() error {
 // visible returns what a client with this scope sees.
 func (s *catalogue) visible(tk *toolkit.Toolkit, scope *toolkit.Scope) visibleItems {
 	reachable := tk.Reachable(scope)
-	prompts, resources := make([]byte, len(s.cfg.Prompts)), make([]byte, len(s.resources))
-	for i, p := range s.cfg.Prompts {
-		if shows(reachable, p.Groups) {
-			prompts[i] = 1
+	shown := func(n int, groups func(i int) []string) string {
+		all := make([]byte, n)
+		for i := range all {
+			if shows(reachable, groups(i)) {
+				all[i] = 1
+			}
 		}
+		return string(all)
 	}
-	for i, r := range s.resources {
-		if shows(reachable, r.Groups) {
-			resources[i] = 1
-		}
+	seen := visibleItems{
+		shown(len(s.cfg.Prompts), func(i int) []string { return s.cfg.Prompts[i].Groups }),
+		shown(len(s.resources), func(i int) []string { return s.resources[i].Groups }),
 	}
-	seen := visibleItems{string(prompts), string(resources)}
 	if o := s.cfg.upstream; o != nil {
 		seen.Prompts += o.Version(mcpupstream.KindPrompt, reachable)
 		seen.Resources += o.Version(mcpupstream.KindResource, reachable)

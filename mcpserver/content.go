@@ -76,5 +76,34 @@ func contentOf(b message.Block) object {
 	return nil
 }
 
+// titled adds the title unless it is empty, because clients would show an empty title.
+func titled(o object, title string) object {
+	if title != "" {
+		o["title"] = title
+	}
+	return o
+}
+
+// labelled adds the groups to the _meta, in the form of MCP's proposal for primitive grouping.
+func labelled(o object, groups []string) object {
+	if len(groups) > 0 {
+		meta, _ := o["_meta"].(object)
+		if meta == nil {
+			meta = object{}
+			o["_meta"] = meta
+		}
+		meta[mcpcontent.GroupsKey] = groups
+	}
+	return o
+}
+
+// withMembers adds members to an object.
+func withMembers[V any](o object, members map[string]V) object {
+	for k, v := range members {
+		o[k] = v
+	}
+	return o
+}
+
 // isObject reports whether raw is a JSON object.
 func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }

@@ -62,9 +62,9 @@
 //
 // # Use of mcp-go
 //
-// mcp-go provides the vocabulary: revisions, error codes, header rules. Its server is not used: it sorts lists
-// by name, has one stdio session per process, lets clients without sessions cancel each other's calls, may send
-// a notification after the result that it belongs to, and cannot be extended with methods.
+// mcp-go provides the vocabulary: revisions, error codes, rules for headers, URI templates. The server is our own:
+// it lists tools in the toolkit's order, serves any number of stdio sessions in a process, sends notifications
+// before the result of their call, lets only the client of a request cancel it, and has further methods.
 //
 // # Trust
 //

@@ -9,7 +9,6 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
-	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -17,11 +16,7 @@ import (
 
 // info returns the name and version of the server.
 func (s *catalogue) info() object {
-	o := object{"name": s.cfg.Name, "version": s.cfg.Version}
-	if s.cfg.Title != "" {
-		o["title"] = s.cfg.Title
-	}
-	return o
+	return titled(object{"name": s.cfg.Name, "version": s.cfg.Version}, s.cfg.Title)
 }
 
 // describe returns the capabilities and the instructions of the server.
@@ -96,10 +91,7 @@ func (r *request) listTools(ctx context.Context) (any, *rpc.Error) {
 // describe returns the list entry of a tool, with its schemas unchanged. An output schema that is not for an
 // object is left out, because clients would reject the whole list.
 func describe(info tool.Info, labels []string) object {
-	o := object{"name": info.Name, "description": info.Description, "inputSchema": info.Input}
-	if info.Title != "" {
-		o["title"] = info.Title
-	}
+	o := titled(object{"name": info.Name, "description": info.Description, "inputSchema": info.Input}, info.Title)
 	var root struct {
 		Type string `json:"type"`
 	}
@@ -112,10 +104,7 @@ func describe(info tool.Info, labels []string) object {
 	case info.ReadOnly:
 		o["annotations"] = object{"readOnlyHint": true}
 	}
-	if len(labels) > 0 {
-		o["_meta"] = object{mcpcontent.GroupsKey: labels}
-	}
-	return o
+	return labelled(o, labels)
 }
 
 // granted returns those of the groups that the ceiling grants. A client must not learn the names of other
@@ -149,22 +138,11 @@ func (r *request) listGroups() (any, *rpc.Error) {
 	}
 	list := make([]object, len(groups))
 	for i, g := range groups {
-		parents := r.granted(g.Parents)
 		o := object{"name": g.Name, "description": g.Description}
-		if g.Title != "" {
-			o["title"] = g.Title
+		if len(g.Meta) > 0 {
+			o["_meta"] = withMembers(object{}, g.Meta)
 		}
-		meta := object{}
-		for k, v := range g.Meta {
-			meta[k] = v
-		}
-		if len(parents) > 0 {
-			meta[mcpcontent.GroupsKey] = parents
-		}
-		if len(meta) > 0 {
-			o["_meta"] = meta
-		}
-		list[i] = o
+		list[i] = labelled(titled(o, g.Title), r.granted(g.Parents))
 	}
 	return page("groups", list, next), nil
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
-	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/message"
@@ -77,22 +76,6 @@ func (p *Prompt) describe() object {
 		o["arguments"] = args
 	}
 	return labelled(o, p.Groups)
-}
-
-// titled adds the title unless it is empty, because clients would show an empty title.
-func titled(o object, title string) object {
-	if title != "" {
-		o["title"] = title
-	}
-	return o
-}
-
-// labelled adds the groups in the form of MCP's proposal for primitive grouping.
-func labelled(o object, groups []string) object {
-	if len(groups) > 0 {
-		o["_meta"] = object{mcpcontent.GroupsKey: groups}
-	}
-	return o
 }
 
 // shows reports whether a client sees an item of these groups if it can use the members of the reachable groups.

@@ -12,23 +12,17 @@ import (
 
 // A Server serves one toolkit to any number of clients. It is safe for concurrent use.
 type Server struct {
-	cat     *catalogue
-	reg     *registry
-	single  *sessionless
-	lot     *park.Lot
-	stop    []func()           // end the watches of changes
-	cancel  context.CancelFunc // ends all clients
-	changes rechecks
-}
-
-// rechecks are the changes of the toolkit that all sessions must be compared with.
-type rechecks struct {
-	ctx  context.Context // cancelled by Close
-	work sync.WaitGroup
+	cat    *catalogue
+	reg    *registry
+	single *sessionless
+	lot    *park.Lot
+	stop   []func()           // end the watches of changes
+	cancel context.CancelFunc // ends all clients
+	work   sync.WaitGroup
 
 	mu      sync.Mutex
 	closed  bool
-	pending toolkit.Change // for the next recheck
+	pending toolkit.Change // what the next recheck compares all sessions with
 }
 
 // New returns a server. The caller must call Close.
@@ -41,10 +35,9 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mcpserver: %w", err)
 	}
-	s := &Server{cat: cat, lot: lot}
-	s.changes.ctx, s.cancel = context.WithCancel(context.Background())
-	s.reg = newRegistry(s.changes.ctx, cat)
-	s.single = &sessionless{s.reg, lot}
+	ctx, cancel := context.WithCancel(context.Background())
+	reg := newRegistry(ctx, cat)
+	s := &Server{cat: cat, reg: reg, single: &sessionless{reg, lot}, lot: lot, cancel: cancel}
 	s.stop = append(s.stop, cat.cfg.Toolkit.OnChange(s.changed))
 	if cat.cfg.upstream != nil {
 		s.stop = append(s.stop, cat.cfg.upstream.OnChange(s.upstreamChanged))
@@ -58,13 +51,13 @@ func (s *Server) Close() error {
 	for _, stop := range s.stop {
 		stop()
 	}
-	s.changes.mu.Lock()
-	s.changes.closed = true
-	s.changes.mu.Unlock()
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
 	s.lot.Close()
 	s.reg.close()
 	s.cancel()
-	s.changes.work.Wait()
+	s.work.Wait()
 	s.lot.Wait()
 	return nil
 }
@@ -85,29 +78,29 @@ func (s *Server) changed(ev toolkit.Change) {
 		}
 		return
 	}
-	s.changes.mu.Lock()
-	defer s.changes.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	// Many changes may occur at once, for example when a hundred tools are registered: one recheck handles all that
 	// are pending.
-	p := &s.changes.pending
+	p := &s.pending
 	scheduled := p.Tools || p.Groups || p.Skills
 	p.Tools, p.Groups, p.Skills = p.Tools || ev.Tools, p.Groups || ev.Groups, p.Skills || ev.Skills
-	if !s.changes.closed && !scheduled {
-		s.changes.work.Go(s.recheck)
+	if !s.closed && !scheduled {
+		s.work.Go(s.recheck)
 	}
 }
 
 // recheck notifies the sessions whose lists have changed.
 func (s *Server) recheck() {
-	s.changes.mu.Lock()
-	due := s.changes.pending
-	s.changes.pending = toolkit.Change{}
-	s.changes.mu.Unlock()
+	s.mu.Lock()
+	due := s.pending
+	s.pending = toolkit.Change{}
+	s.mu.Unlock()
 	all := s.reg.all()
 	due.Tools = false // the lists of tools are compared below
 	s.cat.static.renew(s.cat.cfg.Toolkit)
 	for _, c := range all {
-		c.notify(c.changesOf(due)|c.visibleChanges(s.cat.cfg.Toolkit)|c.toolsChange(s.changes.ctx), true)
+		c.notify(c.changesOf(due)|c.visibleChanges(s.cat.cfg.Toolkit)|c.toolsChange(s.reg.ctx), true)
 	}
 }
 

@@ -56,25 +56,15 @@ func (r *request) upstreamEntries(ctx context.Context, kind mcpupstream.Kind) (a
 		if len(item.Groups) == 0 || !shows(v.Groups, item.Groups) {
 			continue
 		}
-		body := make(object, len(item.Entry)+1)
-		for k, raw := range item.Entry {
-			body[k] = raw
-		}
-		var upstreamMeta map[string]json.RawMessage
-		_ = json.Unmarshal(item.Entry["_meta"], &upstreamMeta) // a _meta that is not an object is left out
-		meta := object{}
-		for k, raw := range upstreamMeta {
-			meta[k] = raw
-		}
+		body := withMembers(make(object, len(item.Entry)+1), item.Entry)
+		var meta map[string]json.RawMessage
+		_ = json.Unmarshal(item.Entry["_meta"], &meta) // a _meta that is not an object is left out
 		// The upstream server's groups have no meaning for this server's clients.
 		delete(meta, mcpcontent.GroupsKey)
-		labels := slices.DeleteFunc(slices.Clone(r.granted(item.Groups)), func(g string) bool { return g == "" })
-		if len(labels) > 0 {
-			meta[mcpcontent.GroupsKey] = labels
-		}
 		if delete(body, "_meta"); len(meta) > 0 {
-			body["_meta"] = meta
+			body["_meta"] = withMembers(object{}, meta)
 		}
+		labelled(body, slices.DeleteFunc(slices.Clone(r.granted(item.Groups)), func(g string) bool { return g == "" }))
 		all = append(all, entry{item.Name, body})
 	}
 	return all
