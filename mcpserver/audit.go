@@ -1,11 +1,9 @@
 package mcpserver
 
 import (
-	"context"
 	"encoding/json"
 	"time"
 
-	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 )
@@ -44,25 +42,6 @@ const (
 
 // maxLogged is how many bytes of an unknown tool name are recorded.
 const maxLogged = 128
-
-// audited runs the call and passes its record to the audit function.
-func (r *request) audited(ctx context.Context, p *callParams) (any, *rpc.Error) {
-	r.rec = Record{Time: time.Now(), Tool: cut(p.Name, maxLogged), Outcome: OutcomeInvalid}
-	defer r.closeRecord(ctx) // even if a tool panics
-	return r.runTool(ctx, p)
-}
-
-// closeRecord completes the record and passes it to the audit function.
-func (r *request) closeRecord(ctx context.Context) {
-	r.rec.Credential, r.rec.Session = r.credential(), r.name
-	if ctx.Err() != nil && r.rec.Outcome != OutcomeSuccess {
-		r.rec.Outcome = OutcomeCancelled
-	}
-	r.rec.Duration = float64(time.Since(r.rec.Time).Microseconds()) / 1000
-	if r.cat.cfg.Audit != nil {
-		r.cat.cfg.Audit(r.rec)
-	}
-}
 
 // decided records a decision. The outcome is [OutcomeRefused] until the call has run.
 func (r *Record) decided(c *permission.Call, d permission.Decision) {

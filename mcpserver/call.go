@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -38,6 +39,25 @@ func (r *request) callTool(ctx context.Context) (any, *rpc.Error) {
 		return nil, rpc.Errorf(mcp.INVALID_PARAMS, "tools/call: name is missing")
 	}
 	return r.audited(ctx, &p)
+}
+
+// audited runs the call and passes its record to the audit function.
+func (r *request) audited(ctx context.Context, p *callParams) (any, *rpc.Error) {
+	r.rec = Record{Time: time.Now(), Tool: cut(p.Name, maxLogged), Outcome: OutcomeInvalid}
+	defer r.closeRecord(ctx) // even if a tool panics
+	return r.runTool(ctx, p)
+}
+
+// closeRecord completes the record and passes it to the audit function.
+func (r *request) closeRecord(ctx context.Context) {
+	r.rec.Credential, r.rec.Session = r.credential(), r.name
+	if ctx.Err() != nil && r.rec.Outcome != OutcomeSuccess {
+		r.rec.Outcome = OutcomeCancelled
+	}
+	r.rec.Duration = float64(time.Since(r.rec.Time).Microseconds()) / 1000
+	if r.cat.cfg.Audit != nil {
+		r.cat.cfg.Audit(r.rec)
+	}
 }
 
 // runTool resolves a call, checks its arguments, asks the permission engine and runs the tool. A failure that

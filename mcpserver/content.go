@@ -2,13 +2,17 @@ package mcpserver
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"maps"
+	"net/http"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
 	"github.com/kitbag-go/kitbag/message"
 )
@@ -107,3 +111,27 @@ func withMembers[V any](o object, members map[string]V) object {
 
 // isObject reports whether raw is a JSON object.
 func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
+
+// cut returns s, or its first characters with a mark at the end, in at most n bytes.
+func cut(s string, n int) string {
+	const more = " …"
+	if len(s) <= n {
+		return s
+	}
+	n = max(0, n-len(more))
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + more
+}
+
+// textual matches the media types of text, including those that do not begin with "text/".
+var textual = lazy.Regexp(`^(text/.*|application/(json|xml|yaml|toml|javascript|sql|x-sh)|.*\+(json|xml|yaml))(;.*)?$`)
+
+// contentsOf returns the content of a resource, as text if it is text, otherwise in base64.
+func contentsOf(uri, kind string, data []byte) object {
+	if (kind == "" || textual().MatchString(kind)) && utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 {
+		return object{"uri": uri, "mimeType": cmp.Or(kind, "text/plain"), "text": string(data)}
+	}
+	return object{"uri": uri, "mimeType": cmp.Or(kind, http.DetectContentType(data)), "blob": base64.StdEncoding.EncodeToString(data)}
+}

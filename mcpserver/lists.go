@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -51,19 +50,6 @@ func (r *request) discover(ctx context.Context) (any, *rpc.Error) {
 	o := r.describe(ctx)
 	o["supportedVersions"] = mcp.ValidProtocolVersions
 	return o, nil
-}
-
-// cut returns s, or its first characters with a mark at the end, in at most n bytes.
-func cut(s string, n int) string {
-	const more = " …"
-	if len(s) <= n {
-		return s
-	}
-	n = max(0, n-len(more))
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + more
 }
 
 // listTools handles tools/list.

@@ -2,8 +2,6 @@ package mcpserver
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -11,80 +9,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
-	"github.com/kitbag-go/kitbag/message"
 )
-
-// A Prompt is a template of messages that a user chooses in the host, often as a command.
-type Prompt struct {
-	Name        string // unique; it hides a skill of the same name
-	Title       string // for people; if empty, the name is shown
-	Description string
-	Arguments   []Argument
-
-	// Groups limit who sees the prompt: one of them must be open and granted, as for a tool. If there are none, the
-	// prompt is in the toolkit's basic group.
-	Groups []string
-
-	// Get returns the messages; their Text and Data blocks are sent. Required arguments are always present. Get can
-	// ask the client, as a tool can. An error fails the request, and is sent to the client.
-	Get func(ctx context.Context, args map[string]string) ([]*message.Message, error)
-}
-
-// An Argument is an argument of a [Prompt], or a variable of a [Resource] template.
-type Argument struct {
-	Name               string
-	Title, Description string // for people; may be empty
-	Required           bool   // always true for a variable
-
-	// Complete, unless nil, returns values for what the user has typed, starting with the likeliest; at most 100
-	// are sent. others are the other arguments that have values.
-	Complete func(ctx context.Context, typed string, others map[string]string) ([]string, error)
-}
-
-// check reports errors that would otherwise only appear when the prompt is used.
-func (p *Prompt) check() error {
-	switch {
-	case p.Name == "":
-		return errors.New("a prompt has no name; set Prompt.Name")
-	case p.Get == nil:
-		return fmt.Errorf("prompt %q has no Get; set the function that returns its messages", p.Name)
-	}
-	if err := checkArguments(p.Arguments); err != nil {
-		return fmt.Errorf("prompt %q: %w", p.Name, err)
-	}
-	return nil
-}
-
-// checkArguments reports names that are missing or not unique.
-func checkArguments(args []Argument) error {
-	for i, a := range args {
-		if a.Name == "" || slices.ContainsFunc(args[:i], func(o Argument) bool { return o.Name == a.Name }) {
-			return fmt.Errorf("argument %d has the name %q, which is empty or not unique; give each argument a unique name", i, a.Name)
-		}
-	}
-	return nil
-}
-
-// describe returns the list entry of a prompt.
-func (p *Prompt) describe() object {
-	o := titled(object{"name": p.Name, "description": p.Description}, p.Title)
-	if len(p.Arguments) > 0 {
-		args := make([]object, len(p.Arguments))
-		for i, a := range p.Arguments {
-			args[i] = titled(object{"name": a.Name, "description": a.Description, "required": a.Required}, a.Title)
-		}
-		o["arguments"] = args
-	}
-	return labelled(o, p.Groups)
-}
-
-// shows reports whether a client sees an item of these groups if it can use the members of the reachable groups.
-func shows(reachable, groups []string) bool {
-	if len(groups) == 0 {
-		return slices.Contains(reachable, "")
-	}
-	return slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(reachable, g) })
-}
 
 // prompts returns the prompts that the client sees: first the configured ones, then the skills.
 func (r *request) prompts(ctx context.Context) []Prompt {

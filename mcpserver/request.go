@@ -147,6 +147,12 @@ func (r *request) cursor() (string, *rpc.Error) {
 // skills can have many files.
 const maxPage = 1000
 
+// An entry is an entry of a list, with the name or URI that identifies it.
+type entry struct {
+	name string
+	body object
+}
+
 // listed returns the requested page of a list. The cursor is the encoded name of the last entry of the previous page.
 func listed(r *request, key string, all []entry) (any, *rpc.Error) {
 	cursor, rpcErr := r.cursor()

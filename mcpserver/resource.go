@@ -1,106 +1,17 @@
 package mcpserver
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
-	"net/http"
 	"slices"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
-	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 )
-
-// A Resource is content that a client can read.
-type Resource struct {
-	// URI is absolute and unique, and does not have the scheme "skill", which is for the toolkit's skills. With
-	// {variables} it is a template (RFC 6570) for all URIs that match.
-	URI string
-
-	Name        string // for people; if empty, the URI is used
-	Title       string // for people; may be empty
-	Description string
-
-	// MediaType is the media type of the content. If it is empty, text is text/plain, and other content is detected
-	// from its bytes.
-	MediaType string
-
-	Arguments []Argument // describes variables of a template
-
-	// Groups limit who sees the resource; see [Prompt.Groups].
-	Groups []string
-
-	// Read returns the content. vars are the values of a template's variables. The client chooses them, so check
-	// them. Read returns an error that wraps [fs.ErrNotExist] if there is no such resource.
-	Read func(ctx context.Context, uri string, vars map[string]string) ([]byte, error)
-}
-
-// A resource is a Resource with its parsed template.
-type resource struct {
-	Resource
-	template *mcp.URITemplate // nil for a plain URI
-}
-
-// newResource checks a resource, so that a bad template is an error of New.
-func newResource(o Resource) (*resource, error) {
-	r := &resource{Resource: o}
-	scheme, _, absolute := strings.Cut(o.URI, ":")
-	switch {
-	case !absolute || scheme == "" || scheme == skillScheme:
-		return nil, fmt.Errorf("resource %q: its URI must have a scheme other than %q, which is for skills", o.URI, skillScheme)
-	case o.Read == nil:
-		return nil, fmt.Errorf("resource %q has no Read; set the function that returns its content", o.URI)
-	}
-	if err := checkArguments(o.Arguments); err != nil {
-		return nil, fmt.Errorf("resource %q: %w", o.URI, err)
-	}
-	if strings.ContainsAny(o.URI, "{}") {
-		r.template = new(mcp.URITemplate)
-		if err := json.Unmarshal(rpc.Encode(o.URI), r.template); err != nil {
-			return nil, fmt.Errorf("resource %q: %w", o.URI, err)
-		}
-	}
-	return r, nil
-}
-
-// match reports whether the resource has this URI, and returns the values of its variables.
-func (r *resource) match(uri string) (map[string]string, bool) {
-	if r.template == nil {
-		return nil, uri == r.URI
-	}
-	values := r.template.Match(uri)
-	if values == nil {
-		return nil, false
-	}
-	vars := map[string]string{}
-	for _, name := range r.template.Varnames() {
-		vars[name] = values.Get(name).String()
-	}
-	return vars, true
-}
-
-// describe returns the list entry of a resource.
-func (r *resource) describe() object {
-	key := "uri"
-	if r.template != nil {
-		key = "uriTemplate"
-	}
-	o := titled(object{key: r.URI, "name": cmp.Or(r.Name, r.URI), "description": r.Description}, r.Title)
-	if r.MediaType != "" {
-		o["mimeType"] = r.MediaType
-	}
-	return labelled(o, r.Groups)
-}
 
 // configured returns the resources of the configuration that the client sees.
 func (r *request) configured() []*resource {
@@ -172,14 +83,6 @@ func (r *request) read(ctx context.Context, uri string) ([]byte, string, error) 
 	return r.readSkill(ctx, uri)
 }
 
-// variables returns the names of a template's variables; a plain URI has none.
-func (r *resource) variables() []string {
-	if r.template == nil {
-		return nil
-	}
-	return r.template.Varnames()
-}
-
 // uri returns the URI in the request.
 func (r *request) uri() (string, *rpc.Error) {
 	var p struct {
@@ -200,17 +103,6 @@ func (r *request) notFound(uri string) *rpc.Error {
 	e := rpc.Errorf(r.notFoundCode, "unknown resource %q", uri)
 	e.Data = object{"uri": uri}
 	return e
-}
-
-// textual matches the media types of text, including those that do not begin with "text/".
-var textual = lazy.Regexp(`^(text/.*|application/(json|xml|yaml|toml|javascript|sql|x-sh)|.*\+(json|xml|yaml))(;.*)?$`)
-
-// contentsOf returns the content of a resource, as text if it is text, otherwise in base64.
-func contentsOf(uri, kind string, data []byte) object {
-	if (kind == "" || textual().MatchString(kind)) && utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 {
-		return object{"uri": uri, "mimeType": cmp.Or(kind, "text/plain"), "text": string(data)}
-	}
-	return object{"uri": uri, "mimeType": cmp.Or(kind, http.DetectContentType(data)), "blob": base64.StdEncoding.EncodeToString(data)}
 }
 
 // watchFor subscribes a client to a resource that the client of the request sees.

@@ -40,12 +40,6 @@ func (r *request) upstreamView() mcpupstream.View {
 	return v
 }
 
-// An entry is an entry of a list, with the name or URI that identifies it.
-type entry struct {
-	name string
-	body object
-}
-
 // upstreamEntries returns the list entries of the items of upstream servers.
 func (r *request) upstreamEntries(ctx context.Context, kind mcpupstream.Kind) (all []entry) {
 	if r.cat.cfg.upstream == nil {
