@@ -23,9 +23,13 @@ var parser = sync.OnceValue(func() goldmark.Markdown {
 })
 
 // Markdown renders Markdown as lines of at most width columns. Without colour it keeps the marks of
-// emphasis and code, so that nothing is lost. Control characters of src never get through.
+// emphasis and code, so that nothing is lost. Control characters of src never get through. Text with too many
+// marks in each other is only wrapped.
 func Markdown(src string, width int, colour bool) []string {
 	src = visible.Text(strings.ReplaceAll(src, "\r\n", "\n"))
+	if tangled(src) {
+		return fold(plain(src), max(width, 8))
+	}
 	m := &markdown{src: []byte(src), colour: colour}
 	return m.blocks(parser().Parser().Parse(text.NewReader(m.src)), max(width, 8), true)
 }

@@ -291,3 +291,30 @@ func TestPrintKeepsColours(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestTangled: Markdown that would take long to lay out is only wrapped, with all of its text.
+func TestTangled(t *testing.T) {
+	const n = 20_000
+	repeat := strings.Repeat
+	for name, src := range map[string]string{
+		"quotations": repeat(">", n) + "end", "quotations and spaces": repeat("> ", n) + "end", "lists": repeat("- ", n) + "end", "numbers": repeat("1. ", n) + "end",
+		"both": repeat("- > ", n) + "end", "emphasis": repeat("*a ", n) + repeat("b* ", n) + "end", "underscores": repeat("_a ", n) + repeat("b_ ", n) + "end",
+		"over lines": repeat("*a\n", n) + repeat("b*\n", n) + "end", "strikethrough": repeat("~~a ", n) + repeat("b~~ ", n) + "end", "links": repeat("[a](", n) + "end",
+		"columns": repeat("|a", n) + "\n" + repeat("|-", n) + "\n" + repeat("|a\n", n) + "end", "after a fence in HTML": "<!--\n```\n-->\n" + repeat("~~a ", n) + "end",
+		"after a fence in a list": "- a\n  ```\n" + repeat("~~a ", n) + "end", "after code": "```\n```\n" + repeat("~~a ", n) + "end", "after a fence with text": "```\n``` a\n```\n" + repeat("~~a ", n) + "end",
+	} {
+		lines := Markdown(src, 80, true)
+		if len(lines) == 0 || !strings.HasSuffix(strings.TrimSpace(lines[len(lines)-1]), "end") || !tangled(src) {
+			t.Errorf("%s: %d lines", name, len(lines))
+		}
+	}
+	for name, src := range map[string]string{
+		"code": "```go\n" + repeat("a[*b] = c_d ~ e\n", n) + "```\n", "a list": repeat("- **bold** and [a](b)\n", n), "paragraphs": repeat("some *words* in a row\n\n", n),
+		"names": repeat("a_b c_d ", n), "a rule": repeat("-", n), "a rule of stars": repeat("* ", 200), "a drawn table": "+" + repeat("-----+", 99), "a table": "|a|b|\n|-|-|\n" + repeat("|1|2|\n", n),
+		"quoted": repeat("> quoted\n", n),
+	} {
+		if tangled(src) {
+			t.Errorf("%s is tangled", name)
+		}
+	}
+}
