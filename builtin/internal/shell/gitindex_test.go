@@ -33,7 +33,7 @@ func TestTrackedFiles(t *testing.T) {
 		var sh Analyzer
 		for command, want := range map[string]bool{
 			"git diff": true, "git diff HEAD~1": true, "git show": true, "git log -p": true, "git log -U3": true, "git stash show -p": true, "git --no-pager diff": true, "git diff --stat -p": true,
-			"git diff --stat": false, "git log": false, "git log --oneline": false, "git stash show": false, "git diff -- main.go": false, "git diff main.go": false, "git show --name-only": false, "git status": false, "git -C .. diff": true,
+			"git diff --stat": false, "git log": false, "git log --oneline": false, "git stash show": false, "git diff -- main.go": false, "git diff main.go": false, "git show --name-only": false, "git remote show": false, "git notes show": false, "git status": false, "git -C .. diff": true,
 		} {
 			a := sh.Analyze(command, at)
 			past := command != "git diff" && command != "git diff --stat -p" && command != "git --no-pager diff" && command != "git -C .. diff"
@@ -107,7 +107,8 @@ func secretsInIndex(t *testing.T) {
 		"git log --oneline -p -- conf*", "git log -p -- " + work, "git diff HEAD -- ./config", "git -C config log -p -- .", "git log -p -- testdata config", "git log --format=%h -5 | while read h; do git show $h; done",
 		"git show :/initial", "git show HEAD:main.go HEAD~1", "git log -p --encoding main.go", "git log -p --exclude main.go --all", "git show --encoding main.go HEAD~1", "git grep -h -e main.go -e k",
 		"git log -p --full-diff main.go", "git log -p --stdin main.go <<< HEAD", "git -C . log -p -C HEAD", "git diff --check HEAD~1"}
-	named := []string{"git diff --stat", "git log", "git show --stat", "git diff -- main.go", "git log -p -- main.go", "git status", "git log -p -- testdata", "git diff testdata main.go", "git grep -l k", "git grep k -- testdata", "git grep k main.go", "git log -5", "git log -n5 --stat", "git log -Sp", "git reflog"}
+	named := []string{"git diff --stat", "git log", "git show --stat", "git diff -- main.go", "git log -p -- main.go", "git status", "git log -p -- testdata", "git diff testdata main.go", "git grep -l k", "git grep k -- testdata", "git grep k main.go", "git log -5", "git log -n5 --stat", "git log -Sp", "git reflog",
+		"git remote show", "git notes show", "git notes show HEAD", "git remote show -n origin", "git branch --show-current", "git show-ref"}
 	check(false, append(shown, named...)...)
 	git("add", "config")
 	check(true, shown...)
