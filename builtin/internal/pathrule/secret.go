@@ -127,8 +127,12 @@ func (p Place) SecretAmong(dir string, hidden bool, patterns []string) string {
 		return ""
 	}
 	found, first := "", ""
+	ordinary := !mayHoldTail(strings.ToLower(dir)) // then only the base name of a file that is not hidden counts
 	for _, n := range names {
 		if !hidden && strings.HasPrefix(n, ".") || found != "" && n > first || !NameMatches(n, patterns) {
+			continue
+		}
+		if ordinary && n[0] != '.' && !secretBase(strings.ToLower(n)) {
 			continue
 		}
 		if why := SecretName(strings.TrimSuffix(dir, "/") + "/" + n); why != "" {
@@ -136,6 +140,20 @@ func (p Place) SecretAmong(dir string, hidden bool, patterns []string) string {
 		}
 	}
 	return found
+}
+
+// mayHoldTail reports whether a file directly in a lower-case directory that is not hidden itself may be a secret
+// because of the directory.
+func mayHoldTail(dir string) bool {
+	if strings.Contains(dir, "/.") || strings.HasPrefix(dir, "/proc") || inOwnDir(dir) || Below(ownDir(), dir) {
+		return true
+	}
+	for part := range strings.SplitSeq(dir, "/") {
+		if secretPlaceSet()["/"+part] != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // NameMatches reports whether a name matches one of the patterns; nil patterns match any name.

@@ -162,3 +162,18 @@ func TestSecretVariables(t *testing.T) {
 		}
 	}
 }
+
+// TestSecretAmong compares what a directory shows with the names of its files one by one.
+func TestSecretAmong(t *testing.T) {
+	names := []string{"a", ".env", "prod.env", "ENV", "id_rsa", "mem", "environ", "keychains", "cookies", "kubernetes", "sudoers.d", "secrets", ".ssh", ".aws", "config.json", "credentials", "work_key", "kitbag", "Server.KEY", "private", "Keychains", "live"}
+	own := ownDir()
+	for _, dir := range []string{"/", "/home/u", "/home/u/.ssh", "/home/u/.docker", "/home/u/.config", "/proc", "/proc/1", "/etc", "/etc/ssl", "/etc/letsencrypt", "/Users/u/Library", "/library", "/run", "/dev", "/snap", "/tmp", filepath.Dir(own), own, own + "/keys"} {
+		for _, name := range names {
+			at := Place{ReadDir: func(string) ([]string, error) { return []string{"zz", name}, nil }}
+			want := SecretName(strings.TrimSuffix(dir, "/") + "/" + name)
+			if got := at.SecretAmong(dir, true, nil); got != want {
+				t.Errorf("%s in %s: %q, want %q", name, dir, got, want)
+			}
+		}
+	}
+}
