@@ -363,6 +363,36 @@ func MayBeKept(name string) bool {
 	return !slices.Contains(projectFiles, base) && (kind == base || strings.ContainsAny(kind, `*?[{\`) || !slices.Contains(projectKinds, kind))
 }
 
+// MayEndSecret reports whether a path of which only the end is known, perhaps with wildcards, may be that of a
+// secret, such as config.json of .docker/config.json. Patterns that also match ordinary names do not count.
+func MayEndSecret(end string) bool {
+	segs := strings.Split(ShellPattern(strings.ToLower(end)), "/")
+	last := len(segs) - 1
+	if stem := strings.TrimSuffix(segs[last], path.Ext(segs[last])); strings.Trim(stem, "*?") == "" || vague(segs[last]) {
+		return false
+	}
+	return slices.ContainsFunc(secretEnds(), func(names []string) bool {
+		for i := 0; i <= last && i < len(names); i++ {
+			if have := segs[last-i]; have != "" && !NameMatches(names[len(names)-1-i], []string{have}) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// secretEnds are the names in the secretTails that end with a file, and usual files of others.
+var secretEnds = sync.OnceValue(func() (ends [][]string) {
+	usual := []string{"/.aws/credentials", "/.aws/config", "/.kube/config", "/.config/rclone/rclone.conf", "/.config/gcloud/credentials.db", "/.m2/settings.xml",
+		"/.m2/settings-security.xml", "/.cargo/credentials.toml", "/.terraform.d/credentials.tfrc.json", "/.config/helm/registry.json"}
+	for _, part := range append(usual, secretTails...) {
+		if !strings.HasSuffix(part, "/") {
+			ends = append(ends, strings.Split(part[1:], "/"))
+		}
+	}
+	return ends
+})
+
 // MayBeSecret reports whether a pattern for a name, even a broad one, may match the name of a secret.
 func MayBeSecret(base string) bool {
 	return matchesSample(ShellPattern(strings.ToLower(base)))

@@ -104,8 +104,8 @@ func (w *walker) preset(name string) binding {
 	case w.volatile[name]:
 	case name == "HOME" && w.at.Home != "":
 		return bindValues(w.at.Home)
-	case name == "PWD" && len(w.cwds) == 1:
-		return bindValues(w.cwds[0])
+	case name == "PWD" && len(w.cwds) > 0:
+		return bindValues(w.cwds...)
 	case name == "HOME", name == "PWD", name == "OLDPWD":
 		return binding{lead: true}
 	case slices.Contains(numericParams, name):

@@ -78,6 +78,8 @@ func (c *command) revealsTracked(at *pathrule.Place) (r revealed) {
 func showsContent(name string, options []arg) bool {
 	shows, less := name == "grep" || slices.Contains(patches, name), false
 	for _, a := range options {
+		// With any option git stash show prints a patch instead of the summary.
+		shows = shows || name == "stash" && options[0].prefix() == "show" && strings.HasPrefix(a.text, "-")
 		switch text := a.prefix(); {
 		case asksPatch(text):
 			return true

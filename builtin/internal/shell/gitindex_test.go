@@ -106,9 +106,9 @@ func secretsInIndex(t *testing.T) {
 		"git log --patch-with-raw", "git reflog -p", "git status -v", "git status -vv", "git grep k", "git grep k HEAD", "git grep k -- config", "git grep '' -- ':!main.go'", "git grep --cached k", "git --icase-pathspecs log -p -- CONFIG",
 		"git log --oneline -p -- conf*", "git log -p -- " + work, "git diff HEAD -- ./config", "git -C config log -p -- .", "git log -p -- testdata config", "git log --format=%h -5 | while read h; do git show $h; done",
 		"git show :/initial", "git show HEAD:main.go HEAD~1", "git log -p --encoding main.go", "git log -p --exclude main.go --all", "git show --encoding main.go HEAD~1", "git grep -h -e main.go -e k",
-		"git log -p --full-diff main.go", "git log -p --stdin main.go <<< HEAD", "git -C . log -p -C HEAD", "git diff --check HEAD~1"}
+		"git log -p --full-diff main.go", "git log -p --stdin main.go <<< HEAD", "git -C . log -p -C HEAD", "git diff --check HEAD~1", "git stash show --word-diff", "git stash show -w", "git stash show -M stash@{0}", "git stash show --color"}
 	named := []string{"git diff --stat", "git log", "git show --stat", "git diff -- main.go", "git log -p -- main.go", "git status", "git log -p -- testdata", "git diff testdata main.go", "git grep -l k", "git grep k -- testdata", "git grep k main.go", "git log -5", "git log -n5 --stat", "git log -Sp", "git reflog",
-		"git remote show", "git notes show", "git notes show HEAD", "git remote show -n origin", "git branch --show-current", "git show-ref"}
+		"git stash show --stat -w", "git stash list -5", "git stash show stash@{0}", "git remote show", "git notes show", "git notes show HEAD", "git remote show -n origin", "git branch --show-current", "git show-ref"}
 	check(false, append(shown, named...)...)
 	git("add", "config")
 	check(true, shown...)

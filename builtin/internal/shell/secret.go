@@ -258,7 +258,7 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 				}
 			}
 		}
-		if name := c.picksSecrets(); name != "" {
+		if name := c.picksSecrets(w.at); name != "" {
 			why = "it searches " + name
 		}
 		for _, root := range roots {
@@ -300,6 +300,9 @@ func (w *walker) among(c *command, op *arg) string {
 	if name := r.elsewhere(c); name != "" && !(c.in.visits && op.from >= firstOrigin) {
 		return "the current directory is unknown, and " + name + " may hold credentials in some"
 	}
+	if name := r.far(op, w.at); name != "" {
+		return name + " may be that of a secret in some directory"
+	}
 	tree := c.recursive()
 	for _, word := range r.words {
 		if tree && !word.wild {
@@ -309,6 +312,9 @@ func (w *walker) among(c *command, op *arg) string {
 		}
 		for _, glob := range c.globs(&word) {
 			if why := pathrule.SecretName(glob); why != "" {
+				return why
+			}
+			if why := pathrule.SecretGlob(glob); word.wild && why != "" {
 				return why
 			}
 			if dir, base := path.Split(glob); word.wild && !strings.ContainsAny(dir, "*?[") {
@@ -359,6 +365,26 @@ func (r *reach) elsewhere(c *command) string {
 		}
 		for _, base := range s.bases {
 			if s.dir == "" && pathrule.MayBeKept(base) {
+				return base
+			}
+		}
+	}
+	return ""
+}
+
+// far returns which name in an unknown directory, or in some directory below the user's home, may be that of a
+// secret, or "".
+func (r *reach) far(op *arg, at *pathrule.Place) string {
+	_, end, _ := strings.Cut(op.text, hole)
+	for _, s := range r.spots {
+		if s.dir != "" && !(s.deep && at.Home != "" && pathrule.Below(at.Home, s.dir)) {
+			continue
+		}
+		for _, base := range s.bases {
+			if strings.Contains(end, "/") {
+				base = strings.ReplaceAll("*"+end, hole, "*")
+			}
+			if pathrule.MayEndSecret(base) {
 				return base
 			}
 		}

@@ -131,13 +131,17 @@ func (c *command) chosen() bool {
 	return some
 }
 
-// picksSecrets returns the pattern of a search that only secrets match, or "".
-func (c *command) picksSecrets() string {
+// picksSecrets returns the pattern of a search that only secrets match, at least in the user's home, or "".
+func (c *command) picksSecrets(at *pathrule.Place) string {
 	if !c.recursive() || lists(c) {
 		return ""
 	}
+	roots, _ := c.roots()
+	home := slices.ContainsFunc(roots, func(root arg) bool {
+		return slices.ContainsFunc(c.paths(root), func(dir string) bool { return at.Home != "" && pathrule.Below(at.Home, dir) })
+	})
 	for i := range c.args {
-		if glob := c.picked(i); glob != "" && secretWord(glob) {
+		if glob := c.picked(i); glob != "" && (secretWord(glob) || home && pathrule.MayEndSecret(glob)) {
 			return glob
 		}
 	}
