@@ -52,7 +52,8 @@
 //
 // Package pathrule has the list of paths, names and variables. A command that names a secret,
 // also through links and wildcards, is a danger; one that may reach a secret, in a tree or by
-// names that another command finds, is not read-only.
+// names that another command finds, is not read-only. Nor is one that reads, in a directory that
+// is unknown or computed, a name that a secret has in some directory, such as config.json.
 //
 // Some names are known only while the line runs: those of xargs, find -exec, $(…), read and
 // loops. If find, ls, git ls-files, grep -l, echo or a similar command prints them, they are
