@@ -136,14 +136,18 @@ func (c *command) picksSecrets(at *pathrule.Place) string {
 	if !c.recursive() || lists(c) {
 		return ""
 	}
-	roots, _ := c.roots()
-	home := slices.ContainsFunc(roots, func(root arg) bool {
-		return slices.ContainsFunc(c.paths(root), func(dir string) bool { return at.Home != "" && pathrule.Below(at.Home, dir) })
-	})
 	for i := range c.args {
-		if glob := c.picked(i); glob != "" && (secretWord(glob) || home && pathrule.MayEndSecret(glob)) {
+		if glob := c.picked(i); glob != "" && (secretWord(glob) || pathrule.MayEndSecret(glob) && c.searchesHome(at)) {
 			return glob
 		}
 	}
 	return ""
+}
+
+// searchesHome reports whether a search reads everything below the user's home.
+func (c *command) searchesHome(at *pathrule.Place) bool {
+	roots, _ := c.roots()
+	return slices.ContainsFunc(roots, func(root arg) bool {
+		return slices.ContainsFunc(c.paths(root), func(dir string) bool { return at.Home != "" && pathrule.Below(at.Home, dir) })
+	})
 }
