@@ -12,7 +12,7 @@
 // session has nothing more to do, and the next input starts it again.
 //
 // What is said, answered and returned is only in the store. The history of a workflow holds the ids of sessions
-// and inputs, and timers. So payloads have no limit, the agent's instructions, tools and code may change while
+// and inputs, timers, and the errors of workers that could not advance a session. So payloads have no limit, the agent's instructions, tools and code may change while
 // conversations are in progress, and those who can read the history cannot read the conversations.
 //
 // # Inputs
@@ -202,7 +202,7 @@ func (e *Engine) checkWorkers(ctx context.Context) error {
 // had no effect, the error wraps [ErrRefused] and says why: because the question was answered by another
 // process first, for example, or because the run that asked has ended.
 func (e *Engine) Answer(ctx context.Context, id, input string, in agent.Input) error {
-	if _, err := e.Send(ctx, id, input, in); err != nil && !errors.Is(err, ErrNoWorkers) {
+	if _, err := e.Send(ctx, id, input, in); err != nil {
 		return err
 	}
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second/4) {

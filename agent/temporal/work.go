@@ -51,8 +51,8 @@ func (e *Engine) Work(ctx context.Context, agents AgentFunc) error {
 func (e *Engine) interrupt(ctx context.Context, i interruption) error {
 	if i.Seq != 0 {
 		in, _, err := e.store.Read(ctx, i.Session, 0)
-		if err != nil || in.Seq != i.Seq || in.Inputs > 0 {
-			return err // it has been answered
+		if err != nil || in.Seq != i.Seq {
+			return err // it has changed
 		}
 	}
 	_, err := session.Send(ctx, e.store, i.Session, i.ID, agent.Interrupt{})

@@ -63,8 +63,16 @@ func converse(ctx workflow.Context, c conversation) error {
 			return err
 		}
 		t.More = t.at.More || t.wakes.Len() > 0
-		if !t.More && (t.WaitFor == 0 || t.at.Status != session.StatusWaiting) {
+		waits := t.WaitFor > 0 && t.at.Status == session.StatusWaiting
+		if !t.More && !waits {
 			return nil
+		}
+		if !t.More && !workflow.Now(ctx).Before(t.Expiry) { // and the inbox has no answer
+			err := t.interrupt(ctx, interruption{Session: t.Session, ID: fmt.Sprintf("expired-%d", t.Seq), Seq: t.Seq})
+			if err != nil {
+				return err
+			}
+			t.More = true
 		}
 		if workflow.GetInfo(ctx).GetCurrentHistoryLength() > maxHistory {
 			return workflow.NewContinueAsNewError(ctx, workflowName, t.conversation)
@@ -107,26 +115,23 @@ func (t *turn) advance(ctx workflow.Context) error {
 	if err != nil {
 		return err
 	}
-	seq := t.at.Seq
 	if err := run.Get(free, &t.at); err != nil {
 		return err
 	}
-	if t.WaitFor > 0 && (t.at.Seq != seq && t.at.Seq != t.Seq || t.Expiry.IsZero()) {
+	if t.WaitFor > 0 && (t.at.Seq != t.Seq || t.Expiry.IsZero()) {
 		t.Seq, t.Expiry = t.at.Seq, workflow.Now(ctx).Add(t.WaitFor)
 	}
 	return nil
 }
 
-// wait returns when the session was woken, interrupted, or has waited too long and is therefore interrupted.
+// wait returns when the session was woken or interrupted, or has waited too long.
 func (t *turn) wait(ctx workflow.Context) error {
 	free, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel() // the timer
 	var err error
 	sel := workflow.NewSelector(free)
 	sel.AddReceive(t.wakes, func(c workflow.ReceiveChannel, _ bool) { c.Receive(free, nil) })
-	sel.AddFuture(workflow.NewTimer(free, t.Expiry.Sub(workflow.Now(ctx))), func(workflow.Future) {
-		err = t.interrupt(ctx, interruption{Session: t.Session, ID: fmt.Sprintf("expired-%d", t.Seq), Seq: t.Seq})
-	})
+	sel.AddFuture(workflow.NewTimer(free, t.Expiry.Sub(workflow.Now(ctx))), func(workflow.Future) {})
 	t.onCancel(ctx, sel, &err)
 	sel.Select(free)
 	return err
