@@ -7,9 +7,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
+	"strconv"
+	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent"
@@ -44,17 +44,55 @@ func benchmark(ctx context.Context, out io.Writer, n int) (err error) {
 		if err := c.phase(ctx, 8*workers, warm); err != nil {
 			return err
 		}
-		begin := time.Now()
+		before, begin := c.cpu(), time.Now()
 		if err := c.phase(ctx, n, warm); err != nil {
 			return err
 		}
 		print(fmt.Sprintf("%d workers, Postgres, Temporal", workers), time.Since(begin))
+		after := c.cpu()
+		fmt.Fprint(out, "  CPU in ms a step:")
+		for i, name := range []string{"workers", "Postgres", "Temporal"} {
+			fmt.Fprintf(out, "  %s %.2f", name, float64((after[i]-before[i]).Microseconds())/1000/float64(n*steps))
+		}
+		fmt.Fprintln(out)
 	}
-	for _, w := range slices.Clone(c.workers) {
-		_ = w.stop(syscall.SIGTERM)
-	}
-	c.workers = nil
 	return nil
+}
+
+// cpu returns the time that the workers, Postgres and Temporal have used.
+func (c *cluster) cpu() (used [3]time.Duration) {
+	for _, w := range c.workers {
+		own, _ := cpuOf(w.cmd.Process.Pid)
+		used[0] += own
+	}
+	data, _ := os.ReadFile(filepath.Join(c.pg.Dir, "data", "postmaster.pid")) // without it the figure is 0
+	line, _, _ := strings.Cut(string(data), "\n")
+	postmaster, _ := strconv.Atoi(line)
+	own, ended := cpuOf(postmaster)
+	used[1] = own + ended
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", postmaster, postmaster))
+	for child := range strings.FieldsSeq(string(children)) {
+		pid, _ := strconv.Atoi(child)
+		own, _ := cpuOf(pid)
+		used[1] += own
+	}
+	used[2], _ = cpuOf(c.temp.PID())
+	return used
+}
+
+// cpuOf returns the time that a process, and those of its children that have ended, have used; 0 if it is unknown.
+func cpuOf(pid int) (own, ended time.Duration) {
+	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(data), ") ") // the name may contain spaces
+	fields := strings.Fields(rest)
+	if len(fields) < 15 {
+		return 0, 0
+	}
+	ticks := func(i int) time.Duration {
+		n, _ := strconv.Atoi(fields[i])
+		return time.Duration(n) * 10 * time.Millisecond
+	}
+	return ticks(11) + ticks(12), ticks(13) + ticks(14)
 }
 
 // nowhere counts nothing.

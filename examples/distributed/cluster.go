@@ -30,6 +30,9 @@ type cluster struct {
 	workers []*worker
 	started int // workers, ever
 
+	networks []*network // of the worker behind one
+	dirs     []string
+
 	sent    int // runs, ever
 	watched map[string][]int64
 }
@@ -70,8 +73,14 @@ func (c *cluster) close() (err error) {
 	for _, w := range c.workers {
 		_ = w.stop(syscall.SIGKILL)
 	}
+	for _, n := range c.networks {
+		n.close()
+	}
+	for _, dir := range c.dirs {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
 	if c.host != nil {
-		err = c.host.close()
+		err = errors.Join(err, c.host.close())
 	}
 	if c.temp != nil {
 		err = errors.Join(err, c.temp.Close())
@@ -231,48 +240,55 @@ func (c *cluster) restartTemporal(_ context.Context, away time.Duration) error {
 	return c.temp.Start()
 }
 
-// cutNetwork starts a worker behind a network that is then cut for a while: its connections hang, and then end.
-func (c *cluster) cutNetwork(ctx context.Context, away time.Duration) (err error) {
+// startBehindNetwork starts a worker whose connections can be cut, and returns when it polls.
+func (c *cluster) startBehindNetwork(ctx context.Context) error {
 	dir, err := os.MkdirTemp("/tmp", "distributed")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	c.dirs = append(c.dirs, dir)
 	const socket = "/.s.PGSQL.5432"
-	pg, err := newNetwork("unix", dir+socket, c.pg.Dir+socket)
+	for _, n := range []struct{ kind, address, server string }{{"unix", dir + socket, c.pg.Dir + socket}, {"tcp", "127.0.0.1:0", c.temp.Address}} {
+		net, err := newNetwork(n.kind, n.address, n.server)
+		if err != nil {
+			return err
+		}
+		c.networks = append(c.networks, net)
+	}
+	err = c.startWorker(workerConfig{Postgres: strings.Replace(c.pg.URL(), c.pg.Dir, dir, 1), Temporal: c.networks[1].ln.Addr().String()})
 	if err != nil {
 		return err
 	}
-	defer pg.close()
-	temp, err := newNetwork("tcp", "127.0.0.1:0", c.temp.Address)
-	if err != nil {
-		return err
+	for { // it has work when it has opened the first session
+		if err := c.phase(ctx, len(c.workers), func(context.Context) error { return nil }); err != nil {
+			return err
+		}
+		if n, err := c.opened(ctx); n > 0 || err != nil {
+			return err
+		}
 	}
-	defer temp.close()
-	err = c.startWorker(workerConfig{Postgres: strings.Replace(c.pg.URL(), c.pg.Dir, dir, 1), Temporal: temp.ln.Addr().String()})
-	if err != nil {
-		return err
+}
+
+// opened returns how often the newest worker has opened a session.
+func (c *cluster) opened(ctx context.Context) (n int, err error) {
+	err = c.pool.QueryRow(ctx, "SELECT count(*) FROM noted WHERE what = 'opened' AND n = $1", c.started).Scan(&n)
+	return n, err
+}
+
+// cutNetwork cuts the network of the worker behind one for a while: its connections hang, and then end.
+func (c *cluster) cutNetwork(ctx context.Context, away time.Duration) error {
+	first, err := c.opened(ctx)
+	for n := first; n < first+3; time.Sleep(10 * time.Millisecond) {
+		if n, err = c.opened(ctx); err != nil {
+			return fmt.Errorf("the worker behind the network has had nothing to do: %w", err)
+		}
 	}
-	last := len(c.workers) - 1
-	for _, w := range c.workers[:last] { // so that it has work
-		_ = w.cmd.Process.Signal(syscall.SIGSTOP)
+	for _, n := range c.networks {
+		n.cut(true)
 	}
-	for opened := 0; opened < 5 && err == nil && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
-		err = c.pool.QueryRow(ctx, "SELECT count(*) FROM noted WHERE what = 'opened' AND n = $1", c.workers[last].Worker).Scan(&opened)
-	}
-	for _, w := range c.workers[:last] {
-		_ = w.cmd.Process.Signal(syscall.SIGCONT)
-	}
-	if err != nil {
-		return err
-	}
-	pg.cut(true)
-	temp.cut(true)
 	time.Sleep(away)
-	pg.cut(false)
-	temp.cut(false)
-	time.Sleep(time.Second)
-	w := c.workers[last]
-	c.workers = c.workers[:last]
-	return w.stop(syscall.SIGTERM)
+	for _, n := range c.networks {
+		n.cut(false)
+	}
+	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -90,6 +91,11 @@ func demo(ctx context.Context, out io.Writer, o options) (err error) {
 		{"network of a worker cut", o.faultRuns, func(ctx context.Context) error { return c.cutNetwork(ctx, o.cut) }},
 	}
 	for _, p := range phases {
+		if strings.HasPrefix(p.name, "network") {
+			if err := c.startBehindNetwork(ctx); err != nil {
+				return err
+			}
+		}
 		begin := time.Now()
 		if err := c.phase(ctx, p.runs, p.fault); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)

@@ -104,9 +104,9 @@ type notebook interface {
 	effect(ctx context.Context, key, session string, n int) error
 }
 
-// note notes something in the database, with its time.
+// note notes something in the database, with its time: all processes are on one machine.
 func (h *host) note(ctx context.Context, what, session string, n int) error {
-	return h.exec(ctx, "INSERT INTO noted (what, session, n) VALUES ($1, $2, $3)", what, session, n)
+	return h.exec(ctx, "INSERT INTO noted (what, session, n, at) VALUES ($1, $2, $3, $4)", what, session, n, time.Now())
 }
 
 // effect is a service that ignores a call with a key that it knows. The token is for its own tries.

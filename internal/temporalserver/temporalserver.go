@@ -82,6 +82,9 @@ func (s *Server) Start() error {
 	return nil
 }
 
+// PID returns the id of the server's process.
+func (s *Server) PID() int { return s.pid }
+
 // Kill kills the server as kill -9 does.
 func (s *Server) Kill() error {
 	err := syscall.Kill(s.pid, syscall.SIGKILL)
