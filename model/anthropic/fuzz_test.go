@@ -2,6 +2,7 @@ package anthropic_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -71,6 +72,44 @@ func FuzzAnswer(f *testing.F) {
 			t.Fatal(err)
 		}
 		// Signatures, and the blocks of the server's tools, go back as they came, whatever they are.
+		if err := anthropictest.Validate(c.sent); err != nil && !strings.Contains(err.Error(), "signature") && !strings.Contains(err.Error(), "_thinking") &&
+			!strings.Contains(err.Error(), "Input tag") && !strings.Contains(err.Error(), "Extra inputs") {
+			t.Fatalf("%v\n%s", err, c.sent)
+		}
+	})
+}
+
+// FuzzExtra: whatever a session file has as the extra of an answer, the request is valid but for blocks that only the
+// server can check, and the texts and calls of the message are in it.
+func FuzzExtra(f *testing.F) {
+	const kept = `{"endpoint":"api.anthropic.com test","prefix":"","thoughts":"","blocks":`
+	for _, extra := range []string{
+		``, `null`, `[]`, `{}`, kept + `[]}`, kept + `[null]}`, kept + `[{}]}`,
+		kept + `[{"block":{"type":"text"},"size":5},{"block":{"type":"tool_use","name":"add"}}]}`,
+		kept + `[{"size":5},{"block":{"type":"text","text":1,"citations":null},"size":5},{"block":{"type":"tool_use","name":"add"}}]}`,
+		kept + `[{"block":{"type":"text"},"size":-1},{"block":{"type":"tool_use","name":"add"}}]}`,
+		kept + `[{"block":{}},{"block":{"type":"text"},"size":5},{"block":{"type":"tool_use","name":"add","caller":1}},{"block":null,"size":0}]}`,
+		kept + `[{"block":{"type":"thinking","signature":1},"size":3},{"block":{"type":"text"},"size":5},{"block":{"type":"tool_use","name":"add"}},{"block":{"type":"tool_use","name":"add"}}]}`,
+	} {
+		f.Add([]byte(extra))
+	}
+	f.Fuzz(func(t *testing.T, extra []byte) {
+		c := &bodyClient{n: 1}
+		m, err := anthropic.New(anthropic.Config{Model: "test", Key: "k", HTTPClient: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := message.Assistant(&message.Thinking{Text: "Hm.", Extra: extra}, &message.Text{Text: "I add"},
+			&message.ToolCall{ID: "c1", Name: "add", Input: json.RawMessage(`{"a":1}`)})
+		req := &model.Request{System: hi.System, Messages: []*message.Message{hi.Messages[0], said, results(said)}}
+		if _, _, err := model.Collect(m.Generate(context.Background(), req)); c.sent == nil {
+			t.Fatal(err)
+		}
+		for _, part := range []string{"I add", `{"a":1}`, `"c1"`} {
+			if !strings.Contains(string(c.sent), part) {
+				t.Fatalf("%s is missing: %s", part, c.sent)
+			}
+		}
 		if err := anthropictest.Validate(c.sent); err != nil && !strings.Contains(err.Error(), "signature") && !strings.Contains(err.Error(), "_thinking") &&
 			!strings.Contains(err.Error(), "Input tag") && !strings.Contains(err.Error(), "Extra inputs") {
 			t.Fatalf("%v\n%s", err, c.sent)

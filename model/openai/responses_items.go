@@ -128,6 +128,8 @@ func (e *encoder) keptItems(m *message.Message, calls []*message.ToolCall) (item
 	left := text.String()
 	for _, k := range kept {
 		switch jsonString(k.Item["type"]) {
+		case "": // not one that was kept here
+			return nil
 		case "message":
 			k.Item["role"] = quote(sdk.ChatMessageRoleAssistant)
 			content := []any{}
