@@ -192,8 +192,10 @@ func (r *run) generate() (*modelCall, error) {
 	if n, ok := model.As[model.Named](r.a.model); ok {
 		start.Model = n.Name()
 	}
-	r.emit(start)
 	req := r.request(v, r.st.Messages)
+	r.recordRequest(req, start)
+	r.emit(start)
+	mc.started = start.Time
 	estimated := window.Fixed(req.System, req.Tools) + r.closedSpace() + r.gauge().Count(r.st.Messages).Tokens
 	mc.early = r.newEarly(mc.msg.ID)
 	if err := r.exchange(req, mc); err != nil {
@@ -314,7 +316,9 @@ func (r *run) accept(mc *modelCall) error {
 		}
 	}
 	r.matchEarly(mc.calls)
-	return r.addMessage(m, string(mc.reason()), append(events, ended...)...)
+	r.st.Messages = append(r.st.Messages, m)
+	r.consumer.unsent = append(r.consumer.unsent, &event.Message{Message: m, Finish: string(mc.reason()), FirstToken: mc.firstToken})
+	return r.store(append(events, ended...)...)
 }
 
 // openCall returns the open call for a call of the model, and puts valid arguments into tc. A call

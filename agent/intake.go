@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/internal/strictjson"
@@ -18,8 +19,11 @@ type modelCall struct {
 	flight
 	run    *run
 	msg    *message.Message
-	silent bool   // emit no events
-	early  *early // its early calls; may be nil
+	silent bool // emit no events
+
+	started    time.Time
+	firstToken time.Duration // after started; 0 if there is none yet
+	early      *early        // its early calls; may be nil
 
 	// Written by its goroutine before the last report:
 	err      error // the error of the stream
@@ -143,8 +147,12 @@ func (mc *modelCall) newID() string {
 
 // emit emits ev, unless the answer is for the agent itself, like a summary.
 func (mc *modelCall) emit(ev event.Event) {
-	if !mc.silent {
-		mc.run.emit(ev)
+	if mc.silent {
+		return
+	}
+	mc.run.emit(ev)
+	if at := ev.Head().Time; mc.firstToken == 0 && !at.IsZero() {
+		mc.firstToken = at.Sub(mc.started)
 	}
 }
 

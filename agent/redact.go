@@ -71,6 +71,7 @@ var unsearched = map[reflect.Type][]string{
 	reflect.TypeFor[event.Header]():       {"Type", "Run"},
 	reflect.TypeFor[event.RunStart]():     {"Session"},
 	reflect.TypeFor[event.ModelStart]():   {"Message", "Model", "Digest"},
+	reflect.TypeFor[event.Part]():         {"Kind", "Name", "Digest"},
 	reflect.TypeFor[event.ToolDelta]():    {"Call", "Name", "Data"},
 	reflect.TypeFor[event.Discard]():      {"Message"},
 	reflect.TypeFor[event.ToolCall]():     {"Message", "Call", "Name"},

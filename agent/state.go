@@ -49,6 +49,8 @@ type State struct {
 
 	revealed *revealed // nil for a model that does not accept tools late
 
+	sent *sent // the last request; not stored, so the first one after loading is reported whole
+
 	loaded  bool    // it was decoded from JSON
 	cleaner cleaner // removes secrets from what is encoded
 	frozen  *moving // the encoded form of these parts, while the run saves
@@ -213,7 +215,7 @@ func (st *State) UnmarshalJSON(data []byte) error {
 	}
 	st.ID, st.Messages, st.Rules, st.Usage = in.ID, in.Messages, in.Rules, in.Usage
 	st.Generation, st.ratio, st.seal = in.Gen, window.Clamp(in.Ratio), in.Seal
-	st.loop, st.loaded, st.handed, st.revealed = loop, true, in.Handed, in.Revealed.revealed()
+	st.loop, st.loaded, st.handed, st.revealed, st.sent = loop, true, in.Handed, in.Revealed.revealed(), nil
 	return nil
 }
 

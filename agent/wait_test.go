@@ -180,6 +180,9 @@ func TestWaitEventsAreTheSame(t *testing.T) {
 						var st State
 						evs, err := play(t, a, &st, Say("go"))
 						for _, ev := range evs {
+							if start, ok := ev.(*event.ModelStart); ok { // only one of the agents has the tool background
+								start.Same, start.Parts = 0, nil
+							}
 							data, err := json.Marshal(ev)
 							if err != nil {
 								t.Fatal(err)

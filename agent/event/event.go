@@ -80,6 +80,22 @@ type ModelStart struct {
 	Model   string `json:"model,omitempty"`
 	Tools   int    `json:"tools"`
 	Digest  string `json:"digest,omitempty"`
+
+	// Same and Parts say what the request consists of, if the session is saved: as many parts of the previous request
+	// of the conversation as Same says, and then Parts. What follows a difference is not in the provider's cache.
+	// The first request of a process has all in Parts.
+	Same  int    `json:"same,omitempty"`
+	Parts []Part `json:"parts,omitempty"`
+}
+
+// A Part is a part of a request to a model: a tool, the system prompt, a message, or a change of the tools that the
+// model was told of late. Of equal Parts the contents are equal.
+type Part struct {
+	Kind   string `json:"kind"`           // "tool", "system", "message" or "change"
+	Name   string `json:"name,omitempty"` // of the tool; the role of the message, or "hint"; the tools that were added (+) and removed (-)
+	Digest string `json:"digest"`
+	Bytes  int    `json:"bytes"`          // of its text, which a provider may write differently
+	Data   int    `json:"data,omitempty"` // images and files
 }
 
 // TextDelta is the next piece of the model's text.
@@ -129,6 +145,9 @@ type Message struct {
 	Header
 	Message *message.Message `json:"message"`
 	Finish  string           `json:"finish,omitempty"` // why the model stopped
+
+	// FirstToken is the time from the request to the first piece of the model's answer; 0 if it is not known.
+	FirstToken time.Duration `json:"first_token_ns,omitempty"`
 }
 
 // ToolCall announces a call of the model's answer. Input is what was stored; Repaired lists the repairs of
