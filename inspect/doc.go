@@ -27,7 +27,9 @@
 //
 //   - the State after each record: the conversation, the open questions, the rules that were accepted, usage;
 //   - the events of each record, with their times. A timeline is made from them;
-//   - the record of each event: the place where a fork can begin.
+//   - the record of each event: the place where a fork can begin;
+//   - a digest and the length of each part of a request ([event.Part]), which only new parts add to. From these and
+//     the tokens that the provider says were cached the ledger concludes what was billed again, and why.
 //
 // # The interface of the page
 //
@@ -38,6 +40,7 @@
 //	GET  api/sessions/ID                    one session, with its questions
 //	GET  api/sessions/ID/rows?from=N&n=N    {"total": N, "rows": […]}, at most 500 rows of the timeline
 //	GET  api/sessions/ID/rows?…&of=N.N      the rows of the sub-agent of a row
+//	GET  api/sessions/ID/requests?from=N    the ledger of the prompt cache: {"total", "requests": […], "lost", "cost"}
 //	GET  api/sessions/ID/find?q=TEXT&from=N {"row": N}, the next row whose events contain the text, or -1
 //	GET  api/sessions/ID/details?row=N.N    the events of a row
 //	POST api/sessions/ID/answer             {"call", "question", "allow", "rules", "reason"}

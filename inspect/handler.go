@@ -80,6 +80,7 @@ func New(store session.Store, opts Options) (*Handler, error) {
 	h.handle("GET /api/inbox", h.listQuestions)
 	h.handle("GET /api/sessions/{id}", h.showSession)
 	h.handle("GET /api/sessions/{id}/rows", h.showRows)
+	h.handle("GET /api/sessions/{id}/requests", h.showRequests)
 	h.handle("GET /api/sessions/{id}/find", h.findRow)
 	h.handle("GET /api/sessions/{id}/details", h.showDetails)
 	h.handle("POST /api/sessions/{id}/answer", h.answer)

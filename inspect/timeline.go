@@ -43,7 +43,8 @@ type row struct {
 	Behind bool          `json:"behind,omitempty"` // the call continued in the background
 	Usage  message.Usage `json:"usage,omitzero"`
 	Cost   float64       `json:"cost,omitempty"`
-	Sub    int           `json:"sub,omitempty"` // how many rows a sub-agent has
+	First  time.Duration `json:"first,omitempty"` // to the first piece of the model's answer
+	Sub    int           `json:"sub,omitempty"`   // how many rows a sub-agent has
 
 	call   string
 	events []int64   // the numbers of its events
@@ -53,8 +54,9 @@ type row struct {
 
 // A timeline makes rows of events. It is not safe for concurrent use.
 type timeline struct {
-	rows  []*row
-	price func(model string, u message.Usage) (float64, bool)
+	rows   []*row
+	ledger ledger
+	price  func(model string, u message.Usage) (float64, bool)
 
 	step   int            // of the last model call
 	asked  *row           // a model call without an answer, or nil
@@ -72,6 +74,7 @@ func (t *timeline) add(ev event.Event, seq, record int64) {
 	if i := t.apply(ev, seq, record); i >= 0 {
 		r := t.rows[i]
 		r.Record, r.events = record, append(r.events, seq)
+		t.ledger.add(ev, i, t.price)
 	}
 }
 
@@ -158,7 +161,7 @@ func (t *timeline) message(ev *event.Message) int {
 	}
 	r.End, r.Text, r.State = ev.Time, preview(textOf(m)), ev.Finish
 	if m.Role == message.RoleAssistant {
-		r.Name = cmp.Or(m.Model, r.Name)
+		r.Name, r.First = cmp.Or(m.Model, r.Name), ev.FirstToken
 		if m.Usage != nil {
 			t.spend(r, m.Model, *m.Usage)
 		}

@@ -36,7 +36,10 @@ func store(t *testing.T, id string, events ...map[string]any) session.Store {
 	}
 	rec := session.Record{Seq: 1, Whole: true, Data: data, Status: session.StatusEnded}
 	for i, ev := range events {
-		ev["seq"], ev["time"] = i+1, time.Date(2026, 1, 2, 3, 4, 5+i, 0, time.UTC)
+		ev["seq"] = i + 1
+		if ev["time"] == nil {
+			ev["time"] = time.Date(2026, 1, 2, 3, 4, 5+i, 0, time.UTC)
+		}
 		data, err := json.Marshal(ev)
 		if err != nil {
 			t.Fatal(err)

@@ -10,9 +10,9 @@ let view = null;
 let source = null;
 
 function route() {
-  const [name, id] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  const [name, id, part] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
   if (name === "main") { main.focus(); return; }
-  view = name === "s" && id ? sessionView(id) : sessionsView();
+  view = name === "s" && id ? sessionView(id, part) : sessionsView();
   view.session = name === "s" && id ? id : "";
   main.replaceChildren(view.element);
   listen();

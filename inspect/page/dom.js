@@ -81,3 +81,11 @@ export function show(value) {
   const text = String(value);
   return text.includes("\n") || text.length > 200 ? el("pre", { tabIndex: 0 }, text) : el("span", {}, text);
 }
+
+// table makes a table that can be scrolled with the keyboard where it is too wide. Headings that begin with "#" are
+// of numbers.
+export function table(label, headings, body, props) {
+  const cells = headings.map((h) => el("th", { scope: "col", class: h.startsWith("#") ? "number" : "" }, h.replace("#", "")));
+  return el("div", { class: "wide", role: "region", "aria-label": label, tabIndex: 0 },
+    el("table", { "aria-label": label, ...props }, el("thead", {}, el("tr", {}, cells)), body));
+}

@@ -1,18 +1,26 @@
 // One session: what it waits for, and its timeline.
-import { el, get, later, money, post, time, tokens } from "./dom.js";
+import { el, get, later, link, money, post, time, tokens } from "./dom.js";
 import { questions } from "./questions.js";
 import { status } from "./sessions.js";
+import { requests } from "./requests.js";
 import { timeline } from "./timeline.js";
 
-export function sessionView(id) {
+const parts = { "": ["Timeline", timeline], requests: ["Requests", requests] };
+
+export function sessionView(id, chosen) {
   const path = "sessions/" + encodeURIComponent(id);
   const inbox = questions();
   const title = el("h1", {}, id);
   const facts = el("ul", { class: "facts" });
   const problem = el("p", { class: "bad", role: "alert" });
   const again = el("button", { hidden: true, onclick: () => settle(post(path + "/resume", {}).then(load)) }, "Run it again");
-  const rows = timeline(path);
-  const element = el("div", {}, title, facts, el("div", { class: "tools" }, again), problem, inbox.element, rows.element);
+  const part = (parts[chosen] || parts[""])[1](path, id);
+  const nav = el("nav", { class: "tools", "aria-label": "Parts of the session" }, Object.entries(parts).map(([name, [text]]) => {
+    const a = link(name ? ["s", id, name] : ["s", id], text);
+    if (name === (chosen || "")) a.setAttribute("aria-current", "page");
+    return a;
+  }));
+  const element = el("div", {}, title, facts, el("div", { class: "tools" }, again), problem, inbox.element, nav, part.element);
 
   async function load() {
     const s = await get(path);
@@ -30,7 +38,7 @@ export function sessionView(id) {
     element,
     update(kind, data) {
       if (kind === "list") refresh();
-      else rows.update(data);
+      else part.update(data);
     },
   };
 }

@@ -1,5 +1,5 @@
 // The first view: the questions that wait, and the list of sessions.
-import { el, get, later, link, money, time, tokens } from "./dom.js";
+import { el, get, later, link, money, table, time, tokens } from "./dom.js";
 import { questions } from "./questions.js";
 
 export function sessionsView() {
@@ -13,8 +13,7 @@ export function sessionsView() {
   const element = el("div", {},
     el("h1", {}, "Sessions"), inbox.element,
     el("div", { class: "tools" }, el("label", { htmlFor: "search" }, "Search (key /)"), search), problem,
-    el("div", { class: "wide" }, el("table", { "aria-label": "Sessions" }, el("thead", {}, el("tr", {},
-      ["Session", "Status", "Tokens", "Cost", "Changed"].map((h) => el("th", { scope: "col" }, h)))), body)),
+    table("Sessions", ["Session", "Status", "Tokens", "#Cost", "Changed"], body),
     empty, older);
 
   async function load() {

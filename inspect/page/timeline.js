@@ -1,5 +1,5 @@
 // The timeline of a run: a table of which a page at a time is loaded.
-import { duration, el, get, later, money, number, show, time } from "./dom.js";
+import { duration, el, get, later, money, number, show, table, time } from "./dom.js";
 
 const size = 200;
 
@@ -16,9 +16,7 @@ export function timeline(path) {
       el("label", { htmlFor: "find" }, "Find (key /)"), search, el("button", { onclick: find }, "Next match"),
       move("First", () => 0), move("Previous", () => from - size), move("Next", () => from + size), move("Last", () => total - size),
       el("label", {}, follow, " follow the end"), where), problem,
-    el("div", { class: "wide" }, el("table", { "aria-label": "Timeline", onkeydown: keys }, el("thead", {}, el("tr", {},
-      ["Step", "What", "Text", "Within the step", "Took", "In", "Cached", "Out", "Cost", "Result"].map((h, i) =>
-        el("th", { scope: "col", class: i === 0 || i > 3 && i < 9 ? "number" : "" }, h)))), body)));
+    table("Timeline", ["#Step", "What", "Text", "Within the step", "#Took", "#In", "#Cached", "#Out", "#Cost", "Result"], body, { onkeydown: keys }));
 
   async function go(to, focus) {
     from = Math.max(0, Math.min(to, total - 1));
@@ -120,7 +118,7 @@ function line(path, index) {
     row.className = r.kind;
     button.replaceChildren(name(r));
     const took = r.end && r.start ? new Date(r.end) - new Date(r.start) : NaN;
-    const texts = [r.step || "", button, el("div", { class: "clip" }, r.text || ""), bar(r, span), duration(took),
+    const texts = [r.step || "", button, el("div", { class: "clip" }, r.text || ""), bar(r, span), el("span", { title: r.first ? "first piece after " + duration(r.first / 1e6) : "" }, duration(took), r.first ? el("span", { class: "quiet" }, " (" + duration(r.first / 1e6) + ")") : ""),
       number(r.usage && r.usage.input_tokens), number(r.usage && r.usage.cached_tokens), number(r.usage && r.usage.output_tokens),
       money(r.cost), result(r)];
     texts.forEach((t, i) => cells[i].replaceChildren(t));

@@ -49,7 +49,7 @@ func TestList(t *testing.T) {
 	tb.slash()
 	tb.run(chromedp.KeyEvent("north"))
 	tb.await("the search", "document.querySelectorAll('tbody tr').length === 1")
-	tb.run(chromedp.KeyEvent("\t"), chromedp.KeyEvent("\r"))
+	tb.run(chromedp.KeyEvent("\t"), chromedp.KeyEvent("\t"), chromedp.KeyEvent("\r")) // the table can be scrolled, too
 	tb.shows("There is nothing.")
 }
 
@@ -107,6 +107,9 @@ func TestTimeline(t *testing.T) {
 	tb.slash()
 	tb.run(chromedp.KeyEvent("there is nothing"), chromedp.KeyEvent("\r"))
 	tb.await("the match", "document.activeElement.closest('tr.model')")
+	tb.click("Requests")
+	tb.shows("2 requests.")
+	tb.shows("first request")
 	tb.goTo("#/s/broken")
 	tb.shows("the model is on fire")
 }
@@ -146,7 +149,7 @@ func TestLooks(t *testing.T) {
 	for _, name := range []string{"light", "dark"} {
 		for _, zoom := range []int64{40, 200} {
 			tb := open(t, url, scheme(name), zoomed(zoom))
-			for _, v := range []struct{ fragment, text string }{{"#/", "Book a room."}, {"#/s/done", "There is nothing."}, {"#/s/waits", "book wants to run"}} {
+			for _, v := range []struct{ fragment, text string }{{"#/", "Book a room."}, {"#/s/done", "There is nothing."}, {"#/s/done/requests", "first request"}, {"#/s/waits", "book wants to run"}} {
 				tb.goTo(v.fragment)
 				tb.shows(v.text)
 				eval[chromedp.Void](tb, "document.querySelectorAll('button.toggle').forEach(b => b.click())")

@@ -1,0 +1,182 @@
+package inspect
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent/event"
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// A request is a model call in the ledger of the prompt cache.
+type request struct {
+	Row    int       `json:"row"`
+	Step   int       `json:"step"`
+	Start  time.Time `json:"start"`
+	Model  string    `json:"model,omitempty"`
+	Tools  int       `json:"tools"`
+	Shown  []string  `json:"shown,omitempty"` // changes of the list of tools: +added, -removed, ~redefined
+	Digest string    `json:"digest,omitempty"`
+
+	// Bytes of the parts as the agent has them; a provider writes them differently.
+	ToolBytes   int `json:"tool_bytes"`
+	SystemBytes int `json:"system_bytes"`
+	Bytes       int `json:"bytes"`
+	Same        int `json:"same"` // those in front that were in the request before
+
+	Usage message.Usage `json:"usage"`
+	Cause string        `json:"cause,omitempty"` // why not all of the request before was in the provider's cache
+	Lost  int           `json:"lost,omitempty"`  // tokens of the request before that were not, and are billed again
+	Cost  float64       `json:"cost,omitempty"`  // of that, in US dollars
+}
+
+// A ledger follows the requests of a conversation.
+type ledger struct {
+	requests []*request
+	parts    []event.Part // of the last request
+	pending  *pending     // the request that has no answer yet
+	between  between
+	caches   bool // the provider has reported a cached token
+	lost     int
+	cost     float64
+}
+
+// pending is a request until its answer comes.
+type pending struct {
+	request *request
+	message string
+	before  []event.Part
+	after   []event.Part
+	noted   between
+}
+
+// between is what happened after the request before.
+type between struct {
+	compaction *event.Compaction
+	prev       *request
+}
+
+// expiry is how long providers keep a prompt that is not used, at least.
+const expiry = 5 * time.Minute
+
+// smallest is the number of tokens below which providers cache nothing.
+const smallest = 1024
+
+// add takes what the ledger needs of an event. Row is that of the event.
+func (l *ledger) add(ev event.Event, row int, price func(string, message.Usage) (float64, bool)) {
+	switch ev := ev.(type) {
+	case *event.ModelStart:
+		l.begin(ev, row)
+	case *event.Compaction:
+		l.between.compaction = ev
+	case *event.Message:
+		if p := l.pending; p != nil && ev.Message != nil && ev.Message.ID == p.message {
+			l.pending = nil
+			l.finish(p, ev.Message, price)
+		}
+	}
+}
+
+// begin adds a request. Without parts, of a session that was written before there were any, it has no cause.
+func (l *ledger) begin(ev *event.ModelStart, row int) {
+	r := &request{Row: row, Step: ev.Step, Start: ev.Time, Model: ev.Model, Tools: ev.Tools, Digest: ev.Digest}
+	before := l.parts
+	if len(ev.Parts) > 0 || ev.Same > 0 {
+		l.parts = slices.Concat(before[:min(ev.Same, len(before))], ev.Parts)
+	} else {
+		l.parts = nil
+	}
+	for _, p := range l.parts {
+		switch p.Kind {
+		case "tool", "change":
+			r.ToolBytes += p.Bytes
+		case "system":
+			r.SystemBytes += p.Bytes
+		}
+		r.Bytes += p.Bytes
+	}
+	for _, p := range before[:firstDifference(before, l.parts)] {
+		r.Same += p.Bytes
+	}
+	if len(l.requests) > 0 {
+		r.Shown = toolChanges(toolsOf(before), toolsOf(l.parts))
+		l.between.prev = l.requests[len(l.requests)-1]
+	}
+	l.requests = append(l.requests, r)
+	l.pending = &pending{r, ev.Message, before, l.parts, l.between}
+	l.between = between{}
+}
+
+// finish compares what the provider says was cached with what could have been.
+func (l *ledger) finish(p *pending, m *message.Message, price func(string, message.Usage) (float64, bool)) {
+	r := p.request
+	if m.Model != "" {
+		r.Model = m.Model
+	}
+	if m.Usage == nil {
+		return
+	}
+	r.Usage = *m.Usage
+	l.caches = l.caches || r.Usage.Cached > 0
+	prev := p.noted.prev
+	if prev == nil || len(p.after) == 0 {
+		if prev == nil {
+			r.Cause = "first request"
+		}
+		return
+	}
+	could := min(prev.Usage.Input, r.Usage.Input)
+	r.Cause = cause(p, r, l.caches, could)
+	if could >= smallest && r.Usage.Cached < could && r.Cause != "" {
+		r.Lost = could - r.Usage.Cached
+		full, ok := price(r.Model, message.Usage{Input: r.Lost})
+		cached, _ := price(r.Model, message.Usage{Input: r.Lost, Cached: r.Lost})
+		if ok {
+			r.Cost = full - cached
+		}
+		l.lost, l.cost = l.lost+r.Lost, l.cost+r.Cost
+	}
+}
+
+// maxRequests is how many requests an answer has.
+const maxRequests = 500
+
+// showRequests serves a part of the ledger.
+func (h *Handler) showRequests(r *http.Request) (any, error) {
+	id, err := sessionID(r)
+	if err != nil {
+		return nil, err
+	}
+	from, err := strconv.Atoi(r.FormValue("from"))
+	if err != nil || from < 0 {
+		return nil, badRequest("from must be the number of a request")
+	}
+	f, release := h.feed(id)
+	defer release()
+	for patience := time.After(300 * time.Millisecond); ; {
+		v, err := f.look("", 0, 0)
+		if err != nil {
+			return nil, err
+		}
+		f.mu.Lock()
+		l := f.t.ledger
+		list := []request{}
+		for _, q := range l.requests[min(from, len(l.requests)):min(from+maxRequests, len(l.requests))] {
+			list = append(list, *q)
+		}
+		out := map[string]any{"total": len(l.requests), "requests": list, "lost": l.lost, "cost": l.cost, "problem": v.problem}
+		f.mu.Unlock()
+		if len(list) == maxRequests || v.problem != "" {
+			return out, nil
+		}
+		select {
+		case <-v.next:
+		case <-patience:
+			return out, nil
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
+}
