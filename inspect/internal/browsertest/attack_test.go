@@ -76,7 +76,7 @@ func TestAttacks(t *testing.T) {
 	intact := func(where string) {
 		t.Helper()
 		bad := eval[[]string](tb, `[...document.querySelectorAll("script,img,svg,iframe,object,embed,form,style,link,base,meta,math,template,details,marquee,video,audio,body *")]
-			.filter(e => !e.closest("head") && (!/^(A|MAIN|HEADER|NAV|P|DIV|SECTION|ARTICLE|H1|H2|H3|TABLE|THEAD|TBODY|TR|TH|TD|BUTTON|INPUT|LABEL|SPAN|PRE|DL|DT|DD|UL|LI|NOSCRIPT)$/.test(e.tagName) ||
+			.filter(e => !e.closest("head") && (!/^(A|MAIN|HEADER|NAV|P|DIV|SECTION|ARTICLE|H1|H2|H3|TABLE|THEAD|TBODY|TR|TH|TD|BUTTON|INPUT|LABEL|SPAN|STRONG|PRE|DL|DT|DD|UL|LI|NOSCRIPT)$/.test(e.tagName) ||
 				[...e.attributes].some(a => a.name.startsWith("on") || /^\s*(javascript|data):/i.test(a.value) && e.tagName !== "INPUT")) ||
 				e.closest("head") && !/^(META|TITLE|LINK|SCRIPT)$/.test(e.tagName)).map(e => e.outerHTML.slice(0, 200))`)
 		if len(bad) > 0 {
