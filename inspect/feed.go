@@ -247,3 +247,37 @@ func (f *feed) look(of string, from, n int) (view, error) {
 	}
 	return v, nil
 }
+
+// A feed that has just begun to read is waited for: until there is enough, no event has come for quiet, or patience
+// is at its end. The page is told of what comes later.
+const (
+	quiet    = 50 * time.Millisecond
+	patience = 400 * time.Millisecond
+)
+
+// wait is look after such a wait. Enough is called with f locked.
+func (f *feed) wait(ctx context.Context, of string, from, n int, enough func(view) bool) (view, error) {
+	end := time.After(patience)
+	for {
+		v, err := f.look(of, from, n)
+		f.mu.Lock()
+		done := err != nil || v.problem != "" || enough(v)
+		f.mu.Unlock()
+		if done {
+			return v, err
+		}
+		var idle <-chan time.Time
+		if v.total > 0 {
+			idle = time.After(quiet)
+		}
+		select {
+		case <-v.next:
+		case <-idle:
+			return v, nil
+		case <-end:
+			return v, nil
+		case <-ctx.Done():
+			return v, ctx.Err()
+		}
+	}
+}

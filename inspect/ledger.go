@@ -155,28 +155,15 @@ func (h *Handler) showRequests(r *http.Request) (any, error) {
 	}
 	f, release := h.feed(id)
 	defer release()
-	for patience := time.After(300 * time.Millisecond); ; {
-		v, err := f.look("", 0, 0)
-		if err != nil {
-			return nil, err
-		}
-		f.mu.Lock()
-		l := f.t.ledger
-		list := []request{}
-		for _, q := range l.requests[min(from, len(l.requests)):min(from+maxRequests, len(l.requests))] {
-			list = append(list, *q)
-		}
-		out := map[string]any{"total": len(l.requests), "requests": list, "lost": l.lost, "cost": l.cost, "problem": v.problem}
-		f.mu.Unlock()
-		if len(list) == maxRequests || v.problem != "" {
-			return out, nil
-		}
-		select {
-		case <-v.next:
-		case <-patience:
-			return out, nil
-		case <-r.Context().Done():
-			return nil, r.Context().Err()
-		}
+	v, err := f.wait(r.Context(), "", 0, 0, func(view) bool { return len(f.t.ledger.requests) >= from+maxRequests })
+	if err != nil {
+		return nil, err
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l, list := &f.t.ledger, []request{}
+	for _, q := range l.requests[min(from, len(l.requests)):min(from+maxRequests, len(l.requests))] {
+		list = append(list, *q)
+	}
+	return map[string]any{"total": len(l.requests), "requests": list, "lost": l.lost, "cost": l.cost, "problem": v.problem}, nil
 }

@@ -41,7 +41,7 @@ func (h *Handler) showSession(r *http.Request) (any, error) {
 	}, nil
 }
 
-// showRows serves a part of a timeline. If the feed has just begun to read, it waits a moment for these rows.
+// showRows serves a part of a timeline.
 func (h *Handler) showRows(r *http.Request) (any, error) {
 	id, err := sessionID(r)
 	if err != nil {
@@ -54,21 +54,8 @@ func (h *Handler) showRows(r *http.Request) (any, error) {
 	}
 	f, release := h.feed(id)
 	defer release()
-	patience := time.After(300 * time.Millisecond)
-	for {
-		v, err := f.look(r.FormValue("of"), from, n)
-		out := map[string]any{"total": v.total, "rows": v.rows, "problem": v.problem}
-		if err != nil || len(v.rows) == n || v.problem != "" {
-			return out, err
-		}
-		select {
-		case <-v.next:
-		case <-patience:
-			return out, nil
-		case <-r.Context().Done():
-			return nil, r.Context().Err()
-		}
-	}
+	v, err := f.wait(r.Context(), r.FormValue("of"), from, n, func(v view) bool { return len(v.rows) == n })
+	return map[string]any{"total": v.total, "rows": v.rows, "problem": v.problem}, err
 }
 
 // findRow serves the index of the next row, from the given one on, in whose events a text occurs.
