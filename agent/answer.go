@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -243,7 +244,7 @@ func (r *run) addUserMessage(in say) error {
 	}
 	r.consume(in)
 	m := *in.msg
-	m.ID, m.Created, m.Blocks = r.cfg.NewID("msg"), r.cfg.Now(), withoutDamaged(m.Blocks)
+	m.ID, m.Created, m.Blocks = cmp.Or(in.id, r.cfg.NewID("msg")), r.cfg.Now(), withoutDamaged(m.Blocks)
 	r.st.loop.NewInput(m.Created)
 	return r.addMessage(&m, "")
 }

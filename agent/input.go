@@ -45,7 +45,7 @@ type Compact struct {
 }
 
 // WithID returns in with an id. [Saving.Inputs] has the ids of the inputs that a saved State contains,
-// by which a queue knows which inputs not to deliver again.
+// by which a queue knows which inputs not to deliver again. A message in the State has it as its own ID.
 func WithID(id string, in Input) Input {
 	switch v := in.(type) {
 	case say:
