@@ -25,16 +25,16 @@ release:
 	@./internal/modules/check.sh -install
 	@./internal/modules/release.sh "$(VERSION)"
 
-# The MCP servers of the interop tests come from npm. CI has Node; elsewhere the
+# The MCP servers and AG-UI clients of the interop tests come from npm. CI has Node; elsewhere the
 # tests are left out where it is missing.
 .PHONY: interop
 interop:
 	@if [ -n "$$CI" ] || command -v npm >/dev/null; then \
-		./internal/interop/install.sh && \
-		$(GO) test -race -shuffle=on -timeout 5m -tags interop ./internal/interop && \
+		./internal/interop/install.sh && ./agui/interop/install.sh && \
+		$(GO) test -race -shuffle=on -timeout 5m -tags interop ./internal/interop ./agui/interop && \
 		$(MAKE) --no-print-directory conformance; \
 	else \
-		echo "Node is not installed: the tests with MCP servers from npm are left out"; \
+		echo "Node is not installed: the tests with MCP servers and AG-UI clients from npm are left out"; \
 	fi
 
 # The public MCP conformance suite, with a Node that npm has for Linux only.

@@ -68,6 +68,9 @@ var allowed = map[string][]string{
 	"agent/session/sqlite":          {"agent", "agent/session"},
 	"agent/session/postgres":        {"agent", "agent/session"},
 	"agent/temporal":                {"agent", "agent/event", "agent/session", "message", "tool"},
+	"agui":                          {"agent", "agent/event", "agent/session", "toolkit", "tool", "tool/toolstate", "message", "permission"},
+	"agui/internal/desk":            {"*"},
+	"agui/interop/server":           {"agui", "agui/internal/desk", "agent/session"},
 	"agent/agenttest":               {"agent", "agent/event", "model", "model/scripted", "tool", "message"},
 
 	"internal/genai": {"agent", "agent/event", "model", "tool", "message"},
@@ -113,7 +116,7 @@ var internalUsers = map[string][]string{
 	"internal/lazy": {"tool", "tool/host", "skill", "redact", "agent", "agent/session", "builtin", "builtin/internal/pathrule", "builtin/internal/shell",
 		"mcpclient", "mcpserver", "mcpserver/internal/rpc", "mcpgateway"},
 
-	"internal/strictjson":  {"internal/mcpcontent", "model", "agent", "mcpclient", "mcpserver", "mcpserver/internal/rpc", "mcpgateway"},
+	"internal/strictjson":  {"internal/mcpcontent", "model", "agent", "agui", "mcpclient", "mcpserver", "mcpserver/internal/rpc", "mcpgateway"},
 	"internal/mcpcontent":  {"agent", "mcpclient", "mcpserver", "mcpgateway"},
 	"internal/mcpupstream": {"mcpserver", "mcpgateway"},
 	"internal/policycheck": {"agent", "mcpserver"},
@@ -142,7 +145,7 @@ func TestNestedModules(t *testing.T) {
 	for _, p := range pkgs {
 		nested[p.ImportPath] = p.Module.Path != module
 	}
-	for _, name := range []string{"agent/agentotel", "agent/session/postgres", "agent/session/sessiontest", "agent/session/sqlite", "agent/temporal", "builtin", "builtin/pdf", "cmd/kitbag", "examples/hello", "inspect", "inspect/internal/browsertest", "internal/interop", "mcpgateway", "model/anthropic"} {
+	for _, name := range []string{"agent/agentotel", "agent/session/postgres", "agent/session/sessiontest", "agent/session/sqlite", "agent/temporal", "agui", "builtin", "builtin/pdf", "cmd/kitbag", "examples/hello", "inspect", "inspect/internal/browsertest", "internal/interop", "mcpgateway", "model/anthropic"} {
 		if !nested[module+"/"+name] {
 			t.Errorf("%s was not found as a nested module; the test would not check it", name)
 		}

@@ -1,0 +1,189 @@
+package agui
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// A Config configures a Handler. Store is required, and either Agent or Engine.
+type Config struct {
+	// Store must be a [session.Inbox], a [session.Watcher] and a [session.Reader], as those of this repository are.
+	Store session.Store
+
+	// Agent is the agent of all threads. Its Save is set by New.
+	Agent agent.Config
+
+	// Engine runs the sessions, instead of this process. Agent must be zero then.
+	Engine Engine
+
+	// Session returns the id of the session of a thread, for example with the name of the tenant in front; see
+	// [session.CheckID]. An error refuses the request, with the status 403. Nil means that the id of the thread is
+	// that of the session, for every client.
+	Session func(r *http.Request, threadID string) (string, error)
+
+	// Ceiling returns what a request may use. An error refuses the request, with the status 403. Nil means
+	// the zero Ceiling. It cannot be combined with an Engine.
+	Ceiling func(r *http.Request) (toolkit.Ceiling, error)
+
+	// State returns what the frontend is shown as the agent's state: anything that encodes to JSON. It is called
+	// after each step, and must not change the State. With nil there are no state events.
+	State func(*agent.State) any
+
+	// MaxBody is the size of the largest request in bytes; 0 means 4 MiB.
+	MaxBody int64
+
+	// MaxTools is the number of frontend tools that a request may have; 0 means 32, negative none. Together they may
+	// have 64 KiB. An Engine has none: tools that the frontend runs must then be external tools of the agent.
+	MaxTools int
+
+	Log *slog.Logger // for errors that the client is not told; nil means slog.Default()
+}
+
+// An Engine runs the sessions of a store: the Engine of package temporal is one.
+type Engine interface {
+	// Send sends an input to a session, as [session.Send] does, and has the session run.
+	Send(ctx context.Context, session, input string, in agent.Input) (accepted bool, err error)
+}
+
+// A Handler serves sessions to AG-UI clients. It is safe for concurrent use.
+type Handler struct {
+	cfg    Config
+	store  store
+	engine Engine
+	loop   *loop // nil if Config.Engine runs the sessions
+}
+
+// store is what Config.Store must be.
+type store interface {
+	session.Store
+	session.Inbox
+	session.Watcher
+	session.Reader
+}
+
+const (
+	defaultMaxBody  = 4 << 20
+	defaultMaxTools = 32
+)
+
+// New returns a handler. Call Shutdown when it is no longer needed.
+func New(cfg Config) (*Handler, error) {
+	full, ok := cfg.Store.(store)
+	switch {
+	case cfg.Store == nil:
+		return nil, errors.New("agui: Config.Store is nil; set it, for example to session.Dir(…)")
+	case !ok:
+		return nil, fmt.Errorf("agui: a store of type %T is not a session.Inbox, Watcher and Reader; use session.Dir, session.Memory or package postgres", cfg.Store)
+	case cfg.Engine != nil && (cfg.Agent.Model != nil || cfg.Agent.Toolkit != nil):
+		return nil, errors.New("agui: both Config.Agent and Config.Engine are set; the agent of an engine belongs to its workers")
+	case cfg.Engine != nil && cfg.Ceiling != nil:
+		return nil, errors.New("agui: Config.Ceiling has no effect on an Engine; set the ceiling of the State's Scope where its workers make the agent")
+	}
+	cfg.MaxBody = cmp.Or(cfg.MaxBody, defaultMaxBody)
+	cfg.MaxTools = max(0, cmp.Or(cfg.MaxTools, defaultMaxTools))
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
+	h := &Handler{cfg: cfg, store: full, engine: cfg.Engine}
+	if h.engine != nil {
+		return h, nil
+	}
+	cfg.Agent.Save = session.Save
+	if _, err := agent.New(cfg.Agent); err != nil {
+		return nil, fmt.Errorf("agui: Config.Agent: %w", err)
+	}
+	h.loop = newLoop(full, cfg.Agent, cfg.Log)
+	return h, nil
+}
+
+// Shutdown accepts no more inputs, and waits for the runs of this process. When ctx ends it interrupts them, and
+// waits until they are saved. Call it before http.Server.Shutdown, so that clients receive the end of their runs.
+func (h *Handler) Shutdown(ctx context.Context) error {
+	if h.loop == nil {
+		return nil
+	}
+	return h.loop.shutdown(ctx)
+}
+
+// ServeHTTP implements [http.Handler].
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var err error
+	switch r.Method {
+	case http.MethodPost:
+		err = h.post(w, r)
+	case http.MethodGet:
+		err = h.get(w, r)
+	case http.MethodDelete:
+		err = h.cancel(w, r)
+	default:
+		w.Header().Set("Allow", "GET, POST, DELETE")
+		err = refuse(http.StatusMethodNotAllowed, "method %s is not allowed; POST a RunAgentInput, GET or DELETE ?threadId=…", r.Method)
+	}
+	if err == nil || r.Context().Err() != nil {
+		return
+	}
+	bad, ok := errors.AsType[*refusal](err)
+	if !ok {
+		h.cfg.Log.ErrorContext(r.Context(), "agui: request failed", "method", r.Method, "error", err)
+		bad = &refusal{http.StatusInternalServerError, "the request failed; the server's log has the reason"}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(bad.status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": bad.text}) // fails if the client has disconnected
+}
+
+// A refusal is the error for a request that gets an HTTP error.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func refuse(status int, format string, args ...any) error {
+	return &refusal{status, fmt.Sprintf(format, args...)}
+}
+
+// A mismatch is the error for a request that does not fit the thread. It gets a stream with a RUN_ERROR.
+type mismatch struct{ code, text string }
+
+func (m *mismatch) Error() string { return m.text }
+
+func mismatched(code, format string, args ...any) error {
+	return &mismatch{code, fmt.Sprintf(format, args...)}
+}
+
+// sessionID returns the session of a thread that the client may use.
+func (h *Handler) sessionID(r *http.Request, thread string) (string, error) {
+	if err := session.CheckID(thread); err != nil {
+		return "", refuse(http.StatusBadRequest, "threadId: %v", err)
+	}
+	if h.cfg.Session == nil {
+		return thread, nil
+	}
+	id, err := h.cfg.Session(r, thread)
+	if err != nil {
+		h.cfg.Log.InfoContext(r.Context(), "agui: thread refused", "thread", thread, "error", err)
+		return "", refuse(http.StatusForbidden, "thread %q may not be used", thread)
+	}
+	if err := session.CheckID(id); err != nil {
+		return "", fmt.Errorf("Config.Session returned the id %q: %w", id, err)
+	}
+	return id, nil
+}
+
+// idle is how long a stream waits for events before it looks whether they will ever come; alive is the interval
+// of comments that keep proxies from closing it, and patience is how long a write to a client may take.
+const (
+	idle     = time.Second
+	alive    = 15 * time.Second
+	patience = 30 * time.Second
+)

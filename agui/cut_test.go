@@ -1,0 +1,170 @@
+package agui_test
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/agent/session"
+)
+
+var paint = `"tools":[{"name":"paint","description":"Paints.","parameters":{"type":"object"}}]`
+
+// streams are runs, each of a thread of its own.
+var streams = []struct{ text, more string }{
+	{"hello", ""}, {"think tea", ""}, {"note milk", ""}, {"send it", ""}, {"two things", ""}, {"clerk look here", ""}, {"flaky", ""},
+	{"break", ""}, {"long", ""}, {"front paint", paint},
+}
+
+// TestCuts cuts each stream after each of its events. Another replica continues it after the last event that
+// arrived: nothing is lost, and nothing comes twice. Only what was discarded before the cut is not repeated.
+func TestCuts(t *testing.T) {
+	for name, store := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			here, there := newReplica(t, store), newReplica(t, store)
+			for i, s := range streams {
+				thread := fmt.Sprintf("t%d", i)
+				var more []string
+				if s.more != "" {
+					more = []string{s.more}
+				}
+				whole := here.run(thread, "m1", s.text, more...)
+				want := kept(t, whole)
+				if s.text == "long" && len(whole) < 20 {
+					t.Errorf("the text came in %d events: it was not streamed", len(whole))
+				}
+				for n := 1; n <= len(whole); n++ {
+					id := whole[n-1].id
+					if id == "" {
+						continue // the stream has only begun: the client sends its request again
+					}
+					rest := there.stream("GET", "?threadId="+thread, "", "Last-Event-ID", id)
+					if got := kept(t, append(whole[:n:n], rest...)); got != want {
+						t.Fatalf("%q, cut after event %d, %s:\n%s\nwant\n%s", s.text, n, id, got, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// kept returns the normal form of a stream without messages that were discarded.
+func kept(t *testing.T, list []frame) string {
+	t.Helper()
+	discarded := []string{}
+	for _, f := range list {
+		if f.data["name"] == "kitbag.discard" {
+			discarded = append(discarded, f.data["value"].(map[string]any)["messageId"].(string))
+		}
+	}
+	return normal(t, slices.DeleteFunc(slices.Clone(list), func(f frame) bool {
+		id, _ := f.data["messageId"].(string)
+		return f.data["name"] == "kitbag.discard" || slices.ContainsFunc(discarded, func(d string) bool { return strings.HasPrefix(id, d+".") })
+	}))
+}
+
+func stores(t *testing.T) map[string]session.Store {
+	dir, err := session.Dir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]session.Store{"memory": session.Memory(), "dir": dir}
+}
+
+// TestTakenUp cuts the stream of a run that is in progress. Another replica over the same directory continues it.
+func TestTakenUp(t *testing.T) {
+	dir := t.TempDir()
+	open := func() session.Store {
+		s, err := session.Dir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	here, there := newReplica(t, open()), newReplica(t, open())
+	res := here.do("POST", "", request("t", "m1", "wait"))
+	var got []frame
+	frames(t, res.Body, func(f frame) bool {
+		got = append(got, f)
+		return f.kind() != "TOOL_CALL_END"
+	})
+	res.Body.Close()
+	done := make(chan []frame)
+	go func() { done <- there.stream("GET", "?threadId=t", "", "Last-Event-ID", last(t, got).id) }()
+	joined := make(chan []frame)
+	go func() { joined <- there.stream("GET", "?threadId=t&runId=other", "") }()
+	here.release <- struct{}{}
+	got = append(got, <-done...)
+	if want := "RUN_STARTED STATE_SNAPSHOT STEP_STARTED TOOL_CALL_START TOOL_CALL_ARGS TOOL_CALL_END TOOL_CALL_RESULT " +
+		"STEP_FINISHED STEP_STARTED TEXT_MESSAGE_START TEXT_MESSAGE_CONTENT TEXT_MESSAGE_END STEP_FINISHED RUN_FINISHED"; kinds(got) != want {
+		t.Errorf("the events are\n%s\nwant\n%s", kinds(got), want)
+	}
+	if f := last(t, got); f.data["runId"] != "run-m1" {
+		t.Errorf("the end is that of run %v", f.data["runId"])
+	}
+	if got := kinds(<-joined); !strings.HasPrefix(got, "RUN_STARTED STATE_SNAPSHOT MESSAGES_SNAPSHOT ") || !strings.HasSuffix(got, " RUN_FINISHED") {
+		t.Errorf("a client that joins gets %s", got)
+	}
+	res = there.do("GET", "?threadId=t", "", "Last-Event-ID", last(t, got).id)
+	res.Body.Close()
+	if res.StatusCode != http.StatusNoContent {
+		t.Errorf("after the end the status is %s", res.Status)
+	}
+}
+
+// kinds returns the types of events; the pieces of a text count as one.
+func kinds(list []frame) string {
+	var all []string
+	for _, f := range list {
+		if n := len(all); n == 0 || !strings.HasSuffix(f.kind(), "_CONTENT") || all[n-1] != f.kind() {
+			all = append(all, f.kind())
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// TestCrash kills the process of a run. A client that comes back to another replica finds the run continued there.
+func TestCrash(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), serverEnv+"="+dir)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
+	url, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := &replica{t: t, url: strings.TrimSpace(url)}
+	res := here.do("POST", "", request("t", "m1", "wait"))
+	var got []frame
+	frames(t, res.Body, func(f frame) bool {
+		got = append(got, f)
+		return f.kind() != "TOOL_CALL_END"
+	})
+	res.Body.Close()
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	store, err := session.Dir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := newReplica(t, store)
+	there.release <- struct{}{} // if the call had not started
+	got = append(got, there.stream("GET", "?threadId=t", "", "Last-Event-ID", last(t, got).id)...)
+	if end := last(t, got); end.kind() != "RUN_FINISHED" || strings.Count(kinds(got), "TOOL_CALL_RESULT") != 1 || strings.Count(kinds(got), "RUN_STARTED") != 1 {
+		t.Errorf("the events are %s, the last is %v", kinds(got), end.data)
+	}
+}

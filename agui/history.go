@@ -1,0 +1,362 @@
+package agui
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
+	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// A planned input is one that a request sends to the session.
+type planned struct {
+	id    string
+	input agent.Input
+}
+
+// A planner finds out which inputs a request has for a thread.
+type planner struct {
+	ctx   context.Context
+	store store
+	id    string // of the session
+	state *agent.State
+	in    *runInput
+
+	inputs []planned
+}
+
+// plan returns the inputs that are new to the session, answers first.
+func (p *planner) plan() ([]planned, error) {
+	said, err := p.newMessages()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.answers(len(said) > 0); err != nil {
+		return nil, err
+	}
+	for _, m := range said {
+		if err := p.say(m); err != nil {
+			return nil, err
+		}
+	}
+	return p.inputs, nil
+}
+
+// newMessages compares the request's messages with the session's, and returns those of the user that follow.
+func (p *planner) newMessages() ([]*wireMessage, error) {
+	known := map[string]wireMessage{}
+	var users []string // in order
+	for _, m := range messagesOf(p.state.Messages) {
+		known[m.ID] = m
+		if m.Role == "user" {
+			users = append(users, m.ID)
+		}
+	}
+	var fresh []*wireMessage
+	last := "" // the last message of the user that both have
+	for i := range p.in.Messages {
+		m := &p.in.Messages[i]
+		stored, ok := known[m.ID]
+		switch {
+		case ok && !same(stored, m) && !p.sent(m):
+			return nil, differs("message %q is not the one that the thread has under this id", m.ID)
+		case ok && m.Role == "user" && len(fresh) > 0:
+			return nil, differs("message %q is before message %q, which the thread has already", fresh[0].ID, m.ID)
+		case ok && m.Role == "user":
+			last = m.ID
+		case !ok && m.Role == "user":
+			waits, err := p.received(m)
+			if err != nil {
+				return nil, err
+			}
+			if !waits {
+				fresh = append(fresh, m)
+			}
+		}
+	}
+	if len(fresh) > maxNew {
+		return nil, differs("%d messages are new; at most %d may be sent at once", len(fresh), maxNew)
+	}
+	if n := len(users); last != "" && users[n-1] != last && len(fresh) > 0 {
+		return nil, differs("the thread has messages after %q, the last one that the request has", last)
+	}
+	return fresh, nil
+}
+
+func differs(format string, args ...any) error {
+	return mismatched("history_differs", format+"; GET the thread to load its messages", args...)
+}
+
+// same reports whether a message of the client is the one that the session has. Results may have been shortened, so
+// only their calls are compared.
+func same(stored wireMessage, m *wireMessage) bool {
+	if stored.Role != m.Role || stored.Role == "tool" {
+		return stored.Role == m.Role && stored.ToolCallID == m.ToolCallID
+	}
+	if text, ok := m.text(); ok {
+		var has string
+		if len(stored.Content) > 0 && json.Unmarshal(stored.Content, &has) != nil || has != text {
+			return false
+		}
+	}
+	return slices.EqualFunc(stored.ToolCalls, m.ToolCalls, func(a, b wireCall) bool {
+		return a.ID == b.ID && a.Function.Name == b.Function.Name && sameJSON(a.Function.Arguments, b.Function.Arguments)
+	})
+}
+
+func sameJSON(a, b string) bool {
+	var x, y bytes.Buffer
+	return a == b || json.Compact(&x, []byte(a)) == nil && json.Compact(&y, []byte(b)) == nil && x.String() == y.String()
+}
+
+// received reports whether the session was sent a message with the id before: one that still waits, or that was
+// removed by a compaction.
+func (p *planner) received(m *wireMessage) (bool, error) {
+	if err := session.CheckID(m.ID); err != nil || strings.HasPrefix(m.ID, answerPrefix) {
+		return false, refuse(400, "message id %q: use 1 to 128 letters, digits, '.', '_' and '-', and do not begin with %q", m.ID, answerPrefix)
+	}
+	e, err := p.store.Input(p.ctx, p.id, m.ID)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	var sent storedInput
+	if json.Unmarshal(e.Data, &sent) != nil || sent.Message == nil {
+		return false, differs("the id %q belongs to something else", m.ID)
+	}
+	if text, ok := m.text(); ok && text != sent.Message.Text() {
+		return false, differs("message %q is not the one that the thread has under this id", m.ID)
+	}
+	return true, nil
+}
+
+// sent reports whether a message is as it was sent: the session may have a redacted text.
+func (p *planner) sent(m *wireMessage) bool {
+	known, err := p.received(m)
+	return m.Role == "user" && known && err == nil
+}
+
+// storedInput is an input as [session.Send] stores it.
+type storedInput struct {
+	Message *message.Message `json:"message,omitempty"`
+	Confirm *event.Confirm   `json:"confirm,omitempty"`
+	Result  *event.Result    `json:"result,omitempty"`
+}
+
+// holds reports whether an entry is the answer in.
+func holds(e session.Entry, in agent.Input) bool {
+	var sent, want storedInput
+	switch in := in.(type) {
+	case event.Confirm:
+		want.Confirm = &in
+	case event.Result:
+		want.Result = &in
+	}
+	if json.Unmarshal(e.Data, &sent) != nil {
+		return false
+	}
+	a, errA := json.Marshal(sent)
+	b, errB := json.Marshal(want)
+	return errA == nil && errB == nil && bytes.Equal(a, b)
+}
+
+// say plans a message, with the request's context.
+func (p *planner) say(m *wireMessage) error {
+	blocks, err := m.blocks()
+	if err != nil {
+		return refuse(400, "message %q: %v", m.ID, err)
+	}
+	for _, c := range p.in.Context {
+		blocks = append(blocks, &message.Hint{Source: "frontend", Text: c.Description + ": " + c.Value})
+	}
+	p.inputs = append(p.inputs, planned{m.ID, agent.Say("", blocks...)})
+	return nil
+}
+
+// answers plans the answers to the open questions. A new message follows them, so every question needs one.
+func (p *planner) answers(said bool) error {
+	resume := map[string]resumeEntry{}
+	for _, e := range p.in.Resume {
+		resume[e.InterruptID] = e
+	}
+	open := 0
+	for _, ev := range p.state.Pending() {
+		switch ev := ev.(type) {
+		case *event.Approval:
+			id := interruptID(ev.Call, ev.Question)
+			e, ok := resume[id]
+			if !ok {
+				open++
+				continue
+			}
+			delete(resume, id)
+			if err := p.confirm(ev, e); err != nil {
+				return err
+			}
+		case *event.External:
+			if err := p.result(ev, said); err != nil {
+				return err
+			}
+		}
+	}
+	if open > 0 && (said || len(p.inputs) > 0 || len(p.in.Resume) > 0) {
+		return mismatched("interrupts_open", "%d interrupt(s) of the thread are not answered; the request's resume must answer each", open)
+	}
+	for _, e := range p.in.Resume {
+		if _, unknown := resume[e.InterruptID]; !unknown {
+			continue
+		}
+		if err := p.repeated(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// confirm plans the answer to an approval.
+func (p *planner) confirm(q *event.Approval, e resumeEntry) error {
+	a, err := e.decision()
+	if err != nil {
+		return err
+	}
+	answer := q.Deny(a.Reason)
+	switch {
+	case a.approved() && a.Remember:
+		answer = q.Allow(q.Suggest...)
+	case a.approved():
+		answer = q.Allow()
+	}
+	if answer.Allow {
+		answer.Input = a.EditedArgs
+	}
+	return p.answer(q.Call, q.Question, answer)
+}
+
+// A decision is the payload that answers an approval.
+type decision struct {
+	Approved   *bool           `json:"approved"`
+	EditedArgs json.RawMessage `json:"editedArgs"`
+	Remember   bool            `json:"remember"`
+	Reason     string          `json:"reason"`
+}
+
+func (d decision) approved() bool { return d.Approved != nil && *d.Approved }
+
+// decision returns the decision of an entry; a cancelled one is a refusal.
+func (e resumeEntry) decision() (decision, error) {
+	if e.Status == "cancelled" {
+		return decision{Reason: "The user cancelled the question."}, nil
+	}
+	var d decision
+	dec := json.NewDecoder(bytes.NewReader(e.Payload))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&d); err != nil || d.Approved == nil {
+		return d, mismatched("payload_invalid", "the payload for interrupt %q does not match its responseSchema: it needs approved, a boolean", e.InterruptID)
+	}
+	if bytes.Equal(d.EditedArgs, []byte("null")) {
+		d.EditedArgs = nil
+	}
+	return d, nil
+}
+
+// result plans the result of a frontend tool: a tool message of the request, or, if the user has written instead,
+// that there is none.
+func (p *planner) result(q *event.External, said bool) error {
+	for i := range p.in.Messages {
+		m := &p.in.Messages[i]
+		if m.Role != "tool" || m.ToolCallID != q.Call {
+			continue
+		}
+		blocks, err := m.blocks()
+		if err != nil {
+			return refuse(400, "message %q: %v", m.ID, err)
+		}
+		if m.Error != "" {
+			blocks = append(blocks, &message.Text{Text: m.Error})
+		}
+		return p.answer(q.Call, 0, event.Result{Call: q.Call, Blocks: blocks, Failed: m.Error != ""})
+	}
+	if !said {
+		return nil
+	}
+	text := "The frontend returned no result; the user has sent a message instead."
+	return p.answer(q.Call, 0, event.Result{Call: q.Call, Blocks: message.Blocks{&message.Text{Text: text}}, Failed: true})
+}
+
+const answerPrefix = "answer."
+
+// interruptID returns the id of a question.
+func interruptID(call string, question int64) string {
+	return call + "#" + strconv.FormatInt(question, 10)
+}
+
+// answerID returns the id of the nth answer to a question. Only one that was refused is followed by another.
+func answerID(interrupt string, n int) string {
+	sum := sha256.Sum256([]byte(interrupt))
+	return answerPrefix + hex.EncodeToString(sum[:16]) + "." + strconv.Itoa(n)
+}
+
+// maxAnswers is the number of answers to a question that may be refused.
+const maxAnswers = 20
+
+// answer plans an answer, unless it was sent before. If another one was, that is an error.
+func (p *planner) answer(call string, question int64, in agent.Input) error {
+	interrupt := interruptID(call, question)
+	for n := range maxAnswers {
+		id := answerID(interrupt, n)
+		e, err := p.store.Input(p.ctx, p.id, id)
+		if errors.Is(err, fs.ErrNotExist) {
+			p.inputs = append(p.inputs, planned{id, in})
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if e.Refused != "" {
+			continue
+		}
+		if !holds(e, in) {
+			return mismatched("already_answered", "call %q was answered by another request", call)
+		}
+		return nil
+	}
+	return mismatched("already_answered", "%d answers to call %q were refused; cancel the run", maxAnswers, call)
+}
+
+// repeated returns an error unless an entry repeats the answer to a question that is no longer open.
+func (p *planner) repeated(e resumeEntry) error {
+	d, err := e.decision()
+	if err != nil {
+		return err
+	}
+	for n := maxAnswers - 1; n >= 0; n-- {
+		given, err := p.store.Input(p.ctx, p.id, answerID(e.InterruptID, n))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var sent storedInput
+		if err == nil {
+			err = json.Unmarshal(given.Data, &sent)
+		}
+		switch {
+		case err != nil:
+			return err
+		case sent.Confirm == nil || sent.Confirm.Allow != d.approved() || !sameJSON(string(sent.Confirm.Input), string(d.EditedArgs)):
+			return mismatched("already_answered", "interrupt %q was answered otherwise", e.InterruptID)
+		}
+		return nil
+	}
+	return mismatched("interrupt_unknown", "the thread has no open interrupt %q", e.InterruptID)
+}

@@ -1,0 +1,278 @@
+package agui
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
+	"github.com/kitbag-go/kitbag/agent/session"
+)
+
+// A loop runs sessions in this process, each on a goroutine while it has something to do.
+type loop struct {
+	store store
+	agent agent.Config
+	log   *slog.Logger
+
+	ctx    context.Context // of all runs
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	jobs   map[string]*job
+	watch  map[string]map[*listener]bool
+}
+
+// A job is the work on a session. Its fields are guarded by the loop's mutex.
+type job struct {
+	grant   *grant // of the last request; nil if it was only woken
+	senders int    // requests whose inputs are being stored
+	running bool   // it has a goroutine
+	again   bool   // an input has arrived since the session was last run
+}
+
+// A listener gets the events of a session that runs in this process, as far as it has room.
+type listener struct {
+	events chan event.Event
+	failed chan error // has room for one
+}
+
+// listenerSize is how many events a stream may be behind a run before it gets only those that are stored.
+const listenerSize = 1024
+
+// conflictEvery is the interval at which a session that another process has open is tried again.
+const conflictEvery = 250 * time.Millisecond
+
+func newLoop(s store, cfg agent.Config, log *slog.Logger) *loop {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &loop{store: s, agent: cfg, log: log, ctx: ctx, cancel: cancel, jobs: map[string]*job{}, watch: map[string]map[*listener]bool{}}
+}
+
+var errClosing = &refusal{503, "the server is shutting down; try again"}
+
+// errGrant is the mismatch of a request that may use other things than the run in progress.
+var errGrant = &mismatch{"busy", "a run with other tools or another ceiling is in progress; wait for its end, or cancel it"}
+
+// send sends the inputs of a request to a session and runs it. st is the session's State as the request saw it, and
+// status its status.
+func (l *loop) send(ctx context.Context, id string, inputs []planned, g grant, st *agent.State, status session.Status) error {
+	stored, err := grantOf(st)
+	if err != nil {
+		return err
+	}
+	if busy(status) && !g.equal(stored) {
+		return errGrant
+	}
+	j, err := l.reserve(id, g, stored)
+	if err != nil {
+		return err
+	}
+	for _, in := range inputs {
+		if _, err = session.Send(ctx, l.store, id, in.id, in.input); err != nil {
+			break
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	j.senders--
+	l.start(id, j) // some inputs may have been stored even after an error
+	return err
+}
+
+// reserve returns the job of a session, which keeps jobs with another grant from taking the inputs that follow.
+func (l *loop) reserve(id string, g, stored grant) (*job, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	j := l.jobs[id]
+	switch {
+	case l.closed:
+		return nil, errClosing
+	case j == nil:
+		j = &job{}
+		l.jobs[id] = j
+	case j.grant != nil && !j.grant.equal(g), j.grant == nil && !g.equal(stored):
+		return nil, errGrant
+	}
+	j.grant = &g
+	j.senders++
+	return j, nil
+}
+
+// interrupt sends an interrupt to a session.
+func (l *loop) interrupt(ctx context.Context, id, input string) error {
+	if _, err := session.Send(ctx, l.store, id, input, agent.Interrupt{}); err != nil {
+		return err
+	}
+	l.wake(id, true)
+	return nil
+}
+
+// wake runs a session if it has something to do: if its process has died, for example. With again it is looked at
+// once more even if it is running.
+func (l *loop) wake(id string, again bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	j := l.jobs[id]
+	if j == nil {
+		j = &job{}
+		l.jobs[id] = j
+	} else if !again {
+		return
+	}
+	l.start(id, j)
+}
+
+// start has a job run the session once more. The mutex must be held.
+func (l *loop) start(id string, j *job) {
+	j.again = true
+	if !j.running && !l.closed {
+		j.running = true
+		l.wg.Go(func() { l.work(id, j) })
+	}
+}
+
+// next reports whether a job has something to do, and with which grant. If not, the job is over.
+func (l *loop) next(id string, j *job) (g *grant, more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if j.again && l.ctx.Err() == nil {
+		j.again = false
+		return j.grant, true
+	}
+	j.running = false
+	if j.senders == 0 {
+		delete(l.jobs, id)
+	}
+	return nil, false
+}
+
+// work runs a session until nothing is left to do.
+func (l *loop) work(id string, j *job) {
+	for {
+		g, more := l.next(id, j)
+		if !more {
+			return
+		}
+		err := l.run(id, g)
+		switch {
+		case errors.Is(err, session.ErrConflict) && l.isLeft(id, g):
+			select {
+			case <-time.After(conflictEvery):
+			case <-l.ctx.Done():
+			}
+			l.mu.Lock()
+			j.again = true
+			l.mu.Unlock()
+		case err != nil && !errors.Is(err, session.ErrConflict):
+			l.log.ErrorContext(l.ctx, "agui: run failed", "session", id, "error", err)
+			l.fail(id, err)
+		}
+	}
+}
+
+// isLeft reports whether inputs wait in a session that another process has open, which may miss the last of them. A
+// session that was only woken is left to that process.
+func (l *loop) isLeft(id string, g *grant) bool {
+	if g == nil {
+		return false
+	}
+	entries, err := l.store.Inputs(l.ctx, id)
+	return err != nil || len(entries) > 0
+}
+
+// run opens a session and runs it. One that was only woken may have nothing to do.
+func (l *loop) run(id string, g *grant) (err error) {
+	if g == nil {
+		_, info, err := session.Read(l.ctx, l.store, id, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			info.Inputs = 1 // it has no record yet
+		} else if err != nil || !busy(info.Status) && info.Inputs == 0 {
+			return err // a run that failed is repeated only for a new input
+		}
+	}
+	s, err := session.Open(l.ctx, l.store, id)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if g != nil {
+		if err := g.apply(s.State); err != nil {
+			return err
+		}
+	}
+	now, err := grantOf(s.State)
+	if err != nil {
+		return err
+	}
+	a, err := agentFor(l.ctx, l.agent, now.tools)
+	if err != nil {
+		return err
+	}
+	for ev, err := range s.Run(l.ctx, a) {
+		if err != nil {
+			return err
+		}
+		l.publish(id, ev)
+	}
+	return nil
+}
+
+// listen returns a listener of a session, and the function that ends it.
+func (l *loop) listen(id string) (*listener, func()) {
+	n := &listener{make(chan event.Event, listenerSize), make(chan error, 1)}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.watch[id] == nil {
+		l.watch[id] = map[*listener]bool{}
+	}
+	l.watch[id][n] = true
+	return n, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.watch[id], n)
+		if len(l.watch[id]) == 0 {
+			delete(l.watch, id)
+		}
+	}
+}
+
+// publish gives an event to the listeners. It never waits: a stream that is slow gets the stored events later.
+func (l *loop) publish(id string, ev event.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for n := range l.watch[id] {
+		select {
+		case n.events <- ev:
+		default:
+		}
+	}
+}
+
+// fail tells the listeners that the session could not be run.
+func (l *loop) fail(id string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for n := range l.watch[id] {
+		select {
+		case n.failed <- err:
+		default:
+		}
+	}
+}
+
+func (l *loop) shutdown(ctx context.Context) error {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	stop := context.AfterFunc(ctx, l.cancel)
+	defer stop()
+	l.wg.Wait()
+	l.cancel()
+	return ctx.Err()
+}

@@ -1,0 +1,328 @@
+package agui
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
+	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// busy reports whether a run is in progress, or was cut off.
+func busy(s session.Status) bool { return s == session.StatusWorking || s == session.StatusAbandoned }
+
+func isAnswer(id string) bool { return strings.HasPrefix(id, answerPrefix) }
+
+// post sends the new inputs of a request to the session and streams what follows.
+func (h *Handler) post(w http.ResponseWriter, r *http.Request) error {
+	in, err := h.readInput(w, r)
+	if err != nil {
+		return err
+	}
+	id, err := h.sessionID(r, in.ThreadID)
+	if err != nil {
+		return err
+	}
+	g, err := h.grant(r, in)
+	if err != nil {
+		return err
+	}
+	s := h.newStream(w, id, in.ThreadID, cursor{run: in.RunID})
+	live, end := h.listen(id) // before the inputs are sent, so that no delta is missed
+	defer end()
+	st, info, err := h.current(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	inputs, err := (&planner{ctx: r.Context(), store: h.store, id: id, state: st, in: in}).plan()
+	if err == nil && len(inputs) > 0 {
+		err = h.send(r.Context(), id, inputs, g, st, info.Status)
+	}
+	if bad, ok := errors.AsType[*mismatch](err); ok {
+		s.out.send(&wireEvent{Type: "RUN_ERROR", Message: bad.text, Code: bad.code}, time.Now(), cursor{})
+		return s.out.flush()
+	}
+	if err != nil {
+		return err
+	}
+	if len(inputs) == 0 {
+		return s.join(r.Context(), live, st, info)
+	}
+	if s.pos.last, err = h.lastInput(r.Context(), id, inputs[len(inputs)-1].id); err != nil {
+		return err
+	}
+	if err := s.begin(st, info, false); err != nil {
+		return err
+	}
+	return s.run(r.Context(), live)
+}
+
+// lastInput returns the last input that waits: the stream ends with its run. If none waits any more it is sent.
+func (h *Handler) lastInput(ctx context.Context, id, sent string) (string, error) {
+	entries, err := h.store.Inputs(ctx, id)
+	if err != nil || len(entries) == 0 {
+		return sent, err
+	}
+	return entries[len(entries)-1].ID, nil
+}
+
+// current returns a session's State, that of a new one if the store does not have it.
+func (h *Handler) current(ctx context.Context, id string) (*agent.State, session.Info, error) {
+	st, info, err := session.Read(ctx, h.store, id, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &agent.State{}, session.Info{}, nil
+	}
+	return st, info, err
+}
+
+// grant returns what a request may use.
+func (h *Handler) grant(r *http.Request, in *runInput) (grant, error) {
+	var g grant
+	var err error
+	if h.cfg.Ceiling != nil {
+		if g.ceiling, err = h.cfg.Ceiling(r); err != nil {
+			h.cfg.Log.InfoContext(r.Context(), "agui: request refused", "error", err)
+			return g, refuse(http.StatusForbidden, "the request is not allowed")
+		}
+	}
+	if len(in.Tools) == 0 {
+		return g, nil
+	}
+	if h.loop == nil {
+		return g, refuse(http.StatusBadRequest, "tools: this server has no frontend tools; leave them out")
+	}
+	if g.tools, err = checkTools(in.Tools, h.cfg.MaxTools); err == nil {
+		_, err = agentFor(r.Context(), h.loop.agent, g.tools)
+	}
+	if err != nil {
+		return g, refuse(http.StatusBadRequest, "tools: %v", err)
+	}
+	return g, nil
+}
+
+// listen returns the listener for a session, nil if it does not run in this process.
+func (h *Handler) listen(id string) (*listener, func()) {
+	if h.loop == nil {
+		return nil, func() {}
+	}
+	return h.loop.listen(id)
+}
+
+// send sends inputs to a session and has it run.
+func (h *Handler) send(ctx context.Context, id string, inputs []planned, g grant, st *agent.State, status session.Status) error {
+	var err error
+	if h.loop != nil {
+		if err = h.loop.send(ctx, id, inputs, g, st, status); err == errGrant {
+			h.loop.wake(id, false) // the run in progress may have been left by a process that died
+		}
+	} else {
+		for _, in := range inputs {
+			if _, err = h.engine.Send(ctx, id, in.id, in.input); err != nil {
+				break
+			}
+		}
+	}
+	if errors.Is(err, session.ErrFull) {
+		return refuse(http.StatusServiceUnavailable, "too many messages of the thread wait; try again later")
+	}
+	return err
+}
+
+// begin sends the first events of a run: the whole thread, or only the state.
+func (s *stream) begin(st *agent.State, info session.Info, whole bool) error {
+	now := time.Now()
+	s.pos.after, s.pos.seq, s.last = info.Event, info.Event, info.Event
+	list := []*wireEvent{{Type: "RUN_STARTED", ThreadID: s.thread, RunID: s.pos.run, Version: protocolVersion}}
+	if s.h.cfg.State != nil {
+		data, err := json.Marshal(s.h.cfg.State(st))
+		if err != nil {
+			return err
+		}
+		s.state = data
+		list = append(list, &wireEvent{Type: "STATE_SNAPSHOT", Snapshot: data})
+	}
+	if whole {
+		list = append(list, &wireEvent{Type: "MESSAGES_SNAPSHOT", Messages: messagesOf(st.Messages)})
+	}
+	for i, w := range list {
+		c := cursor{}
+		if i == len(list)-1 {
+			c = s.pos // a client that has only some of these begins again
+		}
+		s.out.send(w, now, c)
+	}
+	return s.out.flush()
+}
+
+// join sends a snapshot of the thread, and the events of its current run if there is one.
+func (s *stream) join(ctx context.Context, live *listener, st *agent.State, info session.Info) error {
+	entries, err := s.h.store.Inputs(ctx, s.session)
+	if err != nil {
+		return err
+	}
+	asked := len(st.Pending()) > 0
+	for _, e := range entries {
+		if !asked || isAnswer(e.ID) {
+			s.pos.last = e.ID
+		}
+	}
+	if err := s.begin(st, info, true); err != nil {
+		return err
+	}
+	if busy(info.Status) || s.pos.last != "" {
+		if s.h.loop != nil {
+			s.h.loop.wake(s.session, false)
+		}
+		return s.run(ctx, live)
+	}
+	s.pos.n = finished
+	s.out.send(&wireEvent{Type: "RUN_FINISHED", ThreadID: s.thread, RunID: s.pos.run, Outcome: waitingFor(st)}, time.Now(), s.pos)
+	return s.out.flush()
+}
+
+// get continues a stream, or joins a thread.
+func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
+	thread := r.URL.Query().Get("threadId")
+	id, err := h.sessionID(r, thread)
+	if err != nil {
+		return err
+	}
+	live, end := h.listen(id)
+	defer end()
+	st, info, err := session.Read(r.Context(), h.store, id, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		entries, err := h.store.Inputs(r.Context(), id)
+		if err != nil {
+			return err
+		}
+		if len(entries) == 0 {
+			return refuse(http.StatusNotFound, "there is no thread %q", thread)
+		}
+		st = &agent.State{} // its first input was not used yet
+	} else if err != nil {
+		return err
+	}
+	text := r.Header.Get("Last-Event-ID")
+	if text == "" {
+		run := r.URL.Query().Get("runId")
+		if run == "" {
+			run = message.NewID("run")
+		} else if err := session.CheckID(run); err != nil {
+			return refuse(http.StatusBadRequest, "runId: %v", err)
+		}
+		return h.newStream(w, id, thread, cursor{run: run}).join(r.Context(), live, st, info)
+	}
+	c, err := parseCursor(text)
+	if err != nil {
+		return refuse(http.StatusBadRequest, "%v", err)
+	}
+	return h.resume(r.Context(), h.newStream(w, id, thread, c), live, info)
+}
+
+// resume continues a stream. If it was complete the status is 204, after which an EventSource does not ask again.
+func (h *Handler) resume(ctx context.Context, s *stream, live *listener, info session.Info) error {
+	done, err := s.complete(ctx, info)
+	if err != nil {
+		return err
+	}
+	if done {
+		s.out.w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	if h.loop != nil && info.Status != session.StatusWaiting {
+		h.loop.wake(s.session, false) // its process may have died
+	}
+	return s.run(ctx, live)
+}
+
+// complete reports whether a stream ends before its cursor.
+func (s *stream) complete(ctx context.Context, info session.Info) (bool, error) {
+	if s.pos.n == finished {
+		return true, nil
+	}
+	if s.pos.seq > info.Event || s.pos.seq == s.pos.after {
+		return false, nil
+	}
+	for raw, err := range s.h.store.Watch(ctx, s.session, s.pos.seq-1) {
+		if err != nil {
+			return false, err
+		}
+		if raw.Seq != s.pos.seq {
+			return false, nil
+		}
+		ev, err := event.Decode(raw.Data)
+		if err != nil {
+			return false, err
+		}
+		end, ok := ev.(*event.End)
+		if !ok {
+			return false, nil
+		}
+		w, err := s.finish(ctx, end, raw.Record)
+		return w != nil, err
+	}
+	return false, ctx.Err()
+}
+
+// cancel interrupts the run of a thread, or ends its open questions.
+func (h *Handler) cancel(w http.ResponseWriter, r *http.Request) error {
+	thread := r.URL.Query().Get("threadId")
+	id, err := h.sessionID(r, thread)
+	if err != nil {
+		return err
+	}
+	st, info, err := h.current(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	if busy(info.Status) || info.Inputs > 0 || len(st.Pending()) > 0 {
+		done, err := h.interrupt(r.Context(), id)
+		if err != nil {
+			return err
+		}
+		if !done {
+			w.WriteHeader(http.StatusAccepted)
+			return nil
+		}
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// cancelWithin is how long a request to cancel waits for the effect.
+const cancelWithin = 5 * time.Second
+
+// interrupt sends an interrupt to a session, and reports whether it has taken effect.
+func (h *Handler) interrupt(ctx context.Context, id string) (done bool, err error) {
+	input := message.NewID("cancel")
+	if h.loop != nil {
+		err = h.loop.interrupt(ctx, id, input)
+	} else {
+		_, err = h.engine.Send(ctx, id, input, agent.Interrupt{})
+	}
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, cancelWithin)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		in, err := h.store.Input(ctx, id, input)
+		if err == nil && in.Record > 0 {
+			return true, nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return false, nil
+		}
+	}
+}

@@ -1,0 +1,346 @@
+package agui
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/agent/event"
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// A translator translates the events of a session to those of AG-UI. What an event is translated to depends only
+// on the events before it and on the middle, so that another replica can continue a stream.
+type translator struct {
+	mid  middle
+	live live // belongs to mid
+
+	step  int64 // the open step; 0 if none is
+	names map[string]string
+	subs  map[string]string // the open sub-agents, by the path of their calls
+	usage message.Usage     // of the runs that have ended
+}
+
+// live is what is known about the message of the middle if its deltas were translated here.
+type live struct {
+	block        string // of the open part; empty if the part was opened elsewhere
+	sent         string // of the open part
+	parts, texts int    // that were opened
+}
+
+func newTranslator(c cursor) *translator {
+	return &translator{mid: c.mid, step: c.step, names: map[string]string{}, subs: map[string]string{}}
+}
+
+// isDelta reports whether ev is a piece of text or reasoning, which comes again in a message.
+func isDelta(ev event.Event) bool {
+	switch ev.(type) {
+	case *event.TextDelta, *event.ThinkingDelta:
+		return true
+	}
+	return false
+}
+
+// delta translates a piece of text or reasoning. It calls moved with each event, after it has moved the middle past
+// it.
+func (t *translator) delta(ev event.Event, moved func(*wireEvent)) {
+	var msg, block, text string
+	think := false
+	switch ev := ev.(type) {
+	case *event.TextDelta:
+		msg, block, text = ev.Message, ev.Block, ev.Text
+	case *event.ThinkingDelta:
+		msg, block, text, think = ev.Message, ev.Block, ev.Text, true
+	}
+	if t.mid.message == "" {
+		t.mid, t.live = middle{message: msg}, live{}
+	}
+	if begunElsewhere := t.mid.next > 0 && t.live.parts == 0; text == "" || t.mid.message != msg || begunElsewhere {
+		return // the rest of the message comes with its event
+	}
+	m := &t.mid
+	if m.part != "" && (t.live.block != block || m.think != think) {
+		list := closings(*m)
+		m.next, m.offset = m.base+sizeOf(m.think)-len(list), 0
+		for i, w := range list {
+			m.next++
+			if i == len(list)-1 {
+				m.part = ""
+			}
+			moved(w)
+		}
+	}
+	if m.part == "" {
+		t.live.block, t.live.sent = block, ""
+		if !think {
+			t.live.texts++
+		}
+		m.part, m.think, m.base = partID(msg, t.live.parts, !think && t.live.texts == 1), think, m.next
+		t.live.parts++
+		for _, w := range openings(m.part, think) {
+			m.next++
+			moved(w)
+		}
+	}
+	t.live.sent += text
+	m.offset += len(text)
+	moved(contentOf(m.part, think, text))
+}
+
+// sizeOf returns the number of events of a part.
+func sizeOf(think bool) int {
+	if think {
+		return 5
+	}
+	return 3
+}
+
+func openings(id string, think bool) []*wireEvent {
+	if think {
+		return []*wireEvent{{Type: "REASONING_START", MessageID: id}, {Type: "REASONING_MESSAGE_START", MessageID: id, Role: "reasoning"}}
+	}
+	return []*wireEvent{{Type: "TEXT_MESSAGE_START", MessageID: id, Role: "assistant"}}
+}
+
+func contentOf(id string, think bool, text string) *wireEvent {
+	if think {
+		return &wireEvent{Type: "REASONING_MESSAGE_CONTENT", MessageID: id, Delta: text}
+	}
+	return &wireEvent{Type: "TEXT_MESSAGE_CONTENT", MessageID: id, Delta: text}
+}
+
+func endings(id string, think bool) []*wireEvent {
+	if think {
+		return []*wireEvent{{Type: "REASONING_MESSAGE_END", MessageID: id}, {Type: "REASONING_END", MessageID: id}}
+	}
+	return []*wireEvent{{Type: "TEXT_MESSAGE_END", MessageID: id}}
+}
+
+// closings returns the events that close the open part of a middle.
+func closings(m middle) []*wireEvent {
+	list := endings(m.part, m.think)
+	switch sent := m.next - m.base; {
+	case m.part == "" || sent <= 0:
+		return nil
+	case m.think && (sent == 1 || sent >= 4): // the message in the span was not opened, or is closed
+		return list[1:]
+	}
+	return list
+}
+
+// abort closes what was sent of a message that will not come.
+func (t *translator) abort() []*wireEvent {
+	if t.mid.message == "" {
+		return nil
+	}
+	list := closings(t.mid)
+	if t.mid.next > 0 {
+		list = append(list, custom("discard", map[string]string{"messageId": t.mid.message}))
+	}
+	t.mid, t.live = middle{}, live{}
+	return list
+}
+
+func custom(name string, value any) *wireEvent {
+	return &wireEvent{Type: "CUSTOM", Name: "kitbag." + name, Value: value}
+}
+
+// event translates an event that is not a delta. A nil in the list was sent before, as part of the middle.
+func (t *translator) event(ev event.Event) []*wireEvent {
+	switch ev := ev.(type) {
+	case *event.RunStart: // what is open was cut off
+		return slices.Concat(t.abort(), t.closeSubs(), t.endStep())
+	case *event.ModelStart:
+		list := append(t.abort(), t.endStep()...)
+		t.step = int64(ev.Step)
+		return append(list, &wireEvent{Type: "STEP_STARTED", StepName: stepName(t.step)})
+	case *event.Discard:
+		return t.abort()
+	case *event.Message:
+		if ev.Message.Role == message.RoleAssistant {
+			return t.message(ev.Message)
+		}
+	case *event.ToolCall:
+		t.names[ev.Call] = ev.Name
+	case *event.ToolResult:
+		return append(t.closeSubs(ev.Call), resultOf(ev, "")...)
+	case *event.Sub:
+		return t.sub(ev, "")
+	case *event.End:
+		t.usage.Add(ev.Usage)
+		return slices.Concat(t.abort(), t.closeSubs(), t.endStep())
+	case *event.Background:
+		value := map[string]string{"call": ev.Call, "name": ev.Name}
+		if ev.Result != nil {
+			value["text"] = ev.Result.Text()
+		}
+		return []*wireEvent{custom("background", value)}
+	case *event.Elicitation:
+		return []*wireEvent{custom("elicitation", ev)}
+	case *event.Retry:
+		return []*wireEvent{custom("retry", map[string]any{"attempt": ev.Attempt, "waitMs": ev.Wait.Milliseconds()})}
+	case *event.Compaction:
+		return []*wireEvent{custom("compaction", map[string]int{"before": ev.Before, "after": ev.After, "dropped": ev.Dropped})}
+	}
+	return nil
+}
+
+func stepName(n int64) string { return "step " + strconv.FormatInt(n, 10) }
+
+func (t *translator) endStep() []*wireEvent {
+	if t.step == 0 {
+		return nil
+	}
+	name := stepName(t.step)
+	t.step = 0
+	return []*wireEvent{{Type: "STEP_FINISHED", StepName: name}}
+}
+
+// message translates a message of the model, of which a part may have been sent.
+func (t *translator) message(m *message.Message) []*wireEvent {
+	list := messageEvents(m, m.ID)
+	mid, live := t.mid, t.live
+	if mid.message != m.ID || mid.next == 0 {
+		return append(t.abort(), list...)
+	}
+	if !fits(list, mid, live) { // it was changed after it was sent
+		return append(t.abort(), messageEvents(m, m.ID+".again")...)
+	}
+	t.mid, t.live = middle{}, live0
+	clear(list[:mid.next])
+	if mid.offset == 0 {
+		return list
+	}
+	rest := *list[mid.next]
+	if text := rest.Delta.(string)[mid.offset:]; text != "" {
+		rest.Delta = text
+		list[mid.next] = &rest
+	} else {
+		list[mid.next] = nil
+	}
+	return list
+}
+
+var live0 live
+
+// fits reports whether what was sent of a message is the beginning of it.
+func fits(list []*wireEvent, mid middle, sent live) bool {
+	if mid.next > len(list) {
+		return false
+	}
+	if mid.part == "" {
+		return mid.offset == 0
+	}
+	first := mid.base
+	if first >= len(list) || list[first].MessageID != mid.part || list[first].Type != openings(mid.part, mid.think)[0].Type {
+		return false
+	}
+	if mid.offset == 0 {
+		return true
+	}
+	if mid.next >= len(list) {
+		return false
+	}
+	text, ok := list[mid.next].Delta.(string)
+	return ok && mid.offset <= len(text) && strings.ToValidUTF8(text[:mid.offset], "") == text[:mid.offset] &&
+		(sent.parts == 0 || strings.HasPrefix(text, sent.sent))
+}
+
+// messageEvents returns all events of a message of the model: its texts and reasonings, then its calls.
+func messageEvents(m *message.Message, id string) []*wireEvent {
+	var list []*wireEvent
+	for _, p := range partsOf(m) {
+		part := id + strings.TrimPrefix(p.id, m.ID)
+		list = append(list, openings(part, p.reasoning)...)
+		list = append(list, contentOf(part, p.reasoning, p.text))
+		list = append(list, endings(part, p.reasoning)...)
+	}
+	for _, c := range m.ToolCalls() {
+		list = append(list, &wireEvent{Type: "TOOL_CALL_START", ToolCallID: c.ID, ToolCallName: c.Name, ParentMessageID: id},
+			&wireEvent{Type: "TOOL_CALL_ARGS", ToolCallID: c.ID, Delta: string(c.Input)}, &wireEvent{Type: "TOOL_CALL_END", ToolCallID: c.ID})
+	}
+	return list
+}
+
+// resultOf returns the result of a call. path is that of the sub-agent that made it, followed by a slash.
+func resultOf(ev *event.ToolResult, path string) []*wireEvent {
+	text := ev.Text
+	return []*wireEvent{{Type: "TOOL_CALL_RESULT", MessageID: resultID(path + ev.Call), ToolCallID: path + ev.Call, Role: "tool", Content: &text,
+		Metadata: map[string]any{"kitbag": map[string]any{"outcome": ev.Outcome}}}}
+}
+
+// sub translates an event of a sub-agent. above is the path of the sub-agent that started it, followed by a slash.
+func (t *translator) sub(ev *event.Sub, above string) []*wireEvent {
+	path := above + ev.Call
+	var list []*wireEvent
+	if t.subs[path] == "" {
+		name := t.names[path]
+		if name == "" {
+			name = "agent"
+		}
+		id := path + "." + itoa(ev.Event.Head().Seq)
+		t.subs[path] = id
+		list = append(list, &wireEvent{Type: "SUBAGENT_STARTED", SubagentRunID: id, Name: name, ParentToolCallID: path,
+			ParentSubagent: t.subs[strings.TrimSuffix(above, "/")]})
+	}
+	inner := path + "/"
+	var own []*wireEvent
+	switch e := ev.Event.(type) {
+	case *event.Message:
+		if e.Message.Role == message.RoleAssistant {
+			own = messageEvents(e.Message, e.Message.ID)
+			for _, w := range own {
+				if w.ToolCallID != "" {
+					w.ToolCallID = inner + w.ToolCallID
+				}
+			}
+		}
+	case *event.ToolCall:
+		t.names[inner+e.Call] = e.Name
+	case *event.ToolResult:
+		own = resultOf(e, inner)
+	case *event.Sub:
+		return append(list, t.sub(e, inner)...)
+	case *event.End:
+		list = append(list, t.closeSub(path, e.Reason)...)
+	}
+	for _, w := range own {
+		w.SubagentRunID = t.subs[path]
+	}
+	return append(list, own...)
+}
+
+// closeSub closes a sub-agent and those below it.
+func (t *translator) closeSub(path string, why event.EndReason) []*wireEvent {
+	id := t.subs[path]
+	if id == "" {
+		return nil
+	}
+	var list []*wireEvent
+	for _, p := range slices.Backward(slices.Sorted(maps.Keys(t.subs))) {
+		if strings.HasPrefix(p, path+"/") {
+			list = append(list, t.closeSub(p, event.EndInterrupted)...)
+		}
+	}
+	delete(t.subs, path)
+	switch why {
+	case event.EndWaiting:
+		return append(list, &wireEvent{Type: "SUBAGENT_FINISHED", SubagentRunID: id, Outcome: &wireOutcome{Type: "suspended"}})
+	case event.EndError, event.EndInterrupted:
+		return append(list, &wireEvent{Type: "SUBAGENT_ERROR", SubagentRunID: id, Message: "the sub-agent ended with " + string(why), Code: string(why)})
+	}
+	return append(list, &wireEvent{Type: "SUBAGENT_FINISHED", SubagentRunID: id})
+}
+
+// closeSubs closes the sub-agents of the calls, or all of them.
+func (t *translator) closeSubs(calls ...string) []*wireEvent {
+	if len(calls) == 0 {
+		calls = slices.Sorted(maps.Keys(t.subs))
+	}
+	var list []*wireEvent
+	for _, c := range calls {
+		list = append(list, t.closeSub(c, event.EndInterrupted)...)
+	}
+	return list
+}
