@@ -187,7 +187,7 @@ func TestDisconnect(t *testing.T) {
 func TestSlow(t *testing.T) {
 	store := session.Memory()
 	r := newReplica(t, store)
-	res := r.do("POST", "", request("t", "m1", "long"))
+	res := r.do("POST", "", request("t", "m1", "huge"))
 	defer res.Body.Close()
 	if _, err := io.ReadFull(res.Body, make([]byte, 10)); err != nil {
 		t.Fatal(err)

@@ -37,14 +37,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) error {
 	s := h.newStream(w, id, in.ThreadID, cursor{run: in.RunID})
 	live, end := h.listen(id) // before the inputs are sent, so that no delta is missed
 	defer end()
-	st, info, err := h.current(r.Context(), id)
-	if err != nil {
-		return err
-	}
-	inputs, err := (&planner{ctx: r.Context(), store: h.store, id: id, state: st, in: in}).plan()
-	if err == nil && len(inputs) > 0 {
-		err = h.send(r.Context(), id, inputs, g, st, info.Status)
-	}
+	st, info, inputs, err := h.accept(r.Context(), id, in, g)
 	if bad, ok := errors.AsType[*mismatch](err); ok {
 		s.out.send(&wireEvent{Type: "RUN_ERROR", Message: bad.text, Code: bad.code}, time.Now(), cursor{})
 		return s.out.flush()
@@ -62,6 +55,35 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return s.run(r.Context(), live)
+}
+
+// grantEvery is the interval at which a request with another grant is tried again while the last run is being closed.
+const (
+	grantEvery = 20 * time.Millisecond
+	grantTries = 100
+)
+
+// accept sends the new inputs of a request to the session, and returns the State before them.
+func (h *Handler) accept(ctx context.Context, id string, in *runInput, g grant) (st *agent.State, info session.Info, inputs []planned, err error) {
+	for range grantTries {
+		if st, info, err = h.current(ctx, id); err != nil {
+			return nil, info, nil, err
+		}
+		inputs, err = (&planner{ctx: ctx, store: h.store, id: id, state: st, in: in}).plan()
+		if err != nil || len(inputs) == 0 {
+			return st, info, nil, err
+		}
+		err = h.send(ctx, id, inputs, g, st, info.Status)
+		if err != errGrant || busy(info.Status) {
+			break
+		}
+		select {
+		case <-time.After(grantEvery):
+		case <-ctx.Done():
+			return nil, info, nil, context.Cause(ctx)
+		}
+	}
+	return st, info, inputs, err
 }
 
 // lastInput returns the last input that waits: the stream ends with its run. If none waits any more it is sent.
@@ -119,7 +141,7 @@ func (h *Handler) listen(id string) (*listener, func()) {
 func (h *Handler) send(ctx context.Context, id string, inputs []planned, g grant, st *agent.State, status session.Status) error {
 	var err error
 	if h.loop != nil {
-		if err = h.loop.send(ctx, id, inputs, g, st, status); err == errGrant {
+		if err = h.loop.send(ctx, id, inputs, g, st, status); err == errGrant && busy(status) {
 			h.loop.wake(id, false) // the run in progress may have been left by a process that died
 		}
 	} else {
