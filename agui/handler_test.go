@@ -192,11 +192,11 @@ func TestSlow(t *testing.T) {
 	if _, err := io.ReadFull(res.Body, make([]byte, 10)); err != nil {
 		t.Fatal(err)
 	}
-	for range 100 { // the run does not wait for the client
+	for range 1000 { // the run does not wait for the client
 		if _, info, err := session.Read(t.Context(), store, "t", 0); err == nil && info.Status == session.StatusEnded {
 			return
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond)
 	}
 	t.Error("the run waits for a client that does not read")
 }

@@ -17,7 +17,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files")
 
 // servers run until they are stopped; each has its own test.
-var servers = []string{"gateway", "users", "webchat"}
+var servers = []string{"agui", "gateway", "users", "webchat"}
 
 func TestExamples(t *testing.T) {
 	bin := t.TempDir()

@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/kitbag-go/kitbag v0.0.0
+	github.com/kitbag-go/kitbag/agui v0.0.0
 	github.com/kitbag-go/kitbag/builtin v0.0.0
 	github.com/kitbag-go/kitbag/mcpgateway v0.0.0
 )

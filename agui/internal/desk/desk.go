@@ -118,7 +118,7 @@ func answer(req *model.Request, tries *int) (scripted.Turn, error) {
 	case "context":
 		return scripted.Say("I know " + hint(last) + "."), nil
 	case "huge":
-		return scripted.Say(strings.Repeat("0123456789abcdef", 1<<20)), nil
+		return scripted.Say(strings.Repeat("0123456789abcdef", 1<<15)), nil
 	case "long":
 		return scripted.Say(strings.Repeat("All work and no play — ", 40)), nil
 	}
