@@ -45,6 +45,8 @@
 //	GET  api/sessions/ID/details?row=N.N    the events of a row
 //	POST api/sessions/ID/answer             {"call", "question", "allow", "rules", "reason"}
 //	POST api/sessions/ID/resume             runs the session
+//	POST api/sessions/ID/fork               {"record", "to", "say"}: copies it up to a record, and sends the copy a message
+//	GET  api/sessions/ID/export?as=FORM     a file: jsonl (the events), html (a page), go (a test with a scripted model)
 //	GET  api/live?session=ID                server-sent events: "list" when the list has changed, and
 //	                                        "rows" with {"total", "from"} when rows of the session have
 //

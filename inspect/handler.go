@@ -85,6 +85,8 @@ func New(store session.Store, opts Options) (*Handler, error) {
 	h.handle("GET /api/sessions/{id}/details", h.showDetails)
 	h.handle("POST /api/sessions/{id}/answer", h.answer)
 	h.handle("POST /api/sessions/{id}/resume", h.resume)
+	h.handle("POST /api/sessions/{id}/fork", h.fork)
+	h.mux.HandleFunc("GET /api/sessions/{id}/export", h.export)
 	h.mux.HandleFunc("GET /api/live", h.live)
 	return h, nil
 }

@@ -176,6 +176,7 @@ func TestNoEvents(t *testing.T) {
 		}
 	}
 	run("continued", scripted.Say("Still nothing."))
+	exportedTest(t, s, "continued")
 	c, base := client(t, s, inspect.Options{})
 	kinds := func(id string) (out []string) {
 		for _, r := range rows(t, c, base+"api/sessions/"+id+"/rows?n=500") {

@@ -20,7 +20,9 @@ export function sessionView(id, chosen) {
     if (name === (chosen || "")) a.setAttribute("aria-current", "page");
     return a;
   }));
-  const element = el("div", {}, title, facts, el("div", { class: "tools" }, again), problem, inbox.element, nav, part.element);
+  const exports = el("p", { class: "quiet" }, "Export as ", [["html", "page"], ["jsonl", "JSON Lines"], ["go", "test in Go"]].map(([as, text], i) =>
+    [i ? ", " : "", el("a", { href: "api/" + path + "/export?as=" + as, download: "" }, text)]));
+  const element = el("div", {}, title, facts, el("div", { class: "tools" }, again), problem, inbox.element, nav, part.element, exports);
 
   async function load() {
     const s = await get(path);

@@ -1,5 +1,5 @@
 // The timeline of a run: a table of which a page at a time is loaded.
-import { duration, el, get, later, money, number, show, table, time } from "./dom.js";
+import { duration, el, get, later, money, number, post, show, table, time } from "./dom.js";
 
 const size = 200;
 
@@ -124,6 +124,7 @@ function line(path, index) {
     texts.forEach((t, i) => cells[i].replaceChildren(t));
     if (r.sub) cells[2].append(el("span", { class: "quiet" }, "sub-agent: " + r.sub + " rows"));
     self.sub = r.sub;
+    self.record = r.record;
   }
 
   async function toggle() {
@@ -135,6 +136,7 @@ function line(path, index) {
       const d = await get(path + "/details", { row: index });
       inner.replaceChildren(...d.events.map(happened), d.left ? d.left + " more events are too long to be shown" : "");
       if (self.sub) inner.prepend(await nested(path, index));
+      if (self.record && !index.includes(".")) inner.append(fork(path, self.record));
     } catch (e) {
       inner.replaceChildren(e.message);
     }
@@ -146,6 +148,20 @@ function line(path, index) {
 function happened(event) {
   const { type, time: at, seq, run, ...rest } = event;
   return el("div", {}, type && el("div", {}, el("strong", {}, type.replaceAll("_", " ")), el("span", { class: "quiet" }, " " + time(at))), show(rest));
+}
+
+// fork copies the session up to a record.
+function fork(path, record) {
+  const say = el("input", { type: "text", size: 40 });
+  const problem = el("span", { class: "bad", role: "alert" });
+  const copy = async () => {
+    try {
+      location.hash = "#/s/" + (await post(path + "/fork", { record, say: say.value })).id;
+    } catch (e) {
+      problem.replaceChildren(e.message);
+    }
+  };
+  return el("div", { class: "tools" }, el("button", { onclick: copy }, "Fork after this"), el("label", {}, "and say ", say), problem);
 }
 
 // nested is the table of a sub-agent.

@@ -107,6 +107,11 @@ func TestTimeline(t *testing.T) {
 	tb.slash()
 	tb.run(chromedp.KeyEvent("there is nothing"), chromedp.KeyEvent("\r"))
 	tb.await("the match", "document.activeElement.closest('tr.model')")
+	// A copy up to this answer is a session of its own.
+	eval[chromedp.Void](tb, "document.querySelector('tr.model button').click()")
+	tb.click("Fork after this")
+	tb.await("the copy", "location.hash.includes('fork_') && document.querySelectorAll('tr.tool').length === 2")
+	tb.goTo("#/s/done")
 	tb.click("Requests")
 	tb.shows("2 requests.")
 	tb.shows("first request")
