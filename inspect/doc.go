@@ -46,6 +46,7 @@
 //	POST api/sessions/ID/answer             {"call", "question", "allow", "rules", "reason"}
 //	POST api/sessions/ID/resume             runs the session
 //	POST api/sessions/ID/fork               {"record", "to", "say"}: copies it up to a record, and sends the copy a message
+//	POST api/sessions/ID/judge              {"settings", "row"}: judges calls again; {"judged": N, "differ": […]}
 //	GET  api/sessions/ID/export?as=FORM     a file: jsonl (the events), html (a page), go (a test with a scripted model)
 //	GET  api/live?session=ID                server-sent events: "list" when the list has changed, and
 //	                                        "rows" with {"total", "from"} when rows of the session have

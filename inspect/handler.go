@@ -33,6 +33,12 @@ type Options struct {
 	// Keep stores rules that the user accepts for good with an answer. If nil, the page offers them for the session only.
 	Keep func(ctx context.Context, session string, rules []permission.Rule) error
 
+	// Policy and Call are for explaining decisions. Policy is that of the agent, as far as it is known; its Dirs are
+	// also those of another policy that the user gives. Call says what a tool knows of a call, as tool.PermissionCall
+	// does, or returns nil. Without it calls are judged by the name of their tool only.
+	Policy permission.Policy
+	Call   func(session, tool string, input json.RawMessage) *permission.Call
+
 	// Price returns what tokens cost in US dollars, false if that is not known; nil means the prices of package
 	// [catalog].
 	Price func(model string, u message.Usage) (cost float64, ok bool)
@@ -86,6 +92,7 @@ func New(store session.Store, opts Options) (*Handler, error) {
 	h.handle("POST /api/sessions/{id}/answer", h.answer)
 	h.handle("POST /api/sessions/{id}/resume", h.resume)
 	h.handle("POST /api/sessions/{id}/fork", h.fork)
+	h.handle("POST /api/sessions/{id}/judge", h.judge)
 	h.mux.HandleFunc("GET /api/sessions/{id}/export", h.export)
 	h.mux.HandleFunc("GET /api/live", h.live)
 	return h, nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
 )
 
 // The kinds of rows.
@@ -29,15 +30,18 @@ const (
 
 // A row is a line of a timeline: something that happened, with all of its events.
 type row struct {
-	Kind   string        `json:"kind"`
-	Step   int           `json:"step,omitempty"`
-	Record int64         `json:"record,omitempty"` // that contains its last event: a fork can begin after it
-	Start  time.Time     `json:"start,omitzero"`
-	End    time.Time     `json:"end,omitzero"`
-	Name   string        `json:"name,omitempty"`   // of the tool or the model
-	Text   string        `json:"text,omitempty"`   // the beginning of what was said, asked or returned
-	State  string        `json:"state,omitempty"`  // "running", "asked", an outcome, or a reason of an end
-	Why    string        `json:"why,omitempty"`    // the reason of a decision
+	Kind   string    `json:"kind"`
+	Step   int       `json:"step,omitempty"`
+	Record int64     `json:"record,omitempty"` // that contains its last event: a fork can begin after it
+	Start  time.Time `json:"start,omitzero"`
+	End    time.Time `json:"end,omitzero"`
+	Name   string    `json:"name,omitempty"`  // of the tool or the model
+	Text   string    `json:"text,omitempty"`  // the beginning of what was said, asked or returned
+	State  string    `json:"state,omitempty"` // "running", "asked", an outcome, or a reason of an end
+	Why    string    `json:"why,omitempty"`   // the reason of a decision
+
+	Decision permission.Behavior `json:"decision,omitempty"` // the first one about a call
+
 	Fault  string        `json:"fault,omitempty"`  // the text of an error
 	Lane   int           `json:"lane,omitempty"`   // calls that overlap have different ones, from 1
 	Behind bool          `json:"behind,omitempty"` // the call continued in the background
@@ -209,11 +213,12 @@ func (t *timeline) applyCall(ev event.Event, seq, record int64) int {
 		i := t.callRow(ev.Call, ev.Name, ev)
 		r := t.rows[i]
 		r.Start, r.State, r.Why = ev.Time, "running", preview(ev.Reason)
+		r.Decision = cmp.Or(r.Decision, permission.Allow)
 		r.Lane = t.enter(ev.Call)
 		return i
 	case *event.Approval:
 		i := t.callRow(ev.Call, ev.Name, ev)
-		t.rows[i].State, t.rows[i].Why = "asked", preview(ev.Reason)
+		t.rows[i].State, t.rows[i].Why, t.rows[i].Decision = "asked", preview(ev.Reason), permission.Ask
 		return i
 	case *event.External:
 		i := t.callRow(ev.Call, ev.Name, ev)
@@ -273,6 +278,9 @@ func (t *timeline) ended(i int, at time.Time, outcome message.Outcome, text stri
 	r.End, r.State = at, string(outcome)
 	if outcome != message.OutcomeSuccess {
 		r.Fault = preview(text)
+	}
+	if outcome == message.OutcomeDenied {
+		r.Decision = cmp.Or(r.Decision, permission.Deny)
 	}
 	if lane := slices.Index(t.lanes, r.call); lane >= 0 {
 		t.lanes[lane] = ""

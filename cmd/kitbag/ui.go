@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -77,7 +79,10 @@ func (f *uiFlags) run(cmd *cobra.Command) (err error) {
 		return fmt.Errorf("--store: %w", err)
 	}
 	defer func() { err = errors.Join(err, closeStore()) }()
-	opts := inspect.Options{}
+	opts, err := f.explains(cmd)
+	if err != nil {
+		return err
+	}
 	if kept, ok := store.(*keptStore); ok {
 		opts.Resume = func(ctx context.Context, id string) error { return f.resume(ctx, cmd, kept, id) }
 		opts.Keep = func(ctx context.Context, _ string, rules []permission.Rule) error {
@@ -113,6 +118,27 @@ func (f *uiFlags) run(cmd *cobra.Command) (err error) {
 		}
 	}
 	return serveUntil(ctx, l, mux)
+}
+
+// explains returns options for explaining decisions by the settings here. Calls of tools that are not built in are
+// judged by their names only.
+func (f *uiFlags) explains(cmd *cobra.Command) (inspect.Options, error) {
+	own := f.agentFlags
+	if err := own.configure(cmd.Context(), cmd, nil); err != nil {
+		return inspect.Options{}, err
+	}
+	p, err := own.policy()
+	if err != nil {
+		return inspect.Options{}, err
+	}
+	calls := newCalls()
+	calls.sandbox = own.more.sandbox
+	var mu sync.Mutex // for calls
+	return inspect.Options{Policy: p, Call: func(_, name string, input json.RawMessage) *permission.Call {
+		mu.Lock()
+		defer mu.Unlock()
+		return calls.call(name, input, p.Dirs[0])
+	}}, nil
 }
 
 // serveUntil serves until ctx ends, which also ends the requests for live updates.

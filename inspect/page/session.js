@@ -1,11 +1,12 @@
 // One session: what it waits for, and its timeline.
 import { el, get, later, link, money, post, time, tokens } from "./dom.js";
+import { decisions } from "./decisions.js";
 import { questions } from "./questions.js";
 import { status } from "./sessions.js";
 import { requests } from "./requests.js";
 import { timeline } from "./timeline.js";
 
-const parts = { "": ["Timeline", timeline], requests: ["Requests", requests] };
+const parts = { "": ["Timeline", timeline], requests: ["Requests", requests], decisions: ["Decisions", decisions] };
 
 export function sessionView(id, chosen) {
   const path = "sessions/" + encodeURIComponent(id);

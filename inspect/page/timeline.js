@@ -1,4 +1,5 @@
 // The timeline of a run: a table of which a page at a time is loaded.
+import { trace } from "./decisions.js";
 import { duration, el, get, later, money, number, post, show, table, time } from "./dom.js";
 
 const size = 200;
@@ -125,6 +126,7 @@ function line(path, index) {
     if (r.sub) cells[2].append(el("span", { class: "quiet" }, "sub-agent: " + r.sub + " rows"));
     self.sub = r.sub;
     self.record = r.record;
+    self.tool = r.kind === "tool" && !index.includes(".");
   }
 
   async function toggle() {
@@ -136,6 +138,7 @@ function line(path, index) {
       const d = await get(path + "/details", { row: index });
       inner.replaceChildren(...d.events.map(happened), d.left ? d.left + " more events are too long to be shown" : "");
       if (self.sub) inner.prepend(await nested(path, index));
+      if (self.tool) inner.append(await trace(path, Number(index)));
       if (self.record && !index.includes(".")) inner.append(fork(path, self.record));
     } catch (e) {
       inner.replaceChildren(e.message);

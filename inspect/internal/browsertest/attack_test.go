@@ -76,7 +76,7 @@ func TestAttacks(t *testing.T) {
 	intact := func(where string) {
 		t.Helper()
 		bad := eval[[]string](tb, `[...document.querySelectorAll("script,img,svg,iframe,object,embed,form,style,link,base,meta,math,template,details,marquee,video,audio,body *")]
-			.filter(e => !e.closest("head") && (!/^(A|MAIN|HEADER|NAV|P|DIV|SECTION|ARTICLE|H1|H2|H3|TABLE|THEAD|TBODY|TR|TH|TD|BUTTON|INPUT|LABEL|SPAN|STRONG|PRE|DL|DT|DD|UL|LI|NOSCRIPT)$/.test(e.tagName) ||
+			.filter(e => !e.closest("head") && (!/^(A|MAIN|HEADER|NAV|P|DIV|SECTION|ARTICLE|H1|H2|H3|TABLE|THEAD|TBODY|TR|TH|TD|BUTTON|INPUT|LABEL|SPAN|STRONG|PRE|DL|DT|DD|UL|OL|LI|TEXTAREA|NOSCRIPT)$/.test(e.tagName) ||
 				[...e.attributes].some(a => a.name.startsWith("on") || /^\s*(javascript|data):/i.test(a.value) && e.tagName !== "INPUT")) ||
 				e.closest("head") && !/^(META|TITLE|LINK|SCRIPT)$/.test(e.tagName)).map(e => e.outerHTML.slice(0, 200))`)
 		if len(bad) > 0 {
@@ -113,6 +113,11 @@ func TestAttacks(t *testing.T) {
 			tb.await("the next rows", fmt.Sprintf("document.querySelector('.tools [role=status]').innerText.startsWith('Rows %d ')", to+1))
 		}
 	}
+	tb.goTo("#/s/all/decisions")
+	eval[chromedp.Void](tb, "document.querySelector('textarea').value = '{\"permissions\": {\"mode\": \"dont-ask\"}}'")
+	tb.click("Judge all calls again")
+	tb.shows("would be decided differently")
+	intact("the decisions")
 	tb.goTo("#/s/x-010")
 	tb.shows("wants to run")
 	intact("a session")

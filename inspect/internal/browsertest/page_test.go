@@ -115,6 +115,9 @@ func TestTimeline(t *testing.T) {
 	tb.click("Requests")
 	tb.shows("2 requests.")
 	tb.shows("first request")
+	tb.click("Decisions")
+	tb.click("Judge all calls again")
+	tb.shows("2 calls were judged; 2 would be decided differently.")
 	tb.goTo("#/s/broken")
 	tb.shows("the model is on fire")
 }
@@ -154,7 +157,7 @@ func TestLooks(t *testing.T) {
 	for _, name := range []string{"light", "dark"} {
 		for _, zoom := range []int64{40, 200} {
 			tb := open(t, url, scheme(name), zoomed(zoom))
-			for _, v := range []struct{ fragment, text string }{{"#/", "Book a room."}, {"#/s/done", "There is nothing."}, {"#/s/done/requests", "first request"}, {"#/s/waits", "book wants to run"}} {
+			for _, v := range []struct{ fragment, text string }{{"#/", "Book a room."}, {"#/s/done", "There is nothing."}, {"#/s/done/requests", "first request"}, {"#/s/done/decisions", "Judge all"}, {"#/s/waits", "book wants to run"}} {
 				tb.goTo(v.fragment)
 				tb.shows(v.text)
 				eval[chromedp.Void](tb, "document.querySelectorAll('button.toggle').forEach(b => b.click())")
