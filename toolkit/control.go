@@ -1,6 +1,7 @@
 package toolkit
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -134,8 +135,9 @@ type controlTool struct {
 // An answer is the result of a control tool: text for the model, and the same content as
 // structured data.
 type answer struct {
-	text string
-	data any
+	text   string
+	data   any
+	failed bool // nothing of what the call asks for was done
 }
 
 func (t *controlTool) Info() tool.Info { return t.info }
@@ -149,7 +151,7 @@ func (t *controlTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.C
 		}
 		chunk := tool.Text(a.text)
 		if a.data != nil {
-			data, err := json.Marshal(a.data)
+			data, err := plainJSON(a.data)
 			if err != nil {
 				yield(tool.Chunk{}, err)
 				return
@@ -158,9 +160,19 @@ func (t *controlTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.C
 			if a.text == "" {
 				chunk.Block = &message.Text{Text: string(data)}
 			}
+			chunk.Failed = a.failed
 		}
 		yield(chunk, nil)
 	}
+}
+
+// plainJSON encodes v for a model, which reads \u003c badly.
+func plainJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // schema returns the JSON Schema of an object with these properties, in this order, so

@@ -246,6 +246,9 @@ func (tk *Toolkit) describeTools(ctx context.Context, s *Scope, input json.RawMe
 	if err := json.Unmarshal(input, &in); err != nil {
 		return answer{}, fmt.Errorf("the arguments do not match the schema: %w", err)
 	}
+	if len(in.Names) == 0 {
+		return answer{}, errors.New("names is empty; give the names of tools that " + searchTool + " found")
+	}
 	c, r, err := tk.loadAll(ctx, s)
 	if err != nil {
 		return answer{}, err
@@ -311,7 +314,7 @@ func (c *catalogue) failed(sources []*source) []string {
 	var out []string
 	for _, s := range sources {
 		if l := c.built[s]; l != nil && l.err != nil {
-			reason := firstLine(l.err.Error())
+			reason := reasonText(l.err)
 			if !strings.Contains(reason, strconv.Quote(s.name)) {
 				reason = s.name + " (" + reason + ")"
 			}
@@ -319,6 +322,22 @@ func (c *catalogue) failed(sources []*source) []string {
 		}
 	}
 	return out
+}
+
+// reasonText returns an error on one line, of at most about 300 bytes.
+func reasonText(err error) string {
+	const limit = 300
+	var lines []string
+	for line := range strings.Lines(err.Error()) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	s := strings.ReplaceAll(strings.Join(lines, "; "), ":; ", ": ")
+	if len(s) > limit {
+		s = strings.ToValidUTF8(s[:limit], "") + " …"
+	}
+	return s
 }
 
 // callArguments reads the arguments of call_tool.

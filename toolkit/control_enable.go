@@ -41,17 +41,20 @@ func (enableDisable) hint(_ string, _, want []string) string {
 	return fmt.Sprintf(`call %s with {"groups":%s}`, enableTool, mustJSON(want))
 }
 
-func (enableDisable) opens(_ *Toolkit, _ *Scope, name string, input json.RawMessage) []string {
+func (enableDisable) opens(tk *Toolkit, s *Scope, name string, input json.RawMessage) []string {
 	if name != enableTool {
 		return nil
 	}
-	names, _ := groupList(input) // the call itself reports the error
+	names, _ := tk.groupList(s, input) // the call itself reports the error
 	return names
 }
 
 func (enableDisable) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
-	args := schema(nil,
-		property{"groups", []byte(`{"type":"array","items":{"type":"string"},"description":"Names of groups."}`)})
+	var required []string
+	if !tk.now.Load().rules.lenient() {
+		required = []string{"groups"}
+	}
+	args := schema(required, property{"groups", []byte(`{"type":"array","items":{"type":"string"},"description":"Names of groups."}`)})
 	return []tool.Tool{
 		&controlTool{
 			info: tool.Info{Name: enableTool, Description: enableText + tk.outline(groups), Input: args, Control: true},
@@ -89,7 +92,7 @@ type disableResult struct {
 // enableEach runs enable_tools. For a name that is refused or already open it adds an entry
 // to errors, and continues with the next name.
 func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
-	names, err := groupList(input)
+	names, err := tk.groupList(s, input)
 	if err != nil {
 		return answer{}, err
 	}
@@ -121,13 +124,18 @@ func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessa
 	if res.Instructions, err = tk.about(ctx, s, res.Enabled); err != nil {
 		return answer{}, err
 	}
-	return answer{data: res}, nil
+	return answer{data: res, failed: len(res.Enabled) == 0 && tk.allRefused(steps)}, nil
+}
+
+// allRefused reports whether every step was refused, and that makes a call an error.
+func (tk *Toolkit) allRefused(steps []step) bool {
+	return !tk.now.Load().rules.lenient() && !slices.ContainsFunc(steps, func(st step) bool { return st.refused == nil })
 }
 
 // disableEach runs disable_tools. It reports a child that was closed with its parent earlier in the
 // call as not enabled.
 func (tk *Toolkit) disableEach(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
-	names, err := groupList(input)
+	names, err := tk.groupList(s, input)
 	if err != nil {
 		return answer{}, err
 	}
@@ -147,11 +155,11 @@ func (tk *Toolkit) disableEach(ctx context.Context, s *Scope, input json.RawMess
 		}
 	}
 	res.EnabledGroups, res.AvailableTools = tk.enabled(s)
-	return answer{data: res}, nil
+	return answer{data: res, failed: tk.allRefused(steps)}, nil
 }
 
-// groupList reads {"groups": […]}; without the member the list is empty.
-func groupList(input json.RawMessage) ([]string, error) {
+// groupList reads {"groups": […]}.
+func (tk *Toolkit) groupList(s *Scope, input json.RawMessage) ([]string, error) {
 	members, err := object(input)
 	if err != nil {
 		return nil, err
@@ -164,6 +172,9 @@ func groupList(input json.RawMessage) ([]string, error) {
 		if bytes.Equal(m.value, []byte("null")) || json.Unmarshal(m.value, &names) != nil {
 			return nil, errors.New("groups must be a list of names")
 		}
+	}
+	if shown := shownGroups(tk.Groups(s)); len(names) == 0 && !tk.now.Load().rules.lenient() {
+		return nil, fmt.Errorf("no group was named; give groups, a list of names out of: %s", strings.Join(shown, ", "))
 	}
 	return names, nil
 }

@@ -3,63 +3,82 @@ package toolkit
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/tool"
 )
 
 // PerGroup returns the control of tmcp: for every group two tools without arguments,
-// GROUP.activate and GROUP.deactivate, which are always listed;
-// see [Config.Hidden].
-func PerGroup() *Control {
-	var p perGroup
+// GROUP_activate and GROUP_deactivate, which are always listed;
+// see [Config.Hidden]. Model APIs refuse a dot in a tool's name, so a group's dots become
+// underscores. With the preset [Tmcp] the tools are GROUP.activate and GROUP.deactivate.
+func PerGroup() *Control { return perGroup{"_"}.control() }
+
+// perGroup is static: it lists the tools of all granted groups, including children whose
+// parents are closed.
+type perGroup struct {
+	dot string // separates names: "_", or "." as tmcp has it, with its descriptions
+}
+
+func (p perGroup) control() *Control {
 	return &Control{Tools: p.tools, Hint: p.hint, Opens: p.opens, Static: true}
 }
 
 const (
-	activateSuffix   = ".activate"
-	deactivateSuffix = ".deactivate"
+	activate   = "activate"
+	deactivate = "deactivate"
 )
 
-// perGroup is static: it lists the tools of all granted groups, including children whose
-// parents are closed.
-type perGroup struct{}
+// name returns the name of a group's tool.
+func (p perGroup) name(group, verb string) string {
+	return strings.ReplaceAll(group, ".", p.dot) + p.dot + verb
+}
 
-func (perGroup) hint(_ string, _, want []string) string {
+func (p perGroup) hint(_ string, _, want []string) string {
 	calls := make([]string, len(want))
 	for i, name := range want {
-		calls[i] = name + activateSuffix
+		calls[i] = p.name(name, activate)
 	}
 	return "call " + strings.Join(calls, ", then ")
 }
 
-func (perGroup) opens(_ *Toolkit, _ *Scope, name string, _ json.RawMessage) []string {
-	if group, ok := strings.CutSuffix(name, activateSuffix); ok {
-		return []string{group}
+func (p perGroup) opens(tk *Toolkit, s *Scope, name string, _ json.RawMessage) []string {
+	groups := tk.Groups(s)
+	if i := slices.IndexFunc(groups, func(g GroupInfo) bool { return p.name(g.Name, activate) == name }); i >= 0 {
+		return []string{groups[i].Name}
 	}
 	return nil
 }
 
-func (perGroup) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
+func (p perGroup) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 	var out []tool.Tool
 	for _, g := range groups {
-		out = append(out, switchTool(tk, s, g.Name+activateSuffix, "Activate", g, (*Toolkit).Enable),
-			switchTool(tk, s, g.Name+deactivateSuffix, "Deactivate", g, (*Toolkit).Disable))
+		out = append(out, switchTool(tk, s, p.name(g.Name, activate), p.describe("Activate", "Opens", g), g.Name, (*Toolkit).Enable),
+			switchTool(tk, s, p.name(g.Name, deactivate), p.describe("Deactivate", "Closes", g), g.Name, (*Toolkit).Disable))
 	}
 	return out
+}
+
+// describe returns the description of a group's tool, with tmcp's verb or ours.
+func (p perGroup) describe(tmcp, verb string, g GroupInfo) string {
+	switch {
+	case p.dot != ".":
+		return strings.TrimSuffix(verb+" the group of tools "+g.Name+": "+g.Description, ": ")
+	case g.Description == "":
+		return ""
+	}
+	return tmcp + " " + g.Description
 }
 
 // A transition is Enable or Disable.
 type transition func(*Toolkit, context.Context, *Scope, ...string) (Outcome, error)
 
 // switchTool returns the tool that opens or closes one group.
-func switchTool(tk *Toolkit, s *Scope, name, verb string, g GroupInfo, do transition) *controlTool {
-	info := tool.Info{Name: name, Input: schema(nil), Control: true}
-	if g.Description != "" {
-		info.Description = verb + " " + g.Description
-	}
+func switchTool(tk *Toolkit, s *Scope, name, description, group string, do transition) *controlTool {
+	info := tool.Info{Name: name, Description: description, Input: schema(nil), Control: true}
 	return &controlTool{info: info, run: func(ctx context.Context, _ json.RawMessage) (answer, error) {
-		out, err := do(tk, ctx, s, g.Name)
+		out, err := do(tk, ctx, s, group)
 		if err != nil {
 			return answer{}, err
 		}

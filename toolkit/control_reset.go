@@ -79,7 +79,7 @@ func (r resetTools) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 		if r.ShowActive && g.Active {
 			desc += " (open now)"
 		}
-		props[i] = prop(g.Name, `"type":"boolean","default":false`, desc)
+		props[i] = prop(g.Name, `"type":"boolean"`, desc)
 	}
 	return []tool.Tool{&controlTool{
 		info: tool.Info{Name: resetTool, Description: resetText, Input: schema(nil, props...), Control: true},

@@ -112,7 +112,7 @@ func testResetTools(t *testing.T, control *toolkit.Control) {
 		{`{"db":true,"web":true}`, "Open now: db, web.\n\n<group name=\"db\">\n- query: Does query.\n- migrate: Does migrate.\nAmounts are in cents.\n</group>\n\n<group name=\"web\">\n- fetch: Does fetch.\n</group>", ""},
 		{`{"db":true}`, "Open now: db. Closed just now, because you left them out: web.\n\n<group name=\"db\">\nAmounts are in cents.\n</group>", ""},
 		{`{"db":true}`, "Open now: db.\n\n<group name=\"db\">\n- query: Does query.\n- migrate: Does migrate.\nAmounts are in cents.\n</group>", ""}, // nothing changes: the answer lists the tools again
-		{`{"db-admin":true}`, "", `group "db-admin" needs db to be open first`},
+		{`{"db-admin":true}`, "", `group "db-admin" needs db to be open too; nothing was changed: open db, then db-admin`},
 		{`{"nope":true,"web":true}`, "", `there is no group "nope"; the groups are db, db-admin, web`},
 		{`{"web":"yes"}`, "", "web"},
 		{`{}`, "No group is open now. Closed just now, because you left them out: db.", ""},
@@ -263,7 +263,7 @@ func testDiscover(t *testing.T, control *toolkit.Control) {
 		{"call_tool", `{"name":"now","arguments":{}}`, "now", ""},
 		{"call_tool", `{"arguments":{}}`, "", "needs the name of a tool"},
 		{"call_tool", `[]`, "", "must be"},
-		{"call_tool", `{"name":"call_tool","arguments":{}}`, "", `there is no tool "call_tool"`},
+		{"call_tool", `{"name":"call_tool","arguments":{}}`, "", `tool "call_tool" is in your list; call it directly`},
 		{"call_tool", `{"name":"archive_mail","arguments":{}}`, "", "not available in the current phase"},
 		{"read_file", `{}`, "", `call it with call_tool: {"name":"read_file"`},
 	} {
@@ -356,11 +356,11 @@ func TestFailedSource(t *testing.T) {
 		{toolkit.ResetTools(nil), "reset_tools", `{"some":true}`,
 			"Open now: some.\n\n<group name=\"some\">\n- now: Does now.\nIts tools could not be listed, so some may be missing: server (it does not start)\n</group>"},
 		{toolkit.ResetTools(nil), "reset_tools", `{"none":true}`,
-			"No group is open now.\nnone has no tools until this problem is solved: MCP server \"server\": it does not start"},
+			"No group is open now.\nnone has no tools, as they could not be listed: MCP server \"server\": it does not start. Opening it again later tries again; tell the user if the task needs it."},
 		{toolkit.ResetTools(nil), "reset_tools", `{"none":true,"web":true}`,
-			"Open now: web.\nnone has no tools until this problem is solved: MCP server \"server\": it does not start\n\n<group name=\"web\">\n- fetch: Does fetch.\n</group>"},
-		{toolkit.PerGroup(), "none.activate", `{}`,
-			"No group is open now.\nnone has no tools until this problem is solved: MCP server \"server\": it does not start"},
+			"Open now: web.\nnone has no tools, as they could not be listed: MCP server \"server\": it does not start. Opening it again later tries again; tell the user if the task needs it.\n\n<group name=\"web\">\n- fetch: Does fetch.\n</group>"},
+		{toolkit.PerGroup(), "none_activate", `{}`,
+			"No group is open now.\nnone has no tools, as they could not be listed: MCP server \"server\": it does not start. Opening it again later tries again; tell the user if the task needs it."},
 		{toolkit.EnableDisable(), "enable_tools", `{"groups":["some"]}`,
 			`{"enabled":["some"],"enabled_groups":["some"],"available_tools":["now"],"available_groups":[],` +
 				`"errors":["group \"some\": its tools could not be listed, so some may be missing: server (it does not start)"]}`},

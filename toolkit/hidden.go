@@ -81,6 +81,9 @@ func (v *View) forward(ctx context.Context, input json.RawMessage) (tool.Tool, j
 	if e, ok := b.c.find(name, b.c.reach(b.r)); ok {
 		return e.tool, args, nil
 	}
+	if v.controlTool(name) != nil {
+		return nil, nil, fmt.Errorf("tool %q is in your list; call it directly, not with %s", name, b.c.control.Caller)
+	}
 	c, r, err := v.tk.loadAll(ctx, v.scope)
 	if err != nil {
 		return nil, nil, err
@@ -114,19 +117,50 @@ func (b *body) hidden(name string, opening []string) *HiddenError {
 		return e
 	}
 	e.Nearest = b.nearest(name)
-	unlisted, likely := b.c.unlisted(name, b.r)
-	switch {
-	case likely || len(unlisted) > 0 && len(e.Nearest) == 0:
-		e.text = fmt.Sprintf("tool %q is not in your list; it may be in %s", name, b.c.closed(name, unlisted, opening, b.r, len(unlisted) == 1))
-	case len(e.Nearest) > 0:
-		e.text = fmt.Sprintf("there is no tool %q; did you mean %s?", name, strings.Join(e.Nearest, " or "))
-	default:
-		e.text = fmt.Sprintf("there is no tool %q", name)
-	}
-	if failed := b.c.failedSources(b.r); len(failed) > 0 {
-		e.text += "; it may be one of those that could not be listed: " + strings.Join(failed, "; ")
-	}
+	e.text = b.unknown(e, opening)
 	return e
+}
+
+// unknown returns the error text for a name that no tool has that the model may know of.
+func (b *body) unknown(e *HiddenError, opening []string) string {
+	unlisted, certainty := b.c.unlisted(e.Tool, b.r)
+	switch {
+	case certainty == certain:
+		return fmt.Sprintf("tool %q is in %s", e.Tool, b.c.closed(e.Tool, unlisted, opening, b.r, true))
+	case certainty == likely || len(unlisted) > 0 && len(e.Nearest) == 0:
+		text := fmt.Sprintf("tool %q is not in your list; it may be in %s", e.Tool, b.c.closed(e.Tool, unlisted, opening, b.r, len(unlisted) == 1))
+		if hint := b.c.control.hint(e.Tool, e.Active, unlisted[:1]); hint != "" && len(unlisted) > 1 && !slices.ContainsFunc(unlisted, func(g string) bool { return slices.Contains(opening, g) }) {
+			text += fmt.Sprintf("; to look into %s, %s", unlisted[0], hint)
+		}
+		return text
+	}
+	text := fmt.Sprintf("there is no tool %q", e.Tool)
+	failed := b.c.failedSources(b.r)
+	switch near, group := b.nearestClosed(e.Tool); {
+	case len(e.Nearest) > 0:
+		text += "; did you mean " + either(e.Nearest) + "?"
+		if len(failed) > 0 {
+			text += " It may also be one of those that could not be listed: " + strings.Join(failed, "; ")
+		}
+	case near != "":
+		text += fmt.Sprintf("; did you mean %s? It is in %s", near, b.c.closed(near, []string{group}, opening, b.r, true))
+	case len(failed) > 0:
+		return text + "; it may be one of those that could not be listed: " + strings.Join(failed, "; ")
+	case b.c.control.Caller != "":
+		text += "; look for one with " + searchTool
+	default:
+		text += "; use one from your list"
+	}
+	return text
+}
+
+// either joins names with commas and a final "or".
+func either(names []string) string {
+	last := len(names) - 1
+	if last < 1 {
+		return strings.Join(names, "")
+	}
+	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
 // activeNames returns the open groups that the ceiling grants.
@@ -152,9 +186,9 @@ func (b *body) explain(e *HiddenError, en *entry) {
 func (b *body) advise(e *HiddenError, opening []string) string {
 	if len(e.Groups) == 0 {
 		if e.Phase != "" {
-			return fmt.Sprintf("tool %q is not available in the current phase, %q", e.Tool, e.Phase)
+			return fmt.Sprintf("tool %q is not available in the current phase, %q; go on with the tools in your list until the phase changes", e.Tool, e.Phase)
 		}
-		return fmt.Sprintf("tool %q is not available at the moment", e.Tool)
+		return fmt.Sprintf("tool %q is not available at the moment; use those in your list", e.Tool)
 	}
 	if c := b.c.control; c.Caller != "" {
 		return fmt.Sprintf("tool %q is not in your list; %s", e.Tool, c.hint(e.Tool, nil, nil))
@@ -192,46 +226,109 @@ func (c *catalogue) closed(name string, groups, opening []string, r *resolved, a
 	return text
 }
 
+// How certain it is that a closed group has a tool.
+const (
+	possible = iota
+	likely
+	certain
+)
+
 // unlisted returns the closed groups that may have a tool of the name, because they
-// have sources that were never listed. If the name begins with the name of such a group or
-// source, it returns only those groups, and likely is true.
-func (c *catalogue) unlisted(name string, r *resolved) (groups []string, likely bool) {
+// have sources that were never listed: those that had the tool in an earlier run, else those of which the name
+// begins with their own or the source's, else those with sources of which nothing is known.
+func (c *catalogue) unlisted(name string, r *resolved) (groups []string, certainty int) {
 	if c.control.Caller != "" || c.rules.opaque {
-		return nil, false
+		return nil, possible
 	}
-	var prefixed []string
+	bare := strings.TrimPrefix(name, "mcp__") // which precedes the server in names of an MCP server's tools
 	for i, g := range c.groups {
 		if r.open[i] || !c.grantsGroup(i, r.ceiling) {
 			continue
 		}
-		never := slices.DeleteFunc(slices.Clone(g.sources), func(s *source) bool { return c.built[s] != nil })
-		if len(never) == 0 {
-			continue
+		how := -1
+		for _, s := range g.sources {
+			switch {
+			case c.built[s] != nil:
+			case s.known != nil:
+				if slices.Contains(s.known, name) {
+					how = certain
+				}
+			case strings.HasPrefix(bare, g.Name) || strings.HasPrefix(bare, s.name):
+				how = max(how, likely)
+			default:
+				how = max(how, possible)
+			}
 		}
-		groups = append(groups, g.Name)
-		if strings.HasPrefix(name, g.Name) || slices.ContainsFunc(never, func(s *source) bool { return strings.HasPrefix(name, s.name) }) {
-			prefixed = append(prefixed, g.Name)
+		if how > certainty {
+			groups, certainty = nil, how
+		}
+		if how == certainty {
+			groups = append(groups, g.Name)
 		}
 	}
-	if len(prefixed) > 0 {
-		return prefixed, true
-	}
-	return groups, false
+	return groups, certainty
 }
 
 // nearest returns up to three visible tools whose names resemble the one given,
 // the most similar first. For a name that suggests reading, such as get_x, it leaves out
 // tools that may write.
 func (b *body) nearest(name string) []string {
-	verb := readingPrefix(name)
 	var names []string
 	for _, i := range b.infos {
-		if verb == nil || i.ReadOnly || slices.Equal(readingPrefix(i.Name), verb) {
+		if i.ReadOnly || mayReplace(name, i.Name) {
 			names = append(names, i.Name)
 		}
 	}
 	return near.Names(name, names, 3)
 }
+
+// nearestClosed returns the tool of a closed group whose name resembles the one given most, and the group.
+func (b *body) nearestClosed(name string) (string, string) {
+	c := b.c
+	if c.control.Caller != "" || c.rules.opaque {
+		return "", ""
+	}
+	var names []string
+	in := map[string]string{}
+	add := func(tool string, g *group) {
+		if in[tool] == "" && mayReplace(name, tool) {
+			names, in[tool] = append(names, tool), g.Name
+		}
+	}
+	for i, g := range c.groups {
+		if b.r.open[i] || !c.grantsGroup(i, b.r.ceiling) {
+			continue
+		}
+		for _, e := range g.entries {
+			add(e.name, g)
+		}
+		for _, s := range g.sources {
+			if c.built[s] == nil {
+				for _, tool := range s.known {
+					add(tool, g)
+				}
+			}
+		}
+	}
+	for _, found := range near.Names(name, names, 1) {
+		return found, in[found]
+	}
+	return "", ""
+}
+
+// mayReplace reports whether a tool may be suggested in place of a name: not if the name suggests reading, such as
+// get_x, and that of the tool does not.
+func mayReplace(name, tool string) bool {
+	verb, other := readingPrefix(name), readingPrefix(tool)
+	if verb == nil || slices.Equal(verb, other) {
+		return true
+	}
+	n := len(verb)
+	return n == len(other) && slices.Equal(verb[:n-1], other[:n-1]) && slices.Contains(plainVerbs, verb[n-1]) && slices.Contains(plainVerbs, other[n-1])
+}
+
+// plainVerbs are those of readingVerbs that hardly ever name something else, as "check out" does.
+var plainVerbs = []string{"read", "get", "list", "show", "view", "find", "search", "describe", "fetch"}
 
 // readingVerbs are words in the names of tools that only read.
 var readingVerbs = []string{"read", "get", "list", "show", "view", "find", "search", "query", "fetch", "look", "lookup",

@@ -1,7 +1,9 @@
 package toolkit_test
 
 import (
+	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,6 +23,8 @@ func TestHidden(t *testing.T) {
 		{Name: "github", Description: "G.", Sources: []tool.Source{&listing{names: []string{"issue"}}}},
 	}
 	fewGroups := groups[:5]
+	known := append(slices.Clone(fewGroups), toolkit.Group{Name: "notes", Description: "N.", Sources: []tool.Source{
+		&remembered{names: []string{"mcp__notes__read_note", "mcp__notes__delete_note"}}}})
 	list := &readOnly{fake{name: "list_users", text: "list_users"}}
 	for _, row := range []struct {
 		name    string
@@ -41,17 +45,22 @@ func TestHidden(t *testing.T) {
 		{"opened in the same answer", fewGroups, toolkit.ResetTools(nil), "", "query", `reset_tools {"db":true}`, `tool "query" is in the group "db", which opens after this step: call it again then`},
 		{"the second of its groups", fewGroups, toolkit.ResetTools(nil), "", "read_file", `reset_tools {"files":true}`, `tool "read_file" is in the group "files", which opens after this step: call it again then`},
 		{"enabled in the same answer", fewGroups, toolkit.EnableDisable(), "", "query", `enable_tools {"groups":["db"]}`, `tool "query" is in the group "db", which opens after this step: call it again then`},
-		{"activated in the same answer", fewGroups, toolkit.PerGroup(), "", "query", `db.activate {}`, `tool "query" is in the group "db", which opens after this step: call it again then`},
-		{"deactivated in the same answer", fewGroups, toolkit.PerGroup(), "", "query", `db.deactivate {}`, `tool "query" is in the group "db", which is closed: call db.activate first`},
+		{"activated in the same answer", fewGroups, toolkit.PerGroup(), "", "query", `db_activate {}`, `tool "query" is in the group "db", which opens after this step: call it again then`},
+		{"deactivated in the same answer", fewGroups, toolkit.PerGroup(), "", "query", `db_deactivate {}`, `tool "query" is in the group "db", which is closed: call db_activate first`},
 		{"another group in the same answer", fewGroups, toolkit.ResetTools(nil), "", "query", `reset_tools {"web":true}`, `tool "query" is in the group "db", which is closed: call reset_tools with {"db":true} first`},
 		{"an invalid call in the same answer", fewGroups, toolkit.ResetTools(nil), "", "query", `reset_tools {"db":true,"x":true}`, `tool "query" is in the group "db", which is closed: call reset_tools with {"db":true} first`},
 
 		{"never listed", groups, toolkit.ResetTools(nil), "db", "memory__read_graph", "", `tool "memory__read_graph" is not in your list; it may be in the group "memory", which is closed: call reset_tools with {"db":true,"memory":true} first`},
+		{"never listed, with the prefix of MCP", groups, toolkit.ResetTools(nil), "", "mcp__memory__read_graph", "", `tool "mcp__memory__read_graph" is not in your list; it may be in the group "memory", which is closed: call reset_tools with {"memory":true} first`},
+		{"known from an earlier run", known, toolkit.ResetTools(nil), "", "mcp__notes__read_note", "", `tool "mcp__notes__read_note" is in the group "notes", which is closed: call reset_tools with {"notes":true} first`},
+		{"known from an earlier run, another name", known, toolkit.ResetTools(nil), "", "mcp__notes__get_note", "", `there is no tool "mcp__notes__get_note"; did you mean mcp__notes__read_note? It is in the group "notes", which is closed: call reset_tools with {"notes":true} first`},
+		{"known from an earlier run, from reading to writing", known, toolkit.ResetTools(nil), "", "mcp__notes__find_deleted_note", "", `there is no tool "mcp__notes__find_deleted_note"; use one from your list`},
+		{"a tool of a closed group, with another name", fewGroups, toolkit.ResetTools(nil), "", "fetsch", "", `there is no tool "fetsch"; did you mean fetch? It is in the group "web", which is closed: call reset_tools with {"web":true} first`},
 		{"never listed, opened in the same answer", groups, toolkit.ResetTools(nil), "", "issue", `reset_tools {"github":true}`, `tool "issue" is not in your list; it may be in the group "github", which opens after this step: call it again then`},
-		{"never listed, in one of two groups", groups, toolkit.ResetTools(nil), "", "issue", "", `tool "issue" is not in your list; it may be in one of the groups memory, github, which are closed`},
+		{"never listed, in one of two groups", groups, toolkit.ResetTools(nil), "", "issue", "", `tool "issue" is not in your list; it may be in one of the groups memory, github, which are closed; to look into memory, call reset_tools with {"memory":true}`},
 		{"a typing error", groups, toolkit.ResetTools(nil), "", "set_usr", "", `there is no tool "set_usr"; did you mean set_user?`},
 
-		{"from reading to writing", fewGroups, toolkit.ResetTools(nil), "", "get_user", "", `there is no tool "get_user"`},
+		{"from reading to writing", fewGroups, toolkit.ResetTools(nil), "", "get_user", "", `there is no tool "get_user"; use one from your list`},
 		{"from reading to reading", fewGroups, toolkit.ResetTools(nil), "", "find_users", "", `there is no tool "find_users"; did you mean list_users?`},
 		{"to the same verb", fewGroups, toolkit.ResetTools(nil), "", "read_mails", "", `there is no tool "read_mails"; did you mean read_mail?`},
 		{"from writing to writing", fewGroups, toolkit.ResetTools(nil), "", "put_user", "", `there is no tool "put_user"; did you mean set_user?`},
@@ -79,3 +88,9 @@ func (r *readOnly) Info() tool.Info {
 	info.ReadOnly = true
 	return info
 }
+
+// remembered is a source whose tools are known from an earlier run.
+type remembered struct{ names []string }
+
+func (r *remembered) Tools(context.Context) ([]tool.Tool, error) { return fakes(r.names...), nil }
+func (r *remembered) Known() []string                            { return r.names }

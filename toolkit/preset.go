@@ -50,6 +50,7 @@ func Wags() Preset {
 		toolLabels:      true,
 		everyTransition: true,
 		looseQuota:      true,
+		quietRefusals:   true,
 	}}
 }
 
@@ -58,7 +59,7 @@ func Wags() Preset {
 // only if it changes what is visible.
 func Tmcp() Preset {
 	code := rules{
-		control:         PerGroup(),
+		control:         perGroup{"."}.control(),
 		order:           byName,
 		pathNames:       true,
 		opaque:          true,

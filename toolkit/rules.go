@@ -35,7 +35,11 @@ type rules struct {
 	everyTransition bool // a transition is reported even if the visible tools stay the same
 	quietUpdates    bool // changes of the catalogue are reported only by Toolkit.Refresh
 	looseQuota      bool // initial groups may exceed quotas; no group can be opened then
+	quietRefusals   bool // a call of enable_tools or disable_tools that names no group, or of which all are refused, succeeds
 }
+
+// lenient reports whether refusals are quiet. A catalogue that is being built first has no rules yet.
+func (r *rules) lenient() bool { return r != nil && r.quietRefusals }
 
 // A listOrder is the order in which tools are listed.
 type listOrder uint8

@@ -24,6 +24,7 @@ const (
 type source struct {
 	src     tool.Source
 	name    string
+	known   []string      // the names of its tools in an earlier run, nil if it does not know
 	turn    chan struct{} // holds one element while the list is fetched
 	listing atomic.Pointer[listing]
 	stale   atomic.Bool // the list must be fetched again, even if it is not due
@@ -52,6 +53,9 @@ func (tk *Toolkit) source(s tool.Source) (*source, error) {
 	src := &source{src: s, name: fmt.Sprintf("%T", s), turn: make(chan struct{}, 1)}
 	if n, ok := s.(interface{ Name() string }); ok {
 		src.name = n.Name()
+	}
+	if k, ok := s.(interface{ Known() []string }); ok {
+		src.known = k.Known()
 	}
 	if known {
 		tk.sources[s] = src

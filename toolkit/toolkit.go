@@ -32,7 +32,9 @@ type Group struct {
 
 	// Sources list further members. The source of a closed group is
 	// not contacted. If it has a method Instructions() string, the result of a call after
-	// listing is added to the group's instructions.
+	// listing is added to the group's instructions. If it has a method Known() []string, these are the
+	// names of its tools in an earlier run: until it is listed, a call of one is told how to open the
+	// group. Known is called once, when the source is registered.
 	Sources []tool.Source
 
 	// Skills are shown while the group is open.
@@ -88,7 +90,7 @@ type Config struct {
 	Control *Control
 
 	// Hidden has names of control tools that are left out, such as
-	// "files.deactivate" with [PerGroup].
+	// "files_deactivate" with [PerGroup].
 	Hidden []string
 
 	// LabelsOnly makes groups mere labels: every group counts as open, and nothing

@@ -52,7 +52,7 @@ func TestNew(t *testing.T) {
 		"schema of a list":                       {basic(served{tool.Info{Name: "t", Input: json.RawMessage(`{"type":"array"}`)}}), `the type array`},
 		"name of a control tool":                 {groups(group("a", "reset_tools")), `tool "reset_tools" in group "a": a control tool has this name`},
 		"name of a control tool without control": {basic(fakes("reset_tools")...), ""},
-		"per group, bad name":                    {with(groups(group("a b")), func(c *toolkit.Config) { c.Control = toolkit.PerGroup() }), `control tool "a b.activate"`},
+		"per group, bad name":                    {with(groups(group("a b")), func(c *toolkit.Config) { c.Control = toolkit.PerGroup() }), `control tool "a b_activate"`},
 		"exclusion of one":                       {with(groups(group("a")), func(c *toolkit.Config) { c.Exclusive = [][]string{{"a", "a"}} }), "at least two groups"},
 		"exclusion of unknown":                   {with(groups(group("a")), func(c *toolkit.Config) { c.Exclusive = [][]string{{"a", "z"}} }), `group "z" does not exist`},
 		"exclusion of ancestor":                  {with(groups(group("a"), parent("b", "a"), parent("c", "b")), func(c *toolkit.Config) { c.Exclusive = [][]string{{"c", "a"}} }), `group "c" needs group "a"`},

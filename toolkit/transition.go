@@ -38,6 +38,8 @@ type GroupError struct {
 	Limit  int      // with ReasonOverQuota: how many are allowed
 	Unit   string   // with ReasonOverQuota: "tools", "groups" or "bytes"
 	Err    error    // with ReasonHookFailed: the hook's error
+
+	alone bool // with ReasonOverQuota: the group exceeds the quota without another
 }
 
 func (e *GroupError) Unwrap() error { return e.Err }
@@ -51,21 +53,26 @@ func (e *GroupError) Error() string {
 		return fmt.Sprintf("there is no group %q; the groups are %s", e.Group, strings.Join(e.Others, ", "))
 	case ReasonParentClosed:
 		if len(e.Others) == 0 {
-			return fmt.Sprintf("group %q cannot be opened here", e.Group)
+			return fmt.Sprintf("group %q cannot be opened here, as it needs a group that you may not open; do without it", e.Group)
 		}
-		return fmt.Sprintf("group %q needs %s to be open first", e.Group, strings.Join(e.Others, ", then "))
+		return fmt.Sprintf("group %q needs %s to be open too; nothing was changed: open %s", e.Group, strings.Join(e.Others, " and "),
+			strings.Join(append(slices.Clip(e.Others), e.Group), ", then "))
 	case ReasonOverQuota:
 		return fmt.Sprintf("group %q: %s", e.Group, e.excess())
 	case ReasonExcluded:
-		return fmt.Sprintf("group %q and group %q cannot be open together", e.Group, strings.Join(e.Others, ", "))
+		return fmt.Sprintf("group %q and group %q cannot be open together; nothing was changed: choose one of them", e.Group, strings.Join(e.Others, ", "))
 	default:
-		return fmt.Sprintf("group %q: %v", e.Group, e.Err)
+		return fmt.Sprintf("group %q could not be opened or closed, and nothing was changed: %v", e.Group, e.Err)
 	}
 }
 
 // excess describes by how much a quota would be exceeded.
 func (e *GroupError) excess() string {
-	return fmt.Sprintf("that would make %d %s, and %d are allowed; close another group first", e.Count, e.Unit, e.Limit)
+	remedy := "close another group first"
+	if e.alone {
+		remedy = "it cannot be opened, even alone"
+	}
+	return fmt.Sprintf("that would make %d %s, and %d are allowed; %s", e.Count, e.Unit, e.Limit, remedy)
 }
 
 // An op is the kind of a transition.
@@ -391,7 +398,7 @@ func (c *catalogue) checkQuota(g int, active, before []int) error {
 	if e == nil {
 		return nil
 	}
-	e.Group = c.groups[g].Name
+	e.Group, e.alone = c.groups[g].Name, c.overQuota(c.measure(append(c.ancestors(g), g)), measure{}) != nil
 	return e
 }
 

@@ -25,6 +25,9 @@ import (
 
 // TestMain lets the test binary act as kitbag: as the demo's MCP server, and for tests that need a process.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "mcp" && os.Args[2] == flawedServer {
+		serveFlawed(os.Args[3:])
+	}
 	if len(os.Args) > 1 && slices.Contains([]string{"mcp", "run", "chat", "demo", "permission", "sandbox"}, os.Args[1]) {
 		main()
 	}

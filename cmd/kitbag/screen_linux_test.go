@@ -19,7 +19,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 )
 
-var updateScreens = flag.Bool("update", false, "write the screens of testdata/screens anew")
+var update = flag.Bool("update", false, "write the screens and texts of testdata anew")
 
 // A display is a terminal of some size, with kitbag in it.
 type display struct {
@@ -186,7 +186,7 @@ func (d *display) ended() error {
 func (d *display) golden(name string) {
 	d.t.Helper()
 	file := filepath.Join(testdata, "screens", name+".txt")
-	if *updateScreens {
+	if *update {
 		time.Sleep(2 * time.Second) // until the screen is at rest
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			d.t.Fatal(err)

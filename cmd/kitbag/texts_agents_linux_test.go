@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model/openai"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// textAgents run agents that no flag of kitbag run makes.
+var textAgents = map[string]func(*testing.T, *openai.Model){
+	"limits": func(t *testing.T, m *openai.Model) {
+		drive(t, agent.Config{Model: m, Toolkit: toolkit.Of(oddTools()...), ToolTimeout: 50 * time.Millisecond, Limits: agent.Limits{ToolCalls: 10}}, new(agent.State))
+	},
+	"steps": func(t *testing.T, m *openai.Model) {
+		drive(t, agent.Config{Model: m, Toolkit: toolkit.Of(oddTools()...), Limits: agent.Limits{Steps: 1}}, new(agent.State))
+	},
+	"time": func(t *testing.T, m *openai.Model) {
+		drive(t, agent.Config{Model: m, Toolkit: toolkit.Of(oddTools()...), Limits: agent.Limits{Time: 300 * time.Millisecond}}, new(agent.State))
+	},
+	"interrupted": interruptedAgent,
+	"crashed":     crashedAgent,
+	"background": func(t *testing.T, m *openai.Model) {
+		drive(t, agent.Config{Model: m, Toolkit: toolkit.Of(oddTools()...), Background: 10 * time.Millisecond}, new(agent.State))
+	},
+	"handoff": func(t *testing.T, m *openai.Model) {
+		policy := permission.Policy{Mode: permission.ModeBypass}
+		other, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(), Policy: policy})
+		if err != nil {
+			t.Fatal(err)
+		}
+		to := tool.Must(agent.Handoff("billing", "Hands over to billing.", other))
+		back := tool.Must(agent.Handoff("back", "Returns to the previous agent.", nil))
+		drive(t, agent.Config{Model: m, Toolkit: toolkit.Of(to, back)}, new(agent.State))
+	},
+	"window": func(t *testing.T, m *openai.Model) {
+		drive(t, agent.Config{Model: m, Toolkit: toolkit.Of(oddTools()...), Window: agent.Window{Tokens: 30000, MaxResult: 1000}}, new(agent.State))
+	},
+	"typed": func(t *testing.T, m *openai.Model) {
+		a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := agent.ReplyAs[struct{ Total int }](t.Context(), a, new(agent.State), agent.Say("Go.")); err != nil {
+			t.Fatal(err)
+		}
+	},
+	"groups": groupsAgent,
+}
+
+// drive runs an agent to its end, whatever that is.
+func drive(t *testing.T, cfg agent.Config, st *agent.State, inputs ...agent.Input) {
+	t.Helper()
+	cfg.Policy.Mode = permission.ModeBypass
+	a, err := agent.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(inputs) == 0 && len(st.Messages) == 0 {
+		inputs = []agent.Input{agent.Say("Go.")}
+	}
+	for _, err := range a.Run(t.Context(), st, inputs...) {
+		if err != nil {
+			t.Logf("the run ended: %v", err)
+		}
+	}
+}
+
+// interruptedAgent is interrupted while a call runs, and continues.
+func interruptedAgent(t *testing.T, m *openai.Model) {
+	ctx, cancel := context.WithCancel(t.Context())
+	stop := tool.Must(tool.New("stop", "Interrupts.", func(ctx context.Context, _ noArguments) (string, error) {
+		cancel()
+		<-ctx.Done()
+		return "", ctx.Err()
+	}))
+	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(stop), Policy: permission.Policy{Mode: permission.ModeBypass}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := new(agent.State)
+	if _, err := a.Reply(ctx, st, agent.Say("Go.")); !errors.Is(err, agent.ErrInterrupted) {
+		t.Fatal(err)
+	}
+	if _, err := a.Reply(t.Context(), st, agent.Say("Continue.")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// crashedAgent continues from a State that was saved while a call ran.
+func crashedAgent(t *testing.T, m *openai.Model) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var saved, last []byte
+	stop := tool.Must(tool.New("stop", "Ends the program.", func(ctx context.Context, _ noArguments) (string, error) {
+		last = saved
+		cancel()
+		<-ctx.Done()
+		return "", ctx.Err()
+	}))
+	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(stop), Policy: permission.Policy{Mode: permission.ModeBypass},
+		Save: func(_ context.Context, st *agent.State) (err error) { saved, err = json.Marshal(st); return err }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Reply(ctx, new(agent.State), agent.Say("Go.")); !errors.Is(err, agent.ErrInterrupted) {
+		t.Fatal(err)
+	}
+	st := new(agent.State)
+	if err := json.Unmarshal(last, st); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Reply(t.Context(), st); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// groupsAgent has groups that depend on each other, exclude each other, are too large, fail to open, or have a tool that
+// is limited to a phase.
+func groupsAgent(t *testing.T, m *openai.Model) {
+	group := func(name, description string, tools int) toolkit.Group {
+		g := toolkit.Group{Name: name, Description: description}
+		for i := range tools {
+			g.Tools = append(g.Tools, tool.Must(tool.New(fmt.Sprintf("%s_%d", name, i+1), "Does something.", func(context.Context, noArguments) (string, error) { return "Done.", nil })))
+		}
+		return g
+	}
+	locked := group("vault", "Secrets.", 1)
+	locked.OnActivate = func(context.Context) error { return errors.New("the vault is locked; unlock it with the command vault unlock") }
+	tables := group("tables", "Tables of the database.", 1)
+	tables.Parents = []string{"database"}
+	tk, err := toolkit.New(toolkit.Config{
+		Groups:    []toolkit.Group{group("database", "Queries.", 1), tables, group("read_only", "Reading.", 1), group("writing", "Writing.", 1), group("many", "Everything.", 5), locked},
+		Exclusive: [][]string{{"read_only", "writing"}}, MaxTools: 4,
+		Settings: []toolkit.Setting{{Tool: "database_1", Phases: []string{"review"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	drive(t, agent.Config{Model: m, Toolkit: tk}, new(agent.State))
+}
+
+// oddTools return tools that fail in ways that others do not.
+func oddTools() []tool.Tool {
+	run := func(name string, fn func(context.Context) (string, error)) tool.Tool {
+		return tool.Must(tool.New(name, "Does something.", func(ctx context.Context, _ noArguments) (string, error) { return fn(ctx) }, tool.Options{Parallel: true}))
+	}
+	return []tool.Tool{
+		run("panic", func(context.Context) (string, error) { panic("index out of range [3] with length 3") }),
+		run("fail", func(context.Context) (string, error) { return "", errors.New("the printer is out of paper") }),
+		run("hang", func(ctx context.Context) (string, error) { <-ctx.Done(); return "", ctx.Err() }),
+		run("late", func(context.Context) (string, error) {
+			time.Sleep(100 * time.Millisecond)
+			return "It is done.", nil
+		}),
+		run("long", func(context.Context) (string, error) { return strings.Repeat("a line of a long result\n", 100), nil }),
+		tool.Must(tool.NewStream("picture", "Returns a picture.", func(context.Context, noArguments) iter.Seq2[tool.Chunk, error] {
+			return func(yield func(tool.Chunk, error) bool) {
+				yield(tool.Chunk{Block: &message.Data{MediaType: "image/png", Bytes: []byte("\x89PNG\r\n\x1a\n")}}, nil)
+			}
+		})),
+	}
+}
