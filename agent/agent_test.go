@@ -117,7 +117,7 @@ func TestConfirm(t *testing.T) {
 		{"edit", event.Confirm{Allow: true, Input: json.RawMessage(`{"path":"b"}`)}, "note:b",
 			"c1 success: [The user changed the arguments of this call to {\"path\":\"b\"}.]\nnoted b", true},
 		{"never", event.Confirm{Rules: []permission.Rule{{Tool: "note", Behavior: permission.Deny}}}, "",
-			"c1 denied: The user refused this call of note.", false},
+			"c1 denied: The user refused this call of note. That is a decision: do not do the same in another way. Continue without it, or say what you would need.", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			j.ran = nil

@@ -321,10 +321,13 @@ func (r *run) accept(mc *modelCall) error {
 	return r.store(append(events, ended...)...)
 }
 
+var errNameless = errors.New("the call does not name a tool, so nothing was run; make it again with a name from your list")
+
 // openCall returns the open call for a call of the model, and puts valid arguments into tc. A call
 // that cannot run has its result already.
 func (r *run) openCall(tc *message.ToolCall, raw json.RawMessage, opening ...string) (*openCall, []string) {
-	if tc.Name == "" {
+	nameless := tc.Name == ""
+	if nameless {
 		tc.Name = "unnamed" // APIs reject a call without a name
 	}
 	c := &openCall{ID: tc.ID, Name: tc.Name, Tool: tc.Name, Status: decide.New}
@@ -335,6 +338,9 @@ func (r *run) openCall(tc *message.ToolCall, raw json.RawMessage, opening ...str
 	bad := func(err error) (*openCall, []string) {
 		c.Status, c.Result = decide.Done, decide.ResultOf(c, message.OutcomeError, err.Error())
 		return c, nil
+	}
+	if nameless {
+		return bad(errNameless)
 	}
 	t, inner, err := r.resolve(tc.Name, raw, opening...)
 	if err != nil {

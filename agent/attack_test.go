@@ -197,6 +197,6 @@ func TestRefusalOutlastsOlderAnswers(t *testing.T) {
 		equal(t, "asked about the helper", run(permission.Policy{}, event.Confirm{Call: "c0/s1", Allow: true}), event.EndWaiting)
 		equal(t, "refused", run(policy, event.Confirm{Call: "c0"}, says("ok")), event.EndCompleted)
 		equal(t, "ran", j.String(), "")
-		equal(t, "result", results(st), []string{"c0 denied: The user refused this call of helper."})
+		equal(t, "result", results(st), []string{"c0 denied: The user refused this call of helper. That is a decision: do not do the same in another way. Continue without it, or say what you would need."})
 	}
 }

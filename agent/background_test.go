@@ -110,7 +110,7 @@ func TestBackground(t *testing.T) {
 			end: event.EndCompleted, took: 5 * time.Minute, first: "This call continues", told: []string{"c1 of behind error: began; \nno luck"}, answer: "done"},
 		{name: "it takes too long", turns: []turn{calls(`c1 slow {"path":"5h"}`), says("it runs"), says("done")},
 			end: event.EndCompleted, took: 10 * time.Minute, first: "This call continues",
-			told: []string{"c1 of slow error: began; \nThe call took longer than 10m0s and was stopped."}, answer: "done"},
+			told: []string{"c1 of slow error: began; \nThe call took longer than 10m0s and was stopped. It may have had an effect: check, then ask for less at a time."}, answer: "done"},
 		{name: "several", turns: []turn{calls(`c1 slow {"path":"6m"}`, `c2 slow {"path":"3m"}`, `c3 slow {"path":"4m"}`), says("they run"), says("two run"), says("one runs"), says("done")},
 			end: event.EndCompleted, took: 6 * time.Minute, first: "This call continues",
 			told: []string{"c2 of slow success: began; took 3m", "c3 of slow success: began; took 4m", "c1 of slow success: began; took 6m"}, answer: "done"},
@@ -174,7 +174,7 @@ func TestBackgroundTool(t *testing.T) {
 		{"look", `{"call":"c1"}`, "Call c1 is still running. The end of its output so far:\nbegan; ", "success: began; took 5m", 5 * time.Minute},
 		{"wait for less", `{"call":"c1","action":"wait","seconds":100}`, "Call c1 is still running. The end", "success: began; took 5m", 5 * time.Minute},
 		{"wait for more", `{"call":"c1","action":"wait","seconds":500}`, "Call c1 has ended.", "success: began; took 5m", 5 * time.Minute},
-		{"stop", `{"call":"c1","action":"stop"}`, "Call c1 was cancelled.", "interrupted: began; \nThe call was interrupted before it ended.", time.Minute},
+		{"stop", `{"call":"c1","action":"stop"}`, "Call c1 was cancelled.", "interrupted: began; \nThe call was interrupted before it ended. It may have had an effect: check before you call it again.", time.Minute},
 		{"another", `{"call":"c7"}`, `there is no call "c7" in the background`, "success: began; took 5m", 5 * time.Minute},
 		{"no such action", `{"call":"c1","action":"kill"}`, "", "success: began; took 5m", 5 * time.Minute},
 	} {

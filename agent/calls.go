@@ -11,6 +11,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
+	"github.com/kitbag-go/kitbag/internal/denial"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -57,7 +58,7 @@ func (r *run) judge(c *openCall) error {
 	case permission.Allow:
 		return nil
 	case permission.Deny:
-		return r.finish(c, decide.ResultOf(c, message.OutcomeDenied, fmt.Sprintf("This call of %s was denied: %s.", c.Tool, d.Reason)))
+		return r.finish(c, decide.ResultOf(c, message.OutcomeDenied, denial.Denied(c.Tool, d.Reason)))
 	}
 	if r.timeIsUp() { // do not ask about a call that would not start
 		return r.notStarted(c)

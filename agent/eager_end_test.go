@@ -150,7 +150,7 @@ func TestEagerCancelled(t *testing.T) {
 		evs, _ := playCtx(t, ctx, a, st, Say("go"))
 		equal(t, "end", endOf(t, evs).Reason, event.EndInterrupted)
 		equal(t, "notes", c.String(), "10ms begins 1ms, 11ms ends 1ms, 20ms begins 1h, 1s stops 1h")
-		equal(t, "result", results(st), []string{"c1 success: took 1ms", "c2 interrupted: The call was interrupted before it ended."})
+		equal(t, "result", results(st), []string{"c1 success: took 1ms", "c2 interrupted: The call was interrupted before it ended. It may have had an effect: check before you call it again."})
 	})
 }
 
@@ -208,7 +208,7 @@ func TestEagerHoldsBack(t *testing.T) {
 			{"it asks", "ask", "c1 success: accept 0 fields, error <nil>", "tool_start elicitation elicitation tool_delta tool_result"},
 			{"it fails", "fails", "c1 error: no luck", "tool_start tool_delta tool_result"},
 			{"it aborts", "aborts", "c1 error: enough", "tool_start tool_result"},
-			{"it takes too long", "stays", "c1 error: The call took longer than 1m0s and was stopped.", "tool_start tool_result"},
+			{"it takes too long", "stays", "c1 error: The call took longer than 1m0s and was stopped. It may have had an effect: check, then ask for less at a time.", "tool_start tool_result"},
 		} {
 			t.Run(fmt.Sprintf("%s, background %v", row.why, background), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

@@ -55,10 +55,10 @@ func (st *State) HandedTo() []string { return slices.Clone(st.handed) }
 // checkHandoff rejects a hand-off back without an agent to return to, and all but the first of an answer.
 func (r *run) checkHandoff(h *handoff) error {
 	if slices.ContainsFunc(r.st.loop.Open, func(c *openCall) bool { return c.Handoff != decide.HandoffNone && c.Status != decide.Done }) {
-		return errors.New("not done: this answer already hands the conversation over; only one agent can have it")
+		return errors.New("not done: this answer already hands the conversation over; only one agent can have it, the first that you named")
 	}
 	if h.to == nil && len(r.st.handed) == 0 {
-		return errors.New("not done: the conversation was not handed over, so there is no agent to return to")
+		return errors.New("not done: the conversation was not handed over, so there is no agent to return to; continue yourself")
 	}
 	return nil
 }

@@ -53,8 +53,8 @@ func TestDamagedPictures(t *testing.T) {
 		t.Fatal(err)
 	}
 	equal(t, "pictures", pictures(w.reqs[1]), []string{"fine", "", "good"})
-	equal(t, "results", results(&st), []string{"c1 success: [image/gif damaged cannot be shown: it is cut off]", "c2 success: "})
-	equal(t, "words", st.Messages[0].Text(), "see\n[image/gif bad cannot be shown: it is cut off]")
+	equal(t, "results", results(&st), []string{"c1 success: [image/gif damaged cannot be shown: it is cut off; continue without it, or get it in another form]", "c2 success: "})
+	equal(t, "words", st.Messages[0].Text(), "see\n[image/gif bad cannot be shown: it is cut off; continue without it, or get it in another form]")
 }
 
 // TestRefusedPictures has a server reject requests with a certain image. The

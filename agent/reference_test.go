@@ -141,7 +141,7 @@ func (m *reference) call(id string) (res string, failed bool) {
 			default:
 				if !c.over {
 					outcome = "error"
-					c.say(fmt.Sprintf("tool odd failed unexpectedly (panic: %v)", v))
+					c.say(fmt.Sprintf("tool odd failed unexpectedly (panic: %v); this is a bug in the tool: try other arguments or another tool", v))
 				}
 			}
 		}()
@@ -162,16 +162,16 @@ func (m *reference) call(id string) (res string, failed bool) {
 	}()
 	switch {
 	case exited:
-		return "error: The call failed: its goroutine ended before it returned.", false
+		return "error: The call failed: its goroutine ended before it returned. It may have had an effect: check before you call it again.", false
 	case c.fail == nil:
 	case errors.Is(c.fail, errAbort):
 		c.said = append(c.said, c.fail.Error())
 		return "error: " + strings.Join(c.said, "|"), true
 	case c.limit < c.end:
-		c.said = append(c.said, fmt.Sprintf("The call took longer than %v and was stopped.", c.s.limit))
+		c.said = append(c.said, fmt.Sprintf("The call took longer than %v and was stopped. It may have had an effect: check, then ask for less at a time.", c.s.limit))
 	default:
 		outcome = "interrupted"
-		c.said = append(c.said, "The call was interrupted before it ended.")
+		c.said = append(c.said, "The call was interrupted before it ended. It may have had an effect: check before you call it again.")
 	}
 	return outcome + ": " + strings.Join(c.said, "|"), false
 }
@@ -276,7 +276,7 @@ func (c *refCall) play(until time.Duration, yield func(string) bool) error {
 		case "fails":
 			return errors.New("no luck")
 		case "panics":
-			return errors.New("tool odd failed unexpectedly (panic: ouch)")
+			return errors.New("tool odd failed unexpectedly (panic: ouch); this is a bug in the tool: try other arguments or another tool")
 		case "exits":
 			return errors.New("the tool ended its goroutine instead of returning")
 		case "aborts":

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -173,7 +175,7 @@ func pickLines(text, lines, grep string) (string, error) {
 	}
 	re, err := regexp.Compile(grep)
 	if err != nil {
-		return "", fmt.Errorf("grep: %w", err)
+		return "", fmt.Errorf("grep %q is not a valid regular expression: %w; write a backslash before a character that stands for itself, as in \\(", grep, err)
 	}
 	var b strings.Builder
 	for i := from; i <= to; i++ {
@@ -212,7 +214,7 @@ func pointer(text, path string) (string, error) {
 	dec.UseNumber() // so that numbers stay unchanged
 	var v any
 	if err := dec.Decode(&v); err != nil {
-		return "", fmt.Errorf("path: the result is not valid JSON: %w", err)
+		return "", fmt.Errorf("path: the result is not valid JSON: %w; use lines or grep", err)
 	}
 	if !strings.HasPrefix(path, "/") {
 		return "", fmt.Errorf("path %q: a JSON Pointer begins with /", path)
@@ -220,18 +222,19 @@ func pointer(text, path string) (string, error) {
 	done := ""
 	for _, part := range strings.Split(path, "/")[1:] {
 		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part) // in one pass: "~01" is "~1"
-		var ok bool
+		next, ok := any(nil), false
 		switch at := v.(type) {
 		case map[string]any:
-			v, ok = at[part]
+			next, ok = at[part]
 		case []any:
 			if i, err := strconv.Atoi(part); err == nil && i >= 0 && i < len(at) && part == strconv.Itoa(i) {
-				v, ok = at[i], true
+				next, ok = at[i], true
 			}
 		}
 		if !ok {
-			return "", fmt.Errorf("path %q: there is no %q below %q", path, part, done)
+			return "", fmt.Errorf("path %q: there is no %q below %q, which is %s", path, part, done, kindOfJSON(v))
 		}
+		v = next
 		done += "/" + part
 	}
 	var out bytes.Buffer
@@ -240,6 +243,22 @@ func pointer(text, path string) (string, error) {
 	enc.SetIndent("", " ")
 	err := enc.Encode(v)
 	return out.String(), err
+}
+
+// kindOfJSON describes a decoded value: what can be below it.
+func kindOfJSON(v any) string {
+	switch at := v.(type) {
+	case map[string]any:
+		const most = 20
+		names := slices.Sorted(maps.Keys(at))
+		if len(names) > most {
+			names = append(names[:most], "…")
+		}
+		return "an object with the members " + strings.Join(names, ", ")
+	case []any:
+		return fmt.Sprintf("a list of %d", len(at))
+	}
+	return "neither an object nor a list; use lines or grep"
 }
 
 func newToolResult(c *openCall) *event.ToolResult {

@@ -44,7 +44,7 @@ func TestSavedBefore(t *testing.T) {
 		"background":           {policy: allow("behind"), told: []string{"c1 of behind " + unknown, "c2 of behind " + unknown}},
 		"sub_agent": {pending: 2, policy: allow("helper", "note"), ran: "note:x",
 			inputs:  []Input{event.Confirm{Call: "h1/s1", Allow: true}, event.Confirm{Call: "h2/s1"}},
-			results: []string{"h1 success: sub: noted x", "h2 success: sub: The user refused this call of note."}},
+			results: []string{"h1 success: sub: noted x", "h2 success: sub: The user refused this call of note. That is a decision: do not do the same in another way. Continue without it, or say what you would need."}},
 		"compacted": {inputs: []Input{Say("go on")}},
 		"limit":     {inputs: []Input{Say("go on")}, policy: allow("note"), ran: "note:c", turns: []turn{calls(`c3 note {"path":"c"}`)}, results: []string{"c3 success: noted c"}},
 	} {

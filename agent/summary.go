@@ -169,7 +169,7 @@ func (r *run) withSummary(v *toolkit.View, summary string, from, room int) []*me
 	}
 	source, text := window.SummarySource, "Earlier parts of this conversation were replaced by this summary.\n\n"+short
 	if summary == "" {
-		source, text = window.CutSource, "Earlier messages were cut off here; no summary of them could be made."
+		source, text = window.CutSource, "Earlier messages were cut off here; no summary of them could be made. Look again for what you need of them, or ask the user."
 	}
 	for _, more := range append([]string{v.Reminder()}, r.reminders(v)...) {
 		if more != "" {

@@ -81,7 +81,13 @@ const (
 
 // lost is the result of a call whose goroutine was ended by middleware, for example by t.FailNow of package
 // testing.
-const lost = "The call failed: its goroutine ended before it returned."
+const lost = "The call failed: its goroutine ended before it returned. It may have had an effect: check before you call it again."
+
+// The results of calls that were stopped. Their effect is not known.
+const (
+	tooSlow         = "The call took longer than %v and was stopped. It may have had an effect: check, then ask for less at a time."
+	interruptedCall = "The call was interrupted before it ended. It may have had an effect: check before you call it again."
+)
 
 // execute makes the call, on the flight's goroutine. The output of a tool that was stopped, by a timeout or
 // with the run, stays in the result: it may be useful to the model.
@@ -95,7 +101,7 @@ func (tc *toolCall) execute(ctx context.Context, middleware []tool.Middleware) {
 			failure = err
 			return false
 		case size > maxSaid:
-			all.Add(tool.Failure(fmt.Sprintf("The call returned more than %d MiB and was stopped.", maxSaid>>20)))
+			all.Add(tool.Failure(fmt.Sprintf("The call returned more than %d MiB and was stopped; ask for less at a time.", maxSaid>>20)))
 			return false
 		}
 		size += pieceCost + bytesOf(ch)
@@ -109,12 +115,12 @@ func (tc *toolCall) execute(ctx context.Context, middleware []tool.Middleware) {
 		tc.err = failure
 		all.Add(tool.Failure(failure.Error()))
 	case cause == nil && context.Cause(ctx) == errTooSlow: // the model may try something else
-		all.Add(tool.Failure(fmt.Sprintf("The call took longer than %v and was stopped.", tc.timeout)))
+		all.Add(tool.Failure(fmt.Sprintf(tooSlow, tc.timeout)))
 	case errors.Is(cause, errTimeUp):
 		all.Add(tool.Failure("The call was stopped: " + cause.Error() + "."))
 		outcome = message.OutcomeInterrupted
 	default:
-		all.Add(tool.Failure("The call was interrupted before it ended."))
+		all.Add(tool.Failure(interruptedCall))
 		outcome = message.OutcomeInterrupted
 	}
 	tc.res = encodable(all.Result())

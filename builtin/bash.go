@@ -210,7 +210,7 @@ func (c *clip) last(exit Exit, timedOut bool, in bashIn) tool.Chunk {
 	end := ""
 	switch {
 	case timedOut:
-		end = fmt.Sprintf("[timed out after %d ms; every process of the command was killed]", in.limit().Milliseconds())
+		end = fmt.Sprintf("[timed out after %d ms; every process of the command was killed: give a longer timeout, or do less at a time]", in.limit().Milliseconds())
 	case exit.Signal != "":
 		end = fmt.Sprintf("[ended by signal: %s]", exit.Signal)
 	case exit.Code != 0:

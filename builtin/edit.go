@@ -64,7 +64,7 @@ func (e *edit) plan(ctx context.Context, in editIn) (*change, error) {
 	case err != nil:
 		return nil, err
 	case !exists:
-		return nil, fmt.Errorf("%s does not exist; create it with Write", name)
+		return nil, fmt.Errorf("%s does not exist; look for it with Glob, or create it with Write", name)
 	case !utf8.Valid(old):
 		return nil, fmt.Errorf("%s is not valid UTF-8 (line %d), and Edit would damage it; change it with Bash", name, invalidLine(old))
 	}
@@ -97,7 +97,7 @@ func (r replacement) replace(text string) (string, int, error) {
 	case old == "":
 		return "", 0, errors.New("old_string is empty; to fill or create a file use Write")
 	case old == new:
-		return "", 0, errors.New("old_string and new_string are the same")
+		return "", 0, errors.New("old_string and new_string are the same, so nothing would change; write the new text into new_string")
 	}
 	// In a file with mixed line ends, new lines get the more frequent one.
 	if 2*len(crs) > strings.Count(lf, "\n") {

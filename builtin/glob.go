@@ -190,14 +190,14 @@ func (g *glob) run(ctx context.Context, in globIn) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	return found.text(in.Pattern, &w, limited.Err() != nil), nil
+	return found.text(in.Pattern, p.dir, &w, limited.Err() != nil), nil
 }
 
 // openDir opens a directory named by the model.
 func (c *Config) openDir(ctx context.Context, file permission.File, name string) (fs.File, error) {
 	f, err := c.Backend.Open(ctx, file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("directory %s: %w; the working directory is %s", name, fs.ErrNotExist, c.Dirs[0])
+		return nil, fmt.Errorf("directory %s: %w; the working directory, which is searched without path, is %s", name, fs.ErrNotExist, c.Dirs[0])
 	} else if err != nil {
 		return nil, err
 	}
@@ -241,14 +241,18 @@ func (n *newest) sort() {
 	n.list = n.list[:min(len(n.list), maxMatches)]
 }
 
-func (n *newest) text(pattern string, w *walk, timedOut bool) string {
+func (n *newest) text(pattern, dir string, w *walk, timedOut bool) string {
 	n.sort()
 	var b strings.Builder
 	for _, m := range n.list {
 		b.WriteString(m.path + "\n")
 	}
 	if n.total == 0 {
-		fmt.Fprintf(&b, "No files match %q.\n", pattern)
+		fmt.Fprintf(&b, "No files match %q below %s.", pattern, dir)
+		if !strings.Contains(pattern, "**") {
+			b.WriteString(" To search its subdirectories too, write **/" + path.Base(pattern) + ".")
+		}
+		b.WriteByte('\n')
 	}
 	if more := n.total - len(n.list); more > 0 {
 		fmt.Fprintf(&b, "[%s more; make the pattern or path narrower]\n", count(more, "file"))

@@ -85,7 +85,7 @@ func (g *grepTool) run(ctx context.Context, in grepIn) (string, error) {
 	target := g.target(ctx, root)
 	f, err := g.Backend.Open(ctx, target)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("path %s: %w; the working directory is %s", root, fs.ErrNotExist, g.Dirs[0])
+		return "", fmt.Errorf("path %s: %w; the working directory, which is searched without path, is %s", root, fs.ErrNotExist, g.Dirs[0])
 	} else if err != nil {
 		return "", err
 	}

@@ -90,7 +90,7 @@ func (s *grepSearch) text(w *walk, timedOut bool) string {
 	case shown == 0 && s.in.Offset > 0 && len(s.hits.files) > 0:
 		fmt.Fprintf(&b, "No more matches after the first %d.\n", s.in.Offset)
 	case shown == 0:
-		fmt.Fprintf(&b, "No matches found for pattern: %s\n", s.in.Pattern)
+		fmt.Fprintf(&b, "No matches found for pattern: %s\n[searched %s; files that .gitignore excludes and binary files are not searched]\n", s.in.Pattern, s.root)
 	case more:
 		fmt.Fprintf(&b, "\n[there are more results: continue with offset %d]\n", s.in.Offset+shown)
 	}

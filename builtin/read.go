@@ -13,6 +13,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
@@ -124,13 +125,15 @@ func (c *Config) openFile(ctx context.Context, file permission.File, name string
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil, fmt.Errorf("%s: %w; look for it with Glob", name, fs.ErrNotExist)
 	case errors.Is(err, ErrNotRegular):
-		return nil, nil, fmt.Errorf("%s is %w, and cannot be read", name, ErrNotRegular)
+		return nil, nil, fmt.Errorf("%s is %w, such as a pipe or a device, and cannot be read; look at it with Bash (ls -l)", name, ErrNotRegular)
+	case errors.Is(err, syscall.ENOTDIR):
+		return nil, nil, fmt.Errorf("%s: %s is a file, so there is nothing below it; choose another path", name, path.Dir(name))
 	case err != nil:
 		return nil, nil, err
 	}
 	info, err := f.Stat()
 	if err == nil && info.IsDir() {
-		err = fmt.Errorf("%s is a directory, not a file; list it with Glob", name)
+		err = fmt.Errorf("%s is a directory, not a file; list it with Glob, and name a file in it", name)
 	}
 	if err != nil {
 		f.Close()
@@ -141,7 +144,7 @@ func (c *Config) openFile(ctx context.Context, file permission.File, name string
 
 func (r *read) image(f io.Reader, info fs.FileInfo, name, mediaType string) ([]message.Block, error) {
 	if !r.sees(mediaType) {
-		return nil, fmt.Errorf("%s is %s, which the model cannot see; it can see %s", name, mediaType, strings.Join(r.ImageTypes, ", "))
+		return nil, fmt.Errorf("%s is %s, which you cannot see; convert it with Bash to one of %s", name, mediaType, strings.Join(r.ImageTypes, ", "))
 	}
 	data, err := readAll(f, info, name, maxImage)
 	if err != nil {
@@ -157,7 +160,7 @@ func (c *Config) sees(mediaType string) bool {
 
 // readAll reads a file of at most limit bytes, even if it grows meanwhile.
 func readAll(f io.Reader, info fs.FileInfo, name string, limit int64) ([]byte, error) {
-	tooLarge := fmt.Errorf("%s is larger than %d MiB, the limit for such a file", name, limit>>20)
+	tooLarge := fmt.Errorf("%s is larger than %d MiB, the limit for such a file; make it smaller, or read a part of it, with Bash", name, limit>>20)
 	if info.Size() > limit {
 		return nil, tooLarge
 	}

@@ -318,7 +318,7 @@ func (l *taskList) link(t *Task, blocks, blockedBy []string) (changed bool, unkn
 				a.first.Blocks = a.first.Blocks[:len(a.first.Blocks)-1]
 				a.then.BlockedBy = a.then.BlockedBy[:len(a.then.BlockedBy)-1]
 			}
-			return false, nil, fmt.Errorf("task %s cannot wait for task %s, which waits for it; nothing was changed",
+			return false, nil, fmt.Errorf("task %s cannot wait for task %s, which waits for it; nothing was changed: keep that order, or delete one of them",
 				p.then.ID, p.first.ID)
 		}
 		p.first.Blocks = append(p.first.Blocks, p.then.ID)

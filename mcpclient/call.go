@@ -305,6 +305,9 @@ func (j *job) uncertain(err error) error {
 	marked := *se
 	if marked.MayHaveRun = true; j.effect {
 		marked.Err = fmt.Errorf("%w; the call may have had an effect: check before calling again", se.Err)
+		if errors.Is(se.Err, ErrLost) {
+			marked.Err = fmt.Errorf("%w. The server is started or connected to again with the next call", marked.Err)
+		}
 	}
 	return &marked
 }

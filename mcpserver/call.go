@@ -10,6 +10,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/kitbag-go/kitbag/internal/denial"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
@@ -122,7 +123,7 @@ func (r *request) permit(ctx context.Context, t tool.Tool, input json.RawMessage
 		}
 		return &d.Judgement, nil
 	default:
-		return nil, failure(fmt.Sprintf("This call of %s was denied: %s.", call.Tool, d.Reason))
+		return nil, failure(denial.Denied(call.Tool, d.Reason))
 	}
 }
 

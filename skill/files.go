@@ -71,7 +71,7 @@ func (s *Skill) ReadFile(name string) ([]byte, error) {
 func (s *Skill) readFile(name string) ([]byte, error) {
 	clean := path.Clean(strings.ReplaceAll(name, `\`, "/"))
 	if !fs.ValidPath(clean) || !filepath.IsLocal(filepath.FromSlash(clean)) {
-		return nil, errors.New("the name must be relative to the skill's folder and stay inside")
+		return nil, errors.New("the name must be relative to the skill's folder and stay inside; list the files by reading the skill without file")
 	}
 	files, done, err := s.open()
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *Skill) readFile(name string) ([]byte, error) {
 func readRegular(files fs.FS, name string, limit int64) ([]byte, error) {
 	info, err := fs.Stat(files, name)
 	if err != nil && isLink(files, name) {
-		return nil, errors.New("the link leads out of the skill's folder or has no target; replace it by a copy of the file")
+		return nil, errors.New("the link leads out of the skill's folder or has no target; only the user can repair that, by a copy of the file: continue without it")
 	}
 	if err != nil {
 		return nil, err

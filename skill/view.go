@@ -238,7 +238,7 @@ func excerpt(d *Document, q Query) (string, error) {
 	return "", sectionNotFound(d, q.Section)
 }
 
-// sectionNotFound suggests similar sections, else lists all: that is cheaper than another
+// sectionNotFound suggests similar sections, else lists them: that is cheaper than another
 // call.
 func sectionNotFound(d *Document, name string) error {
 	var names []string
@@ -250,7 +250,11 @@ func sectionNotFound(d *Document, name string) error {
 	case len(names) == 0:
 		e.hint = "; the text has no sections: leave section out"
 	case len(e.Near) == 0:
-		e.hint = "; the sections are:\n" + d.Outline()
+		const most = 2000 // bytes; a longer outline was shown with the text
+		e.hint = "; the sections are:\n" + cutLine(d.Outline(), most)
+		if len(d.Outline()) > most {
+			e.hint += "… and more, which the outline shows: leave section out to read it"
+		}
 	}
 	return e
 }

@@ -92,7 +92,7 @@ func (v *validator) read(name string, raw json.RawMessage) (parsed *value, notes
 		return parsed, nil, nil
 	}
 	if json.Valid(raw) { // but a field twice, too deep, a number out of range
-		return nil, nil, refuse("The arguments of %s cannot be used: %v.", name, err)
+		return nil, nil, refuse("The arguments of %s cannot be used: %v. Correct that and call it again.", name, err)
 	}
 	fixed, repairErr := repair(raw)
 	switch {

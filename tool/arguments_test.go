@@ -131,7 +131,7 @@ func TestViolations(t *testing.T) {
 	for _, row := range []struct{ in, want, example string }{
 		{`{}`, `- path: missing (string; the file to read)`, `{"path": "…"}`},
 		{`{"path":[]}`, `- path: got an array [], want a string`, `{"path": "…"}`},
-		{`{"path":""}`, `- path: got a string "", want at least 1 characters`, `{"path": "…"}`},
+		{`{"path":""}`, `- path: got a string "", want at least 1 character`, `{"path": "…"}`},
 		{`{"path":"a","lines":[{"n":0,"side":"up"},{"m":1},{"n":1}]}`,
 			"- lines: got an array [{\"n\":0,\"side\":\"up\"},{\"m\":1},{\"n\":1}], want at most 2 items, not 3\n" +
 				"- lines[0].n: got 0, want at least 1\n- lines[0].side: got a string \"up\", want one of \"left\", \"right\"\n" +

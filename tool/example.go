@@ -150,12 +150,13 @@ func buildText(s *value) string {
 	return text
 }
 
-// buildObject fills in the required fields or, at the top, all if none is.
+// buildObject fills in the required fields or, at the top, the first one if none is: an example that sets every
+// optional field would do harm when it is copied.
 func (v *validator) buildObject(s *value, depth int) *value {
 	required := s.get("required")
 	obj := &value{kind: objectValue}
 	for _, name := range v.fieldNames(s) {
-		if !hasText(required, name) && (depth > 0 || required != nil && len(required.items) > 0) {
+		if !hasText(required, name) && (depth > 0 || required != nil && len(required.items) > 0 || len(obj.members) > 0) {
 			continue
 		}
 		if item := v.build(v.property(s, name), depth+1); item != nil {

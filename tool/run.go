@@ -130,7 +130,7 @@ func fatal(ctx context.Context, call Call, err error) error {
 // panicked logs a panic with its stack, and returns the error for the model.
 func panicked(ctx context.Context, call Call, v any) error {
 	slog.ErrorContext(ctx, "tool panicked", "tool", call.Name, "call", call.ID, "panic", v, "stack", string(debug.Stack()))
-	return fmt.Errorf("tool %s failed unexpectedly (panic: %s)", call.Name, clip(fmt.Sprint(v), 300))
+	return fmt.Errorf("tool %s failed unexpectedly (panic: %s); this is a bug in the tool: try other arguments or another tool", call.Name, clip(fmt.Sprint(v), 300))
 }
 
 // Failure returns a chunk that makes the result an error, with a text for the

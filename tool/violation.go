@@ -169,21 +169,29 @@ func boundText(k jsonschema.ErrorKind) string {
 	case *kind.MultipleOf:
 		return "a multiple of " + decimal(k.Want)
 	case *kind.MinLength:
-		return fmt.Sprintf("at least %d characters", k.Want)
+		return "at least " + counted(k.Want, "character")
 	case *kind.MaxLength:
-		return fmt.Sprintf("at most %d characters, not %d", k.Want, k.Got)
+		return fmt.Sprintf("at most %s, not %d", counted(k.Want, "character"), k.Got)
 	case *kind.MinItems:
-		return fmt.Sprintf("at least %d items", k.Want)
+		return "at least " + counted(k.Want, "item")
 	case *kind.MaxItems:
-		return fmt.Sprintf("at most %d items, not %d", k.Want, k.Got)
+		return fmt.Sprintf("at most %s, not %d", counted(k.Want, "item"), k.Got)
 	case *kind.MinProperties:
-		return fmt.Sprintf("at least %d fields", k.Want)
+		return "at least " + counted(k.Want, "field")
 	case *kind.MaxProperties:
-		return fmt.Sprintf("at most %d fields, not %d", k.Want, k.Got)
+		return fmt.Sprintf("at most %s, not %d", counted(k.Want, "field"), k.Got)
 	case *kind.UniqueItems:
 		return fmt.Sprintf("no item twice (items %d and %d are equal)", k.Duplicates[0], k.Duplicates[1])
 	}
 	return ""
+}
+
+// counted returns a number with its noun.
+func counted(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
 }
 
 // decimal formats a bound as a decimal number, though it is stored as a fraction.

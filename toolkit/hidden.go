@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/internal/near"
+	"github.com/kitbag-go/kitbag/skill"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -46,7 +47,17 @@ func (v *View) Resolve(ctx context.Context, name string, input json.RawMessage, 
 	if e, ok := b.c.find(name, b.r); ok {
 		return e.tool, input, nil
 	}
-	return nil, nil, b.hidden(name, opening)
+	e := b.hidden(name, opening)
+	if !e.Known && v.hasSkill(ctx, name) {
+		e.text = fmt.Sprintf(`%q is a skill, not a tool; read it with %s {"skill":%s}`, name, skillTool, mustJSON(name))
+	}
+	return nil, nil, e
+}
+
+// hasSkill reports whether the scope can read a skill of the name.
+func (v *View) hasSkill(ctx context.Context, name string) bool {
+	skills, _, _ := v.tk.Skills(ctx, v.scope) // those that can be loaded
+	return slices.ContainsFunc(skills, func(s *skill.Skill) bool { return s.Name == name })
 }
 
 // Opens returns the groups that a call of the named tool asks to open, with arguments

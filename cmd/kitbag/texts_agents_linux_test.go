@@ -136,7 +136,9 @@ func groupsAgent(t *testing.T, m *openai.Model) {
 		return g
 	}
 	locked := group("vault", "Secrets.", 1)
-	locked.OnActivate = func(context.Context) error { return errors.New("the vault is locked; unlock it with the command vault unlock") }
+	locked.OnActivate = func(context.Context) error {
+		return errors.New("the vault is locked; unlock it with the command vault unlock")
+	}
 	tables := group("tables", "Tables of the database.", 1)
 	tables.Parents = []string{"database"}
 	tk, err := toolkit.New(toolkit.Config{
@@ -154,6 +156,13 @@ func oddTools() []tool.Tool {
 	run := func(name string, fn func(context.Context) (string, error)) tool.Tool {
 		return tool.Must(tool.New(name, "Does something.", func(ctx context.Context, _ noArguments) (string, error) { return fn(ctx) }, tool.Options{Parallel: true}))
 	}
+	picture := func(name, mediaType string, data []byte) tool.Tool {
+		return tool.Must(tool.NewStream(name, "Returns a picture.", func(context.Context, noArguments) iter.Seq2[tool.Chunk, error] {
+			return func(yield func(tool.Chunk, error) bool) {
+				yield(tool.Chunk{Block: &message.Data{MediaType: mediaType, Bytes: data}}, nil)
+			}
+		}))
+	}
 	return []tool.Tool{
 		run("panic", func(context.Context) (string, error) { panic("index out of range [3] with length 3") }),
 		run("fail", func(context.Context) (string, error) { return "", errors.New("the printer is out of paper") }),
@@ -163,10 +172,7 @@ func oddTools() []tool.Tool {
 			return "It is done.", nil
 		}),
 		run("long", func(context.Context) (string, error) { return strings.Repeat("a line of a long result\n", 100), nil }),
-		tool.Must(tool.NewStream("picture", "Returns a picture.", func(context.Context, noArguments) iter.Seq2[tool.Chunk, error] {
-			return func(yield func(tool.Chunk, error) bool) {
-				yield(tool.Chunk{Block: &message.Data{MediaType: "image/png", Bytes: []byte("\x89PNG\r\n\x1a\n")}}, nil)
-			}
-		})),
+		picture("picture", "image/png", []byte("\x89PNG\r\n\x1a\n")),
+		picture("photo", "image/gif", []byte("GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff!\xf9\x04\x01\x00\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;")),
 	}
 }

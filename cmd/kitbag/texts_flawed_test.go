@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
@@ -78,17 +78,10 @@ func flawedTool(name string) tool.Tool {
 	case "flood":
 		description = "Returns much."
 		run = func(context.Context) (string, error) { return strings.Repeat("a line of a long result\n", 8000), nil }
-	case "ask":
-		description = "Asks the user."
-		run = func(ctx context.Context) (string, error) {
-			a, err := host.From(ctx).Elicit(ctx, host.Elicitation{Message: "Which note?",
-				Schema: json.RawMessage(`{"type":"object","properties":{"note":{"type":"string"}},"required":["note"]}`)})
-			return fmt.Sprint(a.Action), err
-		}
 	case "think":
 		description = "Uses the model."
 		run = func(ctx context.Context) (string, error) {
-			_, err := host.From(ctx).Sample(ctx, host.SampleRequest{})
+			_, err := host.From(ctx).Sample(ctx, host.SampleRequest{Messages: []*message.Message{message.User("What is next?")}})
 			return "", err
 		}
 	}

@@ -42,13 +42,13 @@ type textRow struct {
 	Kind   string
 	First  []textCall // calls in answers before, one each
 	Call   textCall
-	With   []textCall // other calls of the same answer
+	With   []textCall // other calls of the same answer, which come first
 	Say    *string    // in place of a call: the answer is a text
 	Refuse string     // the server refuses the next request with this text
 	Then   []string   // the model's answers after that, before the request with the text
 	Finish string     // the reason why the answer ends, such as length
 	Person string     // the answer to the question about the call: allow, deny or deny:REASON
-	Take   string     // "last": the last message of the next request, in place of the result of the call
+	Take   string     // in place of the result of the call: "last", the last message of the next request, or "user", the last user message
 	Names  []string   // what the text must contain
 	Bytes  int        // the most that it may have
 	Score  int
@@ -177,7 +177,8 @@ func (r *textRow) check(t *testing.T, text string) {
 	}
 }
 
-// abridged returns a text as a file shows it: of long lines the beginning, of many lines both ends.
+// abridged returns a text as a file shows it: of long lines the beginning, of many lines both ends and
+// the notes, which begin with a bracket.
 func abridged(text string) string {
 	const maxLine, ends = 400, 12
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
@@ -187,7 +188,9 @@ func abridged(text string) string {
 		}
 	}
 	if n := len(lines) - 2*ends; n > 1 {
-		lines = slices.Concat(lines[:ends], []string{fmt.Sprintf("(%d lines)", n)}, lines[len(lines)-ends:])
+		notes := slices.DeleteFunc(slices.Clone(lines[ends:len(lines)-ends]), func(line string) bool { return !strings.HasPrefix(line, "[") })
+		middle := append([]string{fmt.Sprintf("(%d lines)", n-len(notes))}, notes...)
+		lines = slices.Concat(lines[:ends], middle, lines[len(lines)-ends:])
 	}
 	return strings.Join(lines, "\n") + "\n"
 }
@@ -229,6 +232,7 @@ func (s *textScene) play(t *testing.T, dir string) map[string]string {
 	shown := func(text string) string {
 		text = strings.ReplaceAll(text, dir, shownTextDir)
 		text = strings.ReplaceAll(text, os.Getenv("HOME"), "$HOME")
+		text = strings.ReplaceAll(text, os.Args[0], "$PROGRAM")
 		return strings.TrimRight(hidden.ReplaceAllString(text, "$1…"), "\n") + "\n"
 	}
 	got := map[string]string{}
@@ -317,11 +321,11 @@ func (r *textRow) turn(dir string) openaitest.Turn {
 	if r.Say != nil {
 		return openaitest.Text(*r.Say).Finish(r.Finish)
 	}
-	calls := []openaitest.Call{r.Call.call(r.Kind, dir)}
+	var calls []openaitest.Call
 	for i, c := range r.With {
 		calls = append(calls, c.call(fmt.Sprintf("%s-with-%d", r.Kind, i), dir))
 	}
-	return openaitest.Calls(calls...).Finish(r.Finish)
+	return openaitest.Calls(append(calls, r.Call.call(r.Kind, dir))...).Finish(r.Finish)
 }
 
 // find returns the row's text in a request.
@@ -334,7 +338,12 @@ func (r *textRow) find(req *openaitest.Request) string {
 		}
 		return "(no result)"
 	}
-	return req.Messages[len(req.Messages)-1].Text()
+	for _, m := range slices.Backward(req.Messages) {
+		if r.Take == "last" || m.Role == r.Take {
+			return m.Text()
+		}
+	}
+	return "(no message)"
 }
 
 // runKitbag runs kitbag, and again with an answer whenever a call waits for approval.

@@ -91,6 +91,7 @@ var allowed = map[string][]string{
 	"internal/interop/confserver": {"mcpserver", "toolkit", "skill", "tool", "tool/host", "message", "permission"},
 	"internal/budget":             {},
 	"internal/demoserver":         {},
+	"internal/denial":             {},
 	"internal/openaitest":         {},
 	"internal/wiretest":           {},
 	"internal/oauthtest":          {},

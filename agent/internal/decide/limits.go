@@ -78,7 +78,7 @@ func (l Limits) LastAnswerTime() time.Duration {
 func (s *Spent) Shared(l Limits, now time.Time) string {
 	switch {
 	case l.ToolCalls > 0 && s.Calls >= l.ToolCalls:
-		return fmt.Sprintf("the limit of %d tool calls", l.ToolCalls)
+		return "the limit of " + count(l.ToolCalls, "tool call")
 	case l.Tokens > 0 && s.Tokens >= l.Tokens:
 		return fmt.Sprintf("the limit of %d tokens", l.Tokens)
 	case l.Time > 0 && now.Sub(s.Since) >= l.Time:
@@ -89,6 +89,14 @@ func (s *Spent) Shared(l Limits, now time.Time) string {
 	return ""
 }
 
+// count returns a number with its noun.
+func count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
 // TimeUp returns the name of the time limit.
 func (l Limits) TimeUp() string { return fmt.Sprintf("the limit of %v", l.Time) }
 
@@ -96,7 +104,7 @@ func (l Limits) TimeUp() string { return fmt.Sprintf("the limit of %v", l.Time) 
 // counts it, and returns the maximum length of the answer. refused says why it may not.
 func (s *Spent) Sample(l Limits, input, wanted int) (maxTokens int, refused string) {
 	if s.Samples >= l.Samples {
-		return 0, fmt.Sprintf("the limit of %d samples was reached", l.Samples)
+		return 0, fmt.Sprintf("the limit of %s was reached", count(l.Samples, "sample"))
 	}
 	left := l.SampleTokens - s.SampleTokens
 	if l.Tokens > 0 {
@@ -125,7 +133,7 @@ const (
 func (s *State) Reached(in Situation) string {
 	switch {
 	case s.Spent.Steps >= in.Limits.Steps:
-		return fmt.Sprintf("the limit of %d steps", in.Limits.Steps)
+		return "the limit of " + count(in.Limits.Steps, "step")
 	case Repeats(in.Messages) >= loopStop:
 		return fmt.Sprintf("a loop: the same calls had the same results %d times", loopStop)
 	}

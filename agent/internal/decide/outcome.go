@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kitbag-go/kitbag/internal/denial"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 )
@@ -166,11 +167,7 @@ func (s *State) Allow(c *Call, edited json.RawMessage) {
 // Refuse records that the user refused c.
 func (s *State) Refuse(c *Call, reason string) {
 	s.uncover()
-	text := "The user refused this call of " + c.Tool + "."
-	if reason != "" {
-		text += " Reason: " + reason
-	}
-	c.end(message.OutcomeDenied, text)
+	c.end(message.OutcomeDenied, denial.Refused(c.Tool, reason))
 }
 
 // uncover makes all calls that wait for the answer to a similar call be judged again: a rule of that answer

@@ -162,7 +162,7 @@ func name(d *message.Data) string { return strings.TrimSpace(d.MediaType + " " +
 
 // Damaged returns the note for an image that cannot be sent.
 func Damaged(d *message.Data, why string) string {
-	return "[" + name(d) + " cannot be shown: " + why + "]"
+	return "[" + name(d) + " cannot be shown: " + why + "; continue without it, or get it in another form]"
 }
 
 // WithoutData returns msgs with images and files replaced by their notes, if there are any.

@@ -65,7 +65,7 @@ func Compile(pattern string, o Options) (*Matcher, error) {
 		return nil, explain(pattern, err)
 	}
 	if !o.Multiline && needsLineEnd(re) {
-		return nil, fmt.Errorf("pattern %q contains a line end; use a multiline search", pattern)
+		return nil, fmt.Errorf("pattern %q contains a line end, but lines are searched one by one; set multiline", pattern)
 	}
 	tooLarge := fmt.Errorf("pattern %.100q is too large; split it into several searches", pattern)
 	if ranges(re) > maxRanges {
@@ -151,7 +151,7 @@ func explain(pattern string, err error) error {
 		case syntax.ErrMissingParen, syntax.ErrUnexpectedParen, syntax.ErrMissingBracket, syntax.ErrMissingRepeatArgument:
 			hint = `; to find the characters themselves write a backslash before them, as in "\("`
 		case syntax.ErrInvalidPerlOp:
-			hint = "; look-around and back-references are not supported"
+			hint = "; look-around and back-references are not supported: search for more, and choose from the result"
 		}
 		return fmt.Errorf("pattern %q is not a valid regular expression: %s %s%s", pattern, e.Code, strings.TrimSpace(e.Expr), hint)
 	}
