@@ -60,7 +60,7 @@ const (
 	ModeSandboxed   Mode = "sandboxed"    // like accept-edits, and allow calls that are confined to the working directories
 	ModeExplore     Mode = "explore"      // allow read-only calls, deny the rest
 	ModeBypass      Mode = "bypass"       // allow everything that no deny or ask rule, and no tool, stops
-	ModeDontAsk     Mode = "dont-ask"     // deny every call that would need approval
+	ModeDontAsk     Mode = "dont-ask"     // like accept-edits, but deny every call that would need approval
 )
 
 // Behavior is the effect of a rule or a decision.

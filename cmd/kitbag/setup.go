@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -10,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"text/template"
 	"unicode/utf8"
 
 	"github.com/kitbag-go/kitbag/agent"
@@ -24,6 +27,9 @@ import (
 
 //go:embed system.md
 var defaultSystem string
+
+// defaultPrompt has the default system prompt.
+var defaultPrompt = sync.OnceValue(func() *template.Template { return template.Must(template.New("system").Parse(defaultSystem)) })
 
 // A kit is an agent with its toolkit.
 type kit struct {
@@ -40,7 +46,7 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	if err != nil {
 		return nil, err
 	}
-	system, err := f.systemPrompt(policy.Dirs[0])
+	system, err := f.systemPrompt(policy.Dirs[0], policy.Mode)
 	if err != nil {
 		return nil, err
 	}
@@ -158,10 +164,12 @@ func (f *toolFlags) sandbox() sandboxSettings {
 	return f.more.sandbox
 }
 
-// systemPrompt returns the text of --system, or the default for dir, and the instructions of the project.
-func (f *agentFlags) systemPrompt(dir string) (string, error) {
+// systemPrompt returns the text of --system, or the default for dir and mode, and the instructions of the project.
+func (f *agentFlags) systemPrompt(dir string, mode permission.Mode) (string, error) {
 	if f.system == "" {
-		return f.withGuides(fmt.Sprintf(defaultSystem, dir)), nil
+		var b strings.Builder
+		err := defaultPrompt().Execute(&b, map[string]string{"Dir": dir, "Mode": string(cmp.Or(mode, permission.ModeDefault))})
+		return f.withGuides(strings.TrimSpace(b.String())), err
 	}
 	data, err := os.ReadFile(f.system)
 	if err != nil {
