@@ -11,6 +11,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
+	"github.com/kitbag-go/kitbag/internal/denial"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/redact"
@@ -253,7 +254,7 @@ func (r *run) addUserMessage(in say) error {
 func (r *run) confirm(c *openCall, in event.Confirm) error {
 	r.addRules(in.Rules)
 	if !in.Allow {
-		r.st.loop.Refuse(c, in.Reason)
+		r.st.loop.Refuse(c, denial.Refused(c.Tool, in.Reason))
 		return r.store(newToolResult(c))
 	}
 	edited, err := r.edited(c, in)

@@ -122,7 +122,7 @@ var internalUsers = map[string][]string{
 	"internal/mcpupstream": {"mcpserver", "mcpgateway"},
 	"internal/policycheck": {"agent", "mcpserver"},
 	"internal/wiretest":    {"internal/openaitest", "model/anthropic/anthropictest"},
-	"internal/denial":      {"agent", "agent/internal/decide", "mcpserver"},
+	"internal/denial":      {"agent", "mcpserver"},
 }
 
 func TestImports(t *testing.T) {

@@ -93,7 +93,7 @@ func TestCallsOfAnAnswer(t *testing.T) {
 					if c.Status == Asking {
 						if pick("answer", 3) == 0 {
 							refused[c.ID] = true
-							end(c, func() { s.Refuse(c, "") })
+							end(c, func() { s.Refuse(c, "refused") })
 						} else {
 							s.Allow(c, nil)
 						}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kitbag-go/kitbag/internal/denial"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 )
@@ -164,10 +163,10 @@ func (s *State) Allow(c *Call, edited json.RawMessage) {
 	}
 }
 
-// Refuse records that the user refused c.
-func (s *State) Refuse(c *Call, reason string) {
+// Refuse records that the user refused c, and the text that the model reads.
+func (s *State) Refuse(c *Call, text string) {
 	s.uncover()
-	c.end(message.OutcomeDenied, denial.Refused(c.Tool, reason))
+	c.end(message.OutcomeDenied, text)
 }
 
 // uncover makes all calls that wait for the answer to a similar call be judged again: a rule of that answer
