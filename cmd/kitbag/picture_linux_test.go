@@ -55,7 +55,7 @@ func TestPictureOfChat(t *testing.T) {
 		t.Errorf("%v\n%s", err, d.screen())
 	}
 	name := filepath.Join(testdata, "..", "..", "..", "docs", "pictures", "chat.svg")
-	if *updateScreens {
+	if *update {
 		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
