@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/internal/lazy"
+	"github.com/kitbag-go/kitbag/internal/mcpgroups"
 	"github.com/kitbag-go/kitbag/internal/near"
 	"github.com/kitbag-go/kitbag/permission"
 )
@@ -105,7 +106,7 @@ func (k *checker) group(g Group, duplicate bool) {
 	}
 	var servers []string
 	for _, s := range k.cfg.Servers {
-		servers = append(servers, groupName(s.Name))
+		servers = append(servers, mcpgroups.GroupName(s.Name))
 	}
 	if len(g.Tools) == 0 && !slices.Contains(servers, g.Name) {
 		k.fail(where, `tools is missing, and there is no server %q%s to describe; set tools to globs such as "%s*"`, g.Name, didYouMean(g.Name, servers), k.example())
@@ -132,7 +133,7 @@ func (k *checker) glob(where, glob string) {
 	}
 	var prefixes []string
 	for _, s := range k.cfg.Servers {
-		if prefixes = append(prefixes, prefixOf(s.Name)); mayMatch(glob, prefixOf(s.Name)) {
+		if prefixes = append(prefixes, prefixOf(s.Name)); mcpgroups.MayMatch(glob, prefixOf(s.Name)) {
 			return
 		}
 	}
@@ -154,7 +155,7 @@ func (k *checker) policy(where string, p *permission.Policy) {
 	}
 	for _, r := range p.Rules {
 		server, _, ok := strings.Cut(r.Tool, "__")
-		known := slices.ContainsFunc(servers, func(s string) bool { return mayMatch(r.Tool, s+"__") })
+		known := slices.ContainsFunc(servers, func(s string) bool { return mcpgroups.MayMatch(r.Tool, s+"__") })
 		if known && r.Pattern != "" {
 			k.fail(where, "rule %q (%s): rules for tools of MCP servers cannot have patterns; write %q to cover every call, or restrict arguments in the server itself", r, r.Behavior, r.Tool)
 		}
@@ -179,7 +180,7 @@ func (k *checker) knowGroup(where, name string) {
 		names = append(names, g.Name)
 	}
 	for _, s := range k.cfg.Servers {
-		group := groupName(s.Name)
+		group := mcpgroups.GroupName(s.Name)
 		if names = append(names, group); slices.Contains(k.cfg.Labels, s.Name) && strings.HasPrefix(name, group+".") {
 			return
 		}

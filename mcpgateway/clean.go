@@ -16,7 +16,6 @@ const (
 	maxInstructions = 8 << 10
 	maxWords        = 4 << 10 // of a description within a schema
 	maxLine         = 300     // of a title, or of a group's description
-	maxGroupName    = 64
 )
 
 // clean returns a text without invisible characters, which could hide instructions (see [visible.Text]), and

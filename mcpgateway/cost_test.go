@@ -139,6 +139,40 @@ func TestCost(t *testing.T) {
 	}
 }
 
+// TestCostClosed checks how large the list of eight real servers is: with nothing open, with one group, and with
+// all. When the tools are known from an earlier run the groups are described by them.
+func TestCostClosed(t *testing.T) {
+	servers, _ := recorded(t)
+	cache := t.TempDir()
+	full := newWire(t, newGateway(t, mcpgateway.Config{Servers: servers, Style: mcpgateway.StyleFull, CacheDir: cache})).ask(listBody)
+	if strings.Contains(string(full), `"$schema"`) {
+		t.Error("a definition has $schema, which no model needs")
+	}
+	g := newWire(t, newGateway(t, mcpgateway.Config{Servers: servers, CacheDir: cache}))
+	closed := g.ask(listBody)
+	for _, want := range []string{`"9 tools: `, `add_observations`, `, …`} {
+		if !strings.Contains(string(closed), want) {
+			t.Errorf("the groups are not described by their tools, such as %s: %s", want, closed)
+		}
+	}
+	if _, failed := g.tool("reset_tools", map[string]bool{"server-memory": true}); failed {
+		t.Fatal("the group of server-memory does not open")
+	}
+	one := g.ask(listBody)
+	for _, row := range []struct {
+		name        string
+		bytes, most int
+	}{{"nothing open", len(closed), 1_850}, {"one group", len(one), 11_500}, {"all groups", len(full), 1_240_000}} {
+		t.Logf("%-13s %8d bytes, %.2f %%", row.name, row.bytes, 100*float64(row.bytes)/float64(len(full)))
+		if row.bytes > row.most {
+			t.Errorf("%s: %d bytes, more than %d", row.name, row.bytes, row.most)
+		}
+	}
+	if 10_000*len(closed) > 15*len(full) {
+		t.Errorf("nothing open: %d bytes are more than 0.15 %% of %d", len(closed), len(full))
+	}
+}
+
 // TestReach checks that every tool of eight servers can be called in three calls, starting with the first list:
 // by searching it, reading its description and calling it, or by opening its group and calling it.
 func TestReach(t *testing.T) {

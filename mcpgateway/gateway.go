@@ -37,6 +37,10 @@ type Config struct {
 
 	Style Style
 
+	// CacheDir is a directory for the names of the servers' tools, by which the groups of the next gateway are
+	// described before their servers are started. If it is empty, nothing is stored.
+	CacheDir string
+
 	// AuditFile is the file to which a line of JSON is appended for every call; see [mcpserver.Record]. If it is
 	// empty, there is no file. AuditArguments adds the arguments. The file may be moved or truncated while the
 	// gateway runs. While it cannot be written, calls are refused.
@@ -134,7 +138,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 		return err
 	}
 	for _, c := range g.cfg.Servers {
-		u, err := newUpstream(c, slices.Contains(g.cfg.Labels, c.Name), slices.Contains(g.cfg.PerSession, c.Name), g.signalRegroup, g.signalItems)
+		u, err := newUpstream(c, slices.Contains(g.cfg.Labels, c.Name), slices.Contains(g.cfg.PerSession, c.Name), g.cfg.CacheDir, g.signalRegroup, g.signalItems)
 		if err != nil {
 			return err
 		}

@@ -88,7 +88,7 @@ func TestLabels(t *testing.T) {
 		}
 		return strings.Join(out, "; ")
 	}
-	want := `mine : Bears.; zoo : The tools of the MCP server "zoo".; zoo.animals : All of them.; zoo.wild_ones zoo.animals: Lions.; x : The tools of the MCP server "x".`
+	want := `mine : Bears.; zoo.animals : All of them.; zoo.wild_ones zoo.animals: Lions.; zoo : The tools of the MCP server "zoo" that are in no other group.; x : The tools of the MCP server "x".`
 	if got := groups(); got != want {
 		t.Fatalf("groups: %s\nwant    %s", got, want)
 	}

@@ -2,39 +2,15 @@ package mcpgateway
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"path"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/internal/mcpgroups"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
-
-// matches reports whether one of the globs, which must be valid, matches the name.
-func matches(globs []string, name string) bool {
-	return slices.ContainsFunc(globs, func(g string) bool { ok, _ := path.Match(g, name); return ok })
-}
-
-// mayMatch reports whether a glob can match a name with the prefix.
-func mayMatch(glob, prefix string) bool {
-	head := glob
-	if i := strings.IndexAny(glob, `*?[\`); i >= 0 {
-		head = glob[:i]
-	}
-	return strings.HasPrefix(prefix, head) || strings.HasPrefix(head, prefix)
-}
-
-// inConfiguredGroup reports whether a group of the configuration contains the tool. Then its server's group
-// does not contain it: opening the server's group would circumvent a ceiling or a quota of the configured
-// group.
-func (g *Gateway) inConfiguredGroup(name string) bool {
-	return slices.ContainsFunc(g.cfg.Groups, func(gr Group) bool { return matches(gr.Tools, name) })
-}
 
 // config returns the toolkit's configuration for a style.
 func (g *Gateway) config(st Style) toolkit.Config {
@@ -42,111 +18,47 @@ func (g *Gateway) config(st Style) toolkit.Config {
 	if st == StyleFull { // groups are only labels
 		cfg.LabelsOnly, cfg.Initial = true, nil
 	}
-	described := map[string]Group{}
+	var groups []mcpgroups.Group
 	for _, gr := range g.cfg.Groups {
-		if len(gr.Tools) == 0 {
-			described[gr.Name] = gr
-			continue
-		}
-		cfg.Groups = append(cfg.Groups, g.configuredGroup(gr))
+		groups = append(groups, mcpgroups.Group(gr))
 	}
-	used := g.reservedNames()
+	var servers []*mcpgroups.Server
 	for _, u := range g.upstreams {
-		if slices.ContainsFunc(g.cfg.Groups, func(gr Group) bool { return slices.Contains(gr.Tools, u.prefix+"*") }) {
-			u.setGroupNames(nil)
-			continue // an empty group would cost tokens
-		}
-		cfg.Groups = append(cfg.Groups, g.serverGroups(u, described[u.group], used)...)
+		servers = append(servers, u.forGroups())
+	}
+	var own []map[string]string
+	cfg.Groups, own = mcpgroups.Build(groups, servers)
+	for i, u := range g.upstreams {
+		u.setGroupNames(own[i])
 	}
 	return cfg
 }
 
-// reservedNames returns the names of groups in the configuration, and of the servers' groups. A label of a
-// server cannot become one of these names, because a ceiling with that group would then grant everything that
-// the server puts into it.
-func (g *Gateway) reservedNames() map[string]bool {
-	names := map[string]bool{}
-	for _, gr := range g.cfg.Groups {
-		names[gr.Name] = true
-	}
-	for _, u := range g.upstreams {
-		names[u.group] = true
-	}
-	return names
-}
-
-// configuredGroup returns a group of the configuration. Its sources are the servers that its globs can match.
-func (g *Gateway) configuredGroup(gr Group) toolkit.Group {
-	out := toolkit.Group{Name: gr.Name, Description: gr.Description, Instructions: gr.Instructions, Parents: gr.Parents}
-	for _, u := range g.upstreams {
-		if slices.ContainsFunc(gr.Tools, func(glob string) bool { return mayMatch(glob, u.prefix) }) {
-			out.Sources = append(out.Sources, &source{u, func(name string) bool { return matches(gr.Tools, name) }, gr.Instructions != ""})
-		}
-	}
-	return out
-}
-
-// serverGroups returns the groups for the tools of a server that are in no group of the configuration: the
-// groups of its labels, or a single one. A name in used is changed until it is unique.
-func (g *Gateway) serverGroups(u *upstream, described Group, used map[string]bool) []toolkit.Group {
-	rest := toolkit.Group{Name: u.group, Description: described.Description, Instructions: described.Instructions, Parents: described.Parents}
-	if rest.Description == "" {
-		rest.Description = fmt.Sprintf("The tools of the MCP server %q.", clean(u.name, maxLine))
-	}
-	labels := u.currentLabels()
-	if len(labels) == 0 {
-		rest.Sources = []tool.Source{&source{u, func(name string) bool { return !g.inConfiguredGroup(name) }, rest.Instructions != ""}}
-		u.setGroupNames(map[string]string{u.name: rest.Name})
-		return []toolkit.Group{rest}
-	}
-	own := u.nameGroups(labels, used)
-	var out []toolkit.Group
-	for _, l := range labels {
-		members := l.Members()
-		keep := func(name string) bool { return slices.Contains(members, name) && !g.inConfiguredGroup(name) }
-		gr := rest // the tools without a label
-		if l.Name != u.name {
-			gr = labelGroup(l, own)
-		}
-		gr.Sources = []tool.Source{&source{u, keep, gr.Instructions != ""}}
-		out = append(out, gr)
-	}
-	if st := u.client.Status(); own[u.name] == "" && st.PromptsVersion+st.ResourcesVersion > 0 {
-		own[u.name] = rest.Name
-		rest.Description = fmt.Sprintf("Prompts and resources of the MCP server %q.", clean(u.name, maxLine))
-		out = append(out, rest)
-	}
-	u.setGroupNames(own)
-	return toolkit.Import(out) // corrects groups that MCP allows and a toolkit does not
-}
-
-// nameGroups names the groups of a server's labels; the keys of the result are the server's own names. The
-// names begin with the server's name, so that people see where the groups come from.
-func (u *upstream) nameGroups(labels []mcpclient.Group, used map[string]bool) map[string]string {
-	own := map[string]string{}
-	for _, l := range labels {
+// forGroups returns what the groups of the server are made from.
+func (u *upstream) forGroups() *mcpgroups.Server {
+	st := u.client.Status()
+	s := &mcpgroups.Server{Name: u.name, Shown: clean(u.name, maxLine), Group: u.group, Prefix: u.prefix,
+		Items: st.PromptsVersion+st.ResourcesVersion > 0, Known: u.cache.Tools()}
+	members := map[string][]string{}
+	for _, l := range u.currentLabels() {
+		members[l.Name] = l.Members()
 		if l.Name == u.name {
-			own[l.Name] = u.group
+			s.Rest = true
 			continue
 		}
-		name := u.group + "." + groupName(strings.TrimPrefix(l.Name, u.name+"/"))
-		for used[name] {
-			name += "_"
-		}
-		used[name], own[l.Name] = true, name
+		s.Labels = append(s.Labels, mcpgroups.Label{Name: l.Name, Title: clean(l.Title, maxLine), Description: clean(l.Description, maxLine), Parents: l.Parents})
 	}
-	return own
-}
-
-// labelGroup returns a group as its server describes it.
-func labelGroup(l mcpclient.Group, own map[string]string) toolkit.Group {
-	gr := toolkit.Group{Name: own[l.Name], Title: clean(l.Title, maxLine), Description: clean(l.Description, maxLine)}
-	for _, p := range l.Parents {
-		if name, ok := own[p]; ok {
-			gr.Parents = append(gr.Parents, name)
+	s.Source = func(p mcpgroups.Part) tool.Source {
+		if p.Label == "" && p.Others == nil {
+			return &source{u, p, p.Keep}
 		}
+		label := p.Label
+		if label == "" {
+			label = u.name
+		}
+		return &source{u, p, func(name string) bool { return slices.Contains(members[label], name) && p.Keep(name) }}
 	}
-	return gr
+	return s
 }
 
 // refreshLabels requests the groups of the servers that label their tools, in parallel. A
@@ -218,7 +130,7 @@ func (u *upstream) setGroupNames(own map[string]string) {
 // name, otherwise the groups of its labels, otherwise the group for items without labels.
 func (g *Gateway) groupsOf(u *upstream, name string, labels []string) (groups []string) {
 	for _, gr := range g.cfg.Groups {
-		if matches(gr.Tools, u.prefix+toolName(name)) {
+		if mcpgroups.Matches(gr.Tools, u.prefix+toolName(name)) {
 			groups = append(groups, gr.Name)
 		}
 	}
@@ -240,7 +152,7 @@ func (g *Gateway) groupsOf(u *upstream, name string, labels []string) (groups []
 // groupsOfServer returns all groups that a server's prompts and resources can be in.
 func (g *Gateway) groupsOfServer(u *upstream) (groups []string) {
 	for _, gr := range g.cfg.Groups {
-		if slices.ContainsFunc(gr.Tools, func(glob string) bool { return mayMatch(glob, u.prefix) }) {
+		if slices.ContainsFunc(gr.Tools, func(glob string) bool { return mcpgroups.MayMatch(glob, u.prefix) }) {
 			groups = append(groups, gr.Name)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/internal/mcpcontent"
+	"github.com/kitbag-go/kitbag/internal/mcpgroups"
 	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/mcpclient"
 )
@@ -463,4 +464,4 @@ func intersect(a, b []string) bool {
 
 // toolName replaces characters that a tool name cannot have, for globs and rules, in which "*" does not match a
 // slash.
-func toolName(s string) string { return illegalInNames().ReplaceAllString(s, "_") }
+func toolName(s string) string { return mcpgroups.Legal(s) }

@@ -11,23 +11,17 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/kitbag-go/kitbag/internal/lazy"
+	"github.com/kitbag-go/kitbag/internal/mcpgroups"
 	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// illegalInNames matches characters that model APIs reject in the name of a tool or a field.
-var illegalInNames = lazy.Regexp(`[^A-Za-z0-9_.-]`)
-
-// groupName converts a name that a person or a server chose to the name of a group.
-func groupName(s string) string {
-	return illegalInNames().ReplaceAllString(s[:min(len(s), maxGroupName)], "_")
-}
-
 // prefixOf returns the beginning of the names of a server's tools.
-func prefixOf(server string) string { return strings.ReplaceAll(groupName(server), ".", "_") + "__" }
+func prefixOf(server string) string {
+	return strings.ReplaceAll(mcpgroups.GroupName(server), ".", "_") + "__"
+}
 
 // An upstream is a server behind the gateway.
 type upstream struct {
@@ -44,6 +38,8 @@ type upstream struct {
 
 	limit int // the largest result, in bytes
 
+	cache *mcpgroups.Cache // its tools in an earlier run
+
 	abandoned abandonedCalls
 
 	audience *audience
@@ -59,7 +55,7 @@ type upstream struct {
 	clean  []tool.Tool
 }
 
-func newUpstream(cfg mcpclient.Server, labeled, perSession bool, listed, known func()) (*upstream, error) {
+func newUpstream(cfg mcpclient.Server, labeled, perSession bool, cacheDir string, listed, known func()) (*upstream, error) {
 	cfg.Options.Prefix = prefixOf(cfg.Name)
 	if cfg.Options.Limits.Result == 0 {
 		cfg.Options.Limits.Result = maxResult
@@ -67,7 +63,7 @@ func newUpstream(cfg mcpclient.Server, labeled, perSession bool, listed, known f
 	if cfg.Options.Limits.Samples == 0 {
 		cfg.Options.Limits.Samples = math.MaxInt // the host has its own limits
 	}
-	u := &upstream{name: cfg.Name, group: groupName(cfg.Name), prefix: cfg.Options.Prefix, labeled: labeled, onListed: listed, onItems: known, limit: cfg.Options.Limits.Result, questions: map[string]int{},
+	u := &upstream{name: cfg.Name, group: mcpgroups.GroupName(cfg.Name), prefix: cfg.Options.Prefix, labeled: labeled, cache: mcpgroups.OpenCache(cacheDir, cfg), onListed: listed, onItems: known, limit: cfg.Options.Limits.Result, questions: map[string]int{},
 		audience: &audience{sessions: map[*mcpserver.Logger]bool{}, busy: map[string]int{}, abandoned: map[string]bool{}}}
 	ask, sample := u.elicit, u.sample
 	if perSession || cfg.Options.Stateless {
@@ -104,10 +100,13 @@ func (u *upstream) tools(ctx context.Context) ([]tool.Tool, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.clean == nil || !sameSlice(raw, u.raw) {
+		names := []string{}
 		u.raw, u.clean = raw, make([]tool.Tool, len(raw))
 		for i, t := range raw {
 			u.clean[i] = &proxied{t, cleanInfo(t.Info()), u}
+			names = append(names, t.Info().Name)
 		}
+		u.cache.Store(nil, names)
 	}
 	if u.labeled && u.labels == nil {
 		u.onListed()
@@ -144,9 +143,12 @@ func sameSlice[T any](a, b []T) bool {
 // A source provides the tools of a server that are in a group.
 type source struct {
 	*upstream
-	keep             func(name string) bool
-	hideInstructions bool // the configuration has instructions, which replace the server's
+	part mcpgroups.Part
+	keep func(name string) bool
 }
+
+// Known returns the names of the tools in an earlier run.
+func (s *source) Known() []string { return s.part.Known }
 
 // Name returns the server's name, for errors.
 func (s *source) Name() string { return s.name }
@@ -161,7 +163,7 @@ func (s *source) Instructions() string {
 		return fmt.Sprintf("The MCP server %q cannot be used now, so some of its tools may be missing: %s", clean(s.name, maxLine), clean(err.Error(), maxLine))
 	}
 	text := clean(strings.TrimSpace(st.Instructions), maxInstructions)
-	if text == "" || s.hideInstructions {
+	if text == "" || s.part.HideInstructions {
 		return ""
 	}
 	return fmt.Sprintf("Instructions of the MCP server %q for its tools:\n%s", clean(s.name, maxLine), text)

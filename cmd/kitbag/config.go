@@ -11,12 +11,14 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kitbag-go/kitbag/internal/mcpgroups"
 	"github.com/kitbag-go/kitbag/permission"
 )
 
@@ -39,14 +41,15 @@ type config struct {
 	policy  permission.Policy
 	sandbox sandboxSettings
 	servers []serverFile
-	skills  []string // absolute paths
-	found   []string // absolute paths of the usual skill folders that exist
-	guides  []guide
+	grouping
+	skills []string // absolute paths
+	found  []string // absolute paths of the usual skill folders that exist
+	guides []guide
 }
 
 // gatewayKeys are the members that only "kitbag mcp serve --config" uses. It reads the same
 // file, so that a project needs only one.
-var gatewayKeys = []string{"groups", "labels", "perSession", "initial", "style", "credentials", "audit", "instructions", "hosts", "origins"}
+var gatewayKeys = []string{"perSession", "initial", "style", "credentials", "audit", "instructions", "hosts", "origins"}
 
 // readConfig reads a configuration, which may be missing. With [os.Lstat] it must not be a
 // link: a project's configuration must be in the project.
@@ -73,7 +76,7 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 		"baseURL": {&c.endpoint.url, "a string"}, "fallback": {&c.fallback, "a list of models"}, "effort": {&c.effort, "a string"},
 		"thinking": {&c.thinking, "a string"}, "cache": {&c.cache, "a string"}, "lateTools": {&c.lateTools, "true or false"}, "system": {&c.system, "the name of a file"},
 		"maxSteps": {&c.steps, "a whole number"}, "window": {&c.window, "a whole number"}, "models": {&c.models, "the name of a file"},
-		"maxCost": {&c.cost, "a number of US dollars"}, "skills": {&c.skills, "a list of folders"}, "mcpServers": {&servers, "an object of servers"}}
+		"maxCost": {&c.cost, "a number of US dollars"}, "labels": {&c.labels, "a list of names of servers"}, "skills": {&c.skills, "a list of folders"}, "mcpServers": {&servers, "an object of servers"}}
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		m, ok := own[key]
 		switch {
@@ -81,8 +84,8 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 			if json.Unmarshal(members[key], m.to) != nil {
 				return nil, fmt.Errorf("%s: %s must be %s; it is %.40s", file, key, m.want, members[key])
 			}
-		case key != "permissions" && key != "sandbox" && !slices.Contains(gatewayKeys, key):
-			return nil, fmt.Errorf("%s: unknown key %s; the keys are %s, permissions, sandbox, and those of kitbag mcp serve: %s",
+		case key != "permissions" && key != "sandbox" && key != "groups" && !slices.Contains(gatewayKeys, key):
+			return nil, fmt.Errorf("%s: unknown key %s; the keys are %s, permissions, sandbox, groups, and those of kitbag mcp serve: %s",
 				file, key, strings.Join(slices.Sorted(maps.Keys(own)), ", "), strings.Join(gatewayKeys, ", "))
 		}
 	}
@@ -109,7 +112,7 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 			return nil, fmt.Errorf("%s: skills: %q is not a folder; write its path, absolute or relative to %s", file, folder, filepath.Dir(file))
 		}
 	}
-	return c, errors.Join(c.readServers(members["mcpServers"], len(servers)), c.readPolicy(members["permissions"]), c.readSandbox(members["sandbox"]))
+	return c, errors.Join(c.readServers(members["mcpServers"], len(servers)), c.readPolicy(members["permissions"]), c.readSandbox(members["sandbox"]), c.readGroups(members["groups"]))
 }
 
 // absolute resolves a path relative to the file that contains it.
@@ -118,6 +121,53 @@ func (c *config) absolute(path string) string {
 		return path
 	}
 	return filepath.Join(filepath.Dir(c.file), path)
+}
+
+// readGroups reads the groups in the order of the file, in which the model sees them.
+func (c *config) readGroups(data json.RawMessage) error {
+	if data == nil {
+		return nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if first, err := dec.Token(); err != nil || first != json.Delim('{') {
+		return fmt.Errorf("%s: groups must be an object of groups; it is %.40s", c.file, data)
+	}
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return fmt.Errorf("%s: groups: %w", c.file, err)
+		}
+		var g struct {
+			Description  string   `json:"description"`
+			Tools        []string `json:"tools"`
+			Instructions string   `json:"instructions"`
+			Parents      []string `json:"parents"`
+		}
+		if err := dec.Decode(&g); err != nil {
+			return fmt.Errorf("%s: groups.%v: %w; it has description, tools, instructions and parents", c.file, name, err)
+		}
+		for _, glob := range g.Tools {
+			if _, err := path.Match(glob, ""); err != nil {
+				return fmt.Errorf("%s: groups.%v: tools: %q is not a valid glob: %w", c.file, name, glob, err)
+			}
+		}
+		c.groups = append(c.groups, mcpgroups.Group{Name: fmt.Sprint(name), Description: g.Description, Tools: g.Tools, Instructions: g.Instructions, Parents: g.Parents})
+	}
+	return nil
+}
+
+// merge returns by with the groups of other whose names are new.
+func (by grouping) merge(other grouping) grouping {
+	for _, g := range other.groups {
+		if !slices.ContainsFunc(by.groups, func(o mcpgroups.Group) bool { return o.Name == g.Name }) {
+			by.groups = append(slices.Clip(by.groups), g)
+		}
+	}
+	if other.labels != nil {
+		by.labels = slices.Concat(by.labels, other.labels)
+	}
+	return by
 }
 
 // readServers stores the servers as parsed, encoded again, so that the user who is asked
@@ -271,11 +321,12 @@ func (c *config) merge(other *config) *config {
 			Dirs:          slices.Concat(c.policy.Dirs, other.policy.Dirs),
 			TrustReadOnly: c.policy.TrustReadOnly || other.policy.TrustReadOnly,
 		},
-		sandbox: c.sandbox.merge(other.sandbox),
-		servers: slices.Concat(c.servers, other.servers),
-		skills:  slices.Concat(c.skills, other.skills),
-		found:   c.found,
-		guides:  c.guides,
+		sandbox:  c.sandbox.merge(other.sandbox),
+		servers:  slices.Concat(c.servers, other.servers),
+		grouping: c.grouping.merge(other.grouping),
+		skills:   slices.Concat(c.skills, other.skills),
+		found:    c.found,
+		guides:   c.guides,
 	}
 }
 

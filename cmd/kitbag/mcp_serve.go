@@ -182,6 +182,7 @@ func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err err
 	for i, server := range cfg.Servers {
 		cfg.Servers[i] = confined(server, sandboxSettings{}, nil)
 	}
+	cfg.CacheDir = serverCache()
 	cfg.Serve.PageSize, cfg.Serve.Title = f.pageSize, "kitbag gateway"
 	cfg.Serve.Version, _ = build()
 	return cfg, nil

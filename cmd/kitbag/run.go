@@ -96,8 +96,9 @@ over Anthropic's API: set ANTHROPIC_API_KEY, and ANTHROPIC_BASE_URL for a server
 other than Anthropic's. --fallback names models for when one fails, also of the other
 vendor.
 
-An MCP server is started when the model opens a group of its tools. Its own
-groups are known from its last run; before that, it is one group.
+An MCP server is started when the model opens a group of its tools. Its tools and
+its own groups are known from its last run. The groups and labels of kitbag.json
+apply as for kitbag mcp serve.
 Questions of a server are asked at the terminal; the rule for its use of the
 model is mcp__SERVER__sampling.
 

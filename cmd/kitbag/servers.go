@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/kitbag-go/kitbag/internal/lazy"
+	"github.com/kitbag-go/kitbag/internal/mcpgroups"
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -63,7 +65,7 @@ func loadConfigs(files []serverFile) (configs []mcpclient.Server, broken []*mcpc
 			return nil, nil, err
 		}
 		for _, cfg := range cs {
-			name := strings.ToLower(groupName(cfg.Name))
+			name := strings.ToLower(strings.ReplaceAll(mcpgroups.GroupName(cfg.Name[:min(len(cfg.Name), 48)]), ".", "_"))
 			if other, taken := from[name]; taken {
 				broken = append(broken, &mcpclient.LoadError{File: file.path, Key: cfg.Name, Server: cfg.Name,
 					Err: fmt.Errorf("its tools would have the same names as those of a server in %s; rename one", other)})
@@ -141,15 +143,23 @@ type mcpServers struct {
 	groups  []toolkit.Group
 }
 
+// grouping says how tools of MCP servers are grouped.
+type grouping struct {
+	groups []mcpgroups.Group
+	labels []string // names of the servers whose own groups are used; nil for all
+}
+
 // openServers makes clients for the servers of the files and describes their groups. Servers that request roots
 // get dirs.
-func openServers(files []serverFile, dirs []string, h hosting, log io.Writer) (*mcpServers, error) {
+func openServers(files []serverFile, dirs []string, h hosting, by grouping, log io.Writer) (*mcpServers, error) {
 	configs, broken, err := loadConfigs(files)
 	if err != nil {
 		return nil, err
 	}
 	warnBroken(log, broken)
 	s := &mcpServers{}
+	cacheDir := serverCache()
+	var servers []*mcpgroups.Server
 	applyPolicy(h.policy, configs)
 	for _, cfg := range configs {
 		cfg = confined(cfg, h.sandbox, dirs)
@@ -167,9 +177,21 @@ func openServers(files []serverFile, dirs []string, h hosting, log io.Writer) (*
 			return nil, errors.Join(err, s.close())
 		}
 		s.clients = append(s.clients, c)
-		s.groups = append(s.groups, groupsOf(c, loadGroups(cfg))...)
+		servers = append(servers, forGroups(c, mcpgroups.OpenCache(cacheDir, cfg), by.labels == nil || slices.Contains(by.labels, cfg.Name)))
 	}
+	groups, _ := mcpgroups.Build(by.groups, servers)
+	// A group of the configuration may be for servers that this run does not have.
+	s.groups = toolkit.Import(slices.DeleteFunc(groups, func(g toolkit.Group) bool { return len(g.Sources) == 0 }))
 	return s, nil
+}
+
+// serverCache returns the directory for what is known of servers before they are started; empty for none.
+func serverCache() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "kitbag", "mcp-groups")
 }
 
 // close ends all servers in parallel, as each may take a while.
@@ -183,56 +205,49 @@ func (s *mcpServers) close() error {
 	return errors.Join(errs...)
 }
 
-// notInNames matches what model APIs reject in the names of fields, such as those of reset_tools.
-var notInNames = lazy.Regexp(`[^A-Za-z0-9_-]`)
-
-// groupName makes a toolkit group's name from the name of a server or of its group.
-func groupName(s string) string { return notInNames().ReplaceAllString(s[:min(len(s), 48)], "_") }
-
-// groupsOf describes the groups of a server: those of its last connection, and one for the tools that are in
-// none of them. A server without a stored list is one group, since listing its groups would start it.
-func groupsOf(c *mcpclient.Client, m *groupCache) []toolkit.Group {
-	name := groupName(c.Name())
-	rest := toolkit.Group{Name: name, Description: fmt.Sprintf("The tools of the MCP server %q.", plain(c.Name())),
-		Sources: []tool.Source{&serverSource{c, m, "", nil}}}
-	if len(m.Groups) == 0 {
-		return []toolkit.Group{rest}
-	}
-	rename := func(group string) string {
-		return name + "." + groupName(strings.TrimPrefix(group, c.Name()+"/"))
-	}
-	var out []toolkit.Group
-	var known []string
-	for _, g := range m.Groups {
-		tg := toolkit.Group{Name: rename(g.Name), Title: shorten(g.Title, maxLine), Description: shorten(g.Description, maxLine),
-			Sources: []tool.Source{&serverSource{c, m, g.Name, nil}}}
-		if slices.ContainsFunc(out, func(o toolkit.Group) bool { return o.Name == tg.Name }) {
-			continue // its tools are in the group of the rest
-		}
-		for _, p := range g.Parents {
-			tg.Parents = append(tg.Parents, rename(p))
-		}
-		known = append(known, g.Name)
-		out = append(out, tg)
-	}
-	rest.Description = fmt.Sprintf("The tools of the MCP server %q that are in no other group.", plain(c.Name()))
-	rest.Sources = []tool.Source{&serverSource{c, m, "", known}}
-	return toolkit.Import(append(out, rest))
-}
-
 // maxLine is how much of a server's description of a group is shown, in runes.
 const maxLine = 300
 
+// forGroups returns what the groups of the server are made from. Its own groups are those of its last connection,
+// as listing them would start it.
+func forGroups(c *mcpclient.Client, cache *mcpgroups.Cache, ownGroups bool) *mcpgroups.Server {
+	name := c.Name()
+	s := &mcpgroups.Server{Name: name, Shown: plain(name), Group: mcpgroups.GroupName(name), Rest: true, Known: cache.Tools(),
+		Strip: "mcp__", Prefix: strings.ReplaceAll(mcpgroups.GroupName(name), ".", "_") + "__"}
+	for _, l := range cache.Labels() {
+		if ownGroups {
+			l.Title, l.Description = shorten(l.Title, maxLine), shorten(l.Description, maxLine)
+			s.Labels = append(s.Labels, l)
+		}
+	}
+	s.Source = func(p mcpgroups.Part) tool.Source { return &serverSource{c, cache, p} }
+	return s
+}
+
 // A serverSource is the part of a server in a group; listing its tools starts the server.
 type serverSource struct {
-	client     *mcpclient.Client
-	groupCache *groupCache
-	group      string   // the server's name of the group; empty for the rest
-	known      []string // only for the rest: the groups that have the other tools
+	client *mcpclient.Client
+	cache  *mcpgroups.Cache
+	part   mcpgroups.Part
 }
 
 // Name is the server's name, for errors.
 func (s *serverSource) Name() string { return s.client.Name() }
+
+// Known returns the names of the tools in an earlier run.
+func (s *serverSource) Known() []string { return s.part.Known }
+
+// Instructions returns the server's instructions for its tools.
+func (s *serverSource) Instructions() string {
+	text := shorten(strings.TrimSpace(s.client.Status().Instructions), maxServerText)
+	if text == "" || s.part.HideInstructions {
+		return ""
+	}
+	return fmt.Sprintf("Instructions of the MCP server %q for its tools:\n%s", plain(s.client.Name()), text)
+}
+
+// maxServerText is how much of a server's instructions is shown, in runes.
+const maxServerText = 8 << 10
 
 // Tools connects to the server, which starts it, and returns the tools that are in the group now: the stored
 // list may be outdated.
@@ -245,17 +260,20 @@ func (s *serverSource) Tools(ctx context.Context) ([]tool.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.groupCache.store(groups) // for the next run; this run keeps its groups
-	in := func(t tool.Tool, names ...string) bool {
+	names := []string{}
+	for _, t := range all {
+		names = append(names, t.Info().Name)
+	}
+	s.cache.Store(groups, names) // for the next run; this run keeps its groups
+	in := func(name string, labels ...string) bool {
 		return slices.ContainsFunc(groups, func(g mcpclient.Group) bool {
-			return slices.Contains(names, g.Name) && slices.Contains(g.Members(), t.Info().Name)
+			return slices.Contains(labels, g.Name) && slices.Contains(g.Members(), name)
 		})
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(t tool.Tool) bool {
-		if s.group != "" {
-			return !in(t, s.group)
-		}
-		return in(t, s.known...)
+		name := t.Info().Name
+		outside := s.part.Label != "" && !in(name, s.part.Label) || in(name, s.part.Others...)
+		return outside || !s.part.Keep(name)
 	}), nil
 }
 

@@ -141,7 +141,7 @@ func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...too
 		return nil, nil, err
 	}
 	h.sandbox = f.sandbox()
-	s, err := openServers(f.serverFiles(), dirs, h, log)
+	s, err := openServers(f.serverFiles(), dirs, h, f.grouping(), log)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -154,6 +154,14 @@ func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...too
 		c.OnChange(tk.Refresh) // list the tools again before the next step
 	}
 	return tk, s.close, nil
+}
+
+// grouping returns the groups of the configurations.
+func (f *toolFlags) grouping() grouping {
+	if f.more == nil {
+		return grouping{}
+	}
+	return f.more.grouping
 }
 
 // sandbox returns the sandbox settings of the configurations.

@@ -70,6 +70,9 @@ func (c *config) wants() []string {
 	for _, path := range c.sandbox.Reveal {
 		add("sandbox.reveal", path)
 	}
+	for _, g := range c.groups {
+		add("groups."+g.Name, strings.TrimSpace(fmt.Sprintf("%s %q %s", g.Description, g.Tools, g.Instructions)))
+	}
 	for _, s := range c.servers {
 		// Variables appear by name only: the user must see that a secret is sent to a server, but not the secret.
 		for _, server := range s.entries() {

@@ -92,6 +92,7 @@ var allowed = map[string][]string{
 	"internal/budget":             {},
 	"internal/demoserver":         {},
 	"internal/denial":             {},
+	"internal/mcpgroups":          {"mcpclient", "toolkit", "tool"},
 	"internal/openaitest":         {},
 	"internal/wiretest":           {},
 	"internal/oauthtest":          {},
@@ -115,7 +116,7 @@ var internalUsers = map[string][]string{
 	"internal/near":     {"tool", "toolkit", "skill", "mcpgateway", "internal/policycheck"},
 	"internal/casetest": {"internal/groupcase"},
 	"internal/lazy": {"tool", "tool/host", "skill", "redact", "agent", "agent/session", "builtin", "builtin/internal/pathrule", "builtin/internal/shell",
-		"mcpclient", "mcpserver", "mcpserver/internal/rpc", "mcpgateway"},
+		"mcpclient", "mcpserver", "mcpserver/internal/rpc", "mcpgateway", "internal/mcpgroups"},
 
 	"internal/strictjson":  {"internal/mcpcontent", "model", "agent", "agui", "mcpclient", "mcpserver", "mcpserver/internal/rpc", "mcpgateway"},
 	"internal/mcpcontent":  {"agent", "mcpclient", "mcpserver", "mcpgateway"},
@@ -123,6 +124,7 @@ var internalUsers = map[string][]string{
 	"internal/policycheck": {"agent", "mcpserver"},
 	"internal/wiretest":    {"internal/openaitest", "model/anthropic/anthropictest"},
 	"internal/denial":      {"agent", "mcpserver"},
+	"internal/mcpgroups":   {"mcpgateway", "cmd/kitbag"},
 }
 
 func TestImports(t *testing.T) {

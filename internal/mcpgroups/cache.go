@@ -1,0 +1,103 @@
+package mcpgroups
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+)
+
+// A Cache stores the names of a server's tools and its groups in a file, so that the next run can tell them
+// before the server is started. Its methods are safe for concurrent use.
+type Cache struct {
+	path  string
+	first content // as it was read
+
+	mu   sync.Mutex
+	last string // the content of the file
+}
+
+// content is the content of the file.
+type content struct {
+	Groups []Label  `json:"groups"` // empty if the server has none
+	Tools  []string `json:"tools"`  // null if they were not listed
+}
+
+// maxCache is the size of the largest file, in bytes. maxLabels is how many groups of a server are used; the tools
+// of further groups are in the group of the rest.
+const (
+	maxCache  = 1 << 20
+	maxLabels = 100
+)
+
+// OpenCache reads what a directory has of a server. One with another command or address counts as another server.
+// With an empty directory nothing is stored.
+func OpenCache(dir string, cfg mcpclient.Server) *Cache {
+	m := new(Cache)
+	if dir == "" {
+		return m
+	}
+	parts := []string{cfg.Name}
+	switch t := cfg.Transport.(type) {
+	case mcpclient.HTTP:
+		parts = append(parts, t.URL)
+	case mcpclient.Command:
+		parts = append(append(parts, t.Dir, t.Path), t.Args...)
+	}
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	m.path = filepath.Join(dir, hex.EncodeToString(sum[:16])+".json")
+	data, err := os.ReadFile(m.path)
+	if err == nil && len(data) <= maxCache && json.Unmarshal(data, &m.first) == nil {
+		m.last = string(data)
+	} else {
+		m.first = content{}
+	}
+	m.first.Groups = m.first.Groups[:min(len(m.first.Groups), maxLabels)]
+	// The file may have been changed, and descriptions of groups have the names.
+	m.first.Tools = slices.DeleteFunc(m.first.Tools, func(name string) bool { return name == "" || name != Legal(name) || len(name) > 2*MaxName })
+	return m
+}
+
+// Labels returns the groups that were stored when the cache was opened.
+func (m *Cache) Labels() []Label { return m.first.Groups }
+
+// Tools returns the names of the tools that were stored when the cache was opened; nil if there were none.
+func (m *Cache) Tools() []string { return m.first.Tools }
+
+// Store writes the groups and the names of the tools for the next run. It ignores errors, which only cost that.
+func (m *Cache) Store(groups []mcpclient.Group, tools []string) {
+	if m.path == "" {
+		return
+	}
+	next := content{Tools: tools}
+	for _, g := range groups {
+		if strings.Contains(g.Name, "/") && len(next.Groups) < maxLabels {
+			next.Groups = append(next.Groups, Label{g.Name, g.Title, g.Description, g.Parents})
+		}
+	}
+	data, err := json.Marshal(next)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil || string(data) == m.last || len(data) > maxCache {
+		return
+	}
+	m.last = string(data)
+	if os.MkdirAll(filepath.Dir(m.path), 0o700) != nil {
+		return
+	}
+	// Rename makes the change atomic for another process that reads the file.
+	f, err := os.CreateTemp(filepath.Dir(m.path), ".new-*")
+	if err != nil {
+		return
+	}
+	_, err = f.Write(data)
+	if f.Close() != nil || err != nil || os.Rename(f.Name(), m.path) != nil {
+		os.Remove(f.Name())
+	}
+}

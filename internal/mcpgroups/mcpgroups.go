@@ -1,0 +1,221 @@
+// Package mcpgroups makes the groups of a toolkit from MCP servers, for the gateway and for agents: those of a
+// configuration, those that servers give their tools, and one for the rest of each server.
+package mcpgroups
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/lazy"
+	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// A Group is a group of a configuration. One without globs describes the group of the server with its name.
+type Group struct {
+	Name, Description string
+	Tools             []string // globs over names, SERVER__TOOL
+	Instructions      string   // in place of the servers' own
+	Parents           []string
+}
+
+// A Server is an MCP server. Its texts must be clean; see package visible.
+type Server struct {
+	Name   string // as configured
+	Shown  string // the name in texts
+	Group  string // the name of the group for its other tools; see [GroupName]
+	Prefix string // of its tools' names, as globs see them
+	Strip  string // what precedes Prefix in the names that models see
+
+	Labels []Label // its own groups
+	Rest   bool    // it may have tools that are in none of Labels
+	Items  bool    // it has prompts or resources, which need a group even without tools
+
+	Known  []string // the names of its tools in an earlier run, as models see them; nil if they are not known
+	Source func(Part) tool.Source
+}
+
+// A Label is one of a server's own groups. Its name is SERVER/LABEL.
+type Label struct {
+	Name, Title, Description string
+	Parents                  []string
+}
+
+// A Part is the part of a server that is in a group.
+type Part struct {
+	Label            string   // the server's own group; empty for any
+	Others           []string // own groups whose tools are not in it
+	Keep             func(tool string) bool
+	HideInstructions bool
+	Known            []string // the names of its tools in an earlier run, nil if they are not known
+}
+
+// MaxName is the length of the longest name of a group, in bytes.
+const MaxName = 64
+
+// illegalInNames matches characters that model APIs reject in the name of a tool or a field.
+var illegalInNames = lazy.Regexp(`[^A-Za-z0-9_.-]`)
+
+// Legal returns s with the characters that names may not have replaced by underscores.
+func Legal(s string) string { return illegalInNames().ReplaceAllString(s, "_") }
+
+// GroupName converts a name that a person or a server chose to the name of a group.
+func GroupName(s string) string { return Legal(s[:min(len(s), MaxName)]) }
+
+// Matches reports whether one of the globs, which must be valid, matches the name.
+func Matches(globs []string, name string) bool {
+	return slices.ContainsFunc(globs, func(g string) bool { ok, _ := path.Match(g, name); return ok })
+}
+
+// MayMatch reports whether a glob can match a name with the prefix.
+func MayMatch(glob, prefix string) bool {
+	head := glob
+	if i := strings.IndexAny(glob, `*?[\`); i >= 0 {
+		head = glob[:i]
+	}
+	return strings.HasPrefix(prefix, head) || strings.HasPrefix(head, prefix)
+}
+
+// Build returns the groups in the order for the model: those of the configuration, then those of the servers. A
+// tool in a group of the configuration is not in a group of its server: opening that would circumvent a ceiling
+// or a quota. own has for each server the names of its own groups; the keys are its names for them. It is nil for
+// a server whose tools are all in one group of the configuration.
+func Build(groups []Group, servers []*Server) (out []toolkit.Group, own []map[string]string) {
+	b := builder{configured: groups, described: map[string]Group{}, used: map[string]bool{}}
+	for _, g := range groups {
+		b.used[g.Name] = true
+		if len(g.Tools) == 0 {
+			b.described[g.Name] = g
+			continue
+		}
+		out = append(out, b.group(g, servers))
+	}
+	for _, s := range servers {
+		b.used[s.Group] = true
+	}
+	for _, s := range servers {
+		if slices.ContainsFunc(groups, func(g Group) bool { return slices.Contains(g.Tools, s.Prefix+"*") }) {
+			own = append(own, nil)
+			continue // an empty group would cost tokens
+		}
+		more, names := b.serverGroups(s)
+		out, own = append(out, more...), append(own, names)
+	}
+	return out, own
+}
+
+type builder struct {
+	configured []Group
+	described  map[string]Group // by the name of the server's group
+
+	// used has the names of groups. A label cannot become one of the configuration's or of a server's: a ceiling
+	// with that group would then grant everything that the server puts into it.
+	used map[string]bool
+}
+
+// group returns a group of the configuration. Its sources are the servers that its globs can match.
+func (b *builder) group(g Group, servers []*Server) toolkit.Group {
+	out := toolkit.Group{Name: g.Name, Description: g.Description, Instructions: g.Instructions, Parents: g.Parents}
+	for _, s := range servers {
+		if slices.ContainsFunc(g.Tools, func(glob string) bool { return MayMatch(glob, s.Prefix) }) {
+			keep := func(name string) bool { return Matches(g.Tools, strings.TrimPrefix(name, s.Strip)) }
+			out.Sources = append(out.Sources, s.Source(Part{Keep: keep, HideInstructions: g.Instructions != "", Known: kept(s.Known, keep)}))
+		}
+	}
+	return out
+}
+
+// serverGroups returns the groups for the tools of a server that are in no group of the configuration: its own
+// groups and one for the rest, or a single one.
+func (b *builder) serverGroups(s *Server) ([]toolkit.Group, map[string]string) {
+	keep := func(name string) bool {
+		name = strings.TrimPrefix(name, s.Strip)
+		return !slices.ContainsFunc(b.configured, func(g Group) bool { return Matches(g.Tools, name) })
+	}
+	d := b.described[s.Group]
+	rest := toolkit.Group{Name: s.Group, Description: d.Description, Instructions: d.Instructions, Parents: d.Parents}
+	hide := d.Instructions != ""
+	known := kept(s.Known, keep)
+	if len(s.Labels) == 0 {
+		if rest.Description == "" {
+			rest.Description = describe(s, known)
+		}
+		rest.Sources = []tool.Source{s.Source(Part{Keep: keep, HideInstructions: hide, Known: known})}
+		return []toolkit.Group{rest}, map[string]string{s.Name: rest.Name}
+	}
+	own := b.nameLabels(s)
+	var out []toolkit.Group
+	var labels []string
+	for _, l := range s.Labels {
+		g := toolkit.Group{Name: own[l.Name], Title: l.Title, Description: l.Description,
+			Sources: []tool.Source{s.Source(Part{Label: l.Name, Keep: keep})}}
+		for _, p := range l.Parents {
+			if name, ok := own[p]; ok {
+				g.Parents = append(g.Parents, name)
+			}
+		}
+		labels, out = append(labels, l.Name), append(out, g)
+	}
+	if s.Rest || s.Items {
+		own[s.Name] = rest.Name
+		switch {
+		case !s.Rest:
+			rest.Description = fmt.Sprintf("Prompts and resources of the MCP server %q.", s.Shown)
+		case rest.Description == "":
+			rest.Description = fmt.Sprintf("The tools of the MCP server %q that are in no other group.", s.Shown)
+		}
+		if s.Rest {
+			rest.Sources = []tool.Source{s.Source(Part{Others: labels, Keep: keep, HideInstructions: hide})}
+		}
+		out = append(out, rest)
+	}
+	return toolkit.Import(out), own // corrects groups that MCP allows and a toolkit does not
+}
+
+// nameLabels names a server's own groups. The names begin with that of the server's group, so that people see
+// where they come from.
+func (b *builder) nameLabels(s *Server) map[string]string {
+	own := map[string]string{}
+	for _, l := range s.Labels {
+		name := s.Group + "." + GroupName(strings.TrimPrefix(l.Name, s.Name+"/"))
+		for b.used[name] {
+			name += "_"
+		}
+		b.used[name], own[l.Name] = true, name
+	}
+	return own
+}
+
+// kept returns the names that are kept; nil if no names are known.
+func kept(known []string, keep func(string) bool) []string {
+	if known == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !keep(name) })
+}
+
+// describe describes the group of a server: by its tools, if they are known.
+func describe(s *Server, known []string) string {
+	if len(known) == 0 {
+		return fmt.Sprintf("The tools of the MCP server %q.", s.Shown)
+	}
+	const room = 50 // bytes of names; enough to see what a server is for
+	noun := "tools"
+	if len(known) == 1 {
+		noun = "tool"
+	}
+	text, names := fmt.Sprintf("%d %s: ", len(known), noun), ""
+	for i, name := range known {
+		name = strings.TrimPrefix(strings.TrimPrefix(name, s.Strip), s.Prefix)
+		if i > 0 && len(names)+len(name) > room {
+			return text + names + ", …"
+		}
+		if i > 0 {
+			names += ", "
+		}
+		names += name
+	}
+	return text + names
+}
