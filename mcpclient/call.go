@@ -60,7 +60,7 @@ func newRemoteTool(c *catalogue, r *remote, name string) *remoteTool {
 		idempotent: readOnly || trust(r.Annotations.Idempotent),
 		info: tool.Info{
 			Name: name, Title: visible.Text(title), Description: visible.Text(bestDescription(r)),
-			Input: visible.JSON(r.Input, visible.Words), Output: visible.JSON(r.Output, visible.Words),
+			Input: withoutDialect(visible.JSON(r.Input, visible.Words)), Output: withoutDialect(visible.JSON(r.Output, visible.Words)),
 			ReadOnly: readOnly, Parallel: readOnly, Annotations: visible.JSON(r.Annotations.raw, visible.Words),
 		},
 	}

@@ -288,6 +288,38 @@ func hidesText(schema json.RawMessage) bool {
 	return !plain && visible.Carries(string(strictjson.Canonical(visible.JSON(schema, visible.Words))))
 }
 
+// withoutDialect returns a schema without the name of its dialect, which is up to a tenth of a tool's bytes. No model
+// needs it, and schemas are checked by the dialect that fits their keywords.
+func withoutDialect(schema json.RawMessage) json.RawMessage {
+	const key = "$schema"
+	if !bytes.Contains(schema, []byte(key)) {
+		return schema
+	}
+	dec := json.NewDecoder(bytes.NewReader(schema))
+	if first, err := dec.Token(); err != nil || first != json.Delim('{') {
+		return schema
+	}
+	for first := true; ; first = false {
+		start := dec.InputOffset()
+		if !dec.More() {
+			return schema
+		}
+		name, err := dec.Token()
+		var value json.RawMessage
+		if err != nil || dec.Decode(&value) != nil {
+			return schema
+		}
+		if name != key {
+			continue
+		}
+		rest := schema[dec.InputOffset():]
+		if first { // the comma before the next member goes too
+			rest = bytes.TrimPrefix(bytes.TrimSpace(rest), []byte(","))
+		}
+		return slices.Concat(schema[:start], rest)
+	}
+}
+
 // inputSchema returns the schema unchanged. If it is missing or true, it becomes one that accepts any object.
 func inputSchema(raw json.RawMessage) (json.RawMessage, error) {
 	raw = bytes.TrimSpace(raw)
