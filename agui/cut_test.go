@@ -48,8 +48,24 @@ func TestCuts(t *testing.T) {
 						t.Fatalf("%q, cut after event %d, %s:\n%s\nwant\n%s", s.text, n, id, got, want)
 					}
 				}
+				if got := kept(t, there.oneByOne(thread, whole[:2:2])); got != want {
+					t.Errorf("%q, cut after each event:\n%s\nwant\n%s", s.text, got, want)
+				}
 			}
 		})
+	}
+}
+
+// oneByOne continues a stream, and again after each event.
+func (r *replica) oneByOne(thread string, list []frame) []frame {
+	for {
+		res := r.do("GET", "?threadId="+thread, "", "Last-Event-ID", last(r.t, list).id)
+		n := len(list)
+		frames(r.t, res.Body, func(f frame) bool { list = append(list, f); return false })
+		res.Body.Close()
+		if len(list) == n {
+			return list
+		}
 	}
 }
 

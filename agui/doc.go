@@ -37,9 +37,10 @@
 // # Events
 //
 // Text and reasoning are streamed while the model writes, if it runs in this process; otherwise each message is sent
-// when it is complete. The arguments of a tool call are sent when they are complete, since they may be repaired. The
-// text of a model call that failed and is repeated is closed, and its message id sent in a CUSTOM event
-// "kitbag.discard". Sub-agents become AG-UI's subagents, and each model call a step.
+// when it is complete. The arguments of a tool call are sent when they are complete, since they may be repaired. Of a
+// result the text is sent, not its images. The reasoning of a model call that failed and is repeated is closed, and
+// its message id sent in a CUSTOM event "kitbag.discard". Sub-agents become AG-UI's subagents, and each model call a
+// step.
 //
 // An open approval ends the run with an interrupt, whose metadata has the question ([event.Approval]) under "kitbag".
 // Its answer is {"approved": true}, optionally with "editedArgs", and "remember" to accept the suggested rules; or

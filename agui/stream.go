@@ -343,17 +343,17 @@ func (s *stream) check(ctx context.Context, silent int) error {
 			return err
 		}
 	}
-	if s.h.loop != nil && silent%3 == 0 {
+	if s.h.loop != nil && silent%5 == 0 {
 		s.h.loop.wake(s.session, false) // its process may have died
 	}
 	if s.failed != nil && silent > 1 {
 		return s.fail("run_failed", "the run failed; the server's log has the reason")
 	}
-	if s.pos.last == "" || silent < 2 {
+	if s.pos.last == "" || silent%5 != 2 {
 		return nil
 	}
 	in, err := s.h.store.Input(ctx, s.session, s.pos.last)
-	if err != nil {
+	if err != nil || in.Record > 0 && in.Refused == "" {
 		return err
 	}
 	st, info, err := s.read(ctx, 0)
@@ -364,7 +364,7 @@ func (s *stream) check(ctx context.Context, silent int) error {
 		return nil
 	case in.Refused != "":
 		return s.fail("refused", in.Refused)
-	case in.Record == 0 && len(st.Pending()) > 0 && !isAnswer(s.pos.last):
+	case len(st.Pending()) > 0 && !isAnswer(s.pos.last):
 		return s.fail("interrupts_open", "the thread waits for an answer; the message is used after it")
 	}
 	return nil
