@@ -97,10 +97,11 @@ func New(cfg Config) (*Handler, error) {
 		return h, nil
 	}
 	cfg.Agent.Save = session.Save
-	if _, err := agent.New(cfg.Agent); err != nil {
+	a, err := agent.New(cfg.Agent)
+	if err != nil {
 		return nil, fmt.Errorf("agui: Config.Agent: %w", err)
 	}
-	h.loop = newLoop(full, cfg.Agent, cfg.Log)
+	h.loop = newLoop(full, cfg.Agent, a, cfg.Log)
 	return h, nil
 }
 

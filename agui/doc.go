@@ -51,7 +51,7 @@
 // The tools of a request are offered to the model for the run, next to those of the agent, and are run by the
 // frontend: the run ends with their calls in pendingToolCallIds, and the next request has the results. They need no
 // approval, since the frontend asks its user if necessary, but deny rules apply. A name that the agent's toolkit has, or that
-// begins with "mcp__", is refused. For runs with frontend tools the toolkit is copied, so its sources are listed
+// begins with "mcp__", is refused. They belong to the basic group, which a ceiling may leave out. For runs with frontend tools the toolkit is copied, so its sources are listed
 // again.
 //
 // # Trust

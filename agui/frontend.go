@@ -92,11 +92,8 @@ func checkTools(list []frontendTool, limit int) ([]frontendTool, error) {
 	return checked, nil
 }
 
-// agentFor returns the agent for a run with frontend tools.
-func agentFor(ctx context.Context, cfg agent.Config, tools []frontendTool) (*agent.Agent, error) {
-	if len(tools) == 0 {
-		return agent.New(cfg)
-	}
+// withFrontend returns the agent for a run with frontend tools.
+func withFrontend(ctx context.Context, cfg agent.Config, tools []frontendTool) (*agent.Agent, error) {
 	own, listed := cfg.Toolkit.Registered()
 	for _, t := range slices.Concat(own, listed) {
 		if name := t.Info().Name; slices.ContainsFunc(tools, func(f frontendTool) bool { return f.Name == name }) {

@@ -15,6 +15,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/message"
 )
 
@@ -175,6 +176,11 @@ func holds(e session.Entry, in agent.Input) bool {
 // say plans a message, with the request's context.
 func (p *planner) say(m *wireMessage) error {
 	blocks, err := m.blocks()
+	if err == nil && len(blocks) == 1 && blocks.Text() == "" {
+		if _, empty := blocks[0].(*message.Text); empty {
+			err = errors.New("it is empty; send a text or a file")
+		}
+	}
 	if err != nil {
 		return refuse(400, "message %q: %v", m.ID, err)
 	}
@@ -262,7 +268,8 @@ func (e resumeEntry) decision() (decision, error) {
 	var d decision
 	dec := json.NewDecoder(bytes.NewReader(e.Payload))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&d); err != nil || d.Approved == nil {
+	// Of "approved" and "Approved" the decoder would use the last.
+	if strictjson.Unmarshal(e.Payload, new(decision)) != nil || dec.Decode(&d) != nil || d.Approved == nil {
 		return d, mismatched("payload_invalid", "the payload for interrupt %q does not match its responseSchema: it needs approved, a boolean", e.InterruptID)
 	}
 	if bytes.Equal(d.EditedArgs, []byte("null")) {

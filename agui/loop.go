@@ -16,7 +16,8 @@ import (
 // A loop runs sessions in this process, each on a goroutine while it has something to do.
 type loop struct {
 	store store
-	agent agent.Config
+	cfg   agent.Config
+	agent *agent.Agent // for runs without frontend tools
 	log   *slog.Logger
 
 	ctx    context.Context // of all runs
@@ -49,9 +50,9 @@ const listenerSize = 1024
 // conflictEvery is the interval at which a session that another process has open is tried again.
 const conflictEvery = 250 * time.Millisecond
 
-func newLoop(s store, cfg agent.Config, log *slog.Logger) *loop {
+func newLoop(s store, cfg agent.Config, a *agent.Agent, log *slog.Logger) *loop {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &loop{store: s, agent: cfg, log: log, ctx: ctx, cancel: cancel, jobs: map[string]*job{}, watch: map[string]map[*listener]bool{}}
+	return &loop{store: s, cfg: cfg, agent: a, log: log, ctx: ctx, cancel: cancel, jobs: map[string]*job{}, watch: map[string]map[*listener]bool{}}
 }
 
 var errClosing = &refusal{503, "the server is shutting down; try again"}
@@ -210,9 +211,11 @@ func (l *loop) run(id string, g *grant) (err error) {
 	if err != nil {
 		return err
 	}
-	a, err := agentFor(l.ctx, l.agent, now.tools)
-	if err != nil {
-		return err
+	a := l.agent
+	if len(now.tools) > 0 {
+		if a, err = withFrontend(l.ctx, l.cfg, now.tools); err != nil {
+			return err
+		}
 	}
 	for ev, err := range s.Run(l.ctx, a) {
 		if err != nil {

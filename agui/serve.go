@@ -121,7 +121,7 @@ func (h *Handler) grant(r *http.Request, in *runInput) (grant, error) {
 		return g, refuse(http.StatusBadRequest, "tools: this server has no frontend tools; leave them out")
 	}
 	if g.tools, err = checkTools(in.Tools, h.cfg.MaxTools); err == nil {
-		_, err = agentFor(r.Context(), h.loop.agent, g.tools)
+		_, err = withFrontend(r.Context(), h.loop.cfg, g.tools)
 	}
 	if err != nil {
 		return g, refuse(http.StatusBadRequest, "tools: %v", err)

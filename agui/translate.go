@@ -42,6 +42,17 @@ func isDelta(ev event.Event) bool {
 	return false
 }
 
+// isTransient reports whether ev is not stored: then it must not be translated, except for the deltas of messages.
+func isTransient(ev event.Event) bool {
+	switch ev := ev.(type) {
+	case *event.ToolCallDelta, *event.ToolDelta:
+		return true
+	case *event.Sub:
+		return isTransient(ev.Event)
+	}
+	return isDelta(ev)
+}
+
 // delta translates a piece of text or reasoning. It calls moved with each event, after it has moved the middle past
 // it.
 func (t *translator) delta(ev event.Event, moved func(*wireEvent)) {
@@ -166,7 +177,9 @@ func (t *translator) event(ev event.Event) []*wireEvent {
 	case *event.ToolResult:
 		return append(t.closeSubs(ev.Call), resultOf(ev, "")...)
 	case *event.Sub:
-		return t.sub(ev, "")
+		if !isTransient(ev) {
+			return t.sub(ev, "")
+		}
 	case *event.End:
 		t.usage.Add(ev.Usage)
 		return slices.Concat(t.abort(), t.closeSubs(), t.endStep())
