@@ -2,15 +2,22 @@ package agui_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
+	"iter"
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/agui"
+	"github.com/kitbag-go/kitbag/agui/internal/desk"
+	"github.com/kitbag-go/kitbag/model"
 )
 
 var paint = `"tools":[{"name":"paint","description":"Paints.","parameters":{"type":"object"}}]`
@@ -183,4 +190,66 @@ func TestCrash(t *testing.T) {
 	if end := last(t, got); end.kind() != "RUN_FINISHED" || strings.Count(kinds(got), "TOOL_CALL_RESULT") != 1 || strings.Count(kinds(got), "RUN_STARTED") != 1 {
 		t.Errorf("the events are %s, the last is %v", kinds(got), end.data)
 	}
+}
+
+// A gate is a model that stops within each answer, until a value is sent to it.
+type gate struct {
+	model.Model
+	open chan struct{}
+}
+
+func (g gate) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+	return func(yield func(model.Chunk, error) bool) {
+		n := 0
+		for c, err := range g.Model.Generate(ctx, req) {
+			if n++; n == 4 {
+				select {
+				case <-g.open:
+				case <-ctx.Done():
+				}
+			}
+			if !yield(c, err) {
+				return
+			}
+		}
+	}
+}
+
+// TestMidText cuts a stream in the middle of a text that the model is still writing. Both the same replica and another
+// one continue it with the next letter.
+func TestMidText(t *testing.T) {
+	store := session.Memory()
+	g := gate{desk.Model(), make(chan struct{})}
+	here, there := newReplica(t, store, func(c *agui.Config) { c.Agent.Model = g }), newReplica(t, store)
+	for i, text := range []string{"think about tea", "long"} {
+		thread := fmt.Sprintf("t%d", i)
+		res := here.do("POST", "", request(thread, "m1", text))
+		var got []frame
+		frames(t, res.Body, func(f frame) bool {
+			got = append(got, f)
+			return !strings.HasSuffix(f.kind(), "_CONTENT")
+		})
+		res.Body.Close()
+		cut, rest := last(t, got), make(chan []frame, 2)
+		for _, r := range []*replica{here, there} {
+			go func() { rest <- r.stream("GET", "?threadId="+thread, "", "Last-Event-ID", cut.id) }()
+		}
+		time.Sleep(20 * time.Millisecond) // so that both wait; the result does not depend on it
+		g.open <- struct{}{}
+		want := normal(t, there.run(thread+"-whole", "m1", text))
+		for range 2 {
+			if all := normal(t, append(got[:len(got):len(got)], <-rest...)); contents(all) != contents(want) {
+				t.Errorf("%q: the text is\n%s\nwant\n%s", text, contents(all), contents(want))
+			}
+		}
+	}
+}
+
+// contents returns the pieces of text in a normal form.
+func contents(stream string) string {
+	var list []string
+	for _, m := range regexp.MustCompile(`"delta":"([^"]*)"`).FindAllStringSubmatch(stream, -1) {
+		list = append(list, m[1])
+	}
+	return strings.Join(list, "\n")
 }
