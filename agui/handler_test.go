@@ -169,13 +169,19 @@ func TestCeiling(t *testing.T) {
 // TestDisconnect disconnects a client. The run continues; a message that comes meanwhile waits, and its stream has
 // both.
 func TestDisconnect(t *testing.T) {
-	r := newReplica(t, session.Memory())
+	store := session.Memory()
+	r := newReplica(t, store)
 	res := r.do("POST", "", request("t", "m1", "wait"))
 	frames(t, res.Body, func(f frame) bool { return f.kind() != "TOOL_CALL_END" })
 	res.Body.Close()
 	done := make(chan []frame)
 	go func() { done <- r.run("t", "m2", "hello") }()
-	time.Sleep(50 * time.Millisecond)
+	for entries := []session.Entry(nil); len(entries) == 0; { // until it waits
+		var err error
+		if entries, err = store.(session.Inbox).Inputs(t.Context(), "t"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	r.release <- struct{}{}
 	list := <-done
 	if got := normal(t, list); !strings.Contains(got, "Done: waited.") || !strings.Contains(got, `You said \"hello\".`) || last(t, list).kind() != "RUN_FINISHED" {
@@ -192,7 +198,7 @@ func TestSlow(t *testing.T) {
 	if _, err := io.ReadFull(res.Body, make([]byte, 10)); err != nil {
 		t.Fatal(err)
 	}
-	for range 1000 { // the run does not wait for the client
+	for range 6000 { // the run does not wait for the client
 		if _, info, err := session.Read(t.Context(), store, "t", 0); err == nil && info.Status == session.StatusEnded {
 			return
 		}

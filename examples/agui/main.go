@@ -41,17 +41,17 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	h, err := newHandler(m, store, os.Getenv("TOKEN"))
+	h, err := newHandler(m, store)
 	if err != nil {
 		log.Fatal(err)
 	}
 	log.Print("http://127.0.0.1:8080")
-	log.Fatal(http.ListenAndServe("127.0.0.1:8080", h))
+	log.Fatal(http.ListenAndServe("127.0.0.1:8080", authenticate(os.Getenv("TOKEN"), h)))
 }
 
 // newHandler returns the server. A call of send_money needs approval, because no rule allows it.
-func newHandler(m model.Model, store session.Store, token string) (http.Handler, error) {
-	h, err := agui.New(agui.Config{
+func newHandler(m model.Model, store session.Store) (*agui.Handler, error) {
+	return agui.New(agui.Config{
 		Store: store,
 		Agent: agent.Config{
 			Model:   m,
@@ -59,10 +59,6 @@ func newHandler(m model.Model, store session.Store, token string) (http.Handler,
 			Limits:  agent.Limits{Steps: 20, Tokens: 200_000},
 		},
 	})
-	if err != nil {
-		return nil, err
-	}
-	return authenticate(token, h), nil
 }
 
 // authenticate lets those through who know the token; without one it is a server for this machine's user only.

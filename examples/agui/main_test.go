@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/agui"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/scripted"
 )
@@ -25,6 +26,9 @@ func TestServer(t *testing.T) {
 	if id == nil {
 		t.Fatalf("the first stream has no interrupt: %s", events)
 	}
+	if err := first.handler.Shutdown(t.Context()); err != nil { // as long as it runs, it might take the answer
+		t.Fatal(err)
+	}
 	second := serve(t, dir, scripted.Say("The rent is paid."))
 	_, events = second.post(t, "secret", `{"threadId": "rent", "runId": "run-2", "messages": [], "resume": [{"interruptId": "`+id[1]+`", "status": "resolved", "payload": {"approved": true}}]}`)
 	for _, want := range []string{"sent 700 € to the landlord", `"paid."`, `"outcome":{"type":"success"}`} {
@@ -34,7 +38,10 @@ func TestServer(t *testing.T) {
 	}
 }
 
-type client struct{ url string }
+type client struct {
+	url     string
+	handler *agui.Handler
+}
 
 func serve(t *testing.T, dir string, turns ...scripted.Turn) client {
 	t.Helper()
@@ -43,13 +50,13 @@ func serve(t *testing.T, dir string, turns ...scripted.Turn) client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := newHandler(m, store, "secret")
+	h, err := newHandler(m, store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := httptest.NewServer(h)
+	srv := httptest.NewServer(authenticate("secret", h))
 	t.Cleanup(srv.Close)
-	return client{srv.URL}
+	return client{srv.URL, h}
 }
 
 func (c client) post(t *testing.T, token, body string) (int, string) {
