@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -217,13 +218,37 @@ func (l *loop) run(id string, g *grant) (err error) {
 			return err
 		}
 	}
+	return l.runOnce(s, id, a)
+}
+
+// runOnce runs a session until a run ends. What arrives during the run is left to a later job: it may have been sent
+// to another replica, with another grant.
+func (l *loop) runOnce(s *session.Session, id string, a *agent.Agent) error {
+	before, err := l.store.Inputs(l.ctx, id)
+	if err != nil {
+		return err
+	}
+	var end *event.End
 	for ev, err := range s.Run(l.ctx, a) {
 		if err != nil {
 			return err
 		}
 		l.publish(id, ev)
+		if e, ok := ev.(*event.End); ok && e.Reason != event.EndError { // an error follows
+			end = e
+			break
+		}
 	}
-	return nil
+	if end == nil || end.Reason == event.EndWaiting {
+		return nil
+	}
+	after, err := l.store.Inputs(l.ctx, id)
+	if slices.ContainsFunc(after, func(e session.Entry) bool {
+		return slices.ContainsFunc(before, func(b session.Entry) bool { return b.ID == e.ID })
+	}) {
+		l.wake(id, true)
+	}
+	return err
 }
 
 // listen returns a listener of a session, and the function that ends it.
