@@ -87,6 +87,9 @@ func findExpression(w *walker, p *parsed, args, starts []arg) string {
 			if i++; i == len(args) {
 				break
 			}
+			if a.text == "-files0-from" { // its errors show what the file has instead of names
+				p.ops = append(p.ops, roleArg{arg: args[i], kind: 'r'})
+			}
 			if name, ok := foundName(args[:i+1]); ok {
 				named = append(named, name)
 			}

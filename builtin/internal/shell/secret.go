@@ -296,6 +296,13 @@ func (w *walker) below(c *command, root arg, hidden bool) string {
 
 // among returns which secret is in the spots of a word, or "".
 func (w *walker) among(c *command, op *arg) string {
+	if own := ownPlace(op.text); own != op.text {
+		there := *op
+		if there.text = own; !strings.Contains(own, hole) {
+			there.from = 0
+		}
+		op = &there
+	}
 	r := w.reach(c, op)
 	if name := r.elsewhere(c); name != "" && !(c.in.visits && op.from >= firstOrigin) {
 		return "the current directory is unknown, and " + name + " may hold credentials in some"
@@ -353,7 +360,7 @@ func (r *reach) elsewhere(c *command) string {
 		return ""
 	}
 	for _, word := range r.words {
-		if !path.IsAbs(word.text) && word.text != "" && pathrule.MayBeKept(word.text) {
+		if !path.IsAbs(ownPlace(word.text)) && word.text != "" && pathrule.MayBeKept(word.text) {
 			return word.text
 		}
 	}
