@@ -63,7 +63,7 @@ func jqArgs(_ *walker, c *command, p *parsed) string {
 // containerSettings matches what may show the environment in a format of docker inspect: a
 // name, the settings as a whole or another part of them than these, or everything.
 var (
-	containerSettings = lazy.Regexp(`(?i)env|\.\w*(config|spec)(\.\w+)?|[.$](\W|$)`)
+	containerSettings = lazy.Regexp(`(?i)env|history|\.\w*(config|spec)(\.\w+)?|[.$](\W|$)`)
 	harmlessSettings  = lazy.Regexp(`(?i)^\.(config\.(image|labels|hostname|user|workingdir|exposedports|cmd|entrypoint|healthcheck)|hostconfig(\.\w+)?|spec\.(name|mode|labels))$`)
 )
 
