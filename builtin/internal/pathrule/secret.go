@@ -366,7 +366,7 @@ func MayBeKept(name string) bool {
 // MayEndSecret reports whether a path of which only the end is known, perhaps with wildcards, may be that of a
 // secret, such as config.json of .docker/config.json. Patterns that also match ordinary names do not count.
 func MayEndSecret(end string) bool {
-	segs := strings.Split(ShellPattern(strings.ToLower(end)), "/")
+	segs := strings.Split(ShellPattern(strings.ToLower(path.Clean(end))), "/")
 	last := len(segs) - 1
 	if stem := strings.TrimSuffix(segs[last], path.Ext(segs[last])); strings.Trim(stem, "*?") == "" || vague(segs[last]) {
 		return false

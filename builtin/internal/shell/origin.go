@@ -96,6 +96,7 @@ type spot struct {
 	hidden bool     // names may be hidden
 	plain  bool     // no secret has such a name
 	bases  []string // patterns, one of which the last segment of a name matches; nil matches any
+	end    string   // if dir is empty: how the names end, with stars for what is unknown
 }
 
 // maxReach is how many steps the origin of a name is traced back.
@@ -121,12 +122,12 @@ func (f *findings) follow(r *reach, c *command, a *arg, depth int) {
 	case a.from == noFile:
 		return
 	case a.from < firstOrigin || depth > maxReach || open > 1:
-		r.spots = append(r.spots, spot{bases: tail(a), hidden: true})
+		r.spots = append(r.spots, spot{bases: tail(a), hidden: true, end: endOf(a)})
 		return
 	}
 	o := f.origins[a.from-firstOrigin]
 	if o.hi == 0 && o.args == nil {
-		r.spots = append(r.spots, spot{bases: tail(a), hidden: true})
+		r.spots = append(r.spots, spot{bases: tail(a), hidden: true, end: endOf(a)})
 		return
 	}
 	for i := range o.args {
@@ -160,8 +161,7 @@ func (f *findings) printed(r *reach, c *command, a *arg, o origin, depth int) {
 			f.follow(&found, c, &arg{text: hole, from: k.in.input}, depth)
 		}
 		if !f.prints(&found, c, k, depth) {
-			found = reach{spots: []spot{{hidden: true}}}
-			break
+			found.spots = append(found.spots, spot{hidden: true}) // it may only print an operand of the others
 		}
 	}
 	for _, word := range found.words {
@@ -191,6 +191,9 @@ func (s spot) within(c *command, a *arg) []spot {
 	if bases := tail(a); bases != nil {
 		s.bases, s.deep = bases, true
 	}
+	if a.text != hole {
+		s.end = endOf(a)
+	}
 	before, after, _ := strings.Cut(a.text, hole)
 	switch {
 	case strings.Contains(after, ".."), s.up && strings.Trim(before, "./") != "":
@@ -213,6 +216,14 @@ func tail(a *arg) []string {
 		return nil
 	}
 	return []string{base}
+}
+
+// endOf returns the text after the first hole of a word, with stars for what is unknown.
+func endOf(a *arg) string {
+	if i := strings.Index(a.text, hole); i >= 0 {
+		return strings.ReplaceAll(a.text[i:], hole, "*")
+	}
+	return ""
 }
 
 // passing are commands that only print lines of their input, unchanged.
@@ -251,6 +262,24 @@ func (f *findings) prints(r *reach, c, k *command, depth int) bool {
 			r.words = append(r.words, literal(dir))
 		}
 		return len(k.cwds) > 0
+	case "du": // with sizes before the names
+		if len(k.reads) == 0 {
+			r.add(c, ".", spot{deep: true, hidden: true})
+		}
+		for i := range k.reads {
+			if root := &k.reads[i]; root.known {
+				r.add(c, root.text, spot{deep: true, hidden: true})
+			} else {
+				r.spots = append(r.spots, spot{hidden: true, end: "*/*"})
+			}
+		}
+		return false
+	case "realpath":
+		return f.operands(r, c, k, depth)
+	case "stat":
+		return slices.ContainsFunc(k.args, func(a arg) bool { return a.known && strings.HasSuffix(a.text, "%n") }) && f.operands(r, c, k, depth)
+	case "readlink":
+		return hasOption(k, 'f', "--canonicalize") && f.operands(r, c, k, depth)
 	case "dirname":
 		f.above(r, c, k, depth)
 		return true
@@ -270,14 +299,13 @@ func (f *findings) echoed(r *reach, c, k *command, depth int) bool {
 		}
 		words = words[1:]
 	}
+	sure := true
 	for i := range words {
 		a := &words[i]
-		if k.name == "echo" && a.option() { // with -n the output of the next command is joined to the last word
-			return false
-		}
+		sure = sure && !(k.name == "echo" && a.option()) // with -n the output of the next command is joined to the last word
 		f.follow(r, c, a, depth)
 	}
-	return true
+	return sure
 }
 
 // apart reports whether a format of printf separates its words.
@@ -370,6 +398,7 @@ func (f *findings) finds(r *reach, c, k *command) bool {
 	for i := range k.reads {
 		root := &k.reads[i]
 		if !root.known {
+			r.words = append(r.words, root.arg)
 			return false
 		}
 		some = true

@@ -259,7 +259,7 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 			}
 		}
 		if name := c.picksSecrets(w.at); name != "" {
-			why = "it searches " + name
+			why = "it searches " + strings.ReplaceAll(name, hole, "…")
 		}
 		for _, root := range roots {
 			if why != "" {
@@ -303,15 +303,19 @@ func (w *walker) among(c *command, op *arg) string {
 		}
 		op = &there
 	}
+	if op.text == hole && strings.Contains(op.raw, "{}") && strings.Contains(op.raw, ",") { // {}/{a,b} after xargs
+		return "the braces of " + op.raw + " cannot be expanded"
+	}
 	r := w.reach(c, op)
 	if name := r.elsewhere(c); name != "" && !(c.in.visits && op.from >= firstOrigin) {
 		return "the current directory is unknown, and " + name + " may hold credentials in some"
 	}
-	if name := r.far(op, w.at); name != "" {
+	if name := r.far(w.at); name != "" {
 		return name + " may be that of a secret in some directory"
 	}
 	tree := c.recursive()
 	for _, word := range r.words {
+		word.wild = word.wild || strings.ContainsAny(word.text, "*?[") // $x expands the wildcards in x
 		if tree && !word.wild {
 			for _, dir := range c.paths(word) {
 				r.spots = append(r.spots, spot{dir: dir, hidden: true})
@@ -381,18 +385,25 @@ func (r *reach) elsewhere(c *command) string {
 
 // far returns which name in an unknown directory, or in some directory below the user's home, may be that of a
 // secret, or "".
-func (r *reach) far(op *arg, at *pathrule.Place) string {
-	_, end, _ := strings.Cut(op.text, hole)
+func (r *reach) far(at *pathrule.Place) string {
 	for _, s := range r.spots {
-		if s.dir != "" && !(s.deep && at.Home != "" && pathrule.Below(at.Home, s.dir)) {
+		home := s.dir != "" && s.deep && at.Home != "" && pathrule.Below(at.Home, s.dir)
+		if s.dir != "" && !home {
 			continue
 		}
+		// What is in a directory of an unknown name may be any of its files.
+		_, base, below := strings.Cut(s.end, "/")
+		computed := home || s.up || below && strings.ContainsAny(base, "*?[")
+		if s.bases == nil && computed {
+			return cmp.Or(s.end, "a file")
+		}
 		for _, base := range s.bases {
-			if strings.Contains(end, "/") {
-				base = strings.ReplaceAll("*"+end, hole, "*")
+			name := base
+			if below {
+				name = s.end
 			}
-			if pathrule.MayEndSecret(base) {
-				return base
+			if pathrule.MayEndSecret(name) || computed && pathrule.MayBeKept(base) {
+				return name
 			}
 		}
 	}

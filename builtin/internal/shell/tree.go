@@ -137,17 +137,16 @@ func (c *command) picksSecrets(at *pathrule.Place) string {
 		return ""
 	}
 	for i := range c.args {
-		if glob := c.picked(i); glob != "" && (secretWord(glob) || pathrule.MayEndSecret(glob) && c.searchesHome(at)) {
+		if glob := c.picked(i); glob != "" && (secretWord(glob) || pathrule.MayBeKept(glob) && c.searchesHome(at)) {
 			return glob
 		}
 	}
 	return ""
 }
 
-// searchesHome reports whether a search reads everything below the user's home.
+// searchesHome reports whether a search reads everything below the user's home, or below an unknown directory.
 func (c *command) searchesHome(at *pathrule.Place) bool {
-	roots, _ := c.roots()
-	return slices.ContainsFunc(roots, func(root arg) bool {
-		return slices.ContainsFunc(c.paths(root), func(dir string) bool { return at.Home != "" && pathrule.Below(at.Home, dir) })
+	return slices.ContainsFunc(c.reads, func(op operand) bool {
+		return strings.HasPrefix(op.text, hole) || slices.ContainsFunc(c.paths(op.arg), func(dir string) bool { return at.Home != "" && pathrule.Below(at.Home, dir) })
 	})
 }
