@@ -275,11 +275,14 @@ func (f *findings) prints(r *reach, c, k *command, depth int) bool {
 		}
 		return false
 	case "realpath":
-		return f.operands(r, c, k, depth)
+		f.operands(r, c, k, depth)
+		return !hasOption(k, 0, "--relative-to") && !hasOption(k, 0, "--relative-base")
 	case "stat":
-		return slices.ContainsFunc(k.args, func(a arg) bool { return a.known && strings.HasSuffix(a.text, "%n") }) && f.operands(r, c, k, depth)
-	case "readlink":
-		return hasOption(k, 'f', "--canonicalize") && f.operands(r, c, k, depth)
+		f.operands(r, c, k, depth)
+		return slices.ContainsFunc(k.args, func(a arg) bool { return slices.Contains([]string{"%n", "-c%n", "--format=%n"}, a.text) })
+	case "readlink": // with -n the output of the next command is joined to the last word
+		f.operands(r, c, k, depth)
+		return hasOption(k, 'f', "--canonicalize") && !hasOption(k, 'n', "--no-newline")
 	case "dirname":
 		f.above(r, c, k, depth)
 		return true
