@@ -225,13 +225,12 @@ func (h *host) done(t *testing.T, id string) string {
 	return strings.Join(list, " ")
 }
 
-// agent returns the agent of the tests: for the last message of the user it makes one call for each word, one after the other, of
-// the tool with that name, and then says "done". "pay:3" has the argument 3.
-func (h *host) agent(_ context.Context, s *session.Session) (*agent.Agent, error) {
-	id := s.State.ID
+// tools returns the tools of the tests, which note their calls: pay, book (idempotent), sleep (for as many
+// milliseconds as its argument says) and ask (needs approval).
+func (h *host) tools(id string) (tools []tool.Tool) {
 	type in struct{ N int }
-	run := func(name string) func(context.Context, in) (string, error) {
-		return func(ctx context.Context, in in) (string, error) {
+	for _, name := range []string{"pay", "book", "sleep", "ask"} {
+		run := func(ctx context.Context, in in) (string, error) {
 			if name == "sleep" {
 				select {
 				case <-time.After(time.Duration(in.N) * time.Millisecond):
@@ -241,20 +240,22 @@ func (h *host) agent(_ context.Context, s *session.Session) (*agent.Agent, error
 			}
 			return "ok", h.did(ctx, id, name+":"+strconv.Itoa(in.N))
 		}
+		tools = append(tools, tool.Must(tool.New(name, "For tests.", run, tool.Options{Idempotent: name == "book"})))
 	}
-	var tools []tool.Tool
-	for _, name := range []string{"pay", "book", "sleep", "ask"} {
-		tools = append(tools, tool.Must(tool.New(name, "For tests.", run(name), tool.Options{Idempotent: name == "book"})))
-	}
-	next := func(req *model.Request) (scripted.Turn, error) {
+	return tools
+}
+
+// config returns the configuration of the tests' agent: for each word of the last message of the user it calls a
+// tool, one after the other, and then says "done". The word "pay:3" is a call of pay with the argument 3.
+func (h *host) config(s *session.Session) agent.Config {
+	id := s.State.ID
+	turn := func(req *model.Request) (scripted.Turn, error) {
 		words, at := []string(nil), 0
 		for _, m := range req.Messages {
-			switch m.Role {
-			case message.RoleUser:
-				if m.Text() != "" {
-					words, at = strings.Fields(m.Text()), 0
-				}
-			case message.RoleAssistant:
+			switch {
+			case m.Role == message.RoleUser && m.Text() != "":
+				words, at = strings.Fields(m.Text()), 0
+			case m.Role == message.RoleAssistant:
 				at++
 			}
 		}
@@ -264,15 +265,19 @@ func (h *host) agent(_ context.Context, s *session.Session) (*agent.Agent, error
 		if at >= len(words) {
 			return scripted.Say("done"), nil
 		}
-		name, n, _ := strings.Cut(words[at], ":")
+		name, arg, _ := strings.Cut(words[at], ":")
 		if name == "fail" {
 			return scripted.Fail(&model.Error{Kind: model.KindAuthentication, Message: "no key"}), nil
 		}
-		num, _ := strconv.Atoi(n)
-		return scripted.Call(name, in{num}), nil
+		n, err := strconv.Atoi(arg)
+		return scripted.Call(name, map[string]int{"N": n}), err
 	}
-	return agent.New(agent.Config{Model: scripted.New(scripted.Repeat(scripted.Func(next))), Toolkit: toolkit.Of(tools...), Save: session.Save,
-		Policy: permission.Policy{Mode: permission.ModeBypass, Rules: []permission.Rule{{Tool: "ask", Behavior: permission.Ask}}}})
+	return agent.Config{Model: scripted.New(scripted.Repeat(scripted.Func(turn))), Toolkit: toolkit.Of(h.tools(id)...), Save: session.Save,
+		Policy: permission.Policy{Mode: permission.ModeBypass, Rules: []permission.Rule{{Tool: "ask", Behavior: permission.Ask}}}}
+}
+
+func (h *host) agent(_ context.Context, s *session.Session) (*agent.Agent, error) {
+	return agent.New(h.config(s))
 }
 
 // until watches a session until ok is true for an event, and returns the types of all.

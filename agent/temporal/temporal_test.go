@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 
 	"github.com/kitbag-go/kitbag/agent"
@@ -38,27 +37,16 @@ func TestRun(t *testing.T) {
 	if got := h.done(t, "a"); got != "model:0 pay:1 model:1 book:2 model:2 model:0 pay:3 model:1" {
 		t.Errorf("done: %s", got)
 	}
-	events, bytes := h.history(t, "a")
-	t.Logf("the runs have %d events of %d bytes in the history", events, bytes)
-	if events > 40 || bytes > 10000 { // of two steps
-		t.Errorf("the history has %d events of %d bytes", events, bytes)
+	list := h.history(t, "a", "")
+	keep(t, "run", list)
+	if n := len(list.Events); n > 40 || list.Size() > 10000 { // the runs have five steps
+		t.Errorf("the history has %d events of %d bytes", n, list.Size())
 	}
-}
-
-// history returns how many events the newest workflow of a session has, and their size, once it has ended.
-func (h *host) history(t *testing.T, id string) (events, bytes int) {
-	t.Helper()
-	_ = h.client.GetWorkflow(t.Context(), h.Queue+"/"+id, "").Get(t.Context(), nil)
-	for it := h.client.GetWorkflowHistory(t.Context(), h.Queue+"/"+id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); it.HasNext(); events++ {
-		ev, err := it.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if bytes += ev.Size(); strings.Contains(ev.String(), "pay:") {
+	for _, ev := range list.Events {
+		if strings.Contains(ev.String(), "pay:") {
 			t.Errorf("the history has content: %s", ev)
 		}
 	}
-	return events, bytes
 }
 
 // TestAnswers has two processes answer a question at once: one answer counts, the other process is told.
@@ -235,6 +223,7 @@ func TestInterrupt(t *testing.T) {
 		if end := h.ended(t, id, 1); end.Reason != event.EndInterrupted {
 			t.Errorf("%s: ended with %+v", id, end)
 		}
+		keep(t, "interrupt-"+id, h.history(t, id, ""))
 	}
 	h.send(t, "asks", "one", agent.Say("ask:1"))
 	if end := h.ended(t, "asks", 1); end.Reason != event.EndWaiting {
@@ -247,6 +236,7 @@ func TestInterrupt(t *testing.T) {
 	if end := h.ended(t, "asks", 3); end.Reason != event.EndCompleted { // with the message that had to wait
 		t.Errorf("ended with %+v", end)
 	}
+	keep(t, "expired", h.history(t, "asks", ""))
 	h.send(t, "asks", "three", agent.Say("pay:1")) // it can continue
 	if end := h.ended(t, "asks", 4); end.Reason != event.EndCompleted {
 		t.Errorf("ended with %+v", end)
@@ -274,7 +264,7 @@ func TestFailed(t *testing.T) {
 	if end := h.ended(t, "a", 1); end.Reason != event.EndError {
 		t.Errorf("ended with %+v", end)
 	}
-	h.history(t, "a")
+	h.history(t, "a", "")
 	h.send(t, "a", "two", agent.Say("pay:1"))
 	for h.done(t, "a") != "model:0 model:0 pay:1 model:1" {
 		time.Sleep(10 * time.Millisecond)
