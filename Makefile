@@ -17,6 +17,7 @@ modules:
 
 tidy:
 	@./internal/modules/tidy.sh
+	@cd agent/temporal/internal/server && GOWORK=off $(GO) mod tidy # which is not in go.work: it requires hundreds of others
 
 # `make release VERSION=v0.1.0` makes the commit and the tags of a release of all modules,
 # after it has compiled one; it pushes nothing.
