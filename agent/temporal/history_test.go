@@ -42,6 +42,16 @@ func (h *host) history(t *testing.T, id, run string) *history.History {
 	return list
 }
 
+// advances returns how often an activity has advanced a session.
+func advances(list *history.History) (n int) {
+	for _, ev := range list.Events {
+		if ev.GetEventType() == enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED {
+			n++
+		}
+	}
+	return n
+}
+
 var identity = regexp.MustCompile(`"identity": *"[^"]*"`)
 
 // keep writes a history for TestReplay, with -update.
@@ -136,15 +146,19 @@ func TestChanged(t *testing.T) {
 		return agent.New(cfg)
 	})
 	const n = 4
-	h.each(n, func(id string) { h.send(t, id, "one", agent.Say("pay:1 book:2 pay:3 book:4")) })
+	h.each(n, func(id string) { h.send(t, id, "one", agent.Say("pay:1 sleep:50 book:2 sleep:50 pay:3")) })
 	h.each(n, func(id string) {
 		if end := h.ended(t, id, 1); end.Reason != event.EndCompleted {
 			t.Errorf("%s ended with %+v", id, end)
 		}
-		if got := h.done(t, id); got != "model:0 pay:1 model:1 book:2 model:2 pay:3 model:3 book:4 model:4" {
+		if got := h.done(t, id); got != "model:0 pay:1 model:1 sleep:50 model:2 book:2 model:3 sleep:50 model:4 pay:3 model:5" {
 			t.Errorf("done: %s", got)
 		}
-		for _, ev := range h.history(t, id, "").Events {
+		list := h.history(t, id, "")
+		if n := advances(list); n < 2 {
+			t.Errorf("%s was advanced %d times, not by several workers", id, n)
+		}
+		for _, ev := range list.Events {
 			if ev.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED {
 				t.Errorf("%s: %s", id, strings.TrimSpace(ev.String()))
 			}

@@ -44,22 +44,32 @@ func (p *runStore) end() (progress, error) {
 	return p.last, p.err
 }
 
-// watch heartbeats, and stops the run when it must.
+// beat heartbeats until done. It waits for the engine, and so nothing else may wait for it.
+func (p *runStore) beat(ctx context.Context, heartbeat time.Duration, done <-chan struct{}) {
+	ticker := time.NewTicker(heartbeat / 4)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-ticker.C:
+			at, _ := p.end()
+			activity.RecordHeartbeat(ctx, at.Seq)
+		}
+	}
+}
+
+// watch stops the run when it must.
 func (p *runStore) watch(ctx context.Context, cfg Config, done <-chan struct{}) {
-	beat := time.NewTicker(cfg.Heartbeat / 4)
-	defer beat.Stop()
 	slice := time.NewTimer(cfg.Slice)
 	defer slice.Stop()
 	stopping, lost := activity.GetWorkerStopChannel(ctx), ctx.Done()
 	draining := false
 	var limit <-chan time.Time
 	for {
-		at, _ := p.end()
-		activity.RecordHeartbeat(ctx, at.Seq)
 		select {
 		case <-done:
 			return
-		case <-beat.C:
 		case <-slice.C:
 			p.giveBack()
 		case <-stopping:

@@ -189,12 +189,15 @@ func TestSlices(t *testing.T) {
 	p.Slice = time.Nanosecond
 	h := newHost(t, p)
 	h.work(t, h.agent)
-	h.send(t, "a", "one", agent.Say("pay:1 book:2 pay:3"))
+	h.send(t, "a", "one", agent.Say("sleep:50 pay:1 sleep:50 book:2"))
 	if end := h.ended(t, "a", 1); end.Reason != event.EndCompleted {
 		t.Errorf("ended with %+v", end)
 	}
-	if got := h.done(t, "a"); got != "model:0 pay:1 model:1 book:2 model:2 pay:3 model:3" {
+	if got := h.done(t, "a"); got != "model:0 sleep:50 model:1 pay:1 model:2 sleep:50 model:3 book:2 model:4" {
 		t.Errorf("done: %s", got)
+	}
+	if n := advances(h.history(t, "a", "")); n < 3 || n > 30 { // once for each record
+		t.Errorf("it was advanced %d times", n)
 	}
 	seq := int64(0)
 	for _, ev := range h.until(t, "a", func(ev event.Event) bool { _, end := ev.(*event.End); return end }) {

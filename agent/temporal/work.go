@@ -70,6 +70,7 @@ func (e *Engine) advance(ctx context.Context, id string, agents AgentFunc) (prog
 	defer watching.Wait()
 	done := make(chan struct{})
 	defer close(done)
+	watching.Go(func() { p.beat(ctx, e.cfg.Heartbeat, done) })
 	watching.Go(func() { p.watch(ctx, e.cfg, done) })
 	at, err := p.run(context.WithValue(runCtx, runKey{}, &engineRun{e, p}), id, agents)
 	if errors.Is(err, agent.ErrNewerState) {

@@ -30,7 +30,6 @@ type conversation struct {
 	WaitFor   time.Duration `json:"wait_for,omitempty"`
 
 	// Set when the workflow is continued as new.
-	More   bool      `json:"more,omitempty"`   // it is due at once
 	Seq    int64     `json:"seq,omitempty"`    // the record after which it waits for answers
 	Expiry time.Time `json:"expiry,omitzero"`  // until when
 	Ended  bool      `json:"cancel,omitempty"` // it was cancelled, and the session interrupted
@@ -62,22 +61,22 @@ func converse(ctx workflow.Context, c conversation) error {
 		if err := t.advance(ctx); err != nil {
 			return err
 		}
-		t.More = t.at.More || t.wakes.Len() > 0
+		more := t.at.More || t.wakes.Len() > 0
 		waits := t.WaitFor > 0 && t.at.Status == session.StatusWaiting
-		if !t.More && !waits {
+		if !more && !waits {
 			return nil
 		}
-		if !t.More && !workflow.Now(ctx).Before(t.Expiry) { // and the inbox has no answer
+		if !more && !workflow.Now(ctx).Before(t.Expiry) { // and the inbox has no answer
 			err := t.interrupt(ctx, interruption{Session: t.Session, ID: fmt.Sprintf("expired-%d", t.Seq), Seq: t.Seq})
 			if err != nil {
 				return err
 			}
-			t.More = true
+			more = true
 		}
 		if workflow.GetInfo(ctx).GetCurrentHistoryLength() > maxHistory {
 			return workflow.NewContinueAsNewError(ctx, workflowName, t.conversation)
 		}
-		if !t.More {
+		if !more {
 			if err := t.wait(ctx); err != nil {
 				return err
 			}
@@ -115,9 +114,11 @@ func (t *turn) advance(ctx workflow.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := run.Get(free, &t.at); err != nil {
+	var at progress // a new one: what is omitted in JSON is not set
+	if err := run.Get(free, &at); err != nil {
 		return err
 	}
+	t.at = at
 	if t.WaitFor > 0 && (t.at.Seq != t.Seq || t.Expiry.IsZero()) {
 		t.Seq, t.Expiry = t.at.Seq, workflow.Now(ctx).Add(t.WaitFor)
 	}
