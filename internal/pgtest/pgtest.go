@@ -63,11 +63,22 @@ func programs() (string, error) {
 	if os.Getuid() != 0 {
 		return "", errors.New("no Postgres is installed: apt-get install postgresql, or have initdb in PATH")
 	}
+	// Tests of several packages may be the first at the same time.
+	lock, err := os.OpenFile(filepath.Join(os.TempDir(), "kitbag-pgtest.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close() // unlocks it
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", err
+	}
+	if dir := installed(); dir != "" {
+		return dir, nil
+	}
 	var out []byte
 	for _, args := range [][]string{{"update"}, {"install", "-y", "--no-install-recommends", "postgresql"}} {
 		cmd := exec.Command("apt-get", args...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		var err error
 		if out, err = cmd.CombinedOutput(); err != nil && args[0] == "install" {
 			return "", fmt.Errorf("no Postgres is installed, and apt-get install postgresql fails; install it: %w\n%s", err, out)
 		}

@@ -59,6 +59,15 @@ func (s *Server) Start() error {
 	if err != nil {
 		return err
 	}
+	// Tests of several packages may be the first at the same time: only one of them compiles it.
+	lock, err := os.OpenFile(filepath.Join(os.TempDir(), "kitbag-temporalserver.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // unlocks it
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return err
+	}
 	// The go command keeps what it has linked, too.
 	s.run = exec.Command("go", "run", "-ldflags=-s -w", ".", "-db", filepath.Join(s.dir, "db"), "-port", port)
 	s.run.Dir = s.source
