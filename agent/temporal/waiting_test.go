@@ -19,7 +19,7 @@ import (
 // wait they cost a worker nothing, but for the workflows in the SDK's cache, whose size is bounded. "make
 // waiting" has 10,000.
 func TestWaiting(t *testing.T) {
-	n := 200
+	n := 100
 	if s := os.Getenv("KITBAG_WAITING"); s != "" {
 		var err error
 		if n, err = strconv.Atoi(s); err != nil {

@@ -35,6 +35,8 @@ type cluster struct {
 
 	sent    int // runs, ever
 	watched map[string][]int64
+
+	transactions float64 // of Postgres, for a step of the first phase
 }
 
 // A worker is a process.

@@ -24,7 +24,7 @@ import (
 
 const (
 	steps     = 6 // of a run: model calls, each but the last followed by a tool call
-	heartbeat = 2 * time.Second
+	heartbeat = 4 * time.Second
 )
 
 func main() {
@@ -99,6 +99,11 @@ func demo(ctx context.Context, out io.Writer, o options) (err error) {
 		begin := time.Now()
 		if err := c.phase(ctx, p.runs, p.fault); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		if c.transactions == 0 {
+			if err := c.countTransactions(ctx); err != nil {
+				return err
+			}
 		}
 		fmt.Fprintf(out, "%s: %d runs ended after %.1f s\n", p.name, p.runs, time.Since(begin).Seconds())
 	}

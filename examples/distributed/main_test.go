@@ -34,7 +34,7 @@ func TestShort(t *testing.T) {
 	if res.Ended != res.Runs || res.EffectsTwice+res.Repeated+res.LostEvents != 0 || res.HistoryBytes > 5000 || res.Takeovers == 0 {
 		t.Error("something was lost, or done twice")
 	}
-	if res.TakeoverP99 > 5*heartbeat.Seconds() { // the machine may be busy
+	if res.TakeoverP99 > 4*heartbeat.Seconds() { // the machine may be busy
 		t.Errorf("another worker takes over only after %.1f s", res.TakeoverP99)
 	}
 }

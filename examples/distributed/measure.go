@@ -56,13 +56,19 @@ func (c *cluster) measure(ctx context.Context) (res result, err error) {
 	one(&res.DBBytes, `SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = 'kitbag' AND c.relkind = 'r'`)
 	res.DBBytes /= c.sent * steps
-	one(&res.Transactions, "SELECT (xact_commit - (SELECT count(*) FROM noted) - (SELECT count(*) FROM effect))::float8 FROM pg_stat_database WHERE datname = current_database()")
-	res.Transactions /= float64(c.sent * steps)
+	res.Transactions = c.transactions
 	for i := 0; i < c.sent && err == nil; i++ {
 		err = c.check(ctx, sessionID(i), &res)
 	}
 	res.HistoryBytes /= c.sent * steps
 	return res, err
+}
+
+// countTransactions notes how many transactions there were for a step, without those of the demo itself. Postgres
+// forgets it when it crashes.
+func (c *cluster) countTransactions(ctx context.Context) error {
+	return c.pool.QueryRow(ctx, `SELECT (xact_commit - (SELECT count(*) FROM noted) - (SELECT count(*) FROM effect))::float8 / $1
+		FROM pg_stat_database WHERE datname = current_database()`, float64(c.sent*steps)).Scan(&c.transactions)
 }
 
 // check compares what a watcher has seen of a session with what is stored.

@@ -23,7 +23,7 @@ type figures struct {
 	stepTime            float64 // seconds, of which most is the model
 
 	cores, use  float64 // of a machine for a database, and how much of it may be used
-	maxTx       float64 // transactions a second that one database commits
+	maxTx       float64 // transactions a second of one database
 	retention   float64 // days
 	corePerHour float64 // price of a core, in dollars
 	diskPrice   float64 // of a GB a month, in dollars
@@ -83,7 +83,7 @@ func (f figures) load(conversations float64) load {
 	l.diskGB = conversations * f.perDay * f.steps * (f.dbBytes + f.historyBytes) * f.retention / 1e9
 	byCPU, byTx := l.postgres/f.cores, l.transactions/f.maxTx
 	if l.limit = "cores"; byTx > byCPU {
-		l.limit = "commits"
+		l.limit = "transactions"
 	}
 	l.databases = math.Max(1, math.Ceil(math.Max(byCPU, byTx)))
 	l.dollars = (l.workers+l.postgres+l.temporal)*f.corePerHour*730 + l.diskGB*f.diskPrice
@@ -92,10 +92,10 @@ func (f figures) load(conversations float64) load {
 
 func draw(w io.Writer, f figures) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%13s %9s %8s %8s %9s %9s %9s %9s %4s %-8s %10s\n", "conversations", "steps/s", "runs now", "workers", "Postgres", "Temporal", "commits/s", "disk GB", "DBs", "limit", "$/month")
+	fmt.Fprintf(&b, "%13s %9s %8s %8s %9s %9s %9s %9s %4s %-12s %10s\n", "conversations", "steps/s", "runs now", "workers", "Postgres", "Temporal", "trans./s", "disk GB", "DBs", "limit", "$/month")
 	for _, n := range []float64{1e3, 1e4, 1e5, 3e5, 1e6, 3e6} {
 		l := f.load(n)
-		fmt.Fprintf(&b, "%13.0f %9.1f %8.0f %8.1f %9.1f %9.1f %9.0f %9.1f %4.0f %-8s %10.0f  %s\n", n, l.stepsPerSecond, l.inProgress,
+		fmt.Fprintf(&b, "%13.0f %9.1f %8.0f %8.1f %9.1f %9.1f %9.0f %9.1f %4.0f %-12s %10.0f  %s\n", n, l.stepsPerSecond, l.inProgress,
 			l.workers, l.postgres, l.temporal, l.transactions, l.diskGB, l.databases, l.limit, l.dollars, strings.Repeat("#", int(math.Log10(1+l.postgres)*20)))
 	}
 	_, err := io.WriteString(w, b.String())
@@ -104,6 +104,6 @@ func draw(w io.Writer, f figures) error {
 
 // defaults returns the figures of docs/scaling.md; the prices, the peak and maxTx are assumptions.
 func defaults() figures {
-	return figures{workerCPU: 1.9, postgresCPU: 1.9, temporalCPU: 4.0, dbBytes: 5900, historyBytes: 250, transactions: 12,
+	return figures{workerCPU: 1.9, postgresCPU: 1.9, temporalCPU: 4.0, dbBytes: 5900, historyBytes: 250, transactions: 25,
 		perDay: 10, steps: 6, peak: 4, polls: 2, stepTime: 5, cores: 16, use: 0.6, maxTx: 10_000, retention: 30, corePerHour: 0.05, diskPrice: 0.12}
 }

@@ -14,7 +14,7 @@ func TestLoad(t *testing.T) {
 	if math.Abs(l.stepsPerSecond-steps) > 1e-6 || math.Abs(l.inProgress-5*steps) > 1e-6 {
 		t.Errorf("%.1f steps/s and %.0f runs in progress, want %.1f", l.stepsPerSecond, l.inProgress, steps)
 	}
-	if want := steps*12 + 5*steps*2; math.Abs(l.transactions-want) > 1e-6 {
+	if want := steps*25 + 5*steps*2; math.Abs(l.transactions-want) > 1e-6 {
 		t.Errorf("%.0f transactions/s, want %.0f", l.transactions, want)
 	}
 	if l.databases < 2 || l.limit == "" {
