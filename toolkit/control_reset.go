@@ -14,14 +14,13 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-//go:embed text/reset_tools.txt
-var resetText string
-
-//go:embed text/*.tmpl
+//go:embed text/*.tmpl text/reset_tools.txt
 var texts embed.FS
 
-// templates has the texts of control tools' answers and of reminders.
-var templates = sync.OnceValue(func() *template.Template { return template.Must(template.ParseFS(texts, "text/*.tmpl")) })
+// templates has the text of reset_tools, and those of control tools' answers and of reminders.
+var templates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.ParseFS(texts, "text/*.tmpl", "text/reset_tools.txt"))
+})
 
 // ResetTools returns the control of AgentScope: one tool, reset_tools, whose
 // arguments are the full desired state, one boolean per group. A group that is left out is
@@ -41,6 +40,11 @@ type ResetOptions struct {
 	// of the list then changes with every transition, which invalidates the provider's
 	// cache of the whole conversation.
 	ShowActive bool
+
+	// Cached says that the provider caches the beginning of requests. The model is then told to leave groups open:
+	// closing one changes the list of tools, which comes first, so that the whole conversation is read
+	// anew at the full price. See [View.Closing].
+	Cached bool
 
 	// NewOnly limits the instructions in an answer to the groups that the call
 	// opened, instead of all open groups.
@@ -82,7 +86,7 @@ func (r resetTools) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 		props[i] = prop(g.Name, `"type":"boolean"`, desc)
 	}
 	return []tool.Tool{&controlTool{
-		info: tool.Info{Name: resetTool, Description: resetText, Input: schema(nil, props...), Control: true},
+		info: tool.Info{Name: resetTool, Description: render("reset_tools.txt", r.ResetOptions), Input: schema(nil, props...), Control: true},
 		run: func(ctx context.Context, input json.RawMessage) (answer, error) {
 			names, err := wanted(tk, s, input)
 			if err != nil {

@@ -1,6 +1,10 @@
 package toolkit
 
-import "github.com/kitbag-go/kitbag/tool"
+import (
+	"slices"
+
+	"github.com/kitbag-go/kitbag/tool"
+)
 
 // A Cost is the size of tool definitions, which every request includes.
 type Cost struct {
@@ -54,4 +58,30 @@ func (v *View) Cost() Costs {
 		out.Groups = append(out.Groups, cost)
 	}
 	return out
+}
+
+// Closing returns what closing an open group would save and cost: the tools that later requests would not have, and
+// those after them in the list, which a provider that caches the beginning of requests would read anew,
+// together with the system prompt and the whole conversation. Both are zero for a group that is not open.
+func (v *View) Closing(group string) (saved, reread Cost) {
+	b := v.body
+	i, ok := b.c.index[group]
+	if !ok || !b.r.open[i] || !b.c.grantsGroup(i, b.r.ceiling) {
+		return saved, reread
+	}
+	closed := map[string]bool{}
+	for _, e := range b.c.groups[i].entries {
+		// A tool that is in another open group stays.
+		closed[e.name] = b.c.visible(e, b.r) && !slices.ContainsFunc(e.groups, func(g int) bool { return g != i && b.r.open[g] })
+	}
+	saved.Name, reread.Name = group, group
+	for _, info := range b.infos {
+		switch {
+		case closed[info.Name]:
+			saved.add(definitionSize(info))
+		case saved.Tools > 0:
+			reread.add(definitionSize(info))
+		}
+	}
+	return saved, reread
 }

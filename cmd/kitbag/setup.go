@@ -136,7 +136,7 @@ func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...too
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg := toolkit.Config{Basic: toolkit.Group{Tools: append(tools, more...)}, Control: toolkit.ResetTools(nil)}
+	cfg := toolkit.Config{Basic: toolkit.Group{Tools: append(tools, more...)}, Control: toolkit.ResetTools(&toolkit.ResetOptions{Cached: true})}
 	if cfg.Basic.Skills, err = f.skillLoaders(); err != nil {
 		return nil, nil, err
 	}
