@@ -19,10 +19,6 @@ import (
 	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
-// idPrefix begins the ids of our requests. They are strings because servers number their own requests, and
-// mcp-go's SSE transport mistakes a ping for an answer if the ids are equal.
-const idPrefix = "kb-"
-
 // A conn is one connection to a server, with the protocol revision that was negotiated. It keeps the raw answers:
 // mcp-go's typed results drop unknown members and fail on unexpected ones.
 type conn struct {
@@ -70,21 +66,6 @@ func (t *table[V]) get(key string) V {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.all[key]
-}
-
-// An initResult is the server's answer to initialize or server/discover.
-type initResult struct {
-	ProtocolVersion   string                     `json:"protocolVersion"`
-	SupportedVersions []string                   `json:"supportedVersions"`
-	Capabilities      map[string]json.RawMessage `json:"capabilities"`
-	Instructions      string                     `json:"instructions"`
-	ServerInfo        serverInfo                 `json:"serverInfo"`
-	Meta              map[string]json.RawMessage `json:"_meta"`
-}
-
-type serverInfo struct {
-	Name    string `json:"name"`
-	Version string `json:"version"`
 }
 
 // open opens a connection. Ending ctx ends the opening, but not the connection.
@@ -269,4 +250,64 @@ func (c *conn) ping(ctx context.Context) error {
 		return nil // a refusal is an answer
 	}
 	return err
+}
+
+// serverError adds the server's name, its stderr and its exit status to an error.
+func (c *config) serverError(cn *conn, err error) error {
+	if _, ok := errors.AsType[*CallError](err); ok {
+		return err
+	}
+	if _, ok := errors.AsType[*ServerError](err); ok {
+		return err
+	}
+	e := &ServerError{Server: c.name, Err: err}
+	if cn == nil || cn.proc == nil || !cn.dead() {
+		return e
+	}
+	e.Stderr = cn.stderr()
+	if errors.Is(context.Cause(cn.life), ErrLost) { // not ended by Close
+		select {
+		case <-cn.proc.exited:
+			e.Err = fmt.Errorf("%w (%s)", err, cn.proc.status)
+		default:
+		}
+	}
+	return e
+}
+
+// pingIdle ends the connection to an idle server that does not answer. A busy server may not answer pings.
+func (c *conn) pingIdle(limit time.Duration) {
+	if c.callsInFlight.Load() > 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.life, min(limit, 10*time.Second))
+	defer cancel()
+	if err := c.ping(ctx); err != nil && ctx.Err() != nil && c.callsInFlight.Load() == 0 {
+		c.fail(errors.New("it does not answer a ping"))
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// listenLists keeps a subscription to list changes open, in the form of the revisions without sessions. The
+// lists are requested again each time the subscription is acknowledged.
+func (c *conn) listenLists(filter map[string]any) {
+	for wait := time.Second; !c.dead(); wait = min(2*wait, maxBackoff) {
+		began := time.Now()
+		_, err := c.request(c.life, "subscriptions/listen", map[string]any{"notifications": filter}, nil)
+		if _, refused := errors.AsType[*CallError](err); refused {
+			return
+		}
+		if time.Since(began) > stableAfter {
+			wait = time.Second
+		}
+		sleep(c.life, wait)
+	}
 }

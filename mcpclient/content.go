@@ -77,3 +77,30 @@ func (r *result) metadata() map[string]json.RawMessage {
 	}
 	return out
 }
+
+// A promptMessage is a message of a prompt or a sampling request.
+type promptMessage struct {
+	Role    string          `json:"role"`
+	Content json.RawMessage `json:"content"`
+}
+
+func (m promptMessage) message() *message.Message {
+	role := message.RoleUser
+	if m.Role == "assistant" {
+		role = message.RoleAssistant
+	}
+	return &message.Message{Role: role, Blocks: blocks(m.Content)}
+}
+
+// blocks reads one content object or a list of them.
+func blocks(raw json.RawMessage) message.Blocks {
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) != nil {
+		list = []json.RawMessage{raw}
+	}
+	var out message.Blocks
+	for _, item := range list {
+		out = append(out, visibleBlock(item))
+	}
+	return out
+}

@@ -1,7 +1,6 @@
 package mcpclient
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -111,25 +110,20 @@ func (e *httpStatusError) Error() string {
 	return fmt.Sprintf("HTTP status %d%s", e.code, hint)
 }
 
-// serverError adds the server's name, its stderr and its exit status to an error.
-func (c *config) serverError(cn *conn, err error) error {
-	if _, ok := errors.AsType[*CallError](err); ok {
-		return err
+// clip cuts s to at most n bytes of whole characters.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
 	}
-	if _, ok := errors.AsType[*ServerError](err); ok {
-		return err
-	}
-	e := &ServerError{Server: c.name, Err: err}
-	if cn == nil || cn.proc == nil || !cn.dead() {
-		return e
-	}
-	e.Stderr = cn.stderr()
-	if errors.Is(context.Cause(cn.life), ErrLost) { // not ended by Close
-		select {
-		case <-cn.proc.exited:
-			e.Err = fmt.Errorf("%w (%s)", err, cn.proc.status)
-		default:
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+func isStatus(err error, codes ...int) bool {
+	s, ok := errors.AsType[*httpStatusError](err)
+	for _, code := range codes {
+		if ok && s.code == code {
+			return true
 		}
 	}
-	return e
+	return false
 }

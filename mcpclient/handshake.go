@@ -236,3 +236,21 @@ func (h *initResult) changeFilter() map[string]any {
 	}
 	return filter
 }
+
+// An initResult is the server's answer to initialize or server/discover.
+type initResult struct {
+	ProtocolVersion   string                     `json:"protocolVersion"`
+	SupportedVersions []string                   `json:"supportedVersions"`
+	Capabilities      map[string]json.RawMessage `json:"capabilities"`
+	Instructions      string                     `json:"instructions"`
+	ServerInfo        serverInfo                 `json:"serverInfo"`
+	Meta              map[string]json.RawMessage `json:"_meta"`
+}
+
+type serverInfo struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+// declares reports whether the server has the capability.
+func (h *initResult) declares(capability string) bool { return h.Capabilities[capability] != nil }

@@ -113,14 +113,6 @@ func (rt *roundTripper) failure(req *http.Request, res *http.Response) error {
 	return &httpStatusError{code: res.StatusCode, body: clip(strings.TrimSpace(strings.ToValidUTF8(string(body), "")), 300)}
 }
 
-// clip cuts s to at most n bytes of whole characters.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
-}
-
 var discardLogger = slog.New(slog.DiscardHandler)
 
 // baseTransport returns the round tripper for all requests, and a function that closes its idle connections.

@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
-	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
@@ -238,19 +237,6 @@ func (h *hub) sampleRequest(params json.RawMessage) (req host.SampleRequest, err
 		req.Messages = append(req.Messages, m.message())
 	}
 	return req, nil
-}
-
-// blocks reads one content object or a list of them.
-func blocks(raw json.RawMessage) message.Blocks {
-	var list []json.RawMessage
-	if json.Unmarshal(raw, &list) != nil {
-		list = []json.RawMessage{raw}
-	}
-	var out message.Blocks
-	for _, item := range list {
-		out = append(out, visibleBlock(item))
-	}
-	return out
 }
 
 func listRoots(dirs []string) (any, error) {

@@ -1,7 +1,6 @@
 package mcpclient
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -71,34 +70,4 @@ func (c *conn) onLogMessage(fields map[string]any) {
 		m.Data = data
 	}
 	c.cfg.Log(m)
-}
-
-const rawDataKey = "kitbag/data"
-
-// withRawLogData returns a log message with its data as a string under rawDataKey: mcp-go reads numbers as
-// floats, which cannot represent the ids and times that are common in logs. Other messages are returned
-// unchanged.
-func withRawLogData(line []byte) []byte {
-	if !bytes.Contains(line, []byte(`/message"`)) {
-		return line
-	}
-	var msg struct {
-		ID     json.RawMessage            `json:"id"`
-		Method string                     `json:"method"`
-		Params map[string]json.RawMessage `json:"params"`
-	}
-	if json.Unmarshal(line, &msg) != nil || msg.Method != "notifications/message" || msg.ID != nil || msg.Params["data"] == nil {
-		return line
-	}
-	exact, err := json.Marshal(string(msg.Params["data"]))
-	if err != nil {
-		return line
-	}
-	delete(msg.Params, "data")
-	msg.Params[rawDataKey] = exact
-	out, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "method": msg.Method, "params": msg.Params})
-	if err != nil {
-		return line
-	}
-	return append(out, '\n')
 }

@@ -83,20 +83,6 @@ func (c *Client) GetPrompt(ctx context.Context, name string, args map[string]str
 	return out, nil
 }
 
-// A promptMessage is a message of a prompt or a sampling request.
-type promptMessage struct {
-	Role    string          `json:"role"`
-	Content json.RawMessage `json:"content"`
-}
-
-func (m promptMessage) message() *message.Message {
-	role := message.RoleUser
-	if m.Role == "assistant" {
-		role = message.RoleAssistant
-	}
-	return &message.Message{Role: role, Blocks: blocks(m.Content)}
-}
-
 // A CompleteRequest says which argument [Client.Complete] completes. Set one of Prompt and
 // ResourceTemplate.
 type CompleteRequest struct {

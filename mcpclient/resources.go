@@ -198,6 +198,3 @@ func (l *listCache[T]) request(ctx context.Context, c *catalogue) ([]T, error) {
 	}
 	return l.list, nil
 }
-
-// declares reports whether the server has the capability.
-func (h *initResult) declares(capability string) bool { return h.Capabilities[capability] != nil }

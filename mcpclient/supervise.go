@@ -295,43 +295,6 @@ func (s *supervisor) setWorked() {
 	s.worked = true
 }
 
-// pingIdle ends the connection to an idle server that does not answer. A busy server may not answer pings.
-func (c *conn) pingIdle(limit time.Duration) {
-	if c.callsInFlight.Load() > 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(c.life, min(limit, 10*time.Second))
-	defer cancel()
-	if err := c.ping(ctx); err != nil && ctx.Err() != nil && c.callsInFlight.Load() == 0 {
-		c.fail(errors.New("it does not answer a ping"))
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
-// listenLists keeps a subscription to list changes open, in the form of the revisions without sessions. The
-// lists are requested again each time the subscription is acknowledged.
-func (c *conn) listenLists(filter map[string]any) {
-	for wait := time.Second; !c.dead(); wait = min(2*wait, maxBackoff) {
-		began := time.Now()
-		_, err := c.request(c.life, "subscriptions/listen", map[string]any{"notifications": filter}, nil)
-		if _, refused := errors.AsType[*CallError](err); refused {
-			return
-		}
-		if time.Since(began) > stableAfter {
-			wait = time.Second
-		}
-		sleep(c.life, wait)
-	}
-}
-
 // oneUseConn returns a connection for one use: release ends it, and so does the end of the caller's context.
 func (s *supervisor) oneUseConn(ctx context.Context) (cn *conn, release func(), err error) {
 	s.mu.Lock()
@@ -424,14 +387,4 @@ func (s *supervisor) openConn(ctx context.Context, kind wire, version string) (*
 		return nil, s.cfg.serverError(cn, err)
 	}
 	return cn, nil
-}
-
-func isStatus(err error, codes ...int) bool {
-	s, ok := errors.AsType[*httpStatusError](err)
-	for _, code := range codes {
-		if ok && s.code == code {
-			return true
-		}
-	}
-	return false
 }
