@@ -187,7 +187,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *session, m *rp
 	to := wire.NewEvents(w, r, s.cat.limits.Write, acceptsEvents(r), func() {})
 	out := c.replay.New(to, c.primes(), cancel)
 	defer context.AfterFunc(r.Context(), func() { out.Detach(to) })()
-	defer out.PrimeLater()()
+	out.PrimeLater()
 	reply, _ := c.handle(ctx, m, out)
 	if !out.End(reply) {
 		s.writeAnswer(w, reply, http.StatusOK)

@@ -54,6 +54,7 @@ type Stream struct {
 	primes  bool               // the client understands events without data
 	cancel  context.CancelFunc // ends the request; nil for a standalone stream
 	done    chan struct{}      // closed when the stream is complete
+	primer  *time.Timer        // set by PrimeLater
 
 	mu     sync.Mutex // held while an event is written, so that events are sent in order
 	to     *Events    // nil while there is no connection
@@ -109,14 +110,11 @@ func (st *Stream) Open() {
 	}
 }
 
-// PrimeLater starts the stream after a second, if the client can resume it, unless the returned function is
-// called before.
-func (st *Stream) PrimeLater() (stop func()) {
-	if !st.primes {
-		return func() {}
+// PrimeLater starts the stream after a second, if the client can resume it, unless it has ended before.
+func (st *Stream) PrimeLater() {
+	if st.primes {
+		st.primer = time.AfterFunc(primeAfter, st.prime)
 	}
-	timer := time.AfterFunc(primeAfter, st.prime)
-	return func() { timer.Stop() }
 }
 
 // prime starts the stream with an event that has an id and no data.
@@ -241,6 +239,9 @@ func (st *Stream) stop(answered bool) {
 	}
 	st.ended = true
 	close(st.done)
+	if st.primer != nil {
+		st.primer.Stop()
+	}
 	if st.expiry != nil {
 		st.expiry.Stop()
 	}
