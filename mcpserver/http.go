@@ -26,22 +26,21 @@ func (s *Server) Handler() http.Handler {
 		if !ok {
 			return
 		}
-		sessionless := mcp.IsModernProtocol(r.Header.Get(mcp.HeaderProtocolVersion))
-		switch {
+		switch sessionless := mcp.IsModernProtocol(r.Header.Get(mcp.HeaderProtocolVersion)); {
 		case r.Method == http.MethodPost:
 			s.post(w, r, cred)
-		case r.Method == http.MethodGet && !sessionless && wantsSSE(r):
-			s.openSSE(w, r, cred)
-		case r.Method == http.MethodGet && !sessionless:
-			s.get(w, r, cred)
-		case r.Method == http.MethodDelete && !sessionless:
+		case sessionless || r.Method != http.MethodGet && r.Method != http.MethodDelete:
+			w.Header().Set("Allow", "POST, GET, DELETE")
+			http.Error(w, "use POST; GET and DELETE are for protocol revisions before 2026-07-28", http.StatusMethodNotAllowed)
+		case r.Method == http.MethodDelete:
 			if c := s.find(w, r, cred); c != nil {
 				s.reg.remove(c)
 				w.WriteHeader(http.StatusNoContent)
 			}
+		case wantsSSE(r):
+			s.openSSE(w, r, cred)
 		default:
-			w.Header().Set("Allow", "POST, GET, DELETE")
-			http.Error(w, "use POST; GET and DELETE are for protocol revisions before 2026-07-28", http.StatusMethodNotAllowed)
+			s.get(w, r, cred)
 		}
 	})
 }
