@@ -15,6 +15,9 @@ import (
 type sent struct {
 	parts []event.Part
 	of    []any // what each part was made of, comparable: the same needs no new digest
+
+	text []byte // for addBlocks, with the number of images and files in data
+	data int
 }
 
 // A sentTool identifies a tool in the list with a digest.
@@ -57,7 +60,8 @@ func (r *run) recordRequest(req *model.Request, start *event.ModelStart) {
 	for i := range tools {
 		t := &tools[i]
 		put(sentTool{digest, i}, func() event.Part {
-			return event.Part{Kind: "tool", Name: t.Name, Digest: definitionHash(t), Bytes: len(t.Name) + len(t.Description) + len(t.Input)}
+			text := slices.Concat([]byte(t.Name), []byte{0}, []byte(t.Description), []byte{0}, t.Input)
+			return event.Part{Kind: "tool", Name: t.Name, Digest: hash(text), Bytes: len(text) - 2}
 		})
 	}
 	put(req.System, func() event.Part { return r.partOf("system", "", []byte(req.System)) })
@@ -87,26 +91,53 @@ func (r *run) partOf(kind, name string, text []byte) event.Part {
 }
 
 func (r *run) partOfMessage(m *message.Message) event.Part {
-	data, err := json.Marshal(m.Blocks)
-	if err != nil {
-		data = nil // blocks always encode; a request with others would fail
+	s := r.st.sent
+	s.text, s.data = s.text[:0], 0
+	s.addBlocks(m.Blocks)
+	p := r.partOf("message", string(m.Role), s.text)
+	if cap(s.text) > 1<<20 { // not kept for the rest of the conversation
+		s.text = nil
 	}
-	p := r.partOf("message", string(m.Role), data)
-	for _, b := range m.Blocks {
-		switch b := b.(type) {
-		case *message.Hint:
+	if p.Data = s.data; len(m.Blocks) > 0 {
+		if _, ok := m.Blocks[0].(*message.Hint); ok {
 			p.Name = "hint"
-		case *message.Data:
-			p.Data++
-		case *message.ToolResult:
-			for _, b := range b.Blocks {
-				if _, ok := b.(*message.Data); ok {
-					p.Data++
-				}
-			}
 		}
 	}
 	return p
+}
+
+// addBlocks adds to text what a model reads of blocks. It is much cheaper than JSON, and each message of a long
+// conversation is written once.
+func (s *sent) addBlocks(blocks message.Blocks) {
+	add := func(kind byte, fields ...string) {
+		s.text = append(s.text, kind)
+		for _, f := range fields {
+			s.text = append(append(s.text, f...), 0)
+		}
+	}
+	for _, b := range blocks {
+		switch b := b.(type) {
+		case *message.Text:
+			add('t', b.Text)
+		case *message.Thinking:
+			add('k', b.Text, string(b.Extra))
+		case *message.Hint:
+			add('h', b.Source, b.Text)
+		case *message.Data:
+			s.data++
+			add('d', b.Name, b.MediaType, b.URL, string(b.Bytes))
+		case *message.ToolCall:
+			add('c', b.ID, b.Name, string(b.Input))
+		case *message.ToolResult:
+			add('r', b.ID, b.Name, string(b.Outcome))
+			s.addBlocks(b.Blocks)
+		case *message.Unknown:
+			data, err := json.Marshal(b)
+			if err == nil { // it was JSON when it was decoded
+				add('u', string(data))
+			}
+		}
+	}
 }
 
 // partOfChange is the part for tools that the model was told of late.

@@ -247,6 +247,9 @@ func (h *Handler) resume(r *http.Request) (any, error) {
 	if h.opts.Resume == nil {
 		return nil, badRequest("it is not known here how to run this session; start the program that it belongs to")
 	}
+	if _, _, err := session.Read(r.Context(), h.store, id, 0); err != nil { // it must exist
+		return nil, err
+	}
 	h.rerun(id)
 	return map[string]any{}, nil
 }

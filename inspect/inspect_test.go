@@ -1,6 +1,7 @@
 package inspect_test
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -55,7 +56,7 @@ func client(t *testing.T, store session.Store, opts inspect.Options) (*http.Clie
 }
 
 func TestGuard(t *testing.T) {
-	c, base := client(t, session.Memory(), inspect.Options{Hosts: []string{"kit.example"}})
+	c, base := client(t, session.Memory(), inspect.Options{Hosts: []string{"kit.example"}, Resume: func(context.Context, string) error { return nil }})
 	if resp, err := c.Get(strings.TrimSuffix(base, "at/") + "other"); err != nil {
 		t.Fatal(err)
 	} else {
@@ -86,6 +87,7 @@ func TestGuard(t *testing.T) {
 		{name: "a link", method: "GET", path: "", head: map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, want: 200},
 		{name: "a form", method: "POST", path: "api/sessions/x/answer", head: map[string]string{"Origin": self, "Content-Type": "text/plain"}, want: 415},
 		{name: "an answer to nothing", method: "POST", path: "api/sessions/x/answer", head: map[string]string{"Origin": self, "Content-Type": "application/json"}, want: 404},
+		{name: "to run nothing", method: "POST", path: "api/sessions/x/resume", head: map[string]string{"Origin": self, "Content-Type": "application/json"}, want: 404},
 		{name: "another method", method: "DELETE", path: "api/sessions/x", want: 405},
 		{name: "a bad id", method: "GET", path: "api/sessions/..x", want: 400},
 		{name: "too many rows", method: "GET", path: "api/sessions/x/rows?n=501", want: 400},
