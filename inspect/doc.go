@@ -23,13 +23,16 @@
 //
 // # What is stored
 //
-// This package stores nothing but answers. It shows what the agent saves:
+// This package stores answers, and copies that the user makes. It shows what the agent saves:
 //
 //   - the State after each record: the conversation, the open questions, the rules that were accepted, usage;
 //   - the events of each record, with their times. A timeline is made from them;
 //   - the record of each event: the place where a fork can begin;
 //   - a digest and the length of each part of a request ([event.Part]), which only new parts add to. From these and
 //     the tokens that the provider says were cached the ledger concludes what was billed again, and why.
+//
+// A copy (fork) has the conversation up to a record, but no events, and none can be made of a State that is sealed
+// ([agent.Config.Key]). What [agent.Config.Redact] has removed is in no copy and no export.
 //
 // # The interface of the page
 //
