@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -77,7 +78,7 @@ func (h *Handler) judge(r *http.Request) (any, error) {
 		return nil, err
 	}
 	p.Rules = slices.Concat(p.Rules, st.Rules)
-	calls, err := h.calls(r.Context(), id, st.Messages)
+	calls, err := h.calls(r.Context(), id, st.Messages, in.Row)
 	if err != nil {
 		return nil, err
 	}
@@ -101,8 +102,9 @@ type storedCall struct {
 	input json.RawMessage
 }
 
-// calls returns the tool calls of a session, without those of sub-agents, which have policies of their own.
-func (h *Handler) calls(ctx context.Context, id string, msgs []*message.Message) ([]storedCall, error) {
+// calls returns the tool calls of a session, or the one in a row, without those of sub-agents, which have policies of
+// their own.
+func (h *Handler) calls(ctx context.Context, id string, msgs []*message.Message, only *int) ([]storedCall, error) {
 	f, release := h.feed(id)
 	defer release()
 	if _, err := f.wait(ctx, "", 0, 0, func(view) bool { return false }); err != nil {
@@ -115,17 +117,23 @@ func (h *Handler) calls(ctx context.Context, id string, msgs []*message.Message)
 		}
 	}
 	f.mu.Lock()
-	last := f.seq
+	after, last := int64(0), f.seq
 	var out []storedCall
 	var ids []string
 	for i, r := range f.t.rows {
-		if r.Kind == kindTool {
+		if r.Kind == kindTool && (only == nil || *only == i) {
+			if only != nil && len(r.events) > 0 { // the first one has the arguments
+				after, last = r.events[0]-1, r.events[0]
+			}
 			out = append(out, storedCall{judged: judged{Row: i, Tool: r.Name, Text: r.Text, Was: r.Decision, Why: r.Why}})
 			ids = append(ids, r.call)
 		}
 	}
 	f.mu.Unlock()
-	err := h.events(ctx, id, 0, last, func(raw session.Event) bool {
+	err := h.events(ctx, id, after, last, func(raw session.Event) bool {
+		if !bytes.Contains(raw.Data, []byte(`"tool_call"`)) {
+			return true
+		}
 		ev, err := event.Decode(raw.Data)
 		if c, ok := ev.(*event.ToolCall); err == nil && ok {
 			inputs[c.Call] = c.Input // also of messages that a compaction has replaced

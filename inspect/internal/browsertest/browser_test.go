@@ -178,7 +178,7 @@ func eval[T any](tb *tab, expr string) T {
 // await waits until an expression is true.
 func (tb *tab) await(what, expr string) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(tb.ctx, time.Minute)
 	defer cancel()
 	for {
 		ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!("+expr+")"))

@@ -48,7 +48,7 @@ func long(t *testing.T, store session.Store, id string, steps int) {
 			add(&event.ToolResult{Call: c.ID, Name: c.Name, Outcome: message.OutcomeSuccess, Text: text,
 				Result: &message.ToolResult{ID: c.ID, Name: c.Name, Outcome: message.OutcomeSuccess, Blocks: message.Blocks{&message.Text{Text: text}}}})
 		}
-		if step%1000 == 999 { // few records, so that the test does not wait for the disk
+		if step%500 == 499 { // few records, so that the test does not wait for the disk
 			recs = append(recs, rec)
 			rec = session.Record{Seq: rec.Seq + 1, Whole: true, Data: rec.Data, Status: rec.Status, Labels: rec.Labels}
 		}
