@@ -280,10 +280,12 @@ func (c *cluster) opened(ctx context.Context) (n int, err error) {
 // cutNetwork cuts the network of the worker behind one for a while: its connections hang, and then end.
 func (c *cluster) cutNetwork(ctx context.Context, away time.Duration) error {
 	first, err := c.opened(ctx)
-	for n := first; n < first+3; time.Sleep(10 * time.Millisecond) {
-		if n, err = c.opened(ctx); err != nil {
-			return fmt.Errorf("the worker behind the network has had nothing to do: %w", err)
-		}
+	for n := first; err == nil && n < first+3; {
+		time.Sleep(10 * time.Millisecond)
+		n, err = c.opened(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("the worker behind the network has had nothing to do: %w", err)
 	}
 	for _, n := range c.networks {
 		n.cut(true)
