@@ -32,7 +32,7 @@ release:
 interop:
 	@if [ -n "$$CI" ] || command -v npm >/dev/null; then \
 		./internal/interop/install.sh && ./agui/interop/install.sh && \
-		$(GO) test -race -shuffle=on -timeout 5m -tags interop ./internal/interop ./agui/interop && \
+		$(GO) test -race -shuffle=on -timeout 15m -tags interop ./internal/interop ./agui/interop && \
 		$(MAKE) --no-print-directory conformance; \
 	else \
 		echo "Node is not installed: the tests with MCP servers and AG-UI clients from npm are left out"; \
