@@ -45,8 +45,11 @@ func (p *printer) print(src string, stmts []*syntax.Stmt) ([]byte, error) {
 	if len(p.pending) > 0 {
 		p.newline()
 	}
-	if len(p.buf) > maxSource {
+	switch {
+	case len(p.buf) > maxSource:
 		p.refuse("it is too long to judge")
+	case len(p.buf) > 0 && (p.buf[0] == '-' || p.buf[0] == '+'): // redirections before it are printed after it
+		p.refuse("it begins like an option of bash")
 	}
 	return p.buf, p.err
 }

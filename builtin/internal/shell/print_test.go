@@ -192,7 +192,7 @@ func wordShape(b *strings.Builder, parts []syntax.WordPart, quote string) {
 	}
 	text := func(s string) {
 		for _, c := range []byte(s) {
-			if !isWordByte(c) && c < 0x80 {
+			if !isWordByte(c) && c < 0x80 && !leadingDash(b, c) {
 				b.WriteByte('\\')
 			}
 			b.WriteByte(c)
@@ -221,6 +221,10 @@ func wordShape(b *strings.Builder, parts []syntax.WordPart, quote string) {
 	}
 }
 
+// leadingDash reports whether c is a dash that begins a word. A print quotes that of an operand of [[, which bash
+// reads alike.
+func leadingDash(b *strings.Builder, c byte) bool { return c == '-' && strings.HasSuffix(b.String(), "<") }
+
 func litShape(b *strings.Builder, s, quote string) {
 	for i := 0; i < len(s); i++ {
 		c, quoted := s[i], quote != ""
@@ -231,7 +235,7 @@ func litShape(b *strings.Builder, s, quote string) {
 		if c == '$' || strings.IndexByte("<>()&|;", c) >= 0 || c == '{' && quote == "" {
 			quoted = true // a print may escape it
 		}
-		if quoted && !isWordByte(c) && c < 0x80 {
+		if quoted && !isWordByte(c) && c < 0x80 && !leadingDash(b, c) {
 			b.WriteByte('\\')
 		}
 		b.WriteByte(c)
