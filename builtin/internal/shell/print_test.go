@@ -223,7 +223,9 @@ func wordShape(b *strings.Builder, parts []syntax.WordPart, quote string) {
 
 // leadingDash reports whether c is a dash that begins a word. A print quotes that of an operand of [[, which bash
 // reads alike.
-func leadingDash(b *strings.Builder, c byte) bool { return c == '-' && strings.HasSuffix(b.String(), "<") }
+func leadingDash(b *strings.Builder, c byte) bool {
+	return c == '-' && strings.HasSuffix(b.String(), "<")
+}
 
 func litShape(b *strings.Builder, s, quote string) {
 	for i := 0; i < len(s); i++ {
