@@ -144,12 +144,18 @@ func (d *dir) infoOf(id string, sum summary, inputs int) (Info, error) {
 	}
 	in := sum.info(id)
 	in.Inputs = max(inputs-sum.Took, 0)
-	if in.Updated.IsZero() {
-		name := id + suffix
-		if sum.Seq == 0 {
-			name = id + inboxSuffix
+	switch {
+	case !in.Updated.IsZero():
+	case sum.Seq == 0: // nothing is stored but inputs
+		entries, err := d.readInbox(id)
+		if err != nil {
+			return Info{}, err
 		}
-		stat, err := d.root.Stat(name)
+		if len(entries) > 0 {
+			in.Updated = entries[0].Sent
+		}
+	default:
+		stat, err := d.root.Stat(id + suffix)
 		if err != nil {
 			return Info{}, err
 		}

@@ -185,12 +185,17 @@ func (s *suite) begins() {
 	if in := s.info("a"); in.Inputs != 1 || in.Seq != 0 || in.Status != "" || in.Updated.IsZero() {
 		s.Errorf("the list says %+v", in)
 	}
+	first := s.info("a").Updated
+	s.send("a", "0", true)
+	if in := s.info("a"); !in.Updated.Equal(first) {
+		s.Errorf("the session was updated at %s, and after another input at %s", first, in.Updated)
+	}
 	log := s.open("a")
 	if recs, err := log.Load(s.Context()); err != nil || len(recs) > 0 {
 		s.Errorf("a session with an input holds %v, %v", recs, err)
 	}
 	s.close(log) // it still exists
-	s.wait("a", "1")
+	s.wait("a", "1 0")
 	log = s.open("a")
 	s.append(log, takes(1, true, "1"))
 	s.holds(log, "a", takes(1, true, "1"))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/agent/session/sessiontest"
+	_ "github.com/kitbag-go/kitbag/internal/seed" // draws the same values each time
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
