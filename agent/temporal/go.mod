@@ -6,6 +6,7 @@ require (
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/kitbag-go/kitbag v0.0.0
 	github.com/kitbag-go/kitbag/agent/session/postgres v0.0.0
+	github.com/kitbag-go/kitbag/internal/temporalserver v0.0.0
 	go.temporal.io/api v1.63.5
 	go.temporal.io/sdk v1.50.0
 	go.uber.org/goleak v1.3.0
