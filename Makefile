@@ -59,6 +59,13 @@ costs:
 	$(GO) test -run '^TestCost' $$(dirname $$(git ls-files '*_alloc_test.go') | sort -u | sed 's|^|./|')
 	$(GO) test -count=1 -v -run '^TestCostClosed$$' ./mcpgateway
 
+# schedules runs random schedules with hostile users, issuers, servers and token endpoints: the first a million times in
+# half an hour, the second, with logins, 50,000 times in ten minutes.
+.PHONY: schedules
+schedules:
+	$(GO) test -count=1 -timeout 12h ./mcpgateway -run TestTokensOfUsers -rapid.seed=0 -rapid.checks=1000000
+	$(GO) test -count=1 -timeout 12h ./mcpgateway -run TestLoginsOfUsers -rapid.seed=0 -rapid.checks=50000
+
 # The properties that `make test` tries with a few values, always the same, with many
 # others: some minutes. A longer look is one package and more checks.
 .PHONY: explore
@@ -86,7 +93,13 @@ fuzz:
 distributed:
 	cd examples/distributed && $(GO) run .
 
-# 10,000 conversations that wait for a person, on Postgres and Temporal: some minutes.
+# Three MCP gateways that serve as one, with 250 sessions of both eras behind a round-robin balancer, on Postgres: they are
+# restarted and killed in turn. What was lost is in the last line. The tests have a short form.
+.PHONY: replicas
+replicas:
+	$(GO) run ./internal/interop/replicas
+
+# 10,000 conversations that wait for a person, on Postgres and Temporal: a quarter of an hour.
 .PHONY: waiting
 waiting:
 	KITBAG_WAITING=10000 $(GO) test -count=1 -timeout 60m -run 'TestWaiting$$' -v ./agent/temporal
@@ -95,10 +108,14 @@ waiting:
 .PHONY: pictures
 pictures:
 	$(GO) test -count=1 -run '^TestPicture' ./cmd/kitbag -update
+	$(GO) test -count=1 -run '^TestPicture' ./mcpgateway -update
+	$(GO) test -count=1 -run '^TestPicture' ./inspect/internal/browsertest -update
 
-# That the page opens a long session within a second, which needs a machine that does nothing else.
+# That the page opens a long session within a second, and what it costs a run that 10 pages watch it: nothing if another
+# process serves them. It needs a machine that does nothing else.
 .PHONY: page-times
 page-times:
+	KITBAG_TIMES=1 $(GO) test -count=1 -v -run '^TestWatched$$' ./inspect
 	KITBAG_TIMES=1 $(GO) test -count=1 -v -run '^TestLong$$' ./inspect/internal/browsertest
 
 bench:

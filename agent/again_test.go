@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// idempotentTool is a tool whose check decides whether a call may be made again.
+// idempotentTool is a tool whose check decides whether a call is idempotent.
 type idempotentTool struct {
 	tool.Tool
 	check func(json.RawMessage) bool
@@ -44,7 +44,7 @@ func TestCallsThatHadBegun(t *testing.T) {
 			var j journal
 			note := noting(&j, "note", tool.Options{})
 			if row.check != nil {
-				note = tool.With(idempotentTool{note, row.check}) // through a wrapper
+				note = tool.With(idempotentTool{note, row.check}) // also through a wrapper
 			}
 			a, _ := newAgent(t, Config{Policy: row.policy, Toolkit: toolkit.Of(note)}, says("done"))
 			st := loadedState(t, `"input":{"path":"a"},`+row.call)

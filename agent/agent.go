@@ -1,8 +1,7 @@
 // Package agent runs a model in a loop with tools.
 //
-// An [Agent] is made once, from a model, a toolkit and a policy, and serves any number of
-// conversations. A conversation is a [State]; the zero State is a new one. [Agent.Reply] sends
-// a message and waits for the answer:
+// An [Agent] is made once, from a model, a toolkit and a policy, and serves any number of conversations. A
+// conversation is a [State]; the zero State is a new one. [Agent.Reply] sends a message and waits for the answer:
 //
 //	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(add), Instructions: "Be brief."})
 //	var st agent.State
@@ -15,11 +14,10 @@
 //
 // # The loop
 //
-// A run alternates between two steps until the model answers without calling a tool: a model
-// call, then all tool calls of its answer. Calls of tools marked Parallel run together, others
-// alone, in the order of the answer; calls that change which tools are visible come last. With
-// [Config.Eager] calls that only read start before the answer is complete. A call that fails
-// becomes a result that the model reads.
+// A run alternates between two steps until the model answers without calling a tool: a model call, then all tool
+// calls of its answer. Calls of tools marked Parallel run together, others alone, in the order of the answer;
+// calls that change which tools are visible come last. With [Config.Eager] calls that only read start before the
+// answer is complete. A call that fails becomes a result that the model reads.
 //
 // # Approval
 //
@@ -46,10 +44,9 @@
 //
 // # Calls in the background
 //
-// With [Config.Background] a call that takes long does not delay the others. Its result then says
-// that it continues, under the id of the call; the model gets the real result before a later model
-// call, in a message from the program. With the tool background the model can look at such a call,
-// wait for it, or stop it.
+// With [Config.Background] a call that takes long does not delay the others. Its result then says that it
+// continues, under the id of the call; the model gets the real result before a later model call, in a message from
+// the program. With the tool background the model can look at such a call, wait for it, or stop it.
 //
 // A run does not end before these calls have. If the model answers while some still run, the run
 // waits for the next one to end and calls the model again, with its result. If approval is needed, it
@@ -72,14 +69,14 @@
 //
 // # Trust
 //
-// The model's output, tool results and loaded States are not trusted: arguments are validated, every
-// call is judged by package permission, and a call that the user approved is judged again when it
-// runs. A tool that runs is not confined here. Messages, files and results may
-// contain secrets: [Config.Redact] keeps those that it recognizes out of what is saved and emitted, but does
-// not hide them from the model.
+// The model's output, tool results and loaded States are not trusted: arguments are validated, every call is
+// judged by package permission, and a call that the user approved is judged again when it runs. A tool that runs
+// is not confined here. Messages, files and results may contain secrets: [Config.Redact] keeps those that it
+// recognizes out of what is saved and emitted, but does not hide them from the model.
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,8 +107,7 @@ var (
 	ErrExpired     = errors.New("the question has expired")     // see [Config.AnswerWithin]
 )
 
-// A Config configures an agent. Model and Toolkit are required; the zero value of every
-// other field works.
+// A Config configures an agent. Model and Toolkit are required; the zero value of every other field works.
 type Config struct {
 	Model   model.Model
 	Toolkit *toolkit.Toolkit
@@ -135,13 +131,12 @@ type Config struct {
 	// after it has returned. Its answer is for the call in question; Call may be empty.
 	Approve func(context.Context, event.Approval) (event.Confirm, error)
 
-	// Elicit, if not nil, answers questions that tools, and the MCP servers behind them, ask the user while a
-	// call runs: forms and pages; see [host.Elicitation]. A question without a Server is from the agent
-	// itself, whether a server may use the model ([Limits]); accepting it allows that. The caller
-	// waits on a live connection, so a run cannot end waiting for the answer: if Elicit is nil or
-	// fails, the question is cancelled. It is called on goroutines of the calls, never while another
-	// question or Approve is open; its context ends with the call. The answer is validated against
-	// the form, sent only to the server, and neither saved nor emitted.
+	// Elicit, if not nil, answers questions that tools, and the MCP servers behind them, ask the user while a call
+	// runs: forms and pages; see [host.Elicitation]. A question without a Server is from the agent itself, whether
+	// a server may use the model ([Limits]); accepting it allows that. The caller waits on a live connection, so a
+	// run cannot end waiting for the answer: if Elicit is nil or fails, the question is cancelled. It is called on
+	// goroutines of the calls, never while another question or Approve is open; its context ends with the call.
+	// The answer is validated against the form, sent only to the server, and neither saved nor emitted.
 	Elicit func(context.Context, host.Elicitation) (host.Answer, error)
 
 	// AnswerWithin is the time within which a question may be answered; 0 means no limit. A later answer
@@ -155,26 +150,24 @@ type Config struct {
 	// [State.Saving] returns what else can be saved with it: the events.
 	Save func(context.Context, *State) error
 
-	// Key, if not empty, seals the State, so that a client that stores it cannot change the questions,
-	// the approvals, or anything else in it: a run rejects a State with a wrong seal
-	// with [ErrTampered]. The seal also covers the Policy and the schemas of the tools in
-	// question. Its strength is that of the Key: use 32 random bytes (16 are the minimum), the same for all
-	// processes. The seal does not protect against replay of an older State of this conversation, or
-	// of another conversation: a host that lets clients store States must remember the latest
-	// seal, or a client can have an approved call run twice.
+	// Key, if not empty, seals the State, so that a client that stores it cannot change the questions, the
+	// approvals, or anything else in it: a run rejects a State with a wrong seal with [ErrTampered]. The seal also
+	// covers the Policy and the schemas of the tools in question. Its strength is that of the Key: use 32 random
+	// bytes (16 are the minimum), the same for all processes. The seal does not protect against replay of an older
+	// State of this conversation, or of another conversation: a host that lets clients store States must remember
+	// the latest seal, or a client can have an approved call run twice.
 	//
 	// Without a Key the messages and approvals in a loaded State are trusted:
 	// anyone who can write it can answer questions, add allow rules and invent history. Deny rules, the mode,
-	// safety checks that no person was asked about, and the schemas of the arguments apply even then, and a call
+	// safety checks that the user was not asked about, and the schemas of the arguments apply even then, and a call
 	// that would leave the sandbox is asked about again.
 	Key []byte
 
 	// Redact, if not nil, removes secrets from everything that leaves the run: every event, every State that is
-	// encoded, by Save or otherwise, and what [Window.Results] stores. Tools still get the original arguments, and the
-	// model the original conversation; so do Approve and the result of Reply, and the State in
-	// memory is not changed. In a State that was loaded the model reads placeholders, and an open call
-	// with one in its arguments is not run. It applies to sub-agents too, whose own Redact counts
-	// only if this is nil.
+	// encoded, by Save or otherwise, and what [Window.Results] stores. Tools still get the original arguments, and
+	// the model the original conversation; so do Approve and the result of Reply, and the State in memory is not
+	// changed. In a State that was loaded the model reads placeholders, and an open call with one in its arguments
+	// is not run. It applies to sub-agents too, whose own Redact counts only if this is nil.
 	//
 	// Text is emitted a little later if it may be the beginning of a secret, and the arguments of
 	// a call when they are complete. The errors of Run are not redacted.
@@ -210,7 +203,7 @@ type Config struct {
 	Seams
 }
 
-// Seams are what a run takes from outside: time, ids and goroutines. The zero value is for normal
+// Seams replace time, ids and goroutines, for tests and workflow engines. The zero value is for normal
 // programs. If several runs use an agent at a time the functions must be safe for concurrent use.
 type Seams struct {
 	Now   func() time.Time           // nil means time.Now
@@ -254,7 +247,8 @@ func New(cfg Config) (*Agent, error) {
 	var background tool.Tool
 	if cfg.Background > 0 {
 		var err error
-		if background, err = newBackground(); err != nil {
+		background, err = tool.New(backgroundName, backgroundDescription, manageBackground, tool.Options{Parallel: true, Control: true})
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -264,11 +258,11 @@ func New(cfg Config) (*Agent, error) {
 	if err := cfg.Window.setDefaults(cfg.Model); err != nil {
 		return nil, fmt.Errorf("agent.New: %w", err)
 	}
-	setDefault(&cfg.Limits.Steps, 50)
-	setDefault(&cfg.Limits.Samples, 10)
-	setDefault(&cfg.Limits.SampleTokens, 50_000)
-	setDefault(&cfg.MaxParallel, 8)
-	setDefault(&cfg.ToolTimeout, 10*time.Minute)
+	cfg.Limits.Steps = cmp.Or(cfg.Limits.Steps, 50)
+	cfg.Limits.Samples = cmp.Or(cfg.Limits.Samples, 10)
+	cfg.Limits.SampleTokens = cmp.Or(cfg.Limits.SampleTokens, 50_000)
+	cfg.MaxParallel = cmp.Or(cfg.MaxParallel, 8)
+	cfg.ToolTimeout = cmp.Or(cfg.ToolTimeout, 10*time.Minute)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -283,17 +277,10 @@ func New(cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-func setDefault[T int | float64 | time.Duration](v *T, def T) {
-	if *v == 0 {
-		*v = def
-	}
-}
-
-// Limits bound the work for one input. A run that reaches one asks the model for a final answer,
-// without tools, and ends with [event.EndLimit]. They are checked before each model call; only
-// ToolCalls and Time also stop the rest of a batch, and Time also running calls. The zero value of a field
-// other than Steps means no limit. The work of sub-agents ([AsTool]) counts as it happens, except their
-// steps.
+// Limits bound the work for one input. A run that reaches one asks the model for a final answer, without tools,
+// and ends with [event.EndLimit]. They are checked before each model call; only ToolCalls and Time also stop the
+// rest of a batch, and Time also running calls. The zero value of a field other than Steps means no limit. The
+// work of sub-agents ([AsTool]) counts as it happens, except their steps.
 type Limits struct {
 	Steps     int     // model calls with tools; 0 means 50
 	ToolCalls int     // calls that the model may make
@@ -339,13 +326,13 @@ type Window struct {
 	// name ([model.Named]) in package model/catalog, else 128,000.
 	Tokens int
 
-	// Compact is the share of the window at which the conversation is shortened; 0 means 0.8,
-	// negative never. First long old results are cut; if that is not enough the model is asked for
-	// a summary of all but the newest messages, in fixed fields (goal, decisions, files, facts, open tasks, …)
-	// or else in plain text. If it gives none whole turns are dropped, and the model is told so. Keep is the
-	// share that is kept verbatim with the current turn; 0 means 0.1. Open groups,
-	// skills and tasks are repeated. The same is done when a server rejects a request for its
-	// length, as long as anything can be removed.
+	// Compact is the share of the window at which the conversation is shortened; 0 means 0.8, negative never.
+	// First long old results are cut; if that is not enough the model is asked for a summary of all but the newest
+	// messages, in fixed fields (goal, decisions, files, facts, open tasks, …) or else in plain text. If it gives
+	// none, whole turns are dropped, a turn being a message of the user with all that follows until the next one,
+	// and the model is informed. Keep is the share that is kept verbatim with the
+	// current turn; 0 means 0.1. Open groups, skills and tasks are repeated. The same is done when a server
+	// rejects a request for its length, as long as anything can be removed.
 	Compact, Keep float64
 
 	// MaxResult is how many bytes of text of a tool result the model reads; 0 means 100,000, or the number
@@ -376,11 +363,10 @@ func (w *Window) setDefaults(m model.Model) error {
 		found, _ := catalog.Default().Find(named.Name())
 		w.Tokens = found.Prompt()
 	}
-	setDefault(&w.Tokens, defaultWindow)
-	setDefault(&w.Compact, 0.8)
-	setDefault(&w.Keep, 0.1)
-	setDefault(&w.MaxResult, min(100_000, w.Tokens))
-	setDefault(&w.MaxData, 20)
+	w.Tokens = cmp.Or(w.Tokens, defaultWindow)
+	w.Compact, w.Keep = cmp.Or(w.Compact, 0.8), cmp.Or(w.Keep, 0.1)
+	w.MaxResult = cmp.Or(w.MaxResult, min(100_000, w.Tokens))
+	w.MaxData = cmp.Or(w.MaxData, 20)
 	return nil
 }
 
@@ -389,15 +375,15 @@ var errNoEnd = errors.New("agent: the run ended without an End; a Run middleware
 // levels has the functions that a run calls, composed with middleware when the agent is made.
 type levels struct {
 	model        model.Model
-	reveals      bool // the model is told of tools late; see reveal.go
+	reveals      bool // the model accepts tools in the conversation; see reveal.go
 	tools        []tool.Middleware
 	judge        JudgeFunc
 	instructions InstructionsFunc
 }
 
-// judgingTheCall returns a JudgeFunc whose decisions have a judgement of the call, even if a middleware
+// withJudgement returns a JudgeFunc whose decisions have a judgement of the call, even if a middleware
 // returns a decision without one.
-func judgingTheCall(next JudgeFunc) JudgeFunc {
+func withJudgement(next JudgeFunc) JudgeFunc {
 	return func(ctx context.Context, p *permission.Policy, c *permission.Call) permission.Decision {
 		d := next(ctx, p, c)
 		if d.Behavior != permission.Deny && !d.Judgement.Covers(c.Tool, c.Input) {
@@ -411,7 +397,7 @@ func compose(cfg *Config) levels {
 	mws := cfg.Middleware
 	l := levels{
 		model: wrap(mws, cfg.Model, func(m Middleware) func(model.Model) model.Model { return m.Model }),
-		judge: judgingTheCall(wrap[JudgeFunc](mws, decidePolicy, func(m Middleware) func(JudgeFunc) JudgeFunc { return m.Judge })),
+		judge: withJudgement(wrap[JudgeFunc](mws, decidePolicy, func(m Middleware) func(JudgeFunc) JudgeFunc { return m.Judge })),
 		instructions: wrap[InstructionsFunc](mws, func(context.Context) string { return cfg.Instructions },
 			func(m Middleware) func(InstructionsFunc) InstructionsFunc { return m.Instructions }),
 	}

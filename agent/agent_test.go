@@ -515,10 +515,10 @@ func TestInterruptedBy(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	for _, cfg := range []Config{{}, {Model: &words{}}, {Model: &words{}, Toolkit: toolkit.Of(), Limits: Limits{Steps: -1}},
-		{Model: &words{}, Toolkit: toolkit.Of(), Policy: permission.Policy{Mode: "yolo"}},
-		{Model: &words{}, Toolkit: toolkit.Of(), Key: []byte("short")},
-		{Model: &words{}, Toolkit: toolkit.Of(), Policy: permission.Policy{Rules: []permission.Rule{{Tool: "a", Behavior: "alow"}}}}} {
+	for _, cfg := range []Config{{}, {Model: &turnModel{}}, {Model: &turnModel{}, Toolkit: toolkit.Of(), Limits: Limits{Steps: -1}},
+		{Model: &turnModel{}, Toolkit: toolkit.Of(), Policy: permission.Policy{Mode: "yolo"}},
+		{Model: &turnModel{}, Toolkit: toolkit.Of(), Key: []byte("short")},
+		{Model: &turnModel{}, Toolkit: toolkit.Of(), Policy: permission.Policy{Rules: []permission.Rule{{Tool: "a", Behavior: "alow"}}}}} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%+v: no error", cfg)
 		}

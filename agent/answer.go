@@ -255,11 +255,13 @@ func (r *run) confirm(c *openCall, in event.Confirm) error {
 	r.addRules(in.Rules)
 	if !in.Allow {
 		r.st.loop.Refuse(c, denial.Refused(c.Tool, in.Reason))
-		return r.store(newToolResult(c))
+		ev := newToolResult(c)
+		ev.By = cmp.Or(in.By, "the user")
+		return r.store(ev)
 	}
 	edited, err := r.edited(c, in)
 	if err == nil {
-		r.st.loop.Allow(c, edited)
+		r.st.loop.Allow(c, cmp.Or(in.By, "the user"), edited)
 	}
 	return err
 }

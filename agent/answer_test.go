@@ -11,6 +11,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -253,8 +254,8 @@ func TestDetachedMiddleware(t *testing.T) {
 }
 
 // TestRuleReachesWhatWaits has a person answer the question about one call with a deny rule
-// for its tool. The other calls of the answer, which were allowed before and could all start
-// at once, are judged by it.
+// for its tool. The rule applies to the other calls of the model's answer, although they were
+// allowed before.
 func TestRuleReachesWhatWaits(t *testing.T) {
 	for _, allow := range []bool{true, false} {
 		var j journal
@@ -272,4 +273,40 @@ func TestRuleReachesWhatWaits(t *testing.T) {
 			t.Errorf("allow %v: ran %s after a rule against it", allow, j.String())
 		}
 	}
+}
+
+// TestAnsweredBy: the events name who has allowed or refused a call.
+func TestAnsweredBy(t *testing.T) {
+	asks := noting(new(journal), "write", tool.Options{})
+	call := func(path string) scripted.Turn { return scripted.Call("write", pathArg{path}) }
+	a, err := New(Config{Model: scripted.New(call("a").And(call("b")).And(call("c")), scripted.Say("Done.")), Toolkit: toolkit.Of(asks)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var st State
+	var got []string
+	by := []string{"alice", "bob", ""}
+	for inputs := []Input{Say("Write.")}; inputs != nil; {
+		now := inputs
+		inputs = nil
+		for ev, err := range a.Run(t.Context(), &st, now...) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch ev := ev.(type) {
+			case *event.Approval:
+				answer := ev.Deny("")
+				if answer.By = by[0]; by[0] == "alice" {
+					answer = ev.Allow()
+					answer.By = by[0]
+				}
+				by, inputs = by[1:], append(inputs, answer)
+			case *event.ToolStart:
+				got = append(got, ev.Reason)
+			case *event.ToolResult:
+				got = append(got, string(ev.Outcome)+" "+ev.By)
+			}
+		}
+	}
+	equal(t, "events", got, []string{"allowed by alice", "success ", "denied bob", "denied the user"})
 }

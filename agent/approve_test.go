@@ -18,7 +18,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// talking is a tool that yields a chunk each second, as many as its path says, and records its end.
+// talking returns a tool that yields a chunk each second, records its end, and whose path is the number of chunks.
 func talking(j *journal, o tool.Options) tool.Tool {
 	return tool.Must(tool.NewStream("talk", "Talks.", func(ctx context.Context, in pathArg) iter.Seq2[tool.Chunk, error] {
 		return func(yield func(tool.Chunk, error) bool) {
@@ -68,8 +68,7 @@ func runWatched(t *testing.T, a *Agent, st *State, onEvent func(event.Event)) {
 	checkState(t, st)
 }
 
-// TestCallsContinueWhileAPersonThinks has Config.Approve take longer than a tool in the background may: the tool's output is
-// received meanwhile.
+// TestCallsContinueWhileAPersonThinks: while Config.Approve takes very long, the run receives the output of a background call.
 func TestCallsContinueWhileAPersonThinks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
@@ -86,7 +85,7 @@ func TestCallsContinueWhileAPersonThinks(t *testing.T) {
 // watching returns an agent that asks about a call that has become dangerous since it was allowed, while a sub-agent works.
 func watching(t *testing.T, j *journal, cfg Config) *Agent {
 	sub, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(talking(j, tool.Options{}))})
-	sub.model = wordsFunc(func(req *model.Request) turn {
+	sub.model = turnFunc(func(req *model.Request) turn {
 		if len(req.Messages) == 1 {
 			return calls(`s1 talk {"path":"100"}`)
 		}
@@ -98,7 +97,7 @@ func watching(t *testing.T, j *journal, cfg Config) *Agent {
 	}
 	parallel := tool.Options{Parallel: true}
 	danger := func() (v permission.Verdict) {
-		if j.String() != "" { // the first note
+		if j.String() != "" { // the note has run
 			v = permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: "runs a file that was just written"}
 		}
 		return v
@@ -120,8 +119,7 @@ func TestSubAgentsContinueWhileAPersonThinks(t *testing.T) {
 	})
 }
 
-// TestEventsComeWhenAPersonHasThought has a person edit a call that cannot start yet: the events of other calls
-// meanwhile are emitted right after the answer.
+// TestEventsComeWhenAPersonHasThought: events of other calls during a question are emitted right after the answer.
 func TestEventsComeWhenAPersonHasThought(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal

@@ -13,6 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/agent/internal/window"
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/middleware"
@@ -20,9 +21,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// ask has the model answer, and adds the answer to the conversation. What the model must know
-// first, such as a warning or the results of background calls, is appended to the history: a
-// change at the beginning would invalidate the provider's cache.
+// ask makes a model call and adds the answer to the conversation. Hints, such as a warning or the results of
+// background calls, are appended before it: a change at the beginning would invalidate the provider's cache.
 func (r *run) ask(hint string) error {
 	if err := r.addEnded(); err != nil {
 		return err
@@ -63,21 +63,21 @@ func (r *run) ask(hint string) error {
 	return err
 }
 
-// react handles an answer or failure, and reports whether ask is done.
+// react handles an answer or a failure, and reports whether ask is done.
 func (r *run) react(q *decide.Question, v *toolkit.View, mc *modelCall, failure error) (done bool, err error) {
 	// An error that is not a model.Error is a bug, which another try would hide.
 	e, ok := errors.AsType[*model.Error](failure)
 	shown := decide.Answer{Failed: failure != nil, Refused: r.isRefused(failure), Retryable: ok && e.Retryable(),
-		Any: len(mc.msg.Blocks) > 0, Shown: mc.msg.Text() != "", Empty: isEmpty(mc.msg)}
+		HasBlocks: len(mc.msg.Blocks) > 0, HasText: mc.msg.Text() != "", Empty: isEmpty(mc.msg)}
 	re := q.React(shown)
 	switch {
-	case re.Relieve:
+	case re.Fix:
 		return false, r.fixRefused(v, failure)
 	case failure == nil && !shown.Empty:
 		return true, r.accept(mc)
-	case re.Void:
+	case re.Discard:
 		r.emit(&event.Discard{Message: mc.msg.ID, Error: failure.Error()})
-	case re.Keep:
+	case re.KeepText:
 		err = r.keepText(mc.msg, finishCutOff)
 	}
 	switch {
@@ -101,8 +101,7 @@ func kindOf(err error) model.ErrorKind {
 	return ""
 }
 
-// isEmpty reports whether m has neither text nor tool calls. Reasoning does not count: it is not
-// an answer.
+// isEmpty reports whether m has neither text nor tool calls. Reasoning does not count: it is not an answer.
 func isEmpty(m *message.Message) bool {
 	return !slices.ContainsFunc(m.Blocks, func(b message.Block) bool {
 		switch b := b.(type) {
@@ -118,8 +117,7 @@ func isEmpty(m *message.Message) bool {
 // finishCutOff is the finish reason of a message that the next one continues.
 const finishCutOff = "cut off"
 
-// keepText stores the text of an answer that broke off. Its tool calls are dropped, since they may be
-// incomplete.
+// keepText stores the text of an answer that broke off. Its tool calls are dropped, since they may be incomplete.
 func (r *run) keepText(answer *message.Message, why string) error {
 	m := *answer
 	m.Blocks = slices.DeleteFunc(slices.Clone(answer.Blocks), func(b message.Block) bool {
@@ -163,7 +161,7 @@ func (r *run) addTools(req *model.Request, v *toolkit.View) {
 	if r.final != nil {
 		info := r.final.tool.Info()
 		req.Tools = append(req.Tools, info)
-		req.Digest += "+" + string(info.Input) // another T makes another list of tools
+		req.Digest += "+" + string(info.Input) // which depends on T
 	}
 }
 
@@ -267,11 +265,11 @@ func (r *run) retrying() model.Model {
 	if r.dialog.model != nil {
 		return r.dialog.model
 	}
-	retry, inbox, any := r.cfg.Retry, &r.inbox, &flight{stage: committed} // not in r.flights: belongs to the run
+	retry, inbox, owner := r.cfg.Retry, &r.inbox, &flight{stage: committed} // not in r.flights: belongs to the run
 	own := retry.OnRetry
 	retry.OnRetry = func(try int, wait time.Duration, err error) {
 		// An error means that the run has ended.
-		_ = inbox.ask(any, func() error {
+		_ = inbox.ask(owner, func() error {
 			r.emit(&event.Retry{Attempt: try, Wait: wait, Error: err.Error()})
 			return nil
 		})
@@ -283,9 +281,8 @@ func (r *run) retrying() model.Model {
 	return r.dialog.model
 }
 
-// accept adds a complete answer to the conversation and opens its calls. Calls that cannot run get
-// their results before the answer is saved, so that after a crash a bad call does not look
-// like an interrupted one.
+// accept adds a complete answer to the conversation and opens its calls. Calls that cannot run get their results
+// before the answer is saved, so that after a crash a bad call does not look like an interrupted one.
 func (r *run) accept(mc *modelCall) error {
 	m := mc.msg
 	r.spend(m)
@@ -333,7 +330,7 @@ func (r *run) openCall(tc *message.ToolCall, raw json.RawMessage, opening ...str
 	c := &openCall{ID: tc.ID, Name: tc.Name, Tool: tc.Name, Status: decide.New}
 	tc.Input = json.RawMessage("{}")
 	if isObject(raw) {
-		tc.Input = raw
+		tc.Input = strictjson.Plain(raw)
 	}
 	bad := func(err error) (*openCall, []string) {
 		c.Status, c.Result = decide.Done, decide.ResultOf(c, message.OutcomeError, err.Error())
@@ -360,10 +357,10 @@ func (r *run) openCall(tc *message.ToolCall, raw json.RawMessage, opening ...str
 		}
 	}
 	info := t.Info()
-	c.Tool, c.Input = info.Name, args.JSON
+	c.Tool, c.Input = info.Name, strictjson.Plain(args.JSON)
 	c.Parallel, c.ChangesGroups = info.Parallel, r.shown.view.ChangesGroups(info.Name)
 	if c.Tool == c.Name {
-		tc.Input = args.JSON
+		tc.Input = c.Input
 	}
 	return c, args.Repaired
 }

@@ -61,13 +61,12 @@ func TestConsumerLeavesAnywhere(t *testing.T) {
 	} // goleak finds remaining goroutines
 }
 
-// TestCallIDsThatJoin has the model use call ids of which one begins with another:
-// joined with the ids of sub-agents' calls, or turned into ids of steps, they could
-// be equal, and an answer about one call would count for another.
+// TestCallIDsThatJoin has the model use call ids of which one is a prefix of another. Joined with the ids
+// of sub-agents' calls or of steps they could be equal, and an answer for one call would be used for another.
 func TestCallIDsThatJoin(t *testing.T) {
 	for _, ids := range [][2]string{{"a", "a/b"}, {"a/b", "a"}, {"a", "a/background"}} {
 		var j journal
-		inner := wordsFunc(func(req *model.Request) turn {
+		inner := turnFunc(func(req *model.Request) turn {
 			last := req.Messages[len(req.Messages)-1]
 			if last.Role != message.RoleUser {
 				return says("helped")
@@ -109,7 +108,7 @@ func TestCallIDsThatJoin(t *testing.T) {
 }
 
 // TestToolStreamsForEver has a tool that never stops yielding chunks: it is stopped,
-// and the model reads the beginning.
+// and its result is the beginning of its output.
 func TestToolStreamsForEver(t *testing.T) {
 	for _, piece := range []string{strings.Repeat("x", 1<<20), "x"} {
 		flood := tool.Must(tool.NewStream("flood", "Never ends.", func(context.Context, struct{}) iter.Seq2[tool.Chunk, error] {
@@ -173,9 +172,8 @@ func TestBackgroundResultStaysInItsTag(t *testing.T) {
 	}
 }
 
-// TestRefusalOutlastsOlderAnswers answers the question of a sub-agent after the policy has
-// started to ask about the sub-agent itself, and refuses that: the older answer must not
-// revive the refused call.
+// TestRefusalOutlastsOlderAnswers answers the question of a sub-agent, and then refuses the call of the sub-agent
+// itself, about which the policy asks now: the older answer must not start the refused call.
 func TestRefusalOutlastsOlderAnswers(t *testing.T) {
 	for _, policy := range []permission.Policy{{}, bypass} { // of the run that gets the refusal
 		var j journal

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent/event"
-	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/agent/internal/window"
 	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/message"
@@ -23,9 +22,9 @@ var resultEnd = lazy.Regexp(`(?i)<\s*/\s*(result)`)
 
 // backgroundAfter returns the time after which c continues in the background, negative for never.
 //
-// A sub-agent never does: it may ask for approval, and the answer must find it. Neither does a call
-// that changes what is visible or controls the agent: later calls depend on it. Any other tool
-// that is not marked Parallel expects to run alone, unless it says otherwise itself.
+// A sub-agent never does: it may ask for approval, and the answer must reach it. Neither does a call
+// that changes what is visible or controls the agent, on which later calls depend. Any other tool
+// that is not marked Parallel runs alone, unless it is a [tool.Backgrounder].
 func (r *run) backgroundAfter(t tool.Tool, c *openCall) time.Duration {
 	_, nested := tool.As[*subagent](t)
 	if r.cfg.Background == 0 || c.ChangesGroups || t.Info().Control || nested {
@@ -60,13 +59,6 @@ func (r *run) backgroundFlight(id string) *toolCall {
 		}
 	}
 	return nil
-}
-
-// forgetBackground ends the background calls of an earlier run that was interrupted.
-func (r *run) forgetBackground() {
-	for _, a := range r.st.loop.InBackground() {
-		r.returned(a, decide.ResultLost())
-	}
 }
 
 func (r *run) returned(a *backgroundCall, res *message.ToolResult) {
@@ -160,9 +152,8 @@ func (r *run) addBackgroundResults() error {
 	return r.addMessage(m, "")
 }
 
-// backgroundName is the tool with which a model manages its background calls.
-// It is always listed: a change of the list would invalidate the provider's cache of
-// the whole conversation.
+// backgroundName is the tool with which a model manages its background calls. It is always listed: a change of the
+// list would invalidate the provider's cache of the whole conversation.
 const backgroundName = "background"
 
 const backgroundDescription = "Manages a tool call that continues in the background: shows its progress, waits for it, or stops it. " +
@@ -172,10 +163,6 @@ type backgroundIn struct {
 	Call    string `json:"call" jsonschema_description:"the id of the call"`
 	Action  string `json:"action,omitempty" jsonschema:"enum=look,enum=wait,enum=stop,default=look"`
 	Seconds int    `json:"seconds,omitempty" jsonschema:"default=60,minimum=1,maximum=3600" jsonschema_description:"how long to wait at most"`
-}
-
-func newBackground() (tool.Tool, error) {
-	return tool.New(backgroundName, backgroundDescription, manageBackground, tool.Options{Parallel: true, Control: true})
 }
 
 func manageBackground(ctx context.Context, in backgroundIn) (string, error) {

@@ -21,8 +21,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// lasting is a tool that takes as long as its path says, and yields text at the start and end. With a "!" it
-// fails at the end.
+// lasting returns a tool whose path is its duration. It yields text at the start and end, and fails if the path has
+// a "!".
 func lasting(j *journal, name string, o tool.Options) tool.Tool {
 	return tool.Must(tool.NewStream(name, "Takes its time.", func(ctx context.Context, in pathArg) iter.Seq2[tool.Chunk, error] {
 		return func(yield func(tool.Chunk, error) bool) {
@@ -50,15 +50,15 @@ func lasting(j *journal, name string, o tool.Options) tool.Tool {
 	}, o))
 }
 
-// atOnce is a tool whose calls ask to go to the background at once.
+// atOnce is a tool whose calls move to the background at once.
 type atOnce struct{ tool.Tool }
 
 func (atOnce) Background(json.RawMessage) time.Duration { return 0 }
 func (a atOnce) Unwrap() tool.Tool                      { return a.Tool }
 
-// patient returns an agent with a tool that goes to the background after a minute, one
-// that never does, and one that does at once.
-func patient(t *testing.T, j *journal, cfg Config, turns ...turn) (*Agent, *words) {
+// patient returns an agent with tools whose calls move to the background after a minute,
+// never, and at once.
+func patient(t *testing.T, j *journal, cfg Config, turns ...turn) (*Agent, *turnModel) {
 	t.Helper()
 	cfg.Background = time.Minute
 	if cfg.Policy.Mode == "" && cfg.Policy.Rules == nil {
@@ -69,7 +69,7 @@ func patient(t *testing.T, j *journal, cfg Config, turns ...turn) (*Agent, *word
 	return newAgent(t, cfg, turns...)
 }
 
-// told lists the results of background calls that the model was sent.
+// told returns the results of background calls that were sent to the model.
 func told(st *State) []string {
 	var out []string
 	for _, m := range st.Messages {
@@ -92,7 +92,7 @@ func TestBackground(t *testing.T) {
 		turns  []turn
 		end    event.EndReason
 		took   time.Duration
-		first  string // how the result of the first call begins
+		first  string // the beginning of the first call's result
 		told   []string
 		answer string
 	}{
@@ -121,7 +121,7 @@ func TestBackground(t *testing.T) {
 			end: event.EndLimit, took: 5 * time.Minute, first: "This call continues", told: []string{"c1 of slow success: began; took 5m"}, answer: "the last words"},
 		{name: "the time is up", cfg: Config{Limits: Limits{Time: 3 * time.Minute}}, turns: []turn{calls(`c1 slow {"path":"5m"}`), says("it runs"), says("the last words")},
 			end: event.EndLimit, took: 3 * time.Minute, first: "This call continues",
-			told: []string{"c1 of slow interrupted: began; \nThe call was stopped: out of time, the limit of 3m0s was reached."}, answer: "the last words"},
+			told: []string{"c1 of slow interrupted: began; \nThe call was stopped: out of time, the limit of 3m0s was reached. It may have had an effect: check before you call it again."}, answer: "the last words"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -294,7 +294,7 @@ func TestBackgroundEndsWithTheRun(t *testing.T) {
 }
 
 // TestBackgroundCrash stops a run with two calls in the background at every save,
-// and continues from there: neither runs again, and the model is told what is known.
+// and continues from there: neither runs again, and the model gets their output so far.
 func TestBackgroundCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := func(req *model.Request) turn {
@@ -322,7 +322,7 @@ func TestBackgroundCrash(t *testing.T) {
 			}
 			before := len(st.loop.Background)
 			a, _ := patient(t, &j, cfg)
-			a.model = wordsFunc(next)
+			a.model = turnFunc(next)
 			evs, err := play(t, a, st, inputs...)
 			if err != nil || endOf(t, evs).Text != "done" || len(st.loop.Background) > 0 {
 				t.Fatalf("save %d: %v", cut, err)
@@ -363,7 +363,7 @@ func TestBackgroundAndTypedAnswers(t *testing.T) {
 	})
 }
 
-// TestBackgroundInSubAgent has a sub-agent with a call in the background.
+// TestBackgroundInSubAgent has a sub-agent whose call moves to the background.
 func TestBackgroundInSubAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
@@ -375,7 +375,7 @@ func TestBackgroundInSubAgent(t *testing.T) {
 		for _, limit := range []time.Duration{0, time.Minute} {
 			cfg := Config{Policy: bypass, Background: time.Second, Toolkit: toolkit.Of(helper), Limits: Limits{Time: limit}}
 			if limit > 0 {
-				inner.model.(*words).turns = []turn{calls(`s1 behind {"path":"5m"}`), says("it runs"), says("so far")}
+				inner.model.(*turnModel).turns = []turn{calls(`s1 behind {"path":"5m"}`), says("it runs"), says("so far")}
 			}
 			a, _ := newAgent(t, cfg, calls(`h1 helper {"task":"x"}`), says("done"))
 			st := new(State)
@@ -496,7 +496,7 @@ func TestBackgroundSecrets(t *testing.T) {
 }
 
 func TestBackgroundConfig(t *testing.T) {
-	if _, err := New(Config{Model: &words{}, Toolkit: toolkit.Of(), Background: -1}); err == nil || !strings.Contains(err.Error(), "Background") {
+	if _, err := New(Config{Model: &turnModel{}, Toolkit: toolkit.Of(), Background: -1}); err == nil || !strings.Contains(err.Error(), "Background") {
 		t.Error(err)
 	}
 	var j journal

@@ -31,14 +31,36 @@ func (r *run) resolve(name string, input json.RawMessage, opening ...string) (to
 	if err != nil {
 		return nil, nil, err
 	}
-	return v.Resolve(r.ctx, name, input, opening...)
+	t, input, err := v.Resolve(r.ctx, name, input, opening...)
+	if err != nil {
+		err = denial.Hidden(r.currentPolicy(), name, err)
+	}
+	return t, input, err
 }
 
 // tool returns the tool that an open call would run. It is looked up each time, since
 // it may have changed during a pause.
 func (r *run) tool(c *openCall) (tool.Tool, error) {
+	if c.Tool != c.Name { // the arguments that the model has sent name the tool, as for call_tool
+		t, _, err := r.resolve(c.Name, r.sentInput(c.ID))
+		if err != nil || t.Info().Name == c.Tool { // a loaded State may say otherwise
+			return t, err
+		}
+	}
 	t, _, err := r.resolve(c.Tool, c.Input)
 	return t, err
+}
+
+// sentInput returns the arguments of a call in the last answer of the model.
+func (r *run) sentInput(id string) json.RawMessage {
+	for _, m := range slices.Backward(r.st.Messages) {
+		for _, c := range m.ToolCalls() {
+			if c.ID == id {
+				return c.Input
+			}
+		}
+	}
+	return nil
 }
 
 // isFinal reports whether c gives the typed answer.
@@ -63,7 +85,7 @@ func (r *run) judge(c *openCall) error {
 	if r.timeIsUp() { // do not ask about a call that would not start
 		return r.notStarted(c)
 	}
-	// The preview is saved with the question, as it is what the person decides about.
+	// The preview is saved with the question, as it is what the user decides about.
 	preview, err := tool.Preview(r.stateful(r.ctx), t, c.Input)
 	if err != nil { // do not ask about a call that would fail
 		return r.finish(c, decide.ResultOf(c, message.OutcomeError, err.Error()))
@@ -101,7 +123,7 @@ func (r *run) judgeAnew() func(context.Context, tool.Tool, tool.Call) (*permissi
 }
 
 // isCovered reports whether a rule suggested with an earlier question of this batch would also answer
-// the question about c. If the person accepts no rule, c is asked about later.
+// the question about c. If the user accepts no rule, c is asked about later.
 func (r *run) isCovered(p *permission.Policy, pc *permission.Call, c *openCall) bool {
 	for _, rules := range r.st.loop.CoveringRules(c) {
 		with := *p
@@ -125,7 +147,7 @@ func orElse[T any](safe T, call func() T) (answer T) {
 
 // approve lets Config.Approve answer the questions about calls and about those of their sub-agents, and
 // reports whether any was answered. A question that was answered too late stays open, as the preview
-// that the person saw may be outdated.
+// that the user saw may be outdated.
 func (r *run) approve(calls ...*openCall) (answered bool, err error) {
 	if r.cfg.Approve == nil {
 		return false, nil
@@ -156,9 +178,8 @@ func (r *run) approve(calls ...*openCall) (answered bool, err error) {
 	return true, err
 }
 
-// askApprove saves and emits a question about c, or about a call of the sub-agent that works on c,
-// and calls Config.Approve with it, unless the run has been cancelled. The context ends when the question
-// expires.
+// askApprove saves and emits a question about c, or about a call of the sub-agent that works on c, and calls
+// Config.Approve with it, unless the run has been cancelled. The context ends when the question expires.
 func (r *run) askApprove(q event.Approval, c *openCall) (event.Confirm, error) {
 	ev, seq := q, r.st.loop.Seq
 	r.hold(&ev)
@@ -170,17 +191,17 @@ func (r *run) askApprove(q event.Approval, c *openCall) (event.Confirm, error) {
 	if err := r.ctx.Err(); err != nil {
 		return event.Confirm{}, err
 	}
-	ctx, pq := r.ctx, new(personQuestion)
-	pq.task, pq.stage = pq, committed
+	ctx, uq := r.ctx, new(userQuestion)
+	uq.task, uq.stage = uq, committed
 	if due, _ := r.due(q.Call); due.IsZero() {
-		ctx, pq.cancel = context.WithCancel(ctx)
+		ctx, uq.cancel = context.WithCancel(ctx)
 	} else {
-		ctx, pq.cancel = context.WithTimeout(ctx, due.Sub(r.cfg.Now())+1) // an answer in the last moment is in time
+		ctx, uq.cancel = context.WithTimeout(ctx, due.Sub(r.cfg.Now())+1) // an answer in the last moment is in time
 	}
 	asking, approve := r.questions.asking, r.cfg.Approve
 	var answer event.Confirm
 	var err error
-	r.startGoroutine(&pq.flight, func() {
+	r.startGoroutine(&uq.flight, func() {
 		if !acquire(ctx, asking) {
 			err = ctx.Err()
 			return
@@ -188,7 +209,7 @@ func (r *run) askApprove(q event.Approval, c *openCall) (event.Confirm, error) {
 		defer func() { <-asking }()
 		answer, err = approve(ctx, q)
 	})
-	r.awaitAnswer(&pq.flight)
+	r.awaitAnswer(&uq.flight)
 	switch {
 	case r.failed != nil: // an answer no longer counts
 		return event.Confirm{}, r.failed
@@ -199,12 +220,12 @@ func (r *run) askApprove(q event.Approval, c *openCall) (event.Confirm, error) {
 	return answer, nil
 }
 
-// A personQuestion is the flight of a question that Config.Approve answers. It is not in run.flights:
+// A userQuestion is the flight of a question that Config.Approve answers. It is not in run.flights:
 // no time limit ends it.
-type personQuestion struct{ flight }
+type userQuestion struct{ flight }
 
-func (*personQuestion) onReport(*run, report) error { return nil }
-func (pq *personQuestion) onEnd(*run) error         { pq.repanic(); return nil }
+func (*userQuestion) onReport(*run, report) error { return nil }
+func (uq *userQuestion) onEnd(*run) error         { uq.repanic(); return nil }
 
 // awaitAnswer receives reports of calls until the user has answered. Their events wait: a program
 // that shows events and questions on one terminal must not do both at a time.
@@ -237,11 +258,10 @@ func isIdempotent(t tool.Tool, input json.RawMessage) bool {
 	return ok && orElse(false, func() bool { return i.CheckIdempotent(input) })
 }
 
-// idempotencyKey returns the key of c, a call of the message named answer: the same in every
-// process that continues this State, and different for any other call. It includes the id of the message
-// because a model may reuse a call id that a compaction has removed; and the arguments
-// because the user may edit them, and services reject a key that is reused with other
-// arguments.
+// idempotencyKey returns the key of c, a call of the message named answer: the same in every process that
+// continues this State, and different for any other call. It includes the id of the message because a model may
+// reuse a call id that a compaction has removed; and the arguments because the user may edit them, and services
+// reject a key that is reused with other arguments.
 func (r *run) idempotencyKey(c *openCall, answer string) string {
 	h := sha256.New()
 	for _, part := range []string{r.st.ID, r.st.loop.Run + "/" + answer + "/" + c.ID, string(c.Input)} {
@@ -267,9 +287,8 @@ func (r *run) tidy(call, name string, res *message.ToolResult) *message.ToolResu
 	return r.clip(res)
 }
 
-// closeBatch adds the results of all open calls to the conversation, in call order, and tells the
-// toolkit which succeeded: once, after all, so that the order in which calls ended does not
-// matter.
+// closeBatch adds the results of all open calls to the conversation, in call order, and tells the toolkit which
+// succeeded: once, after all, so that the order in which calls ended does not matter.
 func (r *run) closeBatch() error {
 	v, err := r.currentView()
 	if err != nil {

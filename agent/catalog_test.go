@@ -10,9 +10,9 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A namedModel is one whose name the catalogue may know.
+// A namedModel is a model with a name and a window.
 type namedModel struct {
-	words
+	turnModel
 	name   string
 	window int
 }
@@ -20,7 +20,7 @@ type namedModel struct {
 func (m *namedModel) Name() string       { return m.name }
 func (m *namedModel) ContextWindow() int { return m.window }
 
-// TestWindowOfTheCatalogue: what the program says of the window counts first, then what the model says, then what is known of its name.
+// TestWindowOfTheCatalogue: the window of the Config has precedence, then that of the model, then that of the catalogue.
 func TestWindowOfTheCatalogue(t *testing.T) {
 	for _, row := range []struct {
 		m    model.Model
@@ -31,9 +31,9 @@ func TestWindowOfTheCatalogue(t *testing.T) {
 		{&namedModel{name: "claude-haiku-4-5-20251001"}, 0, 136_000},
 		{&namedModel{name: "gpt-6-astra", window: 50_000}, 0, 50_000},
 		{&namedModel{name: "gpt-6-astra", window: 50_000}, 9000, 9000},
-		{&namedModel{name: "gpt-4o"}, 0, defaultWindow}, // of which only the price is known
+		{&namedModel{name: "gpt-4o"}, 0, defaultWindow}, // only its price is known
 		{&namedModel{name: "no-such-model"}, 0, defaultWindow},
-		{&words{}, 0, defaultWindow},
+		{&turnModel{}, 0, defaultWindow},
 	} {
 		a, err := New(Config{Model: row.m, Toolkit: toolkit.Of(), Window: Window{Tokens: row.set}})
 		if err != nil {
@@ -45,9 +45,9 @@ func TestWindowOfTheCatalogue(t *testing.T) {
 	}
 }
 
-// TestPriceOfTheCatalogue: a limit in money uses the prices that are known, and fails for a model without one.
+// TestPriceOfTheCatalogue: a limit in money uses the prices of the catalogue, and is an error for a model without one.
 func TestPriceOfTheCatalogue(t *testing.T) {
-	for name, m := range map[string]model.Model{"no-such-model": &namedModel{name: "no-such-model"}, "": &words{}} {
+	for name, m := range map[string]model.Model{"no-such-model": &namedModel{name: "no-such-model"}, "": &turnModel{}} {
 		_, err := New(Config{Model: m, Toolkit: toolkit.Of(), Limits: Limits{Cost: 1}})
 		want := `agent.New: Limits.Cost needs the prices of the model: no price of the model "` + name + `" is known; set Limits.Price`
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -55,7 +55,7 @@ func TestPriceOfTheCatalogue(t *testing.T) {
 		}
 	}
 	// 10 tokens in and 2 out are $0.0002 with gpt-6-astra.
-	m := &namedModel{name: "gpt-6-astra", words: words{turns: []turn{calls("c1 nothing {}"), calls("c2 nothing {}"), says("done")}}}
+	m := &namedModel{name: "gpt-6-astra", turnModel: turnModel{turns: []turn{calls("c1 nothing {}"), calls("c2 nothing {}"), says("done")}}}
 	a, err := New(Config{Model: m, Toolkit: toolkit.Of(), Limits: Limits{Cost: 0.0004}, Policy: bypass})
 	if err != nil {
 		t.Fatal(err)

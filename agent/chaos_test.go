@@ -25,7 +25,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestChaos plays random conversations in which everything may go wrong: bad
+// TestChaos plays random conversations with every kind of failure: bad
 // model output, failing tools, cancelled and abandoned runs, crashes, partial
 // answers, edits that become dangerous, refusals, sub-agents that share limits, calls
 // in the background or started early, streams that break off, answers from
@@ -53,7 +53,7 @@ type chaos struct {
 	reading, readers int             // running read-only calls, and their limit
 	read             map[string]bool // arguments of such calls
 
-	repeats map[string]int // of calls that may be made again
+	repeats map[string]int // of idempotent calls
 	crashed bool
 
 	ids, turns, edits int
@@ -144,7 +144,7 @@ func (c *chaos) look(ctx context.Context, s string) (string, error) {
 // helper returns a sub-agent that makes one call, of the tool that its task names.
 func (c *chaos) helper(tk *toolkit.Toolkit) tool.Tool {
 	limits := Limits{ToolCalls: c.pick("sub limit", 3)}
-	a, err := New(Config{Toolkit: tk, Policy: chaosPolicy, Background: c.background, Eager: c.pick("sub eager", 2) == 0, Limits: limits, Retry: middleware.RetryConfig{Retries: -1}, Model: wordsFunc(func(req *model.Request) turn {
+	a, err := New(Config{Toolkit: tk, Policy: chaosPolicy, Background: c.background, Eager: c.pick("sub eager", 2) == 0, Limits: limits, Retry: middleware.RetryConfig{Retries: -1}, Model: turnFunc(func(req *model.Request) turn {
 		last := req.Messages[len(req.Messages)-1]
 		name, path, ok := strings.Cut(last.Text(), " ")
 		if last.Role != message.RoleUser || !ok {
@@ -275,7 +275,7 @@ func (c *chaos) play(t *testing.T) {
 	}
 	for range 1 + c.pick("runs", 8) {
 		ctx, cancel := context.WithCancel(context.Background())
-		w := &words{t: t}
+		w := &turnModel{t: t}
 		for range 12 {
 			w.turns = append(w.turns, c.turn())
 		}
@@ -284,7 +284,7 @@ func (c *chaos) play(t *testing.T) {
 			c.rt.Fatal(err)
 		}
 		saves, crashAt := 0, 1+c.pick("crash", 30)
-		m := model.Model(&paced{words: w, pace: time.Duration(c.pick("pace", 3)) * 20 * time.Microsecond})
+		m := model.Model(&paced{turnModel: w, pace: time.Duration(c.pick("pace", 3)) * 20 * time.Microsecond})
 		if c.on != nil {
 			m = c.on.model(w, c.pick("wire", len(c.on.models)), c.pick("cut", 600))
 		}
@@ -300,7 +300,7 @@ func (c *chaos) play(t *testing.T) {
 		if c.pick("small window", 2) == 0 {
 			cfg.Window = Window{Tokens: 700}
 		}
-		cfg.NewID = func(prefix string) string { // sub-agents call it too, side by side
+		cfg.NewID = func(prefix string) string { // also called by concurrent sub-agents
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.ids++
@@ -320,7 +320,7 @@ func (c *chaos) play(t *testing.T) {
 		}
 		cancelAt, breakAt := 1+c.pick("cancel", 60), 1+c.pick("break", 60)
 		n, ends := 0, 0
-		var typed *final
+		var typed *finalAnswer
 		if c.pick("typed", 4) == 0 {
 			if typed, err = newFinal[verdict](); err != nil {
 				c.rt.Fatal(err)

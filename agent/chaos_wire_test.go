@@ -12,14 +12,14 @@ import (
 	"github.com/kitbag-go/kitbag/model/openai"
 )
 
-// wires have the words of a test pass through a server that is as strict as the real ones, by any of its protocols.
+// wires are models that get the turns of a turnModel from a strict server, by several protocols.
 type wires struct {
 	server *openaitest.Server
 	models []model.Model // of all protocols
 
 	mu  sync.Mutex
-	now *words
-	cut int // where an answer that is to break off does, in bytes
+	now *turnModel
+	cut int // the bytes after which a broken answer ends
 }
 
 func newWires(t *testing.T) *wires {
@@ -43,15 +43,15 @@ func newWires(t *testing.T) *wires {
 	return w
 }
 
-// model returns the n-th model, which plays from now on.
-func (w *wires) model(from *words, n, cut int) model.Model {
+// model returns the n-th model, which now plays the turns of from.
+func (w *wires) model(from *turnModel, n, cut int) model.Model {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now, w.cut = from, cut
 	return w.models[n]
 }
 
-// next is the next answer, as the server has it.
+// next returns the next answer of the server.
 func (w *wires) next() openaitest.Turn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,8 +80,7 @@ func (w *wires) next() openaitest.Turn {
 	return out
 }
 
-// TestChaosOnTheWire is TestChaos over HTTP: each run of a conversation uses another protocol, and the server rejects
-// what a strict one would.
+// TestChaosOnTheWire is TestChaos over HTTP: each run of a conversation uses another protocol, and the server is strict.
 func TestChaosOnTheWire(t *testing.T) {
 	w := newWires(t)
 	requests := 0

@@ -36,7 +36,7 @@ func talk(turns, n int) *State {
 	return st
 }
 
-// remembering is a tool with a reminder for after a compaction.
+// remembering is a tool with a reminder, which is sent after a compaction.
 type remembering struct{ tool.Tool }
 
 func (r remembering) Unwrap() tool.Tool             { return r.Tool }
@@ -66,7 +66,7 @@ func TestCompaction(t *testing.T) {
 		summary string // expected in the last request and, unless failed, in the event
 		failed  bool
 		reqs    int
-		kept    string // some old word that stays
+		kept    string // an old word that is kept
 	}{
 		{"fits", talk(3, 500), 10_000, []turn{says("done")}, "", false, 1, "question old0"},
 		{"old results", talk(10, 4000), 13_000, []turn{says("done")}, "", false, 1, "question old0"},
@@ -88,7 +88,7 @@ func TestCompaction(t *testing.T) {
 			}
 			equal(t, "requests", len(w.reqs), row.reqs)
 			equal(t, "answer", endOf(t, evs).Text, "done")
-			last := said(w.reqs[len(w.reqs)-1].Messages)
+			last := transcriptOf(w.reqs[len(w.reqs)-1].Messages)
 			if !strings.Contains(last, "the newest question") || !strings.Contains(last, row.kept) {
 				t.Errorf("the model was asked:\n%s", last)
 			}
@@ -134,7 +134,7 @@ func TestCompactInput(t *testing.T) {
 		turns  []turn
 		reason event.EndReason
 		err    string
-		kept   int // messages after it; as many as before if 0
+		kept   int // messages after it; 0 for an unchanged number
 		reqs   int
 	}{
 		{"alone", talk(3, 500), []Input{Compact{ID: "i1"}}, []turn{says("they talked")}, event.EndCompleted, "", 3, 1},
@@ -178,7 +178,7 @@ func TestCompactInput(t *testing.T) {
 	}
 }
 
-// talkPrefix checks that the first n messages are the talk itself.
+// talkPrefix returns the first n messages.
 func talkPrefix(_ *State, asked []*message.Message, n int) []*message.Message {
 	if n != 4*60 || asked[0].Text() != "question old0" || asked[n].Text() != "the newest question" {
 		return nil
@@ -186,7 +186,7 @@ func talkPrefix(_ *State, asked []*message.Message, n int) []*message.Message {
 	return asked[:n]
 }
 
-func said(msgs []*message.Message) string {
+func transcriptOf(msgs []*message.Message) string {
 	var b strings.Builder
 	for _, m := range msgs {
 		fmt.Fprintln(&b, m.Role, m.Text()+historyText(m))
@@ -205,7 +205,7 @@ func TestCompactionWithinATurn(t *testing.T) {
 	a, w := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(wordy), Window: Window{Tokens: 4000}})
 	summaries := 0
 	w.turns = nil
-	model := wordsFunc(func(req *model.Request) turn {
+	model := turnFunc(func(req *model.Request) turn {
 		if strings.Contains(historyText(req.Messages[len(req.Messages)-1]), "too long") {
 			summaries++
 			return says(fmt.Sprintf("summary %d", summaries))
@@ -227,7 +227,7 @@ func TestCompactionWithinATurn(t *testing.T) {
 	if n := len(of[*event.Compaction](evs)); n < 2 || n != summaries {
 		t.Errorf("%d compactions, %d summaries", n, summaries)
 	}
-	text := said(st.Messages)
+	text := transcriptOf(st.Messages)
 	if !strings.Contains(text, "the question") || !strings.Contains(text, fmt.Sprintf("summary %d", summaries)) {
 		t.Errorf("the conversation is now\n%s", text)
 	}
@@ -271,7 +271,7 @@ func TestReadResultPicks(t *testing.T) {
 		{text: "a\nb\nc\n", lines: "4-5", err: "3 lines"},
 		{text: "a\nb\nc\n", lines: "x", err: "FROM-TO"},
 		{text: "ab\nb\nc\n", grep: "b$", want: "1: ab\n2: b\n"},
-		{text: "a\n", grep: "z", want: "(no line of 1-1 matches z)"},
+		{text: "a\n", grep: "z", want: "(no line of 1-1 matches z; try another expression)"},
 		{text: "a\n", grep: "(", err: "grep"},
 		{text: `{"a":[{"b/c":1e400}]}`, path: "/a/0/b~1c", want: "1e400\n"},
 		{text: `{"a":[1]}`, path: "/a/1", err: `no "1" below "/a"`},

@@ -22,8 +22,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// noter returns a tool that records its path in the tools' State, and then takes the time
-// in its path.
+// noter returns a tool whose path is its duration. It first records the path in the tools' State.
 func noter(c *clock) tool.Tool {
 	return tool.Must(tool.New("read", "Reads and remembers.", func(ctx context.Context, in pathArg) (string, error) {
 		d, err := time.ParseDuration(in.Path)
@@ -43,9 +42,8 @@ func noter(c *clock) tool.Tool {
 	}, reads))
 }
 
-// TestEagerForgets breaks an answer off while one early call has ended and another
-// runs: both are forgotten, and the second has ended before anything
-// else happens.
+// TestEagerForgets breaks an answer off when one early call has ended and another
+// runs: both are discarded, and the run continues when the second has ended.
 func TestEagerForgets(t *testing.T) {
 	reset := &model.Error{Kind: model.KindConnection, Message: "reset"}
 	started := func(err error, more ...model.Chunk) turn {
@@ -84,7 +82,7 @@ func TestEagerForgets(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newClock()
 				a, w := newAgent(t, Config{Policy: bypass, Eager: true, Toolkit: toolkit.Of(noter(c)), Retry: middleware.RetryConfig{Retries: -1}}, row.turns...)
-				a.levels.model = &paced{words: w, pace: 10 * time.Millisecond}
+				a.levels.model = &paced{turnModel: w, pace: 10 * time.Millisecond}
 				st := &State{Messages: []*message.Message{message.User(strings.Repeat("word ", 300)), message.Assistant(&message.Text{Text: "yes"})}}
 				if err := noted.Update(toolstate.With(t.Context(), &st.Tools), func(all *[]string) error { *all = []string{"old"}; return nil }); err != nil {
 					t.Fatal(err)
@@ -122,7 +120,7 @@ func TestEagerConsumerLeaves(t *testing.T) {
 				c, st := newClock(), new(State)
 				a, w := newAgent(t, Config{Policy: bypass, Eager: true, Toolkit: toolkit.Of(asking("ask", yesOrNo, reads), noter(c))},
 					turn{chunks: append(whole(`c1 ask {}`, `c2 read {"path":"1h"}`).chunks[:2:2], &model.TextDelta{Text: "I ask."}, &model.TextDelta{Text: "Still."})})
-				a.levels.model = &paced{words: w, pace: 10 * time.Millisecond}
+				a.levels.model = &paced{turnModel: w, pace: 10 * time.Millisecond}
 				defer func() {
 					_ = recover()
 					equal(t, "notes", c.String(), "20ms begins 1h, 40ms stops 1h")
@@ -144,7 +142,7 @@ func TestEagerCancelled(t *testing.T) {
 		c, st := newClock(), new(State)
 		a, w := newAgent(t, Config{Policy: bypass, Eager: true, MaxParallel: 1, Toolkit: toolkit.Of(noter(c))},
 			whole(`c1 read {"path":"1ms"}`, `c2 read {"path":"1h"}`), says("done"))
-		a.levels.model = &paced{words: w, pace: 10 * time.Millisecond}
+		a.levels.model = &paced{turnModel: w, pace: 10 * time.Millisecond}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		evs, _ := playCtx(t, ctx, a, st, Say("go"))
@@ -154,8 +152,7 @@ func TestEagerCancelled(t *testing.T) {
 	})
 }
 
-// TestEagerChangedCall has a server add to a call that was complete: another
-// call was run early. The results are the same as without Eager.
+// TestEagerChangedCall has a server add to the arguments of a call that was complete and has started early. The results are the same as without Eager.
 func TestEagerChangedCall(t *testing.T) {
 	for _, row := range []struct {
 		why    string
@@ -175,7 +172,7 @@ func TestEagerChangedCall(t *testing.T) {
 					j = journal{}
 					a, w := newAgent(t, Config{Policy: bypass, Eager: eager, Toolkit: toolkit.Of(noting(&j, "read", reads), noting(&j, "look", reads))},
 						turn{chunks: []model.Chunk{whole(`c1 read {"path":"a"}`).chunks[0], row.more, finish(model.FinishToolCalls)}}, says("done"))
-					a.levels.model = &paced{words: w, pace: time.Millisecond}
+					a.levels.model = &paced{turnModel: w, pace: time.Millisecond}
 					st := new(State)
 					if _, err := play(t, a, st, Say("go")); err != nil {
 						t.Fatal(err)
@@ -195,7 +192,7 @@ func TestEagerChangedCall(t *testing.T) {
 }
 
 // TestEagerHoldsBack has an early call yield text, ask a question, fail, abort
-// the run and take too long: the events are emitted, and the question is put, after the
+// the run or take too long: its events and its question are emitted when the
 // answer is complete.
 func TestEagerHoldsBack(t *testing.T) {
 	for _, background := range []time.Duration{0, time.Hour} {
@@ -232,7 +229,7 @@ func TestEagerHoldsBack(t *testing.T) {
 								}
 							}, reads)))},
 						turn{chunks: append(whole("c1 " + row.tool + " {}").chunks[:1:1], &model.TextDelta{Text: "I call."}, &model.TextDelta{}, finish(model.FinishToolCalls))}, says("done"))
-					a.levels.model = &paced{words: w, pace: 2 * time.Second}
+					a.levels.model = &paced{turnModel: w, pace: 2 * time.Second}
 					st := new(State)
 					evs, err := play(t, a, st, Say("go"))
 					if row.tool == "aborts" != errors.Is(err, tool.ErrAbort) {
@@ -266,21 +263,21 @@ type silent struct{ error }
 func (silent) Error() string   { return "" }
 func (s silent) Unwrap() error { return s.error }
 
-// TestEagerLeaves has an early call move to the background after it has kept the
-// model waiting for long enough since its answer. Meanwhile no other call starts early.
+// TestEagerLeaves has an early call move to the background: the time is counted from the end of the
+// model's answer. Meanwhile no other call starts early.
 func TestEagerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClock()
 		ends := Middleware{Step: func(next StepFunc) StepFunc {
 			return func(ctx context.Context) error {
-				ctx, cancel := context.WithCancel(ctx) // which must not cancel the background call
+				ctx, cancel := context.WithCancel(ctx) // must not cancel the background call
 				defer cancel()
 				return next(ctx)
 			}
 		}}
 		a, w := newAgent(t, Config{Policy: bypass, Eager: true, Background: time.Minute, Middleware: []Middleware{ends}, Toolkit: toolkit.Of(timed(c, "read", reads))},
 			whole(`c1 read {"path":"3m"}`), whole(`c2 read {"path":"1s"}`), says("meanwhile"), says("done"))
-		a.levels.model = &paced{words: w, pace: 30 * time.Second}
+		a.levels.model = &paced{turnModel: w, pace: 30 * time.Second}
 		st := new(State)
 		for ev, err := range a.Run(t.Context(), st, Say("go")) {
 			if err != nil {
@@ -310,7 +307,7 @@ func TestEagerKey(t *testing.T) {
 				return tool.CallFrom(ctx).Key, nil
 			}, o))
 			a, w := newAgent(t, Config{Policy: bypass, Eager: eager, Toolkit: toolkit.Of(keyed)}, whole(`c1 keyed {"path":"a"}`), says("done"))
-			m = &paced{words: w, pace: time.Millisecond}
+			m = &paced{turnModel: w, pace: time.Millisecond}
 			a.levels.model = m
 			st := &State{ID: "ses"}
 			if _, err := play(t, a, st, Say("go")); err != nil {
@@ -346,7 +343,7 @@ func TestEagerRefused(t *testing.T) {
 					Policy:  permission.Policy{Rules: []permission.Rule{{Tool: "read", Behavior: permission.Allow}}},
 					Approve: func(context.Context, event.Approval) (event.Confirm, error) { return row.answer, nil }},
 					whole(`c1 read {"path":"a"}`, `c2 read {"path":"b"}`, `c3 read {"path":"danger"}`), says("done"))
-				a.levels.model = &paced{words: w, pace: time.Millisecond}
+				a.levels.model = &paced{turnModel: w, pace: time.Millisecond}
 				st := new(State)
 				if _, err := play(t, a, st, Say("go")); err != nil {
 					t.Fatal(err)
@@ -364,8 +361,8 @@ func TestEagerRefused(t *testing.T) {
 	}
 }
 
-// TestEagerSharedLimit: agents that share a limit of calls start none early, since
-// two of them could use the last one.
+// TestEagerSharedLimit: agents that share a limit of calls start none early, because
+// two of them could use the last call.
 func TestEagerSharedLimit(t *testing.T) {
 	for _, row := range []struct {
 		limit int
@@ -381,7 +378,7 @@ func TestEagerSharedLimit(t *testing.T) {
 			}, reads))
 			sub, w := newAgent(t, Config{Policy: bypass, Eager: true, Toolkit: toolkit.Of(read)},
 				whole(`s1 read {"path":"a"}`, `s2 read {"path":"b"}`), says("helped"))
-			m.words, sub.levels.model = w, m
+			m.turnModel, sub.levels.model = w, m
 			helper, err := AsTool[string, string](sub, "helper", "Helps.", nil)
 			if err != nil {
 				t.Fatal(err)
@@ -393,7 +390,7 @@ func TestEagerSharedLimit(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := row.want
-			if row.limit == 2 { // of which the helper is one
+			if row.limit == 2 { // the call of the helper counts
 				want = "false"
 			}
 			equal(t, fmt.Sprintf("early, with a limit of %d", row.limit), early.String(), want)
@@ -401,9 +398,9 @@ func TestEagerSharedLimit(t *testing.T) {
 	}
 }
 
-// TestEagerJudgedAgain has a call that was allowed early judged again, since another
-// was denied meanwhile. Its result is dropped if it may no longer run, or if a
-// person is then asked and changes its arguments.
+// TestEagerJudgedAgain: an early call is judged again if another call was denied
+// meanwhile. Its result is dropped if it is no longer allowed, or if a
+// person changes its arguments.
 func TestEagerJudgedAgain(t *testing.T) {
 	for _, row := range []struct {
 		again  permission.Behavior
@@ -433,7 +430,7 @@ func TestEagerJudgedAgain(t *testing.T) {
 				Approve: func(context.Context, event.Approval) (event.Confirm, error) {
 					return event.Confirm{Allow: true, Input: json.RawMessage(`{"path":"b"}`)}, nil
 				}}, whole(`c1 read {"path":"a"}`, `c2 read_denied {"path":"c"}`), says("done"))
-			a.levels.model = &paced{words: w, pace: time.Millisecond}
+			a.levels.model = &paced{turnModel: w, pace: time.Millisecond}
 			st := new(State)
 			if _, err := play(t, a, st, Say("go")); err != nil {
 				t.Fatal(err)
@@ -446,9 +443,9 @@ func TestEagerJudgedAgain(t *testing.T) {
 	}
 }
 
-// TestEagerAsksWhenItCounts has an early call of a sub-agent, which uses the
-// outer agent's Elicit, ask a question during the answer: the question is put when the answer
-// is complete, and never if it breaks off.
+// TestEagerAsksWhenItCounts has an early call of a sub-agent ask a question with the outer
+// agent's Elicit during the answer: the question is emitted when the answer
+// is complete, and never if the answer breaks off.
 func TestEagerAsksWhenItCounts(t *testing.T) {
 	for _, breaks := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -462,7 +459,7 @@ func TestEagerAsksWhenItCounts(t *testing.T) {
 			}
 			sub, w := newAgent(t, Config{Policy: bypass, Eager: true, Retry: middleware.RetryConfig{Retries: -1},
 				Toolkit: toolkit.Of(asking("ask", yesOrNo, reads), timed(c, "look", tool.Options{}))}, turns...)
-			sub.levels.model = &paced{words: w, pace: 10 * time.Millisecond}
+			sub.levels.model = &paced{turnModel: w, pace: 10 * time.Millisecond}
 			helper, err := AsTool[string, string](sub, "helper", "Helps.", nil)
 			if err != nil {
 				t.Fatal(err)
@@ -486,7 +483,7 @@ func TestEagerLastAnswer(t *testing.T) {
 		var j journal
 		a, w := newAgent(t, Config{Policy: bypass, Eager: true, Limits: Limits{Steps: 1}, Toolkit: toolkit.Of(noting(&j, "read", reads))},
 			whole(`c1 read {"path":"a"}`), whole(`c2 read {"path":"b"}`))
-		a.levels.model = &paced{words: w, pace: time.Millisecond}
+		a.levels.model = &paced{turnModel: w, pace: time.Millisecond}
 		evs, err := play(t, a, new(State), Say("go"))
 		if err != nil {
 			t.Fatal(err)

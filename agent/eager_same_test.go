@@ -26,11 +26,11 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestEagerTellsTheSame plays random conversations with and without Eager
+// TestEagerHasTheSameEvents plays random conversations with and without Eager
 // on a fake clock: bad calls, failing tools, streams that break off, refusals,
-// new rules, and limits. Only the timing may differ: the events, the State including the
-// tools' State, the last save, and how often a call that counts was judged are the same.
-func TestEagerTellsTheSame(t *testing.T) {
+// new rules, and limits. Only the timing may differ: the events, the State with the
+// tools' State, the last save, and the judgements of each call are the same.
+func TestEagerHasTheSameEvents(t *testing.T) {
 	early := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		c := drawScript(rt)
@@ -39,7 +39,7 @@ func TestEagerTellsTheSame(t *testing.T) {
 		same(rt, "events", eager.events, plain.events)
 		same(rt, "the state", bookkeeping.ReplaceAllString(eager.state, ""), bookkeeping.ReplaceAllString(plain.state, ""))
 		same(rt, "the file", bookkeeping.ReplaceAllString(eager.saved, ""), bookkeeping.ReplaceAllString(plain.saved, ""))
-		for arg, n := range plain.judged { // more than once if other calls end before it starts
+		for arg, n := range plain.judged { // more than once if other calls end before this one starts
 			if m := eager.judged[arg]; m < 1 || m > n {
 				rt.Fatalf("the call with %q was judged %d times, %d without Eager", arg, m, n)
 			}
@@ -56,9 +56,8 @@ func TestEagerTellsTheSame(t *testing.T) {
 	}
 }
 
-// bookkeeping matches what may differ: how many calls had ended when a call was last judged, which a running
-// call need not be again; whether skills were loaded, if none
-// is open; and the seal, which covers both.
+// bookkeeping matches the members of a State that may differ: the number of ended calls at the last judgement of a call;
+// whether skills were loaded, if none is open; and the seal, which covers both.
 var bookkeeping = regexp.MustCompile(`,?"(judged":-?[0-9]+|skills":null|seal":"[^"]*")`)
 
 // same fails with the first difference of two texts.
@@ -208,7 +207,7 @@ func (c *script) play(t *testing.T, eager bool) (out played) {
 			}
 		}
 		a, w := newAgent(t, cfg, slices.Clone(c.turns)...)
-		m.words, a.levels.model = w, m
+		m.turnModel, a.levels.model = w, m
 		st := new(State)
 		in := []Input{Say("go")}
 		var lines []string
@@ -237,7 +236,7 @@ func (c *script) play(t *testing.T, eager bool) (out played) {
 	return out
 }
 
-// person answers a question, always in the same way for the same arguments.
+// person answers a question; the answer depends only on the arguments.
 func person(q *event.Approval) event.Confirm {
 	h := fnv.New32a()
 	h.Write(q.Input)
@@ -253,8 +252,8 @@ func person(q *event.Approval) event.Confirm {
 	return a
 }
 
-// timeless encodes events, with those of calls that run together, whose order depends on
-// timing, in the order of the calls.
+// timeless encodes events. Those of concurrent calls, whose order depends on
+// timing, are in the order of the calls.
 func timeless(evs []event.Event) []string {
 	call := func(ev event.Event) string {
 		switch ev := ev.(type) {

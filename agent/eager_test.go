@@ -19,10 +19,9 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// paced is a model that streams slowly: it waits before each chunk and before the error of a broken
-// turn.
+// paced is a model that waits before each chunk and before the error of a broken turn.
 type paced struct {
-	*words
+	*turnModel
 	pace    time.Duration
 	writing atomic.Bool
 }
@@ -31,7 +30,7 @@ func (p *paced) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 	return func(yield func(model.Chunk, error) bool) {
 		p.writing.Store(true)
 		defer p.writing.Store(false)
-		for ch, err := range p.words.Generate(ctx, req) {
+		for ch, err := range p.turnModel.Generate(ctx, req) {
 			select {
 			case <-time.After(p.pace):
 			case <-ctx.Done():
@@ -87,7 +86,7 @@ func (c *clock) String() string {
 	return strings.Join(notes, ", ")
 }
 
-// timed returns a tool that takes as long as its path says, and records its end.
+// timed returns a tool whose path is its duration. It records its end.
 func timed(c *clock, name string, o tool.Options) tool.Tool {
 	return tool.Must(tool.New(name, "Takes a while.", func(ctx context.Context, in pathArg) (string, error) {
 		d, err := time.ParseDuration(in.Path)
@@ -107,8 +106,7 @@ func timed(c *clock, name string, o tool.Options) tool.Tool {
 
 var reads = tool.Options{ReadOnly: true, Parallel: true}
 
-// TestEagerTime has a model write a call every 10 ms, and checks when each call and the answer
-// have ended.
+// TestEagerTime has a model write a call every 10 ms, and checks when each call and the answer end.
 func TestEagerTime(t *testing.T) {
 	answer := func(n int, first string) turn {
 		specs := []string{fmt.Sprintf(`c0 read {"path":"%s"}`, first)}
@@ -136,7 +134,7 @@ func TestEagerTime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newClock()
 				a, w := newAgent(t, Config{Policy: bypass, Eager: row.eager, MaxParallel: row.most, Toolkit: toolkit.Of(timed(c, "read", reads))}, row.turn, says("done"))
-				a.levels.model = &paced{words: w, pace: 10 * time.Millisecond}
+				a.levels.model = &paced{turnModel: w, pace: 10 * time.Millisecond}
 				var st State
 				finished := false
 				for ev, err := range a.Run(t.Context(), &st, Say("go")) {
@@ -172,7 +170,7 @@ func (c claims) Info() tool.Info {
 	return info
 }
 
-// many returns a toolkit with tools of all relevant kinds.
+// many returns a toolkit with tools that may or may not start early.
 func many(t *testing.T, j *journal) *toolkit.Toolkit {
 	t.Helper()
 	sub, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(noting(j, "inner", reads))}, whole(`s1 inner {"path":"x"}`), says("helped"))
@@ -210,7 +208,7 @@ func many(t *testing.T, j *journal) *toolkit.Toolkit {
 var someAsked = permission.Policy{Rules: []permission.Rule{{Tool: "*", Behavior: permission.Allow},
 	{Tool: "read_asked", Behavior: permission.Ask}, {Tool: "read_denied", Behavior: permission.Deny}}}
 
-// sorted sorts words: calls that start at the same time have no order.
+// sorted sorts words, because calls that start at the same time have no order.
 func sorted(s string) string {
 	words := strings.Fields(s)
 	slices.Sort(words)
@@ -277,7 +275,7 @@ func TestEagerStarts(t *testing.T) {
 					row.cfg.Policy = someAsked
 				}
 				a, w := newAgent(t, row.cfg, row.turn, says("done"))
-				a.levels.model = &paced{words: w, pace: time.Millisecond}
+				a.levels.model = &paced{turnModel: w, pace: time.Millisecond}
 				st, early := new(State), "?"
 				for ev, err := range a.Run(t.Context(), st, Say("go")) {
 					if err != nil {

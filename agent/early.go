@@ -11,67 +11,67 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// An early has the calls of an answer that run before it is complete; see [Config.Eager].
-// They are its first calls, without a gap: flights that are launched before they are committed.
+// earlyCalls are the calls of an answer that run before it is complete; see [Config.Eager].
+// They are its first calls, without a gap. Their flights are launched before they are committed.
 //
 // Nothing of them is stored or emitted until the answer is complete. Then either all or none of them
 // become calls of the answer: changes of the tools' State cannot be undone for a single call.
-type early struct {
-	run    *run
-	answer string      // the id of the message
-	calls  []*toolCall // calls that were judged; the last may not have started
-	closed bool        // no further call of this answer starts early
-	counts bool        // the calls are part of the answer and will not be dropped
-	most   int         // the number of calls that the limits allow
-	looks  int         // how often the arguments of the next call were checked
+type earlyCalls struct {
+	run       *run
+	answer    string      // the id of the message
+	calls     []*toolCall // calls that were judged; the last may not have started
+	closed    bool        // no further call of this answer starts early
+	accepted  bool        // the calls are part of the answer and will not be dropped
+	callLimit int         // the number of calls that the limits allow
+	checks    int         // how often the arguments of the next call were checked
 
 	rules int    // number of accepted rules before the first call
 	tools []byte // the tools' State before the first call, as JSON
 }
 
-// maxLooks limits how often the arguments of a call are checked for completeness. Flat ones
+// maxChecks limits how often the arguments of a call are checked for completeness. Flat ones
 // take a single check; nested ones in many pieces could take one for each piece.
-const maxLooks = 8
+const maxChecks = 8
 
-// newEarly prepares for an answer. It returns nil if none of its calls may start early, such as
-// while others run in the background, whose changes of the tools' State could not be
+// newEarly prepares for an answer. It returns nil if none of its calls may start early, for example
+// while background calls run: their changes of the tools' State could not be
 // distinguished from those of early calls.
-func (r *run) newEarly(answer string) *early {
+func (r *run) newEarly(answer string) *earlyCalls {
 	r.dropEarly()
 	if r.cfg.Eager && !r.dialog.last && len(r.st.loop.Background) == 0 {
-		r.early = &early{run: r, answer: answer}
+		r.early = &earlyCalls{run: r, answer: answer}
 	}
 	return r.early
 }
 
-// look starts the calls that can start, after a piece of the answer has arrived.
-func (e *early) look(mc *modelCall) {
+// startReady starts the calls that can start after a piece of the answer has arrived.
+func (e *earlyCalls) startReady(mc *modelCall) {
 	for !e.closed && len(e.calls) < len(mc.calls) && e.running() < e.run.cfg.MaxParallel {
 		c := &mc.calls[len(e.calls)]
 		if !e.isWhole(c, mc.last() != message.Block(c.call)) {
 			return
 		}
-		e.looks = 0
+		e.checks = 0
 		e.closed = !e.begin(c.call, string(c.args))
 	}
 }
 
 // isWhole reports whether the arguments of c are complete: they are a closed
-// object. An empty one is only believed if the model has started another block, since some
+// object. An empty object counts only if the model has started another block, since some
 // servers send it before the arguments.
-func (e *early) isWhole(c *callIntake, passed bool) bool {
+func (e *earlyCalls) isWhole(c *callIntake, passed bool) bool {
 	args := bytes.TrimSpace(c.args)
-	if c.call.Name == "" || !bytes.HasSuffix(args, []byte("}")) || e.looks >= maxLooks ||
+	if c.call.Name == "" || !bytes.HasSuffix(args, []byte("}")) || e.checks >= maxChecks ||
 		!passed && len(bytes.Trim(args, "{} \t\r\n")) == 0 {
 		return false
 	}
-	e.looks++
+	e.checks++
 	return isObject(args)
 }
 
 func (tc *toolCall) started() bool { return tc.cancel != nil }
 
-func (e *early) running() int {
+func (e *earlyCalls) running() int {
 	n := 0
 	for _, tc := range e.calls {
 		if tc.started() && !tc.ended {
@@ -82,13 +82,13 @@ func (e *early) running() int {
 }
 
 // isOpen reports whether there are early calls that may still be dropped.
-func (e *early) isOpen() bool {
-	return e != nil && !e.counts && len(e.calls) > 0 && e.calls[0].started()
+func (e *earlyCalls) isOpen() bool {
+	return e != nil && !e.accepted && len(e.calls) > 0 && e.calls[0].started()
 }
 
 // begin starts a call, and reports whether it did. If a call cannot start the ones after
 // it do not start either: they may depend on its effects.
-func (e *early) begin(tc *message.ToolCall, raw string) bool {
+func (e *earlyCalls) begin(tc *message.ToolCall, raw string) bool {
 	r := e.run
 	c, t := e.open(tc, raw)
 	if c == nil || r.ctx.Err() != nil || r.timeIsUp() {
@@ -101,7 +101,7 @@ func (e *early) begin(tc *message.ToolCall, raw string) bool {
 	d := r.a.judge(r.stateful(r.ctx), r.currentPolicy(), pc)
 	c.Judgement = &d.Judgement
 	f := r.newToolCall(c, t, e.answer)
-	f.raw, f.decision = raw, &d
+	f.raw, f.decision, f.begun = raw, &d, r.cfg.Now()
 	e.calls = append(e.calls, f)
 	if d.Behavior != permission.Allow {
 		return false
@@ -113,7 +113,7 @@ func (e *early) begin(tc *message.ToolCall, raw string) bool {
 // open returns the open call that tc would become, and its tool; nil if it may not start
 // early. It checks the tool's definition first, since resolving calls of control tools may be
 // expensive.
-func (e *early) open(tc *message.ToolCall, raw string) (*openCall, tool.Tool) {
+func (e *earlyCalls) open(tc *message.ToolCall, raw string) (*openCall, tool.Tool) {
 	r := e.run
 	if info := shownInfo(r.shown.view, tc.Name); info == nil || !info.Parallel || info.Control || info.External {
 		return nil, nil
@@ -145,14 +145,14 @@ func shownInfo(v *toolkit.View, name string) *tool.Info {
 }
 
 // admits reports whether the limits allow another call, and prepares for the first.
-func (e *early) admits() bool {
+func (e *earlyCalls) admits() bool {
 	if len(e.calls) > 0 {
-		return len(e.calls) < e.most
+		return len(e.calls) < e.callLimit
 	}
 	var err error
 	e.tools, err = e.run.st.Tools.MarshalJSON()
-	e.most, e.rules = e.run.callsLeft(), len(e.run.st.Rules)
-	return err == nil && e.most > 0
+	e.callLimit, e.rules = e.run.callsLeft(), len(e.run.st.Rules)
+	return err == nil && e.callLimit > 0
 }
 
 // matchEarly connects the early calls with the open calls of the answer.
@@ -169,11 +169,11 @@ func (r *run) matchEarly(calls []callIntake) {
 		}
 		tc.call = c
 	}
-	e.counts = len(e.calls) == 0 || !e.calls[0].started() // otherwise nothing needs to be undone
+	e.accepted = len(e.calls) == 0 || !e.calls[0].started() // otherwise nothing needs to be undone
 }
 
 // find returns the early call for the open call c, or nil.
-func (e *early) find(c *openCall) *toolCall {
+func (e *earlyCalls) find(c *openCall) *toolCall {
 	if e != nil {
 		for _, tc := range e.calls {
 			if tc.call == c {
@@ -184,13 +184,12 @@ func (e *early) find(c *openCall) *toolCall {
 	return nil
 }
 
-// countEarly makes the early calls count, unless one of them may no longer run. If another call was refused
-// or failed since they were judged, they are judged again, as always;
-// by new rules, each is judged when it starts. It reports whether the calls
-// that may start now are unchanged.
-func (r *run) countEarly() (same bool, err error) {
+// acceptEarly makes the early calls part of the answer, or drops them if one of them may no longer run. If another
+// call has ended since they were judged, they are judged again. It reports whether the calls that may start now
+// are unchanged.
+func (r *run) acceptEarly() (same bool, err error) {
 	e := r.early
-	if e == nil || e.counts {
+	if e == nil || e.accepted {
 		return true, nil
 	}
 	if len(r.st.Rules) != e.rules { // each call is judged by the new rules when it starts
@@ -212,11 +211,11 @@ func (r *run) countEarly() (same bool, err error) {
 			return false, nil
 		}
 	}
-	e.counts = true
+	e.accepted = true
 	return true, nil
 }
 
-// dropEarly stops the early calls that do not count, waits for them, and restores
+// dropEarly stops the early calls that were not accepted, waits for them, and restores
 // the tools' State.
 func (r *run) dropEarly() {
 	e := r.early
@@ -231,7 +230,7 @@ func (r *run) dropEarly() {
 	}
 	r.drop(dropped)
 	r.early = nil
-	if !e.counts && e.tools != nil {
+	if !e.accepted && e.tools != nil {
 		_ = r.st.Tools.UnmarshalJSON(e.tools) // cannot fail: MarshalJSON wrote it
 	}
 }

@@ -8,20 +8,28 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
+// finalCall returns the call of final_answer that the conversation ends with, nil if there is none.
+func (st *State) finalCall() *message.ToolCall {
+	n := len(st.Messages)
+	if len(st.loop.Open) > 0 || n < 2 {
+		return nil
+	}
+	for i, res := range st.Messages[n-1].ToolResults() { // in the order of the calls
+		if res.Name == finalName && res.Outcome == message.OutcomeSuccess {
+			return st.Messages[n-2].ToolCalls()[i]
+		}
+	}
+	return nil
+}
+
 // findFinal sets the typed answer if the conversation already has it.
 func (r *run) findFinal() {
-	n := len(r.st.Messages)
-	if r.final == nil || len(r.st.loop.Open) > 0 || n < 2 {
+	c := r.st.finalCall()
+	if r.final == nil || c == nil {
 		return
 	}
-	for i, res := range r.st.Messages[n-1].ToolResults() {
-		c := r.st.Messages[n-2].ToolCalls()[i] // results are in the order of the calls
-		if c.Name != finalName || res.Outcome != message.OutcomeSuccess {
-			continue
-		}
-		if args, err := tool.Arguments(r.final.tool, c.Input); err == nil { // otherwise it is an answer of another type
-			r.final.value = args.JSON
-		}
+	if args, err := tool.Arguments(r.final.tool, c.Input); err == nil { // otherwise it is an answer of another type
+		r.final.value = args.JSON
 	}
 }
 

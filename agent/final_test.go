@@ -46,6 +46,9 @@ func TestReplyAs(t *testing.T) {
 				t.Fatalf("%+v, %v", got, err)
 			}
 			checkState(t, &st)
+			if !st.Done() || !reload(t, &st).Done() {
+				t.Error("the conversation has its answer, but Done is false")
+			}
 			equal(t, "ran", j.String(), row.ran)
 			if row.name == "forced" {
 				equal(t, "choice", w.reqs[2].Choice, model.ToolChoice{Mode: model.ChoiceNamed, Name: finalName})

@@ -86,6 +86,11 @@ func (in *inbox) put(rep report) bool {
 // middle of do: an event may make the consumer panic, or end its goroutine as
 // t.Fatal does.
 func (in *inbox) ask(from *flight, do func() error) error {
+	return in.askUntil(context.Background(), from, do)
+}
+
+// askUntil is ask for a caller that stops waiting when ctx ends.
+func (in *inbox) askUntil(ctx context.Context, from *flight, do func() error) error {
 	rep := report{from: from, do: do, answer: make(chan error, 1)}
 	if !in.put(rep) {
 		return ErrInterrupted
@@ -95,6 +100,8 @@ func (in *inbox) ask(from *flight, do func() error) error {
 		return err
 	case <-in.closed:
 		return ErrInterrupted
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
@@ -122,7 +129,6 @@ func (r *run) startGoroutine(f *flight, work func()) {
 	})
 }
 
-// receive waits for a report and handles it.
 func (r *run) receive() { r.fail(r.handle(<-r.inbox.reports)) }
 
 // handle handles a report. Reports of a flight that is not committed are held. Reports of
@@ -212,13 +218,6 @@ func (f *flight) why() error {
 	return nil
 }
 
-// cancelFlights cancels all flights.
-func (r *run) cancelFlights(cause error) {
-	for _, f := range r.flights {
-		f.cancelWith(cause)
-	}
-}
-
 // cancelStepCalls is called after a step has panicked. It cancels the flights of the step, except
 // background calls, and waits until they have ended.
 func (r *run) cancelStepCalls() {
@@ -274,6 +273,7 @@ type toolCall struct {
 
 	// If it started before the model's answer was complete:
 	raw      string               // the arguments, as the model sent them
+	begun    time.Time            // when it did
 	decision *permission.Decision // nil after it was used
 
 	// If it may run in the background:

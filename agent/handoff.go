@@ -19,12 +19,11 @@ import (
 // one hands it over in turn. With a nil agent the conversation returns to the agent that
 // had it before. An answer may contain only one hand-off.
 //
-// From the next step on, the instructions, toolkit, policy, model and everything else in the
-// [Config] are those of the other agent, except what belongs to the conversation: Save, Key, Redact,
-// Approve, Elicit, AnswerWithin, Limits, Seams and Middleware.Run remain those of the agent that is run.
-// The other agent reads the whole conversation; open groups are closed, and rules that were
-// accepted in the conversation remain in force. The [State] records the current agent ([State.HandedTo]): a
-// later run of the same agent continues there.
+// From the next step on, the instructions, toolkit, policy, model and everything else in the [Config] are those of
+// the other agent, except what belongs to the conversation: Save, Key, Redact, Approve, Elicit, AnswerWithin,
+// Limits, Seams and Middleware.Run remain those of the agent that is run. The other agent reads the whole
+// conversation; open groups are closed, and rules that were accepted in the conversation remain in force. The
+// [State] records the current agent ([State.HandedTo]): a later run of the same agent continues there.
 //
 // A hand-off is a call like any other: the policy of the current agent judges
 // it, and afterwards only that of the other agent decides what may run. Allow it by a rule if the
@@ -108,7 +107,7 @@ func (r *run) resumeHandoff() error {
 // continueWith makes a the agent of the next step.
 func (r *run) continueWith(a *Agent) {
 	r.a, r.cfg = a, &a.cfg
-	r.shown, r.dialog.model, r.full, r.questions.host = shown{}, nil, window.Gauge{}, nil
+	r.shown, r.dialog.model, r.windowGauge, r.questions.host = shown{}, nil, window.Gauge{}, nil
 }
 
 // handedTo returns the agent that the hand-offs in path lead to, with the configuration that belongs to

@@ -15,10 +15,10 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A desk has a front agent that hands over to a clerk, which can hand back.
+// A desk has two agents, front and clerk, that hand the conversation over to each other.
 type desk struct {
 	j     journal
-	asked []string // for each request the agent and its tools
+	asked []string // the agent and its tools, for each request
 	front *Agent
 }
 
@@ -27,7 +27,7 @@ func newDesk(t *testing.T, cfg Config, answer func(who string, req *model.Reques
 	t.Helper()
 	d := new(desk)
 	plays := func(a *Agent) *Agent {
-		a.model = wordsFunc(func(req *model.Request) turn {
+		a.model = turnFunc(func(req *model.Request) turn {
 			who, _, _ := strings.Cut(req.System, "\n")
 			names := make([]string, len(req.Tools))
 			for i, info := range req.Tools {
@@ -166,7 +166,7 @@ func TestHandoffIsKilled(t *testing.T) {
 	}
 }
 
-// TestHandoffIsDenied has hand-offs that do not happen.
+// TestHandoffIsDenied has hand-offs that are refused or fail.
 func TestHandoffIsDenied(t *testing.T) {
 	for _, row := range []struct {
 		why    string

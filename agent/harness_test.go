@@ -35,16 +35,16 @@ type turn struct {
 	block  bool // wait for the context before the error
 }
 
-// A words is a model that plays turns, one per request, and checks every request. It can
+// A turnModel is a model that plays turns, one per request, and checks every request. It can
 // send any chunks, including invalid ones.
-type words struct {
+type turnModel struct {
 	t     *testing.T
 	mu    sync.Mutex
 	turns []turn
 	reqs  []*model.Request
 }
 
-func (w *words) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+func (w *turnModel) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
 		w.mu.Lock()
 		w.reqs = append(w.reqs, req)
@@ -125,9 +125,9 @@ func noting(j *journal, name string, o tool.Options) tool.Tool {
 
 var bypass = permission.Policy{Mode: permission.ModeBypass}
 
-func newAgent(t *testing.T, cfg Config, turns ...turn) (*Agent, *words) {
+func newAgent(t *testing.T, cfg Config, turns ...turn) (*Agent, *turnModel) {
 	t.Helper()
-	w := &words{t: t, turns: turns}
+	w := &turnModel{t: t, turns: turns}
 	cfg.Model = w
 	if cfg.Toolkit == nil {
 		cfg.Toolkit = toolkit.Of()
@@ -220,7 +220,7 @@ type storedEvents struct {
 	known map[string]bool
 }
 
-// of returns a copy of a that records the events of its saves.
+// of returns a copy of a that also records the events of its saves in s.
 func (s *storedEvents) of(a *Agent) *Agent {
 	s.known = map[string]bool{}
 	b, save := *a, a.cfg.Save
@@ -353,9 +353,9 @@ func equal(t *testing.T, what string, got, want any) {
 	}
 }
 
-// A wordsFunc is a model that answers each request with the turn that it returns.
-type wordsFunc func(*model.Request) turn
+// A turnFunc is a model that answers each request with the turn that it returns.
+type turnFunc func(*model.Request) turn
 
-func (f wordsFunc) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
-	return (&words{turns: []turn{f(req)}}).Generate(ctx, req)
+func (f turnFunc) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+	return (&turnModel{turns: []turn{f(req)}}).Generate(ctx, req)
 }

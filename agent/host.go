@@ -35,8 +35,7 @@ func (r *run) host() *callHost {
 	return r.questions.host
 }
 
-// flightIn returns the flight of this run that ctx belongs to, nil if it is
-// unknown.
+// flightIn returns the flight of this run that ctx belongs to, nil if it is unknown.
 func (h *callHost) flightIn(ctx context.Context) *flight {
 	for tc := callIn(ctx); tc != nil; tc = tc.parent {
 		if tc.run == h.r {
@@ -69,22 +68,10 @@ func (h *callHost) await(ctx context.Context) error {
 	if !h.a.cfg.Eager {
 		return nil
 	}
-	counts := make(chan error, 1)
-	if !h.r.inbox.put(report{from: h.flightIn(ctx), do: func() error { return nil }, answer: counts}) {
-		return ErrInterrupted
-	}
-	select {
-	case err := <-counts:
-		return err
-	case <-h.r.inbox.closed:
-		return ErrInterrupted
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return h.r.inbox.askUntil(ctx, h.flightIn(ctx), func() error { return nil })
 }
 
-// Elicit passes a question to [Config.Elicit]. A sub-agent without one passes it to
-// the outer run.
+// Elicit passes a question to [Config.Elicit]. A sub-agent without one passes it to the outer run.
 func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	if err := q.Check(); err != nil {
 		return host.Answer{}, err
@@ -101,8 +88,8 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 	}
 	ev := event.Elicitation{Call: callOf(ctx), Server: q.Server, Message: q.Message, Schema: q.Schema, URL: q.URL,
 		Site: q.Site(), Warnings: q.Warnings()}
-	put := ev // a copy: ev is changed and emitted again below
-	if err := h.emit(ctx, &put); err != nil {
+	asked := ev // a copy: ev is changed and emitted again below
+	if err := h.emit(ctx, &asked); err != nil {
 		return host.Answer{}, err
 	}
 	answer, why := h.answer(ctx, q)
@@ -113,8 +100,7 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 	return answer, h.emit(ctx, &ev)
 }
 
-// answer has the user answer. An error is only for the host: the tool
-// gets a cancelled question.
+// answer has the user answer. An error is only for the host: the tool gets a cancelled question.
 func (h *callHost) answer(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	cancelled := host.Answer{Action: host.ActionCancel}
 	if h.a.cfg.Elicit == nil {
@@ -162,20 +148,20 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 	call := sampleCall(req)
 	var d permission.Decision
 	var maxTokens int
-	var no error
+	var refusal error
 	if err := h.do(ctx, func() error {
-		d, maxTokens, no = h.r.admitSample(call, input, req.MaxTokens)
+		d, maxTokens, refusal = h.r.admitSample(call, input, req.MaxTokens)
 		return nil
 	}); err != nil {
 		return host.Sample{}, err
 	}
-	if no == nil && d.Behavior == permission.Ask {
-		no = h.consent(ctx, req, d, maxTokens)
+	if refusal == nil && d.Behavior == permission.Ask {
+		refusal = h.consent(ctx, req, d, maxTokens)
 	}
 	ev := &event.Sampling{Call: callOf(ctx), Server: req.Server}
-	if no != nil {
-		ev.Refused = no.Error()
-		return host.Sample{}, errors.Join(no, h.emit(ctx, ev))
+	if refusal != nil {
+		ev.Refused = refusal.Error()
+		return host.Sample{}, errors.Join(refusal, h.emit(ctx, ev))
 	}
 	msg, fin, err := model.Collect(middleware.Retry(h.a.model, h.a.cfg.Retry).Generate(ctx,
 		&model.Request{System: req.System, Messages: req.Messages, MaxTokens: maxTokens, Temperature: req.Temperature}))
@@ -200,8 +186,7 @@ func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sam
 // illegal matches characters that are not allowed in tool names.
 var illegal = lazy.Regexp(`[^A-Za-z0-9_-]`)
 
-// sampleCall describes a sample for the permission engine, as a call of a tool
-// of the server named sampling.
+// sampleCall describes a sample for the permission engine, as a call of a tool of the server named sampling.
 func sampleCall(req host.SampleRequest) *permission.Call {
 	input, err := json.Marshal(map[string]any{"server": req.Server, "system": req.System, "messages": req.Messages, "max_tokens": req.MaxTokens})
 	if err != nil {
@@ -216,9 +201,9 @@ func (r *run) admitSample(call *permission.Call, input, wanted int) (d permissio
 	if reached := r.limitReached(); reached != "" {
 		return d, 0, refused("%s was reached", reached)
 	}
-	maxTokens, no := r.st.loop.Spent.Sample(r.limits(), input, wanted)
-	if no != "" {
-		return d, 0, refused("%s", no)
+	maxTokens, why := r.st.loop.Spent.Sample(r.limits(), input, wanted)
+	if why != "" {
+		return d, 0, refused("%s", why)
 	}
 	d = r.a.judge(r.stateful(r.ctx), r.currentPolicy(), call)
 	if d.Behavior != permission.Allow && d.Behavior != permission.Ask {

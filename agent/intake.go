@@ -23,7 +23,7 @@ type modelCall struct {
 
 	started    time.Time
 	firstToken time.Duration // after started; 0 if there is none yet
-	early      *early        // its early calls; may be nil
+	early      *earlyCalls   // its early calls; may be nil
 
 	// Written by its goroutine before the last report:
 	err      error // the error of the stream
@@ -31,11 +31,11 @@ type modelCall struct {
 
 	finish *model.Finish
 
-	made  int             // number of ids
-	text  strings.Builder // of the last block, while it is text or thinking
-	calls []callIntake
-	first [1]callIntake // memory for calls: usually there is one
-	args  [64]byte      // memory for its arguments
+	idCount int             // of the ids made so far
+	text    strings.Builder // of the last block, while it is text or thinking
+	calls   []callIntake
+	first   [1]callIntake // memory for calls: usually there is one
+	args    [64]byte      // memory for its arguments
 }
 
 // A callIntake is a call that is being received. Its arguments are kept verbatim until
@@ -53,7 +53,7 @@ func (mc *modelCall) onReport(r *run, rep report) error {
 	}
 	mc.add(rep.piece)
 	if mc.early != nil && mc.finish == nil && !r.consumer.stopped {
-		mc.early.look(mc)
+		mc.early.startReady(mc)
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func (mc *modelCall) addCall(d *model.ToolCallDelta) {
 	i := slices.IndexFunc(mc.calls, func(c callIntake) bool { return c.index == d.Index })
 	if i < 0 {
 		id := d.ID
-		if id == "" || mc.run.dialog.ids[id] || slices.ContainsFunc(mc.calls, func(c callIntake) bool { return joins(id, c.call.ID) }) {
+		if id == "" || mc.run.dialog.ids[id] || slices.ContainsFunc(mc.calls, func(c callIntake) bool { return nested(id, c.call.ID) }) {
 			id = mc.newID()
 		}
 		mc.run.dialog.ids[id] = true
@@ -130,16 +130,15 @@ func (mc *modelCall) addCall(d *model.ToolCallDelta) {
 	mc.emit(&event.ToolCallDelta{Message: mc.msg.ID, Call: c.call.ID, Name: c.call.Name, Args: d.Args})
 }
 
-// joins reports whether one of two call ids is the other followed by a
-// slash and more. Calls of sub-agents are named this way after their outer call: two of them could get the same name,
-// and a person's answer about one would count for the other.
-func joins(a, b string) bool { return strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/") }
+// nested reports whether one of two call ids is the other followed by a slash and more, as the ids of a sub-agent's
+// calls are. Otherwise two calls could get the same id, and an answer about one would count for the other.
+func nested(a, b string) bool { return strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/") }
 
 // newID returns an id derived from that of the message, which is random.
 func (mc *modelCall) newID() string {
 	for {
-		mc.made++
-		if id := fmt.Sprintf("%s_%d", mc.msg.ID, mc.made); !mc.run.dialog.ids[id] {
+		mc.idCount++
+		if id := fmt.Sprintf("%s_%d", mc.msg.ID, mc.idCount); !mc.run.dialog.ids[id] {
 			return id
 		}
 	}

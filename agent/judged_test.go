@@ -167,8 +167,8 @@ func TestMiddlewareThatAllows(t *testing.T) {
 	equal(t, "ran", j.String(), "one:a")
 }
 
-// TestSavedEditIsAskedAbout has a person edit one call and refuse another, and the program stop right after that was saved: the
-// edited call was not judged yet, and may run something else when the next run judges it.
+// TestSavedEditIsAskedAbout has a person edit a call, and the program stop before the edited call is judged: the
+// next run judges it and asks again.
 func TestSavedEditIsAskedAbout(t *testing.T) {
 	for _, row := range []struct {
 		name, later string
@@ -209,8 +209,8 @@ func TestSavedEditIsAskedAbout(t *testing.T) {
 	}
 }
 
-// TestEditedCallWaitsForItsTurn answers the second of two questions first, with other arguments: the answer counts when the
-// first is answered in a later run, unless the call would then do something else.
+// TestEditedCallWaitsForItsTurn answers the second of two questions first, with other arguments. The answer is used when the
+// first is answered in a later run, unless the judgement of the call has changed.
 func TestEditedCallWaitsForItsTurn(t *testing.T) {
 	for later, asked := range map[string]bool{"one": false, "two": true} {
 		t.Run(later, func(t *testing.T) {
@@ -240,8 +240,8 @@ func TestEditedCallWaitsForItsTurn(t *testing.T) {
 	}
 }
 
-// TestApprovalSaysHowFar: a question says what an approval permits, and promises no sandbox that does not
-// exist, also after a reload; if the sandbox is gone the call is asked about again.
+// TestApprovalSaysHowFar: a question names what an approval permits, and a sandbox only if it exists,
+// also after a reload. If the sandbox is gone, the question is asked again.
 func TestApprovalSaysHowFar(t *testing.T) {
 	for _, row := range []struct {
 		why     string
@@ -280,8 +280,8 @@ func TestApprovalSaysHowFar(t *testing.T) {
 	}
 }
 
-// TestLeavingTheSandbox: that a person approved a call that leaves the sandbox is not believed from a State that
-// was loaded without a seal; a call in the sandbox is.
+// TestLeavingTheSandbox: in a State that was loaded without a seal, the approval of a call outside the sandbox
+// is ignored; that of a call in the sandbox is used.
 func TestLeavingTheSandbox(t *testing.T) {
 	for _, row := range []struct {
 		why           string

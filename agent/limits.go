@@ -61,9 +61,8 @@ func (r *run) sharedLimit() string {
 	return cmp.Or(r.st.loop.Spent.Shared(r.limits(), r.cfg.Now()), r.limitAbove())
 }
 
-// countCall counts a call of the model and reports whether the limits, of this run and of those that
-// it works for, allow it. It does both at once, so that agents that run concurrently do not both use the last
-// one.
+// countCall counts a call of the model and reports whether the limits, of this run and of those that it works for,
+// allow it. It does both at once, so that agents that run concurrently do not both use the last one.
 func (r *run) countCall() bool {
 	own := r.st.loop.Spent.CountCall(r.limits())
 	return fromAbove(r, true, false, (*run).countCall) && own
@@ -81,9 +80,8 @@ func (r *run) callsLeft() int {
 	return math.MaxInt
 }
 
-// charge counts the cost of the sub-agent that works on c since the last charge. It is saved
-// together with the sub-agent's State, so that after a crash nothing is charged twice or
-// forgotten.
+// charge counts the cost of the sub-agent that works on c since the last charge. It is saved together with the
+// sub-agent's State, so that after a crash nothing is charged twice or forgotten.
 func (r *run) charge(c *openCall, total decide.Charge) {
 	r.account(total.Since(c.Charged))
 	c.Charged = total
@@ -135,7 +133,10 @@ func (r *run) watchTime(left time.Duration) {
 		// An error means that the run has ended or the timer was set again.
 		_ = r.inbox.ask(f, func() error {
 			f.stage = finished
-			r.cancelFlights(fmt.Errorf("%w, %s was reached", errTimeUp, r.limits().TimeUp()))
+			cause := fmt.Errorf("%w, %s was reached", errTimeUp, r.limits().TimeUp())
+			for _, f := range r.flights {
+				f.cancelWith(cause)
+			}
 			return nil
 		})
 	})

@@ -40,7 +40,7 @@ func TestLimits(t *testing.T) {
 			}
 			cfg := Config{Policy: bypass, Limits: row.limits, Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))}
 			now := time.Unix(0, 0)
-			cfg.Now = func() time.Time { now = now.Add(time.Second); return now } // a second passes for each look at the clock
+			cfg.Now = func() time.Time { now = now.Add(time.Second); return now } // a second passes with each call
 			a, w := newAgent(t, cfg, turns...)
 			last := -1
 			w.turns = append(w.turns[:0:0], turns...)
@@ -125,7 +125,7 @@ func TestLastAnswerFits(t *testing.T) {
 			cfg := Config{Policy: bypass, Limits: Limits{Steps: 1}, Toolkit: toolkit.Of(page), Window: Window{Tokens: row.own}}
 			a, _ := newAgent(t, cfg)
 			refused := 0
-			a.model = wordsFunc(func(req *model.Request) turn {
+			a.model = turnFunc(func(req *model.Request) turn {
 				switch size := (&windowedServer{bytes: 4}).tokens(req); {
 				case size > 8_000:
 					refused++

@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// loadedState returns a state that anyone may have written, in which calls
+// loadedState returns a state from an untrusted file, in which calls
 // c1, c2 … of note are open, with the given members in addition to id, name and tool.
 func loadedState(t *testing.T, open ...string) *State {
 	t.Helper()
@@ -31,7 +31,7 @@ func loadedState(t *testing.T, open ...string) *State {
 }
 
 // TestLoadedCallsAreNotBelieved continues states whose open calls claim
-// more than they may.
+// rights that they lack.
 func TestLoadedCallsAreNotBelieved(t *testing.T) {
 	deny := permission.Policy{Mode: permission.ModeBypass, Rules: []permission.Rule{{Tool: "note", Behavior: permission.Deny}}}
 	const a = `"input":{"path":"a"},`

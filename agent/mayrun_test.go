@@ -203,7 +203,7 @@ func (prepared) Preview(_ context.Context, input json.RawMessage) (string, error
 	return "", nil
 }
 
-// TestNoOneIsAskedAboutWhatMustFail : no question is asked about a call whose Preview fails.
+// TestNoQuestionAboutFailingPreview: no question is asked about a call whose Preview fails.
 func TestNoQuestionAboutFailingPreview(t *testing.T) {
 	var j journal
 	asked := 0

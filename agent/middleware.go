@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"iter"
+	"slices"
 
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/model"
@@ -10,16 +11,14 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A Middleware wraps what an agent does at any of these levels. Each is a
-// function that gets the next one and returns another; nil leaves the level
-// unchanged. The first in [Config.Middleware] is the outermost.
+// A Middleware wraps what an agent does at any of these levels. Each is a function that gets the next one and
+// returns another; nil leaves the level unchanged. The first in [Config.Middleware] is the outermost.
 //
 // The context that a level passes on reaches everything below it: that of Run
 // reaches the steps, that of Step the model and tool calls.
 //
-// Packages agentlog and agentotel have middleware that logs and traces. Budgets
-// are not middleware but [Limits], and secrets are removed by [Config.Redact]:
-// both must apply to what no middleware sees, such as a save.
+// Packages agentlog and agentotel have middleware that logs and traces. Budgets are not middleware but [Limits],
+// and secrets are removed by [Config.Redact]: both must apply to what no middleware sees, such as a save.
 type Middleware struct {
 	Run          func(next RunFunc) RunFunc
 	Step         func(next StepFunc) StepFunc
@@ -39,9 +38,8 @@ type (
 	// interrupted step. It also returns nil if the run then waits.
 	StepFunc func(context.Context) error
 
-	// JudgeFunc decides about a tool call. It may be stricter than the next;
-	// one that is more permissive overrides the policy. With sub-agents
-	// ([AsTool]) it is called concurrently.
+	// JudgeFunc decides about a tool call. It may be stricter than the next; one that is more permissive overrides
+	// the policy. With sub-agents ([AsTool]) it is called concurrently.
 	JudgeFunc func(context.Context, *permission.Policy, *permission.Call) permission.Decision
 
 	// SummaryFunc asks the model for a summary of the conversation, with a
@@ -55,8 +53,8 @@ type (
 
 // wrap composes the functions of one level around the innermost.
 func wrap[F any](mws []Middleware, inner F, of func(Middleware) func(F) F) F {
-	for i := len(mws) - 1; i >= 0; i-- {
-		if w := of(mws[i]); w != nil {
+	for _, m := range slices.Backward(mws) {
+		if w := of(m); w != nil {
 			inner = w(inner)
 		}
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/kitbag-go/kitbag/agent/event"
 )
 
-// A partial is the incomplete JSON of an answer. It is completed and decoded
+// A partialJSON is the incomplete JSON of an answer. It is completed and decoded
 // repeatedly, but less often once it is long: the total cost is about [partialFactor] times
 // the length of the answer, twice that if it does not decode, and a constant for each piece.
-type partial struct {
+type partialJSON struct {
 	call    string // id of the call whose arguments are the answer
 	text    strings.Builder
 	decoded int    // length of text at the last decode
@@ -26,12 +26,12 @@ const (
 
 // add appends a piece of an answer; another call starts another answer. It reports whether
 // decode, which gets the completed JSON, accepted a new value.
-func (p *partial) add(ev *event.ToolCallDelta, decode func(json.RawMessage) error) bool {
+func (p *partialJSON) add(ev *event.ToolCallDelta, decode func(json.RawMessage) error) bool {
 	if ev.Name != finalName {
 		return false
 	}
 	if p.call != ev.Call {
-		*p = partial{call: ev.Call, last: "{}"} // an empty object is not a new value
+		*p = partialJSON{call: ev.Call, last: "{}"} // an empty object is not a new value
 	}
 	p.text.WriteString(ev.Args)
 	n := p.text.Len()
@@ -53,10 +53,9 @@ func (p *partial) add(ev *event.ToolCallDelta, decode func(json.RawMessage) erro
 	return false
 }
 
-// completeJSON returns valid JSON for the beginning of a JSON text: it closes the open objects and arrays.
-// It returns "" if there is no value yet. An incomplete string is closed too, or left out unless
-// withString is set. Numbers, true, false, null and names of members are left out until they are certainly
-// complete: 1 may become 12.
+// completeJSON returns valid JSON for the beginning of a JSON text: it closes the open objects and arrays. It
+// returns "" if there is no value yet. An incomplete string is closed too, or left out unless withString is set.
+// Numbers, true, false, null and names of members are left out until they are certainly complete: 1 may become 12.
 func completeJSON(text string, withString bool) string {
 	var open []byte    // brackets that close the open objects and arrays, the innermost last
 	end, tail := 0, "" // the result has text[:end], then tail, then the brackets
@@ -100,9 +99,8 @@ scan:
 	return text[:end] + tail + string(open)
 }
 
-// stringLength returns the length of the JSON string at the start of text, with its quotes. If the
-// string has not ended, an incomplete last character does not count: part of an escape
-// sequence, or the first of two surrogates.
+// stringLength returns the length of the JSON string at the start of text, with its quotes. If the string has not
+// ended, an incomplete last character does not count: part of an escape sequence, or the first of two surrogates.
 func stringLength(text string) (n int, ended bool) {
 	for n = 1; n < len(text); {
 		size := 1
@@ -126,8 +124,7 @@ func stringLength(text string) (n int, ended bool) {
 	return n, false
 }
 
-// isHighSurrogate reports whether text begins with an escape sequence for the first of two
-// surrogates.
+// isHighSurrogate reports whether text begins with an escape sequence for the first of two surrogates.
 func isHighSurrogate(text string) bool {
 	return len(text) >= 6 && strings.EqualFold(text[:3], `\ud`) && strings.IndexByte("89abAB", text[3]) >= 0
 }

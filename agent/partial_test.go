@@ -259,7 +259,7 @@ func TestStreamAsOfTwoAtOnce(t *testing.T) {
 	equal(t, "ran", j.String(), "note:some path")
 }
 
-// TestStreamAsEndsEarly has streams that the consumer breaks off, that wait, and that fail.
+// TestStreamAsEndsEarly has streams that the consumer stops, that wait, and that fail.
 func TestStreamAsEndsEarly(t *testing.T) {
 	answer := pieces("f", finalName, `{"city":"Graz","score":4}`, 4)
 	a, w := newAgent(t, Config{}, answer)
@@ -302,7 +302,7 @@ func TestStreamAsEndsEarly(t *testing.T) {
 // in small pieces.
 func TestPartialsCostInProportion(t *testing.T) {
 	text := `{"title":"` + strings.Repeat("word ", 200_000) + `"}`
-	var p partial
+	var p partialJSON
 	decoded, values := 0, 0
 	for chunk := range slices.Chunk([]byte(text), 4) {
 		if p.add(&event.ToolCallDelta{Call: "f", Name: finalName, Args: string(chunk)}, func(raw json.RawMessage) error {

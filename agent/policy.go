@@ -7,8 +7,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// checkPolicy returns an error for rules that cannot work with the agent's tools. It contacts no
-// source.
+// checkPolicy returns an error for rules that cannot work with the agent's tools. It contacts no source.
 func (c *Config) checkPolicy(background tool.Tool) error {
 	if len(c.Policy.Rules) == 0 { // keeps New cheap
 		return c.Policy.Check()

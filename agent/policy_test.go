@@ -53,7 +53,7 @@ func plainTool(name string) tool.Tool {
 
 // TestPolicyOfTools: New fails on rules that cannot work with the tools.
 func TestPolicyOfTools(t *testing.T) {
-	below, err := New(Config{Model: &words{}, Toolkit: toolkit.Of(plainTool("deploy"))})
+	below, err := New(Config{Model: &turnModel{}, Toolkit: toolkit.Of(plainTool("deploy"))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestPolicyOfTools(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg := Config{Model: &words{}, Toolkit: unlisted, Background: 1, Policy: permission.Policy{Rules: []permission.Rule{rule}}}
+		cfg := Config{Model: &turnModel{}, Toolkit: unlisted, Background: 1, Policy: permission.Policy{Rules: []permission.Rule{rule}}}
 		text := ""
 		if _, err := New(cfg); err != nil {
 			text = err.Error()
@@ -111,7 +111,7 @@ func TestPolicyOfListedTools(t *testing.T) {
 		t.Fatal(err)
 	}
 	try := func(rule permission.Rule) error {
-		_, err := New(Config{Model: &words{}, Toolkit: tk, Policy: permission.Policy{Rules: []permission.Rule{rule}}})
+		_, err := New(Config{Model: &turnModel{}, Toolkit: tk, Policy: permission.Policy{Rules: []permission.Rule{rule}}})
 		return err
 	}
 	if err := try(permission.Rule{Tool: "seeks", Behavior: permission.Deny}); err == nil {

@@ -17,9 +17,8 @@ import (
 )
 
 // TestPrefixStability runs fifty steps with three group changes and one
-// compaction over HTTP, and measures how much of each request is a prefix that
-// it shares with the one before: a provider's prompt cache
-// saves this. Providers put tools before messages, whatever their order in the body.
+// compaction over HTTP, and measures the prefix of each request that is
+// equal to that of the one before, and so in a provider's prompt cache. Providers put tools before messages, whatever their order in the body.
 func TestPrefixStability(t *testing.T) {
 	for _, row := range []struct {
 		cfg  openai.Config
@@ -87,7 +86,7 @@ func testPrefixStability(t *testing.T, cfg openai.Config, want float64) {
 	}
 }
 
-// TestOpeningLate opens and closes a group in a conversation of 100,000 tokens. A model that is told of it at the end
+// TestOpeningLate opens and closes a group in a conversation of 100,000 tokens. A model with late tools
 // gets the previous request, and little more.
 func TestOpeningLate(t *testing.T) {
 	s := openaitest.New(t, openaitest.Text("Yes."),

@@ -30,21 +30,21 @@ type run struct {
 
 	consumer consumer
 	inbox    inbox
-	flights  []*flight // that are not completely handled
-	early    *early    // calls of the current or last answer; usually nil
-	failed   error     // ends the run
+	flights  []*flight   // that are not completely handled
+	early    *earlyCalls // calls of the current or last answer; usually nil
+	failed   error       // ends the run
 
 	unanswered error // why the last model call has no answer, if something else ends the run
 
-	shown     shown
-	final     *final // the requested typed answer, or nil
-	dialog    dialog
-	full      window.Gauge // see gauge
-	questions questions
-	consumed  []string // the ids of inputs that no save contains yet
+	shown       shown
+	final       *finalAnswer // the requested typed answer, or nil
+	dialog      dialog
+	windowGauge window.Gauge // use gauge, which sets its configuration
+	questions   questionState
+	consumed    []string // the ids of inputs that no save contains yet
 }
 
-// A consumer receives events.
+// A consumer receives the events of a run.
 type consumer struct {
 	yield   func(event.Event, error) bool
 	cancel  context.CancelCauseFunc
@@ -58,8 +58,8 @@ type consumer struct {
 	redactor eventRedactor
 }
 
-// A shown caches what the last request to the model was made with, by which its calls are judged. Each part
-// is nil when it must be recreated.
+// A shown caches the view and the policy of the last request to the model, for its calls. Each is nil when it
+// must be recreated.
 type shown struct {
 	view   *toolkit.View
 	policy *permission.Policy // Config.Policy with the State's rules
@@ -73,8 +73,8 @@ type dialog struct {
 	model model.Model // the agent's, with retries that emit events; created for the first request
 }
 
-// A questions holds what a run needs to ask the user.
-type questions struct {
+// A questionState has what a run needs to ask the user.
+type questionState struct {
 	asking   chan struct{}      // holds a token while a question is open
 	sampling chan struct{}      // holds a token while a server uses the model
 	host     *callHost          // of all calls
@@ -88,8 +88,7 @@ var (
 	errTooSlow = errors.New("the call took too long")
 )
 
-// join is like [errors.Join], but does not repeat an error with the same text: a full disk fails
-// each save.
+// join is like [errors.Join], but does not repeat an error with the same text: a full disk fails each save.
 func join(errs ...error) error {
 	if !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
 		return nil
@@ -238,7 +237,7 @@ func (r *run) saveState() error {
 		return nil
 	}
 	var err error
-	if r.st.frozen, err = r.st.encodeMoving(); err != nil {
+	if r.st.frozen, err = r.st.encodeMutable(); err != nil {
 		return fmt.Errorf("encode the session: %w", err)
 	}
 	defer func() { r.st.frozen, r.st.saving = nil, Saving{} }()
@@ -257,11 +256,11 @@ func (r *run) saveState() error {
 	return nil
 }
 
-// addMessage adds m to the conversation, saves it, and emits it together with more events.
-func (r *run) addMessage(m *message.Message, finish string, more ...event.Event) error {
+// addMessage adds m to the conversation, saves it, and emits it.
+func (r *run) addMessage(m *message.Message, finish string) error {
 	r.st.Messages = append(r.st.Messages, m)
 	r.consumer.unsent = append(r.consumer.unsent, &event.Message{Message: m, Finish: finish})
-	return r.store(more...)
+	return r.store()
 }
 
 // hint adds a hint from the program to the conversation.
@@ -318,17 +317,16 @@ type nest struct {
 	judge   JudgeFunc       // of the outer run, with its policy
 	outer   *Config         // of the outer run; may be nil
 
-	// do has the outer run call fn on its own goroutine, for the call that
-	// the sub-agent works on. It returns the result of fn, or an error if the
-	// outer run has ended.
+	// do has the outer run call fn on its own goroutine, for the call that the sub-agent works on. It returns the
+	// result of fn, or an error if the outer run has ended.
 	do func(fn func(outer *run, c *openCall) error) error
 
 	waits bool // ended waiting for an answer
 
-	seq int64 // of the sub-agent's last event that the outer run has emitted or holds
+	seq int64 // of the sub-agent's last event that the outer run has emitted or held
 }
 
-// isNew reports whether the outer run has not emitted ev yet, with a save.
+// isNew reports whether the outer run has yet to emit ev, and records that it will.
 func (n *nest) isNew(ev event.Event) bool {
 	if ev.Head().Seq <= n.seq {
 		return false

@@ -22,12 +22,12 @@ func TestStepThatRecovers(t *testing.T) {
 			t.Run(name+", "+at, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var j journal
-					over := false
+					panicked := false
 					cfg := Config{Policy: bypass, Toolkit: toolkit.Of(sleeper(&j, time.Hour, tool.Options{Parallel: true}), noting(&j, "quick", tool.Options{Parallel: true}))}
 					cfg.Save = func(_ context.Context, st *State) error {
 						for _, c := range st.loop.Open {
-							if c.Name == "quick" && (at == "ended" && c.Result != nil || at == "began" && c.Status == "running") && !over {
-								over = true
+							if c.Name == "quick" && (at == "ended" && c.Result != nil || at == "began" && c.Status == "running") && !panicked {
+								panicked = true
 								panic("the store is gone")
 							}
 						}
@@ -58,7 +58,7 @@ func TestStepThatRecovers(t *testing.T) {
 					if reason != event.EndError || failure == nil || !strings.HasSuffix(j.String(), "over") {
 						t.Errorf("%s, %v; %s", reason, failure, j.String())
 					}
-					if err := CheckHistory(st.Messages); err != nil || !over {
+					if err := CheckHistory(st.Messages); err != nil || !panicked {
 						t.Error(err)
 					}
 				})
@@ -67,7 +67,7 @@ func TestStepThatRecovers(t *testing.T) {
 	}
 }
 
-// TestHeldReportsAreAllHandled commits a flight with a report that fails: its last report is handled nevertheless.
+// TestHeldReportsAreAllHandled commits a flight with a report that fails: later reports are still handled.
 func TestHeldReportsAreAllHandled(t *testing.T) {
 	r, ended := new(run), 0
 	f := &flight{task: endCounter{&ended}}
@@ -86,19 +86,19 @@ func (e endCounter) onEnd(*run) error            { *e.n++; return nil }
 // TestSubagentThatWaitsTooLate has a sub-agent end waiting after the outer run has cancelled its call.
 func TestSubagentThatWaitsTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		deaf := tool.Must(tool.New("deaf", "Does not listen.", func(context.Context, struct{}) (string, error) {
+		stubborn := tool.Must(tool.New("stubborn", "Ignores cancellation.", func(context.Context, struct{}) (string, error) {
 			time.Sleep(time.Hour)
 			return "late", nil
 		}, tool.Options{Parallel: true}))
 		var j journal
-		inner, _ := newAgent(t, Config{Policy: allowing("deaf"), Background: time.Millisecond,
-			Toolkit: toolkit.Of(deaf, noting(&j, "ask", tool.Options{}))},
-			calls(`d deaf {}`), calls(`q ask {"path":"x"}`))
+		inner, _ := newAgent(t, Config{Policy: allowing("stubborn"), Background: time.Millisecond,
+			Toolkit: toolkit.Of(stubborn, noting(&j, "ask", tool.Options{}))},
+			calls(`d stubborn {}`), calls(`q ask {"path":"x"}`))
 		sub, err := AsTool[string, string](inner, "helper", "Helps.", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		outer, _ := newAgent(t, Config{Policy: allowing("helper", "deaf"), Toolkit: toolkit.Of(sub)},
+		outer, _ := newAgent(t, Config{Policy: allowing("helper", "stubborn"), Toolkit: toolkit.Of(sub)},
 			calls(`h helper {"task":"t"}`), says("never"))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -141,12 +141,12 @@ func TestPanicLosesNoResult(t *testing.T) {
 				for range a.Run(t.Context(), st, Say("go")) {
 				}
 			}()
-			n = at // no more
+			n = at // fail only once
 			if len(st.Messages) == 0 {
 				return
 			}
 			evs, err := play(t, a, st, []Input{}...)
-			for len(a.model.(*words).turns) > 0 && err == nil { // an answer may have ended the run early
+			for len(a.model.(*turnModel).turns) > 0 && err == nil { // an answer may have ended the run early
 				evs, err = play(t, a, st, Say("and?"))
 			}
 			text := encoded(t, st)

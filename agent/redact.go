@@ -18,8 +18,7 @@ import (
 // it would be another call.
 const redactedInput = "Not run: the arguments contained a secret, which was removed when the conversation was saved. Make the call again with the secret."
 
-// A cleaner caches redacted messages, so that each is searched only once, although each save
-// may encode all of them.
+// A cleaner caches redacted messages, since each save may encode all of them.
 type cleaner struct {
 	r     *redact.Redactor // may be nil
 	mu    sync.Mutex       // several goroutines may encode a State between runs
@@ -45,7 +44,7 @@ func (c *cleaner) messages(msgs []*message.Message, all int) []*message.Message 
 	for i, m := range msgs {
 		clean, ok := c.clean[m]
 		if !ok {
-			clean = without(c.r, m)
+			clean = redacted(c.r, m)
 			c.clean[m] = clean
 		}
 		out[i] = clean
@@ -53,9 +52,9 @@ func (c *cleaner) messages(msgs []*message.Message, all int) []*message.Message 
 	return out
 }
 
-// without returns v without secrets. It copies what it changes, and returns v itself if there are none:
+// redacted returns v without secrets. It copies what it changes, and returns v itself if there are none:
 // stores recognize messages by their pointers.
-func without[T any](r *redact.Redactor, v T) T {
+func redacted[T any](r *redact.Redactor, v T) T {
 	if r == nil {
 		return v
 	}
@@ -96,7 +95,8 @@ var unsearched = map[reflect.Type][]string{
 	reflect.TypeFor[permission.Rule]():    {"Tool"},
 }
 
-// search returns v without secrets, and whether it had any. Strings of named types are constants.
+// search returns v without secrets, and whether it had any. Strings of named types are not searched: they are
+// constants.
 func search(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
 	switch v.Kind() {
 	case reflect.String:
@@ -119,8 +119,7 @@ func search(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found boo
 	return v, false
 }
 
-// searchMap also searches the keys. They are sorted, so that of two that become equal the same one
-// is always kept.
+// searchMap also searches the keys. They are sorted, so that of two that become equal the same one is always kept.
 func searchMap(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found bool) {
 	clean = reflect.MakeMap(v.Type())
 	keys := v.MapKeys()
@@ -147,7 +146,7 @@ func searchPointer(r *redact.Redactor, v reflect.Value) (clean reflect.Value, fo
 			x.Bytes, v, found = []byte(r.Text(s)), reflect.ValueOf(x), true
 		}
 	case *openCall:
-		if clean := withoutInState(r, x.Sub); !bytes.Equal(clean, x.Sub) {
+		if clean := redactedSubState(r, x.Sub); !bytes.Equal(clean, x.Sub) {
 			x = new(*x)
 			x.Sub, v, found = clean, reflect.ValueOf(x), true
 		}
@@ -216,9 +215,9 @@ func searchList(r *redact.Redactor, v reflect.Value) (clean reflect.Value, found
 	return clean, found
 }
 
-// withoutInState returns the State of a sub-agent without secrets. A search of its JSON would miss secrets
+// redactedSubState returns the State of a sub-agent without secrets. A search of its JSON would miss secrets
 // in files, or in several pieces.
-func withoutInState(r *redact.Redactor, state json.RawMessage) json.RawMessage {
+func redactedSubState(r *redact.Redactor, state json.RawMessage) json.RawMessage {
 	var sub State
 	if state == nil || json.Unmarshal(state, &sub) != nil {
 		return state

@@ -308,7 +308,7 @@ func TestUnsearchedStrings(t *testing.T) {
 	for _, v := range values {
 		v = reflect.New(reflect.TypeOf(v).Elem()).Interface()
 		fill(reflect.ValueOf(v).Elem())
-		kept(reflect.ValueOf(without(r, v)).Elem(), "", left)
+		kept(reflect.ValueOf(redacted(r, v)).Elem(), "", left)
 	}
 	want := map[string]bool{}
 	for of, fields := range unsearched {
@@ -525,7 +525,7 @@ func TestBackgroundOutputIsRedacted(t *testing.T) {
 		j := &toolCall{redactor: r.Stream(), done: make(chan struct{})}
 		said := strings.Repeat("x ", tailSize/2) + secret + strings.Repeat(" y", (tailSize-at)/2)
 		for _, piece := range cut(said, 7) {
-			j.note(tool.Text(piece))
+			j.keepTail(tool.Text(piece))
 			if leaks(j.tail) {
 				t.Fatalf("the tail ends %q", j.tail[max(0, len(j.tail)-60):])
 			}

@@ -62,25 +62,25 @@ func (c *eventRedactor) redact(ev event.Event) []event.Event {
 		})
 	case *event.ToolDelta:
 		if ev.Text == "" {
-			return []event.Event{without(c.r, ev)}
+			return []event.Event{redacted(c.r, ev)}
 		}
 		var out []event.Event
 		if ev.Progress != nil { // the text may be held back
-			out = append(out, without(c.r, &event.ToolDelta{Call: ev.Call, Name: ev.Name, ForUser: ev.ForUser, Progress: ev.Progress}))
+			out = append(out, redacted(c.r, &event.ToolDelta{Call: ev.Call, Name: ev.Name, ForUser: ev.ForUser, Progress: ev.Progress}))
 		}
 		return append(out, c.delta(textKey{event.TypeOf(ev), ev.Call, ev.ForUser}, ev.Text, func(s string) event.Event {
 			return &event.ToolDelta{Call: ev.Call, Name: ev.Name, Text: s, ForUser: ev.ForUser}
 		})...)
 	case *event.ToolResult:
-		return append(c.flush(ofCall(ev.Call)), without(c.r, ev))
+		return append(c.flush(ofCall(ev.Call)), redacted(c.r, ev))
 	case *event.Elicitation, *event.Sampling: // they come from a call, and the model may be in the middle of a secret
-		return []event.Event{without(c.r, ev)}
+		return []event.Event{redacted(c.r, ev)}
 	case *event.Background: // no more deltas of the call follow, and what is held back may be half a secret
 		c.flush(ofCall(ev.Call))
 	case *event.Discard: // the deltas are discarded, and what is held back of them too
 		c.flush(ofModel)
 	}
-	return append(c.flush(ofModel), without(c.r, ev))
+	return append(c.flush(ofModel), redacted(c.r, ev))
 }
 
 // delta adds a piece to a text and returns what can be shown now.
@@ -117,7 +117,7 @@ func (c *eventRedactor) flush(which func(textKey) bool) []event.Event {
 		}
 		rest := h.text.Close()
 		if h.key.isArgs() {
-			rest = string(without(c.r, h.args))
+			rest = string(redacted(c.r, h.args))
 		}
 		if rest != "" {
 			out = append(out, h.delta(rest))

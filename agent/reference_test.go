@@ -17,13 +17,13 @@ import (
 )
 
 // A reference computes what a run of a waitScript must do: which events at which times, which results and
-// which conversation. It does one thing after the other on its own clock, and shares no code with the engine.
-// Everything that depends on several goroutines is left out.
+// which conversation. It simulates one action after the other with its own clock, and shares no code with the agent.
+// It has no concurrency.
 type reference struct {
 	s        waitScript
 	now      time.Duration
 	end      time.Duration // of the run's context
-	left     bool          // the consumer has broken off
+	left     bool          // the consumer has stopped
 	events   int
 	told     []string
 	messages []string
@@ -176,14 +176,14 @@ func (m *reference) call(id string) (res string, failed bool) {
 	return outcome + ": " + strings.Join(c.said, "|"), false
 }
 
-// say adds a chunk to the result of the call.
+// say adds a chunk to the call's result.
 func (c *refCall) say(text string) bool {
 	c.said = append(c.said, text)
 	c.emit("tool_delta %s %s", c.id, text)
 	return true
 }
 
-// through is the call through middleware, until the context ends at that time or with the run.
+// through makes the call through middleware. Its context ends at until, or with the run.
 func (c *refCall) through(middleware []string, until time.Duration, yield func(string, error) bool) {
 	if len(middleware) == 0 {
 		c.isolated(until, yield)
@@ -221,7 +221,7 @@ func (c *refCall) through(middleware []string, until time.Duration, yield func(s
 	}
 }
 
-// why is the error of a context that has ended, at that time.
+// why returns the error of a context that ended at until.
 func (c *refCall) why(until time.Duration) error {
 	if c.left && c.end <= until {
 		return errRefLeft
@@ -229,7 +229,7 @@ func (c *refCall) why(until time.Duration) error {
 	return errRefLate
 }
 
-// isolated is the tool, which has 200 ms to end when its context has.
+// isolated runs the tool, which has 200 ms to end after its context.
 func (c *refCall) isolated(until time.Duration, yield func(string, error) bool) {
 	if c.now >= min(until, c.end) {
 		yield("", fmt.Errorf("not started: %w", c.why(until)))
@@ -306,7 +306,7 @@ func (c *refCall) ask(until time.Duration) {
 }
 
 // TestRunMatchesReference compares runs with the reference: events, their times and order, results, and the
-// conversation, also after the consumer has broken off or the time of the run has ended.
+// conversation, also after the consumer has stopped or the time of the run has ended.
 func TestRunMatchesReference(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := drawWaitScript(rt)

@@ -66,14 +66,12 @@ func (a *Agent) StreamText(ctx context.Context, st *State, inputs ...Input) iter
 	}
 }
 
-// A textStream joins the deltas of a run into one text, as [message.Message.Text] and
-// [decide.FullAnswer] do.
+// A textStream joins the deltas of a run into one text, as [message.Message.Text] and [decide.FullAnswer] do.
 type textStream struct {
 	block string // of the last delta
 	gap   string // what separates the next one from it
 }
 
-// piece returns what ev adds to the text.
 func (s *textStream) piece(ev event.Event) string {
 	switch ev := ev.(type) {
 	case *event.Message:
@@ -115,12 +113,11 @@ func ReplyAs[T any](ctx context.Context, a *Agent, st *State, inputs ...Input) (
 // values are not checked, and one may contain less than the one before if the model starts its answer
 // again. The last value, after which the sequence ends without an error, is the checked answer.
 //
-// Once an answer is longer than a few kilobytes, a value is yielded only when it has grown by a sixteenth,
-// so that the cost stays proportional to its length. The sequence may be ranged once; breaking off cancels
-// the run.
+// Once an answer is longer than a few kilobytes, a value is yielded only when it has grown by a sixteenth, so that
+// the cost stays proportional to its length. The sequence may be ranged once; breaking off cancels the run.
 func StreamAs[T any](ctx context.Context, a *Agent, st *State, inputs ...Input) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		var p partial
+		var p partialJSON
 		stopped := false
 		answer, err := replyAs[T](ctx, a, st, inputs, func(ev *event.ToolCallDelta) bool {
 			var v T
@@ -137,7 +134,7 @@ func StreamAs[T any](ctx context.Context, a *Agent, st *State, inputs ...Input) 
 	}
 }
 
-// replyAs runs to the typed answer. show receives the deltas of the calls, and returns false to break off.
+// replyAs runs to the typed answer. show receives the deltas of the calls, and returns false to stop.
 func replyAs[T any](ctx context.Context, a *Agent, st *State, inputs []Input, show func(*event.ToolCallDelta) bool) (T, error) {
 	var none T
 	f, err := newFinal[T]()

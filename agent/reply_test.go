@@ -70,7 +70,7 @@ func TestReply(t *testing.T) {
 	}
 }
 
-// errAny stands for any error, in a table row.
+// errAny means any error in a table row.
 var (
 	errAny  = errors.New("any")
 	errFull = errors.New("the disk is full")
@@ -109,7 +109,7 @@ func TestReplyIsOfThisTurn(t *testing.T) {
 	}
 }
 
-// TestStreamTextBreakOff breaks off: the run is cancelled, and the conversation is complete.
+// TestStreamTextBreakOff stops ranging: the run is cancelled, and the conversation is complete.
 func TestStreamTextBreakOff(t *testing.T) {
 	a, _ := newAgent(t, Config{}, says("Hello."))
 	st := new(State)

@@ -8,8 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 )
 
-// TestResultDirLinks: a link that somebody else has put into the directory, or in its place, makes it
-// neither read nor write outside of it.
+// TestResultDirLinks: links in the directory, or in place of it, do not lead to files outside.
 func TestResultDirLinks(t *testing.T) {
 	for _, row := range []struct{ name, at, to string }{
 		{"a link to a file", "s.results/a.txt", "../../out/a.txt"},

@@ -187,7 +187,7 @@ func pickLines(text, lines, grep string) (string, error) {
 		}
 	}
 	if b.Len() == 0 {
-		return fmt.Sprintf("(no line of %d-%d matches %s)", from, to, grep), nil
+		return fmt.Sprintf("(no line of %d-%d matches %s; try another expression)", from, to, grep), nil
 	}
 	return b.String(), nil
 }

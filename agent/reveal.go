@@ -14,12 +14,12 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A revealed is what the model was shown of tools, where it can be told of changes at the end of the
-// conversation; see [model.Reveal]. It is of one generation of the conversation, and begins anew with each.
+// revealedTools has the first list of tools that the model was shown, and the later changes, for a model that
+// accepts them in the conversation; see [model.Reveal]. Each generation of the conversation has its own.
 //
-// The State stores of the first list which groups were open, and of a later tool a name and a hash: the
-// definitions come from the toolkit. If they are not the same there, it begins anew.
-type revealed struct {
+// The State stores only the groups that were open at first, and the name and hash of each later tool: the
+// definitions come from the toolkit. If they have changed there, the next request shows a new first list.
+type revealedTools struct {
 	generation  int
 	scope       json.RawMessage // as it was when the first list was made
 	first       string          // the hash of the digest of the first list
@@ -28,7 +28,7 @@ type revealed struct {
 	changes     []*model.ToolChange
 	stored      []changeJSON // the same, as they are stored
 	digest      string       // of the list that the changes lead to
-	closedSpace int          // estimated tokens of the tools that were shown and may not be called
+	closedSpace int          // estimated tokens of the tools that were shown but can no longer be called
 }
 
 type revealedJSON struct {
@@ -38,20 +38,20 @@ type revealedJSON struct {
 	Changes    []changeJSON    `json:"changes,omitempty"`
 }
 
-// A changeJSON is a change of which the answer to it is the message at index At.
+// A changeJSON is a change. At is the index of the message that answers it.
 type changeJSON struct {
-	At     int       `json:"at"`
-	Add    []shownAs `json:"add,omitempty"`
-	Remove []string  `json:"remove,omitempty"`
+	At     int         `json:"at"`
+	Add    []shownTool `json:"add,omitempty"`
+	Remove []string    `json:"remove,omitempty"`
 }
 
-// A shownAs is a tool and a hash of its definition.
-type shownAs struct {
+// A shownTool is a tool and a hash of its definition.
+type shownTool struct {
 	Name string `json:"name"`
 	Hash string `json:"hash"`
 }
 
-// reveal says of the tools in req what a model.Revealer reads in their place, nil if that is the same.
+// reveal returns what a model.Revealer reads instead of the tools in req; nil if it reads those.
 func (r *run) reveal(req *model.Request) *model.Reveal {
 	n := len(r.st.Messages)
 	if !r.a.reveals || n == 0 || len(req.Messages) < n || !slices.Equal(req.Messages[:n], r.st.Messages) {
@@ -68,13 +68,13 @@ func (r *run) reveal(req *model.Request) *model.Reveal {
 	return &model.Reveal{Head: v.head, Digest: v.headDigest, Changes: slices.Clip(v.changes)}
 }
 
-// newRevealed begins with the tools of req.
-func (r *run) newRevealed(req *model.Request) *revealed {
+// newRevealed returns a revealed with the tools of req as the first list.
+func (r *run) newRevealed(req *model.Request) *revealedTools {
 	scope, err := r.st.Scope.MarshalJSON()
 	if err != nil {
-		scope = json.RawMessage("{}") // of which the hash is another
+		scope = json.RawMessage("{}") // restore will find another hash
 	}
-	return &revealed{generation: r.st.Generation, scope: scope, first: hash([]byte(req.Digest)),
+	return &revealedTools{generation: r.st.Generation, scope: scope, first: hash([]byte(req.Digest)),
 		head: req.Tools, headDigest: req.Digest, digest: req.Digest}
 }
 
@@ -84,9 +84,9 @@ func hash(data []byte) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// update brings v up to the tools of req. It returns false if it has to begin anew: a definition has changed, or
-// the messages are not those that the changes were told between.
-func (v *revealed) update(req *model.Request) bool {
+// update adds the change to the tools of req. It returns false if a new first list is needed: a definition has
+// changed, or the messages are not those between which the changes are.
+func (v *revealedTools) update(req *model.Request) bool {
 	isAnswer := func(at int) bool {
 		return at > 0 && at < len(req.Messages) && req.Messages[at].Role == message.RoleAssistant
 	}
@@ -117,10 +117,10 @@ func (v *revealed) update(req *model.Request) bool {
 	return true
 }
 
-// difference returns what changes the tools that may be called to those in tools, and false if one of them was
+// difference returns the change from the tools that can be called to those in tools, and false if one of them was
 // shown with another definition.
-func (v *revealed) difference(tools []tool.Info) (*model.ToolChange, bool) {
-	var shown []tool.Info // in the order in which they were
+func (v *revealedTools) difference(tools []tool.Info) (*model.ToolChange, bool) {
+	var shown []tool.Info // in order
 	callable := map[string]bool{}
 	at := map[string]int{}
 	add := func(infos []tool.Info) {
@@ -163,12 +163,12 @@ func (v *revealed) difference(tools []tool.Info) (*model.ToolChange, bool) {
 	return c, true
 }
 
-// sameDefinition reports whether the model reads the same of both.
+// sameDefinition reports whether the model reads the same definition.
 func sameDefinition(a, b *tool.Info) bool {
 	return a.Name == b.Name && a.Description == b.Description && bytes.Equal(a.Input, b.Input)
 }
 
-// definitionHash is a hash of what the model reads of a tool.
+// definitionHash returns a hash of the definition that the model reads.
 func definitionHash(t *tool.Info) string {
 	data, err := json.Marshal([]string{t.Name, t.Description, string(t.Input)})
 	if err != nil {
@@ -177,7 +177,7 @@ func definitionHash(t *tool.Info) string {
 	return hash(data)
 }
 
-// closedSpace estimates what a request holds of tools that may not be called any more.
+// closedSpace estimates the tokens of tools in a request that can no longer be called.
 func (r *run) closedSpace() int {
 	if v := r.st.revealed; r.a.reveals && v != nil && v.generation == r.st.Generation {
 		return v.closedSpace
@@ -185,9 +185,9 @@ func (r *run) closedSpace() int {
 	return 0
 }
 
-// restore makes v, if it was loaded, of the definitions that the toolkit has. It returns false if they are
-// not those that were shown.
-func (r *run) restore(v *revealed, req *model.Request) bool {
+// restore looks up the definitions of a v that was loaded in the toolkit. It returns false if they are not
+// those that were shown.
+func (r *run) restore(v *revealedTools, req *model.Request) bool {
 	if v.head != nil {
 		return true
 	}
@@ -204,8 +204,8 @@ func (r *run) restore(v *revealed, req *model.Request) bool {
 	if hash([]byte(first.Digest)) != v.first {
 		return false
 	}
-	known := map[shownAs]tool.Info{}
-	learn := func(t tool.Info) { known[shownAs{t.Name, definitionHash(&t)}] = t }
+	known := map[shownTool]tool.Info{}
+	learn := func(t tool.Info) { known[shownTool{t.Name, definitionHash(&t)}] = t }
 	for _, t := range req.Tools {
 		learn(t)
 	}
@@ -232,26 +232,24 @@ func (r *run) restore(v *revealed, req *model.Request) bool {
 	return true
 }
 
-// storedChange returns c as it is stored.
 func storedChange(c *model.ToolChange) changeJSON {
 	out := changeJSON{At: c.At, Remove: c.Remove}
 	for i := range c.Add {
-		out.Add = append(out.Add, shownAs{c.Add[i].Name, definitionHash(&c.Add[i])})
+		out.Add = append(out.Add, shownTool{c.Add[i].Name, definitionHash(&c.Add[i])})
 	}
 	return out
 }
 
-// toJSON returns what the State stores, nil for nothing.
-func (v *revealed) toJSON() *revealedJSON {
+func (v *revealedTools) toJSON() *revealedJSON {
 	if v == nil {
 		return nil
 	}
 	return &revealedJSON{v.generation, v.scope, v.first, v.stored}
 }
 
-func (in *revealedJSON) revealed() *revealed {
+func (in *revealedJSON) revealed() *revealedTools {
 	if in == nil {
 		return nil
 	}
-	return &revealed{generation: in.Generation, scope: in.Scope, first: in.First, stored: in.Changes}
+	return &revealedTools{generation: in.Generation, scope: in.Scope, first: in.First, stored: in.Changes}
 }

@@ -19,25 +19,18 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A fatal is a *testing.T or a *rapid.T.
-type fatal interface {
-	Helper()
-	Fatal(...any)
-	Fatalf(string, ...any)
-}
-
-// An actor plays actions as a model that is told of tools late, and checks what it is told.
+// An actor is a model with late tools. It plays actions and checks the requests.
 type actor struct {
-	t       fatal
+	t       fataler
 	st      *State
-	actions []string // that are left
+	actions []string // the remaining ones
 	calls   int
-	may     map[string]bool // of the calls, by id: the tool was in the request
+	may     map[string]bool // by id of a call: its tool was in the request
 
-	request string   // the last of the conversation as it was sent
-	told    []string // the last that was answered, in parts
+	request string   // the last request of the conversation
+	told    []string // the last answered request, in parts
 	gen     int      // its generation
-	changes int      // requests that told of a change
+	changes int      // requests with a change of the tools
 }
 
 func (p *actor) Reveals() bool { return true }
@@ -68,7 +61,7 @@ func toldOf(req *model.Request) []string {
 	return parts
 }
 
-// mayCall returns the names of the tools that may be called by what the model was told.
+// mayCall returns the names of the tools that the model knows to be callable.
 func mayCall(v *model.Reveal) []string {
 	known := map[string]bool{}
 	for _, t := range v.Head {
@@ -87,7 +80,7 @@ func mayCall(v *model.Reveal) []string {
 
 func (p *actor) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	tn := p.turn(req)
-	return (&words{turns: []turn{tn}}).Generate(ctx, req)
+	return (&turnModel{turns: []turn{tn}}).Generate(ctx, req)
 }
 
 // turn checks the request and plays the next action.
@@ -110,7 +103,7 @@ func (p *actor) turn(req *model.Request) turn {
 	if whole && p.told != nil && p.gen == p.st.Generation && (len(told) < len(p.told) || !slices.Equal(told[:len(p.told)], p.told)) {
 		p.t.Fatalf("%v does not repeat %v", told, p.told)
 	}
-	if strings.Contains(said(req.Messages[len(req.Messages)-1:]), "become too long") {
+	if strings.Contains(transcriptOf(req.Messages[len(req.Messages)-1:]), "become too long") {
 		return says("They talked.")
 	}
 	if len(v.Changes) > 0 {
@@ -143,7 +136,7 @@ func (p *actor) turn(req *model.Request) turn {
 }
 
 // revealKit has a basic tool, three groups, and a tool of a phase.
-func revealKit(t fatal) *toolkit.Toolkit {
+func revealKit(t fataler) *toolkit.Toolkit {
 	t.Helper()
 	var j journal
 	cfg := toolkit.Config{Control: toolkit.ResetTools(nil), Basic: toolkit.Group{Tools: []tool.Tool{noting(&j, "note", tool.Options{})}}}
@@ -160,7 +153,7 @@ func revealKit(t fatal) *toolkit.Toolkit {
 
 // act plays actions with a new State and returns the actor. Between runs a "resume" continues from what was saved,
 // with a toolkit made anew, and "only:12" sets the ceiling.
-func act(t fatal, actions ...string) *actor {
+func act(t fataler, actions ...string) *actor {
 	t.Helper()
 	p := &actor{t: t, st: new(State), may: map[string]bool{}}
 	newAgent := func() *Agent {
@@ -213,7 +206,7 @@ func act(t fatal, actions ...string) *actor {
 	return p
 }
 
-// checkCalls checks that what runs is what may be called.
+// checkCalls checks that exactly the callable tools ran.
 func (p *actor) checkCalls() {
 	p.t.Helper()
 	for _, m := range p.st.Messages {
@@ -248,8 +241,8 @@ func TestReveal(t *testing.T) {
 	}
 }
 
-// TestRevealedHolds plays actions at random: what the model may call by what it was told is what it may call, and a request
-// repeats all of the last one that was answered, unless the conversation was made shorter.
+// TestRevealedHolds plays actions at random: the model knows exactly the callable tools, and a request
+// starts with the last one that was answered, unless the conversation was made shorter.
 func TestRevealedHolds(t *testing.T) {
 	changes := 0
 	rapid.Check(t, func(rt *rapid.T) {

@@ -33,22 +33,21 @@ import (
 // Run continues the conversation in st with the messages, answers and results in inputs, and yields events.
 // Without inputs it continues where an earlier run, in this or another process, was cut off.
 //
-// The sequence may be ranged once. It ends with exactly one [*event.End], followed by an error if the run
-// failed. An error before any event means that the inputs were refused and st is unchanged. Breaking off
-// cancels the run.
+// The sequence may be ranged once. It ends with exactly one [*event.End], followed by an error if the run failed.
+// An error before any event means that the inputs were refused and st is unchanged. Breaking off cancels the run.
 func (a *Agent) Run(ctx context.Context, st *State, inputs ...Input) iter.Seq2[event.Event, error] {
 	return a.start(ctx, st, nil, inputs)
 }
 
 // start is Run, for an answer of a given type if f is not nil.
-func (a *Agent) start(ctx context.Context, st *State, f *final, inputs []Input) iter.Seq2[event.Event, error] {
+func (a *Agent) start(ctx context.Context, st *State, f *finalAnswer, inputs []Input) iter.Seq2[event.Event, error] {
 	inner := RunFunc(func(ctx context.Context, st *State, inputs ...Input) iter.Seq2[event.Event, error] {
 		return a.runOnce(ctx, st, f, inputs)
 	})
 	return wrap(a.cfg.Middleware, inner, func(m Middleware) func(RunFunc) RunFunc { return m.Run })(ctx, st, inputs...)
 }
 
-func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input) iter.Seq2[event.Event, error] {
+func (a *Agent) runOnce(ctx context.Context, st *State, f *finalAnswer, inputs []Input) iter.Seq2[event.Event, error] {
 	used := false
 	return func(yield func(event.Event, error) bool) {
 		var err error
@@ -83,7 +82,7 @@ func (a *Agent) runOnce(ctx context.Context, st *State, f *final, inputs []Input
 func newRun(a *Agent, st *State, ctx context.Context) *run {
 	return &run{entry: a, a: a, cfg: &a.cfg, st: st, runCtx: ctx, ctx: ctx,
 		inbox:     inbox{reports: make(chan report, inboxSize), closed: make(chan struct{}), timer: &flight{stage: finished, cancel: func() {}}},
-		questions: questions{asking: make(chan struct{}, 1), sampling: make(chan struct{}, 1), answers: map[string][]Input{}}}
+		questions: questionState{asking: make(chan struct{}, 1), sampling: make(chan struct{}, 1), answers: map[string][]Input{}}}
 }
 
 // cleanUp runs at the end of a run, even if the consumer panics. Reports that arrive later have no effect.
@@ -143,7 +142,9 @@ func (r *run) begin(inputs []Input) (event.EndReason, error) {
 	r.emit(&event.RunStart{Session: st.ID, Resumed: resumed})
 	// First the calls that were cut off, then the inputs: an answer may be for a call that has ended
 	// because of it.
-	r.forgetBackground()
+	for _, a := range r.st.loop.InBackground() { // of an earlier run that was interrupted
+		r.returned(a, decide.ResultLost())
+	}
 	if err := r.recoverCalls(); err != nil {
 		return "", err
 	}
@@ -363,13 +364,13 @@ func (r *run) end(reason event.EndReason, err error) {
 	if err != nil {
 		ev.Reason, ev.Detail = event.EndError, err.Error()
 	}
-	last := without(r.cfg.Redact, ev)
+	last := redacted(r.cfg.Redact, ev)
 	r.number(last) // before it is stored, like every event
 	r.st.loop.End(reason == event.EndWaiting)
 	if failed := r.save(); failed != nil {
 		err = join(err, failed)
 		ev.Reason, ev.Detail, ev.Header = event.EndError, err.Error(), last.Header
-		last = without(r.cfg.Redact, ev)
+		last = redacted(r.cfg.Redact, ev)
 	}
 	if !r.consumer.stopped && r.consumer.yield(last, nil) && err != nil {
 		r.consumer.yield(nil, err)

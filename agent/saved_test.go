@@ -15,8 +15,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestSavedBefore continues States that were saved by the program of November 2026, in every situation a run
-// can be saved in: a session must survive an update of the program.
+// TestSavedBefore continues States that were saved by the version of November 2026, in every situation in which a run
+// is saved: an update of the program must not break sessions.
 func TestSavedBefore(t *testing.T) {
 	allow := func(names ...string) (p permission.Policy) {
 		for _, name := range names {
@@ -70,7 +70,7 @@ func TestSavedBefore(t *testing.T) {
 			equal(t, "pending", len(st.Pending()), row.pending)
 			var j journal
 			inner, _ := newAgent(t, Config{Toolkit: toolkit.Of(noting(&j, "note", tool.Options{}))})
-			inner.model = wordsFunc(notes)
+			inner.model = turnFunc(notes)
 			helper, err := AsTool[string, string](inner, "helper", "Helps.", nil)
 			if err != nil {
 				t.Fatal(err)

@@ -51,8 +51,7 @@ func (r *run) sealOf() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Invalid UTF-8 becomes U+FFFD, which is escaped the first time it is encoded, but not after it was
-	// loaded.
+	// Invalid UTF-8 becomes U+FFFD, which is escaped the first time it is encoded, but not after it was loaded.
 	data = bytes.ReplaceAll(data, []byte("\uFFFD"), []byte(`\ufffd`))
 	mac := hmac.New(sha256.New, r.cfg.Key)
 	mac.Write(data)

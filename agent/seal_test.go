@@ -37,7 +37,7 @@ func TestSealRefusesEveryFlippedByte(t *testing.T) {
 			continue
 		}
 		if same, err := json.Marshal(&bad); err == nil && bytes.Equal(same, data) {
-			continue // a letter of a name that JSON reads in either case
+			continue // a letter of a name, whose case JSON ignores
 		}
 		if _, err := a.Reply(t.Context(), &bad, answer); !errors.Is(err, ErrTampered) {
 			t.Fatalf("byte %d of %s: %v", i, changed, err)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,10 +11,11 @@ import (
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// starts runs an agent that saves, and returns what its model calls consist of.
+// starts runs an agent that saves, and returns the events of its model calls.
 func starts(t *testing.T, a *Agent, st *State, inputs ...Input) (all []*event.ModelStart) {
 	t.Helper()
 	for ev, err := range a.Run(t.Context(), st, inputs...) {
@@ -95,7 +97,7 @@ func TestPartsOfSecrets(t *testing.T) {
 	}
 }
 
-// TestPartsOfLateTools lists what the model is told of late as parts of their own.
+// TestPartsOfLateTools: changes of the tools are separate parts.
 func TestPartsOfLateTools(t *testing.T) {
 	r := &run{cfg: &Config{Save: func(context.Context, *State) error { return nil }}, st: new(State)}
 	tools := toolkit.Of(noting(new(journal), "a", reads), noting(new(journal), "b", reads))
@@ -110,4 +112,56 @@ func TestPartsOfLateTools(t *testing.T) {
 	if n := len(start.Parts); n != 3 || start.Parts[2].Kind != "change" || start.Parts[2].Name != "+b" {
 		t.Errorf("the parts are %+v", start.Parts)
 	}
+}
+
+// TestGroups: events name who opened and closed groups: the model, the user, the host, or a rule.
+func TestGroups(t *testing.T) {
+	group := func(name string) toolkit.Group {
+		return toolkit.Group{Name: name, Description: "Is " + name + ".", Tools: []tool.Tool{noting(new(journal), "of_"+name, reads)}}
+	}
+	tk, err := toolkit.New(toolkit.Config{Groups: []toolkit.Group{group("a"), group("b"), group("c")}, Exclusive: [][]string{{"b", "c"}}, Control: toolkit.EnableDisable()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := scripted.New(scripted.Call("enable_tools", map[string]any{"groups": []string{"a", "b"}}), scripted.Say("Open."),
+		scripted.Say("Still."), scripted.Call("enable_tools", map[string]any{"groups": []string{"c"}}), scripted.Say("Done."))
+	a, err := New(Config{Model: m, Toolkit: tk, Policy: bypass, Save: func(context.Context, *State) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var st State
+	all := starts(t, a, &st, Say("Open two."))
+	out, err := tk.Disable(t.Context(), &st.Scope, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.Scope.ByUser(out)
+	saved, err := st.Scope.MarshalJSON() // the scope may be saved and loaded
+	if err := errors.Join(err, st.Scope.UnmarshalJSON(saved)); err != nil {
+		t.Fatal(err)
+	}
+	all = append(all, starts(t, a, &st, Say("Without a."))...)
+	if _, err := tk.Enable(t.Context(), &st.Scope, "a"); err != nil {
+		t.Fatal(err)
+	}
+	all = append(all, starts(t, a, &st, Say("The other."))...)
+	var got []string
+	for _, s := range all {
+		text := "same"
+		if s.Groups != nil {
+			text = ""
+		}
+		for _, g := range s.Groups {
+			if g.Tools != 1 || g.Bytes == 0 || g.About != len("aIs a.") {
+				t.Errorf("%+v", g)
+			}
+			open := "-"
+			if g.Open {
+				open = "+"
+			}
+			text += open + g.Name + g.By
+		}
+		got = append(got, text)
+	}
+	equal(t, "groups", got, []string{"-a-b-c", "+amodel+bmodel-c", "-auser+b-c", "+ahost+b-c", "+a-brule+cmodel"})
 }

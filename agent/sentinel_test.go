@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestErrorsOfAnswers: an error names the waiting calls and why they wait, and hosts can tell apart what is
-// wrong with an answer.
+// TestErrorsOfAnswers: an error names the waiting calls and why they wait, and hosts can distinguish the
+// mistakes in an answer.
 func TestErrorsOfAnswers(t *testing.T) {
 	printer := tool.Must(tool.External[struct {
 		Path string `json:"path"`

@@ -11,14 +11,14 @@ import (
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/internal/decide"
 	"github.com/kitbag-go/kitbag/agent/internal/window"
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool/toolstate"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// stateVersion is the version of a State's JSON that this program writes. It reads this version and older
-// ones.
+// stateVersion is the version of a State's JSON that this program writes. It reads this version and older ones.
 const stateVersion = 1
 
 // ErrNewerState is wrapped by the error for a State that was written by a newer version of kitbag.
@@ -47,18 +47,18 @@ type State struct {
 
 	handed []string // hand-off tools, from the agent that was started to the one that is active
 
-	revealed *revealed // nil for a model that does not accept tools late
+	revealed *revealedTools // nil for a model that does not accept tools in the conversation
 
-	sent *sent // the last request; not stored, so the first one after loading is reported whole
+	sent *sentParts // the last request; not stored, so the first one after loading is reported whole
 
-	loaded  bool    // it was decoded from JSON
-	cleaner cleaner // removes secrets from what is encoded
-	frozen  *moving // the encoded form of these parts, while the run saves
-	saving  Saving  // what the current save stores besides the State
+	loaded  bool          // it was decoded from JSON
+	cleaner cleaner       // removes secrets from what is encoded
+	frozen  *mutableParts // the encoded form of these parts, while the run saves
+	saving  Saving        // what the current save stores in addition to the State
 	busy    atomic.Bool
 }
 
-// Saving is what a save stores besides the State: the events and inputs that led to it.
+// Saving is what a save stores in addition to the State: the events and inputs that led to it.
 type Saving struct {
 	// Events are all events since the last successful save, except deltas, in order: those that need no
 	// save, such as an [event.ModelStart], and those that are yielded once this save has succeeded. So
@@ -109,14 +109,14 @@ func pendingOf(c *openCall, run string) []event.Event {
 	return nil
 }
 
-// Done reports whether the conversation has its answer: nothing waits or was cut off, and the last message
-// is the model's. A run without inputs returns that answer again, and so does [Agent.Reply].
+// Done reports whether the conversation has its answer: nothing waits or was cut off, and the model has answered
+// the last message. Without inputs [Agent.Reply] and Run return that answer again, and [ReplyAs] one that it got.
 func (st *State) Done() bool {
 	if len(st.loop.Open) > 0 || len(st.loop.Background) > 0 || st.loop.Running || len(st.Messages) == 0 {
 		return false
 	}
 	last := st.Messages[len(st.Messages)-1]
-	return last.Role == message.RoleAssistant && len(last.ToolCalls()) == 0
+	return last.Role == message.RoleAssistant && len(last.ToolCalls()) == 0 || st.finalCall() != nil
 }
 
 type stateJSON struct {
@@ -145,7 +145,7 @@ func (st *State) toJSON(n int) (stateJSON, error) {
 	m := st.frozen
 	if m == nil {
 		var err error
-		if m, err = st.encodeMoving(); err != nil {
+		if m, err = st.encodeMutable(); err != nil {
 			return stateJSON{}, err
 		}
 	}
@@ -156,18 +156,18 @@ func (st *State) toJSON(n int) (stateJSON, error) {
 	return out, nil
 }
 
-// moving is the JSON of the parts that tools may change at any moment of a run. Everything else in a State
+// mutableParts is the JSON of the parts that tools may change at any moment of a run. Everything else in a State
 // is changed only by the run's goroutine. A save encodes these parts once, before it seals: otherwise the
 // seal and the file, encoded one after the other, could be of two different States.
-type moving struct{ scope, tools json.RawMessage }
+type mutableParts struct{ scope, tools json.RawMessage }
 
-func (st *State) encodeMoving() (*moving, error) {
+func (st *State) encodeMutable() (*mutableParts, error) {
 	scope, err := st.Scope.MarshalJSON()
 	if err != nil {
 		return nil, err
 	}
 	tools, err := st.Tools.MarshalJSON()
-	return &moving{scope, tools}, err
+	return &mutableParts{scope, tools}, err
 }
 
 // MarshalJSON writes the whole state.
@@ -192,7 +192,7 @@ func (st *State) UnmarshalJSON(data []byte) error {
 	}
 	switch err := json.Unmarshal(data, &head); {
 	case err != nil:
-		return fmt.Errorf("session: %w", err)
+		return fmt.Errorf("session: this is not a kitbag session: %w", err)
 	case head.Version == nil:
 		return errors.New(`session: no "version": this is not a kitbag session`)
 	case *head.Version > stateVersion:
@@ -209,8 +209,16 @@ func (st *State) UnmarshalJSON(data []byte) error {
 	if err := checkOpen(in.Messages, &loop); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
+	for _, m := range in.Messages {
+		for _, c := range m.ToolCalls() { // so that the model gets the bytes that it got before
+			c.Input = strictjson.Plain(c.Input)
+		}
+	}
+	for _, c := range loop.Open {
+		c.Input = strictjson.Plain(c.Input)
+	}
 	loop.Claim(true) // until a run has checked the seal
-	if err := st.decodeMoving(in.Scope, in.Tools); err != nil {
+	if err := st.decodeMutable(in.Scope, in.Tools); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
 	st.ID, st.Messages, st.Rules, st.Usage = in.ID, in.Messages, in.Rules, in.Usage
@@ -219,9 +227,9 @@ func (st *State) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// decodeMoving replaces both parts, or neither. Both types contain locks and cannot be copied, so each text
+// decodeMutable replaces both parts, or neither. Both types contain locks and cannot be copied, so each text
 // is decoded into another value first. An absent part is empty.
-func (st *State) decodeMoving(scope, tools json.RawMessage) error {
+func (st *State) decodeMutable(scope, tools json.RawMessage) error {
 	none := json.RawMessage("{}")
 	if scope == nil {
 		scope = none
@@ -283,6 +291,6 @@ func (st *State) redactState(in *stateJSON) {
 	}
 	msgs := st.cleaner.messages(in.Messages, len(st.Messages))
 	in.Messages = nil
-	*in = without(st.cleaner.r, *in)
+	*in = redacted(st.cleaner.r, *in)
 	in.Messages = msgs
 }

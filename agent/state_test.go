@@ -29,7 +29,7 @@ func TestCrashAnywhere(t *testing.T) {
 		tk := toolkit.Of(noting(&j, "note", tool.Options{Parallel: true}), noting(&j, "ask", tool.Options{}))
 		cfg := Config{Toolkit: tk, Policy: permission.Policy{Rules: []permission.Rule{{Tool: "note", Behavior: permission.Allow}}}}
 		var a *Agent
-		var w *words
+		var w *turnModel
 		record := cut == 0
 		if record {
 			cfg.Save = func(_ context.Context, st *State) error {

@@ -69,7 +69,7 @@ func encoded(t *testing.T, st *State) string {
 	return string(data)
 }
 
-// ticking encodes to different JSON each time, as the memory of a parallel tool may.
+// ticking encodes to different JSON each time, like a tool's value that changes concurrently.
 type ticking struct{ n int }
 
 func (v *ticking) MarshalJSON() ([]byte, error) {
@@ -81,7 +81,7 @@ func (v *ticking) UnmarshalJSON(data []byte) error { return json.Unmarshal(data,
 
 var ticks = toolstate.NewKey[ticking]("ticks")
 
-// TestSealMatchesSave has tools change their memory between the sealing and the saving of a State.
+// TestSealMatchesSave has tools change their values between the sealing and the saving of a State.
 func TestSealMatchesSave(t *testing.T) {
 	tick := tool.Must(tool.New("tick", "Ticks.", func(ctx context.Context, _ struct{}) (string, error) {
 		return "", ticks.Update(ctx, func(*ticking) error { return nil })

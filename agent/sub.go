@@ -25,9 +25,9 @@ type AsToolOptions[In any] struct {
 // AsTool returns a tool with which a model delegates a task to another agent. That agent starts with an
 // empty conversation and returns its answer; its events are emitted as [*event.Sub] while it works.
 //
-// In is a string, for a task in the model's own words, or a struct whose fields the model fills in. Out is
-// a string, for the agent's final text, or the type of its answer, as for [ReplyAs]: then its model answers
-// by calling the tool final_answer. opts may be nil.
+// In is a string, for a task in the model's own words (the argument is called task), or a struct whose fields
+// the model fills in. Out is a string, for the agent's final text, or the type of its answer, as for [ReplyAs]:
+// then its model answers by calling the tool final_answer. opts may be nil.
 //
 // If the agent fails, the error is the result of the call, for the calling model to read. If the agent
 // reaches a limit, the result is an error with its last text and the limit.
@@ -121,7 +121,7 @@ func newSub[In, Out any](a *Agent, name, description string, prompt func(In) (st
 // delegate runs the agent on a task and returns its answer as a chunk: its final text, or what answer
 // returns for f. A sub-agent that has to wait returns no chunk but stores its state: the call stays open,
 // and runs again with that state when there are answers.
-func (a *Agent) delegate(ctx context.Context, task string, f *final, answer func() (tool.Chunk, error)) (tool.Chunk, error) {
+func (a *Agent) delegate(ctx context.Context, task string, f *finalAnswer, answer func() (tool.Chunk, error)) (tool.Chunk, error) {
 	n, nested := ctx.Value(nestKey{}).(*nest)
 	if !nested {
 		n = &nest{do: func(func(*run, *openCall) error) error { return nil }}
@@ -167,7 +167,7 @@ func (a *Agent) delegate(ctx context.Context, task string, f *final, answer func
 }
 
 // follow runs a sub-agent, passes its events to the outer run, and returns the End.
-func (a *Agent) follow(ctx context.Context, st *State, f *final, inputs []Input) (*event.End, error) {
+func (a *Agent) follow(ctx context.Context, st *State, f *finalAnswer, inputs []Input) (*event.End, error) {
 	return drain(func(yield func(event.Event, error) bool) {
 		for ev, err := range a.start(context.WithValue(ctx, nestKey{}, nil), st, f, inputs) {
 			if err == nil {

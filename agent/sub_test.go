@@ -17,12 +17,12 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// family makes an agent that delegates to another one.
-func family(t *testing.T, j *journal, outer, inner Config, subTurns func(*model.Request) turn, turns ...turn) (*Agent, *words) {
+// family returns an agent with a sub-agent, and the model of the outer one.
+func family(t *testing.T, j *journal, outer, inner Config, subTurns func(*model.Request) turn, turns ...turn) (*Agent, *turnModel) {
 	t.Helper()
 	inner.Toolkit = toolkit.Of(noting(j, "note", tool.Options{}))
 	sub, _ := newAgent(t, inner)
-	sub.model = wordsFunc(subTurns)
+	sub.model = turnFunc(subTurns)
 	helper, err := AsTool[string, string](sub, "helper", "Helps.", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestSubAgentCrash(t *testing.T) {
 			}
 		}
 		a, _ := family(t, &j, outer, Config{Policy: bypass}, notes)
-		a.model = wordsFunc(func(req *model.Request) turn {
+		a.model = turnFunc(func(req *model.Request) turn {
 			if req.Messages[len(req.Messages)-1].Role == message.RoleUser {
 				return calls(`h1 helper {"task":"x"}`)
 			}

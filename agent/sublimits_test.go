@@ -48,7 +48,7 @@ func TestSubAgentsShareLimits(t *testing.T) {
 			var j journal
 			var n atomic.Int64
 			a, _ := family(t, &j, Config{Policy: bypass, Limits: row.limits}, Config{Policy: bypass}, counted(&n, tireless))
-			a.model = wordsFunc(counted(&n, func(req *model.Request) turn {
+			a.model = turnFunc(counted(&n, func(req *model.Request) turn {
 				return calls(`h1 helper {"task":"a"}`, `h2 helper {"task":"b"}`, `h3 helper {"task":"c"}`, `h4 helper {"task":"d"}`)
 			}))
 			st := new(State)
@@ -72,7 +72,7 @@ func TestLimitsReachDown(t *testing.T) {
 	var j journal
 	var n atomic.Int64
 	middle, _ := family(t, &j, Config{Policy: bypass}, Config{Policy: bypass}, counted(&n, tireless))
-	middle.model = wordsFunc(counted(&n, func(req *model.Request) turn {
+	middle.model = turnFunc(counted(&n, func(req *model.Request) turn {
 		return calls(`m1 helper {"task":"a"}`, `m2 helper {"task":"b"}`)
 	}))
 	team, err := AsTool[string, string](middle, "team", "Delegates.", nil)
@@ -80,7 +80,7 @@ func TestLimitsReachDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, _ := newAgent(t, Config{Policy: bypass, Limits: Limits{ToolCalls: 12}, Toolkit: toolkit.Of(team)})
-	a.model = wordsFunc(counted(&n, func(req *model.Request) turn {
+	a.model = turnFunc(counted(&n, func(req *model.Request) turn {
 		return calls(`t1 team {"task":"x"}`, `t2 team {"task":"y"}`)
 	}))
 	st := new(State)
@@ -171,7 +171,7 @@ func TestCrashedSubAgentIsCharged(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	a.model = wordsFunc(func(req *model.Request) turn {
+	a.model = turnFunc(func(req *model.Request) turn {
 		n.Add(1)
 		return calls(`h1 helper {"task":"a"}`)
 	})

@@ -154,7 +154,7 @@ func (r *run) newest(budget int) []*message.Message {
 	msgs := r.st.Messages[from:]
 	cut := window.Cut{From: len(msgs), Old: window.OldResult, Data: len(msgs)}
 	noStore := func(res *message.ToolResult) (*message.ToolResult, string) {
-		return without(r.cfg.Redact, res), ""
+		return redacted(r.cfg.Redact, res), ""
 	}
 	return append(window.Summaries(r.st.Messages[:from]), cut.Apply(msgs, noStore)...)
 }
@@ -165,7 +165,7 @@ func (r *run) newest(budget int) []*message.Message {
 func (r *run) withSummary(v *toolkit.View, summary string, from, room int) []*message.Message {
 	short := window.Abridge(summary, room/4)
 	if short != summary { // half a secret would not be found any more
-		short = window.Abridge(without(r.cfg.Redact, summary), room/4)
+		short = window.Abridge(redacted(r.cfg.Redact, summary), room/4)
 	}
 	source, text := window.SummarySource, "Earlier parts of this conversation were replaced by this summary.\n\n"+short
 	if summary == "" {

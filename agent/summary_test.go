@@ -74,7 +74,7 @@ func TestSummaries(t *testing.T) {
 				equal(t, "digest", w.reqs[i].Digest, w.reqs[len(w.reqs)-1].Digest)
 			}
 			equal(t, "requests", len(w.reqs), len(row.answers)+1)
-			last := said(w.reqs[len(w.reqs)-1].Messages)
+			last := transcriptOf(w.reqs[len(w.reqs)-1].Messages)
 			if want := row.want; want != "" && !strings.Contains(last, want) || want == "" && !strings.Contains(last, "no summary of them") {
 				t.Errorf("the model was told:\n%s", last)
 			}
@@ -92,8 +92,8 @@ func TestSummaryInASmallerWindow(t *testing.T) {
 		Blocks: message.Blocks{&message.Hint{Source: window.SummarySource, Text: earlier}}}}, st.Messages...)
 	var asked []string // what the model read for each summary
 	a, _ := newAgent(t, Config{Policy: bypass, Toolkit: compactKit(t, &j), Window: Window{Tokens: 1_000_000}})
-	a.model = wordsFunc(func(req *model.Request) turn {
-		text := said(req.Messages)
+	a.model = turnFunc(func(req *model.Request) turn {
+		text := transcriptOf(req.Messages)
 		switch {
 		case window.Messages(req.Messages) > 9000:
 			return turn{err: &model.Error{Kind: model.KindContextTooLong, Message: "too long"}}
@@ -135,15 +135,15 @@ func TestFailedSummaryKeepsTheEarlierOne(t *testing.T) {
 		if _, err := play(t, a, st, Say("again")); err != nil {
 			t.Fatal(err)
 		}
-		text := said(st.Messages)
+		text := transcriptOf(st.Messages)
 		if strings.Count(text, "the shed is locked") != 1 || strings.Count(text, "no summary of them") != 1 || len(st.Messages) > 30 {
 			t.Errorf("the model knows:\n%s", text)
 		}
 	}
 }
 
-// TestLongSummaryIsRedactedBeforeItIsCut: a secret at the place where a long summary is cut leaves no part of
-// itself in what is saved.
+// TestLongSummaryIsRedactedBeforeItIsCut: no part of a secret at the place where a long summary is cut
+// is saved.
 func TestLongSummaryIsRedactedBeforeItIsCut(t *testing.T) {
 	for shift := range 8 {
 		summary := strings.Repeat("x", 5*shift+1) + strings.Repeat(" "+secret+"\n", 500)

@@ -27,7 +27,7 @@ func sleeper(j *journal, d time.Duration, o tool.Options) tool.Tool {
 	}, o))
 }
 
-// TestNothingStartsAfterTheTime has an answer with several calls, of which the first is running when the time is up.
+// TestNothingStartsAfterTheTime has an answer with several calls; the first is running when the time limit is reached.
 func TestNothingStartsAfterTheTime(t *testing.T) {
 	for name, row := range map[string]struct {
 		cfg   Config

@@ -35,7 +35,6 @@ func (r *run) newToolCall(c *openCall, t tool.Tool, answer string) *toolCall {
 	return tc
 }
 
-// startToolCall starts the call.
 func (r *run) startToolCall(tc *toolCall) {
 	step, ctx := r.ctx, r.stateful(r.ctx)
 	if tc.backgroundAfter >= 0 {
@@ -71,17 +70,17 @@ func (tc *toolCall) outlive(step, run context.Context) (release func()) {
 	return func() { unbind(); unbindRun() }
 }
 
-// maxSaid is the maximum output of a call in bytes, images and files included; when it is exceeded, the call
+// maxOutput is the maximum output of a call in bytes, images and files included; when it is exceeded, the call
 // is stopped at its next chunk. The result is kept in memory until the call ends, so endless output would
 // use all memory. pieceCost is the cost of a chunk in addition to its text.
 const (
-	maxSaid   = 64 << 20
+	maxOutput = 64 << 20
 	pieceCost = 128
 )
 
-// lost is the result of a call whose goroutine was ended by middleware, for example by t.FailNow of package
+// noReturn is the result of a call whose goroutine was ended by middleware, for example by t.FailNow of package
 // testing.
-const lost = "The call failed: its goroutine ended before it returned. It may have had an effect: check before you call it again."
+const noReturn = "The call failed: its goroutine ended before it returned. It may have had an effect: check before you call it again."
 
 // The results of calls that were stopped. Their effect is not known.
 const (
@@ -92,7 +91,7 @@ const (
 // execute makes the call, on the flight's goroutine. The output of a tool that was stopped, by a timeout or
 // with the run, stays in the result: it may be useful to the model.
 func (tc *toolCall) execute(ctx context.Context, middleware []tool.Middleware) {
-	all, size := tool.NewCollector(tc.req), 0
+	output, size := tool.NewCollector(tc.req), 0
 	var failure error
 	// Called instead of ranged over: the body of a loop would be four allocations.
 	tool.Run(ctx, tc.tool, tc.req, middleware...)(func(ch tool.Chunk, err error) bool {
@@ -100,12 +99,12 @@ func (tc *toolCall) execute(ctx context.Context, middleware []tool.Middleware) {
 		case err != nil:
 			failure = err
 			return false
-		case size > maxSaid:
-			all.Add(tool.Failure(fmt.Sprintf("The call returned more than %d MiB and was stopped; ask for less at a time.", maxSaid>>20)))
+		case size > maxOutput:
+			output.Add(tool.Failure(fmt.Sprintf("The call returned more than %d MiB and was stopped; ask for less at a time.", maxOutput>>20)))
 			return false
 		}
 		size += pieceCost + bytesOf(ch)
-		all.Add(ch)
+		output.Add(ch)
 		return tc.run.inbox.put(report{from: &tc.flight, chunk: &ch})
 	})
 	outcome := message.Outcome("")
@@ -113,17 +112,17 @@ func (tc *toolCall) execute(ctx context.Context, middleware []tool.Middleware) {
 	case failure == nil:
 	case errors.Is(failure, tool.ErrAbort):
 		tc.err = failure
-		all.Add(tool.Failure(failure.Error()))
+		output.Add(tool.Failure(failure.Error()))
 	case cause == nil && context.Cause(ctx) == errTooSlow: // the model may try something else
-		all.Add(tool.Failure(fmt.Sprintf(tooSlow, tc.timeout)))
+		output.Add(tool.Failure(fmt.Sprintf(tooSlow, tc.timeout)))
 	case errors.Is(cause, errTimeUp):
-		all.Add(tool.Failure("The call was stopped: " + cause.Error() + "."))
+		output.Add(tool.Failure("The call was stopped: " + cause.Error() + ". It may have had an effect: check before you call it again."))
 		outcome = message.OutcomeInterrupted
 	default:
-		all.Add(tool.Failure(interruptedCall))
+		output.Add(tool.Failure(interruptedCall))
 		outcome = message.OutcomeInterrupted
 	}
-	tc.res = encodable(all.Result())
+	tc.res = encodable(output.Result())
 	if outcome != "" {
 		tc.res.Outcome = outcome
 	}
@@ -132,8 +131,7 @@ func (tc *toolCall) execute(ctx context.Context, middleware []tool.Middleware) {
 	}
 }
 
-// encodable removes what should be JSON but is not; the text stays. Otherwise the State could not be
-// encoded.
+// encodable removes invalid JSON, with which the State could not be encoded. The text stays.
 func encodable(res *message.ToolResult) *message.ToolResult {
 	if !json.Valid(res.Structured) {
 		res.Structured = nil
@@ -153,9 +151,8 @@ func bytesOf(ch tool.Chunk) int {
 	return 0
 }
 
-// onReport handles a chunk of the call.
 func (tc *toolCall) onReport(r *run, rep report) error {
-	tc.note(*rep.chunk)
+	tc.keepTail(*rep.chunk)
 	if !tc.background {
 		if ev := deltaOf(tc.call, *rep.chunk); ev != nil {
 			r.emit(ev)
@@ -167,9 +164,9 @@ func (tc *toolCall) onReport(r *run, rep report) error {
 // tailSize is how much of the output of a call in the background the model can see, in bytes.
 const tailSize = 4000
 
-// note keeps the end of the call's output, for a model that wants to know the progress of a call in the
+// keepTail keeps the end of the call's output, for a model that wants to know the progress of a call in the
 // background. The beginning of a log does not help with that, and may be long.
-func (tc *toolCall) note(ch tool.Chunk) {
+func (tc *toolCall) keepTail(ch tool.Chunk) {
 	t, ok := ch.Block.(*message.Text)
 	if !ok || ch.ForUser || tc.done == nil {
 		return
@@ -186,7 +183,7 @@ func (tc *toolCall) onEnd(r *run) error {
 		panic(tc.panicked)
 	}
 	if tc.res == nil {
-		tc.res = decide.ResultOf(tc.call, message.OutcomeError, lost)
+		tc.res = decide.ResultOf(tc.call, message.OutcomeError, noReturn)
 	}
 	if tc.done != nil {
 		close(tc.done)
@@ -225,7 +222,11 @@ func deltaOf(c *openCall, ch tool.Chunk) *event.ToolDelta {
 func (r *run) start(c *openCall) (*flight, error) {
 	tc := r.early.find(c)
 	early := tc != nil && tc.started()
-	t, err := r.admit(c, early)
+	var begun time.Time
+	if early {
+		begun = tc.begun
+	}
+	t, err := r.admit(c, begun)
 	if t == nil || err != nil {
 		return nil, err
 	}
@@ -242,11 +243,12 @@ func (r *run) start(c *openCall) (*flight, error) {
 	return &tc.flight, err
 }
 
-// admit judges c again if anything has happened since it was allowed, and returns the tool that runs it, nil
-// if none does: a call that ran in the meantime may have made this one dangerous, by writing the file that
-// it executes. It stores that the call runs before it does, because otherwise a crash would leave no trace
-// of what the call may have done.
-func (r *run) admit(c *openCall, early bool) (tool.Tool, error) {
+// admit judges c again if another call has ended since it was allowed, which may have made this one dangerous
+// by writing the file that it executes. It returns the tool that runs c; nil if c does not run. Begun is when it
+// began early, or zero. It saves that the call runs before it does: otherwise a crash would leave no trace of
+// what the call may have done.
+func (r *run) admit(c *openCall, begun time.Time) (tool.Tool, error) {
+	early := !begun.IsZero()
 	for !early && c.Judged != r.st.loop.Ended() { // more than once when Config.Approve edits it
 		if err := r.judge(c); err != nil || c.Status != decide.Allowed {
 			return nil, err
@@ -265,7 +267,7 @@ func (r *run) admit(c *openCall, early bool) (tool.Tool, error) {
 	}
 	c.Status = decide.Running
 	seq := r.st.loop.Seq
-	r.hold(&event.ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why})
+	r.hold(&event.ToolStart{Call: c.ID, Name: c.Tool, Reason: c.Why, Begun: begun})
 	if err := r.save(); err != nil {
 		c.Status = decide.Allowed // it has not started
 		r.consumer.forget(seq)
@@ -283,11 +285,11 @@ func (r *run) notStarted(c *openCall) error {
 	return r.finish(c, decide.ResultOf(c, message.OutcomeInterrupted, text+r.limits().TimeUp()+" was reached."))
 }
 
-// startAll starts calls, unless the early ones must not count: then decide.Next must be asked again what may
-// start. It commits no result before all have started, since otherwise the other calls would be judged
+// startAll starts calls, unless acceptEarly has changed which calls may start: then the caller must call decide.Next
+// again. It commits no result before all have started, because otherwise the other calls would be judged
 // again.
 func (r *run) startAll(calls []*openCall) error {
-	same, err := r.countEarly()
+	same, err := r.acceptEarly()
 	if !same {
 		return err
 	}

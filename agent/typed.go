@@ -13,11 +13,11 @@ const finalName = "final_answer"
 
 const (
 	finalDescription = "Gives your final answer. Call it once, alone, when you are done; nothing you say after it is read."
-	hintFinal        = "Give your answer by calling " + finalName + "."
+	hintFinal        = "Your answer was not a call of " + finalName + ", so it cannot be used. Give it by calling " + finalName + "."
 )
 
-// A final is the typed answer that a run must end with.
-type final struct {
+// A finalAnswer is the typed answer that a run must end with.
+type finalAnswer struct {
 	tool  tool.Tool
 	value json.RawMessage // the valid answer; nil until it arrives
 	asked int             // how often the model was reminded
@@ -32,18 +32,17 @@ func isString[T any]() bool { return reflect.TypeFor[T]() == reflect.TypeFor[str
 
 func isStruct[T any]() bool { return reflect.TypeFor[T]().Kind() == reflect.Struct }
 
-// newFinal makes the tool for T.
-func newFinal[T any]() (*final, error) {
+func newFinal[T any]() (*finalAnswer, error) {
 	if isStruct[T]() {
 		return finalOf[T]()
 	}
 	return finalOf[wrapped[T]]()
 }
 
-func finalOf[In any]() (*final, error) {
+func finalOf[In any]() (*finalAnswer, error) {
 	t, err := tool.New(finalName, finalDescription,
 		func(context.Context, In) (string, error) { return "Done.", nil }, tool.Options{Control: true})
-	return &final{tool: t}, err
+	return &finalAnswer{tool: t}, err
 }
 
 func decodeFinal[T any](raw json.RawMessage) (T, error) {

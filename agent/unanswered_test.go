@@ -15,8 +15,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestUnanswered has runs that end before the model answers, for another reason than the model: the End and
-// the error of Reply say what the model call was doing.
+// TestUnanswered has runs that end during a model call, but not because of the model: the End and
+// the error of Reply describe the state of that call.
 func TestUnanswered(t *testing.T) {
 	const waited = "the request waited 1s and was not sent: client-side limit of 1 requests a minute reached"
 	busy := &model.Error{Kind: model.KindRateLimit, Status: 429, Message: "slow down", RetryAfter: 30 * time.Second}
@@ -44,7 +44,7 @@ func TestUnanswered(t *testing.T) {
 			ErrLimit, "of 1s; the model gave no answer: the request waited"},
 		"a busy server, until the deadline": {func() model.Model { return scripted.New(scripted.Repeat(scripted.Fail(busy))) }, Limits{}, time.Second,
 			ErrInterrupted, "model call: rate_limit (HTTP 429): slow down (the next try was due after 30s): context deadline exceeded"},
-		"a request that is under way": {func() model.Model { return &words{turns: []turn{{block: true}}} }, Limits{}, time.Second,
+		"a request that is under way": {func() model.Model { return &turnModel{turns: []turn{{block: true}}} }, Limits{}, time.Second,
 			ErrInterrupted, ""},
 		"the last answer fails": {func() model.Model {
 			return scripted.New(scripted.Call("lost", pathArg{}), scripted.Fail(wrongKey))
@@ -101,17 +101,17 @@ func TestUnansweredBelow(t *testing.T) {
 // TestChunkAfterFinish checks that a model that does not end its answer with the Finish is reported, and not asked again.
 func TestChunkAfterFinish(t *testing.T) {
 	for name, more := range map[string]model.Chunk{"text": &model.TextDelta{Text: "more"}, "another Finish": finish(model.FinishStop)} {
-		w := &words{turns: []turn{{chunks: append(says("Hello.").chunks, more)}, says("again")}}
+		w := &turnModel{turns: []turn{{chunks: append(says("Hello.").chunks, more)}, says("again")}}
 		a, err := New(Config{Model: w, Toolkit: toolkit.Of()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		r, err := a.Reply(t.Context(), new(State), Say("go"))
 		want := "after its Finish, which must be the last chunk"
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "words") || r.End.Reason != event.EndError || len(w.reqs) != 1 {
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "*agent.turnModel") || r.End.Reason != event.EndError || len(w.reqs) != 1 {
 			t.Errorf("%s: %+v, %v after %d requests", name, r.End, err, len(w.reqs))
 		}
-		if _, fin, err := model.Collect((&words{turns: []turn{{chunks: append(says("Hello.").chunks, more)}}}).Generate(t.Context(), &model.Request{})); err == nil ||
+		if _, fin, err := model.Collect((&turnModel{turns: []turn{{chunks: append(says("Hello.").chunks, more)}}}).Generate(t.Context(), &model.Request{})); err == nil ||
 			!strings.Contains(err.Error(), want) || fin != nil {
 			t.Errorf("%s: Collect returns %v", name, err)
 		}

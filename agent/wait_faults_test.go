@@ -21,7 +21,7 @@ import (
 )
 
 // TestMiddlewareFaults has tool middleware break its contract. The call fails and the run continues, whether
-// the call runs in the run, in workers, or could move to the background.
+// the call runs on the run's goroutine, in a worker, or could move to the background.
 func TestMiddlewareFaults(t *testing.T) {
 	for how, fault := range map[string]func(yield func(tool.Chunk, error) bool){
 		"ends its goroutine":  func(func(tool.Chunk, error) bool) { runtime.Goexit() }, // as t.FailNow does
@@ -61,8 +61,8 @@ func TestMiddlewareFaults(t *testing.T) {
 	}
 }
 
-// TestLateSample has a call leave a sampling request behind that the model answers after the call. Nothing
-// may wait for it, not even the next calls, which run in parallel and sample too.
+// TestLateSample has a call end before the model answers its sampling request. Nothing
+// waits for that answer, also not the next calls, which run in parallel and sample too.
 func TestLateSample(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sample := func(ctx context.Context) error {
@@ -82,7 +82,7 @@ func TestLateSample(t *testing.T) {
 				return "fine", sample(ctx)
 			}, tool.Options{Parallel: true})))
 		n := 0
-		words := wordsFunc(func(req *model.Request) turn {
+		words := turnFunc(func(req *model.Request) turn {
 			if len(req.Tools) == 0 { // a sample
 				time.Sleep(10 * time.Second) // even if the context ends
 				return says("sampled")
@@ -167,7 +167,7 @@ func TestTurnFailsOnce(t *testing.T) {
 	}
 }
 
-// TestEarlyMiddlewareAsks has the consumer break off, or the store fail, between the starts of two calls that
+// TestEarlyMiddlewareAsks has the consumer stop, or the store fail, between the starts of two calls that
 // run early, while middleware of the second asks the user: the run must not wait for a call that waits for it.
 func TestEarlyMiddlewareAsks(t *testing.T) {
 	for _, how := range []string{"breaks", "fails"} {

@@ -22,15 +22,15 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A waitScript says what a tool, the middleware around its calls and the consumer of a run do. Each action
-// takes a different time, so that no two happen at the same moment, in random order.
+// A waitScript has the actions of a tool, of the middleware of its calls and of the consumer of a run. Each action
+// takes a different time, so that no two happen at the same moment.
 type waitScript struct {
 	streams    bool
 	tool       []string
 	middleware []string
 	limit      time.Duration // of a call
 	whole      time.Duration // of the run
-	leaves     string        // how the consumer breaks off,
+	leaves     string        // how the consumer stops,
 	at         int           // at this event
 }
 
@@ -49,15 +49,14 @@ func drawWaitScript(t *rapid.T) waitScript {
 	return s
 }
 
-// ask asks the user something, unless calls are abandoned or made in parallel: then it would be random
-// whether the question is still emitted, or which one comes first.
+// ask asks the user a question, unless calls are abandoned or parallel: then the events would be random.
 func (s waitScript) ask(ctx context.Context) {
 	if !slices.Contains(s.middleware, "leaves it behind") && !slices.Contains(s.middleware, "tries two at a time") {
 		_, _ = host.From(ctx).Elicit(ctx, yesOrNo)
 	}
 }
 
-// play does what the tool does.
+// play does the actions of the tool.
 func (s waitScript) play(ctx context.Context, say func(string) bool) error {
 	for i, act := range s.tool {
 		select {
@@ -114,7 +113,7 @@ func (s waitScript) scripted() tool.Tool {
 	}))
 }
 
-// mediate does what one middleware does around next.
+// mediate does the actions of one middleware around next.
 func (s waitScript) mediate(how string, ctx context.Context, next func(context.Context) iter.Seq2[tool.Chunk, error], yield func(tool.Chunk, error) bool) {
 	time.Sleep(time.Millisecond)
 	elsewhere := func(fn func()) (wait func()) {
@@ -153,7 +152,7 @@ func (s waitScript) mediate(how string, ctx context.Context, next func(context.C
 	case "goes elsewhere":
 		elsewhere(func() { next(ctx)(yield) })()
 	case "tries twice":
-		for range next(ctx) { // which yields nothing
+		for range next(ctx) { // yields nothing
 		}
 		next(ctx)(yield)
 	case "tries two at a time":
@@ -240,7 +239,7 @@ func (s waitScript) agent(t *testing.T, cfg Config) *Agent {
 	return a
 }
 
-// run plays the script, and continues the conversation after the consumer has broken off.
+// run plays the script, and continues the conversation after the consumer has stopped.
 func (s waitScript) run(t *testing.T, cfg Config) (told []string) {
 	synctest.Test(t, func(t *testing.T) {
 		a := s.agent(t, cfg)
@@ -286,7 +285,7 @@ func (p parallel) Info() tool.Info {
 }
 
 // TestRunsEnd checks that every run ends with a complete State, whatever its parallel, early or background
-// calls do, when the consumer breaks off and when a save fails. synctest finds runs that wait for themselves.
+// calls do, when the consumer stops and when a save fails. synctest finds deadlocks.
 func TestRunsEnd(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := drawWaitScript(rt)
@@ -298,7 +297,7 @@ func TestRunsEnd(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			saves := 0
 			cfg.Save = func(context.Context, *State) error {
-				time.Sleep(2 * time.Millisecond) // in which calls continue
+				time.Sleep(2 * time.Millisecond) // calls continue meanwhile
 				if saves++; saves == failing {
 					return errors.New("the disk is full")
 				}

@@ -26,7 +26,7 @@ func accept(context.Context, host.Elicitation) (host.Answer, error) {
 	return host.Answer{Action: host.ActionAccept}, nil
 }
 
-// odd are tools with every kind of allowed behaviour while the run waits for them.
+// odd returns tools with unusual but allowed behavior while the run waits for them.
 func odd() []tool.Tool {
 	add := func(name string, fn func(ctx context.Context) (string, error)) tool.Tool {
 		return tool.Must(tool.New(name, "Is odd.", func(ctx context.Context, _ struct{}) (string, error) { return fn(ctx) }))
@@ -92,7 +92,7 @@ func odd() []tool.Tool {
 	}
 }
 
-// mediators are middleware that pass on the chunks and requests of a tool in
+// mediators are middleware that forward the chunks and requests of a tool in
 // different ways.
 var mediators = map[string]tool.Middleware{
 	"none":   nil,
@@ -153,7 +153,7 @@ var mediators = map[string]tool.Middleware{
 					next(ctx, t, call)(yield)
 					return
 				}
-				for range next(ctx, t, call) { // which yields nothing
+				for range next(ctx, t, call) { // yields nothing
 				}
 				next(ctx, t, call)(yield)
 			}
@@ -161,8 +161,8 @@ var mediators = map[string]tool.Middleware{
 	},
 }
 
-// TestWaitEventsAreTheSame checks that a run that waits for a call itself emits the
-// same events as one that leaves it to a worker, like a recorded one.
+// TestWaitEventsAreTheSame checks that a run that makes a call on its own goroutine emits the
+// same events as one that makes it in a worker.
 func TestWaitEventsAreTheSame(t *testing.T) {
 	for _, one := range odd() {
 		name := one.Info().Name

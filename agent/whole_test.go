@@ -70,7 +70,7 @@ func TestTimeLimitEndsHangs(t *testing.T) {
 		time.Sleep(time.Hour)
 		return "", nil
 	}))
-	inner, err := New(Config{Model: &words{turns: []turn{{block: true}}}, Toolkit: toolkit.Of()})
+	inner, err := New(Config{Model: &turnModel{turns: []turn{{block: true}}}, Toolkit: toolkit.Of()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestFinishedIsNotAskedAgain(t *testing.T) {
 	}
 	equal(t, "requests", len(w.reqs), 2)
 
-	w.turns = []turn{calls(`f2 final_answer {"value":7}`)} // an answer of another type is another answer
+	w.turns = []turn{calls(`f2 final_answer {"value":7}`)} // an answer of another type is requested again
 	if n, err := ReplyAs[int](t.Context(), a, graz); err != nil || n != 7 {
 		t.Errorf("ReplyAs: %d, %v", n, err)
 	}

@@ -17,7 +17,7 @@ import (
 
 // gauge returns the gauge that measures how full the window is.
 func (r *run) gauge() *window.Gauge {
-	g := &r.full
+	g := &r.windowGauge
 	g.Window, g.Compact, g.Ratio = r.cfg.Window.Tokens, r.cfg.Window.Compact, r.st.ratio
 	return g
 }
@@ -136,7 +136,7 @@ func (r *run) replaced(v *toolkit.View, from, fixed int, refused bool, ev *event
 	return cut.Apply(msgs, r.keepWhole), nil
 }
 
-// compactNow replaces all but the newest round with a summary because the user wants it.
+// compactNow replaces all but the newest step with a summary because the user wants it.
 func (r *run) compactNow() error {
 	old := r.st.Messages
 	from := window.KeepFrom(old, 0)
@@ -231,7 +231,7 @@ func withoutDamaged(blocks message.Blocks) message.Blocks {
 
 // keepWhole stores the full text of a result that is about to be cut, if there is a store for it.
 func (r *run) keepWhole(res *message.ToolResult) (*message.ToolResult, string) {
-	res = without(r.cfg.Redact, res) // before it is cut: half a secret would not be found
+	res = redacted(r.cfg.Redact, res) // before it is cut: half a secret would not be found
 	store := r.cfg.Window.Results
 	if store != nil && res.Kept {
 		return res, ""

@@ -23,8 +23,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A windowed server has its own window and tokenizer, with a fixed number of bytes per token. It refuses
-// requests that do not fit, and reports the usage of a request, or nothing.
+// A windowedServer has its own window and tokenizer, with a fixed number of bytes per token. It rejects
+// requests that do not fit, and may report the usage.
 type windowedServer struct {
 	t        fataler
 	window   int
@@ -176,7 +176,7 @@ func lookKit(t testing.TB, results Results) *toolkit.Toolkit {
 	return tk
 }
 
-// memory stores results, and fails from time to time if it should.
+// memory stores results, and can fail from time to time.
 type memory struct {
 	mu    sync.Mutex
 	texts map[string]string
@@ -217,7 +217,7 @@ func runWindowed(t fataler, kit *toolkit.Toolkit, s *windowedServer, results Res
 		t.Fatal(err)
 	}
 	s.t = t
-	a.levels.model = wordsFunc(s.answer)
+	a.levels.model = turnFunc(s.answer)
 	st := &State{}
 	generation, before, poor := 0, 0, 0
 	for ev, err := range a.Run(t.Context(), st, Say("the question: look around")) {
@@ -246,12 +246,13 @@ func runWindowed(t fataler, kit *toolkit.Toolkit, s *windowedServer, results Res
 			}
 		}
 	}
-	if !strings.Contains(said(st.Messages), "the question: look around") {
+	if !strings.Contains(transcriptOf(st.Messages), "the question: look around") {
 		t.Fatal("the question was removed")
 	}
 	return compactions
 }
 
+// A fataler is a *testing.T or a *rapid.T.
 type fataler interface {
 	Helper()
 	Context() context.Context
@@ -259,8 +260,8 @@ type fataler interface {
 	Fatalf(string, ...any)
 }
 
-// TestRunsContinue runs 500 steps in windows of many sizes, with servers that count differently from us, and
-// that report what they counted or do not.
+// TestRunsContinue runs 500 steps in windows of many sizes, with servers that count tokens differently, and
+// that may report the usage.
 func TestRunsContinue(t *testing.T) {
 	for _, win := range []int{8000, 12_000, 36_000, 128_000} {
 		for _, bytes := range []int{3, 5} {
@@ -289,7 +290,7 @@ func TestRunsContinueInAnyWindow(t *testing.T) {
 		s := &windowedServer{last: &model.Request{}, window: rapid.IntRange(8000, 100_000).Draw(t, "window"), bytes: rapid.IntRange(2, 7).Draw(t, "bytes"),
 			silent: rapid.Bool().Draw(t, "silent"), steps: 40, skill: rapid.Bool().Draw(t, "skill"),
 			rand: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)), largest: rapid.IntRange(100, 200_000).Draw(t, "largest"), summary: rapid.SampledFrom([]int{200, 2000, 20_000}).Draw(t, "summary")}
-		if s.skill { // which must fit together with the rest
+		if s.skill { // it must fit beside the rest
 			s.bytes = max(s.bytes, 3)
 		} else {
 			s.rules = rapid.IntRange(0, s.window*s.bytes/11/2).Draw(t, "rules") // up to half of the window
@@ -321,7 +322,7 @@ func TestNothingToRemove(t *testing.T) {
 		a, w := newAgent(t, Config{Policy: bypass, Window: row.ctx})
 		w.turns = nil
 		n := 0
-		a.levels.model = wordsFunc(func(req *model.Request) turn {
+		a.levels.model = turnFunc(func(req *model.Request) turn {
 			n++
 			if req.Choice.Mode == model.ChoiceNone {
 				return says("They talked.")
@@ -369,7 +370,7 @@ func TestCutResultsCanBeRead(t *testing.T) {
 			a, _ := newAgent(t, Config{Policy: bypass, Toolkit: toolkit.Of(wordy, other, read), Window: row.cfg, Limits: Limits{Steps: 500}})
 			got, steps, filled := "", 0, false
 			readOn := regexp.MustCompile(`(?s)^(.*?)\n\[… \d+ bytes (?:left out here|more); read them with (\w+) (\{[^\n]*?\})\]`)
-			a.levels.model = wordsFunc(func(req *model.Request) turn {
+			a.levels.model = turnFunc(func(req *model.Request) turn {
 				if req.Choice.Mode == model.ChoiceNone {
 					return says("It is being read.")
 				}

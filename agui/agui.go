@@ -17,7 +17,8 @@ import (
 
 // A Config configures a Handler. Store is required, and either Agent or Engine.
 type Config struct {
-	// Store must be a [session.Inbox], a [session.Watcher] and a [session.Reader], as those of this repository are.
+	// Store must also be a [session.Inbox], a [session.Watcher] and a [session.Reader], like the stores of this
+	// repository.
 	Store session.Store
 
 	// Agent is the agent of all threads. Its Save is set by New.
@@ -26,30 +27,30 @@ type Config struct {
 	// Engine runs the sessions, instead of this process. Agent must be zero then.
 	Engine Engine
 
-	// Session returns the id of the session of a thread, for example with the name of the tenant in front; see
-	// [session.CheckID]. An error refuses the request, with the status 403. Nil means that the id of the thread is
-	// that of the session, for every client.
+	// Session returns the id of the session of a thread, for example the thread's id with the tenant's name before it;
+	// see [session.CheckID]. An error refuses the request, with the status 403. Nil means that the session's id is the
+	// thread's id, for every client.
 	Session func(r *http.Request, threadID string) (string, error)
 
 	// Ceiling returns what a request may use. An error refuses the request, with the status 403. Nil means
-	// the zero Ceiling. It cannot be combined with an Engine.
+	// the zero Ceiling.
 	Ceiling func(r *http.Request) (toolkit.Ceiling, error)
 
-	// State returns what the frontend is shown as the agent's state: anything that encodes to JSON. It is called
-	// after each step, and must not change the State. With nil there are no state events.
+	// State returns the agent's state for the frontend, which must encode to JSON. It is called after each step,
+	// and must not change the agent.State. Nil means no state events.
 	State func(*agent.State) any
 
 	// MaxBody is the size of the largest request in bytes; 0 means 4 MiB.
 	MaxBody int64
 
-	// MaxTools is the number of frontend tools that a request may have; 0 means 32, negative none. Together they may
-	// have 64 KiB. An Engine has none: tools that the frontend runs must then be external tools of the agent.
+	// MaxTools is the number of frontend tools that a request may have; 0 means 32, negative none. Together they
+	// may have 64 KiB. The workers of an Engine must call [Agent] to give these tools to the model.
 	MaxTools int
 
-	Log *slog.Logger // for errors that the client is not told; nil means slog.Default()
+	Log *slog.Logger // for errors that are not sent to the client; nil means slog.Default()
 }
 
-// An Engine runs the sessions of a store: the Engine of package temporal is one.
+// An Engine runs the sessions of a store, as the one of package temporal does.
 type Engine interface {
 	// Send sends an input to a session, as [session.Send] does, and has the session run.
 	Send(ctx context.Context, session, input string, in agent.Input) (accepted bool, err error)
@@ -63,7 +64,7 @@ type Handler struct {
 	loop   *loop // nil if Config.Engine runs the sessions
 }
 
-// store is what Config.Store must be.
+// store has the required methods of Config.Store.
 type store interface {
 	session.Store
 	session.Inbox
@@ -86,8 +87,6 @@ func New(cfg Config) (*Handler, error) {
 		return nil, fmt.Errorf("agui: a store of type %T is not a session.Inbox, Watcher and Reader; use session.Dir, session.Memory or package postgres", cfg.Store)
 	case cfg.Engine != nil && (cfg.Agent.Model != nil || cfg.Agent.Toolkit != nil):
 		return nil, errors.New("agui: both Config.Agent and Config.Engine are set; the agent of an engine belongs to its workers")
-	case cfg.Engine != nil && cfg.Ceiling != nil:
-		return nil, errors.New("agui: Config.Ceiling has no effect on an Engine; set the ceiling of the State's Scope where its workers make the agent")
 	}
 	cfg.MaxBody = cmp.Or(cfg.MaxBody, defaultMaxBody)
 	cfg.MaxTools = max(0, cmp.Or(cfg.MaxTools, defaultMaxTools))
@@ -141,7 +140,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": bad.text}) // fails if the client has disconnected
 }
 
-// A refusal is the error for a request that gets an HTTP error.
+// A refusal is the error for a request that is answered with an HTTP error.
 type refusal struct {
 	status int
 	text   string
@@ -153,7 +152,7 @@ func refuse(status int, format string, args ...any) error {
 	return &refusal{status, fmt.Sprintf(format, args...)}
 }
 
-// A mismatch is the error for a request that does not fit the thread. It gets a stream with a RUN_ERROR.
+// A mismatch is the error for a request that contradicts the thread. It is answered with a stream that has a RUN_ERROR.
 type mismatch struct{ code, text string }
 
 func (m *mismatch) Error() string { return m.text }
@@ -162,7 +161,7 @@ func mismatched(code, format string, args ...any) error {
 	return &mismatch{code, fmt.Sprintf(format, args...)}
 }
 
-// sessionID returns the session of a thread that the client may use.
+// sessionID returns the id of a thread's session, or a refusal if the client may not use it.
 func (h *Handler) sessionID(r *http.Request, thread string) (string, error) {
 	if err := session.CheckID(thread); err != nil {
 		return "", refuse(http.StatusBadRequest, "threadId: %v", err)
@@ -181,10 +180,8 @@ func (h *Handler) sessionID(r *http.Request, thread string) (string, error) {
 	return id, nil
 }
 
-// idle is how long a stream waits for events before it looks whether they will ever come; alive is the interval
-// of comments that keep proxies from closing it, and patience is how long a write to a client may take.
 const (
-	idle     = time.Second
-	alive    = 15 * time.Second
-	patience = 30 * time.Second
+	idleCheck    = time.Second      // without events a stream checks at this interval whether the session still runs
+	keepAlive    = 15 * time.Second // interval of comments, so that proxies do not close the stream
+	writeTimeout = 30 * time.Second // of a write to a client
 )

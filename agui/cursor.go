@@ -9,41 +9,40 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// A cursor is a place in a stream: what the id of a server-sent event contains. It has everything that another
-// replica needs to continue the stream. A client can forge one, which only changes what it is sent of its thread.
+// A cursor is a position in a stream. As the id of a server-sent event it has everything that another replica needs to
+// continue the stream. With a forged cursor a client only gets other events of its own thread.
 type cursor struct {
 	run   string // AG-UI's runId
 	last  string // the id of the input whose run ends the stream; empty for the next run that ends
-	after int64  // the stream begins after this event
+	after int64  // number of the event after which the stream begins
 
 	step int64 // the open step; 0 if none is
 
-	// Of the events with numbers up to seq, everything was sent; of the next one, the first n.
+	// The events up to seq were sent completely, and the first n AG-UI events of the next one.
 	seq int64
 	n   int
 
 	mid middle
 }
 
-// finished is the n of the last event of a stream that did not end with the end of a run.
+// finished is n in the cursor of a stream's last event, if the stream did not end with the end of a run.
 const finished = 1 << 30
 
-// A middle is a place in a message of the model whose deltas were sent before its event is stored. It is the zero
-// middle elsewhere. The message will be translated to a list of events, of which a part, a text or a reasoning, is
-// a few.
+// A middle is a position within a message of the model, whose deltas are sent before its event is stored. Between
+// messages it is zero. A message is translated to a list of AG-UI events; each part of it, a text or a reasoning,
+// becomes several of them.
 type middle struct {
 	message string
 	part    string // the id of the open part; empty if none is open
-	think   bool   // whether the part is a reasoning
+	think   bool   // the part is reasoning
 	base    int    // the index of the part's first event
 	next    int    // the index of the first event that was not sent completely
-	offset  int    // how many bytes of the text of that event were sent
+	offset  int    // number of bytes of that event's text that were sent
 }
 
-// fields is the number of fields of a cursor's text, and short that of one which is not in the middle of a message.
 const (
-	fields = 12
-	short  = 6
+	cursorFields = 12 // number of fields in the text of a cursor
+	shortFields  = 6  // their number if the cursor is not within a message
 )
 
 func (c cursor) String() string {
@@ -51,10 +50,10 @@ func (c cursor) String() string {
 	if c.mid.think {
 		kind = "r"
 	}
-	list := [fields]string{c.run, c.last, itoa(c.after), itoa(c.step), itoa(c.seq), strconv.Itoa(c.n),
+	list := [cursorFields]string{c.run, c.last, itoa(c.after), itoa(c.step), itoa(c.seq), strconv.Itoa(c.n),
 		url.QueryEscape(c.mid.message), url.QueryEscape(c.mid.part), kind, strconv.Itoa(c.mid.base), strconv.Itoa(c.mid.next), strconv.Itoa(c.mid.offset)}
 	if c.mid == (middle{}) {
-		return strings.Join(list[:short], "~")
+		return strings.Join(list[:shortFields], "~")
 	}
 	return strings.Join(list[:], "~")
 }
@@ -63,19 +62,18 @@ func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
 var errCursor = errors.New("Last-Event-ID is not the id of an event of this server")
 
-// parseCursor parses the text of a cursor.
 func parseCursor(text string) (cursor, error) {
 	list := strings.Split(text, "~")
-	if len(list) != short && len(list) != fields || len(text) > 1<<10 {
+	if len(list) != shortFields && len(list) != cursorFields || len(text) > 1<<10 {
 		return cursor{}, errCursor
 	}
 	c := cursor{run: list[0], last: list[1]}
 	if session.CheckID(c.run) != nil || c.last != "" && session.CheckID(c.last) != nil {
 		return cursor{}, errCursor
 	}
-	p := numbers{}
+	p := fieldParser{}
 	c.after, c.step, c.seq, c.n = p.int64(list[2]), p.int64(list[3]), p.int64(list[4]), p.int(list[5])
-	if len(list) == fields {
+	if len(list) == cursorFields {
 		c.mid = middle{message: p.unescape(list[6]), part: p.unescape(list[7]), think: list[8] == "r",
 			base: p.int(list[9]), next: p.int(list[10]), offset: p.int(list[11])}
 	}
@@ -85,22 +83,22 @@ func parseCursor(text string) (cursor, error) {
 	return c, nil
 }
 
-// numbers parses the fields of a cursor, and remembers whether one was wrong.
-type numbers struct{ bad bool }
+// A fieldParser parses the fields of a cursor, and records whether one is invalid.
+type fieldParser struct{ bad bool }
 
-func (p *numbers) int64(s string) int64 {
+func (p *fieldParser) int64(s string) int64 {
 	n, err := strconv.ParseInt(s, 10, 64)
 	p.bad = p.bad || err != nil || n < 0
 	return n
 }
 
-func (p *numbers) int(s string) int {
+func (p *fieldParser) int(s string) int {
 	n := p.int64(s)
 	p.bad = p.bad || n > finished
 	return int(n)
 }
 
-func (p *numbers) unescape(s string) string {
+func (p *fieldParser) unescape(s string) string {
 	text, err := url.QueryUnescape(s)
 	p.bad = p.bad || err != nil
 	return text

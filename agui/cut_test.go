@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"iter"
 	"net/http"
 	"os"
@@ -121,8 +122,18 @@ func TestTakenUp(t *testing.T) {
 	go func() { done <- there.stream("GET", "?threadId=t", "", "Last-Event-ID", last(t, got).id) }()
 	joined := make(chan []frame)
 	go func() { joined <- there.stream("GET", "?threadId=t&runId=other", "") }()
+	ahead := make(chan string)
+	go func() { // with an id that no server sent
+		res := there.do("GET", "?threadId=t", "", "Last-Event-ID", "r~~0~0~9223372036854775807~0")
+		text, _ := io.ReadAll(res.Body)
+		ahead <- string(text)
+		res.Body.Close()
+	}()
 	here.release <- struct{}{}
 	got = append(got, <-done...)
+	if text := <-ahead; !strings.Contains(text, "Last-Event-ID is after the end of the thread") { // before the end of the run, or after it
+		t.Errorf("a stream from the future is %s", text)
+	}
 	if want := "RUN_STARTED STATE_SNAPSHOT STEP_STARTED TOOL_CALL_START TOOL_CALL_ARGS TOOL_CALL_END TOOL_CALL_RESULT " +
 		"STEP_FINISHED STEP_STARTED TEXT_MESSAGE_START TEXT_MESSAGE_CONTENT TEXT_MESSAGE_END STEP_FINISHED RUN_FINISHED"; kinds(got) != want {
 		t.Errorf("the events are\n%s\nwant\n%s", kinds(got), want)

@@ -12,13 +12,14 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/toolstate"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A frontendTool is a tool of a request: the frontend runs its calls.
+// A frontendTool is a tool of a request, which the frontend runs.
 type frontendTool struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
@@ -35,7 +36,7 @@ func (g grant) equal(other grant) bool {
 	return g.ceiling.String() == other.ceiling.String() && reflect.DeepEqual(g.tools, other.tools)
 }
 
-// toolsKey is where a session's State has the tools of its last request.
+// toolsKey is the key of the last request's tools in a session's State.
 var toolsKey = toolstate.NewKey[[]frontendTool]("agui.frontend_tools")
 
 // grantOf returns the grant of a session.
@@ -60,10 +61,13 @@ func (g grant) apply(st *agent.State) error {
 // maxToolBytes is the size of all tools of a request.
 const maxToolBytes = 64 << 10
 
-// toolName is what all model APIs accept.
+// toolName matches the names that all model APIs accept.
 var toolName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// checkTools checks the tools of a request, except whether the toolkit has the same names, and completes them.
+// controls are the names of the control tools of toolkits. All are reserved, since an agent may later use another style.
+var controls = []string{"call_tool", "describe_tools", "enable_tools", "reset_tools", "search_tools"}
+
+// checkTools checks the tools of a request, and sets missing parameters. It does not compare them with the toolkit's.
 func checkTools(list []frontendTool, limit int) ([]frontendTool, error) {
 	if len(list) > limit {
 		return nil, fmt.Errorf("tools has %d tools; at most %d are allowed", len(list), limit)
@@ -73,15 +77,18 @@ func checkTools(list []frontendTool, limit int) ([]frontendTool, error) {
 	checked := slices.Clone(list)
 	for i, t := range list {
 		size += len(t.Name) + len(t.Description) + len(t.Parameters)
+		name := strings.ToLower(t.Name) // models and people confuse Send and send
 		switch {
 		case !toolName.MatchString(t.Name):
 			return nil, fmt.Errorf("the tool name %q must have 1 to 64 letters, digits, '_' and '-'", t.Name)
-		case strings.HasPrefix(t.Name, "mcp__"):
+		case strings.HasPrefix(name, "mcp__"):
 			return nil, fmt.Errorf("the tool name %q begins with mcp__, like those of MCP servers; rename the tool", t.Name)
-		case seen[t.Name]:
+		case slices.Contains(controls, name):
+			return nil, fmt.Errorf("the tool name %q is reserved for a control tool; rename the tool", t.Name)
+		case seen[name]:
 			return nil, fmt.Errorf("two tools have the name %q", t.Name)
 		}
-		seen[t.Name] = true
+		seen[name] = true
 		if len(t.Parameters) == 0 || string(t.Parameters) == "null" {
 			checked[i].Parameters = json.RawMessage(`{"type":"object"}`)
 		}
@@ -92,21 +99,14 @@ func checkTools(list []frontendTool, limit int) ([]frontendTool, error) {
 	return checked, nil
 }
 
-// withFrontend returns the agent for a run with frontend tools.
+// withFrontend returns the agent for a run with frontend tools, or an error if one of them cannot be used.
 func withFrontend(ctx context.Context, cfg agent.Config, tools []frontendTool) (*agent.Agent, error) {
-	own, listed := cfg.Toolkit.Registered()
-	for _, t := range slices.Concat(own, listed) {
-		if name := t.Info().Name; slices.ContainsFunc(tools, func(f frontendTool) bool { return f.Name == name }) {
-			return nil, fmt.Errorf("the agent has a tool %q; rename the frontend's", name)
+	for _, t := range tools {
+		if name := namesake(cfg.Toolkit, t); name != "" {
+			return nil, fmt.Errorf("the agent has a tool %q; rename the frontend's %q", name, t.Name)
 		}
 	}
-	src := &frontend{}
-	for _, t := range tools {
-		src.tools = append(src.tools, external{tool.Info{Name: t.Name, Description: t.Description, Input: t.Parameters, External: true}})
-	}
-	kit := cfg.Toolkit.Config()
-	kit.Basic.Sources = append(slices.Clone(kit.Basic.Sources), src) // a source never replaces a tool
-	tk, err := toolkit.New(kit)
+	tk, err := addFrontend(cfg.Toolkit, tools)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,47 @@ func withFrontend(ctx context.Context, cfg agent.Config, tools []frontendTool) (
 	return agent.New(cfg)
 }
 
-// A frontend is the source of the tools of a request.
+// Agent returns the agent for a run of a session with the frontend tools of its last request. The workers of a
+// [Config.Engine] must create the agent with it. A frontend tool with the name of one of the agent's, in upper or
+// lower case, is left out.
+func Agent(ctx context.Context, cfg agent.Config, s *session.Session) (*agent.Agent, error) {
+	g, err := grantOf(s.State)
+	if err != nil {
+		return nil, err
+	}
+	tools := slices.DeleteFunc(g.tools, func(f frontendTool) bool { return namesake(cfg.Toolkit, f) != "" })
+	if len(tools) > 0 {
+		if cfg.Toolkit, err = addFrontend(cfg.Toolkit, tools); err != nil {
+			return nil, err
+		}
+	}
+	return agent.New(cfg)
+}
+
+// namesake returns the name of a tool of the toolkit, in an open group or not, that equals a frontend tool's name ignoring
+// case; "" if there is none.
+func namesake(tk *toolkit.Toolkit, f frontendTool) string {
+	own, listed := tk.Registered()
+	for _, t := range slices.Concat(own, listed) {
+		if name := t.Info().Name; strings.EqualFold(name, f.Name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// addFrontend returns a copy of a toolkit with frontend tools.
+func addFrontend(tk *toolkit.Toolkit, tools []frontendTool) (*toolkit.Toolkit, error) {
+	src := &frontend{}
+	for _, t := range tools {
+		src.tools = append(src.tools, external{tool.Info{Name: t.Name, Description: t.Description, Input: t.Parameters, External: true}})
+	}
+	kit := tk.Config()
+	kit.Basic.Sources = append(slices.Clone(kit.Basic.Sources), src) // a source never replaces a tool
+	return toolkit.New(kit)
+}
+
+// A frontend is the [tool.Source] of the tools of a request.
 type frontend struct{ tools []tool.Tool }
 
 func (f *frontend) Tools(context.Context) ([]tool.Tool, error) { return f.tools, nil }

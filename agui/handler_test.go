@@ -2,16 +2,21 @@ package agui_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/agui"
 	"github.com/kitbag-go/kitbag/agui/internal/desk"
@@ -22,11 +27,10 @@ import (
 func TestNew(t *testing.T) {
 	good := desk.Config(session.Memory(), nil)
 	for want, change := range map[string]func(*agui.Config){
-		"Config.Store is nil":          func(c *agui.Config) { c.Store = nil },
-		"not a session.Inbox":          func(c *agui.Config) { c.Store = struct{ session.Store }{c.Store} },
-		"Config.Agent":                 func(c *agui.Config) { c.Agent = agent.Config{} },
-		"both Config.Agent and":        func(c *agui.Config) { c.Engine = &worker{} },
-		"Config.Ceiling has no effect": func(c *agui.Config) { c.Agent, c.Engine, c.Ceiling = agent.Config{}, &worker{}, ceiling },
+		"Config.Store is nil":   func(c *agui.Config) { c.Store = nil },
+		"not a session.Inbox":   func(c *agui.Config) { c.Store = struct{ session.Store }{c.Store} },
+		"Config.Agent":          func(c *agui.Config) { c.Agent = agent.Config{} },
+		"both Config.Agent and": func(c *agui.Config) { c.Engine = &worker{} },
 	} {
 		cfg := good
 		change(&cfg)
@@ -39,7 +43,7 @@ func TestNew(t *testing.T) {
 // A worker is an engine: it runs sessions of a store as another process would.
 type worker struct {
 	store session.Store
-	agent *agent.Agent
+	cfg   agent.Config
 	wg    sync.WaitGroup
 }
 
@@ -61,7 +65,18 @@ func (w *worker) run(id string) {
 		if err != nil {
 			panic(err)
 		}
-		for range s.Run(context.Background(), w.agent) {
+		a, err := agui.Agent(context.Background(), w.cfg, s)
+		if err != nil {
+			panic(err)
+		}
+		n, publishes := w.store.(session.Notifier)
+		for ev, err := range s.Run(context.Background(), a) {
+			if err != nil { // it is stored
+				break
+			}
+			if data, err := json.Marshal(ev); err == nil && publishes {
+				n.Publish(id, session.Event{Seq: ev.Head().Seq, Data: data})
+			}
 		}
 		if err := s.Close(); err != nil {
 			panic(err)
@@ -70,42 +85,130 @@ func (w *worker) run(id string) {
 	}
 }
 
-// TestEngine compares what comes from an engine with what comes from the handler's own loop: the same, but for what
-// is discarded.
-func TestEngine(t *testing.T) {
-	own := newReplica(t, session.Memory())
-	store := session.Memory()
+// viaEngine has a worker run the sessions of a replica.
+func viaEngine(t *testing.T, store session.Store) func(*agui.Config) {
 	w := &worker{store: store}
 	t.Cleanup(w.wg.Wait)
-	other := newReplica(t, store, func(c *agui.Config) {
-		a := c.Agent
-		a.Save = session.Save
-		var err error
-		if w.agent, err = agent.New(a); err != nil {
+	return func(c *agui.Config) {
+		w.cfg = c.Agent
+		w.cfg.Save = session.Save
+		c.Agent, c.Engine = agent.Config{}, w
+	}
+}
+
+// A notifier is a store that passes on what the worker publishes.
+type notifier struct {
+	session.Store
+	session.Inbox
+	session.Watcher
+	session.Reader
+
+	mu   sync.Mutex
+	live map[string]chan session.Event
+}
+
+func (*notifier) Changed(context.Context, string, bool) <-chan struct{} { return nil }
+
+func (n *notifier) Publish(id string, ev session.Event) { n.Live(context.Background(), id) <- ev }
+
+func (n *notifier) Live(_ context.Context, id string) chan session.Event {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.live[id] == nil {
+		n.live[id] = make(chan session.Event, 1000)
+	}
+	return n.live[id]
+}
+
+// TestEngine compares what comes from an engine with what comes from the handler's own loop: the same, but for what
+// is discarded. If the store passes deltas on, the text is streamed.
+func TestEngine(t *testing.T) {
+	m := session.Memory()
+	passing := &notifier{Store: m, Inbox: m.(session.Inbox), Watcher: m.(session.Watcher), Reader: m.(session.Reader), live: map[string]chan session.Event{}}
+	for name, store := range map[string]session.Store{"whole": session.Memory(), "deltas": notifies{passing}} {
+		own, other := newReplica(t, session.Memory()), newReplica(t, store, viaEngine(t, store))
+		for i, s := range streams {
+			thread, more := fmt.Sprint(name, i), []string{}
+			if s.more != "" {
+				more = append(more, s.more)
+			}
+			got, want := other.run(thread, "m1", s.text, more...), own.run(thread, "m1", s.text, more...)
+			if kept(t, got) != kept(t, want) {
+				t.Errorf("%s: %q:\n%s\nwant\n%s", name, s.text, kept(t, got), kept(t, want))
+			}
+			for try := range 50 { // deltas that are late are discarded
+				if s.text != "long" || name != "deltas" || len(got) > 20 {
+					break
+				}
+				got = other.run(fmt.Sprint(thread, "again", try), "m1", s.text, more...)
+			}
+			if s.text == "long" && (len(got) > 20) != (name == "deltas") {
+				t.Errorf("%s: the text came in %d events", name, len(got))
+			}
+		}
+		call := last(t, other.run("c", "m1", "send it")).data["outcome"].(map[string]any)["interrupts"].([]any)[0].(map[string]any)["id"]
+		answer := fmt.Sprintf(`"resume":[{"interruptId":%q,"status":"resolved","payload":{"approved":true}}]`, call)
+		if got := kinds(other.run("c", "", "", answer)); !strings.Contains(got, "TOOL_CALL_RESULT") || !strings.HasSuffix(got, "RUN_FINISHED") {
+			t.Errorf("after the answer: %s", got)
+		}
+		note := `"tools":[{"name":"note","description":"Is not the agent's."},{"name":"paint","description":"Paints."}]`
+		if got := normal(t, other.run("names", "m1", "tools", note)); !strings.Contains(got, "I have reset_tools note send wait clerk paint.") {
+			t.Errorf("with a name that the agent has: %s", got)
+		}
+	}
+}
+
+// TestLateDeltas has the deltas of a message arrive after a client has got the beginning of the whole message, and was
+// cut off.
+func TestLateDeltas(t *testing.T) {
+	m := session.Memory()
+	n := &notifier{Store: m, Inbox: m.(session.Inbox), Watcher: m.(session.Watcher), Reader: m.(session.Reader), live: map[string]chan session.Event{}}
+	r := newReplica(t, m, viaEngine(t, m)) // the worker does not publish
+	want := normal(t, r.run("want", "m1", "long"))
+	all := r.run("t", "m1", "long")
+	at := slices.IndexFunc(all, func(f frame) bool { return f.kind() == "TEXT_MESSAGE_CONTENT" })
+	for ev, err := range session.Watch(t.Context(), m, "t", 0) {
+		if err != nil {
 			t.Fatal(err)
 		}
-		c.Agent, c.Engine = agent.Config{}, w
-	})
-	for i, s := range streams {
-		if s.more != "" {
-			continue
-		}
-		thread := fmt.Sprintf("t%d", i)
-		got, want := other.run(thread, "m1", s.text), own.run(thread, "m1", s.text)
-		if kept(t, got) != kept(t, want) {
-			t.Errorf("%q:\n%s\nwant\n%s", s.text, kept(t, got), kept(t, want))
+		if start, ok := ev.(*event.ModelStart); ok {
+			delta := &event.TextDelta{Header: event.Header{Type: event.TypeOf(&event.TextDelta{}), Seq: start.Seq + 1, Time: start.Time, Run: start.Run}, Message: all[at].data["messageId"].(string), Block: "b", Text: "All work"}
+			data, err := json.Marshal(delta)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.Publish("t", session.Event{Seq: delta.Seq, Data: data})
+			break
 		}
 	}
-	res := other.do("POST", "", request("t", "m1", "hello", paint))
-	defer res.Body.Close()
-	if text, _ := io.ReadAll(res.Body); res.StatusCode != 400 || !strings.Contains(string(text), "no frontend tools") {
-		t.Errorf("frontend tools: %s: %s", res.Status, text)
+	store := late{notifies{n}}
+	rest := newReplica(t, store, viaEngine(t, store)).stream("GET", "?threadId=t", "", "Last-Event-ID", all[at].id)
+	if got := strings.ReplaceAll(normal(t, append(all[:at+1:at+1], rest...)), `"t"`, `"want"`); messages(got) != messages(want) {
+		t.Errorf("\n%s\nwant\n%s", got, want)
 	}
-	call := last(t, other.run("c", "m1", "send it")).data["outcome"].(map[string]any)["interrupts"].([]any)[0].(map[string]any)["id"]
-	answer := fmt.Sprintf(`"resume":[{"interruptId":%q,"status":"resolved","payload":{"approved":true}}]`, call)
-	if got := kinds(other.run("c", "", "", answer)); !strings.Contains(got, "TOOL_CALL_RESULT") || !strings.HasSuffix(got, "RUN_FINISHED") {
-		t.Errorf("after the answer: %s", got)
+}
+
+// messages leaves the ids out.
+func messages(events string) string {
+	return regexp.MustCompile(`"(msg|call)-[0-9]+"`).ReplaceAllString(events, "id")
+}
+
+// late yields events only when those that were published have been received.
+type late struct{ notifies }
+
+func (l late) Watch(ctx context.Context, id string, after int64) iter.Seq2[session.Event, error] {
+	for len(l.notifier.Live(ctx, id)) > 0 {
+		time.Sleep(time.Millisecond)
 	}
+	time.Sleep(20 * time.Millisecond)
+	return l.notifier.Watch(ctx, id, after)
+}
+
+// notifies makes the channel of Live one that only receives.
+type notifies struct{ *notifier }
+
+func (n notifies) Live(ctx context.Context, id string) <-chan session.Event {
+	return n.notifier.Live(ctx, id)
 }
 
 func ceiling(r *http.Request) (toolkit.Ceiling, error) {
@@ -120,7 +223,16 @@ func ceiling(r *http.Request) (toolkit.Ceiling, error) {
 
 // TestCeiling checks that a request uses no more than it may.
 func TestCeiling(t *testing.T) {
-	r := newReplica(t, session.Memory(), func(c *agui.Config) {
+	for name, change := range map[string]func(*testing.T, session.Store) func(*agui.Config){
+		"loop": func(*testing.T, session.Store) func(*agui.Config) { return func(*agui.Config) {} }, "engine": viaEngine,
+	} {
+		t.Run(name, func(t *testing.T) { checkCeiling(t, change) })
+	}
+}
+
+func checkCeiling(t *testing.T, change func(*testing.T, session.Store) func(*agui.Config)) {
+	store := session.Memory()
+	r := newReplica(t, store, change(t, store), func(c *agui.Config) {
 		c.Ceiling = ceiling
 		c.Session = func(r *http.Request, thread string) (string, error) {
 			if thread == "theirs" {
@@ -247,6 +359,8 @@ func TestHTTP(t *testing.T) {
 		{"POST", "", request("t", "m", "hello"), nil, 200},
 		{"GET", "?threadId=t", "", []string{"Last-Event-ID", "x"}, 400},
 		{"GET", "?threadId=t", "", []string{"Last-Event-ID", "r~m~0~0~99~0~" + strings.Repeat("x", 2000) + "~a~t~0~0~0"}, 400},
+		{"GET", "?threadId=t", "", []string{"Last-Event-ID", "r~m~0~0~9223372036854775807~0"}, 400},
+		{"GET", "?threadId=t", "", []string{"Last-Event-ID", "r~~9223372036854775807~0~9223372036854775807~0"}, 400},
 		{"GET", "?threadId=t&runId=a%20b", "", nil, 400},
 	} {
 		res := r.do(row.method, row.query, row.body, row.header...)

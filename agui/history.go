@@ -19,13 +19,13 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A planned input is one that a request sends to the session.
-type planned struct {
+// A newInput is an input to send to the session.
+type newInput struct {
 	id    string
 	input agent.Input
 }
 
-// A planner finds out which inputs a request has for a thread.
+// A planner determines which inputs of a request are new to its thread.
 type planner struct {
 	ctx   context.Context
 	store store
@@ -33,19 +33,19 @@ type planner struct {
 	state *agent.State
 	in    *runInput
 
-	inputs []planned
+	inputs []newInput
 }
 
 // plan returns the inputs that are new to the session, answers first.
-func (p *planner) plan() ([]planned, error) {
-	said, err := p.newMessages()
+func (p *planner) plan() ([]newInput, error) {
+	messages, err := p.newMessages()
 	if err != nil {
 		return nil, err
 	}
-	if err := p.answers(len(said) > 0); err != nil {
+	if err := p.answers(len(messages) > 0); err != nil {
 		return nil, err
 	}
-	for _, m := range said {
+	for _, m := range messages {
 		if err := p.say(m); err != nil {
 			return nil, err
 		}
@@ -53,7 +53,7 @@ func (p *planner) plan() ([]planned, error) {
 	return p.inputs, nil
 }
 
-// newMessages compares the request's messages with the session's, and returns those of the user that follow.
+// newMessages compares the request's messages with the session's, and returns the new ones of the user.
 func (p *planner) newMessages() ([]*wireMessage, error) {
 	known := map[string]wireMessage{}
 	var users []string // in order
@@ -76,11 +76,11 @@ func (p *planner) newMessages() ([]*wireMessage, error) {
 		case ok && m.Role == "user":
 			last = m.ID
 		case !ok && m.Role == "user":
-			waits, err := p.received(m)
+			received, err := p.received(m)
 			if err != nil {
 				return nil, err
 			}
-			if !waits {
+			if !received {
 				fresh = append(fresh, m)
 			}
 		}
@@ -89,7 +89,7 @@ func (p *planner) newMessages() ([]*wireMessage, error) {
 		return nil, differs("%d messages are new; at most %d may be sent at once", len(fresh), maxNew)
 	}
 	if n := len(users); last != "" && users[n-1] != last && len(fresh) > 0 {
-		return nil, differs("the thread has messages after %q, the last one that the request has", last)
+		return nil, differs("the thread has messages after %q, which is the last one of the request", last)
 	}
 	return fresh, nil
 }
@@ -98,8 +98,8 @@ func differs(format string, args ...any) error {
 	return mismatched("history_differs", format+"; GET the thread to load its messages", args...)
 }
 
-// same reports whether a message of the client is the one that the session has. Results may have been shortened, so
-// only their calls are compared.
+// same reports whether a message of the client equals the session's. Of results it only compares the calls, since their
+// texts may have been shortened.
 func same(stored wireMessage, m *wireMessage) bool {
 	if stored.Role != m.Role || stored.Role == "tool" {
 		return stored.Role == m.Role && stored.ToolCallID == m.ToolCallID
@@ -120,8 +120,8 @@ func sameJSON(a, b string) bool {
 	return a == b || json.Compact(&x, []byte(a)) == nil && json.Compact(&y, []byte(b)) == nil && x.String() == y.String()
 }
 
-// received reports whether the session was sent a message with the id before: one that still waits, or that was
-// removed by a compaction.
+// received reports whether the session was already sent a message with the id, which still waits or was removed by a
+// compaction.
 func (p *planner) received(m *wireMessage) (bool, error) {
 	if err := session.CheckID(m.ID); err != nil || strings.HasPrefix(m.ID, answerPrefix) {
 		return false, refuse(400, "message id %q: use 1 to 128 letters, digits, '.', '_' and '-', and do not begin with %q", m.ID, answerPrefix)
@@ -135,7 +135,7 @@ func (p *planner) received(m *wireMessage) (bool, error) {
 	}
 	var sent storedInput
 	if json.Unmarshal(e.Data, &sent) != nil || sent.Message == nil {
-		return false, differs("the id %q belongs to something else", m.ID)
+		return false, differs("the id %q belongs to an input that is not a message", m.ID)
 	}
 	if text, ok := m.text(); ok && text != sent.Message.Text() {
 		return false, differs("message %q is not the one that the thread has under this id", m.ID)
@@ -143,7 +143,7 @@ func (p *planner) received(m *wireMessage) (bool, error) {
 	return true, nil
 }
 
-// sent reports whether a message is as it was sent: the session may have a redacted text.
+// sent reports whether a message is one that was sent before. It may differ from the session's, whose text was redacted.
 func (p *planner) sent(m *wireMessage) bool {
 	known, err := p.received(m)
 	return m.Role == "user" && known && err == nil
@@ -156,8 +156,8 @@ type storedInput struct {
 	Result  *event.Result    `json:"result,omitempty"`
 }
 
-// holds reports whether an entry is the answer in.
-func holds(e session.Entry, in agent.Input) bool {
+// isInput reports whether an entry is the answer in.
+func isInput(e session.Entry, in agent.Input) bool {
 	var sent, want storedInput
 	switch in := in.(type) {
 	case event.Confirm:
@@ -173,7 +173,7 @@ func holds(e session.Entry, in agent.Input) bool {
 	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
-// say plans a message, with the request's context.
+// say adds a message with the request's context to the inputs.
 func (p *planner) say(m *wireMessage) error {
 	blocks, err := m.blocks()
 	if err == nil && len(blocks) == 1 && blocks.Text() == "" {
@@ -187,12 +187,13 @@ func (p *planner) say(m *wireMessage) error {
 	for _, c := range p.in.Context {
 		blocks = append(blocks, &message.Hint{Source: "frontend", Text: c.Description + ": " + c.Value})
 	}
-	p.inputs = append(p.inputs, planned{m.ID, agent.Say("", blocks...)})
+	p.inputs = append(p.inputs, newInput{m.ID, agent.Say("", blocks...)})
 	return nil
 }
 
-// answers plans the answers to the open questions. A new message follows them, so every question needs one.
-func (p *planner) answers(said bool) error {
+// answers adds the answers to the open questions to the inputs. If the request has any answer or a new message, every
+// question needs an answer.
+func (p *planner) answers(hasMessages bool) error {
 	resume := map[string]resumeEntry{}
 	for _, e := range p.in.Resume {
 		resume[e.InterruptID] = e
@@ -212,12 +213,12 @@ func (p *planner) answers(said bool) error {
 				return err
 			}
 		case *event.External:
-			if err := p.result(ev, said); err != nil {
+			if err := p.result(ev, hasMessages); err != nil {
 				return err
 			}
 		}
 	}
-	if open > 0 && (said || len(p.inputs) > 0 || len(p.in.Resume) > 0) {
+	if open > 0 && (hasMessages || len(p.inputs) > 0 || len(p.in.Resume) > 0) {
 		return mismatched("interrupts_open", "%d interrupt(s) of the thread are not answered; the request's resume must answer each", open)
 	}
 	for _, e := range p.in.Resume {
@@ -231,7 +232,7 @@ func (p *planner) answers(said bool) error {
 	return nil
 }
 
-// confirm plans the answer to an approval.
+// confirm adds the answer to an approval to the inputs.
 func (p *planner) confirm(q *event.Approval, e resumeEntry) error {
 	a, err := e.decision()
 	if err != nil {
@@ -268,7 +269,7 @@ func (e resumeEntry) decision() (decision, error) {
 	var d decision
 	dec := json.NewDecoder(bytes.NewReader(e.Payload))
 	dec.DisallowUnknownFields()
-	// Of "approved" and "Approved" the decoder would use the last.
+	// strictjson refuses both "approved" and "Approved", of which the decoder would use the last.
 	if strictjson.Unmarshal(e.Payload, new(decision)) != nil || dec.Decode(&d) != nil || d.Approved == nil {
 		return d, mismatched("payload_invalid", "the payload for interrupt %q does not match its responseSchema: it needs approved, a boolean", e.InterruptID)
 	}
@@ -278,9 +279,9 @@ func (e resumeEntry) decision() (decision, error) {
 	return d, nil
 }
 
-// result plans the result of a frontend tool: a tool message of the request, or, if the user has written instead,
-// that there is none.
-func (p *planner) result(q *event.External, said bool) error {
+// result adds the result of a frontend tool to the inputs: a tool message of the request, or a failure if the request has
+// only new messages.
+func (p *planner) result(q *event.External, hasMessages bool) error {
 	for i := range p.in.Messages {
 		m := &p.in.Messages[i]
 		if m.Role != "tool" || m.ToolCallID != q.Call {
@@ -295,7 +296,7 @@ func (p *planner) result(q *event.External, said bool) error {
 		}
 		return p.answer(q.Call, 0, event.Result{Call: q.Call, Blocks: blocks, Failed: m.Error != ""})
 	}
-	if !said {
+	if !hasMessages {
 		return nil
 	}
 	text := "The frontend returned no result; the user has sent a message instead."
@@ -304,12 +305,11 @@ func (p *planner) result(q *event.External, said bool) error {
 
 const answerPrefix = "answer."
 
-// interruptID returns the id of a question.
 func interruptID(call string, question int64) string {
 	return call + "#" + strconv.FormatInt(question, 10)
 }
 
-// answerID returns the id of the nth answer to a question. Only one that was refused is followed by another.
+// answerID returns the id of the nth answer to a question. There is another answer only if the last one was refused.
 func answerID(interrupt string, n int) string {
 	sum := sha256.Sum256([]byte(interrupt))
 	return answerPrefix + hex.EncodeToString(sum[:16]) + "." + strconv.Itoa(n)
@@ -318,14 +318,14 @@ func answerID(interrupt string, n int) string {
 // maxAnswers is the number of answers to a question that may be refused.
 const maxAnswers = 20
 
-// answer plans an answer, unless it was sent before. If another one was, that is an error.
+// answer adds an answer to the inputs, unless it was sent before. It fails if a different answer was sent before.
 func (p *planner) answer(call string, question int64, in agent.Input) error {
 	interrupt := interruptID(call, question)
 	for n := range maxAnswers {
 		id := answerID(interrupt, n)
 		e, err := p.store.Input(p.ctx, p.id, id)
 		if errors.Is(err, fs.ErrNotExist) {
-			p.inputs = append(p.inputs, planned{id, in})
+			p.inputs = append(p.inputs, newInput{id, in})
 			return nil
 		}
 		if err != nil {
@@ -334,7 +334,7 @@ func (p *planner) answer(call string, question int64, in agent.Input) error {
 		if e.Refused != "" {
 			continue
 		}
-		if !holds(e, in) {
+		if !isInput(e, in) {
 			return mismatched("already_answered", "call %q was answered by another request", call)
 		}
 		return nil
@@ -361,7 +361,7 @@ func (p *planner) repeated(e resumeEntry) error {
 		case err != nil:
 			return err
 		case sent.Confirm == nil || sent.Confirm.Allow != d.approved() || !sameJSON(string(sent.Confirm.Input), string(d.EditedArgs)):
-			return mismatched("already_answered", "interrupt %q was answered otherwise", e.InterruptID)
+			return mismatched("already_answered", "interrupt %q already has a different answer", e.InterruptID)
 		}
 		return nil
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// A loop runs sessions in this process, each on a goroutine while it has something to do.
+// A loop runs sessions in this process, each in its own goroutine while it has inputs.
 type loop struct {
 	store store
 	cfg   agent.Config
@@ -25,45 +25,44 @@ type loop struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu     sync.Mutex
-	closed bool
-	jobs   map[string]*job
-	watch  map[string]map[*listener]bool
+	mu        sync.Mutex
+	closed    bool
+	jobs      map[string]*job
+	listeners map[string]map[*listener]bool // by session
 }
 
-// A job is the work on a session. Its fields are guarded by the loop's mutex.
+// A job is the work on a session. The loop's mutex guards its fields.
 type job struct {
-	grant   *grant // of the last request; nil if it was only woken
+	grant   *grant // of the last request; nil if the session was only woken
 	senders int    // requests whose inputs are being stored
-	running bool   // it has a goroutine
+	running bool   // a goroutine runs the session
 	again   bool   // an input has arrived since the session was last run
 }
 
-// A listener gets the events of a session that runs in this process, as far as it has room.
+// A listener gets the events of a run when they occur, unless its buffer is full.
 type listener struct {
 	events chan event.Event
-	failed chan error // has room for one
+	failed chan error // buffers one error
 }
 
-// listenerSize is how many events a stream may be behind a run before it gets only those that are stored.
+// listenerSize is how many events a stream may be behind a run. Beyond that it only gets the stored ones.
 const listenerSize = 1024
 
-// conflictEvery is the interval at which a session that another process has open is tried again.
-const conflictEvery = 250 * time.Millisecond
+// conflictRetry is the interval of attempts to open a session that another process has open.
+const conflictRetry = 250 * time.Millisecond
 
 func newLoop(s store, cfg agent.Config, a *agent.Agent, log *slog.Logger) *loop {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &loop{store: s, cfg: cfg, agent: a, log: log, ctx: ctx, cancel: cancel, jobs: map[string]*job{}, watch: map[string]map[*listener]bool{}}
+	return &loop{store: s, cfg: cfg, agent: a, log: log, ctx: ctx, cancel: cancel, jobs: map[string]*job{}, listeners: map[string]map[*listener]bool{}}
 }
 
 var errClosing = &refusal{503, "the server is shutting down; try again"}
 
-// errGrant is the mismatch of a request that may use other things than the run in progress.
+// errGrant is the error for a request whose grant differs from that of the run in progress.
 var errGrant = &mismatch{"busy", "a run with other tools or another ceiling is in progress; wait for its end, or cancel it"}
 
-// send sends the inputs of a request to a session and runs it. st is the session's State as the request saw it, and
-// status its status.
-func (l *loop) send(ctx context.Context, id string, inputs []planned, g grant, st *agent.State, status session.Status) error {
+// send sends the inputs of a request to a session and runs it. The request was checked against st and status.
+func (l *loop) send(ctx context.Context, id string, inputs []newInput, g grant, st *agent.State, status session.Status) error {
 	stored, err := grantOf(st)
 	if err != nil {
 		return err
@@ -87,7 +86,8 @@ func (l *loop) send(ctx context.Context, id string, inputs []planned, g grant, s
 	return err
 }
 
-// reserve returns the job of a session, which keeps jobs with another grant from taking the inputs that follow.
+// reserve returns the job of a session with the grant. Until its inputs are stored, requests with another grant are
+// refused.
 func (l *loop) reserve(id string, g, stored grant) (*job, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,7 +106,6 @@ func (l *loop) reserve(id string, g, stored grant) (*job, error) {
 	return j, nil
 }
 
-// interrupt sends an interrupt to a session.
 func (l *loop) interrupt(ctx context.Context, id, input string) error {
 	if _, err := session.Send(ctx, l.store, id, input, agent.Interrupt{}); err != nil {
 		return err
@@ -115,8 +114,8 @@ func (l *loop) interrupt(ctx context.Context, id, input string) error {
 	return nil
 }
 
-// wake runs a session if it has something to do: if its process has died, for example. With again it is looked at
-// once more even if it is running.
+// wake runs a session if it has inputs or an unfinished run, for example because its process has died. If again is
+// set, a session that is running is checked once more afterwards.
 func (l *loop) wake(id string, again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,7 +129,7 @@ func (l *loop) wake(id string, again bool) {
 	l.start(id, j)
 }
 
-// start has a job run the session once more. The mutex must be held.
+// start makes the job run its session once more. The caller holds l.mu.
 func (l *loop) start(id string, j *job) {
 	j.again = true
 	if !j.running && !l.closed {
@@ -139,7 +138,7 @@ func (l *loop) start(id string, j *job) {
 	}
 }
 
-// next reports whether a job has something to do, and with which grant. If not, the job is over.
+// next reports whether a job must run its session again, and with which grant. If not, it removes the job.
 func (l *loop) next(id string, j *job) (g *grant, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,9 +162,9 @@ func (l *loop) work(id string, j *job) {
 		}
 		err := l.run(id, g)
 		switch {
-		case errors.Is(err, session.ErrConflict) && l.isLeft(id, g):
+		case errors.Is(err, session.ErrConflict) && l.mustRetry(id, g):
 			select {
-			case <-time.After(conflictEvery):
+			case <-time.After(conflictRetry):
 			case <-l.ctx.Done():
 			}
 			l.mu.Lock()
@@ -178,9 +177,9 @@ func (l *loop) work(id string, j *job) {
 	}
 }
 
-// isLeft reports whether inputs wait in a session that another process has open, which may miss the last of them. A
-// session that was only woken is left to that process.
-func (l *loop) isLeft(id string, g *grant) bool {
+// mustRetry reports whether inputs wait in a session that another process has open, and which may not see the last of
+// them. A session that was only woken is left to that process.
+func (l *loop) mustRetry(id string, g *grant) bool {
 	if g == nil {
 		return false
 	}
@@ -188,12 +187,12 @@ func (l *loop) isLeft(id string, g *grant) bool {
 	return err != nil || len(entries) > 0
 }
 
-// run opens a session and runs it. One that was only woken may have nothing to do.
+// run opens a session and runs it. If it was only woken, without a grant, it may have nothing to do.
 func (l *loop) run(id string, g *grant) (err error) {
 	if g == nil {
 		_, info, err := session.Read(l.ctx, l.store, id, 0)
 		if errors.Is(err, fs.ErrNotExist) {
-			info.Inputs = 1 // it has no record yet
+			info.Inputs = 1 // a new session may have an input before its first record
 		} else if err != nil || !busy(info.Status) && info.Inputs == 0 {
 			return err // a run that failed is repeated only for a new input
 		}
@@ -221,8 +220,8 @@ func (l *loop) run(id string, g *grant) (err error) {
 	return l.runOnce(s, id, a)
 }
 
-// runOnce runs a session until a run ends. What arrives during the run is left to a later job: it may have been sent
-// to another replica, with another grant.
+// runOnce runs a session until a run ends. Inputs that arrive in the meantime are left to a later job, since they may have
+// been sent to another replica with another grant.
 func (l *loop) runOnce(s *session.Session, id string, a *agent.Agent) error {
 	before, err := l.store.Inputs(l.ctx, id)
 	if err != nil {
@@ -256,37 +255,42 @@ func (l *loop) listen(id string) (*listener, func()) {
 	n := &listener{make(chan event.Event, listenerSize), make(chan error, 1)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.watch[id] == nil {
-		l.watch[id] = map[*listener]bool{}
+	if l.listeners[id] == nil {
+		l.listeners[id] = map[*listener]bool{}
 	}
-	l.watch[id][n] = true
+	l.listeners[id][n] = true
 	return n, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		delete(l.watch[id], n)
-		if len(l.watch[id]) == 0 {
-			delete(l.watch, id)
+		delete(l.listeners[id], n)
+		if len(l.listeners[id]) == 0 {
+			delete(l.listeners, id)
 		}
 	}
 }
 
-// publish gives an event to the listeners. It never waits: a stream that is slow gets the stored events later.
+// publish passes an event to the listeners. It never blocks: a slow stream gets the stored events later.
 func (l *loop) publish(id string, ev event.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for n := range l.watch[id] {
-		select {
-		case n.events <- ev:
-		default:
-		}
+	for n := range l.listeners[id] {
+		n.offer(ev)
 	}
 }
 
-// fail tells the listeners that the session could not be run.
+// offer passes an event to a listener, unless its buffer is full.
+func (n *listener) offer(ev event.Event) {
+	select {
+	case n.events <- ev:
+	default:
+	}
+}
+
+// fail passes the error of a session that could not be run to its listeners.
 func (l *loop) fail(id string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for n := range l.watch[id] {
+	for n := range l.listeners[id] {
 		select {
 		case n.failed <- err:
 		default:

@@ -29,7 +29,7 @@ func diff(from, to json.RawMessage) ([]patch, error) {
 	return appendDiff(nil, "", a, b)
 }
 
-// generic decodes JSON with numbers as they are written.
+// generic decodes JSON without changing its numbers.
 func generic(data json.RawMessage) (v any, err error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
@@ -43,22 +43,22 @@ func appendDiff(list []patch, path string, a, b any) ([]patch, error) {
 	if reflect.DeepEqual(a, b) {
 		return list, nil
 	}
-	was, ok := a.(map[string]any)
-	is, alsoOK := b.(map[string]any)
+	from, ok := a.(map[string]any)
+	to, alsoOK := b.(map[string]any)
 	if !ok || !alsoOK {
 		value, err := json.Marshal(b)
 		return append(list, patch{"replace", path, value}), err
 	}
-	for _, k := range slices.Sorted(maps.Keys(was)) {
-		if _, ok := is[k]; !ok {
+	for _, k := range slices.Sorted(maps.Keys(from)) {
+		if _, ok := to[k]; !ok {
 			list = append(list, patch{Op: "remove", Path: path + "/" + pointer.Replace(k)})
 		}
 	}
-	for _, k := range slices.Sorted(maps.Keys(is)) {
+	for _, k := range slices.Sorted(maps.Keys(to)) {
 		at := path + "/" + pointer.Replace(k)
-		old, ok := was[k]
+		old, ok := from[k]
 		if !ok {
-			value, err := json.Marshal(is[k])
+			value, err := json.Marshal(to[k])
 			if err != nil {
 				return nil, err
 			}
@@ -66,7 +66,7 @@ func appendDiff(list []patch, path string, a, b any) ([]patch, error) {
 			continue
 		}
 		var err error
-		if list, err = appendDiff(list, at, old, is[k]); err != nil {
+		if list, err = appendDiff(list, at, old, to[k]); err != nil {
 			return nil, err
 		}
 	}

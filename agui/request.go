@@ -41,7 +41,7 @@ type resumeEntry struct {
 	Payload     json.RawMessage `json:"payload"`
 }
 
-// The limits of what a request adds to a thread, besides Config.MaxBody.
+// Limits of what a request adds to a thread, in addition to Config.MaxBody.
 const (
 	maxNew          = 16       // messages
 	maxContext      = 32       // items
@@ -98,9 +98,9 @@ func checkMessages(list []wireMessage) error {
 		switch m.Role {
 		case "user", "assistant", "tool", "reasoning", "activity":
 		case "system", "developer":
-			return fmt.Errorf("message %d is a %s message; the instructions are those of the agent, leave it out", i, m.Role)
+			return fmt.Errorf("message %d is a %s message; leave it out, since the agent has its own instructions", i, m.Role)
 		default:
-			return fmt.Errorf("message %d has the role %q, which AG-UI does not have", i, m.Role)
+			return fmt.Errorf("message %d has the role %q, which is not one of AG-UI's", i, m.Role)
 		}
 		if m.ID == "" {
 			return fmt.Errorf("message %d has no id", i)
@@ -130,8 +130,8 @@ func checkResume(list []resumeEntry) error {
 	return nil
 }
 
-// kinds are the media types of the parts of a message.
-var kinds = map[string]string{"image": "image/", "audio": "audio/", "video": "video/", "document": ""}
+// mediaPrefix has the prefixes of the media types of parts, by the type of the part.
+var mediaPrefix = map[string]string{"image": "image/", "audio": "audio/", "video": "video/", "document": ""}
 
 // blocks returns the content of a user's or tool's message.
 func (m *wireMessage) blocks() (message.Blocks, error) {
@@ -152,7 +152,7 @@ func (m *wireMessage) blocks() (message.Blocks, error) {
 			list = append(list, &message.Text{Text: p.Text})
 			continue
 		}
-		prefix, ok := kinds[p.Type]
+		prefix, ok := mediaPrefix[p.Type]
 		switch {
 		case !ok || p.Source == nil:
 			return nil, fmt.Errorf("part %d has the type %q; it must be text, or an image, audio, video or document with a source", i, p.Type)
@@ -169,8 +169,8 @@ func (m *wireMessage) blocks() (message.Blocks, error) {
 	return list, nil
 }
 
-// text returns the text of a message's content, and whether it is nothing but text.
-func (m *wireMessage) text() (string, bool) {
+// text returns the text of a message's content; ok is false if the content has anything else.
+func (m *wireMessage) text() (text string, ok bool) {
 	if len(m.Content) == 0 || bytes.Equal(m.Content, []byte("null")) {
 		return "", true
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// busy reports whether a run is in progress, or was cut off.
+// busy reports whether a run is in progress or was interrupted by a crash.
 func busy(s session.Status) bool { return s == session.StatusWorking || s == session.StatusAbandoned }
 
 func isAnswer(id string) bool { return strings.HasPrefix(id, answerPrefix) }
@@ -35,8 +35,8 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s := h.newStream(w, id, in.ThreadID, cursor{run: in.RunID})
-	live, end := h.listen(id) // before the inputs are sent, so that no delta is missed
-	defer end()
+	live, stopListening := h.listen(r.Context(), id) // before the inputs are sent, so that no delta is missed
+	defer stopListening()
 	st, info, inputs, err := h.accept(r.Context(), id, in, g)
 	if bad, ok := errors.AsType[*mismatch](err); ok {
 		s.out.send(&wireEvent{Type: "RUN_ERROR", Message: bad.text, Code: bad.code}, time.Now(), cursor{})
@@ -57,14 +57,14 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) error {
 	return s.run(r.Context(), live)
 }
 
-// grantEvery is the interval at which a request with another grant is tried again while the last run is being closed.
+// A request with another grant is tried again while the last run is being closed.
 const (
-	grantEvery = 20 * time.Millisecond
+	grantRetry = 20 * time.Millisecond
 	grantTries = 100
 )
 
 // accept sends the new inputs of a request to the session, and returns the State before them.
-func (h *Handler) accept(ctx context.Context, id string, in *runInput, g grant) (st *agent.State, info session.Info, inputs []planned, err error) {
+func (h *Handler) accept(ctx context.Context, id string, in *runInput, g grant) (st *agent.State, info session.Info, inputs []newInput, err error) {
 	for range grantTries {
 		if st, info, err = h.current(ctx, id); err != nil {
 			return nil, info, nil, err
@@ -78,7 +78,7 @@ func (h *Handler) accept(ctx context.Context, id string, in *runInput, g grant) 
 			break
 		}
 		select {
-		case <-time.After(grantEvery):
+		case <-time.After(grantRetry):
 		case <-ctx.Done():
 			return nil, info, nil, context.Cause(ctx)
 		}
@@ -86,7 +86,8 @@ func (h *Handler) accept(ctx context.Context, id string, in *runInput, g grant) 
 	return st, info, inputs, err
 }
 
-// lastInput returns the last input that waits: the stream ends with its run. If none waits any more it is sent.
+// lastInput returns the id of the last waiting input, with whose run the stream ends. If no input waits any more,
+// it returns sent.
 func (h *Handler) lastInput(ctx context.Context, id, sent string) (string, error) {
 	entries, err := h.store.Inputs(ctx, id)
 	if err != nil || len(entries) == 0 {
@@ -95,7 +96,7 @@ func (h *Handler) lastInput(ctx context.Context, id, sent string) (string, error
 	return entries[len(entries)-1].ID, nil
 }
 
-// current returns a session's State, that of a new one if the store does not have it.
+// current returns a session's State, or a new State if the store does not have the session.
 func (h *Handler) current(ctx context.Context, id string) (*agent.State, session.Info, error) {
 	st, info, err := session.Read(ctx, h.store, id, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,10 +118,7 @@ func (h *Handler) grant(r *http.Request, in *runInput) (grant, error) {
 	if len(in.Tools) == 0 {
 		return g, nil
 	}
-	if h.loop == nil {
-		return g, refuse(http.StatusBadRequest, "tools: this server has no frontend tools; leave them out")
-	}
-	if g.tools, err = checkTools(in.Tools, h.cfg.MaxTools); err == nil {
+	if g.tools, err = checkTools(in.Tools, h.cfg.MaxTools); err == nil && h.loop != nil {
 		_, err = withFrontend(r.Context(), h.loop.cfg, g.tools)
 	}
 	if err != nil {
@@ -129,22 +127,42 @@ func (h *Handler) grant(r *http.Request, in *runInput) (grant, error) {
 	return g, nil
 }
 
-// listen returns the listener for a session, nil if it does not run in this process.
-func (h *Handler) listen(id string) (*listener, func()) {
-	if h.loop == nil {
+// listen returns a listener for a session, or nil if the events come from an engine's worker and the store is not a
+// Notifier.
+func (h *Handler) listen(ctx context.Context, id string) (*listener, func()) {
+	if h.loop != nil {
+		return h.loop.listen(id)
+	}
+	n, ok := h.store.(session.Notifier)
+	if !ok {
 		return nil, func() {}
 	}
-	return h.loop.listen(id)
+	ctx, end := context.WithCancel(ctx)
+	live := &listener{events: make(chan event.Event, listenerSize)}
+	published := n.Live(ctx, id)
+	go func() {
+		for {
+			select {
+			case raw := <-published:
+				if ev, err := event.Decode(raw.Data); err == nil { // skip events of another version
+					live.offer(ev)
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return live, end
 }
 
 // send sends inputs to a session and has it run.
-func (h *Handler) send(ctx context.Context, id string, inputs []planned, g grant, st *agent.State, status session.Status) error {
+func (h *Handler) send(ctx context.Context, id string, inputs []newInput, g grant, st *agent.State, status session.Status) error {
 	var err error
 	if h.loop != nil {
 		if err = h.loop.send(ctx, id, inputs, g, st, status); err == errGrant && busy(status) {
-			h.loop.wake(id, false) // the run in progress may have been left by a process that died
+			h.loop.wake(id, false) // the process of the run in progress may have died
 		}
-	} else {
+	} else if err = h.setGrant(ctx, id, g, st, status); err == nil {
 		for _, in := range inputs {
 			if _, err = h.engine.Send(ctx, id, in.id, in.input); err != nil {
 				break
@@ -152,9 +170,31 @@ func (h *Handler) send(ctx context.Context, id string, inputs []planned, g grant
 		}
 	}
 	if errors.Is(err, session.ErrFull) {
-		return refuse(http.StatusServiceUnavailable, "too many messages of the thread wait; try again later")
+		return refuse(http.StatusServiceUnavailable, "too many messages of the thread are waiting; try again later")
 	}
 	return err
+}
+
+// setGrant stores the grant of a request in the session that an engine will run.
+func (h *Handler) setGrant(ctx context.Context, id string, g grant, st *agent.State, status session.Status) error {
+	stored, err := grantOf(st)
+	if err != nil || g.equal(stored) {
+		return err
+	}
+	if busy(status) {
+		return errGrant
+	}
+	s, err := session.Open(ctx, h.store, id)
+	if errors.Is(err, session.ErrConflict) { // a worker has it open
+		return errGrant
+	}
+	if err != nil {
+		return err
+	}
+	if err = g.apply(s.State); err == nil {
+		err = s.Save(ctx, s.State)
+	}
+	return errors.Join(err, s.Close())
 }
 
 // begin sends the first events of a run: the whole thread, or only the state.
@@ -176,7 +216,7 @@ func (s *stream) begin(st *agent.State, info session.Info, whole bool) error {
 	for i, w := range list {
 		c := cursor{}
 		if i == len(list)-1 {
-			c = s.pos // a client that has only some of these begins again
+			c = s.pos // only the last event has an id: after a part of them the client begins again
 		}
 		s.out.send(w, now, c)
 	}
@@ -216,7 +256,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	live, end := h.listen(id)
+	live, end := h.listen(r.Context(), id)
 	defer end()
 	st, info, err := session.Read(r.Context(), h.store, id, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -227,7 +267,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 		if len(entries) == 0 {
 			return refuse(http.StatusNotFound, "there is no thread %q", thread)
 		}
-		st = &agent.State{} // its first input was not used yet
+		st = &agent.State{} // its first input was not processed yet
 	} else if err != nil {
 		return err
 	}
@@ -248,7 +288,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) error {
 	return h.resume(r.Context(), h.newStream(w, id, thread, c), live, info)
 }
 
-// resume continues a stream. If it was complete the status is 204, after which an EventSource does not ask again.
+// resume continues a stream. If it was complete the status is 204, after which an EventSource does not connect again.
 func (h *Handler) resume(ctx context.Context, s *stream, live *listener, info session.Info) error {
 	done, err := s.complete(ctx, info)
 	if err != nil {
@@ -258,13 +298,17 @@ func (h *Handler) resume(ctx context.Context, s *stream, live *listener, info se
 		s.out.w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
+	if s.pos.after > info.Event || s.pos.seq > info.Event && !busy(info.Status) && info.Inputs == 0 {
+		return refuse(http.StatusBadRequest, "Last-Event-ID is after the end of the thread; repeat the request without it")
+	}
 	if h.loop != nil && info.Status != session.StatusWaiting {
 		h.loop.wake(s.session, false) // its process may have died
 	}
+	s.stored = info.Event
 	return s.run(ctx, live)
 }
 
-// complete reports whether a stream ends before its cursor.
+// complete reports whether nothing follows the stream's cursor.
 func (s *stream) complete(ctx context.Context, info session.Info) (bool, error) {
 	if s.pos.n == finished {
 		return true, nil
@@ -318,8 +362,8 @@ func (h *Handler) cancel(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// cancelWithin is how long a request to cancel waits for the effect.
-const cancelWithin = 5 * time.Second
+// cancelTimeout is how long a request to cancel waits for the effect.
+const cancelTimeout = 5 * time.Second
 
 // interrupt sends an interrupt to a session, and reports whether it has taken effect.
 func (h *Handler) interrupt(ctx context.Context, id string) (done bool, err error) {
@@ -332,19 +376,8 @@ func (h *Handler) interrupt(ctx context.Context, id string) (done bool, err erro
 	if err != nil {
 		return false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, cancelWithin)
+	ctx, cancel := context.WithTimeout(ctx, cancelTimeout)
 	defer cancel()
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		in, err := h.store.Input(ctx, id, input)
-		if err == nil && in.Record > 0 {
-			return true, nil
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return false, nil
-		}
-	}
+	_, err = session.Await(ctx, h.store, id, input)
+	return err == nil, nil
 }

@@ -18,9 +18,9 @@ import (
 
 // A stream sends the events of a session to a client, from a cursor to the end of a run.
 //
-// What it sends comes from the store, in the order of the events' numbers. If the session runs in this process, the
-// events of the run come earlier, with the deltas that are not stored: such an event is taken if its number is the
-// next one. If not, an event is missing, and the stream waits for the store.
+// It reads events from the store, in the order of their numbers. If the session runs in this process, the stream also
+// gets the events directly from the run, earlier and with the deltas that are not stored. It uses such an event if its
+// number is the next one. Otherwise an event is missing, and the stream waits for the store.
 type stream struct {
 	h       *Handler
 	out     *sink
@@ -29,24 +29,25 @@ type stream struct {
 
 	pos    cursor
 	from   int64 // events up to this number were sent before this stream began
+	stored int64 // the number of the last event in the store when this stream continued another one
 	last   int64 // the number of the last event that was processed
 	tr     *translator
-	held   []event.Event // from the run, not processed
-	state  json.RawMessage
-	record int64 // of the last event that changed the state; its state is loaded when it is needed
-	failed error // of the run in this process
+	queue  []event.Event   // events from the run that were not processed yet
+	state  json.RawMessage // the last one that was sent; nil if another stream has sent it
+	record int64           // number of the record with that state
+	failed error           // error of the run in this process
 }
 
 // errDone ends a stream.
 var errDone = errors.New("the stream is complete")
 
-// newStream returns the stream after a cursor.
+// newStream returns a stream that begins after a cursor.
 func (h *Handler) newStream(w http.ResponseWriter, sessionID, thread string, c cursor) *stream {
 	return &stream{h: h, out: &sink{w: w, rc: http.NewResponseController(w)}, session: sessionID, thread: thread,
 		pos: c, from: c.seq, last: c.seq, tr: newTranslator(c)}
 }
 
-// A stored is an event from the store, or the error that ended it.
+// A stored is an event from the store, or the error that ended its sequence.
 type stored struct {
 	ev  session.Event
 	err error
@@ -71,33 +72,33 @@ func (s *stream) run(ctx context.Context, live *listener) error {
 	if live == nil {
 		live = &listener{}
 	}
-	quiet := time.NewTicker(idle)
-	defer quiet.Stop()
-	for silent := 0; ; {
+	ticker := time.NewTicker(idleCheck)
+	defer ticker.Stop()
+	for idleTicks := 0; ; {
 		var err error
 		select {
 		case e := <-events:
-			silent = 0
-			s.hold(live) // the deltas before the event were published before it was stored
-			if err = s.takeHeld(ctx); err == nil {
+			idleTicks = 0
+			s.enqueue(live) // the deltas before the event were published before it was stored
+			if err = s.processQueue(ctx); err == nil {
 				err = e.err
 			}
 			if err == nil {
-				err = s.take(ctx, e.ev)
+				err = s.processStored(ctx, e.ev)
 			}
 		case ev := <-live.events:
-			silent = 0
-			s.held = append(s.held, ev)
-			s.hold(live)
+			idleTicks = 0
+			s.queue = append(s.queue, ev)
+			s.enqueue(live)
 		case s.failed = <-live.failed:
-		case <-quiet.C:
-			silent++
-			err = s.check(ctx, silent)
+		case <-ticker.C:
+			idleTicks++
+			err = s.check(ctx, idleTicks)
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
 		if err == nil {
-			err = s.takeHeld(ctx)
+			err = s.processQueue(ctx)
 		}
 		if errors.Is(err, errDone) {
 			return nil
@@ -108,42 +109,45 @@ func (s *stream) run(ctx context.Context, live *listener) error {
 	}
 }
 
-// hold takes over what the run has published. If it is too much the oldest events are dropped: then one is missing,
-// and the store has what matters.
-func (s *stream) hold(live *listener) {
+// enqueue moves the published events to the queue. If there are too many it drops the oldest, which the store has too.
+func (s *stream) enqueue(live *listener) {
 	for {
 		select {
 		case ev := <-live.events:
-			s.held = append(s.held, ev)
+			s.queue = append(s.queue, ev)
 			continue
 		default:
 		}
-		s.held = s.held[max(0, len(s.held)-2*listenerSize):]
+		s.queue = s.queue[max(0, len(s.queue)-2*listenerSize):]
 		return
 	}
 }
 
-// take processes an event from the store.
-func (s *stream) take(ctx context.Context, raw session.Event) error {
+// processStored processes an event from the store.
+func (s *stream) processStored(ctx context.Context, raw session.Event) error {
 	if raw.Seq <= s.pos.after {
 		s.record = raw.Record
 		return nil
 	}
 	if raw.Seq > s.from && raw.Seq <= s.last {
-		return nil // it came from the run
+		return nil // it was processed when the run published it
 	}
 	ev, err := event.Decode(raw.Data)
 	if err != nil {
 		return fmt.Errorf("session %q: event %d: %w", s.session, raw.Seq, err)
 	}
 	if raw.Seq <= s.from {
+		if _, end := ev.(*event.End); end && raw.Seq > s.stored { // a crash has undone events that the client has, or the cursor is forged
+			return s.fail("ahead", "Last-Event-ID is after the end of the thread; repeat the request without it")
+		}
 		s.replay(ev, raw.Record)
 		return nil
 	}
 	return s.process(ctx, ev, raw.Record)
 }
 
-// replay brings the translator to where it was after an event. The middle and the step are in the cursor.
+// replay updates the translator for an event that was sent before. It keeps the middle and the step, which are from the
+// cursor.
 func (s *stream) replay(ev event.Event, record int64) {
 	mid, step := s.tr.mid, s.tr.step
 	s.tr.mid = middle{}
@@ -154,16 +158,17 @@ func (s *stream) replay(ev event.Event, record int64) {
 	}
 }
 
-// takeHeld processes events from the run, as far as none is missing.
-func (s *stream) takeHeld(ctx context.Context) error {
-	for len(s.held) > 0 {
-		ev := s.held[0]
+// processQueue processes events from the run until one is missing.
+func (s *stream) processQueue(ctx context.Context) error {
+	for len(s.queue) > 0 {
+		ev := s.queue[0]
 		seq := ev.Head().Seq
 		if seq > s.last+1 || seq == s.last+1 && s.needsRecord(ev) {
 			return nil
 		}
-		s.held = s.held[1:]
-		if seq <= s.last {
+		s.queue = s.queue[1:]
+		// A delta is late if a part of its stored event was sent: that event contains its text.
+		if seq <= s.last || s.pos.n > 0 && isTransient(ev) {
 			continue
 		}
 		if err := s.process(ctx, ev, 0); err != nil {
@@ -173,7 +178,7 @@ func (s *stream) takeHeld(ctx context.Context) error {
 	return nil
 }
 
-// changesState reports whether the State is looked at after an event: at the end of a step, and of a run.
+// changesState reports whether the State may have changed after an event: at the end of a step or a run.
 func changesState(ev event.Event) bool {
 	switch ev := ev.(type) {
 	case *event.Message:
@@ -190,7 +195,8 @@ func (s *stream) needsRecord(ev event.Event) bool {
 	return end || s.h.cfg.State != nil && changesState(ev)
 }
 
-// process translates an event and sends the result. record is that of an event from the store.
+// process translates an event and sends the result. record is the number of its record, if the event is from the
+// store.
 func (s *stream) process(ctx context.Context, ev event.Event, record int64) error {
 	seq := ev.Head().Seq
 	s.last = seq
@@ -237,35 +243,35 @@ func (s *stream) process(ctx context.Context, ev event.Event, record int64) erro
 	return errDone
 }
 
-// after returns the cursor behind an event.
+// after returns the cursor after an event.
 func (s *stream) after(seq int64) cursor {
 	c := s.pos
 	c.seq, c.n, c.mid, c.step = seq, 0, s.tr.mid, s.tr.step
 	return c
 }
 
-// stateDelta returns the change of the state since it was last looked at; nil if there is none.
+// stateDelta returns the change of the state since the last call; nil if there is none.
 func (s *stream) stateDelta(ctx context.Context, record int64) (*wireEvent, error) {
 	if s.state == nil { // this stream continues another one
-		was, err := s.stateAt(ctx, s.record)
+		old, err := s.stateAt(ctx, s.record)
 		if err != nil {
 			return nil, err
 		}
-		s.state = was
+		s.state = old
 	}
-	is, err := s.stateAt(ctx, record)
+	state, err := s.stateAt(ctx, record)
 	if err != nil {
 		return nil, err
 	}
-	delta, err := diff(s.state, is)
-	s.state = is
+	delta, err := diff(s.state, state)
+	s.state = state
 	if err != nil || len(delta) == 0 {
 		return nil, err
 	}
 	return &wireEvent{Type: "STATE_DELTA", Delta: delta}, nil
 }
 
-// stateAt returns the state after a record, that of a new session if there is none.
+// stateAt returns the state after a record, or that of a new session if there is no record.
 func (s *stream) stateAt(ctx context.Context, record int64) (json.RawMessage, error) {
 	st := &agent.State{}
 	if record > 0 {
@@ -277,7 +283,7 @@ func (s *stream) stateAt(ctx context.Context, record int64) (json.RawMessage, er
 	return json.Marshal(s.h.cfg.State(st))
 }
 
-// read returns the State after a record, or the newest if the store has dropped that.
+// read returns the State after a record, or the newest State if the store no longer has that one.
 func (s *stream) read(ctx context.Context, record int64) (*agent.State, session.Info, error) {
 	st, info, err := session.Read(ctx, s.h.store, s.session, record)
 	if errors.Is(err, session.ErrGone) {
@@ -295,7 +301,7 @@ func (s *stream) finish(ctx context.Context, end *event.End, record int64) (*wir
 		case err != nil:
 			return nil, err
 		case in.Record > 0 && in.Record <= record:
-		case end.Reason == event.EndWaiting && !isAnswer(s.pos.last): // messages wait with the session
+		case end.Reason == event.EndWaiting && !isAnswer(s.pos.last): // messages of the user wait too
 		default:
 			return nil, nil
 		}
@@ -319,7 +325,7 @@ func (s *stream) finish(ctx context.Context, end *event.End, record int64) (*wir
 	return w, nil
 }
 
-// waitingFor returns the outcome of a run after which a session has this State.
+// waitingFor returns the outcome of a run that ended with this State.
 func waitingFor(st *agent.State) *wireOutcome {
 	o := &wireOutcome{Type: "success"}
 	for _, ev := range st.Pending() {
@@ -331,25 +337,25 @@ func waitingFor(st *agent.State) *wireOutcome {
 		}
 	}
 	if len(o.Interrupts) > 0 {
-		o.Type, o.Pending = "interrupt", nil // the client finds the calls without a result itself
+		o.Type, o.Pending = "interrupt", nil // AG-UI cannot have both interrupts and pending calls
 	}
 	return o
 }
 
-// check looks after some silence whether more events will come.
-func (s *stream) check(ctx context.Context, silent int) error {
-	if silent%int(alive/idle) == 0 {
+// check is called after each idleCheck without an event. It ends the stream if none will follow.
+func (s *stream) check(ctx context.Context, idleTicks int) error {
+	if idleTicks%int(keepAlive/idleCheck) == 0 {
 		if err := s.out.comment(); err != nil {
 			return err
 		}
 	}
-	if s.h.loop != nil && silent%5 == 0 {
+	if s.h.loop != nil && idleTicks%5 == 0 {
 		s.h.loop.wake(s.session, false) // its process may have died
 	}
-	if s.failed != nil && silent > 1 {
+	if s.failed != nil && idleTicks > 1 {
 		return s.fail("run_failed", "the run failed; the server's log has the reason")
 	}
-	if s.pos.last == "" || silent%5 != 2 {
+	if s.pos.last == "" || idleTicks%5 != 2 {
 		return nil
 	}
 	in, err := s.h.store.Input(ctx, s.session, s.pos.last)
@@ -404,7 +410,7 @@ func (o *sink) send(w *wireEvent, at time.Time, c cursor) {
 	}
 }
 
-// start writes the header, and gives the client time to read what follows.
+// start sets the header before the first write, and the deadline of the next write.
 func (o *sink) start() {
 	if !o.started {
 		h := o.w.Header()
@@ -413,7 +419,7 @@ func (o *sink) start() {
 		h.Set("X-Content-Type-Options", "nosniff")
 		o.started = true
 	}
-	_ = o.rc.SetWriteDeadline(time.Now().Add(patience)) // a server without deadlines has another limit, or none
+	_ = o.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // fails if the writer has no deadlines
 }
 
 func (o *sink) comment() error {

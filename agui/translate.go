@@ -1,6 +1,7 @@
 package agui
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -10,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A translator translates the events of a session to those of AG-UI. What an event is translated to depends only
-// on the events before it and on the middle, so that another replica can continue a stream.
+// A translator translates the events of a session to those of AG-UI. The result for an event depends only on the
+// events before it and on the middle, so another replica can continue a stream.
 type translator struct {
 	mid  middle
 	live live // belongs to mid
@@ -19,21 +20,21 @@ type translator struct {
 	step  int64 // the open step; 0 if none is
 	names map[string]string
 	subs  map[string]string // the open sub-agents, by the path of their calls
-	usage message.Usage     // of the runs that have ended
+	usage message.Usage     // total of the runs that have ended
 }
 
-// live is what is known about the message of the middle if its deltas were translated here.
+// live is about the message of the middle. It is zero if another stream has sent the message's deltas.
 type live struct {
-	block        string // of the open part; empty if the part was opened elsewhere
-	sent         string // of the open part
-	parts, texts int    // that were opened
+	block        string // block of the open part; empty if another stream opened the part
+	sent         string // text of the open part
+	parts, texts int    // numbers of opened parts and texts
 }
 
 func newTranslator(c cursor) *translator {
 	return &translator{mid: c.mid, step: c.step, names: map[string]string{}, subs: map[string]string{}}
 }
 
-// isDelta reports whether ev is a piece of text or reasoning, which comes again in a message.
+// isDelta reports whether ev is a piece of text or reasoning, which a later message event repeats.
 func isDelta(ev event.Event) bool {
 	switch ev.(type) {
 	case *event.TextDelta, *event.ThinkingDelta:
@@ -42,7 +43,7 @@ func isDelta(ev event.Event) bool {
 	return false
 }
 
-// isTransient reports whether ev is not stored: then it must not be translated, except for the deltas of messages.
+// isTransient reports whether ev is never stored. Of such events only the deltas of messages are translated.
 func isTransient(ev event.Event) bool {
 	switch ev := ev.(type) {
 	case *event.ToolCallDelta, *event.ToolDelta:
@@ -53,9 +54,9 @@ func isTransient(ev event.Event) bool {
 	return isDelta(ev)
 }
 
-// delta translates a piece of text or reasoning. It calls moved with each event, after it has moved the middle past
-// it.
-func (t *translator) delta(ev event.Event, moved func(*wireEvent)) {
+// delta translates a piece of text or reasoning. It calls send with each resulting event, after it has moved the middle
+// past that event.
+func (t *translator) delta(ev event.Event, send func(*wireEvent)) {
 	var msg, block, text string
 	think := false
 	switch ev := ev.(type) {
@@ -67,8 +68,9 @@ func (t *translator) delta(ev event.Event, moved func(*wireEvent)) {
 	if t.mid.message == "" {
 		t.mid, t.live = middle{message: msg}, live{}
 	}
-	if begunElsewhere := t.mid.next > 0 && t.live.parts == 0; text == "" || t.mid.message != msg || begunElsewhere {
-		return // the rest of the message comes with its event
+	// If another stream has begun the message, the message's own event has the rest.
+	if begun := t.mid.next > 0 && t.live.parts == 0; text == "" || t.mid.message != msg || begun {
+		return
 	}
 	m := &t.mid
 	if m.part != "" && (t.live.block != block || m.think != think) {
@@ -79,7 +81,7 @@ func (t *translator) delta(ev event.Event, moved func(*wireEvent)) {
 			if i == len(list)-1 {
 				m.part = ""
 			}
-			moved(w)
+			send(w)
 		}
 	}
 	if m.part == "" {
@@ -91,12 +93,12 @@ func (t *translator) delta(ev event.Event, moved func(*wireEvent)) {
 		t.live.parts++
 		for _, w := range openings(m.part, think) {
 			m.next++
-			moved(w)
+			send(w)
 		}
 	}
 	t.live.sent += text
 	m.offset += len(text)
-	moved(contentOf(m.part, think, text))
+	send(contentOf(m.part, think, text))
 }
 
 // sizeOf returns the number of events of a part.
@@ -134,13 +136,13 @@ func closings(m middle) []*wireEvent {
 	switch sent := m.next - m.base; {
 	case m.part == "" || sent <= 0:
 		return nil
-	case m.think && (sent == 1 || sent >= 4): // the message in the span was not opened, or is closed
+	case m.think && (sent == 1 || sent >= 4): // the reasoning message was not opened, or is already closed
 		return list[1:]
 	}
 	return list
 }
 
-// abort closes what was sent of a message that will not come.
+// abort closes the open part of a message that will not be completed.
 func (t *translator) abort() []*wireEvent {
 	if t.mid.message == "" {
 		return nil
@@ -157,10 +159,11 @@ func custom(name string, value any) *wireEvent {
 	return &wireEvent{Type: "CUSTOM", Name: "kitbag." + name, Value: value}
 }
 
-// event translates an event that is not a delta. A nil in the list was sent before, as part of the middle.
+// event translates an event that is not a delta. A nil in the list stands for an event that was sent before, as
+// part of the middle.
 func (t *translator) event(ev event.Event) []*wireEvent {
 	switch ev := ev.(type) {
-	case *event.RunStart: // what is open was cut off
+	case *event.RunStart: // close what the last run left open
 		return slices.Concat(t.abort(), t.closeSubs(), t.endStep())
 	case *event.ModelStart:
 		list := append(t.abort(), t.endStep()...)
@@ -213,14 +216,14 @@ func (t *translator) endStep() []*wireEvent {
 // message translates a message of the model, of which a part may have been sent.
 func (t *translator) message(m *message.Message) []*wireEvent {
 	list := messageEvents(m, m.ID)
-	mid, live := t.mid, t.live
+	mid := t.mid
 	if mid.message != m.ID || mid.next == 0 {
 		return append(t.abort(), list...)
 	}
-	if !fits(list, mid, live) { // it was changed after it was sent
+	if !fits(list, mid, t.live) { // the message was changed after deltas of it were sent
 		return append(t.abort(), messageEvents(m, m.ID+".again")...)
 	}
-	t.mid, t.live = middle{}, live0
+	t.mid, t.live = middle{}, live{}
 	clear(list[:mid.next])
 	if mid.offset == 0 {
 		return list
@@ -235,9 +238,7 @@ func (t *translator) message(m *message.Message) []*wireEvent {
 	return list
 }
 
-var live0 live
-
-// fits reports whether what was sent of a message is the beginning of it.
+// fits reports whether the sent deltas are the beginning of the message.
 func fits(list []*wireEvent, mid middle, sent live) bool {
 	if mid.next > len(list) {
 		return false
@@ -276,7 +277,7 @@ func messageEvents(m *message.Message, id string) []*wireEvent {
 	return list
 }
 
-// resultOf returns the result of a call. path is that of the sub-agent that made it, followed by a slash.
+// resultOf returns the event of a call's result. path is that of the sub-agent that made the call, followed by a slash.
 func resultOf(ev *event.ToolResult, path string) []*wireEvent {
 	text := ev.Text
 	return []*wireEvent{{Type: "TOOL_CALL_RESULT", MessageID: resultID(path + ev.Call), ToolCallID: path + ev.Call, Role: "tool", Content: &text,
@@ -288,10 +289,7 @@ func (t *translator) sub(ev *event.Sub, above string) []*wireEvent {
 	path := above + ev.Call
 	var list []*wireEvent
 	if t.subs[path] == "" {
-		name := t.names[path]
-		if name == "" {
-			name = "agent"
-		}
+		name := cmp.Or(t.names[path], "agent")
 		id := path + "." + itoa(ev.Event.Head().Seq)
 		t.subs[path] = id
 		list = append(list, &wireEvent{Type: "SUBAGENT_STARTED", SubagentRunID: id, Name: name, ParentToolCallID: path,

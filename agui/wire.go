@@ -2,6 +2,7 @@ package agui
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 
 	"github.com/kitbag-go/kitbag/agent/event"
@@ -120,14 +121,15 @@ func approvalSchema(q *event.Approval) json.RawMessage {
 		`"reason":{"type":"string","description":"why not, for the model"}},"required":["approved"],"additionalProperties":false}`)
 }
 
-// interruptOf returns the interrupt of a question. A question that is asked again with other contents has another id.
+// interruptOf returns the interrupt of a question. A question that is asked again with different content has
+// another id.
 func interruptOf(q *event.Approval) wireInterrupt {
 	return wireInterrupt{ID: interruptID(q.Call, q.Question), Reason: "tool_call", Message: q.Reason, ToolCallID: q.Call,
 		ResponseSchema: approvalSchema(q), Metadata: map[string]any{"kitbag": q}}
 }
 
-// str returns the JSON of a string.
-func str(s string) json.RawMessage {
+// jsonString returns the JSON of a string.
+func jsonString(s string) json.RawMessage {
 	data, _ := json.Marshal(s) // never fails
 	return data
 }
@@ -158,7 +160,7 @@ type part struct {
 	text      string
 }
 
-// partsOf returns the texts and reasonings of a message, in order. What is empty was never streamed.
+// partsOf returns the texts and reasonings of a message, in order, without empty ones, which are never streamed.
 func partsOf(m *message.Message) []part {
 	var list []part
 	texts := 0
@@ -185,13 +187,13 @@ func messagesOf(msgs []*message.Message) []wireMessage {
 		switch m.Role {
 		case message.RoleUser:
 			if text := m.Text(); text != "" || len(m.Blocks) > 0 && !onlyHints(m) {
-				list = append(list, wireMessage{ID: m.ID, Role: "user", Content: str(text)})
+				list = append(list, wireMessage{ID: m.ID, Role: "user", Content: jsonString(text)})
 			}
 		case message.RoleAssistant:
 			list = append(list, assistantMessages(m)...)
 		case message.RoleTool:
 			for _, r := range m.ToolResults() {
-				list = append(list, wireMessage{ID: resultID(r.ID), Role: "tool", ToolCallID: r.ID, Content: str(r.Text())})
+				list = append(list, wireMessage{ID: resultID(r.ID), Role: "tool", ToolCallID: r.ID, Content: jsonString(r.Text())})
 			}
 		}
 	}
@@ -199,20 +201,16 @@ func messagesOf(msgs []*message.Message) []wireMessage {
 }
 
 func onlyHints(m *message.Message) bool {
-	for _, b := range m.Blocks {
-		if _, ok := b.(*message.Hint); !ok {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(m.Blocks, func(b message.Block) bool { _, hint := b.(*message.Hint); return !hint })
 }
 
-// assistantMessages returns the AG-UI messages of a message of the model, which are those that its events build.
+// assistantMessages returns the AG-UI messages of a message of the model. They equal those that a client builds from its
+// events.
 func assistantMessages(m *message.Message) []wireMessage {
 	var list []wireMessage
-	own := -1 // where the message with the id of m is
+	own := -1 // index of the message with the id of m
 	for _, p := range partsOf(m) {
-		w := wireMessage{ID: p.id, Role: "assistant", Content: str(p.text)}
+		w := wireMessage{ID: p.id, Role: "assistant", Content: jsonString(p.text)}
 		if p.reasoning {
 			w.Role = "reasoning"
 		}

@@ -4,10 +4,10 @@
 //	go run . [-reps 5] [-peers floor,kitbag,eino] [-scenarios step,tokens] [-out RESULTS.md]
 //
 // Each framework is a program in a separate module below peers, so that the versions of their dependencies are
-// independent, and a framework that cannot be downloaded does not stop the others. Each measurement is a
-// process. In a repetition all frameworks run a scenario in turn, starting with a different one each time. Each
-// ratio is of two measurements of the same repetition, and the table has the median of the ratios. So the load
-// of the machine affects all frameworks equally.
+// independent, and a framework that cannot be downloaded does not stop the others. Each measurement is a separate
+// process. In each repetition the frameworks run a scenario in turn, beginning with another one. A ratio is of two
+// measurements of the same repetition, and the table has the median of the ratios. So the load of the machine affects all
+// frameworks equally.
 //
 // The table is always printed. If a framework could not be built, or a
 // measurement failed, the exit code is 1 and the table gives the reason.
@@ -34,7 +34,7 @@ import (
 	"github.com/kitbag-go/kitbag/bench/work"
 )
 
-// paths is the table of optimisations, which were measured by hand; see its text.
+// paths is the text about optimisations, which were measured by hand.
 //
 //go:embed paths.md
 var paths string
@@ -54,10 +54,10 @@ func main() {
 	reps := flag.Int("reps", 5, "repetitions")
 	peers := flag.String("peers", "", "frameworks, separated by commas; empty means all. "+unit+" is always included")
 	scenarios := flag.String("scenarios", "", "scenarios, separated by commas; empty means all")
-	least := flag.Duration("least", 300*time.Millisecond, "minimum time of a measurement")
+	minTime := flag.Duration("least", 300*time.Millisecond, "minimum time of a measurement")
 	out := flag.String("out", "", "file for the results, in addition to standard output")
 	flag.Parse()
-	c := &comparison{reps: *reps, least: *least, failures: map[string]string{}}
+	c := &comparison{reps: *reps, minTime: *minTime, failures: map[string]string{}}
 	for _, name := range choose("framework", allPeers, *peers) {
 		c.peers = append(c.peers, &peer{name: name, results: map[string][]*work.Result{}})
 	}
@@ -113,7 +113,7 @@ type comparison struct {
 	peers     []*peer // the peers that could be built
 	scenarios []string
 	reps      int
-	least     time.Duration
+	minTime   time.Duration
 	failures  map[string]string // errors, by peer or measurement
 }
 
@@ -220,7 +220,7 @@ func (c *comparison) measure(p *peer, scenario, url string) (*work.Result, error
 	if work.Find(scenario).Start {
 		return startUp(ctx, p.program)
 	}
-	cmd := exec.CommandContext(ctx, p.program, "-server", url, "-scenario", scenario, "-least", c.least.String())
+	cmd := exec.CommandContext(ctx, p.program, "-server", url, "-scenario", scenario, "-least", c.minTime.String())
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Run(); err != nil {
@@ -236,7 +236,7 @@ func (c *comparison) measure(p *peer, scenario, url string) (*work.Result, error
 	return res, nil
 }
 
-// startUp measures ten starts of a program that does nothing.
+// startUp measures ten starts of a program without a scenario.
 func startUp(ctx context.Context, program string) (*work.Result, error) {
 	const times = 10
 	res := &work.Result{Rounds: 1}

@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
@@ -11,6 +12,7 @@ import (
 	"iter"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -26,9 +28,9 @@ var (
 	//go:embed text/bash.md
 	bashText string
 	//go:embed text/bash_sandbox.md
-	sandboxText string // added if the backend has a sandbox
+	sandboxText string // appended to bashText if the backend has a sandbox
 	//go:embed text/bash_unconfined.md
-	unconfinedText string // added if the backend has no sandbox
+	unconfinedText string // appended to bashText if the backend has no sandbox
 )
 
 const (
@@ -69,11 +71,9 @@ type bashOut struct {
 type bash struct {
 	tool.Tool
 	Config
-	shell    shell.Analyzer
-	confined bool                     // the backend has a sandbox
-	reads    bool                     // also for the profile read
-	where    []permission.File        // the directory in which commands run
-	last     atomic.Pointer[bashCall] // the last call that was judged, a cache; compare its input before use
+	confined bool              // the backend has a sandbox
+	reads    bool              // also for the profile read
+	where    []permission.File // the directory in which commands run
 }
 
 // Bash returns the tool that runs commands. It needs a bash in PATH: commands are judged
@@ -162,13 +162,15 @@ func (b *bash) command(ctx context.Context, in bashIn, out io.Writer) Command {
 	if j := tool.CallFrom(ctx).Judgement; j != nil {
 		text, c.Profile, c.Network = j.Text, j.Profile, j.Network
 		c.Except, c.Keep = j.Except, j.Keep
-		if c.Profile == "" { // of a decision that this tool did not make
+		if c.Profile == "" { // another program made the decision
 			c.Profile = permission.ProfileWork
 		}
 	}
-	text = cmp.Or(text, printed(b.shell.Analyze(in.Command, b.place(nil))), in.Command)
+	if text == "" {
+		text = cmp.Or(printed(shell.Analyze(in.Command, b.place(nil))), in.Command)
+	}
 	c.Args = []string{"bash", "--noprofile", "--norc", "-c", text}
-	a, base := b.shell.Analyze(text, b.place(nil)), b.withoutCredentials(os.Environ())
+	a, base := shell.Analyze(text, b.place(nil)), b.withoutCredentials(os.Environ())
 	if c.Env = a.Environ(base); c.Profile == permission.ProfileRead {
 		c.Env = a.ReadingEnviron(base)
 	}
@@ -240,52 +242,49 @@ func (c *clip) last(exit Exit, timedOut bool, in bashIn) tool.Chunk {
 
 // Judge implements [tool.Judge].
 func (b *bash) Judge(c *permission.Call) {
-	last := b.last.Load()
-	home, _ := os.UserHomeDir() // "" means unknown
-	if last == nil || last.input != string(c.Input) || last.home != home {
-		last = &bashCall{bash: b, input: string(c.Input), home: home}
-		last.command, last.readable = commandOf(last.input)
-		b.last.Store(last)
-	}
-	a, _ := last.analyze(nil)
-	c.Checker, c.ReadOnly = last, a != nil && a.ReadOnly() == ""
+	call := &bashCall{bash: b, at: b.place(nil), outside: b.confined && outside(c.Input)}
+	call.command, call.readable = commandOf(c.Input)
+	a, _ := call.analyze(nil)
+	c.Checker, c.ReadOnly = call, a != nil && a.ReadOnly() == ""
 	c.Borrows = borrowedByBash
 }
 
 // borrowedByBash are the tools whose rules also apply to files that a command is known to read or change.
 var borrowedByBash = []string{"Read", "Write", "Edit"}
 
-// A bashCall is the [permission.Checker] of the calls with one input and home directory. It is
-// immutable.
+// A bashCall is the [permission.Checker] of one call.
 type bashCall struct {
 	*bash
-	input, command, home string
-	readable             bool // the input has a command
+	at       pathrule.Place // without a policy
+	command  string
+	readable bool                           // the input has a command
+	outside  bool                           // it requests to leave the sandbox
+	last     atomic.Pointer[shell.Analysis] // every rule of a decision needs it
 }
 
 // Check implements [permission.Checker].
-func (b *bashCall) Check(p *permission.Policy) permission.Verdict {
+func (b *bashCall) Check(p *permission.Policy) (v permission.Verdict) {
 	a, at := b.analyze(p)
 	if a == nil {
-		v := unreadable
+		v = unreadable
 		v.Found.Profile, v.Confined = permission.ProfileWork, b.confined
 		return v
 	}
-	v := b.verdict(p, a, at)
+	v = b.verdict(p, a, at)
 	profile := permission.ProfileWork
 	if a.ReadOnly() == "" {
 		profile = permission.ProfileRead
 	}
 	// Mode bypass does not ask, so the command stays in the sandbox.
-	if b.confined && outside(b.input) && (p == nil || p.Mode != permission.ModeBypass) {
+	if b.outside && (p == nil || p.Mode != permission.ModeBypass) {
 		v, profile = leave(v), permission.ProfileOpen
 	}
 	v.Found.Text, v.Found.Profile, v.Found.Network = printed(a), profile, a.Networks()
 	v.Found.Files = b.where // an approval does not count in another directory
 	if b.confined && p != nil {
 		denies := func(r *permission.Rule) bool { return r.Behavior != permission.Allow && r.Behavior != permission.Ask }
-		v.Found.Except = globsOf(p, at, func(r *permission.Rule) bool { return denies(r) && r.Names("Read") })
-		v.Found.Keep = globsOf(p, at, func(r *permission.Rule) bool { return denies(r) && (r.Names("Write") || r.Names("Edit")) })
+		v.Found.Except = globsOf(p, *at, func(r *permission.Rule) bool { return denies(r) && r.Names("Read") })
+		v.Found.Keep = globsOf(p, *at, func(r *permission.Rule) bool { return denies(r) && (r.Names("Write") || r.Names("Edit")) })
 	}
 	v.Confined = b.confined && (profile != permission.ProfileRead || b.reads)
 	return v
@@ -302,20 +301,20 @@ func leave(v permission.Verdict) permission.Verdict {
 }
 
 // outside reports whether the input requests to leave the sandbox.
-func outside(input string) bool {
-	if !strings.Contains(input, outsideField) {
+func outside(input []byte) bool {
+	if !bytes.Contains(input, []byte(outsideField)) {
 		return false
 	}
 	var in struct {
 		Outside bool `json:"outside_sandbox"`
 	}
-	return json.Unmarshal([]byte(input), &in) == nil && in.Outside
+	return json.Unmarshal(input, &in) == nil && in.Outside
 }
 
 const outsideField = "outside_sandbox"
 
-func (b *bash) verdict(p *permission.Policy, a *shell.Analysis, at pathrule.Place) permission.Verdict {
-	if dangers := a.Dangers(at, b.guard()); len(dangers) > 0 {
+func (b *bash) verdict(p *permission.Policy, a *shell.Analysis, at *pathrule.Place) permission.Verdict {
+	if dangers := a.Dangers(*at, b.guard()); len(dangers) > 0 {
 		return safetyAsk(dangers[0].Reason)
 	}
 	if rule := mayRead(p, a, at); rule != "" {
@@ -325,7 +324,7 @@ func (b *bash) verdict(p *permission.Policy, a *shell.Analysis, at pathrule.Plac
 	if why == "" {
 		return permission.Verdict{Behavior: permission.Allow, Reason: "read-only command"}
 	}
-	if editsAllowed(p) && a.EditsInside(at) {
+	if editsAllowed(p) && a.EditsInside(*at) {
 		return permission.Verdict{Behavior: permission.Allow, Reason: "changes files in the working directories only"}
 	}
 	return permission.Verdict{Reason: why}
@@ -333,12 +332,12 @@ func (b *bash) verdict(p *permission.Policy, a *shell.Analysis, at pathrule.Plac
 
 // mayRead returns the deny rule for Read that may cover a file which the command reads under a name known only
 // at run time, or "". Such a rule causes a question, not a denial.
-func mayRead(p *permission.Policy, a *shell.Analysis, at pathrule.Place) string {
+func mayRead(p *permission.Policy, a *shell.Analysis, at *pathrule.Place) string {
 	if p == nil {
 		return ""
 	}
 	for _, r := range p.Rules {
-		if r.Behavior != permission.Allow && r.Behavior != permission.Ask && r.Pattern != "" && r.Names("Read") && a.MayRead(at, r.Pattern) {
+		if r.Behavior != permission.Allow && r.Behavior != permission.Ask && r.Pattern != "" && r.Names("Read") && a.MayRead(*at, r.Pattern) {
 			return r.String()
 		}
 	}
@@ -353,12 +352,13 @@ func (b *bashCall) Match(p *permission.Policy, r permission.Rule) (bool, error) 
 	case a == nil:
 		return false, errUnreadable
 	case r.Tool == "Read":
-		// A possible match causes a question, but not in the mode that asks only what rules ask.
+		// A possible match of an ask rule counts. One of a deny rule counts only in mode bypass; in other modes it
+		// causes a question, see mayRead.
 		may := r.Behavior == permission.Ask || p.Mode == permission.ModeBypass
-		reads, err := a.Reads(at, r.Pattern)
-		return reads || may && a.MayRead(at, r.Pattern), err
+		reads, err := a.Reads(*at, r.Pattern)
+		return reads || may && a.MayRead(*at, r.Pattern), err
 	case r.Tool == "Write" || r.Tool == "Edit":
-		return a.Writes(at, r.Pattern)
+		return a.Writes(*at, r.Pattern)
 	}
 	if r.Behavior != permission.Allow {
 		return a.Mentions(r.Pattern)
@@ -400,10 +400,20 @@ func (b *bashCall) Parts(p *permission.Policy) []permission.Part {
 
 // analyze returns the analysis of the command, nil if the input has no command, and the place that its paths
 // are relative to.
-func (b *bashCall) analyze(p *permission.Policy) (*shell.Analysis, pathrule.Place) {
-	at := b.placeOf(b.home, p)
+func (b *bashCall) analyze(p *permission.Policy) (*shell.Analysis, *pathrule.Place) {
+	at := &b.at
+	if dirs := b.workingDirs(at, p); !slices.Equal(dirs, at.Dirs) {
+		other := b.at
+		other.Dirs = dirs
+		at = &other
+	}
 	if !b.readable {
 		return nil, at
 	}
-	return b.shell.Analyze(b.command, at), at
+	a := b.last.Load()
+	if a == nil || !a.Holds(at.Dirs) {
+		a = shell.Analyze(b.command, *at)
+		b.last.Store(a)
+	}
+	return a, at
 }

@@ -19,12 +19,12 @@ func FuzzPlainCommand(f *testing.F) {
 		f.Add(input)
 	}
 	f.Fuzz(func(t *testing.T, input string) {
-		got, ok := plainCommand(input)
+		got, ok := plainCommand([]byte(input))
 		if !ok {
 			return
 		}
 		var in bashIn
-		if err := json.Unmarshal([]byte(input), &in); err != nil || in.Command != got {
+		if err := json.Unmarshal([]byte(input), &in); err != nil || in.Command != string(got) {
 			t.Errorf("%q: %q; encoding/json: %q, %v", input, got, in.Command, err)
 		}
 	})

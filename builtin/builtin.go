@@ -44,7 +44,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 
@@ -139,14 +138,8 @@ func (c Config) complete() (Config, error) {
 // place returns the directories that paths are relative to under p, which may be nil.
 func (c *Config) place(p *permission.Policy) pathrule.Place {
 	home, _ := os.UserHomeDir() // "" means unknown
-	return c.placeOf(home, p)
-}
-
-func (c *Config) placeOf(home string, p *permission.Policy) pathrule.Place {
 	at := pathrule.Place{Cwd: c.Dirs[0], Home: home, Dirs: c.Dirs, Trusted: c.Trusted}
-	if p != nil && len(p.Dirs) > 0 {
-		at.Dirs = workingDirs(at, p.Dirs)
-	}
+	at.Dirs = c.workingDirs(&at, p)
 	if b, ok := c.Backend.(linkReader); ok {
 		at.Readlink, at.ReadFile, at.ReadDir = b.Readlink, c.readFile, c.readDir
 	}
@@ -191,14 +184,14 @@ func (c *Config) readDir(name string) ([]string, error) {
 	return names, err
 }
 
-// workingDirs returns dirs absolute and clean, for comparison. Relative ones are relative to the directory of
-// commands; [permission.Policy.Check] reports them.
-func workingDirs(at pathrule.Place, dirs []string) []string {
-	if !slices.ContainsFunc(dirs, func(d string) bool { return !path.IsAbs(d) || path.Clean(d) != d }) {
-		return dirs
+// workingDirs returns the working directories under p, absolute and clean, for comparison. Relative ones are relative
+// to the directory of commands; [permission.Policy.Check] reports them.
+func (c *Config) workingDirs(at *pathrule.Place, p *permission.Policy) []string {
+	if p == nil || len(p.Dirs) == 0 || slices.Equal(p.Dirs, c.Dirs) {
+		return c.Dirs
 	}
-	out := slices.Clone(dirs)
-	for i, d := range dirs {
+	out := slices.Clone(p.Dirs)
+	for i, d := range p.Dirs {
 		// Keep a directory that cannot be resolved: an empty list would mean those of the Config.
 		if abs := at.Abs(d); abs != "" {
 			out[i] = abs

@@ -104,8 +104,7 @@ func homeSecrets() []string {
 	return pathrule.Secrets(append(homes, others...))
 }
 
-// caches returns the directories in which compilers and package managers keep what they can make again,
-// in the environment as it is now.
+// caches returns the cache directories of compilers and package managers, by the current environment.
 func caches() []string {
 	var out []string
 	if dir, err := os.UserCacheDir(); err == nil {

@@ -269,7 +269,7 @@ func TestLocalConfinedEnds(t *testing.T) {
 	defer cancel()
 	start := time.Now()
 	_, err := l.Run(ctx, Command{Args: []string{"bash", "-c", "trap '' TERM; setsid sleep 60 & while :; do sleep 1; done"}, Dir: s.project, Profile: permission.ProfileWork})
-	if took := time.Since(start); err != context.DeadlineExceeded || took > 2*time.Second {
+	if took := time.Since(start); err != context.DeadlineExceeded || took > 30*time.Second {
 		t.Errorf("%v after %v", err, took)
 	}
 	if _, err := l.Run(t.Context(), Command{Args: []string{s.project + "/none"}, Dir: s.project, Profile: permission.ProfileWork}); err == nil {

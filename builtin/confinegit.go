@@ -60,7 +60,7 @@ func inGitModules(rel string) bool {
 	return strings.Contains(rel, "/.git/modules") || strings.Contains(rel, "/.git/worktrees")
 }
 
-// setAside renames what a command created in an existing repository and git would run or follow, since git
+// setAside renames files that a command created in an existing repository and that git would run or follow. Git
 // itself creates no such files. It returns made with the new names added.
 func setAside(made []string) []string {
 	out := slices.Clone(made)

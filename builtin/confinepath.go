@@ -10,10 +10,10 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// commandDirs returns the directories of PATH that are in one of dirs, which later programs are
-// started from by name, outside the sandbox, too. Nothing may be written in the kept ones. The
-// others are those that a package manager fills for a project, and those that do not exist: what
-// a command adds there must not have the name of another program; see setShadowsAside.
+// commandDirs returns the directories of PATH that are in one of dirs. Programs in them are started by name later,
+// even outside the sandbox. Commands may not write in the kept ones. The filled ones are those in which a package
+// manager installs programs of a project, and those that do not exist yet: a command may add programs there, unless
+// they hide another program; see setShadowsAside.
 func commandDirs(dirs []string) (kept, filled []string) {
 	for _, name := range filepath.SplitList(os.Getenv("PATH")) {
 		if !filepath.IsAbs(name) {
@@ -38,7 +38,7 @@ func commandDirs(dirs []string) (kept, filled []string) {
 	return slices.Compact(kept), slices.Compact(filled)
 }
 
-// isFilled reports whether a package manager puts programs in the directory for a project.
+// isFilled reports whether the directory is one in which a package manager installs programs of a project.
 func isFilled(dir string) bool {
 	if strings.HasSuffix(dir, "/node_modules/.bin") {
 		return true
@@ -60,10 +60,10 @@ func programsIn(dirs []string) map[string][]string {
 	return names
 }
 
-// setShadowsAside renames what a command has added to the directories, in which the names were
-// before, if it has the name of a program in another directory of PATH: who calls that, as for
-// example an MCP server that is started next, would run it. It returns what it renamed. No
-// process of the command is left.
+// setShadowsAside renames files that a command has added to the directories, if they have the name of a program in
+// another directory of PATH: a later start of that program, such as an MCP server, would run them instead. before
+// has the names in each directory before the command. It returns the renamed files. All processes of the command
+// must have ended.
 func setShadowsAside(before map[string][]string, writable []string) (aside []string) {
 	inWritable := func(name string) bool {
 		return slices.ContainsFunc(writable, func(dir string) bool {
@@ -74,7 +74,7 @@ func setShadowsAside(before map[string][]string, writable []string) (aside []str
 	for dir, names := range before {
 		real, err := filepath.EvalSymlinks(dir)
 		if err != nil || !inWritable(real) {
-			continue // there is none, or it leads to what the command could not write
+			continue // it does not exist, or links to a file that the command could not write
 		}
 		for _, e := range entriesOf(real) {
 			if slices.Contains(names, e.Name()) || e.IsDir() || !hidesProgram(e.Name(), inWritable) {
@@ -98,7 +98,7 @@ func entriesOf(dir string) []fs.DirEntry {
 	return entries
 }
 
-// hidesProgram reports whether a directory of PATH that commands do not write in has the name.
+// hidesProgram reports whether a directory of PATH in which commands cannot write has a program of that name.
 func hidesProgram(name string, writable func(string) bool) bool {
 	return slices.ContainsFunc(filepath.SplitList(os.Getenv("PATH")), func(dir string) bool {
 		real, err := filepath.EvalSymlinks(dir)

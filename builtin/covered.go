@@ -9,9 +9,9 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// covered returns the paths that the globs cover: paths without a wildcard, and what exists below dirs, or
-// below a glob's first directory. A glob that begins above dirs, such as "/**/*.pem", is searched for only in
-// dirs, since searching the whole machine would take too long.
+// covered returns the paths that the globs cover: globs without a wildcard as they are, and the matching files
+// below dirs or below a glob's fixed directory. A glob that begins above dirs, such as "/**/*.pem", is searched for
+// only in dirs, since searching the whole machine would take too long.
 func covered(globs, dirs []string) ([]string, error) {
 	var out, wild, tops []string
 	for _, g := range globs {

@@ -19,7 +19,7 @@ import (
 // Compare a decision about a shell command with parsing the command, its minimum cost, by running both: -bench
 // 'Decide|Parse'.
 
-// commands returns n variants of everyday commands, all different, so that no decision is cached.
+// commands returns n variants of everyday commands, all different.
 func commands(b *testing.B, n int) (texts []string, inputs []json.RawMessage) {
 	rows := casetest.Rows[struct{ Command string }](b, "bash_benign.jsonl")
 	for i := range n {
@@ -44,8 +44,8 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-func benchmarkDecide(b *testing.B, n int) {
-	_, inputs := commands(b, n)
+func BenchmarkDecide(b *testing.B) {
+	_, inputs := commands(b, 2000)
 	bash, err := builtin.Bash(builtin.Config{Dirs: []string{"/tmp"}})
 	if err != nil {
 		b.Fatal(err)
@@ -62,8 +62,7 @@ func benchmarkDecide(b *testing.B, n int) {
 
 // BenchmarkDecideFirst reports the cost of the first decision about a command relative to parsing it, as the
 // median over the everyday commands: x-parse is the ratio over all rounds, with garbage collection, and
-// x-parse-round that of the median round, without. Deciding and parsing alternate, and every round has a new
-// tool without a cache.
+// x-parse-round that of the median round, without. Deciding and parsing alternate.
 func BenchmarkDecideFirst(b *testing.B) {
 	const rounds, variants = 15, 8
 	rows := casetest.Rows[struct{ Command string }](b, "bash_benign.jsonl")
@@ -107,6 +106,3 @@ func BenchmarkDecideFirst(b *testing.B) {
 	}
 	b.ReportMetric(0, "ns/op")
 }
-
-func BenchmarkDecide(b *testing.B)      { benchmarkDecide(b, 2000) }
-func BenchmarkDecideAgain(b *testing.B) { benchmarkDecide(b, 100) }

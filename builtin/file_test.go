@@ -101,7 +101,7 @@ func TestReadText(t *testing.T) {
 	})
 	for _, row := range []struct{ file, more, outcome, text string }{
 		{"empty", "", "success", "[the file is empty]"},
-		{"ten", `,"offset":11`, "success", "has 10 lines; line 11 does not exist]"},
+		{"ten", `,"offset":11`, "success", "has 10 lines; line 11 does not exist: use a smaller offset]"},
 		{"ten", `,"offset":10`, "success", "    10\tx"},
 		{"many", "", "success", "continue with offset 2001]"},
 		{"many", `,"offset":2001`, "success", "  2500\tx"},

@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 )
 
-// A folder is an open directory, with operations on its entries by name. It refuses symbolic links, but checks
-// for them before the operation, since no call here opens a name and fails for a link. An operation never leads
-// out of the folder.
+// A folder is an open directory, with operations on its entries by name. It refuses symbolic links by a check
+// before the operation, since this system has no call that opens a name and fails for a link. No operation leaves
+// the folder.
 type folder struct{ *os.Root }
 
-// An entry is what a folder has under a name.
+// An entry describes a file or directory in a folder.
 type entry struct {
 	mode fs.FileMode
 	id   identity

@@ -17,7 +17,7 @@ import (
 // symbolic link: a link fails with ELOOP or ENOTDIR.
 type folder struct{ *os.File }
 
-// An entry is what a folder has under a name.
+// An entry describes a file or directory in a folder.
 type entry struct {
 	mode     fs.FileMode
 	id       identity

@@ -213,7 +213,7 @@ func globTokens(s string) []string {
 		for _, t := range expandBraces(part, maxAlternatives) {
 			switch {
 			case t == "" || t == "!":
-			case t[0] == '#': // not a comment
+			case t[0] == '#': // escaped, because the unescaped # begins a comment
 				all = append(all, `\`+t)
 			default:
 				all = append(all, t)

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
@@ -167,6 +169,39 @@ func raceRuns(t *testing.T) int {
 		return 60
 	}
 	return n
+}
+
+// TestJudgedAnew checks that a call that is decided again later, or under other working directories, is judged by
+// what is then in them.
+func TestJudgedAnew(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	bash, err := Bash(Config{Dirs: []string{dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		p := &permission.Policy{}
+		for _, row := range []struct {
+			command string
+			change  func()
+		}{
+			{"npm ls", func() {
+				os.WriteFile(filepath.Join(dir, ".npmrc"), []byte("registry=x\n"), 0o600)
+				time.Sleep(50 * time.Millisecond)
+			}},
+			{"git -C " + other + " status", func() { p.Dirs = []string{other} }},
+		} {
+			call := tool.PermissionCall(bash, json.RawMessage(fmt.Sprintf(`{"command":%q}`, row.command)))
+			before := permission.Decide(p, call).Behavior
+			if again := permission.Decide(p, call).Behavior; again != before {
+				t.Errorf("%q: %s, then %s", row.command, before, again)
+			}
+			row.change()
+			if after := permission.Decide(p, call).Behavior; after == before {
+				t.Errorf("%q: still %s", row.command, after)
+			}
+		}
+	})
 }
 
 // TestRaceWithLinks checks that no call reads or writes outside while a directory is continuously swapped with

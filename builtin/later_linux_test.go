@@ -184,7 +184,7 @@ func TestTooManyDirectories(t *testing.T) {
 		for _, profile := range []permission.Profile{permission.ProfileRead, permission.ProfileWork} {
 			start := time.Now()
 			_, err := l.Run(t.Context(), Command{Args: []string{"true"}, Dir: dir, Profile: profile})
-			if took := time.Since(start); err == nil || !strings.Contains(err.Error(), want) || took > 5*time.Second {
+			if took := time.Since(start); err == nil || !strings.Contains(err.Error(), want) || took > time.Minute {
 				t.Errorf("%s: %v after %v", dir, err, took)
 			}
 		}

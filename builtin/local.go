@@ -43,7 +43,7 @@ type Local struct {
 	// Directories of PATH in Dirs are protected, except those that a package manager fills for a
 	// project, such as node_modules/.bin and bin of a Python environment. A program that a
 	// command adds there with the name of another program of PATH is renamed when the command
-	// has ended, so that nobody runs it by mistake outside the sandbox.
+	// has ended, so that no one runs it by mistake outside the sandbox.
 	Sandbox sandbox.Spec
 
 	// Reveal are absolute paths that a confined command may read, with everything below

@@ -3,6 +3,7 @@ package builtin
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -52,6 +53,9 @@ func (c *Config) readNotebook(r io.Reader, info fs.FileInfo, name string) ([]mes
 	}
 	var nb notebook
 	if err := json.Unmarshal(raw, &nb); err != nil {
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok { // its text has the Go type
+			err = fmt.Errorf("%q is a JSON %s", wrong.Field, wrong.Value)
+		}
 		return nil, fmt.Errorf("%s is not a notebook of format 4: %w; look at it with Bash", name, err)
 	}
 	var blocks []message.Block

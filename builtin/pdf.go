@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -41,6 +42,9 @@ func (r *read) readPDF(ctx context.Context, f io.Reader, info fs.FileInfo, name,
 	ctx, cancel := context.WithTimeout(ctx, pdfTimeout)
 	defer cancel()
 	text, err := pdfText(ctx, r.PDF, raw, pages)
+	if errors.Is(err, errPages) {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot be read as PDF: %w; if the file is intact, try pdftotext with Bash", name, err)
 	}
@@ -74,11 +78,14 @@ func pdfText(ctx context.Context, r PDFReader, raw []byte, pages string) (string
 	return b.String(), nil
 }
 
+// errPages means that the pages argument is wrong, and the file is not to blame.
+var errPages = errors.New("pages")
+
 // pageRange parses the pages argument for a document of total pages.
 func pageRange(s string, total int) (first, last int, err error) {
 	if s = strings.TrimSpace(s); s == "" {
 		if total > pdfWhole {
-			return 0, 0, fmt.Errorf("it has %d pages; say which to read with pages, such as \"1-%d\", at most %d in a call", total, pdfWhole, pdfPages)
+			return 0, 0, fmt.Errorf("%w is missing: the file has %d pages; say which to read, such as \"1-%d\", at most %d in a call", errPages, total, pdfWhole, pdfPages)
 		}
 		return 1, total, nil
 	}
@@ -90,12 +97,12 @@ func pageRange(s string, total int) (first, last int, err error) {
 	}
 	switch {
 	case err != nil:
-		return 0, 0, fmt.Errorf("pages %q is neither a number nor a range; write \"3\" or \"1-5\"", s)
+		return 0, 0, fmt.Errorf("%w %q is neither a number nor a range; write \"3\" or \"1-5\"", errPages, s)
 	case first < 1 || last < first || first > total:
-		return 0, 0, fmt.Errorf("there are no pages %q; it has %s", s, count(total, "page"))
+		return 0, 0, fmt.Errorf("%w %q does not exist; the file has %s", errPages, s, count(total, "page"))
 	}
 	if last = min(last, total); last-first >= pdfPages {
-		return 0, 0, fmt.Errorf("pages %q are more than one call returns; request at most %d", s, pdfPages)
+		return 0, 0, fmt.Errorf("%w %q is more than one call returns; request at most %d", errPages, s, pdfPages)
 	}
 	return first, last, nil
 }

@@ -50,12 +50,12 @@ func TestPDFPages(t *testing.T) {
 	read := readTool(t, dir)
 	for _, row := range []struct{ file, pages, outcome, text string }{
 		{"2.PDF", "", "success", "--- Page 1/2 ---\nHello\n\n--- Page 2/2 ---\nworld"},
-		{"30.pdf", "", "error", "has 30 pages; say which"},
+		{"30.pdf", "", "error", "pages is missing: the file has 30 pages; say which"},
 		{"30.pdf", "1-20", "success", "--- Page 20/30 ---"},
 		{"30.pdf", "1-21", "error", "at most 20"},
 		{"30.pdf", "11-99", "success", "--- Page 30/30 ---"},
 		{"30.pdf", "30", "success", "--- Page 30/30 ---"},
-		{"30.pdf", "31", "error", "no pages"},
+		{"30.pdf", "31", "error", "pages \"31\" does not exist; the file has 30 pages"},
 		{"30.pdf", "-3", "error", "neither a number nor a range"},
 		{"30.pdf", " 2 - 3 ", "success", "--- Page 3/30 ---"},
 		{"long.pdf", "", "success", "[there are more pages: continue with pages 3-4]"},

@@ -214,7 +214,7 @@ func readTextFile(r io.Reader, in readIn) ([]message.Block, error) {
 	case b.Len() == 0 && number == 1:
 		b.WriteString("[the file is empty]")
 	case b.Len() == 0:
-		fmt.Fprintf(&b, "[%s has %s; line %d does not exist]", in.FilePath, count(number-1, "line"), first)
+		fmt.Fprintf(&b, "[%s has %s; line %d does not exist: use a smaller offset]", in.FilePath, count(number-1, "line"), first)
 	case err == nil && (limit == maxLines || number < first+limit):
 		fmt.Fprintf(&b, "\n\n[there are more lines: continue with offset %d]", number)
 		if in.Limit > maxLines {

@@ -55,27 +55,27 @@ const maxJudged = 500
 
 // judge judges the calls of a session again, by another policy, and serves those that are decided differently. The
 // rules that were accepted in the session apply, too.
-func (h *Handler) judge(r *http.Request) (any, error) {
-	id, err := sessionID(r)
-	if err != nil {
-		return nil, err
-	}
+func (h *Handler) judge(r *http.Request, id string) (any, error) {
 	var in replay
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 		return nil, badRequest("this does not say what to judge: " + err.Error())
 	}
-	p := h.opts.Policy
-	if strings.TrimSpace(in.Settings) != "" {
-		s, err := permission.ParseSettings("the settings", []byte(in.Settings))
-		if err != nil {
-			return nil, badRequest(err.Error())
-		}
-		p = s.Policy
-		p.Dirs = slices.Concat(h.opts.Policy.Dirs, p.Dirs)
-	}
 	st, _, err := session.Read(r.Context(), h.store, id, 0)
 	if err != nil {
 		return nil, err
+	}
+	own, err := storedIn(st) // of a copy
+	if err != nil {
+		return nil, err
+	}
+	with, err := stored{Settings: cmp.Or(strings.TrimSpace(in.Settings), own.Settings)}.variant()
+	if err != nil {
+		return nil, badRequest(err.Error())
+	}
+	p := h.opts.Policy
+	if with.Settings != nil {
+		p = *with.Settings
+		p.Dirs = slices.Concat(h.opts.Policy.Dirs, p.Dirs)
 	}
 	p.Rules = slices.Concat(p.Rules, st.Rules)
 	calls, err := h.calls(r.Context(), id, st.Messages, in.Row)
@@ -155,13 +155,11 @@ func (h *Handler) decide(c *storedCall, p *permission.Policy, id string, steps b
 		}
 	}
 	c.Known = call.Checker != nil || call.ReadOnly || call.Control
-	if !steps {
-		d := permission.Decide(p, call)
-		c.Now, c.Cause = d.Behavior, escape(d.Reason)
-		return
-	}
 	e := permission.Explain(p, call)
 	c.Now, c.Cause = e.Behavior, escape(e.Reason)
+	if !steps {
+		return
+	}
 	for _, s := range e.Steps {
 		rule := ""
 		if s.Rule != nil {

@@ -7,12 +7,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"go/format"
-	"html/template"
+	"html"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	texttemplate "text/template"
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent"
@@ -41,7 +40,7 @@ func (h *Handler) export(w http.ResponseWriter, r *http.Request) {
 		case "jsonl":
 			data, err = h.exportLines(r, id, st)
 		case "html":
-			data, err = exportPage(id, st)
+			data = exportPage(id, st)
 		case "go":
 			name = "session_test.go"
 			data, err = exportScript(id, st)
@@ -86,87 +85,77 @@ func (h *Handler) exportLines(r *http.Request, id string, st *agent.State) ([]by
 	return out.Bytes(), nil
 }
 
-// An exported is a block of a message in the page. All of it is escaped by the template.
-type exported struct {
-	Who, Kind, Text string
-	When            string
-}
-
-func exportPage(id string, st *agent.State) ([]byte, error) {
-	t, err := template.New("page").Parse(exportHTML)
-	if err != nil {
-		return nil, err
-	}
-	var blocks []exported
+func exportPage(id string, st *agent.State) []byte {
+	var blocks strings.Builder
 	for _, m := range st.Messages {
 		for _, b := range m.Blocks {
-			e := exported{Who: string(m.Role), When: m.Created.Format(time.DateTime)}
+			who, text := string(m.Role), ""
 			switch b := b.(type) {
 			case *message.Text:
-				e.Text = b.Text
+				text = b.Text
 			case *message.Thinking:
-				e.Kind, e.Text = "thinking", b.Text
+				who, text = who+": thinking", b.Text
 			case *message.Hint:
-				e.Who, e.Text = "program", b.Text
+				who, text = "program", b.Text
 			case *message.Data:
-				e.Kind, e.Text = "file", cmp.Or(b.Name, b.MediaType)
+				who, text = who+": file", cmp.Or(b.Name, b.MediaType)
 			case *message.ToolCall:
-				e.Kind, e.Text = "call of "+b.Name, string(b.Input)
+				who, text = who+": call of "+b.Name, string(b.Input)
 			case *message.ToolResult:
-				e.Kind, e.Text = string(b.Outcome)+" of "+b.Name, b.Text()
+				who, text = who+": "+string(b.Outcome)+" of "+b.Name, b.Text()
 			}
-			e.Text = escape(e.Text)
-			blocks = append(blocks, e)
+			fmt.Fprintf(&blocks, "<section><strong>%s</strong> %s<pre>%s</pre></section>\n",
+				html.EscapeString(who), m.Created.Format(time.DateTime), html.EscapeString(escape(text)))
 		}
 	}
-	var out bytes.Buffer
-	err = t.Execute(&out, map[string]any{"ID": id, "Title": title(st), "Blocks": blocks, "Usage": st.Usage})
-	return out.Bytes(), err
+	usage := fmt.Sprintf("%s: %d tokens in, %d of them cached, %d out", id, st.Usage.Input, st.Usage.Cached, st.Usage.Output)
+	return []byte(strings.NewReplacer("{{title}}", html.EscapeString(title(st)), "{{usage}}", html.EscapeString(usage),
+		"{{blocks}}", blocks.String()).Replace(exportHTML))
 }
 
-// A canned is what a tool returned, call by call.
-type canned struct {
-	Name    string
-	Results []cannedResult
-}
-
-type cannedResult struct {
-	Text   string
-	Failed bool
-}
+// A canned is what a tool returned, call by call, as elements of a list in Go.
+type canned struct{ name, results string }
 
 // exportScript returns a test that has the same conversation again: the model and the tools say what they said.
 func exportScript(id string, st *agent.State) ([]byte, error) {
-	var said []string // each begins a run
-	var turns []string
+	var said, turns, results strings.Builder // elements of lists in Go; each that was said begins a run
 	var tools []canned
-	last := ""
+	var asked []string // since the last answer
+	last, running, steps := "", false, 1
 	for _, m := range st.Messages {
 		switch m.Role {
 		case message.RoleUser:
-			if text := m.Text(); text != "" {
-				said = append(said, text)
-			}
+			asked = append(asked, textOf(m))
 		case message.RoleAssistant:
-			turns, last = append(turns, scriptTurn(m)), m.Text()
+			if !running {
+				fmt.Fprintf(&said, "%q,\n", cmp.Or(strings.Join(asked, "\n"), "(nothing)"))
+			}
+			steps++
+			turns.WriteString(scriptTurn(m) + ",\n")
+			last, asked, running = m.Text(), nil, len(m.ToolCalls()) > 0
 		}
 		for _, r := range m.ToolResults() {
-			i := slices.IndexFunc(tools, func(c canned) bool { return c.Name == r.Name })
+			i := slices.IndexFunc(tools, func(c canned) bool { return c.name == r.Name })
 			if i < 0 {
-				i, tools = len(tools), append(tools, canned{Name: r.Name})
+				i, tools = len(tools), append(tools, canned{name: r.Name})
 			}
-			tools[i].Results = append(tools[i].Results, cannedResult{r.Text(), r.Outcome != message.OutcomeSuccess})
+			tools[i].results += fmt.Sprintf("{%q, %t},\n", r.Text(), r.Outcome != message.OutcomeSuccess)
+		}
+		for _, c := range m.ToolCalls() {
+			if !slices.ContainsFunc(tools, func(t canned) bool { return t.name == c.Name }) {
+				tools = append(tools, canned{name: c.Name})
+			}
 		}
 	}
-	t, err := texttemplate.New("test").Funcs(texttemplate.FuncMap{"quote": strconv.Quote}).Parse(exportTest)
-	if err != nil {
-		return nil, err
+	if running {
+		last = "The session ended here."
+		fmt.Fprintf(&turns, "scripted.Say(%q),\n", last)
 	}
-	var out bytes.Buffer
-	if err := t.Execute(&out, map[string]any{"ID": id, "Said": said, "Turns": turns, "Tools": tools, "Last": last}); err != nil {
-		return nil, err
+	for _, t := range tools {
+		fmt.Fprintf(&results, "%q: {\n%s},\n", t.name, t.results)
 	}
-	code, err := format.Source(out.Bytes())
+	code, err := format.Source([]byte(strings.NewReplacer("{{id}}", id, "{{results}}", results.String(), "{{turns}}", turns.String(),
+		"{{said}}", said.String(), "{{last}}", strconv.Quote(last), "{{steps}}", strconv.Itoa(steps)).Replace(exportTest)))
 	if err != nil {
 		return nil, fmt.Errorf("the test of session %q: %w", id, err)
 	}

@@ -1,6 +1,16 @@
 package inspect
 
-import "testing"
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/message"
+)
 
 // Read looks at a session's timeline once, like a page.
 func (h *Handler) Read(t *testing.T, id string) {
@@ -24,4 +34,65 @@ func (h *Handler) Feeds() int {
 	h.feeds.mu.Lock()
 	defer h.feeds.mu.Unlock()
 	return len(h.feeds.byID)
+}
+
+// TestExportScript exports sessions that did not end with an answer, that began with a summary, and others whose runs do not
+// follow from their messages alone. Set KITBAG_EXPORTED to a directory in this module to run the tests.
+func TestExportScript(t *testing.T) {
+	user := func(blocks ...message.Block) *message.Message {
+		return &message.Message{Role: message.RoleUser, Blocks: blocks}
+	}
+	say := func(text string) *message.Message { return user(&message.Text{Text: text}) }
+	model := func(text string, calls ...string) *message.Message {
+		m := &message.Message{Role: message.RoleAssistant, Blocks: message.Blocks{&message.Text{Text: text}}}
+		for i, name := range calls {
+			m.Blocks = append(m.Blocks, &message.ToolCall{ID: fmt.Sprint("call_", i), Name: name, Input: []byte(`{"n":` + fmt.Sprint(i) + `}`)})
+		}
+		return m
+	}
+	results := func(names ...string) *message.Message {
+		m := &message.Message{Role: message.RoleTool}
+		for i, name := range names {
+			m.Blocks = append(m.Blocks, &message.ToolResult{ID: fmt.Sprint("call_", i), Name: name, Outcome: message.OutcomeSuccess, Blocks: message.Blocks{&message.Text{Text: "done"}}})
+		}
+		return m
+	}
+	for _, row := range []struct {
+		name     string
+		messages []*message.Message
+		said     string // what begins the runs
+		turns    int
+	}{
+		{"waits", []*message.Message{say("go"), model("", "look", "send")}, `"go",`, 2},
+		{"failed", []*message.Message{say("go"), model("", "look", "look"), results("look", "look")}, `"go",`, 2},
+		{"compacted", []*message.Message{user(&message.Hint{Text: "Summary."}), model("", "look"), results("look"), model("done"), say("more"), model("ok")}, `"Summary.", "more",`, 3},
+		{"begins with an answer", []*message.Message{model("", "look"), results("look"), model("done")}, `"(nothing)",`, 2},
+		{"image", []*message.Message{user(&message.Data{Name: "a.png", MediaType: "image/png"}), model("a cat")}, `"[a.png]",`, 1},
+		{"said while it ran", []*message.Message{say("go"), model("", "look"), results("look"), say("faster"), model("done")}, `"go",`, 2},
+		{"said twice", []*message.Message{say("go"), say("now"), model("done"), say("unanswered")}, `"go\nnow",`, 1},
+		{"background", []*message.Message{say("go"), model("", "build"), results("build"), model("It builds."), user(&message.Hint{Text: "build: done"}), model("Built.")}, `"go", "build: done",`, 3},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			code, err := exportScript("s", &agent.State{Messages: row.messages})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, rest, _ := strings.Cut(string(code), "range []string{\n")
+			said, _, _ := strings.Cut(rest, "\n\t} {")
+			if got := strings.Join(strings.Fields(said), " "); got != row.said {
+				t.Errorf("the runs begin with %s, want %s", got, row.said)
+			}
+			_, rest, _ = strings.Cut(string(code), "scripted.Test(t,\n")
+			turns, _, _ := strings.Cut(rest, "\n\t)\n")
+			if got := strings.Count(turns, "\n") + 1; got != row.turns {
+				t.Errorf("%d turns, want %d:\n%s", got, row.turns, turns)
+			}
+			if dir := os.Getenv("KITBAG_EXPORTED"); dir != "" {
+				dir = filepath.Join(dir, strings.ReplaceAll(row.name, " ", "_"))
+				if err := errors.Join(os.MkdirAll(dir, 0o777), os.WriteFile(filepath.Join(dir, "session_test.go"), code, 0o666)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
 }

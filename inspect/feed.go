@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
@@ -24,6 +23,9 @@ type feed struct {
 	users   int
 	stop    context.CancelFunc
 	idle    *time.Timer
+
+	hub  hub
+	sent update // the last one
 }
 
 // feeds are those of the sessions that are shown.
@@ -33,7 +35,7 @@ type feeds struct {
 }
 
 // idleFor is how long a feed is kept when no page shows it.
-const idleFor = 15 * time.Second
+const idleFor = 5 * time.Second
 
 // feed returns the feed of a session. The caller calls release when it does not need it any more.
 func (h *Handler) feed(id string) (f *feed, release func()) {
@@ -105,11 +107,12 @@ func (f *feed) follow(ctx context.Context, store session.Store, id string) error
 			f.withoutEvents(ctx, store, id)
 		}
 	})
+	woke := time.Now()
 	for raw, err := range w.Watch(ctx, id, 0) {
 		if err != nil {
 			return err
 		}
-		ev, err := event.Decode(raw.Data)
+		ev, err := raw.Decode()
 		if err != nil {
 			return fmt.Errorf("event %d: %w; it may be of a newer version of kitbag", raw.Seq, err)
 		}
@@ -124,6 +127,11 @@ func (f *feed) follow(ctx context.Context, store session.Store, id string) error
 		f.seq = raw.Seq
 		f.announce()
 		f.mu.Unlock()
+		// Of a run that works, many events are taken at a time: each time that this process is woken costs more than they do.
+		if now := time.Now(); now.Sub(woke) > quiet && now.Sub(ev.Head().Time) < listEvery {
+			pause(ctx, 2*rowsEvery)
+			woke = time.Now()
+		}
 	}
 	return nil
 }
@@ -173,7 +181,7 @@ func (f *feed) fromState(ctx context.Context, store session.Store, id string, re
 	if f.seq > 0 { // an event has come meanwhile
 		return nil
 	}
-	f.t = t
+	f.t, f.sent = t, update{} // all rows are new
 	f.announce()
 	return nil
 }
@@ -209,6 +217,46 @@ func (f *feed) announce() {
 	f.changed = make(chan struct{})
 }
 
+// An update tells pages what has changed.
+type update struct {
+	Reload  bool         `json:"reload,omitempty"` // more than the rows below
+	Total   int          `json:"total"`
+	Rows    map[int]*row `json:"rows,omitempty"` // by index
+	Problem string       `json:"problem"`
+}
+
+// maxUpdate is how many rows an update has.
+const maxUpdate = 100
+
+// update returns what has changed since it was last called.
+func (f *feed) update() (u update, changed bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	u = update{Total: len(f.t.rows), Problem: f.problem(), Rows: map[int]*row{}}
+	for i := range f.t.changed {
+		c := *f.t.rows[i]
+		u.Rows[i] = &c
+	}
+	if len(u.Rows) > maxUpdate || u.Total < f.sent.Total || f.sent.Rows == nil {
+		u.Reload, u.Rows = true, map[int]*row{}
+	}
+	changed = len(f.t.changed) > 0 || u.Reload || u.Problem != f.sent.Problem
+	clear(f.t.changed)
+	f.sent = u
+	return u, changed
+}
+
+// problem returns why there will be no more rows. The caller has locked f.
+func (f *feed) problem() string {
+	switch {
+	case f.err == nil || errors.Is(f.err, context.Canceled):
+		return ""
+	case errors.Is(f.err, fs.ErrNotExist):
+		return "the session does not exist any more"
+	}
+	return f.err.Error()
+}
+
 // A view is a part of a feed at some moment.
 type view struct {
 	total   int
@@ -221,13 +269,7 @@ type view struct {
 func (f *feed) look(of string, from, n int) (view, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	v := view{next: f.changed, rows: []row{}}
-	if f.err != nil && !errors.Is(f.err, context.Canceled) {
-		v.problem = f.err.Error()
-		if errors.Is(f.err, fs.ErrNotExist) {
-			v.problem = "the session does not exist any more"
-		}
-	}
+	v := view{next: f.changed, rows: []row{}, problem: f.problem()}
 	t := f.t
 	if of != "" {
 		r, err := t.at(of)

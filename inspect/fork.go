@@ -1,8 +1,14 @@
 package inspect
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
 	"net/http"
+	"strings"
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/session"
@@ -11,17 +17,17 @@ import (
 
 // A forking is what the page sends to copy a session.
 type forking struct {
-	Record int64  `json:"record"` // after which the copy begins; 0 for the newest
-	To     string `json:"to"`     // the new session
-	Say    string `json:"say"`    // a message for it; "" for none
+	Record   int64  `json:"record"`   // after which the copy begins; 0 for the newest
+	Before   string `json:"before"`   // or the message before which it begins
+	To       string `json:"to"`       // the new session
+	Say      string `json:"say"`      // a message for it; "" for none
+	Run      bool   `json:"run"`      // run it even without a message
+	Model    string `json:"model"`    // "" for the usual one
+	Settings string `json:"settings"` // a settings file; "" for the usual policy
 }
 
-// fork copies a session up to a record, and sends the copy a message.
-func (h *Handler) fork(r *http.Request) (any, error) {
-	id, err := sessionID(r)
-	if err != nil {
-		return nil, err
-	}
+// fork copies a session up to a record or a message, sends the copy a message, and runs it.
+func (h *Handler) fork(r *http.Request, id string) (any, error) {
 	var in forking
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 		return nil, badRequest("this does not say what to copy: " + err.Error())
@@ -32,14 +38,62 @@ func (h *Handler) fork(r *http.Request) (any, error) {
 	if err := session.CheckID(in.To); err != nil {
 		return nil, badRequest(err.Error())
 	}
-	if err := session.Fork(r.Context(), h.store, id, in.To, in.Record); err != nil {
+	with := stored{strings.TrimSpace(in.Model), strings.TrimSpace(in.Settings)}
+	if _, err := with.variant(); err != nil {
+		return nil, badRequest(err.Error())
+	}
+	if h.opts.Resume == nil && (with != stored{} || in.Run) {
+		return nil, badRequest("it is not known here how to run this session; copy it, and run the copy with the program that it belongs to")
+	}
+	st, _, err := session.Read(r.Context(), h.store, id, 0)
+	switch {
+	case err != nil:
+		return nil, err
+	case isSealed(st):
+		return nil, badRequest(sealedNote)
+	}
+	if err := h.copy(r.Context(), id, in, with); err != nil {
 		return nil, err
 	}
 	if in.Say != "" {
 		if _, err := session.Send(r.Context(), h.store, in.To, message.NewID("ui"), agent.Say(in.Say)); err != nil {
 			return nil, err
 		}
+	}
+	if in.Say != "" || in.Run {
 		h.rerun(in.To)
 	}
 	return map[string]string{"id": in.To}, nil
+}
+
+// copy makes the copy.
+func (h *Handler) copy(ctx context.Context, id string, in forking, with stored) error {
+	store := copying{Store: h.store, with: with}
+	store.Reader, _ = h.store.(session.Reader) // session.Read has succeeded
+	if in.Before == "" {
+		return session.Fork(ctx, store, id, in.To, in.Record)
+	}
+	var ok bool
+	if store.Watcher, ok = h.store.(session.Watcher); !ok {
+		return badRequest("this store keeps no events, so it is not known what there was before a message; copy the session up to a row")
+	}
+	missing := func() error {
+		_, _, err := session.Read(ctx, h.store, in.To, 0)
+		return err
+	}
+	if err := missing(); !errors.Is(err, fs.ErrNotExist) {
+		return cmp.Or(err, fmt.Errorf("session %q exists: %w; copy to another id", in.To, session.ErrConflict))
+	}
+	if err := session.ForkBefore(ctx, store, id, in.To, in.Before); err != nil {
+		return err
+	}
+	if err := missing(); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	// Before the first message there is nothing, which ForkBefore does not copy.
+	s, err := session.Open(ctx, store, in.To)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.Save(ctx, s.State), s.Close())
 }

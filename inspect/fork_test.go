@@ -104,3 +104,77 @@ func TestFork(t *testing.T) {
 		t.Errorf("an unknown form has the status %d", code)
 	}
 }
+
+// TestSealed says of a sealed session who has its key, and does not copy it.
+func TestSealed(t *testing.T) {
+	s := session.Memory()
+	open, err := session.Open(t.Context(), s, "sealed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := agent.New(agent.Config{Model: scripted.New(scripted.Say("Hello.")), Toolkit: toolkit.Of(), Save: open.Save, Key: []byte("sixteen bytes or more")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Reply(t.Context(), open.State, agent.Say("Who is there?")); err != nil {
+		t.Fatal(err)
+	}
+	if err := open.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c, base := client(t, s, inspect.Options{Note: "It is kept."})
+	var got struct{ Notes []string }
+	get(t, c, base+"api/sessions/sealed", &got)
+	if len(got.Notes) != 2 || got.Notes[0] != "It is kept." || !strings.Contains(got.Notes[1], "only its program has") {
+		t.Errorf("the notes are %q", got.Notes)
+	}
+	if text, code := body(t, c, "POST", base+"api/sessions/sealed/fork", `{}`); code != http.StatusBadRequest || !strings.Contains(text, "sealed") {
+		t.Errorf("%d %s", code, text)
+	}
+}
+
+// TestCompare shows a copy next to the original, from before they differ.
+func TestCompare(t *testing.T) {
+	s := session.Memory()
+	a, err := agent.New(agent.Config{Model: scripted.New(scripted.Repeat(scripted.Say("Hello."))), Toolkit: toolkit.Of(), Save: session.Save})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, said := range map[string]string{"a": "One.", "b": "Two."} {
+		open, err := session.Open(t.Context(), s, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{"Hi.", said} {
+			if _, err := a.Reply(open.Context(t.Context()), open.State, agent.Say(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := open.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, base := client(t, s, inspect.Options{})
+	var got struct {
+		Sums  []struct{ Rows, Models int }
+		Pairs []struct {
+			A, B struct{ Text string }
+			Same bool
+		}
+	}
+	get(t, c, base+"api/sessions/a/compare?with=b", &got)
+	differ := ""
+	for _, p := range got.Pairs {
+		if !p.Same {
+			differ += p.A.Text + p.B.Text
+		}
+	}
+	if len(got.Sums) != 2 || got.Sums[0].Models != 2 || got.Sums[1].Rows != 8 || len(got.Pairs) != 8 || differ != "One.Two." {
+		t.Errorf("%+v", got)
+	}
+	for _, path := range []string{"a/compare?with=none", "none/compare?with=a"} {
+		if _, code := body(t, c, "GET", base+"api/sessions/"+path, ""); code != http.StatusNotFound {
+			t.Errorf("%s: %d", path, code)
+		}
+	}
+}

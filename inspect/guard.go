@@ -90,12 +90,12 @@ func (h *Handler) knownHost(host string) bool {
 func sameOrigin(r *http.Request) bool {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		u, err := url.Parse(origin)
-		return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
+		return err == nil && u.User == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
 	}
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "same-origin", "none":
 		return true
 	}
-	// A link from elsewhere to the page itself; the cookie, which is strict, does not come with it.
+	// A link of another site to the page itself; the browser does not send the strict cookie with it.
 	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate"
 }

@@ -25,26 +25,37 @@ type Options struct {
 	// Hosts are names that the Host of a request may have, without port, in addition to localhost and IP addresses.
 	Hosts []string
 
-	// Resume runs a session until nothing more can be done, like [session.Session.Run]. It is called after an
-	// answer was sent, on its own goroutine, once at a time for a session. [session.ErrConflict] means that another
-	// process has the session, which takes the answer. If nil, the page says that the answer waits.
-	Resume func(ctx context.Context, session string) error
+	// Resume runs a session until nothing more can be done, like [session.Session.Run]. It is called in a goroutine
+	// after an answer was sent, but not again for the same session until it has returned. [session.ErrConflict] means
+	// that another process has the session and takes the answer. with is the session's [VariantOf]. If Resume is nil,
+	// the page says that the answer waits.
+	Resume func(ctx context.Context, session string, with Variant) error
 
-	// Keep stores rules that the user accepts for good with an answer. If nil, the page offers them for the session only.
+	// Keep stores rules that the user accepts permanently with an answer. If nil, the page offers rules for the session
+	// only.
 	Keep func(ctx context.Context, session string, rules []permission.Rule) error
 
-	// Policy and Call are for explaining decisions. Policy is that of the agent, as far as it is known; its Dirs are
-	// also those of another policy that the user gives. Call says what a tool knows of a call, as tool.PermissionCall
-	// does, or returns nil. Without it calls are judged by the name of their tool only.
+	// Policy and Call are for explaining decisions. Policy is the agent's, as far as it is known; its Dirs also apply to
+	// another policy that the user gives. Call describes a call to the permission engine, as tool.PermissionCall does, or
+	// returns nil. Without it calls are judged by the name of their tool only.
 	Policy permission.Policy
 	Call   func(session, tool string, input json.RawMessage) *permission.Call
+
+	// Gateways returns the MCP gateways that run, and Pins the tools that wait for the user. Accept accepts the new
+	// definition of one, if it is still the one that the user was shown.
+	Gateways func(ctx context.Context) ([]Gateway, error)
+	Pins     func(ctx context.Context) ([]Pin, error)
+	Accept   func(ctx context.Context, p Pin) error
+
+	// Note is shown with each session: how it is stored, such as who has the key of its seal.
+	Note string
 
 	// Price returns what tokens cost in US dollars, false if that is not known; nil means the prices of package
 	// [catalog].
 	Price func(model string, u message.Usage) (cost float64, ok bool)
 }
 
-// A Handler serves the page. It must be closed. A request path of "/" is that of the page.
+// A Handler serves the page at the request path "/". It must be closed.
 type Handler struct {
 	store session.Store
 	opts  Options
@@ -55,10 +66,10 @@ type Handler struct {
 	mu     sync.Mutex     // for work.Go before Close
 	work   sync.WaitGroup // feeds and resumed runs
 
-	summaries summaries
-	lists     lists
-	feeds     feeds
-	resumed   resumed
+	digests digests
+	list    hub // for pages with the list
+	feeds   feeds
+	resumed resumed
 }
 
 //go:embed page
@@ -84,21 +95,25 @@ func New(store session.Store, opts Options) (*Handler, error) {
 	h.mux.Handle("GET /", http.FileServerFS(files))
 	h.handle("GET /api/sessions", h.listSessions)
 	h.handle("GET /api/inbox", h.listQuestions)
-	h.handle("GET /api/sessions/{id}", h.showSession)
-	h.handle("GET /api/sessions/{id}/rows", h.showRows)
-	h.handle("GET /api/sessions/{id}/requests", h.showRequests)
-	h.handle("GET /api/sessions/{id}/find", h.findRow)
-	h.handle("GET /api/sessions/{id}/details", h.showDetails)
-	h.handle("POST /api/sessions/{id}/answer", h.answer)
-	h.handle("POST /api/sessions/{id}/resume", h.resume)
-	h.handle("POST /api/sessions/{id}/fork", h.fork)
-	h.handle("POST /api/sessions/{id}/judge", h.judge)
+	h.handleSession("GET /api/sessions/{id}", h.showSession)
+	h.handleSession("GET /api/sessions/{id}/rows", h.showRows)
+	h.handleSession("GET /api/sessions/{id}/requests", h.showRequests)
+	h.handleSession("GET /api/sessions/{id}/groups", h.showGroups)
+	h.handleSession("GET /api/sessions/{id}/find", h.findRow)
+	h.handleSession("GET /api/sessions/{id}/details", h.showDetails)
+	h.handleSession("POST /api/sessions/{id}/answer", h.answer)
+	h.handleSession("POST /api/sessions/{id}/resume", h.resume)
+	h.handleSession("POST /api/sessions/{id}/fork", h.fork)
+	h.handleSession("POST /api/sessions/{id}/judge", h.judge)
+	h.handleSession("GET /api/sessions/{id}/compare", h.compare)
+	h.handle("GET /api/gateways", h.showGateways)
+	h.handle("POST /api/pins/accept", h.acceptPin)
 	h.mux.HandleFunc("GET /api/sessions/{id}/export", h.export)
 	h.mux.HandleFunc("GET /api/live", h.live)
 	return h, nil
 }
 
-// Token returns the secret of the first request, whose query is "token=" and it.
+// Token returns the secret for the query parameter "token" of the first request.
 func (h *Handler) Token() string { return h.opts.Token }
 
 // Close ends the requests for live updates and the runs that were resumed, and waits for them.
@@ -120,7 +135,7 @@ func (h *Handler) start(f func()) bool {
 	return true
 }
 
-// ServeHTTP serves the page, its files and its interface, to requests that [Handler.guard] lets pass.
+// ServeHTTP serves the page, its files and its interface, to requests with the cookie of the token.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.guard(w, r) {
 		h.mux.ServeHTTP(w, r)
@@ -141,6 +156,17 @@ func (h *Handler) handle(pattern string, f func(*http.Request) (any, error)) {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(data) // the browser has gone
+	})
+}
+
+// handleSession is handle for what is about a session.
+func (h *Handler) handleSession(pattern string, f func(r *http.Request, id string) (any, error)) {
+	h.handle(pattern, func(r *http.Request) (any, error) {
+		id, err := sessionID(r)
+		if err != nil {
+			return nil, err
+		}
+		return f(r, id)
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"slices"
 	"sync"
@@ -89,10 +90,8 @@ func (h *Handler) listQuestions(r *http.Request) (any, error) {
 			return nil, err
 		}
 		for _, in := range page.Infos {
-			st, _, err := session.Read(r.Context(), h.store, in.ID, 0)
-			if err == nil { // otherwise the list shows the problem
-				questions = append(questions, h.questions(r.Context(), in.ID, st)...)
-			}
+			d, _, _ := h.digest(r.Context(), in) // the list shows the problem
+			questions = append(questions, d.Waiting...)
 		}
 		if query.After = page.Next; page.Next == "" {
 			break
@@ -165,11 +164,7 @@ type answer struct {
 }
 
 // answer sends an answer to a session's inbox, and runs the session if no other process does.
-func (h *Handler) answer(r *http.Request) (any, error) {
-	id, err := sessionID(r)
-	if err != nil {
-		return nil, err
-	}
+func (h *Handler) answer(r *http.Request, id string) (any, error) {
 	var in answer
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 		return nil, badRequest("the answer is not the JSON of one: " + err.Error())
@@ -189,6 +184,7 @@ func (h *Handler) answer(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.By = "the user on the page"
 	if in.Keep && len(c.Rules) > 0 {
 		if h.opts.Keep == nil {
 			return nil, badRequest("there is no place to keep rules for good; accept them for the session")
@@ -239,11 +235,7 @@ func (h *Handler) takenBy() string {
 }
 
 // resume runs a session, such as one that failed.
-func (h *Handler) resume(r *http.Request) (any, error) {
-	id, err := sessionID(r)
-	if err != nil {
-		return nil, err
-	}
+func (h *Handler) resume(r *http.Request, id string) (any, error) {
 	if h.opts.Resume == nil {
 		return nil, badRequest("it is not known here how to run this session; start the program that it belongs to")
 	}
@@ -301,11 +293,27 @@ func (h *Handler) rerun(id string) {
 	r.byID[id] = run
 	run.runs = h.start(func() {
 		for again := true; again; {
-			err := h.opts.Resume(h.ctx, id)
+			err := h.runOnce(id)
 			r.mu.Lock()
 			again = run.again && h.ctx.Err() == nil
 			run.err, run.again, run.runs = err, false, again
 			r.mu.Unlock()
 		}
 	})
+}
+
+// runOnce runs a session as its State says.
+func (h *Handler) runOnce(id string) error {
+	st, _, err := session.Read(h.ctx, h.store, id, 0)
+	if errors.Is(err, fs.ErrNotExist) { // it begins with the message that was sent to it
+		st, err = new(agent.State), nil
+	}
+	if err != nil {
+		return err
+	}
+	with, err := VariantOf(st)
+	if err != nil {
+		return fmt.Errorf("the copy does not run, since its model and policy cannot be read: %w; make another copy", err)
+	}
+	return h.opts.Resume(h.ctx, id, with)
 }

@@ -1,6 +1,7 @@
 package inspect_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -56,7 +57,7 @@ func client(t *testing.T, store session.Store, opts inspect.Options) (*http.Clie
 }
 
 func TestGuard(t *testing.T) {
-	c, base := client(t, session.Memory(), inspect.Options{Hosts: []string{"kit.example"}, Resume: func(context.Context, string) error { return nil }})
+	c, base := client(t, session.Memory(), inspect.Options{Hosts: []string{"kit.example"}, Resume: func(context.Context, string, inspect.Variant) error { return nil }})
 	if resp, err := c.Get(strings.TrimSuffix(base, "at/") + "other"); err != nil {
 		t.Fatal(err)
 	} else {
@@ -65,6 +66,7 @@ func TestGuard(t *testing.T) {
 	self := strings.TrimSuffix(base, "/at/")
 	for _, row := range []struct {
 		name, method, path string
+		body               string // "" for {}
 		head               map[string]string
 		stranger           bool // without the cookie
 		want               int
@@ -81,6 +83,7 @@ func TestGuard(t *testing.T) {
 		{name: "another address", method: "GET", path: "api/sessions", head: map[string]string{"Host": "[::1]:1"}, want: 200},
 		{name: "another site", method: "GET", path: "api/sessions", head: map[string]string{"Origin": "https://attack.invalid"}, want: 403},
 		{name: "another port", method: "GET", path: "api/sessions", head: map[string]string{"Origin": "http://127.0.0.1:1"}, want: 403},
+		{name: "a user in the origin", method: "GET", path: "api/sessions", head: map[string]string{"Origin": strings.Replace(self, "://", "://x@", 1)}, want: 403},
 		{name: "no origin", method: "POST", path: "api/sessions/x/answer", head: map[string]string{"Origin": "null"}, want: 403},
 		{name: "a script of another site", method: "GET", path: "app.js", head: map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, want: 403},
 		{name: "a page of another port", method: "GET", path: "api/sessions", head: map[string]string{"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors"}, want: 403},
@@ -90,10 +93,15 @@ func TestGuard(t *testing.T) {
 		{name: "to run nothing", method: "POST", path: "api/sessions/x/resume", head: map[string]string{"Origin": self, "Content-Type": "application/json"}, want: 404},
 		{name: "another method", method: "DELETE", path: "api/sessions/x", want: 405},
 		{name: "a bad id", method: "GET", path: "api/sessions/..x", want: 400},
+		{name: "a path as an id", method: "GET", path: "api/sessions/..%2F..%2Fx", want: 400},
+		{name: "a path as an id, exported", method: "GET", path: "api/sessions/..%2Fx/export?as=jsonl", want: 400},
+		{name: "a path as an id, live", method: "GET", path: "api/live?session=..%2Fx", want: 400},
+		{name: "a copy to a path", method: "POST", path: "api/sessions/x/fork", body: `{"to":"../x"}`, head: map[string]string{"Origin": self, "Content-Type": "application/json"}, want: 400},
+		{name: "a file outside of the page", method: "GET", path: "..%2Fhandler.go", want: 404},
 		{name: "too many rows", method: "GET", path: "api/sessions/x/rows?n=501", want: 400},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			r, err := http.NewRequest(row.method, base+row.path, strings.NewReader("{}"))
+			r, err := http.NewRequest(row.method, base+row.path, strings.NewReader(cmp.Or(row.body, "{}")))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -116,6 +124,9 @@ func TestGuard(t *testing.T) {
 			if resp.StatusCode != row.want {
 				body, err := io.ReadAll(resp.Body)
 				t.Errorf("status %d, want %d: %s %v", resp.StatusCode, row.want, body, err)
+			}
+			if got := resp.Header.Get("Referrer-Policy"); got != "no-referrer" {
+				t.Errorf("the Referrer-Policy is %q", got)
 			}
 			if csp := resp.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") {
 				t.Errorf("the Content-Security-Policy is %q", csp)

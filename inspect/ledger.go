@@ -35,6 +35,7 @@ type request struct {
 // A ledger follows the requests of a conversation.
 type ledger struct {
 	requests []*request
+	spans    []span
 	parts    []event.Part // of the last request
 	pending  *pending     // the request that has no answer yet
 	between  between
@@ -84,7 +85,11 @@ func (l *ledger) begin(ev *event.ModelStart, row int) {
 	r := &request{Row: row, Step: ev.Step, Start: ev.Time, Model: ev.Model, Tools: ev.Tools, Digest: ev.Digest}
 	before := l.parts
 	if len(ev.Parts) > 0 || ev.Same > 0 {
-		l.parts = slices.Concat(before[:min(ev.Same, len(before))], ev.Parts)
+		same := before[:min(ev.Same, len(before))]
+		if len(same) < len(before) {
+			same = slices.Clip(same) // what follows in before stays
+		}
+		l.parts = append(same, ev.Parts...)
 	} else {
 		l.parts = nil
 	}
@@ -104,6 +109,7 @@ func (l *ledger) begin(ev *event.ModelStart, row int) {
 		r.Shown = toolChanges(toolsOf(before), toolsOf(l.parts))
 		l.between.prev = l.requests[len(l.requests)-1]
 	}
+	l.addSpan(ev, r)
 	l.requests = append(l.requests, r)
 	l.pending = &pending{r, ev.Message, before, l.parts, l.between}
 	l.between = between{}
@@ -144,11 +150,7 @@ func (l *ledger) finish(p *pending, m *message.Message, price func(string, messa
 const maxRequests = 500
 
 // showRequests serves a part of the ledger.
-func (h *Handler) showRequests(r *http.Request) (any, error) {
-	id, err := sessionID(r)
-	if err != nil {
-		return nil, err
-	}
+func (h *Handler) showRequests(r *http.Request, id string) (any, error) {
 	from, err := strconv.Atoi(r.FormValue("from"))
 	if err != nil || from < 0 {
 		return nil, badRequest("from must be the number of a request")

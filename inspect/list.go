@@ -117,49 +117,73 @@ func (h *Handler) entries(ctx context.Context, infos []session.Info) []listed {
 }
 
 func (h *Handler) entry(ctx context.Context, in session.Info) listed {
+	d, _, _ := h.digest(ctx, in) // it has the problem
+	return h.listed(in, d)
+}
+
+func (h *Handler) listed(in session.Info, d digest) listed {
 	return listed{ID: in.ID, Status: in.Status, Updated: in.Updated, Labels: in.Labels, Inputs: in.Inputs,
-		summary: h.summary(ctx, in), Restart: h.resumed.state(in.ID)}
+		summary: d.summary, Restart: h.resumed.state(in.ID)}
 }
 
-// summaries keeps what was read of States, by session.
-type summaries struct {
-	mu   sync.Mutex
-	byID map[string]readSummary
-}
-
-type readSummary struct {
+// A digest is what the page needs of a State.
+type digest struct {
 	summary
-	seq  int64
+	about
+}
+
+// An about is what only the page of a session shows.
+type about struct {
+	Waiting []question `json:"waiting"`
+	Rules   []string   `json:"rules,omitempty"` // accepted in this conversation
+	Notes   []string   `json:"notes,omitempty"` // how it is stored
+}
+
+// digests keeps what was read of States, by session.
+type digests struct {
+	mu   sync.Mutex
+	byID map[string]readDigest
+}
+
+type readDigest struct {
+	digest
+	of   session.Info
 	read time.Time
 	took time.Duration
 }
 
-// maxSummaries is how many are kept.
-const maxSummaries = 5000
+// maxDigests is how many are kept.
+const maxDigests = 5000
 
-// summary returns the summary of a session. That of one that works may be a little older than the session: to
-// read a long one after each step would cost more than the step.
-func (h *Handler) summary(ctx context.Context, in session.Info) summary {
-	s := &h.summaries
-	s.mu.Lock()
-	old, ok := s.byID[in.ID]
-	s.mu.Unlock()
-	if ok && (old.seq == in.Seq || in.Status == session.StatusWorking && time.Since(old.read) < 20*old.took) {
-		return old.summary
+// digest returns the digest of a session. That of one that works may be a little older than the session, and is not
+// fresh then: to read a long one after each step would cost more than the step.
+func (h *Handler) digest(ctx context.Context, in session.Info) (d digest, fresh bool, err error) {
+	all := &h.digests
+	all.mu.Lock()
+	old, ok := all.byID[in.ID]
+	all.mu.Unlock()
+	if ok && old.of.Seq == in.Seq && old.of.Inputs == in.Inputs {
+		return old.digest, true, nil
+	}
+	if ok && in.Status == session.StatusWorking && time.Since(old.read) < min(max(2*busyEvery, 2000*old.took), time.Minute) {
+		if old.of.Status == session.StatusWaiting { // its questions were answered
+			old.Waiting, old.Questions = []question{}, 0
+		}
+		return old.digest, false, nil
 	}
 	begin := time.Now()
 	st, now, err := session.Read(ctx, h.store, in.ID, 0)
 	if err != nil {
-		return summary{Problem: err.Error()}
+		return digest{summary: summary{Problem: err.Error()}}, false, err
 	}
-	sum := h.summarize(st)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.byID == nil || len(s.byID) >= maxSummaries {
-		s.byID = map[string]readSummary{}
+	d = digest{h.summarize(st), about{h.questions(ctx, in.ID, st), ruleTexts(st.Rules), h.notes(st)}}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if all.byID == nil || len(all.byID) >= maxDigests {
+		all.byID = map[string]readDigest{}
 	}
-	s.byID[in.ID] = readSummary{sum, now.Seq, time.Now(), time.Since(begin)}
-	return sum
+	all.byID[in.ID] = readDigest{d, now, time.Now(), time.Since(begin)}
+	return d, true, nil
 }
 
 // summarize makes the summary of a State. Tokens of messages that a compaction has replaced are
@@ -211,32 +235,12 @@ func preview(text string) string {
 	return string(words)
 }
 
-// lists remembers which sessions there were, for all who look at the list.
-type lists struct {
-	mu      sync.Mutex
-	checked time.Time
-	version string
-}
-
-// listEvery is how often the list is looked at while a page is open.
-const listEvery = time.Second
-
 // listVersion returns a text that differs when the beginning of the list does.
 func (h *Handler) listVersion(ctx context.Context) (string, error) {
-	l := &h.lists
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if time.Since(l.checked) < listEvery/2 {
-		return l.version, nil
-	}
 	page, err := h.store.List(ctx, session.Query{})
-	if err != nil {
-		return "", err
-	}
 	sum := fnv.New64a()
 	for _, in := range page.Infos {
 		fmt.Fprintln(sum, in.ID, in.Seq, in.Status, in.Inputs, in.Updated.UnixNano(), h.resumed.state(in.ID))
 	}
-	l.checked, l.version = time.Now(), fmt.Sprint(sum.Sum64())
-	return l.version, nil
+	return fmt.Sprint(sum.Sum64()), err
 }

@@ -7,10 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
@@ -20,33 +21,70 @@ const (
 )
 
 // showSession serves what is known of one session.
-func (h *Handler) showSession(r *http.Request) (any, error) {
-	id, err := sessionID(r)
+func (h *Handler) showSession(r *http.Request, id string) (any, error) {
+	in, err := h.info(r.Context(), id)
 	if err != nil {
 		return nil, err
 	}
-	st, in, err := session.Read(r.Context(), h.store, id, 0)
+	out, _, err := h.show(r.Context(), in)
+	return out, err
+}
+
+// A shown is a session as its page shows it.
+type shown struct {
+	listed
+	about
+	Resumes bool `json:"resumes"` // this handler can run it
+}
+
+// show returns what is known of a session. If it works, that may be a little old, and then not fresh.
+func (h *Handler) show(ctx context.Context, in session.Info) (out shown, fresh bool, err error) {
+	d, fresh, err := h.digest(ctx, in)
+	return shown{h.listed(in, d), d.about, h.opts.Resume != nil}, fresh, err
+}
+
+// info returns the Info of a session. That of one that was stored lately needs no reading of its records.
+func (h *Handler) info(ctx context.Context, id string) (session.Info, error) {
+	page, err := h.store.List(ctx, session.Query{})
 	if err != nil {
-		return nil, err
+		return session.Info{}, err
 	}
-	return struct {
-		listed
-		Waiting []question `json:"waiting"`
-		Rules   []string   `json:"rules,omitempty"` // accepted in this conversation
-		Resumes bool       `json:"resumes"`         // this handler can run it
-	}{
-		listed: listed{ID: in.ID, Status: in.Status, Updated: in.Updated, Labels: in.Labels, Inputs: in.Inputs,
-			summary: h.summarize(st), Restart: h.resumed.state(in.ID)},
-		Waiting: h.questions(r.Context(), id, st), Rules: ruleTexts(st.Rules), Resumes: h.opts.Resume != nil,
-	}, nil
+	if i := slices.IndexFunc(page.Infos, func(in session.Info) bool { return in.ID == id }); i >= 0 {
+		return page.Infos[i], nil
+	}
+	_, in, err := session.Read(ctx, h.store, id, 0)
+	return in, err
+}
+
+// sealedNote is what a sealed session loses.
+const sealedNote = "The session is sealed with a key that only its program has. It cannot be copied here, as the copy would need another seal, and an export has none."
+
+// notes says how a session is stored, and what copies and exports lose by that.
+func (h *Handler) notes(st *agent.State) (out []string) {
+	if h.opts.Note != "" {
+		out = append(out, h.opts.Note)
+	}
+	if isSealed(st) {
+		out = append(out, sealedNote)
+	}
+	kept, err := storedIn(st)
+	if _, bad := kept.variant(); err != nil || bad != nil {
+		out = append(out, "How this copy must run cannot be read, so it does not run: "+errors.Join(err, bad).Error())
+	} else if text := kept.note(); text != "" {
+		out = append(out, text)
+	}
+	return out
+}
+
+// isSealed reports whether a State has a seal of [agent.Config.Key].
+func isSealed(st *agent.State) bool {
+	var rest struct{ Seal string }
+	data, err := st.MarshalFrom(len(st.Messages))
+	return err == nil && json.Unmarshal(data, &rest) == nil && rest.Seal != ""
 }
 
 // showRows serves a part of a timeline.
-func (h *Handler) showRows(r *http.Request) (any, error) {
-	id, err := sessionID(r)
-	if err != nil {
-		return nil, err
-	}
+func (h *Handler) showRows(r *http.Request, id string) (any, error) {
 	from, _ := strconv.Atoi(r.FormValue("from")) // the first one
 	n, err := strconv.Atoi(r.FormValue("n"))
 	if err != nil || n < 0 || n > maxRows {
@@ -59,11 +97,7 @@ func (h *Handler) showRows(r *http.Request) (any, error) {
 }
 
 // findRow serves the index of the next row, from the given one on, in whose events a text occurs.
-func (h *Handler) findRow(r *http.Request) (any, error) {
-	id, err := sessionID(r)
-	if err != nil {
-		return nil, err
-	}
+func (h *Handler) findRow(r *http.Request, id string) (any, error) {
 	from, _ := strconv.Atoi(r.FormValue("from")) // the first one
 	quoted, err := json.Marshal(strings.ToLower(r.FormValue("q")))
 	if err != nil {
@@ -95,11 +129,7 @@ func (h *Handler) findRow(r *http.Request) (any, error) {
 }
 
 // showDetails serves the events of a row, or its messages if it has none.
-func (h *Handler) showDetails(r *http.Request) (any, error) {
-	id, err := sessionID(r)
-	if err != nil {
-		return nil, err
-	}
+func (h *Handler) showDetails(r *http.Request, id string) (any, error) {
 	f, release := h.feed(id)
 	defer release()
 	f.mu.Lock()
@@ -149,81 +179,4 @@ func (h *Handler) events(ctx context.Context, id string, after, last int64, use 
 		}
 	}
 	return nil
-}
-
-// rowsEvery is the shortest time between two messages about changed rows.
-const rowsEvery = 200 * time.Millisecond
-
-// live sends server-sent events as long as the page is shown.
-func (h *Handler) live(w http.ResponseWriter, r *http.Request) {
-	out := http.NewResponseController(w)
-	w.Header().Set("Content-Type", "text/event-stream")
-	send := func(kind string, data any) error {
-		text, err := json.Marshal(data)
-		if err == nil {
-			_, err = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", kind, text)
-		}
-		return errors.Join(err, out.Flush())
-	}
-	var f *feed
-	if id := r.FormValue("session"); id != "" {
-		if err := session.CheckID(id); err != nil {
-			writeError(w, badRequest(err.Error()))
-			return
-		}
-		var release func()
-		f, release = h.feed(id)
-		defer release()
-	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(h.ctx, cancel)()
-	h.stream(ctx, f, send)
-}
-
-// stream sends "list" and "rows" until ctx ends or the browser has gone.
-func (h *Handler) stream(ctx context.Context, f *feed, send func(string, any) error) {
-	listed, err := h.listVersion(ctx)
-	if err = errors.Join(err, send("list", map[string]string{"version": listed})); err != nil {
-		return
-	}
-	ticker := time.NewTicker(listEvery)
-	defer ticker.Stop()
-	for {
-		var next <-chan struct{}
-		if f != nil {
-			v, err := f.look("", 0, 0)
-			if err != nil || send("rows", map[string]any{"total": v.total, "problem": v.problem}) != nil || !pause(ctx, rowsEvery) {
-				return
-			}
-			next = v.next
-		}
-		for changed := false; !changed; {
-			select {
-			case <-ctx.Done():
-				return
-			case <-next:
-				changed = true
-			case <-ticker.C:
-				version, err := h.listVersion(ctx)
-				if err == nil && version != listed {
-					listed = version
-					err = send("list", map[string]string{"version": version})
-				}
-				if err != nil {
-					return // the page connects again
-				}
-			}
-		}
-	}
-}
-
-// pause waits, and returns false if ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

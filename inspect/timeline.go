@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -30,20 +31,22 @@ const (
 
 // A row is a line of a timeline: something that happened, with all of its events.
 type row struct {
-	Kind   string    `json:"kind"`
-	Step   int       `json:"step,omitempty"`
-	Record int64     `json:"record,omitempty"` // that contains its last event: a fork can begin after it
-	Start  time.Time `json:"start,omitzero"`
-	End    time.Time `json:"end,omitzero"`
-	Name   string    `json:"name,omitempty"`  // of the tool or the model
-	Text   string    `json:"text,omitempty"`  // the beginning of what was said, asked or returned
-	State  string    `json:"state,omitempty"` // "running", "asked", an outcome, or a reason of an end
-	Why    string    `json:"why,omitempty"`   // the reason of a decision
+	Kind    string    `json:"kind"`
+	Step    int       `json:"step,omitempty"`
+	Record  int64     `json:"record,omitempty"` // that contains its last event: a fork can begin after it
+	Start   time.Time `json:"start,omitzero"`
+	End     time.Time `json:"end,omitzero"`
+	Message string    `json:"message,omitempty"` // its id, of a message of the user or the model
+	Name    string    `json:"name,omitempty"`    // of the tool or the model
+	Text    string    `json:"text,omitempty"`    // the beginning of what was said, asked or returned
+	State   string    `json:"state,omitempty"`   // "running", "asked", an outcome, or a reason of an end
+	Why     string    `json:"why,omitempty"`     // the reason of a decision
 
 	Decision permission.Behavior `json:"decision,omitempty"` // the first one about a call
 
 	Fault  string        `json:"fault,omitempty"`  // the text of an error
 	Lane   int           `json:"lane,omitempty"`   // calls that overlap have different ones, from 1
+	Early  bool          `json:"early,omitempty"`  // the call began while the model still wrote
 	Behind bool          `json:"behind,omitempty"` // the call continued in the background
 	Usage  message.Usage `json:"usage,omitzero"`
 	Cost   float64       `json:"cost,omitempty"`
@@ -62,15 +65,16 @@ type timeline struct {
 	ledger ledger
 	price  func(model string, u message.Usage) (float64, bool)
 
-	step   int            // of the last model call
-	asked  *row           // a model call without an answer, or nil
-	models map[string]int // the rows of model calls, by the message
-	calls  map[string]int // the rows of tool calls
-	lanes  []string       // the call in each lane, "" for a free one
+	changed map[int]bool   // the rows since they were last looked at
+	step    int            // of the last model call
+	asked   int            // the row of a model call without an answer, or -1
+	models  map[string]int // the rows of model calls, by the message
+	calls   map[string]int // the rows of tool calls
+	lanes   []string       // the call in each lane, "" for a free one
 }
 
 func newTimeline(price func(string, message.Usage) (float64, bool)) *timeline {
-	return &timeline{price: price, models: map[string]int{}, calls: map[string]int{}}
+	return &timeline{price: price, changed: map[int]bool{}, asked: -1, models: map[string]int{}, calls: map[string]int{}}
 }
 
 // add adds an event, whose number in the session is seq.
@@ -78,6 +82,7 @@ func (t *timeline) add(ev event.Event, seq, record int64) {
 	if i := t.apply(ev, seq, record); i >= 0 {
 		r := t.rows[i]
 		r.Record, r.events = record, append(r.events, seq)
+		t.changed[i] = true
 		t.ledger.add(ev, i, t.price)
 	}
 }
@@ -102,7 +107,7 @@ func (t *timeline) apply(ev event.Event, seq, record int64) int {
 		t.step = ev.Step
 		r, i := t.row(kindModel, ev)
 		r.State, r.Name = "running", ev.Model
-		t.asked = r
+		t.asked = i
 		t.models[ev.Message] = i
 		return i
 	case *event.Message:
@@ -134,8 +139,10 @@ func (t *timeline) apply(ev event.Event, seq, record int64) int {
 	case *event.End:
 		r, i := t.row(kindEnd, ev)
 		r.State, r.Fault = string(ev.Reason), preview(ev.Detail)
-		if t.asked != nil { // its model call has no answer
-			t.asked.State, t.asked.End = string(message.OutcomeInterrupted), ev.Time
+		if t.asked >= 0 { // its model call has no answer
+			asked := t.rows[t.asked]
+			asked.State, asked.End = string(message.OutcomeInterrupted), ev.Time
+			t.changed[t.asked] = true
 		}
 		return i
 	}
@@ -160,10 +167,10 @@ func (t *timeline) message(ev *event.Message) int {
 		_, i = t.row(kind, ev)
 	}
 	r := t.rows[i]
-	if r == t.asked {
-		t.asked = nil
+	if i == t.asked {
+		t.asked = -1
 	}
-	r.End, r.Text, r.State = ev.Time, preview(textOf(m)), ev.Finish
+	r.Message, r.End, r.Text, r.State = m.ID, ev.Time, preview(textOf(m)), ev.Finish
 	if m.Role == message.RoleAssistant {
 		r.Name, r.First = cmp.Or(m.Model, r.Name), ev.FirstToken
 		if m.Usage != nil {
@@ -207,14 +214,14 @@ func (t *timeline) applyCall(ev event.Event, seq, record int64) int {
 	switch ev := ev.(type) {
 	case *event.ToolCall:
 		i := t.callRow(ev.Call, ev.Name, ev)
-		t.rows[i].Text = preview(string(ev.Input))
+		t.rows[i].Text = inputText(ev.Input)
 		return i
 	case *event.ToolStart:
 		i := t.callRow(ev.Call, ev.Name, ev)
 		r := t.rows[i]
-		r.Start, r.State, r.Why = ev.Time, "running", preview(ev.Reason)
+		r.Start, r.State, r.Why = cmp.Or(ev.Begun, ev.Time), "running", preview(ev.Reason)
 		r.Decision = cmp.Or(r.Decision, permission.Allow)
-		r.Lane = t.enter(ev.Call)
+		r.Lane, r.Early = t.enter(ev.Call), !ev.Begun.IsZero()
 		return i
 	case *event.Approval:
 		i := t.callRow(ev.Call, ev.Name, ev)
@@ -222,7 +229,7 @@ func (t *timeline) applyCall(ev event.Event, seq, record int64) int {
 		return i
 	case *event.External:
 		i := t.callRow(ev.Call, ev.Name, ev)
-		t.rows[i].State, t.rows[i].Text = "external", preview(string(ev.Input))
+		t.rows[i].State, t.rows[i].Text = "external", inputText(ev.Input)
 		return i
 	case *event.Background:
 		i := t.callRow(ev.Call, ev.Name, ev)
@@ -236,6 +243,9 @@ func (t *timeline) applyCall(ev event.Event, seq, record int64) int {
 		if !t.rows[i].Behind { // otherwise it says only that the call continues
 			t.ended(i, ev.Time, ev.Outcome, ev.Text)
 		}
+		if ev.By != "" {
+			t.rows[i].Why = "refused by " + preview(ev.By)
+		}
 		return i
 	case *event.Sub:
 		i := t.callRow(ev.Call, "", ev)
@@ -244,11 +254,17 @@ func (t *timeline) applyCall(ev event.Event, seq, record int64) int {
 			r.nested = newTimeline(t.price)
 		}
 		r.nested.add(ev.Event, seq, record)
+		clear(r.nested.changed) // the page loads all rows of a sub-agent
 		r.Sub = len(r.nested.rows)
 		return i
 	}
 	return -1
 }
+
+// plainJSON writes what package json escapes for the sake of HTML as it is.
+var plainJSON = strings.NewReplacer(`\\`, `\\`, `\u0026`, "&", `\u003c`, "<", `\u003e`, ">")
+
+func inputText(input json.RawMessage) string { return preview(plainJSON.Replace(string(input))) }
 
 // callRow returns the row of a call.
 func (t *timeline) callRow(call, name string, ev event.Event) int {
@@ -315,7 +331,7 @@ func (t *timeline) addMessages(list []*message.Message) {
 			switch b := b.(type) {
 			case *message.ToolCall:
 				i := t.callRow(b.ID, b.Name, ev)
-				t.rows[i].Text, t.rows[i].detail = preview(string(b.Input)), []any{b}
+				t.rows[i].Text, t.rows[i].detail = inputText(b.Input), []any{b}
 			case *message.ToolResult:
 				i := t.callRow(b.ID, b.Name, ev)
 				t.ended(i, m.Created, b.Outcome, b.Text())

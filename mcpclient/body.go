@@ -9,8 +9,8 @@ import (
 	"io"
 )
 
-// A filter checks the messages of one HTTP response. mcp-go reads only what the filter passes on, so that the
-// two cannot interpret a message differently.
+// A filter checks the messages of one HTTP response. mcp-go reads only the messages that it returns, so that the two
+// cannot interpret a message differently.
 type filter struct {
 	max  int
 	logs bool      // Options.Log is set
@@ -31,7 +31,7 @@ func (f *filter) message(data []byte) ([]byte, error) {
 	var id any
 	_ = json.Unmarshal(head.ID, &id) // a message without one is not an answer
 	if f.x != nil && !head.Method && id != nil && id != f.x.id {
-		_ = f.fail(fmt.Errorf("it answers a request with the id %s, which was not sent here", clip(string(head.ID), 40)))
+		_ = f.fail(fmt.Errorf("it has the id %s, which is not that of the request", clip(string(head.ID), 40)))
 		return nil, nil
 	}
 	if f.logs {
@@ -41,22 +41,28 @@ func (f *filter) message(data []byte) ([]byte, error) {
 }
 
 // fail records why an answer cannot be used; the first reason is kept.
-func (f *filter) fail(why error) error {
+func (f *filter) fail(reason error) error {
 	if f.x == nil {
 		return nil
 	}
-	f.x.refused.CompareAndSwap(nil, &why)
-	return why
+	f.x.refused.CompareAndSwap(nil, &reason)
+	return reason
+}
+
+// read reads the body of a response.
+func (f *filter) read(body io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(body, int64(f.max)+1))
+	if err == nil && len(data) > f.max {
+		err = f.fail(errTooLarge)
+	}
+	return data, err
 }
 
 // all reads the body of a response that is one message.
 func (f *filter) all(body io.Reader) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(body, int64(f.max)+1))
+	data, err := f.read(body)
 	if err != nil {
 		return nil, err
-	}
-	if len(data) > f.max {
-		return nil, f.fail(errTooLarge)
 	}
 	if !json.Valid(data) {
 		return nil, f.fail(errors.New("it is not valid JSON"))
@@ -93,14 +99,35 @@ func (b *eventBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// event reads up to the empty line that ends an event, or to the end of the stream. It splits lines as mcp-go does.
+// event returns the next event with its message checked, or an error at the end of the stream.
 func (b *eventBody) event() ([]byte, error) {
-	var out, data []byte
-	size, some := 0, false
+	out, data, err := b.next()
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if data != nil {
+		msg, bad := b.f.message(data)
+		if bad != nil {
+			return nil, bad
+		}
+		for part := range bytes.Lines(msg) {
+			out = append(append(append(out, "data: "...), bytes.TrimRight(part, "\n")...), '\n')
+		}
+	}
+	if err == nil {
+		out = append(out, '\n')
+	}
+	return out, err
+}
+
+// next reads an event, up to its empty line or the end of the stream. It returns the data, which is nil if the event has
+// none, and the other lines. It splits lines as mcp-go does.
+func (b *eventBody) next() (others, data []byte, err error) {
+	size := 0
 	for {
 		line, err := b.line(&size)
 		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, err
+			return nil, nil, err
 		}
 		line = bytes.TrimRight(line, "\r\n")
 		value, isData := bytes.CutPrefix(line, []byte("data:"))
@@ -109,26 +136,16 @@ func (b *eventBody) event() ([]byte, error) {
 		case isData:
 			if len(data) > 0 {
 				data = append(data, '\n')
+			} else if data == nil {
+				data = []byte{}
 			}
-			data, some = append(data, bytes.TrimPrefix(value, []byte(" "))...), true
+			data = append(data, bytes.TrimPrefix(value, []byte(" "))...)
 			continue
 		case len(line) > 0:
-			out = append(append(out, line...), '\n')
+			others = append(append(others, line...), '\n')
 			continue
 		}
-		if some {
-			msg, bad := b.f.message(data)
-			if bad != nil {
-				return nil, bad
-			}
-			for part := range bytes.Lines(msg) {
-				out = append(append(append(out, "data: "...), bytes.TrimRight(part, "\n")...), '\n')
-			}
-		}
-		if err == nil {
-			out = append(out, '\n')
-		}
-		return out, err
+		return others, data, err
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -67,7 +69,7 @@ func TestWrongAnswers(t *testing.T) {
 		"folded_is_error": {[]string{strings.Replace(right, `"content"`, `"isError":false,"IsError":true,"content"`, 1)}, `must be written "isError"`, `must be written "isError"`},
 	}
 	var list []string
-	for _, name := range sortedKeys(answers) {
+	for _, name := range slices.Sorted(maps.Keys(answers)) {
 		list = append(list, `{"name":"`+name+`"}`)
 	}
 	tools := "[" + strings.Join(list, ",") + "]"

@@ -2,6 +2,7 @@ package mcpclient
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"iter"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -17,6 +19,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
+	"github.com/kitbag-go/kitbag/internal/tracecontext"
 	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
@@ -34,37 +37,40 @@ func Origin(t tool.Tool) (server, name string, ok bool) {
 	return server, name, true
 }
 
-// A remoteTool is a tool as its server listed it. It stays usable when the server restarts, and when a later
-// list does not have it: then the server answers the call.
+// A remoteTool is a tool as its server listed it. It stays usable when the server restarts. If a later list lacks it,
+// the server decides about the call.
 type remoteTool struct {
 	cfg        *config
 	caller     caller
 	info       tool.Info
-	remote     string // its name on the server
+	remoteName string // its name on the server
 	idempotent bool   // a call may be repeated
 	forwards   bool   // it calls other tools of the server
+	inHeaders  bool   // some arguments are also sent as HTTP headers (x-mcp-header)
 	groups     []string
-	definition json.RawMessage // canonical JSON, to be pinned; nil without Options.Pins
+
+	taskSupport string      // from the list, as of revision 2025-11-25
+	tasks       bool        // its calls are made as tasks
+	wasTask     atomic.Bool // one of its calls has become a task
+
+	definition json.RawMessage // canonical JSON for its pin; nil without Options.Pins
 	text       json.RawMessage // the server's text when the tool was listed; nil if unknown
 }
 
-func newRemoteTool(c *catalogue, r *remote, name string) *remoteTool {
-	title := r.Title
-	if title == "" {
-		title = r.Annotations.Title
-	}
+func newRemoteTool(c *catalogue, r *listEntry, name string) *remoteTool {
 	trust := func(hint *bool) bool { return hint != nil && *hint && c.cfg.TrustReadOnly }
 	readOnly := trust(r.Annotations.ReadOnly)
 	t := &remoteTool{
-		cfg: c.cfg, caller: c.caller, remote: r.Name, groups: r.groups(),
+		cfg: c.cfg, caller: c.caller, remoteName: r.Name, groups: r.groups(),
 		idempotent: readOnly || trust(r.Annotations.Idempotent),
 		info: tool.Info{
-			Name: name, Title: visible.Text(title), Description: visible.Text(bestDescription(r)),
+			Name: name, Title: visible.Text(cmp.Or(r.Title, r.Annotations.Title)), Description: visible.Text(bestDescription(r)),
 			Input: withoutDialect(visible.JSON(r.Input, visible.Words)), Output: withoutDialect(visible.JSON(r.Output, visible.Words)),
 			ReadOnly: readOnly, Parallel: readOnly, Annotations: visible.JSON(r.Annotations.raw, visible.Words),
 		},
 	}
-	t.forwards = forwards(r.Input)
+	t.forwards, t.taskSupport = forwards(r.Input), r.taskSupport()
+	t.inHeaders = bytes.Contains(t.info.Input, []byte("x-mcp-header"))
 	if c.cfg.Pins != nil {
 		t.definition = strictjson.Canonical(r.raw)
 	}
@@ -73,29 +79,30 @@ func newRemoteTool(c *catalogue, r *remote, name string) *remoteTool {
 
 func (t *remoteTool) Info() tool.Info { return t.info }
 
-func (t *remoteTool) origin() (server, name string) { return t.cfg.name, t.remote }
+func (t *remoteTool) origin() (server, name string) { return t.cfg.name, t.remoteName }
 
-// CheckIdempotent implements [tool.IdempotentChecker]. It believes the hints of a trusted server, as does the
-// repetition of a call after a lost connection.
+// CheckIdempotent implements [tool.IdempotentChecker]. It believes the hints of a trusted server.
 func (t *remoteTool) CheckIdempotent(json.RawMessage) bool { return t.idempotent }
 
-// Call sends the call. It yields the server's progress for the user, and then the result.
+// Call yields the server's progress for the user, and then the result.
 func (t *remoteTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		type outcome struct {
-			res *result
-			err error
+			chunks []tool.Chunk
+			err    error
 		}
 		steps := make(chan progress, progressQueue)
 		done := make(chan outcome, 1)
 		go func() {
 			res, err := t.caller.call(ctx, t, call.Input, steps)
-			done <- outcome{res, err}
+			var o outcome
+			if o.err = err; err == nil {
+				o.chunks, o.err = t.cfg.shorten(t.info.Name, res.chunks())
+			}
+			done <- o
 		}()
-		// leave cancels the call and waits until its goroutine has ended.
-		leave := func() { cancel(); <-done }
 		shown := 0
 		show := func(p progress) bool {
 			shown++
@@ -105,7 +112,8 @@ func (t *remoteTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Ch
 			select {
 			case p := <-steps:
 				if !show(p) {
-					leave()
+					cancel()
+					<-done // no goroutine outlives the call
 					return
 				}
 			case o := <-done:
@@ -114,36 +122,24 @@ func (t *remoteTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Ch
 						return
 					}
 				}
-				t.finish(o.res, o.err, yield)
+				if o.err != nil {
+					yield(tool.Chunk{}, o.err)
+				}
+				for _, c := range o.chunks {
+					if !yield(c, nil) {
+						return
+					}
+				}
 				return
 			}
 		}
 	}
 }
 
-// maxProgress is how many progress notifications of a call are shown; the others only extend its time.
-// progressQueue is how many wait for a slow reader; the oldest are dropped.
 const (
-	maxProgress   = 1000
-	progressQueue = 16
+	maxProgress   = 1000 // progress notifications of a call that are shown; the others only extend its time
+	progressQueue = 16   // notifications that wait for a slow reader; older ones are dropped
 )
-
-func (t *remoteTool) finish(res *result, err error, yield func(tool.Chunk, error) bool) {
-	if err != nil {
-		yield(tool.Chunk{}, err)
-		return
-	}
-	chunks, err := t.cfg.shorten(t.info.Name, res.chunks())
-	if err != nil {
-		yield(tool.Chunk{}, err)
-		return
-	}
-	for _, c := range chunks {
-		if !yield(c, nil) {
-			return
-		}
-	}
-}
 
 func (p progress) chunk() tool.Chunk {
 	num := func(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
@@ -158,17 +154,23 @@ func (p progress) chunk() tool.Chunk {
 		Progress: &tool.Progress{Done: p.done, Total: p.total, Message: clip(p.message, 500)}}
 }
 
-// maxRounds is how often a server may require more input within one call.
-const maxRounds = 10
+// maxInputRequests is how often a server may require more input within one call.
+const maxInputRequests = 10
 
 // callTool makes one call on the connection.
 func (c *conn) callTool(ctx context.Context, t *remoteTool, args json.RawMessage, token string) (*result, error) {
-	params := map[string]any{"name": t.remote, "arguments": args, "_meta": map[string]any{"progressToken": token}}
+	params := map[string]any{"name": t.remoteName, "arguments": args, "_meta": requestMeta{Token: token, Context: tracecontext.From(ctx)}}
 	var header http.Header
-	if c.kind == wireHTTP && c.sessionless() {
+	if t.inHeaders && c.protocol.usesHeaders() {
 		header = paramHeaders(t, args)
 	}
-	res, _, err := c.requestWithInput(ctx, "tools/call", t.what(), params, header)
+	if t.tasks && !c.protocol.extendedTasks() {
+		params["task"] = map[string]any{"ttl": c.cfg.Timeouts.Call.Milliseconds()}
+	}
+	res, raw, err := c.requestWithInput(ctx, "tools/call", t.what(), params, header)
+	if err == nil {
+		res.task, err = res.taskOf(c, raw)
+	}
 	return res, err
 }
 
@@ -176,7 +178,7 @@ func (c *conn) callTool(ctx context.Context, t *remoteTool, args json.RawMessage
 // raw. In the revisions without sessions the server returns input_required instead of asking, and the request
 // is repeated with the answers and the server's state.
 func (c *conn) requestWithInput(ctx context.Context, method, what string, params map[string]any, header http.Header) (*result, json.RawMessage, error) {
-	for range maxRounds {
+	for range maxInputRequests {
 		raw, err := c.request(ctx, method, params, header)
 		if err != nil {
 			return nil, nil, c.askToVisit(ctx, err)
@@ -185,11 +187,14 @@ func (c *conn) requestWithInput(ctx context.Context, method, what string, params
 		if err != nil {
 			return nil, nil, err
 		}
+		if res.ResultType == "task" && method != "tools/call" && c.protocol.extendedTasks() {
+			return nil, nil, fmt.Errorf("%w: the result of %s is a task", errMalformed, method)
+		}
 		if res.ResultType != "input_required" {
 			return res, raw, nil
 		}
 		answers := map[string]any{}
-		for _, id := range sortedKeys(res.Inputs) { // sorted, so that the user is asked in the same order each time
+		for _, id := range slices.Sorted(maps.Keys(res.Inputs)) {
 			if answers[id], err = c.answerInput(ctx, res.Inputs[id]); err != nil {
 				return nil, nil, fmt.Errorf("%s requires input: %w", what, err)
 			}
@@ -201,7 +206,7 @@ func (c *conn) requestWithInput(ctx context.Context, method, what string, params
 			params["requestState"] = res.State
 		}
 	}
-	return nil, nil, fmt.Errorf("%s required input %d times, the limit for one call", what, maxRounds)
+	return nil, nil, fmt.Errorf("%s required input %d times, the limit for one call", what, maxInputRequests)
 }
 
 func (c *conn) answerInput(ctx context.Context, raw json.RawMessage) (any, error) {
@@ -215,14 +220,14 @@ func (c *conn) answerInput(ctx context.Context, raw json.RawMessage) (any, error
 	return c.answerRequest(ctx, req.Method, req.Params)
 }
 
-// paramHeaders returns the arguments that the schema requires as HTTP headers too (x-mcp-header).
+// paramHeaders returns the arguments that must also be sent as HTTP headers (x-mcp-header).
 func paramHeaders(t *remoteTool, args json.RawMessage) http.Header {
 	body, err := json.Marshal(map[string]json.RawMessage{"arguments": args})
 	if err != nil {
 		return nil
 	}
 	h := http.Header{}
-	for k, v := range mcp.GenerateParamHeaders(&mcp.Tool{Name: t.remote, RawInputSchema: t.info.Input}, body) {
+	for k, v := range mcp.GenerateParamHeaders(&mcp.Tool{Name: t.remoteName, RawInputSchema: t.info.Input}, body) {
 		h.Set(k, v)
 	}
 	return h
@@ -247,7 +252,7 @@ func decodeResult(method string, raw json.RawMessage) (*result, error) {
 	}
 	res = result{Structured: fields["structuredContent"]}
 	if raw := fields["isError"]; raw != nil && json.Unmarshal(raw, &res.IsError) != nil {
-		res.IsError = true // fail safe: an unreadable isError is an error
+		res.IsError = true // an unreadable isError counts as an error
 	}
 	_ = json.Unmarshal(fields["_meta"], &res.Meta)
 	_ = json.Unmarshal(fields["resultType"], &res.ResultType)
@@ -260,17 +265,18 @@ func decodeResult(method string, raw json.RawMessage) (*result, error) {
 }
 
 // what describes the tool in errors.
-func (t *remoteTool) what() string { return "tool " + t.remote }
+func (t *remoteTool) what() string { return "tool " + t.remoteName }
 
-// calls runs requests that the server may take long for.
+// calls runs the requests that may take a server long, with timeouts and repetition.
 type calls struct {
 	cfg    *config
 	sup    *supervisor
 	cat    *catalogue
-	tokens atomic.Int64 // how many progress tokens were used
+	tokens atomic.Int64 // number of progress tokens that were used
+	tasks  sync.Map     // the ids of the tasks that calls wait for
 }
 
-// call implements caller: it runs a call of a tool to its end.
+// call implements caller. If the call becomes a task, it waits for the task's result.
 func (c *calls) call(ctx context.Context, t *remoteTool, args json.RawMessage, steps chan progress) (res *result, err error) {
 	if err := c.cat.checkPin(t); err != nil {
 		return nil, err
@@ -278,21 +284,27 @@ func (c *calls) call(ctx context.Context, t *remoteTool, args json.RawMessage, s
 	if len(args) == 0 || string(args) == "null" {
 		args = json.RawMessage("{}")
 	}
-	err = c.run(ctx, &job{what: t.what(), repeatable: t.idempotent, effect: true, do: func(ctx context.Context, cn *conn, token string) (err error) {
+	extended, requests := false, new(atomic.Int64)
+	err = c.run(ctx, &job{what: t.what(), repeatable: t.idempotent, effect: true, requests: requests, do: func(ctx context.Context, cn *conn, token string) (err error) {
+		extended = cn.protocol.extendedTasks()
 		res, err = cn.callTool(ctx, t, args, token)
 		return err
 	}}, steps)
+	if err == nil && res.task != nil {
+		res, err = c.follow(ctx, t, res.task, extended, requests, steps)
+	}
 	if ctx.Err() == nil {
 		c.cat.catchUp(ctx)
 	}
 	return res, err
 }
 
-// A job is a request that [calls.run] does with timeouts and repetition.
+// A job is a request that [calls.run] makes with timeouts and repetition.
 type job struct {
-	what       string // for errors
-	repeatable bool   // sending it twice does no harm
-	effect     bool   // it may change something
+	what       string        // for errors
+	repeatable bool          // sending it twice does no harm
+	effect     bool          // it may change something
+	requests   *atomic.Int64 // number of requests of the server within the job; the jobs of one call share it; nil is a new one
 	do         func(ctx context.Context, cn *conn, token string) error
 }
 
@@ -306,14 +318,14 @@ func (j *job) uncertain(err error) error {
 	if marked.MayHaveRun = true; j.effect {
 		marked.Err = fmt.Errorf("%w; the call may have had an effect: check before calling again", se.Err)
 		if errors.Is(se.Err, ErrLost) {
-			marked.Err = fmt.Errorf("%w. The server is started or connected to again with the next call", marked.Err)
+			marked.Err = fmt.Errorf("%w. The next call starts the server, or connects to it, again", marked.Err)
 		}
 	}
 	return &marked
 }
 
-// run does a job within the timeouts. It repeats the job on another connection if the first try certainly did
-// nothing, and once if the job may have run and is repeatable.
+// run does a job within the timeouts. If the first try certainly had no effect, it repeats the job on another
+// connection. If the job may have run, it repeats it once, provided that the job is repeatable.
 func (c *calls) run(ctx context.Context, j *job, steps chan progress) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -327,9 +339,12 @@ func (c *calls) run(ctx context.Context, j *job, steps chan progress) error {
 	defer idle.Stop()
 	const tries = 3 // only one more after a lost connection
 	ran := false    // the job may have run in one of the tries
+	if j.requests == nil {
+		j.requests = new(atomic.Int64)
+	}
 	for try, losses := 1, 0; ; try++ {
 		// Each try has its own tracker, since progress starts at zero again.
-		sent, err := c.once(ctx, j, &progressTracker{steps: steps, complete: make(chan struct{}),
+		sent, err := c.tryOnce(ctx, j, &progressTracker{steps: steps, complete: make(chan struct{}),
 			resetClock: func() { idle.Reset(c.cfg.Timeouts.Idle) }, stopClock: func() { idle.Stop() }})
 		if err == nil {
 			return nil
@@ -349,8 +364,8 @@ func (c *calls) run(ctx context.Context, j *job, steps chan progress) error {
 	}
 }
 
-// mayHaveRun reports whether a call that was sent and failed without an answer may have run. Timeouts mark
-// their errors themselves.
+// mayHaveRun reports whether a call that was sent and failed without an answer may have run. Errors of timeouts are
+// already marked.
 func mayHaveRun(err error) bool {
 	if status, ok := errors.AsType[*httpStatusError](err); ok {
 		return status.code >= 500
@@ -358,7 +373,7 @@ func mayHaveRun(err error) bool {
 	return !neverReached(err)
 }
 
-// A progressTracker receives the progress of one try of a call, on the reading goroutines.
+// A progressTracker receives the progress of one try of a call. Its methods run on the reading goroutines.
 type progressTracker struct {
 	steps      chan progress
 	resetClock func() // called for each step
@@ -421,11 +436,11 @@ func (w *progressTracker) isComplete() bool {
 	}
 }
 
-// lateStepWait is how long after a result the last progress may arrive, since many servers send progress from
+// lateStepWait is how long after a result the last progress notification may arrive, since many servers send these from
 // another thread.
 const lateStepWait = 50 * time.Millisecond
 
-// awaitLateSteps waits for the last step if the server reports a total that it has not reached.
+// awaitLateSteps waits for the last notification if the server has reported a total that it has not reached.
 func (w *progressTracker) awaitLateSteps(ctx context.Context) {
 	w.mu.Lock()
 	waiting := w.seen && w.last.total > 0
@@ -442,18 +457,18 @@ func (w *progressTracker) awaitLateSteps(ctx context.Context) {
 	}
 }
 
-// once makes one try of a job. sent is false if there was no connection.
-func (c *calls) once(ctx context.Context, j *job, w *progressTracker) (sent bool, err error) {
+// tryOnce makes one try of a job. sent is false if there was no connection.
+func (c *calls) tryOnce(ctx context.Context, j *job, w *progressTracker) (sent bool, err error) {
 	cn, release, err := c.sup.acquire(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer release()
-	cn.sendLogLevel(ctx)
+	cn.protocol.setLevel(ctx)
 	token := "p" + strconv.FormatInt(c.tokens.Add(1), 10)
 	stop := cn.routes.add(token, w.report)
 	defer stop()
-	f := &inflight{ctx: ctx, host: host.From(ctx), progress: w}
+	f := &inflight{ctx: ctx, host: host.From(ctx), progress: w, requests: j.requests}
 	leave := cn.calls.add(f)
 	err = j.do(context.WithValue(ctx, inflightKey{}, f), cn, token)
 	_, refused := errors.AsType[*CallError](err)

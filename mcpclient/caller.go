@@ -39,8 +39,8 @@ func SampleCaller(ctx context.Context, r host.SampleRequest) (host.Sample, error
 // maxRequestsPerCall is how often a server may ask within one call.
 const maxRequestsPerCall = 20
 
-// abandonedFor is how long an abandoned call counts as being in flight: the server may not know yet, and still
-// ask a question for it.
+// abandonedFor is how long an abandoned call counts as being in flight: until the server knows, it may still ask a
+// question for the call.
 const abandonedFor = time.Minute
 
 // An inflight is a call in flight. It connects a request of the server with the host that makes the call.
@@ -48,7 +48,7 @@ type inflight struct {
 	ctx      context.Context // of the call; the contexts of its questions derive from it
 	host     host.Host       // the host that makes the call; nil for none
 	progress *progressTracker
-	requests atomic.Int64
+	requests *atomic.Int64 // of the server within the call
 }
 
 type inflightKey struct{}
@@ -104,16 +104,16 @@ func (c *callList) callers(ctx context.Context) ([]*inflight, error) {
 		return nil, errors.New("no call is in progress")
 	}
 	first := c.calls[0].host
-	one := !slices.ContainsFunc(c.calls, func(f *inflight) bool { return !equalHosts(first, f.host) }) &&
+	oneHost := !slices.ContainsFunc(c.calls, func(f *inflight) bool { return !equalHosts(first, f.host) }) &&
 		!slices.ContainsFunc(c.expireAbandoned(), func(l abandonedCall) bool { return !equalHosts(first, l.host) })
-	if !one {
+	if !oneHost {
 		return nil, errors.New("calls of several hosts are in progress, and the request does not name its call; " +
 			"give each user a separate client, or use a server that speaks 2026-07-28")
 	}
 	return slices.Clone(c.calls), nil
 }
 
-// equalHosts reports whether two hosts are certainly the same.
+// equalHosts reports whether two hosts are the same; false if they cannot be compared.
 func equalHosts(a, b host.Host) bool {
 	comparable := func(h host.Host) bool { return h == nil || reflect.ValueOf(h).Comparable() }
 	return comparable(a) && comparable(b) && a == b

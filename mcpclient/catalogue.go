@@ -13,22 +13,24 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// A catalogue is what a server offers: the last lists, and who must know when they change. It lists again when a
-// list is needed, has expired, or was announced to have changed.
+// A catalogue keeps the server's last lists and the listeners for their changes. It requests a list on first use, when it
+// has expired, and after the server has announced a change.
 type catalogue struct {
 	cfg    *config
 	sup    *supervisor
 	caller caller // of the listed tools
 
-	wake         chan struct{} // has one element when changedLists is not empty
+	wake         chan struct{} // has one element when changedLists is not zero
 	changedLists atomic.Uint32 // lists whose change the server has announced
 
 	listing   semaphore // held during tools/list
 	snap      atomic.Pointer[snapshot]
-	knownPins sync.Map // definitions by tool, so that Options.Pins need not be read for each call
+	knownPins sync.Map // pinned definitions by tool, so that not every call reads Options.Pins
 
 	prompts              *listCache[Prompt]
 	resources, templates *listCache[Resource]
+	skills               *listCache[*remoteSkill]
+	skillCache           byteCache
 	watches              *watchList
 	listeners            listeners
 }
@@ -43,16 +45,17 @@ func newCatalogue(cfg *config, sup *supervisor) *catalogue {
 		prompts:   newListCache("prompts/list", "prompts", decodePrompt),
 		resources: newListCache("resources/list", "resources", decodeResource),
 		templates: newListCache("resources/templates/list", "resources", decodeResource),
+		skills:    newListCache("skills/list", skillsExtension, decodeSkill),
 		watches:   newWatches()}
 }
 
-// listeners are functions to call after changes.
+// listeners are functions that are called after changes.
 type listeners struct {
 	mu  sync.Mutex
 	all [listenerKinds][]*func() // each slice is replaced, never changed in place
 }
 
-// Kinds of listeners.
+// The kinds of listeners.
 const (
 	onTools = iota
 	onPrompts
@@ -81,17 +84,16 @@ func (l *listeners) call(kind int) {
 	}
 }
 
-// Lists of a server that may change, as a bit set.
+// The server's lists that may change, as a bit set.
 const (
 	listOfTools uint32 = 1 << iota // and of groups
 	listOfPrompts
-	listOfResources // and of templates
+	listOfResources // and of templates and skills
 	updates         // not a list: watched resources
 	allLists        = listOfTools | listOfPrompts | listOfResources
 )
 
-// listsChanged marks the lists as changed, so that the next use requests them again, and calls
-// the listeners.
+// listsChanged marks the lists as changed, so that the next use requests them again, and calls the listeners.
 func (c *catalogue) listsChanged(lists uint32) {
 	if lists&listOfPrompts != 0 && c.prompts.changed() {
 		c.listeners.call(onPrompts)
@@ -99,14 +101,14 @@ func (c *catalogue) listsChanged(lists uint32) {
 	if lists&listOfResources == 0 {
 		return
 	}
-	resources, templates := c.resources.changed(), c.templates.changed()
-	if resources || templates {
+	resources, templates, skills := c.resources.changed(), c.templates.changed(), c.skills.changed()
+	if resources || templates || skills {
 		c.listeners.call(onResources)
 	}
 }
 
-// current returns the snapshot, and lists again the first time and when the snapshot has
-// expired. Announced changes are handled by maintain.
+// current returns the snapshot. It requests the list on first use and when the snapshot has expired; maintain does so
+// after announced changes.
 func (c *catalogue) current(ctx context.Context) (*snapshot, error) {
 	s := c.snap.Load()
 	if s != nil && (s.until.IsZero() || time.Now().Before(s.until)) {
@@ -114,7 +116,7 @@ func (c *catalogue) current(ctx context.Context) (*snapshot, error) {
 	}
 	fresh, err := c.refresh(ctx, s)
 	if err != nil && s != nil && ctx.Err() == nil {
-		// A server that is down withdraws nothing; list again later.
+		// The server is down: keep its tools, and list again later.
 		kept := *s
 		kept.until = time.Now().Add(retryListAfter)
 		c.snap.CompareAndSwap(s, &kept)
@@ -123,7 +125,7 @@ func (c *catalogue) current(ctx context.Context) (*snapshot, error) {
 	return fresh, err
 }
 
-// retryListAfter is how long a list is used that could not be refreshed.
+// retryListAfter is how long a list that could not be refreshed is used.
 const retryListAfter = 10 * time.Second
 
 // refresh lists again, unless another goroutine has done so since old was read.
@@ -151,7 +153,7 @@ func (c *catalogue) relistAfterChange(ctx context.Context) (err error) {
 	return err
 }
 
-// catchUpWait is how long the result of a call waits for a list that the call has changed.
+// catchUpWait is how long a call waits for a list that it has changed.
 const catchUpWait = 2 * time.Second
 
 // catchUp lists again before a call returns, if the server has announced a change meanwhile, so that the
@@ -206,7 +208,7 @@ func (c *catalogue) relist(ctx context.Context, old *snapshot) (*snapshot, error
 	return s, nil
 }
 
-// connected implements user. A restarted server may have other lists.
+// connected implements connObserver. A restarted server may have other lists.
 func (c *catalogue) connected(again bool) {
 	if again {
 		c.listChanged(allLists)
@@ -233,7 +235,7 @@ func (c *catalogue) notify(method string, params map[string]any) {
 	case mcp.MethodNotificationResourcesListChanged:
 		c.listChanged(listOfResources)
 	case mcp.MethodNotificationSubscriptionsAcknowledged:
-		c.listChanged(allLists) // changes between the listing and the subscription were not announced
+		c.listChanged(allLists) // changes before the subscription were not announced
 	}
 }
 
@@ -264,11 +266,9 @@ func (p *debouncer) delay() time.Duration {
 // maintain lists again after announced changes, and pings an idle server. It returns when the
 // connection is lost.
 func (c *catalogue) maintain(cn *conn) {
-	if filter := cn.server.changeFilter(); cn.sessionless() && len(filter) > 0 {
-		cn.goWork(func() { cn.listenLists(filter) })
-	}
+	cn.goWork(cn.protocol.listenLists)
 	if cn.server.declaresSubscribe() {
-		cn.goWork(func() { cn.resubscribe(c.watches) })
+		cn.goWork(func() { cn.protocol.resubscribe(c.watches) })
 	}
 	var tick <-chan time.Time
 	if c.cfg.PingInterval > 0 {
@@ -277,13 +277,13 @@ func (c *catalogue) maintain(cn *conn) {
 		tick = t.C
 	}
 	var p debouncer
-	poke, due := c.wake, (<-chan time.Time)(nil)
+	changed, due := c.wake, (<-chan time.Time)(nil)
 	for {
 		select {
 		case <-cn.life.Done():
 			return
-		case <-poke: // later changes are covered by the same listing
-			poke, due = nil, time.After(p.delay())
+		case <-changed: // the same listing covers changes until it is due
+			changed, due = nil, time.After(p.delay())
 		case <-due:
 			select {
 			case <-c.wake:
@@ -297,7 +297,7 @@ func (c *catalogue) maintain(cn *conn) {
 			if lists&updates != 0 {
 				c.watches.callListeners()
 			}
-			poke, due, p.listed = c.wake, nil, time.Now()
+			changed, due, p.listed = c.wake, nil, time.Now()
 		case <-tick:
 			cn.pingIdle(c.cfg.PingInterval)
 		}

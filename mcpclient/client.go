@@ -3,6 +3,7 @@ package mcpclient
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -13,12 +14,12 @@ import (
 
 // A Client talks to one MCP server, and is a [tool.Source]. It is safe for concurrent use.
 type Client struct {
-	cfg   config
-	hub   *hub
-	sup   *supervisor
-	cat   *catalogue
-	calls *calls
-	idle  func() // closes idle connections of the login
+	cfg       config
+	hub       *hub
+	sup       *supervisor
+	cat       *catalogue
+	calls     *calls
+	closeIdle func() // closes idle connections of the login
 }
 
 // New returns a client for a server. The server is started or contacted when it is first
@@ -33,16 +34,16 @@ func New(name string, t Transport, opts *Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: *cfg, idle: func() {}}
+	c := &Client{cfg: *cfg, closeIdle: func() {}}
 	if cfg.http.OAuth != nil {
-		base, idle := baseTransport(cfg)
-		c.cfg.login, c.idle = newLogin(cfg.http.OAuth, cfg.url, base), idle
+		base, closeIdle := baseTransport(cfg)
+		c.cfg.login, c.closeIdle = newLogin(cfg.http.OAuth, cfg.url, base), closeIdle
 	}
 	c.hub = newHub(&c.cfg)
 	c.sup = newSupervisor(&c.cfg, c.hub)
 	c.cat = newCatalogue(&c.cfg, c.sup)
 	c.calls = &calls{cfg: &c.cfg, sup: c.sup, cat: c.cat}
-	c.sup.user, c.cat.caller = c.cat, c.calls
+	c.sup.observer, c.cat.caller = c.cat, c.calls
 	return c, nil
 }
 
@@ -53,12 +54,12 @@ func (c *Client) Name() string { return c.cfg.name }
 // at a time; fn must not call the client, and should return soon.
 func (c *Client) OnChange(fn func()) (stop func()) { return c.cat.listeners.add(onTools, fn) }
 
-// OnPromptsChange is OnChange for the list of prompts: fn is called when the list may have
-// changed since [Client.Prompts].
+// OnPromptsChange is like OnChange for the list of prompts: fn is called when the list may have changed since
+// [Client.Prompts].
 func (c *Client) OnPromptsChange(fn func()) (stop func()) { return c.cat.listeners.add(onPrompts, fn) }
 
-// OnResourcesChange is OnPromptsChange for the lists of resources and resource templates. For
-// the content of a resource see [Client.WatchResource].
+// OnResourcesChange is like OnPromptsChange for the lists of resources and resource templates. For the content of a
+// resource see [Client.WatchResource].
 func (c *Client) OnResourcesChange(fn func()) (stop func()) {
 	return c.cat.listeners.add(onResources, fn)
 }
@@ -71,13 +72,13 @@ func (c *Client) SetRoots(dirs ...string) {
 		return
 	}
 	cn := c.sup.current()
-	if cn == nil || cn.sessionless() || cn.kind == wireSSE {
+	if cn == nil || cn.kind == wireSSE || !cn.protocol.notifies() {
 		return
 	}
 	cn.goWork(func() {
 		ctx, cancel := context.WithTimeout(cn.life, 5*time.Second)
 		defer cancel()
-		_ = cn.notifyServer(ctx, "notifications/roots/list_changed", nil) // a server that is lost lists them again
+		_ = cn.notifyServer(ctx, "notifications/roots/list_changed", nil) // if it fails, the next connection has the new roots
 	})
 }
 
@@ -86,7 +87,7 @@ func (c *Client) SetRoots(dirs ...string) {
 // allowed.
 func (c *Client) Close() error {
 	c.sup.close()
-	c.idle()
+	c.closeIdle()
 	return nil
 }
 
@@ -145,6 +146,22 @@ func (c *Client) Groups(ctx context.Context) ([]Group, error) {
 func (c *Client) Skipped() []Skipped {
 	if s := c.cat.snap.Load(); s != nil {
 		return slices.Clone(s.skipped)
+	}
+	return nil
+}
+
+// Withheld returns why a tool is not in the list although the server has it, by its name in the list; nil if it
+// is not withheld. See [Pins].
+func (c *Client) Withheld(tool string) error {
+	s := c.cat.snap.Load()
+	if s == nil {
+		return nil
+	}
+	for _, t := range s.withheld {
+		i := slices.IndexFunc(s.skipped, func(k Skipped) bool { return k.Name == clip(t.remoteName, maxNameBytes) })
+		if t.info.Name == tool && i >= 0 {
+			return errors.New(s.skipped[i].Reason)
+		}
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A result is the answer to tools/call, undecoded where possible.
+// A result is the answer to tools/call, prompts/get or resources/read, as raw as possible.
 type result struct {
 	Content    []json.RawMessage          `json:"content"`
 	Structured json.RawMessage            `json:"structuredContent"`
@@ -21,6 +21,9 @@ type result struct {
 	ResultType string                     `json:"resultType"`
 	Inputs     map[string]json.RawMessage `json:"inputRequests"`
 	State      string                     `json:"requestState"`
+
+	Task json.RawMessage `json:"task"` // of revision 2025-11-25
+	task *task           // of all revisions; nil for none
 }
 
 // chunks turns a result into what the model reads: the content or, without content, the structured content.
@@ -59,8 +62,8 @@ func visibleBlock(raw json.RawMessage) message.Block {
 	return b
 }
 
-// metadata returns the server's metadata, and adds under [mcpcontent.Key] the content that the blocks do not
-// represent completely. A server cannot set that key.
+// metadata returns the server's metadata, with the content that the blocks do not represent completely under
+// [mcpcontent.Key]. A server cannot set that key.
 func (r *result) metadata() map[string]json.RawMessage {
 	_, claimed := r.Meta[mcpcontent.Key]
 	kept := mcpcontent.Keep(r.Content)

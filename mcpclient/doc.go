@@ -47,6 +47,20 @@
 // tools (io.modelcontextprotocol/groups). Each [Group] is a [tool.Source]. A server without
 // groups is one group.
 //
+// # Skills
+//
+// [Client.Skills] loads the skills of a server with MCP's skills extension (SEP-2640). Models are told that their text is
+// the server's. A file is fetched when it is read, and is used only if it has the listed size and digest. That only shows
+// that the server is consistent; [Options.Pins] withhold a skill that has changed since it was first read.
+//
+// # Tasks
+//
+// A server may return the result of a long call later, as a task: with MCP's tasks extension, or in revision 2025-11-25
+// for tools whose list entry supports tasks. The call polls for the result as often as the server says, answers the
+// server's questions, and continues after a lost connection. [Timeouts].Call limits it like any call, and the task is
+// cancelled when the call's context ends. An agent with calls in the background continues in the meantime; from revision
+// 2026-07-28 on it does so from the second call of a tool, since only a call shows that the tool has tasks.
+//
 // # Supervision
 //
 // When a server dies, the calls in progress fail with a [ServerError] that has the end of its stderr. The
@@ -87,7 +101,8 @@
 // # Logging in
 //
 // With [HTTP].OAuth the client logs in when the server demands it, and again when a token has expired or has
-// too few scopes. The host shows a page and receives the redirect; see [OAuth]. Tokens are sent only to the
+// too few scopes. The host shows a page and receives the redirect; see [OAuth], and [HTTP.BeginLogin] for a program that
+// serves the page of the redirect to many users. If the server repeats a token in its answer, asterisks replace it. Tokens are sent only to the
 // host of the URL, and credentials only to their issuer. A server on another machine cannot make the client
 // connect to this one: each address is checked when it is dialled. Behind a proxy only names are checked, and
 // the proxy must check addresses.
@@ -110,17 +125,16 @@
 //   - Schemas are passed on unchanged, and no reference in one is ever followed.
 //   - The sizes of messages, lists and results are limited.
 //   - A started server gets only the environment variables that it is meant to have.
+package mcpclient
+
+// Layers: each one uses only the layers above it in this list:
 //
-// # How it is cut
-//
-// Each layer uses only the layers above it in this list:
-//
-//   - process, lineReader, outbox, roundTripper, login: a server's process or its URL. link: a transport of mcp-go
-//     over one of them, with its end. mcp-go frames messages and matches answers with requests.
+//   - process, lineReader, outbox, roundTripper, login: the connection to a server's process or URL. link: a transport
+//     of mcp-go over it, with its lifetime. mcp-go frames messages and matches answers with requests.
 //   - conn: a link with the negotiated revision: requests, and what the server sends (notifications, questions for
-//     the calls in flight, which hub answers).
+//     the calls in flight, which hub answers). protocol: the part of conn that depends on whether the revision has
+//     sessions; without them it sends requests over HTTP and reads the responses itself.
 //   - supervisor: at most one conn, and the state of the server.
 //   - catalogue: the server's lists, pins, and watched resources.
 //   - calls: requests with timeouts, progress and repetition.
 //   - Client: the API.
-package mcpclient

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Reasons why a request failed, for errors.Is.
+// The reasons for which a request fails, for errors.Is.
 var (
 	ErrClosed  = errors.New("the client is closed")
 	ErrLost    = errors.New("the connection to the server was lost")
@@ -52,7 +52,7 @@ type CallError struct {
 func (e *CallError) Error() string {
 	msg := strings.TrimSpace(e.Message)
 	if msg == "" {
-		msg = "no message"
+		msg = "no reason given; try other arguments, or do without it"
 	}
 	return fmt.Sprintf("MCP server %q refused %s: %s (code %d)", e.Server, e.Method, msg, e.Code)
 }
@@ -71,7 +71,7 @@ func hasCode(err error, code int) bool {
 	return ok && ce.Code == code
 }
 
-// An unreachedError means that the request certainly never reached the server, so that it may be sent again.
+// An unreachedError means that the request cannot have reached the server, so that it may be sent again.
 type unreachedError struct{ err error }
 
 func (e *unreachedError) Error() string { return e.err.Error() }
@@ -88,7 +88,7 @@ type httpStatusError struct {
 	body string
 }
 
-// Unwrap makes a demand for credentials an ErrLogin.
+// Unwrap returns ErrLogin if the server requires credentials.
 func (e *httpStatusError) Unwrap() error {
 	if e.code == http.StatusUnauthorized {
 		return ErrLogin

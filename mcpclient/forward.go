@@ -47,7 +47,7 @@ func (f *forwardedCall) Check(p *permission.Policy) permission.Verdict {
 	}
 	rules := *p
 	rules.Mode = permission.ModeDefault // the mode in which only rules decide
-	d := permission.Decide(&rules, &permission.Call{Tool: f.tool.cfg.Prefix + legal(call.Name), Input: call.Arguments})
+	d := permission.Decide(&rules, &permission.Call{Tool: f.tool.cfg.Prefix + legalName(call.Name), Input: call.Arguments})
 	if d.Rule == nil || d.Behavior == permission.Allow {
 		return permission.Verdict{}
 	}

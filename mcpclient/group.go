@@ -28,7 +28,7 @@ type Group struct {
 // Members returns the names of the group's tools, sorted.
 func (g Group) Members() []string { return slices.Clone(g.members) }
 
-// Tools returns the tools that are in the group now.
+// Tools returns the current tools of the group.
 func (g Group) Tools(ctx context.Context) ([]tool.Tool, error) {
 	s, err := g.cat.current(ctx)
 	if err != nil {
@@ -54,11 +54,7 @@ const groupsTimeout = 5 * time.Second
 // listGroups requests the groups if the server declares them. Its timeout is short, because the tools can be
 // used without groups.
 func (c *conn) listGroups(ctx context.Context) ([]json.RawMessage, error) {
-	_, declared := c.server.Capabilities["groups"]
-	var extensions map[string]json.RawMessage
-	_ = json.Unmarshal(c.server.Capabilities["extensions"], &extensions)
-	_, extension := extensions[mcpcontent.GroupsKey]
-	if !declared && !extension {
+	if !c.server.declares("groups") && !c.server.declares(mcpcontent.GroupsKey) {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, groupsTimeout, fmt.Errorf("%w: not answered in %v", ErrTimeout, groupsTimeout))
@@ -71,7 +67,7 @@ func (c *conn) listGroups(ctx context.Context) ([]json.RawMessage, error) {
 }
 
 // decodeGroup reads an entry of groups/list.
-func decodeGroup(raw json.RawMessage) (r remote, ok bool) {
+func decodeGroup(raw json.RawMessage) (r listEntry, ok bool) {
 	err := strictjson.Unmarshal(raw, &r)
 	return r, err == nil && r.Name != "" && len(r.Name) <= maxNameBytes
 }
@@ -80,7 +76,7 @@ func decodeGroup(raw json.RawMessage) (r remote, ok bool) {
 // after the server. Groups without tools are left out, and their parents become the parents of their children.
 func buildGroups(cat *catalogue, tools []*remoteTool, raws []json.RawMessage, text *serverText) []Group {
 	server := cat.cfg.name
-	byKey, above := map[string]*Group{}, map[string][]string{}
+	byKey, parents := map[string]*Group{}, map[string][]string{}
 	group := func(key string) *Group {
 		g := byKey[key]
 		if g == nil {
@@ -101,7 +97,7 @@ func buildGroups(cat *catalogue, tools []*remoteTool, raws []json.RawMessage, te
 		if text != nil {
 			g.Title, g.Description = text.Groups[r.Name].Title, text.Groups[r.Name].Description
 		}
-		above[r.Name] = r.groups()
+		parents[r.Name] = r.groups()
 	}
 	for _, t := range tools {
 		keys := t.groups
@@ -120,7 +116,7 @@ func buildGroups(cat *catalogue, tools []*remoteTool, raws []json.RawMessage, te
 		}
 		slices.Sort(g.members)
 		g.members = slices.Compact(g.members)
-		g.Parents = parentsOf(g.key, byKey, above)
+		g.Parents = parentsOf(g.key, byKey, parents)
 		out = append(out, *g)
 	}
 	slices.SortFunc(out, func(a, b Group) int { return strings.Compare(a.Name, b.Name) })
@@ -128,23 +124,23 @@ func buildGroups(cat *catalogue, tools []*remoteTool, raws []json.RawMessage, te
 }
 
 // parentsOf returns the names of the nearest groups with tools that contain the group.
-func parentsOf(key string, byKey map[string]*Group, above map[string][]string) (names []string) {
+func parentsOf(key string, byKey map[string]*Group, parents map[string][]string) (names []string) {
 	seen := map[string]bool{key: true}
-	var climb func(key string)
-	climb = func(key string) {
-		for _, p := range above[key] {
+	var visit func(key string)
+	visit = func(key string) {
+		for _, p := range parents[key] {
 			if seen[p] {
 				continue
 			}
 			seen[p] = true
-			if up := byKey[p]; up != nil && len(up.members) > 0 {
-				names = append(names, up.Name)
+			if g := byKey[p]; g != nil && len(g.members) > 0 {
+				names = append(names, g.Name)
 				continue
 			}
-			climb(p)
+			visit(p)
 		}
 	}
-	climb(key)
+	visit(key)
 	slices.Sort(names)
 	return names
 }

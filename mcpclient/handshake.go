@@ -17,8 +17,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
-// clientInfo is how the client identifies itself.
-var clientInfo = map[string]any{"name": "kitbag", "version": moduleVersion()}
+// clientInfo identifies the client to servers.
+var clientInfo = json.RawMessage(fmt.Sprintf(`{"name":"kitbag","version":%q}`, moduleVersion()))
 
 func moduleVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -74,17 +74,17 @@ func (c *conn) handshakeStdio(ctx context.Context) error {
 	defer cancel()
 	type answer struct {
 		version string
-		hello   initResult
+		result  initResult
 		err     error
 	}
-	probe, old := make(chan answer, 1), make(chan answer, 1)
+	discovered, initialized := make(chan answer, 1), make(chan answer, 1)
 	go func() {
 		v, h, err := c.requestDiscover(ctx, mcp.LATEST_PROTOCOL_VERSION)
-		probe <- answer{v, h, err}
+		discovered <- answer{v, h, err}
 	}()
 	var got answer
 	select {
-	case got = <-probe:
+	case got = <-discovered:
 		if got.err != nil && c.dead() {
 			return fmt.Errorf("%w: %w", errProbed, got.err)
 		}
@@ -94,16 +94,16 @@ func (c *conn) handshakeStdio(ctx context.Context) error {
 	case <-time.After(probeTimeout):
 		go func() {
 			v, h, err := c.requestInitialize(ctx, "")
-			old <- answer{v, h, err}
+			initialized <- answer{v, h, err}
 		}()
 		select {
-		case got = <-probe:
+		case got = <-discovered:
 			if got.err != nil && ctx.Err() == nil {
-				got = <-old
+				got = <-initialized
 			}
-		case got = <-old:
+		case got = <-initialized:
 			if got.err != nil && ctx.Err() == nil && !c.dead() {
-				got = <-probe
+				got = <-discovered
 			}
 		}
 		if got.err != nil && c.dead() {
@@ -113,7 +113,7 @@ func (c *conn) handshakeStdio(ctx context.Context) error {
 			return got.err
 		}
 	}
-	return c.finishHandshake(ctx, got.version, got.hello)
+	return c.finishHandshake(ctx, got.version, got.result)
 }
 
 func (c *conn) discover(ctx context.Context, version string) error {
@@ -133,14 +133,14 @@ func (c *conn) initialize(ctx context.Context, version string) error {
 	return c.finishHandshake(ctx, v, h)
 }
 
-// finishHandshake sets the negotiated revision for all further requests, and sends the notification that the
-// older revisions require.
+// finishHandshake sets the negotiated revision for further requests, and sends the notification that older revisions
+// require.
 func (c *conn) finishHandshake(ctx context.Context, version string, h initResult) error {
 	h.Instructions = clip(visible.Text(h.Instructions), maxToolBytes)
 	h.ServerInfo = serverInfo{visible.Text(h.ServerInfo.Name), visible.Text(h.ServerInfo.Version)}
-	c.version, c.server = version, h
+	c.protocol, c.server = c.protocolOf(version), h
 	c.setVersion(version)
-	if c.sessionless() {
+	if !c.protocol.notifies() {
 		return nil
 	}
 	if err := c.notifyServer(ctx, "notifications/initialized", nil); err != nil {
@@ -149,7 +149,7 @@ func (c *conn) finishHandshake(ctx context.Context, version string, h initResult
 	return nil
 }
 
-// setVersion sets the revision that HTTP transports, and post, send in a header.
+// setVersion sets the revision for the HTTP header of further requests.
 func (c *conn) setVersion(version string) {
 	c.httpVersion.Store(&version)
 	if h, ok := c.tr.(transport.HTTPConnection); ok {
@@ -163,7 +163,7 @@ func (c *conn) requestDiscover(ctx context.Context, version string) (string, ini
 	var h initResult
 	for range 2 {
 		c.setVersion(version)
-		raw, err := c.requestAs(ctx, version, "server/discover", nil, nil)
+		raw, err := c.requestIn(ctx, c.protocolOf(version), "server/discover", nil, nil)
 		var supported []string
 		switch {
 		case hasCode(err, codeUnsupportedVersion):
@@ -184,7 +184,7 @@ func (c *conn) requestDiscover(ctx context.Context, version string) (string, ini
 		}
 		next := mcp.NegotiateMutuallySupportedVersion(supported)
 		if next == "" || !mcp.IsModernProtocol(next) || next == version && err == nil {
-			return "", h, fmt.Errorf("server/discover: the server supports %q, none of which this client supports without a handshake", supported)
+			return "", h, fmt.Errorf("server/discover: the server supports %q, of which this client supports none without initialize", supported)
 		}
 		version = next
 	}
@@ -208,8 +208,8 @@ func (c *conn) requestInitialize(ctx context.Context, version string) (string, i
 	if version == "" {
 		version = mcp.LATEST_LEGACY_PROTOCOL_VERSION
 	}
-	raw, err := c.requestAs(ctx, "", "initialize", map[string]any{
-		"protocolVersion": version, "clientInfo": clientInfo, "capabilities": c.hub.capabilities(c.kind, false),
+	raw, err := c.requestIn(ctx, c.protocolOf(""), "initialize", map[string]any{
+		"protocolVersion": version, "clientInfo": clientInfo, "capabilities": c.hub.capabilities(c.kind, true),
 	}, nil)
 	if err != nil {
 		return "", h, err
@@ -252,5 +252,11 @@ type serverInfo struct {
 	Version string `json:"version"`
 }
 
-// declares reports whether the server has the capability.
-func (h *initResult) declares(capability string) bool { return h.Capabilities[capability] != nil }
+// declares reports whether the server has the capability or extension.
+func (h *initResult) declares(capability string) bool {
+	if h.Capabilities[capability] != nil {
+		return true
+	}
+	var extensions map[string]json.RawMessage
+	return json.Unmarshal(h.Capabilities["extensions"], &extensions) == nil && extensions[capability] != nil
+}

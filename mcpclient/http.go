@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"mime"
@@ -28,6 +29,7 @@ var errSessionGone = errors.New("the server does not know the session")
 type exchange struct {
 	id      string
 	written atomic.Bool           // the whole request was sent
+	reads   bool                  // the sender reads and checks the response
 	refused atomic.Pointer[error] // why the answer cannot be used
 }
 
@@ -45,11 +47,12 @@ func withExchange(ctx context.Context, x *exchange) context.Context {
 	})
 }
 
-// A roundTripper adds the headers, limits what is read, and turns failed requests into typed errors.
+// A roundTripper adds headers, limits the size of responses, and turns failed requests into typed errors.
 type roundTripper struct {
 	next    http.RoundTripper
 	origin  *url.URL
 	headers map[string]string
+	token   func(context.Context) (string, error) // nil for none
 	server  string
 	max     int
 	logs    bool // Options.Log is set
@@ -61,10 +64,23 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		for k, v := range rt.headers {
 			req.Header.Set(k, v)
 		}
+		if rt.token != nil {
+			token, err := rt.token(req.Context())
+			if err != nil {
+				if req.Body != nil {
+					req.Body.Close()
+				}
+				return nil, fmt.Errorf("%w: %w", ErrLogin, err)
+			}
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
 	}
 	res, err := rt.next.RoundTrip(req)
 	if err != nil {
 		return nil, err
+	}
+	if rt.token != nil {
+		hideToken(res, req)
 	}
 	if req.Method == http.MethodPost && res.StatusCode >= 400 {
 		return nil, rt.failure(req, res)
@@ -73,6 +89,7 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	f.x, _ = req.Context().Value(exchangeKey{}).(*exchange)
 	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	switch {
+	case f.x != nil && f.x.reads:
 	case kind == "text/event-stream" || req.Method == http.MethodGet: // a GET opens a stream
 		res.Body = newEventBody(res.Body, f)
 	case kind == "application/json" && f.x != nil:
@@ -88,9 +105,8 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// failure turns an HTTP error into a Go error. If the server has lost the session, which it reports with 404,
-// as specified, or with 400 and a text, the request was not run. Any other body is a JSON-RPC error if it has
-// that form.
+// failure turns an HTTP error into a Go error. Servers report a lost session, for which they have not run the request,
+// with 404, as specified, or with 400 and a text. Any other body may be a JSON-RPC error.
 func (rt *roundTripper) failure(req *http.Request, res *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
 	res.Body.Close()
@@ -115,8 +131,11 @@ func (rt *roundTripper) failure(req *http.Request, res *http.Response) error {
 
 var discardLogger = slog.New(slog.DiscardHandler)
 
+// maxIdleConns is how many connections to a server are kept for the next requests.
+const maxIdleConns = 100
+
 // baseTransport returns the round tripper for all requests, and a function that closes its idle connections.
-func baseTransport(cfg *config) (rt http.RoundTripper, idle func()) {
+func baseTransport(cfg *config) (rt http.RoundTripper, closeIdle func()) {
 	if cfg.http.Client != nil && cfg.http.Client.Transport != nil {
 		return newOutboundGuard(cfg.url, cfg.http.Client.Transport)
 	}
@@ -125,22 +144,23 @@ func baseTransport(cfg *config) (rt http.RoundTripper, idle func()) {
 		return newOutboundGuard(cfg.url, http.DefaultTransport)
 	}
 	own = own.Clone()
+	own.MaxIdleConnsPerHost = maxIdleConns // the default of two would make most calls of a busy gateway dial
 	rt, direct := newOutboundGuard(cfg.url, own)
 	return rt, func() { own.CloseIdleConnections(); direct() }
 }
 
 // httpTransport makes the mcp-go transport for wireHTTP or wireSSE. It also returns the client that the
 // transport uses, and a function that closes idle connections.
-func httpTransport(cfg *config, kind wire) (tr transport.Interface, client *http.Client, idle func(), err error) {
+func httpTransport(cfg *config, kind wire) (tr transport.Interface, client *http.Client, closeIdle func(), err error) {
 	client = &http.Client{}
 	if cfg.http.Client != nil {
 		*client = *cfg.http.Client
 	}
-	next, idle := baseTransport(cfg)
+	next, closeIdle := baseTransport(cfg)
 	if cfg.login != nil {
-		next, idle = cfg.login, func() {} // kept over reconnects
+		next, closeIdle = cfg.login, func() {} // the login is kept over reconnects
 	}
-	client.Transport = &roundTripper{next: next, origin: cfg.url, headers: cfg.http.Headers, server: cfg.name, max: cfg.Limits.Message,
+	client.Transport = &roundTripper{next: next, origin: cfg.url, headers: cfg.http.Headers, token: cfg.http.Token, server: cfg.name, max: cfg.Limits.Message,
 		logs: cfg.Log != nil}
 	if kind == wireSSE {
 		tr, err = transport.NewSSE(cfg.http.URL, transport.WithHTTPClient(client), transport.WithSSELogger(discardLogger),
@@ -150,5 +170,5 @@ func httpTransport(cfg *config, kind wire) (tr transport.Interface, client *http
 			//lint:ignore SA1019 servers of older protocols have no other way to notify
 			transport.WithContinuousListening())
 	}
-	return tr, client, idle, err
+	return tr, client, closeIdle, err
 }

@@ -17,12 +17,11 @@ import (
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
-// maxOpenRequests is how many requests of one server are handled at a time, and maxOpenPerHost how many of them
-// for the calls of one host. Further requests are refused at once, so that a flood costs little, and a host
-// that does not answer leaves room for others.
+// Limits of the requests of one server that are handled at a time. Further requests are refused at once, so that a flood
+// costs little, and a host that does not answer does not block others.
 const (
 	maxOpenRequests = 1024
-	maxOpenPerHost  = 16
+	maxOpenPerHost  = 16 // for the calls of one host
 )
 
 // A hub answers the server's requests. A client has one for all its connections, so that a
@@ -82,25 +81,44 @@ func (h *hub) setRootDirs(dirs []string) bool {
 	return changed
 }
 
-// capabilities returns what is declared to the server. Over SSE that is nothing, because mcp-go
-// cannot answer there. In the revisions without sessions clients send no notifications.
-func (h *hub) capabilities(kind wire, modern bool) map[string]any {
-	caps := map[string]any{}
+// capabilities returns the capabilities for the server: none over SSE, where mcp-go cannot answer requests. notifies says
+// whether the client sends notifications.
+func (h *hub) capabilities(kind wire, notifies bool) *capabilities {
+	caps := new(capabilities)
 	if kind == wireSSE {
 		return caps
 	}
 	if h.cfg.Elicitation != nil {
-		caps["elicitation"] = map[string]any{"form": map[string]any{}, "url": map[string]any{}}
+		caps.Elicitation = new(elicitationModes)
 	}
 	if h.cfg.Sampling != nil {
-		caps["sampling"] = map[string]any{}
+		caps.Sampling = new(struct{})
 	}
-	if _, ok := h.rootDirs(); ok && modern {
-		caps["roots"] = map[string]any{}
-	} else if ok {
-		caps["roots"] = map[string]any{"listChanged": true}
+	if !notifies {
+		caps.Extensions = map[string]struct{}{tasksExtension: {}, skillsExtension: {}}
+	}
+	if _, ok := h.rootDirs(); ok {
+		caps.Roots = &rootsCapability{notifies}
 	}
 	return caps
+}
+
+// capabilities are what the client can do for a server.
+type capabilities struct {
+	Elicitation *elicitationModes `json:"elicitation,omitempty"`
+	Sampling    *struct{}         `json:"sampling,omitempty"`
+	Roots       *rootsCapability  `json:"roots,omitempty"`
+
+	Extensions map[string]struct{} `json:"extensions,omitempty"`
+}
+
+type elicitationModes struct {
+	Form struct{} `json:"form"`
+	URL  struct{} `json:"url"`
+}
+
+type rootsCapability struct {
+	ListChanged bool `json:"listChanged,omitempty"`
 }
 
 func (h *hub) handle(ctx context.Context, method string, params json.RawMessage) (any, error) {
@@ -109,7 +127,7 @@ func (h *hub) handle(ctx context.Context, method string, params json.RawMessage)
 	}
 	end, ok := h.begin(ctx)
 	if !ok {
-		return nil, fmt.Errorf("%s: too many requests of the server are open (%d in one host's calls, or %d in all); wait for an answer", method, maxOpenPerHost, maxOpenRequests)
+		return nil, fmt.Errorf("%s: too many open requests (at most %d for the calls of one host, and %d in all); wait for an answer", method, maxOpenPerHost, maxOpenRequests)
 	}
 	defer end()
 	switch dirs, ok := h.rootDirs(); {
@@ -120,15 +138,15 @@ func (h *hub) handle(ctx context.Context, method string, params json.RawMessage)
 	case method == "roots/list" && ok:
 		return listRoots(dirs)
 	}
-	return nil, &CallError{Server: h.cfg.name, Method: method, Code: codeMethodNotFound, Message: "this client does not offer " + method}
+	return nil, &CallError{Server: h.cfg.name, Method: method, Code: codeMethodNotFound, Message: "this client does not support " + method}
 }
 
-// refuse returns an error for the server with a code.
+// refuse returns an error answer for the server.
 func (h *hub) refuse(code int, method, format string, args ...any) error {
 	return &CallError{Server: h.cfg.name, Method: method, Code: code, Message: method + ": " + fmt.Sprintf(format, args...)}
 }
 
-// elicited is the answer to elicitation/create.
+// elicited is the result of elicitation/create.
 type elicited struct {
 	Action  host.Action `json:"action"`
 	Content any         `json:"content,omitempty"`
@@ -224,7 +242,7 @@ func (h *hub) sampleRequest(params json.RawMessage) (req host.SampleRequest, err
 		return req, err
 	}
 	if len(p.Tools) > 0 {
-		return req, errors.New("this client does not offer sampling with tools")
+		return req, errors.New("this client does not support sampling with tools")
 	}
 	if len(p.Messages) == 0 {
 		return req, errors.New("messages is empty")

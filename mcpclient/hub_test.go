@@ -153,8 +153,15 @@ func TestOnlyHandledRequestsAreDeclared(t *testing.T) {
 		} {
 			row.cfg.Options.PingInterval = -1
 			c := memoryClient(t, row.cfg, askingServer(modern))
-			if res := mustRun(t, find(t, c, "offers"), `{}`); string(res.Structured) != row.want {
-				t.Errorf("modern %t: %s, want %s", modern, res.Structured, row.want)
+			res := mustRun(t, find(t, c, "offers"), `{}`)
+			var declared map[string]json.RawMessage
+			_ = json.Unmarshal(res.Structured, &declared)
+			if got := string(declared["extensions"]); modern != (got == `{"io.modelcontextprotocol/skills":{},"io.modelcontextprotocol/tasks":{}}`) {
+				t.Errorf("modern %t: extensions %s", modern, got)
+			}
+			delete(declared, "extensions")
+			if got, _ := json.Marshal(declared); string(got) != row.want {
+				t.Errorf("modern %t: %s, want %s", modern, got, row.want)
 			}
 			if row.cfg.Options.Elicitation == nil {
 				res := mustRun(t, find(t, c, "ask"), `{"Method":"elicitation/create","Params":`+form+`}`)
@@ -180,7 +187,7 @@ func TestEndlessQuestions(t *testing.T) {
 		}
 	})
 	res := mustRun(t, find(t, c, "ask"), `{}`)
-	if !strings.Contains(res.Text(), "the limit for one call") || asked.Load() != maxRounds {
+	if !strings.Contains(res.Text(), "the limit for one call") || asked.Load() != maxInputRequests {
 		t.Errorf("%d rounds: %q", asked.Load(), res.Text())
 	}
 }
@@ -282,7 +289,7 @@ func TestConfigErrors(t *testing.T) {
 		{Server{Name: "a", Transport: Dial(nil)}, "the Dial is nil"},
 		{Server{Name: "a", Transport: HTTP{}}, "not an absolute"},
 		{Server{Name: "a", Transport: HTTP{URL: "/x"}}, "not an absolute"},
-		{Server{Name: "a", Transport: HTTP{URL: "https://x", OAuth: &OAuth{}}}, "needs Authorize"},
+		{Server{Name: "a", Transport: HTTP{URL: "https://x", OAuth: &OAuth{Authorize: func(context.Context, string) (url.Values, error) { return nil, nil }}}}, "no RedirectURL"},
 		{Server{Name: "a", Transport: HTTP{URL: "http://x", OAuth: &OAuth{RedirectURL: "x", Authorize: func(context.Context, string) (url.Values, error) { return nil, nil }}}}, "must be https"},
 		{Server{Name: "a", Transport: Command{Path: "x"}, Options: Options{Protocol: "2020-01-01"}}, "2025-11-25"},
 		{Server{Name: "a", Transport: HTTP{URL: "http://x", SSE: true}, Options: Options{Protocol: "2026-07-28"}}, "is not available over SSE"},

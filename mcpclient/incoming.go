@@ -51,8 +51,8 @@ func (c *conn) onProgress(f map[string]any) {
 	}
 }
 
-// onRequest answers a request of the server. It replaces mcp-go's handling, which waits only 30 s for a user's
-// answer, and does not limit unread answers.
+// onRequest answers a request of the server. mcp-go would wait for a user's answer for only 30 s, and would not limit
+// unread answers.
 func (c *conn) onRequest(ctx context.Context, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
 	if c.out != nil {
 		c.write(c.reply(c.life, req))
@@ -103,7 +103,7 @@ func (c *conn) post(answer *transport.JSONRPCResponse) {
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return // the call of the question has its own timeout
+		return // the call to which the question belongs has its own timeout
 	}
 	res.Body.Close()
 }

@@ -88,8 +88,8 @@ func (l *lineReader) skipLong(head []byte, err error) ([]byte, error) {
 	return append(errorAnswer(id, codeTooLarge, why), '\n'), nil
 }
 
-// validUTF8 replaces the bytes that are not UTF-8, as encoding/json does when it decodes a string. Raw JSON is
-// passed on, and would not be valid JSON with them.
+// validUTF8 replaces bytes that are not UTF-8, as encoding/json does when it decodes a string. Raw JSON would otherwise
+// not be valid.
 func validUTF8(data []byte) []byte {
 	if utf8.Valid(data) {
 		return data
@@ -97,9 +97,8 @@ func validUTF8(data []byte) []byte {
 	return bytes.ToValidUTF8(data, []byte("\uFFFD"))
 }
 
-// checkMessage returns why a message cannot be used: two readers could read it differently, or it answers a
-// request of ours and mcp-go cannot decode it. mcp-go drops such an answer, and the caller would wait until its
-// timeout.
+// checkMessage returns an error for a message that cannot be used: one that two readers could read differently, or an
+// answer that mcp-go cannot decode. mcp-go drops such an answer, and the caller would wait until its timeout.
 func checkMessage(data []byte) (strictjson.Head, error) {
 	head, err := strictjson.Message(data)
 	if err != nil || !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) { // anything else is a log line
@@ -131,8 +130,8 @@ const (
 	codeMalformed = -30422
 )
 
-// ownID returns the id in b if it is an id of ours, or "". Quotes inside a JSON string are escaped, so that no
-// text can be mistaken for an id.
+// ownID returns the id in b if it is one of the client's, or "". Text cannot be mistaken for an id, since quotes in a
+// JSON string are escaped.
 func ownID(b []byte) string {
 	for _, key := range []string{`"id":"` + idPrefix, `"id": "` + idPrefix} {
 		if i := bytes.LastIndex(b, []byte(key)); i >= 0 {
@@ -145,7 +144,7 @@ func ownID(b []byte) string {
 	return ""
 }
 
-// idPrefix begins the ids of our requests. They are strings because servers number their own requests, and
+// idPrefix begins the ids of the client's requests. They are strings because servers number their own requests, and
 // mcp-go's SSE transport mistakes a ping for an answer if the ids are equal.
 const idPrefix = "kb-"
 

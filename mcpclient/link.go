@@ -2,6 +2,7 @@ package mcpclient
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +14,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// A link carries JSON-RPC over a transport of mcp-go, and ends with it.
+// A link is a transport of mcp-go, which carries JSON-RPC, and manages its lifetime.
 type link struct {
 	cfg  *config
 	kind wire
@@ -55,7 +56,7 @@ func (l *link) open(ctx context.Context, h handlers) error {
 	}
 	context.AfterFunc(l.life, func() {
 		if l.proc != nil {
-			// Only a server that works gets time to end: one that is silent, or has closed its output, is killed.
+			// Only a server that still responds gets time to end; any other is killed.
 			l.proc.stop(errors.Is(context.Cause(l.life), ErrClosed))
 		}
 		if l.pipe != nil {
@@ -89,7 +90,8 @@ func (l *link) start(ctx context.Context, h handlers) (err error) {
 	if sse, ok := l.tr.(*transport.SSE); ok {
 		sse.SetConnectionLostHandler(func(err error) { l.fail(fmt.Errorf("the event stream ended: %w", err)) })
 	}
-	// Start binds the connection to its context: pass the long one, and end the connection if ctx ends first.
+	// Start binds the connection to its argument, which is therefore l.life. ctx ends the connection only until Start
+	// returns.
 	stop := context.AfterFunc(ctx, func() { l.end(context.Cause(ctx)) })
 	defer stop()
 	l.handle(h)
@@ -100,8 +102,8 @@ func (l *link) start(ctx context.Context, h handlers) (err error) {
 	return nil
 }
 
-// overLines starts a transport whose messages are lines. Its context never ends: otherwise mcp-go would then
-// answer the server's requests itself, and log.
+// overLines starts a transport whose messages are lines. The context never ends, since mcp-go would then answer the
+// server's requests itself, and log.
 func (l *link) overLines(in io.Reader, out io.WriteCloser, h handlers) error {
 	l.out = &outbox{WriteCloser: out, fail: l.fail}
 	l.tr = transport.NewIO(in, l.out, nil)
@@ -118,13 +120,13 @@ func (l *link) handle(h handlers) {
 	}
 }
 
-// fail ends the connection, and with it the requests in flight. It keeps only the text of why: an error that
-// one request never reached the server is not true of the others.
-func (l *link) fail(why error) { l.end(fmt.Errorf("%w: %v", ErrLost, why)) }
+// fail ends the connection, and with it the requests in flight. It keeps only the text of the reason: an unreachedError
+// is true of one request, but not of the others.
+func (l *link) fail(reason error) { l.end(fmt.Errorf("%w: %v", ErrLost, reason)) }
 
 func (l *link) dead() bool { return l.life.Err() != nil }
 
-// close ends the connection and waits until all of it has ended.
+// close ends the connection and waits for its process and goroutines.
 func (l *link) close() {
 	l.mu.Lock()
 	l.closing = true
@@ -141,8 +143,8 @@ func (l *link) close() {
 	}
 }
 
-// awaitCancelNotices waits a moment for notifications/cancelled to be sent: the server may outlive the
-// connection, and would continue the cancelled calls.
+// awaitCancelNotices waits a moment until notifications/cancelled are sent: a server that survives the connection would
+// otherwise continue the cancelled calls.
 func (l *link) awaitCancelNotices() {
 	sent := make(chan struct{})
 	go func() { l.cancelNotices.Wait(); close(sent) }()
@@ -157,6 +159,16 @@ func (l *link) awaitCancelNotices() {
 // goWork runs fn in a goroutine that close waits for, unless the connection is closing.
 func (l *link) goWork(fn func()) bool { return l.goWorkIn(&l.workers, fn) }
 
+// enter counts the caller as a goroutine that close waits for, until workers.Done, unless the connection is closing.
+func (l *link) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closing {
+		l.workers.Add(1)
+	}
+	return !l.closing
+}
+
 func (l *link) goWorkIn(wg *sync.WaitGroup, fn func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,8 +178,7 @@ func (l *link) goWorkIn(wg *sync.WaitGroup, fn func()) bool {
 	return !l.closing
 }
 
-// stderr returns the end of the server's stderr. After its death it waits a moment for the
-// rest.
+// stderr returns the end of the server's stderr. After the server's death it waits a moment for the rest.
 func (l *link) stderr() string {
 	if l.proc == nil {
 		return ""
@@ -187,10 +198,15 @@ func (l *link) awaitExit() {
 
 // send runs SendRequest in a goroutine: mcp-go ignores the context while it writes, and over SSE also a lost
 // connection.
-func (l *link) send(ctx context.Context, x *exchange, req transport.JSONRPCRequest) (*transport.JSONRPCResponse, error) {
+func (l *link) send(ctx context.Context, x *exchange, method string, params map[string]any) (*transport.JSONRPCResponse, error) {
+	body, err := json.Marshal(params)
+	if err != nil {
+		return nil, err
+	}
+	req := transport.JSONRPCRequest{JSONRPC: mcp.JSONRPC_VERSION, ID: mcp.NewRequestId(x.id), Method: method, Params: json.RawMessage(body)}
 	sending := ctx
 	if l.kind != wireLines { // over lines the end of the connection ends the request
-		// Omit the deadline: over SSE mcp-go reports a lost answer a moment before it.
+		// Without the deadline of ctx: over SSE mcp-go would report a lost answer a moment before the deadline.
 		var cancel context.CancelFunc
 		sending, cancel = context.WithCancel(withExchange(context.WithoutCancel(ctx), x))
 		defer cancel()

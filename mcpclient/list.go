@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,9 +42,9 @@ type Skipped struct {
 	Reason string `json:"reason"`
 }
 
-// A remote is an entry of tools/list or groups/list, decoded as far as needed. Schemas stay
-// raw, so that the model gets the parts that are not decoded too.
-type remote struct {
+// A listEntry is an entry of tools/list or groups/list, decoded as far as needed. Schemas stay raw, so that the model
+// also gets the parts that are not decoded.
+type listEntry struct {
 	Name        string                     `json:"name"`
 	Title       string                     `json:"title"`
 	Description string                     `json:"description"`
@@ -51,6 +52,7 @@ type remote struct {
 	Output      json.RawMessage            `json:"outputSchema"`
 	Meta        map[string]json.RawMessage `json:"_meta"`
 	Annotations annotations                `json:"annotations"`
+	Execution   json.RawMessage            `json:"execution"`
 
 	raw json.RawMessage // the whole entry
 }
@@ -75,8 +77,17 @@ func (a *annotations) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// taskSupport returns whether the tool can be called as a task: "optional", "required", or any other text if it cannot.
+func (r *listEntry) taskSupport() string {
+	var e struct {
+		TaskSupport string `json:"taskSupport"`
+	}
+	_ = json.Unmarshal(r.Execution, &e)
+	return e.TaskSupport
+}
+
 // groups returns the names of the groups that the entry is in.
-func (r *remote) groups() []string {
+func (r *listEntry) groups() []string {
 	var names []string
 	_ = json.Unmarshal(r.Meta[mcpcontent.GroupsKey], &names)
 	names = slices.DeleteFunc(names, func(n string) bool { return n == "" || len(n) > maxNameBytes })
@@ -106,11 +117,12 @@ type page struct {
 	Prompts   []json.RawMessage `json:"prompts"`
 	Resources []json.RawMessage `json:"resources"`
 	Templates []json.RawMessage `json:"resourceTemplates"`
+	Skills    []json.RawMessage `json:"skills"`
 	Next      json.RawMessage   `json:"nextCursor"`
 	TTL       json.RawMessage   `json:"ttlMs"`
 }
 
-// pages calls a list method for all pages and returns the entries. cut says why it stopped early.
+// pages calls a list method for all pages and returns the entries. cut is the reason if it stopped early.
 func (c *conn) pages(ctx context.Context, method string) (items []json.RawMessage, ttl time.Duration, cut string, err error) {
 	seen := map[string]bool{}
 	size := 0
@@ -126,14 +138,14 @@ func (c *conn) pages(ctx context.Context, method string) (items []json.RawMessag
 		}
 		var list page
 		if err := strictjson.Unmarshal(raw, &list); err != nil {
-			return nil, 0, "", fmt.Errorf("%s: %w", method, err)
+			return nil, 0, "", fmt.Errorf("%w: the answer to %s is not a list: %.80s", errMalformed, method, raw)
 		}
 		var ms float64
 		if json.Unmarshal(list.TTL, &ms) == nil && ms > 0 {
 			ttl = time.Duration(min(ms, 1e12)) * time.Millisecond
 		}
 		size += len(raw)
-		items = append(items, slices.Concat(list.Tools, list.Groups)...)
+		items = append(items, slices.Concat(list.Tools, list.Groups, list.Skills)...)
 		for _, item := range slices.Concat(list.Prompts, list.Resources, list.Templates) {
 			items = append(items, visible.JSON(item, visible.Words))
 		}
@@ -171,8 +183,9 @@ func (c *catalogue) list(ctx context.Context, cn *conn) (*snapshot, error) {
 	}
 	text := textOf(cn.server.Instructions, groups)
 	text.partial = err != nil
-	s := build(c, raws, groups, text, cn.kind == wireHTTP && cn.sessionless())
+	s := build(c, raws, groups, text, cn.protocol.usesHeaders())
 	s.rawGroups = groups
+	s.offerTasks(cn)
 	if err != nil {
 		s.skipped = append(s.skipped, Skipped{"*", clip("the server's groups could not be listed: "+visible.Text(err.Error()), maxNameBytes)})
 	}
@@ -196,7 +209,7 @@ func (c *catalogue) list(ctx context.Context, cn *conn) (*snapshot, error) {
 // x-mcp-header annotations are skipped too, as the specification requires of clients over HTTP.
 func build(c *catalogue, raws, groups []json.RawMessage, text *serverText, headers bool) *snapshot {
 	s := &snapshot{}
-	var remotes []*remote
+	var remotes []*listEntry
 	names := map[string]bool{}
 	if len(raws) > maxTools {
 		s.skipped = append(s.skipped, Skipped{"*", fmt.Sprintf("the list was cut: more than %d entries", maxTools)})
@@ -220,40 +233,37 @@ func build(c *catalogue, raws, groups []json.RawMessage, text *serverText, heade
 			remotes = append(remotes, r)
 		}
 	}
-	all := make([]string, 0, len(names))
-	for n := range names { // including excluded tools, so that a filter does not change names
-		all = append(all, n)
-	}
 	var definition json.RawMessage
 	if c.cfg.Pins != nil {
 		definition = text.definition()
 	}
-	full := toolNames(c.cfg.Prefix, all)
+	// names includes excluded tools, so that a filter does not change the names of others.
+	full := toolNames(c.cfg.Prefix, slices.Collect(maps.Keys(names)))
 	for _, r := range remotes {
 		t := newRemoteTool(c, r, full[r.Name])
 		t.text = definition
 		s.remotes = append(s.remotes, t)
 	}
 	slices.SortFunc(s.remotes, func(a, b *remoteTool) int { return cmp.Compare(a.info.Name, b.info.Name) })
-	allowed := c.applyPins(s, text)
+	allowedText := c.applyPins(s, text)
 	for _, t := range s.remotes {
 		s.tools = append(s.tools, t)
 	}
-	if allowed != nil {
-		s.instructions = allowed.Instructions
+	if allowedText != nil {
+		s.instructions = allowedText.Instructions
 	}
-	s.groups = buildGroups(c, s.remotes, groups, allowed)
+	s.groups = buildGroups(c, s.remotes, groups, allowedText)
 	return s
 }
 
-func decodeTool(raw json.RawMessage, headers bool) (*remote, error) {
-	r := &remote{raw: raw}
+func decodeTool(raw json.RawMessage, headers bool) (*listEntry, error) {
+	r := &listEntry{raw: raw}
 	if err := strictjson.Unmarshal(raw, r); err != nil {
 		var named struct {
 			Name string `json:"name"`
 		}
 		_ = json.Unmarshal(raw, &named)
-		return &remote{Name: named.Name}, fmt.Errorf("the definition cannot be read: %w", err)
+		return &listEntry{Name: named.Name}, fmt.Errorf("the definition cannot be read: %w", err)
 	}
 	if len(raw) > maxToolBytes {
 		return r, fmt.Errorf("the definition has %d bytes; %d are allowed", len(raw), maxToolBytes)
@@ -266,7 +276,7 @@ func decodeTool(raw json.RawMessage, headers bool) (*remote, error) {
 		return r, err
 	}
 	if hidesText(r.Input) || hidesText(r.Output) {
-		return r, errors.New("a name or a value in a schema has invisible characters, which a model reads and people do not see")
+		return r, errors.New("a name or a value in a schema has invisible characters, which only a model reads")
 	}
 	if out := bytes.TrimSpace(r.Output); len(out) == 0 || out[0] != '{' {
 		r.Output = nil
@@ -281,15 +291,15 @@ func decodeTool(raw json.RawMessage, headers bool) (*remote, error) {
 	return r, nil
 }
 
-// hidesText reports whether names or values in a schema hide text. The text cannot be removed there, because
-// the server compares names and values.
+// hidesText reports whether names or values in a schema have invisible text. It cannot be removed there, because the
+// server compares names and values.
 func hidesText(schema json.RawMessage) bool {
-	plain := !bytes.Contains(schema, []byte(`\u`)) && !slices.ContainsFunc(schema, func(c byte) bool { return c >= utf8.RuneSelf }) // as almost all schemas are
-	return !plain && visible.Carries(string(strictjson.Canonical(visible.JSON(schema, visible.Words))))
+	ascii := !bytes.Contains(schema, []byte(`\u`)) && !slices.ContainsFunc(schema, func(c byte) bool { return c >= utf8.RuneSelf })
+	return !ascii && visible.Carries(string(strictjson.Canonical(visible.JSON(schema, visible.Words))))
 }
 
-// withoutDialect returns a schema without the name of its dialect, which is up to a tenth of a tool's bytes. No model
-// needs it, and schemas are checked by the dialect that fits their keywords.
+// withoutDialect returns a schema without the name of its dialect ($schema), which can be a tenth of a tool's bytes. No
+// model needs it, and the keywords decide how a schema is checked.
 func withoutDialect(schema json.RawMessage) json.RawMessage {
 	const key = "$schema"
 	if !bytes.Contains(schema, []byte(key)) {
@@ -313,7 +323,7 @@ func withoutDialect(schema json.RawMessage) json.RawMessage {
 			continue
 		}
 		rest := schema[dec.InputOffset():]
-		if first { // the comma before the next member goes too
+		if first { // also remove the comma before the next member
 			rest = bytes.TrimPrefix(bytes.TrimSpace(rest), []byte(","))
 		}
 		return slices.Concat(schema[:start], rest)
@@ -361,7 +371,7 @@ func depth(raw []byte) int {
 	return deepest
 }
 
-// digest identifies what the model and the toolkit see of a snapshot.
+// digest returns a hash of what the model and the toolkit see of a snapshot.
 func digest(s *snapshot) (d [sha256.Size]byte) {
 	h := sha256.New()
 	var size [8]byte
@@ -374,7 +384,7 @@ func digest(s *snapshot) (d [sha256.Size]byte) {
 	}
 	for _, t := range s.remotes {
 		i := t.info
-		put("tool", i.Name, i.Title, i.Description, t.remote, strconv.FormatBool(i.ReadOnly), strconv.FormatBool(t.idempotent))
+		put("tool", i.Name, i.Title, i.Description, t.remoteName, strconv.FormatBool(i.ReadOnly), strconv.FormatBool(t.idempotent), t.taskSupport)
 		put(string(i.Input), string(i.Output), string(i.Annotations))
 	}
 	for _, g := range s.groups {
@@ -384,15 +394,15 @@ func digest(s *snapshot) (d [sha256.Size]byte) {
 		put(g.members...)
 	}
 	put("instructions", s.instructions)
-	for _, k := range s.skipped {
-		put("skipped", k.Name, k.Reason)
+	for _, skipped := range s.skipped {
+		put("skipped", skipped.Name, skipped.Reason)
 	}
 	h.Sum(d[:0])
 	return d
 }
 
 // bestDescription returns the first description that is not empty.
-func bestDescription(r *remote) string {
+func bestDescription(r *listEntry) string {
 	for _, s := range []string{r.Description, r.Title, r.Annotations.Title} {
 		if strings.TrimSpace(s) != "" {
 			return s

@@ -154,10 +154,10 @@ func TestRealLists(t *testing.T) {
 			schemas[r.Name] = r.Schema
 		}
 		for _, tl := range s.remotes {
-			if got, want := canonical(t, tl.info.Input), canonical(t, withoutDialect(schemas[tl.remote])); got != want {
-				t.Errorf("%s: %s:\n got %s\nwant %s", file, tl.remote, got, want)
+			if got, want := canonical(t, tl.info.Input), canonical(t, withoutDialect(schemas[tl.remoteName])); got != want {
+				t.Errorf("%s: %s:\n got %s\nwant %s", file, tl.remoteName, got, want)
 			}
-			if tl.info.Name != "mcp__srv__"+tl.remote {
+			if tl.info.Name != "mcp__srv__"+tl.remoteName {
 				t.Errorf("%s: the name became %s", file, tl.info.Name)
 			}
 		}

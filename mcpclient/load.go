@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kitbag-go/kitbag/internal/lazy"
+	"github.com/kitbag-go/kitbag/internal/envref"
 )
 
 // A Server is an entry of a configuration file: the arguments of [New].
@@ -64,8 +64,8 @@ func Parse(path string, data []byte) ([]Server, error) {
 	var servers []Server
 	var errs []error
 	var secrets []string
-	users := map[string]string{} // by tool prefix
-	for _, name := range sortedKeys(entries) {
+	byPrefix := map[string]string{} // the names of servers by the prefix of their tools
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		where := strings.TrimPrefix(key+"."+name, ".")
 		x := &expander{dir: dir}
 		server, use, err := readEntry(name, entries[name], x)
@@ -75,7 +75,7 @@ func Parse(path string, data []byte) ([]Server, error) {
 		if err == nil && use {
 			_, err = newConfig(server.Name, server.Transport, &server.Options)
 		}
-		if other := users[strings.ToLower(legal(name))]; err == nil && use && other != "" {
+		if other := byPrefix[strings.ToLower(legalName(name))]; err == nil && use && other != "" {
 			err = fmt.Errorf("its tools would have the same names as those of %q, ignoring case; rename one of the two", other)
 		}
 		if err != nil {
@@ -83,7 +83,7 @@ func Parse(path string, data []byte) ([]Server, error) {
 			continue
 		}
 		if use {
-			users[strings.ToLower(legal(name))] = name
+			byPrefix[strings.ToLower(legalName(name))] = name
 			servers = append(servers, server)
 		}
 	}
@@ -91,7 +91,7 @@ func Parse(path string, data []byte) ([]Server, error) {
 	return servers, errors.Join(errs...)
 }
 
-// A LoadError says what is wrong in a file, and where.
+// A LoadError is an error in a file, and its place.
 type LoadError struct {
 	File   string
 	Key    string // such as "mcpServers.github"; empty for the whole file
@@ -142,8 +142,8 @@ func serverEntries(data []byte) (entries map[string]json.RawMessage, key string,
 	return root, "", nil
 }
 
-// A looseString is a string that may be written as a number or a boolean. null is empty, since programs that
-// write such files use it for unset values.
+// A looseString is a string that may be written as a number or a boolean. null is empty, since some programs write it
+// for unset values.
 type looseString string
 
 func (l *looseString) UnmarshalJSON(data []byte) error {
@@ -194,8 +194,8 @@ type entry struct {
 	Include      stringList `json:"includeTools"`
 	Exclude      stringList `json:"excludeTools"`
 	EnabledTools stringList `json:"enabled_tools"`
-	NotTools     stringList `json:"disabledTools"`
-	NotTools2    stringList `json:"disabled_tools"`
+	DisableCamel stringList `json:"disabledTools"`
+	DisableSnake stringList `json:"disabled_tools"`
 	Tools        stringList `json:"tools"`
 
 	TrustReadOnly bool `json:"trustReadOnly"`
@@ -243,7 +243,7 @@ func readEntry(name string, raw json.RawMessage, x *expander) (server Server, us
 	}
 	server = Server{Name: name, Transport: command, WantsRoots: e.Roots, Options: Options{
 		IncludeTools:  x.list("includeTools", slices.Concat(e.Include, e.EnabledTools, e.Tools)),
-		ExcludeTools:  x.list("excludeTools", slices.Concat(e.Exclude, e.NotTools, e.NotTools2)),
+		ExcludeTools:  x.list("excludeTools", slices.Concat(e.Exclude, e.DisableCamel, e.DisableSnake)),
 		Timeouts:      Timeouts{Start: seconds(e.StartupSeconds), Idle: cmp.Or(seconds(e.ToolSeconds), hostTimeout(e.Timeout))},
 		TrustReadOnly: e.TrustReadOnly,
 	}}
@@ -257,7 +257,7 @@ func readEntry(name string, raw json.RawMessage, x *expander) (server Server, us
 		return server, false, errors.New(`the type stdio needs a "command"; a "url" has the type http or sse`)
 	}
 	if web.URL != "" && command.Sandbox.Profile != "" {
-		return server, false, errors.New(`"sandbox" confines a server with a "command"; one with a "url" runs already`)
+		return server, false, errors.New(`"sandbox" is only for a server with a "command"; remove it from this entry with a "url"`)
 	}
 	if web.URL != "" {
 		web.SSE = t == wireSSE
@@ -266,7 +266,7 @@ func readEntry(name string, raw json.RawMessage, x *expander) (server Server, us
 	return server, true, x.err
 }
 
-// http reads what an entry has for a server with a URL.
+// http reads the members for a server with a URL.
 func (e *entry) http(x *expander) HTTP {
 	address := cmp.Or(e.URL, e.HTTPURL, e.ServerURL)
 	x.note("url", "url", address)
@@ -340,11 +340,11 @@ func hostTimeout(f float64) time.Duration {
 	return seconds(f)
 }
 
-// An expander replaces variables and keeps the first error.
+// An expander replaces variables in an entry, and keeps the first error.
 type expander struct {
 	dir     string
 	err     error
-	secrets []string // the places of literal secrets
+	secrets []string // the places of secrets that the file has itself
 }
 
 // note records the place of a value that looks like a secret.
@@ -354,47 +354,18 @@ func (x *expander) note(where, name, value string) {
 	}
 }
 
-var variable = lazy.Regexp(`\$\{([^${}]*)\}`)
-
 func (x *expander) expand(where, s string) string {
-	return variable().ReplaceAllStringFunc(s, func(m string) string {
-		v, err := x.lookup(m[2 : len(m)-1])
-		if err != nil && x.err == nil {
-			x.err = fmt.Errorf("%s: %w", where, err)
-		}
-		return v
-	})
+	s, err := envref.Expand(s, x.dir)
+	if err != nil && x.err == nil {
+		x.err = fmt.Errorf("%s: %w", where, err)
+	}
+	return s
 }
 
-func (x *expander) lookup(expr string) (string, error) {
-	name, def, hasDefault := strings.Cut(expr, ":-")
-	name = strings.TrimPrefix(name, "env:")
-	switch name {
-	case "workspaceFolder":
-		return x.dir, nil
-	case "workspaceFolderBasename":
-		return filepath.Base(x.dir), nil
-	case "userHome":
-		return os.UserHomeDir()
-	case "pathSeparator", "/":
-		return string(filepath.Separator), nil
-	}
-	v, ok := os.LookupEnv(name)
-	switch {
-	case hasDefault && v == "":
-		return def, nil
-	case ok:
-		return v, nil
-	case strings.HasPrefix(name, "input:"):
-		return "", fmt.Errorf("${%s} prompts the user, which is not supported; write ${NAME} and set NAME in the environment", expr)
-	}
-	return "", fmt.Errorf("the environment variable %s is not set; set it or write ${%s:-default}", name, name)
-}
-
-func (x *expander) values(where string, maps ...map[string]looseString) map[string]string {
+func (x *expander) values(where string, sources ...map[string]looseString) map[string]string {
 	var out map[string]string
-	for _, m := range maps {
-		for _, k := range sortedKeys(m) {
+	for _, m := range sources {
+		for _, k := range slices.Sorted(maps.Keys(m)) {
 			if out == nil {
 				out = map[string]string{}
 			}
@@ -418,15 +389,6 @@ func (x *expander) list(where string, ws stringList) []string {
 		}
 	}
 	return out
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // plainJSON returns data without the comments, trailing commas and byte order mark that editors accept. Spaces

@@ -3,8 +3,10 @@ package mcpclient
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,7 +68,7 @@ func TestLoad(t *testing.T) {
 func describeServer(c Server) string {
 	var b strings.Builder
 	pairs := func(label string, m map[string]string) {
-		for i, k := range sortedKeys(m) {
+		for i, k := range slices.Sorted(maps.Keys(m)) {
 			if i == 0 {
 				b.WriteString(" " + label)
 			}

@@ -1,13 +1,6 @@
 package mcpclient
 
-import (
-	"cmp"
-	"context"
-	"encoding/json"
-	"sync"
-	"sync/atomic"
-	"time"
-)
+import "encoding/json"
 
 // A LogMessage is a log message of a server.
 type LogMessage struct {
@@ -16,44 +9,17 @@ type LogMessage struct {
 	Data   json.RawMessage // any JSON, as the server wrote it
 }
 
-// SetLogLevel makes the server send Options.Log the messages of that level and above; empty means none, as far
-// as the protocol allows. Until it is called the server decides; from revision 2026-07-28 on it sends none.
-// SetLogLevel does not wait for the server.
+// SetLogLevel makes the server send messages of the level and above to Options.Log. "" means none; before revision
+// 2026-07-28 the server then still sends emergencies. Until SetLogLevel is called, a server of revision 2026-07-28 or
+// later sends none, and an older one decides itself. SetLogLevel does not wait for the server.
 func (c *Client) SetLogLevel(level string) {
 	if old := c.hub.level.Swap(&level); old != nil && *old == level {
 		c.hub.level.CompareAndSwap(&level, old) // keep the pointer that may have been sent
 		return
 	}
 	if cn := c.sup.current(); cn != nil {
-		cn.goWork(func() { cn.sendLogLevel(cn.life) })
+		cn.goWork(func() { cn.protocol.setLevel(cn.life) })
 	}
-}
-
-// A sentLevel is the log level that was sent last.
-type sentLevel struct {
-	mu   sync.Mutex // held while one is sent
-	last atomic.Pointer[string]
-}
-
-// sendLogLevel sends the level unless it was the last one sent. In the revisions without sessions the level is
-// part of each request; see withMeta.
-func (c *conn) sendLogLevel(ctx context.Context) {
-	if c.hub.level.Load() == c.level.last.Load() || c.sessionless() || !c.server.declares("logging") {
-		return
-	}
-	c.level.mu.Lock() // so that the level set last is sent last
-	defer c.level.mu.Unlock()
-	level := c.hub.level.Load()
-	if level == c.level.last.Load() {
-		return
-	}
-	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	_, err := c.request(bounded, "logging/setLevel", map[string]any{"level": cmp.Or(*level, "emergency")}, nil)
-	if err != nil && ctx.Err() != nil {
-		return // the next call sends it
-	}
-	c.level.last.Store(level) // even if the server refused
 }
 
 // onLogMessage passes on a log message. It runs on the reading goroutine.

@@ -12,8 +12,8 @@ import (
 // maxName is how long a tool name may be for model APIs.
 const maxName = 64
 
-// legal replaces the characters that model APIs reject in a tool name by underscores.
-func legal(s string) string {
+// legalName replaces the characters that model APIs reject in a tool name by underscores.
+func legalName(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '-':
@@ -30,30 +30,30 @@ const maxServer = 40
 // a rule such as mcp__a__* covers the tools of one server only. Examples of such pairs are the servers a and
 // a__b, or a and a_ with a tool named _b.
 func checkName(name string) error {
-	as := legal(name)
-	if as != "" && len(as) <= maxServer && !strings.Contains("_"+as+"_", "__") {
+	legal := legalName(name)
+	if legal != "" && len(legal) <= maxServer && !strings.Contains("_"+legal+"_", "__") {
 		return nil
 	}
-	better := strings.Join(strings.FieldsFunc(as, func(r rune) bool { return r == '_' }), "_")
+	better := strings.Join(strings.FieldsFunc(legal, func(r rune) bool { return r == '_' }), "_")
 	better = cmp.Or(strings.Trim(better[:min(len(better), maxServer)], "_"), "server")
 	return fmt.Errorf("the names of its tools would contain %q; it must have at most %d bytes, must not begin or end with an underscore "+
-		"and must not have two in a row, or a rule for one server could cover the tools of another; use a name such as %q", clip(as, maxServer), maxServer, better)
+		"and must not have two in a row, or a rule for one server could cover the tools of another; use a name such as %q", clip(legal, maxServer), maxServer, better)
 }
 
-// toolNames returns the name that the model sees for each of the server's names, which must be distinct. The
-// result does not depend on their order: a legal name is kept; another name that then collides, or is too long,
-// ends in a hash of the original.
+// toolNames returns the name that the model sees for each of the server's names, which must be distinct. The result does
+// not depend on their order. Legal names are kept; a changed name that collides with another, or one that is too long,
+// ends in a hash of the original name.
 func toolNames(prefix string, names []string) map[string]string {
-	prefix = legal(prefix)
+	prefix = legalName(prefix)
 	wanted := map[string][]string{}
 	for _, n := range names {
-		full := prefix + legal(n)
+		full := prefix + legalName(n)
 		wanted[full] = append(wanted[full], n)
 	}
 	out := make(map[string]string, len(names))
 	for _, n := range names {
-		full := prefix + legal(n)
-		alone := len(wanted[full]) == 1 || legal(n) == n
+		full := prefix + legalName(n)
+		alone := len(wanted[full]) == 1 || legalName(n) == n
 		if alone && len(full) <= maxName && n != "" {
 			out[n] = full
 		} else {
@@ -64,7 +64,7 @@ func toolNames(prefix string, names []string) map[string]string {
 	return out
 }
 
-// lengthenEqual handles hashed names that equal another name: they get more digits.
+// lengthenEqual gives more digits to hashed names that equal another name.
 func lengthenEqual(prefix string, names []string, out map[string]string) {
 	for digits := 12; digits <= 32; digits += 4 {
 		users := map[string][]string{}
@@ -80,7 +80,7 @@ func lengthenEqual(prefix string, names []string, out map[string]string) {
 			slices.Sort(same)
 			for _, n := range same {
 				if out[n] != prefix+n {
-					out[n] = hashed(prefix+legal(n), n, digits)
+					out[n] = hashed(prefix+legalName(n), n, digits)
 				}
 			}
 		}

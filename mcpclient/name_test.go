@@ -28,7 +28,7 @@ func TestServerNames(t *testing.T) {
 func TestToolNamesBelongToOneServer(t *testing.T) {
 	server := rapid.Custom(func(t *rapid.T) string {
 		name := rapid.StringMatching(`[ab_. é]{1,8}|[ab_]{35,45}`).Filter(func(s string) bool { return checkName(s) == nil }).Draw(t, "name")
-		return "mcp__" + legal(name) + "__"
+		return "mcp__" + legalName(name) + "__"
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		mine, other := server.Draw(t, "mine"), server.Draw(t, "other")

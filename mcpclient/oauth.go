@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,22 +13,24 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/kitbag-go/kitbag/internal/oauthurl"
 )
 
-// OAuth says how the client logs in to a server, by the MCP authorization specification: OAuth
-// 2.1 with PKCE, with the authorization server found by the protected resource metadata.
-// Authorize and RedirectURL are required.
+// OAuth configures the login to a server by the MCP authorization specification: OAuth 2.1 with PKCE. The
+// authorization server is found by the protected resource metadata.
 type OAuth struct {
 	// Authorize sends the user to the page, waits until the authorization server redirects to RedirectURL, and
 	// returns the query of the redirect. It is called by one goroutine at a time and may take as long as
-	// Timeouts.Start.
+	// Timeouts.Start. Without it and RedirectURL a stored login is used, and a call that needs a new one fails with
+	// [ErrLogin]; see [HTTP.BeginLogin].
 	Authorize   func(ctx context.Context, page string) (url.Values, error)
 	RedirectURL string
 
 	// ClientID and ClientSecret belong to a client that was registered by hand at the authorization server Issuer,
-	// and are sent only there. An empty Issuer means the first one that the server names. ClientMetadataURL is the
+	// and are sent only there. An empty Issuer means the first one that the server names; another one is refused if
+	// Issuer is set. ClientMetadataURL is the
 	// URL of a client ID metadata document, for authorization servers that support such documents. Without either
 	// the client registers itself.
 	ClientID, ClientSecret, Issuer string
@@ -35,6 +38,15 @@ type OAuth struct {
 
 	// Dir is where tokens are stored, in files that only the user may read. If it is empty they are kept in memory.
 	Dir string
+
+	// Store, unless nil, is used instead of Dir. It keeps the login of one user to one server, and must be safe for
+	// concurrent use. Load returns nil if there is none. The bytes contain tokens. Lock is held while the login is
+	// renewed, so that no two programs use the same refresh token.
+	Store interface {
+		Load(ctx context.Context) ([]byte, error)
+		Save(ctx context.Context, login []byte) error
+		Lock(ctx context.Context) (unlock func(), err error)
+	}
 }
 
 // How often one request may log in: maxDenials times after a refusal (first with a refreshed token, then with
@@ -51,15 +63,15 @@ type login struct {
 	http   *http.Client // sends no tokens
 	next   http.RoundTripper
 
-	busy  semaphore // held by renew
-	mu    sync.Mutex
-	grant *grant // nil before the first login
+	busy semaphore // held by renew
 }
 
 func newLogin(cfg *OAuth, server *url.URL, next http.RoundTripper) *login {
 	l := &login{cfg: *cfg, server: server, next: next, busy: make(semaphore, 1)}
 	l.http = &http.Client{Transport: next, Timeout: 30 * time.Second, CheckRedirect: sameHost}
-	l.grant = l.load()
+	if cfg.Store == nil {
+		l.cfg.Store = cfg.file(server.String())
+	}
 	return l
 }
 
@@ -77,7 +89,10 @@ func (l *login) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Host != l.server.Host || req.URL.Scheme != l.server.Scheme {
 		return l.next.RoundTrip(req)
 	}
-	g := l.current()
+	g, err := l.load(req.Context())
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLogin, err)
+	}
 	denials, stepUps := 0, 0
 	for {
 		attempt, err := withToken(req, g, denials+stepUps > 0)
@@ -97,12 +112,13 @@ func (l *login) RoundTrip(req *http.Request) (*http.Response, error) {
 			stepUps++
 			ch.more = true
 		default:
+			hideToken(res, attempt)
 			return res, nil
 		}
 		_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10))
 		res.Body.Close()
 		if g, err = l.renew(req.Context(), g, ch); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrLogin, err)
+			return nil, fmt.Errorf("%w: %w", ErrLogin, withoutToken(err, attempt))
 		}
 	}
 }
@@ -117,114 +133,170 @@ func withToken(req *http.Request, g *grant, again bool) (*http.Request, error) {
 		}
 		out.Body = body
 	}
-	if g != nil {
+	if g != nil && g.Access != "" {
 		out.Header.Set("Authorization", "Bearer "+g.Access)
 	}
 	return out, nil
 }
 
-// current returns the current grant, or nil.
-func (l *login) current() *grant {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.grant
+// load returns the stored grant, or nil. It has no tokens if the login has ended.
+func (l *login) load(ctx context.Context) (*grant, error) {
+	data, err := l.cfg.Store.Load(ctx)
+	g := &grant{}
+	if err != nil || json.Unmarshal(data, g) != nil {
+		return nil, err
+	}
+	return g, nil
 }
 
-// renew gets a grant in place of old, which the server refused: one that another goroutine has got meanwhile, a
-// refreshed one, or a new one from the user.
+func (l *login) save(ctx context.Context, g *grant) error {
+	data, err := json.Marshal(g)
+	if err == nil {
+		err = l.cfg.Store.Save(ctx, data)
+	}
+	if err != nil {
+		return fmt.Errorf("store the login: %w", err)
+	}
+	return nil
+}
+
+// renew gets a grant in place of old, which the server refused: one that another goroutine or program has got
+// meanwhile, a refreshed one, or a new one from the user.
 func (l *login) renew(ctx context.Context, old *grant, ch challenge) (*grant, error) {
 	if err := l.busy.lock(ctx); err != nil {
 		return nil, err
 	}
 	defer l.busy.unlock()
-	if now := l.current(); now != old && now != nil {
-		return now, nil
-	}
-	site, err := l.discover(ctx, ch)
+	unlock, err := l.cfg.Store.Lock(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := l.checkIssuer(site, old); err != nil {
+	defer unlock()
+	g, err := l.load(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if old != nil && old.Issuer != site.Issuer {
-		old = nil // credentials are only for their issuer
-	}
-	var g *grant
-	if old != nil && old.Refresh != "" && ch.refresh {
-		g, _ = l.refresh(ctx, site, old) // on failure the user is asked
-	}
-	if g == nil {
-		if g, err = l.authorize(ctx, site, old, ch); err != nil {
+	if g == nil || g.Access == "" || old != nil && g.Access == old.Access {
+		if g, err = l.replace(ctx, g, ch); err != nil {
 			return nil, err
 		}
+		err = l.save(context.WithoutCancel(ctx), g) // the refresh token before it may not work any more
 	}
-	if err := l.save(g); err != nil {
-		return nil, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.grant = g
-	return g, nil
+	return g, err
 }
 
-// checkIssuer prevents sending the credentials of one issuer to another one, which a server could name later.
-func (l *login) checkIssuer(site *authServer, old *grant) error {
-	first := l.cfg.Issuer
-	if first == "" && old != nil {
-		first = old.Issuer
-	}
-	if l.cfg.ClientID == "" || first == "" || first == site.Issuer {
-		return nil
-	}
-	return fmt.Errorf("the server names the authorization server %q, but OAuth.ClientID belongs to %q", site.Issuer, first)
-}
-
-// authorize asks the user to grant access.
-func (l *login) authorize(ctx context.Context, site *authServer, old *grant, ch challenge) (*grant, error) {
-	client, err := l.identify(ctx, site, old)
+// replace returns a grant in place of old, which may be nil.
+func (l *login) replace(ctx context.Context, old *grant, ch challenge) (*grant, error) {
+	site, old, err := l.site(ctx, old, ch)
 	if err != nil {
 		return nil, err
 	}
-	scopes := site.choose(ch)
-	if ch.more && old != nil {
-		scopes = union(strings.Fields(old.Scope), scopes)
+	if old != nil && old.Refresh != "" && ch.refresh {
+		g, err := l.refresh(context.WithoutCancel(ctx), site, old)
+		if e, ok := errors.AsType[*refusedError](err); !ok || e.status >= 500 || e.status == http.StatusTooManyRequests {
+			return g, err // otherwise the refresh token is of no use any more
+		}
 	}
-	state, verifier := rand.Text(), rand.Text()+rand.Text()
-	sum := sha256.Sum256([]byte(verifier))
+	if l.cfg.Authorize == nil {
+		ended := &grant{Issuer: site.Issuer, Scope: strings.Join(scopes(site, old, ch), " ")}
+		if old != nil {
+			ended.Client = old.Client
+		}
+		return nil, errors.Join(errors.New("there is no login, or it has ended"), l.save(ctx, ended))
+	}
+	page, p, err := l.begin(ctx, site, old, ch)
+	if err != nil {
+		return nil, err
+	}
+	back, err := l.cfg.Authorize(ctx, page)
+	if err != nil {
+		return nil, err
+	}
+	return l.finish(ctx, p, back)
+}
+
+// site returns the authorization server, and old if it is from there: credentials are only for their issuer.
+func (l *login) site(ctx context.Context, old *grant, ch challenge) (*authServer, *grant, error) {
+	site, err := l.discover(ctx, ch)
+	if err == nil {
+		err = l.checkIssuer(site, old)
+	}
+	if old != nil && err == nil && old.Issuer != site.Issuer {
+		old = nil
+	}
+	return site, old, err
+}
+
+// checkIssuer prevents a login at an issuer other than that of the configuration, and sending the credentials of one
+// issuer to another one, which a server could name later.
+func (l *login) checkIssuer(site *authServer, old *grant) error {
+	first := l.cfg.Issuer
+	if first == "" && old != nil && l.cfg.ClientID != "" {
+		first = old.Issuer
+	}
+	if first == "" || first == site.Issuer {
+		return nil
+	}
+	return fmt.Errorf("the server names the authorization server %q, but the login belongs to %q", site.Issuer, first)
+}
+
+// A pending login is one whose redirect has not arrived.
+type pending struct {
+	Site            authServer
+	Client          credentials
+	State, Verifier string
+	Scope           string
+}
+
+// begin returns the page on which the user grants access.
+func (l *login) begin(ctx context.Context, site *authServer, old *grant, ch challenge) (page string, p *pending, err error) {
+	p = &pending{Site: *site, State: rand.Text(), Verifier: rand.Text() + rand.Text(), Scope: strings.Join(scopes(site, old, ch), " ")}
+	if p.Client, err = l.identify(ctx, site, old); err != nil {
+		return "", nil, err
+	}
+	sum := sha256.Sum256([]byte(p.Verifier))
 	q := url.Values{
-		"response_type": {"code"}, "client_id": {client.ID}, "redirect_uri": {l.cfg.RedirectURL}, "state": {state},
+		"response_type": {"code"}, "client_id": {p.Client.ID}, "redirect_uri": {l.cfg.RedirectURL}, "state": {p.State},
 		"code_challenge": {base64.RawURLEncoding.EncodeToString(sum[:])}, "code_challenge_method": {"S256"},
 		"resource": {site.Resource},
 	}
-	if len(scopes) > 0 {
-		q.Set("scope", strings.Join(scopes, " "))
+	if p.Scope != "" {
+		q.Set("scope", p.Scope)
 	}
-	if slices.Contains(scopes, "offline_access") {
+	if slices.Contains(strings.Fields(p.Scope), "offline_access") {
 		q.Set("prompt", "consent")
 	}
-	page, err := url.Parse(site.AuthorizationEndpoint)
+	u, err := url.Parse(site.AuthorizationEndpoint)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	for k, v := range page.Query() {
+	for k, v := range u.Query() {
 		if !q.Has(k) {
 			q[k] = v
 		}
 	}
-	page.RawQuery = q.Encode()
-	back, err := l.cfg.Authorize(ctx, page.String())
-	if err != nil {
+	u.RawQuery = q.Encode()
+	return u.String(), p, nil
+}
+
+// scopes returns the scopes to request.
+func scopes(site *authServer, old *grant, ch challenge) []string {
+	chosen := site.choose(ch)
+	if old != nil && (ch.more || old.Access == "") {
+		chosen = union(strings.Fields(old.Scope), chosen)
+	}
+	return chosen
+}
+
+// finish exchanges the code of the redirect.
+func (l *login) finish(ctx context.Context, p *pending, back url.Values) (*grant, error) {
+	if err := p.Site.checkReturn(back, p.State); err != nil {
 		return nil, err
 	}
-	if err := site.checkReturn(back, state); err != nil {
-		return nil, err
-	}
-	form := url.Values{
+	return l.token(ctx, &p.Site, p.Client, url.Values{
 		"grant_type": {"authorization_code"}, "code": {back.Get("code")},
-		"redirect_uri": {l.cfg.RedirectURL}, "code_verifier": {verifier}, "resource": {site.Resource},
-	}
-	return l.token(ctx, site, client, form, strings.Join(scopes, " "))
+		"redirect_uri": {l.cfg.RedirectURL}, "code_verifier": {p.Verifier}, "resource": {p.Site.Resource},
+	}, p.Scope)
 }
 
 func (l *login) refresh(ctx context.Context, site *authServer, old *grant) (*grant, error) {
@@ -248,7 +320,7 @@ func (s *authServer) checkReturn(back url.Values, state string) error {
 	case iss == "" && s.IssSupported:
 		return fmt.Errorf("the redirect has no issuer (iss), although %q declares that it sends one", s.Issuer)
 	case back.Get("error") != "":
-		return fmt.Errorf("the authorization server refused: %s %s", back.Get("error"), clip(back.Get("error_description"), 300))
+		return &refusedError{code: back.Get("error")}
 	case back.Get("code") == "":
 		return errors.New("the redirect has no code")
 	}
@@ -262,7 +334,7 @@ func (l *login) identify(ctx context.Context, site *authServer, old *grant) (cre
 		return credentials{ID: l.cfg.ClientID, Secret: l.cfg.ClientSecret, Method: site.method(l.cfg.ClientSecret != "")}, nil
 	case site.MetadataDocuments && l.cfg.ClientMetadataURL != "":
 		return credentials{ID: l.cfg.ClientMetadataURL, Method: "none"}, nil
-	case old != nil:
+	case old != nil && old.Client.ID != "":
 		return old.Client, nil
 	case site.RegistrationEndpoint == "":
 		return credentials{}, fmt.Errorf("%q does not support registration; register a client by hand and set OAuth.ClientID", site.Issuer)
@@ -292,7 +364,7 @@ func (l *login) identify(ctx context.Context, site *authServer, old *grant) (cre
 
 // applicationType is "native" for a program on the user's machine.
 func applicationType(redirect string) string {
-	if u, err := url.Parse(redirect); err == nil && u.Scheme == "https" && !loopback(u.Hostname()) {
+	if u, err := url.Parse(redirect); err == nil && u.Scheme == "https" && !oauthurl.Loopback(u.Hostname()) {
 		return "web"
 	}
 	return "native"

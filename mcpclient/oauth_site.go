@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/oauthurl"
 )
 
 // A challenge is the WWW-Authenticate header of a refusal, and how to react to it.
@@ -116,7 +118,7 @@ func (l *login) discover(ctx context.Context, ch challenge) (*authServer, error)
 	}
 	issuer := prm.Servers[0]
 	s := &authServer{}
-	urls, err := issuerMetadata(issuer)
+	urls, err := oauthurl.Metadata(issuer)
 	if err != nil {
 		return nil, err
 	}
@@ -153,28 +155,16 @@ func (s *authServer) check() error {
 		if endpoint == "" && endpoint == s.RegistrationEndpoint {
 			continue
 		}
-		if err := secure(endpoint); err != nil {
+		if err := oauthurl.Secure(endpoint); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// secure rejects an endpoint to which secrets would be sent unencrypted.
-func secure(endpoint string) error {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return err
-	}
-	if u.Scheme == "https" && u.Host != "" || u.Scheme == "http" && loopback(u.Hostname()) {
-		return nil
-	}
-	return fmt.Errorf("%q must be https", endpoint)
-}
-
 // resourceMetadata returns the possible URLs of the server's metadata.
 func (l *login) resourceMetadata(ch challenge) []string {
-	const known = "/.well-known/oauth-protected-resource"
+	const known = oauthurl.Resource
 	if u, err := url.Parse(ch.metadata); err == nil && u.Host == l.server.Host && u.Scheme == l.server.Scheme {
 		return []string{ch.metadata}
 	}
@@ -185,26 +175,6 @@ func (l *login) resourceMetadata(ch challenge) []string {
 		return []string{root.String()}
 	}
 	return []string{under.String(), root.String()}
-}
-
-// issuerMetadata returns the possible URLs of an authorization server's metadata.
-func issuerMetadata(issuer string) ([]string, error) {
-	if err := secure(issuer); err != nil {
-		return nil, err
-	}
-	u, err := url.Parse(issuer)
-	if err != nil {
-		return nil, err
-	}
-	at := func(path string) string {
-		return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: path}).String()
-	}
-	path := strings.TrimSuffix(u.Path, "/")
-	urls := []string{at("/.well-known/oauth-authorization-server" + path), at("/.well-known/openid-configuration" + path)}
-	if path != "" {
-		urls = append(urls, at(path+"/.well-known/openid-configuration"))
-	}
-	return urls, nil
 }
 
 // covers reports whether the server's URL is the resource or below it.
@@ -296,13 +266,33 @@ func (l *login) answer(req *http.Request, out any) error {
 	}
 	if status >= 300 {
 		var e struct {
-			Error       string `json:"error"`
-			Description string `json:"error_description"`
+			Error string `json:"error"`
 		}
 		_ = json.Unmarshal(body, &e)
-		return fmt.Errorf("HTTP status %d %s %s", status, e.Error, clip(e.Description, 300))
+		return &refusedError{status, e.Error}
 	}
-	return json.Unmarshal(body, out)
+	if json.Unmarshal(body, out) != nil {
+		return errors.New("the answer cannot be read") // the cause could contain a token
+	}
+	return nil
+}
+
+// A refusedError is an error of an authorization server.
+type refusedError struct {
+	status int
+	code   string
+}
+
+// Error does not contain the description, nor an unknown code: they could repeat a token.
+func (e *refusedError) Error() string {
+	text := "the authorization server refused"
+	if slices.Contains(oauthurl.ErrorCodes, e.code) {
+		text += ": " + e.code
+	}
+	if e.status != 0 {
+		text += fmt.Sprintf(" (HTTP status %d)", e.status)
+	}
+	return text
 }
 
 // credentials identify a client at one issuer.

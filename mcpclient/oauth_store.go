@@ -1,108 +1,84 @@
 package mcpclient
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
+	"sync"
 )
 
-// Grants are files named after a hash of server and issuer. A file named after the server alone has the issuer
-// that was used last.
+// A loginFile is the Store of a login in OAuth.Dir: a file named after a hash of the server. Without a directory it keeps
+// the login in memory.
+type loginFile struct {
+	path string
 
-// path returns the name of the file for the parts.
-func (l *login) path(parts ...string) string {
-	sum := sha256.Sum256([]byte(strings.Join(parts, "\n")))
-	return filepath.Join(l.cfg.Dir, hex.EncodeToString(sum[:16])+".json")
+	mu     sync.Mutex
+	memory []byte
 }
 
-// store returns a login that can load and remove what is stored for a server.
-func (o *OAuth) store(server string) (*login, error) {
-	u, err := url.Parse(server)
-	if err != nil {
-		return nil, fmt.Errorf("the URL of the server: %w", err)
+// file returns the Store for the server at the URL.
+func (o *OAuth) file(server string) *loginFile {
+	if o.Dir == "" {
+		return &loginFile{}
 	}
-	return &login{cfg: *o, server: u}, nil
+	sum := sha256.Sum256([]byte(server))
+	return &loginFile{path: filepath.Join(o.Dir, hex.EncodeToString(sum[:16])+".json")}
 }
 
 // LoggedIn reports whether Dir has tokens for the server at the URL. They may have expired.
 func (o *OAuth) LoggedIn(server string) bool {
-	l, err := o.store(server)
-	return err == nil && l.load() != nil
+	data, err := o.file(server).Load(context.Background())
+	var g grant
+	return err == nil && json.Unmarshal(data, &g) == nil && g.Access != ""
 }
 
 // Logout removes the tokens and the registration for the server at the URL from Dir. It does
 // not notify the authorization server.
 func (o *OAuth) Logout(server string) error {
-	l, err := o.store(server)
-	if err != nil || o.Dir == "" {
+	if o.Dir == "" {
+		return nil
+	}
+	if err := os.Remove(o.file(server).path); !errors.Is(err, fs.ErrNotExist) {
 		return err
-	}
-	issuer, err := os.ReadFile(l.path(l.server.String()))
-	if err != nil {
-		return ignoreMissing(err)
-	}
-	// Remove the file with the issuer last: it is needed to find the other file.
-	if err := ignoreMissing(os.Remove(l.path(l.server.String(), string(issuer)))); err != nil {
-		return err
-	}
-	return ignoreMissing(os.Remove(l.path(l.server.String())))
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// load returns the grant that was used last, or nil.
-func (l *login) load() *grant {
-	if l.cfg.Dir == "" {
-		return nil
-	}
-	issuer, err := os.ReadFile(l.path(l.server.String()))
-	if err != nil {
-		return nil
-	}
-	data, err := os.ReadFile(l.path(l.server.String(), string(issuer)))
-	g := &grant{}
-	if err != nil || json.Unmarshal(data, g) != nil || g.Issuer != string(issuer) || g.Access == "" {
-		return nil
-	}
-	return g
-}
-
-// save stores the grant.
-func (l *login) save(g *grant) error {
-	if l.cfg.Dir == "" {
-		return nil
-	}
-	data, err := json.Marshal(g)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(l.cfg.Dir, 0o700); err != nil {
-		return fmt.Errorf("store the token: %w", err)
-	}
-	server := l.server.String()
-	if old, err := os.ReadFile(l.path(server)); err == nil && string(old) != g.Issuer {
-		_ = os.Remove(l.path(server, string(old))) // it could not be found any more
-	}
-	if err := writePrivate(l.path(server, g.Issuer), data); err != nil {
-		return fmt.Errorf("store the token: %w", err)
-	}
-	if err := writePrivate(l.path(server), []byte(g.Issuer)); err != nil {
-		return fmt.Errorf("store the token: %w", err)
 	}
 	return nil
 }
+
+// Load returns what is stored, or nil.
+func (f *loginFile) Load(context.Context) ([]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.path == "" {
+		return f.memory, nil
+	}
+	data, err := os.ReadFile(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return data, err
+}
+
+// Save stores a login.
+func (f *loginFile) Save(_ context.Context, login []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.path == "" {
+		f.memory = login
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
+		return err
+	}
+	return writePrivate(f.path, login)
+}
+
+// Lock does nothing: each of several programs may ask the user.
+func (f *loginFile) Lock(context.Context) (unlock func(), err error) { return func() {}, nil }
 
 // writePrivate replaces a file atomically by one that only the user may read.
 func writePrivate(path string, data []byte) error {

@@ -52,7 +52,7 @@ func TestLogin(t *testing.T) {
 		t.Errorf("registered: %v", reg)
 	}
 	files, err := filepath.Glob(filepath.Join(cfg.Transport.(HTTP).OAuth.Dir, "*"))
-	if err != nil || len(files) != 2 {
+	if err != nil || len(files) != 1 {
 		t.Fatalf("files: %v %v", files, err)
 	}
 	for _, f := range files {

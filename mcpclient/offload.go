@@ -2,6 +2,7 @@ package mcpclient
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// blockCost is the size of an empty block, so that very many empty blocks are too large as well.
+// blockCost is the size of an empty block, so that very many empty blocks are also too large.
 const blockCost = 32
 
 // maxOverflow is how many parts of a result are named in the notice; the others are counted.
@@ -107,47 +108,42 @@ type overflow struct {
 }
 
 // add adds a part; the first error is kept.
-func (a *overflow) add(what, extension string, data []byte) {
-	if a.parts++; a.parts > maxOverflow || a.err != nil {
+func (o *overflow) add(what, extension string, data []byte) {
+	if o.parts++; o.parts > maxOverflow || o.err != nil {
 		return
 	}
 	where := "dropped"
-	if a.dir != "" {
-		where, a.err = a.write(extension, data)
+	if o.dir != "" {
+		where, o.err = o.write(extension, data)
 		where = "in " + where
 	}
-	fmt.Fprintf(&a.notice, "; %s (%d bytes) is %s", what, len(data), where)
+	fmt.Fprintf(&o.notice, "; %s (%d bytes) is %s", what, len(data), where)
 }
 
 // String returns the notice.
-func (a *overflow) String() string {
-	if a.parts > maxOverflow {
-		return fmt.Sprintf("%s; %d more parts are dropped", a.notice.String(), a.parts-maxOverflow)
+func (o *overflow) String() string {
+	if o.parts > maxOverflow {
+		return fmt.Sprintf("%s; %d more parts are dropped", o.notice.String(), o.parts-maxOverflow)
 	}
-	return a.notice.String()
+	return o.notice.String()
 }
 
-func (a *overflow) write(extension string, data []byte) (path string, err error) {
-	if err := os.MkdirAll(a.dir, 0o700); err != nil {
+func (o *overflow) write(extension string, data []byte) (path string, err error) {
+	if err := os.MkdirAll(o.dir, 0o700); err != nil {
 		return "", err
 	}
-	f, err := os.CreateTemp(a.dir, filepath.Base(a.name)+"-*."+extension)
+	f, err := os.CreateTemp(o.dir, filepath.Base(o.name)+"-*."+extension)
 	if err != nil {
 		return "", err
 	}
-	defer func() {
-		if e := f.Close(); err == nil {
-			err = e
-		}
-	}()
 	_, err = f.Write(data)
-	return f.Name(), err
+	return f.Name(), errors.Join(err, f.Close())
 }
 
 // extension returns the file name extension for a media type.
 func extension(mediaType string) string {
 	_, subtype, _ := strings.Cut(mediaType, "/")
-	if subtype == "" || len(subtype) > 8 || strings.ToLower(legal(subtype)) != subtype {
+	if subtype == "" || len(subtype) > 8 || strings.ToLower(legalName(subtype)) != subtype {
 		return "bin"
 	}
 	return subtype

@@ -32,9 +32,9 @@ type Options struct {
 	// TrustReadOnly believes a tool's claim that it is read-only or idempotent; see Trust in the package's documentation.
 	TrustReadOnly bool
 
-	// Pins, unless nil, withhold what the server changes about a tool that was allowed before. PinListed, unless
-	// nil, reports whether a rule allows a tool, given the name that the model sees: such a tool is pinned when it
-	// is first listed.
+	// Pins, unless nil, withhold a tool that the server has changed after it was allowed. PinListed, unless nil,
+	// reports whether a rule allows a tool, given the name that the model sees: such a tool is pinned when it is
+	// first listed.
 	Pins      Pins
 	PinListed func(tool string) bool
 
@@ -120,7 +120,6 @@ func newConfig(name string, t Transport, opts *Options) (*config, error) {
 	return c, nil
 }
 
-// check returns what is wrong with the configuration.
 func (c *config) check(t Transport) error {
 	if err := checkName(c.name); err != nil {
 		return err
@@ -153,7 +152,7 @@ func (c *config) check(t Transport) error {
 	)
 }
 
-// notNegative checks the field of that name; zero says what 0 means there.
+// notNegative checks the value of a field. zero says what 0 means.
 func notNegative[T int | time.Duration](field string, value T, zero string) error {
 	if value < 0 {
 		return fmt.Errorf("%s is %v; it must not be negative (0: %s)", field, value, zero)
@@ -174,7 +173,7 @@ func (c *config) setDefaults() {
 	c.Limits.Result = cmp.Or(c.Limits.Result, 4<<20)
 	c.Limits.Samples = cmp.Or(c.Limits.Samples, 10)
 	if !c.NoPrefix {
-		c.Prefix = cmp.Or(c.Prefix, "mcp__"+legal(c.name)+"__")
+		c.Prefix = cmp.Or(c.Prefix, "mcp__"+legalName(c.name)+"__")
 	}
 }
 

@@ -19,20 +19,23 @@ import (
 	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
-// ErrChanged means that a tool has changed since it was allowed: the server has changed its definition, or the
-// model was shown another one. The tool is withheld until the user accepts the new definition; see [Pins].
-var ErrChanged = errors.New("the tool has changed since it was allowed")
+// ErrChanged means that the definition of a tool or skill differs from the one that was allowed. The tool or skill is
+// withheld until the user accepts the new definition; see [Pins].
+var ErrChanged = errors.New("the definition has changed since it was allowed")
 
 // Pins stores the definitions of tools as they were allowed. It is safe for concurrent use.
 //
-// A tool is pinned with the definition that the model was shown when it is first called, because then a rule or
-// the user has allowed the call; or when it is first listed, if Options.PinListed says so. The definition is
-// the tool's whole entry; the order of members and white space do not matter. A tool whose definition has
-// changed is in [Client.Skipped] instead of [Client.Tools], and its calls fail with [ErrChanged].
+// A tool is pinned when a rule or the user has allowed its first call, with the definition that the model was shown; or
+// when it is first listed, if Options.PinListed says so. The definition is the tool's whole entry; the order of members
+// and white space do not matter. A tool whose definition has changed is in [Client.Skipped] instead of [Client.Tools],
+// and its calls fail with [ErrChanged].
 //
 // The server itself is pinned together with the first of its tools, under the name [ServerPin]: its
-// instructions, and the titles and descriptions of its groups. While they differ, [Client.Status] and
+// instructions, and the titles and descriptions of its groups. While the server's differ from these, [Client.Status] and
 // [Client.Groups] return the pinned ones.
+//
+// A skill is pinned in the same way when its text or a file is first read, with the digests of all its files, under the
+// name "skill URI".
 //
 // Pins are a boundary against servers: a server cannot replace a tool that the user trusts. They do not cover
 // what a tool does, nor protect against programs that can write the pins.
@@ -40,8 +43,8 @@ type Pins interface {
 	// Load returns the pins of a server, by the server's tool names.
 	Load(server string) (map[string]Pin, error)
 
-	// Update calls change with the pins of a server, and stores the map as change leaves it. No other Update, of
-	// this or another program, may run meanwhile.
+	// Update calls change with the pins of a server, and stores the changed map. No other Update, of this or another
+	// program, may run at the same time.
 	Update(server string, change func(pins map[string]Pin)) error
 }
 
@@ -55,15 +58,15 @@ type Pin struct {
 	As         string          `json:"as,omitempty"`      // the name for rules and the model
 }
 
-// pinOf returns the pin of a tool. A tool that has taken the name of another pinned tool gets
-// the pin of that one, since the allowed name meant the other tool.
-func pinOf(pins map[string]Pin, t *remoteTool) (p Pin, pinned bool) {
-	if p, pinned = pins[t.remote]; pinned {
+// pinOf returns the pin of a definition. A tool that has taken over the name of another pinned tool gets the pin of the
+// other tool, for which the name was allowed.
+func pinOf(pins map[string]Pin, name, modelName string, definition json.RawMessage) (p Pin, pinned bool) {
+	if p, pinned = pins[name]; pinned {
 		return p, true
 	}
 	for _, other := range slices.Sorted(maps.Keys(pins)) {
-		if pins[other].As == t.info.Name {
-			return Pin{Definition: pins[other].Definition, Changed: t.definition, As: t.info.Name}, true
+		if pins[other].As == modelName {
+			return Pin{Definition: pins[other].Definition, Changed: definition, As: modelName}, true
 		}
 	}
 	return Pin{}, false
@@ -86,7 +89,7 @@ func (p Pin) Diff() string {
 	return string(diff.Diff("allowed", lines(p.Definition), "now", lines(p.Changed)))
 }
 
-// lines formats a definition for the diff.
+// lines formats a definition in lines for the diff.
 func lines(definition json.RawMessage) []byte {
 	var out bytes.Buffer
 	if json.Indent(&out, definition, "", "  ") != nil {
@@ -96,21 +99,27 @@ func lines(definition json.RawMessage) []byte {
 	return []byte(text + "\n")
 }
 
-// errChanged names the members of the definitions that differ; tool is empty for the server's own text.
-func errChanged(server, tool string, before, after json.RawMessage) error {
+// errChanged names the members of the definitions that differ; what is the tool or skill.
+func errChanged(what string, before, after json.RawMessage) error {
+	return fmt.Errorf("%s: %w, in %.300q; the user can compare and accept it with: kitbag mcp pins", what, ErrChanged, differing(before, after))
+}
+
+// toolText names a tool in errors.
+func (c *config) toolText(name string) string {
+	return fmt.Sprintf("MCP server %q: tool %q", c.name, name)
+}
+
+// differing returns the names of the members that differ.
+func differing(before, after json.RawMessage) []string {
 	var a, b map[string]json.RawMessage
 	_, _ = json.Unmarshal(before, &a), json.Unmarshal(after, &b) // unreadable definitions have no members
 	all := map[string]json.RawMessage{}
 	maps.Copy(all, a)
 	maps.Copy(all, b)
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(n string) bool { return bytes.Equal(a[n], b[n]) })
-	if tool == ServerPin {
-		return fmt.Errorf("MCP server %q: its text has changed since it was allowed, in %.300q; the user can compare and accept it with: kitbag mcp pins", server, names)
-	}
-	return fmt.Errorf("MCP server %q: tool %q: %w, in %.300q; the user can compare and accept it with: kitbag mcp pins", server, tool, ErrChanged, names)
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(n string) bool { return bytes.Equal(a[n], b[n]) })
 }
 
-// A serverText is what a model reads of a server, except its tools.
+// A serverText is the text of a server that models read, except its tools.
 type serverText struct {
 	Instructions string               `json:"instructions,omitempty"`
 	Groups       map[string]groupText `json:"groups,omitempty"` // by the server's own names
@@ -164,7 +173,7 @@ func pinText(pins map[string]Pin, now json.RawMessage) (changed bool) {
 	return changed
 }
 
-// applyTextPin returns the allowed text, which replaces the server's current text.
+// applyTextPin returns the text to use: the pinned one, or the server's current one if none is pinned.
 func (c *catalogue) applyTextPin(s *snapshot, pins map[string]Pin, now *serverText) *serverText {
 	p, pinned := pins[ServerPin]
 	if !pinned {
@@ -172,10 +181,11 @@ func (c *catalogue) applyTextPin(s *snapshot, pins map[string]Pin, now *serverTe
 	}
 	if p.Changed != nil {
 		s.textWithheld = true
-		why := errChanged(c.cfg.name, "", p.Definition, p.Changed)
-		s.skipped = append(s.skipped, Skipped{"*", why.Error()})
+		reason := fmt.Errorf("MCP server %q: its text has changed since it was allowed, in %.300q; the user can compare and accept it with: kitbag mcp pins",
+			c.cfg.name, differing(p.Definition, p.Changed))
+		s.skipped = append(s.skipped, Skipped{"*", reason.Error()})
 		if last := c.snap.Load(); last == nil || !last.textWithheld {
-			slog.Warn("the changed text of an MCP server is withheld", "reason", why)
+			slog.Warn("the changed text of an MCP server is withheld", "reason", reason)
 		}
 	}
 	text := &serverText{}
@@ -191,10 +201,9 @@ func (c *catalogue) applyPins(s *snapshot, text *serverText) *serverText {
 	}
 	definition := text.definition()
 	pins, err := c.cfg.Pins.Load(c.cfg.name)
-	change := func(pins map[string]Pin) bool {
-		some := false
+	change := func(pins map[string]Pin) (changed bool) {
 		for _, t := range s.remotes {
-			p, pinned := pinOf(pins, t)
+			p, pinned := pinOf(pins, t.remoteName, t.info.Name, t.definition)
 			switch {
 			case !pinned && c.cfg.PinListed != nil && c.cfg.PinListed(t.info.Name):
 				p = Pin{Definition: t.definition, As: t.info.Name}
@@ -205,10 +214,10 @@ func (c *catalogue) applyPins(s *snapshot, text *serverText) *serverText {
 			default:
 				p.Changed = t.definition
 			}
-			some = some || !pinned || !bytes.Equal(p.Changed, pins[t.remote].Changed)
-			pins[t.remote] = p
+			changed = changed || !pinned || !bytes.Equal(p.Changed, pins[t.remoteName].Changed)
+			pins[t.remoteName] = p
 		}
-		return pinText(pins, definition) || some
+		return pinText(pins, definition) || changed
 	}
 	if pins == nil {
 		pins = map[string]Pin{}
@@ -217,18 +226,18 @@ func (c *catalogue) applyPins(s *snapshot, text *serverText) *serverText {
 		err = c.cfg.Pins.Update(c.cfg.name, func(now map[string]Pin) { change(now); pins = maps.Clone(now) })
 	}
 	s.remotes = slices.DeleteFunc(s.remotes, func(t *remoteTool) bool {
-		why := err
-		if p, pinned := pins[t.remote]; err == nil && pinned && !bytes.Equal(p.Definition, t.definition) {
-			why = errChanged(c.cfg.name, t.remote, p.Definition, t.definition)
+		reason := err
+		if p, pinned := pins[t.remoteName]; err == nil && pinned && !bytes.Equal(p.Definition, t.definition) {
+			reason = errChanged(c.cfg.toolText(t.remoteName), p.Definition, t.definition)
 		}
-		if why != nil {
-			s.skipped = append(s.skipped, Skipped{clip(t.remote, maxNameBytes), why.Error()})
+		if reason != nil {
+			s.skipped = append(s.skipped, Skipped{clip(t.remoteName, maxNameBytes), reason.Error()})
 			s.withheld = append(s.withheld, t)
-			if last := c.snap.Load(); last == nil || !slices.ContainsFunc(last.withheld, func(o *remoteTool) bool { return o.remote == t.remote }) {
-				slog.Warn("an MCP tool is withheld", "reason", why)
+			if last := c.snap.Load(); last == nil || !slices.ContainsFunc(last.withheld, func(o *remoteTool) bool { return o.remoteName == t.remoteName }) {
+				slog.Warn("an MCP tool is withheld", "reason", reason)
 			}
 		}
-		return why != nil
+		return reason != nil
 	})
 	if err != nil {
 		return nil
@@ -236,42 +245,53 @@ func (c *catalogue) applyPins(s *snapshot, text *serverText) *serverText {
 	return c.applyTextPin(s, pins, text)
 }
 
-// checkPin is called before a call, which was allowed. It pins the tool as the model was shown it, and fails if
-// that definition, or the server's current one, is not the pinned one.
+// checkPin is called before a call that was allowed. It pins the definition that the model was shown, and fails if that
+// definition or the server's current one differs from the pinned one.
 func (c *catalogue) checkPin(t *remoteTool) error {
 	if c.cfg.Pins == nil {
 		return nil
 	}
-	known, _ := c.knownPins.Load(t.remote)
-	pinnedDef, _ := known.(json.RawMessage)
-	if !bytes.Equal(pinnedDef, t.definition) { // the user may have accepted it meanwhile
-		err := c.cfg.Pins.Update(c.cfg.name, func(pins map[string]Pin) {
-			p, pinned := pinOf(pins, t)
-			if !pinned {
-				p = Pin{Definition: t.definition, As: t.info.Name}
-			}
-			pins[t.remote] = p
-			pinnedDef = p.Definition
-			if _, pinned := pins[ServerPin]; !pinned {
-				pinText(pins, t.text)
-			}
-		})
-		if err != nil {
-			return fmt.Errorf("MCP server %q: tool %q cannot be pinned, and is not called: %w", c.cfg.name, t.remote, err)
-		}
-		c.knownPins.Store(t.remote, pinnedDef)
+	pinned, err := c.pin(t.remoteName, t.info.Name, t.definition, t.text)
+	if err != nil {
+		return err
 	}
-	is := t.definition
-	if now := c.snap.Load().find(t); now != nil {
-		is = now.definition
+	current := t.definition
+	if listed := c.snap.Load().find(t); listed != nil {
+		current = listed.definition
 	}
-	for _, d := range []json.RawMessage{t.definition, is} {
-		if !bytes.Equal(pinnedDef, d) {
+	for _, d := range []json.RawMessage{t.definition, current} {
+		if !bytes.Equal(pinned, d) {
 			c.listChanged(listOfTools) // relist, which withholds the tool
-			return errChanged(c.cfg.name, t.remote, pinnedDef, d)
+			return errChanged(c.cfg.toolText(t.remoteName), pinned, d)
 		}
 	}
 	return nil
+}
+
+// pin pins a tool or skill under its name, unless it is pinned, and returns the pinned definition. text is the server's
+// text, which is pinned with the first tool.
+func (c *catalogue) pin(name, modelName string, definition, text json.RawMessage) (allowed json.RawMessage, err error) {
+	known, _ := c.knownPins.Load(name)
+	allowed, _ = known.(json.RawMessage)
+	if bytes.Equal(allowed, definition) {
+		return allowed, nil
+	}
+	err = c.cfg.Pins.Update(c.cfg.name, func(pins map[string]Pin) { // the user may have accepted it meanwhile
+		p, pinned := pinOf(pins, name, modelName, definition)
+		if !pinned {
+			p = Pin{Definition: definition, As: modelName}
+		}
+		pins[name] = p
+		allowed = p.Definition
+		if _, pinned := pins[ServerPin]; !pinned {
+			pinText(pins, text)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be pinned, and is not used: %w", c.cfg.toolText(name), err)
+	}
+	c.knownPins.Store(name, allowed)
+	return allowed, nil
 }
 
 // find returns the tool as it was last listed, or nil.
@@ -280,15 +300,15 @@ func (s *snapshot) find(t *remoteTool) *remoteTool {
 		return nil
 	}
 	for _, list := range [][]*remoteTool{s.remotes, s.withheld} {
-		if i := slices.IndexFunc(list, func(o *remoteTool) bool { return o.remote == t.remote }); i >= 0 {
+		if i := slices.IndexFunc(list, func(o *remoteTool) bool { return o.remoteName == t.remoteName }); i >= 0 {
 			return list[i]
 		}
 	}
 	return nil
 }
 
-// A PinFile is [Pins] in a file, which several programs may use at once. The file is replaced atomically, under
-// a lock on the file of that name with ".lock" appended.
+// A PinFile stores [Pins] in a file, which several programs may use at once. The file is replaced atomically, under a
+// lock on the file of the same name with ".lock" appended.
 type PinFile string
 
 // Load implements [Pins].

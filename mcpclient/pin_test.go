@@ -162,7 +162,7 @@ func checkWithheld(t *testing.T, what string, pins Pins, raw json.RawMessage) {
 	t.Helper()
 	s := build(pinning(t, pins, nil).cat, []json.RawMessage{raw}, nil, nil, false)
 	for _, tl := range s.remotes {
-		if known, _ := pins.Load("srv"); known[tl.remote].Definition != nil {
+		if known, _ := pins.Load("srv"); known[tl.remoteName].Definition != nil {
 			t.Errorf("%s: %s is offered", what, raw)
 		}
 	}

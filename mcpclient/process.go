@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -14,8 +15,8 @@ import (
 	"time"
 )
 
-// inherited are the variables that every started server gets: what programs need to find their files and the
-// user's language. None of them is a secret.
+// inherited are the environment variables that every started server gets. Programs need them to find their files and the
+// user's language; none is a secret.
 var inherited = []string{
 	"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR",
 	"XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR",
@@ -37,23 +38,22 @@ type process struct {
 	cleanup func() error // removes the sandbox
 }
 
-// environment returns the variables of a started server. c.Env comes last, as exec uses the last of two
-// variables with the same name.
+// environment returns the variables of a started server. Those of c.Env come last, as exec uses the last of several with
+// the same name.
 func environment(c *Command) []string {
-	env := []string{} // nil would mean all of this program's
+	env := []string{} // nil would pass on all of this program's variables
 	for _, name := range slices.Concat(inherited, c.InheritEnv) {
 		if v, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+v)
 		}
 	}
-	for _, name := range sortedKeys(c.Env) {
+	for _, name := range slices.Sorted(maps.Keys(c.Env)) {
 		env = append(env, name+"="+c.Env[name])
 	}
 	return env
 }
 
-// startProcess starts a server, which may send messages of at most maxMessage bytes. eof is
-// called when its output ends.
+// startProcess starts a server, whose messages may have at most maxMessage bytes. eof is called when its output ends.
 func startProcess(c *Command, maxMessage int, eof func()) (*process, error) {
 	cmd := exec.Command(c.Path, c.Args...)
 	cmd.Dir, cmd.Env = c.Dir, environment(c)
@@ -115,7 +115,7 @@ func startConfined(cmd *exec.Cmd, c *Command) (cleanup func() error, err error) 
 	return cleanup, nil
 }
 
-// wait waits until the server has exited. read is closed when its output has been read.
+// wait waits until the server has exited, and cleans up. read is closed when the server's output has been read.
 func (p *process) wait(read <-chan struct{}) {
 	err := p.cmd.Wait()
 	p.status = fmt.Sprintf("the program %q ended: exit status 0", p.path)
@@ -131,12 +131,12 @@ func (p *process) wait(read <-chan struct{}) {
 	// that left the group and keeps the pipes open.
 	done := make(chan struct{})
 	go func() { p.copied.Wait(); close(done) }()
-	moment, cancel := context.WithTimeout(context.Background(), time.Second)
+	timeout, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	for _, end := range []<-chan struct{}{done, read} {
 		select {
 		case <-end:
-		case <-moment.Done():
+		case <-timeout.Done():
 		}
 	}
 	for _, c := range p.closers {
@@ -146,11 +146,11 @@ func (p *process) wait(read <-chan struct{}) {
 	close(p.exited)
 }
 
-// stop ends the server, and returns when its processes have ended. If politely is set, its input is closed,
-// then it is terminated, then killed; otherwise it is killed at once.
-func (p *process) stop(politely bool) {
+// stop ends the server, and returns when its processes have ended. If gracefully is set, its input is closed, then it is
+// terminated, then killed; otherwise it is killed at once.
+func (p *process) stop(gracefully bool) {
 	p.stdin.Close()
-	if politely {
+	if gracefully {
 		for _, step := range []func(*exec.Cmd){terminateGroup, killGroup} {
 			select {
 			case <-p.exited:
@@ -165,8 +165,8 @@ func (p *process) stop(politely bool) {
 	<-p.exited
 }
 
-// A requestPipe is a server's standard input. It keeps the reading end open too, to find out after a crash
-// which requests the server never read.
+// A requestPipe is a server's standard input. It also keeps the reading end open, to find out after a crash which
+// requests the server never read.
 type requestPipe struct {
 	r, w *os.File
 
@@ -175,7 +175,7 @@ type requestPipe struct {
 	mu      sync.Mutex
 	written int64
 	current string           // id of the request being written
-	offsets map[string]int64 // by request that a caller waits for: the offset after it, or 0 before it is written
+	offsets map[string]int64 // for each request that a caller waits for, the offset after it; 0 before it is written
 	closed  bool
 	drained bool
 	unread  int64 // bytes that were never read; known once drained
@@ -252,7 +252,7 @@ func (p *requestPipe) addWaiting(id string) {
 	p.offsets[id] = 0
 }
 
-// removeWaiting keeps a request from being written, and reports whether it was too late.
+// removeWaiting prevents that a request is written, and reports whether it was too late for that.
 func (p *requestPipe) removeWaiting(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -303,7 +303,7 @@ func (t *tail) Write(p []byte) (int, error) {
 		t.buf = append(t.buf[:0], t.buf[len(t.buf)-tailBytes:]...)
 	}
 	if t.also != nil {
-		_, _ = t.also.Write(p) // an error here does not concern the server
+		_, _ = t.also.Write(p) // an error must not affect the server
 	}
 	return len(p), nil
 }

@@ -20,7 +20,7 @@ type Prompt struct {
 	Raw         json.RawMessage // the whole entry
 }
 
-// A PromptArgument is an argument of a Prompt. Values are texts.
+// A PromptArgument is an argument of a Prompt. Its value is a string.
 type PromptArgument struct {
 	Name        string `json:"name"`
 	Title       string `json:"title"`
@@ -58,8 +58,8 @@ func decodePrompt(raw json.RawMessage) (p Prompt, ok bool) {
 	return p, true
 }
 
-// GetPrompt returns a prompt with its arguments filled in. Requests of the server meanwhile are answered as in
-// a tool call, and the timeouts are the same.
+// GetPrompt returns a prompt with its arguments filled in. As in a tool call, it answers requests of the server, and has
+// the timeouts of a call.
 func (c *Client) GetPrompt(ctx context.Context, name string, args map[string]string) (*PromptResult, error) {
 	params := map[string]any{"name": name}
 	if len(args) > 0 {
@@ -93,9 +93,8 @@ type CompleteRequest struct {
 	Arguments        map[string]string // arguments that are known already
 }
 
-// Complete returns values that an argument may have, and how many there are in all. Both are zero if the server
-// does not complete it. Values with characters that people do not see are left out. The timeouts are those of a
-// call.
+// Complete returns values that an argument may have, and how many there are in all. Both are zero if the server does not
+// complete the argument. Values with invisible characters are left out. The timeouts are those of a call.
 func (c *Client) Complete(ctx context.Context, r CompleteRequest) (values []string, total int, err error) {
 	ref := map[string]any{"type": "ref/prompt", "name": r.Prompt}
 	if r.ResourceTemplate != "" {
@@ -108,7 +107,7 @@ func (c *Client) Complete(ctx context.Context, r CompleteRequest) (values []stri
 	var raw json.RawMessage
 	what := "completion of " + strconv.Quote(clip(r.Argument, maxNameBytes))
 	err = c.calls.run(ctx, &job{what: what, repeatable: true, do: func(ctx context.Context, cn *conn, _ string) (err error) {
-		if !cn.server.declares("completions") && cn.version >= completionsDeclared {
+		if !cn.server.declares("completions") && cn.protocol.revision() >= completionsDeclared {
 			return nil
 		}
 		raw, err = cn.request(ctx, "completion/complete", params, nil)

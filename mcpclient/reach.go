@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/oauthurl"
 )
 
 // A server on another machine could make the client call a service on this one that trusts local callers
@@ -24,7 +26,7 @@ type outboundGuard struct {
 
 // newOutboundGuard also returns a function that closes idle connections. A next that is not an *http.Transport
 // must check addresses itself.
-func newOutboundGuard(server *url.URL, next http.RoundTripper) (rt http.RoundTripper, idle func()) {
+func newOutboundGuard(server *url.URL, next http.RoundTripper) (rt http.RoundTripper, closeIdle func()) {
 	o := &outboundGuard{server: server, next: next, proxy: http.ProxyURL(nil), direct: next}
 	t, ok := next.(*http.Transport)
 	//lint:ignore SA1019 a host may have set them, and then they must be used
@@ -89,7 +91,7 @@ func mayReach(server, endpoint *url.URL) error {
 }
 
 func errThisMachine(server *url.URL, what string) error {
-	return fmt.Errorf("%q is on this machine, but the server %q is not, and must not make the client connect to this machine.  "+
+	return fmt.Errorf("%q is on this machine, but the server %q is not, and must not make the client connect to this machine. "+
 		"If the server runs here, configure it as localhost, or give HTTP.Client a Transport that checks addresses itself", what, server.Host)
 }
 
@@ -97,10 +99,5 @@ func errThisMachine(server *url.URL, what string) error {
 func isThisMachine(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	ip := net.ParseIP(host)
-	return loopback(host) || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsUnspecified()
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return oauthurl.Loopback(host) || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsUnspecified()
 }

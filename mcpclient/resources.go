@@ -92,13 +92,18 @@ func (c resourceContents) block() message.Block {
 	return &message.Data{Name: visible.Text(c.URI), MediaType: c.MediaType, Bytes: c.Blob}
 }
 
+// fetch makes a request that changes nothing, and returns the result without invisible characters.
+func (c *Client) fetch(ctx context.Context, method, what string, params map[string]any) (json.RawMessage, error) {
+	raw, err := c.calls.fetch(ctx, method, what, params)
+	return visible.JSON(raw, visible.Contents), err
+}
+
 // fetch makes a request that changes nothing, so that it may be repeated.
-func (c *Client) fetch(ctx context.Context, method, what string, params map[string]any) (raw json.RawMessage, err error) {
-	err = c.calls.run(ctx, &job{what: what, repeatable: true, do: func(ctx context.Context, cn *conn, token string) error {
-		params["_meta"] = map[string]any{"progressToken": token}
+func (c *calls) fetch(ctx context.Context, method, what string, params map[string]any) (raw json.RawMessage, err error) {
+	err = c.run(ctx, &job{what: what, repeatable: true, do: func(ctx context.Context, cn *conn, token string) error {
+		params["_meta"] = requestMeta{Token: token}
 		var reqErr error
 		_, raw, reqErr = cn.requestWithInput(ctx, method, what, params, nil)
-		raw = visible.JSON(raw, visible.Contents)
 		return reqErr
 	}}, make(chan progress, 1)) // progress only extends the timeout
 	return raw, err
@@ -133,7 +138,7 @@ func (l *listCache[T]) changed() bool {
 	return true
 }
 
-// cached returns the last list, and whether it may still be used.
+// cached returns the last list, and whether it is up to date.
 func (l *listCache[T]) cached() (list []T, fresh bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/internal/envref"
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
@@ -17,19 +18,16 @@ var (
 	// secretName matches usual names of variables, headers and flags for secrets.
 	secretName = lazy.Regexp(`(?i)(token|secret|passw|authorization|cookie|credential|api[-_]?key|access[-_]?key|private[-_]?key|[-_]key$|[-_]pat$)`)
 
-	// secretLooks matches the prefixes of well-known tokens.
-	secretLooks = lazy.Regexp(`^(sk-|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abprs]-|AKIA[0-9A-Z]{12}|npm_|hf_|eyJ[\w-]+\.)`)
+	// tokenPrefix matches values that begin like well-known tokens.
+	tokenPrefix = lazy.Regexp(`^(sk-|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abprs]-|AKIA[0-9A-Z]{12}|npm_|hf_|eyJ[\w-]+\.)`)
 
 	// authScheme matches the scheme before the secret in a header.
 	authScheme = lazy.Regexp(`(?i)^(bearer|basic|token)\b`)
 )
 
-// isLiteral reports whether the file has the value itself, not only the name of a variable.
+// isLiteral reports whether the file has a value itself, not only the name of a variable.
 func isLiteral(value string) bool {
-	value = variable().ReplaceAllStringFunc(value, func(m string) string {
-		_, def, _ := strings.Cut(m[2:len(m)-1], ":-")
-		return def
-	})
+	value = envref.Defaults(value)
 	return strings.TrimSpace(authScheme().ReplaceAllString(strings.TrimSpace(value), "")) != ""
 }
 
@@ -52,12 +50,12 @@ func looksSecret(name, value string) bool {
 		return false
 	case "": // an argument
 		flag, v, ok := strings.Cut(value, "=")
-		return secretLooks().MatchString(value) || ok && strings.HasPrefix(flag, "-") && looksSecret(flag, v)
+		return tokenPrefix().MatchString(value) || ok && strings.HasPrefix(flag, "-") && looksSecret(flag, v)
 	}
-	return secretLooks().MatchString(value) || secretName().MatchString(name) && isLiteral(value)
+	return tokenPrefix().MatchString(value) || secretName().MatchString(name) && isLiteral(value)
 }
 
-// warnIfReadable warns about a file with secrets, at the keys, that other users can read.
+// warnIfReadable warns about a file with secrets that other users can read. keys are the places of the secrets.
 func warnIfReadable(path string, keys []string) {
 	info, err := os.Stat(path)
 	if len(keys) == 0 || err != nil || runtime.GOOS == "windows" || info.Mode().Perm()&0o044 == 0 {

@@ -12,13 +12,12 @@ import (
 )
 
 // The first restart is almost immediate, so that a call after a crash waits little; then the wait doubles.
-// After eagerRestarts in a row the server is restarted only when it is needed.
 const (
 	minBackoff    = 100 * time.Millisecond
 	maxBackoff    = 30 * time.Second
-	eagerRestarts = 5
+	eagerRestarts = 5 // failures in a row after which the server is restarted only when it is needed
 
-	// stableAfter is how long a connection must have lived for its loss to start a new row.
+	// stableAfter is how long a connection must have lasted for its loss to count as the first failure of a row.
 	stableAfter = time.Minute
 
 	// restartPatience is how long a call waits for a restart before it fails with errRestarting.
@@ -33,22 +32,22 @@ func backoff(failures int) time.Duration {
 	return wait/2 + rand.N(wait/2)
 }
 
-// A state is what a supervisor does about its server; see [Status].
+// A state is that of the connection to a server; see [Status].
 type state string
 
 const ( // also the values of Status.State
-	stateIdle       = "idle"       // nothing, or it connects for the first time
-	stateReady      = "ready"      // there is a connection
-	stateRestarting = "restarting" // the connection was lost, and it connects again now or soon
-	stateFailed     = "failed"     // it connects again only when needed
+	stateIdle       = "idle"       // not connected yet, perhaps connecting for the first time
+	stateReady      = "ready"      // connected
+	stateRestarting = "restarting" // the connection was lost; a restart is in progress or due soon
+	stateFailed     = "failed"     // the next connection is made only when needed
 	stateClosed     = "closed"
 )
 
 // A supervisor connects to a server when it is needed, and again when the connection is lost.
 type supervisor struct {
-	cfg  *config
-	hub  *hub
-	user user
+	cfg      *config
+	hub      *hub
+	observer connObserver
 
 	life    context.Context // ends with close
 	end     context.CancelFunc
@@ -57,25 +56,21 @@ type supervisor struct {
 	mu         sync.Mutex
 	state      state
 	conn       *conn      // nil while there is none; it may be dead while the state is ready
-	previous   *conn      // its process may still be ending
-	attempt    *attempt   // nil while the client does not connect
+	previous   *conn      // the last lost connection, whose process may still be ending
+	attempt    *attempt   // nil while no connection is being made
 	negotiated negotiated // the outcome of the last handshake
-	record
-}
 
-// A record is how a server has behaved.
-type record struct {
-	worked   bool // it has listed its tools before
+	worked   bool // the server has listed its tools before
 	failures int  // connections lost or not made since the last successful call
 	restarts int
 	lastErr  error
 }
 
-// A user uses the connections of a supervisor.
-type user interface {
+// A connObserver uses the connections of a supervisor.
+type connObserver interface {
 	// notify is called with notifications, on the reading goroutine.
 	notify(method string, params map[string]any)
-	// connected is called when there is a connection; again says that there was one before.
+	// connected is called after a connection was made; again is set for all but the first.
 	connected(again bool)
 	// maintain is called with each connection, and returns when it has ended.
 	maintain(cn *conn)
@@ -121,7 +116,7 @@ func (s *supervisor) current() *conn {
 	return s.conn
 }
 
-// status returns the parts of the status that the supervisor knows.
+// status returns the parts of the status that the supervisor knows, and the server's answer to the last handshake.
 func (s *supervisor) status() (Status, initResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,15 +153,18 @@ func (s *supervisor) acquire(ctx context.Context) (cn *conn, release func(), err
 		a, restarting, last := s.startAttempt(), s.failures > 0, s.lastErr
 		s.mu.Unlock()
 		if err := a.wait(ctx, restarting); err != nil {
-			if errors.Is(err, errRestarting) && last != nil {
+			switch {
+			case errors.Is(err, errRestarting) && last != nil:
 				err = fmt.Errorf("%w: %w", err, last)
+			case restarting && ctx.Err() == nil:
+				err = fmt.Errorf("the server could not be started again, so the call did not run; tell the user if the task needs it: %w", err)
 			}
 			return nil, nil, s.cfg.serverError(nil, err)
 		}
 	}
 }
 
-// wait waits for the attempt; if it is a restart, only as long as restartPatience.
+// wait waits for the attempt, but for a restart no longer than restartPatience.
 func (a *attempt) wait(ctx context.Context, restarting bool) error {
 	var patience <-chan time.Time
 	if restarting {
@@ -204,7 +202,7 @@ func (s *supervisor) startAttempt() *attempt {
 		defer close(a.done)
 		t := time.NewTimer(wait)
 		defer t.Stop()
-		if before != nil { // the old process may hold what the next one needs, such as a lock file
+		if before != nil { // the old process may have a lock file that the next one needs
 			<-before.stopped
 		}
 		select {
@@ -228,7 +226,7 @@ func (s *supervisor) attemptDone(cn *conn, err error) {
 	case s.state == stateClosed && cn != nil:
 		s.workers.Go(cn.close)
 	case err == nil:
-		s.user.connected(s.worked || s.restarts > 0)
+		s.observer.connected(s.worked || s.restarts > 0)
 		s.state, s.conn, s.lastErr = stateReady, cn, nil
 		s.workers.Go(func() { s.supervise(cn) })
 	default:
@@ -241,7 +239,7 @@ func (s *supervisor) attemptDone(cn *conn, err error) {
 	}
 }
 
-// lost sets the state without a connection; again says whether to connect again at once. s.mu is held.
+// lost sets the state after a lost connection or failed attempt. again says whether to connect again at once. s.mu is held.
 func (s *supervisor) lost(again bool) {
 	switch {
 	case s.state == stateClosed:
@@ -254,7 +252,7 @@ func (s *supervisor) lost(again bool) {
 
 // supervise maintains a connection until it has ended, and connects again unless a call does so first.
 func (s *supervisor) supervise(cn *conn) {
-	s.user.maintain(cn)
+	s.observer.maintain(cn)
 	s.mu.Lock()
 	s.dropDead()
 	if s.state == stateRestarting {
@@ -281,14 +279,13 @@ func (s *supervisor) dropDead() {
 	s.lost(s.failures < eagerRestarts)
 }
 
-// callSucceeded resets the count of failures.
 func (s *supervisor) callSucceeded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failures = 0
 }
 
-// setWorked records that the server works: after a failure it is then connected to again.
+// setWorked records that the server works, so that it is restarted after a failure.
 func (s *supervisor) setWorked() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -329,8 +326,8 @@ func (s *supervisor) oneUseConn(ctx context.Context) (cn *conn, release func(), 
 	}, nil
 }
 
-// dial connects and negotiates as the last time. If that fails it uses initialize for a server that exited on
-// server/discover, negotiates again for a server that has changed, and uses SSE for a server that refuses POST.
+// dial connects with the last transport and revision. If that fails, it tries initialize for a server that exited on
+// server/discover, a new negotiation for a server that has changed, and SSE for a server that refuses POST.
 func (s *supervisor) dial(ctx context.Context) (*conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Timeouts.Start,
 		fmt.Errorf("%w: it was not ready after %v", ErrTimeout, s.cfg.Timeouts.Start))
@@ -365,13 +362,13 @@ func (s *supervisor) dial(ctx context.Context) (*conn, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.negotiated = negotiated{cn.kind, cn.version, cn.server}
+	s.negotiated = negotiated{cn.kind, cn.protocol.revision(), cn.server}
 	return cn, nil
 }
 
 // openConn opens a connection and negotiates a protocol revision.
 func (s *supervisor) openConn(ctx context.Context, kind wire, version string) (*conn, error) {
-	cn, err := open(ctx, s.cfg, kind, s.hub, s.user.notify)
+	cn, err := open(ctx, s.cfg, kind, s.hub, s.observer.notify)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)

@@ -10,9 +10,11 @@ import (
 	"os/exec"
 
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/internal/oauthurl"
 )
 
-// A Transport is how a server is reached: a [Command], [HTTP] or a [Dial].
+// A Transport connects to a server: a [Command], [HTTP] or a [Dial].
 type Transport interface {
 	configure(c *config) error
 }
@@ -49,6 +51,10 @@ type HTTP struct {
 	// Headers are sent to the host of URL, but not to another host after a redirect.
 	Headers map[string]string
 
+	// Token, unless nil, returns the access token for each request to the host of URL, in the context of the call that the
+	// request is for, if any.
+	Token func(context.Context) (string, error)
+
 	// OAuth configures the login if the server demands one; nil never logs in.
 	OAuth *OAuth
 
@@ -63,7 +69,7 @@ type HTTP struct {
 // a Write in progress.
 type Dial func(context.Context) (io.ReadWriteCloser, error)
 
-// A wire is how messages are transported.
+// A wire is a kind of transport.
 type wire int
 
 const (
@@ -104,13 +110,21 @@ func (t HTTP) configure(c *config) error {
 		}
 	}
 	c.http, c.url = t, u
+	if t.Token != nil {
+		if t.OAuth != nil {
+			return errors.New("HTTP.Token and HTTP.OAuth are both set; set one of them")
+		}
+		if err := oauthurl.Secure(t.URL); err != nil {
+			return fmt.Errorf("with HTTP.Token: %w, or others could read the tokens", err)
+		}
+	}
 	if t.OAuth == nil {
 		return nil
 	}
-	if t.OAuth.Authorize == nil || t.OAuth.RedirectURL == "" {
-		return errors.New("HTTP.OAuth needs Authorize and RedirectURL")
+	if t.OAuth.Authorize != nil && t.OAuth.RedirectURL == "" {
+		return errors.New("HTTP.OAuth has Authorize, but no RedirectURL")
 	}
-	if err := secure(t.URL); err != nil {
+	if err := oauthurl.Secure(t.URL); err != nil {
 		return fmt.Errorf("with HTTP.OAuth: %w, or others could read the tokens", err)
 	}
 	return nil

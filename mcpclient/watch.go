@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 )
 
 const (
@@ -29,8 +28,8 @@ var ErrNotWatched = errors.New("the server does not announce updates of resource
 
 // WatchResource calls fn after updates of the resource, or of a part of it, until stop is called. Updates are
 // collected for a moment, and for longer while the server continues to send them. After a lost connection the
-// client subscribes again and calls fn, because updates may have been missed. In the revisions without sessions
-// it also calls fn when the subscription is acknowledged, for which WatchResource does not wait. fn must not
+// client subscribes again and calls fn, because it may have missed updates. In the revisions without sessions
+// WatchResource does not wait until the subscription is acknowledged; fn is called then. fn must not
 // call the client, should return soon, and may be called by two goroutines at a time. The error wraps
 // [ErrNotWatched] if the server does not support subscriptions.
 func (c *Client) WatchResource(ctx context.Context, uri string, fn func()) (stop func(), err error) {
@@ -57,14 +56,14 @@ func (c *Client) unwatch(w *watch, fn *func()) {
 		return
 	}
 	cn := c.sup.current()
-	if cn == nil || !cn.goWork(func() { cn.unsubscribe(c.cat.watches, w) }) {
+	if cn == nil || !cn.goWork(func() { cn.protocol.unsubscribe(c.cat.watches, w) }) {
 		c.cat.watches.dropUnused(w)
 	}
 }
 
 // A watchList is the watched resources of a server.
 type watchList struct {
-	wake chan struct{} // has one element when the list has changed, for listenResources
+	wake chan struct{} // has one element when the list has changed, for resubscribe
 
 	mu  sync.Mutex
 	all map[string]*watch
@@ -108,8 +107,8 @@ func (ws *watchList) leave(w *watch, fn *func()) bool {
 	return len(w.fns) > 0
 }
 
-// unsubscribed records that the server has no subscription. A listener that has joined meanwhile waits for
-// busy, and subscribes again.
+// unsubscribed records that the server has no subscription. A listener that has joined in the meantime waits for busy, and
+// subscribes again.
 func (ws *watchList) unsubscribed(w *watch) {
 	ws.mu.Lock()
 	w.subscribedOn = nil
@@ -128,8 +127,7 @@ func (ws *watchList) dropUnused(w *watch) bool {
 	return true
 }
 
-// state reports whether the connection has the subscription, and whether the watch has
-// listeners.
+// state reports whether the connection has the subscription, and whether the watch has listeners.
 func (ws *watchList) state(w *watch, c *conn) (subscribed, watched bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -159,7 +157,7 @@ func (ws *watchList) list() (out []*watch) {
 
 // updated marks the watches of a resource, and of resources that contain it, as updated, and reports whether
 // there are any. It runs on the reading goroutine.
-func (ws *watchList) updated(uri string) (any bool) {
+func (ws *watchList) updated(uri string) (found bool) {
 	if len(uri) > maxUpdatedURI {
 		return false
 	}
@@ -167,7 +165,7 @@ func (ws *watchList) updated(uri string) (any bool) {
 	defer ws.mu.Unlock()
 	mark := func(name string) {
 		if w := ws.all[name]; w != nil {
-			w.due, any = true, true
+			w.due, found = true, true
 		}
 	}
 	mark(uri)
@@ -176,7 +174,7 @@ func (ws *watchList) updated(uri string) (any bool) {
 		mark(uri[:at])
 		mark(uri[:at+1])
 	}
-	return any
+	return found
 }
 
 // markUpdated marks watches whose updates may have been missed.
@@ -221,130 +219,5 @@ func (c *conn) subscribe(ctx context.Context, ws *watchList, w *watch) error {
 	if !c.server.declaresSubscribe() {
 		return fmt.Errorf("%w: MCP server %q", ErrNotWatched, c.cfg.name)
 	}
-	if c.sessionless() {
-		signal(ws.wake)
-		return nil
-	}
-	if err := w.busy.lock(ctx); err != nil {
-		return err
-	}
-	defer w.busy.unlock()
-	if subscribed, watched := ws.state(w, c); subscribed || !watched {
-		return nil
-	}
-	if _, err := c.request(ctx, "resources/subscribe", map[string]any{"uri": w.uri}, nil); err != nil {
-		return err
-	}
-	ws.setSubscribed(w, c)
-	return nil
-}
-
-// unsubscribe ends the subscription if the watch has no listener.
-func (c *conn) unsubscribe(ws *watchList, w *watch) {
-	if c.sessionless() {
-		if ws.dropUnused(w) {
-			signal(ws.wake)
-		}
-		return
-	}
-	if w.busy.lock(c.life) != nil {
-		ws.dropUnused(w)
-		return
-	}
-	defer w.busy.unlock()
-	subscribed, watched := ws.state(w, c)
-	if watched {
-		return // a listener has joined meanwhile
-	}
-	if subscribed {
-		ctx, cancel := context.WithTimeout(c.life, 5*time.Second)
-		defer cancel()
-		// If this fails, the server sends updates, which are ignored.
-		_, _ = c.request(ctx, "resources/unsubscribe", map[string]any{"uri": w.uri}, nil)
-	}
-	ws.unsubscribed(w)
-}
-
-// resubscribe subscribes on a new connection to all watched resources.
-func (c *conn) resubscribe(ws *watchList) {
-	if c.sessionless() {
-		c.listenResources(ws)
-		return
-	}
-	for _, w := range ws.list() {
-		ctx, cancel := context.WithTimeout(c.life, c.cfg.Timeouts.Idle)
-		if err := c.subscribe(ctx, ws, w); err != nil {
-			ws.markUpdated(w) // reading the resource shows why
-		}
-		cancel()
-	}
-	ws.callListeners()
-}
-
-// listenResources keeps subscriptions to all watched resources open, in the form of the revisions without
-// sessions. When the list changes it subscribes again, and keeps the old request until the new one is
-// acknowledged.
-func (c *conn) listenResources(ws *watchList) {
-	cancelLast := func() {}
-	defer func() { cancelLast() }()
-	for wait := time.Second; !c.dead(); {
-		all := ws.list()
-		uris := make([]string, len(all))
-		for i, w := range all {
-			uris[i] = w.uri
-			if subscribed, _ := ws.state(w, c); !subscribed {
-				ws.markUpdated(w) // there may have been updates since WatchResource
-			}
-			ws.setSubscribed(w, c)
-		}
-		ctx, cancel := context.WithCancel(c.life)
-		ended := make(chan struct{}, 1)
-		for part := range slices.Chunk(uris, maxListenURIs) {
-			c.listenPart(ctx, part, ended)
-		}
-		cancelLast()
-		cancelLast = cancel
-		ws.callListeners()
-		select {
-		case <-ws.wake:
-			sleep(c.life, debounce) // more may come
-		case <-ended:
-			sleep(c.life, wait)
-			wait = min(2*wait, maxBackoff)
-			ws.markUpdated(all...)
-			continue
-		case <-c.life.Done():
-		}
-		wait = time.Second
-	}
-}
-
-// listenPart subscribes to the resources until ctx ends, and returns when the server has
-// acknowledged or refused. If it refuses, each half is tried, so that one missing resource does
-// not affect the others. ended gets an element when the subscription ends.
-func (c *conn) listenPart(ctx context.Context, uris []string, ended chan<- struct{}) {
-	early, late := make(chan error), make(chan struct{})
-	defer close(late)
-	c.goWork(func() {
-		_, err := c.request(ctx, "subscriptions/listen", map[string]any{"notifications": map[string]any{"resourceSubscriptions": uris}}, nil)
-		select {
-		case early <- err:
-		case <-late:
-			signal(ended)
-		}
-	})
-	select {
-	case <-c.subscribed:
-	case err := <-early:
-		switch _, refused := errors.AsType[*CallError](err); {
-		case !refused:
-			signal(ended)
-		case len(uris) > 1 && !hasCode(err, codeMethodNotFound):
-			half := len(uris) / 2
-			c.listenPart(ctx, uris[:half], ended)
-			c.listenPart(ctx, uris[half:], ended)
-		}
-	case <-time.After(restartPatience): // some servers do not acknowledge
-	case <-c.life.Done():
-	}
+	return c.protocol.subscribe(ctx, ws, w)
 }

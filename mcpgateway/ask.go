@@ -90,6 +90,12 @@ func (u *upstream) sample(ctx context.Context, r host.SampleRequest) (host.Sampl
 // all is about a thousand.
 const maxQuestions = 128
 
+// asked counts the questions of a server.
+type asked struct {
+	mu         sync.Mutex
+	unanswered map[string]int // by credential
+}
+
 // beginQuestion counts a question for the session's credential until end is called. It fails if the question
 // may not be asked, or if there are too many questions.
 func (u *upstream) beginQuestion(ctx context.Context) (end func(), err error) {
@@ -100,17 +106,21 @@ func (u *upstream) beginQuestion(ctx context.Context) (end func(), err error) {
 	if l := mcpserver.LoggerFrom(ctx); l != nil {
 		credential = l.Credential()
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.questions[credential] >= maxQuestions {
+	q := &u.asked
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.unanswered[credential] >= maxQuestions {
 		return nil, fmt.Errorf("%w: this credential has %d unanswered questions of %q; answer some first", host.ErrRefused, maxQuestions, u.name)
 	}
-	u.questions[credential]++
+	if q.unanswered == nil {
+		q.unanswered = map[string]int{}
+	}
+	q.unanswered[credential]++
 	return func() {
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		if u.questions[credential]--; u.questions[credential] == 0 {
-			delete(u.questions, credential)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.unanswered[credential]--; q.unanswered[credential] == 0 {
+			delete(q.unanswered, credential)
 		}
 	}, nil
 }
@@ -125,8 +135,8 @@ type proxied struct {
 func (p *proxied) Info() tool.Info   { return p.info }
 func (p *proxied) Unwrap() tool.Tool { return p.Tool }
 
-// begin records that the session of ctx uses the shared process, until done is called. gaveUp says that the
-// session did not wait for the end.
+// begin records that the session of ctx uses the shared process, until done is called. gaveUp says that the session
+// has abandoned the call.
 func (u *upstream) begin(ctx context.Context) (done func(gaveUp bool)) {
 	ended := u.audience.begin(ctx)
 	return func(gaveUp bool) {
@@ -137,31 +147,48 @@ func (u *upstream) begin(ctx context.Context) (done func(gaveUp bool)) {
 	}
 }
 
-// Call passes the call on, and records whether it was abandoned.
+// Call passes the call on. If the login of the user has ended, the user is asked to log in, and the call is repeated: the
+// server has not run it.
 func (p *proxied) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) {
-		t := p.Tool
-		gaveUp := true // false if the call ends normally
-		if p.up.sessions != nil {
-			var err error
-			if t, err = p.up.sessions.tool(ctx, t); err != nil {
-				yield(tool.Chunk{}, withoutStderr(ctx, err))
-				return
-			}
-		} else {
-			done := p.up.begin(ctx)
-			defer func() { done(gaveUp) }()
+		first := p.up.users != nil && p.up.users.tokens.logins != nil // nothing has come from the server
+		ended := false
+		p.call(ctx, call, func(chunk tool.Chunk, err error) bool {
+			ended = first && errors.Is(err, mcpclient.ErrLogin)
+			first = false
+			return !ended && yield(chunk, err)
+		})
+		if ended {
+			p.call(ctx, call, yield)
 		}
-		var last error
-		for chunk, err := range t.Call(ctx, call) {
-			last = err
-			if err != nil {
-				err = withoutStderr(ctx, err)
-			}
-			if !yield(chunk, err) {
-				return
-			}
-		}
-		gaveUp = ctx.Err() != nil || errors.Is(last, mcpclient.ErrTimeout)
 	}
+}
+
+// call passes a call on, and records whether it was abandoned.
+func (p *proxied) call(ctx context.Context, call tool.Call, yield func(tool.Chunk, error) bool) {
+	t := p.Tool
+	gaveUp := true // false if the call ends normally
+	c, done, err := p.up.clientOf(ctx)
+	if err == nil {
+		defer func() { done(gaveUp) }()
+		if c != p.up.client {
+			t, err = toolOf(ctx, c, t)
+		}
+	}
+	if err != nil {
+		gaveUp = false
+		yield(tool.Chunk{}, withoutStderr(ctx, err))
+		return
+	}
+	var last error
+	for chunk, err := range t.Call(ctx, call) {
+		last = err
+		if err != nil {
+			err = withoutStderr(ctx, err)
+		}
+		if !yield(chunk, err) {
+			return
+		}
+	}
+	gaveUp = ctx.Err() != nil || errors.Is(last, mcpclient.ErrTimeout)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"iter"
 	"log/slog"
@@ -16,12 +17,13 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// An auditFile appends records to a file. Each record is one write to a file opened for appending, so that
+// An auditFile appends records to a file, or passes them to Config.AuditWriter. Each record is one write to a file opened for appending, so that
 // lines of several programs do not mix, and truncating the file leaves no hole. If the file was moved away, a
 // new one is created before the next record.
 type auditFile struct {
 	path      string
 	arguments bool
+	writer    io.Writer // Config.AuditWriter, or standard output; if not nil, there is no file
 
 	mu          sync.Mutex
 	file        *os.File // the file that was opened last
@@ -34,8 +36,11 @@ type auditFile struct {
 // arguments, the rest for records without, which are of calls in progress and then of refused calls.
 const maxPending = 1 << 20
 
-func openAudit(path string, arguments bool) (*auditFile, error) {
-	a := &auditFile{path: path, arguments: arguments}
+func openAudit(cfg *Config) (*auditFile, error) {
+	a := &auditFile{path: cfg.AuditFile, arguments: cfg.AuditArguments, writer: cfg.AuditWriter}
+	if a.path == "-" {
+		a.writer = os.Stdout
+	}
 	if err := a.reopen(); err != nil {
 		return nil, fmt.Errorf("the audit log: %w", err)
 	}
@@ -46,6 +51,9 @@ func openAudit(path string, arguments bool) (*auditFile, error) {
 func (a *auditFile) reopen() error {
 	if a.closed {
 		return os.ErrClosed
+	}
+	if a.writer != nil {
+		return nil
 	}
 	if a.file != nil {
 		opened, err := a.file.Stat()
@@ -125,7 +133,11 @@ func (a *auditFile) flush() error {
 	if a.partialLine { // end the incomplete line
 		data = append([]byte{'\n'}, data...)
 	}
-	n, err := a.file.Write(data)
+	to := a.writer
+	if to == nil {
+		to = a.file
+	}
+	n, err := to.Write(data)
 	if err == nil {
 		a.pending, a.partialLine = a.pending[:0], false
 		return nil
@@ -170,5 +182,8 @@ func (a *auditFile) close() (err error) {
 		}
 	}
 	a.closed = true
+	if a.file == nil {
+		return err
+	}
 	return errors.Join(err, a.file.Close())
 }

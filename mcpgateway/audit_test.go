@@ -3,6 +3,8 @@ package mcpgateway_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -214,5 +216,44 @@ func TestAuditWrittenAtTheEnd(t *testing.T) {
 				t.Errorf("written at the end: %s", got)
 			}
 		}
+	}
+}
+
+// failing fails while off is set, as a database that cannot be reached.
+type failing struct {
+	bytes.Buffer
+	off bool
+}
+
+func (w *failing) Write(p []byte) (int, error) {
+	if w.off {
+		return 0, errors.New("connection refused")
+	}
+	return w.Buffer.Write(p)
+}
+
+// TestAuditWriter checks that no record is lost while the writer fails, and that calls are refused then.
+func TestAuditWriter(t *testing.T) {
+	w := &failing{}
+	c := newHost(t, newGateway(t, mcpgateway.Config{Servers: []mcpclient.Server{behind(t, "a", named("x")).Server}, Initial: []string{"a"}, AuditWriter: w}))
+	results := ""
+	for _, off := range []bool{false, true, true, false} {
+		w.off = off
+		text := call(t, c, "a__x", `{}`).Text()
+		results += fmt.Sprintln(strings.Contains(text, "audit log cannot be written"))
+	}
+	if results != "false\nfalse\ntrue\nfalse\n" { // that it fails is known after the first call
+		t.Errorf("refused: %s", results)
+	}
+	outcomes := ""
+	for line := range bytes.Lines(w.Bytes()) {
+		var r mcpserver.Record
+		if err := json.Unmarshal(line, &r); err != nil {
+			t.Error(err)
+		}
+		outcomes += string(r.Outcome) + " "
+	}
+	if outcomes != "success success error success " {
+		t.Errorf("recorded: %s", outcomes)
 	}
 }

@@ -10,7 +10,9 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/internal/mcpgroups"
 	"github.com/kitbag-go/kitbag/internal/near"
+	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/toolkit"
 )
 
 // validName matches the names that groups may have: model APIs use them as field names.
@@ -45,16 +47,81 @@ func (c *Config) check() error {
 		k.knowGroup(fmt.Sprintf("initial[%d]", i), name)
 	}
 	k.policy("permissions", c.Serve.Policy)
-	for _, cred := range c.Serve.Credentials {
-		k.policy("credentials."+cred.Name+".permissions", cred.Policy)
-		names, _ := cred.Ceiling.Names()
+	for _, a := range c.access() {
+		k.policy(a.key+".permissions", a.policy)
+		names, _ := a.ceiling.Names()
 		for i, name := range names {
 			if name != "*" { // "*" grants everything
-				k.knowGroup(fmt.Sprintf("credentials.%s.groups[%d]", cred.Name, i), name)
+				k.knowGroup(fmt.Sprintf("%s.groups[%d]", a.key, i), name)
 			}
 		}
 	}
+	for i, t := range c.UpstreamTokens {
+		where := "upstreamTokens." + t.Server
+		if known := c.serverNames(); !slices.Contains(known, t.Server) {
+			k.fail(where, "unknown server %q%s", t.Server, didYouMean(t.Server, known))
+		}
+		if slices.ContainsFunc(c.UpstreamTokens[:i], func(o UpstreamToken) bool { return o.Server == t.Server }) {
+			k.fail(where, "duplicate server; merge the two")
+		}
+		if t.perUser() && slices.Contains(c.PerSession, t.Server) {
+			k.fail(where, "with %q the server has a connection for each user, and cannot also have one for each session; remove it from perSession", t.Grant)
+		}
+		k.upstreamToken(where, t)
+	}
+	k.logins()
+	for i, r := range c.Serve.Rates {
+		where := fmt.Sprintf("rates[%d]", i)
+		if err := r.Check(); err != nil {
+			k.fail(where, "%w", err)
+		} else if r.Tools != "*" {
+			k.glob(where+".tools", r.Tools)
+		}
+	}
+	if c.OAuth != nil {
+		if errs, ok := c.OAuth.Check().(interface{ Unwrap() []error }); ok {
+			for _, err := range errs.Unwrap() {
+				k.errs = append(k.errs, fmt.Errorf("oauth: %w", err))
+			}
+		}
+		if c.Serve.Authenticator != nil {
+			k.errs = append(k.errs, errors.New("OAuth and Serve.Authenticator are both set; set one of them"))
+		}
+	}
 	return errors.Join(k.errs...)
+}
+
+// An access is what a credential or a grant of the configuration allows, with its key in the file.
+type access struct {
+	key     string
+	ceiling toolkit.Ceiling
+	policy  *permission.Policy
+}
+
+func (c *Config) access() (all []access) {
+	for _, cred := range c.Serve.Credentials {
+		all = append(all, access{"credentials." + cred.Name, cred.Ceiling, cred.Policy})
+	}
+	if c.OAuth != nil {
+		for i, g := range c.OAuth.Grants {
+			all = append(all, access{fmt.Sprintf("oauth.grants[%d]", i), g.Ceiling, g.Policy})
+		}
+	}
+	return all
+}
+
+// tokensOf returns the source of the tokens for a server; nil if it gets none.
+func (g *Gateway) tokensOf(s mcpclient.Server, c *Config) *tokenSource {
+	for _, t := range c.UpstreamTokens {
+		if t.Server == s.Name {
+			source := newTokenSource(t, s.Transport.(mcpclient.HTTP).URL)
+			if t.Grant == UserLogin {
+				source.logins = g.logins
+			}
+			return source
+		}
+	}
+	return nil
 }
 
 func (c *Config) serverNames() []string {

@@ -45,8 +45,8 @@ func (o items) Complete(ctx context.Context, kind mcpupstream.Kind, v mcpupstrea
 	return values, total, nil
 }
 
-// Watch implements [mcpupstream.Watcher]. If each session has its own process, it watches the resource of the
-// session's process.
+// Watch implements [mcpupstream.Watcher]. If each session or user has its own connection, it watches the resource
+// there.
 func (o items) Watch(ctx context.Context, v mcpupstream.View, uri string, updated func()) (groups []string, stop func(), err error) {
 	u, e, groups, err := o.resolve(ctx, mcpupstream.KindResource, v, uri)
 	if err != nil {
@@ -57,7 +57,11 @@ func (o items) Watch(ctx context.Context, v mcpupstream.View, uri string, update
 		return nil, nil, err
 	}
 	stop, err = c.WatchResource(ctx, e.inner, updated)
-	done(ctx.Err() != nil || errors.Is(err, mcpclient.ErrTimeout))
+	if unwatch := stop; err == nil && u.users != nil { // the user's connection is needed until then
+		stop = func() { unwatch(); done(false) }
+	} else {
+		done(ctx.Err() != nil || errors.Is(err, mcpclient.ErrTimeout))
+	}
 	if errors.Is(err, mcpclient.ErrNotWatched) {
 		return nil, nil, &mcpupstream.RequestError{Code: codeNoMethod, Message: fmt.Sprintf("the MCP server %q does not announce updates of resources; read the resource again instead", u.name)}
 	}

@@ -3,6 +3,7 @@ package mcpgateway_test
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -139,26 +140,33 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// TestCostClosed checks how large the list of eight real servers is: with nothing open, with one group, and with
-// all. When the tools are known from an earlier run the groups are described by them.
-func TestCostClosed(t *testing.T) {
+// listCosts returns the lists of eight real servers: with nothing open, with the group of one, and with all. The tools
+// are known from an earlier run.
+func listCosts(t *testing.T) (closed, one, full []byte) {
+	t.Helper()
 	servers, _ := recorded(t)
 	cache := t.TempDir()
-	full := newWire(t, newGateway(t, mcpgateway.Config{Servers: servers, Style: mcpgateway.StyleFull, CacheDir: cache})).ask(listBody)
+	full = newWire(t, newGateway(t, mcpgateway.Config{Servers: servers, Style: mcpgateway.StyleFull, CacheDir: cache})).ask(listBody)
+	g := newWire(t, newGateway(t, mcpgateway.Config{Servers: servers, CacheDir: cache}))
+	closed = g.ask(listBody)
+	if _, failed := g.tool("reset_tools", map[string]bool{"server-memory": true}); failed {
+		t.Fatal("the group of server-memory does not open")
+	}
+	return closed, g.ask(listBody), full
+}
+
+// TestCostClosed checks how large the list of eight real servers is. When the tools are known from an earlier run the
+// groups are described by them.
+func TestCostClosed(t *testing.T) {
+	closed, one, full := listCosts(t)
 	if strings.Contains(string(full), `"$schema"`) {
 		t.Error("a definition has $schema, which no model needs")
 	}
-	g := newWire(t, newGateway(t, mcpgateway.Config{Servers: servers, CacheDir: cache}))
-	closed := g.ask(listBody)
 	for _, want := range []string{`"9 tools: `, `add_observations`, `, …`} {
 		if !strings.Contains(string(closed), want) {
 			t.Errorf("the groups are not described by their tools, such as %s: %s", want, closed)
 		}
 	}
-	if _, failed := g.tool("reset_tools", map[string]bool{"server-memory": true}); failed {
-		t.Fatal("the group of server-memory does not open")
-	}
-	one := g.ask(listBody)
 	for _, row := range []struct {
 		name        string
 		bytes, most int
@@ -170,6 +178,39 @@ func TestCostClosed(t *testing.T) {
 	}
 	if 10_000*len(closed) > 15*len(full) {
 		t.Errorf("nothing open: %d bytes are more than 0.15 %% of %d", len(closed), len(full))
+	}
+}
+
+// TestPictureOfGroups compares the picture of these costs in README with them; `make pictures` draws it again.
+func TestPictureOfGroups(t *testing.T) {
+	closed, one, full := listCosts(t)
+	_, names := recorded(t)
+	const left, wide, high, top = 130, 460, 34, 58
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="920" height="%d" font-family="ui-sans-serif, system-ui, sans-serif" font-size="14" role="img" aria-label="Bytes of the list of tools with nothing open, one group, and all groups">
+<rect width="100%%" height="100%%" rx="8" fill="#1e1e1e"/>
+<text x="14" y="30" fill="#d4d4d4">The list of tools in every request: 8 MCP servers, %d tools</text>
+`, top+3*high+8, len(names))
+	for i, row := range []struct {
+		name, fill string
+		bytes      int
+	}{{"nothing open", "#6bc46d", len(closed)}, {"one group open", "#6cb6ff", len(one)}, {"all groups open", "#e0b050", len(full)}} {
+		y, length := top+i*high, wide*float64(row.bytes)/float64(len(full))
+		fmt.Fprintf(&b, "<text x=\"14\" y=\"%d\" fill=\"#d4d4d4\">%s</text>\n", y+15, row.name)
+		fmt.Fprintf(&b, "<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"20\" fill=\"%s\"/>\n", left, y, length, row.fill)
+		fmt.Fprintf(&b, "<text x=\"%.0f\" y=\"%d\" fill=\"#d4d4d4\">%.1f kB, %.2f %%, about %d tokens</text>\n",
+			left+length+8, y+15, float64(row.bytes)/1000, 100*float64(row.bytes)/float64(len(full)), (row.bytes+3)/4)
+	}
+	b.WriteString("</svg>\n")
+	const file = "../docs/pictures/groups.svg"
+	if *update {
+		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if want, err := os.ReadFile(file); err != nil || b.String() != string(want) {
+		t.Errorf("%v: the costs are not those of %s; draw it again with: make pictures\n%s", err, file, b.String())
 	}
 }
 

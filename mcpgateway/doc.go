@@ -60,9 +60,35 @@
 // restarted because it died too often is not started for a subscription. The servers complete arguments of
 // prompts and variables of templates, with at most 100 values.
 //
+// The skills of a server are served under skill://SERVER/, in the groups whose globs match SERVER__PATH, or in the
+// server's group. Their files are checked against the digests in the server's list before they are passed on.
+//
 // Log messages of a server go to the sessions that have used it and want messages of that level, at most a
 // hundred per second. One process serves all sessions. If these have several credentials, a message goes to the
 // sessions of one credential only while no other credential has a call in flight.
+//
+// # Replicas
+//
+// Any number of gateways can serve as one; see package mcpserver. Each has its own processes of the servers. The processes
+// of [Config.PerSession] end with the replica that has the session; the next call to such a server fails and says so,
+// because its state is lost, and the call after that starts a new process.
+//
+// # Users
+//
+// With [Config.OAuth] clients send tokens of OAuth issuers, and each user is an identity of the server, as each credential is.
+// A server in [Config.UpstreamTokens] gets tokens of its own: one for the gateway, or one for each user, in exchange for the
+// user's or by a login of the user to the server. Then each user has a connection to the server; at most 256 are kept, and idle
+// ones are closed. A user's own token is sent to no server. What a server does with the tokens that it gets is not in the
+// gateway's hands: configure an audience, so that they are of no use elsewhere.
+//
+// With [UserLogin] a call of a user who has not logged in asks the user to visit a page of the gateway, which has the button
+// for the login. It first leads to the gateway's own issuer, and then to that of the server. The boundary is that tokens are
+// stored for the user who has logged in at the gateway's issuer in the same browser: the link is the same for all, so that
+// whoever sends it to another user gains nothing, and a redirect is accepted once, in the browser that began the login, with
+// PKCE and the issuer's name. The session of a client plays no part. Whoever has the browser of a user, its cookies or the
+// session at the issuer is that user. Stored tokens are encrypted, with user and server as additional data; whoever has the key
+// and the store has them. A token in an answer of the server that it was sent to is replaced by asterisks, unless it is
+// encoded. The definitions of tools are those that [UpstreamToken.ListAs] sees.
 //
 // # Failures
 //
@@ -78,8 +104,8 @@
 // server's tool can have the name of one of the gateway's own tools or of another server's tool, because every
 // name begins with the server's unique prefix.
 //
-// A credential's ceiling is a security boundary. Its groups are those of the configuration: a ceiling with a
-// group that has globs grants everything that the globs match, including tools, prompts and resources that a
+// The ceiling of a credential, or of a grant of Config.OAuth, is a security boundary. Its groups are those of the
+// configuration: a ceiling with a group that has globs grants everything that the globs match, including tools, prompts and resources that a
 // server adds later. Use narrow globs for such a group. A ceiling with a group of [Config.Labels] trusts that
 // server to label its tools.
 //

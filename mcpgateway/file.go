@@ -24,27 +24,65 @@ import (
 //	{
 //	  "mcpServers": {
 //	    "github": {"command": "github-mcp-server", "args": ["stdio"], "env": {"TOKEN": "${GITHUB_TOKEN}"}},
-//	    "files":  {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "."]}
+//	    "files":  {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "."]},
+//	    "crm":    {"url": "https://crm.example.com/mcp"},
+//	    "mail":   {"url": "https://mail.example.com/mcp"}
 //	  },
 //	  "groups": {
 //	    "issues": {"tools": ["github__*issue*"], "description": "Bugs and wishes.", "instructions": "Search first."},
 //	    "files":  {"description": "The files of the project."}
 //	  },
-//	  "labels": [], "perSession": [], "initial": ["files"], "style": "reset",
+//	  "labels": [], "perSession": [], "initial": ["files"], "style": "reset", "search": true,
 //	  "permissions": {"mode": "default", "allow": ["files__read_*"], "deny": ["github__delete_*"], "trustReadOnly": true},
 //	  "credentials": {
 //	    "ci": {"tokenEnv": "CI_TOKEN", "groups": ["issues"], "permissions": {"mode": "dont-ask", "allow": ["github__*"]}}
 //	  },
+//	  "oauth": {
+//	    "resource": "https://mcp.example.com/", "issuers": ["https://login.example.com"],
+//	    "grants": [
+//	      {"name": "engineers", "claims": {"groups": "engineering", "tenant": ["acme", "acme-labs"]}},
+//	      {"name": "others", "claims": {}, "groups": ["issues"], "sessions": 5}
+//	    ]
+//	  },
+//	  "upstreamTokens": {
+//	    "crm": {"grant": "token_exchange", "tokenURL": "https://login.example.com/token", "clientID": "kitbag", "secretEnv": "CRM_SECRET"},
+//	    "mail": {"grant": "user_login", "listAs": "https://login.example.com 1234"}
+//	  },
+//	  "logins": {"clientID": "kitbag", "secretEnv": "LOGIN_SECRET", "keyEnv": "LOGIN_KEY", "dir": "logins"},
+//	  "rates": [{"tools": "github__*", "calls": 60, "every": "1m"}, {"tools": "*", "calls": 600, "every": "1h", "each": true}],
+//	  "taskAfter": "30s",
 //	  "audit": {"file": "audit.jsonl", "arguments": false},
-//	  "instructions": "…", "hosts": ["mcp.example.com"], "origins": []
+//	  "instructions": "…", "hosts": ["mcp.example.com"], "origins": [],
+//	  "replicas": {"store": "${KITBAG_REPLICAS:-postgres://mcp@db/mcp}", "url": "http://${POD_IP:-10.0.0.7}:8080/"}
 //	}
 //
 // [mcpclient.Load] reads the servers. Clients over HTTP must send the token of a credential: the content of an
 // environment variable (tokenEnv) or of a file (tokenFile), of at least 16 bytes. The configuration itself does
-// not contain tokens. If other users can read the token's file, Load logs a warning to [slog.Default]. The
+// not contain tokens, but it may have the hash of one (hash), which "kitbag mcp key" prints together with a new token. If other users can read the token's file, Load logs a warning to [slog.Default]. The
 // groups of a credential limit what its sessions see: all groups if the member is left out, and none if the
 // list is empty. Its permissions replace those above. File names are relative to the directory of the
 // configuration.
+//
+// With oauth, clients may send access tokens of the issuers instead: JWTs for the resource, which is the URL of the gateway as
+// clients write it. The first of the grants whose claims a token has says what its user sees and may do; each claim must
+// have the value, or one of the list, and a claim that is a list must contain it. Without a grant the user is refused.
+// See package mcpserver/oauth; skew is a duration such as "30s".
+//
+// The servers in upstreamTokens get access tokens of an authorization server: with the grant "client_credentials" one for the
+// gateway itself, and with "token_exchange" one for each user, for which the gateway exchanges the token that the user has
+// sent. The token itself is sent to no server. The secret of the gateway's client is the content of a variable. With
+// "user_login" each user logs in to the server, when a call first needs it, and logins has the gateway's client at the first
+// of the issuers, the key that seals what is stored, and the directory for it, unless there are replicas; see [Logins].
+//
+// The rates limit how often tools run, on all replicas together; with each, for every credential and user. A call that takes
+// longer than taskAfter becomes a task, for clients that support tasks. See [mcpserver.Rate] and [mcpserver.Config].
+//
+// The audit log is a file ("-" for standard output), or a Postgres database if audit has "database", a URL, in place of "file".
+// The caller must open AuditDatabase and set AuditWriter.
+//
+// Gateways with the same replicas.store, the URL of a Postgres database, serve as one; replicas.url is where the others
+// reach this one. Both may refer to the environment, as the servers do. The caller must open ReplicaStore and set
+// Serve.Replicas.Shared.
 //
 // With trustReadOnly the tools that a server declares as read-only are treated as read-only: for all servers if
 // it is in permissions, for one server if it is in the server's entry of mcpServers. In the permissions of a
@@ -60,7 +98,7 @@ func Load(file string) (Config, error) {
 		return Config{}, fmt.Errorf("the gateway's configuration: %w", err)
 	}
 	r := &reader{file: file, dir: filepath.Dir(file)}
-	top, ok := r.object("", data, "mcpServers", "groups", "labels", "perSession", "initial", "style", "permissions", "credentials", "audit", "instructions", "hosts", "origins",
+	top, ok := r.object("", data, "mcpServers", "groups", "labels", "perSession", "initial", "style", "search", "permissions", "credentials", "oauth", "upstreamTokens", "logins", "audit", "instructions", "hosts", "origins", "replicas", "rates", "taskAfter",
 		"model", "baseURL", "system", "maxSteps", "window", "sandbox", "skills") // these are for kitbag run, which reads the same file
 	if !ok {
 		return Config{}, errors.Join(r.errs...)
@@ -71,32 +109,49 @@ func Load(file string) (Config, error) {
 	r.decode("perSession", top.get("perSession"), &r.cfg.PerSession, "a list of names of servers")
 	r.decode("initial", top.get("initial"), &r.cfg.Initial, "a list of names of groups")
 	r.decode("style", top.get("style"), &r.cfg.Style, "the name of a style")
+	r.decode("search", top.get("search"), &r.cfg.Search, "true or false")
 	r.decode("instructions", top.get("instructions"), &r.cfg.Serve.Instructions, "a string")
 	r.decode("hosts", top.get("hosts"), &r.cfg.Serve.Hosts, "a list of host names")
 	r.decode("origins", top.get("origins"), &r.cfg.Serve.Origins, "a list of origins")
 	r.cfg.Serve.Policy = r.policy("permissions", top.get("permissions"))
 	r.credentials(top.get("credentials"))
+	r.oauth(top.get("oauth"))
+	r.upstreamTokens(top.get("upstreamTokens"))
+	r.logins(top.get("logins"))
 	r.applyTrust()
 	r.audit(top.get("audit"))
-	if len(r.errs) == 0 && top.get("mcpServers") != nil { // otherwise the caller adds the servers
-		if err := r.cfg.check(); err != nil {
-			r.errs = append(r.errs, inFile(file, err))
-		}
+	r.replicas(top.get("replicas"))
+	r.rates(top.get("rates"))
+	r.cfg.Serve.TaskAfter = r.duration("taskAfter", top.get("taskAfter"))
+	if top.get("mcpServers") != nil { // otherwise the caller adds the servers
+		r.values()
 	}
 	return r.cfg, errors.Join(r.errs...)
 }
 
-// inFile adds the file name to each of the joined errors.
-func inFile(file string, err error) error {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return fmt.Errorf("%s: %w", file, err)
+// values adds the mistakes of values. If something else could not be read, it adds only those of oauth that are no
+// consequence of that.
+func (r *reader) values() {
+	joined, _ := r.cfg.check().(interface{ Unwrap() []error })
+	if joined == nil {
+		return
 	}
-	var out []error
-	for _, e := range joined.Unwrap() {
-		out = append(out, fmt.Errorf("%s: %w", file, e))
+	var unread []string // keys
+	for _, err := range r.errs {
+		key, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), r.file+": "), ": ")
+		unread = append(unread, key)
 	}
-	return errors.Join(out...)
+	for _, err := range joined.Unwrap() {
+		text := strings.Replace(err.Error(), "oauth: ", "oauth.", 1)
+		follows := func(key string) bool {
+			path, ok := strings.CutPrefix(key, "oauth.")
+			row, member, _ := strings.Cut(path, ".")
+			return ok && strings.Contains(text, row) && strings.Contains(text, member[strings.LastIndex(member, ".")+1:]) || strings.HasPrefix(key, "mcpServers") || strings.HasPrefix(key, "groups")
+		}
+		if len(unread) == 0 || strings.HasPrefix(text, "oauth.") && !slices.ContainsFunc(unread, follows) {
+			r.errs = append(r.errs, fmt.Errorf("%s: %w", r.file, err))
+		}
+	}
 }
 
 // A reader reads one file and collects the mistakes in it.
@@ -174,6 +229,28 @@ func (r *reader) object(key string, data json.RawMessage, known ...string) (memb
 	return out, true
 }
 
+// A field is a member of an object, and where its value goes. A member without to is read by the caller.
+type field struct {
+	name string
+	to   any
+	want string
+}
+
+// fields reads an object that may only have these members. It reports whether data is an object.
+func (r *reader) fields(key string, data json.RawMessage, fields ...field) (members, bool) {
+	var known []string
+	for _, f := range fields {
+		known = append(known, f.name)
+	}
+	ms, ok := r.object(key, data, known...)
+	for _, f := range fields {
+		if f.to != nil {
+			r.decode(join(key, f.name), ms.get(f.name), f.to, f.want)
+		}
+	}
+	return ms, ok
+}
+
 func join(key, name string) string {
 	if key == "" {
 		return name
@@ -190,7 +267,7 @@ func (r *reader) decode(key string, data json.RawMessage, to any, want string) {
 
 // describeValue shows a wrong value in an error, unless the value may be a token.
 func describeValue(key string, data json.RawMessage) string {
-	if strings.HasPrefix(key, "credentials") {
+	if slices.ContainsFunc([]string{"credentials", "upstreamTokens", "logins", "replicas", "audit.database"}, func(secret string) bool { return strings.HasPrefix(key, secret) }) {
 		return "it has another type"
 	}
 	return fmt.Sprintf("it is %.40s", bytes.TrimSpace(data))
@@ -218,11 +295,8 @@ func (r *reader) groups(data json.RawMessage) {
 	for _, m := range groups {
 		key := join("groups", m.key)
 		g := Group{Name: m.key}
-		ms, _ := r.object(key, m.value, "description", "tools", "instructions", "parents")
-		r.decode(join(key, "description"), ms.get("description"), &g.Description, "a string")
-		r.decode(join(key, "tools"), ms.get("tools"), &g.Tools, "a list of globs")
-		r.decode(join(key, "instructions"), ms.get("instructions"), &g.Instructions, "a string")
-		r.decode(join(key, "parents"), ms.get("parents"), &g.Parents, "a list of names of groups")
+		r.fields(key, m.value, field{"description", &g.Description, "a string"}, field{"tools", &g.Tools, "a list of globs"},
+			field{"instructions", &g.Instructions, "a string"}, field{"parents", &g.Parents, "a list of names of groups"})
 		r.cfg.Groups = append(r.cfg.Groups, g)
 	}
 }
@@ -275,9 +349,9 @@ func (r *reader) applyTrust() {
 		s.Options.TrustReadOnly = s.Options.TrustReadOnly || r.cfg.Serve.Policy != nil && r.cfg.Serve.Policy.TrustReadOnly
 		anyTrusted = anyTrusted || s.Options.TrustReadOnly
 	}
-	for _, c := range r.cfg.Serve.Credentials {
-		if c.Policy != nil && c.Policy.TrustReadOnly && !anyTrusted {
-			r.fail("credentials."+c.Name+".permissions.trustReadOnly", "has no effect because no server is trusted; set trustReadOnly in the entry of a server under mcpServers")
+	for _, a := range r.cfg.access() {
+		if a.policy != nil && a.policy.TrustReadOnly && !anyTrusted {
+			r.fail(a.key+".permissions.trustReadOnly", "has no effect because no server is trusted; set trustReadOnly in the entry of a server under mcpServers")
 		}
 	}
 }
@@ -289,22 +363,47 @@ func (r *reader) credentials(data json.RawMessage) {
 	credentials, _ := r.object("credentials", data)
 	for _, m := range credentials {
 		key := join("credentials", m.key)
-		ms, ok := r.object(key, m.value, "tokenEnv", "tokenFile", "groups", "permissions")
+		ms, ok := r.object(key, m.value, "tokenEnv", "tokenFile", "hash", "groups", "permissions")
 		if !ok {
 			continue
 		}
-		c := mcpserver.Credential{Name: m.key, Token: r.token(key, ms), Policy: r.policy(join(key, "permissions"), ms.get("permissions"))}
-		if groups := ms.get("groups"); groups != nil {
-			names := []string{}
-			r.decode(join(key, "groups"), groups, &names, "a list of names of groups")
-			c.Ceiling = toolkit.Only(names...) // null is none
+		c := mcpserver.Credential{Name: m.key}
+		if c.Hash = r.hash(key, ms); c.Hash == "" {
+			c.Token = r.token(key, ms)
 		}
+		c.Ceiling, c.Policy = r.allowed(key, ms)
 		r.cfg.Serve.Credentials = append(r.cfg.Serve.Credentials, c)
 	}
 	if len(credentials) == 0 {
 		// Without credentials every client would be admitted.
 		r.fail("credentials", "has no credentials; add one, or remove the key")
 	}
+}
+
+// allowed reads the groups and permissions of a credential or grant.
+func (r *reader) allowed(key string, ms members) (c toolkit.Ceiling, p *permission.Policy) {
+	if groups := ms.get("groups"); groups != nil {
+		names := []string{}
+		r.decode(join(key, "groups"), groups, &names, "a list of names of groups")
+		c = toolkit.Only(names...) // null is none
+	}
+	return c, r.policy(join(key, "permissions"), ms.get("permissions"))
+}
+
+// hash returns a credential's hash; it is empty if the credential has a token.
+func (r *reader) hash(key string, ms members) (hash string) {
+	if ms.get("hash") == nil {
+		return ""
+	}
+	r.decode(join(key, "hash"), ms.get("hash"), &hash, "the hash of a token")
+	if ms.get("tokenEnv") != nil || ms.get("tokenFile") != nil {
+		r.fail(key, "has a hash and a token; give only one of them")
+	}
+	if !mcpserver.ValidHash(hash) {
+		r.fail(join(key, "hash"), "is not the hash of a token; make both with: kitbag mcp key")
+		return "invalid" // the file is not used
+	}
+	return hash
 }
 
 // token returns a credential's token. The token is never part of an error.
@@ -315,7 +414,7 @@ func (r *reader) token(key string, ms members) string {
 	token := ""
 	switch {
 	case (env == "") == (file == ""):
-		r.fail(key, "give either tokenEnv, the name of a variable, or tokenFile, the name of a file")
+		r.fail(key, "give one of tokenEnv, the name of a variable, tokenFile, the name of a file, and hash, which kitbag mcp key prints")
 		return ""
 	case env != "":
 		key = join(key, "tokenEnv")
@@ -339,26 +438,6 @@ func (r *reader) token(key string, ms members) string {
 		r.fail(key, "the token has %d bytes; use a random token of at least %d bytes", len(token), mcpserver.MinToken)
 	}
 	return token
-}
-
-func (r *reader) audit(data json.RawMessage) {
-	if data == nil {
-		return
-	}
-	ms, ok := r.object("audit", data, "file", "arguments")
-	if !ok {
-		return
-	}
-	var file string
-	before := len(r.errs)
-	r.decode("audit.file", ms.get("file"), &file, "the name of a file")
-	r.decode("audit.arguments", ms.get("arguments"), &r.cfg.AuditArguments, "true or false")
-	if file == "" && len(r.errs) == before {
-		r.fail("audit.file", "is missing; set it to the file for the records")
-	}
-	if file != "" {
-		r.cfg.AuditFile = r.path(file)
-	}
 }
 
 // path returns a file name. A relative name is relative to the directory of the configuration.

@@ -16,7 +16,7 @@ import (
 	"github.com/kitbag-go/kitbag/mcpgateway"
 )
 
-var update = flag.Bool("update", false, "write the results of Load to testdata")
+var update = flag.Bool("update", false, "write the results of Load to testdata, and the picture of the costs")
 
 // TestLoad loads the files in testdata/config. Each contains a configuration and the result of Load: the
 // errors, one per line, or the groups and credentials.
@@ -80,6 +80,15 @@ func describe(t *testing.T, cfg mcpgateway.Config) string {
 	for _, c := range cfg.Serve.Credentials {
 		out = append(out, c)
 	}
+	if cfg.OAuth != nil {
+		out = append(out, cfg.OAuth)
+	}
+	if cfg.Serve.Rates != nil {
+		out = append(out, cfg.Serve.Rates, cfg.Serve.TaskAfter)
+	}
+	if cfg.Serve.Replicas != nil {
+		out = append(out, cfg.ReplicaStore, cfg.Serve.Replicas)
+	}
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -110,11 +119,14 @@ func TestExample(t *testing.T) {
 	}
 	t.Setenv("CI_TOKEN", "0123456789abcdef")
 	t.Setenv("GITHUB_TOKEN", "x")
+	t.Setenv("CRM_SECRET", "x")
+	t.Setenv("LOGIN_SECRET", "x")
+	t.Setenv("LOGIN_KEY", "0123456789abcdef0123456789abcdef")
 	cfg, err := mcpgateway.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(cfg.Servers) != 2 || len(cfg.Groups) != 2 || len(cfg.Serve.Credentials) != 1 || cfg.Serve.Policy == nil || cfg.AuditFile == "" {
+	if len(cfg.Servers) != 4 || len(cfg.Groups) != 2 || len(cfg.Serve.Credentials) != 1 || cfg.OAuth == nil || len(cfg.UpstreamTokens) != 2 || cfg.Logins == nil || cfg.Serve.Policy == nil || cfg.AuditFile == "" {
 		t.Errorf("%+v", cfg)
 	}
 }

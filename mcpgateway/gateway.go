@@ -1,111 +1,34 @@
 package mcpgateway
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/mcpserver"
-	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/mcpserver/oauth"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
-
-// A Config configures a [Gateway]: its servers, their groups, and how they are served. Servers and
-// Serve.Version are required.
-type Config struct {
-	// Servers are the servers behind the gateway. The gateway sets their Options.Prefix to the name and two
-	// underscores. If Limits.Result is zero it is 16 MiB, because the host shortens the text for its model.
-	Servers []mcpclient.Server
-
-	Groups []Group  // in the order for the model; the servers' groups follow
-	Labels []string // names of servers whose own groups are used
-
-	// PerSession are names of servers that run in a separate process, or have a separate connection, for each
-	// session: servers with state, such as a browser. The process starts with the session's first call and ends
-	// with the session or, for clients of protocol 2026-07-28, which have no sessions, with the call. Another
-	// process, which is shared, lists the tools.
-	PerSession []string
-
-	Initial []string // groups that are open initially; their servers are started with the first session
-
-	Style Style
-
-	// CacheDir is a directory for the names of the servers' tools, by which the groups of the next gateway are
-	// described before their servers are started. If it is empty, nothing is stored.
-	CacheDir string
-
-	// AuditFile is the file to which a line of JSON is appended for every call; see [mcpserver.Record]. If it is
-	// empty, there is no file. AuditArguments adds the arguments. The file may be moved or truncated while the
-	// gateway runs. While it cannot be written, calls are refused.
-	AuditFile      string
-	AuditArguments bool
-
-	Serve ServeOptions
-}
-
-// ServeOptions are the settings of the gateway's server; see [mcpserver.Config] for each field. Version is required.
-type ServeOptions struct {
-	Name            string // "kitbag" by default
-	Version         string
-	Title           string
-	Instructions    string
-	MaxInstructions int
-
-	// New returns an error if a rule for tools of a server has a pattern, or if a rule names a server that does not
-	// exist and the name is similar to that of an existing server. The tools of the servers are not known then.
-	Policy      *permission.Policy
-	Credentials []mcpserver.Credential
-	Middleware  []tool.Middleware // around every call; the audit file is outside it
-	Audit       func(mcpserver.Record)
-
-	// Prompts and Resources are the gateway's own. They are served in addition to those of the servers.
-	Prompts   []mcpserver.Prompt
-	Resources []mcpserver.Resource
-
-	PageSize, MaxListBytes int
-	Hosts, Origins         []string
-	Limits                 mcpserver.Limits
-}
-
-// config returns the configuration of the server, without the toolkit.
-func (s *ServeOptions) config() mcpserver.Config {
-	return mcpserver.Config{
-		Name: cmp.Or(s.Name, "kitbag"), Version: s.Version, Title: s.Title,
-		Instructions: s.Instructions, MaxInstructions: s.MaxInstructions,
-		Policy: s.Policy, Credentials: s.Credentials, Middleware: s.Middleware, Audit: s.Audit,
-		Prompts: s.Prompts, Resources: s.Resources, PageSize: s.PageSize, MaxListBytes: s.MaxListBytes,
-		Hosts: s.Hosts, Origins: s.Origins, Limits: s.Limits,
-	}
-}
-
-// A Group is a set of tools of one or more servers.
-type Group struct {
-	Name        string // letters, digits, "_", "-" and "."; unique
-	Description string // what it is for; the model chooses groups by their descriptions
-
-	// Tools are globs over tool names, SERVER__TOOL, in which "*" matches any text. A group without globs must have
-	// the name of a server; it describes that server's group.
-	Tools []string
-
-	Instructions string   // for the model when it opens the group; they replace the servers' own
-	Parents      []string // groups that must also be open
-}
 
 // A Gateway is an MCP server in front of others.
 type Gateway struct {
 	Server  *mcpserver.Server
 	Toolkit *toolkit.Toolkit // the server's; only the gateway may call Update and Refresh
 
-	cfg       Config
-	upstreams []*upstream
-	audit     *auditFile
+	live   atomic.Pointer[live]
+	audit  *auditFile
+	auth   *oauth.ResourceServer // nil without Config.OAuth
+	logins *logins               // nil without Config.Logins
+	saved  atomic.Int64          // see Saved
+
+	draining atomic.Bool
 
 	ctx          context.Context // cancelled by Close
 	end          context.CancelFunc
@@ -113,6 +36,15 @@ type Gateway struct {
 	moreItems    chan struct{} // buffers one signal that another server is known to have prompts or resources
 	itemsChanged func()        // notifies the clients whose lists of prompts or resources have changed
 	work         sync.WaitGroup
+
+	changing sync.Mutex // held while the groups or the configuration are replaced
+}
+
+// live has the parts of a gateway that a reload replaces. It is immutable.
+type live struct {
+	cfg       Config
+	upstreams []*upstream
+	revision  Revision
 }
 
 // maxResult is the default of Limits.Result.
@@ -125,39 +57,44 @@ const labelsTimeout = 10 * time.Second
 // New returns a gateway. It starts no server except those of Config.Labels, which list their groups while ctx
 // is not cancelled, for at most ten seconds. The caller must call Close.
 func New(ctx context.Context, cfg Config) (*Gateway, error) {
-	g := &Gateway{cfg: cfg, regroup: make(chan struct{}, 1), moreItems: make(chan struct{}, 1)}
+	g := &Gateway{regroup: make(chan struct{}, 1), moreItems: make(chan struct{}, 1)}
 	g.ctx, g.end = context.WithCancel(context.Background())
-	if err := g.open(ctx); err != nil {
+	if err := g.open(ctx, cfg); err != nil {
 		return nil, errors.Join(fmt.Errorf("mcpgateway: %w", err), g.Close())
 	}
 	return g, nil
 }
 
-func (g *Gateway) open(ctx context.Context) (err error) {
-	if err := g.cfg.check(); err != nil {
+func (g *Gateway) open(ctx context.Context, cfg Config) (err error) {
+	if err := cfg.check(); err != nil {
 		return err
 	}
-	for _, c := range g.cfg.Servers {
-		u, err := newUpstream(c, slices.Contains(g.cfg.Labels, c.Name), slices.Contains(g.cfg.PerSession, c.Name), g.cfg.CacheDir, g.signalRegroup, g.signalItems)
+	l := &live{cfg: cfg, revision: revisionOf(1, cfg)}
+	g.live.Store(l)
+	serve := cfg.Serve.config()
+	if err := g.openAuth(&cfg, &serve); err != nil {
+		return err
+	}
+	for _, c := range cfg.Servers {
+		u, err := g.newUpstream(c, &cfg)
 		if err != nil {
 			return err
 		}
-		if u.sessions != nil && len(g.cfg.Serve.Credentials) > 1 {
-			u.sessions.share = maxSessionClients / 4
-		}
-		g.upstreams = append(g.upstreams, u)
+		l.upstreams = append(l.upstreams, u)
 	}
 	bounded, cancel := context.WithTimeout(ctx, labelsTimeout)
 	defer cancel()
-	g.refreshLabels(bounded)
-	if g.Toolkit, err = toolkit.New(g.config(g.cfg.Style)); err != nil {
+	l.refreshLabels(bounded)
+	config, own := l.config(cfg.Style)
+	if g.Toolkit, err = toolkit.New(config); err != nil {
 		return err
 	}
-	serve := g.cfg.Serve.config()
+	l.setGroupNames(own)
 	serve.Toolkit = g.Toolkit
+	serve.Listed = g.listed
 	mcpupstream.Attach(&serve, items{g})
-	if g.cfg.AuditFile != "" {
-		if g.audit, err = openAudit(g.cfg.AuditFile, g.cfg.AuditArguments); err != nil {
+	if cfg.AuditFile != "" || cfg.AuditWriter != nil {
+		if g.audit, err = openAudit(&cfg); err != nil {
 			return err
 		}
 		// The audit is outermost, so that no call runs without a record.
@@ -173,16 +110,54 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	if g.Server, err = mcpserver.New(serve); err != nil {
 		return err
 	}
-	for _, u := range g.upstreams {
-		u.client.OnChange(func() {
-			if u.labeled {
-				g.signalRegroup()
-			}
-			g.Toolkit.Refresh()
-		})
+	if err := g.Server.Reload(serve.Policy, l.revision.String()); err != nil {
+		return err
+	}
+	for _, u := range l.upstreams {
+		g.watch(u)
 	}
 	g.work.Go(g.watchServers)
 	return nil
+}
+
+// openAuth sets what decides who the users are.
+func (g *Gateway) openAuth(cfg *Config, serve *mcpserver.Config) (err error) {
+	if cfg.OAuth == nil {
+		return nil
+	}
+	if g.auth, err = oauth.New(*cfg.OAuth); err != nil {
+		return err
+	}
+	serve.Authenticator = g.auth
+	if cfg.Logins == nil {
+		return nil
+	}
+	if g.logins, err = newLogins(g, cfg, g.auth); err != nil {
+		return err
+	}
+	serve.Authenticator = authenticator{g.auth, g.logins}
+	return nil
+}
+
+// newUpstream returns the upstream of a server of cfg.
+func (g *Gateway) newUpstream(c mcpclient.Server, cfg *Config) (*upstream, error) {
+	u, err := newUpstream(c, g.tokensOf(c, cfg), slices.Contains(cfg.Labels, c.Name), slices.Contains(cfg.PerSession, c.Name), cfg.CacheDir, g.signalRegroup, g.signalItems)
+	if err == nil && u.sessions != nil && (len(cfg.Serve.Credentials) > 1 || cfg.OAuth != nil || cfg.Serve.Authenticator != nil) {
+		u.sessions.share = maxSessionClients / 4
+	}
+	return u, err
+}
+
+// watch follows the changes of an upstream's lists.
+func (g *Gateway) watch(u *upstream) {
+	u.client.OnChange(func() {
+		if u.labeled {
+			g.signalRegroup()
+		}
+		g.Toolkit.Refresh()
+	})
+	u.client.OnPromptsChange(g.itemsChanged)
+	u.client.OnResourcesChange(g.itemsChanged)
 }
 
 // Close ends all sessions and stops all servers. It may be called more than once.
@@ -192,28 +167,43 @@ func (g *Gateway) Close() error {
 	if g.Server != nil {
 		errs = append(errs, g.Server.Close())
 	}
-	var wg sync.WaitGroup
-	closed := make([]error, len(g.upstreams))
-	for i, u := range g.upstreams { // in parallel, because killing a server can take seconds
-		wg.Go(func() { closed[i] = u.client.Close() })
-	}
-	wg.Wait()
-	for _, u := range g.upstreams {
-		if u.sessions != nil {
-			u.sessions.close()
-		}
+	if l := g.live.Load(); l != nil {
+		errs = append(errs, closeAll(l.upstreams))
 	}
 	g.work.Wait()
 	if g.audit != nil {
 		errs = append(errs, g.audit.close())
 	}
-	return errors.Join(append(errs, closed...)...)
+	if g.auth != nil {
+		errs = append(errs, g.auth.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// closeAll stops the servers, in parallel, because killing one can take seconds.
+func closeAll(upstreams []*upstream) error {
+	var wg sync.WaitGroup
+	errs := make([]error, len(upstreams))
+	for i, u := range upstreams {
+		wg.Go(func() { errs[i] = u.client.Close() })
+	}
+	wg.Wait()
+	for _, u := range upstreams {
+		if u.sessions != nil {
+			u.sessions.close()
+		}
+		if u.users != nil {
+			u.users.close()
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Status returns the status of each server, in the order of the configuration.
 func (g *Gateway) Status() []mcpclient.Status {
-	out := make([]mcpclient.Status, len(g.upstreams))
-	for i, u := range g.upstreams {
+	upstreams := g.live.Load().upstreams
+	out := make([]mcpclient.Status, len(upstreams))
+	for i, u := range upstreams {
 		out[i] = u.client.Status()
 	}
 	return out
@@ -229,7 +219,8 @@ type StyleCost struct {
 // tools that could not be listed.
 func (g *Gateway) Costs(ctx context.Context) (styles []StyleCost, groups []toolkit.Cost, skipped []toolkit.Skipped, err error) {
 	for _, st := range Styles() {
-		tk, err := toolkit.New(g.config(st))
+		cfg, _ := g.live.Load().config(st)
+		tk, err := toolkit.New(cfg)
 		if err != nil {
 			return nil, nil, nil, err
 		}

@@ -8,37 +8,55 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/internal/mcpgroups"
+	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// config returns the toolkit's configuration for a style.
-func (g *Gateway) config(st Style) toolkit.Config {
-	cfg := toolkit.Config{Control: st.control(), Initial: g.cfg.Initial}
+// config returns the toolkit's configuration for a style, and the names of the servers' own groups, by server.
+func (l *live) config(st Style) (toolkit.Config, []map[string]string) {
+	cfg := toolkit.Config{Control: st.control(), Initial: l.cfg.Initial}
+	if l.cfg.Search {
+		cfg.Control = cfg.Control.WithSearch()
+	}
 	if st == StyleFull { // groups are only labels
 		cfg.LabelsOnly, cfg.Initial = true, nil
 	}
 	var groups []mcpgroups.Group
-	for _, gr := range g.cfg.Groups {
+	for _, gr := range l.cfg.Groups {
 		groups = append(groups, mcpgroups.Group(gr))
 	}
+	policies := []*permission.Policy{l.cfg.Serve.Policy}
+	for _, a := range l.cfg.access() {
+		if a.policy != nil {
+			policies = append(policies, a.policy)
+		}
+	}
 	var servers []*mcpgroups.Server
-	for _, u := range g.upstreams {
-		servers = append(servers, u.forGroups())
+	for _, u := range l.upstreams {
+		s := u.forGroups()
+		s.Denied = mcpgroups.DeniedBy(policies...)
+		servers = append(servers, s)
 	}
 	var own []map[string]string
 	cfg.Groups, own = mcpgroups.Build(groups, servers)
-	for i, u := range g.upstreams {
-		u.setGroupNames(own[i])
+	return cfg, own
+}
+
+// setGroupNames stores the names of the servers' own groups. They are the same in all styles.
+func (l *live) setGroupNames(own []map[string]string) {
+	for i, u := range l.upstreams {
+		u.mu.Lock()
+		u.groupNames = own[i]
+		u.mu.Unlock()
 	}
-	return cfg
 }
 
 // forGroups returns what the groups of the server are made from.
 func (u *upstream) forGroups() *mcpgroups.Server {
 	st := u.client.Status()
 	s := &mcpgroups.Server{Name: u.name, Shown: clean(u.name, maxLine), Group: u.group, Prefix: u.prefix,
-		Items: st.PromptsVersion+st.ResourcesVersion > 0, Known: u.cache.Tools()}
+		Items: st.PromptsVersion+st.ResourcesVersion > 0, Known: u.cache.Tools(), Skills: serverSkills{u}}
 	members := map[string][]string{}
 	for _, l := range u.currentLabels() {
 		members[l.Name] = l.Members()
@@ -63,9 +81,9 @@ func (u *upstream) forGroups() *mcpgroups.Server {
 
 // refreshLabels requests the groups of the servers that label their tools, in parallel. A
 // server that fails keeps its last groups; calls of its tools report the failure.
-func (g *Gateway) refreshLabels(ctx context.Context) {
+func (l *live) refreshLabels(ctx context.Context) {
 	var wg sync.WaitGroup
-	for _, u := range g.upstreams {
+	for _, u := range l.upstreams {
 		if u.labeled {
 			wg.Go(func() { _ = u.refreshLabels(ctx) })
 		}
@@ -108,28 +126,38 @@ func (g *Gateway) watchServers() {
 			continue
 		case <-g.regroup:
 		}
-		g.refreshLabels(g.ctx)
-		err := g.Toolkit.Update(func(cfg *toolkit.Config) error {
-			cfg.Groups = g.config(g.cfg.Style).Groups
-			return nil
-		})
-		if err != nil { // Config.Initial may name a group that a server no longer has
+		if err := g.updateGroups(); err != nil { // Config.Initial may name a group that a server no longer has
 			slog.Warn("the gateway keeps its groups because a server's new groups do not fit the configuration", "err", err)
 		}
 	}
 }
 
-// setGroupNames stores the names of the server's own groups. They are the same in all styles.
-func (u *upstream) setGroupNames(own map[string]string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.groupNames = own
+// updateGroups computes the groups from the servers' labels.
+func (g *Gateway) updateGroups() error {
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	l := g.live.Load()
+	l.refreshLabels(g.ctx)
+	return g.replaceGroups(l)
+}
+
+// replaceGroups makes the groups those of l. The caller holds g.changing.
+func (g *Gateway) replaceGroups(l *live) error {
+	next, own := l.config(l.cfg.Style)
+	err := g.Toolkit.Update(func(cfg *toolkit.Config) error {
+		cfg.Groups, cfg.Initial = next.Groups, next.Initial
+		return nil
+	})
+	if err == nil {
+		l.setGroupNames(own)
+	}
+	return err
 }
 
 // groupsOf returns the groups of a prompt or resource: the groups of the configuration whose globs match its
 // name, otherwise the groups of its labels, otherwise the group for items without labels.
 func (g *Gateway) groupsOf(u *upstream, name string, labels []string) (groups []string) {
-	for _, gr := range g.cfg.Groups {
+	for _, gr := range g.live.Load().cfg.Groups {
 		if mcpgroups.Matches(gr.Tools, u.prefix+toolName(name)) {
 			groups = append(groups, gr.Name)
 		}
@@ -151,7 +179,7 @@ func (g *Gateway) groupsOf(u *upstream, name string, labels []string) (groups []
 
 // groupsOfServer returns all groups that a server's prompts and resources can be in.
 func (g *Gateway) groupsOfServer(u *upstream) (groups []string) {
-	for _, gr := range g.cfg.Groups {
+	for _, gr := range g.live.Load().cfg.Groups {
 		if slices.ContainsFunc(gr.Tools, func(glob string) bool { return mcpgroups.MayMatch(glob, u.prefix) }) {
 			groups = append(groups, gr.Name)
 		}

@@ -45,7 +45,7 @@ type items struct{ *Gateway }
 // Version implements [mcpupstream.Provider].
 func (o items) Version(kind mcpupstream.Kind, groups []string) string {
 	var b strings.Builder
-	for _, u := range o.upstreams {
+	for _, u := range o.live.Load().upstreams {
 		if v := u.version(kind); v > 0 && intersect(o.groupsOfServer(u), groups) {
 			fmt.Fprintf(&b, "%s:%d;", u.prefix, v)
 		}
@@ -56,15 +56,7 @@ func (o items) Version(kind mcpupstream.Kind, groups []string) string {
 // OnChange implements [mcpupstream.Provider].
 func (o items) OnChange(changed func()) (stop func()) {
 	o.itemsChanged = changed
-	var stops []func()
-	for _, u := range o.upstreams {
-		stops = append(stops, u.client.OnPromptsChange(changed), u.client.OnResourcesChange(changed))
-	}
-	return func() {
-		for _, stop := range stops {
-			stop()
-		}
-	}
+	return func() {} // the clients are closed with the gateway
 }
 
 // version is 0 until the server is known to have items of the kind.
@@ -81,9 +73,10 @@ func (u *upstream) version(kind mcpupstream.Kind) int64 {
 func (o items) List(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.View) []mcpupstream.Item {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	lists := make([][]mcpupstream.Item, len(o.upstreams))
+	upstreams := o.live.Load().upstreams
+	lists := make([][]mcpupstream.Item, len(upstreams))
 	var wg sync.WaitGroup
-	for i, u := range o.upstreams {
+	for i, u := range upstreams {
 		groups := o.groupsOfServer(u)
 		if intersect(groups, v.Listed) || u.version(kind) > 0 && intersect(groups, v.Groups) {
 			wg.Go(func() { lists[i] = o.visible(ctx, u, kind, v) })
@@ -315,7 +308,7 @@ const (
 func (o items) lookUp(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.View, name string) (*upstream, *listEntry, error) {
 	sees := func(u *upstream) bool { return intersect(o.groupsOfServer(u), v.Groups) }
 	if kind == mcpupstream.KindResource {
-		for _, u := range o.upstreams {
+		for _, u := range o.live.Load().upstreams {
 			if inner, ok := strings.CutPrefix(name, u.uriPrefix()); ok && sees(u) {
 				e, err := u.resource(ctx, inner)
 				if e == nil {
@@ -326,7 +319,7 @@ func (o items) lookUp(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.
 		}
 		return o.lookUpInner(ctx, v, name)
 	}
-	for _, u := range o.upstreams {
+	for _, u := range o.live.Load().upstreams {
 		prefix := u.prefix
 		if kind == mcpupstream.KindTemplate {
 			prefix = u.uriPrefix()
@@ -348,7 +341,7 @@ func (o items) lookUp(ctx context.Context, kind mcpupstream.Kind, v mcpupstream.
 // lookUpInner is lookUp for a server's own URI, which results of tools contain. It succeeds if only one of the
 // running servers has such a resource.
 func (o items) lookUpInner(ctx context.Context, v mcpupstream.View, uri string) (server *upstream, found *listEntry, err error) {
-	for _, u := range o.upstreams {
+	for _, u := range o.live.Load().upstreams {
 		if u.version(mcpupstream.KindResource) == 0 || !intersect(o.groupsOfServer(u), v.Groups) {
 			continue
 		}
@@ -420,12 +413,16 @@ func (u *upstream) get(ctx context.Context, kind mcpupstream.Kind, name string, 
 	return r.Raw, nil
 }
 
-// clientOf returns the server's client, or the session's client if it has a separate one. done ends its use;
+// clientOf returns the server's client, or that of the session or the user if it has a separate one. done ends its use;
 // see begin.
 func (u *upstream) clientOf(ctx context.Context) (c *mcpclient.Client, done func(gaveUp bool), err error) {
 	if u.sessions != nil {
 		c, err = u.sessions.client(ctx)
 		return c, func(bool) {}, err
+	}
+	if u.users != nil {
+		c, release, err := u.users.client(ctx)
+		return c, func(bool) { release() }, err
 	}
 	return u.client, u.begin(ctx), nil
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/skill"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -33,6 +34,19 @@ const roleEnv = "KITBAG_MCPGATEWAY_TEST_ROLE"
 // stderrEnv is the text that the tool "die" of such a server writes to stderr before it ends the process.
 const stderrEnv = "KITBAG_MCPGATEWAY_TEST_STDERR"
 
+// roles are what the test binary can run as, by the value of roleEnv.
+var roles = map[string]func() error{
+	"upstream": func() error {
+		tk := toolkit.Of(echo(), pid(), hang(nil), ask(nil), think(), die())
+		if dir := os.Getenv(skillsEnv); dir != "" {
+			if err := tk.Update(func(c *toolkit.Config) error { c.Basic.Skills = []skill.Loader{skill.In(dir)}; return nil }); err != nil {
+				return err
+			}
+		}
+		return newServer(tk).ServeStdio(context.Background(), os.Stdin, os.Stdout)
+	},
+}
+
 func die() tool.Tool {
 	return tool.Must(tool.New("die", "Ends the server.", func(context.Context, none) (string, error) {
 		fmt.Fprintln(os.Stderr, os.Getenv(stderrEnv))
@@ -42,9 +56,8 @@ func die() tool.Tool {
 }
 
 func TestMain(m *testing.M) {
-	if os.Getenv(roleEnv) != "" {
-		s := newServer(toolkit.Of(echo(), pid(), hang(nil), ask(nil), think(), die()))
-		if err := s.ServeStdio(context.Background(), os.Stdin, os.Stdout); err != nil {
+	if role := roles[os.Getenv(roleEnv)]; role != nil {
+		if err := role(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/tool"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 )
 
 // maxSessionClients is how many sessions may have a process of one server. With several credentials each may
@@ -17,8 +18,9 @@ const maxSessionClients = 256
 // sessionClients are the clients of a server that has a process for each session. The keys are the channels of
 // [mcpserver.SessionDone].
 type sessionClients struct {
-	cfg   mcpclient.Server
-	share int // the limit for one credential
+	cfg     mcpclient.Server
+	share   int    // the limit for one credential
+	gateway string // a random name for this gateway; see wasLost
 
 	mu           sync.Mutex
 	clients      map[<-chan struct{}]*mcpclient.Client
@@ -47,6 +49,9 @@ func (a *sessionClients) client(ctx context.Context) (*mcpclient.Client, error) 
 		return nil, fmt.Errorf("MCP server %q: the session has ended", a.cfg.Name)
 	}
 	cfg, l := a.cfg, mcpserver.LoggerFrom(ctx)
+	if a.wasLost(ctx) {
+		return nil, fmt.Errorf("MCP server %q: the session's process of this server has ended with the replica of the gateway that ran it, and its state is lost; this call was not made: call again to start a new process", cfg.Name)
+	}
 	cred := ""
 	if l != nil {
 		cred = l.Credential()
@@ -84,6 +89,24 @@ func (a *sessionClients) client(ctx context.Context) (*mcpclient.Client, error) 
 	return c, nil
 }
 
+// processes names the gateways that have the session's processes, by server. It is kept with the state of the session's
+// tools, which other replicas of the gateway get with the session.
+var processes = toolstate.NewKey[map[string]string]("mcpgateway.processes")
+
+// wasLost reports whether another gateway has had the session's process, and records that from now on this one has it.
+func (a *sessionClients) wasLost(ctx context.Context) (lost bool) {
+	_ = processes.Update(ctx, func(m *map[string]string) error { // fails only for requests that are not calls
+		if *m == nil {
+			*m = map[string]string{}
+		}
+		before := (*m)[a.cfg.Name]
+		(*m)[a.cfg.Name] = a.gateway
+		lost = before != "" && before != a.gateway
+		return nil
+	})
+	return lost
+}
+
 // ended reports whether the channel of a session is closed.
 func ended(session <-chan struct{}) bool {
 	select {
@@ -94,13 +117,8 @@ func ended(session <-chan struct{}) bool {
 	}
 }
 
-// tool returns the session's version of a tool that the shared process has listed. Processes of the same server
-// usually have the same list.
-func (a *sessionClients) tool(ctx context.Context, listed tool.Tool) (tool.Tool, error) {
-	c, err := a.client(ctx)
-	if err != nil {
-		return nil, err
-	}
+// toolOf returns the tool of a client that another client of the same server has listed. Usually both have the same list.
+func toolOf(ctx context.Context, c *mcpclient.Client, listed tool.Tool) (tool.Tool, error) {
 	all, err := c.Tools(ctx)
 	if err != nil {
 		return nil, err
@@ -110,5 +128,5 @@ func (a *sessionClients) tool(ctx context.Context, listed tool.Tool) (tool.Tool,
 			return t, nil
 		}
 	}
-	return nil, fmt.Errorf("MCP server %q no longer has this tool", a.cfg.Name)
+	return nil, fmt.Errorf("MCP server %q no longer has this tool", c.Name())
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/tool/toolstate"
 )
 
 // TestShareOfProcesses checks that one credential cannot use all processes of a server, and can start another
@@ -36,4 +37,24 @@ func TestShareOfProcesses(t *testing.T) {
 		t.Errorf("after the others have ended: %v %v", err, a.byCredential)
 	}
 	ends[len(ends)-1]()
+}
+
+// TestLostProcess checks that a session learns once that its process has ended with another gateway.
+func TestLostProcess(t *testing.T) {
+	var state toolstate.State
+	ctx, end := context.WithCancel(toolstate.With(t.Context(), &state))
+	call := func(gateway, server string) error {
+		a := &sessionClients{cfg: mcpclient.Server{Name: server, Transport: mcpclient.Command{Path: "never-started"}}, gateway: gateway, share: 1, clients: map[<-chan struct{}]*mcpclient.Client{}, byCredential: map[string]int{}}
+		t.Cleanup(func() { end(); a.close() })
+		_, err := a.client(ctx)
+		return err
+	}
+	for i, row := range []struct {
+		gateway, server string
+		lost            bool
+	}{{"one", "a", false}, {"one", "a", false}, {"one", "b", false}, {"two", "a", true}, {"two", "a", false}, {"two", "b", true}, {"one", "b", true}} {
+		if err := call(row.gateway, row.server); (err != nil) != row.lost || row.lost && !strings.Contains(err.Error(), "its state is lost") {
+			t.Errorf("call %d, of %s by gateway %s: %v", i, row.server, row.gateway, err)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package mcpgateway
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,37 +26,46 @@ func prefixOf(server string) string {
 
 // An upstream is a server behind the gateway.
 type upstream struct {
-	client   *mcpclient.Client
-	name     string // as configured
-	group    string // the group for tools that are in no other group
-	prefix   string
-	labeled  bool            // whether the server's own groups are used
+	client *mcpclient.Client
+	names
 	sessions *sessionClients // if each session has its own process; nil if they share one
-	onListed func()          // called if the tools of a server that labels them were listed before its groups
+	users    *userClients    // if each user has a connection; otherwise nil
 
+	onListed  func() // called if the tools of a server that labels them were listed before its groups
 	onItems   func() // called when the server is first known to have prompts or resources
 	announced atomic.Bool
 
-	limit int // the largest result, in bytes
+	limit     int                               // the largest result, in bytes
+	pinListed atomic.Pointer[func(string) bool] // Options.PinListed of the latest configuration
+	cache     *mcpgroups.Cache                  // its tools in an earlier run
 
-	cache *mcpgroups.Cache // its tools in an earlier run
-
+	asked     asked
 	abandoned abandonedCalls
+	audience  *audience
 
-	audience *audience
-
-	mu         sync.Mutex
-	questions  map[string]int    // numbers of unanswered questions, by credential
-	groupNames map[string]string // names of its own groups; the keys are its names for them
-	items      map[mcpupstream.Kind]itemList
-
-	failed map[mcpupstream.Kind]failure // failed lists of prompts or resources; the key "" is for all kinds
-	labels []mcpclient.Group            // the result of the last groups/list; nil before
-	raw    []tool.Tool                  // the list that clean was computed from
-	clean  []tool.Tool
+	known
 }
 
-func newUpstream(cfg mcpclient.Server, labeled, perSession bool, cacheDir string, listed, known func()) (*upstream, error) {
+// names are what a server, and what it has, is called.
+type names struct {
+	name    string // as configured
+	group   string // the group for tools that are in no other group
+	prefix  string // of the names of its tools
+	labeled bool   // whether the server's own groups are used
+}
+
+// known is what a server has listed.
+type known struct {
+	mu         sync.Mutex
+	groupNames map[string]string // names of its own groups; the keys are its names for them
+	labels     []mcpclient.Group // the result of the last groups/list; nil before
+	raw        []tool.Tool       // the list that clean was computed from
+	clean      []tool.Tool
+	items      map[mcpupstream.Kind]itemList
+	failed     map[mcpupstream.Kind]failure // failed lists of prompts or resources; the key "" is for all kinds
+}
+
+func newUpstream(cfg mcpclient.Server, tokens *tokenSource, labeled, perSession bool, cacheDir string, listed, known func()) (*upstream, error) {
 	cfg.Options.Prefix = prefixOf(cfg.Name)
 	if cfg.Options.Limits.Result == 0 {
 		cfg.Options.Limits.Result = maxResult
@@ -63,11 +73,12 @@ func newUpstream(cfg mcpclient.Server, labeled, perSession bool, cacheDir string
 	if cfg.Options.Limits.Samples == 0 {
 		cfg.Options.Limits.Samples = math.MaxInt // the host has its own limits
 	}
-	u := &upstream{name: cfg.Name, group: mcpgroups.GroupName(cfg.Name), prefix: cfg.Options.Prefix, labeled: labeled, cache: mcpgroups.OpenCache(cacheDir, cfg), onListed: listed, onItems: known, limit: cfg.Options.Limits.Result, questions: map[string]int{},
+	u := &upstream{names: names{cfg.Name, mcpgroups.GroupName(cfg.Name), cfg.Options.Prefix, labeled}, cache: mcpgroups.OpenCache(cacheDir, cfg), onListed: listed, onItems: known, limit: cfg.Options.Limits.Result,
 		audience: &audience{sessions: map[*mcpserver.Logger]bool{}, busy: map[string]int{}, abandoned: map[string]bool{}}}
 	ask, sample := u.elicit, u.sample
-	if perSession || cfg.Options.Stateless {
-		// Every question belongs to the process's only session.
+	perUser := tokens != nil && tokens.cfg.perUser()
+	if perSession || perUser || cfg.Options.Stateless {
+		// Every question belongs to the process's only session, or to a call of the user.
 		ask, sample = mcpclient.ElicitCaller, mcpclient.SampleCaller
 	}
 	if cfg.Options.Elicitation == nil {
@@ -76,8 +87,18 @@ func newUpstream(cfg mcpclient.Server, labeled, perSession bool, cacheDir string
 	if cfg.Options.Sampling == nil {
 		cfg.Options.Sampling = sample
 	}
+	if tokens != nil {
+		cfg.Transport = tokens.forGateway(cfg.Transport.(mcpclient.HTTP)) // Config.check has checked that
+	}
+	configured := cfg.Options.PinListed
+	u.pinListed.Store(&configured)
+	cfg.Options.PinListed = func(name string) bool { pin := *u.pinListed.Load(); return pin != nil && pin(name) }
+	// The connections of sessions and users are made from what is set so far.
 	if perSession {
-		u.sessions = &sessionClients{cfg: cfg, share: maxSessionClients, clients: map[<-chan struct{}]*mcpclient.Client{}, byCredential: map[string]int{}}
+		u.sessions = &sessionClients{cfg: cfg, share: maxSessionClients, gateway: rand.Text(), clients: map[<-chan struct{}]*mcpclient.Client{}, byCredential: map[string]int{}}
+	}
+	if perUser {
+		u.users = &userClients{cfg: cfg, tokens: tokens, clients: map[user]*userClient{}}
 	}
 	if cfg.Options.Log == nil {
 		cfg.Options.Log = u.audience.onLogMessage
@@ -131,7 +152,7 @@ func withoutStderr(ctx context.Context, err error) error {
 	}
 	slog.WarnContext(ctx, "an MCP server failed", "server", se.Server, "err", se.Err, "stderr", se.Stderr)
 	clone := *se
-	clone.Stderr = ""
+	clone.Err, clone.Stderr = fmt.Errorf("%w; its stderr is in the gateway's log", se.Err), ""
 	return &clone
 }
 
@@ -152,6 +173,9 @@ func (s *source) Known() []string { return s.part.Known }
 
 // Name returns the server's name, for errors.
 func (s *source) Name() string { return s.name }
+
+// Withheld returns why a tool of the server is not listed.
+func (s *source) Withheld(tool string) error { return s.client.Withheld(tool) }
 
 // Instructions returns the server's instructions, or a notice that tools are missing because the server has failed.
 func (s *source) Instructions() string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/internal/denial"
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/permission"
@@ -19,24 +20,24 @@ type reply struct {
 	} `json:"content"`
 }
 
-// refusal decodes the client's answer into got. It returns the result of a call that is not allowed, or nil if
-// the call is allowed. A cancelled question may never have reached the user: a gateway can ask, but the client
-// in front of it may not be able to. Therefore the text names the rule, as in cannotAsk.
+// refusal decodes the client's answer into got. It returns the result of a call that is not allowed, or nil if the
+// call is allowed. A question may be cancelled without the user having seen it, for example by a gateway whose own
+// client cannot ask. Therefore the text names the rule, as in cannotAsk.
 func refusal(name string, d permission.Decision, raw json.RawMessage, got *reply) object {
 	switch err := strictjson.Unmarshal(raw, got); {
 	case len(raw) == 0:
-		return failure(fmt.Sprintf("The user must allow this call of %s, but the client sent no answer to the question.", name))
+		return failure(fmt.Sprintf("The user must allow this call of %s, but the client sent no answer to the question. Call it again to ask again.", name))
 	case err != nil:
-		return failure(fmt.Sprintf("The user must allow this call of %s, but the client's answer cannot be read: %v.", name, err))
+		return failure(fmt.Sprintf("The user must allow this call of %s, but the client's answer cannot be read (%.80s), a fault of the client. Continue without the call.", name, raw))
 	case got.Action == "accept":
 		return nil
 	case got.Action == "decline":
-		return failure(fmt.Sprintf("The user did not allow this call of %s.", name))
+		return failure(denial.Refused(name, ""))
 	case got.Action == "cancel":
 		text := fmt.Sprintf("The user must allow this call of %s (%s), but the question was cancelled: the user dismissed it, or the client cannot ask the user.", name, d.Reason)
 		return failure(text + remedy(d))
 	}
-	return failure(fmt.Sprintf("The user must allow this call of %s, but the client's answer has the action %q; it must be accept, decline or cancel.", name, got.Action))
+	return failure(fmt.Sprintf("The user must allow this call of %s, but the client's answer has the action %q; it must be accept, decline or cancel, a fault of the client. Continue without the call.", name, got.Action))
 }
 
 // cannotAsk returns the result of a call whose client cannot ask its user. It names the rule that would allow
@@ -47,7 +48,7 @@ func cannotAsk(name string, d permission.Decision) object {
 
 // couldNotAsk returns the result of a call that the user could not be asked about because of an error.
 func couldNotAsk(name string, err error) object {
-	return failure(fmt.Sprintf("The user must allow this call of %s, but could not be asked: %v.", name, err))
+	return failure(fmt.Sprintf("The user must allow this call of %s, but could not be asked: %v. Continue without the call, or say what you would need.", name, err))
 }
 
 // remedy says how a call can be allowed without asking the user.
@@ -106,7 +107,7 @@ func form(a about, remember bool) (object, error) {
 	}, nil
 }
 
-// reach says what a call may reach if it is allowed, "" if nothing confines it.
+// reach describes the confinement of a call, "" if there is none.
 func reach(d permission.Decision) string {
 	switch j := &d.Judgement; {
 	case !d.Confined || j.Profile == "":

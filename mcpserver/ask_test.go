@@ -39,7 +39,7 @@ func TestAsk(t *testing.T) {
 				asked  int32
 				text   string
 			}{
-				{host.Answer{Action: host.ActionDecline}, message.OutcomeError, 1, "The user did not allow this call of weather."},
+				{host.Answer{Action: host.ActionDecline}, message.OutcomeError, 1, "The user refused this call of weather."},
 				{host.Answer{Action: host.ActionCancel}, message.OutcomeError, 2, "dismissed it, or the client cannot ask the user. The server's owner can allow it by the rule weather."},
 				{host.Answer{Action: host.ActionAccept}, message.OutcomeSuccess, 3, ""},
 			} {

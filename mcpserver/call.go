@@ -11,6 +11,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/kitbag-go/kitbag/internal/denial"
+	"github.com/kitbag-go/kitbag/internal/tracecontext"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
@@ -25,6 +26,7 @@ type callParams struct {
 	Arguments json.RawMessage            `json:"arguments"`
 	Answers   map[string]json.RawMessage `json:"inputResponses"`
 	State     string                     `json:"requestState"`
+	Trace     tracecontext.Context       `json:"_meta"`
 }
 
 // callTool handles tools/call.
@@ -39,14 +41,12 @@ func (r *request) callTool(ctx context.Context) (any, *rpc.Error) {
 	if p.Name == "" {
 		return nil, rpc.Errorf(mcp.INVALID_PARAMS, "tools/call: name is missing")
 	}
-	return r.audited(ctx, &p)
-}
-
-// audited runs the call and passes its record to the audit function.
-func (r *request) audited(ctx context.Context, p *callParams) (any, *rpc.Error) {
+	if p.Trace != (tracecontext.Context{}) { // for a tool that is on another server, and for traces
+		ctx = tracecontext.With(ctx, p.Trace)
+	}
 	r.rec = Record{Time: time.Now(), Tool: cut(p.Name, maxLogged), Outcome: OutcomeInvalid}
 	defer r.closeRecord(ctx) // even if a tool panics
-	return r.runTool(ctx, p)
+	return r.runTool(ctx, &p)
 }
 
 // closeRecord completes the record and passes it to the audit function.
@@ -69,10 +69,10 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpc.Error) 
 	if err != nil {
 		return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "%v", err)
 	}
-	r.era.sees(v, false)
+	r.era.viewed(v, false)
 	t, input, err := v.Resolve(ctx, p.Name, p.Arguments)
 	if err != nil {
-		return failure(err.Error()), nil
+		return failure(denial.Hidden(r.policy(), p.Name, err).Error()), nil
 	}
 	args, err := tool.Arguments(t, input)
 	if err != nil {
@@ -87,6 +87,9 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpc.Error) 
 	call := tool.Call{ID: strings.Trim(string(r.msg.ID), `"`), Name: t.Info().Name, Input: args.JSON, Judge: r.judgeAnew}
 	judgement, refused := r.permit(ctx, t, args.JSON, p)
 	if refused != nil {
+		return refused, nil
+	}
+	if refused := r.withinRates(ctx, t.Info().Name); refused != nil {
 		return refused, nil
 	}
 	call.Judgement = judgement
@@ -141,6 +144,7 @@ func (r *request) judgeAnew(_ context.Context, t tool.Tool, c tool.Call) (*permi
 // grows with each chunk, is also reported as it grows, except for its last chunk, so that a host can show the
 // output of a command while it runs.
 func (r *request) run(ctx context.Context, t tool.Tool, call tool.Call) (*message.ToolResult, error) {
+	defer r.becomeTask(t, call.Input)()
 	results := tool.NewCollector(call)
 	report := r.reporter(call.Name)
 	var last *tool.Chunk // of a growing block, not reported yet

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/kitbag-go/kitbag/internal/mcpupstream"
 	"github.com/kitbag-go/kitbag/internal/policycheck"
@@ -12,11 +13,13 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A catalogue is what a server serves, and its limits. Except for static it does not change.
+// A catalogue has the configured items that a server serves, and its limits. Only static and reloaded change.
 type catalogue struct {
 	cfg       Config
+	auth      []Authenticator // in this order; none if clients need no credential
 	limits    Limits
 	static    *static
+	reloaded  atomic.Pointer[reloaded] // nil before the first Reload
 	resources []*resource
 	completes bool // whether any argument can be completed
 }
@@ -33,12 +36,45 @@ func newCatalogue(cfg Config) (*catalogue, error) {
 	if cfg.MaxInstructions == 0 {
 		cfg.MaxInstructions = 16 << 10
 	}
-	s := &catalogue{cfg: cfg, limits: cfg.Limits.withDefaults(len(cfg.Credentials))}
+	s := &catalogue{cfg: cfg, limits: cfg.Limits.withDefaults(cfg.identities())}
+	if len(cfg.Credentials) > 0 {
+		s.auth = append(s.auth, tokens(cfg.Credentials))
+	}
+	if cfg.Authenticator != nil {
+		s.auth = append(s.auth, cfg.Authenticator)
+	}
 	var err error
 	if s.static, err = newStatic(cfg.Toolkit, cfg.MaxListBytes); err != nil {
 		return nil, fmt.Errorf("the list for clients without sessions: %w", err)
 	}
-	return s, errors.Join(s.checkItems(), s.checkPolicies())
+	return s, errors.Join(s.checkItems(), s.checkPolicies(cfg.Policy))
+}
+
+// reloaded has the arguments of the last [Server.Reload].
+type reloaded struct {
+	policy   *permission.Policy
+	revision string
+}
+
+// policy returns the policy for clients whose credential has none.
+func (s *catalogue) policy() *permission.Policy {
+	if r := s.reloaded.Load(); r != nil {
+		return r.policy
+	}
+	return s.cfg.Policy
+}
+
+// Reload replaces the policy for clients whose credential has none, also for sessions that exist, and sets the
+// revision in the _meta of groups/list. If there is an error nothing changes.
+func (s *Server) Reload(policy *permission.Policy, revision string) error {
+	if policy == nil {
+		policy = &permission.Policy{}
+	}
+	if err := s.cat.checkPolicies(policy); err != nil {
+		return err
+	}
+	s.cat.reloaded.Store(&reloaded{policy, revision})
+	return nil
 }
 
 // checkItems checks the prompts and resources.
@@ -71,7 +107,7 @@ func (s *catalogue) checkItems() error {
 }
 
 // checkPolicies reports rules that cannot work with the registered tools. It does not contact sources.
-func (s *catalogue) checkPolicies() error {
+func (s *catalogue) checkPolicies(policy *permission.Policy) error {
 	own, listed := s.cfg.Toolkit.Registered()
 	// The list for clients without sessions has other control tools.
 	searching, _ := s.static.current.Load().short.Registered()
@@ -81,7 +117,7 @@ func (s *catalogue) checkPolicies() error {
 			own = append(own, t)
 		}
 	}
-	errs := []error{policycheck.Check(s.cfg.Policy, own, listed, skillTool)}
+	errs := []error{policycheck.Check(policy, own, listed, skillTool)}
 	for _, c := range s.cfg.Credentials {
 		if c.Policy == nil {
 			continue
@@ -118,7 +154,7 @@ func (s *catalogue) visible(tk *toolkit.Toolkit, scope *toolkit.Scope) visibleIt
 
 // hasPrompts reports whether any client can have prompts.
 func (s *catalogue) hasPrompts() bool {
-	return len(s.cfg.Prompts) > 0 || s.cfg.upstream != nil || s.hasSkills()
+	return len(s.cfg.Prompts) > 0 || s.cfg.upstream != nil
 }
 
 // hasResources reports whether any client can have resources.

@@ -14,14 +14,14 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A client is whom limits and the state of tools belong to: a connection over stdio, a session over HTTP, or all
-// clients without sessions over HTTP that have the same credential.
+// A client owns limits and the state of tools. It is a connection over stdio, a session over HTTP, or all clients
+// without sessions over HTTP that have the same credential.
 type client struct {
-	cat   *catalogue
-	name  string      // for audit records; empty if the client stands for several
-	cred  *Credential // nil if the server has no credentials
-	owner *owner
-	tools toolstate.State
+	cat     *catalogue
+	name    string // for audit records; empty if several clients share it
+	account *account
+	owner   *owner // the account's
+	tools   toolstate.State
 
 	ctx        context.Context // cancelled when the client has left
 	end        context.CancelFunc
@@ -34,8 +34,8 @@ type client struct {
 	state state
 }
 
-// A state is what must be kept of a client to continue with it later. It has values only: connections, goroutines
-// and requests in flight are in the types around it. Without sessions only Scope is set, for its ceiling.
+// A state is the part of a client that another replica needs to take it over. It has only values: connections,
+// goroutines and requests in flight are in other types. Without sessions only Scope is set, for its ceiling.
 type state struct {
 	Scope   *toolkit.Scope  // the open groups; never replaced
 	Watched map[string]bool // the URIs of subscriptions; true if the client must be notified of an update
@@ -51,7 +51,7 @@ type state struct {
 // An owner is all clients of a credential, or all clients without one. They share limits, so that one
 // credential cannot use up what all clients share.
 type owner struct {
-	sessions int         // over HTTP; guarded by registry.mu
+	sessions wire.Budget // over HTTP
 	calls    wire.Budget // requests in flight
 	watched  wire.Budget // subscriptions
 	kept     wire.Budget // bytes of events that are kept for clients that reconnect
@@ -64,14 +64,17 @@ const sharedCalls = 16
 // a quarter of it. Sessions that have ended count until their events are dropped.
 const maxKept = 64 << 20
 
-// newOwner returns an owner. Its limits depend on the number of credentials.
-func newOwner(l *Limits, credentials int) *owner {
+// newOwner returns an owner. Its limits depend on the number of identities.
+func newOwner(l *Limits, identities int) *owner {
 	o := &owner{}
-	o.calls.Max, o.watched.Max, o.kept.Max = int64(sharedCalls*l.Calls), maxWatched, maxKept
-	if credentials > 1 {
-		o.watched.Max /= 4
-		o.kept.Max /= 4
+	parts := int64(1)
+	if identities > 1 {
+		parts = 4
 	}
+	o.sessions.Max.Store(int64(l.Share))
+	o.calls.Max.Store(int64(sharedCalls * l.Calls))
+	o.watched.Max.Store(maxWatched / parts)
+	o.kept.Max.Store(maxKept / parts)
 	return o
 }
 
@@ -84,9 +87,9 @@ func (c *client) values() state {
 
 // policy returns the policy for the client's calls.
 func (c *client) policy() *permission.Policy {
-	p := c.cat.cfg.Policy
-	if c.cred != nil && c.cred.Policy != nil {
-		p = c.cred.Policy
+	p := c.cat.policy()
+	if c.account.Policy != nil {
+		p = c.account.Policy
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,10 +102,5 @@ func (c *client) policy() *permission.Policy {
 	return &with
 }
 
-// credential returns the name of the client's credential; empty if it has none.
-func (c *client) credential() string {
-	if c.cred == nil {
-		return ""
-	}
-	return c.cred.Name
-}
+// credential returns the name of the client's identity; empty if it has none.
+func (c *client) credential() string { return c.account.Name }

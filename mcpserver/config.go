@@ -34,6 +34,10 @@ type Config struct {
 	Prompts   []Prompt
 	Resources []Resource
 
+	// TaskAfter, unless 0, is after how long a call becomes a task, for clients from protocol revision 2026-07-28 on that
+	// support tasks. A [tool.Backgrounder] has its own time. See Tasks in the package's documentation.
+	TaskAfter time.Duration
+
 	// Middleware wraps every call; the first is the outermost.
 	Middleware []tool.Middleware
 
@@ -47,8 +51,10 @@ type Config struct {
 	// PageSize is the largest number of tools or groups in a page of a list; 0 is no limit.
 	PageSize int
 
-	// Credentials are the credentials of HTTP clients. If there are any, each client must send one.
-	Credentials []Credential
+	// Credentials are the credentials of HTTP clients, and Authenticator decides about requests without one of them. If
+	// there are none and Authenticator is nil, every client on this machine is served.
+	Credentials   []Credential
+	Authenticator Authenticator
 
 	// Hosts are names of the HTTP server, without port, in addition to localhost and loopback addresses. Origins,
 	// such as "https://app.example.com", are those from which a browser may send requests, in addition to origins
@@ -56,10 +62,18 @@ type Config struct {
 	Hosts, Origins []string
 
 	Limits Limits
+	Rates  []Rate // a call must be within all that apply
+
+	// Replicas, unless nil, makes this server one of several that serve as one over HTTP.
+	Replicas *Replicas
 
 	// Audit, unless nil, is called after every call, before its answer is sent. It must be safe
 	// for concurrent use.
 	Audit func(Record)
+
+	// Listed, unless nil, is called when a client gets the first page of tools, with the bytes of the definitions in all
+	// pages. It must be safe for concurrent use.
+	Listed func(bytes int)
 
 	upstream mcpupstream.Provider // set by [mcpupstream.Attach]; nil for none
 }
@@ -68,6 +82,7 @@ type Config struct {
 type Credential struct {
 	Name  string // unique; for audit records
 	Token string // "Authorization: Bearer TOKEN"; 16 bytes or more
+	Hash  string // in place of Token: what [HashToken] returned for it
 
 	// Ceiling limits what its sessions may see; the zero Ceiling is no limit.
 	Ceiling toolkit.Ceiling
@@ -86,12 +101,21 @@ type Limits struct {
 	Write    time.Duration // how long a client may leave a message unread over HTTP; 30 s by default
 	Resume   time.Duration // how long a call continues without a connection, and an answer is kept; 1 min by default
 	Ask      time.Duration // how long a client may take to answer a question; 10 min by default
+	Task     time.Duration // how long a task may take, and its result is kept; 1 h by default
 }
 
-func (l Limits) withDefaults(credentials int) Limits {
+// identities returns the number of identities; more than 1 if it is not known.
+func (c *Config) identities() int {
+	if c.Authenticator != nil {
+		return 2
+	}
+	return len(c.Credentials)
+}
+
+func (l Limits) withDefaults(identities int) Limits {
 	l.Request = cmp.Or(l.Request, 4<<20)
 	l.Sessions = cmp.Or(l.Sessions, 4096)
-	if credentials > 1 {
+	if identities > 1 {
 		l.Share = cmp.Or(l.Share, max(1, l.Sessions/4))
 	}
 	l.Share = cmp.Or(l.Share, l.Sessions)
@@ -100,6 +124,7 @@ func (l Limits) withDefaults(credentials int) Limits {
 	l.Write = cmp.Or(l.Write, 30*time.Second)
 	l.Resume = cmp.Or(l.Resume, time.Minute)
 	l.Ask = cmp.Or(l.Ask, 10*time.Minute)
+	l.Task = cmp.Or(l.Task, time.Hour)
 	return l
 }
 
@@ -112,17 +137,30 @@ func (c *Config) check() error {
 		return errors.New("Config.Toolkit is nil; set it to the toolkit to serve")
 	case strings.TrimSpace(c.Name) == "" || strings.TrimSpace(c.Version) == "":
 		return errors.New("Config.Name or Config.Version is empty; both are required")
+	case c.TaskAfter < 0:
+		return fmt.Errorf("Config.TaskAfter is %v; it must not be negative (0: no tasks)", c.TaskAfter)
 	case c.PageSize < 0:
 		return fmt.Errorf("Config.PageSize is %d; it must not be negative (0: no pages)", c.PageSize)
+	}
+	if c.Replicas != nil {
+		if err := c.Replicas.check(); err != nil {
+			return err
+		}
+	}
+	for i, r := range c.Rates {
+		if err := r.Check(); err != nil {
+			return fmt.Errorf("Config.Rates[%d]: %w", i, err)
+		}
 	}
 	for i, cred := range c.Credentials {
 		switch {
 		case cred.Name == "":
 			return fmt.Errorf("credential %d has no name; give it one for audit records", i)
-		case len(cred.Token) < MinToken:
-			return fmt.Errorf("the token of credential %q is shorter than %d bytes; generate a random one", cred.Name, MinToken)
-		case slices.ContainsFunc(c.Credentials[:i], func(o Credential) bool { return o.Name == cred.Name || o.Token == cred.Token }):
+		case slices.ContainsFunc(c.Credentials[:i], func(o Credential) bool { return o.Name == cred.Name || o.digest() == cred.digest() }):
 			return fmt.Errorf("credential %q has the same name or token as another credential", cred.Name)
+		}
+		if err := cred.checkToken(); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -109,9 +109,6 @@ func withMembers[V any](o object, members map[string]V) object {
 	return o
 }
 
-// isObject reports whether raw is a JSON object.
-func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
-
 // cut returns s, or its first characters with a mark at the end, in at most n bytes.
 func cut(s string, n int) string {
 	const more = " …"

@@ -36,6 +36,14 @@
 // list is short (see [Config.MaxListBytes]), or else the tools of [toolkit.Discover], with which every
 // tool can be found and called. A server serves clients of all revisions at the same time.
 //
+// # Tasks
+//
+// With [Config.TaskAfter] a call that takes longer becomes a task, if its client declares MCP's tasks extension
+// (SEP-2663, from revision 2026-07-28 on): the client gets an id, and polls for the result with tasks/get. It answers
+// questions of the call with tasks/update, and cancels it with tasks/cancel. A question that the call asks before that
+// is asked without a task. A task exists only for its credential, or over stdio for its connection; it is kept for
+// [Limits].Task, and its replica ends it when that stops. The server sends no notifications about tasks.
+//
 // # Lost connections
 //
 // Before revision 2026-07-28 a lost connection does not cancel a call. The client gets the messages that it has
@@ -49,11 +57,35 @@
 // The HTTP request of a call lasts as long as the call, so [http.Server.Shutdown] waits for it: close
 // the Server first.
 //
-// # Prompts and resources
+// # Replicas
 //
-// The skills of the toolkit's open groups are prompts, and their files are resources with URIs such as
-// skill://pdf/SKILL.md. Config.Prompts and Config.Resources are served too. When a group opens or
-// closes, clients are notified as for tools.
+// With [Config.Replicas] any number of servers serve as one over HTTP, behind a load balancer that sends a request
+// to any of them. They share data in a [Shared], such as that of package mcpserver/postgres.
+//
+// Each session is held by one replica, and so is each call without a session that waits for its client's answer.
+// The other replicas forward requests for it to the holder, which they find in the Shared or in the sealed
+// requestState: a client cannot choose it. A replica that is stopped by [Server.Drain] hands its sessions over,
+// with their open groups, subscriptions, kept events and state of tools. If a replica dies, others take over its
+// sessions in the state after their last request. The calls in flight on that replica fail, kept events are lost,
+// and the sessions are notified as if all lists had changed.
+//
+// Requests in flight and sessions of each credential and of each [Identity] are limited over all replicas, and so is how
+// often tools run; see [Rate]. Of the limits for requests and sessions each replica has a part, and together the parts never
+// exceed the limit. A replica that needs more takes what no other has, and gives back after a second or two what it does not
+// need. Two things can exceed a limit: a session that a replica takes over counts, but is not refused; and what a replica
+// that cannot reach the Shared has in flight is not counted after the others have removed it. The other limits are for each
+// replica. While a replica cannot reach the Shared for several seconds, it refuses requests of sessions, because others may
+// have taken them over, and requests of identities that had none in flight.
+// [Server.ResourceUpdated] notifies the clients of one replica: call it on all of them.
+//
+// # Prompts, resources and skills
+//
+// Config.Prompts and Config.Resources are served. When a group opens or closes, clients are notified as for tools.
+//
+// The skills of the toolkit's open groups are served by MCP's skills extension, io.modelcontextprotocol/skills
+// (SEP-2640), in all revisions: skills/list and skills/get return the digests of all files of a skill, and each file is
+// a resource with a URI such as skill://pdf/references/forms.md. A skill that breaks the specification of skills, or the
+// limits of the extension, is left out and logged. There is no resources/directory/read: the manifest has every file.
 //
 // # Groups
 //
@@ -62,17 +94,20 @@
 //
 // # Use of mcp-go
 //
-// mcp-go provides the vocabulary: revisions, error codes, rules for headers, URI templates. The server is our own:
-// it lists tools in the toolkit's order, serves any number of stdio sessions in a process, sends notifications
-// before the result of their call, lets only the client of a request cancel it, and has further methods.
+// mcp-go provides the vocabulary: revisions, error codes, rules for headers, URI templates. The server itself is
+// not mcp-go's, because it lists tools in the toolkit's order, serves any number of stdio sessions in a process,
+// sends the notifications that a call causes before its result, lets only the client of a request cancel it, and
+// has further methods.
 //
 // # Trust
 //
 // Over HTTP a request must name a known Host and, if it comes from a browser, a known Origin. Without
-// [Config.Credentials] only connections to a loopback address are accepted, which excludes other machines, but
-// not other users of this machine. With credentials, a session belongs to the credential that opened it and
-// does not exist for others. HTTP+SSE, the transport of 2024, is guarded in the same way. A credential's
-// ceiling is a security boundary; the groups below it are not.
+// [Config.Credentials] and [Config.Authenticator] only connections to a loopback address are accepted, which
+// excludes other machines, but not other users of this machine. With them, a session belongs to the [Identity]
+// that opened it and does not exist for others. HTTP+SSE, the transport of 2024, is guarded in the same way. The
+// ceiling of an identity is a security boundary; the groups below it are not. When an identity expires, its
+// streams and calls end; its session continues with a new token of the same identity, and so does a task whose
+// client has polled with one. The clients of one identity are not separated from each other.
 //
 // Requests, sessions, calls and the data that is kept for clients are limited, for each credential and in
 // total; see [Limits]. Over HTTP a client that does not read is disconnected after [Limits].Write, and its
@@ -82,19 +117,19 @@
 // From revision 2026-07-28 on a server cannot distinguish the clients of one credential. The state of tools
 // ([toolstate.State], such as a list of tasks, or which files were read) is therefore shared by all clients of
 // a credential, or by all clients if there are no credentials. Give clients that must not share it different
-// credentials. Over stdio each connection has its own state.
-//
-// # How it is cut
-//
-// Each layer uses only the layers above it in this list:
+// credentials. Over stdio each connection has its own state. Without sessions each replica has its own state.
+package mcpserver
+
+// Layers: each one uses only the layers above it in this list:
 //
 //   - internal/rpc: messages of JSON-RPC. internal/wire: a Responder for each transport (Lines for stdio, Events
 //     for HTTP without sessions and for HTTP+SSE, Stream for HTTP with sessions). internal/park: calls that wait
-//     until their client repeats its request, and the tickets that it repeats it with.
+//     until their client repeats its request, and the tickets that it repeats. internal/replica: keys, the list of
+//     replicas, and forwarding, for Replicas.
 //   - Config and catalogue: what is served.
-//   - client: whom limits and the state of tools belong to, with its state as plain values. session: a client
-//     that the server can also send requests to. registry: all of them.
+//   - Identity and account: who sends a request over HTTP.
+//   - client: the owner of limits and of the state of tools, with its state as plain values. session: a client that
+//     the server can also send requests to. registry: all clients.
 //   - request: a request in flight and the methods that all revisions have. What depends on the revision is
 //     behind the interface era, which *session and *sessionless implement.
 //   - Server, and a file for each transport, which decides the era of a message.
-package mcpserver

@@ -133,8 +133,8 @@ func (c *session) withHost(ctx context.Context, r *request, do handler) (any, *r
 	return r.logged(host.With(ctx, c.host), do)
 }
 
-// sees implements era. If the client only calls a tool, the list that it has stays.
-func (c *session) sees(v *toolkit.View, listed bool) {
+// viewed implements era. If the client only calls a tool, the list that it has stays.
+func (c *session) viewed(v *toolkit.View, listed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if listed || c.state.Tools == "" {

@@ -42,7 +42,7 @@ func (r *request) addResultFields(o object) {
 		o["resultType"] = "complete"
 	}
 	switch r.msg.Method {
-	case "server/discover", "tools/list", "groups/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read":
+	case "server/discover", "tools/list", "groups/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read", "skills/list", "skills/get":
 		if o["resultType"] == "complete" {
 			// Not to be cached: lists change with the toolkit, and depend on the credential.
 			o["ttlMs"], o["cacheScope"] = 0, "private"
@@ -60,17 +60,30 @@ func (e *sessionless) method(name string) handler {
 		return e.discover
 	case "subscriptions/listen":
 		return e.listen
+	case "tasks/get", "tasks/update", "tasks/cancel":
+		if e.reg.cat.cfg.TaskAfter > 0 {
+			return e.task
+		}
 	}
 	return nil
 }
 
 // discover handles server/discover. In this era a capability that is not in the specification is an extension.
 func (e *sessionless) discover(r *request, ctx context.Context) (any, *rpc.Error) {
-	o := r.describe(ctx)
-	if caps := o["capabilities"].(object); caps["groups"] != nil {
-		caps["extensions"] = object{mcpcontent.GroupsKey: object{}}
+	result, _ := r.discover(ctx)
+	o := result.(object)
+	caps := o["capabilities"].(object)
+	declared, _ := caps["extensions"].(object)
+	extensions := withMembers(object{}, declared)
+	if caps["groups"] != nil {
+		extensions[mcpcontent.GroupsKey] = object{}
 	}
-	o["supportedVersions"] = mcp.ValidProtocolVersions
+	if r.cat.cfg.TaskAfter > 0 {
+		extensions[tasksExtension] = object{}
+	}
+	if len(extensions) > 0 {
+		caps["extensions"] = extensions
+	}
 	return o, nil
 }
 
@@ -85,11 +98,11 @@ func (e *sessionless) withHost(ctx context.Context, r *request, do handler) (any
 	}
 	current := park.Request{Out: r.out, Token: r.msg.Meta.Progress, Answers: p.Answers}
 	if p.State != "" {
-		t, err := e.lot.Verify(p.State)
+		t, err := e.lot.Verify(ctx, p.State)
 		if err != nil {
 			return nil, rpc.Errorf(mcp.INVALID_PARAMS, "%v", err)
 		}
-		if t.Parked { // the other kind of ticket gives permission for a call; see askAbout
+		if t.Parked != "" { // the other kind of ticket gives permission for a call; see askAbout
 			return e.lot.Resume(ctx, t.Nonce, r.digest(), current)
 		}
 	}
@@ -98,14 +111,15 @@ func (e *sessionless) withHost(ctx context.Context, r *request, do handler) (any
 	can := abilitiesOf(r.msg.Meta.Capabilities)
 	h := &clientHost{can: func() abilities { return can }}
 	// A client that declares no capabilities cannot be asked, so the call does not need a separate goroutine.
-	if can == (abilities{}) {
+	r.tasks = r.msg.Method == "tools/call" && r.cat.cfg.TaskAfter > 0 && r.understandsTasks()
+	if can == (abilities{}) && !r.tasks {
 		result, err := r.logged(host.With(ctx, h), do)
 		return r.capabilityError(h, result, err)
 	}
 	delete(p.Answers, askID) // it is for permission to call; see askAbout
 	req := *r                // the call outlives r
 	return e.lot.Start(ctx, r.ctx, &r.parked, r.digest(), current, func(ctx context.Context, call *park.Call) (any, *rpc.Error) {
-		req.out, req.waits, h.ask = call, call, call.Ask
+		req.out, req.parkable, h.ask = call, call, call.Ask
 		result, err := req.recovered(host.With(ctx, h), func(r *request, ctx context.Context) (any, *rpc.Error) { return r.logged(ctx, do) })
 		return req.capabilityError(h, result, err)
 	})
@@ -119,13 +133,18 @@ func (r *request) capabilityError(h *clientHost, result any, err *rpc.Error) (an
 	if o, _ := result.(object); h.missing == nil || err == nil && o["isError"] != true {
 		return result, err
 	}
-	e := rpc.Errorf(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, "%s needs a capability that the client has not declared; see requiredCapabilities", r.msg.Method)
-	e.Data = object{"requiredCapabilities": h.missing}
-	return nil, e
+	return nil, r.missing(h.missing)
 }
 
-// sees implements era: lists do not change.
-func (e *sessionless) sees(*toolkit.View, bool) {}
+// missing returns MCP's error for capabilities that the client has not declared.
+func (r *request) missing(capabilities object) *rpc.Error {
+	e := rpc.Errorf(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, "%s needs a capability that the client has not declared; see requiredCapabilities", r.msg.Method)
+	e.Data = object{"requiredCapabilities": capabilities}
+	return e
+}
+
+// viewed implements era: lists do not change.
+func (e *sessionless) viewed(*toolkit.View, bool) {}
 
 // called implements era: listeners are notified.
 func (e *sessionless) called(context.Context, *request) *rpc.Error { return nil }
@@ -135,19 +154,19 @@ const askID = "allow"
 
 // askAbout implements era. The server stores nothing between the question and the answer: the call has not
 // started, and the ticket identifies it.
-func (e *sessionless) askAbout(_ context.Context, r *request, a about) object {
+func (e *sessionless) askAbout(ctx context.Context, r *request, a about) object {
 	name, d := a.call.Tool, a.decision
 	// Unlike digest this uses the exact bytes: these arguments will run, and a duplicate key must not be
 	// interpreted in two ways. It includes what was judged, except what every edit of a file changes.
-	judged := []string{r.credential(), name, string(a.call.Input), d.Judgement.Text, string(d.Judgement.Profile), reach(d)}
+	judged := []string{r.account.key, name, string(a.call.Input), d.Judgement.Text, string(d.Judgement.Profile), reach(d)}
 	for _, f := range d.Judgement.Files {
 		judged = append(judged, f.Path)
 	}
 	digest := sha256.Sum256(rpc.Encode(slices.Concat(judged, d.Judgement.Except, []string{""}, d.Judgement.Keep)))
 	if a.params.State != "" {
 		var got reply
-		if err := e.lot.Redeem(a.params.State, digest[:]); err != nil {
-			return failure(fmt.Sprintf("The answer to the question about this call of %s cannot be used: %v.", name, err))
+		if err := e.lot.Redeem(ctx, a.params.State, digest[:]); err != nil {
+			return failure(fmt.Sprintf("The answer to the question about this call of %s cannot be used: %v. Call it again to ask again.", name, err))
 		}
 		return refusal(name, d, a.params.Answers[askID], &got)
 	}
@@ -155,6 +174,10 @@ func (e *sessionless) askAbout(_ context.Context, r *request, a about) object {
 		return cannotAsk(name, d)
 	}
 	question, err := form(a, false)
+	var ticket string
+	if err == nil {
+		ticket, err = e.lot.Issue(ctx, park.Ticket{Call: digest[:], Nonce: rand.Text()})
+	}
 	if err != nil {
 		return couldNotAsk(name, err)
 	}
@@ -162,7 +185,7 @@ func (e *sessionless) askAbout(_ context.Context, r *request, a about) object {
 	return object{
 		"resultType":    "input_required",
 		"inputRequests": object{askID: object{"method": "elicitation/create", "params": question}},
-		"requestState":  e.lot.Issue(park.Ticket{Call: digest[:], Nonce: rand.Text()}),
+		"requestState":  ticket,
 	}
 }
 
@@ -178,7 +201,7 @@ func (r *request) digest() []byte {
 		Context   json.RawMessage `json:"context"`
 	}
 	_ = strictjson.Unmarshal(r.msg.Params, &p) // no error, because dispatch has decoded it
-	sum := sha256.Sum256(rpc.Encode([]string{r.credential(), r.msg.Method, p.Name, p.URI, string(strictjson.Canonical(p.Arguments)),
+	sum := sha256.Sum256(rpc.Encode([]string{r.account.key, r.msg.Method, p.Name, p.URI, string(strictjson.Canonical(p.Arguments)),
 		string(strictjson.Canonical(p.Ref)), string(strictjson.Canonical(p.Argument)), string(strictjson.Canonical(p.Context))}))
 	return sum[:]
 }
@@ -195,7 +218,7 @@ func (e *sessionless) listen(r *request, ctx context.Context) (any, *rpc.Error) 
 	if !r.out.Streams() {
 		return nil, rpc.Errorf(mcp.INVALID_REQUEST, "subscriptions/listen needs a client that accepts text/event-stream")
 	}
-	listener := e.reg.newSession(r.cred)
+	listener := e.reg.newSession(r.account)
 	defer listener.end()
 	meta := object{mcp.MetaKeySubscriptionID: r.msg.ID}
 	accepted, wanted := r.acceptFilter(ctx, p.Filter, listener)
@@ -221,6 +244,8 @@ func (e *sessionless) listen(r *request, ctx context.Context) (any, *rpc.Error) 
 		case <-r.inputEnded:
 			return object{"_meta": meta}, nil
 		case <-ctx.Done():
+			return object{"_meta": meta}, nil
+		case <-listener.ctx.Done(): // the server is drained
 			return object{"_meta": meta}, nil
 		case <-listener.wake:
 			m := listener.takePending()

@@ -1,8 +1,6 @@
 package mcpserver
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
 	"mime"
 	"net"
 	"net/http"
@@ -10,53 +8,49 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/mcpserver/internal/replica"
 )
 
-// admit checks the host, the origin and the credential of a request. The credential is nil if the server has no
-// credentials. If ok is false, admit has answered the request.
-func (s *Server) admit(w http.ResponseWriter, r *http.Request) (cred *Credential, ok bool) {
-	if !s.knownHost(r.Host) {
+// admit checks the host, the origin and the identity of a request, and returns the request with its identity. If ok is
+// false, admit has answered the request. The caller must call leave.
+func (s *Server) admit(w http.ResponseWriter, r *http.Request) (who *account, with *http.Request, ok bool) {
+	open := len(s.cat.auth) == 0
+	who, r, refusal := s.authenticate(r)
+	forwarded := false                       // the replica that forwarded it has checked the host and the origin
+	if s.replicas != nil && refusal == nil { // a client without a valid credential must not cause reads of the store
+		var err error
+		if forwarded, err = s.replicas.forward.Forwarded(r); err != nil {
+			status := http.StatusForbidden
+			if err == replica.ErrUnavailable || err == replica.ErrNotHere { // the other replica tries again
+				status = http.StatusMisdirectedRequest
+			}
+			http.Error(w, "header "+replica.Header+": "+err.Error(), status)
+			return who, nil, false
+		}
+	}
+	if !forwarded && !s.knownHost(r.Host) {
 		http.Error(w, "unknown Host; the owner of the server can add it to Config.Hosts", http.StatusForbidden)
-		return nil, false
+		return who, nil, false
 	}
 	for _, origin := range r.Header.Values("Origin") {
-		if !s.knownOrigin(origin) {
+		if !forwarded && !s.knownOrigin(origin) {
 			http.Error(w, "unknown Origin; the owner of the server can add it to Config.Origins", http.StatusForbidden)
-			return nil, false
+			return who, nil, false
 		}
 	}
-	if len(s.cat.cfg.Credentials) == 0 {
-		if !arrivedOnLoopback(r) {
-			http.Error(w, "without Config.Credentials the server accepts only connections to a loopback address", http.StatusForbidden)
-			return nil, false
+	if open && !forwarded && !arrivedOnLoopback(r) {
+		http.Error(w, "without Config.Credentials the server accepts only connections to a loopback address", http.StatusForbidden)
+		return who, nil, false
+	}
+	if refusal != nil {
+		if refusal.Challenge != "" {
+			w.Header().Set("WWW-Authenticate", refusal.Challenge)
 		}
-		return nil, true
+		http.Error(w, refusal.Reason, refusal.Status)
+		return who, nil, false
 	}
-	if cred = s.credential(r.Header.Get("Authorization")); cred == nil {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		http.Error(w, "missing or unknown token; send Authorization: Bearer TOKEN", http.StatusUnauthorized)
-		return nil, false
-	}
-	return cred, true
-}
-
-// credential returns the credential of an Authorization header, or nil. The comparison takes constant time, so
-// that it does not reveal how many bytes of a token are right.
-func (s *Server) credential(header string) *Credential {
-	scheme, token, _ := strings.Cut(header, " ")
-	sent := sha256.Sum256([]byte(strings.TrimSpace(token)))
-	var found *Credential
-	for i := range s.cat.cfg.Credentials {
-		c := &s.cat.cfg.Credentials[i]
-		want := sha256.Sum256([]byte(c.Token))
-		if subtle.ConstantTimeCompare(sent[:], want[:]) == 1 {
-			found = c
-		}
-	}
-	if !strings.EqualFold(scheme, "Bearer") {
-		return nil
-	}
-	return found
+	return who, r, true
 }
 
 // knownHost reports whether a request may name the host. It excludes names that an attacker has made to resolve

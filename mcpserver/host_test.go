@@ -128,8 +128,11 @@ func (m *modern) send(ctx context.Context, method, name, extra string) (int, str
 	m.t.Helper()
 	m.header = map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": method, "Mcp-Name": name}
 	key := "name"
-	if method == "resources/read" {
+	if method == "resources/read" || method == "skills/get" {
 		key = "uri"
+	}
+	if strings.HasPrefix(method, "tasks/") {
+		key = "taskId"
 	}
 	status, got := m.post(ctx, `{"jsonrpc":"2.0","id":7,"method":"`+method+`","params":{"`+key+`":"`+name+`"`+extra+
 		`,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":`+m.caps+`}}}`)

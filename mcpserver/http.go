@@ -19,39 +19,53 @@ import (
 // Handler serves streamable HTTP, and its predecessor HTTP+SSE, at any path. It has no timeout for reading
 // headers: set ReadHeaderTimeout of the [http.Server].
 func (s *Server) Handler() http.Handler {
+	h := http.Handler(http.HandlerFunc(s.handle))
+	if a, ok := s.cat.cfg.Authenticator.(interface {
+		Wrap(http.Handler) http.Handler
+	}); ok {
+		h = a.Wrap(h)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Without this the deadline of an earlier request on the connection would still apply.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.cat.limits.Write))
-		cred, ok := s.admit(w, r)
-		if !ok {
-			return
-		}
-		switch sessionless := mcp.IsModernProtocol(r.Header.Get(mcp.HeaderProtocolVersion)); {
-		case r.Method == http.MethodPost:
-			s.post(w, r, cred)
-		case sessionless || r.Method != http.MethodGet && r.Method != http.MethodDelete:
-			w.Header().Set("Allow", "POST, GET, DELETE")
-			http.Error(w, "use POST; GET and DELETE are for protocol revisions before 2026-07-28", http.StatusMethodNotAllowed)
-		case r.Method == http.MethodDelete:
-			if c := s.find(w, r, cred); c != nil {
-				s.reg.remove(c)
-				w.WriteHeader(http.StatusNoContent)
-			}
-		case wantsSSE(r):
-			s.openSSE(w, r, cred)
-		default:
-			s.get(w, r, cred)
-		}
+		h.ServeHTTP(w, r)
 	})
 }
 
+func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
+	who, r, ok := s.admit(w, r)
+	defer s.reg.leave(who)
+	if !ok {
+		return
+	}
+	switch sessionless := mcp.IsModernProtocol(r.Header.Get(mcp.HeaderProtocolVersion)); {
+	case r.Method == http.MethodPost:
+		s.post(w, r, who)
+	case sessionless || r.Method != http.MethodGet && r.Method != http.MethodDelete:
+		w.Header().Set("Allow", "POST, GET, DELETE")
+		http.Error(w, "use POST; GET and DELETE are for protocol revisions before 2026-07-28", http.StatusMethodNotAllowed)
+	case r.Method == http.MethodDelete:
+		if c := s.find(w, r, who, nil); c != nil {
+			s.reg.remove(c)
+			if s.replicas != nil {
+				s.replicas.forget(r.Context(), c)
+			}
+			w.WriteHeader(http.StatusNoContent)
+		}
+	case wantsSSE(r):
+		s.openSSE(w, r, who)
+	default:
+		s.get(w, r, who)
+	}
+}
+
 // post handles one message.
-func (s *Server) post(w http.ResponseWriter, r *http.Request, cred *Credential) {
+func (s *Server) post(w http.ResponseWriter, r *http.Request, who *account) {
 	if !isJSON(r) {
 		http.Error(w, "Content-Type must be application/json", http.StatusUnsupportedMediaType)
 		return
 	}
-	// A client that sends slowly uses only a connection.
+	// Sending slowly is not limited here: it occupies only a connection.
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.cat.limits.Request)))
 	if err != nil {
 		status := http.StatusBadRequest
@@ -61,6 +75,9 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, cred *Credential) 
 		refuse(w, status, nil, rpc.Errorf(mcp.INVALID_REQUEST, "the message cannot be read: %v", err))
 		return
 	}
+	if s.replicas != nil {
+		keepBody(r, body)
+	}
 	m, rpcErr := rpc.Parse(body)
 	if rpcErr != nil {
 		refuse(w, http.StatusBadRequest, m, rpcErr)
@@ -69,15 +86,15 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, cred *Credential) 
 	version, header := m.Meta.Version, r.Header.Get(mcp.HeaderProtocolVersion)
 	switch {
 	case r.URL.Query().Has(sessionParam):
-		s.postSSE(w, r, cred, m)
+		s.postSSE(w, r, who, m)
 	case mcp.IsModernProtocol(version) || mcp.IsModernProtocol(header):
-		s.postSessionless(w, r, cred, m, version, header)
+		s.postSessionless(w, r, who, m, version, header)
 	case header != "" && !mcp.IsValidProtocolVersion(header):
 		refuse(w, http.StatusBadRequest, m, rpc.Errorf(mcp.INVALID_REQUEST, "protocol version %q is not supported; use one of %s", header, strings.Join(mcp.ValidProtocolVersions, ", ")))
 	case m.Method == string(mcp.MethodInitialize):
-		s.open(w, r, cred, m)
+		s.open(w, r, who, m)
 	default:
-		if c := s.find(w, r, cred); c != nil {
+		if c := s.find(w, r, who, m); c != nil {
 			s.serve(w, r, c, m)
 		}
 	}
@@ -96,7 +113,7 @@ func refuse(w http.ResponseWriter, status int, m *rpc.Message, e *rpc.Error) {
 // postSessionless handles a message of a client without sessions. Notifications are ignored: such a client
 // cancels a request by closing the connection, and notifications/cancelled could only name the request of
 // another client.
-func (s *Server) postSessionless(w http.ResponseWriter, r *http.Request, cred *Credential, m *rpc.Message, version, header string) {
+func (s *Server) postSessionless(w http.ResponseWriter, r *http.Request, who *account, m *rpc.Message, version, header string) {
 	if !m.IsRequest() {
 		w.WriteHeader(http.StatusAccepted)
 		return
@@ -111,13 +128,18 @@ func (s *Server) postSessionless(w http.ResponseWriter, r *http.Request, cred *C
 	if err == nil {
 		if mismatch := mcp.ValidateStandardHeaders(r.Header.Get, version, mcp.MCPMethod(m.Method), m.Params); mismatch != nil {
 			err = rpc.Errorf(mcp.HEADER_MISMATCH, "%v", mismatch)
+		} else {
+			err = checkTaskHeader(r.Header, m)
 		}
 	}
 	if err != nil {
 		refuse(w, http.StatusBadRequest, m, err)
 		return
 	}
-	s.serveSessionless(w, r.WithContext(context.WithValue(r.Context(), headerKey{}, r.Header)), s.reg.sharedClient(cred), m)
+	if s.replicas != nil && s.replicas.continueElsewhere(w, r, m) {
+		return
+	}
+	s.serveSessionless(w, r.WithContext(context.WithValue(r.Context(), headerKey{}, r.Header)), s.reg.sharedClient(who), m)
 }
 
 type headerKey struct{}
@@ -144,9 +166,12 @@ func (r *request) checkHeaders(ctx context.Context, info tool.Info, called strin
 }
 
 // open opens a session.
-func (s *Server) open(w http.ResponseWriter, r *http.Request, cred *Credential, m *rpc.Message) {
-	c := s.reg.newSession(cred)
-	if !s.reg.register(c) {
+func (s *Server) open(w http.ResponseWriter, r *http.Request, who *account, m *rpc.Message) {
+	if s.replicas != nil && s.replicas.openElsewhere(w, r, m) {
+		return
+	}
+	c := s.reg.newSession(who)
+	if !s.reg.register(r.Context(), c) {
 		refuse(w, http.StatusServiceUnavailable, m, rpc.Errorf(mcp.INTERNAL_ERROR, "%s", tooManySessions))
 		return
 	}
@@ -159,15 +184,27 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, cred *Credential, 
 
 // find returns the session that the request names. If there is none it answers the request and returns nil. A
 // session of another credential is treated as missing.
-func (s *Server) find(w http.ResponseWriter, r *http.Request, cred *Credential) *session {
+func (s *Server) find(w http.ResponseWriter, r *http.Request, who *account, m *rpc.Message) *session {
 	id := r.Header.Get(mcp.HeaderSessionID)
 	if id == "" {
 		http.Error(w, "header "+mcp.HeaderSessionID+" is missing; initialize first", http.StatusBadRequest)
 		return nil
 	}
-	c := s.reg.session(id, cred)
-	if c == nil || c.sse != nil {
-		http.Error(w, "no such session; initialize again", http.StatusNotFound)
+	return s.held(w, r, who, id, m, "no such session; initialize again", false)
+}
+
+// held returns the session with the id if this replica holds it. sse says whether its transport must be HTTP+SSE.
+// Otherwise it forwards the request to the replica that holds the session, or answers with missing, and returns
+// nil.
+func (s *Server) held(w http.ResponseWriter, r *http.Request, who *account, id string, m *rpc.Message, missing string, sse bool) *session {
+	var c *session
+	if s.replicas == nil {
+		c = s.reg.session(id, who)
+	} else if c = s.replicas.find(w, r, who, id, m, missing); c == nil {
+		return nil
+	}
+	if c == nil || (c.sse != nil) != sse {
+		http.Error(w, missing, http.StatusNotFound)
 		return nil
 	}
 	return c
@@ -181,13 +218,22 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *session, m *rp
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	ctx, cancel := untilExpiry(context.WithoutCancel(r.Context()))
 	defer cancel()
 	to := wire.NewEvents(w, r, s.cat.limits.Write, acceptsEvents(r), func() {})
 	out := c.replay.New(to, c.primes(), cancel)
 	defer context.AfterFunc(r.Context(), func() { out.Detach(to) })()
 	out.PrimeLater()
-	reply, _ := c.handle(ctx, m, out)
+	reply, err := c.handle(ctx, m, out)
+	if s.replicas != nil {
+		if err == errStopping && !out.End(nil) { // the session was handed over, and the request has not begun
+			if c = s.find(w, r, c.account, m); c != nil {
+				s.serve(w, r, c, m)
+			}
+			return
+		}
+		s.replicas.save(ctx, c) // before the client learns of the change
+	}
 	if !out.End(reply) {
 		s.writeAnswer(w, reply, http.StatusOK)
 	}
@@ -196,7 +242,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *session, m *rp
 // serveSessionless handles a request of a client without sessions, where "closing the response stream is the
 // cancellation" (2026-07-28).
 func (s *Server) serveSessionless(w http.ResponseWriter, r *http.Request, c *client, m *rpc.Message) {
-	ctx, cancel := context.WithCancel(r.Context())
+	ctx, cancel := untilExpiry(r.Context())
 	defer cancel()
 	out := wire.NewEvents(w, r, s.cat.limits.Write, acceptsEvents(r), cancel)
 	if out.Streams() { // a proxy that closes an idle stream would cancel the request
@@ -225,12 +271,12 @@ const lastEventID = "Last-Event-ID"
 
 // get handles GET: it opens the session's standalone stream, for messages that belong to no request, or resumes
 // any stream. A session can only have one standalone stream, because each message is sent on one stream.
-func (s *Server) get(w http.ResponseWriter, r *http.Request, cred *Credential) {
-	c := s.find(w, r, cred)
+func (s *Server) get(w http.ResponseWriter, r *http.Request, who *account) {
+	c := s.find(w, r, who, nil)
 	if c == nil {
 		return
 	}
-	ctx, cancel := context.WithCancel(r.Context())
+	ctx, cancel := untilExpiry(r.Context())
 	defer cancel()
 	to := wire.NewEvents(w, r, s.cat.limits.Write, true, cancel)
 	defer to.End(nil)

@@ -17,7 +17,7 @@ import (
 
 // A Prompt is a template of messages that a user chooses in the host, often as a command.
 type Prompt struct {
-	Name        string // unique; it hides a skill of the same name
+	Name        string // unique
 	Title       string // for people; if empty, the name is shown
 	Description string
 	Arguments   []Argument

@@ -34,6 +34,9 @@ func (r *request) describe(ctx context.Context) object {
 	if len(r.tk.Groups(r.scope)) > 0 {
 		caps["groups"] = object{"listChanged": true}
 	}
+	if r.cat.hasSkills() {
+		caps["extensions"] = object{skillsExtension: object{}}
+	}
 	o := object{"capabilities": caps}
 	text := r.cat.cfg.Instructions
 	if v, err := r.tk.View(ctx, r.scope); err == nil && v.Prompt() != "" {
@@ -66,11 +69,14 @@ func (r *request) listTools(ctx context.Context) (any, *rpc.Error) {
 	if err != nil {
 		return nil, rpc.Errorf(mcp.INVALID_PARAMS, "tools/list: %v", err)
 	}
+	if cursor == "" && r.cat.cfg.Listed != nil {
+		r.cat.cfg.Listed(v.Cost().Total.Bytes)
+	}
 	list := make([]object, len(infos))
 	for i, info := range infos {
 		list[i] = describe(info, r.granted(r.tk.Labels(info.Name)))
 	}
-	r.era.sees(v, true)
+	r.era.viewed(v, true)
 	return page("tools", list, next), nil
 }
 
@@ -85,7 +91,7 @@ func describe(info tool.Info, labels []string) object {
 		o["outputSchema"] = info.Output
 	}
 	switch {
-	case isObject(info.Annotations):
+	case len(info.Annotations) > 0 && info.Annotations[0] == '{':
 		o["annotations"] = info.Annotations
 	case info.ReadOnly:
 		o["annotations"] = object{"readOnlyHint": true}
@@ -130,5 +136,9 @@ func (r *request) listGroups() (any, *rpc.Error) {
 		}
 		list[i] = labelled(titled(o, g.Title), r.granted(g.Parents))
 	}
-	return page("groups", list, next), nil
+	out := page("groups", list, next)
+	if now := r.cat.reloaded.Load(); now != nil {
+		out["_meta"] = object{mcp.MetaKeyServerInfo: r.cat.info(), "kitbag/revision": now.revision}
+	}
+	return out, nil
 }

@@ -28,7 +28,7 @@ type Logger struct {
 	mu      sync.Mutex
 	hooks   []func()
 	pending [][]byte
-	second  time.Time // the start of the second that sent is about
+	second  time.Time // the start of the second in which sent counts
 	sent    int       // messages in this second
 	lost    int       // messages dropped since the last one that was queued
 }

@@ -101,6 +101,9 @@ var open = &permission.Policy{Mode: permission.ModeBypass}
 func serve(t *testing.T, cfg mcpserver.Config) *mcpserver.Server {
 	t.Helper()
 	cfg.Name, cfg.Version = "test", "1"
+	if authenticated && len(cfg.Credentials) > 0 {
+		cfg.Authenticator, cfg.Credentials = bearer(cfg.Credentials), nil
+	}
 	s, err := mcpserver.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +238,7 @@ func (w *wire) stream(ctx context.Context, body string) func() (kind, data strin
 func nextEvent(events *bufio.Reader) (kind, data string) {
 	for {
 		line, err := events.ReadString('\n')
-		if err != nil || line == "\n" {
+		if err != nil || line == "\n" && kind+data != "" { // an empty line without fields ends a comment
 			return kind, data
 		}
 		if k, ok := strings.CutPrefix(line, "event: "); ok {

@@ -71,8 +71,8 @@ func TestListNotifications(t *testing.T) {
 		{open, "enable_tools", `["resources"]`, "resources"},
 		{open, "disable_tools", `["resources"]`, "resources"},
 		{open, "enable_tools", `["empty"]`, ""},
-		{open, "enable_tools", `["skills"]`, "prompts resources"},
-		{open, "disable_tools", `["skills"]`, "prompts resources"},
+		{open, "enable_tools", `["skills"]`, "resources"},
+		{open, "disable_tools", `["skills"]`, "resources"},
 		{unread, "enable_tools", `["skills"]`, ""},
 		{unread, "enable_tools", `["prompts"]`, "prompts"},
 	} {
@@ -137,7 +137,7 @@ func TestNotifiedByHost(t *testing.T) {
 		old, all, few string
 	}{
 		{"a tool", func(c *toolkit.Config) { c.Basic.Tools = append(c.Basic.Tools, named("owl")) }, "tools", "tools", ""},
-		{"other skills", func(c *toolkit.Config) { c.Basic.Skills = append(c.Basic.Skills, skill.Memory()) }, "prompts resources tools", "prompts resources tools", "prompts"},
+		{"other skills", func(c *toolkit.Config) { c.Basic.Skills = append(c.Basic.Skills, skill.Memory()) }, "resources tools", "resources tools", ""},
 		{"the group of a resource is gone", func(c *toolkit.Config) { c.Groups = slices.Delete(c.Groups, 1, 2) }, "tools", "resources tools", ""},
 		{"one group of two of a prompt is gone", func(c *toolkit.Config) { c.Groups = slices.Delete(c.Groups, 0, 1) }, "prompts tools", "tools", ""},
 	} {

@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 )
 
-// prompts returns the prompts that the client sees: first the configured ones, then the skills.
-func (r *request) prompts(ctx context.Context) []Prompt {
+// prompts returns the configured prompts that the client sees.
+func (r *request) prompts() []Prompt {
 	reachable := r.tk.Reachable(r.scope)
 	var all []Prompt
 	for _, p := range r.cat.cfg.Prompts {
@@ -21,18 +21,13 @@ func (r *request) prompts(ctx context.Context) []Prompt {
 			all = append(all, p)
 		}
 	}
-	for _, s := range r.skills(ctx) {
-		if !slices.ContainsFunc(r.cat.cfg.Prompts, func(p Prompt) bool { return p.Name == s.Name }) {
-			all = append(all, s.prompt())
-		}
-	}
 	return all
 }
 
 // listPrompts returns a page of the prompts.
 func (r *request) listPrompts(ctx context.Context) (any, *rpc.Error) {
 	var all []entry
-	for _, p := range r.prompts(ctx) {
+	for _, p := range r.prompts() {
 		all = append(all, entry{p.Name, p.describe()})
 	}
 	return listed(r, "prompts", append(all, r.upstreamEntries(ctx, mcpupstream.KindPrompt)...))
@@ -47,7 +42,7 @@ func (r *request) getPrompt(ctx context.Context) (any, *rpc.Error) {
 	if err := r.msg.Decode(&p); err != nil {
 		return nil, err
 	}
-	all := r.prompts(ctx)
+	all := r.prompts()
 	i := slices.IndexFunc(all, func(o Prompt) bool { return o.Name == p.Name })
 	if i < 0 {
 		return r.getUpstream(ctx, mcpupstream.KindPrompt, p.Name, p.Arguments, rpc.Errorf(mcp.INVALID_PARAMS, "unknown prompt %q", p.Name))
@@ -96,7 +91,7 @@ func (r *request) complete(ctx context.Context) (any, *rpc.Error) {
 	switch p.Ref.Type {
 	case "ref/prompt":
 		kind = mcpupstream.KindPrompt
-		for _, o := range r.prompts(ctx) {
+		for _, o := range r.prompts() {
 			if o.Name == p.Ref.Name {
 				args, found = o.Arguments, true
 			}

@@ -1,6 +1,7 @@
 package mcpserver_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -110,11 +111,11 @@ func TestPromptsAndResources(t *testing.T) {
 		notified           []string
 		prompts, resources string
 	}{
-		{`{}`, nil, "hello start memo", "db://rows/first " + startFiles + " skill://memo/SKILL.md"},
-		{`{"other":true}`, nil, "hello start memo", "db://rows/first " + startFiles + " skill://memo/SKILL.md"},
-		{`{"docs":true}`, []string{"prompts", "resources"}, "hello review start memo pdf", "db://rows/first db://docs " + startFiles + " skill://memo/SKILL.md " + pdfFiles},
-		{`{"docs":true,"other":true}`, nil, "hello review start memo pdf", "db://rows/first db://docs " + startFiles + " skill://memo/SKILL.md " + pdfFiles},
-		{`{}`, []string{"prompts", "resources"}, "hello start memo", "db://rows/first " + startFiles + " skill://memo/SKILL.md"},
+		{`{}`, nil, "hello", "db://rows/first " + startFiles + " skill://memo/SKILL.md"},
+		{`{"other":true}`, nil, "hello", "db://rows/first " + startFiles + " skill://memo/SKILL.md"},
+		{`{"docs":true}`, []string{"prompts", "resources"}, "hello review", "db://rows/first db://docs " + startFiles + " skill://memo/SKILL.md " + pdfFiles},
+		{`{"docs":true,"other":true}`, nil, "hello review", "db://rows/first db://docs " + startFiles + " skill://memo/SKILL.md " + pdfFiles},
+		{`{}`, []string{"prompts", "resources"}, "hello", "db://rows/first " + startFiles + " skill://memo/SKILL.md"},
 	} {
 		got := w.rpc("tools/call", `{"name":"reset_tools","arguments":`+step.open+`}`)
 		var notified []string
@@ -136,7 +137,7 @@ func TestPromptsAndResources(t *testing.T) {
 				t.Errorf("%s: %s: want visible=%v, got %s", step.open, uri, sees, got[0])
 			}
 		}
-		for _, name := range []string{"start", "pdf", "review"} {
+		for _, name := range []string{"pdf", "review"} {
 			got := w.rpc("prompts/get", `{"name":"`+name+`"}`)
 			if sees := slices.Contains(prompts, name); strings.Contains(got[0], `"messages"`) != sees {
 				t.Errorf("%s: %s: want visible=%v, got %s", step.open, name, sees, got[0])
@@ -154,8 +155,12 @@ func TestGetAndRead(t *testing.T) {
 		{"prompts/get", `{"name":"hello"}`, `needs the argument \"name\"`},
 		{"prompts/get", `{"name":"hello","arguments":{"name":7}}`, `-32602`},
 		{"prompts/get", `{"name":"hello","arguments":{"name":"nobody"}}`, `no greeting for nobody`},
-		{"prompts/get", `{"name":"start"}`, `Read on.\n\n\nThe files of this skill are resources, such as skill://start/assets/dot.png.`},
-		{"prompts/get", `{"name":"memo"}`, `"text":"Remember."`},
+		{"prompts/get", `{"name":"start"}`, `unknown prompt`},
+		{"skills/get", `{"uri":"skill://memo/SKILL.md"}`, `{"skill":{"frontmatter":{"description":"In \"memory\".","name":"memo"},"resources":[{"digest":"` + skill.Digest([]byte("---\nname: \"memo\"\ndescription: \"In \\\"memory\\\".\"\n---\n\nRemember.")) + `","size":61,"uri":"skill://memo/SKILL.md"}],"uri":"skill://memo/SKILL.md"}}`},
+		{"skills/get", `{"uri":"skill://start/references/a%20b%3F.md"}`, `-32602`},
+		{"skills/get", `{"uri":"skill://pdf/SKILL.md"}`, `-32602`},
+		{"skills/get", `{}`, `uri is missing`},
+		{"skills/list", `{"cursor":"x"}`, `-32602`},
 		{"resources/read", `{"uri":"skill://memo/SKILL.md"}`, `"mimeType":"text/markdown","text":"---\nname: \"memo\"\ndescription: \"In \\\"memory\\\".\"\n---\n\nRemember."`},
 		{"resources/read", `{"uri":"skill://start/SKILL.md"}`, `"text":"---\nname: start\n`},
 		{"resources/read", `{"uri":"skill://start/assets/dot.png"}`, `"blob":"iVBORw0KGgo=","mimeType":"image/png"`},
@@ -197,12 +202,12 @@ func TestPromptAndResourceAccess(t *testing.T) {
 	}
 	url := listen(t, serve(t, cfg))
 	for _, row := range []struct{ token, uri, prompt, withSession, sessionless string }{
-		{tokenA, "skill://start/SKILL.md", "start", "no", "no"},
-		{tokenA, "skill://pdf/SKILL.md", "pdf", "no", "yes"}, // only a session must open the group first
+		{tokenA, "skill://start/SKILL.md", "", "no", "no"},
+		{tokenA, "skill://pdf/SKILL.md", "", "no", "yes"}, // only a session must open the group first
 		{tokenA, "db://rows/first", "hello", "no", "no"},
 		{tokenA, "db://docs", "review", "no", "yes"},
-		{tokenB, "skill://start/SKILL.md", "start", "no", "no"},
-		{tokenB, "skill://memo/SKILL.md", "memo", "no", "no"},
+		{tokenB, "skill://start/SKILL.md", "", "no", "no"},
+		{tokenB, "skill://memo/SKILL.md", "", "no", "no"},
 		{tokenB, "db://docs", "review", "no", "yes"},
 		{tokenB, "db://rows/first", "hello", "yes", "yes"},
 	} {
@@ -211,12 +216,16 @@ func TestPromptAndResourceAccess(t *testing.T) {
 		inSession.initialize(`{}`)
 		const args = `,"arguments":{"name":"x"}`
 		_, resource := sessionless.send(t.Context(), "resources/read", row.uri, "")
-		_, prompt := sessionless.send(t.Context(), "prompts/get", row.prompt, args)
+		method, params, sign, other := "prompts/get", `{"name":"`+row.prompt+`"`+args+`}`, `"messages"`, row.prompt
+		if row.prompt == "" {
+			method, params, sign, other = "skills/get", `{"uri":"`+row.uri+`"}`, `"digest"`, row.uri
+		}
+		_, prompt := sessionless.send(t.Context(), method, other, args)
 		for what, got := range map[string]struct{ answer, sign, want string }{
-			"the resource":              {resource, `"contents"`, row.sessionless},
-			"the prompt":                {prompt, `"messages"`, row.sessionless},
-			"the resource in a session": {inSession.rpc("resources/read", `{"uri":"`+row.uri+`"}`)[0], `"contents"`, row.withSession},
-			"the prompt in a session":   {inSession.rpc("prompts/get", `{"name":"`+row.prompt+`"`+args+`}`)[0], `"messages"`, row.withSession},
+			"the resource":                     {resource, `"contents"`, row.sessionless},
+			"the prompt or skill":              {prompt, sign, row.sessionless},
+			"the resource in a session":        {inSession.rpc("resources/read", `{"uri":"`+row.uri+`"}`)[0], `"contents"`, row.withSession},
+			"the prompt or skill in a session": {inSession.rpc(method, params)[0], sign, row.withSession},
 		} {
 			if strings.Contains(got.answer, got.sign) != (got.want == "yes") {
 				t.Errorf("%s, %s of row %s: %s", what, row.uri, row.prompt, got.answer)
@@ -231,10 +240,10 @@ func TestPages(t *testing.T) {
 	cfg.PageSize = 2
 	w := newWire(t, listen(t, serve(t, cfg)))
 	w.initialize(`{}`)
-	for method, want := range map[string]int{"prompts": 3, "resources": 7} {
+	for method, want := range map[string]int{"prompts": 1, "resources": 7, "skills": 2} {
 		var all []string
 		for cursor, pages := "", 0; ; pages++ {
-			part, next := w.list(method+"/list", method, "name", cursor)
+			part, next := w.list(method+"/list", method, cmp.Or(map[string]string{"skills": "uri"}[method], "name"), cursor)
 			all = append(all, part...)
 			if len(part) > 2 || pages > want {
 				t.Fatalf("%s: page %d has %q", method, pages, part)

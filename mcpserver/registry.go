@@ -8,37 +8,55 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kitbag-go/kitbag/mcpserver/internal/replica"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
 // A registry has all clients of a server.
 type registry struct {
-	cat    *catalogue
-	ctx    context.Context        // of all clients
-	owners map[*Credential]*owner // the key nil is for clients without credentials
+	cat       *catalogue
+	ctx       context.Context // of all clients
+	store     replica.Store
+	anonymous *account       // of all clients over HTTP, if there is no authentication
+	divide    func(*account) // is called for a new account; nil without replicas
 
 	mu        sync.Mutex
 	closed    bool
+	accounts  map[string]*account         // by account.key
 	sessions  map[string]*session         // sessions over HTTP, by id
 	scopes    map[*toolkit.Scope]*session // sessions of all kinds
-	shared    map[*Credential]*client     // clients without sessions
 	listening map[*session]bool           // clients without sessions that listen for changes
 	sweep     *time.Timer                 // ends idle sessions; nil while there are no sessions over HTTP
 }
 
-func newRegistry(ctx context.Context, cat *catalogue) *registry {
-	g := &registry{cat: cat, ctx: ctx, owners: map[*Credential]*owner{nil: newOwner(&cat.limits, 1)}, sessions: map[string]*session{},
-		scopes: map[*toolkit.Scope]*session{}, shared: map[*Credential]*client{}, listening: map[*session]bool{}}
-	for i := range cat.cfg.Credentials {
-		g.owners[&cat.cfg.Credentials[i]] = newOwner(&cat.limits, len(cat.cfg.Credentials))
+func newRegistry(ctx context.Context, cat *catalogue, store replica.Store) *registry {
+	g := &registry{cat: cat, ctx: ctx, store: store, accounts: map[string]*account{}, sessions: map[string]*session{},
+		scopes: map[*toolkit.Scope]*session{}, listening: map[*session]bool{}}
+	g.anonymous = g.newAccount(Identity{}, "", 1)
+	g.anonymous.kept = true
+	for _, c := range cat.cfg.Credentials {
+		a := g.newAccount(c.identity(), c.key(), cat.cfg.identities())
+		a.kept = true
+		g.accounts[a.key] = a
 	}
 	return g
 }
 
+// newAccount returns an account with the usual limits, of which there are so many.
+func (g *registry) newAccount(id Identity, key string, identities int) *account {
+	a := &account{Identity: id, key: key, owner: newOwner(&g.cat.limits, identities)}
+	var common []*replica.Rate
+	if g.anonymous != nil {
+		common = g.anonymous.rates
+	}
+	a.rates = g.cat.cfg.buckets(g.store, key, common)
+	return a
+}
+
 // newClient returns a client that is not registered yet. Records contain its name, because anyone who has the id
-// of a session can use the session. A shared client stands for all clients of a credential that have no sessions.
-func (g *registry) newClient(cred *Credential, o *owner, shared bool) *client {
-	c := &client{cat: g.cat, cred: cred, owner: o}
+// of a session can use the session. A shared client is for all clients of a credential that have no sessions.
+func (g *registry) newClient(who *account, shared bool) *client {
+	c := &client{cat: g.cat, account: who, owner: who.owner}
 	c.ctx, c.end = context.WithCancel(g.ctx)
 	limit := g.cat.limits.Calls
 	c.parked.Max = limit * sharedCalls
@@ -47,26 +65,28 @@ func (g *registry) newClient(cred *Credential, o *owner, shared bool) *client {
 	} else {
 		c.name = rand.Text()[:12]
 	}
-	c.traffic = newTraffic(limit, &o.calls, shared)
-	if c.state.Scope = (&toolkit.Scope{}); cred != nil {
-		c.state.Scope.SetCeiling(cred.Ceiling)
-	}
+	c.traffic = newTraffic(limit, &c.owner.calls, shared)
+	c.state.Scope = &toolkit.Scope{}
+	c.state.Scope.SetCeiling(who.Ceiling)
 	return c
 }
 
 // newSession returns a session that is not registered yet; see add and register.
-func (g *registry) newSession(cred *Credential) *session {
-	return newSession(g.newClient(cred, g.owners[cred], false))
+func (g *registry) newSession(who *account) *session {
+	return newSession(g.newClient(who, false))
 }
 
 // sharedClient returns the client for all clients without sessions of a credential.
-func (g *registry) sharedClient(cred *Credential) *client {
+func (g *registry) sharedClient(who *account) *client {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.shared[cred] == nil {
-		g.shared[cred] = g.newClient(cred, g.owners[cred], true)
+	if who.shared == nil {
+		who.shared = g.newClient(who, true)
+		if g.closed {
+			who.shared.stop()
+		}
 	}
-	return g.shared[cred]
+	return who.shared
 }
 
 // add registers a session for changes of the toolkit.
@@ -79,23 +99,45 @@ func (g *registry) add(c *session) {
 const tooManySessions = "too many sessions in total or for this credential; end one, or try again later"
 
 // register adds a session over HTTP. If there are too many sessions it ends the new one and returns false.
-func (g *registry) register(c *session) bool {
+func (g *registry) register(ctx context.Context, c *session) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	full := func() bool { return len(g.sessions) >= g.cat.limits.Sessions || c.owner.sessions >= g.cat.limits.Share }
+	full := func() bool { return len(g.sessions) >= g.cat.limits.Sessions || c.owner.sessions.Full() }
 	if full() {
 		g.removeIdleLocked()
+	}
+	if more := c.owner.sessions.More; full() && more != nil {
+		g.mu.Unlock() // more calls the store of the replicas
+		more(ctx)
+		g.mu.Lock()
 	}
 	if g.closed || full() {
 		c.end()
 		return false
 	}
-	c.id = rand.Text()
+	g.addLocked(rand.Text(), c)
+	return true
+}
+
+// addLocked adds a session over HTTP, whatever the limits. The caller holds g.mu.
+func (g *registry) addLocked(id string, c *session) {
+	c.id = id
 	g.sessions[c.id], g.scopes[c.state.Scope] = c, c
-	c.owner.sessions++
+	c.owner.sessions.Add(1)
 	if g.sweep == nil {
 		g.sweep = time.AfterFunc(g.sweepInterval(), g.removeIdle)
 	}
+}
+
+// adopt adds a session that another replica has opened, whatever the limits.
+func (g *registry) adopt(c *session) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		c.end()
+		return false
+	}
+	g.addLocked(c.id, c)
 	return true
 }
 
@@ -112,7 +154,7 @@ func (g *registry) removeLocked(c *session) {
 	delete(g.scopes, c.state.Scope)
 	if g.sessions[c.id] == c {
 		delete(g.sessions, c.id)
-		c.owner.sessions--
+		c.owner.sessions.Add(-1)
 	}
 }
 
@@ -143,10 +185,10 @@ func (g *registry) removeIdleLocked() {
 
 // session returns the session over HTTP that has the id and the credential, or nil. A session of another
 // credential is treated as missing.
-func (g *registry) session(id string, cred *Credential) *session {
+func (g *registry) session(id string, who *account) *session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if c := g.sessions[id]; c != nil && c.cred == cred {
+	if c := g.sessions[id]; c != nil && c.account == who {
 		return c
 	}
 	return nil
@@ -159,11 +201,46 @@ func (g *registry) all() []*session {
 	return slices.Collect(maps.Values(g.scopes))
 }
 
+// overHTTP returns the sessions over HTTP.
+func (g *registry) overHTTP() []*session {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Collect(maps.Values(g.sessions))
+}
+
+// clients returns all clients, with and without sessions.
+func (g *registry) clients() (all []*client) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range g.scopes {
+		all = append(all, c.client)
+	}
+	for _, a := range g.allAccounts() {
+		if a.shared != nil {
+			all = append(all, a.shared)
+		}
+	}
+	return all
+}
+
+// dropSessions ends the sessions over HTTP, which other replicas have taken over.
+func (g *registry) dropSessions() {
+	for _, c := range g.overHTTP() {
+		c.stop()
+		g.remove(c)
+	}
+}
+
 // ofScope returns the session that has the scope, or nil.
 func (g *registry) ofScope(s *toolkit.Scope) *session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.scopes[s]
+}
+
+// allAccounts returns all accounts. The caller holds g.mu, or nothing else uses the registry yet.
+func (g *registry) allAccounts() []*account {
+	return slices.AppendSeq([]*account{g.anonymous}, maps.Values(g.accounts))
 }
 
 // setListening adds a listener, or removes it.
@@ -193,6 +270,12 @@ func (g *registry) close() {
 		g.sweep.Stop()
 	}
 	for _, c := range g.scopes {
+		c.stop()
 		c.end()
+	}
+	for _, a := range g.allAccounts() {
+		if a.shared != nil {
+			a.shared.stop()
+		}
 	}
 }

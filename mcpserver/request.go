@@ -25,11 +25,12 @@ type request struct {
 	msg *rpc.Message
 	out wire.Responder
 
-	tk    *toolkit.Toolkit
-	scope *toolkit.Scope // the session's; without sessions, one for this request only
-	log   *Logger        // the client's; without sessions, one for this request only
-	rec   Record         // of a call
-	waits *park.Call     // the call that the request is part of; nil for none
+	tk       *toolkit.Toolkit
+	scope    *toolkit.Scope // the session's; without sessions, one for this request only
+	log      *Logger        // the client's; without sessions, one for this request only
+	rec      Record         // of a call
+	parkable *park.Call     // the call, if it can wait for an answer that the client sends with a later request; else nil
+	tasks    bool           // the call may become a task
 
 	notFoundCode  int  // of a resource (SEP-2164)
 	anyStructured bool // whether the structured content of a result may be other than an object
@@ -49,8 +50,9 @@ type era interface {
 	// withHost runs do with a host that asks the client, and with a logger.
 	withHost(ctx context.Context, r *request, do handler) (any, *rpc.Error)
 
-	// sees is called with the list of tools that the client was sent (listed), or that a call is resolved on.
-	sees(v *toolkit.View, listed bool)
+	// viewed is called with a view of the tools: listed if the client was sent its list, or else because a call was
+	// looked up in it.
+	viewed(v *toolkit.View, listed bool)
 	// askAbout asks the client's user about a call; see permit for the results.
 	askAbout(ctx context.Context, r *request, a about) object
 	// called is called after a tool has run, and before its result is sent.
@@ -75,7 +77,11 @@ func (r *request) serve(ctx context.Context, finish func(object)) ([]byte, *rpc.
 	}
 	defer r.finish(key)
 	result, err := r.recovered(ctx, (*request).dispatch)
-	if ctx.Err() != nil { // cancelled
+	if ctx.Err() != nil && r.isStopped() {
+		result, err = nil, errStopped
+	} else if context.Cause(ctx) == errExpired {
+		result, err = nil, errExpired
+	} else if ctx.Err() != nil { // cancelled by the client
 		return nil, nil
 	}
 	if o, ok := result.(object); ok && err == nil && finish != nil {
@@ -116,6 +122,10 @@ func (r *request) dispatch(ctx context.Context) (any, *rpc.Error) {
 		return r.listTemplates(ctx)
 	case name == "resources/read" && r.cat.hasResources():
 		return r.era.withHost(ctx, r, (*request).readResource)
+	case name == "skills/list" && r.cat.hasSkills():
+		return r.listSkills(ctx)
+	case name == "skills/get" && r.cat.hasSkills():
+		return r.getSkill(ctx)
 	case name == "completion/complete" && r.cat.completes:
 		return r.era.withHost(ctx, r, (*request).complete)
 	default:
@@ -128,10 +138,10 @@ func (r *request) dispatch(ctx context.Context) (any, *rpc.Error) {
 
 // progress returns the progress token of the current request.
 func (r *request) progress() json.RawMessage {
-	if r.waits == nil {
+	if r.parkable == nil {
 		return r.msg.Meta.Progress
 	}
-	return r.waits.Token()
+	return r.parkable.Token()
 }
 
 // cursor returns the cursor of a request for a page; it is empty for the first page.

@@ -2,11 +2,15 @@ package mcpserver
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/kitbag-go/kitbag/mcpserver/internal/park"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/replica"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -20,9 +24,11 @@ type Server struct {
 	cancel context.CancelFunc // ends all clients
 	work   sync.WaitGroup
 
+	replicas *replicas // nil if the server is alone
+
 	mu      sync.Mutex
 	closed  bool
-	pending toolkit.Change // what the next recheck compares all sessions with
+	pending toolkit.Change // the changes for the next recheck
 }
 
 // New returns a server. The caller must call Close.
@@ -31,13 +37,22 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mcpserver: %w", err)
 	}
-	lot, err := park.NewLot(cat.limits.Ask)
-	if err != nil {
-		return nil, fmt.Errorf("mcpserver: %w", err)
+	var store replica.Store = new(replica.Memory)
+	if cfg.Replicas != nil {
+		store = cfg.Replicas.Shared
 	}
+	keys, id := replica.NewKeys(store), rand.Text()
+	lot := park.NewLot(cat.limits.Ask, store, keys, id)
 	ctx, cancel := context.WithCancel(context.Background())
-	reg := newRegistry(ctx, cat)
+	reg := newRegistry(ctx, cat, store)
 	s := &Server{cat: cat, reg: reg, single: &sessionless{reg, lot}, lot: lot, cancel: cancel}
+	if cfg.Replicas != nil {
+		if s.replicas, err = newReplicas(ctx, s, cfg.Replicas, keys, id); err != nil {
+			cancel()
+			return nil, fmt.Errorf("mcpserver: join the replicas: %w", err)
+		}
+		s.work.Go(func() { s.replicas.run(ctx) })
+	}
 	s.stop = append(s.stop, cat.cfg.Toolkit.OnChange(s.changed))
 	if cat.cfg.upstream != nil {
 		s.stop = append(s.stop, cat.cfg.upstream.OnChange(s.upstreamChanged))
@@ -45,15 +60,99 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
+// closeTimeout is how long Close waits for the tools of calls that it has cancelled, and for the store of the replicas.
+const closeTimeout = 2 * time.Second
+
+// Drain prepares for Close when another replica, or the next process, takes over: it waits until no call is in
+// flight. Sessions without calls are handed over to the other replicas, which get their requests from then on. When
+// ctx ends, the remaining calls are cancelled, with an error for their clients. The server must be listening while
+// Drain runs.
+func (s *Server) Drain(ctx context.Context) error {
+	if s.replicas != nil {
+		if err := s.replicas.members.Drain(ctx); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("mcpserver: drain: %w", err)
+		}
+		s.replicas.streams.end() // the client resumes them through another replica
+	}
+	for _, c := range s.reg.listeners() {
+		c.end() // the client will listen to another replica
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		busy, err := s.release(ctx)
+		if busy == 0 || err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("mcpserver: drain: %d calls are cancelled: %w", busy, errors.Join(context.Cause(ctx), s.abort()))
+		}
+	}
+}
+
+// abort cancels the calls in flight and hands over their sessions.
+func (s *Server) abort() (err error) {
+	for _, c := range s.reg.clients() {
+		c.stop()
+	}
+	if s.replicas != nil {
+		s.replicas.streams.end()
+		s.replicas.calls.end()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	for ctx.Err() == nil {
+		var busy int
+		if busy, err = s.release(ctx); busy <= s.lot.Parked() || err != nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return err
+}
+
+// release hands over the sessions that have no calls in flight. It returns the number of calls of the others, and of clients
+// without sessions.
+func (s *Server) release(ctx context.Context) (busy int, err error) {
+	for _, c := range s.reg.clients() {
+		busy += c.inFlight()
+	}
+	if s.replicas != nil {
+		busy += int(s.replicas.calls.count.Load())
+		for _, c := range s.reg.overHTTP() {
+			if c.sse == nil && c.stopIdle() {
+				err = errors.Join(err, s.replicas.handOver(ctx, c))
+			}
+		}
+	}
+	return busy + s.lot.Parked(), err
+}
+
+// background runs fn in a goroutine that Close waits for.
+func (s *Server) background(fn func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.work.Go(fn)
+	}
+}
+
 // Close ends all sessions and their calls, and waits for the server's goroutines. It does not
-// close the toolkit.
+// close the toolkit. See [Server.Drain] for a server that other replicas, or a next process, take over from.
 func (s *Server) Close() error {
 	for _, stop := range s.stop {
 		stop()
 	}
 	s.mu.Lock()
+	closed := s.closed
 	s.closed = true
 	s.mu.Unlock()
+	if s.replicas != nil && !closed {
+		_ = s.abort() // other replicas take over the sessions that could not be handed over
+		defer s.replicas.close()
+	}
 	s.lot.Close()
 	s.reg.close()
 	s.cancel()

@@ -25,6 +25,7 @@ type session struct {
 	questions questions
 	replay    *wire.Replay // of streamable HTTP
 	sse       *sseStream   // of HTTP+SSE; otherwise nil
+	saved     saved        // with replicas
 
 	stops     map[string]func() // end the watches of [mcpupstream.Watcher], by URI
 	comparing sync.Mutex        // held by visibleChanges
@@ -191,7 +192,7 @@ func (c *session) changesOf(ev toolkit.Change) (m changes) {
 		m |= groupsChanged
 	}
 	if ev.Skills && c.readsSkills() {
-		m |= promptsChanged | resourcesChanged
+		m |= resourcesChanged
 	}
 	return m
 }

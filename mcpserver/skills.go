@@ -8,19 +8,22 @@ import (
 	"log/slog"
 	"net/url"
 	"path"
-	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/kitbag-go/kitbag/message"
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/internal/lazy"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/skill"
 )
 
-// The skills of the toolkit are served as prompts, and their files as resources with URIs such as
-// skill://pdf/SKILL.md and skill://pdf/references/forms.md. A client sees the skills that the tool Skill would
-// show to it.
+// The skills of the toolkit are served as MCP's skills extension (SEP-2640) says: skills/list and skills/get return
+// manifests with digests, and the files are resources with URIs such as skill://pdf/references/forms.md. A client sees
+// the skills that the tool Skill would show to it.
 const (
+	skillsExtension = "io.modelcontextprotocol/skills"
+
 	skillScheme = "skill"
 	skillFile   = "SKILL.md"
 	skillTool   = "Skill" // its rules decide whether skills can be read
@@ -40,7 +43,7 @@ func (c *client) readsSkills() bool {
 }
 
 // skills returns the skills that the client sees, except skills that cannot be loaded. There are none if the
-// policy does not allow the tool Skill, so that prompts do not bypass the policy.
+// policy does not allow the tool Skill, so that resources do not bypass the policy.
 func (r *request) skills(ctx context.Context) []groupSkill {
 	if !r.readsSkills() {
 		return nil
@@ -63,16 +66,68 @@ func (s groupSkill) groups() []string {
 	return []string{s.group}
 }
 
-// prompt returns the skill as a prompt.
-func (s groupSkill) prompt() Prompt {
-	return Prompt{Name: s.Name, Description: s.Description, Groups: s.groups(),
-		Get: func(context.Context, map[string]string) ([]*message.Message, error) {
-			text := s.Body
-			if files, err := s.Files(); err == nil && len(files) > 0 {
-				text += fmt.Sprintf("\n\nThe files of this skill are resources, such as %s.", s.uri(files[0].Name))
+// entry returns the skill as skills/list and skills/get do. It fails for a skill that clients would refuse: one that
+// breaks the specification of skills, or is too large.
+func (s groupSkill) entry(ctx context.Context) (object, error) {
+	var fields map[string]any
+	if s.Remote != nil {
+		fields = s.Remote.FrontMatter()
+	} else {
+		text, err := s.Read(ctx, skillFile)
+		if err == nil {
+			fields, err = skill.FrontMatter(text)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if name := path.Base(s.Name); fields["name"] != name || !legalName().MatchString(name) || len(name) > 64 {
+		return nil, fmt.Errorf("its name is %q in its front matter; it must be %q, with at most 64 lowercase letters, digits and hyphens", fields["name"], name)
+	}
+	files, err := s.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	resources := make([]object, len(files))
+	for i, f := range files {
+		resources[i] = object{"uri": s.uri(f.Name), "digest": f.Digest, "size": f.Bytes}
+	}
+	return labelled(object{"uri": s.uri(skillFile), "frontmatter": fields, "resources": resources}, s.groups()), nil
+}
+
+// legalName matches the names that the specification of skills allows.
+var legalName = lazy.Regexp(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// listSkills handles skills/list.
+func (r *request) listSkills(ctx context.Context) (any, *rpc.Error) {
+	var all []entry
+	for _, s := range r.skills(ctx) {
+		o, err := s.entry(ctx)
+		if err != nil {
+			slog.WarnContext(ctx, "a skill cannot be served", "skill", s.Name, "error", err)
+			continue
+		}
+		all = append(all, entry{s.uri(skillFile), o})
+	}
+	return listed(r, "skills", all)
+}
+
+// getSkill handles skills/get.
+func (r *request) getSkill(ctx context.Context) (any, *rpc.Error) {
+	uri, bad := r.uri()
+	if bad != nil {
+		return nil, bad
+	}
+	for _, s := range r.skills(ctx) {
+		if s.uri(skillFile) == uri {
+			o, err := s.entry(ctx)
+			if err != nil {
+				return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "skill %q: %v", uri, err)
 			}
-			return []*message.Message{message.User(text)}, nil
-		}}
+			return object{"skill": o}, nil
+		}
+	}
+	return nil, rpc.Errorf(mcp.INVALID_PARAMS, "no skill is served at %q", uri)
 }
 
 // resources returns the list entries of the skill's files, SKILL.md first.
@@ -95,8 +150,8 @@ func (s groupSkill) resources() []object {
 
 // uri returns the URI of a file. Each file has only one URI, so that only the listed URIs can be read.
 func (s groupSkill) uri(file string) string {
-	u := url.URL{Path: file}
-	return skillScheme + "://" + url.PathEscape(s.Name) + "/" + strings.TrimPrefix(u.EscapedPath(), "/")
+	u := url.URL{Path: "/" + s.Name + "/" + file}
+	return skillScheme + ":/" + u.EscapedPath()
 }
 
 // mediaType returns the media type of a file by its name, or "" if it is detected from the content. It does not
@@ -117,31 +172,17 @@ func (r *request) readSkill(ctx context.Context, uri string) ([]byte, string, er
 		return nil, "", fs.ErrNotExist
 	}
 	for _, s := range r.skills(ctx) {
-		if uri == s.uri(skillFile) {
-			return s.source(), mediaType(skillFile), nil
-		}
 		if !strings.HasPrefix(uri, s.uri("")) {
 			continue
 		}
 		// The client's file name is compared with the listed ones and never opened.
-		files, err := s.Files()
-		if err != nil {
-			return nil, "", fs.ErrNotExist
-		}
-		if i := slices.IndexFunc(files, func(f skill.File) bool { return uri == s.uri(f.Name) }); i >= 0 {
-			data, err := s.ReadFile(files[i].Name)
-			return data, mediaType(files[i].Name), err
+		files, _ := s.Files() // a skill that is not in a directory has no files
+		for _, f := range append([]skill.File{{Name: skillFile}}, files...) {
+			if uri == s.uri(f.Name) {
+				data, err := s.Read(ctx, f.Name)
+				return data, mediaType(f.Name), err
+			}
 		}
 	}
 	return nil, "", fs.ErrNotExist
-}
-
-// source returns SKILL.md: the content of the file, or an equivalent for a skill that was not read from a file.
-func (s groupSkill) source() []byte {
-	if s.Path != "" {
-		if data, err := s.ReadFile(path.Base(strings.ReplaceAll(s.Path, `\`, "/"))); err == nil {
-			return data
-		}
-	}
-	return fmt.Appendf(nil, "---\nname: %s\ndescription: %s\n---\n\n%s", strconv.Quote(s.Name), strconv.Quote(s.Description), s.Body)
 }

@@ -54,15 +54,19 @@ func wantsSSE(r *http.Request) bool {
 }
 
 // openSSE opens a session over HTTP+SSE, which ends with its stream.
-func (s *Server) openSSE(w http.ResponseWriter, r *http.Request, cred *Credential) {
-	ctx, cancel := context.WithCancel(r.Context())
+func (s *Server) openSSE(w http.ResponseWriter, r *http.Request, who *account) {
+	ctx, cancel := untilExpiry(r.Context())
 	defer cancel()
-	c := s.reg.newSession(cred)
+	c := s.reg.newSession(who)
 	c.addStream(false)
 	c.sse = &sseStream{ctx: ctx, out: wire.NewEvents(w, r, s.cat.limits.Write, true, cancel), slots: newSlots(&s.cat.limits)}
-	if !s.reg.register(c) {
+	if !s.reg.register(r.Context(), c) {
 		http.Error(w, tooManySessions, http.StatusServiceUnavailable)
 		return
+	}
+	if s.replicas != nil {
+		s.replicas.save(r.Context(), c)
+		defer s.replicas.forget(r.Context(), c)
 	}
 	defer c.sse.out.End(nil)
 	defer c.sse.finish()
@@ -80,10 +84,9 @@ func (s *Server) openSSE(w http.ResponseWriter, r *http.Request, cred *Credentia
 }
 
 // postSSE handles a message over HTTP+SSE. The answer is an event of the stream.
-func (s *Server) postSSE(w http.ResponseWriter, r *http.Request, cred *Credential, m *rpc.Message) {
-	c := s.reg.session(r.URL.Query().Get(sessionParam), cred)
-	if c == nil || c.sse == nil {
-		http.Error(w, "no such session; open a stream by GET first", http.StatusNotFound)
+func (s *Server) postSSE(w http.ResponseWriter, r *http.Request, who *account, m *rpc.Message) {
+	c := s.held(w, r, who, r.URL.Query().Get(sessionParam), m, "no such session; open a stream by GET first", true)
+	if c == nil {
 		return
 	}
 	if !m.IsRequest() { // handled in order and without waiting for a slot, because a call may wait for an answer
@@ -96,7 +99,9 @@ func (s *Server) postSSE(w http.ResponseWriter, r *http.Request, cred *Credentia
 	case c.sse.slots <- struct{}{}: // blocks while the client does not read its stream
 		started = c.sse.start(func() {
 			defer func() { <-c.sse.slots }()
-			if reply, _ := c.handle(c.sse.ctx, m, c.sse.out); reply != nil {
+			ctx, cancel := untilExpiry(context.WithValue(c.sse.ctx, identityKey{}, r.Context().Value(identityKey{})))
+			defer cancel()
+			if reply, _ := c.handle(ctx, m, c.sse.out); reply != nil {
 				_ = c.sse.out.Send(reply) // a failed write ends the stream
 			}
 		})

@@ -57,7 +57,8 @@ func dialOld(t *testing.T, url, token string, header map[string]string) (*oldWir
 	return o, 200
 }
 
-// next returns the next event; both are empty at the end of the stream.
+// next returns the next event; both are empty at the end of the stream. Heartbeats, which a slow machine may get
+// between any two messages, are comments and not events.
 func (o *oldWire) next() (kind, data string) { return nextEvent(o.events) }
 
 // send posts a message and returns the next message of the stream.

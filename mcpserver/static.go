@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -9,18 +10,20 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A static holds the toolkits for clients without sessions, whose list must not change: the whole list if that
-// is short, and otherwise control tools to search it.
+// A static has the toolkits for clients without sessions, whose list must not change: all tools if their list is
+// short, otherwise control tools to search it.
 type static struct {
 	budget  int // Config.MaxListBytes
 	current atomic.Pointer[lists]
 
 	renewing sync.Mutex // held by renew, so that the latest catalogue is stored last
+	notice   sync.Once
 }
 
 // lists are toolkits derived from one configuration.
 type lists struct {
 	short *toolkit.Toolkit // its control tools search the whole list
+	other bool             // the configuration has another control
 	whole *toolkit.Toolkit // nil if it is never served
 	limit int              // the largest whole list that is served, in bytes
 }
@@ -64,6 +67,7 @@ func (s *static) derive(tk *toolkit.Toolkit) (l *lists, err error) {
 			return nil, err
 		}
 	}
+	l.other = cfg.Control != nil && cfg.Control.Tools != nil && cfg.Control.Caller == ""
 	cfg.Control = toolkit.Discover()
 	l.short, err = toolkit.New(cfg)
 	return l, err
@@ -81,11 +85,15 @@ func hasSources(cfg *toolkit.Config) bool {
 // on calls.
 func (s *static) pick(ctx context.Context, scope *toolkit.Scope) *toolkit.Toolkit {
 	l := s.current.Load()
-	if l.whole == nil {
-		return l.short
+	if l.whole != nil {
+		if v, err := l.whole.View(ctx, scope); err == nil && v.Cost().Total.Bytes <= l.limit {
+			return l.whole
+		}
 	}
-	if v, err := l.whole.View(ctx, scope); err != nil || v.Cost().Total.Bytes > l.limit {
-		return l.short
+	if l.other {
+		s.notice.Do(func() {
+			slog.Warn("a client's protocol (2026-07-28 or later) has no lists that change: it finds tools with search_tools instead of opening groups")
+		})
 	}
-	return l.whole
+	return l.short
 }

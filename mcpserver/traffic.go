@@ -27,6 +27,7 @@ type traffic struct {
 	used    time.Time
 	streams int     // open streams that belong to no request
 	pending changes // notifications to send
+	stopped bool    // no more requests are accepted, and those in flight are cancelled by the server
 }
 
 func newTraffic(limit int, total *wire.Budget, shared bool) traffic {
@@ -41,17 +42,33 @@ type call struct {
 	began  uint64 // number of the request
 }
 
-// maxBeginWait is how long a request waits until others end before it is rejected. Thanks to it a burst of
-// quick requests is served.
+// maxBeginWait is how long a request waits until others end before it is rejected. It lets a burst of short
+// requests succeed.
 const maxBeginWait = 100 * time.Millisecond
 
 // errFull is the error of a request beyond the limit.
 var errFull = rpc.Errorf(mcp.INVALID_REQUEST, "too many requests in flight; wait until one has ended")
 
-// begin registers a request, so that it counts towards the limits and can be cancelled. It is cancelled too when
-// until ends. begin returns the key for finish.
+// errNoPart is the error of a request beyond the limit on a replica that may have no request in flight.
+var errNoPart = rpc.Errorf(mcp.INTERNAL_ERROR, "too many requests in flight on the other replicas, or their store cannot be reached; try again later")
+
+// errStopping is the error of a request that did not begin because the server or the session has ended on this
+// replica. errStopped is the error of a request that was cancelled for that reason.
+var (
+	errStopping = rpc.Errorf(mcp.INTERNAL_ERROR, "the server is stopping and has not handled the request; repeat it")
+	errStopped  = rpc.Errorf(mcp.INTERNAL_ERROR, "the server has stopped during the request; the request may have had effects, so repeat it only if it may run twice")
+)
+
+// begin registers a request, so that it counts towards the limits and can be cancelled. The end of until also
+// cancels it. begin returns the key for finish.
 func (t *traffic) begin(ctx, until context.Context, id string, out wire.Responder) (context.Context, string, *rpc.Error) {
 	in, key, err := t.tryBegin(ctx, until, id, out)
+	if err == errFull && t.total.More != nil {
+		t.total.More(ctx)
+		if in, key, err = t.tryBegin(ctx, until, id, out); err == errFull && t.total.Max.Load() == 0 {
+			return nil, "", errNoPart
+		}
+	}
 	if err != errFull {
 		return in, key, err
 	}
@@ -75,6 +92,9 @@ func (t *traffic) begin(ctx, until context.Context, id string, out wire.Responde
 func (t *traffic) tryBegin(ctx, until context.Context, id string, out wire.Responder) (context.Context, string, *rpc.Error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.stopped {
+		return nil, "", errStopping
+	}
 	t.used = time.Now()
 	if t.served++; t.shared { // ids are not unique, and clients cannot cancel by id
 		id = fmt.Sprint("request ", t.served)
@@ -117,6 +137,45 @@ func (t *traffic) cancelCall(id string) {
 	}
 }
 
+// stop cancels the requests in flight, and lets no further ones begin.
+func (t *traffic) stop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stopped = true
+	for _, at := range t.calls {
+		at.cancel()
+	}
+}
+
+// stopIdle lets no further requests begin, if none is in flight; otherwise it returns false.
+func (t *traffic) stopIdle() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stopped = t.stopped || len(t.calls) == 0
+	return len(t.calls) == 0
+}
+
+// isStopped reports whether requests are cancelled by the server.
+func (t *traffic) isStopped() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.stopped
+}
+
+// inFlight returns the number of requests in flight.
+func (t *traffic) inFlight() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.calls)
+}
+
+// streaming reports whether a stream that belongs to no request is open.
+func (t *traffic) streaming() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.streams > 0
+}
+
 // latest returns the responder of the latest request in flight, or nil.
 func (t *traffic) latest() wire.Responder {
 	t.mu.Lock()
@@ -130,7 +189,7 @@ func (t *traffic) latest() wire.Responder {
 	return last.out
 }
 
-// touch records that the client is there; see Limits.Idle.
+// touch records activity of the client; see Limits.Idle.
 func (t *traffic) touch() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

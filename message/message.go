@@ -9,7 +9,7 @@
 // A [Block] is one of [*Text], [*Thinking], [*Data], [*Hint], [*ToolCall],
 // [*ToolResult] and [*Unknown]. An assistant message contains what one model call
 // returned, tool calls included; the results of those calls follow in one
-// message of role [Tool].
+// message of the role [RoleTool].
 //
 // A message is immutable once it is part of a conversation: to change one, replace
 // it with a new one. This lets a model client cache the bytes it has encoded.

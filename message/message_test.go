@@ -53,8 +53,8 @@ func TestNilBlockIsAnError(t *testing.T) {
 	}
 }
 
-// FuzzBlocks checks that whatever decodes encodes to a fixed point, so that a
-// session that is loaded and saved again and again never changes.
+// FuzzBlocks checks that decoded blocks have a stable encoding, so that
+// loading and saving a session does not change it.
 func FuzzBlocks(f *testing.F) {
 	f.Add([]byte(`[{"type":"text","text":"a"},{"type":"new","x":[1,{"y":2}]}]`))
 	f.Add([]byte(`[{"type":"tool_call","id":"1","name":"n","input":{"a":1e400}}]`))
@@ -83,7 +83,7 @@ func FuzzBlocks(f *testing.F) {
 	})
 }
 
-// TestNilMessage: what comes with an error is nil, and has nothing in it.
+// TestNilMessage: the methods of a nil message return nothing.
 func TestNilMessage(t *testing.T) {
 	var m *Message
 	if m.Text() != "" || m.ToolCalls() != nil || m.ToolResults() != nil {

@@ -30,7 +30,7 @@ func (v *vendor) Generate(ctx context.Context, req *model.Request) iter.Seq2[mod
 		for lines := json.NewDecoder(resp.Body); ; {
 			var piece struct {
 				Text string
-				Call *model.ToolCallDelta // with Index, ID and Name first, then Args bit by bit
+				Call *model.ToolCallDelta // the first has Index, ID and Name, all have a part of Args
 				Done *struct{ Read, Wrote int }
 			}
 			err := lines.Decode(&piece)

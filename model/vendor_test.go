@@ -9,7 +9,7 @@ import (
 	"github.com/kitbag-go/kitbag/model/modeltest"
 )
 
-// TestVendor holds the model of the example to the contract.
+// TestVendor checks that the model of the example keeps the contract.
 func TestVendor(t *testing.T) {
 	served := func(answer http.HandlerFunc) *vendor {
 		s := httptest.NewServer(answer)

@@ -1,6 +1,7 @@
 package permission
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -93,9 +94,5 @@ type Record struct {
 
 // NewRecord describes the decision d about c under p. The caller sets Time.
 func NewRecord(p *Policy, c *Call, d Decision) Record {
-	mode := p.Mode
-	if mode == "" {
-		mode = ModeDefault
-	}
-	return Record{Tool: c.Tool, Input: c.Input, Mode: mode, Decision: d}
+	return Record{Tool: c.Tool, Input: c.Input, Mode: cmp.Or(p.Mode, ModeDefault), Decision: d}
 }

@@ -1,6 +1,6 @@
 package permission
 
-// Checks is a Checker of functions. What is nil is as in a BaseChecker.
+// Checks is a Checker of functions. A nil function acts like the method of BaseChecker.
 type Checks struct {
 	OnCheck   func(*Policy) Verdict
 	OnMatch   func(*Policy, Rule) (bool, error)

@@ -1,6 +1,9 @@
 package permission
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Decide answers whether c may run under p. It has no side effects and is safe
 // for concurrent use if the Checker of c is.
@@ -40,10 +43,7 @@ type Part struct {
 }
 
 func run(p *Policy, c *Call, trace *[]Step) Decision {
-	mode := p.Mode
-	if mode == "" {
-		mode = ModeDefault
-	}
+	mode := cmp.Or(p.Mode, ModeDefault)
 	e := engine{p: p, c: c, mode: mode, trace: trace}
 	a := answer{step: "mode", behavior: Deny}
 	if mode.known() {
@@ -61,8 +61,8 @@ func run(p *Policy, c *Call, trace *[]Step) Decision {
 		e.note(Step{"mode", Deny, d.Reason, d.Rule})
 		return d
 	}
-	d.Confined = e.own.Confined
-	d.Judgement = e.own.found(p, d.Behavior == Ask || d.Rule != nil).sealed(c)
+	d.Confined = e.verdict.Confined
+	d.Judgement = e.verdict.found(p, d.Behavior == Ask || d.Rule != nil).sealed(c)
 	// A safety ask and an ask rule win over every allow rule, so none is suggested.
 	if d.Behavior == Ask && !d.Safety && d.Rule == nil {
 		d.Suggest = c.suggest(p)
@@ -72,11 +72,11 @@ func run(p *Policy, c *Call, trace *[]Step) Decision {
 
 // An engine makes one decision.
 type engine struct {
-	p     *Policy
-	c     *Call
-	mode  Mode
-	trace *[]Step
-	own   Verdict // of the tool
+	p       *Policy
+	c       *Call
+	mode    Mode
+	trace   *[]Step
+	verdict Verdict // of the tool
 }
 
 // An answer is the last step of an engine.
@@ -112,70 +112,64 @@ func (e *engine) decide() answer {
 	if r, name := e.rules(Deny); r != nil {
 		return answer{step: "deny rules", behavior: Deny, reason: "denied by rule " + name, rule: r}
 	}
-	e.own = e.c.check(e.p)
-	own := &e.own
+	e.verdict = e.c.check(e.p)
+	verdict := &e.verdict
 	// A tool's own deny applies to calls that can never be right: it comes before everything that overrides the
 	// tool's verdict, and in every mode.
-	if own.Behavior == Deny {
-		return answer{step: "tool", behavior: Deny, reason: own.Reason}
+	if verdict.Behavior == Deny {
+		return answer{step: "tool", behavior: Deny, reason: verdict.Reason}
 	}
 	if e.c.Control {
 		return answer{step: "tool", behavior: Allow, reason: "control tool"}
 	}
-	if own.Confined && own.Found.Profile == ProfileOpen && networkRule(e.p) == Deny {
-		return answer{step: "deny rules", behavior: Deny, reason: "denied by rule Network: outside of the sandbox the call would have it"}
+	if verdict.Confined && verdict.Found.Profile == ProfileOpen && networkRule(e.p) == Deny {
+		return answer{step: "deny rules", behavior: Deny, reason: "denied by rule Network: outside of the sandbox the call would have network access"}
 	}
 	// Before ask rules: a question about a call that explore denies is useless.
 	if e.mode == ModeExplore && !e.c.ReadOnly {
 		why := "mode explore: the call is not read-only"
-		if own.Reason != "" {
-			why += ": " + own.Reason
+		if verdict.Reason != "" {
+			why += ": " + verdict.Reason
 		}
 		return answer{step: "explore", behavior: Deny, reason: why}
 	}
-	if own.Behavior == Ask && own.Safety {
+	if verdict.Behavior == Ask && verdict.Safety {
 		switch e.mode {
 		case ModeExplore:
-			return answer{step: "safety", behavior: Deny, reason: "mode explore: " + own.Reason}
+			return answer{step: "safety", behavior: Deny, reason: "mode explore: " + verdict.Reason}
 		case ModeBypass:
-			e.note(Step{Name: "safety", Reason: "mode bypass skips: " + own.Reason})
+			e.note(Step{Name: "safety", Reason: "mode bypass skips: " + verdict.Reason})
 		default:
-			return answer{step: "safety", behavior: Ask, reason: own.Reason, safety: true}
+			return answer{step: "safety", behavior: Ask, reason: verdict.Reason, safety: true}
 		}
 	}
 	// Before read-only and the tool's own allow, which an ask rule overrides.
 	if r, name := e.rules(Ask); r != nil {
 		return answer{step: "ask rules", behavior: Ask, reason: "asked by rule " + name, rule: r}
 	}
-	return e.settle()
+	return e.lastSteps()
 }
 
-// settle decides about a call that no deny or ask rule and no safety ask stopped.
-func (e *engine) settle() answer {
-	own := &e.own
+// lastSteps decides about a call that no deny or ask rule and no safety ask has stopped.
+func (e *engine) lastSteps() answer {
+	verdict := &e.verdict
 	if e.c.ReadOnly {
 		if e.p.TrustReadOnly || e.mode == ModeAcceptEdits || e.mode == ModeSandboxed || e.mode == ModeExplore || e.mode == ModeBypass {
 			return answer{step: "read-only", behavior: Allow, reason: "read-only"}
 		}
 		e.note(Step{Name: "read-only", Reason: "the tool's claim alone does not count in this mode"})
 	}
-	if own.Behavior == Allow {
-		return answer{step: "tool", behavior: Allow, reason: own.Reason}
+	if verdict.Behavior == Allow {
+		return answer{step: "tool", behavior: Allow, reason: verdict.Reason}
 	}
-	why := own.Reason
-	if why == "" {
-		why = "no opinion"
-	}
-	e.note(Step{Name: "tool", Reason: why})
+	e.note(Step{Name: "tool", Reason: cmp.Or(verdict.Reason, "no opinion")})
 	if r, name := e.rules(Allow); r != nil {
 		return answer{step: "allow rules", behavior: Allow, reason: "allowed by rule " + name, rule: r}
 	}
-	if own.Reason == "" {
-		why = "no rule covers the call"
-	}
+	why := cmp.Or(verdict.Reason, "no rule covers the call")
 	switch e.mode {
 	case ModeSandboxed:
-		if p := own.Found.Profile; own.Confined && (p == ProfileRead || p == ProfileWork) {
+		if p := verdict.Found.Profile; verdict.Confined && (p == ProfileRead || p == ProfileWork) {
 			return answer{step: "mode", behavior: Allow, reason: "mode sandboxed: the call is confined"}
 		}
 	case ModeBypass:

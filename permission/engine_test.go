@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// TestEngineCases judges the rows about tools that judge as the row says; those about the
-// built-in tools are package builtin's.
+// TestEngineCases runs the cases about tools that a case describes; package builtin runs those about the
+// built-in tools.
 func TestEngineCases(t *testing.T) {
 	deviations := casetest.LoadDeviations(t, "deviations_engine.json")
 	ran := casetest.CheckEngine(t, t.TempDir(), deviations, func(r casetest.EngineRow) *permission.Call {
@@ -29,7 +29,7 @@ func TestEngineCases(t *testing.T) {
 	}
 }
 
-// A rule whose behavior is misspelled denies: it may have been meant to.
+// TestUnknownBehaviorDenies: a rule with a misspelled behavior denies, because that may be its purpose.
 func TestUnknownBehaviorDenies(t *testing.T) {
 	for _, b := range []permission.Behavior{"Deny", "block", ""} {
 		p := &permission.Policy{Mode: permission.ModeBypass, Rules: []permission.Rule{{Tool: "Bash", Behavior: b}}}
@@ -42,8 +42,8 @@ func TestUnknownBehaviorDenies(t *testing.T) {
 	}
 }
 
-// The claim to be read-only is enough in the modes that allow what is read-only, and in the
-// others only where the policy trusts it.
+// TestReadOnlyClaim: the claim of a tool to be read-only is used in modes that allow reading, and in the
+// others only if the policy trusts it.
 func TestReadOnlyClaim(t *testing.T) {
 	for _, row := range []struct {
 		mode    permission.Mode
@@ -72,7 +72,7 @@ func TestReadOnlyClaim(t *testing.T) {
 	}
 }
 
-// A denial in the mode explore includes the reason of the tool.
+// TestExploreSaysWhy: a denial in the mode explore includes the reason of the tool.
 func TestExploreSaysWhy(t *testing.T) {
 	d := permission.Decide(&permission.Policy{Mode: permission.ModeExplore}, &permission.Call{Tool: "Bash",
 		Checker: permission.Says(permission.Verdict{Reason: "rm removes a"})})
@@ -81,8 +81,8 @@ func TestExploreSaysWhy(t *testing.T) {
 	}
 }
 
-// Explain names every step up to the one that decides, in the order of the package's
-// documentation, and no other.
+// TestSteps: Explain names the steps up to the one that decides, in the order of the package's
+// documentation.
 func TestSteps(t *testing.T) {
 	unsafe := permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: "writes a hook"}
 	for _, row := range []struct {
@@ -120,8 +120,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// A question comes with the tool's rules that would stop it, or with one for the whole tool;
-// a safety question with none, for no rule stops it, and nor does an answer.
+// TestSuggested: a question has the rules that would prevent it: those of the tool, or else one for the whole tool.
+// A safety question has none, because no rule prevents it.
 func TestSuggested(t *testing.T) {
 	ask := func(safety bool, suggested ...permission.Rule) permission.Call {
 		c := permission.Checks{OnCheck: func(*permission.Policy) permission.Verdict {
@@ -157,8 +157,8 @@ func TestSuggested(t *testing.T) {
 	}
 }
 
-// A pattern of a tool without patterns cannot be read: it covers every call for deny and
-// ask, none for allow.
+// TestPatternOfToolWithout: the pattern of a rule for a tool without patterns covers every call in deny and
+// ask rules, and none in allow rules.
 func TestPatternOfToolWithout(t *testing.T) {
 	for b, want := range map[permission.Behavior]permission.Behavior{"deny": "deny", "ask": "ask", "allow": "ask", "typo": "deny"} {
 		p := &permission.Policy{Rules: []permission.Rule{{Tool: "add", Pattern: "1", Behavior: b}}}

@@ -95,7 +95,6 @@ func (j *Judgement) IsZero() bool {
 	return j.Text == "" && j.Profile == "" && !j.Network && len(j.Files) == 0 && len(j.Except) == 0 && len(j.Keep) == 0
 }
 
-// sealed returns j for one call.
 func (j Judgement) sealed(c *Call) Judgement {
 	j.seal = j.digest(c.Tool, c.Input)
 	return j
@@ -141,8 +140,8 @@ func appendFlag(b []byte, set bool) []byte {
 // Judge returns the Judgement that [Decide] would return, whatever its decision: for a host that allows a call on
 // its own authority.
 func Judge(p *Policy, c *Call) Judgement {
-	own := c.check(p)
-	return own.found(p, true).sealed(c)
+	verdict := c.check(p)
+	return verdict.found(p, true).sealed(c)
 }
 
 // found returns the tool's Found, with the network if the call gets it. granted says that a user, or a user's rule,

@@ -13,7 +13,7 @@ import (
 	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
-// found is what the tool of these tests finds a call to be.
+// found is the judgement of the tool in these tests.
 func found() permission.Judgement {
 	return permission.Judgement{Text: "ls", Profile: permission.ProfileRead, Network: true,
 		Files:  []permission.File{{Path: "/w/a", Device: 1, Inode: 2}, {Path: "/w/b", Device: 1, Inode: 3, New: true}},
@@ -25,7 +25,7 @@ func judgedCall() *permission.Call {
 		Checker: permission.Says(permission.Verdict{Behavior: permission.Allow, Found: found()})}
 }
 
-// A judgement holds for the call it was made about, and for no other.
+// TestJudgementCovers: a judgement covers only the call for which it was made.
 func TestJudgementCovers(t *testing.T) {
 	c := judgedCall()
 	j := permission.Decide(&permission.Policy{}, c).Judgement
@@ -62,11 +62,11 @@ func TestJudgementCovers(t *testing.T) {
 		}
 	}
 	if (*permission.Judgement)(nil).Covers("", nil) || (&permission.Judgement{}).Covers("", nil) {
-		t.Error("a judgement that nobody made covers a call")
+		t.Error("the zero judgement covers a call")
 	}
 }
 
-// What a file says was judged can be compared, and is not enough to run anything.
+// TestJudgementJSON: a judgement from a file can be compared, but covers no call.
 func TestJudgementJSON(t *testing.T) {
 	c := judgedCall()
 	d := permission.Decide(&permission.Policy{}, c)
@@ -84,7 +84,7 @@ func TestJudgementJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !back.Judgement.Same(&d.Judgement) {
-		t.Error("what was read is not the same")
+		t.Error("the decoded judgement differs")
 	}
 	if back.Judgement.Covers(c.Tool, c.Input) {
 		t.Error("a judgement from a file covers a call")
@@ -95,7 +95,7 @@ func TestJudgementJSON(t *testing.T) {
 	}
 }
 
-// Every decision but a deny carries a judgement of its call.
+// TestEveryDecisionIsJudged: every decision except a denial has a judgement of its call.
 func TestEveryDecisionIsJudged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &permission.Policy{
@@ -115,7 +115,7 @@ func TestEveryDecisionIsJudged(t *testing.T) {
 			t.Fatalf("%s: judged %v", d.Behavior, got)
 		}
 		if d.Behavior != permission.Deny && d.Judgement.Text != "x" {
-			t.Fatalf("%s: what the tool found is lost: %+v", d.Behavior, d.Judgement)
+			t.Fatalf("%s: the tool's findings are lost: %+v", d.Behavior, d.Judgement)
 		}
 	})
 }
@@ -221,7 +221,7 @@ func TestStricter(t *testing.T) {
 	}
 }
 
-// Deny and ask rules of another tool hold for a call that borrows them, with a pattern.
+// TestBorrowedRules: deny and ask rules of another tool apply to a call that borrows them with a pattern.
 func TestBorrowedRules(t *testing.T) {
 	for _, r := range []struct {
 		rule string

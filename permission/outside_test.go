@@ -6,7 +6,7 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// TestNoNetworkOutside: who denies the network denies leaving the sandbox, where there is one.
+// TestNoNetworkOutside: a policy that denies the network also denies leaving a sandbox.
 func TestNoNetworkOutside(t *testing.T) {
 	p := &permission.Policy{Rules: []permission.Rule{{Tool: "Network", Behavior: permission.Deny}}}
 	for _, row := range []struct {

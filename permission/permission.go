@@ -105,7 +105,7 @@ type Verdict struct {
 	Confined bool
 }
 
-// A Call is a description of a tool call for Decide. [tool.PermissionCall] makes one for any tool.
+// A Call is a description of a tool call for Decide. tool.PermissionCall makes one for any tool.
 type Call struct {
 	Tool  string
 	Input json.RawMessage // validated arguments, a JSON object

@@ -29,11 +29,12 @@ func ParseRule(text string, b Behavior) (Rule, error) {
 	bad := func(why string) (Rule, error) {
 		return Rule{}, fmt.Errorf("rule %q: %s; write Tool or Tool(pattern), such as Bash(git commit:*)", text, why)
 	}
+	if b != Allow && b != Ask && b != Deny {
+		return Rule{}, fmt.Errorf("rule %q: its behavior is %q; set it to allow, ask or deny", text, b)
+	}
 	s := strings.TrimSpace(text)
 	name, rest, paren := strings.Cut(s, "(")
 	switch {
-	case b != Allow && b != Ask && b != Deny:
-		return bad(fmt.Sprintf("behavior %q is not allow, ask or deny", b))
 	case name == "":
 		return bad("no tool name")
 	case strings.ContainsAny(name, " \t\n),"):

@@ -45,7 +45,7 @@ func TestSandboxed(t *testing.T) {
 	}
 }
 
-// TestNetwork holds when a confined call gets the network.
+// TestNetwork checks when a confined call may use the network.
 func TestNetwork(t *testing.T) {
 	network := func(b permission.Behavior) permission.Rule { return permission.Rule{Tool: "Network", Behavior: b} }
 	run := permission.Rule{Tool: "run", Behavior: permission.Allow}
@@ -82,7 +82,7 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// TestNarrower has two policies agree on a call: it reaches no further than both let it.
+// TestNarrower combines the judgements of two policies: the call has only the rights that both grant.
 func TestNarrower(t *testing.T) {
 	decide := func(profile permission.Profile, network bool) permission.Decision {
 		return permission.Decide(&permission.Policy{}, &permission.Call{Tool: "run", Checker: permission.Says(permission.Verdict{Found: permission.Judgement{Profile: profile, Network: network}})})

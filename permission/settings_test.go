@@ -52,7 +52,7 @@ func TestSettingsRoundTrip(t *testing.T) {
 	}
 }
 
-// What a file does not set is not written into it; the three lists are, to be filled in.
+// TestSettingsOfNothing: empty settings have only the three lists of rules, as a template.
 func TestSettingsOfNothing(t *testing.T) {
 	out, err := (&Settings{}).JSON()
 	const want = `{"permissions":{"allow":[],"ask":[],"deny":[]}}`
@@ -74,7 +74,7 @@ func TestSettingsErrors(t *testing.T) {
 		`{"permissions":{"mode":"explore","defaultMode":"bypassPermissions"}}`: {"permissions.mode", "explore", "defaultMode is bypass", "one"},
 		`{"permissions":{"mode":"fast","defaultMode":"plan"}}`:                 {"permissions.mode", `"fast"`},
 
-		// One of two members of a name has no effect: it may be the one that denies.
+		// Only one of two members with the same name has an effect; the other may deny.
 		"{\"permissions\":{\n\"deny\":[\"Bash\"],\n\"deny\":[]}}": {"f.json", "line 3", "permissions.deny is a duplicate key", "merge"},
 		`{"permissions":{"deny":["Bash"],"d\u0065ny":[]}}`:        {"permissions.deny is a duplicate key"},
 		`{"permissions":{"deny":["Bash"]},"permissions":{}}`:      {"line 1", " permissions is a duplicate key"},
@@ -160,7 +160,7 @@ func TestPolicyCheck(t *testing.T) {
 	}
 	for _, not := range []string{"fine", "later", "srv", "src", `"Network" (deny)`} {
 		if strings.Contains(text, not) {
-			t.Errorf("%q speaks of %s", text, not)
+			t.Errorf("%q names %s", text, not)
 		}
 	}
 	for _, m := range []Mode{"", ModeDefault, ModeDontAsk} {
@@ -170,8 +170,8 @@ func TestPolicyCheck(t *testing.T) {
 	}
 }
 
-// A star stands for any text, the empty one, too; what is between stars comes in order and
-// is not used twice.
+// TestRuleNames: a star matches any text, also an empty one; the parts between stars match in order, without
+// overlap.
 func TestRuleNames(t *testing.T) {
 	for _, row := range []struct {
 		tool, names, not string
@@ -199,7 +199,7 @@ func TestRuleNames(t *testing.T) {
 	}
 }
 
-// Explain decides as Decide does, and its last step is the decision.
+// TestExplain: Explain has the same decision as Decide, and its last step is the decision.
 func TestExplain(t *testing.T) {
 	verdicts := []Verdict{{}, {Behavior: Allow, Reason: "r"}, {Behavior: Deny, Reason: "r"}, {Behavior: Ask, Reason: "r"}, {Behavior: Ask, Safety: true, Reason: "r"}}
 	n := 0
@@ -241,8 +241,8 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// No rule text and no name of a tool makes matching panic, and a rule that was
-// read is written as it was read.
+// FuzzParseRule: matching does not panic for any rule and name of a tool, and a rule
+// is written as it was read.
 func FuzzParseRule(f *testing.F) {
 	for _, s := range []string{"Bash", "Bash(git commit:*)", "mcp__github__*", "a*b*c(d)", "(", "x()", "Edit(src/(a)/**)"} {
 		f.Add(s, "mcp__github__get")

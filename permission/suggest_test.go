@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// TestSuggestedRulesAllow checks that a rule that is suggested with a question answers it:
-// none is offered where a safety ask or an ask rule would win over it.
+// TestSuggestedRulesAllow checks that the rules suggested with a question allow the call. None is suggested
+// if a safety question or an ask rule has precedence.
 func TestSuggestedRulesAllow(t *testing.T) {
 	asked, offered := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -63,8 +63,8 @@ func TestSuggestedRulesAllow(t *testing.T) {
 	}
 }
 
-// TestReasonOfUnreadablePattern checks that a rule that covers a call only because its pattern
-// means nothing to the tool is not named as if it did.
+// TestReasonOfUnreadablePattern checks the reason if a rule covers a call only because the tool cannot read its
+// pattern.
 func TestReasonOfUnreadablePattern(t *testing.T) {
 	match := func(_ *permission.Policy, r permission.Rule) (bool, error) {
 		if r.Pattern == "(" {

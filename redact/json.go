@@ -2,21 +2,7 @@ package redact
 
 import "encoding/json"
 
-// stringEnd returns the end of the JSON string that begins at i: behind its first
-// unescaped quote, or the end of data if it has none.
-func stringEnd(data []byte, i int) int {
-	for i++; i < len(data); i++ {
-		switch data[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-	return len(data)
-}
-
-// jsonString returns a JSON string unchanged, and without secrets. It
+// jsonString returns a JSON string as text, and without secrets. It
 // searches the decoded text, since an escape sequence can hide any letter.
 func (r *Redactor) jsonString(raw []byte) (was, now string) {
 	was = string(raw)

@@ -4,17 +4,15 @@
 //		redact.Literal("database", os.Getenv("DB_PASSWORD")))...)
 //	fmt.Println(r.Text(line)) // … postgres://[redacted: url-password]db:5432 …
 //
-// A [Redactor] is made of rules: [Rules] returns those for common credentials, each
-// with the document that specifies their form, and a program adds its own. An agent
-// has one in its Config and applies it to what it stores and emits; programs may use
-// it for their own logs.
+// A [Redactor] is made of rules: [Rules] returns those for common credentials, each with the document that
+// specifies their form, and a program adds its own. An agent has one in its Config and applies it to what it
+// stores and emits; programs may use it for their own logs.
 //
 // # Streams
 //
-// A secret may arrive in pieces. A [Stream] passes on what can no longer be part
-// of one and holds back the rest: of "my key is sk-" only "sk-". This is exact for
-// any rule, because the stream runs the rules' automata over the text; the output
-// does not depend on how the text was cut.
+// A secret may arrive in pieces. A [Stream] passes on what can no longer be part of one and holds back the rest:
+// of "my key is sk-" only "sk-". This is exact for any rule, because the stream runs the rules' automata over the
+// text; the output does not depend on how the text was cut.
 //
 // # What is and what is not a boundary
 //
@@ -33,6 +31,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kitbag-go/kitbag/internal/lazy"
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 )
 
 // A Rule describes a kind of secret.
@@ -68,9 +67,8 @@ type inst struct {
 
 var namePattern = lazy.Regexp(`^[a-z0-9-]{1,40}$`)
 
-// New returns a redactor with the given rules. It fails for a pattern that is
-// not RE2 or matches fewer than six characters, and for rules that match a
-// placeholder: each replacement would be replaced again.
+// New returns a redactor with the given rules. It fails for a pattern that is not RE2 or matches fewer than six
+// characters, and for rules that match a placeholder: each replacement would be replaced again.
 func New(rules ...Rule) (*Redactor, error) {
 	r := &Redactor{rules: slices.Clone(rules)}
 	for i, rule := range rules {
@@ -120,8 +118,7 @@ func (r *Redactor) add(i int, rule Rule) error {
 	return nil
 }
 
-// firstBytes marks the bytes that may begin what pc matches. Most bytes of most texts
-// begin no match, and a stream that has no thread skips them.
+// firstBytes marks the bytes that may begin a match at pc. A stream without threads skips other bytes.
 func (r *Redactor) firstBytes(pc uint32, first *[256]bool, seen map[uint32]bool) {
 	if seen[pc] {
 		return
@@ -210,7 +207,7 @@ func (r *Redactor) JSON(data []byte) []byte {
 		if data[i] != '"' {
 			continue
 		}
-		end := stringEnd(data, i)
+		end := strictjson.StringEnd(data, i)
 		if was, now := r.jsonString(data[i:end]); was != now {
 			out.Write(data[done:i])
 			out.WriteString(now)

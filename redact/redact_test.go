@@ -11,8 +11,8 @@ import (
 	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
-// fake makes something that looks like a secret, in pieces so that scanners do
-// not take this file for a leak.
+// fake returns a text that looks like a secret. It is made of pieces, so that scanners do
+// not report this file.
 func fake(prefix string, n int) string {
 	const letters = "aB3dE5gH7jK2mN4pQ6rS"
 	var b strings.Builder
@@ -86,7 +86,7 @@ func TestEveryRule(t *testing.T) {
 	}
 }
 
-// TestOrdinaryTextStays has what looks almost like a secret.
+// TestOrdinaryTextStays has texts that look almost like secrets.
 func TestOrdinaryTextStays(t *testing.T) {
 	r := redactor(t, Rules()...)
 	for _, text := range []string{
@@ -102,9 +102,8 @@ func TestOrdinaryTextStays(t *testing.T) {
 	}
 }
 
-// TestStreamsLeakNothing cuts texts with secrets in every way: what has been
-// passed on never holds the beginning of a secret, and all together is what
-// Text makes of the whole.
+// TestStreamsLeakNothing cuts texts with secrets at random: the output never contains the beginning of
+// a secret, and all output together is that of Text for the whole.
 func TestStreamsLeakNothing(t *testing.T) {
 	r := redactor(t, append(Rules(), Literal("mine", "pass phrase"))...)
 	var all []string
@@ -136,7 +135,7 @@ func TestStreamsLeakNothing(t *testing.T) {
 			t.Fatalf("%q in pieces: %q, whole: %q", text, out, want)
 		}
 		if !strings.HasPrefix(out, early) {
-			t.Fatal("what was passed on was taken back")
+			t.Fatal("earlier output has changed")
 		}
 		if again := r.Text(r.Text(text)); again != r.Text(text) {
 			t.Fatalf("%q: %q, then %q", text, r.Text(text), again)
@@ -236,8 +235,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestAgreesWithRegexp compares the automaton with package regexp: what regexp
-// finds is replaced, and where it finds nothing nothing is.
+// TestAgreesWithRegexp compares the automaton with package regexp: exactly the matches
+// of regexp are replaced.
 func TestAgreesWithRegexp(t *testing.T) {
 	patterns := []string{`\bab[a-c]{4,}`, `(?i)abc(?:x|yz)+b{3}`, `a.{5,7}c`, `(?m)^abcabc$`, `[^a]bbbbb+`, `(?:ab|b){6,}c?`, `é[a-z]{5}\b`, `abc[^ \n]{3,}`, `abcab{2,}\z`}
 	rapid.Check(t, func(t *rapid.T) {
@@ -260,7 +259,7 @@ func TestAgreesWithRegexp(t *testing.T) {
 	})
 }
 
-// TestTextsEdges has rules that look at where a text begins and ends, and bytes of every kind in
+// TestTextsEdges has rules that match the beginning and the end of a text, and bytes of every kind in
 // a secret and before it.
 func TestTextsEdges(t *testing.T) {
 	for _, row := range []struct{ pattern, text, want string }{
@@ -273,7 +272,7 @@ func TestTextsEdges(t *testing.T) {
 		{`swordfish$`, "swordfish\nswordfish", "swordfish\n[redacted: x]"},
 		{`(?m)swordfish$`, "swordfish\nswordfish", "[redacted: x]\n[redacted: x]"},
 		{`(?s)swordfish.`, "swordfish", "swordfish"},
-		{`\x{FFFD}swordfish`, "\x80swordfish \xffswordfish", "[redacted: x] [redacted: x]"}, // as package regexp reads what is not UTF-8
+		{`\x{FFFD}swordfish`, "\x80swordfish \xffswordfish", "[redacted: x] [redacted: x]"}, // like package regexp for invalid UTF-8
 		{`(?s)swordfish.?`, "swordfish", "[redacted: x]"},
 	} {
 		if got := redactor(t, Rule{Name: "x", Pattern: row.pattern}).once(row.text); got != row.want {
@@ -292,8 +291,8 @@ func TestTextsEdges(t *testing.T) {
 	}
 }
 
-// TestOverlaps has secrets that begin or end within others: nothing of them is shown, and the name
-// is that of the one that begins first, or of the rule that comes first.
+// TestOverlaps has secrets that begin or end within others: all are replaced, and the placeholder has the name
+// of the secret that begins first, or of the first rule.
 func TestOverlaps(t *testing.T) {
 	long, short := Rule{Name: "long", Pattern: "abcdefgh"}, Rule{Name: "short", Pattern: "abcdef"}
 	inner, outer := Rule{Name: "inner", Pattern: "cdefgh"}, Rule{Name: "outer", Pattern: "abcdefghij"}
@@ -344,7 +343,7 @@ func FuzzRedact(f *testing.F) {
 	})
 }
 
-// A redactor does not change with the slice that it was made of.
+// TestRedactorKeepsItsRules: a change of the caller's slice has no effect.
 func TestRedactorKeepsItsRules(t *testing.T) {
 	rules := []Rule{Literal("first", "swordfish")}
 	r := redactor(t, rules...)

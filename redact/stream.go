@@ -8,12 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// A Stream replaces secrets in a text that arrives in pieces. It is for one
-// goroutine.
+// A Stream replaces secrets in a text that arrives in pieces. It is for one goroutine.
 //
-// It runs all rules in parallel from every position at which they could match
-// (a Pike machine). A live thread may still become a match, so nothing behind the
-// start of the oldest one is passed on.
+// It runs all rules in parallel from every position at which they could match (a Pike machine). A live thread may
+// still become a match, so no text after the start of the oldest one is passed on.
 type Stream struct {
 	r    *Redactor
 	held []byte // not passed on yet
@@ -85,11 +83,9 @@ func (s *Stream) read() {
 	s.pos, s.prev = s.pos+n, c
 }
 
-// step feeds c, whose first byte is first: it follows the empty transitions before
-// c, then matches c.
+// step feeds c, whose first byte is first: it follows the empty transitions before c, then matches c.
 func (s *Stream) step(c rune, first byte) {
 	starts := s.r.byFirst[first]
-	// Without a thread only the start of one matters.
 	if len(s.alive) == 0 && len(starts) == 0 {
 		return
 	}
@@ -153,9 +149,8 @@ func (s *Stream) match(m span) {
 	s.found = append(s.found, m)
 }
 
-// release passes on the text before limit, or before the secret that contains limit.
-// No later match can begin before limit, so each secret gets one placeholder however
-// the text was cut.
+// release passes on the text before limit, or before the secret that contains limit. No later match can begin
+// before limit, so each secret gets one placeholder however the text was cut.
 func (s *Stream) release(limit int) string {
 	// How many end before the limit: a binary search, as one thread may hold back many.
 	n := sort.Search(len(s.found), func(i int) bool { return s.found[i].end > limit })

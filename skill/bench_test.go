@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// thousand writes a thousand skills of a usual size and gives their files.
+// thousand writes a thousand skills of a usual size and returns their files.
 func thousand(b testing.TB) (dir string, files []string) {
 	b.Helper()
 	dir = b.TempDir()

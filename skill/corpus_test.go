@@ -33,7 +33,7 @@ func unpack(t *testing.T, archive *txtar.Archive) string {
 	return dir
 }
 
-// lines writes diagnostics as a corpus does.
+// lines formats diagnostics as in a corpus.
 func lines(diagnostics []Diagnostic) []string {
 	out := []string{}
 	for _, d := range diagnostics {
@@ -46,8 +46,8 @@ func lines(diagnostics []Diagnostic) []string {
 	return out
 }
 
-// corpus validates an archive's skills and compares with their .want files. It
-// gives the reports by folder.
+// corpus validates an archive's skills and compares the diagnostics with their .want files. It
+// returns the reports by folder.
 func corpus(t *testing.T, name string, atLeast int) (dir string, reports map[string]Report, archive *txtar.Archive) {
 	t.Helper()
 	archive, err := txtar.ParseFile(name)

@@ -20,21 +20,18 @@
 //
 // # Loading
 //
-// A [Loader] finds skills: [One] the skill in a folder, [In] those directly in a
-// folder, [Under] those at any depth below it, [FS] those of an fs.FS, [Memory] those
-// in its arguments; [Merge] joins several. Load is lenient: it returns every skill that a
-// model could use, and reports what is wrong as [Diagnostic] values. [Validate] is strict:
-// it reports a skill with any error as invalid, and also checks the body. [Diagnostic] lists the rules.
+// A [Loader] finds skills: [One] the skill in a folder, [In] those directly in a folder, [Under] those at any
+// depth below it, [FS] those of an fs.FS, [Memory] those in its arguments; [Merge] joins several. Load is lenient:
+// it returns every skill that a model could use, and reports what is wrong as [Diagnostic] values. [Validate] is
+// strict: it reports a skill with any error as invalid, and also checks the body. [Diagnostic] lists the rules.
 //
-// Load caches. It checks the size and time of the files and folders it read before, and
-// opens nothing if they are unchanged. A change that leaves both as they
-// were goes unnoticed.
+// Load caches. It checks the size and time of the files and folders it read before, and opens nothing if they are
+// unchanged. A change that leaves both as they were goes unnoticed.
 //
 // # Trust
 //
-// The author of a skill instructs the model: load skills only from those you would let
-// write your prompts. The package protects the machine: reads stay inside the skill's
-// folder (os.Root), links that lead out are refused, only regular files are read, sizes
-// are bounded, and texts are escaped in prompts. It grants nothing: AllowedTools are only
-// requests.
+// The author of a skill instructs the model: load skills only from those you would let write your prompts. The
+// package protects the machine: reads stay inside the skill's folder (os.Root), links that lead out are refused,
+// only regular files are read, sizes are bounded, and texts are escaped in prompts. It grants nothing:
+// AllowedTools are only requests.
 package skill

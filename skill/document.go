@@ -24,8 +24,7 @@ type Document struct {
 	refs []Link // code spans that look like the path of a bundled file
 }
 
-// A Section is a heading and what is below it, up to the next heading of the
-// same level or a higher one.
+// A Section is a heading and what is below it, up to the next heading of the same level or a higher one.
 type Section struct {
 	Title  string
 	Anchor string // as on GitHub: lowercase, hyphens for spaces, -1 for a second one
@@ -33,7 +32,7 @@ type Section struct {
 	Line   int    // of the heading
 	Text   string // the markdown, with that of the sections within
 
-	start, own, end int // offsets: its start, its first subsection or end, its end
+	start, introEnd, end int // offsets; introEnd is the start of its first subsection, or end
 }
 
 // A Link is a link or an image.
@@ -53,8 +52,7 @@ type Code struct {
 // ParseDocument parses markdown (CommonMark). Any text is a document.
 func ParseDocument(markdown string) *Document { return parseDocument(markdown, 1) }
 
-// Section finds a section by its anchor, with or without #, or by its title;
-// the case of a title does not matter.
+// Section finds a section by its anchor, with or without #, or by its title; the case of a title does not matter.
 func (d *Document) Section(name string) (Section, bool) {
 	anchor := strings.TrimPrefix(strings.TrimSpace(name), "#")
 	title := strings.TrimSpace(strings.TrimLeft(name, "# "))
@@ -73,8 +71,7 @@ func (d *Document) Section(name string) (Section, bool) {
 	return Section{}, false
 }
 
-// Outline lists the sections, one a line, indented by their level, each with
-// the anchor that finds it.
+// Outline lists the sections, one a line, indented by their level, each with the anchor that finds it.
 func (d *Document) Outline() string { return outline(d.Sections) }
 
 func outline(sections []Section) string {
@@ -122,8 +119,7 @@ type walker struct {
 	block    int // the offset of the block that is visited
 }
 
-// lineOf returns the line number of an offset. Offsets nearly always rise; one that does
-// not costs a count of the lines in between.
+// lineOf returns the line number of an offset. It counts from the last one, since offsets usually rise.
 func (w *walker) lineOf(offset int) int {
 	if offset < w.at {
 		return w.line - bytes.Count(w.src[offset:w.at], []byte("\n"))
@@ -184,15 +180,14 @@ func slug(title string) string {
 	return name
 }
 
-// closeSections sets the end of each section: the next heading of the same or a higher
-// level.
+// closeSections sets the end of each section: the next heading of the same or a higher level.
 func (w *walker) closeSections() {
 	var open []int
 	list := w.doc.Sections
 	for i := range list {
-		list[i].own, list[i].end = len(w.src), len(w.src)
+		list[i].introEnd, list[i].end = len(w.src), len(w.src)
 		if i > 0 {
-			list[i-1].own = list[i].start
+			list[i-1].introEnd = list[i].start
 		}
 		for len(open) > 0 && list[open[len(open)-1]].Level >= list[i].Level {
 			list[open[len(open)-1]].end = list[i].start
@@ -269,8 +264,7 @@ func inlineText(n ast.Node, src []byte) string {
 	return b.String()
 }
 
-// plainText is the text of t with entities and backslash escapes resolved, except in a
-// code span.
+// plainText is the text of t with entities and backslash escapes resolved, except in a code span.
 func plainText(t *ast.Text, src []byte) []byte {
 	text := t.Segment.Value(src)
 	if t.Parent().Kind() == ast.KindCodeSpan {

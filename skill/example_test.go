@@ -43,7 +43,7 @@ func ExampleParse() {
 		fmt.Println(d)
 	}
 	// Output:
-	// notes/SKILL.md:2: error: the name "My Notes" holds 'M'; it may hold lowercase letters, digits and hyphens only (name-characters)
+	// notes/SKILL.md:2: error: the name "My Notes" contains 'M'; only lowercase letters, digits and hyphens are allowed (name-characters)
 	// notes/SKILL.md:3: warning: the description does not say when to use the skill; add a sentence that begins with Use when (description-when)
 }
 

@@ -1,6 +1,7 @@
 package skill
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -34,8 +35,7 @@ func readFields(r *report, s *Skill, header *yaml.Node, offset int) map[string]i
 		lines[name] = line
 		switch name {
 		case "name":
-			// NFKC as in the specification's reference implementation: a file system may have
-			// decomposed the name.
+			// NFKC as in the specification's reference implementation: a file system may have decomposed the name.
 			s.Name = norm.NFKC.String(readText(r, name, value, line))
 		case "description":
 			s.Description = readText(r, name, value, line)
@@ -201,8 +201,7 @@ func checkFields(r *report, s *Skill, folder string, lines map[string]int) {
 	}
 }
 
-// checkName falls back on the folder's name, as other agents do: whole collections
-// have no names.
+// checkName falls back on the folder's name, as other agents do: whole collections have no names.
 func checkName(r *report, s *Skill, folder string, line int) {
 	if s.Name == "" {
 		if folder == "" {
@@ -218,20 +217,19 @@ func checkName(r *report, s *Skill, folder string, line int) {
 	}
 	if bad := strings.IndexFunc(s.Name, notInName); bad >= 0 {
 		c, _ := utf8.DecodeRuneInString(s.Name[bad:])
-		r.fault("name-characters", line, "the name %s holds %q; it may hold lowercase letters, digits and hyphens only", quote(s.Name), c)
+		r.fault("name-characters", line, "the name %s contains %q; only lowercase letters, digits and hyphens are allowed", quote(s.Name), c)
 	} else if strings.ContainsFunc(s.Name, func(c rune) bool { return c > unicode.MaxASCII }) {
 		r.warn("name-ascii", line, "the name %s is not ASCII; some programs accept only a-z, 0-9 and hyphens", quote(s.Name))
 	}
 	if strings.HasPrefix(s.Name, "-") || strings.HasSuffix(s.Name, "-") || strings.Contains(s.Name, "--") {
-		r.fault("name-hyphens", line, "the name %s may not begin or end with a hyphen, nor hold two in a row", quote(s.Name))
+		r.fault("name-hyphens", line, "the name %s must not begin or end with a hyphen or contain two in a row", quote(s.Name))
 	}
 	if folder != "" && norm.NFKC.String(folder) != s.Name {
 		r.fault("name-folder", line, "the name %s has to be the same as the folder's, which is %s", quote(s.Name), quote(folder))
 	}
 }
 
-// notInName follows the specification's reference implementation, which accepts the
-// lowercase letters of every script.
+// notInName accepts the lowercase letters of every script, like the specification's reference implementation.
 func notInName(c rune) bool {
 	if c == '-' || unicode.IsDigit(c) {
 		return false
@@ -239,28 +237,14 @@ func notInName(c rune) bool {
 	return !unicode.IsLetter(c) || unicode.ToLower(c) != c
 }
 
-// whenWords are the English words that introduce when to do something.
-var whenWords = wordSet(`when whenever if before after while during use used useful ask asks asked need needs
+// whenWords are English words of descriptions that say when to use a skill.
+var whenWords = strings.Fields(`when whenever if before after while during use used useful ask asks asked need needs
 	needed want wants trigger triggers invoke`)
 
-func wordSet(words string) map[string]bool {
-	set := map[string]bool{}
-	for word := range strings.FieldsSeq(words) {
-		set[word] = true
-	}
-	return set
-}
-
-// saysWhen only looks for single words, to find descriptions that do not mention any
-// occasion.
+// saysWhen reports whether a description has one of whenWords.
 func saysWhen(description string) bool {
-	notLetter := func(c rune) bool { return !unicode.IsLetter(c) }
-	for word := range strings.FieldsFuncSeq(strings.ToLower(description), notLetter) {
-		if whenWords[word] {
-			return true
-		}
-	}
-	return false
+	words := strings.FieldsFunc(strings.ToLower(description), func(c rune) bool { return !unicode.IsLetter(c) })
+	return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(whenWords, w) })
 }
 
 // checkDescription only requires a description, by which a model chooses the skill.

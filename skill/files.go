@@ -2,6 +2,8 @@ package skill
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +12,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -27,10 +30,12 @@ type File struct {
 	Kind  string // "script", "reference", "asset", by the folders of the specification, or "other"
 }
 
-// Files lists the skill's files sorted by name: at most 1,000, without version control
-// and installed modules. Only regular files are listed, and no links that lead out of
-// the skill's folder.
+// Files lists the skill's files sorted by name: at most 1,000, without version control and installed modules. Only
+// regular files are listed, and no links that lead out of the skill's folder.
 func (s *Skill) Files() ([]File, error) {
+	if s.Remote != nil {
+		return s.remoteFiles(), nil
+	}
 	files, done, err := s.open()
 	if err != nil {
 		return nil, s.wrap("list the files of", err)
@@ -59,16 +64,18 @@ func (s *Skill) Files() ([]File, error) {
 // ReadFile reads a file of the skill by its name relative to the skill's folder,
 // at most 4 MiB. Names and links that lead out of the folder are refused.
 func (s *Skill) ReadFile(name string) ([]byte, error) {
-	data, err := s.readFile(name)
+	if s.Remote != nil {
+		return s.readRemote(context.Background(), name)
+	}
+	data, err := s.readFile(name, maxResource)
 	if err != nil {
 		return nil, fmt.Errorf("read file %s of skill %s: %w", quote(name), quote(s.Name), err)
 	}
 	return data, nil
 }
 
-// readFile accepts backslashes as slashes: models that saw Windows paths write them, and
-// they should not occur in names of files.
-func (s *Skill) readFile(name string) ([]byte, error) {
+// readFile accepts backslashes in place of slashes, since models that saw Windows paths write them.
+func (s *Skill) readFile(name string, limit int64) ([]byte, error) {
 	clean := path.Clean(strings.ReplaceAll(name, `\`, "/"))
 	if !fs.ValidPath(clean) || !filepath.IsLocal(filepath.FromSlash(clean)) {
 		return nil, errors.New("the name must be relative to the skill's folder and stay inside; list the files by reading the skill without file")
@@ -78,7 +85,7 @@ func (s *Skill) readFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer done()
-	return readRegular(files, clean, maxResource)
+	return readRegular(files, clean, limit)
 }
 
 // readRegular reads a regular file of at most limit bytes. It checks before it opens, since
@@ -94,35 +101,25 @@ func readRegular(files fs.FS, name string, limit int64) ([]byte, error) {
 	return readKnown(files, name, info, limit)
 }
 
-// readKnown reads a file whose info is known. It applies the limit also to a file that
-// grows in the meantime.
+// readKnown reads a file whose info is known. It applies the limit also to a file that grows in the meantime.
 func readKnown(files fs.FS, name string, info fs.FileInfo, limit int64) ([]byte, error) {
 	switch {
 	case !info.Mode().IsRegular():
-		return nil, errors.New("it is not a regular file")
+		return nil, errors.New("it is not a regular file; continue without it")
 	case info.Size() > limit:
-		return nil, fmt.Errorf("it has %d bytes, more than the limit of %d", info.Size(), limit)
+		return nil, fmt.Errorf("it has %d bytes, more than the limit of %d; read a part of it with another tool", info.Size(), limit)
 	}
 	f, err := files.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	data := make([]byte, 0, info.Size()+1)
-	for {
-		n, err := f.Read(data[len(data):cap(data)])
-		data = data[:len(data)+n]
-		switch {
-		case err == io.EOF:
-			return data, nil
-		case err != nil:
-			return nil, err
-		case int64(len(data)) > limit:
-			return nil, fmt.Errorf("it grew beyond the limit of %d bytes", limit)
-		case len(data) == cap(data):
-			data = append(data, 0)[:len(data)]
-		}
+	b := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
+	n, err := b.ReadFrom(io.LimitReader(f, limit+1))
+	if err == nil && n > limit {
+		err = fmt.Errorf("it grew beyond the limit of %d bytes; read a part of it with another tool", limit)
 	}
+	return b.Bytes(), err
 }
 
 // open returns the skill's files, confined to its folder.
@@ -146,8 +143,7 @@ type place struct {
 	fsys *fs.FS // a pointer, so that places can be compared
 }
 
-// open returns the files of a folder in the place. On disk no name and no link can lead
-// out of the folder.
+// open returns the files of a folder in the place. On disk neither names nor links lead out of the folder.
 func (p place) open(folder string) (fs.FS, func() error, error) {
 	if p.dir == "" {
 		sub, err := fs.Sub(*p.fsys, folder)
@@ -186,25 +182,13 @@ func (p place) path(name string) string {
 
 // ignored reports whether skills and their files are not searched for in a folder.
 func ignored(folder string) bool {
-	switch folder {
-	case ".git", ".hg", ".svn", "node_modules", "__pycache__":
-		return true
-	}
-	return false
+	return slices.Contains([]string{".git", ".hg", ".svn", "node_modules", "__pycache__"}, folder)
 }
 
 // kindOf classifies a file by the folders of the specification.
 func kindOf(name string) string {
 	top, _, _ := strings.Cut(name, "/")
-	switch top {
-	case "scripts":
-		return "script"
-	case "references":
-		return "reference"
-	case "assets":
-		return "asset"
-	}
-	return "other"
+	return cmp.Or(map[string]string{"scripts": "script", "references": "reference", "assets": "asset"}[top], "other")
 }
 
 // mediaType detects the type from the content only, so that it is the same on every

@@ -15,14 +15,12 @@ const DefaultBudget = 12_000
 //go:embed prompts/fragment.txt
 var fragmentIntro string
 
-// Fragment is the part of a system prompt that lists the skills: name and description
-// of each, sorted by name, escaped so that no description can look like another part of
-// the prompt. It is "" without skills.
+// Fragment is the part of a system prompt that lists the skills: name and description of each, sorted by name,
+// escaped so that no description can look like another part of the prompt. It is "" without skills.
 //
-// It has at most budget bytes; 0 means [DefaultBudget]. If the descriptions do not fit,
-// it lists only the names and explains how to search; if the names do not fit either, it
-// lists as many as do. The introduction and the search hint are included even if they
-// exceed the budget.
+// It has at most budget bytes; 0 means [DefaultBudget]. If the descriptions do not fit, it lists only the names
+// and explains how to search; if the names do not fit either, it lists as many as do. The introduction and the
+// search hint are included even if they exceed the budget.
 func Fragment(skills []*Skill, budget int) string {
 	if len(skills) == 0 {
 		return ""
@@ -35,7 +33,7 @@ func Fragment(skills []*Skill, budget int) string {
 	var full strings.Builder
 	full.WriteString("<skills>\n" + fragmentIntro)
 	for _, s := range sorted {
-		fmt.Fprintf(&full, "<skill name=\"%s\">%s</skill>\n", escape(s.Name), escape(s.Description))
+		fmt.Fprintf(&full, "<skill name=\"%s\"%s>%s</skill>\n", escape(s.Name), originAttribute(s), escape(s.Description))
 		if full.Len() > budget {
 			return fragmentNames(sorted, budget)
 		}
@@ -81,7 +79,7 @@ func Reminder(opened []*Skill) string {
 	var b strings.Builder
 	b.WriteString("<opened-skills>\n" + reminderIntro)
 	for _, s := range opened {
-		fmt.Fprintf(&b, "<skill name=\"%s\">%s\n", escape(s.Name), escape(s.Description))
+		fmt.Fprintf(&b, "<skill name=\"%s\"%s>%s\n", escape(s.Name), originAttribute(s), escape(s.Description))
 		for line := range strings.Lines(s.Document().Outline()) {
 			text := strings.TrimLeft(line, " ")
 			b.WriteString(line[:len(line)-len(text)] + escape(text) + "\n")
@@ -90,6 +88,14 @@ func Reminder(opened []*Skill) string {
 	}
 	b.WriteString("</opened-skills>\n")
 	return b.String()
+}
+
+// originAttribute returns the attribute that marks a remote skill.
+func originAttribute(s *Skill) string {
+	if s.Origin == "" {
+		return ""
+	}
+	return fmt.Sprintf(" from=\"%s\"", escape(s.Origin))
 }
 
 var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;")

@@ -53,8 +53,7 @@ func parse(r *report, content []byte, folder string) *Skill {
 	return s
 }
 
-// decodeText returns the file as UTF-8 without byte order mark and with "\n" as the only
-// line end.
+// decodeText returns the file as UTF-8 without byte order mark and with "\n" as the only line end.
 func decodeText(r *report, content []byte) (string, bool) {
 	switch {
 	case tooLarge(r, int64(len(content))):
@@ -165,7 +164,7 @@ func (p parts) trimBody() parts {
 var (
 	// fieldLine matches a line of front matter: a field or its continuation.
 	fieldLine = lazy.Regexp(`^(\s|[\w-]+\s*:)`)
-	// nearFence matches what people write for --- by mistake, or what editors make of it.
+	// nearFence matches lines that were probably meant as ---.
 	nearFence = lazy.Regexp(`^\s*([-‐-―−=_*+]{2,}|\.\.\.)\s*(#.*)?$`)
 )
 
@@ -223,9 +222,8 @@ func parseHeader(r *report, p parts) *yaml.Node {
 // jsonEscape matches an escape in a double-quoted string, or a surrogate pair of escapes.
 var jsonEscape = lazy.Regexp(`(?i)\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|\\.`)
 
-// joinSurrogates rewrites a surrogate pair of JSON escapes, "\ud83e\udde0", as YAML's
-// "\U0001f9e0". Use it only on front matter that YAML refuses: in a string without double
-// quotes a backslash is not an escape.
+// joinSurrogates rewrites a surrogate pair of JSON escapes, "\ud83e\udde0", as YAML's "\U0001f9e0". Use it only on
+// front matter that YAML refuses: in a string without double quotes a backslash is not an escape.
 func joinSurrogates(header string) string {
 	return jsonEscape().ReplaceAllStringFunc(header, func(s string) string {
 		m := jsonEscape().FindStringSubmatch(s)
@@ -238,7 +236,7 @@ func joinSurrogates(header string) string {
 	})
 }
 
-// noSpace matches name:value, which YAML reads as one word. URLs are not matched.
+// noSpace matches name:value, which YAML reads as one word, but not URLs.
 var noSpace = lazy.Regexp(`(?m)^\s*[\w-]+:[^\s/]`)
 
 // remedy suggests how to fix frequent mistakes that quotes do not fix.
@@ -269,8 +267,8 @@ func blank(src string) bool {
 // checkAliases refuses cyclic aliases and those that expand the document too far.
 func checkAliases(doc *yaml.Node) error {
 	sizes := map[*yaml.Node]int{}
-	var grow func(n *yaml.Node) error
-	grow = func(n *yaml.Node) error {
+	var measure func(n *yaml.Node) error
+	measure = func(n *yaml.Node) error {
 		size, seen := sizes[n]
 		switch {
 		case seen && size == 0:
@@ -285,7 +283,7 @@ func checkAliases(doc *yaml.Node) error {
 			children = []*yaml.Node{n.Alias}
 		}
 		for _, c := range children {
-			if err := grow(c); err != nil {
+			if err := measure(c); err != nil {
 				return err
 			}
 			if size += sizes[c]; size > maxNodes {
@@ -295,7 +293,7 @@ func checkAliases(doc *yaml.Node) error {
 		sizes[n] = size
 		return nil
 	}
-	return grow(doc)
+	return measure(doc)
 }
 
 // explain returns the message and the line of a YAML error; the line is 0 if unknown.
@@ -325,7 +323,7 @@ func quoteValues(src string) string {
 			continue
 		}
 		// Lines indented deeper belong to the value.
-		for next < len(lines) && (strings.TrimSpace(lines[next]) == "" || indent(lines[next]) > len(m[1])) {
+		for next < len(lines) && (strings.TrimSpace(lines[next]) == "" || len(lines[next])-len(strings.TrimLeft(lines[next], " \t")) > len(m[1])) {
 			next++
 		}
 		last := next - 1
@@ -343,8 +341,6 @@ func quoteValues(src string) string {
 	}
 	return strings.Join(lines, "\n")
 }
-
-func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " \t")) }
 
 // needsQuotes reports whether a value is probably text although YAML reads it otherwise.
 // An unclosed list or quoted text stays an error: to guess would hide the mistake.

@@ -60,7 +60,7 @@ func FuzzDocument(f *testing.F) {
 			if s.start < at || s.Text != body[s.start:s.end] || s.Line != 1+strings.Count(body[:s.start], "\n") {
 				t.Fatalf("%+v after %d", s, at)
 			}
-			at = s.own
+			at = s.introEnd
 		}
 		for _, l := range append(doc.Links, doc.refs...) {
 			if l.Line < 1 || l.Line > 1+strings.Count(body, "\n") {

@@ -14,10 +14,9 @@ import (
 	"time"
 )
 
-// A Loader finds skills. Load may be called at every step: it must be cheap if nothing
-// has changed, and safe for concurrent use. It returns the skills in a fixed order, no
-// two with the same name, and diagnostics of them and of the skills it left out. The
-// caller owns the slices, but not the skills.
+// A Loader finds skills. Load may be called at every step: it must be cheap if nothing has changed, and safe for
+// concurrent use. It returns the skills in a fixed order, no two with the same name, and diagnostics of them and
+// of the skills it left out. The caller owns the slices, but not the skills.
 //
 // An error means that the loader failed as a whole, or that ctx is done.
 type Loader interface {
@@ -40,8 +39,7 @@ func FS(fsys fs.FS) Loader {
 	return loader{&scanner{place: place{fsys: &fsys}, depth: anyDepth}}
 }
 
-// onDisk keeps the error of a bad path for Load, so that a Loader can be written as a
-// literal in a configuration.
+// onDisk keeps the error of a bad path for Load, so that a Loader can be written as a literal in a configuration.
 func onDisk(folder string, depth int) Loader {
 	dir, err := expand(folder)
 	return loader{&scanner{place: place{dir: dir}, depth: depth, pathErr: err}}
@@ -75,7 +73,7 @@ func (m memory) find(context.Context) (*findings, error) {
 		checkFields(r, s, "", nil)
 		f.list = append(f.list, r.list...)
 		if !r.failed() {
-			f.all = append(f.all, s)
+			f.skills = append(f.skills, s)
 		}
 	}
 	return f, nil
@@ -88,50 +86,49 @@ func Merge(loaders ...Loader) Loader { return loader{merged(slices.Clone(loaders
 type merged []Loader
 
 func (m merged) find(ctx context.Context) (*findings, error) {
-	all := &findings{}
+	joined := &findings{}
 	for _, l := range m {
 		f, err := find(ctx, l)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		if err != nil {
-			all.list = append(all.list, Diagnostic{Rule: "loader", Severity: SeverityError, Message: err.Error(), Fatal: true})
+			joined.list = append(joined.list, Diagnostic{Rule: "loader", Severity: SeverityError, Message: err.Error(), Fatal: true})
 			continue
 		}
-		all.all, all.list = append(all.all, f.all...), append(all.list, f.list...)
+		joined.skills, joined.list = append(joined.skills, f.skills...), append(joined.list, f.list...)
 	}
-	return all, nil
+	return joined, nil
 }
 
-// findings are all the skills that a finder found, including duplicates of a name.
+// findings are what a finder found. The skills include those whose name is a duplicate.
 type findings struct {
-	all  []*Skill
-	list []Diagnostic // without those of shadowed skills
+	skills []*Skill
+	list   []Diagnostic // without those of shadowed skills
 
 	once     sync.Once
 	unique   []*Skill
 	shadowed []Diagnostic
 }
 
-// A finder implements the loaders of this package. It returns also the skills that Load
-// drops, for Validate.
+// A finder implements a loader of this package. Unlike Load it also returns the skills that Load drops, for Validate.
 type finder interface {
 	find(ctx context.Context) (*findings, error)
 }
 
-// find works with loaders of this package and others.
+// find returns the findings of any loader.
 func find(ctx context.Context, l Loader) (*findings, error) {
 	if ours, ok := l.(finder); ok {
 		return ours.find(ctx)
 	}
 	skills, diagnostics, err := l.Load(ctx)
-	return &findings{all: skills, list: diagnostics}, err
+	return &findings{skills: skills, list: diagnostics}, err
 }
 
 // dropShadowed leaves out the skills that have the name of an earlier one.
 func (f *findings) dropShadowed() {
-	first := make(map[string]*Skill, len(f.all))
-	for _, s := range f.all {
+	first := make(map[string]*Skill, len(f.skills))
+	for _, s := range f.skills {
 		if winner := first[s.Name]; winner != nil {
 			r := &report{file: s.Path}
 			r.warn("shadowed", 0, "the skill %s is hidden by the one in %s, which was found first; rename one of them", quote(s.Name), quote(winner.Path))
@@ -154,9 +151,8 @@ func (l loader) Load(ctx context.Context) ([]*Skill, []Diagnostic, error) {
 	return slices.Clone(f.unique), slices.Concat(f.list, f.shadowed), nil
 }
 
-// Watch loads at once and then after every interval, which must be positive, until ctx is
-// done. It yields the skills if they have changed, and an error once for as long as it is
-// the same.
+// Watch loads at once and then after every interval, which must be positive, until ctx is done. It yields the
+// skills if they have changed, and an error once for as long as it is the same.
 func Watch(ctx context.Context, l Loader, interval time.Duration) iter.Seq2[[]*Skill, error] {
 	return func(yield func([]*Skill, error) bool) {
 		tick := time.NewTicker(interval)

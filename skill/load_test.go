@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// source writes a correct SKILL.md.
+// source returns a valid SKILL.md.
 func source(name, body string) string {
 	return "---\nname: " + name + "\ndescription: Use when " + name + " is tested.\n---\n" + body
 }
@@ -162,7 +162,7 @@ func TestLoaders(t *testing.T) {
 	}
 	for _, l := range []Loader{One("absent"), In("absent"), Under("absent"), One("")} {
 		if _, _, err := l.Load(t.Context()); err == nil {
-			t.Error("a folder that is not there loads")
+			t.Error("a missing folder loads")
 		}
 	}
 	if _, d := load(t, One("set")); !slices.Equal(lines(d), []string{"0 fatal skill-file"}) {

@@ -2,9 +2,8 @@ package skill
 
 import "strings"
 
-// Limits of the markdown parser's input. Its time is quadratic in the marks of a paragraph
-// and in the depth of nesting, so that a small file could take minutes. Readable texts are
-// far below the limits.
+// Limits of the markdown parser's input. The parser's time is quadratic in the marks of a paragraph and in the
+// depth of nesting, so that a small file could take minutes. Readable texts are far below the limits.
 const (
 	maxMarks   = 2000
 	maxNesting = 32

@@ -77,8 +77,7 @@ func (s *scanner) find(ctx context.Context) (*findings, error) {
 	return s.scan(ctx)
 }
 
-// unchanged checks each file with one stat call and opens none. It stops at the first
-// difference, as the scan that follows finds the others.
+// unchanged reports whether all stamps are fresh, with one stat call for each.
 func (s *scanner) unchanged() bool {
 	for _, st := range s.stamps {
 		if info, err := s.stat(st.path); err != nil || !st.fresh(info) {
@@ -88,8 +87,7 @@ func (s *scanner) unchanged() bool {
 	return true
 }
 
-// scan visits the folders level by level, those of a level in parallel, and sorts the
-// results by folder.
+// scan visits the folders level by level, those of a level in parallel, and sorts the results by folder.
 func (s *scanner) scan(ctx context.Context) (*findings, error) {
 	files, done, err := s.open(".")
 	if err != nil {
@@ -127,7 +125,7 @@ func (s *scanner) cache(seen map[string]visit) *findings {
 		s.stamps = append(s.stamps, v.stamps...)
 		f.list = append(f.list, v.list...)
 		if v.skill != nil {
-			f.all = append(f.all, v.skill)
+			f.skills = append(f.skills, v.skill)
 		}
 		volatile = volatile || v.volatile
 	}
@@ -191,8 +189,7 @@ func (s *scanner) load(files fs.FS, folder, name string, info fs.FileInfo) visit
 	return v
 }
 
-// folderName is the name that the skill in folder must have; "" if the folder has no
-// name.
+// folderName returns the name of a folder, which the skill in it must have; "" if it has none.
 func (s *scanner) folderName(folder string) string {
 	if folder != "." {
 		return path.Base(folder)
@@ -203,8 +200,7 @@ func (s *scanner) folderName(folder string) string {
 	return filepath.Base(s.dir)
 }
 
-// list reads a folder without a SKILL.md: it looks for a misspelled SKILL.md and for
-// folders below.
+// list reads a folder without a SKILL.md: it looks for a misspelled SKILL.md and for folders below.
 func (s *scanner) list(files fs.FS, folder string, depth int) visit {
 	r := &report{file: s.path(folder)}
 	v := visit{}

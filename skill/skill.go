@@ -6,12 +6,10 @@ import (
 	"sync"
 )
 
-// A Skill is one skill, read from its SKILL.md. The fields before Body are
-// those of its front matter.
+// A Skill is one skill, read from its SKILL.md. The fields before Body are those of its front matter.
 //
-// A Skill that a [Loader] returns is shared: treat it as read-only. Its methods
-// are safe for concurrent use. A Skill may also be written as a literal, with
-// Name, Description and Body, for [Memory].
+// A Skill that a [Loader] returns is shared: treat it as read-only. Its methods are safe for concurrent use. A
+// Skill may also be written as a literal, with Name, Description and Body, for [Memory].
 type Skill struct {
 	Name          string
 	Description   string
@@ -19,9 +17,8 @@ type Skill struct {
 	Compatibility string
 	Metadata      map[string]string
 
-	// AllowedTools are the rules of allowed-tools, in order and as written, such as
-	// "Read" or "Bash(git add:*)". They are a request of the skill's author: show them to
-	// the user, but grant nothing.
+	// AllowedTools are the rules of allowed-tools, in order and as written, such as "Read" or "Bash(git add:*)".
+	// They are a request of the skill's author: show them to the user, but grant nothing.
 	AllowedTools []string
 
 	// Body is the markdown after the front matter, with line ends as "\n".
@@ -38,12 +35,18 @@ type Skill struct {
 	// Bytes is the size of the SKILL.md.
 	Bytes int
 
+	// Origin and Remote are set for a skill that is not on this machine. Its Body is empty: [ViewContext] fetches it.
+	// Origin is where the skill comes from, such as `MCP server "docs"`; users and models are shown it.
+	Origin string
+	Remote Remote
+
 	bodyLine int    // the line of Path on which Body begins
 	at       place  // where its files are; the zero place has no files
 	folder   string // the skill's folder in at
 
-	once sync.Once
-	doc  *Document
+	once   sync.Once
+	doc    *Document
+	hashes sync.Map // hashed, by name
 }
 
 // Document is the parsed body. It is parsed by the first call.
@@ -94,10 +97,9 @@ const (
 //	encoding              bytes that are not UTF-8
 //	skill-file            another spelling of SKILL.md
 //
-// Warnings: field-type and metadata-type (a number or the like was read as text),
-// unknown-field, name-ascii, skill-file (the file is called skill.md), description-when (it
-// does not say when to use the skill), shadowed (an earlier skill has the same name),
-// body-empty, body-tokens (more than 5,000), link-missing, link-outside,
+// Warnings: field-type and metadata-type (a number or the like was read as text), unknown-field, name-ascii,
+// skill-file (the file is called skill.md), description-when (it does not say when to use the skill), shadowed (an
+// earlier skill has the same name), body-empty, body-tokens (more than 5,000), link-missing, link-outside,
 // link-anchor, file-missing (a mentioned file).
 type Diagnostic struct {
 	File     string `json:"file"` // as in [Skill.Path]
@@ -125,8 +127,7 @@ type report struct {
 	list []Diagnostic
 }
 
-// maxDiagnostics bounds the diagnostics of a file. Fatal ones, and the first error, are
-// added even beyond.
+// maxDiagnostics bounds the diagnostics of a file. Fatal ones, and the first error, are added even beyond.
 const maxDiagnostics = 100
 
 func (r *report) add(d Diagnostic, format string, args []any) {

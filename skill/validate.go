@@ -25,9 +25,8 @@ type Report struct {
 	Diagnostics []Diagnostic `json:"diagnostics"`
 }
 
-// Validate loads the skills as [Loader.Load] does and also checks their bodies: links,
-// mentioned files, size. There is a report for each skill that was found, sorted by path,
-// also for those that do not load.
+// Validate loads the skills as [Loader.Load] does and also checks their bodies: links, mentioned files, size.
+// There is a report for each skill that was found, sorted by path, also for those that do not load.
 func Validate(ctx context.Context, l Loader) ([]Report, error) {
 	f, err := find(ctx, l)
 	if err != nil {
@@ -46,7 +45,7 @@ func Validate(ctx context.Context, l Loader) ([]Report, error) {
 		rep := at(d.File)
 		rep.Diagnostics = append(rep.Diagnostics, d)
 	}
-	for _, s := range f.all {
+	for _, s := range f.skills {
 		rep := at(s.Path)
 		rep.Diagnostics = append(rep.Diagnostics, checkBody(s)...)
 	}
@@ -61,8 +60,8 @@ func Validate(ctx context.Context, l Loader) ([]Report, error) {
 	return reports, ctx.Err()
 }
 
-// folderOf returns the folder of the skill that a diagnostic is about: file may be the
-// SKILL.md, or a folder or link without one.
+// folderOf returns the folder of the skill that a diagnostic is about, whose file may be the
+// SKILL.md, a folder or a link.
 func folderOf(file string) string {
 	if isSkillFile(filepath.Base(file)) {
 		return filepath.Dir(file)
@@ -96,8 +95,7 @@ func checkBody(s *Skill) []Diagnostic {
 	return r.list
 }
 
-// tokens estimates how many tokens a text costs: a quarter of its ASCII letters
-// and one for each other character.
+// tokens estimates how many tokens a text costs: a quarter of its ASCII letters and one for each other character.
 func tokens(text string) int {
 	chars := utf8.RuneCountInString(text)
 	other := (len(text) - chars + 1) / 2 // a character that is not ASCII has two bytes or more

@@ -150,10 +150,10 @@ func TestSectionsCoverTheBody(t *testing.T) {
 			at = doc.Sections[0].start
 		}
 		for _, s := range doc.Sections {
-			if s.start != at || s.own < s.start || s.end < s.own || s.Text != body[s.start:s.end] {
+			if s.start != at || s.introEnd < s.start || s.end < s.introEnd || s.Text != body[s.start:s.end] {
 				t.Fatalf("%+v begins at %d, want %d", s, s.start, at)
 			}
-			at = s.own
+			at = s.introEnd
 			if seen[s.Anchor] {
 				t.Fatalf("two sections have the anchor %q", s.Anchor)
 			}
@@ -245,7 +245,7 @@ func TestReminder(t *testing.T) {
 	}
 }
 
-func TestExampleFolderIsWhole(t *testing.T) {
+func TestExampleFolderIsValid(t *testing.T) {
 	reports, err := Validate(t.Context(), Under(filepath.Join("testdata", "example")))
 	if err != nil || len(reports) == 0 {
 		t.Fatalf("%v, %v", reports, err)

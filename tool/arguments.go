@@ -40,17 +40,15 @@ func Arguments(t Tool, raw json.RawMessage) (Args, error) {
 	return validators.get(info.Input).arguments(info.Name, raw)
 }
 
-// arguments stops at the first step that succeeds: the prover accepts the bytes, the
-// validator accepts the parsed or repaired value, or it accepts the coerced value. The
-// prover accepts only what the validator would.
+// arguments tries, in this order, the bytes as they are, the repaired value, and the coerced value.
 func (v *validator) arguments(name string, raw json.RawMessage) (args Args, err error) {
 	defer func() {
 		if p := recover(); p != nil { // in the validator, on an unusual schema
 			args, err = Args{}, refuse("The arguments of %s cannot be checked: %v", name, p)
 		}
 	}()
-	if err := v.usable(); err != nil {
-		return Args{}, refuse("The tool %s cannot be called: %v", name, err)
+	if v.err != nil {
+		return Args{}, refuse("The tool %s cannot be called: %v", name, v.err)
 	}
 	if len(bytes.TrimSpace(raw)) == 0 {
 		raw = json.RawMessage("{}")
@@ -72,7 +70,7 @@ func (v *validator) arguments(name string, raw json.RawMessage) (args Args, err 
 	if parsed.kind == objectValue && v.validate(parsed.generic()) == nil {
 		return Args{JSON: raw, Repaired: notes}, nil
 	}
-	// Only what does not fit is changed: a "3" that the schema allows stays a text.
+	// Only values that do not fit are changed: a "3" stays a text if the schema allows one.
 	c := coercer{v: v, notes: notes}
 	parsed = c.root(parsed)
 	if parsed.kind != objectValue {
@@ -91,7 +89,7 @@ func (v *validator) read(name string, raw json.RawMessage) (parsed *value, notes
 	if err == nil {
 		return parsed, nil, nil
 	}
-	if json.Valid(raw) { // but a field twice, too deep, a number out of range
+	if json.Valid(raw) { // a field is given twice, it is too deep, or a number is out of range
 		return nil, nil, refuse("The arguments of %s cannot be used: %v. Correct that and call it again.", name, err)
 	}
 	fixed, repairErr := repair(raw)
@@ -103,7 +101,7 @@ func (v *validator) read(name string, raw json.RawMessage) (parsed *value, notes
 		e.Truncated = true
 		return nil, nil, e
 	}
-	if len(fixed.notes) == 0 { // it was not JSON, so something was omitted
+	if len(fixed.notes) == 0 { // it was not JSON, so something was left out
 		fixed.notes = []string{"characters that JSON does not know"}
 	}
 	return fixed.value, fixed.notes, nil
@@ -117,7 +115,7 @@ func refuse(format string, a ...any) *ArgumentError {
 // advice shows an example of valid arguments: what was sent was so far off that naming single fields would not
 // help.
 func (v *validator) advice() string {
-	if e := v.example(); e != "" {
+	if e := v.requiredExample(); e != "" {
 		return " A valid example: " + e
 	}
 	return ""

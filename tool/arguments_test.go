@@ -19,8 +19,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// TestOddSchemas has schemas as servers send them: legal ones must not make
-// their tool unusable, bad ones must be refused without harm.
+// TestOddSchemas has schemas that servers send: a tool with an odd but valid one can be called, and an invalid
+// one is an error.
 func TestOddSchemas(t *testing.T) {
 	for _, row := range []struct {
 		name, schema string
@@ -31,8 +31,8 @@ func TestOddSchemas(t *testing.T) {
 		{"false", `false`, ``, `{}`},
 		{"unknown dialect", `{"$schema":"https://example.org/my-dialect","type":"object","required":["a"]}`, `{"a":1}`, `{}`},
 		{"draft 7", `{"$schema":"http://json-schema.org/draft-07/schema#","definitions":{"n":{"type":"integer"}},"properties":{"a":{"$ref":"#/definitions/n"}}}`, `{"a":1}`, `{"a":{}}`},
-		{"draft 7, not said", `{"properties":{"a":{"type":"array","items":[{"type":"integer"},{"type":"boolean"}]}}}`, `{"a":[1,true]}`, `{"a":[true,1]}`},
-		{"draft 4, not said", `{"properties":{"a":{"type":"integer","minimum":1,"exclusiveMinimum":true}}}`, `{"a":2}`, `{"a":1}`},
+		{"draft 7 without $schema", `{"properties":{"a":{"type":"array","items":[{"type":"integer"},{"type":"boolean"}]}}}`, `{"a":[1,true]}`, `{"a":[true,1]}`},
+		{"draft 4 without $schema", `{"properties":{"a":{"type":"integer","minimum":1,"exclusiveMinimum":true}}}`, `{"a":2}`, `{"a":1}`},
 		{"a regular expression of JavaScript", `{"properties":{"a":{"type":"string","pattern":"^(?!x).*$"},"b":{"type":"string","pattern":"^y"}}}`, `{"a":"x","b":"y"}`, `{"b":"x"}`},
 		{"pattern properties of JavaScript", `{"patternProperties":{"^(?!x)":{"type":"integer"}},"additionalProperties":false}`, `{"x":1}`, ``},
 		{"a property called pattern", `{"properties":{"pattern":{"type":"string"},"properties":{"type":"integer"}},"required":["pattern"]}`, `{"pattern":"(?!"}`, `{}`},
@@ -50,8 +50,8 @@ func TestOddSchemas(t *testing.T) {
 		{"not JSON", `{"type":`, ``, `{}`},
 		{"a list", `[]`, ``, `{}`},
 		{"a type that does not exist", `{"type":"objekt"}`, ``, `{}`},
-		{"a number beyond computing", `{"properties":{"a":{"minimum":1e999999999}}}`, ``, `{"a":1}`},
-		{"alternatives without end", alternatives(40), ``, `{"a":1}`},
+		{"a number with a huge exponent", `{"properties":{"a":{"minimum":1e999999999}}}`, ``, `{"a":1}`},
+		{"exponentially many alternatives", alternatives(40), ``, `{"a":1}`},
 		{"too deep", strings.Repeat(`{"not":`, 5000) + `{}` + strings.Repeat(`}`, 5000), ``, `{}`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -113,8 +113,8 @@ func TestSchemasLoadNothing(t *testing.T) {
 	}
 }
 
-// TestViolations checks the wording: the text decides whether a model's next
-// call is right.
+// TestViolations checks the wording, which decides whether a model's next
+// call is correct.
 func TestViolations(t *testing.T) {
 	const schema = `{"type":"object","properties":{
 		"path":{"type":"string","description":"the file to read","minLength":1},
@@ -166,7 +166,7 @@ func TestViolations(t *testing.T) {
 			`{"arguments": {}, "name": "…"}`},
 		{`{"Name":"a","arguments":{}}`, "- Name: no such field; did you mean \"name\"?\n- name: missing (string)", `{"arguments": {}, "name": "a"}`},
 		{`{"tool":"a","server":"b","arguments":{}}`,
-			"- name: missing (string)\n- server: no such field; the fields are name, arguments, n\n- tool: no such field; the fields are name, arguments, n",
+			"- name: missing (string)\n- server: no such field; the fields are name, arguments, n\n- tool: no such field",
 			`{"arguments": {}, "name": "…"}`},
 		{`{"name":"a","arguments":{},"n":"x","more":1}`, `- n: got a string "x", want an integer`, `{"name": "a", "arguments": {}, "n": 1, "more": 1}`},
 	} {
@@ -211,7 +211,7 @@ func TestInvalidUTF8IsReplaced(t *testing.T) {
 	}
 }
 
-// TestCacheIsBounded lists more schemas than are kept, from several sides.
+// TestCacheIsBounded uses more schemas than the cache keeps, concurrently.
 func TestCacheIsBounded(t *testing.T) {
 	var wg sync.WaitGroup
 	for g := range 2 {
@@ -228,7 +228,7 @@ func TestCacheIsBounded(t *testing.T) {
 	wg.Wait()
 }
 
-// A pause and a decoded have a field of each type whose JSON is not plain.
+// pause and decoded have a field of each type that is decoded specially.
 type (
 	pause struct {
 		Wait time.Duration `json:"wait"`
@@ -249,7 +249,7 @@ type (
 	}
 )
 
-// TestDecoding is about what reaches the function.
+// TestDecoding checks the value that the function gets.
 func TestDecoding(t *testing.T) {
 	for _, row := range []struct {
 		in   string
@@ -279,8 +279,8 @@ func TestDecoding(t *testing.T) {
 	}
 }
 
-// TestDecodingRefuses has what fits no Go value: the function does not run, and the model
-// is told which field it was.
+// TestDecodingRefuses has arguments that no Go value can hold: the function does not run, and the error
+// names the field.
 func TestDecodingRefuses(t *testing.T) {
 	for bad, want := range map[string]string{
 		`{"n":1,"waits":["soon"]}`:                 `waits[0]: got a string "soon", want a duration with its units, such as "1m30s" or "500ms"`,
@@ -305,7 +305,7 @@ func TestDecodingRefuses(t *testing.T) {
 	}
 }
 
-// zeroPtr takes the address of the pointer field out of a printed struct.
+// zeroPtr replaces the address of the pointer field in a printed struct.
 func zeroPtr(s string) string {
 	if i := strings.Index(s, "Ptr:0x"); i >= 0 {
 		rest := s[i+4:]

@@ -46,8 +46,8 @@ func callOrder(tb testing.TB, t tool.Tool) {
 	}
 }
 
-// BenchmarkCall is to be read against BenchmarkCallParts, of the same run: the
-// decoding and the validation that any such call needs.
+// BenchmarkCall is compared with BenchmarkCallParts, which has only the
+// decoding and the validation of the arguments.
 func BenchmarkCall(b *testing.B) {
 	t := orderTool()
 	b.ReportAllocs()
@@ -90,9 +90,8 @@ func BenchmarkCallParts(b *testing.B) {
 	}
 }
 
-// BenchmarkNew makes a tool of a type that has been seen, BenchmarkFirstNew is
-// what it costs once; BenchmarkNewParts, to read them against, reflects the
-// type with the library alone and compiles the schema.
+// BenchmarkNew makes a tool of a known type, and BenchmarkFirstNew of a new one. They are compared with
+// BenchmarkNewParts, which reflects the type with the library alone and compiles the schema.
 func BenchmarkNew(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
@@ -121,8 +120,8 @@ func BenchmarkNewParts(b *testing.B) {
 	}
 }
 
-// BenchmarkArguments is repair, validation and all for arguments that need no
-// repair, to be read against BenchmarkJSONValid.
+// BenchmarkArguments checks arguments that need no repair. It is compared
+// with BenchmarkJSONValid.
 func BenchmarkArguments(b *testing.B) {
 	t := orderTool()
 	b.ReportAllocs()
@@ -141,8 +140,8 @@ func BenchmarkJSONValid(b *testing.B) {
 	}
 }
 
-// BenchmarkValid is to be read against BenchmarkValidParts: what it costs to
-// find that JSON needs no repair, where the schema is beyond the prover.
+// BenchmarkValid checks arguments that need no repair, with a schema that the prover does not know. It is compared
+// with BenchmarkValidParts.
 func BenchmarkValid(b *testing.B) {
 	t := bare{`{"type":"object","minProperties":1}`}
 	b.ReportAllocs()

@@ -14,10 +14,21 @@ type unwrapper interface{ Unwrap() Tool }
 // need not be comparable.
 const maxWraps = 100
 
-// capabilities are the interfaces of one method that [As] is asked for.
-var capabilities = []reflect.Type{
-	reflect.TypeFor[unwrapper](), reflect.TypeFor[Judge](), reflect.TypeFor[Previewer](), reflect.TypeFor[Backgrounder](),
-	reflect.TypeFor[IdempotentChecker](), reflect.TypeFor[Reminder](),
+// A capability is an interface of one method that [As] is asked for.
+type capability struct {
+	iface reflect.Type
+	// method returns the method of that name. The name is a constant: for one that is computed the linker keeps
+	// all exported methods of the program.
+	method func(reflect.Type) (reflect.Method, bool)
+}
+
+var capabilities = []capability{
+	{reflect.TypeFor[unwrapper](), func(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("Unwrap") }},
+	{reflect.TypeFor[Judge](), func(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("Judge") }},
+	{reflect.TypeFor[Previewer](), func(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("Preview") }},
+	{reflect.TypeFor[Backgrounder](), func(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("Background") }},
+	{reflect.TypeFor[IdempotentChecker](), func(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("CheckIdempotent") }},
+	{reflect.TypeFor[Reminder](), func(t reflect.Type) (reflect.Method, bool) { return t.MethodByName("Remind") }},
 }
 
 // CheckCapabilities returns an error if t, or a tool inside it, has a method with the name of a capability's but
@@ -103,21 +114,20 @@ func checkMethods(t reflect.Type) error {
 }
 
 // checkMethod checks the method of t that has the name of the one of c.
-func checkMethod(t, c reflect.Type) error {
-	want := c.Method(0)
-	have, ok := t.MethodByName(want.Name)
+func checkMethod(t reflect.Type, c capability) error {
+	want, _ := c.method(c.iface)
+	have, ok := c.method(t)
 	switch {
-	case ok && !t.Implements(c):
+	case ok && !t.Implements(c.iface):
 		return fmt.Errorf("%v has the method %s%s, which is not called; the capability is %s%s",
 			t, want.Name, signature(have.Type, 1), want.Name, signature(want.Type, 0))
-	case !ok && t.Kind() != reflect.Pointer && reflect.PointerTo(t).Implements(c):
+	case !ok && t.Kind() != reflect.Pointer && reflect.PointerTo(t).Implements(c.iface):
 		return fmt.Errorf("%v has the method %s on its pointer, which is not called; give a pointer", t, want.Name)
 	}
 	return nil
 }
 
-// signature writes the type of a function as a declaration does, without the first
-// parameters.
+// signature writes the type of a function as a declaration does, without the first parameters.
 func signature(f reflect.Type, skip int) string {
 	var in []string
 	for i := skip; i < f.NumIn(); i++ {

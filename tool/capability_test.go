@@ -40,7 +40,7 @@ type deeper struct{ *hiding }
 
 type endless struct {
 	tool.Tool
-	_ []string // which makes it incomparable
+	_ []string // makes it incomparable
 }
 
 func (e endless) Unwrap() tool.Tool { return e }
@@ -66,8 +66,11 @@ func TestEndlessUnwrap(t *testing.T) {
 	}
 }
 
-// TestNearMisses: a method that almost is a capability is an error that shows both.
+// TestNearMisses: a method that is almost one of a capability is an error that shows both signatures.
 func TestNearMisses(t *testing.T) {
+	if misnamed := tool.MisnamedCapabilities(); len(misnamed) > 0 {
+		t.Errorf("the table names other methods than those of %v", misnamed)
+	}
 	echo := tool.Must(tool.New("echo", "", func(context.Context, echoIn) (string, error) { return "", nil }))
 	for _, row := range []struct {
 		tool tool.Tool

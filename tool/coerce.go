@@ -8,9 +8,9 @@ import (
 
 // A coercer changes values of the wrong type to what was obviously meant, according to the schema: "3" to 3, a
 // JSON object inside a string to the object. It is used only on arguments that do not fit, and its result is
-// validated in turn; so it may guess, as long as it notes each change.
+// validated, so it may guess. It notes each change.
 //
-// It changes the parsed value in place. It reuses the schema's values, so these must not be changed.
+// It changes the parsed value in place, and may put values of the schema into it, which must not be changed.
 type coercer struct {
 	v     *validator
 	notes []string // what was changed, each with its path
@@ -24,10 +24,9 @@ func (c *coercer) note(path, format string, a ...any) {
 	c.notes = append(c.notes, s)
 }
 
-// root finds the object: inside a string, inside a list of one, or around a
-// value that was given bare.
+// root finds the object: in a string, in a list of one, or as the only field, given without the object around it.
 func (c *coercer) root(v *value) *value {
-	for range 3 { // encoded again and again
+	for range 3 { // it may be encoded several times
 		if v.kind != stringValue {
 			break
 		}
@@ -50,8 +49,8 @@ func (c *coercer) root(v *value) *value {
 	return c.value(v, c.v.schema, "", 0)
 }
 
-// parseText parses JSON inside a string, repaired if necessary. It returns nil if there is none, or if it is cut
-// off. It does not remove prose around JSON: a text may well mention an object without being one.
+// parseText parses the JSON in a string, repaired if necessary. It returns nil if there is none or if it is cut
+// off, and does not remove prose around it: a text may mention an object.
 func parseText(s string) *value {
 	if v, err := parseValue([]byte(s)); err == nil {
 		return v
@@ -74,9 +73,8 @@ func (v *validator) required() []*value {
 	return nil
 }
 
-// onlyField returns the field that a bare value can only be meant for: the single one
-// that the schema names, or the single one that it requires. It is empty if there are
-// more.
+// onlyField returns the only field that the schema names, or the only one that it requires;
+// empty if there are several.
 func (v *validator) onlyField() string {
 	if names := v.fieldNames(v.schema); len(names) == 1 {
 		return names[0]
@@ -87,8 +85,8 @@ func (v *validator) onlyField() string {
 	return ""
 }
 
-// value returns v in the type that the schema requires, or v itself. It converts v before its parts: an object
-// that was in a string has fields only then.
+// value returns v in a type that the schema allows, or v itself if it cannot be converted. It converts v before
+// its parts, since v may be an object in a string.
 func (c *coercer) value(v, schema *value, path string, depth int) *value {
 	if depth > maxDepth {
 		return v
@@ -114,8 +112,7 @@ func (c *coercer) value(v, schema *value, path string, depth int) *value {
 	return v
 }
 
-// allows reports whether a value has one of the types. Whether a number is an
-// integer is left to the validator.
+// allows reports whether a value has one of the types. Every number counts as an integer.
 func allows(types []string, v *value) bool {
 	for _, t := range types {
 		if t == v.kind.String() || t == "integer" && v.kind == numberValue {
@@ -125,8 +122,8 @@ func allows(types []string, v *value) bool {
 	return false
 }
 
-// object goes through the fields, and drops those that are null if that means "not given": models fill in
-// optional fields, and in strict mode they must (see [Strict]).
+// object coerces the fields, and drops optional ones that are null and may not be: models often fill in all
+// fields, and in strict mode they must.
 func (c *coercer) object(v, schema *value, path string, depth int) {
 	kept := v.members[:0]
 	for _, m := range v.members {
@@ -147,8 +144,7 @@ func (c *coercer) object(v, schema *value, path string, depth int) {
 	v.members = kept
 }
 
-// joinPath names a field of the object at path. The name is the model's, so it may be of
-// any length.
+// joinPath returns the path of a field. The name comes from the model and may be long.
 func joinPath(path, name string) string {
 	if path == "" {
 		return clip(name, maxFound)
@@ -166,8 +162,8 @@ func (v *validator) requires(schema *value, name string) bool {
 	}) != nil
 }
 
-// convert turns v into the first of the types that it can be, or returns nil. If the schema lists the values
-// too, only one of them will do, possibly in another case, which choice corrects.
+// convert returns v in the first of the types that it can be converted to, or nil. If the schema lists the values,
+// the result must be one of them, perhaps in another case, which choice corrects.
 func (c *coercer) convert(v, schema *value, types []string, path string) *value {
 	enum := c.v.resolve(schema).get("enum")
 	for _, t := range types {
@@ -177,8 +173,8 @@ func (c *coercer) convert(v, schema *value, types []string, path string) *value 
 			return w
 		}
 	}
-	// One value where a list is wanted, if it could be an item. It is converted when the
-	// list's items are looked at. An object is not meant as the text of an item.
+	// One value in place of a list, if it could be an item. Its type is corrected with those of
+	// the list's items. An object is never meant as a text.
 	if item := c.v.itemSchema(schema); item != nil && slices.Contains(types, "array") && v.kind != nullValue {
 		if want := c.v.types(item); allows(want, v) || len(want) > 0 && v.kind != objectValue && convertTo(v, want[0]) != nil {
 			c.note(path, "a single value taken as a list")
@@ -188,8 +184,8 @@ func (c *coercer) convert(v, schema *value, types []string, path string) *value 
 	return nil
 }
 
-// convertTo returns v as a value of type t, or nil if it cannot be one. A null becomes no text: it usually means
-// that nothing is given. Nor does a list: how to join its items would be a guess.
+// convertTo returns v as a value of type t, or nil. It does not make a text of null, which usually means that
+// nothing is given, nor of a list, whose items could be joined in several ways.
 func convertTo(v *value, t string) *value {
 	text := v.source
 	if v.kind == stringValue {
@@ -221,8 +217,8 @@ func convertTo(v *value, t string) *value {
 	return nil
 }
 
-// choice corrects the case of an enum's value. If two values differ only by their case, it is unclear which was
-// meant, and the text is left to the validator.
+// choice corrects the case of an enum's value. If two values differ only in their case it returns v: it is unclear
+// which was meant.
 func (c *coercer) choice(v, schema *value, path string) *value {
 	enum := c.v.choices(schema, 0)
 	if enum == nil {
@@ -232,7 +228,7 @@ func (c *coercer) choice(v, schema *value, path string) *value {
 	for _, e := range enum.items {
 		switch {
 		case e.kind != stringValue:
-		case e.text() == v.text(): // it is right already
+		case e.text() == v.text():
 			return v
 		case strings.EqualFold(e.text(), strings.TrimSpace(v.text())):
 			if same != nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A Collector joins chunks into one result. Make one with [NewCollector]. It is for
-// one goroutine at a time.
+// A Collector joins chunks into one result. Make one with [NewCollector]. It is for one goroutine at a time.
 type Collector struct {
 	res  message.ToolResult
 	open map[blockKey]*openBlock
@@ -84,8 +83,7 @@ func (o *openBlock) extend(b message.Block) bool {
 	return false
 }
 
-// start returns a copy of b, which belongs to the tool. If it has an id, later chunks
-// extend the copy.
+// start returns a copy of b, which belongs to the tool. If it has an id, later chunks extend the copy.
 func (c *Collector) start(key blockKey, b message.Block) message.Block {
 	var text *message.Text
 	var data *message.Data

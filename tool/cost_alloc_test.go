@@ -9,7 +9,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// TestCostOfNew is a further tool of a type that the program has tools of.
+// TestCostOfNew limits the cost of another tool of a known type.
 func TestCostOfNew(t *testing.T) {
 	greet := func(context.Context, struct{}) (string, error) { return "hi", nil }
 	var made [100]tool.Tool
@@ -23,7 +23,7 @@ func TestCostOfNew(t *testing.T) {
 	})
 }
 
-// TestCostOfCall is a call of a function: its arguments are checked and decoded,
+// TestCostOfCall limits the cost of a call of a function: its arguments are checked and decoded,
 // it runs on its own goroutine, and its result is collected.
 func TestCostOfCall(t *testing.T) {
 	type pair struct {

@@ -1,7 +1,6 @@
 // Package tool makes and runs the tools that a model can call.
 //
-// Most tools are Go functions. [New] makes one of a function with a typed
-// argument:
+// Most tools are Go functions. [New] makes one of a function with a typed argument:
 //
 //	type addIn struct {
 //		A int `json:"a" jsonschema_description:"the first number"`
@@ -15,16 +14,14 @@
 // makes a tool of each method of a value, [External] describes one that the host runs. Anything else that a
 // model may call, for example an MCP tool, implements [Tool] itself.
 //
-// A call has three steps, and every program that runs tools must do them in this order: [Arguments] makes
-// valid JSON of what the model sent, [PermissionCall] describes the call for the permission engine, and [Run]
-// runs it, through middleware. The same bytes are used in all three. A [Collector] joins what Run yields into
-// one result.
+// A call has three steps, and every program that runs tools must do them in this order: [Arguments] makes valid
+// JSON of what the model sent, [PermissionCall] describes the call for the permission engine, and [Run] runs it,
+// through middleware. The same bytes are used in all three. A [Collector] joins what Run yields into one result.
 //
 // # Types and schemas
 //
-// A struct is an object without additional fields. A field is required unless
-// it is a pointer or its json tag says omitempty or omitzero. Embedded structs
-// are flattened as encoding/json does it. Further:
+// A struct is an object without additional fields. A field is required unless it is a pointer or its json tag says
+// omitempty or omitzero. Embedded structs are flattened as encoding/json does it. Further:
 //
 //   - time.Time is a date-time, time.Duration a text like "1m30s", []byte
 //     base64, json.RawMessage and any are any value
@@ -33,15 +30,13 @@
 //   - a type with a method Enum() []any has just those values
 //   - a type that contains itself is a $ref
 //
-// Descriptions come from the tag jsonschema_description, used unchanged, from
-// the jsonschema tag (description=…), or from doc comments, see [github.com/kitbag-go/kitbag/tool/docs]. The
-// jsonschema tag has the other keywords: enum, default, minimum, maximum,
-// exclusiveMinimum, exclusiveMaximum, multipleOf, minLength, maxLength, pattern,
-// format, minItems, maxItems, uniqueItems, example, required, title. A default
-// is also what the function gets if the field is not given, at the top level.
-// Channels, functions, complex numbers, interfaces with methods and maps that
-// contain themselves have no schema: New fails and names the field. So it does for two
-// fields of one name that encoding/json would ignore.
+// Descriptions come from the tag jsonschema_description, used unchanged, from the jsonschema tag (description=…),
+// or from doc comments, see [github.com/kitbag-go/kitbag/tool/docs]. The jsonschema tag has the other keywords:
+// enum, default, minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf, minLength, maxLength, pattern,
+// format, minItems, maxItems, uniqueItems, example, required, title. A default is also what the function gets if
+// the field is not given, at the top level. Channels, functions, complex numbers, interfaces with methods and maps
+// that contain themselves have no schema: New fails and names the field. So it does for two fields of one name
+// that encoding/json would ignore, and for keywords that leave no value or refuse the default.
 //
 // # Results and errors
 //
@@ -49,15 +44,13 @@
 // an error that the function returns, to a panic, whose stack goes to the log instead, and to a call that takes
 // too long. Only an error wrapping [ErrAbort] is returned to the caller.
 //
-// A function returns a text, a value, or a [*Result] with images, files and blocks that only the user should
-// see.
+// A function returns a text, a value, or a [*Result] with images, files and blocks that only the user should see.
 //
 // # Arguments
 //
-// Models write JSON that is almost right: with Python's literals, a trailing
-// comma, a number in quotes. Arguments repairs that and reports it. It never changes
-// JSON that fits the schema, and it refuses arguments that were cut off, since a
-// command without its end is another command.
+// Models write JSON that is almost right: with Python's literals, a trailing comma, a number in quotes. Arguments
+// repairs that and reports it. It never changes JSON that fits the schema, and it refuses arguments that were cut
+// off, since a command without its end is another command.
 //
 // # Capabilities
 //

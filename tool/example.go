@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/near"
 )
 
 // formatSamples are values of the formats that models get wrong. Names and addresses are
@@ -23,13 +25,20 @@ var formatSamples = map[string]string{
 }
 
 // example returns short arguments that fit the schema, or "": after a wrong call, an example helps a model more
-// than a rule. It is guessed from the schema and then validated, so that it is never wrong. It is formatted like
-// the output of models: with spaces after commas and colons.
+// than a rule. It is guessed from the schema, then validated.
 func (v *validator) example() string { return v.exampleText(v.build(v.schema, 0)) }
 
-// corrected returns the arguments of a call with only the wrong fields replaced or left out, or "". A model
-// copies examples: an example that sets other fields, such as every group of reset_tools to false, would do
-// harm.
+// requiredExample is example, but only if fields are required: of others it would have one that was not asked for, and
+// models copy examples.
+func (v *validator) requiredExample() string {
+	if required := v.resolve(v.schema).get("required"); required == nil || len(required.items) == 0 {
+		return ""
+	}
+	return v.example()
+}
+
+// corrected returns the arguments of a call with only the wrong fields replaced or left out, or "". A model copies
+// examples: an example that sets other fields, such as every group of reset_tools to false, would do harm.
 func (v *validator) corrected(args *value, x *explainer) string {
 	e := args.clone()
 	for _, f := range x.found {
@@ -41,8 +50,8 @@ func (v *validator) corrected(args *value, x *explainer) string {
 		if !parent.replace(name, nil) {
 			return ""
 		}
-		if f.as != "" && parent.child(f.as) == nil {
-			parent.replace(f.as, meant)
+		if f.meant != "" && parent.child(f.meant) == nil {
+			parent.replace(f.meant, meant)
 		}
 	}
 	var replaced []string // location of the last one; findings below it come next, and are fixed with it
@@ -54,7 +63,10 @@ func (v *validator) corrected(args *value, x *explainer) string {
 			continue
 		}
 		replaced = f.loc
-		with := v.build(x.schemaAt(f.loc), 0)
+		with := x.nearestChoice(f.loc)
+		if with == nil {
+			with = v.build(x.schemaAt(f.loc), 0)
+		}
 		if with == nil || !parent.replace(name, with) {
 			return ""
 		}
@@ -62,15 +74,34 @@ func (v *validator) corrected(args *value, x *explainer) string {
 	return v.exampleText(e)
 }
 
-// exampleText formats arguments as an example, or returns "" if they are invalid, empty or
-// too long.
+// nearestChoice returns the value of the enum that resembles the text at loc most, or nil.
+func (x *explainer) nearestChoice(loc []string) *value {
+	given, choices := x.args.at(loc), x.v.choices(x.schemaAt(loc), 0)
+	if given == nil || given.kind != stringValue || choices == nil {
+		return nil
+	}
+	var names []string
+	for _, c := range choices.items {
+		names = append(names, c.text())
+	}
+	similar := near.Names(given.text(), names, 1)
+	if len(similar) == 0 {
+		return nil
+	}
+	return choices.items[slices.Index(names, similar[0])]
+}
+
+// exampleText formats arguments as models do, with spaces after commas and colons, or returns
+// "" if they are invalid, empty or too long.
 func (v *validator) exampleText(e *value) string {
 	if e == nil || e.kind != objectValue || v.validate(e.generic()) != nil {
 		return ""
 	}
 	var b bytes.Buffer
-	for i, m := range e.members {
-		b.WriteString([]string{"{", ", "}[min(i, 1)])
+	separator := "{"
+	for _, m := range e.members {
+		b.WriteString(separator)
+		separator = ", "
 		b.Write(appendQuoted(nil, m.name))
 		b.WriteString(": ")
 		b.Write(m.value.appendJSON(nil))
@@ -81,8 +112,8 @@ func (v *validator) exampleText(e *value) string {
 	return b.String() + "}"
 }
 
-// build makes a value for a schema: one that the schema suggests, else the smallest of its type. It returns nil
-// if it finds none. A value that the author wrote is preferred to one that the type merely allows.
+// build returns a value for a schema: one that the schema names, else a small one of its type; nil if it finds
+// none.
 func (v *validator) build(s *value, depth int) *value {
 	s = v.resolve(s)
 	if s == nil || depth > maxSchemaDepth {
@@ -132,8 +163,8 @@ func (v *validator) build(s *value, depth int) *value {
 	return newString(buildText(s))
 }
 
-// buildText makes a text. Patterns are not understood: an example that does not
-// match is dropped in the end. "AAAA" is base64, the one encoding that tools use.
+// buildText makes a text. It ignores patterns: exampleText drops an example that does not
+// match. "AAAA" is base64, the only encoding that tools use.
 func buildText(s *value) string {
 	text := "…"
 	if f := s.get("format"); f != nil && formatSamples[f.text()] != "" {
@@ -166,8 +197,8 @@ func (v *validator) buildObject(s *value, depth int) *value {
 	return obj
 }
 
-// buildNumber returns a bound, which is in the range if anything is, or a multiple. One
-// more than an exclusive minimum may be too much; then there is no example.
+// buildNumber returns a bound or a multiple, else one more than an exclusive minimum, which may
+// exceed another bound; then exampleText drops the example.
 func (v *validator) buildNumber(s *value) []byte {
 	for _, keyword := range []string{"minimum", "maximum", "multipleOf"} {
 		if n := s.get(keyword); n != nil && n.kind == numberValue {

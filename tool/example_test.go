@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// show takes a call through the steps that an agent takes, permission aside,
+// show makes a call like an agent, without permissions,
 // and prints what the model reads.
 func show(ctx context.Context, t tool.Tool, sent string, mw ...tool.Middleware) {
 	args, err := tool.Arguments(t, json.RawMessage(sent))
@@ -32,8 +32,8 @@ func show(ctx context.Context, t tool.Tool, sent string, mw ...tool.Middleware) 
 	fmt.Printf("%s: %s\n", col.Result().Outcome, col.Result().Text())
 }
 
-// A function becomes a tool. The arguments of the model are repaired where that is
-// safe, and refused with an error that helps it to correct them.
+// A function becomes a tool. The arguments of the model are repaired if that is
+// safe, or else refused with an error that helps the model to correct them.
 func ExampleNew() {
 	type weatherIn struct {
 		City string `json:"city" jsonschema_description:"the city, in English"`

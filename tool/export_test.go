@@ -9,5 +9,15 @@ func FirstUse(t reflect.Type) error {
 	if err != nil {
 		return err
 	}
-	return newValidator(schema).usable()
+	return newValidator(schema).err
+}
+
+// MisnamedCapabilities returns the capabilities whose method is not found by the name in the table.
+func MisnamedCapabilities() (out []reflect.Type) {
+	for _, c := range capabilities {
+		if m, ok := c.method(c.iface); !ok || m.Name != c.iface.Method(0).Name {
+			out = append(out, c.iface)
+		}
+	}
+	return out
 }

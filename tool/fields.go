@@ -23,15 +23,9 @@ type field struct {
 	index    []int // for reflect.Value.FieldByIndex; longer than one for a field of an embedded struct
 }
 
-// This file is about the fields of structs: which of them are members of the JSON
-// object, by the rules of encoding/json, and what their jsonschema tags mean. The
-// schema, the decoding and the reading of durations must agree on that, so all of
-// them ask jsonFields.
-
-// jsonFields lists the fields of a struct as encoding/json sees them: embedded structs are flattened, an outer
-// field hides an inner one of the same name. If encoding/json would silently drop fields whose names collide at
-// the same depth, it returns an error: the model would see a field that never reaches the function. The order is
-// that of the declaration.
+// jsonFields lists the fields of a struct as encoding/json sees them, in the order of their declaration: embedded
+// structs are flattened, and an outer field hides an inner one of the same name. Two fields of one name at the
+// same depth, which encoding/json silently drops, are an error. Schemas and decoding both use it, so that they agree.
 func jsonFields(t reflect.Type) ([]field, error) {
 	type embedded struct {
 		typ    reflect.Type
@@ -44,8 +38,8 @@ func jsonFields(t reflect.Type) ([]field, error) {
 	for depth := 0; len(level) > 0; depth++ {
 		var next []embedded
 		for _, e := range level {
-			// One found further out hides all of this one, which may be the same struct again without end. One
-			// found at the same depth collides with it.
+			// A struct that was found at a lower depth hides this one, which may be recursive. At the same depth
+			// the two collide.
 			if first, met := visited[e.typ]; met && first < depth {
 				continue
 			}
@@ -72,8 +66,8 @@ func jsonFields(t reflect.Type) ([]field, error) {
 	return dominant(all)
 }
 
-// jsonField reads one field: it returns either its entry, or the struct to flatten, or neither if it is not part
-// of the JSON. The tag jsonschema:"-" hides a field from the model that other programs may set.
+// jsonField returns the entry of a field, or the struct to flatten, or neither if it is not part of the JSON. The
+// tag jsonschema:"-" hides a field from the model.
 func jsonField(sf reflect.StructField) (f field, nested reflect.Type) {
 	tag := sf.Tag.Get("json")
 	if tag == "-" || sf.Tag.Get("jsonschema") == "-" {
@@ -93,7 +87,7 @@ func jsonField(sf reflect.StructField) (f field, nested reflect.Type) {
 			return field{}, t
 		}
 	}
-	if !sf.IsExported() { // checked now: an unexported embedded struct may have exported fields
+	if !sf.IsExported() { // checked last: an unexported embedded struct may have exported fields
 		return field{}, nil
 	}
 	f = field{name: name, goName: sf.Name, typ: sf.Type, tag: sf.Tag, named: name != ""}
@@ -112,9 +106,8 @@ func jsonField(sf reflect.StructField) (f field, nested reflect.Type) {
 	return f, nil
 }
 
-// dominant drops hidden fields and restores declaration order. Of several fields of
-// one name that is the rule of encoding/json: the least nested one wins, at the same
-// depth the only one that has the name from its tag.
+// dominant drops hidden fields and restores the order of declaration. By the rule of encoding/json the least
+// nested field of a name wins, at the same depth the only one whose tag has the name.
 func dominant(all []field) ([]field, error) {
 	slices.SortStableFunc(all, func(a, b field) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(len(a.index), len(b.index)), compareBool(b.named, a.named))
@@ -150,8 +143,7 @@ func compareBool(a, b bool) int {
 	return -1
 }
 
-// validTagName reports whether encoding/json accepts a name from a tag; it
-// ignores others silently.
+// validTagName reports whether encoding/json accepts a name from a tag; it ignores others silently.
 func validTagName(s string) bool {
 	for _, c := range s {
 		if !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", c) {
@@ -166,18 +158,11 @@ func quotable(t reflect.Type) bool {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	switch t.Kind() {
-	case reflect.Bool, reflect.String, reflect.Float32, reflect.Float64,
-		reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
-		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
-		return true
-	}
-	return false
+	return kindType(t.Kind()) != ""
 }
 
-// keywords are what a jsonschema tag may say, as invopop/jsonschema v0.14 reads it; the
-// value reports whether a "=" follows. The library ignores any other word without an
-// error.
+// keywords are those of a jsonschema tag in invopop/jsonschema v0.14, and whether they have
+// a value. The library ignores other words without an error.
 var keywords = map[string]bool{
 	"required": false, "nullable": false,
 	"title": true, "description": true, "type": true, "anchor": true,
@@ -188,8 +173,8 @@ var keywords = map[string]bool{
 	"default": true, "example": true, "enum": true,
 }
 
-// schemaTag rewrites a jsonschema tag so that its meaning is kept: a comma inside a description or a pattern does
-// not end it, and a tag that is plain prose is the description. An unknown keyword is an error.
+// schemaTag rewrites a jsonschema tag for the library: it escapes commas in a description or a pattern, and makes a
+// description of a tag that is prose. An unknown keyword is an error.
 func schemaTag(tag string) (string, error) {
 	if tag == "" {
 		return "", nil
@@ -206,8 +191,8 @@ func schemaTag(tag string) (string, error) {
 			return "", fmt.Errorf("jsonschema tag %q: %s needs a value (%s=…)", tag, key, key)
 		// "the number, in metres": no keyword has a space.
 		case i == 0 && !identifier(key) && (hasValue || strings.Contains(p, " ")):
-			return "description=" + escapeCommas(tag), nil
-		// The comma belonged to the value before: "description=first, then second".
+			return "description=" + strings.Join(splitUnescaped(tag), `\,`), nil
+		// The comma is part of the value before: "description=first, then second".
 		case i > 0 && strings.Contains(parts[len(parts)-1], "=") && !(hasValue && identifier(key)):
 			parts[len(parts)-1] += `\,` + p
 		default:
@@ -217,8 +202,7 @@ func schemaTag(tag string) (string, error) {
 	return strings.Join(parts, ","), nil
 }
 
-// splitUnescaped splits at the commas that no backslash precedes, and leaves
-// the backslashes where they are: the library reads them again.
+// splitUnescaped splits at the commas that no backslash precedes, and keeps the backslashes.
 func splitUnescaped(s string) []string {
 	var parts []string
 	start := 0
@@ -231,10 +215,7 @@ func splitUnescaped(s string) []string {
 	return append(parts, s[start:])
 }
 
-// escapeCommas writes a value so that the library reads it as one value.
-func escapeCommas(s string) string { return strings.Join(splitUnescaped(s), `\,`) }
-
-// identifier reports whether s looks like a keyword, known or not.
+// identifier reports whether s looks like a keyword.
 func identifier(s string) bool {
 	for _, c := range s {
 		if !unicode.IsLetter(c) && c != '_' {

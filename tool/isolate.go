@@ -31,12 +31,12 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 			return
 		}
 		toolCtx, cancel := context.WithCancel(ctx)
-		b := &bridge{out: make(chan piece), left: make(chan struct{}), done: make(chan struct{})}
+		b := &bridge{out: make(chan piece), stopped: make(chan struct{}), done: make(chan struct{})}
 		go b.run(toolCtx, t, call)
 		abandoned := false
 		defer func() {
-			cancel()      // for a tool that checks its context
-			close(b.left) // for one that yields
+			cancel()         // for a tool that checks its context
+			close(b.stopped) // for one that yields
 			if !abandoned {
 				b.wait()
 			}
@@ -45,7 +45,7 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 		for {
 			select {
 			case p := <-b.out:
-				if !p.asks && (!yield(p.chunk, p.err) || p.err != nil) {
+				if !p.resume && (!yield(p.chunk, p.err) || p.err != nil) {
 					return
 				}
 			case <-b.done:
@@ -62,12 +62,12 @@ func isolated(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error] {
 	}
 }
 
-// A piece is a chunk or an error that a tool yields. With asks set it carries neither: then the consumer asks for
-// the next one.
+// A piece is a chunk or an error that a tool yields. With resume set it has neither: the consumer receives it when it
+// wants the next chunk, so that the tool may continue.
 type piece struct {
-	chunk Chunk
-	err   error
-	asks  bool
+	chunk  Chunk
+	err    error
+	resume bool
 }
 
 // checked returns the piece of a chunk, or an error if its block is nil or of a wrong type,
@@ -94,9 +94,9 @@ var errNoReturn = errors.New("the tool ended its goroutine instead of returning"
 
 // A bridge carries chunks from the goroutine of a tool to its consumer.
 type bridge struct {
-	out  chan piece
-	left chan struct{} // closed by the consumer when it stops
-	done chan struct{} // closed by the tool's goroutine
+	out     chan piece
+	stopped chan struct{} // closed by the consumer
+	done    chan struct{} // closed by the tool's goroutine
 }
 
 // run is the tool's goroutine. It yields a panic as an error.
@@ -115,10 +115,9 @@ func (b *bridge) run(ctx context.Context, t Tool, call Call) {
 }
 
 // yield sends a chunk and waits until the consumer asks for more; it returns false when the tool must stop. A tool
-// may call it at any time, even after its end and from another goroutine: it never blocks for ever and never
-// panics.
+// may call it at any time, even after its end and from another goroutine: it neither blocks forever nor panics.
 func (b *bridge) yield(c Chunk, err error) bool {
-	return b.send(checked(c, err)) && b.send(piece{asks: true})
+	return b.send(checked(c, err)) && b.send(piece{resume: true})
 }
 
 // send sends a piece and reports whether the consumer received it.
@@ -126,7 +125,7 @@ func (b *bridge) send(p piece) bool {
 	select {
 	case b.out <- p:
 		return true
-	case <-b.left:
+	case <-b.stopped:
 		return false
 	case <-b.done:
 		return false

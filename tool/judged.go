@@ -38,9 +38,9 @@ func (c Call) judged(ctx context.Context, t Tool) (Call, error) {
 	return c, nil
 }
 
-// keeping returns next with the Judgement and Judge of the call restored, for the end of a chain: middleware that
+// withJudgement returns next with the Judgement and Judge of the call restored, for the end of a chain: middleware that
 // makes a new Call may have omitted them.
-func keeping(original Call, next Handler) Handler {
+func withJudgement(original Call, next Handler) Handler {
 	if original.Judgement == nil && original.Judge == nil {
 		return next
 	}

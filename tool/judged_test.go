@@ -25,7 +25,7 @@ func judge(c tool.Call) *permission.Judgement {
 	return &j
 }
 
-// What reaches the tool is what was judged, whatever middleware does, and wherever it is.
+// TestWhatWasJudgedRuns: the tool gets the call that was judged, whatever middleware does.
 func TestWhatWasJudgedRuns(t *testing.T) {
 	edit := func(change func(*tool.Call)) tool.Middleware {
 		return func(next tool.Handler) tool.Handler {
@@ -106,7 +106,7 @@ func TestWhatWasJudgedRuns(t *testing.T) {
 	}
 }
 
-// Without a judgement nothing is checked, and middleware may change the call.
+// TestUnjudged: without a judgement, middleware may change the call.
 func TestUnjudged(t *testing.T) {
 	echo := tool.Must(tool.New("echo", "", func(ctx context.Context, in echoIn) (string, error) {
 		if tool.CallFrom(ctx).Judgement != nil {
@@ -121,7 +121,7 @@ func TestUnjudged(t *testing.T) {
 	}
 }
 
-// The Judges of a chain are called from the inside out, and cannot change which call it is.
+// TestJudges: the Judges of a chain are called from the inside out, and cannot change the identity of the call.
 func TestJudges(t *testing.T) {
 	echo := tool.Must(tool.New("echo", "", func(context.Context, echoIn) (string, error) { return "", nil }))
 	for name, row := range map[string]struct {
@@ -147,7 +147,7 @@ func TestJudges(t *testing.T) {
 	}
 }
 
-// A judging has one verdict about all calls, and claims what it must not.
+// A judging tool has one verdict for all calls, and tries to change the call.
 type judging struct {
 	tool.Tool
 	says permission.Behavior
@@ -164,7 +164,7 @@ func (j judging) Judge(c *permission.Call) {
 	c.Tool, c.Input, c.Control = "other", nil, true
 }
 
-// An adding adds an allow to what the tool inside says, unless that denies.
+// An adding tool allows all calls that the tool inside does not deny.
 type adding struct{ tool.Tool }
 
 func (a adding) Unwrap() tool.Tool { return a.Tool }
@@ -180,7 +180,7 @@ func (a added) Check(p *permission.Policy) permission.Verdict {
 	return permission.Verdict{Behavior: permission.Allow}
 }
 
-// A verdict is a Checker that knows nothing else.
+// A verdict is a Checker with one verdict.
 type verdict struct {
 	permission.BaseChecker
 	says permission.Verdict

@@ -1,21 +1,22 @@
 package tool
 
 import (
+	"iter"
 	"slices"
 	"strings"
 )
 
-// The limits of the search for hints in schemas that combine others: a schema may combine without end.
+// Limits of the search for hints in schemas that contain each other.
 const (
 	maxSchemaDepth = 4  // of schemas inside each other
 	maxBranches    = 10 // of each anyOf, oneOf or allOf
 )
 
-// The methods below find in a schema what helps to word an error, to build an example or to guess a meaning.
-// They need not be exact: only the validator decides whether arguments are valid.
+// The methods below help to word an error, to build an example or to guess what a model meant. They need not be
+// exact: only the validator decides whether arguments are valid.
 
-// types returns the JSON types that a schema allows; none if it does not say, or if a
-// branch of it does not. "integer" and "number" are both in it.
+// types returns the JSON types that a schema allows, with "integer" as one of them; nil if it,
+// or one of its alternatives, does not restrict them.
 func (v *validator) types(s *value) []string { return v.typesWithin(s, 0) }
 
 func (v *validator) typesWithin(s *value, depth int) []string {
@@ -48,24 +49,17 @@ func (v *validator) typesWithin(s *value, depth int) []string {
 	if only := s.get("const"); only != nil {
 		return []string{only.kind.String()}
 	}
-	for _, keyword := range []string{"anyOf", "oneOf"} {
-		list := s.get(keyword)
-		if list == nil {
-			continue
+	for branch := range s.branches("anyOf", "oneOf") {
+		types := v.typesWithin(branch, depth+1)
+		if types == nil { // this branch allows any
+			return nil
 		}
-		for _, branch := range list.items[:min(len(list.items), maxBranches)] {
-			types := v.typesWithin(branch, depth+1)
-			if types == nil { // this branch allows any
-				return nil
-			}
-			for _, t := range types {
-				add(t)
-			}
+		for _, t := range types {
+			add(t)
 		}
 	}
-	// All of these apply, so the first that names types is enough.
-	if list := s.get("allOf"); list != nil && all == nil {
-		for _, branch := range list.items[:min(len(list.items), maxBranches)] {
+	if all == nil { // all branches of allOf apply, so the first that names types is enough
+		for branch := range s.branches("allOf") {
 			if all = v.typesWithin(branch, depth+1); all != nil {
 				return all
 			}
@@ -77,9 +71,8 @@ func (v *validator) typesWithin(s *value, depth int) []string {
 	return all
 }
 
-// choices returns the values that a text must be one of, or nil: those of the schema, of one
-// that must hold as well, or of the only alternative that allows a text, as where an enum
-// is optional.
+// choices returns the texts that the schema's enum allows, or that of a branch, if only one
+// branch restricts texts; else nil.
 func (v *validator) choices(s *value, depth int) *value {
 	s = v.resolve(s)
 	if s == nil || depth > maxSchemaDepth {
@@ -111,8 +104,7 @@ func (v *validator) choices(s *value, depth int) *value {
 	return nil
 }
 
-// property returns the schema of a field, or nil. A field that is not named has that of
-// additionalProperties, if there is one.
+// property returns the schema of a field, or nil. That of an unnamed field is in additionalProperties.
 func (v *validator) property(s *value, name string) *value {
 	return v.search(s, 0, func(s *value) *value {
 		if p := s.get("properties").get(name); p != nil {
@@ -145,16 +137,27 @@ func (v *validator) search(s *value, depth int, look func(*value) *value) *value
 	if p := look(s); p != nil {
 		return p
 	}
-	for _, keyword := range []string{"allOf", "anyOf", "oneOf"} {
-		if list := s.get(keyword); list != nil {
-			for _, branch := range list.items[:min(len(list.items), maxBranches)] {
-				if p := v.search(branch, depth+1, look); p != nil {
-					return p
+	for branch := range s.branches("allOf", "anyOf", "oneOf") {
+		if p := v.search(branch, depth+1, look); p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// branches yields the first schemas in the lists under the keywords of s.
+func (s *value) branches(keywords ...string) iter.Seq[*value] {
+	return func(yield func(*value) bool) {
+		for _, k := range keywords {
+			if list := s.get(k); list != nil {
+				for _, branch := range list.items[:min(len(list.items), maxBranches)] {
+					if !yield(branch) {
+						return
+					}
 				}
 			}
 		}
 	}
-	return nil
 }
 
 // fieldNames returns the fields that a schema names, in its order.
@@ -170,9 +173,9 @@ func (v *validator) fieldNames(s *value) []string {
 	return names
 }
 
-// resolve follows local references ("#/$defs/a", a JSON Pointer of RFC 6901) from a
-// schema inside v.schema, to the first that is not a reference. It returns nil if they
-// lead nowhere, to another document or in a circle; $anchor is not supported.
+// resolve follows local references ("#/$defs/a", a JSON Pointer of RFC 6901) to the first
+// schema that is not a reference. It returns nil for references to nothing, to another
+// document or in a circle; $anchor is not supported.
 func (v *validator) resolve(s *value) *value {
 	for range 20 { // a chain of references, or a loop
 		ref := s.get("$ref")

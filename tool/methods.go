@@ -21,8 +21,7 @@ var (
 	streamType  = reflect.TypeFor[iter.Seq2[Chunk, error]]()
 )
 
-// Methods makes a tool of each exported method of v that has the form of a
-// function for [New] or [NewStream],
+// Methods makes a tool of each exported method of v that has the form of a function for [New] or [NewStream],
 //
 //	func(context.Context, In) (Out, error)
 //	func(context.Context, In) iter.Seq2[Chunk, error]
@@ -50,7 +49,7 @@ func Methods(v any, options map[string]Options) ([]Tool, error) {
 		if t == nil {
 			continue
 		}
-		name := snakeCase(m.Name) // t.Info would read the description, which may be registered later
+		name := snakeCase(m.Name) // not t.Info().Name: Info fixes the description, which may be registered later
 		if other, taken := made[name]; taken {
 			return nil, fmt.Errorf("tool.Methods(%v): %s and %s are both called %s; rename one", rv.Type(), other, m.Name, name)
 		}
@@ -68,9 +67,8 @@ func Methods(v any, options map[string]Options) ([]Tool, error) {
 	return tools, nil
 }
 
-// methodTool makes the tool of a method, or nil if it has another form: a value may have
-// methods that are not for a model, such as Close(context.Context) error. One that takes a
-// struct and returns the wrong thing is more likely a mistake, and an error.
+// methodTool makes the tool of a method, or nil if it has another form, such as Close(context.Context) error. A
+// method that takes a struct but returns something else is an error, since it is probably a mistake.
 func methodTool(recv reflect.Value, m reflect.Method, o Options) (Tool, error) {
 	mt := recv.Method(m.Index).Type()
 	if mt.NumIn() != 2 || mt.IsVariadic() || mt.In(0) != contextType || deref(mt.In(1)).Kind() != reflect.Struct {
@@ -80,7 +78,7 @@ func methodTool(recv reflect.Value, m reflect.Method, o Options) (Tool, error) {
 	if !isStream && (mt.NumOut() != 2 || mt.Out(1) != errorType) {
 		return nil, fmt.Errorf("it returns %s; a tool returns (Out, error) or iter.Seq2[tool.Chunk, error]", results(mt))
 	}
-	f, err := newFunction(snakeCase(m.Name), "", mt.In(1), o)
+	f, _, err := newFunction(snakeCase(m.Name), "", mt.In(1), []Options{o})
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +97,7 @@ func methodTool(recv reflect.Value, m reflect.Method, o Options) (Tool, error) {
 // known at run time only, so it is called by reflection.
 type method struct {
 	fn          reflect.Value
-	description func() string // as registered by its first call
+	description func() string // as registered at its first call
 }
 
 func (m *method) call(ctx context.Context, f *function, input json.RawMessage, yield func(Chunk, error) bool) {

@@ -14,7 +14,7 @@ type queryIn struct {
 	SQL string `json:"sql"`
 }
 
-// A database has methods of both forms, and some that are not for a model.
+// A database has methods of both forms, and others that are no tools.
 type database struct{ name string }
 
 func (d *database) RunSQLQuery(_ context.Context, in queryIn) (string, error) {
@@ -42,7 +42,7 @@ type sameName struct{}
 func (sameName) GetURL(context.Context, queryIn) (string, error) { return "", nil }
 func (sameName) GetUrl(context.Context, queryIn) (string, error) { return "", nil }
 
-// TestMethods makes tools of the methods that have the form, and calls them.
+// TestMethods makes tools of a value's methods, and calls them.
 func TestMethods(t *testing.T) {
 	tools, err := tool.Methods(&database{"db"}, map[string]tool.Options{"Watch": {ReadOnly: true}})
 	if err != nil {
@@ -61,7 +61,7 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// TestMethodsRefused has values of which no tools can be made, and what the error says.
+// TestMethodsRefused has values that Methods refuses, and parts of the errors.
 func TestMethodsRefused(t *testing.T) {
 	for _, row := range []struct {
 		v       any

@@ -26,9 +26,8 @@ type Options struct {
 	Suggest Suggester
 }
 
-// New makes a tool of a function. In must be a struct, whose JSON Schema
-// becomes the tool's input schema; the package doc says how. Out is a string,
-// which the model reads as it is, a [*Result], an error, or any value that
+// New makes a tool of a function. In must be a struct, whose JSON Schema becomes the tool's input schema; the
+// package doc says how. Out is a string, which the model reads as it is, a [*Result], an error, or any value that
 // encodes to JSON. At most one Options may be given.
 //
 // The function may be called from several goroutines at a time, for calls of several
@@ -40,11 +39,7 @@ func New[In, Out any](name, description string, fn func(context.Context, In) (Ou
 	if fn == nil {
 		return nil, fmt.Errorf("tool %q: the function is nil", name)
 	}
-	o, err := single(name, opts)
-	if err != nil {
-		return nil, err
-	}
-	f, err := newFunction(name, description, reflect.TypeFor[In](), o)
+	f, o, err := newFunction(name, description, reflect.TypeFor[In](), opts)
 	if err != nil {
 		return nil, err
 	}
@@ -62,11 +57,7 @@ func NewStream[In any](name, description string, fn func(context.Context, In) it
 	if fn == nil {
 		return nil, fmt.Errorf("tool %q: the function is nil", name)
 	}
-	o, err := single(name, opts)
-	if err != nil {
-		return nil, err
-	}
-	f, err := newFunction(name, description, reflect.TypeFor[In](), o)
+	f, o, err := newFunction(name, description, reflect.TypeFor[In](), opts)
 	if err != nil {
 		return nil, err
 	}
@@ -77,11 +68,7 @@ func NewStream[In any](name, description string, fn func(context.Context, In) it
 // External makes a tool without a function: the host gets the call from the agent and
 // supplies the result. In and the errors are as for New. Calling the tool is an error.
 func External[In any](name, description string, opts ...Options) (Tool, error) {
-	o, err := single(name, opts)
-	if err != nil {
-		return nil, err
-	}
-	f, err := newFunction(name, description, reflect.TypeFor[In](), o)
+	f, o, err := newFunction(name, description, reflect.TypeFor[In](), opts)
 	if err != nil {
 		return nil, err
 	}
@@ -97,24 +84,22 @@ func Must(t Tool, err error) Tool {
 	return t
 }
 
-// A function is a tool made of Go code. A program may have a set of them for each of
-// thousands of conversations, so a function is small: what the types say is kept with
-// the types, and an Info is put together when it is asked for.
+// A function is a tool made of Go code. It is small, since a program may have a set of them for each of thousands
+// of conversations: the schemas are cached by type, and Info is assembled by each call.
 type function struct {
 	name, description, title string
 
 	readOnly, parallel, control, external bool
 
-	again   bool // the calls are idempotent
-	streams bool // body yields chunks before it returns
-	body    body
-	output  *outputType // nil if results are not JSON objects
+	idempotent bool
+	streams    bool // body yields chunks before it returns
+	body       body
+	output     *outputType // nil if results are not JSON objects
 
 	// The descriptions of a package may be registered after its tools are made, if
-	// these are package variables, so the input is fixed when it is first used. Made is
-	// the input as of New.
-	made    *inputType
-	settled atomic.Pointer[inputType]
+	// these are package variables, so the input is fixed when it is first used.
+	made  *inputType // by New
+	fixed atomic.Pointer[inputType]
 }
 
 // A body is the function of a tool. It decodes the validated arguments and yields the
@@ -155,34 +140,29 @@ func (externalBody) call(_ context.Context, f *function, _ json.RawMessage, yiel
 	yield(Chunk{}, fmt.Errorf("%s is run by the host, which supplied no result", f.name))
 }
 
-// single returns the one element of the variadic parameter of the exported functions.
-func single(name string, opts []Options) (Options, error) {
-	switch len(opts) {
-	case 0:
-		return Options{}, nil
-	case 1:
-		return opts[0], nil
+// newFunction makes what all function tools have in common, and returns the options, of which
+// there must be at most one.
+func newFunction(name, description string, in reflect.Type, opts []Options) (f *function, o Options, err error) {
+	if len(opts) > 1 {
+		return nil, o, fmt.Errorf("tool %q: %d Options given; put them into one", name, len(opts))
 	}
-	return Options{}, fmt.Errorf("tool %q: %d Options given; put them into one", name, len(opts))
-}
-
-// newFunction makes what all function tools have in common.
-func newFunction(name, description string, in reflect.Type, o Options) (*function, error) {
+	if len(opts) == 1 {
+		o = opts[0]
+	}
 	if err := checkAPIName(name); err != nil {
-		return nil, err
+		return nil, o, err
 	}
 	made, err := inputTypeOf(in)
 	if err != nil {
-		return nil, fmt.Errorf("tool %q: arguments: %w", name, err)
+		return nil, o, fmt.Errorf("tool %q: arguments: %w", name, err)
 	}
 	return &function{
 		name: name, description: description, title: o.Title, made: made,
-		readOnly: o.ReadOnly, parallel: o.Parallel, control: o.Control, again: o.Idempotent,
-	}, nil
+		readOnly: o.ReadOnly, parallel: o.Parallel, control: o.Control, idempotent: o.Idempotent,
+	}, o, nil
 }
 
-// Info puts the description together. The bytes of the schemas are shared by all that
-// ask.
+// Info returns the description. Its callers share the bytes of the schemas.
 func (f *function) Info() Info {
 	i := Info{
 		Name: f.name, Title: f.title, Description: f.description, Input: f.input().schema,
@@ -197,22 +177,21 @@ func (f *function) Info() Info {
 	return i
 }
 
-// input fixes the input type at the first use, as Info must be the same every time,
-// whatever is registered later.
+// input fixes the input type at the first use, since Info must not change afterwards.
 func (f *function) input() *inputType {
-	if in := f.settled.Load(); in != nil {
+	if in := f.fixed.Load(); in != nil {
 		return in
 	}
 	in, err := inputTypeOf(f.made.typ)
 	if err != nil {
 		in = f.made
 	}
-	f.settled.CompareAndSwap(nil, in)
-	return f.settled.Load()
+	f.fixed.CompareAndSwap(nil, in)
+	return f.fixed.Load()
 }
 
 // CheckIdempotent returns [Options.Idempotent]; see [IdempotentChecker].
-func (f *function) CheckIdempotent(json.RawMessage) bool { return f.again }
+func (f *function) CheckIdempotent(json.RawMessage) bool { return f.idempotent }
 
 // Call implements [Tool].
 func (f *function) Call(ctx context.Context, call Call) iter.Seq2[Chunk, error] {
@@ -236,11 +215,11 @@ func (f *function) decode(input json.RawMessage, p any) error {
 	return nil
 }
 
-// maxName is the limit of OpenAI and others, in bytes; MCP allows 128 characters.
+// maxName is the limit of OpenAI and others, in bytes. That of MCP is 128 characters.
 const maxName = 64
 
-// checkAPIName refuses names that a model API would refuse. In names of MCP tools package
-// model/openai replaces dots; a Go tool can be renamed.
+// checkAPIName refuses names that a model API would refuse. Dots are allowed in the names of MCP
+// tools only, where package model/openai replaces them.
 func checkAPIName(name string) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -274,8 +253,8 @@ func (i Info) Check() error {
 		return err
 	}
 	v := validators.get(i.Input)
-	if err := v.usable(); err != nil {
-		return fmt.Errorf("tool %q: %w", i.Name, err)
+	if v.err != nil {
+		return fmt.Errorf("tool %q: %w", i.Name, v.err)
 	}
 	if t := v.types(v.schema); len(t) > 0 && !allows(t, &value{kind: objectValue}) {
 		return fmt.Errorf("tool %q: the schema is of %s; arguments are an object", i.Name, article(t))

@@ -16,10 +16,9 @@ type Matcher struct {
 	covers func(in any, pattern string) (bool, error)
 }
 
-// Match returns the [Options.Match] of a tool whose arguments are In. The function reports
-// whether a pattern covers a call: a rule delete(tmp/*) has the pattern "tmp/*". An error
-// means that the pattern cannot be read: a deny or ask rule then covers every call, an
-// allow rule none.
+// Match returns the [Options.Match] of a tool whose arguments are In. The function reports whether a pattern
+// covers a call: a rule delete(tmp/*) has the pattern "tmp/*". An error means that the pattern cannot be read: a
+// deny or ask rule then covers every call, an allow rule none.
 func Match[In any](covers func(in In, pattern string) (bool, error)) Matcher {
 	m := Matcher{in: deref(reflect.TypeFor[In]())}
 	if covers != nil {
@@ -45,8 +44,7 @@ func Suggest[In any](patterns func(in In) []string) Suggester {
 	return s
 }
 
-// argument returns what a pointer to decoded arguments is as In, which is the type it
-// points to, or the pointer's own.
+// argument converts a pointer to decoded arguments to In: that pointer, or the value it points to.
 func argument[In any](in any) In {
 	if p, ok := in.(*In); ok {
 		return *p
@@ -127,7 +125,7 @@ func (c *patternedCall) Suggest(p *permission.Policy) []permission.Rule {
 	var rules []permission.Rule
 	for _, pattern := range c.tool.suggest.patterns(in) {
 		r := permission.Rule{Tool: c.tool.name, Pattern: pattern, Behavior: permission.Allow, Source: "suggested"}
-		// What does not read back as it was written would be another rule in a settings file.
+		// A rule that is not read as it is written would be another rule in a settings file.
 		if back, err := permission.ParseRule(r.String(), r.Behavior); err != nil || pattern == "" || back.Pattern != pattern {
 			continue
 		}

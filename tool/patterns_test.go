@@ -25,7 +25,7 @@ var deleteOptions = tool.Options{
 	}),
 }
 
-// TestPatterns: the patterns of rules about a function are read with its arguments.
+// TestPatterns: the patterns of rules are matched with the arguments of the function.
 func TestPatterns(t *testing.T) {
 	del := tool.Must(tool.New("delete", "Deletes.", deletes, deleteOptions))
 	for _, row := range []struct{ rule, behavior, input, want string }{

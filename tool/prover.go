@@ -13,18 +13,17 @@ import (
 // A prover recognises valid arguments in one pass over their bytes, without
 // decoding them. It knows the keywords that schemas of tools mostly consist of.
 //
-// It only ever says yes when the validator would: where it is in doubt, or
-// something is wrong, it says no and the validator is asked. So it decides
-// nothing but speed, which a property test holds it to.
+// It never accepts what the validator refuses. What it does not accept goes to
+// the validator, so it only affects speed; a property test checks that.
 type prover struct {
 	kinds      [objectValue + 1]bool // the kinds of values allowed
 	integer    bool                  // numbers must be integers
-	ref        *prover               // instead of all else
+	ref        *prover               // if set, the other fields are not used
 	properties map[string]int        // index into fields
 	fields     []*prover             // at most 64
 	required   uint64                // bits of fields
 	items      *prover
-	enum       []string // nil if any value will do; else only texts will
+	enum       []string // the texts that are allowed; nil for any value
 	min, max   float64
 	low, high  int // length of strings in runes, of arrays in items
 	pattern    *regexp.Regexp
@@ -33,21 +32,14 @@ type prover struct {
 // A proverMaker makes provers of the schemas of one document.
 type proverMaker struct {
 	root *validator
-	made map[*value]*prover // also those that are still being made, for references back
+	made map[*value]*prover // with unfinished ones, for recursive references
 }
 
-// newProver returns the prover for a schema, or nil if it says something that
-// provers do not know.
-func newProver(v *validator) *prover {
-	m := &proverMaker{root: v, made: map[*value]*prover{}}
-	return m.make(v.schema)
-}
-
-// annotations are keywords that no value can break.
+// annotations are keywords that do not restrict values.
 var annotations = []string{"title", "description", "default", "examples", "$comment", "deprecated", "readOnly", "writeOnly", "$defs", "$schema"}
 
-// make returns the prover for a part of the document, or nil. One that is nil
-// makes all nil, so that what refers to an unfinished one is never used.
+// make returns the prover for a part of the document, or nil if it has a keyword that provers do not know. The
+// whole document has none then, so that an unfinished prover is never used.
 func (m *proverMaker) make(s *value) *prover {
 	if s == nil || s.kind != objectValue && string(s.raw) != "true" {
 		return nil
@@ -57,7 +49,7 @@ func (m *proverMaker) make(s *value) *prover {
 	}
 	p := &prover{min: math.Inf(-1), max: math.Inf(1), high: math.MaxInt}
 	m.made[s] = p // before the parts, which may refer to it
-	// Without a type any kind will do.
+	// Without a type all kinds are allowed.
 	for k := range p.kinds {
 		p.kinds[k] = true
 	}
@@ -69,12 +61,11 @@ func (m *proverMaker) make(s *value) *prover {
 	return p
 }
 
-// keyword reads one keyword into p, and reports whether it could. S is the schema that the
-// keyword is in: what some of them mean depends on their neighbours.
+// keyword adds a keyword of the schema s to p, and reports whether provers know it.
 func (m *proverMaker) keyword(p *prover, s *value, name string, v *value) bool {
 	switch name {
 	case "$ref":
-		// In draft 2020-12 its neighbours count too, which needs two provers for one value.
+		// In draft 2020-12 other keywords apply too, which needs two provers for one value.
 		if len(s.members) > 1 && slices.ContainsFunc(s.members, func(e member) bool {
 			return e.name != "$ref" && !slices.Contains(annotations, e.name)
 		}) {
@@ -89,7 +80,7 @@ func (m *proverMaker) keyword(p *prover, s *value, name string, v *value) bool {
 	case "required":
 		return p.setRequired(v, s.get("properties"))
 	case "additionalProperties":
-		return true // a field that is not in properties is in doubt anyway
+		return true // the validator checks fields that are not in properties
 	case "items":
 		p.items = m.make(v)
 		return p.items != nil
@@ -119,8 +110,8 @@ func (m *proverMaker) keyword(p *prover, s *value, name string, v *value) bool {
 	return false
 }
 
-// properties reads the fields of an object. There is a bit for each, so that an object is
-// checked for what it lacks and has twice without memory.
+// properties reads the fields of an object. Each has a bit, so that missing and repeated
+// fields are found without an allocation.
 func (m *proverMaker) properties(p *prover, v *value) bool {
 	if v.kind != objectValue || len(v.members) > 64 {
 		return false
@@ -137,8 +128,8 @@ func (m *proverMaker) properties(p *prover, v *value) bool {
 	return true
 }
 
-// setRequired reads the names of the fields that must be given. Each must be among the
-// properties, which may stand behind in the schema, and so are looked at here.
+// setRequired reads the names of required fields, which must be among the properties. Those
+// may come later in the schema, so that m.properties has not read them yet.
 func (p *prover) setRequired(v, properties *value) bool {
 	if v.kind != arrayValue || properties == nil || len(properties.members) > 64 {
 		return false
@@ -153,8 +144,8 @@ func (p *prover) setRequired(v, properties *value) bool {
 	return true
 }
 
-// setTypes reads the keyword type, which may be a list. "integer" together with "number" is read
-// as integers alone, so that other numbers are in doubt.
+// setTypes reads the keyword type, which may be a list. "integer" with "number" is treated as
+// "integer": the validator checks other numbers.
 func (p *prover) setTypes(v *value) bool {
 	list := []*value{v}
 	if v.kind == arrayValue {
@@ -191,8 +182,8 @@ func (p *prover) setLength(s *value, name string, v *value) bool {
 	return err == nil && !both
 }
 
-// proves reports whether text, which must be UTF-8, is a JSON object that fits. False means
-// nothing. It may be called from several goroutines.
+// proves reports whether text, which must be UTF-8, is a JSON object that fits. If it returns
+// false, ask the validator. It is safe for concurrent use.
 func (p *prover) proves(text []byte) bool {
 	c := cursor{s: text}
 	if c.space() != '{' || !p.value(&c, 0) {
@@ -220,9 +211,9 @@ func (c *cursor) space() byte {
 	return 0
 }
 
-// value reads a value, and reports whether it is one and fits.
+// value reads a value, and reports whether it is valid JSON and fits.
 func (p *prover) value(c *cursor, depth int) bool {
-	// A reference was resolved to what is none, so this ends.
+	// resolve follows chains of references, so this ends.
 	for p.ref != nil {
 		p = p.ref
 	}
@@ -246,7 +237,6 @@ func (p *prover) value(c *cursor, depth int) bool {
 	return p.kinds[numberValue] && p.enum == nil && p.number(c)
 }
 
-// skip reads a literal.
 func (c *cursor) skip(word string) bool {
 	if !bytes.HasPrefix(c.s[c.i:], []byte(word)) {
 		return false
@@ -255,8 +245,7 @@ func (c *cursor) skip(word string) bool {
 	return true
 }
 
-// object reads an object. A field that is not among the properties, is given twice, or has
-// an escape in its name is in doubt.
+// object reads an object. It does not accept unknown or repeated fields, and names with an escape.
 func (p *prover) object(c *cursor, depth int) bool {
 	var seen uint64
 	c.i++
@@ -292,7 +281,7 @@ func (p *prover) object(c *cursor, depth int) bool {
 	}
 }
 
-// array reads an array. Without a prover for the items even their syntax is not known.
+// array reads an array. Without a prover for the items nothing would check their syntax.
 func (p *prover) array(c *cursor, depth int) bool {
 	c.i++
 	if c.space() == ']' {
@@ -317,8 +306,7 @@ func (p *prover) array(c *cursor, depth int) bool {
 	}
 }
 
-// text reads a string. One whose content matters is in doubt if it has escapes, since
-// what they stand for is compared and counted.
+// text reads a string. It does not accept escapes if the content of the string is restricted.
 func (p *prover) text(c *cursor) bool {
 	s, plain := c.str()
 	if s == nil {
@@ -361,7 +349,7 @@ func (c *cursor) str() (s []byte, plain bool) {
 }
 
 // number reads a number without an exponent. One of up to 300 characters fits into a
-// float64, as checkNumber wants.
+// float64, which checkNumber requires.
 func (p *prover) number(c *cursor) bool {
 	start := c.i
 	if c.i < len(c.s) && c.s[c.i] == '-' {

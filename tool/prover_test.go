@@ -11,8 +11,7 @@ import (
 	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
-// drawSchema draws schemas of the keywords that provers know, and some that
-// they do not.
+// drawSchema draws schemas with keywords that provers know, and some others.
 func drawSchema(t *rapid.T, depth int) string {
 	kind := rapid.IntRange(0, 7).Draw(t, "kind")
 	if depth > 2 {
@@ -43,7 +42,7 @@ func drawSchema(t *rapid.T, depth int) string {
 	return `{"type":"object","properties":{` + strings.Join(props, ",") + `}` + required + extra + `}`
 }
 
-// drawText draws arguments, most of them near to what such schemas want.
+// drawText draws arguments, most of which almost fit such schemas.
 func drawText(t *rapid.T, depth int) string {
 	kind := rapid.IntRange(0, 5).Draw(t, "kind")
 	if depth > 3 {
@@ -69,7 +68,6 @@ func drawText(t *rapid.T, depth int) string {
 	return "{" + strings.Join(parts, ",") + "}"
 }
 
-// TestProverSaysYesOnlyWhenTheValidatorDoes is what makes the prover safe.
 func TestProverSaysYesOnlyWhenTheValidatorDoes(t *testing.T) {
 	yes, no := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -99,7 +97,7 @@ func TestProverSaysYesOnlyWhenTheValidatorDoes(t *testing.T) {
 	}
 }
 
-// TestProverKnowsWhatNewMakes has a schema as [New] makes them, which must be fast.
+// TestProverKnowsWhatNewMakes checks that the prover knows the schemas that [New] makes.
 func TestProverKnowsWhatNewMakes(t *testing.T) {
 	const schema = `{"$defs":{"n":{"type":"object","properties":{"k":{"items":{"$ref":"#/$defs/n"},"type":"array"}},"additionalProperties":false}},` +
 		`"type":"object","properties":{"s":{"type":"string","description":"d"},"n":{"$ref":"#/$defs/n"},"e":{"type":"string","enum":["x","y"]},"i":{"type":"integer","minimum":1}},` +

@@ -9,15 +9,15 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// panicking is a tool that cannot judge.
+// panicking is a tool whose Judge panics.
 type panicking struct{ tool.Tool }
 
 func (p panicking) Unwrap() tool.Tool { return p.Tool }
 
 func (panicking) Judge(*permission.Call) { panic("judge") }
 
-// TestJudgementsThatPanic: what cannot judge is asked about, and its rules deny
-// but do not allow.
+// TestJudgementsThatPanic: if a tool cannot judge a call, deny rules apply, allow rules do not, and the user
+// is asked.
 func TestJudgementsThatPanic(t *testing.T) {
 	plain := tool.Must(tool.New("t", "A tool.", func(context.Context, struct{}) (string, error) { return "", nil }, tool.Options{ReadOnly: true}))
 	call := tool.PermissionCall(panicking{plain}, json.RawMessage(`{}`))

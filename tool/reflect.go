@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/big"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,23 +23,19 @@ const durationPattern = `^-?(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$`
 
 // A reflector makes the JSON Schema of a Go type.
 //
-// invopop/jsonschema reads the struct tags and holds the schema; the walk over
-// the type is ours, because the library's own overflows the stack on recursive
-// types, forgets definitions, and disagrees with encoding/json about embedded
-// fields and about types with methods of their own. It is given one flat
-// struct at a time, with a Mapper that answers for every field type.
+// invopop/jsonschema reads the struct tags and represents the schema. The walk over the type is ours, because the
+// library's overflows the stack on recursive types, loses definitions, and disagrees with encoding/json about
+// embedded fields and about types with methods for JSON. The library gets one flat struct at a time, with a Mapper
+// that returns our schema for every field type.
 type reflector struct {
-	root reflect.Type // what the schema is of; a reference to it is "#"
+	root reflect.Type // a reference to its schema is "#"
+	out  bool         // the schema of what json.Marshal writes, not of what json.Unmarshal reads
 
-	// out asks for what json.Marshal writes instead of what json.Unmarshal
-	// reads.
-	out bool
-
-	checked map[reflect.Type]bool   // walked by check already
+	checked map[reflect.Type]bool   // by the method check
 	cyclic  map[reflect.Type]bool   // types that contain themselves; $ref points at them
 	names   map[reflect.Type]string // of those in defs
 	defs    jsonschema.Definitions
-	err     error // the first that happened inside the library's walk
+	err     error // the first one in a callback of the library
 }
 
 // reflectSchema returns the schema of t as bytes. Types that JSON cannot
@@ -68,7 +64,7 @@ func reflectSchema(t reflect.Type, out bool) (schema json.RawMessage, err error)
 	if s.Type != "object" {
 		return nil, fmt.Errorf("%v does not marshal to a JSON object; use a struct with a field for each argument, or give the type a method JSONSchema", t)
 	}
-	// The model reads the tool's own description, of which this would be a second one.
+	// The model reads the tool's description instead.
 	s.Description = ""
 	if len(r.defs) > 0 {
 		s.Definitions = r.defs
@@ -76,12 +72,10 @@ func reflectSchema(t reflect.Type, out bool) (schema json.RawMessage, err error)
 	return json.Marshal(s)
 }
 
-// check finds what cannot be expressed, and the types that contain themselves.
-// path leads to t, for messages; stack holds the types on the way.
+// check returns an error for a type without a schema, and finds the types that contain
+// themselves. path leads to t, for messages; stack has the types on the way.
 func (r *reflector) check(t reflect.Type, path []string, stack []reflect.Type) error {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
+	t = deref(t)
 	if i := slices.Index(stack, t); i >= 0 {
 		viaStruct := slices.ContainsFunc(stack[i:], func(u reflect.Type) bool { return u.Kind() == reflect.Struct })
 		if !viaStruct {
@@ -124,7 +118,7 @@ func (r *reflector) check(t reflect.Type, path []string, stack []reflect.Type) e
 	return fmt.Errorf("%s%v has no form in JSON; use another type, or leave the field out with `json:\"-\"`", at(path), t)
 }
 
-// at words where in a type something is: "field Lines[].Price: ".
+// at formats a path for a message: "field Lines[].Price: ".
 func at(path []string) string {
 	if len(path) == 0 {
 		return ""
@@ -134,20 +128,14 @@ func at(path []string) string {
 
 // mapKey reports whether encoding/json reads (or writes) keys of type t.
 func (r *reflector) mapKey(t reflect.Type) bool {
-	switch t.Kind() {
-	case reflect.String, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
-		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		return true
-	}
-	return r.isText(t)
+	kind := kindType(t.Kind())
+	return kind == "string" || kind == "integer" || r.isText(t)
 }
 
 // schema returns the schema of t, or a reference to it if it contains itself. All others are
 // written out where they are used, which every reader of a schema understands.
 func (r *reflector) schema(t reflect.Type) *jsonschema.Schema {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
+	t = deref(t)
 	if !r.cyclic[t] {
 		return r.build(t)
 	}
@@ -157,17 +145,15 @@ func (r *reflector) schema(t reflect.Type) *jsonschema.Schema {
 	name, ok := r.names[t]
 	if !ok {
 		name = r.defName(t)
-		r.names[t] = name // before build, which comes back here
+		r.names[t] = name // before build, which calls schema for t again
 		r.defs[name] = r.build(t)
 	}
 	return &jsonschema.Schema{Ref: "#/$defs/" + name}
 }
 
-// build always returns a new schema: the tags of a field are written into it.
+// build returns a new schema each time, into which the library writes the tags of a field.
 func (r *reflector) build(t reflect.Type) *jsonschema.Schema {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
+	t = deref(t)
 	if s := r.leaf(t); s != nil {
 		r.hoist(s)
 		return s
@@ -180,7 +166,7 @@ func (r *reflector) build(t reflect.Type) *jsonschema.Schema {
 		s.Type = "object"
 		if t.Elem().Kind() != reflect.Interface {
 			s.AdditionalProperties = r.part(t.Elem())
-		} // else any value, which is what saying nothing means
+		} // else any value is allowed
 		// encoding/json writes integer keys as text.
 		if k := t.Key().Kind(); k != reflect.String && !r.isText(t.Key()) {
 			s.PropertyNames = &jsonschema.Schema{Pattern: "^-?[0-9]+$"}
@@ -193,15 +179,14 @@ func (r *reflector) build(t reflect.Type) *jsonschema.Schema {
 		}
 	}
 	s.Description = r.typeText(t)
-	// The library's own hook for a type that is nearly what its definition says.
+	// The library's hook for a type that changes the schema of its definition.
 	if e, ok := reflect.New(t).Interface().(interface{ JSONSchemaExtend(*jsonschema.Schema) }); ok {
 		e.JSONSchemaExtend(s)
 	}
 	return s
 }
 
-// hoist moves the definitions of a type's own schema to the root, where its
-// references look for them.
+// hoist moves the definitions of a type's own schema to the root, to which its references are relative.
 func (r *reflector) hoist(s *jsonschema.Schema) {
 	s.Version, s.ID = "", ""
 	for name, d := range s.Definitions {
@@ -213,16 +198,15 @@ func (r *reflector) hoist(s *jsonschema.Schema) {
 	s.Definitions = nil
 }
 
-// fail notes an error where the library calls us and takes none.
+// fail records an error in a callback of the library, which cannot return it.
 func (r *reflector) fail(err error) {
 	if r.err == nil {
 		r.err = err
 	}
 }
 
-// object reflects a struct by way of a flat one with the same JSON fields, whose names do
-// not matter. The library is asked for no more than what the tags say: for the type of each
-// field it calls back.
+// object gives the library a flat struct with the same JSON fields, so that it reads the tags
+// but calls back for the type of each field.
 func (r *reflector) object(t reflect.Type) *jsonschema.Schema {
 	fields, err := jsonFields(t)
 	if err != nil {
@@ -242,7 +226,7 @@ func (r *reflector) object(t reflect.Type) *jsonschema.Schema {
 	}
 	flatType := reflect.StructOf(flat)
 	lib := jsonschema.Reflector{Anonymous: true, DoNotReference: true, Mapper: func(u reflect.Type) *jsonschema.Schema {
-		if u == flatType { // the library's own walk, one level deep
+		if u == flatType { // which the library walks
 			return nil
 		}
 		return r.schema(u)
@@ -254,17 +238,14 @@ func (r *reflector) object(t reflect.Type) *jsonschema.Schema {
 		if f.quoted {
 			quoteSchema(p, deref(f.typ).Kind())
 		}
-		if missing := lost(f, p); missing != "" {
-			r.fail(fmt.Errorf("field %s of %v: the tag's %s does not fit the type %v", f.goName, t, missing, f.typ))
-		}
-		if err := unreadablePattern(f, p); err != nil {
-			r.fail(fmt.Errorf("field %s of %v: the tag's pattern: %w; write one of Go's package regexp, or nothing is checked", f.goName, t, err))
+		if err := checkTag(f, p); err != nil {
+			r.fail(fmt.Errorf("field %s of %v: the tag's %w", f.goName, t, err))
 		}
 	}
 	return s
 }
 
-// quoteSchema turns the schema of a value into that of the value in quotes.
+// quoteSchema changes the schema of a value to that of a string that contains it.
 func quoteSchema(s *jsonschema.Schema, k reflect.Kind) {
 	switch kindType(k) {
 	case "integer":
@@ -277,10 +258,8 @@ func quoteSchema(s *jsonschema.Schema, k reflect.Kind) {
 	s.Type, s.Minimum, s.Maximum = "string", "", ""
 }
 
-// fieldTag writes the tag that the library reads. It takes a field as required unless
-// its tag says omitempty, so that this is what the tag says, whatever encoding/json does
-// with the field. Of descriptions the tag's comes first, then that of the field's doc
-// comment, then the type's.
+// fieldTag returns the tag for the library, which treats a field as required unless its tag says omitempty. The
+// description is that of the tag, else of the field's doc comment, else of the type.
 func (r *reflector) fieldTag(f field) (reflect.StructTag, error) {
 	schema, err := schemaTag(f.tag.Get("jsonschema"))
 	if err != nil {
@@ -290,7 +269,7 @@ func (r *reflector) fieldTag(f field) (reflect.StructTag, error) {
 	if f.optional && !r.out || f.omits && r.out {
 		omit = ",omitempty"
 	}
-	// Read, null is taken as "not given" (see coercer.object); written, it is there.
+	// In arguments null means "not given" (see coercer.object); in results it is a value.
 	if r.out && !f.omits && r.nilable(f.typ) {
 		schema = strings.TrimPrefix(schema+",nullable", ",")
 	}
@@ -310,9 +289,7 @@ func (r *reflector) fieldTag(f field) (reflect.StructTag, error) {
 
 // typeText describes a type if a field has no description.
 func (r *reflector) typeText(t reflect.Type) string {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
+	t = deref(t)
 	if t == durationType && r.out {
 		return "nanoseconds"
 	}
@@ -338,60 +315,11 @@ func (r *reflector) part(t reflect.Type) *jsonschema.Schema {
 	return s
 }
 
-// lost returns a keyword of f's tag of which the library made nothing: it drops one that
-// does not fit the type, and a value that does not parse, without an error. Of a list it
-// gives some keywords to the items.
-func lost(f field, p *jsonschema.Schema) string {
-	if p.OneOf != nil || p.AnyOf != nil {
-		return ""
-	}
-	items := p
-	if p.Items != nil {
-		items = p.Items
-	}
-	has := map[string]bool{
-		"default":          p.Default != nil || items.Default != nil,
-		"enum":             len(p.Enum)+len(items.Enum) > 0,
-		"example":          len(p.Examples)+len(items.Examples) > 0,
-		"minimum":          p.Minimum != "" || items.Minimum != "",
-		"maximum":          p.Maximum != "" || items.Maximum != "",
-		"exclusiveMinimum": p.ExclusiveMinimum != "" || items.ExclusiveMinimum != "",
-		"exclusiveMaximum": p.ExclusiveMaximum != "" || items.ExclusiveMaximum != "",
-		"multipleOf":       p.MultipleOf != "" || items.MultipleOf != "",
-		"minLength":        p.MinLength != nil || items.MinLength != nil,
-		"maxLength":        p.MaxLength != nil || items.MaxLength != nil,
-		"pattern":          p.Pattern != "" || items.Pattern != "",
-		"minItems":         p.MinItems != nil,
-		"maxItems":         p.MaxItems != nil,
-	}
-	for _, part := range splitUnescaped(f.tag.Get("jsonschema")) {
-		key, _, _ := strings.Cut(part, "=")
-		if made, known := has[key]; known && !made {
-			return key
-		}
-	}
-	return ""
-}
-
-// unreadablePattern returns why the pattern of f's tag cannot be checked. Those of types that
-// make their own schema are not ours to judge: they may be JavaScript's.
-func unreadablePattern(f field, p *jsonschema.Schema) error {
-	if !strings.Contains(f.tag.Get("jsonschema"), "pattern=") {
-		return nil
-	}
-	if p.Items != nil {
-		p = p.Items
-	}
-	_, err := regexp.Compile(p.Pattern)
-	return err
-}
-
-// packagePath matches what precedes the names in those of generic types.
+// packagePath matches the paths in the names of generic types.
 var packagePath = lazy.Regexp(`[^\[\],*]*[./]`)
 
-// defName returns a name for t in $defs: letters and digits only, since a slash in it
-// would be a step of the reference, and unique. Box[example.org/x.Inner] becomes
-// BoxInner; types of one name from two packages are numbered, from 2.
+// defName returns a unique name for t in $defs. Box[example.org/x.Inner] becomes BoxInner: a
+// slash would be a step of the reference. Equal names are numbered from 2.
 func (r *reflector) defName(t reflect.Type) string {
 	name := strings.Map(func(c rune) rune {
 		if strings.ContainsRune("[],* ", c) {
@@ -399,16 +327,9 @@ func (r *reflector) defName(t reflect.Type) string {
 		}
 		return c
 	}, packagePath().ReplaceAllString(t.Name(), ""))
-	taken := func(s string) bool {
-		for _, n := range r.names {
-			if n == s {
-				return true
-			}
-		}
-		return false
-	}
+	taken := slices.Collect(maps.Values(r.names))
 	unique := name
-	for i := 2; taken(unique); i++ {
+	for i := 2; slices.Contains(taken, unique); i++ {
 		unique = name + strconv.Itoa(i)
 	}
 	return unique
@@ -422,6 +343,5 @@ var (
 	bigIntType   = reflect.TypeFor[big.Int]()
 )
 
-// anything returns the schema that every value fits, written {} rather than
-// true, which some model APIs refuse.
+// anything returns the schema of any value. It is written as {}, since some model APIs refuse true.
 func anything() *jsonschema.Schema { return &jsonschema.Schema{Extras: map[string]any{}} }

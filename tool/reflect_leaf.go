@@ -11,10 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool/docs"
 )
 
-// leaf returns the schema of a type that has no parts we look into, or nil.
-// What a type says of itself goes before what its kind says: first its own schema, then its
-// values, then its methods for JSON, then those for text, as encoding/json has it. The
-// schema is a new one each time.
+// leaf returns a new schema of a type without fields or items, or nil for the others. It uses, in this order, the
+// type's own schema, its values, its methods for JSON, those for text, and its kind.
 func (r *reflector) leaf(t reflect.Type) *jsonschema.Schema {
 	if s := r.known(t); s != nil {
 		return s
@@ -40,7 +38,7 @@ func (r *reflector) leaf(t reflect.Type) *jsonschema.Schema {
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 && !r.isCustom(t.Elem()) && !r.isText(t.Elem()):
 		s.Type, s.ContentEncoding = "string", "base64"
 		return s
-	// Any value can be written; read can be only what needs no methods.
+	// Any value can be written, but JSON has no methods to read.
 	case t.Kind() == reflect.Interface && (r.out || t.NumMethod() == 0):
 		return s
 	}
@@ -51,8 +49,7 @@ func (r *reflector) leaf(t reflect.Type) *jsonschema.Schema {
 	return s
 }
 
-// asType returns v as a t, which may have methods of its own to write it, if it is a constant of
-// the same kind; else v.
+// asType converts v to t, whose methods write its JSON, if it has t's kind; else it returns v.
 func asType(v any, t reflect.Type) any {
 	if c := reflect.ValueOf(v); c.IsValid() && c.Kind() == t.Kind() {
 		return c.Convert(t).Interface()
@@ -60,8 +57,7 @@ func asType(v any, t reflect.Type) any {
 	return v
 }
 
-// checkEnum returns an error for a value of t's own list that t cannot be read from: the schema would
-// ask for what is refused.
+// checkEnum returns an error if t cannot be read from one of its values.
 func (r *reflector) checkEnum(t reflect.Type, values []any) error {
 	for _, v := range values {
 		data, err := json.Marshal(v)
@@ -69,19 +65,19 @@ func (r *reflector) checkEnum(t reflect.Type, values []any) error {
 			err = json.Unmarshal(data, reflect.New(t).Interface())
 		}
 		if err != nil {
-			return fmt.Errorf("%v cannot be read from %s, one of the values that it is said to have: %w; let Enum return what its JSON is", t, data, err)
+			return fmt.Errorf("%v cannot be read from %s, which is one of its values: %w; let Enum return values as they are in JSON", t, data, err)
 		}
 	}
 	return nil
 }
 
-// known returns the schema of a type that brings its own, or whose JSON is not
-// what its Go definition suggests; else nil.
+// known returns the schema of a type with a method JSONSchema, or whose JSON differs from
+// its Go definition; else nil.
 func (r *reflector) known(t reflect.Type) *jsonschema.Schema {
 	s := anything()
 	if c, ok := reflect.New(t).Interface().(interface{ JSONSchema() *jsonschema.Schema }); ok {
 		if own := c.JSONSchema(); own != nil {
-			*s = *own // theirs may be shared
+			*s = *own // a copy, since the type may return the same one each time
 		}
 		return s
 	}
@@ -96,7 +92,7 @@ func (r *reflector) known(t reflect.Type) *jsonschema.Schema {
 		s.Type, s.Pattern, s.Examples = "string", durationPattern, []any{"1m30s"}
 	case numberType:
 		s.Type = "number"
-	case bigIntType: // which has methods for text, but JSON in numbers
+	case bigIntType: // it has methods for text, but its JSON is a number
 		s.Type = "integer"
 	case rawType: // any value
 	default:
@@ -105,8 +101,7 @@ func (r *reflector) known(t reflect.Type) *jsonschema.Schema {
 	return s
 }
 
-// isCustom reports whether a type reads (or writes) its JSON itself, so that
-// nothing is known about it.
+// isCustom reports whether a type reads (or writes) its JSON itself, so that it may be anything.
 func (r *reflector) isCustom(t reflect.Type) bool {
 	if r.out {
 		return implements[json.Marshaler](t)
@@ -122,14 +117,12 @@ func (r *reflector) isText(t reflect.Type) bool {
 	return implements[encoding.TextUnmarshaler](t)
 }
 
-// implements reports whether a pointer to t has the methods of I: encoding/json finds them
-// there, as it decodes into what it can address.
+// implements reports whether a pointer to t implements I. encoding/json uses methods of pointers.
 func implements[I any](t reflect.Type) bool {
 	return t.Kind() != reflect.Interface && reflect.PointerTo(t).Implements(reflect.TypeFor[I]())
 }
 
-// kindType returns the JSON type of values of a kind, empty for those with parts and those
-// that JSON has not.
+// kindType returns the JSON type of a scalar kind; empty for other kinds.
 func kindType(k reflect.Kind) string {
 	switch k {
 	case reflect.Bool:
@@ -145,8 +138,7 @@ func kindType(k reflect.Kind) string {
 	return ""
 }
 
-// intRange returns the bounds of the integer types that a model might exceed. What does
-// not fit into 64 bits, decoding refuses.
+// intRange returns the bounds of small integer types. Decoding refuses numbers of more than 64 bits.
 func intRange(t reflect.Type) (low, high json.Number) {
 	switch t.Kind() {
 	case reflect.Int8, reflect.Int16, reflect.Int32:

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// lookahead bounds how far a decision looks, in bytes: enough for a key and what follows
-// it. Without a bound a text of open quotes would take its square.
+// lookahead is how many bytes a decision may look ahead: enough for a key and what follows it.
+// Without a limit a text of open quotes would take quadratic time.
 const lookahead = 256
 
 var errNoJSON = errors.New("the text has no JSON object")
@@ -31,29 +31,23 @@ func repair(raw []byte) (repaired, error) {
 	return repaired{v, r.notes, r.truncated}, err
 }
 
-// A repairer reads what models send in place of JSON: single quotes, Python
-// literals, trailing commas, comments, code fences and prose around it. It
-// takes one pass with a bounded look-ahead, so that its time is linear in the
-// text.
+// A repairer reads what models send in place of JSON: single quotes, Python literals, trailing commas, comments,
+// code fences and prose around it. It takes one pass with a bounded look-ahead, so that its time is linear.
 //
-// It is generous with signs and strict with ends. Text that ran out inside a
-// value looks complete once it is closed and yet is wrong (/tmp/a of /tmp/abc),
-// so it is reported as truncated and must not be run. For the same reason
-// nothing that could be a field is dropped.
+// It tolerates wrong signs, but not a missing end: a value that was cut off, such
+// as /tmp/a of /tmp/abc, would look right once it is closed. Such text is reported
+// as truncated and must not be run. Nothing that could be a field is dropped.
 //
-// A method that reads something leaves i behind it. Once truncated is set all of them
-// return as fast as they can, with what there is.
+// A method that reads something moves i past it. Once truncated is set all methods return what they have.
 type repairer struct {
 	s     []byte
 	i     int // how far it has been read
 	depth int
 
-	// How many are open around the place that is read: what a closing bracket
-	// can mean depends on it.
-	arrays, objects, parens int
+	arrays, objects, parens int // how many are open; they decide what a wrong closing bracket means
 
 	stop    int     // where a word is known to end; see token
-	pending *string // the b of {"a": [1, "b": 2}: an array ran into it, but it is the object's
+	pending *string // b in {"a": [1, "b": 2}: a field of the object that was read as an item of the array
 
 	notes     []string
 	truncated bool
@@ -80,8 +74,7 @@ func (r *repairer) at(prefix string) bool {
 	return bytes.HasPrefix(r.s[r.i:], []byte(prefix))
 }
 
-// document reads the whole text: an optional byte order mark, what surrounds the JSON,
-// and the JSON.
+// document reads the whole text: the JSON and what surrounds it.
 func (r *repairer) document() (*value, error) {
 	r.s = bytes.TrimPrefix(r.s, []byte("\ufeff"))
 	r.unescapeAll()
@@ -92,8 +85,8 @@ func (r *repairer) document() (*value, error) {
 	return r.rest(v)
 }
 
-// unescapeAll undoes one level of escapes where the whole text has one too
-// many: {\"a\": 1}, or {\n  \"a\": 1\n}.
+// unescapeAll removes one level of escapes if the whole text was escaped: {\"a\": 1}, or
+// {\n  \"a\": 1\n}.
 func (r *repairer) unescapeAll() {
 	t := bytes.TrimLeft(r.s, " \t\r\n")
 	inside, more := bytes.CutPrefix(t, []byte("{"))
@@ -110,9 +103,8 @@ func (r *repairer) unescapeAll() {
 	}
 }
 
-// start finds where the JSON begins and reads it. Of texts that begin otherwise than with
-// a bracket it knows these: "a": 1, "b": 2} and a: 1}, read(a=1, b=2), and prose or a code
-// fence, behind which the first bracket begins it.
+// start finds where the JSON begins and reads it. Apart from a bracket, a text may begin with a field ("a": 1,
+// "b": 2} or a: 1}), a call (read(a=1, b=2)), or prose or a code fence before the first bracket.
 func (r *repairer) start() (*value, error) {
 	r.space()
 	switch r.peek(0) {
@@ -128,7 +120,7 @@ func (r *repairer) start() (*value, error) {
 		r.note("missing brace")
 		return r.members('}')
 	}
-	// A call in Python's words: the argument is one object, or the members are its names.
+	// A call in Python's syntax, with one object or with named arguments.
 	if n := callees(r.s[r.i:]); n > 0 {
 		r.i += n
 		r.note("a call around the arguments")
@@ -159,9 +151,8 @@ func (r *repairer) start() (*value, error) {
 	return r.value(valueAtRoot)
 }
 
-// braceless reads members that lack only the opening brace. If they turn out not to be
-// members, or to be cut off, all is as before and false is returned: prose with a colon in
-// it looks alike.
+// braceless reads members without an opening brace. It returns false and changes nothing if
+// they are not members, or are cut off: they may be prose with a colon.
 func (r *repairer) braceless() (*value, bool) {
 	before := *r
 	v, err := r.members('}')
@@ -173,33 +164,24 @@ func (r *repairer) braceless() (*value, bool) {
 	return v, true
 }
 
-// callees returns the length of what calls begin with: read( of read(path="x"), and
-// print(tools.read( of a call inside of another one.
+// callees returns the length of the names of functions at the beginning of s, with their
+// parentheses: of read( in read(path="x"), and of print(tools.read( in a nested call.
 func callees(s []byte) int {
 	n := 0
 	for {
 		name := bytes.IndexByte(s[n:], '(')
-		if name <= 0 || !callee(s[n:n+name]) {
+		if name <= 0 || bytes.ContainsFunc(s[n:n+name], func(c rune) bool {
+			return !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '_' && c != '.'
+		}) {
 			return n
 		}
 		n += name + 1
 	}
 }
 
-// callee reports whether s can be the name of a function.
-func callee(s []byte) bool {
-	for _, c := range string(s) {
-		if !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '_' && c != '.' {
-			return false
-		}
-	}
-	return true
-}
-
-// rest looks at what follows the document: nothing that matters, or a second object. The
-// same object again, or an empty one, is a stutter; another one would be a second call, of
-// which only one could run, be there prose between them or not. What follows a comma and
-// looks like a field belongs to the object, and is never dropped.
+// rest reads what follows the document. It drops prose and the same object again; another
+// object is an error, as it would be a second call. A field after a comma is an error too: it
+// belongs to the object.
 func (r *repairer) rest(v *value) (*value, error) {
 	for {
 		r.space()
@@ -237,8 +219,7 @@ func (r *repairer) rest(v *value) (*value, error) {
 	}
 }
 
-// nextObject goes to the next brace, if what follows it looks like a quoted key: prose may
-// have braces of its own. A brace that is here already needs no key.
+// nextObject moves to the next object: a brace at i, or one after prose with a quoted key in it.
 func (r *repairer) nextObject() bool {
 	for i := r.i; ; i++ {
 		n := bytes.IndexByte(r.s[i:], '{')
@@ -289,7 +270,7 @@ func (r *repairer) skipPast(end string) {
 	}
 }
 
-// The place of a value decides what can end it.
+// A place is where a value is, which determines what can end it.
 type place byte
 
 const (
@@ -298,8 +279,7 @@ const (
 	valueInArray
 )
 
-// value reads any value that begins here. It is where everything nested comes through, so
-// it holds the depth.
+// value reads a value, and counts the depth.
 func (r *repairer) value(p place) (*value, error) {
 	if r.depth++; r.depth > maxDepth {
 		return nil, errors.New("it is nested too deep")
@@ -356,11 +336,11 @@ func (r *repairer) members(end byte) (*value, error) {
 			}
 			r.i++
 			return v, v.unique()
-		// [{"a": 1] and [{"a": 1 {"a": 2}]: the brace is missing, and the bracket is the array's.
+		// [{"a": 1] and [{"a": 1 {"a": 2}]: the brace is missing, and the bracket closes the array.
 		case r.arrays > 0 && (c == ']' || c == '{' && len(v.members) > 0):
 			r.note("missing bracket")
 			return v, v.unique()
-		case c == ']' || c == ')': // there is nothing that it could close
+		case c == ']' || c == ')': // nothing is open that it could close
 			r.note("extra bracket")
 			r.i++
 			continue
@@ -384,9 +364,8 @@ func (r *repairer) members(end byte) (*value, error) {
 	}
 }
 
-// member reads a key, what is written for the colon, and a value. A key may be without quotes; a
-// value that is missing is null, which says as much. If the text ends before the value, the
-// member has none.
+// member reads a key, with or without quotes, the colon or another sign for it, and a value. A
+// missing value is null. If the text ends before the value, the member has none.
 func (r *repairer) member() (member, error) {
 	var m member
 	if r.pending != nil {
@@ -431,7 +410,7 @@ func (r *repairer) member() (member, error) {
 	return m, err
 }
 
-// bareKey reads a key without quotes; it is empty where none is.
+// bareKey reads a key without quotes; it returns "" if there is none.
 func (r *repairer) bareKey() string {
 	start := r.i
 	for !r.eof() {

@@ -2,8 +2,7 @@ package tool
 
 import "errors"
 
-// array reads what follows an opening bracket or, of a tuple, parenthesis. Either closing
-// one ends it.
+// array reads what follows an opening bracket, or the parenthesis of a tuple. Either closing sign ends it.
 func (r *repairer) array(end byte) (*value, error) {
 	r.arrays++
 	defer func() { r.arrays-- }()
@@ -20,7 +19,7 @@ func (r *repairer) array(end byte) (*value, error) {
 			}
 			r.i++
 			return v, nil
-		// {"a": [1, 2}: the brace closes the object around.
+		// {"a": [1, 2}: the brace closes the object around the array.
 		case c == '}' && r.objects > 0:
 			r.note("missing bracket")
 			return v, nil
@@ -37,11 +36,9 @@ func (r *repairer) array(end byte) (*value, error) {
 			comma = true
 			r.i++
 			continue
-		// [1, 2, ...] of a model that leaves out the rest. What is left out was not said, so the
-		// list is taken as it is.
-		case r.at("..."), r.at("…"):
+		case r.at("..."), r.at("…"): // the model left out the rest, which is not known
 			r.note("ellipsis")
-			r.i += len("...") // as many bytes as the sign has
+			r.i += len("...") // which is also len("…")
 			continue
 		}
 		if !comma {
@@ -55,9 +52,8 @@ func (r *repairer) array(end byte) (*value, error) {
 	}
 }
 
-// item reads one item of an array, and reports whether the array ends with it:
-// because the text does, or because what comes is the next field of the object
-// around.
+// item reads one item of an array, and reports whether the array ends, because the text does or
+// because the item is the next key of the object around the array.
 func (r *repairer) item(list *value) (done bool, err error) {
 	item, err := r.value(valueInArray)
 	if err != nil || r.truncated || r.pending != nil {

@@ -16,8 +16,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// bare is a tool that was not made by New: only its schema is known, as with
-// one of an MCP server.
+// bare is a tool of which only the schema is known, such as one of an MCP server.
 type bare struct{ schema string }
 
 func (b bare) Info() tool.Info {
@@ -28,12 +27,11 @@ func (b bare) Call(context.Context, tool.Call) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) { yield(tool.Text("ok"), nil) }
 }
 
-// A repairRow is a line of testdata/repair.jsonl: what a model sent, and what it is to
-// become.
+// A repairRow is a line of testdata/repair.jsonl: the text of a model and the wanted result.
 type repairRow struct {
 	Family    string          `json:"family"`
 	In        string          `json:"in"`
-	Schema    json.RawMessage `json:"schema"` // none: any object
+	Schema    json.RawMessage `json:"schema"` // any object, if empty
 	Want      json.RawMessage `json:"want"`
 	Truncated bool            `json:"truncated"` // must be refused as cut off
 	Error     bool            `json:"error"`     // must be refused
@@ -119,8 +117,8 @@ func decodeExact(b []byte) (v any) {
 	return num(v)
 }
 
-// TestRepairCorpus checks a minimum: of at least 300 rows, 95 % are repaired correctly, where a text
-// may mean several things. What must be refused is never accepted.
+// TestRepairCorpus checks that of at least 300 rows, 95 % are repaired correctly; some texts
+// are ambiguous. No text that must be refused is accepted.
 func TestRepairCorpus(t *testing.T) {
 	rows := repairRows(t)
 	right := 0
@@ -161,8 +159,8 @@ func TestCutArgumentsNeverRun(t *testing.T) {
 	}
 }
 
-// TestCutTextIsRefusedOrWhole cuts every broken text at every byte: what is
-// accepted must be the intended object, never less.
+// TestCutTextIsRefusedOrWhole cuts every broken text at every byte: an accepted text
+// is the intended object, not a part of it.
 func TestCutTextIsRefusedOrWhole(t *testing.T) {
 	for _, r := range repairRows(t) {
 		if r.Want == nil {
@@ -216,8 +214,8 @@ func anyJSON() *rapid.Generator[string] {
 	})
 }
 
-// TestValidJSONIsNeverChanged: arguments that fit the schema stay the same byte for byte, however unusually it
-// is written.
+// TestValidJSONIsNeverChanged: arguments that fit the schema are not changed, even if
+// their spelling is unusual.
 func TestValidJSONIsNeverChanged(t *testing.T) {
 	any := bare{`{"type":"object"}`}
 	rapid.Check(t, func(t *rapid.T) {
@@ -229,8 +227,7 @@ func TestValidJSONIsNeverChanged(t *testing.T) {
 	})
 }
 
-// TestHostileTexts has texts on which a repair that is not linear does not
-// come to an end within the time of a test.
+// TestHostileTexts has texts for which a repair in more than linear time would exceed the time of a test.
 func TestHostileTexts(t *testing.T) {
 	any := bare{`{"type":"object"}`}
 	for _, unit := range []string{
@@ -262,7 +259,7 @@ func FuzzArguments(f *testing.F) {
 			t.Fatalf("%q became %q: %v", in, args.JSON, err)
 		}
 		if strings.TrimSpace(in) != "" && len(args.Repaired) == 0 && string(args.JSON) != in {
-			t.Fatalf("%q became %q without a word", in, args.JSON)
+			t.Fatalf("%q became %q without a report", in, args.JSON)
 		}
 		again, err := tool.Arguments(bare{schema}, args.JSON)
 		if err != nil || !bytes.Equal(again.JSON, args.JSON) {

@@ -11,11 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// This file reads what is not a bracket: words, numbers and strings. Most of it decides
-// where a word without quotes, or a string with quotes inside, ends.
-
-// literals are words that stand for JSON's three: those of Python, JavaScript and Go, and
-// numbers that JSON has not, which are null there.
+// literals maps words of Python, JavaScript and Go to JSON's literals. Numbers that JSON does not have are null.
 var literals = map[string]string{
 	"true": "true", "True": "true", "TRUE": "true",
 	"false": "false", "False": "false", "FALSE": "false",
@@ -23,8 +19,8 @@ var literals = map[string]string{
 	"NaN": "null", "nan": "null", "Infinity": "null", "-Infinity": "null",
 }
 
-// word reads what is not quoted: a number, a literal, or text. One that the end of the text
-// ends may be incomplete, even if it looks complete: 1 of 15.
+// word reads what is not quoted: a number, a literal, or text. At the end of the text it may be
+// incomplete, even if it looks complete: 1 of 15.
 func (r *repairer) word(p place) (*value, error) {
 	start := r.i
 	r.token(p)
@@ -59,8 +55,8 @@ func (r *repairer) word(p place) (*value, error) {
 	return newString(w), nil
 }
 
-// token skips a number or a literal that is not part of a longer word: "3" before a comma
-// and a quote, but not the 3 of "3 apples". The 3 of [3 4] does.
+// token sets stop after a number or a literal that is not part of a longer text: the 3 of
+// [3 4] or of 3, "a", but not of 3 apples.
 func (r *repairer) token(p place) {
 	window := r.window(r.i)
 	n := strings.IndexFunc(window, func(c rune) bool {
@@ -77,7 +73,7 @@ func (r *repairer) token(p place) {
 	if after, ok := strings.CutPrefix(rest, ","); ok {
 		rest = trimSpace(after)
 	}
-	// What can only begin something new follows. A brace that ends needs no help.
+	// A sign follows that can only begin something new. A closing brace ends a word in any case.
 	if rest != "" && strings.ContainsRune(";)]\"'/#{[", rune(rest[0])) || p == valueInArray && onlyTokens(rest) {
 		r.i += n
 		r.stop = r.i
@@ -98,9 +94,8 @@ func isScalar(w string) bool {
 	return ok || fixNumber(w) != ""
 }
 
-// endsWord reports whether an unquoted word ends here. Text without quotes may hold commas,
-// so that in an object a comma ends it only where another member follows. A comment needs a
-// blank in front: an address has // too, and a colour #.
+// endsWord reports whether an unquoted word ends here. It may contain commas, so that in an object a comma only
+// ends it before another member. A comment must follow a blank: a URL contains //, and a colour #.
 func (r *repairer) endsWord(p place) bool {
 	if r.i == r.stop {
 		return true
@@ -123,7 +118,7 @@ func (r *repairer) endsWord(p place) bool {
 }
 
 // fixNumber returns the JSON form of a number, or "". It knows +1, .5, 5., 007, 1_000 and,
-// up to 64 bits, 0x1f, 0o17 and 0b11. A date or a time is none.
+// up to 64 bits, 0x1f, 0o17 and 0b11.
 func fixNumber(w string) string {
 	if len(w) > maxDigits || !strings.ContainsAny(w, "0123456789") || strings.ContainsAny(w, " :/") {
 		return ""
@@ -145,7 +140,7 @@ func fixNumber(w string) string {
 	if strings.Trim(digits, "0123456789_.eE+-") != "" || digits[0] == '_' {
 		return ""
 	}
-	// JSON wants a digit on both sides of the point, and no zeros in front.
+	// JSON requires a digit on both sides of the point, and no leading zeros.
 	digits = strings.ReplaceAll(digits, "_", "")
 	if digits[0] == '.' {
 		digits = "0" + digits
@@ -162,15 +157,14 @@ func fixNumber(w string) string {
 	return sign + digits
 }
 
-// quotes are what may open a string, longest first, with what closes it. From the sixth on
-// they are typographic, which word processors and some models put in place of plain ones.
+// quotes are the quotes that may open a string, longest first, with those that close it. From the
+// sixth on they are typographic.
 var quotes = []struct{ open, close string }{
 	{`"""`, `"""`}, {`'''`, `'''`}, {`"`, `"`}, {`'`, `'`}, {"`", "`"},
 	{"“", "”"}, {"‘", "’"}, {"”", "”"}, {"«", "»"}, {"「", "」"},
 }
 
-// quote returns the quote that opens a string here, or "". Python's prefixes
-// (r"…", rb"…") are skipped, which is the only change it makes.
+// quote returns the quote that opens a string here, or "". It moves past the prefixes of Python (r"…", rb"…").
 func (r *repairer) quote() string {
 	for n := range 3 {
 		c := r.peek(n)
@@ -184,24 +178,19 @@ func (r *repairer) quote() string {
 		}
 	}
 	for _, q := range quotes {
-		if r.at(q.open) && !(q.open == `"""` && r.emptyString()) {
+		// Three quotes that are never closed are an empty string and a stray quote.
+		if r.at(q.open) && (q.open != `"""` || bytes.Contains(r.s[r.i+3:], []byte(`"""`))) {
 			return q.open
 		}
 	}
 	return ""
 }
 
-// emptyString distinguishes "" followed by a stray quote from a triple quote, which would be closed
-// somewhere.
-func (r *repairer) emptyString() bool {
-	return !bytes.Contains(r.s[r.i+3:], []byte(`"""`))
-}
-
 // strings reads a string, or several that Python or JavaScript would join.
 func (r *repairer) strings(p place) (*value, error) {
 	text := r.str(false, p)
 	for !r.truncated {
-		save := r.i // a blank behind the string is not ours, unless a plus follows
+		save := r.i // do not read a blank unless a plus follows
 		if r.space(); r.peek(0) != '+' {
 			r.i = save
 			break
@@ -217,10 +206,9 @@ func (r *repairer) strings(p place) (*value, error) {
 	return newString(text), nil
 }
 
-// str reads one string; isKey says that a colon must follow it. A quote ends it only if
-// what follows may follow a string; a triple one, and most of the typographic ones, which
-// have three bytes too, always do. Line breaks and other control characters are taken as
-// they are.
+// str reads one string; isKey says that a colon must follow it. A quote only ends it if what
+// comes next may follow a string. Quotes of three bytes, triple and most typographic ones, always
+// end it. Line breaks and other control characters are part of it.
 func (r *repairer) str(isKey bool, p place) string {
 	open := r.quote()
 	closing := open
@@ -296,7 +284,7 @@ func (r *repairer) escape(b []byte) []byte {
 	return append(b, '\\')
 }
 
-// hex reads n hexadecimal digits, and does not move.
+// hex reads n hexadecimal digits without moving.
 func (r *repairer) hex(n int) (rune, bool) {
 	if r.i+n > len(r.s) {
 		return 0, false
@@ -305,8 +293,8 @@ func (r *repairer) hex(n int) (rune, bool) {
 	return rune(code), err == nil
 }
 
-// lowSurrogate reads the second half of a pair (RFC 8259, section 7), and moves behind it if
-// there is one. It returns the rune of both.
+// lowSurrogate reads the second half of a pair (RFC 8259, section 7), if there is one, and
+// returns the rune of both.
 func (r *repairer) lowSurrogate(high rune) (rune, bool) {
 	if !utf16.IsSurrogate(high) || !r.at(`\u`) {
 		return 0, false
@@ -322,8 +310,7 @@ func (r *repairer) lowSurrogate(high rune) (rune, bool) {
 	return 0, false
 }
 
-// window returns the text from i on, as far as decisions look. It is a copy, of lookahead
-// bytes at most.
+// window returns a copy of the text from i on, of at most lookahead bytes.
 func (r *repairer) window(i int) string {
 	return string(r.s[min(i, len(r.s)):min(i+lookahead, len(r.s))])
 }
@@ -332,23 +319,23 @@ func (r *repairer) window(i int) string {
 // follows: models forget to escape quotes inside strings.
 func (r *repairer) closes(i int, isKey bool, p place) bool {
 	rest := trimSpace(r.window(i))
-	if rest == "" || isKey { // keys hold no quotes
+	if rest == "" || isKey { // keys contain no quotes
 		return true
 	}
 	switch rest[0] {
-	case ')': // of a tuple or a call; otherwise it is prose: (as "he" said)
+	case ')': // of a tuple or a call; otherwise of prose: (as "he" said)
 		return r.parens > 0
 	case '}', ']':
 		rest = strings.TrimLeft(rest, " \t\r\n}])")
 		// Code in a string has brackets too, and more text after them.
 		return rest == "" || strings.ContainsRune(",;`<{", rune(rest[0])) || p == valueAtRoot ||
 			keyFollows(rest) || strings.HasPrefix(rest, "//") || !strings.ContainsAny(rest, `"'`)
-	case ',', ';': // prose has commas too, so it counts what follows
+	case ',', ';': // prose has commas too: look at what follows
 		if p == valueInArray {
 			return itemFollows(rest[1:])
 		}
 		return memberFollows(rest[1:])
-	case ':': // it was a key after all: of an object without a brace, or behind a list without a bracket
+	case ':': // it is a key, of an object without a brace or after a list without a bracket
 		return p == valueAtRoot || p == valueInArray && r.objects > 0
 	case '+': // "a" + "b"
 		rest = trimSpace(rest[1:])
@@ -372,15 +359,13 @@ func trimSpace(s string) string { return strings.TrimLeftFunc(s, isSpace) }
 
 func isSpace(c rune) bool { return unicode.IsSpace(c) || c == '\u200b' || c == '\ufeff' }
 
-// memberFollows reports whether, after a comma, another member or the end of
-// the object comes.
+// memberFollows reports whether, after a comma, another member or the end of the object comes.
 func memberFollows(s string) bool {
 	s = strings.TrimLeftFunc(s, func(c rune) bool { return isSpace(c) || c == ',' })
 	return s == "" || strings.ContainsRune("}])#", rune(s[0])) || strings.HasPrefix(s, "//") || strings.HasPrefix(s, "/*") || keyFollows(s)
 }
 
-// itemFollows reports whether, after a comma, another item or the end of the
-// array comes.
+// itemFollows reports whether, after a comma, another item or the end of the array comes.
 func itemFollows(s string) bool {
 	s = strings.TrimLeftFunc(s, func(c rune) bool { return isSpace(c) || c == ',' })
 	if s == "" || strings.ContainsRune(`"'[{(]})#-0123456789`, rune(s[0])) || strings.HasPrefix(s, "//") || strings.HasPrefix(s, "...") {
@@ -403,7 +388,7 @@ func keyFollows(s string) bool {
 	if q := s[0]; q == '"' || q == '\'' || q == '`' {
 		end := strings.IndexByte(s[1:], q)
 		if end < 0 {
-			return len(s) >= lookahead/2 // a long key, or none: assume the regular
+			return len(s) >= lookahead/2 // assume a long key
 		}
 		s = trimSpace(s[end+2:])
 		return s == "" || s[0] == ':' || s[0] == '=' || strings.HasPrefix(s, "：")
@@ -414,7 +399,7 @@ func keyFollows(s string) bool {
 			return strings.HasPrefix(trimSpace(rest), ":")
 		}
 	}
-	// A bare key. An address is none, though a colon follows its scheme.
+	// A bare key; the scheme of a URL is not one, although a colon follows.
 	n := strings.IndexFunc(s, func(c rune) bool {
 		return !unicode.IsLetter(c) && !unicode.IsDigit(c) && c != '_' && c != '-' && c != '$' && c != '.'
 	})

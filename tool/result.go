@@ -112,13 +112,10 @@ var encoders = sync.Pool{New: func() any {
 	return e
 }}
 
-// outputTypeOf returns the outputType of t, or nil if its values are
-// not JSON objects: MCP has output schemas and structured results for objects only. The
-// error names a field that JSON cannot express.
+// outputTypeOf returns the outputType of t, or nil if its values are not JSON objects, for which
+// MCP has no output schema. The error names a field that JSON cannot express.
 func outputTypeOf(t reflect.Type) (*outputType, error) {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
+	t = deref(t)
 	if v, ok := outputTypes.Load(t); ok {
 		return v.(*outputType), nil
 	}
@@ -129,8 +126,7 @@ func outputTypeOf(t reflect.Type) (*outputType, error) {
 	return out, err
 }
 
-// newOutputType makes the value that outputTypeOf caches. It returns nil for a type that
-// marshals itself, since its JSON is unknown.
+// newOutputType makes the value that outputTypeOf caches, nil for a type with methods for JSON.
 func newOutputType(t reflect.Type) (*outputType, error) {
 	isBlock := reflect.PointerTo(t).Implements(reflect.TypeFor[message.Block]())
 	isError := reflect.PointerTo(t).Implements(reflect.TypeFor[error]())

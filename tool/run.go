@@ -15,10 +15,9 @@ import (
 // A Handler runs one call of a tool. Its result follows the rules of [Tool.Call].
 type Handler func(ctx context.Context, t Tool, call Call) iter.Seq2[Chunk, error]
 
-// A Middleware wraps a Handler. It sees every call of every tool it is
-// installed for, streaming or not, after validation and permission. A call whose
-// arguments it changes is judged again before it runs ([Call.Judge]). It must range over
-// the next handler's sequence on the goroutine that ranges over its own.
+// A Middleware wraps a Handler. It sees every call of every tool it is installed for, streaming or not, after
+// validation and permission. A call whose arguments it changes is judged again before it runs ([Call.Judge]). It
+// must range over the next handler's sequence on the goroutine that ranges over its own.
 type Middleware func(next Handler) Handler
 
 // With returns t with its own middleware: a timeout, or a limit shared with other tools.
@@ -36,7 +35,7 @@ type wrapped struct {
 func (w *wrapped) Unwrap() Tool { return w.Tool }
 
 func (w *wrapped) Call(ctx context.Context, call Call) iter.Seq2[Chunk, error] {
-	return chain(keeping(call, isolated), w.middleware)(ctx, w.Tool, call)
+	return chain(withJudgement(call, isolated), w.middleware)(ctx, w.Tool, call)
 }
 
 // chain puts middleware around a handler, the first outermost.
@@ -47,23 +46,21 @@ func chain(h Handler, middleware []Middleware) Handler {
 	return h
 }
 
-// Run runs a call whose arguments are valid and which is allowed, through the
-// middleware, the first being the outermost. The sequence yields chunks; a
-// failure of the tool, a panic included, ends it with a Failed chunk for the
-// model. It yields an error only if that wraps [ErrAbort] or the context
-// ended, in which case the error wraps the context's cause.
+// Run runs a call whose arguments are valid and which is allowed, through the middleware, the first being the
+// outermost. The sequence yields chunks; a failure of the tool, a panic included, ends it with a Failed chunk for
+// the model. It yields an error only if that wraps [ErrAbort] or the context ended, in which case the error wraps
+// the context's cause.
 //
-// The tool runs on its own goroutine. It has 200 ms to end after the context has, or
-// after the consumer has stopped; what it yields in this time after the context ended is
-// passed on. A tool that takes longer is abandoned: its goroutine continues until the
-// function returns, and its chunks are dropped.
+// The tool runs on its own goroutine. It has 200 ms to end after the context has, or after the consumer has
+// stopped; what it yields in this time after the context ended is passed on. A tool that takes longer is
+// abandoned: its goroutine continues until the function returns, and its chunks are dropped.
 func Run(ctx context.Context, t Tool, call Call, middleware ...Middleware) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
 		d := delivery{ctx: ctx, call: call, yield: yield}
 		handle := Handler(isolated)
 		if len(middleware) > 0 {
 			defer d.recover()
-			handle = chain(keeping(call, isolated), middleware)
+			handle = chain(withJudgement(call, isolated), middleware)
 		}
 		// Called instead of ranged over, as the body of a loop would be three allocations.
 		handle(ctx, t, call)(d.pass)
@@ -75,17 +72,17 @@ type delivery struct {
 	ctx    context.Context
 	call   Call
 	yield  func(Chunk, error) bool
-	over   bool // the consumer has stopped
+	ended  bool // an error was passed on, or the consumer has stopped
 	inBody bool // the consumer's loop body is running
 }
 
 func (d *delivery) pass(c Chunk, err error) bool {
-	if d.over { // like the body of a range loop
+	if d.ended { // like the body of a range loop
 		panic("middleware continued after yield returned false")
 	}
 	p := checked(c, err) // middleware may have made the chunk
 	if c, err = p.chunk, p.err; err != nil {
-		d.over = true
+		d.ended = true
 		c, err = Failure(err.Error()), fatal(d.ctx, d.call, err)
 		if err != nil {
 			c = Chunk{}
@@ -94,19 +91,18 @@ func (d *delivery) pass(c Chunk, err error) bool {
 	d.inBody = true
 	more := d.yield(c, err)
 	d.inBody = false
-	d.over = d.over || !more
-	return !d.over
+	d.ended = d.ended || !more
+	return !d.ended
 }
 
-// recover turns a panic of middleware into a failure. It does not recover a panic of the
-// consumer's loop body.
+// recover turns a panic of middleware into a failure. It does not recover a panic of the consumer's loop body.
 func (d *delivery) recover() {
 	if d.inBody {
 		return
 	}
 	if r := recover(); r != nil {
 		failure := Failure(panicked(d.ctx, d.call, r).Error())
-		if !d.over {
+		if !d.ended {
 			d.yield(failure, nil)
 		}
 	}
@@ -133,8 +129,7 @@ func panicked(ctx context.Context, call Call, v any) error {
 	return fmt.Errorf("tool %s failed unexpectedly (panic: %s); this is a bug in the tool: try other arguments or another tool", call.Name, clip(fmt.Sprint(v), 300))
 }
 
-// Failure returns a chunk that makes the result an error, with a text for the
-// model.
+// Failure returns a chunk that makes the result an error, with a text for the model.
 func Failure(text string) Chunk {
 	if text == "" {
 		text = "the tool failed without saying why"

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// call takes the three steps of everybody who runs tools.
+// call checks the arguments of a call, runs it and collects its result.
 func call(ctx context.Context, t tool.Tool, input string, mw ...tool.Middleware) (*message.ToolResult, error) {
 	args, err := tool.Arguments(t, json.RawMessage(input))
 	if err != nil {
@@ -42,8 +42,8 @@ func run(ctx context.Context, t tool.Tool, c tool.Call, mw ...tool.Middleware) (
 	return col.Result(), nil
 }
 
-// TestBadCalls has what a model and a function can do wrong: each bad call comes back to
-// the model as an error result, the function does not run if the arguments are at fault,
+// TestBadCalls has mistakes of a model and of a function: each bad call has
+// an error result, the function does not run if the arguments are wrong,
 // and the run continues.
 func TestBadCalls(t *testing.T) {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
@@ -111,8 +111,8 @@ func TestBadCalls(t *testing.T) {
 	}
 }
 
-// TestIntegerWrittenWithAPoint: 3.0 is an integer to JSON Schema, and so to the function,
-// though encoding/json refuses it.
+// TestIntegerWrittenWithAPoint: 3.0 is an integer for JSON Schema, and so for the function,
+// although encoding/json refuses it.
 func TestIntegerWrittenWithAPoint(t *testing.T) {
 	double := tool.Must(tool.New("double", "Doubles.", func(_ context.Context, in struct {
 		N int `json:"n"`
@@ -147,7 +147,7 @@ func TestAbortEndsTheRun(t *testing.T) {
 	}
 }
 
-// TestConsumerPanicPasses: what the loop's body panics with is no failure of the tool.
+// TestConsumerPanicPasses: a panic of the loop's body is not recovered as one of the tool.
 func TestConsumerPanicPasses(t *testing.T) {
 	defer func() {
 		if r := recover(); r != "mine" {
@@ -160,7 +160,7 @@ func TestConsumerPanicPasses(t *testing.T) {
 	}
 }
 
-// stream makes a tool of a bare sequence.
+// stream returns a tool that yields with seq.
 func stream(seq func(ctx context.Context, yield func(tool.Chunk, error) bool)) tool.Tool {
 	return tool.Must(tool.NewStream("stream", "Streams.", func(ctx context.Context, _ struct{}) iter.Seq2[tool.Chunk, error] {
 		return func(yield func(tool.Chunk, error) bool) { seq(ctx, yield) }
@@ -169,7 +169,7 @@ func stream(seq func(ctx context.Context, yield func(tool.Chunk, error) bool)) t
 
 var empty = tool.Call{ID: "1", Name: "stream", Input: json.RawMessage("{}")}
 
-// TestStreamTakesTurns: a tool does no work for chunks that were not asked for.
+// TestStreamTakesTurns: a tool does not run ahead of its consumer.
 func TestStreamTakesTurns(t *testing.T) {
 	at := 0
 	s := stream(func(_ context.Context, yield func(tool.Chunk, error) bool) {
@@ -186,11 +186,11 @@ func TestStreamTakesTurns(t *testing.T) {
 		}
 	}
 	if at != 3 {
-		t.Errorf("the tool went on to %d", at)
+		t.Errorf("the tool continued to %d", at)
 	}
 }
 
-// TestToolThatYieldsAfterTheEnd: yield refuses what comes late, from whatever goroutine,
+// TestToolThatYieldsAfterTheEnd: yield returns false after the end of the call, in any goroutine,
 // and never hangs.
 func TestToolThatYieldsAfterTheEnd(t *testing.T) {
 	finished := make(chan int)
@@ -218,8 +218,8 @@ func TestToolThatYieldsAfterTheEnd(t *testing.T) {
 	}
 }
 
-// TestCancelEndsToolsThatIgnoreIt: the call ends after the grace, with the context's cause,
-// and returns that the tool may continue.
+// TestCancelEndsToolsThatIgnoreIt: the call ends after the grace period with the context's cause,
+// and an error that the tool may still be running.
 func TestCancelEndsToolsThatIgnoreIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -242,7 +242,7 @@ func TestCancelEndsToolsThatIgnoreIt(t *testing.T) {
 	})
 }
 
-// TestCancelLetsToolsFinishInTheirWords: what a tool says within the grace is its result.
+// TestCancelLetsToolsFinishInTheirWords: the output of a tool within the grace period is its result.
 func TestCancelLetsToolsFinishInTheirWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -266,7 +266,7 @@ func TestCancelledBeforeStart(t *testing.T) {
 	}
 }
 
-// TestErrorsAreSticky: an error ends the sequence, and the chunks before it stay.
+// TestErrorsAreSticky: an error ends the sequence, and the chunks before it are kept.
 func TestErrorsAreSticky(t *testing.T) {
 	s := stream(func(_ context.Context, yield func(tool.Chunk, error) bool) {
 		_ = yield(tool.Text("half"), nil) && yield(tool.Chunk{}, errors.New("broken pipe")) && yield(tool.Text("more"), nil)
@@ -302,8 +302,8 @@ func TestMiddlewareOrder(t *testing.T) {
 	}
 }
 
-// TestBlocksThatNoResultMayHold has tools give what would make others panic who do not
-// expect it. The model reads of it.
+// TestBlocksThatNoResultMayHold has tools that yield invalid blocks, on which other code could panic. The
+// result is an error for the model.
 func TestBlocksThatNoResultMayHold(t *testing.T) {
 	for name, b := range map[string]message.Block{
 		"no text": (*message.Text)(nil), "no data": (*message.Data)(nil), "a call": &message.ToolCall{ID: "c", Name: "n"}, "no call": (*message.ToolCall)(nil),
@@ -325,8 +325,7 @@ func TestBlocksThatNoResultMayHold(t *testing.T) {
 	}
 }
 
-// TestMiddlewareFaultIsAResult: middleware runs on goroutines of others, which must not end the
-// program by what it does.
+// TestMiddlewareFaultIsAResult: a panic of middleware is an error result and does not end the program.
 func TestMiddlewareFaultIsAResult(t *testing.T) {
 	hi := tool.Must(tool.New("hi", "Greets.", func(context.Context, struct{}) (string, error) { return "hi", nil }))
 	saying := func(b message.Block) tool.Middleware {
@@ -354,9 +353,9 @@ func TestMiddlewareFaultIsAResult(t *testing.T) {
 	}
 }
 
-// TestMiddlewareThatGoesOn: what comes after the consumer has left is dropped, a panic included,
-// and a consumer that has left is not called again.
-func TestMiddlewareThatGoesOn(t *testing.T) {
+// TestMiddlewareThatContinues: chunks and panics after the consumer has stopped are dropped,
+// and the consumer is not called again.
+func TestMiddlewareThatContinues(t *testing.T) {
 	hi := tool.Must(tool.New("hi", "Greets.", func(context.Context, struct{}) (string, error) { return "hi", nil }))
 	for how, after := range map[string]func(yield func(tool.Chunk, error) bool){
 		"yields": func(yield func(tool.Chunk, error) bool) {

@@ -12,23 +12,20 @@ import (
 	"github.com/kitbag-go/kitbag/tool/docs"
 )
 
-// This file caches the schemas of Go types and decodes arguments into them. How the
-// schema of a type is made is in reflect.go.
-
-// An inputType contains the schema and other facts of an argument type of function tools. It is
-// made once for a type, shared and never changed.
+// An inputType has what is known of an argument type of function tools. It is made once for a type,
+// shared and never changed.
 type inputType struct {
 	typ        reflect.Type
 	schema     json.RawMessage
 	defaults   json.RawMessage // an object, or nil
-	durations  bool            // a time.Duration is in it somewhere
+	durations  bool            // it contains a time.Duration
 	generation int             // of the registered docs that schema was made with
 }
 
 // An outputType is the same for a result type.
 type outputType struct{ schema json.RawMessage }
 
-// The caches never drop anything: a program has a fixed number of types.
+// The caches are not limited, since a program has a fixed number of types.
 var (
 	inputTypes  sync.Map // reflect.Type → *inputType
 	outputTypes sync.Map // reflect.Type → *outputType, nil if it does not marshal to a JSON object
@@ -38,9 +35,7 @@ var (
 // if docs were registered since. If two goroutines make it at once, both results are the same.
 // The error names a field that JSON cannot express.
 func inputTypeOf(t reflect.Type) (*inputType, error) {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
+	t = deref(t)
 	generation := docs.Generation()
 	if v, ok := inputTypes.Load(t); ok && v.(*inputType).generation == generation {
 		return v.(*inputType), nil
@@ -58,8 +53,8 @@ func inputTypeOf(t reflect.Type) (*inputType, error) {
 	return in, nil
 }
 
-// defaults collects the defaults of the top level of a schema into an object, nil if there
-// are none. Those further in would need the objects around them, which may be absent.
+// defaults returns an object with the defaults at the top level of a schema, nil if there are
+// none. A nested default would need the object around it, which may be absent.
 func defaults(schema json.RawMessage) (json.RawMessage, error) {
 	var s struct {
 		Properties map[string]struct {
@@ -81,8 +76,7 @@ func defaults(schema json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(values)
 }
 
-// contains reports whether a value of type t may contain one of type want. The contents of an
-// interface are unknown: JSON becomes maps and floats there.
+// contains reports whether a value of type t that was decoded from JSON may contain one of type want.
 func contains(t, want reflect.Type, seen map[reflect.Type]bool) bool {
 	if t == want {
 		return true
@@ -134,17 +128,14 @@ func (in *inputType) unmarshal(raw json.RawMessage, p any) error {
 	return json.Unmarshal(v.appendJSON(nil), p)
 }
 
-// toGo rewrites, in place, values that JSON Schema and encoding/json treat differently:
-// durations become nanoseconds, and integers written as 3.0 or 1e3 become 3
-// and 1000.
+// toGo rewrites, in place, values that JSON Schema and encoding/json treat differently: durations become
+// nanoseconds, and integers written as 3.0 or 1e3 become 3 and 1000.
 func toGo(v *value, t reflect.Type) error {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
+	t = deref(t)
 	if t == durationType && v.kind == stringValue {
 		d, err := time.ParseDuration(v.text())
 		if err != nil {
-			// An int64 of nanoseconds is enough for about 292 years; the error says 290 years of 365 days.
+			// The limit is 290 years of 365 days; an int64 of nanoseconds holds 292.
 			return fmt.Errorf("%q is not a duration; write it like 1m30s, at most 2540400h", v.text())
 		}
 		*v = value{kind: numberValue, raw: []byte(fmt.Sprint(int64(d)))}
@@ -176,8 +167,7 @@ func toGo(v *value, t reflect.Type) error {
 	return nil
 }
 
-// fieldsToGo is toGo for the members of an object that are fields of the struct t. Other members
-// were refused by the schema, or the struct ignores them.
+// fieldsToGo is toGo for an object whose members are fields of the struct t; it ignores others.
 func fieldsToGo(v *value, t reflect.Type) error {
 	fields, err := jsonFields(t)
 	if err != nil {

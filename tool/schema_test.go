@@ -73,14 +73,14 @@ func oneOf(n *int, text string, names ...string) error {
 	return nil
 }
 
-// input makes a tool for its input schema alone.
+// input returns a tool with the input type In.
 func input[In any](t *testing.T) (tool.Tool, error) {
 	t.Helper()
 	return tool.New("probe", "Probes.", func(context.Context, In) (string, error) { return "", nil })
 }
 
 // TestSchemas covers the types and tags that schema generators get wrong, each with the whole
-// schema that the model is shown.
+// schema.
 func TestSchemas(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -202,7 +202,7 @@ type (
 )
 
 // TestTypesThatCannotBe has types that New refuses: the error must name the field
-// and the type, for the author of the type.
+// and the type.
 func TestTypesThatCannotBe(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -235,6 +235,30 @@ func TestTypesThatCannotBe(t *testing.T) {
 		{"a default of another type", input[struct {
 			A int `jsonschema:"default=many"`
 		}], []string{"field A", "default", "int"}},
+		{"bounds without a value between them", input[struct {
+			A int `jsonschema:"minimum=5,maximum=3"`
+		}], []string{"field A", "minimum", "maximum"}},
+		{"open bounds", input[struct {
+			A float64 `jsonschema:"exclusiveMinimum=3,maximum=3"`
+		}], []string{"field A", "exclusiveMinimum"}},
+		{"a number of items", input[struct {
+			A []string `jsonschema:"minItems=3,maxItems=1"`
+		}], []string{"field A", "minItems"}},
+		{"multiples of nothing", input[struct {
+			A int `jsonschema:"multipleOf=0"`
+		}], []string{"field A", "multipleOf"}},
+		{"a default out of bounds", input[struct {
+			A int `json:",omitempty" jsonschema:"default=9,maximum=3"`
+		}], []string{"field A", "default: got 9, want at most 3"}},
+		{"a default that is no choice", input[struct {
+			A string `json:",omitempty" jsonschema:"default=c,enum=a,enum=b"`
+		}], []string{"field A", "default", `"a", "b"`}},
+		{"a default of a number in a string", input[struct {
+			A int `json:",string,omitempty" jsonschema:"default=9"`
+		}], []string{"field A", "default"}},
+		{"choices without the pattern", input[struct {
+			A []string `jsonschema:"enum=a,enum=b,pattern=^[0-9]+$"`
+		}], []string{"field A", "enum", "pattern"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			_, err := row.make(t)
@@ -250,7 +274,7 @@ func TestTypesThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestNames holds which names New refuses, and that the error says why.
+// TestNames has names that New refuses, and the reasons in the error.
 func TestNames(t *testing.T) {
 	fn := func(context.Context, struct{}) (string, error) { return "", nil }
 	for name, want := range map[string]string{

@@ -17,11 +17,10 @@ type Tool interface {
 	// Info describes the tool: the same value every time.
 	Info() Info
 
-	// Call runs the tool and returns the pieces of its result, in order. The
-	// sequence may be ranged once; the tool starts when it is. An error ends
-	// it and becomes an error result. It should end soon after the context has, or
-	// after yield returned false. Use [Run] rather than calling it: Run recovers from
-	// panics and abandons tools that do not end.
+	// Call runs the tool and returns the pieces of its result, in order. The sequence may be ranged once; the tool
+	// starts when it is. An error ends it and becomes an error result. It should end soon after the context has,
+	// or after yield returned false. Use [Run] rather than calling it: Run recovers from panics and abandons tools
+	// that do not end.
 	Call(ctx context.Context, call Call) iter.Seq2[Chunk, error]
 }
 
@@ -49,28 +48,23 @@ type Call struct {
 	Name  string
 	Input json.RawMessage
 
-	// Judgement is that of the [permission.Decision] which allowed the call. Right before
-	// the tool runs, [Run] checks that it is about Name and Input. If both Judgement and
-	// Judge are nil the call runs without a check.
+	// Judgement is that of the [permission.Decision] which allowed the call. Right before the tool runs, [Run]
+	// checks that it is about Name and Input. If both Judgement and Judge are nil the call runs without a check.
 	Judgement *permission.Judgement
 
-	// Judge decides again about a call that middleware has changed, and returns an error
-	// unless it may run. Without it such a call fails. Run may call it from another
-	// goroutine.
+	// Judge decides again about a call that middleware has changed, and returns an error unless it may run.
+	// Without it such a call fails. Run may call it from another goroutine.
 	Judge func(context.Context, Tool, Call) (*permission.Judgement, error)
 
-	// Key is the idempotency key of the call, if its [IdempotentChecker] says that it may
-	// be repeated. It is the same each time the call is made, and differs between any two
-	// calls. A function gets it with [CallFrom].
+	// Key is the idempotency key of the call, if its [IdempotentChecker] says that it may be repeated. It is the
+	// same each time the call is made, and differs between any two calls. A function gets it with [CallFrom].
 	Key string
 }
 
-// A Chunk is a piece of a result: new text or data for the model, or facts
-// about the result as a whole.
+// A Chunk is a piece of a result: new text or data for the model, or facts about the result as a whole.
 //
-// Block is a [*message.Text] or a [*message.Data], or nil. Pieces with the same
-// non-empty block id belong together: text is appended, data joined. ForUser
-// sends the block to the user, not to the model.
+// Block is a [*message.Text] or a [*message.Data], or nil. Pieces with the same non-empty block id belong
+// together: text is appended, data joined. ForUser sends the block to the user, not to the model.
 type Chunk struct {
 	Block      message.Block
 	ForUser    bool
@@ -100,14 +94,12 @@ type Source interface {
 	Tools(ctx context.Context) ([]Tool, error)
 }
 
-// ErrAbort, wrapped by a tool's error, ends the whole run instead of becoming a result
-// for the model: for failures that no other call can fix, such as an expired
-// licence.
+// ErrAbort, wrapped by a tool's error, ends the whole run instead of becoming a result for the model: for failures
+// that no other call can fix, such as an expired licence.
 var ErrAbort = errors.New("abort the run")
 
-// The capabilities. All of them are called with arguments that fit the schema, and, like
-// a tool, from several goroutines. They must not panic on other arguments either; package
-// tooltest checks that.
+// The capabilities. All of them are called with arguments that fit the schema, and, like a tool, from several
+// goroutines. They must not panic on other arguments either; package tooltest checks that.
 
 // A Judge describes its calls to the permission engine. It may set ReadOnly, Borrows and
 // Checker of c, which has been filled from [Info] and, for a wrapper, by the Judges of the
@@ -122,26 +114,23 @@ type Judge interface {
 	Judge(c *permission.Call)
 }
 
-// An IdempotentChecker reports whether a call may be repeated if it is unknown whether
-// it took effect, because the program was stopped in the meantime. The second call must then
-// have no further effect, by its nature or because a service deduplicates by
-// [Call.Key]. Without it a call is never repeated.
+// An IdempotentChecker reports whether a call may be repeated if it is unknown whether it took effect, because the
+// program was stopped in the meantime. The second call must then have no further effect, by its nature or because
+// a service deduplicates by [Call.Key]. Without it a call is never repeated.
 type IdempotentChecker interface {
 	CheckIdempotent(input json.RawMessage) bool
 }
 
-// A Backgrounder says after how long a call may move to the background while the model
-// continues, if the agent supports that: 0 for at once, negative for never. Without it
-// the agent decides.
+// A Backgrounder says after how long a call may move to the background while the model continues, if the agent
+// supports that: 0 for at once, negative for never. Without it the agent decides.
 type Backgrounder interface {
 	Background(input json.RawMessage) time.Duration
 }
 
-// A Previewer inspects a call before the user is asked to allow it, and changes nothing. It
-// returns what the call would do, such as a unified diff; if that is empty, the user sees
-// the arguments. An error means that the call would fail: the user is not asked. The model
-// gets the error although the call was not allowed, so it must not reveal anything new.
-// Without it the user sees the arguments.
+// A Previewer inspects a call before the user is asked to allow it, and changes nothing. It returns what the call
+// would do, such as a unified diff; if that is empty, the user sees the arguments. An error means that the call
+// would fail: the user is not asked. The model gets the error although the call was not allowed, so it must not
+// reveal anything new. Without it the user sees the arguments.
 type Previewer interface {
 	Preview(ctx context.Context, input json.RawMessage) (string, error)
 }
@@ -184,9 +173,8 @@ func As[C any](t Tool) (C, bool) {
 	return none, false
 }
 
-// PermissionCall describes a call of t for [permission.Decide]. The input must
-// be what [Arguments] returned. If a [Judge] panics, the call is not read-only and a safety
-// ask.
+// PermissionCall describes a call of t for [permission.Decide]. The input must be what [Arguments] returned. If a
+// [Judge] panics, the call is not read-only and a safety ask.
 func PermissionCall(t Tool, input json.RawMessage) (c *permission.Call) {
 	info := t.Info()
 	c = &permission.Call{Tool: info.Name, Input: input, Control: info.Control, ReadOnly: info.ReadOnly, Checker: permission.BaseChecker{}}
@@ -200,8 +188,8 @@ func PermissionCall(t Tool, input json.RawMessage) (c *permission.Call) {
 	return c
 }
 
-// judge calls every Judge in the chain of t, the innermost first. It panics if the chain has no end, as a
-// Judge may be in the part that is not checked.
+// judge calls every Judge in the chain of t, the innermost first. It panics if the chain is too long, since
+// there may be another Judge further in.
 func judge(t Tool, c *permission.Call, depth int) {
 	if depth > maxWraps {
 		panic("a tool that unwraps to itself")
@@ -227,7 +215,7 @@ func (unjudged) Check(*permission.Policy) permission.Verdict {
 func AnyCall(t Tool) *permission.Call {
 	info := t.Info()
 	v := validators.get(info.Input)
-	input, err := json.RawMessage(nil), v.usable()
+	input, err := json.RawMessage(nil), v.err
 	if err == nil {
 		args, why := v.arguments(info.Name, json.RawMessage(v.example())) // no example is read as {}, which may fit
 		input, err = args.JSON, why

@@ -17,8 +17,8 @@ import (
 type validator struct {
 	compiled *jsonschema.Schema
 	schema   *value  // the same, to find hints in
-	prover   *prover // nil if the schema is beyond it
-	err      error   // why compiled is nil: the schema cannot be used
+	prover   *prover // nil if the schema has keywords that provers do not know
+	err      error   // why arguments cannot be checked; compiled is nil then
 }
 
 // maxValidators bounds the memory for the schemas of servers, which may change.
@@ -34,9 +34,8 @@ type validatorCache struct {
 	order    []string // oldest first
 }
 
-// get returns the validator of a schema. Compiling takes a while and happens outside of
-// the lock; if two goroutines do it for one schema, the first result is kept. A cache that is
-// full drops the oldest, whether or not it is in use: it is made again when it is needed.
+// get returns the validator of a schema. Compiling takes a while and happens outside of the lock; if two
+// goroutines do it for one schema, the first result is kept. A full cache drops the oldest.
 func (c *validatorCache) get(schema json.RawMessage) *validator {
 	c.mu.RLock()
 	v, ok := c.bySchema[string(schema)]
@@ -59,10 +58,9 @@ func (c *validatorCache) get(schema json.RawMessage) *validator {
 	return v
 }
 
-// newValidator compiles a schema that may come from anywhere. Nothing is ever
-// loaded: neither files nor URLs. Parts that are valid but unsupported (an unknown
-// dialect, a regular expression that Go does not support) are ignored, so that
-// the tool stays usable.
+// newValidator compiles a schema that may come from anywhere. Nothing is ever loaded: neither files nor URLs.
+// Parts that are valid but unsupported (an unknown dialect, a regular expression that Go does not support) are
+// ignored, so that the tool stays usable.
 func newValidator(raw json.RawMessage) (v *validator) {
 	defer func() { // an untrusted schema must not end the program
 		if p := recover(); p != nil {
@@ -90,15 +88,16 @@ func newValidator(raw json.RawMessage) (v *validator) {
 	for _, draft := range []*jsonschema.Draft{jsonschema.Draft2020, jsonschema.Draft7, jsonschema.Draft4} {
 		v.compiled, err = compile(doc, draft)
 		if err == nil {
-			if draft == jsonschema.Draft2020 { // the keywords that provers know are its own
-				v.prover = newProver(v)
+			v.err = nil
+			if draft == jsonschema.Draft2020 { // provers know its keywords only
+				v.prover = (&proverMaker{root: v, made: map[*value]*prover{}}).make(doc)
 			}
 			return v
 		}
-		if v.err == nil { // the error of the newest draft, in case all refuse
+		if v.err == nil { // keep the error of the newest draft
 			v.err = fmt.Errorf("the schema cannot be compiled: %w", err)
 		}
-		// Another draft helps only against keywords of another form.
+		// Another draft only helps if a keyword has another form there.
 		if _, ok := errors.AsType[*jsonschema.SchemaValidationError](err); !ok {
 			return v
 		}
@@ -106,9 +105,8 @@ func newValidator(raw json.RawMessage) (v *validator) {
 	return v
 }
 
-// compile compiles a schema according to a draft, unless the schema names its own. Formats and
-// encodings are checked, which draft 2020-12 leaves open: a tool that asks for a date
-// needs one.
+// compile compiles a schema according to a draft, unless the schema names its own. Formats and encodings are
+// checked, which draft 2020-12 leaves open: a tool that asks for a date needs one.
 func compile(doc *value, draft *jsonschema.Draft) (*jsonschema.Schema, error) {
 	const url = "tool://schema/input"
 	c := jsonschema.NewCompiler()
@@ -122,16 +120,7 @@ func compile(doc *value, draft *jsonschema.Draft) (*jsonschema.Schema, error) {
 	return c.Compile(url)
 }
 
-// usable returns nil if arguments can be checked, or why they cannot.
-func (v *validator) usable() error {
-	if v.compiled != nil {
-		return nil
-	}
-	return v.err
-}
-
-// validate returns nil, or what is wrong. The value is one of value.generic. It may be
-// called only if the validator is usable.
+// validate returns nil, or what is wrong with a result of value.generic. v.err must be nil.
 func (v *validator) validate(x any) (err *jsonschema.ValidationError) {
 	e := v.compiled.Validate(x)
 	if e == nil {
@@ -213,8 +202,7 @@ func (v *validator) heaviest(s *value, memo map[*value]int) int {
 	return w
 }
 
-// weight counts the schemas that a value is checked against where s is, itself
-// included.
+// weight returns the number of schemas that a value is checked against when it is checked against s, including s.
 func (v *validator) weight(s *value, memo map[*value]int) int {
 	if s == nil {
 		return 0

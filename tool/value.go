@@ -9,16 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// What we accept from a model or a server, so that no input costs more than
-// its length suggests: both the recursion of validators and their exact
-// arithmetic (1e999999999 is a number of a gigabyte) are bounded here.
+// Limits of JSON from models and servers: validators are recursive and calculate exactly, where
+// 1e999999999 needs a gigabyte.
 const (
-	maxDepth    = 500  // of lists and objects in each other
-	maxExponent = 400  // either way; a float64 goes to 308
-	maxDigits   = 1000 // of a number before its exponent, sign and point included
+	maxDepth    = 500  // of nested lists and objects
+	maxExponent = 400  // positive or negative; that of a float64 is at most 308
+	maxDigits   = 1000 // of a number before its exponent, with sign and point
 )
 
-// A valueKind is a type of JSON. The order is used: objectValue is the last.
+// A valueKind is a type of JSON. objectValue must be the last.
 type valueKind byte
 
 const (
@@ -34,11 +33,9 @@ func (k valueKind) String() string {
 	return [...]string{"null", "boolean", "number", "string", "array", "object"}[k]
 }
 
-// A value is JSON that keeps the order of members and the spelling of numbers,
-// which map[string]any loses: arguments that are repaired must otherwise stay as the
-// model wrote them, and hints name fields in the schema's order. Scalars are kept as they
-// are written, and may share memory with the text that was read. The fields may be
-// changed; scalars are not written into.
+// A value is JSON that keeps the order of members and the spelling of numbers, unlike map[string]any: what is not
+// repaired must stay as the model wrote it, and hints name fields in the schema's order. The fields may be
+// changed, but not the bytes of raw, which may share memory with the text that was read.
 type value struct {
 	kind    valueKind
 	raw     []byte   // scalars: the JSON text
@@ -60,89 +57,64 @@ func parseValue(raw []byte) (*value, error) {
 		var v any
 		return nil, fmt.Errorf("not valid JSON: %w", json.Unmarshal(raw, &v))
 	}
-	p := valueParser{s: raw}
+	p := valueParser{json.NewDecoder(bytes.NewReader(raw)), raw}
+	p.UseNumber()
 	return p.value(0)
 }
 
-// A valueParser reads text that is known to be valid JSON. So it never looks whether the
-// text has ended, except for a number, which may be the whole text.
+// A valueParser reads text that is known to be valid JSON.
 type valueParser struct {
-	s []byte
-	i int
+	*json.Decoder
+	text []byte
 }
 
-// space skips white space and returns the byte after it.
-func (p *valueParser) space() byte {
-	for {
-		switch c := p.s[p.i]; c {
-		case ' ', '\t', '\r', '\n':
-			p.i++
-		default:
-			return c
-		}
-	}
-}
-
-func (p *valueParser) value(depth int) (*value, error) {
+func (p valueParser) value(depth int) (*value, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("nested more than %d deep", maxDepth)
 	}
-	switch c := p.space(); c {
-	case '{':
-		return p.object(depth)
-	case '[':
-		return p.array(depth)
-	case '"':
-		return &value{kind: stringValue, raw: p.str()}, nil
-	case 't', 'n':
-		p.i += 4
-		return &value{kind: literalKind(c), raw: p.s[p.i-4 : p.i]}, nil
-	case 'f':
-		p.i += 5
-		return &value{kind: boolValue, raw: p.s[p.i-5 : p.i]}, nil
+	start := p.InputOffset()
+	token, err := p.Token()
+	if err != nil {
+		return nil, err
 	}
-	start := p.i
-	for p.i < len(p.s) && bytes.IndexByte([]byte("+-.0123456789eE"), p.s[p.i]) >= 0 {
-		p.i++
+	v := &value{raw: bytes.TrimLeft(p.text[start:p.InputOffset()], " \t\r\n,:")}
+	switch token := token.(type) {
+	case json.Delim:
+		return p.composite(token, depth)
+	case json.Number:
+		v.kind = numberValue
+		return v, checkNumber(v.raw)
+	case string:
+		v.kind = stringValue
+	case bool:
+		v.kind = boolValue
 	}
-	v := &value{kind: numberValue, raw: p.s[start:p.i]}
-	return v, checkNumber(v.raw)
-}
-
-func (p *valueParser) object(depth int) (*value, error) {
-	v := &value{kind: objectValue}
-	for p.i++; p.space() != '}'; {
-		if p.s[p.i] == ',' {
-			p.i++
-			p.space()
-		}
-		name := unquote(p.str())
-		p.space()
-		p.i++ // the colon
-		item, err := p.value(depth + 1)
-		if err != nil {
-			return nil, err
-		}
-		v.members = append(v.members, member{name, item})
-	}
-	p.i++
-	return v, v.unique()
-}
-
-func (p *valueParser) array(depth int) (*value, error) {
-	v := &value{kind: arrayValue}
-	for p.i++; p.space() != ']'; {
-		if p.s[p.i] == ',' {
-			p.i++
-		}
-		item, err := p.value(depth + 1)
-		if err != nil {
-			return nil, err
-		}
-		v.items = append(v.items, item)
-	}
-	p.i++
 	return v, nil
+}
+
+// composite reads the members or items after the opening bracket, and the closing one.
+func (p valueParser) composite(open json.Delim, depth int) (*value, error) {
+	v := &value{kind: arrayValue}
+	if open == '{' {
+		v.kind = objectValue
+	}
+	for p.More() {
+		name := json.Token("")
+		if v.kind == objectValue {
+			name, _ = p.Token() // the text is valid
+		}
+		item, err := p.value(depth + 1)
+		if err != nil {
+			return nil, err
+		}
+		if v.kind == objectValue {
+			v.members = append(v.members, member{name.(string), item})
+		} else {
+			v.items = append(v.items, item)
+		}
+	}
+	_, _ = p.Token()
+	return v, v.unique()
 }
 
 // literalKind returns the kind of true, false or null by its first letter.
@@ -153,20 +125,7 @@ func literalKind(c byte) valueKind {
 	return boolValue
 }
 
-// str reads a string, quotes included.
-func (p *valueParser) str() []byte {
-	start := p.i
-	for p.i++; p.s[p.i] != '"'; p.i++ {
-		if p.s[p.i] == '\\' {
-			p.i++
-		}
-	}
-	p.i++
-	return p.s[start:p.i]
-}
-
-// checkNumber refuses numbers that exact arithmetic cannot afford, or that no
-// float64 can hold, so that half of those who read them would fail.
+// checkNumber refuses numbers that are too long for exact arithmetic or too large for a float64.
 func checkNumber(raw []byte) error {
 	mantissa, exponent := raw, []byte("0")
 	if i := bytes.IndexAny(raw, "eE"); i >= 0 {
@@ -181,19 +140,9 @@ func checkNumber(raw []byte) error {
 	return fmt.Errorf("the number %s is out of range", clip(string(raw), 30))
 }
 
-// unique returns an error if two members have the same name: some parsers use the first and some the last, so
-// that the arguments that were judged might not be the ones that run.
+// unique returns an error if two members have the same name. Parsers disagree on which one counts, so that other
+// arguments might run than were judged.
 func (v *value) unique() error {
-	if len(v.members) <= 16 { // most objects; a map would cost more than the comparisons
-		for i, m := range v.members {
-			for _, n := range v.members[:i] {
-				if n.name == m.name {
-					return fmt.Errorf("the field %q is given twice", m.name)
-				}
-			}
-		}
-		return nil
-	}
 	seen := make(map[string]bool, len(v.members))
 	for _, m := range v.members {
 		if seen[m.name] {
@@ -204,8 +153,7 @@ func (v *value) unique() error {
 	return nil
 }
 
-// unquote returns the text of a JSON string. What is not UTF-8 becomes U+FFFD, as
-// encoding/json has it.
+// unquote returns the text of a JSON string. Invalid UTF-8 becomes U+FFFD, as in encoding/json.
 func unquote(raw []byte) string {
 	inner := raw[1 : len(raw)-1]
 	if bytes.IndexByte(inner, '\\') < 0 && utf8.Valid(inner) {
@@ -218,13 +166,11 @@ func unquote(raw []byte) string {
 	return s
 }
 
-// newString returns the value of a text.
 func newString(s string) *value {
 	return &value{kind: stringValue, raw: appendQuoted(nil, s)}
 }
 
-// appendQuoted appends s as a JSON string, with nothing escaped that need not
-// be.
+// appendQuoted appends s as a JSON string, without needless escapes.
 func appendQuoted(b []byte, s string) []byte {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -233,8 +179,7 @@ func appendQuoted(b []byte, s string) []byte {
 	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
 }
 
-// text returns the text of a string, and otherwise how the value was written: by the model,
-// where that was no JSON, so that a None that should be a text becomes "None".
+// text returns the text of a string. Of other values it returns what the model wrote, such as None, or their JSON.
 func (v *value) text() string {
 	switch {
 	case v.kind == stringValue:
@@ -258,8 +203,7 @@ func (v *value) get(name string) *value {
 	return nil
 }
 
-// child returns the part of v that a step of a location leads to, or nil. It may
-// be called on nil.
+// child returns the member or item of v with a name or index, or nil. It may be called on nil.
 func (v *value) child(part string) *value {
 	if v == nil || v.kind != arrayValue {
 		return v.get(part)
@@ -278,8 +222,7 @@ func (v *value) at(loc []string) *value {
 	return v
 }
 
-// parent returns the parent of the value at a location, and its name or index there; nil for
-// the value as a whole.
+// parent returns the parent of the value at a location, and its name or index there; nil for the value as a whole.
 func (v *value) parent(loc []string) (*value, string) {
 	if len(loc) == 0 {
 		return nil, ""
@@ -319,8 +262,8 @@ func (v *value) appendJSON(b []byte) []byte {
 	return append(b, v.raw...)
 }
 
-// generic returns the value in the form that the validator wants: numbers are
-// json.Number, so that none is rounded before it is checked.
+// generic returns the value for the validator. Numbers are json.Number, so that they are checked
+// before they are rounded.
 func (v *value) generic() any {
 	switch v.kind {
 	case objectValue:
@@ -345,7 +288,7 @@ func (v *value) generic() any {
 	return nil
 }
 
-// clip shortens s to at most n bytes, at a rune, and marks that it did with an ellipsis.
+// clip cuts s to at most n bytes of whole runes, and adds an ellipsis if it did.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -369,8 +312,8 @@ func (v *value) clone() *value {
 	return &c
 }
 
-// replace puts another value where child finds one, adds the member if there is none, or
-// removes it if with is nil. It reports whether it could.
+// replace replaces the member or item, adds a missing member, or removes a member if with is
+// nil. It reports whether it could.
 func (v *value) replace(name string, with *value) bool {
 	if v == nil {
 		return false

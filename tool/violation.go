@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/big"
@@ -14,8 +15,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/near"
 )
 
-// The limits of an error for a model: the first violations say
-// enough to send a better call.
+// Limits of an error for a model: the first violations are enough to send a better call.
 const (
 	maxViolations = 10
 	maxExample    = 200 // bytes
@@ -25,44 +25,42 @@ const (
 
 // A violation is one thing that is wrong with arguments.
 type violation struct {
-	path string // as code would write it: lines[0].n; empty for the whole
-	text string
-	loc  []string // the same, a name or an index for each step
-	drop bool     // the field must not be given
-	as   string   // the field that was probably meant, if it was dropped
+	path  string // as in code: lines[0].n; empty for the whole
+	text  string
+	loc   []string // the path as names and indexes
+	drop  bool     // the field must not be given
+	meant string   // the field that was probably meant, if drop is set
 }
 
-// explain words why arguments do not fit, for a model: what is wrong, in the order of
-// the fields' names, and an example. The library gives its errors in the order of a Go
-// map; the same call must always get the same answer.
+// explain returns, for a model, why arguments do not fit: what is wrong, sorted by path, since the
+// library's errors are in the order of a Go map, and an example.
 func (v *validator) explain(name string, args *value, err *jsonschema.ValidationError) string {
 	x := explainer{v: v, args: args}
 	x.collect(err)
 	slices.SortStableFunc(x.found, func(a, b violation) int {
-		if c := strings.Compare(a.path, b.path); c != 0 {
-			return c
-		}
-		return strings.Compare(a.text, b.text)
+		return cmp.Or(strings.Compare(a.path, b.path), strings.Compare(a.text, b.text))
 	})
 	x.found = slices.CompactFunc(x.found, func(a, b violation) bool { return a.path == b.path && a.text == b.text })
 
 	var b strings.Builder
+	previous := ""
 	fmt.Fprintf(&b, "The arguments of %s do not fit its schema:\n", name)
 	for i, f := range x.found {
 		if i == maxViolations {
 			fmt.Fprintf(&b, "- and %d more\n", len(x.found)-i)
 			break
 		}
+		if text := f.text; i > 0 && text == previous && strings.HasPrefix(text, unknownField) {
+			f.text = unknownField // the fields are listed once
+		} else {
+			previous = text
+		}
 		if f.path != "" {
 			f.path += ": "
 		}
 		fmt.Fprintf(&b, "- %s%s\n", f.path, f.text)
 	}
-	e := v.corrected(args, &x)
-	if e == "" {
-		e = v.example()
-	}
-	if e != "" {
+	if e := cmp.Or(v.corrected(args, &x), v.requiredExample()); e != "" {
 		fmt.Fprintf(&b, "A valid example: %s\n", e)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
@@ -75,8 +73,6 @@ type explainer struct {
 	found []violation
 }
 
-// add adds a violation. The location is the validator's: a name or an index for each
-// step.
 func (x *explainer) add(loc []string, format string, a ...any) {
 	x.found = append(x.found, violation{path: pathOf(x.args, loc), text: fmt.Sprintf(format, a...), loc: slices.Clone(loc)})
 }
@@ -87,8 +83,7 @@ func (x *explainer) drop(loc []string, format string, a ...any) {
 	x.found[len(x.found)-1].drop = true
 }
 
-// collect walks down to the leaves of an error. Errors above them only say that there is
-// one below.
+// collect adds the leaves of an error. The errors above them say nothing more.
 func (x *explainer) collect(e *jsonschema.ValidationError) {
 	loc := e.InstanceLocation
 	switch k := e.ErrorKind.(type) {
@@ -104,7 +99,7 @@ func (x *explainer) collect(e *jsonschema.ValidationError) {
 		for _, name := range k.Missing {
 			x.add(append(slices.Clone(loc), name), "missing%s", x.hint(loc, name))
 		}
-		for _, name := range x.strays(loc) {
+		for _, name := range x.undescribed(loc) {
 			x.unknown(loc, name)
 		}
 	case *kind.AdditionalProperties:
@@ -112,29 +107,31 @@ func (x *explainer) collect(e *jsonschema.ValidationError) {
 			x.unknown(loc, name)
 		}
 	case *kind.Type:
-		x.add(loc, "got %s, want %s", x.at(loc), article(k.Want))
+		x.add(loc, "got %s, want %s", x.show(loc), article(k.Want))
 	case *kind.Enum:
-		x.add(loc, "got %s, want %s", x.at(loc), choices(k.Want))
+		x.add(loc, "got %s, want %s", x.show(loc), choices(k.Want))
 	case *kind.Const:
-		x.add(loc, "got %s, want %s", x.at(loc), choices([]any{k.Want}))
+		x.add(loc, "got %s, want %s", x.show(loc), choices([]any{k.Want}))
 	case *kind.Pattern:
 		if k.Want == durationPattern {
 			x.add(loc, "got %s, want a duration with its units, such as \"1m30s\" or \"500ms\"", x.duration(loc))
 			return
 		}
-		x.add(loc, "got %s, want text that matches the pattern %s", x.at(loc), k.Want)
+		x.add(loc, "got %s, want text that matches the pattern %s", x.show(loc), k.Want)
 	case *kind.Format:
-		x.add(loc, "got %s, want the format %s%s", x.at(loc), k.Want, formatSample(k.Want))
+		x.add(loc, "got %s, want the format %s%s", x.show(loc), k.Want, formatSample(k.Want))
 	case *kind.ContentEncoding:
-		x.add(loc, "got %s, want text encoded as %s", x.at(loc), k.Want)
+		x.add(loc, "got %s, want text encoded as %s", x.show(loc), k.Want)
+	case *kind.Not:
+		x.add(loc, "got %s, which the schema excludes", x.show(loc))
 	case *kind.FalseSchema: // a field whose schema is false
 		x.drop(loc, "must not be given")
 	case *kind.PropertyNames:
-		// The location is not to be trusted: the library shares its array.
+		// The location may be wrong: the library reuses its array.
 		x.add(nil, "the field name %q is not allowed%s", clip(k.Property, maxFound), nameRule(e))
 	default:
 		if bound := boundText(e.ErrorKind); bound != "" {
-			x.add(loc, "got %s, want %s", x.at(loc), bound)
+			x.add(loc, "got %s, want %s", x.show(loc), bound)
 		} else if len(e.Causes) == 0 {
 			x.add(loc, "does not fit the schema (%s)", strings.Join(e.ErrorKind.KeywordPath(), "/"))
 		}
@@ -144,7 +141,7 @@ func (x *explainer) collect(e *jsonschema.ValidationError) {
 	}
 }
 
-// nameRule words what names of fields must look like.
+// nameRule describes the pattern for names of fields.
 func nameRule(e *jsonschema.ValidationError) string {
 	for len(e.Causes) > 0 {
 		e = e.Causes[0]
@@ -155,7 +152,7 @@ func nameRule(e *jsonschema.ValidationError) string {
 	return ""
 }
 
-// boundText words the keywords that limit a size.
+// boundText describes the limit of a value or a size; "" for other keywords.
 func boundText(k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
 	case *kind.Minimum:
@@ -186,7 +183,6 @@ func boundText(k jsonschema.ErrorKind) string {
 	return ""
 }
 
-// counted returns a number with its noun.
 func counted(n int, noun string) string {
 	if n != 1 {
 		noun += "s"
@@ -194,7 +190,7 @@ func counted(n int, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// decimal formats a bound as a decimal number, though it is stored as a fraction.
+// decimal formats a fraction as a decimal number.
 func decimal(r *big.Rat) string {
 	if r.IsInt() {
 		return r.Num().String()
@@ -203,9 +199,8 @@ func decimal(r *big.Rat) string {
 	return strconv.FormatFloat(f, 'g', -1, 64)
 }
 
-// alternatives words a failed anyOf or oneOf: the branch that was meant, if it
-// can be told, else the types of all. Branches that want another type were not meant; of
-// the rest, the one with the fewest complaints was.
+// alternatives adds the violations of a failed anyOf or oneOf: those of the branch of the value's
+// type with the fewest, or the types of all branches if none is of that type.
 func (x *explainer) alternatives(e *jsonschema.ValidationError) {
 	var meant []*jsonschema.ValidationError
 	var want []string
@@ -218,11 +213,10 @@ func (x *explainer) alternatives(e *jsonschema.ValidationError) {
 	}
 	if len(meant) == 0 {
 		slices.Sort(want)
-		x.add(e.InstanceLocation, "got %s, want %s", x.at(e.InstanceLocation), article(slices.Compact(want)))
+		x.add(e.InstanceLocation, "got %s, want %s", x.show(e.InstanceLocation), article(slices.Compact(want)))
 		return
 	}
 	best := x.found
-	// Each branch is explained apart, as if it had been the only one.
 	for i, c := range meant {
 		branch := explainer{v: x.v, args: x.args}
 		branch.collect(c)
@@ -233,8 +227,7 @@ func (x *explainer) alternatives(e *jsonschema.ValidationError) {
 	x.found = best
 }
 
-// branchType returns the type error of a branch that failed for that alone: a value of
-// another type has nothing in common with the branch.
+// branchType returns the type error of a branch if that is its only one.
 func branchType(e *jsonschema.ValidationError) (*kind.Type, bool) {
 	for len(e.Causes) == 1 {
 		e = e.Causes[0]
@@ -243,27 +236,29 @@ func branchType(e *jsonschema.ValidationError) (*kind.Type, bool) {
 	return k, ok
 }
 
-// unknown words a field that does not exist.
+const unknownField = "no such field"
+
+// unknown adds a field that does not exist.
 func (x *explainer) unknown(loc []string, name string) {
 	known := x.v.fieldNames(x.schemaAt(loc))
 	at := append(slices.Clone(loc), name)
-	switch meant := near.Names(name, known, 1); {
-	case len(meant) > 0:
-		x.drop(at, "no such field; did you mean %q?", meant[0])
-		x.found[len(x.found)-1].as = meant[0]
-	case x.instead(loc, name) != "":
-		// Its value is not taken over into the example: only the type says that it was meant.
-		x.drop(at, "no such field; did you mean %q?", x.instead(loc, name))
+	switch similar := near.Names(name, known, 1); {
+	case len(similar) > 0:
+		x.drop(at, unknownField+"; did you mean %q?", similar[0])
+		x.found[len(x.found)-1].meant = similar[0]
+	case x.meantField(loc, name) != "":
+		// The example does not get its value, since only the type suggests that this field was meant.
+		x.drop(at, unknownField+"; did you mean %q?", x.meantField(loc, name))
 	case len(known) == 0:
-		x.drop(at, "no such field; no field is allowed here")
+		x.drop(at, unknownField+"; no field is allowed here")
 	default:
-		x.drop(at, "no such field; the fields are %s", strings.Join(known, ", "))
+		x.drop(at, unknownField+"; the fields are %s", strings.Join(known, ", "))
 	}
 }
 
-// strays returns the fields of an object that lacks others, and whose schema allows fields that it
-// does not describe: these are likely the missing ones under wrong names.
-func (x *explainer) strays(loc []string) (names []string) {
+// undescribed returns the fields of an object that its schema does not describe but allows. If others are
+// missing, these may be the missing ones under wrong names.
+func (x *explainer) undescribed(loc []string) (names []string) {
 	s, object := x.v.resolve(x.schemaAt(loc)), x.args.at(loc)
 	if s.get("properties") == nil || object == nil {
 		return nil
@@ -284,9 +279,9 @@ func (x *explainer) strays(loc []string) (names []string) {
 	return names
 }
 
-// instead returns the required field that is missing where a field does not exist, if it is the only
-// one of the type that was given, and the given field is the only one of that type that does not exist.
-func (x *explainer) instead(loc []string, name string) string {
+// meantField returns the required field that was probably meant by an unknown one: the only missing
+// field of its type, if it is also the only unknown field of that type.
+func (x *explainer) meantField(loc []string, name string) string {
 	s, object := x.v.resolve(x.schemaAt(loc)), x.args.at(loc)
 	required := s.get("required")
 	if required == nil || object == nil || object.get(name) == nil {
@@ -332,7 +327,6 @@ func (x *explainer) hint(loc []string, name string) string {
 	return " (" + strings.Join(parts, "; ") + ")"
 }
 
-// schemaAt returns the schema that describes what is at loc.
 func (x *explainer) schemaAt(loc []string) *value {
 	s := x.v.schema
 	for _, part := range loc {
@@ -345,19 +339,18 @@ func (x *explainer) schemaAt(loc []string) *value {
 	return s
 }
 
-// duration shows what was found at loc in place of a duration. A number is mostly one that the
-// model sent as a number, and that was taken as text because the schema wants that.
+// duration shows the value at loc, which is not a duration. A text with a number is mostly one that
+// the model sent as a number, and that was coerced.
 func (x *explainer) duration(loc []string) string {
 	if v := x.args.at(loc); v != nil && v.kind == stringValue {
 		if n, err := parseValue([]byte(v.text())); err == nil && n.kind == numberValue {
 			return "the number " + clip(v.text(), maxFound)
 		}
 	}
-	return x.at(loc)
+	return x.show(loc)
 }
 
-// at shows what was found at loc.
-func (x *explainer) at(loc []string) string {
+func (x *explainer) show(loc []string) string {
 	v := x.args.at(loc)
 	if v == nil { // the name of a field, which is not a value
 		return "something else"
@@ -390,7 +383,7 @@ func pathOf(v *value, loc []string) string {
 	return b.String()
 }
 
-// article names types in a sentence: a string or an integer.
+// article returns types with their articles: a string or an integer.
 func article(types []string) string {
 	named := make([]string, len(types))
 	for i, t := range types {
@@ -406,7 +399,7 @@ func article(types []string) string {
 	return strings.Join(named, " or ")
 }
 
-// choices names the values that are allowed, not all of a long list.
+// choices lists the values that are allowed, with a limit.
 func choices(want []any) string {
 	shown := make([]string, 0, len(want))
 	for i, w := range want {
@@ -414,21 +407,13 @@ func choices(want []any) string {
 			shown = append(shown, fmt.Sprintf("%d more", len(want)-i))
 			break
 		}
-		shown = append(shown, clip(fromGeneric(w), maxFound))
+		data, _ := json.Marshal(w) // it was decoded from JSON
+		shown = append(shown, clip(string(data), maxFound))
 	}
 	if len(shown) == 1 {
 		return shown[0]
 	}
 	return "one of " + strings.Join(shown, ", ")
-}
-
-// fromGeneric writes what a schema's enum holds.
-func fromGeneric(x any) string {
-	b, err := json.Marshal(x)
-	if err != nil {
-		return "?"
-	}
-	return string(b)
 }
 
 // formatSample shows what a format looks like.

@@ -37,8 +37,7 @@ func (guard) Suggest(*permission.Policy) []permission.Rule {
 }
 func (guard) Parts(*permission.Policy) []permission.Part { return []permission.Part{{}} }
 
-// TestWrappersKeepCapabilities: a call is judged by the tool itself, however often it is
-// wrapped.
+// TestWrappersKeepCapabilities: a call is judged by the tool, even if it is wrapped several times.
 func TestWrappersKeepCapabilities(t *testing.T) {
 	pass := func(next tool.Handler) tool.Handler {
 		return func(ctx context.Context, t tool.Tool, c tool.Call) iter.Seq2[tool.Chunk, error] {
@@ -53,18 +52,18 @@ func TestWrappersKeepCapabilities(t *testing.T) {
 	}
 }
 
-// TestAsFindsNothing: what a tool has not, and what no tool has.
+// TestAsFindsNothing looks for a capability that a tool lacks.
 func TestAsFindsNothing(t *testing.T) {
 	if _, ok := tool.As[tool.Judge](bare{}); ok {
-		t.Error("a capability from nowhere")
+		t.Error("found a capability that the tool lacks")
 	}
 	if _, ok := tool.As[tool.Judge](nil); ok {
-		t.Error("a capability of nil")
+		t.Error("found a capability of nil")
 	}
 }
 
-// TestWrappersUnwrap finds the types of the module that hold a Tool and are
-// one, and have no Unwrap method: they would hide safety checks.
+// TestWrappersUnwrap finds types of the module that wrap a Tool but have no Unwrap method: they would
+// hide safety checks.
 func TestWrappersUnwrap(t *testing.T) {
 	found := 0
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
@@ -97,8 +96,7 @@ type wrapper struct {
 	methods       map[string]bool
 }
 
-// wrappers reads the struct types of a directory, and what they have of a
-// wrapper.
+// wrappers returns the struct types of a directory that have a part of a wrapper.
 func wrappers(t *testing.T, dir string) map[string]*wrapper {
 	types := map[string]*wrapper{}
 	get := func(name string) *wrapper {

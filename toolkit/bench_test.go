@@ -126,13 +126,13 @@ func BenchmarkTransition(b *testing.B) {
 	}
 }
 
-// BenchmarkSearch compares a search over 1,000 tools of real servers with encoding
+// BenchmarkSearch compares a search over 2,000 tools of 48 real servers with encoding
 // their schemas, as a request that contains them all must do. The aim is at most
 // 1/20.
 func BenchmarkSearch(b *testing.B) {
 	var infos []tool.Info
 	cfg := toolkit.Config{Control: toolkit.Discover()}
-	for n := 0; len(infos) < 1000; n++ {
+	for n := 0; len(infos) < 2000; n++ {
 		for _, g := range servers(b) {
 			g.Name = fmt.Sprintf("%s%d", g.Name, n)
 			for i, t := range g.Tools {

@@ -14,9 +14,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A catalogue is an immutable snapshot of what is registered. An operation loads the
-// current one once and uses it throughout, so that it never mixes two. The fields that
-// are filled in later (static, words, prompt) are caches.
+// A catalogue is an immutable snapshot of what is registered. An operation loads the current one once and uses it
+// throughout, so that it never mixes two. The fields that are filled in later (static, words, prompt) are caches.
 //
 // A program may have one for each of thousands of conversations, so maps are made only when
 // needed and equal places are shared.
@@ -69,7 +68,7 @@ type entry struct {
 }
 
 // A place is where a tool is registered and what decides its visibility. It is
-// immutable, as tools that are registered alike share one.
+// immutable, since tools with equal registrations share one.
 type place struct {
 	home      int // index of the group in which it was first registered
 	groups    []int
@@ -79,16 +78,14 @@ type place struct {
 	from      *listing // the list that it came from; nil if the host registered it
 }
 
-// Skipped is a tool, source or skill that could not be loaded, and why. The model does not see
-// it.
+// Skipped is a tool, source or skill that could not be loaded, and why. The model does not see it.
 type Skipped struct {
 	Source string // the source that listed it; empty if none did
 	Tool   string // empty if the source or skill itself failed
 	Reason string
 }
 
-// build checks and resolves the configuration, with the tools of the sources' latest
-// lists.
+// build checks and resolves the configuration, with the tools of the sources' latest lists.
 func build(tk *Toolkit, cfg Config) (*catalogue, error) {
 	c := &catalogue{cfg: cfg.clone()}
 	c.rules = &c.cfg.Preset.rules
@@ -140,11 +137,15 @@ func (g Group) clone() Group {
 	return g
 }
 
-// all returns the basic group and the others.
+// current returns the state of the scope now, in terms of the catalogue.
+func (c *catalogue) current(s *Scope) *resolved {
+	st, _ := s.snapshot(c)
+	return c.resolve(st)
+}
+
 func (c *catalogue) all() []*group { return append([]*group{c.basic}, c.groups...) }
 
-// addGroups resolves the groups, in the order given, which is the order in which
-// models and users see them.
+// addGroups resolves the groups, in the order given, which is the order in which models and users see them.
 func (c *catalogue) addGroups() error {
 	if n := c.cfg.Basic.Name; n != "" {
 		return fmt.Errorf("the basic group is called %q; it must have no name", n)
@@ -175,12 +176,11 @@ func (c *catalogue) link() error {
 			i, ok := c.index[name]
 			switch {
 			case !ok && gates:
-				return fmt.Errorf("group %q: parent %q does not exist", g.Name, name)
+				return fmt.Errorf("group %q: parent %q does not exist; add that group, or correct Parents", g.Name, name)
 			case !ok || slices.Contains(c.groups[i].children, g.index):
 				continue
-			}
-			if err := c.rules.checkParent(g.Group, name); err != nil {
-				return err
+			case c.rules.pathNames && !strings.HasPrefix(g.Name, name+"."):
+				return fmt.Errorf("group %q: the name must start with that of its parent, %q", g.Name, name+".")
 			}
 			c.groups[i].children = append(c.groups[i].children, g.index)
 			if gates {
@@ -253,8 +253,7 @@ func (c *catalogue) addExclusions() error {
 // maxLinear is the number of tools up to which a linear search is as fast as a map.
 const maxLinear = 32
 
-// named returns the tools with a name, in order of registration. There can be several
-// only with laterShadows.
+// named returns the tools with a name, in order of registration. There can be several only with laterShadows.
 func (c *catalogue) named(name string) []*entry {
 	if c.tools != nil {
 		return c.tools[name]
@@ -272,8 +271,7 @@ func (c *catalogue) named(name string) []*entry {
 	return found
 }
 
-// search returns the search index of all tools, which is built on first
-// use.
+// search returns the search index of all tools, which is built on first use.
 func (c *catalogue) search() *searchIndex {
 	c.searched.Do(func() { c.words = newSearchIndex(c) })
 	return c.words
@@ -287,8 +285,7 @@ func (c *catalogue) groupTitle(g int) string {
 	return fmt.Sprintf("group %q", c.groups[g].Name)
 }
 
-// definitionSize returns the length of a tool's definition in a request, without
-// escaping.
+// definitionSize returns the length of a tool's definition in a request, without escaping.
 func definitionSize(i tool.Info) int {
 	const frame = len(`{"type":"function","function":{"name":"","description":"","parameters":}},`)
 	return frame + len(i.Name) + len(i.Description) + len(i.Input)

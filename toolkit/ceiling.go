@@ -6,12 +6,10 @@ import (
 	"slices"
 )
 
-// A Ceiling is the set of groups that the caller grants. It has three distinct
-// states: unset (the zero Ceiling), empty, and a list. In JSON they are null, [] and
-// ["a", "b"].
+// A Ceiling is the set of groups that the caller grants. It has three distinct states: unset (the zero Ceiling),
+// empty, and a list. In JSON they are null, [] and ["a", "b"].
 //
-// A model can only choose among granted groups. Others are hidden from it: no list and no error
-// names them.
+// A model can only choose among granted groups. Others are hidden from it: no list and no error names them.
 type Ceiling struct {
 	set   bool
 	names []string

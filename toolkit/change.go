@@ -13,10 +13,9 @@ type Change struct {
 
 	Opened, Closed []string // of a scope
 
-	// Tools, Groups and Skills say which lists have changed: the tools (of a scope, the
-	// visible ones), the groups, and the result of [Toolkit.Skills]. Edits of a skill's files
-	// are not noticed. All are false if a group without tools and skills was opened or
-	// closed.
+	// Tools, Groups and Skills say which lists have changed: the tools (of a scope, the visible ones), the groups,
+	// and the result of [Toolkit.Skills]. Edits of a skill's files are not noticed. All are false if a group
+	// without tools and skills was opened or closed.
 	Tools, Groups, Skills bool
 }
 
@@ -25,10 +24,9 @@ type listeners struct {
 	fns []*func(Change)
 }
 
-// OnChange calls fn after every change, once per transition or change of the
-// catalogue, on the goroutine that made it, after it took effect and without holding a lock.
-// Call stop to unregister fn. Phases and ceilings that the host sets are not
-// reported.
+// OnChange calls fn after every change, once per transition or change of the catalogue, on the goroutine that made
+// it, after it took effect and without holding a lock. Call stop to unregister fn. Phases and ceilings that the
+// host sets are not reported.
 func (tk *Toolkit) OnChange(fn func(Change)) (stop func()) {
 	l := &tk.listeners
 	l.mu.Lock()
@@ -60,15 +58,14 @@ func (tk *Toolkit) notify(ev Change) {
 	}
 }
 
-// watch records what the scope shows and returns a function that describes the change since
-// then, given the transitions.
+// watch records what the scope shows. It returns a function that describes the change since
+// then, for the steps that were carried out.
 func (tk *Toolkit) watch(c *catalogue, s *Scope) func([]step) Change {
 	if len(tk.listeners.all()) == 0 {
 		return func([]step) Change { return Change{} }
 	}
 	digest := func() string {
-		st, _ := s.snapshot(c)
-		r := c.resolve(st)
+		r := c.current(s)
 		c.evalPredicates(r)
 		_, sum := tk.show(c, s, r)
 		return sum()
@@ -83,7 +80,7 @@ func (tk *Toolkit) watch(c *catalogue, s *Scope) func([]step) Change {
 		ev.Tools = len(changed) > 0 && c.rules.everyTransition || digest() != before
 		ev.Skills = slices.ContainsFunc(changed, func(name string) bool {
 			i, ok := c.index[name]
-			return ok && len(c.groups[i].Skills) > 0 && c.grantsGroup(i, s.Ceiling())
+			return ok && c.groups[i].skilled() && c.grantsGroup(i, s.Ceiling())
 		})
 		return ev
 	}

@@ -13,21 +13,27 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// checkGroup checks a group by itself. Its name may be any text except reserved ones: reset_tools
-// uses it as the name of a JSON member, and control tools named after a group are checked.
+// checkGroup checks a group by itself. Its name may be any text except reserved ones: reset_tools replaces what model
+// APIs refuse in the name of a property, and control tools named after a group are checked.
 func (c *catalogue) checkGroup(g *Group) error {
 	switch {
 	case g.Name == "":
-		return errors.New("a group has no name")
+		return errors.New("a group has no name; give it one")
 	case g.Name == basicLabel && c.rules.defaultLabel == "":
 		return fmt.Errorf("group %q: the name is reserved for the group that is always open; rename it, or use Config.Basic", g.Name)
 	case g.Description == "" && !c.cfg.LabelsOnly && !c.rules.pathNames:
 		return fmt.Errorf("group %q has no description; add one, so that the model knows when to open the group", g.Name)
-	}
-	if _, ok := c.index[g.Name]; ok {
+	case c.exists(g.Name):
 		return fmt.Errorf("two groups have the name %q; rename one", g.Name)
+	case c.rules.pathNames && slices.Contains(strings.Split(g.Name, "."), ""):
+		return fmt.Errorf("group %q: a part of the name, which is a path, is empty", g.Name)
 	}
-	return c.rules.checkGroup(g)
+	return nil
+}
+
+func (c *catalogue) exists(group string) bool {
+	_, ok := c.index[group]
+	return ok
 }
 
 // checkTool checks what the model and the control tools rely on. A name may have any
@@ -109,7 +115,7 @@ func (c *catalogue) checkInitial() error {
 	for _, name := range c.cfg.Initial {
 		i, ok := c.index[name]
 		if !ok {
-			return fmt.Errorf("initial group %q does not exist", name)
+			return fmt.Errorf("initial group %q does not exist; add it, or correct Config.Initial", name)
 		}
 		g := c.groups[i]
 		if g.OnActivate != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"strconv"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
@@ -17,20 +18,19 @@ import (
 // zero Control has no tools, so that only the host opens groups. The functions must be safe
 // for concurrent use; a nil one counts as one with an empty result.
 type Control struct {
-	// Tools returns the control tools for a scope, which is nil if only their
-	// names matter. Groups are those that the scope's ceiling grants: never
-	// name others. The tools call [Toolkit.Enable], [Toolkit.Disable] or
-	// [Toolkit.Set]; their Info must have Control set. Those that are not
-	// read-only run after the other calls of a model answer; see [View.ChangesGroups].
+	// Tools returns the control tools for a scope, which is nil if only their names matter. Groups are those that
+	// the scope's ceiling grants: never name others. The tools call [Toolkit.Enable], [Toolkit.Disable] or
+	// [Toolkit.Set]; their Info must have Control set. Those that are not read-only run after the other calls of a
+	// model answer; see [View.ChangesGroups].
 	Tools func(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 
 	// Static says that the Info of the tools depends on which groups exist, but not on
 	// which of them are open. The toolkit then caches it.
 	Static bool
 
-	// Hint tells the model how to open the groups in want, in order, while those in active
-	// stay open or, with a Caller, how to call the named tool. It is an imperative phrase, such as
-	// `call open with {"group":"db"}`, or empty if the model cannot do that.
+	// Hint says how the model opens the groups in want, in order, while those in active stay open; with a Caller, how
+	// it calls the named tool. The result is an imperative phrase, such as `call open with {"group":"db"}`, or empty
+	// if the model cannot do that.
 	Hint func(tool string, active, want []string) string
 
 	// Opens returns the groups that a call of the named control tool asks to open, with
@@ -47,7 +47,6 @@ type Control struct {
 	Forward func(input json.RawMessage) (name string, args json.RawMessage, err error)
 }
 
-// hint calls Hint.
 func (c *Control) hint(name string, active, want []string) string {
 	if c.Hint == nil {
 		return ""
@@ -66,9 +65,8 @@ func (c *Control) check() error {
 	return nil
 }
 
-// Report returns the answer of a control tool after a transition: the open groups, what was
-// closed, which sources could not be listed, and the tools, instructions and skills of the
-// groups that were opened.
+// Report returns the answer of a control tool after a transition: the open groups, what was closed, which sources
+// could not be listed, and the tools, instructions and skills of the groups that were opened.
 func (tk *Toolkit) Report(ctx context.Context, s *Scope, out Outcome) (*tool.Result, error) {
 	a, err := tk.report(ctx, s, out, wording{newOnly: true})
 	return a.result(), err
@@ -77,7 +75,7 @@ func (tk *Toolkit) Report(ctx context.Context, s *Scope, out Outcome) (*tool.Res
 // ReportAll is like Report, for a control whose calls name all groups that should be open: it
 // includes the instructions and skills of all of them, and their tools too if nothing has changed.
 func (tk *Toolkit) ReportAll(ctx context.Context, s *Scope, out Outcome) (*tool.Result, error) {
-	a, err := tk.report(ctx, s, out, wording{leftOut: true, again: !out.Changed()})
+	a, err := tk.report(ctx, s, out, wording{leftOut: true, allTools: !out.Changed()})
 	return a.result(), err
 }
 
@@ -90,7 +88,7 @@ func (a answer) result() *tool.Result {
 func (tk *Toolkit) controlTools(c *catalogue, s *Scope, r *resolved) []tool.Tool {
 	var out []tool.Tool
 	if c.hasSkills(r.ceiling) {
-		out = append(out, newSkillViewer(tk, s))
+		out = append(out, &skillViewer{tk, s})
 	}
 	if groups := c.infos(r); len(groups) > 0 && c.control.Tools != nil {
 		out = append(out, c.control.Tools(tk, s, groups)...)
@@ -105,10 +103,11 @@ func (tk *Toolkit) controlTools(c *catalogue, s *Scope, r *resolved) []tool.Tool
 const maxCeilings = 256
 
 // controlInfos returns the definitions of controlTools. For a static control it caches them
-// by ceiling, since a schema of fifty groups costs more than the rest of a view.
+// by ceiling and by whether there are skills, since a schema of fifty groups costs more than the rest of a view.
 func (tk *Toolkit) controlInfos(c *catalogue, s *Scope, r *resolved) []tool.Info {
+	key := strconv.FormatBool(c.hasSkills(r.ceiling)) + r.ceiling.String()
 	if c.control.Static {
-		if kept, ok := c.static.Load(r.ceiling.String()); ok {
+		if kept, ok := c.static.Load(key); ok {
 			return kept.([]tool.Info)
 		}
 	}
@@ -121,19 +120,19 @@ func (tk *Toolkit) controlInfos(c *catalogue, s *Scope, r *resolved) []tool.Info
 			c.static.Clear()
 			c.kept.Store(0)
 		}
-		c.static.Store(r.ceiling.String(), out)
+		c.static.Store(key, out)
 	}
 	return out
 }
 
 // A controlTool is a control tool of this package.
 type controlTool struct {
-	info tool.Info
-	run  func(ctx context.Context, input json.RawMessage) (answer, error)
+	info  tool.Info
+	scope *Scope
+	run   func(ctx context.Context, s *Scope, input json.RawMessage) (answer, error)
 }
 
-// An answer is the result of a control tool: text for the model, and the same content as
-// structured data.
+// An answer is the result of a control tool: text for the model, and the same content as structured data.
 type answer struct {
 	text   string
 	data   any
@@ -144,7 +143,7 @@ func (t *controlTool) Info() tool.Info { return t.info }
 
 func (t *controlTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) {
-		a, err := t.run(ctx, call.Input)
+		a, err := t.run(ctx, t.scope, call.Input)
 		if err != nil {
 			yield(tool.Chunk{}, err)
 			return
@@ -175,9 +174,8 @@ func plainJSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// schema returns the JSON Schema of an object with these properties, in this order, so
-// that its bytes are always the same. It allows other members, so that an unknown name
-// reaches the tool, whose error lists the known ones.
+// schema returns the JSON Schema of an object with these properties, in this order, so that its bytes are always
+// the same. It allows other members, so that an unknown name reaches the tool, whose error lists the known ones.
 func schema(required []string, properties ...property) json.RawMessage {
 	b := []byte(`{"type":"object","properties":{`)
 	for i, p := range properties {
@@ -206,7 +204,6 @@ func prop(name, kind, description string) property {
 	return property{name, append(appendJSON(b, description), '}')}
 }
 
-// appendJSON appends s as a JSON string.
 func appendJSON(b []byte, s string) []byte { return append(b, mustJSON(s)...) }
 
 // mustJSON encodes a string or a list of strings, which cannot fail.

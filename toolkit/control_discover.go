@@ -28,6 +28,19 @@ func Discover() *Control {
 	return &Control{Tools: d.tools, Hint: d.hint, Static: true, Caller: callTool, Forward: callArguments}
 }
 
+// WithSearch returns a control with the tools of c and search_tools, which also finds tools of closed groups, and
+// tells the model how to open the group of the best match. [Discover] has it already.
+func (c *Control) WithSearch() *Control {
+	if c.Caller != "" || c.Tools == nil {
+		return c
+	}
+	out := *c
+	out.Tools = func(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
+		return append(c.Tools(tk, s, groups), newSearchTool(tk, s, searchOpenText))
+	}
+	return &out
+}
+
 const (
 	searchTool   = "search_tools"
 	describeTool = "describe_tools"
@@ -38,6 +51,9 @@ const searchLimit = 10 // maximum number of tools in an answer of search_tools
 
 //go:embed text/search_tools.txt
 var searchText string
+
+//go:embed text/search_open.txt
+var searchOpenText string
 
 //go:embed text/describe_tools.txt
 var describeText string
@@ -61,26 +77,28 @@ func (discover) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 		Input: schema([]string{"name", "arguments"},
 			prop("name", `"type":"string"`, "The tool's name."),
 			prop("arguments", `"type":"object"`, "The tool's arguments, as its schema describes them."))}}
-	caller.run = func(context.Context, json.RawMessage) (answer, error) {
+	caller.run = func(context.Context, *Scope, json.RawMessage) (answer, error) {
 		return answer{}, fmt.Errorf("%s was run directly; call View.Resolve and run the tool it returns", callTool)
 	}
 	return []tool.Tool{
-		&controlTool{
-			info: tool.Info{Name: searchTool, Description: searchText + outline.String(), ReadOnly: true, Control: true,
-				Input: schema([]string{"query"},
-					prop("query", `"type":"string"`, "What the tool should do, in a few words."),
-					prop("group", `"type":"string"`, "Search only in this group."))},
-			run: func(ctx context.Context, input json.RawMessage) (answer, error) { return tk.searchTools(ctx, s, input) },
-		},
+		newSearchTool(tk, s, searchText+outline.String()),
 		&controlTool{
 			info: tool.Info{Name: describeTool, Description: describeText, ReadOnly: true, Control: true,
 				Input: schema([]string{"names"},
 					property{"names", []byte(`{"type":"array","items":{"type":"string"},"description":"Names of tools."}`)})},
-			run: func(ctx context.Context, input json.RawMessage) (answer, error) {
-				return tk.describeTools(ctx, s, input)
-			},
+			scope: s, run: tk.describeTools,
 		},
 		caller,
+	}
+}
+
+func newSearchTool(tk *Toolkit, s *Scope, description string) tool.Tool {
+	return &controlTool{
+		info: tool.Info{Name: searchTool, Description: description, ReadOnly: true, Control: true,
+			Input: schema([]string{"query"},
+				prop("query", `"type":"string"`, "What the tool should do, in a few words."),
+				prop("group", `"type":"string"`, "Search only in this group."))},
+		scope: s, run: tk.searchTools,
 	}
 }
 
@@ -131,8 +149,8 @@ type foundTool struct {
 	Line   string   `json:"description,omitempty"`
 }
 
-// Search returns the tools that a model could call in the scope if every group were open,
-// the best matches for the query first, at most limit of them. An empty query finds all, in
+// Search returns the tools that a model could call in the scope if every group were open: at most limit of them, the
+// best matches for the query first, without those that match much worse than the best. An empty query finds all, in
 // order of registration and without a limit. An empty group means any. Search lists sources that
 // were never listed. The error is a [*GroupError] for a group that the ceiling does not grant.
 func (tk *Toolkit) Search(ctx context.Context, s *Scope, query, group string, limit int) ([]tool.Info, error) {
@@ -176,7 +194,6 @@ func (c *catalogue) hits(r *resolved, query, group string, limit int) (hits []*e
 	return hits, only, nil
 }
 
-// searchTools runs search_tools.
 func (tk *Toolkit) searchTools(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
 	var in struct{ Query, Group string }
 	if err := json.Unmarshal(input, &in); err != nil {
@@ -201,7 +218,25 @@ func (tk *Toolkit) searchTools(ctx context.Context, s *Scope, input json.RawMess
 	if only >= 0 {
 		missed = c.failed(c.groups[only].sources)
 	}
-	return answer{text: foundText(found, missed), data: map[string]any{"tools": found}}, nil
+	text := foundText(found, missed)
+	if c.control.Caller == "" && len(hits) > 0 {
+		text += c.openHint(s, hits[0])
+	}
+	return answer{text: text, data: map[string]any{"tools": found}}, nil
+}
+
+// openHint says how to open the group of a tool that was found; it is empty if one is open.
+func (c *catalogue) openHint(s *Scope, e *entry) string {
+	r := c.current(s)
+	names := c.grantedNames(e, r)
+	if len(names) == 0 || slices.ContainsFunc(e.groups, func(g int) bool { return r.open[g] }) {
+		return ""
+	}
+	hint := c.control.hint(e.name, c.activeNames(r), names[:1])
+	if hint == "" {
+		return ""
+	}
+	return fmt.Sprintf("\nTo use %s, %s first.", e.name, hint)
 }
 
 // foundText formats a result: a line for each tool, and one for the sources that could
@@ -280,7 +315,7 @@ func (tk *Toolkit) describeTools(ctx context.Context, s *Scope, input json.RawMe
 	if err != nil {
 		return answer{}, err
 	}
-	text.WriteString(render("about_groups.tmpl", about))
+	text.WriteString(strings.TrimSpace(aboutGroups(about)))
 	return answer{text: strings.TrimSpace(text.String()), data: map[string]any{"tools": infos}}, nil
 }
 
@@ -340,7 +375,6 @@ func reasonText(err error) string {
 	return s
 }
 
-// callArguments reads the arguments of call_tool.
 func callArguments(input json.RawMessage) (name string, args json.RawMessage, err error) {
 	var in struct {
 		Name      string

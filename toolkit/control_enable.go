@@ -13,11 +13,10 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// EnableDisable returns the control of wags: enable_tools and disable_tools, which
-// take names of groups. Each name is a separate transition: one that is refused does
-// not stop the others. The descriptions list the groups without a parent, and below
-// every open group its children. They change with every transition, and so does the
-// start of the list of tools.
+// EnableDisable returns the control of wags: enable_tools and disable_tools, which take names of groups. Each name
+// is a separate transition: one that is refused does not stop the others. The descriptions list the groups without
+// a parent, and below every open group its children. They change with every transition, and so does the start of
+// the list of tools.
 func EnableDisable() *Control {
 	var e enableDisable
 	return &Control{Tools: e.tools, Hint: e.hint, Opens: e.opens}
@@ -50,23 +49,22 @@ func (enableDisable) opens(tk *Toolkit, s *Scope, name string, input json.RawMes
 }
 
 func (enableDisable) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
-	var required []string
+	args := schema(nil, property{"groups", []byte(`{"type":"array","items":{"type":"string"},"description":"Names of groups."}`)})
 	if !tk.now.Load().rules.lenient() {
-		required = []string{"groups"}
+		names := []string{} // of closed groups too, as a call may open a group and then one below it
+		for _, g := range groups {
+			names = append(names, g.Name)
+		}
+		args = schema([]string{"groups"}, property{"groups", fmt.Appendf(nil, `{"type":"array","items":{"type":"string","enum":%s}}`, mustJSON(names))})
 	}
-	args := schema(required, property{"groups", []byte(`{"type":"array","items":{"type":"string"},"description":"Names of groups."}`)})
 	return []tool.Tool{
 		&controlTool{
-			info: tool.Info{Name: enableTool, Description: enableText + tk.outline(groups), Input: args, Control: true},
-			run: func(ctx context.Context, input json.RawMessage) (answer, error) {
-				return tk.enableEach(ctx, s, input)
-			},
+			info:  tool.Info{Name: enableTool, Description: enableText + tk.outline(groups), Input: args, Control: true},
+			scope: s, run: tk.enableEach,
 		},
 		&controlTool{
-			info: tool.Info{Name: disableTool, Description: disableText + enabledList(groups), Input: args, Control: true},
-			run: func(ctx context.Context, input json.RawMessage) (answer, error) {
-				return tk.disableEach(ctx, s, input)
-			},
+			info:  tool.Info{Name: disableTool, Description: disableText + enabledList(groups), Input: args, Control: true},
+			scope: s, run: tk.disableEach,
 		},
 	}
 }
@@ -96,7 +94,7 @@ func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessa
 	if err != nil {
 		return answer{}, err
 	}
-	steps, err := tk.transitEach(ctx, s, enable, batchEach(names)...)
+	steps, err := tk.transitEach(ctx, s, enable, slices.Collect(slices.Chunk(names, 1))...)
 	if err != nil {
 		return answer{}, err
 	}
@@ -115,7 +113,7 @@ func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessa
 	for _, name := range res.Enabled {
 		if i, ok := c.index[name]; ok {
 			for _, f := range c.failed(c.groups[i].sources) {
-				res.Errors = append(res.Errors, fmt.Sprintf("group %q: its tools could not be listed, so some may be missing: %s", name, f))
+				res.Errors = append(res.Errors, fmt.Sprintf("group %q: its tools could not be listed, so some may be missing: %s; tell the user if the task needs them", name, f))
 			}
 		}
 	}
@@ -127,7 +125,7 @@ func (tk *Toolkit) enableEach(ctx context.Context, s *Scope, input json.RawMessa
 	return answer{data: res, failed: len(res.Enabled) == 0 && tk.allRefused(steps)}, nil
 }
 
-// allRefused reports whether every step was refused, and that makes a call an error.
+// allRefused reports whether the call is an error: every step was refused.
 func (tk *Toolkit) allRefused(steps []step) bool {
 	return !tk.now.Load().rules.lenient() && !slices.ContainsFunc(steps, func(st step) bool { return st.refused == nil })
 }
@@ -139,7 +137,7 @@ func (tk *Toolkit) disableEach(ctx context.Context, s *Scope, input json.RawMess
 	if err != nil {
 		return answer{}, err
 	}
-	steps, err := tk.transitEach(ctx, s, disable, batchEach(names)...)
+	steps, err := tk.transitEach(ctx, s, disable, slices.Collect(slices.Chunk(names, 1))...)
 	if err != nil {
 		return answer{}, err
 	}
@@ -179,14 +177,6 @@ func (tk *Toolkit) groupList(s *Scope, input json.RawMessage) ([]string, error) 
 	return names, nil
 }
 
-// batchEach returns a list of one element for each name.
-func batchEach(names []string) (out [][]string) {
-	for _, n := range names {
-		out = append(out, []string{n})
-	}
-	return out
-}
-
 // refusal returns the text of an error for the model. It names only groups that the description of
 // enable_tools shows.
 func refusal(e *GroupError, groups []GroupInfo) string {
@@ -198,12 +188,10 @@ func refusal(e *GroupError, groups []GroupInfo) string {
 	return shown.Error()
 }
 
-// enabled returns the open groups that are granted, and their visible
-// tools, both sorted.
+// enabled returns the open groups that are granted, and their visible tools, both sorted.
 func (tk *Toolkit) enabled(s *Scope) (groups, tools []string) {
 	c := tk.now.Load()
-	st, _ := s.snapshot(c)
-	r := c.resolve(st)
+	r := c.current(s)
 	c.evalPredicates(r)
 	groups, tools = []string{}, []string{}
 	for _, g := range r.order {
@@ -224,22 +212,17 @@ func (tk *Toolkit) enabled(s *Scope) (groups, tools []string) {
 // about returns the instructions and skills of the named groups.
 func (tk *Toolkit) about(ctx context.Context, s *Scope, names []string) (string, error) {
 	c := tk.now.Load()
-	st, _ := s.snapshot(c)
-	groups, _, err := c.openGroups(ctx, c.resolve(st))
+	groups, _, err := c.openGroups(ctx, c.current(s))
 	if err != nil {
 		return "", err
 	}
 	groups = slices.DeleteFunc(groups, func(g openGroup) bool {
 		return !slices.Contains(names, g.Name) || g.Instructions == "" && len(g.Skills) == 0
 	})
-	if len(groups) == 0 {
-		return "", nil
-	}
-	return render("reminder.tmpl", groups), nil
+	return reminder(groups), nil
 }
 
-// childrenOf returns the groups that are closed but have an open parent,
-// sorted.
+// childrenOf returns the groups that are closed but have an open parent, sorted.
 func childrenOf(groups []GroupInfo) []string {
 	out := []string{}
 	for _, g := range groups {
@@ -258,9 +241,8 @@ func shownGroups(groups []GroupInfo) []string {
 	return out
 }
 
-// unfold visits the groups without a parent, sorted by name, and the children of each open group
-// after it. It visits a group once, below its first open parent, and
-// not while all its parents are closed.
+// unfold visits the groups without a parent, sorted by name, and the children of each open group after it. It
+// visits a group once, below its first open parent, and not while all its parents are closed.
 func unfold(groups []GroupInfo, visit func(depth int, g GroupInfo)) {
 	sorted := slices.SortedFunc(slices.Values(groups), func(a, b GroupInfo) int { return strings.Compare(a.Name, b.Name) })
 	seen := map[string]bool{}

@@ -9,16 +9,15 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// PerGroup returns the control of tmcp: for every group two tools without arguments,
-// GROUP_activate and GROUP_deactivate, which are always listed;
-// see [Config.Hidden]. Model APIs refuse a dot in a tool's name, so a group's dots become
-// underscores. With the preset [Tmcp] the tools are GROUP.activate and GROUP.deactivate.
+// PerGroup returns a control like that of tmcp, another system that groups tools. For every group it has two tools
+// without arguments, GROUP_activate and GROUP_deactivate, which are always listed; see [Config.Hidden]. Model APIs
+// refuse a dot in a tool's name, so a group's dots become underscores. With the preset [Tmcp] the tools are
+// GROUP.activate and GROUP.deactivate.
 func PerGroup() *Control { return perGroup{"_"}.control() }
 
-// perGroup is static: it lists the tools of all granted groups, including children whose
-// parents are closed.
+// perGroup is static: it lists the tools of all granted groups, including children whose parents are closed.
 type perGroup struct {
-	dot string // separates names: "_", or "." as tmcp has it, with its descriptions
+	dot string // "_", or "." as in tmcp, whose descriptions are then used too
 }
 
 func (p perGroup) control() *Control {
@@ -30,7 +29,6 @@ const (
 	deactivate = "deactivate"
 )
 
-// name returns the name of a group's tool.
 func (p perGroup) name(group, verb string) string {
 	return strings.ReplaceAll(group, ".", p.dot) + p.dot + verb
 }
@@ -60,7 +58,7 @@ func (p perGroup) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 	return out
 }
 
-// describe returns the description of a group's tool, with tmcp's verb or ours.
+// describe returns the description of a group's tool. tmcp and verb are the verbs of tmcp and of this package.
 func (p perGroup) describe(tmcp, verb string, g GroupInfo) string {
 	switch {
 	case p.dot != ".":
@@ -77,11 +75,15 @@ type transition func(*Toolkit, context.Context, *Scope, ...string) (Outcome, err
 // switchTool returns the tool that opens or closes one group.
 func switchTool(tk *Toolkit, s *Scope, name, description, group string, do transition) *controlTool {
 	info := tool.Info{Name: name, Description: description, Input: schema(nil), Control: true}
-	return &controlTool{info: info, run: func(ctx context.Context, _ json.RawMessage) (answer, error) {
+	return &controlTool{info: info, scope: s, run: func(ctx context.Context, s *Scope, _ json.RawMessage) (answer, error) {
 		out, err := do(tk, ctx, s, group)
 		if err != nil {
 			return answer{}, err
 		}
-		return tk.report(ctx, s, out, wording{newOnly: true})
+		a, err := tk.report(ctx, s, out, wording{newOnly: true})
+		if !out.Changed() {
+			a.text = "This changed nothing. " + a.text
+		}
+		return a, err
 	}}
 }

@@ -3,29 +3,22 @@ package toolkit
 import (
 	"bytes"
 	"context"
-	"embed"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"text/template"
 
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-//go:embed text/*.tmpl text/reset_tools.txt
-var texts embed.FS
+//go:embed text/reset_tools.txt
+var resetText string
 
-// templates has the text of reset_tools, and those of control tools' answers and of reminders.
-var templates = sync.OnceValue(func() *template.Template {
-	return template.Must(template.ParseFS(texts, "text/*.tmpl", "text/reset_tools.txt"))
-})
-
-// ResetTools returns the control of AgentScope: one tool, reset_tools, whose
-// arguments are the full desired state, one boolean per group. A group that is left out is
-// closed. An unknown name or a value that is not a boolean is an error and changes
-// nothing. Nil options mean the zero ResetOptions.
+// ResetTools returns the control of AgentScope: one tool, reset_tools, whose arguments are the full desired state,
+// one boolean per group. A group that is left out is closed. An unknown name or a value that is not a boolean is
+// an error and changes nothing. The boolean has the name of its group, in which characters that model APIs refuse are
+// replaced. Nil options mean the zero ResetOptions.
 func ResetTools(options *ResetOptions) *Control {
 	var r resetTools
 	if options != nil {
@@ -36,18 +29,16 @@ func ResetTools(options *ResetOptions) *Control {
 
 // ResetOptions configure [ResetTools].
 type ResetOptions struct {
-	// ShowActive marks open groups in the field descriptions of reset_tools. The start
-	// of the list then changes with every transition, which invalidates the provider's
-	// cache of the whole conversation.
+	// ShowActive marks open groups in the field descriptions of reset_tools. The start of the list then changes
+	// with every transition, which invalidates the provider's cache of the whole conversation.
 	ShowActive bool
 
 	// Cached says that the provider caches the beginning of requests. The model is then told to leave groups open:
-	// closing one changes the list of tools, which comes first, so that the whole conversation is read
-	// anew at the full price. See [View.Closing].
+	// closing one changes the list of tools, which comes first, so that the provider reads the whole
+	// conversation again at the full price. See [View.Closing].
 	Cached bool
 
-	// NewOnly limits the instructions in an answer to the groups that the call
-	// opened, instead of all open groups.
+	// NewOnly limits the instructions in an answer to the groups that the call opened, instead of all open groups.
 	NewOnly bool
 }
 
@@ -73,8 +64,17 @@ func (resetTools) opens(tk *Toolkit, s *Scope, name string, input json.RawMessag
 	return names
 }
 
+func (r resetTools) description() string {
+	closing := " and close it when it no longer does; open groups take space in your context"
+	if r.Cached {
+		closing = ", and leave it open as long as you may need it again: closing one makes the whole conversation be read anew"
+	}
+	return strings.Replace(strings.TrimSpace(resetText), "{closing}", closing, 1)
+}
+
 func (r resetTools) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool {
 	props := make([]property, len(groups))
+	names := propertyNames(groups)
 	for i, g := range groups {
 		desc := g.Description
 		if len(g.Parents) > 0 {
@@ -83,11 +83,11 @@ func (r resetTools) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 		if r.ShowActive && g.Active {
 			desc += " (open now)"
 		}
-		props[i] = prop(g.Name, `"type":"boolean"`, desc)
+		props[i] = prop(names[i], `"type":"boolean"`, desc)
 	}
 	return []tool.Tool{&controlTool{
-		info: tool.Info{Name: resetTool, Description: render("reset_tools.txt", r.ResetOptions), Input: schema(nil, props...), Control: true},
-		run: func(ctx context.Context, input json.RawMessage) (answer, error) {
+		info:  tool.Info{Name: resetTool, Description: r.description(), Input: schema(nil, props...), Control: true},
+		scope: s, run: func(ctx context.Context, s *Scope, input json.RawMessage) (answer, error) {
 			names, err := wanted(tk, s, input)
 			if err != nil {
 				return answer{}, err
@@ -96,31 +96,69 @@ func (r resetTools) tools(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 			if err != nil {
 				return answer{}, err
 			}
-			return tk.report(ctx, s, out, wording{newOnly: r.NewOnly && out.Changed(), leftOut: true, again: !out.Changed()})
+			return tk.report(ctx, s, out, wording{newOnly: r.NewOnly && out.Changed(), leftOut: true, allTools: !out.Changed()})
 		},
 	}}
+}
+
+// propertyNames returns the names of the properties for groups: those of the groups, without characters that some
+// model APIs refuse in the name of a property.
+func propertyNames(groups []GroupInfo) []string {
+	used := map[string]bool{}
+	for _, g := range groups {
+		used[g.Name] = true
+	}
+	names := make([]string, len(groups))
+	for i, g := range groups {
+		legal := strings.Map(func(r rune) rune {
+			if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_.-", r) {
+				return r
+			}
+			return '_'
+		}, g.Name)
+		legal = legal[:min(len(legal), 64)]
+		name := legal
+		for n := 2; name != g.Name && used[name]; n++ {
+			name = fmt.Sprintf("%.60s_%d", legal, n)
+		}
+		names[i], used[name] = name, true
+	}
+	return names
 }
 
 // wanted returns the names of the groups that the arguments of reset_tools set to true,
 // in the order of the arguments. It checks all names before the values.
 func wanted(tk *Toolkit, s *Scope, input json.RawMessage) ([]string, error) {
+	groups := tk.Groups(s)
 	var exist []string
-	for _, g := range tk.Groups(s) {
+	for _, g := range groups {
 		exist = append(exist, g.Name)
 	}
 	members, err := object(input)
 	if err != nil {
 		return nil, err
 	}
-	var unknown, names []string
-	for _, m := range members {
-		if !slices.Contains(exist, m.name) {
-			unknown = append(unknown, m.name)
+	properties := propertyNames(groups)
+	var unknown error
+	for i := range members {
+		m := &members[i]
+		if slices.Contains(exist, m.name) {
+			continue
+		}
+		if i := slices.Index(properties, m.name); i >= 0 {
+			m.name = exist[i]
+			continue
+		}
+		if e := (&GroupError{Group: m.name, Reason: ReasonUnknownGroup, Others: exist}); unknown == nil {
+			unknown = e
+		} else {
+			unknown = fmt.Errorf("%w; %w", unknown, e)
 		}
 	}
-	if len(unknown) > 0 {
-		return nil, &GroupError{Group: strings.Join(unknown, ", "), Reason: ReasonUnknownGroup, Others: exist}
+	if unknown != nil {
+		return nil, fmt.Errorf("%w; nothing was changed", unknown)
 	}
+	var names []string
 	for _, m := range members {
 		switch string(m.value) {
 		case "true":
@@ -140,7 +178,6 @@ type member struct {
 	value json.RawMessage
 }
 
-// object returns the members of a JSON object, in order.
 func object(input json.RawMessage) ([]member, error) {
 	dec := json.NewDecoder(bytes.NewReader(input))
 	if len(bytes.TrimSpace(input)) == 0 {
@@ -162,139 +199,4 @@ func object(input json.RawMessage) ([]member, error) {
 		out = append(out, m)
 	}
 	return out, nil
-}
-
-// An openGroup describes an open group to the model.
-type openGroup struct {
-	Name         string      `json:"name"`
-	Opened       bool        `json:"opened,omitempty"` // by this call
-	Tools        []toolLine  `json:"tools,omitempty"`  // of a group that was opened
-	Failed       []string    `json:"failed,omitempty"` // its sources that could not be listed
-	Instructions string      `json:"instructions,omitempty"`
-	Skills       []skillLine `json:"skills,omitempty"`
-
-	empty bool // its sources failed, and it has nothing else
-}
-
-// A toolLine is a tool in an answer; its schema comes with the next step.
-type toolLine struct {
-	Name string `json:"name"`
-	Line string `json:"description,omitempty"`
-}
-
-// A skillLine is a skill in an answer.
-type skillLine struct {
-	Name        string `json:"name"`
-	Description string `json:"description"`
-}
-
-// A wording says what the answer of a control tool includes.
-type wording struct {
-	newOnly bool // instructions and skills only of groups that were opened
-	leftOut bool // groups were closed because the call left them out
-	again   bool // tools of all open groups, not only of those that were opened
-}
-
-// report returns the answer of a control tool: what was opened, with a line for each
-// tool, what failed, what was closed, and the instructions and skills of open groups.
-// They are in this answer and not in the system prompt because the end of a conversation can
-// change without invalidating the provider's cache. A group whose sources failed and
-// that has nothing else is reported as unavailable, although it is open in the scope: its
-// tools appear once a source can be listed.
-func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, how wording) (answer, error) {
-	c := tk.now.Load()
-	st, _ := s.snapshot(c)
-	r := c.resolve(st)
-	c.evalPredicates(r)
-	groups, _, err := c.openGroups(ctx, r)
-	if err != nil {
-		return answer{}, err
-	}
-	type failedGroup struct {
-		Name   string   `json:"name"`
-		Failed []string `json:"failed"`
-	}
-	data := struct {
-		Active      []openGroup   `json:"active"`
-		Unavailable []failedGroup `json:"unavailable,omitempty"`
-		Closed      []string      `json:"closed,omitempty"`
-		LeftOut     bool          `json:"-"`
-	}{Active: []openGroup{}, Closed: c.grantedOf(out.Closed, r.ceiling), LeftOut: how.leftOut}
-	for _, g := range groups {
-		g.Opened = slices.Contains(out.Opened, g.Name)
-		switch {
-		case g.empty:
-			data.Unavailable = append(data.Unavailable, failedGroup{g.Name, g.Failed})
-			continue
-		case g.Opened || how.again:
-			g.Tools = c.toolLines(c.index[g.Name], r)
-		default:
-			g.Failed = nil
-		}
-		if how.newOnly && !g.Opened {
-			g.Instructions, g.Skills = "", nil
-		}
-		data.Active = append(data.Active, g)
-	}
-	return answer{text: render("opened.tmpl", data), data: data}, nil
-}
-
-// render executes a template. It panics on an error, which plain values cannot cause.
-func render(name string, data any) string {
-	var b strings.Builder
-	if err := templates().ExecuteTemplate(&b, name, data); err != nil {
-		panic(err)
-	}
-	return strings.TrimSpace(b.String())
-}
-
-// openGroups describes the groups that are open and granted, in order of registration,
-// and returns the skills that could not be loaded.
-func (c *catalogue) openGroups(ctx context.Context, r *resolved) (out []openGroup, skipped []Skipped, err error) {
-	for i, g := range c.groups {
-		if !r.open[i] || !c.grantsGroup(i, r.ceiling) {
-			continue
-		}
-		skills, broken, err := c.loadSkills(ctx, g)
-		if err != nil {
-			return nil, skipped, err
-		}
-		skipped = append(skipped, broken...)
-		o := openGroup{Name: g.Name, Instructions: c.instructions(g), Failed: c.failed(g.sources)}
-		o.empty = len(o.Failed) > 0 && len(g.entries)+len(skills) == 0
-		for _, s := range skills {
-			o.Skills = append(o.Skills, skillLine{s.Name, strings.Join(strings.Fields(s.Description), " ")})
-		}
-		out = append(out, o)
-	}
-	return out, skipped, nil
-}
-
-// toolLines returns the visible tools of the group, with the first line of
-// their descriptions.
-func (c *catalogue) toolLines(g int, r *resolved) []toolLine {
-	var out []toolLine
-	for _, e := range c.groups[g].entries {
-		if c.visible(e, r) {
-			out = append(out, toolLine{e.name, firstLine(e.tool.Info().Description)})
-		}
-	}
-	return out
-}
-
-// firstLine returns the first line or sentence, of at most about 120 bytes.
-func firstLine(s string) string {
-	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
-	if before, _, ok := strings.Cut(s, ". "); ok {
-		s = before + "."
-	}
-	const limit = 120
-	if len(s) <= limit {
-		return s
-	}
-	cut := strings.LastIndexByte(s[:limit], ' ')
-	if cut <= 0 {
-		cut = limit
-	}
-	return strings.ToValidUTF8(s[:cut], "") + " …"
 }

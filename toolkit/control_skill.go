@@ -20,16 +20,12 @@ const skillTool = "Skill"
 //go:embed text/skill.txt
 var skillText string
 
-// A skillViewer is the tool Skill: it shows the skills of the basic group and
-// of open groups. It is always listed if any group has skills,
-// so that opening a group does not move the other tools in the list.
+// A skillViewer is the tool Skill: it shows the skills of the basic group and of open groups. It is always listed
+// if any group has skills, so that opening a group does not move the other tools in the list.
 type skillViewer struct {
 	tk    *Toolkit
 	scope *Scope
 }
-
-// newSkillViewer returns the viewer for a scope.
-func newSkillViewer(tk *Toolkit, s *Scope) tool.Tool { return &skillViewer{tk, s} }
 
 // skillInfo is the same for every scope.
 var skillInfo = tool.Info{Name: skillTool, Description: skillText, Control: true, ReadOnly: true, Parallel: true,
@@ -49,7 +45,7 @@ func (v *skillViewer) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.C
 		}
 		page, err := v.tk.page(ctx, v.scope, q)
 		if err == nil {
-			err = recordSkill(ctx, page.Skill)
+			err = recordSkill(ctx, page.Skill, q.File)
 		}
 		switch {
 		case err != nil:
@@ -82,6 +78,9 @@ func (v *skillViewer) Remind(ctx context.Context) string {
 type OpenedSkill struct {
 	Name         string   `json:"name"`
 	AllowedTools []string `json:"allowed_tools,omitempty"` // see [skill.Skill.AllowedTools]
+
+	// Manifest is the digest of the manifest of a skill that is not on this machine.
+	Manifest string `json:"manifest,omitempty"`
 }
 
 var openedSkills = toolstate.NewKey[[]OpenedSkill]("skills")
@@ -100,36 +99,43 @@ func OpenedSkills(ctx context.Context) (all []OpenedSkill, err error) {
 	return all, err
 }
 
-// recordSkill records in the session's state that s was read.
-func recordSkill(ctx context.Context, s *skill.Skill) error {
+// recordSkill records in the session's state that s, or a file of it, was read. It fails for a file of a remote skill
+// that has changed since its text was read: the model must not follow old instructions with new files.
+func recordSkill(ctx context.Context, s *skill.Skill, file string) error {
 	if toolstate.From(ctx) == nil {
 		return nil
 	}
+	now := OpenedSkill{Name: s.Name, AllowedTools: s.AllowedTools}
+	if s.Remote != nil {
+		now.Manifest = skill.Digest(fmt.Append(nil, s.Remote.Manifest()))
+	}
 	return openedSkills.Update(ctx, func(all *[]OpenedSkill) error {
-		now := OpenedSkill{s.Name, s.AllowedTools}
 		i := slices.IndexFunc(*all, func(o OpenedSkill) bool { return o.Name == s.Name })
-		if i < 0 {
+		switch {
+		case i < 0:
 			*all = append(*all, now)
-		} else {
+		case file != "" && (*all)[i].Manifest != now.Manifest:
+			return fmt.Errorf("skill %q has changed since it was read; read its text again, without file", s.Name)
+		default:
 			(*all)[i] = now
 		}
 		return nil
 	})
 }
 
-// page returns a page of a skill of an open group. Unlike the prompt, it loads the skills again,
-// so that the model reads the latest text. For a skill of a closed group the
-// error says how to open the group.
+// page returns a page of a skill of an open group. Unlike the prompt, it loads the skills again, so that the model
+// reads the latest text. For a skill of a closed group the error says how to open the group.
 func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Page, error) {
 	c, r := tk.usable(s)
 	var open []*skill.Skill
 	var failed error
 	var closed []string // groups that have the skill but are not open
 	for g := range c.grantedWithSkills(r) {
-		skills, _, err := c.loadSkills(ctx, g)
+		isClosed := g.index >= 0 && !r.open[g.index]
+		skills, _, err := c.loadSkills(ctx, g, isClosed)
 		failed = errors.Join(failed, err)
 		named := func(s *skill.Skill) bool { return s.Name == q.Skill }
-		if g.index >= 0 && !r.open[g.index] {
+		if isClosed {
 			if slices.ContainsFunc(skills, named) {
 				closed = append(closed, g.Name)
 			}
@@ -137,7 +143,7 @@ func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Pa
 		}
 		open = mergeSkills(open, skills)
 	}
-	page, err := skill.View(open, q)
+	page, err := skill.ViewContext(ctx, open, q)
 	if err == nil || failed == nil && (len(closed) == 0 || c.rules.opaque) {
 		return page, err
 	}
@@ -145,17 +151,16 @@ func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Pa
 		return nil, err
 	}
 	if len(closed) == 0 {
-		return nil, fmt.Errorf("%w; not all skills could be read: %w", err, failed)
+		return nil, fmt.Errorf("%w; not all skills could be read, tell the user if the task needs one of those: %w", err, failed)
 	}
-	return nil, fmt.Errorf("skill %q is in %s", q.Skill, c.closed("", closed, nil, r, true))
+	return nil, fmt.Errorf("skill %q is in %s", q.Skill, c.closedText("", closed, nil, r, true))
 }
 
 // usable returns the catalogue and a state in which the groups that the scope can use are open: with
 // [Discover] and with LabelsOnly every group counts as open.
 func (tk *Toolkit) usable(s *Scope) (*catalogue, *resolved) {
 	c := tk.now.Load()
-	st, _ := s.snapshot(c)
-	r := c.reach(c.resolve(st))
+	r := c.reach(c.current(s))
 	if c.cfg.LabelsOnly {
 		r = c.allOpen(r)
 	}
@@ -192,7 +197,7 @@ func (tk *Toolkit) Skills(ctx context.Context, s *Scope) (skills []*skill.Skill,
 		if g.index >= 0 && !r.open[g.index] {
 			continue
 		}
-		more, _, failed := c.loadSkills(ctx, g)
+		more, _, failed := c.loadSkills(ctx, g, false)
 		err = errors.Join(err, failed)
 		skills = mergeSkills(skills, more)
 		for len(groups) < len(skills) {
@@ -202,10 +207,9 @@ func (tk *Toolkit) Skills(ctx context.Context, s *Scope) (skills []*skill.Skill,
 	return skills, groups, err
 }
 
-// Reachable returns the names of the groups whose members the scope can use now, in
-// order of registration: the open ones that its ceiling grants; with
-// [Discover] and [Config.LabelsOnly] all that it grants. The basic group, if
-// granted, comes first, as "".
+// Reachable returns the names of the groups whose members the scope can use now, in order of registration: the
+// open ones that its ceiling grants; with [Discover] and [Config.LabelsOnly] all that it grants. The basic group,
+// if granted, comes first, as "".
 func (tk *Toolkit) Reachable(s *Scope) []string {
 	c, r := tk.usable(s)
 	var names []string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -137,6 +138,35 @@ func testResetTools(t *testing.T, control *toolkit.Control) {
 }
 
 // TestResetOptions: ShowActive marks open groups in the schema, NewOnly omits instructions of groups that were open.
+// TestResetProperties has groups whose names model APIs refuse as names of properties.
+func TestResetProperties(t *testing.T) {
+	long := strings.Repeat("x", 70)
+	tk := newToolkit(t, toolkit.Config{Groups: []toolkit.Group{group("trips/booking", "book"), group("trips_booking", "look"), group("größe", "measure"), group(long, "wait")}})
+	s := new(toolkit.Scope)
+	var properties struct {
+		Properties map[string]any `json:"properties"`
+	}
+	if err := json.Unmarshal(newView(t, tk, s).Tools()[0].Input, &properties); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"gr__e", "trips_booking", "trips_booking_2", long[:64]}
+	if got := slices.Sorted(maps.Keys(properties.Properties)); !slices.Equal(got, want) {
+		t.Errorf("the properties are %q, want %q", got, want)
+	}
+	for _, row := range []struct{ input, open string }{
+		{`{"trips_booking_2":true,"gr__e":true}`, "trips/booking größe"},
+		{`{"trips_booking":true}`, "trips_booking"},
+		{`{"trips/booking":true,"` + long[:64] + `":true}`, "trips/booking " + long}, // as hints and answers name it
+	} {
+		if _, err := do(t, tk, s, "reset_tools", row.input); err != nil {
+			t.Errorf("%s: %v", row.input, err)
+		}
+		if open, _ := s.Active(); strings.Join(open, " ") != row.open {
+			t.Errorf("%s opens %q", row.input, open)
+		}
+	}
+}
+
 func TestResetOptions(t *testing.T) {
 	db := group("db", "query")
 	db.Instructions = "Amounts are in cents."
@@ -239,8 +269,9 @@ func testDiscover(t *testing.T, control *toolkit.Control) {
 	}
 	const none = "No tool was found. Try other words, or search in one of the groups with an empty query."
 	for _, row := range []struct{ query, want string }{
-		{`{"query":"write a file"}`, "- writeFile (files): Does writeFile.\n- read_file (files): Does read_file.\n- list_directories (files): Does list_directories."},
-		{`{"query":"directory listing"}`, none},
+		{`{"query":"write a file"}`, "- writeFile (files): Does writeFile."},
+		{`{"query":"file"}`, "- read_file (files): Does read_file.\n- writeFile (files): Does writeFile."},
+		{`{"query":"directory listing"}`, "- list_directories (files): Does list_directories."},
 		{`{"query":"directories"}`, "- list_directories (files): Does list_directories."},
 		{`{"query":"mail"}`, "- send_mail (mail): Does send_mail."},
 		{`{"query":"","group":"later"}`, none},
@@ -363,7 +394,7 @@ func TestFailedSource(t *testing.T) {
 			"No group is open now.\nnone has no tools, as they could not be listed: MCP server \"server\": it does not start. Opening it again later tries again; tell the user if the task needs it."},
 		{toolkit.EnableDisable(), "enable_tools", `{"groups":["some"]}`,
 			`{"enabled":["some"],"enabled_groups":["some"],"available_tools":["now"],"available_groups":[],` +
-				`"errors":["group \"some\": its tools could not be listed, so some may be missing: server (it does not start)"]}`},
+				`"errors":["group \"some\": its tools could not be listed, so some may be missing: server (it does not start); tell the user if the task needs them"]}`},
 	} {
 		tk, s := newToolkit(t, toolkit.Config{Control: row.control, Groups: []toolkit.Group{some, none, group("web", "fetch")}}), new(toolkit.Scope)
 		if text, err := do(t, tk, s, row.name, row.input); err != nil || text != row.want {

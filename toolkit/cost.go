@@ -14,7 +14,7 @@ type Cost struct {
 	Tokens int // an estimate: four bytes per token
 }
 
-// Costs breaks the cost of a view down.
+// Costs is the cost of a view by tools and groups.
 type Costs struct {
 	Total  Cost
 	Tools  []Cost // each tool of the list, in its order
@@ -60,9 +60,10 @@ func (v *View) Cost() Costs {
 	return out
 }
 
-// Closing returns what closing an open group would save and cost: the tools that later requests would not have, and
-// those after them in the list, which a provider that caches the beginning of requests would read anew,
-// together with the system prompt and the whole conversation. Both are zero for a group that is not open.
+// Closing returns the effect of closing an open group. saved is the cost of the tools that would leave the list.
+// reread is the cost of the tools after them: a provider that caches the beginning of requests would have to read
+// these again, and the system prompt and the whole conversation as well. Both are zero for a group that is not
+// open.
 func (v *View) Closing(group string) (saved, reread Cost) {
 	b := v.body
 	i, ok := b.c.index[group]

@@ -8,7 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// TestClosing checks what closing a group is said to save and to cost.
+// TestClosing checks the reported savings and costs of closing a group.
 func TestClosing(t *testing.T) {
 	db, web := group("db", "query", "shared"), group("web", "fetch")
 	web.Tools = append(web.Tools, db.Tools[1])

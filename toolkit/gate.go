@@ -4,8 +4,7 @@ import (
 	"slices"
 )
 
-// A resolved is a snapshot of a scope in terms of one catalogue; the gates are
-// functions of it.
+// A resolved is a snapshot of a scope in terms of one catalogue; the gates are functions of it.
 type resolved struct {
 	state
 	open  []bool // by group: it and all its parents were opened
@@ -13,9 +12,8 @@ type resolved struct {
 	whens []bool // results of the predicates; see catalogue.whens
 }
 
-// resolve returns which groups are open in a state. It ignores unknown names, and groups
-// whose parents are not stored, since the scope may have been saved with another
-// catalogue.
+// resolve returns which groups are open in a state. It ignores unknown names, and groups whose parents are not
+// stored, since the scope may have been saved with another catalogue.
 func (c *catalogue) resolve(st state) *resolved {
 	r := &resolved{state: st, open: make([]bool, len(c.groups))}
 	var stored []int
@@ -39,8 +37,7 @@ func (c *catalogue) resolve(st state) *resolved {
 	return r
 }
 
-// gated reports whether all ancestors of the group are stored. It is false for a group on a
-// cycle.
+// gated reports whether all ancestors of the group are stored. It is false for a group on a cycle.
 func (c *catalogue) gated(g int, stored []bool) bool {
 	if len(c.groups[g].gates) == 0 {
 		return true
@@ -53,9 +50,8 @@ func (c *catalogue) gated(g int, stored []bool) bool {
 	return true
 }
 
-// evalPredicates evaluates the predicates once for a view, so that listing and calling
-// agree even if their inputs change in between. It returns the entries whose predicates
-// panicked, which count as false.
+// evalPredicates evaluates the predicates once for a view, so that listing and calling agree even if their inputs
+// change in between. It returns the entries whose predicates panicked, which count as false.
 func (c *catalogue) evalPredicates(r *resolved) (panicked []*entry) {
 	if len(c.whens) == 0 {
 		return nil
@@ -78,8 +74,7 @@ func (c *catalogue) evalPredicates(r *resolved) (panicked []*entry) {
 	return panicked
 }
 
-// visible reports whether all four gates are open for a tool. Listing and calling both
-// use it.
+// visible reports whether all four gates are open for a tool. Listing and calling both use it.
 func (c *catalogue) visible(e *entry, r *resolved) bool {
 	return c.member(e, r) && c.granted(e, r) && c.inPhase(e, r) && (e.when < 0 || r.whens[e.when])
 }
@@ -110,9 +105,8 @@ func (c *catalogue) inPhase(e *entry, r *resolved) bool {
 	return e.set.Phases == nil || slices.Contains(e.set.Phases, "*") || slices.Contains(e.set.Phases, r.phase)
 }
 
-// list returns the visible tools in the order in which a model gets them. Its cost depends on
-// the number of tools in open groups, not of all tools. A tool in several
-// open groups is listed with the one that was opened first.
+// list returns the visible tools in the order in which a model gets them. Its cost depends on the number of tools
+// in open groups, not of all tools. A tool in several open groups is listed with the one that was opened first.
 func (c *catalogue) list(r *resolved) []*entry {
 	var out []*entry
 	add := func(e *entry) {
@@ -149,8 +143,7 @@ func (c *catalogue) inEarlier(e *entry, groups []int) bool {
 	return len(e.groups) > 1 && slices.ContainsFunc(e.groups, func(g int) bool { return slices.Contains(groups, g) })
 }
 
-// labelled returns the tools that a ceiling may grant, each once, in order of
-// registration.
+// labelled returns the tools that a ceiling may grant, each once, in order of registration.
 func (c *catalogue) labelled(ceiling Ceiling) []*entry {
 	names := ceiling.names
 	if !ceiling.set {
@@ -187,8 +180,7 @@ func shadow(entries []*entry) []*entry {
 	return out
 }
 
-// find returns the tool that a call of the name runs: the last registered one that is
-// visible.
+// find returns the tool that a call of the name runs: the last registered one that is visible.
 func (c *catalogue) find(name string, r *resolved) (*entry, bool) {
 	all := c.named(name)
 	for i := len(all) - 1; i >= 0; i-- {
@@ -199,17 +191,14 @@ func (c *catalogue) find(name string, r *resolved) (*entry, bool) {
 	return nil, false
 }
 
-// grantsBasic reports whether the ceiling grants the basic group.
 func (c *catalogue) grantsBasic(ceiling Ceiling) bool {
 	return c.rules.grants(ceiling, []string{c.rules.basicLabel()})
 }
 
-// grantsGroup reports whether the ceiling grants the group.
 func (c *catalogue) grantsGroup(g int, ceiling Ceiling) bool {
 	return c.rules.grants(ceiling, []string{c.groups[g].Name})
 }
 
-// grantedOf returns the names that the ceiling grants.
 func (c *catalogue) grantedOf(names []string, ceiling Ceiling) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !c.rules.grants(ceiling, []string{n}) })
 }
@@ -227,7 +216,7 @@ func (c *catalogue) infos(r *resolved) []GroupInfo {
 		}
 		out = append(out, GroupInfo{Name: g.Name, Title: g.Title, Description: g.Description,
 			Instructions: c.instructions(g), Parents: c.grantedOf(g.Parents, r.ceiling), Tools: names,
-			Active: r.open[i], Skills: len(g.Skills) > 0, Failed: c.failed(g.sources), Meta: g.Meta})
+			Active: r.open[i], ByUser: slices.Contains(r.byUser, g.Name), Skills: g.skilled(), Failed: c.failed(g.sources), Meta: g.Meta})
 	}
 	return out
 }

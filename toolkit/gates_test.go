@@ -52,7 +52,6 @@ func TestShadow(t *testing.T) {
 		{[]string{"first", "second"}, "reset_tools same a b", "two"},
 		{[]string{"second"}, "reset_tools b same", "two"},
 	} {
-
 		if _, err := tk.Set(context.Background(), s, row.open...); err != nil {
 			t.Fatal(err)
 		}
@@ -144,9 +143,8 @@ func TestPrompt(t *testing.T) {
 	}
 }
 
-type changing struct{ name string }
-
 // changing is a loader whose skill a test renames.
+type changing struct{ name string }
 
 func (c *changing) Load(ctx context.Context) ([]*skill.Skill, []skill.Diagnostic, error) {
 	return skillList{c.name}.Load(ctx)

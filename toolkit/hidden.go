@@ -12,9 +12,8 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// A HiddenError means that a call names a tool that is hidden or does not exist. Its
-// text is for the model; with [Tmcp] and [TrustGraph] it is the same in both cases.
-// The fields are for the host.
+// A HiddenError means that a call names a tool that is hidden or does not exist. Its text is for the model; with
+// [Tmcp] and [TrustGraph] it is the same in both cases. The fields are for the host.
 type HiddenError struct {
 	Tool    string
 	Known   bool     // the tool exists, and the ceiling grants it
@@ -28,14 +27,13 @@ type HiddenError struct {
 
 func (e *HiddenError) Error() string { return e.text }
 
-// Resolve returns the tool and the arguments for a call. Both are those of the call,
-// except for call_tool of [Discover], which names another tool. The error is a
-// [*HiddenError], or says what is wrong with the arguments of call_tool; its text is for
-// the model. With [Discover] it may list sources that were never listed, which ends with
-// ctx.
+// Resolve returns the tool and the arguments for a call. Both are those of the call, except for call_tool of
+// [Discover], which names another tool. The error is a [*HiddenError], or says what is wrong with the arguments of
+// call_tool; its text is for the model. With [Discover] it may list sources that were never listed, which ends
+// with ctx.
 //
-// Opening has the groups that other calls of the same model answer open; see [View.Opens].
-// The error for a tool of these groups tells the model to call it in its next answer.
+// Opening names the groups that other calls of the same model answer will open; see [View.Opens].
+// The error for a tool of these groups asks the model to call it in its next answer.
 func (v *View) Resolve(ctx context.Context, name string, input json.RawMessage, opening ...string) (tool.Tool, json.RawMessage, error) {
 	b := v.body
 	if t := v.controlTool(name); t != nil {
@@ -82,7 +80,7 @@ func (v *View) controlTool(name string) tool.Tool {
 
 // forward finds the tool that a call of the [Control.Caller] names. A tool that the view's
 // catalogue does not have may be in a source that was never listed, so forward then lists all
-// granted sources and looks the tool up again, with the same gates.
+// granted sources and looks the tool up again, under the same rules.
 func (v *View) forward(ctx context.Context, input json.RawMessage) (tool.Tool, json.RawMessage, error) {
 	b := v.body
 	name, args, err := b.c.control.Forward(input)
@@ -132,14 +130,26 @@ func (b *body) hidden(name string, opening []string) *HiddenError {
 	return e
 }
 
-// unknown returns the error text for a name that no tool has that the model may know of.
+// unknown returns the error text for a name of no tool that the model may know of.
 func (b *body) unknown(e *HiddenError, opening []string) string {
+	for _, g := range b.c.all() {
+		if b.c.rules.opaque || g.index >= 0 && !b.c.grantsGroup(g.index, b.r.ceiling) {
+			continue
+		}
+		for _, s := range g.sources {
+			if w, ok := s.src.(interface{ Withheld(string) error }); ok {
+				if err := w.Withheld(e.Tool); err != nil {
+					return fmt.Sprintf("tool %q cannot be used: %v", e.Tool, err)
+				}
+			}
+		}
+	}
 	unlisted, certainty := b.c.unlisted(e.Tool, b.r)
 	switch {
 	case certainty == certain:
-		return fmt.Sprintf("tool %q is in %s", e.Tool, b.c.closed(e.Tool, unlisted, opening, b.r, true))
+		return fmt.Sprintf("tool %q is in %s", e.Tool, b.c.closedText(e.Tool, unlisted, opening, b.r, true))
 	case certainty == likely || len(unlisted) > 0 && len(e.Nearest) == 0:
-		text := fmt.Sprintf("tool %q is not in your list; it may be in %s", e.Tool, b.c.closed(e.Tool, unlisted, opening, b.r, len(unlisted) == 1))
+		text := fmt.Sprintf("tool %q is not in your list; it may be in %s", e.Tool, b.c.closedText(e.Tool, unlisted, opening, b.r, len(unlisted) == 1))
 		if hint := b.c.control.hint(e.Tool, e.Active, unlisted[:1]); hint != "" && len(unlisted) > 1 && !slices.ContainsFunc(unlisted, func(g string) bool { return slices.Contains(opening, g) }) {
 			text += fmt.Sprintf("; to look into %s, %s", unlisted[0], hint)
 		}
@@ -154,7 +164,7 @@ func (b *body) unknown(e *HiddenError, opening []string) string {
 			text += " It may also be one of those that could not be listed: " + strings.Join(failed, "; ")
 		}
 	case near != "":
-		text += fmt.Sprintf("; did you mean %s? It is in %s", near, b.c.closed(near, []string{group}, opening, b.r, true))
+		text += fmt.Sprintf("; did you mean %s? It is in %s", near, b.c.closedText(near, []string{group}, opening, b.r, true))
 	case len(failed) > 0:
 		return text + "; it may be one of those that could not be listed: " + strings.Join(failed, "; ")
 	case b.c.control.Caller != "":
@@ -179,7 +189,7 @@ func (c *catalogue) activeNames(r *resolved) []string {
 	return c.names(slices.DeleteFunc(slices.Clone(r.order), func(g int) bool { return !c.grantsGroup(g, r.ceiling) }))
 }
 
-// explain records in e which gates are closed for a tool.
+// explain records in e why a tool is hidden.
 func (b *body) explain(e *HiddenError, en *entry) {
 	c := b.c
 	if !c.inPhase(en, b.r) {
@@ -197,20 +207,20 @@ func (b *body) explain(e *HiddenError, en *entry) {
 func (b *body) advise(e *HiddenError, opening []string) string {
 	if len(e.Groups) == 0 {
 		if e.Phase != "" {
-			return fmt.Sprintf("tool %q is not available in the current phase, %q; go on with the tools in your list until the phase changes", e.Tool, e.Phase)
+			return fmt.Sprintf("tool %q is not available in the current phase, %q; use the tools in your list until the phase changes", e.Tool, e.Phase)
 		}
 		return fmt.Sprintf("tool %q is not available at the moment; use those in your list", e.Tool)
 	}
 	if c := b.c.control; c.Caller != "" {
 		return fmt.Sprintf("tool %q is not in your list; %s", e.Tool, c.hint(e.Tool, nil, nil))
 	}
-	return fmt.Sprintf("tool %q is in %s", e.Tool, b.c.closed(e.Tool, e.Groups, opening, b.r, true))
+	return fmt.Sprintf("tool %q is in %s", e.Tool, b.c.closedText(e.Tool, e.Groups, opening, b.r, true))
 }
 
-// closed describes groups of which one must be open: the one that this model answer opens, or else all.
+// closedText describes closed groups of which one must be open: the one that this model answer opens, or else all.
 // If anyWillDo is set it adds how to open the first group, after its parents. The hint includes the
 // groups that are open now, since a control that takes the full state would otherwise close them.
-func (c *catalogue) closed(name string, groups, opening []string, r *resolved, anyWillDo bool) string {
+func (c *catalogue) closedText(name string, groups, opening []string, r *resolved, anyWillDo bool) string {
 	for _, g := range groups {
 		if slices.Contains(opening, g) {
 			return fmt.Sprintf("the group %q, which opens after this step: call it again then", g)
@@ -237,16 +247,16 @@ func (c *catalogue) closed(name string, groups, opening []string, r *resolved, a
 	return text
 }
 
-// How certain it is that a closed group has a tool.
+// The certainty that a closed group has a tool.
 const (
 	possible = iota
 	likely
 	certain
 )
 
-// unlisted returns the closed groups that may have a tool of the name, because they
-// have sources that were never listed: those that had the tool in an earlier run, else those of which the name
-// begins with their own or the source's, else those with sources of which nothing is known.
+// unlisted returns the closed groups that may have the tool in a source that was never listed: those that had
+// it in an earlier run; if there are none, those whose name, or whose source's name, begins the tool's name; if
+// there are none either, those with sources whose tools are not known.
 func (c *catalogue) unlisted(name string, r *resolved) (groups []string, certainty int) {
 	if c.control.Caller != "" || c.rules.opaque {
 		return nil, possible
@@ -280,9 +290,8 @@ func (c *catalogue) unlisted(name string, r *resolved) (groups []string, certain
 	return groups, certainty
 }
 
-// nearest returns up to three visible tools whose names resemble the one given,
-// the most similar first. For a name that suggests reading, such as get_x, it leaves out
-// tools that may write.
+// nearest returns up to three visible tools whose names resemble the one given, the most similar first. For a name
+// that suggests reading, such as get_x, it leaves out tools that may write.
 func (b *body) nearest(name string) []string {
 	var names []string
 	for _, i := range b.infos {
@@ -321,14 +330,15 @@ func (b *body) nearestClosed(name string) (string, string) {
 			}
 		}
 	}
-	for _, found := range near.Names(name, names, 1) {
-		return found, in[found]
+	similar := near.Names(name, names, 1)
+	if len(similar) == 0 {
+		return "", ""
 	}
-	return "", ""
+	return similar[0], in[similar[0]]
 }
 
-// mayReplace reports whether a tool may be suggested in place of a name: not if the name suggests reading, such as
-// get_x, and that of the tool does not.
+// mayReplace reports whether a tool may be suggested for a name: a name that suggests reading, such as get_x, needs
+// a tool whose name does so too.
 func mayReplace(name, tool string) bool {
 	verb, other := readingPrefix(name), readingPrefix(tool)
 	if verb == nil || slices.Equal(verb, other) {
@@ -338,15 +348,14 @@ func mayReplace(name, tool string) bool {
 	return n == len(other) && slices.Equal(verb[:n-1], other[:n-1]) && slices.Contains(plainVerbs, verb[n-1]) && slices.Contains(plainVerbs, other[n-1])
 }
 
-// plainVerbs are those of readingVerbs that hardly ever name something else, as "check out" does.
+// plainVerbs are the readingVerbs that rarely mean something else, as check does in "check out".
 var plainVerbs = []string{"read", "get", "list", "show", "view", "find", "search", "describe", "fetch"}
 
 // readingVerbs are words in the names of tools that only read.
 var readingVerbs = []string{"read", "get", "list", "show", "view", "find", "search", "query", "fetch", "look", "lookup",
 	"describe", "inspect", "check", "count", "grep", "glob", "cat", "stat"}
 
-// readingPrefix returns the words of a tool's name up to the first reading verb; nil if
-// it has none.
+// readingPrefix returns the words of a tool's name up to the first reading verb; nil if it has none.
 func readingPrefix(name string) []string {
 	ws := words(name)
 	at := slices.IndexFunc(ws, func(w string) bool { return slices.Contains(readingVerbs, w) })

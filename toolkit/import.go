@@ -1,11 +1,13 @@
 package toolkit
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
-// Import prepares groups of a third party, such as those of an MCP server, for a
-// [Config]. It removes unknown parents and those that would make a group
-// its own ancestor, which MCP allows. It keeps the first group of each name and drops
-// groups without a name. A group without a description gets its title or name as one.
+// Import prepares groups of a third party, such as those of an MCP server, for a [Config]. It removes unknown
+// parents and those that would make a group its own ancestor, which MCP allows. It keeps the first group of each
+// name and drops groups without a name. A group without a description gets its title or name as one.
 func Import(groups []Group) []Group {
 	index := map[string]int{}
 	var out []Group
@@ -15,11 +17,7 @@ func Import(groups []Group) []Group {
 		}
 		index[g.Name] = len(out)
 		g = g.clone()
-		for _, alt := range []string{g.Title, g.Name} {
-			if g.Description == "" {
-				g.Description = alt
-			}
-		}
+		g.Description = cmp.Or(g.Description, g.Title, g.Name)
 		out = append(out, g)
 	}
 	parents := make([][]string, len(out))

@@ -14,14 +14,13 @@ func (tk *Toolkit) PageGroups(s *Scope, cursor string, size int) ([]GroupInfo, s
 	return page(&rules{}, tk.Groups(s), func(g GroupInfo) string { return g.Name }, cursor, size)
 }
 
-// Page returns the tools after the cursor, at most size of them, and the cursor
-// of the next page; both cursors are empty at the ends. A size of 0 has no
-// limit. The error is [ErrCursor].
+// Page returns the tools after the cursor, at most size of them, and the cursor of the next page; both cursors are
+// empty at the ends. A size of 0 has no limit. The error is [ErrCursor].
 func (v *View) Page(cursor string, size int) ([]tool.Info, string, error) {
 	return page(v.body.c.rules, v.body.infos, func(i tool.Info) string { return i.Name }, cursor, size)
 }
 
-// page returns the items after the cursor, and the cursor of the next page.
+// page returns at most size items after the cursor, and the cursor of the next page.
 func page[T any](r *rules, items []T, name func(T) string, cursor string, size int) ([]T, string, error) {
 	start := 0
 	if cursor != "" {

@@ -1,15 +1,13 @@
 package toolkit
 
-// A Preset is a set of rules for how tools are grouped. The zero Preset is
-// kitbag's own; [AgentScope], [Wags], [Tmcp], [TrustGraph] and [MCP] return
-// those of other systems. See [Config.Preset].
+// A Preset is a set of rules for how tools are grouped. The zero Preset is kitbag's own; [AgentScope], [Wags],
+// [Tmcp], [TrustGraph] and [MCP] return those of other systems. See [Config.Preset].
 type Preset struct {
 	rules
 	asDocumented *rules // if the system's documents differ from its code
 }
 
-// Documented returns the preset with the rules of the system's documents, where they
-// differ from its code.
+// Documented returns the preset with the rules of the system's documents, where they differ from its code.
 func (p Preset) Documented() Preset {
 	if p.asDocumented != nil {
 		p.rules = *p.asDocumented
@@ -24,9 +22,8 @@ func (p Preset) LabelsOnly() bool { return p.labelsOnly }
 // replaces the earlier. With other presets they are an error, or both are kept.
 func (p Preset) Replaces() bool { return p.sameName == laterReplaces }
 
-// AgentScope returns the rules of AgentScope's Toolkit: [ResetTools], listed in
-// order of registration; later tools shadow earlier ones. According to its documents, an answer
-// has only the instructions of newly opened groups.
+// AgentScope returns the rules of AgentScope's Toolkit: [ResetTools], listed in order of registration; later tools
+// shadow earlier ones. According to its documents, an answer has only the instructions of newly opened groups.
 func AgentScope() Preset {
 	code := rules{
 		control:         ResetTools(nil),
@@ -54,9 +51,8 @@ func Wags() Preset {
 	}}
 }
 
-// Tmcp returns the rules of tmcp's ToolSet: [PerGroup], names are paths, listed
-// by name, hidden tools look unknown. According to its documents, a transition is reported
-// only if it changes what is visible.
+// Tmcp returns the rules of tmcp's ToolSet: [PerGroup], names are paths, listed by name, hidden tools look
+// unknown. According to its documents, a transition is reported only if it changes what is visible.
 func Tmcp() Preset {
 	code := rules{
 		control:         perGroup{"."}.control(),

@@ -26,7 +26,7 @@ func (c *catalogue) fillPrompt(ctx context.Context, b *body) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.done {
-		skills, skipped, err := c.loadSkills(ctx, c.basic)
+		skills, skipped, err := c.loadSkills(ctx, c.basic, false)
 		if err != nil {
 			if ctx.Err() != nil {
 				return fmt.Errorf("load the skills: %w", context.Cause(ctx))
@@ -50,15 +50,23 @@ func (c *catalogue) fillPrompt(ctx context.Context, b *body) error {
 		b.skipped = append(b.skipped, Skipped{Reason: err.Error()})
 	}
 	groups = slices.DeleteFunc(groups, func(g openGroup) bool { return g.empty })
-	b.reminder = sync.OnceValue(func() string { return render("reminder.tmpl", groups) })
+	b.reminder = sync.OnceValue(func() string { return reminder(groups) })
 	return nil
 }
 
-// loadSkills returns the skills of a group, and those that could not be loaded. Of two
-// skills with one name it returns the first.
-func (c *catalogue) loadSkills(ctx context.Context, g *group) (out []*skill.Skill, skipped []Skipped, err error) {
+// loadSkills returns the skills of a group, and those that could not be loaded. Of two skills with one name it returns
+// the first. A server is not contacted for a closed group.
+func (c *catalogue) loadSkills(ctx context.Context, g *group, closed bool) (out []*skill.Skill, skipped []Skipped, err error) {
 	for _, l := range g.Skills {
+		if k, ok := l.(knower); ok && closed {
+			out = mergeSkills(out, k.Known())
+			continue
+		}
 		skills, diagnostics, err := l.Load(ctx)
+		if _, ok := l.(knower); ok && err != nil && ctx.Err() == nil {
+			skipped = append(skipped, Skipped{Reason: err.Error()})
+			continue
+		}
 		if err != nil {
 			return out, skipped, fmt.Errorf("skills of %s: %w", c.groupTitle(g.index), err)
 		}
@@ -82,13 +90,21 @@ func mergeSkills(out, more []*skill.Skill) []*skill.Skill {
 	return out
 }
 
-// hasSkills reports whether a group that the ceiling grants has skills, open or
-// not.
+// hasSkills reports whether a group that the ceiling grants has skills, open or not.
 func (c *catalogue) hasSkills(ceiling Ceiling) bool {
-	if len(c.basic.Skills) > 0 && c.grantsBasic(ceiling) {
+	if c.basic.skilled() && c.grantsBasic(ceiling) {
 		return true
 	}
-	return slices.ContainsFunc(c.groups, func(g *group) bool {
-		return len(g.Skills) > 0 && c.grantsGroup(g.index, ceiling)
+	return slices.ContainsFunc(c.groups, func(g *group) bool { return g.skilled() && c.grantsGroup(g.index, ceiling) })
+}
+
+// skilled reports whether the group has skills, as far as that is known. Most servers have none.
+func (g *group) skilled() bool {
+	return slices.ContainsFunc(g.Skills, func(l skill.Loader) bool {
+		k, ok := l.(knower)
+		return !ok || len(k.Known()) > 0
 	})
 }
+
+// A knower is a loader that contacts a server, with the skills that it had when it was last contacted.
+type knower interface{ Known() []*skill.Skill }

@@ -15,17 +15,17 @@ import (
 	_ "github.com/kitbag-go/kitbag/internal/seed"
 )
 
-// A drawn is a random toolkit: groups with parents, shared tools, phases,
+// A drawnToolkit is random: groups with parents, shared tools, phases,
 // exclusion sets and quotas.
-type drawn struct {
+type drawnToolkit struct {
 	cfg   toolkit.Config
 	names []string // of groups
 	tools []string
 	tk    *toolkit.Toolkit
 }
 
-func draw(t *rapid.T) *drawn {
-	d := &drawn{}
+func draw(t *rapid.T) *drawnToolkit {
+	d := &drawnToolkit{}
 	n := rapid.IntRange(1, 7).Draw(t, "groups")
 	hook := func(label string) func(context.Context) error {
 		if rapid.IntRange(0, 9).Draw(t, label) > 0 {
@@ -86,7 +86,7 @@ func draw(t *rapid.T) *drawn {
 	return d
 }
 
-func (d *drawn) view(t rapid.TB, s *toolkit.Scope) *toolkit.View {
+func (d *drawnToolkit) view(t rapid.TB, s *toolkit.Scope) *toolkit.View {
 	v, err := d.tk.View(context.Background(), s)
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ type transition func(context.Context, *toolkit.Scope, ...string) (toolkit.Outcom
 
 // step makes one transition. If it fails it must change nothing; if it opens groups it
 // must not exceed a quota.
-func (d *drawn) step(t *rapid.T, s *toolkit.Scope, do transition, names []string) error {
+func (d *drawnToolkit) step(t *rapid.T, s *toolkit.Scope, do transition, names []string) error {
 	before, digest := saved(t, s), d.view(t, s).Digest()
 	out, err := do(context.Background(), s, names...)
 	switch {
@@ -173,7 +173,7 @@ func (d *drawn) step(t *rapid.T, s *toolkit.Scope, do transition, names []string
 	return err
 }
 
-func (d *drawn) checkQuotas(t *rapid.T, s *toolkit.Scope) {
+func (d *drawnToolkit) checkQuotas(t *rapid.T, s *toolkit.Scope) {
 	active, _ := s.Active()
 	tools := map[string]bool{}
 	for _, g := range d.tk.Groups(s) {
@@ -192,7 +192,7 @@ func (d *drawn) checkQuotas(t *rapid.T, s *toolkit.Scope) {
 }
 
 // check checks the invariants of a state.
-func (d *drawn) check(t *rapid.T, s *toolkit.Scope) {
+func (d *drawnToolkit) check(t *rapid.T, s *toolkit.Scope) {
 	v := d.view(t, s)
 	shown := listed(v)
 	if dup := slices.Clone(shown); len(slices.Compact(sorted(dup))) != len(shown) {

@@ -16,8 +16,7 @@ type registrar struct {
 	last     *place  // the place of the last entry
 }
 
-// readSettings indexes the settings by tool. The groups in them must exist, unless groups are
-// only labels.
+// readSettings indexes the settings by tool. The groups in them must exist, unless Config.LabelsOnly is set.
 func (r *registrar) readSettings() error {
 	r.settings = make(map[string]*Setting, len(r.cfg.Settings))
 	for i := range r.cfg.Settings {
@@ -26,7 +25,7 @@ func (r *registrar) readSettings() error {
 			return fmt.Errorf("tool %q has two settings; merge the two", s.Tool)
 		}
 		for _, name := range s.Groups {
-			if _, ok := r.index[name]; !ok && !r.cfg.LabelsOnly {
+			if !r.exists(name) && !r.cfg.LabelsOnly {
 				return fmt.Errorf("tool %q: group %q of its setting does not exist; add it or change the setting", s.Tool, name)
 			}
 		}
@@ -129,7 +128,7 @@ func (r *registrar) addListed(g *group, src *source) {
 // source never replaces another, whatever the preset.
 func (r *registrar) add(g *group, t tool.Tool, from *listing) error {
 	if t == nil {
-		return fmt.Errorf("%s: a tool is nil", r.groupTitle(g.index))
+		return fmt.Errorf("%s: a tool is nil; remove it, or check the error of the function that made it", r.groupTitle(g.index))
 	}
 	info := t.Info()
 	if err := check(t); err != nil {
@@ -225,10 +224,9 @@ func (r *registrar) addEntry(e *entry) {
 	}
 }
 
-// put makes e, which has the place p, a member of g, or of the groups that its setting
-// or its labels name. A setting overrides the group in which the tool was registered,
-// and that overrides the tool's labels, as the host is trusted more than the tool. Labels
-// without a group are kept for ceilings and [Toolkit.Labels].
+// put makes e, which has the place p, a member of g, or of the groups that its setting or its labels name. A
+// setting overrides the group in which the tool was registered, and that overrides the tool's labels, as the host
+// is trusted more than the tool. Labels without a group are kept for ceilings and [Toolkit.Labels].
 func (r *registrar) put(e *entry, p place, g *group) {
 	var own []string
 	explicit := p.set.Groups != nil
@@ -271,8 +269,7 @@ func (p *place) equal(q *place) bool {
 		slices.Equal(p.groups, q.groups) && slices.Equal(p.labels, q.labels)
 }
 
-// finish sorts the tools, those of a group before those of its sources, and builds the
-// indexes by group and label.
+// finish sorts the tools, those of a group before those of its sources, and builds the indexes by group and label.
 func (r *registrar) finish() {
 	byHome := func(a, b *entry) int { return a.home - b.home }
 	if !slices.IsSortedFunc(r.entries, byHome) {
@@ -309,10 +306,4 @@ func (r *registrar) finish() {
 	if len(r.groups) == 0 {
 		r.always = r.entries
 	}
-}
-
-// exists reports whether there is a group of that name.
-func (r *registrar) exists(group string) bool {
-	_, ok := r.index[group]
-	return ok
 }

@@ -23,9 +23,8 @@ type rules struct {
 	// If it is empty, ungrouped tools have the label "basic" and an unset ceiling grants everything.
 	defaultLabel string
 
-	// toolLabels makes ungrouped tools members of the groups that they name themselves;
-	// see [Wags] and [MCP]. Labels without a group are ignored. Anyone who provides a tool can
-	// then put it into any group.
+	// toolLabels makes ungrouped tools members of the groups that they name themselves; see [Wags] and [MCP].
+	// Labels without a group are ignored. Anyone who provides a tool can then put it into any group.
 	toolLabels bool
 
 	pathNames       bool // a group's name starts with its parent's and a dot, a tool's with its group's
@@ -38,7 +37,7 @@ type rules struct {
 	quietRefusals   bool // a call of enable_tools or disable_tools that names no group, or of which all are refused, succeeds
 }
 
-// lenient reports whether refusals are quiet. A catalogue that is being built first has no rules yet.
+// lenient reports whether refusals are quiet. The rules are nil while the first catalogue is built.
 func (r *rules) lenient() bool { return r != nil && r.quietRefusals }
 
 // A listOrder is the order in which tools are listed.
@@ -81,10 +80,8 @@ const (
 // grants them, unless the preset has another.
 const basicLabel = "basic"
 
-// basicLabel returns the label of the basic group.
 func (r *rules) basicLabel() string { return cmp.Or(r.defaultLabel, basicLabel) }
 
-// grants reports whether the ceiling covers one of the labels.
 func (r *rules) grants(ceiling Ceiling, labels []string) bool {
 	if ceiling.set {
 		return ceiling.grants(labels)
@@ -92,8 +89,7 @@ func (r *rules) grants(ceiling Ceiling, labels []string) bool {
 	return r.defaultLabel == "" || slices.Contains(labels, r.defaultLabel)
 }
 
-// sort sorts visible tools, which are in order of activation, into the order in which
-// they are listed.
+// sort sorts visible tools, which are in order of activation, into the order in which they are listed.
 func (r *rules) sort(entries []*entry) {
 	switch r.order {
 	case byName:
@@ -101,22 +97,6 @@ func (r *rules) sort(entries []*entry) {
 	case byRegistration:
 		slices.SortFunc(entries, func(a, b *entry) int { return int(a.seq - b.seq) })
 	}
-}
-
-// checkGroup checks the name of a group.
-func (r *rules) checkGroup(g *Group) error {
-	if r.pathNames && slices.Contains(strings.Split(g.Name, "."), "") {
-		return fmt.Errorf("group %q: a part of the name, which is a path, is empty", g.Name)
-	}
-	return nil
-}
-
-// checkParent checks that the name of a group starts with that of its parent.
-func (r *rules) checkParent(g *Group, parent string) error {
-	if r.pathNames && !strings.HasPrefix(g.Name, parent+".") {
-		return fmt.Errorf("group %q: the name must start with that of its parent, %q", g.Name, parent+".")
-	}
-	return nil
 }
 
 // checkPath checks the name of a tool if names are paths: the part before the
@@ -140,8 +120,7 @@ func (r *rules) checkPath(name, group string, exists func(group string) bool) er
 	return nil
 }
 
-// cursor returns the cursor of the page after the item at position at,
-// which has the given name.
+// cursor returns the cursor of the page after the item at position at, which has the given name.
 func (r *rules) cursor(at int, name string) string {
 	if r.offsetCursors {
 		return strconv.Itoa(at + 1)
@@ -149,9 +128,8 @@ func (r *rules) cursor(at int, name string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(name))
 }
 
-// start returns the position after the cursor in a list of
-// names. Between two pages a sorted list may change; any other list may change only
-// after the cursor's item.
+// start returns the position after the cursor in a list of names. Between two pages a sorted list may change; any
+// other list may change only after the cursor's item.
 func (r *rules) start(cursor string, names []string) (int, error) {
 	bad := fmt.Errorf("cursor %q: %w", cursor, ErrCursor)
 	if r.offsetCursors {

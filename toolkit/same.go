@@ -12,9 +12,8 @@ func sameTool(a, b tool.Tool) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// sameOrigin reports whether two tools from sources are the same tool of the
-// same server. A server is listed separately for each of its groups, and may change its
-// definitions in between.
+// sameOrigin reports whether two tools from sources are the same tool of the same server. A server is listed
+// separately for each of its groups, and may change its definitions in between.
 func sameOrigin(a, b tool.Tool) bool {
 	type origin interface{ Origin() (server, name string) } // implemented by the tools of package mcpclient
 	x, ok := tool.As[origin](a)

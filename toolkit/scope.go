@@ -10,11 +10,10 @@ import (
 	"sync"
 )
 
-// A Scope is the state of a toolkit in one session: the open groups in the order in which they were
-// opened, a phase, and a ceiling. It is the only thing about a toolkit that
-// changes from step to step. The zero Scope has the toolkit's initial groups
-// open, no phase and no ceiling. It is saved as JSON, is safe for concurrent
-// use, and must not be copied.
+// A Scope is the state of a toolkit in one session: the open groups in the order in which they were opened, a
+// phase, and a ceiling. It is the only thing about a toolkit that changes from step to step. The zero Scope has
+// the toolkit's initial groups open, no phase and no ceiling. It is saved as JSON, is safe for concurrent use, and
+// must not be copied.
 //
 // Names that the toolkit does not know, such as that of a removed group, have no effect and
 // are dropped by the next transition.
@@ -22,24 +21,32 @@ type Scope struct {
 	mu      sync.Mutex
 	decided bool     // active counts, not the toolkit's initial groups
 	active  []string // in order of activation
+	byUser  []string // groups that the user was the last to open or close; the slice is never modified
 	phase   string
 	ceiling Ceiling
 	version uint64 // counts the changes of the fields above
 	last    *View  // the last view, if the scope has not changed since
 
-	turn chan struct{} // holds one element while a transition runs
+	busy chan struct{} // holds one element while a transition runs
 }
 
 // undefined is the phase of a scope that has none.
 const undefined = "undefined"
 
-// Active returns the names of the groups that were opened, in that order, and
-// whether any transition has taken place: before the first, the toolkit's
-// initial groups are open.
+// Active returns the names of the groups that were opened, in that order, and whether any transition has taken
+// place: before the first, the toolkit's initial groups are open.
 func (s *Scope) Active() ([]string, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.active), s.decided
+}
+
+// ByUser records that the user asked for the transition with this outcome, such as with a button. It changes only what
+// [GroupInfo].ByUser and event.Group.By report.
+func (s *Scope) ByUser(out Outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.byUser = slices.Concat(slices.DeleteFunc(slices.Clone(s.byUser), out.has), out.Closed, out.Opened)
 }
 
 // Phase returns the current phase; "undefined" if there is none. That is a phase
@@ -65,8 +72,7 @@ func (s *Scope) Ceiling() Ceiling {
 	return s.ceiling
 }
 
-// SetCeiling replaces the ceiling. Open groups that it does not grant stay open, but have
-// no effect.
+// SetCeiling replaces the ceiling. Open groups that it does not grant stay open, but have no effect.
 func (s *Scope) SetCeiling(c Ceiling) {
 	s.change(func() { s.ceiling = c })
 }
@@ -86,16 +92,16 @@ func (s *Scope) change(fn func()) {
 // scopeJSON is the saved form. For each member, absent and empty differ.
 type scopeJSON struct {
 	Active  []string `json:"active,omitzero"` // absent: undecided; []: nothing open
+	ByUser  []string `json:"by_user,omitempty"`
 	Phase   string   `json:"phase,omitempty"`
 	Ceiling Ceiling  `json:"ceiling,omitzero"`
 }
 
-// MarshalJSON writes the scope: {"active": […], "phase": "…", "ceiling": […]},
-// each member only if it was set.
+// MarshalJSON writes the scope: {"active": […], "phase": "…", "ceiling": […]}, each member only if it was set.
 func (s *Scope) MarshalJSON() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := scopeJSON{Phase: s.phase, Ceiling: s.ceiling}
+	out := scopeJSON{ByUser: s.byUser, Phase: s.phase, Ceiling: s.ceiling}
 	if s.decided {
 		out.Active = append([]string{}, s.active...)
 	}
@@ -109,7 +115,7 @@ func (s *Scope) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("scope: %w", err)
 	}
 	s.change(func() {
-		s.active, s.decided, s.phase, s.ceiling = in.Active, in.Active != nil, in.Phase, in.Ceiling
+		s.active, s.decided, s.byUser, s.phase, s.ceiling = in.Active, in.Active != nil, in.ByUser, in.Phase, in.Ceiling
 	})
 	return nil
 }
@@ -117,6 +123,7 @@ func (s *Scope) UnmarshalJSON(data []byte) error {
 // state is a scope at one moment.
 type state struct {
 	active  []string
+	byUser  []string
 	phase   string
 	ceiling Ceiling
 }
@@ -125,7 +132,7 @@ type state struct {
 func (s *Scope) snapshot(c *catalogue) (state, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := state{active: s.active, phase: s.phase, ceiling: s.ceiling}
+	st := state{active: s.active, byUser: s.byUser, phase: s.phase, ceiling: s.ceiling}
 	if !s.decided {
 		st.active = c.cfg.Initial
 	}
@@ -135,8 +142,7 @@ func (s *Scope) snapshot(c *catalogue) (state, uint64) {
 	return st, s.version
 }
 
-// key returns a string that is equal only for states that are equal in everything that the gates
-// use.
+// key returns a string that is equal only for states that are equal in everything that the gates use.
 func (st *resolved) key() string {
 	b := strconv.AppendBool(make([]byte, 0, 64), st.ceiling.set)
 	for _, names := range [...][]string{st.ceiling.names, st.active, {st.phase}} {
@@ -155,31 +161,29 @@ func (st *resolved) key() string {
 // runs it, which would deadlock.
 var errReentrant = errors.New("a hook cannot change the scope whose transition runs it; change another scope, or wait until the transition has ended")
 
-// hookCtx is the context key that marks a scope whose transition runs a hook. It also detects
-// a hook that changes another scope, whose hook changes the first one. A hook that
-// does not pass on its context deadlocks.
+// hookCtx is the context key that marks a scope whose transition runs a hook. It also detects a hook that changes
+// another scope, whose hook changes the first one. A hook that does not pass on its context deadlocks.
 type hookCtx struct{ scope *Scope }
 
-// begin waits for other transitions of the scope. The turn is a channel instead of a
-// mutex, so that waiting ends with ctx, and separate from s.mu, so that listing and saving do not
-// wait for hooks.
+// begin waits for other transitions of the scope. busy is a channel instead of a mutex, so that waiting ends
+// with ctx, and separate from s.mu, so that listing and saving do not wait for hooks.
 func (s *Scope) begin(ctx context.Context) error {
 	if ctx.Value(hookCtx{s}) != nil {
 		return errReentrant
 	}
 	s.mu.Lock()
-	if s.turn == nil {
-		s.turn = make(chan struct{}, 1)
+	if s.busy == nil {
+		s.busy = make(chan struct{}, 1)
 	}
-	turn := s.turn
+	busy := s.busy
 	s.mu.Unlock()
 	select {
-	case turn <- struct{}{}:
+	case busy <- struct{}{}:
 		return nil
 	default:
 	}
 	select {
-	case turn <- struct{}{}:
+	case busy <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("wait for another transition: %w", context.Cause(ctx))
@@ -187,10 +191,4 @@ func (s *Scope) begin(ctx context.Context) error {
 }
 
 // end lets the next transition begin.
-func (s *Scope) end() { <-s.turn }
-
-// commit replaces the open groups. The slice is not modified afterwards, so that
-// snapshots can share it.
-func (s *Scope) commit(active []string) {
-	s.change(func() { s.active, s.decided = active, true })
-}
+func (s *Scope) end() { <-s.busy }

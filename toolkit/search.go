@@ -1,20 +1,22 @@
 package toolkit
 
 import (
+	"cmp"
+	_ "embed"
 	"encoding/json"
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 )
 
-// A searchIndex ranks the tools of a catalogue by BM25. It weights the words of a tool's
-// name, title, description, parameters and groups differently.
+// A searchIndex ranks the tools of a catalogue by BM25F: a word counts by the field that it is
+// in and by how short that field is. A tool whose name the query covers ranks higher.
 type searchIndex struct {
 	entries  []*entry
 	postings map[string][]posting
-	length   []float64 // weighted number of words, by entry
-	mean     float64
+	names    [][]nameWord // by entry
 }
 
 // A posting says how often a word occurs in a tool.
@@ -23,86 +25,180 @@ type posting struct {
 	tf  float32 // weighted
 }
 
-// A word in the name says more about a tool than one in the description.
+// A nameWord is a word of a tool's name.
+type nameWord struct {
+	word string
+	same []string // see wordLists
+	idf  float64
+}
+
+// The fields of a tool.
 const (
-	nameWeight  = 4
-	titleWeight = 2
-	textWeight  = 1
-	paramWeight = 0.5
-	groupWeight = 0.5
+	nameField = iota
+	titleField
+	textField
+	paramField
+	groupField
 )
 
-// The usual constants of BM25.
+// weights are what a word of each field counts. They and the other constants were chosen with
+// testdata/questions_tuned.jsonl, where other values near them find as much.
+var weights = [...]float32{nameField: 4, titleField: 2, textField: 1, paramField: 0.5, groupField: 0.5}
+
 const (
-	bm25K = 1.2
-	bm25B = 0.75
+	bm25K      = 1.2
+	bm25B      = 0.75
+	nameFactor = 2.0 // what a query that has all words of the name adds to the score
+	maxQuery   = 64  // words of a query that count
+	hitShare   = 0.4 // the least score of a hit, compared with the best
 )
 
 // newSearchIndex indexes all tools, hidden or not: each search filters by visibility.
 func newSearchIndex(c *catalogue) *searchIndex {
-	x := &searchIndex{entries: c.entries, postings: map[string][]posting{}, length: make([]float64, len(c.entries))}
+	x := &searchIndex{entries: c.entries, postings: map[string][]posting{}}
 	groupWords := make([][]string, len(c.groups))
 	for i, g := range c.groups {
 		groupWords[i] = slices.Concat(words(g.Name), words(g.Title), words(g.Description))
 	}
+	docs := make([][len(weights)][]string, len(c.entries))
+	var mean [len(weights)]float32
 	for d, e := range c.entries {
-		tf := map[string]float32{}
-		add := func(weight float32, ws []string) {
-			for _, w := range ws {
-				tf[w] += weight
-				x.length[d] += float64(weight)
-			}
-		}
 		info := e.tool.Info()
-		add(nameWeight, words(info.Name))
-		add(titleWeight, words(info.Title))
-		add(textWeight, words(info.Description))
-		add(paramWeight, parameterWords(info.Input))
+		docs[d] = [len(weights)][]string{nameField: words(info.Name), titleField: words(info.Title),
+			textField: words(info.Description), paramField: parameterWords(info.Input)}
 		for _, g := range e.groups {
-			add(groupWeight, groupWords[g])
+			docs[d][groupField] = append(docs[d][groupField], groupWords[g]...)
 		}
-		for w, n := range tf {
-			x.postings[w] = append(x.postings[w], posting{int32(d), n})
+		for f, ws := range docs[d] {
+			mean[f] += float32(len(ws)) / float32(len(c.entries))
 		}
-		x.mean += x.length[d] / float64(len(c.entries))
+	}
+	for d, doc := range docs {
+		x.add(d, doc, mean)
+	}
+	for _, doc := range docs {
+		var name []nameWord
+		for _, w := range doc[nameField] {
+			name = append(name, nameWord{w, lists().same[w], x.idf(w)})
+		}
+		x.names = append(x.names, name)
 	}
 	return x
 }
 
-// find returns the tools that share a word with the query and for which keep
-// returns true, best first; of equals the one that was registered first.
+// add indexes the words of a tool's fields, whose mean lengths are given.
+func (x *searchIndex) add(d int, doc [len(weights)][]string, mean [len(weights)]float32) {
+	tf := map[string]float32{}
+	for f, ws := range doc {
+		weight := weights[f] / (1 - bm25B + bm25B*float32(len(ws))/max(mean[f], 1))
+		for _, w := range ws {
+			tf[w] += weight
+			for _, same := range lists().same[w] {
+				tf[same] += weight
+			}
+		}
+	}
+	for w, n := range tf {
+		x.postings[w] = append(x.postings[w], posting{int32(d), n})
+	}
+}
+
+// idf returns the weight of a word: rare words count more.
+func (x *searchIndex) idf(word string) float64 {
+	n := float64(len(x.postings[word]))
+	return math.Log(1 + (float64(len(x.entries))-n+0.5)/(n+0.5))
+}
+
+// A hit is a tool with its score.
+type hit struct {
+	*entry
+	score float64
+}
+
+// find returns the tools that share a word with the query and for which keep returns true,
+// best first; of equals the one that was registered first. Those that score much less than
+// the best are left out.
 func (x *searchIndex) find(query string, limit int, keep func(*entry) bool) []*entry {
 	scores := make([]float64, len(x.entries))
-	seen := map[string]bool{}
-	for _, w := range words(query) {
-		list := x.postings[w]
-		if seen[w] || len(list) == 0 {
-			continue
-		}
-		seen[w] = true
-		n := float64(len(list))
-		idf := math.Log(1 + (float64(len(x.entries))-n+0.5)/(n+0.5))
-		for _, p := range list {
-			tf := float64(p.tf)
-			norm := bm25K * (1 - bm25B + bm25B*x.length[p.doc]/x.mean)
-			scores[p.doc] += idf * tf * (bm25K + 1) / (tf + norm)
+	ws := queryWords(query)
+	for _, w := range ws {
+		idf := x.idf(w)
+		for _, p := range x.postings[w] {
+			scores[p.doc] += idf * float64(p.tf) / (float64(p.tf) + bm25K)
 		}
 	}
-	var top []int
+	var hits []hit
 	for d, score := range scores {
-		if score == 0 || len(top) == limit && score <= scores[top[limit-1]] || !keep(x.entries[d]) {
-			continue
+		if score > 0 && keep(x.entries[d]) {
+			hits = append(hits, hit{x.entries[d], score * (1 + nameFactor*covered(x.names[d], ws))})
 		}
-		at := len(top)
-		for at > 0 && scores[top[at-1]] < score {
-			at--
-		}
-		top = slices.Insert(top, at, d)
-		top = top[:min(limit, len(top))]
 	}
-	out := make([]*entry, len(top))
-	for i, d := range top {
-		out[i] = x.entries[d]
+	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(b.score, a.score) })
+	var out []*entry
+	for _, h := range hits[:min(limit, len(hits))] {
+		if h.score >= hitShare*hits[0].score {
+			out = append(out, h.entry)
+		}
+	}
+	return out
+}
+
+// covered returns which part of a name the words of a query cover.
+func covered(name []nameWord, query []string) float64 {
+	found, all := 0.0, 0.0
+	for _, n := range name {
+		all += n.idf
+		if slices.Contains(query, n.word) || slices.ContainsFunc(n.same, func(w string) bool { return slices.Contains(query, w) }) {
+			found += n.idf
+		}
+	}
+	return found / max(all, 1)
+}
+
+//go:embed text/stop_words.txt
+var stopText string
+
+//go:embed text/same_words.txt
+var sameText string
+
+// wordLists are the words that a query does not need, and names for words with the same
+// meaning in names of tools. Such a name begins with "~".
+type wordLists struct {
+	stop map[string]bool
+	same map[string][]string
+}
+
+var lists = sync.OnceValue(func() (l wordLists) {
+	l.stop, l.same = map[string]bool{}, map[string][]string{}
+	for _, w := range words(stopText) {
+		l.stop[w] = true
+	}
+	for line := range strings.Lines(sameText) {
+		ws := words(line)
+		for _, w := range ws {
+			l.same[w] = append(l.same[w], "~"+ws[0])
+		}
+	}
+	return l
+})
+
+// queryWords returns the words to search for, once each: those of the query, neighbours as one
+// word ("to do" is todo), and the names for words with the same meaning.
+func queryWords(query string) []string {
+	var out []string
+	previous := ""
+	all := words(query)
+	for _, w := range all[:min(maxQuery, len(all))] {
+		add := slices.Concat(lists().same[w], lists().same[previous+w], []string{previous + w})
+		if !lists().stop[w] {
+			add = append(add, w)
+		}
+		for _, a := range add {
+			if !slices.Contains(out, a) {
+				out = append(out, a)
+			}
+		}
+		previous = w
 	}
 	return out
 }
@@ -115,11 +211,7 @@ func words(s string) []string {
 	var prev rune
 	end := func(i int) {
 		if start >= 0 {
-			w := strings.ToLower(s[start:i])
-			if len(w) > 3 && strings.HasSuffix(w, "s") && !strings.HasSuffix(w, "ss") {
-				w = w[:len(w)-1]
-			}
-			out = append(out, w)
+			out = append(out, stem(strings.ToLower(s[start:i])))
 		}
 		start = -1
 	}
@@ -137,6 +229,31 @@ func words(s string) []string {
 	}
 	end(len(s))
 	return out
+}
+
+// stem removes the usual endings of English nouns and verbs.
+func stem(w string) string {
+	cut := func(suffix string, least int) bool {
+		if len(w) >= len(suffix)+least && strings.HasSuffix(w, suffix) {
+			w = w[:len(w)-len(suffix)]
+			return true
+		}
+		return false
+	}
+	switch {
+	case cut("ies", 3):
+		return w + "y"
+	case strings.HasSuffix(w, "ss"):
+	default:
+		cut("s", 2)
+	}
+	if cut("ing", 3) || cut("ed", 3) {
+		if n := len(w); n > 3 && w[n-1] == w[n-2] && w[n-1] != 's' && w[n-1] != 'l' {
+			w = w[:n-1]
+		}
+	}
+	_ = cut("ment", 4) || cut("e", 3)
+	return w
 }
 
 // parameterWords returns the words of the names and descriptions of a schema's

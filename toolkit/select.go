@@ -2,14 +2,12 @@ package toolkit
 
 import "slices"
 
-// Select returns the ceiling of the named groups and, for depth-1 levels, of the groups
-// that they contain, which are those that name them as a parent. A depth of 0 means
-// all levels. Contained has the names of the contained groups and of those one level
-// further, sorted, which a client may offer next. Unknown has the names that no group
-// has. Cycles are allowed.
+// Select returns the ceiling of the named groups and, for depth-1 levels, of the groups that they contain, which
+// are those that name them as a parent. A depth of 0 means all levels. Contained is sorted: the groups that the
+// ceiling grants in addition to the named ones, and those one level deeper, which a client may offer next. Unknown
+// has the names without a group. Cycles are allowed.
 //
-// A client filters by MCP's groups in this way. The ceiling has no effect until the host
-// sets it on a scope.
+// A client filters by MCP's groups in this way. The ceiling has no effect until the host sets it on a scope.
 func (tk *Toolkit) Select(groups []string, depth int) (ceiling Ceiling, contained, unknown []string) {
 	c := tk.now.Load()
 	var level, granted []int

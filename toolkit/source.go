@@ -24,8 +24,8 @@ const (
 type source struct {
 	src     tool.Source
 	name    string
-	known   []string      // the names of its tools in an earlier run, nil if it does not know
-	turn    chan struct{} // holds one element while the list is fetched
+	known   []string      // the names of its tools in an earlier run; nil if they are not known
+	busy    chan struct{} // holds one element while the list is fetched
 	listing atomic.Pointer[listing]
 	stale   atomic.Bool // the list must be fetched again, even if it is not due
 }
@@ -50,7 +50,7 @@ func (tk *Toolkit) source(s tool.Source) (*source, error) {
 	if known && tk.sources[s] != nil {
 		return tk.sources[s], nil
 	}
-	src := &source{src: s, name: fmt.Sprintf("%T", s), turn: make(chan struct{}, 1)}
+	src := &source{src: s, name: fmt.Sprintf("%T", s), busy: make(chan struct{}, 1)}
 	if n, ok := s.(interface{ Name() string }); ok {
 		src.name = n.Name()
 	}
@@ -143,8 +143,8 @@ func (s *source) fresh(refresh time.Duration) bool {
 // Only the context's error is returned: a source that fails keeps its last list.
 func (s *source) fetch(ctx context.Context, refresh time.Duration) error {
 	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
+	case s.busy <- struct{}{}:
+		defer func() { <-s.busy }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -207,9 +207,8 @@ func (c *catalogue) instructions(g *group) string {
 	return strings.TrimSpace(strings.Join(parts, "\n\n"))
 }
 
-// load fetches the lists of the sources that are due, concurrently, and
-// returns the catalogue with them. It holds no lock during that: a server that hangs
-// delays only the callers that need it.
+// load fetches the lists of the sources that are due, concurrently, and returns the catalogue with them. It holds
+// no lock during that: a server that hangs delays only the callers that need it.
 func (tk *Toolkit) load(ctx context.Context, c *catalogue, sources []*source) (*catalogue, error) {
 	var due []*source
 	for _, s := range sources {
@@ -232,8 +231,7 @@ func (tk *Toolkit) load(ctx context.Context, c *catalogue, sources []*source) (*
 	return tk.upToDate(sources)
 }
 
-// needed returns the sources whose tools the state may show: those of the
-// basic group and of groups that are open.
+// needed returns the sources whose tools the state may show: those of the basic group and of groups that are open.
 func (c *catalogue) needed(r *resolved) []*source {
 	out := slices.Clone(c.basic.sources)
 	if c.cfg.LabelsOnly {

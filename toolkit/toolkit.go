@@ -30,14 +30,15 @@ type Group struct {
 	// Tools are members of the group. A tool may be in several groups.
 	Tools []tool.Tool
 
-	// Sources list further members. The source of a closed group is
-	// not contacted. If it has a method Instructions() string, the result of a call after
-	// listing is added to the group's instructions. If it has a method Known() []string, these are the
-	// names of its tools in an earlier run: until it is listed, a call of one is told how to open the
-	// group. Known is called once, when the source is registered.
+	// Sources list further members. The source of a closed group is not contacted. If it has a method
+	// Instructions() string, the result of a call after listing is added to the group's instructions. If it has a
+	// method Known() []string, these are the names of its tools in an earlier run: until it is listed, a call of
+	// one is told how to open the group. Known is called once, when the source is registered. If it has a
+	// method Withheld(tool string) error, this is why a tool is not in its list, for the model that calls it.
 	Sources []tool.Source
 
-	// Skills are shown while the group is open.
+	// Skills are shown while the group is open. If a loader has a method Known() []*skill.Skill, it contacts a server:
+	// Load is only called while the group is open, and the tool Skill is only listed if there are known skills.
 	Skills []skill.Loader
 
 	// Meta is for programs that list the groups; the model does not see it.
@@ -52,9 +53,8 @@ type Group struct {
 type Setting struct {
 	Tool string
 
-	// Groups, unless nil, are the groups that the tool is in, instead of those
-	// that it was registered in. If empty, it is in none, and where groups are labels
-	// only a ceiling of "*" grants it.
+	// Groups, unless nil, are the groups that the tool is in, instead of those that it was registered in. If
+	// empty, it is in none, and where groups are labels only a ceiling of "*" grants it.
 	Groups []string
 
 	// Phases, unless nil, are the phases in which the tool is visible; "*" is
@@ -64,9 +64,8 @@ type Setting struct {
 	// Next is the phase that a successful call moves to; empty for none.
 	Next string
 
-	// When, unless nil, must return true for the tool to be visible. It is called for
-	// every view and must be fast, safe for concurrent use and without side effects.
-	// A panic counts as false.
+	// When, unless nil, must return true for the tool to be visible. It is called for every view and must be fast,
+	// safe for concurrent use and without side effects. A panic counts as false.
 	When func(active func(group string) bool) bool
 
 	// Always keeps the tool visible while its groups are closed.
@@ -89,8 +88,7 @@ type Config struct {
 	// [ResetTools] for the zero preset. It is not used while there is no group to open.
 	Control *Control
 
-	// Hidden has names of control tools that are left out, such as
-	// "files_deactivate" with [PerGroup].
+	// Hidden has names of control tools that are left out, such as "files_deactivate" with [PerGroup].
 	Hidden []string
 
 	// LabelsOnly makes groups mere labels: every group counts as open, and nothing
@@ -137,8 +135,7 @@ func (tk *Toolkit) Registered() (own, listed []tool.Tool) {
 	return append(own, tk.controlTools(c, nil, everything)...), listed
 }
 
-// New checks the configuration and returns the toolkit. An error names the group or the
-// tool that is wrong.
+// New checks the configuration and returns the toolkit. An error names the group or the tool that is wrong.
 func New(cfg Config) (*Toolkit, error) {
 	tk := &Toolkit{sources: map[tool.Source]*source{}}
 	tk.mu.Lock()
@@ -162,8 +159,7 @@ func Of(tools ...tool.Tool) *Toolkit {
 	return tk
 }
 
-// replace builds a catalogue of cfg and makes it the current one. The caller
-// holds tk.mu.
+// replace builds a catalogue of cfg and makes it the current one. The caller holds tk.mu.
 func (tk *Toolkit) replace(cfg Config) error {
 	c, err := build(tk, cfg)
 	if err != nil {
@@ -191,9 +187,8 @@ func (tk *Toolkit) install(c *catalogue) {
 	tk.bodies.clear()
 }
 
-// Enable opens groups, in order, as one transition: all of them, or none and
-// an error. It closes groups that an exclusion set does not allow with them. A group
-// that is already open is not an error.
+// Enable opens groups, in order, as one transition: all of them, or none and an error. It closes groups that an
+// exclusion set does not allow with them. A group that is already open is not an error.
 func (tk *Toolkit) Enable(ctx context.Context, s *Scope, groups ...string) (Outcome, error) {
 	return tk.transit(ctx, s, enable, groups)
 }
@@ -204,8 +199,7 @@ func (tk *Toolkit) Disable(ctx context.Context, s *Scope, groups ...string) (Out
 	return tk.transit(ctx, s, disable, groups)
 }
 
-// Set opens exactly the named groups and closes all others that the scope's
-// ceiling grants, as one transition.
+// Set opens exactly the named groups and closes all others that the scope's ceiling grants, as one transition.
 func (tk *Toolkit) Set(ctx context.Context, s *Scope, groups ...string) (Outcome, error) {
 	return tk.transit(ctx, s, set, groups)
 }
@@ -217,6 +211,7 @@ type GroupInfo struct {
 	Parents []string // those that the ceiling grants
 	Tools   []string // names of its tools that are known so far
 	Active  bool     // open, and its parents too
+	ByUser  bool     // the user was the last to open or close it, see [Scope.ByUser]
 	Skills  bool     // has skills
 	Failed  []string // its sources that could not be listed, with the reason
 
@@ -230,8 +225,7 @@ func (tk *Toolkit) Groups(s *Scope) []GroupInfo {
 	if s == nil {
 		s = new(Scope)
 	}
-	st, _ := s.snapshot(c)
-	return c.infos(c.resolve(st))
+	return c.infos(c.current(s))
 }
 
 // Labels returns the names of the groups that a tool is in, including labels without a

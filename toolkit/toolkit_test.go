@@ -40,7 +40,7 @@ func TestNew(t *testing.T) {
 		"own parent":                             {groups(parent("a", "a")), `group "a" is its own ancestor`},
 		"cycle":                                  {groups(parent("a", "b"), parent("b", "c"), parent("c", "a")), `is its own ancestor`},
 		"diamond":                                {groups(group("a"), parent("b", "a"), parent("c", "a"), parent("d", "b", "c")), ""},
-		"nil tool":                               {basic(nil), "a tool is nil"},
+		"nil tool":                               {basic(nil), "a tool is nil; remove it"},
 		"nil skill loader":                       {toolkit.Config{Basic: toolkit.Group{Skills: []skill.Loader{nil}}}, "a skill loader is nil"},
 		"a method like that of a capability":     {toolkit.Config{Basic: toolkit.Group{Tools: []tool.Tool{almost{fakes("t")[0]}}}}, `tool "t" in the basic group: toolkit_test.almost has the method Remind() string, which is not called`},
 		"duplicate tool":                         {groups(group("a", "t"), group("b", "t")), `tool "t" in group "b": another tool in group "a" has this name`},

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/near"
 )
 
 // An Outcome says what a transition did.
@@ -15,6 +17,10 @@ type Outcome struct {
 
 // Changed reports whether any group was opened or closed.
 func (o Outcome) Changed() bool { return len(o.Opened)+len(o.Closed) > 0 }
+
+func (o Outcome) has(group string) bool {
+	return slices.Contains(o.Opened, group) || slices.Contains(o.Closed, group)
+}
 
 // A Reason says why a transition was refused.
 type Reason string
@@ -49,6 +55,9 @@ func (e *GroupError) Error() string {
 	case ReasonUnknownGroup:
 		if len(e.Others) == 0 {
 			return fmt.Sprintf("there is no group %q; there are no groups", e.Group)
+		}
+		if like := near.Names(e.Group, e.Others, 1); len(like) > 0 {
+			return fmt.Sprintf("there is no group %q; the nearest is %q", e.Group, like[0])
 		}
 		return fmt.Sprintf("there is no group %q; the groups are %s", e.Group, strings.Join(e.Others, ", "))
 	case ReasonParentClosed:
@@ -102,17 +111,15 @@ func (tk *Toolkit) transit(ctx context.Context, s *Scope, o op, names []string) 
 	return steps[0].Outcome, nil
 }
 
-// A step is one of several transitions: it changed something, was refused, or had
-// nothing to change.
+// A step is one of several transitions: it changed something, was refused, or had nothing to change.
 type step struct {
 	Outcome
 	groups  []string
 	refused *GroupError
 }
 
-// transitEach carries out one transition for each batch of names, each based on the
-// previous one. It notifies listeners once, after the turn has ended and
-// without holding a lock, so that a listener may start transitions.
+// transitEach carries out one transition for each batch of names, each based on the previous one. It notifies
+// listeners once, after the last transition and without holding a lock, so that a listener may start transitions.
 func (tk *Toolkit) transitEach(ctx context.Context, s *Scope, o op, batches ...[]string) (steps []step, err error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
@@ -150,12 +157,14 @@ func (tk *Toolkit) carryOut(ctx context.Context, c *catalogue, s *Scope, p plan)
 	out.Closed, out.Opened = c.names(p.down), c.names(p.up)
 	active := c.names(p.active)
 	if current, decided := s.Active(); !decided || !slices.Equal(current, active) {
-		s.commit(active)
+		s.change(func() { // active and byUser are never modified, so snapshots share them
+			s.active, s.decided = active, true
+			s.byUser = slices.DeleteFunc(slices.Clone(s.byUser), out.has)
+		})
 	}
 	return out, nil
 }
 
-// names returns the names of groups, nil for none.
 func (c *catalogue) names(groups []int) []string {
 	var out []string
 	for _, i := range groups {
@@ -176,9 +185,8 @@ func (c *catalogue) stored(s *Scope) []int {
 	return out
 }
 
-// plan computes a transition. It checks names first, so that
-// an error about the state never hides one about a name. Names that the
-// ceiling does not grant count as unknown.
+// plan computes a transition. It checks names first, so that an error about the state never hides one about a
+// name. Names that the ceiling does not grant count as unknown.
 func (c *catalogue) plan(active []int, o op, names []string, ceiling Ceiling) (plan, error) {
 	groups := make([]int, 0, len(names))
 	for _, name := range names {
@@ -199,14 +207,14 @@ func (c *catalogue) plan(active []int, o op, names []string, ceiling Ceiling) (p
 				return plan{}, err
 			}
 		}
-		err = c.allStored(p, groups)
+		err = c.checkAllOpen(p, groups)
 	case disable:
 		for _, g := range groups {
 			c.close(&p, g)
 		}
 	case set:
 		if err = c.planSet(&p, groups, ceiling); err == nil {
-			err = c.allStored(p, groups)
+			err = c.checkAllOpen(p, groups)
 		}
 	}
 	return p, err
@@ -243,8 +251,8 @@ func (c *catalogue) planEnable(p *plan, g int, before []int, ceiling Ceiling) er
 	return nil
 }
 
-// allStored fails if opening one of the groups has closed another.
-func (c *catalogue) allStored(p plan, groups []int) error {
+// checkAllOpen fails if opening one of the groups has closed another.
+func (c *catalogue) checkAllOpen(p plan, groups []int) error {
 	for _, g := range groups {
 		if !slices.Contains(p.active, g) {
 			last := groups[len(groups)-1]
@@ -254,8 +262,7 @@ func (c *catalogue) allStored(p plan, groups []int) error {
 	return nil
 }
 
-// checkParents fails if a parent of g is not open. It names only parents that the ceiling
-// grants.
+// checkParents fails if a parent of g is not open. It names only parents that the ceiling grants.
 func (c *catalogue) checkParents(g int, active []int, ceiling Ceiling) error {
 	missing := c.missing(g, active)
 	if len(missing) == 0 {
@@ -277,8 +284,7 @@ func (p *plan) open(g int) {
 	p.up = append(p.up, g)
 }
 
-// close removes g from the plan's groups, after all groups that need it. They stay closed when g
-// is opened again.
+// close removes g from the plan's groups, after all groups that need it. They stay closed when g is opened again.
 func (c *catalogue) close(p *plan, g int) {
 	if !slices.Contains(p.active, g) {
 		return
@@ -402,10 +408,9 @@ func (c *catalogue) checkQuota(g int, active, before []int) error {
 	return e
 }
 
-// runHooks runs the plan's hooks: OnDeactivate, children before parents, then OnActivate,
-// parents before children. It stops at the first error, and the scope then does not
-// change. With Compensate it runs the opposite hooks of those that have run, even if the
-// context has ended.
+// runHooks runs the plan's hooks: OnDeactivate, children before parents, then OnActivate, parents before children.
+// It stops at the first error, and the scope then does not change. With Compensate it runs the opposite hooks of
+// those that have run, even if the context has ended.
 func (c *catalogue) runHooks(ctx context.Context, p plan) error {
 	var undo []func(context.Context) error
 	run := func(g int, hook, inverse func(context.Context) error) *GroupError {
@@ -447,8 +452,7 @@ func (c *catalogue) runHooks(ctx context.Context, p plan) error {
 	return failed
 }
 
-// call runs a hook and returns a panic as an error: a bug in a hook must not end the
-// process.
+// call runs a hook and returns a panic as an error: a bug in a hook must not end the process.
 func call(ctx context.Context, hook func(context.Context) error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

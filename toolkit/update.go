@@ -9,10 +9,9 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// Update changes the catalogue while it is in use: change edits a copy of the
-// configuration, which is then checked and atomically replaces the old one. If there is an
-// error nothing changes. Existing views stay as they are. Listeners are called once.
-// Change must not call the toolkit; the sources in the copy are wrappers of the
+// Update changes the catalogue while it is in use: change edits a copy of the configuration, which is then checked
+// and atomically replaces the old one. If there is an error nothing changes. Existing views stay as they are.
+// Listeners are called once. Change must not call the toolkit; the sources in the copy are wrappers of the
 // registered ones.
 func (tk *Toolkit) Update(change func(*Config) error) error {
 	ev, err := tk.update(change)
@@ -67,10 +66,9 @@ func sameSkills(a, b *group) bool {
 	})
 }
 
-// identical reports whether two values are the same, including values that == cannot compare: a
-// loader may have a slice or a map, which are compared by identity. Their content is not read,
-// since the owner may be writing to it. Functions cannot be compared, and count as
-// different.
+// identical reports whether two values are the same, including values that == cannot compare: a loader may have a
+// slice or a map, which are compared by identity. Their content is not read, since the owner may be writing to it.
+// Functions cannot be compared, and count as different.
 func identical(a, b reflect.Value) bool {
 	if !a.IsValid() || !b.IsValid() || a.Type() != b.Type() {
 		return a.IsValid() == b.IsValid() && !a.IsValid()
@@ -111,8 +109,7 @@ func sameEntry(a, b *entry) bool {
 		a.set.Always == b.set.Always && (a.set.When == nil) == (b.set.When == nil)
 }
 
-// Add registers tools in the named group, or in the basic one if group is
-// empty.
+// Add registers tools in the named group, or in the basic one if group is empty.
 func (tk *Toolkit) Add(group string, tools ...tool.Tool) error {
 	return tk.Update(func(cfg *Config) error {
 		if group == "" {
@@ -159,10 +156,9 @@ func (tk *Toolkit) Remove(names ...string) error {
 	})
 }
 
-// RemoveGroup removes a group, its tools that are in no other group, and
-// their settings. It also removes the group from exclusion sets, settings and initial
-// groups. A group that is a parent of others cannot be removed. Scopes that have it open
-// drop it.
+// RemoveGroup removes a group, its tools that are in no other group, and their settings. It also removes the group
+// from exclusion sets, settings and initial groups. A group that is a parent of others cannot be removed. Scopes
+// that have it open drop it.
 func (tk *Toolkit) RemoveGroup(name string) error {
 	return tk.Update(func(cfg *Config) error {
 		isGroup := func(n string) bool { return n == name }
@@ -190,7 +186,6 @@ func (tk *Toolkit) RemoveGroup(name string) error {
 	})
 }
 
-// registers reports whether a tool of that name is among the tools.
 func registers(tools []tool.Tool, name string) bool {
 	return slices.ContainsFunc(tools, func(t tool.Tool) bool { return t.Info().Name == name })
 }

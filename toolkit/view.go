@@ -26,8 +26,7 @@ type View struct {
 	control func() []tool.Tool
 }
 
-// A body is the part of a view that sessions in equal states share. A view binds it
-// to a scope.
+// A body is the part of a view that sessions in equal states share. A view binds it to a scope.
 type body struct {
 	c     *catalogue
 	r     *resolved
@@ -39,9 +38,8 @@ type body struct {
 	digest   func() string
 }
 
-// View returns what is visible in the scope now. If nothing has changed it
-// returns the same view. It fetches the lists of sources that are needed and
-// due; a source that fails is in [View.Skipped], and an error means that the
+// View returns what is visible in the scope now. If nothing has changed it returns the same view. It fetches the
+// lists of sources that are needed and due; a source that fails is in [View.Skipped], and an error means that the
 // context has ended.
 func (tk *Toolkit) View(ctx context.Context, s *Scope) (*View, error) {
 	if v := tk.cached(s); v != nil {
@@ -66,9 +64,8 @@ func (tk *Toolkit) View(ctx context.Context, s *Scope) (*View, error) {
 	return v, nil
 }
 
-// loaded returns the catalogue with the lists that the scope needs, the scope's resolved
-// state, and the scope's version. If the configuration changes while lists are
-// fetched it starts again, since other lists may be needed.
+// loaded returns the catalogue with the lists that the scope needs, the scope's resolved state, and the scope's
+// version. If the configuration changes while lists are fetched it starts again, since other lists may be needed.
 func (tk *Toolkit) loaded(ctx context.Context, s *Scope) (*catalogue, *resolved, uint64, error) {
 	c := tk.now.Load()
 	for {
@@ -106,25 +103,21 @@ func (tk *Toolkit) cached(s *Scope) *View {
 // The slice is shared and must not be changed.
 func (v *View) Tools() []tool.Info { return v.body.infos }
 
-// Digest identifies the list that Tools returns: equal digests mean equal lists, even
-// in different processes.
+// Digest identifies the list that Tools returns: equal digests mean equal lists, even in different processes.
 func (v *View) Digest() string { return v.body.digest() }
 
-// Prompt returns what the system prompt says about the toolkit. It does not
-// change while groups open and close.
+// Prompt returns what the system prompt says about the toolkit. It does not change while groups open and close.
 func (v *View) Prompt() string { return v.body.prompt }
 
-// Reminder returns the instructions and skills of the open groups, to repeat them after
-// compaction. It is empty if no group is
-// open.
+// Reminder returns the instructions and skills of the open groups, to repeat them after compaction. It is empty if
+// no group is open.
 func (v *View) Reminder() string { return v.body.reminder() }
 
 // Skipped returns the tools, sources and skills that could not be loaded, and why.
 func (v *View) Skipped() []Skipped { return slices.Clone(v.body.skipped) }
 
-// Advance moves the scope to the phase that follows successful calls of the named tools,
-// in order; see [Setting.Next]. Call it once per batch. Names of tools that the view
-// does not show have no effect.
+// Advance moves the scope to the phase that follows successful calls of the named tools, in order; see
+// [Setting.Next]. Call it once per batch. Names of tools that the view does not show have no effect.
 func (v *View) Advance(names ...string) {
 	b := v.body
 	next := ""
@@ -157,9 +150,8 @@ func (c *catalogue) phaseAfter(name string, r *resolved) string {
 	return ""
 }
 
-// newDigest returns a function that computes the digest of the list once. It hashes the
-// cached hashes of definitions, so that opening a group does not hash a megabyte of
-// schemas again.
+// newDigest returns a function that computes the digest of the list once. It hashes the cached hashes of
+// definitions, so that opening a group does not hash a megabyte of schemas again.
 func newDigest(head []tool.Info, entries []*entry, sorted bool) func() string {
 	return sync.OnceValue(func() string {
 		h := sha256.New()
@@ -208,10 +200,10 @@ func (tk *Toolkit) makeBody(ctx context.Context, c *catalogue, s *Scope, r *reso
 	for _, e := range panicked {
 		b.skipped = append(b.skipped, Skipped{Tool: e.name, Reason: "its predicate panicked"})
 	}
-	b.infos, b.digest = tk.show(c, s, r)
-	if err := c.fillPrompt(ctx, b); err != nil {
+	if err := c.fillPrompt(ctx, b); err != nil { // first, as the tool Skill is listed only if there are skills
 		return nil, err
 	}
+	b.infos, b.digest = tk.show(c, s, r)
 	tk.bodies.put(key, b)
 	return b, nil
 }

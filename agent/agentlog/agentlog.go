@@ -8,16 +8,15 @@
 //	invoke_agent   a run: why it ended, tokens                 info
 //	step           a model call and its tool calls             debug
 //	chat           a model call: model, tokens, why it ended   info
-//	permission     the decision about a tool call          info
+//	permission     the decision about a tool call              info
 //	execute_tool   a tool call                                 info
 //	compaction     the conversation was made shorter           info
 //
-// Failed operations and denied calls are warnings; a failed run is an error. Each line has the conversation's
-// id and, if it applies, a duration. Names of attributes are those of OpenTelemetry's GenAI semantic
-// conventions 1.41, and start with "kitbag." for attributes that are not in them. Each call has one permission
-// line: when it starts, is denied, or still waits for approval at the end of the run. A call that did not run,
-// because its tool is unknown or its arguments are wrong, has none, but a line execute_tool with
-// error.type=not_run.
+// Failed operations and denied calls are warnings; a failed run is an error. Each line has the conversation's id
+// and, if it applies, a duration. Names of attributes are those of OpenTelemetry's GenAI semantic conventions
+// 1.41, and start with "kitbag." for attributes that are not in them. Each call has one permission line: when it
+// starts, is denied, or still waits for approval at the end of the run. A call that did not run, because its tool
+// is unknown or its arguments are wrong, has none, but a line execute_tool with error.type=not_run.
 //
 // Messages, arguments, results, reasons and the text of errors are logged only if [Config.Content] is set: they
 // may contain secrets. [Config.Redact] removes the secrets that it recognizes.
@@ -145,7 +144,7 @@ func (l *log) begin(ctx context.Context, op *genai.Op) (context.Context, func())
 
 func runAttrs(op *genai.Op) []slog.Attr {
 	attrs := []slog.Attr{slog.String(genai.Agent, op.Target)}
-	if op.End == nil { // the consumer broke off
+	if op.End == nil { // the consumer stopped
 		return append(attrs, slog.String(genai.Finish, string(event.EndInterrupted)))
 	}
 	return append(attrs, slog.String(genai.Finish, string(op.End.Reason)), slog.Int(keySteps, op.End.Steps),
@@ -195,9 +194,8 @@ func (l *log) events(next agent.RunFunc) agent.RunFunc {
 	}
 }
 
-// decisions are those of one run. The policy may decide more than once about a call, for example when another
-// call has run in the meantime; the final decision is one line. The context is the run's, so the decisions end
-// with it.
+// decisions are those of one run. The policy may decide more than once about a call, for example when another call
+// has run in the meantime; the final decision is one line. The context is the run's, so the decisions end with it.
 type decisions struct {
 	log   *log
 	ctx   context.Context

@@ -33,7 +33,7 @@ type place struct {
 }
 
 // TestLines compares the log of several kinds of runs with testdata/lines.golden: good, failing and denied
-// calls, a failing model, a compaction, a consumer that breaks off, with and without contents. All texts contain
+// calls, a failing model, a compaction, a consumer that stops early, with and without contents. All texts contain
 // a key.
 func TestLines(t *testing.T) {
 	r, err := redact.New(redact.Rules()...)
@@ -87,13 +87,13 @@ func runs(t *testing.T, mw agent.Middleware, b *bytes.Buffer) {
 		name  string
 		turns []scripted.Turn
 		cfg   agent.Config
-		stop  int // the number of events after which the consumer breaks off; 0 for never
+		stop  int // the number of events after which the consumer stops; 0 for never
 	}{
 		{"calls", []scripted.Turn{scripted.Call("weather", place{secret}), scripted.Call("weather", place{""}), scripted.Call("denied", place{"x"}), scripted.Say("Fog.")}, agent.Config{}, 0},
 		{"a model that fails", []scripted.Turn{scripted.Fail(&model.Error{Kind: model.KindAuthentication, Message: "no such key: " + secret})}, agent.Config{}, 0},
 		{"a compaction", []scripted.Turn{scripted.Say(`{"goal":"Know ` + secret + `.","next":"Ask."}`), scripted.Say("Done.")}, agent.Config{Window: agent.Window{Tokens: 2000}}, 0},
 		{"a compaction without a summary", []scripted.Turn{scripted.Fail(&model.Error{Kind: model.KindInvalidRequest, Message: secret}), scripted.Say("Done.")}, agent.Config{Window: agent.Window{Tokens: 2000}}, 0},
-		{"a consumer that breaks off", []scripted.Turn{scripted.Say("Hello.")}, agent.Config{}, 2},
+		{"a consumer that stops", []scripted.Turn{scripted.Say("Hello.")}, agent.Config{}, 2},
 	} {
 		fmt.Fprintf(b, "## %s\n", row.name)
 		cfg := row.cfg
@@ -147,8 +147,8 @@ func TestDefaultLogger(t *testing.T) {
 	}
 }
 
-// TestOneLineForEachDecision counts the permission lines: one for each call, however often the policy decided,
-// and none for one that could not run, which has another line.
+// TestOneLineForEachDecision counts the permission lines: one for each call, even if the policy decided about it several times,
+// and none for a call that could not run, which has another line.
 func TestOneLineForEachDecision(t *testing.T) {
 	weather := tool.Must(tool.New("weather", "The weather.", func(_ context.Context, in place) (string, error) { return "fog in " + in.City, nil }))
 	call := func(city string) scripted.Turn { return scripted.Call("weather", place{city}) }

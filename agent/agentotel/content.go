@@ -33,8 +33,7 @@ type part struct {
 	Bytes     int             `json:"bytes,omitempty"` // the size
 }
 
-// asked returns the instructions and messages of a request.
-func (r *recorder) asked(req *model.Request) []attribute.KeyValue {
+func (r *recorder) inputMessages(req *model.Request) []attribute.KeyValue {
 	var attrs []attribute.KeyValue
 	if req.System != "" {
 		attrs = append(attrs, encoded(genai.Instructions, []part{r.text("text", req.System)}))
@@ -46,13 +45,12 @@ func (r *recorder) asked(req *model.Request) []attribute.KeyValue {
 	return append(attrs, encoded(genai.Inputs, all))
 }
 
-// answered returns the model's message.
-func (r *recorder) answered(op *genai.Op) attribute.KeyValue {
-	why := "error"
+func (r *recorder) outputMessage(op *genai.Op) attribute.KeyValue {
+	reason := "error"
 	if op.Finish != nil {
-		why = strings.Replace(string(op.Finish.Reason), string(model.FinishToolCalls), "tool_call", 1)
+		reason = strings.Replace(string(op.Finish.Reason), string(model.FinishToolCalls), "tool_call", 1)
 	}
-	return encoded(genai.Outputs, []chatMessage{{Role: "assistant", Parts: r.parts(op.Answer), Finish: why}})
+	return encoded(genai.Outputs, []chatMessage{{Role: "assistant", Parts: r.parts(op.Answer), Finish: reason}})
 }
 
 func encoded(key string, v any) attribute.KeyValue {
@@ -74,7 +72,7 @@ func (r *recorder) parts(m *message.Message) []part {
 		switch b := b.(type) {
 		case *message.Text:
 			parts = append(parts, r.text("text", b.Text))
-		case *message.Hint: // which the model reads as text
+		case *message.Hint: // the model reads it as text
 			parts = append(parts, r.text("text", b.Text))
 		case *message.Thinking:
 			parts = append(parts, r.text("reasoning", b.Text))

@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// Without a Tracer and a Meter, the global ones are used, as is right for a program that has set them up.
+// Without a Tracer and a Meter, the global ones are used.
 func Example() {
 	spans := tracetest.NewSpanRecorder()
 	mw, err := agentotel.New(agentotel.Config{Agent: "helpdesk",

@@ -13,6 +13,11 @@
 // conventions 1.41, the last release of OpenTelemetry's Go module that had
 // them.
 //
+// Spans continue the trace of an MCP client that has sent one, and MCP servers are sent theirs, as W3C trace
+// context in _meta. For a gateway or server without an agent, the field Tool of the middleware is enough:
+//
+//	mcpgateway.ServeOptions{Middleware: []tool.Middleware{mw.Tool}, …}
+//
 // It is its own module, so that only programs that use it depend on OpenTelemetry.
 package agentotel
 
@@ -27,10 +32,12 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/internal/genai"
+	"github.com/kitbag-go/kitbag/internal/tracecontext"
 	"github.com/kitbag-go/kitbag/redact"
 )
 
@@ -64,6 +71,8 @@ type Config struct {
 	Tracer trace.TracerProvider // nil is the global one
 	Meter  metric.MeterProvider // nil is the global one
 }
+
+var w3c = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
 
 type recorder struct {
 	cfg      Config
@@ -108,9 +117,16 @@ func (r *recorder) begin(ctx context.Context, op *genai.Op) (context.Context, fu
 	}
 	labels := r.labels(op)
 	start := time.Now()
-	ctx, span := r.tracer.Start(ctx, name, trace.WithSpanKind(kind), trace.WithAttributes(slices.Concat(r.known(op), labels)...))
+	if !trace.SpanContextFromContext(ctx).IsValid() { // the client of a gateway or server may have sent its own
+		c := tracecontext.From(ctx)
+		ctx = w3c.Extract(ctx, propagation.MapCarrier{"traceparent": c.Parent, "tracestate": c.State, "baggage": c.Baggage})
+	}
+	ctx, span := r.tracer.Start(ctx, name, trace.WithSpanKind(kind), trace.WithAttributes(slices.Concat(r.startAttributes(op), labels)...))
+	carrier := propagation.MapCarrier{} // for MCP servers that the span's tool is on
+	w3c.Inject(ctx, carrier)
+	ctx = tracecontext.With(ctx, tracecontext.Context{Parent: carrier["traceparent"], State: carrier["tracestate"], Baggage: carrier["baggage"]})
 	return ctx, func() {
-		span.SetAttributes(r.learned(op)...)
+		span.SetAttributes(r.endAttributes(op)...)
 		if op.Name == genai.OpChat {
 			r.measure(ctx, op, labels)
 		}
@@ -148,15 +164,15 @@ func text(key, value string) []attribute.KeyValue {
 	return []attribute.KeyValue{attribute.String(key, value)}
 }
 
-// known returns the attributes that are known when an operation begins: samplers see them.
-func (r *recorder) known(op *genai.Op) []attribute.KeyValue {
+// startAttributes returns the attributes that are known when an operation begins: samplers see them.
+func (r *recorder) startAttributes(op *genai.Op) []attribute.KeyValue {
 	attrs := text(genai.Conversation, op.Session)
 	switch op.Name {
 	case genai.OpAgent:
 		return append(attrs, text(genai.Agent, op.Target)...)
 	case genai.OpChat:
 		if r.cfg.Content {
-			attrs = append(attrs, r.asked(op.Request)...)
+			attrs = append(attrs, r.inputMessages(op.Request)...)
 		}
 		return attrs
 	}
@@ -168,8 +184,8 @@ func (r *recorder) known(op *genai.Op) []attribute.KeyValue {
 	return attrs
 }
 
-// learned returns the attributes that are known when an operation has ended.
-func (r *recorder) learned(op *genai.Op) (attrs []attribute.KeyValue) {
+// endAttributes returns the attributes that are known when an operation has ended.
+func (r *recorder) endAttributes(op *genai.Op) (attrs []attribute.KeyValue) {
 	attrs = text(genai.Conversation, op.Session) // a new conversation has its id only now
 	if e := op.End; e != nil {
 		attrs = append(attrs, attribute.StringSlice(genai.Finish, []string{string(e.Reason)}),
@@ -182,7 +198,7 @@ func (r *recorder) learned(op *genai.Op) (attrs []attribute.KeyValue) {
 			attribute.Int(genai.Input, f.Usage.Input), attribute.Int(genai.Output, f.Usage.Output), attribute.Int(genai.Cached, f.Usage.Cached))
 	}
 	if r.cfg.Content && op.Answer != nil && len(op.Answer.Blocks) > 0 {
-		attrs = append(attrs, r.answered(op))
+		attrs = append(attrs, r.outputMessage(op))
 	}
 	if r.cfg.Content && op.Result != nil {
 		attrs = append(attrs, attribute.String(genai.Result, r.cfg.Redact.Text(op.Result.Text())))

@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/internal/tracecontext"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/permission"
@@ -245,5 +246,33 @@ func TestSpansOfCallsThatDidNotRun(t *testing.T) {
 	}
 	if !slices.Equal(got, []string{"execute_tool weather", "execute_tool nothing"}) {
 		t.Errorf("spans with an error: %q", got)
+	}
+}
+
+// TestTraceContext: the field Tool alone continues the trace of an MCP client, and the tool's server is sent its own span.
+func TestTraceContext(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	mw, err := New(Config{Tracer: trace.NewTracerProvider(trace.WithSpanProcessor(spans))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent tracecontext.Context
+	remote := tool.Must(tool.New("remote", "Is on another server.", func(ctx context.Context, _ struct{}) (string, error) {
+		sent = tracecontext.From(ctx)
+		return "", nil
+	}))
+	const id = "0af7651916cd43dd8448eb211c80319c"
+	ctx := tracecontext.With(t.Context(), tracecontext.Context{Parent: "00-" + id + "-b7ad6b7169203331-01", State: "a=1", Baggage: "tenant=7"})
+	for _, err := range tool.Run(ctx, remote, tool.Call{ID: "1", Name: "remote", Input: []byte("{}")}, mw.Tool) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended := spans.Ended()
+	if len(ended) != 1 || ended[0].Parent().SpanID().String() != "b7ad6b7169203331" || ended[0].SpanContext().TraceID().String() != id {
+		t.Fatalf("spans %v", ended)
+	}
+	if want := (tracecontext.Context{Parent: "00-" + id + "-" + ended[0].SpanContext().SpanID().String() + "-01", State: "a=1", Baggage: "tenant=7"}); sent != want {
+		t.Errorf("sent %+v, want %+v", sent, want)
 	}
 }

@@ -346,7 +346,7 @@ func TestCheckFails(t *testing.T) {
 		{"two ends", twice(last), "begins with a RunStart"},
 		{"no result", without(result), "has no result"},
 		{"two results", twice(result), "2 results"},
-		{"a delta lost", without(text), "the deltas say"},
+		{"a delta lost", without(text), "the text of the deltas is"},
 		{"a bad event", append(slices.Clone(c.Events[:last:last]), &event.ToolCall{Input: json.RawMessage("{")}), "event"},
 	} {
 		got := failing(func(t agenttest.T) { agenttest.Check(t, c.State, row.events) })
@@ -368,7 +368,7 @@ func renumbered(events []event.Event) []event.Event {
 	return out
 }
 
-// Like the flag of packages that have their own golden files.
+// A package with its own golden files has such a flag.
 var _ = flag.Bool("update", false, "write golden files anew")
 
 // update sets a flag for a test.

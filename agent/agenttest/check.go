@@ -88,7 +88,6 @@ func (k *checker) event(i int, ev event.Event) {
 	k.content(ev)
 }
 
-// content checks and records the content of an event.
 func (k *checker) content(ev event.Event) {
 	k.Helper()
 	switch ev := ev.(type) {
@@ -121,8 +120,8 @@ func (k *checker) block(b message.Block) {
 	case *message.Thinking:
 		text = b.Text
 	}
-	if told, ok := k.text[b.BlockID()]; ok && told != text {
-		k.Errorf("block %s: the deltas say %q, the message %q", b.BlockID(), told, text)
+	if streamed, ok := k.text[b.BlockID()]; ok && streamed != text {
+		k.Errorf("block %s: the text of the deltas is %q, that of the message %q", b.BlockID(), streamed, text)
 	}
 }
 

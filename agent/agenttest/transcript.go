@@ -155,7 +155,7 @@ func (s *transcript) event(ev event.Event) {
 	case *event.External:
 		s.once(ev.Call, "external", fmt.Sprintf("%s %s %s", ev.Name, ev.Call, ev.Input))
 	case *event.Background: // its result is in the hint for the model
-		text := "goes on"
+		text := "continues"
 		if ev.Result != nil {
 			text = string(ev.Result.Outcome)
 		}

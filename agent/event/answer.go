@@ -27,6 +27,9 @@ type Confirm struct {
 	// Reason is given to the model when the call is refused.
 	Reason string `json:"reason,omitempty"`
 
+	// By is who has answered, such as the name of a person or of a program, for the record. "" means the user.
+	By string `json:"by,omitempty"`
+
 	ID string `json:"-"` // of the answer itself; see agent.WithID
 }
 
@@ -44,8 +47,7 @@ func (q *Approval) Deny(reason string) Confirm {
 // Answers returns the id of the call.
 func (c Confirm) Answers() (call string) { return c.Call }
 
-// Result answers an [*External]: it is the result of the call. [External.Return] makes it. It encodes to
-// JSON.
+// Result answers an [*External]: it is the result of the call. [External.Return] makes it. It encodes to JSON.
 type Result struct {
 	Call       string          `json:"call"`
 	Blocks     message.Blocks  `json:"blocks,omitempty"` // [*message.Text] and [*message.Data] only
@@ -54,8 +56,7 @@ type Result struct {
 	ID         string          `json:"-"` // of the answer itself; see agent.WithID
 }
 
-// Return returns the answer that the call succeeded with blocks, each a [*message.Text] or a
-// [*message.Data].
+// Return returns the answer that the call succeeded with blocks, each a [*message.Text] or a [*message.Data].
 func (e *External) Return(blocks ...message.Block) Result {
 	return Result{Call: e.Call, Blocks: blocks}
 }

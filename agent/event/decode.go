@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 )
 
 // maxNested is the maximum depth of nested sub-agents in Decode: each level costs one more pass over
@@ -59,49 +60,19 @@ func (s *Sub) decode(data []byte, nested int) error {
 	return err
 }
 
+// types has all events, as nil pointers.
+var types = []Event{
+	(*RunStart)(nil), (*ModelStart)(nil), (*TextDelta)(nil), (*ThinkingDelta)(nil), (*ToolCallDelta)(nil), (*Discard)(nil), (*Retry)(nil),
+	(*Message)(nil), (*ToolCall)(nil), (*ToolStart)(nil), (*ToolDelta)(nil), (*ToolResult)(nil), (*Approval)(nil), (*External)(nil),
+	(*Elicitation)(nil), (*Sampling)(nil), (*Background)(nil), (*Sub)(nil), (*Compaction)(nil), (*End)(nil),
+}
+
 // newOf returns an empty event of a type, nil if there is none.
 func newOf(kind string) Event {
-	switch kind {
-	case "run_start":
-		return new(RunStart)
-	case "model_start":
-		return new(ModelStart)
-	case "text_delta":
-		return new(TextDelta)
-	case "thinking_delta":
-		return new(ThinkingDelta)
-	case "tool_call_delta":
-		return new(ToolCallDelta)
-	case "discard":
-		return new(Discard)
-	case "retry":
-		return new(Retry)
-	case "message":
-		return new(Message)
-	case "tool_call":
-		return new(ToolCall)
-	case "tool_start":
-		return new(ToolStart)
-	case "tool_delta":
-		return new(ToolDelta)
-	case "tool_result":
-		return new(ToolResult)
-	case "approval":
-		return new(Approval)
-	case "external":
-		return new(External)
-	case "elicitation":
-		return new(Elicitation)
-	case "sampling":
-		return new(Sampling)
-	case "background":
-		return new(Background)
-	case "sub":
-		return new(Sub)
-	case "compaction":
-		return new(Compaction)
-	case "end":
-		return new(End)
+	for _, ev := range types {
+		if ev.kind() == kind {
+			return reflect.New(reflect.TypeOf(ev).Elem()).Interface().(Event)
+		}
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func TypeOf(ev Event) string { return ev.kind() }
 // RunStart is the first event of a call of Run. Resumed says that the run had been waiting, or was cut off.
 type RunStart struct {
 	Header
-	Session string `json:"session"`
+	Session string `json:"session"` // the ID of the agent.State
 	Resumed bool   `json:"resumed,omitempty"`
 }
 
@@ -81,15 +81,32 @@ type ModelStart struct {
 	Tools   int    `json:"tools"`
 	Digest  string `json:"digest,omitempty"`
 
-	// Same and Parts say what the request consists of, if the session is saved: as many parts of the previous request
-	// of the conversation as Same says, and then Parts. What follows a difference is not in the provider's cache.
-	// The first request of a process has all in Parts.
+	// Same and Parts describe the request, if the session is saved: it begins with the first Same parts of the previous
+	// request of the conversation, and continues with Parts. What follows a difference is not in the provider's cache.
+	// The first request of a process has everything in Parts.
 	Same  int    `json:"same,omitempty"`
 	Parts []Part `json:"parts,omitempty"`
+
+	// Groups are all groups of the toolkit that the ceiling grants, if the session is saved and something about them
+	// has changed since the previous request of the process.
+	Groups []Group `json:"groups,omitempty"`
 }
 
-// A Part is a part of a request to a model: a tool, the system prompt, a message, or a change of the tools that the
-// model was told of late. Of equal Parts the contents are equal.
+// A Group is a group of tools when a request was made.
+type Group struct {
+	Name  string `json:"name"`
+	Open  bool   `json:"open,omitempty"`
+	Tools int    `json:"tools"` // those that are known; the tools of a server are known once it has started
+	Bytes int    `json:"bytes"` // of their definitions
+	About int    `json:"about"` // bytes of what the model reads of a closed group
+	// By is who opened or closed it since the previous request: "model" with a control tool; "rule", because groups
+	// exclude each other or a parent was closed; "user", see toolkit.Scope.ByUser; or "host", the program. Empty if it
+	// has not changed.
+	By string `json:"by,omitempty"`
+}
+
+// A Part is a part of a request to a model: a tool, the system prompt, a message, or a later change of the tools.
+// Equal Parts have equal contents.
 type Part struct {
 	Kind   string `json:"kind"`           // "tool", "system", "message" or "change"
 	Name   string `json:"name,omitempty"` // of the tool; the role of the message, or "hint"; the tools that were added (+) and removed (-)
@@ -167,6 +184,8 @@ type ToolStart struct {
 	Call   string `json:"call"`
 	Name   string `json:"name"`
 	Reason string `json:"reason"` // why it may run
+	// Begun is when it began, if that was before the model's answer was complete.
+	Begun time.Time `json:"begun,omitzero"`
 }
 
 // ToolDelta is a piece of a result. Text is for the model unless ForUser is set; Data says that an image or
@@ -191,6 +210,7 @@ type ToolResult struct {
 	Outcome message.Outcome     `json:"outcome"`
 	Text    string              `json:"text"`
 	Result  *message.ToolResult `json:"result"`
+	By      string              `json:"by,omitempty"` // who has refused the call; see Confirm.By
 }
 
 // An Approval asks the user whether a call may run. It is answered by a [Confirm]. Suggest lists rules that

@@ -8,10 +8,10 @@ import (
 	"slices"
 )
 
-// A change is the difference between two JSON objects, of a size in proportion to what differs: members that
-// were set and removed, arrays of which a part was replaced, and objects that differ themselves. It restores
-// the value of every member byte for byte, because a State may be sealed. So only an object with sorted
-// members, like those of a Go map, is compared member by member; any other is set as a whole.
+// A change is the difference between two JSON objects: members that were set or removed, arrays of which a part was
+// replaced, and the changes of nested objects. Its size is proportional to the difference. It restores the value of
+// every member byte for byte, because a State may be sealed. So only an object with sorted members, like those of a
+// Go map, is compared member by member; any other is set as a whole.
 type change struct {
 	Set    map[string]json.RawMessage `json:"set,omitempty"`
 	Unset  []string                   `json:"unset,omitempty"`
@@ -77,9 +77,8 @@ func (n *node) array() error {
 	return json.Unmarshal(n.raw, &n.items)
 }
 
-// isSorted reports whether n is an object that MarshalJSON would write as it is. The
-// members of a struct are in the order of its fields, and applying a change to them
-// would lose that.
+// isSorted reports whether n is an object that MarshalJSON would write unchanged. The members of a struct are in
+// the order of its fields, and applying a change to them would lose that.
 func (n *node) isSorted() bool {
 	if !n.is('{') || n.object() != nil {
 		return false
@@ -146,8 +145,8 @@ func diffItems(old, new *node) (splice, error) {
 	return splice{At: at, Drop: len(a), Put: b}, nil
 }
 
-// apply changes n, an object. A change that does not match is an error: the records are not those that were
-// written, even if their checksums are right.
+// apply changes n, an object. A change that does not match is an error: a record was lost or altered, even if all
+// checksums are right.
 func (n *node) apply(c *change) error {
 	if err := n.object(); err != nil {
 		return err

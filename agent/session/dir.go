@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"sync"
 )
 
 // suffix ends the names of a directory's session files.
@@ -21,7 +22,8 @@ const suffix = ".jsonl"
 // The store is an [Inbox], a [Watcher], which yields an event at most 100 ms after it was written, and a
 // [Reader]. A watcher does not wait for the fsync of what it reads: if the machine loses power at that moment,
 // it has yielded an event that is not stored. Listing sessions reads the end of each file; reading a session,
-// or its inputs if some are waiting, reads the whole file.
+// or its inputs if some are waiting, reads the whole file. A session with a file that cannot be read is listed
+// with its id and the time of the file only; reading it returns the error.
 //
 // Dir works on systems that have flock: Linux, macOS and the BSDs.
 func Dir(path string) (Store, error) {
@@ -32,10 +34,15 @@ func Dir(path string) (Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("session directory: %w", err)
 	}
-	return &dir{root}, nil
+	return &dir{root: root, logs: map[string]map[*follower]bool{}}, nil
 }
 
-type dir struct{ root *os.Root }
+type dir struct {
+	root *os.Root
+
+	mu   sync.Mutex
+	logs map[string]map[*follower]bool // the followers of each session that is open, by its id
+}
 
 // Open creates the file, since it needs a file to lock. Close removes it again if nothing was stored.
 func (d *dir) Open(ctx context.Context, id string) (Log, error) {
@@ -46,6 +53,9 @@ func (d *dir) Open(ctx context.Context, id string) (Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("session %q: %w", id, err)
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.logs[id] = map[*follower]bool{}
 	return &dirLog{dir: d, file: f, id: id}, nil
 }
 
@@ -67,7 +77,7 @@ func (d *dir) openLocked(name string, flag int) (*os.File, error) {
 		if err = errors.Join(err, release(f)); err != nil {
 			return nil, err
 		}
-		// It was deleted before the lock was taken: the name is free again.
+		// The file was deleted before it was locked.
 	}
 }
 
@@ -109,11 +119,13 @@ func (d *dir) List(ctx context.Context, q Query) (Page, error) {
 		}
 		last = id
 		in, err := d.info(id)
-		switch {
-		case errors.Is(err, fs.ErrNotExist): // deleted in the meantime, or not stored yet
-		case err != nil:
-			return Page{}, err
-		default:
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // an unreadable file must not hide the other sessions
+			var file fs.FileInfo
+			if file, err = e.Info(); err == nil {
+				in = Info{ID: id, Updated: file.ModTime()}
+			}
+		}
+		if err == nil { // otherwise the session was deleted in the meantime, or is not stored yet
 			infos = append(infos, in)
 		}
 	}
@@ -123,7 +135,7 @@ func (d *dir) List(ctx context.Context, q Query) (Page, error) {
 	return q.Page(infos)
 }
 
-// info returns the list entry of a session.
+// info returns the Info of a session.
 func (d *dir) info(id string) (Info, error) {
 	inputs, err := d.countInputs(id)
 	if err != nil {
@@ -146,7 +158,7 @@ func (d *dir) infoOf(id string, sum summary, inputs int) (Info, error) {
 	in.Inputs = max(inputs-sum.Took, 0)
 	switch {
 	case !in.Updated.IsZero():
-	case sum.Seq == 0: // nothing is stored but inputs
+	case sum.Seq == 0: // the session has only inputs
 		entries, err := d.readInbox(id)
 		if err != nil {
 			return Info{}, err

@@ -18,7 +18,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// A recording is the file of a journey, with what was saved at each size.
+// A recording is the file of a journey, with the state that was saved at each size.
 type recording struct {
 	data   []byte
 	sizes  []int // after each save
@@ -48,7 +48,7 @@ func record(t *testing.T) recording {
 		r.sizes, r.states = append(r.sizes, int(info.Size())), append(r.states, encode(t, st))
 		return nil
 	}
-	if _, err := travel(t.Context(), journeyAgent(t.TempDir(), save), s.State); err != nil {
+	if _, err := finish(t.Context(), journeyAgent(t.TempDir(), save), s.State); err != nil {
 		t.Fatal(err)
 	}
 	shut(t, s)
@@ -64,8 +64,8 @@ func record(t *testing.T) recording {
 	return r
 }
 
-// at returns the state that a file with only its first n bytes must contain: that of the last record that is
-// complete. Its line end is not needed.
+// at returns the state that a file with only its first n bytes must contain: that of the last
+// complete record, whose newline may be missing.
 func (r *recording) at(n int) string {
 	i := 0
 	for i < len(r.ends) && r.ends[i]-1 <= n {
@@ -77,7 +77,7 @@ func (r *recording) at(n int) string {
 	return r.states[i-1]
 }
 
-// recovers opens a file, checks its contents, saves more and opens it again.
+// recovers opens a file and checks its contents. With more, it then saves and opens it again.
 func recovers(t *testing.T, store session.Store, file string, data []byte, want string, more bool) {
 	t.Helper()
 	if err := os.WriteFile(file, data, 0o600); err != nil {
@@ -109,7 +109,7 @@ func recovers(t *testing.T, store session.Store, file string, data []byte, want 
 	shut(t, s)
 }
 
-// listedSeq returns the number of the last record of the only session, as the list says.
+// listedSeq returns the number of the last record of the only session in the list.
 func listedSeq(t *testing.T, store session.Store) int64 {
 	t.Helper()
 	page, err := store.List(t.Context(), session.Query{})
@@ -140,10 +140,10 @@ func load(t *testing.T, store session.Store, file string, data []byte) []session
 }
 
 // TestCutOff cuts a session's file at every byte, as a crash may: at most the record that was being written
-// is lost, and the session continues.
+// is lost, and the session can be continued.
 func TestCutOff(t *testing.T) {
 	r := record(t)
-	const shards = 4 // which wait for the disk in parallel
+	const shards = 4 // parallel, because they wait for the disk
 	for shard := range shards {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
@@ -158,7 +158,7 @@ func TestCutOff(t *testing.T) {
 				near := slices.ContainsFunc(slices.Concat(r.sizes, r.ends), func(size int) bool { return n-size >= -2 && n-size <= 1 })
 				more := near || n%61 == 0 || n < 60 && n%7 == 0
 				recs := load(t, store, file, r.data[:n])
-				if more || !reflect.DeepEqual(recs, before) { // else it is the same State
+				if more || !reflect.DeepEqual(recs, before) { // otherwise the State is the same
 					recovers(t, store, file, r.data[:n], r.at(n), more)
 				}
 				before = recs
@@ -200,7 +200,7 @@ func TestGarbageTail(t *testing.T) {
 	}
 }
 
-// TestDamaged changes files in ways that no crash does. They are refused and stay unchanged, byte for byte.
+// TestDamaged damages files in ways that no crash does. They are refused and not changed.
 func TestDamaged(t *testing.T) {
 	r := record(t)
 	lines := bytes.SplitAfter(r.data, []byte("\n"))
@@ -222,10 +222,12 @@ func TestDamaged(t *testing.T) {
 		{"the header is missing", without(0), "not the header of a kitbag session"},
 		{"another session", bytes.Replace(r.data, []byte(`"id":"a"`), []byte(`"id":"b"`), 1), `to session "b"`},
 		{"a newer file", []byte("{\"kitbag_session\":2,\"id\":\"a\",\"more\":1}\nwhatever\n"), "newer version"},
-		{"the first record is missing", without(1), `session "a" was left unchanged: line 3: record 1 is missing; restore the file from a copy`},
+		{"the first record is missing", without(1), `session "a" was left unchanged: line 2: record 1 is missing; restore the file from a copy`},
 		{"a record is missing", without(four), "record 4 is missing; restore"},
-		{"a record is damaged", flipped(four), "line 10: record 4 was edited or damaged: the checksum of line 8 is wrong; restore the file from a copy"},
+		{"a record is damaged", flipped(four), "line 9: record 4 was edited or damaged: the checksum of line 8 is wrong; restore the file from a copy"},
 		{"the first record is edited", flipped(1), "record 1 was edited or damaged: the checksum of line 2"},
+		{"the last record is edited", flipped(len(lines) - 3), "was edited or damaged: the checksum of line"},
+		{"the last record is missing", without(len(lines) - 3), "is missing; restore"},
 		{"a record twice", slices.Concat(r.data, lines[len(lines)-3]), "follows record"},
 		{"a record of another kind", []byte(understood + checked(`"seq":"one"}`)), "another version"},
 	} {
@@ -246,6 +248,34 @@ func TestDamaged(t *testing.T) {
 			t.Errorf("%s: %v", row.name, err)
 		}
 		unchanged(t, file, row.data)
+	}
+}
+
+// TestListDamaged has files that cannot be read beside a session: the list contains all of them.
+func TestListDamaged(t *testing.T) {
+	path := t.TempDir()
+	store, err := session.Dir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, store, "good")
+	if err := s.Save(t.Context(), s.State); err != nil {
+		t.Fatal(err)
+	}
+	shut(t, s)
+	for name, data := range map[string]string{"half.jsonl": `{"bad`, "inputs.inbox": "dear diary\n", "newer.jsonl": "{\"kitbag_session\":2,\"id\":\"newer\",\"more\":1}\n", "good.inbox": "\x00"} {
+		if err := os.WriteFile(filepath.Join(path, name), []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		page, err := store.List(t.Context(), session.Query{})
+		id, _, _ := strings.Cut(name, ".")
+		if i := slices.IndexFunc(page.Infos, func(in session.Info) bool { return in.ID == id }); err != nil || i < 0 || page.Infos[i].Updated.IsZero() {
+			t.Errorf("%s: the list is %+v, %v", name, page.Infos, err)
+		}
+	}
+	page, err := store.List(t.Context(), session.Query{Inputs: true})
+	if err != nil || len(page.Infos) > 0 {
+		t.Errorf("sessions with inputs are %+v, %v", page.Infos, err)
 	}
 }
 
@@ -319,8 +349,7 @@ func TestStrangeFiles(t *testing.T) {
 	unchanged(t, outside, content)
 }
 
-// TestRemoved removes or replaces the file of an open session: saving fails, instead of writing to a file
-// that nothing reads.
+// TestRemoved removes or replaces the file of an open session: saving fails instead of writing to the old file.
 func TestRemoved(t *testing.T) {
 	for _, replace := range []bool{false, true} {
 		path := t.TempDir()
@@ -352,8 +381,8 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestOtherProcess has another process keep a session open. It cannot be opened until that process is killed,
-// and then it can be at once.
+// TestOtherProcess has another process keep a session open. It can be opened as soon as that process is killed,
+// and not before.
 func TestOtherProcess(t *testing.T) {
 	for _, kind := range []string{"dir", "file"} {
 		dir := t.TempDir()
@@ -362,7 +391,7 @@ func TestOtherProcess(t *testing.T) {
 		}
 		stop := hold(t, dir, kind)
 		if _, err := openJourney(dir, kind); !errors.Is(err, session.ErrConflict) {
-			t.Errorf("%s: while another process has it: %v, want ErrConflict", kind, err)
+			t.Errorf("%s: open in another process: %v, want ErrConflict", kind, err)
 		}
 		stop()
 		s, err := openJourney(dir, kind)

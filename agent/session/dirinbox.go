@@ -19,7 +19,7 @@ import (
 //	{"crc":"8d0a41c5","n":1,"id":"in_1","data":{…},"sent":"…"}
 //	{"sum":"51f2bb90","size":63,"n":1}
 //
-// A sender has the lock of the file while it appends.
+// A sender locks the file while it appends.
 
 // inboxSuffix ends the names of inboxes. No file name ends in both it and [suffix].
 const inboxSuffix = ".inbox"
@@ -34,17 +34,13 @@ type inboxSummary struct {
 	N    int `json:"n"`    // inputs so far
 }
 
-func inboxHeader(id string) []byte {
-	return fmt.Appendf(nil, `{"kitbag_inbox":%d,"id":%q}`+"\n", logVersion, id)
-}
-
 // parseInbox reads an inbox file.
 func parseInbox(data []byte, id string) (entries []Entry, fresh, torn bool, err error) {
-	if want := inboxHeader(id); len(data) < len(want) && bytes.HasPrefix(want, data) {
+	if want := header(inboxHeader, id); len(data) < len(want) && bytes.HasPrefix(want, data) {
 		return nil, true, false, nil
 	}
 	line, rest, ended := bytes.Cut(data, []byte("\n"))
-	if err := checkHeader(line, "kitbag_inbox", id); err != nil {
+	if err := checkHeader(line, inboxHeader, id); err != nil {
 		return nil, false, false, err
 	}
 	for n := 2; len(rest) > 0; n++ {
@@ -118,7 +114,7 @@ func (d *dir) Send(ctx context.Context, id string, in Entry) (bool, error) {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return false, err
 	}
-	if err := CheckEntry(in, 0); err != nil { // before a file is created for it
+	if err := in.Check(0); err != nil { // before a file is created for it
 		return false, fmt.Errorf("session %q: %w", id, err)
 	}
 	f, err := d.waitLocked(ctx, id+inboxSuffix, os.O_RDWR|os.O_CREATE|os.O_APPEND)
@@ -149,7 +145,7 @@ func (d *dir) send(f *os.File, id string, in Entry) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if err := CheckEntry(in, len(entries)-log.Took); err != nil {
+	if err := in.Check(len(entries) - log.Took); err != nil {
 		return false, err
 	}
 	n := len(entries) + 1
@@ -165,7 +161,7 @@ func (d *dir) send(f *os.File, id string, in Entry) (bool, error) {
 		if err := f.Truncate(0); err != nil {
 			return false, err
 		}
-		lines = append(inboxHeader(id), lines...)
+		lines = append(header(inboxHeader, id), lines...)
 	case torn:
 		lines = append([]byte("\n"), lines...)
 	}
@@ -178,9 +174,9 @@ func (d *dir) send(f *os.File, id string, in Entry) (bool, error) {
 	return true, syncDir(d.root.Open("."))
 }
 
-// all returns all inputs that were ever sent to a session. It reads the inbox first, so that an input that is
+// allInputs returns all inputs that were ever sent to a session. It reads the inbox first, so that an input that is
 // consumed in between is returned as consumed.
-func (d *dir) all(ctx context.Context, id string) ([]Entry, error) {
+func (d *dir) allInputs(ctx context.Context, id string) ([]Entry, error) {
 	if err := errors.Join(ctx.Err(), CheckID(id)); err != nil {
 		return nil, err
 	}
@@ -207,12 +203,12 @@ func (d *dir) Inputs(ctx context.Context, id string) ([]Entry, error) {
 	if log, err := d.summary(id); err != nil || log.Took == n {
 		return nil, err
 	}
-	entries, err := d.all(ctx, id)
+	entries, err := d.allInputs(ctx, id)
 	return slices.DeleteFunc(entries, func(e Entry) bool { return e.Record != 0 }), err
 }
 
 func (d *dir) Input(ctx context.Context, id, input string) (Entry, error) {
-	entries, err := d.all(ctx, id)
+	entries, err := d.allInputs(ctx, id)
 	if err != nil {
 		return Entry{}, err
 	}

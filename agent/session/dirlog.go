@@ -15,8 +15,8 @@ type dirLog struct {
 	dir  *dir
 	file *os.File // nil when closed
 	id   string
-	end  *logFile // where to continue; nil until the file is read
-	err  error    // of a failed write: the contents on disk are unknown
+	end  *logFile // the state after the last record; nil until the file is read
+	err  error    // error of a failed write, after which the contents on disk are unknown
 }
 
 // Load reads up to the size that the file has now. Nothing else writes to it.
@@ -50,8 +50,8 @@ func readLog(f *os.File, id string, seq int64) (*logFile, error) {
 	return parseLog(data, id, seq)
 }
 
-// Append accepts nothing more once a write has failed: after a failed fsync a system may count pages as
-// written that are not.
+// Append accepts no more records after a failed write, because the system may treat pages as written after a failed
+// fsync.
 func (l *dirLog) Append(ctx context.Context, rec Record) error {
 	switch {
 	case l.file == nil:
@@ -87,6 +87,7 @@ func (l *dirLog) Append(ctx context.Context, rec Record) error {
 	for _, t := range rec.Took {
 		l.end.taken[t.ID] = Entry{Record: rec.Seq}
 	}
+	l.pass(rec)
 	return nil
 }
 
@@ -110,7 +111,6 @@ func (l *logFile) next(rec Record, now time.Time) summary {
 	return summary{Seq: in.Seq, Event: in.Event, Took: l.Took + len(rec.Took), Status: in.Status, Labels: maps.Clone(in.Labels), Updated: now}
 }
 
-// recordLines returns the lines of a record.
 func recordLines(rec Record, sum summary) ([]byte, error) {
 	lines, err := appendLine(nil, recordLine, storedRecord{rec, sum.Event, rec.Events})
 	if err != nil {
@@ -132,7 +132,7 @@ func (l *dirLog) write(lines []byte) error {
 		if err := l.file.Truncate(0); err != nil { // a header that was cut off
 			return err
 		}
-		lines = append(header(l.id), lines...)
+		lines = append(header(sessionHeader, l.id), lines...)
 	case l.end.torn: // the partial line stays, with a wrong checksum
 		lines = append([]byte("\n"), lines...)
 	}
@@ -152,6 +152,7 @@ func (l *dirLog) Close() error {
 	if l.file == nil {
 		return nil
 	}
+	l.endFollowers()
 	var errs []error
 	if info, err := l.file.Stat(); err == nil && info.Size() == 0 { // nothing was stored
 		if ok, err := l.inPlace(); ok {

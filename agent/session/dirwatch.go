@@ -13,10 +13,14 @@ import (
 	"time"
 )
 
-// pollEvery is the interval at which a watcher checks a session file.
+// pollEvery is the interval at which a watcher checks the file of a session that its store has not opened.
 const pollEvery = 50 * time.Millisecond
 
-// Watch reads the file once, and then what is appended.
+// followRest is how long a watcher rests after it has taken what its store has appended: to be woken for each record would
+// cost a step more than the records do.
+const followRest = 100 * time.Millisecond
+
+// Watch reads the file once, and then what is appended. What this store appends is passed on without the file.
 func (d *dir) Watch(ctx context.Context, id string, after int64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if err := CheckID(id); err != nil {
@@ -40,7 +44,7 @@ type dirWatch struct {
 	id    string
 	after int64
 
-	file    *os.File // nil until there is one with a header
+	file    *os.File // nil until the file has a header
 	reader  *bufio.Reader
 	line    []byte // an incomplete line
 	seq     int64  // of the last record
@@ -48,31 +52,166 @@ type dirWatch struct {
 }
 
 func (w *dirWatch) run(ctx context.Context, yield func(Event) bool) error {
-	ticker := time.NewTicker(pollEvery)
-	defer ticker.Stop()
 	for {
-		if err := w.open(); err != nil {
+		if err := w.round(ctx, yield); err != nil || w.stopped {
 			return err
 		}
-		if w.file != nil {
-			// Checked first, so that everything written before the deletion is yielded.
-			named, err := isNamed(w.file, w.dir.root.Stat, w.id+suffix)
-			if err != nil {
-				return err
-			}
-			if err := w.read(yield); err != nil || w.stopped {
-				return err
-			}
-			if !named {
-				return fmt.Errorf("it was deleted: %w", fs.ErrNotExist)
-			}
-		}
 		select {
-		case <-ticker.C:
+		case <-time.After(pollEvery):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// round yields what was appended since the last one, and as long as this store has the session open, what it appends.
+func (w *dirWatch) round(ctx context.Context, yield func(Event) bool) error {
+	if err := w.open(); err != nil || w.file == nil {
+		return err
+	}
+	f := w.dir.follow(w.id) // before the file is read, so that no record is missed
+	defer w.dir.unfollow(w.id, f)
+	// Checked before reading, so that everything written before the deletion is yielded.
+	named, err := isNamed(w.file, w.dir.root.Stat, w.id+suffix)
+	if err != nil {
+		return err
+	}
+	if err := w.read(yield); err != nil || w.stopped {
+		return err
+	}
+	if !named {
+		return fmt.Errorf("it was deleted: %w", fs.ErrNotExist)
+	}
+	if f == nil {
+		return nil
+	}
+	return w.follow(ctx, f, yield)
+}
+
+// A follower gets the records that an open log of the same store appends. dir.mu guards its fields.
+type follower struct {
+	records []appended
+	more    chan struct{} // receives a value after a change
+	ended   bool          // the log was closed, or the follower is too far behind
+}
+
+type appended struct {
+	seq    int64
+	end    int64 // the size of the file with this record
+	events []Event
+}
+
+// maxBehind is how many records a follower may be behind before it must read them from the file.
+const maxBehind = 256
+
+// follow returns a follower of a session, or nil if this store has not opened it.
+func (d *dir) follow(id string) *follower {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list, open := d.logs[id]
+	if !open {
+		return nil
+	}
+	f := &follower{more: make(chan struct{}, 1)}
+	list[f] = true
+	return f
+}
+
+func (d *dir) unfollow(id string, f *follower) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.logs[id], f)
+}
+
+// pass gives a record that was stored to the followers of its session.
+func (l *dirLog) pass(rec Record) {
+	l.dir.mu.Lock()
+	defer l.dir.mu.Unlock()
+	followers := l.dir.logs[l.id]
+	if len(followers) == 0 {
+		return
+	}
+	end, err := l.file.Seek(0, io.SeekEnd)
+	events, encoding := cloneEvents(rec.Events)
+	for f := range followers {
+		if err != nil || encoding != nil || len(f.records) == maxBehind {
+			f.ended = true
+			delete(followers, f)
+		} else {
+			f.records = append(f.records, appended{rec.Seq, end, events})
+		}
+		f.wake()
+	}
+}
+
+func (f *follower) wake() {
+	select {
+	case f.more <- struct{}{}:
+	default:
+	}
+}
+
+// endFollowers is called when no more records will be appended.
+func (l *dirLog) endFollowers() {
+	l.dir.mu.Lock()
+	defer l.dir.mu.Unlock()
+	for f := range l.dir.logs[l.id] {
+		f.ended = true
+		f.wake()
+	}
+	delete(l.dir.logs, l.id)
+}
+
+// follow yields the events of records as they are appended, without the file, until f has ended.
+func (w *dirWatch) follow(ctx context.Context, f *follower, yield func(Event) bool) error {
+	var end int64
+	for ended, rest := false, time.Duration(0); !ended; rest = followRest {
+		select {
+		case <-time.After(rest):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		select {
+		case <-f.more:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		var records []appended
+		w.dir.mu.Lock()
+		records, f.records, ended = f.records, nil, f.ended
+		w.dir.mu.Unlock()
+		for _, rec := range records {
+			if rec.seq <= w.seq { // it was read from the file
+				continue
+			}
+			end = rec.end
+			if err := w.yield(rec.seq, rec.events, yield); err != nil || w.stopped {
+				return err
+			}
+		}
+	}
+	if end == 0 {
+		return nil
+	}
+	_, err := w.file.Seek(end, io.SeekStart)
+	w.reader.Reset(w.file)
+	w.line = w.line[:0]
+	return err
+}
+
+// yield yields the events of the next record.
+func (w *dirWatch) yield(seq int64, events []Event, yield func(Event) bool) error {
+	if seq != w.seq+1 {
+		return gap(seq, w.seq, 0)
+	}
+	w.seq = seq
+	for _, ev := range events {
+		if ev.Record = seq; ev.Seq > w.after && !yield(ev) {
+			w.stopped = true
+			break
+		}
+	}
+	return nil
 }
 
 // open opens the file when it has its header. Until then a writer may rewrite it.
@@ -87,9 +226,9 @@ func (w *dirWatch) open() error {
 	if err != nil {
 		return err
 	}
-	head := make([]byte, len(header(w.id)))
+	head := make([]byte, len(header(sessionHeader, w.id)))
 	n, err := io.ReadFull(f, head)
-	if bytes.HasPrefix(header(w.id), head[:n]) && n < len(head) {
+	if bytes.HasPrefix(header(sessionHeader, w.id), head[:n]) && n < len(head) {
 		return f.Close()
 	}
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -104,7 +243,7 @@ func (w *dirWatch) open() error {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	return checkHeader(line, "kitbag_session", w.id)
+	return checkHeader(line, sessionHeader, w.id)
 }
 
 // read yields the events of the appended records.
@@ -129,15 +268,9 @@ func (w *dirWatch) read(yield func(Event) bool) error {
 			continue
 		case err != nil:
 			return fmt.Errorf("the record may be of another version: %w", err)
-		case rec.Seq != w.seq+1:
-			return gap(rec.Seq, w.seq, 0)
 		}
-		w.seq = rec.Seq
-		for _, ev := range rec.Events {
-			if ev.Record = rec.Seq; ev.Seq > w.after && !yield(ev) {
-				w.stopped = true
-				return nil
-			}
+		if err := w.yield(rec.Seq, rec.Events, yield); err != nil || w.stopped {
+			return err
 		}
 	}
 }

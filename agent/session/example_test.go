@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// newGreeter returns an agent that counts how often it was greeted.
+// newGreeter returns an agent that counts its greetings.
 func newGreeter(save func(context.Context, *agent.State) error) *agent.Agent {
 	count := func(req *model.Request) (scripted.Turn, error) {
 		n := 0
@@ -33,7 +33,7 @@ func newGreeter(save func(context.Context, *agent.State) error) *agent.Agent {
 
 func Example() {
 	ctx := context.Background()
-	store := session.Memory() // or session.Dir("sessions"), to outlive the process
+	store := session.Memory() // or session.Dir("sessions"), which outlives the process
 	for range 2 {
 		s, err := session.Open(ctx, store, "customer-7")
 		if err != nil {

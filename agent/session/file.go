@@ -23,11 +23,11 @@ import (
 // be removed. File works on the same systems as [Dir].
 func File(path string) (*Session, error) { return openFile(path, nil) }
 
-// SealedFile is [File] for a file that only the owner of key can write. Each Save adds a seal (HMAC-SHA256) of
-// the whole file, and opening a file whose seal is missing or wrong fails with [ErrUnsealed]. The seal does
-// not cover the file's name or age: anyone who can write to the directory can replace it with an older file,
-// or with another one sealed with the same key. Unlike [agent.Config].Key it does not cover the policy, which
-// may be different each time. Key must have at least 16 bytes, from crypto/rand.
+// SealedFile is [File] for a file that only programs with the key can write. Each Save adds a seal (HMAC-SHA256) of
+// the whole file, and opening a file whose seal is missing or wrong fails with [ErrUnsealed]. The seal does not
+// cover the file's name or age: anyone who can write to the directory can replace it with an older file, or with
+// another one sealed with the same key. Unlike [agent.Config].Key it does not cover the policy, which may be
+// different each time. Key must have at least 16 bytes, from crypto/rand.
 func SealedFile(path string, key []byte) (*Session, error) {
 	if len(key) < minKey {
 		return nil, fmt.Errorf("session %s: the key has %d bytes; use at least %d, from crypto/rand", path, len(key), minKey)
@@ -65,8 +65,8 @@ func openFile(path string, key []byte) (*Session, error) {
 // replaces the old one, so that the file at path is always locked.
 type fileKeeper struct {
 	path string
-	key  []byte   // of the seal; nil for none
-	file *os.File // the locked one; nil if the session file does not exist yet
+	key  []byte   // nil if the file is not sealed
+	file *os.File // the locked file; nil if it does not exist yet
 }
 
 // open returns the State in the file, or a new one. The lock is on the file and not on its name, so the name
@@ -92,7 +92,7 @@ func (k *fileKeeper) open() (*agent.State, error) {
 		if ok {
 			break
 		}
-		if err := k.close(); err != nil { // it was replaced before the lock was taken
+		if err := k.close(); err != nil { // the file was replaced before it was locked
 			return nil, err
 		}
 	}

@@ -36,7 +36,7 @@ func TestFile(t *testing.T) {
 	path := filepath.Join(dir, "chat.json")
 	s := openFile(t, path)
 	if _, err := os.Stat(path); err == nil {
-		t.Error("opening a new session made its file")
+		t.Error("opening a new session created its file")
 	}
 	for range 3 {
 		save(t, s)
@@ -116,7 +116,7 @@ func TestFileLink(t *testing.T) {
 	}
 }
 
-// TestFileRefused opens files that are not sessions of this version. They stay unchanged, byte for byte.
+// TestFileRefused opens files that are not sessions of this version. They are not changed.
 func TestFileRefused(t *testing.T) {
 	for _, row := range []struct{ data, want string }{
 		{"", "unexpected end"},
@@ -152,7 +152,7 @@ func ExampleFile() {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	for range 2 { // as two runs of a program would
+	for range 2 { // like two runs of a program
 		s, err := session.File(filepath.Join(dir, "chat.json"))
 		if err != nil {
 			panic(err)

@@ -15,13 +15,13 @@ import (
 type Inbox interface {
 	// Send sends an input to a session, and returns when the input is stored durably. accepted is false,
 	// and nothing is stored, if the session received an input with that id before, whether or not it was
-	// consumed. A session that does not exist is created. An entry for which [CheckEntry] fails is an error.
+	// consumed. A session that does not exist is created. An entry for which [Entry.Check] fails is an error.
 	Send(ctx context.Context, session string, in Entry) (accepted bool, err error)
 
 	// Inputs returns the inputs that wait, in the order in which they were sent.
 	Inputs(ctx context.Context, session string) ([]Entry, error)
 
-	// Input returns one input, which may have been consumed. The error for one that was never sent is
+	// Input returns one input, which may have been consumed. The error for an input that was never sent is
 	// [fs.ErrNotExist].
 	Input(ctx context.Context, session, id string) (Entry, error)
 }
@@ -37,7 +37,7 @@ type Entry struct {
 	Refused string    `json:"-"` // why it had no effect: see [Taken]
 }
 
-// ErrFull is wrapped by the error for an input for which an inbox has no room.
+// ErrFull is wrapped by the error for an input to a full inbox.
 var ErrFull = errors.New("the inbox is full")
 
 // The limits of an inbox.
@@ -46,17 +46,17 @@ const (
 	maxWaiting = 256
 )
 
-// CheckEntry returns an error if an inbox with the given number of waiting inputs may not accept another one:
+// Check returns an error if an inbox with the given number of waiting inputs may not accept another one:
 // its id must be valid, its data must be JSON of at most 8 MiB, and fewer than 256 may wait ([ErrFull]). An
 // Inbox calls it in Send, unless it has the id already.
-func CheckEntry(in Entry, waiting int) error {
+func (in Entry) Check(waiting int) error {
 	switch {
 	case CheckID(in.ID) != nil:
 		return fmt.Errorf("input: %w", CheckID(in.ID))
 	case len(in.Data) > maxEntry:
 		return fmt.Errorf("input %s has %d bytes; at most %d are accepted: send less, or a reference to it", in.ID, len(in.Data), maxEntry)
 	case !json.Valid(in.Data):
-		return fmt.Errorf("input %s: its data are not valid JSON", in.ID)
+		return fmt.Errorf("input %s: its data is not valid JSON", in.ID)
 	case waiting >= maxWaiting:
 		return fmt.Errorf("input %s: %w: %d inputs wait; run the session, then send it again", in.ID, ErrFull, waiting)
 	}

@@ -19,10 +19,10 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A journey is a conversation of twelve tool calls: some run together, some need the user, one is done by the
-// host. Each writes a line to a file, so that the effects can be counted from outside of the process. The
-// model's next turn depends only on the messages. When a call was interrupted, it checks whether the call had
-// its effect, and makes it again only if not.
+// A journey is a conversation of twelve tool calls: some are concurrent, some need an approval, one is external.
+// Each writes a line to a file, so that other processes can count the effects. The
+// model's next turn depends only on the messages. If a call was interrupted, the model checks whether the call had
+// its effect, and repeats it only if not.
 var journey = [][]string{
 	{"note 1", "note 2", "note 3"},
 	{"stamp 4"},
@@ -72,7 +72,7 @@ func journeyAgent(dir string, save func(context.Context, *agent.State) error) *a
 		Policy: permission.Policy{Rules: []permission.Rule{
 			{Tool: "note", Behavior: permission.Allow}, {Tool: "check", Behavior: permission.Allow}, {Tool: "host", Behavior: permission.Allow}}},
 		Save: save,
-		Key:  []byte("the key of this test"), // the loaded State must be the saved one, byte for byte
+		Key:  []byte("the key of this test"), // fixed, so that loaded and saved States have equal bytes
 	})
 	if err != nil {
 		panic(err)
@@ -80,8 +80,8 @@ func journeyAgent(dir string, save func(context.Context, *agent.State) error) *a
 	return a
 }
 
-// travel runs a journey until it ends and returns the answer.
-func travel(ctx context.Context, a *agent.Agent, st *agent.State) (string, error) {
+// finish runs a journey until it ends and returns the answer.
+func finish(ctx context.Context, a *agent.Agent, st *agent.State) (string, error) {
 	var inputs []agent.Input
 	if len(st.Messages) == 0 {
 		inputs = append(inputs, agent.Say("Do all twelve."))

@@ -73,7 +73,7 @@ func child() error {
 		fmt.Println("open")
 		select {}
 	}
-	answer, err := travel(context.Background(), journeyAgent(dir, killed.Save(kill, s.Save)), s.State)
+	answer, err := finish(context.Background(), journeyAgent(dir, killed.Save(kill, s.Save)), s.State)
 	fmt.Println(answer)
 	return err
 }
@@ -81,7 +81,7 @@ func child() error {
 func childCmd(dir, kind string, kill int) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childDir+"="+dir, childKind+"="+kind, childKill+"="+strconv.Itoa(kill),
-		"GORACE=atexit_sleep_ms=0") // or each process of the race detector sleeps a second at its end
+		"GORACE=atexit_sleep_ms=0") // otherwise each process of the race detector sleeps a second at its end
 	return cmd
 }
 
@@ -99,7 +99,7 @@ func hold(t *testing.T, dir, kind string) (stop func()) {
 	stop = sync.OnceFunc(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
 	t.Cleanup(stop)
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "open\n" {
-		t.Fatalf("the process said %q: %v", line, err)
+		t.Fatalf("the process wrote %q: %v", line, err)
 	}
 	return stop
 }
@@ -114,8 +114,8 @@ func process(t *testing.T, dir, kind string, kill int) (out string, died bool) {
 	return out, died
 }
 
-// arrived checks how a journey ended.
-func arrived(t *testing.T, dir, kind, answer string) {
+// checkEnd checks the answer and the effects of a journey.
+func checkEnd(t *testing.T, dir, kind, answer string) {
 	t.Helper()
 	if answer != journeyAnswer {
 		t.Errorf("the answer is %q, want %q", answer, journeyAnswer)
@@ -159,10 +159,10 @@ func killAt(t *testing.T, kind string, kill int) bool {
 	if !died && max(kill, -kill) < 30 {
 		t.Fatalf("the run made less than %d saves", max(kill, -kill))
 	}
-	if died { // continuing in this process is cheaper than starting a third one
+	if died { // starting a third process would take longer
 		answer = resume(t, dir, kind)
 	}
-	if arrived(t, dir, kind, answer); t.Failed() {
+	if checkEnd(t, dir, kind, answer); t.Failed() {
 		t.Fatalf("the process was killed at save %d", kill)
 	}
 	return died
@@ -175,7 +175,7 @@ func resume(t *testing.T, dir, kind string) string {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	answer, err := travel(t.Context(), journeyAgent(dir, s.Save), s.State)
+	answer, err := finish(t.Context(), journeyAgent(dir, s.Save), s.State)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,11 +192,11 @@ func TestKillAgain(t *testing.T) {
 			if n < 5 {
 				t.Errorf("only %d processes were killed", n-1)
 			}
-			arrived(t, dir, "dir", answer)
+			checkEnd(t, dir, "dir", answer)
 			return
 		}
 		if n > 60 {
-			t.Fatal("60 processes have not arrived")
+			t.Fatal("60 processes did not finish the journey")
 		}
 	}
 }

@@ -23,9 +23,9 @@ import (
 
 // The kinds of child processes that die during a call, after its effect.
 const (
-	kindPay    = "pay"    // of a tool whose calls are idempotent
-	kindPrint  = "print"  // of one whose calls are not
-	kindBehind = "behind" // of one whose calls continue in the background
+	kindPay    = "pay"    // during a call that is idempotent
+	kindPrint  = "print"  // during a call that is not
+	kindBehind = "behind" // during a call in the background
 )
 
 // behind is a tool whose calls move to the background at once.
@@ -34,14 +34,14 @@ type behind struct{ tool.Tool }
 func (behind) Background(json.RawMessage) time.Duration { return 0 }
 func (b behind) Unwrap() tool.Tool                      { return b.Tool }
 
-// payment makes two calls, one after the other, that each leave a line with their
-// idempotency key; in the background it makes one. Its answer is how they ended. A process dies in a call as long as there are no more than dies
+// payment makes two calls, one after the other, or one in the background. Each writes a line with its
+// idempotency key. The answer is the outcomes. The process dies during a call until there are more than dies
 // lines.
 func payment(dir, kind string, dies int) error {
-	left, once := make(chan struct{}), sync.Once{} // closed when it is stored that the call is in the background
+	moved, once := make(chan struct{}), sync.Once{} // closed when the save has the call in the background
 	pay := tool.Must(tool.New(kind, "Leaves a line.", func(ctx context.Context, in numberIn) (string, error) {
 		if kind == kindBehind {
-			<-left
+			<-moved
 		}
 		f, err := os.OpenFile(effectsFile(dir), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 		if err != nil {
@@ -79,7 +79,7 @@ func payment(dir, kind string, dies int) error {
 				}
 				ends = append(ends, string(res.Outcome))
 				if res.Outcome == message.OutcomeInterrupted && !strings.HasPrefix(res.Text(), "Outcome unknown") {
-					return scripted.Turn{}, fmt.Errorf("the model is told %q", res.Text())
+					return scripted.Turn{}, fmt.Errorf("unexpected result %q", res.Text())
 				}
 			}
 		}
@@ -97,7 +97,7 @@ func payment(dir, kind string, dies int) error {
 		err := s.Save(ctx, st)
 		data, _ := json.Marshal(st)
 		if bytes.Contains(data, []byte(`"away":`)) {
-			once.Do(func() { close(left) })
+			once.Do(func() { close(moved) })
 		}
 		return err
 	}
@@ -106,15 +106,14 @@ func payment(dir, kind string, dies int) error {
 	if err != nil {
 		return err
 	}
-	answer, err := travel(context.Background(), a, s.State)
+	answer, err := finish(context.Background(), a, s.State)
 	fmt.Println(answer)
 	return err
 }
 
 // TestKillInACall kills processes during a call that has already had its effect.
-// If the tool declares that repeating is safe, the call is repeated once, with the
-// same key; otherwise the model is told that the outcome is unknown, and the call is
-// not repeated.
+// An idempotent call is repeated once, with the same key; any other is not repeated, and its
+// result is that the outcome is unknown.
 func TestKillInACall(t *testing.T) {
 	for _, row := range []struct {
 		kind   string

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock locks an open file. [release] unlocks it, or the system when the process ends. The error is ErrConflict
-// if another process has it locked for longer than dir.isOpen does.
+// lock locks an open file. [release] unlocks it, or the system when the process ends. The error is ErrConflict if
+// another process holds the lock for longer than dir.isOpen would.
 func lock(f *os.File) error {
 	for try := 1; ; try++ {
 		err := tryLock(f)

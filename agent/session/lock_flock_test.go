@@ -32,13 +32,13 @@ func TestRelease(t *testing.T) {
 	defer unix.Close(child)
 	second := open()
 	if err := lock(second); err == nil {
-		t.Error("two have the lock")
+		t.Error("both files have the lock")
 	}
 	if err := release(first); err != nil {
 		t.Fatal(err)
 	}
 	if err := lock(second); err != nil {
-		t.Errorf("it was given back: %v", err)
+		t.Errorf("after the release: %v", err)
 	}
 	if err := release(second); err != nil {
 		t.Fatal(err)

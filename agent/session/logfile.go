@@ -15,21 +15,19 @@ import (
 
 // A session file is a header line, then for each record its line and a summary of the session after it:
 //
-//
 //	{"kitbag_session":1,"id":"customer-7"}
 //	{"crc":"8d0a41c5","seq":1,"whole":true,"data":{…}}
 //	{"sum":"51f2bb90","size":50,"seq":1,"status":"working"}
 //	{"crc":"0b6e9f23","seq":2,"data":{…},"took":[…],"event":7,"events":[…]}
 //	{"sum":"77e0a1d4","size":90,"seq":2,"event":7,"took":1,"status":"ended"}
 //
-// The checksum is CRC-32C of the rest of the line. A line with a wrong checksum was being written when the
-// program or the machine stopped: the next record has its number. If a number is missing, a stored record was
-// lost, and the file is not to be trusted.
+// The checksum is CRC-32C of the rest of the line. A line with a wrong checksum was being written when the program
+// or the machine stopped: the next record has its number. If a number is missing, or the line of a record is
+// missing before its summary, a stored record was lost or edited, and reading the file fails.
 //
-//
-// A summary contains what a list needs from the end of the file, and the size of the line before it. If there
-// is none, because it was cut off or the record was written by an older program, the file is read. An older
-// program treats a summary as a line that was cut off.
+// A summary, at the end of the file, contains the Info of the session, and the size of the line before it. If
+// it is missing, because it was cut off or the record was written by an older program, the whole file is read. An
+// older program treats a summary as a line that was cut off.
 
 const logVersion = 1
 
@@ -46,7 +44,7 @@ func linePrefix(kind string, body []byte) string {
 	return fmt.Sprintf(`{"%s":"%08x",`, kind, crc32.Checksum(body, castagnoli))
 }
 
-// appendLine appends a line with what v, a struct, encodes to.
+// appendLine appends a line with the encoding of v, a struct.
 func appendLine(buf []byte, kind string, v any) ([]byte, error) {
 	line, err := json.Marshal(v)
 	if err != nil {
@@ -57,8 +55,8 @@ func appendLine(buf []byte, kind string, v any) ([]byte, error) {
 	return append(append(buf, body...), '\n'), nil
 }
 
-// parseLine parses a line of the given kind, without its end, into v. intact reports whether it is one with a
-// right checksum; an error then means that this program does not understand the line.
+// parseLine parses a line of the given kind, without its end, into v. intact reports whether the line is of that
+// kind and has the right checksum; then an error means that this program does not understand it.
 func parseLine(line []byte, kind string, v any) (intact bool, err error) {
 	n := len(linePrefix(kind, nil))
 	if len(line) < n || string(line[:n]) != linePrefix(kind, line[n:]) {
@@ -67,14 +65,14 @@ func parseLine(line []byte, kind string, v any) (intact bool, err error) {
 	return true, json.Unmarshal(append([]byte("{"), line[n:]...), v)
 }
 
-// storedRecord is a record as it is stored in its line, without the events, which are not needed to continue.
+// A storedRecord is the content of a record's line.
 type storedRecord struct {
 	Record
 	Event  int64   `json:"event,omitempty"` // the number of the last event so far
 	Events []Event `json:"events,omitempty"`
 }
 
-// A summary of a session contains what a list needs.
+// A summary is the content of a summary line: the Info of a session.
 type summary struct {
 	Size    int               `json:"size"` // of the line of the record, with its end
 	Seq     int64             `json:"seq"`
@@ -88,9 +86,9 @@ type summary struct {
 // maxSummary is the maximum size in bytes of a summary, or of the last line of an inbox.
 const maxSummary = 32 << 10
 
-// readSummary reads the last line of a file into v. It returns false, and the file must be read, if that is
-// not a summary, or if the line before it is damaged: when a machine loses power, the end of what was written
-// may be on the disk without its beginning.
+// readSummary reads the last line of a file into v. It returns false if that line is not a summary, or if the line
+// before it is damaged; then the whole file must be read. When a machine loses power, the end of a write may be on
+// the disk without its beginning.
 func readSummary(f *os.File, v any) (bool, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -103,19 +101,19 @@ func readSummary(f *os.File, v any) (bool, error) {
 	}
 	line, ended := bytes.CutSuffix(buf, []byte("\n"))
 	line = line[bytes.LastIndexByte(line, '\n')+1:]
-	var of struct {
+	var record struct {
 		Size int64 `json:"size"`
 	}
-	intact, err := parseLine(line, summaryLine, &of)
+	intact, err := parseLine(line, summaryLine, &record)
 	if !ended || !intact || err != nil || json.Unmarshal(line, v) != nil {
 		return false, nil
 	}
-	buf, err = readBefore(f, end-int64(len(line))-1, of.Size)
+	buf, err = readBefore(f, end-int64(len(line))-1, record.Size)
 	if err != nil {
 		return false, err
 	}
 	intact, _ = parseLine(bytes.TrimSuffix(buf, []byte("\n")), recordLine, new(struct{}))
-	return intact && int64(len(buf)) == of.Size, nil
+	return intact && int64(len(buf)) == record.Size, nil
 }
 
 // readBefore reads the n bytes before end, or less at the beginning of the file.
@@ -128,22 +126,30 @@ func readBefore(f *os.File, end, n int64) ([]byte, error) {
 	return buf, err
 }
 
-func header(id string) []byte {
-	return fmt.Appendf(nil, `{"kitbag_session":%d,"id":%q}`+"\n", logVersion, id)
+// The first members of headers.
+const (
+	sessionHeader = "kitbag_session"
+	inboxHeader   = "kitbag_inbox"
+)
+
+// header returns the first line of a file.
+func header(kind, id string) []byte {
+	return fmt.Appendf(nil, `{"%s":%d,"id":%q}`+"\n", kind, logVersion, id)
 }
 
 // A logFile is the content of a session file, as far as it was read.
 type logFile struct {
 	summary
-	recs  []Record // the last whole one and those after it
+	recs  []Record // the last whole record and those after it
 	taken map[string]Entry
-	fresh bool // there is no whole header yet
-	torn  bool // the last line has no end
+	fresh bool // the header is missing or incomplete
+	torn  bool // the last line is incomplete
 
-	damaged int // the number of a line after the last record whose checksum is wrong; 0 for none
+	damaged int  // the number of a line after the last record whose checksum is wrong; 0 for none
+	zeros   bool // that line contains zero bytes
 }
 
-// info returns the list entry of the session.
+// info returns the Info of the session.
 func (l *logFile) info(id string) Info { return l.summary.info(id) }
 
 func (s summary) info(id string) Info {
@@ -153,12 +159,12 @@ func (s summary) info(id string) Info {
 // parseLog reads a session file up to the record with the given number, 0 for all.
 func parseLog(data []byte, id string, seq int64) (*logFile, error) {
 	l := &logFile{taken: map[string]Entry{}}
-	if want := header(id); len(data) < len(want) && bytes.HasPrefix(want, data) {
+	if want := header(sessionHeader, id); len(data) < len(want) && bytes.HasPrefix(want, data) {
 		l.fresh = true
 		return l, nil
 	}
 	line, rest, ended := bytes.Cut(data, []byte("\n"))
-	if err := checkHeader(line, "kitbag_session", id); err != nil {
+	if err := checkHeader(line, sessionHeader, id); err != nil {
 		return nil, err
 	}
 	for n := 2; len(rest) > 0 && (seq == 0 || l.Seq < seq); n++ {
@@ -175,8 +181,13 @@ func parseLog(data []byte, id string, seq int64) (*logFile, error) {
 func (l *logFile) add(line []byte, n int) error {
 	if bytes.HasPrefix(line, []byte(`{"`+summaryLine)) {
 		var sum summary
-		if intact, err := parseLine(line, summaryLine, &sum); intact && err == nil && sum.Seq == l.Seq {
+		intact, err := parseLine(line, summaryLine, &sum)
+		switch {
+		case !intact || err != nil:
+		case sum.Seq == l.Seq:
 			l.Updated = sum.Updated
+		case sum.Seq == l.Seq+1 && !l.zeros: // a loss of power can leave zeros in place of the record
+			return gap(sum.Seq+1, l.Seq, l.damaged)
 		}
 		return nil
 	}
@@ -187,14 +198,14 @@ func (l *logFile) add(line []byte, n int) error {
 	intact, err := parseLine(line, recordLine, &rec)
 	switch {
 	case !intact:
-		l.damaged = n
+		l.damaged, l.zeros = n, bytes.IndexByte(line, 0) >= 0
 		return nil
 	case err != nil:
 		return fmt.Errorf("the record may be of another version: %w", err)
 	case rec.Seq != l.Seq+1:
 		return gap(rec.Seq, l.Seq, l.damaged)
 	}
-	l.damaged = 0
+	l.damaged, l.zeros = 0, false
 	if rec.Whole {
 		l.recs = nil
 	}
@@ -223,17 +234,17 @@ func gap(seq, last int64, damaged int) error {
 func checkHeader(line []byte, kind, id string) error {
 	var h map[string]json.RawMessage
 	var version int
-	var of string
+	var owner string
 	err := json.Unmarshal(line, &h)
-	err = errors.Join(err, json.Unmarshal(h[kind], &version), json.Unmarshal(h["id"], &of))
+	err = errors.Join(err, json.Unmarshal(h[kind], &version), json.Unmarshal(h["id"], &owner))
 	switch {
 	case version > logVersion:
 		return fmt.Errorf("%w: the file's version is %d, this program reads up to %d; update the program",
 			agent.ErrNewerState, version, logVersion)
 	case err != nil || version < 1:
 		return errors.New("its first line is not the header of a kitbag session")
-	case of != id:
-		return fmt.Errorf("the file belongs to session %q", of)
+	case owner != id:
+		return fmt.Errorf("the file belongs to session %q", owner)
 	}
 	return nil
 }

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// FuzzParseLog parses files with any content after the header. The result is a sequence of records without a
-// gap, of which only the first may be whole, and a record that is appended like Append does is read after
-// them.
+// FuzzParseLog parses files with any content after the header. The records have no gap, only the first may be
+// whole, and a record that is appended afterwards is read after them.
 func FuzzParseLog(f *testing.F) {
 	line := func(seq int64, whole bool) []byte {
 		l, err := recordLines(Record{Seq: seq, Whole: whole, Data: json.RawMessage(`{"a":[1]}`), Events: []Event{{Seq: seq, Data: json.RawMessage("{}")}}},
@@ -28,7 +27,7 @@ func FuzzParseLog(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		file := append(header("a"), data...)
+		file := append(header(sessionHeader, "a"), data...)
 		end, err := parseLog(file, "a", 0)
 		if err != nil {
 			return

@@ -16,9 +16,9 @@ import (
 // minWhole is the minimum size, in bytes, of the changes after which another whole record is written.
 const minWhole = 256 << 10
 
-// A logKeeper stores a State in a Log. Messages do not change once they are in the State, so those that the
-// log has are recognised by their pointers and not encoded again; the rest, which is small, is compared with
-// its last encoding.
+// A logKeeper stores a State in a Log. Messages do not change once they are in the State, so the messages in the
+// log are recognised by their pointers and not encoded again. The rest, which is small, is compared with its last
+// encoding.
 type logKeeper struct {
 	log     Log
 	watched bool // the store keeps events
@@ -28,7 +28,7 @@ type logKeeper struct {
 	given  map[string]bool   // the ids of inputs from the inbox that were given to a run
 
 	seq      int64              // of the last record
-	messages []*message.Message // that are in the log
+	messages []*message.Message // the messages in the log
 	rest     *node              // the rest of the state in the log, without "messages"
 
 	whole   int // bytes of the last whole record
@@ -63,8 +63,8 @@ func (k *logKeeper) load(ctx context.Context, id string) (*agent.State, error) {
 	return st, err
 }
 
-// decode returns the State of the records. It checks that the State names the session, because after a file was
-// copied or renamed there would be two sessions with one id.
+// decode returns the State of the records. It checks the session id in the State, which differs if the file was
+// copied or renamed.
 func decode(id string, recs []Record) (*agent.State, error) {
 	st := &agent.State{ID: id}
 	if len(recs) == 0 {
@@ -100,7 +100,7 @@ func replay(recs []Record) ([]byte, error) {
 			err = whole.apply(&c)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("record %d does not fit the records before it: %w; restore the store from a copy, or use another session", rec.Seq, err)
+			return nil, fmt.Errorf("record %d does not match the records before it: %w; restore the store from a copy, or use another session", rec.Seq, err)
 		}
 		seq = rec.Seq
 	}
@@ -154,7 +154,7 @@ func (k *logKeeper) record(saving agent.Saving, labels map[string]string) (Recor
 		if err != nil {
 			return rec, fmt.Errorf("event %d: %w", ev.Head().Seq, err)
 		}
-		rec.Events = append(rec.Events, Event{Seq: ev.Head().Seq, Data: data})
+		rec.Events = append(rec.Events, Event{Seq: ev.Head().Seq, Data: data, decoded: ev, from: &data[0]})
 	}
 	return rec, nil
 }
@@ -193,7 +193,7 @@ func (k *logKeeper) store(ctx context.Context, st *agent.State, rec Record) erro
 	}
 	same := len(rec.Took)+len(rec.Events) == 0 && rec.Status == k.status && maps.Equal(rec.Labels, k.labels)
 	if k.seq > 0 && c.empty() && same {
-		return nil // but the first record creates the session
+		return nil // the first record is always stored: it creates the session
 	}
 	if err := k.append(ctx, st, c, rec); err != nil {
 		return err // the next change is still relative to what was last stored

@@ -23,7 +23,7 @@ func Memory() Store {
 
 type memory struct {
 	mu       sync.Mutex
-	sessions map[string]*memorySession // those that exist, and those that are open
+	sessions map[string]*memorySession // stored sessions and open ones
 	changed  chan struct{}             // closed, and replaced, when any session changes
 }
 
@@ -40,10 +40,10 @@ var (
 	_ Reader  = (*memory)(nil)
 )
 
-// exists reports whether the session exists, and is not just open.
+// exists reports whether the session is stored, not just open.
 func (s *memorySession) exists() bool { return s != nil && len(s.records)+len(s.inputs) > 0 }
 
-// now returns the list entry of the session.
+// now returns the current Info of the session.
 func (s *memorySession) now() Info {
 	in := s.info
 	in.Labels = maps.Clone(in.Labels)
@@ -238,7 +238,6 @@ func (l *memoryLog) Append(ctx context.Context, rec Record) error {
 	return nil
 }
 
-// after changes in to what it is once rec is stored.
 func (in *Info) after(rec Record, now time.Time) {
 	in.Seq, in.Updated, in.Status, in.Labels = rec.Seq, now, rec.Status, rec.Labels
 	if n := len(rec.Events); n > 0 {
@@ -255,7 +254,7 @@ func took(inputs []Entry, rec Record) ([]Entry, error) {
 	for _, t := range rec.Took {
 		i := slices.IndexFunc(inputs, func(e Entry) bool { return e.ID == t.ID && e.Record == 0 })
 		if i < 0 {
-			return nil, fmt.Errorf("record %d consumes the input %q, which does not wait", rec.Seq, t.ID)
+			return nil, fmt.Errorf("record %d consumes the input %q, which is not waiting", rec.Seq, t.ID)
 		}
 		inputs[i].Record, inputs[i].Refused = rec.Seq, t.Refused
 	}
@@ -268,14 +267,30 @@ func cloneRecord(rec Record) (Record, error) {
 	if rec.Data, err = compact(rec.Data); err != nil {
 		return rec, fmt.Errorf("record %d: %w", rec.Seq, err)
 	}
-	rec.Events = slices.Clone(rec.Events)
+	if rec.Events, err = cloneEvents(rec.Events); err != nil {
+		return rec, err
+	}
 	for i := range rec.Events {
-		if rec.Events[i].Data, err = compact(rec.Events[i].Data); err != nil {
-			return rec, fmt.Errorf("event %d: %w", rec.Events[i].Seq, err)
-		}
+		rec.Events[i].decoded = nil // it would be kept as long as the session
 	}
 	rec.Labels, rec.Took = maps.Clone(rec.Labels), slices.Clone(rec.Took)
 	return rec, nil
+}
+
+// cloneEvents returns copies that share no bytes with the events, unless a State's keeper encoded them.
+func cloneEvents(list []Event) ([]Event, error) {
+	list = slices.Clone(list)
+	for i, ev := range list {
+		if ev.isDecoded() {
+			continue
+		}
+		data, err := compact(ev.Data)
+		if err != nil {
+			return nil, fmt.Errorf("event %d: %w", ev.Seq, err)
+		}
+		list[i] = Event{Seq: ev.Seq, Data: data}
+	}
+	return list, nil
 }
 
 func compact(data []byte) (json.RawMessage, error) {
@@ -317,7 +332,7 @@ func (m *memory) Send(ctx context.Context, id string, in Entry) (bool, error) {
 		}
 		waiting = len(s.waiting())
 	}
-	if err := CheckEntry(in, waiting); err != nil {
+	if err := in.Check(waiting); err != nil {
 		return false, fmt.Errorf("session %q: %w", id, err)
 	}
 	data, err := compact(in.Data)

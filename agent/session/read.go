@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 )
 
-// A Reader is a [Store] that reads a session without opening it: it neither blocks a writer nor waits for one.
+// A Reader is a [Store] that can read a session without opening it, independently of writers.
 type Reader interface {
 	// Read returns the current Info of a session, and the records that [Log.Load]
 	// returned when record seq was the last one; 0 means the newest. It fails with
@@ -66,6 +66,45 @@ func Fork(ctx context.Context, store Store, from, to string, seq int64) error {
 	return nil
 }
 
+// ForkBefore copies a session in its state before a message was added, like [Fork]. Run the copy to get another
+// answer in place of the model's message, or send it another message in place of the user's. It fails with
+// [fs.ErrNotExist] if no event has added the message, and if the store is not a [Watcher]. If the first record
+// added the message, ForkBefore does nothing: the new session begins with the next input that is sent to it.
+func ForkBefore(ctx context.Context, store Store, from, to, message string) error {
+	w, ok := store.(Watcher)
+	if !ok {
+		return unsupported(store, "Watcher", "name a record to Fork")
+	}
+	_, in, err := Read(ctx, store, from, 0)
+	if err != nil {
+		return err
+	}
+	missing := fmt.Errorf("session %q: no event has added the message %q: %w", from, message, fs.ErrNotExist)
+	if in.Event == 0 {
+		return missing
+	}
+	for raw, err := range w.Watch(ctx, from, 0) {
+		if err != nil {
+			return err
+		}
+		var added struct {
+			Type    string
+			Message struct{ ID string }
+		}
+		// In events of other types, message may be an id.
+		if json.Unmarshal(raw.Data, &added) == nil && added.Type == "message" && added.Message.ID == message {
+			if raw.Record == 1 {
+				return nil
+			}
+			return Fork(ctx, store, from, to, raw.Record-1)
+		}
+		if raw.Seq >= in.Event {
+			break
+		}
+	}
+	return missing
+}
+
 func fork(ctx context.Context, store Store, r Reader, to string, recs []Record) error {
 	if len(recs) == 0 {
 		return errors.New("the session has no records")
@@ -99,7 +138,7 @@ func fork(ctx context.Context, store Store, r Reader, to string, recs []Record) 
 	if err != nil {
 		return err
 	}
-	// Inputs may wait for a session that has no record yet: they are not meant for a copy.
+	// A session with only inputs exists, too: they were not sent to a copy.
 	if _, _, missing := r.Read(ctx, to, 0); missing == nil {
 		return errors.Join(existsError(to), log.Close())
 	} else if !errors.Is(missing, fs.ErrNotExist) {

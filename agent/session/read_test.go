@@ -34,17 +34,17 @@ func TestOldFile(t *testing.T) {
 		t.Errorf("the list says %+v", in)
 	}
 	s := open(t, store, "old")
-	answer, err := travel(t.Context(), journeyAgent(t.TempDir(), s.Save), s.State)
+	answer, err := finish(t.Context(), journeyAgent(t.TempDir(), s.Save), s.State)
 	if err != nil || answer != journeyAnswer {
 		t.Errorf("the answer is %q, %v", answer, err)
 	}
 }
 
-// TestForkSealed forks a session whose copy could not be continued.
+// TestForkSealed: a sealed session cannot be forked, because its copy could not be continued.
 func TestForkSealed(t *testing.T) {
 	store := newDir(t)
 	s := open(t, store, "a")
-	if _, err := travel(t.Context(), journeyAgent(t.TempDir(), s.Save), s.State); err != nil {
+	if _, err := finish(t.Context(), journeyAgent(t.TempDir(), s.Save), s.State); err != nil {
 		t.Fatal(err)
 	}
 	err := session.Fork(t.Context(), store, "a", "b", 0)
@@ -65,7 +65,7 @@ func TestReadFile(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), name)
 		if _, err := session.ReadFile(path, nil); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("a file that is not there: %v", err)
+			t.Errorf("a missing file: %v", err)
 		}
 		s, err := open(path)
 		if err != nil {

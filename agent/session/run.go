@@ -13,18 +13,18 @@ import (
 	"github.com/kitbag-go/kitbag/agent/event"
 )
 
-// Run runs an agent on the inputs in the session's inbox until no more can be done: it continues a run that was
-// cut off or has failed, gives the agent the waiting inputs, and then those that arrived in the meantime. It
-// yields the events of all these runs. Call it when the session was sent an input, and when its status is
-// [StatusAbandoned].
+// Run runs an agent on the inputs in the session's inbox: it continues a run that was cut off or has failed (the
+// model call is made again), and gives the agent the waiting inputs, including those that arrive in the meantime,
+// until none is left that the agent can process. It yields the events of all these runs. Call it after an input was
+// sent to the session, and when its status is [StatusAbandoned].
 //
 // Messages wait in the inbox as long as the session waits for an answer to a question. An [agent.Interrupt]
 // ends the current run, within a second. An input that the agent refuses, such as a second answer to a
 // question, is consumed with the reason ([Entry.Refused]), and does not delay the others.
 //
-// Each input takes effect once, whenever a process dies. For that, the agent must save to the session: its
-// [agent.Config.Save] is [Save] or s.Save. The sequence ends with the error of a failed run, and may be ranged
-// again afterwards, but not at the same time. Run fails if the store is not an [Inbox].
+// Each input takes effect exactly once, even if processes die. For that, the agent must save to the session: its
+// [agent.Config.Save] is [Save] or s.Save. The sequence ends with the error of a failed run. It may be ranged again
+// afterwards, but not concurrently. Run fails if the store is not an [Inbox].
 func (s *Session) Run(ctx context.Context, a *agent.Agent) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		k, ok := s.keeper.(*logKeeper)
@@ -69,7 +69,7 @@ type inboxRun struct {
 	agent   *agent.Agent
 	yield   func(event.Event, error) bool
 
-	resume  bool // run without inputs if there are none
+	resume  bool // run even without inputs
 	stopped bool // the consumer has stopped
 }
 
@@ -84,12 +84,15 @@ func (r *inboxRun) turn(ctx context.Context) (more bool, err error) {
 	if err := r.take(ctx, refused...); err != nil {
 		return false, err
 	}
+	if r.keeper.status == StatusFailed && len(refused) > 0 {
+		r.resume = false // a refused input must not cause another run after a failure
+	}
 	if len(inputs) == 0 && !r.resume {
 		return len(refused) > 0, nil
 	}
 	r.resume = false
 	err = r.run(ctx, inputs)
-	if errors.Is(err, agent.ErrInput) && len(inputs) > 1 { // it is unknown which of them
+	if errors.Is(err, agent.ErrInput) && len(inputs) > 1 { // it is unknown which input was refused
 		inputs = inputs[:1]
 		err = r.run(ctx, inputs)
 	}
@@ -102,7 +105,7 @@ func (r *inboxRun) turn(ctx context.Context) (more bool, err error) {
 
 func (r *inboxRun) id() string { return r.session.State.ID }
 
-// A chosen input is one that is given to the agent.
+// A chosen input will be given to the agent.
 type chosen struct {
 	id    string
 	input agent.Input
@@ -111,7 +114,7 @@ type chosen struct {
 // choose returns the inputs that the agent can be given while calls are pending, and those that it would
 // refuse. A second answer to a call is neither: the first may still be refused.
 func choose(entries []Entry, pending []event.Event) (inputs []chosen, refused []Taken) {
-	waits := map[string]bool{} // false for a call that is answered or ended by an input
+	waits := map[string]bool{} // the calls that wait; false once an input has answered or ended the call
 	for _, ev := range pending {
 		switch ev := ev.(type) {
 		case *event.Approval:
@@ -143,14 +146,14 @@ func choose(entries []Entry, pending []event.Event) (inputs []chosen, refused []
 				waits[call] = false
 			}
 		case asked:
-			continue // messages wait for the answers
+			continue // messages stay until all calls are answered
 		}
 		inputs = append(inputs, chosen{e.ID, agent.WithID(e.ID, in)})
 	}
 	return inputs, refused
 }
 
-// take stores that inputs were consumed without a run.
+// take stores a record that consumes inputs without a run.
 func (r *inboxRun) take(ctx context.Context, list ...Taken) error {
 	if len(list) == 0 {
 		return nil
@@ -195,17 +198,15 @@ func (r *inboxRun) run(ctx context.Context, inputs []chosen) error {
 	return nil
 }
 
-// interruptEvery is the interval at which the inbox is checked during a run.
+// interruptEvery is the interval at which the inbox is read during a run, unless the store is a [Notifier].
 const interruptEvery = 500 * time.Millisecond
 
 // awaitInterrupt ends a run when the inbox receives an interrupt during the run.
 func (r *inboxRun) awaitInterrupt(ctx context.Context, cancel context.CancelCauseFunc, given []chosen) {
-	ticker := time.NewTicker(interruptEvery)
-	defer ticker.Stop()
 	id := r.id()
-	for {
+	for sent := changes(ctx, r.session.store, id, true, interruptEvery); ; {
 		select {
-		case <-ticker.C:
+		case <-sent:
 		case <-ctx.Done():
 			return
 		}

@@ -20,9 +20,9 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// clerk returns an agent that stamps each word of the user with a "!" if it is allowed to, leaves "host" to
-// the host, and counts what it has stamped. With below, a sub-agent does the stamping.
-func clerk(stamped *[]string, below bool, save func(context.Context, *agent.State) error) *agent.Agent {
+// stampAgent returns an agent that calls a tool for some words of the user: a word that ends in "!" is stamped, which
+// needs an approval, and "host" is an external call. With below, a sub-agent stamps.
+func stampAgent(stamped *[]string, below bool, save func(context.Context, *agent.State) error) *agent.Agent {
 	stamp := tool.Must(tool.New("stamp", "Stamps a word.", func(_ context.Context, in wordIn) (string, error) {
 		*stamped = append(*stamped, in.Word)
 		return "stamped", nil
@@ -34,7 +34,7 @@ func clerk(stamped *[]string, below bool, save func(context.Context, *agent.Stat
 	name := stamp.Info().Name
 	return must(agent.New(agent.Config{
 		Model:   scripted.New(scripted.Repeat(scripted.Func(nextStamp(name)))),
-		Toolkit: toolkit.Of(stamp, tool.Must(tool.External[wordIn]("host", "Is done by the host."))),
+		Toolkit: toolkit.Of(stamp, tool.Must(tool.External[wordIn]("host", "Is an external call."))),
 		Policy:  permission.Policy{Rules: []permission.Rule{{Tool: "host", Behavior: permission.Allow}, {Tool: "desk", Behavior: permission.Allow}}},
 		Save:    save,
 	}))
@@ -78,8 +78,8 @@ func nextStamp(name string) func(req *model.Request) (scripted.Turn, error) {
 	}
 }
 
-// office is a session with an inbox, and its agent.
-type office struct {
+// fixture is a session with an inbox and an agent.
+type fixture struct {
 	*testing.T
 	store   session.Store
 	s       *session.Session
@@ -87,14 +87,14 @@ type office struct {
 	stamped []string
 }
 
-func newOffice(t *testing.T) *office {
-	o := &office{T: t, store: session.Memory()}
-	o.agent = clerk(&o.stamped, false, session.Save)
+func newFixture(t *testing.T) *fixture {
+	o := &fixture{T: t, store: session.Memory()}
+	o.agent = stampAgent(&o.stamped, false, session.Save)
 	o.s = open(t, o.store, "a")
 	return o
 }
 
-func (o *office) send(id string, in agent.Input) {
+func (o *fixture) send(id string, in agent.Input) {
 	o.Helper()
 	if ok, err := session.Send(o.Context(), o.store, "a", id, in); err != nil || !ok {
 		o.Fatalf("send %s: %v, %v", id, ok, err)
@@ -102,7 +102,7 @@ func (o *office) send(id string, in agent.Input) {
 }
 
 // run runs the session and returns how its runs ended.
-func (o *office) run() (ends string, err error) {
+func (o *fixture) run() (ends string, err error) {
 	var list []string
 	for ev, e := range o.s.Run(o.Context(), o.agent) {
 		if e != nil {
@@ -117,7 +117,7 @@ func (o *office) run() (ends string, err error) {
 }
 
 // question returns the only waiting call.
-func (o *office) question() string {
+func (o *fixture) question() string {
 	o.Helper()
 	p := o.s.State.Pending()
 	if len(p) != 1 {
@@ -129,7 +129,7 @@ func (o *office) question() string {
 	return p[0].(*event.Approval).Call
 }
 
-func (o *office) status() session.Status {
+func (o *fixture) status() session.Status {
 	o.Helper()
 	_, in, err := session.Read(o.Context(), o.store, "a", 0)
 	if err != nil {
@@ -138,19 +138,19 @@ func (o *office) status() session.Status {
 	return in.Status
 }
 
-// said returns the user's messages.
-func (o *office) said() string {
-	var said []string
+// userText returns the texts of the user's messages.
+func (o *fixture) userText() string {
+	var texts []string
 	for _, m := range o.s.State.Messages {
 		if m.Role == message.RoleUser && m.Text() != "" {
-			said = append(said, m.Text())
+			texts = append(texts, m.Text())
 		}
 	}
-	return strings.Join(said, ", ")
+	return strings.Join(texts, ", ")
 }
 
 // inputs returns the state of inputs: refused, used or waiting.
-func (o *office) inputs(ids ...string) string {
+func (o *fixture) inputs(ids ...string) string {
 	o.Helper()
 	var list []string
 	for _, id := range ids {
@@ -170,31 +170,31 @@ func (o *office) inputs(ids ...string) string {
 }
 
 // expect checks the result of a run.
-func (o *office) expect(ends string, status session.Status, ids, became string) {
+func (o *fixture) expect(ends string, status session.Status, ids, states string) {
 	o.Helper()
 	got, err := o.run()
 	if err != nil || got != ends || o.status() != status {
 		o.Errorf("the runs ended %q, %v, the session is %q; want %q, %q", got, err, o.status(), ends, status)
 	}
-	if got := o.inputs(strings.Fields(ids)...); got != became {
-		o.Errorf("the inputs %s were %s, want %s", ids, got, became)
+	if got := o.inputs(strings.Fields(ids)...); got != states {
+		o.Errorf("the inputs %s were %s, want %s", ids, got, states)
 	}
 }
 
 func TestRun(t *testing.T) {
-	o := newOffice(t)
+	o := newFixture(t)
 	o.s.Labels = map[string]string{"tenant": "anna"}
 	o.send("1", agent.Say("hello"))
 	o.send("2", agent.Say("are you there?", &message.Data{MediaType: "text/plain", Bytes: []byte("x")}))
 	o.expect("completed", session.StatusEnded, "1 2", "used used")
-	if got := o.said(); got != "hello, are you there?" || len(o.s.State.Messages[1].Blocks) != 2 {
-		t.Errorf("it was said %q", got)
+	if got := o.userText(); got != "hello, are you there?" || len(o.s.State.Messages[1].Blocks) != 2 {
+		t.Errorf("the user's messages are %q", got)
 	}
 	o.expect("", session.StatusEnded, "", "")
 
 	o.send("3", agent.Say("a!"))
 	o.expect("waiting", session.StatusWaiting, "3", "used")
-	o.send("4", agent.Say("more")) // which waits for the answer
+	o.send("4", agent.Say("more")) // waits for the answer
 	o.expect("", session.StatusWaiting, "4", "waiting")
 	call := o.question()
 	o.send("no-such", event.Confirm{Call: "no-such", Allow: true})
@@ -229,23 +229,25 @@ func TestRun(t *testing.T) {
 	o.expect("", session.StatusEnded, "", "")
 }
 
-// TestRunFails continues after a failure of the model, and only then.
+// TestRunFails: a run continues after a failure of the model if there is a new input.
 func TestRunFails(t *testing.T) {
-	o := newOffice(t)
+	o := newFixture(t)
 	o.send("1", agent.Say("break"))
 	if ends, err := o.run(); ends != "error" || err == nil || o.status() != session.StatusFailed || o.inputs("1") != "used" {
 		t.Errorf("%q, %v, %s", ends, err, o.status())
 	}
+	o.send("2", event.Confirm{Call: "none", Allow: true}) // is refused, so that there is no reason to run
+	o.expect("", session.StatusFailed, "2", "refused")
 	o.agent = must(agent.New(agent.Config{Model: scripted.New(scripted.Say("better")), Toolkit: toolkit.Of(), Save: session.Save}))
 	o.expect("completed", session.StatusEnded, "", "")
-	if got := o.said(); got != "break" {
-		t.Errorf("it was said %q", got)
+	if got := o.userText(); got != "break" {
+		t.Errorf("the user's messages are %q", got)
 	}
 }
 
 // TestRunRefused gives an agent inputs that only it can refuse.
 func TestRunRefused(t *testing.T) {
-	o := newOffice(t)
+	o := newFixture(t)
 	o.send("1", agent.Say("x!"))
 	o.expect("waiting", session.StatusWaiting, "1", "used")
 	o.send("2", event.Confirm{Call: o.question(), Allow: true, Input: []byte(`{"other":{}}`)})
@@ -261,9 +263,9 @@ func TestRunRefused(t *testing.T) {
 	o.expect("completed", session.StatusEnded, "3 4", "refused used")
 }
 
-// TestRunLacks runs with wrong configurations.
+// TestRunLacks runs an agent without Save, and a store without an inbox.
 func TestRunLacks(t *testing.T) {
-	o := newOffice(t)
+	o := newFixture(t)
 	o.agent = must(agent.New(agent.Config{Model: scripted.New(scripted.Say("hi")), Toolkit: toolkit.Of()}))
 	o.send("1", agent.Say("hello"))
 	if _, err := o.run(); err == nil || !strings.Contains(err.Error(), "set agent.Config.Save") {
@@ -283,7 +285,7 @@ func TestRunLacks(t *testing.T) {
 // TestRunInterrupted interrupts a run from outside, and one that has not begun.
 func TestRunInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOffice(t)
+		o := newFixture(t)
 		slow := tool.Must(tool.New("slow", "Takes an hour.", func(ctx context.Context, _ struct{}) (string, error) {
 			select {
 			case <-time.After(time.Hour):
@@ -307,14 +309,14 @@ func TestRunInterrupted(t *testing.T) {
 	})
 }
 
-// TestRunCrashes has the process die after, and before, each save, with a question of the agent or of a
-// sub-agent: every input takes effect once.
+// TestRunCrashes simulates a crash before and after each save, with a question of the agent or of a
+// sub-agent: each input takes effect once.
 func TestRunCrashes(t *testing.T) {
 	for _, below := range []bool{false, true} {
 		for _, before := range []bool{false, true} {
 			for at := 1; crashed(t, below, before, at); at++ {
 				if at > 100 {
-					t.Fatal("there is no end")
+					t.Fatal("the run does not end")
 				}
 			}
 		}
@@ -323,13 +325,13 @@ func TestRunCrashes(t *testing.T) {
 
 // crashed reports whether there was a save with that number.
 func crashed(t *testing.T, below, before bool, at int) bool {
-	o := &office{T: t, store: session.Memory()}
+	o := &fixture{T: t, store: session.Memory()}
 	saves, died := 0, false
 	dead := errors.New("dead")
 	work := func() {
 		o.s = open(t, o.store, "a")
 		defer shut(t, o.s)
-		o.agent = clerk(&o.stamped, below, func(ctx context.Context, st *agent.State) error {
+		o.agent = stampAgent(&o.stamped, below, func(ctx context.Context, st *agent.State) error {
 			if saves++; saves >= at && !died && before {
 				return dead
 			}
@@ -349,7 +351,7 @@ func crashed(t *testing.T, below, before bool, at int) bool {
 	for i := 0; ; i++ {
 		work()
 		if i > 9 {
-			t.Fatalf("below %v, before %v, save %d: there is no end", below, before, at)
+			t.Fatalf("below %v, before %v, save %d: the run does not end", below, before, at)
 		}
 		if o.status() == session.StatusEnded && i > 1 {
 			break
@@ -362,8 +364,8 @@ func crashed(t *testing.T, below, before bool, at int) bool {
 		}
 	}
 	what := fmt.Sprintf("below %v, before %v, save %d", below, before, at)
-	if o.said() != "a!" {
-		t.Errorf("%s: it was said %q", what, o.said())
+	if o.userText() != "a!" {
+		t.Errorf("%s: the user's messages are %q", what, o.userText())
 	}
 	if len(o.stamped) > 1 || len(o.stamped) == 0 && !died {
 		t.Errorf("%s: stamped are %v", what, o.stamped)

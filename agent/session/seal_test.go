@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// TestSealedFile changes every byte of a sealed file, cuts it at every position and adds to it: it cannot be
-// opened. Without changes it can, also by [session.File].
+// TestSealedFile changes each byte of a sealed file, cuts the file at each position and appends to it: none of these
+// can be opened. The unchanged file can, also by [session.File].
 func TestSealedFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.json")
 	key := bytes.Repeat([]byte{7}, 32)
@@ -46,7 +46,7 @@ func TestSealedFile(t *testing.T) {
 		changed := bytes.Clone(whole)
 		changed[i] ^= 1
 		for _, data := range [][]byte{changed, whole[:i]} {
-			if err := open(data, key); err == nil { // ErrUnsealed, or it is not a session any more
+			if err := open(data, key); err == nil { // ErrUnsealed, or no session file
 				t.Fatalf("%s was opened", data)
 			}
 		}

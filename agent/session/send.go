@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/event"
@@ -27,7 +28,54 @@ func Send(ctx context.Context, store Store, session, id string, in agent.Input) 
 	return box.Send(ctx, session, Entry{ID: id, Data: data})
 }
 
-// storedInput is an input in an [Entry]; it has one of the members.
+// Await waits until the session has consumed an input, and returns it. If ctx ends first, it returns an error. It
+// fails if the store is not an [Inbox].
+func Await(ctx context.Context, store Store, session, id string) (Entry, error) {
+	box, ok := store.(Inbox)
+	if !ok {
+		return Entry{}, unsupported(store, "Inbox", "give the input to the agent")
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	for changed := changes(ctx, store, session, false, awaitEvery); ; {
+		if e, err := box.Input(ctx, session, id); err != nil || e.Record != 0 {
+			return e, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return Entry{}, fmt.Errorf("session %q: input %q waits: %w", session, id, context.Cause(ctx))
+		}
+	}
+}
+
+// awaitEvery is the interval at which an input is read until it is consumed, unless the store is a [Notifier].
+const awaitEvery = 50 * time.Millisecond
+
+// changes returns the channel of [Notifier.Changed], or one that receives a value at an interval if the store is not a
+// Notifier.
+func changes(ctx context.Context, store Store, session string, inbox bool, every time.Duration) <-chan struct{} {
+	if n, ok := store.(Notifier); ok {
+		return n.Changed(ctx, session, inbox)
+	}
+	ch := make(chan struct{}, 1)
+	go func() {
+		for {
+			select {
+			case <-time.After(every):
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case ch <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return ch
+}
+
+// storedInput is the JSON of an input in an [Entry]. Exactly one member is set.
 type storedInput struct {
 	Message   *message.Message `json:"message,omitempty"`
 	Confirm   *event.Confirm   `json:"confirm,omitempty"`
@@ -72,5 +120,5 @@ func decodeInput(data []byte) (agent.Input, error) {
 	case s.Compact != nil:
 		return agent.Compact{}, nil
 	}
-	return nil, errors.New("this version does not know this kind of input")
+	return nil, errors.New("unknown kind of input; it may have been sent by a newer version")
 }

@@ -22,45 +22,48 @@
 //
 // # What is stored
 //
-// The agent saves after every step: each message, each tool call that starts and each that ends. A [Store] is
-// an append-only log. A [Record] contains what the step changed, so its size does not depend on the length of
-// the conversation; when the records since the last whole one have become larger than the state, the next one
-// contains the whole state. All records together are at most about three times as large as all data that was
-// ever added. File writes the whole state each time, in a form that people and other programs can read.
+// The agent saves after every step: each message, each tool call that starts and each that ends. A [Store] is an
+// append-only log. A [Record] contains what the step changed, so its size does not depend on the length of the
+// conversation; when the records since the last whole one have become larger than the state, the next one contains
+// the whole state. The total size of all records is at most about three times the size of all data that was ever
+// added. File writes the whole state each time, in a form that people and other programs can read.
 //
-// In the same transaction, a record also contains the effects of the step: the status and labels of the
-// session, the inputs that it consumed, and the events ([agent.Saving]). These are the events that the run
-// yields once this save has succeeded, such as the [event.Message] of a message in it, and before them the
-// events since the previous save that needed no save, such as an [event.ModelStart]. The [event.End] of a run
-// is in its last record. Deltas are not stored: their content is in the event that follows them. A crash loses
-// events only together with what they report.
+// In the same transaction, a record also contains the effects of the step: the status and labels of the session,
+// the inputs that it consumed, and the events ([agent.Saving]). These are the events that the run yields after this
+// save, such as the [event.Message] of a saved message, and before them the events since the previous save, such as
+// an [event.ModelStart]. The [event.End] of a run is in its last record. Deltas are not stored: their content is in
+// the event that follows them. A crash loses an event only together with the change that it reports.
 //
 // # Stores
 //
-// The interfaces that a store implements say what it can do. [Dir], [Memory] and package sqlite implement all:
+// A store declares its abilities by the interfaces that it implements. [Dir], [Memory] and package sqlite implement
+// all:
 //
 //   - [Inbox]: inputs from any process, each of which takes effect once ([Send], [Session.Run])
 //   - [Watcher]: the events, to any process ([Watch])
 //   - [Reader]: reading without opening ([Read], [Fork])
 //
-// They keep all records and events of a session until it is deleted. Another store may drop what is not needed
-// to load a session, and reports that with [ErrGone].
+// Package postgres is also a [Notifier], which replaces polling of the store, and passes deltas on to other
+// processes.
 //
-// # What is lost in a crash
+// These stores keep all records and events of a session until it is deleted. Another store may drop records that
+// are not needed to load a session; reading them fails with [ErrGone].
 //
-// Save returns when the record is on the disk (fsync), and the agent neither shows nor runs anything that is
-// not saved yet. If a process is killed or a machine loses power, at most the record that was being written is
-// lost: that step is then repeated, except for a tool call, which is never run twice.
+// # Crashes
+//
+// Save returns when the record is on the disk (fsync). The agent emits no event and starts no tool call before the
+// save that contains it has returned. If a process is killed or a machine loses power, at most the record that was
+// being written is lost: that step is then repeated, except for a tool call, which is never run twice.
 //
 // Data that cannot be read is an error and stays unchanged: a session that was written by a newer version
 // ([agent.ErrNewerState]), and one with a missing record.
 //
 // # Writers
 //
-// A session has one writer at a time. [Dir] and File lock (flock) a session while it is open; the system
-// unlocks it when the process ends, even after a crash. A store may also have claims that expire, and every
-// store refuses a record that does not follow the last one: a writer that was too slow stores nothing. Each of
-// these is [ErrConflict].
+// A session has one writer at a time. [Dir] and File lock (flock) a session while it is open; the system unlocks it
+// when the process ends, even after a crash. A store may also have claims that expire, and every store refuses a
+// record that does not follow the last one, so that a writer that was too slow stores nothing. All of these errors
+// wrap [ErrConflict].
 //
 // # Trust
 //
@@ -82,7 +85,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A Session is an open, stored conversation. It is for one run at a time.
+// A Session is an open, stored conversation. It can have one run at a time.
 type Session struct {
 	State *agent.State
 
@@ -94,7 +97,7 @@ type Session struct {
 	keeper keeper
 }
 
-// A keeper stores a State, and knows what is already stored.
+// A keeper stores a State, and keeps track of its stored parts.
 type keeper interface {
 	save(ctx context.Context, st *agent.State, labels map[string]string) error
 	close() error
@@ -118,8 +121,8 @@ func Open(ctx context.Context, store Store, id string) (*Session, error) {
 	return &Session{State: st, Labels: maps.Clone(k.labels), store: store, keeper: k}, nil
 }
 
-// Save stores what has changed in the session's State since it was opened or saved, with its events and
-// labels. It is for [agent.Config.Save]. Any other State is an error.
+// Save stores the changes of the session's State since it was opened or last saved, with its events and labels. It
+// is for [agent.Config.Save]. Any other State is an error.
 func (s *Session) Save(ctx context.Context, st *agent.State) error {
 	if st != s.State {
 		return errors.New("session: Save was called with a State that is not this session's; run the agent on Session.State")

@@ -54,7 +54,7 @@ func encode(t *testing.T, st *agent.State) string {
 	return string(data)
 }
 
-// TestEveryStep opens a session again after each save of a journey: what is loaded is what was saved.
+// TestEveryStep loads a session after each save of a journey and compares it with the saved State.
 func TestEveryStep(t *testing.T) {
 	store := session.Memory()
 	s := open(t, store, "a")
@@ -73,7 +73,7 @@ func TestEveryStep(t *testing.T) {
 		s = again
 		return nil
 	}
-	answer, err := travel(t.Context(), journeyAgent(t.TempDir(), save), s.State)
+	answer, err := finish(t.Context(), journeyAgent(t.TempDir(), save), s.State)
 	if err != nil || answer != journeyAnswer {
 		t.Errorf("%q, %v", answer, err)
 	}
@@ -82,7 +82,7 @@ func TestEveryStep(t *testing.T) {
 	}
 }
 
-// measured counts the bytes that a store is given.
+// A measured store counts the bytes that it stores.
 type measured struct {
 	session.Store
 	sizes  []int
@@ -107,8 +107,8 @@ func (l measuredLog) Append(ctx context.Context, rec session.Record) error {
 	return l.Log.Append(ctx, rec)
 }
 
-// TestSize has a long conversation. The size of what a step writes does not grow with it, and everything
-// written is at most about three times as large as the conversation.
+// TestSize has a long conversation. The records of its steps do not become larger, and all records together
+// are at most about three times as large as the conversation.
 func TestSize(t *testing.T) {
 	const rounds = 250
 	store := &measured{Store: session.Memory()}
@@ -136,7 +136,7 @@ func TestSize(t *testing.T) {
 	if said := rounds * len(words); total > 3*said+500*len(store.sizes) {
 		t.Errorf("%d bytes were written to store %d", total, said)
 	}
-	if err := s.Save(t.Context(), s.State); err != nil { // the number of the last event
+	if err := s.Save(t.Context(), s.State); err != nil { // stores the number of the last event
 		t.Fatal(err)
 	}
 	want := encode(t, s.State)
@@ -146,7 +146,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestRewrittenHistory replaces messages, as compaction does.
+// TestRewrittenHistory replaces messages like compaction.
 func TestRewrittenHistory(t *testing.T) {
 	store := session.Memory()
 	s := open(t, store, "a")
@@ -190,7 +190,7 @@ func TestRewrittenHistory(t *testing.T) {
 	}
 }
 
-// TestOpenTwice checks that the error for an open session names it and says what to do.
+// TestOpenTwice checks that the error for an open session names it and the remedy.
 func TestOpenTwice(t *testing.T) {
 	dir, err := session.Dir(t.TempDir())
 	if err != nil {
@@ -293,8 +293,8 @@ func (f fixed) Load(context.Context) ([]session.Record, error)       { return f.
 func (f fixed) Close() error                                         { return nil }
 func (f fixed) Append(ctx context.Context, rec session.Record) error { return errors.New("full") }
 
-// TestSaveFails runs with a store that refuses every record: the run ends before it shows anything that
-// depends on what could not be stored.
+// TestSaveFails runs with a store that refuses every record: the run ends before it yields an event that
+// could not be stored.
 func TestSaveFails(t *testing.T) {
 	s, err := session.Open(t.Context(), fixed{}, "a")
 	if err != nil {
@@ -374,8 +374,8 @@ func (r *keptRecords) replayed(t *testing.T, id string) *agent.State {
 	return open(t, store, id).State
 }
 
-// TestToolsChangeStateDuringASave: a record is a snapshot of one moment, whole or not, and the next one
-// follows it.
+// TestToolsChangeStateDuringASave: each record, whole or not, is a snapshot of one moment that continues the record
+// before.
 func TestToolsChangeStateDuringASave(t *testing.T) {
 	ticks := toolstate.NewKey[ticking]("ticks")
 	tick := tool.Must(tool.New("tick", "Ticks.", func(ctx context.Context, _ struct{}) (string, error) {

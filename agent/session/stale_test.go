@@ -42,9 +42,9 @@ func (c riskyCall) Check(*permission.Policy) (v permission.Verdict) {
 
 const secret = "correct-horse-battery"
 
-// newRiskyOffice has an agent that asks to stamp a word once, and the session waiting for the answer.
-func newRiskyOffice(t *testing.T, store session.Store, said string) (*office, *event.Approval) {
-	o := &office{T: t, store: store}
+// newRiskyFixture returns an fixture whose agent waits for an approval to stamp a word.
+func newRiskyFixture(t *testing.T, store session.Store, said string) (*fixture, *event.Approval) {
+	o := &fixture{T: t, store: store}
 	stamp := risky{tool.Must(tool.New("stamp", "Stamps a word.", func(_ context.Context, in wordIn) (string, error) {
 		o.stamped = append(o.stamped, in.Word)
 		return "stamped", nil
@@ -68,7 +68,7 @@ func newRiskyOffice(t *testing.T, store session.Store, said string) (*office, *e
 // TestStaleAnswer has two users answer the same question: one edits the call, so that it is asked about again,
 // and the other's approval does not apply to the new question.
 func TestStaleAnswer(t *testing.T) {
-	o, q := newRiskyOffice(t, session.Memory(), "go")
+	o, q := newRiskyFixture(t, session.Memory(), "go")
 	edited := q.Allow()
 	edited.Input = json.RawMessage(`{"word":"danger"}`)
 	o.send("edited", edited)
@@ -89,7 +89,7 @@ func TestStaleAnswer(t *testing.T) {
 }
 
 // reopen closes the session of o and opens it again.
-func reopen(o *office) *session.Session {
+func reopen(o *fixture) *session.Session {
 	o.Helper()
 	if err := o.s.Close(); err != nil {
 		o.Fatal(err)
@@ -100,12 +100,12 @@ func reopen(o *office) *session.Session {
 // TestForkOntoInputs checks that a copy does not consume the inputs of another session.
 func TestForkOntoInputs(t *testing.T) {
 	for _, store := range []session.Store{session.Memory(), must(session.Dir(t.TempDir()))} {
-		newRiskyOffice(t, store, "go")
+		newRiskyFixture(t, store, "go")
 		if _, err := session.Send(t.Context(), store, "b", "x", agent.Say("mine")); err != nil {
 			t.Fatal(err)
 		}
 		if err := session.Fork(t.Context(), store, "a", "b", 0); !errors.Is(err, session.ErrConflict) {
-			t.Errorf("%T: fork to a session that an input waits for: %v", store, err)
+			t.Errorf("%T: fork to a session with a waiting input: %v", store, err)
 		}
 		if _, _, err := session.Read(t.Context(), store, "c", 0); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%T: %v", store, err)
@@ -123,7 +123,7 @@ func TestForkOntoInputs(t *testing.T) {
 // TestRefusedIsRedacted checks that the reason for a refused input contains no secret.
 func TestRefusedIsRedacted(t *testing.T) {
 	dir := t.TempDir()
-	o, q := newRiskyOffice(t, must(session.Dir(dir)), "go")
+	o, q := newRiskyFixture(t, must(session.Dir(dir)), "go")
 	wrong := q.Allow()
 	wrong.Input = json.RawMessage(`{"word":"x","` + secret + `":1}`)
 	o.send("wrong", wrong)

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
@@ -21,7 +22,7 @@ var ErrConflict = errors.New("another writer has the session")
 
 // ErrGone is wrapped by the errors for records and events that a store has dropped. Read the session's newest
 // State, and watch it from there.
-var ErrGone = errors.New("the store does not keep it any more")
+var ErrGone = errors.New("the store no longer keeps it")
 
 // A Store stores sessions by id. It must be safe for concurrent use. It may also implement the interfaces
 // [Inbox], [Watcher] and [Reader]. Package sessiontest has the tests that every Store must pass.
@@ -47,11 +48,11 @@ type Log interface {
 	// is needed to continue. A new session has none.
 	Load(ctx context.Context) ([]Record, error)
 
-	// Append stores a record with everything in it, in one transaction, durably, or returns an error. The
-	// record's Seq must follow that of the last stored one, whoever stored that: otherwise the error is
-	// ErrConflict and nothing is stored. Append also refuses a record for which [CheckRecord] fails, one whose
-	// data are not valid JSON, and one that consumes an input that does not wait. After any other error it is
-	// unknown whether the record was stored; the log then accepts no more records, and must be opened again.
+	// Append stores a record with everything in it, in one transaction, durably, or returns an error. The record's
+	// Seq must follow that of the last stored one, whoever stored that: otherwise the error is ErrConflict and
+	// nothing is stored. Append also refuses a record for which [CheckRecord] fails, one whose data is not valid
+	// JSON, and one that consumes an input that is not waiting. After any other error it is unknown whether the
+	// record was stored; the log then accepts no more records, and must be opened again.
 	Append(ctx context.Context, rec Record) error
 
 	// Close closes the session, so that other writers can open it.
@@ -66,18 +67,33 @@ type Record struct {
 	Data  json.RawMessage `json:"data"`
 
 	Status Status            `json:"status,omitempty"` // of the session after this record
-	Labels map[string]string `json:"labels,omitempty"` // of the session after this record: all of them
+	Labels map[string]string `json:"labels,omitempty"` // all labels of the session after this record
 	Took   []Taken           `json:"took,omitempty"`   // inputs of the inbox that the record consumed; only of an [Inbox]
 	Events []Event           `json:"-"`                // in the order of their numbers; only of a [Watcher]
 }
 
-// An Event is an event of the agent as JSON; package event decodes it.
+// An Event is an event of the agent as JSON.
 type Event struct {
 	Seq  int64           `json:"seq"` // its number within the session; they increase, with gaps
 	Data json.RawMessage `json:"data"`
 
 	// Record is the number of the record that contains the event. A Watcher sets it.
 	Record int64 `json:"-"`
+
+	decoded event.Event // what Data was encoded from in this process, if from is still its first byte
+	from    *byte
+}
+
+// Decode returns the event, which others may have, too: do not change it.
+func (e Event) Decode() (event.Event, error) {
+	if e.isDecoded() {
+		return e.decoded, nil
+	}
+	return event.Decode(e.Data)
+}
+
+func (e Event) isDecoded() bool {
+	return e.decoded != nil && len(e.Data) > 0 && &e.Data[0] == e.from
 }
 
 // Taken says that an input was consumed, and with which result.
@@ -89,8 +105,8 @@ type Taken struct {
 // Status is the state of a session.
 type Status string
 
-// The statuses. That of a session is empty if it was last stored by an older version of this package, or if it
-// has no record yet.
+// The statuses. The status of a session is empty if it was last stored by an older version of this package, if it
+// has no record yet, or if a [Dir] cannot read it.
 const (
 	StatusWorking   Status = "working"   // a run is in progress
 	StatusWaiting   Status = "waiting"   // waits for the user or the host
@@ -99,7 +115,7 @@ const (
 	StatusAbandoned Status = "abandoned" // a run was in progress, and no writer has the session open: the run was cut off
 )
 
-// Info is the list entry of a session.
+// Info describes a stored session, without its conversation.
 type Info struct {
 	ID      string
 	Updated time.Time // when the last record was stored, or the first input

@@ -8,8 +8,8 @@ import (
 	"github.com/kitbag-go/kitbag/agent/event"
 )
 
-// A Watcher is a [Store] that stores the events of sessions, so that any process can watch a session, wherever
-// it runs.
+// A Watcher is a [Store] that stores the events of sessions, so that any process can watch a session that another
+// one runs.
 type Watcher interface {
 	// Watch yields the events of a session with numbers above after, each once and in order, and then waits
 	// for new ones. Events are stored with the record of their step, so every yielded event is still stored
@@ -36,7 +36,7 @@ func Watch(ctx context.Context, store Store, session string, after int64) iter.S
 		for raw, err := range w.Watch(ctx, session, after) {
 			var ev event.Event
 			if err == nil {
-				if ev, err = event.Decode(raw.Data); err != nil {
+				if ev, err = raw.Decode(); err != nil {
 					err = fmt.Errorf("session %q: event %d: %w", session, raw.Seq, err)
 				}
 			}
@@ -45,4 +45,20 @@ func Watch(ctx context.Context, store Store, session string, after int64) iter.S
 			}
 		}
 	}
+}
+
+// A Notifier is a [Store] that notifies all processes of changes of a session, and passes on events that are not
+// stored.
+type Notifier interface {
+	// Changed returns a channel that receives a value after an input was sent to a session, if inbox is true, or a
+	// record was stored, if it is false: usually at once, and at the latest after two seconds. A value may be for
+	// several changes, or for none.
+	Changed(ctx context.Context, session string, inbox bool) <-chan struct{}
+
+	// Publish sends an event that is not stored yet, such as a delta, to the channels of Live. It does not block.
+	Publish(session string, ev Event)
+
+	// Live returns a channel with the published events of a session, until ctx ends. It is best effort: some may be
+	// missing.
+	Live(ctx context.Context, session string) <-chan Event
 }

@@ -2,18 +2,14 @@ package temporal_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -28,6 +24,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/agent/session/postgres"
 	"github.com/kitbag-go/kitbag/agent/temporal"
+	"github.com/kitbag-go/kitbag/internal/child"
 	"github.com/kitbag-go/kitbag/internal/pgtest"
 	"github.com/kitbag-go/kitbag/internal/temporalserver"
 	"github.com/kitbag-go/kitbag/message"
@@ -38,7 +35,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A place is what all processes of a test share.
+// A place has the servers of a test, which all its processes share.
 type place struct {
 	URL, Schema string // of Postgres
 	Temporal    string // the server's address
@@ -49,8 +46,6 @@ type place struct {
 	Slice       time.Duration
 }
 
-const childEnv = "KITBAG_TEMPORAL_WORKER" // a place in JSON
-
 // servers are those of this process.
 var servers struct {
 	sync.Once
@@ -60,13 +55,13 @@ var servers struct {
 }
 
 func TestMain(m *testing.M) {
-	if data := os.Getenv(childEnv); data != "" {
-		if err := child(data); err != nil {
-			fmt.Fprintln(os.Stderr, "worker:", err)
-			os.Exit(1)
+	child.Main(func(ctx context.Context, p place) error {
+		h, err := p.open(ctx)
+		if err != nil {
+			return err
 		}
-		return
-	}
+		return errors.Join(h.Work(ctx, h.agent), h.close())
+	})
 	worker.SetStickyWorkflowCacheSize(cached)
 	code := m.Run()
 	if servers.pg != nil {
@@ -86,7 +81,7 @@ func TestMain(m *testing.M) {
 
 var places atomic.Int64
 
-// newPlace returns a place of its own in servers that the tests share.
+// newPlace returns a new place in servers that the tests share.
 func newPlace(t *testing.T) place {
 	t.Helper()
 	servers.Do(func() {
@@ -173,14 +168,7 @@ func (h *host) work(t *testing.T, agents temporal.AgentFunc) (stop func()) {
 // startWorker starts a worker in a process of its own.
 func startWorker(t *testing.T, p place) *exec.Cmd {
 	t.Helper()
-	data, err := json.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"="+string(data), "GORACE=atexit_sleep_ms=0")
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	_, err = cmd.StdinPipe() // ends with this process
+	cmd, err := child.Command("", p)
 	if err == nil {
 		err = cmd.Start()
 	}
@@ -191,25 +179,7 @@ func startWorker(t *testing.T, p place) *exec.Cmd {
 	return cmd
 }
 
-func child(data string) error {
-	var p place
-	if err := json.Unmarshal([]byte(data), &p); err != nil {
-		return err
-	}
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(1)
-	}()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	h, err := p.open(ctx)
-	if err != nil {
-		return err
-	}
-	return errors.Join(h.Work(ctx, h.agent), h.close())
-}
-
-// did notes what a session does, where all processes see it.
+// did records an action of a session in the database.
 func (h *host) did(ctx context.Context, id, what string) error {
 	_, err := h.pool.Exec(ctx, "INSERT INTO "+h.Schema+"_done (session, what) VALUES ($1, $2)", id, what)
 	return err
@@ -245,8 +215,8 @@ func (h *host) tools(id string) (tools []tool.Tool) {
 	return tools
 }
 
-// config returns the configuration of the tests' agent: for each word of the last message of the user it calls a
-// tool, one after the other, and then says "done". The word "pay:3" is a call of pay with the argument 3.
+// config returns the configuration of the tests' agent: for each word of the user's last message it calls a
+// tool, one after the other, and then answers "done". The word "pay:3" is a call of pay with the argument 3.
 func (h *host) config(s *session.Session) agent.Config {
 	id := s.State.ID
 	turn := func(req *model.Request) (scripted.Turn, error) {

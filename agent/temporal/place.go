@@ -27,17 +27,18 @@ const (
 	maxPayload = 3 << 19 // Temporal accepts 2 MB
 )
 
-// On returns t with its calls made on another task queue, for example on a machine with a GPU or in another
-// network: by a process that calls [Serve] with t. Everything else is as for t itself: approvals, limits,
-// middleware, events. It works in agents that [Engine.Work] runs.
+// On returns t with its calls made through another task queue, by a process that calls [Serve] with t, for example
+// on a machine with a GPU or in another network. Approvals, limits, middleware and events are the same as for t. It
+// works in agents that [Engine.Work] runs.
 //
 // A call is a workflow whose id contains the idempotency key. A worker that continues a session finds the call
 // that is in progress, or its result, instead of making it again, whether or not t is idempotent. If the process
-// that makes it dies, the call is made again only if t is ([tool.IdempotentChecker]); otherwise its outcome is unknown.
+// that makes the call dies, the call is made again if t is idempotent ([tool.IdempotentChecker]); otherwise its outcome
+// is unknown.
 //
-// The arguments and the result, of at most 1.5 MB each, are in the history of that workflow; use a
-// DataConverter that encrypts if those who can read it must not see them. The result comes as a whole. A
-// sub-agent can be placed like any tool; it has then limits of its own, and cannot ask for approval.
+// The arguments and the result, of at most 1.5 MB each, are in the history of that workflow; use a DataConverter
+// that encrypts to hide them from those who can read the history. The result is not streamed. A sub-agent can be
+// placed like any tool; then it has separate limits, and cannot ask for approval.
 func On(queue string, t tool.Tool) tool.Tool { return &placed{t, queue} }
 
 type placed struct {
@@ -90,14 +91,14 @@ func (p *placed) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk,
 }
 
 func (p *placed) call(ctx context.Context, call tool.Call) (*message.ToolResult, error) {
-	d, _ := ctx.Value(runKey{}).(*engineRun)
+	r, _ := ctx.Value(runKey{}).(*engineRun)
 	switch {
-	case d == nil || call.Key == "":
+	case r == nil || call.Key == "":
 		return nil, fmt.Errorf("the tool %s is placed on the task queue %q; call it in a run of Engine.Work", call.Name, p.queue)
 	case len(call.Input) > maxPayload:
 		return nil, fmt.Errorf("the arguments have %d bytes; a placed tool accepts at most %d", len(call.Input), maxPayload)
 	}
-	e := d.engine
+	e := r.engine
 	in := remoteCall{Queue: p.queue, Tool: p.Info().Name, ID: call.ID, Key: call.Key, Input: call.Input, Heartbeat: e.cfg.Heartbeat}
 	if c, ok := tool.As[tool.IdempotentChecker](p.Tool); ok {
 		in.Idempotent = c.CheckIdempotent(call.Input)
@@ -114,7 +115,7 @@ func (p *placed) call(ctx context.Context, call tool.Call) (*message.ToolResult,
 		return res, nil
 	}
 	if ctx.Err() != nil {
-		return nil, p.leave(context.WithoutCancel(ctx), d, id)
+		return nil, p.leave(context.WithoutCancel(ctx), r, id)
 	}
 	if app, ok := errors.AsType[*temporal.ApplicationError](err); ok && app.Type() == abortType {
 		return nil, fmt.Errorf("%w: %s", tool.ErrAbort, app.Message())
@@ -125,15 +126,15 @@ func (p *placed) call(ctx context.Context, call tool.Call) (*message.ToolResult,
 	return nil, err
 }
 
-// leave is called when the run does not wait for a call any longer. If the session continues on another worker,
-// the call continues, too.
-func (p *placed) leave(ctx context.Context, d *engineRun, id string) error {
-	if _, stopped := d.store.end(); stopped != nil {
+// leave is called when the run stops waiting for a call. If the session will continue on another worker, the call
+// continues.
+func (p *placed) leave(ctx context.Context, r *engineRun, id string) error {
+	if _, stopped := r.store.end(); stopped != nil {
 		return stopped
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	c := d.engine.cfg.Client
+	c := r.engine.cfg.Client
 	err := c.CancelWorkflow(ctx, id, "")
 	if q, bad := c.DescribeTaskQueue(ctx, p.queue, enumspb.TASK_QUEUE_TYPE_ACTIVITY); bad == nil && len(q.GetPollers()) == 0 {
 		return fmt.Errorf("no worker polls the task queue %q; call temporal.Serve in a process", p.queue)
@@ -158,9 +159,9 @@ func makeCall(ctx workflow.Context, in remoteCall) (json.RawMessage, error) {
 }
 
 // Serve makes calls of tools that agents have placed on the task queue cfg.Queue ([On]), until ctx ends; then it
-// waits for those in progress, at most for cfg.Drain. Of cfg it uses Client, Queue, Drain, and Sessions for the number of
-// calls at a time. The calls were judged by the agent's policy, and are not judged again: who can write to the
-// namespace can call the tools.
+// waits for those in progress, at most for cfg.Drain. Of cfg it uses Client, Queue, Drain, and Sessions for the
+// number of calls at a time. The agent's policy has judged the calls, and Serve does not judge them again: anyone
+// who can write to the namespace can call the tools.
 func Serve(ctx context.Context, cfg Config, tools ...tool.Tool) error {
 	byName := map[string]tool.Tool{}
 	for _, t := range tools {
@@ -201,16 +202,16 @@ func serveCall(ctx context.Context, t tool.Tool, in remoteCall) (*message.ToolRe
 		return res.Result(), nil
 	}
 	call.Input = args.JSON
-	beating, stop := context.WithCancel(ctx)
+	heartbeats, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() {
-		beat := time.NewTicker(in.Heartbeat / 4)
-		defer beat.Stop()
+		ticker := time.NewTicker(in.Heartbeat / 4)
+		defer ticker.Stop()
 		for {
 			activity.RecordHeartbeat(ctx)
 			select {
-			case <-beat.C:
-			case <-beating.Done():
+			case <-ticker.C:
+			case <-heartbeats.Done():
 				return
 			}
 		}

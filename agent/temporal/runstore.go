@@ -13,38 +13,65 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// Why a runStore stores nothing more.
+// Reasons why a runStore stores no more records.
 var (
 	errGivenBack = errors.New("the worker has given the session back to the engine")
 	errCutOff    = errors.New("the worker had to stop before the step ended")
 )
 
-// A runStore is the store through which a worker runs one session. It ends the run between two steps: it stores
-// the record after which no tool call is running, and returns an error for it and for all later ones. For the
-// session this is a crash right after the save, in which nothing is lost.
+// A runStore is the store through which a worker runs one session. To end the run between two steps, it stores the
+// next record after which no tool call is running, and returns an error for it and for all later records. To the
+// session this looks like a crash right after a save, which loses nothing.
 type runStore struct {
 	store
-	cut context.CancelCauseFunc // cancels the run
+	cancel context.CancelCauseFunc // cancels the run
 
 	mu      sync.Mutex
 	last    progress
-	running map[string]bool // the tool calls, by id; with "/" after it in the background
-	giving  bool            // the session is to be given back
-	err     error           // why nothing more is stored
+	event   int64           // number of the last stored event
+	running map[string]bool // running tool calls by id, with "/" appended for background calls
+	yield   bool            // give the session back after the next possible record
+	err     error           // why no more records are stored
 }
 
-func newRunStore(s store, cut context.CancelCauseFunc) *runStore {
-	return &runStore{store: s, cut: cut, running: map[string]bool{}}
+func newRunStore(s store, cancel context.CancelCauseFunc) *runStore {
+	return &runStore{store: s, cancel: cancel, running: map[string]bool{}}
 }
 
-// end returns the last record, and why the run was stopped, nil if it was not.
+// full returns p with the optional interfaces of the wrapped store.
+func (p *runStore) full() session.Store {
+	if n, ok := p.store.(session.Notifier); ok {
+		return struct {
+			*runStore
+			session.Notifier
+		}{p, n}
+	}
+	return p
+}
+
+// publish sends an event that is not stored yet to the processes that watch the session.
+func (p *runStore) publish(id string, ev event.Event) {
+	n, ok := p.store.(session.Notifier)
+	seq := ev.Head().Seq
+	p.mu.Lock()
+	stored := seq <= p.event
+	p.mu.Unlock()
+	if !ok || stored {
+		return
+	}
+	if data, err := json.Marshal(ev); err == nil {
+		n.Publish(id, session.Event{Seq: seq, Data: data})
+	}
+}
+
+// end returns the progress after the last record, and why the run was stopped, or nil.
 func (p *runStore) end() (progress, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.last, p.err
 }
 
-// beat heartbeats until done. It waits for the engine, and so nothing else may wait for it.
+// beat sends heartbeats until done. It runs in a goroutine of its own, as it may block while Temporal does not respond.
 func (p *runStore) beat(ctx context.Context, heartbeat time.Duration, done <-chan struct{}) {
 	ticker := time.NewTicker(heartbeat / 4)
 	defer ticker.Stop()
@@ -59,7 +86,7 @@ func (p *runStore) beat(ctx context.Context, heartbeat time.Duration, done <-cha
 	}
 }
 
-// watch stops the run when it must.
+// watch stops the run when the worker must give it up.
 func (p *runStore) watch(ctx context.Context, cfg Config, done <-chan struct{}) {
 	slice := time.NewTimer(cfg.Slice)
 	defer slice.Stop()
@@ -76,8 +103,8 @@ func (p *runStore) watch(ctx context.Context, cfg Config, done <-chan struct{}) 
 			stopping, draining = nil, true
 			p.giveBack()
 		case <-lost:
-			// The engine has given the session to another worker, which must wait as long as this one has the
-			// store's claim: nothing is stored twice. So the step may end.
+			// The engine has given the session to another worker, which must wait while this one has the store's claim,
+			// so nothing is stored twice. The current step may therefore end.
 			lost = nil
 			p.giveBack()
 			if limit = time.After(cfg.Drain); draining {
@@ -92,17 +119,17 @@ func (p *runStore) watch(ctx context.Context, cfg Config, done <-chan struct{}) 
 func (p *runStore) giveBack() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.giving = true
+	p.yield = true
 }
 
-// stop cancels the run, and stores nothing more.
+// stop cancels the run, and refuses further records.
 func (p *runStore) stop(err error) {
 	p.mu.Lock()
 	if p.err == nil {
 		p.err = err
 	}
 	p.mu.Unlock()
-	p.cut(err)
+	p.cancel(err)
 }
 
 // Open opens the session.
@@ -139,12 +166,13 @@ func (l *runLog) Append(ctx context.Context, rec session.Record) error {
 	return l.p.stored(rec)
 }
 
-// stored notes a record, and returns an error if the run is to stop after it.
+// stored records the progress, and returns an error if the run must stop after this record.
 func (p *runStore) stored(rec session.Record) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.last = progress{Seq: rec.Seq, Status: rec.Status}
 	for _, raw := range rec.Events {
+		p.event = raw.Seq
 		var ev struct {
 			Type, Call string
 			Result     json.RawMessage
@@ -163,9 +191,9 @@ func (p *runStore) stored(rec session.Record) error {
 			}
 		}
 	}
-	if p.err == nil && p.giving && len(p.running) == 0 && rec.Status == session.StatusWorking {
+	if p.err == nil && p.yield && len(p.running) == 0 && rec.Status == session.StatusWorking {
 		p.err = errGivenBack
-		p.cut(p.err)
+		p.cancel(p.err)
 	}
 	return p.err
 }

@@ -7,39 +7,42 @@
 //	err = eng.Work(ctx, func(ctx context.Context, s *session.Session) (*agent.Agent, error) {…}) // a worker
 //
 // All processes share the store; package agent/session/postgres has one. Temporal decides when a session is
-// advanced, and on which worker. A session with something to do is a workflow with one activity: open the
+// advanced, and on which worker. A session with inputs or an unfinished run is a workflow with one activity: open the
 // session, run it until it ends, waits or has used up its slice, and close it. The workflow ends when the
 // session has nothing more to do, and the next input starts it again.
 //
-// What is said, answered and returned is only in the store. The history of a workflow holds the ids of sessions
-// and inputs, timers, and the errors of workers that could not advance a session. So payloads have no limit, the agent's instructions, tools and code may change while
-// conversations are in progress, and those who can read the history cannot read the conversations.
+// Messages, answers and results are only in the store. The history of a workflow contains the ids of sessions and
+// inputs, timers, and the errors of workers that could not advance a session. So payloads have no limit, the
+// agent's instructions, tools and code may change while conversations are in progress, and those who can read the
+// history cannot read the conversations.
+//
+// Workers publish deltas if the store is a [session.Notifier]; package agui shows them.
 //
 // # Inputs
 //
 // [Engine.Send] stores an input in the session's inbox, which accepts each id once, and then wakes the workflow
-// with a signal. A signal is stored by Temporal even while no worker is running. A sender that dies between the
-// two leaves an input that waits: sending it again with the same id, or [Engine.Wake], wakes the session.
+// with a signal. A signal is stored by Temporal even while no worker is running. If a sender dies between the two,
+// the input waits until the sender sends it again with the same id, or until [Engine.Wake] is called.
 //
-// The id of the workflow is QUEUE/SESSION. Cancelling it, for example in Temporal's user interface, interrupts
-// the session, as sending an [agent.Interrupt] does. Its query "pending" returns the number of the last record and the status;
-// [Engine.Pending] returns the questions.
+// The id of the workflow is QUEUE/SESSION. Cancelling the workflow, for example in Temporal's user interface, interrupts
+// the session, as an [agent.Interrupt] does. The workflow's query "pending" returns the number of the last record and
+// the status; [Engine.Pending] returns the questions.
 //
-// A session that waits costs workers nothing. With [Config.WaitFor] its workflow stays open, and the SDK may keep
-// it in a cache of bounded size (worker.SetStickyWorkflowCacheSize).
+// A waiting session uses no worker. With [Config.WaitFor] its workflow stays open, and the SDK may keep it in a
+// cache of bounded size (worker.SetStickyWorkflowCacheSize).
 //
 // # When a worker dies
 //
-// At most the step that was not stored yet is lost, as package session describes: an unfinished model call is
-// made again, a call of an idempotent tool is made again once with the same key, and any other call gets the
-// result that its outcome is unknown. The engine notices after [Config.Heartbeat], and another worker continues
-// from the last save once the store's claim has expired; so a claim should expire within that time.
+// At most one step is lost, as package session describes: an unfinished model call is made again, a call of an
+// idempotent tool is made again once with the same key, and any other call gets the result that its outcome is
+// unknown. The engine notices after [Config.Heartbeat], and another worker continues from the last save once the
+// store's claim has expired; so a claim should expire within that time.
 //
 // When the context of [Engine.Work] ends, for example on SIGTERM, the worker accepts no more sessions, and gives
-// back each that it has after the next save at which no tool call is running.
+// back each session after its next save at which no tool call is running.
 //
-// A worker that reads a session of a newer version ([agent.ErrNewerState]) gives it back, too, until a newer
-// worker gets it. Old and new workers can run at the same time.
+// A worker that reads a session of a newer version ([agent.ErrNewerState]) also gives it back, until a newer worker gets
+// it. Old and new workers can run at the same time.
 package temporal
 
 import (
@@ -62,7 +65,7 @@ import (
 
 var (
 	// ErrNoWorkers is wrapped by the error for an input that is stored, but for which no worker polls the
-	// task queue. A worker that starts later takes it up.
+	// task queue. A worker that starts later processes it.
 	ErrNoWorkers = errors.New("no worker polls the task queue")
 
 	// ErrRefused is wrapped by the error of [Engine.Answer] for an input that had no effect.
@@ -73,7 +76,7 @@ var (
 // equal Configs.
 type Config struct {
 	Client client.Client
-	Queue  string // the task queue; a session always belongs to the same one
+	Queue  string // the task queue; a session belongs to one queue
 
 	// Store is shared by all processes that send to, watch or advance a session. It must be a [session.Inbox],
 	// a [session.Watcher] and a [session.Reader].
@@ -83,16 +86,16 @@ type Config struct {
 	// Less than 100 ms is an error.
 	Heartbeat time.Duration
 
-	// Slice is how long a worker advances a session before it gives it back, so that others have their turn; 0
-	// means 5 minutes. It gives it back after the next save at which no tool call is running.
+	// Slice is how long a worker advances a session before it gives the session back, so that others have their turn; 0
+	// means 5 minutes. It does so after the next save at which no tool call is running.
 	Slice time.Duration
 
-	// Drain is how long [Engine.Work], when its context has ended, waits for running steps; 0 means 5
-	// minutes. Those that take longer are cut off, as by a crash.
+	// Drain is how long [Engine.Work] waits for running steps after its context has ended; 0 means 5 minutes. Steps
+	// that take longer are cut off, as by a crash.
 	Drain time.Duration
 
-	// WaitFor is how long a session waits for answers. After that it is interrupted: the calls that wait
-	// get results that say so. 0 means without limit. It bounds a wait, which agent.Limits.Time does not.
+	// WaitFor is how long a session waits for answers. After that it is interrupted, and the waiting calls get
+	// results that say so. 0 means no limit. agent.Limits.Time does not include this time.
 	WaitFor time.Duration
 
 	// Sessions is how many sessions a worker advances at a time; 0 means 100.
@@ -106,7 +109,7 @@ type Engine struct {
 	checked atomic.Int64 // when a worker was last seen, in Unix nanoseconds
 }
 
-// store is what a Config.Store must implement.
+// store has the methods that a Config.Store must have.
 type store interface {
 	session.Store
 	session.Inbox
@@ -114,7 +117,7 @@ type store interface {
 	session.Reader
 }
 
-// check checks what all processes need, and sets the defaults.
+// check checks the fields that all processes need, and sets the defaults.
 func (cfg *Config) check() error {
 	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 30*time.Second)
 	switch {
@@ -152,8 +155,8 @@ func (e *Engine) workflowID(id string) string { return e.cfg.Queue + "/" + id }
 // are stored. accepted is false if the session received an input with that id before; so a sender that does not
 // know whether an input was accepted can send it again. If the error wraps [ErrNoWorkers], the input is stored.
 //
-// A message to a session that waits for answers waits with it. An [agent.Interrupt] ends the current run within
-// a second.
+// A message to a session that waits for answers is processed after the answers. An [agent.Interrupt] ends the
+// current run within a second.
 func (e *Engine) Send(ctx context.Context, id, input string, in agent.Input) (accepted bool, err error) {
 	accepted, err = session.Send(ctx, e.store, id, input, in)
 	if err != nil {
@@ -162,15 +165,16 @@ func (e *Engine) Send(ctx context.Context, id, input string, in agent.Input) (ac
 	return accepted, e.Wake(ctx, id, input)
 }
 
-// Wake has a worker check whether a session has something to do. [Engine.Send] calls it; call it for sessions to
-// which others have sent inputs, and for those whose sender died during Send, which [session.Store].List finds
-// with Query.Inputs. reason, in the form of an id, is for people who read the workflow's history.
+// Wake makes a worker check whether a session has inputs or an unfinished run. [Engine.Send] calls it. Call it for
+// sessions to which others have sent inputs, and for those whose sender died during Send, which [session.Store].List
+// finds with Query.Inputs. A run that has failed is continued. reason is for people who read the workflow's history; it
+// must have the form of an id.
 func (e *Engine) Wake(ctx context.Context, id, reason string) error {
 	if err := errors.Join(session.CheckID(id), session.CheckID(reason)); err != nil {
 		return fmt.Errorf("temporal: wake session %.140q: %w", id, err)
 	}
-	_, err := e.cfg.Client.SignalWithStartWorkflow(ctx, e.workflowID(id), wakeName, reason, client.StartWorkflowOptions{TaskQueue: e.cfg.Queue},
-		workflowName, conversation{Session: id, Heartbeat: e.cfg.Heartbeat, WaitFor: e.cfg.WaitFor})
+	opts := client.StartWorkflowOptions{TaskQueue: e.cfg.Queue, WorkflowTaskTimeout: min(10*time.Second, max(time.Second, e.cfg.Heartbeat))} // a task of a dead worker is repeated after this time
+	_, err := e.cfg.Client.SignalWithStartWorkflow(ctx, e.workflowID(id), wakeName, reason, opts, workflowName, conversation{Session: id, Heartbeat: e.cfg.Heartbeat, WaitFor: e.cfg.WaitFor})
 	if err != nil {
 		return fmt.Errorf("temporal: wake session %q: %w", id, withRemedy(err))
 	}
@@ -189,39 +193,31 @@ func (e *Engine) checkWorkers(ctx context.Context) error {
 	q, err := e.cfg.Client.DescribeTaskQueue(ctx, e.cfg.Queue, enumspb.TASK_QUEUE_TYPE_ACTIVITY)
 	switch {
 	case err != nil:
-		return nil // the input is stored, and it is unknown whether there are workers
+		return nil // the input is stored, and whether there are workers is unknown
 	case len(q.GetPollers()) == 0:
-		return fmt.Errorf("temporal: %w %q: the input is stored, and a worker that starts takes it up; call Engine.Work in a process, or check Config.Queue",
+		return fmt.Errorf("temporal: %w %q: the input is stored for a worker that starts later; call Engine.Work in a process, or check Config.Queue",
 			ErrNoWorkers, e.cfg.Queue)
 	}
 	e.checked.CompareAndSwap(seen, time.Now().UnixNano())
 	return nil
 }
 
-// Answer sends an input like [Engine.Send], and returns when the session has consumed it or ctx has ended. If it
-// had no effect, the error wraps [ErrRefused] and says why: because the question was answered by another
-// process first, for example, or because the run that asked has ended.
+// Answer sends an input like [Engine.Send], and returns when the session has consumed it or ctx has ended. If the input
+// had no effect, the error wraps [ErrRefused] and has the reason: for example, another process was the first to answer
+// the question, or the run that asked has ended.
 func (e *Engine) Answer(ctx context.Context, id, input string, in agent.Input) error {
 	if _, err := e.Send(ctx, id, input, in); err != nil {
 		return err
 	}
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second/4) {
-		entry, err := e.store.Input(ctx, id, input)
-		switch {
-		case err != nil:
-			return err
-		case entry.Refused != "":
-			return fmt.Errorf("temporal: session %q: input %q: %w: %s; read Engine.Pending for what it waits for now", id, input, ErrRefused, entry.Refused)
-		case entry.Record != 0:
-			return nil
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return fmt.Errorf("temporal: session %q: input %q waits: %w; check that a worker polls the task queue %q, and that the agents of the workers can be built",
-				id, input, context.Cause(ctx), e.cfg.Queue)
-		}
+	entry, err := session.Await(ctx, e.store, id, input)
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("temporal: session %q: input %q waits: %w; check that a worker polls the task queue %q, and that the agents of the workers can be built",
+			id, input, context.Cause(ctx), e.cfg.Queue)
+	case err == nil && entry.Refused != "":
+		return fmt.Errorf("temporal: session %q: input %q: %w: %s; Engine.Pending returns what the session waits for now", id, input, ErrRefused, entry.Refused)
 	}
+	return err
 }
 
 // Pending returns what a session waits for, like [agent.State.Pending]. It reads the store, so it needs no worker.
@@ -238,7 +234,7 @@ func (e *Engine) Pending(ctx context.Context, id string) ([]event.Event, error) 
 	return st.Pending(), nil
 }
 
-// withRemedy adds to an error of Temporal what to do.
+// withRemedy adds the remedy to an error of Temporal.
 func withRemedy(err error) error {
 	if _, ok := errors.AsType[*serviceerror.NamespaceNotFound](err); ok {
 		return fmt.Errorf("%w; create the namespace, or name another in client.Options.Namespace", err)

@@ -49,7 +49,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestAnswers has two processes answer a question at once: one answer counts, the other process is told.
+// TestAnswers has two processes answer a question at once: one answer is used, the other process gets an error.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -84,8 +84,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestTakeover kills workers in the middle of a run: each time another one continues, nothing is done twice that
-// may not be, and no answer of the model is asked for again.
+// TestTakeover kills workers in the middle of a run: each time another one continues. Only idempotent calls
+// are repeated, and no answer of the model is requested again.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -236,7 +236,7 @@ func TestInterrupt(t *testing.T) {
 	if end := h.ended(t, "asks", 2); end.Reason != event.EndInterrupted {
 		t.Errorf("a session without an answer ended with %+v", end)
 	}
-	if end := h.ended(t, "asks", 3); end.Reason != event.EndCompleted { // with the message that had to wait
+	if end := h.ended(t, "asks", 3); end.Reason != event.EndCompleted { // has the message that was waiting
 		t.Errorf("ended with %+v", end)
 	}
 	keep(t, "expired", h.history(t, "asks", ""))
@@ -274,8 +274,8 @@ func TestFailed(t *testing.T) {
 	}
 }
 
-// TestNewerState has an old worker and a new one at work: the old one refuses a session that the new one has
-// written, and the new one gets it.
+// TestNewerState runs an old and a new worker: the old one refuses a session of a newer version, and the new one
+// gets it.
 func TestNewerState(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -296,7 +296,7 @@ func TestNewerState(t *testing.T) {
 	}
 }
 
-// TestErrors checks that errors name what to do.
+// TestErrors checks that errors have a remedy.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -345,7 +345,7 @@ func TestErrors(t *testing.T) {
 		_, err := temporal.New(row.cfg)
 		check(err, nil, row.words)
 	}
-	h.work(t, h.agent) // the inputs have not been lost
+	h.work(t, h.agent) // the inputs were not lost
 	h.ended(t, "a", 1)
 	st, _, err := session.Read(t.Context(), h.store, "a", 0)
 	if err != nil || st.Messages[0].Role != message.RoleUser {

@@ -20,13 +20,14 @@ import (
 // is [session.Save] or s.Save. It may be a different one each time.
 type AgentFunc func(ctx context.Context, s *session.Session) (*agent.Agent, error)
 
-// Work advances sessions until ctx ends. Then it accepts no more, gives back those that it has (see
+// Work advances sessions until ctx ends. Then it accepts no more sessions, gives back those that it has (see
 // [Config.Drain]), and returns nil. It fails if the namespace does not exist.
 func (e *Engine) Work(ctx context.Context, agents AgentFunc) error {
 	w := worker.New(e.cfg.Client, e.cfg.Queue, worker.Options{
+		MaxConcurrentWorkflowTaskPollers:   pollers,
 		WorkerStopTimeout:                  e.cfg.Drain,
 		MaxConcurrentActivityExecutionSize: e.cfg.Sessions,
-		StickyScheduleToStartTimeout:       min(e.cfg.Heartbeat/4, 5*time.Second), // a dead worker delays its workflows by as much
+		StickyScheduleToStartTimeout:       min(e.cfg.Heartbeat/4, 5*time.Second), // the delay of workflows whose worker has died
 		MaxHeartbeatThrottleInterval:       e.cfg.Heartbeat / 3,
 	})
 	var running sync.WaitGroup
@@ -47,22 +48,27 @@ func (e *Engine) Work(ctx context.Context, agents AgentFunc) error {
 	return nil
 }
 
+// pollers is the number of concurrent polls for workflow tasks. The default of 2 is less than the number of partitions
+// of a task queue, so tasks could wait although workers are idle. Activities keep the default: most are started by the
+// worker that schedules them, and each poll of a worker that dies can delay a task by a heartbeat.
+const pollers = 8
+
 // interrupt sends an interrupt to a session.
 func (e *Engine) interrupt(ctx context.Context, i interruption) error {
 	if i.Seq != 0 {
 		in, _, err := e.store.Read(ctx, i.Session, 0)
 		if err != nil || in.Seq != i.Seq {
-			return err // it has changed
+			return err // the session has changed
 		}
 	}
 	_, err := session.Send(ctx, e.store, i.Session, i.ID, agent.Interrupt{})
 	return err
 }
 
-// advance runs a session until it ends, waits or is to be given back.
+// advance runs a session until it ends, waits or must be given back.
 func (e *Engine) advance(ctx context.Context, id string, agents AgentFunc) (progress, error) {
-	// A run whose context ends would be stored as one that the user has interrupted. So only the runStore cancels it, which
-	// then stores nothing more.
+	// A run whose context ends would be stored as interrupted by the user. So only the runStore cancels the run, after it
+	// has stopped to store records.
 	runCtx, cut := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cut(nil)
 	p := newRunStore(e.store, cut)
@@ -81,19 +87,20 @@ func (e *Engine) advance(ctx context.Context, id string, agents AgentFunc) (prog
 
 // run opens the session and runs it.
 func (p *runStore) run(ctx context.Context, id string, agents AgentFunc) (at progress, err error) {
-	s, err := session.Open(ctx, p, id)
+	s, err := session.Open(ctx, p.full(), id)
 	if err != nil {
-		return progress{}, err // the engine tries again, perhaps on another worker
+		return progress{}, err // Temporal retries, perhaps on another worker
 	}
 	defer func() { err = errors.Join(err, s.Close()) }() // also after a panic
 	a, err := agents(ctx, s)
 	if err != nil {
 		return progress{}, fmt.Errorf("session %q: the agent cannot be built: %w", id, err)
 	}
-	for _, err = range s.Run(ctx, a) {
-		if err != nil {
+	for ev, runErr := range s.Run(ctx, a) {
+		if err = runErr; err != nil {
 			break
 		}
+		p.publish(id, ev)
 	}
 	at, stopped := p.end()
 	switch {

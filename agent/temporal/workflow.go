@@ -10,7 +10,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// The names that workers and senders of all versions share.
+// Names that workers and senders of all versions share.
 const (
 	workflowName  = "kitbag.conversation"
 	advanceName   = "kitbag.advance"
@@ -19,8 +19,8 @@ const (
 	pendingName   = "pending"
 )
 
-// maxHistory is the number of events after which a workflow is continued as new. A turn of the loop adds fewer
-// than 100, unless more signals than that arrive during one.
+// maxHistory is the number of events after which a workflow is continued as new. Without signals, an iteration of the
+// loop adds fewer than 100.
 const maxHistory = 1500
 
 // A conversation is the argument of the workflow of a session.
@@ -31,15 +31,15 @@ type conversation struct {
 
 	// Set when the workflow is continued as new.
 	Seq    int64     `json:"seq,omitempty"`    // the record after which it waits for answers
-	Expiry time.Time `json:"expiry,omitzero"`  // until when
-	Ended  bool      `json:"cancel,omitempty"` // it was cancelled, and the session interrupted
+	Expiry time.Time `json:"expiry,omitzero"`  // when the wait ends
+	Ended  bool      `json:"cancel,omitempty"` // the workflow was cancelled, and the session interrupted
 }
 
 // progress is the result of advancing a session.
 type progress struct {
 	Seq    int64          `json:"seq"` // of the last record
 	Status session.Status `json:"status"`
-	More   bool           `json:"more,omitempty"` // it was given back, and can be advanced at once
+	More   bool           `json:"more,omitempty"` // the session was given back, and can continue at once
 }
 
 // An interruption is the argument of the activity that sends an [agent.Interrupt] to a session.
@@ -49,8 +49,8 @@ type interruption struct {
 	Seq     int64  `json:"seq,omitempty"` // if not 0, it is sent only if this is the last record
 }
 
-// converse advances a session until it has nothing more to do, and then ends: the next input starts it again, so
-// a session that waits is only rows of the store, unless a timer limits the wait.
+// converse is the workflow that advances a session until there is nothing more to do; the next input starts it again. So
+// a waiting session has no open workflow, unless a timer limits the wait.
 func converse(ctx workflow.Context, c conversation) error {
 	t := &turn{conversation: c, wakes: workflow.GetSignalChannel(ctx, wakeName)}
 	if err := workflow.SetQueryHandler(ctx, pendingName, func() (progress, error) { return t.at, nil }); err != nil {
@@ -66,7 +66,7 @@ func converse(ctx workflow.Context, c conversation) error {
 		if !more && !waits {
 			return nil
 		}
-		if !more && !workflow.Now(ctx).Before(t.Expiry) { // and the inbox has no answer
+		if !more && !workflow.Now(ctx).Before(t.Expiry) { // no answer has arrived in time
 			err := t.interrupt(ctx, interruption{Session: t.Session, ID: fmt.Sprintf("expired-%d", t.Seq), Seq: t.Seq})
 			if err != nil {
 				return err
@@ -84,38 +84,38 @@ func converse(ctx workflow.Context, c conversation) error {
 	}
 }
 
-// A turn is the state of a workflow.
+// A turn is the state of the workflow converse.
 type turn struct {
 	conversation
 	at    progress
 	wakes workflow.ReceiveChannel
 }
 
-// drain receives the signals that have arrived: one look at the inbox is for all of them.
+// drain receives all signals that have arrived, since one activity reads all inputs.
 func (t *turn) drain() {
 	for t.wakes.ReceiveAsync(nil) {
 	}
 }
 
-// advance runs the activity. If the workflow is cancelled meanwhile, the session is interrupted.
+// advance runs the activity. If the workflow is cancelled in the meantime, it interrupts the session.
 func (t *turn) advance(ctx workflow.Context) error {
-	// The activity outlives a cancellation, because it stores the result of the interrupt.
-	free, cancel := workflow.NewDisconnectedContext(ctx)
+	// The activity continues after a cancellation, because it stores the result of the interrupt.
+	disconnected, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	run := workflow.ExecuteActivity(workflow.WithActivityOptions(free, workflow.ActivityOptions{
+	run := workflow.ExecuteActivity(workflow.WithActivityOptions(disconnected, workflow.ActivityOptions{
 		StartToCloseTimeout: 24 * time.Hour, // a slice is shorter, but a single step may be long
 		HeartbeatTimeout:    t.Heartbeat,
 		RetryPolicy:         retries(t.Heartbeat),
 	}), advanceName, t.Session)
 	var err error
-	sel := workflow.NewSelector(free).AddFuture(run, func(workflow.Future) {})
+	sel := workflow.NewSelector(disconnected).AddFuture(run, func(workflow.Future) {})
 	t.onCancel(ctx, sel, &err)
-	sel.Select(free)
+	sel.Select(disconnected)
 	if err != nil {
 		return err
 	}
-	var at progress // a new one: what is omitted in JSON is not set
-	if err := run.Get(free, &at); err != nil {
+	var at progress // a new one, since decoding does not reset omitted members
+	if err := run.Get(disconnected, &at); err != nil {
 		return err
 	}
 	t.at = at
@@ -127,14 +127,14 @@ func (t *turn) advance(ctx workflow.Context) error {
 
 // wait returns when the session was woken or interrupted, or has waited too long.
 func (t *turn) wait(ctx workflow.Context) error {
-	free, cancel := workflow.NewDisconnectedContext(ctx)
-	defer cancel() // the timer
+	disconnected, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel() // ends the timer
 	var err error
-	sel := workflow.NewSelector(free)
-	sel.AddReceive(t.wakes, func(c workflow.ReceiveChannel, _ bool) { c.Receive(free, nil) })
-	sel.AddFuture(workflow.NewTimer(free, t.Expiry.Sub(workflow.Now(ctx))), func(workflow.Future) {})
+	sel := workflow.NewSelector(disconnected)
+	sel.AddReceive(t.wakes, func(c workflow.ReceiveChannel, _ bool) { c.Receive(disconnected, nil) })
+	sel.AddFuture(workflow.NewTimer(disconnected, t.Expiry.Sub(workflow.Now(ctx))), func(workflow.Future) {})
 	t.onCancel(ctx, sel, &err)
-	sel.Select(free)
+	sel.Select(disconnected)
 	return err
 }
 
@@ -150,13 +150,13 @@ func (t *turn) onCancel(ctx workflow.Context, sel workflow.Selector, err *error)
 }
 
 func (t *turn) interrupt(ctx workflow.Context, i interruption) error {
-	free, cancel := workflow.NewDisconnectedContext(ctx)
+	disconnected, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	free = workflow.WithActivityOptions(free, workflow.ActivityOptions{StartToCloseTimeout: 5 * time.Minute, RetryPolicy: retries(t.Heartbeat)})
-	return workflow.ExecuteActivity(free, interruptName, i).Get(free, nil)
+	disconnected = workflow.WithActivityOptions(disconnected, workflow.ActivityOptions{StartToCloseTimeout: 5 * time.Minute, RetryPolicy: retries(t.Heartbeat)})
+	return workflow.ExecuteActivity(disconnected, interruptName, i).Get(disconnected, nil)
 }
 
-// retries are without end: what a worker could not do now, another can do later.
+// retries returns a policy without a limit: another worker may succeed later.
 func retries(heartbeat time.Duration) *temporal.RetryPolicy {
 	return &temporal.RetryPolicy{InitialInterval: heartbeat / 8, BackoffCoefficient: 1.2, MaximumInterval: heartbeat / 4}
 }

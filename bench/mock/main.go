@@ -98,35 +98,35 @@ type place struct {
 	round int
 	whole bool // the answer is not streamed
 
-	byResponses bool // of the Responses API
+	byResponses bool // the request is for the Responses API
 }
 
-// A rendered is an answer: its parts, and the wait between them.
-type rendered struct {
+// An answer has the parts of a response, and the wait between them.
+type answer struct {
 	parts [][]byte
 	wait  time.Duration
 }
 
 type server struct {
-	answers         sync.Map // place → rendered
+	answers         sync.Map // place → answer
 	requests, bytes atomic.Int64
 	bodies          sync.Pool
 }
 
-func (srv *server) answer(p place) rendered {
+func (srv *server) answer(p place) answer {
 	if a, ok := srv.answers.Load(p); ok {
-		return a.(rendered)
+		return a.(answer)
 	}
-	var a rendered
+	var a answer
 	switch {
 	case p.byResponses:
 		a.parts = [][]byte{p.script.responses(p.round)}
 	case p.whole:
 		a.parts = [][]byte{p.script.whole(p.round)}
 	case p.round < p.rounds:
-		a = rendered{p.toolCalls(p.round), time.Duration(p.gap) * time.Millisecond}
+		a = answer{p.toolCalls(p.round), time.Duration(p.gap) * time.Millisecond}
 	default:
-		a = rendered{p.text(), time.Duration(p.pause) * time.Millisecond}
+		a = answer{p.text(), time.Duration(p.pause) * time.Millisecond}
 	}
 	srv.answers.Store(p, a)
 	return a

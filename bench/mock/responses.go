@@ -28,7 +28,7 @@ func response(status, output string) string {
 		`"tool_choice":"auto","top_p":1.0,"truncation":"disabled","usage":%s,"user":null,"metadata":{}}`, status, output, usage)
 }
 
-// responses is the answer of a round, or the last one: reasoning, and then the calls or the text.
+// responses returns the answer of a round: reasoning, and then the calls or, in the last round, the text.
 func (s script) responses(round int) []byte {
 	var e stream
 	var output []string

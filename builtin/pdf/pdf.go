@@ -1,157 +1,176 @@
-// Package pdf reads the text of PDF files (PDF 32000-1). The Read tool of [github.com/kitbag-go/kitbag/builtin]
-// can use it:
+// Package pdf reads the text of PDF files for the Read tool of [github.com/kitbag-go/kitbag/builtin]:
 //
 //	tools, err := builtin.New(builtin.Config{PDF: pdf.Reader{}})
 //
-// It also works alone:
+// PDFium, the reader of Chromium, does the work. It is WebAssembly that an interpreter runs: no file, variable or
+// connection of the program is within its reach, and its memory and time are limited. So a malicious file can make
+// its own text wrong, and no more.
 //
-//	f, err := pdf.Open(ctx, raw)
-//	for n := range f.Pages() {
-//		text, err := f.Text(ctx, n+1)
-//	}
-//
-// # Malicious files
-//
-// A file declares how long its tables are, where they are, and how often its streams are compressed. None of
-// this is trusted: the cost of each [File] is counted, and exceeding the limits below is an error. A number in
-// the file causes allocations only as far as there are bytes to fill them, recursion is bounded, and long work
-// polls its context. So a File takes, in addition to the bytes of the file, at most some hundreds of megabytes
-// of memory, and time in proportion to these limits.
-//
-// # What is read
-//
-// Files of every version up to 2.0 can be read, with cross-reference tables or streams or both; a file with a
-// missing or wrong table is searched for its objects. A damaged object counts as null, as in viewers. An
-// encrypted file is decrypted if it can be opened without a password. Filters for images are not supported.
+// To open a file takes about a second, and 150 MB until it is closed; a page of dense text takes half a second.
 package pdf
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/klippa-app/go-pdfium"
+	pdferrors "github.com/klippa-app/go-pdfium/errors"
+	"github.com/klippa-app/go-pdfium/references"
+	"github.com/klippa-app/go-pdfium/requests"
+	"github.com/klippa-app/go-pdfium/webassembly"
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
 )
 
-// Limits on the cost of one File.
 const (
-	maxDecoded = 128 << 20 // bytes that filters read and return
-	maxParsed  = 128 << 20 // bytes that are parsed as objects, or searched for an end
-	maxObjects = 2 << 20   // tokens of objects
-	maxEntries = 2 << 20   // entries of cross-reference tables, of object streams and of character maps
+	maxMemory = 256 << 20 // bytes of PDFium's memory, which has the file too
+	maxChars  = 1 << 20   // characters of a page
+	wasmPage  = 64 << 10
 )
 
-// Limits on its structure.
-const (
-	maxObject  = 8_388_607 // the greatest number of an object; annex C
-	maxDepth   = 100       // of nested arrays and dictionaries
-	maxChain   = 32        // of references to references, and of objects that need others to be read
-	maxFilters = 8         // of a stream
-	maxNodes   = 50_000    // of the page tree
-	maxLevels  = 50        // of the page tree
-	maxTable   = 16 << 20  // bytes of a cross-reference stream or of objects
-	maxStream  = 8 << 20   // bytes of the content streams of one page, or of its text
-	headSpace  = 1024      // bytes at the beginning that may come before the header
-	tailSpace  = 1024      // bytes at the end that are searched for the offset of the table
-)
-
-// A File is an open PDF file. It is not safe for concurrent use.
-type File struct {
-	raw     []byte
-	trailer object
-	entries map[int]entry
-	cache   map[int]object
-	streams map[int]*objectStream // by object number; nil if damaged
-	busy    map[int]bool          // objects that are being read
-
-	fonts    map[int]*font // by object number
-	lock     *lock         // of an encrypted file
-	searched bool
-	found    []foundObject // by searching, in order of offset
-	places   map[int]int   // the last offset of each number
-
-	pages  []page
-	left   budget
-	damage error // the first damage
-	err    error // the error that ended the reading
-}
-
-// A Reader opens files for [github.com/kitbag-go/kitbag/builtin.Config]. It is safe for
-// concurrent use.
+// A Reader opens files for [github.com/kitbag-go/kitbag/builtin.Config]. It is safe for concurrent use.
 type Reader struct{}
 
-// OpenPDF returns the number of pages of a file, and a function for the text of a page; see
-// [Open] and [File.Text].
+// OpenPDF returns the number of pages of a file, and a function for the text of a page, counted from 1. The file
+// is closed when ctx or the context of a page is done, and after an error. A file that is encrypted with a password,
+// or without pages, is an error.
 func (Reader) OpenPDF(ctx context.Context, file []byte) (pages int, text func(ctx context.Context, page int) (string, error), err error) {
-	f, err := Open(ctx, file)
+	d := &document{}
+	d.ctx, d.cancel = context.WithCancelCause(ctx)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	context.AfterFunc(d.ctx, d.close)
+	if err := d.open(file); err != nil {
+		return 0, nil, d.fail(err)
+	}
+	return d.pages, d.text, nil
+}
+
+// A document is an open file in a PDFium of its own.
+type document struct {
+	ctx    context.Context // stops PDFium, and closes the file
+	cancel context.CancelCauseFunc
+
+	mu    sync.Mutex // held while PDFium is used
+	pool  pdfium.Pool
+	lib   pdfium.Pdfium
+	doc   references.FPDF_DOCUMENT
+	pages int
+}
+
+func (d *document) open(raw []byte) (err error) {
+	d.pool, err = webassembly.Init(webassembly.Config{
+		Context: d.ctx, MaxTotal: 1, Stdout: io.Discard, Stderr: io.Discard,
+		FSConfig: wazero.NewFSConfig(), // no files; the default is all of them
+		// To compile PDFium takes ten seconds and 400 MB.
+		RuntimeConfig: wazero.NewRuntimeConfigInterpreter().WithCloseOnContextDone(true).WithMemoryLimitPages(maxMemory / wasmPage).
+			WithCoreFeatures(api.CoreFeaturesV2 | experimental.CoreFeaturesExceptionHandling),
+	})
 	if err != nil {
-		return 0, nil, err
+		return err
 	}
-	return f.Pages(), f.Text, nil
+	if d.lib, err = d.pool.GetInstanceWithContext(d.ctx); err != nil {
+		return err
+	}
+	doc, err := d.lib.OpenDocument(&requests.OpenDocument{File: &raw})
+	if err != nil {
+		return err
+	}
+	d.doc = doc.Document
+	count, err := d.lib.FPDF_GetPageCount(&requests.FPDF_GetPageCount{Document: d.doc})
+	if err != nil {
+		return err
+	}
+	if d.pages = count.PageCount; d.pages < 1 {
+		return errors.New("it has no pages")
+	}
+	return nil
 }
 
-// A budget is what is left of the limits on cost.
-type budget struct{ decoded, parsed, objects, entries int }
-
-// Open reads the tables and the page tree of a file, which must not change while the
-// File is used. A file that is encrypted with a password, or without pages, is an error.
-func Open(ctx context.Context, raw []byte) (*File, error) {
-	f := &File{left: budget{maxDecoded, maxParsed, maxObjects, maxEntries}}
-	if err := f.open(ctx, raw); err != nil {
-		return nil, err
+func (d *document) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.pool != nil {
+		d.pool.Close()
 	}
-	return f, nil
 }
 
-func (f *File) open(ctx context.Context, raw []byte) error {
-	head := bytes.Index(raw[:min(len(raw), headSpace)], []byte("%PDF-"))
-	if head < 0 {
-		return fmt.Errorf("not a PDF file: %%PDF- is not in its first %d bytes", headSpace)
+func (d *document) text(ctx context.Context, n int) (string, error) {
+	if n < 1 || n > d.pages {
+		return "", fmt.Errorf("page %d does not exist; the file has %d pages", n, d.pages)
 	}
-	f.raw = raw[head:] // offsets are counted from the header
-	f.reset()
-	err := f.readTables(ctx)
-	if err == nil {
-		err = f.readPages(ctx)
+	defer context.AfterFunc(ctx, func() { d.cancel(ctx.Err()) })()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	text, err := d.pageText(n)
+	if err != nil {
+		return "", d.fail(err)
 	}
-	if _, repairable := errors.AsType[damage](err); repairable {
-		f.reset()
-		if err = f.repair(ctx); err == nil {
-			err = f.readPages(ctx)
+	return text, nil
+}
+
+func (d *document) pageText(n int) (string, error) {
+	if err := d.ctx.Err(); err != nil {
+		return "", err
+	}
+	page, err := d.lib.FPDFText_LoadPage(&requests.FPDFText_LoadPage{Page: requests.Page{
+		ByIndex: &requests.PageByIndex{Document: d.doc, Index: n - 1}}})
+	if err != nil {
+		return "", err
+	}
+	defer d.lib.FPDFText_ClosePage(&requests.FPDFText_ClosePage{TextPage: page.TextPage})
+	chars, err := d.lib.FPDFText_CountChars(&requests.FPDFText_CountChars{TextPage: page.TextPage})
+	if err != nil || chars.Count < 1 {
+		return "", err
+	}
+	if chars.Count > maxChars {
+		return "", fmt.Errorf("it has more than %d characters", maxChars)
+	}
+	text, err := d.lib.FPDFText_GetText(&requests.FPDFText_GetText{TextPage: page.TextPage, Count: chars.Count})
+	if err != nil {
+		return "", err
+	}
+	return strings.Map(readable, text.Text), nil
+}
+
+const hyphen = '\uFFFE' // in the text of PDFium, at the end of a line
+
+// readable removes carriage returns, and replaces control characters, which could affect a terminal.
+func readable(r rune) rune {
+	switch {
+	case r == '\r':
+		return -1
+	case r == hyphen:
+		return '-'
+	case unicode.IsControl(r) && !unicode.IsSpace(r):
+		return utf8.RuneError
+	}
+	return r
+}
+
+// fail closes the file, and returns what an error of PDFium means.
+func (d *document) fail(err error) error {
+	switch {
+	case errors.Is(err, pdferrors.ErrPassword):
+		err = errors.New("it is encrypted with a password; decrypt it first, for example with Bash: qpdf --password=PASSWORD --decrypt FILE NEW")
+	case errors.Is(err, pdferrors.ErrSecurity):
+		err = errors.New("its encryption is not supported; decrypt it first, for example with Bash: qpdf --decrypt FILE NEW")
+	case errors.Is(err, pdferrors.ErrFormat):
+		err = errors.New("it is damaged, or not a PDF file")
+	case errors.Is(err, pdferrors.ErrPage):
+		err = errors.New("the page is damaged")
+	default:
+		if first, _, trap := strings.Cut(err.Error(), "\nwasm stack trace:"); trap || strings.Contains(first, "could not allocate memory") {
+			err = fmt.Errorf("PDFium stopped (%s): the file needs more than %d MiB of memory, or is malicious", first, maxMemory>>20)
 		}
 	}
-	return err
-}
-
-// reset drops all objects, but not their cost.
-func (f *File) reset() {
-	f.trailer, f.pages, f.lock = object{}, nil, nil
-	f.entries, f.cache = map[int]entry{}, map[int]object{}
-	f.streams, f.busy = map[int]*objectStream{}, map[int]bool{}
-	f.fonts = map[int]*font{}
-}
-
-// Pages returns how many pages there are, at least one.
-func (f *File) Pages() int { return len(f.pages) }
-
-// spend subtracts n from left, and reports whether enough was left and the context is not done.
-func (f *File) spend(ctx context.Context, left *int, n int) bool {
-	if f.err != nil {
-		return false
-	}
-	before := *left
-	if *left -= n; *left < 0 {
-		*left = 0
-		f.err = fmt.Errorf("reading it takes more than %d MiB of streams, %d MiB of objects, %d objects or %d entries of tables: it is too large, or malicious",
-			maxDecoded>>20, maxParsed>>20, maxObjects, maxEntries)
-	} else if n > 0 && before>>12 != *left>>12 {
-		f.err = ctx.Err()
-	}
-	return f.err == nil
-}
-
-// noteDamage records the first damage, for an error without another cause.
-func (f *File) noteDamage(err error) {
-	if f.damage == nil && err != nil {
-		f.damage = err
-	}
+	d.cancel(err)
+	return context.Cause(d.ctx) // which is why PDFium failed, if the context was done before
 }

@@ -1,112 +1,175 @@
 package pdf
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/kitbag-go/kitbag/builtin/pdf/internal/pdftest"
-	"github.com/kitbag-go/kitbag/internal/countdown"
+	"github.com/kitbag-go/kitbag/builtin"
+	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/tool"
+	"go.uber.org/goleak"
 )
 
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// withPages returns a file with a page for each content stream.
+func withPages(contents ...string) []byte {
+	objects := []string{"<< /Type /Catalog /Pages 2 0 R >>", "",
+		"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"}
+	kids := ""
+	for _, c := range contents {
+		kids += fmt.Sprintf("%d 0 R ", len(objects)+1)
+		objects = append(objects,
+			fmt.Sprintf("<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >> /Contents [%d 0 R      ] >>", len(objects)+2),
+			fmt.Sprintf("<< /Length %d >>\nstream\n%s\nendstream", len(c), c))
+	}
+	objects[1] = fmt.Sprintf("<< /Type /Pages /Kids [%s] /Count %d >>", kids, len(contents))
+	var b, table bytes.Buffer
+	b.WriteString("%PDF-1.7\n")
+	for i, o := range objects {
+		fmt.Fprintf(&table, "%010d 00000 n \n", b.Len())
+		fmt.Fprintf(&b, "%d 0 obj\n%s\nendobj\n", i+1, o)
+	}
+	end := b.Len()
+	fmt.Fprintf(&b, "xref\n0 %d\n0000000000 65535 f \n%strailer\n<< /Size %[1]d /Root 1 0 R >>\nstartxref\n%[3]d\n%%%%EOF\n", len(objects)+1, &table, end)
+	return b.Bytes()
+}
+
+// firstPage returns the text of the first page of a file, which it closes.
 func firstPage(ctx context.Context, raw []byte) (string, error) {
-	f, err := Open(ctx, raw)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	_, text, err := Reader{}.OpenPDF(ctx, raw)
 	if err != nil {
 		return "", err
 	}
-	return f.Text(ctx, 1)
+	return text(ctx, 1)
 }
 
-// TestPDFCharacters checks the text of codes with the encodings of fonts.
-func TestPDFCharacters(t *testing.T) {
-	const spaces = "1 begincodespacerange <0000> <FFFF> endcodespacerange "
-	differences := "/Encoding << /Differences [65 /alpha /beta 97 /Euro] >>"
-	for _, row := range []struct{ font, charMap, content, want string }{
-		{"", spaces + "2 beginbfchar <0001> <0041> <0002> <00660069> endbfchar", "<000100020003> Tj", "Afi\uFFFD"},
-		{"/Encoding /Identity-H", spaces + "1 beginbfrange <0010> <0020> <03B1> endbfrange", "<00100012 0020> Tj", "αγρ"},
-		{"", spaces + "1 beginbfrange <0010> <0012> [<0058> <0059>] endbfrange", "<001000110012> Tj", "XY\uFFFD"},
-		{"", spaces + "1 beginbfrange <0000> <FFFF> <0000> endbfrange 1 beginbfchar <0041> <D83DDE00> endbfchar", "<004100420141> Tj", "😀BŁ"},
-		{"", "2 begincodespacerange <00> <7F> <8000> <FFFF> endcodespacerange 2 beginbfchar <41> <0061> <8001> <0062> endbfchar", "<418001> Tj", "ab"},
-		{differences, "", "(A\\102Ca) Tj", "αβC€"},
-		{"/Encoding /WinAnsiEncoding", "", "(a\\(\\)(b)\\\nc\\223) Tj", "a()(b)c“"},
-		{"/Encoding /MacRomanEncoding", "", "(\\212\\245\\340) Tj", "ä•‡"},
-		{"/Encoding /StandardEncoding", "", "(`a'\\256\\341\\373) Tj", "‘a’ﬁÆß"},
-		{"/Encoding << /BaseEncoding /MacRomanEncoding /Differences [97 /T_h /f_f_i.alt /uni00E9 /u1F600 /Delta /nonesuch] >>", "", "(abcdef\\212) Tj", "Thffié😀∆fä"},
-		{"/Encoding << /Differences [97 /g12] >>", "1 begincodespacerange <00> <FF> endcodespacerange 1 beginbfchar <61> <0042> endbfchar", "(ab) Tj", "Bb"},
-		{"/Encoding /UniGB-UCS2-H", "", "<4F60597D> Tj", "你好"},
-		{"", "1 begincodespacerange <00> <FF> endcodespacerange 1 beginbfchar <41> <001B> endbfchar", "(A) Tj", "\uFFFD"},
-		{"/Encoding /WinAnsiEncoding", "", "<616> Tj", "a`"},
-		{"/Encoding /WinAnsiEncoding", "", "/P <</MCID 0 /K [[1]]>> BDC (a) Tj EMC BI /W 1 ID (((\x00EI< EI (b) Tj", "ab"},
-		{"/Encoding /WinAnsiEncoding", "", "(a) Tj % (no\n /F#31 10 Tf (b) Tj", "ab"},
+// TestRead reads files with the Read tool.
+func TestRead(t *testing.T) {
+	page := "BT /F1 10 Tf 72 700 Td (Hello, wo\\223rld\\001) Tj 0 -12 Td [(Second) -400 (line)] TJ 30 0 Td (part) Tj ET"
+	good := withPages(page, page)
+	for _, row := range []struct {
+		name          string
+		file          []byte
+		pages         string
+		outcome, text string
+	}{
+		{"text", good, "2", "success", "--- Page 2/2 ---\nHello, wo“rld\uFFFD\nSecond line part"},
+		{"blank pages", withPages("", ""), "", "success", "--- Page 1/2 ---\n\n\n--- Page 2/2 ---\n"},
+		{"too many pages", withPages(make([]string, 30)...), "", "error", "has 30 pages; say which"},
+		{"not a PDF file", []byte("hello"), "", "error", "it is damaged, or not a PDF file; if the file is intact, try pdftotext"},
+		{"half a file", good[:len(good)/3], "", "error", "pdftotext"},
+		{"no pages", withPages(), "", "error", "it has no pages"},
+		{"pages in a cycle", bytes.Replace(good, []byte("/Kids [4 0 R 6 0 R ]"), []byte("/Kids [2 0 R 2 0 R ]"), 1), "", "error", "pdftotext"},
 	} {
-		got, err := firstPage(t.Context(), pdftest.Font(row.font, row.charMap, "BT /F1 10 Tf "+row.content+" ET"))
-		if err != nil || got != row.want {
-			t.Errorf("%s %s %s: %q, %v, want %q", row.font, row.charMap, row.content, got, err, row.want)
+		if got := read(t, row.file, row.pages); string(got.Outcome) != row.outcome || !strings.Contains(got.Text(), row.text) {
+			t.Errorf("%s: %s %q, want %s %q", row.name, got.Outcome, got.Text(), row.outcome, row.text)
 		}
 	}
 }
 
-// TestPDFAttacks checks that a page made to cost time or memory takes time linear in its bytes, or is an error.
-func TestPDFAttacks(t *testing.T) {
-	const plain = "/Encoding /WinAnsiEncoding"
-	const spaces = "1 begincodespacerange <0000> <FFFF> endcodespacerange "
-	many := strings.Repeat
-	var chars, names strings.Builder
-	for i := range 20_000 {
-		fmt.Fprintf(&chars, "1 beginbfchar <%08X> <0041> endbfchar\n", i)
-		fmt.Fprintf(&names, "/N%d 1 Tf ", i)
+// read calls the Read tool with a file.
+func read(t *testing.T, file []byte, pages string) *message.ToolResult {
+	t.Helper()
+	dir := t.TempDir()
+	name := filepath.Join(dir, "a.pdf")
+	if err := os.WriteFile(name, file, 0o666); err != nil {
+		t.Fatal(err)
 	}
-	long := "(" + many("x", maxString) + ") Tj "
-	for _, row := range []struct{ name, font, charMap, content, outcome, text string }{
-		{"a string without end", plain, "", "(a) Tj <41", "success", "a"},
-		{"a literal without end", plain, "", "(a) Tj (b\\", "success", "a"},
-		{"a list without end", plain, "", "(a) Tj " + many("[", 100_000), "success", "a"},
-		{"dictionaries without end", "", "", many("<</A ", 100_000), "success", ""},
-		{"a long list", plain, "", "[" + many("1 ", 200_000) + "] TJ (a) Tj", "success", "a"},
-		{"many operands", plain, "", many("1 ", 200_000) + "w (a) Tj", "success", "a"},
-		{"many dictionaries to look in", "", "", many("1 dict begin ", 100_000) + many("a ", 500_000), "success", ""},
-		{"many fonts", "", "", names.String(), "error", "fonts"},
-		{"a map that claims to be long", "", spaces + "9223372036854775807 beginbfchar endbfchar 1 beginbfchar <0041> <0042> endbfchar", "<0041> Tj", "success", "B"},
-		{"a long map, much text", "", "1 begincodespacerange <00000000> <FFFFFFFF> endcodespacerange " + chars.String(), many("<"+many("00004E1F", 5000)+"> Tj ", 20), "success", "AAA"},
-		{"ranges in each other", "", spaces + many("1 beginbfrange <0000> <FFFF> <0041> endbfrange ", 20_000), many("<"+many("FFFF", 5000)+"> Tj ", 20), "success", ""},
-		{"a code that is a book", "", spaces + "1 beginbfchar <0041> <" + many("0041", 100_000) + "> endbfchar", many("<"+many("0041", 10_000)+"> Tj ", 100), "error", "8 MiB"},
-		{"a long encoding", "/Encoding << /Differences [" + many("/x ", 200_000) + "] >>", "", many(long, 10), "error", "entries"},
-		{"a long string", "", "", "(x" + long[1:], "error", "string"},
-		{"a long page", "", "", many(" ", maxStream+1), "error", "bytes"},
-	} {
-		got, err := firstPage(t.Context(), pdftest.Font(row.font, row.charMap, "BT /F1 10 Tf "+row.content))
-		outcome := "success"
-		if err != nil {
-			outcome, got = "error", err.Error()
-		}
-		if outcome != row.outcome || !strings.Contains(got, row.text) {
-			t.Errorf("%s: %s %.300q, want %s %q", row.name, outcome, got, row.outcome, row.text)
-		}
-	}
-}
-
-// TestPDFCancel checks that reading a page ends with its context at any point.
-func TestPDFCancel(t *testing.T) {
-	data := pdftest.Font("", "1 begincodespacerange <00> <FF> endcodespacerange "+strings.Repeat("1 beginbfchar <41> <0041> endbfchar ", 1000),
-		"BT /F1 10 Tf "+strings.Repeat("(AAA) Tj [(A) 1 (A)] TJ 1 w ", 5000))
-	read := func(asked int) (*countdown.Context, error) {
-		ctx := &countdown.Context{Context: t.Context(), Left: asked}
-		_, err := firstPage(ctx, data)
-		return ctx, err
-	}
-	all, err := read(1 << 30)
+	read, err := builtin.Read(builtin.Config{Dirs: []string{dir}, PDF: Reader{}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	total := 1<<30 - all.Left
-	if total < 15_000 {
-		t.Fatalf("the context was polled %d times", total)
+	args, err := json.Marshal(map[string]string{"file_path": name, "pages": pages})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for asked := 0; asked < total; asked += total / 20 {
-		if ctx, err := read(asked); !errors.Is(err, context.Canceled) || ctx.Left < -2 {
-			t.Errorf("after %d of %d: %v, and %d more polls", asked, total, err, -ctx.Left)
+	c := tool.Call{ID: "call_1", Name: "Read", Input: args}
+	results := tool.NewCollector(c)
+	for chunk, err := range tool.Run(t.Context(), read, c) {
+		if err != nil {
+			t.Fatal(err)
 		}
+		results.Add(chunk)
+	}
+	return results.Result()
+}
+
+// TestEncrypted checks files that another program, pdfcpu, has encrypted: one without a password is read, and one
+// with a password is an error with the remedy.
+func TestEncrypted(t *testing.T) {
+	names, err := filepath.Glob("testdata/*.pdf")
+	if err != nil || len(names) != 7 {
+		t.Fatalf("%d files, %v", len(names), err)
+	}
+	for _, name := range names {
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := firstPage(t.Context(), raw)
+		if strings.Contains(name, "password") {
+			if err == nil || !strings.Contains(err.Error(), "qpdf --password=PASSWORD --decrypt") {
+				t.Errorf("%s: %q, %v", name, got, err)
+			}
+		} else if err != nil || got != "Hello" {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
+
+// TestMemory checks that a file cannot take more memory than PDFium may have, and that its error is one line.
+func TestMemory(t *testing.T) {
+	huge := withPages(strings.Repeat(" ", 100<<20))
+	for name, raw := range map[string][]byte{
+		"contents": bytes.Replace(huge, []byte("5 0 R      ]"), []byte("5 0 R 5 0 R]"), 1), "file": make([]byte, 2*maxMemory),
+	} {
+		_, err := firstPage(t.Context(), raw)
+		if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "256 MiB") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestTime checks that reading ends with the context of the file, and with that of the page, after which the file
+// is closed.
+func TestTime(t *testing.T) {
+	raw := withPages(strings.Repeat("BT /F1 10 Tf (aaaaaaaaaaaaaaaaaaaaaa) Tj ET ", 200_000)) // takes minutes
+	for _, ofFile := range []bool{true, false} {
+		ctx, cancel := context.WithCancel(t.Context())
+		_, text, err := Reader{}.OpenPDF(ctx, raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pageCtx := t.Context()
+		if ofFile {
+			time.AfterFunc(100*time.Millisecond, cancel)
+		} else {
+			c, cancelPage := context.WithTimeout(pageCtx, 100*time.Millisecond)
+			defer cancelPage()
+			pageCtx = c
+		}
+		before := time.Now()
+		_, err = text(pageCtx, 1)
+		if want := map[bool]error{true: context.Canceled, false: context.DeadlineExceeded}[ofFile]; !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
+		}
+		if _, again := text(t.Context(), 1); !errors.Is(again, err) {
+			t.Errorf("%v after %v", again, err)
+		}
+		if took := time.Since(before); took > 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		cancel()
 	}
 }

@@ -15,7 +15,7 @@ type Layer struct {
 	// Detail is the version, or why the layer is missing and what to do about it.
 	Detail string
 
-	// Means says what the layer protects, or what it means that it is missing.
+	// Means is the effect of the layer, or of its absence.
 	Means string
 }
 

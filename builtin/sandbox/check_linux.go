@@ -67,7 +67,7 @@ func check() Status {
 	}
 	detail = fmt.Sprintf("version %d", version)
 	if version == 0 {
-		detail = "the kernel does not have it, or it is off; add landlock to the lsm= of the kernel's command line"
+		detail = "the kernel does not have it, or it is disabled; add landlock to the lsm= of the kernel's command line"
 	}
 	add(layerLandlock, version > 0, detail, "read-only files stay read-only through descriptors and named pipes too",
 		"a command may write to named pipes of other programs, and open a descriptor that it was given in another way")
@@ -86,8 +86,8 @@ func check() Status {
 	return s
 }
 
-// processLimit reports whether the processes of a command are limited, and how: no limit of a
-// process counts for root.
+// processLimit reports whether and how the number of a command's processes is limited. RLIMIT_NPROC does not apply
+// to root.
 func processLimit(found report) (ok bool, detail string) {
 	switch id := os.Geteuid(); {
 	case id != 0:
@@ -98,7 +98,7 @@ func processLimit(found report) (ok bool, detail string) {
 	return false, "for root only the namespace can limit them, which needs Linux 6.14 and a /proc of its own; use another user"
 }
 
-// namespaceRemedy says what probably keeps this user from making namespaces, and what to do.
+// namespaceRemedy returns the probable reason why this user cannot create namespaces, and the remedy.
 func namespaceRemedy(err error) string {
 	if errors.Is(err, unix.ENOSYS) {
 		return "the kernel is too old; use 5.12 or later"

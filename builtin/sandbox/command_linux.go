@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How the process that is started knows itself: by its name, and by a sealed file in memory
-// that holds the plan. Neither is passed on by accident.
+// The started process recognizes its task by its name, and by a sealed file in memory with the plan. A process does
+// not have both by accident.
 const (
 	initName = "kitbag-sandbox-init"
 	planName = "kitbag-sandbox-plan"
@@ -27,13 +27,13 @@ const (
 	allSeals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 )
 
-// Command changes cmd, which has not been started, so that its program runs confined: with
-// the same arguments, environment, directory, files and exit code. TMPDIR is a temporary
-// directory of its own, in memory. A signal sent to the process, or to the group it leads, reaches the
-// program; the end of the calling process ends it, and everything it started.
+// Command changes cmd, which has not been started, so that its program runs confined: with the same arguments,
+// environment, directory, files and exit code. TMPDIR is a private temporary directory in memory. A signal sent to
+// the process, or to the group it leads, reaches the program; when the calling process ends, the program and all
+// processes that it started are killed.
 //
-// The caller must call cleanup after [exec.Cmd.Wait], or when cmd is not started after all.
-// It returns an error if the program did not start, which an exit code cannot say.
+// The caller must call cleanup after [exec.Cmd.Wait], or if cmd is not started. cleanup returns an error if the
+// program did not start, which the exit code does not show.
 func (s *Spec) Command(cmd *exec.Cmd) (cleanup func() (Result, error), err error) {
 	switch {
 	case cmd.Err != nil:
@@ -60,7 +60,7 @@ func (s *Spec) Command(cmd *exec.Cmd) (cleanup func() (Result, error), err error
 	return c.cleanup, nil
 }
 
-// plan resolves what s and cmd name.
+// plan resolves the paths in s and cmd.
 func (s *Spec) plan(cmd *exec.Cmd) (*plan, error) {
 	p := &plan{
 		User: os.Geteuid(), Group: os.Getegid(),
@@ -89,7 +89,7 @@ func (s *Spec) plan(cmd *exec.Cmd) (*plan, error) {
 	}
 	tmpdir := "/tmp"
 	if p.ReadProfile {
-		tmpdir = "/dev/shm" // what is in /tmp can be read
+		tmpdir = "/dev/shm" // /tmp stays readable in this profile
 	}
 	p.Env = append(slices.DeleteFunc(p.Env, func(kv string) bool { return strings.HasPrefix(kv, "TMPDIR=") }), "TMPDIR="+tmpdir)
 	return p, nil
@@ -98,12 +98,12 @@ func (s *Spec) plan(cmd *exec.Cmd) (*plan, error) {
 // A confined is a command between Command and cleanup.
 type confined struct {
 	cmd    *exec.Cmd
-	files  []*os.File // what the process inherits; nil after cleanup
-	report *os.File   // where it says how it went
+	files  []*os.File // files that the process inherits; nil after cleanup
+	report *os.File   // the pipe with the process's report
 	before []cover
 }
 
-// start changes cmd so that it starts this program, which finds p.
+// start changes cmd so that it starts this program again, with the plan p.
 func start(cmd *exec.Cmd, p *plan) (*confined, error) {
 	planFile, err := sealed(encode(p))
 	if err != nil {
@@ -118,24 +118,24 @@ func start(cmd *exec.Cmd, p *plan) (*confined, error) {
 	cmd.ExtraFiles = append(slices.Clip(cmd.ExtraFiles), c.files...)
 	cmd.Path = "/proc/self/exe"
 	cmd.Args = []string{initName, strconv.Itoa(3 + p.Files)}
-	cmd.Env = []string{"GOMAXPROCS=2", "GOGC=off"} // the program's own is in the plan
+	cmd.Env = []string{"GOMAXPROCS=2", "GOGC=off"} // of the init process; the program's environment is in the plan
 	attr := syscall.SysProcAttr{}
 	if cmd.SysProcAttr != nil {
 		attr = *cmd.SysProcAttr
 	}
-	// To set the ids of a process in a user namespace, the package syscall would copy the memory
-	// map of this one, which takes milliseconds if it is large. The process sets them itself, and
-	// borrows the memory until it runs the program, as any does.
+	// Package syscall would set the ids in the user namespace from this process, and for that fork it, which takes
+	// milliseconds if its memory is large. Instead the new process sets them itself, so it can share this memory
+	// until it calls exec.
 	attr.Cloneflags |= unix.CLONE_VM | unix.CLONE_VFORK
 	attr.Cloneflags |= syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID
 	if !p.ReadProfile {
-		attr.Cloneflags |= syscall.CLONE_NEWIPC // in the profile read there is none, nor sockets
+		attr.Cloneflags |= syscall.CLONE_NEWIPC // the profile read needs none: it refuses IPC calls
 	}
 	if p.ownNetwork() {
 		attr.Cloneflags |= syscall.CLONE_NEWNET
 	}
-	// They count in the new namespaces only, and the program gets none. The last ones are
-	// what an overlay needs for whoever has mounted it.
+	// These apply only in the new namespaces, and the program gets none. An overlay needs the last ones in the
+	// process that mounted it.
 	attr.AmbientCaps = []uintptr{
 		unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP, unix.CAP_SYS_PTRACE, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_CHOWN, unix.CAP_FSETID,
 	}
@@ -143,10 +143,10 @@ func start(cmd *exec.Cmd, p *plan) (*confined, error) {
 	return c, nil
 }
 
-// ownNetwork reports whether there is a network namespace for the program.
+// ownNetwork reports whether the program has its own network namespace.
 func (p *plan) ownNetwork() bool { return !p.ReadProfile && !p.Network }
 
-// sealed returns a file in memory that holds data for good.
+// sealed returns a file in memory with data, which cannot be changed.
 func sealed(data []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate(planName, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -185,7 +185,7 @@ func (c *confined) cleanup() (Result, error) {
 	return res, nil
 }
 
-// end removes what there is for the command, and returns what was reported of it.
+// end kills the process, closes its files, and returns its report.
 func (c *confined) end() (report, error) {
 	for _, f := range c.files {
 		f.Close()
@@ -193,10 +193,10 @@ func (c *confined) end() (report, error) {
 	c.files = nil
 	defer c.report.Close()
 	if c.cmd.Process == nil {
-		return report{}, nil // it was not started
+		return report{}, nil // the command was not started
 	}
 	if c.cmd.ProcessState == nil {
-		c.cmd.Process.Kill() // and with it all others
+		c.cmd.Process.Kill() // which kills all processes of the namespace
 	}
 	var r report
 	data, err := io.ReadAll(c.report)
@@ -204,7 +204,7 @@ func (c *confined) end() (report, error) {
 		data, err = decode(data, &r)
 	}
 	if err != nil {
-		return report{}, fmt.Errorf("what the process reports: %w", err)
+		return report{}, fmt.Errorf("read the report of the process: %w", err)
 	}
 	switch {
 	case r.Error != "" && r.Errno != 0:
@@ -212,7 +212,7 @@ func (c *confined) end() (report, error) {
 	case r.Error != "":
 		return report{}, errors.New(r.Error)
 	case !r.Started:
-		return report{}, errors.New("it was ended before the program started")
+		return report{}, errors.New("the process was killed before the program started")
 	}
 	return r, nil
 }

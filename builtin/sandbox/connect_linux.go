@@ -19,10 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Unix socket is reached through a name in the file system, which no namespace keeps apart,
-// and a filter of system calls cannot read names. So the kernel asks this process about each
-// connection, and this process makes it: what the program has in memory, or in a descriptor,
-// may be another thing a moment later.
+// A Unix socket is reached by a path, and no namespace separates paths from those of other programs. A seccomp
+// filter cannot read a path in memory. So the kernel notifies this process of each connect call
+// (SECCOMP_RET_USER_NOTIF), and this process connects the program's socket itself. It does not let the call
+// continue after a check, because another thread could change the address in between.
 
 // A question is struct seccomp_notif, an answer struct seccomp_notif_resp.
 type question struct {
@@ -42,14 +42,14 @@ type answer struct {
 	Flags uint32
 }
 
-// A connector connects the sockets of the program.
+// A connector makes the connections of the program.
 type connector struct {
-	listener int      // where the kernel asks; -1 for nowhere
-	shared   bool     // the network is the machine's, with sockets of others
+	listener int      // descriptor of the notifications; -1 if there are none
+	shared   bool     // the network is that of the machine, which has sockets of other programs
 	private  []uint32 // devices of file systems that only the program sees
 }
 
-// answer answers one question. Others wait, but only until this one blocks.
+// answer answers one question. Other questions wait for it.
 func (c *connector) answer() {
 	q := new(question)
 	if ioctlPtr(c.listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(q)) != 0 {
@@ -67,8 +67,7 @@ func ioctlPtr(fd int, cmd uintptr, arg unsafe.Pointer) syscall.Errno {
 	return errno
 }
 
-// connect does what the system call would, unless it would reach a Unix socket of another
-// program.
+// connect does the work of the system call, unless the target is a Unix socket of another program.
 func (c *connector) connect(q *question) syscall.Errno {
 	size := int32(q.Args[2])
 	if size < 0 || int(size) > unix.SizeofSockaddrAny {
@@ -88,7 +87,7 @@ func (c *connector) connect(q *question) syscall.Errno {
 	}
 	defer unix.Close(fd)
 	if ioctlPtr(c.listener, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&q.ID)) != 0 {
-		return unix.EINTR // whoever has its number now did not ask
+		return unix.EINTR // the asking thread has ended, and its id may be another's
 	}
 	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
@@ -100,7 +99,7 @@ func (c *connector) connect(q *question) syscall.Errno {
 	case unix.AF_INET, unix.AF_INET6:
 		return connectRaw(fd, addr)
 	}
-	return unix.EPERM // this process has a right or two there that the program has not
+	return unix.EPERM // this process has privileges there that the program lacks
 }
 
 func connectRaw(fd int, addr []byte) syscall.Errno {
@@ -113,13 +112,13 @@ func connectRaw(fd int, addr []byte) syscall.Errno {
 	return errno
 }
 
-// connectUnix connects fd to the address that the thread tid means.
+// connectUnix connects fd to an address as the thread tid would resolve it.
 func (c *connector) connectUnix(fd, tid int, addr []byte) syscall.Errno {
 	const head = 2 // the family
 	if len(addr) <= head || binary.NativeEndian.Uint16(addr) != unix.AF_UNIX || len(addr) > unix.SizeofSockaddrUnix {
 		return unix.EINVAL
 	}
-	if addr[head] == 0 { // no file: it is of the network
+	if addr[head] == 0 { // an abstract address, which belongs to the network namespace
 		if c.shared {
 			return unix.EACCES
 		}
@@ -145,9 +144,9 @@ func (c *connector) connectUnix(fd, tid int, addr []byte) syscall.Errno {
 	return connectOwn(fd, file)
 }
 
-// connectOwn connects, and takes that back if the process that listens is not one of the program:
-// those of others have no number here. It is the second wall, since until then another thread can
-// write.
+// connectOwn connects, and disconnects again if the listening process is not one of the program's: processes of
+// others have no id in this namespace. It is a second check after own; before it, another thread may already have
+// written.
 func connectOwn(fd int, addr []byte) syscall.Errno {
 	errno := connectRaw(fd, addr)
 	if errno != 0 {
@@ -160,7 +159,7 @@ func connectOwn(fd int, addr []byte) syscall.Errno {
 	return 0
 }
 
-// lookUp opens what name is for the thread, without opening the file itself.
+// lookUp resolves name as the thread would, and opens the result with O_PATH.
 func lookUp(tid int, name string) (int, error) {
 	own := fmt.Sprintf("/proc/%d", tid)
 	for _, self := range []string{"/proc/self/", "/proc/thread-self/"} {
@@ -199,20 +198,19 @@ func errnoOf(err error) syscall.Errno {
 	return unix.EACCES
 }
 
-// own reports whether the socket file was made by the program. The kernel lists the sockets
-// of a network namespace with the files that they are at; in one that is shared, a process
-// of the program must have the socket.
+// own reports whether the program created the socket file. The kernel lists the sockets of a network namespace with
+// their files. If that namespace is shared, a process of the program must also have the socket open.
 func (c *connector) own(at int) (bool, error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(at, &fs); err != nil || fs.Flags&unix.ST_RDONLY != 0 {
-		return false, err // the program could not have made it
+		return false, err // the program could not have created it
 	}
 	file, err := identifyFile(at)
 	if err != nil {
 		return false, err
 	}
 	if slices.Contains(c.private, file.mount) {
-		return true, nil // nobody else sees the program's own file systems
+		return true, nil // only the program sees its own file systems
 	}
 	var found []uint32
 	err = eachUnixSocket(func(inode uint32, at socketFile) {
@@ -223,8 +221,8 @@ func (c *connector) own(at int) (bool, error) {
 	if err != nil || len(found) == 0 {
 		return false, err
 	}
-	// The list has half of a number, and the device of the mount: where that is not enough,
-	// another file may be listed alike.
+	// The list has only half of the inode number, and the device of the mount. If that is not unique, it may mean
+	// another file.
 	exact := file.inode>>32 == 0 && file.device == file.mount
 	if exact && !c.shared {
 		return true, nil
@@ -243,8 +241,7 @@ func (c *connector) own(at int) (bool, error) {
 	return true, nil
 }
 
-// A fileIdentity says which file one is. Some file systems have another device for it than for
-// its mount.
+// A fileIdentity identifies a file. In some file systems the device of a file differs from that of its mount.
 type fileIdentity struct {
 	inode         uint64
 	device, mount uint32
@@ -269,7 +266,8 @@ func identifyFile(fd int) (fileIdentity, error) {
 	return fileIdentity{}, unix.ENOENT
 }
 
-// isAt reports whether the socket is at the file. The kernel says so to who rules the network.
+// isAt reports whether the socket has the file. The kernel reports a socket's file only to a process with
+// CAP_NET_ADMIN in its network namespace.
 func isAt(socket int, file fileIdentity) bool {
 	const fileOfSocket = 0x89e0 // SIOCUNIXFILE
 	at, err := unix.IoctlRetInt(socket, fileOfSocket)
@@ -281,8 +279,8 @@ func isAt(socket int, file fileIdentity) bool {
 	return err == nil && got == file
 }
 
-// held returns a copy of the descriptor by which a process of the program, which are all that
-// there are, has the socket.
+// held returns a copy of a descriptor of the socket from one of the program's processes, which are all processes in
+// this namespace.
 func held(inode uint32) (int, error) {
 	names, _ := filepath.Glob("/proc/[0-9]*")
 	for _, name := range names {
@@ -303,8 +301,8 @@ func held(inode uint32) (int, error) {
 	return -1, unix.ENOENT
 }
 
-// hiddenFiles is how many descriptors are tried of a process that hides them, as one does that
-// has keys in its memory.
+// hiddenFiles is how many descriptors are tried of a process whose descriptors cannot be listed because it is not
+// dumpable.
 const hiddenFiles = 256
 
 func heldBy(process int, name string, inode uint32) (int, error) {
@@ -333,7 +331,7 @@ func heldBy(process int, name string, inode uint32) (int, error) {
 	return -1, unix.ENOENT
 }
 
-// What the kernel's linux/unix_diag.h has.
+// Constants of the kernel's linux/unix_diag.h.
 const (
 	diagShowFile = 2 // UDIAG_SHOW_VFS
 	diagFile     = 1 // UNIX_DIAG_VFS
@@ -353,9 +351,9 @@ func eachUnixSocket(f func(inode uint32, at socketFile)) error {
 	req = le.AppendUint16(req, unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
 	req = append(req, make([]byte, 8)...)    // sequence, port
 	req = append(req, unix.AF_UNIX, 0, 0, 0) // family, protocol
-	req = le.AppendUint32(req, ^uint32(0))   // in every state
-	req = le.AppendUint32(req, 0)            // of every number
-	req = le.AppendUint32(req, diagShowFile) // what to say
+	req = le.AppendUint32(req, ^uint32(0))   // all states
+	req = le.AppendUint32(req, 0)            // all inode numbers
+	req = le.AppendUint32(req, diagShowFile) // the requested attributes
 	req = append(req, make([]byte, 8)...)    // cookie
 	if err := unix.Sendto(fd, req, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
@@ -387,7 +385,7 @@ func eachUnixSocket(f func(inode uint32, at socketFile)) error {
 	}
 }
 
-// diagnosed returns the file among the attributes of a socket.
+// diagnosed returns the file from the attributes of a socket.
 func diagnosed(attrs []byte) (socketFile, bool) {
 	le := binary.NativeEndian
 	for len(attrs) >= unix.SizeofRtAttr {

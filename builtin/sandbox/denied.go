@@ -9,8 +9,7 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// Phrases that programs print when something is refused, for refusals that are known to come from the sandbox.
-// Case does not matter.
+// Phrases that programs print after a refusal, by the part of the sandbox that probably caused it. Case is ignored.
 var (
 	saysReadOnly = []string{"read-only file system", "erofs"}
 	saysNoNet    = []string{"network is unreachable", "temporary failure in name resolution", "could not resolve host", "name or service not known",

@@ -21,8 +21,8 @@ import (
 // exitFailed is the exit code of a program that was not started.
 const exitFailed = 126
 
-// init confines this process and runs a program in it, if Command started it. It does not
-// return then.
+// init confines this process and runs a program in it, if Command has started this process. Then it does not
+// return.
 func init() {
 	if len(os.Args) != 2 || os.Args[0] != initName {
 		return
@@ -36,7 +36,7 @@ func init() {
 	if err != nil || link != planLink || sealErr != nil || seals != allSeals {
 		return
 	}
-	// A thread is confined, not the process: the program is started from that one.
+	// Confinement applies to a thread, from which the program must be started.
 	runtime.LockOSThread()
 	os.Exit(runInit(fd))
 }
@@ -81,7 +81,7 @@ func follow(planFile, status *os.File) (int, report) {
 	if err != nil {
 		return failed(fmt.Errorf("read the plan: %w", err))
 	}
-	// The runtime switches threads for each signal; meanwhile this one makes mounts.
+	// Other threads receive signals while this one mounts file systems.
 	signals, ready := make(chan os.Signal, 16), make(chan struct{})
 	go func() { signal.Notify(signals, forwarded...); close(ready) }()
 	listener, err := p.confine()
@@ -92,13 +92,13 @@ func follow(planFile, status *os.File) (int, report) {
 		return 0, report{Started: true, Proc: !p.NoProc, Pids: p.countsPids, Scratch: !p.NoScratch, Unix: !p.NoUnix}
 	}
 	<-ready
+	status.Write(encode(&report{Started: true})) // before it starts: whoever sees what it does may kill this process at once
 	pid, err := p.run()
 	if err != nil {
 		return failed(fmt.Errorf("start %s: %w", p.Path, err))
 	}
-	status.Write(encode(&report{Started: true}))
 	if p.callersGroup {
-		unix.Setpgid(0, 0) // what is sent to the group reaches the program anyway
+		unix.Setpgid(0, 0) // so that a signal to the group reaches the program only once
 		go forward(signals, pid)
 	} else {
 		go forward(signals, -pid)
@@ -107,8 +107,8 @@ func follow(planFile, status *os.File) (int, report) {
 	return wait(pid)
 }
 
-// confine takes away from this process, or this thread, what the program must not have. It
-// returns where the kernel asks about connections.
+// confine removes the rights that the program must not have from this process or thread. It returns the descriptor
+// of the kernel's questions about connections.
 func (p *plan) confine() (listener int, err error) {
 	if err := p.mapUser(); err != nil {
 		return -1, err
@@ -131,7 +131,7 @@ func (p *plan) confine() (listener int, err error) {
 	if err := unix.CloseRange(uint(3+p.Files), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return -1, fmt.Errorf("close_range: %w", err)
 	}
-	// The program cannot look into this process, which keeps some privileges.
+	// The program must not read the memory of this process, which keeps some privileges.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return -1, fmt.Errorf("dumpable: %w", err)
 	}
@@ -147,7 +147,7 @@ func (p *plan) confine() (listener int, err error) {
 	return p.seccomp()
 }
 
-// mapUser gives the user and the group their numbers in the new user namespace.
+// mapUser maps the user and the group into the new user namespace.
 func (p *plan) mapUser() error {
 	for _, m := range [][2]string{
 		{"setgroups", "deny"}, {"gid_map", fmt.Sprintf("%d %[1]d 1", p.Group)}, {"uid_map", fmt.Sprintf("%d %[1]d 1", p.User)},
@@ -164,8 +164,8 @@ func (p *plan) mapUser() error {
 	return nil
 }
 
-// ownNull replaces /dev/null in the first descriptors by the program's own, which is
-// mounted read-only: who owns the device could change the mode of the one that all use.
+// ownNull replaces /dev/null in the first three descriptors by the private one, which is mounted read-only:
+// otherwise a program of the device's owner could change the mode of the machine's.
 func ownNull() error {
 	for fd := range 3 {
 		var st unix.Stat_t
@@ -189,7 +189,7 @@ func ownNull() error {
 	return nil
 }
 
-// limit sets the limits of the program. They hold for this process, too.
+// limit sets the limits of the program. They apply to this process, too.
 func (p *plan) limit() error {
 	limits := []struct {
 		name  string
@@ -211,7 +211,8 @@ func (p *plan) limit() error {
 			return fmt.Errorf("limit of %s: %w", l.name, err)
 		}
 		value := min(uint64(max(l.value, 0)), now.Max)
-		// What the package syscall sets it does not put back when a program is started.
+		// Unlike unix.Setrlimit, syscall.Setrlimit keeps the runtime from restoring the limit of open files at
+		// exec.
 		if err := syscall.Setrlimit(l.which, &syscall.Rlimit{Cur: value, Max: value}); err != nil {
 			return fmt.Errorf("limit of %s: %w", l.name, err)
 		}
@@ -235,8 +236,8 @@ func (p *plan) run() (pid int, err error) {
 	})
 }
 
-// hasTerminal reports whether the caller gave the program a terminal. Only then does the
-// program belong to the caller's session, and can open that terminal by its name.
+// hasTerminal reports whether the caller gave the program a terminal. Only then is the program in the caller's
+// session, and can open that terminal by name.
 func hasTerminal() bool {
 	for fd := range 3 {
 		if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil {
@@ -252,22 +253,22 @@ var forwarded = []os.Signal{
 	syscall.SIGCONT, syscall.SIGTSTP, syscall.SIGWINCH, syscall.SIGIO, syscall.SIGPIPE,
 }
 
-// forward sends on what is sent to this process.
+// forward passes the signals of this process on to the program.
 func forward(signals <-chan os.Signal, pid int) {
 	for s := range signals {
 		if s == syscall.SIGTSTP && pid < 0 {
-			s = syscall.SIGSTOP // a group whose parents are of another session ignores the other
+			s = syscall.SIGSTOP // an orphaned process group ignores SIGTSTP
 		}
 		unix.Kill(pid, s.(syscall.Signal))
 	}
 }
 
-// watch connects the program's sockets, keeps covered what is covered, and ends this process, and with it all of its
-// namespace, when the calling process is there no more: that has the other end of the pipe.
+// watch answers the kernel's questions about connections, and keeps places covered. When the calling process, which
+// has the other end of the pipe, has ended, watch exits, which kills all processes of the namespace.
 func watch(status *os.File, c *connector, k *keeper) {
 	mounts, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		mounts = -1 // there is no /proc, and the keeper looks by itself
+		mounts = -1 // without /proc the keeper only polls
 	}
 	fds := []unix.PollFd{{Fd: int32(status.Fd())}, {Fd: int32(c.listener), Events: unix.POLLIN}, {Fd: int32(mounts), Events: unix.POLLPRI}}
 	again := k.look()
@@ -285,13 +286,12 @@ func watch(status *os.File, c *connector, k *keeper) {
 		case fds[1].Revents&unix.POLLIN != 0:
 			c.answer()
 		case fds[1].Revents != 0:
-			fds[1].Fd = -1 // nothing is left that could ask
+			fds[1].Fd = -1 // no process is left that could connect
 		}
 	}
 }
 
-// wait waits for the program and whatever else ends before, and returns how the program
-// ended.
+// wait waits for the program, reaps other processes that end before it, and returns how the program ended.
 func wait(pid int) (int, report) {
 	r := report{Started: true}
 	for {
@@ -313,7 +313,7 @@ func wait(pid int) (int, report) {
 	}
 }
 
-// left reports whether any process is left but this one.
+// left reports whether any other process is left.
 func left() bool {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
@@ -324,14 +324,14 @@ func left() bool {
 	}
 }
 
-// dropPrivileges takes all capabilities from this thread, and what could give some back.
+// dropPrivileges removes all capabilities of this thread, and all ways to regain them.
 func dropPrivileges() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no_new_privs: %w", err)
 	}
 	for c := uintptr(0); c <= 63; c++ {
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err == unix.EINVAL {
-			break // there are no more
+			break // the kernel knows no further capabilities
 		} else if err != nil {
 			return fmt.Errorf("capabilities: %w", err)
 		}
@@ -347,7 +347,7 @@ func dropPrivileges() error {
 	return nil
 }
 
-// loopbackUp makes 127.0.0.1 work in a network namespace of its own.
+// loopbackUp enables 127.0.0.1 in a new network namespace.
 func loopbackUp() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -9,22 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A keeper covers protected and hidden files again whose place another program has given to new
-// ones: the cover is lost with the old one, of which the kernel tells, or goes where that is moved.
+// A keeper covers protected and hidden paths again after another program has replaced the file there. The mount
+// that covers a file is lost when the file is removed, of which the kernel notifies, or moves with it.
 type keeper struct {
 	places                []keptPlace
-	hiddenFile, hiddenDir int // what hides
+	hiddenFile, hiddenDir int // descriptors of the file and the directory that hide others
 
-	gap time.Duration // until the next look, while a place is empty
+	gap time.Duration // until the next check, while a place has no file
 }
 
 type keptPlace struct {
 	name, as string
-	mount    uint64 // the number of the cover
+	mount    uint64 // id of the mount that covers the place
 }
 
-// How often the keeper looks: rarely, and while a place is empty, often. Watching the directories
-// would be quicker, but it takes the kernel some milliseconds to stop, which each command would wait.
+// The intervals of the checks: short while a place has no file, otherwise long. Watching the directories (inotify)
+// would notice changes earlier, but stopping it takes the kernel some milliseconds, which would delay the end of
+// each command.
 const (
 	lookNever  = -time.Millisecond
 	lookOften  = time.Millisecond
@@ -40,14 +41,15 @@ func newKeeper() (k *keeper, err error) {
 	return k, err
 }
 
-// keep has the place covered again; the tree is its cover, not attached yet.
+// keep adds a place to cover again. The tree, not attached yet, is its first cover.
 func (k *keeper) keep(t tree, as string) error {
 	mount, err := mountOf(t.fd)
 	k.places = append(k.places, keptPlace{t.at, as, mount})
 	return err
 }
 
-// look covers what has appeared where a cover was. It returns when to look again, at the latest.
+// look covers files that have appeared at places whose cover was lost. It returns the longest time until the next
+// check.
 func (k *keeper) look() time.Duration {
 	if len(k.places) == 0 {
 		return lookNever
@@ -66,9 +68,8 @@ func (k *keeper) look() time.Duration {
 	return k.gap / 2
 }
 
-// cover covers the place unless it is covered. The kernel tells of a lost cover before the new file
-// is in its place, so that it may take more than one try; it returns ENOENT for what is to be looked
-// at again soon.
+// cover covers the place unless it is covered. The kernel reports a lost cover before the new file is in its place,
+// so this may take several attempts: cover returns ENOENT if the place must be checked again soon.
 func (k *keeper) cover(p *keptPlace) error {
 	for range 10 {
 		at, err := enter(p.name)
@@ -84,7 +85,7 @@ func (k *keeper) cover(p *keptPlace) error {
 	return unix.ENOENT
 }
 
-// coverOpen covers the place, which is open, and reports whether it was covered already.
+// coverOpen covers the place, which is open as at, and reports whether it was covered already.
 func (k *keeper) coverOpen(p *keptPlace, at int) (covered bool, err error) {
 	if mount, err := mountOf(at); err != nil || mount == p.mount {
 		return true, err
@@ -103,11 +104,11 @@ func (k *keeper) coverOpen(p *keptPlace, at int) (covered bool, err error) {
 		unix.Close(t.fd)
 		return false, err
 	}
-	t.attach() // if that fails, the next try sees it
+	t.attach() // the next attempt notices a failure
 	return false, nil
 }
 
-// mountOf returns the number of the mount that an open path is in.
+// mountOf returns the id of the mount that an open path is in.
 func mountOf(fd int) (uint64, error) {
 	var st unix.Statx_t
 	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &st)

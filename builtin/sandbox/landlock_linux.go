@@ -44,7 +44,7 @@ func landlockVersion() int {
 func (p *plan) landlock() error {
 	version := landlockVersion()
 	if version == 0 || p.NoLandlock {
-		return nil // Landlock only restricts further: no permission was granted on condition that it is there
+		return nil // without Landlock the other layers still confine the program
 	}
 	write, ioctl := uint64(landWrite), uint64(0)
 	if version >= abiRefer {

@@ -314,11 +314,11 @@ func TestErrors(t *testing.T) {
 	}{
 		"unknown profile":    {sandbox.Spec{Profile: "wrok"}, `unknown profile "wrok"; use read, work or open`},
 		"no profile":         {sandbox.Spec{}, `unknown profile ""; use read, work or open`},
-		"missing directory":  {sandbox.Spec{Profile: "work", Write: []string{w.work + "/none"}}, "no such file or directory; make it, or leave it out"},
+		"missing directory":  {sandbox.Spec{Profile: "work", Write: []string{w.work + "/none"}}, "no such file or directory; create it, or leave it out"},
 		"relative directory": {sandbox.Spec{Profile: "work", Write: []string{"work"}}, `directory to write in "work" is not an absolute path`},
-		"file":               {sandbox.Spec{Profile: "work", Write: []string{file}}, "is not a directory; name the directory it is in"},
-		"everything":         {sandbox.Spec{Profile: "work", Write: []string{"/"}}, "/ cannot be written in: the program could undo its confinement"},
-		"kernel":             {sandbox.Spec{Profile: "work", Write: []string{"/proc/self"}}, "cannot be written in"},
+		"file":               {sandbox.Spec{Profile: "work", Write: []string{file}}, "is not a directory; name the directory that contains it"},
+		"everything":         {sandbox.Spec{Profile: "work", Write: []string{"/"}}, "/ cannot be granted for writing, because the program could undo its confinement"},
+		"kernel":             {sandbox.Spec{Profile: "work", Write: []string{"/proc/self"}}, "cannot be granted for writing"},
 	} {
 		cmd := exec.Command("true")
 		if _, err := c.spec.Command(cmd); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -434,7 +434,7 @@ func TestConditions(t *testing.T) {
 			"limit of processes: for root only the namespace can limit them, which needs Linux 6.14 and a /proc of its own; use another user\n  a command can start processes without end\n" +
 			"Unix sockets: the kernel does not allow this process to handle a command's connections, as in a container whose manager handles them itself, or without its own /proc\n" +
 			"  a command has no Unix sockets but pairs\nkept\nno processes\n",
-		"Landlock": "Landlock: the kernel does not have it, or it is off; add landlock to the lsm= of the kernel's command line\n" +
+		"Landlock": "Landlock: the kernel does not have it, or it is disabled; add landlock to the lsm= of the kernel's command line\n" +
 			"  a command may write to named pipes of other programs, and open a descriptor that it was given in another way\nkept\n",
 	} {
 		cmd := exec.Command("/proc/self/exe", "without", part)

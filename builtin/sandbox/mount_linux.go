@@ -13,51 +13,50 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How the program sees a path.
+// The kinds of access that the program has to a path.
 const (
-	asWrite   = "write"   // it may write there
-	asShow    = "show"    // it may read it, though what it is in is covered
-	asScratch = "scratch" // what it writes there is gone when it ends
-	asPin     = "pin"     // as what it is in, but it cannot be moved away
-	asProtect = "protect" // it cannot write there
-	asHide    = "hide"    // it cannot read it
+	asWrite   = "write"   // writable
+	asShow    = "show"    // readable although a directory above it is covered
+	asScratch = "scratch" // writable, but the changes are dropped when the program ends
+	asPin     = "pin"     // as the directory above it, but it cannot be moved
+	asProtect = "protect" // read-only
+	asHide    = "hide"    // not readable
 )
 
-// ways are in the order in which those of the same path are mounted: what takes something
-// away comes last.
+// ways has the order of the mounts for the same path: those that remove access come last.
 var ways = []string{asWrite, asShow, asScratch, asPin, asProtect, asHide}
 
-// A place is a path, absolute and without links, and how the program sees it.
+// A place is a path, absolute and without links, with the program's access to it.
 type place struct {
 	Name string
 	As   string
 }
 
-// keeps reports whether the place only takes something away. It may be gone before it is
-// mounted, as if it had never been there.
+// keeps reports whether the place only removes access. Then it is not an error if the path is removed before it is
+// mounted.
 func (p place) keeps() bool { return p.As == asPin || p.As == asProtect }
 
-// covered are directories that the profile work has its own of: sockets of other programs
-// are there.
+// covered are directories that the profile work replaces by private ones, because they contain sockets of other
+// programs.
 var covered = []string{"/tmp", "/var/tmp", "/run", "/var/run"}
 
-// devices are what a program may need of /dev.
+// devices are the names in /dev that programs may need.
 var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
 const plain = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
-// A tree is a copy of mounts that are not attached yet.
+// A tree is a copy of mounts that is not attached yet.
 type tree struct {
 	fd  int
-	at  string // where they belong
+	at  string // the path to attach it to
 	dir bool
 
 	hides bool
-	gone  bool // since the plan was made, or the kernel cannot make it
+	gone  bool // the path was removed after the plan was made, or the kernel does not support the mount
 }
 
-// enter opens a path to mount at, or a copy of, without following a link: whoever writes
-// in a directory that is granted could have put one there.
+// enter opens a path, to mount at it or to copy it, without following links: a program that can write in a granted
+// directory could have created one.
 func enter(name string) (int, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: unix.RESOLVE_NO_SYMLINKS,
@@ -98,7 +97,7 @@ func cloneMount(from int, at string, attr uint64) (tree, error) {
 	return t, nil
 }
 
-// attach puts the tree where it belongs.
+// attach attaches the tree to its path.
 func (t tree) attach() error {
 	defer unix.Close(t.fd)
 	to, err := enter(t.at)
@@ -112,12 +111,12 @@ func (t tree) attach() error {
 	return nil
 }
 
-// base is where a file system in memory is mounted that has what is new: the program's
-// temporary directory, the directories that cover others, and what is written to scratch
-// directories. The program does not see it there: its processes are shown at that place.
+// base is where a file system in memory is mounted, which has the program's temporary directory, the directories
+// that cover others, and the changes to scratch directories. Later /proc is mounted over it, so that the program
+// cannot reach it there.
 const base = "/proc"
 
-// newTree copies a directory of the base.
+// newTree returns a tree of a directory in the base.
 func newTree(name, at string, attr uint64) (tree, error) {
 	return copyTree(filepath.Join(base, name), at, attr)
 }
@@ -145,7 +144,7 @@ func (p *plan) makeBase() error {
 	)
 }
 
-// makePoint makes what the tree can be attached to, if it is in a directory of the base.
+// makePoint creates the mount point of the tree, if it is in a directory of the base.
 func makePoint(list []owned, t tree) error {
 	for _, own := range list {
 		if t.hides || t.gone || !below(t.at, own.at) || t.at == own.at {
@@ -167,7 +166,7 @@ func makePoint(list []owned, t tree) error {
 	return nil
 }
 
-// An owned directory is one of the base, and where the program sees it.
+// An owned directory is a directory in the base, with the path at which the program sees it.
 type owned struct {
 	name, at string
 	attr     uint64
@@ -178,10 +177,10 @@ func (p *plan) own() []owned {
 	const readOnly = plain | unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_RDONLY
 	list := []owned{{"dev", "/dev", readOnly}, {"tmp", "/dev/shm", plain}}
 	if p.ReadProfile {
-		return list // what is in /tmp and /run can be read: there is no way to connect to a socket
+		return list // /tmp and /run stay readable: in this profile no connection to a socket is possible
 	}
 	for _, dir := range []owned{{"tmp", "/tmp", plain}, {"tmp", "/var/tmp", plain}, {"run", "/run", readOnly}, {"run", "/var/run", readOnly}} {
-		if info, err := os.Lstat(dir.at); err == nil && info.IsDir() { // not a link to another one
+		if info, err := os.Lstat(dir.at); err == nil && info.IsDir() { // not a link to one of the others
 			list = append(list, dir)
 		}
 	}
@@ -195,9 +194,8 @@ func mountNew(kind, at string, flags uintptr, options string) error {
 	return nil
 }
 
-// mount makes what the program sees of the file system: what is there, read-only, and over
-// it what it may write. Copies are made first: they stay as they are, whatever becomes of
-// what they were made from.
+// mount makes the program's view of the file system: everything read-only, and mounted over it the writable places.
+// The trees are copied first, because later mounts would change their originals.
 func (p *plan) mount() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
@@ -220,9 +218,9 @@ func (p *plan) mount() error {
 	if p.keeper, err = newKeeper(); err != nil {
 		return err
 	}
-	p.scratches(trees) // before anything is covered
+	p.scratches(trees) // before their directories are covered
 	list := p.own()
-	granted := "" // what is below is there already
+	granted := "" // a copied tree contains the places below it
 	for i, t := range trees {
 		if granted != "" && below(t.at, granted) {
 			continue
@@ -275,8 +273,8 @@ func (p *plan) mount() error {
 	return p.mountProc(procs)
 }
 
-// copies returns the trees that are made of what is there: the devices, and those of the
-// places, in their order. One that hides, or is made of the base, has no descriptor yet.
+// copies returns trees of the devices and of the places, in their order. A tree that hides, or that is from the
+// base, has no descriptor yet.
 func (p *plan) copies() ([]tree, error) {
 	var trees []tree
 	for _, pl := range p.Places {
@@ -321,15 +319,14 @@ func (p *plan) scratches(trees []tree) {
 		}
 		t, err := overlay(pl.Name, filepath.Join(base, "scratch", fmt.Sprint(i)))
 		if err != nil {
-			p.NoScratch = true // it stays read-only: not every kernel can do it
+			p.NoScratch = true // not every kernel supports it; the directory stays read-only
 			continue
 		}
 		trees[i] = t
 	}
 }
 
-// overlay returns a tree that shows the directory name and keeps what is written to it in
-// dir.
+// overlay returns a tree with the contents of the directory name, whose changes are kept in dir.
 func overlay(name, dir string) (t tree, err error) {
 	upper, work := filepath.Join(dir, "upper"), filepath.Join(dir, "work")
 	for _, d := range []string{upper, work} {
@@ -358,12 +355,12 @@ func overlay(name, dir string) (t tree, err error) {
 	return tree{fd: fd, at: name, dir: true}, err
 }
 
-// unreadable returns what to mount over the path name to hide it, if there is something that
-// the program could read.
+// unreadable returns the tree to mount over the path name to hide it. ok is false if the program could not read it
+// anyway.
 func unreadable(name string) (t tree, ok bool, err error) {
 	at, err := enter(name)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOTDIR) {
-		return tree{}, false, nil // gone, covered, or not for this user
+		return tree{}, false, nil // removed, covered, or not accessible to this user
 	} else if err != nil {
 		return tree{}, false, err
 	}
@@ -376,7 +373,7 @@ func unreadable(name string) (t tree, ok bool, err error) {
 	return t, err == nil, err
 }
 
-// newProc returns a /proc with the processes of the program, and no others.
+// newProc returns a /proc with only the program's processes.
 func (p *plan) newProc() (tree, error) {
 	fs, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -390,7 +387,7 @@ func (p *plan) newProc() (tree, error) {
 	if err != nil {
 		return tree{}, err
 	}
-	// Not every kernel has this for each namespace; RLIMIT_NPROC does not count for root.
+	// RLIMIT_NPROC does not apply to root. Not every kernel has pid_max for each namespace.
 	if pids, err := unix.Openat(fd, "sys/kernel/pid_max", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil {
 		_, err = unix.Write(pids, fmt.Append(nil, max(p.Limits.Processes, minPids)))
 		p.countsPids = err == nil
@@ -400,8 +397,8 @@ func (p *plan) newProc() (tree, error) {
 	return tree{fd: fd, at: "/proc", dir: true}, err
 }
 
-// procs returns what the program sees as /proc. The kernel shows no new one to who cannot
-// see the whole of the old one; then there are a few of its files, and no process.
+// procs returns the trees for /proc. If parts of the existing /proc are covered, the kernel permits no new one;
+// then the program sees a few files of it, and no processes.
 func (p *plan) procs() ([]tree, error) {
 	if !p.NoProc {
 		t, err := p.newProc()
@@ -410,7 +407,7 @@ func (p *plan) procs() ([]tree, error) {
 		} else if !errors.Is(err, unix.EPERM) {
 			return nil, fmt.Errorf("mount /proc: %w", err)
 		}
-		p.NoProc, p.NoUnix = true, true // whoever connects must look up names and descriptors there
+		p.NoProc, p.NoUnix = true, true // the connector needs /proc to look up names and descriptors
 	}
 	var trees []tree
 	for _, name := range procFiles {
@@ -421,7 +418,7 @@ func (p *plan) procs() ([]tree, error) {
 	return trees, nil
 }
 
-// mountProc puts them in their place.
+// mountProc attaches the trees of procs.
 func (p *plan) mountProc(trees []tree) error {
 	if p.NoProc {
 		for _, t := range trees {
@@ -443,8 +440,8 @@ func (p *plan) mountProc(trees []tree) error {
 	return nil
 }
 
-// procFiles are about the machine, and say nothing of its processes.
+// procFiles are files about the machine that reveal nothing about its processes.
 var procFiles = []string{"cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems"}
 
-// The kernel keeps the first 300 process ids of a namespace for itself.
+// minPids is the smallest useful pid_max: the kernel reserves the first 300 process ids of a namespace.
 const minPids = 321

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// places returns how the program sees what s and p name, in the order of mounting.
+// places returns the places for the paths in s and p, in the order of mounting.
 func (s *Spec) places(p *plan) ([]place, error) {
 	write, err := realDirs(s.Write)
 	if err != nil {
@@ -50,8 +50,7 @@ func (s *Spec) places(p *plan) ([]place, error) {
 	return slices.Compact(out), nil
 }
 
-// realDirs returns the directories with their links resolved, in order, without those that
-// others contain.
+// realDirs returns the directories with their links resolved, sorted, without those that are below others.
 func realDirs(dirs []string) ([]string, error) {
 	var out []string
 	for _, dir := range dirs {
@@ -60,17 +59,17 @@ func realDirs(dirs []string) ([]string, error) {
 		}
 		real, err := filepath.EvalSymlinks(dir)
 		if err != nil {
-			return nil, fmt.Errorf("directory to write in: %w; make it, or leave it out", err)
+			return nil, fmt.Errorf("directory to write in: %w; create it, or leave it out", err)
 		}
 		info, err := os.Stat(real)
 		if err != nil {
 			return nil, fmt.Errorf("directory to write in: %w", err)
 		}
 		if !info.IsDir() {
-			return nil, fmt.Errorf("%s is not a directory; name the directory it is in", dir)
+			return nil, fmt.Errorf("%s is not a directory; name the directory that contains it", dir)
 		}
 		if real == "/" || topOf([]string{"/proc", "/sys", "/dev"}, real) != "" {
-			return nil, fmt.Errorf("%s cannot be written in: the program could undo its confinement; name a directory of your own", dir)
+			return nil, fmt.Errorf("%s cannot be granted for writing, because the program could undo its confinement there; name another directory", dir)
 		}
 		out = append(out, real)
 	}
@@ -88,7 +87,7 @@ func below(name, dir string) bool {
 	return name == dir || strings.HasPrefix(name, dir+"/")
 }
 
-// topOf returns the directory that name is, or is below, "" for none.
+// topOf returns the first of the directories that name equals or is below, or "".
 func topOf(dirs []string, name string) string {
 	for _, dir := range dirs {
 		if below(name, dir) {
@@ -98,7 +97,7 @@ func topOf(dirs []string, name string) string {
 	return ""
 }
 
-// protected returns the places that keep names as they are.
+// protected returns the places that make names read-only.
 func protected(granted, names []string) []place {
 	var out []place
 	for _, name := range names {
@@ -114,8 +113,7 @@ func protected(granted, names []string) []place {
 		}
 		as := asProtect
 		if info.Mode()&os.ModeSymlink != 0 {
-			// A link is covered, as nothing else keeps it from being replaced; what it leads to
-			// can still be reached by its own name, and is kept as it is.
+			// Only covering a link keeps it from being replaced. Its target is protected by its own name.
 			as = asHide
 			if target, err := filepath.EvalSymlinks(real); err == nil && topOf(granted, target) != "" {
 				out = append(out, place{target, asProtect})
@@ -127,8 +125,8 @@ func protected(granted, names []string) []place {
 	return out
 }
 
-// pins returns the places that keep what the path name is in from being moved away: another
-// directory could be put there, and the path be called by another name in the next command.
+// pins returns places that keep the directories above name from being moved. Otherwise the program could move one
+// of them, and a later command would find the file unprotected under the new path.
 func pins(granted []string, name string) []place {
 	top := topOf(granted, name)
 	if top == "" || top == name {
@@ -141,7 +139,7 @@ func pins(granted []string, name string) []place {
 	return out
 }
 
-// shown returns what the program needs of directories that are covered.
+// shown returns places for the paths in covered directories that the program needs.
 func (p *plan) shown(granted []string) []place {
 	names := []string{p.Dir}
 	if filepath.IsAbs(p.Path) {
@@ -150,7 +148,7 @@ func (p *plan) shown(granted []string) []place {
 	if p.Network {
 		names = append(names, "/etc/resolv.conf")
 	}
-	names = append(names, "/run/current-system", "/run/booted-system") // where NixOS has its programs
+	names = append(names, "/run/current-system", "/run/booted-system") // programs on NixOS
 	var out []place
 	for _, name := range names {
 		real, err := filepath.EvalSymlinks(name)
@@ -179,22 +177,22 @@ func (p *plan) private() []uint32 {
 	return out
 }
 
-// lines returns the lines of a file of the kernel, none if it is not there.
+// lines returns the lines of a file of the kernel; none if it does not exist.
 func lines(name string) iter.Seq[string] {
 	data, _ := os.ReadFile(name)
 	return strings.Lines(string(data))
 }
 
-// A cover is what was at a path that is protected or hidden.
+// A cover identifies the file that was at a protected or hidden path before the program ran.
 type cover struct {
 	name     string
 	kept     bool // protected
-	links    int  // flags of statx: what a hidden link leads to is hidden
+	links    int  // flags of statx, which follows links for hidden paths only
 	identity identity
 }
 
-// An identity says which file is at a path; the zero identity is none. A number is used again
-// when its file is gone, but not with the same time of birth.
+// An identity identifies a file; the zero identity means that there is none. An inode number may be reused, but not
+// with the same time of birth.
 type identity struct {
 	major, minor uint32
 	inode        uint64
@@ -209,7 +207,7 @@ func identify(name string, links int) identity {
 	return identity{st.Dev_major, st.Dev_minor, st.Ino, st.Btime}
 }
 
-// covers returns what is at the paths that the program may find something new at.
+// covers returns the covers of the paths whose files another program may replace.
 func (s *Spec) covers(p *plan) []cover {
 	var out []cover
 	if !p.ReadProfile {

@@ -7,43 +7,43 @@ import (
 	"errors"
 )
 
-// A plan is what the process that confines itself is told.
+// A plan has the instructions for the process that confines itself.
 type plan struct {
 	Path string
 	Args []string
 	Env  []string
 	Dir  string
 
-	User, Group int // to have in its user namespace
+	User, Group int // ids in its user namespace
 
-	ReadProfile bool    // the profile read, else work
-	Network     bool    // the network is the machine's
-	Places      []place // parents before what is in them
+	ReadProfile bool    // use the profile read instead of work
+	Network     bool    // use the network of the machine
+	Places      []place // parents before their children
 	Limits      Limits
 
-	Probe      bool // there is no program; say what there is
-	NoLandlock bool // leave it out
+	Probe      bool // run no program, but report the available layers
+	NoLandlock bool // do not use Landlock
 	NoProc     bool // no /proc with processes
 	NoScratch  bool // scratch directories stay read-only
-	NoUnix     bool // no Unix sockets but pairs
+	NoUnix     bool // no Unix sockets except pairs
 
-	Files  int  // descriptors of the program after the first three
+	Files  int  // number of the program's descriptors after the first three
 	Leader bool // the process leads a session or a group
 
 	keeper       *keeper
-	countsPids   bool // the namespace limits its processes
-	callersGroup bool // the program is in the caller's process group, to be given the terminal's keys
+	countsPids   bool // the namespace limits the number of its processes
+	callersGroup bool // the program is in the caller's process group, so that it gets the signals of the terminal's keys
 }
 
-// report is what that process says of the program, on a pipe.
+// A report describes the end of the program. The process writes it to a pipe.
 type report struct {
 	Started bool
 	Error   string // why the program did not start
-	Errno   int    // of the system call that failed, 0 if there was none
+	Errno   int    // of the failed system call; 0 if there was none
 	Signal  int
 	Left    bool
 
-	// What a probe found.
+	// The layers that a probe found.
 	Proc    bool
 	Pids    bool
 	Scratch bool
@@ -73,31 +73,31 @@ func (r *report) code(c *coder) {
 	c.flags(&r.Left, &r.Proc, &r.Pids, &r.Scratch, &r.Unix)
 }
 
-// A coder writes values one after the other, or reads them. That takes a tenth of the time that
-// encoding/json needs in a process that has just started.
+// A coder writes values in sequence, or reads them. It takes a tenth of the time of encoding/json in a process that
+// has just started.
 type coder struct {
-	data    []byte // what was written, or is to be read
+	data    []byte // the written data, or the rest to read
 	reading bool
-	short   bool // there was too little to read
+	short   bool // the data ended too early
 }
 
-// encode returns what decode reads.
+// encode returns v in the form that decode reads.
 func encode(v interface{ code(*coder) }) []byte {
 	var c coder
 	v.code(&c)
 	return c.data
 }
 
-// decode reads v and returns what follows.
+// decode reads v and returns the rest of data.
 func decode(data []byte, v interface{ code(*coder) }) (rest []byte, err error) {
 	c := coder{data: data, reading: true}
 	if v.code(&c); c.short {
-		return nil, errors.New("it is cut off")
+		return nil, errors.New("the data ends too early")
 	}
 	return c.data, nil
 }
 
-// next returns the next n bytes to read, nil if there are less.
+// next returns the next n bytes to read, or nil if there are fewer.
 func (c *coder) next(n int) []byte {
 	if c.short = c.short || n < 0 || n > len(c.data); c.short {
 		return nil
@@ -157,7 +157,7 @@ func (c *coder) texts(list *[]string) {
 func coded[T any](c *coder, list *[]T, element func(*T)) {
 	n := len(*list)
 	if c.numbers(&n); c.reading {
-		if n < 0 || n > len(c.data) { // an element has at least a byte
+		if n < 0 || n > len(c.data) { // an element has at least one byte
 			c.short = true
 			return
 		}

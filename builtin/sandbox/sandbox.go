@@ -1,67 +1,60 @@
-// Package sandbox runs a program so that it can reach no more than it was given.
+// Package sandbox runs a program that can access only what it was granted.
 //
 //	s := sandbox.Spec{Profile: permission.ProfileWork, Write: []string{"/work/project"}}
 //	cmd := exec.Command("go", "test", "./...")
 //	cmd.Dir = "/work/project"
 //	cleanup, err := s.Command(cmd)
 //	if err != nil {
-//		return err // says what the kernel lacks, or which directory is missing
+//		return err // names the missing feature of the kernel, or the missing directory
 //	}
 //	out, err := cmd.CombinedOutput()
 //	result, started := cleanup()
 //
-// Command changes cmd so that it starts this program again, which confines itself, and
-// only itself, before it runs what cmd named: an init function of this package notices that
-// and does not return. There is no helper program, no daemon and no need to be root. The
-// calling process is never restricted.
+// Command changes cmd so that it starts this program again. In the new process an init function of this package
+// confines the process, runs the program of cmd, and does not return. No helper program, daemon or root privilege
+// is needed, and the calling process is never restricted.
 //
 // # Profiles
 //
-// [permission.ProfileRead] lets a program read. It writes nothing but its private temporary
-// directory, changes no mode, owner, time or attribute of a file, and has no socket but
-// pairs, and one to read the machine's addresses, unless it was given the network.
+// [permission.ProfileRead] lets a program read. It can write only in its private temporary directory, and cannot
+// change modes, owners, times or attributes of files. Unless it is granted the network, its only sockets are pairs
+// and those for reading the machine's addresses.
 //
-// [permission.ProfileWork] lets it write below [Spec.Write], too, and in a temporary
-// directory of its own that is mounted at /tmp; what was in /tmp is not there. It has a network
-// with nothing but loopback, or that of the machine with [Spec.Network].
+// [permission.ProfileWork] also lets it write below [Spec.Write]. Its private temporary directory is mounted at
+// /tmp and hides the machine's. Its network has only loopback, or is that of the machine with [Spec.Network].
 //
-// [permission.ProfileOpen] confines nothing: Command leaves cmd as it is.
+// [permission.ProfileOpen] confines nothing: Command does not change cmd.
 //
-// In read and work a program sees no process but its own and no device but the plain ones,
-// has no capability and gains none, and everything it started ends when it ends.
+// In read and work a program sees only its own processes and a few plain devices, and has no capabilities. When it
+// ends, all processes that it started are killed.
 //
 // # What is and what is not a boundary
 //
-// Confined are files, processes, sockets, devices and system calls. Not confined are
-// processor time, what is read from files that [Spec.Hide] does not name, and what the
-// caller hands over: an open descriptor, a variable of the environment. A program that gets a
-// terminal as its input or output is of the caller's session and process group, and may open
-// that terminal by its name; any other leads a session without one. A flaw of the kernel is
-// not caught. These are known:
+// Access to files, processes, sockets, devices and system calls is confined. Not confined are processor time,
+// reading files that [Spec.Hide] does not name, and the use of open descriptors and environment variables that the
+// caller passes. A program that gets a terminal as its input or output is in the caller's session and process
+// group, and may open that terminal by name; any other program leads a session without a terminal. The sandbox does
+// not protect against bugs of the kernel. Known limits:
 //
-//   - A protected path that is not there can be made ([Result.Made]), and a secret that comes
-//     to be while the program runs, or has another name, can be read. Where another program
-//     puts a new file in the place of a protected or secret one, as editors and git config
-//     do, the new one is neither until it is covered, too ([Result.Replaced]): for less
-//     than a millisecond if the machine is idle, and 50 ms if the old one was moved away before.
-//   - In work, a program connects to a Unix socket only if a process of the same command made
-//     it. The first process makes each connection for it, so that the other end sees that one
-//     as its peer. Where that cannot be, as Check says, there are no Unix sockets but pairs.
-//     There are none for datagrams: sending to them asks for no connection, and nothing says
-//     whose they are. With the machine's network there are none without a file, and none on a
-//     file system such as btrfs, whose devices do not tell its trees apart, but in the
-//     temporary directory. A socket file that nobody listens at any more is refused like that
-//     of another program.
-//   - What a program leaves in [Spec.Write] later ones may run, in their own profile: a test, a
-//     build file, a program of the project such as those in node_modules/.bin. Who runs those
-//     outside the sandbox runs what was left. Protect what others take for their own.
-//   - The temporary directory, and what is written to [Spec.Scratch], are in memory. But for
-//     those, and processes, Limits count for each process, and not for several commands together.
+//   - A program can create a protected path that does not exist ([Result.Made]). It can read a secret that is
+//     created while it runs, or has another name. If another program replaces a protected or hidden file, as
+//     editors and git config do, the new file is accessible until it is covered ([Result.Replaced]): for less than
+//     a millisecond on an idle machine, or 50 ms if the old file was moved away before.
+//   - In work, a program can connect to a Unix socket only if a process of the same command created the socket. The
+//     first process makes each connection, so the other end sees that process as its peer. If this is not possible,
+//     see [Check], the only Unix sockets are pairs. Unix datagram sockets are refused, because sending needs no
+//     connection that could be checked. With the machine's network, abstract sockets are refused, and so are
+//     sockets outside the temporary directory on file systems such as btrfs, where a device does not identify a
+//     subvolume. A socket file on which no process listens is treated like one of another program.
+//   - Later programs may run files that a program has left in [Spec.Write], such as a test, a build file, or a
+//     program in node_modules/.bin. In the sandbox they have only their own profile, but outside it they have all
+//     rights of the user: protect files that are run there.
+//   - The temporary directory and changes to [Spec.Scratch] are in memory. Limits apply to each process, except
+//     Processes and Temporary, which apply to a command. No limit applies to several commands together.
 //
-// The layers are Linux's: namespaces for users, mounts, processes and the network,
-// Landlock, seccomp, and limits. [Check] says which of them the kernel has, and what it means
-// that one is missing. Without namespaces or seccomp, and on other systems, Command fails
-// with [ErrUnavailable] for every profile but open.
+// The layers are namespaces for users, mounts, processes and the network, Landlock, seccomp, and resource limits, all of
+// Linux. [Check] reports which of them the kernel supports, and the effect of a missing one. Without namespaces or
+// seccomp, and on other systems, Command fails with [ErrUnavailable] for every profile except open.
 package sandbox
 
 import (
@@ -72,65 +65,62 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// A Spec says what a confined program may reach. It may be used for several commands, at
-// the same time, too.
+// A Spec configures what a confined program may access. It may be used for several commands, even concurrently.
 type Spec struct {
 	// Profile is read, work or open. Anything else is an error.
 	Profile permission.Profile
 
-	// Write are directories that the program may write in, absolute, which must exist. The
-	// profile read ignores them.
+	// Write are absolute paths of existing directories in which the program may write. The profile read ignores
+	// them.
 	Write []string
 
-	// Network gives the program the network of the machine: in the profile work all of it, in
-	// read to connect to others only: the program cannot listen.
+	// Network grants the network of the machine. In the profile read the program can only connect, not listen.
 	Network bool
 
-	// Protect are absolute paths in Write that stay as they are. What is not there when
-	// the program starts can be made by it; [Result] says if it was.
+	// Protect are absolute paths in Write that are read-only. The program can create those that do not exist when
+	// it starts; see [Result.Made].
 	Protect []string
 
-	// Scratch are directories, such as a compiler's cache, that the profile work sees as they
-	// are, and may write in for itself: what it writes there is gone when it ends. What does
-	// not exist is left out; where the kernel cannot do it they stay read-only.
+	// Scratch are directories, such as a compiler's cache, to which the profile work may write private changes,
+	// which are dropped when the program ends. Missing directories are ignored. If the kernel does not support
+	// this, they stay read-only.
 	Scratch []string
 
-	// Hide are absolute paths that cannot be read. What is not there when the program
-	// starts is not hidden.
+	// Hide are absolute paths that cannot be read. Those that do not exist when the program starts are not hidden.
 	Hide []string
 
 	Limits Limits
 }
 
-// Limits bound what a program may use. A zero field is the default.
+// Limits bound the resources of a program. A zero field means the default.
 type Limits struct {
 	Processes int   // processes and threads at the same time; 4096
 	Memory    int64 // bytes of data of one process; the memory of the machine
 	FileSize  int64 // bytes of one file; 16 GiB
-	Files     int   // open files of one process; as for the caller
-	Temporary int64 // bytes of temporary files, and of what is written to Scratch; half of the memory of the machine
+	Files     int   // open files of one process; the caller's limit
+	Temporary int64 // bytes of temporary files and of changes to Scratch; half of the memory of the machine
 }
 
-// A Result is what only the sandbox knows of a program that has ended.
+// A Result reports facts about a program that has ended which [os/exec] does not know.
 type Result struct {
-	// Signal is what ended the program, 0 if it exited. For [os/exec] it exited with
-	// 128 and the number of the signal, as a shell says it.
+	// Signal is the signal that killed the program, 0 if it exited. For [os/exec] its exit code is then 128 plus
+	// the number of the signal, as in a shell.
 	Signal syscall.Signal
 
-	// Left says that processes were left when the program ended, and were killed.
+	// Left is set if other processes were still running when the program ended; they were killed.
 	Left bool
 
-	// Made are the paths of [Spec.Protect] that were not there before and are now. No kernel
-	// keeps a program from making them in a directory that it may write in.
+	// Made are the paths of [Spec.Protect] that did not exist before and exist now. The kernel cannot prevent a
+	// program from creating them in a directory in which it may write.
 	Made []string
 
-	// Replaced are those of [Spec.Protect] and [Spec.Hide] in whose place another program put
-	// a new file while this one ran, which could write to it, or read it, for a moment.
+	// Replaced are the paths of [Spec.Protect] and [Spec.Hide] where another program put a new file while this one
+	// ran. This one could write to the new file, or read it, for a moment.
 	Replaced []string
 }
 
-// ErrUnavailable is the error of a Spec that needs what the system lacks. The error that
-// wraps it names the part.
+// ErrUnavailable is wrapped by the error for a Spec that needs a feature that the system lacks. The wrapping error
+// names the feature.
 var ErrUnavailable = errors.New("this system cannot confine the program")
 
 // complete fills in the defaults.

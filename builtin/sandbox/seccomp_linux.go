@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// System calls that no profile has: they reach other processes, the kernel, or namespaces.
+// System calls that every profile denies, because they access other processes, the kernel, or namespaces.
 var deniedAlways = []uint32{
 	// Other processes.
 	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_GETFD, unix.SYS_KCMP,
 	unix.SYS_PROCESS_MADVISE, unix.SYS_PROCESS_MRELEASE, unix.SYS_PERF_EVENT_OPEN,
-	// Ways into the kernel that need no file, or have been its weakest parts.
+	// Interfaces of the kernel that need no file, or that had many vulnerabilities.
 	unix.SYS_BPF, unix.SYS_USERFAULTFD, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 	unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
 	unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
@@ -29,14 +29,14 @@ var deniedAlways = []uint32{
 	unix.SYS_LOOKUP_DCOOKIE, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK, unix.SYS_VHANGUP,
 }
 
-// System calls that the profile read does not have, either: a descriptor that was handed
-// over is enough for some of them, whatever the mounts are.
+// System calls that the profile read also denies. Mounts do not prevent some of them if the program was passed a
+// descriptor.
 var deniedReading = []uint32{
 	unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWN, unix.SYS_FCHOWNAT, unix.SYS_UTIMENSAT,
 	unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_SETXATTRAT,
 	unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT, unix.SYS_FILE_SETATTR,
 	unix.SYS_LISTEN, unix.SYS_ACCEPT, unix.SYS_ACCEPT4,
-	// There is no IPC namespace in this profile.
+	// This profile has no separate IPC namespace.
 	unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL,
 	unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_SEMCTL, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
 }
@@ -45,8 +45,7 @@ const (
 	newNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
 		unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWTIME
 
-	// Sockets of other kinds, such as those of a virtual machine's host, know no network
-	// namespace: socketFilter leaves them out.
+	// Sockets of other families, such as AF_VSOCK, are not in a network namespace: socketFilter refuses them.
 
 	fsSetXattr = 0x401c5820 // FS_IOC_FSSETXATTR
 	newestCall = unix.SYS_RSEQ_SLICE_YIELD
@@ -57,7 +56,7 @@ const (
 	retNoSys = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 )
 
-// Offsets in struct seccomp_data, whose words are little-endian on what is built here.
+// Offsets in struct seccomp_data, on little-endian architectures.
 const (
 	dataNr   = 0
 	dataArch = 4
@@ -68,12 +67,12 @@ func load(offset uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 }
 
-// arg loads the low half of an argument, which is all that the kernel reads of an int: a
-// filter that compares the high half, too, is passed by setting a bit there.
+// arg loads the low half of an argument. The kernel reads no more of an int, so a filter that also compared the
+// high half could be bypassed by setting a bit there.
 func arg(n uint32) unix.SockFilter { return load(dataArgs + 8*n) }
 
-// when continues with the next instruction if the condition holds, else after the skip
-// following ones.
+// when continues with the next instruction if the condition holds, and otherwise skips the given number of
+// instructions.
 func when(cond uint16, value uint32, skip uint8) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | cond | unix.BPF_K, K: value, Jf: skip}
 }
@@ -82,11 +81,10 @@ func ret(value uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: value}
 }
 
-// filter returns the program that decides about system calls. Without network there are no
-// sockets of the internet, with noUnix none of Unix but pairs; else the kernel asks about
-// connections. Foreign ones, of 32 bits or
-// x32, whose numbers mean others, end the process or do not exist, as do those that are
-// newer than the list.
+// filter returns the program that decides about system calls. Without network it refuses internet sockets, and with
+// noUnix all Unix sockets except pairs; otherwise the kernel asks about each connection. Calls by the 32-bit ABI
+// kill the process, since its numbers mean other calls. Those of x32, and calls newer than the list, fail with
+// ENOSYS.
 func filter(read, network, noUnix bool) []unix.SockFilter {
 	f := []unix.SockFilter{
 		load(dataArch), {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: auditArch, Jt: 1}, ret(retKill),
@@ -97,10 +95,10 @@ func filter(read, network, noUnix bool) []unix.SockFilter {
 		denied = slices.Concat(denied, deniedReading, deniedReadingHere)
 	}
 	f = append(f, deny(denied)...)
-	// What cannot be looked into, as the flags are in memory, is to be done in the old way.
+	// The flags of clone3 are in memory, which a filter cannot read: with ENOSYS programs fall back to clone.
 	f = append(f, when(unix.BPF_JEQ, unix.SYS_CLONE3, 1), ret(retNoSys))
 	f = append(f, call(unix.SYS_CLONE, arg(0), when(unix.BPF_JSET, newNamespaces, 1), ret(retEPERM))...)
-	// Typing at the terminal of who watches, and its selection.
+	// Simulated input to the user's terminal, and its selection.
 	ioctls := []unix.SockFilter{arg(1)}
 	for _, cmd := range []uint32{unix.TIOCSTI, unix.TIOCLINUX} {
 		ioctls = append(ioctls, when(unix.BPF_JEQ, cmd, 1), ret(retEPERM))
@@ -111,7 +109,7 @@ func filter(read, network, noUnix bool) []unix.SockFilter {
 		}
 	}
 	f = append(f, call(unix.SYS_IOCTL, ioctls...)...)
-	// A datagram socket, of a pair, too, can send to any other Unix socket without a connection.
+	// A datagram socket, even one of a pair, can send to any Unix socket without a connection.
 	f = append(f, call(unix.SYS_SOCKETPAIR, connected...)...)
 	if !noUnix {
 		f = append(f, call(unix.SYS_CONNECT, ret(unix.SECCOMP_RET_USER_NOTIF))...)
@@ -120,8 +118,8 @@ func filter(read, network, noUnix bool) []unix.SockFilter {
 	return append(f, ret(retAllow))
 }
 
-// keepGroup keeps the program from what reaches all of a process group. The kernel knows of
-// signals to it by Landlock, since its version 6.
+// keepGroup refuses calls that affect a whole process group, including signals unless Landlock, since its version
+// 6, restricts them.
 func keepGroup(signals bool) []unix.SockFilter {
 	const ioprioGroup = 2 // IOPRIO_WHO_PGRP
 	f := slices.Concat(
@@ -135,16 +133,16 @@ func keepGroup(signals bool) []unix.SockFilter {
 	return append(f, ret(retAllow))
 }
 
-// connected allows the kinds of Unix socket that reach no other one without a connection.
+// connected allows the types of Unix socket that can only send over a connection.
 var connected = []unix.SockFilter{
 	arg(1), {Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0xf},
 	when(unix.BPF_JEQ, unix.SOCK_STREAM, 1), ret(retAllow), when(unix.BPF_JEQ, unix.SOCK_SEQPACKET, 1), ret(retAllow), ret(retEPERM),
 }
 
-// deny refuses system calls. The kernel tries each there is when the filter is loaded, so that
-// few instructions decide about any of them.
+// deny refuses system calls by a binary search, because the kernel evaluates the filter for every call when it is
+// loaded.
 func deny(calls []uint32) []unix.SockFilter {
-	var bounds []uint32 // where what is refused begins and ends, in turn
+	var bounds []uint32 // alternating beginnings and ends of refused ranges
 	for _, nr := range slices.Sorted(slices.Values(calls)) {
 		switch n := len(bounds); {
 		case n > 0 && bounds[n-1] == nr:
@@ -164,13 +162,13 @@ func deny(calls []uint32) []unix.SockFilter {
 
 const jump = unix.BPF_JMP | unix.BPF_JA
 
-// search finds the number between the bounds. What is below the first is refused or not.
+// search decides by the position of the number among the bounds. refused applies to numbers below the first bound.
 func search(bounds []uint32, refused bool) []unix.SockFilter {
 	if len(bounds) == 0 {
 		if refused {
 			return []unix.SockFilter{ret(retEPERM)}
 		}
-		return []unix.SockFilter{{Code: jump}} // to the end
+		return []unix.SockFilter{{Code: jump}} // continue after the search
 	}
 	mid := len(bounds) / 2
 	high := search(bounds[mid+1:], refused != (mid%2 == 0))
@@ -178,8 +176,8 @@ func search(bounds []uint32, refused bool) []unix.SockFilter {
 	return slices.Concat([]unix.SockFilter{when(unix.BPF_JGE, bounds[mid], uint8(len(high)))}, high, low)
 }
 
-// socketFilter decides which kinds of socket there are. One for the addresses of the machine
-// is always there: without privileges it can only be used to read them.
+// socketFilter decides which sockets can be created. Netlink sockets for the machine's addresses always can:
+// without privileges they can only read them.
 func socketFilter(network, noUnix bool) []unix.SockFilter {
 	f := []unix.SockFilter{arg(0)}
 	if !noUnix {
@@ -192,13 +190,13 @@ func socketFilter(network, noUnix bool) []unix.SockFilter {
 	return append(f, when(unix.BPF_JEQ, unix.AF_NETLINK, 3), arg(2), when(unix.BPF_JEQ, unix.NETLINK_ROUTE, 1), ret(retAllow), ret(retEPERM))
 }
 
-// call wraps what decides about one system call. Afterwards the number is loaded again.
+// call applies body to one system call, and then loads the number again.
 func call(nr uint32, body ...unix.SockFilter) []unix.SockFilter {
 	return slices.Concat([]unix.SockFilter{when(unix.BPF_JEQ, nr, uint8(len(body)+1))}, body, []unix.SockFilter{load(dataNr)})
 }
 
-// seccomp restricts the system calls of this thread and of what it starts. It returns where
-// the kernel asks about connections, -1 if it does not.
+// seccomp restricts the system calls of this thread and of the programs that it starts. It returns the descriptor
+// of the kernel's questions about connections, or -1.
 func (p *plan) seccomp() (listener int, err error) {
 	if p.callersGroup {
 		if _, errno := install(keepGroup(p.NoLandlock || landlockVersion() < abiScope), 0); errno != 0 {
@@ -210,7 +208,7 @@ func (p *plan) seccomp() (listener int, err error) {
 		if errno == 0 {
 			return fd, nil
 		}
-		p.NoUnix = true // somebody else is asked, as in some containers
+		p.NoUnix = true // another process already answers such questions, as in some containers
 	}
 	if _, errno := install(filter(p.ReadProfile, p.Network || !p.ReadProfile, true), 0); errno != 0 {
 		return -1, fmt.Errorf("seccomp: %w", errno)

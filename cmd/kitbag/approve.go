@@ -33,7 +33,7 @@ func (p *prompt) ask(ctx context.Context, q *event.Approval) (event.Confirm, err
 		case answerSession:
 			return q.Allow(rules...), nil
 		case answerProject:
-			if err := p.keep(ctx, rules); err != nil {
+			if err := p.keepRules(ctx, rules); err != nil {
 				fmt.Fprintf(p.out, "  ! %s\n", indented(err.Error()))
 				continue
 			}
@@ -53,14 +53,14 @@ func (p *prompt) ask(ctx context.Context, q *event.Approval) (event.Confirm, err
 	}
 }
 
-// choose asks for one of the answers. Rest is what follows it on a line.
+// choose asks for one of the answers. rest is the text after the answer on its line.
 func (p *prompt) choose(ctx context.Context, rules []permission.Rule) (answer, rest string, err error) {
 	keys := answerOnce + answerNo
 	choices := []string{"[y]es, once"}
 	if len(rules) > 0 {
 		keys += answerSession + answerEdit
 		choices = append(choices, "this [s]ession")
-		if p.keep != nil {
+		if p.keepRules != nil {
 			keys += answerProject
 			choices = append(choices, "this [p]roject")
 		}
@@ -74,7 +74,7 @@ func (p *prompt) choose(ctx context.Context, rules []permission.Rule) (answer, r
 		answer, err = p.screen.Key(ctx, question, keys)
 		return answer, "", err
 	}
-	// An empty line is not an answer, so that an early return key allows nothing.
+	// An empty line is not an answer, so that pressing Enter too early allows nothing.
 	for {
 		line, err := p.read(ctx, question)
 		if err != nil {
@@ -90,7 +90,6 @@ func (p *prompt) choose(ctx context.Context, rules []permission.Rule) (answer, r
 	}
 }
 
-// ruleList formats rules on one line.
 func ruleList(rules []permission.Rule) string {
 	var out []string
 	for _, r := range rules {
@@ -99,7 +98,7 @@ func ruleList(rules []permission.Rule) string {
 	return plainLine(strings.Join(out, ", "))
 }
 
-// editRules lets the user change the rules that would be kept. They must still allow the call.
+// editRules lets the user change the suggested rules. They must still allow the call.
 func (p *prompt) editRules(ctx context.Context, q *event.Approval, rules []permission.Rule) ([]permission.Rule, error) {
 	var texts []string
 	for _, r := range rules {
@@ -130,10 +129,10 @@ func parseAllowed(q *event.Approval, texts []string) (rules []permission.Rule, e
 		r.Source = "edited"
 		rules = append(rules, r)
 	}
-	return rules, allows(q, rules)
+	return rules, checkAllows(q, rules)
 }
 
-// lineWith asks for a line of text, which is text if the user changes nothing.
+// lineWith asks for a line of text, with text as its default.
 func (p *prompt) lineWith(ctx context.Context, question, text string) (string, error) {
 	if p.screen != nil {
 		return p.screen.Line(ctx, question, text)
@@ -145,8 +144,8 @@ func (p *prompt) lineWith(ctx context.Context, question, text string) (string, e
 	return got, err
 }
 
-// allows reports whether the rules alone allow the call: a rule that does not would be kept for nothing.
-func allows(q *event.Approval, rules []permission.Rule) error {
+// checkAllows returns an error unless the rules alone allow the call: a rule that does not is probably a mistake.
+func checkAllows(q *event.Approval, rules []permission.Rule) error {
 	cwd, err := currentDir()
 	if err != nil {
 		return err
@@ -156,7 +155,7 @@ func allows(q *event.Approval, rules []permission.Rule) error {
 			return fmt.Errorf("%s is not about %s; keep the name of the tool", r, shorten(q.Name, maxName))
 		}
 	}
-	d := permission.Decide(&permission.Policy{Rules: rules, Dirs: []string{cwd}}, newCalls().call(q.Name, q.Input, cwd))
+	d := permission.Decide(&permission.Policy{Rules: rules, Dirs: []string{cwd}}, new(builtins).call(q.Name, q.Input, cwd))
 	if d.Behavior != permission.Allow {
 		return fmt.Errorf("%s does not allow this call: %s; write a rule that matches it", ruleList(rules), d.Reason)
 	}

@@ -15,19 +15,19 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// prompt asks the user at a terminal: through screen, or else on lines. Of lines one goroutine reads the input
-// for the life of the program, so that a question can be abandoned without an answer.
+// A prompt asks the user at a terminal: through screen if it is set, otherwise line by line. Without a screen one
+// goroutine reads the input until the program ends, so that a question can be abandoned without an answer.
 type prompt struct {
 	out    io.Writer
 	screen *term.Screen
 	lines  chan string // closed when there is no more input
 	tty    *os.File    // nil if the input is not a file
 
-	keep func(ctx context.Context, rules []permission.Rule) error // stores rules for the project; nil if there is no place for them
+	keepRules func(ctx context.Context, rules []permission.Rule) error // stores rules for the project; nil if that is not possible
 }
 
-// newPrompt starts to read in, and must be its only reader. Its goroutine ends with the input
-// or with the program, since a read from a terminal cannot be cancelled.
+// newPrompt starts to read from in, of which it must be the only reader. Its goroutine ends with the input or with the
+// program, since a read from a terminal cannot be cancelled.
 func newPrompt(in io.Reader, out io.Writer) *prompt {
 	p := &prompt{out: out, lines: make(chan string)}
 	p.tty, _ = in.(*os.File)
@@ -45,7 +45,7 @@ var errNoAnswer = errors.New("no answer")
 
 // discardTyped drops what was typed before the question was shown, since it cannot be the answer.
 func (p *prompt) discardTyped() {
-	if p.screen != nil || p.tty == nil { // a screen does it by itself
+	if p.screen != nil || p.tty == nil { // a screen drops it itself
 		return
 	}
 	flushInput(p.tty)
@@ -73,13 +73,13 @@ func (p *prompt) line(ctx context.Context, question string) (string, error) {
 	}
 }
 
-// read is line without surrounding space.
+// read is like line, without surrounding space.
 func (p *prompt) read(ctx context.Context, question string) (string, error) {
 	line, err := p.line(ctx, question)
 	return strings.TrimSpace(line), err
 }
 
-// waitOrInterrupt returns the result of read, or an exit error when ctx ends. Then read may continue until the
+// waitOrInterrupt returns the result of read, or an exit error when ctx ends. In that case read may continue until the
 // program ends, since a read from a terminal or a pipe cannot be cancelled.
 func waitOrInterrupt(ctx context.Context, read func() error) error {
 	done := make(chan error, 1)
@@ -106,8 +106,8 @@ func parseAnswer(s string) (event.Confirm, error) {
 	return event.Confirm{}, usage("--answer %q: write CALL_ID.QUESTION=allow or CALL_ID.QUESTION=deny[:reason]", s)
 }
 
-// parseQuestion splits CALL_ID.QUESTION by its form alone: the model chooses the call ids, and one id may look
-// like another one with a question.
+// parseQuestion splits CALL_ID.QUESTION by its form alone: the model chooses the call ids, and an id may itself end in a
+// dot and a number.
 func parseQuestion(id string) (call string, question int64) {
 	if i := strings.LastIndexByte(id, '.'); i > 0 {
 		if n, err := strconv.ParseInt(id[i+1:], 10, 64); err == nil && n > 0 && questionID(id[:i], n) == id {

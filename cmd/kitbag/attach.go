@@ -18,6 +18,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/kitbag-go/kitbag/builtin"
 	"github.com/kitbag-go/kitbag/cmd/kitbag/internal/term"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
@@ -29,9 +30,9 @@ const (
 	maxAttachedPicture = 5 << 20
 )
 
-// attachments returns the content of the files that a message names as @FILE, if may returns no error for each. A
-// word after @ that is not a file is only a word.
-func attachments(text string, may func(name string) error) (blocks []message.Block, err error) {
+// attachments returns the content of the files that a message names as @FILE. An error of judge about one of them is
+// returned. A word after @ that does not name a file is left as text.
+func attachments(text string, judge func(name string) (permission.File, error)) (blocks []message.Block, err error) {
 	var seen []string
 	for word := range strings.FieldsSeq(text) {
 		name, ok := strings.CutPrefix(word, "@")
@@ -39,7 +40,7 @@ func attachments(text string, may func(name string) error) (blocks []message.Blo
 			continue
 		}
 		info, err := os.Stat(name)
-		if err != nil { // with punctuation after it, as at the end of a sentence
+		if err != nil { // retry without punctuation after the name
 			name = strings.TrimRight(name, ".,;:!?)")
 			info, err = os.Stat(name)
 		}
@@ -48,8 +49,9 @@ func attachments(text string, may func(name string) error) (blocks []message.Blo
 		}
 		seen = append(seen, name)
 		var b message.Block
-		if err = may(name); err == nil {
-			b, err = attach(name)
+		file, err := judge(name)
+		if err == nil {
+			b, err = attach(name, file)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("@%s: %w; the message is not sent", plainLine(name), err)
@@ -59,37 +61,38 @@ func attachments(text string, may func(name string) error) (blocks []message.Blo
 	return blocks, nil
 }
 
-// mayAttach returns an error unless the tool Read may show the file to the model, or the user agrees: the message
-// may have been pasted from anywhere.
-func (c *chat) mayAttach(ctx context.Context, name string) error {
+// mayAttach judges a file as if the model called the tool Read, and asks the user where that needs approval, since the
+// message may have been pasted from anywhere. It returns the file that was judged.
+func (c *chat) mayAttach(ctx context.Context, name string) (permission.File, error) {
 	path, err := filepath.Abs(name)
 	if err != nil {
-		return err
+		return permission.File{}, err
 	}
 	input, err := json.Marshal(map[string]string{"file_path": path})
 	if err != nil {
-		return err
+		return permission.File{}, err
 	}
 	policy := c.kit.policy
 	policy.Rules = slices.Concat(policy.Rules, c.conv.Rules)
-	d := permission.Decide(&policy, newCalls().call("Read", input, policy.Dirs[0]))
+	d := permission.Decide(&policy, new(builtins).call("Read", input, policy.Dirs[0]))
+	files := d.Judgement.Files
 	switch {
-	case d.Behavior == permission.Allow:
-		return nil
-	case d.Behavior != permission.Ask || c.prompt == nil:
-		return errors.New(d.Reason)
+	case d.Behavior == permission.Allow && len(files) == 1:
+		return files[0], nil
+	case d.Behavior != permission.Ask || len(files) != 1 || c.prompt == nil:
+		return permission.File{}, errors.New(d.Reason)
 	}
 	c.prompt.discardTyped()
 	ok, err := c.prompt.yesNo(ctx, fmt.Sprintf("  @%s: %s. Send it to the model? [y]es / [n]o: ", plainLine(name), plainLine(d.Reason)))
 	if err == nil && !ok {
 		err = errors.New("you refused to send it")
 	}
-	return err
+	return files[0], err
 }
 
-// checkLink returns an error if the name leads to another file than it says: a repository may have a link
-// to a key in the user's home.
-func checkLink(name string) error {
+// checkLink returns an error if name is a link to another file, real: a repository may contain a link to a key in
+// the user's home.
+func checkLink(name, real string) error {
 	want, err := filepath.Abs(name)
 	if err != nil {
 		return err
@@ -101,19 +104,18 @@ func checkLink(name string) error {
 		}
 		want = filepath.Join(cwd, name)
 	}
-	real, err := filepath.EvalSymlinks(want)
-	if err == nil && real != want {
+	if real != want {
 		return fmt.Errorf("it is a link to %s; name that file if you mean it", plainLine(real))
 	}
-	return err
+	return nil
 }
 
-// attach reads one file.
-func attach(name string) (message.Block, error) {
-	if err := checkLink(name); err != nil {
+// attach returns the content of a file that was judged; name is its name in the message.
+func attach(name string, judged permission.File) (message.Block, error) {
+	if err := checkLink(name, judged.Path); err != nil {
 		return nil, err
 	}
-	f, err := os.Open(name)
+	f, err := new(builtin.Local).Open(context.Background(), judged)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +128,8 @@ func attach(name string) (message.Block, error) {
 		if len(data) > maxAttachedPicture {
 			return nil, fmt.Errorf("the picture has more than %d bytes; make it smaller", maxAttachedPicture)
 		}
-		if _, _, err := image.DecodeConfig(bytes.NewReader(data)); err != nil { // a damaged one would end the conversation
+		// A damaged picture in the conversation would make the provider reject every further request.
+		if _, _, err := image.DecodeConfig(bytes.NewReader(data)); err != nil {
 			return nil, fmt.Errorf("it is not a picture that can be sent: %w; use PNG, JPEG or GIF", err)
 		}
 		return &message.Data{Name: filepath.Base(name), MediaType: kind, Bytes: data}, nil
@@ -135,22 +138,16 @@ func attach(name string) (message.Block, error) {
 	case !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0:
 		return nil, errors.New("it is neither text in UTF-8 nor a picture; let the agent read it with a tool")
 	case len(data) > maxAttachedText:
-		return nil, fmt.Errorf("it has %d bytes, more than the %d that can be added; name it without @, and the agent reads what it needs", len(data), maxAttachedText)
+		return nil, fmt.Errorf("it has %d bytes, more than the maximum of %d; name it without @, and the agent reads what it needs", len(data), maxAttachedText)
 	}
 	return &message.Text{Text: fmt.Sprintf("The content of %s:\n\n%s", name, data)}, nil
 }
 
-// completeFile returns the files that a word such as @src/ma may become.
+// completeFile returns the possible completions of a word such as @src/ma.
 func completeFile(word string) (out []term.Candidate) {
 	path := strings.TrimPrefix(word, "@")
 	dir, base := filepath.Split(path)
-	entries, err := os.ReadDir(filepath.Join(".", dir))
-	if filepath.IsAbs(dir) {
-		entries, err = os.ReadDir(dir)
-	}
-	if err != nil {
-		return nil
-	}
+	entries, _ := os.ReadDir(filepath.Clean(dir)) // without an existing directory there are no candidates
 	for _, e := range entries {
 		name := e.Name()
 		if !strings.HasPrefix(name, base) || strings.HasPrefix(name, ".") && base == "" || strings.ContainsAny(name, " \t\n") || plain(name) != name {

@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// lineFront reads messages line by line.
-type lineFront struct {
+// lineFrontend is a frontend that reads messages line by line.
+type lineFrontend struct {
 	prompt *prompt
 	log    io.Writer
 }
 
 // message returns the user's next message, or an error at the end of the input. Unlike an answer to a
 // question, a message may be typed while the agent works.
-func (f lineFront) message(ctx context.Context) (string, error) {
+func (f lineFrontend) message(ctx context.Context) (string, error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
 	var text []string
@@ -40,6 +40,6 @@ func (f lineFront) message(ctx context.Context) (string, error) {
 	}
 }
 
-func (f lineFront) work(ctx context.Context, _ string) (context.Context, func()) {
+func (f lineFrontend) work(ctx context.Context, _ string) (context.Context, func()) {
 	return interruptible(ctx, f.log)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// fullTerminal reports whether the terminal can show more than lines, and the user sees all of it.
+// fullTerminal reports whether all streams are a terminal that supports the editor.
 func fullTerminal(cmd *cobra.Command) bool {
 	return isTerminal(cmd.InOrStdin()) && isTerminal(cmd.OutOrStdout()) && isTerminal(cmd.ErrOrStderr()) && os.Getenv("TERM") != "dumb"
 }
@@ -30,14 +30,14 @@ func (f *chatFlags) onScreen(cmd *cobra.Command) error {
 	p.asks = true
 	history, err := f.history()
 	if err != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "! messages of earlier conversations are not at hand: %s\n", plainLine(err.Error()))
+		fmt.Fprintf(cmd.ErrOrStderr(), "! the history of messages is not available: %s\n", plainLine(err.Error()))
 	}
 	err = term.Run(cmd.Context(), term.Options{Colour: p.colour, History: history, Complete: complete}, func(ctx context.Context, s *term.Screen) error {
 		defer slog.SetDefault(slog.Default())
 		slog.SetDefault(slog.New(notices{log: s}))
 		prompt := &prompt{out: s, screen: s}
 		r := &runner{show: showScreen(s, p), painter: p, prompt: prompt, log: s}
-		return f.talk(ctx, cmd, r, screenFront{s})
+		return f.run(ctx, cmd, r, screenFrontend{s})
 	})
 	if errors.Is(err, term.ErrForced) {
 		return &exit{code: exitInterrupted}
@@ -45,15 +45,15 @@ func (f *chatFlags) onScreen(cmd *cobra.Command) error {
 	return err
 }
 
-// screenFront is a front with an editor.
-type screenFront struct{ *term.Screen }
+// screenFrontend is a frontend with an editor.
+type screenFrontend struct{ *term.Screen }
 
-func (f screenFront) message(ctx context.Context) (string, error) { return f.Message(ctx) }
-func (f screenFront) work(ctx context.Context, label string) (context.Context, func()) {
+func (f screenFrontend) message(ctx context.Context) (string, error) { return f.Message(ctx) }
+func (f screenFrontend) work(ctx context.Context, label string) (context.Context, func()) {
 	return f.Work(ctx, label)
 }
 
-// showScreen shows events: the model's text as Markdown, and what it costs while it works.
+// showScreen shows events, with the model's text as Markdown, and the tokens of the work so far.
 func showScreen(s *term.Screen, p *painter) show {
 	tokens, written := 0, 0 // of the answers so far; bytes of the current one
 	working := func(label string) { s.Status(label, tokens+written/4) }
@@ -97,7 +97,7 @@ func showScreen(s *term.Screen, p *painter) show {
 	}
 }
 
-// complete returns the slash commands, or the files in a message, that a word may become.
+// complete returns the slash commands and files that begin with word.
 func complete(word string) (out []term.Candidate) {
 	if strings.HasPrefix(word, "@") {
 		return completeFile(word)
@@ -127,8 +127,8 @@ func (f *chatFlags) history() (*term.History, error) {
 	return term.OpenHistory(filepath.Join(dir, "history"), redact)
 }
 
-// directoryState returns the folder for what kitbag remembers of the current directory. It is in the user's
-// state directory, named by a hash, so that no project can put files there.
+// directoryState returns the folder for kitbag's data about the current directory. It is in the user's state directory,
+// under a hash of the path, so that no project can put files there.
 func directoryState() (string, error) {
 	dir, err := currentDir()
 	if err != nil {

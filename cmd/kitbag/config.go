@@ -25,13 +25,14 @@ import (
 // configFile is the name of a configuration, in the project's directory and in the user's configuration directory.
 const configFile = "kitbag.json"
 
-// maxConfig is the size of the largest configuration, in bytes: the user must be able to read what is to be trusted.
+// maxConfig is the size of the largest configuration, in bytes: the user must be able to read it before trusting
+// it.
 const maxConfig = 64 << 10
 
-// A config has the settings of a file, which flags and variables override.
+// A config has the settings of a configuration file, which flags and variables override.
 type config struct {
 	file string
-	data []byte // as read; the trust question shows and hashes these bytes
+	data []byte // as read; the user's consent is to these bytes
 	modelSettings
 	system  string // absolute
 	steps   int    // 0 if not set
@@ -42,14 +43,16 @@ type config struct {
 	sandbox sandboxSettings
 	servers []serverFile
 	grouping
-	skills []string // absolute paths
-	found  []string // absolute paths of the usual skill folders that exist
-	guides []guide
+	skills       []string // absolute paths
+	skillFolders []string // absolute paths of the default skill folders that exist
+	guides       []guide
+
+	sessions *retention // of the user's configuration only
 }
 
 // gatewayKeys are the members that only "kitbag mcp serve --config" uses. It reads the same
 // file, so that a project needs only one.
-var gatewayKeys = []string{"perSession", "initial", "style", "credentials", "audit", "instructions", "hosts", "origins"}
+var gatewayKeys = []string{"perSession", "initial", "style", "search", "credentials", "oauth", "upstreamTokens", "audit", "instructions", "hosts", "origins", "replicas", "rates", "taskAfter"}
 
 // readConfig reads a configuration, which may be missing. With [os.Lstat] it must not be a
 // link: a project's configuration must be in the project.
@@ -72,21 +75,21 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 		to   any
 		want string
 	}
-	own := map[string]member{"model": {&c.model, "a string"}, "api": {&c.api, "a string"},
+	known := map[string]member{"model": {&c.model, "a string"}, "api": {&c.api, "a string"},
 		"baseURL": {&c.endpoint.url, "a string"}, "fallback": {&c.fallback, "a list of models"}, "effort": {&c.effort, "a string"},
 		"thinking": {&c.thinking, "a string"}, "cache": {&c.cache, "a string"}, "lateTools": {&c.lateTools, "true or false"}, "system": {&c.system, "the name of a file"},
 		"maxSteps": {&c.steps, "a whole number"}, "window": {&c.window, "a whole number"}, "models": {&c.models, "the name of a file"},
 		"maxCost": {&c.cost, "a number of US dollars"}, "labels": {&c.labels, "a list of names of servers"}, "skills": {&c.skills, "a list of folders"}, "mcpServers": {&servers, "an object of servers"}}
 	for _, key := range slices.Sorted(maps.Keys(members)) {
-		m, ok := own[key]
+		m, ok := known[key]
 		switch {
 		case ok:
 			if json.Unmarshal(members[key], m.to) != nil {
 				return nil, fmt.Errorf("%s: %s must be %s; it is %.40s", file, key, m.want, members[key])
 			}
-		case key != "permissions" && key != "sandbox" && key != "groups" && !slices.Contains(gatewayKeys, key):
-			return nil, fmt.Errorf("%s: unknown key %s; the keys are %s, permissions, sandbox, groups, and those of kitbag mcp serve: %s",
-				file, key, strings.Join(slices.Sorted(maps.Keys(own)), ", "), strings.Join(gatewayKeys, ", "))
+		case key != "permissions" && key != "sandbox" && key != "groups" && key != "sessions" && !slices.Contains(gatewayKeys, key):
+			return nil, fmt.Errorf("%s: unknown key %s; the keys are %s, permissions, sandbox, groups, sessions, and those of kitbag mcp serve: %s",
+				file, key, strings.Join(slices.Sorted(maps.Keys(known)), ", "), strings.Join(gatewayKeys, ", "))
 		}
 	}
 	if c.endpoint.url != "" {
@@ -112,7 +115,7 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 			return nil, fmt.Errorf("%s: skills: %q is not a folder; write its path, absolute or relative to %s", file, folder, filepath.Dir(file))
 		}
 	}
-	return c, errors.Join(c.readServers(members["mcpServers"], len(servers)), c.readPolicy(members["permissions"]), c.readSandbox(members["sandbox"]), c.readGroups(members["groups"]))
+	return c, errors.Join(c.readServers(members["mcpServers"], len(servers)), c.readPolicy(members["permissions"]), c.readSandbox(members["sandbox"]), c.readGroups(members["groups"]), c.readSessions(members["sessions"]))
 }
 
 // absolute resolves a path relative to the file that contains it.
@@ -123,7 +126,7 @@ func (c *config) absolute(path string) string {
 	return filepath.Join(filepath.Dir(c.file), path)
 }
 
-// readGroups reads the groups in the order of the file, in which the model sees them.
+// readGroups reads the groups in the order of the file, which is the order that the model sees.
 func (c *config) readGroups(data json.RawMessage) error {
 	if data == nil {
 		return nil
@@ -157,21 +160,21 @@ func (c *config) readGroups(data json.RawMessage) error {
 	return nil
 }
 
-// merge returns by with the groups of other whose names are new.
-func (by grouping) merge(other grouping) grouping {
-	for _, g := range other.groups {
-		if !slices.ContainsFunc(by.groups, func(o mcpgroups.Group) bool { return o.Name == g.Name }) {
-			by.groups = append(slices.Clip(by.groups), g)
+// merge returns g with the groups of other whose names g does not have, and the labels of both.
+func (g grouping) merge(other grouping) grouping {
+	for _, group := range other.groups {
+		if !slices.ContainsFunc(g.groups, func(own mcpgroups.Group) bool { return own.Name == group.Name }) {
+			g.groups = append(slices.Clip(g.groups), group)
 		}
 	}
 	if other.labels != nil {
-		by.labels = slices.Concat(by.labels, other.labels)
+		g.labels = slices.Concat(g.labels, other.labels)
 	}
-	return by
+	return g
 }
 
-// readServers stores the servers as parsed, encoded again, so that the user who is asked
-// about a name with escapes sees the same as the program that starts it.
+// readServers decodes the servers and stores them encoded again. The question about trust then shows a name that was
+// written with escape sequences as the program reads it.
 func (c *config) readServers(servers json.RawMessage, n int) error {
 	if n == 0 {
 		return nil
@@ -187,8 +190,8 @@ func (c *config) readServers(servers json.RawMessage, n int) error {
 	return err
 }
 
-// readPolicy reads the rules. An unknown member of permissions is an error, since a deny rule
-// under a mistyped name would have no effect.
+// readPolicy reads the rules. An unknown member of permissions is an error, since a deny rule under a mistyped name
+// would have no effect.
 func (c *config) readPolicy(permissions json.RawMessage) error {
 	s, err := permission.ParseSettings(c.file, c.data)
 	if err != nil {
@@ -221,14 +224,14 @@ func (c *config) readPolicy(permissions json.RawMessage) error {
 	return nil
 }
 
-// readSmall reads a file that is regular by stat and not too large.
+// readSmall reads a file that is regular according to stat, and not too large.
 func readSmall(file string, stat func(string) (fs.FileInfo, error)) ([]byte, error) {
 	named, err := stat(file)
 	if err != nil {
 		return nil, err
 	}
 	if !named.Mode().IsRegular() { // opening a pipe would block
-		return nil, errors.New("it is not a regular file; replace it by a copy of the configuration, not a link")
+		return nil, errors.New("it is not a regular file; replace it by a regular file, not a link")
 	}
 	f, err := os.Open(file)
 	if err != nil {
@@ -240,18 +243,18 @@ func readSmall(file string, stat func(string) (fs.FileInfo, error)) ([]byte, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
 	if err == nil && len(data) > maxConfig {
-		err = fmt.Errorf("it has more than %d bytes", maxConfig)
+		err = fmt.Errorf("it has more than %d bytes; make it smaller", maxConfig)
 	}
 	return data, err
 }
 
-// usualFolders are where projects keep skills: the folder that several agents share, and Claude Code's.
-var usualFolders = []string{".agents/skills", ".claude/skills"}
+// defaultSkillFolders are the folders of a project's skills: that of several agents, and that of Claude Code.
+var defaultSkillFolders = []string{".agents/skills", ".claude/skills"}
 
-// usualSkills returns those of the folders that exist in dir.
-func usualSkills(dir string) []string {
+// existingSkillFolders returns the default skill folders that exist in dir.
+func existingSkillFolders(dir string) []string {
 	var out []string
-	for _, d := range usualFolders {
+	for _, d := range defaultSkillFolders {
 		if abs, err := existingDir(filepath.Join(dir, d)); err == nil {
 			out = append(out, abs)
 		}
@@ -259,8 +262,8 @@ func usualSkills(dir string) []string {
 	return out
 }
 
-// configurations returns the current directory's configuration merged with the user's. Before the merge,
-// restrict removes from the directory's what must not apply.
+// configurations returns the current directory's configuration merged with the user's. Before the merge, restrict
+// removes the directory's settings that must not apply.
 func configurations(restrict func(*config) error) (*config, error) {
 	dir, err := currentDir()
 	if err != nil {
@@ -270,7 +273,10 @@ func configurations(restrict func(*config) error) (*config, error) {
 	if err != nil {
 		return nil, err
 	}
-	project.found = usualSkills(dir)
+	if project.sessions != nil {
+		return nil, fmt.Errorf("%s: a project cannot set sessions; move it to the kitbag.json in your configuration directory", project.file)
+	}
+	project.skillFolders = existingSkillFolders(dir)
 	if project.guides, err = projectGuides(dir); err != nil {
 		return nil, err
 	}
@@ -280,7 +286,6 @@ func configurations(restrict func(*config) error) (*config, error) {
 	if err := project.checkFolders(); err != nil {
 		return nil, err
 	}
-	// Without a user configuration directory there is no such file.
 	user := &config{}
 	if base, err := os.UserConfigDir(); err == nil {
 		if user, err = readConfig(filepath.Join(base, "kitbag", configFile), os.Stat); err != nil {
@@ -305,8 +310,7 @@ func (c *config) checkFolders() error {
 	return nil
 }
 
-// merge returns c with the settings of other where c has none. Lists are joined, so that a deny rule of either
-// applies.
+// merge returns c with the settings of other that c does not have. It joins lists, so that a deny rule of either applies.
 func (c *config) merge(other *config) *config {
 	return &config{
 		modelSettings: c.modelSettings.merge(&other.modelSettings),
@@ -315,34 +319,40 @@ func (c *config) merge(other *config) *config {
 		window:        cmp.Or(c.window, other.window),
 		models:        cmp.Or(c.models, other.models),
 		cost:          cmp.Or(c.cost, other.cost),
-		policy: permission.Policy{
-			Mode:          cmp.Or(c.policy.Mode, other.policy.Mode),
-			Rules:         slices.Concat(c.policy.Rules, other.policy.Rules),
-			Dirs:          slices.Concat(c.policy.Dirs, other.policy.Dirs),
-			TrustReadOnly: c.policy.TrustReadOnly || other.policy.TrustReadOnly,
-		},
-		sandbox:  c.sandbox.merge(other.sandbox),
-		servers:  slices.Concat(c.servers, other.servers),
-		grouping: c.grouping.merge(other.grouping),
-		skills:   slices.Concat(c.skills, other.skills),
-		found:    c.found,
-		guides:   c.guides,
+		policy:        mergePolicies(&c.policy, &other.policy),
+		sandbox:       c.sandbox.merge(other.sandbox),
+		servers:       slices.Concat(c.servers, other.servers),
+		grouping:      c.grouping.merge(other.grouping),
+		skills:        slices.Concat(c.skills, other.skills),
+		skillFolders:  c.skillFolders,
+		guides:        c.guides,
+		sessions:      other.sessions,
 	}
 }
 
-// configure sets what no flag sets from the configurations; the current directory's has precedence over the
-// user's. Its settings that need trust apply only if the user agrees when asked through p.
+// mergePolicies returns p with the settings of other that p does not have, and the lists of both.
+func mergePolicies(p, other *permission.Policy) permission.Policy {
+	return permission.Policy{
+		Mode:          cmp.Or(p.Mode, other.Mode),
+		Rules:         slices.Concat(p.Rules, other.Rules),
+		Dirs:          slices.Concat(p.Dirs, other.Dirs),
+		TrustReadOnly: p.TrustReadOnly || other.TrustReadOnly,
+	}
+}
+
+// configure reads the configurations and applies the settings for which no flag is set. That of the current directory
+// has precedence over the user's, but its settings that need consent only apply if the user agrees when asked through p.
 func (f *agentFlags) configure(ctx context.Context, cmd *cobra.Command, p *prompt) (err error) {
-	f.more, err = configurations(func(project *config) error {
-		return f.trusted(ctx, project, p, cmd.ErrOrStderr())
+	f.config, err = configurations(func(project *config) error {
+		return f.askConsent(ctx, project, p, cmd.ErrOrStderr())
 	})
 	if err == nil {
-		f.apply(cmd, f.more)
+		f.apply(cmd, f.config)
 	}
 	return err
 }
 
-// apply sets from c what neither a flag nor a variable sets.
+// apply applies the settings of c for which neither a flag nor a variable is set.
 func (f *agentFlags) apply(cmd *cobra.Command, c *config) {
 	unset := func(flag string) bool { return !cmd.Flags().Changed(flag) }
 	f.modelSettings.apply(&c.modelSettings, unset)
@@ -364,8 +374,7 @@ func (f *agentFlags) apply(cmd *cobra.Command, c *config) {
 	f.models = c.models
 }
 
-// jsonError adds the line to a syntax error of [encoding/json], and names the JSON type that was found in place
-// of the expected one.
+// jsonError adds the line to a syntax error of [encoding/json], and shortens a type error to the JSON type that was found.
 func jsonError(data []byte, err error) error {
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Errorf("line %d: %w", 1+bytes.Count(data[:min(e.Offset, int64(len(data)))], []byte("\n")), err)

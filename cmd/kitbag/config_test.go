@@ -111,8 +111,8 @@ func answerTrust(t *testing.T, typed string) (*config, string) {
 	}
 	var log bytes.Buffer
 	p := newPrompt(strings.NewReader(typed), &log)
-	c.found = usualSkills(dir)
-	if err := new(agentFlags).trusted(t.Context(), c, p, &log); err != nil && typed != "" {
+	c.skillFolders = existingSkillFolders(dir)
+	if err := new(agentFlags).askConsent(t.Context(), c, p, &log); err != nil && typed != "" {
 		t.Fatal(err)
 	}
 	for range p.lines { // wait for the reader to end
@@ -137,8 +137,8 @@ func TestTrustIsRemembered(t *testing.T) {
 		}
 	}
 	writeConfig(t, configFile, text)
-	if c, _ := answerTrust(t, "n\n"); len(c.wants()) != 0 {
-		t.Errorf("refused: %q", c.wants())
+	if c, _ := answerTrust(t, "n\n"); len(c.needConsent()) != 0 {
+		t.Errorf("refused: %q", c.needConsent())
 	}
 	runs("refused", exitUsage)
 	if _, shown := answerTrust(t, "y\n"); !strings.Contains(shown, "permissions.allow = Bash(touch:*)") {
@@ -200,7 +200,7 @@ func TestTrustQuestionOfServers(t *testing.T) {
     | skills = ` + filepath.Join(dir, "more") + `
     | skills = ` + filepath.Join(dir, ".agents", "skills") + `
 `
-	if !strings.Contains(shown, want) || strings.Contains(shown, "hush") || len(c.servers)+len(c.skills)+len(c.found) != 0 {
+	if !strings.Contains(shown, want) || strings.Contains(shown, "hush") || len(c.servers)+len(c.skills)+len(c.skillFolders) != 0 {
 		t.Errorf("%+v\n%s", c, shown)
 	}
 	c, _ = answerTrust(t, "y\n")
@@ -448,8 +448,9 @@ func TestConfigServesBoth(t *testing.T) {
 	dir := workspace(t)
 	file := filepath.Join(dir, configFile)
 	writeConfig(t, file, `{"model":"m","baseURL":"http://127.0.0.1:1/v1","system":"s.md","maxSteps":3,"window":8000,
-		"skills":[],"mcpServers":{"a":{"command":"false"}},"groups":{},"labels":[],"perSession":[],"initial":[],"style":"reset",
-		"permissions":{"mode":"default","trustReadOnly":true},"audit":{"file":"audit.jsonl"},"instructions":"i","hosts":[],"origins":[]}`)
+		"skills":[],"mcpServers":{"a":{"command":"false"}},"groups":{},"labels":[],"perSession":[],"initial":[],"style":"reset","search":true,
+		"permissions":{"mode":"default","trustReadOnly":true},"audit":{"file":"audit.jsonl"},"instructions":"i","hosts":[],"origins":[],
+		"replicas":{"store":"postgres://db/mcp","url":"http://10.0.0.7:8080/"}}`)
 	if _, err := mcpgateway.Load(file); err != nil {
 		t.Error(err)
 	}
@@ -457,7 +458,7 @@ func TestConfigServesBoth(t *testing.T) {
 	if err != nil || c.steps != 3 || c.window != 8000 || c.system != filepath.Join(dir, "s.md") || !c.policy.TrustReadOnly {
 		t.Errorf("%+v, %v", c, err)
 	}
-	mark, err := trustMark(c)
+	mark, err := consentFile(c)
 	if _, bad := hex.DecodeString(filepath.Base(mark)); err != nil || bad != nil {
 		t.Errorf("%s, %v", mark, err)
 	}

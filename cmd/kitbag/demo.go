@@ -33,11 +33,10 @@ import (
 //go:embed demo
 var demoFiles embed.FS
 
-// demoTask is the user's task. It needs everything that the demo shows.
+// demoTask is the user's task. The agent needs all features that the demo shows for it.
 const demoTask = "How much did we sell in Lisbon this week? Write it into report.md, with the weather there."
 
-// demoCommand is "kitbag demo": the first command for a newcomer, so it needs neither a key
-// nor a network.
+// demoCommand is "kitbag demo". It is the first command for new users, so it needs neither a key nor a network.
 func demoCommand() *cobra.Command {
 	var jsonEvents, ask bool
 	cmd := &cobra.Command{
@@ -60,7 +59,6 @@ message is real.`,
 	return cmd
 }
 
-// runDemo runs the demo and shows the file that it wrote.
 func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
 	dir, err := tempDir("kitbag-demo-")
 	if err != nil {
@@ -74,8 +72,7 @@ func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
 	if err := copyDemoFiles(dir); err != nil {
 		return err
 	}
-	// The demo's MCP server is this program: a real process that speaks the protocol,
-	// with nothing to install.
+	// The demo's MCP server is this program, so that nothing has to be installed.
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -94,7 +91,7 @@ func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
 		return usage("--ask needs a terminal, and cannot be combined with --json")
 	}
 	if !ask {
-		// The question is shown as without a terminal, and answered as a user would.
+		// Without a prompt the question is shown as an event, and answered by r.answer.
 		r.prompt, r.painter.asks = nil, false
 		r.answer = func(q *event.Approval) event.Confirm { return q.Allow() }
 	}
@@ -113,7 +110,6 @@ func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
 	return nil
 }
 
-// copyDemoFiles copies the embedded files into the workspace, so that no clone is needed.
 func copyDemoFiles(dir string) error {
 	files, err := fs.Sub(demoFiles, "demo")
 	if err != nil {
@@ -122,8 +118,7 @@ func copyDemoFiles(dir string) error {
 	return os.CopyFS(dir, files)
 }
 
-// demoAgent returns the demo's agent. Its policy allows what is harmless but no writing, so that the demo shows
-// a question.
+// demoAgent returns the demo's agent. Its policy does not allow writing, so that the demo shows a question.
 func demoAgent(dir string, server tool.Source) (*agent.Agent, error) {
 	tools, err := builtin.New(builtin.Config{Dirs: []string{dir}, PDF: pdf.Reader{}})
 	if err != nil {
@@ -154,11 +149,7 @@ func demoAgent(dir string, server tool.Source) (*agent.Agent, error) {
 	})
 }
 
-// demoScript is the model's script. It takes results of tools from the conversation, so that
-// its answers are true.
-//
-// The steps are those of a usual task: open a group, look around, read the local rules, ask a
-// server, write, check.
+// demoScript returns the model's script. Its answers contain the real results of the tools.
 func demoScript() []scripted.Turn {
 	return []scripted.Turn{
 		scripted.Say("I need the sales tools for that.").And(scripted.Call("reset_tools", map[string]bool{"sales": true})),
@@ -191,7 +182,6 @@ func refused(req *model.Request) bool {
 	})
 }
 
-// demoFindings reads the results of earlier calls from the conversation.
 func demoFindings(req *model.Request) (total int, weather string, err error) {
 	for _, m := range req.Messages {
 		for _, res := range m.ToolResults() {
@@ -217,10 +207,8 @@ type cityIn struct {
 	City string `json:"city" jsonschema_description:"the city, such as Lisbon"`
 }
 
-// salesTools are function tools over the file at path.
 func salesTools(path string) ([]tool.Tool, error) {
-	// Being read-only lets both calls run in parallel. They run without a question only
-	// because the demo's policy has a rule for them.
+
 	opts := tool.Options{ReadOnly: true, Parallel: true}
 	total, err := tool.New("sales_total", "Returns what was sold in a city this week, in euros.",
 		func(_ context.Context, in cityIn) (int, error) {
@@ -251,7 +239,7 @@ func salesTools(path string) ([]tool.Tool, error) {
 	return []tool.Tool{cities, total}, err
 }
 
-// eachSale calls fn for each line of the file: day, city, product, euros.
+// eachSale calls fn for each line of the file, which has a day, a city, a product and euros.
 func eachSale(path string, fn func(city string, euros int)) error {
 	f, err := os.Open(path)
 	if err != nil {

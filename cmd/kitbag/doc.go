@@ -19,9 +19,9 @@
 //
 // Standard output has the requested result: the model's text, a list, or with --json one document or one event
 // a line. Standard error has everything else: the actions of tools, questions, warnings (which begin with "!")
-// and errors (which begin with "kitbag:"). So a pipe gets only the result, and a terminal shows both. Colour is
-// used only on standard error, at a terminal, without NO_COLOR and with a TERM that is not dumb. "kitbag chat" at a
-// terminal has an editor and draws both on it (see package term); --plain is as described here.
+// and errors (which begin with "kitbag:"). A pipe therefore gets only the result, and a terminal shows both. Colour is
+// used only on standard error, at a terminal, unless NO_COLOR is set or TERM is dumb. "kitbag chat" at a
+// terminal shows both above an editor (see package term), unless --plain is given.
 //
 // The exit codes are the same for all commands: 0 done, 1 an error, 2 wrong usage, 3 a run
 // waits for approval, 4 a run reached a limit, 130 it was interrupted. A failed tool call is
@@ -53,7 +53,7 @@
 //
 // The model is not trusted: the permission engine judges each call, and a question about a call shows it
 // completely. Tools, servers, sessions and skills are not trusted either: their text cannot control the
-// terminal or imitate a line of kitbag (see plain).
+// terminal or imitate a line of kitbag (see the functions plain and plainLine).
 //
 // A session file is sealed with a key in the user's configuration directory, and any other is
 // refused without --trust-session. Text that looks like a secret is removed from it, and from
@@ -64,18 +64,17 @@
 //
 // # Sandbox
 //
-// Commands of an agent run in the sandbox of package builtin/sandbox if the system has one.
-// "kitbag sandbox status" shows which parts are available, and which paths are covered. The member "sandbox" of
-// kitbag.json adds to or removes from the lists of paths, requires the sandbox, or turns it off. In a directory
-// that is not trusted it can only add covered paths. "kitbag sandbox -- COMMAND" confines a command of the
-// user. An MCP server is confined if its entry says "sandbox": "read" or "work", and is not started if that is
-// not possible.
+// Commands of an agent run in the sandbox of package builtin/sandbox if the system supports it. "kitbag sandbox
+// status" shows which parts are available, and which paths are covered. The member "sandbox" of kitbag.json adds to
+// or removes from the lists of paths, requires the sandbox, or turns it off. In a directory that is not trusted it
+// can only add covered paths. "kitbag sandbox -- COMMAND" confines a command of the user. An MCP server is confined
+// if its entry says "sandbox": "read" or "work", and is not started if that is not possible.
 //
 // # Code
 //
-// Each command is a file, named after it, that makes a [cobra.Command] from flags in a struct. run and chat
+// Each command has a file of its name, which makes a [cobra.Command] from flags in a struct. run and chat
 // share config.go and trust.go, which read the configurations, model.go, setup.go and servers.go, which make the agent,
 // run.go, which runs it, show.go and show_result.go for output, and ask.go and approve.go for input. chat.go
-// takes turns with the user on lines (chat_plain.go) or in an editor (chat_screen.go, package term). ui.go serves the page of package inspect. main.go maps errors to exit codes;
-// usage.go explains wrong usage.
+// takes turns with the user, on plain lines (chat_plain.go) or in an editor (chat_screen.go, package term). ui.go
+// serves the page of package inspect. main.go maps errors to exit codes; usage.go explains wrong usage.
 package main

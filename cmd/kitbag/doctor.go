@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +27,7 @@ const (
 	checkFailed  = "failed"
 )
 
-// A check is a part of the set-up that was tried.
+// A check is the result of checking a part of the set-up.
 type check struct {
 	Name   string `json:"name"`
 	State  string `json:"state"`
@@ -36,13 +35,11 @@ type check struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// doctorFlags are the flags of kitbag doctor.
 type doctorFlags struct {
 	json bool
 	agentFlags
 }
 
-// doctorCommand is "kitbag doctor".
 func doctorCommand() *cobra.Command {
 	f := &doctorFlags{}
 	cmd := &cobra.Command{
@@ -66,15 +63,11 @@ The exit code is 1 if a check has failed; a warning is not a failure.`,
 	return cmd
 }
 
-// run makes the checks and prints them.
 func (f *doctorFlags) run(cmd *cobra.Command) error {
 	checks := f.checks(cmd)
 	out := cmd.OutOrStdout()
 	if f.json {
-		enc := json.NewEncoder(out)
-		enc.SetEscapeHTML(false)
-		enc.SetIndent("", "  ")
-		if err := enc.Encode(checks); err != nil {
+		if err := writeJSON(out, checks); err != nil {
 			return err
 		}
 	}
@@ -100,31 +93,31 @@ func (c check) print(w io.Writer) {
 	}
 }
 
-// checks makes all checks. Without a configuration the others would check something else than a run would use.
+// checks makes all checks. If the configuration is invalid it stops, because the other checks would not apply to a
+// run.
 func (f *doctorFlags) checks(cmd *cobra.Command) []check {
 	var err error
-	f.more, err = configurations(func(c *config) error {
-		c.restrict(f.trust, len(f.skills) == 0, cmd.ErrOrStderr())
+	f.config, err = configurations(func(c *config) error {
+		c.restrictUntrusted(f.trust, len(f.skills) == 0, cmd.ErrOrStderr())
 		return nil
 	})
 	if err != nil {
 		return []check{{"configuration", checkFailed, err.Error(), "correct the file"}}
 	}
-	f.apply(cmd, f.more)
+	f.apply(cmd, f.config)
 	policy, err := f.policy()
 	if err != nil {
 		return []check{{"configuration", checkFailed, err.Error(), "correct the file or the flag"}}
 	}
 	checks := []check{{"configuration", checkOK, fmt.Sprintf("mode %s, %d rules", f.mode, len(policy.Rules)), ""}}
 	checks = append(checks, f.checkModels(cmd.Context())...)
-	checks = append(checks, f.checkSandbox(policy.Mode))
+	checks = append(checks, f.checkSandbox(policy.Mode), f.checkSessions())
 	return append(checks, f.checkServers(cmd, policy.Dirs)...)
 }
 
-// askTime is how long a model may take for the two answers.
-const askTime = time.Minute
+// checkTimeout limits the time for the answers of a model.
+const checkTimeout = time.Minute
 
-// checkModels asks the model, and each that may be called in its place.
 func (f *doctorFlags) checkModels(ctx context.Context) (checks []check) {
 	for i, name := range f.names() {
 		m, err := f.openNamed(name)
@@ -154,18 +147,18 @@ func (f *doctorFlags) checkModel(ctx context.Context, m model.Model) []check {
 		return []check{{"model", checkFailed, err.Error(), ""}}
 	}
 	a, err := agent.New(agent.Config{Model: m, Toolkit: toolkit.Of(ping), Policy: permission.Policy{TrustReadOnly: true},
-		Limits: agent.Limits{Steps: 3, Time: askTime}, Retry: middleware.RetryConfig{Retries: -1}})
+		Limits: agent.Limits{Steps: 3, Time: checkTimeout}, Retry: middleware.RetryConfig{Retries: -1}})
 	if err != nil {
 		return []check{{"model", checkFailed, err.Error(), ""}}
 	}
 	if _, err := a.Reply(ctx, new(agent.State), agent.Say("Call the tool ping once. When it has answered, say ok.")); err != nil {
-		remedy := "look at what the server says"
+		remedy := "see the server's message"
 		if e, ok := errors.AsType[*model.Error](err); ok {
 			remedy = cmp.Or(f.remedy(e), remedy)
 		}
 		return []check{{"model", checkFailed, err.Error(), remedy}}
 	}
-	tools := check{"tools", checkOK, "the model has called one", ""}
+	tools := check{"tools", checkOK, "the model has called a tool", ""}
 	if !called {
 		tools = check{"tools", checkWarning, "the model has not called the tool that it was asked to call", "use a model that calls tools, or another protocol: KITBAG_API=chat, responses or anthropic"}
 	}
@@ -176,20 +169,19 @@ func (f *doctorFlags) checkModel(ctx context.Context, m model.Model) []check {
 	return []check{{"model", checkOK, name + " has answered", ""}, tools}
 }
 
-// checkWindow says how large the context window is taken to be.
+// checkWindow reports the size of the context window that a run would assume.
 func (f *doctorFlags) checkWindow() check {
 	cfg := agent.Config{Window: agent.Window{Tokens: f.window}}
-	if _, err := f.useTable(&cfg, f.names()...); err != nil {
+	if _, err := f.applyCatalog(&cfg, f.names()...); err != nil {
 		return check{"window", checkFailed, err.Error(), "correct the file of models"}
 	}
 	if cfg.Window.Tokens == 0 {
-		return check{"window", checkWarning, fmt.Sprintf("that of %s is not known; 128000 tokens are assumed", strings.Join(f.names(), ", ")),
-			`set "window" in kitbag.json, or --window, to that of the model`}
+		return check{"window", checkWarning, fmt.Sprintf("the context window of %s is not known; 128000 tokens are assumed", strings.Join(f.names(), ", ")),
+			`set "window" in kitbag.json, or --window, to the model's context window`}
 	}
 	return check{"window", checkOK, fmt.Sprintf("%d tokens", cfg.Window.Tokens), ""}
 }
 
-// checkSandbox says whether commands run confined.
 func (f *doctorFlags) checkSandbox(mode permission.Mode) check {
 	err := f.sandbox().confines()
 	switch {
@@ -201,7 +193,6 @@ func (f *doctorFlags) checkSandbox(mode permission.Mode) check {
 	return check{"sandbox", checkWarning, "no command is confined: " + err.Error(), "see kitbag sandbox status"}
 }
 
-// checkServers starts the MCP servers and lists their tools.
 func (f *doctorFlags) checkServers(cmd *cobra.Command, dirs []string) (checks []check) {
 	configs, broken, err := loadConfigs(f.serverFiles())
 	if err != nil {
@@ -220,9 +211,9 @@ func (f *doctorFlags) checkServers(cmd *cobra.Command, dirs []string) (checks []
 		c := check{"MCP server " + r.Name, checkOK, fmt.Sprintf("%d tools", len(r.Tools)), ""}
 		switch {
 		case r.State != ready:
-			c.State, c.Detail, c.Remedy = checkFailed, r.Error, "start it by hand to see what it says: kitbag mcp status"
+			c.State, c.Detail, c.Remedy = checkFailed, r.Error, "start it by hand to see its messages: kitbag mcp status"
 		case unconfined[r.Name] && f.sandbox().confines() == nil:
-			c.Remedy = `it may do all that you may; "sandbox": "read" or "work" in its entry confines it`
+			c.Remedy = `it has all your permissions; "sandbox": "read" or "work" in its entry confines it`
 		}
 		checks = append(checks, c)
 	}

@@ -27,7 +27,7 @@ func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, e
 		}
 		answer, err := q.Accept(content)
 		if err != nil {
-			fmt.Fprintf(p.out, "  that cannot be sent: %s\n", indented(err.Error()))
+			fmt.Fprintf(p.out, "  this answer is not valid: %s\n", indented(err.Error()))
 			continue
 		}
 		if len(fields) == 0 {
@@ -47,8 +47,7 @@ func (p *prompt) elicit(ctx context.Context, q host.Elicitation) (host.Answer, e
 	}
 }
 
-// showElicitation shows the question, and returns the fields to fill in and the yes-or-no question to ask
-// before them.
+// showElicitation shows the question. It returns the form's fields, and the yes-or-no question to ask before them.
 func (p *prompt) showElicitation(q host.Elicitation) (fields []formField, yes string) {
 	// Without a server the question is kitbag's. The two must look different, as a server's request for a password
 	// must not look like kitbag's.
@@ -94,7 +93,7 @@ func (p *prompt) yesNo(ctx context.Context, question string) (bool, error) {
 // A formField is a field of a form, for input at a terminal.
 type formField struct {
 	name     string
-	required bool // required fields come first, so that the user can skip the rest
+	required bool
 
 	Type        string   `json:"type"`
 	Title       string   `json:"title"`
@@ -114,32 +113,25 @@ type choice struct {
 	Title string `json:"title"`
 }
 
-// formFields reads the fields of a form, required ones first.
+// formFields reads the fields of a form. Required ones come first, so that the user can skip the rest.
 func formFields(schema json.RawMessage) []formField {
 	var s struct {
 		Properties map[string]formField `json:"properties"`
 		Required   []string             `json:"required"`
 	}
 	_ = json.Unmarshal(schema, &s) // the host has validated the schema
-	var out []formField
+	var required, others []formField
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		f := s.Properties[name]
-		f.name, f.required = name, slices.Contains(s.Required, name)
-		out = append(out, f)
-	}
-	slices.SortStableFunc(out, func(a, b formField) int {
-		switch {
-		case a.required == b.required:
-			return 0
-		case a.required:
-			return -1
+		if f.name, f.required = name, slices.Contains(s.Required, name); f.required {
+			required = append(required, f)
+		} else {
+			others = append(others, f)
 		}
-		return 1
-	})
-	return out
+	}
+	return append(required, others...)
 }
 
-// question returns the prompt for the field.
 func (f *formField) question() string {
 	s := "  " + plainLine(f.name)
 	if f.Title != "" && f.Title != f.name {
@@ -148,9 +140,8 @@ func (f *formField) question() string {
 	if f.Description != "" {
 		s += ", " + shorten(f.Description, 2*maxName)
 	}
-	var choices []string
-	choices = append(append(choices, f.Enum...), f.Items.Enum...)
-	for _, c := range append(slices.Clone(f.OneOf), f.Items.AnyOf...) {
+	choices := slices.Concat(f.Enum, f.Items.Enum)
+	for _, c := range slices.Concat(f.OneOf, f.Items.AnyOf) {
 		if c.Title != "" && c.Title != c.Const {
 			c.Const += " (" + c.Title + ")"
 		}
@@ -201,7 +192,7 @@ func (f *formField) value(typed string) any {
 	return typed
 }
 
-// fillIn asks for the fields, one after the other. An empty line skips one.
+// fillIn asks for the fields, one after the other. An empty line skips a field.
 func (p *prompt) fillIn(ctx context.Context, fields []formField) (map[string]any, error) {
 	content := map[string]any{}
 	for _, f := range fields {

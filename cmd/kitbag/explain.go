@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,7 +15,6 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// explainCommand is "kitbag permission explain".
 func explainCommand() *cobra.Command {
 	f := &policyFlags{}
 	var lines, trust bool
@@ -55,15 +53,19 @@ writes one decision a line, in order. Only the line itself matters then:
 			if err != nil {
 				return err
 			}
-			calls := newCalls()
+			tools := new(builtins)
 			if f.settings == "" {
-				c, err := addConfigurations(p, trust, cmd.ErrOrStderr())
+				c, err := configurations(func(project *config) error {
+					project.restrictUntrusted(trust, false, cmd.ErrOrStderr())
+					return nil
+				})
 				if err != nil {
 					return err
 				}
-				calls.sandbox = c.sandbox
+				*p = mergePolicies(p, &c.policy)
+				tools.sandbox = c.sandbox
 			}
-			return explainOne(cmd.OutOrStdout(), p, calls, args)
+			return explainOne(cmd.OutOrStdout(), p, tools, args)
 		},
 	}
 	f.register(cmd)
@@ -72,24 +74,8 @@ writes one decision a line, in order. Only the line itself matters then:
 	return cmd
 }
 
-// addConfigurations adds the configurations' rules to the policy of the flags, and returns the configurations.
-func addConfigurations(p *permission.Policy, trust bool, log io.Writer) (*config, error) {
-	c, err := configurations(func(project *config) error {
-		project.restrict(trust, false, log)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	p.Mode = cmp.Or(p.Mode, c.policy.Mode)
-	p.Rules = append(p.Rules, c.policy.Rules...)
-	p.Dirs = append(p.Dirs, c.policy.Dirs...)
-	p.TrustReadOnly = p.TrustReadOnly || c.policy.TrustReadOnly
-	return c, nil
-}
-
-// explainOne explains one call: the decision first, then its steps.
-func explainOne(out io.Writer, p *permission.Policy, calls *calls, args []string) error {
+// explainOne prints the decision about one call, and then its steps.
+func explainOne(out io.Writer, p *permission.Policy, tools *builtins, args []string) error {
 	name, input := "Bash", json.RawMessage(nil)
 	if len(args) == 2 {
 		name, input = args[0], json.RawMessage(args[1])
@@ -103,17 +89,18 @@ func explainOne(out io.Writer, p *permission.Policy, calls *calls, args []string
 		}
 		input = raw
 	}
-	call := calls.call(name, input, p.Dirs[0])
+	call := tools.call(name, input, p.Dirs[0])
 	e := permission.Explain(p, call)
 	fmt.Fprintf(out, "%s: %s\n", strings.ToUpper(string(e.Behavior)), plainLine(e.Reason))
-	if r := reach(e.Judgement); r != "" && calls.sandbox.confines() == nil {
-		fmt.Fprintf(out, "  %s\n", r)
+	if access := accessText(e.Judgement); access != "" && tools.sandbox.confines() == nil {
+		fmt.Fprintf(out, "  %s\n", access)
 	}
-	if !calls.builtIn(name, p.Dirs[0]) {
+	_, builtIn := tools.byDir[p.Dirs[0]][name]
+	if !builtIn {
 		fmt.Fprintf(out, "  %s is not built in, so only its name is judged\n", plainLine(name))
 	}
 	printExplanation(out, e)
-	if calls.builtIn(name, p.Dirs[0]) { // the patterns of other tools are unknown
+	if builtIn { // the patterns of other tools are unknown
 		if err := p.Check(call); err != nil {
 			for line := range strings.Lines(err.Error()) {
 				fmt.Fprintf(out, "  this rule can never match: %s\n", plainLine(strings.TrimSuffix(line, "\n")))
@@ -131,7 +118,7 @@ func printExplanation(out io.Writer, e permission.Explanation) {
 		fmt.Fprintf(out, "  the rule is from: %s\n", plainLine(e.Rule.Source))
 	}
 	if e.Safety {
-		fmt.Fprintln(out, "  no rule can silence this question")
+		fmt.Fprintln(out, "  no allow rule can avoid this question")
 	}
 	for _, s := range e.Steps {
 		answer := string(s.Answer)
@@ -151,19 +138,16 @@ func printExplanation(out io.Writer, e permission.Explanation) {
 	}
 }
 
-// A calls describes calls of the built-in tools to the permission engine. It keeps the tools by working
-// directory; of other tools only the name is known.
-type calls struct {
-	tools   map[string]map[string]tool.Tool
+// builtins makes the built-in tools of a working directory when one of them is first called there, to describe the calls
+// to the permission engine. It is not safe for concurrent use.
+type builtins struct {
+	byDir   map[string]map[string]tool.Tool // by working directory and name
 	sandbox sandboxSettings
 }
 
-// newCalls returns a calls that makes its tools on first use.
-func newCalls() *calls { return &calls{tools: map[string]map[string]tool.Tool{}} }
-
-// call describes a call of the tool, as an agent in cwd would make it.
-func (c *calls) call(name string, input json.RawMessage, cwd string) *permission.Call {
-	byName, ok := c.tools[cwd]
+// call describes a call of the tool by an agent in cwd. Of a tool that is not built in it knows only the name.
+func (b *builtins) call(name string, input json.RawMessage, cwd string) *permission.Call {
+	byName, ok := b.byDir[cwd]
 	if !ok {
 		byName = map[string]tool.Tool{}
 		var dirs []string
@@ -171,17 +155,20 @@ func (c *calls) call(name string, input json.RawMessage, cwd string) *permission
 			dirs = []string{cwd}
 		}
 		cfg := builtin.Config{Dirs: dirs, PDF: pdf.Reader{}}
-		if c.sandbox.Use == useOff { // nothing runs here; the profile only says whether commands would be confined
+		if b.sandbox.Use == useOff { // nothing runs; the profile only decides whether commands would be confined
 			cfg.Backend = &builtin.Local{Dirs: dirs, Sandbox: sandbox.Spec{Profile: permission.ProfileOpen}}
 		}
 		tools, err := builtin.New(cfg)
 		if err != nil {
-			return &permission.Call{Tool: name, Input: input, Checker: unsure{reason: err.Error()}}
+			return &permission.Call{Tool: name, Input: input, Checker: alwaysAsk{reason: err.Error()}}
 		}
 		for _, t := range tools {
 			byName[t.Info().Name] = t
 		}
-		c.tools[cwd] = byName
+		if b.byDir == nil {
+			b.byDir = map[string]map[string]tool.Tool{}
+		}
+		b.byDir[cwd] = byName
 	}
 	if t, ok := byName[name]; ok {
 		return tool.PermissionCall(t, input)
@@ -189,18 +176,12 @@ func (c *calls) call(name string, input json.RawMessage, cwd string) *permission
 	return &permission.Call{Tool: name, Input: input}
 }
 
-// unsure is the Checker of a call whose tools could not be made: it always asks.
-type unsure struct {
+// alwaysAsk is the Checker of a call whose tool could not be made.
+type alwaysAsk struct {
 	permission.BaseChecker
 	reason string
 }
 
-func (u unsure) Check(*permission.Policy) permission.Verdict {
-	return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: u.reason}
-}
-
-// builtIn reports whether the named tool is built in; call must have been called for cwd.
-func (c *calls) builtIn(name, cwd string) bool {
-	_, ok := c.tools[cwd][name]
-	return ok
+func (a alwaysAsk) Check(*permission.Policy) permission.Verdict {
+	return permission.Verdict{Behavior: permission.Ask, Safety: true, Reason: a.reason}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// A question is a line that explain --json reads. Its form is fixed, since other programs write it, and it has
-// everything that the answer depends on.
+// A question is a line that explain --json reads. It has everything that the answer depends on. Its format must not
+// change, since other programs write it.
 type question struct {
 	Tool  string          `json:"tool"`
 	Input json.RawMessage `json:"input"`
@@ -23,11 +23,11 @@ type question struct {
 		Behavior permission.Behavior `json:"behavior"`
 	} `json:"rules"`
 
-	// Dirs are the working directories; relative paths are relative to Cwd. Neither has to exist, since nothing is run.
+	// Dirs are the working directories, and Cwd is the base of relative paths. They need not exist, since nothing is run.
 	Dirs []string `json:"dirs"`
 	Cwd  string   `json:"cwd"`
 
-	// TrustReadOnly allows tools that claim, without proof, to be read-only.
+	// TrustReadOnly allows calls of tools that claim to be read-only, without proof.
 	TrustReadOnly bool `json:"trust_read_only"`
 }
 
@@ -48,10 +48,10 @@ type command struct {
 	Effects []string `json:"effects"`
 }
 
-// explainLines writes a decision for each line. It flushes when no further line is buffered, since a program
-// may wait for each answer.
+// explainLines writes a decision for each line. It flushes whenever it has read all available input, since a program may
+// wait for each answer.
 func explainLines(in io.Reader, out io.Writer) error {
-	calls := newCalls()
+	tools := new(builtins)
 	w := bufio.NewWriter(out)
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -72,7 +72,7 @@ func explainLines(in io.Reader, out io.Writer) error {
 		if err := json.Unmarshal(line, &q); err != nil {
 			e.Reason = fmt.Sprintf("line %d cannot be read: %v", n, err)
 		} else {
-			e = q.explain(calls)
+			e = q.explain(tools)
 		}
 		if err := enc.Encode(e); err != nil {
 			return err
@@ -86,9 +86,9 @@ func explainLines(in io.Reader, out io.Writer) error {
 	}
 }
 
-// explain decides about the line. Invalid parts make the answer stricter instead of failing, so that each line
-// has an answer.
-func (q *question) explain(calls *calls) explanation {
+// explain decides the call of the line. Invalid parts make the decision stricter instead of failing, so that there is a
+// decision for each line.
+func (q *question) explain(tools *builtins) explanation {
 	p := &permission.Policy{Dirs: q.Dirs, TrustReadOnly: q.TrustReadOnly, Mode: permission.Mode(q.Mode)}
 	if m, err := permission.ParseMode(q.Mode); err == nil {
 		p.Mode = m
@@ -102,7 +102,7 @@ func (q *question) explain(calls *calls) explanation {
 		}
 		p.Rules = append(p.Rules, rule)
 	}
-	d := permission.Explain(p, calls.call(q.Tool, q.Input, q.Cwd))
+	d := permission.Explain(p, tools.call(q.Tool, q.Input, q.Cwd))
 	e := explanation{Behavior: d.Behavior, Safety: d.Safety, ReadOnly: d.ReadOnly, Reason: d.Reason, Suggest: []string{}, Commands: []command{}}
 	if d.Rule != nil {
 		text := d.Rule.String()

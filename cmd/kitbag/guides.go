@@ -13,14 +13,14 @@ import (
 // guideNames are the files in which projects keep instructions for agents.
 var guideNames = []string{"AGENTS.md", "CLAUDE.md"}
 
-// maxGuides is how much of all of them the model reads, in bytes.
+// maxGuides limits the total size of the guides for the model, in bytes.
 const maxGuides = 64 << 10
 
-// A guide is a file of instructions, with the content that the user has agreed to.
+// A guide is a file of instructions with its content.
 type guide struct{ file, text string }
 
-// projectGuides reads the guides of dir and of the directories above it in its repository, nearest first. A
-// link is left out, as it would lead to another guide or out of the project; so is what goes over the bound.
+// projectGuides reads the guides of dir and of the directories above it in its repository, nearest first. It leaves
+// out symbolic links, which lead to another guide or out of the project, and the guides after maxGuides is reached.
 func projectGuides(dir string) (guides []guide, err error) {
 	size := 0
 	for _, d := range upToRepository(dir) {
@@ -63,12 +63,11 @@ func upToRepository(dir string) []string {
 	}
 }
 
-// withGuides appends the guides to a system prompt.
 func (f *agentFlags) withGuides(prompt string) string {
-	if f.more == nil {
+	if f.config == nil {
 		return prompt
 	}
-	for _, g := range f.more.guides {
+	for _, g := range f.config.guides {
 		prompt += fmt.Sprintf("\n\nInstructions of the project, from %s:\n\n%s", g.file, strings.TrimSpace(g.text))
 	}
 	return prompt

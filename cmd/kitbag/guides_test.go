@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"image"
 	"image/png"
 	"os"
@@ -9,8 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/builtin"
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/permission"
 )
 
 // TestGuides sends AGENTS.md and CLAUDE.md, nearest first, and only in a directory that is trusted.
@@ -54,9 +57,9 @@ func TestGuides(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, _ := trustMark(c)
+	before, _ := consentFile(c)
 	c.guides[0].text += "!"
-	if after, _ := trustMark(c); after == before {
+	if after, _ := consentFile(c); after == before {
 		t.Error("a guide that has changed is still trusted")
 	}
 	write("repo/sub/AGENTS.md", strings.Repeat("x", maxGuides-4))
@@ -99,7 +102,7 @@ func TestAttachments(t *testing.T) {
 		"@bin":                      "error: @bin: it is neither text",
 		"@long.txt":                 "error: @long.txt: it has",
 	} {
-		blocks, err := attachments(text, func(string) error { return nil })
+		blocks, err := attachments(text, identified)
 		got := ""
 		for _, b := range blocks {
 			switch b := b.(type) {
@@ -118,5 +121,41 @@ func TestAttachments(t *testing.T) {
 	}
 	if got := completeFile("@p"); len(got) != 1 || got[0].Text != "@p.png" {
 		t.Errorf("%v", got)
+	}
+}
+
+// identified allows each file, as it is now.
+func identified(name string) (permission.File, error) {
+	path, err := filepath.Abs(name)
+	if err != nil {
+		return permission.File{}, err
+	}
+	real, err := filepath.EvalSymlinks(path)
+	return new(builtin.Local).Identify(real), err
+}
+
+// TestAttachedFileIsTheJudgedOne swaps a file after it was judged.
+func TestAttachedFileIsTheJudgedOne(t *testing.T) {
+	workspace(t)
+	secret := filepath.Join(t.TempDir(), "key")
+	for name, swap := range map[string]func(name string) error{
+		"by a link": func(name string) error { return errors.Join(os.Remove(name), os.Symlink(secret, name)) },
+		"by a file": func(name string) error { return os.Rename(secret, name) },
+	} {
+		for file, text := range map[string]string{"a.go": "package a\n", secret: "secret"} {
+			if err := os.RemoveAll(file); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		blocks, err := attachments("see @a.go", func(name string) (permission.File, error) {
+			judged, err := identified(name)
+			return judged, errors.Join(err, swap(name))
+		})
+		if err == nil {
+			t.Errorf("%s: %d blocks are sent", name, len(blocks))
+		}
 	}
 }

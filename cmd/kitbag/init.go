@@ -16,7 +16,6 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// initCommand is "kitbag init".
 func initCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "init",
@@ -49,7 +48,6 @@ type initPermissions struct {
 	Allow []string `json:"allow,omitempty"`
 }
 
-// writeInit asks the questions and writes the file.
 func writeInit(ctx context.Context, p *prompt) error {
 	dir, err := currentDir()
 	if err != nil {
@@ -79,18 +77,18 @@ func writeInit(ctx context.Context, p *prompt) error {
 	return err
 }
 
-// askInit asks for the settings. An answer that is not valid is asked for again.
+// askInit asks for the settings, each until the answer is valid.
 func askInit(ctx context.Context, p *prompt) (c initConfig, err error) {
 	ask := func(question string, check func(string) error) (answer string, err error) {
 		for {
 			if answer, err = p.read(ctx, question); err != nil || answer == "" {
 				return answer, err
 			}
-			if wrong := check(answer); wrong != nil {
-				fmt.Fprintf(p.out, "  ! %s\n", indented(wrong.Error()))
-				continue
+			invalid := check(answer)
+			if invalid == nil {
+				return answer, nil
 			}
-			return answer, nil
+			fmt.Fprintf(p.out, "  ! %s\n", indented(invalid.Error()))
 		}
 	}
 	if c.BaseURL, err = ask("Endpoint, such as http://localhost:11434/v1 [OpenAI's, or Anthropic's if the model is claude-…]: ", checkURL); err != nil {
@@ -100,17 +98,12 @@ func askInit(ctx context.Context, p *prompt) (c initConfig, err error) {
 		return c, err
 	}
 	if c.BaseURL != "" {
-		if c.API, err = ask(fmt.Sprintf("API of that endpoint, one of %s [by the name of the model]: ", strings.Join(apis, ", ")), checkAPI); err != nil {
+		if c.API, err = ask(fmt.Sprintf("API of that endpoint, one of %s [by the name of the model]: ", strings.Join(apis, ", ")), oneOf(apis)); err != nil {
 			return c, err
 		}
 	}
 	var perm initPermissions
-	if perm.Mode, err = ask(fmt.Sprintf("Mode, one of %s [default]: ", strings.Join(modes, ", ")), func(mode string) error {
-		if !slices.Contains(modes, mode) {
-			return fmt.Errorf("%q is not a mode", mode)
-		}
-		return nil
-	}); err != nil {
+	if perm.Mode, err = ask(fmt.Sprintf("Mode, one of %s [default]: ", strings.Join(modes, ", ")), oneOf(modes)); err != nil {
 		return c, err
 	}
 	for {
@@ -132,11 +125,14 @@ func askInit(ctx context.Context, p *prompt) (c initConfig, err error) {
 	return c, nil
 }
 
-func checkAPI(text string) error {
-	if !slices.Contains(apis, text) {
-		return fmt.Errorf("%q is not an API", text)
+// oneOf returns a check that an answer is one of the names.
+func oneOf(names []string) func(string) error {
+	return func(text string) error {
+		if !slices.Contains(names, text) {
+			return fmt.Errorf("%q is none of %s", text, strings.Join(names, ", "))
+		}
+		return nil
 	}
-	return nil
 }
 
 func checkURL(text string) error {

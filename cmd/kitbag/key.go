@@ -12,8 +12,8 @@ import (
 
 const keySize = 32 // bytes
 
-// userKey returns the key that seals the user's session files. It is created in the user's
-// configuration folder when it is first needed.
+// userKey returns the key that seals the user's session files. On first use it is created in the user's configuration
+// directory.
 func userKey() ([]byte, error) {
 	base, err := os.UserConfigDir()
 	if err != nil {
@@ -32,7 +32,7 @@ func userKey() ([]byte, error) {
 	return key, nil
 }
 
-// readKey reads a key. The key and its folder must belong to the user and be inaccessible to others: anyone who
+// readKey reads a key. The file and its directory must belong to the user and be inaccessible to others: anyone who
 // knows the key can seal a forged session.
 func readKey(file string, user int) ([]byte, error) {
 	info, err := os.Lstat(file)
@@ -46,7 +46,7 @@ func readKey(file string, user int) ([]byte, error) {
 		return nil, err
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a regular file; %s", file, renew)
-	case runtime.GOOS == "windows": // where modes do not restrict reading
+	case runtime.GOOS == "windows": // file modes do not restrict reading there
 	case !ownedBy(folder, user):
 		return nil, fmt.Errorf("%s belongs to another user; change its owner to the user that runs kitbag: chown %d %s", dir, user, dir)
 	case folder.Mode().Perm()&0o077 != 0:

@@ -26,20 +26,18 @@ const (
 	exitInterrupted = 130
 )
 
-// exit is an error with an exit code. A nil error means that everything was already printed.
+// exit is an error with an exit code. A nil err means that everything was already printed.
 type exit struct {
 	code int
 	err  error
 }
 
-// Error is only called if err is not nil.
 func (e *exit) Error() string { return fmt.Sprint(e.err) }
 func (e *exit) Unwrap() error { return e.err }
 
-// main runs the command and ends the process with its exit code.
 func main() {
-	// With Notify, closing the output (as head does) fails the write with an error instead of killing the process
-	// in the middle of a call. Unlike Ignore it does not affect the commands that tools start.
+	// With Notify, a write to a closed pipe (kitbag … | head) returns an error instead of killing the process in the
+	// middle of a call. signal.Ignore would also apply to the commands that tools start.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	slog.SetDefault(slog.New(notices{log: os.Stderr}))
 	ctx, stop := interruptible(context.Background(), os.Stderr)
@@ -48,8 +46,8 @@ func main() {
 	os.Exit(code)
 }
 
-// interruptible returns a context that ends with the first interrupt or SIGTERM. The second ends the program at
-// once, in case the work does not stop.
+// interruptible returns a context that the first interrupt or SIGTERM cancels. The second ends the program at once,
+// in case the work does not stop.
 func interruptible(ctx context.Context, stderr io.Writer) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)
@@ -71,8 +69,7 @@ func interruptible(ctx context.Context, stderr io.Writer) (context.Context, func
 	}
 }
 
-// run runs the command of args, and returns the exit code. It prints errors on stderr, with
-// the remedy if it is known.
+// run executes a command line and returns its exit code. It prints errors on stderr.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	out := &checkedWriter{Writer: stdout}
 	root := rootCommand(out)
@@ -89,14 +86,14 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	if failed := out.failed(); failed != nil {
 		if errors.Is(failed, syscall.EPIPE) {
-			return exitError // the reader closed the output, such as head
+			return exitError // the reader, such as head, closed the pipe
 		}
 		if err == nil || errors.Is(err, failed) {
 			code, err = exitError, fmt.Errorf("standard output: %w", failed)
 		}
 	}
 	if code != exitDone && ctx.Err() != nil {
-		code = exitInterrupted // whatever error the interrupt caused
+		code = exitInterrupted // err is a result of the interrupt
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, "kitbag:", indented(err.Error())) // it may quote a server
@@ -107,8 +104,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return code
 }
 
-// rootCommand returns the program's command. It needs the output at once, as the completion command stores it
-// when it is made.
+// rootCommand returns the program's command. out is a parameter because cobra's completion command stores the output
+// when it is created.
 func rootCommand(out io.Writer) *cobra.Command {
 	root := group(&cobra.Command{
 		Use:   "kitbag",
@@ -124,14 +121,13 @@ user, 4 a limit was reached, 130 interrupted; kitbag sandbox: the command's own.
   kitbag chat                        talk with one`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-	}, demoCommand(), runCommand(), chatCommand(), toolsCommand(), schemaCommand(), mcpCommand(), permissionCommand(), sandboxCommand(), skillsCommand(), initCommand(), doctorCommand(), uiCommand(), versionCommand())
+	}, demoCommand(), runCommand(), chatCommand(), sessionsCommand(), toolsCommand(), schemaCommand(), mcpCommand(), permissionCommand(), sandboxCommand(), skillsCommand(), initCommand(), doctorCommand(), uiCommand(), versionCommand())
 	root.SetOut(out)
 	root.SetFlagErrorFunc(flagError)
 	strictDefaults(root)
 	return root
 }
 
-// versionCommand is "kitbag version".
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",

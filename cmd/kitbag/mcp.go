@@ -2,13 +2,12 @@ package main
 
 import "github.com/spf13/cobra"
 
-// mcpCommand groups the commands about MCP servers.
 func mcpCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:     "mcp",
 		Short:   "Manage MCP servers",
 		Example: "  kitbag mcp list\n  kitbag mcp serve --mcp .mcp.json",
-	}, mcpListCommand(), mcpCallCommand(), mcpStatusCommand(), mcpServeCommand(), mcpPinsCommand(), mcpLoginCommand(), mcpLogoutCommand())
+	}, mcpListCommand(), mcpAddCommand(), mcpRemoveCommand(), mcpImportCommand(), mcpCallCommand(), mcpStatusCommand(), mcpServeCommand(), mcpPinsCommand(), mcpKeyCommand(), mcpLoginCommand(), mcpLogoutCommand())
 }
 
 // defaultServers is the file that names a project's MCP servers, as in other hosts.
@@ -20,13 +19,13 @@ type mcpFlags struct {
 	json  bool
 }
 
-// addFiles adds the flag for the files, which all commands about servers have.
+// addFiles adds --mcp, which all commands about servers have.
 func (f *mcpFlags) addFiles(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.files, "mcp", []string{defaultServers}, "a `FILE` that names MCP servers under mcpServers, repeatable")
 	cmd.Flags().Lookup("mcp").DefValue = defaultServers // otherwise the help shows a list
 }
 
-// add adds the flags of the commands that print something about servers.
+// add adds --mcp and --json.
 func (f *mcpFlags) add(cmd *cobra.Command) {
 	f.addFiles(cmd)
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,8 +22,7 @@ type callFlags struct {
 	progress bool
 }
 
-// mcpCallCommand is "kitbag mcp call", which calls a tool without a model. No rules apply, since the user makes
-// the call.
+// mcpCallCommand is "kitbag mcp call". No rules apply, since the user makes the call.
 func mcpCallCommand() *cobra.Command {
 	var f callFlags
 	cmd := &cobra.Command{
@@ -35,12 +33,7 @@ result. The server's questions are asked at the terminal. The exit code is
 0 if the server answered, even if the tool reported an error, and 1 if
 the server or the call failed.`,
 		Example: `  kitbag mcp call files read_text_file '{"path": "README.md"}'`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) < 2 || len(args) > 3 {
-				return usage("want SERVER TOOL [ARGUMENTS], got %d arguments", len(args))
-			}
-			return nil
-		},
+		Args:    between(2, 3, "SERVER TOOL [ARGUMENTS]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			input := "{}"
 			if len(args) == 3 {
@@ -59,7 +52,6 @@ the server or the call failed.`,
 	return cmd
 }
 
-// call starts the server, calls the tool and ends the server again.
 func (f *callFlags) call(cmd *cobra.Command, server, name string, input json.RawMessage) (err error) {
 	cfg, err := f.server(server)
 	if err != nil {
@@ -72,7 +64,7 @@ func (f *callFlags) call(cmd *cobra.Command, server, name string, input json.Raw
 		// Progress messages of the server must not extend the timeout that the user has set.
 		cfg.Options.Timeouts.Idle, cfg.Options.Timeouts.Call = f.timeout, f.timeout
 	}
-	// Without a terminal the server is told that it cannot ask, and may continue without an answer.
+	// Without a terminal the client declares no elicitation, and the server may continue without an answer.
 	if isTerminal(cmd.InOrStdin()) && isTerminal(cmd.ErrOrStderr()) {
 		cfg.Options.Elicitation = newPrompt(cmd.InOrStdin(), cmd.ErrOrStderr()).elicit
 	}
@@ -103,25 +95,19 @@ func (f *callFlags) call(cmd *cobra.Command, server, name string, input json.Raw
 	return f.print(cmd.OutOrStdout(), result.Result())
 }
 
-// server finds the configuration of one server.
 func (f *mcpFlags) server(name string) (mcpclient.Server, error) {
 	configs, broken, err := f.load()
 	if err != nil {
 		return mcpclient.Server{}, err
 	}
-	var names []string
-	for _, c := range configs {
-		if c.Name == name {
-			return c, nil
-		}
-		names = append(names, c.Name)
+	configs, broken, err = f.only([]string{name}, configs, broken)
+	switch {
+	case err != nil:
+		return mcpclient.Server{}, err
+	case len(configs) == 0:
+		return mcpclient.Server{}, broken[0]
 	}
-	for _, e := range broken {
-		if e.Server == name {
-			return mcpclient.Server{}, e
-		}
-	}
-	return mcpclient.Server{}, fmt.Errorf("no MCP server %q in %s%s", name, strings.Join(f.files, ", "), suggestion(name, names))
+	return configs[0], nil
 }
 
 // toolOf finds a tool by the server's name or by kitbag's.
@@ -149,7 +135,7 @@ func toolOf(ctx context.Context, c *mcpclient.Client, name string) (tool.Tool, e
 	return nil, fmt.Errorf("MCP server %q has no tool %q%s", c.Status().Name, name, suggestion(name, names))
 }
 
-// print prints a result. As text, pictures and other data are only named, since a terminal cannot show their bytes.
+// print prints a result. Without --json it only names pictures and other data, which a terminal cannot show.
 func (f *callFlags) print(w io.Writer, res *message.ToolResult) error {
 	if f.json {
 		blocks := res.Blocks

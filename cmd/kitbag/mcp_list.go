@@ -28,22 +28,22 @@ func (f *mcpFlags) load() (configs []mcpclient.Server, broken []*mcpclient.LoadE
 	return configs, broken, err
 }
 
-// States of a server in a report.
+// The states of a server in a report.
 const (
 	ready  = "ready"
 	failed = "failed"
 )
 
-// A serverReport is the output about one server. Its JSON is fixed, since other programs read it.
+// A serverReport is the output about one server. Its JSON must not change, since other programs read it.
 type serverReport struct {
-	Name    string              `json:"name"`
-	State   string              `json:"state"` // ready or failed
-	Era     string              `json:"era"`   // the protocol version, such as 2025-06-18
-	Version string              `json:"version"`
-	Error   string              `json:"error"`
-	Groups  []string            `json:"groups"`
-	Tools   []toolReport        `json:"tools"`
-	Skipped []mcpclient.Skipped `json:"skipped"`
+	Name     string              `json:"name"`
+	State    string              `json:"state"`    // ready or failed
+	Protocol string              `json:"protocol"` // the revision, such as 2025-06-18
+	Version  string              `json:"version"`  // of the server
+	Error    string              `json:"error"`
+	Groups   []string            `json:"groups"`
+	Tools    []toolReport        `json:"tools"`
+	Skipped  []mcpclient.Skipped `json:"skipped"`
 
 	Login bool `json:"login,omitempty"` // it failed because it requires a login
 
@@ -51,7 +51,6 @@ type serverReport struct {
 	Restarts *int     `json:"restarts,omitempty"` // for status only
 }
 
-// A toolReport is the output about one tool.
 type toolReport struct {
 	Name   string   `json:"name"`
 	Title  string   `json:"title"`
@@ -59,7 +58,6 @@ type toolReport struct {
 	Groups []string `json:"groups"`
 }
 
-// mcpListCommand is "kitbag mcp list".
 func mcpListCommand() *cobra.Command {
 	var f mcpFlags
 	cmd := &cobra.Command{
@@ -77,7 +75,6 @@ code is 0 if one server is ready; with given names all of them must be.`,
 	return cmd
 }
 
-// mcpStatusCommand is "kitbag mcp status".
 func mcpStatusCommand() *cobra.Command {
 	var f mcpFlags
 	cmd := &cobra.Command{
@@ -96,7 +93,7 @@ ready.`,
 }
 
 // only keeps the servers with the given names, or all if there are no names.
-func only(names []string, configs []mcpclient.Server, broken []*mcpclient.LoadError) ([]mcpclient.Server, []*mcpclient.LoadError, error) {
+func (f *mcpFlags) only(names []string, configs []mcpclient.Server, broken []*mcpclient.LoadError) ([]mcpclient.Server, []*mcpclient.LoadError, error) {
 	if len(names) == 0 {
 		return configs, broken, nil
 	}
@@ -109,7 +106,7 @@ func only(names []string, configs []mcpclient.Server, broken []*mcpclient.LoadEr
 	}
 	for _, n := range names {
 		if !slices.Contains(exist, n) {
-			return nil, nil, fmt.Errorf("no MCP server %q%s", n, suggestion(n, exist))
+			return nil, nil, fmt.Errorf("no MCP server %q in %s%s", n, strings.Join(f.files, ", "), suggestion(n, exist))
 		}
 	}
 	configs = slices.DeleteFunc(configs, func(c mcpclient.Server) bool { return !slices.Contains(names, c.Name) })
@@ -125,7 +122,7 @@ type queryFunc func(context.Context, *mcpclient.Client, *serverReport) error
 func (f *mcpFlags) report(cmd *cobra.Command, names []string, query queryFunc, print func(io.Writer, serverReport)) error {
 	configs, broken, err := f.load()
 	if err == nil {
-		configs, broken, err = only(names, configs, broken)
+		configs, broken, err = f.only(names, configs, broken)
 	}
 	if err != nil {
 		return err
@@ -146,18 +143,19 @@ func (f *mcpFlags) report(cmd *cobra.Command, names []string, query queryFunc, p
 		}
 	}
 	// One broken server in a list of many is not a failure, unless it was requested by name.
-	isReady := func(r serverReport) bool { return r.State == ready }
-	bad := !slices.ContainsFunc(reports, isReady)
-	if len(names) > 0 {
-		bad = slices.ContainsFunc(reports, func(r serverReport) bool { return !isReady(r) })
+	readyCount := 0
+	for _, r := range reports {
+		if r.State == ready {
+			readyCount++
+		}
 	}
-	if err == nil && bad {
+	if err == nil && (readyCount == 0 || len(names) > 0 && readyCount < len(reports)) {
 		return &exit{code: exitError}
 	}
 	return err
 }
 
-// queryAll queries the servers in parallel, and reports slow ones on standard error.
+// queryAll queries the servers in parallel, and names slow ones on standard error.
 func queryAll(cmd *cobra.Command, configs []mcpclient.Server, query queryFunc) []serverReport {
 	reports := make([]serverReport, len(configs))
 	reported := make([]atomic.Bool, len(configs))
@@ -181,11 +179,10 @@ func queryAll(cmd *cobra.Command, configs []mcpclient.Server, query queryFunc) [
 	return reports
 }
 
-// slowStart is the time after which the user is shown which servers are slow. Only a server that npm must
-// install first takes longer.
+// slowStart is the time after which a server counts as slow. Only one that npm must install first takes longer.
 const slowStart = 3 * time.Second
 
-// noticeSlow prints the missing servers on log after slowStart, unless stop is called before.
+// noticeSlow prints the missing servers on log after slowStart, unless stop has been called by then.
 func noticeSlow(log io.Writer, missing func() []string) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -202,13 +199,12 @@ func noticeSlow(log io.Writer, missing func() []string) (stop func()) {
 	}
 }
 
-// newReport returns a report whose lists are empty, not null.
+// newReport returns a report whose lists are empty in JSON, not null.
 func newReport(name, state string) serverReport {
 	return serverReport{Name: name, State: state, Groups: []string{}, Tools: []toolReport{}, Skipped: []mcpclient.Skipped{}}
 }
 
-// reportServer starts one server and queries it. A failure is part of the report, as the other
-// servers are reported too.
+// reportServer starts one server and queries it. The report includes a failure.
 func reportServer(ctx context.Context, cfg mcpclient.Server, query queryFunc) serverReport {
 	r := newReport(cfg.Name, ready)
 	c, err := mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options)
@@ -216,7 +212,7 @@ func reportServer(ctx context.Context, cfg mcpclient.Server, query queryFunc) se
 		defer c.Close()
 		err = query(ctx, c, &r)
 		st := c.Status()
-		r.Era, r.Version = st.Protocol, st.ServerVersion
+		r.Protocol, r.Version = st.Protocol, st.ServerVersion
 	}
 	if err != nil {
 		r.State, r.Error = failed, addLoginRemedy(cfg.Name, err).Error()
@@ -225,7 +221,6 @@ func reportServer(ctx context.Context, cfg mcpclient.Server, query queryFunc) se
 	return r
 }
 
-// listServer adds the tools, and the server's own groups.
 func listServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error {
 	tools, err := c.Tools(ctx) // the first call starts the server
 	if err != nil {
@@ -235,22 +230,22 @@ func listServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error
 	if err != nil {
 		return err
 	}
-	in := map[string][]string{}
+	groupsOf := map[string][]string{}
 	for _, g := range groups {
 		r.Groups = append(r.Groups, g.Name)
 		for _, name := range g.Members() {
-			in[name] = append(in[name], g.Name)
+			groupsOf[name] = append(groupsOf[name], g.Name)
 		}
 	}
 	for _, t := range tools {
 		info := t.Info()
-		r.Tools = append(r.Tools, toolReport{info.Name, info.Title, modelBytes(info), in[info.Name]})
+		r.Tools = append(r.Tools, toolReport{info.Name, info.Title, modelBytes(info), groupsOf[info.Name]})
 	}
 	r.Skipped = append(r.Skipped, c.Skipped()...)
 	return nil
 }
 
-// modelBytes is the cost of a tool in each request that contains it, without a few bytes of punctuation.
+// modelBytes returns the size of a tool in a request, without a few bytes of punctuation.
 func modelBytes(info tool.Info) int { return len(info.Name) + len(info.Description) + len(info.Input) }
 
 // pingServer adds the time of a ping to the report.
@@ -268,7 +263,7 @@ func pingServer(ctx context.Context, c *mcpclient.Client, r *serverReport) error
 	return nil
 }
 
-// printHead prints the line about a server, and its error below.
+// printHead prints the line about a server, and its error in the next line.
 func printHead(w io.Writer, r serverReport, rest string) {
 	fmt.Fprintf(w, "%s: %s%s\n", plainLine(r.Name), r.State, rest)
 	if r.Error != "" {
@@ -276,7 +271,6 @@ func printHead(w io.Writer, r serverReport, rest string) {
 	}
 }
 
-// printList prints a report of list for people.
 func printList(w io.Writer, r serverReport) {
 	bytes := 0
 	for _, t := range r.Tools {
@@ -284,7 +278,7 @@ func printList(w io.Writer, r serverReport) {
 	}
 	rest := ""
 	if r.Error == "" {
-		rest = fmt.Sprintf(", protocol %s, %d tools, %d bytes", plainLine(r.Era), len(r.Tools), bytes)
+		rest = fmt.Sprintf(", protocol %s, %d tools, %d bytes", plainLine(r.Protocol), len(r.Tools), bytes)
 	}
 	printHead(w, r, rest)
 	for _, t := range r.Tools {
@@ -295,11 +289,10 @@ func printList(w io.Writer, r serverReport) {
 	}
 }
 
-// printStatus prints a report of status for people.
 func printStatus(w io.Writer, r serverReport) {
 	rest := ""
 	if r.PingMS != nil {
-		rest = fmt.Sprintf(", protocol %s, version %s, ping %.1f ms, %d restarts", plainLine(r.Era), plainLine(r.Version), *r.PingMS, *r.Restarts)
+		rest = fmt.Sprintf(", protocol %s, version %s, ping %.1f ms, %d restarts", plainLine(r.Protocol), plainLine(r.Version), *r.PingMS, *r.Restarts)
 	}
 	printHead(w, r, rest)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/kitbag-go/kitbag/mcpclient"
 )
 
-// storedLogins returns the place where logins are stored.
+// storedLogins returns an OAuth with the directory in which logins are stored.
 func storedLogins() (*mcpclient.OAuth, error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
@@ -28,15 +28,15 @@ func storedLogins() (*mcpclient.OAuth, error) {
 	return &mcpclient.OAuth{Dir: filepath.Join(dir, "kitbag", "tokens")}, nil
 }
 
-// withLogin makes the server use its stored login. An expired login fails instead of opening a page in the
-// middle of another command.
+// withLogin makes the server use its stored login, if there is one. With an expired login a connection fails, since a
+// page that opens in the middle of another command would be a surprise.
 func withLogin(cfg mcpclient.Server) mcpclient.Server {
 	web, ok := cfg.Transport.(mcpclient.HTTP)
 	if !ok {
 		return cfg
 	}
 	o, err := storedLogins()
-	for header := range web.Headers { // names of headers ignore case
+	for header := range web.Headers {
 		if strings.EqualFold(header, "Authorization") {
 			return cfg // the file has the credentials
 		}
@@ -44,9 +44,6 @@ func withLogin(cfg mcpclient.Server) mcpclient.Server {
 	if err != nil || !o.LoggedIn(web.URL) {
 		return cfg
 	}
-	// A client needs a redirect URL, but this one is never used.
-	o.RedirectURL = "http://127.0.0.1/callback"
-	o.Authorize = func(context.Context, string) (url.Values, error) { return nil, errors.New("the login has ended") }
 	web.OAuth = o
 	cfg.Transport = web
 	if cfg.Options.Timeouts.Start == 0 {
@@ -63,7 +60,6 @@ func addLoginRemedy(server string, err error) error {
 	return err
 }
 
-// loginFlags say how to log in.
 type loginFlags struct {
 	mcpFlags
 	client, issuer string
@@ -75,8 +71,7 @@ type loginFlags struct {
 // the machine.
 const secretVar = "KITBAG_OAUTH_SECRET"
 
-// mcpLoginCommand is "kitbag mcp login", the only command that starts a login: in others a page that opens
-// would be a surprise.
+// mcpLoginCommand is "kitbag mcp login", the only command that starts a login.
 func mcpLoginCommand() *cobra.Command {
 	var f loginFlags
 	cmd := &cobra.Command{
@@ -91,7 +86,7 @@ A server without client registration needs the --client-id of one registered by
 hand, with its secret, if it has one, in $` + secretVar + `. Such a client has a fixed
 redirect URI, http://127.0.0.1:PORT/callback: give its --port.`,
 		Example: `  kitbag mcp login github`,
-		Args:    oneServer,
+		Args:    between(1, 1, "SERVER"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return f.login(cmd, args[0]) },
 	}
 	fl := cmd.Flags()
@@ -103,7 +98,6 @@ redirect URI, http://127.0.0.1:PORT/callback: give its --port.`,
 	return cmd
 }
 
-// mcpLogoutCommand is "kitbag mcp logout".
 func mcpLogoutCommand() *cobra.Command {
 	var f mcpFlags
 	cmd := &cobra.Command{
@@ -112,7 +106,7 @@ func mcpLogoutCommand() *cobra.Command {
 		Long: `Delete the tokens for a server, and the registered client. The server is not
 notified: to end the login there, use the server's own pages.`,
 		Example: "  kitbag mcp logout github",
-		Args:    oneServer,
+		Args:    between(1, 1, "SERVER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := f.server(args[0])
 			if err != nil {
@@ -134,16 +128,7 @@ notified: to end the login there, use the server's own pages.`,
 	return cmd
 }
 
-// oneServer requires the name of one server.
-func oneServer(_ *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return usage("want SERVER, got %d arguments", len(args))
-	}
-	return nil
-}
-
-// login logs in by connecting, which discovers whether the server requires a login, and at which authorization
-// server.
+// login logs in by connecting to the server, which reports whether it requires a login, and at which authorization server.
 func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 	cfg, err := f.server(name)
 	if err != nil {
@@ -162,13 +147,13 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 		return err
 	}
 	defer browser.close()
-	asked := false
+	loginRequired := false
 	o.ClientID, o.ClientSecret, o.Issuer, o.RedirectURL = f.client, os.Getenv(secretVar), f.issuer, browser.url
 	o.Authorize = func(ctx context.Context, page string) (url.Values, error) {
-		asked = true
+		loginRequired = true
 		return browser.wait(ctx, page, cmd.ErrOrStderr())
 	}
-	// An old login would be used instead of a new one, perhaps of another user.
+	// An old login, perhaps of another user, would be used instead of a new one.
 	if err := o.Logout(web.URL); err != nil {
 		return err
 	}
@@ -182,7 +167,7 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 	if _, err := c.Tools(cmd.Context()); err != nil {
 		return err
 	}
-	if !asked {
+	if !loginRequired {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s works without a login\n", plain(name))
 		return nil
 	}
@@ -198,8 +183,8 @@ type browserPort struct {
 	redirects chan url.Values // the parameters of the redirect
 }
 
-// listenForBrowser opens the port, 0 for any free one. It is opened before the page is shown, because the
-// redirect URI contains it.
+// listenForBrowser opens the port; 0 for any free one. The page can only be shown afterwards, because its redirect URI
+// contains the port.
 func listenForBrowser(ctx context.Context, port int) (*browserPort, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
@@ -212,7 +197,6 @@ func listenForBrowser(ctx context.Context, port int) (*browserPort, error) {
 	return b, nil
 }
 
-// close ends the server, even while it writes a response.
 func (b *browserPort) close() { _ = b.server.Close() }
 
 // callback handles the browser's redirect. Any program on the machine, and any page in the browser, can call

@@ -1,16 +1,22 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,10 +24,10 @@ import (
 	"github.com/kitbag-go/kitbag/internal/demoserver"
 	"github.com/kitbag-go/kitbag/mcpgateway"
 	"github.com/kitbag-go/kitbag/mcpserver"
+	"github.com/kitbag-go/kitbag/mcpserver/postgres"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// styleNames lists the styles for the help.
 func styleNames() string {
 	var out []string
 	for _, s := range mcpgateway.Styles() {
@@ -34,13 +40,17 @@ func styleNames() string {
 // every user of the machine.
 const tokenVar = "KITBAG_MCP_TOKEN"
 
-// serveFlags are the flags of kitbag mcp serve.
+// drainTimeout is how long calls in flight may take after the first interrupt; the second ends the program at once.
+const drainTimeout = 30 * time.Second
+
 type serveFlags struct {
 	mcpFlags
 	config          string
 	demo, printCost bool
 	style           string
 	http, audit     string
+	admin           string
+	logJSON         bool
 	auditArguments  bool
 	pageSize        int
 	policyFlags
@@ -59,7 +69,8 @@ started when its group is opened. Clients of protocol 2026-07-28, where the list
 cannot change, search the tools instead.
 
 A --config file has the servers, and also groups of their tools,
-permissions, credentials with their access, and an audit log:
+permissions, credentials with their access, an audit log, and the database that
+several gateways share ("replicas"):
 
   {"mcpServers": {"github": {"command": "github-mcp-server", "args": ["stdio"]}},
    "groups": {"issues": {"tools": ["github__*issue*"], "description": "Bugs and wishes."}},
@@ -74,8 +85,13 @@ confined: see kitbag sandbox --help.
 A call that no rule allows needs approval: the host asks its user, if it can. With
 a host that asks about every call itself, use --mode bypass to avoid a second question.
 
-Over HTTP, clients must present a token of the file's credentials, or the one in
-$` + tokenVar + `, if it is set; without a token only loopback addresses are served.`,
+Over HTTP, clients must present a token of the file's credentials, the one in
+$` + tokenVar + `, if it is set, or an access token of an issuer of its "oauth"; without any
+of these only loopback addresses are served. kitbag mcp key makes a token.
+SIGHUP reloads the configuration: servers, groups and permissions change together or, if
+there is a mistake, not at all; a log line and /readyz have the revision. So does a POST to
+/reload of --admin, which needs the token in $` + adminTokenVar + `, or without one a
+connection from this machine.`,
 		Example: `  kitbag mcp serve --mcp .mcp.json --mode bypass
   kitbag mcp serve --config kitbag.json --http 127.0.0.1:8080
   kitbag mcp serve --config kitbag.json --print-cost    what each style would cost
@@ -87,9 +103,11 @@ $` + tokenVar + `, if it is set; without a token only loopback addresses are ser
 	fl.BoolVar(&f.demo, "demo", false, "serve a few small tools")
 	fl.StringVar(&f.config, "config", "", "the gateway's configuration, a `FILE`")
 	f.addFiles(cmd)
-	fl.StringVar(&f.style, "style", "", "how groups are opened: "+styleNames()+" (default "+string(mcpgateway.StyleReset)+")")
+	fl.StringVar(&f.style, "style", "", "how groups are opened: "+styleNames()+" (default "+string(mcpgateway.StyleReset)+"); clients of protocol 2026-07-28 get discover")
 	fl.StringVar(&f.http, "http", "", "serve HTTP at `HOST:PORT` instead of standard input and output")
-	fl.StringVar(&f.audit, "audit", "", "append a line of JSON for every call to `FILE`")
+	fl.StringVar(&f.admin, "admin", "", "with --http: serve /livez, /readyz and /metrics at `HOST:PORT`, without a token, and POST /reload and /logins, for its owner")
+	fl.BoolVar(&f.logJSON, "log-json", false, "log in lines of JSON")
+	fl.StringVar(&f.audit, "audit", "", "append a line of JSON for every call to `FILE`; with --http, - is standard output")
 	fl.BoolVar(&f.auditArguments, "audit-arguments", false, "include the calls' arguments")
 	fl.IntVar(&f.pageSize, "page-size", 0, "the most tools in a page of the list; 0 for no pages")
 	fl.BoolVar(&f.printCost, "print-cost", false, "start all servers, and print the cost of each style's first list")
@@ -117,11 +135,25 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
+	if f.logJSON {
+		defer slog.SetDefault(slog.Default())
+		slog.SetDefault(slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil)))
+	}
 	if f.printCost {
-		cfg.AuditFile = "" // nothing is called
+		cfg.AuditFile = ""     // nothing is called
+		if cfg.Logins == nil { // otherwise the store has the login that lists tools
+			cfg.Serve.Replicas = nil
+		}
 	} else if err := f.network(&cfg); err != nil {
 		return err
 	}
+	closeDatabases, err := f.openDatabases(cmd.Context(), &cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeDatabases()) }()
+	metrics := newGatewayMetrics()
+	cfg.Serve.Audit = metrics.record
 	g, err := mcpgateway.New(cmd.Context(), cfg)
 	if err != nil {
 		return err
@@ -130,11 +162,17 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if f.printCost {
 		return f.showCost(cmd, g)
 	}
-	return f.serve(cmd, g.Server, len(cfg.Serve.Credentials) > 0)
+	defer publish(g, cmp.Or(f.config, strings.Join(f.files, ", ")), cfg.AuditFile)()
+	metrics.gateway = g
+	if f.http == "" {
+		explainStdio(cmd)
+		return g.Server.ServeStdio(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+	}
+	return f.serve(cmd, metrics, &cfg)
 }
 
-// gateway makes the configuration from the file and the flags. If the file names servers, the default server
-// file is not read.
+// gateway makes the configuration from the file and the flags. It reads the default file of servers only if the
+// configuration file has no servers.
 func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err error) {
 	changed := cmd.Flags().Changed
 	if f.config != "" {
@@ -146,7 +184,7 @@ func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err err
 		}
 	}
 	if f.config != "" && len(cfg.Servers) == 0 && !changed("mcp") {
-		return cfg, fmt.Errorf("%s: mcpServers is missing; add servers there, or a file of servers with --mcp", f.config)
+		return cfg, fmt.Errorf("%s: mcpServers is missing; add servers to it, or name a file of servers with --mcp", f.config)
 	}
 	if f.config == "" || changed("mcp") {
 		configs, broken, err := f.load()
@@ -164,6 +202,9 @@ func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err err
 		}
 	}
 	if f.audit != "" {
+		if cfg.AuditDatabase != "" {
+			return cfg, usage("--audit: %s has audit.database; set the audit log in one place", f.config)
+		}
 		cfg.AuditFile = f.audit
 	}
 	cfg.AuditArguments = cfg.AuditArguments || f.auditArguments
@@ -188,12 +229,21 @@ func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err err
 	return cfg, nil
 }
 
-// network adds the settings of HTTP to cfg.
+// network adds the settings for HTTP to cfg, or checks that cfg can be served without HTTP.
 func (f *serveFlags) network(cfg *mcpgateway.Config) error {
 	if f.http == "" {
-		if len(cfg.Serve.Credentials) > 0 {
-			// A client on standard input presents no token, so the limits of credentials would not apply.
-			return usage("%s has credentials, which clients present over HTTP only; add --http, or use a file without them", f.config)
+		switch {
+		case f.admin != "":
+			return usage("--admin needs --http")
+		case cfg.AuditFile == "-":
+			return usage("the audit log cannot be standard output, which the protocol uses; name a file, or add --http")
+		}
+		if len(cfg.Serve.Credentials) > 0 || cfg.OAuth != nil {
+			// The limits of credentials would not apply, since a client on standard input sends no token.
+			return usage("%s has credentials or oauth, but clients send tokens over HTTP only; add --http, or use a file without them", f.config)
+		}
+		if cfg.Serve.Replicas != nil {
+			return usage("%s has replicas, but these forward requests over HTTP only; add --http, or use a file without them", f.config)
 		}
 		return nil
 	}
@@ -204,6 +254,9 @@ func (f *serveFlags) network(cfg *mcpgateway.Config) error {
 	case host == "":
 		return usage("--http %s: give the host, such as 127.0.0.1%s; an empty one would serve every network", f.http, f.http)
 	}
+	if n := len(os.Getenv(adminTokenVar)); f.admin != "" && n > 0 && n < mcpserver.MinToken {
+		return usage("the token in $%s has %d bytes, and needs at least %d; kitbag mcp key makes a random one", adminTokenVar, n, mcpserver.MinToken)
+	}
 	cfg.Serve.Hosts = append(cfg.Serve.Hosts, host) // requests for other host names are refused
 	if token := os.Getenv(tokenVar); token != "" {
 		cfg.Serve.Credentials = append(cfg.Serve.Credentials, mcpserver.Credential{Name: tokenVar, Token: token})
@@ -211,35 +264,143 @@ func (f *serveFlags) network(cfg *mcpgateway.Config) error {
 	return nil
 }
 
-// serve serves until the command is interrupted or its input ends. Without credentials it warns that the server
-// refuses other machines.
-func (f *serveFlags) serve(cmd *cobra.Command, s *mcpserver.Server, credentials bool) error {
-	if f.http == "" {
-		explainStdio(cmd)
-		return s.ServeStdio(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+// databaseTimeout is how long the databases of the file may take to open.
+const databaseTimeout = 15 * time.Second
+
+// openDatabases opens the databases that the file names. The caller must call closeAll after closing the gateway.
+func (f *serveFlags) openDatabases(ctx context.Context, cfg *mcpgateway.Config) (closeAll func() error, err error) {
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
+	var open []func() error
+	closeAll = func() (err error) {
+		for _, c := range open {
+			err = errors.Join(err, c())
+		}
+		return err
 	}
-	l, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", f.http)
+	if cfg.Serve.Replicas != nil {
+		shared, err := openDatabase(ctx, f.config+": replicas.store", cfg.ReplicaStore, postgres.Open)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Serve.Replicas.Shared = shared
+		open = append(open, shared.Close)
+	}
+	if cfg.AuditDatabase != "" {
+		audit, err := openDatabase(ctx, f.config+": audit.database", cfg.AuditDatabase, postgres.OpenAudit)
+		if err != nil {
+			return nil, errors.Join(err, closeAll())
+		}
+		cfg.AuditWriter = audit
+		open = append(open, audit.Close)
+	}
+	return closeAll, nil
+}
+
+func openDatabase[T any](ctx context.Context, where, url string, open func(context.Context, string) (T, error)) (db T, err error) {
+	if !strings.HasPrefix(url, "postgres://") && !strings.HasPrefix(url, "postgresql://") {
+		return db, fmt.Errorf("%s: must be the URL of a Postgres database: postgres://USER@HOST/DATABASE", where) // it may have a password
+	}
+	if db, err = open(ctx, url); err != nil {
+		return db, fmt.Errorf("%s: %w; check the URL, and that its user may create a table in the database", where, err)
+	}
+	return db, nil
+}
+
+// serve serves HTTP until the command is interrupted. Without credentials it warns that the server refuses other
+// machines.
+func (f *serveFlags) serve(cmd *cobra.Command, metrics *gatewayMetrics, cfg *mcpgateway.Config) error {
+	if os.Getenv("GOGC") == "" {
+		// The heap is small, and a call allocates 30 KB: by default a sixth of the CPU time would be garbage collection.
+		defer debug.SetGCPercent(debug.SetGCPercent(300))
+	}
+	g := metrics.gateway
+	l, err := f.listen(cmd, "--http", f.http)
 	if err != nil {
-		return fmt.Errorf("--http: %w", err)
+		return err
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "serving MCP at http://%s/\n", l.Addr())
-	if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && !credentials {
-		fmt.Fprintf(cmd.ErrOrStderr(), "! without a token only this machine is served: set $%s, or credentials in the --config file, and the names of this machine under hosts there\n", tokenVar)
+	if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && len(cfg.Serve.Credentials) == 0 && cfg.OAuth == nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "! without a token only this machine is served: set $%s, or credentials or oauth in the --config file, and the names of this machine under hosts there\n", tokenVar)
 	}
-	// Whole requests have no timeout: a stream of notifications lasts as long as the session.
-	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	var reloading sync.Mutex // one at a time, so that the revision in the log is the one that was loaded
+	reload := func(ctx context.Context) error {
+		reloading.Lock()
+		defer reloading.Unlock()
+		if err := f.reload(cmd, g); err != nil {
+			slog.ErrorContext(ctx, "the configuration was not reloaded; nothing has changed", "err", err, "revision", g.Revision().String())
+			return err
+		}
+		slog.InfoContext(ctx, "the configuration was reloaded", "revision", g.Revision().String())
+		return nil
+	}
+	if f.admin != "" {
+		adminListener, err := f.listen(cmd, "--admin", f.admin)
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "serving /livez, /readyz and /metrics at http://%s/\n", adminListener.Addr())
+		hosts := append(slices.Clone(cfg.Serve.Hosts), hostOf(f.admin))
+		admin := &http.Server{Handler: onlyHosts(hosts, adminHandler(metrics, os.Getenv(adminTokenVar), reload)), ReadHeaderTimeout: 10 * time.Second}
+		defer admin.Close()
+		go func() { _ = admin.Serve(adminListener) }() // ends with Close
+	}
+	defer reloadOnHangup(reload)()
+	// Only headers have a timeout: a stream of notifications lasts as long as the session.
+	server := &http.Server{Handler: g.Server.Handler(), ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(cmd.Context(), func() {
-		_ = s.Close() // ends the streams, which h.Close would leave open
-		_ = h.Close()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), drainTimeout)
+		defer cancel()
+		if err := g.Drain(ctx); err != nil {
+			slog.Warn("the gateway stops before all calls have ended", "err", err)
+		}
+		_ = g.Server.Close() // ends the streams, which server.Close would leave open
+		_ = server.Close()
 	})
 	defer stop()
-	if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
 }
 
-// explainStdio warns a user who started the server by hand that a host should start it.
+func (f *serveFlags) listen(cmd *cobra.Command, flag, address string) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return l, nil
+}
+
+// reloadOnHangup reloads the configuration at each SIGHUP, until stop is called.
+func reloadOnHangup(reload func(context.Context) error) (stop func()) {
+	hangups, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		defer close(done)
+		for range hangups {
+			_ = reload(context.Background()) // it logs its error
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+		<-done
+	}
+}
+
+func (f *serveFlags) reload(cmd *cobra.Command, g *mcpgateway.Gateway) error {
+	cfg, err := f.gateway(cmd)
+	if err != nil {
+		return err
+	}
+	if err := f.network(&cfg); err != nil {
+		return err
+	}
+	return g.Reload(cmd.Context(), cfg)
+}
+
+// explainStdio tells a user who has started the server at a terminal that a host should start it.
 func explainStdio(cmd *cobra.Command) {
 	if isTerminal(cmd.InOrStdin()) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "serving MCP on standard input and output, for an MCP host to start; Ctrl-D ends it")
@@ -268,7 +429,7 @@ func (f *serveFlags) showCost(cmd *cobra.Command, g *mcpgateway.Gateway) error {
 	if err != nil {
 		return err
 	}
-	full := 1 // in bytes; never zero, as it is a divisor
+	full := 1 // bytes of the full list; a divisor, so not zero
 	for _, s := range styles {
 		if s.Style == mcpgateway.StyleFull {
 			full = max(1, s.Bytes)
@@ -277,9 +438,8 @@ func (f *serveFlags) showCost(cmd *cobra.Command, g *mcpgateway.Gateway) error {
 	line := func(name string, c toolkit.Cost) costLine {
 		return costLine{name, c.Tools, c.Bytes, c.Tokens, float64(c.Bytes) / float64(full)}
 	}
-	// In JSON, empty lists are not null.
 	report := costReport{Styles: []costLine{}, Groups: []costLine{}, Skipped: []map[string]string{}}
-	for _, s := range slices.Backward(styles) { // the full list first, as the others are compared with it
+	for _, s := range slices.Backward(styles) { // the full list comes first, since the others are compared with it
 		report.Styles = append(report.Styles, line(string(s.Style), s.Cost))
 	}
 	for _, c := range groups {
@@ -296,7 +456,7 @@ func (f *serveFlags) showCost(cmd *cobra.Command, g *mcpgateway.Gateway) error {
 	return nil
 }
 
-// printCost prints the report as text. Names come from servers, so control characters are removed.
+// printCost prints the report as text.
 func printCost(out io.Writer, r costReport) {
 	table := func(lines []costLine) {
 		for _, l := range lines {
@@ -304,7 +464,7 @@ func printCost(out io.Writer, r costReport) {
 		}
 	}
 	table(r.Styles)
-	fmt.Fprintln(out, "\nand for each open group")
+	fmt.Fprintln(out, "\nin addition, for each open group")
 	table(r.Groups)
 	for _, s := range r.Skipped {
 		what := strings.TrimSpace(s["source"] + " " + s["tool"])

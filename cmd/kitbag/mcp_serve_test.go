@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,6 +19,21 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 )
+
+// TestOtherStyle checks that the user is told, once, that a client does not get the style that was asked for.
+func TestOtherStyle(t *testing.T) {
+	servers(t, "demo")
+	list := `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}` + "\n"
+	for style, told := range map[string]int{"per-group": 1, "discover": 0} {
+		var out, log bytes.Buffer
+		defer slog.SetDefault(slog.Default())
+		slog.SetDefault(slog.New(notices{log: &log}))
+		run(t.Context(), []string{"mcp", "serve", "--style", style}, strings.NewReader(list+list), &out, &log)
+		if n := strings.Count(log.String(), "instead of opening groups"); n != told {
+			t.Errorf("%s: told %d times: %s", style, n, log.String())
+		}
+	}
+}
 
 // gatewayClient is a client of kitbag mcp serve, which runs as a process.
 func gatewayClient(t *testing.T, protocol string, args ...string) *mcpclient.Client {
@@ -184,7 +200,7 @@ func TestGatewayConfig(t *testing.T) {
 	t.Setenv("SOME_TOKEN", "0123456789abcdef")
 	write(`,"credentials":{"ci":{"tokenEnv":"SOME_TOKEN","groups":["demo"]}},"permissions":{}`)
 	for _, row := range []struct{ flag, value, want string }{
-		{"", "", "has credentials, which clients present over HTTP only"},
+		{"", "", "clients send tokens over HTTP only"},
 		{"--mode", "bypass", "has permissions; set them in one place"},
 		{"--allow", "x", "has permissions"},
 	} {

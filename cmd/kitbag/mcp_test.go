@@ -45,7 +45,7 @@ func TestMCPList(t *testing.T) {
 		t.Fatalf("code %d, %v: %s%s", got.code, err, got.out, got.stderr)
 	}
 	dead, demo, odd := list.Servers[0], list.Servers[1], list.Servers[2]
-	if demo.State != "ready" || demo.Version != "1.0.0" || demo.Era == "" || len(demo.Tools) != 5 || demo.Groups[0] != "demo" ||
+	if demo.State != "ready" || demo.Version != "1.0.0" || demo.Protocol == "" || len(demo.Tools) != 5 || demo.Groups[0] != "demo" ||
 		demo.Tools[2].Name != "mcp__demo__echo" || demo.Tools[2].Title != "Echo" || demo.Tools[2].Bytes < 50 || demo.Tools[2].Groups[0] != "demo" {
 		t.Errorf("demo: %+v", demo)
 	}

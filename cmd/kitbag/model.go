@@ -2,14 +2,17 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -22,30 +25,30 @@ import (
 	"github.com/kitbag-go/kitbag/model/openai"
 )
 
-// apiAnthropic is the API of package anthropic. The others are those of package openai.
+// apiAnthropic is the name of the API of package anthropic. The other APIs are those of package openai.
 const apiAnthropic = "anthropic"
 
 var apis = []string{string(openai.APIChat), string(openai.APIResponses), apiAnthropic}
 
-// modelSettings select the model. They are flags, and members of configurations.
+// modelSettings select the model, as flags or as members of a configuration.
 type modelSettings struct {
 	model     string   // "" for $KITBAG_MODEL
-	api       string   // one of apis; "" for $KITBAG_API, or else for what suits the name of each model
+	api       string   // one of apis; "" for $KITBAG_API or, if that is not set, an API chosen by each model's name
 	endpoint  endpoint // of the models of one vendor
-	fallback  []string // models that are called if the ones before fail
-	effort    string   // of the reasoning; "" leaves it to the model
-	thinking  string   // of Claude models, see thinking; "" leaves it to the model
+	fallback  []string // models to call if the ones before them fail
+	effort    string   // of the reasoning; "" for the model's default
+	thinking  string   // of Claude models, see parseThinking; "" for the model's default
 	cache     string   // of Claude models; "" for five minutes
-	lateTools *bool    // whether the endpoint takes tools at the end of a conversation; nil if that is not known
+	lateTools *bool    // whether the endpoint accepts tools at the end of a conversation; nil if that is unknown
 }
 
 // An endpoint is a server of a vendor's API. The key of one vendor must not be sent to the server of another.
 type endpoint struct {
-	url    string // "" for that of the environment
+	url    string // "" for the vendor's environment variable
 	vendor *vendor
 }
 
-// A vendor has the variables that select the server of its API.
+// A vendor has the names of the environment variables for its API.
 type vendor struct{ key, url string }
 
 var (
@@ -53,7 +56,7 @@ var (
 	vendorAnthropic = &vendor{"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"}
 )
 
-// vendorOf returns the vendor of a model: that of the API, or else of the name.
+// vendorOf returns the vendor of the API, or, if api is "", of the model's name.
 func vendorOf(api, name string) *vendor {
 	if api == apiAnthropic || api == "" && strings.HasPrefix(name, "claude-") {
 		return vendorAnthropic
@@ -73,7 +76,7 @@ func (s *modelSettings) register(cmd *cobra.Command) {
 	fl.StringVar(&s.cache, "cache", "", "how long Anthropic keeps the prompt for the next request: 1h or off (default five minutes)")
 }
 
-// apply sets from c what neither a flag nor a variable sets.
+// apply applies the settings of c for which neither a flag nor a variable is set.
 func (s *modelSettings) apply(c *modelSettings, unset func(flag string) bool) {
 	for _, m := range []struct {
 		flag, variable string
@@ -117,8 +120,8 @@ func (s *modelSettings) merge(other *modelSettings) modelSettings {
 	return m
 }
 
-// wants calls add for each setting of a configuration.
-func (s *modelSettings) wants(add func(key, value string)) {
+// list calls add for each setting of a configuration.
+func (s *modelSettings) list(add func(key, value string)) {
 	add("model", s.model)
 	add("api", s.api)
 	add("baseURL", s.endpoint.url)
@@ -133,15 +136,16 @@ func (s *modelSettings) wants(add func(key, value string)) {
 	}
 }
 
-// names returns the models, in the order in which they are called.
+// names returns the names of the models, in the order in which they are called.
 func (s *modelSettings) names() []string {
 	return append([]string{cmp.Or(s.model, os.Getenv("KITBAG_MODEL"))}, s.fallback...)
 }
 
-// openModel opens the model, which calls the next one if one fails.
-func (s *modelSettings) openModel() (model.Model, error) {
+// openModel opens the model with its fallbacks. notify is called when the answering model changes.
+func (s *modelSettings) openModel(notify func(string)) (model.Model, error) {
 	names := s.names()
 	models := make([]model.Model, len(names))
+	change := &modelChange{names: names, notify: notify, errs: make([]error, len(names))}
 	for i, name := range names {
 		var err error
 		if models[i], err = s.openNamed(name); err != nil {
@@ -150,9 +154,9 @@ func (s *modelSettings) openModel() (model.Model, error) {
 		if len(names) > 1 {
 			retry := middleware.RetryConfig{}
 			if i+1 < len(names) {
-				retry.Retries = 1 // the next model answers sooner than one that is overloaded
+				retry.Retries = 1 // the next model answers sooner than an overloaded one
 			}
-			models[i] = middleware.Retry(models[i], retry)
+			models[i] = &watchedModel{middleware.Retry(models[i], retry), change, i}
 		}
 	}
 	if len(models) == 1 {
@@ -161,21 +165,69 @@ func (s *modelSettings) openModel() (model.Model, error) {
 	return middleware.Fallback(models, middleware.FallbackConfig{}), nil
 }
 
+// A modelChange notifies the user when the answering model changes. It is safe for concurrent use, as an agent may call
+// its model for a summary or for a server at the same time.
+type modelChange struct {
+	names  []string
+	notify func(string)
+
+	mu      sync.Mutex
+	current int     // index of the model that answered last
+	errs    []error // the last error of each model
+}
+
+// observe is called with each part of an answer of a model, or its error.
+func (c *modelChange) observe(index int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case err != nil:
+		c.errs[index] = err
+		return
+	case index > c.current:
+		c.notify(fmt.Sprintf("%s failed: %v; %s answers instead", c.names[c.current], c.errs[c.current], c.names[index]))
+	case index < c.current:
+		c.notify(c.names[index] + " answers again")
+	}
+	c.current = index
+}
+
+// A watchedModel reports its answers to a modelChange.
+type watchedModel struct {
+	model.Model
+	change *modelChange
+	index  int
+}
+
+// Unwrap is for [model.As].
+func (m *watchedModel) Unwrap() model.Model { return m.Model }
+
+func (m *watchedModel) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
+	return func(yield func(model.Chunk, error) bool) {
+		for c, err := range m.Model.Generate(ctx, req) {
+			m.change.observe(m.index, err)
+			if !yield(c, err) {
+				return
+			}
+		}
+	}
+}
+
 // openNamed opens one of the models. The key is read from the environment only: a flag would be visible to every
 // user of the machine, and files end up in repositories.
 func (s *modelSettings) openNamed(name string) (model.Model, error) {
 	api := cmp.Or(s.api, os.Getenv("KITBAG_API"))
 	if name == "" {
-		return nil, errors.New("no model; set KITBAG_MODEL or add --model, with a name that the server knows (kitbag demo needs none)")
+		return nil, errors.New("no model; set KITBAG_MODEL or add --model, with a name that the server knows; kitbag init asks for it and stores it, kitbag demo needs none")
 	}
 	if api != "" && !slices.Contains(apis, api) {
 		return nil, usage("unknown API %q in --api, KITBAG_API or kitbag.json; choose from %s", api, strings.Join(apis, ", "))
 	}
 	v := vendorOf(api, name)
-	url, own := os.Getenv(v.url), cmp.Or(s.endpoint.vendor, vendorOf(api, s.names()[0]))
-	var late *bool
-	if own == v { // a flag's URL wins over the variable, which wins over a file's
-		late = s.lateTools
+	url, endpointVendor := os.Getenv(v.url), cmp.Or(s.endpoint.vendor, vendorOf(api, s.names()[0]))
+	var lateTools *bool
+	if endpointVendor == v { // the URL of a flag wins over the variable, which wins over that of a file
+		lateTools = s.lateTools
 		if s.endpoint.vendor == nil {
 			url = cmp.Or(s.endpoint.url, url)
 		} else {
@@ -191,13 +243,13 @@ func (s *modelSettings) openNamed(name string) (model.Model, error) {
 		extra = map[string]json.RawMessage{"reasoning_effort": level}
 	}
 	if v == vendorOpenAI {
-		return openai.New(openai.Config{Model: name, BaseURL: url, Key: os.Getenv(v.key), API: openai.API(api), Extra: extra, LateTools: late})
+		return openai.New(openai.Config{Model: name, BaseURL: url, Key: os.Getenv(v.key), API: openai.API(api), Extra: extra, LateTools: lateTools})
 	}
 	thinking, err := parseThinking(s.thinking)
 	if err != nil {
 		return nil, err
 	}
-	m, err := anthropic.New(anthropic.Config{Model: name, BaseURL: url, Key: os.Getenv(v.key), Extra: extra, LateTools: late,
+	m, err := anthropic.New(anthropic.Config{Model: name, BaseURL: url, Key: os.Getenv(v.key), Extra: extra, LateTools: lateTools,
 		Thinking: thinking, Cache: anthropic.Cache(s.cache)})
 	if err != nil && api == "" && os.Getenv(v.key) == "" && os.Getenv(vendorOpenAI.url) != "" {
 		err = fmt.Errorf("%w; if the server of OPENAI_BASE_URL has %s, set KITBAG_API=chat", err, name)
@@ -205,7 +257,6 @@ func (s *modelSettings) openNamed(name string) (model.Model, error) {
 	return m, err
 }
 
-// parseThinking reads --thinking.
 func parseThinking(text string) (anthropic.Thinking, error) {
 	tokens, err := strconv.Atoi(text)
 	switch {
@@ -221,7 +272,7 @@ func parseThinking(text string) (anthropic.Thinking, error) {
 	return anthropic.Thinking{Mode: anthropic.ThinkingBudget, Budget: tokens}, nil
 }
 
-// remedy returns what the user can do about a failed model call; "" if that is not known.
+// remedy returns the remedy for a failed model call; "" if none is known.
 func (s *modelSettings) remedy(e *model.Error) string {
 	var keys, urls []string
 	for _, name := range s.names() {
@@ -252,9 +303,9 @@ func modelKeys() (keys []string) {
 	return keys
 }
 
-// useTable sets the window and the price of the models, if they are known and needed. It returns the price, nil if
-// it is not known.
-func (f *agentFlags) useTable(cfg *agent.Config, names ...string) (price func(string, message.Usage) float64, err error) {
+// applyCatalog sets the window and the price of the models in cfg, if they are known and needed. It also returns the
+// price; nil if it is unknown.
+func (f *agentFlags) applyCatalog(cfg *agent.Config, names ...string) (price func(string, message.Usage) float64, err error) {
 	table := catalog.Default()
 	if f.models != "" {
 		data, err := readSmall(f.models, os.Stat)
@@ -268,7 +319,7 @@ func (f *agentFlags) useTable(cfg *agent.Config, names ...string) (price func(st
 		table = table.With(own)
 	}
 	cfg.Window.Tokens = cmp.Or(cfg.Window.Tokens, smallestWindow(table, names))
-	for _, name := range slices.Backward(names) { // the first one's prices are for answers without a known model
+	for _, name := range slices.Backward(names) { // all must have a price; that of the first is used
 		if price, err = table.Price(name); err != nil {
 			break
 		}
@@ -277,7 +328,7 @@ func (f *agentFlags) useTable(cfg *agent.Config, names ...string) (price func(st
 		return nil, fmt.Errorf("--max-cost: %w; add it to a file that kitbag.json names as models (kitbag run --help)", err)
 	}
 	if err != nil {
-		return nil, nil // not known
+		return nil, nil // the price is unknown
 	}
 	if cfg.Limits.Cost > 0 {
 		cfg.Limits.Price = price
@@ -285,12 +336,12 @@ func (f *agentFlags) useTable(cfg *agent.Config, names ...string) (price func(st
 	return price, nil
 }
 
-// smallestWindow returns how many tokens a request to any of the models may have; 0 if none is known.
-func smallestWindow(table *catalog.Table, names []string) (least int) {
+// smallestWindow returns the smallest known context window of the models, or 0.
+func smallestWindow(table *catalog.Table, names []string) (smallest int) {
 	for _, name := range names {
-		if m, ok := table.Find(name); ok && m.Prompt() > 0 && (least == 0 || m.Prompt() < least) {
-			least = m.Prompt()
+		if m, ok := table.Find(name); ok && m.Prompt() > 0 && (smallest == 0 || m.Prompt() < smallest) {
+			smallest = m.Prompt()
 		}
 	}
-	return least
+	return smallest
 }

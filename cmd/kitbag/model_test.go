@@ -122,9 +122,9 @@ func TestFallback(t *testing.T) {
 		code            int
 	}{
 		{"claude-opus-5-5", "gpt-6-sol", []openaitest.Turn{openaitest.Text("well")},
-			[]anthropictest.Turn{theirs, anthropictest.Overloaded(), anthropictest.Overloaded()}, "well\n", "about $", exitDone},
+			[]anthropictest.Turn{theirs, anthropictest.Overloaded(), anthropictest.Overloaded()}, "well\n", "; gpt-6-sol answers instead\n", exitDone},
 		{"gpt-6-sol", "claude-opus-5-5", []openaitest.Turn{ours, openaitest.Status(503, `{"error":{"message":"down"}}`), openaitest.Status(503, `{"error":{"message":"down"}}`)},
-			[]anthropictest.Turn{anthropictest.Text("well")}, "well\n", "about $", exitDone},
+			[]anthropictest.Turn{anthropictest.Text("well")}, "well\n", "! gpt-6-sol failed: ", exitDone},
 		{"gpt-6-sol", "claude-opus-5-5", []openaitest.Turn{openaitest.Status(401, `{"error":{"message":"bad key"}}`)},
 			[]anthropictest.Turn{anthropictest.Status(401, `{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}`)},
 			"", "check OPENAI_API_KEY and ANTHROPIC_API_KEY", exitError},
@@ -140,6 +140,35 @@ func TestFallback(t *testing.T) {
 		}
 		if n, m := len(a.Requests()), len(b.Requests()); n != len(row.claude) || m != len(row.openai) {
 			t.Errorf("%s, then %s: %d and %d requests", row.model, row.fallback, n, m)
+		}
+	}
+}
+
+// TestModelChange has the parts of answers of several models, and what the user is told.
+func TestModelChange(t *testing.T) {
+	down := errors.New("down")
+	for _, row := range []struct {
+		why    string
+		models []int // in which order they answer; a negative one, -1-i, fails
+		want   string
+	}{
+		{"the first answers", []int{0, 0}, ""},
+		{"the second answers", []int{-1, 1, 1, -1, 1}, "a failed: down; b answers instead"},
+		{"the first is back", []int{-1, 1, 0, 0}, "a failed: down; b answers instead, a answers again"},
+		{"two fail", []int{-1, -2, 2, 0}, "a failed: down; c answers instead, a answers again"},
+		{"all fail", []int{-1, -2, -3}, ""},
+	} {
+		var got []string
+		a := &modelChange{names: []string{"a", "b", "c"}, errs: make([]error, 3), notify: func(s string) { got = append(got, s) }}
+		for _, i := range row.models {
+			if i < 0 {
+				a.observe(-1-i, down)
+			} else {
+				a.observe(i, nil)
+			}
+		}
+		if got := strings.Join(got, ", "); got != row.want {
+			t.Errorf("%s: %q, want %q", row.why, got, row.want)
 		}
 	}
 }
@@ -163,7 +192,7 @@ func TestChoosesAPI(t *testing.T) {
 		{"an unknown API", ``, "messages", []string{"--model", "claude-x"}, "", `unknown API "messages"`},
 		{"a wrong budget", ``, "", []string{"--model", "claude-x", "--thinking", "10"}, "", "at least 1024"},
 		{"wrong thinking", ``, "", []string{"--model", "claude-x", "--thinking", "much"}, "", "adaptive, off, or a number"},
-		{"wrong cache", ``, "", []string{"--model", "claude-x", "--cache", "2h"}, "", `"2h" is not known`},
+		{"wrong cache", ``, "", []string{"--model", "claude-x", "--cache", "2h"}, "", `"2h" is unknown`},
 		{"wrong fallback", `{"fallback":"gpt-5"}`, "", []string{"--model", "claude-x"}, "", "fallback must be a list of models"},
 	} {
 		workspace(t)

@@ -21,7 +21,6 @@ type checkedWriter struct {
 	err error // the first error
 }
 
-// Write is safe for concurrent use if the underlying writer is.
 func (o *checkedWriter) Write(p []byte) (int, error) {
 	n, err := o.Writer.Write(p)
 	if err != nil {
@@ -34,14 +33,13 @@ func (o *checkedWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// failed returns the first error, nil for none.
+// failed returns the first error, or nil.
 func (o *checkedWriter) failed() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.err
 }
 
-// isTerminal reports whether a stream of the program is a terminal.
 func isTerminal(stream any) bool {
 	if o, ok := stream.(*checkedWriter); ok {
 		stream = o.Writer

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,7 +15,6 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// permissionCommand groups the commands about permissions.
 func permissionCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:     "permission",
@@ -45,8 +45,8 @@ func (f *policyFlags) register(cmd *cobra.Command) {
 	fl.BoolVar(&f.trust, "trust-read-only", false, "allow tools that claim to be read-only")
 }
 
-// policy makes a policy from the flags and --settings. Unknown members of that file only cause a warning, since
-// the file may be another program's.
+// policy makes a policy from the flags, including the file of --settings. Unknown members of that file only cause a
+// warning, since the file may belong to another program.
 func (f *policyFlags) policy(cmd *cobra.Command) (*permission.Policy, error) {
 	s := &permission.Settings{}
 	if f.settings != "" {
@@ -84,7 +84,6 @@ func (f *policyFlags) policy(cmd *cobra.Command) (*permission.Policy, error) {
 	return p, nil
 }
 
-// replayCommand is "kitbag permission replay".
 func replayCommand() *cobra.Command {
 	f := &policyFlags{}
 	cmd := &cobra.Command{
@@ -94,12 +93,7 @@ func replayCommand() *cobra.Command {
 "kitbag run --session" saved. Rules accepted in the session apply too. Tools that
 are not built in are judged by name only.`,
 		Example: `  kitbag permission replay --allow 'Bash(go test:*)' s.json`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usage("give the file of one session")
-			}
-			return nil
-		},
+		Args:    between(1, 1, "the file of one session"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := f.policy(cmd)
 			if err != nil {
@@ -113,8 +107,7 @@ are not built in are judged by name only.`,
 			if err := json.Unmarshal(data, st); err != nil {
 				return fmt.Errorf("%s: not a session saved by kitbag run --session: %w", args[0], jsonError(data, err))
 			}
-			// Rules that the user accepted during the session apply as well.
-			p.Rules = append(p.Rules, st.Rules...)
+			p.Rules = append(p.Rules, st.Rules...) // those that the user accepted during the session
 			return replay(cmd.OutOrStdout(), p, st)
 		},
 	}
@@ -126,26 +119,17 @@ are not built in are judged by name only.`,
 func replay(out io.Writer, p *permission.Policy, st *agent.State) error {
 	outcomes := map[string]message.Outcome{}
 	for _, m := range st.Messages {
-		for _, b := range m.Blocks {
-			if r, ok := b.(*message.ToolResult); ok {
-				outcomes[r.ID] = r.Outcome
-			}
+		for _, r := range m.ToolResults() {
+			outcomes[r.ID] = r.Outcome
 		}
 	}
-	calls := newCalls()
+	tools := new(builtins)
 	count := map[permission.Behavior]int{}
 	for _, m := range st.Messages {
-		for _, b := range m.Blocks {
-			c, ok := b.(*message.ToolCall)
-			if !ok {
-				continue
-			}
-			d := permission.Decide(p, calls.call(c.Name, c.Input, p.Dirs[0]))
+		for _, c := range m.ToolCalls() {
+			d := permission.Decide(p, tools.call(c.Name, c.Input, p.Dirs[0]))
 			count[d.Behavior]++
-			was := string(outcomes[c.ID])
-			if was == "" { // no result yet
-				was = "waiting"
-			}
+			was := cmp.Or(string(outcomes[c.ID]), "waiting") // without a result yet
 			fmt.Fprintf(out, "%-5s %s %s\n      was: %s; now: %s\n", d.Behavior, shorten(c.Name, maxName), shorten(string(c.Input), maxName), plainLine(was), plainLine(d.Reason))
 		}
 	}

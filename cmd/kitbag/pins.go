@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,8 +20,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// Pins are stored in the user's configuration directory, in one file per server file, since two server files
-// may have servers of the same name. The key of a server includes the path of its server file.
+// Pins are stored in the user's configuration directory, with one file of pins for each server file, since two server
+// files may have servers of the same name. In it the key of a server includes the path of the server file.
 
 func pinDir() (string, error) {
 	dir, err := os.UserConfigDir()
@@ -60,7 +61,7 @@ func pinsOf(file string) (filePins, error) {
 	return filePins{mcpclient.PinFile(filepath.Join(dir, hex.EncodeToString(sum[:16])+".json")), path}, nil
 }
 
-// pin makes the tools of the servers be pinned when they are first allowed.
+// pin sets the pins of the servers, so that each tool is pinned when it is first allowed.
 func pin(file string, configs []mcpclient.Server) error {
 	pins, err := pinsOf(file)
 	for i := range configs {
@@ -69,8 +70,8 @@ func pin(file string, configs []mcpclient.Server) error {
 	return err
 }
 
-// applyPolicy applies the policy to the servers: it trusts their read-only claims if the policy does, and pins
-// tools that a rule allows as soon as they are listed.
+// applyPolicy makes the servers trust read-only claims if the policy does, and pin tools that a rule allows as soon as
+// they are listed.
 func applyPolicy(p *permission.Policy, configs []mcpclient.Server) {
 	if p == nil {
 		return
@@ -85,8 +86,8 @@ func applyPolicy(p *permission.Policy, configs []mcpclient.Server) {
 	}
 }
 
-// A pinned is a pin for output. Its JSON is fixed, since other programs read it.
-type pinned struct {
+// A pinReport is the output about one pin. Its JSON must not change, since other programs read it.
+type pinReport struct {
 	File   string `json:"file"`
 	Server string `json:"server"`
 	Tool   string `json:"tool"` // or mcpclient.ServerPin
@@ -97,19 +98,17 @@ type pinned struct {
 }
 
 // title is the tool's name for the user.
-func (p pinned) title() string {
+func (p pinReport) title() string {
 	if p.Tool == mcpclient.ServerPin {
 		return "(instructions and groups)"
 	}
 	return plainLine(p.Tool)
 }
 
-func (p pinned) key() string { return p.Server + "\n" + p.File }
+func (p pinReport) key() string { return p.Server + "\n" + p.File }
 
-// pinFlags select pins.
 type pinFlags struct{ mcpFlags }
 
-// mcpPinsCommand is "kitbag mcp pins".
 func mcpPinsCommand() *cobra.Command {
 	var f pinFlags
 	cmd := &cobra.Command{
@@ -134,16 +133,16 @@ old ones are used until the new ones are accepted. A change is shown as a diff.`
 		},
 	}
 	f.add(cmd)
-	accept := f.change("accept", "Accept the latest definitions of all tools of a server, or of some",
-		func(pins map[string]mcpclient.Pin, p pinned) bool {
+	accept := f.changeCommand("accept", "Accept the latest definitions of all tools of a server, or of some",
+		func(pins map[string]mcpclient.Pin, p pinReport) bool {
 			if p.Changed != nil && string(pins[p.Tool].Changed) == string(p.Changed) { // the shown definition, not a newer one
 				pins[p.Tool] = p.Accept()
 				return true
 			}
 			return false
 		})
-	remove := f.change("remove", "Remove the pins of all tools of a server, or of some: they are pinned again when they are next allowed",
-		func(pins map[string]mcpclient.Pin, p pinned) bool {
+	remove := f.changeCommand("remove", "Remove the pins of all tools of a server, or of some: they are pinned again when they are next allowed",
+		func(pins map[string]mcpclient.Pin, p pinReport) bool {
 			delete(pins, p.Tool)
 			return true
 		})
@@ -156,41 +155,37 @@ func (f *pinFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 }
 
-// change makes a subcommand that applies a change to pins and prints the changed ones.
-func (f *pinFlags) change(name, short string, do func(map[string]mcpclient.Pin, pinned) bool) *cobra.Command {
+// changeCommand makes a subcommand that changes pins and prints the changed ones. change reports whether it has changed
+// the pin.
+func (f *pinFlags) changeCommand(name, short string, change func(map[string]mcpclient.Pin, pinReport) bool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     name + " [flags] SERVER [TOOL...]",
 		Short:   short,
 		Example: "  kitbag mcp pins " + name + " github create_issue",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usage("want SERVER [TOOL...]; kitbag mcp pins shows them")
-			}
-			return nil
-		},
+		Args:    between(1, math.MaxInt, "SERVER [TOOL...], which kitbag mcp pins shows"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			pins, err := f.find(args)
 			if err != nil {
 				return err
 			}
-			var done []pinned
+			var changed []pinReport
 			for _, p := range pins {
 				err := p.pinFile.Update(p.key(), func(all map[string]mcpclient.Pin) {
-					if do(all, p) {
-						done = append(done, p)
+					if change(all, p) {
+						changed = append(changed, p)
 					}
 				})
 				if err != nil {
 					return err
 				}
 			}
-			if len(done) == 0 {
+			if len(changed) == 0 {
 				return fmt.Errorf("nothing to %s: none of the tools has changed", name)
 			}
 			if f.json {
-				return f.print(cmd.OutOrStdout(), done)
+				return f.print(cmd.OutOrStdout(), changed)
 			}
-			for _, p := range done {
+			for _, p := range changed {
 				fmt.Fprintf(cmd.OutOrStdout(), "%sed %s %s of %s\n", strings.TrimSuffix(name, "e"), plainLine(p.Server), p.title(), plainLine(p.File))
 			}
 			return nil
@@ -201,13 +196,13 @@ func (f *pinFlags) change(name, short string, do func(map[string]mcpclient.Pin, 
 }
 
 // find returns the pins of the named server and tools, or all.
-func (f *pinFlags) find(args []string) ([]pinned, error) {
+func (f *pinFlags) find(args []string) ([]pinReport, error) {
 	all, err := f.all()
 	if err != nil || len(args) == 0 {
 		return all, err
 	}
 	var servers, tools []string
-	var out []pinned
+	var out []pinReport
 	for _, p := range all {
 		servers = append(servers, p.Server)
 		if p.Server == args[0] {
@@ -228,8 +223,8 @@ func (f *pinFlags) find(args []string) ([]pinned, error) {
 	return out, nil
 }
 
-// all returns the pins by file, server and tool.
-func (f *pinFlags) all() ([]pinned, error) {
+// all returns the pins, sorted by file, server and tool.
+func (f *pinFlags) all() ([]pinReport, error) {
 	dir, err := pinDir()
 	if err != nil {
 		return nil, err
@@ -246,7 +241,7 @@ func (f *pinFlags) all() ([]pinned, error) {
 		}
 		only = append(only, abs)
 	}
-	out := []pinned{}
+	out := []pinReport{}
 	var errs []error
 	for _, path := range files {
 		pinFile := mcpclient.PinFile(path)
@@ -259,16 +254,16 @@ func (f *pinFlags) all() ([]pinned, error) {
 			}
 			for _, tool := range slices.Sorted(maps.Keys(servers[key])) {
 				p := servers[key][tool]
-				out = append(out, pinned{file, server, tool, p, p.Diff(), pinFile})
+				out = append(out, pinReport{file, server, tool, p, p.Diff(), pinFile})
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b pinned) int { return strings.Compare(a.File, b.File) })
+	slices.SortStableFunc(out, func(a, b pinReport) int { return strings.Compare(a.File, b.File) })
 	return out, errors.Join(errs...)
 }
 
 // print prints pins: changed ones with their difference, others by name only.
-func (f *pinFlags) print(w io.Writer, pins []pinned) error {
+func (f *pinFlags) print(w io.Writer, pins []pinReport) error {
 	if f.json {
 		return json.NewEncoder(w).Encode(map[string]any{"pins": pins})
 	}

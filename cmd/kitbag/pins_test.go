@@ -52,7 +52,7 @@ func TestPins(t *testing.T) {
 	want(exitDone, `-  "instructions": "Count down."`, "mcp", "pins", "demo", "")
 	want(exitDone, "accept it with: kitbag mcp pins accept demo ''", "mcp", "pins")
 	want(exitDone, "accepted demo (instructions and groups)", "mcp", "pins", "accept", "demo", "")
-	var list struct{ Pins []pinned }
+	var list struct{ Pins []pinReport }
 	got := kitbag(t.Context(), "mcp", "pins", "--json")
 	if err := json.Unmarshal([]byte(got.out), &list); err != nil || len(list.Pins) != 2 || list.Pins[0].Tool != mcpclient.ServerPin || list.Pins[1].Server != "demo" || list.Pins[1].Changed == nil || list.Pins[1].Diff == "" {
 		t.Errorf("%v: %s", err, got.out)

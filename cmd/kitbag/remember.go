@@ -14,23 +14,23 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// keepRules adds allow rules to the kitbag.json of the current directory. The rules are the user's, but all else
-// in the file must be trusted already: what a model has written into it meanwhile must not become trusted.
+// keepRules adds allow rules, which the user has accepted, to the kitbag.json of the current directory. The rest of the
+// file must already be trusted, so that this does not make changes by a model trusted.
 func (f *agentFlags) keepRules(ctx context.Context, p *prompt, rules []permission.Rule) error {
 	c, err := projectConfig()
 	if err != nil {
 		return err
 	}
-	mark, err := trustMark(c)
+	consent, err := consentFile(c)
 	if err != nil {
 		return err
 	}
-	trusted := f.trust || isMark(mark)
-	if !trusted && len(c.wants())+len(c.found)+len(c.guides) > 0 {
+	trusted := f.trust || hasConsent(consent)
+	if !trusted && len(c.needConsent())+len(c.skillFolders)+len(c.guides) > 0 {
 		return fmt.Errorf("the settings of this directory are not trusted, so its %s could not allow anything; answer y or s, and start kitbag again to trust it", configFile)
 	}
 	if !trusted {
-		if err := p.trustPrograms(ctx, c); err != nil {
+		if err := p.askTrustPrograms(ctx, c); err != nil {
 			return err
 		}
 	}
@@ -41,21 +41,20 @@ func (f *agentFlags) keepRules(ctx context.Context, p *prompt, rules []permissio
 	if err := replaceFile(c.file, data); err != nil {
 		return err
 	}
-	if f.trust { // for this time only
+	if f.trust { // --trust is not stored
 		return nil
 	}
-	// The mark is about the settings of other programs too. If these have changed meanwhile, the user is asked again.
-	if same, err := trustMark(c); err != nil || same != mark {
+	// The consent also covers the settings of other programs. If they have changed meanwhile, the user is asked again.
+	if same, err := consentFile(c); err != nil || same != consent {
 		return err
 	}
 	c.data = data
-	if mark, err = trustMark(c); err != nil {
+	if consent, err = consentFile(c); err != nil {
 		return err
 	}
-	return writeMark(mark)
+	return storeConsent(consent)
 }
 
-// projectConfig reads the configuration of the current directory, trusted or not.
 func projectConfig() (*config, error) {
 	dir, err := currentDir()
 	if err != nil {
@@ -63,14 +62,14 @@ func projectConfig() (*config, error) {
 	}
 	c, err := readConfig(filepath.Join(dir, configFile), os.Lstat)
 	if err == nil {
-		c.found = usualSkills(dir)
+		c.skillFolders = existingSkillFolders(dir)
 		c.guides, err = projectGuides(dir)
 	}
 	return c, err
 }
 
-// trustPrograms asks whether the directory may be trusted, if that includes settings of other programs.
-func (p *prompt) trustPrograms(ctx context.Context, c *config) error {
+// askTrustPrograms asks for consent to the settings of other programs in the directory, if there are any.
+func (p *prompt) askTrustPrograms(ctx context.Context, c *config) error {
 	programs := c.programs()
 	if len(programs) == 0 {
 		return nil
@@ -79,12 +78,13 @@ func (p *prompt) trustPrograms(ctx context.Context, c *config) error {
 		plainLine(c.file), strings.Join(programs, "\n    | "))
 	ok, err := p.yesNo(ctx, "  Do you trust it? [y]es / [n]o: ")
 	if err == nil && !ok {
-		err = errors.New("the rule is not kept")
+		err = errors.New("the rule is not stored, since you do not trust the directory")
 	}
 	return err
 }
 
-// addAllowRules returns the configuration with allow rules in front of its others. All other bytes stay the same.
+// addAllowRules returns the configuration with the rules at the beginning of its allow rules. All other bytes stay the
+// same.
 func addAllowRules(data []byte, rules []permission.Rule) ([]byte, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		data = []byte("{}\n")
@@ -131,15 +131,15 @@ func addAllowRules(data []byte, rules []permission.Rule) ([]byte, error) {
 	return out, err
 }
 
-// allowList returns the offset after the bracket of the list of allow rules. If there is none it returns the
-// offset after the bracket of the object that it belongs into. Inside says which of them it is: "allow",
-// "permissions" or, for the whole, "".
+// allowList returns the offset after the opening bracket of the list of allow rules. If there is no list it returns the
+// offset after the opening bracket of the object in which the list belongs. inside is the name of the list or object:
+// "allow", "permissions" or, for the whole file, "".
 func allowList(data []byte) (at int, inside string, err error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	enter := func(want json.Delim) error {
 		t, err := dec.Token()
 		if err == nil && t != want {
-			err = fmt.Errorf("%v found in the place of %v", t, want)
+			err = fmt.Errorf("found %v instead of %v", t, want)
 		}
 		return err
 	}
@@ -176,7 +176,7 @@ func allowList(data []byte) (at int, inside string, err error) {
 	return at, inside, nil
 }
 
-// replaceFile writes the file through a new one, so that a crash leaves the old or the new content.
+// replaceFile writes a temporary file and renames it, so that after a crash the file has the old or the new content.
 func replaceFile(file string, data []byte) error {
 	mode := os.FileMode(0o644)
 	if info, err := os.Lstat(file); err == nil {

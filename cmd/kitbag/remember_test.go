@@ -50,8 +50,8 @@ func TestKeepRules(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		mark, err := trustMark(c)
-		return err == nil && isMark(mark)
+		mark, err := consentFile(c)
+		return err == nil && hasConsent(mark)
 	}
 	write := func(name, text string) {
 		t.Helper()

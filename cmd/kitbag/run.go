@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,11 +14,11 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/event"
+	"github.com/kitbag-go/kitbag/inspect"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// runFlags are the flags of kitbag run.
 type runFlags struct {
 	json    bool
 	answers []string // unparsed; see parseAnswer
@@ -32,8 +33,8 @@ type agentFlags struct {
 	mode             string // one of modes
 	allow, ask, deny []string
 	modelSettings
-	maxSteps int // model calls for one task; 0 for the agent's own limit
-	window   int // the model's context window in tokens; 0 for what is known of the model, else the agent's default
+	maxSteps int // model calls for one task; 0 for the agent's default
+	window   int // the model's context window in tokens; 0 for the model's known window, or else the agent's default
 	maxCost  float64
 	models   string // a file with a price table; "" for none
 	system   string // a file
@@ -44,11 +45,11 @@ type agentFlags struct {
 type toolFlags struct {
 	dirs, skills, mcp []string
 	trust             bool     // trust the directory's configuration and skills without asking
-	trustedDirs       []string // programs, settings and toolchains in these may run
-	more              *config  // the configurations; nil until they are read
+	trustedDirs       []string // directories whose programSettings commands may use
+	config            *config  // the merged configurations; nil until they are read
 }
 
-// register adds the flags about tools. "kitbag tools" has them too, to show what "kitbag run" would have.
+// register adds the flags about tools, which "kitbag tools" and "kitbag run" share.
 func (f *toolFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringArrayVar(&f.dirs, "dir", nil, "a further working `DIRECTORY`, repeatable")
@@ -57,7 +58,6 @@ func (f *toolFlags) register(cmd *cobra.Command) {
 	fl.BoolVar(&f.trust, "trust", false, "trust the directory's kitbag.json and skills, this time")
 }
 
-// register adds the flags about the agent.
 func (f *agentFlags) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.session, "session", "", "save the conversation in `FILE`, or continue the one in it")
@@ -78,10 +78,9 @@ func (f *agentFlags) register(cmd *cobra.Command) {
 	}
 }
 
-// modes are those of package permission, spelled as in settings files.
+// modes are the modes of package permission, spelled as in settings files.
 var modes = []string{"default", "accept-edits", "sandboxed", "explore", "bypass", "dont-ask"}
 
-// runCommand is "kitbag run".
 func runCommand() *cobra.Command {
 	f := &runFlags{}
 	cmd := &cobra.Command{
@@ -93,14 +92,13 @@ OPENAI_API_KEY and KITBAG_MODEL, and OPENAI_BASE_URL for a server other than
 OpenAI's. KITBAG_API=chat or responses chooses the protocol if the default fails.
 A model whose name begins with claude-, and any with KITBAG_API=anthropic, is called
 over Anthropic's API: set ANTHROPIC_API_KEY, and ANTHROPIC_BASE_URL for a server
-other than Anthropic's. --fallback names models for when one fails, also of the other
-vendor.
+other than Anthropic's. --fallback names models to call when one fails; they may be of
+the other vendor.
 
-An MCP server is started when the model opens a group of its tools. Its tools and
-its own groups are known from its last run. The groups and labels of kitbag.json
-apply as for kitbag mcp serve.
-Questions of a server are asked at the terminal; the rule for its use of the
-model is mcp__SERVER__sampling.
+An MCP server is started when the model opens a group of its tools. Until then the
+model sees the names of tools and groups from the server's last run. The groups and
+labels of kitbag.json apply as for kitbag mcp serve. Questions of a server are asked
+at the terminal. Rules for mcp__SERVER__sampling decide about its use of the model.
 
 Settings without a flag or variable are taken from kitbag.json, first from the one
 in the current directory, then from the one in the user's configuration directory.
@@ -115,9 +113,9 @@ Rules, servers and skills of all of them apply, flags first:
    "sandbox": {"use": "auto", "write": [], "protect": [], "hide": [], "reveal": []},
    "skills": ["docs/skills"]}
 
-The baseURL is only for models of the API of the file's own model. With lateTools its
-server accepts tools at the end of a conversation; OpenAI's and Anthropic's are known to.
-The file of models has windows and prices that are missing or wrong in kitbag:
+The baseURL applies only to models with the same API as the model of this file. lateTools
+says that its server accepts tools at the end of a conversation, as those of OpenAI and
+Anthropic do. The file of models has windows and prices that kitbag lacks or has wrong:
 {"models": {"NAME": {"window": 32000, "price": {"input": 0.2, "output": 0.6}}}},
 prices in US dollars for 1,000,000 tokens.
 
@@ -125,16 +123,16 @@ On Linux commands run confined, if the kernel permits it. In the mode sandboxed,
 commands that are not dangerous run without a question. "kitbag sandbox --help"
 explains the settings, "kitbag sandbox status" shows the result.
 
-Of the kitbag.json in the current directory only restrictions (ask and deny rules,
-what a sandbox covers) apply until you trust it at the terminal, or add --trust; the
-same is true of the skills in .agents/skills and .claude/skills, and of AGENTS.md and
-CLAUDE.md (here and above, up to the root of the repository; 64 kB at most), which
-are instructions of their authors.
+Until you trust the current directory at the terminal, or with --trust, only the
+restrictions in its kitbag.json apply: ask and deny rules, and paths that the sandbox
+covers. Its skills in .agents/skills and .claude/skills are not used, nor are AGENTS.md
+and CLAUDE.md (here and above, up to the root of the repository; 64 kB at most), since
+they are instructions of their authors.
 
-A task of - is read from standard input. The model's text goes to standard output,
-what tools do to standard error,
-and at the end what it has cost. Calls that no rule allows are asked about at the
-terminal; without one the run ends with exit code 3 and lists the waiting calls.
+A task of - is read from standard input. The model's text goes to standard output.
+The actions of tools, and at the end the cost, go to standard error. You are asked at
+the terminal about calls that no rule allows; without a terminal the run ends with exit
+code 3 and lists the waiting calls.
 
 Exit codes: 0 done, 1 error, 2 wrong usage, 3 waiting for approval, 4 a limit was
 reached, 130 interrupted.`,
@@ -153,12 +151,12 @@ reached, 130 interrupted.`,
 	}
 	fl := cmd.Flags()
 	fl.BoolVar(&f.json, "json", false, "print one event per line as JSON")
-	fl.StringArrayVar(&f.answers, "answer", nil, "answer a waiting call: `CALL_ID.QUESTION=allow|deny[:reason]`, repeatable; without .QUESTION it answers the call's current question")
+	fl.StringArrayVar(&f.answers, "answer", nil, "answer a waiting call: `CALL_ID.QUESTION=allow|deny[:reason]`, repeatable; without .QUESTION the call's current question")
 	f.register(cmd)
 	return cmd
 }
 
-// run runs the agent on the answers and the task. Without either it continues the session and asks about its
+// run runs the agent with the answers and the task as inputs. Without any it continues the session and asks about its
 // pending calls again.
 func (f *runFlags) run(cmd *cobra.Command, args []string) error {
 	var inputs []agent.Input
@@ -198,8 +196,7 @@ func (f *runFlags) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// maxTask is the size of the largest task from standard input, in bytes. Models accept no more, and a pipe may
-// be endless.
+// maxTask is the size of the largest task from standard input, in bytes, since a pipe may be endless.
 const maxTask = 1 << 20
 
 // readTask returns the task: arg itself, or standard input for "-".
@@ -226,20 +223,27 @@ func readTask(cmd *cobra.Command, arg string) (string, error) {
 	return arg, nil
 }
 
-// open opens the conversation, makes the agent, calls use with both, and closes them. r asks the servers'
-// questions and prints warnings.
+// open opens the conversation, makes the agent, calls use with both, and closes them.
 func (f *agentFlags) open(ctx context.Context, r *runner, use func(*kit, *conversation) error) (err error) {
-	policy, err := f.policy()
-	if err != nil {
+	if _, err := f.policy(); err != nil { // check the flags before the file is opened
 		return err
 	}
-	s, err := openConversation(ctx, f.session, f.trustSession)
+	warn := func(text string) { fmt.Fprintln(r.log, r.painter.paint(yellow, "! "+plainLine(text))) }
+	s, err := openConversation(ctx, f.session, f.trustSession, warn)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	r.models = f.modelSettings
-	k, err := f.kit(ctx, policy, s, r)
+	flags, err := f.withCopySettings(s.State, warn)
+	if err != nil {
+		return err
+	}
+	policy, err := flags.policy()
+	if err != nil {
+		return err
+	}
+	r.models = flags.modelSettings
+	k, err := flags.kit(ctx, policy, s, r)
 	if err != nil {
 		return err
 	}
@@ -247,8 +251,31 @@ func (f *agentFlags) open(ctx context.Context, r *runner, use func(*kit, *conver
 	return use(k, s)
 }
 
-// policy returns the validated rules of the flags and the configurations, flags first. The current directory is
-// the first directory, since relative patterns are relative to it.
+// withCopySettings returns the flags with the model and policy that "kitbag ui" has stored in a copy of a conversation.
+func (f *agentFlags) withCopySettings(st *agent.State, warn func(string)) (*agentFlags, error) {
+	variant, err := inspect.VariantOf(st)
+	if err != nil {
+		return nil, fmt.Errorf("%s is a copy whose own model or policy cannot be read: %w; make another copy", f.session, err)
+	}
+	flags := *f
+	if variant.Model != "" && variant.Model != flags.model {
+		warn("this conversation is a copy that runs with the model " + variant.Model)
+		flags.model = variant.Model
+	}
+	if p := variant.Settings; p != nil {
+		warn("this conversation is a copy that runs with its own mode and rules; of all others only --ask and --deny apply")
+		var c config
+		if flags.config != nil {
+			c = *flags.config
+		}
+		c.policy, flags.config = *p, &c
+		flags.mode, flags.allow = cmp.Or(string(p.Mode), "default"), nil
+	}
+	return &flags, nil
+}
+
+// policy returns the rules of the flags and the configurations, flags first. The current directory is the first
+// directory, since relative patterns are relative to it.
 func (f *agentFlags) policy() (permission.Policy, error) {
 	p := permission.Policy{}
 	if !slices.Contains(modes, f.mode) {
@@ -269,15 +296,15 @@ func (f *agentFlags) policy() (permission.Policy, error) {
 		permission.Allow: f.allow, permission.Ask: f.ask, permission.Deny: f.deny}); err != nil {
 		return p, err
 	}
-	if f.more != nil {
-		p.Rules = append(p.Rules, f.more.policy.Rules...)
-		p.TrustReadOnly = f.more.policy.TrustReadOnly
+	if f.config != nil {
+		p.Rules = append(p.Rules, f.config.policy.Rules...)
+		p.TrustReadOnly = f.config.policy.TrustReadOnly
 	}
 	p.Dirs, err = f.workDirs()
 	return p, err
 }
 
-// runner runs an agent until it ends, with questions to the user if there is a terminal.
+// A runner runs an agent until it ends, with questions to the user if there is a terminal.
 type runner struct {
 	show    show
 	painter *painter
@@ -288,8 +315,8 @@ type runner struct {
 	models  modelSettings
 }
 
-// newRunner shows events as JSON, for a program, or as text. It has a prompt only if the user can both see the
-// question and type: a yes from a pipe is not an answer.
+// newRunner returns a runner that shows events as text or as JSON. With text it has a prompt if the user can both see
+// the question and type: a yes from a pipe is not an answer.
 func newRunner(cmd *cobra.Command, jsonEvents bool) *runner {
 	r := &runner{log: cmd.ErrOrStderr(), painter: newPainter(cmd.ErrOrStderr())}
 	if jsonEvents {
@@ -303,13 +330,13 @@ func newRunner(cmd *cobra.Command, jsonEvents bool) *runner {
 	return r
 }
 
-// run runs the agent until no question is left, or until a question cannot be answered.
+// run runs the agent until it ends, or until a question cannot be answered.
 func (r *runner) run(ctx context.Context, a *agent.Agent, s *conversation, inputs []agent.Input) error {
 	for {
 		// Each round is one run of the agent; the answers to its questions are the input of the next round.
-		end, err := r.once(ctx, a, s, inputs)
+		end, err := r.runOnce(ctx, a, s, inputs)
 		if err != nil {
-			return r.explain(err, s)
+			return r.withRemedy(err, s)
 		}
 		switch end.Reason {
 		case event.EndCompleted:
@@ -323,21 +350,19 @@ func (r *runner) run(ctx context.Context, a *agent.Agent, s *conversation, input
 			r.listPending(s)
 			return &exit{code: exitWaiting}
 		}
-		if inputs, err = r.answers(ctx, s); err != nil {
+		if inputs, err = r.askAll(ctx, s); err != nil {
 			if ctx.Err() != nil {
 				return &exit{code: exitInterrupted}
 			}
-			// The questions cannot be answered now. The calls wait in the session, if there is one, which asks again when
-			// it continues.
 			r.listPending(s)
 			return &exit{code: exitWaiting}
 		}
 	}
 }
 
-// once runs the agent until it ends or waits, and shows events. Leaving the loop ends the run and waits for its
-// goroutines, so that the session stays consistent.
-func (r *runner) once(ctx context.Context, a *agent.Agent, s *conversation, inputs []agent.Input) (*event.End, error) {
+// runOnce runs the agent until it ends or waits, and shows its events. Leaving the loop early ends the run and waits for
+// its goroutines, so the session stays consistent.
+func (r *runner) runOnce(ctx context.Context, a *agent.Agent, s *conversation, inputs []agent.Input) (*event.End, error) {
 	var end *event.End
 	for ev, err := range a.Run(ctx, s.State, inputs...) {
 		if err != nil {
@@ -345,7 +370,7 @@ func (r *runner) once(ctx context.Context, a *agent.Agent, s *conversation, inpu
 		}
 		r.spent.add(ev)
 		if err := r.show(ev); err != nil {
-			return nil, &exit{exitError, err} // the output is closed, so stop
+			return nil, &exit{exitError, err} // the output is closed
 		}
 		if e, ok := ev.(*event.End); ok {
 			end = e
@@ -354,8 +379,8 @@ func (r *runner) once(ctx context.Context, a *agent.Agent, s *conversation, inpu
 	return end, nil
 }
 
-// explain adds the remedy to an error of a run.
-func (r *runner) explain(err error, s *conversation) error {
+// withRemedy adds the remedy to an error of a run. If calls wait it lists them.
+func (r *runner) withRemedy(err error, s *conversation) error {
 	if e, ok := errors.AsType[*model.Error](err); ok {
 		if remedy := r.models.remedy(e); remedy != "" {
 			return fmt.Errorf("%w; %s", err, remedy)
@@ -368,13 +393,13 @@ func (r *runner) explain(err error, s *conversation) error {
 	return err
 }
 
-// answers asks about all calls that wait for approval. It fails if all waiting calls are the host's to run,
-// since then the run cannot continue here.
-func (r *runner) answers(ctx context.Context, s *conversation) ([]agent.Input, error) {
+// askAll asks about all calls that wait for approval. It fails if there are none, since a host must then run the waiting
+// calls.
+func (r *runner) askAll(ctx context.Context, s *conversation) ([]agent.Input, error) {
 	var inputs []agent.Input
 	for _, p := range s.Pending() {
 		if q, ok := p.(*event.Approval); ok {
-			answer, err := r.answerTo(ctx, q)
+			answer, err := r.askOne(ctx, q)
 			if err != nil {
 				return nil, err
 			}
@@ -387,18 +412,18 @@ func (r *runner) answers(ctx context.Context, s *conversation) ([]agent.Input, e
 	return inputs, nil
 }
 
-// answerTo asks one question, or answers it automatically.
-func (r *runner) answerTo(ctx context.Context, q *event.Approval) (event.Confirm, error) {
+// askOne asks one question, or answers it automatically.
+func (r *runner) askOne(ctx context.Context, q *event.Approval) (event.Confirm, error) {
 	if r.answer == nil {
 		fmt.Fprintln(r.log, r.painter.question(q))
 		return r.prompt.ask(ctx, q)
 	}
 	answer := r.answer(q)
+	text := "no"
 	if answer.Allow {
-		fmt.Fprintln(r.log, "  answered: yes")
-	} else {
-		fmt.Fprintln(r.log, "  answered: no")
+		text = "yes"
 	}
+	fmt.Fprintln(r.log, "  answered:", text)
 	return answer, nil
 }
 
@@ -434,8 +459,8 @@ func (f *toolFlags) workDirs() ([]string, error) {
 		}
 		dirs = append(dirs, abs)
 	}
-	if f.more != nil {
-		dirs = append(dirs, f.more.policy.Dirs...)
+	if f.config != nil {
+		dirs = append(dirs, f.config.policy.Dirs...)
 	}
 	return dirs, nil
 }

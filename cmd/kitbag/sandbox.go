@@ -15,7 +15,6 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// sandboxFlags are the flags of kitbag sandbox.
 type sandboxFlags struct {
 	profile string
 	write   []string
@@ -26,13 +25,12 @@ type sandboxFlags struct {
 // profiles are the names of package permission's profiles.
 var profiles = []string{string(permission.ProfileRead), string(permission.ProfileWork), string(permission.ProfileOpen)}
 
-// sandboxCommand is "kitbag sandbox".
 func sandboxCommand() *cobra.Command {
 	f := &sandboxFlags{}
 	cmd := &cobra.Command{
 		Use:   "sandbox [flags] -- COMMAND...",
-		Short: "Run a command in the sandbox of an agent's commands",
-		Long: `Run a command in the sandbox of an agent's commands, and exit with its
+		Short: "Run a command in the sandbox that agents' commands run in",
+		Long: `Run a command in the sandbox that agents' commands run in, and exit with its
 code. Denials of the sandbox are printed on standard error, as far as they are known.
 
 With the profile work a command can write in the current directory, or in those of
@@ -86,7 +84,6 @@ current directory can only restrict until you trust it.`,
 	return cmd
 }
 
-// spec returns how the command is confined.
 func (f *sandboxFlags) spec(log io.Writer) (sandbox.Spec, error) {
 	var none sandbox.Spec
 	profile := permission.Profile(f.profile)
@@ -134,7 +131,6 @@ func (f *sandboxFlags) spec(log io.Writer) (sandbox.Spec, error) {
 	return s, err
 }
 
-// run runs the command and returns its exit code as an error.
 func (f *sandboxFlags) run(cmd *cobra.Command, args []string) error {
 	log := cmd.ErrOrStderr()
 	spec, err := f.spec(log)
@@ -185,7 +181,7 @@ func (f *sandboxFlags) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// A tail passes on what is written to it and keeps the last part.
+// A tail is a writer that forwards its input and keeps the last part of it.
 type tail struct {
 	to   io.Writer
 	text []byte

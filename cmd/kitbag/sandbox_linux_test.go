@@ -365,7 +365,7 @@ func TestServerWithoutSandbox(t *testing.T) {
 		entry["sandbox"] = profile
 		writeServers(t, defaultServers, map[string]any{"demo": entry})
 		got := withoutNamespaces(t, "mcp", "call", "--mcp", defaultServers, "demo", "echo", `{"message":"hello"}`)
-		if got.code != exitError || got.out != "" || !strings.Contains(got.stderr, "cannot be confined") || !strings.Contains(got.stderr, "namespaces") {
+		if got.code != exitError || got.out != "" || !strings.Contains(got.stderr, "requires a sandbox") || !strings.Contains(got.stderr, "namespaces") {
 			t.Errorf("%s: %+v", profile, got)
 		}
 	}

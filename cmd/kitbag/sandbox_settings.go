@@ -17,13 +17,13 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// sandboxSettings are the member "sandbox" of a configuration. All paths are absolute.
+// sandboxSettings is the member "sandbox" of a configuration. All paths are absolute.
 type sandboxSettings struct {
 	Use     string   // auto, required or off; "" is auto
 	Write   []string // further writable directories
 	Protect []string // further read-only paths in writable directories
 	Hide    []string // further unreadable paths
-	Reveal  []string // secret paths that are readable nevertheless
+	Reveal  []string // secret paths that are still readable
 }
 
 const (
@@ -45,13 +45,13 @@ func (c *config) readSandbox(data json.RawMessage) error {
 		return fail(" must be an object; it is %.40s", data)
 	}
 	s := &c.sandbox
-	own := map[string]any{"use": &s.Use, "write": &s.Write, "protect": &s.Protect, "hide": &s.Hide, "reveal": &s.Reveal}
+	known := map[string]any{"use": &s.Use, "write": &s.Write, "protect": &s.Protect, "hide": &s.Hide, "reveal": &s.Reveal}
 	for _, key := range slices.Sorted(maps.Keys(members)) {
-		switch to := own[key]; {
+		switch to := known[key]; {
 		case key == "network":
 			return fail(`.network: unknown key; write "Network" under permissions.allow or permissions.deny`)
 		case to == nil:
-			return fail(".%s: unknown key; the keys are %s", key, strings.Join(slices.Sorted(maps.Keys(own)), ", "))
+			return fail(".%s: unknown key; the keys are %s", key, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		case json.Unmarshal(members[key], to) != nil && key == "use":
 			return fail(".use must be a string; it is %.40s", members[key])
 		case json.Unmarshal(members[key], to) != nil:
@@ -98,7 +98,7 @@ func (s sandboxSettings) merge(t sandboxSettings) sandboxSettings {
 	}
 }
 
-// restricted returns the settings of s that do not grant access.
+// restricted returns the settings of s that only remove access.
 func (s sandboxSettings) restricted() sandboxSettings {
 	r := sandboxSettings{Protect: s.Protect, Hide: s.Hide}
 	if s.Use != useOff {
@@ -110,7 +110,7 @@ func (s sandboxSettings) restricted() sandboxSettings {
 // sandboxConfig returns the settings for the current directory, for commands that do not ask whether it is trusted.
 func sandboxConfig(trust bool, log io.Writer) (sandboxSettings, error) {
 	c, err := configurations(func(c *config) error {
-		c.restrict(trust, false, log)
+		c.restrictUntrusted(trust, false, log)
 		return nil
 	})
 	if err != nil {
@@ -119,7 +119,7 @@ func sandboxConfig(trust bool, log io.Writer) (sandboxSettings, error) {
 	return c.sandbox, nil
 }
 
-// confines returns nil if an agent's commands are confined, or the reason why not.
+// confines returns nil if an agent's commands are confined, or else the reason.
 func (s sandboxSettings) confines() error {
 	if s.Use == useOff {
 		return errors.New(`"use" is "off" under sandbox`)
@@ -155,7 +155,7 @@ func (s sandboxSettings) local(dirs []string) (*builtin.Local, error) {
 	return l, nil
 }
 
-// spec returns how a command of the profile with working directories dirs is confined.
+// spec returns the confinement of a command with the profile and the working directories.
 func (s sandboxSettings) spec(profile permission.Profile, dirs []string) (sandbox.Spec, error) {
 	s.Use = useAuto
 	// The root cannot be made writable, and searching it for protected files would take long.
@@ -167,5 +167,5 @@ func (s sandboxSettings) spec(profile permission.Profile, dirs []string) (sandbo
 	return l.Spec(profile)
 }
 
-// use returns Use or its default.
+// use returns Use, or its default.
 func (s sandboxSettings) use() string { return cmp.Or(s.Use, useAuto) }

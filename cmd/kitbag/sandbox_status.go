@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// sandboxStatusCommand is "kitbag sandbox status".
 func sandboxStatusCommand() *cobra.Command {
 	var asJSON, trust bool
 	cmd := &cobra.Command{
@@ -48,8 +46,8 @@ caches it writes only for itself.`,
 // A sandboxReport is what "kitbag sandbox status --json" prints.
 type sandboxReport struct {
 	Confines bool   `json:"confines"`         // the profiles read and work are available
-	Reason   string `json:"reason,omitempty"` // why not
-	Use      string `json:"use"`              // of the settings
+	Reason   string `json:"reason,omitempty"` // why they are not
+	Use      string `json:"use"`              // the setting sandbox.use
 
 	Layers    []layerReport `json:"layers"`
 	Writable  []coveredPath `json:"writable"`
@@ -90,13 +88,9 @@ func newSandboxReport(s sandbox.Status, settings sandboxSettings, spec sandbox.S
 	return r
 }
 
-// print prints the report, as text or as JSON.
 func (r *sandboxReport) print(to io.Writer, asJSON bool) error {
 	if asJSON {
-		enc := json.NewEncoder(to)
-		enc.SetEscapeHTML(false)
-		enc.SetIndent("", "  ")
-		return enc.Encode(r)
+		return writeJSON(to, r)
 	}
 	for _, l := range r.Layers {
 		available := "yes"

@@ -16,7 +16,6 @@ import (
 // schemaFile is where schema gen writes by default, in the package's folder.
 const schemaFile = "kitbag_schema.go"
 
-// schemaCommand groups the commands about the schemas of Go tools.
 func schemaCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:     "schema",
@@ -34,12 +33,7 @@ func schemaGenCommand() *cobra.Command {
 		Long: `Write the doc comments of a Go package into a file of that package, from which the
 schemas of its tools take them, so that the program needs no source code when it runs.`,
 		Example: "  //go:generate go run github.com/kitbag-go/kitbag/cmd/kitbag schema gen\n  kitbag schema gen ./tools --out -    print it",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usage("%d directories given; one package is written at a time", len(args))
-			}
-			return nil
-		},
+		Args:    between(0, 1, "one DIRECTORY, of one package"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := "."
 			if len(args) > 0 {

@@ -307,12 +307,12 @@ func TestScreenApproval(t *testing.T) {
 		d.ready()
 		d.press("put it right" + enter + "y") // the y is typed ahead: it is the beginning of the next message
 		d.expect("+        return a + b", "[y]es, once")
-		golden(d, "change")
+		golden(d, "change") // waits for the whole screen
 		d.press("y")
-		d.expect("command=touch made", "[y]es, once")
+		d.expect("command=touch made", "Bash(touch made:*)")
 		golden(d, "command")
 		d.press("s")
-		d.expect("command=rm made", "[y]es, once")
+		d.expect("command=rm made", "Bash(rm made:*)") // the options of the question before look the same
 		d.press("n")
 		d.expect("because")
 		d.press("it is needed" + enter)
@@ -521,5 +521,59 @@ func TestScreenSessions(t *testing.T) {
 	}
 	if got, want := strings.Join(sent, "; "), "test: first; other: second; test: second, two, third; test: first, one, fourth"; got != want {
 		t.Errorf("the model was sent %s; want %s", got, want)
+	}
+}
+
+// TestScreenCommands types commands while a group of an MCP server is open.
+func TestScreenCommands(t *testing.T) {
+	eachSize(t, func(t *testing.T, start func(...string) *display, golden func(*display, string)) {
+		file := filepath.Join(os.Getenv("HOME"), "servers.json")
+		writeServers(t, file, map[string]any{"demo": self(t, "--demo")})
+		serve(t, openaitest.Calls(call("reset_tools", `{"demo":true}`)), openaitest.Text("It is open.").Usage(openaitest.Usage{Prompt: 9000, Cached: 8000, Completion: 5}))
+		d := start("--mcp", file, "--deny", "Bash(rm:*)")
+		d.ready()
+		d.press("open it" + enter)
+		d.expect("It is open.")
+		d.idle()
+		for _, line := range []string{"/groups", "/mode", "/mode explore", "/permissions", "/cost", "/diff", "/undo", "/model", "/bogus"} {
+			d.press(line + enter)
+			d.idle()
+		}
+		d.expect("/bogus is not a command", "/exit")
+		golden(d, "commands")
+		d.press("/to\t")
+		d.expect("> /tools")
+		d.press(enter + "/exit" + enter)
+		if err := d.ended(); err != nil {
+			t.Errorf("%v\n%s", err, d.screen())
+		}
+		if s := d.screen(); !strings.Contains(s, "in each request") {
+			t.Errorf("/tools is not shown:\n%s", s)
+		}
+	})
+}
+
+// TestScreenNotices shows a retry, a fallback and a compaction, and a checklist.
+func TestScreenNotices(t *testing.T) {
+	workspace(t)
+	long := strings.Repeat("many words ", 200)
+	down := openaitest.Status(503, `{"error":{"message":"down for a while"}}`)
+	serve(t, down, down, openaitest.Calls(call("TaskCreate", `{"subject":"Make it add","description":"x"}`)),
+		openaitest.Calls(call("TaskUpdate", `{"task_id":"1","status":"completed"}`)), openaitest.Text(long),
+		openaitest.Text("well"), openaitest.Text("They talked."))
+	d := displayAt(t, 80, 24, "chat", "--fallback", "second")
+	d.ready()
+	d.press("go" + enter)
+	d.expect("trying again in", "! test failed:", "second answers instead", "☐ 1 Make it add", "☑ 1 Make it add")
+	d.idle()
+	d.press("and?" + enter)
+	d.expect("well")
+	d.idle()
+	d.press("/compact" + enter)
+	d.expect("the conversation was compacted: from about")
+	d.idle()
+	d.press(ctrlD)
+	if err := d.ended(); err != nil {
+		t.Errorf("%v\n%s", err, d.screen())
 	}
 }

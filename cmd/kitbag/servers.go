@@ -27,7 +27,6 @@ type serverFile struct {
 	data []byte // the part of the file that applies; nil for the whole file
 }
 
-// serverFiles returns a serverFile for each path.
 func serverFiles(paths []string) []serverFile {
 	var out []serverFile
 	for _, p := range paths {
@@ -51,7 +50,7 @@ func (s serverFile) load() ([]mcpclient.Server, error) {
 // loadConfigs reads the files of MCP servers, and adds the stored logins. An error of one server does not
 // affect the others.
 func loadConfigs(files []serverFile) (configs []mcpclient.Server, broken []*mcpclient.LoadError, err error) {
-	from := map[string]string{} // prefix of tools → file
+	fileOf := map[string]string{} // by prefix of the tools' names
 	for _, file := range files {
 		cs, err := file.load()
 		for _, e := range unjoin(err) {
@@ -65,13 +64,13 @@ func loadConfigs(files []serverFile) (configs []mcpclient.Server, broken []*mcpc
 			return nil, nil, err
 		}
 		for _, cfg := range cs {
-			name := strings.ToLower(strings.ReplaceAll(mcpgroups.GroupName(cfg.Name[:min(len(cfg.Name), 48)]), ".", "_"))
-			if other, taken := from[name]; taken {
+			prefix := strings.ToLower(strings.ReplaceAll(mcpgroups.GroupName(cfg.Name[:min(len(cfg.Name), 48)]), ".", "_"))
+			if other, taken := fileOf[prefix]; taken {
 				broken = append(broken, &mcpclient.LoadError{File: file.path, Key: cfg.Name, Server: cfg.Name,
 					Err: fmt.Errorf("its tools would have the same names as those of a server in %s; rename one", other)})
 				continue
 			}
-			from[name] = file.path
+			fileOf[prefix] = file.path
 			configs = append(configs, confined(withLogin(cfg), sandboxSettings{}, nil))
 		}
 	}
@@ -89,25 +88,22 @@ func unjoin(err error) []error {
 	return nil
 }
 
-// warnBroken prints which servers are left out.
 func warnBroken(log io.Writer, broken []*mcpclient.LoadError) {
 	for _, e := range broken {
 		fmt.Fprintf(log, "! left out: the MCP server %q: %s\n", plainLine(e.Server), indented(e.Error()))
 	}
 }
 
-// hosting says what an agent's servers may request, and how they are confined.
-type hosting struct {
-	elicit bool // there is a prompt for their questions
-	sample bool // there is a model for their requests
-
-	policy *permission.Policy // nil if no tool is called
-
+// serverOptions are the options for the servers of an agent.
+type serverOptions struct {
+	elicit  bool               // ask the user the servers' questions
+	sample  bool               // let the servers use the model
+	policy  *permission.Policy // nil if no tool is called
 	sandbox sandboxSettings
 }
 
-// confined makes a server whose entry has a sandbox run in it, without access to protected and secret paths in
-// dirs, or in the current directory if dirs is nil.
+// confined returns cfg with a command that runs in the sandbox that its entry requires, if any. It has no access to
+// protected and secret paths in dirs, or in the current directory if dirs is nil.
 func confined(cfg mcpclient.Server, settings sandboxSettings, dirs []string) mcpclient.Server {
 	command, ok := cfg.Transport.(mcpclient.Command)
 	if !ok || command.Sandbox.Profile == "" {
@@ -129,7 +125,7 @@ func confined(cfg mcpclient.Server, settings sandboxSettings, dirs []string) mcp
 		spec.Write, spec.Network = s.Write, s.Network
 		cleanup, err := spec.Command(cmd)
 		if err != nil {
-			return nil, fmt.Errorf("it cannot be confined as its entry requires: %w", err)
+			return nil, fmt.Errorf("its entry requires a sandbox: %w", err)
 		}
 		return func() error { _, err := cleanup(); return err }, nil
 	}
@@ -137,21 +133,20 @@ func confined(cfg mcpclient.Server, settings sandboxSettings, dirs []string) mcp
 	return cfg
 }
 
-// mcpServers are the MCP servers of an agent. Each is started when one of its groups is opened.
+// mcpServers has clients of the MCP servers of an agent, which start when one of their groups is opened.
 type mcpServers struct {
 	clients []*mcpclient.Client
 	groups  []toolkit.Group
 }
 
-// grouping says how tools of MCP servers are grouped.
+// grouping configures how tools of MCP servers are grouped.
 type grouping struct {
 	groups []mcpgroups.Group
-	labels []string // names of the servers whose own groups are used; nil for all
+	labels []string // the servers whose own groups are used; nil for all
 }
 
-// openServers makes clients for the servers of the files and describes their groups. Servers that request roots
-// get dirs.
-func openServers(files []serverFile, dirs []string, h hosting, by grouping, log io.Writer) (*mcpServers, error) {
+// openServers makes the clients and groups for the servers of the files. Servers that want roots get dirs.
+func openServers(files []serverFile, dirs []string, opts serverOptions, by grouping, log io.Writer) (*mcpServers, error) {
 	configs, broken, err := loadConfigs(files)
 	if err != nil {
 		return nil, err
@@ -160,16 +155,16 @@ func openServers(files []serverFile, dirs []string, h hosting, by grouping, log 
 	s := &mcpServers{}
 	cacheDir := serverCache()
 	var servers []*mcpgroups.Server
-	applyPolicy(h.policy, configs)
+	applyPolicy(opts.policy, configs)
 	for _, cfg := range configs {
-		cfg = confined(cfg, h.sandbox, dirs)
+		cfg = confined(cfg, opts.sandbox, dirs)
 		if cfg.WantsRoots {
 			cfg.Options.Roots = dirs
 		}
-		if h.elicit {
+		if opts.elicit {
 			cfg.Options.Elicitation = mcpclient.ElicitCaller
 		}
-		if h.sample {
+		if opts.sample {
 			cfg.Options.Sampling, cfg.Options.Limits.Samples = mcpclient.SampleCaller, -1 // the agent has its own limits
 		}
 		c, err := mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options)
@@ -177,15 +172,17 @@ func openServers(files []serverFile, dirs []string, h hosting, by grouping, log 
 			return nil, errors.Join(err, s.close())
 		}
 		s.clients = append(s.clients, c)
-		servers = append(servers, forGroups(c, mcpgroups.OpenCache(cacheDir, cfg), by.labels == nil || slices.Contains(by.labels, cfg.Name)))
+		groups := describeServer(c, mcpgroups.OpenCache(cacheDir, cfg), by.labels == nil || slices.Contains(by.labels, cfg.Name))
+		groups.Denied = mcpgroups.DeniedBy(opts.policy)
+		servers = append(servers, groups)
 	}
 	groups, _ := mcpgroups.Build(by.groups, servers)
 	// A group of the configuration may be for servers that this run does not have.
-	s.groups = toolkit.Import(slices.DeleteFunc(groups, func(g toolkit.Group) bool { return len(g.Sources) == 0 }))
+	s.groups = toolkit.Import(slices.DeleteFunc(groups, func(g toolkit.Group) bool { return len(g.Sources) == 0 && len(g.Skills) == 0 }))
 	return s, nil
 }
 
-// serverCache returns the directory for what is known of servers before they are started; empty for none.
+// serverCache returns the directory in which the names of servers' tools are stored for later runs; "" for none.
 func serverCache() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -205,14 +202,14 @@ func (s *mcpServers) close() error {
 	return errors.Join(errs...)
 }
 
-// maxLine is how much of a server's description of a group is shown, in runes.
+// maxLine is how much of the description of a group is shown, in runes.
 const maxLine = 300
 
-// forGroups returns what the groups of the server are made from. Its own groups are those of its last connection,
-// as listing them would start it.
-func forGroups(c *mcpclient.Client, cache *mcpgroups.Cache, ownGroups bool) *mcpgroups.Server {
+// describeServer describes a server for mcpgroups.Build. Its own groups are those of its last connection, since listing
+// them would start it.
+func describeServer(c *mcpclient.Client, cache *mcpgroups.Cache, ownGroups bool) *mcpgroups.Server {
 	name := c.Name()
-	s := &mcpgroups.Server{Name: name, Shown: plain(name), Group: mcpgroups.GroupName(name), Rest: true, Known: cache.Tools(),
+	s := &mcpgroups.Server{Name: name, Shown: plain(name), Group: mcpgroups.GroupName(name), Rest: true, Known: cache.Tools(), Skills: c.Skills(),
 		Strip: "mcp__", Prefix: strings.ReplaceAll(mcpgroups.GroupName(name), ".", "_") + "__"}
 	for _, l := range cache.Labels() {
 		if ownGroups {
@@ -224,20 +221,20 @@ func forGroups(c *mcpclient.Client, cache *mcpgroups.Cache, ownGroups bool) *mcp
 	return s
 }
 
-// A serverSource is the part of a server in a group; listing its tools starts the server.
+// A serverSource is the source of a server's tools in one group. Listing them starts the server.
 type serverSource struct {
 	client *mcpclient.Client
 	cache  *mcpgroups.Cache
 	part   mcpgroups.Part
 }
 
-// Name is the server's name, for errors.
 func (s *serverSource) Name() string { return s.client.Name() }
 
 // Known returns the names of the tools in an earlier run.
 func (s *serverSource) Known() []string { return s.part.Known }
 
-// Instructions returns the server's instructions for its tools.
+func (s *serverSource) Withheld(tool string) error { return s.client.Withheld(tool) }
+
 func (s *serverSource) Instructions() string {
 	text := shorten(strings.TrimSpace(s.client.Status().Instructions), maxServerText)
 	if text == "" || s.part.HideInstructions {
@@ -277,5 +274,5 @@ func (s *serverSource) Tools(ctx context.Context) ([]tool.Tool, error) {
 	}), nil
 }
 
-// startWithLogin is the start timeout of a server with a login.
+// startWithLogin is the start timeout of a server with a login, which needs further requests.
 const startWithLogin = 30 * time.Second

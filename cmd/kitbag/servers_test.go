@@ -180,7 +180,7 @@ func TestServerAsksAtTheTerminal(t *testing.T) {
 		result     string
 	}{
 		{"yes", "y\n", true, []string{`? the MCP server "gate" asks:`, "    | Allow demo__note_add?"}, "note 1 added: hi"},
-		{"no", "n\n", true, []string{`asks:`}, "did not allow"},
+		{"no", "n\n", true, []string{`asks:`}, "refused this call"},
 		{"the input ends", "", true, []string{`asks:`}, "the question was cancelled"},
 		{"no terminal", "", false, nil, "cannot ask"},
 	} {
@@ -315,7 +315,7 @@ func TestMCPLogin(t *testing.T) {
 		}
 	})
 	files, err := filepath.Glob(filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "kitbag", "tokens", "*"))
-	if err != nil || len(files) != 2 {
+	if err != nil || len(files) != 1 {
 		t.Fatalf("%v %v", files, err)
 	}
 	for _, f := range files {
@@ -396,4 +396,30 @@ func get(t *testing.T, url string) (int, string) {
 		t.Fatal(err)
 	}
 	return res.StatusCode, string(body)
+}
+
+// TestRunGroups: the groups of kitbag.json apply to run, with their descriptions and instructions.
+func TestRunGroups(t *testing.T) {
+	workspace(t)
+	demo, err := json.Marshal(self(t, "--demo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeConfig(t, configFile, fmt.Sprintf(`{"mcpServers":{"demo":%s},"groups":{
+		"saying":{"description":"Say things.","tools":["demo__echo"],"instructions":"Say it once."},
+		"demo":{"description":"All else."}}}`, demo))
+	s := serve(t, openaitest.Calls(call("reset_tools", `{"saying":true}`)), openaitest.Calls(call("mcp__demo__echo", `{"message":"hi"}`)), openaitest.Text("Said."))
+	got := kitbag(t.Context(), "run", "--trust", "--mode", "bypass", "go")
+	if got.code != exitDone || !strings.Contains(got.stderr, "✓ mcp__demo__echo hi") {
+		t.Fatalf("%+v", got)
+	}
+	first, second := s.Requests()[0], s.Requests()[1]
+	for _, want := range []string{"Say things.", "All else."} {
+		if !strings.Contains(string(first.Body), want) {
+			t.Errorf("the first request does not have %q", want)
+		}
+	}
+	if body := string(second.Body); !strings.Contains(body, "Say it once.") || !strings.Contains(body, `"mcp__demo__echo"`) || strings.Contains(body, "mcp__demo__add") {
+		t.Errorf("the second request is %s", body)
+	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// conversation is a State that may be stored in a file.
+// A conversation is a State that may be stored in a session file.
 type conversation struct {
 	*agent.State
 	path  string                                    // "" if it is not stored
@@ -21,8 +21,8 @@ type conversation struct {
 }
 
 // openConversation opens the session file at path, which must be sealed with the user's key unless the user
-// trusts it: anyone who can write to it could add an allow rule.
-func openConversation(ctx context.Context, path string, trust bool) (*conversation, error) {
+// trusts it: anyone who can write to it could add an allow rule. warn gets failures to store events.
+func openConversation(ctx context.Context, path string, trust bool, warn func(string)) (*conversation, error) {
 	if path == "" {
 		return newConversation(), nil
 	}
@@ -51,7 +51,7 @@ func openConversation(ctx context.Context, path string, trust bool) (*conversati
 	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	return &conversation{State: s.State, path: path, save: s.Save, close: s.Close}, nil
+	return withEvents(s, path, warn), nil
 }
 
 // newConversation returns a conversation that is not stored.

@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"text/template"
 	"unicode/utf8"
 
 	"github.com/kitbag-go/kitbag/agent"
@@ -25,11 +23,12 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-//go:embed system.md
-var defaultSystem string
-
-// defaultPrompt has the default system prompt.
-var defaultPrompt = sync.OnceValue(func() *template.Template { return template.Must(template.New("system").Parse(defaultSystem)) })
+var (
+	//go:embed system.md
+	defaultSystem string
+	//go:embed modes.txt
+	modeMeanings string // a line for each mode: "NAME: what it means"
+)
 
 // A kit is an agent with its toolkit.
 type kit struct {
@@ -39,10 +38,10 @@ type kit struct {
 	close   func() error // ends the MCP servers
 }
 
-// kit makes the agent that the flags describe. The runner's log gets warnings about unusable skills and
-// servers, and its prompt asks the servers' questions.
+// kit makes the agent that the flags describe. The runner's log gets warnings, and its prompt asks the servers'
+// questions.
 func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conversation, r *runner) (_ *kit, err error) {
-	m, err := f.openModel()
+	m, err := f.openModel(func(text string) { fmt.Fprintln(r.log, r.painter.paint(yellow, "! "+plainLine(text))) })
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +59,7 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	if err != nil {
 		return nil, errors.Join(err, removeResults())
 	}
-	tk, closeServers, err := f.toolkit(policy.Dirs, hosting{elicit: r.prompt != nil, sample: true, policy: &policy}, r.log, readResult)
+	tk, closeServers, err := f.toolkit(policy.Dirs, serverOptions{elicit: r.prompt != nil, sample: true, policy: &policy}, r.log, readResult)
 	if err != nil {
 		return nil, errors.Join(err, removeResults())
 	}
@@ -84,7 +83,7 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	}
 	cfg := agent.Config{Model: m, Toolkit: tk, Instructions: system, Policy: policy, Save: s.save,
 		Limits: agent.Limits{Steps: f.maxSteps, Cost: f.maxCost}, Window: agent.Window{Tokens: f.window, Results: results}}
-	if r.spent.price, err = f.useTable(&cfg, f.names()...); err != nil {
+	if r.spent.price, err = f.applyCatalog(&cfg, f.names()...); err != nil {
 		return nil, err
 	}
 	if r.prompt != nil {
@@ -99,9 +98,8 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	return k, err
 }
 
-// redactor returns a redactor for what is saved and shown, which removes what looks like a secret, and the
-// models' keys. A key shorter than six characters is a placeholder for a local server, and would match ordinary
-// text.
+// redactor returns a redactor that removes what looks like a secret, and the models' keys. A key shorter than six
+// characters is a placeholder for a local server, and would match ordinary text.
 func redactor() (*redact.Redactor, error) {
 	rules := redact.Rules()
 	for _, key := range modelKeys() {
@@ -120,13 +118,13 @@ func showSkipped(log io.Writer, v *toolkit.View) {
 	}
 }
 
-// maxOutput is how much of a command's output is stored, in characters. The model gets both ends of a longer
-// output, and reads the rest with read_result.
+// maxOutput is how much of a command's output is stored, in characters. The model gets the beginning and the end of a
+// long output, and reads the rest with read_result.
 const maxOutput = 1 << 20
 
-// toolkit makes the toolkit that the flags describe: the built-in tools and the skills, which are always
-// active, and the groups of each MCP server. It reports unusable servers on log.
-func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...tool.Tool) (_ *toolkit.Toolkit, closeAll func() error, err error) {
+// toolkit makes the toolkit that the flags describe: the built-in tools and the skills, which are always active, and the
+// groups of each MCP server. It prints on log which servers are unusable.
+func (f *toolFlags) toolkit(dirs []string, opts serverOptions, log io.Writer, readResult tool.Tool) (_ *toolkit.Toolkit, closeAll func() error, err error) {
 	local, err := f.sandbox().local(dirs)
 	if err != nil {
 		return nil, nil, err
@@ -136,12 +134,12 @@ func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...too
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg := toolkit.Config{Basic: toolkit.Group{Tools: append(tools, more...)}, Control: toolkit.ResetTools(&toolkit.ResetOptions{Cached: true})}
+	cfg := toolkit.Config{Basic: toolkit.Group{Tools: append(tools, readResult)}, Control: toolkit.ResetTools(&toolkit.ResetOptions{Cached: true})}
 	if cfg.Basic.Skills, err = f.skillLoaders(); err != nil {
 		return nil, nil, err
 	}
-	h.sandbox = f.sandbox()
-	s, err := openServers(f.serverFiles(), dirs, h, f.grouping(), log)
+	opts.sandbox = f.sandbox()
+	s, err := openServers(f.serverFiles(), dirs, opts, f.grouping(), log)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -156,28 +154,32 @@ func (f *toolFlags) toolkit(dirs []string, h hosting, log io.Writer, more ...too
 	return tk, s.close, nil
 }
 
-// grouping returns the groups of the configurations.
 func (f *toolFlags) grouping() grouping {
-	if f.more == nil {
+	if f.config == nil {
 		return grouping{}
 	}
-	return f.more.grouping
+	return f.config.grouping
 }
 
-// sandbox returns the sandbox settings of the configurations.
 func (f *toolFlags) sandbox() sandboxSettings {
-	if f.more == nil {
+	if f.config == nil {
 		return sandboxSettings{}
 	}
-	return f.more.sandbox
+	return f.config.sandbox
 }
 
 // systemPrompt returns the text of --system, or the default for dir and mode, and the instructions of the project.
 func (f *agentFlags) systemPrompt(dir string, mode permission.Mode) (string, error) {
 	if f.system == "" {
-		var b strings.Builder
-		err := defaultPrompt().Execute(&b, map[string]string{"Dir": dir, "Mode": string(cmp.Or(mode, permission.ModeDefault))})
-		return f.withGuides(strings.TrimSpace(b.String())), err
+		name := string(cmp.Or(mode, permission.ModeDefault)) + ": "
+		meaning := name
+		for line := range strings.Lines(modeMeanings) {
+			if strings.HasPrefix(line, name) {
+				meaning = strings.TrimSpace(line)
+			}
+		}
+		text := strings.NewReplacer("{{dir}}", dir, "{{mode}}", meaning).Replace(defaultSystem)
+		return f.withGuides(strings.TrimSpace(text)), nil
 	}
 	data, err := os.ReadFile(f.system)
 	if err != nil {
@@ -189,14 +191,14 @@ func (f *agentFlags) systemPrompt(dir string, mode permission.Mode) (string, err
 	return f.withGuides(string(data)), nil
 }
 
-// serverFiles returns the files of --mcp and those configurations that --mcp does not name too, which would
-// duplicate their servers.
+// serverFiles returns the files of --mcp and the configurations with servers. A configuration that --mcp also names is
+// left out, since its servers would be duplicates.
 func (f *toolFlags) serverFiles() []serverFile {
 	files := serverFiles(f.mcp)
-	if f.more == nil {
+	if f.config == nil {
 		return files
 	}
-	for _, s := range f.more.servers {
+	for _, s := range f.config.servers {
 		if !slices.ContainsFunc(f.mcp, func(path string) bool {
 			abs, err := filepath.Abs(path)
 			return err == nil && abs == s.path
@@ -217,16 +219,16 @@ func (f *toolFlags) skillLoaders() ([]skill.Loader, error) {
 		}
 		loaders = append(loaders, skill.In(abs))
 	}
-	if len(f.skills) > 0 || f.more == nil {
+	if len(f.skills) > 0 || f.config == nil {
 		return loaders, nil
 	}
-	for _, d := range slices.Concat(f.more.found, f.more.skills) {
+	for _, d := range slices.Concat(f.config.skillFolders, f.config.skills) {
 		loaders = append(loaders, skill.In(d))
 	}
 	return loaders, nil
 }
 
-// currentDir returns the current directory, which may have been removed.
+// currentDir returns the current directory. It fails if that has been removed.
 func currentDir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

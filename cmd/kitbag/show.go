@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,7 +21,7 @@ import (
 // show shows one event.
 type show func(event.Event) error
 
-// showJSON writes an event as a line of JSON.
+// showJSON writes each event as a line of JSON.
 func showJSON(w io.Writer) show {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -29,7 +30,7 @@ func showJSON(w io.Writer) show {
 
 // showText streams the model's text to out and the actions of tools to log.
 func showText(out, log io.Writer, p *painter) show {
-	// out and log are often the same terminal: a line of the log must not begin in the middle of a line of the model.
+	// out and log are often the same terminal: a log line must not begin in the middle of a line of the model's text.
 	inText := false
 	return func(ev event.Event) error {
 		if t, ok := ev.(*event.TextDelta); ok {
@@ -59,8 +60,8 @@ type painter struct {
 
 	confined *permission.Policy // the policy of an agent whose commands run in a sandbox; nil without one
 
-	asked map[string]string // the change that the question about a call has shown
-	tasks map[string]string // the subject of each task, by its id
+	previews map[string]string // the changes that questions have shown, by call
+	tasks    map[string]string // the subjects of tasks, by id
 }
 
 // newPainter returns a painter for log, in colour if log is a terminal.
@@ -72,8 +73,8 @@ func newPainter(log io.Writer) *painter {
 // maxName is how much of a name or an id is shown, in runes: a model may make it arbitrarily long.
 const maxName = 100
 
-// maxArguments is how much of a call's arguments is shown in a log line, in runes: two lines of a usual
-// terminal. A question about the call shows them completely.
+// maxArguments is how much of a call's arguments is shown in a log line, in runes. A question about the call shows them
+// completely.
 const maxArguments = 160
 
 // ANSI colours that are readable on both a dark and a light background.
@@ -108,7 +109,7 @@ func (p *painter) line(ev event.Event) string {
 		}
 		return s
 	case *event.ToolDelta:
-		if shown, ok := p.asked[ev.Call]; ev.ForUser && !(ok && shown == ev.Text) {
+		if shown, ok := p.previews[ev.Call]; ev.ForUser && !(ok && shown == ev.Text) {
 			return p.forUser(ev.Text)
 		}
 	case *event.ToolResult:
@@ -142,8 +143,10 @@ func (p *painter) line(ev event.Event) string {
 		return p.paint(yellow, "! the answer broke off: "+plainLine(ev.Error))
 	case *event.End:
 		switch ev.Reason {
-		case event.EndLimit, event.EndInterrupted:
+		case event.EndLimit:
 			return p.paint(yellow, strings.TrimRight("! "+string(ev.Reason)+": "+plainLine(ev.Detail), ": "))
+		case event.EndInterrupted: // its detail does not help the user
+			return p.paint(yellow, "! interrupted")
 		}
 	}
 	return ""
@@ -158,7 +161,7 @@ func (p *painter) result(name string, outcome message.Outcome, text string) stri
 	return p.paint(colour, mark+" "+name) + p.paint(dim, " "+firstLines(text, 6))
 }
 
-// forUser formats text that is for the user only, such as a change.
+// forUser formats text that the model does not get, such as the diff of a change.
 func (p *painter) forUser(text string) string {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	change := isChange(text)
@@ -176,7 +179,7 @@ func isChange(text string) bool {
 	return strings.HasPrefix(text, "--- ") && strings.Contains(text, "\n@@ ")
 }
 
-// changeLine colours a line of a change. It keeps the escapes in it.
+// changeLine colours a line of a diff. Unlike paint it does not remove control characters.
 func (p *painter) changeLine(line string) string {
 	colour := ""
 	switch {
@@ -206,17 +209,15 @@ func (p *painter) elicitation(ev *event.Elicitation) string {
 	return p.paint(yellow, fmt.Sprintf("? %s has asked: %s (%s; questions can only be answered at a terminal)", asker, shorten(ev.Message, 160), ev.Action))
 }
 
-// longQuestion is how many lines of a question push its beginning off a small terminal. maxColumns is the width
-// of a line after its indent: a line that the terminal wraps would continue in the first column, and could
-// imitate a line of kitbag.
 const (
-	longQuestion = 12
-	maxColumns   = 76
+	longQuestion = 12 // lines; the beginning of a longer question may have left the screen
+	maxColumns   = 76 // of a line after its indent
 	tabColumns   = 8
 )
 
-// rows breaks text into lines that a usual terminal does not wrap. Tabs become spaces, since a terminal does
-// not clear the cells that a tab skips. The only escapes in text are kitbag's own colours, which have no width.
+// rows breaks text into lines of at most maxColumns: a line that the terminal wraps would continue in the first column,
+// and could imitate a line of kitbag. Tabs become spaces, since a terminal does not clear the cells that a tab skips. The
+// only escapes in text are kitbag's own colours, which have no width.
 func rows(text string) (lines []string) {
 	for line := range strings.SplitSeq(text, "\n") {
 		from, columns, escape := 0, 0, false
@@ -242,14 +243,14 @@ func rows(text string) (lines []string) {
 	return lines
 }
 
-// question formats a call completely and without hidden characters, as the user must see what is approved. The
-// effects of the call come last; after a long text the question is repeated.
+// question formats a call completely and without hidden characters, as the user must see what is approved. At the end
+// are the effects of the call and, if the text is long, the question again.
 func (p *painter) question(q *event.Approval) string {
 	head := p.paint(yellow, "? may "+shorten(q.Name, maxName)+" run? ("+plainLine(q.Reason)+")")
 	lines, hidden := p.questionText(q)
 	lines = append(rows(head), lines...)
 	if hidden > 0 {
-		lines = append(lines, p.paint(red, fmt.Sprintf("! invisible characters are written as <U+…>: %d; check them", hidden)))
+		lines = append(lines, p.paint(red, fmt.Sprintf("! %d invisible characters are written as <U+…>; check them", hidden)))
 	}
 	lines = append(lines, rows(strings.Join(p.effects(q), "\n"))...)
 	if len(lines) > longQuestion {
@@ -258,8 +259,8 @@ func (p *painter) question(q *event.Approval) string {
 	return strings.Join(lines, "\n    ")
 }
 
-// questionText formats the arguments and the change of a call. A change shows all of the arguments that it is
-// made of, so these are left out. Hidden is the number of characters that are written out.
+// questionText formats the change that a call would make, or else its arguments. hidden is the number of invisible
+// characters that are written as <U+…>.
 func (p *painter) questionText(q *event.Approval) (lines []string, hidden int) {
 	add := func(text string, paint func(string) string) {
 		text, n := visible.Escape(strings.TrimRight(text, "\n"), p.highlight)
@@ -270,10 +271,10 @@ func (p *painter) questionText(q *event.Approval) (lines []string, hidden int) {
 	}
 	same := func(s string) string { return s }
 	if _, edits := changedFile(q.Name, q.Input); edits && isChange(q.Preview) {
-		if p.asked == nil {
-			p.asked = map[string]string{}
+		if p.previews == nil {
+			p.previews = map[string]string{}
 		}
-		p.asked[q.Call] = q.Preview
+		p.previews[q.Call] = q.Preview
 		add(q.Preview, p.changeLine)
 		return lines, hidden
 	}
@@ -299,8 +300,8 @@ func changedFile(name string, input json.RawMessage) (path string, ok bool) {
 	return in.FilePath, err == nil && in.FilePath != ""
 }
 
-// fileCall formats a call of a built-in tool on one file; "" for another call. Of a change the question and the
-// result say more.
+// fileCall formats a call of a built-in tool on one file; "" for another call. It leaves out the change of the file, which
+// the question and the result show.
 func fileCall(name string, input json.RawMessage) string {
 	path, ok := changedFile(name, input)
 	rest := ""
@@ -318,7 +319,7 @@ func fileCall(name string, input json.RawMessage) string {
 	return strings.TrimRight("→ "+name+" "+shorten(relative(path)+rest, maxArguments), " ")
 }
 
-// relative returns the path as seen from the current directory, if it is below that.
+// relative returns a path below the current directory relative to it, and any other path unchanged.
 func relative(path string) string {
 	cwd, err := currentDir()
 	if err != nil {
@@ -330,7 +331,7 @@ func relative(path string) string {
 	return path
 }
 
-// highlight marks replaced characters if there is colour.
+// highlight marks replaced characters, with colour only.
 func (p *painter) highlight(s string) string {
 	if !p.colour {
 		return s
@@ -348,18 +349,18 @@ func (p *painter) effects(q *event.Approval) (lines []string) {
 	if p.confined != nil {
 		policy.Dirs, policy.Rules = p.confined.Dirs, p.confined.Rules
 	}
-	e := permission.Explain(policy, newCalls().call(q.Name, q.Input, cwd))
+	e := permission.Explain(policy, new(builtins).call(q.Name, q.Input, cwd))
 	for _, part := range e.Parts {
 		lines = append(lines, partLine(part))
 	}
-	if r := reach(permission.Judgement{Profile: q.Profile, Network: q.Network}); r != "" {
-		lines = append(lines, r)
+	if access := accessText(permission.Judgement{Profile: q.Profile, Network: q.Network}); access != "" {
+		lines = append(lines, access)
 	}
 	return lines
 }
 
-// reach describes the access of a confined command; it is "" for other calls.
-func reach(j permission.Judgement) string {
+// accessText describes the access of a command; it is "" for calls of other tools.
+func accessText(j permission.Judgement) string {
 	network := "without the network"
 	if j.Network {
 		network = "with the network"
@@ -377,13 +378,10 @@ func reach(j permission.Judgement) string {
 
 // partLine formats the effects of a part of a call.
 func partLine(part permission.Part) string {
-	effects := strings.Join(part.Effects, ", ")
-	if effects == "" {
-		effects = "nothing"
-	}
+	effects := cmp.Or(strings.Join(part.Effects, ", "), "nothing")
 	argv := slices.Clone(part.Argv)
 	for i, arg := range argv {
-		if strings.ContainsAny(arg, " \t\n'\"→") { // unquoted, a word could look like several, or like an effect
+		if strings.ContainsAny(arg, " \t\n'\"→") { // without quotes a word could look like several, or like an effect
 			argv[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 		}
 	}
@@ -412,10 +410,10 @@ func arguments(input json.RawMessage, between string) string {
 // plain removes terminal control characters from text of a model, a tool or a server.
 func plain(s string) string { return visible.Text(s) }
 
-// plainLine is plain on one line: a name with a line break must not imitate a line of kitbag.
+// plainLine is like plain, on one line: a name with a line break must not imitate a line of kitbag.
 func plainLine(s string) string { return strings.ReplaceAll(plain(s), "\n", `\n`) }
 
-// indented is plain with all lines after the first indented, so that they cannot imitate a line of kitbag.
+// indented is like plain, with all lines after the first indented, so that they cannot imitate a line of kitbag.
 func indented(s string) string {
 	return strings.ReplaceAll(plain(strings.TrimRight(s, "\n")), "\n", "\n  ")
 }
@@ -429,7 +427,7 @@ func shorten(s string, n int) string {
 	return string(r[:n-1]) + "…"
 }
 
-// firstLines returns the first n lines of a result, each shortened, and how many lines follow.
+// firstLines returns the first n lines of s, each shortened, and a line that says how many follow.
 func firstLines(s string, n int) string {
 	lines := strings.Split(strings.TrimRight(plain(s), "\n"), "\n")
 	more := ""

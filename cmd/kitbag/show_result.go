@@ -10,8 +10,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// toolResult formats the result of a call. Of a file that was read a person needs only its size, and tasks are
-// a checklist.
+// toolResult formats the result of a call: of a file that was read only the size, and tasks as a checklist.
 func (p *painter) toolResult(ev *event.ToolResult) string {
 	name := shorten(ev.Name, maxName)
 	if ev.Outcome == message.OutcomeSuccess {
@@ -31,7 +30,6 @@ func (p *painter) toolResult(ev *event.ToolResult) string {
 	return p.result(name, ev.Outcome, ev.Text)
 }
 
-// countLines says how many lines text has.
 func countLines(text string) string {
 	n := strings.Count(strings.TrimRight(text, "\n"), "\n") + 1
 	if n == 1 {
@@ -43,7 +41,7 @@ func countLines(text string) string {
 // taskMarks are the marks of the statuses of a task in a checklist.
 var taskMarks = map[string]string{"pending": "☐", "in_progress": "◐", "completed": "☑"}
 
-// taskCall reports whether a call changes one task: its result says what a person needs.
+// taskCall reports whether a call changes one task, and remembers the task's subject.
 func (p *painter) taskCall(ev *event.ToolCall) bool {
 	if ev.Name != "TaskCreate" && ev.Name != "TaskUpdate" {
 		return false
@@ -58,7 +56,6 @@ func (p *painter) taskCall(ev *event.ToolCall) bool {
 	return true
 }
 
-// nameTask remembers the subject of a task.
 func (p *painter) nameTask(id, subject string) {
 	if p.tasks == nil {
 		p.tasks = map[string]string{}

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +19,6 @@ import (
 	"github.com/kitbag-go/kitbag/skill"
 )
 
-// skillsCommand groups the commands about skills.
 func skillsCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "skills",
@@ -30,12 +29,12 @@ func skillsCommand() *cobra.Command {
 	}, skillsListCommand(), skillsShowCommand(), skillsValidateCommand(), skillsNewCommand())
 }
 
-// orUsual returns args, or else the usual folders that exist, or else the current folder.
-func orUsual(args []string) []string {
+// orDefaultFolders returns args, or else the default skill folders that exist, or else the current folder.
+func orDefaultFolders(args []string) []string {
 	if len(args) > 0 {
 		return args
 	}
-	for _, d := range usualFolders {
+	for _, d := range defaultSkillFolders {
 		if info, err := os.Stat(d); err == nil && info.IsDir() {
 			args = append(args, d)
 		}
@@ -48,12 +47,12 @@ func orUsual(args []string) []string {
 
 // skillFolders returns the folders to search for skills, which must exist.
 func skillFolders(args []string) ([]string, error) {
-	folders := slices.Clone(orUsual(args))
+	folders := slices.Clone(orDefaultFolders(args))
 	for i, d := range folders {
 		info, err := os.Stat(d)
 		switch {
 		case d == "":
-			return nil, usage("search for skills: the name of the folder is empty; leave it out for the usual ones")
+			return nil, usage("search for skills: the name of the folder is empty; leave it out for the default folders")
 		case err != nil:
 			return nil, fmt.Errorf("search for skills: %w", err)
 		case info.IsDir():
@@ -66,7 +65,7 @@ func skillFolders(args []string) ([]string, error) {
 	return folders, nil
 }
 
-// loadSkills loads all skills below the folders; of skills with the same name, the first.
+// loadSkills loads all skills below the folders. Of skills with the same name it loads the first.
 func loadSkills(ctx context.Context, args []string) ([]*skill.Skill, []skill.Diagnostic, error) {
 	folders, err := skillFolders(args)
 	if err != nil {
@@ -79,7 +78,7 @@ func loadSkills(ctx context.Context, args []string) ([]*skill.Skill, []skill.Dia
 	return skill.Merge(loaders...).Load(ctx)
 }
 
-// A skillEntry and a skippedSkill are the members of "skills list --json".
+// A skillList is the output of "skills list --json".
 type (
 	skillEntry struct {
 		Name        string `json:"name"`
@@ -98,7 +97,6 @@ type (
 	}
 )
 
-// skillsListCommand is "kitbag skills list".
 func skillsListCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -112,27 +110,27 @@ func skillsListCommand() *cobra.Command {
 			}
 			list := listSkills(skills, diagnostics)
 			if len(list.Skills)+len(list.Skipped) == 0 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "no skills below %s; kitbag skills new NAME makes one\n", plain(strings.Join(orUsual(args), ", ")))
+				fmt.Fprintf(cmd.ErrOrStderr(), "no skills below %s; kitbag skills new NAME makes one\n", plain(strings.Join(orDefaultFolders(args), ", ")))
 			}
 			if asJSON {
 				return writeJSON(cmd.OutOrStdout(), list)
 			}
-			return list.print(cmd.OutOrStdout(), cmd.ErrOrStderr())
+			list.print(cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-// listSkills makes the list of loaded skills, including those that break a rule but can be used; "validate"
-// reports the rule.
+// listSkills makes the list of loaded skills. A skill that breaks a rule of the specification but can be used is not
+// skipped.
 func listSkills(skills []*skill.Skill, diagnostics []skill.Diagnostic) skillList {
 	list := skillList{Skills: []skillEntry{}, Skipped: []skippedSkill{}}
 	for _, s := range skills {
 		list.Skills = append(list.Skills, skillEntry{s.Name, s.Description, s.Dir, s.Bytes, len(s.Document().Sections)})
 	}
 	for _, d := range diagnostics {
-		// Other problems do not prevent the model from using the skill.
 		if d.Fatal || d.Rule == "shadowed" {
 			reason := d.Message
 			if d.Line > 0 {
@@ -152,25 +150,20 @@ func folderOfSkill(file string) string {
 	return file
 }
 
-// print prints the list as text, and unusable skills on log.
-func (l skillList) print(out, log io.Writer) error {
+func (l skillList) print(out, log io.Writer) {
 	width := 0
 	for _, s := range l.Skills {
 		width = max(width, utf8.RuneCountInString(shorten(s.Name, maxName)))
 	}
 	for _, s := range l.Skills {
 		description := strings.Join(strings.Fields(s.Description), " ")
-		if _, err := fmt.Fprintf(out, "%-*s  %s\n", width, shorten(s.Name, maxName), plain(description)); err != nil {
-			return err
-		}
+		fmt.Fprintf(out, "%-*s  %s\n", width, shorten(s.Name, maxName), plain(description))
 	}
 	for _, s := range l.Skipped {
 		fmt.Fprintf(log, "skipped %s: %s\n", plainLine(s.Path), plainLine(s.Reason))
 	}
-	return nil
 }
 
-// skillsShowCommand is "kitbag skills show".
 func skillsShowCommand() *cobra.Command {
 	var q skill.Query
 	cmd := &cobra.Command{
@@ -179,19 +172,14 @@ func skillsShowCommand() *cobra.Command {
 		Example: `  kitbag skills show pdf
   kitbag skills show pdf --section forms
   kitbag skills show pdf --file references/forms.md`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usage("give the name of a skill")
-			}
-			return nil
-		},
+		Args: between(1, math.MaxInt, "the name of a skill"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			skills, _, err := loadSkills(cmd.Context(), args[1:])
 			if err != nil {
 				return err
 			}
 			if len(skills) == 0 {
-				return fmt.Errorf("no skills below %s; give the folder that has them: kitbag skills show %s FOLDER", strings.Join(orUsual(args[1:]), ", "), args[0])
+				return fmt.Errorf("no skills below %s; give the folder that has them: kitbag skills show %s FOLDER", strings.Join(orDefaultFolders(args[1:]), ", "), args[0])
 			}
 			q.Skill = args[0]
 			page, err := skill.View(skills, q)
@@ -215,7 +203,6 @@ func skillsShowCommand() *cobra.Command {
 	return cmd
 }
 
-// skillsValidateCommand is "kitbag skills validate".
 func skillsValidateCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -232,22 +219,16 @@ them breaks a rule; warnings do not count.`,
 			if asJSON {
 				err = writeJSON(cmd.OutOrStdout(), map[string]any{"skills": reports})
 			} else {
-				err = printReports(cmd.OutOrStdout(), reports)
+				printReports(cmd.OutOrStdout(), reports)
 			}
-			invalid := slices.ContainsFunc(reports, func(r skill.Report) bool { return !r.Valid })
-			return cmp.Or(err, failIf(invalid))
+			if err == nil && slices.ContainsFunc(reports, func(r skill.Report) bool { return !r.Valid }) {
+				err = &exit{code: exitError}
+			}
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
-}
-
-// failIf returns the exit code for a report that is already printed.
-func failIf(failed bool) error {
-	if failed {
-		return &exit{code: exitError}
-	}
-	return nil
 }
 
 // validateSkills returns a report of each skill below the folders. A folder without skills gets a report too,
@@ -272,20 +253,17 @@ func validateSkills(ctx context.Context, args []string) ([]skill.Report, error) 
 }
 
 // printReports prints the diagnostics, one a line in the format of compilers, which editors understand.
-func printReports(out io.Writer, reports []skill.Report) error {
+func printReports(out io.Writer, reports []skill.Report) {
 	valid := 0
 	for _, r := range reports {
 		for _, d := range r.Diagnostics {
-			if _, err := fmt.Fprintln(out, plainLine(d.String())); err != nil {
-				return err
-			}
+			fmt.Fprintln(out, plainLine(d.String()))
 		}
 		if r.Valid {
 			valid++
 		}
 	}
-	_, err := fmt.Fprintf(out, "%d of %d skills are valid\n", valid, len(reports))
-	return err
+	fmt.Fprintf(out, "%d of %d skills are valid\n", valid, len(reports))
 }
 
 // writeJSON prints an indented JSON document.
@@ -299,18 +277,12 @@ func writeJSON(out io.Writer, v any) error {
 //go:embed skill.md
 var skillTemplate string
 
-// skillsNewCommand is "kitbag skills new".
 func skillsNewCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "new NAME [DIRECTORY]",
 		Short:   "Make a skill from a template",
 		Example: `  kitbag skills new release-notes .agents/skills`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 || len(args) > 2 {
-				return usage("give the name of the skill, and its folder unless it is the current one")
-			}
-			return nil
-		},
+		Args:    between(1, 2, "the name of the skill, and its folder unless it is the current one"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file, err := newSkill(args[0], append(args[1:], ".")[0])
 			if err != nil {
@@ -324,7 +296,7 @@ func skillsNewCommand() *cobra.Command {
 
 // newSkill makes DIR/NAME/SKILL.md and returns its path. It replaces nothing.
 func newSkill(name, dir string) (string, error) {
-	// Parsing the resulting skill checks the name, so that the rules for names are in one place.
+	// Parsing the new skill checks its name.
 	content := strings.ReplaceAll(skillTemplate, "{{name}}", name)
 	s, diagnostics := skill.Parse("SKILL.md", []byte(content))
 	for _, d := range diagnostics {
@@ -332,7 +304,7 @@ func newSkill(name, dir string) (string, error) {
 			return "", usage("make skill %q: %s", name, d.Message)
 		}
 	}
-	if s.Name != name { // YAML read it as something else, such as a comment
+	if s.Name != name { // to YAML the name is something else, such as a comment
 		return "", usage("make skill %q: the name may contain only lowercase letters, digits and hyphens", name)
 	}
 	folder := filepath.Join(dir, name)

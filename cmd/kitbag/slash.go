@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 )
 
-// A slashCommand is a command to kitbag instead of a message to the model.
+// A slashCommand is a command for kitbag, not a message for the model.
 type slashCommand struct {
 	name, arg, help string // arg is the name of its argument; "" if it takes none
 	run             func(c *chat, ctx context.Context, arg string) error
@@ -21,8 +22,8 @@ type slashCommand struct {
 // errLeave ends the chat.
 var errLeave = errors.New("leave")
 
-// slashCommands returns all commands in the order of the help. It is a function because /help refers to the
-// list itself.
+// slashCommands returns all commands in the order of the help. It is a function, not a variable, because /help refers to
+// the list.
 func slashCommands() []slashCommand {
 	return []slashCommand{
 		{"/help", "", "list the commands", func(c *chat, _ context.Context, _ string) error {
@@ -53,9 +54,9 @@ func chatHelp() string {
 	return b.String()
 }
 
-// slashLine splits a line that is a command: one word with a single slash at its beginning, or a command that
-// takes an argument, and that. A message may therefore begin with a file's path.
-func slashLine(text string) (name, arg string, ok bool) {
+// parseSlash splits a line that is a slash command: a word whose only slash is at its beginning, followed by an argument
+// if the command takes one. Other text that begins with a slash is a message, such as one that begins with a path.
+func parseSlash(text string) (name, arg string, ok bool) {
 	name, arg, _ = strings.Cut(text, " ")
 	if !strings.HasPrefix(name, "/") || strings.ContainsAny(name[1:], "/\t\n") {
 		return "", "", false
@@ -70,7 +71,7 @@ func slashLine(text string) (name, arg string, ok bool) {
 
 // command runs a slash command. An unknown one is not sent to the model, as it may be a mistyped command.
 func (c *chat) command(ctx context.Context, name, arg string) error {
-	ctx, stop := c.front.work(ctx, name)
+	ctx, stop := c.frontend.work(ctx, name)
 	defer stop()
 	for _, cmd := range slashCommands() {
 		if cmd.name == name {
@@ -81,7 +82,6 @@ func (c *chat) command(ctx context.Context, name, arg string) error {
 	return nil
 }
 
-// clear begins a new conversation.
 func (c *chat) clear(context.Context, string) error {
 	dir, ids, err := keptSessions()
 	if err != nil {
@@ -95,12 +95,11 @@ func (c *chat) clear(context.Context, string) error {
 	return errReopen
 }
 
-// compact makes the conversation shorter.
 func (c *chat) compact(ctx context.Context, _ string) error {
 	before := c.conv.Generation
 	err := c.run(ctx, c.kit.agent, c.conv, []agent.Input{agent.Compact{}})
 	if e, ok := errors.AsType[*exit](err); ok && e.code == exitInterrupted {
-		return nil // the display has said so
+		return nil // the event of the end has already been shown
 	} else if err != nil {
 		return err
 	}
@@ -112,11 +111,7 @@ func (c *chat) compact(ctx context.Context, _ string) error {
 
 func (c *chat) setModel(_ context.Context, name string) error {
 	if name == "" {
-		name := c.flags.model
-		if name == "" {
-			name = os.Getenv("KITBAG_MODEL")
-		}
-		_, err := fmt.Fprintf(c.log, "model: %s\n", plainLine(name))
+		_, err := fmt.Fprintf(c.log, "model: %s\n", plainLine(cmp.Or(c.flags.model, os.Getenv("KITBAG_MODEL"))))
 		return err
 	}
 	c.flags.model = name
@@ -137,7 +132,7 @@ func (c *chat) setMode(_ context.Context, mode string) error {
 	return errReopen
 }
 
-// showPermissions lists the rules in the order in which they were given, each with its source.
+// showPermissions lists the rules in the order in which they apply, each with its source.
 func (c *chat) showPermissions(context.Context, string) error {
 	policy, err := c.flags.policy()
 	if err != nil {
@@ -154,8 +149,12 @@ func (c *chat) showPermissions(context.Context, string) error {
 	return nil
 }
 
-// showGroups lists the groups of tools.
-func (c *chat) showGroups(context.Context, string) error {
+// showGroups lists the groups of tools, and what closing an open one would save and cost.
+func (c *chat) showGroups(ctx context.Context, _ string) error {
+	v, err := c.kit.toolkit.View(ctx, &c.conv.Scope)
+	if err != nil {
+		return err
+	}
 	groups := c.kit.toolkit.Groups(&c.conv.Scope)
 	for _, g := range groups {
 		state := "closed"
@@ -163,6 +162,13 @@ func (c *chat) showGroups(context.Context, string) error {
 			state = "open"
 		}
 		fmt.Fprintf(c.log, "  %-6s %s: %s\n", state, shorten(g.Name, maxName), shorten(g.Description, maxLine))
+		if saved, reread := v.Closing(g.Name); saved.Tools > 0 {
+			once := ""
+			if n := reread.Tokens + max(0, lastRequest(c.conv.State)-v.Cost().Total.Tokens); n > 0 {
+				once = fmt.Sprintf("; about %d that may be cached are billed in full once", n)
+			}
+			fmt.Fprintf(c.log, "         closing it saves about %d tokens in each request%s\n", saved.Tokens, once)
+		}
 	}
 	if len(groups) == 0 {
 		fmt.Fprintln(c.log, "no groups; MCP servers make some")
@@ -170,7 +176,17 @@ func (c *chat) showGroups(context.Context, string) error {
 	return nil
 }
 
-// showTools shows the same as "kitbag tools", with the groups that are open now.
+// lastRequest returns how many tokens the last request had, or 0.
+func lastRequest(st *agent.State) int {
+	for _, m := range slices.Backward(st.Messages) {
+		if m.Usage != nil {
+			return m.Usage.Input
+		}
+	}
+	return 0
+}
+
+// showTools prints what "kitbag tools" prints, with the groups that are open now.
 func (c *chat) showTools(ctx context.Context, _ string) error {
 	v, err := c.kit.toolkit.View(ctx, &c.conv.Scope)
 	if err != nil {
@@ -198,7 +214,7 @@ func (c *chat) export(_ context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	text := exported(c.conv.State)
+	text := exportMarkdown(c.conv.State)
 	if !c.flags.noRedact {
 		text = clean.Text(text)
 	}

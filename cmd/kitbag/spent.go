@@ -9,9 +9,9 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// spent is what a task has cost so far. The time in which it waited for answers is not counted.
+// spent is the usage and time of a task so far, without the time in which it waited for answers.
 type spent struct {
-	price func(model string, u message.Usage) float64 // nil if the price is not known
+	price func(model string, u message.Usage) float64 // nil if the price is unknown
 
 	steps int
 	usage message.Usage
@@ -40,7 +40,7 @@ func (s *spent) add(ev event.Event) {
 	}
 }
 
-// String is one line, such as "3 steps in 14s: 12345 tokens in (8000 cached), 567 out, about $0.0213".
+// String returns one line, such as "3 steps in 14s: 12345 tokens in (8000 cached), 567 out, about $0.0213".
 func (s *spent) String() string {
 	var b strings.Builder
 	steps := "steps"

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model/openai"
 	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/skill"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -57,6 +60,34 @@ var textAgents = map[string]func(*testing.T, *openai.Model){
 		}
 	},
 	"groups": groupsAgent,
+	"schema": func(t *testing.T, m *openai.Model) {
+		drive(t, agent.Config{Model: m, Toolkit: toolkit.Of(strictTool{})}, new(agent.State))
+	},
+	"skills": func(t *testing.T, m *openai.Model) {
+		dir := filepath.Join(t.TempDir(), "pdf-forms")
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "SKILL.md"), []byte("---\nname: pdf-forms\ndescription: Fills forms.\n---\nFill them.\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		tk, err := toolkit.New(toolkit.Config{Control: toolkit.ResetTools(nil), Groups: []toolkit.Group{
+			{Name: "documents", Description: "Works with documents.", Skills: []skill.Loader{skill.Under(filepath.Dir(dir))}},
+			{Name: "broken", Description: "Skills that cannot be read.", Skills: []skill.Loader{skill.Under("/nowhere")}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		drive(t, agent.Config{Model: m, Toolkit: tk}, new(agent.State))
+	},
+	"discover": func(t *testing.T, m *openai.Model) {
+		tk, err := toolkit.New(toolkit.Config{Groups: []toolkit.Group{{Name: "odd", Description: "Odd tools.", Tools: oddTools()}}, Control: toolkit.Discover()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A tool that a rule denies is in no group, as kitbag run and the gateway leave it out.
+		denied := permission.Rule{Tool: "delete", Behavior: permission.Deny}
+		drive(t, agent.Config{Model: m, Toolkit: tk, Policy: permission.Policy{Rules: []permission.Rule{denied}}}, new(agent.State))
+	},
 }
 
 // drive runs an agent to its end, whatever that is.
@@ -149,6 +180,24 @@ func groupsAgent(t *testing.T, m *openai.Model) {
 		t.Fatal(err)
 	}
 	drive(t, agent.Config{Model: m, Toolkit: tk}, new(agent.State))
+}
+
+// A strictTool has a field for each way in which arguments can be wrong.
+type strictTool struct{}
+
+func (strictTool) Info() tool.Info {
+	return tool.Info{Name: "order", Description: "Orders something.", Input: json.RawMessage(`{"type":"object","additionalProperties":false,"properties":{
+"size":{"enum":["small","medium","large"]},"unit":{"const":"kg"},"code":{"type":"string","pattern":"^[A-Z]{3}$"},"day":{"type":"string","format":"date"},
+"file":{"type":"string","contentEncoding":"base64"},"old":false,"tags":{"type":"object","propertyNames":{"pattern":"^[a-z]+$"}},
+"count":{"type":"integer","minimum":1,"maximum":9},"share":{"type":"number","exclusiveMinimum":0,"exclusiveMaximum":1},"step":{"type":"integer","multipleOf":5},
+"note":{"type":"string","minLength":2,"maxLength":9},"lines":{"type":"array","items":{"type":"string"},"minItems":1,"maxItems":2,"uniqueItems":true},
+"pair":{"type":"object","minProperties":1,"maxProperties":2,"additionalProperties":{"type":"integer"}},
+"either":{"oneOf":[{"type":"object","required":["a"],"properties":{"a":{"type":"integer"}}},{"type":"object","required":["b"],"properties":{"b":{"type":"string"}}}]},
+"id":{"anyOf":[{"type":"integer"},{"type":"null"}]},"not":{"type":"string","not":{"const":"x"}}}}`)}
+}
+
+func (strictTool) Call(context.Context, tool.Call) iter.Seq2[tool.Chunk, error] {
+	return func(yield func(tool.Chunk, error) bool) { yield(tool.Text("Ordered."), nil) }
 }
 
 // oddTools return tools that fail in ways that others do not.

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -23,11 +26,24 @@ const flawedServer = "flawed"
 type noArguments struct{}
 
 // serveFlawed serves MCP on standard input and output, with the named tools, and does not return. The name "dead"
-// ends the process at once, "mute" answers nothing.
+// ends the process at once, "mute" answers nothing, "once" starts only once, and "raw"
+// is serveRaw.
 func serveFlawed(names []string) {
 	if slices.Contains(names, "dead") {
 		fmt.Fprintln(os.Stderr, "cannot open notes.db: it is locked by another process")
 		os.Exit(3)
+	}
+	if once := filepath.Join(os.Getenv("HOME"), "once"); slices.Contains(names, "once") {
+		if _, err := os.Stat(once); err == nil {
+			fmt.Fprintln(os.Stderr, "notes.db is damaged")
+			os.Exit(3)
+		}
+		if err := os.WriteFile(once, nil, 0o600); err != nil {
+			os.Exit(4)
+		}
+	}
+	if slices.Contains(names, "raw") {
+		serveRaw(names)
 	}
 	if slices.Contains(names, "mute") {
 		time.Sleep(time.Minute)
@@ -45,6 +61,58 @@ func serveFlawed(names []string) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// rawAnswers are what tools of the raw server answer: the members of a JSON-RPC message.
+var rawAnswers = map[string]string{
+	"null":     `"result":null`,
+	"text":     `"result":"done"`,
+	"neither":  `"other":1`,
+	"refuses":  `"error":{"code":-32602,"message":"unknown tool"}`,
+	"silent":   `"error":{"code":-32603,"message":" "}`,
+	"twice":    `"result":{"content":[],"content":[{"type":"text","text":"other"}]}`,
+	"changing": `"result":{"content":[]}`,
+	"list":     `"result":"no list"`,
+}
+
+// serveRaw serves MCP on standard input and output with the named tools, whose answers are those of rawAnswers.
+// The description of the tool changing is the content of the file mood. The name "list" breaks the list of tools.
+func serveRaw(names []string) {
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		var req struct {
+			ID     json.RawMessage
+			Method string
+			Params struct{ Name, ProtocolVersion string }
+		}
+		if json.Unmarshal(in.Bytes(), &req) != nil || req.ID == nil {
+			continue
+		}
+		answer := `"result":{}`
+		switch req.Method {
+		case "initialize":
+			answer = `"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"raw","version":"1"}}`
+		case "server/discover":
+			answer = `"error":{"code":-32601,"message":"no such method"}`
+		case "tools/list":
+			mood, _ := os.ReadFile(filepath.Join(os.Getenv("HOME"), "mood"))
+			var tools []any
+			for _, name := range names[1:] {
+				tools = append(tools, map[string]any{"name": name, "description": "A tool. " + string(mood), "inputSchema": map[string]string{"type": "object"}})
+			}
+			list, _ := json.Marshal(map[string]any{"tools": tools})
+			if answer = `"result":` + string(list); slices.Contains(names, "list") {
+				answer = rawAnswers["list"]
+			}
+		case "tools/call":
+			if req.Params.Name == "exit" {
+				os.Exit(3)
+			}
+			answer = rawAnswers[req.Params.Name]
+		}
+		fmt.Printf(`{"jsonrpc":"2.0","id":%s,%s}`+"\n", req.ID, answer)
 	}
 	os.Exit(0)
 }

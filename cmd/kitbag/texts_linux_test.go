@@ -31,6 +31,8 @@ type textScene struct {
 	Agent   string              // the name of one of textAgents, in place of kitbag run
 	Servers map[string][]string // MCP servers: the arguments of the test binary
 	Prepare []string            // commands that run in the workspace first
+	Timeout int                 // of a call of the servers, in seconds; 0 for 1
+	Known   bool                // the tools of the servers are known from an earlier run
 	End     *textCall           // the last answer, in place of a text
 	Rows    []textRow           `json:"-"`
 }
@@ -47,7 +49,7 @@ type textRow struct {
 	Refuse string     // the server refuses the next request with this text
 	Then   []string   // the model's answers after that, before the request with the text
 	Finish string     // the reason why the answer ends, such as length
-	Person string     // the answer to the question about the call: allow, deny or deny:REASON
+	Person string     // the answer to the question about the call: allow, deny or deny:REASON; of a host, the result of elicitation/create
 	Take   string     // in place of the result of the call: "last", the last message of the next request, or "user", the last user message
 	Names  []string   // what the text must contain
 	Bytes  int        // the most that it may have
@@ -94,7 +96,10 @@ func TestTexts(t *testing.T) {
 		}
 	}
 	t.Logf("%d kinds, %d with a score of 2", len(all), best)
-	if flag.Lookup("test.run").Value.String() == "" && len(all) < 90 {
+	if flag.Lookup("test.run").Value.String() != "" {
+		return // perhaps not all files
+	}
+	if len(all) < 90 {
 		t.Errorf("%d kinds of failures; at least 90 are needed", len(all))
 	}
 	if 72*best < 68*len(all) {
@@ -259,7 +264,7 @@ func (s *textScene) play(t *testing.T, dir string) map[string]string {
 }
 
 // hidden matches what differs from run to run.
-var hidden = regexp.MustCompile(`(pid |127\.0\.0\.1:)[0-9]+`)
+var hidden = regexp.MustCompile(`(pid |127\.0\.0\.1:|attempt is in )[0-9]+`)
 
 func (s *textScene) prepare(t *testing.T, dir string) {
 	t.Helper()
@@ -267,7 +272,7 @@ func (s *textScene) prepare(t *testing.T, dir string) {
 	for name, args := range s.Servers {
 		entry := self(t)
 		entry["args"] = append([]string{"mcp", flawedServer}, args...)
-		entry["startup_timeout_sec"], entry["tool_timeout_sec"] = 2, 1
+		entry["startup_timeout_sec"], entry["tool_timeout_sec"] = 2, max(1, s.Timeout)
 		entries[name] = entry
 	}
 	if len(entries) > 0 {
@@ -277,6 +282,13 @@ func (s *textScene) prepare(t *testing.T, dir string) {
 	}
 	for i, arg := range s.Args {
 		s.Args[i] = strings.ReplaceAll(arg, shownTextDir, dir)
+	}
+	for name := range entries {
+		if s.Known {
+			if got := kitbag(t.Context(), "tools", s.Args[0], s.Args[1], "--open", name); got.code != exitDone {
+				t.Fatal(got.stderr)
+			}
+		}
 	}
 	for _, line := range s.Prepare {
 		if out, err := exec.CommandContext(t.Context(), "bash", "-c", line).CombinedOutput(); err != nil {
@@ -397,6 +409,7 @@ func (s *textScene) serve(t *testing.T, dir string) map[string]string {
 		<-end
 	}()
 	lines := bufio.NewReader(answers)
+	person := ""
 	ask := func(method string, params any) (result struct {
 		Result struct{ Content []struct{ Text string } }
 		Error  *struct{ Message string }
@@ -412,6 +425,14 @@ func (s *textScene) serve(t *testing.T, dir string) map[string]string {
 			if err != nil {
 				t.Fatalf("%v: %s", err, log.String())
 			}
+			if bytes.Contains(line, []byte(`"method":"elicitation/create"`)) {
+				var question struct{ ID json.RawMessage }
+				if err := json.Unmarshal(line, &question); err != nil {
+					t.Fatal(err)
+				}
+				go func() { _, _ = fmt.Fprintf(requests, "{\"jsonrpc\":\"2.0\",\"id\":%s,%s}\n", question.ID, person) }()
+				continue
+			}
 			if bytes.Contains(line, []byte(`"id":1`)) {
 				if err := json.Unmarshal(line, &result); err != nil {
 					t.Fatal(err)
@@ -420,9 +441,14 @@ func (s *textScene) serve(t *testing.T, dir string) map[string]string {
 			}
 		}
 	}
-	ask("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": "host", "version": "1"}})
+	abilities := map[string]any{}
+	if slices.ContainsFunc(s.Rows, func(r textRow) bool { return r.Person != "" }) {
+		abilities["elicitation"] = map[string]any{}
+	}
+	ask("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": abilities, "clientInfo": map[string]string{"name": "host", "version": "1"}})
 	got := map[string]string{}
 	for _, row := range s.Rows {
+		person = row.Person
 		for _, c := range append(slices.Clone(row.First), row.Call) {
 			call := c.call("", dir)
 			answer := ask("tools/call", map[string]any{"name": call.Name, "arguments": json.RawMessage(call.Args)})

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// toolsCommand is "kitbag tools".
 func toolsCommand() *cobra.Command {
 	var f toolFlags
 	var open []string
@@ -36,10 +34,10 @@ warning; --trust includes them.`,
 	return cmd
 }
 
-// list prints the tools that the model would see with those groups open. It starts their servers, and ends them.
+// list prints the tools that the model would see with the groups open. It starts the servers of these groups.
 func (f *toolFlags) list(cmd *cobra.Command, open []string, asJSON bool) (err error) {
-	f.more, err = configurations(func(c *config) error {
-		c.restrict(f.trust, len(f.skills) == 0, cmd.ErrOrStderr())
+	f.config, err = configurations(func(c *config) error {
+		c.restrictUntrusted(f.trust, len(f.skills) == 0, cmd.ErrOrStderr())
 		return nil
 	})
 	if err != nil {
@@ -53,7 +51,7 @@ func (f *toolFlags) list(cmd *cobra.Command, open []string, asJSON bool) (err er
 	if err != nil {
 		return err
 	}
-	tk, closeAll, err := f.toolkit(dirs, hosting{}, cmd.ErrOrStderr(), readResult)
+	tk, closeAll, err := f.toolkit(dirs, serverOptions{}, cmd.ErrOrStderr(), readResult)
 	if err != nil {
 		return err
 	}
@@ -72,7 +70,7 @@ func (f *toolFlags) list(cmd *cobra.Command, open []string, asJSON bool) (err er
 	return printTools(cmd.OutOrStdout(), tk.Groups(&scope), v.Cost(), asJSON)
 }
 
-// A toolCost is what a definition adds to every request.
+// A toolCost is the size that a definition adds to every request.
 type toolCost struct {
 	Name   string `json:"name"`
 	Bytes  int    `json:"bytes"`  // name, description and schema, as they are sent
@@ -83,30 +81,27 @@ type toolCost struct {
 type groupCost struct {
 	toolCost
 	Open  bool     `json:"open"`
-	Known int      `json:"known_tools"` // the tools of a server that was not started are not known
+	Known int      `json:"known_tools"` // without the tools of a server that was never started
 	Tools []string `json:"tools"`
 }
 
-// printTools prints costs, as text or as JSON. groups and costs.Groups are in the
-// same order.
+// printTools prints costs, as text or as JSON. groups and costs.Groups are in the same order.
 func printTools(to io.Writer, groups []toolkit.GroupInfo, costs toolkit.Costs, asJSON bool) error {
 	var out struct {
 		Total  toolCost    `json:"total"`
 		Tools  []toolCost  `json:"tools"`
 		Groups []groupCost `json:"groups"`
 	}
-	of := func(c toolkit.Cost) toolCost { return toolCost{c.Name, c.Bytes, c.Tokens} }
-	out.Total = of(costs.Total)
+	costOf := func(c toolkit.Cost) toolCost { return toolCost{c.Name, c.Bytes, c.Tokens} }
+	out.Total = costOf(costs.Total)
 	for _, c := range costs.Tools {
-		out.Tools = append(out.Tools, of(c))
+		out.Tools = append(out.Tools, costOf(c))
 	}
 	for i, c := range costs.Groups {
-		out.Groups = append(out.Groups, groupCost{of(c), groups[i].Active, c.Tools, groups[i].Tools})
+		out.Groups = append(out.Groups, groupCost{costOf(c), groups[i].Active, c.Tools, groups[i].Tools})
 	}
 	if asJSON {
-		enc := json.NewEncoder(to)
-		enc.SetIndent("", "  ")
-		return enc.Encode(out)
+		return writeJSON(to, out)
 	}
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TOOL\tBYTES\tTOKENS")

@@ -16,8 +16,8 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// restricted returns the part of an untrusted configuration that applies: ask and deny rules, and what removes
-// access.
+// restricted returns the part of an untrusted configuration that applies: ask and deny rules, and settings that
+// remove access.
 func (c *config) restricted() *config {
 	r := &config{file: c.file, sandbox: c.sandbox.restricted()}
 	for _, rule := range c.policy.Rules {
@@ -28,16 +28,16 @@ func (c *config) restricted() *config {
 	return r
 }
 
-// wants returns the other settings, one a line. It formats the parsed values, since blank lines and escapes in
-// the file could hide a setting from the user.
-func (c *config) wants() []string {
+// needConsent returns the settings that restricted leaves out, one a line. It formats the parsed values, since blank
+// lines and escapes in the file could hide a setting from the user.
+func (c *config) needConsent() []string {
 	var out []string
 	add := func(key, value string) {
 		if value != "" {
 			out = append(out, key+" = "+shorten(value, maxConfig))
 		}
 	}
-	c.modelSettings.wants(add)
+	c.modelSettings.list(add)
 	add("system", c.system)
 	if c.steps != 0 {
 		add("maxSteps", fmt.Sprint(c.steps))
@@ -75,8 +75,12 @@ func (c *config) wants() []string {
 	}
 	for _, s := range c.servers {
 		// Variables appear by name only: the user must see that a secret is sent to a server, but not the secret.
-		for _, server := range s.entries() {
-			add("mcpServers."+shorten(server.name, maxName), server.text)
+		var file struct {
+			Servers map[string]json.RawMessage `json:"mcpServers"`
+		}
+		_ = json.Unmarshal(s.data, &file) // cannot fail: readServers has encoded it
+		for _, name := range slices.Sorted(maps.Keys(file.Servers)) {
+			add("mcpServers."+shorten(name, maxName), string(file.Servers[name]))
 		}
 	}
 	for _, folder := range c.skills {
@@ -85,70 +89,54 @@ func (c *config) wants() []string {
 	return out
 }
 
-// A serverEntry is a server of a configuration.
-type serverEntry struct{ name, text string }
-
-// entries returns the servers of a configuration, sorted by name.
-func (s serverFile) entries() (out []serverEntry) {
-	var file struct {
-		Servers map[string]json.RawMessage `json:"mcpServers"`
-	}
-	_ = json.Unmarshal(s.data, &file) // cannot fail: readServers has encoded it
-	for _, name := range slices.Sorted(maps.Keys(file.Servers)) {
-		out = append(out, serverEntry{name, string(file.Servers[name])})
-	}
-	return out
-}
-
-// programSettings are files of a directory that make other programs run what they name: filters and hooks of
-// git, registries, toolchains and versions. Trusting the directory includes their current content; until then
-// commands that would use them need approval.
+// programSettings are files that name programs for other programs to run or install, such as hooks of git, toolchains
+// and registries. Trusting the directory includes their current content; until then commands that would use them need
+// approval.
 var programSettings = []string{
 	".git/config", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".corepack.env", "rust-toolchain", "rust-toolchain.toml",
 	".cargo/config", ".cargo/config.toml", "go.work", ".tool-versions", ".mise.toml", "mise.toml", ".nvmrc", ".python-version",
 	".ruby-version", ".bundle/config", "pip.conf", ".sdkmanrc",
 }
 
-// trusted restricts the directory's configuration to what the user has agreed to, as the
-// directory may be a clone of an unknown repository. The consent is to the directory as a whole:
-// the content of its configuration, its path, its guides, programSettings, and its skill folders. When any
-// of it changes the user is asked again.
+// askConsent restricts the directory's configuration to what the user has agreed to, as the directory may be a clone of
+// an unknown repository. The consent is to the directory as a whole: its path, the content of its configuration, its
+// guides, its programSettings, and its skill folders. When any of them changes the user is asked again.
 //
-// Without a prompt a configuration that needs consent is an error, so that a script does not run
-// with fewer settings than its author saw. Skills of the directory are left out, with a warning.
-func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.Writer) error {
-	wants := c.wants()
-	if len(f.skills) == 0 || len(wants) > 0 {
-		for _, folder := range c.found {
-			wants = append(wants, "skills = "+shorten(folder, maxConfig))
+// Without a prompt a configuration that needs consent is an error, so that a script does not run with fewer settings
+// than its author expects. Skills of the directory are left out, with a warning.
+func (f *agentFlags) askConsent(ctx context.Context, c *config, p *prompt, log io.Writer) error {
+	settings := c.needConsent()
+	if len(f.skills) == 0 || len(settings) > 0 {
+		for _, folder := range c.skillFolders {
+			settings = append(settings, "skills = "+shorten(folder, maxConfig))
 		}
 	}
 	for _, g := range c.guides {
-		wants = append(wants, "instructions = "+shorten(g.file, maxConfig))
+		settings = append(settings, "instructions = "+shorten(g.file, maxConfig))
 	}
 	if f.trust {
 		f.trustedDirs = c.dirs()
 		return nil
 	}
-	if len(wants) == 0 {
+	if len(settings) == 0 {
 		return nil
 	}
-	mark, err := trustMark(c)
-	if err == nil && isMark(mark) {
+	consent, err := consentFile(c)
+	if err == nil && hasConsent(consent) {
 		f.trustedDirs = c.dirs()
 		return nil
 	}
-	if p == nil && len(c.wants()) > 0 {
+	if p == nil && len(c.needConsent()) > 0 {
 		return usage("%s sets more than ask and deny rules, and is not trusted; read it, then add --trust, or start kitbag at a terminal here", c.file)
 	}
 	if p == nil {
-		c.restrict(false, true, log)
+		c.restrictUntrusted(false, true, log)
 		return nil
 	}
-	wants = append(wants, c.programs()...)
+	settings = append(settings, c.programs()...)
 	p.discardTyped()
 	fmt.Fprintf(p.out, "? This directory has settings that decide how the agent works, in %s or next to it:\n    | %s\n",
-		plainLine(c.file), strings.Join(wants, "\n    | "))
+		plainLine(c.file), strings.Join(settings, "\n    | "))
 	ok, askErr := p.yesNo(ctx, "  Do you trust it? If not, only its ask and deny rules apply. [y]es / [n]o: ")
 	switch {
 	case ctx.Err() != nil:
@@ -162,7 +150,7 @@ func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.W
 	}
 	f.trustedDirs = c.dirs()
 	if err == nil {
-		err = writeMark(mark)
+		err = storeConsent(consent)
 	}
 	if err != nil { // the user will only be asked again
 		fmt.Fprintf(p.out, "! your consent could not be stored: %s\n", plainLine(err.Error()))
@@ -170,7 +158,7 @@ func (f *agentFlags) trusted(ctx context.Context, c *config, p *prompt, log io.W
 	return nil
 }
 
-// programs says which of programSettings the directory has.
+// programs returns a line for each of the programSettings that the directory has.
 func (c *config) programs() (out []string) {
 	for _, name := range programSettings {
 		if _, err := os.Lstat(filepath.Join(filepath.Dir(c.file), name)); err == nil {
@@ -180,29 +168,31 @@ func (c *config) programs() (out []string) {
 	return out
 }
 
-// restrict is [agentFlags.trusted] for commands that only show something: they do not ask, and show what
-// applies without consent. It prints on log which parts of the configuration are left out, and also which
-// skills if skills is set.
-func (c *config) restrict(trust, skills bool, log io.Writer) {
-	mark, err := trustMark(c)
-	if trust || err == nil && isMark(mark) {
+// restrictUntrusted restricts the configuration unless trust is set or the user has already agreed to it. It prints on
+// log which parts are left out, and with skills also which skills and guides.
+func (c *config) restrictUntrusted(trust, skills bool, log io.Writer) {
+	consent, err := consentFile(c)
+	if trust || err == nil && hasConsent(consent) {
 		return
 	}
-	if len(c.wants()) > 0 {
+	if len(c.needConsent()) > 0 {
 		fmt.Fprintf(log, "! %s is not trusted: only its ask and deny rules apply; read it, then add --trust, or say yes in kitbag chat\n", plainLine(c.file))
 	}
+	leftOut := func(what string) {
+		fmt.Fprintf(log, "! left out: the %s are not trusted; read them, then add --trust, or say yes in kitbag chat\n", plainLine(what))
+	}
 	if skills {
-		for _, folder := range c.found {
-			fmt.Fprintf(log, "! left out: the skills in %s are not trusted; read them, then add --trust, or say yes in kitbag chat\n", plainLine(folder))
+		for _, folder := range c.skillFolders {
+			leftOut("skills in " + folder)
 		}
 		for _, g := range c.guides {
-			fmt.Fprintf(log, "! left out: the instructions in %s are not trusted; read them, then add --trust, or say yes in kitbag chat\n", plainLine(g.file))
+			leftOut("instructions in " + g.file)
 		}
 	}
 	*c = *c.restricted()
 }
 
-// dirs returns the directory of the configuration, also with links resolved, which is how commands see it.
+// dirs returns the directory of the configuration, and its path with links resolved if that differs.
 func (c *config) dirs() []string {
 	dir := filepath.Dir(c.file)
 	real, err := filepath.EvalSymlinks(dir)
@@ -212,10 +202,9 @@ func (c *config) dirs() []string {
 	return []string{dir, real}
 }
 
-// trustMark returns the file whose existence means that the user trusts the configuration. It is in the user's
-// configuration directory, and its name is a hash of what is trusted, so that no file of a project can replace
-// it.
-func trustMark(c *config) (string, error) {
+// consentFile returns the file whose existence means that the user trusts the configuration. It is in the user's
+// configuration directory, where no project can create it, and its name is a hash of what is trusted.
+func consentFile(c *config) (string, error) {
 	base, err := os.UserConfigDir()
 	if err != nil {
 		return "", err
@@ -225,7 +214,7 @@ func trustMark(c *config) (string, error) {
 		return "", err
 	}
 	trusted := []string{filepath.Join(dir, configFile), string(c.data)}
-	for _, folder := range c.found { // relative to that directory
+	for _, folder := range c.skillFolders { // relative to that directory
 		trusted = append(trusted, strings.TrimPrefix(folder, filepath.Dir(c.file)))
 	}
 	for _, g := range c.guides {
@@ -241,14 +230,14 @@ func trustMark(c *config) (string, error) {
 	return filepath.Join(base, "kitbag", "trusted", hex.EncodeToString(sum[:])), nil
 }
 
-// isMark reports whether the file is a mark: a regular file, not a link.
-func isMark(file string) bool {
+// hasConsent reports whether the file exists and is not a link.
+func hasConsent(file string) bool {
 	info, err := os.Lstat(file)
 	return err == nil && info.Mode().IsRegular()
 }
 
-// writeMark creates an empty file: its name has all information.
-func writeMark(file string) error {
+// storeConsent creates the file, which is empty: its name has all the information.
+func storeConsent(file string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}

@@ -17,7 +17,9 @@ type playedTurn struct {
 }
 
 // TestTurns plays three tasks as a model does that reads only the requests, and compares the number of its answers
-// with the least that the task needs: the calls that depend on each other, one after the other, and an answer.
+// with the least that the task needs: the calls that depend on each other, one after the other, and an answer. It
+// measures that the requests say what each answer needs, not what a model makes of it; for the calls that fail see
+// TestTurnsAfterSlips.
 func TestTurns(t *testing.T) {
 	file := func(name, text string) {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {

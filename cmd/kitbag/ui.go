@@ -24,27 +24,27 @@ import (
 	"github.com/kitbag-go/kitbag/permission"
 )
 
-// uiFlags are the flags of kitbag ui. Those of the agent are for conversations that continue after an answer.
 type uiFlags struct {
 	store, addr string
 	open        bool
-	agentFlags
+	agentFlags  // for conversations that continue after an answer
 }
 
-// uiCommand is "kitbag ui".
 func uiCommand() *cobra.Command {
 	f := &uiFlags{}
 	cmd := &cobra.Command{
 		Use:   "ui",
 		Short: "Show sessions in a browser, and answer their questions",
 		Long: `Serve a page that shows sessions: the questions that wait, and what each agent did,
-step by step, live. The first line on standard output is its URL, with a secret
-token. Nothing is fetched from other servers.
+step by step, live; and your MCP gateways that run, with the tools that their servers
+have changed. The first line on standard output is its URL, with a secret token.
+Nothing is fetched from other servers.
 
 Without --store these are the conversations of "kitbag chat" in the current directory.
 The store is a directory (of such conversations, or of a program that uses
 session.Dir), a session file of "kitbag run --session", a SQLite database, or the
-URL of a Postgres database (postgres://…).
+URL of a Postgres database (postgres://…). The events of a session file are next to it,
+in FILE.events.
 
 An answer to a question of "kitbag chat" or "kitbag run" lets the conversation
 continue here, with the model, rules and servers that "kitbag run" would use in the
@@ -64,7 +64,6 @@ answer in their inbox, from which that program takes it.`,
 	return cmd
 }
 
-// run serves the page until ctx ends.
 func (f *uiFlags) run(cmd *cobra.Command) (err error) {
 	ctx, log := cmd.Context(), cmd.ErrOrStderr()
 	host, _, err := net.SplitHostPort(f.addr)
@@ -79,18 +78,22 @@ func (f *uiFlags) run(cmd *cobra.Command) (err error) {
 		return fmt.Errorf("--store: %w", err)
 	}
 	defer func() { err = errors.Join(err, closeStore()) }()
-	opts, err := f.explains(cmd)
+	opts, err := f.explainOptions(cmd)
 	if err != nil {
 		return err
 	}
-	if kept, ok := store.(*keptStore); ok {
-		opts.Resume = func(ctx context.Context, id string) error { return f.resume(ctx, cmd, kept, id) }
+	if files, ok := store.(*fileStore); ok {
+		opts.Resume = func(ctx context.Context, id string, _ inspect.Variant) error { // withCopySettings reads the Variant from the State
+			return f.resume(ctx, cmd, files, id)
+		}
+		opts.Note = "The file is sealed with your key, which kitbag keeps for you; copies are sealed with it, too, and exports are not. Recognized secrets were removed before it was stored, except with --no-redact: copies and exports have marks in their place."
 		opts.Keep = func(ctx context.Context, _ string, rules []permission.Rule) error {
 			return f.keepRules(ctx, silentPrompt(), rules)
 		}
 	}
+	opts.Gateways, opts.Pins, opts.Accept = runningGateways, changedPins, acceptPin
 	if !isLoopback(host) {
-		fmt.Fprintf(log, "! %s can be reached from other machines, and the connection is not encrypted: who sees the URL can read and answer everything\n", plainLine(f.addr))
+		fmt.Fprintf(log, "! %s can be reached from other machines, and the connection is not encrypted: anyone who sees the URL can read and answer everything\n", plainLine(f.addr))
 		if name, err := os.Hostname(); err == nil {
 			opts.Hosts = append(opts.Hosts, name, host)
 		}
@@ -104,7 +107,7 @@ func (f *uiFlags) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return fmt.Errorf("--addr: %w; choose another port", err)
 	}
-	// The path is random as well: the browser sends the cookie to it only, not to other ports of this machine.
+	// The browser sends a cookie to all ports of this machine, but only for its path. So the path is random as well.
 	prefix := "/" + rand.Text()[:12]
 	mux := http.NewServeMux()
 	mux.Handle(prefix+"/", http.StripPrefix(prefix, h))
@@ -114,15 +117,15 @@ func (f *uiFlags) run(cmd *cobra.Command) (err error) {
 	}
 	if f.open {
 		if err := openBrowser(url); err != nil {
-			fmt.Fprintf(log, "! the browser does not open: %s\n", plainLine(err.Error()))
+			fmt.Fprintf(log, "! the browser could not be opened: %s\n", plainLine(err.Error()))
 		}
 	}
 	return serveUntil(ctx, l, mux)
 }
 
-// explains returns options for explaining decisions by the settings here. Calls of tools that are not built in are
-// judged by their names only.
-func (f *uiFlags) explains(cmd *cobra.Command) (inspect.Options, error) {
+// explainOptions returns options for explaining decisions with the settings of the current directory. Calls of tools
+// that are not built in are judged by their names only.
+func (f *uiFlags) explainOptions(cmd *cobra.Command) (inspect.Options, error) {
 	own := f.agentFlags
 	if err := own.configure(cmd.Context(), cmd, nil); err != nil {
 		return inspect.Options{}, err
@@ -131,13 +134,12 @@ func (f *uiFlags) explains(cmd *cobra.Command) (inspect.Options, error) {
 	if err != nil {
 		return inspect.Options{}, err
 	}
-	calls := newCalls()
-	calls.sandbox = own.more.sandbox
-	var mu sync.Mutex // for calls
+	tools := &builtins{sandbox: own.config.sandbox}
+	var mu sync.Mutex // guards tools
 	return inspect.Options{Policy: p, Call: func(_, name string, input json.RawMessage) *permission.Call {
 		mu.Lock()
 		defer mu.Unlock()
-		return calls.call(name, input, p.Dirs[0])
+		return tools.call(name, input, p.Dirs[0])
 	}}, nil
 }
 
@@ -155,13 +157,12 @@ func serveUntil(ctx context.Context, l net.Listener, h http.Handler) error {
 	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	if server.Shutdown(wait) != nil {
-		_ = server.Close() // what is still open is of no use
+		_ = server.Close()
 	}
 	<-done
 	return nil
 }
 
-// isLoopback reports whether only this machine can reach a host to listen on.
 func isLoopback(host string) bool {
 	if host == "localhost" {
 		return true
@@ -170,7 +171,7 @@ func isLoopback(host string) bool {
 	return err == nil && addr.IsLoopback()
 }
 
-// openBrowser opens a URL of ours with the system's program for that.
+// openBrowser opens a URL with the system's program for that. The URL must not come from others.
 func openBrowser(url string) error {
 	program, args := "xdg-open", []string{url}
 	switch runtime.GOOS {
@@ -186,7 +187,7 @@ func openBrowser(url string) error {
 	return cmd.Process.Release()
 }
 
-// silentPrompt answers no question: there is a page, but no terminal.
+// silentPrompt returns a prompt whose input has ended, since there is no terminal.
 func silentPrompt() *prompt {
 	p := &prompt{out: io.Discard, lines: make(chan string)}
 	close(p.lines)
@@ -194,9 +195,9 @@ func silentPrompt() *prompt {
 }
 
 // resume continues a conversation of "kitbag run" or "kitbag chat" with the answers that were sent to it.
-func (f *uiFlags) resume(ctx context.Context, cmd *cobra.Command, store *keptStore, id string) error {
-	inputs := store.take(id)
-	defer store.done(id)
+func (f *uiFlags) resume(ctx context.Context, cmd *cobra.Command, store *fileStore, id string) error {
+	inputs := store.takeInputs(id)
+	defer store.endRun(id)
 	own := f.agentFlags
 	own.session = store.path(id)
 	r := &runner{log: io.Discard, painter: newPainter(io.Discard), show: func(event.Event) error { return nil }}
@@ -207,10 +208,10 @@ func (f *uiFlags) resume(ctx context.Context, cmd *cobra.Command, store *keptSto
 		return r.run(ctx, k.agent, s, inputs)
 	})
 	if errors.Is(err, session.ErrConflict) {
-		return fmt.Errorf("another kitbag has %s open; answer there, or end it", id)
+		return fmt.Errorf("another kitbag process has session %s open; answer there, or end that process", id)
 	}
 	if e, ok := errors.AsType[*exit](err); ok {
-		err = e.err // its questions, or its limit, are on the page
+		err = e.err // the page shows its questions or its limit
 	}
 	return err
 }

@@ -14,16 +14,17 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session/sqlite"
 )
 
-// openStore opens the store that --store names; "" is that of the conversations of the current directory.
-func openStore(ctx context.Context, name string) (session.Store, func() error, error) {
-	nothing := func() error { return nil }
+// openStore opens the store that --store names; "" means the conversations of the current directory. The caller calls
+// closeStore.
+func openStore(ctx context.Context, name string) (_ session.Store, closeStore func() error, _ error) {
+	noClose := func() error { return nil }
 	if name == "" {
 		dir, _, err := keptSessions()
 		if err != nil {
 			return nil, nil, err
 		}
-		store, err := newKeptStore(dir, "")
-		return store, nothing, err
+		store, err := newFileStore(dir, "")
+		return store, noClose, err
 	}
 	if strings.HasPrefix(name, "postgres://") || strings.HasPrefix(name, "postgresql://") {
 		store, err := postgres.Open(ctx, name, postgres.Options{})
@@ -38,7 +39,7 @@ func openStore(ctx context.Context, name string) (session.Store, func() error, e
 		return nil, nil, fmt.Errorf("%w; name a directory, a file, or the URL of a Postgres database", err)
 	case info.IsDir():
 		store, err := dirStore(name)
-		return store, nothing, err
+		return store, noClose, err
 	case !info.Mode().IsRegular():
 		return nil, nil, fmt.Errorf("%s is not a regular file", name)
 	}
@@ -57,11 +58,11 @@ func openStore(ctx context.Context, name string) (session.Store, func() error, e
 	if !ok || session.CheckID(file) != nil {
 		return nil, nil, fmt.Errorf("%s is neither a SQLite database nor a session file, whose name is letters and digits with .json at the end", name)
 	}
-	store, err := newKeptStore(filepath.Dir(name), file)
-	return store, nothing, err
+	store, err := newFileStore(filepath.Dir(name), file)
+	return store, noClose, err
 }
 
-// dirStore opens a directory, of session.Dir or of session files.
+// dirStore opens a directory that has either the logs of session.Dir or session files.
 func dirStore(name string) (session.Store, error) {
 	logs, err := filepath.Glob(filepath.Join(escapeGlob(name), "*.jsonl"))
 	if err != nil {
@@ -72,17 +73,17 @@ func dirStore(name string) (session.Store, error) {
 		return nil, err
 	}
 	if len(logs) == 0 && len(files) > 0 {
-		return newKeptStore(name, "")
+		return newFileStore(name, "")
 	}
 	return session.Dir(name)
 }
 
-// escapeGlob returns the pattern that matches only a path.
+// escapeGlob returns the pattern that matches only the path itself.
 func escapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// isSQLite reports whether a file is a SQLite database, by its first bytes.
+// isSQLite reports whether a file begins like a SQLite database.
 func isSQLite(name string) (bool, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -5,12 +5,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +22,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session/sqlite"
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
@@ -118,51 +122,256 @@ func TestUIAnswers(t *testing.T) {
 	if !got.Accepted {
 		t.Error("the answer is not accepted")
 	}
-	var s struct{ Status, Restart string }
-	for end := time.Now().Add(20 * time.Second); s.Status != "ended"; time.Sleep(20 * time.Millisecond) {
-		c.call("GET", "api/sessions/s", "", &s)
-		if time.Now().After(end) {
-			t.Fatalf("the run does not end: %+v", s)
-		}
-	}
+	c.waitFor("s", "ended")
 	if _, err := os.Stat(filepath.Join(dir, "made")); err != nil {
 		t.Error(err)
 	}
-	var rows struct{ Rows []struct{ Kind, Text string } }
-	c.call("GET", "api/sessions/s/rows?n=100", "", &rows)
-	if n := len(rows.Rows); n == 0 || rows.Rows[n-1].Text != "fine" {
-		t.Errorf("the timeline is %+v", rows)
+	rows := c.rows("s", 8)
+	var kinds []string
+	for _, r := range rows {
+		kinds = append(kinds, r.Kind)
+		if (r.Kind == "model" || r.Kind == "tool") && (r.Start.IsZero() || r.End.Before(r.Start)) {
+			t.Errorf("no times: %+v", r)
+		}
+	}
+	if got, want := strings.Join(kinds, " "), "run user model tool end run model end"; got != want {
+		t.Errorf("the timeline is %s, want %s", got, want)
+	}
+}
+
+type uiRow struct {
+	Kind, Text string
+	Record     int64
+	Start, End time.Time
+}
+
+// rows waits for the first n rows of a timeline.
+func (c *uiClient) rows(id string, n int) []uiRow {
+	c.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		var out struct{ Rows []uiRow }
+		c.call("GET", fmt.Sprintf("api/sessions/%s/rows?n=%d", id, n), "", &out)
+		if len(out.Rows) == n || time.Now().After(end) {
+			return out.Rows
+		}
+	}
+}
+
+// TestUIForks copies conversations of "kitbag run" with a question that is asked differently. The copy is sealed,
+// and continues like the other.
+func TestUIForks(t *testing.T) {
+	dir := workspace(t)
+	serve(t, openaitest.Text("one"), openaitest.Text("two"), openaitest.Text("three"))
+	for _, say := range []string{"first", "second"} {
+		if got := kitbag(t.Context(), "run", "--session", "s.json", say); got.code != exitDone {
+			t.Fatalf("%+v", got)
+		}
+		if say == "first" { // as an older version has written it
+			if err := os.RemoveAll("s.json.events"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c := startUI(t, "--store", "s.json")
+	rows := c.rows("s", 6)
+	var texts []string
+	for _, r := range rows {
+		if r.Text != "" {
+			texts = append(texts, r.Text)
+		}
+	}
+	if got := strings.Join(texts, " "); got != "first one second two" {
+		t.Errorf("the timeline has %q", got)
+	}
+	before := rows[slices.IndexFunc(rows, func(r uiRow) bool { return r.Text == "second" })].Record - 1
+	c.call("POST", "api/sessions/s/fork", fmt.Sprintf(`{"record":%d,"to":"t","say":"third"}`, before), &struct{}{})
+	c.waitFor("t", "ended")
+	st, err := session.ReadFile(filepath.Join(dir, "t.json"), must(userKey()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range st.Messages {
+		got = append(got, m.Text())
+	}
+	if text := strings.Join(got, " "); text != "first one third three" {
+		t.Errorf("the copy is %q", text)
+	}
+}
+
+// TestUICopyKeepsPolicy makes a copy that asks about all commands. Neither another "kitbag ui" nor "kitbag run" continues
+// it with the usual rules, which allow this one.
+func TestUICopyKeepsPolicy(t *testing.T) {
+	dir := workspace(t)
+	call := func(id, file string) openaitest.Turn {
+		return openaitest.Calls(openaitest.Call{ID: id, Name: "Bash", Args: `{"command":"touch ` + file + `"}`})
+	}
+	serve(t, openaitest.Text("one"), call("call_1", "a"), call("call_2", "b"), call("call_3", "c"))
+	if got := kitbag(t.Context(), "run", "--session", "s.json", "first"); got.code != exitDone {
+		t.Fatalf("%+v", got)
+	}
+	allow := []string{"--allow", "Bash(touch:*)"}
+	type question struct {
+		Call     string `json:"call"`
+		Question int64  `json:"question"`
+		Allow    bool   `json:"allow"`
+	}
+	waits := func(c *uiClient, call string) question {
+		t.Helper()
+		c.waitFor("t", "waiting")
+		var s struct {
+			Waiting []question
+			Notes   []string
+		}
+		for end := time.Now().Add(20 * time.Second); len(s.Waiting) != 1 || s.Waiting[0].Call != call; time.Sleep(20 * time.Millisecond) {
+			c.call("GET", "api/sessions/t", "", &s)
+			if time.Now().After(end) {
+				t.Fatalf("%s does not wait: %+v", call, s)
+			}
+		}
+		if last := s.Notes[len(s.Notes)-1]; !strings.Contains(last, "always runs with") || !strings.Contains(last, "Bash") {
+			t.Errorf("the notes are %q", s.Notes)
+		}
+		return s.Waiting[0]
+	}
+	t.Run("copy", func(t *testing.T) {
+		c := startUI(t, append(allow, "--store", "s.json")...)
+		c.call("POST", "api/sessions/s/fork", `{"to":"t","say":"second","settings":"{\"permissions\":{\"ask\":[\"Bash\"]}}"}`, &struct{}{})
+		waits(c, "call_1")
+	})
+	t.Run("restart", func(t *testing.T) {
+		c := startUI(t, append(allow, "--store", "t.json")...)
+		q := waits(c, "call_1")
+		q.Allow = true
+		c.call("POST", "api/sessions/t/answer", string(must(json.Marshal(q))), &struct{}{})
+		waits(c, "call_2")
+	})
+	got := kitbag(t.Context(), append([]string{"run", "--session", "t.json", "--answer", "call_2=allow"}, allow...)...)
+	if got.code != exitWaiting || !strings.Contains(got.stderr, "its own mode and rules") {
+		t.Errorf("%+v", got)
+	}
+	st, err := session.ReadFile(filepath.Join(dir, "t.json"), must(userKey()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := &agentFlags{mode: "bypass", allow: []string{"Bash"}, ask: []string{"Edit"}, deny: []string{"Bash(rm:*)"}}
+	p := must(must(flags.withCopySettings(st, func(string) {})).policy())
+	var rules []string
+	for _, r := range p.Rules {
+		rules = append(rules, fmt.Sprint(r.Behavior, " ", r))
+	}
+	if got := strings.Join(rules, ", "); p.Mode != permission.ModeDefault || got != "deny Bash(rm:*), ask Edit, ask Bash" {
+		t.Errorf("with flags the mode is %q, and the rules are %s", p.Mode, got)
+	}
+	for file, want := range map[string]bool{"a": true, "b": true, "c": false} {
+		if _, err := os.Stat(filepath.Join(dir, file)); (err == nil) != want {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
+// TestEventsNotStored runs where the State can be stored, but not the events: the run succeeds, and warns once.
+func TestEventsNotStored(t *testing.T) {
+	workspace(t)
+	serve(t, openaitest.Calls(openaitest.Call{ID: "call_1", Name: "Bash", Args: `{"command":"pwd"}`}), openaitest.Text("one"), openaitest.Text("two"))
+	if err := os.WriteFile("s.json.events", nil, 0o600); err != nil { // where the directory would be
+		t.Fatal(err)
+	}
+	for _, say := range []string{"one", "two"} {
+		got := kitbag(t.Context(), "run", "--session", "s.json", say)
+		if n := strings.Count(got.stderr, "kitbag ui will not show"); got.code != exitDone || n != 1 || !strings.Contains(got.out, say) {
+			t.Errorf("%d warnings: %+v", n, got)
+		}
+	}
+}
+
+// A fullLog is on a disk that is full.
+type fullLog struct{ session.Log }
+
+func (fullLog) Append(context.Context, session.Record) error { return syscall.ENOSPC }
+
+func TestEventsOnFullDisk(t *testing.T) {
+	workspace(t)
+	s, err := session.File("s.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var warnings []string
+	events := &eventLog{log: fullLog{}, warn: func(text string) { warnings = append(warnings, text) }}
+	save := func(ctx context.Context, st *agent.State) error {
+		defer events.save(ctx, st)
+		return s.Save(ctx, st)
+	}
+	a, err := agent.New(agent.Config{Model: scripted.New(scripted.Say("Hello.")), Toolkit: toolkit.Of(), Save: save})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Reply(t.Context(), s.State, agent.Say("Who is there?")); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := session.ReadFile("s.json", nil); err != nil || !st.Done() || len(warnings) != 1 || !strings.Contains(warnings[0], syscall.ENOSPC.Error()) {
+		t.Errorf("%v, %q", err, warnings)
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// waitFor waits until a session has a status.
+func (c *uiClient) waitFor(id, want string) {
+	c.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		var s struct {
+			Status, Restart string
+			Inputs          int // the run takes them before it begins
+		}
+		c.call("GET", "api/sessions/"+id, "", &s)
+		if s.Status == want && s.Inputs == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			c.Fatalf("%s does not become %s: %+v", id, want, s)
+		}
+	}
+}
+
+// fillStore stores a session.
+func fillStore(t *testing.T, store session.Store) {
+	t.Helper()
+	s, err := session.Open(t.Context(), store, "customer-7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	a, err := agent.New(agent.Config{Model: scripted.New(scripted.Say("Hello.")), Toolkit: toolkit.Of(), Save: s.Save})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Reply(t.Context(), s.State, agent.Say("Who is there?")); err != nil {
+		t.Fatal(err)
 	}
 }
 
 // TestUIStores shows sessions of each kind of store.
 func TestUIStores(t *testing.T) {
 	workspace(t)
-	fill := func(store session.Store) {
-		t.Helper()
-		s, err := session.Open(t.Context(), store, "customer-7")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		a, err := agent.New(agent.Config{Model: scripted.New(scripted.Say("Hello.")), Toolkit: toolkit.Of(), Save: s.Save})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := a.Reply(t.Context(), s.State, agent.Say("Who is there?")); err != nil {
-			t.Fatal(err)
-		}
-	}
 	logs, err := session.Dir("logs")
 	if err != nil {
 		t.Fatal(err)
 	}
-	fill(logs)
+	fillStore(t, logs)
 	db, err := sqlite.Open("sessions.db")
 	if err != nil {
 		t.Fatal(err)
 	}
-	fill(db)
+	fillStore(t, db)
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}

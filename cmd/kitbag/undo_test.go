@@ -26,7 +26,7 @@ func TestChatUndo(t *testing.T) {
 		{"the turn before", "bypass", "go\nhow?\n/undo\n", []openaitest.Turn{edit, text("done"), text("so")}, "one\n", []string{`after "go"`}},
 		{"nothing changed", "bypass", "hi\n/undo\n", []openaitest.Turn{text("hello")}, "one\n", []string{"! /undo: no turn of this chat has changed a file"}},
 		{"everything", "bypass", "go\n/diff all\n", []openaitest.Turn{edit, text("done")}, "two\nx\n", []string{"-one\n+two\n"}},
-		{"a wrong argument", "bypass", "go\n/diff al\n", []openaitest.Turn{edit, text("done")}, "two\nx\n", []string{`! /diff: "al" is neither nothing nor all`}},
+		{"a wrong argument", "bypass", "go\n/diff al\n", []openaitest.Turn{edit, text("done")}, "two\nx\n", []string{`! /diff: unknown argument "al"`}},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			dir := workspace(t)
@@ -63,7 +63,7 @@ func TestChatUndo(t *testing.T) {
 // undone checks that a request says which files were undone.
 func undone(files string) func(*openaitest.Request) error {
 	return func(r *openaitest.Request) error {
-		if got := r.Messages[len(r.Messages)-1].Text(); !strings.Contains(got, "The user has undone your changes to these files, which are again as they were before: "+files+".") {
+		if got := r.Messages[len(r.Messages)-1].Text(); !strings.Contains(got, "The user has undone your changes to these files: "+files+".") {
 			return errors.New("the last message is " + got)
 		}
 		return nil

@@ -15,11 +15,11 @@ import (
 // usage returns an error of wrong usage, which refers the user to the help and has its own exit code.
 func usage(format string, args ...any) error { return &exit{exitUsage, fmt.Errorf(format, args...)} }
 
-// group returns a command that only has subcommands. Without one it prints its help.
-func group(cmd *cobra.Command, below ...*cobra.Command) *cobra.Command {
+// group makes cmd a command that only has subcommands. Without one it prints its help.
+func group(cmd *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
 	cmd.Args = noArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.AddCommand(below...)
+	cmd.AddCommand(subcommands...)
 	return cmd
 }
 
@@ -40,7 +40,17 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return usage("unknown command %q for %q%s", args[0], cmd.CommandPath(), suggestion(args[0], names))
 }
 
-// suggestion names the most similar of the names, or else lists them.
+// between returns a check of the number of arguments, whose error says what is wanted.
+func between(least, most int, want string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return usage("want %s, got %d arguments", want, len(args))
+		}
+		return nil
+	}
+}
+
+// suggestion returns the most similar of the names, or else all of them, to append to an error.
 func suggestion(word string, names []string) string {
 	if like := near.Names(word, names, 1); len(like) > 0 {
 		return fmt.Sprintf("; did you mean %q?", like[0])
@@ -49,14 +59,13 @@ func suggestion(word string, names []string) string {
 	return "; choose from " + strings.Join(names, ", ")
 }
 
-// flagNames matches the flags in a help text, and flagInError the flag in an error.
+// flagNames matches the flags in a help text, and flagInError the flag in an error of the flag library.
 var (
 	flagNames   = lazy.Regexp(`(?m)^ +(?:-\w, )?--([\w-]+)`)
 	flagInError = lazy.Regexp(`flag: --([\w-]+)$|for ".*--([\w-]+)" flag: `)
 )
 
-// flagError explains an invalid flag in terms of the command line, since the errors of the flag library are
-// about parsing.
+// flagError replaces an error of the flag library, which is about parsing, by one about the command line.
 func flagError(cmd *cobra.Command, err error) error {
 	found := flagInError().FindStringSubmatch(err.Error())
 	if found == nil {
@@ -84,7 +93,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usage("--%s %q: it must be %s", flag.Name, value.GetValue(), want[flag.Value.Type()])
 }
 
-// strictDefaults adds cobra's own commands, and makes them reject unknown arguments like ours.
+// strictDefaults adds cobra's own commands, and makes them reject unknown arguments as the others do.
 func strictDefaults(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()

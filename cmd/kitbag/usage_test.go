@@ -27,7 +27,7 @@ func TestMistakes(t *testing.T) {
 		want []string
 	}{
 		{"mcp lst", exitUsage, []string{`"lst"`, `did you mean "list"?`, "kitbag mcp --help"}},
-		{"mcp xyz", exitUsage, []string{`"xyz"`, "choose from call, list, login"}},
+		{"mcp xyz", exitUsage, []string{`"xyz"`, "choose from add, call, import, key, list, login"}},
 		{"help mcp lst", exitUsage, []string{`did you mean "list"?`}},
 		{"help run x", exitUsage, []string{`"x"`}},
 		{"completion fsh", exitUsage, []string{`"fsh"`, `"fish"`}},
@@ -46,7 +46,7 @@ func TestMistakes(t *testing.T) {
 		{"mcp list --mcp empty.json", exitError, []string{"no MCP server in empty.json"}},
 		{"mcp serve --demo --style full", exitUsage, []string{"--demo"}},
 		{"mcp serve --page-size -1", exitUsage, []string{"--page-size -1"}},
-		{"schema gen a b", exitUsage, []string{"2 directories", "one package"}},
+		{"schema gen a b", exitUsage, []string{"want one DIRECTORY, of one package, got 2", "one package"}},
 		{"schema gen nowhere", exitError, []string{"nowhere", "directory of a Go package"}},
 		{"skills show x", exitError, []string{"no skills below .", "FOLDER"}},
 		{"skills list", exitDone, []string{"no skills below .", "kitbag skills new"}},

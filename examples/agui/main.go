@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"fmt"
 	"log"
 	"net/http"
@@ -29,6 +31,10 @@ func send(_ context.Context, in transfer) (string, error) {
 }
 
 func main() {
+	token := os.Getenv("TOKEN")
+	if token == "" {
+		log.Fatal("TOKEN is empty; set it to a secret that the frontend sends as a bearer token")
+	}
 	var m model.Model = scripted.New(scripted.Call("send_money", transfer{"the landlord", 700}),
 		scripted.Repeat(scripted.Say("Set OPENAI_API_KEY to talk to a real model.")))
 	if os.Getenv("OPENAI_API_KEY") != "" {
@@ -46,7 +52,7 @@ func main() {
 		log.Fatal(err)
 	}
 	log.Print("http://127.0.0.1:8080")
-	log.Fatal(http.ListenAndServe("127.0.0.1:8080", authenticate(os.Getenv("TOKEN"), h)))
+	log.Fatal(http.ListenAndServe("127.0.0.1:8080", authenticate(token, h)))
 }
 
 // newHandler returns the server. A call of send_money needs approval, because no rule allows it.
@@ -61,10 +67,13 @@ func newHandler(m model.Model, store session.Store) (*agui.Handler, error) {
 	})
 }
 
-// authenticate lets those through who know the token; without one it is a server for this machine's user only.
+// authenticate accepts requests that have the token. It compares digests, so that the time does not depend on how
+// much of a guess was right.
 func authenticate(token string, next http.Handler) http.Handler {
+	want := sha256.Sum256([]byte("Bearer " + token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if token != "" && r.Header.Get("Authorization") != "Bearer "+token {
+		got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
+		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 			http.Error(w, "a token is needed", http.StatusUnauthorized)
 			return
 		}

@@ -18,8 +18,10 @@ import (
 func TestServer(t *testing.T) {
 	dir := t.TempDir()
 	first := serve(t, dir, scripted.Call("send_money", transfer{"the landlord", 700}))
-	if status, _ := first.post(t, "", `{}`); status != http.StatusUnauthorized {
-		t.Errorf("without a token the status is %d", status)
+	for _, token := range []string{"", "secre", "secrets", "secret"} {
+		if status, _ := first.post(t, token, `{}`); (status == http.StatusUnauthorized) == (token == "secret") {
+			t.Errorf("with the token %q the status is %d", token, status)
+		}
 	}
 	_, events := first.post(t, "secret", `{"threadId": "rent", "runId": "run-1", "messages": [{"id": "m1", "role": "user", "content": "Pay the rent."}]}`)
 	id := regexp.MustCompile(`"interrupts":\[\{"id":"([^"]*)"`).FindStringSubmatch(events)

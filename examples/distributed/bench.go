@@ -40,12 +40,12 @@ func benchmark(ctx context.Context, out io.Writer, n int) (err error) {
 				return err
 			}
 		}
-		warm := func(context.Context) error { return nil }
-		if err := c.phase(ctx, 8*workers, warm); err != nil {
+		noFault := func(context.Context) error { return nil }
+		if err := c.phase(ctx, 8*workers, c.send, noFault); err != nil { // warm up
 			return err
 		}
 		before, begin := c.cpu(), time.Now()
-		if err := c.phase(ctx, n, warm); err != nil {
+		if err := c.phase(ctx, n, c.send, noFault); err != nil {
 			return err
 		}
 		print(fmt.Sprintf("%d workers, Postgres, Temporal", workers), time.Since(begin))
@@ -59,7 +59,7 @@ func benchmark(ctx context.Context, out io.Writer, n int) (err error) {
 	return nil
 }
 
-// cpu returns the time that the workers, Postgres and Temporal have used.
+// cpu returns the CPU time of the workers, Postgres and Temporal.
 func (c *cluster) cpu() (used [3]time.Duration) {
 	for _, w := range c.workers {
 		own, _ := cpuOf(w.cmd.Process.Pid)
@@ -76,11 +76,11 @@ func (c *cluster) cpu() (used [3]time.Duration) {
 		own, _ := cpuOf(pid)
 		used[1] += own
 	}
-	used[2], _ = cpuOf(c.temp.PID())
+	used[2], _ = cpuOf(c.temporal.PID())
 	return used
 }
 
-// cpuOf returns the time that a process, and those of its children that have ended, have used; 0 if it is unknown.
+// cpuOf returns the CPU time of a process and of its children that have ended; 0 if it is unknown.
 func cpuOf(pid int) (own, ended time.Duration) {
 	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, rest, _ := strings.Cut(string(data), ") ") // the name may contain spaces
@@ -95,11 +95,11 @@ func cpuOf(pid int) (own, ended time.Duration) {
 	return ticks(11) + ticks(12), ticks(13) + ticks(14)
 }
 
-// nowhere counts nothing.
-type nowhere struct{}
+// discard is a recorder that stores nothing.
+type discard struct{}
 
-func (nowhere) note(context.Context, string, string, int) error   { return nil }
-func (nowhere) effect(context.Context, string, string, int) error { return nil }
+func (discard) note(context.Context, string, string, int) error   { return nil }
+func (discard) effect(context.Context, string, string, int) error { return nil }
 
 // plainLoop runs n sessions in this process, eight at a time.
 func plainLoop(ctx context.Context, n int) (took time.Duration, err error) {
@@ -132,7 +132,7 @@ func runPlain(ctx context.Context, store *sqlite.Store, id string) error {
 	if err != nil {
 		return err
 	}
-	a, err := newAgent(id, 0, 0, nowhere{})
+	a, err := agent.New(agentConfig(id, 0, discard{}))
 	if err == nil {
 		_, err = a.Reply(s.Context(ctx), s.State, agent.Say("Book five seats."))
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -16,30 +15,35 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/internal/child"
 	"github.com/kitbag-go/kitbag/internal/pgtest"
 	"github.com/kitbag-go/kitbag/internal/temporalserver"
 )
 
-// A cluster is the servers and the workers.
+// A cluster has the servers and the workers of the demo.
 type cluster struct {
-	*host // this process, which sends and watches
-	pg    *pgtest.Server
-	temp  *temporalserver.Server
+	*host    // this process, which sends and watches
+	pg       *pgtest.Server
+	temporal *temporalserver.Server
 
 	mu      sync.Mutex
 	workers []*worker
-	started int // workers, ever
+	started int // workers started so far
 
 	networks []*network // of the worker behind one
 	dirs     []string
 
-	sent    int // runs, ever
+	fronts []*worker
+	urls   []string // of the fronts
+	web    struct{ runs, deltas, wrong int }
+
+	sent    int // runs started so far
 	watched map[string][]int64
 
 	transactions float64 // of Postgres, for a step of the first phase
 }
 
-// A worker is a process.
+// A worker is the process of a worker or a web front.
 type worker struct {
 	workerConfig
 	cmd *exec.Cmd
@@ -53,11 +57,11 @@ func newCluster(ctx context.Context) (*cluster, error) {
 	var starting sync.WaitGroup
 	var errs [2]error
 	starting.Go(func() { c.pg, errs[0] = pgtest.Start() })
-	starting.Go(func() { c.temp, errs[1] = temporalserver.Start(serverSource) })
+	starting.Go(func() { c.temporal, errs[1] = temporalserver.Start(serverSource) })
 	starting.Wait()
 	err := errors.Join(errs[:]...)
 	if err == nil {
-		c.host, err = workerConfig{Postgres: c.pg.URL(), Temporal: c.temp.Address, Think: 75 * time.Millisecond, Sessions: inProgress}.open(ctx)
+		c.host, err = workerConfig{Postgres: c.pg.URL(), Temporal: c.temporal.Address, Think: 75 * time.Millisecond, Sessions: inProgress}.open(ctx)
 	}
 	if err == nil {
 		_, err = c.pool.Exec(ctx, `
@@ -72,7 +76,7 @@ func newCluster(ctx context.Context) (*cluster, error) {
 
 // close ends all processes.
 func (c *cluster) close() (err error) {
-	for _, w := range c.workers {
+	for _, w := range append(c.workers, c.fronts...) {
 		_ = w.stop(syscall.SIGKILL)
 	}
 	for _, n := range c.networks {
@@ -84,8 +88,8 @@ func (c *cluster) close() (err error) {
 	if c.host != nil {
 		err = errors.Join(err, c.host.close())
 	}
-	if c.temp != nil {
-		err = errors.Join(err, c.temp.Close())
+	if c.temporal != nil {
+		err = errors.Join(err, c.temporal.Close())
 	}
 	if c.pg != nil {
 		err = errors.Join(err, c.pg.Close())
@@ -93,32 +97,30 @@ func (c *cluster) close() (err error) {
 	return err
 }
 
-// startWorker starts a worker; what cfg does not say is as for this process.
+// startWorker starts a worker. Fields that cfg leaves empty have the values of this process.
 func (c *cluster) startWorker(cfg workerConfig) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.started++
-	clock, pg, temp := cfg.Clock, cfg.Postgres, cfg.Temporal
-	cfg = c.workerConfig
-	cfg.Worker, cfg.Clock = c.started, clock
-	if pg != "" {
-		cfg.Postgres, cfg.Temporal = pg, temp
+	cfg.Worker = c.started
+	w, err := c.newProcess(cfg)
+	if err == nil {
+		err = w.cmd.Start()
 	}
-	data, err := json.Marshal(cfg)
-	if err != nil {
-		return err
+	if err == nil {
+		c.workers = append(c.workers, w)
 	}
-	w := &worker{workerConfig: cfg, cmd: exec.Command(os.Args[0])}
-	w.cmd.Env = append(os.Environ(), workerEnv+"="+string(data), "GORACE=atexit_sleep_ms=0")
-	w.cmd.Stderr = os.Stderr
-	if _, err := w.cmd.StdinPipe(); err != nil { // it ends with this process
-		return err
+	return err
+}
+
+// newProcess returns a process that ends with this one.
+func (c *cluster) newProcess(cfg workerConfig) (*worker, error) {
+	cfg.Think, cfg.Sessions = c.Think, c.Sessions
+	if cfg.Postgres == "" {
+		cfg.Postgres, cfg.Temporal = c.Postgres, c.Temporal
 	}
-	if err := w.cmd.Start(); err != nil {
-		return err
-	}
-	c.workers = append(c.workers, w)
-	return nil
+	cmd, err := child.Command(cfg.program, cfg)
+	return &worker{cfg, cmd}, err
 }
 
 func (w *worker) stop(sig os.Signal) error {
@@ -127,8 +129,9 @@ func (w *worker) stop(sig os.Signal) error {
 	return err
 }
 
-// phase sends n inputs, each to a session of its own, and returns when all runs have ended. Meanwhile there is a fault.
-func (c *cluster) phase(ctx context.Context, n int, fault func(context.Context) error) error {
+// phase sends n inputs, each to a separate session, and returns when all runs have ended. The fault happens during the
+// runs.
+func (c *cluster) phase(ctx context.Context, n int, send func(ctx context.Context, id string) error, fault func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	first := c.sent
@@ -142,7 +145,7 @@ func (c *cluster) phase(ctx context.Context, n int, fault func(context.Context) 
 		runs.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			if errs[i] = c.send(ctx, sessionID(first+i)); errs[i] == nil {
+			if errs[i] = send(ctx, sessionID(first+i)); errs[i] == nil {
 				errs[i] = c.watch(ctx, sessionID(first+i))
 			}
 		})
@@ -155,10 +158,10 @@ func (c *cluster) phase(ctx context.Context, n int, fault func(context.Context) 
 	return errors.Join(errs...)
 }
 
-// inProgress is how many runs are in progress at a time; a worker that is left alone has room for all of them.
+// inProgress is how many runs are in progress at a time. A single worker can have all of them.
 const inProgress = 30
 
-// send sends the only input of a session, until it is known to be accepted.
+// send sends the only input of a session, again after each error.
 func (c *cluster) send(ctx context.Context, id string) error {
 	for {
 		_, err := c.Send(ctx, id, "input", agent.Say("Book five seats."))
@@ -169,7 +172,7 @@ func (c *cluster) send(ctx context.Context, id string) error {
 	}
 }
 
-// watch watches a session to the end of its run. Like a browser, it comes back after each error, and sometimes for no reason.
+// watch watches a session to the end of its run. Like a browser it reconnects after errors, and also after five events.
 func (c *cluster) watch(ctx context.Context, id string) error {
 	var seen []int64
 	last := int64(0)
@@ -198,7 +201,7 @@ func (c *cluster) watch(ctx context.Context, id string) error {
 	return nil
 }
 
-// killWorkers kills a worker every so often, each in its turn, and starts another.
+// killWorkers kills one worker after another, with pauses, and starts a new one for each.
 func (c *cluster) killWorkers(ctx context.Context, every time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -235,14 +238,14 @@ func (c *cluster) restartPostgres(_ context.Context, away time.Duration) error {
 
 func (c *cluster) restartTemporal(_ context.Context, away time.Duration) error {
 	time.Sleep(time.Second)
-	if err := c.temp.Kill(); err != nil {
+	if err := c.temporal.Kill(); err != nil {
 		return err
 	}
 	time.Sleep(away)
-	return c.temp.Start()
+	return c.temporal.Start()
 }
 
-// startBehindNetwork starts a worker whose connections can be cut, and returns when it polls.
+// startBehindNetwork starts a worker whose connections can be cut.
 func (c *cluster) startBehindNetwork(ctx context.Context) error {
 	dir, err := os.MkdirTemp("/tmp", "distributed")
 	if err != nil {
@@ -250,19 +253,27 @@ func (c *cluster) startBehindNetwork(ctx context.Context) error {
 	}
 	c.dirs = append(c.dirs, dir)
 	const socket = "/.s.PGSQL.5432"
-	for _, n := range []struct{ kind, address, server string }{{"unix", dir + socket, c.pg.Dir + socket}, {"tcp", "127.0.0.1:0", c.temp.Address}} {
+	for _, n := range []struct{ kind, address, server string }{{"unix", dir + socket, c.pg.Dir + socket}, {"tcp", "127.0.0.1:0", c.temporal.Address}} {
 		net, err := newNetwork(n.kind, n.address, n.server)
 		if err != nil {
 			return err
 		}
 		c.networks = append(c.networks, net)
 	}
-	err = c.startWorker(workerConfig{Postgres: strings.Replace(c.pg.URL(), c.pg.Dir, dir, 1), Temporal: c.networks[1].ln.Addr().String()})
-	if err != nil {
-		return err
+	return c.startWorker(workerConfig{Postgres: strings.Replace(c.pg.URL(), c.pg.Dir, dir, 1), Temporal: c.networks[1].ln.Addr().String()})
+}
+
+// join stops all but two workers, and returns when the newest has run a session.
+func (c *cluster) join(ctx context.Context) error {
+	for len(c.workers) > 2 {
+		w := c.workers[0]
+		c.workers = c.workers[1:]
+		if err := w.stop(syscall.SIGTERM); err != nil {
+			return err
+		}
 	}
-	for { // it has work when it has opened the first session
-		if err := c.phase(ctx, len(c.workers), func(context.Context) error { return nil }); err != nil {
+	for {
+		if err := c.phase(ctx, len(c.workers), c.send, func(context.Context) error { return nil }); err != nil {
 			return err
 		}
 		if n, err := c.opened(ctx); n > 0 || err != nil {
@@ -280,7 +291,7 @@ func (c *cluster) opened(ctx context.Context) (n int, err error) {
 // cutNetwork cuts the network of the worker behind one for a while: its connections hang, and then end.
 func (c *cluster) cutNetwork(ctx context.Context, away time.Duration) error {
 	first, err := c.opened(ctx)
-	for n := first; err == nil && n < first+3; {
+	for n := first; err == nil && n == first; {
 		time.Sleep(10 * time.Millisecond)
 		n, err = c.opened(ctx)
 	}
@@ -288,11 +299,11 @@ func (c *cluster) cutNetwork(ctx context.Context, away time.Duration) error {
 		return fmt.Errorf("the worker behind the network has had nothing to do: %w", err)
 	}
 	for _, n := range c.networks {
-		n.cut(true)
+		n.cut()
 	}
 	time.Sleep(away)
 	for _, n := range c.networks {
-		n.cut(false)
+		n.restore()
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ require (
 	github.com/kitbag-go/kitbag/agent/session/postgres v0.0.0
 	github.com/kitbag-go/kitbag/agent/session/sqlite v0.0.0
 	github.com/kitbag-go/kitbag/agent/temporal v0.0.0
+	github.com/kitbag-go/kitbag/agui v0.0.0
 	github.com/kitbag-go/kitbag/internal/temporalserver v0.0.0
 	go.temporal.io/sdk v1.50.0
 )

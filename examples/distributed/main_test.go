@@ -2,20 +2,17 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
-	"log"
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/kitbag-go/kitbag/internal/child"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(workerEnv) != "" {
-		if err := workerMain(); err != nil {
-			log.Fatal("worker: ", err)
-		}
-		return
-	}
+	child.Main(func(ctx context.Context, cfg workerConfig) error { return cfg.run(ctx) })
 	os.Exit(m.Run())
 }
 
@@ -31,7 +28,7 @@ func TestShort(t *testing.T) {
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &res); err != nil {
 		t.Fatal(err)
 	}
-	if res.Ended != res.Runs || res.EffectsTwice+res.Repeated+res.LostEvents != 0 || res.HistoryBytes > 5000 || res.Takeovers == 0 {
+	if res.Ended != res.Runs || res.EffectsTwice+res.Repeated+res.LostEvents+res.WebWrong != 0 || res.WebDeltas <= res.WebRuns || res.HistoryBytes > 5000 || res.Takeovers == 0 {
 		t.Error("something was lost, or done twice")
 	}
 	if res.TakeoverP99 > 4*heartbeat.Seconds() { // the machine may be busy

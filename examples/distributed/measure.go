@@ -15,6 +15,10 @@ type result struct {
 	EffectsTwice int     `json:"effects_twice"`
 	Repeated     int     `json:"model_calls_repeated"` // although their answer was stored
 	LostEvents   int     `json:"lost_events"`          // to watchers, or seen twice
+	WebRuns      int     `json:"web_runs"`             // through a web front
+	WebWrong     int     `json:"web_wrong"`            // of these, in which a browser missed something or saw it twice
+	WebDeltas    int     `json:"web_deltas"`           // pieces of text that browsers have seen
+	ClockOff     int     `json:"clock_off_s"`          // by how much a clock was off
 	Kills        int     `json:"kills"`
 	Takeovers    int     `json:"takeovers"` // of sessions whose worker was killed
 	TakeoverP50  float64 `json:"takeover_p50_s"`
@@ -34,26 +38,27 @@ const answers = `WITH message AS (
 ) `
 
 func (c *cluster) measure(ctx context.Context) (res result, err error) {
-	res.Runs = c.sent
-	one := func(to any, sql string) {
+	res.Runs, res.WebRuns, res.WebWrong, res.WebDeltas = c.sent, c.web.runs, c.web.wrong, c.web.deltas
+	query := func(to any, sql string) {
 		if err == nil {
 			err = c.pool.QueryRow(ctx, sql).Scan(to)
 		}
 	}
-	one(&res.Ended, "SELECT count(*) FROM kitbag.session WHERE status = 'ended'")
-	one(&res.EffectsTwice, "SELECT count(*) FROM (SELECT FROM effect GROUP BY session, n HAVING count(*) > 1) t")
-	one(&res.Repeated, answers+"SELECT count(*) FROM noted c JOIN answer a ON a.id = c.session AND a.n = c.n WHERE c.what = 'asked' AND c.at > a.at")
-	one(&res.Kills, "SELECT count(*) FROM noted WHERE what = 'killed'")
+	query(&res.Ended, "SELECT count(*) FROM kitbag.session WHERE status = 'ended'")
+	query(&res.EffectsTwice, "SELECT count(*) FROM (SELECT FROM effect GROUP BY session, n HAVING count(*) > 1) t")
+	query(&res.Repeated, answers+"SELECT count(*) FROM noted c JOIN answer a ON a.id = c.session AND a.n = c.n WHERE c.what = 'asked' AND c.at > a.at")
+	query(&res.Kills, "SELECT count(*) FROM noted WHERE what = 'killed'")
+	query(&res.ClockOff, "SELECT max(abs(n)) FROM noted WHERE what = 'clock'")
 	// The sessions that a worker had when it was killed: it was the last to open them, and they were stored after that.
 	const takeovers = ` FROM noted k JOIN LATERAL (
 			SELECT DISTINCT ON (session) session, n FROM noted WHERE what = 'opened' AND at < k.at ORDER BY session, at DESC
 		) o ON o.n = k.n JOIN LATERAL (
 			SELECT min(at) AS at FROM noted WHERE what = 'opened' AND session = o.session AND at > k.at
 		) t ON t.at IS NOT NULL WHERE k.what = 'killed'`
-	one(&res.Takeovers, "SELECT count(*)"+takeovers)
-	one(&res.TakeoverP50, "SELECT coalesce(percentile_disc(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM t.at - k.at)), 0)"+takeovers)
-	one(&res.TakeoverP99, "SELECT coalesce(percentile_disc(0.99) WITHIN GROUP (ORDER BY extract(epoch FROM t.at - k.at)), 0)"+takeovers)
-	one(&res.DBBytes, `SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+	query(&res.Takeovers, "SELECT count(*)"+takeovers)
+	query(&res.TakeoverP50, "SELECT coalesce(percentile_disc(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM t.at - k.at)), 0)"+takeovers)
+	query(&res.TakeoverP99, "SELECT coalesce(percentile_disc(0.99) WITHIN GROUP (ORDER BY extract(epoch FROM t.at - k.at)), 0)"+takeovers)
+	query(&res.DBBytes, `SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = 'kitbag' AND c.relkind = 'r'`)
 	res.DBBytes /= c.sent * steps
 	res.Transactions = c.transactions
@@ -64,8 +69,8 @@ func (c *cluster) measure(ctx context.Context) (res result, err error) {
 	return res, err
 }
 
-// countTransactions notes how many transactions there were for a step, without those of the demo itself. Postgres
-// forgets it when it crashes.
+// countTransactions records the number of transactions for each step, without those of the demo itself. It must be
+// called before Postgres is killed, which resets its counters.
 func (c *cluster) countTransactions(ctx context.Context) error {
 	return c.pool.QueryRow(ctx, `SELECT (xact_commit - (SELECT count(*) FROM noted) - (SELECT count(*) FROM effect))::float8 / $1
 		FROM pg_stat_database WHERE datname = current_database()`, float64(c.sent*steps)).Scan(&c.transactions)

@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// A network passes connections on to a server until it is cut: then they hang, and end when it is joined again.
+// A network forwards connections to a server. While it is cut they hang, and when it is restored they end.
 type network struct {
 	ln     net.Listener
 	server string
 
-	mu    sync.Mutex
-	conns map[net.Conn]bool
-	open  *sync.Cond // when it is not cut
-	isCut bool
+	mu       sync.Mutex
+	conns    map[net.Conn]bool
+	restored *sync.Cond
+	isCut    bool
 }
 
 func newNetwork(kind, address, server string) (*network, error) {
@@ -22,7 +22,7 @@ func newNetwork(kind, address, server string) (*network, error) {
 		return nil, err
 	}
 	n := &network{ln: ln, server: server, conns: map[net.Conn]bool{}}
-	n.open = sync.NewCond(&n.mu)
+	n.restored = sync.NewCond(&n.mu)
 	go func() {
 		for {
 			conn, err := ln.Accept()
@@ -54,7 +54,7 @@ func (n *network) copy(to, from net.Conn) {
 		k, err := from.Read(buf)
 		n.mu.Lock()
 		for n.isCut {
-			n.open.Wait()
+			n.restored.Wait()
 		}
 		n.mu.Unlock()
 		if err == nil {
@@ -71,16 +71,21 @@ func (n *network) copy(to, from net.Conn) {
 	}
 }
 
-// cut cuts the network, or joins it again; then the connections that were cut end.
-func (n *network) cut(cut bool) {
+func (n *network) cut() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.isCut = cut; !cut {
-		for c := range n.conns {
-			_ = c.Close()
-		}
-		n.open.Broadcast()
+	n.isCut = true
+}
+
+// restore ends a cut, and the connections.
+func (n *network) restore() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.isCut = false
+	for c := range n.conns {
+		_ = c.Close()
 	}
+	n.restored.Broadcast()
 }
 
 func (n *network) close() { _ = n.ln.Close() }

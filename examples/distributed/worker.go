@@ -3,14 +3,10 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -21,6 +17,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/agent/session/postgres"
 	"github.com/kitbag-go/kitbag/agent/temporal"
+	"github.com/kitbag-go/kitbag/agui"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/scripted"
@@ -29,20 +26,18 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// workerEnv is the environment variable with the workerConfig of a worker process, in JSON.
-const workerEnv = "KITBAG_DISTRIBUTED_WORKER"
-
-// A workerConfig is what a process needs to know.
+// A workerConfig is the configuration of a worker or a web front.
 type workerConfig struct {
 	Worker   int           // its number
 	Postgres string        // connection string
 	Temporal string        // address
-	Clock    time.Duration // by how much its clock is off
 	Think    time.Duration // the time of a model call and of a tool call
 	Sessions int           // at a time
+	Web      bool          // it is a web front
+	program  string        // empty for this one
 }
 
-// A host is a process with its connections.
+// A host has the connections of a process.
 type host struct {
 	workerConfig
 	*temporal.Engine
@@ -74,47 +69,44 @@ func (h *host) close() error {
 	return h.store.Close()
 }
 
-// workerMain advances sessions until SIGTERM, or until the process that started it has ended.
-func workerMain() error {
-	var cfg workerConfig
-	if err := json.Unmarshal([]byte(os.Getenv(workerEnv)), &cfg); err != nil {
-		return err
-	}
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(1)
-	}()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
+// run advances sessions, or serves them, until ctx ends.
+func (cfg workerConfig) run(ctx context.Context) error {
 	h, err := cfg.open(ctx)
 	if err != nil {
 		return err
+	}
+	if err := h.exec(ctx, "INSERT INTO noted (what, n) VALUES ('clock', extract(epoch FROM $1 - clock_timestamp())::integer)", time.Now()); err != nil {
+		return err
+	}
+	if cfg.Web {
+		return errors.Join(h.serve(ctx, os.Stdout), h.close())
 	}
 	return errors.Join(h.Work(ctx, func(ctx context.Context, s *session.Session) (*agent.Agent, error) {
 		if err := h.note(ctx, "opened", s.State.ID, cfg.Worker); err != nil {
 			return nil, err
 		}
-		return newAgent(s.State.ID, cfg.Think, cfg.Clock, h)
+		return agui.Agent(ctx, agentConfig(s.State.ID, cfg.Think, h), s)
 	}), h.close())
 }
 
-// A notebook is where the effects of tools and the calls of the model are counted.
-type notebook interface {
+// A recorder counts the effects of tools and the calls of the model.
+type recorder interface {
 	note(ctx context.Context, what, session string, n int) error
 	effect(ctx context.Context, key, session string, n int) error
 }
 
-// note notes something in the database, with its time: all processes are on one machine.
+// note stores a row in the database, with the time of the database's clock.
 func (h *host) note(ctx context.Context, what, session string, n int) error {
-	return h.exec(ctx, "INSERT INTO noted (what, session, n, at) VALUES ($1, $2, $3, $4)", what, session, n, time.Now())
+	return h.exec(ctx, "INSERT INTO noted (what, session, n) VALUES ($1, $2, $3)", what, session, n)
 }
 
-// effect is a service that ignores a call with a key that it knows. The token is for its own tries.
+// effect stores the effect of a tool, like a service that ignores a call with a known key. The token distinguishes the
+// retries of exec from other calls.
 func (h *host) effect(ctx context.Context, key, session string, n int) error {
 	return h.exec(ctx, "INSERT INTO effect (key, session, n, token) VALUES (nullif($1, ''), $2, $3, $4) ON CONFLICT DO NOTHING", key, session, n, rand.Text())
 }
 
-// exec waits for a database that is away.
+// exec retries for a minute while the database cannot be reached.
 func (h *host) exec(ctx context.Context, sql string, args ...any) (err error) {
 	for range 600 {
 		if _, err = h.pool.Exec(ctx, sql, args...); err == nil || ctx.Err() != nil {
@@ -125,9 +117,12 @@ func (h *host) exec(ctx context.Context, sql string, args ...any) (err error) {
 	return err
 }
 
-// newAgent returns an agent whose model makes calls, alternating a tool that is idempotent and one that is not, and
-// then says "done".
-func newAgent(id string, think, clock time.Duration, notes notebook) (*agent.Agent, error) {
+// farewell is what the model says at the end of a run.
+const farewell = "All five seats are booked, and the card was charged."
+
+// agentConfig returns the configuration of an agent whose model alternately calls a tool that is idempotent and one that
+// is not.
+func agentConfig(id string, think time.Duration, rec recorder) agent.Config {
 	type in struct{ N int }
 	pause := func(ctx context.Context) error {
 		select {
@@ -141,7 +136,7 @@ func newAgent(id string, think, clock time.Duration, notes notebook) (*agent.Age
 		if err := pause(ctx); err != nil {
 			return "", err
 		}
-		return "ok", notes.effect(ctx, tool.CallFrom(ctx).Key, id, in.N)
+		return "ok", rec.effect(ctx, tool.CallFrom(ctx).Key, id, in.N)
 	}
 	tools := toolkit.Of(
 		tool.Must(tool.New("book", "Books a seat.", call, tool.Options{Idempotent: true})),
@@ -154,20 +149,17 @@ func newAgent(id string, think, clock time.Duration, notes notebook) (*agent.Age
 			}
 		}
 		ctx := context.Background()
-		if err := errors.Join(notes.note(ctx, "asked", id, n), pause(ctx)); err != nil {
+		if err := errors.Join(rec.note(ctx, "asked", id, n), pause(ctx)); err != nil {
 			return scripted.Turn{}, err
 		}
 		if n == steps-1 {
-			return scripted.Say("done"), nil
+			return scripted.Say(farewell), nil
 		}
 		return scripted.Call([]string{"book", "charge"}[n%2], in{n}), nil
 	}
-	cfg := agent.Config{Model: scripted.New(scripted.Repeat(scripted.Func(turn))), Toolkit: tools, Save: session.Save,
-		Policy: permission.Policy{Mode: permission.ModeBypass}}
-	if clock != 0 {
-		cfg.Now = func() time.Time { return time.Now().Add(clock) }
-	}
-	return agent.New(cfg)
+	return agent.Config{Model: scripted.New(scripted.Repeat(scripted.Func(turn))), Toolkit: tools, Save: session.Save,
+		Policy: permission.Policy{Rules: []permission.Rule{
+			{Tool: "book", Behavior: permission.Allow}, {Tool: "charge", Behavior: permission.Allow}}}}
 }
 
 func sessionID(n int) string { return fmt.Sprintf("customer-%d", n) }

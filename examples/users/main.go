@@ -137,6 +137,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the conversation is in use", http.StatusConflict)
 	case errors.Is(err, agent.ErrNoCall), errors.Is(err, agent.ErrNotWaiting):
 		http.Error(w, "no such open question", http.StatusNotFound)
+	case errors.Is(err, agent.ErrInput): // such as an empty message
+		http.Error(w, err.Error(), http.StatusBadRequest)
 	case err != nil:
 		log.Printf("%s: %v", u.Name, err)
 		http.Error(w, "the agent failed", http.StatusInternalServerError)

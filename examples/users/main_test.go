@@ -47,6 +47,7 @@ func TestUsers(t *testing.T) {
 	}
 	say("", `{"text": "balance {}"}`, http.StatusUnauthorized)
 	say("an unknown token", `{"text": "balance {}"}`, http.StatusUnauthorized)
+	say(bob, `{"text": ""}`, http.StatusBadRequest)
 	say(ada, `{"text": "balance {}"}`, http.StatusOK)
 	if got := say(guest, `{"text": "pay {\"to\": \"guest\", \"euros\": 9}"}`, http.StatusOK); got.Text != "done" || b.accounts["guest"] != 0 {
 		t.Errorf("a guest pays: %+v, %v", got, b.accounts)

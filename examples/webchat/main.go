@@ -229,6 +229,8 @@ func fail(w http.ResponseWriter, err error) {
 		http.Error(w, "answer the question first", http.StatusConflict)
 	case errors.Is(err, agent.ErrNoCall):
 		http.Error(w, err.Error(), http.StatusNotFound)
+	case errors.Is(err, agent.ErrInput): // such as an empty message
+		http.Error(w, err.Error(), http.StatusBadRequest)
 	default:
 		log.Print(err)
 		http.Error(w, "the conversation cannot be opened", http.StatusInternalServerError)

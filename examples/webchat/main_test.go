@@ -54,6 +54,7 @@ func TestReload(t *testing.T) {
 	if got := s.get(t, "/chat/rent"); !strings.Contains(got, `"said":[]`) {
 		t.Errorf("a new conversation is %s", got)
 	}
+	s.post(t, `{"text": ""}`, http.StatusBadRequest)
 	s.post(t, `{"text": "Hello"}`, http.StatusOK)
 	if !strings.Contains(shown, `"status":"working"`) || !strings.Contains(shown, `"text":"Hello"`) {
 		t.Errorf("during the run the conversation is %s", shown)

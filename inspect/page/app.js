@@ -2,6 +2,8 @@
 // update function, which is called with each server-sent event.
 import { el } from "./dom.js";
 import { sessionsView } from "./sessions.js";
+import { compareView } from "./compare.js";
+import { gatewaysView } from "./gateways.js";
 import { sessionView } from "./session.js";
 
 const main = document.getElementById("main");
@@ -12,14 +14,14 @@ let source = null;
 function route() {
   const [name, id, part] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
   if (name === "main") { main.focus(); return; }
-  view = name === "s" && id ? sessionView(id, part) : sessionsView();
+  view = name === "s" && id ? sessionView(id, part) : name === "compare" && id && part ? compareView(id, part) :
+    name === "gateways" ? gatewaysView() : sessionsView();
   view.session = name === "s" && id ? id : "";
   main.replaceChildren(view.element);
   listen();
 }
 
-// listen opens the stream of events. A hidden page closes it: a browser has few connections to one server, and
-// nothing is to be done for a page that nobody looks at.
+// listen opens the stream of events. A hidden page closes it: a browser has few connections to one server.
 function listen() {
   if (source) source.close();
   source = null;
@@ -27,7 +29,7 @@ function listen() {
   source = new EventSource("api/live" + (view.session ? "?session=" + encodeURIComponent(view.session) : ""));
   source.onopen = () => connection.replaceChildren();
   source.onerror = () => connection.replaceChildren("The server does not answer; trying again…");
-  for (const kind of ["list", "rows"]) {
+  for (const kind of ["list", "rows", "session"]) {
     source.addEventListener(kind, (e) => view.update(kind, JSON.parse(e.data)));
   }
 }

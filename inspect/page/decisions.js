@@ -13,7 +13,7 @@ export function decisions(path) {
   const element = el("section", { "aria-label": "Decisions" }, el("h2", {}, "Decisions"),
     el("p", { class: "quiet" }, "The timeline has the decision about each call and its reason; a row's details have its steps. ",
       "Here all calls are judged again by other settings; rules that were accepted in the session still apply. Nothing runs."),
-    el("label", { htmlFor: "settings" }, "A settings file, such as kitbag.json; empty for the settings of this program"), settings,
+    el("label", { htmlFor: "settings" }, "A settings file, such as kitbag.json; empty for those that this session would run with here"), settings,
     el("div", { class: "tools" }, el("button", { onclick: run }, "Judge all calls again")), problem, sum, result);
 
   async function run() {
@@ -39,7 +39,7 @@ const byName = (d) => !d.known && el("div", { class: "quiet" }, "by the tool's n
 export async function trace(path, row) {
   const [d] = (await post(path + "/judge", { settings: "", row })).differ;
   if (!d) return el("p", {}, "");
-  return el("div", {}, el("h3", {}, "The decision, by the settings of this program: ", answer(d.now)), el("p", {}, d.cause, byName(d)),
+  return el("div", {}, el("h3", {}, "The decision, as it would be made here now: ", answer(d.now)), el("p", {}, d.cause, byName(d)),
     el("ol", {}, (d.steps || []).map((s) => el("li", {}, s.name + ": ", s.answer ? answer(s.answer) : "no answer", s.reason && " – " + s.reason, s.rule && " – rule " + s.rule))),
     (d.parts || []).length > 0 && table("Parts of the call", ["Command", "Effects", "Why it is not read-only"],
       el("tbody", {}, d.parts.map((p) => el("tr", {}, el("td", {}, p.command), el("td", {}, p.effects), el("td", {}, p.reason || ""))))));

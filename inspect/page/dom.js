@@ -38,10 +38,10 @@ async function read(response) {
   return data;
 }
 
-// later returns a function that calls f once, some time after it was last called.
+// later returns a function that calls f some time later, and once however often it is called until then.
 export function later(ms, f) {
   let timer = 0;
-  return () => { clearTimeout(timer); timer = setTimeout(f, ms); };
+  return () => { timer ||= setTimeout(() => { timer = 0; f(); }, ms); };
 }
 
 export function number(n) {
@@ -61,7 +61,7 @@ export function duration(ms) {
 
 export function time(text) {
   const t = new Date(text);
-  if (!text || isNaN(t)) return "";
+  if (!text || isNaN(t) || t.getFullYear() < 2) return ""; // of no time, or of Go's zero one
   return t.toDateString() === new Date().toDateString() ? t.toLocaleTimeString() : t.toLocaleString();
 }
 
@@ -86,6 +86,6 @@ export function show(value) {
 // of numbers.
 export function table(label, headings, body, props) {
   const cells = headings.map((h) => el("th", { scope: "col", class: h.startsWith("#") ? "number" : "" }, h.replace("#", "")));
-  return el("div", { class: "wide", role: "region", "aria-label": label, tabIndex: 0 },
+  return el("div", { class: "wide", role: "region", "aria-label": label + ", to scroll", tabIndex: 0 },
     el("table", { "aria-label": label, ...props }, el("thead", {}, el("tr", {}, cells)), body));
 }

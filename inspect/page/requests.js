@@ -28,8 +28,8 @@ export function requests(path) {
     }
   }
 
-  const refresh = later(100, load);
-  refresh();
+  const refresh = later(2000, load);
+  load();
   return { element, update: () => (from + size > total) && refresh() };
 }
 

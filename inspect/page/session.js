@@ -3,10 +3,11 @@ import { el, get, later, link, money, post, time, tokens } from "./dom.js";
 import { decisions } from "./decisions.js";
 import { questions } from "./questions.js";
 import { status } from "./sessions.js";
+import { groups } from "./groups.js";
 import { requests } from "./requests.js";
 import { timeline } from "./timeline.js";
 
-const parts = { "": ["Timeline", timeline], requests: ["Requests", requests], decisions: ["Decisions", decisions] };
+const parts = { "": ["Timeline", timeline], requests: ["Requests", requests], groups: ["Tools", groups], decisions: ["Decisions", decisions] };
 
 export function sessionView(id, chosen) {
   const path = "sessions/" + encodeURIComponent(id);
@@ -21,15 +22,22 @@ export function sessionView(id, chosen) {
     if (name === (chosen || "")) a.setAttribute("aria-current", "page");
     return a;
   }));
+  const notes = el("div", { class: "quiet" });
+  const other = el("input", { type: "text", id: "other", size: 20, onkeydown: (e) => e.key === "Enter" && compare() });
+  const compare = () => { if (other.value.trim()) location.hash = "#/compare/" + [id, other.value.trim()].map(encodeURIComponent).join("/"); };
+  const beside = el("div", { class: "tools" }, el("label", { htmlFor: "other" }, "Compare with the session"), other, el("button", { onclick: compare }, "Compare"));
   const exports = el("p", { class: "quiet" }, "Export as ", [["html", "page"], ["jsonl", "JSON Lines"], ["go", "test in Go"]].map(([as, text], i) =>
-    [i ? ", " : "", el("a", { href: "api/" + path + "/export?as=" + as, download: "" }, text)]));
-  const element = el("div", {}, title, facts, el("div", { class: "tools" }, again), problem, inbox.element, nav, part.element, exports);
+    [i ? ", " : "", el("a", { href: "api/" + path + "/export?as=" + as, download: "" }, text)]),
+    ". What was redacted when the session was stored is in no export and no copy.");
+  const element = el("div", {}, title, facts, el("div", { class: "tools" }, again), problem, inbox.element, nav, part.element, beside, exports, notes);
 
-  async function load() {
-    const s = await get(path);
+  const load = async () => set(await get(path));
+
+  function set(s) {
     title.replaceChildren(s.title || id);
     facts.replaceChildren(...[status(s), id, tokens(s.usage), money(s.cost, s.unpriced), "changed " + time(s.updated),
       (s.rules || []).length ? "accepted rules: " + s.rules.join(", ") : ""].filter(Boolean).map((f) => el("li", {}, f)));
+    notes.replaceChildren(...(s.notes || []).map((n) => el("p", {}, n)));
     again.hidden = !s.resumes || !["failed", "abandoned"].includes(s.status) && !s.inputs || s.restart === "running";
     inbox.set(s.waiting);
   }
@@ -40,8 +48,9 @@ export function sessionView(id, chosen) {
   return {
     element,
     update(kind, data) {
-      if (kind === "list") refresh();
+      if (kind === "session") set(data);
       else part.update(data);
+      if (kind === "rows" && data.reload) refresh();
     },
   };
 }

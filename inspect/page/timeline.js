@@ -1,11 +1,12 @@
 // The timeline of a run: a table of which a page at a time is loaded.
 import { trace } from "./decisions.js";
+import { variant } from "./variant.js";
 import { duration, el, get, later, money, number, post, show, table, time } from "./dom.js";
 
 const size = 200;
 
 export function timeline(path) {
-  let from = 0, total = -1, shown = [];
+  let from = 0, total = -1, loading = 0, shown = [];
   const body = el("tbody");
   const where = el("span", { class: "quiet", role: "status" });
   const problem = el("p", { class: "bad", role: "alert" });
@@ -29,6 +30,7 @@ export function timeline(path) {
 
   async function load() {
     const at = from;
+    loading++;
     try {
       if (follow.checked && total > size) from = total - size;
       if (from !== at) { shown = []; body.replaceChildren(); }
@@ -36,22 +38,36 @@ export function timeline(path) {
       total = page.total;
       fill(page.rows);
       problem.replaceChildren(page.problem);
-      where.replaceChildren(total === 0 ? "Nothing has happened." : "Rows " + (from + 1) + " to " + (from + page.rows.length) + " of " + total);
+      count();
     } catch (e) {
       problem.replaceChildren(e.message);
+    } finally {
+      loading--;
     }
   }
 
   function fill(rows) {
-    const spans = spansOf(rows);
     rows.forEach((r, i) => {
       if (!shown[i]) {
         shown[i] = line(path, String(from + i));
         body.append(...shown[i].elements);
       }
-      shown[i].set(r, spans[r.step]);
+      shown[i].row = r;
     });
+    const spans = spansOf(shown.map((l) => l.row));
+    shown.forEach((l) => l.set(l.row, spans[l.row.step]));
   }
+
+  // change shows rows that have changed, by index. It returns false if rows between these and the shown ones are missing.
+  function change(rows) {
+    const all = shown.map((l) => l.row);
+    for (let i = from; i < from + size; i++) if (rows[i]) all[i - from] = rows[i];
+    if (all.includes(undefined)) return false;
+    fill(all);
+    return true;
+  }
+
+  const count = () => where.replaceChildren(total === 0 ? "Nothing has happened." : "Rows " + (from + 1) + " to " + (from + shown.length) + " of " + total);
 
   async function find() {
     const start = shown.findIndex((l) => l.button === document.activeElement || l.found);
@@ -64,9 +80,15 @@ export function timeline(path) {
     if (hit) { hit.found = true; hit.button.focus(); }
   }
 
-  // keys: the arrows go from row to row, Escape closes a row.
+  // keys: the arrows go from row to row, Escape closes a row from within.
   function keys(e) {
-    const buttons = [...body.querySelectorAll("button.toggle")];
+    const buttons = [...body.querySelectorAll("td.what > .toggle")];
+    const detail = e.target.closest("tr.detail");
+    if (e.key === "Escape" && detail) {
+      const button = detail.previousElementSibling.querySelector(".toggle");
+      button.click();
+      button.focus();
+    }
     const i = buttons.indexOf(document.activeElement);
     const to = { ArrowDown: i + 1, ArrowUp: i - 1, Home: 0, End: buttons.length - 1 }[e.key];
     if (i < 0 || to === undefined || !buttons[to]) return;
@@ -79,12 +101,11 @@ export function timeline(path) {
   return {
     element,
     update(data) {
-      const open = shown.some((l) => l.open) || shown.length < size;
-      if (total < 0 || data.total !== total || open) {
-        total = data.total;
-        if (open || follow.checked) refresh();
-        else where.replaceChildren("Rows " + (from + 1) + " to " + (from + shown.length) + " of " + total);
-      }
+      if (data.reload || loading) { refresh(); return; } // what is being loaded may be older than this
+      total = data.total;
+      problem.replaceChildren(data.problem);
+      if (follow.checked && total > from + size || !change(data.rows || {})) refresh();
+      else count();
     },
   };
 }
@@ -108,14 +129,13 @@ function line(path, index) {
   const inner = el("td", { colSpan: 10 });
   const row = el("tr", {}, cells);
   const detail = el("tr", { class: "detail", hidden: true }, inner);
-  const self = { elements: [row, detail], button, set, open: true, found: false };
+  const self = { elements: [row, detail], button, set, found: false };
   let last = "";
 
   function set(r, span) {
     const text = JSON.stringify([r, span]);
     if (text === last) return;
     last = text;
-    self.open = r.state === "running" || r.state === "asked";
     row.className = r.kind;
     button.replaceChildren(name(r));
     const took = r.end && r.start ? new Date(r.end) - new Date(r.start) : NaN;
@@ -137,9 +157,9 @@ function line(path, index) {
     try {
       const d = await get(path + "/details", { row: index });
       inner.replaceChildren(...d.events.map(happened), d.left ? d.left + " more events are too long to be shown" : "");
+      if (self.tool) inner.prepend(await trace(path, Number(index)));
       if (self.sub) inner.prepend(await nested(path, index));
-      if (self.tool) inner.append(await trace(path, Number(index)));
-      if (self.record && !index.includes(".")) inner.append(fork(path, self.record));
+      if (self.record && !index.includes(".")) inner.append(fork(path, self.row, d.events));
     } catch (e) {
       inner.replaceChildren(e.message);
     }
@@ -147,24 +167,36 @@ function line(path, index) {
   return self;
 }
 
-// happened renders an event, or a message.
+// happened renders an event, or a message. The parts of a request are on the page of requests.
 function happened(event) {
-  const { type, time: at, seq, run, ...rest } = event;
+  const { type, time: at, seq, run, parts, ...rest } = event;
   return el("div", {}, type && el("div", {}, el("strong", {}, type.replaceAll("_", " ")), el("span", { class: "quiet" }, " " + time(at))), show(rest));
 }
 
-// fork copies the session up to a record.
-function fork(path, record) {
+// fork copies the session up to a row, or up to before it, and lets the copy run.
+function fork(path, r, events) {
   const say = el("input", { type: "text", size: 40 });
+  const edited = el("textarea", { rows: 3, "aria-label": "The message, edited" });
+  const how = variant();
   const problem = el("span", { class: "bad", role: "alert" });
-  const copy = async () => {
+  const copy = async (body) => {
     try {
-      location.hash = "#/s/" + (await post(path + "/fork", { record, say: say.value })).id;
+      const { id } = await post(path + "/fork", { ...body, ...how.values() });
+      location.hash = "#/s/" + id;
     } catch (e) {
       problem.replaceChildren(e.message);
     }
   };
-  return el("div", { class: "tools" }, el("button", { onclick: copy }, "Fork after this"), el("label", {}, "and say ", say), problem);
+  const button = (text, body) => el("button", { onclick: () => copy(body()) }, text);
+  const tools = (...parts) => el("div", { class: "tools" }, parts);
+  const blocks = events.flatMap((e) => e.message && e.message.blocks || []);
+  edited.value = blocks.filter((b) => b.type === "text").map((b) => b.text).join("\n");
+  return el("section", { "aria-label": "Copies" }, el("h3", {}, "As a new session"), how.element,
+    tools(el("label", {}, "Say ", say), button("Fork after this", () => ({ record: r.record, say: say.value }))),
+    r.kind === "user" && r.message && tools(edited, button("Edit and send", () => ({ before: r.message, say: edited.value })),
+      blocks.some((b) => b.type !== "text") && "Only text is sent again, no images or files."),
+    r.kind === "model" && r.message && tools(button("Answer again", () => ({ before: r.message, run: true })), "the copy begins before this answer"),
+    problem);
 }
 
 // nested is the table of a sub-agent.
@@ -190,10 +222,10 @@ function name(r) {
 function bar(r, span) {
   if (!span || !(span.end > span.begin) || r.kind !== "model" && r.kind !== "tool") return r.lane > 0 ? "" : time(r.start);
   const part = (t) => 100 * (new Date(t) - span.begin) / (span.end - span.begin);
-  const fill = el("div", { class: r.behind ? "fill background" : "fill" });
+  const fill = el("div", { class: "fill" + (r.behind ? " background" : "") + (r.early ? " early" : "") });
   fill.style.left = part(r.start) + "%";
   fill.style.width = Math.max(0, part(r.end || span.end) - part(r.start)) + "%";
-  const label = time(r.start) + (r.lane ? ", lane " + r.lane : "") + (r.behind ? ", in the background" : "");
+  const label = time(r.start) + (r.lane ? ", lane " + r.lane : "") + (r.early ? ", began before the answer was complete" : "") + (r.behind ? ", in the background" : "");
   return el("div", { class: "track", role: "img", "aria-label": label, title: label }, fill);
 }
 
@@ -201,6 +233,7 @@ function result(r) {
   const kinds = { success: "good", stop: "quiet", tool_calls: "quiet", completed: "good", running: "wait", asked: "wait", waiting: "wait" };
   const out = el("div", {}, el("span", { class: r.state ? kinds[r.state] || "bad" : "quiet" }, r.state || ""));
   if (r.lane > 1) out.append(el("span", { class: "quiet" }, " lane " + r.lane));
+  if (r.early) out.append(el("span", { class: "quiet" }, " early"));
   if (r.behind) out.append(el("span", { class: "quiet" }, " in the background"));
   if (r.fault) out.append(el("div", { class: "clip" }, r.fault));
   if (r.why) out.append(el("div", { class: "clip quiet" }, r.why));

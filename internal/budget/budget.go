@@ -1,9 +1,7 @@
-// Package budget checks what operations cost in memory, which unlike a time is nearly
-// the same on every machine.
+// Package budget checks how much memory operations allocate, which is nearly the same on every machine.
 //
-// Tests that use it are named TestCost… and are in files *_alloc_test.go.
-// `make costs` runs them without the race detector, which allocates itself: with it
-// only what is far beyond a budget fails.
+// Tests that use it are named TestCost… and are in files *_alloc_test.go. `make costs` runs them without the race
+// detector, which itself allocates: with it only a cost far above the budget fails.
 package budget
 
 import (
@@ -34,9 +32,8 @@ const (
 	turns = 10 // in each try
 )
 
-// Hold fails the test unless op, which must be repeatable and does the operation per
-// times, costs about as wanted for each. It takes the minimum of several tries, since
-// other goroutines of the process allocate too.
+// Hold fails the test unless an operation costs about as much as wanted. op does the operation per times, and must be
+// repeatable. Hold takes the minimum of several tries, since other goroutines of the process allocate too.
 func Hold(t testing.TB, want Cost, per int, op func()) {
 	t.Helper()
 	tries, turns := tries, turns
@@ -79,8 +76,8 @@ func measure(per, turns int, op func()) Cost {
 	return Cost{float64(after.Mallocs-before.Mallocs) / n, float64(after.TotalAlloc-before.TotalAlloc) / n}
 }
 
-// Kept returns how many bytes of heap each of n values that make returns keeps: the median of
-// three measurements, as what other tests left may be freed during one.
+// Kept returns how many bytes of heap each value that make returns keeps, measured with n values: the median of three
+// measurements, since garbage of other tests may be freed during one of them.
 func Kept[T any](n int, make func() T) float64 {
 	bytes := []float64{kept(n, make), kept(n, make), kept(n, make)}
 	slices.Sort(bytes)

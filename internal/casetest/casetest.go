@@ -1,10 +1,9 @@
-// Package casetest reads the case files that tests check rules against, and the lists of
-// rows that we decide differently on purpose, with their reasons.
+// Package casetest reads the case files that tests check rules against, and the lists of rows that are deliberately
+// decided differently, with their reasons.
 //
-// Case files are JSON Lines in the folder named by the environment variable
-// KITBAG_CASES, by default testdata/cases at the root of the repository. Another folder
-// may hold only some of the files, and other rows: a test whose file is missing is then
-// skipped, and unused deviations are not an error.
+// Case files are JSON Lines in the folder named by the environment variable KITBAG_CASES, by default
+// testdata/cases at the root of the repository. Another folder may hold only some of the files, and other rows: a
+// test whose file is missing is then skipped, and unused deviations are not an error.
 package casetest
 
 import (
@@ -54,8 +53,7 @@ func Rows[T any](tb testing.TB, name string) []T {
 // otherCases reports whether the case files are not the repository's own.
 func otherCases() bool { return os.Getenv("KITBAG_CASES") != "" }
 
-// Deviations are rules for rows that we decide differently: a row whose key one of them
-// matches may differ, for the given reason.
+// Deviations are the rows that may be decided differently: those whose keys match one of the patterns.
 type Deviations []struct {
 	Key    string `json:"key"` // a regular expression
 	Reason string `json:"reason"`

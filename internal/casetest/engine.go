@@ -21,8 +21,8 @@ type Rule struct {
 	Content        *string
 }
 
-// An EngineRow is a row of engine.jsonl. Props says how the tools whose names begin with
-// Fake decide; the others are those of package builtin.
+// An EngineRow is a row of engine.jsonl. Props are for tools whose names begin with Fake; the others are those of package
+// builtin.
 type EngineRow struct {
 	Mode        string
 	Rules       []Rule
@@ -41,8 +41,7 @@ type EngineRow struct {
 	Origin string
 }
 
-// Policy returns the policy of a row. The cases were recorded with trusted read-only
-// claims of tools.
+// Policy returns the policy of a row. The cases were recorded with trusted read-only claims of tools.
 func Policy(tb testing.TB, mode string, rules []Rule, dirs []string) *permission.Policy {
 	tb.Helper()
 	m, ok := oldModes[mode]

@@ -1,11 +1,9 @@
-// Package countdown tests that work which polls its context ends at whichever poll the
-// context is cancelled.
+// Package countdown tests that work which polls its context ends at whichever poll the context is cancelled.
 package countdown
 
 import "context"
 
-// A Context is cancelled once Err has been called Left times; Done is not affected. It is
-// for one goroutine.
+// A Context is cancelled once Err has been called Left times; Done is not affected. It is for one goroutine.
 type Context struct {
 	context.Context
 	Left int // below zero afterwards

@@ -1,9 +1,8 @@
 // Package demoserver is a small MCP server for demonstrations and tests. It uses the real protocol, and its
 // answers depend only on the arguments.
 //
-// Its tools are weather_lookup, echo, add and countdown, which are marked read-only, and
-// note_add, which is not: it appends to a list that lives as long as the server. countdown
-// reports progress.
+// Its tools are weather_lookup, echo, add and countdown, which are marked read-only, and note_add, which is not:
+// it appends to a list that lives as long as the server. countdown reports progress.
 package demoserver
 
 import (

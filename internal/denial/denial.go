@@ -1,10 +1,14 @@
-// Package denial has what a model reads in place of the result of a call that may not run.
+// Package denial has the texts that a model gets as the result of a call that may not run.
 package denial
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/toolkit"
 )
 
 //go:embed denied.txt
@@ -19,7 +23,20 @@ func Denied(tool, reason string) string {
 	return strings.Replace(text, " was denied: denied by ", " was denied by ", 1)
 }
 
-// Refused returns the text for a call that the user refuses. A reason says what the user wants instead.
+// Hidden returns the error for a call of a tool that the model does not see: if it is hidden because a rule denies every
+// call of it, the text of that denial, or else err. With call_tool the tool is the one in the arguments.
+func Hidden(p *permission.Policy, tool string, err error) error {
+	if hidden, ok := errors.AsType[*toolkit.HiddenError](err); ok {
+		tool = hidden.Tool
+	}
+	d := permission.Decide(p, &permission.Call{Tool: tool})
+	if d.Behavior == permission.Deny && d.Rule != nil && d.Rule.Pattern == "" {
+		return errors.New(Denied(tool, d.Reason))
+	}
+	return err
+}
+
+// Refused returns the text for a call that the user refuses, with the user's reason if there is one.
 func Refused(tool, reason string) string {
 	if reason != "" {
 		return fmt.Sprintf("The user refused this call of %s. Reason: %s", tool, reason)

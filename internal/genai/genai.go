@@ -1,6 +1,5 @@
-// Package genai is shared by tracing and logging of agents: the names of OpenTelemetry's
-// semantic conventions for generative AI, and a middleware that observes runs, model
-// calls and tool calls.
+// Package genai is shared by tracing and logging of agents: the names of OpenTelemetry's semantic conventions for
+// generative AI, and a middleware that observes runs, model calls and tool calls.
 package genai
 
 import (
@@ -51,8 +50,7 @@ const (
 	MetricFirstChunk = "gen_ai.client.operation.time_to_first_chunk"
 )
 
-// An Op is an observed operation. Name, Target and Call are set when it begins, the rest
-// by its end.
+// An Op is an observed operation. Name, Target and Call are set when it begins, and the other fields by its end.
 type Op struct {
 	Name   string // OpAgent, OpChat or OpTool
 	Target string // the agent, model or tool; may be empty
@@ -63,7 +61,7 @@ type Op struct {
 
 	Request *model.Request   // of a model call
 	Finish  *model.Finish    // nil if there was none
-	Answer  *message.Message // as far as received, if it is collected; see [Begin.Watch]
+	Answer  *message.Message // the received part, if answers are collected; see [Begin.Watch]
 	First   time.Duration    // until the first chunk; 0 if there was none
 	Host    string           // of the model's server; empty if unknown
 	Port    int
@@ -95,7 +93,7 @@ func (begin Begin) Watch(agentName string, answers bool) agent.Middleware {
 
 type runKey struct{}
 
-// RunOf returns the run of the context, nil outside of one.
+// RunOf returns the run of the context, or nil.
 func RunOf(ctx context.Context) *Op {
 	op, _ := ctx.Value(runKey{}).(*Op)
 	return op
@@ -144,8 +142,7 @@ func (begin Begin) notRun(ctx context.Context, c *event.ToolCall, res *event.Too
 	end()
 }
 
-// A watched model observes its calls: each attempt, since retries wrap the models that
-// middleware returns.
+// A watched model observes its calls: each attempt, since retries wrap the models that middleware returns.
 type watched struct {
 	model.Model
 	begin   Begin
@@ -229,8 +226,7 @@ func (begin Begin) tool(next tool.Handler) tool.Handler {
 	}
 }
 
-// ErrorClass returns the low-cardinality name of an error: the kind of a failed
-// model call, and so on.
+// ErrorClass returns the low-cardinality name of an error: the kind of a failed model call, and so on.
 func ErrorClass(err error) string {
 	if e, ok := errors.AsType[*model.Error](err); ok {
 		return string(e.Kind)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Same compares a value of ours with JSON and returns the difference.
+// Same compares a value with JSON, and returns the difference or "".
 func Same(got any, want json.RawMessage) string {
 	data, err := json.Marshal(got)
 	if err != nil {
@@ -24,7 +24,7 @@ func Same(got any, want json.RawMessage) string {
 	return ""
 }
 
-// Result compares wags' structured answers; texts of errors are matched by [Says].
+// Result compares a structured answer with that of wags. Texts of errors are compared with [Says].
 func Result(got map[string]any, want json.RawMessage, whole bool) string {
 	var w map[string]any
 	if json.Unmarshal(want, &w) != nil {
@@ -92,8 +92,8 @@ var wordings = []wording{
 	{`Group (.*) is already registered`, `two groups have the name "$1"`},
 }
 
-// A wording maps an error text of one of the systems to ours: upstream is a pattern of
-// theirs, ours a pattern in which $1 and so on are what upstream's groups matched.
+// A wording maps the error texts of one of the systems to those of package toolkit. Both are patterns; in ours, $1 and so
+// on are the texts that upstream's groups matched.
 type wording struct{ upstream, ours string }
 
 // Says reports whether our text says the same as theirs. For a text without a wording it

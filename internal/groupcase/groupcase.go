@@ -1,6 +1,5 @@
-// Package groupcase reads the scenarios of other systems that group tools, and makes
-// toolkits with their rules. The rows are described in part D of the reference on grouping
-// systems. The toolkit is checked by calls of the package, the server over the wire.
+// Package groupcase reads the scenarios of other systems that group tools, and makes toolkits with their rules. Tests of
+// package toolkit check them with calls, and tests of package mcpserver over the wire.
 package groupcase
 
 import (
@@ -70,7 +69,7 @@ type Config struct {
 	ListChanged    *bool `json:"listChanged"` // whether the server declares notifications of changes
 }
 
-// A Step is something of a scenario, and its expected result.
+// A Step is an operation of a scenario with its expected result.
 type Step struct {
 	Op     string
 	Args   map[string]json.RawMessage
@@ -88,8 +87,7 @@ func (s *ToolSpec) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*plain)(s))
 }
 
-// A Row is a scenario that is not decoded yet, so that an invalid one fails only its own
-// test.
+// A Row is a scenario that is not decoded yet, so that an invalid one fails only its own test.
 type Row struct {
 	ID  string
 	raw json.RawMessage
@@ -114,14 +112,14 @@ func (r Row) Scenario(tb testing.TB) (sc Scenario) {
 	return sc
 }
 
-// Number returns the part of an id that is stable: wags-001.
+// Number returns the stable part of an id, such as wags-001.
 func Number(id string) string {
 	parts := strings.SplitN(id, "-", 3)
 	return strings.Join(parts[:min(2, len(parts))], "-")
 }
 
-// Deviations returns the reasons, by number, why we decide scenarios differently. Some may
-// be of scenarios that are not in the folder.
+// Deviations returns, by number, the reasons why scenarios are decided differently. The scenarios need not be in the
+// folder of case files.
 func Deviations(tb testing.TB, file string) map[string]string {
 	tb.Helper()
 	raw, err := os.ReadFile(file)

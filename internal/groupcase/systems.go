@@ -12,8 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// Wags returns the toolkit of a scenario of wags. Made makes a tool that returns its name,
-// with its own labels.
+// Wags returns the toolkit of a scenario of wags. made makes a tool that returns its name, with its own labels.
 func Wags(sc Scenario, made func(name string, labels []string) tool.Tool) toolkit.Config {
 	cfg := toolkit.Config{Preset: toolkit.Wags(), Initial: sc.Config.InitialGroups, MaxTools: sc.Config.MaxTools}
 	places := maps.Clone(sc.Config.Handlers)

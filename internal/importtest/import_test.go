@@ -37,25 +37,30 @@ var allowed = map[string][]string{
 	"agent":            {"agent/event", "toolkit", "model", "model/catalog", "model/middleware", "tool", "tool/host", "tool/toolstate", "skill", "message", "permission", "redact", "agent/internal/decide", "agent/internal/window", "agent/internal/picture"},
 	"agent/agentotel":  {"agent", "agent/event", "message", "model", "redact"},
 	"agent/agentlog":   {"agent", "agent/event", "message", "permission", "redact"},
-	"mcpclient":        {"tool", "tool/host", "message", "permission"},
+	"mcpclient":        {"tool", "tool/host", "skill", "message", "permission"},
 	"mcpserver": {"toolkit", "skill", "tool", "tool/host", "tool/toolstate", "message", "permission",
-		"mcpserver/internal/rpc", "mcpserver/internal/wire", "mcpserver/internal/park"},
-	"mcpgateway": {"mcpclient", "mcpserver", "toolkit", "tool", "tool/host", "permission"},
+		"mcpserver/internal/rpc", "mcpserver/internal/wire", "mcpserver/internal/park", "mcpserver/internal/replica"},
+	"mcpgateway": {"mcpclient", "mcpserver", "mcpserver/oauth", "toolkit", "skill", "tool", "tool/host", "tool/toolstate", "permission"},
 	"builtin": {"tool", "tool/toolstate", "message", "permission", "redact", "builtin/sandbox",
 		"builtin/internal/shell", "builtin/internal/pathrule", "builtin/internal/grep", "builtin/internal/gitignore"},
 	"builtin/pdf":     {},
 	"builtin/sandbox": {"permission"},
 	"cmd/kitbag":      {"*"},
-	"inspect":         {"agent", "agent/event", "agent/session", "message", "model/catalog", "permission"},
+	"inspect":         {"agent", "agent/event", "agent/session", "message", "model/catalog", "permission", "tool", "tool/toolstate", "toolkit"},
 
-	"mcpserver/internal/rpc":  {},
-	"mcpserver/internal/wire": {},
-	"mcpserver/internal/park": {"mcpserver/internal/rpc", "mcpserver/internal/wire"},
-	"model/internal/again":    {},
-	"model/internal/provider": {"model", "message"},
-	"agent/internal/decide":   {"message", "permission"},
-	"agent/internal/window":   {"message", "tool"},
-	"agent/internal/picture":  {},
+	"mcpserver/postgres":          {"mcpserver"},
+	"mcpserver/oauth":             {"mcpserver", "toolkit", "permission"},
+	"mcpserver/sharedtest":        {"mcpserver"},
+	"mcpserver/internal/rpc":      {},
+	"mcpserver/internal/wire":     {},
+	"mcpserver/internal/replica":  {"mcpserver/internal/wire"},
+	"mcpserver/internal/park":     {"mcpserver/internal/rpc", "mcpserver/internal/wire", "mcpserver/internal/replica"},
+	"model/internal/again":        {},
+	"model/internal/provider":     {"model", "model/httperror", "tool", "message"},
+	"model/internal/providertest": {"model", "tool", "message"},
+	"agent/internal/decide":       {"message", "permission"},
+	"agent/internal/window":       {"message", "tool"},
+	"agent/internal/picture":      {},
 
 	"tool/middleware": {"tool"},
 	"tool/host":       {"tool", "message"},
@@ -79,7 +84,6 @@ var allowed = map[string][]string{
 	"builtin/internal/pathrule":         {},
 	"builtin/internal/gitignore":        {},
 	"builtin/internal/grep":             {},
-	"builtin/pdf/internal/pdftest":      {},
 	"cmd/kitbag/internal/docgen":        {},
 	"cmd/kitbag/internal/docgen/sample": {"tool", "tool/docs"},
 
@@ -88,21 +92,25 @@ var allowed = map[string][]string{
 	"model/anthropic/anthropictest": {},
 
 	"internal/interop/confclient": {"mcpclient", "tool", "tool/host"},
+	"internal/interop/replicas":   {"mcpclient", "mcpgateway", "mcpserver", "mcpserver/postgres", "message", "permission", "tool", "tool/host", "toolkit"},
 	"internal/interop/confserver": {"mcpserver", "toolkit", "skill", "tool", "tool/host", "message", "permission"},
 	"internal/budget":             {},
 	"internal/demoserver":         {},
-	"internal/denial":             {},
-	"internal/mcpgroups":          {"mcpclient", "toolkit", "tool"},
+	"internal/denial":             {"permission", "toolkit"},
+	"internal/mcpgroups":          {"mcpclient", "permission", "skill", "toolkit", "tool"},
 	"internal/openaitest":         {},
 	"internal/wiretest":           {},
 	"internal/oauthtest":          {},
+	"internal/oauthurl":           {},
 	"internal/casetest":           {"permission"},
 	"internal/groupcase":          {"toolkit", "tool"},
 	"internal/seed":               {},
 	"internal/countdown":          {},
 	"internal/near":               {},
 	"internal/lazy":               {},
-	"internal/visible":            {},
+	"internal/tracecontext":       {"internal/lazy"},
+	"internal/envref":             {"internal/lazy"},
+	"internal/visible":            {"internal/strictjson"},
 	"internal/strictjson":         {},
 	"internal/mcpcontent":         {"internal/strictjson", "message"},
 	"internal/mcpupstream":        {},
@@ -112,16 +120,21 @@ var allowed = map[string][]string{
 // internalUsers lists the packages that may import an internal package; tests may import all.
 var internalUsers = map[string][]string{
 	"internal/genai":    {"agent/agentlog", "agent/agentotel"},
-	"internal/visible":  {"tool/host", "mcpclient", "mcpserver", "mcpgateway", "cmd/kitbag", "cmd/kitbag/internal/term", "inspect"},
+	"internal/visible":  {"tool/host", "skill", "mcpclient", "mcpserver", "mcpgateway", "cmd/kitbag", "cmd/kitbag/internal/term", "inspect"},
+	"internal/pgtest":   {"internal/interop/replicas"},
 	"internal/near":     {"tool", "toolkit", "skill", "mcpgateway", "internal/policycheck"},
 	"internal/casetest": {"internal/groupcase"},
 	"internal/lazy": {"tool", "tool/host", "skill", "redact", "agent", "agent/session", "builtin", "builtin/internal/pathrule", "builtin/internal/shell",
-		"mcpclient", "mcpserver", "mcpserver/internal/rpc", "mcpgateway", "internal/mcpgroups"},
+		"mcpclient", "mcpserver", "mcpserver/internal/rpc", "mcpgateway", "internal/mcpgroups", "internal/tracecontext", "internal/envref"},
 
-	"internal/strictjson":  {"internal/mcpcontent", "model", "agent", "agui", "mcpclient", "mcpserver", "mcpserver/internal/rpc", "mcpgateway"},
+	"internal/tracecontext": {"agent/agentotel", "mcpclient", "mcpserver"},
+	"internal/envref":       {"mcpclient", "mcpgateway"},
+
+	"internal/strictjson":  {"redact", "internal/visible", "internal/mcpcontent", "model", "agent", "agui", "mcpclient", "mcpserver", "mcpserver/internal/rpc", "mcpgateway"},
 	"internal/mcpcontent":  {"agent", "mcpclient", "mcpserver", "mcpgateway"},
 	"internal/mcpupstream": {"mcpserver", "mcpgateway"},
 	"internal/policycheck": {"agent", "mcpserver"},
+	"internal/oauthurl":    {"mcpclient", "mcpserver/oauth", "mcpgateway"},
 	"internal/wiretest":    {"internal/openaitest", "model/anthropic/anthropictest"},
 	"internal/denial":      {"agent", "mcpserver"},
 	"internal/mcpgroups":   {"mcpgateway", "cmd/kitbag"},
@@ -141,6 +154,19 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// TestTemplates checks that no library imports a template package: they look methods up by name, for which the linker
+// keeps all methods of every package in a program.
+func TestTemplates(t *testing.T) {
+	for _, p := range listPackages(t) {
+		name := short(p.ImportPath)
+		for _, imp := range []string{"text/template", "html/template"} {
+			if slices.Contains(p.Imports, imp) {
+				t.Errorf("%s imports %s; write the text with strings and fmt", name, imp)
+			}
+		}
+	}
+}
+
 // TestNestedModules checks that no package of the root module, tests included, imports one
 // of a nested module: go mod tidy in a module that uses kitbag would have to find it too.
 func TestNestedModules(t *testing.T) {
@@ -149,7 +175,7 @@ func TestNestedModules(t *testing.T) {
 	for _, p := range pkgs {
 		nested[p.ImportPath] = p.Module.Path != module
 	}
-	for _, name := range []string{"agent/agentotel", "agent/session/postgres", "agent/session/sessiontest", "agent/session/sqlite", "agent/temporal", "agui", "builtin", "builtin/pdf", "cmd/kitbag", "examples/hello", "inspect", "inspect/internal/browsertest", "internal/interop", "mcpgateway", "model/anthropic"} {
+	for _, name := range []string{"agent/agentotel", "agent/session/postgres", "agent/session/sessiontest", "agent/session/sqlite", "agent/temporal", "agui", "builtin", "builtin/pdf", "cmd/kitbag", "examples/hello", "inspect", "inspect/internal/browsertest", "internal/interop", "mcpgateway", "mcpserver", "mcpserver/oauth", "mcpserver/postgres", "model/anthropic"} {
 		if !nested[module+"/"+name] {
 			t.Errorf("%s was not found as a nested module; the test would not check it", name)
 		}

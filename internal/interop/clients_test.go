@@ -84,7 +84,7 @@ func TestTypeScriptClientOverHTTP(t *testing.T) {
 }
 
 // TestInspector runs the MCP Inspector, which opens a session for each request: it lists in
-// every transport, checks schemas, calls, and reads a skill as prompt and resource.
+// every transport, checks schemas, calls, and reads a skill as resources.
 func TestInspector(t *testing.T) {
 	url := served(t)
 	for _, row := range []struct {
@@ -100,8 +100,7 @@ func TestInspector(t *testing.T) {
 			[]string{`"opened":true`, `"demo__countdown"`}},
 		{"call, stateless", []string{"--transport", "http", "--protocol-era", "modern", "--method", "tools/call", "--tool-name", "call_tool",
 			"--tool-args-json", `{"name":"demo__countdown","arguments":{"n":2}}`}, []string{"counted down from 2"}},
-		{"prompts", []string{"--transport", "http", "--method", "prompts/list"}, []string{`"name":"pdf"`}},
-		{"a prompt", []string{"--transport", "http", "--method", "prompts/get", "--prompt-name", "pdf"}, []string{"Read references/forms.md first.", `"role":"user"`}},
+		{"a skill", []string{"--transport", "http", "--method", "resources/read", "--uri", "skill://pdf/SKILL.md"}, []string{"Read references/forms.md first."}},
 		{"resources", []string{"--transport", "http", "--method", "resources/list"}, []string{`"uri":"skill://pdf/SKILL.md"`, `"uri":"skill://pdf/references/forms.md"`}},
 		{"a resource, stateless", []string{"--transport", "http", "--protocol-era", "modern", "--method", "resources/read", "--uri", "skill://pdf/references/forms.md"},
 			[]string{"Use black ink."}},

@@ -28,13 +28,13 @@ const Key = "kitbag/content"
 // Keep returns the value of [Key] for content, or nil if there is nothing to keep.
 func Keep(content []json.RawMessage) json.RawMessage {
 	kept := make([]json.RawMessage, len(content))
-	incomplete := false
+	found := false
 	for i, raw := range content {
-		if saysMore(raw) {
-			kept[i], incomplete = raw, true
+		if isIncomplete(raw) {
+			kept[i], found = raw, true
 		}
 	}
-	if !incomplete {
+	if !found {
 		return nil
 	}
 	value, err := json.Marshal(kept)
@@ -44,10 +44,10 @@ func Keep(content []json.RawMessage) json.RawMessage {
 	return value
 }
 
-// saysMore reports whether raw is valid content of a known type with information that its block does not
-// contain. Invalid content is not kept, because a client may reject the whole result for it.
-func saysMore(raw json.RawMessage) bool {
-	if _, ok := justText(raw); ok {
+// isIncomplete reports whether the block of raw lacks some of its information, and raw is valid content of a known type.
+// Invalid content is not kept, because a client may reject the whole result for it.
+func isIncomplete(raw json.RawMessage) bool {
+	if justText(raw) != nil {
 		return false
 	}
 	var members map[string]json.RawMessage
@@ -89,21 +89,19 @@ func saysMore(raw json.RawMessage) bool {
 	return false
 }
 
-// justText returns the text of content that consists only of text, in the usual encoding. It is a fast path,
-// because nearly all content has this form.
-func justText(raw json.RawMessage) (text string, ok bool) {
+// justText returns the text of content that consists only of text, in the usual encoding, as JSON; nil for other content. It
+// is a fast path, because nearly all content has this form.
+func justText(raw json.RawMessage) []byte {
 	value, begins := bytes.CutPrefix(raw, []byte(`{"type":"text","text":`))
 	value, ends := bytes.CutSuffix(value, []byte("}"))
-	if !begins || !ends || len(value) == 0 || value[0] != '"' {
-		return "", false
+	if !begins || !ends || len(value) == 0 || value[0] != '"' || strictjson.StringEnd(value, 0) != len(value) {
+		return nil
 	}
-	// With further members the rest is not a valid JSON string.
-	err := json.Unmarshal(value, &text)
-	return text, err == nil
+	return value
 }
 
-// Of returns the original content of each block of a result. It is nil if the block represents everything or
-// was changed since, for example by middleware that removes secrets.
+// Of returns the original content of each block of a result. An element is nil if the block represents everything, or if
+// the block was changed, for example by middleware that removes secrets.
 func Of(res *message.ToolResult) []json.RawMessage {
 	out := make([]json.RawMessage, len(res.Blocks))
 	var kept []json.RawMessage
@@ -124,7 +122,7 @@ func Of(res *message.ToolResult) []json.RawMessage {
 		}
 		return out
 	}
-	// Blocks were added or removed since; the remaining ones are still in order.
+	// Blocks were added or removed; the remaining ones are still in order.
 	places := map[key][]int{} // indices of the pieces with this key, in order
 	for k, b := range original {
 		if b != nil {
@@ -159,7 +157,8 @@ func keyOf(b message.Block) key {
 
 // Block converts one piece of content. Unknown or invalid content becomes text, because models can often use it.
 func Block(raw json.RawMessage) message.Block {
-	if text, ok := justText(raw); ok {
+	var text string
+	if value := justText(raw); value != nil && json.Unmarshal(value, &text) == nil {
 		return &message.Text{Text: text}
 	}
 	var c struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/mcpclient"
 )
 
-// A Cache stores the names of a server's tools and its groups in a file, so that the next run can tell them
+// A Cache stores the names of a server's tools and its groups in a file, so that the next run knows them
 // before the server is started. Its methods are safe for concurrent use.
 type Cache struct {
 	path  string
@@ -29,15 +29,13 @@ type content struct {
 	Tools  []string `json:"tools"`  // null if they were not listed
 }
 
-// maxCache is the size of the largest file, in bytes. maxLabels is how many groups of a server are used; the tools
-// of further groups are in the group of the rest.
 const (
-	maxCache  = 1 << 20
-	maxLabels = 100
+	maxCache  = 1 << 20 // bytes of the largest file
+	maxLabels = 100     // groups of a server that are used; tools of further groups are in the group for the rest
 )
 
-// OpenCache reads what a directory has of a server. One with another command or address counts as another server.
-// With an empty directory nothing is stored.
+// OpenCache opens the cache of a server in a directory. Servers with different commands or addresses have different
+// caches. If dir is empty nothing is stored.
 func OpenCache(dir string, cfg mcpclient.Server) *Cache {
 	m := new(Cache)
 	if dir == "" {
@@ -59,7 +57,7 @@ func OpenCache(dir string, cfg mcpclient.Server) *Cache {
 		m.first = content{}
 	}
 	m.first.Groups = m.first.Groups[:min(len(m.first.Groups), maxLabels)]
-	// The file may have been changed, and descriptions of groups have the names.
+	// The descriptions of groups show these names, and another program may have changed the file.
 	m.first.Tools = slices.DeleteFunc(m.first.Tools, func(name string) bool { return name == "" || name != Legal(name) || len(name) > 2*MaxName })
 	return m
 }
@@ -70,7 +68,8 @@ func (m *Cache) Labels() []Label { return m.first.Groups }
 // Tools returns the names of the tools that were stored when the cache was opened; nil if there were none.
 func (m *Cache) Tools() []string { return m.first.Tools }
 
-// Store writes the groups and the names of the tools for the next run. It ignores errors, which only cost that.
+// Store writes the groups and the names of the tools for the next run. It ignores errors: without the file the next
+// run must start the server.
 func (m *Cache) Store(groups []mcpclient.Group, tools []string) {
 	if m.path == "" {
 		return

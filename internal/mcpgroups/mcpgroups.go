@@ -3,17 +3,20 @@
 package mcpgroups
 
 import (
+	"context"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/internal/lazy"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/skill"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A Group is a group of a configuration. One without globs describes the group of the server with its name.
+// A Group is a group of a configuration. Without globs it describes the group of the server with its name.
 type Group struct {
 	Name, Description string
 	Tools             []string // globs over names, SERVER__TOOL
@@ -33,8 +36,24 @@ type Server struct {
 	Rest   bool    // it may have tools that are in none of Labels
 	Items  bool    // it has prompts or resources, which need a group even without tools
 
-	Known  []string // the names of its tools in an earlier run, as models see them; nil if they are not known
+	Known  []string               // the names of its tools in an earlier run, as models see them; nil if they are not known
+	Denied func(tool string) bool // whether every call of a tool is denied, so that it is in no group; nil for none
 	Source func(Part) tool.Source
+	Skills skill.Loader // of all its skills, called SERVER/PATH; nil for none
+}
+
+func (s *Server) denied(name string) bool { return s.Denied != nil && s.Denied(name) }
+
+// DeniedBy returns a function that reports whether each of the policies has a rule that denies every call of a tool. Such
+// a tool is not shown to a model, since its calls would be wasted.
+func DeniedBy(policies ...*permission.Policy) func(tool string) bool {
+	return func(tool string) bool {
+		return len(policies) > 0 && !slices.ContainsFunc(policies, func(p *permission.Policy) bool {
+			return p == nil || !slices.ContainsFunc(p.Rules, func(r permission.Rule) bool {
+				return r.Behavior == permission.Deny && r.Pattern == "" && r.Names(tool)
+			})
+		})
+	}
 }
 
 // A Label is one of a server's own groups. Its name is SERVER/LABEL.
@@ -78,10 +97,10 @@ func MayMatch(glob, prefix string) bool {
 	return strings.HasPrefix(prefix, head) || strings.HasPrefix(head, prefix)
 }
 
-// Build returns the groups in the order for the model: those of the configuration, then those of the servers. A
-// tool in a group of the configuration is not in a group of its server: opening that would circumvent a ceiling
-// or a quota. own has for each server the names of its own groups; the keys are its names for them. It is nil for
-// a server whose tools are all in one group of the configuration.
+// Build returns the groups in the order for the model: those of the configuration, then those of the servers. A tool in a
+// group of the configuration is not in a group of its server, which would circumvent a ceiling or a quota on the group.
+// own has, for each server, the names of its own groups by the server's names for them. It is nil for a server whose
+// tools are all in one group of the configuration.
 func Build(groups []Group, servers []*Server) (out []toolkit.Group, own []map[string]string) {
 	b := builder{configured: groups, described: map[string]Group{}, used: map[string]bool{}}
 	for _, g := range groups {
@@ -110,8 +129,8 @@ type builder struct {
 	configured []Group
 	described  map[string]Group // by the name of the server's group
 
-	// used has the names of groups. A label cannot become one of the configuration's or of a server's: a ceiling
-	// with that group would then grant everything that the server puts into it.
+	// used has the names of groups. A label must not get the name of a group of the configuration or of another server,
+	// since a ceiling with that group would then grant everything that the server puts into it.
 	used map[string]bool
 }
 
@@ -120,8 +139,9 @@ func (b *builder) group(g Group, servers []*Server) toolkit.Group {
 	out := toolkit.Group{Name: g.Name, Description: g.Description, Instructions: g.Instructions, Parents: g.Parents}
 	for _, s := range servers {
 		if slices.ContainsFunc(g.Tools, func(glob string) bool { return MayMatch(glob, s.Prefix) }) {
-			keep := func(name string) bool { return Matches(g.Tools, strings.TrimPrefix(name, s.Strip)) }
+			keep := func(name string) bool { return !s.denied(name) && Matches(g.Tools, strings.TrimPrefix(name, s.Strip)) }
 			out.Sources = append(out.Sources, s.Source(Part{Keep: keep, HideInstructions: g.Instructions != "", Known: kept(s.Known, keep)}))
+			out.Skills = append(out.Skills, s.skills(func(name string) bool { return Matches(g.Tools, name) })...)
 		}
 	}
 	return out
@@ -131,11 +151,17 @@ func (b *builder) group(g Group, servers []*Server) toolkit.Group {
 // groups and one for the rest, or a single one.
 func (b *builder) serverGroups(s *Server) ([]toolkit.Group, map[string]string) {
 	keep := func(name string) bool {
+		if s.denied(name) {
+			return false
+		}
 		name = strings.TrimPrefix(name, s.Strip)
 		return !slices.ContainsFunc(b.configured, func(g Group) bool { return Matches(g.Tools, name) })
 	}
 	d := b.described[s.Group]
-	rest := toolkit.Group{Name: s.Group, Description: d.Description, Instructions: d.Instructions, Parents: d.Parents}
+	rest := toolkit.Group{Name: s.Group, Description: d.Description, Instructions: d.Instructions, Parents: d.Parents,
+		Skills: s.skills(func(name string) bool {
+			return !slices.ContainsFunc(b.configured, func(g Group) bool { return Matches(g.Tools, name) })
+		})}
 	hide := d.Instructions != ""
 	known := kept(s.Known, keep)
 	if len(s.Labels) == 0 {
@@ -174,8 +200,8 @@ func (b *builder) serverGroups(s *Server) ([]toolkit.Group, map[string]string) {
 	return toolkit.Import(out), own // corrects groups that MCP allows and a toolkit does not
 }
 
-// nameLabels names a server's own groups. The names begin with that of the server's group, so that people see
-// where they come from.
+// nameLabels names a server's own groups. The names begin with the name of the server's group, so that users see which
+// server they are from.
 func (b *builder) nameLabels(s *Server) map[string]string {
 	own := map[string]string{}
 	for _, l := range s.Labels {
@@ -218,4 +244,39 @@ func describe(s *Server, known []string) string {
 		names += name
 	}
 	return text + names
+}
+
+// skills returns a loader of the skills that keep accepts, by names of the form SERVER__PATH; none if the server has no
+// skills.
+func (s *Server) skills(keep func(name string) bool) []skill.Loader {
+	if s.Skills == nil {
+		return nil
+	}
+	return []skill.Loader{&skills{s.Skills, func(k *skill.Skill) bool {
+		return keep(s.Prefix + Legal(strings.TrimPrefix(k.Name, s.Name+"/")))
+	}}}
+}
+
+// skills are the skills of a server that are in a group.
+type skills struct {
+	all  skill.Loader
+	keep func(*skill.Skill) bool
+}
+
+func (l *skills) kept(all []*skill.Skill) []*skill.Skill {
+	return slices.DeleteFunc(all, func(s *skill.Skill) bool { return !l.keep(s) })
+}
+
+// Load implements [skill.Loader].
+func (l *skills) Load(ctx context.Context) ([]*skill.Skill, []skill.Diagnostic, error) {
+	all, problems, err := l.all.Load(ctx)
+	return l.kept(all), problems, err
+}
+
+// Known returns the skills that are known without contacting the server.
+func (l *skills) Known() []*skill.Skill {
+	if k, ok := l.all.(interface{ Known() []*skill.Skill }); ok {
+		return l.kept(k.Known())
+	}
+	return nil
 }

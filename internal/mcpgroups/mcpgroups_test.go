@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -27,6 +28,8 @@ func server(name string, known ...string) *Server {
 func TestBuild(t *testing.T) {
 	memory := server("memory", "mcp__memory__create_entities", "mcp__memory__add_observations", "mcp__memory__read_graph", "mcp__memory__delete")
 	one := server("one", "mcp__one__only")
+	denied := server("memory", memory.Known...)
+	denied.Denied = DeniedBy(&permission.Policy{Rules: []permission.Rule{{Tool: "mcp__memory__delete", Behavior: permission.Deny}}})
 	labelled := server("zoo")
 	labelled.Labels = []Label{{Name: "zoo/animals", Description: "All."}, {Name: "zoo/wild ones", Description: "Lions.", Parents: []string{"zoo/animals"}}}
 	for _, row := range []struct {
@@ -40,6 +43,8 @@ func TestBuild(t *testing.T) {
 one: 1 tool: only [only]`},
 		{"a group of the configuration", []Group{{Name: "reading", Description: "Look.", Tools: []string{"*__read_*"}}}, []*Server{memory}, `reading: Look. [read_graph]
 memory: 3 tools: create_entities, add_observations, delete [create_entities add_observations delete]`},
+		{"a rule denies a tool", []Group{{Name: "some", Description: "Some.", Tools: []string{"*__delete", "*__read_*"}}}, []*Server{denied}, `some: Some. [read_graph]
+memory: 2 tools: create_entities, add_observations [create_entities add_observations]`},
 		{"a description of a server", []Group{{Name: "memory", Description: "What was said."}}, []*Server{memory}, `memory: What was said. [create_entities add_observations read_graph delete]`},
 		{"all tools in a group", []Group{{Name: "all", Description: "All.", Tools: []string{"memory__*"}}}, []*Server{memory}, `all: All. [create_entities add_observations read_graph delete]`},
 		{"labels", nil, []*Server{labelled}, `zoo.animals: All. []
@@ -63,6 +68,32 @@ zoo: The tools of the MCP server "zoo" that are in no other group. []`},
 		}
 		if got := strings.Join(lines, "\n"); got != row.want || len(own) != len(row.servers) {
 			t.Errorf("%s:\n%s\nwant\n%s", row.name, got, row.want)
+		}
+	}
+}
+
+// TestDeniedBy checks which tools no call of which is allowed under any of the policies.
+func TestDeniedBy(t *testing.T) {
+	rule := func(tool, pattern string, b permission.Behavior) *permission.Policy {
+		return &permission.Policy{Rules: []permission.Rule{{Tool: tool, Pattern: pattern, Behavior: b}}}
+	}
+	deny := rule("a__*", "", permission.Deny)
+	for _, row := range []struct {
+		policies []*permission.Policy
+		want     bool
+	}{
+		{nil, false},
+		{[]*permission.Policy{nil}, false},
+		{[]*permission.Policy{deny}, true},
+		{[]*permission.Policy{rule("a__b", "", permission.Ask)}, false},
+		{[]*permission.Policy{rule("a__b", "x", permission.Deny)}, false},
+		{[]*permission.Policy{rule("b__*", "", permission.Deny)}, false},
+		{[]*permission.Policy{deny, nil}, false},
+		{[]*permission.Policy{deny, {Mode: permission.ModeBypass}}, false},
+		{[]*permission.Policy{deny, rule("*", "", permission.Deny)}, true},
+	} {
+		if got := DeniedBy(row.policies...)("a__b"); got != row.want {
+			t.Errorf("%v: %t, want %t", row.policies, got, row.want)
 		}
 	}
 }

@@ -7,13 +7,12 @@ import (
 	"strings"
 )
 
-// longest is how many bytes of a name are compared at most.
-const longest = 128
+// maxCompared is how many bytes of a name are compared.
+const maxCompared = 128
 
-// Names returns at most n of the known names that resemble word, the most similar first:
-// those with an edit distance of a third of its length or less, and those that contain it
-// or are part of it. Ties are broken by the number of differing letters. Case, blanks and
-// punctuation do not count.
+// Names returns at most n of the known names that resemble word, the most similar first: those with an edit
+// distance of a third of its length or less, and those that contain it or are part of it. Ties are broken by the
+// number of differing letters. Case, blanks and punctuation do not count.
 func Names(word string, known []string, n int) []string {
 	type candidate struct {
 		name    string
@@ -43,15 +42,15 @@ func Names(word string, known []string, n int) []string {
 	return names
 }
 
-// Typos is Names for a word that may be the name of something else: it returns only names
-// within the distance of a typing error, one letter in six, at least one. Names that differ
-// in their numbers only, such as read1 and read2, are different names.
+// Typos is like Names, for a word that may also be a correct name: it returns only names within the distance of a typing
+// error, which is one letter in six, and at least one. Names that differ only in their numbers, such as read1 and read2,
+// are different names.
 func Typos(word string, known []string, n int) []string {
 	folded := fold(word)
-	slip := min((len(folded)+1)/3, max(1, len(folded)/6))
+	limit := min((len(folded)+1)/3, max(1, len(folded)/6))
 	return Names(word, slices.DeleteFunc(slices.Clone(known), func(name string) bool {
 		other := fold(name)
-		return distance(folded, other) > slip || withoutDigits(folded) == withoutDigits(other) && folded != other
+		return distance(folded, other) > limit || withoutDigits(folded) == withoutDigits(other) && folded != other
 	}), n)
 }
 
@@ -67,11 +66,10 @@ func withoutDigits(s string) string {
 var blanks = strings.NewReplacer("_", "", "-", "", " ", "", ".", "")
 
 func fold(name string) string {
-	return blanks.Replace(strings.ToLower(name[:min(len(name), longest)]))
+	return blanks.Replace(strings.ToLower(name[:min(len(name), maxCompared)]))
 }
 
-// distance counts the edits that turn a into b: insert, remove or replace a byte, or swap
-// two neighbours.
+// distance counts the edits that turn a into b: insert, remove or replace a byte, or swap two neighbours.
 func distance(a, b string) int {
 	before, prev, cur := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range prev {

@@ -1,6 +1,5 @@
-// Package oauthtest is an authorization server, together with the MCP server that it protects, for tests of
-// logging in. It enforces the rules that a client could break: PKCE, the redirect URI of the registration, the
-// resource of a token.
+// Package oauthtest has an authorization server and the MCP server that it protects, for tests of logging in. It enforces
+// the rules that a client could break: PKCE, the redirect URI of the registration, the resource of a token.
 package oauthtest
 
 import (
@@ -76,8 +75,7 @@ func New(t testing.TB, guarded http.Handler) *Server {
 	return s
 }
 
-// Agree acts as a user who agrees to everything on the page, and returns the parameters
-// of the redirect.
+// Agree acts as a user who agrees to everything on the page, and returns the parameters of the redirect.
 func (s *Server) Agree(page string) (url.Values, error) {
 	u, err := url.Parse(page)
 	if err != nil {

@@ -91,8 +91,7 @@ func (v validator) assistant(o map[string]json.RawMessage) ([]string, error) {
 	return ids, nil
 }
 
-// call checks a tool call and returns its id. Arguments must be the JSON of an object:
-// OpenAI accepts any text, but other servers decode it.
+// call checks a tool call and returns its id.
 func (v validator) call(raw json.RawMessage) (string, error) {
 	o, err := wiretest.DecodeObject(raw)
 	if err != nil {
@@ -108,27 +107,37 @@ func (v validator) call(raw json.RawMessage) (string, error) {
 	if kind, _ := wiretest.DecodeString(o["type"]); kind != "function" {
 		return "", fmt.Errorf("type is %s; want function", o["type"])
 	}
-	if name, _ := wiretest.DecodeString(f["name"]); !nameRule.MatchString(name) {
-		return "", fmt.Errorf("name %s does not match %s", f["name"], nameRule)
-	}
-	args, err := wiretest.DecodeString(f["arguments"])
-	if err != nil {
-		return "", fmt.Errorf("arguments are not a string: %s", f["arguments"])
-	}
-	if _, err := wiretest.DecodeObject(json.RawMessage(args)); err != nil {
-		return "", fmt.Errorf("arguments: the text %w", err)
-	}
-	id, _ := wiretest.DecodeString(o["id"])
-	if id == "" || v.ids[id] {
-		return "", fmt.Errorf("id %s is empty or was used before", o["id"])
-	}
-	v.ids[id] = true
-	return id, nil
+	id, _, err := v.decodeCall(o["id"], f["name"], f["arguments"])
+	return id, err
 }
 
-// content checks a message's content: text, or parts of the given kinds. Blank text is
-// invalid, as it is for Anthropic's gateways.
+// decodeCall checks and decodes the members of a call in either API. Arguments must be the JSON of an object: OpenAI
+// accepts any text, but other servers decode it.
+func (v validator) decodeCall(rawID, rawName, rawArgs json.RawMessage) (id, name string, err error) {
+	if name, _ = wiretest.DecodeString(rawName); !nameRule.MatchString(name) {
+		return "", "", fmt.Errorf("name %s does not match %s", rawName, nameRule)
+	}
+	args, err := wiretest.DecodeString(rawArgs)
+	if err != nil {
+		return "", "", fmt.Errorf("arguments are not a string: %s", rawArgs)
+	}
+	if _, err := wiretest.DecodeObject(json.RawMessage(args)); err != nil {
+		return "", "", fmt.Errorf("arguments: the text %w", err)
+	}
+	if id, _ = wiretest.DecodeString(rawID); id == "" || v.ids[id] {
+		return "", "", fmt.Errorf("the call's id %s is empty or was used before", rawID)
+	}
+	v.ids[id] = true
+	return id, name, nil
+}
+
+// content checks a message's content: text, or parts of the given kinds.
 func (v validator) content(raw json.RawMessage, kinds ...string) error {
+	return v.textOrParts(raw, func(item json.RawMessage) error { return v.part(item, kinds) })
+}
+
+// textOrParts checks content. Blank text is invalid, as it is for Anthropic's gateways.
+func (v validator) textOrParts(raw json.RawMessage, part func(json.RawMessage) error) error {
 	if raw == nil {
 		return errors.New("content is missing")
 	}
@@ -143,7 +152,7 @@ func (v validator) content(raw json.RawMessage, kinds ...string) error {
 		return fmt.Errorf("content is neither text nor parts: %w", err)
 	}
 	for i, item := range list {
-		if err := v.part(item, kinds); err != nil {
+		if err := part(item); err != nil {
 			return fmt.Errorf("content[%d]: %w", i, err)
 		}
 	}

@@ -55,7 +55,7 @@ func (t Turn) output(req *Request) (items []outputItem) {
 		}
 		item := func(status, args string) object {
 			o := object{"type": "function_call", "id": fmt.Sprintf("fc_%s_%d", response, i), "call_id": callID(c, i), "name": c.Name, "arguments": args, "status": status}
-			if slices.Contains(req.late, c.Name) { // which is in a namespace of its own
+			if slices.Contains(req.late, c.Name) { // a late tool has its own namespace
 				o["namespace"] = c.Name
 			}
 			return o
@@ -93,9 +93,9 @@ func (t Turn) responseEvents(req *Request) (out []string) {
 	end := func(i int) {
 		emit(object{"type": "response.output_item.done", "output_index": i, "item": items[i].item})
 	}
-	calls := len(items) - len(t.calls)
+	firstCall := len(items) - len(t.calls)
 	for i := range items {
-		if t.interleave && i >= calls {
+		if t.interleave && i >= firstCall {
 			break
 		}
 		begin(i)
@@ -105,19 +105,19 @@ func (t Turn) responseEvents(req *Request) (out []string) {
 		end(i)
 	}
 	if t.interleave {
-		for i := calls; i < len(items); i++ {
+		for i := firstCall; i < len(items); i++ {
 			begin(i)
 		}
 		for round, more := 0, true; more; round++ {
 			more = false
-			for i := calls; i < len(items); i++ {
+			for i := firstCall; i < len(items); i++ {
 				if round < len(items[i].deltas) {
 					emit(place(i, items[i].deltas[round]))
 					more = true
 				}
 			}
 		}
-		for i := calls; i < len(items); i++ {
+		for i := firstCall; i < len(items); i++ {
 			end(i)
 		}
 	}
@@ -137,8 +137,8 @@ func (t Turn) ending() string {
 // response renders the response object.
 func (t Turn) response(req *Request, status string, items []outputItem) object {
 	output := []object{}
-	for _, i := range items {
-		output = append(output, i.item)
+	for _, out := range items {
+		output = append(output, out.item)
 	}
 	o := object{"id": fmt.Sprintf("resp_%d", req.number), "object": "response", "created_at": 1, "model": req.Model, "status": status,
 		"output": output, "error": nil, "incomplete_details": nil, "usage": nil}
@@ -196,25 +196,25 @@ func (r *Request) readInput() error {
 	if err := json.Unmarshal(body.Input, &items); err != nil {
 		return err
 	}
-	for _, i := range items {
-		switch cmp.Or(i.Type, "message") {
+	for _, item := range items {
+		switch cmp.Or(item.Type, "message") {
 		case "message":
-			r.Messages = append(r.Messages, Message{Role: i.Role, Content: i.Content})
+			r.Messages = append(r.Messages, Message{Role: item.Role, Content: item.Content})
 		case "function_call":
-			call := ToolCall{ID: i.CallID}
-			call.Function.Name, call.Function.Arguments = i.Name, i.Arguments
+			call := ToolCall{ID: item.CallID}
+			call.Function.Name, call.Function.Arguments = item.Name, item.Arguments
 			if n := len(r.Messages); n > 0 && r.Messages[n-1].Role == "assistant" {
 				r.Messages[n-1].ToolCalls = append(r.Messages[n-1].ToolCalls, call)
 			} else {
 				r.Messages = append(r.Messages, Message{Role: "assistant", ToolCalls: []ToolCall{call}})
 			}
 		case "additional_tools":
-			for _, t := range i.Tools {
+			for _, t := range item.Tools {
 				add(t)
 				r.late = append(r.late, t.Name)
 			}
 		case "function_call_output":
-			r.Messages = append(r.Messages, Message{Role: "tool", ToolCallID: i.CallID, Content: i.Output})
+			r.Messages = append(r.Messages, Message{Role: "tool", ToolCallID: item.CallID, Content: item.Output})
 		}
 	}
 	return nil

@@ -28,27 +28,15 @@ func ValidateResponses(body []byte, allow ...string) error {
 	if err != nil {
 		return fmt.Errorf("the body %w", err)
 	}
-	v := validator{allow: allow, ids: map[string]bool{}}
-	errs := []error{v.known("request", o, responsesMembers...)}
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
-	if name, err := wiretest.DecodeString(o["model"]); err != nil || name == "" {
-		check(false, "model is not a name: %s", o["model"])
-	}
-	for _, name := range []string{"stream", "store", "parallel_tool_calls"} {
-		check(o[name] == nil || string(o[name]) == "true" || string(o[name]) == "false", "%s is not a boolean: %s", name, o[name])
-	}
+	v := validator{allow: allow, ids: map[string]bool{}, responses: true}
+	c := &checks{v.known("request", o, responsesMembers...)}
+	c.common(o)
 	var n int
-	check(o["max_output_tokens"] == nil || json.Unmarshal(o["max_output_tokens"], &n) == nil && n >= 16,
+	c.check(o["max_output_tokens"] == nil || json.Unmarshal(o["max_output_tokens"], &n) == nil && n >= 16,
 		"invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got %s instead", o["max_output_tokens"])
-	var t float64
-	check(o["temperature"] == nil || json.Unmarshal(o["temperature"], &t) == nil && t >= 0 && t <= 2, "temperature is not between 0 and 2: %s", o["temperature"])
 	names, err := v.responseTools(o["tools"])
-	errs = append(errs, err, v.responseChoice(o["tool_choice"], names), v.responseText(o["text"]), v.input(o["input"], string(o["store"]) == "false", names))
-	return errors.Join(errs...)
+	return errors.Join(append(*c, err, v.toolChoice(o["tool_choice"], names), v.responseText(o["text"]),
+		v.input(o["input"], string(o["store"]) == "false", names))...)
 }
 
 // responseTools checks the tools and returns the names of functions.
@@ -93,49 +81,18 @@ func (v validator) responseTools(raw json.RawMessage) (names []string, err error
 	return names, nil
 }
 
-func (v validator) responseChoice(raw json.RawMessage, names []string) error {
-	if raw == nil {
-		return nil
-	}
-	var named struct{ Type, Name string }
-	if s, err := wiretest.DecodeString(raw); err == nil {
-		if !slices.Contains([]string{"none", "auto", "required"}, s) {
-			return fmt.Errorf("tool_choice is %q", s)
-		}
-	} else if json.Unmarshal(raw, &named) != nil || named.Type != "function" || !slices.Contains(names, named.Name) {
-		return fmt.Errorf("tool_choice does not name a tool of the request: %s", raw)
-	}
-	if len(names) == 0 {
-		return errors.New("tool_choice is only allowed when tools are specified")
-	}
-	return nil
-}
-
 func (v validator) responseText(raw json.RawMessage) error {
 	if raw == nil {
 		return nil
 	}
-	var text struct {
-		Format *struct {
-			Type, Name string
-			Schema     json.RawMessage
-			Strict     bool
-		}
-	}
+	var text struct{ Format *outputFormat }
 	if err := json.Unmarshal(raw, &text); err != nil {
 		return fmt.Errorf("text: %w", err)
 	}
-	f := text.Format
-	switch {
-	case f == nil, f.Type == "text", f.Type == "json_object":
+	if text.Format == nil {
 		return nil
-	case f.Type != "json_schema" || !nameRule.MatchString(f.Name):
-		return fmt.Errorf("text.format: %s", raw)
-	case f.Strict:
-		return strictSchema("text.format", f.Schema)
 	}
-	_, err := wiretest.DecodeObject(f.Schema)
-	return err
+	return text.Format.check("text.format")
 }
 
 // inputState is the state after the previous items.
@@ -303,13 +260,9 @@ func (v validator) inputCall(o map[string]json.RawMessage, st *inputState) error
 	if err := v.known("function_call", o, "type", "id", "call_id", "name", "arguments", "status", "namespace"); err != nil {
 		return err
 	}
-	callID, _ := wiretest.DecodeString(o["call_id"])
-	if callID == "" || v.ids[callID] {
-		return fmt.Errorf("call_id %s is empty or was used before", o["call_id"])
-	}
-	name, _ := wiretest.DecodeString(o["name"])
-	if !nameRule.MatchString(name) {
-		return fmt.Errorf("name %s does not match %s", o["name"], nameRule)
+	callID, name, err := v.decodeCall(o["call_id"], o["name"], o["arguments"])
+	if err != nil {
+		return err
 	}
 	space, err := wiretest.DecodeString(o["namespace"])
 	if o["namespace"] != nil && (err != nil || space == "") {
@@ -319,31 +272,13 @@ func (v validator) inputCall(o map[string]json.RawMessage, st *inputState) error
 		return fmt.Errorf("function_call '%s' is in the namespaces '%s' and '%s'", name, former, space)
 	}
 	st.spaces[name] = space
-	args, err := wiretest.DecodeString(o["arguments"])
-	if err != nil {
-		return fmt.Errorf("arguments are not a string: %s", o["arguments"])
-	}
-	if _, err := wiretest.DecodeObject(json.RawMessage(args)); err != nil {
-		return fmt.Errorf("arguments: the text %w", err)
-	}
-	v.ids[callID] = true
 	st.calls = append(st.calls, callID)
 	return nil
 }
 
 // inputContent checks content: text, or parts of the given kinds.
 func (v validator) inputContent(raw json.RawMessage, kinds ...string) error {
-	if s, err := wiretest.DecodeString(raw); err == nil {
-		if strings.TrimSpace(s) == "" {
-			return errors.New("content is empty")
-		}
-		return nil
-	}
-	list, err := wiretest.DecodeList(raw)
-	if err != nil {
-		return fmt.Errorf("content is neither text nor parts: %w", err)
-	}
-	for i, item := range list {
+	return v.textOrParts(raw, func(item json.RawMessage) error {
 		var p struct {
 			Type, Text, Refusal, Detail, Filename string
 			ImageURL                              string `json:"image_url"`
@@ -351,7 +286,7 @@ func (v validator) inputContent(raw json.RawMessage, kinds ...string) error {
 			FileURL                               string `json:"file_url"`
 		}
 		if err := json.Unmarshal(item, &p); err != nil {
-			return fmt.Errorf("content[%d]: %w", i, err)
+			return err
 		}
 		ok := slices.Contains(kinds, p.Type)
 		switch p.Type {
@@ -365,8 +300,8 @@ func (v validator) inputContent(raw json.RawMessage, kinds ...string) error {
 			ok = ok && (p.FileURL != "" || p.Filename != "" && strings.HasPrefix(p.FileData, "data:"))
 		}
 		if !ok {
-			return fmt.Errorf("content[%d]: invalid value: '%s'. Supported values are: %q; or the part is not valid: %.80s", i, p.Type, kinds, item)
+			return fmt.Errorf("invalid value: '%s'. Supported values are: %q; or the part is not valid: %.80s", p.Type, kinds, item)
 		}
-	}
-	return nil
+		return nil
+	})
 }

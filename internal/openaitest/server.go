@@ -18,13 +18,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
-	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
+
+	"github.com/kitbag-go/kitbag/internal/wiretest"
 )
 
 // A Server answers requests with its turns, in order of arrival. It is safe for concurrent
@@ -32,17 +29,11 @@ import (
 type Server struct {
 	URL string // the base URL for a client, ending in /v1
 
-	http   *httptest.Server
-	conns  atomic.Int64  // number of connections opened
-	closed chan struct{} // closed by Close, which ends hanging answers
+	wiretest.Server[Request, Turn]
 
-	mu       sync.Mutex
-	turns    []Turn // not used yet
-	requests []*Request
-	allow    []string
-	key      string // empty for any
-	refuse   func(path string, body []byte) (status int, text string)
-	faults   []error // invalid requests, which fail the test at its end
+	allow  []string
+	key    string // empty for any
+	refuse func(path string, body []byte) (status int, text string)
 }
 
 // A Request is a request of a client. It must not be changed. For
@@ -98,63 +89,29 @@ type Tool struct {
 }
 
 // A T is the part of *testing.T that [New] uses.
-type T interface {
-	Helper()
-	Errorf(format string, args ...any)
-	Cleanup(func())
-}
+type T = wiretest.T
 
 // New starts a server that ends with the test. The test fails for an invalid request, for a
 // request after the last turn, and for unused turns.
 func New(t T, turns ...Turn) *Server {
 	t.Helper()
 	s := Serve(turns...)
-	t.Cleanup(func() {
-		t.Helper()
-		s.Close()
-		for _, err := range s.Faults() {
-			t.Errorf("openaitest: %v", err)
-		}
-		if n := s.Remaining(); n > 0 {
-			t.Errorf("openaitest: %d of %d turns were not used", n, len(turns))
-		}
-	})
+	s.CloseWith(t, "openaitest")
 	return s
 }
 
 // Serve starts a server on a port of the loopback interface. The caller closes it.
 func Serve(turns ...Turn) *Server {
-	s := &Server{turns: slices.Clone(turns), closed: make(chan struct{})}
-	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
-	s.http.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			s.conns.Add(1)
-		}
-	}
-	s.http.Start()
-	s.URL = s.http.URL + "/v1"
+	s := new(Server)
+	s.URL = s.Start(turns, func(t *Turn) *plan { return &t.plan }, s.serve) + "/v1"
 	return s
-}
-
-// Close ends the server and all running answers, and returns when they have ended. It may
-// be called more than once.
-func (s *Server) Close() {
-	s.mu.Lock()
-	select {
-	case <-s.closed:
-	default:
-		close(s.closed)
-	}
-	s.mu.Unlock()
-	s.http.CloseClientConnections()
-	s.http.Close()
 }
 
 // Allow adds members of messages, calls and requests that this server accepts in addition
 // to OpenAI's, such as "reasoning_content".
 func (s *Server) Allow(names ...string) *Server {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	s.allow = append(s.allow, names...)
 	return s
 }
@@ -162,8 +119,8 @@ func (s *Server) Allow(names ...string) *Server {
 // RequireKey makes the server reject other keys with status 401. This is not a
 // fault, as a test may want it.
 func (s *Server) RequireKey(key string) *Server {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	s.key = key
 	return s
 }
@@ -171,41 +128,11 @@ func (s *Server) RequireKey(key string) *Server {
 // Refuse makes the server refuse requests for which fn returns a status other than 0, with a text. Such a
 // refusal is not a fault, and uses no turn.
 func (s *Server) Refuse(fn func(path string, body []byte) (status int, text string)) *Server {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	s.refuse = fn
 	return s
 }
-
-// Requests returns the requests so far, including rejected ones.
-func (s *Server) Requests() []*Request {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.requests)
-}
-
-// Faults returns the errors of the requests so far, without those for a wrong key.
-func (s *Server) Faults() []error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.faults)
-}
-
-// Remaining returns the number of unused turns, not counting one of [Always].
-func (s *Server) Remaining() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := 0
-	for _, t := range s.turns {
-		if !t.always {
-			n++
-		}
-	}
-	return n
-}
-
-// Connections returns the number of TCP connections that clients have opened.
-func (s *Server) Connections() int { return int(s.conns.Load()) }
 
 // serve answers one request.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
@@ -218,7 +145,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		writeError(w, refusal.status, refusal.Error())
 		return
 	}
-	turn.answer(w, r, req, s.closed)
+	turn.answer(w, r, req, s.Closed)
 }
 
 // A refusal is an error response to a request that gets no turn.
@@ -227,16 +154,14 @@ type refusal struct {
 	error
 }
 
-// next records a request and returns the turn that answers it, or a refusal. It calls the
-// functions of a turn under the lock, so that they may share variables; they must not use
-// the server.
+// next records a request and returns the turn that answers it, or a refusal.
 func (s *Server) next(r *http.Request, body []byte) (*Request, Turn, *refusal) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	req := &Request{Header: r.Header.Clone(), Body: body}
-	s.requests = append(s.requests, req)
+	req.number = s.Record(req)
 	refuse := func(status int, err error) (*Request, Turn, *refusal) {
-		s.faults = append(s.faults, fmt.Errorf("request %d: %w", len(s.requests), err))
+		s.Fault(err)
 		return nil, Turn{}, &refusal{status, err}
 	}
 	if s.refuse != nil {
@@ -244,7 +169,6 @@ func (s *Server) next(r *http.Request, body []byte) (*Request, Turn, *refusal) {
 			return nil, Turn{}, &refusal{status, errors.New(text)}
 		}
 	}
-	req.number = len(s.requests)
 	req.responses = strings.HasSuffix(r.URL.Path, responsesPath)
 	if r.Method != http.MethodPost || !req.responses && !strings.HasSuffix(r.URL.Path, "/chat/completions") {
 		return refuse(http.StatusNotFound, fmt.Errorf("%s %s is not POST …/chat/completions or …/responses", r.Method, r.URL.Path))
@@ -270,20 +194,9 @@ func (s *Server) next(r *http.Request, body []byte) (*Request, Turn, *refusal) {
 			return refuse(http.StatusBadRequest, err)
 		}
 	}
-	if len(s.turns) == 0 {
-		return refuse(http.StatusNotImplemented, fmt.Errorf("no turn is left; add one to the server"))
-	}
-	turn := s.turns[0]
-	if !turn.always {
-		s.turns = s.turns[1:]
-	}
-	if turn.fn != nil {
-		turn = turn.fn(req)
-	}
-	for _, check := range turn.checks {
-		if err := check(req); err != nil {
-			return refuse(http.StatusBadRequest, fmt.Errorf("failed Expect: %w", err))
-		}
+	turn, status, err := s.Next(req)
+	if err != nil {
+		return refuse(status, err)
 	}
 	return req, turn, nil
 }

@@ -18,18 +18,11 @@ type Turn struct {
 	finish          string
 	usage           Usage
 
-	status int // of a raw answer; 0 for others
-	header http.Header
-	body   string
-
-	cut        int // bytes after which the connection is cut; -1 for never
-	pause      time.Duration
-	hang       bool
 	interleave bool
-	always     bool
-	fn         func(*Request) Turn
-	checks     []func(*Request) error
+	plan       plan
 }
+
+type plan = wiretest.Plan[Request, Turn]
 
 // A Call is a tool call of an answer. Args is the text of the arguments, which may be
 // invalid JSON. An empty ID is replaced by a generated one.
@@ -39,7 +32,9 @@ type Call struct{ ID, Name, Args string }
 type Usage struct{ Prompt, Completion, Cached, Reasoning int }
 
 // answer returns a turn without content, with the default usage.
-func answer() Turn { return Turn{cut: -1, usage: Usage{Prompt: 10, Completion: 5}} }
+func answer() Turn {
+	return Turn{plan: plan{Answer: wiretest.Answer{Cut: -1}}, usage: Usage{Prompt: 10, Completion: 5}}
+}
 
 // Text answers with text.
 func Text(s string) Turn {
@@ -60,22 +55,14 @@ func Raw(contentType, body string) Turn {
 	return Status(http.StatusOK, body, "Content-Type", contentType)
 }
 
-// Status answers with a status and a verbatim body. Header has names and
-// values of headers in turn.
+// Status answers with a status and a verbatim body. Header has names and values of headers in turn.
 func Status(status int, body string, header ...string) Turn {
 	t := answer()
-	t.status, t.body, t.header = status, body, http.Header{}
-	for i := 0; i+1 < len(header); i += 2 {
-		t.header.Set(header[i], header[i+1])
-	}
-	if t.header.Get("Content-Type") == "" {
-		t.header.Set("Content-Type", "application/json")
-	}
+	t.plan.Answer = wiretest.Raw(status, body, header...)
 	return t
 }
 
-// RateLimit answers with status 429 and a Retry-After header, in seconds or as
-// a date.
+// RateLimit answers with status 429 and a Retry-After header, in seconds or as a date.
 func RateLimit(retryAfter string) Turn {
 	return Status(http.StatusTooManyRequests,
 		`{"error":{"message":"Rate limit reached","type":"requests","code":"rate_limit_exceeded"}}`, "Retry-After", retryAfter)
@@ -89,16 +76,16 @@ func Broken() Turn {
 // Hang answers with nothing, not even a header, until the client disconnects.
 func Hang() Turn {
 	t := answer()
-	t.hang = true
+	t.plan.Answer.Hang = true
 	return t
 }
 
 // Func returns a turn that fn makes from the request. The server calls it for one request at a time.
-func Func(fn func(*Request) Turn) Turn { return Turn{fn: fn} }
+func Func(fn func(*Request) Turn) Turn { return Turn{plan: plan{Func: fn}} }
 
 // Always answers every further request with turn.
 func Always(turn Turn) Turn {
-	turn.always = true
+	turn.plan.Always = true
 	return turn
 }
 
@@ -118,33 +105,35 @@ func (t Turn) Finish(reason string) Turn { t.finish = reason; return t }
 func (t Turn) Usage(u Usage) Turn { t.usage = u; return t }
 
 // CutAfter closes the connection after n bytes of the body.
-func (t Turn) CutAfter(n int) Turn { t.cut = n; return t }
+func (t Turn) CutAfter(n int) Turn { t.plan.Answer.Cut = n; return t }
 
 // Slow waits between the events of a stream, in real time.
-func (t Turn) Slow(pause time.Duration) Turn { t.pause = pause; return t }
+func (t Turn) Slow(pause time.Duration) Turn { t.plan.Answer.Pause = pause; return t }
 
 // HangAfter stops sending after n bytes of the body but keeps the connection open.
-func (t Turn) HangAfter(n int) Turn { t.cut, t.hang = n, true; return t }
+func (t Turn) HangAfter(n int) Turn { t.plan.Answer.Cut, t.plan.Answer.Hang = n, true; return t }
 
-// Expect checks the request; an error is answered with status 400, and fails the test of
-// [New].
+// Expect checks the request; an error is answered with status 400, and fails the test of [New].
 func (t Turn) Expect(checks ...func(*Request) error) Turn {
-	t.checks = append(slices.Clone(t.checks), checks...)
+	t.plan.Checks = append(slices.Clone(t.plan.Checks), checks...)
 	return t
 }
 
 // answer writes the turn, until it ends or the client or the server closes the connection.
 func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, closed <-chan struct{}) {
-	a := wiretest.Answer{Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Cut: t.cut, Hang: t.hang, Pause: t.pause}
+	a := t.plan.Answer
+	isRaw := a.Status != 0
+	if !isRaw {
+		a.Status, a.Header = http.StatusOK, http.Header{"Content-Type": {"application/json"}}
+	}
 	streamed := func(parts []string) {
 		a.Parts = parts
 		a.Header.Set("Content-Type", "text/event-stream")
 	}
 	switch {
-	case t.status != 0:
-		a.Status, a.Header, a.Parts = t.status, t.header, []string{t.body}
-		if strings.HasPrefix(a.Header.Get("Content-Type"), "text/event-stream") && t.pause > 0 {
-			a.Parts = strings.SplitAfter(t.body, "\n\n")
+	case isRaw:
+		if strings.HasPrefix(a.Header.Get("Content-Type"), "text/event-stream") && a.Pause > 0 {
+			a.Parts = strings.SplitAfter(a.Parts[0], "\n\n")
 		}
 	case req.responses && !req.Stream:
 		a.Parts = []string{wiretest.Marshal(t.response(req, t.ending(), t.output(req)))}
@@ -160,8 +149,7 @@ func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, close
 
 type object = map[string]any
 
-// events renders the turn as server-sent events. The usage is in a last chunk, as OpenAI
-// sends it on request.
+// events renders the turn as server-sent events. The usage is in a last chunk, as OpenAI sends it on request.
 func (t Turn) events(req *Request) []string {
 	var out []string
 	emit := func(delta object, finish any) {

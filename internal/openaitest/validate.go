@@ -12,10 +12,9 @@ import (
 	"github.com/kitbag-go/kitbag/internal/wiretest"
 )
 
-// Validate checks the body of a chat completions request by the rules of OpenAI's API
-// reference and of the strictest compatible servers: content is never empty,
-// call ids are unique in the whole conversation, and results are in the order of the
-// calls. Allow has members that are accepted in addition to OpenAI's.
+// Validate checks the body of a chat completions request by the rules of OpenAI's API reference and of the
+// strictest compatible servers: content is never empty, call ids are unique in the whole conversation, and results
+// are in the order of the calls. Allow has members that are accepted in addition to OpenAI's.
 func Validate(body []byte, allow ...string) error {
 	top, err := wiretest.DecodeObject(body)
 	if err != nil {
@@ -25,18 +24,17 @@ func Validate(body []byte, allow ...string) error {
 	return errors.Join(v.request(top), v.conversation(top["messages"]))
 }
 
-// A validator checks one request. Its methods return the first error of a part, if possible in the
-// API's words.
+// A validator checks one request. Its methods return the first error of a part, if possible in the API's words.
 type validator struct {
-	allow []string
-	ids   map[string]bool // of all calls
+	allow     []string
+	ids       map[string]bool // of all calls
+	responses bool            // the request is for the Responses API
 }
 
 // nameRule is the API's rule for the names of tools and of output formats.
 var nameRule = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// requestMembers are those of the API reference except functions and function_call, which
-// tools have replaced.
+// requestMembers are those of the API reference except functions and function_call, which tools have replaced.
 var requestMembers = strings.Fields(`audio frequency_penalty logit_bias logprobs max_completion_tokens max_tokens messages metadata
 	modalities model n parallel_tool_calls prediction presence_penalty prompt_cache_key reasoning_effort response_format safety_identifier
 	seed service_tier stop store stream stream_options temperature tool_choice tools top_logprobs top_p user verbosity web_search_options`)
@@ -53,30 +51,37 @@ func (v validator) known(where string, o map[string]json.RawMessage, members ...
 
 // request checks everything except the messages, and returns all errors.
 func (v validator) request(o map[string]json.RawMessage) error {
-	errs := []error{v.known("request", o, requestMembers...)}
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
-	if name, err := wiretest.DecodeString(o["model"]); err != nil || name == "" {
-		check(false, "model is not a name: %s", o["model"])
-	}
-	stream := string(o["stream"]) == "true"
-	check(o["stream"] == nil || stream || string(o["stream"]) == "false", "stream is not a boolean: %s", o["stream"])
-	check(o["stream_options"] == nil || stream, "stream_options without stream")
+	c := &checks{v.known("request", o, requestMembers...)}
+	c.common(o)
+	check := c.check
+	check(o["stream_options"] == nil || string(o["stream"]) == "true", "stream_options without stream")
 	check(o["max_tokens"] == nil || o["max_completion_tokens"] == nil, "max_tokens and max_completion_tokens exclude each other")
 	for _, name := range []string{"max_tokens", "max_completion_tokens"} {
 		var n int
 		check(o[name] == nil || (json.Unmarshal(o[name], &n) == nil && n > 0), "%s is not a positive integer: %s", name, o[name])
 	}
-	if raw := o["temperature"]; raw != nil {
-		var t float64
-		check(json.Unmarshal(raw, &t) == nil && t >= 0 && t <= 2, "temperature is not between 0 and 2: %s", raw)
-	}
 	names, err := v.tools(o["tools"])
-	errs = append(errs, err, v.toolChoice(o["tool_choice"], names), v.responseFormat(o["response_format"]))
-	return errors.Join(errs...)
+	return errors.Join(append(*c, err, v.toolChoice(o["tool_choice"], names), v.responseFormat(o["response_format"]))...)
+}
+
+// checks are the errors of a request.
+type checks []error
+
+func (c *checks) check(ok bool, format string, args ...any) {
+	if !ok {
+		*c = append(*c, fmt.Errorf(format, args...))
+	}
+}
+
+// common checks members that are the same in both APIs.
+func (c *checks) common(o map[string]json.RawMessage) {
+	name, err := wiretest.DecodeString(o["model"])
+	c.check(err == nil && name != "", "model is not a name: %s", o["model"])
+	for _, name := range []string{"stream", "store", "parallel_tool_calls"} {
+		c.check(o[name] == nil || string(o[name]) == "true" || string(o[name]) == "false", "%s is not a boolean: %s", name, o[name])
+	}
+	var t float64
+	c.check(o["temperature"] == nil || json.Unmarshal(o["temperature"], &t) == nil && t >= 0 && t <= 2, "temperature is not between 0 and 2: %s", o["temperature"])
 }
 
 // tools checks the tools and returns their names, nil if there are none.
@@ -164,45 +169,57 @@ func (v validator) toolChoice(raw json.RawMessage, names []string) error {
 		return nil
 	}
 	var named struct {
-		Type     string
-		Function struct{ Name string }
+		Type, Name string
+		Function   struct{ Name string }
 	}
-	if err := json.Unmarshal(raw, &named); err != nil || named.Type != "function" || !slices.Contains(names, named.Function.Name) {
+	err := json.Unmarshal(raw, &named)
+	name := named.Function.Name
+	if v.responses {
+		name = named.Name
+	}
+	if err != nil || named.Type != "function" || !slices.Contains(names, name) {
 		return fmt.Errorf("tool_choice does not name a tool of the request: %s", raw)
 	}
 	return nil
 }
 
-// responseFormat checks response_format; a schema in strict mode must follow the
-// rules of structured outputs.
+// responseFormat checks response_format.
 func (v validator) responseFormat(raw json.RawMessage) error {
 	if raw == nil {
 		return nil
 	}
 	var f struct {
 		Type   string
-		Schema *struct {
-			Name   string
-			Schema json.RawMessage
-			Strict bool
-		} `json:"json_schema"`
+		Schema outputFormat `json:"json_schema"`
 	}
 	if err := json.Unmarshal(raw, &f); err != nil {
 		return fmt.Errorf("response_format: %w", err)
 	}
+	f.Schema.Type = f.Type
+	return f.Schema.check("response_format")
+}
+
+// An outputFormat is the format of the answer.
+type outputFormat struct {
+	Type, Name string
+	Schema     json.RawMessage
+	Strict     bool
+}
+
+// check checks the format. A schema in strict mode must follow the rules of structured outputs.
+func (f *outputFormat) check(where string) error {
 	switch {
 	case f.Type == "text", f.Type == "json_object":
 		return nil
-	case f.Type != "json_schema" || f.Schema == nil:
-		return fmt.Errorf("response_format: %s", raw)
-	case !nameRule.MatchString(f.Schema.Name):
-		return fmt.Errorf("response_format: name %q does not match %s", f.Schema.Name, nameRule)
+	case f.Type != "json_schema":
+		return fmt.Errorf("%s: type is %q", where, f.Type)
+	case !nameRule.MatchString(f.Name):
+		return fmt.Errorf("%s: name %q does not match %s", where, f.Name, nameRule)
+	case f.Strict:
+		return strictSchema(where, f.Schema)
 	}
-	if !f.Schema.Strict {
-		_, err := wiretest.DecodeObject(f.Schema.Schema)
-		return err
-	}
-	return strictSchema("response_format", f.Schema.Schema)
+	_, err := wiretest.DecodeObject(f.Schema)
+	return err
 }
 
 // strictSchema checks every object in raw by the rules of structured outputs: it must have no

@@ -1,6 +1,5 @@
-// Package pgtest runs a Postgres server for tests: one of its own, in a temporary
-// directory, which ends with the process. It uses what is installed, or installs Debian's
-// package if it may.
+// Package pgtest runs a Postgres server for tests in a temporary directory, which ends with the process. It uses an
+// installed Postgres, or as root installs Debian's package.
 package pgtest
 
 import (
@@ -113,7 +112,7 @@ func installed() string {
 func (s *Server) command(name string, args ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = s.Dir
-	// Signals for the tests, such as ^C, are not for the server: its end is orderly.
+	// Signals for the tests, such as ^C, must not reach the server, which is shut down in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if os.Getuid() != 0 {
 		return cmd, nil

@@ -12,10 +12,9 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// Check reports the errors of [permission.Policy.Check], and rules for a name that is not a tool but similar to
-// one of the program's own tools, or to one of others, which are further names for rules. listed are the tools
-// that sources listed last. A source may list more tools later, so a rule that is not similar to any of the
-// program's own names may be for one of those.
+// Check reports the errors of [permission.Policy.Check], and rules for a name that is not a tool's but similar to the name
+// of one of the program's own tools, or to one of others, which are further names for rules. listed are the tools that
+// sources have listed. A rule for any other name may be for a tool that a source will list later.
 func Check(p *permission.Policy, own, listed []tool.Tool, others ...string) error {
 	known := append(names(own), others...)
 	for _, t := range own {

@@ -1,6 +1,5 @@
-// Package seed makes property tests draw the same values each time, so that they do not
-// fail by chance and failures can be repeated. Tests import it for this effect only. To
-// draw other values use `make explore`, or
+// Package seed makes property tests draw the same values each time, so that they do not fail by chance and
+// failures can be repeated. Tests import it for this effect only. To draw other values use `make explore`, or
 //
 //	go test ./agent -rapid.seed=0 -rapid.checks=50000
 package seed

@@ -2,8 +2,8 @@ package strictjson
 
 import "encoding/json"
 
-// Merge returns the members of two JSON objects, those of b winning. If one is empty it is the other; if
-// either is not an object it is b. Neither is changed.
+// Merge returns an object with the members of a and b; of those with the same name, b's. If one of them is empty it
+// returns the other; if one is not an object it returns b. It changes neither.
 func Merge(a, b json.RawMessage) json.RawMessage {
 	if len(a) == 0 || len(b) == 0 {
 		return append(a[:len(a):len(a)], b...)
@@ -12,6 +12,6 @@ func Merge(a, b json.RawMessage) json.RawMessage {
 	if json.Unmarshal(a, &m) != nil || json.Unmarshal(b, &m) != nil {
 		return b
 	}
-	out, _ := json.Marshal(m) // of members that were JSON
+	out, _ := json.Marshal(m) // cannot fail: the members are valid JSON
 	return out
 }

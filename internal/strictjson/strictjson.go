@@ -1,7 +1,6 @@
-// Package strictjson rejects JSON that two programs could read differently: us, and a
-// proxy, an audit or the model. Of two members of the same name package encoding/json
-// uses the last, and it accepts "Method" and "argumentſ" for method and arguments; other
-// programs may not.
+// Package strictjson rejects JSON that this program and another one, such as a proxy or an audit, could read
+// differently. Of two members with the same name package encoding/json uses the last, and it accepts "Method" and
+// "argumentſ" for method and arguments; other programs may not.
 package strictjson
 
 import (
@@ -19,7 +18,7 @@ import (
 // ErrAmbiguous means that another program could read the JSON differently.
 var ErrAmbiguous = errors.New("ambiguous JSON")
 
-// A Head is what determines the kind of a JSON-RPC message.
+// A Head has the members that determine the kind of a JSON-RPC message.
 type Head struct {
 	ID     []byte // as written; nil if absent
 	Method bool   // whether there is a method
@@ -27,16 +26,16 @@ type Head struct {
 	kinds int // how many of method, result and error there are
 }
 
-// Message checks a JSON-RPC message: no object in it, however deep, has two members of the
-// same name, its own members are spelled exactly as in the specification, and it has only
-// one of method, result and error. It does not report invalid JSON.
+// Message checks a JSON-RPC message: no object in it, at any depth, has two members of the same name, its own members
+// are spelled exactly as in the specification, and it has only one of method, result and error. It does not report
+// invalid JSON.
 func Message(data []byte) (Head, error) {
 	var h Head
 	err := check(data, &h)
 	return h, err
 }
 
-// Members checks that no object in data, however deep, has two members of one name.
+// Members checks that no object in data, at any depth, has two members of the same name.
 func Members(data []byte) error { return check(data, nil) }
 
 // Unmarshal is [json.Unmarshal], but refuses a member whose name differs from one of v's
@@ -60,7 +59,7 @@ var (
 // few is the size of an object up to which its members are compared one by one.
 const few = 8
 
-// An object is one that check is currently inside.
+// An object is one whose end check has not reached.
 type object struct {
 	first int             // index of its first member in the list of all
 	seen  map[string]bool // nil while there are few
@@ -84,10 +83,10 @@ func check(data []byte, head *Head) error {
 				names, inside = names[:inside[last].first], inside[:last]
 			}
 		case '"':
-			end := stringEnd(data, i)
+			end := StringEnd(data, i)
 			text := data[i:end]
 			i = end - 1
-			if len(inside) == 0 || !colonFollows(data, end) {
+			if len(inside) == 0 || !ColonFollows(data, end) {
 				continue
 			}
 			name := decodeName(text)
@@ -114,7 +113,7 @@ func check(data []byte, head *Head) error {
 	return nil
 }
 
-// note records what the head needs of a member; rest follows its name.
+// note records a member in the head. rest is the JSON after the member's name.
 func (h *Head) note(name string, rest []byte) {
 	s := scanner{data: rest[bytes.IndexByte(rest, ':')+1:]}
 	s.space()
@@ -135,8 +134,7 @@ func (h *Head) note(name string, rest []byte) {
 	}
 }
 
-// has reports whether the object has a member of that name. It adds the name to seen if
-// there are many.
+// has reports whether the object has a member of that name. It adds the name to seen if there are many.
 func (o *object) has(names [][]byte, name []byte) bool {
 	mine := names[o.first:]
 	if len(mine) < few {
@@ -167,8 +165,8 @@ func exact(name []byte, known []string) error {
 	return nil
 }
 
-// stringEnd returns the offset after the string that starts at i.
-func stringEnd(data []byte, i int) int {
+// StringEnd returns the offset after the string that starts at i; len(data) if it does not end.
+func StringEnd(data []byte, i int) int {
 	for i++; i < len(data) && data[i] != '"'; i++ {
 		if data[i] == '\\' {
 			i++
@@ -177,7 +175,8 @@ func stringEnd(data []byte, i int) int {
 	return min(i+1, len(data))
 }
 
-func colonFollows(data []byte, i int) bool {
+// ColonFollows reports whether the first character from i on that is not white space is a colon.
+func ColonFollows(data []byte, i int) bool {
 	for i < len(data) && data[i] <= ' ' {
 		i++
 	}
@@ -236,7 +235,7 @@ func shapeOf(t reflect.Type) *shape {
 // errBroken means invalid JSON, for which the decoder has a better message.
 var errBroken = errors.New("invalid JSON")
 
-// A scanner walks through JSON as far as the type has members.
+// A scanner walks through the parts of JSON for which a shape has names.
 type scanner struct {
 	data []byte
 	i    int
@@ -272,7 +271,7 @@ func (s *scanner) object(as *shape) error {
 		if s.i >= len(s.data) || s.data[s.i] != '"' {
 			return errBroken
 		}
-		end := stringEnd(s.data, s.i)
+		end := StringEnd(s.data, s.i)
 		name := decodeName(s.data[s.i:end])
 		s.i = end
 		if s.space() != ':' {
@@ -314,7 +313,7 @@ func (s *scanner) skip() error {
 	for s.i < len(s.data) {
 		switch c := s.data[s.i]; c {
 		case '"':
-			s.i = stringEnd(s.data, s.i)
+			s.i = StringEnd(s.data, s.i)
 			if depth == 0 {
 				return nil
 			}
@@ -343,9 +342,8 @@ func (s *scanner) skip() error {
 	return nil
 }
 
-// Canonical returns the same JSON for all ways to write a value, except for the digits of
-// numbers: members are sorted, there is no white space, and only what must be escaped is
-// escaped. It is nil for invalid JSON.
+// Canonical returns the canonical form of a JSON value: its members are sorted, it has no white space and no unnecessary
+// escapes; numbers keep their digits. It is nil for invalid JSON.
 func Canonical(data []byte) json.RawMessage {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()

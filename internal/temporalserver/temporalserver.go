@@ -1,5 +1,5 @@
-// Package temporalserver runs a Temporal server for tests: a process of its own with a database in a temporary
-// directory, which ends with this process. The server is compiled the first time, which takes minutes.
+// Package temporalserver runs a Temporal server for tests: a separate process with a database in a temporary directory,
+// which ends with this process. The first use compiles the server, which takes minutes.
 package temporalserver
 
 import (
@@ -68,7 +68,7 @@ func (s *Server) Start() error {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return err
 	}
-	// The go command keeps what it has linked, too.
+	// The go command caches the linked program, so that only the first run takes minutes.
 	s.run = exec.Command("go", "run", "-ldflags=-s -w", ".", "-db", filepath.Join(s.dir, "db"), "-port", port)
 	s.run.Dir = s.source
 	s.run.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-buildvcs=false")

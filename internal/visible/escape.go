@@ -7,12 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// Escape returns s with every invisible or misleading character written out as mark
-// returns it, and their number. Use it for what a user approves: nothing that will run may
-// be hidden. These are the characters that [Text] removes or replaces, carriage returns,
-// every space but the plain one, blank symbols, unassigned and private characters,
-// combining marks beyond those that letters have, and bytes that are not UTF-8.
-// Mark is given <U+202E> for a character and <0xFF> for a byte; nil leaves that as it is.
+// Escape replaces every invisible or misleading character in s by its number, and returns how many there were. Use it for
+// text that a user approves: nothing that will run may be hidden. The number has the form <U+202E> for a character and
+// <0xFF> for a byte; mark, if not nil, formats it.
+//
+// These are the characters that [Text] removes or replaces, carriage returns, every space but the
+// plain one, blank symbols, unassigned and private characters, combining marks beyond those that
+// letters have, and bytes that are not UTF-8.
 func Escape(s string, mark func(string) string) (text string, found int) {
 	if mark == nil {
 		mark = func(s string) string { return s }
@@ -41,8 +42,8 @@ func Escape(s string, mark func(string) string) (text string, found int) {
 	return b.String(), found
 }
 
-// maxMarks is how many combining marks a letter has at most in any language. More of them
-// cover the lines above and below.
+// maxMarks is the largest number of combining marks on a letter in any language. More marks cover the lines above and
+// below.
 const maxMarks = 4
 
 // blank are symbols, letters and marks that fonts draw blank.

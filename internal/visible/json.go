@@ -4,12 +4,13 @@ import (
 	"encoding/json"
 	"strings"
 	"unicode"
+
+	"github.com/kitbag-go/kitbag/internal/strictjson"
 )
 
-// Result removes from the text of a result the characters that can carry text which only
-// a model reads: tags except in flags, most variation selectors, bidirectional controls,
-// and zero-width characters. It keeps those that scripts and emoji need, and control
-// characters, since a result may be a file that is written back.
+// Result removes from the text of a result the characters that can carry text which only a model reads: tags
+// except in flags, most variation selectors, bidirectional controls, and zero-width characters. It keeps the characters
+// that scripts and emoji need, and control characters, since the result may be a file that is later written back.
 func Result(s string) string {
 	if strings.IndexFunc(s, carrier) < 0 {
 		return s
@@ -27,8 +28,7 @@ func Result(s string) string {
 	}, s)
 }
 
-// Carries reports whether s has characters that in a name or value only serve to hide or
-// reorder words.
+// Carries reports whether s has characters whose only use in a name or value is to hide or reorder words.
 func Carries(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return unicode.Is(tags, r) || unicode.Is(selectors, r) || unicode.Is(turning, r) }) >= 0
 }
@@ -68,8 +68,7 @@ func Contents(key, text string) string {
 // IsWords reports whether the value of a key is prose.
 func IsWords(key string) bool { return key == "description" || key == "title" || key == "$comment" }
 
-// JSON returns valid JSON in which each string that is the value of a key is replaced by
-// fix. All other bytes stay the same.
+// JSON replaces each string in valid JSON that is the value of a key by the result of fix. All other bytes stay the same.
 func JSON(data json.RawMessage, fix func(key, text string) string) json.RawMessage {
 	var out []byte // a copy, from the first change on
 	kept := 0      // how much of data is in out
@@ -81,16 +80,16 @@ func JSON(data json.RawMessage, fix func(key, text string) string) json.RawMessa
 			}
 			continue
 		}
-		end := stringEnd(data, i)
+		end := strictjson.StringEnd(data, i)
 		literal := data[i:end]
 		switch {
-		case colonFollows(data, end):
+		case strictjson.ColonFollows(data, end):
 			key = literal
 		case key != nil:
 			var name, text string
 			if json.Unmarshal(key, &name) == nil && json.Unmarshal(literal, &text) == nil {
-				if better := fix(name, text); better != text {
-					encoded, err := json.Marshal(better)
+				if fixed := fix(name, text); fixed != text {
+					encoded, err := json.Marshal(fixed)
 					if err == nil {
 						out = append(append(out, data[kept:i]...), encoded...)
 						kept = end
@@ -105,21 +104,4 @@ func JSON(data json.RawMessage, fix func(key, text string) string) json.RawMessa
 		return data
 	}
 	return append(out, data[kept:]...)
-}
-
-// stringEnd returns the offset after the string that starts at i.
-func stringEnd(data []byte, i int) int {
-	for i++; i < len(data) && data[i] != '"'; i++ {
-		if data[i] == '\\' {
-			i++
-		}
-	}
-	return min(i+1, len(data))
-}
-
-func colonFollows(data []byte, i int) bool {
-	for i < len(data) && data[i] <= ' ' {
-		i++
-	}
-	return i < len(data) && data[i] == ':'
 }

@@ -1,6 +1,5 @@
-// Package visible removes invisible characters from texts. Models, tools and servers may
-// send characters that repaint a terminal, or text that a model reads and the user does
-// not see.
+// Package visible removes invisible characters from texts. Models, tools and servers may send characters that
+// repaint a terminal, or text that a model reads and the user does not see.
 package visible
 
 import (
@@ -8,10 +7,9 @@ import (
 	"unicode"
 )
 
-// Text returns s without control characters except line breaks and tabs, and without
-// invisible ones: Unicode's format characters and tags, variation selectors, and blank
-// letters. Line and paragraph separators, which only some programs display as line
-// breaks, become spaces. Bytes that are not UTF-8 become U+FFFD.
+// Text returns s without control characters except line breaks and tabs, and without invisible ones: Unicode's
+// format characters and tags, variation selectors, and blank letters. Line and paragraph separators, which only
+// some programs display as line breaks, become spaces. Bytes that are not UTF-8 become U+FFFD.
 func Text(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

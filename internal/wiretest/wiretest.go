@@ -24,6 +24,15 @@ type Answer struct {
 	Pause  time.Duration // between the parts
 }
 
+// Raw returns an answer with a verbatim body. Header has names and values of headers in turn.
+func Raw(status int, body string, header ...string) Answer {
+	a := Answer{Status: status, Header: http.Header{"Content-Type": {"application/json"}}, Parts: []string{body}, Cut: -1}
+	for i := 0; i+1 < len(header); i += 2 {
+		a.Header.Set(header[i], header[i+1])
+	}
+	return a
+}
+
 // Serve writes the answer, until its end, or until the client or the server closes.
 func (a *Answer) Serve(w http.ResponseWriter, r *http.Request, closed <-chan struct{}) {
 	wait := func() {
@@ -85,8 +94,7 @@ func Marshal(v any) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// DecodeObject returns the members of an object. The error continues a sentence: "… is
-// not a JSON object".
+// DecodeObject returns the members of an object. The error continues a sentence: "… is not a JSON object".
 func DecodeObject(raw json.RawMessage) (map[string]json.RawMessage, error) {
 	var o map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &o); err != nil || o == nil {

@@ -3,27 +3,26 @@ package anthropic
 import (
 	"errors"
 	"net/http"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
-	"weak"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
-// refusals are what a server has refused. A request is sent once more without it, and later requests
-// do not have it.
+// refusals records the features that a server has refused. A refused request is sent again without the feature, and
+// later requests leave it out.
 type refusals struct {
-	late   atomic.Bool // tools that are added in the conversation
-	forced atomic.Bool // a choice that a tool must be called; the current models decide themselves
-	off    atomic.Bool // thinking that is turned off, although the configuration wants it
-	lost   sync.Map    // weak pointers to the messages whose thinking it does not accept
+	late         atomic.Bool         // tools that are added in the conversation
+	forcedChoice atomic.Bool         // a choice that a tool must be called; the current models decide themselves
+	thinkingOff  atomic.Bool         // thinking that is turned off for a request, although the configuration turns it on
+	lost         provider.MessageSet // messages whose thinking it does not accept
 }
 
-// learn reports whether a request that failed can be sent in another form.
+// learn records which feature of a failed request the server has refused, and reports whether the request can be
+// sent again without it.
 func (r *refusals) learn(b *body, msgs []*message.Message, err error) bool {
 	e, ok := errors.AsType[*model.Error](err)
 	if !ok || e.Status != http.StatusBadRequest {
@@ -36,34 +35,24 @@ func (r *refusals) learn(b *body, msgs []*message.Message, err error) bool {
 	switch {
 	case b.late && has("tool_addition", "tool_removal", "tool_definition", "inline-tools", "role 'system'", `role "system"`, "message role"):
 		return r.late.CompareAndSwap(false, true)
-	case b.forced && has("tool_choice"):
-		return r.forced.CompareAndSwap(false, true)
-	case b.off && has("thinking") && has("disabled"):
-		return r.off.CompareAndSwap(false, true)
+	case b.forcedChoice && has("tool_choice"):
+		return r.forcedChoice.CompareAndSwap(false, true)
+	case b.thinkingOff && has("thinking") && has("disabled"):
+		return r.thinkingOff.CompareAndSwap(false, true)
 	case has("thinking") && has("signature", "cannot be modified", "bound to a different"):
 		return r.lose(msgs)
 	}
 	return false
 }
 
-// lose has the answers in msgs sent without their thinking from now on. It returns false if they were before.
+// lose marks the answers in msgs, so that they are sent without their thinking from now on. It returns false if all
+// of them were marked already.
 func (r *refusals) lose(msgs []*message.Message) bool {
 	lost := false
 	for _, m := range msgs {
-		if m.Role != message.RoleAssistant || !slices.ContainsFunc(m.Blocks, func(b message.Block) bool { _, ok := b.(*message.Thinking); return ok }) {
-			continue
-		}
-		key := weak.Make(m)
-		if _, was := r.lost.LoadOrStore(key, true); !was {
-			runtime.AddCleanup(m, func(key weak.Pointer[message.Message]) { r.lost.Delete(key) }, key)
-			lost = true
+		if m.Role == message.RoleAssistant && slices.ContainsFunc(m.Blocks, func(b message.Block) bool { _, ok := b.(*message.Thinking); return ok }) {
+			lost = r.lost.Add(m) || lost
 		}
 	}
-	return lost
-}
-
-// hasLost reports whether a message is sent without its thinking.
-func (r *refusals) hasLost(m *message.Message) bool {
-	_, lost := r.lost.Load(weak.Make(m))
 	return lost
 }

@@ -30,7 +30,7 @@ var add = tool.Must(tool.New("add", "Adds two numbers.", func(_ context.Context,
 	return in.A + in.B, nil
 }, tool.Options{ReadOnly: true, Parallel: true}))
 
-// thoughts returns a check that a request has so many blocks of thinking.
+// thoughts returns a check that a request has n blocks of thinking.
 func thoughts(n int) func(*anthropictest.Request) error {
 	return func(r *anthropictest.Request) error {
 		if got := strings.Count(string(r.Body), `"signature"`); got != n {
@@ -74,7 +74,7 @@ func TestAgent(t *testing.T) {
 	}
 }
 
-// TestChaos has agents work with a server that fails in all ways at random. Each run ends with the answer, and no
+// TestChaos has agents work with a server that fails at random in every way. Each run ends with the answer, and no
 // request is refused.
 func TestChaos(t *testing.T) {
 	for seed := range uint64(30) {

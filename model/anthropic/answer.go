@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"hash/fnv"
 	"io"
-	"strconv"
+	"slices"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/message"
@@ -16,45 +14,45 @@ import (
 	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
-// errStopped ends the reading of an answer when its consumer stops. No caller sees it.
+// errStopped ends reading when the consumer has stopped. It is not returned to callers.
 var errStopped = errors.New("the consumer of the answer stopped")
 
-// An answer turns the events of a stream into chunks. It yields each piece as it comes; what must go back
-// as it came is sent at the end.
+// An answer turns the events of a stream into chunks. It yields each piece as it arrives. Blocks that the next
+// request must contain unchanged are yielded as an extra at the end.
 type answer struct {
 	yield        func(model.Chunk, error) bool
-	origin       string             // marks what goes back
-	prefix       string             // of the request
-	names        map[string]string  // of the tools, by their names on the wire
-	conversation []*message.Message // whose call ids are taken
+	origin       string             // recorded in the extra; see keptAnswer
+	prefix       string             // identifies the request; see keptAnswer
+	names        map[string]string  // tool names by the names on the wire
+	conversation []*message.Message // its call ids must not be used again
 
 	id, model string
 	usage     usage
 	before    message.Usage // of the requests that this one continues
-	reason    string        // as the server gave it; empty until it does
-	done      bool          // nothing more follows
-	stopped   bool          // the consumer wants no more
+	reason    string        // the server's stop reason; empty until it is sent
+	done      bool          // the server has sent message_stop
+	stopped   bool          // the consumer has stopped reading
 
 	pauses   int
 	blocks   []*answerBlock
 	calls    []call
 	thoughts strings.Builder // all thinking
-	lastText bool            // the last that was yielded is text
+	lastText bool            // the last yielded chunk is text
 }
 
-// An answerBlock is a block of an answer in the making.
+// An answerBlock is a block of an answer that is being received.
 type answerBlock struct {
-	index     int // the server's
+	index     int // as numbered by the server
 	kind      string
-	members   map[string]json.RawMessage // as it began
-	gap       int                        // bytes of text that were put before it
+	members   map[string]json.RawMessage // from content_block_start
+	gap       int                        // length of the blockBreak yielded before it
 	text      []byte                     // or thinking
 	signature string
 	citations []json.RawMessage
 	args      []byte // the input of a tool as JSON text
 	call      int    // of a tool_use: its index in answer.calls
 	ended     bool
-	broken    bool // cannot go back
+	broken    bool // incomplete; must not be sent back
 }
 
 // A call is a tool call of the answer.
@@ -71,7 +69,7 @@ type event struct {
 	Error        json.RawMessage
 }
 
-// A delta is that of a block, or of the message.
+// A delta is the delta of a block or of the message.
 type delta struct {
 	Type        string
 	Text        string
@@ -90,7 +88,8 @@ type wholeMessage struct {
 	Usage      usage
 }
 
-// A usage counts tokens. Unlike message.Usage, its input is without what the cache read or wrote.
+// A usage counts tokens. Unlike in message.Usage, Input does not include the tokens that were read from or written
+// to the cache.
 type usage struct {
 	Input      int `json:"input_tokens"`
 	Output     int `json:"output_tokens"`
@@ -101,7 +100,7 @@ type usage struct {
 	} `json:"output_tokens_details"`
 }
 
-// merge adds counts, which are those of the whole answer so far. An event need not have all of them.
+// merge takes over the counts of an event, which are totals of the answer so far. An event may lack some of them.
 func (u *usage) merge(v usage) {
 	u.Input, u.Output = max(u.Input, v.Input), max(u.Output, v.Output)
 	u.CacheRead, u.CacheWrite = max(u.CacheRead, v.CacheRead), max(u.CacheWrite, v.CacheWrite)
@@ -128,7 +127,7 @@ func (a *answer) data(data []byte) error {
 		}
 		var ev event
 		if err := json.Unmarshal(raw, &ev); err != nil {
-			return httperror.BadAnswer("a part of the stream is not as the API says", raw)
+			return httperror.BadAnswer("an event of the stream does not have the form that the API documents", raw)
 		}
 		if err := a.event(&ev, raw); err != nil {
 			return err
@@ -139,7 +138,7 @@ func (a *answer) data(data []byte) error {
 	}
 }
 
-// event handles an event. Those that are not known are ignored, since the API says that more may be added.
+// event handles an event. Unknown types are ignored, since the API reserves the right to add more.
 func (a *answer) event(ev *event, raw json.RawMessage) error {
 	switch ev.Type {
 	case "message_start":
@@ -171,7 +170,8 @@ func (a *answer) event(ev *event, raw json.RawMessage) error {
 	return nil
 }
 
-// statusOf is the HTTP status that goes with a type of error (API reference, "Errors"). In a stream there is the type alone.
+// statusOf is the HTTP status that goes with a type of error (API reference, "Errors"). A stream reports only the
+// type.
 var statusOf = map[string]int{
 	"invalid_request_error": 400, "authentication_error": 401, "billing_error": 402, "permission_error": 403, "not_found_error": 404,
 	"request_too_large": 413, "rate_limit_error": 429, "api_error": 500, "timeout_error": 504, "overloaded_error": 529,
@@ -185,19 +185,18 @@ func failure(raw json.RawMessage) error {
 	_ = json.Unmarshal(raw, &body)
 	e := httperror.InBody(statusOf[body.Error.Type], raw)
 	if e == nil {
-		return httperror.BadAnswer("the server reports an error that says nothing", raw)
+		return httperror.BadAnswer("the server reports an error without a message", raw)
 	}
-	e.Status = 0 // that of the response was a success
+	e.Status = 0 // the response itself had status 200
 	return e
 }
 
-// begin reads what is known of an answer when it begins.
 func (a *answer) begin(m *wholeMessage) {
 	a.id, a.model = m.ID, m.Model
 	a.usage.merge(m.Usage)
 }
 
-// whole reads an answer that is not a stream: some gateways do not stream, and some send errors with status 200.
+// whole reads an answer that is not a stream. Some gateways do not stream, and some send errors with status 200.
 func (a *answer) whole(data []byte) error {
 	var m wholeMessage
 	err := json.Unmarshal(data, &m)
@@ -205,7 +204,7 @@ func (a *answer) whole(data []byte) error {
 		if e := httperror.InBody(0, data); e != nil {
 			return e
 		}
-		return httperror.BadAnswer("the answer is not as the API says", data)
+		return httperror.BadAnswer("the answer does not have the form that the API documents", data)
 	}
 	a.begin(&m)
 	for i, raw := range m.Content {
@@ -218,33 +217,33 @@ func (a *answer) whole(data []byte) error {
 	return a.finish()
 }
 
-// find returns the last block with an index. If the server left out the start of a block, its type follows from the
-// type of the delta. It returns nil if that is not known.
-func (a *answer) find(index int, delta string) *answerBlock {
+// find returns the last block with an index. If the server left out the start of the block, find starts one of the
+// type that fits the delta, or returns nil if the type of the delta is unknown.
+func (a *answer) find(index int, deltaType string) *answerBlock {
 	for i := len(a.blocks) - 1; i >= 0; i-- {
-		if b := a.blocks[i]; b.index == index && (!b.ended || delta == "") {
+		if b := a.blocks[i]; b.index == index && (!b.ended || deltaType == "") {
 			return b
 		}
 	}
-	kind := map[string]string{"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "tool_use"}[delta]
+	kind := map[string]string{"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "tool_use"}[deltaType]
 	if kind == "" || a.start(index, json.RawMessage(`{"type":"`+kind+`"}`)) != nil {
 		return nil
 	}
 	return a.blocks[len(a.blocks)-1]
 }
 
-// start begins a block. It may have content already.
+// start begins a block, which may have content already.
 func (a *answer) start(index int, raw json.RawMessage) error {
 	b := &answerBlock{index: index}
 	if err := json.Unmarshal(raw, &b.members); err != nil || b.members == nil {
-		return httperror.BadAnswer("a block of the answer is not as the API says", raw)
+		return httperror.BadAnswer("a block of the answer does not have the form that the API documents", raw)
 	}
 	var begun struct {
 		Type, ID, Name, Text, Thinking, Signature string
 		Citations                                 []json.RawMessage
 	}
 	if err := json.Unmarshal(raw, &begun); err != nil && begun.Type == "" {
-		return httperror.BadAnswer("a block of the answer is not as the API says", raw)
+		return httperror.BadAnswer("a block of the answer does not have the form that the API documents", raw)
 	}
 	b.kind = begun.Type
 	a.blocks = append(a.blocks, b)
@@ -264,7 +263,6 @@ func (a *answer) start(index int, raw json.RawMessage) error {
 	return nil
 }
 
-// delta adds a piece to a block.
 func (a *answer) delta(b *answerBlock, d *delta) {
 	if b == nil {
 		return
@@ -285,7 +283,7 @@ func (a *answer) delta(b *answerBlock, d *delta) {
 		if b.kind == "tool_use" && d.PartialJSON != "" {
 			a.send(&model.ToolCallDelta{Index: b.call, Args: d.PartialJSON}, false)
 		}
-	default: // without it, a block that is not known is not whole
+	default: // an unknown block lacks what the unknown delta adds
 		b.broken = b.broken || b.kind != "text" && b.kind != "thinking" && b.kind != "tool_use"
 	}
 }
@@ -301,7 +299,7 @@ func (a *answer) end(b *answerBlock) {
 	}
 }
 
-// blockBreak is put between the texts of two blocks that have one of the server's tools between them.
+// blockBreak separates two blocks of text with a call of a server tool between them.
 const blockBreak = "\n\n"
 
 // text yields a piece of text.
@@ -333,8 +331,8 @@ func (a *answer) send(c model.Chunk, text bool) {
 	a.stopped = a.stopped || !a.yield(c, nil)
 }
 
-// finish sends what of the answer goes back as it came, and the finish. Of an answer that was cut off the last
-// block may not be whole, and one that was refused must not go back.
+// finish yields the extra with the answer's blocks, and the Finish. There is no extra for an answer that was cut
+// off, whose last block may be incomplete, or refused, which must not be sent back.
 func (a *answer) finish() error {
 	if a.paused() {
 		return nil
@@ -354,12 +352,13 @@ func (a *answer) finish() error {
 	return nil
 }
 
-// paused reports whether another request continues the answer: the server interrupts long turns of its own tools.
+// paused reports whether another request must continue the answer: the server pauses long turns that call its own
+// tools.
 func (a *answer) paused() bool {
 	return a.reason == "pause_turn" && len(a.calls) == 0 && len(a.blocks) > 0 && a.pauses < maxPauses
 }
 
-// resume prepares for the rest of an answer that is paused.
+// resume prepares for the rest of a paused answer.
 func (a *answer) resume() {
 	a.pauses++
 	a.before.Add(a.usage.message())
@@ -369,7 +368,7 @@ func (a *answer) resume() {
 	}
 }
 
-// finishReason returns the stop reason in our words. A reason that is not known is passed on as it is.
+// finishReason converts the stop reason. An unknown one is passed on unchanged.
 func (a *answer) finishReason() model.FinishReason {
 	switch a.reason {
 	case "", "end_turn", "stop_sequence", "tool_use", "pause_turn":
@@ -388,27 +387,9 @@ func (a *answer) finishReason() model.FinishReason {
 	return model.FinishReason(a.reason)
 }
 
-// uniqueID returns id, or a new one if it is empty or taken in the
-// conversation. A new one depends on the conversation's length, the answer's id
-// and the call's place alone.
+// uniqueID returns id, or a new one if it is empty or already used.
 func (a *answer) uniqueID(id string) string {
-	for n := 0; a.taken(id); n++ {
-		h := fnv.New64a()
-		fmt.Fprint(h, len(a.conversation), " ", len(a.calls), " ", n, " ", a.id)
-		id = "toolu_" + strconv.FormatUint(h.Sum64(), 36)
-	}
-	return id
-}
-
-// taken reports whether id is empty or taken in the conversation.
-func (a *answer) taken(id string) bool {
-	if id == "" {
-		return true
-	}
-	for _, c := range a.calls {
-		if c.id == id {
-			return true
-		}
-	}
-	return provider.HasCall(a.conversation, id)
+	return provider.UniqueID(id, a.conversation, a.id, len(a.calls), func(id string) bool {
+		return slices.ContainsFunc(a.calls, func(c call) bool { return c.id == id })
+	})
 }

@@ -9,33 +9,33 @@
 //
 // # Thinking
 //
-// The answer is kept as it came: thinking with its signatures, redacted thinking, citations, and the blocks of
-// the server's own tools, in their order. It goes back like that in later requests, as an extra of the message.
-// The API refuses thinking if the system prompt, the tools or a message before it has changed. Such thinking
-// is left out. All thinking of a message is left out if the message was edited, goes to another model, or
-// was refused by the server. Texts and tool calls always go back.
+// All blocks of an answer are kept unchanged in an extra of the message and sent back in later requests: thinking
+// with its signatures, redacted thinking, citations, and the blocks of server tools, in their order. The API
+// refused thinking if the system prompt, the tools or a message before it has changed. Such thinking is left out.
+// All thinking of a message is left out if the message was edited, goes to another model, or was refused by the
+// server. Texts and tool calls are always sent back.
 //
 // # Prompt caching
 //
-// Up to four cache breakpoints are set: after the tools, after the system prompt, after the summary that
-// a compaction left, and at the end of the conversation. Without a summary the fourth one is at the end of the request
-// before, so that a step with many results still finds it.
+// Up to four cache breakpoints are set: after the tools, after the system prompt, after the summary that a
+// compaction left, and at the end of the conversation. Without a summary the fourth one marks the end of the
+// previous request, so that a step with many results still finds it in the cache.
 //
 // # History of other models
 //
-// Every request is one that the API accepts, whichever model wrote the conversation: user and assistant take
-// turns, each tool call has its result at the start of the next message, text is never blank, ids
-// and names have legal characters only. What is meant for another provider is left out.
+// Every request is one that the API accepts, whichever model wrote the conversation: user and assistant take turns,
+// each tool call has its result at the start of the next message, text is never blank, ids and names have legal
+// characters only. Extras for other providers are left out.
 //
 // # Tools that are added late
 //
 // Current models accept changes of the tools at the end of the conversation. The list of tools at its head then stays the
 // same when a group opens or closes: a system message in the conversation adds tools with their definitions, and removes
-// tools by their names. If the server refuses such a message, the model sends the whole list from then on.
+// tools by their names. If the server refused such a message, the model sends the whole list from then on.
 //
 // # Bedrock and Vertex
 //
-// [Config.Options] takes the options of the SDK's packages bedrock and vertex. Then no key is needed.
+// [Config.Options] takes the options of the SDK's packages bedrock and vertex. With them no key is needed.
 package anthropic
 
 import (
@@ -66,53 +66,52 @@ const (
 	defaultMaxTokens = 32_000 // within the limits of all models since Claude 4
 )
 
-// Config says which model to speak to, and how. Model is required, and Key except with Options or
-// for a server on this machine.
+// A Config configures a Model. Model is required, and so is Key, except with Options or for a server on this
+// machine.
 type Config struct {
-	Model   string // as the server knows it, such as "claude-opus-5-5"
-	BaseURL string // up to and without "/v1/messages"; empty means https://api.anthropic.com
+	Model   string // the server's name for the model, such as "claude-opus-5-5"
+	BaseURL string // without "/v1/messages"; empty means https://api.anthropic.com
 	Key     string // sent as x-api-key
 
-	ContextWindow int // of the model, in tokens; 0 if not known
+	ContextWindow int // in tokens; 0 if unknown
 
 	// MaxTokens limits the answers to requests that have no limit of their own, thinking included.
 	// The API requires a limit; 0 means 32,000, or more if the budget for thinking needs it.
 	MaxTokens int
 
-	Thinking Thinking // the zero value leaves it to the model
-	Effort   string   // "low" to "max", as output_config.effort; empty leaves it to the model
+	Thinking Thinking // the zero value means the model's default
+	Effort   string   // "low" to "max", sent as output_config.effort; empty means the model's default
 
 	Cache Cache // how long the provider keeps the beginning of a conversation
 
 	// LateTools says whether tools can be added and removed at the end of a conversation (inline tools, a beta
-	// feature); see [model.Revealer]. Nil means yes for Anthropic's own server and its models that are known to
-	// support it.
+	// feature); see [model.Revealer]. Nil means yes for models on Anthropic's own server that are known to support
+	// it.
 	LateTools *bool
 
-	// ServerTools are tools that the server runs, as the API has them, such as
-	// {"type": "web_search_20250305", "name": "web_search"}. They come before those of a request.
+	// ServerTools are tools that the server runs, in the API's form, such as {"type": "web_search_20250305",
+	// "name": "web_search"}. They precede the tools of a request.
 	ServerTools []json.RawMessage
 
 	Betas []string // sent as anthropic-beta
 
-	// Extra holds members for every request. They win over what this package sets; null removes a
-	// member. The request's own Extra wins over these. A reasoning_effort in an Extra, which chat
-	// completions have, is sent as output_config.effort.
+	// Extra holds members for every request. They replace what this package sets; null removes a member. The
+	// request's own Extra replaces these. A reasoning_effort, the name in chat completions, is sent as
+	// output_config.effort.
 	Extra map[string]json.RawMessage
 
 	// Header holds further headers. They replace those of this package.
 	Header http.Header
 
-	// Options are applied after those that this package sets; see the examples.
+	// Options are applied after the options that this package sets; see the examples.
 	Options []option.RequestOption
 
 	// HTTPClient sends the requests, usually an *http.Client, whose Timeout must be 0; nil means
 	// one with proxies from the environment and many idle connections.
 	HTTPClient option.HTTPClient
 
-	// HeaderTimeout limits the wait for an answer to begin, IdleTimeout the
-	// silence within one. 0 means 5 and 2 minutes. There is no limit on the
-	// whole: a stream may take as long as it needs.
+	// HeaderTimeout limits the wait for an answer to begin, IdleTimeout the silence within one. 0 means 5 and 2
+	// minutes. There is no limit on the total time of a stream.
 	HeaderTimeout time.Duration
 	IdleTimeout   time.Duration
 }
@@ -121,7 +120,7 @@ type Config struct {
 type Thinking struct {
 	Mode    ThinkingMode
 	Budget  int    // in tokens, at least 1,024; with ThinkingBudget
-	Display string // "summarized" or "omitted"; empty leaves it to the model
+	Display string // "summarized" or "omitted"; empty means the model's default
 }
 
 // ThinkingMode is the kind of thinking.
@@ -129,7 +128,7 @@ type ThinkingMode string
 
 // The modes. Which of them can be used depends on the model.
 const (
-	ThinkingDefault  ThinkingMode = ""         // what the model does by itself
+	ThinkingDefault  ThinkingMode = ""         // the model's default
 	ThinkingAdaptive ThinkingMode = "adaptive" // the model decides how much; models since Claude 4.6
 	ThinkingBudget   ThinkingMode = "enabled"  // up to Budget tokens; models until Claude 4.6
 	ThinkingOff      ThinkingMode = "disabled"
@@ -149,10 +148,10 @@ const (
 type Model struct {
 	cfg     Config
 	client  sdk.Client
-	origin  string // marks the extras that came from there
+	origin  string // host and model, recorded in extras
 	reveals bool   // see Config.LateTools
-	refuses refusals
-	tools   toolCache
+	refused refusals
+	tools   provider.ToolCache[toolList]
 }
 
 var (
@@ -208,11 +207,11 @@ func (cfg *Config) check() error {
 	case t.Mode != ThinkingBudget && t.Budget != 0:
 		return fmt.Errorf("Thinking.Budget is set; it needs the mode %q", ThinkingBudget)
 	case t.Mode != ThinkingDefault && t.Mode != ThinkingAdaptive && t.Mode != ThinkingBudget && t.Mode != ThinkingOff:
-		return fmt.Errorf("Thinking.Mode %q is not known; it is %q, %q, %q or empty", t.Mode, ThinkingAdaptive, ThinkingBudget, ThinkingOff)
+		return fmt.Errorf("Thinking.Mode %q is unknown; use %q, %q, %q or empty", t.Mode, ThinkingAdaptive, ThinkingBudget, ThinkingOff)
 	case t.Display != "" && t.Mode != ThinkingAdaptive && t.Mode != ThinkingBudget:
 		return fmt.Errorf("Thinking.Display is set; it needs the mode %q or %q", ThinkingAdaptive, ThinkingBudget)
 	case cfg.Cache != CacheShort && cfg.Cache != CacheHour && cfg.Cache != CacheOff:
-		return fmt.Errorf("Cache %q is not known; it is %q, %q or empty for five minutes", cfg.Cache, CacheHour, CacheOff)
+		return fmt.Errorf("Cache %q is unknown; use %q, %q or empty for five minutes", cfg.Cache, CacheHour, CacheOff)
 	case cfg.MaxTokens < 0:
 		return fmt.Errorf("MaxTokens is %d; it must not be negative", cfg.MaxTokens)
 	}
@@ -275,7 +274,7 @@ func (m *Model) generate(ctx context.Context, req *model.Request, yield func(mod
 			a.resume()
 			err = m.ask(ctx, &next, a)
 		}
-		if err == nil || len(a.blocks) > 0 || !m.refuses.learn(b, req.Messages, err) {
+		if err == nil || len(a.blocks) > 0 || !m.refused.learn(b, req.Messages, err) {
 			return err
 		}
 		again.Notify(ctx, try, 0, err)

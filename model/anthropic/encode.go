@@ -1,7 +1,6 @@
 package anthropic
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
@@ -21,14 +20,14 @@ import (
 const (
 	roleUser      = "user"
 	roleAssistant = "assistant"
-	roleSystem    = "system" // of changes of the tools
+	roleSystem    = "system" // for changes of the tools
 
 	// summarySource is the source of the hint that a compaction puts in place of what it has removed.
 	summarySource = "summary"
 )
 
-// A turn is a message on the wire. Its blocks are pointers, since cache breakpoints are set in some of them
-// at last.
+// A turn is a message on the wire. Its blocks are pointers, since cache breakpoints are added to some of them
+// later.
 type turn struct {
 	role   string
 	blocks []*json.RawMessage
@@ -36,42 +35,41 @@ type turn struct {
 
 // An encoder turns messages into turns of user and assistant.
 type encoder struct {
-	origin  string // whose extras go back
-	refuses *refusals
+	origin  string // only its extras are sent back; see keptAnswer
+	refused *refusals
 	turns   []turn
-	summary *json.RawMessage // the block after which a conversation was summarized, nil if it was not
-	seen    hash.Hash        // of all that was encoded
+	summary *json.RawMessage // the block with the summary of a compaction; nil if there is none
+	seen    hash.Hash        // hash of everything encoded so far
 	err     error            // the first
 
 	pending []*model.ToolChange // see flush
-	defined map[string]bool     // the tools that the request has defined so far
+	defined map[string]bool     // tools that the request has defined so far
 }
 
-// newEncoder returns an encoder for a request with tools, of which names are known, and a system prompt.
+// newEncoder returns an encoder for a request with the given tools, their names and a system prompt.
 func (m *Model) newEncoder(tools []json.RawMessage, names map[string]string, system []json.RawMessage) *encoder {
-	e := &encoder{origin: m.origin, refuses: &m.refuses, seen: sha256.New(), defined: make(map[string]bool, len(names))}
+	e := &encoder{origin: m.origin, refused: &m.refused, seen: sha256.New(), defined: make(map[string]bool, len(names))}
 	for name := range names {
 		e.defined[name] = true
 	}
-	e.see("tools", tools...)
-	e.see("system", system...)
+	e.hashBlocks("tools", tools...)
+	e.hashBlocks("system", system...)
 	return e
 }
 
-// see adds to what identifies the request.
-func (e *encoder) see(what string, blocks ...json.RawMessage) {
+func (e *encoder) hashBlocks(what string, blocks ...json.RawMessage) {
 	for _, b := range blocks {
 		fmt.Fprintf(e.seen, "%s %d\n", what, len(b))
 		e.seen.Write(b)
 	}
 }
 
-// sum identifies all that was encoded.
+// sum returns the hash of everything encoded so far.
 func (e *encoder) sum() string { return hex.EncodeToString(e.seen.Sum(nil)[:8]) }
 
-// add appends a block to the turn of role, which is a new one if the last turn is another's.
+// add appends a block to the last turn, or to a new one if the last turn has another role.
 func (e *encoder) add(role string, block json.RawMessage) *json.RawMessage {
-	e.see(role, block)
+	e.hashBlocks(role, block)
 	n := len(e.turns)
 	if n == 0 || e.turns[n-1].role != role {
 		e.turns = append(e.turns, turn{role: role})
@@ -82,14 +80,14 @@ func (e *encoder) add(role string, block json.RawMessage) *json.RawMessage {
 	return b
 }
 
-// addParam appends a block of the SDK's.
-func (e *encoder) addParam(role string, block any) *json.RawMessage {
+// addParam appends a block of an SDK type.
+func (e *encoder) addParam(role string, block any) {
 	data, err := json.Marshal(block)
 	if err != nil {
 		e.err = cmp.Or(e.err, err)
 		data = []byte("{}")
 	}
-	return e.add(role, data)
+	e.add(role, data)
 }
 
 // userTurns returns the last block of each turn of the user.
@@ -102,8 +100,8 @@ func (e *encoder) userTurns() (ends []*json.RawMessage) {
 	return ends
 }
 
-// unthought reports whether the request ends with results of calls that no thinking came before.
-func (e *encoder) unthought() bool {
+// lacksThinking reports whether the request ends with results of calls that were made without thinking.
+func (e *encoder) lacksThinking() bool {
 	n := len(e.turns)
 	if n > 0 && e.turns[n-1].role == roleSystem {
 		n--
@@ -118,8 +116,8 @@ func kindOf(block json.RawMessage) string {
 	return b.Type
 }
 
-// messages encodes a conversation with the changes of the tools in it. It begins and ends with the user, as
-// the API wants it.
+// messages encodes a conversation with the changes of the tools in it. It begins and ends with the user, as the API
+// requires.
 func (e *encoder) messages(msgs []*message.Message, changes []*model.ToolChange) error {
 	for at := 0; ; {
 		for len(changes) > 0 && changes[0].At <= at {
@@ -145,25 +143,25 @@ func (e *encoder) messages(msgs []*message.Message, changes []*model.ToolChange)
 	return e.err
 }
 
-// userLast makes the last turn one of the user.
+// userLast makes sure that the last turn is the user's.
 func (e *encoder) userLast() {
 	if n := len(e.turns); n == 0 || e.turns[n-1].role != roleUser {
 		e.add(roleUser, textBlock("(continue)"))
 	}
 }
 
-// unit encodes the messages that belong together at the start of msgs: one, or
-// an assistant message with the results of its calls. It returns how many they were.
+// unit encodes the messages that belong together at the start of msgs: one, or an assistant message with the
+// results of its calls. It returns their number.
 func (e *encoder) unit(msgs []*message.Message) (n int, err error) {
 	m := msgs[0]
 	if m == nil {
-		return 0, errors.New("a message is nil")
+		return 0, errors.New("a message is nil; remove it from Request.Messages")
 	}
 	switch m.Role {
 	case message.RoleSystem, message.RoleUser:
 		e.user(m.Blocks)
-	case message.RoleTool: // results of no call, or of one that has a result already
-		e.user(append(provider.Hints(m.Blocks), provider.StrayResults(m.Blocks, nil)...))
+	case message.RoleTool: // results without a call, or of a call that has a result already
+		e.user(provider.Strays(m, nil))
 	case message.RoleAssistant:
 		return e.assistantUnit(msgs)
 	default:
@@ -172,31 +170,14 @@ func (e *encoder) unit(msgs []*message.Message) (n int, err error) {
 	return 1, nil
 }
 
-// assistantUnit encodes an assistant message and a result for each of its calls, from the tool messages
-// that follow. What else those say comes after the results.
+// assistantUnit encodes an assistant message and a result for each of its calls.
 func (e *encoder) assistantUnit(msgs []*message.Message) (n int, err error) {
-	calls := msgs[0].ToolCalls()
-	open := make(map[string]bool, len(calls))
-	for _, c := range calls {
-		if c.ID == "" || open[c.ID] {
-			return 0, fmt.Errorf("tool call %q (%s): its id is empty or used twice in one message", c.ID, c.Name)
-		}
-		open[c.ID] = true
+	results := map[string]*message.ToolResult{}
+	calls, later, n, err := provider.Batch(msgs, results)
+	if err != nil {
+		return 0, err
 	}
 	e.assistant(msgs[0], calls)
-	later := provider.Hints(msgs[0].Blocks)
-	// The results may be spread over several messages: a batch of which some calls had to
-	// wait for approval. The first result of a call counts.
-	results := make(map[string]*message.ToolResult, len(calls))
-	for n = 1; n < len(msgs) && len(results) < len(calls) && msgs[n] != nil && msgs[n].Role == message.RoleTool; n++ {
-		for _, b := range msgs[n].Blocks {
-			if r, ok := b.(*message.ToolResult); ok && open[r.ID] && results[r.ID] == nil {
-				results[r.ID] = r
-			}
-		}
-		later = append(later, provider.Hints(msgs[n].Blocks)...)
-		later = append(later, provider.StrayResults(msgs[n].Blocks, results)...)
-	}
 	for _, c := range calls {
 		e.result(c, results[c.ID])
 	}
@@ -204,40 +185,39 @@ func (e *encoder) assistantUnit(msgs []*message.Message) (n int, err error) {
 	return n, nil
 }
 
-// assistant encodes an assistant message.
 func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
 	blocks := e.blocks(m, calls)
 	if len(blocks) == 0 {
 		return
 	}
-	if len(e.turns) == 0 { // the API wants the user first
+	if len(e.turns) == 0 { // the API requires the user first
 		e.add(roleUser, textBlock("(the beginning of the conversation is missing)"))
 	}
 	if len(e.pending) > 0 {
 		e.flush()
-		blocks = e.blocks(m, calls) // with the thinking that came after the changes
+		blocks = e.blocks(m, calls) // including thinking that depends on the changes
 	}
 	for _, b := range blocks {
 		e.add(roleAssistant, b)
 	}
 }
 
-// blocks returns the blocks of an assistant message, as they came if that is known.
+// blocks returns the blocks of an assistant message: the original ones if they were kept.
 func (e *encoder) blocks(m *message.Message, calls []*message.ToolCall) []json.RawMessage {
-	blocks, ok := e.kept(m, calls)
-	if !ok {
-		blocks = nil
-		for _, b := range m.Blocks {
-			switch b := b.(type) {
-			case *message.Text:
-				if text := textOf(b.Text); text != "" {
-					blocks = append(blocks, textBlock(text))
-				}
-			case *message.Data: // which cannot go back; the model reads that there was one
-				blocks = append(blocks, textBlock("("+provider.FileName(b)+")"))
-			case *message.ToolCall:
-				blocks = append(blocks, e.call(b))
+	if blocks, ok := e.kept(m, calls); ok {
+		return blocks
+	}
+	var blocks []json.RawMessage
+	for _, b := range m.Blocks {
+		switch b := b.(type) {
+		case *message.Text:
+			if text := textOf(b.Text); text != "" {
+				blocks = append(blocks, textBlock(text))
 			}
+		case *message.Data: // the API accepts no files in an answer: send a note
+			blocks = append(blocks, textBlock("("+provider.FileName(b)+")"))
+		case *message.ToolCall:
+			blocks = append(blocks, e.call(b))
 		}
 	}
 	return blocks
@@ -255,22 +235,14 @@ func (e *encoder) call(c *message.ToolCall) json.RawMessage {
 // callName returns the name of a call on the wire, which must not be empty.
 func callName(c *message.ToolCall) string { return cmp.Or(wireName(c.Name), "unknown") }
 
-// callInput returns a call's input, which must be an object: a model may have
-// sent anything, and the conversation holds it as it was.
+// callInput returns a call's input as an object, normalized: equal before and after it was stored.
 func callInput(input json.RawMessage) json.RawMessage {
-	trimmed := bytes.TrimSpace(input)
-	if len(trimmed) == 0 || trimmed[0] != '{' || !json.Valid(trimmed) {
-		return json.RawMessage("{}")
-	}
-	data, err := json.Marshal(json.RawMessage(trimmed)) // the same before and after it was stored
-	if err != nil {
-		return json.RawMessage("{}")
-	}
+	data, _ := json.Marshal(provider.Arguments(input)) // valid JSON always encodes
 	return data
 }
 
-// result encodes the result of a call. A call without a result gets one that says so. The API refuses
-// a result that is marked as an error and has files in it.
+// result encodes the result of a call. A call without a result gets one that says so. The API refused an error
+// result with files.
 func (e *encoder) result(c *message.ToolCall, r *message.ToolResult) {
 	p := sdk.BetaToolResultBlockParam{ToolUseID: wireID(c.ID)}
 	text := true
@@ -303,7 +275,6 @@ func resultText(s string) sdk.BetaToolResultBlockParamContentUnion {
 	return sdk.BetaToolResultBlockParamContentUnion{OfText: &sdk.BetaTextBlockParam{Text: s}}
 }
 
-// user encodes blocks of the user.
 func (e *encoder) user(blocks message.Blocks) {
 	for _, b := range blocks {
 		switch b := b.(type) {
@@ -326,7 +297,7 @@ func (e *encoder) user(blocks message.Blocks) {
 	}
 }
 
-// textOf returns text, empty if it is blank: the API refuses such text.
+// textOf returns text, empty if it is blank: the API refused such text.
 func textOf(s string) string {
 	if strings.TrimSpace(s) == "" {
 		return ""
@@ -334,7 +305,6 @@ func textOf(s string) string {
 	return s
 }
 
-// textBlock returns a block of text.
 func textBlock(s string) json.RawMessage {
 	data, _ := json.Marshal(sdk.BetaTextBlockParam{Text: s}) // text always encodes
 	return data

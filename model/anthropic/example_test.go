@@ -14,7 +14,7 @@ import (
 )
 
 func Example() {
-	// In place of a real server, so that the example runs offline.
+	// A test server, so that the example runs offline.
 	server := anthropictest.Serve(anthropictest.Text("It is 5."))
 	defer server.Close()
 

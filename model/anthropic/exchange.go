@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -21,19 +20,17 @@ import (
 const (
 	messagesPath = "v1/messages"
 
-	// endTime is how long the end of the stream may come after the end of the answer.
+	// endTime limits the wait for the end of the stream after the end of the answer.
 	endTime = 5 * time.Second
-	// maxWhole bounds an answer that is not a stream.
-	maxWhole = 64 << 20
-	// maxPauses is how often an answer is continued after the server paused it.
+	// maxPauses is how many times a paused answer is continued.
 	maxPauses = 16
 )
 
-// newClient returns the SDK's client without what it would read from the environment.
+// newClient returns the SDK's client without its settings from the environment.
 func newClient(cfg *Config) sdk.Client {
 	opts := []option.RequestOption{
 		option.WithoutEnvironmentDefaults(),
-		option.WithMiddleware(refused), // first, so that it sees what other middleware makes of an answer
+		option.WithMiddleware(failOnStatus), // first: it sees the response after all other middleware
 		option.WithBaseURL(cfg.BaseURL),
 		option.WithMaxRetries(0),
 		option.WithoutOpenTelemetry(),                    // package agentotel traces the calls of all models
@@ -56,8 +53,8 @@ func newClient(cfg *Config) sdk.Client {
 	return sdk.NewClient(append(opts, cfg.Options...)...)
 }
 
-// refused is middleware that makes a [*model.Error] of an answer whose status is not a success.
-func refused(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+// failOnStatus is middleware that converts a response with an error status into a [*model.Error].
+func failOnStatus(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 	resp, err := next(req)
 	if err == nil && (resp.StatusCode < 200 || resp.StatusCode >= 300) {
 		return nil, httperror.Of(resp)
@@ -93,24 +90,11 @@ func (x *exchange) exchange(m *Model, b *body, a *answer) error {
 	}
 	x.Begun(resp.Body)
 	r := bufio.NewReader(x)
-	first, err := firstByte(r)
-	switch {
-	case err == io.EOF:
-		return httperror.BadAnswer("the server's answer is empty", nil)
+	switch whole, err := provider.Unstreamed(r); {
 	case err != nil:
 		return err
-	case first == '{' || first == '[':
-		data, err := wholeBody(r)
-		if err != nil {
-			return err
-		}
-		return a.whole(data)
-	case first == '<':
-		data, err := wholeBody(r)
-		if err != nil {
-			return err
-		}
-		return httperror.BadAnswer("the server's answer is a web page, not JSON; the base URL may lack a part of its path", data)
+	case whole != nil:
+		return a.whole(whole)
 	}
 	resp.Body = &readCloser{r, resp.Body}
 	return x.stream(ssestream.NewDecoder(resp), a)
@@ -126,7 +110,7 @@ func (x *exchange) stream(events ssestream.Decoder, a *answer) error {
 			break
 		}
 		if a.reason != "" {
-			x.Ending = endTime // what may still come is message_stop
+			x.Ending = endTime // only message_stop may still follow
 		}
 	}
 	err := events.Err()
@@ -144,29 +128,4 @@ func (x *exchange) stream(events ssestream.Decoder, a *answer) error {
 type readCloser struct {
 	io.Reader
 	io.Closer
-}
-
-// wholeBody returns an answer that is not a stream.
-func wholeBody(r io.Reader) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxWhole+1))
-	if err == nil && len(data) > maxWhole {
-		err = fmt.Errorf("the answer is longer than %d bytes", maxWhole)
-	}
-	return data, err
-}
-
-// firstByte returns the first byte that is not a space or part of a byte order mark, and leaves it
-// to be read.
-func firstByte(r *bufio.Reader) (byte, error) {
-	for {
-		c, err := r.ReadByte()
-		if err != nil {
-			return 0, err
-		}
-		switch c {
-		case ' ', '\t', '\r', '\n', 0xEF, 0xBB, 0xBF:
-		default:
-			return c, r.UnreadByte()
-		}
-	}
 }

@@ -14,7 +14,7 @@ import (
 // imageTypes are the types of images that the API accepts.
 var imageTypes = []string{"image/jpeg", "image/png", "image/gif", "image/webp"}
 
-// fileBlock returns the block of a file: by its kind if the API has one, and as a note otherwise.
+// fileBlock returns a file's block, or a note if the API has no block for its type.
 func fileBlock(d *message.Data) (u sdk.BetaContentBlockParamUnion) {
 	web := strings.HasPrefix(d.URL, "https://") || strings.HasPrefix(d.URL, "http://")
 	encoded := base64.StdEncoding.EncodeToString(d.Bytes)

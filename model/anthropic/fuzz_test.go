@@ -17,13 +17,14 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/anthropic"
 	"github.com/kitbag-go/kitbag/model/anthropic/anthropictest"
+	"github.com/kitbag-go/kitbag/model/internal/providertest"
 )
 
-// A bodyClient is an HTTP client that answers with it, and with an error from the second request on.
+// A bodyClient is an HTTP client that answers the first request with a body, and others with an error.
 type bodyClient struct {
 	body string
 	sent []byte // the second request
-	n    int
+	n    int    // the number of requests
 }
 
 func (c *bodyClient) Do(req *http.Request) (*http.Response, error) {
@@ -67,11 +68,11 @@ func FuzzAnswer(f *testing.F) {
 				t.Fatal("a call has no id")
 			}
 		}
-		req := &model.Request{System: hi.System, Messages: []*message.Message{hi.Messages[0], msg, results(msg), message.User("more")}}
+		req := &model.Request{System: hi.System, Messages: []*message.Message{hi.Messages[0], msg, providertest.Results(msg), message.User("more")}}
 		if _, _, err := model.Collect(m.Generate(context.Background(), req)); c.sent == nil {
 			t.Fatal(err)
 		}
-		// Signatures, and the blocks of the server's tools, go back as they came, whatever they are.
+		// Signatures, and the blocks of the server's tools, are sent back unchanged, even if they are invalid.
 		if err := anthropictest.Validate(c.sent); err != nil && !strings.Contains(err.Error(), "signature") && !strings.Contains(err.Error(), "_thinking") &&
 			!strings.Contains(err.Error(), "Input tag") && !strings.Contains(err.Error(), "Extra inputs") {
 			t.Fatalf("%v\n%s", err, c.sent)
@@ -79,7 +80,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// FuzzExtra: whatever a session file has as the extra of an answer, the request is valid but for blocks that only the
+// FuzzExtra: for any extra of an answer in a session file, the request is valid, except for blocks that only the
 // server can check, and the texts and calls of the message are in it.
 func FuzzExtra(f *testing.F) {
 	const kept = `{"endpoint":"api.anthropic.com test","prefix":"","thoughts":"","blocks":`
@@ -101,7 +102,7 @@ func FuzzExtra(f *testing.F) {
 		}
 		said := message.Assistant(&message.Thinking{Text: "Hm.", Extra: extra}, &message.Text{Text: "I add"},
 			&message.ToolCall{ID: "c1", Name: "add", Input: json.RawMessage(`{"a":1}`)})
-		req := &model.Request{System: hi.System, Messages: []*message.Message{hi.Messages[0], said, results(said)}}
+		req := &model.Request{System: hi.System, Messages: []*message.Message{hi.Messages[0], said, providertest.Results(said)}}
 		if _, _, err := model.Collect(m.Generate(context.Background(), req)); c.sent == nil {
 			t.Fatal(err)
 		}

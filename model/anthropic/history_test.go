@@ -22,11 +22,12 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/anthropic"
 	"github.com/kitbag-go/kitbag/model/anthropic/anthropictest"
+	"github.com/kitbag-go/kitbag/model/internal/providertest"
 	"github.com/kitbag-go/kitbag/model/openai"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// errSent ends a request that a recorder has seen.
+// errSent is the error of a recorder.
 var errSent = errors.New("recorded")
 
 // A recorder is an HTTP client that keeps the last request and sends none.
@@ -55,8 +56,7 @@ func sentBody(t rapid.TB, cfg anthropic.Config, req *model.Request) []byte {
 	return r.body
 }
 
-// drawMessages makes a conversation with everything that can go wrong in one,
-// but for what is refused before it is sent: ids are unique.
+// drawMessages draws a conversation with every irregularity that the model accepts. Only duplicate ids are excluded.
 func drawMessages(t *rapid.T) (msgs []*message.Message) {
 	text := rapid.SampledFrom([]string{"", " ", "hi", "é\"\\\n\u0000<", "\xff"})
 	file := rapid.SampledFrom([]*message.Data{
@@ -108,8 +108,8 @@ func drawMessages(t *rapid.T) (msgs []*message.Message) {
 	return append(msgs, message.User("end"))[:len(msgs)+rapid.IntRange(0, 1).Draw(t, "end")]
 }
 
-// TestEveryRequestIsValid: whatever the conversation and the settings, the API accepts the request. Sent
-// again, it has the same bytes.
+// TestEveryRequestIsValid: the API accepts the request for any conversation and configuration. Encoding it
+// again gives the same bytes.
 func TestEveryRequestIsValid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := anthropic.Config{Cache: rapid.SampledFrom([]anthropic.Cache{anthropic.CacheShort, anthropic.CacheHour, anthropic.CacheOff}).Draw(t, "cache"),
@@ -131,9 +131,8 @@ func TestEveryRequestIsValid(t *testing.T) {
 	})
 }
 
-// TestTakesAll sends the requests of chat completions in the tests of model/openai. The API accepts what chat
-// completions accept.
-func TestTakesAll(t *testing.T) {
+// TestAcceptsChatRequests sends the requests that model/openai tests for chat completions.
+func TestAcceptsChatRequests(t *testing.T) {
 	files, err := filepath.Glob("../openai/testdata/requests/*.txtar")
 	if err != nil || len(files) < 35 {
 		t.Fatal(len(files), err)
@@ -142,7 +141,7 @@ func TestTakesAll(t *testing.T) {
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
 		if strings.HasPrefix(name, "extra") {
-			continue // of members of chat completions
+			continue // has members that only chat completions know
 		}
 		ar, err := txtar.ParseFile(file)
 		if err != nil {
@@ -168,7 +167,7 @@ func TestTakesAll(t *testing.T) {
 	}
 }
 
-// openaiTurn and anthropicTurn return turns for a number, with all that a provider wants to have back.
+// openaiTurn and anthropicTurn return turns for a number, with everything that must be sent back.
 func openaiTurn(n int) openaitest.Turn {
 	call := func(i int) openaitest.Call {
 		return openaitest.Call{ID: fmt.Sprintf("call_%d_%d", n, i), Name: "add", Args: `{"a":1}`}
@@ -193,8 +192,6 @@ func anthropicTurn(n int) anthropictest.Turn {
 		return anthropictest.Thinking("I add.").Calls(call(0))
 	case 1:
 		return anthropictest.Thinking("Two of them.").Redacted().Text("Let me see.").Calls(call(0)).Thinking("And another one.").Calls(call(1))
-	case 5:
-		return anthropictest.Text("Done.").Thinking("Was it right?").Redacted()
 	case 2:
 		return anthropictest.Thinking("").Cited("It is 2.", `{"type":"char_location","cited_text":"2","document_index":0,"document_title":null,"start_char_index":0,"end_char_index":1}`)
 	case 3:
@@ -202,12 +199,14 @@ func anthropicTurn(n int) anthropictest.Turn {
 			Block(fmt.Sprintf(`{"type":"web_search_tool_result","tool_use_id":"srvtoolu_%d","content":[]}`, n)).Text("Found.")
 	case 4:
 		return anthropictest.Calls(call(0), call(1))
+	case 5:
+		return anthropictest.Text("Done.").Thinking("Was it right?").Redacted()
 	}
 	return anthropictest.Text("Done.")
 }
 
-// TestMoves has one conversation of 50 steps move between chat completions, the Responses API and two models of the Messages
-// API at every step, and edits it in between. The strict servers accept every request.
+// TestMoves moves a conversation of 50 steps at random between chat completions, the Responses API and three models of the
+// Messages API, and edits it in between. The strict servers accept every request.
 func TestMoves(t *testing.T) {
 	for seed := range uint64(6) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -227,75 +226,42 @@ func TestMoves(t *testing.T) {
 			models = append(models, m)
 		}
 		said := []*message.Message{message.User("hi")}
-		back := 0 // blocks of thinking that the API accepted
-		for range 50 {
+		signatures := 0 // in the requests that the API accepted
+		for step := range 50 {
 			m := models[random.IntN(len(models))]
-			if random.IntN(2) == 0 { // often the same again
+			if random.IntN(2) == 0 { // most often the first
 				m = models[0]
+			}
+			if seed == 0 { // another model at every step
+				m = models[step*2%len(models)]
 			}
 			msg, _, err := model.Collect(m.Generate(t.Context(), &model.Request{System: "Add.", Messages: said, Tools: addTool, Digest: "d"}))
 			if err != nil {
 				t.Fatal(err)
 			}
-			said = append(said, stored(t, msg))
+			said = append(said, providertest.Stored(t, msg))
 			if len(msg.ToolCalls()) > 0 {
-				said = append(said, results(msg))
+				said = append(said, providertest.Results(msg))
 			} else {
 				said = append(said, message.User("more"))
 			}
-			said = edited(said, random.IntN(20))
+			said = providertest.Edit(said, random.IntN(20))
 		}
-		for _, r := range gpt.Requests() { // the strict server refuses members that it does not know
+		for _, r := range gpt.Requests() { // the strict server rejects unknown members
 			if strings.Contains(string(r.Body), "sig-") {
 				t.Errorf("a signature went to another provider: %s", r.Body)
 			}
 		}
 		for _, r := range claude.Requests() {
-			back += strings.Count(string(r.Body), `"signature"`)
+			signatures += strings.Count(string(r.Body), `"signature"`)
 		}
-		if back < 20 {
-			t.Errorf("only %d blocks of thinking went back", back)
+		if signatures < 20 {
+			t.Errorf("only %d blocks of thinking were sent back", signatures)
 		}
 	}
 }
 
-// edited returns a conversation after what may be done to it between two requests.
-func edited(said []*message.Message, edit int) []*message.Message {
-	answer := slices.Clone(said[len(said)-2].Blocks)
-	for i, b := range answer {
-		switch b := b.(type) {
-		case *message.Text:
-			if edit == 1 {
-				answer[i] = &message.Text{Text: "[redacted]"}
-			}
-		case *message.ToolCall:
-			if edit == 2 {
-				again := *b
-				again.Input = json.RawMessage(`{"a":2}`)
-				answer[i] = &again
-			}
-		case *message.Thinking:
-			if edit == 3 {
-				answer[i] = &message.Thinking{Text: b.Text}
-			}
-			if edit == 4 {
-				answer[i] = &message.Thinking{Text: strings.ToUpper(b.Text), Extra: b.Extra}
-			}
-		}
-	}
-	again := *said[len(said)-2]
-	again.Blocks = answer
-	said = append(slices.Clone(said[:len(said)-2]), &again, said[len(said)-1])
-	switch {
-	case edit == 5: // compaction
-		return append([]*message.Message{{Role: message.RoleUser, Blocks: message.Blocks{&message.Hint{Source: "summary", Text: "What was said: much."}}}}, said[len(said)-2:]...)
-	case edit == 6 && len(said) > 4: // an old message changes
-		said[2] = message.User("Something else.")
-	}
-	return said
-}
-
-// TestThinkingAfterAChange: thinking goes back as long as all before it is the same.
+// TestThinkingAfterAChange: thinking is sent back while everything before it is unchanged.
 func TestThinkingAfterAChange(t *testing.T) {
 	s := anthropictest.New(t, anthropictest.Always(anthropictest.Thinking("Hm.").Text("Yes.")))
 	m := newModel(t, s, anthropic.Config{})
@@ -332,7 +298,7 @@ func TestThinkingAfterAChange(t *testing.T) {
 		ask(req)
 		sent := s.Requests()
 		if got := strings.Count(string(sent[len(sent)-1].Body), `"signature"`); got != row.want {
-			t.Errorf("%s: %d blocks of thinking went back, want %d", why, got, row.want)
+			t.Errorf("%s: %d blocks of thinking were sent back, want %d", why, got, row.want)
 		}
 	}
 }

@@ -6,36 +6,37 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
-// This file keeps what the blocks of an answer have that a message has no place for: signatures, redacted
-// thinking, citations, the blocks of the server's tools, and the order. The message itself is the truth about
-// texts, thinking and calls; where it was edited, what was kept no longer fits and is left out.
+// This file keeps the parts of an answer that a message cannot hold: signatures, redacted thinking, citations,
+// blocks of server tools, and the order of blocks. The message itself is authoritative for texts, thinking and
+// calls: if it was edited, the kept parts no longer fit and are left out.
 
 // A keptAnswer is the Extra of the last thinking of a message.
 type keptAnswer struct {
-	Endpoint string      `json:"endpoint"` // and model, which alone may read it
-	Prefix   string      `json:"prefix"`   // identifies all that came before the answer
+	Endpoint string      `json:"endpoint"` // host and model; no other model may read it
+	Prefix   string      `json:"prefix"`   // identifies everything before the answer
 	Thoughts string      `json:"thoughts"` // a hash of the message's thinking
 	Blocks   []keptBlock `json:"blocks"`
 }
 
-// A keptBlock is a block of an answer without what the message holds: the next Size bytes of its text or of its
-// thinking, or its next call. One without a Block is text that was put between two blocks.
+// A keptBlock is a block of an answer without its content, which is in the message: the next Size bytes of text or
+// thinking, or the next call. If Block is nil, the text is a blockBreak.
 type keptBlock struct {
 	Block map[string]json.RawMessage `json:"block,omitempty"`
 	Size  int                        `json:"size,omitempty"`
 }
 
-// kept returns the blocks that a message was made of, false if they are not known or do not fit it. Thinking is
-// left out if anything before it is not what it was.
+// kept returns the original blocks of a message, or false if they were not kept or do not fit it. Thinking is left
+// out if anything before it has changed.
 func (e *encoder) kept(m *message.Message, calls []*message.ToolCall) (blocks []json.RawMessage, ok bool) {
 	k := e.keptAnswer(m)
 	if k == nil {
 		return nil, false
 	}
 	text, thoughts := textsOf(m)
-	thinks := !e.refuses.hasLost(m) && k.Prefix == e.sum() && k.Thoughts == hashOf(thoughts)
+	thinks := !e.refused.lost.Has(m) && k.Prefix == e.sum() && k.Thoughts == provider.Hash(thoughts)
 	for _, b := range k.Blocks {
 		kind := word(b.Block["type"])
 		switch kind {
@@ -82,13 +83,13 @@ func (e *encoder) kept(m *message.Message, calls []*message.ToolCall) (blocks []
 	if text != "" || len(calls) > 0 {
 		return nil, false
 	}
-	for n := len(blocks); n > 0 && strings.HasSuffix(kindOf(blocks[n-1]), "thinking"); n-- { // the API refuses it at the end
+	for n := len(blocks); n > 0 && strings.HasSuffix(kindOf(blocks[n-1]), "thinking"); n-- { // the API refused it at the end
 		blocks = blocks[:n-1]
 	}
 	return blocks, true
 }
 
-// keptAnswer returns the Extra of a message that came from here, nil if there is none.
+// keptAnswer returns the Extra of a message if this model made it, otherwise nil.
 func (e *encoder) keptAnswer(m *message.Message) *keptAnswer {
 	for _, b := range m.Blocks {
 		t, ok := b.(*message.Thinking)
@@ -117,10 +118,10 @@ func textsOf(m *message.Message) (text, thoughts string) {
 	return said.String(), thought.String()
 }
 
-// extra returns the Extra that keeps the blocks of an answer, nil if the message says as much: texts
-// without citations, and calls.
+// extra returns the Extra with the blocks of an answer, or nil if the message alone is enough: texts without
+// citations, and calls.
 func (a *answer) extra() json.RawMessage {
-	k := keptAnswer{Endpoint: a.origin, Prefix: a.prefix, Thoughts: hashOf(a.thoughts.String())}
+	k := keptAnswer{Endpoint: a.origin, Prefix: a.prefix, Thoughts: provider.Hash(a.thoughts.String())}
 	plain := true
 	for _, b := range a.blocks {
 		if b.broken {
@@ -151,12 +152,12 @@ func (a *answer) extra() json.RawMessage {
 	}
 	data, err := json.Marshal(k)
 	if err != nil {
-		return nil // cannot be: each member was valid JSON
+		return nil // unreachable: each member was valid JSON
 	}
 	return data
 }
 
-// wire returns the block as it goes back. The API refuses thinking without a signature.
+// wire returns the block in the form that is sent back. The API refused thinking without a signature.
 func (b *answerBlock) wire() map[string]json.RawMessage {
 	members := maps.Clone(b.members)
 	switch b.kind {
@@ -180,7 +181,7 @@ func (b *answerBlock) wire() map[string]json.RawMessage {
 	return members
 }
 
-// soFar returns the blocks of an answer that is paused, as the request that continues it ends with them.
+// soFar returns the blocks of a paused answer, with which the request that continues it ends.
 func (a *answer) soFar() (blocks []*json.RawMessage) {
 	for _, b := range a.blocks {
 		if b.broken || b.kind == "text" && textOf(string(b.text)) == "" || b.kind == "thinking" && b.signature == "" {
@@ -188,7 +189,7 @@ func (a *answer) soFar() (blocks []*json.RawMessage) {
 		}
 		data, err := json.Marshal(b.wire())
 		if err != nil {
-			continue // cannot be: each member was valid JSON
+			continue // unreachable: each member was valid JSON
 		}
 		raw := json.RawMessage(data)
 		blocks = append(blocks, &raw)
@@ -196,22 +197,20 @@ func (a *answer) soFar() (blocks []*json.RawMessage) {
 	return blocks
 }
 
-// quote returns s as a JSON string.
 func quote(s string) json.RawMessage {
 	data, _ := json.Marshal(s) // a string always encodes
 	return data
 }
 
-// list returns items as a JSON array.
 func list(items []json.RawMessage) json.RawMessage {
 	data, err := json.Marshal(items)
 	if err != nil {
-		return json.RawMessage("[]") // cannot be: each was valid JSON
+		return json.RawMessage("[]") // unreachable: each item was valid JSON
 	}
 	return data
 }
 
-// word returns a string, empty for anything else.
+// word decodes a string; anything else is "".
 func word(raw json.RawMessage) (s string) {
 	_ = json.Unmarshal(raw, &s)
 	return s

@@ -10,7 +10,6 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/packages/param"
 
 	"github.com/kitbag-go/kitbag/model"
-	"github.com/kitbag-go/kitbag/tool"
 )
 
 // This file adds and removes tools in the course of a conversation, by system messages in it ("Mid-conversation system
@@ -26,22 +25,7 @@ func takesLateTools(name string) bool {
 // Reveals reports whether tools can be added at the end of a conversation; see Config.LateTools.
 func (m *Model) Reveals() bool { return m.reveals }
 
-// revealed returns the list of tools of a request, its digest, and the changes to it. If the changes cannot be sent
-// the list has all tools that may be called. Without a tool at the head, the first one that is added would make
-// the cache useless (see the API's documentation).
-func (m *Model) revealed(req *model.Request) (head []tool.Info, digest string, changes []*model.ToolChange) {
-	if !m.reveals || m.refuses.late.Load() || req.Reveal == nil || m.cfg.Extra["tools"] != nil || req.Extra["tools"] != nil {
-		return req.Tools, req.Digest, nil
-	}
-	v := req.Revealed()
-	inHead := func(t tool.Info) bool { return t.Name == req.Choice.Name }
-	if len(v.Head)+len(m.cfg.ServerTools) == 0 || req.Choice.Mode == model.ChoiceNamed && !slices.ContainsFunc(v.Head, inHead) {
-		return req.Tools, req.Digest, nil // a choice names a tool of the head
-	}
-	return v.Head, v.Digest, v.Changes
-}
-
-// with returns the names of the list and of the tools that are added, nil if two of them become one.
+// with returns the names of the list and of the added tools, or nil if two tools have the same name on the wire.
 func (l *toolList) with(changes []*model.ToolChange) map[string]string {
 	if len(changes) == 0 {
 		return l.names
@@ -60,10 +44,10 @@ func (l *toolList) with(changes []*model.ToolChange) map[string]string {
 	return names
 }
 
-// change notes a change, for flush. The last turn is not known yet: an answer without content is not sent.
+// change records a change for flush. It cannot be encoded yet: the next answer is not sent if it has no content.
 func (e *encoder) change(c *model.ToolChange) { e.pending = append(e.pending, c) }
 
-// flush encodes the changes that were noted. A tool that was there before comes back by its name.
+// flush encodes the recorded changes. A tool that the request has defined before is added by its name alone.
 func (e *encoder) flush() {
 	if len(e.pending) == 0 {
 		return

@@ -15,56 +15,11 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/anthropic"
 	"github.com/kitbag-go/kitbag/model/anthropic/anthropictest"
+	"github.com/kitbag-go/kitbag/model/internal/providertest"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
-
-func lateInfo(name string) tool.Info {
-	return tool.Info{Name: name, Description: "Does " + name + ".", Input: json.RawMessage(`{"type":"object"}`)}
-}
-
-// A lateTalk is a conversation in which tools come and go, as the doc of model.Reveal says.
-type lateTalk struct {
-	said    []*message.Message
-	open    []string
-	head    []tool.Info
-	changes []*model.ToolChange
-}
-
-func (l *lateTalk) request() *model.Request {
-	req := &model.Request{System: "Be exact.", Messages: l.said}
-	for _, name := range l.open {
-		req.Tools = append(req.Tools, lateInfo(name))
-	}
-	if l.head == nil {
-		l.head, l.changes = req.Tools, nil
-	}
-	shown := l.head
-	for _, c := range l.changes {
-		shown = slices.DeleteFunc(slices.Clone(shown), func(t tool.Info) bool { return slices.Contains(c.Remove, t.Name) })
-		shown = append(shown, c.Add...)
-	}
-	now := &model.ToolChange{At: len(l.said)}
-	has := func(list []tool.Info, name string) bool {
-		return slices.ContainsFunc(list, func(t tool.Info) bool { return t.Name == name })
-	}
-	for _, t := range req.Tools {
-		if !has(shown, t.Name) {
-			now.Add = append(now.Add, t)
-		}
-	}
-	for _, t := range shown {
-		if !has(req.Tools, t.Name) {
-			now.Remove = append(now.Remove, t.Name)
-		}
-	}
-	if now.Add != nil || now.Remove != nil {
-		l.changes = append(slices.Clip(l.changes), now)
-	}
-	req.Reveal = &model.Reveal{Head: l.head, Digest: fmt.Sprint(l.head), Changes: l.changes}
-	return req
-}
 
 var late = true
 
@@ -100,9 +55,9 @@ func prefixOf(t *testing.T, body []byte) string {
 	return b.String()
 }
 
-// TestLateMoves has conversations of 50 steps, in which tools come and go and are called whether or not they are open, move
-// between a model with late tools and one without. The strict server accepts every
-// request, and one repeats the former one of the same model unless there was a compaction.
+// TestLateMoves moves conversations of 50 steps at random between a model with late tools and one without. Tools are added,
+// removed and called. The strict server accepts every request, and each request to the model with late tools repeats
+// the one before unless there was a compaction.
 func TestLateMoves(t *testing.T) {
 	names := strings.Fields("a b.b c d")
 	for seed := range uint64(8) {
@@ -123,14 +78,14 @@ func TestLateMoves(t *testing.T) {
 		})))
 		shows := newModel(t, s, anthropic.Config{LateTools: &late})
 		plain := newModel(t, s, anthropic.Config{})
-		talk := &lateTalk{said: []*message.Message{message.User("hi")}, open: []string{"a"}}
+		talk := &providertest.Conversation{Messages: []*message.Message{message.User("hi")}, Open: []string{"a"}}
 		last, changes := "", 0
 		for range 50 {
 			m := shows
 			if random.IntN(8) == 0 {
 				m = plain
 			}
-			msg, _, err := model.Collect(m.Generate(t.Context(), talk.request()))
+			msg, _, err := model.Collect(m.Generate(t.Context(), talk.Request()))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -142,27 +97,27 @@ func TestLateMoves(t *testing.T) {
 					t.Fatalf("sent %s\nafter %s", prefix, last)
 				}
 				last = prefix
-				if len(msg.Text())+len(msg.ToolCalls()) == 0 { // thinking alone does not go back: the changes before it move
+				if len(msg.Text())+len(msg.ToolCalls()) == 0 { // an answer of thinking alone is not sent back, so the changes before it move
 					last = ""
 				}
 				changes = max(changes, bytes.Count(body, []byte(`"tool_addition"`)))
 			}
-			talk.said = append(talk.said, stored(t, msg))
+			talk.Messages = append(talk.Messages, providertest.Stored(t, msg))
 			if len(msg.ToolCalls()) > 0 {
-				talk.said = append(talk.said, results(msg))
+				talk.Messages = append(talk.Messages, providertest.Results(msg))
 			} else {
-				talk.said = append(talk.said, message.User("more"))
+				talk.Messages = append(talk.Messages, message.User("more"))
 			}
 			switch name := names[1+random.IntN(3)]; random.IntN(3) {
 			case 0:
-				if i := slices.Index(talk.open, name); i >= 0 {
-					talk.open = slices.Delete(slices.Clone(talk.open), i, i+1)
+				if i := slices.Index(talk.Open, name); i >= 0 {
+					talk.Open = slices.Delete(slices.Clone(talk.Open), i, i+1)
 				} else {
-					talk.open = append(slices.Clip(talk.open), name)
+					talk.Open = append(slices.Clip(talk.Open), name)
 				}
 			case 1:
-				if random.IntN(10) == 0 { // compaction: everything starts again
-					talk.said, talk.head, last = append([]*message.Message{message.User("What was said: much.")}, talk.said[len(talk.said)-2:]...), nil, ""
+				if random.IntN(10) == 0 { // compaction
+					talk.Messages, talk.Head, last = providertest.Edit(talk.Messages, providertest.Compact), nil, ""
 				}
 			}
 		}
@@ -218,19 +173,19 @@ func TestLateAgent(t *testing.T) {
 	}
 }
 
-// TestLateNames: names that become one are not a mistake if the tools are never open together.
+// TestLateNames: tools whose names are the same for the API are accepted if they are never open together.
 func TestLateNames(t *testing.T) {
-	talk := &lateTalk{said: hi.Messages, open: []string{"a", "b.b"}}
-	talk.request()
-	talk.open = []string{"a", "b_b"}
+	talk := &providertest.Conversation{Messages: hi.Messages, Open: []string{"a", "b.b"}}
+	talk.Request()
+	talk.Open = []string{"a", "b_b"}
 	s := anthropictest.New(t, anthropictest.Calls(anthropictest.Call{Name: "b_b", Args: "{}"}))
-	msg, _, err := model.Collect(newModel(t, s, anthropic.Config{LateTools: &late}).Generate(t.Context(), talk.request()))
+	msg, _, err := model.Collect(newModel(t, s, anthropic.Config{LateTools: &late}).Generate(t.Context(), talk.Request()))
 	if err != nil || msg.ToolCalls()[0].Name != "b_b" {
-		t.Error(shown(t, msg), err)
+		t.Error(providertest.JSON(t, msg), err)
 	}
 }
 
-// TestRefusals: what a server refuses is left out, in the request and in those that follow.
+// TestRefusals: what a server refuses is left out of the repeated request and of later ones.
 func TestRefusals(t *testing.T) {
 	refuse := func(text string) anthropictest.Turn {
 		return anthropictest.Status(400, `{"type":"error","error":{"type":"invalid_request_error","message":`+fmt.Sprintf("%q", text)+`}}`)
@@ -238,10 +193,10 @@ func TestRefusals(t *testing.T) {
 	ok := anthropictest.Text("ok")
 	adaptive := anthropic.Thinking{Mode: anthropic.ThinkingAdaptive}
 	forced := &model.Request{Messages: hi.Messages, Tools: addTool, Choice: model.ToolChoice{Mode: model.ChoiceRequired}}
-	talk := &lateTalk{said: hi.Messages, open: []string{"a"}}
-	talk.request()
-	talk.open = []string{"a", "b"}
-	added := talk.request()
+	talk := &providertest.Conversation{Messages: hi.Messages, Open: []string{"a"}}
+	talk.Request()
+	talk.Open = []string{"a", "b"}
+	added := talk.Request()
 	for _, row := range []struct {
 		why    string
 		cfg    anthropic.Config
@@ -280,7 +235,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestLostThinking: thinking that the server does not accept any more is left out, also later.
+// TestLostThinking: thinking that the server no longer accepts is left out, also of later requests.
 func TestLostThinking(t *testing.T) {
 	s := anthropictest.New(t, anthropictest.Thinking("Hm.").Text("Yes."),
 		anthropictest.Status(400, `{"type":"error","error":{"type":"invalid_request_error","message":"messages.1.content.0: Invalid `+"`signature` in `thinking`"+` block"}}`).Expect(thoughts(1)),

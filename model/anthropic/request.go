@@ -11,6 +11,7 @@ import (
 	sdk "github.com/anthropics/anthropic-sdk-go"
 
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
 // minBudget is the API's lower limit of thinking.budget_tokens.
@@ -18,28 +19,28 @@ const minBudget = 1024
 
 // A body is an encoded request.
 type body struct {
-	head   map[string]json.RawMessage // all members but system, tools and messages
+	head   map[string]json.RawMessage // all members except system, tools and messages
 	system []json.RawMessage
 	tools  []json.RawMessage
 	turns  []turn
 	betas  []string
-	names  map[string]string // of the tools: the name on the wire → the tool's own
-	prefix string            // identifies all that comes before the answer
+	names  map[string]string // tool names by the names on the wire
+	prefix string            // identifies everything before the answer
 
-	late, forced, off bool // it has what refusals are about
+	late, forcedChoice, thinkingOff bool // it uses the features of the same names in refusals
 }
 
-// encode returns a request as it is sent, the same bytes for the same request.
+// encode returns a request in its form on the wire: the same bytes for the same request.
 func (m *Model) encode(req *model.Request) (*body, error) {
-	list, digest, changes := m.revealed(req)
-	tools, err := m.tools.get(list, digest)
+	b := &body{betas: m.cfg.Betas, late: m.reveals && !m.refused.late.Load()}
+	list, digest, changes := provider.Revealed(req, b.late && m.cfg.Extra["tools"] == nil, len(m.cfg.ServerTools))
+	tools, err := m.tools.Get(list, digest, newToolList)
 	if err != nil {
 		return nil, err
 	}
-	b := &body{betas: m.cfg.Betas, late: m.reveals && !m.refuses.late.Load()}
-	if b.names = tools.with(changes); b.names == nil { // two names become one, maybe of tools that are never open together
+	if b.names = tools.with(changes); b.names == nil { // two tools would have the same name, perhaps tools that are never open together
 		changes = nil
-		if tools, err = m.tools.get(req.Tools, req.Digest); err != nil {
+		if tools, err = m.tools.Get(req.Tools, req.Digest, newToolList); err != nil {
 			return nil, err
 		}
 		b.names = tools.names
@@ -56,7 +57,7 @@ func (m *Model) encode(req *model.Request) (*body, error) {
 		return nil, err
 	}
 	if len(e.turns) == 0 {
-		return nil, errors.New("there is nothing to send: no message with content, which the API needs in addition to the system prompt")
+		return nil, errors.New("the conversation has no message with content; the API requires one in addition to the system prompt")
 	}
 	if err := m.setHead(b, req, e); err != nil {
 		return nil, err
@@ -66,7 +67,8 @@ func (m *Model) encode(req *model.Request) (*body, error) {
 	return b, nil
 }
 
-// setHead sets the object of a request without its system prompt, tools and messages, unless an extra has them.
+// setHead sets the members of a request except system prompt, tools and messages, which it includes only if an
+// extra sets them.
 func (m *Model) setHead(b *body, req *model.Request, e *encoder) error {
 	p := sdk.BetaMessageNewParams{Model: m.cfg.Model, MaxTokens: int64(m.cfg.MaxTokens)}
 	if req.MaxTokens > 0 {
@@ -77,20 +79,21 @@ func (m *Model) setHead(b *body, req *model.Request, e *encoder) error {
 		if p.ToolChoice, err = toolChoice(req.Choice); err != nil {
 			return err
 		}
-		if b.forced = p.ToolChoice.OfAny != nil || p.ToolChoice.OfTool != nil; b.forced && m.refuses.forced.Load() {
-			p.ToolChoice, b.forced = sdk.BetaToolChoiceUnionParam{}, false
+		if b.forcedChoice = p.ToolChoice.OfAny != nil || p.ToolChoice.OfTool != nil; b.forcedChoice && m.refused.forcedChoice.Load() {
+			p.ToolChoice, b.forcedChoice = sdk.BetaToolChoiceUnionParam{}, false
 		}
 	}
 	m.setThinking(b, &p, e)
-	if req.Temperature != nil && p.Thinking.OfEnabled == nil && p.Thinking.OfAdaptive == nil { // the API refuses both together
+	if req.Temperature != nil && p.Thinking.OfEnabled == nil && p.Thinking.OfAdaptive == nil { // the API refused both together
 		p.Temperature = sdk.Float(*req.Temperature)
 	}
 	p.OutputConfig.Effort = sdk.BetaOutputConfigEffort(m.cfg.Effort)
 	if req.Output != nil {
-		var schema map[string]any
-		if err := json.Unmarshal(req.Output.Schema, &schema); err != nil || schema == nil {
-			return fmt.Errorf("output schema %q is not a JSON object: %.60s", req.Output.Name, req.Output.Schema)
+		if err := provider.CheckOutput(req.Output); err != nil {
+			return err
 		}
+		var schema map[string]any
+		_ = json.Unmarshal(req.Output.Schema, &schema) // CheckOutput has decoded it
 		p.OutputConfig.Format = sdk.BetaJSONSchemaOutputFormat(schema)
 	}
 	data, err := json.Marshal(p)
@@ -110,15 +113,15 @@ func (m *Model) setHead(b *body, req *model.Request, e *encoder) error {
 	return nil
 }
 
-// setThinking sets the thinking of a request. It is off where the API refuses it: where a tool must be called,
-// where the budget is not below the limit of the answer, and, with a budget, in the middle of
-// tool calls that another model began.
+// setThinking sets the thinking of a request. It is off where the API refused it: if a tool must be called, if the
+// budget is not below the limit of the answer, and, with a budget, after tool calls that were made without
+// thinking.
 func (m *Model) setThinking(b *body, p *sdk.BetaMessageNewParams, e *encoder) {
 	mode := m.cfg.Thinking.Mode
-	if mode == ThinkingAdaptive && b.forced ||
-		mode == ThinkingBudget && (b.forced || int64(m.cfg.Thinking.Budget) >= p.MaxTokens || e.unthought()) {
-		mode, b.off = ThinkingOff, true
-		if m.refuses.off.Load() {
+	if mode == ThinkingAdaptive && b.forcedChoice ||
+		mode == ThinkingBudget && (b.forcedChoice || int64(m.cfg.Thinking.Budget) >= p.MaxTokens || e.lacksThinking()) {
+		mode, b.thinkingOff = ThinkingOff, true
+		if m.refused.thinkingOff.Load() {
 			mode = ThinkingDefault
 		}
 	}
@@ -140,11 +143,11 @@ func override(object, extra map[string]json.RawMessage) error {
 		value := extra[name]
 		switch {
 		case !json.Valid(value):
-			return fmt.Errorf("extra member %q is not valid JSON: %.60s", name, value)
+			return fmt.Errorf("extra member %q is not valid JSON: %.60s; quote strings", name, value)
 		case name == "messages":
-			return fmt.Errorf("extra member %q: messages are given as such, not as an extra", name)
+			return fmt.Errorf("extra member %q: messages cannot be an extra; set Request.Messages", name)
 		case name == "stream":
-			return fmt.Errorf("extra member %q: answers are always streamed", name)
+			return fmt.Errorf("extra member %q cannot be set: answers are always streamed", name)
 		case name == "reasoning_effort":
 			if err := setEffort(object, value); err != nil {
 				return err
@@ -158,10 +161,9 @@ func override(object, extra map[string]json.RawMessage) error {
 	return nil
 }
 
-// setEffort sets the effort as this API has it from the one of chat completions.
+// setEffort converts the reasoning_effort of chat completions to output_config.effort.
 func setEffort(object map[string]json.RawMessage, value json.RawMessage) error {
-	var effort string
-	_ = json.Unmarshal(value, &effort)
+	effort := word(value)
 	switch effort {
 	case "":
 		return nil
@@ -174,18 +176,15 @@ func setEffort(object map[string]json.RawMessage, value json.RawMessage) error {
 			return fmt.Errorf("output_config is not an object: %.60s", raw)
 		}
 	}
-	data, err := json.Marshal(effort)
-	if err != nil {
-		return err
-	}
-	config["effort"] = data
+	config["effort"] = quote(effort)
+	var err error
 	object["output_config"], err = json.Marshal(config)
 	return err
 }
 
-// mark sets the cache breakpoints, of which the API allows four: after the tools, after the system prompt, at
-// the end of the conversation, and after the summary in it. Without a summary the fourth one is at the end of the
-// turn of the user before the last one.
+// mark sets the cache breakpoints, of which the API allows four: after the tools, after the system prompt, at the
+// end of the conversation, and after the summary in it. Without a summary the fourth one is at the end of the
+// user's last turn but one.
 func (m *Model) mark(b *body, e *encoder) {
 	if m.cfg.Cache == CacheOff {
 		return
@@ -213,11 +212,11 @@ func (m *Model) mark(b *body, e *encoder) {
 	}
 }
 
-// json returns the request as it is sent: what stays the same from one to the next comes first. A null among the
-// members of head removes a member, another value replaces one.
+// json returns the bytes of the request. The parts that all requests of a conversation share come first. A null
+// among the members of head removes a member, another value replaces one.
 func (b *body) json() []byte {
 	var out bytes.Buffer
-	name := func(s string) {
+	key := func(s string) {
 		if out.Len() == 0 {
 			out.WriteByte('{')
 		} else {
@@ -227,20 +226,20 @@ func (b *body) json() []byte {
 		out.WriteByte(':')
 	}
 	if b.head["tools"] == nil && len(b.tools) > 0 {
-		name("tools")
+		key("tools")
 		writeList(&out, b.tools)
 	}
 	if b.head["system"] == nil && len(b.system) > 0 {
-		name("system")
+		key("system")
 		writeList(&out, b.system)
 	}
-	for _, key := range slices.Sorted(maps.Keys(b.head)) {
-		if string(b.head[key]) != "null" {
-			name(key)
-			out.Write(b.head[key])
+	for _, name := range slices.Sorted(maps.Keys(b.head)) {
+		if string(b.head[name]) != "null" {
+			key(name)
+			out.Write(b.head[name])
 		}
 	}
-	name("messages")
+	key("messages")
 	out.WriteByte('[')
 	for i, t := range b.turns {
 		if i > 0 {

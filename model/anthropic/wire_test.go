@@ -14,6 +14,7 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/anthropic"
 	"github.com/kitbag-go/kitbag/model/anthropic/anthropictest"
+	"github.com/kitbag-go/kitbag/model/internal/providertest"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -32,19 +33,10 @@ func newModel(t testing.TB, s *anthropictest.Server, cfg anthropic.Config) *anth
 	return m
 }
 
-// results returns the results of the calls of an answer.
-func results(answer *message.Message) *message.Message {
-	m := &message.Message{Role: message.RoleTool}
-	for _, c := range answer.ToolCalls() {
-		m.Blocks = append(m.Blocks, &message.ToolResult{ID: c.ID, Name: c.Name, Blocks: message.Blocks{&message.Text{Text: "2"}}})
-	}
-	return m
-}
-
 // addTool is a tool that a model may call.
 var addTool = []tool.Info{{Name: "add", Description: "Add.", Input: json.RawMessage(`{"type":"object","properties":{"a":{"type":"integer"}}}`)}}
 
-// TestAnswer streams an answer with everything in it, and sends it back as it came.
+// TestAnswer streams an answer with all kinds of blocks, and sends it back unchanged.
 func TestAnswer(t *testing.T) {
 	const search = `{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{"query":"sky"}}`
 	const found = `{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[{"type":"web_search_result","url":"https://x.org","title":"X","encrypted_content":"e"}]}`
@@ -65,9 +57,9 @@ func TestAnswer(t *testing.T) {
 		t.Errorf("finish %+v", fin)
 	}
 	if msg.Text() != "Let me see.\n\nThe sky is blue." || len(msg.ToolCalls()) != 2 || string(msg.ToolCalls()[1].Input) != `{"a":2}` {
-		t.Errorf("message %s", shown(t, msg))
+		t.Errorf("message %s", providertest.JSON(t, msg))
 	}
-	req.Messages = append(slices.Clone(req.Messages), stored(t, msg), results(msg))
+	req.Messages = append(slices.Clone(req.Messages), providertest.Stored(t, msg), providertest.Results(msg))
 	if _, _, err := model.Collect(m.Generate(t.Context(), req)); err != nil {
 		t.Fatal(err)
 	}
@@ -84,25 +76,6 @@ func TestAnswer(t *testing.T) {
 			t.Errorf("%s is missing in %s", part, sent.Body)
 		}
 	}
-}
-
-// stored returns a message as it is when it was saved and read.
-func stored(t *testing.T, m *message.Message) *message.Message {
-	t.Helper()
-	out := new(message.Message)
-	if err := json.Unmarshal([]byte(shown(t, m)), out); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-func shown(t *testing.T, m *message.Message) string {
-	t.Helper()
-	data, err := json.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }
 
 // TestChunksComeAtOnce reads each chunk before the server sends the next one.
@@ -159,7 +132,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestKey: the key is sent as the API wants it, and not shown in an error.
+// TestKey: the key is in the header that the API expects, and not in an error.
 func TestKey(t *testing.T) {
 	s := anthropictest.New(t, anthropictest.Status(400, `{"type":"error","error":{"type":"invalid_request_error","message":"bad header sk-secret"}}`), anthropictest.Text("ok")).RequireKey("sk-secret")
 	m := newModel(t, s, anthropic.Config{Key: "sk-secret", Header: http.Header{"x-gateway": {"a"}}, Betas: []string{"b1", "b2"}})
@@ -179,7 +152,7 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// TestNew checks what is refused before any request.
+// TestNew has configurations that New rejects.
 func TestNew(t *testing.T) {
 	for want, cfg := range map[string]anthropic.Config{
 		"no model":                    {Key: "k"},
@@ -189,8 +162,8 @@ func TestNew(t *testing.T) {
 		"below MaxTokens":             {Model: "m", Key: "k", MaxTokens: 2000, Thinking: anthropic.Thinking{Mode: anthropic.ThinkingBudget, Budget: 2000}},
 		"needs the mode":              {Model: "m", Key: "k", Thinking: anthropic.Thinking{Budget: 2000}},
 		"Display is set":              {Model: "m", Key: "k", Thinking: anthropic.Thinking{Display: "summarized"}},
-		`Mode "on" is not known`:      {Model: "m", Key: "k", Thinking: anthropic.Thinking{Mode: "on"}},
-		`Cache "2h" is not known`:     {Model: "m", Key: "k", Cache: "2h"},
+		`Mode "on" is unknown`:        {Model: "m", Key: "k", Thinking: anthropic.Thinking{Mode: "on"}},
+		`Cache "2h" is unknown`:       {Model: "m", Key: "k", Cache: "2h"},
 		"ServerTools[0] is not":       {Model: "m", Key: "k", ServerTools: []json.RawMessage{json.RawMessage(`{"name":"a"}`)}},
 		"must not be negative":        {Model: "m", Key: "k", MaxTokens: -1},
 	} {
@@ -213,7 +186,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestPause: an answer that the server pauses is continued, and goes back as one.
+// TestPause: an answer that the server pauses is continued, and is sent back as one message.
 func TestPause(t *testing.T) {
 	const search = `{"type":"server_tool_use","id":"srvtoolu_%d","name":"web_search","input":{"query":"sky"}}`
 	const found = `{"type":"web_search_tool_result","tool_use_id":"srvtoolu_%d","content":[]}`
@@ -231,7 +204,7 @@ func TestPause(t *testing.T) {
 	if fin.Reason != model.FinishStop || fin.Usage != (message.Usage{Input: 30, Output: 6}) {
 		t.Errorf("finish %+v", fin)
 	}
-	req := &model.Request{System: hi.System, Messages: append(hi.Messages[:1:1], stored(t, msg), message.User("bye"))}
+	req := &model.Request{System: hi.System, Messages: append(hi.Messages[:1:1], providertest.Stored(t, msg), message.User("bye"))}
 	if _, _, err := model.Collect(m.Generate(t.Context(), req)); err != nil {
 		t.Fatal(err)
 	}

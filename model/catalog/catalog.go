@@ -1,23 +1,24 @@
 // Package catalog knows the context windows, output limits and prices of models.
 //
-// [Default] is the table that comes with this package, from the pages of the vendors that it names, as they were
-// on its date. What those pages do not say is left out. A table of your own replaces and adds entries:
+// [Default] is the table that comes with this package, from the pages of the vendors that it names, as they were on
+// its date. Entries and members that those pages lack are left out. A table of your own replaces and adds entries:
 //
 //	own, err := catalog.Parse([]byte(`{"models": {"my-model": {"window": 32000, "price": {"input": 0.2, "output": 0.6}}}}`))
 //	table := catalog.Default().With(own)
 //	price, err := table.Price("my-model")
 //	a, err := agent.New(agent.Config{Limits: agent.Limits{Cost: 2, Price: price}, …})
 //
-// An agent uses Default where its configuration says neither Window.Tokens nor Limits.Price.
+// An agent whose configuration has no Window.Tokens or Limits.Price uses Default.
 //
 // # The table
 //
-// It is a JSON object of "date", "currency" (USD if absent), "sources" and "models", an object of entries by the
-// name that the vendor's API has. Members of an entry, all optional:
+// It is a JSON object with "date", "currency" (USD if absent), "sources" and "models", an object with an entry for
+// each model by its name in the vendor's API. Members of an entry, all optional:
 //
-//   - window: how many tokens a request and its answer may have together; max_output: those of the answer.
-//   - price, for 1,000,000 tokens: input and output; cached, of input that the provider's prompt cache had; cache_write, of
-//     input that was put there. Without them this input costs as much as other input.
+//   - window: the limit on the tokens of a request and its answer together; max_output: the limit on those of the
+//     answer.
+//   - price, for 1,000,000 tokens: input and output; cached, of input that the provider's prompt cache had;
+//     cache_write, of input that was put there. Without them this input costs as much as other input.
 //   - long, in price: above, a number of input tokens, and the prices of all tokens of a request that has more.
 package catalog
 
@@ -64,7 +65,7 @@ type Price struct {
 
 // Rates are prices of 1,000,000 tokens.
 type Rates struct {
-	Input      float64  `json:"input"` // required in a table, as Output is: what is left out by mistake must not be free
+	Input      float64  `json:"input"` // required in a table, like Output, so that a forgotten price is not 0
 	Output     float64  `json:"output"`
 	Cached     *float64 `json:"cached"`      // of input from the prompt cache; nil means Input
 	CacheWrite *float64 `json:"cache_write"` // of input that was put into the prompt cache; nil means Input
@@ -127,7 +128,7 @@ func decode(data []byte, v any) error {
 	dec.DisallowUnknownFields()
 	err := dec.Decode(v)
 	if _, more := dec.Token(); err == nil && more != io.EOF {
-		err = errors.New("more follows the object")
+		err = errors.New("there is more after the object")
 	}
 	if err != nil {
 		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
@@ -135,7 +136,7 @@ func decode(data []byte, v any) error {
 	return nil
 }
 
-// check reports what of an entry cannot be right.
+// check returns an error for an invalid entry.
 func (m *Model) check() error {
 	switch {
 	case m.Window < 0 || m.MaxOutput < 0:
@@ -218,14 +219,14 @@ func (t *Table) Find(name string) (Model, bool) {
 
 // Prompt returns how many tokens a request may have: the window without the longest answer; 0 if it is not known.
 func (m Model) Prompt() int {
-	if m.MaxOutput > m.Window/2 { // which few answers come near to
+	if m.MaxOutput > m.Window/2 { // few answers are that long
 		return m.Window / 2
 	}
 	return m.Window - m.MaxOutput
 }
 
-// Price returns what agent.Limits.Price needs: a function for the cost of an answer. An answer of a model that has no price
-// in the table costs as much as one of the named model. It fails if that has none.
+// Price returns a function for agent.Limits.Price, which returns the cost of an answer. A model without a price
+// in the table costs as much as the named model. Price fails if that has none.
 func (t *Table) Price(name string) (func(model string, u message.Usage) float64, error) {
 	named, ok := t.Find(name)
 	if !ok || named.Price == nil {

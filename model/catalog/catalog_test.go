@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/model/catalog"
 )
 
-// TestDefault: the table that comes with the package is whole, dated and says where it is from.
+// TestDefault: the table of the package has a date, a source and well-known models.
 func TestDefault(t *testing.T) {
 	d := catalog.Default()
 	if !regexp.MustCompile(`^20\d\d-\d\d-\d\d$`).MatchString(d.Date) || d.Currency != "USD" || len(d.Sources) == 0 {
@@ -31,7 +31,7 @@ func TestDefault(t *testing.T) {
 	}
 }
 
-// TestPrompt: what remains of the window.
+// TestPrompt checks how many tokens of the window remain for the prompt.
 func TestPrompt(t *testing.T) {
 	for _, row := range [][3]int{{0, 0, 0}, {100, 0, 100}, {100, 30, 70}, {100, 100, 50}, {0, 100, 0}} {
 		if got := (catalog.Model{Window: row[0], MaxOutput: row[1]}).Prompt(); got != row[2] {
@@ -40,27 +40,27 @@ func TestPrompt(t *testing.T) {
 	}
 }
 
-// TestCost: each kind of token costs what it costs, and all of a long prompt more.
+// TestCost: each kind of token has its own price, and a long prompt has other prices.
 func TestCost(t *testing.T) {
 	table := parse(t, `"m": {"price": {"input": 10, "output": 50, "cached": 1, "cache_write": 12, "long": {"above": 1000, "input": 20, "output": 75, "cached": 2}}},
 		"plain": {"price": {"input": 10, "output": 50}}, "free": {"price": {"input": 0, "output": 0}}`)
 	for _, row := range []struct {
 		model string
 		u     message.Usage
-		want  float64 // for a million of such answers
+		want  float64 // of a million such answers
 	}{
 		{"m", message.Usage{}, 0},
 		{"m", message.Usage{Input: 100, Output: 10}, 1000 + 500},
 		{"m", message.Usage{Input: 100, Cached: 90, Output: 10}, 100 + 90 + 500},
 		{"m", message.Usage{Input: 100, Cached: 50, CacheWrite: 50}, 50 + 600},
-		{"m", message.Usage{Input: 100, Cached: 500, CacheWrite: 500}, 100 + 1200}, // which no server says
+		{"m", message.Usage{Input: 100, Cached: 500, CacheWrite: 500}, 100 + 1200}, // no server reports both
 		{"m", message.Usage{Input: 1000}, 10_000},
 		{"m", message.Usage{Input: 1001, Output: 1}, 20_020 + 75},
 		{"m", message.Usage{Input: 2000, Cached: 1000, CacheWrite: 1000}, 2000 + 20_000},
 		{"plain", message.Usage{Input: 100, Cached: 50, CacheWrite: 50}, 1000},
 		{"free", message.Usage{Input: 100, Output: 100}, 0},
 		{"m-2026-01-31", message.Usage{Input: 1}, 10},
-		{"unknown", message.Usage{Input: 1, Output: 1}, 60}, // as the named one
+		{"unknown", message.Usage{Input: 1, Output: 1}, 60}, // the price of plain
 	} {
 		price, err := table.Price("plain")
 		if err != nil {
@@ -84,7 +84,7 @@ func parse(t *testing.T, models string) *catalog.Table {
 	return table
 }
 
-// TestWith: entries of one's own count.
+// TestWith: With replaces and adds entries.
 func TestWith(t *testing.T) {
 	both := catalog.Default().With(parse(t, `"gpt-6-astra": {"window": 5}, "own": {"window": 7}`))
 	for name, want := range map[string]int{"gpt-6-astra": 5, "own": 7, "gpt-6-sol": 1_050_000} {
@@ -97,7 +97,7 @@ func TestWith(t *testing.T) {
 	}
 }
 
-// TestWrong: an entry that cannot be right is an error that names it and says what to do.
+// TestWrong: the error for an invalid entry names it and the remedy.
 func TestWrong(t *testing.T) {
 	for entry, want := range map[string]string{
 		`{"window": -1}`:                                     `model "m": window is -1 and max_output 0; write a number of tokens, or leave it out`,

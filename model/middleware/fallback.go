@@ -23,10 +23,9 @@ type FallbackConfig struct {
 	For   time.Duration // 0 means a minute
 }
 
-// Fallback returns a model that calls the given models in order until one answers.
-// It calls the next one if nothing of an answer was yielded yet and the request is
-// not to blame: for an invalid request, a conversation that is too long, a rejected image
-// or an ended context it returns the error. [model.Finish.Model] names the model that
+// Fallback returns a model that calls the given models in order until one answers. It calls the next one if nothing
+// of an answer was yielded yet and the request is not to blame: for an invalid request, a conversation that is too
+// long, a rejected image or an ended context it returns the error. [model.Finish.Model] names the model that
 // answered. Fallback panics without a model.
 //
 // The text of an error has the failures in the order of the calls, each with the position and the
@@ -145,8 +144,8 @@ func (b *breaker) allows(cfg *FallbackConfig) bool {
 	return true
 }
 
-// record counts the result of a call. An error that other models would return too does not mean
-// that the model is down. The end of the context means nothing.
+// record counts the result of a call. An error that other models would return too does not mean that the model is
+// down. A call whose context has ended is not counted.
 func (b *breaker) record(ctx context.Context, cfg *FallbackConfig, err error) {
 	if err != nil && ctx.Err() != nil {
 		return
@@ -173,7 +172,7 @@ type several []model.Model
 // Unwrap returns the first model, which provides the name.
 func (s several) Unwrap() model.Model { return s[0] }
 
-// failure returns err with the position and the name of the model that it is of.
+// failure adds the position and the name of the model to its error.
 func (s several) failure(i int, err error) error {
 	if len(s) == 1 {
 		return err
@@ -193,6 +192,7 @@ func (s several) failure(i int, err error) error {
 	return fmt.Errorf("model %d (%s): %w", i+1, strings.Join(names, ", "), err)
 }
 
+// retries reports whether one of the models retries already; see retrying.
 func (s several) retries() bool {
 	return slices.ContainsFunc(s, func(m model.Model) bool {
 		r, ok := model.As[retrying](m)

@@ -15,7 +15,7 @@ import (
 	"github.com/kitbag-go/kitbag/model/scripted"
 )
 
-// A switched is a model that answers, or fails with err, after some time. It records that it was called.
+// switched is a model that answers, or fails with err, after some time. It records its calls.
 type switched struct {
 	name  string
 	err   error
@@ -86,7 +86,7 @@ func TestFallbackSkips(t *testing.T) {
 		{"an answer in between resets the count", middleware.FallbackConfig{}, []request{
 			{0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, nil, nil, "a"}, {0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, down, nil, "b"},
 		}},
-		{"so does the refusal of a request", middleware.FallbackConfig{}, []request{
+		{"a refused request resets the count", middleware.FallbackConfig{}, []request{
 			{0, down, nil, "ab"}, {0, down, nil, "ab"}, {0, bad, nil, "a"}, {0, down, nil, "ab"}, {0, down, nil, "ab"},
 		}},
 		{"configured limits", middleware.FallbackConfig{After: 1, For: time.Second}, []request{
@@ -123,7 +123,7 @@ func TestFallbackSkips(t *testing.T) {
 // TestFallbackProbe makes ten concurrent requests when a skipped model may be tried again: one of them does.
 func TestFallbackProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var calls callLog // of requests that start one by one
+		var calls callLog
 		a := &switched{name: "a", calls: &calls, after: 10 * time.Second, err: &model.Error{Kind: model.KindConnection}}
 		b := &switched{name: "b", calls: &calls}
 		m := middleware.Fallback([]model.Model{a, b}, middleware.FallbackConfig{After: 1})
@@ -149,7 +149,7 @@ func TestFallbackProbe(t *testing.T) {
 		}
 		// A cancelled probe means nothing; the next is a minute later.
 		time.Sleep(2 * time.Minute)
-		synctest.Wait() // for the probe: a is changed below
+		synctest.Wait() // until the probe has ended
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		calls.Reset()
@@ -179,7 +179,7 @@ func TestFallbackKeepsItsModels(t *testing.T) {
 	}
 }
 
-// A listed model has a name and a server, and fails.
+// A listed model has a name and a server.
 type listed struct {
 	modelFunc
 	name, host string
@@ -188,8 +188,8 @@ type listed struct {
 func (l listed) Name() string          { return l.name }
 func (l listed) Server() (string, int) { return l.host, 443 }
 
-// TestFailuresName checks that the error of several models says which failed how, and that errors.As finds the
-// failure that decides what to do.
+// TestFailuresName checks that the error of several models says how each failed, and that errors.As finds the
+// most important failure.
 func TestFailuresName(t *testing.T) {
 	busy := &model.Error{Kind: model.KindRateLimit, RetryAfter: time.Minute, Message: "slow down"}
 	down := &model.Error{Kind: model.KindUpstream, Message: "out of order"}
@@ -243,7 +243,7 @@ func TestFailuresName(t *testing.T) {
 	}
 }
 
-// A decoratedLate model takes a moment, so that a Hedge calls its second.
+// A decoratedLate model waits before each call, so that a Hedge calls its second model.
 type decoratedLate struct{ model.Model }
 
 func (d decoratedLate) Unwrap() model.Model { return d.Model }

@@ -16,9 +16,9 @@ import (
 	"github.com/kitbag-go/kitbag/model/middleware"
 )
 
-// A slow is a model that sends text after a time, or fails, and finishes a second
+// A slowModel is a model that sends text after a time, or fails, and finishes a second
 // later. It logs when it was called and cancelled.
-type slow struct {
+type slowModel struct {
 	name     string
 	after    time.Duration
 	fail     error
@@ -29,13 +29,13 @@ type slow struct {
 
 var logMu sync.Mutex
 
-func (s *slow) record(what string) {
+func (s *slowModel) record(what string) {
 	logMu.Lock()
 	defer logMu.Unlock()
 	*s.log = append(*s.log, fmt.Sprintf("%s %s %v", s.name, what, time.Since(s.start)))
 }
 
-func (s *slow) Generate(ctx context.Context, _ *model.Request) iter.Seq2[model.Chunk, error] {
+func (s *slowModel) Generate(ctx context.Context, _ *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
 		s.record("called")
 		finish := &model.Finish{Reason: model.FinishStop, Model: s.name, Usage: message.Usage{Input: 10, Output: 1}}
@@ -71,20 +71,20 @@ func TestHedge(t *testing.T) {
 	sec := time.Second
 	for _, row := range []struct {
 		why           string
-		first, second slow
+		first, second slowModel
 		text          string
 		usage         int
 		err           []error
 		log           string
 	}{
-		{"the first is quick", slow{after: 4 * sec}, slow{}, "a", 10, nil, "a called 0s"},
-		{"the second is quicker", slow{after: 60 * sec}, slow{after: sec}, "b", 10, nil, "a called 0s; b called 5s; a cancelled 6s"},
-		{"the first is quicker after all", slow{after: 6 * sec}, slow{after: 9 * sec}, "a", 10, nil, "a called 0s; b called 5s; b cancelled 6s"},
-		{"the loser reports its usage", slow{after: 60 * sec, stubborn: true}, slow{after: sec}, "b", 20, nil, "a called 0s; b called 5s; a cancelled 6s"},
-		{"the first fails at once", slow{fail: down}, slow{}, "", 0, []error{down}, "a called 0s"},
-		{"the first fails late", slow{after: 6 * sec, fail: late}, slow{after: 3 * sec}, "b", 10, nil, "a called 0s; b called 5s"},
-		{"the second fails", slow{after: 8 * sec}, slow{fail: down}, "a", 10, nil, "a called 0s; b called 5s"},
-		{"both fail", slow{after: 6 * sec, fail: late}, slow{after: 3 * sec, fail: down}, "", 0, []error{late, down}, "a called 0s; b called 5s"},
+		{"the first is quick", slowModel{after: 4 * sec}, slowModel{}, "a", 10, nil, "a called 0s"},
+		{"the second is quicker", slowModel{after: 60 * sec}, slowModel{after: sec}, "b", 10, nil, "a called 0s; b called 5s; a cancelled 6s"},
+		{"the first is quicker after all", slowModel{after: 6 * sec}, slowModel{after: 9 * sec}, "a", 10, nil, "a called 0s; b called 5s; b cancelled 6s"},
+		{"the loser reports its usage", slowModel{after: 60 * sec, stubborn: true}, slowModel{after: sec}, "b", 20, nil, "a called 0s; b called 5s; a cancelled 6s"},
+		{"the first fails at once", slowModel{fail: down}, slowModel{}, "", 0, []error{down}, "a called 0s"},
+		{"the first fails late", slowModel{after: 6 * sec, fail: late}, slowModel{after: 3 * sec}, "b", 10, nil, "a called 0s; b called 5s"},
+		{"the second fails", slowModel{after: 8 * sec}, slowModel{fail: down}, "a", 10, nil, "a called 0s; b called 5s"},
+		{"both fail", slowModel{after: 6 * sec, fail: late}, slowModel{after: 3 * sec, fail: down}, "", 0, []error{late, down}, "a called 0s; b called 5s"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var log []string
@@ -107,7 +107,7 @@ func TestHedge(t *testing.T) {
 	}
 }
 
-// TestHedgeEndsEarly breaks off and cancels, before and during the race: both
+// TestHedgeEndsEarly cancels the context and stops ranging, before and during the race: both
 // requests have ended when Generate returns.
 func TestHedgeEndsEarly(t *testing.T) {
 	for _, at := range []time.Duration{time.Second, 7 * time.Second} {
@@ -115,7 +115,7 @@ func TestHedgeEndsEarly(t *testing.T) {
 			var log []string
 			ctx, cancel := context.WithTimeout(t.Context(), at)
 			defer cancel()
-			m := &slow{name: "a", after: time.Minute, log: &log, start: time.Now()}
+			m := &slowModel{name: "a", after: time.Minute, log: &log, start: time.Now()}
 			_, _, err := model.Collect(middleware.Hedge(m, m, 5*time.Second).Generate(ctx, &model.Request{}))
 			if !errors.Is(err, context.DeadlineExceeded) || time.Since(m.start) != at {
 				t.Errorf("cancelled at %v: %v at %v", at, err, time.Since(m.start))
@@ -124,7 +124,7 @@ func TestHedgeEndsEarly(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var log []string
-		a, b := &slow{name: "a", after: time.Minute, log: &log, start: time.Now()}, &slow{name: "b", log: &log, start: time.Now()}
+		a, b := &slowModel{name: "a", after: time.Minute, log: &log, start: time.Now()}, &slowModel{name: "b", log: &log, start: time.Now()}
 		for range middleware.Hedge(a, b, 5*time.Second).Generate(t.Context(), &model.Request{}) {
 			break
 		}

@@ -71,14 +71,13 @@ func TestOneLayerOfRetries(t *testing.T) {
 	}
 }
 
-// A silent is a server that accepts a request and sends nothing, or an answer after a
-// time.
-type silent struct {
+// A silentModel sends nothing, or an answer after a time.
+type silentModel struct {
 	after    time.Duration // 0 for never
 	requests int
 }
 
-func (s *silent) Generate(ctx context.Context, _ *model.Request) iter.Seq2[model.Chunk, error] {
+func (s *silentModel) Generate(ctx context.Context, _ *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
 		s.requests++
 		var answer <-chan time.Time
@@ -108,7 +107,7 @@ func TestFirstChunk(t *testing.T) {
 		{after: limit + 1, requests: 3, reported: 2, took: 33 * time.Second, err: "within 10s"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			m, reported, start := &silent{after: row.after}, 0, time.Now()
+			m, reported, start := &silentModel{after: row.after}, 0, time.Now()
 			retry := middleware.RetryConfig{Retries: 2, FirstChunk: limit, Random: func() float64 { return 0 }, OnRetry: func(int, time.Duration, error) { reported++ }}
 			msg, _, err := model.Collect(middleware.Retry(m, retry).Generate(t.Context(), &model.Request{}))
 			if time.Since(start) != row.took || m.requests != row.requests || reported != row.reported || (err == nil) != (row.err == "") ||
@@ -143,7 +142,7 @@ func TestTheContextEndsEverything(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), after)
 				defer cancel()
 				start := time.Now()
-				m := middleware.Retry(decorate(new(silent), new(silent)), middleware.RetryConfig{OnRetry: func(int, time.Duration, error) {
+				m := middleware.Retry(decorate(new(silentModel), new(silentModel)), middleware.RetryConfig{OnRetry: func(int, time.Duration, error) {
 					if ctx.Err() != nil {
 						t.Errorf("%s after %v: a retry that never comes was reported", name, after)
 					}

@@ -138,11 +138,9 @@ func (l *limiter) reserve(g *grant) time.Duration {
 	defer l.mu.Unlock()
 	now := time.Now()
 	l.drop(now)
-	i := 0
-	for i < len(l.grants) && l.grants[i] != g {
-		i++
-	}
-	if i == len(l.grants) {
+	i := slices.Index(l.grants, g)
+	if i < 0 {
+		i = len(l.grants)
 		l.grants = append(l.grants, g)
 	}
 	g.at = now
@@ -166,11 +164,7 @@ func (l *limiter) reserve(g *grant) time.Duration {
 
 // drop removes expired grants.
 func (l *limiter) drop(now time.Time) {
-	n := 0
-	for n < len(l.grants) && !l.grants[n].at.Add(time.Minute).After(now) {
-		n++
-	}
-	l.grants = slices.Delete(l.grants, 0, n)
+	l.grants = slices.DeleteFunc(l.grants, func(g *grant) bool { return !g.at.Add(time.Minute).After(now) })
 }
 
 // set corrects the tokens of g.
@@ -187,7 +181,7 @@ func (l *limiter) remove(g *grant) {
 	l.grants = slices.DeleteFunc(l.grants, func(o *grant) bool { return o == g })
 }
 
-// estimate returns about how many tokens a model will read.
+// estimate returns roughly how many tokens a model will read.
 func estimate(req *model.Request) int {
 	const file = 1500 // tokens of an image or file
 	size, files := len(req.System), 0

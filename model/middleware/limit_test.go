@@ -21,15 +21,15 @@ import (
 	"github.com/kitbag-go/kitbag/model/scripted"
 )
 
-// A metered is a model that records its calls and reports a usage, or fails with err.
-type metered struct {
+// A meteredModel is a model that records its calls and reports a usage, or fails with err.
+type meteredModel struct {
 	mu    sync.Mutex
 	usage []message.Usage // of the requests in order; the last one is used for all further requests
 	err   error
 	calls []time.Time
 }
 
-func (m *metered) Generate(context.Context, *model.Request) iter.Seq2[model.Chunk, error] {
+func (m *meteredModel) Generate(context.Context, *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
 		m.mu.Lock()
 		m.calls = append(m.calls, time.Now())
@@ -64,20 +64,20 @@ func TestLimit(t *testing.T) {
 		why   string
 		cfg   middleware.LimitConfig
 		size  []int // of the requests, in tokens
-		model *metered
+		model *meteredModel
 		sent  []time.Duration
 	}{
-		{"no limit", middleware.LimitConfig{}, []int{1, 1, 1}, &metered{}, []time.Duration{0, 0, 0}},
-		{"negative is no limit", middleware.LimitConfig{Requests: -1, Tokens: -1}, []int{1, 1}, &metered{}, []time.Duration{0, 0}},
-		{"one negative", middleware.LimitConfig{Requests: 1, Tokens: -1}, []int{1, 1}, &metered{}, []time.Duration{0, 60 * s}},
-		{"requests", middleware.LimitConfig{Requests: 2}, []int{1, 1, 1, 1, 1}, &metered{}, []time.Duration{0, 0, 60 * s, 60 * s, 120 * s}},
-		{"tokens", middleware.LimitConfig{Tokens: 100}, []int{50, 50, 1, 99, 1}, &metered{}, []time.Duration{0, 0, 60 * s, 60 * s, 120 * s}},
-		{"both", middleware.LimitConfig{Requests: 2, Tokens: 100}, []int{90, 90, 5, 5}, &metered{}, []time.Duration{0, 60 * s, 60 * s, 120 * s}},
-		{"a request that is larger than the limit", middleware.LimitConfig{Tokens: 100}, []int{10, 500, 10}, &metered{}, []time.Duration{0, 60 * s, 120 * s}},
-		{"the server reports more than was estimated", middleware.LimitConfig{Tokens: 100}, []int{10, 10}, &metered{usage: usage(95)}, []time.Duration{0, 60 * s}},
-		{"the server reports less", middleware.LimitConfig{Tokens: 100}, []int{90, 90, 90}, &metered{usage: usage(5)}, []time.Duration{0, 0, 0}},
-		{"a rejected request uses no tokens", middleware.LimitConfig{Tokens: 100}, []int{90, 90}, &metered{err: errors.New("no")}, []time.Duration{0, 0}},
-		{"a rejected request counts as a request", middleware.LimitConfig{Requests: 1}, []int{90, 90}, &metered{err: errors.New("no")}, []time.Duration{0, 60 * s}},
+		{"no limit", middleware.LimitConfig{}, []int{1, 1, 1}, &meteredModel{}, []time.Duration{0, 0, 0}},
+		{"negative is no limit", middleware.LimitConfig{Requests: -1, Tokens: -1}, []int{1, 1}, &meteredModel{}, []time.Duration{0, 0}},
+		{"one negative", middleware.LimitConfig{Requests: 1, Tokens: -1}, []int{1, 1}, &meteredModel{}, []time.Duration{0, 60 * s}},
+		{"requests", middleware.LimitConfig{Requests: 2}, []int{1, 1, 1, 1, 1}, &meteredModel{}, []time.Duration{0, 0, 60 * s, 60 * s, 120 * s}},
+		{"tokens", middleware.LimitConfig{Tokens: 100}, []int{50, 50, 1, 99, 1}, &meteredModel{}, []time.Duration{0, 0, 60 * s, 60 * s, 120 * s}},
+		{"both", middleware.LimitConfig{Requests: 2, Tokens: 100}, []int{90, 90, 5, 5}, &meteredModel{}, []time.Duration{0, 60 * s, 60 * s, 120 * s}},
+		{"a request that is larger than the limit", middleware.LimitConfig{Tokens: 100}, []int{10, 500, 10}, &meteredModel{}, []time.Duration{0, 60 * s, 120 * s}},
+		{"the server reports more than was estimated", middleware.LimitConfig{Tokens: 100}, []int{10, 10}, &meteredModel{usage: usage(95)}, []time.Duration{0, 60 * s}},
+		{"the server reports less", middleware.LimitConfig{Tokens: 100}, []int{90, 90, 90}, &meteredModel{usage: usage(5)}, []time.Duration{0, 0, 0}},
+		{"a rejected request uses no tokens", middleware.LimitConfig{Tokens: 100}, []int{90, 90}, &meteredModel{err: errors.New("no")}, []time.Duration{0, 0}},
+		{"a rejected request counts as a request", middleware.LimitConfig{Requests: 1}, []int{90, 90}, &meteredModel{err: errors.New("no")}, []time.Duration{0, 60 * s}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			start, m := time.Now(), row.model
@@ -195,7 +195,7 @@ func TestLimitIsReported(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var reported []string
-			limited := middleware.Limit(&metered{}, middleware.LimitConfig{Requests: 1, OnWait: func(_ context.Context, wait time.Duration) {
+			limited := middleware.Limit(&meteredModel{}, middleware.LimitConfig{Requests: 1, OnWait: func(_ context.Context, wait time.Duration) {
 				reported = append(reported, fmt.Sprint("wait ", wait))
 			}})
 			m := around(limited, middleware.RetryConfig{OnRetry: func(try int, wait time.Duration, err error) {
@@ -289,7 +289,7 @@ func TestLimitUntilDeadline(t *testing.T) {
 			context.DeadlineExceeded, "the request waited 1s and was not sent: client-side limit of 1 requests a minute reached: context deadline exceeded"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			m := middleware.Limit(&metered{}, middleware.LimitConfig{Requests: 1})
+			m := middleware.Limit(&meteredModel{}, middleware.LimitConfig{Requests: 1})
 			if _, _, err := model.Collect(m.Generate(t.Context(), request(1))); err != nil {
 				t.Fatal(err)
 			}

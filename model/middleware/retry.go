@@ -104,13 +104,9 @@ func (f onRetry) within(ctx context.Context) context.Context {
 	if f == nil {
 		return ctx
 	}
-	outer := again.From(ctx)
-	if outer == nil {
-		return again.With(ctx, again.Func(f))
-	}
 	return again.With(ctx, func(try int, wait time.Duration, err error) {
 		f(try, wait, err)
-		outer(try, wait, err)
+		again.Notify(ctx, try, wait, err)
 	})
 }
 
@@ -196,15 +192,15 @@ func (r *retrier) wait(err error, try int) (time.Duration, bool) {
 type delivery struct {
 	yield   func(model.Chunk, error) bool
 	started bool        // a chunk was yielded
-	ended   bool        // no more chunks of this try are wanted
-	early   error       // came before the first chunk
+	ended   bool        // ignore further chunks of this try
+	early   error       // an error before the first chunk
 	silence *time.Timer // ends the try unless stopped in time; nil for none
 }
 
 // drain yields chunks. It returns an error that came before the first one.
 func (p *delivery) drain(chunks iter.Seq2[model.Chunk, error]) error {
 	p.ended, p.early = false, nil
-	chunks(p.pass) // a loop body would take two more allocations
+	chunks(p.pass) // a range loop would cost two more allocations
 	return p.early
 }
 

@@ -28,31 +28,31 @@ import (
 	"github.com/kitbag-go/kitbag/model"
 )
 
-// Options say what else Run tests.
+// Options configure Run.
 type Options struct {
-	// Fails is a model whose every call fails, without an answer or in the middle of one. Nil tests no failure.
+	// Fails is a model whose every call fails, without an answer or in the middle of one. Nil skips these tests.
 	Fails model.Model
 
-	// Hangs is a model whose server sends nothing, or no more, until the request is cancelled. Nil tests
-	// no such server.
+	// Hangs is a model whose server sends nothing, or stops in the middle of an answer, until the request is
+	// cancelled. Nil skips these tests.
 	Hangs model.Model
 
-	// Request is what is asked; nil is a user's "Hello".
+	// Request is the request to send; nil means a user's "Hello".
 	Request *model.Request
 }
 
-// patience is how long a model may take to end once its context has, on a busy machine.
+// patience is how long a call may last after its context has ended; it allows for a busy machine.
 const patience = 10 * time.Second
 
-// Run tests m, which says the same each time. The more kinds of deltas that has, the better the
-// test. It reports, each as an error of the test:
+// Run tests m, which must give the same answer each time, if possible with all kinds of deltas. It reports as
+// errors of the test:
 //
-//   - an answer that does not end with exactly one Finish, or has no reason
+//   - an answer that does not end with exactly one Finish, or whose Finish has no reason
 //   - anything after an error or the Finish, or after the consumer has stopped
 //   - deltas of calls that are not numbered from 0 on, repeat an id or a name, or have no name
 //   - chunks that change after they were yielded, and a request that was changed
 //   - a failure that is not a [*model.Error] with a kind
-//   - a call that does not end when its context does, or not with the context's error
+//   - a call that does not end with its context, or ends with another error than the context's
 //   - an answer that differs when several requests are made at a time
 func Run(t *testing.T, m model.Model, o Options) {
 	t.Helper()
@@ -67,14 +67,14 @@ func check(ctx context.Context, m model.Model, o Options) []error {
 		c.req = &model.Request{Messages: []*message.Message{message.User("Hello")}}
 	}
 	if chunks, answer := c.answer(); chunks > 0 {
-		c.leave(chunks)
+		c.stop(chunks)
 		c.cancel(chunks)
 		c.concurrent(answer)
 	}
 	if o.Fails != nil {
 		s := c.read(ctx, o.Fails, -1, nil)
 		if e, ok := errors.AsType[*model.Error](s.err); !ok || e.Kind == "" {
-			c.blame("a failed call ended with %#v; want a *model.Error with a Kind", s.err)
+			c.errorf("a failed call ended with %#v; want a *model.Error with a Kind", s.err)
 		}
 	}
 	if o.Hangs != nil {
@@ -83,7 +83,7 @@ func check(ctx context.Context, m model.Model, o Options) []error {
 		start := time.Now()
 		s := c.read(limited, o.Hangs, -1, nil)
 		if took := time.Since(start); !errors.Is(s.err, context.DeadlineExceeded) || took > patience {
-			c.blame("a call that was cut off ended after %v with %v; want the context's error", took, s.err)
+			c.errorf("a call that was cut off ended after %v with %v; want the context's error", took, s.err)
 		}
 	}
 	return c.errs
@@ -99,7 +99,7 @@ type checker struct {
 	errs []error
 }
 
-func (c *checker) blame(format string, args ...any) {
+func (c *checker) errorf(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := fmt.Errorf(format, args...)
@@ -108,10 +108,10 @@ func (c *checker) blame(format string, args ...any) {
 	}
 }
 
-// A stream is what a call has yielded.
+// A stream has the chunks and the error that a call has yielded.
 type stream struct {
 	chunks []model.Chunk
-	texts  []string // of the chunks, as they came
+	texts  []string // of the chunks, when they were yielded
 	err    error
 }
 
@@ -119,21 +119,21 @@ type stream struct {
 func (c *checker) read(ctx context.Context, m model.Model, n int, each func()) *stream {
 	s := &stream{}
 	stopped := false
-	m.Generate(ctx, c.req)(func(chunk model.Chunk, err error) bool { // unlike a loop it sees what comes after its end
+	m.Generate(ctx, c.req)(func(chunk model.Chunk, err error) bool { // unlike a range loop it sees chunks after the end
 		switch {
 		case stopped:
-			c.blame("%T, %v came after the consumer had stopped", chunk, err)
+			c.errorf("%T, %v came after the consumer had stopped", chunk, err)
 			return false
 		case s.err != nil:
-			c.blame("%T, %v came after the error %v", chunk, err, s.err)
+			c.errorf("%T, %v came after the error %v", chunk, err, s.err)
 			return false
 		case err != nil:
 			if s.err = err; chunk != nil {
-				c.blame("a %T came with the error %v", chunk, err)
+				c.errorf("a %T came with the error %v", chunk, err)
 			}
 			return true
 		case chunk == nil:
-			c.blame("neither a chunk nor an error was yielded")
+			c.errorf("neither a chunk nor an error was yielded")
 			return true
 		}
 		s.chunks, s.texts = append(s.chunks, chunk), append(s.texts, text(chunk))
@@ -145,14 +145,14 @@ func (c *checker) read(ctx context.Context, m model.Model, n int, each func()) *
 	})
 	for i, chunk := range s.chunks {
 		if text(chunk) != s.texts[i] {
-			c.blame("chunk %d was changed after it was yielded: from %s to %s", i, s.texts[i], text(chunk))
+			c.errorf("chunk %d was changed after it was yielded: from %s to %s", i, s.texts[i], text(chunk))
 		}
 	}
 	c.order(s)
 	return s
 }
 
-// text is a chunk in a form that can be compared.
+// text returns a chunk in a form that can be compared.
 func text(chunk model.Chunk) string {
 	data, err := json.Marshal(chunk)
 	return fmt.Sprintf("%T %s %v", chunk, data, err)
@@ -165,28 +165,28 @@ func (c *checker) order(s *stream) {
 		switch chunk := chunk.(type) {
 		case *model.Finish:
 			if i < len(s.chunks)-1 || s.err != nil {
-				c.blame("the Finish is chunk %d of %d, with the error %v; nothing may follow it", i, len(s.chunks), s.err)
+				c.errorf("the Finish is chunk %d of %d, with the error %v; nothing may follow it", i, len(s.chunks), s.err)
 			}
 			if chunk.Reason == "" {
-				c.blame("the Finish has no Reason; it is model.FinishStop, where the server gives none")
+				c.errorf("the Finish has no Reason; use model.FinishStop if the server gives none")
 			}
 		case *model.ToolCallDelta:
 			k := chunk.Index
 			if _, known := ids[k]; !known {
 				if k != len(ids) {
-					c.blame("call %d of the answer has the Index %d", len(ids), k)
+					c.errorf("call %d of the answer has the Index %d", len(ids), k)
 				}
 				ids[k], names[k] = "", ""
 			}
 			if ids[k] != "" && chunk.ID != "" || names[k] != "" && chunk.Name != "" {
-				c.blame("call %d has an ID or a Name twice; each comes once, complete", k)
+				c.errorf("call %d has an ID or a Name twice; each comes once, complete", k)
 			}
 			ids[k], names[k] = ids[k]+chunk.ID, names[k]+chunk.Name
 		}
 	}
 	for k := range len(names) {
 		if s.finished() && names[k] == "" {
-			c.blame("call %d has no Name", k)
+			c.errorf("call %d has no Name", k)
 		}
 	}
 }
@@ -196,7 +196,7 @@ func (s *stream) finished() bool {
 	return n > 0 && strings.HasPrefix(s.texts[n-1], "*model.Finish ")
 }
 
-// all yields what was kept of an answer.
+// all yields the chunks and the error again.
 func (s *stream) all(yield func(model.Chunk, error) bool) {
 	for _, chunk := range s.chunks {
 		if !yield(chunk, nil) {
@@ -205,8 +205,8 @@ func (s *stream) all(yield func(model.Chunk, error) bool) {
 	}
 }
 
-// said is what an answer says, without what a server makes anew each time.
-func said(chunks iter.Seq2[model.Chunk, error]) string {
+// content returns the content of an answer, without ids, which may differ each time.
+func content(chunks iter.Seq2[model.Chunk, error]) string {
 	msg, _, err := model.Collect(chunks)
 	text := fmt.Sprintf("%q", msg.Text())
 	for _, call := range msg.ToolCalls() {
@@ -215,34 +215,35 @@ func said(chunks iter.Seq2[model.Chunk, error]) string {
 	return fmt.Sprint(text, " ", err)
 }
 
-// answer reads a whole answer, and compares what Collect makes of it and of its chunks.
+// answer reads a whole answer, and compares the result of Collect with that of collecting its chunks.
 func (c *checker) answer() (chunks int, whole string) {
 	before, _ := json.Marshal(c.req)
 	s := c.read(c.ctx, c.model, -1, nil)
 	if s.err != nil || !s.finished() {
-		c.blame("the answer did not end with a Finish, but with %d chunks and the error %v", len(s.chunks), s.err)
+		c.errorf("the answer did not end with a Finish, but with %d chunks and the error %v", len(s.chunks), s.err)
 		return 0, ""
 	}
 	if after, _ := json.Marshal(c.req); string(before) != string(after) {
-		c.blame("the request was changed from\n%s\nto\n%s", before, after)
+		c.errorf("the request was changed from\n%s\nto\n%s", before, after)
 	}
-	whole = said(s.all)
-	if got := said(c.model.Generate(c.ctx, c.req)); got != whole {
-		c.blame("Collect makes %s of an answer, and %s of the chunks of another", got, whole)
+	whole = content(s.all)
+	if got := content(c.model.Generate(c.ctx, c.req)); got != whole {
+		c.errorf("Collect returns %s for one answer, and %s for the chunks of the other", got, whole)
 	}
 	return len(s.chunks), whole
 }
 
-// leave breaks off after each chunk.
-func (c *checker) leave(chunks int) {
+// stop makes calls and stops reading after each chunk in turn.
+func (c *checker) stop(chunks int) {
 	for n := 1; n <= chunks; n++ {
 		if s := c.read(c.ctx, c.model, n, nil); s.err != nil {
-			c.blame("left after chunk %d it ended with %v", n, s.err)
+			c.errorf("the consumer stopped after chunk %d, and the call ended with %v", n, s.err)
 		}
 	}
 }
 
-// cancel ends the context before the call, and after each chunk. What the model had by then it may yield.
+// cancel ends the context before the call, and after each chunk. The model may still yield chunks that it has
+// received.
 func (c *checker) cancel(chunks int) {
 	for n := range chunks {
 		ctx, cancel := context.WithCancel(c.ctx)
@@ -257,7 +258,7 @@ func (c *checker) cancel(chunks int) {
 		})
 		cancel()
 		if took := time.Since(start); s.err != nil && !errors.Is(s.err, context.Canceled) || s.err == nil && !s.finished() || took > patience {
-			c.blame("cancelled after %d chunks it ended after %v with %v; want the context's error, or the rest of the answer", n, took, s.err)
+			c.errorf("a call that was cancelled after %d chunks ended after %v with %v; want the context's error, or the rest of the answer", n, took, s.err)
 		}
 	}
 }
@@ -267,8 +268,8 @@ func (c *checker) concurrent(answer string) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			if s := c.read(c.ctx, c.model, -1, nil); s.err != nil || said(s.all) != answer {
-				c.blame("side by side an answer is %s, error %v; alone it is %s", said(s.all), s.err, answer)
+			if s := c.read(c.ctx, c.model, -1, nil); s.err != nil || content(s.all) != answer {
+				c.errorf("a concurrent call has the answer %s, error %v; alone the answer is %s", content(s.all), s.err, answer)
 			}
 		})
 	}

@@ -19,7 +19,7 @@ func (f script) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 	return func(yield func(model.Chunk, error) bool) { f(ctx, req, yield) }
 }
 
-// yields is a model that answers with these chunks, and keeps the contract if they do.
+// yields is a model that answers with these chunks.
 func yields(chunks ...model.Chunk) script {
 	return func(ctx context.Context, _ *model.Request, yield func(model.Chunk, error) bool) {
 		for _, chunk := range chunks {
@@ -41,7 +41,7 @@ func TestRunFinds(t *testing.T) {
 	plain := script(func(_ context.Context, _ *model.Request, yield func(model.Chunk, error) bool) {
 		yield(nil, errors.New("broken"))
 	})
-	var first sync.Once // or the race detector would see it too
+	var first sync.Once // prevents a report of the race detector
 	rows := []struct {
 		want    string // no fault if it is empty
 		model   model.Model
@@ -79,7 +79,7 @@ func TestRunFinds(t *testing.T) {
 			first.Do(func() { req.MaxTokens++ })
 			good(ctx, req, yield)
 		}), Options{}},
-		{"cancelled after 0 chunks it ended", script(func(ctx context.Context, req *model.Request, yield func(model.Chunk, error) bool) {
+		{"cancelled after 0 chunks ended", script(func(ctx context.Context, req *model.Request, yield func(model.Chunk, error) bool) {
 			if ctx.Err() == nil {
 				good(ctx, req, yield)
 			}
@@ -100,7 +100,7 @@ func TestRunFinds(t *testing.T) {
 	var differs atomic.Int64
 	if errs := check(t.Context(), script(func(ctx context.Context, req *model.Request, yield func(model.Chunk, error) bool) {
 		yields(&model.TextDelta{Text: strings.Repeat("x", int(differs.Add(1)))}, stop)(ctx, req, yield)
-	}), Options{}); !strings.Contains(errors.Join(errs...).Error(), "of the chunks of another") {
+	}), Options{}); !strings.Contains(errors.Join(errs...).Error(), "for the chunks of the other") {
 		t.Errorf("an answer that differs: %v", errs)
 	}
 }

@@ -5,25 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"runtime"
 	"slices"
 	"strings"
-	"weak"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/internal/again"
 )
 
-// This file sends a request again that a server has rejected and may accept in another form: by the other
-// protocol, without reasoning that it can no longer read, with all tools in the list. Each form is tried once for
-// a request, and the one that worked is used from then on.
+// This file repeats a rejected request in a form that the server may accept: by the other protocol, without
+// reasoning that it can no longer read, or with all tools in the list. Each form is tried once for a request, and
+// the one that worked is used for all later requests.
 
-// askAgain sends a rejected request in other forms and yields the answer. Each counts as a retry ([again.Notify]).
-func (m *Model) askAgain(ctx context.Context, w *wire, req *model.Request, refusal error, yield func(model.Chunk, error) bool) error {
-	other := m.wires[1]
-	if w == other {
-		other = m.wires[0]
+// askAgain sends a rejected request in other forms and yields the answer. Each form counts as a retry ([again.Notify]).
+func (m *Model) askAgain(ctx context.Context, p *protocol, req *model.Request, refusal error, yield func(model.Chunk, error) bool) error {
+	other := m.protocols[1]
+	if p == other {
+		other = m.protocols[0]
 	}
 	for try := 1; ; try++ {
 		e, ok := errors.AsType[*model.Error](refusal)
@@ -32,20 +30,20 @@ func (m *Model) askAgain(ctx context.Context, w *wire, req *model.Request, refus
 		}
 		words := strings.ToLower(e.Message)
 		switch {
-		case other != nil && w != other && (!m.proven.Load() && isNotFound(e, words) || !w.responses && wantsResponses(e, words)):
-			w = other
-		case w == other && isNotFound(e, words):
-			return m.nowhere(e)
-		case w.responses && strings.Contains(words, "additional_tools") && m.reveals && m.noLate.CompareAndSwap(false, true):
-		case w.responses && isExpired(e, words) && w.history.loseReasoning(req.Messages):
+		case other != nil && p != other && (!m.proven.Load() && isNotFound(e, words) || !p.responses && wantsResponses(e, words)):
+			p = other
+		case p == other && isNotFound(e, words):
+			return m.noProtocol(e)
+		case p.responses && strings.Contains(words, "additional_tools") && m.reveals && m.noLate.CompareAndSwap(false, true):
+		case p.responses && isExpired(e, words) && p.history.loseReasoning(req.Messages):
 		default:
 			if !m.proven.Load() && e.Status < 500 && !isNotFound(e, words) && e.Kind != model.KindAuthentication && e.Kind != model.KindPermission {
-				m.settle(w)
+				m.adopt(p)
 			}
-			return w.remedy(refusal)
+			return p.remedy(refusal)
 		}
 		again.Notify(ctx, try, 0, refusal)
-		refused, err := m.ask(ctx, w, req, yield)
+		refused, err := m.ask(ctx, p, req, yield)
 		if err == nil || !refused {
 			return err
 		}
@@ -53,9 +51,9 @@ func (m *Model) askAgain(ctx context.Context, w *wire, req *model.Request, refus
 	}
 }
 
-// settle uses w from now on.
-func (m *Model) settle(w *wire) {
-	m.wire.Store(w)
+// adopt makes p the protocol of all later requests.
+func (m *Model) adopt(p *protocol) {
+	m.protocol.Store(p)
 	m.proven.Store(true)
 }
 
@@ -85,15 +83,18 @@ func isExpired(e *model.Error, words string) bool {
 		(has("encrypted content") || has("encrypted_content") || has("item with id") && has("not found"))
 }
 
-// nowhere returns the error for a server with neither protocol.
-func (m *Model) nowhere(e *model.Error) error {
+// noProtocol returns the error for a server with neither protocol.
+func (m *Model) noProtocol(e *model.Error) error {
 	e.Message = fmt.Sprintf("%s has neither /chat/completions nor /responses (%s); check Config.BaseURL (OPENAI_BASE_URL), which usually ends in /v1",
 		m.cfg.BaseURL, strings.TrimSuffix(e.Message, "."))
 	return e
 }
 
-// remedy adds to an error about the protocol how to select the other one.
-func (w *wire) remedy(err error) error {
+// noTools are parts of the messages in which servers say that a model does not support tools.
+var noTools = []string{"does not support tool", "support tool use", "'tools' is not supported", "`tool calling` is not supported", "does not support function calling"}
+
+// remedy adds to an error about the protocol or the model's abilities what to change.
+func (p *protocol) remedy(err error) error {
 	e, ok := errors.AsType[*model.Error](err)
 	if !ok {
 		return err
@@ -101,32 +102,30 @@ func (w *wire) remedy(err error) error {
 	words := strings.ToLower(e.Message)
 	add := func(remedy string) { e.Message = strings.TrimSuffix(e.Message, ".") + "; " + remedy }
 	switch {
-	case w.responses && isNotFound(e, words):
+	case p.responses && isNotFound(e, words):
 		add("if the server supports only chat completions, set Config.API (KITBAG_API) to " + string(APIChat))
-	case !w.responses && wantsResponses(e, words):
+	case !p.responses && wantsResponses(e, words):
 		add("set Config.API (KITBAG_API) to " + string(APIResponses))
-	case w.responses && e.Kind == model.KindInvalidRequest && isExpired(e, words):
+	case p.responses && e.Kind == model.KindInvalidRequest && isExpired(e, words):
 		add("the reasoning in the conversation is too old, or from another organization or model; start a new conversation")
+	case slices.ContainsFunc(noTools, func(s string) bool { return strings.Contains(words, s) }):
+		add("set Config.Model (KITBAG_MODEL) to a model that has tools, or leave out the tools")
 	}
 	return err
 }
 
-// loseReasoning has the answers in msgs sent without reasoning and the server's other items from now on. It
-// returns false if they were before.
+// loseReasoning marks the answers in msgs, so that they are sent without reasoning and the server's other items
+// from now on. It returns false if all of them were marked already.
 func (h *history) loseReasoning(msgs []*message.Message) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	lost := false
 	for _, m := range msgs {
 		if m.Role == message.RoleAssistant && hasKept(m) {
-			key := weak.Make(m)
-			if _, was := h.lost.LoadOrStore(key, true); !was {
-				runtime.AddCleanup(m, func(key weak.Pointer[message.Message]) { h.lost.Delete(key) }, key)
-				lost = true
-			}
+			lost = h.lost.Add(m) || lost
 		}
 	}
-	for lost && h.recent.Len() > 0 { // which may hold them
+	for lost && h.recent.Len() > 0 { // their encoding may contain the reasoning
 		h.remove(h.recent.Back())
 	}
 	return lost

@@ -11,6 +11,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/internal/providertest"
 	"github.com/kitbag-go/kitbag/model/middleware"
 	"github.com/kitbag-go/kitbag/model/openai"
 	"github.com/kitbag-go/kitbag/tool"
@@ -31,12 +32,12 @@ func TestOtherProtocol(t *testing.T) {
 		{"has the Responses API only", map[string]string{chat: "404 Not Found"}, openai.Config{}, 3, "c r r r", ""},
 		{"does not allow the method", map[string]string{chat: "405 Method Not Allowed"}, openai.Config{}, 1, "c r", ""},
 		{"the model is missing", map[string]string{chat: `404 model "test" not found, try pulling it first`}, openai.Config{}, 2, "c c", "try pulling it first"},
-		{"says so", map[string]string{chat: "400 Function tools with reasoning_effort are not supported in /v1/chat/completions. Please use /v1/responses instead."},
+		{"refuses and names the other", map[string]string{chat: "400 Function tools with reasoning_effort are not supported in /v1/chat/completions. Please use /v1/responses instead."},
 			openai.Config{}, 2, "c r r", ""},
 		{"has neither", map[string]string{chat: "404 Not Found", responses: "404 404 page not found"}, openai.Config{}, 2, "c r c r",
 			"has neither /chat/completions nor /responses (404 page not found); check Config.BaseURL (OPENAI_BASE_URL), which usually ends in /v1"},
-		{"has another one, and refuses", map[string]string{chat: "404 Not Found", responses: "400 temperature is wrong"}, openai.Config{}, 2, "c r r", "temperature is wrong"},
-		{"has another one, and the key is wrong", map[string]string{chat: "404 Not Found", responses: "401 wrong key"}, openai.Config{}, 2, "c r c r", "wrong key"},
+		{"has the Responses API only, and it refuses the request", map[string]string{chat: "404 Not Found", responses: "400 temperature is wrong"}, openai.Config{}, 2, "c r r", "temperature is wrong"},
+		{"has the Responses API only, and the key is wrong", map[string]string{chat: "404 Not Found", responses: "401 wrong key"}, openai.Config{}, 2, "c r c r", "wrong key"},
 		{"the configuration says chat", map[string]string{chat: "404 Not Found"}, openai.Config{API: openai.APIChat}, 1, "c", "Not Found"},
 		{"the configuration says responses", map[string]string{responses: "404 Not Found"}, openai.Config{API: openai.APIResponses}, 1, "r",
 			"set Config.API (KITBAG_API) to chat"},
@@ -66,8 +67,8 @@ func TestOtherProtocol(t *testing.T) {
 	}
 }
 
-// TestExpiredReasoning: reasoning that the server cannot read any more is left out, once and for all, and those who want
-// to know of retries are told.
+// TestExpiredReasoning: reasoning that the server can no longer read is left out of this and all later requests, and the
+// retry is reported.
 func TestExpiredReasoning(t *testing.T) {
 	for _, words := range []string{
 		"The encrypted content for item rs_r1 could not be verified. Reason: Encrypted content could not be decrypted or parsed.",
@@ -81,7 +82,7 @@ func TestExpiredReasoning(t *testing.T) {
 		said := []*message.Message{message.User("hi")}
 		ask := func() {
 			t.Helper()
-			msg, _, err := model.Collect(m.Generate(t.Context(), &model.Request{Messages: said, Tools: []tool.Info{lateInfo("add")}, Digest: "d"}))
+			msg, _, err := model.Collect(m.Generate(t.Context(), &model.Request{Messages: said, Tools: []tool.Info{providertest.Tool("add")}, Digest: "d"}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +95,7 @@ func TestExpiredReasoning(t *testing.T) {
 		}
 		ask()
 		ask()
-		s.Refuse(func(_ string, body []byte) (int, string) { // that of the first answer has expired
+		s.Refuse(func(_ string, body []byte) (int, string) { // the reasoning of the first answer has expired
 			if strings.Contains(string(body), "encrypted-rs_r1") {
 				return 400, words
 			}
@@ -115,7 +116,7 @@ func TestExpiredReasoning(t *testing.T) {
 	}
 }
 
-// TestExpiredForGood: where leaving out the reasoning does not help, the error says what does.
+// TestExpiredForGood: if leaving out the reasoning does not help, the error has the remedy.
 func TestExpiredForGood(t *testing.T) {
 	s := openaitest.New(t, openaitest.Text("yes").Reasoning("Hm."))
 	m := newModel(t, s, openai.Config{API: openai.APIResponses})
@@ -133,7 +134,7 @@ func TestExpiredForGood(t *testing.T) {
 	}
 }
 
-// TestLateToolsRefused: a server that does not take tools in the course of a conversation gets all at the head from then on.
+// TestLateToolsRefused: a server that rejects tools in the course of a conversation gets all tools at the head from then on.
 func TestLateToolsRefused(t *testing.T) {
 	s := openaitest.New(t, openaitest.Text("yes"), openaitest.Text("yes"))
 	s.Refuse(func(_ string, body []byte) (int, string) {
@@ -144,8 +145,8 @@ func TestLateToolsRefused(t *testing.T) {
 	})
 	m := newModel(t, s, openai.Config{API: openai.APIResponses, LateTools: new(true)})
 	for range 2 {
-		l := &lateTalk{said: hi.Messages, open: []string{"a", "b"}, head: []tool.Info{lateInfo("a")}}
-		if _, _, err := model.Collect(m.Generate(t.Context(), l.request())); err != nil {
+		l := &providertest.Conversation{Messages: hi.Messages, Open: []string{"a", "b"}, Head: []tool.Info{providertest.Tool("a")}}
+		if _, _, err := model.Collect(m.Generate(t.Context(), l.Request())); err != nil {
 			t.Fatal(err)
 		}
 	}

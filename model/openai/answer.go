@@ -3,8 +3,7 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"hash/fnv"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,36 +13,36 @@ import (
 	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
-// An answer turns what a server sends into chunks. It yields each piece at once, except
-// arguments that come before the name of their call and extras, which it yields at the end.
+// An answer turns the stream of a server into chunks. It yields each piece at once, except extras, which it yields
+// at the end, and arguments that arrive before the name of their call.
 type answer struct {
 	yield        func(model.Chunk, error) bool
-	endpoint     string             // marks the extras
+	endpoint     string             // recorded in extras
 	tools        *toolList          // for the tools' own names
-	conversation []*message.Message // whose call ids are taken
+	conversation []*message.Message // its call ids must not be used again
 
 	chunk   chunk         // the latest
 	frame   frame         // around the content of an earlier payload
 	pending []byte        // JSON of an event that continues on the next data line
 	usage   message.Usage // the latest
 	reason  string        // the server's finish reason; empty until it is sent
-	done    bool          // nothing more follows
+	done    bool          // the server has sent [DONE]
 	stopped bool          // the consumer has stopped ranging
 
 	calls   []call
-	first   [1]call                    // the array of calls; most answers have one
-	args    [64]byte                   // of its arguments
-	details reasoning                  // goes back with the message
-	extras  map[string]json.RawMessage // of the whole message, go back with it
+	first   [1]call                    // memory for calls; most answers have one
+	args    [64]byte                   // memory for its arguments
+	details reasoning                  // sent back with the message
+	extras  map[string]json.RawMessage // of the whole message; sent back with it
 }
 
 // A call is a tool call that is being assembled.
 type call struct {
-	index  int    // the server's, or noIndex
+	index  int    // as numbered by the server, or noIndex
 	id     string // the server's; may differ from sentID
 	name   string // on the wire
 	args   []byte
-	extra  json.RawMessage // received before the name
+	extra  json.RawMessage // members received before the name
 	sentID string          // the id we yield; empty until the first delta is sent
 }
 
@@ -168,7 +167,7 @@ func (a *answer) reasoning(d *delta) {
 	a.thinking(text)
 }
 
-// extra records a member that must go back with the message.
+// extra records a member that must be sent back with the message.
 func (a *answer) extra(name string, value json.RawMessage) {
 	if a.extras == nil {
 		a.extras = map[string]json.RawMessage{}
@@ -274,31 +273,11 @@ func (a *answer) start(i int) {
 	a.send(&model.ToolCallDelta{Index: i, ID: c.sentID, Name: a.tools.ownName(c.name), Args: string(c.args), Extra: c.extra})
 }
 
-// uniqueID returns id, or a new one if it is empty or already used in the
-// conversation. A new one is derived from the conversation's length, the answer's id
-// and the call's position. It has nine letters and digits, the only form
-// that Mistral accepts.
+// uniqueID returns id, or a new one if it is empty or already used.
 func (a *answer) uniqueID(id string, place int) string {
-	for n := 0; a.idUsed(id); n++ {
-		h := fnv.New64a()
-		fmt.Fprint(h, len(a.conversation), " ", place, " ", n, " ", a.chunk.ID)
-		s := "00000000" + strconv.FormatUint(h.Sum64(), 36)
-		id = "c" + s[len(s)-8:]
-	}
-	return id
-}
-
-// idUsed reports whether id is empty or used in the conversation.
-func (a *answer) idUsed(id string) bool {
-	if id == "" {
-		return true
-	}
-	for _, c := range a.calls {
-		if c.sentID == id {
-			return true
-		}
-	}
-	return provider.HasCall(a.conversation, id)
+	return provider.UniqueID(id, a.conversation, a.chunk.ID, place, func(id string) bool {
+		return slices.ContainsFunc(a.calls, func(c call) bool { return c.sentID == id })
+	})
 }
 
 // tagged encodes extras together with the endpoint they belong to; nil if there are none.
@@ -350,8 +329,8 @@ func (a *answer) finish() error {
 	return nil
 }
 
-// finishReason maps a server's reason to ours. Many servers say "stop" after tool calls too, and some
-// say nothing, so the presence of calls decides. An unknown reason is returned as it is.
+// finishReason maps a server's reason to ours. Many servers say "stop" after tool calls too, and some say nothing,
+// so the presence of calls decides. An unknown reason is returned unchanged.
 func finishReason(reason string, calls bool) model.FinishReason {
 	switch strings.ToLower(reason) {
 	case "", "stop", "eos", "end_turn", "stop_sequence", "tool_calls", "tool_call", "function_call", "tool_use":

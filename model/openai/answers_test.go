@@ -1,41 +1,29 @@
 package openai_test
 
 import (
-	"encoding/json"
-	"errors"
-	"flag"
-	"fmt"
-	"net/http"
-	"os"
-	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/internal/providertest"
 	"github.com/kitbag-go/kitbag/model/openai"
-	"github.com/rogpeppe/go-internal/txtar"
 )
-
-var update = flag.Bool("update", false, "write the results to testdata")
 
 // TestAnswers replays the answers in testdata/answers over HTTP. Each file
 // describes what is odd about its answer, and has the answer and the expected result.
-// Its options are lines: "status 429", "header Retry-After: 3", "crlf" (lines
-// end in CRLF), "unterminated" (the last newline is missing), "image" (the request
-// has an image).
+// With the option "image", the request has an image.
 func TestAnswers(t *testing.T) {
-	testArchives(t, "testdata/answers", 80, func(t *testing.T, part func(string) string) string {
-		s := openaitest.New(t, rawTurn(t, part("options"), part("answer")))
+	providertest.Archives(t, "testdata/answers", 80, func(t *testing.T, part func(string) string) string {
+		options, image := strings.CutSuffix(part("options"), "image\n")
 		req := hi
-		if slices.Contains(strings.Fields(part("options")), "image") {
+		if image {
 			req = &model.Request{Messages: []*message.Message{{Role: message.RoleUser, Blocks: message.Blocks{&message.Data{MediaType: "image/png", Bytes: []byte("\x89PNG")}}}}}
 		}
+		s := openaitest.New(t, rawTurn(t, options, part("answer")))
 		msg, fin, err := model.Collect(newModel(t, s, openai.Config{API: openai.APIChat}).Generate(t.Context(), req))
-		return strings.ReplaceAll(render(t, msg, fin, err), host(s), "SERVER")
+		return strings.ReplaceAll(providertest.Render(t, msg, fin, err), host(s), "SERVER")
 	})
 }
 
@@ -44,96 +32,7 @@ func host(s *openaitest.Server) string {
 	return strings.TrimSuffix(strings.TrimPrefix(s.URL, "http://"), "/v1")
 }
 
-// testArchives runs each archive in a folder, which must have at least minFiles, and
-// compares the result with its part "want".
-func testArchives(t *testing.T, dir string, minFiles int, run func(t *testing.T, part func(string) string) string) {
-	files, err := filepath.Glob(dir + "/*.txtar")
-	if err != nil || len(files) < minFiles {
-		t.Fatalf("%d files, %v", len(files), err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			ar, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			find := func(name string) int {
-				return slices.IndexFunc(ar.Files, func(f txtar.File) bool { return f.Name == name })
-			}
-			part := func(name string) string {
-				if i := find(name); i >= 0 {
-					return string(ar.Files[i].Data)
-				}
-				return ""
-			}
-			got := run(t, part)
-			if *update {
-				if find("want") < 0 {
-					ar.Files = append(ar.Files, txtar.File{Name: "want"})
-				}
-				ar.Files[find("want")].Data = []byte(got)
-				if err := os.WriteFile(file, txtar.Format(ar), 0o666); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if want := part("want"); got != want {
-				t.Errorf("%s\n got:\n%s\nwant:\n%s", ar.Comment, got, want)
-			}
-		})
-	}
-}
-
-func rawTurn(t *testing.T, options, body string) openaitest.Turn {
-	status, header := http.StatusOK, []string{"Content-Type", "text/event-stream"}
-	for line := range strings.Lines(options) {
-		jsonString, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		switch jsonString {
-		case "status":
-			var err error
-			if status, err = strconv.Atoi(rest); err != nil {
-				t.Fatal(err)
-			}
-		case "header":
-			name, value, _ := strings.Cut(rest, ": ")
-			header = append(header, name, value)
-		case "crlf":
-			body = strings.ReplaceAll(body, "\n", "\r\n")
-		case "image":
-		case "unterminated":
-			body = strings.TrimRight(body, "\r\n")
-		default:
-			t.Fatalf("unknown option %q", jsonString)
-		}
-	}
+func rawTurn(t *testing.T, options, answer string) openaitest.Turn {
+	status, body, header := providertest.Answer(t, options, answer)
 	return openaitest.Status(status, body, header...)
-}
-
-// render formats the result of an answer: a line for each block, then the finish
-// or the error.
-func render(t *testing.T, msg *message.Message, fin *model.Finish, err error) string {
-	var b strings.Builder
-	for _, block := range msg.Blocks {
-		if c, ok := block.(*message.ToolCall); ok && !json.Valid(c.Input) {
-			fmt.Fprintf(&b, "tool_call %s %s with bad arguments %s\n", c.ID, c.Name, c.Input)
-			continue
-		}
-		data, err := json.Marshal(message.Blocks{block})
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(&b, "%s\n", data[1:len(data)-1])
-	}
-	switch e, ok := errors.AsType[*model.Error](err); {
-	case ok:
-		fmt.Fprintf(&b, "error %s status=%d retry-after=%v retryable=%v: %s\n", e.Kind, e.Status, e.RetryAfter, e.Retryable(), e.Message)
-	case err != nil:
-		fmt.Fprintf(&b, "error %v\n", err)
-	default:
-		data, err := json.Marshal(fin.Usage)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(&b, "finish %s model=%q id=%q usage=%s\n", fin.Reason, fin.Model, fin.ID, data)
-	}
-	return b.String()
 }

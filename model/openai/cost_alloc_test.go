@@ -22,7 +22,7 @@ func TestCostOfEncoding(t *testing.T) {
 			msgs[i] = &again
 		}
 		for i := range steps {
-			if _, _, err := m.encode(m.wire.Load(), &model.Request{System: "s", Messages: msgs[:100+i], Tools: tools, Digest: "d"}); err != nil {
+			if _, _, err := m.encode(m.protocol.Load(), &model.Request{System: "s", Messages: msgs[:100+i], Tools: tools, Digest: "d"}); err != nil {
 				t.Fatal(err)
 			}
 		}

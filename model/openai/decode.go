@@ -30,7 +30,7 @@ type choice struct {
 // A delta is what a chunk adds to a message, or a whole message. Its content is a text or parts.
 type delta struct {
 	Content   string
-	from, to  int // where the text is in the payload
+	from, to  int // offsets of the text in the payload
 	Parts     []contentPart
 	Refusal   string
 	Reasoning string

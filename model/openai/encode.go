@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	sdk "github.com/sashabaranov/go-openai"
 
@@ -20,8 +19,8 @@ import (
 
 // This file writes messages in the form that the strictest servers require; the others accept it too.
 
-// A wireMessage is go-openai's ChatCompletionMessage with what that lacks: audio and
-// files in the content, and vendors' own members.
+// A wireMessage is go-openai's ChatCompletionMessage, extended by audio and files in the content and by vendors'
+// own members.
 type wireMessage struct {
 	Role       string `json:"role"`
 	Name       string `json:"name,omitempty"`
@@ -56,15 +55,14 @@ type encoder struct {
 	wire     bytes.Buffer
 	json     json.Encoder // to wire
 	message  wireMessage  // the current one
-	endpoint string       // only extras of this endpoint go back
+	endpoint string       // only extras of this endpoint are sent back
 	err      error        // the first error
 
-	responses bool      // write items of the Responses API; see responses_items.go
-	tools     *toolList // of the request
-	lost      *sync.Map // see history
+	responses bool                 // write items of the Responses API; see responses_items.go
+	tools     *toolList            // of the request
+	lost      *provider.MessageSet // see history
 }
 
-// newEncoder returns an encoder that appends to wire.
 func newEncoder(wire []byte, endpoint string) *encoder {
 	e := &encoder{wire: *bytes.NewBuffer(wire), endpoint: endpoint}
 	e.json = *json.NewEncoder(&e.wire)
@@ -72,8 +70,7 @@ func newEncoder(wire []byte, endpoint string) *encoder {
 	return e
 }
 
-// unit appends the first message of msgs or, for an assistant message, that and the results of its
-// calls. It returns the number of messages, and whether they are settled: later messages cannot
+// unit appends the first message of msgs, with the results of its calls if it is an assistant message. It returns the number of messages, and whether they are settled: later messages cannot
 // change how they are encoded.
 func (e *encoder) unit(msgs []*message.Message) (n int, settled bool, err error) {
 	m := msgs[0]
@@ -90,7 +87,7 @@ func (e *encoder) unit(msgs []*message.Message) (n int, settled bool, err error)
 	case message.RoleUser:
 		e.user(m.Name, m.Blocks)
 	case message.RoleTool: // results without a call, or of a call that has a result already
-		e.user("", append(provider.Hints(m.Blocks), provider.StrayResults(m.Blocks, nil)...))
+		e.user("", provider.Strays(m, nil))
 	case message.RoleAssistant:
 		return e.assistantUnit(msgs)
 	default:
@@ -123,31 +120,14 @@ func (e *encoder) object(v any, extras []member) {
 }
 
 // assistantUnit appends an assistant message and a result for each of its
-// calls, in order, from the tool messages that follow. Other content of those
-// comes afterwards: the API allows nothing between calls and results.
+// calls, in order.
 func (e *encoder) assistantUnit(msgs []*message.Message) (n int, settled bool, err error) {
-	calls := msgs[0].ToolCalls()
-	open := make(map[string]bool, len(calls))
-	for _, c := range calls {
-		if c.ID == "" || open[c.ID] {
-			return 0, false, fmt.Errorf("tool call %q (%s) has an id that is empty or used twice in the message; give each call a unique id", c.ID, c.Name)
-		}
-		open[c.ID] = true
+	results := map[string]*message.ToolResult{}
+	calls, later, n, err := provider.Batch(msgs, results)
+	if err != nil {
+		return 0, false, err
 	}
 	e.assistant(msgs[0], calls)
-	later := provider.Hints(msgs[0].Blocks)
-	// The results may be spread over several messages if some calls had to wait for
-	// approval. The first result of a call counts.
-	results := make(map[string]*message.ToolResult, len(calls))
-	for n = 1; n < len(msgs) && len(results) < len(calls) && msgs[n].Role == message.RoleTool; n++ {
-		for _, b := range msgs[n].Blocks {
-			if r, ok := b.(*message.ToolResult); ok && open[r.ID] && results[r.ID] == nil {
-				results[r.ID] = r
-			}
-		}
-		later = append(later, provider.Hints(msgs[n].Blocks)...)
-		later = append(later, provider.StrayResults(msgs[n].Blocks, results)...)
-	}
 	for _, c := range calls {
 		later = append(later, e.result(c, results[c.ID])...)
 	}
@@ -171,7 +151,7 @@ func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
 	}
 	for _, c := range calls {
 		var call any = sdk.ToolCall{ID: c.ID, Type: sdk.ToolTypeFunction,
-			Function: sdk.FunctionCall{Name: cmp.Or(wireName(c.Name), "unknown"), Arguments: arguments(c.Input)}}
+			Function: sdk.FunctionCall{Name: callName(c), Arguments: string(provider.Arguments(c.Input))}}
 		if extras := e.extras(c.Extra); extras != nil {
 			withExtras := newEncoder(nil, e.endpoint)
 			withExtras.object(call, extras)
@@ -180,16 +160,6 @@ func (e *encoder) assistant(m *message.Message, calls []*message.ToolCall) {
 		w.ToolCalls = append(w.ToolCalls, call)
 	}
 	e.add(w, e.thinking(m.Blocks)...)
-}
-
-// arguments returns a call's input as text, "{}" if it is not an object: the conversation keeps
-// whatever the model sent.
-func arguments(input json.RawMessage) string {
-	trimmed := bytes.TrimSpace(input)
-	if len(trimmed) == 0 || trimmed[0] != '{' || !json.Valid(trimmed) {
-		return "{}"
-	}
-	return string(trimmed)
 }
 
 // result appends the tool message for a call. It returns the files in it, which go into the
@@ -241,7 +211,7 @@ func (e *encoder) user(name string, blocks message.Blocks) {
 	} else {
 		return
 	}
-	if e.responses { // which has no member for the name
+	if e.responses { // the API has no member for the name
 		e.item(inputMessage(w.Role, w.Content))
 		return
 	}
@@ -340,9 +310,9 @@ func audioFormat(mediaType string) string {
 	return ""
 }
 
-// thinking returns the members in which reasoning goes back. If several blocks have a member of the
-// same name the first counts. A null is replaced with the text of the thinking, which the
-// message has already; see answer.reasoning.
+// thinking returns the members in which reasoning is sent back. If several blocks have a member of the same name,
+// the first counts. A null stands for the text of the thinking blocks, and is replaced with it; see
+// answer.reasoning.
 func (e *encoder) thinking(blocks message.Blocks) (ms []member) {
 	var text strings.Builder
 	for _, b := range blocks {
@@ -380,7 +350,7 @@ var ownMembers = []string{endpointMember, "role", "content", "name", "tool_calls
 func (e *encoder) extras(extra json.RawMessage) (ms []member) {
 	all := membersOf(extra)
 	if len(all) == 0 {
-		return nil // as nearly always
+		return nil // the usual case
 	}
 	if origin, ok := all[endpointMember]; ok && (origin[0] != '"' || unquote(origin) != e.endpoint) {
 		return nil
@@ -399,14 +369,12 @@ type member struct {
 	value json.RawMessage
 }
 
-// encoded returns a value as JSON.
 func encoded(v any) ([]byte, error) {
 	e := newEncoder(nil, "")
 	err := e.json.Encode(v)
 	return bytes.TrimSuffix(e.wire.Bytes(), []byte("\n")), err
 }
 
-// quote returns s as a JSON string.
 func quote(s string) json.RawMessage {
 	data, _ := encoded(s) // a string always encodes
 	return data

@@ -40,8 +40,8 @@ func newRequest(cfg *Config, endpoint *sdk.ClientConfig, path string) (*http.Req
 }
 
 // do sends a request with a body.
-func (m *Model) do(ctx context.Context, w *wire, b body) (*http.Response, error) {
-	req := w.request.WithContext(ctx)
+func (m *Model) do(ctx context.Context, p *protocol, b body) (*http.Response, error) {
+	req := p.request.WithContext(ctx)
 	if !m.keepsHeader { // the sender may write to it
 		req.Header = req.Header.Clone()
 	}
@@ -75,7 +75,6 @@ func (b body) size() (n int) {
 	return n
 }
 
-// open returns a reader of the body.
 func (b body) open() io.ReadCloser {
 	return &bodyReader{net.Buffers(slices.Clone(b))}
 }

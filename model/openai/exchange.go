@@ -38,8 +38,8 @@ func newExchange(responses bool, a answer) (*exchange, parser) {
 
 // send sends a request and waits for the header of the answer. A status other than 2xx
 // is an error.
-func (x *exchange) send(m *Model, w *wire, b body) error {
-	resp, err := m.do(x.Ctx, w, b)
+func (x *exchange) send(m *Model, p *protocol, b body) error {
+	resp, err := m.do(x.Ctx, p, b)
 	if err != nil {
 		x.Begun(nil)
 		return err

@@ -46,7 +46,7 @@ func TestConnectionsAreKept(t *testing.T) {
 		turn openaitest.Turn
 		cfg  openai.Config
 	}{
-		{"streams", openaitest.Text(strings.Repeat("jsonString ", 500)), openai.Config{}},
+		{"streams", openaitest.Text(strings.Repeat("word ", 500)), openai.Config{}},
 		{"whole answers", openaitest.Text("hello"), openai.Config{NoStream: true}},
 		{"errors", openaitest.Broken(), openai.Config{}},
 		{"no [DONE]", openaitest.Raw("text/event-stream", "data: {\"choices\":[{\"delta\":{\"content\":\"x\"},\"finish_reason\":\"stop\"}]}\n\n"), openai.Config{}},
@@ -64,7 +64,7 @@ func TestConnectionsAreKept(t *testing.T) {
 
 // TestCancelEndsTheRequest: cancelling ends the request at once, at any point, and the
 // server notices.
-func TestCancelEndsTheRequest(t *testing.T) { onBothWires(t, testCancelEndsTheRequest) }
+func TestCancelEndsTheRequest(t *testing.T) { onBothAPIs(t, testCancelEndsTheRequest) }
 
 func testCancelEndsTheRequest(t *testing.T, cfg openai.Config) {
 	for _, row := range []struct {
@@ -73,8 +73,8 @@ func testCancelEndsTheRequest(t *testing.T, cfg openai.Config) {
 	}{
 		{"before the header", openaitest.Hang()},
 		{"before the first event", openaitest.Text("hello").HangAfter(0)},
-		{"in the middle", openaitest.Text(strings.Repeat("jsonString ", 100)).HangAfter(2000)},
-		{"in a slow stream", openaitest.Text(strings.Repeat("jsonString ", 1000)).Slow(5 * time.Millisecond)},
+		{"in the middle", openaitest.Text(strings.Repeat("word ", 100)).HangAfter(2000)},
+		{"in a slow stream", openaitest.Text(strings.Repeat("word ", 1000)).Slow(5 * time.Millisecond)},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		s := openaitest.New(t, openaitest.Func(func(*openaitest.Request) openaitest.Turn {
@@ -90,10 +90,10 @@ func testCancelEndsTheRequest(t *testing.T, cfg openai.Config) {
 }
 
 // TestBreakEndsTheRequest: a consumer that stops ranging does not wait for a silent server.
-func TestBreakEndsTheRequest(t *testing.T) { onBothWires(t, testBreakEndsTheRequest) }
+func TestBreakEndsTheRequest(t *testing.T) { onBothAPIs(t, testBreakEndsTheRequest) }
 
 func testBreakEndsTheRequest(t *testing.T, cfg openai.Config) {
-	s := openaitest.New(t, openaitest.Text(strings.Repeat("jsonString ", 100)).HangAfter(2000))
+	s := openaitest.New(t, openaitest.Text(strings.Repeat("word ", 100)).HangAfter(2000))
 	for _, err := range newModel(t, s, cfg).Generate(t.Context(), hi) {
 		if err != nil {
 			t.Fatal(err)
@@ -121,7 +121,7 @@ func TestModelNames(t *testing.T) {
 
 // TestCutConnection cuts a streamed answer off at many points: the result is
 // the whole answer or a connection error, never a shorter answer.
-func TestCutConnection(t *testing.T) { onBothWires(t, testCutConnection) }
+func TestCutConnection(t *testing.T) { onBothAPIs(t, testCutConnection) }
 
 func testCutConnection(t *testing.T, cfg openai.Config) {
 	turn := openaitest.Text("Hello you").Calls(openaitest.Call{Name: "add", Args: `{"a":1}`})
@@ -186,7 +186,7 @@ func TestWrongScheme(t *testing.T) {
 }
 
 // TestRetries sends the same body in each retry, and waits as Retry-After says.
-func TestRetries(t *testing.T) { onBothWires(t, testRetries) }
+func TestRetries(t *testing.T) { onBothAPIs(t, testRetries) }
 
 func testRetries(t *testing.T, cfg openai.Config) {
 	s := openaitest.New(t, openaitest.RateLimit("7"), openaitest.Broken(),
@@ -252,7 +252,7 @@ func TestHeaders(t *testing.T) {
 // TestIDsAreUniqueInTheConversation: the server uses the id call_0 in each
 // answer; its strict check of requests fails on a duplicate.
 func TestIDsAreUniqueInTheConversation(t *testing.T) {
-	onBothWires(t, testIDsAreUniqueInTheConversation)
+	onBothAPIs(t, testIDsAreUniqueInTheConversation)
 }
 
 func testIDsAreUniqueInTheConversation(t *testing.T, cfg openai.Config) {

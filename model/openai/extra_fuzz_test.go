@@ -34,7 +34,7 @@ func FuzzExtra(f *testing.F) {
 		}
 		said := message.Assistant(&message.Thinking{Text: "Hm.", Extra: thinking}, &message.Text{Text: "I add"},
 			&message.ToolCall{ID: "c1", Name: "add", Input: json.RawMessage(`{"a":1}`), Extra: call})
-		b, _, err := m.encode(m.wire.Load(), &model.Request{Messages: []*message.Message{message.User("go"), said,
+		b, _, err := m.encode(m.protocol.Load(), &model.Request{Messages: []*message.Message{message.User("go"), said,
 			{Role: message.RoleTool, Blocks: message.Blocks{&message.ToolResult{ID: "c1", Name: "add", Blocks: message.Blocks{&message.Text{Text: "2"}}}}}}})
 		if err != nil {
 			return // an invalid request is an error

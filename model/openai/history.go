@@ -9,13 +9,14 @@ import (
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
 const (
 	// maxHistory bounds the bytes of encoded conversations that are kept.
 	maxHistory = 64 << 20
-	// maxLookBack is how many messages a request may add to a conversation that is
-	// still found.
+	// maxLookBack is the maximum number of messages that a request may add to a kept
+	// conversation.
 	maxLookBack = 32
 )
 
@@ -32,7 +33,7 @@ type history struct {
 	recent    list.List // of *conversation, the latest first
 	size      int       // of what is kept, in bytes
 
-	lost sync.Map // weak.Pointer[message.Message] of an answer that is sent without its reasoning: true
+	lost provider.MessageSet // answers whose reasoning is not sent
 }
 
 // A conversation is the wire form of messages. While it is in the history, the history's lock guards
@@ -44,7 +45,7 @@ type conversation struct {
 	wire   []byte          // a comma and an object for each message on the wire
 	drop   runtime.Cleanup // calls forget when last is gone
 
-	changes []*model.ToolChange // that are in wire
+	changes []*model.ToolChange // the ones in wire
 }
 
 // encode returns the wire form of msgs and of the changes to the tools: settled, which may be kept, and rest,
@@ -53,15 +54,15 @@ func (h *history) encode(msgs []*message.Message, endpoint string, tools *toolLi
 	c, n := h.take(msgs, tools)
 	e := newEncoder(c.wire, endpoint)
 	e.responses, e.tools, e.lost = h.responses, tools, &h.lost
-	told := len(c.changes)
-	tell := func() (err error) {
-		for ; err == nil && told < len(tools.changes) && tools.changes[told].At <= n; told++ {
-			err = e.change(told)
+	written := len(c.changes)
+	writeChanges := func() (err error) {
+		for ; err == nil && written < len(tools.changes) && tools.changes[written].At <= n; written++ {
+			err = e.change(written)
 		}
 		return err
 	}
 	for n < len(msgs) && err == nil {
-		if err = tell(); err != nil {
+		if err = writeChanges(); err != nil {
 			break
 		}
 		var size int
@@ -71,11 +72,11 @@ func (h *history) encode(msgs []*message.Message, endpoint string, tools *toolLi
 			break
 		}
 		n += size
-		c.wire, c.changes = e.wire.Bytes(), tools.changes[:told]
+		c.wire, c.changes = e.wire.Bytes(), tools.changes[:written]
 	}
 	kept := n
 	if n = len(msgs); err == nil {
-		err = tell()
+		err = writeChanges()
 	}
 	if err != nil {
 		return nil, nil, err
@@ -121,7 +122,7 @@ func (h *history) put(c *conversation, msgs []*message.Message) {
 	c.drop = runtime.AddCleanup(msgs[end], h.forget, c.last)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.removeLast(c.last) // put there by a concurrent request
+	h.removeLast(c.last) // it may have been put there by a concurrent request
 	if h.byLast == nil {
 		h.byLast = map[weak.Pointer[message.Message]]*list.Element{}
 	}

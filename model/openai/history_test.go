@@ -29,14 +29,14 @@ func testModel(t testing.TB) *Model {
 }
 
 func bodyOf(t rapid.TB, m *Model, req *model.Request) []byte {
-	b, _, err := m.encode(m.wire.Load(), req)
+	b, _, err := m.encode(m.protocol.Load(), req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return slices.Concat(b...)
 }
 
-// drawMessages draws a conversation with every irregularity that encode accepts: ids are unique.
+// drawMessages draws a conversation with every irregularity that encode accepts. Only duplicate ids are excluded.
 func drawMessages(t *rapid.T, ids *int, n int) (msgs []*message.Message) {
 	text := rapid.SampledFrom([]string{"", " ", "hi", "é\"\\\n\u0000", "\xff"})
 	data := &message.Data{MediaType: "image/png", Bytes: []byte{1}}
@@ -119,7 +119,7 @@ func TestBodiesStayAsTheyAre(t *testing.T) {
 	for i := range 50 {
 		call := &message.ToolCall{ID: fmt.Sprint("c", i), Name: "a", Input: json.RawMessage(`{}`)}
 		msgs = append(msgs, message.User(fmt.Sprint("question ", i)), message.Assistant(call))
-		b, _, err := m.encode(m.wire.Load(), &model.Request{Messages: msgs})
+		b, _, err := m.encode(m.protocol.Load(), &model.Request{Messages: msgs})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestConversationsThatBranch(t *testing.T) {
 		for n := range 8 {
 			wg.Go(func() {
 				msgs := all[:1+n%2]
-				body, _, err := m.encode(m.wire.Load(), &model.Request{Messages: msgs})
+				body, _, err := m.encode(m.protocol.Load(), &model.Request{Messages: msgs})
 				if err != nil || strings.Contains(string(slices.Concat(body...)), "second") != (len(msgs) == 2) {
 					t.Errorf("%d messages: %s, %v", len(msgs), slices.Concat(body...), err)
 				}
@@ -176,22 +176,22 @@ func TestHistoryIsDropped(t *testing.T) {
 	for n := 1; n <= len(msgs); n++ {
 		bodyOf(t, m, &model.Request{Messages: msgs[:n]})
 	}
-	if n, size := m.wire.Load().history.count(); n != 1 || size == 0 {
+	if n, size := m.protocol.Load().history.count(); n != 1 || size == 0 {
 		t.Errorf("%d conversations, %d bytes", n, size)
 	}
 	runtime.KeepAlive(msgs)
 	msgs = nil
 	for range 10_000 {
 		runtime.GC()
-		if n, _ := m.wire.Load().history.count(); n == 0 {
+		if n, _ := m.protocol.Load().history.count(); n == 0 {
 			break
 		}
 		time.Sleep(time.Millisecond) // cleanups run in a goroutine of the runtime
 	}
-	if n, size := m.wire.Load().history.count(); n != 0 || size != 0 {
+	if n, size := m.protocol.Load().history.count(); n != 0 || size != 0 {
 		t.Errorf("%d conversations, %d bytes are left", n, size)
 	}
-	if len(m.wire.Load().history.byLast) != 0 {
+	if len(m.protocol.Load().history.byLast) != 0 {
 		t.Error("the list is not empty")
 	}
 }
@@ -200,32 +200,32 @@ func TestHistoryIsDropped(t *testing.T) {
 // least recent are dropped.
 func TestHistoryIsBounded(t *testing.T) {
 	m := testModel(t)
-	m.wire.Load().history.limit = 1 << 20
+	m.protocol.Load().history.limit = 1 << 20
 	var all [][]*message.Message
 	for range 12 {
-		msgs := []*message.Message{message.User(strings.Repeat("x", m.wire.Load().history.limit/8))}
+		msgs := []*message.Message{message.User(strings.Repeat("x", m.protocol.Load().history.limit/8))}
 		bodyOf(t, m, &model.Request{Messages: msgs})
 		all = append(all, msgs)
 	}
-	if n, size := m.wire.Load().history.count(); size > m.wire.Load().history.limit || n < 4 || n >= 12 {
+	if n, size := m.protocol.Load().history.count(); size > m.protocol.Load().history.limit || n < 4 || n >= 12 {
 		t.Errorf("%d conversations, %d bytes", n, size)
 	}
-	if _, n := m.wire.Load().history.take(all[11], &toolList{}); n == 0 {
+	if _, n := m.protocol.Load().history.take(all[11], &toolList{}); n == 0 {
 		t.Error("the latest is gone")
 	}
-	if _, n := m.wire.Load().history.take(all[0], &toolList{}); n != 0 {
+	if _, n := m.protocol.Load().history.take(all[0], &toolList{}); n != 0 {
 		t.Error("the oldest is still there")
 	}
-	huge := []*message.Message{message.User(strings.Repeat("x", m.wire.Load().history.limit))}
+	huge := []*message.Message{message.User(strings.Repeat("x", m.protocol.Load().history.limit))}
 	bodyOf(t, m, &model.Request{Messages: huge})
-	if _, n := m.wire.Load().history.take(huge, &toolList{}); n != 0 {
+	if _, n := m.protocol.Load().history.take(huge, &toolList{}); n != 0 {
 		t.Error("a conversation that would push out all others was kept")
 	}
 }
 
 var globalMessage = &message.Message{Role: message.RoleUser, Blocks: message.Blocks{&message.Text{Text: "hi"}}}
 
-// TestGlobalMessage: a message that is a globalMessage variable, which is never collected, can be the last of a conversation.
+// TestGlobalMessage: a message in a global variable, which is never garbage-collected, can be the last of a conversation.
 func TestGlobalMessage(t *testing.T) {
 	m := testModel(t)
 	for range 2 {
@@ -244,7 +244,7 @@ func TestStepEncodesOnlyWhatIsNew(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		for i := range 20 {
-			if _, _, err := m.encode(m.wire.Load(), &model.Request{Messages: msgs[:n+i+1]}); err != nil {
+			if _, _, err := m.encode(m.protocol.Load(), &model.Request{Messages: msgs[:n+i+1]}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -269,7 +269,7 @@ func TestToolsAreEncodedOnce(t *testing.T) {
 		req := &model.Request{Messages: []*message.Message{globalMessage}, Tools: tools, Digest: digest}
 		bodyOf(t, m, req)
 		return testing.AllocsPerRun(10, func() {
-			if _, _, err := m.encode(m.wire.Load(), req); err != nil {
+			if _, _, err := m.encode(m.protocol.Load(), req); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -279,20 +279,5 @@ func TestToolsAreEncodedOnce(t *testing.T) {
 	}
 	if uncached := perRequest(1000, ""); uncached < 1000 {
 		t.Errorf("without a digest: %v allocations", uncached)
-	}
-}
-
-// TestToolCacheIsBounded: only a limited number of encoded tool lists is kept.
-func TestToolCacheIsBounded(t *testing.T) {
-	m := testModel(t)
-	for i := range 3 * maxToolLists {
-		tools, _ := benchTools(1 + i%5)
-		got := bodyOf(t, m, &model.Request{System: "s", Tools: tools, Digest: fmt.Sprint(i)})
-		if n := strings.Count(string(got), `"name"`); n != len(tools) {
-			t.Fatalf("digest %d: %d tools, want %d", i, n, len(tools))
-		}
-	}
-	if n := len(m.wire.Load().tools.lists); n > maxToolLists {
-		t.Errorf("%d lists are kept", n)
 	}
 }

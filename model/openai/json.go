@@ -39,7 +39,6 @@ func (r *jsonReader) end() {
 	}
 }
 
-// null reads a null, and reports whether there was one.
 func (r *jsonReader) null() bool {
 	isNull := r.peek() == 'n' && bytes.HasPrefix(r.data[r.pos:], []byte("null"))
 	if isNull {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 	"github.com/kitbag-go/kitbag/tool"
 	sdk "github.com/sashabaranov/go-openai"
 )
@@ -40,21 +41,7 @@ func takesLateTools(host, name string) bool {
 // Reveals reports whether tools can be added at the end of a conversation; see Config.LateTools.
 func (m *Model) Reveals() bool { return m.reveals }
 
-// revealed returns the list of tools of a request, its digest, and the changes to it. If the changes cannot be sent
-// the list has all tools that may be called.
-func (m *Model) revealed(w *wire, req *model.Request) (head []tool.Info, digest string, changes []*model.ToolChange) {
-	if !m.reveals || !w.responses || m.noLate.Load() || req.Reveal == nil || m.cfg.Extra["tools"] != nil || req.Extra["tools"] != nil {
-		return req.Tools, req.Digest, nil
-	}
-	v := req.Revealed()
-	inHead := func(t tool.Info) bool { return t.Name == req.Choice.Name }
-	if len(v.Head) == 0 || req.Choice.Mode == model.ChoiceNamed && !slices.ContainsFunc(v.Head, inHead) {
-		return req.Tools, req.Digest, nil // a choice names a tool of the head
-	}
-	return v.Head, v.Digest, v.Changes
-}
-
-// with returns the list of a request that has l as its list, and changes.
+// with returns the list of a request with the tools of l at its head and the given changes.
 func (l *toolList) with(changes []*model.ToolChange) (*toolList, error) {
 	if len(changes) == 0 {
 		return l, nil
@@ -63,13 +50,13 @@ func (l *toolList) with(changes []*model.ToolChange) (*toolList, error) {
 	for _, c := range changes {
 		for _, t := range c.Add {
 			name := wireName(t.Name)
-			if l.own[name] == t.Name || late.own[name] == t.Name { // it comes back
+			if l.own[name] == t.Name || late.own[name] == t.Name { // it was removed and is added again
 				continue
 			}
-			if err := checkWireName(late.own, name, t.Name); err != nil {
+			if err := provider.CheckName(late.own, name, t.Name); err != nil {
 				return nil, err
 			}
-			if err := checkWireName(l.own, name, t.Name); err != nil {
+			if err := provider.CheckName(l.own, name, t.Name); err != nil {
 				return nil, err
 			}
 			late.own[name] = t.Name
@@ -78,27 +65,24 @@ func (l *toolList) with(changes []*model.ToolChange) (*toolList, error) {
 	return late, nil
 }
 
-// isLate reports whether a change adds the tool, and the list lacks it.
+// isLate reports whether the tool is added by a change and is not in the head.
 func (l *toolList) isLate(wire string) bool { return l.head != nil && l.own[wire] != "" }
 
 // continues reports whether a conversation of n messages that was encoded with some of the changes can be continued
-// with all of them. The others must be later, and must not add a tool that was called before, which changes the
-// namespace of those calls.
+// with all of them. The remaining changes must come after those messages. They must not add a tool that was called
+// before, since that would change the namespace of those calls.
 func (l *toolList) continues(c *conversation, n int) bool {
 	done := len(c.changes)
 	if done > len(l.changes) || !slices.Equal(c.changes, l.changes[:done]) {
 		return false
 	}
-	added := map[string]bool(nil)
+	added := map[string]bool{}
 	for _, change := range l.changes[done:] {
 		if change.At < n {
 			return false
 		}
 		for _, t := range change.Add {
 			if name := wireName(t.Name); l.isLate(name) && !l.addedBefore(name, done) {
-				if added == nil {
-					added = map[string]bool{}
-				}
 				added[name] = true
 			}
 		}
@@ -109,7 +93,7 @@ func (l *toolList) continues(c *conversation, n int) bool {
 			return ok && added[wireName(call.Name)]
 		})
 	}
-	return added == nil || !slices.ContainsFunc(c.before, called) && !called(c.last.Value())
+	return len(added) == 0 || !slices.ContainsFunc(c.before, called) && !called(c.last.Value())
 }
 
 // addedBefore reports whether one of the first n changes adds the tool.
@@ -119,7 +103,7 @@ func (l *toolList) addedBefore(wire string, n int) bool {
 	})
 }
 
-// change appends the n-th change.
+// change appends the items for the n-th change.
 func (e *encoder) change(n int) error {
 	c := e.tools.changes[n]
 	item := additionalTools{Type: "additional_tools", Role: sdk.ChatMessageRoleDeveloper}

@@ -32,14 +32,14 @@
 //
 // # The Responses API
 //
-// OpenAI's current models support tools together with reasoning only in the Responses API.
-// It is the default for them, and [Config.API] selects it for other servers; those are asked by chat completions
-// otherwise, and by the Responses API if they lack that. The server stores nothing
-// (store is false): reasoning comes encrypted, and goes back in its place among the calls and texts,
-// as an extra of the message. If the message was edited, or goes to another model or to chat
-// completions, the reasoning is left out. If the server rejects reasoning because it is too old, the request is
-// sent again without it, which counts as a retry. Items of the server's own tools, which [Config.Extra] can add,
-// go back unchanged. A reasoning_effort in an Extra becomes the member of this API.
+// OpenAI's current models support tools together with reasoning only in the Responses API. It is the default for
+// them, and [Config.API] selects it for other servers. Without API, other servers are called by chat completions
+// or, if they lack it, by the Responses API. The server stores nothing (store is false): reasoning is received
+// encrypted, kept as an extra of the message, and sent back at its place among the calls and texts. If the message
+// was edited, or goes to another model or to chat completions, the reasoning is left out. If the server rejects
+// reasoning because it is too old, the request is sent again without it, which counts as a retry. Items of the
+// server's own tools, which [Config.Extra] can add, are sent back unchanged. A reasoning_effort in an Extra is sent
+// as reasoning.effort.
 //
 // Tools that were added in the course of a conversation ([model.Reveal]) are sent at its end, if the server
 // supports that: the list of tools remains the same, and so the server's prompt cache remains valid. See
@@ -85,10 +85,9 @@ import (
 
 const defaultBaseURL = "https://api.openai.com/v1"
 
-// Config says which model to call, and how. Model is required, and so is Key
-// unless the server is local.
+// A Config configures a Model. Model is required, and so is Key unless the server is local.
 type Config struct {
-	Model   string // as the server knows it
+	Model   string // the server's name for the model
 	BaseURL string // without "/chat/completions" or "/responses"; empty means https://api.openai.com/v1
 	Key     string // sent as a bearer token
 
@@ -103,7 +102,7 @@ type Config struct {
 
 	Organization string // sent as OpenAI-Organization; empty means none
 
-	ContextWindow int // of the model, in tokens; 0 if not known
+	ContextWindow int // in tokens; 0 if unknown
 
 	// NoStream asks for answers that are not streamed, for servers that cannot stream, or cannot
 	// stream with tools.
@@ -138,14 +137,14 @@ type Model struct {
 	reveals     bool             // see Config.LateTools
 	noLate      atomic.Bool      // the server has rejected late tools
 
-	wires  [2]*wire             // the possible protocols; the second is nil if the protocol is known
-	wire   atomic.Pointer[wire] // the one in use
-	proven atomic.Bool          // the server is known to support the one in use
+	protocols [2]*protocol             // the possible ones; the second is nil if the protocol is known
+	protocol  atomic.Pointer[protocol] // the one in use
+	proven    atomic.Bool              // the server is known to support the one in use
 }
 
-// A wire holds what depends on the protocol.
-type wire struct {
-	responses bool          // use the Responses API
+// A protocol has what differs between chat completions and the Responses API.
+type protocol struct {
+	responses bool          // the Responses API, not chat completions
 	request   *http.Request // cloned for each call
 	origin    string        // marks extras as from this endpoint
 	tools     toolCache
@@ -188,7 +187,6 @@ func New(cfg Config) (*Model, error) {
 	return m, m.choose(u.Host)
 }
 
-// choose sets the protocols.
 func (m *Model) choose(host string) error {
 	responses, known, err := usesResponses(m.cfg.API, host, m.cfg.Model)
 	if err != nil {
@@ -201,25 +199,25 @@ func (m *Model) choose(host string) error {
 	if m.reveals && !responses {
 		return fmt.Errorf("openai: Config.LateTools needs the Responses API; set Config.API (KITBAG_API) to %s", APIResponses)
 	}
-	if m.wires[0], err = m.newWire(host, responses); err == nil && !known {
-		m.wires[1], err = m.newWire(host, !responses)
+	if m.protocols[0], err = m.newProtocol(host, responses); err == nil && !known {
+		m.protocols[1], err = m.newProtocol(host, !responses)
 	}
-	m.wire.Store(m.wires[0])
+	m.protocol.Store(m.protocols[0])
 	m.proven.Store(known)
 	return err
 }
 
-func (m *Model) newWire(host string, responses bool) (*wire, error) {
-	w := &wire{responses: responses, origin: host, tools: toolCache{responses: responses}, history: history{responses: responses, limit: maxHistory}}
+func (m *Model) newProtocol(host string, responses bool) (*protocol, error) {
+	p := &protocol{responses: responses, origin: host, tools: toolCache{responses: responses}, history: history{responses: responses, limit: maxHistory}}
 	path := "/chat/completions"
 	if responses { // only the same model can read its reasoning
-		path, w.origin = "/responses", host+" "+m.cfg.Model
+		path, p.origin = "/responses", host+" "+m.cfg.Model
 	}
 	var err error
-	if w.request, err = newRequest(&m.cfg, &m.endpoint, path); err != nil {
-		return nil, fmt.Errorf("openai: %w", err)
+	if p.request, err = newRequest(&m.cfg, &m.endpoint, path); err != nil {
+		return nil, fmt.Errorf("openai: %p", err)
 	}
-	return w, nil
+	return p, nil
 }
 
 // FromEnv returns the model that OPENAI_BASE_URL, OPENAI_API_KEY, KITBAG_MODEL and
@@ -259,10 +257,10 @@ func (m *Model) ContextWindow() int { return m.cfg.ContextWindow }
 // again. An error ends it: a [*model.Error], or one that wraps the error of ctx.
 func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
-		w := m.wire.Load()
-		refused, err := m.ask(ctx, w, req, yield)
+		p := m.protocol.Load()
+		refused, err := m.ask(ctx, p, req, yield)
 		if refused && err != nil {
-			err = m.askAgain(ctx, w, req, err, yield)
+			err = m.askAgain(ctx, p, req, err, yield)
 		}
 		if err != nil {
 			yield(nil, err)
@@ -271,23 +269,23 @@ func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[mode
 }
 
 // ask sends the request and yields the answer. If the server responds with an error, refused is true.
-func (m *Model) ask(ctx context.Context, w *wire, req *model.Request, yield func(model.Chunk, error) bool) (refused bool, err error) {
-	body, tools, err := m.encode(w, req)
+func (m *Model) ask(ctx context.Context, p *protocol, req *model.Request, yield func(model.Chunk, error) bool) (refused bool, err error) {
+	body, tools, err := m.encode(p, req)
 	if err != nil {
 		return false, &model.Error{Kind: model.KindInvalidRequest, Message: err.Error(), Err: err}
 	}
-	x, p := newExchange(w.responses, answer{endpoint: w.origin, tools: tools, conversation: req.Messages, yield: yield})
+	x, parser := newExchange(p.responses, answer{endpoint: p.origin, tools: tools, conversation: req.Messages, yield: yield})
 	x.Start(ctx, provider.Limits{Header: m.cfg.HeaderTimeout, Idle: m.cfg.IdleTimeout})
 	defer x.Close()
-	if err := x.send(m, w, body); err != nil {
+	if err := x.send(m, p, body); err != nil {
 		e, ok := errors.AsType[*model.Error](err)
 		return ok && e.Status != 0, x.Explain(err, req.Messages)
 	}
 	if !m.proven.Load() {
-		m.settle(w)
+		m.adopt(p)
 	}
-	if err := read(x, p); err != nil && !errors.Is(err, errStopped) {
-		return false, w.remedy(x.Explain(err, req.Messages))
+	if err := read(x, parser); err != nil && !errors.Is(err, errStopped) {
+		return false, p.remedy(x.Explain(err, req.Messages))
 	}
 	return false, nil
 }

@@ -21,7 +21,6 @@ type detail struct {
 	pieces  map[string]*strings.Builder // of the members that come in pieces
 }
 
-// add adds details and returns their text.
 func (r *reasoning) add(details []json.RawMessage) string {
 	var text strings.Builder
 	for _, raw := range details {

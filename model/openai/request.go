@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 	sdk "github.com/sashabaranov/go-openai"
 )
 
@@ -29,20 +30,20 @@ type wireRequest struct {
 
 // encode returns a request's body, the same bytes for the same request, and the encoded tools. What
 // an earlier request has encoded is not copied: see toolCache, opening and history.
-func (m *Model) encode(w *wire, req *model.Request) (b body, tools *toolList, err error) {
-	infos, digest, changes := m.revealed(w, req)
-	head, err := w.tools.get(infos, digest)
+func (m *Model) encode(p *protocol, req *model.Request) (b body, tools *toolList, err error) {
+	infos, digest, changes := provider.Revealed(req, m.reveals && p.responses && !m.noLate.Load() && m.cfg.Extra["tools"] == nil, 0)
+	head, err := p.tools.get(infos, digest)
 	if err != nil {
 		return nil, nil, err
 	}
-	o, err := m.opening(w, req, head)
+	o, err := m.opening(p, req, head)
 	if err != nil {
 		return nil, nil, err
 	}
 	if tools, err = head.with(changes); err != nil {
 		return nil, nil, err
 	}
-	settled, rest, err := w.history.encode(req.Messages, w.origin, tools)
+	settled, rest, err := p.history.encode(req.Messages, p.origin, tools)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -53,7 +54,7 @@ func (m *Model) encode(w *wire, req *model.Request) (b body, tools *toolList, er
 			return b, tools, nil
 		}
 	}
-	if w.responses {
+	if p.responses {
 		return nil, nil, errors.New("no message of the request has content; the Responses API needs one besides the system prompt")
 	}
 	return nil, nil, errors.New("the request has neither a system prompt nor a message with content; add one")
@@ -73,12 +74,12 @@ type opening struct {
 
 // opening returns the opening of a request, if possible the last one with this tool list. An opening
 // with a temperature, output schema or extras is not kept.
-func (m *Model) opening(w *wire, req *model.Request, tools *toolList) (*opening, error) {
+func (m *Model) opening(p *protocol, req *model.Request, tools *toolList) (*opening, error) {
 	plain := req.Temperature == nil && req.Output == nil && len(req.Extra) == 0
 	if o := tools.last.Load(); plain && o != nil && o.system == req.System && o.choice == req.Choice && o.maxTokens == req.MaxTokens {
 		return o, nil
 	}
-	head, err := m.head(w, req, tools)
+	head, err := m.head(p, req, tools)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +87,7 @@ func (m *Model) opening(w *wire, req *model.Request, tools *toolList) (*opening,
 		head = append(head, ',')
 	}
 	list := `"messages":[`
-	if w.responses {
+	if p.responses {
 		list = `"input":[`
 	}
 	o := &opening{system: req.System, choice: req.Choice, maxTokens: req.MaxTokens, head: head, start: []byte(list)}
@@ -94,7 +95,7 @@ func (m *Model) opening(w *wire, req *model.Request, tools *toolList) (*opening,
 	if len(tools.wire) > 0 && m.cfg.Extra["tools"] == nil && req.Extra["tools"] == nil {
 		o.head, o.tools, o.start = append(head, `"tools":`...), tools.wire, []byte(","+list)
 	}
-	if req.System != "" && !w.responses {
+	if req.System != "" && !p.responses {
 		e := newEncoder(nil, "")
 		e.add(wireMessage{Role: sdk.ChatMessageRoleSystem, Content: req.System})
 		o.systemWire = e.wire.Bytes()
@@ -106,9 +107,9 @@ func (m *Model) opening(w *wire, req *model.Request, tools *toolList) (*opening,
 }
 
 // head returns the start of the request's JSON, without the tools and the messages.
-func (m *Model) head(w *wire, req *model.Request, tools *toolList) (head []byte, err error) {
+func (m *Model) head(p *protocol, req *model.Request, tools *toolList) (head []byte, err error) {
 	var members any
-	if w.responses {
+	if p.responses {
 		members, err = m.responsesHead(req, tools)
 	} else {
 		members, err = m.chatHead(req, tools)
@@ -120,7 +121,7 @@ func (m *Model) head(w *wire, req *model.Request, tools *toolList) (head []byte,
 		return nil, err
 	}
 	for _, extra := range []map[string]json.RawMessage{m.cfg.Extra, req.Extra} {
-		if w.responses {
+		if p.responses {
 			extra = responsesExtra(extra)
 		}
 		if head, err = override(head, extra); err != nil {
@@ -188,9 +189,8 @@ func (m *Model) isOpenAI() bool {
 
 // responseFormat returns the response_format that requires answers to match a schema.
 func responseFormat(out *model.OutputSchema) (*sdk.ChatCompletionResponseFormat, error) {
-	var object map[string]json.RawMessage
-	if err := json.Unmarshal(out.Schema, &object); err != nil || object == nil {
-		return nil, fmt.Errorf("output schema %q is not a JSON object: %.60s", out.Name, out.Schema)
+	if err := provider.CheckOutput(out); err != nil {
+		return nil, err
 	}
 	return &sdk.ChatCompletionResponseFormat{
 		Type: sdk.ChatCompletionResponseFormatTypeJSONSchema,

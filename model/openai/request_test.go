@@ -53,24 +53,24 @@ func TestWhichAPI(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := m.wire.Load().request.URL.Path; got != row.path {
+		if got := m.protocol.Load().request.URL.Path; got != row.path {
 			t.Errorf("%q %s %q: %s, want %s", row.base, row.model, row.api, got, row.path)
 		}
 	}
-	if _, err := New(Config{Model: "m", Key: "k", API: "grpc"}); err == nil || !strings.Contains(err.Error(), `API "grpc" is not known; set Config.API (KITBAG_API) to chat or responses`) {
+	if _, err := New(Config{Model: "m", Key: "k", API: "grpc"}); err == nil || !strings.Contains(err.Error(), `API "grpc" is unknown; set Config.API (KITBAG_API) to chat or responses`) {
 		t.Error(err)
 	}
 }
 
 // TestNilMessage: a nil message is an error, not a panic.
 func TestNilMessage(t *testing.T) {
-	if _, _, err := testModel(t).encode(new(wire), &model.Request{Messages: []*message.Message{globalMessage, nil}}); err == nil {
+	if _, _, err := testModel(t).encode(new(protocol), &model.Request{Messages: []*message.Message{globalMessage, nil}}); err == nil {
 		t.Error("no error")
 	}
 }
 
-// TestTakesLateTools: which models are told of tools late.
-func TestTakesLateTools(t *testing.T) {
+// TestReveals checks which models have late tools.
+func TestReveals(t *testing.T) {
 	for _, row := range []struct {
 		cfg  Config
 		want bool

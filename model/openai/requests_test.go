@@ -10,6 +10,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/internal/providertest"
 	"github.com/kitbag-go/kitbag/model/openai"
 	"github.com/kitbag-go/kitbag/tool"
 )
@@ -35,7 +36,7 @@ type request struct {
 // compares the bytes it receives. If no request may be sent, "want" is
 // the error.
 func TestRequests(t *testing.T) {
-	testArchives(t, "testdata/requests", 35, func(t *testing.T, part func(string) string) string {
+	providertest.Archives(t, "testdata/requests", 35, func(t *testing.T, part func(string) string) string {
 		s := openaitest.Serve(openaitest.Always(openaitest.Text("ok")))
 		defer s.Close()
 		r := decodeRequest(t, strings.ReplaceAll(part("request"), "SERVER", host(s)))

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 	sdk "github.com/sashabaranov/go-openai"
 )
 
@@ -38,11 +39,11 @@ func usesResponses(api API, host, name string) (responses, known bool, err error
 		}
 		return true, true, nil
 	}
-	return false, false, fmt.Errorf("openai: API %q is not known; set Config.API (KITBAG_API) to %s or %s, or leave it empty", api, APIChat, APIResponses)
+	return false, false, fmt.Errorf("openai: API %q is unknown; set Config.API (KITBAG_API) to %s or %s, or leave it empty", api, APIChat, APIResponses)
 }
 
-// A responsesRequest is go-openai's CreateResponseRequest without input and tools, which are
-// encoded separately, and with what that type cannot express: a temperature of 0, and strict=false.
+// A responsesRequest is go-openai's CreateResponseRequest without input and tools, which are encoded separately.
+// Unlike that type it can express a temperature of 0 and strict=false.
 type responsesRequest struct {
 	Model           string                `json:"model"`
 	Instructions    string                `json:"instructions,omitempty"`
@@ -95,9 +96,8 @@ func (m *Model) responsesHead(req *model.Request, tools *toolList) (w *responses
 		}
 	}
 	if req.Output != nil {
-		var object map[string]json.RawMessage
-		if err := json.Unmarshal(req.Output.Schema, &object); err != nil || object == nil {
-			return nil, fmt.Errorf("output schema %q is not a JSON object: %.60s", req.Output.Name, req.Output.Schema)
+		if err := provider.CheckOutput(req.Output); err != nil {
+			return nil, err
 		}
 		w.Text = &responsesText{responsesFormat{"json_schema", cmp.Or(wireName(req.Output.Name), "output"), req.Output.Schema, req.Output.Strict}}
 	}

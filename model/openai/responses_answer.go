@@ -2,7 +2,9 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/kitbag-go/kitbag/model"
@@ -10,9 +12,9 @@ import (
 	sdk "github.com/sashabaranov/go-openai"
 )
 
-// A response turns the events of a Responses API stream into chunks. Servers send the content of an item up
-// to four times: as deltas, at the end of a part, at the end of the item and at the end of the response.
-// Only what is new is yielded each time.
+// A response turns the events of a Responses API stream into chunks. Servers send the content of an item up to four
+// times: as deltas, at the end of a part, at the end of the item and at the end of the response. Only new content
+// is yielded each time.
 type response struct {
 	answer // shared with chat completions
 
@@ -37,16 +39,17 @@ type outputItem struct {
 	thoughts []int                      // for each part of the reasoning how many bytes were yielded
 	call     int                        // of a function_call: index in answer.calls
 	ended    bool
-	raw      json.RawMessage // as it ended; nil if it has not
+	raw      json.RawMessage // the item at its end; nil before that
+	matched  bool            // it was found in the complete response
 }
 
 // complete reports whether reasoning can be sent back: its encrypted or its plain content is known.
-func (i *outputItem) complete() bool {
-	content := jsonReader{data: i.members["content"]}
+func (item *outputItem) complete() bool {
+	content := jsonReader{data: item.members["content"]}
 	for range content.items {
 		return true
 	}
-	return jsonString(i.members["encrypted_content"]) != ""
+	return jsonString(item.members["encrypted_content"]) != ""
 }
 
 // data handles the payload of a data line. JSON may be spread over several lines.
@@ -59,7 +62,7 @@ func (r *response) data(event string, payload []byte) error {
 		payload = r.pending
 		r.lines++
 	}
-	if len(payload) == 0 || event == "response.in_progress" { // which says no more than response.created
+	if len(payload) == 0 || event == "response.in_progress" { // in_progress adds nothing to response.created
 		return nil
 	}
 	var ev responseEvent
@@ -109,10 +112,10 @@ func (r *response) event(ev *responseEvent, payload []byte) error {
 	case "response.output_item.added":
 		r.added(ev)
 	case "response.output_item.done":
-		i := r.find(ev)
 		members, copied := itemMembers(ev.Item)
-		r.item(i, members, true)
-		i.raw = copied
+		item := r.endOf(ev, members)
+		r.item(item, members, true)
+		item.raw = copied
 	case "response.content_part.added", "response.content_part.done":
 		r.text(r.find(ev), ev.ContentIndex, ev.Part.Type, ev.Part.Text, true)
 	case "response.output_text.delta":
@@ -180,62 +183,89 @@ func (r *response) failed(payload []byte) error {
 // find returns the item that an event belongs to: by id, else by index, or the last one if the event has
 // neither. Some servers give each event another id, some give each item the same index.
 func (r *response) find(ev *responseEvent) *outputItem {
-	for _, i := range r.items {
-		if ev.ItemID != "" && i.id == ev.ItemID {
-			return i
+	for _, item := range r.items {
+		if ev.ItemID != "" && item.id == ev.ItemID {
+			return item
 		}
 	}
 	for n := len(r.items) - 1; n >= 0; n-- {
-		i := r.items[n]
-		if ev.OutputIndex == nil && (ev.ItemID == "" || i.id == "") || ev.OutputIndex != nil && i.index == *ev.OutputIndex {
-			return i
+		item := r.items[n]
+		if ev.OutputIndex == nil && (ev.ItemID == "" || item.id == "") || ev.OutputIndex != nil && item.index == *ev.OutputIndex {
+			return item
 		}
 	}
 	return r.open(ev)
 }
 
-// open appends a new item.
-func (r *response) open(ev *responseEvent) *outputItem {
-	i := &outputItem{index: noIndex, id: ev.ItemID, call: -1}
-	if ev.OutputIndex != nil {
-		i.index = *ev.OutputIndex
+// endOf returns the item that an end event belongs to.
+func (r *response) endOf(ev *responseEvent, members map[string]json.RawMessage) *outputItem {
+	if ev.ItemID == "" && ev.OutputIndex == nil {
+		if item := r.match(members, func(item *outputItem) bool { return !item.ended }); item != nil {
+			return item
+		}
 	}
-	r.items = append(r.items, i)
-	return i
+	return r.find(ev)
+}
+
+// match returns the item that members describe: the one with the same id, else the first free one with the same
+// call_id, else the first free one of the same type; nil if there is none.
+func (r *response) match(members map[string]json.RawMessage, free func(*outputItem) bool) *outputItem {
+	id, call, kind := jsonString(members["id"]), jsonString(members["call_id"]), jsonString(members["type"])
+	for _, same := range []func(*outputItem) bool{
+		func(item *outputItem) bool { return id != "" && item.id == id },
+		func(item *outputItem) bool {
+			return call != "" && jsonString(item.members["call_id"]) == call && free(item)
+		},
+		func(item *outputItem) bool { return item.kind == kind && free(item) },
+	} {
+		if n := slices.IndexFunc(r.items, same); n >= 0 {
+			return r.items[n]
+		}
+	}
+	return nil
+}
+
+func (r *response) open(ev *responseEvent) *outputItem {
+	item := &outputItem{index: noIndex, id: ev.ItemID, call: -1}
+	if ev.OutputIndex != nil {
+		item.index = *ev.OutputIndex
+	}
+	r.items = append(r.items, item)
+	return item
 }
 
 // added handles the start of an item. It is a known item only if both the index and the id are the same.
 func (r *response) added(ev *responseEvent) {
 	members, _ := itemMembers(ev.Item)
 	ev.ItemID = jsonString(members["id"])
-	i := (*outputItem)(nil)
+	var item *outputItem
 	for _, known := range r.items {
 		if ev.OutputIndex != nil && known.index == *ev.OutputIndex && known.id == ev.ItemID {
-			i = known
+			item = known
 		}
 	}
-	if i == nil {
-		i = r.open(ev)
+	if item == nil {
+		item = r.open(ev)
 	}
-	r.item(i, members, false)
+	r.item(item, members, false)
 }
 
 // item stores the current state of an item and yields what is new in it.
-func (r *response) item(i *outputItem, members map[string]json.RawMessage, ended bool) {
+func (r *response) item(item *outputItem, members map[string]json.RawMessage, ended bool) {
 	if members == nil {
 		return
 	}
-	i.members, i.ended = members, i.ended || ended
+	item.members, item.ended = members, item.ended || ended
 	if kind := jsonString(members["type"]); kind != "" {
-		i.kind = kind
+		item.kind = kind
 	}
 	if id := jsonString(members["id"]); id != "" {
-		i.id = id
+		item.id = id
 	}
-	switch i.kind {
+	switch item.kind {
 	case "message":
 		for n, p := range partsOf(members["content"]) {
-			r.text(i, n, p.Type, p.Text+p.Refusal, true)
+			r.text(item, n, p.Type, p.Text+p.Refusal, true)
 		}
 	case "reasoning":
 		thoughts := partsOf(members["summary"])
@@ -243,25 +273,18 @@ func (r *response) item(i *outputItem, members map[string]json.RawMessage, ended
 			thoughts = partsOf(members["content"])
 		}
 		for n, p := range thoughts {
-			r.thought(i, n, p.Text, true)
+			r.thought(item, n, p.Text, true)
 		}
 	case "function_call":
-		r.functionCall(i, ended)
+		r.functionCall(item, ended)
 	case "image_generation_call":
-		if data := jsonString(members["result"]); ended && data != "" && len(i.parts) == 0 {
-			i.parts = []keptPart{{}} // yield it only once
-			if d, ok := parseDataURL("data:image/" + imageFormat(jsonString(members["output_format"])) + ";base64," + data); ok {
+		if data := jsonString(members["result"]); ended && data != "" && len(item.parts) == 0 {
+			item.parts = []keptPart{{}} // yield it only once
+			if d, ok := parseDataURL("data:image/" + cmp.Or(jsonString(members["output_format"]), "png") + ";base64," + data); ok {
 				r.emit(&model.DataBlock{Data: d}, false)
 			}
 		}
 	}
-}
-
-func imageFormat(format string) string {
-	if format == "" {
-		return "png"
-	}
-	return format
 }
 
 // partsOf returns the parts of a content or summary; a string is one part.
@@ -279,73 +302,70 @@ func partsOf(raw json.RawMessage) (parts []sdk.ResponseOutputContent) {
 	return parts
 }
 
-// text yields s, a piece of the n-th part of a message; if whole is set s is all of the part, and the rest of it is yielded.
-func (r *response) text(i *outputItem, n int, kind, s string, whole bool) {
-	if i.kind == "" {
-		i.kind, i.members = "message", map[string]json.RawMessage{"type": quote("message"), "role": quote("assistant")}
+// text yields s, a piece of the n-th part of a message. If whole is set, s is the complete part, of which only the
+// end that was not yielded yet is yielded.
+func (r *response) text(item *outputItem, n int, kind, s string, whole bool) {
+	if item.kind == "" {
+		item.kind, item.members = "message", map[string]json.RawMessage{"type": quote("message"), "role": quote("assistant")}
 	}
-	if i.kind != "message" || n < 0 || n > maxParts {
+	if item.kind != "message" || n < 0 || n > maxParts {
 		return
 	}
 	if kind != "refusal" {
 		kind = "output_text"
 	}
-	for len(i.content) <= n {
-		i.content = append(i.content, -1)
+	for len(item.content) <= n {
+		item.content = append(item.content, -1)
 	}
 	sent := 0
-	if at := i.content[n]; at >= 0 {
-		sent = i.parts[at].Size
+	if at := item.content[n]; at >= 0 {
+		sent = item.parts[at].Size
 	}
-	if whole {
-		if len(s) <= sent {
-			return
-		}
-		s = s[sent:]
-	}
-	if s == "" {
+	if s = unsent(s, sent, whole); s == "" {
 		return
 	}
-	if i.content[n] < 0 {
-		if r.lastText && len(i.parts) == 0 { // of another item
-			i.parts = append(i.parts, keptPart{Size: len(itemBreak)})
+	if item.content[n] < 0 {
+		if r.lastText && len(item.parts) == 0 { // the last text was of another item
+			item.parts = append(item.parts, keptPart{Size: len(itemBreak)})
 			r.emit(&model.TextDelta{Text: itemBreak}, true)
 		}
-		i.content[n] = len(i.parts)
-		i.parts = append(i.parts, keptPart{Type: kind})
+		item.content[n] = len(item.parts)
+		item.parts = append(item.parts, keptPart{Type: kind})
 	}
-	i.parts[i.content[n]].Size += len(s)
+	item.parts[item.content[n]].Size += len(s)
 	r.emit(&model.TextDelta{Text: s}, true)
+}
+
+// unsent returns the part of s that was not yielded yet: all of a delta, and the end of a whole text.
+func unsent(s string, sent int, whole bool) string {
+	if whole {
+		return s[min(sent, len(s)):]
+	}
+	return s
 }
 
 const (
 	itemBreak = "\n\n" // between the texts of two items, which become one block
-	maxParts  = 10_000 // of an item, against large indexes
+	maxParts  = 10_000 // of an item; bounds the memory for a large index
 )
 
-// thought yields s, a piece of the n-th part of reasoning; if whole is set s is all of the part, and the rest of it is yielded.
-func (r *response) thought(i *outputItem, n int, s string, whole bool) {
-	if i.kind == "" {
-		i.kind = "reasoning"
+// thought is like text, for the n-th part of reasoning.
+func (r *response) thought(item *outputItem, n int, s string, whole bool) {
+	if item.kind == "" {
+		item.kind = "reasoning"
 	}
-	if i.kind != "reasoning" || n < 0 || n > maxParts {
+	if item.kind != "reasoning" || n < 0 || n > maxParts {
 		return
 	}
-	for len(i.thoughts) <= n {
-		i.thoughts = append(i.thoughts, 0)
+	for len(item.thoughts) <= n {
+		item.thoughts = append(item.thoughts, 0)
 	}
-	if whole {
-		if len(s) <= i.thoughts[n] {
-			return
-		}
-		s = s[i.thoughts[n]:]
-	}
-	if s == "" {
+	if s = unsent(s, item.thoughts[n], whole); s == "" {
 		return
 	}
-	first := i.thoughts[n] == 0
-	i.thoughts[n] += len(s)
-	if first && n > 0 && i.thoughts[n-1] > 0 {
+	first := item.thoughts[n] == 0
+	item.thoughts[n] += len(s)
+	if first && n > 0 && item.thoughts[n-1] > 0 {
 		s = itemBreak + s
 	}
 	r.emit(&model.ThinkingDelta{Text: s}, false)
@@ -357,48 +377,43 @@ func (r *response) emit(c model.Chunk, text bool) {
 	r.send(c)
 }
 
-// functionCall starts a call once its name is known.
-func (r *response) functionCall(i *outputItem, ended bool) {
-	if i.call < 0 {
-		i.call = len(r.calls)
+func (r *response) callOf(item *outputItem) *call {
+	if item.call < 0 {
+		item.call = len(r.calls)
 		r.calls = append(r.calls, call{})
 	}
-	c := &r.calls[i.call]
+	return &r.calls[item.call]
+}
+
+// functionCall starts a call once its name is known.
+func (r *response) functionCall(item *outputItem, ended bool) {
+	c := r.callOf(item)
 	if c.sentID == "" {
-		c.name, c.id = jsonString(i.members["name"]), jsonString(i.members["call_id"])
-		i.name = c.name
+		c.name, c.id = jsonString(item.members["name"]), jsonString(item.members["call_id"])
+		item.name = c.name
 		if c.name != "" {
 			r.lastText = false
-			r.start(i.call)
+			r.start(item.call)
 		}
 	}
 	if ended {
-		r.arguments(i, argumentText(i.members["arguments"]), true)
+		r.arguments(item, argumentText(item.members["arguments"]), true)
 	}
 }
 
-// arguments yields s, a piece of a call's arguments; if whole is set s is all of them, and the rest is yielded.
-func (r *response) arguments(i *outputItem, s string, whole bool) {
-	if i.kind == "" {
-		i.kind = "function_call"
+// arguments is like text, for the arguments of a call.
+func (r *response) arguments(item *outputItem, s string, whole bool) {
+	if item.kind == "" {
+		item.kind = "function_call"
 	}
-	if i.kind != "function_call" {
+	if item.kind != "function_call" {
 		return
 	}
-	if i.call < 0 {
-		i.call = len(r.calls)
-		r.calls = append(r.calls, call{})
-	}
-	c := &r.calls[i.call]
-	if whole {
-		if len(s) <= len(c.args) {
-			return
-		}
-		s = s[len(c.args):]
-	}
+	c := r.callOf(item)
+	s = unsent(s, len(c.args), whole)
 	c.args = append(c.args, s...)
 	if c.sentID != "" && s != "" {
-		r.emit(&model.ToolCallDelta{Index: i.call, Args: s}, false)
+		r.emit(&model.ToolCallDelta{Index: item.call, Args: s}, false)
 	}
 }
 

@@ -29,10 +29,10 @@ type responseEvent struct {
 // A responseBody is a complete response.
 type responseBody struct {
 	ID, Model, Status string
-	Output            []json.RawMessage // nil only if there is none
+	Output            []json.RawMessage // nil if the member is missing
 	Usage             *sdk.ResponseUsage
 	Error             json.RawMessage
-	Incomplete        string // why it is
+	Incomplete        string // the reason; empty if the response is complete
 }
 
 // An eventReader reads the events of a response. Unlike a jsonReader it records values of an unexpected type.
@@ -41,7 +41,8 @@ type eventReader struct {
 	mismatch bool
 }
 
-// is reads a null, or any value that does not start with the byte, and reports whether there was neither.
+// is reports whether the next value starts with the byte. Otherwise it skips the value, which is a mismatch unless
+// it is null.
 func (r *eventReader) is(first byte) bool {
 	if r.null() {
 		return false
@@ -52,6 +53,20 @@ func (r *eventReader) is(first byte) bool {
 		return false
 	}
 	return true
+}
+
+// members is like that of jsonReader; a value that is not an object is a mismatch.
+func (r *eventReader) members(yield func(name []byte) bool) {
+	if r.is('{') {
+		r.jsonReader.members(yield)
+	}
+}
+
+// items is like that of jsonReader; a value that is not an array is a mismatch.
+func (r *eventReader) items(yield func() bool) {
+	if r.is('[') {
+		r.jsonReader.items(yield)
+	}
 }
 
 func (r *eventReader) text() string {
@@ -81,10 +96,6 @@ func (r *eventReader) value() json.RawMessage {
 // decode reads an event. It reports whether the payload is valid JSON, and whether its values have the right types.
 func (e *responseEvent) decode(payload []byte) (valid, matches bool) {
 	r := eventReader{jsonReader: jsonReader{data: payload}}
-	if !r.is('{') {
-		r.end()
-		return !r.bad, !r.mismatch
-	}
 	for name := range r.members {
 		switch string(name) {
 		case `"type"`:
@@ -132,11 +143,7 @@ func orZero(n *int) int {
 	return *n
 }
 
-// part reads a part of a message.
 func (r *eventReader) part() (kind, text string) {
-	if !r.is('{') {
-		return "", ""
-	}
 	var refusal string
 	for name := range r.members {
 		switch string(name) {
@@ -153,7 +160,7 @@ func (r *eventReader) part() (kind, text string) {
 	return kind, text + refusal
 }
 
-// decodeBody reads a complete response; it is nil if the data is none.
+// decodeBody reads a complete response; it returns nil if data is not one.
 func decodeBody(data []byte) *responseBody {
 	r := eventReader{jsonReader: jsonReader{data: data}}
 	if !r.is('{') {
@@ -192,13 +199,11 @@ func (r *eventReader) body() *responseBody {
 		case `"error"`:
 			b.Error = r.value()
 		case `"incomplete_details"`:
-			if r.is('{') {
-				for name := range r.members {
-					if string(name) == `"reason"` {
-						b.Incomplete = r.text()
-					} else {
-						r.raw()
-					}
+			for name := range r.members {
+				if string(name) == `"reason"` {
+					b.Incomplete = r.text()
+				} else {
+					r.raw()
 				}
 			}
 		default:
@@ -208,13 +213,14 @@ func (r *eventReader) body() *responseBody {
 	return b
 }
 
-// itemMembers returns the members of an item, and the copy of its JSON that they are part of; nil if it is not an object.
+// itemMembers returns the members of an item, and the copy of its JSON that they are slices of; nil if it is not an
+// object.
 func itemMembers(item json.RawMessage) (members map[string]json.RawMessage, copied json.RawMessage) {
 	copied = bytes.ToValidUTF8(bytes.Clone(item), []byte("\ufffd"))
 	return membersOf(copied), copied
 }
 
-// membersOf returns the members of an object as parts of data, nil if it is none.
+// membersOf returns the members of an object as slices of data, or nil if data is not an object.
 func membersOf(data []byte) map[string]json.RawMessage {
 	r := jsonReader{data: data}
 	if r.peek() != '{' {
@@ -231,27 +237,22 @@ func membersOf(data []byte) map[string]json.RawMessage {
 	return members
 }
 
-// decodeKept reads the kept items of an answer, and reports whether they are as keep writes them.
+// decodeKept reads the kept items of an answer. ok is false if keep did not write them.
 func decodeKept(data []byte) (kept []keptItem, ok bool) {
 	r := eventReader{jsonReader: jsonReader{data: data}}
-	if !r.is('[') {
-		return nil, !r.mismatch
-	}
 	for range r.items {
 		var k keptItem
-		if r.is('{') {
-			for name := range r.members {
-				switch string(name) {
-				case `"item"`:
-					if item := r.value(); item != nil {
-						k.Item = membersOf(item)
-						r.mismatch = r.mismatch || k.Item == nil
-					}
-				case `"parts"`:
-					k.Parts = r.keptParts()
-				default:
-					r.raw()
+		for name := range r.members {
+			switch string(name) {
+			case `"item"`:
+				if item := r.value(); item != nil {
+					k.Item = membersOf(item)
+					r.mismatch = r.mismatch || k.Item == nil
 				}
+			case `"parts"`:
+				k.Parts = r.keptParts()
+			default:
+				r.raw()
 			}
 		}
 		kept = append(kept, k)
@@ -261,21 +262,16 @@ func decodeKept(data []byte) (kept []keptItem, ok bool) {
 }
 
 func (r *eventReader) keptParts() (parts []keptPart) {
-	if !r.is('[') {
-		return nil
-	}
 	for range r.items {
 		var p keptPart
-		if r.is('{') {
-			for name := range r.members {
-				switch string(name) {
-				case `"type"`:
-					p.Type = r.text()
-				case `"size"`:
-					p.Size = orZero(r.number())
-				default:
-					r.raw()
-				}
+		for name := range r.members {
+			switch string(name) {
+			case `"type"`:
+				p.Type = r.text()
+			case `"size"`:
+				p.Size = orZero(r.number())
+			default:
+				r.raw()
 			}
 		}
 		parts = append(parts, p)

@@ -2,7 +2,9 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"slices"
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
@@ -14,12 +16,7 @@ func (r *response) terminal(body *responseBody) error {
 	if body.Error != nil {
 		return r.failed(body.Error)
 	}
-	if body.ID != "" {
-		r.chunk.ID = body.ID
-	}
-	if body.Model != "" {
-		r.chunk.Model = body.Model
-	}
+	r.chunk.ID, r.chunk.Model = cmp.Or(body.ID, r.chunk.ID), cmp.Or(body.Model, r.chunk.Model)
 	if u := body.Usage; u != nil {
 		r.usage = message.Usage{Input: u.InputTokens, Output: u.OutputTokens}
 		if d := u.InputTokensDetails; d != nil {
@@ -29,21 +26,12 @@ func (r *response) terminal(body *responseBody) error {
 			r.usage.Reasoning = d.ReasoningTokens
 		}
 	}
-	for n, raw := range body.Output {
-		if n < len(r.items) && bytes.Equal(raw, r.items[n].raw) { // as it was at its end
-			continue
-		}
-		members, _ := itemMembers(raw)
-		r.item(r.match(n, members), members, true)
-	}
+	r.final(body.Output)
 	switch body.Status {
 	case "failed", "cancelled":
 		return httperror.BadAnswer("the server ended the response with status "+body.Status, nil)
 	case "incomplete":
-		r.incomplete = "unknown"
-		if body.Incomplete != "" {
-			r.incomplete = body.Incomplete
-		}
+		r.incomplete = cmp.Or(body.Incomplete, "unknown")
 	}
 	r.reason, r.done = "stop", true
 	if r.stopped {
@@ -52,36 +40,47 @@ func (r *response) terminal(body *responseBody) error {
 	return nil
 }
 
-// match returns the known item that is the n-th of the complete response: by its id, else by its position.
-func (r *response) match(n int, members map[string]json.RawMessage) *outputItem {
-	id := jsonString(members["id"])
-	for _, i := range r.items {
-		if id != "" && i.id == id {
-			return i
+// final handles the items of the complete response. Some servers give them other ids than in the stream: an item
+// with an unknown id is taken for the next unmatched item of its type.
+func (r *response) final(output []json.RawMessage) {
+	var unknown []map[string]json.RawMessage
+	isFree := func(item *outputItem) bool { return !item.matched }
+	update := func(item *outputItem, members map[string]json.RawMessage) {
+		item.matched = true
+		r.item(item, members, true)
+	}
+	for n, raw := range output {
+		if n < len(r.items) && bytes.Equal(raw, r.items[n].raw) { // unchanged since its end
+			r.items[n].matched = true
+			continue
+		}
+		members, _ := itemMembers(raw)
+		if item := r.match(members, func(*outputItem) bool { return false }); item != nil {
+			update(item, members)
+		} else if members != nil {
+			unknown = append(unknown, members)
 		}
 	}
-	if n < len(r.items) && r.items[n].kind == jsonString(members["type"]) {
-		return r.items[n]
+	for _, members := range unknown {
+		item := r.match(members, isFree)
+		if item == nil {
+			item = r.open(&responseEvent{ItemID: jsonString(members["id"])})
+		}
+		update(item, members)
 	}
-	return r.open(&responseEvent{ItemID: id})
 }
 
 // end handles [DONE]. If the event with the complete response is missing, the answer is complete only if all items are.
 func (r *response) end() error {
-	for _, i := range r.items {
-		if !i.ended {
-			return nil // read reports a stream that ended early
-		}
-	}
-	r.done = len(r.items) > 0
-	if r.done {
-		r.reason = "stop"
+	isOpen := func(item *outputItem) bool { return !item.ended }
+	if len(r.items) > 0 && !slices.ContainsFunc(r.items, isOpen) { // otherwise read reports a stream that ended early
+		r.done, r.reason = true, "stop"
 	}
 	return nil
 }
 
-// finish sends the calls whose name never came, the extras and the finish. The items that must go back
-// unchanged are sent as an extra of the reasoning, unless the answer was cut off.
+// finish sends the calls whose name never came, the extras and the finish. The items that must be sent back
+// unchanged are an extra of the reasoning, unless the answer was cut off.
 func (r *response) finish() error {
 	for n := range r.calls {
 		if r.calls[n].sentID == "" {

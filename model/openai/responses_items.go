@@ -1,20 +1,20 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
-	"weak"
 
 	"github.com/kitbag-go/kitbag/message"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 	sdk "github.com/sashabaranov/go-openai"
 )
 
-// This file writes messages as input items of the Responses API, and keeps what the items of an answer
-// have and a message lacks: reasoning, order, ids and phases. The message itself is authoritative for
-// texts and calls; if it was edited, the kept items no longer match and are left out.
+// This file writes messages as input items of the Responses API, and keeps the parts of an answer that a message
+// cannot hold: reasoning, order, ids and phases. The message itself is authoritative for texts and calls; if it was
+// edited, the kept items no longer match and are left out.
 
-// item appends an input item.
 func (e *encoder) item(v any) {
 	e.wire.WriteByte(',')
 	e.object(v, nil)
@@ -33,7 +33,7 @@ type functionCall struct {
 	Arguments string `json:"arguments"`
 }
 
-// output appends the items of an assistant message, if possible those it came as.
+// output appends the items of an assistant message: the original ones if they were kept.
 func (e *encoder) output(m *message.Message, calls []*message.ToolCall) {
 	if items := e.keptItems(m, calls); items != nil {
 		for _, item := range items {
@@ -55,7 +55,7 @@ func (e *encoder) output(m *message.Message, calls []*message.ToolCall) {
 			continue
 		}
 		flush()
-		e.item(functionCall{"function_call", c.ID, callName(c), e.namespace(callName(c)), arguments(c.Input)})
+		e.item(functionCall{"function_call", c.ID, callName(c), e.namespace(callName(c)), string(provider.Arguments(c.Input))})
 	}
 	flush()
 }
@@ -69,18 +69,14 @@ func (e *encoder) namespace(wire string) string {
 	return ""
 }
 
-func callName(c *message.ToolCall) string {
-	if name := wireName(c.Name); name != "" {
-		return name
-	}
-	return "unknown"
-}
+// callName returns the name of a call on the wire, which must not be empty.
+func callName(c *message.ToolCall) string { return cmp.Or(wireName(c.Name), "unknown") }
 
 // keptMember is the member of an Extra with the items of an answer.
 const keptMember = "items"
 
-// A keptItem is an item of an answer without what the message has. Text is in parts, each with its
-// length in the message's text; a part without a type is the break between two items.
+// A keptItem is an item of an answer without its text, which is in the message: Parts has the lengths of its parts
+// in the message's text. A part without a type is the break between two items.
 type keptItem struct {
 	Item  map[string]json.RawMessage `json:"item,omitempty"`
 	Parts []keptPart                 `json:"parts,omitempty"`
@@ -99,12 +95,9 @@ func hasKept(m *message.Message) bool {
 	})
 }
 
-// keptItems returns the items that a message came as, nil if they are unknown or no longer match it.
+// keptItems returns the original items of a message, or nil if they were not kept or no longer match it.
 func (e *encoder) keptItems(m *message.Message, calls []*message.ToolCall) (items []any) {
-	if !hasKept(m) {
-		return nil
-	}
-	if _, lost := e.lost.Load(weak.Make(m)); lost {
+	if !hasKept(m) || e.lost.Has(m) {
 		return nil
 	}
 	var text strings.Builder
@@ -128,7 +121,7 @@ func (e *encoder) keptItems(m *message.Message, calls []*message.ToolCall) (item
 	left := text.String()
 	for _, k := range kept {
 		switch jsonString(k.Item["type"]) {
-		case "": // not one that was kept here
+		case "": // keep did not write it
 			return nil
 		case "message":
 			k.Item["role"] = quote(sdk.ChatMessageRoleAssistant)
@@ -145,14 +138,14 @@ func (e *encoder) keptItems(m *message.Message, calls []*message.ToolCall) (item
 			switch {
 			case len(content) > 0:
 				k.Item["content"], _ = encoded(content) // text always encodes
-			case k.Item["content"] == nil: // blank, and the API rejects reasoning without the item after it
+			case k.Item["content"] == nil: // keep a blank item: the API rejects reasoning without the item after it
 				return nil
 			}
 		case "function_call":
 			if len(calls) == 0 || string(k.Item["name"]) != string(quote(callName(calls[0]))) {
 				return nil
 			}
-			k.Item["call_id"], k.Item["arguments"] = quote(calls[0].ID), quote(arguments(calls[0].Input))
+			k.Item["call_id"], k.Item["arguments"] = quote(calls[0].ID), quote(string(provider.Arguments(calls[0].Input)))
 			delete(k.Item, "namespace")
 			if space := e.namespace(callName(calls[0])); space != "" {
 				k.Item["namespace"] = quote(space)
@@ -175,17 +168,17 @@ func textContent(kind, text string) any {
 	return map[string]any{"type": kind, "text": text, "annotations": []any{}}
 }
 
-// keep returns the items of an answer to be kept, nil if the message has everything: no reasoning, items of
-// the server's own tools, phases or refusals. It leaves out what the API would reject later: reasoning
-// without its content, and then also the ids, which are valid only together with it.
+// keep returns the JSON of the items of an answer, or nil if the message alone is enough: without reasoning, items
+// of server tools, phases and refusals. It leaves out what the API would reject later: reasoning without its
+// content, and then also the ids, which are valid only together with it.
 func keep(items []*outputItem) json.RawMessage {
 	var kept []keptItem
-	lost := slices.ContainsFunc(items, func(i *outputItem) bool { return i.kind == "reasoning" && !i.complete() })
+	lost := slices.ContainsFunc(items, func(item *outputItem) bool { return item.kind == "reasoning" && !item.complete() })
 	plain := true
-	for _, i := range items {
-		if k, ok := i.keep(lost); ok {
+	for _, item := range items {
+		if k, ok := item.keep(lost); ok {
 			kept = append(kept, k)
-			plain = plain && (i.kind == "function_call" || i.kind == "message" && k.Item["phase"] == nil && len(k.Parts) == 1 && k.Parts[0].Type != "refusal")
+			plain = plain && (item.kind == "function_call" || item.kind == "message" && k.Item["phase"] == nil && len(k.Parts) == 1 && k.Parts[0].Type != "refusal")
 		}
 	}
 	if plain {
@@ -198,20 +191,20 @@ func keep(items []*outputItem) json.RawMessage {
 	return data
 }
 
-// keep returns the item without what the message has, and whether there is anything to keep.
-func (i *outputItem) keep(lost bool) (keptItem, bool) {
-	if i.members == nil { // only deltas came
-		i.members = map[string]json.RawMessage{"type": quote(i.kind)}
+// keep returns the item without its text, and whether there is anything to keep.
+func (item *outputItem) keep(lost bool) (keptItem, bool) {
+	if item.members == nil { // only deltas were received
+		item.members = map[string]json.RawMessage{"type": quote(item.kind)}
 	}
-	k := keptItem{Item: i.members}
+	k := keptItem{Item: item.members}
 	prefix := ""
-	switch i.kind {
+	switch item.kind {
 	case "":
 		return k, false
 	case "reasoning":
-		return k, i.complete()
+		return k, item.complete()
 	case "message":
-		k.Parts, prefix = i.parts, "msg_"
+		k.Parts, prefix = item.parts, "msg_"
 		delete(k.Item, "content")
 		if len(k.Parts) == 0 {
 			return k, false
@@ -221,14 +214,14 @@ func (i *outputItem) keep(lost bool) (keptItem, bool) {
 		delete(k.Item, "arguments")
 		delete(k.Item, "call_id")
 		delete(k.Item, "namespace") // see encoder.namespace
-		k.Item["name"] = quote(i.name)
-	case "image_generation_call": // its image is a block
+		k.Item["name"] = quote(item.name)
+	case "image_generation_call": // the message has the image
 		k.Item = map[string]json.RawMessage{"type": quote("message"), "role": quote("assistant"), "content": quote("(an image was generated)")}
 	}
 	if k.Item["status"] != nil {
 		k.Item["status"] = quote("completed")
 	}
-	if lost || !strings.HasPrefix(i.id, prefix) { // the API rejects other ids, which proxies make up
+	if lost || !strings.HasPrefix(item.id, prefix) { // the API rejects other ids, which proxies make up
 		delete(k.Item, "id")
 	}
 	return k, true

@@ -13,6 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/openaitest"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/internal/providertest"
 	"github.com/kitbag-go/kitbag/model/openai"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/rogpeppe/go-internal/txtar"
@@ -23,12 +24,12 @@ var responses = openai.Config{API: openai.APIResponses}
 // TestResponses replays the answers in testdata/responses as TestAnswers does. The expected result ends with
 // the items that send the answer back in the next request.
 func TestResponses(t *testing.T) {
-	testArchives(t, "testdata/responses", 60, func(t *testing.T, part func(string) string) string {
+	providertest.Archives(t, "testdata/responses", 60, func(t *testing.T, part func(string) string) string {
 		s := openaitest.Serve(rawTurn(t, part("options"), part("answer")), openaitest.Text("ok"))
 		defer s.Close()
 		m := newModel(t, s, responses)
 		msg, fin, err := model.Collect(m.Generate(t.Context(), hi))
-		got := render(t, msg, fin, err)
+		got := providertest.Render(t, msg, fin, err)
 		if err == nil {
 			got += sentBack(t, s, m, msg)
 		}
@@ -39,10 +40,7 @@ func TestResponses(t *testing.T) {
 // sentBack returns the items in which the next request sends an answer back.
 func sentBack(t *testing.T, s *openaitest.Server, m *openai.Model, msg *message.Message) string {
 	t.Helper()
-	results := &message.Message{Role: message.RoleTool}
-	for _, c := range msg.ToolCalls() {
-		results.Blocks = append(results.Blocks, &message.ToolResult{ID: c.ID, Name: c.Name, Blocks: message.Blocks{&message.Text{Text: "done"}}})
-	}
+	results := providertest.Results(msg)
 	req := &model.Request{Messages: append(hi.Messages[:1:1], msg, results, message.User("continue"))}
 	_, _, err := model.Collect(m.Generate(t.Context(), req))
 	sent := s.Requests()
@@ -63,7 +61,7 @@ func sentBack(t *testing.T, s *openaitest.Server, m *openai.Model, msg *message.
 // TestResponsesRequests sends the requests in testdata/responses_requests to a strict server and compares
 // the bytes it receives, as TestRequests does.
 func TestResponsesRequests(t *testing.T) {
-	testArchives(t, "testdata/responses_requests", 8, func(t *testing.T, part func(string) string) string {
+	providertest.Archives(t, "testdata/responses_requests", 8, func(t *testing.T, part func(string) string) string {
 		body, err := sendResponses(t, part("request"))
 		if body == nil {
 			return fmt.Sprintf("none sent: %v\n", err)
@@ -164,66 +162,19 @@ func TestMoves(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			msgs = append(msgs, stored(t, msg))
-			results := &message.Message{Role: message.RoleTool}
-			for _, c := range msg.ToolCalls() {
-				results.Blocks = append(results.Blocks, &message.ToolResult{ID: c.ID, Name: c.Name, Blocks: message.Blocks{&message.Text{Text: "2"}}})
-			}
-			if len(results.Blocks) > 0 {
-				msgs = append(msgs, results)
+			msgs = append(msgs, providertest.Stored(t, msg))
+			if len(msg.ToolCalls()) > 0 {
+				msgs = append(msgs, providertest.Results(msg))
 			} else {
 				msgs = append(msgs, message.User("more"))
 			}
-			msgs = edited(msgs, random.IntN(10))
+			msgs = providertest.Edit(msgs, random.IntN(10))
 		}
 		for _, fault := range s.Faults() {
 			t.Error(fault)
 		}
 		s.Close()
 	}
-}
-
-// stored returns a message as a session file would return it.
-func stored(t *testing.T, m *message.Message) *message.Message {
-	data, err := json.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := new(message.Message)
-	if err := json.Unmarshal(data, out); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-// edited returns a conversation after one of the edits that a program may make between requests.
-func edited(msgs []*message.Message, edit int) []*message.Message {
-	answer := slices.Clone(msgs[len(msgs)-2].Blocks)
-	for i, b := range answer {
-		switch b := b.(type) {
-		case *message.Text:
-			if edit == 1 {
-				answer[i] = &message.Text{Text: "[redacted]"}
-			}
-		case *message.ToolCall:
-			if edit == 2 {
-				changed := *b
-				changed.Input = json.RawMessage(`{"a":2}`)
-				answer[i] = &changed
-			}
-		case *message.Thinking:
-			if edit == 3 {
-				answer[i] = &message.Thinking{Text: b.Text}
-			}
-		}
-	}
-	changed := *msgs[len(msgs)-2]
-	changed.Blocks = answer
-	msgs = append(slices.Clone(msgs[:len(msgs)-2]), &changed, msgs[len(msgs)-1])
-	if edit == 4 { // compaction
-		return append([]*message.Message{message.User("Summary of the conversation.")}, msgs[len(msgs)-2:]...)
-	}
-	return msgs
 }
 
 // TestResponsesCut cuts a stream off at many points: the result is the whole answer or an error.

@@ -10,15 +10,13 @@ import (
 
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/httperror"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
 const (
 	// readSize fits about fifty events, which arrive together when the
 	// reader is slower than the model.
 	readSize = 16 << 10
-	// maxLine bounds a line of a stream, and an answer that is not a stream. An
-	// image comes in one line.
-	maxLine = 64 << 20
 	// maxPending bounds an event whose JSON is spread over several lines.
 	maxPending = 1 << 20
 )
@@ -26,13 +24,13 @@ const (
 // lines is a reader that splits an answer into lines.
 type lines struct {
 	*bufio.Reader
-	long  []byte // buffer for a line that is longer than that of the reader
+	long  []byte // for a line that is longer than the reader's buffer
 	limit int    // of a line, in bytes
 }
 
 // pool keeps lines for reuse by later answers.
 var pool = sync.Pool{New: func() any {
-	return &lines{Reader: bufio.NewReaderSize(nil, readSize), limit: maxLine}
+	return &lines{Reader: bufio.NewReaderSize(nil, readSize), limit: provider.MaxLine}
 }}
 
 // newLines returns lines for r; the caller must release it.
@@ -60,7 +58,7 @@ func (l *lines) next() ([]byte, error) {
 			line, err = l.ReadSlice('\n')
 		}
 		if err == bufio.ErrBufferFull {
-			return nil, l.tooLong()
+			return nil, fmt.Errorf("a line of the answer is longer than the limit of %d bytes", l.limit)
 		}
 		l.long = append(l.long, line...)
 		line = l.long
@@ -69,35 +67,6 @@ func (l *lines) next() ([]byte, error) {
 		return nil, err
 	}
 	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), nil
-}
-
-// rest returns the rest of the answer.
-func (l *lines) rest() ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(l, int64(l.limit)+1))
-	if err == nil && len(data) > l.limit {
-		return nil, l.tooLong()
-	}
-	return data, err
-}
-
-func (l *lines) tooLong() error {
-	return fmt.Errorf("a line of the answer is longer than the limit of %d bytes", l.limit)
-}
-
-// first returns the first byte that is not white space or part of a byte order mark, without
-// consuming it.
-func (l *lines) first() (byte, error) {
-	for {
-		c, err := l.ReadByte()
-		if err != nil {
-			return 0, err
-		}
-		switch c {
-		case ' ', '\t', '\r', '\n', 0xEF, 0xBB, 0xBF:
-		default:
-			return c, l.UnreadByte()
-		}
-	}
 }
 
 // errStopped ends reading when the consumer has stopped. It is not returned to callers.
@@ -109,40 +78,26 @@ type parser interface {
 	eventEnd() error                         // a blank line
 	unstreamed(data []byte) error            // an answer that is not a stream
 	finishing() bool                         // the model has finished: little may follow
-	ended() bool                             // nothing more follows
+	ended() bool                             // the end of the answer was received
 	finish() error                           // called after the end
 }
 
-// read reads an answer to its end and yields it. The first byte decides how: neither the
-// Content-Type nor the request is reliable.
+// read reads an answer to its end and yields it.
 func read(x *exchange, a parser) error {
 	l := newLines(x)
 	defer l.release()
 	defer x.drain(l)
-	first, err := l.first()
+	whole, err := provider.Unstreamed(l.Reader)
 	switch {
-	case err == io.EOF:
-		return httperror.BadAnswer("the server's answer is empty; check the base URL and the model", nil)
 	case err != nil:
 		return err
-	case first == '{' || first == '[':
-		data, err := l.rest()
-		if err != nil {
-			return err
-		}
-		if err := a.unstreamed(data); err != nil {
-			return err
-		}
-	case first == '<':
-		data, err := l.rest()
-		if err != nil {
-			return err
-		}
-		return httperror.BadAnswer("the server's answer is a web page, not JSON; the base URL may lack its path, such as /v1", data)
+	case whole != nil:
+		err = a.unstreamed(whole)
 	default:
-		if err := stream(l, x, a); err != nil {
-			return err
-		}
+		err = stream(l, x, a)
+	}
+	if err != nil {
+		return err
 	}
 	x.complete = true // also if the consumer stops at one of the last chunks
 	return a.finish()

@@ -25,8 +25,8 @@ func newModel(t *testing.T, s *openaitest.Server, cfg openai.Config) *openai.Mod
 	return m
 }
 
-// onBothWires runs a test with each protocol.
-func onBothWires(t *testing.T, test func(*testing.T, openai.Config)) {
+// onBothAPIs runs a test with chat completions and with the Responses API.
+func onBothAPIs(t *testing.T, test func(*testing.T, openai.Config)) {
 	for _, api := range []openai.API{openai.APIChat, openai.APIResponses} {
 		t.Run(string(api), func(t *testing.T) { test(t, openai.Config{API: api}) })
 	}
@@ -64,7 +64,7 @@ func TestStreamedAndWhole(t *testing.T) {
 
 // TestToolNames: a name that the API rejects is mapped to a valid one and back; a name
 // that the model made up is unchanged.
-func TestToolNames(t *testing.T) { onBothWires(t, testToolNames) }
+func TestToolNames(t *testing.T) { onBothAPIs(t, testToolNames) }
 
 func testToolNames(t *testing.T, cfg openai.Config) {
 	s := openaitest.New(t, openaitest.Calls(
@@ -84,7 +84,7 @@ func testToolNames(t *testing.T, cfg openai.Config) {
 }
 
 // TestConcurrent runs concurrent conversations that share their first messages on one model.
-func TestConcurrent(t *testing.T) { onBothWires(t, testConcurrent) }
+func TestConcurrent(t *testing.T) { onBothAPIs(t, testConcurrent) }
 
 func testConcurrent(t *testing.T, cfg openai.Config) {
 	s := openaitest.New(t, openaitest.Always(openaitest.Func(func(r *openaitest.Request) openaitest.Turn {

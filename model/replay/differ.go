@@ -106,7 +106,6 @@ func (d *differences) elements(where string, a, b []any) {
 	}
 }
 
-// asJSON returns the JSON of a value.
 func asJSON(v any) string {
 	if _, ok := v.(absent); ok {
 		return "nothing"

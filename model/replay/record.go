@@ -47,10 +47,10 @@ func (r *Recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &call{cfg: &r.cfg, secrets: secretsOf(req)}
-	t.Request = *r.cfg.request(req, body)
+	c := &call{cfg: &r.cfg, secrets: secretsOf(req)}
+	c.Request = *r.cfg.request(req, body)
 	r.mu.Lock()
-	r.calls = append(r.calls, t) // before the response, to keep the order of the requests
+	r.calls = append(r.calls, c) // before the response, to keep the order of the requests
 	r.mu.Unlock()
 
 	out := req.Clone(req.Context())
@@ -60,16 +60,16 @@ func (r *Recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := r.cfg.Next.RoundTrip(out)
 	if err != nil {
-		t.fail(err)
+		c.fail(err)
 		return nil, err
 	}
 	if enc := resp.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		err := fmt.Errorf("replay: the response is encoded with %s, in which secrets cannot be found; turn compression off at the server or proxy", enc)
-		t.fail(err)
+		c.fail(err)
 		return nil, errors.Join(err, resp.Body.Close())
 	}
-	t.begin(resp)
-	resp.Body = &tap{resp.Body, t}
+	c.begin(resp)
+	resp.Body = &tap{resp.Body, c}
 	return resp, nil
 }
 
@@ -89,9 +89,9 @@ func (r *Recorder) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rec := recording{Version: fileVersion, Exchanges: []*exchange{}}
-	for _, t := range r.calls {
-		t.end(nil, true)
-		rec.Exchanges = append(rec.Exchanges, &t.exchange)
+	for _, c := range r.calls {
+		c.end(nil, true)
+		rec.Exchanges = append(rec.Exchanges, &c.exchange)
 	}
 	if err := rec.save(r.path); err != nil {
 		return fmt.Errorf("replay: save the recording: %w", err)
@@ -101,17 +101,17 @@ func (r *Recorder) Close() error {
 
 // fail records that there was no response. It keeps only the innermost error, since the
 // outer ones contain addresses.
-func (t *call) fail(err error) {
+func (c *call) fail(err error) {
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 		err = inner
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.done { // the recorder was closed
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done { // the recorder was closed
 		return
 	}
-	t.Error = string(t.secrets.clean([]byte(err.Error())))
-	t.done = true
+	c.Error = string(c.secrets.clean([]byte(err.Error())))
+	c.done = true
 }
 
 // keptHeaders are the response headers that are recorded: those that a client acts on.
@@ -119,37 +119,37 @@ func (t *call) fail(err error) {
 var keptHeaders = []string{"Content-Type", "Date", "Retry-After", "Retry-After-Ms"}
 
 // begin records the head of the response.
-func (t *call) begin(resp *http.Response) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.done {
+func (c *call) begin(resp *http.Response) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done {
 		return
 	}
-	t.Response = &response{Status: resp.StatusCode, Header: http.Header{}}
+	c.Response = &response{Status: resp.StatusCode, Header: http.Header{}}
 	for _, name := range keptHeaders {
 		if v := resp.Header.Values(name); len(v) > 0 {
-			t.Response.Header[name] = v
+			c.Response.Header[name] = v
 		}
 	}
 }
 
-// end records how a body ended: it was read to its end, reading failed with err, or the
-// client closed it. Only the first call counts.
-func (t *call) end(err error, closed bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.done {
+// end records how a body ended: it was read completely, reading failed with err, or the client closed it. Only the
+// first call counts.
+func (c *call) end(err error, closed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done {
 		return
 	}
-	t.done = true
-	if t.Response == nil { // the recorder was closed before the response came
-		t.Error = "no response"
+	c.done = true
+	if c.Response == nil { // the recorder was closed before the response came
+		c.Error = "no response"
 		return
 	}
-	t.Response.Body = textContent(t.secrets.clean(t.cfg.rewrite(t.body.Bytes())))
-	t.Response.Closed = closed
+	c.Response.Body = textContent(c.secrets.clean(c.cfg.rewrite(c.body.Bytes())))
+	c.Response.Closed = closed
 	if err != nil {
-		t.Response.Broken = string(t.secrets.clean([]byte(err.Error())))
+		c.Response.Broken = string(c.secrets.clean([]byte(err.Error())))
 	}
 }
 

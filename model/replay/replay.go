@@ -27,8 +27,8 @@
 //
 // # Secrets
 //
-// Of a request neither headers, host nor query are recorded, and of a response only
-// the headers for its type, date and retries. A key from the request's headers or URL
+// The headers, host and query of a request are not recorded. Of a response's headers,
+// those for its type, date and retries are. A key from the request's headers or URL
 // is replaced with REDACTED in paths and bodies. Other secrets must
 // be removed by [Config.Rewrite]: review a file before you publish it.
 package replay

@@ -14,7 +14,6 @@ const redacted = "REDACTED"
 // secrets is a list of texts that must not be written to a file.
 type secrets []string
 
-// clean replaces the secrets in text.
 func (s secrets) clean(text []byte) []byte {
 	for _, secret := range s {
 		text = bytes.ReplaceAll(text, []byte(secret), []byte(redacted))
@@ -56,10 +55,6 @@ func secretsOf(req *http.Request) secrets {
 // is a key. It errs on the side of replacing, which does no harm.
 func isSecretName(name string) bool {
 	name = strings.ToLower(name)
-	for _, word := range []string{"auth", "key", "token", "secret", "cookie", "sig", "password"} {
-		if strings.Contains(name, word) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"auth", "key", "token", "secret", "cookie", "sig", "password"},
+		func(word string) bool { return strings.Contains(name, word) })
 }

@@ -26,7 +26,7 @@ type answer struct {
 	req      *model.Request
 	yield    func(model.Chunk, error) bool
 	calls    int // number played so far
-	nextCall int // the number in the next call's id
+	nextCall int // number for the next call's id
 	output   int // bytes of all deltas
 	thought  int // bytes of the thinking deltas
 }

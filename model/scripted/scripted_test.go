@@ -166,7 +166,7 @@ func TestNewRefusesTurnsThatAreNeverPlayed(t *testing.T) {
 	scripted.New(scripted.Repeat(scripted.Say("a")), scripted.Say("b"))
 }
 
-// TestBreak: an answer that the reader breaks off has used its turn.
+// TestBreak: an answer that is not read to the end has used its turn.
 func TestBreak(t *testing.T) {
 	m := scripted.New(scripted.Say("a long answer in pieces"), scripted.Say("b"))
 	for range m.Generate(t.Context(), &model.Request{}) {

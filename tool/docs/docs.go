@@ -13,15 +13,14 @@ import (
 	"sync"
 )
 
-// A Package contains the doc comments of a package. A description in a struct tag takes
-// precedence.
+// A Package contains the doc comments of a package. A description in a struct tag takes precedence.
 type Package struct {
 	Path string // import path
 
 	// Text maps "Type", "Type.Field" and "Type.Method" to their doc comments.
 	Text map[string]string
 
-	// Enums maps a named type to the constants of it.
+	// Enums maps a named type to its constants.
 	Enums map[string][]any
 }
 
@@ -48,8 +47,7 @@ func Register(p Package) {
 	generation++
 }
 
-// Generation counts the calls of Register. A schema that was made before the last one is
-// made again.
+// Generation counts the calls of Register. A schema that was made before the last one is made again.
 func Generation() int {
 	mu.RLock()
 	defer mu.RUnlock()

@@ -14,21 +14,18 @@
 //	}
 //	answer, err := h.Elicit(ctx, host.Elicitation{Server: "shop", Message: "Which size?", Schema: schema})
 //
-// The names are those of MCP, where servers send such requests to clients
-// (elicitation and sampling).
+// The names are those of MCP, where servers send such requests to clients (elicitation and sampling).
 //
 // # Questions to the user
 //
-// An [Elicitation] is a form to fill in, with a JSON Schema of flat fields, or a
-// page to visit. [Elicitation.Check] reports whether it may be shown, and
-// [Elicitation.Accept] validates the filled form. A host shows the server's name
-// with every question, and the whole URL of a page with its host; it never opens or
-// fetches a page by itself. What a user types into a form is for the server only: a
-// host neither stores it nor shows it to the model.
+// An [Elicitation] is a form to fill in, with a JSON Schema of flat fields, or a page to visit.
+// [Elicitation.Check] reports whether it may be shown, and [Elicitation.Accept] validates the filled form. A host
+// shows the server's name with every question, and the whole URL of a page with its host; it never opens or
+// fetches a page by itself. What a user types into a form is for the server only: a host neither stores it nor
+// shows it to the model.
 //
 // # Trust
 //
-// The text of a question is untrusted: it may pretend to come from another party, and
-// a form may ask for secrets. [Elicitation.Warnings] finds the obvious cases only; the
-// user has to judge.
+// The text of a question is untrusted: it may pretend to come from another party, and a form may ask for secrets.
+// [Elicitation.Warnings] finds the obvious cases only; the user has to judge.
 package host

@@ -27,9 +27,8 @@ const (
 	maxFields  = 64
 )
 
-// Clean returns q with its message as plain text of at most 8 KiB: without invisible
-// characters and without control characters other than line breaks and tabs, which
-// could hide text or control a terminal.
+// Clean returns q with its message as plain text of at most 8 KiB: without invisible characters and without
+// control characters other than line breaks and tabs, which could hide text or control a terminal.
 func (q Elicitation) Clean() Elicitation {
 	q.Message = plain(q.Message)
 	if len(q.Message) > maxMessage {
@@ -40,10 +39,9 @@ func (q Elicitation) Clean() Elicitation {
 
 func plain(s string) string { return visible.Text(strings.ToValidUTF8(s, "")) }
 
-// Check returns why q may not be asked, or nil. A page must have an absolute http
-// or https URL of at most 2 KiB without a user name in it; a form must have a
-// schema of at most 64 KiB, an object of at most 64 fields, each a text, a number,
-// a boolean, a choice or a list of choices.
+// Check returns why q may not be asked, or nil. A page must have an absolute http or https URL of at most 2 KiB
+// without a user name in it; a form must have a schema of at most 64 KiB, an object of at most 64 fields, each a
+// text, a number, a boolean, a choice or a list of choices.
 func (q Elicitation) Check() error {
 	if q.URL != "" {
 		return checkPage(q.URL)
@@ -116,8 +114,7 @@ func checkField(raw json.RawMessage) error {
 	return fmt.Errorf("its type is %q; forms have string, number, integer, boolean, and arrays of choices", f.Type)
 }
 
-// Site returns the host and port of the page's URL, for display. It is empty for a
-// form.
+// Site returns the host and port of the page's URL, for display. It is empty for a form.
 func (q Elicitation) Site() string {
 	u, err := url.Parse(q.URL)
 	if err != nil {
@@ -153,27 +150,25 @@ func (q Elicitation) Warnings() []string {
 }
 
 type field struct {
-	Type    string `json:"type"`
-	Title   string `json:"title"`
-	About   string `json:"description"`
-	Default number `json:"default"`
+	Type    string     `json:"type"`
+	Title   string     `json:"title"`
+	About   string     `json:"description"`
+	Default exactValue `json:"default"`
 }
 
-// A number is a value of any type. A number that a float64 does not represent exactly
-// is kept as a json.Number.
-type number struct{ value any }
+// An exactValue is a JSON value. A number that a float64 may not represent exactly is kept as a json.Number.
+type exactValue struct{ value any }
 
-func (n *number) UnmarshalJSON(data []byte) error {
-	if err := json.Unmarshal(data, &n.value); err != nil {
+func (e *exactValue) UnmarshalJSON(data []byte) error {
+	if err := json.Unmarshal(data, &e.value); err != nil {
 		return err
 	}
-	if f, ok := n.value.(float64); ok && math.Abs(f) >= 1<<53 {
-		n.value = json.Number(data)
+	if f, ok := e.value.(float64); ok && math.Abs(f) >= 1<<53 {
+		e.value = json.Number(data)
 	}
 	return nil
 }
 
-// fields yields the fields by name.
 func (q Elicitation) fields() iter.Seq2[string, field] {
 	var s struct {
 		Properties map[string]field `json:"properties"`

@@ -8,15 +8,13 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 )
 
-// A Host answers the requests that a tool makes during a call. It must be safe for
-// concurrent use, and comparable, as pointers are: equal hosts act for the same user
-// in the same conversation. If a request could belong to several calls, it is
-// forwarded only if all of them have the same host, so that no user sees another
-// user's questions.
+// A Host answers the requests that a tool makes during a call. It must be safe for concurrent use, and comparable,
+// as pointers are: equal hosts act for the same user in the same conversation. If a request could belong to
+// several calls, it is forwarded only if all of them have the same host, so that no user sees another user's
+// questions.
 type Host interface {
-	// Elicit puts a question to the user for whom the call runs, and returns their
-	// answer. It waits until ctx ends. Where no user can be asked the answer is
-	// [ActionCancel], without an error.
+	// Elicit puts a question to the user for whom the call runs, and returns their answer. It waits until ctx
+	// ends. Where no user can be asked the answer is [ActionCancel], without an error.
 	Elicit(ctx context.Context, q Elicitation) (Answer, error)
 
 	// Sample returns an answer of the host's model. The error wraps [ErrRefused] if
@@ -40,8 +38,7 @@ func From(ctx context.Context) Host {
 	return h
 }
 
-// An Elicitation is a server's question to the user: a form to fill in, or a page
-// to visit.
+// An Elicitation is a server's question to the user: a form to fill in, or a page to visit.
 type Elicitation struct {
 	Server  string          // the server that asks
 	Message string          // plain text, written by the server
@@ -79,8 +76,7 @@ type SampleRequest struct {
 	Hints       []string // model names that the server prefers, best first
 }
 
-// A Sample is the model's answer. StopReason is "endTurn", "maxTokens" or
-// "stopSequence"; empty is "endTurn".
+// A Sample is the model's answer. StopReason is "endTurn", "maxTokens" or "stopSequence"; empty is "endTurn".
 type Sample struct {
 	Model      string
 	Text       string

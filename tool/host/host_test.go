@@ -28,7 +28,7 @@ func rows[T any](t *testing.T, file string) (out []T) {
 	return out
 }
 
-// fits reports whether err is the wanted one: none for an empty text.
+// fits reports whether err contains want, or is nil if want is empty.
 func fits(err error, want string) bool {
 	if want == "" {
 		return err == nil
@@ -84,11 +84,11 @@ func TestAccept(t *testing.T) {
 		t.Errorf("page: %+v, %v", a, err)
 	}
 	if _, err := page.Accept(map[string]any{"password": "x"}); err == nil {
-		t.Error("what was typed must not go to the server of a page")
+		t.Error("the content of a page must not be sent to the server")
 	}
 }
 
-// TestLimits are questions that are too big to be asked.
+// TestLimits has questions that are too large.
 func TestLimits(t *testing.T) {
 	many := map[string]any{}
 	for i := range maxFields + 1 {
@@ -113,8 +113,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// FuzzQuestion checks that every valid question can be answered with values that fit and
-// was asked for only.
+// FuzzQuestion checks that an accepted answer has only the fields of the question, and is accepted again.
 func FuzzQuestion(f *testing.F) {
 	for _, row := range []struct{ schema, content string }{
 		{`{"type":"object","properties":{"a":{"type":"string","minLength":2}},"required":["a"]}`, `{"a":"xy"}`},
@@ -146,7 +145,7 @@ func FuzzQuestion(f *testing.F) {
 			}
 		}
 		if again, err := q.Accept(a.Content); err != nil || !reflect.DeepEqual(again, a) {
-			t.Errorf("what was accepted is not accepted again: %v", err)
+			t.Errorf("an accepted answer is refused: %v", err)
 		}
 	})
 }

@@ -1,5 +1,4 @@
-// Package middleware has what calls of tools are commonly wrapped in: a log, a
-// time-out, retries, limits and a cache.
+// Package middleware has common middleware for calls of tools: a log, a time-out, retries, limits and a cache.
 //
 // Each function returns a [tool.Middleware]. It can be installed for every tool
 // of an agent, or for some with [tool.With]:
@@ -8,11 +7,9 @@
 //	query = tool.With(query, db, middleware.Timeout(30*time.Second))
 //	update = tool.With(update, db)
 //
-// The first is the outermost: above, the time-out does not count the time a
-// call waits for its turn.
+// The first is the outermost: above, the time-out does not count the time a call waits for its turn.
 //
-// A middleware sees a failure of the tool as an error of the sequence, before
-// it is worded for the model.
+// A middleware sees a failure of the tool as an error of the sequence.
 package middleware
 
 import (
@@ -29,21 +26,17 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// seq is what calls return.
-type seq = iter.Seq2[tool.Chunk, error]
-
 // around makes a middleware of a function that runs a call and yields.
 func around(run func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool)) tool.Middleware {
 	return func(next tool.Handler) tool.Handler {
-		return func(ctx context.Context, t tool.Tool, call tool.Call) seq {
+		return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
 			return func(yield func(tool.Chunk, error) bool) { run(ctx, t, call, next, yield) }
 		}
 	}
 }
 
-// Log logs the end of each call: at level Info its tool, id, duration and
-// number of chunks, at level Warn also the failure. Arguments and results,
-// which may be confidential, are left out. A nil logger is slog.Default.
+// Log logs the end of each call: at level Info its tool, id, duration and number of chunks, at level Warn also the
+// failure. Arguments and results, which may be confidential, are left out. A nil logger is slog.Default.
 func Log(logger *slog.Logger) tool.Middleware {
 	return around(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {
 		l := logger
@@ -77,10 +70,9 @@ func Log(logger *slog.Logger) tool.Middleware {
 	})
 }
 
-// Timeout ends calls that take longer than d, waiting for their consumer
-// included. The model reads that the time was up, and whether the function
-// ignored it and may still be running. What the tool still says within 200 ms
-// of being told is kept.
+// Timeout cancels calls that take longer than d, including the time that their consumer
+// takes. The model reads that the call timed out, and whether the function may still be
+// running. What the tool yields within 200 ms of being cancelled is kept.
 func Timeout(d time.Duration) tool.Middleware {
 	cause := fmt.Errorf("timed out after %v", d)
 	return around(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {
@@ -97,19 +89,17 @@ func Timeout(d time.Duration) tool.Middleware {
 	})
 }
 
-// Retries says how Retry tries again.
+// Retries configures Retry.
 type Retries struct {
-	// Attempts is how often a call is tried at most; values below 2 mean 3.
+	// Attempts is the maximum number of attempts; values below 2 mean 3.
 	Attempts int
 
-	// Wait is the pause before the second attempt; it doubles with each. Zero
-	// is one second.
+	// Wait is the pause before the second attempt; it doubles with each. Zero is one second.
 	Wait time.Duration
 }
 
-// Retry tries a call again that failed with an error marked by
-// [Retryable], or with a method Retryable() bool of its own, as long as
-// nothing of the result was passed on. The last error is returned.
+// Retry repeats a call that failed with an error marked by [Retryable], or with a method Retryable() bool that
+// returns true, unless a part of the result was passed on. It returns the last error.
 func Retry(r Retries) tool.Middleware {
 	if r.Attempts < 2 {
 		r.Attempts = 3
@@ -119,14 +109,13 @@ func Retry(r Retries) tool.Middleware {
 	}
 	return around(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {
 		for attempt := 1; ; attempt++ {
-			again := false
-			shown := false
+			again, passedOn := false, false
 			for c, err := range next(ctx, t, call) {
-				if err != nil && !shown && attempt < r.Attempts && isRetryable(err) && ctx.Err() == nil {
+				if err != nil && !passedOn && attempt < r.Attempts && isRetryable(err) && ctx.Err() == nil {
 					again = true
 					break
 				}
-				shown = true
+				passedOn = true
 				if !yield(c, err) {
 					return
 				}
@@ -142,8 +131,7 @@ func Retry(r Retries) tool.Middleware {
 	})
 }
 
-// Retryable marks an error of a tool as one that may not happen again, for [Retry]. An
-// error with a method Retryable() bool says the same itself.
+// Retryable marks an error of a tool as temporary, for [Retry].
 func Retryable(err error) error {
 	if err == nil {
 		return nil
@@ -161,7 +149,7 @@ func isRetryable(err error) bool {
 	return errors.As(err, &r) && r.Retryable() && !errors.Is(err, tool.ErrAbort)
 }
 
-// pause waits, and returns the context's cause if it ends before.
+// pause waits for d; if the context ends first, it returns its cause.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -173,9 +161,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// RateLimit lets calls start at most n times per period, evenly spread after a
-// first burst of n. Calls wait for their turn, in the order they came. The
-// limit is that of the value returned: tools that share it share the limit.
+// RateLimit starts at most n calls per period, evenly spread after a first burst of n.
+// Other calls wait, in order. Tools that share the returned value share the limit.
 func RateLimit(n int, period time.Duration) tool.Middleware {
 	interval := period / time.Duration(max(n, 1))
 	var mu sync.Mutex
@@ -201,9 +188,8 @@ func RateLimit(n int, period time.Duration) tool.Middleware {
 	})
 }
 
-// Limit lets at most n calls run at a time; others wait. The limit is that of
-// the value returned: tools that share it share the limit. A call that was
-// abandoned because it ignored its context counts no longer.
+// Limit runs at most n calls at a time; others wait. Tools that share the returned value share the limit. Calls
+// that were abandoned because they ignored their context do not count.
 func Limit(n int) tool.Middleware {
 	slots := make(chan struct{}, max(n, 1))
 	return around(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {
@@ -218,10 +204,9 @@ func Limit(n int) tool.Middleware {
 	})
 }
 
-// Cache keeps the results of the last n calls that are read-only by the tool's
-// own account, each for at most maxAge, and answers equal calls of the same
-// name with them. Failures are not kept. Do not share it between people who may
-// see different things.
+// Cache keeps the results of the last n calls that the tool declares read-only, each for
+// at most maxAge, and returns them for equal calls of the same name. It does not keep
+// failures. Do not share it between users who may see different data.
 func Cache(n int, maxAge time.Duration) tool.Middleware {
 	c := &cache{n: max(n, 1), maxAge: maxAge, entries: map[string]entry{}}
 	return around(func(ctx context.Context, t tool.Tool, call tool.Call, next tool.Handler, yield func(tool.Chunk, error) bool) {

@@ -91,7 +91,7 @@ type step struct {
 	err   error
 }
 
-// steps returns what seq yields, to a consumer that takes most of it at most.
+// steps returns the first items that seq yields, most at most.
 func steps(seq iter.Seq2[tool.Chunk, error], most int) (got []step) {
 	for c, err := range seq {
 		if got = append(got, step{c, err}); len(got) == most {
@@ -115,13 +115,13 @@ func (s step) String() string {
 	return word
 }
 
-// probe is the call that handlers get; nothing of it counts but that it only reads.
+// probe is the call that handlers get; it is read-only.
 var (
 	probe     = function(func(context.Context, in) (string, error) { return "", nil }, tool.Options{ReadOnly: true})
 	probeCall = tool.Call{ID: "1", Name: "probe", Input: json.RawMessage("{}")}
 )
 
-// handler returns a handler that yields the next of scripts with each call, and then always the last one.
+// handler returns a handler that yields one of the scripts for each call, and the last one for all further calls.
 func handler(calls *int, scripts ...[]step) tool.Handler {
 	return func(context.Context, tool.Tool, tool.Call) iter.Seq2[tool.Chunk, error] {
 		return func(yield func(tool.Chunk, error) bool) {
@@ -136,7 +136,7 @@ func handler(calls *int, scripts ...[]step) tool.Handler {
 	}
 }
 
-// never is an error that says itself that trying again is of no use.
+// never is an error that is not retryable.
 type never struct{}
 
 func (never) Error() string   { return "gone" }
@@ -176,7 +176,7 @@ func TestRetry(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				end := 24 * time.Hour // a retry that never ends is a failure, not a test that hangs
+				end := 24 * time.Hour // so that endless retries fail and do not hang the test
 				if row.endAt != 0 {
 					end = row.endAt
 				}
@@ -220,7 +220,7 @@ func TestLimitIsShared(t *testing.T) {
 		if most.Load() != 2 || time.Since(start) != 3*time.Second {
 			t.Errorf("%d at a time, %v in all", most.Load(), time.Since(start))
 		}
-		// Who waits can be called off.
+		// A waiting call can be cancelled.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 		defer cancel()
 		for range 2 {
@@ -243,7 +243,7 @@ func TestRateLimit(t *testing.T) {
 		{2, []time.Duration{0, 0, 0, 0, 0}, []float64{0, 0, 5, 10, 15}},
 		{1, []time.Duration{0, 0, 0}, []float64{0, 10, 20}},
 		{0, []time.Duration{0, 0}, []float64{0, 10}},                               // as 1
-		{2, []time.Duration{0, 0, time.Minute, 0, 0}, []float64{0, 0, 60, 60, 65}}, // a burst again, no longer one
+		{2, []time.Duration{0, 0, time.Minute, 0, 0}, []float64{0, 0, 60, 60, 65}}, // the burst is available again, but not larger
 		{2, []time.Duration{0, 0, 2 * time.Second, 0}, []float64{0, 0, 5, 10}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -265,8 +265,8 @@ func TestRateLimit(t *testing.T) {
 	}
 }
 
-// TestRateLimitEnds has a context that ends: a call whose turn it is reaches the tool, which sees
-// that itself; one that waits for its turn ends with the cause.
+// TestRateLimitEnds has a context that has ended: the first call reaches the tool, which checks its context;
+// a call that must wait ends with the cause.
 func TestRateLimitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -354,7 +354,7 @@ func TestCacheKeeps(t *testing.T) {
 	}
 }
 
-// TestCacheReplacesTheOldest has a cache with room for a few results and a minute.
+// TestCacheReplacesTheOldest has a cache that keeps a few results for a minute.
 func TestCacheReplacesTheOldest(t *testing.T) {
 	for _, row := range []struct {
 		n    int
@@ -387,7 +387,7 @@ func TestCacheReplacesTheOldest(t *testing.T) {
 	}
 }
 
-// TestCacheOfNoTime keeps nothing, even where no time passes.
+// TestCacheOfNoTime keeps nothing, even if no time passes.
 func TestCacheOfNoTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
@@ -436,7 +436,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// TestLogLine has what a line says for each way a call ends.
+// TestLogLine checks the line for each way a call can end.
 func TestLogLine(t *testing.T) {
 	for _, row := range []struct {
 		script []step

@@ -1,5 +1,4 @@
-// Package toolstate holds what tools remember between their calls in a session, such as
-// the task list.
+// Package toolstate holds what tools remember between their calls in a session, such as the task list.
 //
 //	var notes = toolstate.NewKey[[]string]("notes")
 //
@@ -18,13 +17,12 @@ import (
 	"sync"
 )
 
-// A State holds what tools remember between calls: the task list, the files
-// that were read. It is saved with the session. The zero State is empty and
-// ready; it is safe for concurrent use.
+// A State holds what tools remember between calls: the task list, the files that were read. It is saved with the
+// session. The zero State is empty and ready; it is safe for concurrent use.
 type State struct {
 	mu    sync.Mutex
 	live  map[string]any             // decoded, pointers
-	saved map[string]json.RawMessage // not yet asked for
+	saved map[string]json.RawMessage // not yet decoded
 }
 
 // A Key names a value of type T in a State. T must survive a JSON round
@@ -36,8 +34,7 @@ func NewKey[T any](name string) Key[T] { return Key[T]{name} }
 
 type ctxKey struct{}
 
-// With returns a context that carries s to the tools that are called with
-// it.
+// With returns a context that carries s to the tools that are called with it.
 func With(ctx context.Context, s *State) context.Context {
 	return context.WithValue(ctx, ctxKey{}, s)
 }
@@ -48,12 +45,10 @@ func From(ctx context.Context) *State {
 	return s
 }
 
-// Update calls fn with the value, which is zero at first, while no other call
-// reads or changes any value of the same State. So fn must be quick, must not use
-// the State itself, which would wait for ever, and must not keep the pointer. What fn
-// leaves is kept also when it returns an error, which Update returns. Update fails if
-// ctx carries no State, if a saved value does not decode into T, and if another key of
-// the same name has another type.
+// Update calls fn with the value, which is zero at first, and holds the State's lock meanwhile. So fn must be
+// quick, must not use the State, which would deadlock, and must not keep the pointer. Changes are kept even if fn
+// returns an error, which Update returns. Update fails if ctx carries no State, if a saved value does not decode
+// into T, and if another key of the same name has another type.
 func (k Key[T]) Update(ctx context.Context, fn func(*T) error) error {
 	s := From(ctx)
 	if s == nil {
@@ -68,9 +63,8 @@ func (k Key[T]) Update(ctx context.Context, fn func(*T) error) error {
 	return fn(v)
 }
 
-// load returns the value of a key. A saved one is decoded when it is first asked for, as
-// only the key knows its type; one that does not decode stays as it is, so that nothing is
-// lost. The State's lock is held.
+// load returns the value of a key, decoding it at its first use, since only the key knows its
+// type. A saved value that does not decode is kept. The caller holds the State's lock.
 func load[T any](s *State, k Key[T]) (*T, error) {
 	if v, ok := s.live[k.name]; ok {
 		p, ok := v.(*T)
@@ -98,12 +92,19 @@ func load[T any](s *State, k Key[T]) (*T, error) {
 func (s *State) MarshalJSON() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make(map[string]any, len(s.live)+len(s.saved))
+	return json.Marshal(s.all())
+}
+
+// all returns the values by their names. The caller holds the lock.
+func (s *State) all() map[string]any {
+	all := maps.Clone(s.live)
+	if all == nil {
+		all = map[string]any{}
+	}
 	for k, v := range s.saved {
 		all[k] = v
 	}
-	maps.Copy(all, s.live)
-	return json.Marshal(all)
+	return all
 }
 
 // UnmarshalJSON replaces the state. Values of keys that the program does not
@@ -123,8 +124,5 @@ func (s *State) UnmarshalJSON(data []byte) error {
 func (s *State) Keys() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names := slices.Collect(maps.Keys(s.live))
-	names = slices.AppendSeq(names, maps.Keys(s.saved))
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(s.all()))
 }

@@ -38,8 +38,8 @@ func TestStateIsSharedAndSaved(t *testing.T) {
 	}
 }
 
-// TestStateKeepsWhatItDoesNotKnow: a program that lacks the key of a saved value writes it
-// as it was; and a change counts though the function that made it failed.
+// TestStateKeepsWhatItDoesNotKnow: a saved value with an unknown key is written
+// unchanged, and a change is kept even if the function that made it failed.
 func TestStateKeepsWhatItDoesNotKnow(t *testing.T) {
 	var later toolstate.State
 	if err := json.Unmarshal([]byte(`{"counter":{"n":100},"other":{"x":[1]}}`), &later); err != nil {

@@ -17,7 +17,7 @@ var upper = tool.Must(tool.New("upper", "Turns a text into capitals.", func(_ co
 
 func TestUpper(t *testing.T) { tooltest.Run(t, upper) }
 
-// One test function does it.
+// A test function calls Run.
 func Example() {
 	test := func(t *testing.T) { tooltest.Run(t, upper, tooltest.Options{Calls: 100}) }
 	_ = test // func TestUpper(t *testing.T) { … }

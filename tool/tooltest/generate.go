@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// A generator makes random values of a schema. It knows the common keywords;
-// what it makes is checked before use, so that it need not be right, only right often.
+// A generator makes random values of a schema. It knows the common keywords. Values
+// that do not fit the schema are dropped afterwards.
 type generator struct {
 	rng  *rand.Rand
 	root any // the whole schema, decoded, for references
 }
 
-// odd are texts that often cause failures: paths that lead outside, options, shell and format
-// syntax, numbers that are too large. The last four have a form; see text.
+// odd are texts that often cause failures: paths out of a directory, options, shell and format
+// syntax, large numbers. The last four have a format; see text.
 var odd = []string{
 	"", "a", "a b", "../../etc/passwd", "/", "C:\\x", "\x00", "\n", "ünï", "😀", "-rf", "$(x)", "'\"`", "%s%n", "{}", "[", "true", "0",
 	"9999999999999999999999", strings.Repeat("x", 5000), "2026-01-31T09:30:00Z", "2026-01-31", "1m30s", "AAAA",
 }
 
-// value makes a value of a schema; of one it does not understand, any. So it does of one
-// that is nested too deep, which ends schemas that contain themselves.
+// value makes a value of a schema, or any value if it does not understand the schema or
+// the value is nested too deep, which ends recursive schemas.
 func (g *generator) value(schema any, depth int) any {
 	s, ok := schema.(map[string]any)
 	if !ok || depth > 8 {
@@ -34,7 +34,7 @@ func (g *generator) value(schema any, depth int) any {
 	if c, ok := s["const"]; ok {
 		return c
 	}
-	// An example is used every other time: it is only one of the values.
+	// Examples are used every other time, since other values fit too.
 	for _, k := range []string{"enum", "examples"} {
 		if list, ok := s[k].([]any); ok && len(list) > 0 && (k == "enum" || g.rng.IntN(2) == 0) {
 			return list[g.rng.IntN(len(list))]
@@ -73,8 +73,8 @@ func (g *generator) value(schema any, depth int) any {
 	return g.anything()
 }
 
-// object leaves out about half of the optional fields, and gives one of another name where
-// the schema has others. The names are sorted: the same numbers must give the same object.
+// object leaves out about half of the optional fields, and sometimes adds an unknown one if the
+// schema allows it. The names are sorted, so that the same seed gives the same object.
 func (g *generator) object(s map[string]any, depth int) any {
 	obj := map[string]any{}
 	props, _ := s["properties"].(map[string]any)
@@ -90,14 +90,13 @@ func (g *generator) object(s map[string]any, depth int) any {
 	return obj
 }
 
-// text makes a string. For patterns and formats it tries the last of the odd
-// ones, which are those that have a form.
+// text makes a string. For patterns and formats it tries the odd texts with a format.
 func (g *generator) text(s map[string]any) string {
 	if _, ok := s["format"]; ok || s["pattern"] != nil || s["contentEncoding"] != nil {
 		return odd[len(odd)-1-g.rng.IntN(4)]
 	}
 	text := odd[g.rng.IntN(len(odd))]
-	// Lengths are of runes; bytes are near enough, since what does not fit is dropped.
+	// Lengths count runes; bytes are good enough here.
 	text += strings.Repeat("x", max(0, int(number(s["minLength"], 0))-len(text)))
 	if r := []rune(text); len(r) > int(number(s["maxLength"], 1e9)) {
 		text = string(r[:int(number(s["maxLength"], 0))])

@@ -1,11 +1,9 @@
-// Package tooltest tests a [tool.Tool]: its own promises, and those that
-// whoever runs tools relies on.
+// Package tooltest tests a [tool.Tool]: what its Info promises, and what programs that run tools rely on.
 //
 //	func TestWeather(t *testing.T) { tooltest.Run(t, weather) }
 //
-// The tool is called for real, some thousand times, with random arguments that
-// fit its schema: give it a scratch directory, a test server, a fake. Run the
-// test with -race.
+// The tool is really called, some thousand times, with random arguments that fit its schema: give it a temporary
+// directory, a test server or a fake. Run the test with -race.
 package tooltest
 
 import (
@@ -34,8 +32,8 @@ type Options struct {
 	// schema, and random bytes. Zero is 1000.
 	Calls int
 
-	// Context is given to each call; nil is that of the test. Use it for what
-	// the tool needs to find there, such as a [toolstate.State].
+	// Context is that of each call; nil means that of the test. Use it for values
+	// that the tool needs, such as a [toolstate.State].
 	Context context.Context
 }
 
@@ -47,15 +45,15 @@ const patience = 10 * time.Second
 //
 //   - a description that changes, or that cannot be offered to a model
 //   - a schema that is not valid under draft 2020-12
-//   - arguments that are cut off or no object and yet accepted
+//   - arguments that are accepted although they are cut off or not an object
 //   - a panic, under random arguments that fit the schema and random bytes
 //   - a call that does not end when its context does
-//   - blocks that a result may not hold, and structured results that do not
+//   - blocks that are not allowed in a result, and structured results that do not
 //     fit the output schema
 //   - capabilities that judge differently through a wrapper
 //
-// Calls also run in parallel, for the race detector. The arguments are the same each
-// time, as the random numbers always begin alike. At most one Options may be given.
+// Calls also run in parallel, for the race detector. The random arguments are the same
+// each time. At most one Options may be given.
 func Run(t *testing.T, tl tool.Tool, opts ...Options) {
 	t.Helper()
 	c := checker{tool: tl, info: tl.Info(), rng: rand.New(rand.NewPCG(1, 2)), ctx: t.Context(), calls: 1000}
@@ -89,7 +87,7 @@ type checker struct {
 	ordered  []error
 }
 
-// problem notes what is wrong, once: a tool that panics on one input does on a hundred.
+// problem records what is wrong, once: many inputs may cause the same panic.
 func (c *checker) problem(format string, a ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,11 +117,11 @@ func (c *checker) check() []error {
 	for _, in := range inputs {
 		c.call(c.ctx, in)
 	}
-	c.sideBySide(inputs)
+	c.parallel(inputs)
 	return c.ordered
 }
 
-// description checks what the tool says about itself.
+// description checks the tool's Info and its capabilities' signatures.
 func (c *checker) description() {
 	if err := tool.CheckCapabilities(c.tool); err != nil {
 		c.problem("%v", err)
@@ -163,7 +161,7 @@ func compile(raw json.RawMessage) (*jsonschema.Schema, error) {
 	return comp.Compile("tool://schema")
 }
 
-// refusals sends what must never run: arguments that were cut off or are not an object.
+// refusals checks that arguments that were cut off or are not an object are refused.
 func (c *checker) refusals() {
 	for _, bad := range []string{`{`, `{"`, `{"a`, "```json\n{", `nothing`} {
 		args, err := tool.Arguments(c.tool, json.RawMessage(bad))
@@ -173,8 +171,7 @@ func (c *checker) refusals() {
 	}
 }
 
-// inputs returns valid arguments: made from the schema, and what random bytes
-// become, if anything.
+// inputs returns valid arguments, made from the schema and from random bytes.
 func (c *checker) inputs() []json.RawMessage {
 	var valid []json.RawMessage
 	keep := func(raw []byte) {
@@ -205,12 +202,12 @@ func (c *checker) inputs() []json.RawMessage {
 	return valid
 }
 
-// capabilities asks the tool and a wrapper of it the same.
+// capabilities compares the tool with a wrapper of it.
 func (c *checker) capabilities(inputs []json.RawMessage) {
 	wrapped := tool.With(c.tool)
 	for _, in := range slices.Concat(inputs[:min(len(inputs), 50)], []json.RawMessage{[]byte(`{}`), []byte(`{"path":1}`)}) {
 		if stack := noPanic(func() {
-			// What trusts its input panics here on {} and on a path that is a number.
+			// A capability that trusts its input panics on {} or on a path that is a number.
 			c.judge(in)
 			if p, ok := tool.As[tool.Previewer](c.tool); ok {
 				_, _ = p.Preview(c.ctx, in)
@@ -225,7 +222,7 @@ func (c *checker) capabilities(inputs []json.RawMessage) {
 	}
 }
 
-// judge asks the tool's own Judge and Checker: PermissionCall and Decide hide their panics.
+// judge calls the tool's Judge and Checker directly: PermissionCall and Decide hide their panics.
 func (c *checker) judge(input json.RawMessage) {
 	j, ok := tool.As[tool.Judge](c.tool)
 	if !ok {
@@ -240,14 +237,13 @@ func (c *checker) judge(input json.RawMessage) {
 	_, _ = call.Checker.Match(p, permission.Rule{Tool: c.info.Name, Pattern: "x", Behavior: permission.Deny})
 }
 
-// cancellation calls with a context that has ended. The call must end, whatever it
-// returns; one that does not is left running.
+// cancellation checks that a call ends if its context has ended.
 func (c *checker) cancellation(inputs []json.RawMessage) {
 	if len(inputs) == 0 {
 		return
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
-	cancel() // before the call, so that nothing depends on when it gets how far
+	cancel() // before the call, so that the test does not depend on timing
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -295,8 +291,8 @@ func (c *checker) chunk(ch tool.Chunk, input json.RawMessage) {
 	}
 }
 
-// sideBySide gives the race detector something to see.
-func (c *checker) sideBySide(inputs []json.RawMessage) {
+// parallel makes parallel calls, for the race detector.
+func (c *checker) parallel(inputs []json.RawMessage) {
 	var wg sync.WaitGroup
 	for i := range min(8, len(inputs)) {
 		wg.Go(func() {
@@ -311,7 +307,7 @@ func (c *checker) sideBySide(inputs []json.RawMessage) {
 	wg.Wait()
 }
 
-// noPanic returns what fn panicked with and where, or "".
+// noPanic calls fn and returns its panic with the stack, or "".
 func noPanic(fn func()) (stack string) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -42,7 +42,7 @@ func (f faulty) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, 
 	return func(yield func(tool.Chunk, error) bool) { f.call(ctx, call.Input, yield) }
 }
 
-// gullible trusts that a field is there that the schema does not require.
+// gullible judges calls by a field that the schema does not require.
 type gullible struct{ faulty }
 
 func (gullible) Judge(c *permission.Call) {
@@ -51,7 +51,7 @@ func (gullible) Judge(c *permission.Call) {
 	c.ReadOnly = *in.Path == ""
 }
 
-// deferring trusts it when its verdict is asked for.
+// deferring uses the field only in Check.
 type deferring struct{ faulty }
 
 func (deferring) Judge(c *permission.Call) { c.Checker = deferred{input: c.Input} }
@@ -66,8 +66,7 @@ func (d deferred) Check(*permission.Policy) permission.Verdict {
 	return permission.Verdict{}
 }
 
-// TestRunFindsFaults has a tool for each fault. The first row has none, so that the others
-// show something.
+// TestRunFindsFaults has a tool for each fault. The first row has no fault.
 func TestRunFindsFaults(t *testing.T) {
 	good := tool.Info{Name: "probe", Description: "Probes.", Input: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}}}`)}
 	info := func(change func(*tool.Info)) func() tool.Info {
@@ -125,7 +124,6 @@ func TestRunFindsFaults(t *testing.T) {
 	}
 }
 
-// TestRunFindsToolsThatIgnoreCancellation waits on the clock of a bubble.
 func TestRunFindsToolsThatIgnoreCancellation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stubborn := tool.Must(tool.New("stubborn", "Sleeps.", func(context.Context, struct{}) (string, error) {

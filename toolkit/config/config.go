@@ -9,9 +9,8 @@
 //	  "max_tools": 40
 //	}
 //
-// [Apply] applies such a file to a configuration whose tools and sources were
-// registered in Go. The file places and limits tools; it cannot create any.
-// Errors name the line and the key.
+// [Apply] applies such a file to a configuration whose tools and sources were registered in Go. The file places
+// and limits tools; it cannot create any. Errors name the line and the key.
 //
 // To reload, let the toolkit's Update replace the configuration. If the new
 // file is invalid the old configuration stays in use:
@@ -101,12 +100,10 @@ type setting struct {
 	Applicable []string `json:"applicable-states"`
 }
 
-// Apply returns base with the file applied: groups of the file are added
-// to those of base, or replace the texts and parents of the group with the same name;
-// settings replace those of base for the same tool; other keys
-// replace the corresponding fields. The errors of a file, of type [*Error],
-// are joined. Apply checks what can only be wrong in the file; [toolkit.New]
-// checks the rest.
+// Apply returns base with the file applied: groups of the file are added to those of base, or replace the texts
+// and parents of the group with the same name; settings replace those of base for the same tool; other keys
+// replace the corresponding fields. The errors of a file, of type [*Error], are joined. Apply checks what can only
+// be wrong in the file; [toolkit.New] checks the rest.
 func Apply(base toolkit.Config, data []byte) (toolkit.Config, error) {
 	root, err := parse(data)
 	if err != nil {
@@ -174,7 +171,11 @@ type applier struct {
 }
 
 func (a *applier) fail(text string, path ...any) {
-	a.errs = append(a.errs, a.root.errorAt(strs(path), text))
+	var steps []string
+	for _, p := range path {
+		steps = append(steps, fmt.Sprint(p))
+	}
+	a.errs = append(a.errs, a.root.errorAt(steps, text))
 }
 
 func (a *applier) groups(groups []group) {
@@ -243,9 +244,8 @@ func (a *applier) settings(tools []setting) {
 
 // setting returns the setting for a tool, which the caller may change.
 func (a *applier) setting(name string) *toolkit.Setting {
-	is := func(s toolkit.Setting) bool { return s.Tool == name }
 	a.cfg.Settings = slices.Clone(a.cfg.Settings)
-	i := slices.IndexFunc(a.cfg.Settings, is)
+	i := slices.IndexFunc(a.cfg.Settings, func(s toolkit.Setting) bool { return s.Tool == name })
 	if i < 0 {
 		a.cfg.Settings = append(a.cfg.Settings, toolkit.Setting{Tool: name})
 		i = len(a.cfg.Settings) - 1
@@ -272,9 +272,9 @@ func (a *applier) lists(f file) {
 	if f.Initial != nil {
 		a.cfg.Initial = f.Initial
 	}
-	for to, from := range map[*int]*int{&a.cfg.MaxTools: f.MaxTools, &a.cfg.MaxGroups: f.MaxGroups, &a.cfg.MaxBytes: f.MaxBytes} {
-		if from != nil {
-			*to = *from
+	for _, quota := range []struct{ to, from *int }{{&a.cfg.MaxTools, f.MaxTools}, {&a.cfg.MaxGroups, f.MaxGroups}, {&a.cfg.MaxBytes, f.MaxBytes}} {
+		if quota.from != nil {
+			*quota.to = *quota.from
 		}
 	}
 }
@@ -298,12 +298,4 @@ func (a *applier) checkTool(name string, path ...any) {
 	if !slices.Contains(names, name) {
 		a.fail(fmt.Sprintf("unknown tool %q; the tools are %s", name, strings.Join(names, ", ")), path...)
 	}
-}
-
-func strs(path []any) []string {
-	out := make([]string, len(path))
-	for i, p := range path {
-		out[i] = fmt.Sprint(p)
-	}
-	return out
 }

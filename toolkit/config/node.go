@@ -16,8 +16,7 @@ type node struct {
 	members map[string]*node // of an object, or items of a list by position
 }
 
-// parse reads one JSON value. Duplicate keys are an error, since one of them
-// would silently be ignored.
+// parse reads one JSON value. Duplicate keys are an error, since one of them would silently be ignored.
 func parse(data []byte) (*node, error) {
 	p := &parser{data: data, dec: json.NewDecoder(bytes.NewReader(data))}
 	n, err := p.value("")
@@ -103,8 +102,7 @@ func (p *parser) object(n *node, key string) error {
 	return err
 }
 
-// errorAt returns the error for the value at the path, or for its nearest ancestor
-// that exists.
+// errorAt returns the error for the value at the path, or for its nearest ancestor that exists.
 func (n *node) errorAt(path []string, text string) *Error {
 	e := &Error{Line: n.line, Text: text}
 	for _, step := range path {

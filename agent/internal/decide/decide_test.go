@@ -145,12 +145,12 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestReact has a table of reactions to the last of several answers to one question.
+// TestReact has a table of reactions to the last of several answers of the model to one request.
 func TestReact(t *testing.T) {
-	names := map[string]Reaction{"accept": {}, "give up": {}, "relieve": {Relieve: true, Again: true},
+	names := map[string]Reaction{"accept": {}, "give up": {}, "fix": {Fix: true, Again: true},
 		"hint": {Again: true, Hint: HintEmpty}, "give up the hints": {Hint: HintEmpty},
-		"discard": {Void: true, Again: true}, "drop and fail": {Void: true},
-		"continue": {Keep: true, Again: true, Hint: HintCutOff}, "keep and fail": {Keep: true, Hint: HintCutOff}}
+		"discard": {Discard: true, Again: true}, "drop and fail": {Discard: true},
+		"continue": {KeepText: true, Again: true, Hint: HintCutOff}, "keep and fail": {KeepText: true, Hint: HintCutOff}}
 	for _, row := range rows[struct {
 		Why     string
 		Answers []Answer
@@ -175,7 +175,7 @@ func TestRecover(t *testing.T) {
 		Found   Found
 		Want    Status
 		Again   bool
-		Asked   bool // the user's approval is not valid any more
+		Asked   bool // the user's approval is no longer valid
 		Unknown bool
 	}](t, "recover.jsonl") {
 		approved := row.Call.Approved
@@ -225,7 +225,7 @@ func TestJudged(t *testing.T) {
 	}
 }
 
-// TestLimits has a table of limits that are reached.
+// TestLimits has a table of reached limits.
 func TestLimits(t *testing.T) {
 	start := time.Unix(1000, 0)
 	for _, row := range []struct {

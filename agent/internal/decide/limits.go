@@ -27,7 +27,7 @@ type Spent struct {
 	Tokens  int       `json:"tokens,omitempty"`
 	Cost    float64   `json:"cost,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
-	Stopped string    `json:"stopped,omitempty"` // the limit because of which the last answer was asked for
+	Stopped string    `json:"stopped,omitempty"` // the limit because of which a last answer was requested
 
 	Samples      int `json:"samples,omitempty"`
 	SampleTokens int `json:"sample_tokens,omitempty"`
@@ -67,8 +67,8 @@ func (s *Spent) Left(l Limits, now time.Time) (time.Duration, bool) {
 // maxLastAnswerTime is the maximum time for the model's last answer when the time is up.
 const maxLastAnswerTime = 30 * time.Second
 
-// LastAnswerTime returns how long a last answer may take beyond Limits.Time: a quarter of that, so that a limit is
-// not exceeded by much, but at least a second and at most half a minute.
+// LastAnswerTime returns how long a last answer may take beyond Limits.Time: a quarter of that, but at least a
+// second and at most half a minute.
 func (l Limits) LastAnswerTime() time.Duration {
 	return min(max(l.Time/4, time.Second), maxLastAnswerTime)
 }
@@ -89,7 +89,6 @@ func (s *Spent) Shared(l Limits, now time.Time) string {
 	return ""
 }
 
-// count returns a number with its noun.
 func count(n int, noun string) string {
 	if n != 1 {
 		noun += "s"
@@ -120,7 +119,7 @@ func (s *Spent) Sample(l Limits, input, wanted int) (maxTokens int, refused stri
 	return left, ""
 }
 
-// The numbers of identical rounds (the same calls with the same results) after which the model is warned and
+// The numbers of identical steps (the same calls with the same results) after which the model is warned and
 // the run is ended.
 const (
 	loopWarn = 3
@@ -128,8 +127,7 @@ const (
 )
 
 // Reached returns the name of the limit because of which a run may not call the model again, "" for none. The
-// limits of steps and loops apply to each run by itself: a caller in its last step does not stop its
-// sub-agent.
+// limits of steps and loops apply to each run by itself: a caller in its last step does not stop its sub-agent.
 func (s *State) Reached(in Situation) string {
 	switch {
 	case s.Spent.Steps >= in.Limits.Steps:
@@ -143,16 +141,16 @@ func (s *State) Reached(in Situation) string {
 	return in.Above
 }
 
-// Repeats counts how many rounds at the end of the conversation are identical: the same calls, in the
+// Repeats counts how many steps at the end of the conversation are identical: the same calls, in the
 // same order, with the same results.
 func Repeats(msgs []*message.Message) int {
 	n := 0
 	for end := len(msgs); end >= 2; end -= 2 {
-		if !isRound(msgs[end-2:end]) || n > 0 && !sameRound(msgs[end-2:end], msgs[len(msgs)-2:]) {
+		if !isStep(msgs[end-2:end]) || n > 0 && !sameStep(msgs[end-2:end], msgs[len(msgs)-2:]) {
 			break
 		}
 		n++
-		for end >= 3 && isHint(msgs[end-3]) { // there may be a warning between rounds
+		for end >= 3 && isHint(msgs[end-3]) { // there may be a warning between steps
 			end--
 		}
 	}
@@ -168,18 +166,17 @@ func isHint(m *message.Message) bool {
 	return ok
 }
 
-// isRound reports whether two messages are an answer with calls and their results.
-func isRound(m []*message.Message) bool {
+// isStep reports whether two messages are an answer with calls and their results.
+func isStep(m []*message.Message) bool {
 	return m[0].Role == message.RoleAssistant && m[1].Role == message.RoleTool
 }
 
-// sameRound compares the calls and the results of two rounds. The model's text is ignored: it apologises in
+// sameStep compares the calls and the results of two steps. The model's text is ignored: it apologises in
 // different words each time.
-func sameRound(a, b []*message.Message) bool {
+func sameStep(a, b []*message.Message) bool {
 	return slices.EqualFunc(callsAndResults(a[0]), callsAndResults(b[0]), sameCallOrResult) && slices.EqualFunc(callsAndResults(a[1]), callsAndResults(b[1]), sameCallOrResult)
 }
 
-// callsAndResults returns the calls and results of m.
 func callsAndResults(m *message.Message) (out message.Blocks) {
 	for _, b := range m.Blocks {
 		switch b.(type) {

@@ -95,7 +95,7 @@ func TestCallsOfAnAnswer(t *testing.T) {
 							refused[c.ID] = true
 							end(c, func() { s.Refuse(c, "refused") })
 						} else {
-							s.Allow(c, nil)
+							s.Allow(c, "the user", nil)
 						}
 						break
 					}

@@ -23,7 +23,7 @@ const (
 	WaitBackground      // the model has answered, but calls run in the background
 	Stop                // the last answer was requested
 	Finish              // the model has answered
-	Interrupt           // the run was cancelled, or the consumer has broken off
+	Interrupt           // the run was cancelled, or the consumer has stopped
 	Fail                // an error ends the run
 )
 
@@ -54,10 +54,10 @@ const (
 type Situation struct {
 	Messages []*message.Message
 	Limits   Limits
-	Above    string // the limit that was reached of an outer run
+	Above    string // the limit that an outer run has reached
 	Now      time.Time
 	Parallel int  // how many calls may run at a time
-	Ended    bool // the run was cancelled, or the consumer has broken off
+	Ended    bool // the run was cancelled, or the consumer has stopped
 	Failed   bool // an error must end the run
 	Typed    Typed
 }

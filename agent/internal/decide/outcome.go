@@ -154,9 +154,9 @@ func (s *State) Ask(c *Call, preview string, now time.Time) {
 
 // Allow records that the user allowed c, with edited arguments unless they are nil. The call is judged again
 // before it starts, especially against deny rules.
-func (s *State) Allow(c *Call, edited json.RawMessage) {
+func (s *State) Allow(c *Call, by string, edited json.RawMessage) {
 	s.uncover()
-	c.Approved, c.Status, c.Why, c.Judged = true, Allowed, "allowed by the user", -1
+	c.Approved, c.Status, c.Why, c.Judged = true, Allowed, "allowed by "+by, -1
 	c.Claimed = c.Claimed && c.Sub != nil // the user has not approved what a sub-agent's State claims
 	if edited != nil {                    // judged now, because the arguments may mean something else when the call starts
 		c.Input, c.Edited, c.Judgement, c.Status = edited, true, nil, New
@@ -215,9 +215,8 @@ func (s *State) MoveToBackground(c *Call) {
 	c.end(message.OutcomeSuccess, fmt.Sprintf(continues, c.ID))
 }
 
-// ResultLost is the result of a call in the background whose run was cut off. The call is not repeated even
-// if its tool allows that: nothing waits for it any more, and the model can decide better what is still
-// needed.
+// ResultLost is the result of a call in the background whose run was cut off. The call is not repeated even if its
+// tool allows that: nothing waits for it any more, and the model can decide better what is still needed.
 func ResultLost() *message.ToolResult {
 	return &message.ToolResult{Outcome: message.OutcomeInterrupted, Blocks: message.Blocks{&message.Text{Text: OutcomeUnknown}}}
 }
@@ -276,6 +275,9 @@ func (s *State) Waiting(id string, want Status) (*Call, error) {
 			if c.Status == want {
 				ids = append(ids, c.ID)
 			}
+		}
+		if len(ids) == 0 {
+			return nil, fmt.Errorf("%w: %q; no call waits for such an answer, it may have been given already", ErrNoCall, id)
 		}
 		return nil, fmt.Errorf("%w: %q; these wait for such an answer: %q", ErrNoCall, id, ids)
 	case c.Status != want:

@@ -22,11 +22,11 @@ func loopHint(msgs []*message.Message) string {
 	return ""
 }
 
-// maxMends is how often a model call is repeated because the answer was empty or broke off.
-const maxMends = 2
+// maxRepeats is how often a model call is repeated because the answer was empty or broke off.
+const maxRepeats = 2
 
 // A Question is one request for an answer, which may take several model calls.
-type Question struct{ mends int }
+type Question struct{ answers int }
 
 // An Answer describes the result of a model call.
 type Answer struct {
@@ -34,42 +34,42 @@ type Answer struct {
 	Retryable bool // the error may not occur again
 	Refused   bool // the error says that the conversation cannot be sent as it is
 
-	Any   bool // it contains blocks
-	Shown bool // it contains text
-	Empty bool // it has neither text nor a call
+	HasBlocks bool
+	HasText   bool
+	Empty     bool // it has neither text nor a call
 }
 
-// A Reaction is the reaction to an answer. The zero Reaction means: accept an answer that did not fail, and
-// for any other one end the run with its error.
+// A Reaction is the reaction to an answer. The zero Reaction accepts an answer that did not fail, and ends the run
+// with the error of one that did.
 type Reaction struct {
-	Relieve bool   // change the conversation so that it can be sent
-	Keep    bool   // the part that was shown
-	Void    bool   // discard its deltas
-	Again   bool   // call the model again
-	Hint    string // the hint to add before, "" for none
+	Fix      bool   // change the conversation so that it can be sent
+	KeepText bool   // keep the part that was shown
+	Discard  bool   // discard its deltas
+	Again    bool   // call the model again
+	Hint     string // the hint to add before, "" for none
 }
 
 // React decides the reaction to an answer. An answer that broke off without any content was already retried
 // often enough.
 func (q *Question) React(a Answer) Reaction {
 	if a.Refused { // which does not depend on the answer
-		return Reaction{Relieve: true, Again: true}
+		return Reaction{Fix: true, Again: true}
 	}
-	again := q.mends < maxMends && (!a.Failed || a.Retryable)
-	q.mends++
+	again := q.answers < maxRepeats && (!a.Failed || a.Retryable)
+	q.answers++
 	switch {
 	case !a.Failed && a.Empty:
 		return Reaction{Again: again, Hint: HintEmpty}
-	case a.Failed && a.Shown:
-		return Reaction{Keep: true, Again: again, Hint: HintCutOff}
-	case a.Failed && a.Any:
-		return Reaction{Void: true, Again: again}
+	case a.Failed && a.HasText:
+		return Reaction{KeepText: true, Again: again, Hint: HintCutOff}
+	case a.Failed && a.HasBlocks:
+		return Reaction{Discard: true, Again: again}
 	}
 	return Reaction{}
 }
 
 // Answers returns the number of answers so far.
-func (q *Question) Answers() int { return q.mends }
+func (q *Question) Answers() int { return q.answers }
 
 // FullAnswer returns the model's last message. If that continues an answer that broke off, it returns one
 // message of all the parts, with the id of the last.

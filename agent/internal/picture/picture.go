@@ -37,7 +37,7 @@ func Check(mediaType string, data []byte) (string, error) {
 	case err != nil && strings.HasSuffix(err.Error(), io.EOF.Error()): // image/gif does not wrap it
 		return "", errors.New("it is cut off")
 	case errors.Is(err, image.ErrFormat):
-		return "", errors.New("it does not begin as one")
+		return "", errors.New("its content is not an image")
 	case err != nil:
 		return "", err
 	case width <= 0 || height <= 0:

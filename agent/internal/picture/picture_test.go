@@ -59,8 +59,8 @@ func TestCheck(t *testing.T) {
 		{"a signature alone", "image/png", img["png"][:8], "", "cut off"},
 		{"half a GIF", "image/gif", img["gif"][:8], "", "cut off"},
 		{"half a header", "image/jpeg", img["jpeg"][:30], "", "cut off"},
-		{"a WebP's signature", "image/webp", img["lossy"][:16], "", "does not begin as one"},
-		{"text", "image/png", []byte("hello"), "", "does not begin as one"},
+		{"a WebP's signature", "image/webp", img["lossy"][:16], "", "is not an image"},
+		{"text", "image/png", []byte("hello"), "", "is not an image"},
 		{"a damaged header", "image/png", append(append(bytes.Clone(img["png"][:16]), 9, 9, 9, 9), img["png"][20:]...), "", "checksum"},
 		{"no width", "image/webp", flat, "", "0 by 3 pixels"},
 	} {

@@ -8,8 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// IsHint reports whether m is a hint from the program, perhaps with images and files, and has no text of the
-// user.
+// IsHint reports whether m is a hint from the program, perhaps with images and files, and has no text of the user.
 func IsHint(m *message.Message) bool {
 	if m.Role != message.RoleUser || len(m.Blocks) == 0 {
 		return false
@@ -18,8 +17,7 @@ func IsHint(m *message.Message) bool {
 	return ok && !slices.ContainsFunc(m.Blocks, func(b message.Block) bool { _, isText := b.(*message.Text); return isText })
 }
 
-// TurnStart returns the index of the user's last message. Hints, which also have the user's role,
-// do not count.
+// TurnStart returns the index of the user's last message. Hints, which also have the user's role, do not count.
 func TurnStart(msgs []*message.Message) int {
 	for i := len(msgs) - 1; i > 0; i-- {
 		if msgs[i].Role == message.RoleUser && !IsHint(msgs[i]) {
@@ -31,7 +29,7 @@ func TurnStart(msgs []*message.Message) int {
 
 // KeepFrom returns the index of the first message to keep unchanged: the start of
 // the earliest turn such that the rest fits the budget or, if the current turn alone is
-// too long, of a round within it. The newest round is kept whatever its size.
+// too long, of a step within it. The newest step is kept whatever its size.
 func KeepFrom(msgs []*message.Message, budget int) int {
 	start := TurnStart(msgs)
 	from, sum := len(msgs), 0
@@ -105,7 +103,7 @@ func (c Cut) Apply(msgs []*message.Message, keep Keeper) []*message.Message {
 }
 
 // WithoutSummary returns the first cut that makes msgs fit into budget, if any: it shortens old results,
-// which the model can read again, then removes old images and files, and if the newest round
+// which the model can read again, then removes old images and files, and if the newest step
 // alone is too long, shortens its results. keep is the size that the newest messages may have.
 func WithoutSummary(msgs []*message.Message, from, keep, budget int) (cut Cut, fits bool) {
 	cuts := []Cut{{From: from, Old: OldResult}, {From: from, Old: OldResult, Data: from}}

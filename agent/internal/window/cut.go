@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	// OldResult is how many bytes of an old result's text the first step of a
-	// compaction keeps.
+	// OldResult is how many bytes of an old result's text the first step of a compaction keeps.
 	OldResult = 1000
 
 	// newResult is how much of each of the newest results is kept if they are too long together and this
@@ -62,8 +61,7 @@ func Shorten(res *message.ToolResult, limit int, keep Keeper) *message.ToolResul
 	return &cp
 }
 
-// Abridge shortens text to about the given number of tokens: its beginning and
-// its end.
+// Abridge shortens text to about the given number of tokens: its beginning and its end.
 func Abridge(text string, tokens int) string {
 	all := Text(text)
 	if all <= tokens {

@@ -1,6 +1,5 @@
-// Package window decides how a conversation is kept within a model's window: how full
-// it is, when it is shortened, what is kept verbatim, which results are cut, and
-// what the model reads instead. It only computes: asking the
+// Package window decides how a conversation is kept within a model's window: how full it is, when it is shortened,
+// what is kept verbatim, which results are cut, and what the model reads instead. It only computes: asking the
 // model for a summary, and storing results before they are cut, is up to the caller.
 //
 // All sizes are our own estimates. A [Gauge] converts what a server
@@ -14,8 +13,7 @@ type Gauge struct {
 	Window  int     // in tokens
 	Compact float64 // the share of the window at which the conversation is shortened; never if not positive
 
-	// Ratio is the ratio of the tokens that the server reports to our estimate; 0 if
-	// unknown. See [Ratio].
+	// Ratio is the ratio of the tokens that the server reports to our estimate; 0 if unknown. See [Ratio].
 	Ratio float64
 
 	refused int // size of the smallest request that a server found too long; 0 if there is none
@@ -72,17 +70,16 @@ func (g *Gauge) room() int {
 // Share returns a share of the window, as an estimate.
 func (g *Gauge) Share(share float64) int { return int(share * float64(g.room())) }
 
-// Due reports whether a request, of which a part is fixed, should be shortened: it fills
-// too much of the window, and at least a tenth would be gained, judging by what the last
-// compaction left and by the budget.
+// Due reports whether a request, of which a part is fixed, should be shortened: it fills too much of the window,
+// and at least a tenth would be gained, judging by what the last compaction left and by the budget.
 func (g *Gauge) Due(fixed, messages int) bool {
 	size, left := fixed+messages, max(g.left, fixed+g.Budget(fixed))
 	return g.Compact > 0 && size >= g.Share(g.Compact) && 9*size >= 10*left
 }
 
-// Budget returns the size that the messages may have after a compaction, next to a fixed part of the
-// request: well below what makes one due, so that the next is not due soon. If the
-// fixed part leaves too little, it is half of what that leaves.
+// Budget returns the size that the messages may have after a compaction, next to a fixed part of the request: well
+// below the size at which a compaction is due, so that the next one is not due soon. If the fixed part leaves too
+// little, it is half of what that leaves.
 func (g *Gauge) Budget(fixed int) int {
 	return max(g.Share(0.75*g.Compact)-fixed, (g.room()-fixed)/2)
 }

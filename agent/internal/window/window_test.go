@@ -118,14 +118,14 @@ func TestGauge(t *testing.T) {
 		}
 	}
 	g := fresh()
-	// With a large fixed part less is gained, and compaction is due later.
+	// A large fixed part leaves less to remove, so that compaction is due later.
 	if got := g.Budget(7000); got != 1500 || g.Due(7000, 2400) || !g.Due(7000, 2450) {
 		t.Errorf("budget %d with a large fixed part", got)
 	}
 }
 
-// TestCount: the tally equals the size of the whole conversation, after messages were added
-// and after a rewrite, even if the last message stayed.
+// TestCount: the tally equals the size of the whole conversation after messages were added
+// and after a rewrite, even if the last message was kept.
 func TestCount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := &window.Gauge{Window: 10_000, Compact: 0.8}
@@ -187,8 +187,8 @@ func TestShorten(t *testing.T) {
 	}
 }
 
-// TestShortenKeepsRunes: no rune is split, an image stays, and the offset in the note
-// is the length of the beginning.
+// TestShortenKeepsRunes: no rune is split, an image is kept, and the offset in the note
+// is the length of the kept beginning.
 func TestShortenKeepsRunes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOfN(rapid.RuneFrom([]rune("aä日🙂\n")), 50, 300, -1).Draw(t, "text")
@@ -353,7 +353,7 @@ func TestReplace(t *testing.T) {
 			t.Error(got)
 		}
 	}
-	// Pinned results stay through several summaries, once.
+	// Pinned results are kept once, also after several summaries.
 	for range 3 {
 		h := hint(window.SummarySource, "new")
 		h.Blocks = append(h.Blocks, window.Pinned(msgs, 1000)...)

@@ -41,9 +41,9 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestAway stops the database while a run is in a tool, for longer than claims last, and kills
-// it while it is idle. The run waits; a watcher gets each event once; no one takes the
-// session from the writer.
+// TestAway stops the database during a tool call, for longer than a claim lasts, and kills
+// it while it is idle. The run waits, a watcher gets each event once, and no other process takes over the
+// session.
 func TestAway(t *testing.T) {
 	const claim = 2 * time.Second // much more than a busy machine keeps a process waiting
 	server, p := ownServer(t)
@@ -89,14 +89,14 @@ func TestAway(t *testing.T) {
 		}
 		seen <- names
 	}()
-	robbed := make(chan int)
+	opened := make(chan int)
 	ended := make(chan struct{})
-	go func() { // a process that wants the session all the time
+	go func() { // a process that keeps trying to open the session
 		n := 0
 		for {
 			select {
 			case <-ended:
-				robbed <- n
+				opened <- n
 				return
 			default:
 			}
@@ -118,10 +118,10 @@ func TestAway(t *testing.T) {
 		t.Errorf("the run: %v, %v, %d calls", reply, err, calls)
 	}
 	if took := time.Since(before); took < claim {
-		t.Errorf("the run took %v, and has not waited", took)
+		t.Errorf("the run took %v and did not wait", took)
 	}
 	close(ended)
-	if n := <-robbed; n > 1 { // before the writer had it
+	if n := <-opened; n > 1 { // once, before the writer opened it
 		t.Errorf("the session was opened %d times by another", n)
 	}
 	must(t, s.Close())
@@ -130,7 +130,7 @@ func TestAway(t *testing.T) {
 		t.Errorf("the watcher has seen\n%s, stored are\n%s", got, want)
 	}
 
-	stop(server.Kill, claim/2) // all its processes: it recovers from its log
+	stop(server.Kill, claim/2) // kills all its processes; it recovers from its log
 	st, in, err := session.Read(ctx, store, "x", 0)
 	if err != nil || in.Status != session.StatusEnded || len(st.Messages) != 6 {
 		t.Errorf("after a crash: %+v, %d messages, %v", in, len(st.Messages), err)
@@ -151,8 +151,8 @@ func storedEvents(t *testing.T, store *postgres.Store, id string) (names []strin
 	return names
 }
 
-// TestAwayTooLong has each operation end with an error that says what to do, and nothing lost of what
-// was stored.
+// TestAwayTooLong: while the database is away for long, each operation ends with an error that has the remedy. Nothing
+// that was stored is lost.
 func TestAwayTooLong(t *testing.T) {
 	const wait = 300 * time.Millisecond
 	server, p := ownServer(t)
@@ -182,7 +182,7 @@ func TestAwayTooLong(t *testing.T) {
 	} {
 		begin := time.Now()
 		err := do()
-		if err == nil || !strings.Contains(err.Error(), "cannot be reached") || !strings.Contains(err.Error(), "Options.Wait") || errors.Is(err, session.ErrConflict) {
+		if err == nil || !strings.Contains(err.Error(), "could not be reached") || !strings.Contains(err.Error(), "Options.Wait") || errors.Is(err, session.ErrConflict) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if took := time.Since(begin); took > 20*wait {
@@ -199,7 +199,7 @@ func TestAwayTooLong(t *testing.T) {
 	}
 	must(t, server.Start())
 	if err := log.Append(ctx, record(2)); err == nil || !strings.Contains(err.Error(), "open the session again") {
-		t.Errorf("a log of which the end is unknown: %v", err)
+		t.Errorf("a log whose end is unknown: %v", err)
 	}
 	var err error
 	for range 100 { // the old log is still open

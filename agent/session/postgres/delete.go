@@ -15,7 +15,7 @@ import (
 // piece is how many rows of a session are removed in one statement.
 const piece = 500
 
-// Delete removes a session, if no one has it open: otherwise the error is [session.ErrConflict].
+// Delete removes a session. If a writer has it open, the error is [session.ErrConflict].
 func (s *Store) Delete(ctx context.Context, id string) error {
 	if err := s.writable(ctx, id); err != nil {
 		return err
@@ -29,7 +29,7 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 		var open bool
 		err = s.pool.QueryRow(ctx, "SELECT "+alive+" FROM session s WHERE id = $1 AND updated IS NOT NULL", id).Scan(&open)
 		switch {
-		case errors.Is(err, pgx.ErrNoRows) && again: // the try before has done it; Prune removes what is left
+		case errors.Is(err, pgx.ErrNoRows) && again: // the previous attempt has unlinked it; Prune removes the rest
 			return nil
 		case errors.Is(err, pgx.ErrNoRows):
 			return fs.ErrNotExist
@@ -39,7 +39,7 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 		return err
 	})
 	if err == nil {
-		s.hub.changed(id)
+		s.hub.changed(id, onRecord)
 		err = s.purge(ctx, num)
 	}
 	if err != nil {
@@ -48,9 +48,9 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 	return nil
 }
 
-// unlink takes the id from a session, so that it exists no more, and sets num to its number.
-// The error is [pgx.ErrNoRows] if it is open or the condition does not hold. As with a
-// claim, the row is locked before it is judged.
+// unlink sets the id of a session to NULL, after which it does not exist, and num to its number.
+// The error is [pgx.ErrNoRows] if it is open or the condition is false. As for a claim, the row is
+// locked before it is checked.
 func (s *Store) unlink(ctx context.Context, id, cond string, num *int64, args ...any) error {
 	b := &pgx.Batch{}
 	b.Queue("SELECT FROM session WHERE id = $1 FOR UPDATE", id)
@@ -59,12 +59,12 @@ func (s *Store) unlink(ctx context.Context, id, cond string, num *int64, args ..
 	return s.batch(ctx, b, func(row pgx.Row) error { return row.Scan(num) })
 }
 
-// purge removes what a session held that was unlinked.
+// purge removes the rows of a session that was unlinked.
 func (s *Store) purge(ctx context.Context, num int64) error {
 	for _, table := range []struct{ name, key string }{{"record", "seq"}, {"event", "seq"}, {"input", "n"}} {
 		remove := fmt.Sprintf(`WITH gone AS (
 			DELETE FROM %[1]s WHERE num = $1 AND %[2]s IN (SELECT %[2]s FROM %[1]s WHERE num = $1 LIMIT %[3]d) RETURNING ref
-		), beside AS (DELETE FROM payload WHERE ref IN (SELECT ref FROM gone))
+		), payloads AS (DELETE FROM payload WHERE ref IN (SELECT ref FROM gone))
 		SELECT count(*) FROM gone`, table.name, table.key, piece)
 		for n := piece; n == piece; {
 			err := s.try(ctx, func(ctx context.Context, _ bool) error {
@@ -81,26 +81,26 @@ func (s *Store) purge(ctx context.Context, num int64) error {
 	})
 }
 
-// Retention says what [Store.Prune] removes.
+// Retention configures [Store.Prune].
 type Retention struct {
 	// Sessions is how long sessions are kept after they were stored last, unless inputs
 	// wait for them; 0 keeps them.
 	Sessions time.Duration
 
 	// History is how long records and events are kept that are not needed to load a session,
-	// because a whole record follows them; 0 keeps them. Read and Watch say
+	// because a whole record follows them; 0 keeps them. Read and Watch return
 	// [session.ErrGone] for those that were removed.
 	History time.Duration
 }
 
-// Pruned says what [Store.Prune] has removed.
+// Pruned counts what [Store.Prune] has removed.
 type Pruned struct {
 	Sessions, Records int
 }
 
-// Prune removes what is older than r says, and what processes that died have left. Sessions
-// that are open are not deleted. Call it from time to time, in any process: it works in small
-// pieces, beside others.
+// Prune removes sessions and records that are older than r permits, and data that killed processes have left
+// behind. Sessions that are open are not deleted. Call it from time to time, in any process: its transactions are
+// short, and others can work meanwhile.
 func (s *Store) Prune(ctx context.Context, r Retention) (Pruned, error) {
 	var done Pruned
 	if err := s.writable(ctx, anyID); err != nil {
@@ -127,7 +127,7 @@ func (s *Store) pruneSessions(ctx context.Context, age time.Duration, done *Prun
 			return err
 		}
 	}
-	// Opened by a process that has died before it stored anything.
+	// Sessions of processes that died before they stored a record.
 	if _, err := s.unlinkAll(ctx, "updated IS NULL AND $2::interval IS NOT NULL", age); err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (s *Store) pruneSessions(ctx context.Context, age time.Duration, done *Prun
 	})
 }
 
-// unlinkAll unlinks the sessions for which a condition of their age holds.
+// unlinkAll unlinks the sessions that satisfy a condition on their age.
 func (s *Store) unlinkAll(ctx context.Context, cond string, age time.Duration) (n int, err error) {
 	const most = 1000
 	for after := ""; ; {
@@ -165,7 +165,7 @@ func (s *Store) unlinkAll(ctx context.Context, cond string, age time.Duration) (
 			case err != nil:
 				return n, err
 			}
-			s.hub.changed(id)
+			s.hub.changed(id, onRecord)
 			n++
 		}
 		if len(ids) < most {
@@ -175,8 +175,8 @@ func (s *Store) unlinkAll(ctx context.Context, cond string, age time.Duration) (
 	}
 }
 
-// pruneHistory removes the records before the last whole one that is old enough, so that those
-// from there on are still all that is needed.
+// pruneHistory removes the records before the last whole one that is old enough: loading a session
+// needs only those from there on.
 func (s *Store) pruneHistory(ctx context.Context, age time.Duration, done *Pruned) error {
 	const most = 1000
 	type old struct{ num, first, last int64 }
@@ -213,7 +213,7 @@ func (s *Store) pruneHistory(ctx context.Context, age time.Duration, done *Prune
 	}
 }
 
-// cut removes the records from first to before next, and their events.
+// cut removes the records from first up to, but not including, next, with their events.
 func (s *Store) cut(ctx context.Context, num, first, next int64) (n int, err error) {
 	err = s.try(ctx, func(ctx context.Context, _ bool) error {
 		return s.pool.QueryRow(ctx, `WITH last AS (SELECT event FROM record WHERE num = $1 AND seq = $3 - 1
@@ -223,7 +223,7 @@ func (s *Store) cut(ctx context.Context, num, first, next int64) (n int, err err
 			DELETE FROM record WHERE num = (SELECT num FROM cut) AND seq < $3 RETURNING ref
 		), events AS (
 			DELETE FROM event WHERE num = (SELECT num FROM cut) AND seq <= (SELECT event FROM last) RETURNING ref
-		), beside AS (
+		), payloads AS (
 			DELETE FROM payload WHERE ref IN (SELECT ref FROM records UNION ALL SELECT ref FROM events)
 		)
 		SELECT count(*) FROM records`, num, first, next).Scan(&n)

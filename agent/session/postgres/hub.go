@@ -5,83 +5,110 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// sweepEvery is how often the sessions that are watched here are looked at, for those that
-// changed while no one could say so.
+// sweepEvery is the interval at which the sessions of a hub are checked for changes whose notification was lost.
 const sweepEvery = time.Second
 
-// A hub wakes the watchers of this process.
+// A hub wakes the goroutines of this process that wait for changes of sessions.
 type hub struct {
-	mu      sync.Mutex
-	closed  bool
-	topics  map[string]*topic // the sessions that are watched here
-	pending map[string]bool   // those that changed here and were not announced
-	some    chan struct{}     // has one element if some are pending
+	closed atomic.Bool
+
+	mu              sync.Mutex
+	topics          map[string]*topic // by session
+	live            int               // number of channels returned by Store.Live
+	pending         map[string]bool   // changes of this process that are not announced yet: session ids, with a slash appended for inboxes
+	hasPending      chan struct{}     // has one element if pending is not empty
+	interruptKeeper func()            // makes the keeper check live; nil while the keeper is not waiting
+
+	published    map[string][]session.Event // events to send to other processes
+	bytes        int                        // the size of their data
+	hasPublished chan struct{}              // has one element if published is not empty
 }
 
-// A topic is a session that is watched.
+// A topic is a session with goroutines that wait for its changes.
 type topic struct {
-	watchers int
-	changed  chan struct{} // closed, and replaced, when the session may have changed
-	seen     version       // by the last sweep
+	wakes [2]map[chan struct{}]bool // each buffers one element
+	live  map[chan session.Event]bool
+	seen  version // found by the last sweep
 }
 
-// A version tells a session, and how far it is.
-type version struct{ num, event int64 }
+// The indices of topic.wakes.
+const (
+	onRecord = iota
+	onInput
+)
+
+// A version is the state of a session and its inbox.
+type version struct{ num, seq, sent int64 }
 
 func newHub() *hub {
-	return &hub{topics: map[string]*topic{}, pending: map[string]bool{}, some: make(chan struct{}, 1)}
+	return &hub{topics: map[string]*topic{}, pending: map[string]bool{}, hasPending: make(chan struct{}, 1),
+		published: map[string][]session.Event{}, hasPublished: make(chan struct{}, 1)}
 }
 
-func (h *hub) join(id string) *topic {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// topic returns the topic of a session, and creates it if it is new. mu is held.
+func (h *hub) topic(id string) *topic {
 	t := h.topics[id]
 	if t == nil {
-		t = &topic{changed: make(chan struct{})}
+		t = &topic{wakes: [2]map[chan struct{}]bool{{}, {}}, live: map[chan session.Event]bool{}}
 		h.topics[id] = t
 	}
-	t.watchers++
 	return t
 }
 
-func (h *hub) leave(id string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	t := h.topics[id]
-	if t.watchers--; t.watchers == 0 {
+// forget removes a topic without channels. mu is held.
+func (h *hub) forget(id string) {
+	if t := h.topics[id]; len(t.wakes[onRecord])+len(t.wakes[onInput])+len(t.live) == 0 {
 		delete(h.topics, id)
 	}
 }
 
-// next returns a channel that is closed at the next change.
-func (h *hub) next(t *topic) <-chan struct{} {
+// join returns a channel that gets an element after changes of a kind, and a function that removes it.
+func (h *hub) join(id string, kind int) (<-chan struct{}, func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return t.changed
+	ch := make(chan struct{}, 1)
+	h.topic(id).wakes[kind][ch] = true
+	return ch, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.topics[id].wakes[kind], ch)
+		h.forget(id)
+	}
 }
 
-// wake wakes the watchers of some sessions.
-func (h *hub) wake(ids ...string) {
+// poke puts an element into a channel that buffers one, unless it has one.
+func poke(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// wake wakes the goroutines that wait for a change of a kind.
+func (h *hub) wake(id string, kind int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, id := range ids {
-		if t := h.topics[id]; t != nil {
-			t.wake()
+	if t := h.topics[id]; t != nil {
+		for ch := range t.wakes[kind] {
+			poke(ch)
 		}
 	}
 }
 
-func (t *topic) wake() {
-	close(t.changed)
-	t.changed = make(chan struct{})
+func (h *hub) wakeAll() {
+	for _, id := range h.watched() {
+		h.wake(id, onRecord)
+		h.wake(id, onInput)
+	}
 }
-
-func (h *hub) wakeAll() { h.wake(h.watched()...) }
 
 func (h *hub) watched() []string {
 	h.mu.Lock()
@@ -89,32 +116,38 @@ func (h *hub) watched() []string {
 	return slices.Collect(maps.Keys(h.topics))
 }
 
-// swept wakes the watchers of sessions that are not as the last sweep saw them.
-func (h *hub) swept(ids []string, now map[string]version) {
+// noteVersion compares a session's version with that of the last sweep, and wakes the waiting goroutines if it has
+// changed.
+func (h *hub) noteVersion(id string, now version) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, id := range ids {
-		if t := h.topics[id]; t != nil && t.seen != now[id] {
-			t.seen = now[id]
-			t.wake()
-		}
+	t := h.topics[id]
+	var was version
+	if t != nil {
+		was, t.seen = t.seen, now
+	}
+	h.mu.Unlock()
+	if was.num != now.num || was.seq != now.seq {
+		h.wake(id, onRecord)
+	}
+	if was.num != now.num || was.sent != now.sent {
+		h.wake(id, onInput)
 	}
 }
 
-// changed wakes the watchers of a session here, and has it announced to other processes.
-func (h *hub) changed(id string) {
-	h.wake(id)
+// changed wakes the waiting goroutines of this process, and queues the change for announce.
+func (h *hub) changed(id string, kind int) {
+	h.wake(id, kind)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if kind == onInput {
+		id += "/"
+	}
 	h.pending[id] = true
-	select {
-	case h.some <- struct{}{}:
-	default:
-	}
+	poke(h.hasPending)
 }
 
-// take returns the sessions that are to be announced.
-func (h *hub) take() []string {
+// takePending removes and returns the pending changes.
+func (h *hub) takePending() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ids := slices.Collect(maps.Keys(h.pending))
@@ -124,27 +157,19 @@ func (h *hub) take() []string {
 
 // close ends the watchers. It reports false if it was called before.
 func (h *hub) close() bool {
-	h.mu.Lock()
-	closed := h.closed
-	h.closed = true
-	h.mu.Unlock()
+	closed := h.closed.Swap(true)
 	h.wakeAll()
 	return !closed
 }
 
-func (h *hub) isClosed() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.closed
-}
-
-// start begins what runs in the background.
+// start starts the background goroutines.
 func (s *Store) start(config *pgx.ConnConfig) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { s.keep(ctx, config) })
 	if !s.opts.ReadOnly {
 		running.Go(func() { s.announce(ctx) })
+		running.Go(func() { s.post(ctx) })
 	}
 	s.stop = func() {
 		cancel()
@@ -154,36 +179,36 @@ func (s *Store) start(config *pgx.ConnConfig) {
 
 func (s *Store) channel() string { return "kitbag_in_" + s.opts.Schema }
 
-// announce says to other processes which sessions have changed. That is not done in the
-// transaction of a save: Postgres commits transactions that notify one after the other.
+// announce notifies other processes of changes. It is not part of the transaction of a save, because Postgres
+// serializes the commits of transactions that notify.
 func (s *Store) announce(ctx context.Context) {
 	for ended := false; !ended; {
 		select {
-		case <-s.hub.some:
+		case <-s.hub.hasPending:
 		case <-ctx.Done():
 			ended = true
 		}
-		if ids := s.hub.take(); len(ids) > 0 {
+		if ids := s.hub.takePending(); len(ids) > 0 {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeFor)
-			// If it fails, the others find out when they sweep.
+			// On failure the sweeps of other processes find the changes.
 			_, _ = s.pool.Exec(ctx, "SELECT pg_notify($1, id) FROM unnest($2::text[]) id", s.channel(), ids)
 			cancel()
 		}
 	}
 }
 
-// keep has a connection, outside of the pool so that it need not wait for one, on which the
-// claims of this store are renewed and announcements come.
+// keep renews the claims of this store and receives notifications. Its connection is not in the pool, so that it
+// never waits for one.
 func (s *Store) keep(ctx context.Context, config *pgx.ConnConfig) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		k := &keeper{store: s}
 		if err := k.connect(ctx, config); err == nil {
 			pause = firstPause
 			k.run(ctx)
-		} else { // the database may have no connection to spare
+		} else { // the database may have no free connection
 			_ = s.renew(ctx, s.pool)
 		}
-		s.hub.wakeAll() // to find out that the database is away, or what has changed
+		s.hub.wakeAll() // they query the database again
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -196,8 +221,9 @@ func (s *Store) keep(ctx context.Context, config *pgx.ConnConfig) {
 type keeper struct {
 	store *Store
 	conn  *pgx.Conn
-	beat  time.Time // when claims are to be renewed
-	sweep time.Time
+	live  bool // it listens on the channel of deltas
+
+	nextRenewal, nextSweep time.Time
 }
 
 func (k *keeper) connect(ctx context.Context, config *pgx.ConnConfig) (err error) {
@@ -207,23 +233,26 @@ func (k *keeper) connect(ctx context.Context, config *pgx.ConnConfig) (err error
 	return err
 }
 
-// run returns when the connection is of no use any more.
+// run returns when the connection fails or ctx ends.
 func (k *keeper) run(ctx context.Context) {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeFor)
 		defer cancel()
 		_ = k.conn.Close(ctx)
 	}()
-	if err := k.listen(ctx); err != nil {
+	if err := k.listen(ctx, "LISTEN ", k.store.channel()); err != nil {
 		return
 	}
 	k.store.hub.wakeAll()
-	for k.due(ctx) == nil {
-		until := k.sweep
-		if !k.store.opts.ReadOnly && k.beat.Before(until) {
-			until = k.beat
+	for k.due(ctx) == nil && k.listenLive(ctx) == nil {
+		until := k.nextSweep
+		if !k.store.opts.ReadOnly && k.nextRenewal.Before(until) {
+			until = k.nextRenewal
 		}
 		waitCtx, cancel := context.WithDeadline(ctx, until)
+		if k.store.hub.setKeeper(cancel, k.live) {
+			cancel()
+		}
 		n, err := k.conn.WaitForNotification(waitCtx)
 		timeout := waitCtx.Err() != nil
 		cancel()
@@ -231,39 +260,40 @@ func (k *keeper) run(ctx context.Context) {
 		case ctx.Err() != nil, err != nil && !timeout:
 			return
 		case err == nil:
-			k.store.hub.wake(n.Payload)
+			k.store.hub.notified(n)
 		}
 	}
 }
 
-func (k *keeper) listen(ctx context.Context) error {
+// listen starts or stops listening on a channel, by the verb LISTEN or UNLISTEN.
+func (k *keeper) listen(ctx context.Context, verb, channel string) error {
 	ctx, cancel := context.WithTimeout(ctx, closeFor)
 	defer cancel()
-	_, err := k.conn.Exec(ctx, "LISTEN "+pgx.Identifier{k.store.channel()}.Sanitize())
-	if is(err, "25006") { // read_only_sql_transaction: on a standby only sweeps find what changes
+	_, err := k.conn.Exec(ctx, verb+pgx.Identifier{channel}.Sanitize())
+	if hasCode(err, "25006") { // read_only_sql_transaction: on a standby only sweeps find changes
 		return nil
 	}
 	return err
 }
 
-// due does what is due.
+// due renews the claims and sweeps when each is due.
 func (k *keeper) due(ctx context.Context) error {
 	s, now := k.store, time.Now()
-	if !s.opts.ReadOnly && !now.Before(k.beat) {
+	if !s.opts.ReadOnly && !now.Before(k.nextRenewal) {
 		if err := s.renew(ctx, k.conn); err != nil {
 			return err
 		}
-		k.beat = now.Add(s.opts.Claim / 3)
+		k.nextRenewal = now.Add(s.opts.Claim / 3)
 	}
-	if now.Before(k.sweep) {
+	if now.Before(k.nextSweep) {
 		return nil
 	}
-	k.sweep = now.Add(sweepEvery)
-	return k.look(ctx)
+	k.nextSweep = now.Add(sweepEvery)
+	return k.sweepTopics(ctx)
 }
 
-// look finds the watched sessions that have changed.
-func (k *keeper) look(ctx context.Context) error {
+// sweepTopics finds the topics whose sessions have changed.
+func (k *keeper) sweepTopics(ctx context.Context) error {
 	hub := k.store.hub
 	ids := hub.watched()
 	if len(ids) == 0 {
@@ -271,24 +301,25 @@ func (k *keeper) look(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.store.opts.Claim/3)
 	defer cancel()
-	rows, err := k.conn.Query(ctx, "SELECT id, num, event FROM session WHERE id = ANY($1) AND updated IS NOT NULL", ids)
+	rows, err := k.conn.Query(ctx, "SELECT id, num, seq, sent FROM session WHERE id = ANY($1) AND updated IS NOT NULL", ids)
 	if err != nil {
 		return err
 	}
 	now := map[string]version{}
 	var id string
 	var v version
-	if _, err = pgx.ForEachRow(rows, []any{&id, &v.num, &v.event}, func() error {
+	if _, err = pgx.ForEachRow(rows, []any{&id, &v.num, &v.seq, &v.sent}, func() error {
 		now[id] = v
 		return nil
 	}); err != nil {
 		return err
 	}
-	hub.swept(ids, now)
+	for _, id := range ids {
+		hub.noteVersion(id, now[id])
+	}
 	return nil
 }
 
-// renew renews the claims of this store.
 func (s *Store) renew(ctx context.Context, q querier) error {
 	if s.opts.ReadOnly {
 		return nil

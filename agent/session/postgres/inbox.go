@@ -14,9 +14,8 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// insertInput stores an input, and makes the session if it is new. If the inbox is full or
-// has the input already, the number is NULL, which the table refuses, and with it all
-// that is in the transaction.
+// insertInput stores an input, and creates the session if it is new. If the inbox is full or has
+// the input, s has no row, and the NOT NULL constraint of input.num fails the transaction.
 const insertInput = `WITH s AS (
 	INSERT INTO session (id, updated, inputs, sent) VALUES ($1, clock_timestamp(), 1, 1)
 	ON CONFLICT (id) DO UPDATE SET inputs = session.inputs + 1, sent = session.sent + 1, updated = coalesce(session.updated, excluded.updated)
@@ -26,23 +25,23 @@ const insertInput = `WITH s AS (
 INSERT INTO input (num, n, id, token, sent, data, ref)
 VALUES ((SELECT num FROM s), (SELECT sent FROM s), $2, $3, clock_timestamp(), $5, $6)`
 
-// capacity returns how many inputs may wait.
+// capacity is the number of inputs that may wait.
 var capacity = sync.OnceValue(func() int {
 	n, in := 0, session.Entry{ID: "x", Data: json.RawMessage("0")}
-	for session.CheckEntry(in, n) == nil {
+	for in.Check(n) == nil {
 		n++
 	}
 	return n
 })
 
-// Send gives an input to a session.
+// Send sends an input to a session.
 func (s *Store) Send(ctx context.Context, id string, in session.Entry) (accepted bool, err error) {
 	if err := s.writable(ctx, id); err != nil {
 		return false, err
 	}
 	token := rand.Text()
-	invalid := session.CheckEntry(in, 0)
-	data, _ := compact(in.Data) // whether it is JSON is in invalid
+	invalid := in.Check(0)
+	data, _ := compact(in.Data) // Check has validated it
 	err = s.try(ctx, func(ctx context.Context, again bool) error {
 		if invalid != nil || again {
 			known, by, _, err := s.known(ctx, id, in.ID)
@@ -59,29 +58,32 @@ func (s *Store) Send(ctx context.Context, id string, in session.Entry) (accepted
 	if err != nil {
 		return false, fmt.Errorf("session %q: %w", id, err)
 	}
+	if accepted {
+		s.hub.changed(id, onInput)
+	}
 	return accepted, nil
 }
 
 func (s *Store) send(ctx context.Context, id, input, token string, content []byte) (accepted bool, err error) {
-	for { // a record may take inputs between a refusal and the look for its reason
+	for { // a record may consume inputs before the reason of a refusal is read
 		b := &pgx.Batch{}
-		data, ref := beside(b, content)
+		data, ref := inlineOrPayload(b, content)
 		b.Queue(insertInput, id, input, token, capacity(), data, ref)
 		err := s.batch(ctx, b, nil)
-		if !is(err, "23502", "23505") { // not_null_violation; unique_violation: sent twice at once
+		if !hasCode(err, "23502", "23505") { // not_null_violation; unique_violation: sent twice at once
 			return err == nil, err
 		}
 		known, _, waiting, err := s.known(ctx, id, input)
 		if err != nil || known {
 			return false, err
 		}
-		if err := session.CheckEntry(session.Entry{ID: input, Data: content}, waiting); err != nil {
+		if err := (session.Entry{ID: input, Data: content}).Check(waiting); err != nil {
 			return false, err
 		}
 	}
 }
 
-// known reports whether a session was given an input, by which call of Send, and how many
+// known reports whether a session has an input, the token of the Send that stored it, and how many
 // inputs wait.
 func (s *Store) known(ctx context.Context, id, input string) (known bool, token string, waiting int, err error) {
 	if session.CheckID(input) != nil {

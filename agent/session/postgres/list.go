@@ -43,7 +43,7 @@ func (s *Store) List(ctx context.Context, q session.Query) (page session.Page, e
 	return page, nil
 }
 
-const anyID = "any" // for what is of no session
+const anyID = "any" // a valid id, for operations on several sessions
 
 // condition returns the condition of q in SQL.
 func condition(q session.Query) (string, []any, error) {
@@ -88,7 +88,7 @@ func condition(q session.Query) (string, []any, error) {
 	return strings.Join(conds, " AND "), args, err
 }
 
-// ceil returns the first microsecond that is not before t: the database knows no less.
+// ceil rounds t up to microseconds, which is the precision of the database.
 func ceil(t time.Time) time.Time {
 	if floor := t.Truncate(time.Microsecond); !floor.Equal(t) {
 		return floor.Add(time.Microsecond)
@@ -105,7 +105,7 @@ func scanInfo(row pgx.Row) (in session.Info, num, first int64, err error) {
 	return in, num, first, err
 }
 
-// Read returns what is said of a session and its records up to a number.
+// Read returns the Info of a session and its records up to a number.
 func (s *Store) Read(ctx context.Context, id string, seq int64) (in session.Info, recs []session.Record, err error) {
 	if err := s.usable(ctx, id); err != nil {
 		return session.Info{}, nil, err
@@ -136,7 +136,7 @@ func read(ctx context.Context, tx pgx.Tx, id string, seq int64) (session.Info, [
 		seq = in.Seq
 	}
 	recs, err := load(ctx, tx, num, seq)
-	if err == nil && seq > 0 && (seq < first || len(recs) == 0) { // Prune has removed it, or what it needs
+	if err == nil && seq > 0 && (seq < first || len(recs) == 0) { // Prune has removed it, or the whole record before it
 		err = fmt.Errorf("record %d: %w", seq, session.ErrGone)
 	}
 	return in, recs, err

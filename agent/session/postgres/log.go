@@ -18,12 +18,12 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// alive is whether the holder of the session s is. A database that was away counts from its
-// start: the holders could not renew what they hold.
+// alive reports whether the holder of session s is alive. After a restart of the database, each holder's term
+// starts again, since it could not be renewed.
 const alive = `EXISTS (SELECT FROM holder h WHERE h.id = s.holder AND greatest(h.expires, pg_postmaster_start_time() + h.term) > clock_timestamp())`
 
-// claimSession claims a session in three statements. The second waits for another that claims
-// it, and only the third, which sees what that one has stored, judges whether it is free.
+// claimSession claims a session. The SELECT waits for a concurrent claim of it, and the UPDATE,
+// which sees the result of that claim, checks whether the session is free.
 var claimSession = [...]string{
 	"INSERT INTO holder (id, expires, term) VALUES ($1, clock_timestamp() + $2::interval, $2) ON CONFLICT DO NOTHING",
 	"INSERT INTO session (id) VALUES ($1) ON CONFLICT DO NOTHING",
@@ -31,7 +31,7 @@ var claimSession = [...]string{
 	"UPDATE session s SET holder = $2, token = $3 WHERE id = $1 AND (token = $3 OR NOT " + alive + ") RETURNING num, seq, event",
 }
 
-// Open opens a session, if no one else has it open: otherwise the error is [session.ErrConflict].
+// Open opens a session. If another writer has it open, the error is [session.ErrConflict].
 func (s *Store) Open(ctx context.Context, id string) (session.Log, error) {
 	if err := s.writable(ctx, id); err != nil {
 		return nil, err
@@ -54,27 +54,27 @@ func (s *Store) Open(ctx context.Context, id string) (session.Log, error) {
 	return l, nil
 }
 
-// log is a session that is open. While it has the claim, last is what the database has.
+// log is an open session. While it has the claim, last describes the session's last record in the database.
 type log struct {
 	store  *Store
 	num    int64
 	token  string // of the claim
 	last   session.Info
 	closed bool
-	err    error // of an append of which the outcome is unknown
+	err    error // error of an append with an unknown outcome
 }
 
 func (l *log) usable(ctx context.Context) error {
 	switch {
 	case l.closed:
 		return fmt.Errorf("session %q: %w", l.last.ID, fs.ErrClosed)
-	case l.store.hub.isClosed():
+	case l.store.hub.closed.Load():
 		return errClosed
 	}
 	return ctx.Err()
 }
 
-// meta is what else is in a record.
+// meta is stored in the column meta of a record.
 type meta struct {
 	Status session.Status    `json:"status,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
@@ -116,9 +116,9 @@ func load(ctx context.Context, q querier, num, seq int64) (recs []session.Record
 	})
 }
 
-// insertRecord stores a record and what becomes true with it, in one statement. If the
-// claim was lost, another record is the last one or an input does not wait, fence is empty and
-// the number NULL, which the table refuses, and with it all that is in the transaction.
+// insertRecord stores a record with its events and the inputs that it consumes. If the claim was
+// lost, another record is the last one or an input does not wait, fence has no row, and the
+// NOT NULL constraint of record.num fails the whole transaction.
 const insertRecord = `WITH fence AS (
 	UPDATE session SET seq = $2, whole = CASE WHEN $4 THEN $2 ELSE whole END, event = $5, status = $6, labels = $7,
 		inputs = inputs - cardinality($8::text[]), updated = greatest(clock_timestamp(), updated + interval '1 microsecond')
@@ -145,8 +145,8 @@ func (l *log) Append(ctx context.Context, rec session.Record) error {
 	l.last.Seq = rec.Seq
 	if n := len(rec.Events); n > 0 {
 		l.last.Event = rec.Events[n-1].Seq
-		l.store.hub.changed(l.last.ID)
 	}
+	l.store.hub.changed(l.last.ID, onRecord)
 	return nil
 }
 
@@ -169,7 +169,7 @@ func (l *log) append(ctx context.Context, rec session.Record) error {
 			}
 		}
 		err := l.insert(ctx, rec, e)
-		if is(err, "23502") { // not_null_violation
+		if hasCode(err, "23502") { // not_null_violation
 			err = l.refusal(ctx, e.took)
 		}
 		refused = err != nil && !isAway(err) && ctx.Err() == nil
@@ -187,14 +187,14 @@ func (l *log) insert(ctx context.Context, rec session.Record, e *encoded) error 
 	seqs, datas, refs := make([]int64, len(rec.Events)), make([][]byte, len(rec.Events)), make([]*string, len(rec.Events))
 	for i, ev := range rec.Events {
 		event, seqs[i] = ev.Seq, ev.Seq
-		datas[i], refs[i] = beside(b, e.events[i])
+		datas[i], refs[i] = inlineOrPayload(b, e.events[i])
 	}
-	data, ref := beside(b, e.data)
+	data, ref := inlineOrPayload(b, e.data)
 	b.Queue(insertRecord, l.num, rec.Seq, l.token, rec.Whole, event, string(rec.Status), e.labels, e.took, e.refused, seqs, datas, refs, e.meta, data, ref)
 	return l.store.batch(ctx, b, nil)
 }
 
-// stored reports whether an earlier try has stored the record.
+// stored reports whether an earlier attempt has stored the record.
 func (l *log) stored(ctx context.Context, seq int64) (stored bool, err error) {
 	err = l.store.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM session WHERE num = $1 AND seq = $2 AND token = $3)", l.num, seq, l.token).Scan(&stored)
 	return stored, err
@@ -222,10 +222,10 @@ func (l *log) refusal(ctx context.Context, took []string) error {
 }
 
 func notWaiting(id string) error {
-	return fmt.Errorf("it consumes the input %q, which does not wait", id)
+	return fmt.Errorf("it consumes the input %q, which is not waiting", id)
 }
 
-// encoded is what of a record is stored in other forms.
+// encoded has the members of a record in the form of their columns.
 type encoded struct {
 	data    []byte
 	events  [][]byte
@@ -261,7 +261,7 @@ func compact(data []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// labels returns labels as they are in the database.
+// labels returns the column labels of a session.
 func labels(m map[string]string) []string {
 	list := make([]string, 0, len(m))
 	for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -286,15 +286,15 @@ func parseLabels(list []string) (map[string]string, error) {
 	return m, nil
 }
 
-// maxInline is the most bytes that are stored in a row of the log.
+// maxInline is the maximum size of data in a row; larger data is in the table payload.
 const maxInline = 1 << 20
 
-// data is what is in the column data of t, or beside it.
+// data is the SQL of the column data of the row t, from the table payload if it is large.
 const data = `coalesce(t.data, (SELECT string_agg(p.data, '' ORDER BY p.part) FROM payload p WHERE p.ref = t.ref))`
 
-// beside returns what is stored in the columns data and ref. It queues statements that
-// store large data in pieces.
-func beside(b *pgx.Batch, data []byte) (inline []byte, ref *string) {
+// inlineOrPayload returns the values of the columns data and ref. It queues statements that store
+// large data in pieces.
+func inlineOrPayload(b *pgx.Batch, data []byte) (inline []byte, ref *string) {
 	if len(data) <= maxInline {
 		return data, nil
 	}
@@ -306,14 +306,14 @@ func beside(b *pgx.Batch, data []byte) (inline []byte, ref *string) {
 	return nil, &name
 }
 
-// Close gives up the claim. A session that nothing was stored of is removed.
+// Close gives up the claim, and removes a session without records and inputs.
 func (l *log) Close() error {
 	if l.closed {
 		return nil
 	}
 	l.closed = true
 	s := l.store
-	if s.hub.isClosed() {
+	if s.hub.closed.Load() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeFor)
@@ -325,7 +325,7 @@ func (l *log) Close() error {
 		return s.batch(ctx, b, nil)
 	})
 	if err != nil {
-		return fmt.Errorf("close session %q: its claim is left to expire when the store is closed: %w", l.last.ID, err)
+		return fmt.Errorf("close session %q: its claim will expire after the store is closed: %w", l.last.ID, err)
 	}
 	return nil
 }

@@ -5,44 +5,42 @@
 //	defer store.Close()
 //	s, err := session.Open(ctx, store, "customer-7")
 //
-// The tables are in a schema of their own, which Open makes. It brings those of an older
-// version up to date while other processes work with them. Every save is one round trip
-// to the database; neither its cost nor that of any other statement depends on how long
-// the conversation is.
+// The tables are in a separate schema, which Open creates. Open upgrades tables of an older version while other
+// processes use them. Every save is one round trip to the database; neither its cost nor that of any other
+// statement depends on how long the conversation is.
 //
 // # Writers
 //
-// A session has one writer at a time. Opening it claims it; the claim is renewed as long
-// as the store is open, and expires [Options.Claim] after the process has died. Until then
-// others get [session.ErrConflict]. A process that was too slow, and has lost a claim to
-// another, gets it at its next save, and stores nothing. Expiry is by the database's
-// clock: those of the machines do not matter.
+// A session has one writer at a time. Opening it claims it; the claim is renewed as long as the store is open, and
+// expires [Options.Claim] after the process has died. Until then others get [session.ErrConflict]. A process that
+// was too slow and has lost a claim gets that error at its next save, and stores nothing. Claims expire by the
+// database's clock, so the machines' clocks may differ.
 //
-// # When the database is away
+// # When the database is unreachable
 //
-// Each operation waits for a database that cannot be reached, as when it is restarted, at
-// most for [Options.Wait], and a save is stored once whatever happened to the connection.
-// So a run waits, and then continues. After a restart of the database, claims are valid for
-// their whole time again, so that no writer loses one to another that was quicker.
+// While the database cannot be reached, for example because it is being restarted, each operation waits for at most
+// [Options.Wait]. A save is stored exactly once, even if the connection was lost meanwhile. So a run pauses, and
+// then continues. After a restart of the database the term of each claim starts again, so that no writer loses its
+// session because another one reconnected first.
 //
 // # Watching
 //
-// A Store is also a [session.Inbox], a [session.Watcher] and a [session.Reader]. Events are
-// stored with the save that makes them true, in one transaction. A watcher in another
-// process usually gets one some milliseconds after that (LISTEN, NOTIFY), and at the latest
-// two seconds. It holds no connection of its own; a store needs one beside its pool. There
-// are no deltas among them, as a [session.Watcher] yields only what a restart would find: in
-// another process the text of a message is seen when it is complete.
+// A Store is also a [session.Inbox], a [session.Watcher], a [session.Reader] and a [session.Notifier]. Events are
+// stored with the save that they belong to, in one transaction. A watcher in another process usually gets one some
+// milliseconds after that (LISTEN, NOTIFY), and after two seconds at the latest. Watchers share one connection,
+// which a store has in addition to its pool. A [session.Watcher] yields no deltas, because they are not stored;
+// deltas that a worker publishes reach listeners in other processes within 50 ms, unless there are too many.
 //
-// Everything is kept until its session is deleted, or [Store.Prune] removes it.
+// Records, events and inputs are kept until the session is deleted or [Store.Prune] removes them.
 //
 // # Trust
 //
-// The tables hold what was said and read, in the clear, as package session says of files.
-// Who can write to them speaks as the user and, unless the agent seals its States, as the model; a
-// role for [Options.ReadOnly] can read all of it.
+// The tables contain whole conversations in clear text, like the files of package session. Anyone who can
+// write to them can send messages as the user and, unless the agent seals its States, as the model; a
+// role for [Options.ReadOnly] can read all of it. Other roles that can connect to the database can see
+// the ids of sessions that change, because anyone may listen to a channel, but not the deltas.
 //
-// It is a module of its own, so that only who uses it has the driver among its dependencies.
+// The package is a separate module, so that only programs that use it depend on the driver.
 package postgres
 
 import (
@@ -68,7 +66,7 @@ type Options struct {
 	// letters, digits and '_', and does not begin with a digit.
 	Schema string
 
-	// ReadOnly is for List, Read and Watch only. The role needs no more than to read the
+	// ReadOnly allows only List, Read and Watch. The role needs only the right to read the
 	// tables, and the database may be a standby.
 	ReadOnly bool
 
@@ -100,22 +98,23 @@ func (o Options) check() (Options, error) {
 type Store struct {
 	opts   Options
 	pool   *pgxpool.Pool
-	holder string // names this store in claims
+	holder string // identifies this store in claims
+	secret string // part of the name of the channel of deltas
 	hub    *hub
-	stop   func() // ends what runs in the background
+	stop   func() // stops the background goroutines
 }
 
 var (
-	_ session.Store   = (*Store)(nil)
-	_ session.Inbox   = (*Store)(nil)
-	_ session.Watcher = (*Store)(nil)
-	_ session.Reader  = (*Store)(nil)
+	_ session.Store    = (*Store)(nil)
+	_ session.Inbox    = (*Store)(nil)
+	_ session.Watcher  = (*Store)(nil)
+	_ session.Reader   = (*Store)(nil)
+	_ session.Notifier = (*Store)(nil)
 )
 
-// Open opens the database with a connection string, a URL or key=value pairs, of libpq;
-// pool_max_conns is also known. It does not wait for a database that is away. One whose schema has
-// tables of another program, or of a newer version with which this one cannot work
-// ([agent.ErrNewerState]), is an error and stays as it is.
+// Open opens the database with a connection string, a URL or key=value pairs, of libpq; pool_max_conns is also
+// accepted. It does not wait for a database that cannot be reached. Tables of another program, or of a newer
+// version with which this one cannot work ([agent.ErrNewerState]), are an error and stay unchanged.
 func Open(ctx context.Context, conn string, opts Options) (*Store, error) {
 	opts, err := opts.check()
 	if err != nil {
@@ -136,7 +135,7 @@ func open(ctx context.Context, conn string, opts Options) (*Store, error) {
 	settings := config.ConnConfig.RuntimeParams
 	settings["search_path"] = opts.Schema
 	settings["synchronous_commit"] = cmp.Or(settings["synchronous_commit"], "on")
-	settings["default_transaction_isolation"] = "read committed" // on which the claims rely
+	settings["default_transaction_isolation"] = "read committed" // the claims rely on it
 	if opts.ReadOnly {
 		settings["default_transaction_read_only"] = "on"
 	}
@@ -144,20 +143,25 @@ func open(ctx context.Context, conn string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(prepare(ctx, first, opts.Schema, opts.ReadOnly), first.Close(ctx)); err != nil {
+	var secret string
+	err = prepare(ctx, first, opts.Schema, opts.ReadOnly)
+	if err == nil {
+		err = first.QueryRow(ctx, "SELECT secret FROM format").Scan(&secret)
+	}
+	if err := errors.Join(err, first.Close(ctx)); err != nil {
 		return nil, err
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: opts, pool: pool, holder: rand.Text(), hub: newHub()}
+	s := &Store{opts: opts, pool: pool, holder: rand.Text(), secret: secret, hub: newHub()}
 	s.start(config.ConnConfig)
 	return s, nil
 }
 
-// Close closes the store. Logs that are open must not be used any more, but to close them;
-// what they had claimed is free.
+// Close closes the store, and gives up its claims. Open logs must not be used any more, except to
+// close them.
 func (s *Store) Close() error {
 	if !s.hub.close() {
 		return nil
@@ -174,26 +178,26 @@ func (s *Store) Close() error {
 	}
 	s.pool.Close()
 	if err != nil {
-		return fmt.Errorf("session database: claims are left to expire: %w", err)
+		return fmt.Errorf("session database: its claims will expire: %w", err)
 	}
 	return nil
 }
 
-// usable reports whether an operation on a session may begin.
+// usable returns an error if an operation on a session must not begin.
 func (s *Store) usable(ctx context.Context, id string) error {
 	err := errors.Join(ctx.Err(), session.CheckID(id))
-	if err == nil && s.hub.isClosed() {
+	if err == nil && s.hub.closed.Load() {
 		return errClosed
 	}
 	return err
 }
 
-// writable also refuses a store that only reads.
+// writable is usable for operations that write, which a ReadOnly store refuses.
 func (s *Store) writable(ctx context.Context, id string) error {
 	if err := s.usable(ctx, id); err != nil || !s.opts.ReadOnly {
 		return err
 	}
-	return fmt.Errorf("session %q: the store only reads; open it without Options.ReadOnly: %w", id, errors.ErrUnsupported)
+	return fmt.Errorf("session %q: the store is read-only; open it without Options.ReadOnly: %w", id, errors.ErrUnsupported)
 }
 
 var errClosed = fmt.Errorf("the store is closed: %w", fs.ErrClosed)

@@ -27,8 +27,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// children are what other processes of the tests do, which are the test's program too. They
-// say how far they are on their standard output, and go on with each line of their input.
+// children are the functions of the tests' other processes, which run this program too. They
+// report their progress on standard output, and continue after each line of standard input.
 var children = map[string]func(ctx context.Context, store *postgres.Store, lines *bufio.Scanner) error{
 	"open":   func(context.Context, *postgres.Store, *bufio.Scanner) error { return nil },
 	"hold":   hold,
@@ -107,14 +107,15 @@ func (c *process) signal(sig syscall.Signal) {
 	}
 }
 
-func (c *process) say() {
+// step has the process continue.
+func (c *process) step() {
 	if _, err := fmt.Fprintln(c.in); err != nil {
 		c.Error(err)
 	}
 }
 
-// hears returns the next line that the process writes, empty if it has ended.
-func (c *process) hears() string {
+// line returns the next line that the process writes, empty if it has ended.
+func (c *process) line() string {
 	c.lines.Scan()
 	return c.lines.Text()
 }
@@ -168,7 +169,7 @@ func appendTo(t *testing.T, log session.Log, recs ...session.Record) {
 	}
 }
 
-// hold has a session open, and appends a record for each line.
+// hold keeps a session open, and appends a record for each line.
 func hold(ctx context.Context, store *postgres.Store, lines *bufio.Scanner) error {
 	log, err := store.Open(ctx, "x")
 	if err != nil {
@@ -183,27 +184,27 @@ func hold(ctx context.Context, store *postgres.Store, lines *bufio.Scanner) erro
 	}
 }
 
-// TestPaused has a process stop in the midst of its work, another take over after
-// one expiry and not before, and the first find out at its next save.
+// TestPaused stops a process that has a session open. Another one takes over when the claim has
+// expired, and not before; the next save of the first fails.
 func TestPaused(t *testing.T) {
 	const claim = 2 * time.Second // much more than a busy machine keeps a process waiting
 	p := newPlace(t)
 	store := open(t, p, postgres.Options{Claim: claim})
 	holder := startProcess(t, "hold", p, claim)
-	if got := holder.hears(); got != "1 false <nil>" {
-		t.Fatalf("the holder says %q", got)
+	if got := holder.line(); got != "1 false <nil>" {
+		t.Fatalf("the holder reports %q", got)
 	}
 	for begin := time.Now(); time.Since(begin) < claim+claim/2; time.Sleep(claim / 20) {
 		if _, err := store.Open(t.Context(), "x"); !errors.Is(err, session.ErrConflict) {
-			t.Fatalf("a live holder was robbed: %v", err)
+			t.Fatalf("the claim of a live holder was taken: %v", err)
 		}
 	}
 	if err := store.Delete(t.Context(), "x"); !errors.Is(err, session.ErrConflict) {
 		t.Errorf("a session that is open was deleted: %v", err)
 	}
-	holder.say()
-	if got := holder.hears(); got != "2 false <nil>" {
-		t.Fatalf("the holder says %q", got)
+	holder.step()
+	if got := holder.line(); got != "2 false <nil>" {
+		t.Fatalf("the holder reports %q", got)
 	}
 	stopped := time.Now()
 	holder.signal(syscall.SIGSTOP)
@@ -217,7 +218,7 @@ func TestPaused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(stopped); took < claim/2 || took > claim+5*time.Second { // a beat is at most a third old; the machine may be busy
+	if took := time.Since(stopped); took < claim/2 || took > claim+5*time.Second { // a claim is renewed at every third of it; the machine may be busy
 		t.Errorf("taken over after %v, with claims of %v", took, claim)
 	} else {
 		t.Logf("taken over after %v, with claims of %v", took, claim)
@@ -226,14 +227,14 @@ func TestPaused(t *testing.T) {
 		t.Errorf("the follower loads %v, %v", recs, err)
 	}
 	holder.signal(syscall.SIGCONT)
-	holder.say()
-	if got := holder.hears(); !strings.HasPrefix(got, "3 true ") {
-		t.Errorf("the first holder says %q, want an ErrConflict", got)
+	holder.step()
+	if got := holder.line(); !strings.HasPrefix(got, "3 true ") {
+		t.Errorf("the first holder reports %q, want an ErrConflict", got)
 	}
-	appendTo(t, log, record(3)) // it has not stored anything, and is not in the way
+	appendTo(t, log, record(3)) // the first holder has stored nothing
 }
 
-// appendAll appends records until it is killed, and says so of each that is stored.
+// appendAll appends records until it is killed, and reports each that is stored.
 func appendAll(ctx context.Context, store *postgres.Store, _ *bufio.Scanner) error {
 	log, err := store.Open(ctx, "x")
 	for errors.Is(err, session.ErrConflict) {
@@ -255,8 +256,8 @@ func appendAll(ctx context.Context, store *postgres.Store, _ *bufio.Scanner) err
 	}
 }
 
-// TestKilledAnywhere kills processes at any time, also in the midst of a save. What was said to
-// be stored is stored, and a watcher gets every event once.
+// TestKilledAnywhere kills processes at any time, also during a save. The reported records
+// are stored, and a watcher gets every event once.
 func TestKilledAnywhere(t *testing.T) {
 	const claim, kills = 200 * time.Millisecond, 12
 	p := newPlace(t)
@@ -279,27 +280,27 @@ func TestKilledAnywhere(t *testing.T) {
 		}
 	})
 	r := rand.New(rand.NewPCG(1, 2))
-	var said, unsaid int64 // each process may have stored one record that it could not say
+	var reported, unreported int64 // each process may have stored one record that it could not report
 	for range kills {
 		c := startProcess(t, "append", p, claim)
 		timer := time.AfterFunc(claim+time.Duration(r.IntN(300))*time.Millisecond, func() { _ = c.cmd.Process.Kill() })
-		for line := c.hears(); line != ""; line = c.hears() {
+		for line := c.line(); line != ""; line = c.line() {
 			var seq int64
 			if _, err := fmt.Sscan(line, &seq); err != nil {
-				t.Fatalf("the process says %q", line)
+				t.Fatalf("the process reports %q", line)
 			}
-			if seq <= said || seq > said+1+unsaid {
-				t.Errorf("record %d was stored after record %d", seq, said)
+			if seq <= reported || seq > reported+1+unreported {
+				t.Errorf("record %d was stored after record %d", seq, reported)
 			}
-			said, unsaid = seq, 0
+			reported, unreported = seq, 0
 		}
-		unsaid++
+		unreported++
 		timer.Stop()
 		c.kill()
 	}
 	page, err := store.List(t.Context(), session.Query{})
-	if err != nil || len(page.Infos) != 1 || page.Infos[0].Seq < said || page.Infos[0].Seq > said+unsaid || said < kills {
-		t.Fatalf("%+v, %v; %d records were said to be stored", page, err, said)
+	if err != nil || len(page.Infos) != 1 || page.Infos[0].Seq < reported || page.Infos[0].Seq > reported+unreported || reported < kills {
+		t.Fatalf("%+v, %v; %d records were reported", page, err, reported)
 	}
 	last := page.Infos[0].Seq
 	for range 300 {
@@ -324,7 +325,7 @@ func TestKilledAnywhere(t *testing.T) {
 	t.Logf("%d processes were killed within %d records", kills, last)
 }
 
-// TestOpenAtOnce has processes make the tables of a new database at once.
+// TestOpenAtOnce has several processes create the tables of a new database at once.
 func TestOpenAtOnce(t *testing.T) {
 	p := newPlace(t)
 	var all []*process
@@ -332,8 +333,8 @@ func TestOpenAtOnce(t *testing.T) {
 		all = append(all, startProcess(t, "open", p, time.Second))
 	}
 	for _, c := range all {
-		if got := c.hears(); got != "" {
-			t.Errorf("a process says %q", got)
+		if got := c.line(); got != "" {
+			t.Errorf("a process reports %q", got)
 		}
 		if err := c.cmd.Wait(); err != nil {
 			t.Error(err)
@@ -342,8 +343,8 @@ func TestOpenAtOnce(t *testing.T) {
 	appendTo(t, openLog(t, open(t, p, postgres.Options{}), "x"), record(1))
 }
 
-// sendAnswers answers the question of a session when it is told to, under an id of its own, and
-// once more under one that another process uses too.
+// sendAnswers answers the question of a session with an id of its own, and then sends an input with
+// an id that another process uses too.
 func sendAnswers(ctx context.Context, store *postgres.Store, lines *bufio.Scanner) error {
 	st, _, err := session.Read(ctx, store, "x", 0)
 	if err != nil {
@@ -351,7 +352,7 @@ func sendAnswers(ctx context.Context, store *postgres.Store, lines *bufio.Scanne
 	}
 	question, ok := st.Pending()[0].(*event.Approval)
 	if !ok {
-		return errors.New("the session asks nothing")
+		return errors.New("the session has no question")
 	}
 	fmt.Println("ready")
 	lines.Scan()
@@ -364,8 +365,8 @@ func sendAnswers(ctx context.Context, store *postgres.Store, lines *bufio.Scanne
 	return err
 }
 
-// TestAnswers has two processes answer one question at once: one answer counts, the other is
-// refused, and both can find out.
+// TestAnswers has two processes answer one question at once: one answer is used, the other is
+// refused, and both processes can read which.
 func TestAnswers(t *testing.T) {
 	p := newPlace(t)
 	store := open(t, p, postgres.Options{})
@@ -399,20 +400,20 @@ func TestAnswers(t *testing.T) {
 	run()
 	senders := []*process{startProcess(t, "send", p, time.Second), startProcess(t, "send", p, time.Second)}
 	for _, c := range senders {
-		if got := c.hears(); got != "ready" {
-			t.Fatalf("a process says %q", got)
+		if got := c.line(); got != "ready" {
+			t.Fatalf("a process reports %q", got)
 		}
 	}
-	var said []string
+	var reported []string
 	for _, c := range senders {
-		c.say()
+		c.step()
 	}
 	for _, c := range senders {
-		said = append(said, c.hears())
+		reported = append(reported, c.line())
 	}
-	slices.Sort(said)
-	if strings.Join(said, ", ") != "true false, true true" {
-		t.Errorf("the processes say %q: the shared id must be accepted once, each own one too", said)
+	slices.Sort(reported)
+	if strings.Join(reported, ", ") != "true false, true true" {
+		t.Errorf("the processes report %q: the shared id must be accepted once, each own one too", reported)
 	}
 	run()
 	var counts, refused int

@@ -91,7 +91,7 @@ func (n *proxy) wait([]byte) error {
 	return nil
 }
 
-// reply loses a reply that the server has given in full, which ends with ReadyForQuery.
+// reply drops a reply that the server has sent completely, up to ReadyForQuery.
 func (n *proxy) reply(data []byte) error {
 	_ = n.wait(nil)
 	n.mu.Lock()
@@ -118,7 +118,7 @@ func (n *proxy) lost(t *testing.T) {
 	}
 }
 
-// cut has nothing come through until the function that it returns is called.
+// cut stops all data until mend is called.
 func (n *proxy) cut() (mend func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -126,8 +126,8 @@ func (n *proxy) cut() (mend func()) {
 	return func() { close(n.stall) }
 }
 
-// TestReplyLost loses the connection when the database has done what it was asked, before it could say
-// so. Each thing is done once, and known to be done.
+// TestReplyLost loses the connection after the database has executed a statement and before its reply. Each
+// operation takes effect once and succeeds.
 func TestReplyLost(t *testing.T) {
 	n, p := network(t, newPlace(t))
 	store := open(t, p, postgres.Options{Claim: time.Hour})
@@ -181,8 +181,8 @@ func TestReplyLost(t *testing.T) {
 	}
 }
 
-// TestNetworkCut cuts the network of a process, for less than a claim lasts and for more. In the second
-// case another takes over, and the first stores nothing when its save arrives.
+// TestNetworkCut cuts the network of a process, for less than a claim lasts and for longer. In the second
+// case another process takes over, and the save of the first is refused.
 func TestNetworkCut(t *testing.T) {
 	const claim = 2 * time.Second // much more than a busy machine keeps a process waiting
 	direct := newPlace(t)
@@ -195,7 +195,7 @@ func TestNetworkCut(t *testing.T) {
 	time.AfterFunc(claim/4, n.cut())
 	appendTo(t, log, record(2))
 	if _, err := other.Open(t.Context(), "x"); !errors.Is(err, session.ErrConflict) {
-		t.Errorf("a live holder was robbed: %v", err)
+		t.Errorf("the claim of a live holder was taken: %v", err)
 	}
 
 	mend := n.cut()
@@ -208,7 +208,7 @@ func TestNetworkCut(t *testing.T) {
 	must(t, err)
 	mend()
 	if err := <-saved; !errors.Is(err, session.ErrConflict) {
-		t.Errorf("the save of the one that was cut off: %v, want ErrConflict", err)
+		t.Errorf("the save of the process that was cut off: %v, want ErrConflict", err)
 	}
 	if recs, err := follower.Load(t.Context()); err != nil || len(recs) != 2 {
 		t.Errorf("the session holds %d records, %v", len(recs), err)
@@ -219,8 +219,8 @@ func TestNetworkCut(t *testing.T) {
 	must(t, follower.Close())
 }
 
-// TestRestart has a database be away for longer than claims last, and then reached by the
-// follower before the holder. The holder keeps what it has.
+// TestRestart stops a database for longer than a claim lasts. The follower reaches it again before the
+// holder, but the holder keeps its claim.
 func TestRestart(t *testing.T) {
 	const claim = 2 * time.Second
 	server, direct := ownServer(t)
@@ -236,12 +236,12 @@ func TestRestart(t *testing.T) {
 	_, err := other.Open(t.Context(), "x")
 	mend()
 	if !errors.Is(err, session.ErrConflict) {
-		t.Errorf("a live holder was robbed: %v", err)
+		t.Errorf("the claim of a live holder was taken: %v", err)
 	}
 	appendTo(t, log, record(2))
 }
 
-// TestWake has a watcher in another store wait for each event: it is woken, and does not have to look.
+// TestWake has a watcher in another store wait for each event: it is notified, and does not have to poll.
 func TestWake(t *testing.T) {
 	p := newPlace(t)
 	writer, watcher := open(t, p, postgres.Options{}), open(t, p, postgres.Options{})
@@ -269,7 +269,7 @@ func TestWake(t *testing.T) {
 			}
 		}()
 	}
-	if mean := took / (events - 1); mean > 450*time.Millisecond { // without being woken it is a second
+	if mean := took / (events - 1); mean > 450*time.Millisecond { // a second without notifications
 		t.Errorf("an event takes %v on average", mean)
 	} else {
 		t.Logf("an event takes %v on average, of which 5 ms are sleep", mean)

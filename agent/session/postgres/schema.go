@@ -2,8 +2,10 @@ package postgres
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -11,20 +13,19 @@ import (
 	"github.com/kitbag-go/kitbag/agent"
 )
 
-// formatName is what the table format of a schema of ours says.
+// formatName is in the table format of a schema that belongs to this package.
 const formatName = "kitbag sessions"
 
-// A migration makes of the tables of one version those of the next. Programs of older
-// versions are at work while it runs and after it, so it adds and does not take away. One
-// that they cannot work with says in oldest from which version on a program can.
+// A migration upgrades the tables of one version to the next. Programs of older versions may use the tables
+// meanwhile, so it only adds. If older programs cannot work with the result, oldest is the first version that can.
 type migration struct {
 	oldest int
 	sql    string
 }
 
-// A session is known by its number, which is not used again after the session was
-// deleted. Only ASCII is in columns of text, so that the database's encoding is of no
-// consequence; values over maxInline are in pieces in the table payload.
+// A session is identified by its number, which is not reused after the session was deleted. Columns of
+// text contain only ASCII, so that the database's encoding does not matter; values over maxInline are in
+// pieces in the table payload.
 //
 // A claim is a session's holder and token. Which holders are alive is in a table of its
 // own, so that one update renews all claims of a process.
@@ -95,10 +96,10 @@ CREATE TABLE payload (
 	part integer NOT NULL,
 	data bytea NOT NULL,
 	PRIMARY KEY (ref, part)
-);`}}
+);`}, {1, `
+ALTER TABLE format ADD COLUMN secret text; -- in the name of the channel of deltas`}}
 
-// prepare makes the tables, or brings them to this version. With readOnly it only checks
-// them.
+// prepare creates the tables, or upgrades them to this version. With readOnly it only checks them.
 func prepare(ctx context.Context, conn *pgx.Conn, schema string, readOnly bool) error {
 	version, err := inspect(ctx, conn, schema)
 	if err != nil || version >= len(migrations) {
@@ -108,7 +109,7 @@ func prepare(ctx context.Context, conn *pgx.Conn, schema string, readOnly bool) 
 		return fmt.Errorf("its tables are of version %d, this program reads version %d; open it once without Options.ReadOnly", version, len(migrations))
 	}
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		// One process at a time; those that come later find it done.
+		// One process migrates, and the others wait.
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", formatName+" in "+schema); err != nil {
 			return err
 		}
@@ -123,7 +124,7 @@ func prepare(ctx context.Context, conn *pgx.Conn, schema string, readOnly bool) 
 func migrate(ctx context.Context, tx pgx.Tx, schema string, version int) error {
 	if version == 0 {
 		_, err := tx.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgx.Identifier{schema}.Sanitize())
-		if is(err, "42501") { // insufficient_privilege, also where the schema exists
+		if hasCode(err, "42501") { // insufficient_privilege, also where the schema exists
 			return fmt.Errorf("%w; let a role that may create schemas open it first, or name one of its own in Options.Schema", err)
 		}
 		if err == nil {
@@ -138,13 +139,14 @@ func migrate(ctx context.Context, tx pgx.Tx, schema string, version int) error {
 	}
 	for ; version < len(migrations); version++ {
 		if _, err := tx.Exec(ctx, migrations[version].sql); err != nil {
-			return fmt.Errorf("bring the tables from version %d to %d: %w", version, version+1, err)
+			return fmt.Errorf("upgrade the tables from version %d to %d: %w", version, version+1, err)
 		}
 		if _, err := tx.Exec(ctx, "UPDATE format SET version = $1, oldest = $2", version+1, migrations[version].oldest); err != nil {
 			return err
 		}
 	}
-	return nil
+	_, err := tx.Exec(ctx, "UPDATE format SET secret = $1 WHERE secret IS NULL", rand.Text())
+	return err
 }
 
 // inspect returns the version of the tables in a schema, 0 if it is empty or missing.
@@ -162,7 +164,7 @@ func inspect(ctx context.Context, q querier, schema string) (version int, err er
 		err = q.QueryRow(ctx, "SELECT name, version, oldest FROM format").Scan(&name, &version, &oldest)
 	}
 	switch {
-	case is(err, "42703"), is(err, "42809"), errors.Is(err, pgx.ErrNoRows), err == nil && name != formatName: // undefined_column, wrong_object_type
+	case hasCode(err, "42703"), hasCode(err, "42809"), errors.Is(err, pgx.ErrNoRows), err == nil && name != formatName: // undefined_column, wrong_object_type
 		return 0, fmt.Errorf("the schema %q has tables of another program; choose another name in Options.Schema", schema)
 	case err != nil:
 		return 0, err
@@ -173,13 +175,8 @@ func inspect(ctx context.Context, q querier, schema string) (version int, err er
 	return version, nil
 }
 
-// is reports whether err is an error of the server with one of these codes.
-func is(err error, codes ...string) bool {
+// hasCode reports whether err is an error of the server with one of these codes.
+func hasCode(err error, codes ...string) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
-	for _, code := range codes {
-		if ok && pg.Code == code {
-			return true
-		}
-	}
-	return false
+	return ok && slices.Contains(codes, pg.Code)
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// The server of this process, for all tests that do not stop it. What is stored outlives a crash of
-// processes without fsync, which matters when the machine crashes.
+// The server of all tests that do not stop it. It runs without fsync, because no test crashes the
+// machine.
 var server = sync.OnceValues(func() (*pgtest.Server, error) { return pgtest.Start("fsync=off") })
 
 type tests struct{ *testing.M }

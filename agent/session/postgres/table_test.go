@@ -59,7 +59,7 @@ func TestRefused(t *testing.T) {
 		{"CREATE TABLE format (name text, version integer, oldest integer)", "tables of another program"},
 		{"CREATE SEQUENCE format", "tables of another program"},
 		{"CREATE TABLE format AS SELECT 'diary' AS name, 1 AS version, 1 AS oldest", "tables of another program"},
-		{"CREATE TABLE format AS SELECT 'kitbag sessions' AS name, 9 AS version, 8 AS oldest", "programs of version 8 and later can use, and this one is of version 1; update the program"},
+		{"CREATE TABLE format AS SELECT 'kitbag sessions' AS name, 9 AS version, 8 AS oldest", "programs of version 8 and later can use, and this one is of version 2; update the program"},
 	} {
 		p := newPlace(t)
 		db := connect(t, p)
@@ -110,6 +110,23 @@ func TestRollingUpdate(t *testing.T) {
 	}
 	if n := db.number("SELECT version FROM format"); n != 9 {
 		t.Errorf("the version was set to %d", n)
+	}
+}
+
+// TestUpgrade upgrades the tables of the first version while another store has a session open.
+func TestUpgrade(t *testing.T) {
+	p := newPlace(t)
+	log := openLog(t, open(t, p, postgres.Options{}), "x")
+	appendTo(t, log, record(1))
+	db := connect(t, p)
+	db.do("ALTER TABLE format DROP COLUMN secret; UPDATE format SET version = 1")
+	if _, err := postgres.Open(t.Context(), p.url, postgres.Options{Schema: p.schema, ReadOnly: true}); err == nil || !strings.Contains(err.Error(), "without Options.ReadOnly") {
+		t.Errorf("a reader of the old tables: %v", err)
+	}
+	open(t, p, postgres.Options{})
+	appendTo(t, log, record(2))
+	if n := db.number("SELECT count(*) FROM format WHERE version = 2 AND length(secret) >= 26"); n != 1 {
+		t.Error("the tables were not upgraded")
 	}
 }
 
@@ -218,7 +235,7 @@ func TestLarge(t *testing.T) {
 		t.Errorf("the events have %s bytes, want %s", got, want)
 	}
 	late := openLog(t, store, "y") // what is refused leaves nothing behind
-	db.do("UPDATE session SET token = 'robbed' WHERE id = 'y'")
+	db.do("UPDATE session SET token = 'other' WHERE id = 'y'")
 	one.Events = nil
 	if err := late.Append(t.Context(), one); !errors.Is(err, session.ErrConflict) {
 		t.Errorf("a claim that was lost: %v", err)
@@ -295,12 +312,12 @@ func TestPrune(t *testing.T) {
 	}
 	appendTo(t, openLog(t, store, "new"), record(1201))
 	if _, err := store.Prune(ctx, postgres.Retention{History: -1}); err == nil {
-		t.Error("a negative duration was taken")
+		t.Error("a negative duration was accepted")
 	}
 }
 
 // TestClocks has a process whose clock is years behind those of the others, first as the holder and then as the follower:
-// it is the database's clock that counts.
+// only the database's clock matters.
 func TestClocks(t *testing.T) {
 	const claim = time.Second
 	p := newPlace(t)
@@ -326,7 +343,7 @@ func TestClocks(t *testing.T) {
 
 		since := now()
 		follower := startProcess(t, "append", p, claim)
-		if got := follower.hears(); got != "2" {
+		if got := follower.line(); got != "2" {
 			t.Errorf("the follower says %q", got)
 		}
 		if took := now() - since; took < claim/2 || took > claim+5*time.Second {
@@ -350,7 +367,7 @@ func TestClocks(t *testing.T) {
 	})
 }
 
-// TestClaimAtOnce has another process claim a session, as the first thing it does, in the moment in which this one
+// TestClaimAtOnce has another process claim a session, as the first thing it does, at the moment this one
 // opens, deletes or prunes it.
 func TestClaimAtOnce(t *testing.T) {
 	p := newPlace(t)
@@ -387,7 +404,7 @@ func TestClaimAtOnce(t *testing.T) {
 	}
 }
 
-// TestUpdated has a database whose clock was put back. What is stored later is listed as later.
+// TestUpdated sets the clock of a database back. A later record still gets a later time.
 func TestUpdated(t *testing.T) {
 	p := newPlace(t)
 	store, db := open(t, p, postgres.Options{}), connect(t, p)

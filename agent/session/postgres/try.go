@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	tryFor     = 15 * time.Second // a statement that takes longer is given up, and tried again
+	tryFor     = 15 * time.Second // a statement that takes longer is cancelled and tried again
 	closeFor   = 5 * time.Second
-	firstPause = 20 * time.Millisecond // between tries
+	firstPause = 20 * time.Millisecond // between attempts
 	lastPause  = time.Second
 )
 
-// try calls fn until it does not fail for want of the database, at most for Options.Wait.
-// again is whether it did before: then it is unknown whether fn was done.
+// try calls fn again while the database cannot be reached, for at most Options.Wait. again reports whether fn was
+// called before: then it is unknown whether that call had an effect.
 func (s *Store) try(ctx context.Context, fn func(ctx context.Context, again bool) error) error {
 	begin := time.Now()
 	for pause, again := firstPause, false; ; pause, again = min(2*pause, lastPause), true {
@@ -38,7 +38,7 @@ func (s *Store) try(ctx context.Context, fn func(ctx context.Context, again bool
 		case !isAway(err):
 			return err
 		case time.Since(begin)+pause > s.opts.Wait:
-			return fmt.Errorf("the database cannot be reached, and has been waited for %v; see that it runs, or raise Options.Wait: %w", s.opts.Wait, err)
+			return fmt.Errorf("the database could not be reached for %v; check that it runs, or raise Options.Wait: %w", s.opts.Wait, err)
 		}
 		select {
 		case <-time.After(pause):
@@ -48,12 +48,12 @@ func (s *Store) try(ctx context.Context, fn func(ctx context.Context, again bool
 	}
 }
 
-// isAway reports whether err says that the database could not be reached, or will do
-// better when it is asked again.
+// isAway reports whether err means that the database could not be reached, or that the same statement
+// may succeed later.
 func isAway(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code[:2] == "08" || // connection_exception
-			is(err, "57P01", "57P02", "57P03", "57P05", // it is being shut down or started
+			hasCode(err, "57P01", "57P02", "57P03", "57P05", // it is being shut down or started
 				"53300",          // too_many_connections
 				"25006",          // read_only_sql_transaction: it has become a standby
 				"40001", "40P01") // serialization_failure, deadlock_detected
@@ -68,12 +68,12 @@ func isAway(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, pgconn.ErrConnClosed)
 }
 
-// batch runs statements in one round trip and one transaction. scan, if not nil, is
-// given the row of the last one; the error is [pgx.ErrNoRows] if there is none.
+// batch runs statements in one round trip and one transaction. scan, if not nil, is called with the row of the last
+// statement; the error is [pgx.ErrNoRows] if there is none.
 func (s *Store) batch(ctx context.Context, b *pgx.Batch, scan func(pgx.Row) error) error {
 	results := s.pool.SendBatch(ctx, b)
 	err := lastOf(results, b.Len(), scan)
-	// Only when it is closed it is known whether the transaction was committed.
+	// Close reports whether the transaction was committed.
 	if end := results.Close(); end != nil && (err == nil || errors.Is(err, pgx.ErrNoRows)) {
 		return end
 	}

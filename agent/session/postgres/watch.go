@@ -12,8 +12,8 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// lookFor is how many events are read at once.
-const lookFor = 64
+// batchSize is how many events are read at once.
+const batchSize = 64
 
 // Watch yields the events of a session.
 func (s *Store) Watch(ctx context.Context, id string, after int64) iter.Seq2[session.Event, error] {
@@ -24,16 +24,15 @@ func (s *Store) Watch(ctx context.Context, id string, after int64) iter.Seq2[ses
 	}
 }
 
-// watch returns nil if the consumer wants no more.
+// watch returns nil if the consumer has stopped.
 func (s *Store) watch(ctx context.Context, id string, after int64, yield func(session.Event) bool) error {
 	if err := session.CheckID(id); err != nil {
 		return err
 	}
-	t := s.hub.join(id)
-	defer s.hub.leave(id)
+	changed, leave := s.hub.join(id, onRecord)
+	defer leave()
 	w := &watch{store: s, id: id, after: after}
 	for {
-		changed := s.hub.next(t) // before the look, so that nothing is missed
 		events, err := w.next(ctx)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -46,7 +45,7 @@ func (s *Store) watch(ctx context.Context, id string, after int64, yield func(se
 				return nil
 			}
 		}
-		if len(events) == lookFor {
+		if len(events) == batchSize {
 			continue
 		}
 		select {
@@ -57,7 +56,7 @@ func (s *Store) watch(ctx context.Context, id string, after int64, yield func(se
 	}
 }
 
-// A watch is where a watcher is.
+// A watch is the position of a watcher.
 type watch struct {
 	store *Store
 	id    string
@@ -75,7 +74,7 @@ func (w *watch) next(ctx context.Context) (events []session.Event, err error) {
 		num, gone, events = 0, 0, nil
 		rows, err := w.store.pool.Query(ctx, `SELECT s.num, s.gone, e.seq, e.record, e.data FROM session s
 			LEFT JOIN LATERAL (SELECT seq, record, `+data+` AS data FROM event t WHERE t.num = s.num AND seq > $2 ORDER BY seq LIMIT $3) e ON TRUE
-			WHERE s.id = $1 AND s.updated IS NOT NULL ORDER BY e.seq`, w.id, w.after, lookFor)
+			WHERE s.id = $1 AND s.updated IS NOT NULL ORDER BY e.seq`, w.id, w.after, batchSize)
 		if err != nil {
 			return err
 		}

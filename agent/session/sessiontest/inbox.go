@@ -16,27 +16,18 @@ import (
 // Inbox tests that a store fulfils the contract of [session.Inbox].
 func Inbox(t *testing.T, open Opener) {
 	run(t, open, []test{
-		{"an input waits until it is taken", (*suite).inputs},
+		{"an input waits until it is consumed", (*suite).inputs},
 		{"an id is accepted once", (*suite).once},
 		{"a refused input", (*suite).refused},
-		{"a record takes what waits", (*suite).takes},
+		{"a record consumes only waiting inputs", (*suite).takes},
 		{"an input begins a session", (*suite).begins},
-		{"inputs go with their session", (*suite).inputsDeleted},
-		{"what an inbox holds", (*suite).full},
-		{"many send at once", (*suite).senders},
+		{"inputs are deleted with their session", (*suite).inputsDeleted},
+		{"limits of an inbox", (*suite).full},
+		{"concurrent senders", (*suite).senders},
 	})
 }
 
-func (s *suite) inbox() session.Inbox { return inboxOf(s.T, s.store) }
-
-func inboxOf(t *testing.T, store session.Store) session.Inbox {
-	t.Helper()
-	box, ok := store.(session.Inbox)
-	if !ok {
-		t.Fatalf("%T is not a session.Inbox", store)
-	}
-	return box
-}
+func (s *suite) inbox() session.Inbox { return as[session.Inbox](s.T, s.store) }
 
 func entry(id string) session.Entry {
 	return session.Entry{ID: id, Data: fmt.Appendf(nil, `{"id":%q}`, id)}
@@ -50,11 +41,11 @@ func (s *suite) send(to, id string, want bool) {
 	}
 }
 
-// wait checks which inputs wait, in this store and in one opened as by another process.
-func (s *suite) wait(of, want string) {
+// expectWaiting checks which inputs of a session wait, in this store and in a second one for the same directory.
+func (s *suite) expectWaiting(id, want string) {
 	s.Helper()
 	for i, store := range []session.Store{s.store, s.again()} {
-		entries, err := inboxOf(s.T, store).Inputs(s.Context(), of)
+		entries, err := as[session.Inbox](s.T, store).Inputs(s.Context(), id)
 		if err != nil {
 			s.Fatal(err)
 		}
@@ -82,28 +73,28 @@ func takes(seq int, whole bool, ids ...string) session.Record {
 func (s *suite) inputs() {
 	log := s.open("a")
 	s.append(log, record(1, true, `{}`))
-	s.wait("a", "")
+	s.expectWaiting("a", "")
 	for _, id := range []string{"z", "b", "in.1", "A"} { // while a writer has the session open
 		s.send("a", id, true)
 	}
-	s.wait("a", "z b in.1 A")
-	s.wait("b", "")
+	s.expectWaiting("a", "z b in.1 A")
+	s.expectWaiting("b", "")
 	if in := s.info("a"); in.Inputs != 4 {
 		s.Errorf("the list says that %d wait", in.Inputs)
 	}
 	s.append(log, takes(2, false, "b", "z"))
-	s.wait("a", "in.1 A")
+	s.expectWaiting("a", "in.1 A")
 	s.append(log, record(3, false, `3`), takes(4, true, "A"))
-	s.wait("a", "in.1")
+	s.expectWaiting("a", "in.1")
 	s.send("a", "new", true)
-	s.wait("a", "in.1 new")
+	s.expectWaiting("a", "in.1 new")
 	if got := s.found(session.Query{Inputs: true}); !slices.Equal(got, []string{"a"}) {
 		s.Errorf("inputs wait for %v", got)
 	}
 	s.close(log)
 	log = s.open("a")
 	s.append(log, takes(5, false, "in.1", "new"))
-	s.wait("a", "")
+	s.expectWaiting("a", "")
 	if in := s.info("a"); in.Inputs != 0 {
 		s.Errorf("the list says that %d wait", in.Inputs)
 	}
@@ -121,11 +112,11 @@ func (s *suite) once() {
 	s.append(log, record(2, true, `{}`))
 	s.close(log)
 	s.send("a", "1", false)
-	if accepted, err := inboxOf(s.T, s.again()).Send(s.Context(), "a", entry("1")); accepted || err != nil {
+	if accepted, err := as[session.Inbox](s.T, s.again()).Send(s.Context(), "a", entry("1")); accepted || err != nil {
 		s.Errorf("in another process: %v, %v", accepted, err)
 	}
-	s.wait("a", "")
-	s.wait("b", "1")
+	s.expectWaiting("a", "")
+	s.expectWaiting("b", "1")
 }
 
 func (s *suite) refused() {
@@ -136,10 +127,10 @@ func (s *suite) refused() {
 	rec.Took[1].Refused = "no call waits for it"
 	s.append(log, rec)
 	s.close(log)
-	s.wait("a", "")
+	s.expectWaiting("a", "")
 	for _, store := range []session.Store{s.store, s.again()} {
 		for id, refused := range map[string]string{"1": "", "2": "no call waits for it"} {
-			e, err := inboxOf(s.T, store).Input(s.Context(), "a", id)
+			e, err := as[session.Inbox](s.T, store).Input(s.Context(), "a", id)
 			if err != nil || e.ID != id || e.Record != 1 || e.Refused != refused || string(e.Data) != string(entry(id).Data) {
 				s.Errorf("the input %s is %+v, %v", id, e, err)
 			}
@@ -164,7 +155,7 @@ func (s *suite) takes() {
 		if err := log.Append(s.Context(), bad); err == nil {
 			s.Errorf("a record that takes %v was stored", bad.Took)
 		}
-		s.wait("a", "1")
+		s.expectWaiting("a", "1")
 	}
 	s.append(log, takes(1, true, "1"))
 	if err := log.Append(s.Context(), takes(2, false, "1")); err == nil {
@@ -176,7 +167,7 @@ func (s *suite) takes() {
 		s.Error("an input was taken twice, by another writer")
 	}
 	s.append(log, record(2, false, `2`))
-	s.holds(log, "a", takes(1, true, "1"), record(2, false, `2`))
+	s.expectRecords(log, "a", takes(1, true, "1"), record(2, false, `2`))
 }
 
 // begins sends an input to a session that does not exist.
@@ -195,10 +186,10 @@ func (s *suite) begins() {
 		s.Errorf("a session with an input holds %v, %v", recs, err)
 	}
 	s.close(log) // it still exists
-	s.wait("a", "1 0")
+	s.expectWaiting("a", "1 0")
 	log = s.open("a")
 	s.append(log, takes(1, true, "1"))
-	s.holds(log, "a", takes(1, true, "1"))
+	s.expectRecords(log, "a", takes(1, true, "1"))
 }
 
 func (s *suite) inputsDeleted() {
@@ -212,12 +203,12 @@ func (s *suite) inputsDeleted() {
 		if err := s.store.Delete(s.Context(), id); err != nil {
 			s.Fatal(err)
 		}
-		s.wait(id, "")
+		s.expectWaiting(id, "")
 		if err := s.store.Delete(s.Context(), id); !errors.Is(err, fs.ErrNotExist) {
 			s.Errorf("delete %s again: %v, want fs.ErrNotExist", id, err)
 		}
 		s.send(id, "1", true) // it is a new session
-		s.wait(id, "1")
+		s.expectWaiting(id, "1")
 	}
 }
 
@@ -260,7 +251,7 @@ func (s *suite) full() {
 // senders sends the same ids concurrently while a writer consumes them.
 func (s *suite) senders() {
 	const senders, inputs = 4, 25
-	other := inboxOf(s.T, s.again())
+	other := as[session.Inbox](s.T, s.again())
 	var accepted atomic.Int64
 	var wg sync.WaitGroup
 	for n := range senders {
@@ -302,7 +293,7 @@ func (s *suite) senders() {
 	}
 	wg.Wait()
 	s.close(log)
-	s.wait("a", "")
+	s.expectWaiting("a", "")
 	if accepted.Load() != inputs {
 		s.Errorf("%d were accepted, want %d", accepted.Load(), inputs)
 	}

@@ -33,14 +33,14 @@ const (
 	childKill = "KITBAG_SESSIONTEST_KILL"
 )
 
-// Kill has processes run an agent with a session in the store, one after the other, each of which is killed
-// (SIGKILL) at one of its saves. This process sends the inputs and the answers to questions, which it learns
-// of by watching. In the end every input and every tool call has had its effect once, and no watcher has
-// missed an event or seen one twice. The store must work for several processes, and be a [session.Inbox], a
-// [session.Watcher] and a [session.Reader]. Its claims, if it has any, must expire within 30 s; the test takes
-// about ten times as long as that.
+// Kill runs an agent on a session in the store by several processes in turn, each of which is killed (SIGKILL) at
+// one of its saves. This process watches the session, and sends the inputs and the answers to questions. In the end
+// every input and every tool call must have had its effect once, and no watcher may have missed an event or seen
+// one twice. The store must work for several processes, and be a [session.Inbox], a [session.Watcher] and a
+// [session.Reader]. Its claims, if it has any, must expire within 30 s; the test takes about ten times as long as
+// that.
 //
-// A process is the test binary that runs the test t again, so Kill must be the first thing that the test does.
+// Each process is the test binary running the test t again, so the test must begin with the call of Kill.
 func Kill(t *testing.T, open Opener) {
 	if dir := os.Getenv(childDir); dir != "" {
 		if err := child(dir, open); err != nil {
@@ -86,15 +86,15 @@ func Kill(t *testing.T, open Opener) {
 	}
 }
 
-// claimed is how long a process waits for the claim of one that was killed.
-const claimed = 30 * time.Second
+// claimTimeout is how long a process waits until the claim of a killed one has expired.
+const claimTimeout = 30 * time.Second
 
-// killing is a test with Kill.
+// killing is the state of a call of Kill.
 type killing struct {
 	*testing.T
 	dir    string
 	store  session.Store
-	events []string // that are stored at the end
+	events []string // the stored events at the end
 }
 
 const killID = "killed"
@@ -105,13 +105,12 @@ func (k *killing) send(id string, in agent.Input) {
 	}
 }
 
-// watch returns the events that it has seen up to the interrupt. With answers it answers
-// each question twice.
+// watch returns the events up to the interrupt. If answers is set it answers each question twice.
 func (k *killing) watch(ctx context.Context, store session.Store, answers bool) (seen []string) {
 	interrupted := false
 	after := int64(0)
 	for !interrupted {
-		n := 0 // a watcher that is cut off from time to time
+		n := 0 // watch again after every few events
 		for ev, err := range session.Watch(ctx, store, killID, after) {
 			if err != nil {
 				k.Errorf("watch after event %d: %v", after, err)
@@ -184,7 +183,7 @@ func (k *killing) check(ctx context.Context) {
 	if err := agent.CheckHistory(st.Messages); err != nil {
 		k.Error(err)
 	}
-	var told []string
+	var reported []string
 	results := map[string]int{}
 	last := int64(0)
 	for ev, err := range session.Watch(ctx, k.store, killID, 0) {
@@ -198,7 +197,7 @@ func (k *killing) check(ctx context.Context) {
 		k.events = append(k.events, name(ev))
 		switch ev := ev.(type) {
 		case *event.Message:
-			told = append(told, ev.Message.ID)
+			reported = append(reported, ev.Message.ID)
 		case *event.ToolResult:
 			results[ev.Call]++
 		}
@@ -206,20 +205,19 @@ func (k *killing) check(ctx context.Context) {
 			break
 		}
 	}
-	if !slices.Equal(told, messages) {
-		k.Errorf("the messages are\n%v\nthe events report\n%v", messages, told)
+	if !slices.Equal(reported, messages) {
+		k.Errorf("the messages are\n%v\nthe events report\n%v", messages, reported)
 	}
 	for call, n := range results {
 		if n != 1 {
 			k.Errorf("call %s has %d results", call, n)
 		}
 	}
-	k.taken(ctx)
+	k.checkInputs(ctx)
 }
 
-// taken checks the results of the inputs.
-func (k *killing) taken(ctx context.Context) {
-	box := inboxOf(k.T, k.store)
+func (k *killing) checkInputs(ctx context.Context) {
+	box := as[session.Inbox](k.T, k.store)
 	if waiting, err := box.Inputs(ctx, killID); err != nil || len(waiting) > 0 {
 		k.Errorf("%v wait, %v", waiting, err)
 	}
@@ -242,8 +240,8 @@ func child(dir string, open Opener) error {
 	}
 	ctx := context.Background()
 	s, err := session.Open(ctx, store, killID)
-	// A store with claims that expire keeps that of the process that was killed before.
-	for end := time.Now().Add(claimed); errors.Is(err, session.ErrConflict) && time.Now().Before(end); {
+	// The claim of the killed process may not have expired yet.
+	for end := time.Now().Add(claimTimeout); errors.Is(err, session.ErrConflict) && time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
 		s, err = session.Open(ctx, store, killID)
 	}
@@ -274,9 +272,9 @@ type task struct {
 	Name string `json:"name"`
 }
 
-// worker returns an agent that does what the user lists: each word is a call that writes a line to a file.
-// Words that start with "ask" need approval. After a process was stopped in a call, it checks whether the call
-// had its effect.
+// worker returns an agent that makes a call for each word of the user, which writes the word to a file. Words that
+// start with "ask" need approval. If a process was killed during a call, the next one checks whether the call had
+// its effect.
 func worker(dir string, save func(context.Context, *agent.State) error) (*agent.Agent, error) {
 	do := func(_ context.Context, in task) (string, error) {
 		f, err := os.OpenFile(filepath.Join(dir, "effects.txt"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)

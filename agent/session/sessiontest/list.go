@@ -28,7 +28,6 @@ func (s *suite) found(q session.Query) []string {
 	return ids
 }
 
-// info returns the list entry of a session.
 func (s *suite) info(id string) session.Info {
 	s.Helper()
 	page, err := s.store.List(s.Context(), session.Query{})
@@ -62,7 +61,6 @@ func (s *suite) list() {
 	s.close(log)
 }
 
-// labelled appends a record with a status and labels to a session.
 func (s *suite) labelled(id string, seq int, status session.Status, labels map[string]string) {
 	s.Helper()
 	log := s.open(id)
@@ -221,7 +219,7 @@ func (s *suite) records() {
 	two.Events = []session.Event{numbered(8)}
 	s.append(log, two)
 	one.Events, two.Events = nil, nil
-	s.holds(log, "a", one, two)
+	s.expectRecords(log, "a", one, two)
 }
 
 func numbered(seq int64) session.Event {

@@ -13,22 +13,13 @@ import (
 func Reader(t *testing.T, open Opener) {
 	run(t, open, []test{
 		{"read while a writer writes", (*suite).reads},
-		{"read what was", (*suite).readsBack},
-		{"read what is not there", (*suite).readsNothing},
+		{"read an earlier record", (*suite).readsBack},
+		{"read missing sessions and records", (*suite).readsNothing},
 		{"fork", (*suite).forks},
 	})
 }
 
-func (s *suite) reader() session.Reader { return readerOf(s.T, s.store) }
-
-func readerOf(t *testing.T, store session.Store) session.Reader {
-	t.Helper()
-	r, ok := store.(session.Reader)
-	if !ok {
-		t.Fatalf("%T is not a session.Reader", store)
-	}
-	return r
-}
+func (s *suite) reader() session.Reader { return as[session.Reader](s.T, s.store) }
 
 func (s *suite) reads() {
 	log := s.open("a")
@@ -38,26 +29,25 @@ func (s *suite) reads() {
 	s.append(log, one)
 	two := record(2, false, `2`)
 	for _, store := range []session.Store{s.store, s.again()} {
-		in, recs, err := readerOf(s.T, store).Read(s.Context(), "a", 0)
+		in, recs, err := as[session.Reader](s.T, store).Read(s.Context(), "a", 0)
 		if err != nil {
 			s.Fatal(err)
 		}
 		if in.ID != "a" || in.Seq != 1 || in.Event != 4 || in.Status != session.StatusWorking || in.Labels["tenant"] != "anna" || in.Updated.IsZero() {
-			s.Errorf("the reader says %+v", in)
+			s.Errorf("the reader returns %+v", in)
 		}
 		if len(recs) != 1 || show(recs) != "1 true {}" || recs[0].Labels["tenant"] != "anna" || recs[0].Status != session.StatusWorking || len(recs[0].Events) > 0 {
 			s.Errorf("the reader returns %+v", recs)
 		}
 	}
-	s.append(log, two) // the writer was not disturbed
+	s.append(log, two) // the writer can still append
 	if _, recs, err := s.reader().Read(s.Context(), "a", 0); err != nil || show(recs) != "1 true {}\n2 false 2" {
 		s.Errorf("the reader returns %v, %v", recs, err)
 	}
-	s.holds(log, "a", one, two)
+	s.expectRecords(log, "a", one, two)
 }
 
-// readsBack reads a session as it was after each record. A store may have dropped the records before the last
-// whole one.
+// readsBack reads the session after each record. A store may have dropped the records before the last whole one.
 func (s *suite) readsBack() {
 	log := s.open("a")
 	wholes := map[int]bool{1: true, 4: true, 6: true}

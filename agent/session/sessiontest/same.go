@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// Same does the same random actions with a store and with [session.Memory], and compares the results. The store
+// Same performs the same random operations on a store and on [session.Memory], and compares the results. The store
 // must be an [session.Inbox], a [session.Watcher] and a [session.Reader], and keep all records.
 func Same(t *testing.T, open Opener) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -24,13 +24,13 @@ func Same(t *testing.T, open Opener) {
 		defer os.RemoveAll(dir)
 		p := &pair{T: t, want: session.Memory(), logs: map[string][2]session.Log{}}
 		reopen := func() {
-			p.shut()
+			p.closeAll()
 			if p.got, err = open(dir); err != nil {
 				t.Fatal(err)
 			}
 		}
 		reopen()
-		defer func() { p.shut() }()
+		defer p.closeAll()
 		t.Repeat(map[string]func(*rapid.T){
 			"append": p.append,
 			"close":  func(t *rapid.T) { p.close(drawID(t)) },
@@ -50,7 +50,7 @@ type pair struct {
 	*rapid.T
 	got, want session.Store
 	logs      map[string][2]session.Log // the open logs of both
-	event     int64                     // the number of the last
+	event     int64                     // number of the last event
 }
 
 func (p *pair) both() [2]session.Store { return [2]session.Store{p.got, p.want} }
@@ -62,20 +62,20 @@ func drawInput(t *rapid.T) string {
 }
 
 // same compares the results and the errors of the stores.
-func (p *pair) same(what string, say func(session.Store) (any, error)) {
+func (p *pair) same(what string, do func(session.Store) (any, error)) {
 	p.Helper()
-	var said [2]string
+	var results [2]string
 	for i, store := range p.both() {
-		v, err := say(store)
-		said[i] = fmt.Sprintf("%v; failed %v, conflict %v, missing %v, full %v", v, err != nil,
+		v, err := do(store)
+		results[i] = fmt.Sprintf("%v; failed %v, conflict %v, missing %v, full %v", v, err != nil,
 			errors.Is(err, session.ErrConflict), errors.Is(err, fs.ErrNotExist), errors.Is(err, session.ErrFull))
 	}
-	if said[0] != said[1] {
-		p.Fatalf("%s\n%s\nin memory\n%s", what, said[0], said[1])
+	if results[0] != results[1] {
+		p.Fatalf("%s\n%s\nin memory\n%s", what, results[0], results[1])
 	}
 }
 
-func (p *pair) shut() {
+func (p *pair) closeAll() {
 	for id := range p.logs {
 		p.close(id)
 	}

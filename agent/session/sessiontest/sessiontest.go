@@ -12,8 +12,9 @@
 //
 //	func TestKill(t *testing.T) { sessiontest.Kill(t, open) }
 //
-// Each opens stores in new directories, and some open one directory twice, as two processes do. A store that is
-// not in a directory may return a new, empty store for each new directory, and the same one for the same.
+// Each opens stores in new directories, and some open one directory twice, as two processes do. An Opener of stores
+// that are not in directories must return an empty store for a new directory, and the same contents for the same
+// directory.
 package sessiontest
 
 import (
@@ -23,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -40,10 +42,10 @@ func Run(t *testing.T, open Opener) {
 		{"records come back in order", (*suite).order},
 		{"a whole record makes the others unneeded", (*suite).whole},
 		{"a record must follow the last one", (*suite).sequence},
-		{"what a record may hold", (*suite).records},
+		{"limits of a record", (*suite).records},
 		{"two writers cannot overwrite each other", (*suite).writers},
-		{"sessions are apart", (*suite).apart},
-		{"data are JSON and not shared", (*suite).data},
+		{"sessions are independent", (*suite).apart},
+		{"data is JSON and not shared", (*suite).data},
 		{"list", (*suite).list},
 		{"queries", (*suite).queries},
 		{"pages", (*suite).pages},
@@ -52,7 +54,7 @@ func Run(t *testing.T, open Opener) {
 		{"ids", (*suite).ids},
 		{"a context that has ended", (*suite).context},
 		{"after close", (*suite).closed},
-		{"many at once", (*suite).concurrent},
+		{"concurrent writers", (*suite).concurrent},
 	})
 }
 
@@ -95,6 +97,16 @@ type suite struct {
 	store  session.Store
 }
 
+// as returns the store as one of the optional interfaces, which it must implement.
+func as[I any](t *testing.T, store session.Store) I {
+	t.Helper()
+	v, ok := store.(I)
+	if !ok {
+		t.Fatalf("%T does not implement %v", store, reflect.TypeFor[I]())
+	}
+	return v
+}
+
 // again opens the same store again, as another process would.
 func (s *suite) again() session.Store {
 	s.Helper()
@@ -131,8 +143,8 @@ func (s *suite) append(log session.Log, recs ...session.Record) {
 	}
 }
 
-// holds checks the contents of a log, now and after it was opened again.
-func (s *suite) holds(log session.Log, id string, want ...session.Record) {
+// expectRecords checks the contents of a log, now and after it was opened again, and closes it.
+func (s *suite) expectRecords(log session.Log, id string, want ...session.Record) {
 	s.Helper()
 	for _, when := range []string{"", " opened again"} {
 		if when != "" {
@@ -166,17 +178,17 @@ func (s *suite) order() {
 	}
 	one, two, three := record(1, true, `{"a":1}`), record(2, false, `[2]`), record(3, false, `"drei"`)
 	s.append(log, one, two)
-	s.holds(log, "a", one, two)
+	s.expectRecords(log, "a", one, two)
 	log = s.open("a")
 	s.append(log, three) // without Load
-	s.holds(log, "a", one, two, three)
+	s.expectRecords(log, "a", one, two, three)
 }
 
 func (s *suite) whole() {
 	log := s.open("a")
 	four, five := record(4, true, `{"a":3}`), record(5, false, `{}`)
 	s.append(log, record(1, true, `{}`), record(2, false, `1`), record(3, true, `{"a":2}`), four, five)
-	s.holds(log, "a", four, five)
+	s.expectRecords(log, "a", four, five)
 }
 
 func (s *suite) sequence() {
@@ -195,7 +207,7 @@ func (s *suite) sequence() {
 	}
 	two := record(2, false, `2`)
 	s.append(log, two)
-	s.holds(log, "a", one, two)
+	s.expectRecords(log, "a", one, two)
 }
 
 func (s *suite) writers() {
@@ -212,7 +224,7 @@ func (s *suite) writers() {
 	}
 	two := record(2, false, `2`)
 	s.append(a, two)
-	s.holds(a, "a", one, two)
+	s.expectRecords(a, "a", one, two)
 }
 
 func (s *suite) apart() {
@@ -220,8 +232,8 @@ func (s *suite) apart() {
 	s.append(a, record(1, true, `"a1"`))
 	s.append(b, record(1, true, `"b1"`))
 	s.append(a, record(2, false, `"a2"`))
-	s.holds(a, "a", record(1, true, `"a1"`), record(2, false, `"a2"`))
-	s.holds(b, "b", record(1, true, `"b1"`))
+	s.expectRecords(a, "a", record(1, true, `"a1"`), record(2, false, `"a2"`))
+	s.expectRecords(b, "b", record(1, true, `"b1"`))
 }
 
 func (s *suite) data() {
@@ -232,12 +244,12 @@ func (s *suite) data() {
 	s.append(log, record(1, true, odd), record(2, false, large), session.Record{Seq: 3, Data: buf})
 	copy(buf, `"gone"`)
 	if err := log.Append(s.Context(), record(4, false, `{"cut`)); err == nil {
-		s.Error("data that are not JSON were accepted")
+		s.Error("data that is not JSON was accepted")
 	}
 	s.close(log)
 	log = s.open("a")
 	s.append(log, record(4, false, "{\n\t\"x\": [1,\n2]\n}"))
-	s.holds(log, "a", record(1, true, odd), record(2, false, large), record(3, false, `"kept"`), record(4, false, `{"x":[1,2]}`))
+	s.expectRecords(log, "a", record(1, true, odd), record(2, false, large), record(3, false, `"kept"`), record(4, false, `{"x":[1,2]}`))
 }
 
 func (s *suite) remove() {
@@ -262,7 +274,7 @@ func (s *suite) remove() {
 	s.close(log)
 	log = s.open("a")
 	s.append(log, record(1, true, `"new"`))
-	s.holds(log, "a", record(1, true, `"new"`))
+	s.expectRecords(log, "a", record(1, true, `"new"`))
 }
 
 func (s *suite) ids() {
@@ -299,7 +311,7 @@ func (s *suite) context() {
 	if err := s.store.Delete(ctx, "a"); !errors.Is(err, context.Canceled) {
 		s.Errorf("delete: %v", err)
 	}
-	s.holds(log, "a", record(1, true, `{}`))
+	s.expectRecords(log, "a", record(1, true, `{}`))
 }
 
 func (s *suite) closed() {

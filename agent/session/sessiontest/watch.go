@@ -17,7 +17,7 @@ import (
 func Watcher(t *testing.T, open Opener) {
 	run(t, open, []test{
 		{"events by number", (*suite).events},
-		{"events while they come", (*suite).live},
+		{"events as they are stored", (*suite).live},
 		{"a session that comes later", (*suite).comesLater},
 		{"a session that is deleted", (*suite).watchDeleted},
 		{"a context that ends", (*suite).watchContext},
@@ -25,16 +25,7 @@ func Watcher(t *testing.T, open Opener) {
 	})
 }
 
-func (s *suite) watcher() session.Watcher { return watcherOf(s.T, s.store) }
-
-func watcherOf(t *testing.T, store session.Store) session.Watcher {
-	t.Helper()
-	w, ok := store.(session.Watcher)
-	if !ok {
-		t.Fatalf("%T is not a session.Watcher", store)
-	}
-	return w
-}
+func (s *suite) watcher() session.Watcher { return as[session.Watcher](s.T, s.store) }
 
 // soon is the maximum delay of an event on a busy machine.
 const soon = 30 * time.Second
@@ -48,7 +39,7 @@ func follow(t *testing.T, store session.Store, id string, after, last int64) []i
 	if last <= after {
 		return nil
 	}
-	for ev, err := range watcherOf(t, store).Watch(ctx, id, after) {
+	for ev, err := range as[session.Watcher](t, store).Watch(ctx, id, after) {
 		if err != nil {
 			t.Errorf("after %d events: %v", len(got), err)
 			break
@@ -63,7 +54,6 @@ func follow(t *testing.T, store session.Store, id string, after, last int64) []i
 	return got
 }
 
-// withEvents returns a record with events.
 func withEvents(seq int, whole bool, numbers ...int64) session.Record {
 	rec := record(seq, whole, fmt.Sprint(seq))
 	for _, n := range numbers {
@@ -105,8 +95,8 @@ func (s *suite) events() {
 	s.close(log)
 }
 
-// live has several watchers of a session, here and in other processes, while it is written, closed and opened
-// again.
+// live watches a session by several watchers, through this store and others for the same directory, while it is
+// written, closed and opened again.
 func (s *suite) live() {
 	const records = 60
 	last := int64(3 * records)

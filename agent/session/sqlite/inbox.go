@@ -30,7 +30,7 @@ func (s *Store) Send(ctx context.Context, id string, in session.Entry) (accepted
 		if err := row.Scan(&known, &waiting, &last); err != nil || known {
 			return err
 		}
-		if err := session.CheckEntry(in, waiting); err != nil {
+		if err := in.Check(waiting); err != nil {
 			return err
 		}
 		var data bytes.Buffer

@@ -15,7 +15,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// A page is one statement. It gets the data of records, events and inputs with single look-ups.
+// A page of the list is read with one statement, which looks up the data of each session by index.
 const (
 	selectInfo = `SELECT id, updated, labels, coalesce((SELECT max(seq) FROM record WHERE record.num = session.num), 0),
 		coalesce((SELECT max(seq) FROM event WHERE event.num = session.num), 0),
@@ -57,18 +57,18 @@ func condition(q session.Query, now int64) (string, []any, error) {
 		conds, args = append(conds, cond), append(args, values...)
 	}
 	if len(q.Status) > 0 {
-		var any []string
+		var choices []string
 		for _, st := range q.Status {
 			switch st {
 			case session.StatusWorking:
-				any, args = append(any, "status = 'working' AND expires >= ?"), append(args, now)
+				choices, args = append(choices, "status = 'working' AND expires >= ?"), append(args, now)
 			case session.StatusAbandoned:
-				any, args = append(any, "status = 'working' AND expires < ?"), append(args, now)
+				choices, args = append(choices, "status = 'working' AND expires < ?"), append(args, now)
 			default:
-				any, args = append(any, "status = ?"), append(args, string(st))
+				choices, args = append(choices, "status = ?"), append(args, string(st))
 			}
 		}
-		conds = append(conds, "("+strings.Join(any, " OR ")+")")
+		conds = append(conds, "("+strings.Join(choices, " OR ")+")")
 	}
 	for _, k := range slices.Sorted(maps.Keys(q.Labels)) {
 		add("num IN (SELECT num FROM label WHERE key = ? AND value = ?)", k, q.Labels[k])
@@ -107,7 +107,7 @@ func scanInfo(row interface{ Scan(...any) error }, now int64) (in session.Info, 
 	return in, json.Unmarshal(labels, &in.Labels)
 }
 
-// Read returns the list entry of a session and its records up to a number.
+// Read returns the Info of a session and its records up to a number.
 func (s *Store) Read(ctx context.Context, id string, seq int64) (in session.Info, recs []session.Record, err error) {
 	if err := errors.Join(ctx.Err(), session.CheckID(id)); err != nil {
 		return session.Info{}, nil, err

@@ -42,7 +42,7 @@ func (s *Store) Open(ctx context.Context, id string) (session.Log, error) {
 		return nil, fmt.Errorf("open session %q: the store is closed: %w", id, fs.ErrClosed)
 	}
 	if len(s.open) == 0 {
-		s.beginBeats()
+		s.startRenewing()
 	}
 	s.open[l] = num
 	return l, nil
@@ -55,7 +55,7 @@ func (s *Store) claim(ctx context.Context, nums ...int64) error {
 		return err
 	}
 	const which = "num IN (SELECT value FROM json_each(?)) AND status = 'working' AND (holder = ? OR expires < ?)"
-	var some bool // almost never when a session is opened, and reading is cheaper
+	var some bool // rarely true when a session is opened, and reading is cheaper than writing
 	if err := s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM session WHERE "+which+")", string(list), s.holder, micro(0)).Scan(&some); err != nil || !some {
 		return err
 	}
@@ -63,11 +63,11 @@ func (s *Store) claim(ctx context.Context, nums ...int64) error {
 	return err
 }
 
-// beginBeats makes claims be renewed as long as a log is open. mu is held.
-func (s *Store) beginBeats() {
+// startRenewing renews the claims as long as a log is open. mu is held.
+func (s *Store) startRenewing() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	s.endBeats = func() {
+	s.stopRenewing = func() {
 		cancel()
 		<-ended
 	}
@@ -81,7 +81,7 @@ func (s *Store) beginBeats() {
 				s.mu.Lock()
 				nums := slices.Collect(maps.Values(s.open))
 				s.mu.Unlock()
-				_ = s.claim(ctx, nums...) // if it fails, the next beat or an Append claims again
+				_ = s.claim(ctx, nums...) // on failure the next tick or Append claims again
 			case <-ctx.Done():
 				return
 			}
@@ -89,7 +89,7 @@ func (s *Store) beginBeats() {
 	}()
 }
 
-// micro returns the time in some while from now.
+// micro returns the time after d from now, in microseconds.
 func micro(d time.Duration) int64 { return time.Now().Add(d).UnixMicro() }
 
 // log is an open session.
@@ -195,7 +195,6 @@ func (l *log) next(ctx context.Context, tx *sql.Tx, rec session.Record) (int64, 
 	return create(ctx, tx, l.id)
 }
 
-// create creates a session.
 func create(ctx context.Context, tx *sql.Tx, id string) (int64, error) {
 	res, err := tx.ExecContext(ctx, "INSERT INTO session (id, updated) VALUES (?, ?)", id, micro(0))
 	if err != nil {
@@ -228,7 +227,7 @@ func (l *log) insert(ctx context.Context, tx *sql.Tx, num int64, rec session.Rec
 			return err
 		}
 		if n, err := res.RowsAffected(); err != nil || n != 1 {
-			return errors.Join(fmt.Errorf("it consumes the input %q, which does not wait", t.ID), err)
+			return errors.Join(fmt.Errorf("it consumes the input %q, which is not waiting", t.ID), err)
 		}
 	}
 	return l.update(ctx, tx, num, rec)
@@ -249,7 +248,7 @@ func insertEvents(ctx context.Context, tx *sql.Tx, num int64, rec session.Record
 	return nil
 }
 
-// update stores the list entry of the session.
+// update stores the Info of the session.
 func (l *log) update(ctx context.Context, tx *sql.Tx, num int64, rec session.Record) error {
 	labels := []byte("{}")
 	if len(rec.Labels) > 0 {
@@ -292,7 +291,7 @@ func (l *log) Close() error {
 	delete(s.open, l)
 	var end func()
 	if len(s.open) == 0 && !s.closed {
-		end = s.endBeats
+		end = s.stopRenewing
 	}
 	last := !s.closed && !slices.Contains(slices.Collect(maps.Values(s.open)), l.num)
 	s.mu.Unlock()

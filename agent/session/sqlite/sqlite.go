@@ -13,7 +13,7 @@
 // 100 ms after it was stored, and a [session.Reader]. A working session counts as abandoned 30 s after its
 // process has died.
 //
-// It is its own module, so that only programs that use it depend on the driver, which is written in Go.
+// The package is a separate module, so that only programs that use it depend on the driver, which is written in Go.
 package sqlite
 
 import (
@@ -35,7 +35,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// The applicationID of a database says that it is ours, and schemaVersion which version of the tables it has.
+// applicationID marks a database of this package, and schemaVersion is the version of its tables.
 const (
 	applicationID = 0x6b697462 // "kitb"
 	schemaVersion = 2
@@ -96,13 +96,13 @@ CREATE INDEX input_waiting ON input (num, n) WHERE record = 0;`}
 // A Store is a session.Store in a database. It is safe for concurrent use.
 type Store struct {
 	db      *sql.DB
-	holder  string // names this store in claims
+	holder  string // identifies this store in claims
 	changed signal
 
-	mu       sync.Mutex
-	closed   bool
-	open     map[*log]int64 // the numbers of their sessions
-	endBeats func()         // ends the goroutine that renews claims, when a log is open; called without mu
+	mu           sync.Mutex
+	closed       bool
+	open         map[*log]int64 // the numbers of their sessions
+	stopRenewing func()         // ends the goroutine that renews claims, when a log is open; called without mu
 }
 
 var (
@@ -112,8 +112,8 @@ var (
 	_ session.Reader  = (*Store)(nil)
 )
 
-// Open opens the database at path. A missing file is created, with mode 0600. A database that is not of this
-// package, or was made by a newer version ([agent.ErrNewerState]), is an error and stays unchanged.
+// Open opens the database at path. A missing file is created, with mode 0600. A database of another program, or of
+// a newer version ([agent.ErrNewerState]), is an error and stays unchanged.
 func Open(path string) (*Store, error) {
 	store, err := open(path)
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *Store) prepare(ctx context.Context) error {
 		switch {
 		case app == 0 && version == 0 && tables == 0:
 		case app != applicationID || version < 1:
-			return errors.New("it is a database of another program")
+			return errors.New("the database belongs to another program")
 		case version > schemaVersion:
 			return fmt.Errorf("%w: its version is %d, this program reads up to %d; update the program", agent.ErrNewerState, version, schemaVersion)
 		case version == schemaVersion:
@@ -208,7 +208,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	if open > 0 {
-		s.endBeats()
+		s.stopRenewing()
 	}
 	_, err := s.db.Exec("UPDATE session SET expires = 0 WHERE holder = ? AND expires <> 0", s.holder)
 	return errors.Join(err, s.db.Close())
@@ -263,7 +263,6 @@ func numberOf(ctx context.Context, q interface {
 	return num, err
 }
 
-// each calls scan for each row.
 func each(rows *sql.Rows, scan func() error) error {
 	for rows.Next() {
 		if err := scan(); err != nil {

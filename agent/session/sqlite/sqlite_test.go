@@ -186,7 +186,7 @@ func Example() {
 	// 4 messages
 }
 
-// TestOldDatabase opens a database of the first version of this package, which had deleted the records before a
+// TestOldDatabase opens a database of the first version of this package, which deleted all records before the last
 // whole one.
 func TestOldDatabase(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "old.db")
@@ -227,7 +227,7 @@ PRAGMA application_id=0x6b697462; PRAGMA user_version=1`)
 	}
 }
 
-// TestClaim has a process die while its session works, and another process take over.
+// TestClaim: when the process of a working session dies, another process takes over.
 func TestClaim(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	dead, other := open(t, path), open(t, path)
@@ -242,8 +242,8 @@ func TestClaim(t *testing.T) {
 	if err := log.Append(t.Context(), session.Record{Seq: 1, Whole: true, Data: json.RawMessage(`{}`), Status: session.StatusWorking}); err != nil {
 		t.Fatal(err)
 	}
-	look := openLog(t, other, "x") // takes no claim away
-	if err := look.Close(); err != nil || status() != session.StatusWorking {
+	unclaimed := openLog(t, other, "x") // does not claim the session
+	if err := unclaimed.Close(); err != nil || status() != session.StatusWorking {
 		t.Errorf("while it is open: %s, %v", status(), err)
 	}
 	db, err := sql.Open("sqlite", path)
@@ -252,16 +252,16 @@ func TestClaim(t *testing.T) {
 		err = errors.Join(err, db.Close())
 	}
 	if err != nil || status() != session.StatusAbandoned {
-		t.Errorf("when the process died: %s, %v", status(), err)
+		t.Errorf("after the process died: %s, %v", status(), err)
 	}
 	next := openLog(t, other, "x")
 	if status() != session.StatusWorking {
-		t.Errorf("when another has opened it: %s", status())
+		t.Errorf("after another store opened it: %s", status())
 	}
 	if err := log.Close(); err != nil || status() != session.StatusWorking {
-		t.Errorf("when the first has woken up: %s, %v", status(), err)
+		t.Errorf("after the first store closed it: %s, %v", status(), err)
 	}
 	if err := next.Close(); err != nil || status() != session.StatusAbandoned {
-		t.Errorf("when the other has closed it: %s, %v", status(), err)
+		t.Errorf("after the other store closed it: %s, %v", status(), err)
 	}
 }

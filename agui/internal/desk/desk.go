@@ -1,5 +1,4 @@
-// Package desk is the agent of this module's tests. What its model does depends on the first word that the user
-// says.
+// Package desk is the agent of this module's tests. Its model acts by the first word of the user's message.
 package desk
 
 import (

@@ -1,5 +1,5 @@
-// Command floor is the unit of the comparison: a loop on go-openai, written by hand, as without a framework. It
-// checks nothing and stores nothing.
+// Command floor is the baseline of the comparison: an agent loop written by hand with go-openai, without a
+// framework. It neither validates arguments nor stores anything.
 package main
 
 import (

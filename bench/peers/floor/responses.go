@@ -9,7 +9,7 @@ import (
 	"github.com/sashabaranov/go-openai"
 )
 
-// runResponses is run by the Responses API. What the model has put out becomes input as it is.
+// runResponses is run by the Responses API. The items of each answer are sent back unchanged.
 func (a *agent) runResponses(ctx context.Context, onText func(string)) (string, error) {
 	var tools []openai.ResponseTool
 	for _, t := range a.tools {

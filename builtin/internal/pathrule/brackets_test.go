@@ -2,6 +2,7 @@ package pathrule
 
 import (
 	"path"
+	"strings"
 	"testing"
 )
 
@@ -52,6 +53,17 @@ func TestBracketsHideNothing(t *testing.T) {
 	for _, glob := range []string{"/w/.bashr[[:lower:]]", "/w/.gi[]t]/hooks/x", "/w/.zsh[!a]c"} {
 		if len(Likely(glob)) == 0 {
 			t.Errorf("Likely(%q) finds nothing", glob)
+		}
+	}
+}
+
+// TestLikely checks that a pattern finds the protected names that it matches, in their directory, and no others.
+func TestLikely(t *testing.T) {
+	for glob, want := range map[string]string{
+		"/home/u/.b*rc": "/home/u/.bashrc", "/home/u/.HUSK?/pre": "/home/u/.husky/pre", "/w/.gi[t]/hooks/x": "/w/.git/hooks/x", "/w/*rc": "", "/w/.x*": "/w/.xinitrc /w/.xprofile /w/.xsession /w/.xsessionrc", "/w/.bashrc": "",
+	} {
+		if got := strings.Join(Likely(glob), " "); got != want {
+			t.Errorf("Likely(%q) = %q, want %q", glob, got, want)
 		}
 	}
 }

@@ -115,12 +115,13 @@ func ProtectedNames() []string {
 
 // projectSettings are files that may have credentials in a home directory. In a project they are settings that
 // its tools need, so they are readable but protected.
-var projectSettings = []string{".npmrc", ".yarnrc.yml", ".envrc", ".condarc", ".pypirc", ".terraformrc"}
+var projectSettings = []string{".npmrc", ".yarnrc.yml", ".envrc", ".condarc", ".pypirc", ".terraformrc", ".dev.vars", "local.settings.json", "wp-config.php", "auth.json"}
 
-// HoldsCredentials reports whether the file rel of a working directory has credentials. Those of tests, which
-// are public, do not count.
+// HoldsCredentials reports whether the file rel of a working directory has credentials. Credentials in directories for
+// tests are public and do not count.
 func HoldsCredentials(rel string) bool {
-	if slices.Contains(projectSettings, strings.ToLower(path.Base(rel))) {
+	base := strings.ToLower(path.Base(rel))
+	if kind := path.Ext(base); slices.Contains(projectSettings, base) || kind == ".tfstate" || kind == ".tfvars" {
 		return false
 	}
 	for seg := range strings.SplitSeq(path.Dir(rel), "/") {

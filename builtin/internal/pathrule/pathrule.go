@@ -3,7 +3,7 @@
 //
 // A [Place] has the directories that paths are resolved against. Paths are made absolute and
 // clean before comparison. No file is opened; symbolic links are read so that a link and its
-// target are treated alike.
+// target are treated in the same way.
 //
 //	at := pathrule.Place{Cwd: "/work", Home: "/home/u", Dirs: []string{"/work"}}
 //	at.Inside("src/main.go")             // below a working directory, links resolved
@@ -157,29 +157,17 @@ func (p Place) Real(name string) string {
 
 // Inside reports whether name, with its links resolved, is a working directory
 // or below one.
-func (p Place) Inside(name string) bool {
-	real := p.Real(name)
-	for _, dir := range p.Dirs {
-		if d := p.Real(dir); d != "" && real != "" && Below(real, d) {
-			return true
-		}
-	}
-	return false
-}
+func (p Place) Inside(name string) bool { return len(p.Dirs) > 0 && p.BelowAny(p.Real(name), p.Dirs) }
 
-// Trusts reports whether name, with its links resolved, is a trusted directory
-// or below one.
-func (p Place) Trusts(name string) bool {
-	if len(p.Trusted) == 0 {
-		return false
-	}
-	real := p.Real(name)
-	for _, dir := range p.Trusted {
-		if d := p.Real(dir); d != "" && real != "" && Below(real, d) {
+// BelowAny reports whether real, a path without links, is one of dirs, with their links resolved, or below one.
+func (p Place) BelowAny(real string, dirs []string) bool {
+	return real != "" && slices.ContainsFunc(dirs, func(dir string) bool {
+		if dir != "" && Below(real, dir) { // then dir has no links either
 			return true
 		}
-	}
-	return false
+		d := p.Real(dir)
+		return d != "" && Below(real, d)
+	})
 }
 
 // Exists reports whether name exists, even as a dangling link.

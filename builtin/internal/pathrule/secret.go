@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// Secret returns why showing name, or what is below it, would reveal credentials, or "". It checks the name as
-// written and with links resolved.
+// Secret returns why showing the file name, or files below it, would reveal credentials, or "". It checks the name
+// as written and with links resolved.
 func (p Place) Secret(name string) string {
 	abs, real := p.Abs(name), p.Real(name)
 	if why := SecretName(abs); why != "" || abs == real {
@@ -113,7 +113,7 @@ func (p Place) SecretBelow(name string, hidden bool) string {
 		return why
 	}
 	home := p.Home != "" && Below(p.Real(p.Home), real)
-	if home || slices.Contains([]string{"/", "/etc", "/home", "/root", "/users", "/proc", "/run", "/var/run"}, strings.ToLower(real)) || path.Dir(strings.ToLower(real)) == "/home" {
+	if home || slices.Contains([]string{"/", "/etc", "/home", "/root", "/users", "/proc", "/dev", "/run", "/var/run"}, strings.ToLower(real)) || path.Dir(strings.ToLower(real)) == "/home" {
 		return "credentials are below " + real
 	}
 	return p.SecretAmong(real, hidden, nil)
@@ -127,7 +127,7 @@ func (p Place) SecretAmong(dir string, hidden bool, patterns []string) string {
 		return ""
 	}
 	found, first := "", ""
-	ordinary := !mayHoldTail(strings.ToLower(dir)) // then only the base name of a file that is not hidden counts
+	ordinary := !SecretByPlace(dir) // then only the base name of a file that is not hidden counts
 	for _, n := range names {
 		if !hidden && strings.HasPrefix(n, ".") || found != "" && n > first || !NameMatches(n, patterns) {
 			continue
@@ -142,10 +142,11 @@ func (p Place) SecretAmong(dir string, hidden bool, patterns []string) string {
 	return found
 }
 
-// mayHoldTail reports whether a file directly in a lower-case directory that is not hidden itself may be a secret
-// because of the directory.
-func mayHoldTail(dir string) bool {
-	if strings.Contains(dir, "/.") || strings.HasPrefix(dir, "/proc") || inOwnDir(dir) || Below(ownDir(), dir) {
+// SecretByPlace reports whether files directly in dir may be secrets because of the directory, even if they are not
+// hidden.
+func SecretByPlace(dir string) bool {
+	dir = strings.ToLower(dir)
+	if strings.Contains(dir, "/.") || strings.HasPrefix(dir, "/proc") || Below(dir, "/dev") || inOwnDir(dir) || Below(ownDir(), dir) {
 		return true
 	}
 	for part := range strings.SplitSeq(dir, "/") {
@@ -192,10 +193,13 @@ func findOwnDir() string {
 	return strings.ToLower(path.Join(filepath.ToSlash(base), "kitbag"))
 }
 
+// copyEnds are the ends of the names of copies.
+var copyEnds = []string{"~", ".bak", ".old", ".orig", ".save", ".swp", ".backup"}
+
 // secretBase reports whether a file is a secret in any directory.
 func secretBase(base string) bool {
-	for _, copied := range []string{"~", ".bak", ".old", ".orig", ".save", ".swp", ".backup"} {
-		base = strings.TrimSuffix(base, copied)
+	for _, end := range copyEnds {
+		base = strings.TrimSuffix(base, end)
 	}
 	if secretFileSet()[base] || dotenv(base) {
 		return true
@@ -203,8 +207,17 @@ func secretBase(base string) bool {
 	if stem, ok := strings.CutSuffix(base, ".env"); ok { // prod.env
 		return !slices.Contains(envTemplates, stem)
 	}
-	i := strings.LastIndexByte(base, '.')
-	return i > 0 && slices.Contains(secretKinds, base[i:]) || strings.HasPrefix(base, "ssh_host_") && strings.HasSuffix(base, "_key")
+	if i := strings.LastIndexByte(base, '.'); i > 0 && slices.Contains(secretKinds, base[i:]) {
+		return true
+	}
+	if stem, ok := strings.CutSuffix(base, ".pem"); ok {
+		in := func(part string) bool { return strings.Contains(stem, part) }
+		return slices.ContainsFunc(privatePEM, in) || !slices.ContainsFunc(publicPEM, in)
+	}
+	if strings.HasPrefix(base, "ssh_host_") {
+		return strings.HasSuffix(base, "_key")
+	}
+	return slices.ContainsFunc(keyTails, func(tail string) bool { return strings.HasSuffix(base, tail) })
 }
 
 var secretFileSet = sync.OnceValue(func() map[string]bool {
@@ -224,6 +237,9 @@ func secretTail(lower, base string) bool {
 		return hasPart(tree, secretTailSet()) || (strings.Contains(tree, "/.ssh/") || strings.HasSuffix(tree, "/.ssh")) && !publicSSH(base)
 	case strings.HasPrefix(lower, "/proc/"):
 		return base == "environ" || base == "mem" || base == "kcore"
+	case strings.HasPrefix(lower, "/dev/"):
+		device, _, _ := strings.Cut(lower[len("/dev/"):], "/")
+		return !slices.Contains(readableDevices, device)
 	}
 	return hasPart(lower, secretPlaceSet())
 }
@@ -293,22 +309,22 @@ func SecretGlob(glob string) string {
 			return why
 		}
 	}
-	if slices.ContainsFunc(secretPlaces, func(place string) bool { return mayLead(segs, place) }) {
+	if slices.ContainsFunc(secretPlaces, func(place string) bool { return mayContain(segs, place) }) {
 		return why
 	}
 	// The other secrets are below a hidden name, which only a pattern with a dot matches.
 	if !strings.Contains(lower, "/.") && !strings.Contains(lower, "/[") {
 		return ""
 	}
-	if slices.ContainsFunc(secretTails, func(tail string) bool { return mayLead(segs, tail) }) || mayLead(segs, "/.ssh/") && !publicSSH(base) {
+	if slices.ContainsFunc(secretTails, func(tail string) bool { return mayContain(segs, tail) }) || mayContain(segs, "/.ssh/") && !publicSSH(base) {
 		return why
 	}
 	return ""
 }
 
-// mayLead reports whether the globs match the names in part, anywhere in the path, with something more specific
+// mayContain reports whether the globs match the names in part, anywhere in the path, with something more specific
 // than "*", or at its end.
-func mayLead(globs []string, part string) bool {
+func mayContain(globs []string, part string) bool {
 	want, whole := strings.CutSuffix(part, "/")
 	names := strings.Split(want[1:], "/")
 	last := len(names) - 1
@@ -363,8 +379,8 @@ func MayBeKept(name string) bool {
 	return !slices.Contains(projectFiles, base) && (kind == base || strings.ContainsAny(kind, `*?[{\`) || !slices.Contains(projectKinds, kind))
 }
 
-// MayEndSecret reports whether a path of which only the end is known, perhaps with wildcards, may be that of a
-// secret, such as config.json of .docker/config.json. Patterns that also match ordinary names do not count.
+// MayEndSecret reports whether end, perhaps with wildcards, may be the end of a secret's path, as config.json is of
+// .docker/config.json. Patterns that also match ordinary names do not count.
 func MayEndSecret(end string) bool {
 	segs := strings.Split(ShellPattern(strings.ToLower(path.Clean(end))), "/")
 	last := len(segs) - 1
@@ -381,7 +397,8 @@ func MayEndSecret(end string) bool {
 	})
 }
 
-// secretEnds are the names in the secretTails that end with a file, and usual files of others.
+// secretEnds are the names, directory by directory, of the files of secretTails, and of well-known files in its
+// directories.
 var secretEnds = sync.OnceValue(func() (ends [][]string) {
 	usual := []string{"/.aws/credentials", "/.aws/config", "/.kube/config", "/.config/rclone/rclone.conf", "/.config/gcloud/credentials.db", "/.m2/settings.xml",
 		"/.m2/settings-security.xml", "/.cargo/credentials.toml", "/.terraform.d/credentials.tfrc.json", "/.config/helm/registry.json"}
@@ -440,49 +457,3 @@ func SecretVariable(name string) bool {
 	}
 	return false
 }
-
-// All names are lower case, for comparison; variables are upper case.
-var (
-	secretFiles = []string{
-		"id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk", "identity", ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", ".my.cnf", ".mylogin.cnf",
-		".git-credentials", ".envrc", ".htpasswd", ".dockercfg", ".boto", ".s3cfg", ".vault-token", ".databrickscfg", ".terraformrc", ".yarnrc.yml", ".condarc", ".authinfo", ".authinfo.gpg", ".rediscli_auth", ".secrets",
-		".sentryclirc", ".msmtprc", ".fetchmailrc", ".mbsyncrc", ".offlineimaprc", ".xauthority", ".iceauthority", ".smbcredentials", "oauth_creds.json", "kaggle.json",
-		".bash_history", ".zsh_history", ".zhistory", ".histfile", ".sh_history", ".ash_history", "fish_history", ".python_history", ".node_repl_history", ".psql_history",
-		".mysql_history", ".sqlite_history", ".rediscli_history", ".irb_history", ".pry_history", "consolehost_history.txt",
-		"shadow", "shadow-", "gshadow", "gshadow-", "sudoers", "master.passwd", "krb5.keytab",
-		"credentials.json", "client_secret.json", "client_secrets.json", "service-account.json", "service_account.json", "serviceaccount.json", "application_default_credentials.json",
-		"secrets.json", "secrets.yml", "secrets.yaml", "secrets.toml", "secrets.env", "secret.key", "private.pem", "privkey.pem", "private_key.pem", "private-key.pem", "key.pem", "server-key.pem", "client-key.pem",
-		"kubeconfig", "wallet.dat", "login data", "cookies.sqlite", "key4.db", "key3.db", "logins.json", "signons.sqlite", "vault.yml", "vault_pass.txt", ".vault_pass",
-	}
-	// Files of projects, which directories of secrets do not have, and their extensions.
-	projectFiles = strings.Fields("readme license changelog contributing makefile dockerfile gemfile rakefile procfile jenkinsfile justfile codeowners authors version " +
-		".gitignore .gitattributes .dockerignore .editorconfig .gitmodules .nvmrc .prettierrc .eslintrc go.mod go.sum go.work " +
-		"package.json package-lock.json tsconfig.json composer.json deno.json lerna.json nx.json turbo.json cargo.toml cargo.lock pyproject.toml requirements.txt setup.cfg tox.ini pytest.ini " +
-		"pubspec.yaml chart.yaml docker-compose.yml docker-compose.yaml compose.yml compose.yaml pnpm-workspace.yaml pnpm-lock.yaml yarn.lock gemfile.lock poetry.lock pom.xml cmakelists.txt")
-	projectKinds = strings.Fields(".go .md .rst .adoc .rs .py .pyi .js .mjs .cjs .jsx .ts .tsx .mts .vue .svelte .c .h .cc .cpp .cxx .hpp .hh .cs .java .kt .kts .scala .swift .m .mm .rb .php .pl .lua .r .jl .ex .exs " +
-		".erl .hs .ml .clj .dart .zig .proto .graphql .html .css .scss .less .svg .sh .bash .sql .tf .mk .cmake .gradle .sbt .bzl .patch .diff")
-	// Extensions of files that are keys, or stores of keys.
-	secretKinds = []string{".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".kdb", ".ppk", ".keychain", ".keychain-db", ".keytab", ".ovpn", ".agekey", ".p8"}
-	// Parts of a path with a slash added at its end. All begin with a hidden name. A part without a slash at its
-	// end may match the beginning of a name.
-	secretTails = []string{
-		"/.aws/", "/.azure/", "/.kube/", "/.docker/config.json", "/.gnupg/", "/.password-store/", "/.oci/", "/.aliyun/", "/.bluemix/", "/.snowflake/", "/.snowsql/", "/.tsh/", "/.electrum/",
-		"/.config/gh/hosts.yml", "/.config/gcloud/", "/.config/rclone/", "/.config/hub/", "/.config/op/", "/.config/git/credentials", "/.config/composer/auth.json", "/.config/containers/auth.json",
-		"/.config/helm/registry", "/.config/doctl/", "/.config/hcloud/", "/.config/stripe/", "/.config/configstore/", "/.config/netlify/", "/.config/pypoetry/auth.toml", "/.config/kitbag/",
-		"/.config/sops/", "/.config/age/", "/.config/ngrok/", "/.ngrok2/", "/.circleci/cli.yml", "/.gemini/oauth_creds.json", "/.gemini/mcp-oauth-tokens", "/.kaggle/kaggle.json", "/.config/github-copilot/", "/.config/glab-cli/", "/.config/scw/",
-		"/.config/linode-cli/", "/.config/msmtp/", "/.config/.wrangler/", "/.wrangler/config/", "/.railway/config.json", "/.supabase/", "/.huggingface/", "/.cache/huggingface/token", "/.cache/huggingface/stored_tokens",
-		"/.local/share/com.vercel.cli/", "/.local/share/opencode/auth.json", "/.local/share/atuin/key", "/.dbt/profiles.yml", "/.slack/credentials.json", "/.mc/config.json", "/.vnc/passwd",
-		"/.config/google-chrome/", "/.config/chromium/", "/.config/bravesoftware/", "/.config/microsoft-edge/", "/.mozilla/", "/.thunderbird/", "/.var/app/org.mozilla.firefox/",
-		"/.local/share/keyrings/", "/.local/share/kwalletd/", "/.local/share/fish/fish_history", "/.cargo/credentials", "/.m2/settings", "/.gem/credentials", "/.terraform.d/credentials", "/.composer/auth.json", "/.codex/auth.json",
-		"/.claude/.credentials.json", "/.claude.json/", "/.fly/config.yml", "/.pulumi/credentials.json", "/.gradle/gradle.properties", "/.ivy2/.credentials", "/.sbt/.credentials", "/.bundle/config", "/.heroku/", "/.ansible/vault",
-	}
-	secretPlaces = []string{
-		"/library/keychains/", "/library/cookies/", "/library/application support/google/chrome/", "/library/application support/firefox/", "/snap/firefox/", "/run/secrets/", "/etc/ssl/private/",
-		"/etc/sudoers.d/", "/etc/letsencrypt/live/", "/etc/letsencrypt/archive/", "/etc/kubernetes/", "/etc/networkmanager/system-connections/", "/etc/wireguard/", "/dev/mem/", "/var/spool/cron/",
-	}
-	// Samples of names that a specific pattern may match.
-	secretSamples = slices.Concat(secretFiles, []string{".env", ".env.local", ".env.production", ".env.development", ".envrc", "prod.env", "server.key", "tls.key", "store.p12", "store.jks", "x.kdbx"})
-
-	secretVariables = []string{"PGPASSWORD", "MYSQL_PWD", "SSHPASS", "GPG_PASSPHRASE", "REDISCLI_AUTH", "DATABASE_URL", "REDIS_URL", "MONGODB_URI", "MONGO_URL", "SENTRY_DSN", "SLACK_WEBHOOK_URL", "NETRC", "_AUTH"}
-	secretParts     = []string{"SECRET", "SECRETS", "TOKEN", "TOKENS", "PASSWORD", "PASSWD", "PASSPHRASE", "PASS", "PWD_HASH", "CREDENTIALS", "CREDENTIAL", "CREDS", "APIKEY", "APITOKEN", "AUTH", "JWT", "COOKIE"}
-)

@@ -18,6 +18,7 @@ func TestSecretGlobOfPlaces(t *testing.T) {
 		{"/home/u/.config/g*/hosts.yml", true}, {"/home/u/.config/*/hosts.yml", true}, {"/home/u/.config/gh/*", true}, {"/home/u/.config/gh/h*", true}, {"/home/u/.config/gh/x*", false},
 		{"/home/u/.config/helm/*", true}, {"/home/u/.con*/helm/reg*", true}, {"/home/u/.config/*", false}, {"/.docker/*", true}, {"/.docker/c[o]nfig.json", true},
 		{"/home/u/[.]docker/*", true}, {"/home/u/.gnupg/x*", true}, {"/home/u/.gnu*/x", true}, {"/home/u/gnupg/x*", false},
+		{"/home/u/.cargo/*.toml", true}, {"/home/u/.ivy2/.cred*2", true}, {"/home/u/.ivy2/*s2", false},
 	} {
 		if got := SecretGlob(row.glob) != ""; got != row.secret {
 			t.Errorf("SecretGlob(%q) = %v", row.glob, got)

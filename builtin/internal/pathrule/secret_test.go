@@ -45,6 +45,11 @@ func TestSecretNames(t *testing.T) {
 		"/w/.env": true, "/w/.env.example": false, "/w/.env.local": true, "/w/.envx": false, "/w/.env-prod": true, "/w/.env_x": true, "/w/prod.env": true, "/w/example.env": false,
 		"/w/id_rsa": true, "/w/ID_RSA": true, "/w/id_rsa.bak": true, "/w/id_rsa~": true, "/w/.netrc.old": true, "/w/.git-credentials.bak": true, "/w/.netrc~": true, "/w/.zshrc.old": false, "/w/id_rsa.txt": false,
 		"/w/tls.key": true, "/w/.key": false, "/w/a.keys": false, "/w/ssh_host_rsa_key": true, "/w/ssh_host_rsa": false, "/w/rsa_key": false,
+		"/w/deploy_rsa": true, "/w/deploy_rsa.pub": false, "/w/ec2.pem": true, "/w/cert.pem": false, "/w/fullchain.pem": false, "/w/ca-bundle.pem": false, "/w/public.pem": false, "/w/root.crt": false, "/w/rootCA-key.pem": true, "/w/cert_priv.pem": true,
+		"/dev/sda": true, "/dev/nvme0n1p1": true, "/dev/mapper/root": true, "/dev/disk/by-id/x": true, "/dev/input/event0": true, "/dev/null": false, "/dev/urandom": false, "/dev/fd/3": false, "/dev/shm/x": false, "/dev": false,
+		"/home/u/.cloudflared/x.json": true, "/home/u/.subversion/auth/svn.simple/x": true, "/home/u/.lpass/key": true, "/etc/ppp/chap-secrets": true,
+		"/w/terraform.tfstate": true, "/w/terraform.tfstate.backup": true, "/w/prod.auto.tfvars": true, "/w/main.tf": false, "/w/wp-config.php": true, "/w/auth.json": true, "/w/oauth.json": false,
+		"/home/u/.nuget/NuGet.Config": true, "/home/u/.config/pip/pip.conf": true, "/home/u/.pip/pip.conf": true, "/home/u/.config/Slack/Cookies": true, "/home/u/.chef/x": true, "/home/u/.muttrc": true,
 		"/home/u/.ssh/known_hosts": false, "/home/u/.ssh/config": false, "/home/u/.ssh/authorized_keys": false, "/home/u/.ssh/x.pub": false, "/home/u/.ssh/x": true, "/home/u/.ssh": true,
 		"/home/u/.aws/config": true, "/home/u/.awsx/config": false, "/proc/1/environ": true, "/proc/1/mem": true, "/proc/kcore": true, "/proc/1/status": false,
 		"/etc/wireguard/x": true, "/etc/wireguardx": false, "/dev/mem": true, "/etc/host": false, "/main.go": false, "": false,
@@ -114,8 +119,8 @@ func TestGlobAndNames(t *testing.T) {
 	for name, want := range map[string]bool{"/w/a": true, "/w": true, "/wx": false, "/": false} {
 		trusting := at
 		trusting.Trusted = []string{"/w"}
-		if trusting.Trusts(name) != want || at.Trusts(name) {
-			t.Errorf("Trusts(%q) is not %v, or is true without trusted directories", name, want)
+		if trusting.BelowAny(trusting.Real(name), trusting.Trusted) != want || at.BelowAny(at.Real(name), at.Trusted) {
+			t.Errorf("%q below a trusted directory: not %v, or true without trusted directories", name, want)
 		}
 	}
 }
@@ -128,6 +133,42 @@ func TestNamesOfPipe(t *testing.T) {
 	}
 	if names, err := (Place{}).Names(pipe); err == nil {
 		t.Errorf("Names of a pipe = %q", names)
+	}
+}
+
+func TestNamesOfDirectory(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"b", ".a", "c"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if names, err := (Place{}).Names(dir); err != nil || strings.Join(names, " ") != ".a b c" {
+		t.Errorf("Names = %q, %v", names, err)
+	}
+}
+
+func TestNameMatches(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		patterns []string
+		want     bool
+	}{
+		{"a.go", nil, true}, {"a.go", []string{}, false}, {"a.go", []string{"*.md", "*.GO"}, true}, {"A.md", []string{"a.*"}, true}, {"a.go", []string{"*.md"}, false}, {"a.go", []string{"[a-"}, false},
+	} {
+		if got := NameMatches(row.name, row.patterns); got != row.want {
+			t.Errorf("NameMatches(%q, %q) = %v", row.name, row.patterns, got)
+		}
+	}
+}
+
+func TestSecretByPlace(t *testing.T) {
+	for dir, want := range map[string]bool{
+		"/w/src": false, "/home/u": false, "/home/u/.docker": true, "/proc/1": true, "/run/secrets": true, "/etc/SSL/private": true, ownDir() + "/keys": true,
+	} {
+		if got := SecretByPlace(dir); got != want {
+			t.Errorf("SecretByPlace(%q) = %v", dir, got)
+		}
 	}
 }
 

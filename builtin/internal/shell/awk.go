@@ -62,7 +62,7 @@ type awkLexer struct {
 	prints int      // number of parentheses around the current print statement, or -1
 }
 
-// The text after an ARGV that is only compared: on the left of a comparison, and on its right.
+// The text after an ARGV that is only compared, if it is the left and the right operand of a comparison.
 var (
 	awkArgvLeft  = lazy.Regexp(`^\[[0-9]+\]\s*(==|!=)`)
 	awkArgvRight = lazy.Regexp(`^\[[0-9]+\]\s*([){};\n]|&&|\|\||$)`)

@@ -9,8 +9,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/casetest"
 )
 
-// Compare the benchmarks with each other: a verdict should cost little more than parsing, and a cached verdict
-// almost nothing.
+// Compare the benchmarks with each other: a verdict should cost little more than parsing.
 
 func benign(b *testing.B) []string {
 	var list []string
@@ -33,22 +32,10 @@ func BenchmarkParse(b *testing.B) {
 
 func BenchmarkAnalyze(b *testing.B) {
 	list := benign(b)
-	analyze(list[0], here)
+	Analyze(list[0], here)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		analyze(list[i%len(list)], here)
-	}
-}
-
-func BenchmarkAnalyzeAgain(b *testing.B) {
-	list := benign(b)
-	var sh Analyzer
-	for _, cmd := range list {
-		sh.Analyze(cmd, here)
-	}
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		sh.Analyze(list[i%len(list)], here)
+		Analyze(list[i%len(list)], here)
 	}
 }
 
@@ -56,6 +43,6 @@ func BenchmarkAnalyzeNested(b *testing.B) {
 	src := strings.Repeat("$((((", 13000)
 	b.ReportAllocs()
 	for b.Loop() {
-		analyze(src, here)
+		Analyze(src, here)
 	}
 }

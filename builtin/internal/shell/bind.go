@@ -14,7 +14,7 @@ type binding struct {
 	vals    []string // the values it may have; nil if unknown
 	lead    bool     // no value begins with "-"
 	numeric bool     // every value is a decimal number
-	atom    bool     // every value is of the class [names] or above, also after word splitting
+	atom    bool     // every value, even after word splitting, is of the class names or a narrower one
 	local   bool     // no value begins with "/"
 	from    source   // source of the unknown values
 }
@@ -287,6 +287,9 @@ func (c *assignedVars) call(args []*syntax.Word) {
 			if head, ok = static(args[0]); strings.HasPrefix(head, "-") {
 				args = args[1:]
 			}
+			if head == "-v" || head == "-V" { // it runs nothing
+				return
+			}
 		}
 	}
 	switch {
@@ -401,19 +404,34 @@ func isQuoted(word *syntax.Word) bool {
 // declaration handles declare and similar builtins. From then on nothing is known about the variables, because
 // they may be read-only, so that a later assignment aborts the line, or transform assigned values.
 func (w *walker) declaration(c *syntax.DeclClause) {
-	w.deny(c.Variant.Value + " changes variables of later commands")
 	w.mayAbort = true
+	harmless := c.Variant.Value == "export" && len(c.Args) > 0
 	for _, a := range c.Args {
 		switch {
 		case a.Name != nil:
 			w.markVolatile([]string{a.Name.Value})
+			plain := !a.Naked && !a.Append && a.Index == nil && a.Array == nil
 			if a.Index != nil || !a.Naked {
-				w.value(a)
+				harmless = harmlessExport(a.Name.Value, w.value(a)) && plain && harmless
 			}
+			harmless = harmless && plain
 		case a.Value != nil:
 			w.declared(w.fields(a.Value))
+			harmless = false
 		}
 	}
+	if !harmless {
+		w.deny(c.Variant.Value + " changes variables of later commands")
+	}
+}
+
+// harmlessExport reports whether an exported variable changes neither what later commands run or write, nor how bash
+// reads the following lines: in some locales a backslash is the second half of a letter.
+func harmlessExport(name string, value arg) bool {
+	if strings.HasPrefix(name, "LC_") || strings.HasPrefix(name, "LANG") {
+		return value.known && slices.Contains([]string{"C", "POSIX", "C.UTF-8", "en_US.UTF-8"}, value.text)
+	}
+	return unsafePrefix(name, value) == ""
 }
 
 // readFrom returns what is known about the variables that a setter sets: read sets them to parts of the pipe's

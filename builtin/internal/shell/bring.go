@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -9,82 +10,96 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// Files of a directory may make a harmless command run a program: .git/config names filters,
-// .npmrc a registry to which a key is sent, rust-toolchain.toml a compiler. Working in a
-// directory does not permit that. In a directory that is not trusted the analysis therefore
-// checks for the files that the command would use, and the command is read-only only if there
-// are none. Directories that are neither trusted nor below a working directory are not
-// checked: there the command is never read-only.
+// Files of a directory may make a harmless command run a program: .git/config names filters, .npmrc a registry to
+// which a key is sent, rust-toolchain.toml a compiler. Therefore, in a directory that is not trusted, the analysis
+// checks for the files that the command would use. The command is read-only only if there are none. Directories
+// that are neither trusted nor below a working directory are not checked: there the command is never read-only.
 
-// A fact is the result of a check of a directory. A cached verdict is valid as long as its
-// facts are.
+// A fact is the result of a check of a directory.
 type fact struct {
-	names []string // see [spec.takes]; nil: the settings of git
+	names []string // the names to look for, see [spec.takes]; nil means the settings of git
 	dir   string
 	found string // why a program of the directory may run, or ""
 
-	tree, hidden bool     // instead: which secret is below the directory, with hidden ones if set
-	bases        []string // … and matches one of these patterns, or of a tracked file is below one of these paths; nil matches any
-	top          bool     // instead: the top of git's work tree
-	tracked      bool     // instead: which file with credentials git tracks
-	settings     bool     // instead: where the settings of git have credentials
+	tree, hidden bool     // the fact is which secret is below the directory; hidden includes hidden ones
+	bases        []string // with tree, patterns for the secret; with tracked, paths above the file; nil matches any
+	top          bool     // the fact is the top of git's work tree, or dir if there is none
+	tracked      bool     // the fact is which file with credentials git tracks
+	settings     bool     // the fact is where the settings of git have credentials
+
+	listed  bool   // the fact is whether names in dir are links to secrets; the following fields qualify it
+	cwd     string // the directory in which the names are read as words of a text; "" if they are not
+	deep    bool   // include names below subdirectories
+	through bool   // include names below links to directories
+	regular bool   // no name is a link
+	trees   bool   // everything below a name is read
 }
 
 func (f *fact) look(at *pathrule.Place) string {
 	switch {
+	case f.listed:
+		return f.listedSecret(*at)
 	case f.top:
-		return gitTop(at, f.dir)
+		return cmp.Or(workTree(at, at.Real(f.dir)), f.dir)
 	case f.tracked:
 		return trackedSecret(at, f.dir, f.bases)
 	case f.settings:
 		return credentialSettings(at, f.dir)
-	case f.tree:
-		if f.bases != nil {
-			return at.SecretAmong(f.dir, f.hidden, f.bases)
+	case f.tree && strings.ContainsAny(f.dir, "*?["):
+		names, all := at.Glob(f.dir)
+		if !all {
+			return f.dir + " matches too many names to look for credentials among them"
 		}
-		return at.SecretBelow(f.dir, f.hidden)
+		for _, name := range names {
+			if why := f.secret(at, name); why != "" {
+				return why
+			}
+		}
+		return ""
+	case f.tree:
+		return f.secret(at, f.dir)
 	case f.names == nil:
 		return gitRuns(at, f.dir)
 	}
 	return untrustedFile(at, f.dir, f.names)
 }
 
+// listedSecret has parameters by value, so that facts of other kinds do not escape to the heap.
+func (f fact) listedSecret(at pathrule.Place) string {
+	listing := pathrule.Listing{Dir: f.dir, Deep: f.deep, Hidden: f.hidden, Bases: f.bases, Through: f.through, Regular: f.regular}
+	return at.Harmful(listing, f.cwd, func(abs string, link bool) bool {
+		return at.Secret(abs) != "" || secretSettings(&at, abs) != "" || (f.trees || f.through && link) && at.SecretBelow(abs, true) != ""
+	})
+}
+
+// secret returns which secret in the directory the fact is about, or "".
+func (f *fact) secret(at *pathrule.Place, dir string) string {
+	if why := secretSettingsIn(at, dir, f.bases); why != "" {
+		return why
+	}
+	if f.bases != nil {
+		return at.SecretAmong(dir, f.hidden, f.bases)
+	}
+	return at.SecretBelow(dir, f.hidden)
+}
+
 // factResult returns the result of a fact, which it checks once for each line.
 func (w *walker) factResult(f fact) string {
 	same := func(g fact) bool {
-		return g.dir == f.dir && g.tree == f.tree && g.hidden == f.hidden && g.top == f.top && g.tracked == f.tracked && g.settings == f.settings &&
+		return g.dir == f.dir && g.tree == f.tree && g.hidden == f.hidden && g.top == f.top && g.tracked == f.tracked && g.settings == f.settings && g.listed == f.listed && g.cwd == f.cwd && g.deep == f.deep && g.through == f.through && g.regular == f.regular && g.trees == f.trees &&
 			(g.names == nil) == (f.names == nil) && slices.Equal(g.names, f.names) && (g.bases == nil) == (f.bases == nil) && slices.Equal(g.bases, f.bases)
 	}
 	if i := slices.IndexFunc(w.facts, same); i >= 0 {
 		return w.facts[i].found
 	}
-	f.found = f.look(w.at)
+	f.found = f.look(&w.at)
 	w.facts = append(w.facts, f)
 	return f.found
 }
 
-// factLifetime is how long facts are valid without another check. One decision needs a verdict
-// several times, and a change in between is no worse than one after it.
+// factLifetime is how long facts are valid. One decision needs a verdict several times, and a change in between is
+// no worse than one after it.
 const factLifetime = 50 * time.Millisecond
-
-// factsCurrent reports whether all facts are unchanged.
-func (a *Analysis) factsCurrent(at *pathrule.Place) bool {
-	if len(a.facts) == 0 {
-		return true
-	}
-	last := a.factsCheckedAt.Load()
-	now := time.Now().UnixNano()
-	if now-last < int64(factLifetime) && now >= last {
-		return true
-	}
-	a.factsCheckedAt.Store(now)
-	for i := range a.facts {
-		if f := &a.facts[i]; f.look(at) != f.found {
-			return false
-		}
-	}
-	return true
-}
 
 // directoryRuns returns why the command, run in one of dirs, may run a program that an untrusted
 // directory names, or "".
@@ -97,9 +112,9 @@ func (w *walker) directoryRuns(c *command, dirs, names []string) string {
 		switch {
 		case real == "":
 			return "it runs what the settings in " + d + " name, whose real path is unknown"
-		case w.at.Trusts(real):
+		case w.at.BelowAny(real, w.at.Trusted):
 			continue
-		case !w.inWorkArea(real):
+		case !w.at.BelowAny(real, []string{w.at.Cwd}) && !w.at.BelowAny(real, w.at.Dirs):
 			return "it runs what the settings in " + d + " name, which is not below a working directory"
 		}
 		c.checked = true
@@ -108,21 +123,6 @@ func (w *walker) directoryRuns(c *command, dirs, names []string) string {
 		}
 	}
 	return ""
-}
-
-// inWorkArea reports whether the resolved directory is below the directory of commands or a
-// working directory.
-func (w *walker) inWorkArea(real string) bool {
-	// A resolved path is below a directory's resolved path.
-	if pathrule.Below(real, w.at.Cwd) || slices.ContainsFunc(w.at.Dirs, func(d string) bool { return pathrule.Below(real, d) }) {
-		return true
-	}
-	for _, d := range append([]string{w.at.Cwd}, w.at.Dirs...) {
-		if d := w.at.Real(d); d != "" && pathrule.Below(real, d) {
-			return true
-		}
-	}
-	return false
 }
 
 // revokeFacts revokes the results of checks if another command of the line may change them
@@ -143,8 +143,8 @@ func (w *walker) revokeFacts() {
 	}
 }
 
-// createsUnknown reports whether the command may create files of unknown names in a directory. One
-// that runs other programs does not need such files for that.
+// createsUnknown reports whether the command may create files with unknown names in a directory. It is false for
+// commands that run other programs, which need no such files to run a program.
 func (c *command) createsUnknown() bool {
 	switch {
 	case c.Reason == "" || c.effects&(unknown|executing) != 0:
@@ -155,8 +155,8 @@ func (c *command) createsUnknown() bool {
 	return c.anyWord || c.links || c.effects&writing != 0 && !c.edit && !c.redirs
 }
 
-// untrustedFile returns why one of names in dir or above it matters, or "". A name with a colon
-// counts if a line of the file begins with the text after it. Files directly in the home
+// untrustedFile returns why a file with one of the names, in dir or above it, may run a program, or "". A name with
+// a colon counts only if a line of the file begins with the text after the colon. Files directly in the home
 // directory are the user's own.
 func untrustedFile(at *pathrule.Place, dir string, names []string) string {
 	for {
@@ -241,18 +241,4 @@ func (w *walker) from(dirs []string, name string) []string {
 		out[i] = w.at.Real(d + "/" + name)
 	}
 	return out
-}
-
-// gitTop returns the directory at or above dir that is the top of a git work tree, or dir if
-// there is none.
-func gitTop(at *pathrule.Place, dir string) string {
-	for top := at.Real(dir); top != ""; top = path.Dir(top) {
-		if at.Exists(path.Join(top, ".git")) {
-			return top
-		}
-		if top == "/" {
-			break
-		}
-	}
-	return dir
 }

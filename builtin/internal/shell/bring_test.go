@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
@@ -85,12 +83,11 @@ func TestHostileRepository(t *testing.T) {
 	write(t, filepath.Dir(evil), files)
 	fill := strings.NewReplacer("CMD", evil, "DIR", filepath.Dir(evil))
 	write(t, dir, map[string]string{"hostile.config": fill.Replace("[diff]\n\texternal = CMD\n[core]\n\tfsmonitor = CMD\n")})
-	var sh Analyzer
 	allowed := 0
 	for i, settings := range hostileSettings {
 		write(t, dir, map[string]string{".git/config": string(clean) + fill.Replace(settings) + "\n"})
 		for k, cmd := range gitCommands(t) {
-			a := sh.Analyze(cmd, at)
+			a := Analyze(cmd, at)
 			if a.ReadOnly() != "" || k%16 != i%16 && !strings.Contains(cmd, "diff") && !strings.Contains(cmd, "status") && !strings.Contains(cmd, "log") {
 				continue
 			}
@@ -116,15 +113,14 @@ func TestPlainRepository(t *testing.T) {
 	git(t, dir, `git config user.name n; git config branch.main.remote origin; git config branch.main.merge refs/heads/main; git config pull.rebase true
 		git config remote.origin.fetch '+refs/heads/*:refs/remotes/origin/*'; git config core.autocrlf input; git config alias.st status; git worktree add -q ../linked`)
 	at.Dirs = append(at.Dirs, filepath.Join(at.Home, "linked"))
-	var sh Analyzer
 	for _, cmd := range lines(t, "everyday.txt") {
 		if !strings.HasPrefix(cmd, "git ") || strings.Contains(cmd, "-C") || strings.Contains(cmd, "/tmp/project") {
 			continue
 		}
-		if why := sh.Analyze(cmd, at).ReadOnly(); why != "" {
+		if why := Analyze(cmd, at).ReadOnly(); why != "" {
 			t.Errorf("%q: %s", cmd, why)
 		}
-		if why := sh.Analyze("cd ../linked && "+cmd, at).ReadOnly(); why != "" {
+		if why := Analyze("cd ../linked && "+cmd, at).ReadOnly(); why != "" {
 			t.Errorf("%q in a linked work tree: %s", cmd, why)
 		}
 	}
@@ -149,7 +145,7 @@ func TestDirectoryBrings(t *testing.T) {
 		{file{"build.zig.zon": "x"}, []string{"zig version", "zig --version"}, []string{"git status"}},
 		{toolchain, []string{"cargo --version", "cargo tree --locked", "cargo metadata --locked", "rustc --version", "rustdoc -V", "rustup show", "cd sub && cargo --version", "cargo help", "rustfmt -V"}, []string{"go version"}},
 		{file{".cargo/config.toml": "[build]\nrustc = \"./evil\"\n"}, []string{"cargo tree --locked", "cargo metadata --locked", "cargo pkgid"}, []string{"npm ls"}},
-		{file{"go.mod": "module x\n\ngo 1.20\n\ntoolchain go1.99.9\n"}, []string{"go list ./...", "go version", "go env GOPATH", "cd sub && go doc fmt"}, []string{"cargo --version"}},
+		{file{"go.mod": "module x\n\ngo 1.20\n\ntoolchain go1.99.9\n"}, []string{"go list ./...", "go version", "go env GOPATH", "cd sub && go doc fmt", "goimports -l ."}, []string{"cargo --version"}},
 		{file{"go.mod": "module x\n\ngo 1.20\n"}, nil, []string{"go list ./...", "go version"}},
 		{file{".git/config": "[core]\n\tfsmonitor = x\n[diff]\n\texternal = x\n", ".git/HEAD": "x"}, []string{"git status", "go list", "git -C sub status", "git -C . diff", "cd sub && git log"}, []string{"cargo --version"}},
 		{file{"sub/.git/config": "[diff]\n\texternal = x\n"}, []string{"git -C sub status", "cd sub && git diff", "git -C sub/deep log", "git -C link status", "git -C link/../sub status", "cd link && git status", "git -C deeplink/.. log"}, []string{"git status"}},
@@ -163,7 +159,8 @@ func TestDirectoryBrings(t *testing.T) {
 		{file{"sub/.terraform/x": "{}"}, []string{"terraform -chdir=sub output"}, []string{"terraform output"}},
 		{file{"node_modules/jest/x": ""}, []string{"jest --version", "eslint -v", "webpack --version", "tsc --version"}, []string{"npm ls"}},
 		{file{"Gemfile": ""}, []string{"bundle --version", "bundle -v"}, nil},
-		{file{".hg/hgrc": "[extensions]\nx = ./x.py\n"}, []string{"hg status", "hg log"}, nil},
+		{file{".hg/hgrc": "[extensions]\nx = ./x.py\n"}, []string{"hg status", "hg log", "hg --version"}, nil},
+		{file{".poetry/plugins/x/y": ""}, []string{"poetry --version", "poetry --help", "poetry config --list"}, []string{"npm ls"}},
 		{file{"global.json": ""}, []string{"dotnet --version"}, nil},
 		{file{"gradle.properties": ""}, []string{"gradle --version"}, nil},
 	} {
@@ -180,28 +177,25 @@ func TestDirectoryBrings(t *testing.T) {
 		at := pathrule.Place{Cwd: work, Home: home, Dirs: []string{work}}
 		trusting := at
 		trusting.Trusted = []string{work}
-		var sh Analyzer
 		for _, cmd := range row.asked {
-			if sh.Analyze(cmd, at).ReadOnly() == "" {
+			if Analyze(cmd, at).ReadOnly() == "" {
 				t.Errorf("%v: %q is read-only", row.files, cmd)
 			}
-			if why := sh.Analyze(cmd, trusting).ReadOnly(); why != "" {
+			if why := Analyze(cmd, trusting).ReadOnly(); why != "" {
 				t.Errorf("%v: %q is not read-only in a trusted directory: %s", row.files, cmd, why)
 			}
 		}
 		for _, cmd := range row.not {
-			if why := sh.Analyze(cmd, at).ReadOnly(); why != "" {
+			if why := Analyze(cmd, at).ReadOnly(); why != "" {
 				t.Errorf("%v: %q: %s", row.files, cmd, why)
 			}
 		}
 	}
 }
 
-// TestTrustHolds checks that a cached verdict is invalid when its facts have changed, that trust applies to one
-// directory only, and that files that another command of the line unpacks are not trusted.
-func TestTrustHolds(t *testing.T) { synctest.Test(t, testTrustHolds) }
-
-func testTrustHolds(t *testing.T) {
+// TestTrustHolds checks that trust applies to one directory only, that files which appear count, and that files that
+// another command of the line unpacks are not trusted.
+func TestTrustHolds(t *testing.T) {
 	home := t.TempDir()
 	work, other := filepath.Join(home, "work"), filepath.Join(home, "other")
 	write(t, other, map[string]string{"x": ""})
@@ -210,33 +204,30 @@ func testTrustHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := pathrule.Place{Cwd: work, Home: home, Dirs: []string{work}, Trusted: []string{work}}
-	var sh Analyzer
 	for cmd, want := range map[string]bool{
 		"git status": true, "npm ls": true, "git -C . status": true,
 		"cd ../other && git status": false, "cd ../other && cargo --version": false, "cd ../other; go list": false, "git -C ../other status": false, "git -C out status": false,
 		"cd out && git log": false, "cd out && npm ls": false, "git -C out/../other log": false, "cd / && git log": false, "cd \"$X\" && git status": false, "cd - && npm ls": false,
 		"git -C \"$X\" status": false, "pushd out && git diff": false, "(cd out; git diff)": false,
 	} {
-		if got := sh.Analyze(cmd, at).ReadOnly() == ""; got != want {
+		if got := Analyze(cmd, at).ReadOnly() == ""; got != want {
 			t.Errorf("%q: read-only %v", cmd, got)
 		}
 	}
 	at.Trusted = nil
-	if why := sh.Analyze("npm ls", at).ReadOnly(); why != "" {
+	if why := Analyze("npm ls", at).ReadOnly(); why != "" {
 		t.Error(why)
 	}
 	write(t, work, map[string]string{".npmrc": "registry=x\n"})
-	time.Sleep(factLifetime)
-	if sh.Analyze("npm ls", at).ReadOnly() == "" {
-		t.Error("a cached verdict is used although there is a .npmrc now")
+	if Analyze("npm ls", at).ReadOnly() == "" {
+		t.Error("there is a .npmrc now")
 	}
 	os.Remove(filepath.Join(work, ".npmrc"))
-	time.Sleep(factLifetime)
-	if why := sh.Analyze("npm ls", at).ReadOnly(); why != "" {
+	if why := Analyze("npm ls", at).ReadOnly(); why != "" {
 		t.Error(why)
 	}
 	for _, cmd := range []string{"tar xf a.tar && git status", "unzip a.zip; npm ls", "git checkout other && npm ls", "cp -r x/. . && git status", "mv x sub && git -C sub status", "git clone -q x d && cd d && git status", "curl -o .npmrc u; npm root"} {
-		if c := sh.Analyze(cmd, at).Commands(); c[len(c)-1].Reason == "" {
+		if c := Analyze(cmd, at).Commands(); c[len(c)-1].Reason == "" {
 			t.Errorf("%q: its files are trusted", cmd)
 		}
 	}

@@ -122,8 +122,8 @@ func (w *walker) value(as *syntax.Assign) arg {
 	return a
 }
 
-// standardDirs are the directories in which a program is the one that its name says. /usr/local is not one of
-// them, because its programs may differ from those of the tables.
+// standardDirs are the directories in which a program is assumed to be the well-known one of its name. /usr/local
+// is not one of them, because its programs may differ from those of the tables.
 var standardDirs = []string{"/bin", "/usr/bin", "/sbin", "/usr/sbin"}
 
 // add appends a new command.
@@ -145,7 +145,10 @@ func (w *walker) simple(args []arg, text, secret string) {
 	c := w.add()
 	c.args, c.text, c.secret = args, text, secret
 	if !head.known || head.text == "" {
-		w.conclude(at, parsed{}, "the command's name is not literal")
+		w.conclude(at, &parsed{}, "the command's name is not literal")
+		if !head.known && !head.field && len(args) > 1 { // it may expand to nothing
+			w.inside(at, func() { w.simple(args[1:], joinRaw(args[1:]), "") })
+		}
 		w.anyChanged = true
 		return
 	}
@@ -182,7 +185,7 @@ func tooMany(args []arg) bool {
 }
 
 // follow analyses the commands that the command at index i runs.
-func (w *walker) follow(i int, p parsed, why string) {
+func (w *walker) follow(i int, p *parsed, why string) {
 	for _, op := range p.ops {
 		if op.opt && op.kind == 's' {
 			w.inside(i, func() { w.script([]arg{op.arg}) })
@@ -218,7 +221,7 @@ func (w *walker) guess(s *spec, args []arg) {
 }
 
 // mayCommand returns the index of the first unknown word that may be the command inside. It counts the operands
-// before it, and an unquoted word may stand for all of these as well.
+// before it, and an unquoted word may expand to all of these as well.
 func (s *spec) mayCommand(args []arg) int {
 	first := slices.IndexFunc(s.roles, func(r role) bool { return r.kind == 'x' || r.kind == 's' })
 	operands := 0
@@ -253,7 +256,7 @@ func (w *walker) inside(i int, f func()) {
 }
 
 // wrapped analyses the command inside a wrapper.
-func (w *walker) wrapped(name string, p parsed) {
+func (w *walker) wrapped(name string, p *parsed) {
 	rest := p.args[p.rest:]
 	// Options may also follow the name of a container.
 	dashes := slices.IndexFunc(rest, func(a arg) bool { return a.known && a.text == "--" })
@@ -272,8 +275,8 @@ func (w *walker) wrapped(name string, p parsed) {
 		w.script(rest[:1])
 		return
 	}
-	if extra, ok := fed[name]; ok {
-		rest = extra(w, p, rest)
+	if name == "xargs" {
+		rest = w.fedByXargs(p, rest)
 	}
 	w.simple(rest, joinRaw(rest), "")
 }

@@ -21,9 +21,8 @@ type commandCase struct {
 func safety(a *Analysis) bool { return len(a.Dangers(here, pathrule.Protected{})) > 0 }
 
 func TestAdversarial(t *testing.T) {
-	var sh Analyzer
 	for _, c := range casetest.Rows[commandCase](t, "bash_adversarial.jsonl") {
-		a := sh.Analyze(c.Command, here)
+		a := Analyze(c.Command, here)
 		allowed := a.ReadOnly() == "" && !safety(a)
 		switch {
 		case c.Expect == "readonly_allow":
@@ -41,10 +40,9 @@ func TestAdversarial(t *testing.T) {
 }
 
 func TestBenign(t *testing.T) {
-	var sh Analyzer
 	var all, allowed [3]int
 	for _, c := range casetest.Rows[commandCase](t, "bash_benign.jsonl") {
-		a := sh.Analyze(c.Command, here)
+		a := Analyze(c.Command, here)
 		all[c.Tier]++
 		if a.ReadOnly() == "" && !safety(a) {
 			allowed[c.Tier]++

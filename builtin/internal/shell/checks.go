@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
@@ -16,65 +17,67 @@ func init() {
 	checks = map[string]func(*walker, *command, *parsed) string{
 		"find": findArgs, "sed": sedArgs, "awk": awkShows, "printf": printfArgs, "read": readArgs, "test": testArgs,
 		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs, "getconfig": getConfigArgs, "settings": settingsArgs,
-		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "noplus": noPlusArgs, "noequals": noEqualsArgs, "yq": yqArgs,
-		"kube": kubeArgs, "kubeget": kubeGetArgs, "kubedescribe": kubeDescribeArgs, "kubehistory": kubeHistoryArgs, "top": topArgs, "unit": unitArgs, "copy": copyArgs, "move": moveArgs, "gitwrite": gitWriteArgs, "sub": subArgs, "reflog": reflogArgs, "code": codeArgs,
-		"nourl": noURLArgs, "noslash": noSlashArgs, "getent": getentArgs, "noat": noAtArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "job": jobArgs, "upload": uploadArgs, "mode": modeArgs, "envfile": envFileArgs, "nosecret": noSecretArgs, "ssh": sshArgs, "grep": grepArgs, "jq": jqArgs, "ps": psArgs, "container": containerArgs, "layers": layersArgs, "printenv": printenvArgs, "declare": declareArgs, "local": localArgs, "package": packageArgs,
+		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "yq": yqArgs,
+		"kube": kubeArgs, "kubeget": kubeGetArgs, "kubedescribe": kubeDescribeArgs, "kubehistory": kubeHistoryArgs, "top": topArgs, "unit": unitArgs, "copy": copying('r'), "move": copying('d'), "gitwrite": gitWriteArgs, "sub": subArgs, "reflog": reflogArgs, "code": codeArgs,
+		"getent": getentArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "job": jobArgs, "upload": uploadArgs, "mode": modeArgs, "envfile": envFileArgs, "ssh": sshArgs, "grep": grepArgs, "jq": jqArgs, "ps": psArgs, "container": containerArgs, "layers": layersArgs, "printenv": printenvArgs, "declare": declareArgs, "host": hostArgs,
+
+		// Pagers treat it as a command.
+		"noplus": refusing("may be a command for the pager", func(op *roleArg) bool {
+			return strings.HasPrefix(op.prefix(), "+") || op.prefix() == "" && !op.lead
+		}),
+		"noequals": refusing("may set a value", func(op *roleArg) bool { return !op.known || strings.Contains(op.text, "=") }),
+		"nourl": refusing("may be on another machine, or a macro", func(op *roleArg) bool {
+			return strings.Contains(op.text, "://") || strings.Contains(op.text, "%")
+		}),
+		// A format may expand macros, also in what a package says of itself.
+		"rpm": refusing("may be on another machine, or a macro", func(op *roleArg) bool {
+			if op.opt {
+				return !op.known || strings.Contains(op.text, ":expand")
+			}
+			return strings.Contains(op.text, "://") || strings.Contains(op.text, "%")
+		}),
+		// The go command resolves versions over the network, possibly from the host in the module's path.
+		"local": refusing("may name a version to fetch", func(op *roleArg) bool {
+			return strings.Contains(op.text, "@") || !op.known && !op.lead
+		}),
+		// npm takes names of packages from the registry, clones repositories and fetches URLs.
+		"package": refusing("is not the name of a package", func(op *roleArg) bool {
+			return !op.opt && (!op.known || !packageName().MatchString(op.text) || op.text[0] == '.')
+		}),
+		// brew evaluates a formula to show it, and also takes third-party taps; man shows any file.
+		"noslash": refusing("may be a file", func(op *roleArg) bool {
+			return !op.known || strings.ContainsAny(op.text, "/:") || strings.HasSuffix(op.text, ".rb")
+		}),
+		// Settings are named like variables.
+		"nosecret": refusing("may hold credentials", func(op *roleArg) bool {
+			name := op.text[strings.LastIndexAny(op.text, ":/.")+1:]
+			return !op.known || pathrule.SecretVariable(strings.TrimPrefix(name, "_")) || pathrule.SecretVariable(name)
+		}),
+		"noat": refusing("may name a file with options", func(op *roleArg) bool {
+			return strings.HasPrefix(op.prefix(), "@") || op.prefix() == "" && !op.lead
+		}),
 	}
 }
+
+// refusing returns a check that refuses operands.
+func refusing(why string, bad func(*roleArg) bool) func(*walker, *command, *parsed) string {
+	return func(_ *walker, _ *command, p *parsed) string {
+		for i := range p.ops {
+			if bad(&p.ops[i]) {
+				return p.ops[i].raw + " " + why
+			}
+		}
+		return ""
+	}
+}
+
+var packageName = lazy.Regexp(`^(@[\w.-]+/)?[\w.\[\]*-]+(@[^/:]+)?$`)
 
 // shells read commands from a script, from -c or from their input.
 var shells = []string{"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh", "rbash"}
 
 // schedulers read shell commands from their input and run them later.
 var schedulers = []string{"at", "batch"}
-
-// fed returns the command of a wrapper with the words that the wrapper adds: xargs appends
-// words from its input, or with -I inserts them. They are unknown, so that "ls | xargs rm" is
-// judged as "rm <anything>".
-var fed = map[string]func(*walker, parsed, []arg) []arg{
-	"xargs": func(w *walker, p parsed, rest []arg) []arg {
-		out, from := slices.Clone(rest), w.in.input
-		if v, ok := p.value("-d"); ok && v.text != `\n` || p.has("-a", "--arg-file", "--delimiter") {
-			from = anywhere
-		}
-		var marks []arg
-		for _, o := range p.given {
-			switch o.name {
-			case "-I", "-J":
-				marks = append(marks, o.value)
-			case "-i", "--replace":
-				if o.value.text == "" {
-					o.value = literal("{}")
-				}
-				marks = append(marks, o.value)
-			}
-		}
-		// In some versions a later one of these overrides -I.
-		if !slices.ContainsFunc(marks, func(mark arg) bool { return mark.text != "" }) || p.has("-J", "-L", "-l", "-n", "--max-lines", "--max-args") {
-			more := anything("…")
-			more.from = from
-			if (w.fed() >= names || p.has("-0", "--null") && findsBelow(w.in.fed)) && !p.has("-d", "--delimiter", "-E", "-e", "--eof", "-a", "--arg-file") {
-				more.lead = true
-			}
-			out = append(out, more)
-		}
-		whole := p.has("-J") || len(marks) > 2 // unknown which one counts, or more than one word
-		for _, mark := range marks[:min(len(marks), 3)] {
-			for i, a := range out {
-				switch {
-				case !mark.known || whole:
-					out[i] = anything(a.raw)
-					out[i].mark(from)
-				case mark.text != "" && strings.Contains(a.text, mark.text):
-					out[i] = arg{text: strings.ReplaceAll(a.text, mark.text, hole), raw: a.raw, field: true,
-						lead: !strings.HasPrefix(a.text, mark.text) && !strings.HasPrefix(a.text, "-") && !strings.HasPrefix(a.text, hole), from: a.from}
-					out[i].mark(from)
-				}
-			}
-		}
-		return out
-	},
-}
 
 // percentN matches the conversion that stores a count in the variable named by its argument,
 // with flags, width and precision (printf in bash(1)).
@@ -95,13 +98,11 @@ func printfArgs(_ *walker, _ *command, p *parsed) string {
 // plainName matches names without a subscript, which bash would evaluate.
 var plainName = lazy.Regexp(`^[a-z_][a-z0-9_]*$`)
 
-// readArgs allows read to set the script's own variables.
+// readArgs allows only the script's own variables to be set by read.
 func readArgs(w *walker, _ *command, p *parsed) string {
 	names := slices.DeleteFunc(slices.Clone(p.ops), func(op roleArg) bool { return op.text == "_" })
-	for _, o := range []string{"-a"} {
-		if v, ok := p.value(o); ok {
-			names = append(names, roleArg{arg: v})
-		}
+	if array, ok := p.value("-a"); ok {
+		names = append(names, roleArg{arg: array})
 	}
 	for _, a := range names {
 		if !a.known || !plainName().MatchString(a.text) || unsafeVariable(a.text) != "" {
@@ -150,8 +151,8 @@ func testArgs(w *walker, c *command, p *parsed) string {
 // toplevels are the usual expressions for the top of a repository's work tree.
 var toplevels = []string{`"$(git rev-parse --show-toplevel)"`, "$(git rev-parse --show-toplevel)", "\"`git rev-parse --show-toplevel`\""}
 
-// toplevel returns the top of the work tree that contains the current directory, or the
-// current directory if there is none: git prints nothing then, and cd stays.
+// toplevel returns the top of the work tree that contains the current directory. Without one it returns the current
+// directory: git then prints nothing, and cd does not change the directory.
 func (w *walker) toplevel() (string, bool) {
 	if len(w.cwds) != 1 || w.cwdLost {
 		return "", false
@@ -234,7 +235,7 @@ func envArgs(w *walker, _ *command, p *parsed) string {
 
 // shellArgs finds the script of sh -c.
 func shellArgs(w *walker, c *command, p *parsed) string {
-	p.effects |= effect(Exec)
+	p.effects |= executing
 	if len(p.ops) == 0 {
 		return "it runs its input as a script"
 	}
@@ -262,8 +263,8 @@ func modeArgs(w *walker, c *command, p *parsed) string {
 // (ssh_config(5)). Case is ignored.
 var sshKeywords = strings.Fields("proxycommand localcommand permitlocalcommand knownhostscommand pkcs11provider securitykeyprovider xauthlocation include match")
 
-// sshArgs requires a rule to be the whole command if "-o" sets one of them, or if options
-// follow the host's name, where ssh also accepts them.
+// sshArgs requires a rule for the whole command if "-o" sets one of sshKeywords, or if options follow the host's
+// name, where ssh also accepts them.
 func sshArgs(_ *walker, c *command, p *parsed) string {
 	p.whole = p.rest >= 0 && strings.HasPrefix(p.args[p.rest].prefix(), "-")
 	for i, a := range c.args[1:] {
@@ -316,18 +317,22 @@ func jobArgs(_ *walker, c *command, _ *parsed) string {
 	return ""
 }
 
-// ddArgs finds the file that dd writes, which tables cannot describe as an operand.
+// ddArgs finds the files of dd, which tables cannot describe as operands.
 func ddArgs(_ *walker, c *command, p *parsed) string {
 	for _, a := range c.args[1:] {
-		if value, ok := strings.CutPrefix(a.text, "of="); ok {
-			a.text = value
+		name, value, _ := strings.Cut(a.text, "=")
+		a.text = value
+		switch name {
+		case "if":
+			p.ops = append(p.ops, roleArg{arg: a, kind: 'r'})
+		case "of":
 			p.ops = append(p.ops, roleArg{arg: a, kind: 'w'})
 		}
 	}
 	return ""
 }
 
-// historyArgs allows history to show, not to change.
+// historyArgs allows history only to show entries.
 func historyArgs(_ *walker, c *command, _ *parsed) string {
 	for _, a := range c.args[1:] {
 		if !a.known || !isNumber(a.text) {
@@ -337,76 +342,22 @@ func historyArgs(_ *walker, c *command, _ *parsed) string {
 	return ""
 }
 
-// noPlusArgs refuses operands that pagers treat as commands.
-func noPlusArgs(_ *walker, _ *command, p *parsed) string {
+// hostArgs refuses names of repositories and images that are, or may be, on a machine that the name says: the
+// connection alone can carry data there.
+func hostArgs(_ *walker, _ *command, p *parsed) string {
+	var named []arg
 	for _, op := range p.ops {
-		if strings.HasPrefix(op.prefix(), "+") || op.prefix() == "" && !op.lead {
-			return op.raw + " may be a command for the pager"
+		named = append(named, op.arg)
+	}
+	for _, o := range p.given {
+		if o.name == "-R" || o.name == "--repo" {
+			named = append(named, o.value)
 		}
 	}
-	return ""
-}
-
-// noEqualsArgs refuses operands that set a value.
-func noEqualsArgs(_ *walker, _ *command, p *parsed) string {
-	for _, op := range p.ops {
-		if !op.known || strings.Contains(op.text, "=") {
-			return op.raw + " may set a value"
-		}
-	}
-	return ""
-}
-
-// noURLArgs refuses operands that are fetched from another machine.
-func noURLArgs(_ *walker, _ *command, p *parsed) string {
-	for _, op := range p.ops {
-		if strings.Contains(op.text, "://") || strings.Contains(op.text, "%") {
-			return op.raw + " may be on another machine, or a macro"
-		}
-	}
-	return ""
-}
-
-// localArgs refuses versions: the go command resolves them over the network, possibly from
-// the host in the module's path.
-func localArgs(_ *walker, _ *command, p *parsed) string {
-	for _, op := range p.ops {
-		if strings.Contains(op.text, "@") || !op.known && !op.lead {
-			return op.raw + " may name a version to fetch"
-		}
-	}
-	return ""
-}
-
-var packageName = lazy.Regexp(`^(@[\w.-]+/)?[\w.\[\]*-]+(@[^/:]+)?$`)
-
-// packageArgs accepts names of packages in the registry: npm clones repositories and fetches
-// URLs.
-func packageArgs(_ *walker, _ *command, p *parsed) string {
-	for _, op := range p.ops {
-		if !op.opt && (!op.known || !packageName().MatchString(op.text) || op.text[0] == '.') {
-			return op.raw + " is not the name of a package"
-		}
-	}
-	return ""
-}
-
-// noSlashArgs refuses operands that name files or third-party taps: brew evaluates a formula
-// to show it, and man shows any file.
-func noSlashArgs(_ *walker, _ *command, p *parsed) string {
-	for _, op := range p.ops {
-		if !op.known || strings.ContainsAny(op.text, "/:") || strings.HasSuffix(op.text, ".rb") {
-			return op.raw + " may be a file"
-		}
-	}
-	return ""
-}
-
-// noAtArgs refuses operands that name files of further options.
-func noAtArgs(_ *walker, _ *command, p *parsed) string {
-	for _, op := range p.ops {
-		if p := op.prefix(); strings.HasPrefix(p, "@") || p == "" && !op.lead {
-			return op.raw + " may name a file with options"
+	for _, a := range named {
+		host, _, ok := strings.Cut(a.text, "/")
+		if !a.known || ok && strings.ContainsAny(host, ".:@") || strings.Count(a.text, "/") > 1 {
+			return a.raw + " may be on another machine"
 		}
 	}
 	return ""
@@ -419,42 +370,26 @@ func getentArgs(_ *walker, _ *command, p *parsed) string {
 	}
 	if len(p.ops) > 1 && (!p.ops[0].known || strings.HasPrefix(p.ops[0].text, "ahosts") || p.ops[0].text == "hosts" || p.ops[0].text == "networks") &&
 		!(len(p.ops) == 2 && p.ops[1].text == "localhost") {
-		p.effects |= effect(Network)
+		p.effects |= networking
 	}
 	return ""
 }
 
-// intoDirectory gives all operands the role of a source if an option names the target
-// directory.
-func intoDirectory(p *parsed, kind byte) {
-	if !p.has("-t", "--target-directory") {
-		return
-	}
-	for i := range p.ops {
-		if !p.ops[i].opt {
-			p.ops[i].kind = kind
+// copying returns the check of cp or mv: if an option names the target directory, all operands are sources, of the
+// given kind. It refuses what cp and mv refuse, so that accept-edits allows only complete commands.
+func copying(kind byte) func(*walker, *command, *parsed) string {
+	return func(_ *walker, _ *command, p *parsed) string {
+		into := p.has("-t", "--target-directory")
+		for i := range p.ops {
+			if op := &p.ops[i]; into && !op.opt {
+				op.kind = kind
+			}
 		}
+		if len(p.ops) < 2 {
+			return "it has too few operands"
+		}
+		return ""
 	}
-}
-
-// copyArgs and moveArgs decide which operand is the target.
-func copyArgs(_ *walker, _ *command, p *parsed) string {
-	intoDirectory(p, 'r')
-	return twoOperands(p)
-}
-
-func moveArgs(_ *walker, _ *command, p *parsed) string {
-	intoDirectory(p, 'd')
-	return twoOperands(p)
-}
-
-// twoOperands refuses what cp and mv would refuse, so that accept-edits allows only complete
-// commands.
-func twoOperands(p *parsed) string {
-	if len(p.ops) < 2 {
-		return "it has too few operands"
-	}
-	return ""
 }
 
 // subArgs requires a subcommand: without one the command does its main work.
@@ -465,9 +400,8 @@ func subArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// reaching matches words of inline code that do more than computing and printing. No match
-// proves nothing: inline code is never read-only, and this only decides which of it no rule
-// may allow.
+// reaching matches words of inline code that does more than compute and print. It only decides which code no rule
+// may allow. The absence of a match proves nothing: inline code is never read-only.
 var reaching = lazy.Regexp(`rmtree|unlink|os\.(system|remove|exec|popen)|subprocess|socket|\bpty\b|child_process|shutil|/dev/tcp|exec\(|eval\(|\bsystem\b|popen|rm_rf|rmSync|removeAll|proc_open|passthru|\bexec\b|removeSync|do shell script|shell-command`)
 
 // codeArgs raises an alarm for inline code that matches reaching.

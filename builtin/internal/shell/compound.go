@@ -30,7 +30,11 @@ func (w *walker) compound(cmd syntax.Command) {
 			w.inner(c)
 		}
 	case *syntax.TimeClause:
-		w.timed(c)
+		t := w.add()
+		t.args, t.name, t.text = []arg{literal("time")}, "time", "time"
+		if c.Stmt != nil {
+			w.inside(len(w.cmds)-1, func() { w.stmt(c.Stmt) })
+		}
 	case *syntax.FuncDecl:
 		w.function(c)
 	case *syntax.DeclClause:
@@ -55,16 +59,8 @@ func (w *walker) compound(cmd syntax.Command) {
 	}
 }
 
-func (w *walker) timed(c *syntax.TimeClause) {
-	t := w.add()
-	t.args, t.name, t.text = []arg{literal("time")}, "time", "time"
-	if c.Stmt != nil {
-		w.inside(len(w.cmds)-1, func() { w.stmt(c.Stmt) })
-	}
-}
-
-// function walks the body of a function. The body runs later, with the variables of that time, and may set
-// variables then.
+// function walks the body of a function. The body runs when the function is called, with the variables of that
+// time, and may set variables.
 func (w *walker) function(c *syntax.FuncDecl) {
 	w.deny("a function definition changes the meaning of names")
 	if c.Body == nil {

@@ -15,8 +15,12 @@ import (
 func (w *walker) among(c *command, op *arg) string {
 	if own := ownPlace(op.text); own != op.text {
 		there := *op
-		if there.text = own; !strings.Contains(own, hole) {
+		switch there.text = own; strings.Count(own, hole) {
+		case 0:
 			there.from = 0
+		case strings.Count(op.text, hole):
+		default: // the word has no hole
+			there.from = anywhere
 		}
 		op = &there
 	}
@@ -24,28 +28,32 @@ func (w *walker) among(c *command, op *arg) string {
 		return "the braces of " + op.raw + " cannot be expanded"
 	}
 	r := w.reach(c, op)
-	if name := r.elsewhere(c); name != "" && !(c.in.visits && op.from >= firstOrigin) {
+	visited := c.in.visits && op.from >= firstOrigin // find or fd finds the name
+	if name := r.inUnknownDir(c); name != "" && !visited {
 		return "the current directory is unknown, and " + name + " may hold credentials in some"
 	}
-	if name := r.far(w.at); name != "" {
+	if name := r.far(&w.at, visited); name != "" {
 		return name + " may be that of a secret in some directory"
 	}
 	tree := c.recursive()
 	for _, word := range r.words {
 		word.wild = word.wild || strings.ContainsAny(word.text, "*?[") // $x expands the wildcards in x
-		if tree && !word.wild {
-			for _, dir := range c.paths(word) {
+		if tree {
+			for _, dir := range c.globs(&word) {
 				r.spots = append(r.spots, spot{dir: dir, hidden: true})
 			}
 		}
 		for _, glob := range c.globs(&word) {
+			if why := cmp.Or(pathrule.SecretName(glob), w.factResult(fact{dir: path.Dir(glob), tree: true, hidden: true, bases: []string{path.Base(glob)}})); !word.wild && why != "" {
+				return why
+			}
 			if why := pathrule.SecretName(glob); why != "" {
 				return why
 			}
 			if why := pathrule.SecretGlob(glob); word.wild && why != "" {
 				return why
 			}
-			if dir, base := path.Split(glob); word.wild && !strings.ContainsAny(dir, "*?[") {
+			if dir, base := path.Split(glob); word.wild {
 				r.spots = append(r.spots, spot{dir: path.Clean(dir), bases: []string{base}, hidden: base[0] == '.'})
 			}
 		}
@@ -54,19 +62,41 @@ func (w *walker) among(c *command, op *arg) string {
 		secret := func(base string) bool {
 			return pathrule.MayBeSecret(base) || s.hidden && pathrule.MayFindSecret(base)
 		}
-		if tree {
-			s.plain, s.bases = c.chosen(), nil
+		listed := fact{dir: s.dir, hidden: s.hidden, bases: s.bases, deep: s.deep, through: s.through, regular: s.regular, trees: tree, listed: true}
+		for _, listed.cwd = range append([]string{""}, c.cwds...) {
+			if s.dir == "" || listed.cwd != "" && !s.words {
+				continue
+			}
+			if why := w.factResult(listed); why != "" {
+				return why
+			}
 		}
-		if s.plain || s.bases != nil && !slices.ContainsFunc(s.bases, secret) {
+		if s.extra {
 			continue
 		}
+		if tree {
+			s.plain, s.bases = c.chosen(), nil
+			if why := pathrule.SecretGlob(path.Join("/x", s.end, "*")); s.dir == "" && !s.plain && why != "" {
+				return why
+			}
+		}
+		if s.plain {
+			continue
+		}
+		named := s.bases == nil || slices.ContainsFunc(s.bases, secret)
 		dirs := []string{s.dir}
 		if s.dir == "" {
 			if dirs = c.cwds; len(dirs) == 0 && w.at.Cwd != "" {
 				dirs = []string{w.at.Cwd}
 			}
 		}
+		if s.start != "" && (tree || s.start != "/") {
+			dirs = append(slices.Clone(dirs), s.start)
+		}
 		for _, dir := range dirs {
+			if !named && !pathrule.SecretByPlace(dir) && !slices.ContainsFunc(settingsFiles, func(name string) bool { return pathrule.NameMatches(name, s.bases) }) {
+				continue
+			}
 			if why := w.factResult(fact{dir: dir, tree: true, hidden: s.hidden, bases: s.bases}); why != "" {
 				return why
 			}
@@ -75,8 +105,8 @@ func (w *walker) among(c *command, op *arg) string {
 	return ""
 }
 
-// elsewhere returns which name, relative to an unknown current directory, may be that of a secret, or "".
-func (r *reach) elsewhere(c *command) string {
+// inUnknownDir returns a name, relative to an unknown current directory, that may be a secret's, or "".
+func (r *reach) inUnknownDir(c *command) string {
 	if len(c.cwds) > 0 {
 		return ""
 	}
@@ -86,12 +116,7 @@ func (r *reach) elsewhere(c *command) string {
 		}
 	}
 	for _, s := range r.spots {
-		switch {
-		case s.dir != "":
-		case s.bases == nil:
-			return "a file"
-		}
-		for _, base := range s.bases {
+		for _, base := range s.bases { // if there are none, see far
 			if s.dir == "" && pathrule.MayBeKept(base) {
 				return base
 			}
@@ -100,18 +125,20 @@ func (r *reach) elsewhere(c *command) string {
 	return ""
 }
 
-// far returns which name in an unknown directory, or in some directory below the user's home, may be that of a
-// secret, or "".
-func (r *reach) far(at *pathrule.Place) string {
+// far returns a name in an unknown directory, or in some directory below the user's home, that may be a secret's,
+// or "". A name of which nothing is known may be, unless visited says that find or fd finds it.
+func (r *reach) far(at *pathrule.Place, visited bool) string {
 	for _, s := range r.spots {
-		home := s.dir != "" && s.deep && at.Home != "" && pathrule.Below(at.Home, s.dir)
+		fixed, _ := pathrule.Fixed(s.dir)
+		home := s.dir != "" && s.deep && at.Home != "" && pathrule.Below(at.Home, fixed)
 		if s.dir != "" && !home {
 			continue
 		}
-		// What is in a directory of an unknown name may be any of its files.
-		_, base, below := strings.Cut(s.end, "/")
-		computed := home || s.up || below && strings.ContainsAny(base, "*?[")
-		if s.bases == nil && computed {
+		// In a directory with an unknown name any file may be meant.
+		dir, base := path.Split(s.end)
+		below := dir != ""
+		computed := home || s.up || below && strings.ContainsAny(path.Base(dir)+base, "*?[") && !visited
+		if s.bases == nil && (computed || s.dir == "" && !visited) {
 			return cmp.Or(s.end, "a file")
 		}
 		for _, base := range s.bases {

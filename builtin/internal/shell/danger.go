@@ -19,7 +19,7 @@ func (w *walker) dangers() []Danger {
 		if why := w.destroys(c); why != "" {
 			add(Destructive, c, why)
 		}
-		if why := runsUnseen(w.cmds, c); why != "" {
+		if why := runsUnseen(c); why != "" {
 			add(RemoteCode, c, why)
 		}
 		if why := runsUnknown(c); why != "" {
@@ -64,6 +64,14 @@ func substituted(c *command) string {
 func runsUnknown(c *command) string {
 	file := c.name == "source" || c.name == "."
 	text := c.name == "eval" || strings.HasSuffix(c.name, "sh") && slices.Contains(shells, c.name) && hasOption(c, 'c', "--command")
+	if c.name == "trap" { // signals follow the text
+		for _, a := range c.args[1:] {
+			if !a.known || !a.option() {
+				text = !a.known
+				break
+			}
+		}
+	}
 	if !file && !text {
 		return ""
 	}
@@ -85,7 +93,7 @@ var inputs = []string{"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"}
 
 // runsUnseen reports interpreters that run the input of a pipe, as in "curl u | sh", because no one can see the
 // code before it runs. If the script is an operand, the pipe is only its input.
-func runsUnseen(all []command, c *command) string {
+func runsUnseen(c *command) string {
 	if !c.in.piped || !slices.Contains(interpreters, c.name) && c.name != "source" && c.name != "." {
 		return ""
 	}
@@ -219,9 +227,12 @@ func onlyLists(c *command) bool {
 // an abbreviation of long, which getopt_long(3) accepts. It may mistake the value of another option for
 // letters, which causes a needless alarm but never hides one.
 func hasOption(c *command, letter byte, long string) bool {
-	for _, a := range c.args[1:] {
-		text := a.prefix()
-		switch {
+	for i := 1; i < len(c.args); i++ {
+		a := &c.args[i]
+		if a.text == "" || a.text[0] != '-' {
+			continue
+		}
+		switch text := a.prefix(); {
 		case a.known && text == "--":
 			return false
 		case strings.HasPrefix(text, "--"):
@@ -229,10 +240,8 @@ func hasOption(c *command, letter byte, long string) bool {
 			if len(name) > 3 && strings.HasPrefix(long, name) {
 				return true
 			}
-		case len(text) > 1 && text[0] == '-':
-			if strings.IndexByte(text[1:], letter) >= 0 {
-				return true
-			}
+		case len(text) > 1 && strings.IndexByte(text[1:], letter) >= 0:
+			return true
 		}
 	}
 	return false

@@ -118,7 +118,8 @@ func (b *bench) run(t testing.TB, texts []string) []result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cmd.Process != nil { // a command may name a file by $$, which later commands would find
+	// A command may name a file by $$, which later commands would find.
+	if cmd.Process != nil && !strings.Contains(script.String(), strconv.Itoa(cmd.Process.Pid)) {
 		pid := regexp.MustCompile(fmt.Sprintf(`(^|[^0-9])%d($|[^0-9])`, cmd.Process.Pid))
 		raw = pid.ReplaceAll(raw, []byte("${1}PID${2}"))
 	}
@@ -160,7 +161,7 @@ func fitting(a *Analysis, call string) bool {
 	for i := range a.cmds {
 		c := &a.cmds[i]
 		switch {
-		case stdin && c.name == "cat":
+		case stdin && (c.name == "cat" || fits(c.args, []string{"cat"})):
 			return true
 		case len(words) > 0 && len(c.args) > 0 && fits(c.args, words):
 			return true
@@ -235,7 +236,7 @@ func (c *tally) report(t *testing.T, format string, args ...any) {
 }
 
 func (b *bench) analyze(src string) *Analysis {
-	return analyze(src, pathrule.Place{Cwd: b.dir + "/work", Home: here.Home, Dirs: []string{b.dir}, Readlink: here.Readlink})
+	return Analyze(src, pathrule.Place{Cwd: b.dir + "/work", Home: here.Home, Dirs: []string{b.dir}, Readlink: here.Readlink})
 }
 
 // differ runs commands as written and as printed, and compares their effects with each other and with the verdict.

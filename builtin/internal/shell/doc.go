@@ -1,8 +1,7 @@
 // Package shell analyses bash commands without running them.
 //
-//	var sh shell.Analyzer
 //	at := pathrule.Place{Cwd: dir, Home: home, Dirs: []string{dir}}
-//	a := sh.Analyze("git status && rm -r build", at)
+//	a := shell.Analyze("git status && rm -r build", at)
 //	a.Text()                   // the analysed text, and the only one to run
 //	a.ReadOnly()               // "", or why it is not known to be free of effects
 //	a.Dangers(at, guard)       // what needs approval, whatever the rules say
@@ -21,7 +20,7 @@
 //
 // The parser and bash read some texts differently, so that a harmless tree may belong to a
 // harmful text. Therefore the tree of a print is analysed, and the print is what runs, never
-// the source: see [Print]. A print uses a subset of bash that both read alike: here-documents
+// the source: see [Print]. A print uses a subset of bash that both read in the same way: here-documents
 // without expansions are quoted, backquotes are $(…), there are no comments and no continued
 // lines, and so on. A source that bash may read differently from the parser (a continued line
 // inside a word, quotes inside "${…}") has no print: it needs approval, and cannot run.
@@ -53,19 +52,26 @@
 // Package pathrule has the list of paths, names and variables. A command that names a secret,
 // also through links and wildcards, is a danger; one that may reach a secret, in a tree or by
 // names that another command finds, is not read-only. Nor is one that reads, in a directory that
-// is unknown or computed, a name that a secret has in some directory, such as config.json.
+// is unknown or computed, a name that a secret may have in some directory, such as config.json:
+// source code, documents and the usual files of projects have no such names.
 //
 // Some names are known only while the line runs: those of xargs, find -exec, $(…), read and
 // loops. If find, ls, git ls-files, grep -l, echo or a similar command prints them, they are
 // below its directories and end as its patterns say; otherwise, or if the current directory
-// is unknown, they may be any. A command that reads by such a name may read any file there:
-// [Analysis.MayRead] says whether a rule for files covers one, and a secret directly in the
-// directory makes the command not read-only. The check of a tree ends after 2,000 names: in a
-// larger one only the rule's own directory is searched for such a file, and a rule without
-// one, such as **/*.pem, may cover some.
+// is unknown, they may be any. A command that reads a name of which nothing is known, such as a
+// line of a file, the output of sed or the value of an unknown variable, is not read-only. One
+// that reads a name in a known directory may read any file there: [Analysis.MayRead] says whether
+// a rule for files covers one, and a secret directly in the directory makes the command not
+// read-only. The check of a tree ends after 2,000 names: in a larger one only the rule's own
+// directory is searched for such a file, and a rule without one, such as **/*.pem, may cover some.
 //
-// Not found are secrets deeper in a tree than its first level, names that programs compose,
-// earlier copies under another name, what npm and pip store in their settings, config maps and
+// Where such names are words of a text, as after xargs without -0 or an unquoted $(…), a name
+// with white space, quotes or wildcards may be several names. The analysis looks at the names
+// there, 50,000 at most, and the command is not read-only if a word of one may be a secret, or
+// if a name is a link to one.
+//
+// Not found are secrets deeper in a tree than its first level, names that programs compose by
+// themselves, earlier copies under another name, what npm and pip store in their settings, config maps and
 // logs of a cluster, what git shows by the hash of a file, and of a file with a secret that it no
 // longer tracks, unless a rule covers the file.
 //

@@ -45,7 +45,7 @@ func (a *Analysis) EditsInside(at pathrule.Place) bool {
 }
 
 // inside reports whether an operand is below a working directory for every possible current directory, and not
-// below a path that an earlier command of the line copied there, which may be a link that does not exist yet.
+// below a path in copied: a file that an earlier command of the line copies may be a link.
 func inside(c *command, op operand, at pathrule.Place, copied []string) bool {
 	if !op.known || op.text == "" {
 		return false

@@ -19,9 +19,9 @@ type fileRule struct {
 	globs   []string // absolute
 }
 
-func newFileRule(at pathrule.Place, pattern string) *fileRule {
-	globs, _ := at.Globs(pattern) // the caller has checked the pattern
-	return &fileRule{at, pattern, globs}
+func newFileRule(at pathrule.Place, pattern string) (*fileRule, error) {
+	globs, err := at.Globs(pattern)
+	return &fileRule{at, pattern, globs}, err
 }
 
 func (m *fileRule) covers(abs string) bool {
@@ -32,7 +32,7 @@ func (m *fileRule) covers(abs string) bool {
 // maxTree is the maximum number of names below a directory that are compared with a rule.
 const maxTree = 2000
 
-// below reports whether the rule covers something in the tree of an operand.
+// below reports whether the rule covers a file in the tree of an operand.
 func (m *fileRule) below(c *command, a *arg) bool {
 	roots := c.paths(*a)
 	if a.wild {
@@ -40,7 +40,7 @@ func (m *fileRule) below(c *command, a *arg) bool {
 		for _, glob := range c.globs(a) {
 			names, all := m.at.Glob(glob)
 			if !all {
-				return true // one of the others may be covered
+				return true // a name beyond the limit may be covered
 			}
 			roots = append(roots, names...)
 		}
@@ -51,8 +51,8 @@ func (m *fileRule) below(c *command, a *arg) bool {
 	})
 }
 
-// look reports whether the rule covers a file in a spot and, if none was found, whether there may be one. If a
-// directory has more than maxTree names, it only checks some of them, and all below the rule's fixed part.
+// look reports whether the rule covers a file in a spot (found), or may cover one (may). If a directory has more
+// than maxTree names, it checks only some of them, but all names below the fixed part of the rule's glob.
 func (m *fileRule) look(s spot) (found, may bool) {
 	for _, g := range m.globs {
 		fixed, whole := pathrule.Fixed(g)
@@ -112,7 +112,7 @@ func (m *fileRule) walk(dir string, deep bool, bases []string) (found, more bool
 					return true, true
 				}
 				if pathrule.Below(p.real, d.real) || pathrule.Below(d.real, p.real) {
-					continue // it was checked, or will be
+					continue // the target is checked under its own name
 				}
 			}
 			if pathrule.NameMatches(base, bases) && (pathrule.CoveredBy(m.globs, p.name) || pathrule.CoveredBy(m.globs, p.real)) {
@@ -126,8 +126,8 @@ func (m *fileRule) walk(dir string, deep bool, bases []string) (found, more bool
 	return false, false
 }
 
-// endsAlike reports whether a name may match both the pattern and one of the others. It compares their
-// beginnings and ends.
+// endsAlike reports whether a name may match both pattern and one of patterns, by their beginnings and ends without
+// wildcards.
 func endsAlike(pattern string, patterns []string) bool {
 	const special = `*?[]{}\`
 	ends := func(p string) (head, end string) {

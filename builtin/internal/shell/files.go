@@ -20,13 +20,10 @@ var listingCommands = strings.Fields("ls dir vdir exa eza lsd stat find gfind fd
 // known at run time see [Analysis.MayRead]. Commands that cannot be parsed count as covered; an invalid pattern
 // is an error.
 func (a *Analysis) Reads(at pathrule.Place, pattern string) (bool, error) {
-	if _, err := at.MatchAny(pattern, "/"); err != nil {
+	m, err := newFileRule(at, pattern)
+	if err != nil || a.err != nil {
 		return true, err
 	}
-	if a.err != nil {
-		return true, nil
-	}
-	m := newFileRule(at, pattern)
 	unknown := false
 	for i := range a.cmds {
 		c := &a.cmds[i]
@@ -60,7 +57,7 @@ func (a *Analysis) MayRead(at pathrule.Place, pattern string) bool {
 	if a.err != nil {
 		return true
 	}
-	m := newFileRule(at, pattern)
+	m, _ := newFileRule(at, pattern) // [Analysis.Reads] reports the error
 	return slices.ContainsFunc(a.cmds, func(c command) bool {
 		return !(slices.Contains(listingCommands, c.name) && !c.takesList()) && m.mayRead(a, &c)
 	})
@@ -71,13 +68,10 @@ const unseen = unknown | executing
 
 // Writes is [Analysis.Reads] for files that the command writes, creates and deletes.
 func (a *Analysis) Writes(at pathrule.Place, pattern string) (bool, error) {
-	if _, err := at.MatchAny(pattern, "/"); err != nil {
+	m, err := newFileRule(at, pattern)
+	if err != nil || a.err != nil {
 		return true, err
 	}
-	if a.err != nil {
-		return true, nil
-	}
-	m := newFileRule(at, pattern)
 	for i := range a.cmds {
 		c := &a.cmds[i]
 		if c.Reason == "" {
@@ -127,6 +121,14 @@ func (m *fileRule) mayRead(a *Analysis, c *command) bool {
 		}
 		r := a.reach(c, op)
 		for _, s := range r.spots {
+			if s.words && s.dir != "" && slices.ContainsFunc(c.cwds, func(cwd string) bool {
+				return m.at.Harmful(pathrule.Listing{Dir: s.dir, Deep: s.deep, Hidden: s.hidden, Bases: s.bases, Through: s.through, Regular: s.regular}, cwd, func(abs string, _ bool) bool { return m.covers(abs) }) != ""
+			}) {
+				return true
+			}
+			if s.extra {
+				continue
+			}
 			if tree {
 				s.bases, s.deep = c.included(), true
 			}
@@ -192,7 +194,7 @@ func (m *fileRule) operand(c *command, a *arg) bool {
 				return true
 			}
 		case a.text != hole && !strings.HasPrefix(a.text, hole):
-			// Its content is unknown, or which of its files is read.
+			// The directory's content is unknown, or which of its files is read.
 			if ok, err := m.at.MatchTree(m.pattern, dir); ok || err != nil {
 				return true
 			}

@@ -19,13 +19,12 @@ func TestFileRules(t *testing.T) {
 		}
 	}
 	at := pathrule.Place{Cwd: work, Home: home, Dirs: []string{work}}
-	var sh Analyzer
 	for _, row := range rows[struct {
 		Rule, Command string
 		Reads, Writes *bool
 		May           *bool // whether it may read by a name that is only known at run time
 	}](t, "filerules.jsonl") {
-		a := sh.Analyze(row.Command, at)
+		a := Analyze(row.Command, at)
 		got, err := a.Reads(at, row.Rule)
 		if row.Reads != nil && got != *row.Reads || err != nil {
 			t.Errorf("%s: %q reads: %v, %v", row.Rule, row.Command, got, err)
@@ -38,7 +37,7 @@ func TestFileRules(t *testing.T) {
 			t.Errorf("%s: %q writes: %v, %v", row.Rule, row.Command, got, err)
 		}
 	}
-	a := sh.Analyze("cat x", at)
+	a := Analyze("cat x", at)
 	for name, f := range map[string]func(pathrule.Place, string) (bool, error){"Reads": a.Reads, "Writes": a.Writes} {
 		if got, err := f(at, ""); !got || err == nil {
 			t.Errorf("%s with an invalid pattern: %v, %v", name, got, err)

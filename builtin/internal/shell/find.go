@@ -4,21 +4,33 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
 // The predicates of find, by number of arguments.
 var (
-	findAlone = strings.Fields(`-daystart -depth -follow -ignore_readdir_race -noignore_readdir_race -mount -xdev -noleaf
+	findAlone = setOf(`-daystart -depth -follow -ignore_readdir_race -noignore_readdir_race -mount -xdev -noleaf
 		-nowarn -warn -empty -executable -false -true -nogroup -nouser -readable -writable -ls -print -print0 -prune -quit
 		-a -and -o -or -not ! ( ) , -d -x -X -s`)
-	findOne = strings.Fields(`-maxdepth -mindepth -regextype -amin -anewer -atime -cmin -cnewer -ctime -fstype -gid -group
+	findOne = setOf(`-maxdepth -mindepth -regextype -amin -anewer -atime -cmin -cnewer -ctime -fstype -gid -group
 		-ilname -iname -inum -ipath -iregex -iwholename -links -lname -mmin -mtime -name -newer -path -perm -regex -samefile
 		-size -type -uid -used -user -wholename -xtype -context -printf -files0-from
 		-newermt -newerat -newerct -neweraa -newerac -neweram -newerca -newercc -newercm -newerma -newermc -newermm -Btime -Bmin`)
 	findHarmful = strings.Fields("-delete -exec -execdir -ok -okdir -fls -fprint -fprint0 -fprintf")
 )
+
+// setOf returns the set of the words of a text, which is made when it is needed.
+func setOf(text string) func() map[string]bool {
+	return sync.OnceValue(func() map[string]bool {
+		set := map[string]bool{}
+		for word := range strings.FieldsSeq(text) {
+			set[word] = true
+		}
+		return set
+	})
+}
 
 // findArgs parses find's paths and expression.
 func findArgs(w *walker, c *command, p *parsed) string {
@@ -36,10 +48,11 @@ func findArgs(w *walker, c *command, p *parsed) string {
 		}
 		break
 	}
-	var starts []arg
-	for ; i < len(args) && !expression(args[i]); i++ {
-		starts = append(starts, args[i])
+	first := i
+	for i < len(args) && !expression(args[i]) {
+		i++
 	}
+	starts := args[first:i:i]
 	why := ""
 	for _, a := range starts {
 		if a.option() && !a.known {
@@ -69,21 +82,21 @@ func expression(a arg) bool {
 func findExpression(w *walker, p *parsed, args, starts []arg) string {
 	self := len(w.cmds) - 1
 	why := ""
-	some := false   // the expression selects only some of the files
-	var named []arg // the names of found files match one of these
+	selective := false // the expression does not select all files
+	var named []arg    // the names of found files match one of these
 	for i := 0; i < len(args); i++ {
-		a := args[i]
-		some = some || a.known && !slices.Contains(findEverything, a.text)
+		a := &args[i]
+		selective = selective || a.known && !findEverything()[a.text]
 		switch {
 		case !a.known:
-			if bad := couldBeHarmful(a); bad != "" && why == "" {
+			if bad := couldBeHarmful(*a); bad != "" && why == "" {
 				why = bad
 			}
-		case slices.Contains(findAlone, a.text):
+		case findAlone()[a.text]:
 			if slices.Contains([]string{"-o", "-or", ",", "-prune"}, a.text) {
 				named = nil
 			}
-		case slices.Contains(findOne, a.text):
+		case findOne()[a.text]:
 			if i++; i == len(args) {
 				break
 			}
@@ -99,9 +112,9 @@ func findExpression(w *walker, p *parsed, args, starts []arg) string {
 				}
 			}
 		case a.text == "-delete":
-			if !p.effects.has(Delete) {
+			if p.effects&deleting == 0 {
 				w.mustName(self, a.text)
-				w.findDelete(p, self, starts, named, !some)
+				w.findDelete(p, self, starts, named, !selective)
 			}
 		case slices.Contains(findHarmful, a.text):
 			n := findAction(w, p, self, args[i:], starts, named)
@@ -115,7 +128,7 @@ func findExpression(w *walker, p *parsed, args, starts []arg) string {
 
 // findDelete records which files -delete removes: the names in named below the starting points, or everything.
 func (w *walker) findDelete(p *parsed, self int, starts, named []arg, everything bool) {
-	p.effects |= effect(Delete)
+	p.effects |= deleting
 	if len(starts) == 0 {
 		starts = []arg{literal(".")}
 	}
@@ -134,7 +147,7 @@ func (w *walker) findDelete(p *parsed, self int, starts, named []arg, everything
 }
 
 // findEverything are the words of an expression that do not select files by name or properties.
-var findEverything = strings.Fields("-delete -depth -d -maxdepth -mindepth -type -xdev -mount -print -true -o -a -and -or ( ) , 0 1 f d f,d d,f")
+var findEverything = setOf("-delete -depth -d -maxdepth -mindepth -type -xdev -mount -print -true -o -a -and -or ( ) , 0 1 f d f,d d,f")
 
 // foundName returns what the last of args, which is the value of the predicate before it, says about the names
 // of found files.
@@ -211,7 +224,7 @@ func (w *walker) mustName(self int, action string) {
 func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 	name := args[0].text
 	if strings.HasPrefix(name, "-f") {
-		p.effects |= effect(Write)
+		p.effects |= writing
 		w.mustName(self, name)
 		if len(args) > 1 {
 			p.ops = append(p.ops, roleArg{arg: args[1], kind: 'w'})
@@ -231,7 +244,7 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 	if len(named) == 0 {
 		named = []arg{{text: hole}}
 	}
-	found := w.origin(origin{lo: int32(self), hi: int32(self + 1)})
+	found := w.origin(origin{lo: int32(self), hi: int32(self + 1), whole: true})
 	cmd, named := w.findCommand(args[1:end], starts, named, found)
 	inner := len(w.cmds)
 	if len(cmd) > 0 {
@@ -243,9 +256,9 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 		}
 	}
 	// A command that shows everything below a directory may show a secret.
-	all := !slices.ContainsFunc(named, func(a arg) bool { return a.text != hole })
-	if len(w.cmds) == inner || slices.ContainsFunc(w.cmds[inner:], func(c command) bool { return c.Reason != "" || all && c.dumps() }) {
-		p.effects |= effect(Exec)
+	anyName := !slices.ContainsFunc(named, func(a arg) bool { return a.text != hole })
+	if len(w.cmds) == inner || slices.ContainsFunc(w.cmds[inner:], func(c command) bool { return c.Reason != "" || anyName && c.dumps() }) {
+		p.effects |= executing
 		w.mustName(self, name)
 	}
 	return end
@@ -266,7 +279,11 @@ func (w *walker) findCommand(args, starts, named []arg, found source) (cmd, name
 		for _, s := range starts {
 			for _, n := range named {
 				n = below(s, n)
-				cmd = append(cmd, arg{text: strings.ReplaceAll(a.text, "{}", n.text), raw: a.raw, field: true, lead: !strings.HasPrefix(a.text, "-"), wild: n.wild, from: found})
+				joined := arg{text: strings.ReplaceAll(a.text, "{}", n.text), raw: a.raw, field: true, lead: !strings.HasPrefix(a.text, "-"), wild: n.wild, from: found}
+				if strings.Contains(a.text, hole) {
+					joined.from = anywhere
+				}
+				cmd = append(cmd, joined)
 			}
 		}
 		starts, named = starts[:1], named[:1]
@@ -290,7 +307,7 @@ func fdArgs(w *walker, c *command, p *parsed) string {
 		if glued != "" {
 			run = slices.Insert(run, 0, literal(glued))
 		}
-		found, from := false, w.printedBy(len(w.cmds)-1)
+		found, from := false, w.origin(origin{lo: int32(len(w.cmds) - 1), hi: int32(len(w.cmds)), whole: true})
 		for k, b := range run {
 			if b.known && b.text == ";" {
 				run = run[:k]

@@ -18,7 +18,7 @@ func FuzzAnalyze(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, src string) {
-		a, b := analyze(src, here), analyze(src, here)
+		a, b := Analyze(src, here), Analyze(src, here)
 		guard := pathrule.Protected{}
 		if a.ReadOnly() != b.ReadOnly() || len(a.Dangers(here, guard)) != len(b.Dangers(here, guard)) {
 			t.Fatalf("%q has two different results", src)
@@ -42,42 +42,16 @@ func FuzzAnalyze(f *testing.F) {
 			return // the following text may be a comment, or continue a word
 		}
 		for _, sep := range []string{"\n", "\n| ", "; ", " && "} {
-			if joined := analyze(src+sep+"rm x", here); joined.ReadOnly() == "" && !strings.Contains(src, "<<") {
+			if joined := Analyze(src+sep+"rm x", here); joined.ReadOnly() == "" && !strings.Contains(src, "<<") {
 				t.Errorf("%q is read-only", src+sep+"rm x")
 			}
 		}
 	})
 }
 
-// TestRepeatedVerdict checks that a cached verdict without facts does not allocate.
-func TestRepeatedVerdict(t *testing.T) {
-	var sh Analyzer
-	here := here
-	here.Trusted = here.Dirs
-	const cmd = "git log --oneline -5 | head -3"
-	sh.Analyze(cmd, here)
-	if n := testing.AllocsPerRun(100, func() { sh.Analyze(cmd, here) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-	other := here
-	other.Cwd = "/elsewhere"
-	if sh.Analyze(cmd, here) == sh.Analyze(cmd, other) {
-		t.Error("a verdict from another directory is used")
-	}
-	// Commands in the same slot are distinguished.
-	for i := range 3 * maxRecent {
-		for _, word := range []string{"ls", "rm"} {
-			if a := sh.Analyze(fmt.Sprint(word, " ", i), here); (a.ReadOnly() == "") != (word == "ls") {
-				t.Fatalf("%s %d: %q", word, i, a.ReadOnly())
-			}
-		}
-	}
-}
-
 // TestVerdictsKeep checks that the kept parts of a walk do not change when other walks reuse its memory, even
 // concurrently.
 func TestVerdictsKeep(t *testing.T) {
-	var sh Analyzer
 	list := append(lines(t, "everyday.txt"), lines(t, "harmful.txt")...)
 	first := make([]*Analysis, len(list))
 	told := make([]string, len(list))
@@ -85,14 +59,14 @@ func TestVerdictsKeep(t *testing.T) {
 		return fmt.Sprint(a.ReadOnly(), a.Commands(), a.Dangers(here, pathrule.Protected{}), a.Suggest())
 	}
 	for i, cmd := range list {
-		first[i] = analyze(cmd, here)
+		first[i] = Analyze(cmd, here)
 		told[i] = tell(first[i])
 	}
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for i, cmd := range list {
-				if got := tell(sh.Analyze(cmd, here)); got != told[i] {
+				if got := tell(Analyze(cmd, here)); got != told[i] {
 					t.Errorf("%q: first %s, then %s", cmd, told[i], got)
 				}
 			}

@@ -242,12 +242,11 @@ func TestGeneratorCoversTables(t *testing.T) {
 			}
 		}
 	}
-	var sh Analyzer
 	for family, names := range byFile {
 		g := newGenerator(7, 7, names)
 		harmless := 0
 		for range 2000 {
-			if sh.Analyze(g.simple(1), here).ReadOnly() == "" {
+			if Analyze(g.simple(1), here).ReadOnly() == "" {
 				harmless++
 			}
 		}
@@ -262,7 +261,7 @@ func TestGeneratorCoversTables(t *testing.T) {
 		if strings.Contains(cmd, "<<") {
 			continue // the following text may be plain text
 		}
-		if sh.Analyze(cmd, here).ReadOnly() == "" {
+		if Analyze(cmd, here).ReadOnly() == "" {
 			for _, kind := range syntax {
 				seen[kind] = true
 			}

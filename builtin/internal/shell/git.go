@@ -9,12 +9,15 @@ import (
 
 // signatures matches a format that makes git verify signatures (git-log(1), PRETTY FORMATS): a
 // flag, or an unknown part, may follow the percent sign.
-var signatures = lazy.Regexp("%[-+ \x00]?[G\x00]|%\\(signature")
+var signatures = lazy.Regexp("%[-+ \x00]?[G\x00]|%\\(\\*?(signature|\x00)")
 
 // gitArgs checks the options before the subcommand. "-c" may be repeated, and every setting
 // applies (git(1)).
 func gitArgs(w *walker, c *command, p *parsed) string {
-	for _, a := range c.args {
+	for i, a := range c.args {
+		if sorts := strings.HasPrefix(a.text, "--sort") || i > 0 && c.args[i-1].text == "--sort"; sorts && strings.Contains(a.text, "signature") {
+			return "it sorts by signatures, which a program verifies"
+		}
 		if strings.Contains(a.text, "%") && signatures().MatchString(a.text) {
 			return "the format " + a.raw + " verifies signatures with a program"
 		}
@@ -49,7 +52,7 @@ func gitArgs(w *walker, c *command, p *parsed) string {
 }
 
 // gitShown are the subcommands that show the content of files.
-var gitShown = strings.Fields("show diff diff-tree diff-files diff-index cat-file blame annotate grep log whatchanged rev-list range-diff stash config")
+var gitShown = strings.Fields("show archive diff diff-tree diff-files diff-index cat-file blame annotate grep log whatchanged rev-list range-diff stash config")
 
 // gitShows finds the files that a subcommand shows: operands that look like paths, and the text
 // after the colon in "HEAD:file".
@@ -82,8 +85,8 @@ func gitShows(p *parsed) {
 	}
 }
 
-// harmlessGitKeys only change what is shown. They are compared as a whole, since the parts of
-// "diff.NAME.command" may have any name.
+// harmlessGitKeys only change the output. They are compared as a whole, since the middle of a key such as
+// "diff.NAME.command" may be any name.
 var harmlessGitKeys = strings.Fields("core.quotepath core.abbrev core.commentchar core.autocrlf core.longpaths core.precomposeunicode core.untrackedcache " +
 	"grep.linenumber grep.column grep.patterntype log.date log.decorate log.follow log.abbrevcommit log.mailmap diff.renames diff.renamelimit diff.context " +
 	"diff.noprefix diff.mnemonicprefix diff.algorithm diff.colormoved diff.interhunkcontext diff.indentheuristic diff.relative diff.submodule diff.wserrorhighlight " +
@@ -109,12 +112,11 @@ func harmlessGitSetting(setting arg) bool {
 // gitConfigArgs accepts the forms of git config that only read, and show no credentials.
 func gitConfigArgs(w *walker, c *command, p *parsed) string {
 	for _, op := range p.ops {
-		if !op.opt && op.option() {
+		switch {
+		case op.opt:
+		case op.option():
 			return op.raw + " may be an option"
-		}
-	}
-	for _, op := range p.ops {
-		if !op.opt && credentialKey().MatchString(op.text) {
+		case credentialKey().MatchString(op.text):
 			return op.raw + " may hold credentials"
 		}
 	}

@@ -15,19 +15,33 @@ import (
 // settings of its repository name, or "". It does not check what [Analysis.Environ] turns off:
 // hooks, core.fsmonitor, fetches.
 func gitRuns(at *pathrule.Place, dir string) string {
-	for {
-		dotgit := strings.TrimSuffix(dir, "/") + "/.git"
-		if at.Exists(dotgit) {
-			if why := repositoryRuns(at, dotgit); why != "" {
-				return why + ", and " + dir + " is not trusted"
-			}
-			return ""
+	if top := workTree(at, dir); top != "" {
+		if why := repositoryRuns(at, under(top, ".git")); why != "" {
+			return why + ", and " + top + " is not trusted"
 		}
+	}
+	return ""
+}
+
+// workTree returns the directory at or above the resolved directory dir that is the top of a git work tree, or "".
+func workTree(at *pathrule.Place, dir string) string {
+	for dir != "" && !at.Exists(strings.TrimSuffix(dir, "/")+"/.git") {
 		if dir == "/" {
 			return ""
 		}
 		dir = path.Dir(dir)
 	}
+	return dir
+}
+
+// repositoryOf returns the repository of a work tree.
+func repositoryOf(at *pathrule.Place, top string) string {
+	dotgit := under(top, ".git")
+	if text, err := at.Contents(dotgit, maxSettings); err == nil { // of a linked work tree, or a submodule
+		to, _ := strings.CutPrefix(strings.TrimRight(string(text), "\r\n"), "gitdir: ")
+		return under(top, to)
+	}
+	return dotgit
 }
 
 // maxIndex is the size of the largest git index that is searched for submodules.
@@ -71,7 +85,8 @@ func repositoryRuns(at *pathrule.Place, dotgit string) string {
 	if !at.Exists(index) {
 		return ""
 	}
-	if text, err := at.Contents(index, maxIndex); err != nil || mayHaveSubmodule(text) {
+	// A submodule has the mode 0160000, in four bytes (gitformat-index(5)). A split index has a link.
+	if text, err := at.Contents(index, maxIndex); err != nil || bytes.Contains(text, []byte{0, 0, 0xe0, 0}) || bytes.Contains(text, []byte("link\x00")) {
 		return "its submodules may have settings of their own"
 	}
 	return ""
@@ -90,22 +105,13 @@ func credentialSettings(at *pathrule.Place, dir string) string {
 	if at.Home != "" {
 		files = append(files, at.Home+"/.gitconfig", at.Home+"/.config/git/config")
 	}
-	for top := at.Real(dir); top != ""; top = path.Dir(top) {
-		if repository := path.Join(top, ".git"); at.Exists(repository) {
-			if text, err := at.Contents(repository, maxSettings); err == nil { // a linked work tree, or a submodule
-				to, _ := strings.CutPrefix(strings.TrimRight(string(text), "\r\n"), "gitdir: ")
-				repository = under(top, to)
-			}
-			if text, err := at.Contents(path.Join(repository, "commondir"), maxSettings); err == nil {
-				files = append(files, path.Join(repository, "config.worktree"))
-				repository = under(repository, strings.TrimRight(string(text), "\r\n"))
-			}
-			files = append(files, path.Join(repository, "config"), path.Join(repository, "config.worktree"))
-			break
+	if top := workTree(at, at.Real(dir)); top != "" {
+		repository := repositoryOf(at, top)
+		if text, err := at.Contents(path.Join(repository, "commondir"), maxSettings); err == nil {
+			files = append(files, path.Join(repository, "config.worktree"))
+			repository = under(repository, strings.TrimRight(string(text), "\r\n"))
 		}
-		if top == "/" || top == "." {
-			break
-		}
+		files = append(files, path.Join(repository, "config"), path.Join(repository, "config.worktree"))
 	}
 	for _, file := range append(files, "/etc/gitconfig") {
 		if !at.Exists(file) {
@@ -113,6 +119,41 @@ func credentialSettings(at *pathrule.Place, dir string) string {
 		}
 		if text, err := at.Contents(file, maxSettings); err != nil || credentialSetting().Match(text) {
 			return file + " has credentials"
+		}
+	}
+	return ""
+}
+
+// settingsFiles are names of files with settings of git, in a directory or in its repository.
+var settingsFiles = []string{"config", "config.worktree", ".gitconfig"}
+
+// secretSettings returns why showing a file shows credentials in settings of git, or "".
+func secretSettings(at *pathrule.Place, file string) string {
+	if !slices.Contains(settingsFiles, path.Base(file)) || !at.Exists(file) {
+		return ""
+	}
+	if text, err := at.Contents(file, maxSettings); err == nil && credentialSetting().Match(text) {
+		return file + " has credentials"
+	}
+	return ""
+}
+
+// secretSettingsIn is secretSettings for the files in dir, and in its repository, whose names match.
+func secretSettingsIn(at *pathrule.Place, dir string, bases []string) string {
+	repository := path.Join(dir, ".git")
+	if !at.Exists(repository) {
+		repository = ""
+	}
+	for _, name := range settingsFiles {
+		if !pathrule.NameMatches(name, bases) {
+			continue
+		}
+		why := secretSettings(at, path.Join(dir, name))
+		if why == "" && repository != "" {
+			why = secretSettings(at, path.Join(repository, name))
+		}
+		if why != "" {
+			return why
 		}
 	}
 	return ""
@@ -128,17 +169,12 @@ func settingsArgs(w *walker, c *command, _ *parsed) string {
 	return ""
 }
 
+// under returns the path of name relative to dir.
 func under(dir, name string) string {
 	if path.IsAbs(name) {
 		return name
 	}
-	return dir + "/" + name
-}
-
-// mayHaveSubmodule searches for the mode of a submodule, 0160000 in four bytes, and for a split
-// index (gitformat-index(5)).
-func mayHaveSubmodule(index []byte) bool {
-	return bytes.Contains(index, []byte{0, 0, 0xe0, 0}) || bytes.Contains(index, []byte("link\x00"))
+	return strings.TrimSuffix(dir, "/") + "/" + name
 }
 
 // configRuns returns which setting may make a read-only command start a program, or "".

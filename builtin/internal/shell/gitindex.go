@@ -10,26 +10,26 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// patches are the subcommands of git that show what changed in files, if not asked for less.
+// patches are the subcommands of git that show changes in the content of files unless an option prevents it.
 var patches = strings.Fields("diff show range-diff diff-files diff-index diff-tree format-patch")
 
-// patchesAsked show it only with an option.
-var patchesAsked = strings.Fields("log whatchanged stash reflog status")
+// optionalPatches are the subcommands that show such changes only if an option asks for them.
+var optionalPatches = strings.Fields("log whatchanged stash reflog status")
 
-// A revealed is what a git command shows of files that it does not name.
+// A revealed describes which files a git command shows without naming them.
 type revealed struct {
-	some  bool
-	past  bool     // also of files that are no longer tracked
-	below []string // only of files below these paths; nil: of all
+	content bool     // their content is shown
+	past    bool     // files that are no longer tracked are included
+	below   []string // only files below these paths; nil means all files
 }
 
-// revealsTracked returns what the command shows of files of the repository that it does not name.
+// revealsTracked returns which files of the repository the command shows without naming them.
 func (c *command) revealsTracked(at *pathrule.Place) (r revealed) {
 	if c.name != "git" {
 		return r
 	}
 	sub := c.gitSub()
-	if sub < 0 || c.args[sub].text != "grep" && !slices.Contains(patches, c.args[sub].text) && !slices.Contains(patchesAsked, c.args[sub].text) {
+	if sub < 0 || c.args[sub].text != "grep" && !slices.Contains(patches, c.args[sub].text) && !slices.Contains(optionalPatches, c.args[sub].text) {
 		return r
 	}
 	name, args := c.args[sub].text, c.args[sub+1:]
@@ -42,33 +42,34 @@ func (c *command) revealsTracked(at *pathrule.Place) (r revealed) {
 	}
 	r.past = name != "diff" && name != "diff-files" && name != "grep"
 	files, objects, revisions := false, false, false
-	all := slices.ContainsFunc(c.args[:sub], func(a arg) bool { return a.text == "--icase-pathspecs" }) // names are patterns
+	// With --icase-pathspecs a name may match several files.
+	unlimited := slices.ContainsFunc(c.args[:sub], func(a arg) bool { return a.text == "--icase-pathspecs" })
 	for i, a := range args {
 		text, after := a.prefix(), i > dashes
 		switch {
 		case i == dashes:
 		case !after && strings.HasPrefix(text, "-"):
 			r.past = r.past || text == "--cached" && name != "grep" || text == "--staged" || text == "--merge-base"
-			all = all || len(text) > 3 && (strings.HasPrefix("--full-diff", text) || strings.HasPrefix("--stdin", text))
-		case !after && name == "show" && ofRevision(text): // a file of a revision, which gitShows names
+			unlimited = unlimited || len(text) > 3 && (strings.HasPrefix("--full-diff", text) || strings.HasPrefix("--stdin", text))
+		case !after && name == "show" && ofRevision(text): // a file of a revision, which gitShows handles
 			objects = true
-		case !after && (name == "range-diff" || strings.HasPrefix(text, ":/") || !(a.known && c.exists(at, text))):
+		case !after && (name == "range-diff" || strings.HasPrefix(text, ":/") || !a.known || !slices.ContainsFunc(c.gitDirs(), func(dir string) bool { return at.Exists(resolve(dir, text)) })):
 			r.past, revisions = true, true
 		case !after && i > 0 && mayTakeValue(args[i-1].prefix()): // the value of an option limits nothing
 		case !a.known || strings.ContainsAny(text, "*?[\\") || strings.HasPrefix(text, ":"):
-			files, all = true, true
+			files, unlimited = true, true
 		default:
 			files = true
 			for _, dir := range c.gitDirs() {
 				file := resolve(dir, text)
-				if _, err := at.Names(file); err == nil || !at.Exists(file) { // a directory, perhaps of the past
+				if _, err := at.Names(file); err == nil || !at.Exists(file) { // a directory, or a path that may have been one
 					r.below = append(r.below, file)
 				}
 			}
 		}
 	}
-	r.some = !files && (!objects || revisions) || all || r.below != nil
-	if all {
+	r.content = !files && (!objects || revisions) || unlimited || r.below != nil
+	if unlimited {
 		r.below = nil
 	}
 	return r
@@ -90,7 +91,8 @@ func showsContent(name string, options []arg) bool {
 	return shows && !less
 }
 
-// showsLess are options for a summary, and showsNames those of grep for less than the lines.
+// showsLess are options that replace the patch by a summary, and showsNames options of grep that replace the lines
+// by names or counts.
 var (
 	showsLess  = strings.Fields("--stat --numstat --shortstat --dirstat --summary --name-only --name-status --raw -q --quiet -s --no-patch")
 	showsNames = strings.Fields("-l -L -c --files-with-matches --files-without-match --count")
@@ -104,11 +106,6 @@ func asksPatch(text string) bool {
 		}
 	}
 	return len(text) > 1 && text[0] == '-' && strings.IndexByte("-SGOlnMCBXAI", text[1]) < 0 && strings.ContainsAny(text, "puULcmv")
-}
-
-// exists reports whether a path exists in a directory where the git command runs.
-func (c *command) exists(at *pathrule.Place, name string) bool {
-	return slices.ContainsFunc(c.gitDirs(), func(dir string) bool { return at.Exists(resolve(dir, name)) })
 }
 
 // gitSub returns the index of git's subcommand in the arguments, or -1.
@@ -177,7 +174,7 @@ func (m *fileRule) showsTracked(c *command) bool {
 		return false
 	}
 	r := c.revealsTracked(&m.at)
-	return r.some && slices.ContainsFunc(c.gitDirs(), func(dir string) bool { return m.tracked(dir, r) })
+	return r.content && slices.ContainsFunc(c.gitDirs(), func(dir string) bool { return m.tracked(dir, r) })
 }
 
 // tracked reports whether the rule covers a file of the repository that dir is in, or may have
@@ -201,7 +198,7 @@ func (m *fileRule) tracked(dir string, r revealed) bool {
 }
 
 // trackedSecret returns which tracked file of the repository that dir is in holds credentials, or
-// "". Those of tests do not count.
+// "". Files in directories for tests do not count.
 func trackedSecret(at *pathrule.Place, dir string, below []string) string {
 	top, index, found := gitIndex(at, dir)
 	if !found {
@@ -219,17 +216,10 @@ func trackedSecret(at *pathrule.Place, dir string, below []string) string {
 // gitIndex returns the top of the repository that dir is in and the file with its index, which is
 // "" if it is unknown, and reports whether there is an index.
 func gitIndex(at *pathrule.Place, dir string) (top, index string, found bool) {
-	for top = at.Real(dir); !at.Exists(path.Join(top, ".git")); top = path.Dir(top) {
-		if top == "/" || top == "" || top == "." {
-			return "", "", false
-		}
+	if top = workTree(at, at.Real(dir)); top == "" {
+		return "", "", false
 	}
-	repository := path.Join(top, ".git")
-	if text, err := at.Contents(repository, maxSettings); err == nil { // a linked work tree, or a submodule
-		to, _ := strings.CutPrefix(strings.TrimRight(string(text), "\r\n"), "gitdir: ")
-		repository = under(top, to)
-	}
-	index = path.Join(repository, "index")
+	index = path.Join(repositoryOf(at, top), "index")
 	return top, index, at.Exists(index) // without one nothing was added
 }
 
@@ -291,7 +281,7 @@ func eachTracked(index []byte, f func(name string)) bool {
 			return false
 		}
 		last = last[:keep] + string(rest[at:at+end])
-		if int(flags&0xfff) != min(len(last), 0xfff) { // another kind of hash
+		if int(flags&0xfff) != min(len(last), 0xfff) { // the hashes have another length
 			return false
 		}
 		f(last)
@@ -304,7 +294,7 @@ func eachTracked(index []byte, f func(name string)) bool {
 		}
 		rest = rest[next:]
 	}
-	return !bytes.Contains(rest, []byte("link\x00")) // the others are in another file
+	return !bytes.Contains(rest, []byte("link\x00")) // a split index: another file lists the other names
 }
 
 // offset reads a number as git encodes it in packs, and returns how many bytes it has.

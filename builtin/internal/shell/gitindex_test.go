@@ -30,12 +30,11 @@ func TestTrackedFiles(t *testing.T) {
 			git("add", "-N", "later") // which needs the flags of version 3
 		}
 		at := pathrule.Place{Cwd: filepath.Join(work, "src"), Home: t.TempDir(), Dirs: []string{work}}
-		var sh Analyzer
 		for command, want := range map[string]bool{
 			"git diff": true, "git diff HEAD~1": true, "git show": true, "git log -p": true, "git log -U3": true, "git stash show -p": true, "git --no-pager diff": true, "git diff --stat -p": true,
 			"git diff --stat": false, "git log": false, "git log --oneline": false, "git stash show": false, "git diff -- main.go": false, "git diff main.go": false, "git show --name-only": false, "git remote show": false, "git notes show": false, "git status": false, "git -C .. diff": true,
 		} {
-			a := sh.Analyze(command, at)
+			a := Analyze(command, at)
 			past := command != "git diff" && command != "git diff --stat -p" && command != "git --no-pager diff" && command != "git -C .. diff"
 			for rule, covers := range map[string]bool{"secret/**": true, "secret/very/**": true, "src/main.go": true, "untracked/**": past, "none": past, "~/x": false, "/etc/**": false} {
 				if rule == "src/main.go" && strings.Contains(command, "main.go") {
@@ -66,7 +65,7 @@ func TestTrackedFiles(t *testing.T) {
 			t.Fatalf("%s: %s", script, out)
 		}
 		at := pathrule.Place{Cwd: work, Dirs: []string{work}}
-		if got := new(Analyzer).Analyze("git diff", at).MayRead(at, "secret"); got != c.want {
+		if got := Analyze("git diff", at).MayRead(at, "secret"); got != c.want {
 			t.Errorf("%s: an index that cannot be read: %v", script, got)
 		}
 	}
@@ -96,7 +95,7 @@ func secretsInIndex(t *testing.T) {
 	check := func(want bool, commands ...string) {
 		t.Helper()
 		for _, command := range commands {
-			if a := analyze(command, at); asks(a, at) != want {
+			if a := Analyze(command, at); asks(a, at) != want {
 				t.Errorf("%q asks: %v: %s", command, asks(a, at), a.ReadOnly())
 			}
 		}
@@ -134,17 +133,17 @@ func TestGitSettings(t *testing.T) {
 		write(t, work, map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/config": config, "src/a": "x"})
 		at := pathrule.Place{Cwd: work, Home: t.TempDir(), Dirs: []string{work}, Trusted: []string{work}}
 		for _, command := range show {
-			if a := analyze(command, at); asks(a, at) != credentials {
+			if a := Analyze(command, at); asks(a, at) != credentials {
 				t.Errorf("%q: %q asks: %v: %s", config, command, asks(a, at), a.ReadOnly())
 			}
 		}
 		for _, command := range never {
-			if a := analyze(command, at); !asks(a, at) {
+			if a := Analyze(command, at); !asks(a, at) {
 				t.Errorf("%q needs no approval", command)
 			}
 		}
 		for _, command := range always {
-			if a := analyze(command, at); asks(a, at) {
+			if a := Analyze(command, at); asks(a, at) {
 				t.Errorf("%q: %q asks: %s", config, command, a.ReadOnly())
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
@@ -20,7 +19,7 @@ func kubeArgs(w *walker, c *command, p *parsed) string {
 		if format, name, ok := strings.Cut(strings.TrimPrefix(v.text, "="), "="); ok && strings.HasSuffix(format, "-file") {
 			file := v
 			file.text = name
-			p.ops = append(p.ops, roleArg{arg: file, kind: 'r', opt: true}) // errors show the template
+			p.ops = append(p.ops, roleArg{arg: file, kind: 'r', opt: true}) // an error message shows the content of a template file
 		}
 	}
 	for _, op := range p.ops {
@@ -76,7 +75,7 @@ func kubeGetArgs(w *walker, c *command, p *parsed) string {
 	return ""
 }
 
-// kindKnown reports whether the kind of the resources is known, which may not be that of pods.
+// kindKnown reports whether the command names the kind of the resources literally.
 func (p *parsed) kindKnown() bool {
 	for _, op := range p.ops {
 		if !op.opt {
@@ -112,23 +111,22 @@ var plainEndpoint = lazy.Regexp(`^/(version|metrics|api|apis|openapi/v[23]|(heal
 
 // onlyKinds reports whether the operands name only resources of these kinds.
 func (p *parsed) onlyKinds(kinds []string) bool {
-	first, all := "", true
+	named, ok := false, true
 	for _, op := range p.ops {
 		if op.opt {
 			continue
 		}
-		named := strings.Contains(op.prefix(), "/")
-		if first != "" && !named { // a name
+		if named && !strings.Contains(op.prefix(), "/") { // the name of a resource
 			continue
 		}
-		first = "x"
+		named = true
 		for kind := range strings.SplitSeq(op.prefix(), ",") {
 			kind, _, slash := strings.Cut(kind, "/")
 			kind, _, _ = strings.Cut(kind, ".")
-			all = all && (op.known || slash) && slices.Contains(kinds, strings.ToLower(kind))
+			ok = ok && (op.known || slash) && slices.Contains(kinds, strings.ToLower(kind))
 		}
 	}
-	return first != "" && all && !p.has("-f", "--filename")
+	return named && ok && !p.has("-f", "--filename")
 }
 
 var (
@@ -137,7 +135,7 @@ var (
 	templateField = lazy.Regexp(`\[\s*['"]`) // a field as a string
 )
 
-// plainLeaves are fields of resources that hold no environment, as a whole.
+// plainLeaves are fields of resources. Neither they nor the fields in them have the environment of a container.
 var plainLeaves = sync.OnceValue(func() []string {
 	return strings.Fields("name namespace uid phase nodeName image imageID images replicas readyReplicas availableReplicas updatedReplicas unavailableReplicas podIP hostIP ip hostname host port ports nodePort targetPort " +
 		"protocol type status reason message creationTimestamp deletionTimestamp startTime completionTime startedAt finishedAt lastTransitionTime restartCount ready labels kind apiVersion resourceVersion generation " +
@@ -163,7 +161,7 @@ func plainTemplate(format string) bool {
 	return !strings.ContainsAny(templatePath().ReplaceAllString(text, ""), ".@$*")
 }
 
-// topArgs applies psArgs to what docker top passes to ps.
+// topArgs applies psArgs to the options that docker top passes to ps.
 func topArgs(w *walker, _ *command, p *parsed) string {
 	if len(p.args) < 2 {
 		return ""
@@ -189,21 +187,10 @@ func unitArgs(_ *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// envFileArgs records that the values of .env are shown, unless only names are.
+// envFileArgs records that the values of .env are shown, unless an option limits the output to names.
 func envFileArgs(_ *walker, _ *command, p *parsed) string {
 	if !p.has("--services", "--volumes", "--images", "--profiles", "-q", "--quiet", "--hash") {
 		p.ops = append(p.ops, roleArg{arg: anything("…"), kind: 'r', opt: true})
-	}
-	return ""
-}
-
-// noSecretArgs refuses names of settings that contain a secret.
-func noSecretArgs(_ *walker, _ *command, p *parsed) string {
-	for _, op := range p.ops {
-		name := op.text[strings.LastIndexAny(op.text, ":/.")+1:]
-		if !op.known || pathrule.SecretVariable(strings.TrimPrefix(name, "_")) || pathrule.SecretVariable(name) {
-			return op.raw + " may hold credentials"
-		}
 	}
 	return ""
 }

@@ -42,12 +42,12 @@ func TestGarbage(t *testing.T) {
 	t.Parallel()
 	for _, unit := range hostile {
 		for _, size := range []int{1 << 10, 64 << 10, 65 << 10} {
-			if a := analyze(strings.Repeat(unit, size/len(unit)), here); a.ReadOnly() == "" {
+			if a := Analyze(strings.Repeat(unit, size/len(unit)), here); a.ReadOnly() == "" {
 				t.Errorf("%d times %q is read-only", size/len(unit), unit)
 			}
 		}
 	}
-	if a := analyze(strings.Repeat("a", maxSource+1), here); a.Err() == nil {
+	if a := Analyze(strings.Repeat("a", maxSource+1), here); a.Err() == nil {
 		t.Error("a command over the limit is analysed")
 	}
 }
@@ -59,7 +59,7 @@ func TestLinear(t *testing.T) {
 	cost := func(src string) (allocs, bytes float64) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		a := analyze(src, here)
+		a := Analyze(src, here)
 		a.Dangers(here, pathrule.Protected{})
 		a.EditsInside(here)
 		a.Suggest()

@@ -9,14 +9,14 @@ import (
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
 )
 
-// A line such as "ln -s ~/.bashrc l && echo x > l" writes a file that it does not name where it writes. The
+// In a line such as "ln -s ~/.bashrc l && echo x > l" the redirection does not name the file that it writes. The
 // link does not exist yet when the line is analysed. Therefore the links that a line creates are treated as
 // existing for all of its commands, because the order of commands in a pipe or in the background is unknown.
 
 // A link is a second name that a command of the line gives to a file.
 type link struct {
 	by    int    // index of the command that creates it
-	name  string // absolute; may have wildcards, and then stands for one link per match
+	name  string // absolute; with wildcards, there is a link for each match
 	to    string // its target, relative to the directory of name unless it is absolute
 	moved bool   // a move or copy of to, so it is only a link if to is one
 }
@@ -29,17 +29,19 @@ var linkers = []string{"ln", "link", "cp", "mv", "mount", "bindfs"}
 const maxMadeLinks = 16
 
 // throughLinks returns the dangers that depend on links which the line itself creates.
-func (a *Analysis) throughLinks(at pathrule.Place, guard pathrule.Protected) []Danger {
+func (a *Analysis) throughLinks(at *pathrule.Place, guard pathrule.Protected) []Danger {
 	var out []Danger
-	some := false
+	makesLinks := false
 	for i := range a.cmds {
-		out = append(out, a.cmds[i].copyDangers(at, guard)...)
-		some = some || a.cmds[i].Reason != "" && slices.Contains(linkers, a.cmds[i].name)
+		if c := &a.cmds[i]; c.Reason != "" {
+			out = append(out, c.copyDangers(at, guard)...)
+			makesLinks = makesLinks || slices.Contains(linkers, c.name)
+		}
 	}
-	if !some {
+	if !makesLinks {
 		return out
 	}
-	v := view{at: at, guard: guard, known: map[string]string{}}
+	v := view{at: *at, guard: guard, known: map[string]string{}}
 	fresh := false // whether there are new links
 	for i := range a.cmds {
 		made, ok := linksOf(&a.cmds[i], i)
@@ -53,7 +55,7 @@ func (a *Analysis) throughLinks(at pathrule.Place, guard pathrule.Protected) []D
 		v.unknown, v.links = append(v.unknown, v.links[0].by, v.links[n-1].by), nil
 	}
 	if !fresh {
-		v.unknown = nil // then copies and moves do not create new links
+		v.unknown = nil // copies and moves no longer create unknown links
 	}
 	for i := range a.cmds {
 		if d := v.judge(&a.cmds[i], i); d.Reason != "" {
@@ -69,12 +71,12 @@ type view struct {
 	guard   pathrule.Protected
 	links   []link
 	unknown []int             // commands that create unknown links
-	known   map[string]string // answers, by question
+	known   map[string]string // results of checks by question
 }
 
 // judge returns the danger of the command at index i that depends on links created by the other commands.
 func (v *view) judge(c *command, i int) Danger {
-	if c.Reason != "" && (len(c.targets) > 0 || c.effects.has(Unknown)) {
+	if c.Reason != "" && (len(c.targets) > 0 || c.effects&unknown != 0) {
 		if slices.ContainsFunc(v.unknown, func(by int) bool { return by != i }) {
 			return Danger{Dynamic, c.String() + ": it may write through a link that an earlier command makes"}
 		}
@@ -99,8 +101,8 @@ func (v *view) judge(c *command, i int) Danger {
 	return Danger{}
 }
 
-// ask returns what check finds with the links of the commands other than the one at index by, but not without
-// them. Because a name may have several targets, each link takes precedence once.
+// ask returns the result of check with the links that commands other than the one at index by create, if it differs
+// from the result without them. Because a name may have several targets, each link takes precedence once.
 func (v *view) ask(question string, by int, check func(pathrule.Place) string) string {
 	others := slices.DeleteFunc(slices.Clone(v.links), func(l link) bool { return l.by == by })
 	shared := len(others) == len(v.links)
@@ -146,7 +148,7 @@ func readThrough(links []link, readlink func(string) (string, error)) func(strin
 		}
 		to, err := readlink(name)
 		if below && os.IsNotExist(err) {
-			err = os.ErrInvalid // then name is a directory
+			err = os.ErrInvalid // name is a directory
 		}
 		return to, err
 	}
@@ -223,7 +225,7 @@ func (c *command) copied() (sources, names []arg) {
 // copyDangers returns the danger of a copy into a directory. It does not check whether the target is a
 // directory: a target that only has a name counts if the command says that it is a directory, and otherwise
 // only if a link exists there.
-func (c *command) copyDangers(at pathrule.Place, guard pathrule.Protected) []Danger {
+func (c *command) copyDangers(at *pathrule.Place, guard pathrule.Protected) []Danger {
 	for _, op := range c.copyTargets() {
 		dir := path.Dir(op.text)
 		sure := len(c.reads)+len(c.targets) > 2 || strings.HasSuffix(strings.TrimSuffix(op.text, path.Base(op.text)), "//") || path.Base(dir) == "." || path.Base(dir) == ".."
@@ -231,7 +233,7 @@ func (c *command) copyDangers(at pathrule.Place, guard pathrule.Protected) []Dan
 			if _, err := at.Target(name); !sure && err != nil {
 				continue
 			}
-			if why := guard.Hit(at, name); why != "" {
+			if why := guard.Hit(*at, name); why != "" {
 				return []Danger{{Guarded, c.String() + ": " + why}}
 			}
 		}

@@ -20,7 +20,6 @@ func TestLinksGetOtherNames(t *testing.T) {
 		}
 	}
 	at := pathrule.Place{Cwd: work, Home: "/home/u", Dirs: []string{work}}
-	var sh Analyzer
 	for cmd, want := range map[string]bool{
 		"cp -P rc b && echo x > b":               true,
 		"cp -a dir d && echo x > d/rc":           true,
@@ -36,7 +35,7 @@ func TestLinksGetOtherNames(t *testing.T) {
 		"echo x > b":                             false,
 		"mkdir -p d/e && ln rc d/e/b; tee d/e/b": true,
 	} {
-		if got := len(sh.Analyze(cmd, at).Dangers(at, pathrule.Protected{})) > 0; got != want {
+		if got := len(Analyze(cmd, at).Dangers(at, pathrule.Protected{})) > 0; got != want {
 			t.Errorf("%q: alarm %v", cmd, got)
 		}
 	}
@@ -56,7 +55,6 @@ func TestLinksWhereCopiesLand(t *testing.T) {
 		}
 	}
 	at := pathrule.Place{Cwd: work, Home: "/home/u", Dirs: []string{work}}
-	var sh Analyzer
 	for _, c := range []struct {
 		cmd           string
 		edits, alarms bool
@@ -74,7 +72,7 @@ func TestLinksWhereCopiesLand(t *testing.T) {
 		{"mv src/.bashrc dst/", true, true},
 		{"cp src/.bashrc dst/bashrc", true, false},
 	} {
-		a := sh.Analyze(c.cmd, at)
+		a := Analyze(c.cmd, at)
 		if got := a.EditsInside(at); got != c.edits {
 			t.Errorf("%q: edits inside: %v", c.cmd, got)
 		}

@@ -30,7 +30,9 @@ func (w *walker) caseClause(c *syntax.CaseClause) {
 // while walks a while or until loop. A loop that never ends is denied, because the model did not mean it or the
 // call would never return.
 func (w *walker) while(c *syntax.WhileClause) {
-	w.forget(c)
+	if w.forgetVariables(c) {
+		w.cwds, w.cwdLost = nil, true
+	}
 	if endless(c.Cond) {
 		w.denyDynamic("an infinite loop")
 	}
@@ -111,10 +113,8 @@ func (w *walker) mayRepeat(items []arg, body []*syntax.Stmt) bool {
 			return true
 		})
 	}
-	if w.repeated += calls * len(items); w.repeated > maxRepeated {
-		return false
-	}
-	return true
+	w.repeated += calls * len(items)
+	return w.repeated <= maxRepeated
 }
 
 // once walks the body of a loop for one word. The body may end early, or not run at all.
@@ -155,15 +155,8 @@ func (w *walker) loopValues(items []arg) binding {
 	return b
 }
 
-// forget drops what a loop may change, because its body runs more than once.
-func (w *walker) forget(loop syntax.Node) {
-	if w.forgetVariables(loop) {
-		w.cwds, w.cwdLost = nil, true
-	}
-}
-
-// forgetVariables drops the bindings of variables that a loop assigns, and reports whether the loop may change
-// the current directory. Numeric variables that stay numeric are kept as numeric.
+// forgetVariables drops the bindings of variables that a loop assigns, as its body runs more than once, and reports
+// whether the loop may change the current directory. Numeric variables that stay numeric are kept as numeric.
 func (w *walker) forgetVariables(loop syntax.Node) (moves bool) {
 	seen := w.collectAssigned(loop)
 	w.markVolatile(seen.functions)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A parsed contains a command's arguments as parsed by one line of a table.
+// A parsed contains a command's arguments as parsed by one line of a table. It is in the walker's memory.
 type parsed struct {
 	spec        *spec
 	args        []arg
@@ -31,9 +31,10 @@ type given struct {
 }
 
 // parse parses args, which do not include the command's name. It returns why it cannot parse them, or "".
-func (s *spec) parse(w *walker, args []arg) (parsed, string) {
+func (s *spec) parse(w *walker, args []arg) (*parsed, string) {
 	room := min(len(args), 16)
-	p := parsed{spec: s, args: args, effects: s.effects, rest: -1, ops: w.ops.take(room), given: w.given.take(room)}
+	p := w.parsed.one()
+	*p = parsed{spec: s, args: args, effects: s.effects, rest: -1, ops: w.ops.take(room), given: w.given.take(room)}
 	plain := make([]int, 0, 16)
 	for i := 0; i < len(args); i++ {
 		a := &args[i]
@@ -62,7 +63,7 @@ func (s *spec) parse(w *walker, args []arg) (parsed, string) {
 			}
 			plain = append(plain, i)
 		default:
-			n, why := s.optionAt(&p, args, i)
+			n, why := s.optionAt(p, args, i)
 			if why != "" {
 				return p, why
 			}
@@ -72,7 +73,7 @@ func (s *spec) parse(w *walker, args []arg) (parsed, string) {
 	if len(s.need) > 0 && !slices.ContainsFunc(p.given, func(o given) bool { return slices.Contains(s.need, o.name) }) {
 		return p, "without one of the options " + strings.Join(s.need, ", ") + " it changes something"
 	}
-	return p, s.assign(&p, plain)
+	return p, s.assign(p, plain)
 }
 
 // number reports whether text is a number that this command accepts as an option.
@@ -111,7 +112,7 @@ func (s *spec) longOption(p *parsed, args []arg, i int) (int, string) {
 	case !ok && s.any:
 		return 0, ""
 	case !ok:
-		return 0, "option " + a.String() + " is not in the table"
+		return 0, "option " + a.String() + " is not known to be read-only"
 	case !a.known && (!eq || !a.field && !s.dyn):
 		return 0, "option " + a.String() + " is not literal"
 	case eq && o.value == 0 && !(s.single && (value == "true" || value == "false" && !slices.Contains(s.need, name))):
@@ -135,7 +136,7 @@ func (s *spec) shortOptions(p *parsed, args []arg, i int) (int, string) {
 		case !ok && s.any:
 			continue
 		case !ok:
-			return 0, "option " + name + " in " + a.String() + " is not in the table"
+			return 0, "option " + name + " in " + a.String() + " is not known to be read-only"
 		case o.value == 0:
 			p.option(name, o, arg{})
 		case last && a.known && o.value == '=':
@@ -213,7 +214,7 @@ func (p *parsed) option(name string, o option, value arg) {
 	}
 }
 
-// present reports whether there is a value; an empty one is written as quotes.
+// present reports whether the argument exists. An existing empty one is written as quotes.
 func (a *arg) present() bool { return a.raw != "" || a.text != "" }
 
 func (p *parsed) has(names ...string) bool {

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ const (
 type origin struct {
 	args   []arg
 	lo, hi int32 // the commands, from lo to before hi
+	whole  bool  // names are passed on whole, not split into words
 }
 
 // maxOrigins is how many origins of a line are distinguished.
@@ -72,12 +74,13 @@ func (w *walker) valuesOf(b binding) source {
 	return w.origin(origin{args: args})
 }
 
-// mark records the source of a hole in a word.
+// mark records the source of a hole at the end of a word. A word keeps the source of its first hole. If that
+// contains no names and another hole follows, the source is anywhere.
 func (a *arg) mark(from source) {
 	switch {
-	case a.from == 0 || a.from == noFile:
+	case a.from == 0:
 		a.from = max(from, anywhere)
-	case from != noFile && from != a.from:
+	case a.from == noFile && from != noFile:
 		a.from = anywhere
 	}
 }
@@ -90,13 +93,18 @@ type reach struct {
 
 // A spot is a directory that may contain files with unknown names.
 type spot struct {
-	dir    string   // absolute; empty: any
-	up     bool     // names begin with ".."
-	deep   bool     // names may also be in subdirectories
-	hidden bool     // names may be hidden
-	plain  bool     // no secret has such a name
-	bases  []string // patterns, one of which the last segment of a name matches; nil matches any
-	end    string   // if dir is empty: how the names end, with stars for what is unknown
+	dir     string   // absolute, may have wildcards; empty: any
+	up      bool     // the names begin with ".."
+	deep    bool     // names may also be in subdirectories
+	through bool     // subdirectories may be reached through links
+	regular bool     // no name is a link
+	hidden  bool     // names may be hidden
+	plain   bool     // no secret has such a name
+	bases   []string // patterns, one of which the last segment of a name matches; nil matches any
+	end     string   // if dir is empty: the end of the names, with stars for unknown parts
+	words   bool     // the names are split into words, so any part of a name may be a word
+	extra   bool     // only the words matter, as the names themselves are in another spot
+	start   string   // if dir is empty: the known directory with which the names begin, or ""
 }
 
 // maxReach is how many steps the origin of a name is traced back.
@@ -106,7 +114,23 @@ const maxReach = 8
 func (f *findings) reach(c *command, a *arg) reach {
 	var r reach
 	f.follow(&r, c, a, 0)
+	if !a.field && a.from >= firstOrigin {
+		for i := range r.words {
+			r.addWords(c, &r.words[i])
+		}
+	}
 	return r
+}
+
+// addWords adds a spot for the names that match the wildcards in a word and are then split into words.
+func (r *reach) addWords(c *command, word *arg) {
+	if !strings.ContainsAny(word.text, "*?[") {
+		return
+	}
+	for _, glob := range c.globs(word) {
+		dir, base := path.Split(glob)
+		r.spots = append(r.spots, spot{dir: path.Clean(dir), bases: []string{base}, hidden: true, words: true, extra: true})
+	}
 }
 
 func (f *findings) follow(r *reach, c *command, a *arg, depth int) {
@@ -121,15 +145,16 @@ func (f *findings) follow(r *reach, c *command, a *arg, depth int) {
 		return
 	case a.from == noFile:
 		return
-	case a.from < firstOrigin || depth > maxReach || open > 1:
-		r.spots = append(r.spots, spot{bases: tail(a), hidden: true, end: endOf(a)})
+	case a.from < firstOrigin || depth > maxReach:
+		r.spots = append(r.spots, spot{bases: tail(a), hidden: true, end: endOf(a)}.startingLike(c, a)...)
 		return
 	}
 	o := f.origins[a.from-firstOrigin]
 	if o.hi == 0 && o.args == nil {
-		r.spots = append(r.spots, spot{bases: tail(a), hidden: true, end: endOf(a)})
+		r.spots = append(r.spots, spot{bases: tail(a), hidden: true, end: endOf(a)}.startingLike(c, a)...)
 		return
 	}
+	before := len(r.spots)
 	for i := range o.args {
 		x := &o.args[i]
 		f.put(r, c, a, *x, depth+1)
@@ -142,9 +167,13 @@ func (f *findings) follow(r *reach, c *command, a *arg, depth int) {
 	if o.hi > 0 {
 		f.printed(r, c, a, o, depth+1)
 	}
+	for i := before; o.whole && i < len(r.spots); i++ {
+		r.spots[i].words = false
+		r.spots[i].through = r.spots[i].through && a.raw != "{}" // find does not follow links
+	}
 }
 
-// put follows the word a with word in place of its hole.
+// put adds the names of the word a with word in place of its hole.
 func (f *findings) put(r *reach, c *command, a *arg, word arg, depth int) {
 	word.text = strings.Replace(a.text, hole, word.text, 1)
 	word.wild = word.wild || a.wild
@@ -152,7 +181,7 @@ func (f *findings) put(r *reach, c *command, a *arg, word arg, depth int) {
 	f.follow(r, c, &word, depth)
 }
 
-// printed follows the word a with the output of an origin's commands in place of its hole.
+// printed adds the names of the word a with the output of an origin's commands in place of its hole.
 func (f *findings) printed(r *reach, c *command, a *arg, o origin, depth int) {
 	var found reach
 	for i := o.lo; i < o.hi; i++ {
@@ -161,13 +190,15 @@ func (f *findings) printed(r *reach, c *command, a *arg, o origin, depth int) {
 			f.follow(&found, c, &arg{text: hole, from: k.in.input}, depth)
 		}
 		if !f.prints(&found, c, k, depth) {
-			found.spots = append(found.spots, spot{hidden: true}) // it may only print an operand of the others
+			found.spots = append(found.spots, spot{hidden: true}) // it prints only operands of other commands
 		}
 	}
 	for _, word := range found.words {
 		f.put(r, c, a, word, depth)
+		r.addWords(c, &word)
 	}
 	for _, s := range found.spots {
+		s.words = true
 		r.spots = append(r.spots, s.within(c, a)...)
 	}
 }
@@ -175,7 +206,7 @@ func (f *findings) printed(r *reach, c *command, a *arg, o origin, depth int) {
 // feeds reports whether the input of the command k of an origin has the same origin.
 func (f *findings) feeds(o origin, k *command) bool {
 	if k.in.input < firstOrigin {
-		return k.in.input == 0 // nothing
+		return k.in.input == 0 // it has no input
 	}
 	in := f.origins[k.in.input-firstOrigin]
 	return in.hi > 0 && in.args == nil && in.lo >= o.lo && in.hi <= o.hi
@@ -189,7 +220,7 @@ func (c *command) inUnknownDir(a *arg) bool {
 // within returns the spots of a word whose hole is a name in s.
 func (s spot) within(c *command, a *arg) []spot {
 	if bases := tail(a); bases != nil {
-		s.bases, s.deep = bases, true
+		s.bases, s.deep, s.through = bases, true, true
 	}
 	if a.text != hole {
 		s.end = endOf(a)
@@ -198,18 +229,38 @@ func (s spot) within(c *command, a *arg) []spot {
 	switch {
 	case strings.Contains(after, ".."), s.up && strings.Trim(before, "./") != "":
 		s.dir = ""
-	case s.dir == "" || strings.Trim(before, "./") == "" && !strings.Contains(before, ".."):
+	case s.dir == "", strings.Contains(after, hole):
+		s.start, s.dir = cmp.Or(s.dir, s.start), ""
+		return s.startingLike(c, a)
+	case strings.Trim(before, "./") == "" && !strings.Contains(before, ".."):
 	default:
 		var out []spot
 		for _, dir := range c.paths(literal(before + "x")) {
-			out = append(out, spot{dir: path.Dir(dir), deep: true, hidden: s.hidden, bases: s.bases})
+			out = append(out, spot{dir: path.Dir(dir), deep: true, through: true, hidden: s.hidden, bases: s.bases, words: s.words})
 		}
 		return out
 	}
 	return []spot{s}
 }
 
-// tail returns the pattern of the end of a word with a hole; nil matches any.
+// startingLike returns a copy of s for each known directory with which the names of a word begin.
+func (s spot) startingLike(c *command, a *arg) []spot {
+	before, _, _ := strings.Cut(a.text, hole)
+	if i := strings.IndexAny(before, "*?["); i >= 0 {
+		before = before[:i]
+	}
+	if before == "" {
+		return []spot{s}
+	}
+	var out []spot
+	for _, dir := range c.paths(literal(before + "x")) {
+		s.start = path.Dir(dir)
+		out = append(out, s)
+	}
+	return out
+}
+
+// tail returns patterns for the last segment of a word with a hole; nil matches any.
 func tail(a *arg) []string {
 	base := a.text[strings.LastIndexByte(a.text, '/')+1:]
 	if base = strings.ReplaceAll(base, hole, "*"); strings.Trim(base, "*") == "" {
@@ -218,280 +269,15 @@ func tail(a *arg) []string {
 	return []string{base}
 }
 
-// endOf returns the text after the first hole of a word, with stars for what is unknown.
+// endOf returns the text of a word from its first hole, or from the segment with the first wildcard, with stars for
+// unknown parts.
 func endOf(a *arg) string {
-	if i := strings.Index(a.text, hole); i >= 0 {
-		return strings.ReplaceAll(a.text[i:], hole, "*")
+	i := strings.Index(a.text, hole)
+	if i < 0 {
+		return ""
 	}
-	return ""
-}
-
-// passing are commands that only print lines of their input, unchanged.
-var passing = strings.Fields("head tail sort uniq tac cat tee shuf grep egrep fgrep rg xargs")
-
-// quiet are commands that print nothing, and commands that only run others.
-var quiet = strings.Fields("cd test [ [[ true false : read mapfile readarray sleep wait time timeout nice command stdbuf")
-
-// prints adds the names that a command k of the line prints, for c to read. It returns false if they are unknown.
-func (f *findings) prints(r *reach, c, k *command, depth int) bool {
-	switch {
-	case slices.Contains(quiet, k.name):
-		return len(k.reads) == 0
-	case slices.Contains([]string{"grep", "egrep", "fgrep", "rg"}, k.name) && lists(k):
-		return f.searched(r, c, k, depth)
-	case slices.Contains(passing, k.name):
-		parts := hasOption(k, 'o', "--only-matching") || hasOption(k, 'c', "--bytes") && (k.name == "head" || k.name == "tail") || hasOption(k, 'r', "--replace") && k.name == "rg"
-		return len(k.reads) == 0 && !parts
+	if first := strings.IndexAny(a.text[:i], "*?["); first >= 0 {
+		i = strings.LastIndexByte(a.text[:first], '/') + 1
 	}
-	switch k.name {
-	case "find", "gfind", "fd", "fdfind":
-		return f.finds(r, c, k)
-	case "ls", "dir", "vdir":
-		if hasOption(k, 'l', "--format") || hasOption(k, 'o', "--format") || hasOption(k, 'g', "--dired") || hasOption(k, 'n', "--numeric-uid-gid") {
-			return false
-		}
-		hidden := hasOption(k, 'a', "--all") || hasOption(k, 'A', "--almost-all") || hasOption(k, 'f', "--all")
-		r.add(c, ".", spot{hidden: hidden})
-		return f.operands(r, c, k, depth)
-	case "git":
-		return gitNames(r, c, k)
-	case "echo", "printf":
-		return f.echoed(r, c, k, depth)
-	case "pwd":
-		for _, dir := range k.cwds {
-			r.words = append(r.words, literal(dir))
-		}
-		return len(k.cwds) > 0
-	case "du": // with sizes before the names
-		if len(k.reads) == 0 {
-			r.add(c, ".", spot{deep: true, hidden: true})
-		}
-		for i := range k.reads {
-			if root := &k.reads[i]; root.known {
-				r.add(c, root.text, spot{deep: true, hidden: true})
-			} else {
-				r.spots = append(r.spots, spot{hidden: true, end: "*/*"})
-			}
-		}
-		return false
-	case "realpath":
-		f.operands(r, c, k, depth)
-		return !hasOption(k, 0, "--relative-to") && !hasOption(k, 0, "--relative-base")
-	case "stat":
-		f.operands(r, c, k, depth)
-		return slices.ContainsFunc(k.args, func(a arg) bool { return slices.Contains([]string{"%n", "-c%n", "--format=%n"}, a.text) })
-	case "readlink": // with -n the output of the next command is joined to the last word
-		f.operands(r, c, k, depth)
-		return hasOption(k, 'f', "--canonicalize") && !hasOption(k, 'n', "--no-newline")
-	case "dirname":
-		f.above(r, c, k, depth)
-		return true
-	case "basename":
-		r.add(c, ".", spot{hidden: true})
-		return true
-	}
-	return false
-}
-
-// echoed adds the words that echo and printf print.
-func (f *findings) echoed(r *reach, c, k *command, depth int) bool {
-	words := k.args[1:]
-	if k.name == "printf" {
-		if len(words) < 2 || !words[0].known || !apart(words[0].text) {
-			return false
-		}
-		words = words[1:]
-	}
-	sure := true
-	for i := range words {
-		a := &words[i]
-		sure = sure && !(k.name == "echo" && a.option()) // with -n the output of the next command is joined to the last word
-		f.follow(r, c, a, depth)
-	}
-	return sure
-}
-
-// apart reports whether a format of printf separates its words.
-func apart(format string) bool {
-	return strings.NewReplacer(`%s\n`, "", `%s\0`, "", "%s ", "").Replace(format) == "" && format != ""
-}
-
-// above adds the directories that dirname prints.
-func (f *findings) above(r *reach, c, k *command, depth int) {
-	var named reach
-	f.operands(&named, c, k, depth)
-	for _, word := range named.words {
-		word.text = path.Dir(word.text)
-		r.words = append(r.words, word)
-	}
-	for _, s := range named.spots {
-		s.bases = nil
-		r.spots = append(r.spots, s)
-	}
-}
-
-// add adds a spot in a directory, relative to the command c.
-func (r *reach) add(c *command, dir string, s spot) {
-	dirs := c.cwds
-	if path.IsAbs(dir) || len(dirs) == 0 {
-		dirs = []string{""}
-	}
-	for _, d := range dirs {
-		if path.IsAbs(dir) || d != "" {
-			s.dir = resolve(d, dir)
-		}
-		r.spots = append(r.spots, s)
-	}
-}
-
-func (f *findings) operands(r *reach, c, k *command, depth int) bool {
-	for i := range k.reads {
-		f.follow(r, c, &k.reads[i].arg, depth)
-	}
-	return true
-}
-
-// lists reports whether a search only prints names of files, not their lines.
-func lists(k *command) bool {
-	return hasOption(k, 'l', "--files-with-matches") || hasOption(k, 'L', "--files-without-match") || k.name == "rg" && hasOption(k, 0, "--files")
-}
-
-// searched adds the files that a search may print.
-func (f *findings) searched(r *reach, c, k *command, depth int) bool {
-	roots, hidden := k.roots()
-	for _, root := range roots {
-		if !root.known {
-			return false
-		}
-		r.add(c, root.text, spot{deep: true, hidden: hidden, plain: k.recursive() && k.chosen(), bases: k.included(), up: strings.Contains(root.text, "..")})
-	}
-	return f.operands(r, c, k, depth)
-}
-
-// finds adds the files that find and fd print.
-func (f *findings) finds(r *reach, c, k *command) bool {
-	bases, hidden := []string(nil), true
-	if strings.HasSuffix(k.name, "find") {
-		if slices.ContainsFunc(k.args, func(a arg) bool {
-			return slices.Contains([]string{"-printf", "-ls", "-files0-from", "-follow", "-L"}, a.text)
-		}) {
-			return false
-		}
-		bases = findBases(k.args[1:])
-	} else {
-		hidden = hasOption(k, 'H', "--hidden") || hasOption(k, 'u', "--unrestricted")
-		for i, a := range k.args[1:] {
-			if before := k.args[i].text; (before == "-e" || before == "--extension") && a.known {
-				bases = append(bases, "*."+a.text)
-			}
-		}
-		for _, a := range k.args[1:] { // with -x they are arguments of the command
-			if !a.known && !a.lead {
-				return false
-			}
-			if strings.Contains(a.text, "/") || a.text == ".." {
-				r.add(c, a.text, spot{deep: true, hidden: hidden, bases: bases, up: strings.Contains(a.text, "..")})
-			}
-		}
-		if hasOption(k, 0, "--base-directory") || hasOption(k, 'L', "--follow") || hasOption(k, 0, "--format") || hasOption(k, 'l', "--list-details") {
-			return false
-		}
-	}
-	some := false
-	for i := range k.reads {
-		root := &k.reads[i]
-		if !root.known {
-			r.words = append(r.words, root.arg)
-			return false
-		}
-		some = true
-		r.add(c, root.text, spot{deep: true, hidden: hidden, bases: bases, up: strings.Contains(root.text, "..")})
-	}
-	if !some {
-		r.add(c, ".", spot{deep: true, hidden: hidden, bases: bases})
-	}
-	return true
-}
-
-// findBases returns patterns such that every name that an expression of find selects matches one of them, or nil.
-func findBases(args []arg) []string {
-	var bases []string
-	named := false // the current alternative has a name
-	for i, a := range args {
-		if !a.known {
-			continue
-		}
-		before := func(n int) string {
-			if i < n {
-				return ""
-			}
-			return args[i-n].text
-		}
-		switch a.text {
-		case "-o", "-or", ",":
-			if !named {
-				return nil
-			}
-			named = false
-		case "(":
-			if before(1) == "!" || before(1) == "-not" {
-				return nil
-			}
-		case "-name", "-iname":
-			if i+1 < len(args) && args[i+1].known && before(1) != "!" && before(1) != "-not" {
-				bases, named = append(bases, args[i+1].text), true
-			}
-		}
-	}
-	if !named {
-		return nil
-	}
-	return bases
-}
-
-// gitNames adds the names that git lists, which are relative to its directory.
-func gitNames(r *reach, c, k *command) bool {
-	if len(k.args) < 2 {
-		return false
-	}
-	named := slices.ContainsFunc(k.args, func(a arg) bool { return a.text == "--name-only" })
-	switch k.args[1].text {
-	case "ls-files":
-	case "diff", "diff-tree", "ls-tree", "diff-index", "diff-files":
-		if !named {
-			return false
-		}
-	case "grep":
-		if !named && !hasOption(k, 'l', "--files-with-matches") {
-			return false
-		}
-	default:
-		return false
-	}
-	bases := []string{}
-	for _, a := range k.args[2:] {
-		switch {
-		case a.text == "--no-index", a.text == "-O", strings.HasPrefix(a.text, "--format"), strings.HasPrefix(a.text, "--open"):
-			return false
-		case a.known && strings.HasPrefix(a.text, "-"):
-			continue
-		case k.args[1].text == "ls-files" && a.known && bases != nil && strings.Contains(a.text, "*") && a.text[0] != ':':
-			// A star also matches slashes.
-			if end := a.text[strings.LastIndexByte(a.text, '*'):]; len(end) > 1 && !strings.Contains(end, "/") {
-				bases = append(bases, end)
-			} else {
-				bases = nil
-			}
-		default:
-			bases = nil
-		}
-		if a.known && (strings.Contains(a.text, "..") && k.args[1].text == "ls-files" || strings.HasPrefix(a.text, "../")) {
-			return false
-		}
-	}
-	if len(bases) == 0 {
-		bases = nil
-	}
-	r.add(c, ".", spot{deep: true, hidden: true, bases: bases})
-	return true
+	return strings.ReplaceAll(a.text[i:], hole, "*")
 }

@@ -43,7 +43,6 @@ func TestNamesFoundAtRunTime(t *testing.T) {
 	write(t, work, map[string]string{"src/x": "MARK:src/x\nchanged\n"})
 	at := pathrule.Place{Cwd: work, Home: home, Dirs: []string{work}, Trusted: []string{work}}
 	rules := []string{"secret/**", "**/*.pem", "src/deep/**", "src/x", "*.txt", "sub/*"}
-	var sh Analyzer
 	shown, needless, n := 0, 0, 0
 	for i, reader := range readers {
 		for k, finder := range finders {
@@ -51,7 +50,7 @@ func TestNamesFoundAtRunTime(t *testing.T) {
 				continue
 			}
 			src := strings.ReplaceAll(reader, "F", finder)
-			a := sh.Analyze(src, at)
+			a := Analyze(src, at)
 			cmd := exec.Command("bash", "--noprofile", "--norc", "-c", a.Text())
 			cmd.Dir, cmd.Env = work, []string{"PATH=/usr/bin:/bin", "HOME=" + home, "LC_ALL=C"}
 			out, _ := cmd.Output() // it fails for names that are not files

@@ -9,8 +9,10 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// numericParams are parameters that bash itself keeps numeric.
-var numericParams = []string{"?", "#", "$", "!", "RANDOM", "SECONDS", "LINENO", "UID", "EUID", "PPID", "BASHPID", "EPOCHSECONDS", "SRANDOM"}
+// numericParams are parameters that bash itself keeps numeric. $! is not among them, because it is empty without a
+// background command; nor is SRANDOM, which is empty in an older bash. The text after an empty expansion may begin
+// a word.
+var numericParams = []string{"?", "#", "$", "RANDOM", "SECONDS", "LINENO", "UID", "EUID", "PPID"}
 
 // param adds a parameter expansion to a word.
 func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bool) {
@@ -21,7 +23,7 @@ func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bo
 		return
 	}
 	// Commands in the operands run in any case.
-	w.operands(p)
+	words := w.operands(p)
 	name := p.Param.Value
 	if !p.Length {
 		w.recordSecret(name)
@@ -37,10 +39,22 @@ func (w *walker) param(a *arg, b *strings.Builder, p *syntax.ParamExp, quoted bo
 		a.field = a.field && quoted && name != "@" && !allElements(p)
 		return
 	case p.Exp != nil || p.Slice != nil || p.Repl != nil:
-		w.unknownText(a, b, anywhere, quoted)
+		w.unknownText(a, b, w.changed(p, words), quoted)
 		return
 	}
 	w.expand(a, b, w.lookup(name), quoted)
+}
+
+// changed returns the source of ${name-words}, or of another expansion that may change the value of a variable.
+func (w *walker) changed(p *syntax.ParamExp, words []arg) source {
+	v := w.lookup(p.Param.Value)
+	if v.vals == nil {
+		words = append(words, arg{text: hole, from: v.from})
+	}
+	for _, value := range v.vals {
+		words = append(words, literal(value), arg{text: value[:strings.LastIndexByte(value, '/')+1] + hole})
+	}
+	return w.origin(origin{args: append(words, anything(""))})
 }
 
 // expand adds the value of a variable to a word.
@@ -86,8 +100,8 @@ func (w *walker) recordSecret(name string) {
 	}
 }
 
-// operands walks the words inside ${name:-word} and similar expansions.
-func (w *walker) operands(p *syntax.ParamExp) {
+// operands walks the words inside ${name:-word} and similar expansions, and returns them.
+func (w *walker) operands(p *syntax.ParamExp) (args []arg) {
 	var words []*syntax.Word
 	if p.Exp != nil {
 		words = append(words, p.Exp.Word)
@@ -97,9 +111,11 @@ func (w *walker) operands(p *syntax.ParamExp) {
 	}
 	for _, word := range words {
 		if word != nil {
-			w.listed = append(w.listed, w.word(word))
+			args = append(args, w.word(word))
 		}
 	}
+	w.listed = append(w.listed, args...)
+	return args
 }
 
 // unsafeParam returns why an expansion may do more than return a value.
@@ -115,7 +131,8 @@ func (w *walker) unsafeParam(p *syntax.ParamExp) string {
 		return "an offset that is evaluated"
 	}
 	// A negative length may be an error, which aborts the line.
-	w.mayAbort = w.mayAbort || p.Slice != nil && p.Slice.Length != nil || p.Index != nil && negative(p.Index)
+	_, plain := p.Index.(*syntax.Word)
+	w.mayAbort = w.mayAbort || p.Slice != nil && p.Slice.Length != nil || p.Index != nil && !plain
 	if p.Exp != nil {
 		switch p.Exp.Op {
 		case syntax.AlternateUnset, syntax.AlternateUnsetOrNull, syntax.DefaultUnset, syntax.DefaultUnsetOrNull,
@@ -136,11 +153,6 @@ func (w *walker) index(x syntax.ArithmExpr) bool {
 	return w.arithmetic(x)
 }
 
-func negative(x syntax.ArithmExpr) bool {
-	_, ok := x.(*syntax.Word)
-	return !ok
-}
-
 func allElements(p *syntax.ParamExp) bool {
 	word, ok := p.Index.(*syntax.Word)
 	return ok && word.Lit() == "@"
@@ -151,7 +163,7 @@ func (w *walker) arithmetic(x syntax.ArithmExpr) bool {
 	switch x := x.(type) {
 	case *syntax.Word:
 		lit := x.Lit()
-		if isNumber(lit) || hexNumber().MatchString(lit) {
+		if isNumber(lit) || basedNumber().MatchString(lit) {
 			return true
 		}
 		if stmts := soleSubstitution(x); stmts != nil && yields(stmts) == digits {
@@ -187,8 +199,8 @@ func (w *walker) arithmetic(x syntax.ArithmExpr) bool {
 	return false
 }
 
-// hexNumber matches a number in hexadecimal.
-var hexNumber = lazy.Regexp(`^0[xX][0-9a-fA-F]{1,15}$`)
+// basedNumber matches a number with its base.
+var basedNumber = lazy.Regexp(`^((0[xX]|16#)[0-9a-fA-F]{1,15}|10#[0-9]{1,18}|8#[0-7]{1,20}|2#[01]{1,62})$`)
 
 // soleSubstitution returns the statements of a word that consists only of a command substitution, or nil.
 func soleSubstitution(word *syntax.Word) []*syntax.Stmt {
@@ -205,8 +217,8 @@ func soleSubstitution(word *syntax.Word) []*syntax.Stmt {
 	return nil
 }
 
-// own reports whether a variable is the line's own: the line has set it, and no program uses a variable with
-// such a name from its environment.
+// own reports whether a variable belongs to the line: the line has set it, and its lower-case name is not one that
+// programs read from their environment.
 func (w *walker) own(name string) bool {
 	_, set := w.vars[name]
 	return set && name == strings.ToLower(name)

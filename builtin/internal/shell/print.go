@@ -48,7 +48,7 @@ func (p *printer) print(src string, stmts []*syntax.Stmt) ([]byte, error) {
 	switch {
 	case len(p.buf) > maxSource:
 		p.refuse("it is too long to judge")
-	case len(p.buf) > 0 && (p.buf[0] == '-' || p.buf[0] == '+'): // redirections before it are printed after it
+	case len(p.buf) > 0 && (p.buf[0] == '-' || p.buf[0] == '+'): // bash would read it as an option: redirections before it are printed after it
 		p.refuse("it begins like an option of bash")
 	}
 	return p.buf, p.err

@@ -2,6 +2,7 @@ package shell
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -72,6 +73,12 @@ func (p *printer) simple(x *syntax.ParamExp, name string, special bool, next syn
 	p.str("}")
 }
 
+// hasAmpersand reports whether unquoted text has an & without a backslash, which print would escape.
+func hasAmpersand(part syntax.WordPart) bool {
+	lit, ok := part.(*syntax.Lit)
+	return ok && strings.Contains(strings.NewReplacer(`\\`, "", `\&`, "").Replace(lit.Value), "&")
+}
+
 // operation writes the operation of an expansion.
 func (p *printer) operation(x *syntax.ParamExp) {
 	in := bareParam
@@ -114,6 +121,9 @@ func (p *printer) operation(x *syntax.ParamExp) {
 		}
 		p.str("/")
 		if x.Repl.With != nil {
+			if in == bareParam && slices.ContainsFunc(x.Repl.With.Parts, hasAmpersand) {
+				p.refuse("an & in a replacement, which is the match in some versions of bash; put the expansion into quotes")
+			}
 			p.parts(x.Repl.With.Parts, in)
 		}
 	case x.Exp != nil:
@@ -242,7 +252,10 @@ func (p *printer) blank(from syntax.Pos, n int, to syntax.Pos) {
 // let writes the words of let. Outside quotes bash would expand them first.
 func (p *printer) let(c *syntax.LetClause) {
 	p.str("let")
-	for _, x := range c.Exprs {
+	for i, x := range c.Exprs {
+		if i > 0 && x.Pos() == c.Exprs[i-1].End() { // bash reads one
+			p.refuse("let with two expressions in one word; write ((…))")
+		}
 		p.str(" ")
 		if word, ok := x.(*syntax.Word); ok && len(word.Parts) == 1 {
 			if q, ok := word.Parts[0].(*syntax.DblQuoted); ok {
@@ -279,7 +292,9 @@ func (p *printer) test(x syntax.TestExpr) {
 		p.word(x)
 		if text := string(p.buf[start:]); text == "]]" {
 			p.refuse("a ]] as an operand of a test; quote it")
-		} else if operators[text] || len(text) > 1 && text[0] == '-' && strings.Trim(text[1:], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" {
+		} else if operators[text] {
+			p.refuse("an operator as an operand of a test; quote it")
+		} else if len(text) > 1 && text[0] == '-' && strings.Trim(text[1:], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" {
 			p.buf = append(append(p.buf[:start], '"'), text...)
 			p.str(`"`)
 		}

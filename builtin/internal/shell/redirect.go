@@ -24,11 +24,10 @@ func (w *walker) redirect(r *syntax.Redirect, first int, s *syntax.Stmt) {
 		w.document(r, first)
 		return
 	}
-	// bash rejects a redirection to several words, and the word is unknown until then.
-	fields := w.fields(r.Word)
-	a := fields[0]
-	if len(fields) > 1 {
-		a = anything(a.raw)
+	// bash rejects a redirection to several words or none, and the word is unknown until then.
+	a := anything(w.raw(r.Word))
+	if fields := w.fields(r.Word); len(fields) == 1 {
+		a = fields[0]
 	}
 	_, simple := s.Cmd.(*syntax.CallExpr)
 	switch r.Op {

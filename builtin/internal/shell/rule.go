@@ -30,7 +30,7 @@ func parsePattern(s string) (pattern, error) {
 	if trimmed == "" || trimmed == ":*" {
 		return bad("it is empty and would cover everything")
 	}
-	// It would match a hole, which stands for unknown text.
+	// It would match a hole, the mark of unknown text.
 	if strings.ContainsRune(s, 0) {
 		return bad("it has a NUL byte")
 	}
@@ -115,10 +115,6 @@ func starParts(s string) []string {
 		}
 	}
 	return append(parts, b.String())
-}
-
-func escapePattern(s string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`).Replace(s)
 }
 
 // matches reports whether the pattern covers the whole of text.
@@ -397,7 +393,7 @@ func (c *command) suggest() string {
 		if !a.known || strings.ContainsAny(a.text, "\n") {
 			return ""
 		}
-		words = append(words, escapePattern(a.text))
+		words = append(words, strings.NewReplacer(`\`, `\\`, `*`, `\*`).Replace(a.text))
 		if !strings.HasPrefix(a.text, "-") {
 			break
 		}

@@ -16,10 +16,9 @@ func TestRuleAdversarial(t *testing.T) {
 		Behavior, Pattern, Command, Reason string
 		ExpectMatch                        bool `json:"expect_match"`
 	}
-	var sh Analyzer
 	deviations := casetest.LoadDeviations(t, "deviations_rule.json")
 	for _, c := range casetest.Rows[row](t, "bash_rule_adversarial.jsonl") {
-		a := sh.Analyze(c.Command, here)
+		a := Analyze(c.Command, here)
 		got, err := a.Mentions(c.Pattern)
 		if c.Behavior == "allow" {
 			got, err = a.CoveredBy(c.Pattern)
@@ -35,13 +34,12 @@ func TestRuleMatch(t *testing.T) {
 		Pattern, Command string
 		Match            bool
 	}
-	var sh Analyzer
 	deviations := casetest.LoadDeviations(t, "deviations_rule_match.json")
 	for _, c := range casetest.Rows[row](t, "bash_rule_match.jsonl") {
 		if c.Pattern == "" {
 			continue // the engine handles rules without a pattern
 		}
-		a := sh.Analyze(c.Command, here)
+		a := Analyze(c.Command, here)
 		asks, _ := a.Mentions(c.Pattern)
 		allows, _ := a.CoveredBy(c.Pattern)
 		for name, got := range map[string]bool{"deny": asks, "allow": allows} {
@@ -55,9 +53,8 @@ func TestRuleMatch(t *testing.T) {
 
 func TestAcceptEdits(t *testing.T) {
 	type row struct{ ID, Command, Expect, Reason string }
-	var sh Analyzer
 	for _, c := range casetest.Rows[row](t, "bash_accept_edits_adversarial.jsonl") {
-		a := sh.Analyze(c.Command, here)
+		a := Analyze(c.Command, here)
 		danger := safety(a)
 		allowed := !danger && (a.ReadOnly() == "" || a.EditsInside(here))
 		want := c.Expect == "allow" || c.Expect == "allow_preferred"
@@ -81,7 +78,6 @@ func TestEditsThroughLinks(t *testing.T) {
 		}
 	}
 	at := pathrule.Place{Cwd: work, Home: "/home/u", Dirs: []string{work}}
-	var sh Analyzer
 	for cmd, want := range map[string]bool{
 		"touch src/a":                       true,
 		"touch in/a":                        true,
@@ -119,7 +115,7 @@ func TestEditsThroughLinks(t *testing.T) {
 		"touch \"$PWD/a\"":                  true,
 		"touch \"$HOME/a\"":                 false,
 	} {
-		a := sh.Analyze(cmd, at)
+		a := Analyze(cmd, at)
 		got := a.EditsInside(at) && len(a.Dangers(at, pathrule.Protected{})) == 0
 		if got != want {
 			t.Errorf("%q: allowed %v (%s; %v)", cmd, got, a.ReadOnly(), a.Dangers(at, pathrule.Protected{}))
@@ -132,10 +128,9 @@ func TestReadOnlyRows(t *testing.T) {
 		Command  string
 		ReadOnly bool `json:"read_only"`
 	}
-	var sh Analyzer
 	deviations := casetest.LoadDeviations(t, "deviations_readonly.json")
 	for _, c := range casetest.Rows[row](t, "bash_readonly.jsonl") {
-		if a := sh.Analyze(c.Command, here); (a.ReadOnly() == "") != c.ReadOnly && !deviations.Allowed(c.Command) {
+		if a := Analyze(c.Command, here); (a.ReadOnly() == "") != c.ReadOnly && !deviations.Allowed(c.Command) {
 			t.Errorf("%q: %q", c.Command, a.ReadOnly())
 		}
 	}
@@ -148,9 +143,8 @@ func TestInjection(t *testing.T) {
 		Command   string
 		Injection bool
 	}
-	var sh Analyzer
 	for _, c := range casetest.Rows[row](t, "bash_injection.jsonl") {
-		a := sh.Analyze(c.Command, here)
+		a := Analyze(c.Command, here)
 		dynamic := slices.ContainsFunc(a.Dangers(here, pathrule.Protected{}), func(d Danger) bool { return d.Kind == Dynamic })
 		if c.Injection && !dynamic && a.ReadOnly() != "" && c.Command != "function myfunc() { echo hello; }" && c.Command != "myfunc() { ls -la; }" {
 			t.Errorf("%q: no alarm: %s", c.Command, a.ReadOnly())
@@ -167,10 +161,9 @@ func TestSedRows(t *testing.T) {
 		DangerousFiles []string `json:"dangerous_files"`
 		Rejected       bool
 	}
-	var sh Analyzer
 	deviations := casetest.LoadDeviations(t, "deviations_sed.json")
 	for _, c := range casetest.Rows[row](t, "bash_sed.jsonl") {
-		dangers := sh.Analyze(c.Command, here).Dangers(here, pathrule.Protected{Files: c.DangerousFiles})
+		dangers := Analyze(c.Command, here).Dangers(here, pathrule.Protected{Files: c.DangerousFiles})
 		if (len(dangers) > 0) != c.Rejected && !deviations.Allowed(c.Command) {
 			t.Errorf("%q: %v, upstream rejects: %v", c.Command, dangers, c.Rejected)
 		}
@@ -182,9 +175,8 @@ func TestDangerousPattern(t *testing.T) {
 		Command string
 		Pattern *string
 	}
-	var sh Analyzer
 	for _, c := range casetest.Rows[row](t, "bash_dangerous_pattern.jsonl") {
-		if got := safety(sh.Analyze(c.Command, here)); got != (c.Pattern != nil) {
+		if got := safety(Analyze(c.Command, here)); got != (c.Pattern != nil) {
 			t.Errorf("%q: alarm %v", c.Command, got)
 		}
 	}
@@ -196,13 +188,12 @@ func TestSuggestRows(t *testing.T) {
 		Input   struct{ Command string }
 		Suggest []string
 	}
-	var sh Analyzer
 	deviations := casetest.LoadDeviations(t, "deviations_suggest.json")
 	for _, c := range casetest.Rows[row](t, "suggestions.jsonl") {
 		if c.Tool != "Bash" {
 			continue
 		}
-		a := sh.Analyze(c.Input.Command, here)
+		a := Analyze(c.Input.Command, here)
 		got := a.Suggest()
 		if safety(a) {
 			got = nil // the engine suggests nothing where no rule would help
@@ -219,10 +210,9 @@ func TestPrefixRows(t *testing.T) {
 		MaxPrefixes int `json:"max_prefixes"`
 		Prefixes    []string
 	}
-	var sh Analyzer
 	deviations := casetest.LoadDeviations(t, "deviations_prefixes.json")
 	for _, c := range casetest.Rows[row](t, "bash_prefixes.jsonl") {
-		got := sh.Analyze(c.Command, here).Suggest()
+		got := Analyze(c.Command, here).Suggest()
 		want := slices.Clone(c.Prefixes)
 		for i := range want {
 			want[i] += ":*"
@@ -236,7 +226,6 @@ func TestPrefixRows(t *testing.T) {
 // TestSuggestionsAreNarrow checks that a suggestion covers what the command does, not everything that its
 // program can do.
 func TestSuggestionsAreNarrow(t *testing.T) {
-	var sh Analyzer
 	for cmd, want := range map[string]string{
 		"docker compose up -d":      "docker compose up:*",
 		"gh pr create --fill":       "gh pr create:*",
@@ -260,7 +249,7 @@ func TestSuggestionsAreNarrow(t *testing.T) {
 		"go test -exec ./x ./...":   "",
 		"docker exec c ls":          "",
 	} {
-		if got := strings.Join(sh.Analyze(cmd, here).Suggest(), ","); got != want {
+		if got := strings.Join(Analyze(cmd, here).Suggest(), ","); got != want {
 			t.Errorf("%q: %q, want %q", cmd, got, want)
 		}
 	}
@@ -269,7 +258,6 @@ func TestSuggestionsAreNarrow(t *testing.T) {
 // TestRulesForWhatRunsOthers checks that an option that runs a program, beyond the command's purpose, must be
 // in the rule. See "Rules for commands that run others" in the package doc.
 func TestRulesForWhatRunsOthers(t *testing.T) {
-	var sh Analyzer
 	for _, row := range []struct {
 		rule, command string
 		covered       bool
@@ -345,7 +333,7 @@ func TestRulesForWhatRunsOthers(t *testing.T) {
 		{"scp:*", "scp -o ProxyCommand=./x a h:b", false},
 		{"ssh:*", "ssh -o StrictHostKeyChecking=no h ls", true},
 	} {
-		got, err := sh.Analyze(row.command, here).CoveredBy(row.rule)
+		got, err := Analyze(row.command, here).CoveredBy(row.rule)
 		if got != row.covered || err != nil {
 			t.Errorf("%s on %q: %v, %v", row.rule, row.command, got, err)
 		}
@@ -355,7 +343,6 @@ func TestRulesForWhatRunsOthers(t *testing.T) {
 // TestJoinedPattern checks that an allow rule that joins commands covers none of them, and that the error says
 // which rules would.
 func TestJoinedPattern(t *testing.T) {
-	var sh Analyzer
 	for _, row := range []struct{ rule, write string }{
 		{"npm run build && npm test", "write a rule for each: Bash(npm run build) and Bash(npm test)"},
 		{"npm run build && npm test:*", "Bash(npm run build) and Bash(npm test:*)"},
@@ -366,11 +353,11 @@ func TestJoinedPattern(t *testing.T) {
 		{"make > out", "write Bash(make)"}, {"make test 2>&1:*", "write Bash(make test:*)"}, {"go vet * >>log", "write Bash(go vet *)"}, {"sort <in", "write Bash(sort)"},
 		{"grep '>' f", ""}, {"npm test", ""}, {`git commit -m "a && b"`, ""}, {"make &", ""}, {"grep 'a|b':*", ""}, {"echo '; ls", ""}, {"curl a?b=1&", ""},
 	} {
-		covered, err := sh.Analyze(row.rule, here).CoveredBy(row.rule)
+		covered, err := Analyze(row.rule, here).CoveredBy(row.rule)
 		if row.write == "" && err != nil || row.write != "" && (covered || err == nil || !strings.HasSuffix(err.Error(), row.write)) {
 			t.Errorf("%q: %v, %v", row.rule, covered, err)
 		}
-		if _, err := sh.Analyze("ls", here).Mentions(row.rule); err != nil {
+		if _, err := Analyze("ls", here).Mentions(row.rule); err != nil {
 			t.Errorf("deny %q: %v", row.rule, err)
 		}
 	}

@@ -43,7 +43,7 @@ func (c *command) metadata() bool {
 	switch c.name {
 	case "ls", "stat", "wc", "du", "file", "find", "test", "[", "realpath", "readlink", "dirname", "basename", "tree",
 		"md5sum", "sha1sum", "sha256sum", "sha512sum", "cksum", "namei", "lsattr", "getfacl", "openssl", "ssh-keygen",
-		"exa", "eza", "lsd", "df", "cd", "pushd":
+		"exa", "eza", "lsd", "df", "cd", "pushd", "mount", "umount", "findmnt", "lsblk", "blkid", "fuser", "lsof":
 		return !c.takesList()
 	}
 	return false
@@ -95,7 +95,7 @@ func (w *walker) reveals(c *command) string {
 	if c.name == "mv" { // the new name would hide what it is
 		for i := range c.targets {
 			if t := &c.targets[i]; t.delete {
-				if why := c.secretName(&t.arg); why != "" {
+				if why := c.secretName(t); why != "" {
 					return why
 				}
 			}
@@ -105,7 +105,7 @@ func (w *walker) reveals(c *command) string {
 		return ""
 	}
 	for i := range c.reads {
-		if why := c.secretName(&c.reads[i].arg); why != "" {
+		if why := c.secretName(&c.reads[i]); why != "" {
 			return why
 		}
 	}
@@ -113,9 +113,9 @@ func (w *walker) reveals(c *command) string {
 }
 
 // secretName returns why an operand is the name of a secret, or "".
-func (c *command) secretName(a *arg) string {
-	if a.wild || strings.Contains(a.text, hole) {
-		for _, p := range c.globs(a) {
+func (c *command) secretName(op *operand) string {
+	if op.wild || strings.Contains(op.text, hole) {
+		for _, p := range c.globs(&op.arg) {
 			if why := pathrule.SecretGlob(p); why != "" {
 				return why
 			}
@@ -123,7 +123,11 @@ func (c *command) secretName(a *arg) string {
 		return ""
 	}
 	var room [1]string
-	for _, p := range c.appendPaths(room[:0], a) {
+	paths := c.appendPaths(room[:0], &op.arg)
+	if len(paths) == 1 {
+		op.path = paths[0]
+	}
+	for _, p := range paths {
 		if why := pathrule.SecretName(p); why != "" {
 			return why
 		}
@@ -216,8 +220,12 @@ func (c *command) leadsTo(at *pathrule.Place) string {
 			continue
 		}
 		if !a.wild {
-			for _, p := range c.appendPaths(room[:0], a) {
-				if why := at.SecretLink(p); why != "" {
+			paths := append(room[:0], c.reads[i].path)
+			if c.reads[i].path == "" {
+				paths = c.appendPaths(room[:0], a)
+			}
+			for _, p := range paths {
+				if why := cmp.Or(at.SecretLink(p), secretSettings(at, p)); why != "" {
 					return why
 				}
 			}
@@ -229,7 +237,7 @@ func (c *command) leadsTo(at *pathrule.Place) string {
 				return a.raw + " matches too many names to look for credentials among them; use a narrower pattern"
 			}
 			for _, p := range names {
-				if why := cmp.Or(pathrule.SecretName(p), at.SecretLink(p)); why != "" {
+				if why := cmp.Or(pathrule.SecretName(p), at.SecretLink(p), secretSettings(at, p)); why != "" {
 					return why
 				}
 			}
@@ -258,7 +266,7 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 				}
 			}
 		}
-		if name := c.picksSecrets(w.at); name != "" {
+		if name := c.picksSecrets(&w.at); name != "" {
 			why = "it searches " + strings.ReplaceAll(name, hole, "…")
 		}
 		for _, root := range roots {
@@ -273,7 +281,7 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 				why = w.among(c, op)
 			}
 		}
-		if r := c.revealsTracked(w.at); r.some {
+		if r := c.revealsTracked(&w.at); r.content {
 			for _, dir := range c.gitDirs() {
 				why = cmp.Or(why, w.factResult(fact{dir: dir, tracked: true, bases: r.below}))
 			}
@@ -286,8 +294,12 @@ func (w *walker) shows(stmts []*syntax.Stmt) {
 
 // below returns which secret is below root, or "".
 func (w *walker) below(c *command, root arg, hidden bool) string {
-	for _, dir := range c.paths(root) {
-		if why := w.factResult(fact{dir: dir, tree: true, hidden: hidden}); why != "" {
+	for _, dir := range c.paths(root) { // perhaps with wildcards
+		why := w.factResult(fact{dir: dir, tree: true, hidden: hidden})
+		if why == "" && (c.followsLinks() || c.name == "diff" || c.name == "colordiff") {
+			why = w.factResult(fact{dir: dir, listed: true, deep: true, through: true, hidden: hidden})
+		}
+		if why != "" {
 			return why
 		}
 	}

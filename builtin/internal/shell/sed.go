@@ -7,7 +7,7 @@ import (
 
 // sedArgs checks sed's scripts, which may write files and run programs.
 func sedArgs(w *walker, c *command, p *parsed) string {
-	scripts, files, why := sedScripts(c, p)
+	scripts, files, why := sedScripts(c)
 	if why != "" {
 		if !strings.HasPrefix(why, "the script is not literal") {
 			w.alarm(Dynamic, c.String()+": "+why)
@@ -17,7 +17,7 @@ func sedArgs(w *walker, c *command, p *parsed) string {
 	s := sedParser{text: strings.Join(scripts, "\n")}
 	if err := s.parse(); err != nil {
 		w.alarm(Dynamic, c.String()+": "+err.Error())
-		p.effects |= effect(Exec)
+		p.effects |= executing
 		return err.Error()
 	}
 	inPlace := p.has("-i", "--in-place", "-I")
@@ -33,7 +33,7 @@ func sedArgs(w *walker, c *command, p *parsed) string {
 	}
 	// A star or a slash in the suffix puts the backup into another directory: "-i'bak/*'".
 	if inPlace {
-		p.effects |= effect(Write)
+		p.effects |= writing
 		for _, o := range []string{"-i", "--in-place"} {
 			if v, ok := p.value(o); ok && strings.ContainsAny(v.text, "/*") {
 				return "the backup goes to another directory"
@@ -44,7 +44,7 @@ func sedArgs(w *walker, c *command, p *parsed) string {
 }
 
 // sedScripts separates the scripts from the files.
-func sedScripts(c *command, p *parsed) (scripts []string, files []arg, why string) {
+func sedScripts(c *command) (scripts []string, files []arg, why string) {
 	args := c.args[1:]
 	given := false
 	for i := 0; i < len(args); i++ {

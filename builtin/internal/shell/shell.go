@@ -2,12 +2,10 @@ package shell
 
 import (
 	"fmt"
-	"hash/maphash"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/kitbag-go/kitbag/builtin/internal/pathrule"
@@ -56,74 +54,6 @@ type Danger struct {
 	Reason string
 }
 
-// An Analyzer analyses commands and caches recent verdicts. The zero Analyzer is ready for use;
-// it is safe for concurrent use.
-type Analyzer struct {
-	sites [maxSites]atomic.Pointer[site]
-	next  atomic.Uint32 // the site to replace next
-}
-
-// The size of the cache. One decision needs the same verdict several times (deny rules, the tool's check, allow
-// rules), and models repeat commands. A run has one place, or a few. At most maxSites*maxRecent commands of up
-// to maxRecentSize bytes are cached.
-const (
-	maxSites      = 4
-	maxRecent     = 512
-	maxRecentSize = 4 << 10 // bytes; longer commands are not cached
-)
-
-// Analyze analyses src, which would run in at.Cwd. In the file system it only checks the files that commands
-// use from directories that are not trusted. The result must not be changed.
-func (z *Analyzer) Analyze(src string, at pathrule.Place) *Analysis {
-	if len(src) > maxRecentSize {
-		return analyze(src, at)
-	}
-	s := z.site(at)
-	slot := &s.recent[maphash.String(seed, src)%maxRecent]
-	if a := slot.Load(); a != nil && a.src == src && a.factsCurrent(&at) {
-		return a
-	}
-	a := s.analyze(src)
-	slot.Store(a)
-	return a
-}
-
-func (z *Analyzer) site(at pathrule.Place) *site {
-	for i := range z.sites {
-		if s := z.sites[i].Load(); s != nil && s.is(at) {
-			return s
-		}
-	}
-	s := newSite(at)
-	z.sites[z.next.Add(1)%maxSites].Store(s)
-	return s
-}
-
-// A site is a place with cached verdicts. A command replaces another one in the same slot. There is no lock:
-// concurrent stores are both valid, and a loaded verdict is compared with the command.
-type site struct {
-	at     pathrule.Place
-	cwds   []string
-	recent [maxRecent]atomic.Pointer[Analysis]
-}
-
-// seed is random in each process, so that no one can construct commands that share one slot. No result depends on it.
-var seed = maphash.MakeSeed()
-
-func newSite(at pathrule.Place) *site {
-	at.Dirs, at.Trusted = slices.Clone(at.Dirs), slices.Clone(at.Trusted)
-	s := &site{at: at}
-	if at.Cwd != "" {
-		s.cwds = []string{at.Cwd}
-	}
-	return s
-}
-
-// is reports whether the verdicts of s are valid for at.
-func (s *site) is(at pathrule.Place) bool {
-	return s.at.Cwd == at.Cwd && s.at.Home == at.Home && slices.Equal(s.at.Dirs, at.Dirs) && slices.Equal(s.at.Trusted, at.Trusted)
-}
-
 // An Analysis is the result for a command. It is immutable.
 type Analysis struct {
 	findings
@@ -131,34 +61,37 @@ type Analysis struct {
 	text   string
 	err    error
 	static []Danger // the dangers that do not depend on symbolic links
-
-	factsCheckedAt atomic.Int64 // when its facts were last checked
+	dirs   []string // the working directories that it is about
+	until  int64    // the nanosecond when its facts must be looked for again; 0 if there are none
 }
 
 // A small is an Analysis with capacity for most commands, in one allocation.
 type small struct {
 	Analysis
-	cmds  [1]command
-	args  [4]arg
-	reads [1]operand
-
-	origins [3]origin
+	cmds    [1]command
+	args    [4]arg
+	reads   [1]operand
+	cwds    [1]string
+	origins [2]origin
 }
 
 var walkers = sync.Pool{New: func() any { return new(walker) }}
 
-func analyze(src string, at pathrule.Place) *Analysis { return newSite(at).analyze(src) }
-
-func (s *site) analyze(src string) *Analysis {
+// Analyze analyses src, which would run in at.Cwd. In the file system it only checks the files that commands
+// use from directories that are not trusted. The lists of at must not be changed as long as the Analysis is used.
+func Analyze(src string, at pathrule.Place) *Analysis {
 	w := walkers.Get().(*walker)
 	defer walkers.Put(w)
 	room := new(small)
-	w.start(s, src, room)
+	w.start(&at, src, room)
 	a := &room.Analysis
-	a.src = src
+	a.src, a.dirs = src, at.Dirs
 	prog, err := w.parse(src)
 	if err == nil {
 		w.src = prog.src
+		if n := w.trees.commands.used; n > len(room.cmds) {
+			w.cmds = make([]command, 0, n)
+		}
 		w.stmts(prog.stmts)
 		if w.deep {
 			err = fmt.Errorf("it is nested more than %d deep", maxDepth)
@@ -170,7 +103,6 @@ func (s *site) analyze(src string) *Analysis {
 		a.err = err
 		w.deny("it cannot be analysed: " + err.Error())
 		a.static = []Danger{{Unreadable, "it cannot be analysed: " + err.Error()}}
-		a.findings = w.findings
 		return a
 	}
 	a.text = prog.text
@@ -185,11 +117,22 @@ func (s *site) analyze(src string) *Analysis {
 		}
 	}
 	if len(w.facts) > 0 {
-		a.factsCheckedAt.Store(time.Now().UnixNano())
+		a.until = time.Now().Add(factLifetime).UnixNano()
 	}
 	a.static = w.dangers()
-	a.findings = w.findings
 	return a
+}
+
+// Holds reports whether the result is still that of the same command with these working directories. One decision
+// needs it several times.
+func (a *Analysis) Holds(dirs []string) bool {
+	if a.until != 0 {
+		left := time.Duration(a.until - time.Now().UnixNano())
+		if left <= 0 || left > factLifetime { // the clock may be set back
+			return false
+		}
+	}
+	return slices.Equal(a.dirs, dirs)
 }
 
 // Text returns the text that was analysed, which is the only text that may run: the print of the command. It is
@@ -241,7 +184,7 @@ func (a *Analysis) Dangers(at pathrule.Place, guard pathrule.Protected) []Danger
 	if through := a.linkDangers(&at); len(through) > 0 {
 		out = append(out[:len(out):len(out)], through...)
 	}
-	if through := a.throughLinks(at, guard); len(through) > 0 {
+	if through := a.throughLinks(&at, guard); len(through) > 0 {
 		out = append(out[:len(out):len(out)], through...)
 	}
 	return out
@@ -254,7 +197,7 @@ func (c *command) touched() []string {
 	for _, t := range c.targets {
 		words = append(words, t.arg)
 	}
-	if (c.anyWord || c.effects.has(Unknown)) && len(c.args) > 0 {
+	if (c.anyWord || c.effects&unknown != 0) && len(c.args) > 0 {
 		for _, a := range c.args[1:] {
 			words = append(words, a)
 			if name, value, ok := strings.Cut(a.text, "="); ok && !strings.Contains(name, " ") {

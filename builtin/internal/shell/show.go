@@ -11,8 +11,8 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// The functions of this file find what commands show apart from their operands: files that
-// options name, and the environment, in which secrets may be.
+// The functions of this file check what commands show in addition to their operands: files that options name, and
+// the environment, which may contain secrets.
 
 // environmentShown is why a command that shows the whole environment is not read-only.
 const environmentShown = "it shows the environment, in which credentials may be"
@@ -20,13 +20,13 @@ const environmentShown = "it shows the environment, in which credentials may be"
 // grepArgs gives all operands the role of files if the pattern is in an option.
 func grepArgs(_ *walker, _ *command, p *parsed) string {
 	if p.has("-e", "-f", "--regexp", "--file", "--files", "--type-list") {
-		p.textless()
+		p.textIsOption()
 	}
 	return ""
 }
 
-// textless gives the role of a file to the operand that otherwise is a text.
-func (p *parsed) textless() {
+// textIsOption makes the operand that is a text by default, such as the pattern, a file: an option has the text.
+func (p *parsed) textIsOption() {
 	for i := range p.ops {
 		if op := &p.ops[i]; !op.opt && op.kind == 't' {
 			op.kind = 'r'
@@ -41,13 +41,29 @@ var jqEnvironment = lazy.Regexp(`\$ENV|(^|[^.\w"])env\b|\$__prog`)
 // perhaps after a comment or a format such as @text.
 var jqModule = lazy.Regexp(`(^|[;\s])(import|include)\s*["#@]`)
 
+// jqPairs are the options of jq with a name and a value.
+var jqPairs = []string{"--arg", "--argfile", "--argjson", "--rawfile", "--slurpfile"}
+
 // jqArgs finds the files that jq reads by options with two values, and uses of the environment.
 func jqArgs(_ *walker, c *command, p *parsed) string {
 	if p.has("-f", "--from-file") {
-		p.textless()
+		p.textIsOption()
 		return "the program is in a file, and may show the environment"
 	}
+	skip, program := 0, false
 	for i, a := range c.args[1:] {
+		switch _, values := slices.BinarySearch(jqPairs, a.text); {
+		case skip > 0:
+			skip--
+		case values:
+			skip = 2
+		case a.text == "-L" || a.text == "--indent":
+			skip = 1
+		case !program && !strings.HasPrefix(a.text, "-"):
+			if program = true; a.text == hole {
+				return "the program is unknown, and may show the environment"
+			}
+		}
 		switch {
 		case a.known && (a.text == "--rawfile" || a.text == "--slurpfile") && i+3 < len(c.args):
 			p.ops = append(p.ops, roleArg{arg: c.args[i+3], kind: 'r'})
@@ -60,8 +76,9 @@ func jqArgs(_ *walker, c *command, p *parsed) string {
 	return ""
 }
 
-// containerSettings matches what may show the environment in a format of docker inspect: a
-// name, the settings as a whole or another part of them than these, or everything.
+// containerSettings matches the parts of a format of docker inspect that may show the environment: its name, the
+// settings as a whole, a part of the settings, or the whole container. harmlessSettings matches the parts of the
+// settings that do not contain the environment.
 var (
 	containerSettings = lazy.Regexp(`(?i)env|history|\.\w*(config|spec)(\.\w+)?|[.$](\W|$)`)
 	harmlessSettings  = lazy.Regexp(`(?i)^\.(config\.(image|labels|hostname|user|workingdir|exposedports|cmd|entrypoint|healthcheck)|hostconfig(\.\w+)?|spec\.(name|mode|labels))$`)
@@ -96,7 +113,8 @@ func containerArgs(_ *walker, _ *command, p *parsed) string {
 // layerFields are what a format of docker history may show.
 var layerFields = lazy.Regexp(`^\s*\.(ID|CreatedAt|CreatedSince|Size)\s*$`)
 
-// layersArgs refuses to show in full the commands that made an image, which have its environment and arguments.
+// layersArgs refuses docker history without truncation: the commands that built an image contain its environment
+// and arguments.
 func layersArgs(_ *walker, _ *command, p *parsed) string {
 	if p.has("--no-trunc") && !p.has("-q", "--quiet") {
 		return environmentShown
@@ -129,7 +147,7 @@ func actions(format string) iter.Seq[string] {
 	}
 }
 
-// yqEnvironment matches an expression of yq that reads the environment, or a file.
+// yqEnvironment matches an expression of yq that reads the environment or a file.
 var yqEnvironment = lazy.Regexp(`\benv\b|envsubst|strenv|\$(ENV|__prog)|\bload`)
 
 // yqArgs refuses expressions that are not literal: some load and split files.
@@ -141,6 +159,8 @@ func yqArgs(_ *walker, _ *command, p *parsed) string {
 			return "the expression is not literal"
 		case yqEnvironment().MatchString(op.text):
 			return "the expression reads the environment, or a file"
+		case slices.Contains([]string{"eval", "eval-all", "e", "ea"}, op.text):
+			return "the expression follows " + op.text
 		}
 	}
 	return ""
@@ -151,7 +171,7 @@ var (
 	awkString      = lazy.Regexp(`"([^"\\]*)"`)
 )
 
-// awkShows is awkArgs, and finds uses of the environment and the files that a program names.
+// awkShows does the checks of awkArgs, and also finds uses of the environment and the files that a program names.
 func awkShows(w *walker, c *command, p *parsed) string {
 	why := awkArgs(w, c, p)
 	for _, a := range c.args[1:] {
@@ -170,8 +190,8 @@ func awkShows(w *walker, c *command, p *parsed) string {
 	return why
 }
 
-// psArgs refuses the options by which ps shows the environment of processes: e without a dash, e
-// with x after one, which ps treats like one without a dash, and E.
+// psArgs refuses the options by which ps shows the environment of processes: E, e without a dash, and e after a
+// dash together with x, which ps treats as if there were no dash.
 func psArgs(_ *walker, c *command, _ *parsed) string {
 	value := false
 	for _, a := range c.args[1:] {
@@ -221,11 +241,11 @@ func printenvArgs(w *walker, _ *command, p *parsed) string {
 	return ""
 }
 
-// harmlessNames are in patterns of variables that people search for and that have no secret.
+// harmlessNames are beginnings of the names of common variables without secrets, in lower case.
 var harmlessNames = strings.Fields("path go node home lang lc_ pwd shell user java python virtual term editor xdg proxy gopath goroot goflags conda display host cuda ruby rust cargo ps1 tz")
 
-// onlyNames reports whether the output of a pipe is not shown, or only lines about variables
-// without a secret.
+// onlyNames reports whether s, which reads the environment from a pipe, shows none of it, or only lines about
+// variables without a secret.
 func onlyNames(s *syntax.Stmt) bool {
 	call, ok := s.Cmd.(*syntax.CallExpr)
 	if !ok || len(s.Redirs) > 0 || len(call.Args) == 0 || len(call.Assigns) > 0 {

@@ -245,13 +245,12 @@ func TestSoundness(t *testing.T) {
 	y := newYard(t)
 	at := pathrule.Place{Cwd: filepath.Join(y.dir, "work"), Home: filepath.Join(y.dir, "home"), Dirs: []string{filepath.Join(y.dir, "work")}}
 	g := newGenerator(1, uint64(want), y.installed(t, everyName(tried(t))))
-	var sh Analyzer
 	seen := map[string]bool{}
 	var cmds []string
 	ran, generated := 0, 0
 	for ran < want {
 		cmd, _ := g.command(g.rand.IntN(3))
-		if generated++; seen[cmd] || sh.Analyze(cmd, at).ReadOnly() != "" {
+		if generated++; seen[cmd] || Analyze(cmd, at).ReadOnly() != "" {
 			continue
 		}
 		seen[cmd] = true
@@ -328,7 +327,6 @@ func TestBashAgreesOnSyntax(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 3))
 	everyday := lines(t, "everyday.txt")
 	bits := []string{"'", `"`, "`", "$(", ")", "(", "{", "}", ";", ";;", "&", "|", "<", ">", "<<E", "\\", "\n", "$((", "[[", "]]", "do", "fi", "in", "#", "!", "=(", "$'", "*(", "{a,", "E\n"}
-	var sh Analyzer
 	dir := t.TempDir()
 	n := 0
 	for range 20000 {
@@ -337,7 +335,7 @@ func TestBashAgreesOnSyntax(t *testing.T) {
 			i := r.IntN(len(cmd) + 1)
 			cmd = cmd[:i] + bits[r.IntN(len(bits))] + cmd[i:]
 		}
-		if sh.Analyze(cmd, here).ReadOnly() != "" {
+		if Analyze(cmd, here).ReadOnly() != "" {
 			continue
 		}
 		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(n)), []byte(cmd), 0o600); err != nil {

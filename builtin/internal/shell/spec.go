@@ -93,7 +93,7 @@ type effects uint16
 
 var effectNames = []Effect{Read, Write, Delete, Exec, Network, Process, System, Unknown}
 
-// Sets with one effect that every verdict needs, to avoid the lookup in effect.
+// Sets with one effect.
 const (
 	reading effects = 1 << iota
 	writing
@@ -105,26 +105,16 @@ const (
 	unknown
 )
 
-func effect(name Effect) effects { return 1 << slices.Index(effectNames, name) }
-
-func (e effects) has(name Effect) bool { return e&effect(name) != 0 }
-
-// list returns the effects in order. The slice is shared and must not be changed.
-func (e effects) list() []Effect { return effectLists()[e] }
-
-// effectLists contains the list of effects for every set.
-var effectLists = sync.OnceValue(func() [][]Effect {
-	lists := make([][]Effect, 1<<len(effectNames))
-	for e := range lists {
-		lists[e] = []Effect{}
-		for i, name := range effectNames {
-			if e&(1<<i) != 0 {
-				lists[e] = append(lists[e], name)
-			}
+// list returns the effects in order.
+func (e effects) list() []Effect {
+	list := []Effect{}
+	for i, name := range effectNames {
+		if e&(1<<i) != 0 {
+			list = append(list, name)
 		}
 	}
-	return lists
-})
+	return list
+}
 
 // specs returns the tables, by the name of the command and subcommand.
 var specs = sync.OnceValue(func() map[string][]*spec {
@@ -159,13 +149,16 @@ type family struct {
 
 // families returns the tables as a tree, in which a command is found word by word.
 var families = sync.OnceValue(func() map[string]*family {
-	root := &family{subs: map[string]*family{}}
+	root := &family{}
 	for name, lines := range specs() {
 		f := root
 		for word := range strings.FieldsSeq(name) {
 			sub := f.subs[word]
 			if sub == nil {
-				sub = &family{name: strings.TrimSpace(f.name + " " + word), subs: map[string]*family{}}
+				sub = &family{name: strings.TrimSpace(f.name + " " + word)}
+				if f.subs == nil {
+					f.subs = map[string]*family{}
+				}
 				f.subs[word] = sub
 			}
 			f = sub
@@ -228,10 +221,18 @@ func addLine(table map[string][]*spec, groups map[string]string, line string) er
 		opts = before + group + " " + after
 	}
 	s.single = slices.Contains(strings.Fields(opts), "single")
-	for _, tok := range strings.Fields(opts) {
-		if err := s.token(tok); err != nil {
+	flags := map[string]*bool{"any": &s.any, "dyn": &s.dyn, "single": &s.single, "stop": &s.stop, "early": &s.early, "-#": &s.minusNum,
+		"edit": &s.edit, "links": &s.links, "words": &s.words, "remote": &s.remote, "pure": &s.pure, "whole": &s.whole}
+	for tok := range strings.FieldsSeq(opts) {
+		if flag := flags[tok]; flag != nil {
+			*flag = true
+		} else if err := s.token(tok); err != nil {
 			return err
 		}
+	}
+	s.dyn = s.dyn || s.any
+	if s.remote {
+		s.effects |= networking
 	}
 	if err := s.operands(parts[2]); err != nil {
 		return err
@@ -259,38 +260,6 @@ func expandNames(field string) []string {
 }
 
 func (s *spec) token(tok string) error {
-	switch tok {
-	case "any":
-		s.any, s.dyn = true, true
-	case "dyn":
-		s.dyn = true
-	case "single":
-	case "stop":
-		s.stop = true
-	case "early":
-		s.early = true
-	case "-#":
-		s.minusNum = true
-	case "edit":
-		s.edit = true
-	case "links":
-		s.links = true
-	case "words":
-		s.words = true
-	case "remote":
-		s.remote = true
-		s.effects |= effect(Network)
-	case "pure":
-		s.pure = true
-	case "whole":
-		s.whole = true
-	default:
-		return s.longToken(tok)
-	}
-	return nil
-}
-
-func (s *spec) longToken(tok string) error {
 	switch key, list, _ := strings.Cut(tok, ":"); key {
 	case "need":
 		s.need = strings.Split(list, ",")
@@ -354,7 +323,7 @@ func parseEffects(list string) (o option, err error) {
 		case e == "named":
 			o.named = true
 		case slices.Contains(effectNames, Effect(e)):
-			o.effects |= effect(Effect(e))
+			o.effects |= 1 << slices.Index(effectNames, Effect(e))
 		default:
 			return option{}, fmt.Errorf("unknown effect %q", e)
 		}

@@ -29,9 +29,8 @@ func lines(t testing.TB, name string) []string {
 
 // TestEveryday checks everyday commands of developers that change nothing.
 func TestEveryday(t *testing.T) {
-	var sh Analyzer
 	for _, cmd := range lines(t, "everyday.txt") {
-		a := sh.Analyze(cmd, here)
+		a := Analyze(cmd, here)
 		if a.ReadOnly() != "" || safety(a) {
 			t.Errorf("%q asks: %s %v", cmd, a.ReadOnly(), a.Dangers(here, pathrule.Protected{}))
 		}
@@ -40,9 +39,8 @@ func TestEveryday(t *testing.T) {
 
 // TestHarmful checks commands with an effect, from the manuals of the commands in the tables.
 func TestHarmful(t *testing.T) {
-	var sh Analyzer
 	for _, cmd := range lines(t, "harmful.txt") {
-		if a := sh.Analyze(cmd, here); a.ReadOnly() == "" {
+		if a := Analyze(cmd, here); a.ReadOnly() == "" {
 			t.Errorf("%q is read-only: %+v", cmd, a.Commands())
 		}
 	}
@@ -51,9 +49,8 @@ func TestHarmful(t *testing.T) {
 // TestAsked checks commands from the manuals of many programs that are not proved harmless: most have an
 // effect, the others in some version or configuration of their program.
 func TestAsked(t *testing.T) {
-	var sh Analyzer
 	for _, cmd := range lines(t, "asked.txt") {
-		if a := sh.Analyze(cmd, here); a.ReadOnly() == "" && !safety(a) {
+		if a := Analyze(cmd, here); a.ReadOnly() == "" && !safety(a) {
 			t.Errorf("%q is allowed: %+v", cmd, a.Commands())
 		}
 	}
@@ -61,9 +58,8 @@ func TestAsked(t *testing.T) {
 
 // TestLookalikes checks commands that resemble some of everyday.txt and may do more.
 func TestLookalikes(t *testing.T) {
-	var sh Analyzer
 	for _, cmd := range lines(t, "lookalikes.txt") {
-		if a := sh.Analyze(cmd, here); !asks(a, here) {
+		if a := Analyze(cmd, here); !asks(a, here) {
 			t.Errorf("%q is allowed: %+v", cmd, a.Commands())
 		}
 	}
@@ -72,7 +68,6 @@ func TestLookalikes(t *testing.T) {
 // TestHarmfulAnywhere checks that a line with a harmful part is harmful, whatever precedes the part and
 // whatever joins them.
 func TestHarmfulAnywhere(t *testing.T) {
-	var sh Analyzer
 	everyday, harmful := lines(t, "everyday.txt"), lines(t, "harmful.txt")
 	frames := []string{"A; B", "A && B", "A || B", "A | B", "A\nB", "A & B", "B; A", "{ A\nB\n}", "(A\nB\n)", "if A\nthen B\nfi", "! B", "time B",
 		"for zz in 1; do B\ndone", "while A\ndo B\ndone", "case x in *) B\n;; esac", "echo $(B\n)", "echo \"$(B\n)\"", "cat <(B\n)", "A |& B", "[[ -n $(B\n) ]]"}
@@ -80,7 +75,7 @@ func TestHarmfulAnywhere(t *testing.T) {
 		a := everyday[i*7%len(everyday)]
 		for _, frame := range frames {
 			cmd := strings.NewReplacer("A", a, "B", b).Replace(frame)
-			if got := sh.Analyze(cmd, here); got.ReadOnly() == "" {
+			if got := Analyze(cmd, here); got.ReadOnly() == "" {
 				t.Errorf("%q is read-only", cmd)
 			}
 		}
@@ -110,9 +105,8 @@ func TestTables(t *testing.T) {
 
 // TestAlarming checks commands that need approval regardless of the rules.
 func TestAlarming(t *testing.T) {
-	var sh Analyzer
 	for _, cmd := range lines(t, "alarming.txt") {
-		if a := sh.Analyze(cmd, here); !safety(a) {
+		if a := Analyze(cmd, here); !safety(a) {
 			t.Errorf("%q raises no alarm: %q", cmd, a.ReadOnly())
 		}
 	}
@@ -120,9 +114,8 @@ func TestAlarming(t *testing.T) {
 
 // TestNotAlarming checks commands that need a rule or approval, but raise no alarm.
 func TestNotAlarming(t *testing.T) {
-	var sh Analyzer
 	for _, cmd := range lines(t, "ordinary.txt") {
-		a := sh.Analyze(cmd, here)
+		a := Analyze(cmd, here)
 		if dangers := a.Dangers(here, pathrule.Protected{}); len(dangers) > 0 || a.ReadOnly() == "" {
 			t.Errorf("%q: %v %q", cmd, dangers, a.ReadOnly())
 		}
@@ -154,9 +147,8 @@ func TestRuleRows(t *testing.T) {
 		Behavior, Pattern, Command string
 		Match                      bool
 	}
-	var sh Analyzer
 	for _, c := range rows[row](t, "rules.jsonl") {
-		a := sh.Analyze(c.Command, here)
+		a := Analyze(c.Command, here)
 		got, err := a.Mentions(c.Pattern)
 		if c.Behavior == "allow" {
 			got, err = a.CoveredBy(c.Pattern)
@@ -174,9 +166,8 @@ func TestEditRows(t *testing.T) {
 		Command string
 		Allowed bool
 	}
-	var sh Analyzer
 	for _, c := range rows[row](t, "edits.jsonl") {
-		a := sh.Analyze(c.Command, here)
+		a := Analyze(c.Command, here)
 		if got := a.EditsInside(here) && !safety(a); got != c.Allowed {
 			t.Errorf("%q: allowed %v: %v", c.Command, got, a.Dangers(here, pathrule.Protected{}))
 		}
@@ -185,7 +176,6 @@ func TestEditRows(t *testing.T) {
 
 // TestLoopsOverWords checks that a word of a dangerous command may come from a loop over literal words.
 func TestLoopsOverWords(t *testing.T) {
-	var sh Analyzer
 	tried := 0
 	for _, file := range []string{"alarming.txt", "harmful.txt"} {
 		for _, cmd := range lines(t, file) {
@@ -199,7 +189,7 @@ func TestLoopsOverWords(t *testing.T) {
 				body[i] = `"$zz"`
 				loop := "for zz in word " + word + "; do " + strings.Join(body, " ") + "; done"
 				tried++
-				a := sh.Analyze(loop, here)
+				a := Analyze(loop, here)
 				if file == "alarming.txt" && !safety(a) || !asks(a, here) {
 					t.Errorf("%q raises no alarm: %q", loop, a.ReadOnly())
 				}

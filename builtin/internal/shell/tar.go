@@ -20,7 +20,7 @@ func tarArgs(_ *walker, c *command, p *parsed) string {
 	}
 	for i, a := range args[1:] {
 		if a.option() {
-			return "option " + a.raw + " is not in the table"
+			return "option " + a.raw + " is not known to be read-only"
 		}
 		if i == 0 && strings.Contains(bundle, "f") {
 			if !a.known || strings.Contains(a.text, ":") {

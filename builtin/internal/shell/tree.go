@@ -69,7 +69,12 @@ func (c *command) picksHidden() bool {
 func (c *command) recursive() bool {
 	switch c.name {
 	case "grep", "egrep", "fgrep", "zgrep", "zegrep", "zfgrep":
-		return hasOption(c, 'r', "--recursive") || hasOption(c, 'R', "--dereference-recursive") || slices.ContainsFunc(c.args, func(a arg) bool { return a.text == "recurse" || strings.HasSuffix(a.text, "=recurse") })
+		for i := range c.args {
+			if text := c.args[i].text; text == "recurse" || strings.HasSuffix(text, "=recurse") {
+				return true
+			}
+		}
+		return hasOption(c, 'r', "--recursive") || hasOption(c, 'R', "--dereference-recursive")
 	case "rg", "ag", "ack", "pt", "ucg":
 		return true
 	case "diff", "colordiff":
@@ -78,6 +83,11 @@ func (c *command) recursive() bool {
 		return slices.ContainsFunc(c.args, func(a arg) bool { return a.text == "--no-index" || a.text == "--untracked" })
 	}
 	return false
+}
+
+// followsLinks reports whether grep or rg is asked to follow links.
+func (c *command) followsLinks() bool {
+	return hasOption(c, 'R', "--dereference-recursive") || hasOption(c, 'L', "--follow")
 }
 
 // included returns patterns, one of which matches the name of every file that is searched, or
@@ -116,28 +126,25 @@ func (c *command) picked(i int) string {
 
 // chosen reports whether the command only searches files with names that no secret has.
 func (c *command) chosen() bool {
-	some := false
+	chosen := false
 	for i, a := range c.args {
 		glob := c.picked(i)
 		if glob == "" {
-			some = some || c.name == "rg" && i > 0 && (c.args[i-1].text == "-t" || c.args[i-1].text == "--type" || strings.HasPrefix(a.text, "-t") && len(a.text) > 2)
+			chosen = chosen || c.name == "rg" && i > 0 && (c.args[i-1].text == "-t" || c.args[i-1].text == "--type" || strings.HasPrefix(a.text, "-t") && len(a.text) > 2)
 			continue
 		}
 		if strings.Contains(a.text, hole) || pathrule.MayBeSecret(glob) {
 			return false
 		}
-		some = true
+		chosen = true
 	}
-	return some
+	return chosen
 }
 
 // picksSecrets returns the pattern of a search that only secrets match, at least in the user's home, or "".
 func (c *command) picksSecrets(at *pathrule.Place) string {
-	if !c.recursive() || lists(c) {
-		return ""
-	}
 	for i := range c.args {
-		if glob := c.picked(i); glob != "" && (secretWord(glob) || pathrule.MayBeKept(glob) && c.searchesHome(at)) {
+		if glob := c.picked(i); glob != "" && c.recursive() && !lists(c) && (secretWord(glob) || pathrule.MayBeKept(glob) && c.searchesHome(at)) {
 			return glob
 		}
 	}

@@ -8,9 +8,11 @@ import (
 // understand finds the line of the tables that accepts the whole command, preferably a harmless one. If no line
 // does, it returns the best guess and the reason. f is the family of the command's name, with subcommands, or
 // nil if the name is in no table.
-func (w *walker) understand(c *command, f *family, name string, args []arg) (parsed, string) {
+func (w *walker) understand(c *command, f *family, name string, args []arg) (*parsed, string) {
 	if f == nil {
-		return parsed{rest: -1}, name + " is not a known command"
+		p := w.parsed.one()
+		*p = parsed{rest: -1}
+		return p, name + " is not a known command"
 	}
 	// Some commands only have lines for a few of their subcommands. If these do not match, the lines of the command
 	// itself may.
@@ -25,7 +27,7 @@ func (w *walker) understand(c *command, f *family, name string, args []arg) (par
 	if len(f.lines) == 0 {
 		return w.understand(c, nil, f.name, args)
 	}
-	var guess parsed
+	var guess *parsed
 	why, found, whole, maybeOption := "", false, false, false
 	for _, s := range f.lines {
 		p, bad := s.parse(w, args)
@@ -33,7 +35,7 @@ func (w *walker) understand(c *command, f *family, name string, args []arg) (par
 		if bad == "" && s.verb() {
 			p, bad = w.subcommand(c, f, p)
 		} else if bad == "" && s.fn != nil {
-			p, bad = w.check(c, p)
+			bad = s.fn(w, c, p)
 		}
 		if bad == "" && len(s.takes) > 0 && p.harmless() {
 			bad = w.takesFrom(c, s, given, alone)
@@ -59,15 +61,6 @@ func (w *walker) understand(c *command, f *family, name string, args []arg) (par
 	return guess, why
 }
 
-// check calls the line's Go function on a copy in the walker's memory, because an argument of a function value
-// would otherwise be allocated on the heap for every command.
-func (w *walker) check(c *command, p parsed) (parsed, string) {
-	q := w.parsedArgs.one()
-	*q = p
-	why := p.spec.fn(w, c, q)
-	return *q, why
-}
-
 // harmless reports whether the command has no known effect.
 func (p *parsed) harmless() bool {
 	eff := p.effects &^ reading
@@ -87,22 +80,21 @@ func (p *parsed) harmless() bool {
 }
 
 // subcommand continues with the lines of a subcommand.
-func (w *walker) subcommand(c *command, f *family, p parsed) (parsed, string) {
-	if p.rest < 0 {
-		if p.spec.fn != nil {
-			return w.check(c, p)
-		}
-		return p, ""
+func (w *walker) subcommand(c *command, f *family, p *parsed) (*parsed, string) {
+	var sub *arg
+	if p.rest >= 0 {
+		sub = &p.args[p.rest]
 	}
-	sub := &p.args[p.rest]
-	if !sub.known {
+	if sub != nil && !sub.known {
 		return p, "the subcommand of " + f.name + " is not literal"
 	}
 	if p.spec.fn != nil {
-		var why string
-		if p, why = w.check(c, p); why != "" {
+		if why := p.spec.fn(w, c, p); why != "" {
 			return p, why
 		}
+	}
+	if sub == nil {
+		return p, ""
 	}
 	below := f.subs[sub.text]
 	name := ""
@@ -119,7 +111,7 @@ func (w *walker) subcommand(c *command, f *family, p parsed) (parsed, string) {
 }
 
 // conclude sets the effects of the command at index i from its parsed arguments.
-func (w *walker) conclude(i int, p parsed, why string) {
+func (w *walker) conclude(i int, p *parsed, why string) {
 	c := &w.cmds[i]
 	eff := p.effects
 	if why != "" || p.spec == nil {
@@ -169,7 +161,10 @@ func (w *walker) operate(c *command, ops []roleArg) (eff effects) {
 			reads++
 		}
 	}
-	listed := slices.ContainsFunc(c.args, func(a arg) bool { return strings.HasPrefix(a.prefix(), "--files0") })
+	listed := false
+	for i := range c.args {
+		listed = listed || strings.HasPrefix(c.args[i].text, "--files0")
+	}
 	if listed {
 		reads++
 	}

@@ -18,8 +18,8 @@ type walker struct {
 
 // A walk is a walker's state for one line.
 type walk struct {
-	findings
-	at          *pathrule.Place
+	*findings
+	at          pathrule.Place
 	src         string
 	deep        bool // nested too deep to continue
 	long        bool // a command has too many options
@@ -48,32 +48,37 @@ type findings struct {
 	why         string // the first reason why the whole line is not read-only
 	uncoverable bool   // some part cannot be covered by a rule
 	background  bool
-	facts       []fact // the checks of directories
-	listed      []arg  // words of loops, defaults and here-strings
+	cwdLost     bool  // the current directory is unknown at the end
+	listed      []arg // words of loops, defaults and here-strings
 	origins     []origin
-	cwdLost     bool // the current directory is unknown at the end
 }
 
 // scratch is memory that successive walks reuse: a value that is kept must not point to it. Most of a walk's
 // memory is scratch, so that a verdict does not cost more than parsing a command.
 type scratch struct {
-	ops        slab[roleArg]
-	given      slab[given]
-	parsedArgs slab[parsed]
-	trees      reader
+	ops    slab[roleArg]
+	given  slab[given]
+	parsed slab[parsed]
+	facts  []fact // the checks of directories
+	trees  reader
 	printer
 }
 
 // start prepares the walker for src. room is memory for the findings, which is used as far as it is sufficient.
-func (w *walker) start(s *site, src string, room *small) {
+func (w *walker) start(at *pathrule.Place, src string, room *small) {
 	w.walk = walk{}
-	w.at, w.src, w.cwds, w.cwdLost = &s.at, src, s.cwds, s.cwds == nil
+	w.findings, w.src = &room.findings, src
+	w.at = *at
+	w.facts = w.facts[:0]
+	if w.cwdLost = at.Cwd == ""; !w.cwdLost {
+		w.cwds = append(room.cwds[:0], at.Cwd)
+	}
 	w.cmds, w.origins = room.cmds[:0], room.origins[:0]
 	w.args.array = room.args[:]
 	w.reads.array = room.reads[:]
 	w.ops.reset()
 	w.given.reset()
-	w.parsedArgs.reset()
+	w.parsed.reset()
 	w.trees.reset()
 }
 
@@ -119,6 +124,7 @@ type command struct {
 type operand struct {
 	arg
 	delete bool
+	path   string // absolute, if it is the only possible path and was needed
 }
 
 func (w *walker) raw(n syntax.Node) string {

@@ -19,17 +19,17 @@ type arg struct {
 	text  string // the value, with a hole for every unknown part
 	raw   string // as written
 	known bool   // exactly one argument, and text is its value
-	field bool   // at most one argument, whatever text the holes stand for
+	field bool   // at most one argument, whatever the unknown text is
 	lead  bool   // unknown, but cannot begin with "-"
 	local bool   // unknown, but cannot begin with "/"
 	class class  // the class of the expansion, if it is the whole word
 	wild  bool   // it has active "*", "?" or "["
-	from  source // the source of the unknown text; 0 if there is none
+	from  source // the source of the first hole; 0 if there is none
 }
 
 func literal(text string) arg { return arg{text: text, raw: text, known: true, field: true} }
 
-// anything stands for any number of unknown arguments.
+// anything returns an arg for any number of unknown arguments.
 func anything(raw string) arg { return arg{text: hole, raw: raw} }
 
 // option reports whether the argument may be an option.
@@ -74,7 +74,7 @@ func (w *walker) words(list []*syntax.Word) []arg {
 	out := w.args.take(len(list))
 	for _, word := range list {
 		if text, ok := soleLit(word); ok && text != "" && literally(text) {
-			out = append(out, literal(text)) // the common case
+			out = append(out, arg{text: text, raw: text, known: true, field: true}) // the common case
 			continue
 		}
 		if !braced(word) {
@@ -233,6 +233,12 @@ func (w *walker) word(word *syntax.Word) arg {
 	a.text = b.String()
 	if a.wild && !strings.HasPrefix(a.text, "/") && !strings.Contains(a.text, hole) {
 		a.local = true
+	}
+	// What an expansion cannot begin with holds for a word that begins with it only if no other text may come first,
+	// as the expansion may be empty.
+	if rest, ok := strings.CutPrefix(a.text, hole); ok && rest != "" {
+		a.lead = a.lead && rest[0] != '-' && rest[0] != hole[0]
+		a.local = a.local && rest[0] != '/' && rest[0] != hole[0]
 	}
 	if len(word.Parts) != 1 {
 		a.class = anyText

@@ -9,13 +9,13 @@ import (
 	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
-// A class is what is known of the output of commands that always print the same kind of text.
+// A class describes the output of commands that always print the same kind of text.
 type class uint8
 
 const (
 	anyText class = iota
-	names         // words none of which begins with "-"
-	atoms         // … nor any part of them: hashes, identifiers
+	names         // words, none of which begins with "-"
+	atoms         // words, no part of which begins with "-" after word splitting: hashes, identifiers
 	digits        // at most one number, without a sign
 )
 

@@ -1,5 +1,5 @@
-// Command sim computes from measured figures of one step what many conversations need: cores, disk, and how many
-// databases. The defaults are those of docs/scaling.md; "go run . -bench" and "go run ." in the directory above measure them.
+// Command sim computes the cores, disk and databases that many conversations need, from the measured figures of one step.
+// The defaults are those of docs/scaling.md; "go run . -bench" and "go run ." in the directory above measure them.
 package main
 
 import (
@@ -9,55 +9,54 @@ import (
 	"log"
 	"math"
 	"os"
+	"strconv"
 	"strings"
 )
 
-// figures are what a step costs, how much there is to do, and what a machine has.
-type figures struct {
-	workerCPU, postgresCPU, temporalCPU float64 // ms a step
-	dbBytes, historyBytes               float64 // a step
-	transactions                        float64 // a step, in Postgres
+// table has the figures of docs/scaling.md; the prices, the peak and max-tx are assumptions.
+var table = []struct {
+	name, help string
+	value      float64
+}{
+	{"worker-cpu", "CPU of the workers, ms a step", 2.1},
+	{"postgres-cpu", "CPU of Postgres, ms a step", 2.1},
+	{"temporal-cpu", "CPU of Temporal, ms a step", 3.9},
+	{"db-bytes", "bytes in Postgres a step", 5900},
+	{"history-bytes", "bytes in Temporal's history a step", 250},
+	{"transactions", "transactions in Postgres a step", 33},
+	{"per-day", "runs of a conversation a day", 10},
+	{"steps", "steps of a run", 6},
+	{"peak", "load at the peak, relative to the mean", 4},
+	{"step-time", "seconds that a step takes, of which most is the model", 5},
+	{"cores", "cores of a database machine", 16},
+	{"use", "share of the cores that may be used", 0.6},
+	{"max-tx", "transactions a second of one database", 10_000},
+	{"retention", "days that data are kept", 30},
+	{"core-price", "dollars an hour for a core", 0.05},
+	{"disk-price", "dollars a month for a GB", 0.12},
+}
 
-	perDay, steps, peak float64 // runs of a conversation a day, steps of a run, load at the peak relative to the mean
-	polls               float64 // transactions a second for each run in progress
-	stepTime            float64 // seconds, of which most is the model
+// figures are the values of the table by name.
+type figures map[string]float64
 
-	cores, use  float64 // of a machine for a database, and how much of it may be used
-	maxTx       float64 // transactions a second of one database
-	retention   float64 // days
-	corePerHour float64 // price of a core, in dollars
-	diskPrice   float64 // of a GB a month, in dollars
+func defaults() figures {
+	f := figures{}
+	for _, row := range table {
+		f[row.name] = row.value
+	}
+	return f
 }
 
 func main() {
 	f := defaults()
-	vars := []struct {
-		to         *float64
-		name, help string
-	}{
-		{&f.workerCPU, "worker-cpu", "CPU of the workers, ms a step"},
-		{&f.postgresCPU, "postgres-cpu", "CPU of Postgres, ms a step"},
-		{&f.temporalCPU, "temporal-cpu", "CPU of Temporal, ms a step"},
-		{&f.dbBytes, "db-bytes", "bytes in Postgres a step"},
-		{&f.historyBytes, "history-bytes", "bytes in Temporal's history a step"},
-		{&f.transactions, "transactions", "transactions a step"},
-		{&f.perDay, "per-day", "runs of a conversation a day"},
-		{&f.steps, "steps", "steps of a run"},
-		{&f.peak, "peak", "load at the peak, relative to the mean"},
-		{&f.polls, "polls", "transactions a second of a run in progress"},
-		{&f.stepTime, "step-time", "seconds that a step takes"},
-		{&f.cores, "cores", "cores of a database machine"},
-		{&f.use, "use", "share of the cores that may be used"},
-		{&f.maxTx, "max-tx", "transactions a second of one database"},
-		{&f.retention, "retention", "days that data are kept"},
-		{&f.corePerHour, "core-price", "dollars an hour for a core"},
-		{&f.diskPrice, "disk-price", "dollars a month for a GB"},
-	}
-	for _, v := range vars {
-		flag.Float64Var(v.to, v.name, *v.to, v.help)
+	for _, row := range table {
+		flag.Func(row.name, fmt.Sprintf("%s (default %v)", row.help, row.value), func(s string) (err error) {
+			f[row.name], err = strconv.ParseFloat(s, 64)
+			return err
+		})
 	}
 	flag.Parse()
-	if err := draw(os.Stdout, f); err != nil {
+	if err := printTable(os.Stdout, f); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -68,29 +67,28 @@ type load struct {
 	workers, postgres, temporal float64 // cores
 	transactions, diskGB        float64
 	databases                   float64
-	limit                       string // what one database runs out of first
+	limit                       string // the resource of a database that is used up first
 	dollars                     float64
 }
 
 func (f figures) load(conversations float64) load {
-	l := load{stepsPerSecond: conversations * f.perDay * f.steps * f.peak / 86400}
-	l.inProgress = l.stepsPerSecond * f.stepTime
-	l.transactions = l.stepsPerSecond*f.transactions + l.inProgress*f.polls
-	perTx := f.postgresCPU / f.transactions // polls cost about as much as other transactions
-	l.workers = l.stepsPerSecond * f.workerCPU / 1000 / f.use
-	l.postgres = l.transactions * perTx / 1000 / f.use
-	l.temporal = l.stepsPerSecond * f.temporalCPU / 1000 / f.use
-	l.diskGB = conversations * f.perDay * f.steps * (f.dbBytes + f.historyBytes) * f.retention / 1e9
-	byCPU, byTx := l.postgres/f.cores, l.transactions/f.maxTx
+	runs := conversations * f["per-day"] // a day
+	l := load{stepsPerSecond: runs * f["steps"] * f["peak"] / 86400}
+	l.inProgress = l.stepsPerSecond * f["step-time"]
+	l.transactions = l.stepsPerSecond * f["transactions"]
+	cores := func(ms float64) float64 { return l.stepsPerSecond * ms / 1000 / f["use"] }
+	l.workers, l.postgres, l.temporal = cores(f["worker-cpu"]), cores(f["postgres-cpu"]), cores(f["temporal-cpu"])
+	l.diskGB = runs * f["steps"] * (f["db-bytes"] + f["history-bytes"]) * f["retention"] / 1e9
+	byCPU, byTx := l.postgres/f["cores"], l.transactions/f["max-tx"]
 	if l.limit = "cores"; byTx > byCPU {
 		l.limit = "transactions"
 	}
 	l.databases = math.Max(1, math.Ceil(math.Max(byCPU, byTx)))
-	l.dollars = (l.workers+l.postgres+l.temporal)*f.corePerHour*730 + l.diskGB*f.diskPrice
+	l.dollars = (l.workers+l.postgres+l.temporal)*f["core-price"]*730 + l.diskGB*f["disk-price"]
 	return l
 }
 
-func draw(w io.Writer, f figures) error {
+func printTable(w io.Writer, f figures) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%13s %9s %8s %8s %9s %9s %9s %9s %4s %-12s %10s\n", "conversations", "steps/s", "runs now", "workers", "Postgres", "Temporal", "trans./s", "disk GB", "DBs", "limit", "$/month")
 	for _, n := range []float64{1e3, 1e4, 1e5, 3e5, 1e6, 3e6} {
@@ -100,10 +98,4 @@ func draw(w io.Writer, f figures) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// defaults returns the figures of docs/scaling.md; the prices, the peak and maxTx are assumptions.
-func defaults() figures {
-	return figures{workerCPU: 1.9, postgresCPU: 1.9, temporalCPU: 4.0, dbBytes: 5900, historyBytes: 250, transactions: 25,
-		perDay: 10, steps: 6, peak: 4, polls: 2, stepTime: 5, cores: 16, use: 0.6, maxTx: 10_000, retention: 30, corePerHour: 0.05, diskPrice: 0.12}
 }

@@ -10,18 +10,18 @@ import (
 func TestLoad(t *testing.T) {
 	f := defaults()
 	l := f.load(1e6)
-	steps := 1e6 * 10 * 6 * f.peak / 86400
+	steps := 1e6 * 10 * 6 * f["peak"] / 86400
 	if math.Abs(l.stepsPerSecond-steps) > 1e-6 || math.Abs(l.inProgress-5*steps) > 1e-6 {
 		t.Errorf("%.1f steps/s and %.0f runs in progress, want %.1f", l.stepsPerSecond, l.inProgress, steps)
 	}
-	if want := steps*25 + 5*steps*2; math.Abs(l.transactions-want) > 1e-6 {
+	if want := steps * 33; math.Abs(l.transactions-want) > 1e-6 {
 		t.Errorf("%.0f transactions/s, want %.0f", l.transactions, want)
 	}
 	if l.databases < 2 || l.limit == "" {
 		t.Errorf("%+v", l)
 	}
 	var b strings.Builder
-	if err := draw(&b, f); err != nil || strings.Count(b.String(), "\n") != 7 {
+	if err := printTable(&b, f); err != nil || strings.Count(b.String(), "\n") != 7 {
 		t.Errorf("%v\n%s", err, &b)
 	}
 }

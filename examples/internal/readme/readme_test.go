@@ -12,7 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kitbag-go/kitbag/builtin"
 	"github.com/kitbag-go/kitbag/mcpgateway"
+	"github.com/kitbag-go/kitbag/permission"
+	"github.com/kitbag-go/kitbag/tool"
 )
 
 const root = "../../.."
@@ -221,7 +224,7 @@ func TestFigures(t *testing.T) {
 		return n
 	}
 	attacks, everyday := count("bash_adversarial.jsonl", "readonly_allow", false), count("bash_benign.jsonl", "readonly_allow", true)
-	for _, want := range []string{fmt.Sprintf("of %d commands that try", attacks), fmt.Sprintf("%d of %d everyday", everyday, everyday)} {
+	for _, want := range []string{fmt.Sprintf("of %d commands that try", attacks), fmt.Sprintf("%d of %d everyday", allowed(t, "bash_benign.jsonl"), everyday)} {
 		if !strings.Contains(readme, want) {
 			t.Errorf("README.md does not say %q", want)
 		}
@@ -245,6 +248,32 @@ func TestFigures(t *testing.T) {
 			t.Errorf("bench/RESULTS.md says otherwise: README.md does not say %q", claim)
 		}
 	}
+}
+
+// allowed returns how many commands of a file run without a question in an empty directory.
+func allowed(t *testing.T, file string) int {
+	dir := t.TempDir()
+	bash, err := builtin.Bash(builtin.Config{Dirs: []string{dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(read(t, "testdata/cases/"+file)) {
+		var row struct {
+			Command string `json:"command"`
+		}
+		if err := json.Unmarshal([]byte(line), &row); err != nil {
+			t.Fatal(err)
+		}
+		input, err := json.Marshal(row)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if permission.Decide(&permission.Policy{Dirs: []string{dir}}, tool.PermissionCall(bash, input)).Behavior == permission.Allow {
+			n++
+		}
+	}
+	return n
 }
 
 // peerRatio returns a ratio of bench/RESULTS.md; column 0 is kitbag, and 1 the floor.

@@ -1,6 +1,7 @@
 package browsertest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/inspect"
 	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
 )
 
@@ -46,6 +48,10 @@ func attacked(t *testing.T, store session.Store, texts []string) {
 		scripted.Say(marker).And(scripted.Call(marker, args)), scripted.Say(marker).And(scripted.Call("w"+marker, args)))
 	converse(t, small, "x", a, map[string]string{"label": marker}, marker)
 	rec := stored(t, small, "x")
+	for i, ev := range rec.Events {
+		rec.Events[i].Data = json.RawMessage(strings.Replace(string(ev.Data), `"type":"model_start"`,
+			`"type":"model_start","groups":[{"name":"`+marker+`","open":true,"tools":1,"bytes":5,"about":9,"by":"`+marker+`"}]`, 1))
+	}
 	all := session.Record{Seq: 1, Whole: true, Status: session.StatusEnded}
 	all.Data = json.RawMessage(strings.Replace(string(rec.Data), `"id":"x"`, `"id":"all"`, 1))
 	for i, text := range texts {
@@ -68,11 +74,26 @@ func attacked(t *testing.T, store session.Store, texts []string) {
 	put(t, store, "all", all)
 }
 
+// hostileGateways returns a gateway whose servers, groups, calls and changed tools are called by the texts.
+func hostileGateways(texts []string) inspect.Options {
+	var g inspect.Gateway
+	var pins []inspect.Pin
+	for _, text := range texts {
+		g.Name = text
+		g.Servers = append(g.Servers, inspect.GatewayServer{Name: text, State: text, Version: text, Protocol: text, Error: text})
+		g.Groups = append(g.Groups, inspect.GatewayGroup{Name: text, Tools: []string{text}, Failed: []string{text}})
+		g.Calls = append(g.Calls, inspect.GatewayCall{Tool: text, Credential: text, Rule: text, Outcome: text, Decision: permission.Behavior(text)})
+		pins = append(pins, inspect.Pin{File: text, Server: text, Tool: text, Diff: text})
+	}
+	return inspect.Options{Gateways: func(context.Context) ([]inspect.Gateway, error) { return []inspect.Gateway{g}, nil },
+		Pins: func(context.Context) ([]inspect.Pin, error) { return pins, nil }}
+}
+
 // TestAttacks shows hostile texts everywhere. No script runs, and no text becomes an element.
 func TestAttacks(t *testing.T) {
 	store, texts := session.Memory(), hostile(t)
 	attacked(t, store, texts)
-	tb := open(t, serve(t, store, inspect.Options{}))
+	tb := open(t, serve(t, store, hostileGateways(texts)))
 	intact := func(where string) {
 		t.Helper()
 		bad := eval[[]string](tb, `[...document.querySelectorAll("script,img,svg,iframe,object,embed,form,style,link,base,meta,math,template,details,marquee,video,audio,body *")]
@@ -118,6 +139,16 @@ func TestAttacks(t *testing.T) {
 	tb.click("Judge all calls again")
 	tb.shows("would be decided differently")
 	intact("the decisions")
+	tb.goTo("#/s/all/groups")
+	tb.await("the groups", "document.querySelectorAll('tbody tr').length > 200")
+	intact("the groups")
+	tb.goTo("#/compare/x-010/x-020")
+	tb.shows("rows differ")
+	intact("a comparison")
+	tb.goTo("#/gateways")
+	tb.await("the pins", fmt.Sprintf("document.querySelectorAll('.card').length === %d", len(texts)))
+	tb.await("the servers", "document.querySelectorAll('tbody tr').length > 200")
+	intact("the gateways")
 	tb.goTo("#/s/x-010")
 	tb.shows("wants to run")
 	intact("a session")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/inspect"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -67,8 +68,8 @@ func converse(t *testing.T, store session.Store, id string, a *agent.Agent, labe
 }
 
 // resume returns a function for inspect.Options.Resume.
-func resume(store session.Store, a *agent.Agent) func(context.Context, string) error {
-	return func(ctx context.Context, id string) error {
+func resume(store session.Store, a *agent.Agent) func(context.Context, string, inspect.Variant) error {
+	return func(ctx context.Context, id string, _ inspect.Variant) error {
 		s, err := session.Open(ctx, store, id)
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -80,7 +81,7 @@ func TestAnswerOfOthers(t *testing.T) {
 	tb.click("Deny")
 	tb.shows("The program that runs this session takes it")
 	tb.shows("waits to be taken")
-	if err := resume(store, a)(t.Context(), "waits"); err != nil {
+	if err := resume(store, a)(t.Context(), "waits", inspect.Variant{}); err != nil {
 		t.Fatal(err)
 	}
 	tb.await("the answer", "!document.querySelector('.card')")
@@ -154,20 +155,31 @@ func TestLooks(t *testing.T) {
 	}
 	store := session.Memory()
 	demo(t, store)
-	url := serve(t, store, inspect.Options{})
+	grouped(t, store, "grouped")
+	url := serve(t, store, gateways(new([]inspect.Pin)))
+	exported := filepath.Join(t.TempDir(), "done.html")
+	if err := os.WriteFile(exported, []byte(eval[string](open(t, url), "fetch('api/sessions/done/export?as=html').then(r => r.text())")), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range []string{"light", "dark"} {
 		for _, zoom := range []int64{40, 200} {
 			tb := open(t, url, scheme(name), zoomed(zoom))
-			for _, v := range []struct{ fragment, text string }{{"#/", "Book a room."}, {"#/s/done", "There is nothing."}, {"#/s/done/requests", "first request"}, {"#/s/done/decisions", "Judge all"}, {"#/s/waits", "book wants to run"}} {
+			for _, v := range []struct{ fragment, text string }{{"#/", "Book a room."}, {"#/s/done", "There is nothing."}, {"#/s/done/requests", "first request"}, {"#/s/done/decisions", "Judge all"}, {"#/s/waits", "book wants to run"},
+				{"#/s/grouped/groups", "opened weather by the model"}, {"#/compare/done/waits", "rows differ"}, {"#/gateways", "no such program"}} {
 				tb.goTo(v.fragment)
 				tb.shows(v.text)
-				eval[chromedp.Void](tb, "document.querySelectorAll('button.toggle').forEach(b => b.click())")
-				tb.await("the details", "!document.body.innerText.includes('Loading')")
+				for range 2 { // rows, and what is in them
+					eval[chromedp.Void](tb, "document.querySelectorAll('button.toggle[aria-expanded=false]').forEach(b => b.click())")
+					tb.await("the details", "!document.body.innerText.includes('Loading')")
+				}
 				if wide := eval[int](tb, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); wide > 0 {
 					t.Errorf("%s at %d %%: the page is %d pixels wider than the window", v.fragment, zoom, wide)
 				}
 				tb.faults(axe, v.fragment+" "+name)
 			}
+			tb.run(chromedp.Navigate("file://" + exported))
+			tb.shows("There is nothing.")
+			tb.faults(axe, "the exported page "+name)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 // Command confserver serves the tools, prompts and resources that the MCP conformance suite
 // expects, with mcpserver, and runs a command against it: the suite, with the server's URL
-// appended. It exits with the command's status.
+// appended. It exits with the command's status. With $REPLICAS the server is that many replicas,
+// which get the requests in turn.
 //
 // The names and texts are those that the suite's scenarios require.
 package main
@@ -11,8 +12,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
+	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/kitbag-go/kitbag/mcpserver"
@@ -39,27 +44,57 @@ func run(command []string) error {
 	if err != nil {
 		return err
 	}
-	server, err := mcpserver.New(mcpserver.Config{
-		Toolkit: tk, Name: "kitbag-conformance", Version: "1.0.0",
-		Policy:  &permission.Policy{Mode: permission.ModeBypass}, // the suite cannot approve calls
-		Prompts: prompts(), Resources: resources(),
-	})
-	if err != nil {
-		return err
-	}
-	defer server.Close()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	web := &http.Server{Handler: server.Handler(), ReadHeaderTimeout: 10 * time.Second}
-	served := make(chan error, 1)
-	go func() { served <- web.Serve(listener) }()
-	defer web.Close()
-
 	ctx, cancel := context.WithCancelCause(context.Background())
-	go func() { cancel(<-served) }()
-	cmd := exec.CommandContext(ctx, command[0], append(command[1:], "--url", "http://"+listener.Addr().String()+"/mcp")...)
+	serve := func(handler http.Handler, l net.Listener) *http.Server {
+		web := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+		go func() { cancel(web.Serve(l)) }()
+		return web
+	}
+	replicas, _ := strconv.Atoi(os.Getenv("REPLICAS")) // 0 is a server that is alone
+	shared := mcpserver.NewShared()
+	var urls []*url.URL
+	for range max(1, replicas) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		urls = append(urls, &url.URL{Scheme: "http", Host: l.Addr().String()})
+		cfg := mcpserver.Config{
+			Toolkit: tk, Name: "kitbag-conformance", Version: "1.0.0",
+			Policy:  &permission.Policy{Mode: permission.ModeBypass}, // the suite cannot approve calls
+			Prompts: prompts(), Resources: resources(),
+			TaskAfter: time.Hour, // only those of taskTools
+		}
+		if replicas > 0 {
+			cfg.Replicas = &mcpserver.Replicas{Shared: shared, URL: urls[len(urls)-1].String() + "/mcp"}
+		}
+		server, err := mcpserver.New(cfg)
+		if err != nil {
+			return err
+		}
+		defer server.Close()
+		defer serve(server.Handler(), l).Close()
+	}
+	at := urls[0]
+	if replicas > 0 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		at = &url.URL{Scheme: "http", Host: l.Addr().String()}
+		var next atomic.Int64
+		balancer := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(urls[int(next.Add(1))%len(urls)])
+			p.Out.Host = p.In.Host
+		}}
+		defer serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			// Otherwise the body is closed when the answer begins, and if the transport has not seen the body's end
+			// by then, it closes the connection to the replica.
+			_ = http.NewResponseController(w).EnableFullDuplex()
+			balancer.ServeHTTP(w, r)
+		}), l).Close()
+	}
+	cmd := exec.CommandContext(ctx, command[0], append(command[1:], "--url", at.String()+"/mcp")...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return err
@@ -73,6 +108,7 @@ func fixture() (*toolkit.Toolkit, error) {
 	tools := contentTools()
 	tools = append(tools, reportingTools()...)
 	tools = append(tools, askingTools()...)
+	tools = append(tools, taskTools()...)
 	tools = append(tools, changingTools(func() *toolkit.Toolkit { return tk })...)
 	tk, err := toolkit.New(toolkit.Config{Basic: toolkit.Group{Tools: tools}, Control: new(toolkit.Control)})
 	return tk, err

@@ -5,12 +5,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
-	"github.com/kitbag-go/kitbag/skill"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/toolkit"
 )
@@ -124,11 +123,15 @@ func changingTools(tk func() *toolkit.Toolkit) []tool.Tool {
 			return errors.Join(tk().Add("", returning("test_passing_tool")), tk().Remove("test_passing_tool"))
 		}),
 		changing("test_trigger_prompt_change", func() error {
-			const name = "test-passing-skill"
-			passing := skill.Memory(&skill.Skill{Name: name, Description: "Comes and goes.", Body: fmt.Sprintf("# %s\n", name)})
-			return errors.Join(
-				tk().Update(func(c *toolkit.Config) error { c.Basic.Skills = []skill.Loader{passing}; return nil }),
-				tk().Update(func(c *toolkit.Config) error { c.Basic.Skills = nil; return nil }))
+			passing := toolkit.Group{Name: passingGroup, Description: "Comes and goes, with a prompt."}
+			set := func(groups ...toolkit.Group) error {
+				return tk().Update(func(c *toolkit.Config) error { c.Groups = groups; return nil })
+			}
+			before := tk().Config().Groups
+			defer time.Sleep(100 * time.Millisecond) // the prompt must be missing, or there, for long enough to be noticed
+			err := set(append(slices.Clone(before), passing)...)
+			time.Sleep(300 * time.Millisecond)
+			return errors.Join(err, set(before...))
 		}),
 	}
 }

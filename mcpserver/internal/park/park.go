@@ -1,11 +1,12 @@
-// Package park has the calls that wait in the middle of their work until their client repeats its request.
+// Package park keeps calls that wait, in the middle of their work, until their client repeats its request.
 //
 // From revision 2026-07-28 on a server cannot send requests. If a call needs to ask its client a question, the
 // server answers the request with the question, and the client repeats the request with its answer and the
 // requestState of the question: a [Ticket].
 //
 // In between the call is parked. It is not run again from the start, so that work that it did before the question
-// is not repeated. Therefore the client must return to the same server, and in time.
+// is not repeated. Therefore the ticket names the replica that has the call, and the client must answer within a
+// time limit.
 package park
 
 import (
@@ -15,15 +16,17 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/kitbag-go/kitbag/mcpserver/internal/replica"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/wire"
 )
 
-// A Lot has the parked calls of a server, and signs their tickets.
+// A Lot keeps the parked calls of a server, and seals their tickets.
 type Lot struct {
 	Tickets
 	work sync.WaitGroup // the calls
@@ -31,6 +34,7 @@ type Lot struct {
 	mu     sync.Mutex
 	closed bool
 	parked map[string]parked // by the nonce of their ticket
+	tasks  map[string]*Call  // by the nonce of their ticket
 }
 
 type parked struct {
@@ -38,14 +42,13 @@ type parked struct {
 	timer *time.Timer
 }
 
-// NewLot returns a Lot. limit is how long a client may take to answer.
-func NewLot(limit time.Duration) (*Lot, error) {
-	l := &Lot{Tickets: Tickets{limit: limit, spent: map[string]int64{}}, parked: map[string]parked{}}
-	_, err := rand.Read(l.secret[:])
-	return l, err
+// NewLot returns the Lot of the replica with the id. limit is how long a client may take to answer.
+func NewLot(limit time.Duration, store replica.Store, keys *replica.Keys, id string) *Lot {
+	return &Lot{Tickets: Tickets{limit, keys, store, id}, parked: map[string]parked{}, tasks: map[string]*Call{}}
 }
 
-// Close makes the Lot start and park no more calls. To end those that run, cancel their Owners, then Wait.
+// Close keeps further calls from being started and parked. To end the running calls, cancel the contexts of their
+// owners, then Wait.
 func (l *Lot) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,13 +61,26 @@ func (l *Lot) Close() {
 // Wait waits until all calls have ended.
 func (l *Lot) Wait() { l.work.Wait() }
 
-// An Owner is whom the limit of parked calls belongs to.
-type Owner struct {
-	Max    int
-	parked int // guarded by Lot.mu
+// ErrLost is the error of a request that continues a call of a replica that has ended.
+var ErrLost = errors.New("the replica that had the call has ended, and the call with it; repeat the request without requestState")
+
+// Parked returns how many calls are parked.
+func (l *Lot) Parked() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.parked)
 }
 
-// A Request is one of the requests that a call answers, one after the other.
+// An Owner has the limit Max of parked calls, and of tasks, which all its calls share.
+type Owner struct {
+	Max           int
+	parked, tasks atomic.Int64 // changed with Lot.mu held
+}
+
+// Used reports whether the owner has parked calls or tasks.
+func (o *Owner) Used() bool { return o.parked.Load()+o.tasks.Load() > 0 }
+
+// A Request is the current one of the requests that a call answers in turn.
 type Request struct {
 	Out     wire.Responder
 	Token   json.RawMessage            // for progress
@@ -77,7 +93,7 @@ type Request struct {
 func (l *Lot) Start(ctx, ended context.Context, owner *Owner, digest []byte, first Request, run func(context.Context, *Call) (any, *rpc.Error)) (any, *rpc.Error) {
 	callCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	c := &Call{lot: l, owner: owner, digest: digest, cancel: cancel, early: first.Answers, current: first,
-		asked: make(chan []*question), done: make(chan struct{})}
+		asked: make(chan []*question), slow: make(chan time.Duration, 1), done: make(chan struct{})}
 	stop := context.AfterFunc(ended, func() { cancel(context.Canceled) })
 	l.mu.Lock()
 	closed := l.closed
@@ -112,10 +128,10 @@ func (l *Lot) Resume(ctx context.Context, nonce string, digest []byte, next Requ
 func (l *Lot) park(nonce string, c *Call) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.owner.parked >= c.owner.Max || l.closed {
+	if c.owner.parked.Load() >= int64(c.owner.Max) || l.closed {
 		return false
 	}
-	c.owner.parked++
+	c.owner.parked.Add(1)
 	l.parked[nonce] = parked{c, time.AfterFunc(l.limit, func() {
 		if l.unpark(nonce, c.digest) != nil {
 			c.cancel(fmt.Errorf("no answer within %v", l.limit))
@@ -135,7 +151,7 @@ func (l *Lot) unpark(nonce string, digest []byte) *Call {
 	}
 	p.timer.Stop()
 	delete(l.parked, nonce)
-	p.owner.parked--
+	p.owner.parked.Add(-1)
 	return p.Call
 }
 
@@ -146,49 +162,72 @@ type Call struct {
 	digest []byte
 	cancel context.CancelCauseFunc
 
-	asked  chan []*question // questions from the call to the current request
-	done   chan struct{}    // closed when result and err are set
-	result any
-	err    *rpc.Error
+	asked chan []*question   // questions from the call to the current request, or to collect
+	slow  chan time.Duration // has the ttl once the call is to become a task
+	done  chan struct{}      // closed when outcome is set
+	outcome
 
 	mu      sync.Mutex
 	current Request                    // zero while the call is parked; its Answers are not used
 	early   map[string]json.RawMessage // answers that were sent with the first request
 	count   int                        // of questions so far
+	task    *task                      // nil if the call is none
+	ttl     time.Duration              // of the task
 
-	pending []*question // questions that the client has not answered; only for the goroutine of the request
+	pending []*question // questions that the client has not answered; only for the goroutine of the request, or of a task guarded by mu
+}
+
+// An outcome is how a call ended.
+type outcome struct {
+	result any
+	err    *rpc.Error
 }
 
 // wait waits until the call ends or asks a question.
 func (c *Call) wait(ctx context.Context) (any, *rpc.Error) {
-	select {
-	case c.pending = <-c.asked:
-		return c.suspend()
-	case <-c.done:
-		return c.result, c.err
-	case <-ctx.Done(): // the client has disconnected, which cancels the call
-		c.cancel(context.Cause(ctx))
-		<-c.done
-		return nil, nil
+	for {
+		select {
+		case ttl := <-c.slow:
+			if answer := c.become(ctx, ttl); answer != nil {
+				return answer, nil
+			}
+		case c.pending = <-c.asked:
+			select {
+			case ttl := <-c.slow: // first
+				if answer := c.become(ctx, ttl); answer != nil {
+					return answer, nil
+				}
+			default:
+			}
+			return c.suspend(ctx)
+		case <-c.done:
+			return c.result, c.err
+		case <-ctx.Done(): // the client has disconnected, which cancels the call
+			c.cancel(context.Cause(ctx))
+			<-c.done
+			return nil, nil
+		}
 	}
 }
 
 // suspend parks the call and returns its questions. Messages are dropped until the next request.
-func (c *Call) suspend() (any, *rpc.Error) {
+func (c *Call) suspend(ctx context.Context) (any, *rpc.Error) {
 	c.setCurrent(Request{})
-	requests := map[string]any{}
-	for _, q := range c.pending {
-		requests[q.key] = map[string]any{"method": q.method, "params": q.params}
-	}
 	// Each nonce is new, so that an old requestState cannot answer a later question.
 	nonce := rand.Text()
+	state, err := c.lot.Issue(ctx, Ticket{Call: c.digest, Nonce: nonce, Parked: c.lot.id})
+	if err != nil {
+		c.cancel(err)
+		<-c.done
+		return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "the question cannot be sent: %v", err)
+	}
 	if !c.lot.park(nonce, c) {
 		c.cancel(errors.New("too many calls wait for answers"))
 		<-c.done
 		return nil, rpc.Errorf(mcp.INVALID_REQUEST, "too many calls wait for answers of clients of this credential; answer some of them")
 	}
-	return map[string]any{"resultType": "input_required", "inputRequests": requests,
-		"requestState": c.lot.Issue(Ticket{Call: c.digest, Nonce: nonce, Parked: true})}, nil
+	return map[string]any{"resultType": "input_required", "inputRequests": requestsOf(c.pending),
+		"requestState": state}, nil
 }
 
 // resume passes on the answers, and asks the remaining questions again.
@@ -202,7 +241,7 @@ func (c *Call) resume(ctx context.Context, next Request) (any, *rpc.Error) {
 		}
 	}
 	if c.pending = unanswered; len(unanswered) > 0 {
-		return c.suspend()
+		return c.suspend(ctx)
 	}
 	c.setCurrent(next)
 	return c.wait(ctx)

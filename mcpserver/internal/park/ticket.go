@@ -1,85 +1,67 @@
 package park
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
+	"bytes"
+	"context"
 	"errors"
-	"maps"
-	"sync"
+	"fmt"
 	"time"
 
-	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/replica"
 )
 
-// A Ticket is the signed state that a client without sessions sends back with its answer. It is valid for one
+// A Ticket is the sealed state that a client without sessions sends back with its answer. It is valid for one
 // call, with one credential, once, and for a limited time.
 type Ticket struct {
 	Call    []byte `json:"call"` // digest of the credential, the tool and the arguments
 	Nonce   string `json:"nonce"`
-	Parked  bool   `json:"parked,omitempty"` // the call is parked under the nonce; otherwise it has not started
+	Parked  string `json:"parked,omitempty"` // the id of the replica that has parked the call under the nonce; empty if the call has not started
 	Expires int64  `json:"expires"`          // Unix seconds; set by Issue
 }
 
-// Tickets signs tickets. The key is random, so tickets become invalid when the server ends.
+// Tickets seals tickets, which every replica can redeem.
 type Tickets struct {
-	limit  time.Duration // how long a client may take to answer
-	secret [32]byte
-
-	mu    sync.Mutex
-	spent map[string]int64 // the used nonces that have not expired, and when they expire
+	limit time.Duration // how long a client may take to answer
+	keys  *replica.Keys
+	store replica.Store
+	id    string // of this replica
 }
 
-// Issue signs a ticket.
-func (k *Tickets) Issue(t Ticket) string {
+const purpose = "ticket"
+
+// Issue seals a ticket.
+func (k *Tickets) Issue(ctx context.Context, t Ticket) (string, error) {
 	t.Expires = time.Now().Add(k.limit).Unix()
-	body := rpc.Encode(t)
-	return base64.RawURLEncoding.EncodeToString(append(k.sign(body), body...))
+	return k.keys.Seal(ctx, purpose, t)
 }
 
-// sign returns the authentication code of a ticket.
-func (k *Tickets) sign(body []byte) []byte {
-	h := hmac.New(sha256.New, k.secret[:])
-	h.Write(body)
-	return h.Sum(nil)
-}
-
-// Verify decodes a ticket that these Tickets have issued.
-func (k *Tickets) Verify(state string) (t Ticket, err error) {
-	raw, err := base64.RawURLEncoding.DecodeString(state)
-	if err != nil || len(raw) < sha256.Size || !hmac.Equal(raw[:sha256.Size], k.sign(raw[sha256.Size:])) {
-		return t, errors.New("requestState is not from this server")
+// Verify decodes a ticket that these Tickets, or those of another replica, have issued.
+func (k *Tickets) Verify(ctx context.Context, state string) (t Ticket, err error) {
+	if err := k.keys.Open(ctx, purpose, state, &t); err != nil {
+		return t, fmt.Errorf("requestState is not from this server: %w", err)
 	}
-	return t, json.Unmarshal(raw[sha256.Size:], &t)
+	return t, nil
 }
 
-// Redeem checks a ticket for a call that has not started, and invalidates it.
-func (k *Tickets) Redeem(state string, call []byte) error {
-	t, err := k.Verify(state)
-	if err != nil {
-		return err
-	}
+// Redeem checks a ticket for a call that has not started, and invalidates it for all replicas.
+func (k *Tickets) Redeem(ctx context.Context, state string, call []byte) error {
+	t, err := k.Verify(ctx, state)
+	left := time.Until(time.Unix(t.Expires+1, 0))
 	switch {
-	case !hmac.Equal(t.Call, call):
+	case err != nil:
+		return err
+	case !bytes.Equal(t.Call, call):
 		return errors.New("requestState belongs to another call")
-	case time.Now().Unix() > t.Expires:
+	case left <= 0:
 		return errors.New("requestState has expired; call again")
-	case !k.spend(t.Nonce, t.Expires):
+	}
+	// The value is kept for longer than the ticket is valid on a replica whose clock is a little slow.
+	isNew, err := k.store.Swap(ctx, "nonce/"+t.Nonce, nil, []byte("spent"), left+time.Minute)
+	switch {
+	case err != nil:
+		return replica.Unavailable(ctx, err)
+	case !isNew:
 		return errors.New("requestState was used before; call again")
 	}
 	return nil
-}
-
-// spend reports whether the nonce is new, and makes it used.
-func (k *Tickets) spend(nonce string, expires int64) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if _, used := k.spent[nonce]; used {
-		return false
-	}
-	now := time.Now().Unix()
-	maps.DeleteFunc(k.spent, func(_ string, e int64) bool { return e < now })
-	k.spent[nonce] = expires
-	return true
 }

@@ -64,7 +64,7 @@ func (e *Events) End(last []byte) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.started && last != nil {
-		_ = e.writeLocked(event(last)) // a failed write breaks the connection
+		_ = e.writeLocked(Event(last)) // a failed write breaks the connection
 	}
 	if e.err == nil {
 		e.err = ErrEnded
@@ -75,11 +75,12 @@ func (e *Events) End(last []byte) bool {
 	return e.started
 }
 
-func event(message []byte) string { return "event: message\ndata: " + string(message) + "\n\n" }
+// Event returns a message as an event without an id.
+func Event(message []byte) string { return "event: message\ndata: " + string(message) + "\n\n" }
 
 // Send implements [Responder].
 func (e *Events) Send(message []byte) error {
-	return e.Write(event(message))
+	return e.Write(Event(message))
 }
 
 // Write writes text to the stream and flushes it. After an error it writes nothing more, because an incomplete event

@@ -97,7 +97,7 @@ func (st *Stream) Send(message []byte) error {
 		return ErrEnded
 	}
 	st.begin()
-	st.put(event(message))
+	st.put(Event(message))
 	return nil
 }
 
@@ -225,7 +225,7 @@ func (st *Stream) End(last []byte) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.began && last != nil {
-		st.put(event(last))
+		st.put(Event(last))
 	}
 	st.stop(last != nil)
 	return st.began
@@ -319,5 +319,45 @@ func (k *Replay) EndStandalone() {
 		if st.cancel == nil {
 			st.expire()
 		}
+	}
+}
+
+// Kept is the kept events of a stream that waits for no answer, so that another server can resume it.
+type Kept struct {
+	Tag        string   `json:"tag"`
+	First      int      `json:"first"`
+	Events     []string `json:"events"`
+	Standalone bool     `json:"standalone,omitempty"`
+}
+
+// Export returns the streams that have been answered and the standalone ones.
+func (k *Replay) Export() (all []Kept) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, st := range k.streams {
+		if h := st.history; h.answered || st.Standalone() {
+			all = append(all, Kept{st.tag, h.first, slices.Clone(h.events), st.Standalone()})
+		}
+	}
+	return all
+}
+
+// Import continues streams of another server. primes is as in New.
+func (k *Replay) Import(all []Kept, primes bool) {
+	for _, o := range all {
+		st := &Stream{replay: k, tag: o.Tag, accepts: true, primes: primes, began: true, done: make(chan struct{}),
+			history: history{first: o.First, events: o.Events}}
+		st.mu.Lock()
+		k.mu.Lock()
+		k.streams = append(k.streams, st)
+		k.keep(&st.history, len(strings.Join(o.Events, "")))
+		k.mu.Unlock()
+		if o.Standalone {
+			st.disconnected()
+		} else {
+			st.cancel = func() {}
+			st.stop(true)
+		}
+		st.mu.Unlock()
 	}
 }

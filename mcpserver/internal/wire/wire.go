@@ -4,6 +4,7 @@
 package wire
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 )
@@ -22,12 +23,13 @@ var ErrEnded = errors.New("the request has ended")
 // A Budget limits what several clients use together.
 type Budget struct {
 	used atomic.Int64
-	Max  int64
+	Max  atomic.Int64
+	More func(context.Context) // tries to get a larger Max; nil if Max does not change
 }
 
 // Take adds n and returns true, unless the budget is used up.
 func (b *Budget) Take(n int64) bool {
-	if b.used.Add(n) > b.Max {
+	if b.used.Add(n) > b.Max.Load() {
 		b.used.Add(-n)
 		return false
 	}
@@ -37,6 +39,9 @@ func (b *Budget) Take(n int64) bool {
 // Add adds n, which may be negative, whether or not the budget is used up.
 func (b *Budget) Add(n int64) { b.used.Add(n) }
 
+// Used returns how much is used.
+func (b *Budget) Used() int64 { return b.used.Load() }
+
 // Full reports whether nothing is left, and over whether more than Max is used.
-func (b *Budget) Full() bool { return b.used.Load() >= b.Max }
-func (b *Budget) over() bool { return b.used.Load() > b.Max }
+func (b *Budget) Full() bool { return b.used.Load() >= b.Max.Load() }
+func (b *Budget) over() bool { return b.used.Load() > b.Max.Load() }

@@ -22,8 +22,7 @@ type prefix struct{ hash.Hash }
 
 func newPrefix() *prefix { return &prefix{sha256.New()} }
 
-// see adds a part.
-func (p *prefix) see(where string, raw json.RawMessage) {
+func (p *prefix) add(where string, raw json.RawMessage) {
 	var v any
 	_ = json.Unmarshal(raw, &v) // it was decoded before
 	if o, ok := v.(map[string]any); ok {
@@ -34,13 +33,13 @@ func (p *prefix) see(where string, raw json.RawMessage) {
 
 func (p *prefix) sum() string { return hex.EncodeToString(p.Sum(nil)[:8]) }
 
-// signature is that of the n-th thinking of an answer of a model.
+// signature returns the signature of the n-th thinking block of a model's answer.
 func signature(model, prefix string, n int, text string) string {
 	sum := sha256.Sum256(fmt.Append(nil, model, " ", prefix, " ", n, " ", text))
 	return "sig-" + hex.EncodeToString(sum[:8])
 }
 
-// A wireMessage is a message that is checked.
+// A wireMessage is a message of the request.
 type wireMessage struct {
 	role   string
 	blocks []json.RawMessage
@@ -76,7 +75,7 @@ func (v *validator) conversation(raw json.RawMessage) error {
 			return err
 		}
 	}
-	return v.thoughtful(messages)
+	return v.finalThinking(messages)
 }
 
 func decodeMessage(i int, raw json.RawMessage) (m wireMessage, err error) {
@@ -116,7 +115,6 @@ func (v *validator) order(i int, messages []wireMessage) error {
 	return nil
 }
 
-// message checks the blocks of a message.
 func (v *validator) message(i int, m wireMessage) error {
 	before := v.seen.sum()
 	thoughts := 0
@@ -142,7 +140,7 @@ func (v *validator) message(i int, m wireMessage) error {
 			}
 			thoughts++
 		}
-		v.seen.see(m.role, raw)
+		v.seen.add(m.role, raw)
 	}
 	if kind := kindOf(m.blocks[len(m.blocks)-1]); m.role == "assistant" && strings.HasSuffix(kind, "thinking") {
 		return fmt.Errorf("messages.%d: The final block in an assistant message cannot be `%s`", i, kind)
@@ -154,7 +152,6 @@ func (v *validator) message(i int, m wireMessage) error {
 	return nil
 }
 
-// block checks a block, which must be of one of the kinds.
 func (v *validator) block(where string, raw json.RawMessage, kinds ...string) error {
 	o, err := wiretest.DecodeObject(raw)
 	if err != nil {
@@ -203,8 +200,9 @@ func textBlock(where string, o map[string]json.RawMessage) error {
 	return known(where, o, "type", "text", "citations", "cache_control")
 }
 
-// toolChange checks a block that adds or removes a tool ("Mid-conversation tool changes", "Define tools in a message").
-// A tool that is there cannot be added, and one that is not there not be removed, which the server may be less strict about.
+// toolChange checks a block that adds or removes a tool ("Mid-conversation tool changes", "Define tools in a
+// message"). It refuses to add a tool that is present or remove one that is absent, about which the server may be
+// less strict.
 func (v *validator) toolChange(where, kind string, o map[string]json.RawMessage) error {
 	if !slices.Contains(v.betas, "inline-tools-2026-09-15") && !slices.Contains(v.betas, "mid-conversation-tool-changes-2026-07-01") {
 		return fmt.Errorf("%s: requires the beta header inline-tools-2026-09-15 or mid-conversation-tool-changes-2026-07-01", where)
@@ -330,7 +328,7 @@ func results(i int, messages []wireMessage) error {
 			}
 		}
 	}
-	begun := false // something else than results
+	begun := false // a block other than a result was seen
 	for n, raw := range messages[i].blocks {
 		var b struct {
 			Type string
@@ -353,8 +351,9 @@ func results(i int, messages []wireMessage) error {
 	return nil
 }
 
-// thoughtful checks, with a budget for thinking, that the calls which have just been answered came after thinking.
-func (v *validator) thoughtful(messages []wireMessage) error {
+// finalThinking checks, if thinking has a budget, that thinking precedes the calls whose results the request ends
+// with.
+func (v *validator) finalThinking(messages []wireMessage) error {
 	n := len(messages)
 	if messages[n-1].role == "system" {
 		n--

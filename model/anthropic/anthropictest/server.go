@@ -18,10 +18,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"slices"
 	"strings"
-	"sync"
 
 	"github.com/kitbag-go/kitbag/internal/wiretest"
 )
@@ -31,14 +28,8 @@ import (
 type Server struct {
 	URL string // the base URL for a client
 
-	http   *httptest.Server
-	closed chan struct{} // closed by Close, which ends hanging answers
-
-	mu       sync.Mutex
-	turns    []Turn // not used yet
-	requests []*Request
-	key      string  // empty for any
-	faults   []error // of requests; they fail the test at its end
+	fake wiretest.Server[Request, Turn]
+	key  string // required of clients; empty accepts any
 }
 
 // A Request is a request of a client, decoded and as received. It must not be changed. Of
@@ -53,8 +44,8 @@ type Request struct {
 	Tools    []Tool
 
 	number   int    // of the request, from 1
-	prefix   string // identifies all before the answer, for signatures
-	thoughts int    // blocks of thinking that the answer has already
+	prefix   string // identifies everything before the answer, for signatures
+	thoughts int    // number of thinking blocks in the paused answer that it continues
 }
 
 // A Message is a message of a request. A content that is a string is one block.
@@ -115,75 +106,37 @@ type T interface {
 func New(t T, turns ...Turn) *Server {
 	t.Helper()
 	s := Serve(turns...)
-	t.Cleanup(func() {
-		t.Helper()
-		s.Close()
-		for _, err := range s.Faults() {
-			t.Errorf("anthropictest: %v", err)
-		}
-		if n := s.Remaining(); n > 0 {
-			t.Errorf("anthropictest: %d of %d turns were not used", n, len(turns))
-		}
-	})
+	s.fake.CloseWith(t, "anthropictest")
 	return s
 }
 
 // Serve starts a server on a port of the loopback interface. The caller closes it.
 func Serve(turns ...Turn) *Server {
-	s := &Server{turns: slices.Clone(turns), closed: make(chan struct{})}
-	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
-	s.URL = s.http.URL
+	s := new(Server)
+	s.URL = s.fake.Start(turns, func(t *Turn) *plan { return &t.plan }, s.serve)
 	return s
 }
 
-// Close ends the server and all running answers, and returns when they have ended. It may
-// be called more than once.
-func (s *Server) Close() {
-	s.mu.Lock()
-	select {
-	case <-s.closed:
-	default:
-		close(s.closed)
-	}
-	s.mu.Unlock()
-	s.http.CloseClientConnections()
-	s.http.Close()
-}
+// Close stops the server and all running answers, and waits for them to end. It may be called more than once.
+func (s *Server) Close() { s.fake.Close() }
 
 // RequireKey makes the server refuse other keys with status 401. Such a refusal is not a
 // fault, as a test may want it.
 func (s *Server) RequireKey(key string) *Server {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.fake.Mu.Lock()
+	defer s.fake.Mu.Unlock()
 	s.key = key
 	return s
 }
 
-// Requests returns the requests so far, also the refused ones.
-func (s *Server) Requests() []*Request {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.requests)
-}
+// Requests returns the requests so far, including rejected ones.
+func (s *Server) Requests() []*Request { return s.fake.Requests() }
 
 // Faults returns the errors of the requests so far, without those for a wrong key.
-func (s *Server) Faults() []error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.faults)
-}
+func (s *Server) Faults() []error { return s.fake.Faults() }
 
-// Remaining returns how many turns are unused, without one of [Always].
-func (s *Server) Remaining() (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range s.turns {
-		if !t.always {
-			n++
-		}
-	}
-	return n
-}
+// Remaining returns the number of unused turns, not counting one of [Always].
+func (s *Server) Remaining() int { return s.fake.Remaining() }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
@@ -195,7 +148,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		writeError(w, refusal)
 		return
 	}
-	turn.answer(w, r, req, s.closed)
+	turn.answer(w, r, req, s.fake.Closed)
 }
 
 // A refusal is an answer without a turn.
@@ -205,17 +158,14 @@ type refusal struct {
 	error
 }
 
-// next records a request and returns the turn that answers it, or a refusal. It calls the
-// functions of a turn under the lock, so that they may share variables; they must not use
-// the server.
+// next records a request and returns the turn that answers it, or a refusal.
 func (s *Server) next(r *http.Request, body []byte) (*Request, Turn, *refusal) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.fake.Mu.Lock()
+	defer s.fake.Mu.Unlock()
 	req := &Request{Header: r.Header.Clone(), Body: body}
-	s.requests = append(s.requests, req)
-	req.number = len(s.requests)
+	req.number = s.fake.Record(req)
 	refuse := func(status int, kind string, err error) (*Request, Turn, *refusal) {
-		s.faults = append(s.faults, fmt.Errorf("request %d: %w", req.number, err))
+		s.fake.Fault(err)
 		return nil, Turn{}, &refusal{status, kind, err}
 	}
 	if s.key != "" && r.Header.Get("X-Api-Key") != s.key {
@@ -235,20 +185,13 @@ func (s *Server) next(r *http.Request, body []byte) (*Request, Turn, *refusal) {
 		return refuse(http.StatusBadRequest, "invalid_request_error", err)
 	}
 	req.prefix, req.thoughts = prefix, thoughts
-	if len(s.turns) == 0 {
-		return refuse(http.StatusNotImplemented, "api_error", errors.New("no turn is left; add one to the server"))
-	}
-	turn := s.turns[0]
-	if !turn.always {
-		s.turns = s.turns[1:]
-	}
-	if turn.fn != nil {
-		turn = turn.fn(req)
-	}
-	for _, check := range turn.checks {
-		if err := check(req); err != nil {
-			return refuse(http.StatusBadRequest, "invalid_request_error", fmt.Errorf("not as expected: %w", err))
+	turn, status, err := s.fake.Next(req)
+	if err != nil {
+		kind := "invalid_request_error"
+		if status != http.StatusBadRequest {
+			kind = "api_error"
 		}
+		return refuse(status, kind, err)
 	}
 	return req, turn, nil
 }

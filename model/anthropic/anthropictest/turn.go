@@ -18,17 +18,10 @@ type Turn struct {
 	usage  Usage
 	ping   bool
 
-	status int // of a raw answer, if not 0
-	header http.Header
-	body   string
-
-	cut    int // bytes after which the connection is cut; -1 for never
-	pause  time.Duration
-	hang   bool
-	always bool
-	fn     func(*Request) Turn
-	checks []func(*Request) error
+	plan plan
 }
+
+type plan = wiretest.Plan[Request, Turn]
 
 // A Call is a tool call of an answer. Args is the text of the input, which may be
 // invalid JSON. An empty ID is replaced by a generated one.
@@ -38,7 +31,9 @@ type Call struct{ ID, Name, Args string }
 type Usage struct{ Input, Output, CacheRead, CacheWrite, Thinking int }
 
 // answer returns a turn without content, with the default usage.
-func answer() Turn { return Turn{cut: -1, usage: Usage{Input: 10, Output: 5}} }
+func answer() Turn {
+	return Turn{plan: plan{Answer: wiretest.Answer{Cut: -1}}, usage: Usage{Input: 10, Output: 5}}
+}
 
 // Text answers with text.
 func Text(s string) Turn { return answer().Text(s) }
@@ -49,22 +44,15 @@ func Thinking(s string) Turn { return answer().Thinking(s) }
 // Calls answers with tool calls.
 func Calls(calls ...Call) Turn { return answer().Calls(calls...) }
 
-// Raw answers with a stream as it is.
+// Raw answers with the given stream, unchanged.
 func Raw(body string) Turn {
 	return Status(http.StatusOK, body, "Content-Type", "text/event-stream")
 }
 
-// Status answers with a status and a body as they are. The rest are names and
-// values of headers.
+// Status answers with the given status and body. header has names and values in turn.
 func Status(status int, body string, header ...string) Turn {
 	t := answer()
-	t.status, t.body, t.header = status, body, http.Header{}
-	for i := 0; i+1 < len(header); i += 2 {
-		t.header.Set(header[i], header[i+1])
-	}
-	if t.header.Get("Content-Type") == "" {
-		t.header.Set("Content-Type", "application/json")
-	}
+	t.plan.Answer = wiretest.Raw(status, body, header...)
 	return t
 }
 
@@ -89,16 +77,16 @@ func Broken() Turn {
 // Hang answers with nothing, not even a header, until the client disconnects.
 func Hang() Turn {
 	t := answer()
-	t.hang = true
+	t.plan.Answer.Hang = true
 	return t
 }
 
 // Func makes the turn from the request. The server calls it for one request at a time.
-func Func(fn func(*Request) Turn) Turn { return Turn{fn: fn} }
+func Func(fn func(*Request) Turn) Turn { return Turn{plan: plan{Func: fn}} }
 
 // Always answers every further request with turn.
 func Always(turn Turn) Turn {
-	turn.always = true
+	turn.plan.Always = true
 	return turn
 }
 
@@ -116,7 +104,7 @@ func (t Turn) Thinking(s string) Turn { return t.add(object{"type": "thinking", 
 // Redacted adds a block of redacted thinking.
 func (t Turn) Redacted() Turn { return t.add(object{"type": "redacted_thinking"}) }
 
-// Block adds a block as it is, as a JSON object.
+// Block adds a block, given as a JSON object.
 func (t Turn) Block(block string) Turn {
 	var o object
 	if err := json.Unmarshal([]byte(block), &o); err != nil {
@@ -148,27 +136,30 @@ func (t Turn) Usage(u Usage) Turn { t.usage = u; return t }
 func (t Turn) Ping() Turn { t.ping = true; return t }
 
 // CutAfter closes the connection after n bytes of the body.
-func (t Turn) CutAfter(n int) Turn { t.cut = n; return t }
+func (t Turn) CutAfter(n int) Turn { t.plan.Answer.Cut = n; return t }
 
 // Slow waits between the events of a stream, in real time.
-func (t Turn) Slow(pause time.Duration) Turn { t.pause = pause; return t }
+func (t Turn) Slow(pause time.Duration) Turn { t.plan.Answer.Pause = pause; return t }
 
 // HangAfter is CutAfter, but keeps the connection open without data.
-func (t Turn) HangAfter(n int) Turn { t.cut, t.hang = n, true; return t }
+func (t Turn) HangAfter(n int) Turn { t.plan.Answer.Cut, t.plan.Answer.Hang = n, true; return t }
 
 // Expect checks the request; an error is answered with status 400, and fails the test of
 // [New].
 func (t Turn) Expect(checks ...func(*Request) error) Turn {
-	t.checks = append(slices.Clone(t.checks), checks...)
+	t.plan.Checks = append(slices.Clone(t.plan.Checks), checks...)
 	return t
 }
 
 // answer writes the turn, until its end, or until the client or the server closes.
 func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, closed <-chan struct{}) {
-	a := wiretest.Answer{Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Cut: t.cut, Hang: t.hang, Pause: t.pause}
+	a := t.plan.Answer
+	isRaw := a.Status != 0
+	if !isRaw {
+		a.Status, a.Header = http.StatusOK, http.Header{"Content-Type": {"application/json"}}
+	}
 	switch {
-	case t.status != 0:
-		a.Status, a.Header, a.Parts = t.status, t.header, []string{t.body}
+	case isRaw:
 	case req.Stream:
 		a.Parts = t.events(req)
 		a.Header.Set("Content-Type", "text/event-stream; charset=utf-8")
@@ -180,7 +171,7 @@ func (t Turn) answer(w http.ResponseWriter, r *http.Request, req *Request, close
 
 type object = map[string]any
 
-// content returns the blocks with what depends on the request: signatures and ids.
+// content returns the blocks with the signatures and ids that depend on the request.
 func (t Turn) content(req *Request) []object {
 	out := []object{}
 	thoughts := req.thoughts
@@ -261,7 +252,7 @@ func stream(b object) (begin object, deltas []object) {
 	case "server_tool_use":
 		begin = object{"type": b["type"], "id": b["id"], "name": b["name"], "input": object{}}
 		deltas = append(deltas, object{"type": "input_json_delta", "partial_json": wiretest.Marshal(b["input"])})
-	default: // it comes as a whole
+	default: // without deltas
 		begin = b
 	}
 	return begin, deltas

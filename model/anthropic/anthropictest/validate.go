@@ -12,10 +12,10 @@ import (
 	"github.com/kitbag-go/kitbag/internal/wiretest"
 )
 
-// Validate checks the body of a request by the rules of the API reference, "Create a Message", and the refusals
-// of the server. The errors are those of the server, as far as it has one. In two ways it is stricter:
-// user and assistant have to take turns, which the server does by joining their messages, and thinking of
-// another model is refused, which the server leaves out. Betas are the values of the header anthropic-beta.
+// Validate checks the body of a request by the rules of the API reference, "Create a Message", and the refusals of
+// the server. The errors have the server's texts where they are known. It is stricter in two ways: it refuses
+// consecutive messages of one role, which the server joins, and thinking of another model, which the server drops.
+// Betas are the values of the header anthropic-beta.
 func Validate(body []byte, betas ...string) error {
 	_, _, err := validate(body, betas)
 	return err
@@ -24,19 +24,19 @@ func Validate(body []byte, betas ...string) error {
 // A validator checks one request.
 type validator struct {
 	betas    []string
-	tools    []string // the names of those that may be called
-	removed  []string // of those that were removed
+	tools    []string // names of the tools that may be called
+	removed  []string // names of removed tools
 	thinking thinkingConfig
 	model    string
-	ids      map[string]bool // of all calls
+	ids      map[string]bool // ids of all calls
 	seen     *prefix
 	caches   []string // the times to live of the cache breakpoints, in order
-	paused   string   // what identifies all before the answer that the request continues; empty for none
-	thoughts int      // how many blocks of thinking that answer has
+	paused   string   // identifies everything before the paused answer that the request continues; empty if there is none
+	thoughts int      // number of thinking blocks in the paused answer
 }
 
-// validate checks a request. It returns what identifies all that comes before the answer, and how many blocks of
-// thinking the answer has already, if the request continues one that was paused.
+// validate checks a request. The prefix identifies everything before the answer. If the request continues a paused
+// answer, thoughts is the number of its thinking blocks.
 func validate(body []byte, betas []string) (prefix string, thoughts int, err error) {
 	o, err := wiretest.DecodeObject(body)
 	if err != nil {
@@ -52,7 +52,7 @@ func validate(body []byte, betas []string) (prefix string, thoughts int, err err
 	return v.seen.sum(), 0, nil
 }
 
-// requestMembers are those of the API reference, also of its beta features.
+// requestMembers are the members that the API reference lists, including those of beta features.
 var requestMembers = strings.Fields(`model messages max_tokens cache_control container context_management diagnostics fallbacks inference_geo
 	mcp_servers metadata output_config service_tier speed stop_sequences stream system temperature thinking tool_choice tools top_k top_p`)
 
@@ -147,7 +147,6 @@ func (v *validator) settings(o map[string]json.RawMessage, maxTokens int) error 
 	return outputConfig(o["output_config"])
 }
 
-// toolChoice checks the choice, which must name one of the tools.
 func (v *validator) toolChoice(raw json.RawMessage) error {
 	if raw == nil {
 		return nil
@@ -195,8 +194,8 @@ func outputConfig(raw json.RawMessage) error {
 	return closedObjects("output_config.format.schema", f.Schema)
 }
 
-// closedObjects checks that each object in a schema is closed, and that there are no constraints which are
-// not supported.
+// closedObjects checks that no object in a schema allows additional properties, and that no constraint is
+// unsupported.
 func closedObjects(where string, raw json.RawMessage) error {
 	var list []json.RawMessage
 	if json.Unmarshal(raw, &list) == nil {
@@ -227,7 +226,6 @@ func closedObjects(where string, raw json.RawMessage) error {
 	return nil
 }
 
-// toolList checks the tools.
 func (v *validator) toolList(raw json.RawMessage) error {
 	if raw == nil {
 		return nil
@@ -240,12 +238,12 @@ func (v *validator) toolList(raw json.RawMessage) error {
 		if err := v.tool(fmt.Sprintf("tools.%d", i), item); err != nil {
 			return err
 		}
-		v.seen.see("tools", item)
+		v.seen.add("tools", item)
 	}
 	return nil
 }
 
-// tool checks a tool. Those of the server have a type.
+// tool checks a tool. Server tools have a type.
 func (v *validator) tool(where string, raw json.RawMessage) error {
 	o, err := wiretest.DecodeObject(raw)
 	if err != nil {
@@ -273,7 +271,6 @@ func (v *validator) tool(where string, raw json.RawMessage) error {
 	return inputSchema(where+".input_schema", o["input_schema"])
 }
 
-// inputSchema checks the schema of a tool's input.
 func inputSchema(where string, raw json.RawMessage) error {
 	if raw == nil {
 		return fmt.Errorf("%s: Field required", where)
@@ -306,7 +303,7 @@ func (v *validator) system(raw json.RawMessage) error {
 		return nil
 	}
 	if _, err := wiretest.DecodeString(raw); err == nil {
-		v.seen.see("system", raw)
+		v.seen.add("system", raw)
 		return nil
 	}
 	list, err := wiretest.DecodeList(raw)
@@ -317,12 +314,12 @@ func (v *validator) system(raw json.RawMessage) error {
 		if err := v.block(fmt.Sprintf("system.%d", i), item, "text"); err != nil {
 			return err
 		}
-		v.seen.see("system", item)
+		v.seen.add("system", item)
 	}
 	return nil
 }
 
-// breakpoint notes a cache breakpoint.
+// breakpoint checks and records a cache breakpoint.
 func (v *validator) breakpoint(where string, o map[string]json.RawMessage) error {
 	raw := o["cache_control"]
 	if raw == nil || string(raw) == "null" {

@@ -36,7 +36,7 @@ func TestValidate(t *testing.T) {
 	}
 	for _, body := range []string{"", "[]", "null"} {
 		if Validate([]byte(body)) == nil {
-			t.Errorf("%q was taken", body)
+			t.Errorf("%q was accepted", body)
 		}
 	}
 }

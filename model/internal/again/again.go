@@ -1,4 +1,4 @@
-// Package again tells those who want to know, through a context, that a request to a model is sent again.
+// Package again reports retries of a request to a model to a function in its context.
 package again
 
 import (
@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// A Func is told of a request that is sent again: after which try, counted from 1, how long is waited
-// before, and why.
+// A Func is called when a request will be sent again, with the number of the failed try, counted from 1, the wait
+// until the next one, and the failure.
 type Func func(try int, wait time.Duration, err error)
 
 type key struct{}
 
-// From returns the Func in ctx, nil if there is none.
+// From returns the Func in ctx, or nil.
 func From(ctx context.Context) Func {
 	f, _ := ctx.Value(key{}).(Func)
 	return f
 }
 
-// With returns a context in which f is told, in place of the Func that ctx has.
+// With returns a context in which f replaces the Func of ctx.
 func With(ctx context.Context, f Func) context.Context { return context.WithValue(ctx, key{}, f) }
 
-// Notify tells the Func in ctx.
+// Notify calls the Func in ctx, if any.
 func Notify(ctx context.Context, try int, wait time.Duration, err error) {
 	if f := From(ctx); f != nil {
 		f(try, wait, err)

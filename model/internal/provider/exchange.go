@@ -1,8 +1,9 @@
-// Package provider has what the models of all vendors share: an exchange with a server in time, and how parts of a
-// conversation are sent for which an API has no place.
+// Package provider has what the models of all vendors share: an exchange with a server within time limits, and the
+// encoding of parts of a conversation that an API does not support.
 package provider
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -18,16 +19,17 @@ import (
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/httperror"
 )
 
 // Limits are how long a server may be silent: until its answer begins, and within the answer.
 type Limits struct{ Header, Idle time.Duration }
 
-// An Exchange is one request and its answer, which it reads. It is used by one goroutine, except for the
-// function of the timer. It has contexts as fields since it lasts for one call.
+// An Exchange sends one request and reads its answer. One goroutine uses it, except for the timer's function. It
+// has contexts as fields since it lasts for one call.
 type Exchange struct {
-	Ctx    context.Context // ends with the caller's, and when the server is silent too long
-	Ending time.Duration   // if not 0, the limit of the silence from now on: the model has finished
+	Ctx    context.Context // ends with the caller's context, or when the server is silent too long
+	Ending time.Duration   // if not 0, the limit on silence from now on, since the model has finished
 	EOF    bool            // the answer has been read to its end
 
 	parent context.Context // the caller's
@@ -45,8 +47,8 @@ func (x *Exchange) Start(ctx context.Context, limits Limits) {
 	x.timer = time.AfterFunc(limits.Header, x.timedOut)
 }
 
-// timedOut ends an exchange with a server that is silent. The reason becomes the context's cause,
-// which Explain returns.
+// timedOut ends an exchange because the server was silent. The reason becomes the context's cause, which Explain
+// returns.
 func (x *Exchange) timedOut() {
 	if !x.begun.Load() {
 		x.cancel(fmt.Errorf("no answer began within %v", x.limits.Header))
@@ -55,14 +57,14 @@ func (x *Exchange) timedOut() {
 	}
 }
 
-// Begun is called when the header of the answer has come, or the request has failed. The body is nil then.
+// Begun must be called when the header of the answer has arrived, or with a nil body when the request has failed.
 func (x *Exchange) Begun(body io.ReadCloser) {
 	x.begun.Store(true)
 	x.body = body
 }
 
-// Read reads from the answer's body. Each read may last for the idle limit; the time between
-// reads is the consumer's.
+// Read reads from the answer's body. The idle limit applies to each read; the time between reads, which the
+// consumer takes, does not count.
 func (x *Exchange) Read(p []byte) (int, error) {
 	limit := x.limits.Idle
 	if x.Ending > 0 {
@@ -106,6 +108,48 @@ func (x *Exchange) Explain(err error, conversation []*message.Message) error {
 		err = cause
 	}
 	return &model.Error{Kind: model.KindConnection, Message: err.Error(), Err: err}
+}
+
+// MaxLine bounds a line of a stream, and an answer that is not a stream. An
+// image comes in one line.
+const MaxLine = 64 << 20
+
+// Unstreamed returns an answer that is not a stream. For a stream it returns nil and consumes nothing. The first
+// byte decides: neither the Content-Type nor the request is reliable.
+func Unstreamed(r *bufio.Reader) ([]byte, error) {
+	first, err := firstByte(r)
+	switch {
+	case err == io.EOF:
+		return nil, httperror.BadAnswer("the server's answer is empty; check the base URL and the model", nil)
+	case err != nil || first != '{' && first != '[' && first != '<':
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(r, MaxLine+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(data) > MaxLine:
+		return nil, fmt.Errorf("the answer is longer than the limit of %d bytes", MaxLine)
+	case first == '<':
+		return nil, httperror.BadAnswer("the server's answer is a web page, not JSON; the base URL may lack its path, such as /v1", data)
+	}
+	return data, nil
+}
+
+// firstByte returns the first byte that is not white space or part of a byte order mark, without
+// consuming it.
+func firstByte(r *bufio.Reader) (byte, error) {
+	for {
+		c, err := r.ReadByte()
+		if err != nil {
+			return 0, err
+		}
+		switch c {
+		case ' ', '\t', '\r', '\n', 0xEF, 0xBB, 0xBF:
+		default:
+			return c, r.UnreadByte()
+		}
+	}
 }
 
 // Client is used by all models, so that models on the same server share connections.

@@ -1,4 +1,4 @@
-// Package killed has what tests need that kill processes at the saves of a session.
+// Package killed helps tests to kill processes at the saves of a session.
 package killed
 
 import (
@@ -39,8 +39,8 @@ func Now() {
 	select {}
 }
 
-// Run runs a process that may kill itself, and returns what it printed and whether it was killed. Another
-// end than that, or success, is an error.
+// Run runs a process that may kill itself, and returns what it printed and whether it was killed. Any other failure
+// of the process is an error.
 func Run(cmd *exec.Cmd) (out string, killed bool, err error) {
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

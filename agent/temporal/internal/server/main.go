@@ -2,8 +2,8 @@
 // file, so that it can be killed and started again. It prints its process id when it is ready,
 // and ends with its standard input.
 //
-// It is a module of its own and not in go.work: the server has hundreds of dependencies,
-// whose versions would be those of the whole workspace.
+// It is a separate module and not in go.work, because the server's hundreds of dependencies would determine
+// versions for the whole workspace.
 package main
 
 import (
@@ -73,8 +73,8 @@ func serve(file string, port int, namespace string) error {
 	return err
 }
 
-// configuration returns that of a server with all its services in one process. After a restart they have the same
-// ports as before: those that are in the database are believed to be alive for a minute.
+// configuration returns the configuration of a server with all its services in one process. After a restart they
+// have the same ports as before, because the database lists the old ones as alive for a minute.
 func configuration(db *config.SQL, port int) (*config.Config, error) {
 	ports, err := freePorts(db.DatabaseName + ".ports")
 	if err != nil {
@@ -117,7 +117,7 @@ func freePorts(file string) (ports [8]int, err error) {
 		if err != nil {
 			return ports, err
 		}
-		defer ln.Close() // at the end, so that they differ
+		defer ln.Close() // only at the end, so that all ports differ
 		ports[i] = ln.Addr().(*net.TCPAddr).Port
 	}
 	if data, err = json.Marshal(ports); err != nil {

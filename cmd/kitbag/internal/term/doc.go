@@ -1,5 +1,5 @@
-// Package term is the terminal of a conversation: an editor for messages, text that streams in as
-// Markdown, a line that shows what goes on, and questions.
+// Package term is the terminal of a conversation: an editor for messages, text that streams in as Markdown, a
+// status line for the running work, and questions.
 //
 //	err := term.Run(ctx, term.Options{Colour: true}, func(ctx context.Context, s *term.Screen) error {
 //		for {
@@ -11,20 +11,19 @@
 //		}
 //	})
 //
-// It does not use the alternate screen: what is finished is printed, so that the terminal's own
-// scrolling, search and copying work. Only the last lines are drawn again: the end of the text that
-// streams in, the status, and the editor or a question.
+// It does not use the alternate screen: finished text is printed, so that the terminal's own scrolling, search and
+// copying work. Only the last lines are redrawn: the end of the streamed text, the status line, and the editor or a
+// question.
 //
-// All decisions are in state, which changes only in update, without input and output. Screen sends it
-// messages through bubbletea, and prints.
+// All logic is in the type state, which only its method update changes, without input or output. Screen prints, and sends
+// messages to the state through bubbletea.
 //
 // # Trust
 //
-// What is printed may come from a model, a tool or a server. Stream escapes control characters after
-// the Markdown is parsed, since a character reference can stand for one. Print keeps the colours of the
-// program and removes every other control sequence; its caller removes colours from text of others.
+// Printed text may come from a model, a tool or a server. Stream escapes control characters after the Markdown is
+// parsed, since a character reference can stand for one. Print keeps the colours of the program and removes every
+// other control sequence; its caller must remove colours from untrusted text.
 //
-// A question is answered only by keys that were typed after it was shown. When it is on the screen, the
-// terminal is asked for the position of its cursor: it answers after all keys that were typed before.
-// Until then keys are dropped.
+// Only keys that were typed after a question was shown can answer it. When the question is on the screen, the terminal is
+// asked for the position of its cursor. Its answer comes after all keys that were typed before, which are dropped.
 package term

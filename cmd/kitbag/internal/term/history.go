@@ -11,13 +11,12 @@ import (
 	"strings"
 )
 
-// maxHistory is how many messages a history keeps, and maxEntry how many bytes of each.
 const (
-	maxHistory = 500
-	maxEntry   = 64 << 10
+	maxHistory = 500      // messages
+	maxEntry   = 64 << 10 // bytes of a message that is stored
 )
 
-// A History has the messages that were typed in a directory, also in earlier conversations. The zero
+// A History has the messages that the user has typed in a directory, including earlier conversations. The zero
 // History is not stored.
 type History struct {
 	file    string
@@ -25,8 +24,7 @@ type History struct {
 	entries []string // oldest first
 }
 
-// OpenHistory reads the history in file, which may be missing. clean removes secrets from what is
-// stored; nil removes nothing.
+// OpenHistory reads the history in file, which may be missing. clean removes secrets from what is stored; it may be nil.
 func OpenHistory(file string, clean func(string) string) (*History, error) {
 	h := &History{file: file, clean: clean}
 	f, err := os.Open(file)
@@ -43,7 +41,7 @@ func OpenHistory(file string, clean func(string) string) (*History, error) {
 	for sc.Scan() {
 		lines++
 		var text string
-		if json.Unmarshal(sc.Bytes(), &text) == nil { // a line that a crash cut off is left out
+		if json.Unmarshal(sc.Bytes(), &text) == nil { // skip a line that a crash has cut off
 			h.remember(text)
 		}
 	}
@@ -88,7 +86,7 @@ func (h *History) Add(text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// rewrite stores the entries that are kept.
+// rewrite replaces the file by one with only the newest entries.
 func (h *History) rewrite() error {
 	f, err := os.CreateTemp(filepath.Dir(h.file), ".history-") // mode 0600
 	if err != nil {

@@ -17,17 +17,16 @@ import (
 	"github.com/kitbag-go/kitbag/internal/visible"
 )
 
-// parser is made when the first text is shown, since making it takes milliseconds.
+// parser is created on first use, since that takes milliseconds.
 var parser = sync.OnceValue(func() goldmark.Markdown {
 	return goldmark.New(goldmark.WithExtensions(extension.GFM))
 })
 
-// Markdown renders Markdown as lines of at most width columns. Without colour it keeps the marks of
-// emphasis and code, so that nothing is lost. Control characters of src never get through. Text with too many
-// marks in each other is only wrapped.
+// Markdown renders Markdown as lines of at most width columns. Without colour it keeps the marks of emphasis and
+// code. It removes control characters of src. Text with too many nested marks is only wrapped.
 func Markdown(src string, width int, colour bool) []string {
 	src = visible.Text(strings.ReplaceAll(src, "\r\n", "\n"))
-	if tangled(src) {
+	if tooComplex(src) {
 		return fold(plain(src), max(width, 8))
 	}
 	m := &markdown{src: []byte(src), colour: colour}
@@ -39,10 +38,10 @@ type markdown struct {
 	colour bool
 
 	out   strings.Builder // of inline
-	stack []string        // the styles that are open in out
+	stack []string        // the open styles in out
 }
 
-// The styles of Markdown, as parameters of SGR.
+// The styles of Markdown, as parameters of SGR control sequences.
 const (
 	bold   = "1"
 	faint  = "2"
@@ -109,7 +108,7 @@ func (m *markdown) list(n *ast.List, width int) (lines []string) {
 	return lines
 }
 
-// code renders the lines of n as they are, but for those that do not fit.
+// code renders the lines of n unchanged, except that long ones are wrapped.
 func (m *markdown) code(n ast.Node, language string, width int) (lines []string) {
 	for i := range n.Lines().Len() {
 		seg := n.Lines().At(i)
@@ -264,8 +263,8 @@ func (m *markdown) span(n ast.Node) {
 	}
 }
 
-// literal returns text of the source as it is meant: without backslashes before punctuation, and with
-// character references resolved. What these stand for is escaped like all other text.
+// literal returns the text of the source without backslashes before punctuation, and with character references
+// resolved. The result is escaped like all other text.
 func (m *markdown) literal(b []byte, raw bool) string {
 	if !raw {
 		b = []byte(html.UnescapeString(string(util.UnescapePunctuations(b))))

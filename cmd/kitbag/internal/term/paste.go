@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// longPaste is how many lines of pasted text are shown in the editor. Of more there is a note, and so of
-// text with tabs, which the editor cannot keep.
+// longPaste is how many lines of pasted text the editor shows. A note replaces longer text, and text with tabs, which the
+// editor does not support.
 const longPaste = 6
 
-// paste inserts text that was pasted: it is one message or a part of one, however many lines it has.
+// paste inserts pasted text into the message, even if it has several lines.
 func (s *state) paste(text string) {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
 	if q := s.question; q != nil {
 		if q.armed && q.keys == "" {
 			q.line.InsertString(strings.ReplaceAll(plain(text), "\n", " "))
 		}
-		return // a pasted text must not press keys
+		return // pasted text must not answer a question
 	}
 	if lines := strings.Count(strings.TrimRight(text, "\n"), "\n") + 1; lines > longPaste || strings.Contains(text, "\t") || len(text) > 2000 {
 		s.pastes = append(s.pastes, text)
@@ -34,7 +34,7 @@ func pasteNote(n, lines int) string {
 	return fmt.Sprintf("[pasted text %d: %d lines]", n, lines)
 }
 
-// expand puts the pasted texts in the place of their notes.
+// expand replaces the notes by the pasted texts.
 func (s *state) expand(value string) string {
 	var notes []string
 	for i, text := range s.pastes {

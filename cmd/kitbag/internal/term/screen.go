@@ -12,14 +12,14 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// Errors of what waits for the person.
+// Errors of methods that wait for the user.
 var (
-	ErrLeft        = errors.New("the input has ended")                   // Ctrl-D, or Ctrl-C twice
-	ErrInterrupted = errors.New("interrupted")                           // Ctrl-C at a question
-	ErrForced      = errors.New("interrupted while the work was ending") // Ctrl-C twice during work
+	ErrLeft        = errors.New("the input has ended")                     // Ctrl-D, or Ctrl-C twice
+	ErrInterrupted = errors.New("interrupted")                             // Ctrl-C at a question
+	ErrForced      = errors.New("interrupted while the work was stopping") // Ctrl-C twice during work
 )
 
-// Options are what a Screen is made of. The zero value works at the terminal of the program.
+// Options configure a Screen. The zero value uses the terminal of the program.
 type Options struct {
 	In, Out  *os.File                      // nil for standard input and output
 	Colour   bool                          // use colours and styles
@@ -27,19 +27,18 @@ type Options struct {
 	Complete func(word string) []Candidate // candidates for a word that begins with / or @, sorted; nil for none
 }
 
-// A Screen is the terminal while Run works. It is safe for concurrent use, but only one question can be
-// open at a time.
+// A Screen is the terminal during Run. It is safe for concurrent use, but only one question can be open at a time.
 type Screen struct {
 	program       *tea.Program
 	colour        bool
 	width, height atomic.Int32
 
-	mu      sync.Mutex // for what follows, and held while lines are printed, so that they stay together
+	mu      sync.Mutex // guards partial, and is held while lines are printed, so that they stay together
 	stream  stream
-	partial string // of a line that was written
+	partial string // the incomplete last line of Write
 }
 
-// model is the state as bubbletea wants it.
+// model adapts the state to bubbletea's interface.
 type model struct {
 	*state
 	resized func(width, height int)
@@ -64,12 +63,12 @@ func (m model) View() tea.View {
 	return v
 }
 
-// firstFrame is when the first frame has been drawn: until then bubbletea takes the whole terminal for the frame,
-// and lines that are printed would be far apart.
+// firstFrame is the time in which bubbletea draws the first frame. Until then it assumes that the frame fills the
+// terminal, and would print lines far apart.
 const firstFrame = 50 * time.Millisecond
 
-// Run shows the terminal while body works, and returns body's error. It returns ErrForced at once, while
-// body still works, when the person interrupts a second time.
+// Run shows the terminal while body works, and returns body's error. It returns ErrForced at once, while body still
+// works, when the user interrupts a second time.
 func Run(ctx context.Context, o Options, body func(context.Context, *Screen) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -110,18 +109,18 @@ func Run(ctx context.Context, o Options, body func(context.Context, *Screen) err
 	if st.work != nil && st.work.forced {
 		return ErrForced
 	}
-	cancel() // if the terminal failed, body still works
+	cancel() // if the terminal failed, body is still running
 	if bodyErr := <-done; bodyErr != nil {
 		return bodyErr
 	}
 	return err
 }
 
-// wait sends what make returns for a channel, and waits for the answer that comes over it.
-func (s *Screen) wait(ctx context.Context, send func(chan<- answer) tea.Msg) (string, error) {
+// wait sends the message that makeMsg returns, and waits for the answer on its channel.
+func (s *Screen) wait(ctx context.Context, makeMsg func(chan<- answer) tea.Msg) (string, error) {
 	s.flush()
 	reply := make(chan answer, 1)
-	s.program.Send(send(reply))
+	s.program.Send(makeMsg(reply))
 	select {
 	case a := <-reply:
 		return a.text, a.err
@@ -131,20 +130,20 @@ func (s *Screen) wait(ctx context.Context, send func(chan<- answer) tea.Msg) (st
 	}
 }
 
-// Message returns the next message of the person, and prints it. It returns ErrLeft when there is none.
+// Message returns the user's next message, and prints it. It returns ErrLeft when the input has ended.
 func (s *Screen) Message(ctx context.Context) (string, error) {
 	text, err := s.wait(ctx, func(reply chan<- answer) tea.Msg { return readMsg{reply} })
 	if err == nil {
 		var lines []string
 		for line := range strings.SplitSeq(plain(text), "\n") {
-			lines = append(lines, wrap(line, max(s.size()-2, 8))...)
+			lines = append(lines, wrap(line, max(s.columns()-2, 8))...)
 		}
 		s.print(append([]string{""}, indent(lines, paint(s.colour, bold, "> "), "  ")...))
 	}
 	return text, err
 }
 
-// Line asks for a line of text, which is text at first, and returns it without surrounding space.
+// Line asks for a line, with text as its initial content, and returns it without surrounding space.
 func (s *Screen) Line(ctx context.Context, label, text string) (string, error) {
 	label = strings.TrimRight(onlyColours(label), " \n")
 	got, err := s.wait(ctx, func(reply chan<- answer) tea.Msg { return askMsg{label: label, text: text, reply: reply} })
@@ -160,8 +159,8 @@ func (s *Screen) Key(ctx context.Context, label, keys string) (string, error) {
 	return s.wait(ctx, func(reply chan<- answer) tea.Msg { return askMsg{label: label, keys: keys, reply: reply} })
 }
 
-// Work shows that something is at work until stop is called. The context ends when the person interrupts
-// it; what was typed meanwhile stays in the editor.
+// Work shows a status line until stop is called. The context ends when the user interrupts the work; text that was
+// typed meanwhile stays in the editor.
 func (s *Screen) Work(ctx context.Context, label string) (working context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	s.program.Send(workMsg{label, cancel})
@@ -171,10 +170,10 @@ func (s *Screen) Work(ctx context.Context, label string) (working context.Contex
 	}
 }
 
-// Status changes what is shown of the work: its label, unless it is empty, and its tokens.
+// Status changes the label, unless it is empty, and the number of tokens of the status line.
 func (s *Screen) Status(label string, tokens int) { s.program.Send(statusMsg{label, tokens}) }
 
-// Stream adds Markdown to the text that streams in. Complete blocks are printed.
+// Stream adds Markdown to the streamed text, and prints complete blocks.
 func (s *Screen) Stream(text string) {
 	s.flush()
 	s.mu.Lock()
@@ -186,7 +185,7 @@ func (s *Screen) Stream(text string) {
 	}
 }
 
-// EndStream prints what is left of the text that streams in.
+// EndStream prints the rest of the streamed text.
 func (s *Screen) EndStream() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,16 +198,16 @@ func (s *Screen) EndStream() {
 
 // printMarkdown prints blocks, after a blank line.
 func (s *Screen) printMarkdown(text string) {
-	s.printLocked(append([]string{""}, Markdown(text, s.size(), s.colour)...))
+	s.printLocked(append([]string{""}, Markdown(text, s.columns(), s.colour)...))
 }
 
 // Print prints lines, whose only control sequences are colours. A line that is too long continues
 // indented, so that it cannot look like another line.
 func (s *Screen) Print(text string) {
-	s.print(fold(onlyColours(strings.TrimRight(text, "\n")), s.size()))
+	s.print(fold(onlyColours(strings.TrimRight(text, "\n")), s.columns()))
 }
 
-// Write prints complete lines, and keeps the rest until more is written or a question comes.
+// Write prints complete lines, and keeps the rest until the line is complete or a question is shown.
 func (s *Screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	text := s.partial + string(p)
@@ -221,7 +220,7 @@ func (s *Screen) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flush prints a line that was written without its end.
+// flush prints an incomplete line.
 func (s *Screen) flush() {
 	s.mu.Lock()
 	text := s.partial
@@ -232,8 +231,8 @@ func (s *Screen) flush() {
 	}
 }
 
-// size returns the columns for a line. In the last one of the terminal the end of a line would be erased.
-func (s *Screen) size() int { return max(int(s.width.Load())-1, 8) }
+// columns returns the number of columns for a line, without the terminal's last one, in which text would be erased.
+func (s *Screen) columns() int { return max(int(s.width.Load())-1, 8) }
 
 func (s *Screen) print(lines []string) {
 	s.mu.Lock()
@@ -241,8 +240,8 @@ func (s *Screen) print(lines []string) {
 	s.printLocked(lines)
 }
 
-// printLocked prints lines above the frame, as many at a time as the terminal has rows for: more would
-// push the frame off the screen.
+// printLocked prints lines above the frame. It prints at most as many at once as fit above the frame, since more
+// would push the frame off the screen.
 func (s *Screen) printLocked(lines []string) {
 	height := int(s.height.Load())
 	rows := max(1, height-frameRows(height))

@@ -9,40 +9,40 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// state is all that the terminal shows and waits for. It changes in update only.
+// state is everything that the terminal shows and waits for. Only update changes it.
 type state struct {
 	options
 	width, height int
 	now           time.Time
 
 	editor  textarea.Model
-	pastes  []string // the texts behind the notes about pasted text in the editor
+	pastes  []string // the pasted texts, in the order of their placeholders in the editor
 	menu    []Candidate
-	picked  int // in menu
-	recall  int // the entry of the history that is shown; len for none
+	picked  int // index in menu
+	entry   int // index of the shown entry of the history; its length if none is shown
 	draft   string
-	queue   []string // messages that were sent while the agent worked
-	reader  chan<- answer
-	leaving bool // the next interrupt leaves
-	left    bool // the person has left; the next reader gets to know
+	queue   []string      // messages that were sent while the agent worked
+	reader  chan<- answer // gets the next message; nil if no one waits for it
+	leaving bool          // the next interrupt ends the input
+	left    bool          // the user has ended the input; the next reader gets ErrLeft
 
 	work     *work
-	tail     string // the end of the text that streams in
+	tail     string // the end of the streamed text
 	question *question
 	asked    int // questions so far
 }
 
-// options are what does not change.
+// options are the constant part of the state.
 type options struct {
 	colour   bool
 	history  *History
 	complete func(word string) []Candidate
 }
 
-// A Candidate is what the word before the cursor may become.
+// A Candidate is a possible completion of the word before the cursor.
 type Candidate struct{ Text, Help string }
 
-// work is what runs and can be interrupted.
+// work describes the running work, which can be interrupted.
 type work struct {
 	label    string
 	tokens   int
@@ -58,7 +58,7 @@ type question struct {
 	label string
 	keys  string
 	line  textarea.Model
-	armed bool // the keys that come now were typed after the question was shown
+	armed bool // the question has been shown, so keys are answers to it
 	reply chan<- answer
 }
 
@@ -67,14 +67,14 @@ type answer struct {
 	err  error
 }
 
-// What the Screen sends to the state. A channel of an answer has room for it.
+// The messages that the Screen sends to the state. A channel for an answer buffers one.
 type (
 	readMsg struct{ reply chan<- answer }
 	askMsg  struct {
-		label, keys, text string // text is in the line at first
+		label, keys, text string // text is the initial content of the line
 		reply             chan<- answer
 	}
-	dropMsg struct{ reply chan<- answer } // the answer is not wanted any more
+	dropMsg struct{ reply chan<- answer } // the caller does not wait for the answer any more
 	workMsg struct {
 		label  string
 		cancel func()
@@ -93,7 +93,8 @@ const (
 	maxEditorRows = 8
 	maxMenu       = 5
 
-	// armLate is when a question is answered by keys in a terminal that does not say where its cursor is.
+	// armLate is the delay after which a question accepts keys in a terminal that does not report the position of
+	// its cursor.
 	armLate = 2 * time.Second
 )
 
@@ -101,8 +102,7 @@ func newState(o options) *state {
 	if o.history == nil {
 		o.history = &History{}
 	}
-	s := &state{options: o, width: 80, height: 24, editor: newEditor("> "), recall: len(o.history.entries)}
-	return s
+	return &state{options: o, width: 80, height: 24, editor: newEditor("> "), entry: len(o.history.entries)}
 }
 
 // newEditor returns a text area whose first row begins with the prompt.
@@ -180,7 +180,7 @@ func (s *state) status(msg statusMsg) {
 	s.work.tokens = msg.tokens
 }
 
-// read gives the next message to reply, now or when it is there.
+// read sends the next message to reply, as soon as there is one.
 func (s *state) read(reply chan<- answer) {
 	switch {
 	case s.left:
@@ -211,7 +211,7 @@ func (s *state) arm(id int) {
 	}
 }
 
-// drop forgets who waits at reply.
+// drop removes the reader or question that waits for reply.
 func (s *state) drop(reply chan<- answer) {
 	if s.reader == reply {
 		s.reader = nil
@@ -221,7 +221,7 @@ func (s *state) drop(reply chan<- answer) {
 	}
 }
 
-// key is a key that was pressed.
+// key handles a pressed key.
 func (s *state) key(k tea.KeyPressMsg) tea.Cmd {
 	name := k.String()
 	if name != "ctrl+c" {
@@ -240,10 +240,10 @@ func (s *state) key(k tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// interrupt stops the work, or else empties the editor, or else leaves. It never sends what was typed.
+// interrupt stops the work, or empties the editor, or ends the input. It never sends the typed text.
 func (s *state) interrupt() tea.Cmd {
 	q := s.question
-	if q != nil { // the work ends before its question does
+	if q != nil { // an interrupt stops the work, not only its question
 		s.question = nil
 		defer func() { q.reply <- answer{err: ErrInterrupted} }()
 	}
@@ -255,7 +255,7 @@ func (s *state) interrupt() tea.Cmd {
 	case s.work != nil:
 		s.work.stopping = true
 		s.work.cancel()
-		if len(s.queue) > 0 { // back into the editor, as they were meant to follow the work
+		if len(s.queue) > 0 { // queued messages were meant for after the work: move them back into the editor
 			s.setValue(strings.Join(append(s.queue, s.editor.Value()), "\n"))
 			s.queue = nil
 		}
@@ -276,7 +276,7 @@ func (s *state) leave() {
 	}
 }
 
-// answerKey is a key for the question.
+// answerKey handles a key for the question.
 func (s *state) answerKey(k tea.KeyPressMsg, name string) {
 	q := s.question
 	if !q.armed {
@@ -300,7 +300,7 @@ func (s *state) answerKey(k tea.KeyPressMsg, name string) {
 	}
 }
 
-// editKey is a key for the editor.
+// editKey handles a key for the editor.
 func (s *state) editKey(k tea.KeyPressMsg, name string) {
 	switch {
 	case name == "enter":
@@ -324,10 +324,10 @@ func (s *state) editKey(k tea.KeyPressMsg, name string) {
 		s.picked %= len(s.menu)
 		return
 	case name == "up" && s.editor.Line() == 0 && s.editor.LineInfo().RowOffset == 0:
-		s.show(s.recall - 1)
+		s.showEntry(s.entry - 1)
 		return
 	case name == "down" && s.editor.Line() == s.editor.LineCount()-1 && s.editor.LineInfo().RowOffset+1 >= s.editor.LineInfo().Height:
-		s.show(s.recall + 1)
+		s.showEntry(s.entry + 1)
 		return
 	case name == "esc":
 		s.menu = nil
@@ -348,7 +348,7 @@ func (s *state) enter() {
 	if text == "" {
 		return
 	}
-	_ = s.history.Add(text) // a history that cannot be stored still works until the end
+	_ = s.history.Add(text) // on failure the history still works in memory
 	s.clear()
 	if s.reader == nil {
 		s.queue = append(s.queue, text)
@@ -361,7 +361,7 @@ func (s *state) enter() {
 // clear empties the editor.
 func (s *state) clear() {
 	s.editor.Reset()
-	s.pastes, s.menu, s.draft, s.recall = nil, nil, "", len(s.history.entries)
+	s.pastes, s.menu, s.draft, s.entry = nil, nil, "", len(s.history.entries)
 }
 
 func (s *state) setValue(text string) {
@@ -371,16 +371,16 @@ func (s *state) setValue(text string) {
 	s.menu = nil
 }
 
-// show puts entry i of the history into the editor; the one after the last is what was typed.
-func (s *state) show(i int) {
+// showEntry puts entry i of the history into the editor. After the last entry comes the draft that was typed.
+func (s *state) showEntry(i int) {
 	n := len(s.history.entries)
 	if i < 0 || i > n {
 		return
 	}
-	if s.recall == n {
+	if s.entry == n {
 		s.draft = s.editor.Value()
 	}
-	if s.recall = i; i == n {
+	if s.entry = i; i == n {
 		s.setValue(s.draft)
 	} else {
 		s.setValue(s.history.entries[i])
@@ -412,8 +412,8 @@ func (s *state) word() string {
 	return ""
 }
 
-// completeWord replaces the word before the cursor by what all candidates begin with, or else by the
-// picked one.
+// completeWord extends the word before the cursor to the common prefix of all candidates, or else replaces it by
+// the picked one.
 func (s *state) completeWord() {
 	if s.menu == nil {
 		s.suggest()
@@ -448,8 +448,8 @@ func commonPrefix(a, b string) string {
 	return a[:n]
 }
 
-// inMenu returns the candidates that are shown, and which of them is picked.
-func (s *state) inMenu() (shown []Candidate, picked int) {
+// visibleMenu returns the shown candidates, and the index of the picked one.
+func (s *state) visibleMenu() (shown []Candidate, picked int) {
 	from := max(0, min(s.picked-maxMenu/2, len(s.menu)-maxMenu))
 	shown = s.menu[from:min(len(s.menu), from+maxMenu)]
 	return slices.Clip(shown), s.picked - from

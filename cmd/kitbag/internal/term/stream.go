@@ -2,10 +2,10 @@ package term
 
 import "strings"
 
-// A stream is Markdown that comes in pieces. It returns blocks when they are complete.
+// A stream splits Markdown that arrives in pieces into blocks.
 type stream struct{ rest string }
 
-// add appends text and returns the blocks that are complete; "" for none.
+// add appends text and returns the blocks that are complete, or "".
 func (s *stream) add(text string) (done string) {
 	s.rest += text
 	if !strings.Contains(text, "\n") {
@@ -16,17 +16,16 @@ func (s *stream) add(text string) (done string) {
 	return done
 }
 
-// end returns what is left.
+// end returns the rest.
 func (s *stream) end() string {
 	rest := s.rest
 	s.rest = ""
 	return rest
 }
 
-// completeBlocks returns the length of the complete blocks at the beginning of Markdown that is still
-// written. A block ends at a blank line that is followed by a line that cannot belong to it: one that is
-// not indented, and, after a list or a quotation, does not continue it. The last line counts only if it
-// is complete.
+// completeBlocks returns the length of the complete blocks at the beginning of s, whose end is still missing. A block
+// ends at a blank line if the next line cannot belong to the block: a line that is not indented and, after a list or a
+// quotation, does not continue it. The last line counts only if it is complete.
 func completeBlocks(s string) (n int) {
 	fence, blank, first := "", false, ""
 	for at := 0; at < len(s); {
@@ -37,7 +36,7 @@ func completeBlocks(s string) (n int) {
 		line := s[at : at+end]
 		trimmed := strings.TrimSpace(line)
 		if fence == "" && trimmed != "" {
-			if blank && !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "\t") && !(continues(trimmed) && continues(first)) {
+			if blank && !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "\t") && !(isItem(trimmed) && isItem(first)) {
 				n, first = at, ""
 			}
 			if first == "" {
@@ -67,8 +66,8 @@ func fenceOf(line string) string {
 	return ""
 }
 
-// continues reports whether a line is an item of a list or a quotation.
-func continues(line string) bool {
+// isItem reports whether a line is an item of a list or part of a quotation.
+func isItem(line string) bool {
 	if line == "" {
 		return false
 	}

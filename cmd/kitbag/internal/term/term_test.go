@@ -292,8 +292,8 @@ func TestPrintKeepsColours(t *testing.T) {
 	}
 }
 
-// TestTangled: Markdown that would take long to lay out is only wrapped, with all of its text.
-func TestTangled(t *testing.T) {
+// TestTooComplex: Markdown that would take long to lay out is only wrapped, with all of its text.
+func TestTooComplex(t *testing.T) {
 	const n = 20_000
 	repeat := strings.Repeat
 	for name, src := range map[string]string{
@@ -304,7 +304,7 @@ func TestTangled(t *testing.T) {
 		"after a fence in a list": "- a\n  ```\n" + repeat("~~a ", n) + "end", "after code": "```\n```\n" + repeat("~~a ", n) + "end", "after a fence with text": "```\n``` a\n```\n" + repeat("~~a ", n) + "end",
 	} {
 		lines := Markdown(src, 80, true)
-		if len(lines) == 0 || !strings.HasSuffix(strings.TrimSpace(lines[len(lines)-1]), "end") || !tangled(src) {
+		if len(lines) == 0 || !strings.HasSuffix(strings.TrimSpace(lines[len(lines)-1]), "end") || !tooComplex(src) {
 			t.Errorf("%s: %d lines", name, len(lines))
 		}
 	}
@@ -313,7 +313,7 @@ func TestTangled(t *testing.T) {
 		"names": repeat("a_b c_d ", n), "a rule": repeat("-", n), "a rule of stars": repeat("* ", 200), "a drawn table": "+" + repeat("-----+", 99), "a table": "|a|b|\n|-|-|\n" + repeat("|1|2|\n", n),
 		"quoted": repeat("> quoted\n", n),
 	} {
-		if tangled(src) {
+		if tooComplex(src) {
 			t.Errorf("%s is tangled", name)
 		}
 	}

@@ -9,18 +9,18 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// frameRows is how many rows are drawn again and again: the others are for what is printed.
+// frameRows is the maximum number of redrawn rows; the others show printed text.
 func frameRows(height int) int { return max(4, height*2/3) }
 
-// view returns what is drawn below the printed lines, and where the cursor is; nil for none.
+// view returns the frame below the printed lines, and the cursor; nil for none.
 func (s *state) view() (text string, cursor *tea.Cursor) {
 	below, cursor := s.input()
 	var above []string
 	for _, m := range s.queue {
-		above = append(above, s.paint(faint, "  next: "+firstLine(m)))
+		above = append(above, s.faint("  next: "+firstLine(m)))
 	}
 	if s.work != nil && (s.question == nil || s.work.stopping) {
-		above = append(above, s.paint(faint, s.statusLine()))
+		above = append(above, s.faint(s.statusLine()))
 	}
 	rows := frameRows(s.height)
 	if over := len(below) - rows; over > 0 { // keep the row of the cursor
@@ -36,7 +36,7 @@ func (s *state) view() (text string, cursor *tea.Cursor) {
 	}
 	lines := append(s.tailLines(rows-len(above)-len(below)), above...)
 	if cursor != nil {
-		cursor.Y = len(lines) + min(cursor.Y, len(below)-1) // a terminal that was just made small has not scrolled yet
+		cursor.Y = len(lines) + min(cursor.Y, len(below)-1) // the editor scrolls only after a resize
 	}
 	lines = append(lines, below...)
 	for i, line := range lines {
@@ -45,7 +45,7 @@ func (s *state) view() (text string, cursor *tea.Cursor) {
 	return strings.Join(lines, "\n"), cursor
 }
 
-// tailLines returns at most n rows of the end of the text that streams in.
+// tailLines returns at most the last n rows of the streamed text.
 func (s *state) tailLines(n int) []string {
 	if s.tail == "" || n <= 0 {
 		return nil
@@ -54,7 +54,7 @@ func (s *state) tailLines(n int) []string {
 	return lines[max(0, len(lines)-n):]
 }
 
-// statusLine says what is at work, for how long, and how to stop it.
+// statusLine shows the label of the work, its time, and how to stop it.
 func (s *state) statusLine() string {
 	w := s.work
 	if w.stopping {
@@ -62,7 +62,7 @@ func (s *state) statusLine() string {
 	}
 	parts := []string{w.label}
 	if d := s.now.Sub(w.since); d >= time.Second {
-		parts = append(parts, elapsed(d))
+		parts = append(parts, d.Truncate(time.Second).String())
 	}
 	if w.tokens > 0 {
 		parts = append(parts, tokens(w.tokens))
@@ -70,9 +70,6 @@ func (s *state) statusLine() string {
 	return strings.Join(append(parts, "Ctrl-C stops"), " · ")
 }
 
-func elapsed(d time.Duration) string { return d.Truncate(time.Second).String() }
-
-// tokens formats a number of tokens.
 func tokens(n int) string {
 	if n < 1000 {
 		return fmt.Sprintf("%d tokens", n)
@@ -80,7 +77,7 @@ func tokens(n int) string {
 	return fmt.Sprintf("%.1fk tokens", float64(n)/1000)
 }
 
-// input returns the question, or else the editor with its menu, and where the cursor is in it.
+// input returns the question, or else the editor with its menu, and the cursor in it.
 func (s *state) input() (lines []string, cursor *tea.Cursor) {
 	if q := s.question; q != nil {
 		if !q.armed {
@@ -97,7 +94,7 @@ func (s *state) input() (lines []string, cursor *tea.Cursor) {
 	}
 	cursor = s.editor.Cursor()
 	lines = strings.Split(s.editor.View(), "\n")
-	shown, picked := s.inMenu()
+	shown, picked := s.visibleMenu()
 	for i, c := range shown {
 		line := "  " + c.Text
 		if c.Help != "" {
@@ -106,17 +103,17 @@ func (s *state) input() (lines []string, cursor *tea.Cursor) {
 		if i == picked {
 			line = ">" + line[1:]
 		}
-		lines = append(lines, s.paint(faint, line))
+		lines = append(lines, s.faint(line))
 	}
 	if s.leaving {
-		lines = append(lines, s.paint(faint, "Ctrl-C again leaves"))
+		lines = append(lines, s.faint("Ctrl-C again leaves"))
 	}
 	return lines, cursor
 }
 
-func (s *state) paint(style, text string) string { return paint(s.colour, style, text) }
+func (s *state) faint(text string) string { return paint(s.colour, faint, text) }
 
-// firstLine returns the first line of text, and says if there are more.
+// firstLine returns the first line of text, with a mark if there are more.
 func firstLine(text string) string {
 	line, _, more := strings.Cut(plain(text), "\n")
 	if more {

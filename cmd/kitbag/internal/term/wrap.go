@@ -12,7 +12,7 @@ func wrap(s string, width int) []string {
 	return closeLines(strings.Split(ansi.Wrap(s, width, ""), "\n"))
 }
 
-// wrapHard breaks a line wherever it is full, for code, in which spaces count.
+// wrapHard breaks a line at exactly width columns, for code, in which spaces matter.
 func wrapHard(s string, width int) []string {
 	return closeLines(strings.Split(ansi.Hardwrap(s, width, true), "\n"))
 }
@@ -32,6 +32,7 @@ func fold(text string, width int) (lines []string) {
 	return lines
 }
 
+// closeLines closes styles at the end of each line, and opens them again on the next.
 func closeLines(lines []string) []string {
 	open := ""
 	for i, line := range lines {
@@ -44,7 +45,7 @@ func closeLines(lines []string) []string {
 	return lines
 }
 
-// openStyles returns the sequences since the last reset in s.
+// openStyles returns the style sequences after the last reset in s.
 func openStyles(s string) string {
 	open := ""
 	for {
@@ -81,8 +82,7 @@ func indent(lines []string, first, rest string) []string {
 	return out
 }
 
-// onlyColours removes every control sequence and character of s but SGR (colours and styles) and line
-// breaks.
+// onlyColours removes all control sequences and characters of s except SGR (colours and styles) and line breaks.
 func onlyColours(s string) string {
 	var b strings.Builder
 	for {

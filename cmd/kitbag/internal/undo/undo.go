@@ -1,11 +1,12 @@
-// Package undo remembers the files of directories, shows how they have changed, and takes changes back.
+// Package undo makes snapshots of directories, shows the changes between them, and undoes changes.
 //
-// It uses git, with a repository of its own for each directory, in a temporary directory. It neither reads nor
-// changes a repository of the directory's own, whose configuration may name programs to run; it only borrows the
-// objects there, so that they are not copied.
+// It uses git, with a separate repository for each directory in a temporary directory. It neither reads nor changes
+// a repository in the directory, whose configuration may name programs to run, and whose objects may be removed or
+// forged.
 //
-// It does not remember files that .gitignore excludes, repositories inside a directory, empty directories, owners,
-// times, and modes other than the executable bit. What is above its bounds is not remembered at all.
+// A snapshot does not include files that .gitignore excluded at the first snapshot, repositories inside a
+// directory, empty directories, owners, times, and modes other than the executable bit. A .gitignore that is
+// written later hides nothing. Directories with more than MaxFiles files or MaxBytes bytes cannot be used.
 package undo
 
 import (
@@ -23,244 +24,415 @@ import (
 	"time"
 )
 
-// MaxFiles and MaxBytes are how many files a directory may have, and how large they may be together.
+// MaxFiles and MaxBytes limit the number and the total size of the files of a directory.
 var (
 	MaxFiles = 50_000
 	MaxBytes = int64(512 << 20)
 )
 
-// within is how long it may take to remember a directory.
-const within = 20 * time.Second
+// timeLimit is the time limit for the snapshot of a directory.
+const timeLimit = 20 * time.Second
 
-// A Keeper remembers directories. It is not safe for concurrent use.
-type Keeper struct {
+// A Recorder makes snapshots of directories. It is not safe for concurrent use.
+type Recorder struct {
 	tmp  string
 	dirs []*directory
 }
 
-// A Moment is what the files of all directories were at a time: the id of a git tree for each.
-type Moment []string
+// A Snapshot has, for each directory, the id of a git tree and the names of the repositories in it, separated by NULs.
+type Snapshot []string
 
-// A directory is one that is remembered.
-type directory struct {
-	path string // absolute, without links
-	git  string // the repository of ours
-	used bool   // it has been checked against the bounds
+// directory returns the snapshot of the i-th directory.
+func (s Snapshot) directory(i int) (tree string, repositories []string) {
+	list := strings.Split(s[i], "\x00")
+	return list[0], list[1:]
 }
 
-// New returns a keeper for directories that exist, of which none needs to be outside of another. Close it.
-func New(ctx context.Context, dirs []string) (k *Keeper, err error) {
+// A directory is one of the directories of a Recorder.
+type directory struct {
+	path  string // absolute, without links
+	git   string // the path of its separate repository
+	skip  string // pattern of a path to leave out; "" for none
+	ready bool   // its size has been checked, and the file of rules has been written
+}
+
+// New returns a Recorder for existing directories, which may overlap. The caller must call Close.
+func New(ctx context.Context, dirs []string) (r *Recorder, err error) {
 	if _, err := exec.LookPath("git"); err != nil {
-		return nil, errors.New("git, which remembers files, is not installed")
+		return nil, errors.New("git is not installed; it is needed for snapshots of the files")
 	}
-	k = new(Keeper)
-	if k.tmp, err = os.MkdirTemp("", "kitbag-undo-"); err != nil {
+	r = new(Recorder)
+	if r.tmp, err = os.MkdirTemp("", "kitbag-undo-"); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, k.Close())
+			err = errors.Join(err, r.Close())
 		}
 	}()
 	var real []string
 	for _, dir := range dirs {
 		name, err := filepath.EvalSymlinks(dir)
 		if err != nil {
-			return k, err
+			return r, err
 		}
 		real = append(real, name)
 	}
 	slices.Sort(real)
 	for i, path := range slices.Compact(real) {
-		if n := len(k.dirs); n > 0 && isBelow(path, k.dirs[n-1].path) {
+		if n := len(r.dirs); n > 0 && isBelow(path, r.dirs[n-1].path) {
 			continue
 		}
-		d := &directory{path: path, git: filepath.Join(k.tmp, fmt.Sprint(i))}
-		if err := d.init(ctx, k.tmp); err != nil {
-			return k, err
+		d := &directory{path: path, git: filepath.Join(r.tmp, fmt.Sprint(i))}
+		if err := d.init(ctx, r.tmp); err != nil {
+			return r, err
 		}
-		k.dirs = append(k.dirs, d)
+		r.dirs = append(r.dirs, d)
 	}
-	return k, nil
+	return r, nil
 }
 
 func isBelow(path, dir string) bool {
 	return strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// Close forgets everything.
-func (k *Keeper) Close() error { return os.RemoveAll(k.tmp) }
+// Close removes all snapshots.
+func (r *Recorder) Close() error { return os.RemoveAll(r.tmp) }
 
-// init makes the repository. skip is a path that is not remembered, should it be in the directory.
+// init creates the repository. skip is a path to leave out, if it is in the directory.
 func (d *directory) init(ctx context.Context, skip string) error {
 	if _, err := d.run(ctx, nil, "init", "--quiet", "--template=", "--object-format=sha1"); err != nil {
 		return err
 	}
-	exclude := ""
 	if isBelow(skip, d.path) {
-		exclude = "/" + filepath.ToSlash(strings.TrimPrefix(skip, d.path+"/")) + "/\n"
+		d.skip = pattern(filepath.ToSlash(strings.TrimPrefix(skip, d.path+"/")) + "/")
 	}
-	files := map[string]string{
-		"info/exclude":    exclude,
-		"info/attributes": "* -text -ident -filter -working-tree-encoding -diff\n* !diff\n", // bytes as they are
-	}
-	objects := filepath.Join(d.path, ".git", "objects")
-	if info, err := os.Lstat(objects); err == nil && info.IsDir() && !strings.Contains(objects, "\n") && !strings.HasPrefix(objects, `"`) {
-		files["objects/info/alternates"] = objects + "\n"
-	}
-	for name, text := range files {
-		name = filepath.Join(d.git, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)); err != nil {
-			return err
-		}
-	}
-	return nil
+	info := filepath.Join(d.git, "info")
+	attributes := "* -text -ident -filter -working-tree-encoding -diff\n* !diff\n" // no conversion of contents
+	return errors.Join(os.MkdirAll(info, 0o700), os.WriteFile(filepath.Join(info, "attributes"), []byte(attributes), 0o600),
+		os.WriteFile(d.rules(), []byte(d.skip+"\n"), 0o600))
 }
 
-// Remember returns what the files are now.
-func (k *Keeper) Remember(ctx context.Context) (Moment, error) {
-	var m Moment
-	for _, d := range k.dirs {
-		tree, err := d.remember(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", d.path, err)
-		}
-		m = append(m, tree)
-	}
-	return m, nil
-}
+// rules returns the path of the file with the rules for files to leave out.
+func (d *directory) rules() string { return filepath.Join(d.git, "info", "exclude") }
 
-func (d *directory) remember(ctx context.Context) (tree string, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("remembering the files took more than %s", within))
-	defer cancel()
-	if err := d.checkBounds(ctx); err != nil {
-		return "", err
-	}
-	// A run that was cut off may have left it; no other process uses the repository.
-	if err := os.Remove(filepath.Join(d.git, "index.lock")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
-	}
-	// An error about some files, such as those that only another user may read, is no reason to forget the others.
-	_, err = d.run(ctx, nil, "add", "--all", "--ignore-errors", ".")
-	if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && (!ok || exit.ExitCode() != 1) {
-		return "", err
-	}
-	out, err := d.run(ctx, nil, "write-tree")
-	return strings.TrimSpace(string(out)), err
-}
-
-// checkBounds looks at what would be added, the first time.
-func (d *directory) checkBounds(ctx context.Context) error {
-	if d.used {
-		return nil
-	}
-	out, err := d.run(ctx, nil, "ls-files", "-z", "--others", "--exclude-standard")
+// readRules copies the rules of all .gitignore files, so that a later one cannot hide a file.
+func (d *directory) readRules(ctx context.Context) error {
+	// The list includes .gitignore files that exclude themselves, but none in excluded directories.
+	out, err := d.run(ctx, nil, "ls-files", "-z", "--others", "--exclude-standard", "--exclude=!.gitignore")
 	if err != nil {
 		return err
 	}
-	files, size := 0, int64(0)
-	for name := range strings.SplitSeq(string(out), "\x00") {
-		info, err := os.Lstat(filepath.Join(d.path, name))
-		if name == "" || err != nil {
+	names := slices.DeleteFunc(strings.Split(string(out), "\x00"), func(name string) bool { return path.Base(name) != ".gitignore" })
+	slices.SortStableFunc(names, func(a, b string) int { return strings.Count(a, "/") - strings.Count(b, "/") }) // the last rule decides
+	var all strings.Builder
+	for _, name := range names {
+		file := filepath.Join(d.path, name)
+		if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() { // git follows no links there
 			continue
 		}
-		files++
-		size += info.Size()
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		dir := ""
+		if parent := path.Dir(name); parent != "." {
+			dir = pattern(parent)
+		}
+		for line := range strings.SplitSeq(strings.TrimPrefix(string(data), "\ufeff"), "\n") {
+			all.WriteString(rule(dir, strings.TrimSuffix(line, "\r")))
+		}
 	}
-	if files > MaxFiles || size > MaxBytes {
-		return fmt.Errorf("%d files of %d MB are too many to remember; at most %d of %d MB are", files, size>>20, MaxFiles, MaxBytes>>20)
-	}
-	d.used = true
-	return nil
+	return os.WriteFile(d.rules(), []byte(all.String()+d.skip+"\n"), 0o600)
 }
 
-// Diff returns the changes between two moments as unified diffs, with paths that are relative to base where they
-// are in it.
-func (k *Keeper) Diff(ctx context.Context, from, to Moment, base string) (string, error) {
+// rule converts a line of the .gitignore in dir to a line of one in the top directory.
+func rule(dir, line string) string {
+	for strings.HasSuffix(line, " ") && !strings.HasSuffix(line, `\ `) {
+		line = line[:len(line)-1]
+	}
+	not := ""
+	text, ok := strings.CutPrefix(line, "!")
+	if ok {
+		not = "!"
+	}
+	switch {
+	case strings.HasPrefix(line, "#"), strings.Trim(text, "/") == "":
+		return ""
+	case strings.Contains(strings.TrimSuffix(text, "/"), "/"):
+		return not + dir + "/" + strings.TrimPrefix(text, "/") + "\n"
+	default:
+		return not + dir + "/**/" + text + "\n"
+	}
+}
+
+// pattern returns the pattern of .gitignore that matches a path. A line break becomes ?, since no pattern can have one.
+func pattern(path string) string {
+	return "/" + strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "\n", "?", "\r", "?", " ", `\ `).Replace(path)
+}
+
+// Take makes a snapshot.
+func (r *Recorder) Take(ctx context.Context) (Snapshot, error) {
+	var s Snapshot
+	for _, d := range r.dirs {
+		tree, repositories, err := d.snapshot(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", d.path, err)
+		}
+		s = append(s, strings.Join(append([]string{tree}, repositories...), "\x00"))
+	}
+	return s, nil
+}
+
+func (d *directory) snapshot(ctx context.Context) (tree string, repositories []string, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeLimit, fmt.Errorf("the snapshot of the files took more than %s", timeLimit))
+	defer cancel()
+	// A killed git may have left the lock; no other process uses the repository.
+	if err := os.Remove(filepath.Join(d.git, "index.lock")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", nil, err
+	}
+	if err := d.removeRepositories(ctx); err != nil {
+		return "", nil, err
+	}
+	_, err = d.run(ctx, nil, "add", "--update", "--ignore-errors")
+	// Exit code 1 means that some files could not be added.
+	if exit, ok := errors.AsType[*exec.ExitError](err); err != nil && (!ok || exit.ExitCode() != 1) {
+		return "", nil, err
+	}
+	if err := d.removeRepositories(ctx); err != nil { // a repository may have replaced a file
+		return "", nil, err
+	}
+	files, repositories, err := d.untracked(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	if err := d.add(ctx, files); err != nil {
+		return "", nil, err
+	}
+	if err := d.removeRepositories(ctx); err != nil { // a repository may have been created meanwhile
+		return "", nil, err
+	}
+	out, err := d.run(ctx, nil, "write-tree")
+	return strings.TrimSpace(string(out)), repositories, err
+}
+
+// add adds files to the index, except those that git cannot add, such as files that only another user can read.
+func (d *directory) add(ctx context.Context, files []string) error {
+	if len(files) == 0 {
+		return nil
+	}
+	_, err := d.run(ctx, []byte(strings.Join(files, "\x00")), "update-index", "-z", "--add", "--replace", "--remove", "--stdin")
+	if _, ok := errors.AsType[*exec.ExitError](err); !ok {
+		return err
+	}
+	half := len(files) / 2
+	if half == 0 {
+		return nil
+	}
+	if err := d.add(ctx, files[:half]); err != nil {
+		return err
+	}
+	return d.add(ctx, files[half:])
+}
+
+// removeRepositories removes repositories inside the directory from the index. Otherwise git would run itself in
+// each of them, with their configuration.
+func (d *directory) removeRepositories(ctx context.Context) error {
+	out, err := d.run(ctx, nil, "ls-files", "-z", "--stage")
+	if err != nil {
+		return err
+	}
+	var names []string
+	for entry := range strings.SplitSeq(string(out), "\x00") { // MODE ID STAGE, a tab, NAME
+		if _, name, ok := strings.Cut(entry, "\t"); ok && strings.HasPrefix(entry, "160000 ") {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	_, err = d.run(ctx, []byte(strings.Join(names, "\x00")), "update-index", "-z", "--force-remove", "--stdin")
+	return err
+}
+
+// untracked returns the files that are not in the index, and the repositories inside the directory. The first call
+// reads the rules and checks the limits.
+func (d *directory) untracked(ctx context.Context) (files, repositories []string, err error) {
+	if !d.ready {
+		if err := d.readRules(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	out, err := d.run(ctx, nil, "ls-files", "-z", "--others", "--exclude-from="+d.rules())
+	if err != nil {
+		return nil, nil, err
+	}
+	size := int64(0)
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		if repository, ok := strings.CutSuffix(name, "/"); ok {
+			repositories = append(repositories, repository)
+		} else if info, err := os.Lstat(filepath.Join(d.path, name)); err == nil && name != "" {
+			files = append(files, name)
+			size += info.Size()
+		}
+	}
+	if !d.ready && (len(files) > MaxFiles || size > MaxBytes) {
+		return nil, nil, fmt.Errorf("%d files of %d MB are too many for a snapshot; at most %d of %d MB are possible", len(files), size>>20, MaxFiles, MaxBytes>>20)
+	}
+	d.ready = true
+	return files, repositories, nil
+}
+
+// Diff returns the changes between two snapshots as unified diffs. Paths in base are relative to it.
+func (r *Recorder) Diff(ctx context.Context, from, to Snapshot, base string) (string, error) {
 	var all strings.Builder
-	for i, d := range k.dirs {
+	for i, d := range r.dirs {
+		before, had := from.directory(i)
+		after, has := to.directory(i)
 		prefix, err := filepath.Rel(base, d.path)
 		if err != nil || prefix == ".." || strings.HasPrefix(prefix, "../") {
 			prefix = d.path
 		}
 		prefix = filepath.ToSlash(filepath.Clean(prefix)) + "/"
 		out, err := d.run(ctx, nil, "diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames",
-			"--src-prefix="+strings.TrimPrefix(prefix, "./"), "--dst-prefix="+strings.TrimPrefix(prefix, "./"), from[i], to[i])
+			"--src-prefix="+strings.TrimPrefix(prefix, "./"), "--dst-prefix="+strings.TrimPrefix(prefix, "./"), before, after)
 		if err != nil {
 			return "", err
 		}
 		all.Write(out)
+		for _, name := range inOneOnly(had, has) {
+			fmt.Fprintf(&all, "%s is or was a separate repository, whose files are not in snapshots\n", strings.TrimPrefix(prefix, "./")+name)
+		}
 	}
 	return all.String(), nil
 }
 
-// A Report says what [Keeper.Restore] has done. The paths are absolute and sorted.
+// A Report is the result of [Recorder.Restore]. The paths are absolute, and sorted in each directory.
 type Report struct {
-	Restored []string
-	Kept     []string // changed by somebody after the second moment, and left as they are
+	Restored     []string
+	Kept         []string // left unchanged, since they have changed after the second snapshot
+	Failed       []string // could not be restored
+	Err          error    // the reasons for some of Failed
+	Repositories []string // inside a directory; left unchanged with all their files
 }
 
-// Restore takes back what has changed from one moment to a later one, except in files that have changed since.
-func (k *Keeper) Restore(ctx context.Context, from, to Moment) (r Report, err error) {
-	now, err := k.Remember(ctx)
+// A plan has the changes that [Recorder.Restore] will make in a directory.
+type plan struct {
+	tree    string
+	remove  []string // files that were created
+	restore []string // files that were changed or removed
+}
+
+// Restore undoes the changes from one snapshot to a later one, except in files that have changed since. If it returns
+// an error, it has changed nothing.
+func (r *Recorder) Restore(ctx context.Context, from, to Snapshot) (report Report, err error) {
+	now, err := r.Take(ctx)
 	if err != nil {
-		return r, err
+		return report, err
 	}
-	for i, d := range k.dirs {
-		changed, err := d.changed(ctx, from[i], to[i])
-		if err != nil {
-			return r, err
+	plans := make([]plan, len(r.dirs))
+	for i, d := range r.dirs {
+		if plans[i], err = d.plan(ctx, i, from, to, now, &report); err != nil {
+			return Report{}, err
 		}
-		since, err := d.changed(ctx, to[i], now[i])
-		if err != nil {
-			return r, err
+	}
+	for i, d := range r.dirs {
+		report.Err = errors.Join(report.Err, d.restore(ctx, plans[i]))
+	}
+	after, err := r.Take(ctx)
+	for i, d := range r.dirs {
+		var left []change
+		if err == nil {
+			tree, repositories := after.directory(i)
+			left, err = d.changed(ctx, plans[i].tree, tree)
+			left = slices.DeleteFunc(left, func(c change) bool { // files that were restored in a repository are not in the tree
+				_, err := os.Lstat(filepath.Join(d.path, c.name))
+				return err == nil && slices.ContainsFunc(repositories, func(repository string) bool { return isBelow(c.name, repository) })
+			})
 		}
-		var made, others []string
-		for _, c := range changed {
-			path := filepath.Join(d.path, c.name)
-			switch {
-			case touches(since, c.name):
-				r.Kept = append(r.Kept, path)
-				continue
-			case c.made:
-				made = append(made, c.name)
-			default:
-				others = append(others, c.name)
+		for _, name := range slices.Sorted(slices.Values(slices.Concat(plans[i].remove, plans[i].restore))) {
+			path := filepath.Join(d.path, name)
+			if err != nil || slices.ContainsFunc(left, func(c change) bool { return c.name == name }) {
+				report.Failed = append(report.Failed, path)
+			} else {
+				report.Restored = append(report.Restored, path)
 			}
-			r.Restored = append(r.Restored, path)
-		}
-		if err := d.restore(ctx, from[i], made, others); err != nil {
-			return r, err
 		}
 	}
-	return r, nil
+	report.Err = errors.Join(report.Err, err)
+	return report, nil
 }
 
-// restore removes the files that were made, with the directories that are empty then, and gives others the content
-// that they have in a tree.
-func (d *directory) restore(ctx context.Context, tree string, made, others []string) error {
-	root, err := os.OpenRoot(d.path) // a link that was put there meanwhile leads nowhere else
+// plan returns the plan for a directory, and adds the files that will be left unchanged to the report.
+func (d *directory) plan(ctx context.Context, i int, from, to, now Snapshot, report *Report) (plan, error) {
+	before, had := from.directory(i)
+	after, got := to.directory(i)
+	current, has := now.directory(i)
+	p := plan{tree: before}
+	changed, err := d.changed(ctx, before, after)
+	if err != nil {
+		return p, err
+	}
+	since, err := d.changed(ctx, after, current)
+	if err != nil {
+		return p, err
+	}
+	repositories := slices.Concat(had, has)
+	left := inOneOnly(had, got)
+	for _, c := range changed {
+		path := filepath.Join(d.path, c.name)
+		_, err := os.Lstat(path)
+		inside := slices.IndexFunc(repositories, func(name string) bool { return touches([]change{{name: name}}, c.name) })
+		switch {
+		case inside >= 0 && err == nil: // a repository's files are in no snapshot
+			left = append(left, repositories[inside])
+		case touches(since, c.name):
+			report.Kept = append(report.Kept, path)
+		case c.created:
+			p.remove = append(p.remove, c.name)
+		default:
+			p.restore = append(p.restore, c.name)
+		}
+	}
+	slices.Sort(left)
+	for _, name := range slices.Compact(left) {
+		report.Repositories = append(report.Repositories, filepath.Join(d.path, name))
+	}
+	return p, nil
+}
+
+// inOneOnly returns the names that are in only one of the lists.
+func inOneOnly(a, b []string) []string {
+	return slices.DeleteFunc(slices.Concat(a, b), func(name string) bool { return slices.Contains(a, name) && slices.Contains(b, name) })
+}
+
+// restore carries out the plan. It also removes directories that become empty. After an error about one file it
+// continues with the next.
+func (d *directory) restore(ctx context.Context, p plan) error {
+	root, err := os.OpenRoot(d.path) // a link that was created meanwhile cannot lead out of the directory
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	for _, name := range made {
+	var errs []error
+	for _, name := range p.remove {
 		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+			errs = append(errs, err)
+			continue
 		}
 		for dir := path.Dir(name); dir != "." && root.Remove(dir) == nil; {
 			dir = path.Dir(dir)
 		}
 	}
-	if len(others) == 0 {
-		return nil
+	if len(p.restore) > 0 {
+		_, err = d.run(ctx, []byte(strings.Join(p.restore, "\x00")), "restore", "--source="+p.tree, "--worktree",
+			"--no-overlay", "--pathspec-from-file=-", "--pathspec-file-nul")
+		errs = append(errs, err)
 	}
-	_, err = d.run(ctx, []byte(strings.Join(others, "\x00")), "restore", "--source="+tree, "--worktree",
-		"--no-overlay", "--pathspec-from-file=-", "--pathspec-file-nul")
-	return err
+	return errors.Join(errs...)
 }
 
-// touches reports whether one of the changes is to name, to what is in it, or to what it is in.
+// touches reports whether one of the changes is to name, or to a path below or above it.
 func touches(changes []change, name string) bool {
 	return slices.ContainsFunc(changes, func(c change) bool {
 		return c.name == name || isBelow(c.name, name) || isBelow(name, c.name)
@@ -269,8 +441,8 @@ func touches(changes []change, name string) bool {
 
 // A change is a file that differs between two trees.
 type change struct {
-	name string // relative
-	made bool   // it is only in the later one
+	name    string // relative
+	created bool   // the file is only in the later tree
 }
 
 func (d *directory) changed(ctx context.Context, from, to string) ([]change, error) {
@@ -281,16 +453,17 @@ func (d *directory) changed(ctx context.Context, from, to string) ([]change, err
 	var list []change
 	for pair := range slices.Chunk(strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"), 2) {
 		if len(pair) == 2 {
-			list = append(list, change{name: pair[1], made: pair[0] == "A"})
+			list = append(list, change{name: pair[1], created: pair[0] == "A"})
 		}
 	}
 	return list, nil
 }
 
-// run runs git in the repository of ours, without any configuration of the user's or the directory's.
+// run runs git on the separate repository, without the configurations of the user and of the directory.
 func (d *directory) run(ctx context.Context, input []byte, args ...string) ([]byte, error) {
 	settings := []string{"-c", "core.looseCompression=0", "-c", "core.bare=false", "-c", "core.autocrlf=false",
-		"-c", "core.quotePath=false", "-c", "core.hooksPath=/dev/null", "-c", "advice.addEmbeddedRepo=false", "-c", "gc.auto=0"}
+		"-c", "core.quotePath=false", "-c", "core.hooksPath=/dev/null", "-c", "advice.addEmbeddedRepo=false", "-c", "gc.auto=0",
+		"-c", "diff.ignoreSubmodules=all", "-c", "submodule.recurse=false"}
 	cmd := exec.CommandContext(ctx, "git", append(settings, args...)...)
 	cmd.Dir, cmd.Stdin = d.path, bytes.NewReader(input)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + d.git, "GIT_DIR=" + d.git, "GIT_WORK_TREE=" + d.path, "LC_ALL=C",

@@ -1,10 +1,16 @@
 package undo
 
 import (
+	"bytes"
+	"compress/zlib"
+	"crypto/sha1"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -12,8 +18,8 @@ import (
 // write changes files of dir: a text, "-" to remove it, "> x" for a link to x, "! text" for a program.
 func write(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
-	for name, text := range files {
-		path := filepath.Join(dir, name)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		path, text := filepath.Join(dir, name), files[name]
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +70,7 @@ func read(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-func newKeeper(t *testing.T, dirs ...string) *Keeper {
+func newKeeper(t *testing.T, dirs ...string) *Recorder {
 	t.Helper()
 	k, err := New(t.Context(), dirs)
 	if err != nil {
@@ -74,9 +80,9 @@ func newKeeper(t *testing.T, dirs ...string) *Keeper {
 	return k
 }
 
-func remember(t *testing.T, k *Keeper) Moment {
+func remember(t *testing.T, k *Recorder) Snapshot {
 	t.Helper()
-	m, err := k.Remember(t.Context())
+	m, err := k.Take(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,6 +113,9 @@ func TestRestore(t *testing.T) {
 		{name: "removed since", turn: map[string]string{"y": "y"}, since: map[string]string{"y": "-"}, kept: "y"},
 		{name: "a link since", turn: map[string]string{"dir/b": "c"}, since: map[string]string{"dir": "> /tmp"},
 			left: map[string]string{"dir": "> /tmp", "dir/b": "-", "dir/c d\n": "-"}, kept: "dir/b"},
+		{name: "ignored by the turn", turn: map[string]string{".gitignore": "*\n", "hook.sh": "! x", "dir/.gitignore": "*", "dir/new": "x"}, restored: 4},
+		{name: "no longer ignored", turn: map[string]string{".gitignore": "-", "x.log": "changed"}, left: map[string]string{"x.log": "changed"}, restored: 1},
+		{name: "a name that git refuses", turn: map[string]string{"git~1": "x", "a": "two\n"}, left: map[string]string{"git~1": "x"}, restored: 1},
 		{name: "ignored", turn: map[string]string{"x.log": "changed"}, left: map[string]string{"x.log": "changed"}},
 	} {
 		for _, repository := range []bool{false, true} {
@@ -191,12 +200,12 @@ func TestBounds(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"a": "1", "b": "2", "c": "3"})
 	MaxFiles = 2
-	_, err := newKeeper(t, dir).Remember(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "3 files of 0 MB are too many to remember; at most 2 of 512 MB are") {
+	_, err := newKeeper(t, dir).Take(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "3 files of 0 MB are too many for a snapshot; at most 2 of 512 MB are possible") {
 		t.Error(err)
 	}
 	MaxFiles, MaxBytes = 10, 2
-	if _, err = newKeeper(t, dir).Remember(t.Context()); err == nil {
+	if _, err = newKeeper(t, dir).Take(t.Context()); err == nil {
 		t.Error("too large, and remembered")
 	}
 }
@@ -213,7 +222,7 @@ func TestErrors(t *testing.T) {
 	write(t, k.dirs[0].git, map[string]string{"index.lock": "x"})
 	remember(t, k)
 	t.Setenv("PATH", "/nowhere")
-	if _, err := New(t.Context(), []string{dir}); err == nil || !strings.Contains(err.Error(), "git, which remembers files, is not installed") {
+	if _, err := New(t.Context(), []string{dir}); err == nil || !strings.Contains(err.Error(), "git is not installed; it is needed for snapshots of the files") {
 		t.Error(err)
 	}
 }
@@ -235,5 +244,169 @@ func TestInside(t *testing.T) {
 	}
 	if got := read(t, dir); len(got) != 1 || got["a"] != "1" {
 		t.Error(got)
+	}
+}
+
+// TestNested has repositories inside the directory whose configuration names a program. It must not run.
+func TestNested(t *testing.T) {
+	for name, script := range map[string]string{
+		"a repository":       "git init -q 'n [1]' && cd 'n [1]' && git commit -qm x --allow-empty && git config core.fsmonitor \"touch $PWD/../../ran; false\" && echo 1 >x",
+		"an included file":   "git init -q nested && cd nested && git commit -qm x --allow-empty && git config includeIf.gitdir:**.path more && printf \"[core]\\n\\tfsmonitor = \\\"touch $PWD/../../ran; false\\\"\\n\" >.git/more && git status >/dev/null && echo 1 >x",
+		"hooks and filters":  "git init -q nested && cd nested && git commit -qm x --allow-empty && git config core.hooksPath $PWD && git config filter.evil.clean \"touch $PWD/../../ran; cat\" && echo '* filter=evil' | tee .gitattributes >../.gitattributes && printf '#!/bin/sh\\ntouch '$PWD'/../../ran\\n' | tee post-index-change post-checkout pre-commit >/dev/null && chmod +x p* && echo 1 >x",
+		"without a commit":   "git init -q nested && cd nested && git config core.fsmonitor \"touch $PWD/../../ran; false\" && echo 1 >x",
+		"a file .git":        "git init -q ../away && cd ../away && git commit -qm x --allow-empty && git config core.fsmonitor \"touch $PWD/../ran; false\" && mkdir ../dir/nested && cd ../dir/nested && echo gitdir: ../../away/.git >.git && echo 1 >x",
+		"a bare one":         "git init -q --bare nested && git -C nested config core.fsmonitor \"touch $PWD/../ran; false\"",
+		"with a .gitmodules": "git init -q nested && cd nested && git commit -qm x --allow-empty && git config core.fsmonitor \"touch $PWD/../../ran; false\" && printf '[submodule \"nested\"]\\n\\tpath = nested\\n\\turl = ./nested\\n\\tignore = none\\n' >../.gitmodules",
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := t.TempDir()
+			dir := filepath.Join(top, "dir")
+			write(t, dir, map[string]string{"a": "1"})
+			k := newKeeper(t, dir)
+			shell(t, dir, script)
+			from := remember(t, k)
+			write(t, dir, map[string]string{"a": "2"})
+			remember(t, k)
+			// One that got into the index, as if it was made while git added files.
+			shell(t, dir, "cd "+dir+" && for d in */; do GIT_DIR="+k.dirs[0].git+" GIT_WORK_TREE="+dir+" git update-index --add --cacheinfo 160000,$(printf %040d 1),\"${d%/}\" || true; done")
+			_ = os.Remove(filepath.Join(top, "ran"))
+			to := remember(t, k)
+			if _, err := k.Diff(t.Context(), from, to, dir); err != nil {
+				t.Error(err)
+			}
+			if r, err := k.Restore(t.Context(), from, to); err != nil || len(r.Restored) != 1 {
+				t.Errorf("%+v, %v", r, err)
+			}
+			if got := read(t, dir); got["a"] != "1" {
+				t.Errorf("the files are %q", got)
+			}
+			if _, err := os.Stat(filepath.Join(top, "ran")); err == nil {
+				t.Error("the program of the repository has run")
+			}
+		})
+	}
+}
+
+// shell runs a script in dir.
+func shell(t *testing.T, dir, script string) {
+	t.Helper()
+	cmd := exec.Command("bash", "-ec", script)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// TestRepositoryInside has turns that make and remove repositories inside the directory. They are named, and
+// everything else is restored.
+func TestRepositoryInside(t *testing.T) {
+	const start = "echo 1 >a; echo 1 >b; mkdir c; echo 1 >c/x; git init -q old; echo 1 >old/x"
+	for _, row := range []struct{ name, turn, check, repositories string }{
+		{"made", "echo 2 >a; rm b; echo 1 >z; git init -q lib; echo 1 >lib/x; git -C lib add x; git -C lib commit -qm x", "test -e lib/x", "lib"},
+		{"made without a commit", "echo 2 >a; rm b; git init -q lib", "test -e lib/.git", "lib"},
+		{"in place of a file", "echo 2 >a; rm b; git init -q b; echo 2 >b/x", "rm -r b; echo 1 >b", "b"},
+		{"with a commit in place of a file", "echo 2 >a; rm b; git init -q b; echo 2 >b/x; git -C b add x; git -C b commit -qm x", "rm -r b; echo 1 >b", "b"},
+		{"in place of a directory", "echo 2 >a; rm -r b c; git init -q c; echo 2 >c/y", "test -e c/y", "c"},
+		{"in place of a directory, with its file", "echo 2 >a; rm -r b c; git init -q c; echo 2 >c/x", "test -e c/.git", ""},
+		{"in a directory", "echo 2 >a; rm b; git init -q c; echo 2 >c/x; echo 2 >c/new", "test -e c/.git -a ! -e c/new", ""},
+		{"removed", "echo 2 >a; rm -rf b old", "test ! -e old; mkdir old; echo 1 >old/x", "old"},
+		{"no longer one", "echo 2 >a; rm -rf b old/.git", "true", "old"},
+		{"alone", "git init -q lib", "true", "lib"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			dir := t.TempDir()
+			shell(t, dir, start)
+			k := newKeeper(t, dir)
+			from := remember(t, k)
+			shell(t, dir, row.turn)
+			to := remember(t, k)
+			if slices.Equal(from, to) {
+				t.Error("nothing has changed")
+			}
+			if row.repositories != "" {
+				diff, err := k.Diff(t.Context(), from, to, k.dirs[0].path)
+				if want := row.repositories + " is or was a separate repository"; err != nil || !strings.Contains(diff, want) {
+					t.Errorf("%q is not in %s, %v", want, diff, err)
+				}
+			}
+			r, err := k.Restore(t.Context(), from, to)
+			if err != nil || len(r.Failed) > 0 || len(r.Kept) > 0 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			var names []string
+			for _, path := range r.Repositories {
+				names = append(names, strings.TrimPrefix(path, k.dirs[0].path+"/"))
+			}
+			if got := strings.Join(names, " "); got != row.repositories {
+				t.Errorf("the repositories are %q, want %q", got, row.repositories)
+			}
+			shell(t, dir, row.check)
+			shell(t, dir, "test $(cat a b c/x old/x | tr -d '\\n') = 1111 -a ! -e z")
+		})
+	}
+}
+
+// TestRules compares what is remembered with what git itself would add.
+func TestRules(t *testing.T) {
+	dir := t.TempDir()
+	odd := "o [d]*"
+	write(t, dir, map[string]string{
+		".gitignore":               "\ufeff*.o\r\n#x\n\\#y\nbuild/\n/top\n!keep.o\nd/e/f\nspace \n\\!bang\n",
+		odd + "/.gitignore":        "# c\n*.a\n!x.o\n/only\nsub/deep\n   \n/\n!\n**/far\nall/**\nmid\n",
+		odd + "/!s/.gitignore":     "!y.a\n*.o\n",
+		odd + "/self/.gitignore":   "*\n",
+		odd + "/build/.gitignore":  "!*\n",
+		odd + "/linked/.gitignore": "> ../.gitignore",
+	})
+	for _, d := range []string{"", odd + "/", odd + "/!s/", odd + "/self/", odd + "/sub/", odd + "/all/", odd + "/linked/", "d/e/", "build/", odd + "/mid/"} {
+		for _, name := range []string{"x.o", "keep.o", "y.a", "top", "only", "deep", "far", "f", "mid2", "space", "#x", "#y", "!bang", "plain"} {
+			write(t, dir, map[string]string{d + name: "1"})
+		}
+	}
+	list := func(script string) string {
+		t.Helper()
+		cmd := exec.Command("bash", "-ec", script)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1")
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	k := newKeeper(t, dir)
+	remember(t, k)
+	got := list("GIT_DIR=" + k.dirs[0].git + " git ls-files")
+	want := list("git init -q; git ls-files --others --exclude-standard")
+	if got != want || strings.Count(want, "\n") < 50 {
+		t.Errorf("remembered\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestRepositoryRemoved: what is remembered does not depend on the repository of the directory, which is forged, and
+// then removed.
+func TestRepositoryRemoved(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"a": "good\n"})
+	ownRepository(t, dir)
+	// The object of a has another content.
+	id := fmt.Sprintf("%x", sha1.Sum([]byte("blob 5\x00good\n")))
+	object := filepath.Join(dir, ".git", "objects", id[:2], id[2:])
+	var evil bytes.Buffer
+	z := zlib.NewWriter(&evil)
+	_, err := z.Write([]byte("blob 5\x00evil\n"))
+	if err := errors.Join(err, z.Close(), os.Remove(object), os.WriteFile(object, evil.Bytes(), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	k := newKeeper(t, dir)
+	from := remember(t, k)
+	write(t, dir, map[string]string{".git": "-", "a": "-"})
+	to := remember(t, k)
+	if r, err := k.Restore(t.Context(), from, to); err != nil || len(r.Restored) != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if got := read(t, dir); len(got) != 1 || got["a"] != "good\n" {
+		t.Errorf("the files are %q", got)
 	}
 }

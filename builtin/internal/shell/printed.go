@@ -1,0 +1,309 @@
+package shell
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// passing are commands that only print lines of their input, unchanged.
+var passing = strings.Fields("head tail sort uniq tac cat tee shuf grep egrep fgrep rg xargs")
+
+// quiet are commands that print nothing, and commands that only run others.
+var quiet = strings.Fields("cd test [ [[ true false : read mapfile readarray sleep wait time timeout nice command stdbuf")
+
+// prints adds the names that a command k of the line prints, for c to read. It returns false if they are unknown.
+func (f *findings) prints(r *reach, c, k *command, depth int) bool {
+	switch {
+	case slices.Contains(quiet, k.name):
+		return len(k.reads) == 0
+	case slices.Contains([]string{"grep", "egrep", "fgrep", "rg"}, k.name) && lists(k):
+		return f.searched(r, c, k, depth)
+	case slices.Contains(passing, k.name):
+		parts := hasOption(k, 'o', "--only-matching") || hasOption(k, 'c', "--bytes") && (k.name == "head" || k.name == "tail") || hasOption(k, 'r', "--replace") && k.name == "rg"
+		return len(k.reads) == 0 && !parts
+	}
+	switch k.name {
+	case "find", "gfind", "fd", "fdfind":
+		return f.finds(r, c, k)
+	case "ls", "dir", "vdir":
+		if hasOption(k, 'l', "--format") || hasOption(k, 'o', "--format") || hasOption(k, 'g', "--dired") || hasOption(k, 'n', "--numeric-uid-gid") {
+			return false
+		}
+		hidden := hasOption(k, 'a', "--all") || hasOption(k, 'A', "--almost-all") || hasOption(k, 'f', "--all")
+		r.add(c, ".", spot{hidden: hidden})
+		return f.operands(r, c, k, depth)
+	case "git":
+		return gitNames(r, c, k)
+	case "echo", "printf":
+		return f.echoed(r, c, k, depth)
+	case "pwd":
+		for _, dir := range k.cwds {
+			r.words = append(r.words, literal(dir))
+		}
+		return len(k.cwds) > 0
+	case "du": // with sizes before the names
+		if len(k.reads) == 0 {
+			r.add(c, ".", spot{deep: true, hidden: true})
+		}
+		for i := range k.reads {
+			if root := &k.reads[i]; root.known {
+				r.add(c, root.text, spot{deep: true, hidden: true})
+			} else {
+				r.spots = append(r.spots, spot{hidden: true, end: "*/*"})
+			}
+		}
+		return false
+	case "realpath":
+		f.operands(r, c, k, depth)
+		return !hasOption(k, 0, "--relative-to") && !hasOption(k, 0, "--relative-base")
+	case "stat":
+		f.operands(r, c, k, depth)
+		return slices.ContainsFunc(k.args, func(a arg) bool { return slices.Contains([]string{"%n", "-c%n", "--format=%n"}, a.text) })
+	case "readlink": // with -n the output of the next command is joined to the last word
+		f.operands(r, c, k, depth)
+		return hasOption(k, 'f', "--canonicalize") && !hasOption(k, 'n', "--no-newline")
+	case "dirname":
+		f.above(r, c, k, depth)
+		return true
+	case "basename":
+		r.add(c, ".", spot{hidden: true})
+		return true
+	case "which": // a program's path, in a directory of PATH
+		for i := range k.args[1:] {
+			a := &k.args[1+i]
+			switch {
+			case a.known && a.text == "-a":
+			case !a.known || a.option() || strings.Contains(a.text, "/"):
+				return false
+			default:
+				r.spots = append(r.spots, spot{bases: []string{a.text}, hidden: true})
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// echoed adds the words that echo and printf print.
+func (f *findings) echoed(r *reach, c, k *command, depth int) bool {
+	words := k.args[1:]
+	sure := true
+	if k.name == "printf" && len(words) > 0 {
+		format := words[0].text
+		sure = words[0].known && apart(format)
+		if sure || format == "%s" {
+			words = words[1:]
+		} else if words = words[:1]; strings.ContainsAny(format, `%\`) {
+			return false
+		}
+	}
+	for i := range words {
+		a := &words[i]
+		sure = sure && !(k.name == "echo" && a.option()) // with -n the output of the next command is joined to the last word
+		f.follow(r, c, a, depth)
+	}
+	return sure
+}
+
+// apart reports whether a format of printf separates the words that it prints.
+func apart(format string) bool {
+	return strings.NewReplacer(`%s\n`, "", `%s\0`, "", "%s ", "").Replace(format) == "" && format != ""
+}
+
+// above adds the directories that dirname prints.
+func (f *findings) above(r *reach, c, k *command, depth int) {
+	var named reach
+	f.operands(&named, c, k, depth)
+	for _, word := range named.words {
+		word.text = path.Dir(word.text)
+		r.words = append(r.words, word)
+	}
+	for _, s := range named.spots {
+		s.bases = nil
+		r.spots = append(r.spots, s)
+	}
+}
+
+// add adds a spot in a directory, relative to the command c.
+func (r *reach) add(c *command, dir string, s spot) {
+	dirs := c.cwds
+	if path.IsAbs(dir) || len(dirs) == 0 {
+		dirs = []string{""}
+	}
+	for _, d := range dirs {
+		if path.IsAbs(dir) || d != "" {
+			s.dir = resolve(d, dir)
+		}
+		r.spots = append(r.spots, s)
+	}
+}
+
+func (f *findings) operands(r *reach, c, k *command, depth int) bool {
+	for i := range k.reads {
+		f.follow(r, c, &k.reads[i].arg, depth)
+	}
+	return true
+}
+
+// lists reports whether a search only prints names of files, not their lines.
+func lists(k *command) bool {
+	return hasOption(k, 'l', "--files-with-matches") || hasOption(k, 'L', "--files-without-match") || k.name == "rg" && hasOption(k, 0, "--files")
+}
+
+// searched adds the files that a search may print.
+func (f *findings) searched(r *reach, c, k *command, depth int) bool {
+	roots, hidden := k.roots()
+	for _, root := range roots {
+		if !root.known {
+			return false
+		}
+		r.add(c, root.text, spot{deep: true, hidden: hidden, plain: k.recursive() && k.chosen(), regular: !k.followsLinks(), bases: k.included(), up: strings.Contains(root.text, "..")})
+	}
+	return f.operands(r, c, k, depth)
+}
+
+// finds adds the files that find and fd print.
+func (f *findings) finds(r *reach, c, k *command) bool {
+	bases, hidden := []string(nil), true
+	if strings.HasSuffix(k.name, "find") {
+		if slices.ContainsFunc(k.args, func(a arg) bool {
+			return slices.Contains([]string{"-printf", "-ls", "-files0-from", "-follow", "-L"}, a.text)
+		}) {
+			return false
+		}
+		bases = findBases(k.args[1:])
+	} else {
+		hidden = hasOption(k, 'H', "--hidden") || hasOption(k, 'u', "--unrestricted")
+		for i, a := range k.args[1:] {
+			if before := k.args[i].text; (before == "-e" || before == "--extension") && a.known {
+				bases = append(bases, "*."+a.text)
+			}
+		}
+		for _, a := range k.args[1:] { // with -x they are arguments of the command
+			if !a.known && !a.lead {
+				return false
+			}
+			if strings.Contains(a.text, "/") || a.text == ".." {
+				r.add(c, a.text, spot{deep: true, hidden: hidden, bases: bases, up: strings.Contains(a.text, "..")})
+			}
+		}
+		if hasOption(k, 0, "--base-directory") || hasOption(k, 'L', "--follow") || hasOption(k, 0, "--format") || hasOption(k, 'l', "--list-details") {
+			return false
+		}
+	}
+	below := spot{deep: true, hidden: hidden, bases: bases}
+	for i := range k.reads {
+		root := &k.reads[i]
+		if !root.known {
+			if strings.Contains(root.text, hole) {
+				r.spots = append(r.spots, below.startingLike(c, &root.arg)...)
+			} else {
+				r.add(c, root.text, below)
+			}
+			r.words = append(r.words, root.arg)
+			return false
+		}
+		below.up = strings.Contains(root.text, "..")
+		r.add(c, root.text, below)
+	}
+	if len(k.reads) == 0 {
+		r.add(c, ".", below)
+	}
+	return true
+}
+
+// findBases returns patterns such that every name that an expression of find selects matches one of them, or nil.
+func findBases(args []arg) []string {
+	var bases []string
+	named := false // the current alternative has a name
+	for i, a := range args {
+		if !a.known {
+			continue
+		}
+		not := i > 0 && (args[i-1].text == "!" || args[i-1].text == "-not")
+		switch a.text {
+		case "-o", "-or", ",":
+			if !named {
+				return nil
+			}
+			named = false
+		case "(":
+			if not {
+				return nil
+			}
+		case "-name", "-iname":
+			if i+1 < len(args) && args[i+1].known && !not {
+				bases, named = append(bases, args[i+1].text), true
+			}
+		}
+	}
+	if !named {
+		return nil
+	}
+	return bases
+}
+
+// gitNames adds the names that git lists, which are relative to its directory.
+func gitNames(r *reach, c, k *command) bool {
+	if len(k.args) < 2 {
+		return false
+	}
+	named := slices.ContainsFunc(k.args, func(a arg) bool { return a.text == "--name-only" })
+	switch k.args[1].text {
+	case "rev-parse":
+		return topOf(r, k)
+	case "ls-files":
+	case "diff", "diff-tree", "ls-tree", "diff-index", "diff-files":
+		if !named {
+			return false
+		}
+	case "grep":
+		if !named && !hasOption(k, 'l', "--files-with-matches") {
+			return false
+		}
+	default:
+		return false
+	}
+	bases := []string{}
+	for _, a := range k.args[2:] {
+		switch {
+		case a.text == "--no-index", a.text == "-O", strings.HasPrefix(a.text, "--format"), strings.HasPrefix(a.text, "--open"):
+			return false
+		case a.known && strings.HasPrefix(a.text, "-"):
+			continue
+		case k.args[1].text == "ls-files" && a.known && bases != nil && strings.Contains(a.text, "*") && a.text[0] != ':':
+			// A star also matches slashes.
+			if end := a.text[strings.LastIndexByte(a.text, '*'):]; len(end) > 1 && !strings.Contains(end, "/") {
+				bases = append(bases, end)
+			} else {
+				bases = nil
+			}
+		default:
+			bases = nil
+		}
+		if a.known && (strings.Contains(a.text, "..") && k.args[1].text == "ls-files" || strings.HasPrefix(a.text, "../")) {
+			return false
+		}
+	}
+	if len(bases) == 0 {
+		bases = nil
+	}
+	r.add(c, ".", spot{deep: true, hidden: true, bases: bases})
+	return true
+}
+
+// topOf adds what git rev-parse prints of the repository, as if the current directory were its top.
+func topOf(r *reach, k *command) bool {
+	names := map[string]string{"--show-toplevel": "", "--git-dir": "/.git", "--git-common-dir": "/.git", "--absolute-git-dir": "/.git"}
+	for _, a := range k.args[2:] {
+		name, ok := names[a.text]
+		if !ok {
+			return false
+		}
+		for _, dir := range k.cwds {
+			r.words = append(r.words, literal(dir+name))
+		}
+	}
+	return len(k.args) > 2 && len(k.cwds) > 0
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// A chat without --session keeps its conversation in the user's state directory, in a separate folder for each
+// working directory. The id of a conversation, for --resume, is the time when it began; its file is named ID.json.
+
+// maxListed is the maximum number of conversations in a list.
+const maxListed = 20
+
+// keptSessions returns the folder of the current directory's conversations, and their ids, the most recently used
+// first.
+func keptSessions() (dir string, ids []string, err error) {
+	state, err := directoryState()
+	if err != nil {
+		return "", nil, fmt.Errorf("no place to keep conversations: %w", err)
+	}
+	dir = filepath.Join(state, "sessions")
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", nil, err
+	}
+	used := map[string]time.Time{}
+	for _, e := range entries {
+		id, ok := strings.CutSuffix(e.Name(), ".json")
+		if info, err := e.Info(); ok && err == nil && info.Mode().IsRegular() {
+			ids = append(ids, id)
+			used[id] = info.ModTime()
+		}
+	}
+	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(used[b].Compare(used[a]), cmp.Compare(b, a)) })
+	return dir, ids, nil
+}
+
+func newSession(dir string, ids []string, now time.Time) (string, error) {
+	id := now.Format("2006-01-02-150405")
+	for n := 2; slices.Contains(ids, id); n++ {
+		id = fmt.Sprintf("%s-%d", now.Format("2006-01-02-150405"), n)
+	}
+	return filepath.Join(dir, id+".json"), os.MkdirAll(dir, 0o700)
+}
+
+// chooseSession sets the file of the conversation according to --continue and --resume.
+func (f *chatFlags) chooseSession(ctx context.Context, p *prompt) error {
+	if f.session != "" {
+		if f.continueLast || f.resume {
+			return usage("--session names the conversation; leave --continue and --resume out")
+		}
+		return nil
+	}
+	dir, ids, err := keptSessions()
+	if err != nil {
+		return err
+	}
+	if (f.continueLast || f.resume) && len(ids) == 0 {
+		return usage("no conversation is kept for this directory; start one without --continue and --resume")
+	}
+	id := ""
+	switch {
+	case f.resumeID != "":
+		if id = f.resumeID; !slices.Contains(ids, id) {
+			return usage("--resume %s: no such conversation in this directory%s", shorten(id, maxName), suggestion(id, ids[:min(maxListed, len(ids))]))
+		}
+	case f.resume:
+		if id, err = p.pickSession(ctx, dir, ids[:min(maxListed, len(ids))]); err != nil {
+			return err
+		}
+	case f.continueLast:
+		id = ids[0]
+	default:
+		if err := f.config.sessions.prune(time.Now()); err != nil {
+			fmt.Fprintf(p.out, "! old conversations are not removed: %s\n", plainLine(err.Error()))
+		}
+		f.session, err = newSession(dir, ids, time.Now())
+		return err
+	}
+	f.session = filepath.Join(dir, id+".json")
+	return nil
+}
+
+func (p *prompt) pickSession(ctx context.Context, dir string, ids []string) (string, error) {
+	key, err := userKey()
+	if err != nil {
+		return "", err
+	}
+	p.discardTyped()
+	for i, id := range ids {
+		_, about := describeSession(dir, id, key)
+		fmt.Fprintf(p.out, "%3d  %s  %s\n", i+1, id, about)
+	}
+	for {
+		line, err := p.read(ctx, fmt.Sprintf("  Which conversation? 1 to %d: ", len(ids)))
+		if err != nil {
+			return "", err
+		}
+		if n, err := strconv.Atoi(line); err == nil && n >= 1 && n <= len(ids) {
+			return ids[n-1], nil
+		}
+	}
+}
+
+func firstMessage(st *agent.State) string {
+	for _, m := range st.Messages {
+		if m.Role == message.RoleUser && m.Text() != "" {
+			return m.Text()
+		}
+	}
+	return "(no message)"
+}
+
+// lastExchange returns the last message of the user that has text, and the model's last text after it.
+func lastExchange(st *agent.State) (sent, answer string) {
+	for _, m := range slices.Backward(st.Messages) {
+		switch {
+		case m.Text() == "":
+		case m.Role == message.RoleUser:
+			return m.Text(), answer
+		case m.Role == message.RoleAssistant && answer == "":
+			answer = m.Text()
+		}
+	}
+	return "", answer
+}
+
+// exportMarkdown formats a conversation as Markdown, without the results of tools.
+func exportMarkdown(st *agent.State) string {
+	var b strings.Builder
+	for _, m := range st.Messages {
+		switch m.Role {
+		case message.RoleUser:
+			if m.Text() != "" {
+				fmt.Fprintf(&b, "## User\n\n%s\n\n", m.Text())
+			}
+		case message.RoleAssistant:
+			if m.Text() != "" {
+				fmt.Fprintf(&b, "## Agent\n\n%s\n\n", m.Text())
+			}
+			for _, c := range m.ToolCalls() {
+				fmt.Fprintf(&b, "    %s %s\n\n", c.Name, shorten(arguments(c.Input, " "), maxArguments))
+			}
+		}
+	}
+	return b.String()
+}

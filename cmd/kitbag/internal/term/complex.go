@@ -1,0 +1,78 @@
+package term
+
+import "strings"
+
+// Limits on Markdown to render. The time to parse and lay out grows at least with the square of these numbers: 8,000
+// marks of a strikethrough would take minutes.
+const (
+	maxDepth   = 50  // marks of quotations and lists at the beginning of a line
+	maxColumns = 100 // of a table
+	maxMarks   = 600 // marks of emphasis and links in a paragraph
+)
+
+// tooComplex reports whether Markdown exceeds the limits, which usual text does not.
+func tooComplex(src string) bool {
+	marks, fence, html := 0, "", false
+	for line := range strings.Lines(src) {
+		line = strings.TrimRight(line, " \t\r\n")
+		// An indented fence, or one in a block of HTML, need not begin or end code.
+		html = html || strings.HasPrefix(strings.TrimLeft(line, " \t"), "<")
+		switch mark := fenceOf(line); {
+		case fence != "":
+			if strings.HasPrefix(mark, fence) && line == mark {
+				fence = ""
+			}
+			continue
+		case mark != "" && !html && !strings.Contains(line[len(mark):], "`"):
+			fence = mark
+			continue
+		}
+		if line == "" || beginsBlock(line) {
+			marks = 0
+		}
+		marks += marksIn(line)
+		if depthOf(line) > maxDepth || marks > maxMarks || strings.Count(line, "|") > maxColumns {
+			return true
+		}
+	}
+	return false
+}
+
+// depthOf counts the marks of quotations and lists at the beginning of a line.
+func depthOf(line string) (n int) {
+	if strings.Trim(line, " \t-*") == "" || strings.Trim(line, " \t+-|=") == "" { // a thematic break, or a rule of a table
+		return 0
+	}
+	rest := strings.TrimLeft(line, " \t>-*+0123456789.)")
+	for _, c := range line[:len(line)-len(rest)] {
+		if strings.ContainsRune(">-*+.)", c) {
+			n++
+		}
+	}
+	return n
+}
+
+// marksIn counts the marks of emphasis and links in a line. An underscore within a word does not count.
+func marksIn(line string) (n int) {
+	for i := range len(line) {
+		switch line[i] {
+		case '*', '~', '[':
+			n++
+		case '_':
+			if i == 0 || i+1 == len(line) || !wordByte(line[i-1]) || !wordByte(line[i+1]) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func wordByte(c byte) bool {
+	return c == '_' || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' || c >= 0x80
+}
+
+// beginsBlock reports whether a line is a heading or an item of a list.
+func beginsBlock(line string) bool {
+	line = strings.TrimLeft(line, " \t")
+	return strings.HasPrefix(line, "# ") || strings.HasPrefix(line, "- ") || strings.HasPrefix(line, "* ") || strings.HasPrefix(line, "+ ")
+}

@@ -1,0 +1,381 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/spf13/cobra"
+	"github.com/tailscale/hujson"
+
+	"github.com/kitbag-go/kitbag/redact"
+)
+
+// A hostServer is an entry of mcpServers in the format of any host.
+type hostServer struct {
+	Type     string            `json:"type,omitempty"`
+	Command  string            `json:"command,omitempty"`
+	Args     []string          `json:"args,omitempty"`
+	Env      map[string]string `json:"env,omitempty"`
+	Cwd      string            `json:"cwd,omitempty"`
+	URL      string            `json:"url,omitempty"`
+	Headers  map[string]string `json:"headers,omitempty"`
+	Disabled bool              `json:"disabled,omitempty"`
+
+	// The others are the members that only Codex has.
+	Enabled     *bool             `json:"enabled,omitempty" toml:"enabled"`
+	EnvVars     []string          `json:"-" toml:"env_vars"`
+	BearerVar   string            `json:"-" toml:"bearer_token_env_var"`
+	TOMLHeaders map[string]string `json:"-" toml:"http_headers"`
+	HeaderVars  map[string]string `json:"-" toml:"env_http_headers"`
+}
+
+// hostFiles returns the files in which other hosts store their servers.
+func hostFiles() []string {
+	files := []string{".cursor/mcp.json", ".vscode/mcp.json", ".codex/config.toml"}
+	if home, err := os.UserHomeDir(); err == nil {
+		files = append(files, filepath.Join(home, ".cursor", "mcp.json"), filepath.Join(home, ".codex", "config.toml"))
+	}
+	if dir, err := os.UserConfigDir(); err == nil {
+		files = append(files, filepath.Join(dir, "Claude", "claude_desktop_config.json"), filepath.Join(dir, "Code", "User", "mcp.json"))
+	}
+	return files
+}
+
+func hostServers(file string) (map[string]*hostServer, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var host struct {
+		MCPServers map[string]*hostServer `json:"mcpServers" toml:"mcp_servers"`
+		Servers    map[string]*hostServer `json:"servers" toml:"-"` // VS Code
+	}
+	if filepath.Ext(file) == ".toml" {
+		err = toml.Unmarshal(data, &host)
+	} else if data, err = hujson.Standardize(data); err == nil {
+		err = json.Unmarshal(data, &host)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if host.MCPServers == nil {
+		host.MCPServers = host.Servers
+	}
+	for name, e := range host.MCPServers {
+		if e == nil {
+			return nil, fmt.Errorf("%s: server %q must be an object", file, name)
+		}
+		e.normalize()
+	}
+	return host.MCPServers, nil
+}
+
+// inputRef matches a reference to a value that VS Code asks its user for.
+var inputRef = regexp.MustCompile(`\$\{input:([^}]*)\}`)
+
+// normalize replaces the members and references that only one host has.
+func (e *hostServer) normalize() {
+	if e.Enabled != nil {
+		e.Disabled, e.Enabled = !*e.Enabled, nil
+	}
+	for _, name := range e.EnvVars {
+		put(&e.Env, name, "${"+name+"}")
+	}
+	for name, value := range e.TOMLHeaders {
+		put(&e.Headers, name, value)
+	}
+	for name, variable := range e.HeaderVars {
+		put(&e.Headers, name, "${"+variable+"}")
+	}
+	if e.BearerVar != "" {
+		put(&e.Headers, "Authorization", "Bearer ${"+e.BearerVar+"}")
+	}
+	e.EnvVars, e.TOMLHeaders, e.HeaderVars, e.BearerVar = nil, nil, nil, ""
+	e.replaceValues(func(_, value string) string {
+		return inputRef.ReplaceAllStringFunc(value, func(ref string) string { return "${" + variableName(inputRef.FindStringSubmatch(ref)[1]) + "}" })
+	})
+}
+
+func put(m *map[string]string, key, value string) {
+	if *m == nil {
+		*m = map[string]string{}
+	}
+	(*m)[key] = value
+}
+
+// replaceValues replaces every value that may contain a secret. key is the name of its variable, header or flag.
+func (e *hostServer) replaceValues(change func(key, value string) string) {
+	for _, name := range slices.Sorted(maps.Keys(e.Env)) {
+		e.Env[name] = change(name, e.Env[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
+		e.Headers[name] = change(name, e.Headers[name])
+	}
+	for i := range e.Args {
+		flag := ""
+		if i > 0 && strings.HasPrefix(e.Args[i-1], "-") {
+			flag = strings.TrimLeft(e.Args[i-1], "-")
+		}
+		e.Args[i] = change(flag, e.Args[i])
+	}
+	if e.URL != "" {
+		e.URL = change("url", e.URL)
+	}
+}
+
+// secretName matches names of variables, headers and flags whose values are secrets.
+var secretName = regexp.MustCompile(`(?i)token|secret|passw|credential|authorization|cookie|api.?key|(^|[-_])(key|pat|auth)$`)
+
+var notAlphanumeric = regexp.MustCompile(`[^A-Z0-9]+`)
+
+// variableName makes s the name of an environment variable.
+func variableName(s string) string {
+	return strings.Trim(notAlphanumeric.ReplaceAllString(strings.ToUpper(s), "_"), "_")
+}
+
+// removeSecrets replaces secrets by references to environment variables, whose names it returns.
+func (e *hostServer) removeSecrets(server string) (variables []string) {
+	e.replaceValues(func(key, value string) string {
+		if value == "" || strings.Contains(value, "${") || !secretName.MatchString(key) && !redact.Has(value) {
+			return value
+		}
+		name := key
+		if _, isEnv := e.Env[key]; !isEnv {
+			name = variableName(server + "_" + key)
+		}
+		if slices.Contains(variables, name) {
+			name = fmt.Sprintf("%s_%d", name, len(variables))
+		}
+		variables = append(variables, name)
+		if scheme, _, ok := strings.Cut(value, " "); ok && (strings.EqualFold(scheme, "bearer") || strings.EqualFold(scheme, "basic")) {
+			return scheme + " ${" + name + "}"
+		}
+		return "${" + name + "}"
+	})
+	return variables
+}
+
+// A serverEditor changes a file with servers. It keeps the comments and the order of members.
+type serverEditor struct {
+	file    string
+	value   hujson.Value
+	servers map[string]json.RawMessage
+}
+
+func editServers(file string) (*serverEditor, error) {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		data, err = []byte("{}"), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := &serverEditor{file: file, servers: map[string]json.RawMessage{}}
+	if s.value, err = hujson.Parse(data); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	plain := s.value.Clone()
+	plain.Standardize()
+	var top map[string]json.RawMessage
+	if err := json.Unmarshal(plain.Pack(), &top); err != nil {
+		return nil, fmt.Errorf("%s: must be a JSON object: %w", file, err)
+	}
+	if top["mcpServers"] == nil {
+		if len(top) > 0 && filepath.Base(file) == defaultServers {
+			return nil, fmt.Errorf("%s: mcpServers is missing; add \"mcpServers\": {} first", file)
+		}
+		return s, s.patch("add", "", json.RawMessage("{}"))
+	}
+	if err := json.Unmarshal(top["mcpServers"], &s.servers); err != nil {
+		return nil, fmt.Errorf("%s: mcpServers must be an object: %w", file, err)
+	}
+	return s, nil
+}
+
+// patch applies a JSON Patch operation to a server, or to mcpServers if name is empty.
+func (s *serverEditor) patch(op, name string, value any) error {
+	path := "/mcpServers"
+	if name != "" {
+		path += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+	}
+	change := map[string]any{"op": op, "path": path}
+	if value != nil {
+		change["value"] = value
+	}
+	data, err := json.Marshal([]any{change})
+	if err != nil {
+		return err
+	}
+	return s.value.Patch(data)
+}
+
+func (s *serverEditor) save() error {
+	plain := s.value.IsStandard()
+	s.value.Format()
+	if plain { // the formatted text has trailing commas, which not every host can read
+		s.value.Standardize()
+	}
+	return replaceFile(s.file, s.value.Pack())
+}
+
+// add adds a server without its secrets, and prints the entry and the variables to set.
+func (s *serverEditor) add(out io.Writer, name, from string, e *hostServer) error {
+	if _, ok := s.servers[name]; ok {
+		return fmt.Errorf("%s has a server %q; remove it first with: kitbag mcp remove %s", s.file, name, name)
+	}
+	if (e.Command == "") == (e.URL == "") {
+		return fmt.Errorf("server %q needs either a command or a URL", name)
+	}
+	variables := e.removeSecrets(name)
+	if err := s.patch("add", name, e); err != nil {
+		return err
+	}
+	s.servers[name] = nil
+	data, err := json.MarshalIndent(e, "", "  ")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s%s: %s\n", plainLine(name), from, indented(string(data)))
+	for _, v := range variables {
+		fmt.Fprintf(out, "! set the environment variable %s; the value was not copied\n", v)
+	}
+	return nil
+}
+
+func mcpImportCommand() *cobra.Command {
+	var file string
+	var write bool
+	cmd := &cobra.Command{
+		Use:   "import [FILE...]",
+		Short: "Copy the servers of Claude Desktop, Cursor, VS Code and Codex",
+		Long: `Show the servers that the files of other hosts have and this project's file
+lacks; with --write, add them. Without FILE, the files that Claude Desktop, Cursor,
+VS Code and Codex keep in their usual places are read, those of the project first.
+Secrets are not copied: the entry refers to an environment variable instead.`,
+		Example: "  kitbag mcp import\n  kitbag mcp import ~/.codex/config.toml --write",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return importServers(cmd.OutOrStdout(), file, args, write)
+		},
+	}
+	cmd.Flags().StringVar(&file, "mcp", defaultServers, "the `FILE` to add servers to")
+	cmd.Flags().BoolVar(&write, "write", false, "write the file")
+	return cmd
+}
+
+func importServers(out io.Writer, file string, from []string, write bool) error {
+	known := len(from) == 0
+	if known {
+		from = hostFiles()
+	}
+	s, err := editServers(file)
+	if err != nil {
+		return err
+	}
+	added := 0
+	for _, f := range from {
+		entries, err := hostServers(f)
+		switch {
+		case known && errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return err
+		}
+		for _, name := range slices.Sorted(maps.Keys(entries)) {
+			if err := s.add(out, name, " (from "+plainLine(f)+")", entries[name]); err != nil {
+				fmt.Fprintf(out, "! left out: %s: %s\n", plainLine(f), indented(err.Error()))
+				continue
+			}
+			added++
+		}
+	}
+	switch {
+	case added == 0:
+		fmt.Fprintln(out, "no servers to add")
+		return nil
+	case !write:
+		fmt.Fprintf(out, "%s was not changed; run this again with --write to add %d servers to it\n", file, added)
+		return nil
+	}
+	return s.save()
+}
+
+func mcpAddCommand() *cobra.Command {
+	var file, url string
+	var env, headers []string
+	cmd := &cobra.Command{
+		Use:   "add NAME {--url URL | COMMAND [ARG...]}",
+		Short: "Add a server to the project's file",
+		Example: `  kitbag mcp add files -- npx -y @modelcontextprotocol/server-filesystem .
+  kitbag mcp add docs --url https://example.com/mcp --header 'X-Key: ${DOCS_KEY}'`,
+		Args: between(1, math.MaxInt, "NAME and a URL or COMMAND"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e := &hostServer{URL: url}
+			if len(args) > 1 {
+				e.Command, e.Args = args[1], args[2:]
+			}
+			for _, v := range env {
+				name, value, ok := strings.Cut(v, "=")
+				if !ok {
+					return usage("--env %s: it must be NAME=VALUE", v)
+				}
+				put(&e.Env, name, value)
+			}
+			for _, v := range headers {
+				name, value, ok := strings.Cut(v, ":")
+				if !ok {
+					return usage("--header: it must be NAME: VALUE")
+				}
+				put(&e.Headers, strings.TrimSpace(name), strings.TrimSpace(value))
+			}
+			s, err := editServers(file)
+			if err != nil {
+				return err
+			}
+			if err := s.add(cmd.OutOrStdout(), args[0], "", e); err != nil {
+				return err
+			}
+			return s.save()
+		},
+	}
+	cmd.Flags().StringVar(&file, "mcp", defaultServers, "the `FILE` to add the server to")
+	cmd.Flags().StringVar(&url, "url", "", "the server's `URL`")
+	cmd.Flags().StringArrayVar(&env, "env", nil, "an environment variable `NAME=VALUE` of the command, repeatable")
+	cmd.Flags().StringArrayVar(&headers, "header", nil, "a header `NAME: VALUE` for the URL, repeatable")
+	return cmd
+}
+
+func mcpRemoveCommand() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:     "remove NAME",
+		Short:   "Remove a server from the project's file",
+		Example: "  kitbag mcp remove files",
+		Args:    between(1, 1, "the NAME of a server"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			s, err := editServers(file)
+			if err != nil {
+				return err
+			}
+			if _, ok := s.servers[args[0]]; !ok {
+				return fmt.Errorf("%s has no server %q; it has %q", file, args[0], slices.Sorted(maps.Keys(s.servers)))
+			}
+			if err := s.patch("remove", args[0], nil); err != nil {
+				return err
+			}
+			return s.save()
+		},
+	}
+	cmd.Flags().StringVar(&file, "mcp", defaultServers, "the `FILE` to remove the server from")
+	return cmd
+}

@@ -1,0 +1,170 @@
+package inspect
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// A pair is a row of each of two sessions, side by side. One of them may be missing.
+type pair struct {
+	A    *row `json:"a,omitempty"`
+	B    *row `json:"b,omitempty"`
+	Same bool `json:"same,omitempty"`
+}
+
+// A sum is what a session has done and cost.
+type sum struct {
+	Title  string        `json:"title"`
+	Rows   int           `json:"rows"`
+	Models int           `json:"models"` // model calls
+	Tools  int           `json:"tools"`  // tool calls
+	Faults int           `json:"faults"`
+	Usage  message.Usage `json:"usage"`
+	Cost   float64       `json:"cost"`
+	Took   time.Duration `json:"took"` // of model and tool calls, one after the other
+}
+
+const (
+	maxPairs = 500
+	same     = 10 // rows that are shown before the first difference
+)
+
+// compare serves two timelines side by side, from a little before the first difference.
+func (h *Handler) compare(r *http.Request, id string) (any, error) {
+	other := r.FormValue("with")
+	if err := session.CheckID(other); err != nil {
+		return nil, badRequest(err.Error())
+	}
+	var rows [2][]row
+	var sums [2]sum
+	for i, id := range []string{id, other} {
+		var err error
+		if rows[i], err = h.allRows(r, id); err != nil {
+			return nil, err
+		}
+		sums[i] = sumOf(rows[i])
+	}
+	from := 0
+	for from < min(len(rows[0]), len(rows[1])) && alike(&rows[0][from], &rows[1][from]) {
+		from++
+	}
+	skipped := max(0, from-same)
+	pairs := align(rows[0][skipped:], rows[1][skipped:])
+	more := max(0, len(pairs)-maxPairs)
+	return map[string]any{"sums": sums, "skipped": skipped, "pairs": pairs[:len(pairs)-more], "more": more}, nil
+}
+
+// allRows returns the whole timeline of a session that exists.
+func (h *Handler) allRows(r *http.Request, id string) ([]row, error) {
+	_, in, err := session.Read(r.Context(), h.store, id, 0)
+	if err != nil {
+		return nil, err
+	}
+	f, release := h.feed(id)
+	defer release()
+	whole := func(v view) bool { return v.problem != "" || in.Event > 0 && f.seq >= in.Event }
+	for range 25 { // a long session takes more than one wait
+		v, err := f.wait(r.Context(), "", 0, 0, whole)
+		if err != nil {
+			return nil, err
+		}
+		f.mu.Lock()
+		done := whole(v) || in.Event == 0
+		f.mu.Unlock()
+		if done {
+			break
+		}
+	}
+	v, err := f.look("", 0, 1<<30)
+	return v.rows, err
+}
+
+func sumOf(rows []row) sum {
+	s := sum{Rows: len(rows)}
+	for _, r := range rows {
+		switch r.Kind {
+		case kindModel:
+			s.Models++
+		case kindTool:
+			s.Tools++
+		case kindUser:
+			if s.Title == "" {
+				s.Title = r.Text
+			}
+		}
+		if r.Fault != "" {
+			s.Faults++
+		}
+		if (r.Kind == kindModel || r.Kind == kindTool) && r.End.After(r.Start) {
+			s.Took += r.End.Sub(r.Start)
+		}
+		s.Usage.Add(r.Usage)
+		s.Cost += r.Cost
+	}
+	return s
+}
+
+// alike reports whether two rows say the same.
+func alike(a, b *row) bool {
+	return a.Kind == b.Kind && a.Name == b.Name && a.Text == b.Text && a.State == b.State && a.Fault == b.Fault
+}
+
+// maxAligned is how many rows of each session are aligned; the others are side by side as they come.
+const maxAligned = 1000
+
+// align puts rows that say the same side by side, and otherwise those of one kind and name.
+func align(a, b []row) []pair {
+	out := []pair{}
+	n, m := min(len(a), maxAligned), min(len(b), maxAligned)
+	// best[i][j] is the most that a[i:n] and b[j:m] have in common.
+	best := make([][]int, n+1)
+	for i := range best {
+		best[i] = make([]int, m+1)
+	}
+	score := func(x, y *row) int {
+		switch {
+		case alike(x, y):
+			return 3
+		case x.Kind == y.Kind && (x.Kind == kindModel || x.Name == y.Name):
+			return 1
+		}
+		return 0
+	}
+	for i, x := range slices.Backward(a[:n]) {
+		for j, y := range slices.Backward(b[:m]) {
+			best[i][j] = max(best[i+1][j], best[i][j+1])
+			if s := score(&x, &y); s > 0 {
+				best[i][j] = max(best[i][j], best[i+1][j+1]+s)
+			}
+		}
+	}
+	i, j := 0, 0
+	for i < n || j < m {
+		switch {
+		case i < n && j < m && score(&a[i], &b[j]) > 0 && best[i][j] == best[i+1][j+1]+score(&a[i], &b[j]):
+			out = append(out, pair{&a[i], &b[j], alike(&a[i], &b[j])})
+			i, j = i+1, j+1
+		case j == m || i < n && best[i][j] == best[i+1][j]:
+			out = append(out, pair{A: &a[i]})
+			i++
+		default:
+			out = append(out, pair{B: &b[j]})
+			j++
+		}
+	}
+	for ; i < len(a) || j < len(b); i, j = i+1, j+1 {
+		var p pair
+		if i < len(a) {
+			p.A = &a[i]
+		}
+		if j < len(b) {
+			p.B = &b[j]
+		}
+		out = append(out, p)
+	}
+	return out
+}

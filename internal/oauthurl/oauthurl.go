@@ -1,0 +1,54 @@
+// Package oauthurl has the rules for URLs of OAuth that clients and servers share.
+package oauthurl
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+)
+
+// Secure rejects an endpoint to which secrets would be sent unencrypted.
+func Secure(endpoint string) error {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return err
+	}
+	if u.Scheme == "https" && u.Host != "" || u.Scheme == "http" && Loopback(u.Hostname()) {
+		return nil
+	}
+	return fmt.Errorf("%q must be https", endpoint)
+}
+
+// Loopback reports whether a host is this machine, by its name or address.
+func Loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// Metadata returns the possible URLs of an authorization server's metadata (RFC 8414, OpenID Connect Discovery).
+func Metadata(issuer string) ([]string, error) {
+	if err := Secure(issuer); err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(issuer)
+	if err != nil {
+		return nil, err
+	}
+	at := func(path string) string {
+		return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: path}).String()
+	}
+	path := strings.TrimSuffix(u.Path, "/")
+	urls := []string{at("/.well-known/oauth-authorization-server" + path), at("/.well-known/openid-configuration" + path)}
+	if path != "" {
+		urls = append(urls, at(path+"/.well-known/openid-configuration"))
+	}
+	return urls, nil
+}
+
+// Resource is the path under which a protected resource has its metadata, before its own path (RFC 9728).
+const Resource = "/.well-known/oauth-protected-resource"
+
+// ErrorCodes are the errors of a token endpoint (RFC 6749, RFC 7591, RFC 8707). Another code could be a secret.
+var ErrorCodes = []string{"invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type",
+	"invalid_scope", "invalid_target", "invalid_redirect_uri", "invalid_client_metadata", "access_denied"}

@@ -1,0 +1,265 @@
+package mcpclient
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"mime"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/mark3labs/mcp-go/client/transport"
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/internal/strictjson"
+)
+
+// sessionlessProtocol implements protocol.
+type sessionlessProtocol struct {
+	*conn
+	version string
+}
+
+func (p *sessionlessProtocol) revision() string         { return p.version }
+func (p *sessionlessProtocol) usesHeaders() bool        { return p.kind == wireHTTP }
+func (p *sessionlessProtocol) notifies() bool           { return false }
+func (p *sessionlessProtocol) extendedTasks() bool      { return true }
+func (p *sessionlessProtocol) pingMethod() string       { return "server/discover" } // there is no ping
+func (p *sessionlessProtocol) setLevel(context.Context) {}                           // the level is in each request
+
+// send adds the parameters that each request must have.
+func (p *sessionlessProtocol) send(ctx context.Context, x *exchange, method string, params map[string]any, header http.Header) (*transport.JSONRPCResponse, error) {
+	full := maps.Clone(params)
+	if full == nil {
+		full = map[string]any{}
+	}
+	meta, _ := full["_meta"].(requestMeta)
+	meta.Version, meta.Client, meta.Capabilities = p.version, clientInfo, p.hub.capabilities(p.kind, p.notifies())
+	if level := p.hub.level.Load(); level != nil {
+		meta.Level = *level
+	}
+	full["_meta"] = meta
+	if p.kind != wireHTTP {
+		return p.link.send(ctx, x, method, full)
+	}
+	header = header.Clone()
+	if header == nil {
+		header = http.Header{}
+	}
+	header.Set(mcp.HeaderProtocolVersion, p.version)
+	header.Set(mcp.HeaderMethod, method)
+	for _, key := range []string{"name", "uri"} {
+		if name, ok := params[key].(string); ok {
+			if value, ok := mcp.EncodeHeaderValue(name); ok {
+				header.Set(mcp.HeaderName, value)
+			}
+		}
+	}
+	answer, err := p.post(ctx, x, method, full, header)
+	if err != nil && ctx.Err() == nil && p.dead() {
+		return nil, context.Cause(p.life)
+	}
+	return answer, err
+}
+
+// post sends a request over HTTP and reads its answer. mcp-go's transport is not used, because it reads each message
+// several times, and checks what the client has to check anyway.
+func (p *sessionlessProtocol) post(ctx context.Context, x *exchange, method string, params map[string]any, header http.Header) (*transport.JSONRPCResponse, error) {
+	if !p.enter() {
+		return nil, &unreachedError{ErrClosed}
+	}
+	defer p.workers.Done()
+	x.reads = true
+	ctx, cancel := context.WithCancel(withExchange(ctx, x))
+	defer cancel()
+	defer context.AfterFunc(p.life, cancel)()
+	body, err := json.Marshal(struct {
+		Version string         `json:"jsonrpc"`
+		ID      string         `json:"id"`
+		Method  string         `json:"method"`
+		Params  map[string]any `json:"params"`
+	}{mcp.JSONRPC_VERSION, x.id, method, params})
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.cfg.http.URL, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header = header
+	header.Set("Content-Type", "application/json")
+	header.Set("Accept", "application/json, text/event-stream")
+	res, err := p.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	f := filter{max: p.cfg.Limits.Message, logs: p.cfg.Log != nil, x: x}
+	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	switch kind {
+	case "application/json":
+		data, err := f.read(res.Body)
+		if err != nil {
+			return nil, err
+		}
+		return p.receive(ctx, &f, data)
+	case "text/event-stream":
+		events := newEventBody(res.Body, f)
+		for {
+			_, data, ended := events.next()
+			if len(data) > 0 {
+				if answer, err := p.receive(ctx, &f, data); answer != nil || err != errNoAnswer {
+					return answer, err
+				}
+			}
+			if ended != nil {
+				return nil, fmt.Errorf("the stream ended without an answer: %w", ended)
+			}
+		}
+	}
+	return nil, fmt.Errorf("the response has the content type %q", clip(kind, 100))
+}
+
+// errNoAnswer means that a message is not the answer to the request.
+var errNoAnswer = errors.New("the response has no answer")
+
+// receive handles a message of a response; it returns the answer, or errNoAnswer for another message.
+func (p *sessionlessProtocol) receive(ctx context.Context, f *filter, data []byte) (*transport.JSONRPCResponse, error) {
+	data = validUTF8(data)
+	head, err := strictjson.Message(data)
+	if err != nil {
+		return nil, f.fail(err)
+	}
+	var m struct {
+		Version string                   `json:"jsonrpc"`
+		ID      any                      `json:"id"`
+		Method  string                   `json:"method"`
+		Result  json.RawMessage          `json:"result"`
+		Error   *mcp.JSONRPCErrorDetails `json:"error"`
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return nil, f.fail(err)
+	}
+	switch {
+	case head.Method && m.ID == nil:
+		var n mcp.JSONRPCNotification
+		if f.logs {
+			data = withRawLogData(data)
+		}
+		if json.Unmarshal(data, &n) == nil {
+			p.onNotification(n)
+		}
+		return nil, errNoAnswer
+	case head.Method:
+		var req transport.JSONRPCRequest
+		if json.Unmarshal(data, &req) == nil {
+			_, _ = p.onRequest(ctx, req)
+		}
+		return nil, errNoAnswer
+	case m.ID == nil:
+		return nil, errNoAnswer
+	case m.ID != f.x.id:
+		_ = f.fail(fmt.Errorf("it answers a request with the id %s, which is not that of the request", clip(string(head.ID), 40)))
+		return nil, errNoAnswer
+	}
+	return &transport.JSONRPCResponse{Result: m.Result, Error: m.Error}, nil
+}
+
+// listenLists requests the lists again each time the subscription is acknowledged.
+func (p *sessionlessProtocol) listenLists() {
+	filter := p.server.changeFilter()
+	for wait := time.Second; len(filter) > 0 && !p.dead(); wait = min(2*wait, maxBackoff) {
+		began := time.Now()
+		_, err := p.request(p.life, "subscriptions/listen", map[string]any{"notifications": filter}, nil)
+		if _, refused := errors.AsType[*CallError](err); refused {
+			return
+		}
+		if time.Since(began) > stableAfter {
+			wait = time.Second
+		}
+		sleep(p.life, wait)
+	}
+}
+
+// subscribe makes resubscribe subscribe again, since one request subscribes to all watched resources.
+func (p *sessionlessProtocol) subscribe(_ context.Context, ws *watchList, _ *watch) error {
+	signal(ws.wake)
+	return nil
+}
+
+func (p *sessionlessProtocol) unsubscribe(ws *watchList, w *watch) {
+	if ws.dropUnused(w) {
+		signal(ws.wake)
+	}
+}
+
+// resubscribe keeps subscriptions to all watched resources open. When the list changes it subscribes again, and keeps
+// the old request until the new one is acknowledged.
+func (p *sessionlessProtocol) resubscribe(ws *watchList) {
+	cancelLast := func() {}
+	defer func() { cancelLast() }()
+	for wait := time.Second; !p.dead(); {
+		all := ws.list()
+		uris := make([]string, len(all))
+		for i, w := range all {
+			uris[i] = w.uri
+			if subscribed, _ := ws.state(w, p.conn); !subscribed {
+				ws.markUpdated(w) // there may have been updates since WatchResource
+			}
+			ws.setSubscribed(w, p.conn)
+		}
+		ctx, cancel := context.WithCancel(p.life)
+		ended := make(chan struct{}, 1)
+		for part := range slices.Chunk(uris, maxListenURIs) {
+			p.listenPart(ctx, part, ended)
+		}
+		cancelLast()
+		cancelLast = cancel
+		ws.callListeners()
+		select {
+		case <-ws.wake:
+			sleep(p.life, debounce) // collect further changes
+		case <-ended:
+			sleep(p.life, wait)
+			wait = min(2*wait, maxBackoff)
+			ws.markUpdated(all...)
+			continue
+		case <-p.life.Done():
+		}
+		wait = time.Second
+	}
+}
+
+// listenPart subscribes to the resources until ctx ends, and returns when the server has acknowledged or refused. If it
+// refuses, listenPart tries each half, so that one missing resource does not affect the others. ended gets an element
+// when the subscription ends.
+func (p *sessionlessProtocol) listenPart(ctx context.Context, uris []string, ended chan<- struct{}) {
+	failed, returned := make(chan error), make(chan struct{})
+	defer close(returned)
+	p.goWork(func() {
+		_, err := p.request(ctx, "subscriptions/listen", map[string]any{"notifications": map[string]any{"resourceSubscriptions": uris}}, nil)
+		select {
+		case failed <- err:
+		case <-returned:
+			signal(ended)
+		}
+	})
+	select {
+	case <-p.subscribed:
+	case err := <-failed:
+		switch _, refused := errors.AsType[*CallError](err); {
+		case !refused:
+			signal(ended)
+		case len(uris) > 1 && !hasCode(err, codeMethodNotFound):
+			half := len(uris) / 2
+			p.listenPart(ctx, uris[:half], ended)
+			p.listenPart(ctx, uris[half:], ended)
+		}
+	case <-time.After(restartPatience): // some servers do not acknowledge
+	case <-p.life.Done():
+	}
+}

@@ -1,0 +1,116 @@
+package mcpgateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/kitbag-go/kitbag/mcpserver/oauth"
+)
+
+// oauth reads what makes the gateway an OAuth resource server. [oauth.Config.Check] checks the values.
+func (r *reader) oauth(data json.RawMessage) {
+	if data == nil {
+		return
+	}
+	c := &oauth.Config{}
+	var skew string
+	var grants []json.RawMessage
+	if _, ok := r.fields("oauth", data, field{"resource", &c.Resource, "a URL"}, field{"issuers", &c.Issuers, "a list of URLs"},
+		field{"audience", &c.Audience, "a string"}, field{"scopes", &c.Scopes, "a list of scopes"}, field{"skew", &skew, "a duration"},
+		field{"grants", &grants, "a list of objects"}); !ok {
+		return
+	}
+	if skew != "" {
+		var err error
+		if c.Skew, err = time.ParseDuration(skew); err != nil {
+			r.fail("oauth.skew", `must be a duration such as "30s"; it is %q`, skew)
+		}
+	}
+	for i, data := range grants {
+		c.Grants = append(c.Grants, r.grant(fmt.Sprintf("oauth.grants[%d]", i), data))
+	}
+	r.cfg.OAuth = c
+}
+
+// grant reads a row of the table of what users may do.
+func (r *reader) grant(key string, data json.RawMessage) (g oauth.Grant) {
+	ms, ok := r.fields(key, data, field{"name", &g.Name, "a string"}, field{name: "claims"}, field{name: "groups"}, field{name: "permissions"},
+		field{"sessions", &g.Sessions, "a number"}, field{"calls", &g.Calls, "a number"})
+	if !ok {
+		return g
+	}
+	g.Ceiling, g.Policy = r.allowed(key, ms)
+	key = join(key, "claims")
+	claims := ms.get("claims")
+	if claims == nil {
+		r.fail(key, "is missing; name the claims that a token must have, or {} for every user of the issuers")
+		g.Claims = map[string][]string{"missing": {""}} // the file is not used
+		return g
+	}
+	all, _ := r.object(key, claims)
+	g.Claims = map[string][]string{}
+	for _, m := range all {
+		var value string
+		var values []string
+		if json.Unmarshal(m.value, &values) != nil {
+			r.decode(join(key, m.key), m.value, &value, "a string, or a list of strings of which one must match")
+			values = []string{value}
+		}
+		g.Claims[m.key] = values
+	}
+	return g
+}
+
+// upstreamTokens reads how servers get tokens.
+func (r *reader) upstreamTokens(data json.RawMessage) {
+	if data == nil {
+		return
+	}
+	servers, _ := r.object("upstreamTokens", data)
+	for _, m := range servers {
+		key := join("upstreamTokens", m.key)
+		t := UpstreamToken{Server: m.key}
+		var secret string
+		if _, ok := r.fields(key, m.value, field{"grant", &t.Grant, "a string"}, field{"tokenURL", &t.TokenURL, "a URL"}, field{"clientID", &t.ClientID, "a string"},
+			field{"secretEnv", &secret, "the name of a variable"}, field{"audience", &t.Audience, "a string"}, field{"scopes", &t.Scopes, "a list of scopes"},
+			field{"issuer", &t.Issuer, "a URL"}, field{"listAs", &t.ListAs, "the name of a user"}); !ok {
+			continue
+		}
+		if t.Grant != UserLogin || secret != "" {
+			t.ClientSecret = r.variable(join(key, "secretEnv"), secret, "the secret of the gateway's client")
+		}
+		r.cfg.UpstreamTokens = append(r.cfg.UpstreamTokens, t)
+	}
+}
+
+// logins reads how users log in to servers.
+func (r *reader) logins(data json.RawMessage) {
+	if data == nil {
+		return
+	}
+	c := &Logins{}
+	var secret, sealing, dir string
+	if _, ok := r.fields("logins", data, field{"clientID", &c.ClientID, "a string"}, field{"secretEnv", &secret, "the name of a variable"},
+		field{"keyEnv", &sealing, "the name of a variable"}, field{"dir", &dir, "the name of a directory"}); !ok {
+		return
+	}
+	if secret != "" {
+		c.ClientSecret = r.variable("logins.secretEnv", secret, "the secret of the gateway's client")
+	}
+	c.Key = r.variable("logins.keyEnv", sealing, "a random key: kitbag mcp key makes one")
+	if dir != "" {
+		c.Dir = r.path(dir)
+	}
+	r.cfg.Logins = c
+}
+
+// variable returns the content of an environment variable, which must not be empty.
+func (r *reader) variable(key, name, to string) string {
+	value := os.Getenv(name)
+	if value == "" {
+		r.fail(key, "the environment variable %q is empty or not set; set it to %s", name, to)
+	}
+	return value
+}

@@ -1,0 +1,299 @@
+package mcpgateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/kitbag-go/kitbag/internal/oauthurl"
+	"github.com/kitbag-go/kitbag/mcpclient"
+	"github.com/kitbag-go/kitbag/mcpserver/oauth"
+)
+
+// A browser goes through the following pages. Each redirect carries a state, and the step that it belongs to is in a cookie
+// of the browser that began it, sealed: a redirect is of no use in another browser, and no replica has to remember it.
+//
+//  1. The start page says to which server, and has a button.
+//  2. The button leads to the gateway's own issuer, which redirects to the callback: now it is known who the user is.
+//  3. The callback leads to the authorization server of the MCP server, which redirects to a callback of the server's own:
+//     the answer of another authorization server is not mistaken for its (mix-up attack). The tokens that it gets are those
+//     of the user of step 2, whoever made the link of step 1.
+const (
+	connectPath  = "/oauth/connect"
+	callbackPath = "/oauth/callback"
+	clientPath   = "/oauth/client" // the client ID metadata documents
+
+	stepTime  = 45 * time.Second // for the requests of one page to authorization servers
+	maxSteps  = 32               // pages at a time that make such requests
+	maxCookie = 4000             // bytes; browsers drop longer ones
+	maxForm   = 4 << 10
+)
+
+// A loginStep is what a browser brings back to the callback.
+type loginStep struct {
+	Server  string
+	Logout  bool
+	User    string // empty in step 2
+	Begun   []byte // of mcpclient.HTTP.BeginLogin
+	Expires time.Time
+}
+
+func (l *logins) page(server string) string {
+	return l.origin + connectPath + "?" + url.Values{"server": {server}}.Encode()
+}
+
+// An authenticator also serves the pages for logins.
+type authenticator struct {
+	*oauth.ResourceServer
+	logins *logins
+}
+
+// Wrap is called by [mcpserver.Server.Handler].
+func (a authenticator) Wrap(next http.Handler) http.Handler {
+	mux, others := http.NewServeMux(), a.ResourceServer.Wrap(next)
+	busy := make(chan struct{}, maxSteps)
+	page := func(serve func(http.ResponseWriter, *http.Request) error) http.Handler {
+		return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), stepTime)
+			defer cancel()
+			conn, end := http.NewResponseController(w), time.Now().Add(stepTime)
+			_, _ = conn.SetReadDeadline(end), conn.SetWriteDeadline(end.Add(time.Second))
+			r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+			_ = r.ParseForm() // before it counts as busy; on failure no server is found
+			select {
+			case busy <- struct{}{}:
+				defer func() { <-busy }()
+			default:
+				show(w, http.StatusServiceUnavailable, "Too many logins at the moment. Try again.", "")
+				return
+			}
+			if err := serve(w, r.WithContext(ctx)); err != nil {
+				slog.InfoContext(ctx, "a login has failed", "err", err)
+				show(w, http.StatusBadRequest, "The login has failed. Start again from the link that you were given.", "")
+			}
+		}))
+	}
+	mux.Handle("GET "+connectPath, page(a.logins.start))
+	mux.Handle("POST "+connectPath, page(a.logins.connect))
+	mux.Handle("GET "+callbackPath, page(a.logins.callback))
+	mux.Handle("GET "+callbackPath+"/{server}", page(a.logins.callback))
+	mux.Handle("GET "+clientPath+"/{server}", page(a.logins.client))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		others.ServeHTTP(w, r)
+	})
+}
+
+// client serves the client ID metadata document for a server, for authorization servers that support it.
+func (l *logins) client(w http.ResponseWriter, r *http.Request) error {
+	server := r.PathValue("server")
+	_, web, err := l.find(server, "")
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(map[string]any{"client_id": l.origin + clientPath + "/" + url.PathEscape(server), "client_name": "kitbag gateway", "redirect_uris": []string{web.OAuth.RedirectURL},
+		"grant_types": []string{"authorization_code", "refresh_token"}, "response_types": []string{"code"}, "token_endpoint_auth_method": "none"})
+}
+
+// start serves the start page. It does nothing, because a program may fetch it.
+func (l *logins) start(w http.ResponseWriter, r *http.Request) error {
+	server := r.URL.Query().Get("server")
+	if _, _, err := l.find(server, ""); err != nil {
+		return err
+	}
+	show(w, http.StatusOK, fmt.Sprintf("A program asks you to log in to %q. First you log in here, so that only you can use your account there.", server), server)
+	return nil
+}
+
+// connect is the button of the start page.
+func (l *logins) connect(w http.ResponseWriter, r *http.Request) error {
+	step := loginStep{Server: r.PostFormValue("server"), Logout: r.PostFormValue("do") == "logout"}
+	if _, _, err := l.find(step.Server, ""); err != nil {
+		return err
+	}
+	var nothing savedLogin
+	web := l.identify
+	web.OAuth = nothing.use(web.OAuth)
+	page, begun, err := web.BeginLogin(r.Context())
+	if err != nil {
+		return err
+	}
+	if l.audience != "" {
+		page += "&" + url.Values{"audience": {l.audience}}.Encode()
+	}
+	step.Begun = begun
+	return l.redirect(w, r, page, step)
+}
+
+// redirect sends the browser to the page of an authorization server.
+func (l *logins) redirect(w http.ResponseWriter, r *http.Request, page string, step loginStep) error {
+	var p struct{ State string }
+	step.Expires = time.Now().Add(loginTime)
+	data, err := json.Marshal(step)
+	if err = errors.Join(err, json.Unmarshal(step.Begun, &p)); err != nil {
+		return err
+	}
+	c := l.cookie(p.State)
+	c.Value = base64.RawURLEncoding.EncodeToString(l.seal.Seal(nil, nil, data, []byte(c.Name)))
+	c.MaxAge = int(loginTime.Seconds())
+	if len(c.Value) > maxCookie {
+		return fmt.Errorf("the metadata of the authorization server of %q is too long", step.Server)
+	}
+	http.SetCookie(w, c)
+	headers(w)
+	http.Redirect(w, r, page, http.StatusSeeOther)
+	return nil
+}
+
+// cookie returns the cookie of a step. Each has a name of its own, so that a user can log in on several tabs.
+func (l *logins) cookie(state string) *http.Cookie {
+	sum := sha256.Sum256([]byte(state))
+	c := &http.Cookie{Name: "kitbag-" + hex.EncodeToString(sum[:8]), Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode}
+	if strings.HasPrefix(l.origin, "https:") {
+		c.Name, c.Secure = "__Host-"+c.Name, true // no other host can set it
+	}
+	return c
+}
+
+var errNotBegun = errors.New("the redirect belongs to no login that this browser has begun, or to one that has expired or was already used")
+
+// callback is where both authorization servers redirect to.
+func (l *logins) callback(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	state := q.Get("state")
+	spent := l.cookie(state)
+	c, err := r.Cookie(spent.Name)
+	if err != nil {
+		return errNotBegun
+	}
+	spent.MaxAge = -1
+	http.SetCookie(w, spent)
+	var step loginStep
+	sealed, _ := base64.RawURLEncoding.DecodeString(c.Value)
+	data, err := l.seal.Open(nil, nil, sealed, []byte(spent.Name))
+	if err != nil || json.Unmarshal(data, &step) != nil || time.Now().After(step.Expires) {
+		return errNotBegun
+	}
+	if own := r.PathValue("server"); step.User == "" && own != "" || step.User != "" && own != step.Server {
+		return errNotBegun
+	}
+	if first, err := l.brief.Swap(r.Context(), "login-spent/"+spent.Name, nil, []byte{1}, 2*loginTime); err != nil || !first {
+		return errors.Join(errNotBegun, err)
+	}
+	if step.User == "" {
+		return l.identified(w, r, step)
+	}
+	login, web, err := l.find(step.Server, step.User)
+	if err != nil {
+		return err
+	}
+	login.fresh = true
+	if err := web.FinishLogin(r.Context(), step.Begun, q); err != nil {
+		return fmt.Errorf("MCP server %q: %w", step.Server, err)
+	}
+	l.gateway.Toolkit.Refresh()
+	show(w, http.StatusOK, fmt.Sprintf("Logged in to %q for %s. You can close this page.", step.Server, step.User), "")
+	return nil
+}
+
+// identified begins step 3, for the user of the token that step 2 gets.
+func (l *logins) identified(w http.ResponseWriter, r *http.Request, step loginStep) error {
+	var saved savedLogin
+	web := l.identify
+	web.OAuth = saved.use(web.OAuth)
+	if err := web.FinishLogin(r.Context(), step.Begun, r.URL.Query()); err != nil {
+		return fmt.Errorf("the login at the gateway: %w", err)
+	}
+	var g struct {
+		Access string `json:"access_token"`
+	}
+	if err := json.Unmarshal(saved.login, &g); err != nil {
+		return errors.New("the login at the gateway has no token")
+	}
+	id, err := l.auth.Authenticate((&http.Request{Header: http.Header{"Authorization": {"Bearer " + g.Access}}}).WithContext(r.Context()))
+	if err != nil {
+		return fmt.Errorf("the login at the gateway: %w", err)
+	}
+	login, upstream, err := l.find(step.Server, id.Name)
+	if err != nil {
+		return err
+	}
+	if step.Logout {
+		if err := login.remove(r.Context()); err != nil {
+			return err
+		}
+		show(w, http.StatusOK, fmt.Sprintf("The gateway has forgotten the login to %q of %s.", step.Server, id.Name), "")
+		return nil
+	}
+	page, begun, err := upstream.BeginLogin(r.Context())
+	if err != nil {
+		return fmt.Errorf("MCP server %q: %w", step.Server, err)
+	}
+	return l.redirect(w, r, page, loginStep{Server: step.Server, User: id.Name, Begun: begun})
+}
+
+// A savedLogin is an OAuth.Store of mcpclient for one login.
+type savedLogin struct{ login []byte }
+
+func (s *savedLogin) use(o *mcpclient.OAuth) *mcpclient.OAuth {
+	own := *o
+	own.Store = s
+	return &own
+}
+
+func (s *savedLogin) Load(context.Context) ([]byte, error)          { return nil, nil }
+func (s *savedLogin) Save(_ context.Context, login []byte) error    { s.login = login; return nil }
+func (s *savedLogin) Lock(context.Context) (unlock func(), _ error) { return func() {}, nil }
+
+// An ownMetadata answers requests for the metadata of the gateway itself, which may not reach itself by its public URL.
+type ownMetadata struct {
+	cfg  *oauth.Config
+	next http.RoundTripper
+}
+
+func (o *ownMetadata) RoundTrip(r *http.Request) (*http.Response, error) {
+	own, err := url.Parse(o.cfg.Resource)
+	if err != nil || own.Host != r.URL.Host || r.URL.Path != own.Path && !strings.HasPrefix(r.URL.Path, oauthurl.Resource) {
+		return o.next.RoundTrip(r)
+	}
+	data, err := json.Marshal(map[string]any{"resource": o.cfg.Resource, "authorization_servers": o.cfg.Issuers[:1], "scopes_supported": o.cfg.Scopes})
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(data)), Request: r}, err
+}
+
+// headers sets what keeps the page and its URL, which may have a code, from others.
+func headers(w http.ResponseWriter) {
+	for name, value := range map[string]string{"Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer",
+		"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'", "X-Content-Type-Options": "nosniff"} {
+		w.Header().Set(name, value)
+	}
+}
+
+// show writes a page, with the buttons for a server unless that is empty.
+func show(w http.ResponseWriter, status int, text, server string) {
+	form := ""
+	if server != "" {
+		form = `<form method="post" action="` + connectPath + `"><input type="hidden" name="server" value="` + html.EscapeString(server) + `">
+<button>Log in</button> <button name="do" value="logout">Log out</button></form>`
+	}
+	headers(w)
+	w.WriteHeader(status)
+	_, _ = fmt.Fprintf(w, `<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Login</title>
+<p>%s</p>%s
+`, html.EscapeString(text), form) // fails if the browser has left
+}

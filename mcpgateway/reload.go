@@ -1,0 +1,153 @@
+package mcpgateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/kitbag-go/kitbag/mcpclient"
+)
+
+// A Revision identifies the configuration that a gateway serves: /readyz shows it, and groups/list in the member
+// kitbag/revision of its _meta.
+type Revision struct {
+	Number int       `json:"number"` // 1, and 1 more with each reload
+	Digest string    `json:"digest"` // of the servers, groups and permissions, without the content of secrets
+	Since  time.Time `json:"since"`
+}
+
+func (r Revision) String() string { return fmt.Sprintf("%d-%s", r.Number, r.Digest) }
+
+// revisionOf returns the revision of a configuration. Environment variables and headers are left out, because a
+// digest that everyone can read must not help to guess a secret.
+func revisionOf(number int, cfg Config) Revision {
+	type server struct {
+		Name   string
+		Target []string
+	}
+	var servers []server
+	for _, s := range cfg.Servers {
+		var target []string
+		switch t := s.Transport.(type) {
+		case mcpclient.Command:
+			target = append([]string{t.Dir, t.Path}, t.Args...)
+		case mcpclient.HTTP:
+			target = []string{t.URL}
+		}
+		servers = append(servers, server{s.Name, target})
+	}
+	data, err := json.Marshal([]any{servers, cfg.Groups, cfg.Labels, cfg.PerSession, cfg.Initial, cfg.Serve.Policy})
+	if err != nil { // a policy with a function has no digest
+		data = nil
+	}
+	sum := sha256.Sum256(data)
+	return Revision{number, hex.EncodeToString(sum[:4]), time.Now()}
+}
+
+// Revision returns the revision of the configuration that is served.
+func (g *Gateway) Revision() Revision { return g.live.Load().revision }
+
+// Reload replaces Servers, Groups, Labels, PerSession, Initial and Serve.Policy, while sessions work: they keep
+// the open groups that still exist. A server whose entry has not changed keeps running; calls of others are cancelled. If
+// there is an error, or if another field has changed, nothing changes.
+func (g *Gateway) Reload(ctx context.Context, cfg Config) (err error) {
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	old := g.live.Load()
+	if err := errors.Join(fixed(old.cfg, cfg), cfg.check()); err != nil {
+		return fmt.Errorf("mcpgateway: reload: %w", err)
+	}
+	next := &live{cfg: cfg, revision: revisionOf(old.revision.Number+1, cfg)}
+	var added []*upstream
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("mcpgateway: reload: %w", errors.Join(err, closeAll(added)))
+		}
+	}()
+	for _, c := range cfg.Servers {
+		i := slices.IndexFunc(old.cfg.Servers, func(o mcpclient.Server) bool { return o.Name == c.Name })
+		if i >= 0 && sameServer(&old.cfg, &cfg, old.cfg.Servers[i], c) {
+			next.upstreams = append(next.upstreams, old.upstreams[i])
+			continue
+		}
+		u, err := g.newUpstream(c, &cfg)
+		if err != nil {
+			return err
+		}
+		next.upstreams, added = append(next.upstreams, u), append(added, u)
+		g.watch(u)
+	}
+	bounded, cancel := context.WithTimeout(ctx, labelsTimeout)
+	defer cancel()
+	next.refreshLabels(bounded)
+	if err := g.Server.Reload(cfg.Serve.Policy, next.revision.String()); err != nil {
+		return err
+	}
+	if err := g.replaceGroups(next); err != nil {
+		return errors.Join(err, g.Server.Reload(old.cfg.Serve.Policy, old.revision.String()))
+	}
+	for i := range next.upstreams {
+		next.upstreams[i].pinListed.Store(&next.cfg.Servers[i].Options.PinListed)
+	}
+	g.live.Store(next)
+	removed := slices.DeleteFunc(slices.Clone(old.upstreams), func(u *upstream) bool { return slices.Contains(next.upstreams, u) })
+	g.work.Go(func() { _ = closeAll(removed) })
+	g.itemsChanged()
+	return nil
+}
+
+// fixed returns an error that names what has changed although only a restart can change it.
+func fixed(old, now Config) error {
+	var errs []error
+	for _, f := range []struct {
+		name string
+		a, b any
+	}{
+		{"style", old.Style, now.Style},
+		{"search", old.Search, now.Search},
+		{"audit", []any{old.AuditFile, old.AuditDatabase, old.AuditArguments}, []any{now.AuditFile, now.AuditDatabase, now.AuditArguments}},
+		{"rates", old.Serve.Rates, now.Serve.Rates},
+		{"taskAfter", old.Serve.TaskAfter, now.Serve.TaskAfter},
+		{"credentials", old.Serve.Credentials, now.Serve.Credentials},
+		{"oauth", old.OAuth, now.OAuth},
+		{"upstreamTokens", old.UpstreamTokens, now.UpstreamTokens},
+		{"logins", old.Logins, now.Logins},
+		{"instructions", old.Serve.Instructions, now.Serve.Instructions},
+		{"hosts", old.Serve.Hosts, now.Serve.Hosts},
+		{"origins", old.Serve.Origins, now.Serve.Origins},
+		{"replicas", []string{old.ReplicaStore, replicaURL(old)}, []string{now.ReplicaStore, replicaURL(now)}},
+	} {
+		if !reflect.DeepEqual(f.a, f.b) {
+			errs = append(errs, fmt.Errorf("%s: a reload cannot change it; restart the gateway", f.name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func replicaURL(cfg Config) string {
+	if cfg.Serve.Replicas == nil {
+		return ""
+	}
+	return cfg.Serve.Replicas.URL
+}
+
+// sameServer reports whether a server can keep running. Functions cannot be compared; they come from the program, not from
+// the file.
+func sameServer(old, now *Config, a, b mcpclient.Server) bool {
+	for _, lists := range [][2][]string{{old.Labels, now.Labels}, {old.PerSession, now.PerSession}} {
+		if slices.Contains(lists[0], a.Name) != slices.Contains(lists[1], b.Name) {
+			return false
+		}
+	}
+	for _, s := range []*mcpclient.Server{&a, &b} {
+		o := &s.Options
+		o.Elicitation, o.Sampling, o.Log, o.PinListed = nil, nil, nil, nil
+	}
+	return reflect.DeepEqual(a, b)
+}

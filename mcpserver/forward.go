@@ -1,0 +1,127 @@
+package mcpserver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/mcpserver/internal/park"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/replica"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/wire"
+)
+
+// This file forwards requests to the replica that holds their session or call.
+
+// passing counts forwarded requests, and can end them.
+type passing struct {
+	ctx   context.Context
+	end   context.CancelFunc
+	count atomic.Int64
+}
+
+// isForwarded reports whether the request is from another replica. admit has checked the header.
+func isForwarded(r *http.Request) bool { return r.Header.Get(replica.Header) != "" }
+
+// errLost is the error of a request that was forwarded to a replica that has died.
+var errLost = rpc.Errorf(mcp.INTERNAL_ERROR, "the replica that handled the request has ended; the request may have had effects, so repeat it only if it may run twice")
+
+// pass forwards a request. It returns false if the other replica has certainly not handled the request. If the
+// other replica dies while it may be handling the request, pass answers with errLost.
+func (p *replicas) pass(w http.ResponseWriter, r *http.Request, id, to string, m *rpc.Message) bool {
+	var answer []byte
+	lost, kind := "", &p.calls
+	if m != nil && m.IsRequest() {
+		answer = rpc.Answer(m.ID, nil, errLost)
+		lost = wire.Event(answer)
+	}
+	if r.Method == http.MethodGet {
+		kind = &p.streams
+	}
+	kind.count.Add(1)
+	defer kind.count.Add(-1)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(kind.ctx, cancel)()
+	err := p.forward.Forward(ctx, w, r, id, to, lost)
+	switch {
+	case err == nil:
+	case errors.Is(err, replica.ErrRefused):
+		_ = p.members.Beat(r.Context(), id) // the next attempt takes over
+		return false
+	case errors.Is(err, replica.ErrNotHere) || errors.Is(err, replica.ErrNotSent):
+		return false
+	case answer != nil:
+		p.srv.writeAnswer(w, answer, http.StatusOK)
+	default:
+		http.Error(w, errLost.Message, http.StatusBadGateway)
+	}
+	return true
+}
+
+// parkedAt returns the id and the URL of the replica that has the task, or has parked the call, that a request without a
+// session is about. The id is "" if that is this replica, or if there is no such call.
+func (p *replicas) parkedAt(r *http.Request, m *rpc.Message) (id, to string, err error) {
+	var q struct {
+		State string `json:"requestState"`
+	}
+	if q.State = taskID(m); q.State == "" {
+		if !bytes.Contains(m.Params, []byte("requestState")) || m.Decode(&q) != nil || q.State == "" {
+			return "", "", nil // the method's handler reports the error
+		}
+	}
+	t, err := p.srv.lot.Verify(r.Context(), q.State)
+	if err != nil || t.Parked == "" || t.Parked == p.members.ID {
+		return "", "", nil
+	}
+	to, err = p.members.URL(r.Context(), t.Parked)
+	if err == nil && to == "" {
+		err = park.ErrLost
+	}
+	return t.Parked, to, err
+}
+
+// continueElsewhere forwards a request that continues a call on another replica. It returns false if this replica must
+// handle the request.
+func (p *replicas) continueElsewhere(w http.ResponseWriter, r *http.Request, m *rpc.Message) bool {
+	id, to, err := p.parkedAt(r, m)
+	if err == nil && id == "" {
+		return false
+	}
+	if err == nil && isForwarded(r) {
+		http.Error(w, "the call is on another replica", http.StatusMisdirectedRequest)
+		return true
+	}
+	if err == nil && !p.pass(w, r, id, to, m) {
+		err = park.ErrLost
+	}
+	if err != nil {
+		p.srv.writeAnswer(w, rpc.Answer(m.ID, nil, rpc.Errorf(mcp.INVALID_PARAMS, "%v", err)), http.StatusBadRequest)
+	}
+	return true
+}
+
+// openElsewhere forwards a request for a new session if this replica is draining. It returns false if this replica must
+// handle the request.
+func (p *replicas) openElsewhere(w http.ResponseWriter, r *http.Request, m *rpc.Message) bool {
+	if !p.members.Draining() || isForwarded(r) {
+		return false
+	}
+	id := p.members.Other()
+	if id == "" {
+		return false
+	}
+	to, err := p.members.URL(r.Context(), id)
+	return err == nil && to != "" && p.pass(w, r, id, to, m)
+}
+
+// keepBody restores the body of a request that was read, so that the request can be forwarded.
+func keepBody(r *http.Request, body []byte) {
+	r.ContentLength = int64(len(body))
+	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+}

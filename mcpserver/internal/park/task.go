@@ -1,0 +1,200 @@
+package park
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// A task is what a client that polls reads of a call (SEP-2663).
+type task struct {
+	nonce, id        string
+	created, updated time.Time
+	cancelled        bool
+	keys             map[string]bool // of all questions so far
+
+	until  time.Time   // guarded by Lot.mu, like expiry: when the identity of the latest of its requests expires
+	expiry *time.Timer // cancels the call then; nil if the identity does not expire
+}
+
+// pollInterval is how often clients are advised to ask for the state of a task.
+const pollInterval = time.Second
+
+// BecomeTask makes a call a task if it has not ended after a while: its request is then answered, and the client polls
+// for the result, which is kept until ttl has passed since then. A call stays as it is if its owner has too many tasks.
+// Calling stop in time prevents that.
+func (c *Call) BecomeTask(after, ttl time.Duration) (stop func() bool) {
+	due := func() { c.slow <- ttl }
+	if after <= 0 {
+		due() // before the call can ask a question
+		return func() bool { return false }
+	}
+	return time.AfterFunc(after, due).Stop
+}
+
+// become makes the call a task, and returns the answer to its request; nil if that is impossible.
+func (c *Call) become(ctx context.Context, ttl time.Duration) any {
+	now := time.Now()
+	t := &task{nonce: rand.Text(), created: now, updated: now, keys: map[string]bool{}}
+	l := c.lot
+	var err error
+	if t.id, err = l.Issue(ctx, Ticket{Nonce: t.nonce, Parked: l.id}); err != nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || c.owner.tasks.Load() >= int64(c.owner.Max) {
+		return nil
+	}
+	c.owner.tasks.Add(1)
+	c.mu.Lock()
+	c.task, c.current, c.ttl = t, Request{}, ttl
+	for _, q := range c.pending {
+		t.keys[q.key] = true
+	}
+	state := c.state()
+	c.mu.Unlock()
+	time.AfterFunc(ttl, func() { l.forget(c) })
+	if end, expires := ctx.Deadline(); expires {
+		t.until, t.expiry = end, time.AfterFunc(time.Until(end), func() { c.cancel(errExpired) })
+	}
+	l.tasks[t.nonce] = c
+	l.work.Go(c.collect)
+	state["resultType"] = "task"
+	state["status"] = mcp.TaskStatusWorking // a question is only in the answer to tasks/get
+	return state
+}
+
+var errExpired = errors.New("the access token of the client has expired, and it has not asked for the task with a new one")
+
+// extend lets a task run until the identity of a later request expires. Lot.mu is held.
+func (t *task) extend(ctx context.Context) {
+	end, expires := ctx.Deadline()
+	switch {
+	case t.expiry == nil || expires && !end.After(t.until):
+	case expires:
+		t.until = end
+		t.expiry.Reset(time.Until(end))
+	default:
+		t.expiry.Stop()
+	}
+}
+
+// forget ends a task.
+func (l *Lot) forget(c *Call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.tasks, c.task.nonce)
+	c.owner.tasks.Add(-1)
+	if c.task.expiry != nil {
+		c.task.expiry.Stop()
+	}
+	c.cancel(errors.New("the task has expired"))
+}
+
+// collect collects the questions of a task until its call has ended.
+func (c *Call) collect() {
+	for {
+		select {
+		case all := <-c.asked:
+			c.mu.Lock()
+			for _, q := range all {
+				if c.task.keys[q.key] { // a key must not be used twice
+					q.key = fmt.Sprintf("%s-%d", q.key, len(c.task.keys))
+				}
+				c.task.keys[q.key] = true
+			}
+			c.pending, c.task.updated = append(c.pending, all...), time.Now()
+			c.mu.Unlock()
+		case <-c.done:
+			c.mu.Lock()
+			c.task.updated = time.Now()
+			c.mu.Unlock()
+			return
+		}
+	}
+}
+
+// Task returns the owner's task with the id, for a request with the context; nil if there is none.
+func (l *Lot) Task(ctx context.Context, id string, owner *Owner) *Call {
+	t, err := l.Verify(ctx, id)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.tasks[t.Nonce]; err == nil && c != nil && c.owner == owner {
+		c.task.extend(ctx)
+		return c
+	}
+	return nil
+}
+
+// State returns the state of a task, with its result or its open questions.
+func (c *Call) State() map[string]any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := c.state()
+	select {
+	case <-c.done:
+	default:
+		if o["status"] = mcp.TaskStatusWorking; len(c.pending) > 0 && !c.task.cancelled {
+			o["status"], o["inputRequests"] = mcp.TaskStatusInputRequired, requestsOf(c.pending)
+		}
+		return o
+	}
+	switch {
+	case c.task.cancelled || c.err == nil && c.result == nil:
+		o["status"] = mcp.TaskStatusCancelled
+	case c.err != nil:
+		o["status"], o["error"], o["statusMessage"] = mcp.TaskStatusFailed, c.err, c.err.Message
+	default:
+		o["status"], o["result"] = mcp.TaskStatusCompleted, c.result
+	}
+	return o
+}
+
+// state returns the members that all states have. c.mu is held.
+func (c *Call) state() map[string]any {
+	return map[string]any{"taskId": c.task.id, "createdAt": c.task.created.UTC().Format(time.RFC3339Nano),
+		"lastUpdatedAt": c.task.updated.UTC().Format(time.RFC3339Nano), "ttlMs": c.ttl.Milliseconds(), "pollIntervalMs": pollInterval.Milliseconds()}
+}
+
+// Answer passes answers on to the questions of a task with their keys. Others are ignored.
+func (c *Call) Answer(answers map[string]json.RawMessage) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.task.updated = time.Now()
+	c.pending = slices.DeleteFunc(c.pending, func(q *question) bool {
+		raw := answers[q.key]
+		if !isObject(raw) {
+			return false
+		}
+		q.reply <- raw
+		return true
+	})
+}
+
+// Cancel cancels a task that has not ended.
+func (c *Call) Cancel() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.done:
+	default:
+		c.task.cancelled = true
+		c.cancel(context.Canceled)
+	}
+}
+
+// requestsOf returns questions as clients get them.
+func requestsOf(all []*question) map[string]any {
+	requests := map[string]any{}
+	for _, q := range all {
+		requests[q.key] = map[string]any{"method": q.method, "params": q.params}
+	}
+	return requests
+}

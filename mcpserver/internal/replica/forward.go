@@ -1,0 +1,183 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Header is the name of the header with the pass of a forwarded request. A pass proves that a replica has admitted
+// the request; it is valid for one other replica, once.
+const Header = "Kitbag-Forwarded"
+
+const (
+	passPurpose = "forward"
+	passTTL     = 30 * time.Second
+	dialTimeout = time.Second
+)
+
+type pass struct {
+	To      string `json:"to"`
+	Nonce   string `json:"nonce"`
+	Expires int64  `json:"expires"` // Unix seconds
+}
+
+// A Forwarder forwards requests to other replicas, and recognizes requests that were forwarded to its own.
+type Forwarder struct {
+	id        string
+	keys      *Keys
+	transport *http.Transport
+	write     time.Duration // how long a client may leave a message unread
+	used      Memory        // nonces of passes
+}
+
+// NewForwarder returns the Forwarder of the replica with the id.
+func NewForwarder(id string, keys *Keys, write time.Duration) *Forwarder {
+	return &Forwarder{id: id, keys: keys, write: write, transport: &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSHandshakeTimeout: dialTimeout, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, DisableCompression: true,
+	}}
+}
+
+// Close closes idle connections.
+func (f *Forwarder) Close() { f.transport.CloseIdleConnections() }
+
+// Forwarded reports whether another replica has forwarded the request to this one. A header that no replica has
+// made, that is for another replica, or that was used before is an error.
+func (f *Forwarder) Forwarded(r *http.Request) (bool, error) {
+	sealed := r.Header.Values(Header)
+	if len(sealed) == 0 {
+		return false, nil
+	}
+	var p pass
+	if err := f.keys.Open(r.Context(), passPurpose, sealed[0], &p); err != nil {
+		return false, err
+	}
+	switch {
+	case len(sealed) > 1 || time.Now().After(time.Unix(p.Expires, 0)):
+		return false, errors.New("it is too old, or one of several")
+	case p.To != f.id: // an earlier process with this replica's URL
+		return false, ErrNotHere
+	}
+	if isNew, _ := f.used.Swap(r.Context(), p.Nonce, nil, []byte("used"), 2*passTTL); !isNew {
+		return false, errors.New("it was used before")
+	}
+	return true, nil
+}
+
+// Reasons why a request was not forwarded. After any other error it may have been handled.
+var (
+	ErrNotHere = errors.New("the other replica does not have the session or call of the request")
+	ErrRefused = errors.New("no process listens at the other replica's address")
+	ErrNotSent = errors.New("the other replica cannot be reached")
+)
+
+// Forward forwards a request to the replica with the id and the URL, and its answer to the client. The request
+// keeps its headers and its query, but not its path. If Forward returns an error, it has not answered. If the
+// replica dies in the middle of a stream, or ctx ends, the client gets the event lost, unless that is empty.
+func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, r *http.Request, id, to, lost string) (failed error) {
+	target, err := url.Parse(to)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNotSent, err)
+	}
+	sealed, err := f.keys.Seal(r.Context(), passPurpose, pass{id, rand.Text(), time.Now().Add(passTTL).Unix()})
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNotSent, err)
+	}
+	if r.GetBody != nil { // the body may have been sent to another replica before
+		if r.Body, err = r.GetBody(); err != nil {
+			return err
+		}
+	}
+	proxy := &httputil.ReverseProxy{
+		Transport: f.transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+		Rewrite: func(p *httputil.ProxyRequest) {
+			query := p.In.URL.RawQuery
+			p.Out.URL, p.Out.Host = new(url.URL), target.Host
+			*p.Out.URL = *target
+			p.Out.URL.RawQuery = query
+			p.Out.Header.Set(Header, sealed)
+		},
+		ModifyResponse: func(res *http.Response) error {
+			if res.StatusCode == http.StatusMisdirectedRequest {
+				return ErrNotHere
+			}
+			if strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
+				res.Body = &stream{ReadCloser: res.Body, ctx: r.Context(), lost: lost}
+			}
+			return nil
+		},
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
+	}
+	r = r.Clone(ctx)
+	r.Header.Del("Connection") // ReverseProxy would remove the headers that it names, which were checked here
+	proxy.ServeHTTP(&writer{w, f.write, r.ProtoMajor >= 2}, r)
+	if dial, ok := errors.AsType[*net.OpError](failed); ok && dial.Op == "dial" {
+		if errors.Is(failed, syscall.ECONNREFUSED) {
+			return ErrRefused
+		}
+		return ErrNotSent
+	}
+	return failed
+}
+
+// A stream is the response stream of another replica. If the replica dies after a complete event, the stream ends
+// with the event lost.
+type stream struct {
+	io.ReadCloser
+	ctx  context.Context // of the client
+	lost string
+	end  []byte // the last bytes that were read
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	if n > 0 {
+		s.end = append(s.end, p[max(0, n-2):n]...)
+		s.end = s.end[max(0, len(s.end)-2):]
+		return n, nil
+	}
+	if err == nil || err == io.EOF || s.ctx.Err() != nil || len(s.end) > 0 && !bytes.Equal(s.end, []byte("\n\n")) {
+		return 0, err
+	}
+	s.ReadCloser = struct {
+		io.Reader
+		io.Closer
+	}{strings.NewReader(s.lost), s.ReadCloser}
+	s.lost, s.end = "", nil
+	return s.ReadCloser.Read(p)
+}
+
+// A writer disconnects a client that does not read, as [wire.Events] does.
+type writer struct {
+	http.ResponseWriter
+	limit time.Duration
+	http2 bool
+}
+
+func (w *writer) Write(p []byte) (int, error) {
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.limit))
+	return w.ResponseWriter.Write(p)
+}
+
+// FlushError is called after each Write.
+func (w *writer) FlushError() error {
+	rc := http.NewResponseController(w.ResponseWriter)
+	_ = rc.SetWriteDeadline(time.Now().Add(w.limit))
+	err := rc.Flush()
+	if w.http2 { // there an expired deadline resets the stream even if nothing is being written
+		_ = rc.SetWriteDeadline(time.Time{})
+	}
+	return err
+}

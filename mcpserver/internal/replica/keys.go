@@ -1,0 +1,158 @@
+package replica
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// rotateAfter is how long a key is used to seal. keptKeys is how many keys can open a seal: that key and
+	// earlier ones.
+	rotateAfter = 24 * time.Hour
+	keptKeys    = 3
+
+	keysName = "keys"
+	keySize  = 32
+	idSize   = 4
+)
+
+// A key is stored as JSON.
+type key struct {
+	Secret []byte `json:"secret"` // for AES-256-GCM
+	ID     []byte `json:"id"`     // precedes each text that the key has sealed
+	Made   int64  `json:"made"`   // Unix seconds
+}
+
+// Keys seals values that only replicas can open. The keys are in the Store, and a new one is made every day.
+type Keys struct {
+	store Store
+
+	mu   sync.Mutex
+	keys []key // newest first
+}
+
+// NewKeys returns the keys in a store.
+func NewKeys(store Store) *Keys { return &Keys{store: store} }
+
+// errSealed does not say why a seal is invalid, because that would help only a forger.
+var errSealed = errors.New("its seal is invalid or too old")
+
+// Seal encrypts v. Open decrypts it if the purpose is the same.
+func (k *Keys) Seal(ctx context.Context, purpose string, v any) (string, error) {
+	newest, err := k.newest(ctx)
+	if err != nil {
+		return "", err
+	}
+	plain, err := json.Marshal(v)
+	if err != nil {
+		return "", err
+	}
+	return base64.RawURLEncoding.EncodeToString(newest.aead().Seal(newest.ID[:idSize:idSize], nil, plain, []byte(purpose))), nil
+}
+
+// Open decrypts a value into v that a replica has sealed for the purpose.
+func (k *Keys) Open(ctx context.Context, purpose, sealed string, v any) error {
+	raw, err := base64.RawURLEncoding.DecodeString(sealed)
+	if err != nil || len(raw) < idSize {
+		return errSealed
+	}
+	used, err := k.named(ctx, raw[:idSize])
+	if err != nil {
+		return err
+	}
+	plain, err := used.aead().Open(nil, nil, raw[idSize:], []byte(purpose))
+	if err != nil {
+		return errSealed
+	}
+	return json.Unmarshal(plain, v)
+}
+
+func (k *key) aead() cipher.AEAD {
+	block, err := aes.NewCipher(k.Secret)
+	if err == nil {
+		var a cipher.AEAD
+		if a, err = cipher.NewGCMWithRandomNonce(block); err == nil {
+			return a
+		}
+	}
+	panic(err) // load has checked the size of the key
+}
+
+// newest returns the key to seal with. It makes a new key if the last one is too old.
+func (k *Keys) newest(ctx context.Context) (key, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	due := func() bool {
+		return len(k.keys) == 0 || time.Since(time.Unix(k.keys[0].Made, 0)) > rotateAfter
+	}
+	for due() {
+		old, err := k.load(ctx)
+		if err != nil {
+			return key{}, err
+		}
+		if !due() { // another replica has made a key
+			break
+		}
+		secret := make([]byte, keySize+idSize)
+		_, _ = rand.Read(secret) // never fails
+		keys := append([]key{{secret[:keySize], secret[keySize:], time.Now().Unix()}}, k.keys...)
+		raw, err := json.Marshal(keys[:min(len(keys), keptKeys)])
+		if err != nil {
+			return key{}, err
+		}
+		if _, err := k.store.Swap(ctx, keysName, old, raw, (keptKeys+1)*rotateAfter); err != nil {
+			return key{}, Unavailable(ctx, err)
+		}
+		if _, err := k.load(ctx); err != nil { // this key, or that of another replica which was faster
+			return key{}, err
+		}
+	}
+	return k.keys[0], nil
+}
+
+// named returns the key with the id. It reads the store if the key is unknown, because another replica may have
+// made it.
+func (k *Keys) named(ctx context.Context, id []byte) (key, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	find := func() int { return slices.IndexFunc(k.keys, func(o key) bool { return string(o.ID) == string(id) }) }
+	if find() < 0 {
+		if _, err := k.load(ctx); err != nil {
+			return key{}, err
+		}
+	}
+	if i := find(); i >= 0 {
+		return k.keys[i], nil
+	}
+	return key{}, errSealed
+}
+
+// load reads the keys, and returns them as stored. The caller holds k.mu.
+func (k *Keys) load(ctx context.Context) ([]byte, error) {
+	raw, err := k.store.Get(ctx, keysName)
+	if err != nil {
+		return nil, Unavailable(ctx, err)
+	}
+	var keys []key
+	if raw != nil {
+		if err := json.Unmarshal(raw, &keys); err != nil {
+			return nil, fmt.Errorf("read the keys of the replicas: %w", err)
+		}
+	}
+	for _, one := range keys {
+		if len(one.Secret) != keySize || len(one.ID) != idSize {
+			return nil, errors.New("the stored keys of the replicas have the format of another version; run the same version in all replicas")
+		}
+	}
+	k.keys = keys
+	return raw, nil
+}

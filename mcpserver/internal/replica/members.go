@@ -1,0 +1,210 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// beatEvery is the interval of a replica's heartbeats. Another replica removes it after deadAfter without a
+	// heartbeat.
+	beatEvery = 500 * time.Millisecond
+	deadAfter = 3 * time.Second
+
+	membersName = "replicas"
+	membersTTL  = 24 * time.Hour
+)
+
+// A member is the entry of a replica in the list of replicas.
+type member struct {
+	URL      string `json:"url"`
+	Beats    int64  `json:"beats"` // number of heartbeats
+	Draining bool   `json:"draining,omitempty"`
+}
+
+// Members is the list of live replicas. A replica is dead when another one has removed it from the list; before
+// that, no replica takes over its sessions. The replicas need no common clock, because each one watches whether the
+// others' counts of heartbeats grow.
+type Members struct {
+	ID      string
+	store   Store
+	url     string
+	removed func() // called if another replica has removed this one although it is alive; it must not use the Members
+
+	mu       sync.Mutex
+	all      map[string]member
+	seen     map[string]beat
+	draining bool
+	joined   bool
+	last     time.Time // time of the last stored heartbeat
+}
+
+// A beat has the count of another replica's heartbeats, and when it last grew, by this machine's clock.
+type beat struct {
+	count int64
+	at    time.Time
+}
+
+// Join adds a replica to the list. The replica stays in the list until Leave, as long as Run runs.
+func Join(ctx context.Context, id, url string, store Store, removed func()) (*Members, error) {
+	m := &Members{ID: id, store: store, url: url, removed: removed, seen: map[string]beat{}}
+	return m, m.Beat(ctx)
+}
+
+// Run stores heartbeats until ctx ends.
+func (m *Members) Run(ctx context.Context) {
+	tick := time.NewTicker(beatEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if err := m.Beat(ctx); err != nil && ctx.Err() == nil {
+				slog.WarnContext(ctx, "this replica cannot store its heartbeat", "err", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Leave removes the replica from the list.
+func (m *Members) Leave(ctx context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.joined = false
+	return m.change(ctx, func(all map[string]member) { delete(all, m.ID) })
+}
+
+// Beat stores a heartbeat and reads the list. It removes the replicas in dead, and those
+// without a recent heartbeat.
+func (m *Members) Beat(ctx context.Context, dead ...string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	removed := false
+	err := m.change(ctx, func(all map[string]member) {
+		own, known := all[m.ID]
+		removed = m.joined && !known
+		maps.DeleteFunc(all, func(id string, o member) bool {
+			// An earlier process with this replica's URL has ended.
+			return id != m.ID && (o.URL == m.url || slices.Contains(dead, id) || m.silent(id, o.Beats))
+		})
+		all[m.ID] = member{URL: m.url, Beats: own.Beats + 1, Draining: m.draining}
+	})
+	if err != nil {
+		return err
+	}
+	if removed {
+		slog.ErrorContext(ctx, "the other replicas could not reach this one and have taken over its sessions", "url", m.url)
+		m.removed()
+	}
+	m.joined, m.last = true, time.Now()
+	maps.DeleteFunc(m.seen, func(id string, _ beat) bool { _, ok := m.all[id]; return !ok })
+	return nil
+}
+
+// change changes the list in the store. The caller holds m.mu, which is not held between two attempts.
+func (m *Members) change(ctx context.Context, do func(all map[string]member)) error {
+	for range maxTries {
+		raw, err := m.store.Get(ctx, membersName)
+		if err != nil {
+			return err
+		}
+		all := map[string]member{}
+		if raw != nil {
+			if err := json.Unmarshal(raw, &all); err != nil {
+				return fmt.Errorf("read the list of replicas: %w", err)
+			}
+		}
+		do(all)
+		changed, err := json.Marshal(all)
+		if err != nil {
+			return err
+		}
+		ok := bytes.Equal(raw, changed)
+		if !ok {
+			ok, err = m.store.Swap(ctx, membersName, raw, changed, membersTTL)
+		}
+		if ok || err != nil {
+			m.all = all
+			return err
+		}
+		m.mu.Unlock()
+		time.Sleep(rand.N(5 * time.Millisecond)) // another replica has changed it
+		m.mu.Lock()
+	}
+	return fmt.Errorf("the list of replicas could not be changed in %d attempts, because other replicas changed it at the same time", maxTries)
+}
+
+// silent reports whether the count of a replica has not grown for deadAfter. The caller holds m.mu.
+func (m *Members) silent(id string, count int64) bool {
+	if known, ok := m.seen[id]; ok && known.count == count {
+		return time.Since(known.at) > deadAfter
+	}
+	m.seen[id] = beat{count, time.Now()}
+	return false
+}
+
+// Drain keeps the others from handing over sessions to this replica.
+func (m *Members) Drain(ctx context.Context) error {
+	m.mu.Lock()
+	m.draining = true
+	m.mu.Unlock()
+	return m.Beat(ctx)
+}
+
+// Draining reports whether Drain was called.
+func (m *Members) Draining() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.draining
+}
+
+// Count returns the number of replicas, with this one.
+func (m *Members) Count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.all)
+}
+
+// Current reports whether the last heartbeat is so recent that no other replica can have removed this one.
+func (m *Members) Current() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Since(m.last) < deadAfter
+}
+
+// URL returns the URL of a replica; it is empty if the replica is dead.
+func (m *Members) URL(ctx context.Context, id string) (string, error) {
+	m.mu.Lock()
+	known, ok := m.all[id]
+	m.mu.Unlock()
+	if ok {
+		return known.URL, nil
+	}
+	if err := m.Beat(ctx); err != nil { // the replica may be new
+		return "", Unavailable(ctx, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.all[id].URL, nil
+}
+
+// Other returns another replica that is not draining; empty if there is none.
+func (m *Members) Other() (id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, other := range slices.Sorted(maps.Keys(m.all)) {
+		if other != m.ID && !m.all[other].Draining {
+			id = other
+		}
+	}
+	return id
+}

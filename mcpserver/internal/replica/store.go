@@ -1,0 +1,92 @@
+// Package replica lets several processes of one server act as one behind a load balancer without session affinity:
+//
+//   - [Store] is shared by all of them; [Memory] is for a single server.
+//   - [Keys] seals values that only replicas can open.
+//   - [Members] is the list of live replicas, with their URLs.
+//   - [Quotas] are limits of which each replica has a part, and a [Rate] is how often something may happen.
+//   - [Forwarder] forwards a request to another replica.
+//
+// A client never chooses the address of a replica: a ticket or a session leads to the id of a replica, and only a
+// replica can register the URL of an id. A request is forwarded at most once, because a replica does not forward a
+// forwarded request.
+package replica
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+)
+
+// A Store has values by keys, each for a limited time. All replicas of a server share it. It must be safe for
+// concurrent use, and a Swap must be atomic for all replicas.
+type Store interface {
+	// Get returns the value of a key, or nil if it has none.
+	Get(ctx context.Context, key string) ([]byte, error)
+
+	// Swap replaces the value of a key, if it is old, by new, and reports whether it did. If old is nil, the key must
+	// have no value; if new is nil, it has none afterwards. The value is kept for at least ttl.
+	Swap(ctx context.Context, key string, old, new []byte, ttl time.Duration) (bool, error)
+}
+
+// ErrUnavailable replaces an error of the Store in answers to clients.
+var ErrUnavailable = errors.New("the store of the replicas is not available; try again later")
+
+// Unavailable logs an error of the Store, which may name machines, and returns ErrUnavailable.
+func Unavailable(ctx context.Context, err error) error {
+	slog.WarnContext(ctx, "the store of the replicas has failed", "err", err)
+	return ErrUnavailable
+}
+
+// Memory is a Store for replicas in one process. The zero Memory is empty.
+type Memory struct {
+	mu     sync.Mutex
+	values map[string]entry
+	sweep  time.Time // when expired values are next removed
+}
+
+type entry struct {
+	value   []byte
+	expires time.Time
+}
+
+// Get implements [Store].
+func (s *Memory) Get(_ context.Context, key string) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.get(key), nil
+}
+
+func (s *Memory) get(key string) []byte {
+	e := s.values[key]
+	if e.expires.Before(time.Now()) {
+		return nil
+	}
+	return bytes.Clone(e.value)
+}
+
+// Swap implements [Store].
+func (s *Memory) Swap(_ context.Context, key string, old, new []byte, ttl time.Duration) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := s.get(key); (now == nil) != (old == nil) || !bytes.Equal(now, old) {
+		return false, nil
+	}
+	now := time.Now()
+	if now.After(s.sweep) {
+		maps.DeleteFunc(s.values, func(_ string, e entry) bool { return e.expires.Before(now) })
+		s.sweep = now.Add(time.Minute)
+	}
+	if new == nil {
+		delete(s.values, key)
+		return true, nil
+	}
+	if s.values == nil {
+		s.values = map[string]entry{}
+	}
+	s.values[key] = entry{bytes.Clone(new), now.Add(ttl)}
+	return true, nil
+}

@@ -1,0 +1,70 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"time"
+
+	"github.com/kitbag-go/kitbag/mcpserver/internal/replica"
+)
+
+// A Rate limits how often tools run. It is a bucket of Calls tokens, which is filled evenly in the time Every; a call that is
+// allowed takes a token, and fails if there is none. All replicas have one bucket, from which each takes a tenth at once: in a
+// time T at most Calls × (1 + T/Every) calls run, and with replicas up to a tenth of Calls more for each of them. If the
+// clocks of the replicas differ, add what is filled up in the difference. While the replicas' Shared cannot be reached, calls
+// fail.
+type Rate struct {
+	Tools string // a glob over names of tools, as in path.Match: a tool, or "github__*" for those of a server of a gateway
+	Calls int
+	Every time.Duration
+	Each  bool // a bucket for each credential and each identity, instead of one for all clients
+}
+
+// Check reports a mistake in the rate.
+func (r Rate) Check() error {
+	if _, err := path.Match(r.Tools, ""); err != nil || r.Tools == "" {
+		return fmt.Errorf("tools is %q; it must be a glob over names of tools, such as github__*", r.Tools)
+	}
+	if r.Calls <= 0 || r.Every < time.Second {
+		return fmt.Errorf("the rate of %q is %d calls every %v; it must be at least 1 call, and every at least 1s", r.Tools, r.Calls, r.Every)
+	}
+	return nil
+}
+
+// buckets returns the buckets of an account, in the order of Config.Rates. Those that are not for each account are common.
+func (c *Config) buckets(store replica.Store, key string, common []*replica.Rate) []*replica.Rate {
+	out := make([]*replica.Rate, len(c.Rates))
+	for i, r := range c.Rates {
+		name := hash(fmt.Sprint(r))
+		switch {
+		case r.Each:
+			out[i] = replica.NewRate(store, name+"/"+hash(key), r.Calls, r.Every)
+		case common != nil:
+			out[i] = common[i]
+		default:
+			out[i] = replica.NewRate(store, name, r.Calls, r.Every)
+		}
+	}
+	return out
+}
+
+// withinRates takes a token for a call of a tool from each bucket that applies. It returns the result of a call that must not
+// run, or nil.
+func (r *request) withinRates(ctx context.Context, tool string) object {
+	for i, rate := range r.cat.cfg.Rates {
+		if ok, _ := path.Match(rate.Tools, tool); !ok {
+			continue
+		}
+		wait, err := r.account.rates[i].Take(ctx)
+		if wait == 0 && err == nil {
+			continue
+		}
+		r.rec.Reason = fmt.Sprintf("more than %d calls of %s in %v", rate.Calls, rate.Tools, rate.Every)
+		if err != nil {
+			return failure(fmt.Sprintf("The call of %s was not run, because its rate cannot be checked: %v.", tool, err))
+		}
+		return failure(fmt.Sprintf("The call of %s was not run: there were %s. Call it again in %v.", tool, r.rec.Reason, wait.Round(time.Second)+time.Second))
+	}
+	return nil
+}

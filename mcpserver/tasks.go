@@ -1,0 +1,91 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/kitbag-go/kitbag/internal/strictjson"
+	"github.com/kitbag-go/kitbag/mcpserver/internal/rpc"
+	"github.com/kitbag-go/kitbag/tool"
+)
+
+// From revision 2026-07-28 on, a call that takes long is answered with a task (SEP-2663) if the client declares that it
+// understands tasks. The client then polls for the result.
+
+const tasksExtension = "io.modelcontextprotocol/tasks"
+
+var taskMethods = []string{"tasks/get", "tasks/update", "tasks/cancel"}
+
+// understandsTasks reports whether the client has declared tasks for this request.
+func (r *request) understandsTasks() bool {
+	var caps struct {
+		Extensions map[string]json.RawMessage `json:"extensions"`
+	}
+	return strictjson.Unmarshal(r.msg.Meta.Capabilities, &caps) == nil && caps.Extensions[tasksExtension] != nil
+}
+
+// becomeTask makes the call a task after the time for the tool. stop prevents that.
+func (r *request) becomeTask(t tool.Tool, input json.RawMessage) (stop func() bool) {
+	after := r.cat.cfg.TaskAfter
+	if b, ok := tool.As[tool.Backgrounder](t); ok {
+		after = b.Background(input)
+	}
+	if !r.tasks || after < 0 {
+		return func() bool { return false }
+	}
+	return r.parkable.BecomeTask(after, r.cat.limits.Task)
+}
+
+// task handles tasks/get, tasks/update and tasks/cancel. A task of another credential does not exist for the client.
+func (e *sessionless) task(r *request, ctx context.Context) (any, *rpc.Error) {
+	if !r.understandsTasks() {
+		return nil, r.missing(object{"extensions": object{tasksExtension: object{}}})
+	}
+	var p struct {
+		ID      string                     `json:"taskId"`
+		Answers map[string]json.RawMessage `json:"inputResponses"`
+	}
+	if err := r.msg.Decode(&p); err != nil {
+		return nil, err
+	}
+	c := e.lot.Task(ctx, p.ID, &r.parked)
+	if c == nil {
+		return nil, rpc.Errorf(mcp.INVALID_PARAMS, "%s: there is no such task, or it has expired", r.msg.Method)
+	}
+	switch r.msg.Method {
+	case "tasks/get":
+		return c.State(), nil
+	case "tasks/update":
+		c.Answer(p.Answers)
+	default:
+		c.Cancel()
+	}
+	return object{}, nil
+}
+
+// checkTaskHeader checks that the header that proxies route requests about tasks by names the task.
+func checkTaskHeader(h http.Header, m *rpc.Message) *rpc.Error {
+	if !slices.Contains(taskMethods, m.Method) {
+		return nil
+	}
+	name, ok := mcp.DecodeHeaderValue(h.Get(mcp.HeaderName))
+	if id := taskID(m); !ok || id != "" && name != id {
+		return rpc.Errorf(mcp.HEADER_MISMATCH, "header %s must have the taskId", mcp.HeaderName)
+	}
+	return nil
+}
+
+// taskID returns the id of the task that a request is about; empty for none.
+func taskID(m *rpc.Message) string {
+	var p struct {
+		ID string `json:"taskId"`
+	}
+	if !slices.Contains(taskMethods, m.Method) || m.Decode(&p) != nil {
+		return ""
+	}
+	return p.ID
+}

@@ -1,0 +1,29 @@
+package provider
+
+import (
+	"runtime"
+	"sync"
+	"weak"
+
+	"github.com/kitbag-go/kitbag/message"
+)
+
+// A MessageSet is a set of messages with weak references: a message that is collected leaves the set. It is safe
+// for concurrent use.
+type MessageSet struct{ keys sync.Map }
+
+// Add adds a message, and reports whether it was not in the set.
+func (s *MessageSet) Add(m *message.Message) bool {
+	key := weak.Make(m)
+	_, was := s.keys.LoadOrStore(key, true)
+	if !was {
+		runtime.AddCleanup(m, func(key weak.Pointer[message.Message]) { s.keys.Delete(key) }, key)
+	}
+	return !was
+}
+
+// Has reports whether a message is in the set.
+func (s *MessageSet) Has(m *message.Message) bool {
+	_, has := s.keys.Load(weak.Make(m))
+	return has
+}

@@ -1,0 +1,134 @@
+package tool
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/invopop/jsonschema"
+)
+
+// checkTag returns an error if a keyword of f's tag has no effect in p, the schema made from it, or if no value
+// can satisfy the keywords.
+func checkTag(f field, p *jsonschema.Schema) error {
+	tag := f.tag.Get("jsonschema")
+	if tag == "" {
+		return nil
+	}
+	if keyword := ignoredKeyword(tag, p); keyword != "" {
+		return fmt.Errorf("%s does not fit the type %v", keyword, f.typ)
+	}
+	for { // the library applies some keywords of a list to its items
+		if err := satisfiable(p); err != nil {
+			return err
+		}
+		if p.Items == nil {
+			break
+		}
+		p = p.Items
+	}
+	// Types with their own schema may have patterns in JavaScript's syntax.
+	if strings.Contains(tag, "pattern=") {
+		if _, err := regexp.Compile(p.Pattern); err != nil {
+			return fmt.Errorf("pattern: %w; write one of Go's package regexp, or nothing is checked", err)
+		}
+	}
+	return nil
+}
+
+// checkedKeywords are the keywords of a tag that must be in the schema.
+var checkedKeywords = []string{"default", "enum", "example", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+	"minLength", "maxLength", "pattern", "minItems", "maxItems"}
+
+// ignoredKeyword returns a keyword of the tag that the library has ignored, because it does not fit the
+// type or its value does not parse.
+func ignoredKeyword(tag string, p *jsonschema.Schema) string {
+	if p.OneOf != nil || p.AnyOf != nil {
+		return ""
+	}
+	has := map[string]json.RawMessage{}
+	for s := p; s != nil; s = s.Items {
+		if data, err := json.Marshal(s); err == nil {
+			_ = json.Unmarshal(data, &has) // a schema may be true, which has no keywords
+		}
+	}
+	has["example"] = has["examples"]
+	for _, part := range splitUnescaped(tag) {
+		key, _, _ := strings.Cut(part, "=")
+		if slices.Contains(checkedKeywords, key) && has[key] == nil {
+			return key
+		}
+	}
+	return ""
+}
+
+// satisfiable returns an error if no value is within the bounds of s, or if s refuses its own default or a value
+// of its enum.
+func satisfiable(s *jsonschema.Schema) error {
+	for _, b := range []struct {
+		low, high json.Number
+		names     string
+		open      bool // equal bounds leave no value either
+	}{
+		{s.Minimum, s.Maximum, "minimum and maximum", false},
+		{s.Minimum, s.ExclusiveMaximum, "minimum and exclusiveMaximum", true},
+		{s.ExclusiveMinimum, s.Maximum, "exclusiveMinimum and maximum", true},
+		{s.ExclusiveMinimum, s.ExclusiveMaximum, "exclusiveMinimum and exclusiveMaximum", true},
+		{count(s.MinLength), count(s.MaxLength), "minLength and maxLength", false},
+		{count(s.MinItems), count(s.MaxItems), "minItems and maxItems", false},
+		{"0", s.MultipleOf, "multipleOf, which must be more than 0,", true},
+	} {
+		low, ok := new(big.Rat).SetString(b.low.String())
+		high, ok2 := new(big.Rat).SetString(b.high.String())
+		if ok && ok2 && (low.Cmp(high) > 0 || b.open && low.Cmp(high) == 0) {
+			return fmt.Errorf("%s leave no value", b.names)
+		}
+	}
+	if err := accepts(s, "enum", s.Enum...); err != nil || s.Default == nil {
+		return err
+	}
+	return accepts(s, "default", s.Default)
+}
+
+// count returns a size as a number, "" for nil.
+func count(n *uint64) json.Number {
+	if n == nil {
+		return ""
+	}
+	return json.Number(strconv.FormatUint(*n, 10))
+}
+
+// accepts returns an error if s refuses one of the values of its keyword.
+func accepts(s *jsonschema.Schema, keyword string, values ...any) error {
+	if len(values) == 0 || s.Ref != "" {
+		return nil
+	}
+	schema, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	v := newValidator(schema)
+	if v.err != nil {
+		return fmt.Errorf("%s: %w", keyword, v.err)
+	}
+	for _, value := range values {
+		data, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		parsed, err := parseValue(data)
+		if err != nil {
+			return err
+		}
+		if err := v.validate(parsed.generic()); err != nil {
+			x := explainer{v: v, args: parsed}
+			x.collect(err)
+			return fmt.Errorf("%s: %s", keyword, x.found[0].text)
+		}
+	}
+	return nil
+}
