@@ -19,6 +19,9 @@ func (p *printer) heredoc(r *syntax.Redirect) {
 		p.refuse("a here-document with an empty delimiter, whose end bash does not find in a substitution")
 	}
 	quoted := quotedDelimiter(r.Word)
+	if last := r.Word.Parts[len(r.Word.Parts)-1:]; quoted && !quotedDelimiter(&syntax.Word{Parts: last}) {
+		p.refuse("a here-document whose delimiter is only partly quoted, which the parser expands and bash does not; quote all of it")
+	}
 	var parts []syntax.WordPart
 	if r.Hdoc != nil {
 		parts = r.Hdoc.Parts

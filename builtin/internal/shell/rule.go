@@ -370,8 +370,10 @@ func (a *Analysis) Suggest() []string {
 	if len(out) == 0 || len(out) > maxSuggestions {
 		return nil
 	}
-	if ok, err := a.CoveredBy(out[0], out[1:]...); !ok || err != nil {
-		return nil
+	for _, s := range out {
+		if ok, err := a.CoveredBy(s, out...); !ok || err != nil {
+			return nil
+		}
 	}
 	return out
 }

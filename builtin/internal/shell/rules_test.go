@@ -248,6 +248,7 @@ func TestSuggestionsAreNarrow(t *testing.T) {
 		"tar xf a --to-command=cat": "",
 		"go test -exec ./x ./...":   "",
 		"docker exec c ls":          "",
+		"mv a b & mv '&b' c":        "", // a rule for "mv &b" would read as two commands
 	} {
 		if got := strings.Join(Analyze(cmd, here).Suggest(), ","); got != want {
 			t.Errorf("%q: %q, want %q", cmd, got, want)
