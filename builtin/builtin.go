@@ -86,7 +86,7 @@ type Config struct {
 	// 30,000. An agent that stores long results for the model to search can use much more.
 	MaxOutput int
 
-	// ImageTypes are the media types, "*" for any part of one, that Read
+	// ImageTypes are the media types, such as "image/png" or "image/*", that Read
 	// returns as data; nil means image/png, image/jpeg, image/gif and image/webp.
 	ImageTypes []string
 
@@ -94,7 +94,7 @@ type Config struct {
 	// github.com/kitbag-go/kitbag/builtin/pdf; with nil, Read refuses them.
 	PDF PDFReader
 
-	links *links // cache of symbolic links; may be nil
+	links *links // symbolic links that this call has read; may be nil
 }
 
 // New returns all tools of this package.

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A keeper covers protected and hidden paths again after another program has replaced the file there. The mount
-// that covers a file is lost when the file is removed, of which the kernel notifies, or moves with it.
+// A keeper covers protected and hidden paths again after another program has replaced the file there. Removing the
+// file removes the mount that covers it; renaming the file moves the mount with it.
 type keeper struct {
 	places                []keptPlace
 	hiddenFile, hiddenDir int // descriptors of the file and the directory that hide others
@@ -19,8 +19,9 @@ type keeper struct {
 }
 
 type keptPlace struct {
-	name, as string
-	mount    uint64 // id of the mount that covers the place
+	name  string
+	as    string // asProtect or asHide
+	mount uint64 // id of the mount that covers the place
 }
 
 // The intervals of the checks: short while a place has no file, otherwise long. Watching the directories (inotify)
@@ -41,7 +42,7 @@ func newKeeper() (k *keeper, err error) {
 	return k, err
 }
 
-// keep adds a place to cover again. The tree, not attached yet, is its first cover.
+// keep adds a place to cover again. t is the mount that will cover it first; it is not attached yet.
 func (k *keeper) keep(t tree, as string) error {
 	mount, err := mountOf(t.fd)
 	k.places = append(k.places, keptPlace{t.at, as, mount})

@@ -157,7 +157,7 @@ func (p Place) Real(name string) string {
 
 // Inside reports whether name, with its links resolved, is a working directory
 // or below one.
-func (p Place) Inside(name string) bool { return len(p.Dirs) > 0 && p.BelowAny(p.Real(name), p.Dirs) }
+func (p Place) Inside(name string) bool { return p.BelowAny(p.Real(name), p.Dirs) }
 
 // BelowAny reports whether real, a path without links, is one of dirs, with their links resolved, or below one.
 func (p Place) BelowAny(real string, dirs []string) bool {

@@ -67,6 +67,17 @@ func TestSecretLinkStartsBelowCwd(t *testing.T) {
 	}
 }
 
+// TestInsideLinkedDir checks that a working directory may be a link, and that nothing is inside one that is not known.
+func TestInsideLinkedDir(t *testing.T) {
+	at := tree("/work->/w", "/w/a", "/x/b", "/loop->/loop")
+	for dir, want := range map[string]bool{"/work": true, "/w": true, "/x": false, "/loop": false, "": false, "relative": false} {
+		at.Cwd, at.Dirs = "", []string{dir}
+		if at.Inside("/w/a") != want {
+			t.Errorf("/w/a is inside %q: %v", dir, !want)
+		}
+	}
+}
+
 // TestSecretNameOfLink checks that a secret name is enough, even for a link to something else.
 func TestSecretNameOfLink(t *testing.T) {
 	at := tree("/w/.env->plain", "/w/plain", "/w/.netrc->.netrc")

@@ -28,8 +28,8 @@ const separators = " \t\n\v\f\r'\"\\*?["
 
 // Harmful returns why one of the names of a listing is harmful, or "". It calls harmful for links and for names
 // that are reached through links. If cwd is not empty, a program will split the names into words: harmful is called
-// for the words, too, relative to cwd. For example, a repository may contain a directory "d " and in it the
-// segments of an absolute path.
+// for the words, too, relative to cwd. For example, the file "d /etc/passwd" below a repository reads as the words
+// "d" and "/etc/passwd".
 func (p Place) Harmful(l Listing, cwd string, harmful func(abs string, link bool) bool) string {
 	dirs, all := []string{l.Dir}, true
 	fixed := l.Dir
@@ -75,7 +75,7 @@ func (s *search) below(rel string) string {
 		if strings.HasPrefix(e.Name(), ".") && !s.Hidden {
 			continue
 		}
-		if matches := NameMatches(e.Name(), s.Bases); matches && s.cwd != "" && strings.ContainsAny(name, separators) && s.splits(name) {
+		if matches := NameMatches(e.Name(), s.Bases); matches && s.cwd != "" && strings.ContainsAny(name, separators) && s.hasHarmfulWord(name) {
 			return "words of the name " + strconv.Quote(path.Join(s.dir, name)) + " may be names of other files"
 		} else if link := s.linked || !s.Regular && e.Type()&fs.ModeSymlink != 0; link && (matches || s.Through) && s.harmful(path.Join(s.dir, name), true) {
 			return path.Join(s.dir, name) + " is reached through a link"
@@ -89,8 +89,8 @@ func (s *search) below(rel string) string {
 	return ""
 }
 
-// splits reports whether a word of the name is harmful.
-func (s *search) splits(name string) bool {
+// hasHarmfulWord reports whether a word of the name is harmful.
+func (s *search) hasHarmfulWord(name string) bool {
 	harmful := func(abs string) bool { return s.harmful(abs, false) }
 	if strings.ContainsAny(name, `'"\`) { // xargs removes them
 		return true
