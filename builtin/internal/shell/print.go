@@ -65,6 +65,9 @@ func (p *printer) str(s string) { p.buf = append(p.buf, s...) }
 
 // newline ends the line, and writes the here-documents that follow it.
 func (p *printer) newline() {
+	if len(p.buf) > 0 && p.buf[len(p.buf)-1] == '\\' {
+		p.refuse(`a line that ends with \; put it in quotes`)
+	}
 	p.buf = append(p.buf, '\n')
 	if len(p.pending) > 0 {
 		for _, doc := range p.pending {
