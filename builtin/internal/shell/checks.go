@@ -27,14 +27,12 @@ func init() {
 		}),
 		"noequals": refusing("may set a value", func(op *roleArg) bool { return !op.known || strings.Contains(op.text, "=") }),
 		"nourl": refusing("may be on another machine, or a macro", func(op *roleArg) bool {
-			return strings.Contains(op.text, "://") || strings.Contains(op.text, "%")
+			return strings.ContainsAny(op.text, "%"+hole) || strings.Contains(op.text, "://")
 		}),
-		// A format may expand macros, also in what a package says of itself.
+		// A format may expand macros, also in what a package says of itself, and so may the name of a file.
 		"rpm": refusing("may be on another machine, or a macro", func(op *roleArg) bool {
-			if op.opt {
-				return !op.known || strings.Contains(op.text, ":expand")
-			}
-			return strings.Contains(op.text, "://") || strings.Contains(op.text, "%")
+			return !op.known || op.opt && strings.Contains(op.text, ":expand") ||
+				!op.opt && (strings.Contains(op.text, "://") || strings.Contains(op.text, "%"))
 		}),
 		// The go command resolves versions over the network, possibly from the host in the module's path.
 		"local": refusing("may name a version to fetch", func(op *roleArg) bool {

@@ -246,6 +246,9 @@ func findAction(w *walker, p *parsed, self int, args, starts, named []arg) int {
 	}
 	found := w.origin(origin{lo: int32(self), hi: int32(self + 1), whole: true})
 	cmd, named := w.findCommand(args[1:end], starts, named, found)
+	if end < len(args) && args[end].text == "+" && len(cmd) > 0 {
+		cmd[len(cmd)-1].field = false // several names
+	}
 	inner := len(w.cmds)
 	if len(cmd) > 0 {
 		run := func() { w.inside(self, func() { w.simple(cmd, joinRaw(args[1:end]), "") }) }
@@ -291,10 +294,11 @@ func (w *walker) findCommand(args, starts, named []arg, found source) (cmd, name
 	return cmd, named
 }
 
-// fdArgs walks the command that fd runs for found files.
+// fdArgs walks the commands that fd runs for found files. A ";" ends one, and another may follow.
 func fdArgs(w *walker, c *command, p *parsed) string {
-	for i, a := range c.args[1:] {
-		glued := ""
+	start, harmless := fdRunsOne(c.args)
+	for i := start; i < len(c.args); i++ {
+		a, glued := c.args[i], ""
 		switch j := strings.IndexAny(a.text, "xX"); {
 		case strings.HasPrefix(a.text, "--exec"):
 			_, glued, _ = strings.Cut(a.text, "=")
@@ -303,13 +307,15 @@ func fdArgs(w *walker, c *command, p *parsed) string {
 		default:
 			continue
 		}
-		run := slices.Clone(c.args[i+2:])
+		run := slices.Clone(c.args[i+1:])
+		i = len(c.args)
 		if glued != "" {
 			run = slices.Insert(run, 0, literal(glued))
 		}
 		found, from := false, w.origin(origin{lo: int32(len(w.cmds) - 1), hi: int32(len(w.cmds)), whole: true})
 		for k, b := range run {
 			if b.known && b.text == ";" {
+				i -= len(run) - k
 				run = run[:k]
 				break
 			}
@@ -324,10 +330,31 @@ func fdArgs(w *walker, c *command, p *parsed) string {
 		w.visiting(func() { // --base-directory changes the directory
 			w.inside(self, func() { w.simple(run, joinRaw(run), "") })
 		})
-		if inner := w.cmds[self+1:]; len(inner) > 0 && !slices.ContainsFunc(inner, func(c command) bool { return c.Reason != "" }) {
-			p.effects &^= executing
-		}
-		break
+		inner := w.cmds[self+1:]
+		harmless = harmless && len(inner) > 0 && !slices.ContainsFunc(inner, func(c command) bool { return c.Reason != "" })
+	}
+	if harmless {
+		p.effects &^= executing
 	}
 	return ""
+}
+
+// fdRunsOne reports whether it is certain which command fd runs, one only, and the index of the option before it.
+// Otherwise each word that may be such an option counts.
+func fdRunsOne(args []arg) (int, bool) {
+	plain := specs()["fd"][0]
+	for i := 1; i < len(args); i++ {
+		switch a := &args[i]; {
+		case a.known && slices.Contains([]string{"-x", "-X", "--exec", "--exec-batch"}, a.text):
+			end := slices.IndexFunc(args, func(a arg) bool { return a.known && a.text == ";" })
+			return i, end < 0 || end == len(args)-1
+		case a.option():
+			n, why := plain.optionAt(&parsed{spec: plain}, args, i)
+			if why != "" || a.text == "--" {
+				return 1, false
+			}
+			i += n
+		}
+	}
+	return 1, false
 }

@@ -231,6 +231,13 @@ func (p *parsed) value(name string) (arg, bool) {
 	return arg{}, false
 }
 
+// furtherReads reports whether all operands after the one with this role are files that are read: if it expands to
+// several words, these are too.
+func (s *spec) furtherReads(ri int) bool {
+	last := len(s.roles) - 1
+	return ri == last-1 && s.roles[last] == role{kind: 'r', star: true}
+}
+
 // assign assigns roles to the operands. A role with a star takes all operands that the roles after it do not need.
 func (s *spec) assign(p *parsed, plain []int) string {
 	after := 0
@@ -260,6 +267,12 @@ func (s *spec) assign(p *parsed, plain []int) string {
 				return "operand " + a.String() + " does not start with +"
 			}
 			p.ops = append(p.ops, roleArg{arg: *a, kind: r.kind})
+			if !a.known && !a.field && !slices.ContainsFunc(s.roles[:ri+1], func(r role) bool { return r.star }) {
+				if !s.furtherReads(ri) {
+					return a.raw + " may be several words"
+				}
+				p.ops = append(p.ops, roleArg{arg: *a, kind: 'r'})
+			}
 		}
 	}
 	if k < len(plain) {
