@@ -156,15 +156,15 @@ func (c *command) createsUnknown() bool {
 }
 
 // untrustedFile returns why a file with one of the names, in dir or above it, may run a program, or "". A name with
-// a colon counts only if a line of the file begins with the text after the colon. Files directly in the home
+// a colon counts only if the file contains the text after the colon. Files directly in the home
 // directory are the user's own.
 func untrustedFile(at *pathrule.Place, dir string, names []string) string {
 	for {
 		head := strings.TrimSuffix(dir, "/") + "/"
 		for _, name := range names {
-			file, word, lines := strings.Cut(name, ":")
+			file, text, parts := strings.Cut(name, ":")
 			file = head + file
-			if !at.Exists(file) || lines && !hasLine(at, file, word) {
+			if !at.Exists(file) || parts && !contains(at, file, text) {
 				continue
 			}
 			if at.Home != "" && (dir == at.Home || dir == at.Real(at.Home)) {
@@ -182,19 +182,10 @@ func untrustedFile(at *pathrule.Place, dir string, names []string) string {
 // maxSettings is the size of the largest file of settings that is read.
 const maxSettings = 1 << 20
 
-// hasLine reports whether a line of the file begins with word, or whether the file cannot be
-// read.
-func hasLine(at *pathrule.Place, file, word string) bool {
-	text, err := at.Contents(file, maxSettings)
-	if err != nil {
-		return true
-	}
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) > 0 && f[0] == word {
-			return true
-		}
-	}
-	return false
+// contains reports whether the file contains text, or cannot be read.
+func contains(at *pathrule.Place, file, text string) bool {
+	all, err := at.Contents(file, maxSettings)
+	return err != nil || strings.Contains(string(all), text)
 }
 
 // takesFrom returns why a command that a line of the tables accepts may run what its

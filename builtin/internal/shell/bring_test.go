@@ -107,6 +107,30 @@ func TestHostileRepository(t *testing.T) {
 	t.Logf("%d commands with %d settings", allowed, len(hostileSettings))
 }
 
+// TestNestedRepository checks that nothing runs a program of a repository in the work tree that history knows as a
+// submodule, and the index does not. Git uses its settings without those of the environment.
+func TestNestedRepository(t *testing.T) {
+	t.Parallel()
+	dir, at := newRepo(t)
+	mark := filepath.Join(t.TempDir(), "mark")
+	write(t, dir, map[string]string{"evil": "#!/bin/sh\ntouch " + mark + "\n"})
+	git(t, dir, `git config --global diff.submodule diff; git init -q sub && cd sub && echo 1 > f && git add f && git commit -qm a && cd .. && git add sub && git commit -qm a
+		cd sub && echo 2 > f && git commit -qam b && git config diff.external ../evil && git config core.fsmonitor ../evil && cd .. && git add sub && git commit -qm b && git rm -q --cached sub && git commit -qm c`)
+	for _, cmd := range append(gitCommands(t), "git log -p --submodule=diff", "git diff HEAD~2 HEAD~1", "git diff HEAD~2 HEAD~1 --submodule=diff", "git -c diff.submodule=diff log -p", "git show HEAD~1",
+		"git log -p", "git show --submodule HEAD~1", "git -c status.submoduleSummary=true status", "git diff --submodule=$f HEAD~2 HEAD~1") {
+		a := Analyze(cmd, at)
+		if a.ReadOnly() != "" {
+			continue
+		}
+		run := exec.Command("bash", "--noprofile", "--norc", "-c", cmd)
+		run.Dir, run.Env = dir, append(a.Environ([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + at.Home, "GIT_CONFIG_NOSYSTEM=1"}), "GOPROXY=off", "GOTELEMETRY=off")
+		_ = run.Run()
+		if os.Remove(mark) == nil {
+			t.Errorf("%q ran a program of the nested repository", cmd)
+		}
+	}
+}
+
 // TestPlainRepository checks that commands are read-only in a repository as git creates it, with common settings.
 func TestPlainRepository(t *testing.T) {
 	dir, at := newRepo(t)
@@ -141,6 +165,16 @@ func TestDirectoryBrings(t *testing.T) {
 		{file{"x": ""}, nil, []string{"npm ls", "npm --version", "cargo --version", "rustc -vV", "go list ./...", "go version", "git status", "node --version", "terraform output", "bundle --version", "jest --version", "pip list", "hg status"}},
 		{file{".npmrc": "registry=https://evil.example/\n"}, []string{"npm ls", "npm view x", "npm root", "npm pkg get name", "npm --version", "npm -v", "npm help", "npm --help", "npm outdated", "npm config get registry", "cd sub && npm ls", "(cd sub; npm root)", "npx --version", "tsc -v"}, []string{"node --version", "git status"}},
 		{file{".tool-versions": "nodejs path:./evil\n"}, []string{"node --version", "node -v", "python3 --version", "ruby -v", "java -version", "npm ls", "go version", "cargo --version", "mise --version", "asdf current", "node --help", "python3 -h", "ruby --help", "perl -v", "php --version", "elixir --version", "dart --version", "zig version", "swift --version", "helm --version", "deno --help"}, []string{"git status", "make --version", "git --help"}},
+		{file{".python-version": "../../work/evil\n"}, []string{"python3 --version", "pip list", "cd sub && python3 -V"}, []string{"git status"}},
+		{file{".python-version": "3.12.1\n", ".ruby-version": "3.3.0\n", ".nvmrc": "20\n", "package.json": "{}"}, nil, []string{"python3 --version", "ruby -v", "node -v", "npm ls"}},
+		{file{".ruby-version": "../../evil"}, []string{"ruby -v", "gem list", "bundle -v"}, nil},
+		{file{".volta/hooks.json": "{}"}, []string{"node -v", "npm ls"}, nil},
+		{file{"package.json": "{\"name\":\"x\",\"volta\":{\"node\":\"1.0.0\"}}"}, []string{"node -v", "npm ls", "tsc -v"}, []string{"git status"}},
+		{file{"mise.local.toml": ""}, []string{"node -v", "gofmt -l .", "go version", "gem list", "dotnet --version"}, nil},
+		{file{".prototools": "x"}, []string{"node -v", "deno --version"}, nil},
+		{file{".hg/hgrc": "x"}, []string{"go list -json ./..."}, []string{"git status"}},
+		{file{".git/config": "[blame]\n\tignoreRevsFile = /root/.ssh/id_rsa\n", ".git/HEAD": "x"}, []string{"git blame a"}, nil},
+		{file{".git/config": "[core]\n\texcludesFile = ~/.ssh/id_rsa\n", ".git/HEAD": "x"}, []string{"git check-ignore -v a"}, nil},
 		{file{".terraform-version": "1.0.0\n"}, []string{"terraform version", "terraform --version", "terraform -version", "terraform --help", "tofu --version", "terraform output"}, []string{"git status"}},
 		{file{"build.zig.zon": "x"}, []string{"zig version", "zig --version"}, []string{"git status"}},
 		{toolchain, []string{"cargo --version", "cargo tree --locked", "cargo metadata --locked", "rustc --version", "rustdoc -V", "rustup show", "cd sub && cargo --version", "cargo help", "rustfmt -V"}, []string{"go version"}},

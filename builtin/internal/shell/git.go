@@ -18,6 +18,9 @@ func gitArgs(w *walker, c *command, p *parsed) string {
 		if sorts := strings.HasPrefix(a.text, "--sort") || i > 0 && c.args[i-1].text == "--sort"; sorts && strings.Contains(a.text, "signature") {
 			return "it sorts by signatures, which a program verifies"
 		}
+		if format, ok := strings.CutPrefix(a.text, "--submodule="); ok && format != "log" && format != "short" {
+			return "it runs git diff in submodules, with settings of their own"
+		}
 		if strings.Contains(a.text, "%") && signatures().MatchString(a.text) {
 			return "the format " + a.raw + " verifies signatures with a program"
 		}
@@ -89,8 +92,8 @@ func gitShows(p *parsed) {
 // "diff.NAME.command" may be any name.
 var harmlessGitKeys = strings.Fields("core.quotepath core.abbrev core.commentchar core.autocrlf core.longpaths core.precomposeunicode core.untrackedcache " +
 	"grep.linenumber grep.column grep.patterntype log.date log.decorate log.follow log.abbrevcommit log.mailmap diff.renames diff.renamelimit diff.context " +
-	"diff.noprefix diff.mnemonicprefix diff.algorithm diff.colormoved diff.interhunkcontext diff.indentheuristic diff.relative diff.submodule diff.wserrorhighlight " +
-	"status.short status.branch status.showuntrackedfiles status.relativepaths status.submodulesummary blame.showemail blame.date " +
+	"diff.noprefix diff.mnemonicprefix diff.algorithm diff.colormoved diff.interhunkcontext diff.indentheuristic diff.relative diff.wserrorhighlight " +
+	"status.short status.branch status.showuntrackedfiles status.relativepaths blame.showemail blame.date " +
 	"branch.sort tag.sort versionsort.suffix i18n.logoutputencoding merge.renamelimit gc.auto")
 
 // offGitKeys start programs unless they have one of the values that turn them off: no, cat for

@@ -205,9 +205,10 @@ var idleKeys = strings.Fields("diff.renames diff.renamelimit diff.context diff.n
 	"remote.url remote.pushurl remote.fetch remote.push remote.tagopt remote.prune remote.prunetags remote.mirror remote.proxy remote.skipdefaultupdate remote.skipfetchall remote.gh-resolved remote.pushdefault " +
 	"submodule.active submodule.url submodule.fetchjobs")
 
-// busyKeys are settings of idle sections that are not idle: the path of the work tree, and
-// others.
-var busyKeys = strings.Fields("core.worktree core.gitproxy core.alternaterefscommand core.virtualfilesystem core.gvfs")
+// busyKeys are settings of idle sections that are not idle: the path of the work tree, files whose content messages
+// show, and others.
+var busyKeys = strings.Fields("core.worktree core.gitproxy core.alternaterefscommand core.virtualfilesystem core.gvfs core.excludesfile core.attributesfile " +
+	"blame.ignorerevsfile status.submodulesummary")
 
 func idleSetting(section, sub, key string) bool {
 	switch full := section + "." + key; {

@@ -281,7 +281,8 @@ var (
 		{"safe.bareRepository", "explicit"},
 		{"core.fsmonitor", "false"}, // a program, or a daemon that keeps running
 	}
-	readingSettings = []gitSetting{{"core.hooksPath", "/dev/null"}, {"log.showSignature", "false"}, {"maintenance.auto", "false"}}
+	// With diff.submodule=diff in the user's settings git diff runs in nested repositories, without the settings here.
+	readingSettings = []gitSetting{{"core.hooksPath", "/dev/null"}, {"log.showSignature", "false"}, {"maintenance.auto", "false"}, {"diff.submodule", "short"}}
 )
 
 // gitSettings returns the environment variables for settings (git-config(1), ENVIRONMENT).
