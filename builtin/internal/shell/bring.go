@@ -156,15 +156,15 @@ func (c *command) createsUnknown() bool {
 }
 
 // untrustedFile returns why a file with one of the names, in dir or above it, may run a program, or "". A name with
-// a colon counts only if the file contains the text after the colon. Files directly in the home
+// a colon counts only if the file contains one of the texts after the colon, separated by "|". Files directly in the home
 // directory are the user's own.
 func untrustedFile(at *pathrule.Place, dir string, names []string) string {
 	for {
 		head := strings.TrimSuffix(dir, "/") + "/"
 		for _, name := range names {
-			file, text, parts := strings.Cut(name, ":")
+			file, texts, parts := strings.Cut(name, ":")
 			file = head + file
-			if !at.Exists(file) || parts && !contains(at, file, text) {
+			if !at.Exists(file) || parts && !contains(at, file, texts) {
 				continue
 			}
 			if at.Home != "" && (dir == at.Home || dir == at.Real(at.Home)) {
@@ -182,10 +182,10 @@ func untrustedFile(at *pathrule.Place, dir string, names []string) string {
 // maxSettings is the size of the largest file of settings that is read.
 const maxSettings = 1 << 20
 
-// contains reports whether the file contains text, or cannot be read.
-func contains(at *pathrule.Place, file, text string) bool {
+// contains reports whether the file contains one of the texts, or cannot be read.
+func contains(at *pathrule.Place, file, texts string) bool {
 	all, err := at.Contents(file, maxSettings)
-	return err != nil || strings.Contains(string(all), text)
+	return err != nil || slices.ContainsFunc(strings.Split(texts, "|"), func(text string) bool { return strings.Contains(string(all), text) })
 }
 
 // takesFrom returns why a command that a line of the tables accepts may run what its

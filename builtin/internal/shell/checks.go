@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"path"
 	"slices"
 	"strings"
 
@@ -19,7 +20,7 @@ func init() {
 		"cd": cdArgs, "set": setArgs, "env": envArgs, "shell": shellArgs, "git": gitArgs, "gitconfig": gitConfigArgs, "getconfig": getConfigArgs, "settings": settingsArgs,
 		"tar": tarArgs, "dd": ddArgs, "history": historyArgs, "yq": yqArgs,
 		"kube": kubeArgs, "kubeget": kubeGetArgs, "kubedescribe": kubeDescribeArgs, "kubehistory": kubeHistoryArgs, "top": topArgs, "unit": unitArgs, "copy": copying('r'), "move": copying('d'), "gitwrite": gitWriteArgs, "sub": subArgs, "reflog": reflogArgs, "code": codeArgs,
-		"getent": getentArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "job": jobArgs, "upload": uploadArgs, "mode": modeArgs, "envfile": envFileArgs, "ssh": sshArgs, "grep": grepArgs, "jq": jqArgs, "ps": psArgs, "container": containerArgs, "layers": layersArgs, "printenv": printenvArgs, "declare": declareArgs, "host": hostArgs,
+		"getent": getentArgs, "status": statusArgs, "archive": archiveArgs, "untar": untarArgs, "fd": fdArgs, "job": jobArgs, "upload": uploadArgs, "mode": modeArgs, "envfile": envFileArgs, "compose": composeArgs, "ssh": sshArgs, "grep": grepArgs, "jq": jqArgs, "ps": psArgs, "container": containerArgs, "layers": layersArgs, "printenv": printenvArgs, "declare": declareArgs, "host": hostArgs,
 
 		// Pagers treat it as a command.
 		"noplus": refusing("may be a command for the pager", func(op *roleArg) bool {
@@ -50,6 +51,10 @@ func init() {
 		"nosecret": refusing("may hold credentials", func(op *roleArg) bool {
 			name := op.text[strings.LastIndexAny(op.text, ":/.")+1:]
 			return !op.known || pathrule.SecretVariable(strings.TrimPrefix(name, "_")) || pathrule.SecretVariable(name)
+		}),
+		// OpenSSL also reads from servers and engines, such as http://… and org.openssl.engine:….
+		"nocolon": refusing("may be more than a file", func(op *roleArg) bool {
+			return op.kind == 'r' && strings.Contains(op.text, ":")
 		}),
 		"noat": refusing("may name a file with options", func(op *roleArg) bool {
 			return strings.HasPrefix(op.prefix(), "@") || op.prefix() == "" && !op.lead
@@ -414,4 +419,19 @@ func codeArgs(w *walker, c *command, _ *parsed) string {
 		}
 	}
 	return ""
+}
+
+// composeArgs refuses compose files that are elsewhere, or name others that may be.
+func composeArgs(w *walker, c *command, p *parsed) string {
+	var names []string
+	for _, op := range p.ops {
+		if !op.known || op.text == "-" || path.IsAbs(op.text) || strings.ContainsAny(op.text, ":,") {
+			return op.raw + " is not a file of the project"
+		}
+		names = append(names, op.text+":include|extends")
+	}
+	if names == nil {
+		return ""
+	}
+	return w.directoryRuns(c, w.cwds, names)
 }

@@ -95,12 +95,12 @@ func kubeHistoryArgs(w *walker, c *command, p *parsed) string {
 	return kubeArgs(w, c, p)
 }
 
-// kubeDescribeArgs is kubeArgs for kubectl describe, which shows of secrets only the sizes.
+// kubeDescribeArgs is kubeArgs for kubectl describe, which shows the tokens among the secrets.
 func kubeDescribeArgs(w *walker, c *command, p *parsed) string {
 	if why := kubeArgs(w, c, p); why != "" {
 		return why
 	}
-	if !p.onlyKinds(append([]string{"secret", "secrets"}, plainKinds()...)) {
+	if !p.onlyKinds(plainKinds()) {
 		return podsShown
 	}
 	return ""

@@ -34,8 +34,8 @@ func (p *parsed) textIsOption() {
 	}
 }
 
-// jqEnvironment matches a program of jq that reads the environment.
-var jqEnvironment = lazy.Regexp(`\$ENV|(^|[^.\w"])env\b|\$__prog`)
+// jqEnvironment matches a program of jq that reads the environment. Between "$" and the name may be space and comments.
+var jqEnvironment = lazy.Regexp(`(^|[^.\w"])(env|ENV|__prog_\w+)\b`)
 
 // jqModule matches a program of jq that loads another one, or a file of data: after the word comes a string,
 // perhaps after a comment or a format such as @text.
@@ -148,7 +148,7 @@ func actions(format string) iter.Seq[string] {
 }
 
 // yqEnvironment matches an expression of yq that reads the environment or a file.
-var yqEnvironment = lazy.Regexp(`\benv\b|envsubst|strenv|\$(ENV|__prog)|\bload`)
+var yqEnvironment = lazy.Regexp(`\benv\b|envsubst|strenv|load|(^|[^.\w"])(ENV|eval|system|__prog_\w+)\b`)
 
 // yqArgs refuses expressions that are not literal: some load and split files.
 func yqArgs(_ *walker, _ *command, p *parsed) string {

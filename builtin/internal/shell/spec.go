@@ -44,7 +44,7 @@ import (
 //	whole    arguments that are not accepted may be a program: only a rule that is the whole
 //	         command allows it
 //	takes:x,y the command runs programs that these files of its directory, or of one above it,
-//	         name: see bring.go. x:text means that x contains the text, git
+//	         name: see bring.go. x:a|b means that x contains a or b, git
 //	         the settings of the repository
 //	into:-C  the value of this option is used as the current directory
 //	fn:name  a function in Go checks the arguments
