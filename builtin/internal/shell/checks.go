@@ -310,10 +310,13 @@ func uploadArgs(_ *walker, _ *command, p *parsed) string {
 
 var uploads = strings.Fields("-d -F -H --data --data-ascii --data-binary --data-urlencode --form --json --header")
 
+// expandsTwice matches a format with a modifier, such as #{E:session_name}, that expands a value as a format again.
+var expandsTwice = lazy.Regexp(`#\{[^#}]*:`)
+
 // jobArgs refuses formats with "#( )", which tmux runs.
 func jobArgs(_ *walker, c *command, _ *parsed) string {
 	for _, a := range c.args[1:] {
-		if !a.known || strings.Contains(a.text, "#(") {
+		if !a.known || strings.Contains(a.text, "#(") || expandsTwice().MatchString(a.text) {
 			return a.raw + " may run a program"
 		}
 	}

@@ -191,9 +191,9 @@ func awkShows(w *walker, c *command, p *parsed) string {
 }
 
 // psArgs refuses the options by which ps shows the environment of processes: E, e without a dash, and e after a
-// dash together with x, which ps treats as if there were no dash.
+// dash together with a word that is only valid without one, because ps then reads all words without their dashes.
 func psArgs(_ *walker, c *command, _ *parsed) string {
-	value := false
+	value, all, other := false, false, false
 	for _, a := range c.args[1:] {
 		text := strings.TrimPrefix(a.text, "-")
 		dash := len(text) < len(a.text)
@@ -202,17 +202,28 @@ func psArgs(_ *walker, c *command, _ *parsed) string {
 			if value = false; strings.Contains(text, "env") {
 				return environmentShown
 			}
+			other = other || !a.known || text == ""
 		case !a.known:
 			return a.raw + " may be an option that shows the environment"
 		case strings.HasPrefix(text, "-"):
 			if strings.Contains(text, "env") {
 				return environmentShown
 			}
-		case strings.Contains(text, "E"), strings.Contains(text, "e") && (!dash || strings.Contains(text, "x")):
+		case strings.Contains(text, "E"), strings.Contains(text, "e") && !dash, strings.Contains(text, "env"):
 			return environmentShown
-		case text != "":
-			value = strings.Contains("CGgopqstuUkO", text[len(text)-1:])
+		default:
+			takes := "opqtUkO"
+			if dash {
+				takes = "CGgopqstuUkO"
+			}
+			i := strings.IndexAny(text, takes)
+			value = i >= 0 && i == len(text)-1
+			all = all || strings.Contains(text, "e")
+			other = other || strings.Contains(text, "x")
 		}
+	}
+	if all && (other || value) {
+		return environmentShown
 	}
 	return ""
 }
