@@ -2,6 +2,7 @@ package shell
 
 import (
 	"errors"
+	"slices"
 	"strings"
 )
 
@@ -31,17 +32,20 @@ func sedArgs(w *walker, c *command, p *parsed) string {
 	for _, f := range files {
 		p.ops = append(p.ops, roleArg{arg: f, kind: kind})
 	}
-	// A star or a slash in the suffix puts the backup into another directory: "-i'bak/*'".
 	if inPlace {
 		p.effects |= writing
-		for _, o := range []string{"-i", "--in-place"} {
-			if v, ok := p.value(o); ok && strings.ContainsAny(v.text, "/*") {
-				return "the backup goes to another directory"
+		for _, o := range []string{"-i", "-I", "--in-place"} {
+			if v, ok := p.value(o); ok && !slices.Contains(backups, v.text) {
+				return "the backup may be another file than it seems"
 			}
 		}
 	}
 	return ""
 }
+
+// backups are the usual suffixes of backups. Others may put the backup into another directory, as "bak/*", or give it
+// the name of another kind of file: "rc" makes .bashrc of .bash.
+var backups = []string{"", "~", ".bak", ".backup", ".old", ".orig"}
 
 // sedScripts separates the scripts from the files.
 func sedScripts(c *command) (scripts []string, files []arg, why string) {
