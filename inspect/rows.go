@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -43,16 +42,13 @@ func (h *Handler) show(ctx context.Context, in session.Info) (out shown, fresh b
 	return shown{h.listed(in, d), d.about, h.opts.Resume != nil}, fresh, err
 }
 
-// info returns the Info of a session. That of one that was stored lately needs no reading of its records.
+// info returns the Info of a session.
 func (h *Handler) info(ctx context.Context, id string) (session.Info, error) {
-	page, err := h.store.List(ctx, session.Query{})
-	if err != nil {
-		return session.Info{}, err
+	page, err := h.store.List(ctx, session.Query{ID: id})
+	if err != nil || len(page.Infos) > 0 {
+		return append(page.Infos, session.Info{})[0], err
 	}
-	if i := slices.IndexFunc(page.Infos, func(in session.Info) bool { return in.ID == id }); i >= 0 {
-		return page.Infos[i], nil
-	}
-	_, in, err := session.Read(ctx, h.store, id, 0)
+	_, in, err := session.Read(ctx, h.store, id, 0) // it has the reason
 	return in, err
 }
 

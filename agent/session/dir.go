@@ -97,9 +97,22 @@ func isNamed(f *os.File, stat func(string) (fs.FileInfo, error), name string) (b
 	return err == nil && os.SameFile(opened, named), err
 }
 
+// files returns the files of a session, or all if id is empty.
+func (d *dir) files(id string) (entries []fs.DirEntry, err error) {
+	if id == "" {
+		return fs.ReadDir(d.root.FS(), ".")
+	}
+	for _, name := range []string{id + inboxSuffix, id + suffix} {
+		if info, err := d.root.Lstat(name); err == nil {
+			entries = append(entries, fs.FileInfoToDirEntry(info))
+		}
+	}
+	return entries, nil
+}
+
 // List reads the end of each file.
 func (d *dir) List(ctx context.Context, q Query) (Page, error) {
-	entries, err := fs.ReadDir(d.root.FS(), ".")
+	entries, err := d.files(q.ID)
 	if err != nil {
 		return Page{}, err
 	}

@@ -128,6 +128,7 @@ type Info struct {
 
 // A Query selects sessions. The zero Query selects all.
 type Query struct {
+	ID     string            // only this one, if not empty
 	Status []Status          // any of these; empty for all
 	Labels map[string]string // all of these; others are allowed
 	Since  time.Time         // updated at this time or later, if not zero
@@ -172,7 +173,8 @@ func (q Query) Matches(in Info) bool {
 			return false
 		}
 	}
-	return (len(q.Status) == 0 || slices.Contains(q.Status, in.Status)) &&
+	return (q.ID == "" || q.ID == in.ID) &&
+		(len(q.Status) == 0 || slices.Contains(q.Status, in.Status)) &&
 		(q.Since.IsZero() || !in.Updated.Before(q.Since)) &&
 		(q.Before.IsZero() || in.Updated.Before(q.Before)) &&
 		(!q.Inputs || in.Inputs > 0)

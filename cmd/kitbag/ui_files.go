@@ -114,7 +114,7 @@ func (k *fileStore) List(ctx context.Context, q session.Query) (session.Page, er
 	var infos []session.Info
 	for _, e := range entries {
 		id, ok := strings.CutSuffix(e.Name(), ".json")
-		if !ok || !e.Type().IsRegular() || session.CheckID(id) != nil || !k.has(id) {
+		if !ok || !e.Type().IsRegular() || session.CheckID(id) != nil || !k.has(id) || q.ID != "" && q.ID != id {
 			continue
 		}
 		f, err := k.file(ctx, id)

@@ -55,6 +55,9 @@ func condition(q session.Query) (string, []any, error) {
 		}
 		conds = append(conds, cond)
 	}
+	if q.ID != "" {
+		add("id = ?", q.ID)
+	}
 	if len(q.Status) > 0 {
 		plain, extra := []string{}, ""
 		for _, st := range q.Status {

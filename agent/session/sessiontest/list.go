@@ -107,6 +107,10 @@ func (s *suite) queries() {
 		{session.Query{Before: middle}, "a1 old"},
 		{session.Query{Since: middle, Before: middle}, ""},
 		{session.Query{Inputs: true}, ""},
+		{session.Query{ID: "b1"}, "b1"},
+		{session.Query{ID: "b"}, ""},
+		{session.Query{ID: "../b1"}, ""},
+		{session.Query{ID: "b1", Status: []session.Status{session.StatusEnded}}, ""},
 	} {
 		if got := strings.Join(s.found(row.q), " "); got != row.want {
 			s.Errorf("%+v selects %q, want %q", row.q, got, row.want)

@@ -169,6 +169,9 @@ func (p *pair) list(t *rapid.T) {
 	if v := rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "label"); v != "" {
 		q.Labels = map[string]string{"l": v}
 	}
+	if rapid.Bool().Draw(t, "one") {
+		q.ID = drawID(t)
+	}
 	p.same("list", func(s session.Store) (any, error) {
 		var lines []string
 		for q := q; ; {

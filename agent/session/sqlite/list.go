@@ -56,6 +56,9 @@ func condition(q session.Query, now int64) (string, []any, error) {
 	add := func(cond string, values ...any) {
 		conds, args = append(conds, cond), append(args, values...)
 	}
+	if q.ID != "" {
+		add("id = ?", q.ID)
+	}
 	if len(q.Status) > 0 {
 		var choices []string
 		for _, st := range q.Status {
