@@ -3,6 +3,7 @@ package inspect
 import (
 	"bytes"
 	"cmp"
+	"context"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -31,14 +32,15 @@ func (h *Handler) export(w http.ResponseWriter, r *http.Request) {
 	as := r.FormValue("as")
 	id, err := sessionID(r)
 	var st *agent.State
+	var in session.Info
 	if err == nil {
-		st, _, err = session.Read(r.Context(), h.store, id, 0)
+		st, in, err = session.Read(r.Context(), h.store, id, 0)
 	}
 	name := id + "." + as
 	if err == nil {
 		switch as {
 		case "jsonl":
-			data, err = h.exportLines(r, id, st)
+			data, err = h.exportLines(r.Context(), in, st)
 		case "html":
 			data = exportPage(id, st)
 		case "go":
@@ -58,17 +60,9 @@ func (h *Handler) export(w http.ResponseWriter, r *http.Request) {
 }
 
 // exportLines returns the events, or the messages of a session that has none.
-func (h *Handler) exportLines(r *http.Request, id string, st *agent.State) ([]byte, error) {
+func (h *Handler) exportLines(ctx context.Context, in session.Info, st *agent.State) ([]byte, error) {
 	var out bytes.Buffer
-	f, release := h.feed(id)
-	defer release()
-	if _, err := f.wait(r.Context(), "", 0, 0, func(view) bool { return false }); err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	last := f.seq
-	f.mu.Unlock()
-	err := h.events(r.Context(), id, 0, last, func(ev session.Event) bool {
+	err := h.events(ctx, in.ID, 0, in.Event, func(ev session.Event) bool {
 		out.Write(ev.Data)
 		out.WriteByte('\n')
 		return true
@@ -104,8 +98,12 @@ func exportPage(id string, st *agent.State) []byte {
 			case *message.ToolResult:
 				who, text = who+": "+string(b.Outcome)+" of "+b.Name, b.Text()
 			}
+			at := ""
+			if !m.Created.IsZero() {
+				at = m.Created.Format(time.DateTime)
+			}
 			fmt.Fprintf(&blocks, "<section><strong>%s</strong> %s<pre>%s</pre></section>\n",
-				html.EscapeString(who), m.Created.Format(time.DateTime), html.EscapeString(escape(text)))
+				html.EscapeString(escape(who)), at, html.EscapeString(escape(text)))
 		}
 	}
 	usage := fmt.Sprintf("%s: %d tokens in, %d of them cached, %d out", id, st.Usage.Input, st.Usage.Cached, st.Usage.Output)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -34,6 +35,24 @@ func (h *Handler) Feeds() int {
 	h.feeds.mu.Lock()
 	defer h.feeds.mu.Unlock()
 	return len(h.feeds.byID)
+}
+
+// hostile is a text that must not become code or an element.
+const hostile = "` */ // \\\n//go:build ignore\n\"}); panic(1) {{turns}} {{blocks}} \u2028 \u202e \xff \x00 <script>attack()</script>"
+
+// TestExportPage exports a page whose names and texts would end or reorder what is around them.
+func TestExportPage(t *testing.T) {
+	m := &message.Message{Role: message.RoleAssistant, Blocks: message.Blocks{&message.ToolCall{Name: hostile, Input: []byte(strconv.Quote("x"))},
+		&message.Data{Name: hostile, MediaType: hostile}, &message.Text{Text: hostile}, &message.ToolResult{Name: hostile, Outcome: hostile}}}
+	page := string(exportPage("s", &agent.State{Messages: []*message.Message{{Role: message.RoleUser, Blocks: message.Blocks{&message.Text{Text: hostile}}}, m}}))
+	for _, bad := range []string{"<script", "\u202e", "\xff", "\x00"} {
+		if strings.Contains(page, bad) {
+			t.Errorf("the page contains %q: %s", bad, page)
+		}
+	}
+	if n := strings.Count(page, "<section>"); n != 5 {
+		t.Errorf("the page has %d sections: %s", n, page)
+	}
 }
 
 // TestExportScript exports sessions that did not end with an answer, that began with a summary, and others whose runs do not
@@ -71,6 +90,8 @@ func TestExportScript(t *testing.T) {
 		{"said while it ran", []*message.Message{say("go"), model("", "look"), results("look"), say("faster"), model("done")}, `"go",`, 2},
 		{"said twice", []*message.Message{say("go"), say("now"), model("done"), say("unanswered")}, `"go\nnow",`, 1},
 		{"background", []*message.Message{say("go"), model("", "build"), results("build"), model("It builds."), user(&message.Hint{Text: "build: done"}), model("Built.")}, `"go", "build: done",`, 3},
+		{"hostile", []*message.Message{say(hostile), model(hostile, hostile, "srv.look", "Look", "look", strings.Repeat("x", 65), ""),
+			results(hostile, "srv.look", "Look", "look", strings.Repeat("x", 65), ""), model(hostile)}, strconv.Quote(hostile) + ",", 2},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			code, err := exportScript("s", &agent.State{Messages: row.messages})

@@ -83,9 +83,23 @@ func (h *Handler) release(id string, f *feed) {
 	})
 }
 
-// run adds to the timeline until ctx ends or the session cannot be read.
+// retryEvery is how often it is tried to read a session whose store has failed.
+const retryEvery = 5 * time.Second
+
+// run adds to the timeline until ctx ends or the session is deleted.
 func (f *feed) run(ctx context.Context, store session.Store, id string) {
-	err := f.follow(ctx, store, id)
+	for {
+		err := f.follow(ctx, store, id)
+		f.fail(err)
+		if errors.Is(err, fs.ErrNotExist) || !pause(ctx, retryEvery) {
+			return
+		}
+		f.fail(nil)
+	}
+}
+
+// fail sets why there are no more rows.
+func (f *feed) fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.err = err
@@ -107,8 +121,11 @@ func (f *feed) follow(ctx context.Context, store session.Store, id string) error
 			f.withoutEvents(ctx, store, id)
 		}
 	})
+	f.mu.Lock()
+	after := f.seq
+	f.mu.Unlock()
 	woke := time.Now()
-	for raw, err := range w.Watch(ctx, id, 0) {
+	for raw, err := range w.Watch(ctx, id, after) {
 		if err != nil {
 			return err
 		}
@@ -160,10 +177,7 @@ func (f *feed) withoutEvents(ctx context.Context, store session.Store, id string
 		err = f.fromState(ctx, store, id, 0)
 	}
 	if err != nil && ctx.Err() == nil {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.err = err
-		f.announce()
+		f.fail(err)
 	}
 }
 

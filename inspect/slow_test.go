@@ -1,0 +1,99 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kitbag-go/kitbag/agent"
+	"github.com/kitbag-go/kitbag/agent/session"
+	"github.com/kitbag-go/kitbag/model/scripted"
+	"github.com/kitbag-go/kitbag/toolkit"
+)
+
+// A slowStore yields an event each second, and fails once after the first one if err is set.
+type slowStore struct {
+	session.Store
+	session.Reader
+	session.Watcher
+	err error
+}
+
+func (s *slowStore) Watch(ctx context.Context, id string, after int64) iter.Seq2[session.Event, error] {
+	return func(yield func(session.Event, error) bool) {
+		for ev, err := range s.Watcher.Watch(ctx, id, after) {
+			if !yield(ev, err) || err != nil {
+				return
+			}
+			time.Sleep(time.Second)
+			if err, s.err = s.err, nil; err != nil {
+				yield(session.Event{}, err)
+				return
+			}
+		}
+	}
+}
+
+// newSlowStore returns a handler of a slow store with a session.
+func newSlowStore(t *testing.T, err error) *Handler {
+	t.Helper()
+	store := session.Memory()
+	s, openErr := session.Open(t.Context(), store, "s")
+	if openErr != nil {
+		t.Fatal(openErr)
+	}
+	a, agentErr := agent.New(agent.Config{Model: scripted.New(scripted.Say("Hello.")), Toolkit: toolkit.Of(), Save: s.Save})
+	if agentErr != nil {
+		t.Fatal(agentErr)
+	}
+	if _, err := a.Reply(t.Context(), s.State, agent.Say("Hello.")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h, newErr := New(&slowStore{store, store.(session.Reader), store.(session.Watcher), err}, Options{})
+	if newErr != nil {
+		t.Fatal(newErr)
+	}
+	return h
+}
+
+// TestExportOfSlowStore exports all events, however long the store takes.
+func TestExportOfSlowStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newSlowStore(t, nil)
+		defer h.Close()
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/api/sessions/s/export?as=jsonl", nil)
+		r.AddCookie(&http.Cookie{Name: cookieName, Value: h.cookie()})
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if got := w.Body.String(); strings.Count(got, "\n") != 5 || !strings.Contains(got, `"type":"end"`) {
+			t.Errorf("status %d: %s", w.Code, got)
+		}
+	})
+}
+
+// TestStoreComesBack follows a session again after its store has failed.
+func TestStoreComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newSlowStore(t, errors.New("the connection was lost"))
+		defer h.Close()
+		f, release := h.feed("s")
+		defer release()
+		time.Sleep(2 * time.Second)
+		if v, err := f.look("", 0, 10); err != nil || v.problem != "the connection was lost" {
+			t.Errorf("the problem is %q, %v", v.problem, err)
+		}
+		time.Sleep(time.Minute)
+		if v, err := f.look("", 0, 10); err != nil || v.problem != "" || len(v.rows) == 0 || v.rows[len(v.rows)-1].Kind != kindEnd {
+			t.Errorf("then: %+v, %v", v, err)
+		}
+	})
+}
