@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -116,7 +117,16 @@ func (f *uiFlags) run(cmd *cobra.Command) (err error) {
 		return errors.Join(err, l.Close())
 	}
 	if f.open {
-		if err := openBrowser(url); err != nil {
+		// Other users see the arguments of the browser, so it gets a path that leads to the URL once.
+		once, used := prefix+"/open/"+rand.Text(), new(atomic.Bool)
+		mux.HandleFunc("GET "+once, func(w http.ResponseWriter, r *http.Request) {
+			if used.Swap(true) {
+				http.Error(w, "This address works once. Open the URL that was printed.", http.StatusGone)
+				return
+			}
+			http.Redirect(w, r, url, http.StatusSeeOther)
+		})
+		if err := openBrowser(fmt.Sprintf("http://%s%s", l.Addr(), once)); err != nil {
 			fmt.Fprintf(log, "! the browser could not be opened: %s\n", plainLine(err.Error()))
 		}
 	}
