@@ -60,25 +60,11 @@ func (h *Handler) compare(r *http.Request, id string) (any, error) {
 
 // allRows returns the whole timeline of a session that exists.
 func (h *Handler) allRows(r *http.Request, id string) ([]row, error) {
-	_, in, err := session.Read(r.Context(), h.store, id, 0)
+	f, release, err := h.wholeFeed(r.Context(), id)
 	if err != nil {
 		return nil, err
 	}
-	f, release := h.feed(id)
 	defer release()
-	whole := func(v view) bool { return v.problem != "" || in.Event > 0 && f.seq >= in.Event }
-	for range 25 { // a long session takes more than one wait
-		v, err := f.wait(r.Context(), "", 0, 0, whole)
-		if err != nil {
-			return nil, err
-		}
-		f.mu.Lock()
-		done := whole(v) || in.Event == 0
-		f.mu.Unlock()
-		if done {
-			break
-		}
-	}
 	v, err := f.look("", 0, 1<<30)
 	return v.rows, err
 }

@@ -105,11 +105,11 @@ type storedCall struct {
 // calls returns the tool calls of a session, or the one in a row, without those of sub-agents, which have policies of
 // their own.
 func (h *Handler) calls(ctx context.Context, id string, msgs []*message.Message, only *int) ([]storedCall, error) {
-	f, release := h.feed(id)
-	defer release()
-	if _, err := f.wait(ctx, "", 0, 0, func(view) bool { return false }); err != nil {
+	f, release, err := h.wholeFeed(ctx, id)
+	if err != nil {
 		return nil, err
 	}
+	defer release()
 	inputs := map[string]json.RawMessage{}
 	for _, m := range msgs {
 		for _, c := range m.ToolCalls() {
@@ -130,7 +130,7 @@ func (h *Handler) calls(ctx context.Context, id string, msgs []*message.Message,
 		}
 	}
 	f.mu.Unlock()
-	err := h.events(ctx, id, after, last, func(raw session.Event) bool {
+	err = h.events(ctx, id, after, last, func(raw session.Event) bool {
 		if !bytes.Contains(raw.Data, []byte(`"tool_call"`)) {
 			return true
 		}
@@ -167,7 +167,12 @@ func (h *Handler) decide(c *storedCall, p *permission.Policy, id string, steps b
 		}
 		c.Steps = append(c.Steps, step{s.Name, s.Answer, escape(s.Reason), escape(rule)})
 	}
+	c.Parts = parts(e)
+}
+
+func parts(e permission.Explanation) (out []part) {
 	for _, s := range e.Parts {
-		c.Parts = append(c.Parts, part{escape(strings.Join(s.Argv, " ")), strings.Join(s.Effects, ", "), escape(s.Reason)})
+		out = append(out, part{escape(strings.Join(s.Argv, " ")), strings.Join(s.Effects, ", "), escape(s.Reason)})
 	}
+	return out
 }

@@ -64,6 +64,34 @@ func (h *Handler) feed(id string) (f *feed, release func()) {
 	return f, func() { h.release(id, f) }
 }
 
+// wholeFeed returns the feed of a session when it has all events that were stored, or cannot get them.
+func (h *Handler) wholeFeed(ctx context.Context, id string) (f *feed, release func(), err error) {
+	in, err := h.info(ctx, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	f, release = h.feed(id)
+	if _, ok := h.store.(session.Watcher); !ok || in.Event == 0 { // its rows are made of messages, once
+		in.Event = 0
+		_, err = f.wait(ctx, "", 0, 0, func(view) bool { return false })
+	}
+	for err == nil {
+		f.mu.Lock()
+		done, next := f.seq >= in.Event || f.err != nil, f.changed
+		f.mu.Unlock()
+		if done {
+			return f, release, nil
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	release()
+	return nil, nil, err
+}
+
 // release ends a feed that stays without users.
 func (h *Handler) release(id string, f *feed) {
 	f.mu.Lock()

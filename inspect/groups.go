@@ -12,7 +12,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// A span is a number of successive requests with the same groups open.
+// A span is a number of successive requests with the same groups open, or of a session without groups with the same tools.
 type span struct {
 	Row      int           `json:"row"` // of the first request
 	Step     int           `json:"step"`
@@ -26,16 +26,13 @@ type span struct {
 	basic int // bytes of tools that are in no group, without control tools
 }
 
-// addSpan notes the groups of a request.
+// addSpan notes the groups of a request, if they have changed. Without groups it notes the list of tools.
 func (l *ledger) addSpan(ev *event.ModelStart, r *request) {
-	n := len(l.spans)
-	if ev.Groups == nil {
-		if n > 0 {
-			l.spans[n-1].Requests++
-		}
+	if n := len(l.spans); ev.Groups == nil && n > 0 && (len(l.spans[n-1].Groups) > 0 || l.spans[n-1].Digest == r.Digest) {
+		l.spans[n-1].Requests++
 		return
 	}
-	s := span{Row: r.Row, Step: r.Step, First: len(l.requests), Requests: 1, Tools: r.Tools, Digest: r.Digest, Groups: ev.Groups}
+	s := span{Row: r.Row, Step: r.Step, First: len(l.requests), Requests: 1, Tools: r.Tools, Digest: r.Digest, Groups: append([]event.Group{}, ev.Groups...)}
 	for _, p := range l.parts {
 		size := 0
 		switch p.Kind {
@@ -86,21 +83,20 @@ var styles = []struct {
 
 // showGroups serves which groups were open, and what other styles, or other groups, would have cost.
 func (h *Handler) showGroups(r *http.Request, id string) (any, error) {
-	f, release := h.feed(id)
-	defer release()
-	v, err := f.wait(r.Context(), "", 0, 0, func(view) bool { return false })
+	f, release, err := h.wholeFeed(r.Context(), id)
 	if err != nil {
 		return nil, err
 	}
+	defer release()
 	f.mu.Lock()
-	spans, total := slices.Clone(f.t.ledger.spans), len(f.t.ledger.requests)
+	spans, total, problem := append([]span{}, f.t.ledger.spans...), len(f.t.ledger.requests), f.problem()
 	f.mu.Unlock()
 	open, fixed := r.URL.Query()["open"]
 	other := []styleCost{}
 	for i := range styles {
 		c, err := costOf(r.Context(), i, spans, open, fixed)
 		if err != nil {
-			v.problem = "Other styles cannot be computed: " + err.Error()
+			problem = "Other styles cannot be computed: " + err.Error()
 			break
 		}
 		other = append(other, c)
@@ -109,7 +105,7 @@ func (h *Handler) showGroups(r *http.Request, id string) (any, error) {
 	for _, s := range spans {
 		was.Bytes += s.Requests * s.Bytes
 	}
-	return map[string]any{"total": total, "spans": spans, "was": was, "styles": other, "problem": v.problem}, nil
+	return map[string]any{"total": total, "spans": spans, "was": was, "styles": other, "problem": problem}, nil
 }
 
 // costOf returns the cost of a style, with the groups that were open, or always with others.

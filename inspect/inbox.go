@@ -34,6 +34,7 @@ type question struct {
 	External bool       `json:"external,omitempty"` // waits for a result of the host: there is nothing to answer
 	Reason   string     `json:"reason,omitempty"`
 	Runs     string     `json:"runs,omitempty"`    // the text that would run, if it differs from the arguments
+	Parts    []part     `json:"parts,omitempty"`   // of a command, as far as the tool is known here
 	Preview  string     `json:"preview,omitempty"` // such as a diff
 	Effects  string     `json:"effects"`
 	Safety   bool       `json:"safety,omitempty"`
@@ -112,6 +113,11 @@ func (h *Handler) questions(ctx context.Context, id string, st *agent.State) []q
 			q.Reason, q.Runs, q.Preview, q.Safety = escape(ev.Reason), escape(ev.Runs), escape(ev.Preview), ev.Safety
 			q.Effects, q.Keeps = effects(ev), h.opts.Keep != nil
 			q.Rules = ruleTexts(ev.Suggest)
+			if h.opts.Call != nil {
+				if call := h.opts.Call(id, ev.Name, ev.Input); call != nil {
+					q.Parts = parts(permission.Explain(&h.opts.Policy, call))
+				}
+			}
 			if box, ok := h.store.(session.Inbox); ok {
 				_, err := box.Input(ctx, id, inputID(ev.Call, ev.Question))
 				q.Sent = err == nil
@@ -143,8 +149,10 @@ func effects(q *event.Approval) string {
 		return "The tool has no sandbox."
 	case permission.ProfileOpen:
 		return "It would run outside of the sandbox."
+	case permission.ProfileRead:
+		return "It would run in the sandbox, read-only" + network + "."
 	}
-	return fmt.Sprintf("It would run in the sandbox, profile %s%s.", q.Profile, network)
+	return "It would run in the sandbox, writing in the working directories" + network + "."
 }
 
 // inputID is the id of the answer to a question. It is the same for every click, so that only the first counts.

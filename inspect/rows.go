@@ -100,7 +100,10 @@ func (h *Handler) findRow(r *http.Request, id string) (any, error) {
 		return nil, err
 	}
 	q := quoted[1 : len(quoted)-1] // as it is written in an event
-	f, release := h.feed(id)
+	f, release, err := h.wholeFeed(r.Context(), id)
+	if err != nil {
+		return nil, err
+	}
 	defer release()
 	f.mu.Lock()
 	rowOf, last := map[int64]int{}, f.seq

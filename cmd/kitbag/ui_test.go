@@ -107,11 +107,15 @@ func TestUIAnswers(t *testing.T) {
 		Questions []struct {
 			Session, Call, Tool string
 			Question            int64
+			Parts               []struct{ Command, Effects string }
 		}
 	}
 	c.call("GET", "api/inbox", "", &inbox)
 	if len(inbox.Questions) != 1 || inbox.Questions[0].Tool != "Bash" || inbox.Questions[0].Session != "s" {
 		t.Fatalf("%+v", inbox)
+	}
+	if got := fmt.Sprint(inbox.Questions[0].Parts); got != "[{touch made write}]" {
+		t.Errorf("the parts of the command are %s", got)
 	}
 	answer, err := json.Marshal(map[string]any{"call": "call_7", "question": inbox.Questions[0].Question, "allow": true})
 	if err != nil {

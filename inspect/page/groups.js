@@ -7,15 +7,16 @@ export function groups(path) {
   const choice = el("div", { role: "group", "aria-label": "What if" });
   const always = el("input", { type: "checkbox", id: "always", onchange: load });
   const boxes = new Map();
-  const none = el("p", { class: "quiet", hidden: true }, "No groups are recorded: the toolkit has none, or the session is of an older version.");
-  const shown = el("div", {}, el("h3", {}, "Over time"), el("p", { class: "quiet" }, "A bar is the part of the session, by requests, in which a group was open."),
-    table("Groups over time", ["Group", "Open", "#Tools", "#Bytes"], picture),
-    el("h3", {}, "Changes"), table("Changes of the groups", ["#Step", "#Request", "What changed", "#Tools shown", "#Bytes of the list", "Digest"], changes),
-    el("h3", {}, "Other styles and groups"), choice,
+  const none = el("p", { class: "quiet", hidden: true }, "No tools are recorded: the session is of an older version, or no request was made yet.");
+  const overTime = el("div", {}, el("h3", {}, "Over time"), el("p", { class: "quiet" }, "A bar is the part of the session, by requests, in which a group was open."),
+    table("Groups over time", ["Group", "Open", "#Tools", "#Bytes"], picture));
+  const shown = el("div", {}, overTime,
+    el("h3", {}, "Changes"), table("Changes of the tools", ["#Step", "#Request", "What changed", "#Tools shown", "#Bytes of the list", "#Tokens", "Digest"], changes));
+  const other = el("div", {}, el("h3", {}, "Other styles and groups"), choice,
     el("p", { class: "quiet" }, "The list of tools in all requests together, by the lengths of definitions that are recorded. A token is taken for four bytes. ",
       "With discover, what the model searches and reads of tools comes on top. A tool of two open groups counts twice."),
     table("Costs of styles", ["Style", "#Bytes", "#Tokens", "#Changes of the list"], costs));
-  const element = el("section", { "aria-label": "Tools" }, el("h2", {}, "Groups of tools"), problem, none, shown);
+  const element = el("section", { "aria-label": "Tools" }, el("h2", {}, "Tools that the model was shown"), problem, none, shown, other);
 
   async function load() {
     try {
@@ -27,6 +28,7 @@ export function groups(path) {
       none.hidden = d.spans.length > 0;
       shown.hidden = d.spans.length === 0;
       const names = [...new Set(d.spans.flatMap((s) => s.groups.map((g) => g.name)))];
+      overTime.hidden = other.hidden = names.length === 0;
       picture.replaceChildren(...names.map((n) => bars(n, d.spans, d.total)));
       changes.replaceChildren(...d.spans.map(change));
       for (const n of names) {
@@ -67,6 +69,6 @@ function change(s) {
   const changed = s.groups.filter((g) => g.by).map((g) => (g.open ? "opened " : "closed ") + g.name + " " + (who[g.by] || ""));
   const open = s.groups.filter((g) => g.open).map((g) => g.name);
   return el("tr", {}, el("td", { class: "number" }, s.step), el("td", { class: "number" }, String(s.first + 1)),
-    el("td", { class: "text" }, changed.length ? changed.join(", ") : "", el("div", { class: "quiet" }, "open: " + (open.join(", ") || "none"))),
-    el("td", { class: "number" }, String(s.tools)), el("td", { class: "number" }, number(s.bytes)), el("td", { class: "quiet" }, (s.digest || "").slice(0, 12)));
+    el("td", { class: "text" }, changed.length ? changed.join(", ") : "", el("div", { class: "quiet" }, s.groups.length ? "open: " + (open.join(", ") || "none") : "The toolkit has no groups.")),
+    el("td", { class: "number" }, String(s.tools)), el("td", { class: "number" }, number(s.bytes)), el("td", { class: "number" }, number(Math.round(s.bytes / 4))), el("td", { class: "quiet" }, (s.digest || "").slice(0, 12)));
 }

@@ -1,5 +1,5 @@
 // The questions that wait for an answer. A question keeps its place while it waits: nothing moves under the pointer.
-import { el, link, post, time } from "./dom.js";
+import { el, link, post, table, time } from "./dom.js";
 
 export function questions() {
   const cards = new Map();
@@ -33,6 +33,7 @@ function card(q, say) {
     el("dl", {}, details.filter(([, v]) => v).flatMap(([k, v]) => [el("dt", {}, k), el("dd", {}, v)])),
     q.fields.map((f) => [el("div", { class: "quiet" }, f.name), el("pre", { tabIndex: 0 }, f.value)]),
     q.runs && [el("div", { class: "quiet" }, "What would run, as it was judged"), el("pre", { tabIndex: 0 }, q.runs)],
+    q.parts && table("Parts of the command", ["Command", "Effects"], el("tbody", {}, q.parts.map((p) => el("tr", {}, el("td", {}, p.command), el("td", {}, p.effects || "nothing"))))),
     q.preview && [el("div", { class: "quiet" }, "Preview"), el("pre", { tabIndex: 0 }, q.preview)], problem);
   if (q.sent) element.append(el("p", { class: "wait" }, "An answer was sent, and waits to be taken by the program that runs this session."));
   else if (!q.external) element.append(...answers(q, send));

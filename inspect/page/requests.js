@@ -12,7 +12,7 @@ export function requests(path) {
   const element = el("section", { "aria-label": "Requests" }, el("h2", {}, "Requests and the prompt cache"),
     el("p", { class: "quiet" }, "A bar is a request; its light part was in the request before."),
     sum, el("div", { class: "tools" }, move("Previous", -size), move("Next", size)), problem,
-    table("Requests", ["#Step", "Time", "Model", "Tools", "Request", "First difference", "Why it was billed again", "#In", "#Cached", "#Billed again", "#Cost of that"], body));
+    table("Requests", ["#Step", "Time", "Model", "Tools", "Request", "First difference", "Why it was billed again", "#In", "#Cached", "#Billed again"], body));
 
   async function load() {
     try {
@@ -42,7 +42,7 @@ function row(r, largest) {
     el("td", { class: "what" }, r.bytes ? (r.same < r.bytes ? "byte " + (number(r.same) || "0") : "none") + " of " + number(r.bytes) : "not recorded"),
     el("td", { class: "text" }, r.cause || ""),
     el("td", { class: "number" }, number(r.usage.input_tokens)), el("td", { class: "number" }, number(r.usage.cached_tokens)),
-    el("td", { class: "number" }, number(r.lost)), el("td", { class: "number" }, money(r.cost)));
+    el("td", { class: "number" }, number(r.lost), r.cost && el("div", { class: "quiet" }, money(r.cost))));
 }
 
 function bar(r, largest) {

@@ -138,7 +138,7 @@ function line(path, index) {
     last = text;
     row.className = r.kind;
     button.replaceChildren(name(r));
-    const took = r.end && r.start ? new Date(r.end) - new Date(r.start) : NaN;
+    const took = ["model", "tool"].includes(r.kind) && r.end && r.start ? new Date(r.end) - new Date(r.start) : NaN;
     const texts = [r.step || "", button, el("div", { class: "clip" }, r.text || ""), bar(r, span), el("span", { title: r.first ? "first piece after " + duration(r.first / 1e6) : "" }, duration(took), r.first ? el("span", { class: "quiet" }, " (" + duration(r.first / 1e6) + ")") : ""),
       number(r.usage && r.usage.input_tokens), number(r.usage && r.usage.cached_tokens), number(r.usage && r.usage.output_tokens),
       money(r.cost), result(r)];

@@ -5,13 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/kitbag-go/kitbag/agent"
 	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/inspect"
+	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model/scripted"
 	"github.com/kitbag-go/kitbag/permission"
 	"github.com/kitbag-go/kitbag/tool"
@@ -152,4 +155,36 @@ func TestAttacks(t *testing.T) {
 	tb.goTo("#/s/x-010")
 	tb.shows("wants to run")
 	intact("a session")
+}
+
+// TestAttackedExport opens a page that was exported with hostile texts. It has the elements of the export and no others.
+func TestAttackedExport(t *testing.T) {
+	texts := hostile(t)
+	st := &agent.State{ID: "all"}
+	for i, text := range texts {
+		id := fmt.Sprint("call_", i)
+		st.Messages = append(st.Messages, &message.Message{Role: message.RoleUser, Blocks: message.Blocks{&message.Text{Text: text}, &message.Hint{Text: text}, &message.Data{Name: text, MediaType: text}}},
+			&message.Message{Role: message.RoleAssistant, Blocks: message.Blocks{&message.Thinking{Text: text}, &message.ToolCall{ID: id, Name: text, Input: []byte("{}")}}},
+			&message.Message{Role: message.RoleTool, Blocks: message.Blocks{&message.ToolResult{ID: id, Name: text, Outcome: message.Outcome(text), Blocks: message.Blocks{&message.Text{Text: text}}}}})
+	}
+	data, err := st.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := session.Memory()
+	put(t, store, "all", session.Record{Seq: 1, Whole: true, Status: session.StatusEnded, Data: data})
+	text := eval[string](open(t, serve(t, store, inspect.Options{})), "fetch('api/sessions/all/export?as=html').then(r => r.text())")
+	file := filepath.Join(t.TempDir(), "all.html")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tb := open(t, "file://"+file)
+	if n := eval[int](tb, "document.querySelectorAll('body section').length"); n != 6*len(texts) {
+		t.Errorf("there are %d sections, want %d: %.200s", n, 6*len(texts), text)
+	}
+	bad := eval[[]string](tb, `[...document.querySelectorAll("body, body *")].filter(e => !/^(BODY|MAIN|H1|P|SECTION|STRONG|PRE)$/.test(e.tagName) || e.attributes.length)
+		.concat([...document.querySelectorAll("head *")].filter(e => !/^(META|TITLE|STYLE)$/.test(e.tagName))).map(e => e.outerHTML.slice(0, 200))`)
+	if len(bad) > 0 {
+		t.Errorf("%d elements were made of texts, such as %q", len(bad), bad[0])
+	}
 }

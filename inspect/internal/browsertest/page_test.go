@@ -164,7 +164,7 @@ func TestLooks(t *testing.T) {
 	for _, name := range []string{"light", "dark"} {
 		for _, zoom := range []int64{40, 200} {
 			tb := open(t, url, scheme(name), zoomed(zoom))
-			for _, v := range []struct{ fragment, text string }{{"#/", "Book a room."}, {"#/s/done", "There is nothing."}, {"#/s/done/requests", "first request"}, {"#/s/done/decisions", "Judge all"}, {"#/s/waits", "book wants to run"},
+			for _, v := range []struct{ fragment, text string }{{"#/", "Book a room."}, {"#/s/done", "There is nothing."}, {"#/s/done/requests", "first request"}, {"#/s/done/groups", "The toolkit has no groups."}, {"#/s/done/decisions", "Judge all"}, {"#/s/waits", "book wants to run"},
 				{"#/s/grouped/groups", "opened weather by the model"}, {"#/compare/done/waits", "rows differ"}, {"#/gateways", "no such program"}} {
 				tb.goTo(v.fragment)
 				tb.shows(v.text)
