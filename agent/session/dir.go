@@ -168,7 +168,7 @@ func (d *dir) infoOf(id string, sum summary, inputs int) (Info, error) {
 		return Info{}, fmt.Errorf("session %q: %w", id, fs.ErrNotExist)
 	}
 	in := sum.info(id)
-	in.Inputs = max(inputs-sum.Took, 0)
+	in.Inputs = max(inputs-sum.Consumed, 0)
 	switch {
 	case !in.Updated.IsZero():
 	case sum.Seq == 0: // the session has only inputs

@@ -61,12 +61,12 @@ func parseInbox(data []byte, id string) (entries []Entry, fresh, torn bool, err 
 	return entries, false, !ended, nil
 }
 
-// withTaken sets the record that consumed each entry.
-func withTaken(entries []Entry, taken map[string]Entry) []Entry {
+// withConsumed sets the record that consumed each entry.
+func withConsumed(entries []Entry, consumed map[string]Entry) []Entry {
 	for i := range entries {
 		e := &entries[i]
-		if t, ok := taken[e.ID]; ok {
-			e.Record, e.Refused = t.Record, t.Refused
+		if c, ok := consumed[e.ID]; ok {
+			e.Record, e.Refused = c.Record, c.Refused
 		}
 	}
 	return entries
@@ -145,7 +145,7 @@ func (d *dir) send(f *os.File, id string, in Entry) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if err := in.Check(len(entries) - log.Took); err != nil {
+	if err := in.Check(len(entries) - log.Consumed); err != nil {
 		return false, err
 	}
 	n := len(entries) + 1
@@ -188,7 +188,7 @@ func (d *dir) allInputs(ctx context.Context, id string) ([]Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("session %q: %w", id, err)
 	}
-	return withTaken(entries, log.taken), nil
+	return withConsumed(entries, log.consumed), nil
 }
 
 // Inputs reads both files only if an input waits.
@@ -200,7 +200,7 @@ func (d *dir) Inputs(ctx context.Context, id string) ([]Entry, error) {
 	if err != nil || n == 0 {
 		return nil, err
 	}
-	if log, err := d.summary(id); err != nil || log.Took == n {
+	if log, err := d.summary(id); err != nil || log.Consumed == n {
 		return nil, err
 	}
 	entries, err := d.allInputs(ctx, id)

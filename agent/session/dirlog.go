@@ -69,7 +69,7 @@ func (l *dirLog) Append(ctx context.Context, rec Record) error {
 	if err := CheckRecord(rec, l.end.info(l.id)); err != nil {
 		return err
 	}
-	if err := l.mayTake(rec); err != nil {
+	if err := l.checkConsumed(rec); err != nil {
 		return err
 	}
 	sum := l.end.next(rec, time.Now())
@@ -84,23 +84,23 @@ func (l *dirLog) Append(ctx context.Context, rec Record) error {
 		return l.err
 	}
 	l.end.summary, l.end.fresh, l.end.torn = sum, false, false
-	for _, t := range rec.Took {
-		l.end.taken[t.ID] = Entry{Record: rec.Seq}
+	for _, in := range rec.Consumed {
+		l.end.consumed[in.ID] = Entry{Record: rec.Seq}
 	}
 	l.pass(rec)
 	return nil
 }
 
-// mayTake checks that the inputs that rec consumes are waiting.
-func (l *dirLog) mayTake(rec Record) error {
-	if len(rec.Took) == 0 {
+// checkConsumed returns an error unless the inputs that rec consumes wait.
+func (l *dirLog) checkConsumed(rec Record) error {
+	if len(rec.Consumed) == 0 {
 		return nil
 	}
 	inputs, err := l.dir.readInbox(l.id)
 	if err != nil {
 		return err
 	}
-	_, err = took(withTaken(inputs, l.end.taken), rec)
+	_, err = consume(withConsumed(inputs, l.end.consumed), rec)
 	return err
 }
 
@@ -108,7 +108,7 @@ func (l *dirLog) mayTake(rec Record) error {
 func (l *logFile) next(rec Record, now time.Time) summary {
 	in := l.info("")
 	in.after(rec, now)
-	return summary{Seq: in.Seq, Event: in.Event, Took: l.Took + len(rec.Took), Status: in.Status, Labels: maps.Clone(in.Labels), Updated: now}
+	return summary{Seq: in.Seq, Event: in.Event, Consumed: l.Consumed + len(rec.Consumed), Status: in.Status, Labels: maps.Clone(in.Labels), Updated: now}
 }
 
 func recordLines(rec Record, sum summary) ([]byte, error) {

@@ -10,7 +10,7 @@ import (
 
 // An Inbox is a [Store] that keeps the inputs for a session until the session consumes them: messages, answers
 // to its questions, an interrupt. Any process may send. An input has an id, and is accepted only once. It waits
-// until a record consumes it ([Record.Took]); since that is one transaction with the changes that the input
+// until a record consumes it ([Record.Consumed]); since that is one transaction with the changes that the input
 // made, a crash neither loses an input nor makes it take effect twice.
 type Inbox interface {
 	// Send sends an input to a session, and returns when the input is stored durably. accepted is false,
@@ -34,7 +34,7 @@ type Entry struct {
 	// The rest is set by the Inbox.
 	Sent    time.Time `json:"sent"`
 	Record  int64     `json:"-"` // the number of the record that consumed it; 0 while it waits
-	Refused string    `json:"-"` // why it had no effect: see [Taken]
+	Refused string    `json:"-"` // why it had no effect: see [ConsumedInput]
 }
 
 // ErrFull is wrapped by the error for an input to a full inbox.

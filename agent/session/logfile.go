@@ -74,13 +74,13 @@ type storedRecord struct {
 
 // A summary is the content of a summary line: the Info of a session.
 type summary struct {
-	Size    int               `json:"size"` // of the line of the record, with its end
-	Seq     int64             `json:"seq"`
-	Event   int64             `json:"event,omitempty"`
-	Took    int               `json:"took,omitempty"` // how many inputs were consumed so far
-	Status  Status            `json:"status,omitempty"`
-	Labels  map[string]string `json:"labels,omitempty"`
-	Updated time.Time         `json:"updated"`
+	Size     int               `json:"size"` // of the line of the record, with its end
+	Seq      int64             `json:"seq"`
+	Event    int64             `json:"event,omitempty"`
+	Consumed int               `json:"took,omitempty"` // how many inputs were consumed so far
+	Status   Status            `json:"status,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	Updated  time.Time         `json:"updated"`
 }
 
 // maxSummary is the maximum size in bytes of a summary, or of the last line of an inbox.
@@ -140,10 +140,10 @@ func header(kind, id string) []byte {
 // A logFile is the content of a session file, as far as it was read.
 type logFile struct {
 	summary
-	recs  []Record // the last whole record and those after it
-	taken map[string]Entry
-	fresh bool // the header is missing or incomplete
-	torn  bool // the last line is incomplete
+	recs     []Record // the last whole record and those after it
+	consumed map[string]Entry
+	fresh    bool // the header is missing or incomplete
+	torn     bool // the last line is incomplete
 
 	damaged int  // the number of a line after the last record whose checksum is wrong; 0 for none
 	zeros   bool // that line contains zero bytes
@@ -158,7 +158,7 @@ func (s summary) info(id string) Info {
 
 // parseLog reads a session file up to the record with the given number, 0 for all.
 func parseLog(data []byte, id string, seq int64) (*logFile, error) {
-	l := &logFile{taken: map[string]Entry{}}
+	l := &logFile{consumed: map[string]Entry{}}
 	if want := header(sessionHeader, id); len(data) < len(want) && bytes.HasPrefix(want, data) {
 		l.fresh = true
 		return l, nil
@@ -210,10 +210,10 @@ func (l *logFile) add(line []byte, n int) error {
 		l.recs = nil
 	}
 	l.recs = append(l.recs, rec.Record)
-	for _, t := range rec.Took {
-		l.taken[t.ID] = Entry{Record: rec.Seq, Refused: t.Refused}
+	for _, in := range rec.Consumed {
+		l.consumed[in.ID] = Entry{Record: rec.Seq, Refused: in.Refused}
 	}
-	l.Seq, l.Event, l.Took, l.Status, l.Labels = rec.Seq, max(rec.Event, l.Event), l.Took+len(rec.Took), rec.Status, rec.Labels
+	l.Seq, l.Event, l.Consumed, l.Status, l.Labels = rec.Seq, max(rec.Event, l.Event), l.Consumed+len(rec.Consumed), rec.Status, rec.Labels
 	return nil
 }
 

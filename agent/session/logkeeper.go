@@ -142,7 +142,7 @@ func (k *logKeeper) record(saving agent.Saving, labels map[string]string) (Recor
 	rec := Record{Status: k.status, Labels: maps.Clone(labels)}
 	for _, id := range saving.Inputs {
 		if k.given[id] {
-			rec.Took = append(rec.Took, Taken{ID: id})
+			rec.Consumed = append(rec.Consumed, ConsumedInput{ID: id})
 		}
 	}
 	for _, ev := range saving.Events {
@@ -191,7 +191,7 @@ func (k *logKeeper) store(ctx context.Context, st *agent.State, rec Record) erro
 	if drop := len(k.messages) - kept; drop > 0 || len(added) > 0 {
 		c.Splice["messages"] = splice{At: kept, Drop: drop, Put: added}
 	}
-	same := len(rec.Took)+len(rec.Events) == 0 && rec.Status == k.status && maps.Equal(rec.Labels, k.labels)
+	same := len(rec.Consumed)+len(rec.Events) == 0 && rec.Status == k.status && maps.Equal(rec.Labels, k.labels)
 	if k.seq > 0 && c.empty() && same {
 		return nil // the first record is always stored: it creates the session
 	}
@@ -199,8 +199,8 @@ func (k *logKeeper) store(ctx context.Context, st *agent.State, rec Record) erro
 		return err // the next change is still relative to what was last stored
 	}
 	k.status, k.labels = rec.Status, rec.Labels
-	for _, t := range rec.Took {
-		delete(k.given, t.ID)
+	for _, in := range rec.Consumed {
+		delete(k.given, in.ID)
 	}
 	k.messages = append(k.messages[:kept], st.Messages[kept:]...)
 	k.rest = rest

@@ -227,7 +227,7 @@ func (l *memoryLog) Append(ctx context.Context, rec Record) error {
 	if err := CheckRecord(rec, s.info); err != nil {
 		return err
 	}
-	inputs, err := took(s.inputs, rec)
+	inputs, err := consume(s.inputs, rec)
 	if err != nil {
 		return err
 	}
@@ -245,18 +245,18 @@ func (in *Info) after(rec Record, now time.Time) {
 	}
 }
 
-// took returns the inputs after rec has consumed some of the waiting ones.
-func took(inputs []Entry, rec Record) ([]Entry, error) {
-	if len(rec.Took) == 0 {
+// consume returns the inputs after rec has consumed some of the waiting ones.
+func consume(inputs []Entry, rec Record) ([]Entry, error) {
+	if len(rec.Consumed) == 0 {
 		return inputs, nil
 	}
 	inputs = slices.Clone(inputs)
-	for _, t := range rec.Took {
-		i := slices.IndexFunc(inputs, func(e Entry) bool { return e.ID == t.ID && e.Record == 0 })
+	for _, in := range rec.Consumed {
+		i := slices.IndexFunc(inputs, func(e Entry) bool { return e.ID == in.ID && e.Record == 0 })
 		if i < 0 {
-			return nil, fmt.Errorf("record %d consumes the input %q, which is not waiting", rec.Seq, t.ID)
+			return nil, fmt.Errorf("record %d consumes the input %q, which is not waiting", rec.Seq, in.ID)
 		}
-		inputs[i].Record, inputs[i].Refused = rec.Seq, t.Refused
+		inputs[i].Record, inputs[i].Refused = rec.Seq, in.Refused
 	}
 	return inputs, nil
 }
@@ -273,7 +273,7 @@ func cloneRecord(rec Record) (Record, error) {
 	for i := range rec.Events {
 		rec.Events[i].decoded = nil // it would be kept as long as the session
 	}
-	rec.Labels, rec.Took = maps.Clone(rec.Labels), slices.Clone(rec.Took)
+	rec.Labels, rec.Consumed = maps.Clone(rec.Labels), slices.Clone(rec.Consumed)
 	return rec, nil
 }
 

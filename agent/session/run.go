@@ -81,7 +81,7 @@ func (r *inboxRun) turn(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	inputs, refused := choose(entries, st.Pending())
-	if err := r.take(ctx, refused...); err != nil {
+	if err := r.consume(ctx, refused...); err != nil {
 		return false, err
 	}
 	if r.keeper.status == StatusFailed && len(refused) > 0 {
@@ -100,7 +100,7 @@ func (r *inboxRun) turn(ctx context.Context) (more bool, err error) {
 		return true, err
 	}
 	r.resume = errors.Is(err, agent.ErrExpired) // the agent asks again
-	return true, r.take(ctx, Taken{ID: inputs[0].id, Refused: err.Error()})
+	return true, r.consume(ctx, ConsumedInput{ID: inputs[0].id, Refused: err.Error()})
 }
 
 func (r *inboxRun) id() string { return r.session.State.ID }
@@ -113,7 +113,7 @@ type chosen struct {
 
 // choose returns the inputs that the agent can be given while calls are pending, and those that it would
 // refuse. A second answer to a call is neither: the first may still be refused.
-func choose(entries []Entry, pending []event.Event) (inputs []chosen, refused []Taken) {
+func choose(entries []Entry, pending []event.Event) (inputs []chosen, refused []ConsumedInput) {
 	waits := map[string]bool{} // the calls that wait; false once an input has answered or ended the call
 	for _, ev := range pending {
 		switch ev := ev.(type) {
@@ -127,14 +127,14 @@ func choose(entries []Entry, pending []event.Event) (inputs []chosen, refused []
 	for _, e := range entries {
 		in, err := decodeInput(e.Data)
 		if err != nil {
-			refused = append(refused, Taken{e.ID, err.Error()})
+			refused = append(refused, ConsumedInput{e.ID, err.Error()})
 			continue
 		}
 		call := in.Answers()
 		waiting, known := waits[call]
 		switch {
 		case call != "" && !known:
-			refused = append(refused, Taken{e.ID, fmt.Sprintf("call %q does not wait for an answer, or was answered before", call)})
+			refused = append(refused, ConsumedInput{e.ID, fmt.Sprintf("call %q does not wait for an answer, or was answered before", call)})
 			continue
 		case call != "" && !waiting:
 			continue
@@ -153,13 +153,13 @@ func choose(entries []Entry, pending []event.Event) (inputs []chosen, refused []
 	return inputs, refused
 }
 
-// take stores a record that consumes inputs without a run.
-func (r *inboxRun) take(ctx context.Context, list ...Taken) error {
+// consume stores a record that consumes inputs without a run.
+func (r *inboxRun) consume(ctx context.Context, list ...ConsumedInput) error {
 	if len(list) == 0 {
 		return nil
 	}
 	k := r.keeper
-	rec := Record{Status: k.status, Labels: k.labels, Took: list}
+	rec := Record{Status: k.status, Labels: k.labels, Consumed: list}
 	if err := k.store(ctx, r.session.State, rec); err != nil {
 		return fmt.Errorf("session %q: %w", r.id(), err)
 	}

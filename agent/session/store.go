@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -66,10 +67,10 @@ type Record struct {
 	Whole bool            `json:"whole,omitempty"` // the records before it are not needed to load the session
 	Data  json.RawMessage `json:"data"`
 
-	Status Status            `json:"status,omitempty"` // of the session after this record
-	Labels map[string]string `json:"labels,omitempty"` // all labels of the session after this record
-	Took   []Taken           `json:"took,omitempty"`   // inputs of the inbox that the record consumed; only of an [Inbox]
-	Events []Event           `json:"-"`                // in the order of their numbers; only of a [Watcher]
+	Status   Status            `json:"status,omitempty"` // of the session after this record
+	Labels   map[string]string `json:"labels,omitempty"` // all labels of the session after this record
+	Consumed []ConsumedInput   `json:"took,omitempty"`   // inputs of the inbox that the record consumed; only of an [Inbox]
+	Events   []Event           `json:"-"`                // in the order of their numbers; only of a [Watcher]
 }
 
 // An Event is an event of the agent as JSON.
@@ -96,8 +97,8 @@ func (e Event) isDecoded() bool {
 	return e.decoded != nil && len(e.Data) > 0 && &e.Data[0] == e.from
 }
 
-// Taken says that an input was consumed, and with which result.
-type Taken struct {
+// A ConsumedInput says which input was consumed, and with which result.
+type ConsumedInput struct {
 	ID      string `json:"id"`
 	Refused string `json:"refused,omitempty"` // why the input had no effect; empty if it had one
 }
@@ -207,12 +208,12 @@ func compareInfos(a, b Info) int {
 
 var idPattern = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// CheckID returns an error if id is not a valid id of a session or an input: 1 to 128 ASCII letters and digits,
+// CheckID returns an [fs.ErrInvalid] if id is not a valid id of a session or an input: 1 to 128 ASCII letters and digits,
 // '.', '_' and '-', of which the first is a letter or digit. So it is a valid file name on every system. A Store
 // checks the ids that it is given.
 func CheckID(id string) error {
 	if !idPattern().MatchString(id) {
-		return fmt.Errorf("id %.140q: it must be 1 to 128 letters, digits, '.', '_' or '-', and begin with a letter or digit", id)
+		return fmt.Errorf("id %.140q: %w: it must be 1 to 128 letters, digits, '.', '_' or '-', and begin with a letter or digit", id, fs.ErrInvalid)
 	}
 	return nil
 }

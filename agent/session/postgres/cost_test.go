@@ -23,7 +23,7 @@ func TestCost(t *testing.T) {
 			must(t, second(store.Send(t.Context(), id, session.Entry{ID: input, Data: []byte("1")})))
 			rec := record(seq)
 			rec.Whole = seq%10 == 1 // a whole record after as much as it holds
-			rec.Took = []session.Taken{{ID: input}}
+			rec.Consumed = []session.ConsumedInput{{ID: input}}
 			appendTo(t, log, rec)
 		}
 		must(t, log.Close())
@@ -72,7 +72,7 @@ func TestCost(t *testing.T) {
 			log := openLog(t, s, id)
 			lengths[id]++
 			rec := record(lengths[id])
-			rec.Took = []session.Taken{{ID: "more"}}
+			rec.Consumed = []session.ConsumedInput{{ID: "more"}}
 			appendTo(t, log, rec)
 			must(t, log.Close())
 		}},

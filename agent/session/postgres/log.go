@@ -76,9 +76,9 @@ func (l *log) usable(ctx context.Context) error {
 
 // meta is stored in the column meta of a record.
 type meta struct {
-	Status session.Status    `json:"status,omitempty"`
-	Labels map[string]string `json:"labels,omitempty"`
-	Took   []session.Taken   `json:"took,omitempty"`
+	Status   session.Status          `json:"status,omitempty"`
+	Labels   map[string]string       `json:"labels,omitempty"`
+	Consumed []session.ConsumedInput `json:"took,omitempty"`
 }
 
 func (l *log) Load(ctx context.Context) (recs []session.Record, err error) {
@@ -111,7 +111,7 @@ func load(ctx context.Context, q querier, num, seq int64) (recs []session.Record
 		if err := json.Unmarshal(metaData, &m); err != nil {
 			return rec, fmt.Errorf("record %d: %w", rec.Seq, err)
 		}
-		rec.Data, rec.Status, rec.Labels, rec.Took = data, m.Status, m.Labels, m.Took
+		rec.Data, rec.Status, rec.Labels, rec.Consumed = data, m.Status, m.Labels, m.Consumed
 		return rec, nil
 	})
 }
@@ -125,7 +125,7 @@ const insertRecord = `WITH fence AS (
 	WHERE num = $1 AND seq = $2 - 1 AND token = $3
 		AND (SELECT count(*) FROM input WHERE num = $1 AND record = 0 AND id = ANY($8)) = cardinality($8)
 	RETURNING num, updated
-), took AS (
+), consumed AS (
 	UPDATE input i SET record = $2, refused = t.refused FROM fence f, unnest($8::text[], $9::bytea[]) t(id, refused)
 	WHERE i.num = f.num AND i.id = t.id
 ), events AS (
@@ -170,7 +170,7 @@ func (l *log) append(ctx context.Context, rec session.Record) error {
 		}
 		err := l.insert(ctx, rec, e)
 		if hasCode(err, "23502") { // not_null_violation
-			err = l.refusal(ctx, e.took)
+			err = l.refusal(ctx, e.consumed)
 		}
 		refused = err != nil && !isAway(err) && ctx.Err() == nil
 		return err
@@ -190,7 +190,7 @@ func (l *log) insert(ctx context.Context, rec session.Record, e *encoded) error 
 		datas[i], refs[i] = inlineOrPayload(b, e.events[i])
 	}
 	data, ref := inlineOrPayload(b, e.data)
-	b.Queue(insertRecord, l.num, rec.Seq, l.token, rec.Whole, event, string(rec.Status), e.labels, e.took, e.refused, seqs, datas, refs, e.meta, data, ref)
+	b.Queue(insertRecord, l.num, rec.Seq, l.token, rec.Whole, event, string(rec.Status), e.labels, e.consumed, e.refused, seqs, datas, refs, e.meta, data, ref)
 	return l.store.batch(ctx, b, nil)
 }
 
@@ -201,19 +201,19 @@ func (l *log) stored(ctx context.Context, seq int64) (stored bool, err error) {
 }
 
 // refusal returns why the database has refused a record.
-func (l *log) refusal(ctx context.Context, took []string) error {
+func (l *log) refusal(ctx context.Context, consumed []string) error {
 	var ours bool
 	var waiting []string
 	err := l.store.pool.QueryRow(ctx, `SELECT coalesce(token = $2, false) AND seq = $3,
 		ARRAY(SELECT id FROM input WHERE num = $1 AND record = 0 AND id = ANY($4)) FROM session WHERE num = $1`,
-		l.num, l.token, l.last.Seq, took).Scan(&ours, &waiting)
+		l.num, l.token, l.last.Seq, consumed).Scan(&ours, &waiting)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), err == nil && !ours:
 		return fmt.Errorf("the claim was lost: %w", session.ErrConflict)
 	case err != nil:
 		return err
 	}
-	for _, id := range took {
+	for _, id := range consumed {
 		if !slices.Contains(waiting, id) {
 			return notWaiting(id)
 		}
@@ -227,16 +227,16 @@ func notWaiting(id string) error {
 
 // encoded has the members of a record in the form of their columns.
 type encoded struct {
-	data    []byte
-	events  [][]byte
-	labels  []string
-	took    []string
-	refused [][]byte
-	meta    []byte
+	data     []byte
+	events   [][]byte
+	labels   []string
+	consumed []string
+	refused  [][]byte
+	meta     []byte
 }
 
 func encode(rec session.Record) (e *encoded, err error) {
-	e = &encoded{events: make([][]byte, len(rec.Events)), labels: labels(rec.Labels), took: []string{}, refused: [][]byte{}}
+	e = &encoded{events: make([][]byte, len(rec.Events)), labels: labels(rec.Labels), consumed: []string{}, refused: [][]byte{}}
 	if e.data, err = compact(rec.Data); err != nil {
 		return nil, err
 	}
@@ -245,13 +245,13 @@ func encode(rec session.Record) (e *encoded, err error) {
 			return nil, fmt.Errorf("event %d: %w", ev.Seq, err)
 		}
 	}
-	for _, t := range rec.Took {
-		if session.CheckID(t.ID) != nil || slices.Contains(e.took, t.ID) {
-			return nil, notWaiting(t.ID)
+	for _, in := range rec.Consumed {
+		if session.CheckID(in.ID) != nil || slices.Contains(e.consumed, in.ID) {
+			return nil, notWaiting(in.ID)
 		}
-		e.took, e.refused = append(e.took, t.ID), append(e.refused, []byte(t.Refused))
+		e.consumed, e.refused = append(e.consumed, in.ID), append(e.refused, []byte(in.Refused))
 	}
-	e.meta, err = json.Marshal(meta{rec.Status, rec.Labels, rec.Took})
+	e.meta, err = json.Marshal(meta{rec.Status, rec.Labels, rec.Consumed})
 	return e, err
 }
 

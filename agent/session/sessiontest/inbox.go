@@ -65,7 +65,7 @@ func (s *suite) expectWaiting(id, want string) {
 func takes(seq int, whole bool, ids ...string) session.Record {
 	rec := record(seq, whole, fmt.Sprint(seq))
 	for _, id := range ids {
-		rec.Took = append(rec.Took, session.Taken{ID: id})
+		rec.Consumed = append(rec.Consumed, session.ConsumedInput{ID: id})
 	}
 	return rec
 }
@@ -124,7 +124,7 @@ func (s *suite) refused() {
 	s.send("a", "2", true)
 	log := s.open("a")
 	rec := takes(1, true, "1", "2")
-	rec.Took[1].Refused = "no call waits for it"
+	rec.Consumed[1].Refused = "no call waits for it"
 	s.append(log, rec)
 	s.close(log)
 	s.expectWaiting("a", "")
@@ -153,7 +153,7 @@ func (s *suite) takes() {
 	log := s.open("a")
 	for _, bad := range []session.Record{takes(1, true, "2"), takes(1, true, "1", "1"), takes(1, true, "1", "")} {
 		if err := log.Append(s.Context(), bad); err == nil {
-			s.Errorf("a record that takes %v was stored", bad.Took)
+			s.Errorf("a record that takes %v was stored", bad.Consumed)
 		}
 		s.expectWaiting("a", "1")
 	}
@@ -225,8 +225,8 @@ func (s *suite) full() {
 			s.Errorf("%s was accepted", name)
 		}
 	}
-	if _, err := box.Send(s.Context(), "../a", entry("1")); err == nil {
-		s.Error("an input was sent to ../a")
+	if _, err := box.Send(s.Context(), "../a", entry("1")); !errors.Is(err, fs.ErrInvalid) {
+		s.Errorf("an input for ../a: %v, want fs.ErrInvalid", err)
 	}
 	if ids := s.found(session.Query{}); len(ids) > 0 {
 		s.Errorf("the store lists %v", ids)

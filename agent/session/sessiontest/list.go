@@ -211,7 +211,7 @@ func (s *suite) records() {
 		"an old event":              func(r *session.Record) { r.Events = []session.Event{numbered(7)} },
 		"events in disorder":        func(r *session.Record) { r.Events = []session.Event{numbered(9), numbered(8)} },
 		"an event that is not JSON": func(r *session.Record) { r.Events = []session.Event{{Seq: 8, Data: []byte(`{`)}} },
-		"an input that never came":  func(r *session.Record) { r.Took = []session.Taken{{ID: "in"}} },
+		"an input that never came":  func(r *session.Record) { r.Consumed = []session.ConsumedInput{{ID: "in"}} },
 	} {
 		rec := record(2, false, `2`)
 		change(&rec)

@@ -134,7 +134,7 @@ func (p *pair) append(t *rapid.T) {
 		rec.Events = append(rec.Events, numbered(p.event))
 	}
 	if rapid.Bool().Draw(t, "takes") {
-		rec.Took = []session.Taken{{ID: drawInput(t), Refused: rapid.SampledFrom([]string{"", "no"}).Draw(t, "refused")}}
+		rec.Consumed = []session.ConsumedInput{{ID: drawInput(t), Refused: rapid.SampledFrom([]string{"", "no"}).Draw(t, "refused")}}
 	}
 	i := -1
 	p.same("append", func(session.Store) (any, error) {

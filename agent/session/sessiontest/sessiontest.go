@@ -281,12 +281,11 @@ func (s *suite) ids() {
 	long := strings.Repeat("x", 128)
 	s.close(s.open(long))
 	for _, id := range []string{"", ".", "..", "../a", "a/b", `a\b`, "/a", ".hidden", "-flag", "a b", "a\n", "a\x00", "ä", "a:b", long + "x"} {
-		if log, err := s.store.Open(s.Context(), id); err == nil {
-			s.Errorf("the id %q was accepted", id)
-			s.close(log)
+		if _, err := s.store.Open(s.Context(), id); !errors.Is(err, fs.ErrInvalid) {
+			s.Errorf("open the id %q: %v, want fs.ErrInvalid", id, err)
 		}
-		if err := s.store.Delete(s.Context(), id); err == nil || errors.Is(err, fs.ErrNotExist) {
-			s.Errorf("delete the id %q: %v", id, err)
+		if err := s.store.Delete(s.Context(), id); !errors.Is(err, fs.ErrInvalid) {
+			s.Errorf("delete the id %q: %v, want fs.ErrInvalid", id, err)
 		}
 	}
 }

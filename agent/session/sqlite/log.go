@@ -109,9 +109,9 @@ func (l *log) usable(ctx context.Context) error {
 
 // meta is the rest of a record.
 type meta struct {
-	Status session.Status    `json:"status,omitempty"`
-	Labels map[string]string `json:"labels,omitempty"`
-	Took   []session.Taken   `json:"took,omitempty"`
+	Status   session.Status          `json:"status,omitempty"`
+	Labels   map[string]string       `json:"labels,omitempty"`
+	Consumed []session.ConsumedInput `json:"took,omitempty"`
 }
 
 func (l *log) Load(ctx context.Context) (recs []session.Record, err error) {
@@ -142,7 +142,7 @@ func load(ctx context.Context, tx *sql.Tx, num, seq int64) (recs []session.Recor
 		if err := json.Unmarshal(metaData, &m); err != nil {
 			return fmt.Errorf("record %d: %w", rec.Seq, err)
 		}
-		rec.Data, rec.Status, rec.Labels, rec.Took = bytes.Clone(data), m.Status, m.Labels, m.Took
+		rec.Data, rec.Status, rec.Labels, rec.Consumed = bytes.Clone(data), m.Status, m.Labels, m.Consumed
 		recs = append(recs, rec)
 		return nil
 	})
@@ -209,7 +209,7 @@ func (l *log) insert(ctx context.Context, tx *sql.Tx, num int64, rec session.Rec
 	if err := json.Compact(&data, rec.Data); err != nil {
 		return err
 	}
-	metaData, err := json.Marshal(meta{rec.Status, rec.Labels, rec.Took})
+	metaData, err := json.Marshal(meta{rec.Status, rec.Labels, rec.Consumed})
 	if err != nil {
 		return err
 	}
@@ -221,13 +221,13 @@ func (l *log) insert(ctx context.Context, tx *sql.Tx, num int64, rec session.Rec
 	if err := insertEvents(ctx, tx, num, rec); err != nil {
 		return err
 	}
-	for _, t := range rec.Took {
-		res, err := tx.ExecContext(ctx, "UPDATE input SET record = ?, refused = ? WHERE num = ? AND id = ? AND record = 0", rec.Seq, t.Refused, num, t.ID)
+	for _, in := range rec.Consumed {
+		res, err := tx.ExecContext(ctx, "UPDATE input SET record = ?, refused = ? WHERE num = ? AND id = ? AND record = 0", rec.Seq, in.Refused, num, in.ID)
 		if err != nil {
 			return err
 		}
 		if n, err := res.RowsAffected(); err != nil || n != 1 {
-			return errors.Join(fmt.Errorf("it consumes the input %q, which is not waiting", t.ID), err)
+			return errors.Join(fmt.Errorf("it consumes the input %q, which is not waiting", in.ID), err)
 		}
 	}
 	return l.update(ctx, tx, num, rec)
