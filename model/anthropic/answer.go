@@ -21,9 +21,10 @@ var errStopped = errors.New("the consumer of the answer stopped")
 // request must contain unchanged are yielded as an extra at the end.
 type answer struct {
 	yield        func(model.Chunk, error) bool
-	origin       string             // recorded in the extra; see keptAnswer
-	prefix       string             // identifies the request; see keptAnswer
-	names        map[string]string  // tool names by the names on the wire
+	origin       string            // recorded in the extra; see keptAnswer
+	prefix       string            // identifies the request; see keptAnswer
+	names        map[string]string // tool names by the names on the wire
+	renames      map[string]*renames
 	conversation []*message.Message // its call ids must not be used again
 
 	id, model string
@@ -258,7 +259,7 @@ func (a *answer) start(index int, raw json.RawMessage) error {
 		b.call = len(a.calls)
 		a.calls = append(a.calls, call{id: a.uniqueID(begun.ID), name: begun.Name})
 		c := &a.calls[b.call]
-		a.send(&model.ToolCallDelta{Index: b.call, ID: c.id, Name: ownName(a.names, c.name)}, false)
+		a.send(&model.ToolCallDelta{Index: b.call, ID: c.id, Name: renamed(a.names, c.name)}, false)
 	}
 	return nil
 }
@@ -280,12 +281,18 @@ func (a *answer) delta(b *answerBlock, d *delta) {
 		}
 	case "input_json_delta":
 		b.args = append(b.args, d.PartialJSON...)
-		if b.kind == "tool_use" && d.PartialJSON != "" {
+		if b.kind == "tool_use" && d.PartialJSON != "" && a.renamesOf(b) == nil {
 			a.send(&model.ToolCallDelta{Index: b.call, Args: d.PartialJSON}, false)
 		}
 	default: // an unknown block lacks what the unknown delta adds
 		b.broken = b.broken || b.kind != "text" && b.kind != "thinking" && b.kind != "tool_use"
 	}
+}
+
+// renamesOf returns the renamed properties of the tool that a block calls. Arguments that have any are yielded at the
+// end of the block.
+func (a *answer) renamesOf(b *answerBlock) *renames {
+	return a.renames[renamed(a.names, a.calls[b.call].name)]
 }
 
 // end ends a block. Servers that do not stream arguments send them at the start of the block.
@@ -294,9 +301,17 @@ func (a *answer) end(b *answerBlock) {
 		return
 	}
 	b.ended = true
-	if input := string(b.members["input"]); b.kind == "tool_use" && len(b.args) == 0 && strings.HasPrefix(input, "{") && input != "{}" {
-		a.send(&model.ToolCallDelta{Index: b.call, Args: input}, false)
+	if b.kind != "tool_use" {
+		return
 	}
+	r, input := a.renamesOf(b), b.args
+	switch first := b.members["input"]; {
+	case len(input) == 0 && bytes.HasPrefix(first, []byte("{")) && string(first) != "{}":
+		input = first
+	case len(input) == 0 || r == nil: // nothing, or yielded before
+		return
+	}
+	a.send(&model.ToolCallDelta{Index: b.call, Args: string(r.ownInput(input))}, false)
 }
 
 // blockBreak separates two blocks of text with a call of a server tool between them.
@@ -336,6 +351,9 @@ func (a *answer) send(c model.Chunk, text bool) {
 func (a *answer) finish() error {
 	if a.paused() {
 		return nil
+	}
+	for _, b := range a.blocks {
+		a.end(b) // the server may have left out the end of the last one
 	}
 	reason := a.finishReason()
 	if reason != model.FinishLength && reason != model.FinishFilter {

@@ -230,6 +230,13 @@ func FromEnv() (*Model, error) {
 	return New(Config{BaseURL: os.Getenv("ANTHROPIC_BASE_URL"), Key: os.Getenv("ANTHROPIC_API_KEY"), Model: os.Getenv("KITBAG_MODEL")})
 }
 
+func (m *Model) keySource() string {
+	if len(m.cfg.Options) > 0 {
+		return "the credentials in Config.Options"
+	}
+	return provider.KeySource(m.cfg.Header, "ANTHROPIC", "X-Api-Key", "Authorization")
+}
+
 // isLocal reports whether a host is this machine.
 func isLocal(host string) bool {
 	ip := net.ParseIP(host)
@@ -266,7 +273,7 @@ func (m *Model) generate(ctx context.Context, req *model.Request, yield func(mod
 		if err != nil {
 			return &model.Error{Kind: model.KindInvalidRequest, Message: err.Error(), Err: err}
 		}
-		a := &answer{origin: m.origin, prefix: b.prefix, names: b.names, conversation: req.Messages, yield: yield}
+		a := &answer{origin: m.origin, prefix: b.prefix, names: b.names, renames: b.renames, conversation: req.Messages, yield: yield}
 		err = m.ask(ctx, b, a)
 		for err == nil && a.paused() {
 			next := *b
@@ -275,6 +282,7 @@ func (m *Model) generate(ctx context.Context, req *model.Request, yield func(mod
 			err = m.ask(ctx, &next, a)
 		}
 		if err == nil || len(a.blocks) > 0 || !m.refused.learn(b, req.Messages, err) {
+			provider.Remedy(err, "ANTHROPIC", m.keySource(), m.cfg.BaseURL, m.cfg.Model)
 			return err
 		}
 		again.Notify(ctx, try, 0, err)

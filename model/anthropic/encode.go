@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"maps"
 	"strings"
 
 	sdk "github.com/anthropics/anthropic-sdk-go"
@@ -44,12 +45,14 @@ type encoder struct {
 
 	pending []*model.ToolChange // see flush
 	defined map[string]bool     // tools that the request has defined so far
+	renames map[string]*renames // of these tools
 }
 
-// newEncoder returns an encoder for a request with the given tools, their names and a system prompt.
-func (m *Model) newEncoder(tools []json.RawMessage, names map[string]string, system []json.RawMessage) *encoder {
-	e := &encoder{origin: m.origin, refused: &m.refused, seen: sha256.New(), defined: make(map[string]bool, len(names))}
-	for name := range names {
+// newEncoder returns an encoder for a request with the given tools and system prompt. list has those of the tools that are
+// ours.
+func (m *Model) newEncoder(tools []json.RawMessage, list *toolList, system []json.RawMessage) *encoder {
+	e := &encoder{origin: m.origin, refused: &m.refused, seen: sha256.New(), defined: make(map[string]bool, len(list.names)), renames: maps.Clone(list.renames)}
+	for name := range list.names {
 		e.defined[name] = true
 	}
 	e.hashBlocks("tools", tools...)
@@ -225,7 +228,7 @@ func (e *encoder) blocks(m *message.Message, calls []*message.ToolCall) []json.R
 
 // call returns the block of a call.
 func (e *encoder) call(c *message.ToolCall) json.RawMessage {
-	data, err := json.Marshal(sdk.BetaToolUseBlockParam{ID: wireID(c.ID), Name: callName(c), Input: callInput(c.Input)})
+	data, err := json.Marshal(sdk.BetaToolUseBlockParam{ID: wireID(c.ID), Name: callName(c), Input: e.input(c)})
 	if err != nil {
 		e.err = cmp.Or(e.err, err)
 	}
@@ -234,6 +237,11 @@ func (e *encoder) call(c *message.ToolCall) json.RawMessage {
 
 // callName returns the name of a call on the wire, which must not be empty.
 func callName(c *message.ToolCall) string { return cmp.Or(wireName(c.Name), "unknown") }
+
+// input returns the input of a call on the wire.
+func (e *encoder) input(c *message.ToolCall) json.RawMessage {
+	return e.renames[c.Name].wireInput(callInput(c.Input))
+}
 
 // callInput returns a call's input as an object, normalized: equal before and after it was stored.
 func callInput(input json.RawMessage) json.RawMessage {

@@ -71,7 +71,7 @@ func (e *encoder) kept(m *message.Message, calls []*message.ToolCall) (blocks []
 				return nil, false
 			}
 			b.Block["name"] = quote(callName(calls[0]))
-			b.Block["id"], b.Block["input"] = quote(wireID(calls[0].ID)), callInput(calls[0].Input)
+			b.Block["id"], b.Block["input"] = quote(wireID(calls[0].ID)), e.input(calls[0])
 			calls = calls[1:]
 		}
 		data, err := json.Marshal(b.Block)

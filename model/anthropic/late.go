@@ -63,7 +63,7 @@ func (e *encoder) flush() {
 				p.Tool.OfToolReference = reference(name)
 			} else {
 				e.defined[name] = true
-				definition, err := toolParam(&c.Add[i])
+				definition, err := toolParam(&c.Add[i], e.renames)
 				e.err = cmp.Or(e.err, err)
 				p.Tool.OfToolDefinition = &sdk.BetaToolChangeToolDefinitionParam{Definition: param.Override[sdk.BetaToolUnionParam](definition)}
 			}

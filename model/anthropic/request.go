@@ -27,6 +27,8 @@ type body struct {
 	names  map[string]string // tool names by the names on the wire
 	prefix string            // identifies everything before the answer
 
+	renames map[string]*renames // by tool name
+
 	late, forcedChoice, thinkingOff bool // it uses the features of the same names in refusals
 }
 
@@ -52,7 +54,7 @@ func (m *Model) encode(req *model.Request) (*body, error) {
 		b.system = append(b.system, textBlock(req.System))
 	}
 	b.tools = slices.Concat(m.cfg.ServerTools, tools.wire)
-	e := m.newEncoder(b.tools, tools.names, b.system)
+	e := m.newEncoder(b.tools, tools, b.system)
 	if err := e.messages(req.Messages, changes); err != nil {
 		return nil, err
 	}
@@ -62,7 +64,7 @@ func (m *Model) encode(req *model.Request) (*body, error) {
 	if err := m.setHead(b, req, e); err != nil {
 		return nil, err
 	}
-	b.turns, b.prefix = e.turns, e.sum()
+	b.turns, b.renames, b.prefix = e.turns, e.renames, e.sum()
 	m.mark(b, e)
 	return b, nil
 }

@@ -15,21 +15,22 @@ import (
 
 // A toolList is an encoded list of tools. It does not change once it is made.
 type toolList struct {
-	wire  []json.RawMessage
-	names map[string]string // tool names by the names on the wire
+	wire    []json.RawMessage
+	names   map[string]string   // tool names by the names on the wire
+	renames map[string]*renames // by tool name, of tools that have any
 }
 
 // newToolList encodes tools, in their order. It fails if a schema is not an object, or if two tools have the same
 // name on the wire.
 func newToolList(tools []tool.Info) (*toolList, error) {
-	list := &toolList{names: make(map[string]string, len(tools))}
+	list := &toolList{names: make(map[string]string, len(tools)), renames: map[string]*renames{}}
 	for i := range tools {
 		name := wireName(tools[i].Name)
 		if err := provider.CheckName(list.names, name, tools[i].Name); err != nil {
 			return nil, err
 		}
 		list.names[name] = tools[i].Name
-		wire, err := toolParam(&tools[i])
+		wire, err := toolParam(&tools[i], list.renames)
 		if err != nil {
 			return nil, err
 		}
@@ -38,10 +39,15 @@ func newToolList(tools []tool.Info) (*toolList, error) {
 	return list, nil
 }
 
-func toolParam(t *tool.Info) (json.RawMessage, error) {
+// toolParam encodes a tool, and puts its renames into all.
+func toolParam(t *tool.Info, all map[string]*renames) (json.RawMessage, error) {
 	schema, err := inputSchema(t.Input)
 	if err != nil {
 		return nil, fmt.Errorf("tool %q: %w", t.Name, err)
+	}
+	schema, r := renameProperties(schema)
+	if r != nil {
+		all[t.Name] = r
 	}
 	p := sdk.BetaToolParam{Name: wireName(t.Name), InputSchema: param.Override[sdk.BetaToolInputSchemaParam](schema)}
 	if t.Description != "" {
@@ -149,15 +155,6 @@ func toolChoice(c model.ToolChoice) (p sdk.BetaToolChoiceUnionParam, err error) 
 		return p, fmt.Errorf("unknown tool choice %q; use one of the model.Choice constants", c.Mode)
 	}
 	return p, nil
-}
-
-// ownName returns the name of the tool with the given wire name. Unknown names are passed on: the result of the
-// call lists the known ones.
-func ownName(names map[string]string, wire string) string {
-	if own, ok := names[wire]; ok {
-		return own
-	}
-	return wire
 }
 
 // maxName is the API's limit on names, in bytes.

@@ -11,6 +11,7 @@ import (
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/internal/again"
+	"github.com/kitbag-go/kitbag/model/internal/provider"
 )
 
 // This file repeats a rejected request in a form that the server may accept: by the other protocol, without
@@ -40,7 +41,8 @@ func (m *Model) askAgain(ctx context.Context, p *protocol, req *model.Request, r
 			if !m.proven.Load() && e.Status < 500 && !isNotFound(e, words) && e.Kind != model.KindAuthentication && e.Kind != model.KindPermission {
 				m.adopt(p)
 			}
-			return p.remedy(refusal)
+			m.remedy(p, refusal)
+			return refusal
 		}
 		again.Notify(ctx, try, 0, refusal)
 		refused, err := m.ask(ctx, p, req, yield)
@@ -86,21 +88,21 @@ func isExpired(e *model.Error, words string) bool {
 // noProtocol returns the error for a server with neither protocol.
 func (m *Model) noProtocol(e *model.Error) error {
 	e.Message = fmt.Sprintf("%s has neither /chat/completions nor /responses (%s); check Config.BaseURL (OPENAI_BASE_URL), which usually ends in /v1",
-		m.cfg.BaseURL, strings.TrimSuffix(e.Message, "."))
+		provider.PublicURL(m.cfg.BaseURL), strings.TrimSuffix(e.Message, "."))
 	return e
 }
 
 // noTools are parts of the messages in which servers say that a model does not support tools.
 var noTools = []string{"does not support tool", "support tool use", "'tools' is not supported", "`tool calling` is not supported", "does not support function calling"}
 
-// remedy adds to an error about the protocol or the model's abilities what to change.
-func (p *protocol) remedy(err error) error {
+// remedy adds to an error about the protocol, the model's abilities, the key or the address what to change.
+func (m *Model) remedy(p *protocol, err error) {
 	e, ok := errors.AsType[*model.Error](err)
 	if !ok {
-		return err
+		return
 	}
 	words := strings.ToLower(e.Message)
-	add := func(remedy string) { e.Message = strings.TrimSuffix(e.Message, ".") + "; " + remedy }
+	add := func(remedy string) { provider.AddRemedy(e, remedy) }
 	switch {
 	case p.responses && isNotFound(e, words):
 		add("if the server supports only chat completions, set Config.API (KITBAG_API) to " + string(APIChat))
@@ -110,8 +112,9 @@ func (p *protocol) remedy(err error) error {
 		add("the reasoning in the conversation is too old, or from another organization or model; start a new conversation")
 	case slices.ContainsFunc(noTools, func(s string) bool { return strings.Contains(words, s) }):
 		add("set Config.Model (KITBAG_MODEL) to a model that has tools, or leave out the tools")
+	default:
+		provider.Remedy(e, "OPENAI", provider.KeySource(m.cfg.Header, "OPENAI", "Authorization", "Api-Key"), m.cfg.BaseURL, m.cfg.Model)
 	}
-	return err
 }
 
 // loseReasoning marks the answers in msgs, so that they are sent without reasoning and the server's other items

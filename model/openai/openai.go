@@ -215,7 +215,7 @@ func (m *Model) newProtocol(host string, responses bool) (*protocol, error) {
 	}
 	var err error
 	if p.request, err = newRequest(&m.cfg, &m.endpoint, path); err != nil {
-		return nil, fmt.Errorf("openai: %p", err)
+		return nil, fmt.Errorf("openai: %w", err)
 	}
 	return p, nil
 }
@@ -285,7 +285,9 @@ func (m *Model) ask(ctx context.Context, p *protocol, req *model.Request, yield 
 		m.adopt(p)
 	}
 	if err := read(x, parser); err != nil && !errors.Is(err, errStopped) {
-		return false, p.remedy(x.Explain(err, req.Messages))
+		err = x.Explain(err, req.Messages)
+		m.remedy(p, err)
+		return false, err
 	}
 	return false, nil
 }
