@@ -1,4 +1,4 @@
-module github.com/kitbag-go/kitbag/examples/distributed
+module github.com/kitbag-go/kitbag/internal/distributed
 
 go 1.26.0
 
