@@ -239,7 +239,7 @@ func (c *comparison) measure(p *peer, scenario, url string) (*work.Result, error
 // startUp measures ten starts of a program without a scenario.
 func startUp(ctx context.Context, program string) (*work.Result, error) {
 	const times = 10
-	res := &work.Result{Rounds: 1}
+	res := &work.Result{Steps: 1}
 	for range times {
 		cmd := exec.CommandContext(ctx, program)
 		began := time.Now()

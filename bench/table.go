@@ -27,9 +27,9 @@ const (
 	kilo  = 1 << 10
 )
 
-func cpuPerRound(r *work.Result) float64 { return r.CPU / float64(r.Rounds) / micro }
+func cpuPerStep(r *work.Result) float64 { return r.CPU / float64(r.Steps) / micro }
 
-func allocsPerRound(r *work.Result) float64 { return r.Allocs / float64(r.Rounds) }
+func allocsPerStep(r *work.Result) float64 { return r.Allocs / float64(r.Steps) }
 
 // tokens is the number of tokens in the scenario with this name.
 const tokens = 5000
@@ -37,27 +37,27 @@ const tokens = 5000
 var rows = []row{
 	{"the start of the program: CPU", "ms", "start", func(r *work.Result) float64 { return r.CPU / milli }},
 	{"… wall", "ms", "start", func(r *work.Result) float64 { return r.Wall / milli }},
-	{"a round of 20: CPU", "µs", "step", cpuPerRound},
-	{"… wall", "µs", "step", func(r *work.Result) float64 { return r.Wall / float64(r.Rounds) / micro }},
-	{"… allocations", "", "step", allocsPerRound},
-	{"… memory allocated", "KiB", "step", func(r *work.Result) float64 { return r.Bytes / float64(r.Rounds) / kilo }},
-	{"… request bytes sent", "KiB", "step", func(r *work.Result) float64 { return r.Sent / float64(r.Rounds) / kilo }},
-	{"a round of 20, not streamed: CPU", "µs", "whole", cpuPerRound},
-	{"… allocations", "", "whole", allocsPerRound},
-	{"a round of 20, Responses API: CPU", "µs", "responses", cpuPerRound},
-	{"… allocations", "", "responses", allocsPerRound},
-	{"a round with 100 tools: CPU", "µs", "tools100", cpuPerRound},
-	{"a round with 1,000 tools: CPU", "µs", "tools1000", cpuPerRound},
-	{"… allocations", "", "tools1000", allocsPerRound},
-	{"a round of 100: CPU", "µs", "rounds100", cpuPerRound},
-	{"a round of 200: CPU", "µs", "rounds200", cpuPerRound},
-	{"… allocations", "", "rounds200", allocsPerRound},
+	{"a step in a run of 20: CPU", "µs", "step", cpuPerStep},
+	{"… wall", "µs", "step", func(r *work.Result) float64 { return r.Wall / float64(r.Steps) / micro }},
+	{"… allocations", "", "step", allocsPerStep},
+	{"… memory allocated", "KiB", "step", func(r *work.Result) float64 { return r.Bytes / float64(r.Steps) / kilo }},
+	{"… request bytes sent", "KiB", "step", func(r *work.Result) float64 { return r.Sent / float64(r.Steps) / kilo }},
+	{"a step in a run of 20, not streamed: CPU", "µs", "whole", cpuPerStep},
+	{"… allocations", "", "whole", allocsPerStep},
+	{"a step in a run of 20, Responses API: CPU", "µs", "responses", cpuPerStep},
+	{"… allocations", "", "responses", allocsPerStep},
+	{"a step with 100 tools: CPU", "µs", "tools100", cpuPerStep},
+	{"a step with 1,000 tools: CPU", "µs", "tools1000", cpuPerStep},
+	{"… allocations", "", "tools1000", allocsPerStep},
+	{"a step in a run of 100: CPU", "µs", "steps100", cpuPerStep},
+	{"a step in a run of 200: CPU", "µs", "steps200", cpuPerStep},
+	{"… allocations", "", "steps200", allocsPerStep},
 	{"a streamed token: CPU", "ns", "tokens", func(r *work.Result) float64 { return r.CPU / tokens }},
 	{"… allocations", "", "tokens", func(r *work.Result) float64 { return r.Allocs / tokens }},
 	{"… memory allocated", "B", "tokens", func(r *work.Result) float64 { return r.Bytes / tokens }},
 	{"until the first text: wall", "µs", "first", func(r *work.Result) float64 { return r.First / micro }},
-	{"20 rounds of 8 calls of 5 ms: wall", "ms", "parallel", func(r *work.Result) float64 { return r.Wall / milli }},
-	{"5 rounds of 8 calls, 4 ms apart, of 5 ms but 30 ms the first: wall", "ms", "eager", func(r *work.Result) float64 { return r.Wall / milli }},
+	{"20 steps of 8 calls of 5 ms: wall", "ms", "parallel", func(r *work.Result) float64 { return r.Wall / milli }},
+	{"5 steps of 8 calls, 4 ms apart, of 5 ms but 30 ms the first: wall", "ms", "eager", func(r *work.Result) float64 { return r.Wall / milli }},
 	{"200 runs together: CPU a run", "µs", "together", func(r *work.Result) float64 { return r.CPU / micro }},
 	{"… wall a run", "µs", "together", func(r *work.Result) float64 { return r.Wall / micro }},
 	{"an idle conversation, shared tools: memory", "KiB", "shared", func(r *work.Result) float64 { return r.Heap / kilo }},
@@ -113,8 +113,8 @@ func (c *comparison) own(w io.Writer) {
 		return
 	}
 	p := c.peers[i]
-	fmt.Fprint(w, "\n## What only kitbag can do\n\nMedians. The ratios compare rounds of 20 with a hook at every possible place, none of which\n"+
-		"does anything, to the same rounds without hooks; both alternate in one process.\n\n| | kitbag |\n|---|--:|\n")
+	fmt.Fprint(w, "\n## What only kitbag can do\n\nMedians. The ratios compare runs of 20 steps with a hook at every possible place, none of which\n"+
+		"does anything, to the same runs without hooks; both alternate in one process.\n\n| | kitbag |\n|---|--:|\n")
 	for _, r := range ownRows {
 		if slices.Contains(c.scenarios, r.scenario) {
 			fmt.Fprintf(w, "| %s | %s |\n", r.name(), figure(p.values(r)))

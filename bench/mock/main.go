@@ -22,10 +22,10 @@ import (
 	"time"
 )
 
-type script struct{ rounds, calls, gap, tokens, pause int }
+type script struct{ steps, calls, gap, tokens, pause int }
 
 func parse(name string) (s script, err error) {
-	_, err = fmt.Sscanf(name, "bench.r%d.c%d.g%d.t%d.p%d", &s.rounds, &s.calls, &s.gap, &s.tokens, &s.pause)
+	_, err = fmt.Sscanf(name, "bench.r%d.c%d.g%d.t%d.p%d", &s.steps, &s.calls, &s.gap, &s.tokens, &s.pause)
 	if err == nil && s.calls < 1 {
 		err = fmt.Errorf("the script has %d calls; it must have at least one", s.calls)
 	}
@@ -43,16 +43,16 @@ const end = `data: {"id":"chatcmpl-bench","object":"chat.completion.chunk","crea
 	`"service_tier":"default","system_fingerprint":"fp_0123456789","choices":[],"usage":{"prompt_tokens":120,"completion_tokens":30,"total_tokens":150,` +
 	`"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}}}` + "\n\ndata: [DONE]\n\n"
 
-// toolCalls returns the answer of a round. Each call has three pieces, and is separate from the others if there
+// toolCalls returns the answer of a step. Each call has three pieces, and is separate from the others if there
 // are gaps.
-func (s script) toolCalls(round int) (parts [][]byte) {
+func (s script) toolCalls(step int) (parts [][]byte) {
 	b := event(nil, `{"role":"assistant","content":null}`, "null")
 	for i := range s.calls {
 		if s.gap > 0 && i > 0 {
 			parts, b = append(parts, b), nil
 		}
-		b = event(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":"call_%d_%d","type":"function","function":{"name":"add","arguments":""}}]}`, i, round, i), "null")
-		b = event(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":"{\"a\":%d,"}}]}`, i, round), "null")
+		b = event(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":"call_%d_%d","type":"function","function":{"name":"add","arguments":""}}]}`, i, step, i), "null")
+		b = event(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":"{\"a\":%d,"}}]}`, i, step), "null")
 		b = event(b, fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":"\"b\":%d}"}}]}`, i, i), "null")
 	}
 	return append(parts, append(event(b, `{}`, `"tool_calls"`), end...))
@@ -77,13 +77,13 @@ func (s script) text() [][]byte {
 	return [][]byte{first, rest}
 }
 
-// whole returns the answer of a round, or the last answer, without streaming.
-func (s script) whole(round int) []byte {
+// whole returns the answer of a step, or the last answer, without streaming.
+func (s script) whole(step int) []byte {
 	message, finish := `"content":"`+strings.Repeat(" tok", s.tokens)+`"`, "stop"
-	if round < s.rounds {
+	if step < s.steps {
 		var calls []string
 		for i := range s.calls {
-			calls = append(calls, fmt.Sprintf(`{"id":"call_%d_%d","type":"function","function":{"name":"add","arguments":"{\"a\":%d,\"b\":%d}"}}`, round, i, round, i))
+			calls = append(calls, fmt.Sprintf(`{"id":"call_%d_%d","type":"function","function":{"name":"add","arguments":"{\"a\":%d,\"b\":%d}"}}`, step, i, step, i))
 		}
 		message, finish = `"content":null,"tool_calls":[`+strings.Join(calls, ",")+`]`, "tool_calls"
 	}
@@ -95,7 +95,7 @@ func (s script) whole(round int) []byte {
 // A place is a position in a script.
 type place struct {
 	script
-	round int
+	step  int
 	whole bool // the answer is not streamed
 
 	byResponses bool // the request is for the Responses API
@@ -120,11 +120,11 @@ func (srv *server) answer(p place) answer {
 	var a answer
 	switch {
 	case p.byResponses:
-		a.parts = [][]byte{p.script.responses(p.round)}
+		a.parts = [][]byte{p.script.responses(p.step)}
 	case p.whole:
-		a.parts = [][]byte{p.script.whole(p.round)}
-	case p.round < p.rounds:
-		a = answer{p.toolCalls(p.round), time.Duration(p.gap) * time.Millisecond}
+		a.parts = [][]byte{p.script.whole(p.step)}
+	case p.step < p.steps:
+		a = answer{p.toolCalls(p.step), time.Duration(p.gap) * time.Millisecond}
 	default:
 		a = answer{p.text(), time.Duration(p.pause) * time.Millisecond}
 	}
@@ -144,7 +144,7 @@ func find(body []byte) (p place, err error) {
 	}
 	p.whole = !bytes.Contains(body, []byte(`"stream":true`))
 	results := bytes.Count(body, []byte(`"role":"tool"`)) + bytes.Count(body, []byte(`"type":"function_call_output"`))
-	p.round = results / p.calls
+	p.step = results / p.calls
 	return p, nil
 }
 

@@ -28,8 +28,8 @@ func response(status, output string) string {
 		`"tool_choice":"auto","top_p":1.0,"truncation":"disabled","usage":%s,"user":null,"metadata":{}}`, status, output, usage)
 }
 
-// responses returns the answer of a round: reasoning, and then the calls or, in the last round, the text.
-func (s script) responses(round int) []byte {
+// responses returns the answer of a step: reasoning, and then the calls or, in the last step, the text.
+func (s script) responses(step int) []byte {
 	var e stream
 	var output []string
 	e.event("response.created", response("in_progress", ""))
@@ -41,14 +41,14 @@ func (s script) responses(round int) []byte {
 		e.event("response.output_item.done", at+`,"item":`+ended)
 		output = append(output, ended)
 	}
-	id := fmt.Sprintf("rs_%d", round)
+	id := fmt.Sprintf("rs_%d", step)
 	item(id, fmt.Sprintf(`{"id":%q,"type":"reasoning","summary":[],"encrypted_content":""}`, id),
 		fmt.Sprintf(`{"id":%q,"type":"reasoning","summary":[],"encrypted_content":%q}`, id, strings.Repeat("gAAAAAB", 40)), func(string) {})
-	if round < s.rounds {
+	if step < s.steps {
 		for i := range s.calls {
-			id, args := fmt.Sprintf("fc_%d_%d", round, i), fmt.Sprintf(`{\"a\":%d,\"b\":%d}`, round, i)
+			id, args := fmt.Sprintf("fc_%d_%d", step, i), fmt.Sprintf(`{\"a\":%d,\"b\":%d}`, step, i)
 			call := func(status, args string) string {
-				return fmt.Sprintf(`{"id":%q,"type":"function_call","status":%q,"arguments":"%s","call_id":"call_%d_%d","name":"add"}`, id, status, args, round, i)
+				return fmt.Sprintf(`{"id":%q,"type":"function_call","status":%q,"arguments":"%s","call_id":"call_%d_%d","name":"add"}`, id, status, args, step, i)
 			}
 			item(id, call("in_progress", ""), call("completed", args), func(at string) {
 				e.event("response.function_call_arguments.delta", at+`,"delta":"`+args[:8]+`"`)
@@ -57,7 +57,7 @@ func (s script) responses(round int) []byte {
 			})
 		}
 	} else {
-		id, text := fmt.Sprintf("msg_%d", round), strings.Repeat(" tok", s.tokens)
+		id, text := fmt.Sprintf("msg_%d", step), strings.Repeat(" tok", s.tokens)
 		part := func(text string) string {
 			return fmt.Sprintf(`{"type":"output_text","annotations":[],"logprobs":[],"text":%q}`, text)
 		}

@@ -20,7 +20,7 @@ import (
 // create conversations. Times are in nanoseconds.
 type Result struct {
 	Peer, Version string
-	Rounds        int     // model calls
+	Steps         int     // model calls
 	CPU           float64 // user and system time of the process
 	User          float64 // user time alone, which depends least on the load of the machine
 	Wall          float64
@@ -39,7 +39,7 @@ func measure(p Peer, server, name string, least time.Duration, profile string) (
 		return nil, fmt.Errorf("unknown scenario %q", name)
 	}
 	slow, uneven = s.Slow, s.Gap > 0
-	res := &Result{Peer: p.Name, Version: p.version(), Rounds: s.Rounds + 1}
+	res := &Result{Peer: p.Name, Version: p.version(), Steps: s.Steps + 1}
 	if s.Sessions > 0 {
 		return res, keepSessions(p, s, server, res)
 	}
@@ -229,10 +229,10 @@ func (w *worker) check(server string, before count, res *Result) error {
 	if err != nil {
 		return err
 	}
-	if got, want := float64(after.Requests-before.Requests), w.runs()*float64(w.s.Rounds+1); got != want {
+	if got, want := float64(after.Requests-before.Requests), w.runs()*float64(w.s.Steps+1); got != want {
 		return fmt.Errorf("%v requests in %v runs, want %v", got, w.runs(), want)
 	}
-	if got, want := float64(calls.Load()), w.runs()*float64(w.s.Rounds*w.s.Calls); got != want {
+	if got, want := float64(calls.Load()), w.runs()*float64(w.s.Steps*w.s.Calls); got != want {
 		return fmt.Errorf("%v tool calls in %v runs, want %v", got, w.runs(), want)
 	}
 	res.Sent = float64(after.Bytes-before.Bytes) / w.runs()

@@ -9,7 +9,7 @@ import (
 // A Scenario is one task of the comparison.
 type Scenario struct {
 	Name   string
-	Rounds int  // answers with tool calls before the last answer
+	Steps  int  // answers with tool calls before the last answer
 	Calls  int  // tool calls in each of these answers
 	Gap    int  // pause between them, in milliseconds; the first call of an answer then takes longest
 	Tokens int  // length of the last answer
@@ -32,19 +32,19 @@ type Scenario struct {
 // Scenarios are all scenarios, in the order of the table.
 var Scenarios = []Scenario{
 	{Name: "start", Start: true},
-	{Name: "step", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1},
-	{Name: "whole", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1, Whole: true},
-	{Name: "responses", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1, Responses: true, Only: "kitbag,floor"},
-	{Name: "traced", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1, Traced: true, Only: "kitbag"},
-	{Name: "tools100", Rounds: 20, Calls: 1, Tokens: 10, Tools: 100},
-	{Name: "tools1000", Rounds: 20, Calls: 1, Tokens: 10, Tools: 1000},
-	{Name: "rounds100", Rounds: 100, Calls: 1, Tokens: 10, Tools: 1},
-	{Name: "rounds200", Rounds: 200, Calls: 1, Tokens: 10, Tools: 1},
+	{Name: "step", Steps: 20, Calls: 1, Tokens: 10, Tools: 1},
+	{Name: "whole", Steps: 20, Calls: 1, Tokens: 10, Tools: 1, Whole: true},
+	{Name: "responses", Steps: 20, Calls: 1, Tokens: 10, Tools: 1, Responses: true, Only: "kitbag,floor"},
+	{Name: "traced", Steps: 20, Calls: 1, Tokens: 10, Tools: 1, Traced: true, Only: "kitbag"},
+	{Name: "tools100", Steps: 20, Calls: 1, Tokens: 10, Tools: 100},
+	{Name: "tools1000", Steps: 20, Calls: 1, Tokens: 10, Tools: 1000},
+	{Name: "steps100", Steps: 100, Calls: 1, Tokens: 10, Tools: 1},
+	{Name: "steps200", Steps: 200, Calls: 1, Tokens: 10, Tools: 1},
 	{Name: "tokens", Tokens: 5000, Tools: 1},
 	{Name: "first", Tokens: 100, Pause: 40, Tools: 1},
-	{Name: "parallel", Rounds: 20, Calls: 8, Tokens: 10, Tools: 1, Slow: true},
-	{Name: "eager", Rounds: 5, Calls: 8, Gap: 4, Tokens: 10, Tools: 1, Slow: true},
-	{Name: "together", Rounds: 5, Calls: 1, Tokens: 50, Tools: 1, Together: 200},
+	{Name: "parallel", Steps: 20, Calls: 8, Tokens: 10, Tools: 1, Slow: true},
+	{Name: "eager", Steps: 5, Calls: 8, Gap: 4, Tokens: 10, Tools: 1, Slow: true},
+	{Name: "together", Steps: 5, Calls: 1, Tokens: 50, Tools: 1, Together: 200},
 	{Name: "own", Sessions: 2_000, Tools: 20, Own: true}, // some frameworks need 5 ms and 300 KiB for each
 	{Name: "shared", Sessions: 10_000, Tools: 20},
 	{Name: "open", Tools: 1000, Only: "kitbag"},
@@ -69,13 +69,13 @@ func (s *Scenario) answer() string { return strings.Repeat(token, s.Tokens) }
 
 // script returns the model's name, which tells the server what to send. See package mock.
 func (s *Scenario) script() string {
-	return fmt.Sprintf("bench.r%d.c%d.g%d.t%d.p%d", s.Rounds, max(s.Calls, 1), s.Gap, s.Tokens, s.Pause)
+	return fmt.Sprintf("bench.r%d.c%d.g%d.t%d.p%d", s.Steps, max(s.Calls, 1), s.Gap, s.Tokens, s.Pause)
 }
 
 func (s *Scenario) setup(server string) Setup {
 	return Setup{
 		URL: server + "/v1", Model: s.script(), Client: client(), Tools: s.Tools,
-		Steps: s.Rounds + 5, Parallel: s.Calls > 1, Eager: s.Gap > 0, Whole: s.Whole, Responses: s.Responses,
+		Steps: s.Steps + 5, Parallel: s.Calls > 1, Eager: s.Gap > 0, Whole: s.Whole, Responses: s.Responses,
 	}
 }
 

@@ -231,7 +231,7 @@ func TestFigures(t *testing.T) {
 	}
 	results := read(t, "bench/RESULTS.md")
 	for _, row := range []struct{ name, claim string }{
-		{"a round of 20: CPU, µs", "%s times the CPU of a loop"}, {"a round with 1,000 tools: CPU, µs", "%s times with 1,000 tools"},
+		{"a step in a run of 20: CPU, µs", "%s times the CPU of a loop"}, {"a step with 1,000 tools: CPU, µs", "%s times with 1,000 tools"},
 	} {
 		_, rest, _ := strings.Cut(results, "| "+row.name+" | ")
 		ratio, _, ok := strings.Cut(rest, " |")
@@ -243,8 +243,8 @@ func TestFigures(t *testing.T) {
 		column int
 		claim  string
 	}{{2, "For eino that is %s and %s"}, {4, "for adk-go %s and %s"}, {6, "for genkit %s and %s"}} {
-		round, many := peerRatio(t, results, "a round of 20: CPU, µs", peer.column), peerRatio(t, results, "a round with 1,000 tools: CPU, µs", peer.column)
-		if claim := fmt.Sprintf(peer.claim, round, many); !strings.Contains(readme, claim) {
+		step, many := peerRatio(t, results, "a step in a run of 20: CPU, µs", peer.column), peerRatio(t, results, "a step with 1,000 tools: CPU, µs", peer.column)
+		if claim := fmt.Sprintf(peer.claim, step, many); !strings.Contains(readme, claim) {
 			t.Errorf("bench/RESULTS.md says otherwise: README.md does not say %q", claim)
 		}
 	}
