@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/kitbag-go/kitbag/internal/replacefile"
 )
 
 // A loginFile is the Store of a login in OAuth.Dir: a file named after a hash of the server. Without a directory it keeps
@@ -74,24 +76,8 @@ func (f *loginFile) Save(_ context.Context, login []byte) error {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
 		return err
 	}
-	return writePrivate(f.path, login)
+	return replacefile.Write(f.path, login, 0o600)
 }
 
 // Lock does nothing: each of several programs may ask the user.
 func (f *loginFile) Lock(context.Context) (unlock func(), err error) { return func() {}, nil }
-
-// writePrivate replaces a file atomically by one that only the user may read.
-func writePrivate(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".private-*") // has mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
-}

@@ -15,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/rogpeppe/go-internal/lockedfile"
 
+	"github.com/kitbag-go/kitbag/internal/replacefile"
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 	"github.com/kitbag-go/kitbag/internal/visible"
 )
@@ -369,5 +370,5 @@ func (f PinFile) Update(server string, change func(map[string]Pin)) error {
 	if err != nil {
 		return err
 	}
-	return writePrivate(string(f), append(data, '\n'))
+	return replacefile.Write(string(f), append(data, '\n'), 0o600)
 }

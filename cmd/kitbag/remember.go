@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/internal/replacefile"
 	"github.com/kitbag-go/kitbag/permission"
 )
 
@@ -176,23 +177,11 @@ func allowList(data []byte) (at int, inside string, err error) {
 	return at, inside, nil
 }
 
-// replaceFile writes a temporary file and renames it, so that after a crash the file has the old or the new content.
+// replaceFile replaces a file, and keeps its mode.
 func replaceFile(file string, data []byte) error {
 	mode := os.FileMode(0o644)
 	if info, err := os.Lstat(file); err == nil {
 		mode = info.Mode().Perm()
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), ".kitbag-")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil {
-		err = errors.Join(err, os.Remove(f.Name()))
-	}
-	return err
+	return replacefile.Write(file, data, mode)
 }

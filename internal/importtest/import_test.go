@@ -110,6 +110,7 @@ var allowed = map[string][]string{
 	"internal/countdown":          {},
 	"internal/near":               {},
 	"internal/lazy":               {},
+	"internal/replacefile":        {},
 	"internal/tracecontext":       {"internal/lazy"},
 	"internal/envref":             {"internal/lazy"},
 	"internal/visible":            {"internal/strictjson"},
@@ -131,6 +132,7 @@ var internalUsers = map[string][]string{
 
 	"internal/tracecontext": {"agent/agentotel", "mcpclient", "mcpserver"},
 	"internal/envref":       {"mcpclient", "mcpgateway"},
+	"internal/replacefile":  {"model/replay", "mcpclient", "internal/mcpgroups", "cmd/kitbag", "cmd/kitbag/internal/term"},
 
 	"internal/strictjson":  {"redact", "internal/visible", "internal/mcpcontent", "model", "agent", "agui", "mcpclient", "mcpserver", "mcpserver/internal/rpc", "mcpgateway"},
 	"internal/mcpcontent":  {"agent", "mcpclient", "mcpserver", "mcpgateway"},

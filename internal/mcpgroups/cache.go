@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/kitbag-go/kitbag/internal/replacefile"
 	"github.com/kitbag-go/kitbag/mcpclient"
 )
 
@@ -87,16 +88,7 @@ func (m *Cache) Store(groups []mcpclient.Group, tools []string) {
 		return
 	}
 	m.last = string(data)
-	if os.MkdirAll(filepath.Dir(m.path), 0o700) != nil {
-		return
-	}
-	// Rename makes the change atomic for another process that reads the file.
-	f, err := os.CreateTemp(filepath.Dir(m.path), ".new-*")
-	if err != nil {
-		return
-	}
-	_, err = f.Write(data)
-	if f.Close() != nil || err != nil || os.Rename(f.Name(), m.path) != nil {
-		os.Remove(f.Name())
+	if os.MkdirAll(filepath.Dir(m.path), 0o700) == nil {
+		_ = replacefile.Write(m.path, data, 0o600) // another process may read the file
 	}
 }

@@ -8,9 +8,10 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/kitbag-go/kitbag/internal/replacefile"
 )
 
 // fileVersion is incremented when the format changes. Older files are not converted: recording
@@ -148,24 +149,11 @@ func load(path string) (*recording, error) {
 	return &rec, nil
 }
 
-// save atomically replaces the file at path. The temporary file is in the same folder, as
-// a rename works only within a file system.
-func (rec *recording) save(path string) (err error) {
+// save replaces the file at path.
+func (rec *recording) save(path string) error {
 	data, err := encode(rec, "  ")
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".replay-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Chmod(0o644), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
+	return replacefile.Write(path, data, 0o644)
 }

@@ -2,6 +2,7 @@ package term
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -9,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/replacefile"
 )
 
 const (
@@ -88,16 +91,12 @@ func (h *History) Add(text string) error {
 
 // rewrite replaces the file by one with only the newest entries.
 func (h *History) rewrite() error {
-	f, err := os.CreateTemp(filepath.Dir(h.file), ".history-") // mode 0600
-	if err != nil {
-		return err
-	}
-	enc := json.NewEncoder(f)
+	var all bytes.Buffer
+	enc := json.NewEncoder(&all)
 	for _, text := range h.entries {
-		err = errors.Join(err, enc.Encode(text))
+		if err := enc.Encode(text); err != nil {
+			return err
+		}
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return os.Rename(f.Name(), h.file)
+	return replacefile.Write(h.file, all.Bytes(), 0o600)
 }
