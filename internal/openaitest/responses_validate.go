@@ -102,8 +102,8 @@ type inputState struct {
 	last      string          // the kind of the last item
 	lastID    string
 	head      []string          // the names in the list of tools
-	late      []string          // the names in items of additional tools
-	spaces    map[string]string // of the calls: name to namespace
+	added     []string          // the names in items of additional tools
+	spaces    map[string]string // namespaces of the calls, by name
 }
 
 // input checks the items of the input. Head is the names in the list of tools.
@@ -141,11 +141,11 @@ func (v validator) input(raw json.RawMessage, encrypted bool, head []string) err
 // was added later is in a namespace of its own name, others are in none.
 func (st *inputState) checkNamespaces() error {
 	for _, name := range slices.Sorted(maps.Keys(st.spaces)) {
-		space, late := st.spaces[name], slices.Contains(st.late, name)
+		space, added := st.spaces[name], slices.Contains(st.added, name)
 		switch {
-		case late && space == "":
+		case added && space == "":
 			return fmt.Errorf("missing namespace for function_call '%s'. It does not exist in the default namespace. Round-trip the model's function_call item with its namespace field included", name)
-		case space != "" && (!late || space != name):
+		case space != "" && (!added || space != name):
 			return fmt.Errorf("namespace '%s' of function_call '%s' does not exist", space, name)
 		}
 	}
@@ -217,10 +217,10 @@ func (v validator) inputTools(o map[string]json.RawMessage, st *inputState, role
 		return fmt.Errorf("invalid value: '%s'. Supported values are: 'developer'", role)
 	}
 	for _, name := range names {
-		if slices.Contains(st.head, name) || slices.Contains(st.late, name) {
+		if slices.Contains(st.head, name) || slices.Contains(st.added, name) {
 			return fmt.Errorf("tool '%s' is there already", name)
 		}
-		st.late = append(st.late, name)
+		st.added = append(st.added, name)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 )
 
-// A Plan is what the turns of all vendors have. R is the type of requests, T of turns.
+// A Plan is the part of a turn that is the same for every vendor. R is the type of requests, T of turns.
 type Plan[R, T any] struct {
 	Answer Answer // with Status 0 if the turn renders it
 	Always bool   // for all further requests

@@ -16,11 +16,11 @@ import (
 )
 
 type agent struct {
-	client *openai.Client
-	setup  work.Setup
-	tools  []openai.Tool
-	funcs  map[string]func(args string) (string, error)
-	past   []openai.ChatCompletionMessage // the messages of an idle conversation
+	client  *openai.Client
+	setup   work.Setup
+	tools   []openai.Tool
+	funcs   map[string]func(args string) (string, error)
+	history []openai.ChatCompletionMessage // of an idle conversation
 }
 
 func newAgent(s work.Setup) *agent {
@@ -129,6 +129,7 @@ func (a *agent) call(calls []openai.ToolCall) []openai.ChatCompletionMessage {
 	return results
 }
 
+// session returns a function that makes idle conversations, which share a client or each have their own.
 func session(_ context.Context, s work.Setup, own bool) (func([]string) (any, error), error) {
 	shared := newAgent(s)
 	return func(texts []string) (any, error) {
@@ -138,7 +139,7 @@ func session(_ context.Context, s work.Setup, own bool) (func([]string) (any, er
 		}
 		for i, text := range texts {
 			role := []string{openai.ChatMessageRoleUser, openai.ChatMessageRoleAssistant}[i%2]
-			a.past = append(a.past, openai.ChatCompletionMessage{Role: role, Content: text})
+			a.history = append(a.history, openai.ChatCompletionMessage{Role: role, Content: text})
 		}
 		return a, nil
 	}, nil

@@ -120,16 +120,16 @@ func changingTools(tk func() *toolkit.Toolkit) []tool.Tool {
 	}
 	return []tool.Tool{
 		changing("test_trigger_tool_change", func() error {
-			return errors.Join(tk().Add("", returning("test_passing_tool")), tk().Remove("test_passing_tool"))
+			return errors.Join(tk().Add("", returning("test_temporary_tool")), tk().Remove("test_temporary_tool"))
 		}),
 		changing("test_trigger_prompt_change", func() error {
-			passing := toolkit.Group{Name: passingGroup, Description: "Comes and goes, with a prompt."}
+			temporary := toolkit.Group{Name: temporaryGroup, Description: "Exists for a moment, with a prompt."}
 			set := func(groups ...toolkit.Group) error {
 				return tk().Update(func(c *toolkit.Config) error { c.Groups = groups; return nil })
 			}
 			before := tk().Config().Groups
 			defer time.Sleep(100 * time.Millisecond) // the prompt must be missing, or there, for long enough to be noticed
-			err := set(append(slices.Clone(before), passing)...)
+			err := set(append(slices.Clone(before), temporary)...)
 			time.Sleep(300 * time.Millisecond)
 			return errors.Join(err, set(before...))
 		}),

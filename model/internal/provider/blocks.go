@@ -42,7 +42,7 @@ func Batch(msgs []*message.Message, results map[string]*message.ToolResult) (cal
 }
 
 // Strays returns the blocks of a tool message that must be sent in a user message: its hints and, as text, the
-// results that are not in used: those without a call, and second results of one call.
+// results that used does not have: those without a call, and all but the first result of a call.
 func Strays(m *message.Message, used map[string]*message.ToolResult) message.Blocks {
 	found := hints(m.Blocks)
 	for _, b := range m.Blocks {

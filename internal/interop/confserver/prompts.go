@@ -14,12 +14,12 @@ func userMessages(blocks ...message.Block) []*message.Message {
 	return []*message.Message{{Role: message.RoleUser, Blocks: blocks}}
 }
 
-// passingGroup is the group of a prompt. It exists only while the tool test_trigger_prompt_change runs.
-const passingGroup = "passing"
+// temporaryGroup is the group of a prompt. It exists only while the tool test_trigger_prompt_change runs.
+const temporaryGroup = "temporary"
 
 func prompts() []mcpserver.Prompt {
 	return []mcpserver.Prompt{
-		{Name: "test_passing_prompt", Description: "Comes and goes.", Groups: []string{passingGroup}, Get: func(context.Context, map[string]string) ([]*message.Message, error) {
+		{Name: "test_temporary_prompt", Description: "Exists for a moment.", Groups: []string{temporaryGroup}, Get: func(context.Context, map[string]string) ([]*message.Message, error) {
 			return userMessages(&message.Text{Text: "Not for long."}), nil
 		}},
 		{Name: "test_simple_prompt", Description: "A prompt without arguments.", Get: func(context.Context, map[string]string) ([]*message.Message, error) {
