@@ -91,7 +91,7 @@ fuzz:
 # lost or done twice is in the last line. The tests have a short form.
 .PHONY: distributed
 distributed:
-	cd internal/distributed && $(GO) run .
+	$(GO) test -count=1 -timeout 60m -run TestFaults -v ./internal/distributed -args -runs 500 -fault-runs 100 -clock-runs 100 -cut 10s
 
 # Three MCP gateways that serve as one, with 250 sessions of both eras behind a round-robin balancer, on Postgres: they are
 # restarted and killed in turn. What was lost is in the last line. The tests have a short form.

@@ -91,8 +91,8 @@ var allowed = map[string][]string{
 	"internal/temporalserver":       {},
 	"model/anthropic/anthropictest": {},
 
-	"internal/distributed":        {"*"},
-	"internal/distributed/sim":    {"*"},
+	"internal/distributed":        {},
+	"internal/distributed/sim":    {},
 	"internal/interop/confclient": {"mcpclient", "tool", "tool/host"},
 	"internal/interop/replicas":   {"mcpclient", "mcpgateway", "mcpserver", "mcpserver/postgres", "message", "permission", "tool", "tool/host", "toolkit"},
 	"internal/interop/confserver": {"mcpserver", "toolkit", "skill", "tool", "tool/host", "message", "permission"},

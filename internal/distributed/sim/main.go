@@ -1,5 +1,5 @@
 // Command sim computes the cores, disk and databases that many conversations need, from the measured figures of one step.
-// The defaults are those of docs/scaling.md; "go run . -bench" and "go run ." in the directory above measure them.
+// The defaults are those of docs/scaling.md; the benchmark and the test in the directory above measure them.
 package main
 
 import (

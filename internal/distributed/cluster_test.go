@@ -1,4 +1,4 @@
-package main
+package distributed
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 	"github.com/kitbag-go/kitbag/internal/temporalserver"
 )
 
-// A cluster has the servers and the workers of the demo.
+// A cluster has the servers and the workers of the test.
 type cluster struct {
 	*host    // this process, which sends and watches
 	pg       *pgtest.Server

@@ -1,23 +1,16 @@
-// Command distributed shows what happens to conversations when the machines that run them die: it starts Postgres,
-// a Temporal server and workers, each in processes of its own, sends inputs, kills workers, restarts the servers and
-// cuts the network, and then counts in the database what was lost or done twice. Its last line is JSON.
-//
-//	make distributed       # in the root of the repository
-//	go run . -short        # fewer runs, and no wrong clock
-//	go run . -bench        # runs a second, without faults
-package main
+package distributed
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"log"
 	"os"
-	"os/signal"
-	"syscall"
+	"strings"
+	"testing"
 	"time"
 
 	"github.com/kitbag-go/kitbag/internal/child"
@@ -28,45 +21,57 @@ const (
 	heartbeat = 4 * time.Second
 )
 
-func main() {
-	child.Main(func(ctx context.Context, cfg workerConfig) error { return cfg.run(ctx) })
-	var o options
-	flag.IntVar(&o.runs, "runs", 500, "the number of runs while workers are killed")
-	flag.IntVar(&o.faultRuns, "fault-runs", 100, "the number of runs during each other fault")
-	flag.IntVar(&o.clockRuns, "clock-runs", 100, "the number of runs with a worker whose clock is wrong")
-	flag.IntVar(&o.workers, "workers", 3, "the number of worker processes")
-	flag.DurationVar(&o.kill, "kill", 2*time.Second, "the time between two kills")
-	flag.DurationVar(&o.cut, "cut", 10*time.Second, "how long servers and networks are away")
-	short := flag.Bool("short", false, "fewer runs, and no wrong clock")
-	bench := flag.Bool("bench", false, "measure runs a second instead")
-	flag.Parse()
-	if *short {
-		o = shortened
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	var err error
-	if *bench {
-		err = benchmark(ctx, os.Stdout, o.runs)
-	} else {
-		err = demo(ctx, os.Stdout, o)
-	}
-	if err != nil {
-		log.Fatal(err)
-	}
-}
-
-// options are the sizes of the demo.
+// options are the sizes of the test. Those of "make distributed" are larger.
 type options struct {
 	runs, faultRuns, clockRuns, workers int
 	kill, cut                           time.Duration
 }
 
-// shortened has no runs with a wrong clock, which need a program to be compiled.
-var shortened = options{runs: 60, faultRuns: 15, workers: 3, kill: 2 * time.Second, cut: 3 * time.Second}
+var sizes options
 
-// demo runs everything, and prints the result.
-func demo(ctx context.Context, out io.Writer, o options) (err error) {
+func init() {
+	flag.IntVar(&sizes.runs, "runs", 60, "the number of runs while workers are killed, or of a benchmark")
+	flag.IntVar(&sizes.faultRuns, "fault-runs", 15, "the number of runs during each other fault")
+	flag.IntVar(&sizes.clockRuns, "clock-runs", 0, "the number of runs with a worker whose clock is wrong, for which a program must be compiled")
+	flag.IntVar(&sizes.workers, "workers", 3, "the number of worker processes")
+	flag.DurationVar(&sizes.kill, "kill", 2*time.Second, "the time between two kills")
+	flag.DurationVar(&sizes.cut, "cut", 3*time.Second, "how long servers and networks are away")
+}
+
+func TestMain(m *testing.M) {
+	child.Main(func(ctx context.Context, cfg workerConfig) error { return cfg.run(ctx) })
+	os.Exit(m.Run())
+}
+
+// TestFaults checks that no fault loses anything or has it done twice. Its last line is the result in JSON.
+func TestFaults(t *testing.T) {
+	var out bytes.Buffer
+	if err := faults(t.Context(), &out, sizes); err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	t.Log("\n" + out.String())
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	var res result
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &res); err != nil {
+		t.Fatal(err)
+	}
+	if res.Ended != res.Runs || res.EffectsTwice+res.Repeated+res.LostEvents+res.WebWrong != 0 || res.WebDeltas <= res.WebRuns || res.HistoryBytes > 5000 || res.Takeovers == 0 {
+		t.Error("something was lost, or done twice")
+	}
+	if res.TakeoverP99 > 4*heartbeat.Seconds() { // the machine may be busy
+		t.Errorf("another worker takes over only after %.1f s", res.TakeoverP99)
+	}
+}
+
+// BenchmarkRuns prints how many runs a second end without faults.
+func BenchmarkRuns(b *testing.B) {
+	if err := benchmark(b.Context(), os.Stdout, sizes.runs); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// faults runs everything, and prints the result.
+func faults(ctx context.Context, out io.Writer, o options) (err error) {
 	c, err := newCluster(ctx)
 	if err != nil {
 		return err

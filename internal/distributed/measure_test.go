@@ -1,4 +1,4 @@
-package main
+package distributed
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// A result is the last line of the demo.
+// A result is the last line of the test.
 type result struct {
 	Runs         int     `json:"runs"`
 	Ended        int     `json:"ended"`
@@ -69,7 +69,7 @@ func (c *cluster) measure(ctx context.Context) (res result, err error) {
 	return res, err
 }
 
-// countTransactions records the number of transactions for each step, without those of the demo itself. It must be
+// countTransactions records the number of transactions for each step, without those of the test itself. It must be
 // called before Postgres is killed, which resets its counters.
 func (c *cluster) countTransactions(ctx context.Context) error {
 	return c.pool.QueryRow(ctx, `SELECT (xact_commit - (SELECT count(*) FROM noted) - (SELECT count(*) FROM effect))::float8 / $1
