@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kitbag-go/kitbag/internal/oauthurl"
+	"github.com/kitbag-go/kitbag/internal/loopback"
 )
 
 // OAuth configures the login to a server by the MCP authorization specification: OAuth 2.1 with PKCE. The
@@ -364,7 +364,7 @@ func (l *login) identify(ctx context.Context, site *authServer, old *grant) (cre
 
 // applicationType is "native" for a program on the user's machine.
 func applicationType(redirect string) string {
-	if u, err := url.Parse(redirect); err == nil && u.Scheme == "https" && !oauthurl.Loopback(u.Hostname()) {
+	if u, err := url.Parse(redirect); err == nil && u.Scheme == "https" && !loopback.Host(u.Hostname()) {
 		return "web"
 	}
 	return "native"

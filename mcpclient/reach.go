@@ -8,7 +8,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/kitbag-go/kitbag/internal/oauthurl"
+	"github.com/kitbag-go/kitbag/internal/loopback"
 )
 
 // A server on another machine could make the client call a service on this one that trusts local callers
@@ -99,5 +99,5 @@ func errThisMachine(server *url.URL, what string) error {
 func isThisMachine(host string) bool {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	ip := net.ParseIP(host)
-	return oauthurl.Loopback(host) || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsUnspecified()
+	return loopback.Host(host) || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsUnspecified()
 }

@@ -4,11 +4,11 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
 
+	"github.com/kitbag-go/kitbag/internal/loopback"
 	"github.com/kitbag-go/kitbag/mcpserver/internal/replica"
 )
 
@@ -61,7 +61,7 @@ func (s *Server) knownHost(hostport string) bool {
 		host = h
 	}
 	host = strings.ToLower(strings.Trim(host, "[]"))
-	return isLoopback(host) || slices.ContainsFunc(s.cat.cfg.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
+	return loopback.Host(host) || slices.ContainsFunc(s.cat.cfg.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
 }
 
 // knownOrigin reports whether a browser may send requests from the origin. The origin "null", for example of a
@@ -72,16 +72,6 @@ func (s *Server) knownOrigin(origin string) bool {
 	}
 	u, err := url.Parse(origin)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && s.knownHost(u.Host)
-}
-
-// isLoopback reports whether the name always means this machine. A name other than localhost may resolve to any
-// address.
-func isLoopback(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback()
 }
 
 // arrivedOnLoopback reports whether the request came over a loopback address or a Unix socket. It is

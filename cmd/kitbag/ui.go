@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/exec"
 	"runtime"
@@ -22,6 +21,7 @@ import (
 	"github.com/kitbag-go/kitbag/agent/event"
 	"github.com/kitbag-go/kitbag/agent/session"
 	"github.com/kitbag-go/kitbag/inspect"
+	"github.com/kitbag-go/kitbag/internal/loopback"
 	"github.com/kitbag-go/kitbag/permission"
 )
 
@@ -93,7 +93,7 @@ func (f *uiFlags) run(cmd *cobra.Command) (err error) {
 		}
 	}
 	opts.Gateways, opts.Pins, opts.Accept = runningGateways, changedPins, acceptPin
-	if !isLoopback(host) {
+	if !loopback.Host(host) {
 		fmt.Fprintf(log, "! %s can be reached from other machines, and the connection is not encrypted: anyone who sees the URL can read and answer everything\n", plainLine(f.addr))
 		if name, err := os.Hostname(); err == nil {
 			opts.Hosts = append(opts.Hosts, name, host)
@@ -171,14 +171,6 @@ func serveUntil(ctx context.Context, l net.Listener, h http.Handler) error {
 	}
 	<-done
 	return nil
-}
-
-func isLoopback(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.IsLoopback()
 }
 
 // openBrowser opens a URL with the system's program for that. The URL must not come from others.

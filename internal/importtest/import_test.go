@@ -103,7 +103,8 @@ var allowed = map[string][]string{
 	"internal/openaitest":         {},
 	"internal/wiretest":           {},
 	"internal/oauthtest":          {},
-	"internal/oauthurl":           {},
+	"internal/oauthurl":           {"internal/loopback"},
+	"internal/loopback":           {},
 	"internal/casetest":           {"permission"},
 	"internal/groupcase":          {"toolkit", "tool"},
 	"internal/seed":               {},
@@ -132,6 +133,7 @@ var internalUsers = map[string][]string{
 
 	"internal/tracecontext": {"agent/agentotel", "mcpclient", "mcpserver"},
 	"internal/envref":       {"mcpclient", "mcpgateway"},
+	"internal/loopback":     {"internal/oauthurl", "model/anthropic", "mcpclient", "mcpserver", "mcpserver/oauth", "cmd/kitbag"},
 	"internal/replacefile":  {"model/replay", "mcpclient", "internal/mcpgroups", "cmd/kitbag", "cmd/kitbag/internal/term"},
 
 	"internal/strictjson":  {"redact", "internal/visible", "internal/mcpcontent", "model", "agent", "agui", "mcpclient", "mcpserver", "mcpserver/internal/rpc", "mcpgateway"},

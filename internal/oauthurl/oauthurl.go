@@ -3,9 +3,10 @@ package oauthurl
 
 import (
 	"fmt"
-	"net"
 	"net/url"
 	"strings"
+
+	"github.com/kitbag-go/kitbag/internal/loopback"
 )
 
 // Secure rejects an endpoint to which secrets would be sent unencrypted.
@@ -14,16 +15,10 @@ func Secure(endpoint string) error {
 	if err != nil {
 		return err
 	}
-	if u.Scheme == "https" && u.Host != "" || u.Scheme == "http" && Loopback(u.Hostname()) {
+	if u.Scheme == "https" && u.Host != "" || u.Scheme == "http" && loopback.Host(u.Hostname()) {
 		return nil
 	}
 	return fmt.Errorf("%q must be https", endpoint)
-}
-
-// Loopback reports whether a host is this machine, by its name or address.
-func Loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Metadata returns the possible URLs of an authorization server's metadata (RFC 8414, OpenID Connect Discovery).

@@ -16,6 +16,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"golang.org/x/time/rate"
 
+	"github.com/kitbag-go/kitbag/internal/loopback"
 	"github.com/kitbag-go/kitbag/internal/oauthurl"
 )
 
@@ -128,7 +129,7 @@ func (i *issuer) get(u string, to any) (found bool, err error) {
 
 func isLoopback(endpoint string) bool {
 	u, err := url.Parse(endpoint)
-	return err == nil && oauthurl.Loopback(u.Hostname())
+	return err == nil && loopback.Host(u.Hostname())
 }
 
 // boundedClient returns a client that reads only short answers and follows redirects only on the same host.

@@ -27,6 +27,9 @@
 // each tool call has its result at the start of the next message, text is never blank, ids and names have legal
 // characters only. Extras for other providers are left out.
 //
+// A property of a tool with a name that the API refuses, such as "$top", has another name on the wire. Its calls are
+// yielded with the tool's own names, when their arguments are complete.
+//
 // # Tools that are added late
 //
 // Current models accept changes of the tools at the end of the conversation. The list of tools at its head then stays the
@@ -45,7 +48,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -56,6 +58,7 @@ import (
 	sdk "github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/option"
 
+	"github.com/kitbag-go/kitbag/internal/loopback"
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/internal/again"
 	"github.com/kitbag-go/kitbag/model/internal/provider"
@@ -239,8 +242,7 @@ func (m *Model) keySource() string {
 
 // isLocal reports whether a host is this machine.
 func isLocal(host string) bool {
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback() || host == "localhost" || strings.HasSuffix(host, ".localhost")
+	return loopback.Host(host) || strings.HasSuffix(host, ".localhost")
 }
 
 // Name returns the name of the model, as the server knows it.

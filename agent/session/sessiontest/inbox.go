@@ -19,7 +19,7 @@ func Inbox(t *testing.T, open Opener) {
 		{"an input waits until it is consumed", (*suite).inputs},
 		{"an id is accepted once", (*suite).once},
 		{"a refused input", (*suite).refused},
-		{"a record consumes only waiting inputs", (*suite).takes},
+		{"a record consumes only waiting inputs", (*suite).consumes},
 		{"an input begins a session", (*suite).begins},
 		{"inputs are deleted with their session", (*suite).inputsDeleted},
 		{"limits of an inbox", (*suite).full},
@@ -62,7 +62,7 @@ func (s *suite) expectWaiting(id, want string) {
 	}
 }
 
-func takes(seq int, whole bool, ids ...string) session.Record {
+func consuming(seq int, whole bool, ids ...string) session.Record {
 	rec := record(seq, whole, fmt.Sprint(seq))
 	for _, id := range ids {
 		rec.Consumed = append(rec.Consumed, session.ConsumedInput{ID: id})
@@ -82,9 +82,9 @@ func (s *suite) inputs() {
 	if in := s.info("a"); in.Inputs != 4 {
 		s.Errorf("the list says that %d wait", in.Inputs)
 	}
-	s.append(log, takes(2, false, "b", "z"))
+	s.append(log, consuming(2, false, "b", "z"))
 	s.expectWaiting("a", "in.1 A")
-	s.append(log, record(3, false, `3`), takes(4, true, "A"))
+	s.append(log, record(3, false, `3`), consuming(4, true, "A"))
 	s.expectWaiting("a", "in.1")
 	s.send("a", "new", true)
 	s.expectWaiting("a", "in.1 new")
@@ -93,7 +93,7 @@ func (s *suite) inputs() {
 	}
 	s.close(log)
 	log = s.open("a")
-	s.append(log, takes(5, false, "in.1", "new"))
+	s.append(log, consuming(5, false, "in.1", "new"))
 	s.expectWaiting("a", "")
 	if in := s.info("a"); in.Inputs != 0 {
 		s.Errorf("the list says that %d wait", in.Inputs)
@@ -107,7 +107,7 @@ func (s *suite) once() {
 	s.send("a", "1", false)
 	s.send("b", "1", true)
 	log := s.open("a")
-	s.append(log, takes(1, true, "1"))
+	s.append(log, consuming(1, true, "1"))
 	s.send("a", "1", false)
 	s.append(log, record(2, true, `{}`))
 	s.close(log)
@@ -123,7 +123,7 @@ func (s *suite) refused() {
 	s.send("a", "1", true)
 	s.send("a", "2", true)
 	log := s.open("a")
-	rec := takes(1, true, "1", "2")
+	rec := consuming(1, true, "1", "2")
 	rec.Consumed[1].Refused = "no call waits for it"
 	s.append(log, rec)
 	s.close(log)
@@ -147,27 +147,27 @@ func (s *suite) refused() {
 	}
 }
 
-// takes checks that a record that consumes an input that does not wait is refused completely.
-func (s *suite) takes() {
+// consumes checks that a record that consumes an input that does not wait is refused completely.
+func (s *suite) consumes() {
 	s.send("a", "1", true)
 	log := s.open("a")
-	for _, bad := range []session.Record{takes(1, true, "2"), takes(1, true, "1", "1"), takes(1, true, "1", "")} {
+	for _, bad := range []session.Record{consuming(1, true, "2"), consuming(1, true, "1", "1"), consuming(1, true, "1", "")} {
 		if err := log.Append(s.Context(), bad); err == nil {
-			s.Errorf("a record that takes %v was stored", bad.Consumed)
+			s.Errorf("a record that consumes %v was stored", bad.Consumed)
 		}
 		s.expectWaiting("a", "1")
 	}
-	s.append(log, takes(1, true, "1"))
-	if err := log.Append(s.Context(), takes(2, false, "1")); err == nil {
-		s.Error("an input was taken twice")
+	s.append(log, consuming(1, true, "1"))
+	if err := log.Append(s.Context(), consuming(2, false, "1")); err == nil {
+		s.Error("an input was consumed twice")
 	}
 	s.close(log)
 	log = s.open("a")
-	if err := log.Append(s.Context(), takes(2, false, "1")); err == nil {
-		s.Error("an input was taken twice, by another writer")
+	if err := log.Append(s.Context(), consuming(2, false, "1")); err == nil {
+		s.Error("an input was consumed twice, by another writer")
 	}
 	s.append(log, record(2, false, `2`))
-	s.expectRecords(log, "a", takes(1, true, "1"), record(2, false, `2`))
+	s.expectRecords(log, "a", consuming(1, true, "1"), record(2, false, `2`))
 }
 
 // begins sends an input to a session that does not exist.
@@ -188,15 +188,15 @@ func (s *suite) begins() {
 	s.close(log) // it still exists
 	s.expectWaiting("a", "1 0")
 	log = s.open("a")
-	s.append(log, takes(1, true, "1"))
-	s.expectRecords(log, "a", takes(1, true, "1"))
+	s.append(log, consuming(1, true, "1"))
+	s.expectRecords(log, "a", consuming(1, true, "1"))
 }
 
 func (s *suite) inputsDeleted() {
 	s.send("a", "1", true) // a session with only inputs
 	s.send("b", "1", true)
 	log := s.open("b")
-	s.append(log, takes(1, true, "1"))
+	s.append(log, consuming(1, true, "1"))
 	s.close(log)
 	s.send("b", "2", true)
 	for _, id := range []string{"a", "b"} {
@@ -243,7 +243,7 @@ func (s *suite) full() {
 	}
 	s.send("b", "255", false) // which is in the inbox
 	log := s.open("b")
-	s.append(log, takes(1, true, "7"))
+	s.append(log, consuming(1, true, "7"))
 	s.send("b", "more", true)
 	s.close(log)
 }
@@ -287,7 +287,7 @@ func (s *suite) senders() {
 			ids = append(ids, e.ID)
 		}
 		if len(ids) > 0 {
-			s.append(log, takes(seq, seq == 1, ids...))
+			s.append(log, consuming(seq, seq == 1, ids...))
 			seq++
 		}
 	}

@@ -48,12 +48,12 @@ func start(_ context.Context, s work.Setup) (work.Run, error) {
 	r, err := runner.New(runner.Config{AppName: "bench", Agent: a, SessionService: session.InMemoryService(), AutoCreateSession: true})
 	var count atomic.Int64
 	return func(ctx context.Context, onText func(string)) (text string, err error) {
-		said := genai.NewContentFromText(work.Prompt, genai.RoleUser)
+		prompt := genai.NewContentFromText(work.Prompt, genai.RoleUser)
 		cfg := agent.RunConfig{StreamingMode: agent.StreamingModeSSE}
 		if s.Whole {
 			cfg.StreamingMode = agent.StreamingModeNone
 		}
-		for ev, err := range r.Run(ctx, "user", fmt.Sprint(count.Add(1)), said, cfg) {
+		for ev, err := range r.Run(ctx, "user", fmt.Sprint(count.Add(1)), prompt, cfg) {
 			if err != nil {
 				return "", err
 			}
@@ -75,8 +75,8 @@ func start(_ context.Context, s work.Setup) (work.Run, error) {
 }
 
 type idle struct {
-	agent agent.Agent
-	said  []*genai.Content
+	agent   agent.Agent
+	history []*genai.Content
 }
 
 func newSession(_ context.Context, s work.Setup, own bool) (func([]string) (any, error), error) {
@@ -90,7 +90,7 @@ func newSession(_ context.Context, s work.Setup, own bool) (func([]string) (any,
 			}
 		}
 		for i, text := range texts {
-			c.said = append(c.said, genai.NewContentFromText(text, []genai.Role{genai.RoleUser, genai.RoleModel}[i%2]))
+			c.history = append(c.history, genai.NewContentFromText(text, []genai.Role{genai.RoleUser, genai.RoleModel}[i%2]))
 		}
 		return c, nil
 	}, err

@@ -44,15 +44,15 @@ func start(ctx context.Context, s work.Setup) (work.Run, error) {
 	}
 	a, err := newAgent(ctx, m, s)
 	return func(ctx context.Context, onText func(string)) (string, error) {
-		said := []*schema.Message{schema.SystemMessage(work.System), schema.UserMessage(work.Prompt)}
+		messages := []*schema.Message{schema.SystemMessage(work.System), schema.UserMessage(work.Prompt)}
 		if s.Whole {
-			answer, err := a.Generate(ctx, said)
+			answer, err := a.Generate(ctx, messages)
 			if err != nil {
 				return "", err
 			}
 			return answer.Content, nil
 		}
-		stream, err := a.Stream(ctx, said)
+		stream, err := a.Stream(ctx, messages)
 		if err != nil {
 			return "", err
 		}
@@ -73,8 +73,8 @@ func start(ctx context.Context, s work.Setup) (work.Run, error) {
 }
 
 type idle struct {
-	agent *react.Agent
-	said  []*schema.Message
+	agent   *react.Agent
+	history []*schema.Message
 }
 
 func session(ctx context.Context, s work.Setup, own bool) (func([]string) (any, error), error) {
@@ -91,11 +91,11 @@ func session(ctx context.Context, s work.Setup, own bool) (func([]string) (any, 
 			}
 		}
 		for i, text := range texts {
-			said := schema.UserMessage(text)
+			m := schema.UserMessage(text)
 			if i%2 == 1 {
-				said = schema.AssistantMessage(text, nil)
+				m = schema.AssistantMessage(text, nil)
 			}
-			c.said = append(c.said, said)
+			c.history = append(c.history, m)
 		}
 		return c, nil
 	}, err

@@ -54,34 +54,34 @@ func add(args string) (string, error) {
 }
 
 func (a *agent) run(ctx context.Context, onText func(string)) (string, error) {
-	said := []openai.ChatCompletionMessage{
+	messages := []openai.ChatCompletionMessage{
 		{Role: openai.ChatMessageRoleSystem, Content: work.System},
 		{Role: openai.ChatMessageRoleUser, Content: work.Prompt},
 	}
 	for range a.setup.Steps {
-		answer, err := a.ask(ctx, said, onText)
+		answer, err := a.ask(ctx, messages, onText)
 		if err != nil {
 			return "", err
 		}
 		if len(answer.ToolCalls) == 0 {
 			return answer.Content, nil
 		}
-		said = append(append(said, answer), a.call(answer.ToolCalls)...)
+		messages = append(append(messages, answer), a.call(answer.ToolCalls)...)
 	}
 	return "", errors.New("too many steps")
 }
 
-func (a *agent) ask(ctx context.Context, said []openai.ChatCompletionMessage, onText func(string)) (openai.ChatCompletionMessage, error) {
+func (a *agent) ask(ctx context.Context, messages []openai.ChatCompletionMessage, onText func(string)) (openai.ChatCompletionMessage, error) {
 	answer := openai.ChatCompletionMessage{Role: openai.ChatMessageRoleAssistant}
 	if a.setup.Whole {
-		resp, err := a.client.CreateChatCompletion(ctx, openai.ChatCompletionRequest{Model: a.setup.Model, Messages: said, Tools: a.tools})
+		resp, err := a.client.CreateChatCompletion(ctx, openai.ChatCompletionRequest{Model: a.setup.Model, Messages: messages, Tools: a.tools})
 		if err != nil {
 			return answer, err
 		}
 		return resp.Choices[0].Message, nil
 	}
 	stream, err := a.client.CreateChatCompletionStream(ctx, openai.ChatCompletionRequest{
-		Model: a.setup.Model, Messages: said, Tools: a.tools, StreamOptions: &openai.StreamOptions{IncludeUsage: true},
+		Model: a.setup.Model, Messages: messages, Tools: a.tools, StreamOptions: &openai.StreamOptions{IncludeUsage: true},
 	})
 	if err != nil {
 		return answer, err

@@ -53,8 +53,8 @@ func start(ctx context.Context, s work.Setup) (work.Run, error) {
 
 // idle is a conversation. Because genkit has no agent, it consists of tools and messages.
 type idle struct {
-	tools []ai.ToolRef
-	said  []*ai.Message
+	tools   []ai.ToolRef
+	history []*ai.Message
 }
 
 func session(ctx context.Context, s work.Setup, own bool) (func([]string) (any, error), error) {
@@ -73,9 +73,9 @@ func session(ctx context.Context, s work.Setup, own bool) (func([]string) (any, 
 		}
 		for i, text := range texts {
 			if i%2 == 0 {
-				c.said = append(c.said, ai.NewUserTextMessage(text))
+				c.history = append(c.history, ai.NewUserTextMessage(text))
 			} else {
-				c.said = append(c.said, ai.NewModelTextMessage(text))
+				c.history = append(c.history, ai.NewModelTextMessage(text))
 			}
 		}
 		return c, nil

@@ -100,17 +100,17 @@ func compact(ctx context.Context, s work.Setup) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	var said []*message.Message
+	var history []*message.Message
 	for i := range 500 {
 		text := fmt.Sprintf("Message %d. ", i) + strings.Repeat("Some words. ", 16)
 		if i%2 == 0 {
-			said = append(said, message.User(text))
+			history = append(history, message.User(text))
 		} else {
-			said = append(said, message.Assistant(&message.Text{Text: text}))
+			history = append(history, message.Assistant(&message.Text{Text: text}))
 		}
 	}
 	return func() error {
-		st := &agent.State{Messages: slices.Clone(said)}
+		st := &agent.State{Messages: slices.Clone(history)}
 		if _, err := a.Reply(ctx, st, agent.Say(work.Prompt)); err != nil {
 			return err
 		}

@@ -88,11 +88,11 @@ func session(_ context.Context, s work.Setup, own bool) (func([]string) (any, er
 			}
 		}
 		for i, text := range texts {
-			said := message.User(text)
+			m := message.User(text)
 			if i%2 == 1 {
-				said = message.Assistant(&message.Text{Text: text})
+				m = message.Assistant(&message.Text{Text: text})
 			}
-			c.state.Messages = append(c.state.Messages, said)
+			c.state.Messages = append(c.state.Messages, m)
 		}
 		return c, nil
 	}, err

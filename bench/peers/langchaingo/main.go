@@ -35,13 +35,13 @@ func newModel(s work.Setup) (*openai.LLM, error) {
 	return openai.New(openai.WithToken(work.Key), openai.WithBaseURL(s.URL), openai.WithModel(s.Model), openai.WithHTTPClient(s.Client))
 }
 
-func newAgent(m *openai.LLM, s work.Setup, past ...prompts.MessageFormatter) *agents.Executor {
+func newAgent(m *openai.LLM, s work.Setup, history ...prompts.MessageFormatter) *agents.Executor {
 	var list []tools.Tool
 	for _, name := range s.Names() {
 		list = append(list, &addTool{name})
 	}
 	option := agents.NewOpenAIOption()
-	a := agents.NewOpenAIFunctionsAgent(m, list, option.WithSystemMessage(work.System), option.WithExtraMessages(past))
+	a := agents.NewOpenAIFunctionsAgent(m, list, option.WithSystemMessage(work.System), option.WithExtraMessages(history))
 	return agents.NewExecutor(a, agents.WithMaxIterations(s.Steps))
 }
 
@@ -76,15 +76,15 @@ func session(_ context.Context, s work.Setup, own bool) (func([]string) (any, er
 	}
 	// The messages belong to the agent, so conversations could only share its list of tools, which is a list of names.
 	return func(texts []string) (any, error) {
-		var past []prompts.MessageFormatter
+		var history []prompts.MessageFormatter
 		for i, text := range texts {
 			if i%2 == 0 {
-				past = append(past, prompts.NewHumanMessagePromptTemplate(text, nil))
+				history = append(history, prompts.NewHumanMessagePromptTemplate(text, nil))
 			} else {
-				past = append(past, prompts.NewAIMessagePromptTemplate(text, nil))
+				history = append(history, prompts.NewAIMessagePromptTemplate(text, nil))
 			}
 		}
-		return newAgent(m, s, past...), nil
+		return newAgent(m, s, history...), nil
 	}, nil
 }
 

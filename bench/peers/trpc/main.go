@@ -65,8 +65,8 @@ func start(_ context.Context, s work.Setup) (work.Run, error) {
 }
 
 type idle struct {
-	agent agent.Agent
-	said  []model.Message
+	agent   agent.Agent
+	history []model.Message
 }
 
 func session(_ context.Context, s work.Setup, own bool) (func([]string) (any, error), error) {
@@ -79,9 +79,9 @@ func session(_ context.Context, s work.Setup, own bool) (func([]string) (any, er
 		}
 		for i, text := range texts {
 			if i%2 == 0 {
-				c.said = append(c.said, model.NewUserMessage(text))
+				c.history = append(c.history, model.NewUserMessage(text))
 			} else {
-				c.said = append(c.said, model.NewAssistantMessage(text))
+				c.history = append(c.history, model.NewAssistantMessage(text))
 			}
 		}
 		return c, nil
