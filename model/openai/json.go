@@ -9,14 +9,16 @@ import (
 )
 
 // A jsonReader reads one JSON text in a single pass. Servers disagree about types, so a value
-// of an unexpected type reads as missing. Invalid JSON sets bad, and everything after it reads
-// as missing too.
+// of an unexpected type reads as missing, and sets mismatch unless it is null. Invalid JSON sets bad, and
+// everything after it reads as missing too.
 //
 // It is several times as fast as encoding/json: see the table in bench/RESULTS.md.
 type jsonReader struct {
 	data []byte
 	pos  int // of the next byte
 	bad  bool
+
+	mismatch bool
 }
 
 // fail records that the text is not valid JSON, and ends all loops over members and items.
@@ -47,14 +49,23 @@ func (r *jsonReader) null() bool {
 	return isNull
 }
 
+// starts reports whether the next value starts with the byte. Any other value is skipped.
+func (r *jsonReader) starts(first byte) bool {
+	c := r.peek()
+	if c != first {
+		r.mismatch = r.mismatch || c != 'n'
+		r.raw()
+	}
+	return c == first
+}
+
 // open reads the first byte of an object or array. Any other value is skipped.
 func (r *jsonReader) open(first byte) bool {
-	if r.peek() != first {
-		r.raw()
-		return false
+	ok := r.starts(first)
+	if ok {
+		r.pos++
 	}
-	r.pos++
-	return true
+	return ok
 }
 
 // more reads a comma or the closing bracket, and reports whether another member or item follows.
@@ -135,8 +146,7 @@ func (r *jsonReader) quoted() []byte {
 
 // text reads a string. Any other value, such as a number for an id, reads as "".
 func (r *jsonReader) text() string {
-	if r.peek() != '"' {
-		r.raw()
+	if !r.starts('"') {
 		return ""
 	}
 	return unquote(r.quoted())
@@ -171,11 +181,32 @@ var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n
 
 // count reads an integer; any other value reads as 0.
 func (r *jsonReader) count() int {
+	if r.null() {
+		return 0
+	}
 	n, err := strconv.Atoi(string(r.raw()))
 	if err != nil {
+		r.mismatch = true
 		return 0
 	}
 	return n
+}
+
+// number is like count, but nil for null.
+func (r *jsonReader) number() *int {
+	if r.null() {
+		return nil
+	}
+	n := r.count()
+	return &n
+}
+
+// value reads any value; it is nil for null.
+func (r *jsonReader) value() json.RawMessage {
+	if r.null() {
+		return nil
+	}
+	return r.raw()
 }
 
 // raw reads any value and returns its JSON, a slice of the text.

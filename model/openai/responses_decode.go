@@ -3,7 +3,6 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
-	"strconv"
 
 	sdk "github.com/sashabaranov/go-openai"
 )
@@ -35,67 +34,9 @@ type responseBody struct {
 	Incomplete        string // the reason; empty if the response is complete
 }
 
-// An eventReader reads the events of a response. Unlike a jsonReader it records values of an unexpected type.
-type eventReader struct {
-	jsonReader
-	mismatch bool
-}
-
-// is reports whether the next value starts with the byte. Otherwise it skips the value, which is a mismatch unless
-// it is null.
-func (r *eventReader) is(first byte) bool {
-	if r.null() {
-		return false
-	}
-	if r.peek() != first {
-		r.mismatch = true
-		r.raw()
-		return false
-	}
-	return true
-}
-
-// members is like that of jsonReader; a value that is not an object is a mismatch.
-func (r *eventReader) members(yield func(name []byte) bool) {
-	if r.is('{') {
-		r.jsonReader.members(yield)
-	}
-}
-
-// items is like that of jsonReader; a value that is not an array is a mismatch.
-func (r *eventReader) items(yield func() bool) {
-	if r.is('[') {
-		r.jsonReader.items(yield)
-	}
-}
-
-func (r *eventReader) text() string {
-	if !r.is('"') {
-		return ""
-	}
-	return unquote(r.quoted())
-}
-
-func (r *eventReader) number() *int {
-	if r.null() {
-		return nil
-	}
-	n, err := strconv.Atoi(string(r.raw()))
-	r.mismatch = r.mismatch || err != nil
-	return &n
-}
-
-// value reads any value; it is nil for null.
-func (r *eventReader) value() json.RawMessage {
-	if r.null() {
-		return nil
-	}
-	return r.raw()
-}
-
 // decode reads an event. It reports whether the payload is valid JSON, and whether its values have the right types.
 func (e *responseEvent) decode(payload []byte) (valid, matches bool) {
-	r := eventReader{jsonReader: jsonReader{data: payload}}
+	r := jsonReader{data: payload}
 	for name := range r.members {
 		switch string(name) {
 		case `"type"`:
@@ -105,9 +46,9 @@ func (e *responseEvent) decode(payload []byte) (valid, matches bool) {
 		case `"item_id"`:
 			e.ItemID = r.text()
 		case `"content_index"`:
-			e.ContentIndex = orZero(r.number())
+			e.ContentIndex = r.count()
 		case `"summary_index"`:
-			e.SummaryIndex = orZero(r.number())
+			e.SummaryIndex = r.count()
 		case `"delta"`:
 			e.Delta = r.value()
 		case `"text"`:
@@ -117,11 +58,11 @@ func (e *responseEvent) decode(payload []byte) (valid, matches bool) {
 		case `"arguments"`:
 			e.Arguments = r.value()
 		case `"part"`:
-			e.Part.Type, e.Part.Text = r.part()
+			e.Part.Type, e.Part.Text = r.eventPart()
 		case `"item"`:
 			e.Item = r.value()
 		case `"response"`:
-			if r.is('{') {
+			if r.starts('{') {
 				e.Response = r.body()
 			}
 		case `"object"`:
@@ -136,14 +77,7 @@ func (e *responseEvent) decode(payload []byte) (valid, matches bool) {
 	return !r.bad, !r.mismatch
 }
 
-func orZero(n *int) int {
-	if n == nil {
-		return 0
-	}
-	return *n
-}
-
-func (r *eventReader) part() (kind, text string) {
+func (r *jsonReader) eventPart() (kind, text string) {
 	var refusal string
 	for name := range r.members {
 		switch string(name) {
@@ -162,8 +96,8 @@ func (r *eventReader) part() (kind, text string) {
 
 // decodeBody reads a complete response; it returns nil if data is not one.
 func decodeBody(data []byte) *responseBody {
-	r := eventReader{jsonReader: jsonReader{data: data}}
-	if !r.is('{') {
+	r := jsonReader{data: data}
+	if !r.starts('{') {
 		return nil
 	}
 	b := r.body()
@@ -174,7 +108,7 @@ func decodeBody(data []byte) *responseBody {
 	return b
 }
 
-func (r *eventReader) body() *responseBody {
+func (r *jsonReader) body() *responseBody {
 	b := new(responseBody)
 	for name := range r.members {
 		switch string(name) {
@@ -185,7 +119,7 @@ func (r *eventReader) body() *responseBody {
 		case `"status"`:
 			b.Status = r.text()
 		case `"output"`:
-			if r.is('[') {
+			if r.starts('[') {
 				b.Output = []json.RawMessage{}
 				for range r.items {
 					b.Output = append(b.Output, r.raw())
@@ -239,7 +173,7 @@ func membersOf(data []byte) map[string]json.RawMessage {
 
 // decodeKept reads the kept items of an answer. ok is false if keep did not write them.
 func decodeKept(data []byte) (kept []keptItem, ok bool) {
-	r := eventReader{jsonReader: jsonReader{data: data}}
+	r := jsonReader{data: data}
 	for range r.items {
 		var k keptItem
 		for name := range r.members {
@@ -261,7 +195,7 @@ func decodeKept(data []byte) (kept []keptItem, ok bool) {
 	return kept, !r.bad && !r.mismatch
 }
 
-func (r *eventReader) keptParts() (parts []keptPart) {
+func (r *jsonReader) keptParts() (parts []keptPart) {
 	for range r.items {
 		var p keptPart
 		for name := range r.members {
@@ -269,7 +203,7 @@ func (r *eventReader) keptParts() (parts []keptPart) {
 			case `"type"`:
 				p.Type = r.text()
 			case `"size"`:
-				p.Size = orZero(r.number())
+				p.Size = r.count()
 			default:
 				r.raw()
 			}
