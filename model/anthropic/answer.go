@@ -24,7 +24,7 @@ type answer struct {
 	origin       string            // recorded in the extra; see keptAnswer
 	prefix       string            // identifies the request; see keptAnswer
 	names        map[string]string // tool names by the names on the wire
-	renames      map[string]*renames
+	renames      map[string]renames
 	conversation []*message.Message // its call ids must not be used again
 
 	id, model string
@@ -281,7 +281,7 @@ func (a *answer) delta(b *answerBlock, d *delta) {
 		}
 	case "input_json_delta":
 		b.args = append(b.args, d.PartialJSON...)
-		if b.kind == "tool_use" && d.PartialJSON != "" && a.renamesOf(b) == nil {
+		if b.kind == "tool_use" && d.PartialJSON != "" && a.ownProperties(b) == nil {
 			a.send(&model.ToolCallDelta{Index: b.call, Args: d.PartialJSON}, false)
 		}
 	default: // an unknown block lacks what the unknown delta adds
@@ -289,10 +289,10 @@ func (a *answer) delta(b *answerBlock, d *delta) {
 	}
 }
 
-// renamesOf returns the renamed properties of the tool that a block calls. Arguments that have any are yielded at the
-// end of the block.
-func (a *answer) renamesOf(b *answerBlock) *renames {
-	return a.renames[renamed(a.names, a.calls[b.call].name)]
+// ownProperties returns the tool's own names of properties, by the names on the wire, of the tool that a block calls; nil
+// if they are the same. Otherwise arguments are yielded at the end of the block.
+func (a *answer) ownProperties(b *answerBlock) map[string]string {
+	return a.renames[renamed(a.names, a.calls[b.call].name)].toOwn
 }
 
 // end ends a block. Servers that do not stream arguments send them at the start of the block.
@@ -304,14 +304,14 @@ func (a *answer) end(b *answerBlock) {
 	if b.kind != "tool_use" {
 		return
 	}
-	r, input := a.renamesOf(b), b.args
+	names, input := a.ownProperties(b), b.args
 	switch first := b.members["input"]; {
 	case len(input) == 0 && bytes.HasPrefix(first, []byte("{")) && string(first) != "{}":
 		input = first
-	case len(input) == 0 || r == nil: // nothing, or yielded before
+	case len(input) == 0 || names == nil: // nothing, or yielded before
 		return
 	}
-	a.send(&model.ToolCallDelta{Index: b.call, Args: string(r.ownInput(input))}, false)
+	a.send(&model.ToolCallDelta{Index: b.call, Args: string(renameKeys(input, names))}, false)
 }
 
 // blockBreak separates two blocks of text with a call of a server tool between them.

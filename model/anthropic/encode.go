@@ -45,7 +45,7 @@ type encoder struct {
 
 	pending []*model.ToolChange // see flush
 	defined map[string]bool     // tools that the request has defined so far
-	renames map[string]*renames // of these tools
+	renames map[string]renames  // of these tools
 }
 
 // newEncoder returns an encoder for a request with the given tools and system prompt. list has those of the tools that are
@@ -240,7 +240,7 @@ func callName(c *message.ToolCall) string { return cmp.Or(wireName(c.Name), "unk
 
 // input returns the input of a call on the wire.
 func (e *encoder) input(c *message.ToolCall) json.RawMessage {
-	return e.renames[c.Name].wireInput(callInput(c.Input))
+	return renameKeys(callInput(c.Input), e.renames[c.Name].toWire)
 }
 
 // callInput returns a call's input as an object, normalized: equal before and after it was stored.

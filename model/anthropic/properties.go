@@ -14,11 +14,11 @@ import (
 // maxProperty is the API's limit on the names of properties, in bytes.
 const maxProperty = 64
 
-// renames has the properties of a tool that have other names on the wire. It is nil if there are none.
+// renames has the properties of a tool that have other names on the wire. Most tools have none.
 type renames struct{ toWire, toOwn map[string]string }
 
 // renameProperties returns a schema with names that the API accepts.
-func renameProperties(schema json.RawMessage) (json.RawMessage, *renames) {
+func renameProperties(schema json.RawMessage) (json.RawMessage, renames) {
 	used, r := map[string]bool{}, renames{map[string]string{}, map[string]string{}}
 	walk := schemaWalk{name: func(name string) string { used[name] = true; return name }, value: func(v json.RawMessage) json.RawMessage { return v }}
 	walk.schema(schema)
@@ -34,11 +34,11 @@ func renameProperties(schema json.RawMessage) (json.RawMessage, *renames) {
 		used[name], r.toWire[own], r.toOwn[name] = true, name, own
 	}
 	if len(r.toWire) == 0 {
-		return schema, nil
+		return schema, r
 	}
 	walk.name = func(name string) string { return renamed(r.toWire, name) }
-	walk.value = r.wireInput
-	return walk.schema(schema), &r
+	walk.value = func(v json.RawMessage) json.RawMessage { return renameKeys(v, r.toWire) }
+	return walk.schema(schema), r
 }
 
 // legalProperty returns a name in which each byte that the API refuses is "_".
@@ -62,23 +62,12 @@ func renamed(names map[string]string, name string) string {
 	return name
 }
 
-// wireInput returns the arguments of a call with the names on the wire, ownInput those with the tool's own.
-func (r *renames) wireInput(input json.RawMessage) json.RawMessage {
-	if r == nil {
-		return input
-	}
-	return renameKeys(input, r.toWire)
-}
-
-func (r *renames) ownInput(input json.RawMessage) json.RawMessage {
-	if r == nil {
-		return input
-	}
-	return renameKeys(input, r.toOwn)
-}
-
-// renameKeys renames the members of all objects in a value. Invalid JSON is returned unchanged.
+// renameKeys renames the members of all objects in a value, such as the arguments of a call. Invalid JSON is returned
+// unchanged.
 func renameKeys(value json.RawMessage, names map[string]string) json.RawMessage {
+	if len(names) == 0 {
+		return value
+	}
 	return mapJSON(value, func(item json.RawMessage) json.RawMessage { return renameKeys(item, names) },
 		func(o map[string]json.RawMessage) {
 			for _, name := range slices.Sorted(maps.Keys(o)) {

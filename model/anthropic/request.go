@@ -27,7 +27,7 @@ type body struct {
 	names  map[string]string // tool names by the names on the wire
 	prefix string            // identifies everything before the answer
 
-	renames map[string]*renames // by tool name
+	renames map[string]renames // by tool name
 
 	late, forcedChoice, thinkingOff bool // it uses the features of the same names in refusals
 }

@@ -16,14 +16,14 @@ import (
 // A toolList is an encoded list of tools. It does not change once it is made.
 type toolList struct {
 	wire    []json.RawMessage
-	names   map[string]string   // tool names by the names on the wire
-	renames map[string]*renames // by tool name, of tools that have any
+	names   map[string]string  // tool names by the names on the wire
+	renames map[string]renames // by tool name, of tools that have any
 }
 
 // newToolList encodes tools, in their order. It fails if a schema is not an object, or if two tools have the same
 // name on the wire.
 func newToolList(tools []tool.Info) (*toolList, error) {
-	list := &toolList{names: make(map[string]string, len(tools)), renames: map[string]*renames{}}
+	list := &toolList{names: make(map[string]string, len(tools)), renames: map[string]renames{}}
 	for i := range tools {
 		name := wireName(tools[i].Name)
 		if err := provider.CheckName(list.names, name, tools[i].Name); err != nil {
@@ -40,13 +40,13 @@ func newToolList(tools []tool.Info) (*toolList, error) {
 }
 
 // toolParam encodes a tool, and puts its renames into all.
-func toolParam(t *tool.Info, all map[string]*renames) (json.RawMessage, error) {
+func toolParam(t *tool.Info, all map[string]renames) (json.RawMessage, error) {
 	schema, err := inputSchema(t.Input)
 	if err != nil {
 		return nil, fmt.Errorf("tool %q: %w", t.Name, err)
 	}
 	schema, r := renameProperties(schema)
-	if r != nil {
+	if len(r.toWire) > 0 {
 		all[t.Name] = r
 	}
 	p := sdk.BetaToolParam{Name: wireName(t.Name), InputSchema: param.Override[sdk.BetaToolInputSchemaParam](schema)}
