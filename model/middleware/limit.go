@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/message"
-
 	"github.com/kitbag-go/kitbag/model"
 	"github.com/kitbag-go/kitbag/model/internal/again"
+	"github.com/kitbag-go/kitbag/model/internal/size"
 )
 
 // LimitConfig configures [Limit]: the limits for any 60 seconds. 0 or less means no limit.
@@ -184,29 +184,6 @@ func (l *limiter) remove(g *grant) {
 // estimate returns roughly how many tokens a model will read.
 func estimate(req *model.Request) int {
 	const file = 1500 // tokens of an image or file
-	size, files := len(req.System), 0
-	for i := range req.Tools {
-		size += len(req.Tools[i].Name) + len(req.Tools[i].Description) + len(req.Tools[i].Input)
-	}
-	var add func(message.Blocks)
-	add = func(blocks message.Blocks) {
-		for _, b := range blocks {
-			switch b := b.(type) {
-			case *message.Text:
-				size += len(b.Text)
-			case *message.Hint:
-				size += len(b.Text)
-			case *message.ToolCall:
-				size += len(b.Name) + len(b.Input)
-			case *message.ToolResult:
-				add(b.Blocks)
-			case *message.Data:
-				files++
-			}
-		}
-	}
-	for _, m := range req.Messages {
-		add(m.Blocks)
-	}
-	return size/4 + files*file
+	text, files := size.Of(req)
+	return text/4 + files*file
 }

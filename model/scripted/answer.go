@@ -10,6 +10,7 @@ import (
 
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/model"
+	"github.com/kitbag-go/kitbag/model/internal/size"
 )
 
 // pieceSize is the approximate number of bytes in a delta: a few words.
@@ -42,8 +43,9 @@ func (a *answer) play(turn Turn) error {
 	if a.calls > 0 {
 		reason = model.FinishToolCalls
 	}
+	input, _ := size.Of(a.req)
 	return a.send(&model.Finish{Reason: reason, Model: "scripted", Usage: message.Usage{
-		Input: tokens(requestSize(a.req)), Output: tokens(a.output), Reasoning: tokens(a.thought),
+		Input: tokens(input), Output: tokens(a.output), Reasoning: tokens(a.thought),
 	}})
 }
 
@@ -124,36 +126,6 @@ func nextCallNumber(req *model.Request) int {
 
 // tokens estimates the tokens in size bytes: four bytes per token, rounded up.
 func tokens(size int) int { return (size + 3) / 4 }
-
-// requestSize returns the size in bytes of what a model would read.
-func requestSize(req *model.Request) int {
-	n := len(req.System)
-	for _, t := range req.Tools {
-		n += len(t.Name) + len(t.Description) + len(t.Input)
-	}
-	for _, m := range req.Messages {
-		n += blocksSize(m.Blocks)
-	}
-	return n
-}
-
-// blocksSize returns the size of what a model would read of a message. Images and reasoning do
-// not count.
-func blocksSize(bs message.Blocks) (n int) {
-	for _, b := range bs {
-		switch b := b.(type) {
-		case *message.Text:
-			n += len(b.Text)
-		case *message.Hint:
-			n += len(b.Text)
-		case *message.ToolCall:
-			n += len(b.Name) + len(b.Input)
-		case *message.ToolResult:
-			n += blocksSize(b.Blocks)
-		}
-	}
-	return n
-}
 
 // LastContains is a check for [Turn.Expect]: the last message, from the
 // user or with tool results, contains text.
