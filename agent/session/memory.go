@@ -43,8 +43,8 @@ var (
 // exists reports whether the session is stored, not just open.
 func (s *memorySession) exists() bool { return s != nil && len(s.records)+len(s.inputs) > 0 }
 
-// now returns the current Info of the session.
-func (s *memorySession) now() Info {
+// current returns the current Info of the session.
+func (s *memorySession) current() Info {
 	in := s.info
 	in.Labels = maps.Clone(in.Labels)
 	in.Inputs = len(s.waiting())
@@ -107,7 +107,7 @@ func (m *memory) List(ctx context.Context, q Query) (Page, error) {
 	var infos []Info
 	for _, s := range m.sessions {
 		if s.exists() {
-			infos = append(infos, s.now())
+			infos = append(infos, s.current())
 		}
 	}
 	return q.Page(infos)
@@ -140,7 +140,7 @@ func (m *memory) Read(ctx context.Context, id string, seq int64) (Info, []Record
 	if !s.exists() {
 		return Info{}, nil, fmt.Errorf("session %q: %w", id, fs.ErrNotExist)
 	}
-	in := s.now()
+	in := s.current()
 	if seq == 0 {
 		seq = in.Seq
 	}

@@ -164,7 +164,7 @@ func (e *encoder) unit(msgs []*message.Message) (n int, err error) {
 	case message.RoleSystem, message.RoleUser:
 		e.user(m.Blocks)
 	case message.RoleTool: // results without a call, or of a call that has a result already
-		e.user(provider.Strays(m, nil))
+		e.user(provider.Unmatched(m, nil))
 	case message.RoleAssistant:
 		return e.assistantUnit(msgs)
 	default:

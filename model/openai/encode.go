@@ -87,7 +87,7 @@ func (e *encoder) unit(msgs []*message.Message) (n int, settled bool, err error)
 	case message.RoleUser:
 		e.user(m.Name, m.Blocks)
 	case message.RoleTool: // results without a call, or of a call that has a result already
-		e.user("", provider.Strays(m, nil))
+		e.user("", provider.Unmatched(m, nil))
 	case message.RoleAssistant:
 		return e.assistantUnit(msgs)
 	default:

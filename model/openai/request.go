@@ -55,7 +55,7 @@ func (m *Model) encode(p *protocol, req *model.Request) (b body, tools *toolList
 		}
 	}
 	if p.responses {
-		return nil, nil, errors.New("no message of the request has content; the Responses API needs one besides the system prompt")
+		return nil, nil, errors.New("no message of the request has content; the Responses API needs one in addition to the system prompt")
 	}
 	return nil, nil, errors.New("the request has neither a system prompt nor a message with content; add one")
 }

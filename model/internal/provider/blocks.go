@@ -36,14 +36,14 @@ func Batch(msgs []*message.Message, results map[string]*message.ToolResult) (cal
 				results[r.ID] = r
 			}
 		}
-		later = append(later, Strays(m, results)...)
+		later = append(later, Unmatched(m, results)...)
 	}
 	return calls, later, n, nil
 }
 
-// Strays returns the blocks of a tool message that must be sent in a user message: its hints and, as text, the
+// Unmatched returns the blocks of a tool message that must be sent in a user message: its hints and, as text, the
 // results that used does not have: those without a call, and all but the first result of a call.
-func Strays(m *message.Message, used map[string]*message.ToolResult) message.Blocks {
+func Unmatched(m *message.Message, used map[string]*message.ToolResult) message.Blocks {
 	found := hints(m.Blocks)
 	for _, b := range m.Blocks {
 		if r, ok := b.(*message.ToolResult); ok && used[r.ID] != r {
