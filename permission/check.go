@@ -1,15 +1,12 @@
 package permission
 
 import (
-	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 )
 
 // Add appends rules that are not in the policy yet. It returns an error, and adds nothing, if one of them has no
@@ -80,19 +77,4 @@ func checkDir(d string) error {
 		return nil
 	}
 	return fmt.Errorf("%q is not absolute; write the full path", d)
-}
-
-// A Record is an entry about a decision, for later review: the question, the answer, the reason, and the rule. It
-// encodes as one line of JSON.
-type Record struct {
-	Time     time.Time       `json:"time,omitzero"`
-	Tool     string          `json:"tool"`
-	Input    json.RawMessage `json:"input"`
-	Mode     Mode            `json:"mode"`
-	Decision Decision        `json:"decision"`
-}
-
-// NewRecord describes the decision d about c under p. The caller sets Time.
-func NewRecord(p *Policy, c *Call, d Decision) Record {
-	return Record{Tool: c.Tool, Input: c.Input, Mode: cmp.Or(p.Mode, ModeDefault), Decision: d}
 }

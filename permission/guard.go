@@ -5,33 +5,35 @@ import (
 	"slices"
 )
 
-// The methods below call the Checker of a call. A bug in one must neither allow a call nor end the program, so a
-// panic counts as the safe answer.
-
-func (c *Call) check(p *Policy) (v Verdict) {
-	if c.Checker == nil {
-		return v
-	}
+// guarded calls a method of a Checker. A bug in one must neither allow a call nor end the program, so guarded returns
+// the safe answer if it panics.
+func guarded[T any](safe T, call func() T) (answer T) {
 	defer func() {
 		if recover() != nil {
-			v = Verdict{Behavior: Ask, Safety: true, Reason: "the tool cannot judge this call"}
+			answer = safe
 		}
 	}()
-	return c.Checker.Check(p)
+	return call()
+}
+
+func (c *Call) checker() Checker {
+	if c.Checker == nil {
+		return BaseChecker{}
+	}
+	return c.Checker
+}
+
+func (c *Call) check(p *Policy) Verdict {
+	broken := Verdict{Behavior: Ask, Safety: true, Reason: "the tool cannot judge this call"}
+	return guarded(broken, func() Verdict { return c.checker().Check(p) })
 }
 
 var errCannotMatch = errors.New("the tool cannot match the rule")
 
 func (c *Call) match(p *Policy, r Rule) (matched bool, err error) {
-	if c.Checker == nil {
-		return false, ErrNoPatterns
-	}
-	defer func() {
-		if recover() != nil {
-			matched, err = false, errCannotMatch
-		}
-	}()
-	return c.Checker.Match(p, r)
+	err = errCannotMatch // unless Match returns
+	guarded(false, func() bool { matched, err = c.checker().Match(p, r); return true })
+	return matched, err
 }
 
 // TakesPatterns reports whether rules for the tool may have a pattern.
@@ -40,38 +42,16 @@ func (c *Call) TakesPatterns(p *Policy) bool {
 	return !errors.Is(err, ErrNoPatterns)
 }
 
-func (c *Call) suggest(p *Policy) (rules []Rule) {
-	checker := c.Checker
-	if checker == nil {
-		checker = BaseChecker{}
-	}
-	defer func() {
-		if recover() != nil {
-			rules = nil
-		}
-	}()
-	rules = checker.Suggest(p)
-	owned := false // the slice may be the tool's
+func (c *Call) suggest(p *Policy) []Rule {
+	rules := slices.Clone(guarded(nil, func() []Rule { return c.checker().Suggest(p) })) // they may be the tool's own
 	for i := range rules {
-		if rules[i].Tool != "" {
-			continue
+		if rules[i].Tool == "" {
+			rules[i].Tool = c.Tool
 		}
-		if !owned {
-			rules, owned = slices.Clone(rules), true
-		}
-		rules[i].Tool = c.Tool
 	}
 	return rules
 }
 
-func (c *Call) parts(p *Policy) (parts []Part) {
-	if c.Checker == nil {
-		return nil
-	}
-	defer func() {
-		if recover() != nil {
-			parts = nil
-		}
-	}()
-	return c.Checker.Parts(p)
+func (c *Call) parts(p *Policy) []Part {
+	return guarded(nil, func() []Part { return c.checker().Parts(p) })
 }

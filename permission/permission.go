@@ -21,21 +21,21 @@
 // Deny rules come first, so that neither a tool nor a mode overrides them. A control tool
 // is allowed right after the tool's own deny.
 //
-// If in doubt, it denies or asks. An unknown mode denies, and so does a rule of an unknown behavior; a deny or ask rule
-// with an invalid pattern matches, an allow rule with one does not. [Explain] returns the same decision with all its
-// steps.
+// If in doubt, it denies or asks. An unknown mode denies, and so does a rule with an unknown behavior. A deny or ask
+// rule with an invalid pattern covers every call of its tool; such an allow rule covers none. [Explain] returns the
+// same decision with all its steps.
 //
-// A decision is not about the arguments as written, but about what the tool has found the call to do. That is its
-// [Judgement], which is passed to the tool with the call.
-//
-// # The network
-//
-// A confined call can use the network only if a rule or a user allows that. An allow rule Network allows it for every
-// call. An allow rule for a call, or a user who allows it, also allows the network for that call if it is known to use
-// it. No mode allows it. With a deny rule Network no confined call can use the network.
+// A decision is about what the call does, which its tool determines, and not about the arguments as written. What the
+// tool has determined is the [Judgement], which is passed to the tool with the call.
 //
 // Policies are stored as the "permissions" member of a settings file, which [ParseSettings] reads. [Policy.Check]
 // finds rules that cannot work before they are needed.
+//
+// # The network
+//
+// A confined call can use the network only if a rule or a user allows that. The allow rule Network allows it for every
+// call. An allow rule for a call, or a user who allows it, also allows the network for that call if it is known to use
+// it. No mode allows it. With the deny rule Network no confined call can use the network.
 //
 // # What is and what is not a boundary
 //
