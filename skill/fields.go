@@ -241,7 +241,6 @@ func notInName(c rune) bool {
 var whenWords = strings.Fields(`when whenever if before after while during use used useful ask asks asked need needs
 	needed want wants trigger triggers invoke`)
 
-// saysWhen reports whether a description has one of whenWords.
 func saysWhen(description string) bool {
 	words := strings.FieldsFunc(strings.ToLower(description), func(c rune) bool { return !unicode.IsLetter(c) })
 	return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(whenWords, w) })

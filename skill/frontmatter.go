@@ -22,7 +22,7 @@ const (
 )
 
 // Parse reads the text of a SKILL.md and reports what is wrong with it, with path as the
-// file's name. The skill is nil exactly if a diagnostic is Fatal; other breaches of the
+// file's name. The skill is nil exactly if a diagnostic is Fatal; other violations of the
 // specification are only reported. Rules that need the skill's folder are not checked.
 func Parse(path string, content []byte) (*Skill, []Diagnostic) {
 	r := &report{file: path}

@@ -62,13 +62,14 @@ func expand(folder string) (string, error) {
 
 // Memory returns a Loader of the given skills, which are checked like those of files;
 // each needs a name and a description.
-func Memory(skills ...*Skill) Loader { return loader{memory(slices.Clone(skills))} }
+func Memory(skills ...*Skill) Loader { return loader{&memory{slices.Clone(skills)}} }
 
-type memory []*Skill
+// A memory is a pointer in a Loader, so that loaders can be compared; so is a merged.
+type memory struct{ skills []*Skill }
 
-func (m memory) find(context.Context) (*findings, error) {
+func (m *memory) find(context.Context) (*findings, error) {
 	f := &findings{}
-	for _, s := range m {
+	for _, s := range m.skills {
 		r := &report{file: s.Path}
 		checkFields(r, s, "", nil)
 		f.list = append(f.list, r.list...)
@@ -81,13 +82,13 @@ func (m memory) find(context.Context) (*findings, error) {
 
 // Merge joins loaders. Of two skills with the same name the first wins and the other is
 // reported. A loader that fails is reported and does not affect the others.
-func Merge(loaders ...Loader) Loader { return loader{merged(slices.Clone(loaders))} }
+func Merge(loaders ...Loader) Loader { return loader{&merged{slices.Clone(loaders)}} }
 
-type merged []Loader
+type merged struct{ loaders []Loader }
 
-func (m merged) find(ctx context.Context) (*findings, error) {
+func (m *merged) find(ctx context.Context) (*findings, error) {
 	joined := &findings{}
-	for _, l := range m {
+	for _, l := range m.loaders {
 		f, err := find(ctx, l)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()

@@ -9,7 +9,7 @@ const (
 	maxNesting = 32
 )
 
-// marks are the characters of which the inline parser keeps a list or searches from.
+// marks are the characters that the inline parser remembers until it finds the matching one.
 const marks = "*_[]!<&`"
 
 // limitMarkup replaces marks beyond the limits, byte for byte, so that offsets stay valid.

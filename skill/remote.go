@@ -80,8 +80,8 @@ func (s *Skill) Manifest() ([]ManifestFile, error) {
 	return list, nil
 }
 
-// A hashed is an entry of a manifest, with the time of the file that it was made from.
-type hashed struct {
+// A cachedEntry is an entry of a manifest, with the modification time of its file.
+type cachedEntry struct {
 	ManifestFile
 	mtime time.Time
 }
@@ -94,8 +94,8 @@ func (s *Skill) manifestFile(name string) (ManifestFile, error) {
 			return ManifestFile{}, err
 		}
 		mtime = info.ModTime()
-		if old, ok := s.hashes.Load(name); ok && old.(hashed).mtime.Equal(mtime) && old.(hashed).Bytes == info.Size() {
-			return old.(hashed).ManifestFile, nil
+		if old, ok := s.hashes.Load(name); ok && old.(cachedEntry).mtime.Equal(mtime) && old.(cachedEntry).Bytes == info.Size() {
+			return old.(cachedEntry).ManifestFile, nil
 		}
 	}
 	data, err := s.Read(context.Background(), name) // a local file
@@ -103,7 +103,7 @@ func (s *Skill) manifestFile(name string) (ManifestFile, error) {
 		return ManifestFile{}, err
 	}
 	m := ManifestFile{name, int64(len(data)), Digest(data)}
-	s.hashes.Store(name, hashed{m, mtime})
+	s.hashes.Store(name, cachedEntry{m, mtime})
 	return m, nil
 }
 

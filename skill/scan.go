@@ -22,7 +22,6 @@ const (
 	skillFile = "SKILL.md"
 )
 
-// isSkillFile accepts SKILL.md in any case.
 func isSkillFile(name string) bool { return strings.EqualFold(name, skillFile) }
 
 // A scanner loads the skills of a place and caches them. If nothing has changed since the
@@ -77,7 +76,6 @@ func (s *scanner) find(ctx context.Context) (*findings, error) {
 	return s.scan(ctx)
 }
 
-// unchanged reports whether all stamps are fresh, with one stat call for each.
 func (s *scanner) unchanged() bool {
 	for _, st := range s.stamps {
 		if info, err := s.stat(st.path); err != nil || !st.fresh(info) {

@@ -46,7 +46,7 @@ type Skill struct {
 
 	once   sync.Once
 	doc    *Document
-	hashes sync.Map // hashed, by name
+	hashes sync.Map // cachedEntry, by name
 }
 
 // Document is the parsed body. It is parsed by the first call.
@@ -144,7 +144,7 @@ func (r *report) warn(rule string, line int, format string, args ...any) {
 	r.add(Diagnostic{Rule: rule, Line: line, Severity: SeverityWarning}, format, args)
 }
 
-// fault reports a breach of the specification that does not prevent loading.
+// fault reports a violation of the specification that does not prevent loading.
 func (r *report) fault(rule string, line int, format string, args ...any) {
 	r.add(Diagnostic{Rule: rule, Line: line, Severity: SeverityError}, format, args)
 }
@@ -154,7 +154,6 @@ func (r *report) fatal(rule string, line int, format string, args ...any) {
 	r.add(Diagnostic{Rule: rule, Line: line, Severity: SeverityError, Fatal: true}, format, args)
 }
 
-// failed reports whether the skill cannot be loaded.
 func (r *report) failed() bool {
 	return slices.ContainsFunc(r.list, func(d Diagnostic) bool { return d.Fatal })
 }

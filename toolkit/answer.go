@@ -31,8 +31,8 @@ type skillLine struct {
 	Description string `json:"description"`
 }
 
-// An opened is the answer of a control tool after a transition.
-type opened struct {
+// A transitionReport is the answer of a control tool after a transition.
+type transitionReport struct {
 	Active      []openGroup   `json:"active"`
 	Unavailable []failedGroup `json:"unavailable,omitempty"`
 	Closed      []string      `json:"closed,omitempty"`
@@ -45,7 +45,7 @@ type failedGroup struct {
 }
 
 // text returns the answer for the model; leftOut says that groups were closed because the call left them out.
-func (o *opened) text(leftOut bool) string {
+func (o *transitionReport) text(leftOut bool) string {
 	var b strings.Builder
 	if len(o.Active) == 0 {
 		b.WriteString("No group is open now.")
@@ -122,8 +122,8 @@ func (g *openGroup) write(b *strings.Builder) {
 	b.WriteString("\n</group>")
 }
 
-// A wording says what the answer of a control tool includes.
-type wording struct {
+// reportOptions say what the answer of a control tool includes.
+type reportOptions struct {
 	newOnly  bool // instructions and skills only of groups that were opened
 	leftOut  bool // groups were closed because the call left them out
 	allTools bool // tools of all open groups, not only of those that were opened
@@ -134,7 +134,7 @@ type wording struct {
 // because the end of a conversation can change without invalidating the provider's cache. A group whose sources
 // failed and that has nothing else is reported as unavailable, although it is open in the scope: its tools appear
 // once a source can be listed.
-func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, how wording) (answer, error) {
+func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, how reportOptions) (answer, error) {
 	c := tk.now.Load()
 	r := c.current(s)
 	c.evalPredicates(r)
@@ -142,7 +142,7 @@ func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, how wordin
 	if err != nil {
 		return answer{}, err
 	}
-	data := opened{Active: []openGroup{}, Closed: c.grantedOf(out.Closed, r.ceiling)}
+	data := transitionReport{Active: []openGroup{}, Closed: c.grantedOf(out.Closed, r.ceiling)}
 	for _, g := range groups {
 		g.Opened = slices.Contains(out.Opened, g.Name)
 		switch {
@@ -164,7 +164,7 @@ func (tk *Toolkit) report(ctx context.Context, s *Scope, out Outcome, how wordin
 
 // openGroups describes the groups that are open and granted, in order of registration,
 // and returns the skills that could not be loaded.
-func (c *catalogue) openGroups(ctx context.Context, r *resolved) (out []openGroup, skipped []Skipped, err error) {
+func (c *catalogue) openGroups(ctx context.Context, r *scopeState) (out []openGroup, skipped []Skipped, err error) {
 	for i, g := range c.groups {
 		if !r.open[i] || !c.grantsGroup(i, r.ceiling) {
 			continue
@@ -185,7 +185,7 @@ func (c *catalogue) openGroups(ctx context.Context, r *resolved) (out []openGrou
 }
 
 // toolLines returns the visible tools of the group, with the first line of their descriptions.
-func (c *catalogue) toolLines(g int, r *resolved) []toolLine {
+func (c *catalogue) toolLines(g int, r *scopeState) []toolLine {
 	var out []toolLine
 	for _, e := range c.groups[g].entries {
 		if c.visible(e, r) {

@@ -20,26 +20,26 @@ import (
 // A program may have one for each of thousands of conversations, so maps are made only when
 // needed and equal places are shared.
 type catalogue struct {
-	gen      uint64
-	cfg      Config
-	rules    *rules // of cfg.Preset
-	basic    *group
-	groups   []*group            // in order of registration
-	index    map[string]int      // position in groups by name
-	entries  []*entry            // in order of registration
-	tools    map[string][]*entry // by name; nil up to maxLinear tools; see named
-	labels   map[string][]*entry // by label, in order of registration; nil unless groups are labels
-	always   []*entry            // those that can be visible without an open group, in order of registration
-	whens    []*entry            // those with a predicate
-	skipped  []Skipped           // tools that were left out
-	control  *Control
-	reserved map[string]bool      // names of the control tools of all groups
-	built    map[*source]*listing // the list of each source; nil if it was not listed yet
-	static   sync.Map             // ceiling → infos of static control tools
-	kept     atomic.Int32         // the approximate length of static
-	due      time.Time            // when the next source must be listed again; zero for never
-	prompt   *prompt
-	shadows  bool // two tools share a name
+	gen        uint64
+	cfg        Config
+	rules      *rules // of cfg.Preset
+	basic      *group
+	groups     []*group            // in order of registration
+	index      map[string]int      // position in groups by name
+	entries    []*entry            // in order of registration
+	tools      map[string][]*entry // by name; nil up to maxLinear tools; see named
+	labels     map[string][]*entry // by label, in order of registration; nil unless groups are labels
+	always     []*entry            // those that can be visible without an open group, in order of registration
+	predicates []*entry            // those with a predicate
+	skipped    []Skipped           // tools that were left out
+	control    *Control
+	reserved   map[string]bool      // names of the control tools of all groups
+	built      map[*source]*listing // the list of each source; nil if it was not listed yet
+	static     sync.Map             // ceiling → infos of static control tools
+	kept       atomic.Int32         // the approximate length of static
+	due        time.Time            // when the next source must be listed again; zero for never
+	prompt     *prompt
+	shadows    bool // two tools share a name
 
 	searched sync.Once
 	words    *searchIndex
@@ -64,7 +64,7 @@ type entry struct {
 	*place
 	hash atomic.Pointer[[sha256.Size]byte]
 	seq  int32
-	when int32 // position in catalogue.whens, or -1
+	when int32 // position in catalogue.predicates, or -1
 }
 
 // A place is where a tool is registered and what decides its visibility. It is
@@ -138,7 +138,7 @@ func (g Group) clone() Group {
 }
 
 // current returns the state of the scope now, in terms of the catalogue.
-func (c *catalogue) current(s *Scope) *resolved {
+func (c *catalogue) current(s *Scope) *scopeState {
 	st, _ := s.snapshot(c)
 	return c.resolve(st)
 }

@@ -80,7 +80,7 @@ func (tk *Toolkit) watch(c *catalogue, s *Scope) func([]step) Change {
 		ev.Tools = len(changed) > 0 && c.rules.everyTransition || digest() != before
 		ev.Skills = slices.ContainsFunc(changed, func(name string) bool {
 			i, ok := c.index[name]
-			return ok && c.groups[i].skilled() && c.grantsGroup(i, s.Ceiling())
+			return ok && c.groups[i].hasSkills() && c.grantsGroup(i, s.Ceiling())
 		})
 		return ev
 	}

@@ -18,10 +18,10 @@ import (
 // zero Control has no tools, so that only the host opens groups. The functions must be safe
 // for concurrent use; a nil one counts as one with an empty result.
 type Control struct {
-	// Tools returns the control tools for a scope, which is nil if only their names matter. Groups are those that
-	// the scope's ceiling grants: never name others. The tools call [Toolkit.Enable], [Toolkit.Disable] or
-	// [Toolkit.Set]; their Info must have Control set. Those that are not read-only run after the other calls of a
-	// model answer; see [View.ChangesGroups].
+	// Tools returns the control tools for a scope, which is nil if only their names matter. groups are those that
+	// the scope's ceiling grants; the tools must not name any others. The tools call [Toolkit.Enable],
+	// [Toolkit.Disable] or [Toolkit.Set]; their Info must have Control set. Those that are not read-only run after
+	// the other calls of the same answer; see [View.ChangesGroups].
 	Tools func(tk *Toolkit, s *Scope, groups []GroupInfo) []tool.Tool
 
 	// Static says that the Info of the tools depends on which groups exist, but not on
@@ -68,14 +68,14 @@ func (c *Control) check() error {
 // Report returns the answer of a control tool after a transition: the open groups, what was closed, which sources
 // could not be listed, and the tools, instructions and skills of the groups that were opened.
 func (tk *Toolkit) Report(ctx context.Context, s *Scope, out Outcome) (*tool.Result, error) {
-	a, err := tk.report(ctx, s, out, wording{newOnly: true})
+	a, err := tk.report(ctx, s, out, reportOptions{newOnly: true})
 	return a.result(), err
 }
 
 // ReportAll is like Report, for a control whose calls name all groups that should be open: it
 // includes the instructions and skills of all of them, and their tools too if nothing has changed.
 func (tk *Toolkit) ReportAll(ctx context.Context, s *Scope, out Outcome) (*tool.Result, error) {
-	a, err := tk.report(ctx, s, out, wording{leftOut: true, allTools: !out.Changed()})
+	a, err := tk.report(ctx, s, out, reportOptions{leftOut: true, allTools: !out.Changed()})
 	return a.result(), err
 }
 
@@ -85,7 +85,7 @@ func (a answer) result() *tool.Result {
 
 // controlTools returns the control tools, bound to the scope, without those that the host
 // replaced or hid. There are none if the ceiling grants no group.
-func (tk *Toolkit) controlTools(c *catalogue, s *Scope, r *resolved) []tool.Tool {
+func (tk *Toolkit) controlTools(c *catalogue, s *Scope, r *scopeState) []tool.Tool {
 	var out []tool.Tool
 	if c.hasSkills(r.ceiling) {
 		out = append(out, &skillViewer{tk, s})
@@ -104,7 +104,7 @@ const maxCeilings = 256
 
 // controlInfos returns the definitions of controlTools. For a static control it caches them
 // by ceiling and by whether there are skills, since a schema of fifty groups costs more than the rest of a view.
-func (tk *Toolkit) controlInfos(c *catalogue, s *Scope, r *resolved) []tool.Info {
+func (tk *Toolkit) controlInfos(c *catalogue, s *Scope, r *scopeState) []tool.Info {
 	key := strconv.FormatBool(c.hasSkills(r.ceiling)) + r.ceiling.String()
 	if c.control.Static {
 		if kept, ok := c.static.Load(key); ok {

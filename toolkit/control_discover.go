@@ -103,7 +103,7 @@ func newSearchTool(tk *Toolkit, s *Scope, description string) tool.Tool {
 }
 
 // allOpen returns the state as if every group were open.
-func (c *catalogue) allOpen(r *resolved) *resolved {
+func (c *catalogue) allOpen(r *scopeState) *scopeState {
 	all := *r
 	all.open = make([]bool, len(c.groups))
 	all.order = make([]int, len(c.groups))
@@ -115,7 +115,7 @@ func (c *catalogue) allOpen(r *resolved) *resolved {
 
 // reach returns the state in which calls are looked up: with a [Control.Caller] every group
 // counts as open.
-func (c *catalogue) reach(r *resolved) *resolved {
+func (c *catalogue) reach(r *scopeState) *scopeState {
 	if c.control.Caller != "" {
 		return c.allOpen(r)
 	}
@@ -124,7 +124,7 @@ func (c *catalogue) reach(r *resolved) *resolved {
 
 // loadAll returns the catalogue with the lists of all sources of granted groups, and the
 // state as if every group were open.
-func (tk *Toolkit) loadAll(ctx context.Context, s *Scope) (*catalogue, *resolved, error) {
+func (tk *Toolkit) loadAll(ctx context.Context, s *Scope) (*catalogue, *scopeState, error) {
 	c := tk.now.Load()
 	st, _ := s.snapshot(c)
 	sources := slices.Clone(c.basic.sources)
@@ -169,9 +169,9 @@ func (tk *Toolkit) Search(ctx context.Context, s *Scope, query, group string, li
 	return out, nil
 }
 
-// hits returns the tools that a search finds, and the index of the group that it is limited to,
-// or -1. The limit applies only to queries with words.
-func (c *catalogue) hits(r *resolved, query, group string, limit int) (hits []*entry, only int, err error) {
+// hits returns the tools that a search finds, and the index of the group to which the search is limited, or -1. The
+// limit applies only to queries with words.
+func (c *catalogue) hits(r *scopeState, query, group string, limit int) (hits []*entry, only int, err error) {
 	only = -1
 	if group != "" {
 		i, ok := c.index[group]
@@ -263,7 +263,7 @@ func foundText(found []foundTool, missed []string) string {
 }
 
 // grantedNames returns the names of the tool's groups that the ceiling grants.
-func (c *catalogue) grantedNames(e *entry, r *resolved) []string {
+func (c *catalogue) grantedNames(e *entry, r *scopeState) []string {
 	var out []string
 	for _, g := range e.groups {
 		if c.grantsGroup(g, r.ceiling) {
@@ -321,7 +321,7 @@ func (tk *Toolkit) describeTools(ctx context.Context, s *Scope, input json.RawMe
 
 // hiddenFromSearch returns the error for a name that call_tool and describe_tools
 // do not know.
-func (c *catalogue) hiddenFromSearch(name string, r *resolved) *HiddenError {
+func (c *catalogue) hiddenFromSearch(name string, r *scopeState) *HiddenError {
 	b := &body{c: c, r: r}
 	for _, e := range c.entries {
 		if c.visible(e, r) {
@@ -333,7 +333,7 @@ func (c *catalogue) hiddenFromSearch(name string, r *resolved) *HiddenError {
 
 // failedSources returns the sources of granted groups that failed to list their tools,
 // with the reason, in order.
-func (c *catalogue) failedSources(r *resolved) []string {
+func (c *catalogue) failedSources(r *scopeState) []string {
 	out := c.failed(c.basic.sources)
 	for i, g := range c.groups {
 		if c.grantsGroup(i, r.ceiling) {

@@ -241,8 +241,8 @@ func shownGroups(groups []GroupInfo) []string {
 	return out
 }
 
-// unfold visits the groups without a parent, sorted by name, and the children of each open group after it. It
-// visits a group once, below its first open parent, and not while all its parents are closed.
+// unfold visits the groups that can be opened now: those without a parent, sorted by name, each open one followed by
+// its children. A group with several open parents is visited once, below the first of them.
 func unfold(groups []GroupInfo, visit func(depth int, g GroupInfo)) {
 	sorted := slices.SortedFunc(slices.Values(groups), func(a, b GroupInfo) int { return strings.Compare(a.Name, b.Name) })
 	seen := map[string]bool{}

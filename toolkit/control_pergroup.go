@@ -80,7 +80,7 @@ func switchTool(tk *Toolkit, s *Scope, name, description, group string, do trans
 		if err != nil {
 			return answer{}, err
 		}
-		a, err := tk.report(ctx, s, out, wording{newOnly: true})
+		a, err := tk.report(ctx, s, out, reportOptions{newOnly: true})
 		if !out.Changed() {
 			a.text = "This changed nothing. " + a.text
 		}

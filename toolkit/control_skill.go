@@ -158,7 +158,7 @@ func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Pa
 
 // usable returns the catalogue and a state in which the groups that the scope can use are open: with
 // [Discover] and with LabelsOnly every group counts as open.
-func (tk *Toolkit) usable(s *Scope) (*catalogue, *resolved) {
+func (tk *Toolkit) usable(s *Scope) (*catalogue, *scopeState) {
 	c := tk.now.Load()
 	r := c.reach(c.current(s))
 	if c.cfg.LabelsOnly {
@@ -173,7 +173,7 @@ func (c *catalogue) groupsWithSkills() []*group {
 }
 
 // grantedWithSkills yields the groups with skills that the ceiling grants.
-func (c *catalogue) grantedWithSkills(r *resolved) iter.Seq[*group] {
+func (c *catalogue) grantedWithSkills(r *scopeState) iter.Seq[*group] {
 	return func(yield func(*group) bool) {
 		for _, g := range c.groupsWithSkills() {
 			granted := c.grantsBasic(r.ceiling)

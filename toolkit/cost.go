@@ -24,14 +24,12 @@ type Costs struct {
 // bytesPerToken is a rule of thumb: a little low for schemas, a little high for prose.
 const bytesPerToken = 4
 
-// add counts one more definition.
 func (c *Cost) add(size int) {
 	c.Tools++
 	c.Bytes += size
 	c.Tokens = (c.Bytes + bytesPerToken - 1) / bytesPerToken
 }
 
-// costOf sums up definitions.
 func costOf(name string, infos []tool.Info) Cost {
 	c := Cost{Name: name}
 	for _, i := range infos {

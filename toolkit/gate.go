@@ -4,18 +4,18 @@ import (
 	"slices"
 )
 
-// A resolved is a snapshot of a scope in terms of one catalogue; the gates are functions of it.
-type resolved struct {
+// A scopeState is a snapshot of a scope in terms of one catalogue; the gates are functions of it.
+type scopeState struct {
 	state
-	open  []bool // by group: it and all its parents were opened
-	order []int  // the open groups, in order of activation
-	whens []bool // results of the predicates; see catalogue.whens
+	open       []bool // by group: it and all its parents were opened
+	order      []int  // the open groups, in order of activation
+	predicates []bool // results of the predicates; see catalogue.predicates
 }
 
 // resolve returns which groups are open in a state. It ignores unknown names, and groups whose parents are not
 // stored, since the scope may have been saved with another catalogue.
-func (c *catalogue) resolve(st state) *resolved {
-	r := &resolved{state: st, open: make([]bool, len(c.groups))}
+func (c *catalogue) resolve(st state) *scopeState {
+	r := &scopeState{state: st, open: make([]bool, len(c.groups))}
 	var stored []int
 	for _, name := range st.active {
 		if i, ok := c.index[name]; ok && !r.open[i] {
@@ -52,35 +52,35 @@ func (c *catalogue) gated(g int, stored []bool) bool {
 
 // evalPredicates evaluates the predicates once for a view, so that listing and calling agree even if their inputs
 // change in between. It returns the entries whose predicates panicked, which count as false.
-func (c *catalogue) evalPredicates(r *resolved) (panicked []*entry) {
-	if len(c.whens) == 0 {
+func (c *catalogue) evalPredicates(r *scopeState) (panicked []*entry) {
+	if len(c.predicates) == 0 {
 		return nil
 	}
 	active := func(group string) bool {
 		i, ok := c.index[group]
 		return ok && (r.open[i] || c.cfg.LabelsOnly)
 	}
-	r.whens = make([]bool, len(c.whens))
-	for i, e := range c.whens {
+	r.predicates = make([]bool, len(c.predicates))
+	for i, e := range c.predicates {
 		func() {
 			defer func() {
 				if recover() != nil {
 					panicked = append(panicked, e)
 				}
 			}()
-			r.whens[i] = e.set.When(active)
+			r.predicates[i] = e.set.When(active)
 		}()
 	}
 	return panicked
 }
 
 // visible reports whether all four gates are open for a tool. Listing and calling both use it.
-func (c *catalogue) visible(e *entry, r *resolved) bool {
-	return c.member(e, r) && c.granted(e, r) && c.inPhase(e, r) && (e.when < 0 || r.whens[e.when])
+func (c *catalogue) visible(e *entry, r *scopeState) bool {
+	return c.member(e, r) && c.granted(e, r) && c.inPhase(e, r) && (e.when < 0 || r.predicates[e.when])
 }
 
 // member is the gate of groups.
-func (c *catalogue) member(e *entry, r *resolved) bool {
+func (c *catalogue) member(e *entry, r *scopeState) bool {
 	if c.cfg.LabelsOnly || e.set.Always {
 		return true
 	}
@@ -97,17 +97,17 @@ func (c *catalogue) member(e *entry, r *resolved) bool {
 
 // granted is the gate of the ceiling. It is independent of member: a tool in two groups
 // is visible if one is open and the other granted.
-func (c *catalogue) granted(e *entry, r *resolved) bool { return c.rules.grants(r.ceiling, e.labels) }
+func (c *catalogue) granted(e *entry, r *scopeState) bool { return c.rules.grants(r.ceiling, e.labels) }
 
 // inPhase is the gate of phases. A tool with nil phases is visible in all phases, one with
 // an empty list in none. A scope's phase is never a wildcard.
-func (c *catalogue) inPhase(e *entry, r *resolved) bool {
+func (c *catalogue) inPhase(e *entry, r *scopeState) bool {
 	return e.set.Phases == nil || slices.Contains(e.set.Phases, "*") || slices.Contains(e.set.Phases, r.phase)
 }
 
 // list returns the visible tools in the order in which a model gets them. Its cost depends on the number of tools
 // in open groups, not of all tools. A tool in several open groups is listed with the one that was opened first.
-func (c *catalogue) list(r *resolved) []*entry {
+func (c *catalogue) list(r *scopeState) []*entry {
 	var out []*entry
 	add := func(e *entry) {
 		if c.visible(e, r) {
@@ -138,7 +138,6 @@ func (c *catalogue) list(r *resolved) []*entry {
 	return out
 }
 
-// inEarlier reports whether the tool is in one of the groups, which come earlier in the list.
 func (c *catalogue) inEarlier(e *entry, groups []int) bool {
 	return len(e.groups) > 1 && slices.ContainsFunc(e.groups, func(g int) bool { return slices.Contains(groups, g) })
 }
@@ -180,8 +179,8 @@ func shadow(entries []*entry) []*entry {
 	return out
 }
 
-// find returns the tool that a call of the name runs: the last registered one that is visible.
-func (c *catalogue) find(name string, r *resolved) (*entry, bool) {
+// find returns the tool that a call by this name runs: of the visible ones, the one that was registered last.
+func (c *catalogue) find(name string, r *scopeState) (*entry, bool) {
 	all := c.named(name)
 	for i := len(all) - 1; i >= 0; i-- {
 		if c.visible(all[i], r) {
@@ -204,7 +203,7 @@ func (c *catalogue) grantedOf(names []string, ceiling Ceiling) []string {
 }
 
 // infos describes the groups that the ceiling grants, in order of registration.
-func (c *catalogue) infos(r *resolved) []GroupInfo {
+func (c *catalogue) infos(r *scopeState) []GroupInfo {
 	var out []GroupInfo
 	for i, g := range c.groups {
 		if !c.grantsGroup(i, r.ceiling) {
@@ -216,7 +215,7 @@ func (c *catalogue) infos(r *resolved) []GroupInfo {
 		}
 		out = append(out, GroupInfo{Name: g.Name, Title: g.Title, Description: g.Description,
 			Instructions: c.instructions(g), Parents: c.grantedOf(g.Parents, r.ceiling), Tools: names,
-			Active: r.open[i], ByUser: slices.Contains(r.byUser, g.Name), Skills: g.skilled(), Failed: c.failed(g.sources), Meta: g.Meta})
+			Active: r.open[i], ByUser: slices.Contains(r.byUser, g.Name), Skills: g.hasSkills(), Failed: c.failed(g.sources), Meta: g.Meta})
 	}
 	return out
 }

@@ -52,7 +52,6 @@ func (v *View) Resolve(ctx context.Context, name string, input json.RawMessage, 
 	return nil, nil, e
 }
 
-// hasSkill reports whether the scope can read a skill of the name.
 func (v *View) hasSkill(ctx context.Context, name string) bool {
 	skills, _, _ := v.tk.Skills(ctx, v.scope) // those that can be loaded
 	return slices.ContainsFunc(skills, func(s *skill.Skill) bool { return s.Name == name })
@@ -68,7 +67,6 @@ func (v *View) Opens(name string, input json.RawMessage) []string {
 	return opens(v.tk, v.scope, name, input)
 }
 
-// controlTool returns the control tool of a name, or nil.
 func (v *View) controlTool(name string) tool.Tool {
 	for _, t := range v.control() {
 		if t.Info().Name == name {
@@ -185,7 +183,7 @@ func either(names []string) string {
 }
 
 // activeNames returns the open groups that the ceiling grants.
-func (c *catalogue) activeNames(r *resolved) []string {
+func (c *catalogue) activeNames(r *scopeState) []string {
 	return c.names(slices.DeleteFunc(slices.Clone(r.order), func(g int) bool { return !c.grantsGroup(g, r.ceiling) }))
 }
 
@@ -220,7 +218,7 @@ func (b *body) advise(e *HiddenError, opening []string) string {
 // closedText describes closed groups of which one must be open: the one that this model answer opens, or else all.
 // If anyWillDo is set it adds how to open the first group, after its parents. The hint includes the
 // groups that are open now, since a control that takes the full state would otherwise close them.
-func (c *catalogue) closedText(name string, groups, opening []string, r *resolved, anyWillDo bool) string {
+func (c *catalogue) closedText(name string, groups, opening []string, r *scopeState, anyWillDo bool) string {
 	for _, g := range groups {
 		if slices.Contains(opening, g) {
 			return fmt.Sprintf("the group %q, which opens after this step: call it again then", g)
@@ -257,7 +255,7 @@ const (
 // unlisted returns the closed groups that may have the tool in a source that was never listed: those that had
 // it in an earlier run; if there are none, those whose name, or whose source's name, begins the tool's name; if
 // there are none either, those with sources whose tools are not known.
-func (c *catalogue) unlisted(name string, r *resolved) (groups []string, certainty int) {
+func (c *catalogue) unlisted(name string, r *scopeState) (groups []string, certainty int) {
 	if c.control.Caller != "" || c.rules.opaque {
 		return nil, possible
 	}

@@ -58,12 +58,12 @@ func (c *catalogue) fillPrompt(ctx context.Context, b *body) error {
 // the first. A server is not contacted for a closed group.
 func (c *catalogue) loadSkills(ctx context.Context, g *group, closed bool) (out []*skill.Skill, skipped []Skipped, err error) {
 	for _, l := range g.Skills {
-		if k, ok := l.(knower); ok && closed {
+		if k, ok := l.(remoteLoader); ok && closed {
 			out = mergeSkills(out, k.Known())
 			continue
 		}
 		skills, diagnostics, err := l.Load(ctx)
-		if _, ok := l.(knower); ok && err != nil && ctx.Err() == nil {
+		if _, ok := l.(remoteLoader); ok && err != nil && ctx.Err() == nil {
 			skipped = append(skipped, Skipped{Reason: err.Error()})
 			continue
 		}
@@ -92,19 +92,19 @@ func mergeSkills(out, more []*skill.Skill) []*skill.Skill {
 
 // hasSkills reports whether a group that the ceiling grants has skills, open or not.
 func (c *catalogue) hasSkills(ceiling Ceiling) bool {
-	if c.basic.skilled() && c.grantsBasic(ceiling) {
+	if c.basic.hasSkills() && c.grantsBasic(ceiling) {
 		return true
 	}
-	return slices.ContainsFunc(c.groups, func(g *group) bool { return g.skilled() && c.grantsGroup(g.index, ceiling) })
+	return slices.ContainsFunc(c.groups, func(g *group) bool { return g.hasSkills() && c.grantsGroup(g.index, ceiling) })
 }
 
-// skilled reports whether the group has skills, as far as that is known. Most servers have none.
-func (g *group) skilled() bool {
+// hasSkills reports whether the group has skills, as far as is known without contacting a server.
+func (g *group) hasSkills() bool {
 	return slices.ContainsFunc(g.Skills, func(l skill.Loader) bool {
-		k, ok := l.(knower)
+		k, ok := l.(remoteLoader)
 		return !ok || len(k.Known()) > 0
 	})
 }
 
-// A knower is a loader that contacts a server, with the skills that it had when it was last contacted.
-type knower interface{ Known() []*skill.Skill }
+// A remoteLoader contacts a server. Known returns the skills that the server had when it was last contacted.
+type remoteLoader interface{ Known() []*skill.Skill }

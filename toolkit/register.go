@@ -199,7 +199,6 @@ func (r *registrar) newEntry() *entry {
 	return e
 }
 
-// toolError wraps err with the tool and where it was registered.
 func (r *registrar) toolError(g *group, name string, err error) error {
 	return fmt.Errorf("tool %q in %s: %w", name, r.groupTitle(g.index), err)
 }
@@ -299,8 +298,8 @@ func (r *registrar) finish() {
 			r.groups[g].entries = append(r.groups[g].entries, e)
 		}
 		if e.set.When != nil {
-			e.when = int32(len(r.whens))
-			r.whens = append(r.whens, e)
+			e.when = int32(len(r.predicates))
+			r.predicates = append(r.predicates, e)
 		}
 	}
 	if len(r.groups) == 0 {

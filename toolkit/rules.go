@@ -34,7 +34,7 @@ type rules struct {
 	everyTransition bool // a transition is reported even if the visible tools stay the same
 	quietUpdates    bool // changes of the catalogue are reported only by Toolkit.Refresh
 	looseQuota      bool // initial groups may exceed quotas; no group can be opened then
-	quietRefusals   bool // a call of enable_tools or disable_tools that names no group, or of which all are refused, succeeds
+	quietRefusals   bool // enable_tools and disable_tools succeed even if no group is named or every group is refused
 }
 
 // lenient reports whether refusals are quiet. The rules are nil while the first catalogue is built.

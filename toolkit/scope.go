@@ -143,7 +143,7 @@ func (s *Scope) snapshot(c *catalogue) (state, uint64) {
 }
 
 // key returns a string that is equal only for states that are equal in everything that the gates use.
-func (st *resolved) key() string {
+func (st *scopeState) key() string {
 	b := strconv.AppendBool(make([]byte, 0, 64), st.ceiling.set)
 	for _, names := range [...][]string{st.ceiling.names, st.active, {st.phase}} {
 		b = strconv.AppendInt(b, int64(len(names)), 10)
@@ -151,14 +151,14 @@ func (st *resolved) key() string {
 			b = strconv.AppendQuote(b, name)
 		}
 	}
-	for _, w := range st.whens {
+	for _, w := range st.predicates {
 		b = strconv.AppendBool(b, w)
 	}
 	return string(b)
 }
 
-// errReentrant is returned when a hook starts a transition of the scope whose transition
-// runs it, which would deadlock.
+// errReentrant is returned when a hook starts a transition of the scope whose transition is running the hook, which
+// would deadlock.
 var errReentrant = errors.New("a hook cannot change the scope whose transition runs it; change another scope, or wait until the transition has ended")
 
 // hookCtx is the context key that marks a scope whose transition runs a hook. It also detects a hook that changes

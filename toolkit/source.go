@@ -232,7 +232,7 @@ func (tk *Toolkit) load(ctx context.Context, c *catalogue, sources []*source) (*
 }
 
 // needed returns the sources whose tools the state may show: those of the basic group and of groups that are open.
-func (c *catalogue) needed(r *resolved) []*source {
+func (c *catalogue) needed(r *scopeState) []*source {
 	out := slices.Clone(c.basic.sources)
 	if c.cfg.LabelsOnly {
 		for i, g := range c.groups {

@@ -30,11 +30,14 @@ type Group struct {
 	// Tools are members of the group. A tool may be in several groups.
 	Tools []tool.Tool
 
-	// Sources list further members. The source of a closed group is not contacted. If it has a method
-	// Instructions() string, the result of a call after listing is added to the group's instructions. If it has a
-	// method Known() []string, these are the names of its tools in an earlier run: until it is listed, a call of
-	// one is told how to open the group. Known is called once, when the source is registered. If it has a
-	// method Withheld(tool string) error, this is why a tool is not in its list, for the model that calls it.
+	// Sources list further members. The source of a closed group is not contacted. A source may have these methods:
+	//
+	//	Instructions() string         // added to the group's instructions; called after listing
+	//	Known() []string              // names of its tools in an earlier run; called when it is registered
+	//	Withheld(tool string) error   // why it does not list a tool
+	//
+	// If a model calls a Known tool before the source is listed, the error says how to open the group. If it calls a
+	// tool that the source withholds, the error says why.
 	Sources []tool.Source
 
 	// Skills are shown while the group is open. If a loader has a method Known() []*skill.Skill, it contacts a server:
@@ -53,8 +56,8 @@ type Group struct {
 type Setting struct {
 	Tool string
 
-	// Groups, unless nil, are the groups that the tool is in, instead of those that it was registered in. If
-	// empty, it is in none, and where groups are labels only a ceiling of "*" grants it.
+	// Groups, unless nil, are the groups that the tool is in, instead of those that it was registered in. With an
+	// empty list it is in none; with [Config.LabelsOnly] only a ceiling of "*" grants it then.
 	Groups []string
 
 	// Phases, unless nil, are the phases in which the tool is visible; "*" is

@@ -99,7 +99,6 @@ type plan struct {
 	down, up []int // the groups to close and to open, in the order in which hooks run
 }
 
-// transit carries out one transition for all names, or none.
 func (tk *Toolkit) transit(ctx context.Context, s *Scope, o op, names []string) (Outcome, error) {
 	steps, err := tk.transitEach(ctx, s, o, names)
 	switch {
@@ -333,12 +332,10 @@ func (c *catalogue) planSet(p *plan, requested []int, ceiling Ceiling) error {
 	return nil
 }
 
-// excludes reports whether an exclusion set has both groups.
 func (c *catalogue) excludes(g, other int) bool {
 	return slices.ContainsFunc(c.groups[g].exclusive, func(set []int) bool { return slices.Contains(set, other) })
 }
 
-// closeOthers closes the groups that g excludes.
 func (c *catalogue) closeOthers(p *plan, g int) {
 	for _, others := range c.groups[g].exclusive {
 		for _, o := range others {

@@ -59,46 +59,12 @@ func sameGroup(a, b *group) bool {
 		a.Instructions == b.Instructions && slices.Equal(a.Parents, b.Parents) && len(a.Skills) == len(b.Skills)
 }
 
-// sameSkills reports whether two groups of one name have the same loaders.
+// sameSkills reports whether two groups of one name have the same loaders. Loaders that cannot be compared count as
+// different.
 func sameSkills(a, b *group) bool {
 	return a.Name == b.Name && slices.EqualFunc(a.Skills, b.Skills, func(x, y skill.Loader) bool {
-		return identical(reflect.ValueOf(x), reflect.ValueOf(y))
+		return reflect.ValueOf(x).Comparable() && reflect.ValueOf(y).Comparable() && x == y
 	})
-}
-
-// identical reports whether two values are the same, including values that == cannot compare: a loader may have a
-// slice or a map, which are compared by identity. Their content is not read, since the owner may be writing to it.
-// Functions cannot be compared, and count as different.
-func identical(a, b reflect.Value) bool {
-	if !a.IsValid() || !b.IsValid() || a.Type() != b.Type() {
-		return a.IsValid() == b.IsValid() && !a.IsValid()
-	}
-	if a.Comparable() && b.Comparable() {
-		return a.Equal(b)
-	}
-	switch a.Kind() {
-	case reflect.Interface:
-		return identical(a.Elem(), b.Elem())
-	case reflect.Slice:
-		return a.Pointer() == b.Pointer() && a.Len() == b.Len()
-	case reflect.Map:
-		return a.Pointer() == b.Pointer()
-	case reflect.Struct:
-		for i := range a.NumField() {
-			if !identical(a.Field(i), b.Field(i)) {
-				return false
-			}
-		}
-		return true
-	case reflect.Array:
-		for i := range a.Len() {
-			if !identical(a.Index(i), b.Index(i)) {
-				return false
-			}
-		}
-		return true
-	}
-	return false
 }
 
 // sameEntry reports whether two entries have the same definition and visibility. Predicates

@@ -29,7 +29,7 @@ type View struct {
 // A body is the part of a view that sessions in equal states share. A view binds it to a scope.
 type body struct {
 	c     *catalogue
-	r     *resolved
+	r     *scopeState
 	infos []tool.Info
 
 	prompt   string
@@ -66,7 +66,7 @@ func (tk *Toolkit) View(ctx context.Context, s *Scope) (*View, error) {
 
 // loaded returns the catalogue with the lists that the scope needs, the scope's resolved state, and the scope's
 // version. If the configuration changes while lists are fetched it starts again, since other lists may be needed.
-func (tk *Toolkit) loaded(ctx context.Context, s *Scope) (*catalogue, *resolved, uint64, error) {
+func (tk *Toolkit) loaded(ctx context.Context, s *Scope) (*catalogue, *scopeState, uint64, error) {
 	c := tk.now.Load()
 	for {
 		st, version := s.snapshot(c)
@@ -93,7 +93,7 @@ func (tk *Toolkit) cached(s *Scope) *View {
 		return nil
 	}
 	c := v.body.c
-	if c != tk.now.Load() || len(c.whens) > 0 || !c.due.IsZero() && !time.Now().Before(c.due) {
+	if c != tk.now.Load() || len(c.predicates) > 0 || !c.due.IsZero() && !time.Now().Before(c.due) {
 		return nil
 	}
 	return v
@@ -140,8 +140,8 @@ func (v *View) Advance(names ...string) {
 
 // phaseAfter returns the phase that a successful call of the tool moves to; empty
 // if it stays or the tool cannot be called.
-func (c *catalogue) phaseAfter(name string, r *resolved) string {
-	if len(r.whens) != len(c.whens) {
+func (c *catalogue) phaseAfter(name string, r *scopeState) string {
+	if len(r.predicates) != len(c.predicates) {
 		c.evalPredicates(r)
 	}
 	if e, ok := c.find(name, c.reach(r)); ok {
@@ -169,7 +169,6 @@ func newDigest(head []tool.Info, entries []*entry, sorted bool) func() string {
 	})
 }
 
-// infoSum hashes a definition.
 func infoSum(i tool.Info) [sha256.Size]byte {
 	data, err := json.Marshal(i)
 	if err != nil {
@@ -179,7 +178,6 @@ func infoSum(i tool.Info) [sha256.Size]byte {
 	return sha256.Sum256(data)
 }
 
-// sum returns the hash of the tool's definition.
 func (e *entry) sum() *[sha256.Size]byte {
 	if p := e.hash.Load(); p != nil {
 		return p
@@ -190,7 +188,7 @@ func (e *entry) sum() *[sha256.Size]byte {
 }
 
 // makeBody evaluates the predicates and returns the body of the state.
-func (tk *Toolkit) makeBody(ctx context.Context, c *catalogue, s *Scope, r *resolved) (*body, error) {
+func (tk *Toolkit) makeBody(ctx context.Context, c *catalogue, s *Scope, r *scopeState) (*body, error) {
 	panicked := c.evalPredicates(r)
 	key := bodyKey{c.gen, r.key()}
 	if b := tk.bodies.get(key); b != nil {
@@ -209,7 +207,7 @@ func (tk *Toolkit) makeBody(ctx context.Context, c *catalogue, s *Scope, r *reso
 }
 
 // show returns the list of a state, and a function that returns its digest.
-func (tk *Toolkit) show(c *catalogue, s *Scope, r *resolved) ([]tool.Info, func() string) {
+func (tk *Toolkit) show(c *catalogue, s *Scope, r *scopeState) ([]tool.Info, func() string) {
 	head, entries := tk.controlInfos(c, s, r), c.list(r)
 	infos := make([]tool.Info, 0, len(head)+len(entries))
 	infos = append(infos, head...)
