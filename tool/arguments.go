@@ -107,7 +107,6 @@ func (v *validator) read(name string, raw json.RawMessage) (parsed *value, notes
 	return fixed.value, fixed.notes, nil
 }
 
-// refuse makes the error for arguments that cannot be used.
 func refuse(format string, a ...any) *ArgumentError {
 	return &ArgumentError{Text: fmt.Sprintf(format, a...)}
 }

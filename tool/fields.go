@@ -3,10 +3,13 @@ package tool
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/kitbag-go/kitbag/internal/near"
 )
 
 // A field is a member of the JSON object that a struct decodes from.
@@ -196,6 +199,9 @@ func schemaTag(tag string) (string, error) {
 		case i > 0 && strings.Contains(parts[len(parts)-1], "=") && !(hasValue && identifier(key)):
 			parts[len(parts)-1] += `\,` + p
 		default:
+			if similar := near.Names(key, slices.Sorted(maps.Keys(keywords)), 1); len(similar) > 0 {
+				return "", fmt.Errorf("jsonschema tag %q: %q is not a keyword; did you mean %s?", tag, key, similar[0])
+			}
 			return "", fmt.Errorf("jsonschema tag %q: %q is not a keyword; write a comma inside a value as \\\\, or use jsonschema_description", tag, key)
 		}
 	}

@@ -198,7 +198,6 @@ func (f *function) Call(ctx context.Context, call Call) iter.Seq2[Chunk, error] 
 	return func(yield func(Chunk, error) bool) { f.run(ctx, call, yield) }
 }
 
-// run makes a call on this goroutine.
 func (f *function) run(ctx context.Context, call Call, yield func(Chunk, error) bool) {
 	f.body.call(context.WithValue(ctx, callKey{}, &call), f, call.Input, yield)
 }

@@ -60,7 +60,7 @@ func (f *function) withPatterns(o Options) (Tool, error) {
 	if err := o.checkPatterns(f.made.typ); err != nil {
 		return nil, fmt.Errorf("tool %q: %w", f.name, err)
 	}
-	return &patterned{function: f, match: o.Match, suggest: o.Suggest}, nil
+	return &patternTool{function: f, match: o.Match, suggest: o.Suggest}, nil
 }
 
 func (o *Options) checkPatterns(in reflect.Type) error {
@@ -79,15 +79,15 @@ func (o *Options) checkPatterns(in reflect.Type) error {
 	return nil
 }
 
-// A patterned is a function tool that accepts patterns in rules.
-type patterned struct {
+// A patternTool is a function tool that accepts patterns in rules.
+type patternTool struct {
 	*function
 	match   Matcher
 	suggest Suggester
 }
 
 // Judge implements [Judge].
-func (p *patterned) Judge(c *permission.Call) {
+func (p *patternTool) Judge(c *permission.Call) {
 	c.Checker = &patternedCall{tool: p, input: c.Input}
 }
 
@@ -95,7 +95,7 @@ func (p *patterned) Judge(c *permission.Call) {
 // time, as a function may change its argument.
 type patternedCall struct {
 	permission.BaseChecker
-	tool  *patterned
+	tool  *patternTool
 	input json.RawMessage
 }
 

@@ -53,7 +53,6 @@ type repairer struct {
 	truncated bool
 }
 
-// note records a repair, once.
 func (r *repairer) note(s string) {
 	if !slices.Contains(r.notes, s) {
 		r.notes = append(r.notes, s)

@@ -88,7 +88,6 @@ func onlyTokens(s string) bool {
 	return !slices.ContainsFunc(strings.Fields(s), func(w string) bool { return !isScalar(w) })
 }
 
-// isScalar reports whether w is a number or a literal.
 func isScalar(w string) bool {
 	_, ok := literals[w]
 	return ok || fixNumber(w) != ""

@@ -23,18 +23,18 @@ type Middleware func(next Handler) Handler
 // With returns t with its own middleware: a timeout, or a limit shared with other tools.
 // It keeps t's capabilities. The middleware of [Run] is outside of it.
 func With(t Tool, middleware ...Middleware) Tool {
-	return &wrapped{Tool: t, middleware: middleware}
+	return &withMiddleware{Tool: t, middleware: middleware}
 }
 
-// A wrapped is a tool with middleware around it.
-type wrapped struct {
+// A withMiddleware is a tool with middleware around it.
+type withMiddleware struct {
 	Tool
 	middleware []Middleware
 }
 
-func (w *wrapped) Unwrap() Tool { return w.Tool }
+func (w *withMiddleware) Unwrap() Tool { return w.Tool }
 
-func (w *wrapped) Call(ctx context.Context, call Call) iter.Seq2[Chunk, error] {
+func (w *withMiddleware) Call(ctx context.Context, call Call) iter.Seq2[Chunk, error] {
 	return chain(withJudgement(call, isolated), w.middleware)(ctx, w.Tool, call)
 }
 

@@ -222,7 +222,7 @@ func TestTypesThatCannotBe(t *testing.T) {
 		{"not an object", input[[]string], []string{"[]string", "struct"}},
 		{"a keyword that does not exist", input[struct {
 			A int `jsonschema:"minimun=3"`
-		}], []string{"field A", "minimun"}},
+		}], []string{"field A", "minimun", "did you mean minimum?"}},
 		{"pattern that does not compile", input[struct {
 			A string `jsonschema:"pattern=("`
 		}], []string{"field A", "pattern", "missing closing )"}},

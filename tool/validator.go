@@ -233,7 +233,6 @@ func (v *validator) weight(s *value, memo map[*value]int) int {
 	return w
 }
 
-// badPattern reports whether Go cannot read a regular expression.
 func badPattern(p string) bool {
 	_, err := regexp.Compile(p)
 	return err != nil

@@ -14,9 +14,9 @@ type generator struct {
 	root any // the whole schema, decoded, for references
 }
 
-// odd are texts that often cause failures: paths out of a directory, options, shell and format
+// oddTexts often cause failures: paths out of a directory, options, shell and format
 // syntax, large numbers. The last four have a format; see text.
-var odd = []string{
+var oddTexts = []string{
 	"", "a", "a b", "../../etc/passwd", "/", "C:\\x", "\x00", "\n", "ünï", "😀", "-rf", "$(x)", "'\"`", "%s%n", "{}", "[", "true", "0",
 	"9999999999999999999999", strings.Repeat("x", 5000), "2026-01-31T09:30:00Z", "2026-01-31", "1m30s", "AAAA",
 }
@@ -85,17 +85,17 @@ func (g *generator) object(s map[string]any, depth int) any {
 		}
 	}
 	if extra, ok := s["additionalProperties"]; ok && extra != false && g.rng.IntN(2) == 0 {
-		obj[odd[g.rng.IntN(len(odd))]] = g.value(extra, depth+1)
+		obj[oddTexts[g.rng.IntN(len(oddTexts))]] = g.value(extra, depth+1)
 	}
 	return obj
 }
 
-// text makes a string. For patterns and formats it tries the odd texts with a format.
+// text makes a string. For patterns and formats it tries the oddTexts with a format.
 func (g *generator) text(s map[string]any) string {
 	if _, ok := s["format"]; ok || s["pattern"] != nil || s["contentEncoding"] != nil {
-		return odd[len(odd)-1-g.rng.IntN(4)]
+		return oddTexts[len(oddTexts)-1-g.rng.IntN(4)]
 	}
-	text := odd[g.rng.IntN(len(odd))]
+	text := oddTexts[g.rng.IntN(len(oddTexts))]
 	// Lengths count runes; bytes are good enough here.
 	text += strings.Repeat("x", max(0, int(number(s["minLength"], 0))-len(text)))
 	if r := []rune(text); len(r) > int(number(s["maxLength"], 1e9)) {
@@ -119,12 +119,12 @@ func (g *generator) integers(s map[string]any) []int64 {
 	return list
 }
 
-// number returns a keyword's value, or the given default.
-func number(v any, otherwise float64) float64 {
+// number returns a keyword's value, or missing if the schema does not have it.
+func number(v any, missing float64) float64 {
 	if f, ok := v.(float64); ok {
 		return f
 	}
-	return otherwise
+	return missing
 }
 
 // anything makes a value without a schema.
@@ -141,7 +141,7 @@ func (g *generator) anything() any {
 	case 4:
 		return map[string]any{"a": 1}
 	}
-	return odd[g.rng.IntN(len(odd))]
+	return oddTexts[g.rng.IntN(len(oddTexts))]
 }
 
 // resolve finds a local reference.
