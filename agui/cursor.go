@@ -22,16 +22,16 @@ type cursor struct {
 	seq int64
 	n   int
 
-	mid middle
+	mid messagePos
 }
 
-// finished is n in the cursor of a stream's last event, if the stream did not end with the end of a run.
+// finished is the cursor's n after the last event of a stream that ended without the end of a run.
 const finished = 1 << 30
 
-// A middle is a position within a message of the model, whose deltas are sent before its event is stored. Between
+// A messagePos is a position within a message of the model, whose deltas are sent before its event is stored. Between
 // messages it is zero. A message is translated to a list of AG-UI events; each part of it, a text or a reasoning,
 // becomes several of them.
-type middle struct {
+type messagePos struct {
 	message string
 	part    string // the id of the open part; empty if none is open
 	think   bool   // the part is reasoning
@@ -52,7 +52,7 @@ func (c cursor) String() string {
 	}
 	list := [cursorFields]string{c.run, c.last, itoa(c.after), itoa(c.step), itoa(c.seq), strconv.Itoa(c.n),
 		url.QueryEscape(c.mid.message), url.QueryEscape(c.mid.part), kind, strconv.Itoa(c.mid.base), strconv.Itoa(c.mid.next), strconv.Itoa(c.mid.offset)}
-	if c.mid == (middle{}) {
+	if c.mid == (messagePos{}) {
 		return strings.Join(list[:shortFields], "~")
 	}
 	return strings.Join(list[:], "~")
@@ -74,7 +74,7 @@ func parseCursor(text string) (cursor, error) {
 	p := fieldParser{}
 	c.after, c.step, c.seq, c.n = p.int64(list[2]), p.int64(list[3]), p.int64(list[4]), p.int(list[5])
 	if len(list) == cursorFields {
-		c.mid = middle{message: p.unescape(list[6]), part: p.unescape(list[7]), think: list[8] == "r",
+		c.mid = messagePos{message: p.unescape(list[6]), part: p.unescape(list[7]), think: list[8] == "r",
 			base: p.int(list[9]), next: p.int(list[10]), offset: p.int(list[11])}
 	}
 	if p.bad || c.seq < c.after || c.String() != text {

@@ -41,14 +41,13 @@ type stream struct {
 // errDone ends a stream.
 var errDone = errors.New("the stream is complete")
 
-// newStream returns a stream that begins after a cursor.
 func (h *Handler) newStream(w http.ResponseWriter, sessionID, thread string, c cursor) *stream {
 	return &stream{h: h, out: &sink{w: w, rc: http.NewResponseController(w)}, session: sessionID, thread: thread,
 		pos: c, from: c.seq, last: c.seq, tr: newTranslator(c)}
 }
 
-// A stored is an event from the store, or the error that ended its sequence.
-type stored struct {
+// A storedEvent is an event from the store, or the error that ended its sequence.
+type storedEvent struct {
 	ev  session.Event
 	err error
 }
@@ -57,12 +56,12 @@ type stored struct {
 func (s *stream) run(ctx context.Context, live *listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	events, ended, after := make(chan stored), make(chan struct{}), max(0, s.pos.after-1)
+	events, ended, after := make(chan storedEvent), make(chan struct{}), max(0, s.pos.after-1)
 	go func() {
 		defer close(ended)
 		for ev, err := range s.h.store.Watch(ctx, s.session, after) {
 			select {
-			case events <- stored{ev, err}:
+			case events <- storedEvent{ev, err}:
 			case <-ctx.Done():
 				return
 			}
@@ -146,11 +145,11 @@ func (s *stream) processStored(ctx context.Context, raw session.Event) error {
 	return s.process(ctx, ev, raw.Record)
 }
 
-// replay updates the translator for an event that was sent before. It keeps the middle and the step, which are from the
+// replay updates the translator for an event that was sent before. It keeps mid and the step, which are from the
 // cursor.
 func (s *stream) replay(ev event.Event, record int64) {
 	mid, step := s.tr.mid, s.tr.step
-	s.tr.mid = middle{}
+	s.tr.mid = messagePos{}
 	s.tr.event(ev)
 	s.tr.mid, s.tr.step = mid, step
 	if changesState(ev) {
@@ -243,7 +242,6 @@ func (s *stream) process(ctx context.Context, ev event.Event, record int64) erro
 	return errDone
 }
 
-// after returns the cursor after an event.
 func (s *stream) after(seq int64) cursor {
 	c := s.pos
 	c.seq, c.n, c.mid, c.step = seq, 0, s.tr.mid, s.tr.step

@@ -12,10 +12,10 @@ import (
 )
 
 // A translator translates the events of a session to those of AG-UI. The result for an event depends only on the
-// events before it and on the middle, so another replica can continue a stream.
+// events before it and on mid, so another replica can continue a stream.
 type translator struct {
-	mid  middle
-	live live // belongs to mid
+	mid  messagePos
+	sent sentDeltas // of the message at mid
 
 	step  int64 // the open step; 0 if none is
 	names map[string]string
@@ -23,10 +23,10 @@ type translator struct {
 	usage message.Usage     // total of the runs that have ended
 }
 
-// live is about the message of the middle. It is zero if another stream has sent the message's deltas.
-type live struct {
+// sentDeltas is what this stream has sent of a message: nothing if another stream has sent its deltas.
+type sentDeltas struct {
 	block        string // block of the open part; empty if another stream opened the part
-	sent         string // text of the open part
+	text         string // of the open part
 	parts, texts int    // numbers of opened parts and texts
 }
 
@@ -54,7 +54,7 @@ func isTransient(ev event.Event) bool {
 	return isDelta(ev)
 }
 
-// delta translates a piece of text or reasoning. It calls send with each resulting event, after it has moved the middle
+// delta translates a piece of text or reasoning. It calls send with each resulting event, after it has moved mid
 // past that event.
 func (t *translator) delta(ev event.Event, send func(*wireEvent)) {
 	var msg, block, text string
@@ -66,14 +66,14 @@ func (t *translator) delta(ev event.Event, send func(*wireEvent)) {
 		msg, block, text, think = ev.Message, ev.Block, ev.Text, true
 	}
 	if t.mid.message == "" {
-		t.mid, t.live = middle{message: msg}, live{}
+		t.mid, t.sent = messagePos{message: msg}, sentDeltas{}
 	}
 	// If another stream has begun the message, the message's own event has the rest.
-	if begun := t.mid.next > 0 && t.live.parts == 0; text == "" || t.mid.message != msg || begun {
+	if begun := t.mid.next > 0 && t.sent.parts == 0; text == "" || t.mid.message != msg || begun {
 		return
 	}
 	m := &t.mid
-	if m.part != "" && (t.live.block != block || m.think != think) {
+	if m.part != "" && (t.sent.block != block || m.think != think) {
 		list := closings(*m)
 		m.next, m.offset = m.base+sizeOf(m.think)-len(list), 0
 		for i, w := range list {
@@ -85,18 +85,18 @@ func (t *translator) delta(ev event.Event, send func(*wireEvent)) {
 		}
 	}
 	if m.part == "" {
-		t.live.block, t.live.sent = block, ""
+		t.sent.block, t.sent.text = block, ""
 		if !think {
-			t.live.texts++
+			t.sent.texts++
 		}
-		m.part, m.think, m.base = partID(msg, t.live.parts, !think && t.live.texts == 1), think, m.next
-		t.live.parts++
+		m.part, m.think, m.base = partID(msg, t.sent.parts, !think && t.sent.texts == 1), think, m.next
+		t.sent.parts++
 		for _, w := range openings(m.part, think) {
 			m.next++
 			send(w)
 		}
 	}
-	t.live.sent += text
+	t.sent.text += text
 	m.offset += len(text)
 	send(contentOf(m.part, think, text))
 }
@@ -130,8 +130,8 @@ func endings(id string, think bool) []*wireEvent {
 	return []*wireEvent{{Type: "TEXT_MESSAGE_END", MessageID: id}}
 }
 
-// closings returns the events that close the open part of a middle.
-func closings(m middle) []*wireEvent {
+// closings returns the events that close the open part at a position.
+func closings(m messagePos) []*wireEvent {
 	list := endings(m.part, m.think)
 	switch sent := m.next - m.base; {
 	case m.part == "" || sent <= 0:
@@ -151,7 +151,7 @@ func (t *translator) abort() []*wireEvent {
 	if t.mid.next > 0 {
 		list = append(list, custom("discard", map[string]string{"messageId": t.mid.message}))
 	}
-	t.mid, t.live = middle{}, live{}
+	t.mid, t.sent = messagePos{}, sentDeltas{}
 	return list
 }
 
@@ -159,8 +159,8 @@ func custom(name string, value any) *wireEvent {
 	return &wireEvent{Type: "CUSTOM", Name: "kitbag." + name, Value: value}
 }
 
-// event translates an event that is not a delta. A nil in the list stands for an event that was sent before, as
-// part of the middle.
+// event translates an event that is not a delta. A nil in the list is an event that was already sent, as
+// part at mid.
 func (t *translator) event(ev event.Event) []*wireEvent {
 	switch ev := ev.(type) {
 	case *event.RunStart: // close what the last run left open
@@ -220,10 +220,10 @@ func (t *translator) message(m *message.Message) []*wireEvent {
 	if mid.message != m.ID || mid.next == 0 {
 		return append(t.abort(), list...)
 	}
-	if !fits(list, mid, t.live) { // the message was changed after deltas of it were sent
+	if !fits(list, mid, t.sent) { // the message was changed after deltas of it were sent
 		return append(t.abort(), messageEvents(m, m.ID+".again")...)
 	}
-	t.mid, t.live = middle{}, live{}
+	t.mid, t.sent = messagePos{}, sentDeltas{}
 	clear(list[:mid.next])
 	if mid.offset == 0 {
 		return list
@@ -239,7 +239,7 @@ func (t *translator) message(m *message.Message) []*wireEvent {
 }
 
 // fits reports whether the sent deltas are the beginning of the message.
-func fits(list []*wireEvent, mid middle, sent live) bool {
+func fits(list []*wireEvent, mid messagePos, sent sentDeltas) bool {
 	if mid.next > len(list) {
 		return false
 	}
@@ -258,7 +258,7 @@ func fits(list []*wireEvent, mid middle, sent live) bool {
 	}
 	text, ok := list[mid.next].Delta.(string)
 	return ok && mid.offset <= len(text) && strings.ToValidUTF8(text[:mid.offset], "") == text[:mid.offset] &&
-		(sent.parts == 0 || strings.HasPrefix(text, sent.sent))
+		(sent.parts == 0 || strings.HasPrefix(text, sent.text))
 }
 
 // messageEvents returns all events of a message of the model: its texts and reasonings, then its calls.

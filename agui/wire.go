@@ -128,20 +128,11 @@ func interruptOf(q *event.Approval) wireInterrupt {
 		ResponseSchema: approvalSchema(q), Metadata: map[string]any{"kitbag": q}}
 }
 
-// jsonString returns the JSON of a string.
 func jsonString(s string) json.RawMessage {
 	data, _ := json.Marshal(s) // never fails
 	return data
 }
 
-// callOf returns a tool call of a message.
-func callOf(c *message.ToolCall) wireCall {
-	w := wireCall{ID: c.ID, Type: "function"}
-	w.Function.Name, w.Function.Arguments = c.Name, string(c.Input)
-	return w
-}
-
-// resultID returns the id of the message with the result of a call.
 func resultID(call string) string { return call + ".result" }
 
 // partID returns the id of the AG-UI message for the nth text or reasoning of a message. The first text has the
@@ -180,7 +171,6 @@ func partsOf(m *message.Message) []part {
 	return list
 }
 
-// messagesOf returns the messages of a conversation.
 func messagesOf(msgs []*message.Message) []wireMessage {
 	list := []wireMessage{}
 	for _, m := range msgs {
@@ -225,7 +215,9 @@ func assistantMessages(m *message.Message) []wireMessage {
 		list = append(list, wireMessage{ID: m.ID, Role: "assistant"})
 	}
 	for _, c := range calls {
-		list[own].ToolCalls = append(list[own].ToolCalls, callOf(c))
+		w := wireCall{ID: c.ID, Type: "function"}
+		w.Function.Name, w.Function.Arguments = c.Name, string(c.Input)
+		list[own].ToolCalls = append(list[own].ToolCalls, w)
 	}
 	return list
 }
