@@ -292,10 +292,10 @@ type Limits struct {
 	// final answer, within another quarter of Time, but at least 1 second and at most 30.
 	Time time.Duration
 
-	// Samples and SampleTokens limit the requests of tools, and of the MCP servers behind them, to the
-	// model (sampling): their number, 0 means 10, and the tokens of all of them, input and output together,
-	// 0 means 50,000; negative means none. The other limits include them. The policy judges each like
-	// a call of a tool named mcp__SERVER__sampling; if it asks, [Config.Elicit] must allow.
+	// Samples and SampleTokens limit the requests of tools, and of the MCP servers behind them, to the model
+	// (sampling): their number (0 means 10), and the input and output tokens of all of them (0 means 50,000). A
+	// negative value forbids them. The other limits include them. The policy judges each like a call of a tool
+	// named mcp__SERVER__sampling; if it asks, [Config.Elicit] must allow.
 	Samples, SampleTokens int
 
 	// Price returns the cost of the tokens of an answer. If it is nil and Cost is set, the prices are those of
@@ -308,16 +308,20 @@ func (l *Limits) setPrice(m model.Model) error {
 	if l.Cost <= 0 || l.Price != nil {
 		return nil
 	}
-	name := ""
-	if named, ok := model.As[model.Named](m); ok {
-		name = named.Name()
-	}
-	price, err := catalog.Default().Price(name)
+	price, err := catalog.Default().Price(modelName(m))
 	if err != nil {
 		return fmt.Errorf("Limits.Cost needs the prices of the model: %w; set Limits.Price, to a function or to that of a catalog.Table with the model", err)
 	}
 	l.Price = price
 	return nil
+}
+
+// modelName returns the name of a model, "" if it has none.
+func modelName(m model.Model) string {
+	if named, ok := model.As[model.Named](m); ok {
+		return named.Name()
+	}
+	return ""
 }
 
 // A Window configures how a conversation is kept within the model's window. The zero value works.
@@ -327,12 +331,11 @@ type Window struct {
 	Tokens int
 
 	// Compact is the share of the window at which the conversation is shortened; 0 means 0.8, negative never.
-	// First long old results are cut; if that is not enough the model is asked for a summary of all but the newest
+	// First long old results are cut. If that is not enough the model is asked for a summary of all but the newest
 	// messages, in fixed fields (goal, decisions, files, facts, open tasks, …) or else in plain text. If it gives
-	// none, whole turns are dropped, a turn being a message of the user with all that follows until the next one,
-	// and the model is informed. Keep is the share that is kept verbatim with the
-	// current turn; 0 means 0.1. Open groups, skills and tasks are repeated. The same is done when a server
-	// rejects a request for its length, as long as anything can be removed.
+	// none, whole turns (a message of the user and what follows it) are dropped, and a note tells the model.
+	// The same is done when a server rejects a request for its length. Keep is the share that is kept verbatim
+	// together with the current turn; 0 means 0.1. Open groups, skills and tasks are repeated after the summary.
 	Compact, Keep float64
 
 	// MaxResult is how many bytes of text of a tool result the model reads; 0 means 100,000, or the number
@@ -359,8 +362,8 @@ func (w *Window) setDefaults(m model.Model) error {
 	if known, ok := model.As[model.Windowed](m); ok && w.Tokens == 0 {
 		w.Tokens = known.ContextWindow()
 	}
-	if named, ok := model.As[model.Named](m); ok && w.Tokens == 0 {
-		found, _ := catalog.Default().Find(named.Name())
+	if w.Tokens == 0 {
+		found, _ := catalog.Default().Find(modelName(m))
 		w.Tokens = found.Prompt()
 	}
 	w.Tokens = cmp.Or(w.Tokens, defaultWindow)

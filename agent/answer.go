@@ -151,7 +151,6 @@ func (r *run) due(call string) (time.Time, error) {
 	return time.Time{}, nil
 }
 
-// tooLate reports whether it is too late to answer a call.
 func (r *run) tooLate(call string) bool {
 	due, err := r.due(call)
 	return err != nil || !due.IsZero() && r.cfg.Now().After(due)
@@ -278,5 +277,5 @@ func (r *run) addRules(rules []permission.Rule) {
 			r.st.loop.JudgeAgain()
 		}
 	}
-	r.shown.policy = nil
+	r.cache.policy = nil
 }

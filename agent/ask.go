@@ -33,7 +33,7 @@ func (r *run) ask(hint string) error {
 			return err
 		}
 	}
-	r.shown.view = nil
+	r.cache.view = nil
 	v, err := r.currentView()
 	if err == nil {
 		err = r.fit(v)
@@ -186,10 +186,7 @@ func (r *run) generate() (*modelCall, error) {
 	if err != nil {
 		return mc, err
 	}
-	start := &event.ModelStart{Message: mc.msg.ID, Step: r.st.loop.Spent.Steps, Tools: len(v.Tools()), Digest: v.Digest()}
-	if n, ok := model.As[model.Named](r.a.model); ok {
-		start.Model = n.Name()
-	}
+	start := &event.ModelStart{Message: mc.msg.ID, Step: r.st.loop.Spent.Steps, Model: modelName(r.a.model), Tools: len(v.Tools()), Digest: v.Digest()}
 	req := r.request(v, r.st.Messages)
 	r.recordRequest(req, start)
 	r.emit(start)
@@ -224,7 +221,7 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 			case ch == nil:
 				return true
 			case mc.finished:
-				mc.err = fmt.Errorf("the model (%s) yielded a %T after its Finish, which must be the last chunk of an answer", nameOf(own), ch)
+				mc.err = fmt.Errorf("the model (%T %s) yielded a %T after its Finish, which must be the last chunk of an answer", own, modelName(own), ch)
 				return false
 			}
 			_, mc.finished = ch.(*model.Finish)
@@ -250,14 +247,6 @@ func (r *run) exchange(req *model.Request, mc *modelCall) error {
 	}
 	mc.msg.Model, mc.msg.Usage = mc.finish.Model, &mc.finish.Usage
 	return nil
-}
-
-// nameOf returns the name of a model, or its type.
-func nameOf(m model.Model) string {
-	if n, ok := model.As[model.Named](m); ok {
-		return n.Name()
-	}
-	return fmt.Sprintf("%T", m)
 }
 
 // retrying returns the model with retries, each of which is an event.
@@ -358,7 +347,7 @@ func (r *run) openCall(tc *message.ToolCall, raw json.RawMessage, opening ...str
 	}
 	info := t.Info()
 	c.Tool, c.Input = info.Name, strictjson.Plain(args.JSON)
-	c.Parallel, c.ChangesGroups = info.Parallel, r.shown.view.ChangesGroups(info.Name)
+	c.Parallel, c.ChangesGroups = info.Parallel, r.cache.view.ChangesGroups(info.Name)
 	if c.Tool == c.Name {
 		tc.Input = c.Input
 	}

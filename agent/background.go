@@ -61,7 +61,8 @@ func (r *run) backgroundFlight(id string) *toolCall {
 	return nil
 }
 
-func (r *run) returned(a *backgroundCall, res *message.ToolResult) {
+// recordBackground keeps the result of a background call for the conversation, and emits it with the next save.
+func (r *run) recordBackground(a *backgroundCall, res *message.ToolResult) {
 	a.Result = r.tidy(a.ID, a.Tool, res)
 	r.consumer.unsent = append(r.consumer.unsent, &event.Background{Call: a.ID, Name: a.Tool, Result: a.Result})
 }
@@ -76,7 +77,7 @@ func (r *run) collect(all bool) (err error) {
 		}
 		r.await(&tc.flight)
 		r.forget(&tc.flight)
-		r.returned(a, tc.res)
+		r.recordBackground(a, tc.res)
 		err = join(err, tc.err)
 	}
 	return err
@@ -147,7 +148,7 @@ func (r *run) addBackgroundResults() error {
 	if cancelled == nil {
 		v.Advance(succeeded...)
 	}
-	r.shown.view = nil
+	r.cache.view = nil
 	m.Blocks = append(hints, data...)
 	return r.addMessage(m, "")
 }
@@ -186,7 +187,7 @@ func manageBackground(ctx context.Context, in backgroundIn) (string, error) {
 	return text, err
 }
 
-// look asks the run about another call, or has it stop the call. done is closed when that has ended.
+// look returns the state of another call as text for the model, or stops that call. done is closed when it has ended.
 func (tc *toolCall) look(in backgroundIn) (text string, done <-chan struct{}, err error) {
 	var other *toolCall
 	err = tc.run.inbox.ask(&tc.flight, func() error {

@@ -63,7 +63,6 @@ func (r *run) sentInput(id string) json.RawMessage {
 	return nil
 }
 
-// isFinal reports whether c gives the typed answer.
 func (r *run) isFinal(c *openCall) bool { return r.final != nil && c.Tool == finalName }
 
 // judge asks the permission engine about c. Afterwards c is allowed, asked about, covered by
@@ -196,7 +195,7 @@ func (r *run) askApprove(q event.Approval, c *openCall) (event.Confirm, error) {
 	if due, _ := r.due(q.Call); due.IsZero() {
 		ctx, uq.cancel = context.WithCancel(ctx)
 	} else {
-		ctx, uq.cancel = context.WithTimeout(ctx, due.Sub(r.cfg.Now())+1) // an answer in the last moment is in time
+		ctx, uq.cancel = context.WithTimeout(ctx, due.Sub(r.cfg.Now())+1) // an answer at due itself is accepted
 	}
 	asking, approve := r.questions.asking, r.cfg.Approve
 	var answer event.Confirm
@@ -252,7 +251,6 @@ func acquire(ctx context.Context, token chan struct{}) bool {
 	}
 }
 
-// isIdempotent reports whether t allows a call to be repeated.
 func isIdempotent(t tool.Tool, input json.RawMessage) bool {
 	i, ok := tool.As[tool.IdempotentChecker](t)
 	return ok && orElse(false, func() bool { return i.CheckIdempotent(input) })
@@ -324,7 +322,7 @@ func (r *run) addResults(v *toolkit.View) error {
 	if v != nil {
 		v.Advance(succeeded...)
 	}
-	r.shown.view = nil
+	r.cache.view = nil
 	var err error
 	if handsOver {
 		err = r.handOver(path)

@@ -115,7 +115,7 @@ func (e *earlyCalls) begin(tc *message.ToolCall, raw string) bool {
 // expensive.
 func (e *earlyCalls) open(tc *message.ToolCall, raw string) (*openCall, tool.Tool) {
 	r := e.run
-	if info := shownInfo(r.shown.view, tc.Name); info == nil || !info.Parallel || info.Control || info.External {
+	if info := shownInfo(r.cache.view, tc.Name); info == nil || !info.Parallel || info.Control || info.External {
 		return nil, nil
 	}
 	own := *tc // tc itself is opened with the complete answer

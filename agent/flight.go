@@ -82,9 +82,8 @@ func (in *inbox) put(rep report) bool {
 	}
 }
 
-// ask has the run's goroutine call do, and returns its result. The run may end in the
-// middle of do: an event may make the consumer panic, or end its goroutine as
-// t.Fatal does.
+// ask calls do on the run's goroutine, and returns its result. The run may end in the middle of do: an event may make
+// the consumer panic, or end its goroutine as t.Fatal does.
 func (in *inbox) ask(from *flight, do func() error) error {
 	return in.askUntil(context.Background(), from, do)
 }
@@ -196,7 +195,6 @@ func (r *run) drop(flights []*flight) {
 	}
 }
 
-// await waits until f has ended.
 func (r *run) await(f *flight) {
 	for !f.ended {
 		r.receive()

@@ -104,10 +104,10 @@ func (r *run) resumeHandoff() error {
 	return err
 }
 
-// continueWith makes a the agent of the next step.
-func (r *run) continueWith(a *Agent) {
-	r.a, r.cfg = a, &a.cfg
-	r.shown, r.dialog.model, r.windowGauge, r.questions.host = shown{}, nil, window.Gauge{}, nil
+// continueWith sets the agent of the next step.
+func (r *run) continueWith(next *Agent) {
+	r.a, r.cfg = next, &next.cfg
+	r.cache, r.dialog.model, r.windowGauge, r.questions.host = requestCache{}, nil, window.Gauge{}, nil
 }
 
 // handedTo returns the agent that the hand-offs in path lead to, with the configuration that belongs to
@@ -133,7 +133,7 @@ func (a *Agent) handedTo(path []string) (*Agent, error) {
 	}
 	next := *at
 	if a.parent != nil {
-		next = *at.below(a.parent)
+		next = *at.asSubAgent(a.parent)
 	}
 	c := &next.cfg
 	c.Save, c.Key, c.Redact, c.Seams, c.Limits = a.cfg.Save, a.cfg.Key, a.cfg.Redact, a.cfg.Seams, a.cfg.Limits

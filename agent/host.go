@@ -53,7 +53,7 @@ func callOf(ctx context.Context) string {
 	return ""
 }
 
-// do has the run's goroutine call fn, whose error ends the run.
+// do calls fn on the run's goroutine. An error of fn ends the run.
 func (h *callHost) do(ctx context.Context, fn func() error) error {
 	return h.r.inbox.ask(h.flightIn(ctx), fn)
 }
@@ -62,8 +62,8 @@ func (h *callHost) emit(ctx context.Context, ev event.Event) error {
 	return h.do(ctx, func() error { h.r.emit(ev); return nil })
 }
 
-// await waits until the requesting call counts: until then neither the user nor
-// the model is asked on behalf of a call that may be dropped.
+// await waits until the requesting call is part of the conversation: a call that started early may still be dropped,
+// and must not ask the user or the model.
 func (h *callHost) await(ctx context.Context) error {
 	if !h.a.cfg.Eager {
 		return nil
@@ -100,7 +100,7 @@ func (h *callHost) Elicit(ctx context.Context, q host.Elicitation) (host.Answer,
 	return answer, h.emit(ctx, &ev)
 }
 
-// answer has the user answer. An error is only for the host: the tool gets a cancelled question.
+// answer asks the user. An error is only for the event: the tool gets a cancelled question.
 func (h *callHost) answer(ctx context.Context, q host.Elicitation) (host.Answer, error) {
 	cancelled := host.Answer{Action: host.ActionCancel}
 	if h.a.cfg.Elicit == nil {
@@ -132,7 +132,7 @@ func refused(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", host.ErrRefused, fmt.Sprintf(format, args...))
 }
 
-// Sample has the agent's model answer, if the policy, the user and the limits allow it; see [Limits].
+// Sample sends the request to the agent's model, if the policy, the user and the limits allow it; see [Limits].
 func (h *callHost) Sample(ctx context.Context, req host.SampleRequest) (host.Sample, error) {
 	if err := h.await(ctx); err != nil {
 		return host.Sample{}, err

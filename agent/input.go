@@ -36,16 +36,16 @@ type Interrupt struct {
 	ID string `json:"-"` // see [WithID]
 }
 
-// Compact makes the conversation shorter, however full the window is: all but the user's last message and the newest
-// answer of the model, with the results of its calls, is replaced with a summary, as [Window.Compact] says. If that
-// makes it shorter there is an [event.Compaction]; if the model gives no summary the run fails, and the conversation
-// is unchanged. A run with no other input makes no other model call.
+// Compact replaces the conversation with a summary, as [Window.Compact] does when the window fills up. It keeps the
+// user's last message and the model's newest answer with the results of its calls. If that makes the conversation
+// shorter there is an [event.Compaction]. If the model gives no summary the run fails, and the conversation is
+// unchanged. A run with no other input makes no other model call.
 type Compact struct {
 	ID string `json:"-"` // see [WithID]
 }
 
-// WithID returns in with an id. [Saving.Inputs] has the ids of the inputs that a saved State contains,
-// by which a queue knows which inputs not to deliver again. A message in the State has it as its own ID.
+// WithID returns in with an id, which a queue needs to deliver each input once: [Saving.Inputs] has the ids of the
+// inputs that a saved State contains. A message in the State has the same ID as its input.
 func WithID(id string, in Input) Input {
 	switch v := in.(type) {
 	case say:

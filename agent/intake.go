@@ -162,7 +162,6 @@ func (mc *modelCall) last() message.Block {
 	return nil
 }
 
-// start closes the last block and appends b.
 func (mc *modelCall) start(b message.Block) {
 	mc.close()
 	mc.msg.Blocks = append(mc.msg.Blocks, b)

@@ -28,7 +28,7 @@ func (r *run) situation() decide.Situation {
 		}
 	}
 	if len(r.st.loop.Open) == 0 { // open calls may still run
-		in.Above = r.limitAbove()
+		in.OuterLimit = r.outerLimit()
 	}
 	return in
 }
@@ -36,42 +36,41 @@ func (r *run) situation() decide.Situation {
 // limitReached returns the limit that forbids another model call, "" for none.
 func (r *run) limitReached() string {
 	in := r.situation()
-	in.Above = r.limitAbove()
+	in.OuterLimit = r.outerLimit()
 	return r.st.loop.Reached(in)
 }
 
-// fromAbove returns the result of ask for the outer run, none if there is no outer run, and gone
-// if it has ended, since this one will then end too.
-func fromAbove[T any](r *run, none, gone T, ask func(outer *run) T) T {
+// askOuter calls ask with the outer run and returns its result. It returns none if there is no outer run, and ended
+// if that has ended, since this run will end too.
+func askOuter[T any](r *run, none, ended T, ask func(outer *run) T) T {
 	if r.a.parent == nil {
 		return none
 	}
 	answer := none // also if the agent is used as a tool outside a run
 	if r.a.parent.do(func(outer *run, _ *openCall) error { answer = ask(outer); return nil }) != nil {
-		return gone
+		return ended
 	}
 	return answer
 }
 
-// limitAbove returns the limit that is used up in the runs that this one works for.
-func (r *run) limitAbove() string { return fromAbove(r, "", "", (*run).sharedLimit) }
+// outerLimit returns the limit that an outer run has reached, "" for none.
+func (r *run) outerLimit() string { return askOuter(r, "", "", (*run).sharedLimit) }
 
-// sharedLimit returns the limit that is used up in this run or in one that it works for.
+// sharedLimit returns the limit that this run or an outer run has reached, "" for none.
 func (r *run) sharedLimit() string {
-	return cmp.Or(r.st.loop.Spent.Shared(r.limits(), r.cfg.Now()), r.limitAbove())
+	return cmp.Or(r.st.loop.Spent.Shared(r.limits(), r.cfg.Now()), r.outerLimit())
 }
 
-// countCall counts a call of the model and reports whether the limits, of this run and of those that it works for,
-// allow it. It does both at once, so that agents that run concurrently do not both use the last one.
+// countCall counts a call of the model and reports whether the limits of this run and of the outer runs allow it. It
+// does both at once, so that agents that run concurrently do not both use the last one.
 func (r *run) countCall() bool {
 	own := r.st.loop.Spent.CountCall(r.limits())
-	return fromAbove(r, true, false, (*run).countCall) && own
+	return askOuter(r, true, false, (*run).countCall) && own
 }
 
-// callsLeft returns how many calls the model may certainly make. If the limit is
-// shared with other agents none is certain.
+// callsLeft returns how many more calls are certain to be allowed: none if other agents share the limit.
 func (r *run) callsLeft() int {
-	if fromAbove(r, math.MaxInt, 0, (*run).callsLeft) != math.MaxInt {
+	if askOuter(r, math.MaxInt, 0, (*run).callsLeft) != math.MaxInt {
 		return 0
 	}
 	if limit := r.cfg.Limits.ToolCalls; limit > 0 {
@@ -87,7 +86,6 @@ func (r *run) charge(c *openCall, total decide.Charge) {
 	c.Charged = total
 }
 
-// spend counts the cost of an answer.
 func (r *run) spend(m *message.Message) {
 	if m.Usage == nil {
 		return

@@ -36,7 +36,7 @@ type run struct {
 
 	unanswered error // why the last model call has no answer, if something else ends the run
 
-	shown       shown
+	cache       requestCache
 	final       *finalAnswer // the requested typed answer, or nil
 	dialog      dialog
 	windowGauge window.Gauge // use gauge, which sets its configuration
@@ -58,9 +58,9 @@ type consumer struct {
 	redactor eventRedactor
 }
 
-// A shown caches the view and the policy of the last request to the model, for its calls. Each is nil when it
+// A requestCache has the view and the policy of the last request to the model, for its calls. Each is nil when it
 // must be recreated.
-type shown struct {
+type requestCache struct {
 	view   *toolkit.View
 	policy *permission.Policy // Config.Policy with the State's rules
 }
@@ -163,7 +163,6 @@ func (r *run) yieldQueue() {
 	}
 }
 
-// flush yields the queued events.
 func (r *run) flush() {
 	out := &r.consumer
 	for _, ev := range out.queue {
@@ -256,14 +255,12 @@ func (r *run) saveState() error {
 	return nil
 }
 
-// addMessage adds m to the conversation, saves it, and emits it.
 func (r *run) addMessage(m *message.Message, finish string) error {
 	r.st.Messages = append(r.st.Messages, m)
 	r.consumer.unsent = append(r.consumer.unsent, &event.Message{Message: m, Finish: finish})
 	return r.store()
 }
 
-// hint adds a hint from the program to the conversation.
 func (r *run) hint(text string) error {
 	return r.addMessage(r.hintMessage(decide.HintSource, text), "")
 }
@@ -275,7 +272,7 @@ func (r *run) hintMessage(source, text string) *message.Message {
 
 // currentView returns the view for the open calls, or for the next model call.
 func (r *run) currentView() (*toolkit.View, error) {
-	if r.shown.view == nil {
+	if r.cache.view == nil {
 		v, err := r.cfg.Toolkit.View(r.ctx, &r.st.Scope)
 		if err != nil {
 			return nil, fmt.Errorf("list the tools: %w", err)
@@ -285,19 +282,19 @@ func (r *run) currentView() (*toolkit.View, error) {
 				return nil, fmt.Errorf("the toolkit has a tool named %s, which is the name of a tool of the agent; rename it", t.Name)
 			}
 		}
-		r.shown.view = v
+		r.cache.view = v
 	}
-	return r.shown.view, nil
+	return r.cache.view, nil
 }
 
 // currentPolicy returns Config.Policy with the rules of this conversation.
 func (r *run) currentPolicy() *permission.Policy {
-	if r.shown.policy == nil {
+	if r.cache.policy == nil {
 		p := r.cfg.Policy
 		p.Rules = slices.Concat(p.Rules, r.st.Rules)
-		r.shown.policy = &p
+		r.cache.policy = &p
 	}
-	return r.shown.policy
+	return r.cache.policy
 }
 
 // stateful returns ctx with the tools' State. A run puts it into the context of every step, but a
@@ -311,14 +308,14 @@ func (r *run) stateful(ctx context.Context) context.Context {
 
 // A nest connects a sub-agent with its outer run, through the context.
 type nest struct {
-	state   json.RawMessage // of the sub-agent's conversation; nil for a new one
-	claimed bool            // state was loaded without a seal
-	inputs  []Input         // answers for it
-	judge   JudgeFunc       // of the outer run, with its policy
-	outer   *Config         // of the outer run; may be nil
+	state      json.RawMessage // of the sub-agent's conversation; nil for a new one
+	unverified bool            // state comes from a State whose seal was not checked
+	inputs     []Input         // answers for it
+	judge      JudgeFunc       // of the outer run, with its policy
+	outer      *Config         // of the outer run; may be nil
 
-	// do has the outer run call fn on its own goroutine, for the call that the sub-agent works on. It returns the
-	// result of fn, or an error if the outer run has ended.
+	// do calls fn on the outer run's goroutine, with the call that the sub-agent works on. It returns the result of
+	// fn, or an error if the outer run has ended.
 	do func(fn func(outer *run, c *openCall) error) error
 
 	waits bool // ended waiting for an answer

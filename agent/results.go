@@ -107,8 +107,8 @@ func (d ResultDir) read(call string) (string, error) {
 // readLimit is how much one call of read_result returns, in bytes.
 const readLimit = 20_000
 
-// noteRoom is the maximum size in bytes of the note at the end of what read_result returns, unless it
-// contains a very long expression.
+// noteRoom is the space in bytes for the note at the end of what read_result returns; a note with a very long
+// expression is longer.
 const noteRoom = 300
 
 type readLimitKey struct{}
@@ -122,15 +122,6 @@ func withReadLimit(ctx context.Context, maxResult int) context.Context {
 	return context.WithValue(ctx, readLimitKey{}, max(maxResult-noteRoom, maxResult/2, 1))
 }
 
-type readIn struct {
-	Call  string `json:"call" jsonschema_description:"the id of the result, from the place where it was cut"`
-	Lines string `json:"lines,omitempty" jsonschema_description:"which lines to return, such as 200-300; the first line is 1"`
-	Grep  string `json:"grep,omitempty" jsonschema_description:"only lines that match this regular expression (RE2), with their numbers"`
-	Path  string `json:"path,omitempty" jsonschema_description:"for a result that is JSON: a JSON Pointer (RFC 6901) to the part, such as /items/0/name"`
-
-	Offset int `json:"offset,omitempty" jsonschema:"minimum=0" jsonschema_description:"how many bytes to skip at the beginning of the selected text"`
-}
-
 // ReadResult returns the tool with which a model reads the results that were stored in full: by lines, with
 // a regular expression, or a part of JSON. Put it into the toolkit's basic group, and set the same store in
 // [Window].
@@ -138,7 +129,7 @@ type readIn struct {
 // It is a control tool: it needs no approval, because an allowed tool has already returned the same text.
 func ReadResult(kept Results) (tool.Tool, error) {
 	return tool.New("read_result", "Reads from a tool result that was too long and was cut.",
-		func(ctx context.Context, in readIn) (string, error) {
+		func(ctx context.Context, in window.Read) (string, error) {
 			text, err := kept.Get(ctx, in.Call)
 			if err != nil {
 				return "", err
@@ -155,7 +146,7 @@ func ReadResult(kept Results) (tool.Tool, error) {
 			if !ok {
 				limit = readLimit
 			}
-			return window.Page(text, limit, window.Read(in))
+			return window.Page(text, limit, in)
 		}, tool.Options{ReadOnly: true, Parallel: true, Control: true})
 }
 

@@ -68,7 +68,7 @@ func (r *run) reveal(req *model.Request) *model.Reveal {
 	return &model.Reveal{Head: v.head, Digest: v.headDigest, Changes: slices.Clip(v.changes)}
 }
 
-// newRevealed returns a revealed with the tools of req as the first list.
+// newRevealed returns a revealedTools with the tools of req as the first list.
 func (r *run) newRevealed(req *model.Request) *revealedTools {
 	scope, err := r.st.Scope.MarshalJSON()
 	if err != nil {
@@ -78,7 +78,6 @@ func (r *run) newRevealed(req *model.Request) *revealedTools {
 		head: req.Tools, headDigest: req.Digest, digest: req.Digest}
 }
 
-// hash returns a short hash, in hexadecimal digits.
 func hash(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:12])
@@ -163,12 +162,10 @@ func (v *revealedTools) difference(tools []tool.Info) (*model.ToolChange, bool) 
 	return c, true
 }
 
-// sameDefinition reports whether the model reads the same definition.
 func sameDefinition(a, b *tool.Info) bool {
 	return a.Name == b.Name && a.Description == b.Description && bytes.Equal(a.Input, b.Input)
 }
 
-// definitionHash returns a hash of the definition that the model reads.
 func definitionHash(t *tool.Info) string {
 	data, err := json.Marshal([]string{t.Name, t.Description, string(t.Input)})
 	if err != nil {
@@ -185,8 +182,8 @@ func (r *run) closedSpace() int {
 	return 0
 }
 
-// restore looks up the definitions of a v that was loaded in the toolkit. It returns false if they are not
-// those that were shown.
+// restore sets the definitions in v, which has only names and hashes if the State was loaded. It looks them up in
+// the toolkit, and returns false if they are not those that were shown.
 func (r *run) restore(v *revealedTools, req *model.Request) bool {
 	if v.head != nil {
 		return true

@@ -143,7 +143,7 @@ func (r *run) begin(inputs []Input) (event.EndReason, error) {
 	// First the calls that were cut off, then the inputs: an answer may be for a call that has ended
 	// because of it.
 	for _, a := range r.st.loop.InBackground() { // of an earlier run that was interrupted
-		r.returned(a, decide.ResultLost())
+		r.recordBackground(a, decide.ResultLost())
 	}
 	if err := r.recoverCalls(); err != nil {
 		return "", err
@@ -181,7 +181,7 @@ func (r *run) recoverCalls() error {
 		if c.Status == decide.Done {
 			continue
 		}
-		found := decide.Found{Expired: r.expired(c), Stuck: c.Status == decide.Nested && r.stuckBelow(c)}
+		found := decide.Found{Expired: r.expired(c), Stuck: c.Status == decide.Nested && r.isStuck(c)}
 		if t, err := r.tool(c); err == nil {
 			found.Idempotent = isIdempotent(t, c.Input)
 		}

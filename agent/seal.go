@@ -16,8 +16,8 @@ import (
 // ErrTampered is wrapped by the error for a State whose seal does not match; see [Config.Key].
 var ErrTampered = errors.New("the session was changed outside of kitbag, or Config.Key, the policy or a tool with an open call has changed")
 
-// sealed is what a seal covers: the whole state, and what its open questions depend on.
-type sealed struct {
+// sealedData is what a seal covers: the whole state, and what its open questions depend on.
+type sealedData struct {
 	State   stateJSON
 	Policy  permission.Policy
 	Schemas []json.RawMessage // of the tools of the open calls
@@ -30,7 +30,7 @@ func (r *run) sealOf() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	s := sealed{State: state, Policy: r.cfg.Policy}
+	s := sealedData{State: state, Policy: r.cfg.Policy}
 	s.State.Seal = ""
 	for _, c := range r.st.loop.Open {
 		if c.Status == decide.Done || c.Tool == finalName { // the caller of each run chooses the schema of final_answer
@@ -74,7 +74,7 @@ func (r *run) checkSeal() error {
 	if !hmac.Equal([]byte(want), []byte(r.st.seal)) {
 		return fmt.Errorf("%w; begin a new session, or continue one that was saved with this key and configuration", ErrTampered)
 	}
-	r.st.loop.Claim(false)
+	r.st.loop.SetUnverified(false)
 	return nil
 }
 

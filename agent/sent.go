@@ -82,7 +82,7 @@ func (r *run) recordRequest(req *model.Request, start *event.ModelStart) {
 
 // changedGroups returns all groups and who opened or closed them; nil if nothing has changed since the previous request.
 func (r *run) changedGroups() []event.Group {
-	s, v := r.st.sent, r.shown.view
+	s, v := r.st.sent, r.cache.view
 	if v == s.view || v == nil { // the same view has the same groups
 		return nil
 	}

@@ -104,7 +104,7 @@ func pendingOf(c *openCall, run string) []event.Event {
 		head.Type = "external"
 		return []event.Event{&event.External{Header: head, Call: c.ID, Name: c.Tool, Input: c.Input}}
 	case decide.Nested:
-		return pendingBelow(c, head)
+		return pendingInSub(c, head)
 	}
 	return nil
 }
@@ -217,7 +217,7 @@ func (st *State) UnmarshalJSON(data []byte) error {
 	for _, c := range loop.Open {
 		c.Input = strictjson.Plain(c.Input)
 	}
-	loop.Claim(true) // until a run has checked the seal
+	loop.SetUnverified(true) // until a run has checked the seal
 	if err := st.decodeMutable(in.Scope, in.Tools); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
@@ -257,9 +257,9 @@ func checkOpen(msgs []*message.Message, loop *decide.State) error {
 	return CheckHistory(append(slices.Clone(msgs), decide.Results(loop.Open)))
 }
 
-// pendingBelow returns what a sub-agent's call waits for, as questions of the outer run, which emitted them
+// pendingInSub returns what a sub-agent's call waits for, as questions of the outer run, which emitted them
 // one after the other. Two sub-agents may give calls the same id, so the outer call's id is the prefix.
-func pendingBelow(c *openCall, head event.Header) []event.Event {
+func pendingInSub(c *openCall, head event.Header) []event.Event {
 	var st State
 	if json.Unmarshal(c.Sub, &st) != nil {
 		return nil

@@ -134,8 +134,8 @@ func (a *Agent) delegate(ctx context.Context, task string, f *finalAnswer, answe
 	} else if err := json.Unmarshal(n.state, &st); err != nil {
 		return tool.Chunk{}, err
 	}
-	st.loop.Claim(n.claimed)
-	sub := a.below(n)
+	st.loop.SetUnverified(n.unverified)
+	sub := a.asSubAgent(n)
 	end, err := sub.follow(ctx, &st, f, inputs)
 	if errors.Is(err, ErrExpired) { // the answers came too late: it asks again
 		if err = n.do(func(outer *run, _ *openCall) error {
@@ -185,10 +185,10 @@ func (a *Agent) follow(ctx context.Context, st *State, f *finalAnswer, inputs []
 	})
 }
 
-// below returns a configured to run under another run: it does nothing that the outer run's policy does not
+// asSubAgent returns a copy of the agent that runs for a call of another run: it does nothing that the outer run's policy does not
 // allow, and has no store of its own. Its saves go into the outer State, so that one file contains both at
 // the same moment.
-func (a *Agent) below(n *nest) *Agent {
+func (a *Agent) asSubAgent(n *nest) *Agent {
 	sub := *a
 	sub.parent = n
 	if n.judge != nil {
@@ -249,7 +249,7 @@ func (r *run) nestFor(tc *toolCall) *nest {
 	p, judge, c := r.currentPolicy(), r.a.judge, tc.call
 	inputs := r.questions.answers[c.ID]
 	delete(r.questions.answers, c.ID)
-	return &nest{state: c.Sub, claimed: c.Claimed, inputs: inputs, outer: r.cfg,
+	return &nest{state: c.Sub, unverified: c.Unverified, inputs: inputs, outer: r.cfg,
 		do: func(fn func(*run, *openCall) error) error {
 			return r.inbox.ask(&tc.flight, func() error { return fn(r, c) })
 		},
@@ -277,14 +277,14 @@ func (r *run) locate(call string) (of *run, id string, err error) {
 	if c == nil {
 		return r, call, nil
 	}
-	if r, err = r.runBelow(c); err != nil {
+	if r, err = r.subRun(c); err != nil {
 		return nil, "", err
 	}
 	return r.locate(inner)
 }
 
-// runBelow returns the run of the sub-agent that works on c, from its stored state.
-func (r *run) runBelow(c *openCall) (*run, error) {
+// subRun returns the run of the sub-agent that works on c, from its stored state.
+func (r *run) subRun(c *openCall) (*run, error) {
 	t, err := r.tool(c)
 	if err != nil {
 		return nil, err
@@ -300,10 +300,10 @@ func (r *run) runBelow(c *openCall) (*run, error) {
 	return sub, sub.resumeHandoff()
 }
 
-// stuckBelow reports whether nothing can answer what a sub-agent waits for: it must run again, to ask again
+// isStuck reports whether nothing can answer what a sub-agent waits for: it must run again, to ask again
 // or to fail.
-func (r *run) stuckBelow(c *openCall) bool {
-	pending := pendingBelow(c, event.Header{})
+func (r *run) isStuck(c *openCall) bool {
+	pending := pendingInSub(c, event.Header{})
 	return len(pending) == 0 || slices.ContainsFunc(pending, func(ev event.Event) bool {
 		switch ev := ev.(type) {
 		case *event.Approval:

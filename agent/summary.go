@@ -99,12 +99,12 @@ func (r *run) summarise(v *toolkit.View, refused bool, budget func() int, ev *ev
 			return text, err
 		}
 	}
-	share := 1
+	divisor := 1
 	for range maxShorter {
-		if text, err = r.askSummary(v, r.newest(budget()/share), ev); kindOf(err) != model.KindContextTooLong {
+		if text, err = r.askSummary(v, r.newest(budget()/divisor), ev); kindOf(err) != model.KindContextTooLong {
 			break
 		}
-		share *= 2
+		divisor *= 2
 	}
 	return text, err
 }
@@ -159,12 +159,12 @@ func (r *run) newest(budget int) []*message.Message {
 	return append(window.Summaries(r.st.Messages[:from]), cut.Apply(msgs, noStore)...)
 }
 
-// withSummary returns the conversation with the messages before index from replaced by a summary, in at most
-// a quarter of room, and by their pinned texts, in at most half of it. Without a summary an earlier one
-// stays, and a note tells the model that messages are missing.
+// withSummary returns the conversation with the messages before index from replaced by a summary and their pinned
+// texts. room is in estimated tokens: the summary gets a quarter of it, the pinned texts half. Without a summary an
+// earlier one stays, and a note tells the model that messages are missing.
 func (r *run) withSummary(v *toolkit.View, summary string, from, room int) []*message.Message {
 	short := window.Abridge(summary, room/4)
-	if short != summary { // half a secret would not be found any more
+	if short != summary { // redact before cutting: a part of a secret is not recognized
 		short = window.Abridge(redacted(r.cfg.Redact, summary), room/4)
 	}
 	source, text := window.SummarySource, "Earlier parts of this conversation were replaced by this summary.\n\n"+short

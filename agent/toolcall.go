@@ -61,8 +61,8 @@ func (r *run) startToolCall(tc *toolCall) {
 	})
 }
 
-// outlive makes the call end with the run, and with the step until unbind is called: the context of a
-// Middleware.Step may end with the step, while the call runs in the background.
+// outlive cancels the call when the run ends. Until tc.unbind is called it also cancels the call when the step ends:
+// a call in the background runs longer than its step.
 func (tc *toolCall) outlive(step, run context.Context) (release func()) {
 	unbind := context.AfterFunc(step, func() { tc.cancelWith(context.Cause(step)) })
 	unbindRun := context.AfterFunc(run, func() { tc.cancelWith(context.Cause(run)) })

@@ -15,7 +15,6 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// gauge returns the gauge that measures how full the window is.
 func (r *run) gauge() *window.Gauge {
 	g := &r.windowGauge
 	g.Window, g.Compact, g.Ratio = r.cfg.Window.Tokens, r.cfg.Window.Compact, r.st.ratio
@@ -159,7 +158,6 @@ func (r *run) compactNow() error {
 	return r.rewrite(fixed, msgs, ev)
 }
 
-// rewrite replaces the conversation. fixed is the rest of the next request.
 func (r *run) rewrite(fixed int, msgs []*message.Message, ev *event.Compaction) error {
 	g := r.gauge()
 	ev.Before, ev.After = g.Tokens(fixed+g.Count(r.st.Messages).Tokens), g.Tokens(fixed+window.Messages(msgs))
@@ -183,7 +181,7 @@ func (r *run) fitData(v *toolkit.View) error {
 		if drop--; drop < 0 {
 			return ""
 		}
-		return window.SavedRoom(d, tool)
+		return window.RemovedNote(d, tool)
 	})
 }
 
@@ -231,7 +229,7 @@ func withoutDamaged(blocks message.Blocks) message.Blocks {
 
 // keepWhole stores the full text of a result that is about to be cut, if there is a store for it.
 func (r *run) keepWhole(res *message.ToolResult) (*message.ToolResult, string) {
-	res = redacted(r.cfg.Redact, res) // before it is cut: half a secret would not be found
+	res = redacted(r.cfg.Redact, res) // before it is cut: a part of a secret is not recognized
 	store := r.cfg.Window.Results
 	if store != nil && res.Kept {
 		return res, ""

@@ -39,17 +39,17 @@ const (
 // The arguments and the result, of at most 1.5 MB each, are in the history of that workflow; use a DataConverter
 // that encrypts to hide them from those who can read the history. The result is not streamed. A sub-agent can be
 // placed like any tool; then it has separate limits, and cannot ask for approval.
-func On(queue string, t tool.Tool) tool.Tool { return &placed{t, queue} }
+func On(queue string, t tool.Tool) tool.Tool { return &placedTool{t, queue} }
 
-type placed struct {
+type placedTool struct {
 	tool.Tool
 	queue string
 }
 
-func (p *placed) Unwrap() tool.Tool { return p.Tool }
+func (p *placedTool) Unwrap() tool.Tool { return p.Tool }
 
 // CheckIdempotent is true because a call that is made again finds the first one.
-func (p *placed) CheckIdempotent(json.RawMessage) bool { return true }
+func (p *placedTool) CheckIdempotent(json.RawMessage) bool { return true }
 
 // A remoteCall is the argument of the workflow and the activity of a call.
 type remoteCall struct {
@@ -72,7 +72,7 @@ type engineRun struct {
 }
 
 // Call makes the call on the other queue.
-func (p *placed) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, error] {
+func (p *placedTool) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk, error] {
 	return func(yield func(tool.Chunk, error) bool) {
 		res, err := p.call(ctx, call)
 		if err != nil {
@@ -90,7 +90,7 @@ func (p *placed) Call(ctx context.Context, call tool.Call) iter.Seq2[tool.Chunk,
 	}
 }
 
-func (p *placed) call(ctx context.Context, call tool.Call) (*message.ToolResult, error) {
+func (p *placedTool) call(ctx context.Context, call tool.Call) (*message.ToolResult, error) {
 	r, _ := ctx.Value(runKey{}).(*engineRun)
 	switch {
 	case r == nil || call.Key == "":
@@ -128,7 +128,7 @@ func (p *placed) call(ctx context.Context, call tool.Call) (*message.ToolResult,
 
 // leave is called when the run stops waiting for a call. If the session will continue on another worker, the call
 // continues.
-func (p *placed) leave(ctx context.Context, r *engineRun, id string) error {
+func (p *placedTool) leave(ctx context.Context, r *engineRun, id string) error {
 	if _, stopped := r.store.end(); stopped != nil {
 		return stopped
 	}
@@ -168,7 +168,7 @@ func Serve(ctx context.Context, cfg Config, tools ...tool.Tool) error {
 		if err := tool.CheckCapabilities(t); err != nil {
 			return fmt.Errorf("temporal: %w", err)
 		}
-		if p, ok := t.(*placed); ok {
+		if p, ok := t.(*placedTool); ok {
 			t = p.Tool
 		}
 		byName[t.Info().Name] = t

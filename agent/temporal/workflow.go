@@ -30,16 +30,16 @@ type conversation struct {
 	WaitFor   time.Duration `json:"wait_for,omitempty"`
 
 	// Set when the workflow is continued as new.
-	Seq    int64     `json:"seq,omitempty"`    // the record after which it waits for answers
-	Expiry time.Time `json:"expiry,omitzero"`  // when the wait ends
-	Ended  bool      `json:"cancel,omitempty"` // the workflow was cancelled, and the session interrupted
+	Seq       int64     `json:"seq,omitempty"`    // the record after which it waits for answers
+	Expiry    time.Time `json:"expiry,omitzero"`  // when the wait ends
+	Cancelled bool      `json:"cancel,omitempty"` // the workflow was cancelled, and the session interrupted
 }
 
 // progress is the result of advancing a session.
 type progress struct {
 	Seq    int64          `json:"seq"` // of the last record
 	Status session.Status `json:"status"`
-	More   bool           `json:"more,omitempty"` // the session was given back, and can continue at once
+	More   bool           `json:"more,omitempty"` // the worker stopped before the session was done; any worker can continue it
 }
 
 // An interruption is the argument of the activity that sends an [agent.Interrupt] to a session.
@@ -52,7 +52,7 @@ type interruption struct {
 // converse is the workflow that advances a session until there is nothing more to do; the next input starts it again. So
 // a waiting session has no open workflow, unless a timer limits the wait.
 func converse(ctx workflow.Context, c conversation) error {
-	t := &turn{conversation: c, wakes: workflow.GetSignalChannel(ctx, wakeName)}
+	t := &workflowState{conversation: c, wakes: workflow.GetSignalChannel(ctx, wakeName)}
 	if err := workflow.SetQueryHandler(ctx, pendingName, func() (progress, error) { return t.at, nil }); err != nil {
 		return err
 	}
@@ -84,21 +84,21 @@ func converse(ctx workflow.Context, c conversation) error {
 	}
 }
 
-// A turn is the state of the workflow converse.
-type turn struct {
+// workflowState is the state of the workflow converse.
+type workflowState struct {
 	conversation
 	at    progress
 	wakes workflow.ReceiveChannel
 }
 
 // drain receives all signals that have arrived, since one activity reads all inputs.
-func (t *turn) drain() {
+func (t *workflowState) drain() {
 	for t.wakes.ReceiveAsync(nil) {
 	}
 }
 
 // advance runs the activity. If the workflow is cancelled in the meantime, it interrupts the session.
-func (t *turn) advance(ctx workflow.Context) error {
+func (t *workflowState) advance(ctx workflow.Context) error {
 	// The activity continues after a cancellation, because it stores the result of the interrupt.
 	disconnected, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
@@ -126,7 +126,7 @@ func (t *turn) advance(ctx workflow.Context) error {
 }
 
 // wait returns when the session was woken or interrupted, or has waited too long.
-func (t *turn) wait(ctx workflow.Context) error {
+func (t *workflowState) wait(ctx workflow.Context) error {
 	disconnected, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel() // ends the timer
 	var err error
@@ -139,17 +139,17 @@ func (t *turn) wait(ctx workflow.Context) error {
 }
 
 // onCancel interrupts the session when the workflow is cancelled, once.
-func (t *turn) onCancel(ctx workflow.Context, sel workflow.Selector, err *error) {
-	if t.Ended {
+func (t *workflowState) onCancel(ctx workflow.Context, sel workflow.Selector, err *error) {
+	if t.Cancelled {
 		return
 	}
 	sel.AddReceive(ctx.Done(), func(workflow.ReceiveChannel, bool) {
-		t.Ended = true
+		t.Cancelled = true
 		*err = t.interrupt(ctx, interruption{Session: t.Session, ID: "cancel-" + workflow.GetInfo(ctx).WorkflowExecution.RunID})
 	})
 }
 
-func (t *turn) interrupt(ctx workflow.Context, i interruption) error {
+func (t *workflowState) interrupt(ctx workflow.Context, i interruption) error {
 	disconnected, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
 	disconnected = workflow.WithActivityOptions(disconnected, workflow.ActivityOptions{StartToCloseTimeout: 5 * time.Minute, RetryPolicy: retries(t.Heartbeat)})

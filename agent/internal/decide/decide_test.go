@@ -210,9 +210,9 @@ func TestJudged(t *testing.T) {
 		{"the danger that the person read", Call{Approved: true, Safety: true, Danger: "d"}, danger, permission.Allow},
 		{"a sandbox that the person was told of", Call{Approved: true, Confined: true, Judgement: &permission.Judgement{}}, permission.Decision{Behavior: permission.Ask, Confined: true}, permission.Allow},
 		{"a sandbox that is gone", Call{Approved: true, Confined: true, Judgement: &permission.Judgement{}}, ask, permission.Ask},
-		{"a claim that the person let it leave the sandbox", Call{Approved: true, Claimed: true, Confined: true, Judgement: open}, leaving, permission.Ask},
+		{"a claim that the person let it leave the sandbox", Call{Approved: true, Unverified: true, Confined: true, Judgement: open}, leaving, permission.Ask},
 		{"a person let it leave the sandbox", Call{Approved: true, Confined: true, Judgement: open}, leaving, permission.Allow},
-		{"a claim about a call in the sandbox", Call{Approved: true, Claimed: true, Confined: true, Judgement: &permission.Judgement{}}, permission.Decision{Behavior: permission.Ask, Confined: true}, permission.Allow},
+		{"a claim about a call in the sandbox", Call{Approved: true, Unverified: true, Confined: true, Judgement: &permission.Judgement{}}, permission.Decision{Behavior: permission.Ask, Confined: true}, permission.Allow},
 		{"another danger", Call{Approved: true, Safety: true, Danger: "e"}, danger, permission.Ask},
 	} {
 		s := &State{Open: []*Call{&row.call, {Status: Done}}}

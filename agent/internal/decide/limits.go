@@ -138,7 +138,7 @@ func (s *State) Reached(in Situation) string {
 	if own := s.Spent.Shared(in.Limits, in.Now); own != "" {
 		return own
 	}
-	return in.Above
+	return in.OuterLimit
 }
 
 // Repeats counts how many steps at the end of the conversation are identical: the same calls, in the

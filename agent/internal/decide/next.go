@@ -52,14 +52,14 @@ const (
 
 // A Situation is what the decision about the next step depends on in addition to the State.
 type Situation struct {
-	Messages []*message.Message
-	Limits   Limits
-	Above    string // the limit that an outer run has reached
-	Now      time.Time
-	Parallel int  // how many calls may run at a time
-	Ended    bool // the run was cancelled, or the consumer has stopped
-	Failed   bool // an error must end the run
-	Typed    Typed
+	Messages   []*message.Message
+	Limits     Limits
+	OuterLimit string // the limit that an outer run has reached
+	Now        time.Time
+	Parallel   int  // how many calls may run at a time
+	Ended      bool // the run was cancelled, or the consumer has stopped
+	Failed     bool // an error must end the run
+	Typed      Typed
 }
 
 // Next decides the next step of a run.

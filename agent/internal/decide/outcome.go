@@ -124,7 +124,7 @@ func (c *Call) mayRun(d permission.Decision) bool {
 	if c.Confined && !d.Confined {
 		return false
 	}
-	if c.Claimed && d.Confined && d.Judgement.Profile == permission.ProfileOpen { // it would leave the sandbox
+	if c.Unverified && d.Confined && d.Judgement.Profile == permission.ProfileOpen { // it would leave the sandbox
 		return false
 	}
 	if c.Judgement == nil { // the user has just edited the arguments, or the program that asked stored no judgement
@@ -157,8 +157,8 @@ func (s *State) Ask(c *Call, preview string, now time.Time) {
 func (s *State) Allow(c *Call, by string, edited json.RawMessage) {
 	s.uncover()
 	c.Approved, c.Status, c.Why, c.Judged = true, Allowed, "allowed by "+by, -1
-	c.Claimed = c.Claimed && c.Sub != nil // the user has not approved what a sub-agent's State claims
-	if edited != nil {                    // judged now, because the arguments may mean something else when the call starts
+	c.Unverified = c.Unverified && c.Sub != nil // the user has not approved what a sub-agent's State claims
+	if edited != nil {                          // judged now, because the arguments may mean something else when the call starts
 		c.Input, c.Edited, c.Judgement, c.Status = edited, true, nil, New
 	}
 }

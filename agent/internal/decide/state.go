@@ -35,11 +35,11 @@ type Call struct {
 
 	Handoff Handoff `json:"handoff,omitempty"` // which agent continues when it has succeeded
 
-	Approved bool   `json:"approved,omitempty"` // by the user
-	Claimed  bool   `json:"-"`                  // all this was read from a State without a seal, which anyone may have written
-	Edited   bool   `json:"edited,omitempty"`   // the user changed Input
-	Judged   int    `json:"judged,omitempty"`   // how many calls had ended when it was allowed; -1 means that it must be judged again
-	Why      string `json:"why,omitempty"`      // why it may run, or needs approval
+	Approved   bool   `json:"approved,omitempty"` // by the user
+	Unverified bool   `json:"-"`                  // read from a State whose seal was not checked: anyone may have written it
+	Edited     bool   `json:"edited,omitempty"`   // the user changed Input
+	Judged     int    `json:"judged,omitempty"`   // how many calls had ended when it was allowed; -1 means that it must be judged again
+	Why        string `json:"why,omitempty"`      // why it may run, or needs approval
 
 	Safety  bool              `json:"safety,omitempty"`
 	Danger  string            `json:"danger,omitempty"` // the reason of the safety question that the user was asked
@@ -61,14 +61,14 @@ type Call struct {
 	Charged Charge          `json:"charged,omitzero"`
 }
 
-// Claim records whether the open calls are only claims of a State that was loaded without a seal.
-func (s *State) Claim(claimed bool) {
+// SetUnverified records whether the open calls were read from a State whose seal was not checked.
+func (s *State) SetUnverified(unverified bool) {
 	for _, c := range s.Open {
-		c.Claimed = claimed
+		c.Unverified = unverified
 	}
 }
 
-// A Handoff says to whom a call hands the conversation.
+// A Handoff says which agent gets the conversation after a call.
 type Handoff string
 
 // The hand-offs.

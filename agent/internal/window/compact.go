@@ -99,7 +99,7 @@ func (c Cut) Apply(msgs []*message.Message, keep Keeper) []*message.Message {
 			})
 		}
 	}
-	return append(WithoutData(out[:c.Data], SavedRoom), out[c.Data:]...)
+	return append(WithoutData(out[:c.Data], RemovedNote), out[c.Data:]...)
 }
 
 // WithoutSummary returns the first cut that makes msgs fit into budget, if any: it shortens old results,

@@ -28,8 +28,8 @@ const (
 type Keeper func(*message.ToolResult) (res *message.ToolResult, why string)
 
 // Cuttable reports whether a result would be cut to about limit bytes: not if that saves less
-// than the note takes. A result that was cut before is cut again only if it becomes much
-// shorter, since its beginning must be that of the whole.
+// than the note takes. A result that was cut before has a note in its text; it is cut again only
+// before that note, so that its beginning stays that of the whole text.
 func Cuttable(res *message.ToolResult, limit int) bool {
 	least := limit + min(limit/2, 200)
 	if res.Kept {
@@ -85,7 +85,7 @@ func runeStart(text string, at int) int {
 // cutNote returns the note that says what is missing in a result, and how to get it.
 func cutNote(res *message.ToolResult, offset, missing int, why string) string {
 	if res.Kept {
-		return fmt.Sprintf("[… %d bytes left out here; read them with %s]", missing, ReadOn(Read{Call: res.ID, Offset: offset}))
+		return fmt.Sprintf("[… %d bytes left out here; read them with %s]", missing, ReadCall(Read{Call: res.ID, Offset: offset}))
 	}
 	if why != "" {
 		why = ", which could not be kept (" + why + ")"
@@ -95,15 +95,16 @@ func cutNote(res *message.ToolResult, offset, missing int, why string) string {
 
 // A Read has the arguments of read_result.
 type Read struct {
-	Call   string `json:"call"`
-	Lines  string `json:"lines,omitempty"`
-	Grep   string `json:"grep,omitempty"`
-	Path   string `json:"path,omitempty"`
-	Offset int    `json:"offset,omitempty"`
+	Call  string `json:"call" jsonschema_description:"the id of the result, from the place where it was cut"`
+	Lines string `json:"lines,omitempty" jsonschema_description:"which lines to return, such as 200-300; the first line is 1"`
+	Grep  string `json:"grep,omitempty" jsonschema_description:"only lines that match this regular expression (RE2), with their numbers"`
+	Path  string `json:"path,omitempty" jsonschema_description:"for a result that is JSON: a JSON Pointer (RFC 6901) to the part, such as /items/0/name"`
+
+	Offset int `json:"offset,omitempty" jsonschema:"minimum=0" jsonschema_description:"how many bytes to skip at the beginning of the selected text"`
 }
 
-// ReadOn returns the call that reads a kept result from an offset, as text for the model.
-func ReadOn(in Read) string {
+// ReadCall returns the call that reads a kept result from an offset, as text for the model.
+func ReadCall(in Read) string {
 	var b strings.Builder
 	b.WriteString("read_result ")
 	enc := json.NewEncoder(&b)
@@ -127,7 +128,7 @@ func Page(text string, limit int, in Read) (string, error) {
 		end = limit
 	}
 	in.Offset = start + end
-	return fmt.Sprintf("%s\n[… %d bytes more; read them with %s]", text[:end], len(text)-end, ReadOn(in)), nil
+	return fmt.Sprintf("%s\n[… %d bytes more; read them with %s]", text[:end], len(text)-end, ReadCall(in)), nil
 }
 
 // DataIn returns the images and files in blocks and in their results.
@@ -147,8 +148,8 @@ func DataIn(blocks message.Blocks) (found []*message.Data) {
 // that returned it, "" if none did.
 type Note func(d *message.Data, tool string) string
 
-// SavedRoom is the Note for images and files that were removed to shorten a conversation.
-func SavedRoom(d *message.Data, tool string) string {
+// RemovedNote is the Note for images and files that were removed to shorten a conversation.
+func RemovedNote(d *message.Data, tool string) string {
 	again := "ask for it"
 	if tool != "" {
 		again = "call " + tool

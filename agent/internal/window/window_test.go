@@ -394,7 +394,7 @@ func TestWithoutData(t *testing.T) {
 		if d.MediaType != "image/png" {
 			return ""
 		}
-		return window.SavedRoom(d, tool)
+		return window.RemovedNote(d, tool)
 	})
 	if got := out[0].Text() + out[1].ToolResults()[0].Text(); got != "[image/png a.png was removed to save space; ask for it again if you need it]see\n"+
 		"[image/png a.png was removed to save space; call look again if you need it]" {
@@ -402,7 +402,7 @@ func TestWithoutData(t *testing.T) {
 	}
 	withImage := hint("agent", "look")
 	withImage.Blocks = append(withImage.Blocks, image())
-	if m := window.WithoutData([]*message.Message{withImage}, window.SavedRoom)[0]; !window.IsHint(m) || len(window.DataIn(m.Blocks)) != 0 {
+	if m := window.WithoutData([]*message.Message{withImage}, window.RemovedNote)[0]; !window.IsHint(m) || len(window.DataIn(m.Blocks)) != 0 {
 		t.Errorf("a hint became a message of the user: %+v", m.Blocks)
 	}
 	if len(window.DataIn(out[1].Blocks)) != 1 || len(window.DataIn(msgs[1].Blocks)) != 2 {
