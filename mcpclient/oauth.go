@@ -30,9 +30,8 @@ type OAuth struct {
 
 	// ClientID and ClientSecret belong to a client that was registered by hand at the authorization server Issuer,
 	// and are sent only there. An empty Issuer means the first one that the server names; another one is refused if
-	// Issuer is set. ClientMetadataURL is the
-	// URL of a client ID metadata document, for authorization servers that support such documents. Without either
-	// the client registers itself.
+	// Issuer is set. ClientMetadataURL is the URL of a client ID metadata document, for authorization servers that
+	// support such documents. Without either the client registers itself.
 	ClientID, ClientSecret, Issuer string
 	ClientMetadataURL              string
 
@@ -40,13 +39,18 @@ type OAuth struct {
 	Dir string
 
 	// Store, unless nil, is used instead of Dir. It keeps the login of one user to one server, and must be safe for
-	// concurrent use. Load returns nil if there is none. The bytes contain tokens. Lock is held while the login is
-	// renewed, so that no two programs use the same refresh token.
+	// concurrent use. Load returns nil if there is none. The bytes contain tokens if loggedIn is set, and otherwise only
+	// what the next login needs. Save is called with the Lock, which is also held while the login is renewed, so that no
+	// two programs use the same refresh token.
 	Store interface {
 		Load(ctx context.Context) ([]byte, error)
-		Save(ctx context.Context, login []byte) error
+		Save(ctx context.Context, login []byte, loggedIn bool) error
 		Lock(ctx context.Context) (unlock func(), err error)
 	}
+
+	// Scopes, unless nil, are requested of Issuer for the server's URL, and the server is not asked for its metadata:
+	// for a program whose users log in to the program itself.
+	Scopes []string
 }
 
 // How often one request may log in: maxDenials times after a refusal (first with a refreshed token, then with
@@ -110,7 +114,6 @@ func (l *login) RoundTrip(req *http.Request) (*http.Response, error) {
 			ch.refresh = denials == 1
 		case res.StatusCode == http.StatusForbidden && ch.err == "insufficient_scope" && stepUps < maxStepUps:
 			stepUps++
-			ch.more = true
 		default:
 			hideToken(res, attempt)
 			return res, nil
@@ -152,7 +155,7 @@ func (l *login) load(ctx context.Context) (*grant, error) {
 func (l *login) save(ctx context.Context, g *grant) error {
 	data, err := json.Marshal(g)
 	if err == nil {
-		err = l.cfg.Store.Save(ctx, data)
+		err = l.cfg.Store.Save(ctx, data, g.Access != "")
 	}
 	if err != nil {
 		return fmt.Errorf("store the login: %w", err)
@@ -279,13 +282,12 @@ func (l *login) begin(ctx context.Context, site *authServer, old *grant, ch chal
 	return u.String(), p, nil
 }
 
-// scopes returns the scopes to request.
+// scopes returns the scopes to request. It includes those of the last login, since a call has needed them.
 func scopes(site *authServer, old *grant, ch challenge) []string {
-	chosen := site.choose(ch)
-	if old != nil && (ch.more || old.Access == "") {
-		chosen = union(strings.Fields(old.Scope), chosen)
+	if old == nil {
+		return site.choose(ch)
 	}
-	return chosen
+	return union(strings.Fields(old.Scope), site.choose(ch))
 }
 
 // finish exchanges the code of the redirect.

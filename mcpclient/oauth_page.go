@@ -10,14 +10,14 @@ import (
 )
 
 // BeginLogin begins a login whose redirect arrives at a page of the program, which may have many users. It returns the page
-// for the user's browser, and what FinishLogin needs. That contains secrets, and belongs to the user's browser: whoever
-// makes another browser continue it logs in with the account of another user.
+// for the user's browser, and what FinishLogin needs. That contains secrets. Continue a login only in the browser that began
+// it; otherwise an attacker could log a victim in with the attacker's account.
 func (t HTTP) BeginLogin(ctx context.Context) (page string, begun []byte, err error) {
-	l, idle, err := t.newLogin()
+	l, closeIdle, err := t.newLogin()
 	if err != nil {
 		return "", nil, err
 	}
-	defer idle()
+	defer closeIdle()
 	stored, err := l.load(ctx)
 	if err != nil {
 		return "", nil, err
@@ -31,40 +31,52 @@ func (t HTTP) BeginLogin(ctx context.Context) (page string, begun []byte, err er
 	if err != nil {
 		return "", nil, err
 	}
-	if stored == nil || stored.Access == "" { // so that the next login does not register another client
-		if err := l.save(ctx, &grant{Issuer: site.Issuer, Client: p.Client, Scope: p.Scope}); err != nil {
-			return "", nil, err
-		}
+	if err := l.saveClient(ctx, p); err != nil {
+		return "", nil, err
 	}
 	begun, err = json.Marshal(p)
 	return page, begun, err
 }
 
-// FinishLogin ends a login with the query of the redirect, and stores it.
-func (t HTTP) FinishLogin(ctx context.Context, begun []byte, redirect url.Values) error {
-	l, idle, err := t.newLogin()
-	if err != nil {
-		return err
-	}
-	defer idle()
-	var p pending
-	if err := json.Unmarshal(begun, &p); err != nil {
-		return err
-	}
-	g, err := l.finish(ctx, &p, redirect)
-	if err != nil {
-		return err
-	}
-	ctx = context.WithoutCancel(ctx) // the code has been used
+// saveClient stores the client of a login that has begun, so that the next one does not register another client. A login
+// that has been finished meanwhile is kept.
+func (l *login) saveClient(ctx context.Context, p *pending) error {
 	unlock, err := l.cfg.Store.Lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	return l.save(ctx, g)
+	if g, err := l.load(ctx); err != nil || g != nil && g.Access != "" {
+		return err
+	}
+	return l.save(ctx, &grant{Issuer: p.Site.Issuer, Client: p.Client, Scope: p.Scope})
 }
 
-func (t HTTP) newLogin() (l *login, idle func(), err error) {
+// FinishLogin ends a login with the query of the redirect, stores it, and returns the access token.
+func (t HTTP) FinishLogin(ctx context.Context, begun []byte, redirect url.Values) (token string, err error) {
+	l, closeIdle, err := t.newLogin()
+	if err != nil {
+		return "", err
+	}
+	defer closeIdle()
+	var p pending
+	if err := json.Unmarshal(begun, &p); err != nil {
+		return "", err
+	}
+	g, err := l.finish(ctx, &p, redirect)
+	if err != nil {
+		return "", err
+	}
+	ctx = context.WithoutCancel(ctx) // the code has been used
+	unlock, err := l.cfg.Store.Lock(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	return g.Access, l.save(ctx, g)
+}
+
+func (t HTTP) newLogin() (l *login, closeIdle func(), err error) {
 	if t.OAuth == nil || t.OAuth.RedirectURL == "" {
 		return nil, nil, errors.New("HTTP.OAuth.RedirectURL is missing; set it to the page for the redirect")
 	}
@@ -72,12 +84,15 @@ func (t HTTP) newLogin() (l *login, idle func(), err error) {
 	if err := t.configure(&cfg); err != nil {
 		return nil, nil, err
 	}
-	base, idle := baseTransport(&cfg)
-	return newLogin(t.OAuth, cfg.url, base), idle, nil
+	base, closeIdle := baseTransport(&cfg)
+	return newLogin(t.OAuth, cfg.url, base), closeIdle, nil
 }
 
 // challenge returns how the server refuses a request without a token.
 func (l *login) challenge(ctx context.Context) (ch challenge) {
+	if l.cfg.Scopes != nil {
+		return ch
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.server.String(), strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
 	if err != nil {
 		return ch

@@ -20,7 +20,6 @@ type challenge struct {
 	err, scope, metadata string
 
 	refresh bool // try the refresh token
-	more    bool // add scopes
 }
 
 // challengeOf reads the Bearer challenge of a response. If a parameter occurs twice, the first value counts.
@@ -95,26 +94,39 @@ type authServer struct {
 	MetadataDocuments     bool     `json:"client_id_metadata_document_supported"`
 }
 
-// discover finds the authorization server of the server (RFC 9728) and its metadata (RFC 8414).
-func (l *login) discover(ctx context.Context, ch challenge) (*authServer, error) {
-	var prm struct {
-		Resource string   `json:"resource"`
-		Servers  []string `json:"authorization_servers"`
-		Scopes   []string `json:"scopes_supported"`
+// A resourceMetadata describes what tokens are for (RFC 9728).
+type resourceMetadata struct {
+	Resource string   `json:"resource"`
+	Servers  []string `json:"authorization_servers"`
+	Scopes   []string `json:"scopes_supported"`
+}
+
+// resource returns the metadata of the server, or what takes its place.
+func (l *login) resource(ctx context.Context, ch challenge) (m resourceMetadata, err error) {
+	if l.cfg.Scopes != nil {
+		return resourceMetadata{l.server.String(), []string{l.cfg.Issuer}, l.cfg.Scopes}, nil
 	}
-	found, err := l.firstJSON(ctx, l.resourceMetadata(ch), &prm)
+	found, err := l.firstJSON(ctx, l.resourceURLs(ch), &m)
+	if err != nil {
+		return m, err
+	}
+	if !found || len(m.Servers) == 0 { // until 2025-03-26 the server is its own authorization server
+		m.Servers = []string{(&url.URL{Scheme: l.server.Scheme, Host: l.server.Host}).String()}
+	}
+	if m.Resource == "" {
+		m.Resource = l.server.String()
+	}
+	if !covers(m.Resource, l.server) {
+		return m, fmt.Errorf("the metadata describes the resource %q, which does not include %q", m.Resource, l.server)
+	}
+	return m, nil
+}
+
+// discover finds the authorization server of the server and its metadata (RFC 8414).
+func (l *login) discover(ctx context.Context, ch challenge) (*authServer, error) {
+	prm, err := l.resource(ctx, ch)
 	if err != nil {
 		return nil, err
-	}
-	origin := (&url.URL{Scheme: l.server.Scheme, Host: l.server.Host}).String()
-	if !found || len(prm.Servers) == 0 { // until 2025-03-26 the server is its own authorization server
-		prm.Servers = []string{origin}
-	}
-	if prm.Resource == "" {
-		prm.Resource = l.server.String()
-	}
-	if !covers(prm.Resource, l.server) {
-		return nil, fmt.Errorf("the metadata describes the resource %q, which does not include %q", prm.Resource, l.server)
 	}
 	issuer := prm.Servers[0]
 	s := &authServer{}
@@ -125,7 +137,8 @@ func (l *login) discover(ctx context.Context, ch challenge) (*authServer, error)
 	if err := l.mayReach(issuer); err != nil {
 		return nil, err
 	}
-	if found, err = l.firstJSON(ctx, urls, s); err != nil {
+	found, err := l.firstJSON(ctx, urls, s)
+	if err != nil {
 		return nil, err
 	}
 	if !found {
@@ -162,8 +175,8 @@ func (s *authServer) check() error {
 	return nil
 }
 
-// resourceMetadata returns the possible URLs of the server's metadata.
-func (l *login) resourceMetadata(ch challenge) []string {
+// resourceURLs returns the possible URLs of the server's metadata.
+func (l *login) resourceURLs(ch challenge) []string {
 	const known = oauthurl.Resource
 	if u, err := url.Parse(ch.metadata); err == nil && u.Host == l.server.Host && u.Scheme == l.server.Scheme {
 		return []string{ch.metadata}

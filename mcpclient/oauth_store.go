@@ -66,7 +66,7 @@ func (f *loginFile) Load(context.Context) ([]byte, error) {
 }
 
 // Save stores a login.
-func (f *loginFile) Save(_ context.Context, login []byte) error {
+func (f *loginFile) Save(_ context.Context, login []byte, _ bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.path == "" {

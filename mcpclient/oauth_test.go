@@ -248,3 +248,55 @@ func TestReach(t *testing.T) {
 		}
 	}
 }
+
+// A sharedLogin is a Store for tests.
+type sharedLogin struct {
+	mu       sync.Mutex
+	login    []byte
+	loggedIn bool
+}
+
+func (s *sharedLogin) Load(context.Context) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.login, nil
+}
+
+func (s *sharedLogin) Save(_ context.Context, login []byte, loggedIn bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.login, s.loggedIn = login, loggedIn
+	return nil
+}
+
+func (s *sharedLogin) Lock(context.Context) (unlock func(), _ error) { return func() {}, nil }
+
+// TestBeginLoginKeepsTokens begins a login while another one ends: its tokens stay.
+func TestBeginLoginKeepsTokens(t *testing.T) {
+	g := newGuard(t)
+	store := &sharedLogin{}
+	web := HTTP{URL: g.URL + "/mcp", OAuth: &OAuth{RedirectURL: "https://app.example.com/callback", Store: store}}
+	first, begun, err := web.BeginLogin(t.Context())
+	if err != nil || store.loggedIn {
+		t.Fatal(store.loggedIn, err)
+	}
+	back, err := g.Agree(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := ""
+	g.Metadata = func(map[string]any) { // during the second login, which has found no tokens
+		if token == "" {
+			token = "started"
+			if token, err = web.FinishLogin(t.Context(), begun, back); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if _, _, err := web.BeginLogin(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if !store.loggedIn || !strings.Contains(string(store.login), token) {
+		t.Errorf("the login that ended is lost: %s", store.login)
+	}
+}

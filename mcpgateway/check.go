@@ -28,6 +28,13 @@ func (c *checker) fail(where, format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...)))
 }
 
+// require fails unless ok.
+func (c *checker) require(ok bool, where, format string, args ...any) {
+	if !ok {
+		c.fail(where, format, args...)
+	}
+}
+
 // check returns all mistakes in the configuration. It repeats checks of toolkit.New and mcpserver.New, because
 // the keys are only known here.
 func (c *Config) check() error {
@@ -112,16 +119,11 @@ func (c *Config) access() (all []access) {
 
 // tokensOf returns the source of the tokens for a server; nil if it gets none.
 func (g *Gateway) tokensOf(s mcpclient.Server, c *Config) *tokenSource {
-	for _, t := range c.UpstreamTokens {
-		if t.Server == s.Name {
-			source := newTokenSource(t, s.Transport.(mcpclient.HTTP).URL)
-			if t.Grant == UserLogin {
-				source.logins = g.logins
-			}
-			return source
-		}
+	i := slices.IndexFunc(c.UpstreamTokens, func(t UpstreamToken) bool { return t.Server == s.Name })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return newTokenSource(c.UpstreamTokens[i], s.Transport.(mcpclient.HTTP), g.logins) // check has checked the transport
 }
 
 func (c *Config) serverNames() []string {

@@ -117,6 +117,9 @@ func (g *Gateway) open(ctx context.Context, cfg Config) (err error) {
 		g.watch(u)
 	}
 	g.work.Go(g.watchServers)
+	if g.logins != nil {
+		g.work.Go(g.logins.watch)
+	}
 	return nil
 }
 
@@ -132,7 +135,7 @@ func (g *Gateway) openAuth(cfg *Config, serve *mcpserver.Config) (err error) {
 	if cfg.Logins == nil {
 		return nil
 	}
-	if g.logins, err = newLogins(g, cfg, g.auth); err != nil {
+	if g.logins, err = newLogins(g, cfg); err != nil {
 		return err
 	}
 	serve.Authenticator = authenticator{g.auth, g.logins}

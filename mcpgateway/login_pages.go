@@ -1,7 +1,6 @@
 package mcpgateway
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -10,15 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"html"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
-	"github.com/kitbag-go/kitbag/internal/oauthurl"
-	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/mcpserver/oauth"
 )
 
@@ -101,20 +97,20 @@ func (a authenticator) Wrap(next http.Handler) http.Handler {
 
 // client serves the client ID metadata document for a server, for authorization servers that support it.
 func (l *logins) client(w http.ResponseWriter, r *http.Request) error {
-	server := r.PathValue("server")
-	_, web, err := l.find(server, "")
+	login, err := l.find(r.PathValue("server"), "")
 	if err != nil {
 		return err
 	}
+	o := login.transport().OAuth
 	w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(w).Encode(map[string]any{"client_id": l.origin + clientPath + "/" + url.PathEscape(server), "client_name": "kitbag gateway", "redirect_uris": []string{web.OAuth.RedirectURL},
+	return json.NewEncoder(w).Encode(map[string]any{"client_id": l.origin + r.URL.EscapedPath(), "client_name": "kitbag gateway", "redirect_uris": []string{o.RedirectURL},
 		"grant_types": []string{"authorization_code", "refresh_token"}, "response_types": []string{"code"}, "token_endpoint_auth_method": "none"})
 }
 
 // start serves the start page. It does nothing, because a program may fetch it.
 func (l *logins) start(w http.ResponseWriter, r *http.Request) error {
 	server := r.URL.Query().Get("server")
-	if _, _, err := l.find(server, ""); err != nil {
+	if _, err := l.find(server, ""); err != nil {
 		return err
 	}
 	show(w, http.StatusOK, fmt.Sprintf("A program asks you to log in to %q. First you log in here, so that only you can use your account there.", server), server)
@@ -124,13 +120,10 @@ func (l *logins) start(w http.ResponseWriter, r *http.Request) error {
 // connect is the button of the start page.
 func (l *logins) connect(w http.ResponseWriter, r *http.Request) error {
 	step := loginStep{Server: r.PostFormValue("server"), Logout: r.PostFormValue("do") == "logout"}
-	if _, _, err := l.find(step.Server, ""); err != nil {
+	if _, err := l.find(step.Server, ""); err != nil {
 		return err
 	}
-	var nothing savedLogin
-	web := l.identify
-	web.OAuth = nothing.use(web.OAuth)
-	page, begun, err := web.BeginLogin(r.Context())
+	page, begun, err := l.identify.BeginLogin(r.Context())
 	if err != nil {
 		return err
 	}
@@ -199,12 +192,12 @@ func (l *logins) callback(w http.ResponseWriter, r *http.Request) error {
 	if step.User == "" {
 		return l.identified(w, r, step)
 	}
-	login, web, err := l.find(step.Server, step.User)
+	login, err := l.find(step.Server, step.User)
 	if err != nil {
 		return err
 	}
 	login.fresh = true
-	if err := web.FinishLogin(r.Context(), step.Begun, q); err != nil {
+	if _, err := login.transport().FinishLogin(r.Context(), step.Begun, q); err != nil {
 		return fmt.Errorf("MCP server %q: %w", step.Server, err)
 	}
 	l.gateway.Toolkit.Refresh()
@@ -214,23 +207,15 @@ func (l *logins) callback(w http.ResponseWriter, r *http.Request) error {
 
 // identified begins step 3, for the user of the token that step 2 gets.
 func (l *logins) identified(w http.ResponseWriter, r *http.Request, step loginStep) error {
-	var saved savedLogin
-	web := l.identify
-	web.OAuth = saved.use(web.OAuth)
-	if err := web.FinishLogin(r.Context(), step.Begun, r.URL.Query()); err != nil {
-		return fmt.Errorf("the login at the gateway: %w", err)
-	}
-	var g struct {
-		Access string `json:"access_token"`
-	}
-	if err := json.Unmarshal(saved.login, &g); err != nil {
-		return errors.New("the login at the gateway has no token")
-	}
-	id, err := l.auth.Authenticate((&http.Request{Header: http.Header{"Authorization": {"Bearer " + g.Access}}}).WithContext(r.Context()))
+	token, err := l.identify.FinishLogin(r.Context(), step.Begun, r.URL.Query())
 	if err != nil {
 		return fmt.Errorf("the login at the gateway: %w", err)
 	}
-	login, upstream, err := l.find(step.Server, id.Name)
+	id, err := l.gateway.auth.Authenticate((&http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}).WithContext(r.Context()))
+	if err != nil {
+		return fmt.Errorf("the login at the gateway: %w", err)
+	}
+	login, err := l.find(step.Server, id.Name)
 	if err != nil {
 		return err
 	}
@@ -241,39 +226,11 @@ func (l *logins) identified(w http.ResponseWriter, r *http.Request, step loginSt
 		show(w, http.StatusOK, fmt.Sprintf("The gateway has forgotten the login to %q of %s.", step.Server, id.Name), "")
 		return nil
 	}
-	page, begun, err := upstream.BeginLogin(r.Context())
+	page, begun, err := login.transport().BeginLogin(r.Context())
 	if err != nil {
 		return fmt.Errorf("MCP server %q: %w", step.Server, err)
 	}
 	return l.redirect(w, r, page, loginStep{Server: step.Server, User: id.Name, Begun: begun})
-}
-
-// A savedLogin is an OAuth.Store of mcpclient for one login.
-type savedLogin struct{ login []byte }
-
-func (s *savedLogin) use(o *mcpclient.OAuth) *mcpclient.OAuth {
-	own := *o
-	own.Store = s
-	return &own
-}
-
-func (s *savedLogin) Load(context.Context) ([]byte, error)          { return nil, nil }
-func (s *savedLogin) Save(_ context.Context, login []byte) error    { s.login = login; return nil }
-func (s *savedLogin) Lock(context.Context) (unlock func(), _ error) { return func() {}, nil }
-
-// An ownMetadata answers requests for the metadata of the gateway itself, which may not reach itself by its public URL.
-type ownMetadata struct {
-	cfg  *oauth.Config
-	next http.RoundTripper
-}
-
-func (o *ownMetadata) RoundTrip(r *http.Request) (*http.Response, error) {
-	own, err := url.Parse(o.cfg.Resource)
-	if err != nil || own.Host != r.URL.Host || r.URL.Path != own.Path && !strings.HasPrefix(r.URL.Path, oauthurl.Resource) {
-		return o.next.RoundTrip(r)
-	}
-	data, err := json.Marshal(map[string]any{"resource": o.cfg.Resource, "authorization_servers": o.cfg.Issuers[:1], "scopes_supported": o.cfg.Scopes})
-	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(data)), Request: r}, err
 }
 
 // headers sets what keeps the page and its URL, which may have a code, from others.

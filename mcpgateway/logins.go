@@ -2,7 +2,6 @@ package mcpgateway
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
@@ -13,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -24,7 +22,6 @@ import (
 
 	"github.com/kitbag-go/kitbag/mcpclient"
 	"github.com/kitbag-go/kitbag/mcpserver"
-	"github.com/kitbag-go/kitbag/mcpserver/oauth"
 	"github.com/kitbag-go/kitbag/tool/host"
 )
 
@@ -44,18 +41,10 @@ func (k *checker) logins() {
 	if c == nil {
 		return
 	}
-	if c.ClientID == "" {
-		k.fail("logins.clientID", "is missing; register the gateway at the first of oauth.issuers, with the redirect URI /oauth/callback at its own host")
-	}
-	if len(c.Key) < minLoginKey {
-		k.fail("logins.keyEnv", "the key has %d bytes; use a random one of at least %d bytes: kitbag mcp key makes one", len(c.Key), minLoginKey)
-	}
-	if c.Dir == "" && k.cfg.Serve.Replicas == nil {
-		k.fail("logins.dir", "is missing; set it to the directory where logins are stored")
-	}
-	if k.cfg.OAuth == nil {
-		k.fail("logins", "needs oauth, by which users show who they are; add it")
-	}
+	k.require(c.ClientID != "", "logins.clientID", "is missing; register the gateway at the first of oauth.issuers, with the redirect URI /oauth/callback at its own host")
+	k.require(len(c.Key) >= minLoginKey, "logins.keyEnv", "the key has %d bytes; use a random one of at least %d bytes: kitbag mcp key makes one", len(c.Key), minLoginKey)
+	k.require(c.Dir != "" || k.cfg.Serve.Replicas != nil, "logins.dir", "is missing; set it to the directory where logins are stored")
+	k.require(k.cfg.OAuth != nil, "logins", "needs oauth, by which users show who they are; add it")
 }
 
 // A Login is the login of a user to a server.
@@ -73,14 +62,14 @@ const (
 	lockTime     = 2 * time.Minute
 	lockInterval = 20 * time.Millisecond
 	waitInterval = 500 * time.Millisecond
+	endInterval  = 5 * time.Second // at which connections are closed whose login another replica has ended
 )
 
 // logins keeps the logins of users. Values in the stores are sealed, with their key as additional data.
 type logins struct {
 	gateway  *Gateway
-	auth     *oauth.ResourceServer
-	identify mcpclient.HTTP // the login at the gateway's own issuer, without OAuth.Store
-	audience string
+	identify mcpclient.HTTP // the login at the gateway's own issuer
+	audience string         // of Config.OAuth
 	origin   string
 	seal     cipher.AEAD
 	kept     mcpserver.Shared
@@ -89,13 +78,13 @@ type logins struct {
 	asking sync.Map // the keys of logins that a user is being asked for
 }
 
-func newLogins(g *Gateway, cfg *Config, auth *oauth.ResourceServer) (*logins, error) {
+func newLogins(g *Gateway, cfg *Config) (*logins, error) {
 	key := sha256.Sum256([]byte(cfg.Logins.Key))
 	block, err := aes.NewCipher(key[:])
 	if err != nil {
 		return nil, err
 	}
-	l := &logins{gateway: g, auth: auth, audience: cfg.OAuth.Audience}
+	l := &logins{gateway: g, audience: cfg.OAuth.Audience}
 	if l.seal, err = cipher.NewGCMWithRandomNonce(block); err != nil {
 		return nil, err
 	}
@@ -112,48 +101,35 @@ func newLogins(g *Gateway, cfg *Config, auth *oauth.ResourceServer) (*logins, er
 		return nil, err
 	}
 	l.origin = (&url.URL{Scheme: resource.Scheme, Host: resource.Host}).String()
-	client := http.Client{}
-	if cfg.OAuth.Client != nil {
-		client = *cfg.OAuth.Client
-	}
-	client.Transport = &ownMetadata{cfg.OAuth, cmp.Or(client.Transport, http.DefaultTransport)}
-	l.identify = mcpclient.HTTP{URL: cfg.OAuth.Resource, Client: &client, OAuth: &mcpclient.OAuth{
-		RedirectURL: l.origin + callbackPath, Issuer: cfg.OAuth.Issuers[0], ClientID: cfg.Logins.ClientID, ClientSecret: cfg.Logins.ClientSecret}}
+	l.identify = mcpclient.HTTP{URL: cfg.OAuth.Resource, Client: cfg.OAuth.Client, OAuth: &mcpclient.OAuth{RedirectURL: l.origin + callbackPath,
+		Issuer: cfg.OAuth.Issuers[0], ClientID: cfg.Logins.ClientID, ClientSecret: cfg.Logins.ClientSecret, Scopes: append([]string{}, cfg.OAuth.Scopes...)}}
 	return l, nil
 }
 
-// A loginRecord is a login as stored. Store is empty or has no token if the user must log in.
+// A loginRecord is a login as stored.
 type loginRecord struct {
 	Login
-	ID    string          // of the login; renewing its tokens keeps it
+	ID    string          // of the login, which renewing its tokens keeps; empty if the user must log in
 	Store json.RawMessage // of mcpclient
 }
 
-// loggedIn reports whether there are tokens.
-func (r *loginRecord) loggedIn() bool {
-	var g struct {
-		Access string `json:"access_token"`
-	}
-	return json.Unmarshal(r.Store, &g) == nil && g.Access != ""
-}
-
-// A userLogin is what [mcpclient.OAuth] stores for one user and server.
+// A userLogin is the login of a user to a server: what [mcpclient.OAuth] stores.
 type userLogin struct {
 	*logins
-	server, user string
-	key          string
-	fresh        bool // the user logs in now
+	to        *tokenSource
+	user, key string
+	fresh     bool // the user logs in now
 }
 
-// of returns the login of a user to a server. A server at another URL is another server.
-func (l *logins) of(server, url, user string) *userLogin {
-	sum := sha256.Sum256([]byte(strings.Join([]string{server, url, user}, "\x00")))
-	return &userLogin{logins: l, server: server, user: user, key: "login/" + hex.EncodeToString(sum[:])}
+// login returns the login of a user to the server. A server at another URL is another server.
+func (s *tokenSource) login(user string) *userLogin {
+	sum := sha256.Sum256([]byte(strings.Join([]string{s.cfg.Server, s.web.URL, user}, "\x00")))
+	return &userLogin{logins: s.logins, to: s, user: user, key: "login/" + hex.EncodeToString(sum[:])}
 }
 
 // transport returns how the user reaches the server.
-func (u *userLogin) transport(web mcpclient.HTTP, cfg UpstreamToken) mcpclient.HTTP {
-	own := "/" + url.PathEscape(u.server)
+func (u *userLogin) transport() mcpclient.HTTP {
+	web, cfg, own := u.to.web, u.to.cfg, "/"+url.PathEscape(u.to.cfg.Server)
 	web.OAuth = &mcpclient.OAuth{Store: u, RedirectURL: u.origin + callbackPath + own, Issuer: cfg.Issuer, ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret}
 	if strings.HasPrefix(u.origin, "https:") {
 		web.OAuth.ClientMetadataURL = u.origin + clientPath + own
@@ -161,22 +137,21 @@ func (u *userLogin) transport(web mcpclient.HTTP, cfg UpstreamToken) mcpclient.H
 	return web
 }
 
-func (l *logins) get(ctx context.Context, key string, to any) (raw []byte, err error) {
+// get returns a stored value, and its sealed form.
+func get[T any](ctx context.Context, l *logins, key string) (value T, raw []byte, err error) {
 	if raw, err = l.kept.Get(ctx, key); err != nil || raw == nil {
-		return nil, err
+		return value, nil, err
 	}
-	data, err := l.seal.Open(nil, nil, raw, []byte(key))
-	if err != nil || json.Unmarshal(data, to) != nil {
-		return raw, nil // sealed with another key: the user has to log in again
+	if data, err := l.seal.Open(nil, nil, raw, []byte(key)); err == nil { // otherwise it was sealed with an older key: users log in again
+		_ = json.Unmarshal(data, &value)
 	}
-	return raw, nil
+	return value, raw, nil
 }
 
 // change replaces a stored value, of which do gets the current one; do returns nil to remove it.
 func change[T any](ctx context.Context, l *logins, key string, do func(now T) any) error {
 	for {
-		var now T
-		raw, err := l.get(ctx, key, &now)
+		now, raw, err := get[T](ctx, l, key)
 		if err != nil {
 			return err
 		}
@@ -194,10 +169,9 @@ func change[T any](ctx context.Context, l *logins, key string, do func(now T) an
 	}
 }
 
-func (u *userLogin) load(ctx context.Context) (*loginRecord, error) {
-	var r loginRecord
-	_, err := u.get(ctx, u.key, &r)
-	return &r, err
+func (u *userLogin) load(ctx context.Context) (loginRecord, error) {
+	r, _, err := get[loginRecord](ctx, u.logins, u.key)
+	return r, err
 }
 
 // Load implements OAuth.Store of mcpclient.
@@ -206,22 +180,24 @@ func (u *userLogin) Load(ctx context.Context) ([]byte, error) {
 	return r.Store, err
 }
 
-// Save implements OAuth.Store of mcpclient. Its caller has the lock.
-func (u *userLogin) Save(ctx context.Context, login []byte) error {
+// Save implements OAuth.Store of mcpclient.
+func (u *userLogin) Save(ctx context.Context, login []byte, loggedIn bool) error {
 	var r loginRecord
-	listed := false
+	before := ""
 	err := change(ctx, u.logins, u.key, func(now loginRecord) any {
-		r, listed = now, now.loggedIn()
-		r.Server, r.User, r.Store = u.server, u.user, login
-		if u.fresh && r.loggedIn() {
-			r.ID, r.Since, listed = rand.Text(), time.Now(), false
+		r, before = now, now.ID
+		r.Server, r.User, r.Store = u.to.cfg.Server, u.user, login
+		if !loggedIn {
+			r.ID = ""
+		} else if r.ID == "" || u.fresh {
+			r.ID, r.Since = rand.Text(), time.Now()
 		}
 		return r
 	})
-	if err != nil || r.loggedIn() == listed {
+	if err != nil || r.ID == before {
 		return err
 	}
-	return u.list(ctx, r.Login, !listed)
+	return u.list(ctx, r.Login, loggedIn)
 }
 
 // loginList is the key of the list of logins.
@@ -264,30 +240,70 @@ func (u *userLogin) remove(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	err = errors.Join(change(ctx, u.logins, u.key, func(loginRecord) any { return nil }), u.list(ctx, Login{Server: u.server, User: u.user}, false))
-	for _, up := range u.gateway.live.Load().upstreams {
-		if up.name == u.server && up.users != nil {
-			up.users.removeUser(u.user)
+	err = errors.Join(change(ctx, u.logins, u.key, func(loginRecord) any { return nil }), u.list(ctx, Login{Server: u.to.cfg.Server, User: u.user}, false))
+	u.closeEnded(context.WithoutCancel(ctx))
+	return err
+}
+
+// watch closes the connections whose login another replica has ended.
+func (l *logins) watch() {
+	tick := time.NewTicker(endInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			l.closeEnded(l.gateway.ctx)
+		case <-l.gateway.ctx.Done():
+			return
 		}
 	}
-	return err
+}
+
+func (l *logins) closeEnded(ctx context.Context) {
+	for _, users := range l.servers() {
+		users.closeEnded(ctx)
+	}
+}
+
+// servers returns the connections to the servers that users log in to. l may be nil.
+func (l *logins) servers() (all []*userClients) {
+	if l == nil {
+		return nil
+	}
+	for _, up := range l.gateway.live.Load().upstreams {
+		if up.users != nil && up.users.tokens.logins != nil {
+			all = append(all, up.users)
+		}
+	}
+	return all
+}
+
+// find returns the login of a user to the server with that name. l may be nil.
+func (l *logins) find(server, user string) (*userLogin, error) {
+	for _, users := range l.servers() {
+		if users.cfg.Name == server {
+			return users.tokens.login(user), nil
+		}
+	}
+	return nil, fmt.Errorf("there is no server %q with the grant %q", server, UserLogin)
 }
 
 // ensure returns the ID of the login. If there is none, the user is asked to log in.
 func (u *userLogin) ensure(ctx context.Context) (id string, err error) {
+	server := u.to.cfg.Server
 	r, err := u.load(ctx)
 	if err != nil {
-		return "", fmt.Errorf("MCP server %q: the login of the user cannot be read: %w", u.server, err)
+		return "", fmt.Errorf("MCP server %q: the login of the user cannot be read: %w", server, err)
 	}
-	if r.loggedIn() {
+	if r.ID != "" {
 		return r.ID, nil
 	}
 	if issuer := u.identify.OAuth.Issuer; !strings.HasPrefix(u.user, issuer+" ") {
-		return "", fmt.Errorf("MCP server %q: users log in to it by %s, and this one comes from another issuer", u.server, issuer)
+		return "", fmt.Errorf("MCP server %q: users log in to it by %s, and this one comes from another issuer", server, issuer)
 	}
-	page := u.page(u.server)
+	page := u.page(server)
 	failed := func(why string) error {
-		return fmt.Errorf("MCP server %q: %s. The user can log in at %s; call again after that", u.server, why, page)
+		return fmt.Errorf("MCP server %q: %s. The user can log in at %s; call again after that", server, why, page)
 	}
 	h := host.From(ctx)
 	if h == nil {
@@ -297,12 +313,12 @@ func (u *userLogin) ensure(ctx context.Context) (id string, err error) {
 		return "", failed("the user must log in to it first, and is being asked to")
 	}
 	defer u.asking.Delete(u.key)
-	answer, err := h.Elicit(ctx, host.Elicitation{Message: fmt.Sprintf("Log in to %q: its tools work with your own account there.", u.server), URL: page, ID: rand.Text()})
+	answer, err := h.Elicit(ctx, host.Elicitation{Message: fmt.Sprintf("Log in to %q: its tools work with your own account there.", server), URL: page, ID: rand.Text()})
 	switch {
 	case err != nil || answer.Action == host.ActionCancel:
 		return "", failed("the user must log in to it first, and was not or could not be asked to")
 	case answer.Action == host.ActionDecline:
-		return "", fmt.Errorf("MCP server %q: the user declined to log in to it. Continue without it", u.server)
+		return "", fmt.Errorf("MCP server %q: the user declined to log in to it. Continue without it", server)
 	}
 	wait := time.NewTimer(loginWait)
 	defer wait.Stop()
@@ -314,7 +330,7 @@ func (u *userLogin) ensure(ctx context.Context) (id string, err error) {
 		case <-ctx.Done():
 			return "", context.Cause(ctx)
 		}
-		if r, err := u.load(ctx); err == nil && r.loggedIn() {
+		if r, err := u.load(ctx); err == nil && r.ID != "" {
 			return r.ID, nil
 		}
 	}
@@ -323,39 +339,19 @@ func (u *userLogin) ensure(ctx context.Context) (id string, err error) {
 // Logins returns the logins of users to servers, in the order in which they were made.
 func (g *Gateway) Logins(ctx context.Context) (all []Login, err error) {
 	if g.logins != nil {
-		_, err = g.logins.get(ctx, loginList, &all)
+		all, _, err = get[[]Login](ctx, g.logins, loginList)
 	}
 	return all, err
 }
 
-// Logout forgets the login of a user to a server, on all replicas. It does not notify the authorization server. Calls in
-// flight fail, or still end if they run on another replica.
+// Logout forgets the login of a user to a server. It does not notify the authorization server. Calls in flight fail, those on
+// other replicas within some seconds.
 func (g *Gateway) Logout(ctx context.Context, server, user string) error {
-	if g.logins == nil {
-		return errNoLogins(server)
-	}
-	login, _, err := g.logins.find(server, user)
+	login, err := g.logins.find(server, user)
 	if err != nil {
 		return err
 	}
 	return login.remove(ctx)
-}
-
-func errNoLogins(server string) error {
-	return fmt.Errorf("there is no server %q with the grant %q", server, UserLogin)
-}
-
-// find returns the login of a user, and how the user reaches the server.
-func (l *logins) find(server, user string) (login *userLogin, web mcpclient.HTTP, err error) {
-	cfg := &l.gateway.live.Load().cfg
-	t := slices.IndexFunc(cfg.UpstreamTokens, func(t UpstreamToken) bool { return t.Server == server && t.Grant == UserLogin })
-	s := slices.IndexFunc(cfg.Servers, func(s mcpclient.Server) bool { return s.Name == server })
-	if t < 0 || s < 0 {
-		return nil, web, errNoLogins(server)
-	}
-	web = cfg.Servers[s].Transport.(mcpclient.HTTP) // Config.check has checked that
-	login = l.of(server, web.URL, user)
-	return login, login.transport(web, cfg.UpstreamTokens[t]), nil
 }
 
 // A loginDir keeps values in files that only the gateway's user can read, for one gateway. They do not expire.

@@ -57,7 +57,7 @@ type schedules struct {
 }
 
 func newSchedules(t *testing.T) *schedules {
-	s := &schedules{loginWorld: newLoginWorld(t), evil: oauthtest.NewIssuer(t), issued: map[string]bool{}}
+	s := &schedules{loginWorld: newLoginWorld(t, nil), evil: oauthtest.NewIssuer(t), issued: map[string]bool{}}
 	honest := *s.back.Load()
 	hostile := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serveCRM(w, r, honest) }))
 	s.back.Store(&hostile)

@@ -25,6 +25,7 @@ import (
 	"github.com/kitbag-go/kitbag/mcpgateway"
 	"github.com/kitbag-go/kitbag/mcpserver"
 	"github.com/kitbag-go/kitbag/mcpserver/oauth"
+	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/tool"
 	"github.com/kitbag-go/kitbag/tool/host"
 	"github.com/kitbag-go/kitbag/toolkit"
@@ -39,6 +40,7 @@ type loginWorld struct {
 	cfg            mcpgateway.Config
 	logs           *syncBuffer
 	quiet          *http.Client
+	waiting        chan struct{} // has one element for each call of crm's tool wait that runs
 
 	front, back atomic.Pointer[http.Handler] // of the gateway, and of crm
 
@@ -51,9 +53,10 @@ type lateHandler struct{ *atomic.Pointer[http.Handler] }
 
 func (h lateHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*h.Load()).ServeHTTP(w, r) }
 
-func newLoginWorld(t *testing.T) *loginWorld {
+// newLoginWorld makes a world whose gateway keeps logins in the store, or in a directory if that is nil.
+func newLoginWorld(t *testing.T, store mcpserver.Shared) *loginWorld {
 	t.Helper()
-	w := &loginWorld{issuer: oauthtest.NewIssuer(t), vendor: oauthtest.NewIssuer(t), logs: &syncBuffer{}, revoked: map[string]bool{},
+	w := &loginWorld{issuer: oauthtest.NewIssuer(t), vendor: oauthtest.NewIssuer(t), logs: &syncBuffer{}, revoked: map[string]bool{}, waiting: make(chan struct{}),
 		quiet: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	before := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(before) })
@@ -75,6 +78,9 @@ func newLoginWorld(t *testing.T) *loginWorld {
 		Logins:         &mcpgateway.Logins{ClientID: "kitbag", ClientSecret: oauthtest.Secret, Key: strings.Repeat("k", 32), Dir: filepath.Join(t.TempDir(), "logins")},
 		Serve:          mcpgateway.ServeOptions{Credentials: []mcpserver.Credential{{Name: "ci", Token: "the-token-of-the-ci-credential", Policy: open}}, Policy: open},
 	}
+	if store != nil {
+		w.cfg.Logins.Dir, w.cfg.Serve.Replicas = "", &mcpserver.Replicas{Shared: store, URL: w.url}
+	}
 	w.start(t)
 	return w
 }
@@ -90,7 +96,12 @@ func (w *loginWorld) upstream(t *testing.T) {
 		id, _ := mcpserver.IdentityFrom(ctx)
 		return strings.TrimPrefix(id.Name, w.vendor.URL), nil
 	}))
-	s, err := mcpserver.New(mcpserver.Config{Toolkit: toolkit.Of(who), Name: "crm", Version: "1", Policy: open, Authenticator: auth})
+	wait := tool.Must(tool.New("wait", "Waits until the call is cancelled.", func(ctx context.Context, _ none) (string, error) {
+		w.waiting <- struct{}{}
+		<-ctx.Done()
+		return "", context.Cause(ctx)
+	}))
+	s, err := mcpserver.New(mcpserver.Config{Toolkit: toolkit.Of(who, wait), Name: "crm", Version: "1", Policy: open, Authenticator: auth})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +240,10 @@ var eras = []string{"2025-11-25", "2026-07-28"}
 
 // TestUserLogin goes through the life of logins, in both eras of the protocol.
 func TestUserLogin(t *testing.T) {
-	w := newLoginWorld(t)
+	eachStore(t, func(t *testing.T, store mcpserver.Shared) { testUserLogin(t, newLoginWorld(t, store)) })
+}
+
+func testUserLogin(t *testing.T, w *loginWorld) {
 	if _, err := w.client(t, "anna", eras[0], nil).Tools(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +332,7 @@ func (w *loginWorld) checkNoTokens(t *testing.T, text string) {
 
 // TestUserLoginWithoutQuestion checks what clients get that cannot be asked, or have no user.
 func TestUserLoginWithoutQuestion(t *testing.T) {
-	w := newLoginWorld(t)
+	w := newLoginWorld(t, nil)
 	if got := w.browser(t, "lister").press(w.page(), ""); !strings.Contains(got, "Logged in") {
 		t.Fatal(got)
 	}
@@ -477,18 +491,23 @@ func TestUserLoginAttacks(t *testing.T) {
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w := newLoginWorld(t)
-			row.do(t, w, w.browser(t, "alice"), w.browser(t, "bob"))
-			if all, err := w.gateway.Logins(t.Context()); len(all) > 0 || err != nil {
-				t.Errorf("logins: %v %v", all, err)
-			}
+			eachStore(t, func(t *testing.T, store mcpserver.Shared) {
+				w := newLoginWorld(t, store)
+				row.do(t, w, w.browser(t, "alice"), w.browser(t, "bob"))
+				if all, err := w.gateway.Logins(t.Context()); len(all) > 0 || err != nil {
+					t.Errorf("logins: %v %v", all, err)
+				}
+			})
 		})
 	}
 }
 
 // TestUserLoginTabs logs in on two tabs at the same time.
 func TestUserLoginTabs(t *testing.T) {
-	w := newLoginWorld(t)
+	eachStore(t, func(t *testing.T, store mcpserver.Shared) { testUserLoginTabs(t, newLoginWorld(t, store)) })
+}
+
+func testUserLoginTabs(t *testing.T, w *loginWorld) {
 	b := w.browser(t, "anna")
 	var steps []string
 	for range 2 {
@@ -540,8 +559,12 @@ func waitFor(t *testing.T, ok func() bool) {
 
 // TestUserLoginReplicas checks that two replicas have the same logins, and renew one only once.
 func TestUserLoginReplicas(t *testing.T) {
-	w := newLoginWorld(t)
-	shared := mcpserver.NewShared()
+	t.Run("memory", func(t *testing.T) { testUserLoginReplicas(t, mcpserver.NewShared()) })
+	t.Run("postgres", func(t *testing.T) { testUserLoginReplicas(t, openPostgres(t)) })
+}
+
+func testUserLoginReplicas(t *testing.T, shared mcpserver.Shared) {
+	w := newLoginWorld(t, nil)
 	var fronts [2]atomic.Pointer[http.Handler]
 	var replicas [2]*mcpgateway.Gateway
 	for i := range replicas {
@@ -588,9 +611,19 @@ func TestUserLoginReplicas(t *testing.T) {
 	if exchanged, reused, _ := w.vendor.Exchanged(); reused > 0 || exchanged != 5 {
 		t.Errorf("%d codes and refresh tokens were exchanged, %d again", exchanged, reused)
 	}
+	var work sync.WaitGroup
+	for range len(replicas) { // one of them is not the one that ends the login
+		work.Go(func() {
+			if res, err := c.Call(t.Context(), "crm__wait", nil); err == nil && res.Outcome == message.OutcomeSuccess {
+				t.Errorf("a call has survived the login: %s", res.Text())
+			}
+		})
+		<-w.waiting
+	}
 	if err := replicas[0].Logout(t.Context(), "crm", w.issuer.URL+" anna"); err != nil {
 		t.Error(err)
 	}
+	work.Wait()
 	for range 2 {
 		if got := callAs(t, c); !strings.Contains(got, "can log in at") {
 			t.Error(got)
@@ -600,7 +633,10 @@ func TestUserLoginReplicas(t *testing.T) {
 
 // TestUserLoginScopes checks that a user is asked again for scopes that a call needs.
 func TestUserLoginScopes(t *testing.T) {
-	w := newLoginWorld(t)
+	eachStore(t, func(t *testing.T, store mcpserver.Shared) { testUserLoginScopes(t, newLoginWorld(t, store)) })
+}
+
+func testUserLoginScopes(t *testing.T, w *loginWorld) {
 	honest := *w.back.Load()
 	strict := http.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		parts := strings.Split(r.Header.Get("Authorization"), ".")
@@ -632,5 +668,10 @@ func TestUserLoginScopes(t *testing.T) {
 		if got := callAs(t, c); !strings.Contains(got, " anna") || asked != 1 {
 			t.Errorf("%s; asked %d times", got, asked)
 		}
+	}
+	w.revoke("anna")
+	w.vendor.Forget("anna")
+	if got := callAs(t, c); !strings.Contains(got, " anna") || asked != 2 {
+		t.Errorf("after the login has ended: %s; asked %d times, want once more for all scopes", got, asked)
 	}
 }

@@ -54,29 +54,31 @@ type UpstreamToken struct {
 // perUser reports whether each user has a connection.
 func (t UpstreamToken) perUser() bool { return t.Grant == TokenExchange || t.Grant == UserLogin }
 
-// tokenTimeout is how long a request for a token may take.
-const tokenTimeout = 10 * time.Second
-
-// A tokenSource requests tokens for one server.
+// A tokenSource has the tokens for one server.
 type tokenSource struct {
-	cfg  UpstreamToken
-	url  string // of the server
-	http *http.Client
-	own  oauth2.TokenSource // of the gateway itself
-
-	logins *logins // with UserLogin, which needs only cfg
+	cfg    UpstreamToken
+	web    mcpclient.HTTP     // how the server is reached, without a token
+	http   *http.Client       // for requests for tokens
+	own    oauth2.TokenSource // of the gateway itself; not with UserLogin
+	logins *logins            // with UserLogin, otherwise nil
 }
 
-func newTokenSource(cfg UpstreamToken, server string) *tokenSource {
-	s := &tokenSource{cfg: cfg, url: server, http: &http.Client{Timeout: tokenTimeout,
+const tokenTimeout = 10 * time.Second // of a request for a token
+
+func newTokenSource(cfg UpstreamToken, web mcpclient.HTTP, l *logins) *tokenSource {
+	s := &tokenSource{cfg: cfg, web: web, http: &http.Client{Timeout: tokenTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}} // it would resend secrets
-	s.own = s.request(context.Background(), nil)
+	if cfg.Grant == UserLogin {
+		s.logins = l
+	} else {
+		s.own = s.request(context.Background(), nil)
+	}
 	return s
 }
 
 // request returns a source of tokens. exchange is what distinguishes an exchange from client credentials; it may be nil.
 func (s *tokenSource) request(ctx context.Context, exchange url.Values) oauth2.TokenSource {
-	params := url.Values{"resource": {s.url}} // RFC 8707
+	params := url.Values{"resource": {s.web.URL}} // RFC 8707
 	if s.cfg.Audience != "" {
 		params.Set("audience", s.cfg.Audience)
 	}
@@ -86,27 +88,21 @@ func (s *tokenSource) request(ctx context.Context, exchange url.Values) oauth2.T
 	return c.TokenSource(context.WithValue(ctx, oauth2.HTTPClient, s.http))
 }
 
-// login returns the login of a user, with UserLogin.
-func (s *tokenSource) login(user string) *userLogin { return s.logins.of(s.cfg.Server, s.url, user) }
-
 // forGateway returns how the gateway itself reaches the server, to list what it has.
-func (s *tokenSource) forGateway(web mcpclient.HTTP) mcpclient.HTTP {
-	switch {
-	case s.logins == nil:
-		web.Token = s.ofGateway
-	case s.cfg.ListAs != "":
-		web = s.login(s.cfg.ListAs).transport(web, s.cfg)
+func (s *tokenSource) forGateway() mcpclient.HTTP {
+	web := s.web
+	if s.logins == nil {
+		web.Token = func(context.Context) (string, error) {
+			t, err := s.own.Token()
+			if err != nil {
+				return "", s.failed(err)
+			}
+			return t.AccessToken, nil
+		}
+	} else if s.cfg.ListAs != "" {
+		web = s.login(s.cfg.ListAs).transport()
 	}
 	return web
-}
-
-// ofGateway is [mcpclient.HTTP.Token] for the gateway itself.
-func (s *tokenSource) ofGateway(context.Context) (string, error) {
-	t, err := s.own.Token()
-	if err != nil {
-		return "", s.failed(err)
-	}
-	return t.AccessToken, nil
 }
 
 // exchange returns a token of the user for the server. It is used no longer than the user's own.
@@ -133,8 +129,7 @@ func (s *tokenSource) failed(err error) error {
 	why := "it cannot be reached, or its answer has no token"
 	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok && refused.Response != nil {
 		why = fmt.Sprintf("it answers with status %d", refused.Response.StatusCode)
-		switch refused.ErrorCode {
-		case "invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope", "invalid_target":
+		if slices.Contains(oauthurl.ErrorCodes, refused.ErrorCode) {
 			why += " " + refused.ErrorCode
 		}
 	}
@@ -160,46 +155,19 @@ type userClients struct {
 // A user is an identity of mcpserver. Tokens of one user with different grants may allow different things.
 type user struct{ name, grant string }
 
-// A userClient is the connection of a user. Its fields but token are guarded by userClients.mu.
+// A userClient is the connection of a user.
 type userClient struct {
 	*mcpclient.Client
+	user  user
 	login string // the ID of the user's login; empty with TokenExchange
+
+	// Guarded by userClients.mu.
 	busy  int
 	since time.Time   // when it became idle
 	idle  *time.Timer // closes the client; nil while it is busy
 
-	token userToken
-}
-
-// A userToken is the token of a user for the server.
-type userToken struct {
-	user   user
-	source *tokenSource
-
-	mu  sync.Mutex // held while a token is requested
-	now *oauth2.Token
-}
-
-// get is [mcpclient.HTTP.Token]. Requests that belong to no call use the token of the last one.
-func (t *userToken) get(ctx context.Context) (string, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.now.Valid() {
-		return t.now.AccessToken, nil
-	}
-	id, ok := mcpserver.IdentityFrom(ctx)
-	if !ok || id.Token == nil || (user{id.Name, id.Grant}) != t.user {
-		if t.now == nil || !t.now.Expiry.After(time.Now()) {
-			return "", errors.New("the user's token has expired")
-		}
-		return t.now.AccessToken, nil // Valid is false some seconds before the expiry
-	}
-	now, err := t.source.exchange(ctx, id)
-	if err != nil {
-		return "", err
-	}
-	t.now = now
-	return now.AccessToken, nil
+	mu    sync.Mutex    // held while a token is requested
+	token *oauth2.Token // with TokenExchange
 }
 
 // client returns the client of the user of ctx. done must be called after its use.
@@ -208,25 +176,43 @@ func (a *userClients) client(ctx context.Context) (c *mcpclient.Client, done fun
 	if !ok || id.Token == nil {
 		return nil, nil, fmt.Errorf("MCP server %q: it needs a token of the user, and this client has none; log in at an issuer of the gateway", a.cfg.Name)
 	}
-	who, login := user{id.Name, id.Grant}, ""
+	login := ""
 	if a.tokens.logins != nil {
 		if login, err = a.tokens.login(id.Name).ensure(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
-	u, err := a.acquire(who, login)
+	u, err := a.acquire(user{id.Name, id.Grant}, login)
 	if err != nil {
 		return nil, nil, err
 	}
-	done = sync.OnceFunc(func() { a.release(who, u) })
-	if a.tokens.logins != nil {
-		return u.Client, done, nil
-	}
-	if _, err := u.token.get(ctx); err != nil { // requests that open the connection do not have ctx
-		done()
-		return nil, nil, fmt.Errorf("MCP server %q: %w", a.cfg.Name, err)
+	done = sync.OnceFunc(func() { a.release(u) })
+	if a.tokens.logins == nil {
+		if _, err := a.tokenOf(ctx, u); err != nil { // requests that open the connection do not have ctx
+			done()
+			return nil, nil, fmt.Errorf("MCP server %q: %w", a.cfg.Name, err)
+		}
 	}
 	return u.Client, done, nil
+}
+
+// tokenOf is [mcpclient.HTTP.Token] with TokenExchange. Requests that belong to no call use the token of the last one.
+func (a *userClients) tokenOf(ctx context.Context, u *userClient) (string, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.token.Valid() {
+		return u.token.AccessToken, nil
+	}
+	if id, ok := mcpserver.IdentityFrom(ctx); ok && id.Token != nil && (user{id.Name, id.Grant}) == u.user {
+		t, err := a.tokens.exchange(ctx, id)
+		if err != nil {
+			return "", err
+		}
+		u.token = t
+	} else if u.token == nil || !u.token.Expiry.After(time.Now()) { // Valid is false some seconds before the expiry
+		return "", errors.New("the user's token has expired")
+	}
+	return u.token.AccessToken, nil
 }
 
 // acquire returns the user's client for the login with the ID. The one of an earlier login is closed: it may be of another
@@ -234,11 +220,10 @@ func (a *userClients) client(ctx context.Context) (c *mcpclient.Client, done fun
 func (a *userClients) acquire(who user, login string) (u *userClient, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if u = a.clients[who]; u != nil && u.login != login {
-		a.remove(who, u)
-		u = nil
-	}
-	if u == nil {
+	if u = a.clients[who]; u == nil || u.login != login {
+		if u != nil {
+			a.remove(u)
+		}
 		if u, err = a.add(who, login); err != nil {
 			return nil, err
 		}
@@ -256,17 +241,23 @@ func (a *userClients) add(who user, login string) (*userClient, error) {
 		return nil, fmt.Errorf("MCP server %q: the gateway is closing", a.cfg.Name)
 	}
 	if len(a.clients) >= maxUserClients {
-		a.removeOldest()
+		var oldest *userClient
+		for _, u := range a.clients {
+			if u.busy == 0 && (oldest == nil || u.since.Before(oldest.since)) {
+				oldest = u
+			}
+		}
+		if oldest == nil {
+			return nil, fmt.Errorf("MCP server %q: too many users have a connection to it (%d); try again later", a.cfg.Name, len(a.clients))
+		}
+		a.remove(oldest)
 	}
-	if len(a.clients) >= maxUserClients {
-		return nil, fmt.Errorf("MCP server %q: too many users have a connection to it (%d); try again later", a.cfg.Name, len(a.clients))
-	}
-	u := &userClient{login: login, token: userToken{user: who, source: a.tokens}}
-	web := a.cfg.Transport.(mcpclient.HTTP) // Config.check has checked that
+	u := &userClient{user: who, login: login}
+	web := a.tokens.web
 	if a.tokens.logins != nil {
-		web = a.tokens.login(who.name).transport(web, a.tokens.cfg)
+		web = a.tokens.login(who.name).transport()
 	} else {
-		web.Token = u.token.get
+		web.Token = func(ctx context.Context) (string, error) { return a.tokenOf(ctx, u) }
 	}
 	var err error
 	if u.Client, err = mcpclient.New(a.cfg.Name, web, &a.cfg.Options); err != nil {
@@ -276,52 +267,45 @@ func (a *userClients) add(who user, login string) (*userClient, error) {
 	return u, nil
 }
 
-// removeOldest closes the client that has been idle for the longest time, if one is idle. The caller holds a.mu.
-func (a *userClients) removeOldest() {
-	var who user
-	var oldest *userClient
-	for other, u := range a.clients {
-		if u.busy == 0 && (oldest == nil || u.since.Before(oldest.since)) {
-			who, oldest = other, u
-		}
-	}
-	if oldest != nil {
-		a.remove(who, oldest)
-	}
-}
-
-func (a *userClients) release(who user, u *userClient) {
+// release ends a use of the client, which is closed when it is not used for a while.
+func (a *userClients) release(u *userClient) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if u.busy--; u.busy > 0 || a.clients[who] != u {
+	if u.busy--; u.busy > 0 || a.clients[u.user] != u {
 		return
 	}
 	u.since = time.Now()
 	u.idle = time.AfterFunc(userIdle, func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		if u.busy == 0 && a.clients[who] == u {
-			a.remove(who, u)
+		if u.busy == 0 {
+			a.remove(u)
 		}
 	})
 }
 
-// remove closes a client. The caller holds a.mu.
-func (a *userClients) remove(who user, u *userClient) {
-	delete(a.clients, who)
+// remove closes a client, unless it was removed before. The caller holds a.mu.
+func (a *userClients) remove(u *userClient) {
+	if a.clients[u.user] != u {
+		return
+	}
+	delete(a.clients, u.user)
 	if u.idle != nil {
 		u.idle.Stop()
 	}
 	a.closing.Go(func() { _ = u.Close() }) // calls in flight fail
 }
 
-// removeUser closes the clients of a user.
-func (a *userClients) removeUser(name string) {
+// closeEnded closes the clients whose login has ended, here or on another replica.
+func (a *userClients) closeEnded(ctx context.Context) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	for who, u := range a.clients {
-		if who.name == name {
-			a.remove(who, u)
+	all := slices.Collect(maps.Values(a.clients))
+	a.mu.Unlock()
+	for _, u := range all {
+		if r, err := a.tokens.login(u.user.name).load(ctx); err == nil && r.ID != u.login {
+			a.mu.Lock()
+			a.remove(u)
+			a.mu.Unlock()
 		}
 	}
 }
@@ -330,8 +314,8 @@ func (a *userClients) removeUser(name string) {
 func (a *userClients) close() {
 	a.mu.Lock()
 	a.closed = true
-	for who, u := range a.clients {
-		a.remove(who, u)
+	for _, u := range a.clients {
+		a.remove(u)
 	}
 	a.mu.Unlock()
 	a.closing.Wait()
@@ -339,58 +323,35 @@ func (a *userClients) close() {
 
 // upstreamToken checks the configuration of a server's tokens.
 func (k *checker) upstreamToken(where string, t UpstreamToken) {
-	if !slices.Contains([]TokenGrant{ClientCredentials, TokenExchange, UserLogin}, t.Grant) {
-		k.fail(where+".grant", "is %q; it must be %q, one token for all clients, %q, one for each user in exchange for the user's own, or %q, each user's own account",
-			t.Grant, ClientCredentials, TokenExchange, UserLogin)
-	}
+	k.require(slices.Contains([]TokenGrant{ClientCredentials, TokenExchange, UserLogin}, t.Grant), where+".grant",
+		"is %q; it must be %q, one token for all clients, %q, one for each user in exchange for the user's own, or %q, each user's own account",
+		t.Grant, ClientCredentials, TokenExchange, UserLogin)
 	if t.Grant == UserLogin {
-		k.userLogin(where, t)
+		k.require(t.TokenURL == "" && t.Audience == "" && len(t.Scopes) == 0, where, "with %q the server names the authorization server and the scopes; remove tokenURL, audience and scopes", UserLogin)
+		k.require(t.ClientID != "" || t.ClientSecret == "", where, "has a secret without clientID; add clientID")
+		k.require(t.Issuer == "" || oauthurl.Secure(t.Issuer) == nil, where+".issuer", "must be the https URL of the authorization server")
+		k.require(k.cfg.Logins != nil && k.cfg.OAuth != nil, where+".grant", "%q needs oauth, by which users show who they are, and logins, where their logins are stored; add them", UserLogin)
 	} else {
-		if t.ClientID == "" || t.ClientSecret == "" {
-			k.fail(where, "the client's id or secret is missing; set both to those that the gateway has at the authorization server")
-		}
-		if u, err := url.Parse(t.TokenURL); err != nil || oauthurl.Secure(t.TokenURL) != nil || u.User != nil {
-			k.fail(where+".tokenURL", "must be the https URL of the token endpoint of the authorization server")
-		}
-		if t.Issuer != "" || t.ListAs != "" {
-			k.fail(where, "issuer and listAs are for the grant %q; remove them", UserLogin)
-		}
+		u, err := url.Parse(t.TokenURL)
+		k.require(t.ClientID != "" && t.ClientSecret != "", where, "the client's id or secret is missing; set both to those that the gateway has at the authorization server")
+		k.require(err == nil && oauthurl.Secure(t.TokenURL) == nil && u.User == nil, where+".tokenURL", "must be the https URL of the token endpoint of the authorization server")
+		k.require(t.Issuer == "" && t.ListAs == "", where, "issuer and listAs are for the grant %q; remove them", UserLogin)
 	}
-	if t.Grant == TokenExchange && k.cfg.OAuth == nil && k.cfg.Serve.Authenticator == nil {
-		k.fail(where+".grant", "without oauth users have no tokens to exchange; add oauth, or use %q", ClientCredentials)
-	}
+	k.require(t.Grant != TokenExchange || k.cfg.OAuth != nil || k.cfg.Serve.Authenticator != nil, where+".grant",
+		"without oauth users have no tokens to exchange; add oauth, or use %q", ClientCredentials)
 	for _, s := range k.cfg.Servers {
 		if s.Name != t.Server {
 			continue
 		}
 		web, ok := s.Transport.(mcpclient.HTTP)
-		switch {
-		case !ok:
+		if !ok {
 			k.fail(where, "the server is started by a command; only servers with a url get tokens")
-		case oauthurl.Secure(web.URL) != nil:
-			k.fail(where, "the url of the server must be https, or others could read the tokens")
-		case web.Token != nil || web.OAuth != nil:
-			k.fail(where, "the server has another way to log in; use one of them")
+			continue
 		}
+		k.require(oauthurl.Secure(web.URL) == nil, where, "the url of the server must be https, or others could read the tokens")
+		k.require(web.Token == nil && web.OAuth == nil, where, "the server has another way to log in; use one of them")
 		for header := range web.Headers {
-			if strings.EqualFold(header, "Authorization") {
-				k.fail(where, "the server has the header Authorization; remove it, or do not configure tokens")
-			}
+			k.require(!strings.EqualFold(header, "Authorization"), where, "the server has the header Authorization; remove it, or do not configure tokens")
 		}
-	}
-}
-
-func (k *checker) userLogin(where string, t UpstreamToken) {
-	if t.TokenURL != "" || t.Audience != "" || len(t.Scopes) > 0 {
-		k.fail(where, "with %q the server names the authorization server and the scopes; remove tokenURL, audience and scopes", UserLogin)
-	}
-	if t.ClientSecret != "" && t.ClientID == "" {
-		k.fail(where, "has a secret without clientID; add clientID")
-	}
-	if t.Issuer != "" && oauthurl.Secure(t.Issuer) != nil {
-		k.fail(where+".issuer", "must be the https URL of the authorization server")
-	}
-	if k.cfg.Logins == nil || k.cfg.OAuth == nil {
-		k.fail(where+".grant", "%q needs oauth, by which users show who they are, and logins, where their logins are stored; add them", UserLogin)
 	}
 }

@@ -19,7 +19,7 @@ import (
 // TestUserClients checks how many connections of users are kept, and for how long.
 func TestUserClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &userClients{cfg: mcpclient.Server{Name: "crm", Transport: mcpclient.HTTP{URL: "https://crm.example.com/"}}, tokens: &tokenSource{}, clients: map[user]*userClient{}}
+		a := &userClients{cfg: mcpclient.Server{Name: "crm"}, tokens: &tokenSource{web: mcpclient.HTTP{URL: "https://crm.example.com/"}}, clients: map[user]*userClient{}}
 		name := func(i int) user { return user{fmt.Sprint(i), "all"} }
 		open := func(i int) *userClient {
 			a.mu.Lock()
@@ -40,22 +40,22 @@ func TestUserClients(t *testing.T) {
 		if other, err := a.acquire(user{"0", "none"}, ""); err == nil || !strings.Contains(err.Error(), "too many users") {
 			t.Errorf("another grant: %v %v", other, err)
 		}
-		a.release(name(0), all[0])
+		a.release(all[0])
 		if _, err := a.acquire(name(-1), ""); err == nil {
 			t.Error("a connection in use was closed for another user")
 		}
-		a.release(name(1), all[1])
+		a.release(all[1])
 		if _, err := a.acquire(name(-1), ""); err != nil || open(1) != nil || open(0) != all[0] {
 			t.Errorf("an idle connection was not closed for another user: %v", err)
 		}
 		for _, i := range []int{5, 3, 4} {
-			a.release(name(i), all[i])
+			a.release(all[i])
 			time.Sleep(time.Second)
 		}
 		if _, err := a.acquire(name(-2), ""); err != nil || open(5) != nil || open(3) == nil || open(4) == nil {
 			t.Errorf("not the connection that was idle for the longest time was closed: %v", err)
 		}
-		a.release(name(0), all[0])
+		a.release(all[0])
 		time.Sleep(userIdle - time.Second)
 		if again, err := a.acquire(name(0), ""); again != all[0] || err != nil {
 			t.Errorf("a connection was closed too early: %v", err)
@@ -64,7 +64,7 @@ func TestUserClients(t *testing.T) {
 		if open(0) != all[0] {
 			t.Error("a connection in use was closed")
 		}
-		a.release(name(0), all[0])
+		a.release(all[0])
 		time.Sleep(userIdle + time.Second)
 		synctest.Wait()
 		if open(0) != nil {
@@ -74,7 +74,7 @@ func TestUserClients(t *testing.T) {
 		if _, err := a.acquire(name(2), ""); err == nil || len(a.clients) > 0 {
 			t.Errorf("after close there are %d connections, and %v", len(a.clients), err)
 		}
-		a.release(name(2), all[2]) // a call that ends late
+		a.release(all[2]) // a call that ends late
 	})
 }
 

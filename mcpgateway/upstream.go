@@ -88,7 +88,7 @@ func newUpstream(cfg mcpclient.Server, tokens *tokenSource, labeled, perSession 
 		cfg.Options.Sampling = sample
 	}
 	if tokens != nil {
-		cfg.Transport = tokens.forGateway(cfg.Transport.(mcpclient.HTTP)) // Config.check has checked that
+		cfg.Transport = tokens.forGateway()
 	}
 	configured := cfg.Options.PinListed
 	u.pinListed.Store(&configured)
