@@ -90,8 +90,8 @@ import (
 //
 // The members that only "kitbag run" uses (model, baseURL, system, maxSteps, window, sandbox, skills) are ignored.
 //
-// All mistakes, including unknown keys, are reported together as errors that name the file and the key. The
-// caller must set Serve.Version.
+// Mistakes are reported together, as errors that name the file and the key: first those in its form, such as unknown
+// keys, and if there are none those in its values. The caller must set Serve.Version.
 func Load(file string) (Config, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -129,26 +129,10 @@ func Load(file string) (Config, error) {
 	return r.cfg, errors.Join(r.errs...)
 }
 
-// values adds the mistakes of values. If something else could not be read, it adds only those of oauth that are no
-// consequence of that.
+// values adds the mistakes of values, unless something could not be read: they could follow from that.
 func (r *reader) values() {
-	joined, _ := r.cfg.check().(interface{ Unwrap() []error })
-	if joined == nil {
-		return
-	}
-	var unread []string // keys
-	for _, err := range r.errs {
-		key, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), r.file+": "), ": ")
-		unread = append(unread, key)
-	}
-	for _, err := range joined.Unwrap() {
-		text := strings.Replace(err.Error(), "oauth: ", "oauth.", 1)
-		follows := func(key string) bool {
-			path, ok := strings.CutPrefix(key, "oauth.")
-			row, member, _ := strings.Cut(path, ".")
-			return ok && strings.Contains(text, row) && strings.Contains(text, member[strings.LastIndex(member, ".")+1:]) || strings.HasPrefix(key, "mcpServers") || strings.HasPrefix(key, "groups")
-		}
-		if len(unread) == 0 || strings.HasPrefix(text, "oauth.") && !slices.ContainsFunc(unread, follows) {
+	if joined, ok := r.cfg.check().(interface{ Unwrap() []error }); ok && len(r.errs) == 0 {
+		for _, err := range joined.Unwrap() {
 			r.errs = append(r.errs, fmt.Errorf("%s: %w", r.file, err))
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/kitbag-go/kitbag/mcpserver/oauth"
 )
@@ -15,19 +14,14 @@ func (r *reader) oauth(data json.RawMessage) {
 		return
 	}
 	c := &oauth.Config{}
-	var skew string
 	var grants []json.RawMessage
-	if _, ok := r.fields("oauth", data, field{"resource", &c.Resource, "a URL"}, field{"issuers", &c.Issuers, "a list of URLs"},
-		field{"audience", &c.Audience, "a string"}, field{"scopes", &c.Scopes, "a list of scopes"}, field{"skew", &skew, "a duration"},
-		field{"grants", &grants, "a list of objects"}); !ok {
+	ms, ok := r.fields("oauth", data, field{"resource", &c.Resource, "a URL"}, field{"issuers", &c.Issuers, "a list of URLs"},
+		field{"audience", &c.Audience, "a string"}, field{"scopes", &c.Scopes, "a list of scopes"}, field{name: "skew"},
+		field{"grants", &grants, "a list of objects"})
+	if !ok {
 		return
 	}
-	if skew != "" {
-		var err error
-		if c.Skew, err = time.ParseDuration(skew); err != nil {
-			r.fail("oauth.skew", `must be a duration such as "30s"; it is %q`, skew)
-		}
-	}
+	c.Skew = r.duration("oauth.skew", ms.get("skew"))
 	for i, data := range grants {
 		c.Grants = append(c.Grants, r.grant(fmt.Sprintf("oauth.grants[%d]", i), data))
 	}
@@ -46,7 +40,6 @@ func (r *reader) grant(key string, data json.RawMessage) (g oauth.Grant) {
 	claims := ms.get("claims")
 	if claims == nil {
 		r.fail(key, "is missing; name the claims that a token must have, or {} for every user of the issuers")
-		g.Claims = map[string][]string{"missing": {""}} // the file is not used
 		return g
 	}
 	all, _ := r.object(key, claims)
