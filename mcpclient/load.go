@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/internal/envref"
+	"github.com/kitbag-go/kitbag/internal/lazy"
 )
 
 // A Server is an entry of a configuration file: the arguments of [New].
@@ -175,11 +176,30 @@ func (w *stringList) UnmarshalJSON(data []byte) error {
 
 // An entry is a server, with the member names of all hosts.
 type entry struct {
+	commandEntry
+	webEntry
+	toolsEntry
+	timeoutEntry
+
+	Disabled bool  `json:"disabled"`
+	Enabled  *bool `json:"enabled"`
+	Roots    bool  `json:"roots"`
+}
+
+// A commandEntry is how a server is started.
+type commandEntry struct {
 	Command     json.RawMessage        `json:"command"`
 	Args        stringList             `json:"args"`
 	Env         map[string]looseString `json:"env"`
 	Environment map[string]looseString `json:"environment"`
 	Dir         string                 `json:"cwd"`
+	Sandbox     looseString            `json:"sandbox"`
+	Write       stringList             `json:"write"`
+	Network     json.RawMessage        `json:"network"`
+}
+
+// A webEntry is how a server is reached.
+type webEntry struct {
 	Type        string                 `json:"type"`
 	Transport   string                 `json:"transport"`
 	URL         string                 `json:"url"`
@@ -188,23 +208,20 @@ type entry struct {
 	Headers     map[string]looseString `json:"headers"`
 	HTTPHeaders map[string]looseString `json:"http_headers"`
 	TokenEnv    string                 `json:"bearer_token_env_var"`
-	Disabled    bool                   `json:"disabled"`
-	Enabled     *bool                  `json:"enabled"`
+}
 
-	Include      stringList `json:"includeTools"`
-	Exclude      stringList `json:"excludeTools"`
-	EnabledTools stringList `json:"enabled_tools"`
-	DisableCamel stringList `json:"disabledTools"`
-	DisableSnake stringList `json:"disabled_tools"`
-	Tools        stringList `json:"tools"`
+// A toolsEntry is which tools of a server are used.
+type toolsEntry struct {
+	Include       stringList `json:"includeTools"`
+	EnabledTools  stringList `json:"enabled_tools"`
+	Tools         stringList `json:"tools"`
+	Exclude       stringList `json:"excludeTools"`
+	DisableCamel  stringList `json:"disabledTools"`
+	DisableSnake  stringList `json:"disabled_tools"`
+	TrustReadOnly bool       `json:"trustReadOnly"`
+}
 
-	TrustReadOnly bool `json:"trustReadOnly"`
-	Roots         bool `json:"roots"`
-
-	Sandbox looseString     `json:"sandbox"`
-	Write   stringList      `json:"write"`
-	Network json.RawMessage `json:"network"`
-
+type timeoutEntry struct {
 	Timeout        float64 `json:"timeout"`
 	StartupSeconds float64 `json:"startup_timeout_sec"`
 	ToolSeconds    float64 `json:"tool_timeout_sec"`
@@ -247,7 +264,7 @@ func readEntry(name string, raw json.RawMessage, x *expander) (server Server, us
 		Timeouts:      Timeouts{Start: seconds(e.StartupSeconds), Idle: cmp.Or(seconds(e.ToolSeconds), hostTimeout(e.Timeout))},
 		TrustReadOnly: e.TrustReadOnly,
 	}}
-	t, err := e.transport(web.URL)
+	t, err := e.wire(web.URL)
 	switch {
 	case err != nil:
 		return server, false, err
@@ -267,7 +284,7 @@ func readEntry(name string, raw json.RawMessage, x *expander) (server Server, us
 }
 
 // http reads the members for a server with a URL.
-func (e *entry) http(x *expander) HTTP {
+func (e *webEntry) http(x *expander) HTTP {
 	address := cmp.Or(e.URL, e.HTTPURL, e.ServerURL)
 	x.note("url", "url", address)
 	web := HTTP{URL: x.expand("url", address), Headers: x.values("headers", e.Headers, e.HTTPHeaders)}
@@ -281,7 +298,7 @@ func (e *entry) http(x *expander) HTTP {
 }
 
 // command reads "npx", ["npx", "-y", …] or {"path": "npx", "args": […]}.
-func (e *entry) command(x *expander) (c Command, err error) {
+func (e *commandEntry) command(x *expander) (c Command, err error) {
 	c = Command{Dir: x.expand("cwd", e.Dir), Env: x.values("env", e.Env, e.Environment)}
 	var parts stringList
 	var object struct {
@@ -312,7 +329,7 @@ func (e *entry) command(x *expander) (c Command, err error) {
 	return c, nil
 }
 
-func (e *entry) transport(url string) (wire, error) {
+func (e *webEntry) wire(url string) (wire, error) {
 	switch t := strings.ToLower(cmp.Or(e.Type, e.Transport)); t {
 	case "", "remote":
 		if e.HTTPURL == "" && strings.HasSuffix(strings.TrimRight(url, "/"), "/sse") {
@@ -391,51 +408,19 @@ func (x *expander) list(where string, ws stringList) []string {
 	return out
 }
 
-// plainJSON returns data without the comments, trailing commas and byte order mark that editors accept. Spaces
-// replace them, so that the offsets in errors stay correct.
-func plainJSON(data []byte) []byte {
-	out := bytes.Clone(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")))
-	comma := -1 // offset of a comma that only space has followed
-	for i := 0; i < len(out); i++ {
-		switch c := out[i]; {
-		case c == '"':
-			comma = -1
-			for i++; i < len(out) && out[i] != '"'; i++ {
-				if out[i] == '\\' {
-					i++
-				}
-			}
-		case c == '/' && i+1 < len(out) && (out[i+1] == '/' || out[i+1] == '*'):
-			i = blankComment(out, i)
-		case c == ',':
-			comma = i
-		case (c == '}' || c == ']') && comma >= 0:
-			out[comma] = ' '
-			comma = -1
-		case c != ' ' && c != '\t' && c != '\n' && c != '\r':
-			comma = -1
-		}
-	}
-	return out
-}
+// What editors accept in JSON, and the strings, in which it means nothing.
+var (
+	comment       = lazy.Regexp(`"(?:[^"\\]|\\.)*"|//[^\n]*|(?s:/\*.*?\*/)`)
+	trailingComma = lazy.Regexp(`"(?:[^"\\]|\\.)*"|,\s*[}\]]`)
+)
 
-// blankComment blanks the comment at i and returns the index of its last byte.
-func blankComment(b []byte, i int) int {
-	end := []byte("\n")
-	if b[i+1] == '*' {
-		end = []byte("*/")
-	}
-	stop := len(b)
-	if n := bytes.Index(b[i+2:], end); n >= 0 {
-		stop = i + 2 + n
-		if len(end) == 2 {
-			stop += 2
+// plainJSON returns data without the comments, trailing commas and byte order mark that editors accept.
+func plainJSON(data []byte) []byte {
+	data = comment().ReplaceAllFunc(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")), func(m []byte) []byte {
+		if m[0] == '/' {
+			return []byte(" ")
 		}
-	}
-	for j := i; j < stop; j++ {
-		if b[j] != '\n' {
-			b[j] = ' '
-		}
-	}
-	return stop - 1
+		return m
+	})
+	return trailingComma().ReplaceAllFunc(data, func(m []byte) []byte { return bytes.TrimPrefix(m, []byte(",")) })
 }

@@ -129,6 +129,22 @@ func TestLoadErrorNamesTheServer(t *testing.T) {
 	}
 }
 
+func TestPlainJSON(t *testing.T) {
+	for in, want := range map[string]string{
+		"\xef\xbb\xbf{}":                   "{}",
+		`{"a": 1, // b` + "\r\n}":          `{"a": 1  ` + "\n}",
+		`["//", "/*", ",]", "\\\"//", 1,]`: `["//", "/*", ",]", "\\\"//", 1]`,
+		`["\\" /* "x" */ , /* y */ ]`:      `["\\"      ]`,
+		"[1,\n/* a\n// b */\n]":            "[1\n \n]",
+		`{"a": "b", "c`:                    `{"a": "b", "c`,
+		`[1,, ]`:                           `[1, ]`,
+	} {
+		if got := string(plainJSON([]byte(in))); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
+
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(`{"mcpServers":{"a":{"command":["x"],"args":["${HOME}"]}}}`))
 	f.Add([]byte("\xef\xbb\xbf{\"servers\":{\"a\":{\"url\":\"http://x/\",},},} // \"end"))

@@ -37,7 +37,7 @@ func (s Sandbox) check() error {
 }
 
 // sandbox reads "sandbox", "write" and "network". A relative directory is relative to the directory of the file.
-func (e *entry) sandbox(x *expander) (Sandbox, error) {
+func (e *commandEntry) sandbox(x *expander) (Sandbox, error) {
 	s := Sandbox{Profile: string(e.Sandbox), Write: x.list("write", e.Write)}
 	for i, dir := range s.Write {
 		if !filepath.IsAbs(dir) {

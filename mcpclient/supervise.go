@@ -59,7 +59,11 @@ type supervisor struct {
 	previous   *conn      // the last lost connection, whose process may still be ending
 	attempt    *attempt   // nil while no connection is being made
 	negotiated negotiated // the outcome of the last handshake
+	history
+}
 
+// A history is what has happened to the connections to a server. It is guarded by supervisor.mu.
+type history struct {
 	worked   bool // the server has listed its tools before
 	failures int  // connections lost or not made since the last successful call
 	restarts int
