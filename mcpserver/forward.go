@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -31,14 +33,25 @@ func isForwarded(r *http.Request) bool { return r.Header.Get(replica.Header) != 
 // errLost is the error of a request that was forwarded to a replica that has died.
 var errLost = rpc.Errorf(mcp.INTERNAL_ERROR, "the replica that handled the request has ended; the request may have had effects, so repeat it only if it may run twice")
 
-// pass forwards a request. It returns false if the other replica has certainly not handled the request. If the
-// other replica dies while it may be handling the request, pass answers with errLost.
+// findTimeout is how long a request waits until a replica that does not answer is removed as dead.
+const findTimeout = 6 * time.Second
+
+// attempts are attempts to find out which replica handles a request.
+func attempts(ctx context.Context) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		end := time.Now().Add(findTimeout)
+		for n := 0; time.Now().Before(end) && ctx.Err() == nil && yield(n); n++ {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+}
+
+// pass forwards a request. It returns false if the other replica has certainly not handled the request, and another attempt
+// may succeed. If the other replica dies while it may be handling the request, pass answers with errLost.
 func (p *replicas) pass(w http.ResponseWriter, r *http.Request, id, to string, m *rpc.Message) bool {
-	var answer []byte
 	lost, kind := "", &p.calls
 	if m != nil && m.IsRequest() {
-		answer = rpc.Answer(m.ID, nil, errLost)
-		lost = wire.Event(answer)
+		lost = wire.Event(rpc.Answer(m.ID, nil, errLost))
 	}
 	if r.Method == http.MethodGet {
 		kind = &p.streams
@@ -49,17 +62,22 @@ func (p *replicas) pass(w http.ResponseWriter, r *http.Request, id, to string, m
 	defer cancel()
 	defer context.AfterFunc(kind.ctx, cancel)()
 	err := p.forward.Forward(ctx, w, r, id, to, lost)
+	failure := errLost
 	switch {
 	case err == nil:
+		return true
+	case kind.ctx.Err() != nil && errors.Is(err, replica.ErrNotSent):
+		failure = errStopping
 	case errors.Is(err, replica.ErrRefused):
 		_ = p.members.Beat(r.Context(), id) // the next attempt takes over
 		return false
 	case errors.Is(err, replica.ErrNotHere) || errors.Is(err, replica.ErrNotSent):
 		return false
-	case answer != nil:
-		p.srv.writeAnswer(w, answer, http.StatusOK)
-	default:
-		http.Error(w, errLost.Message, http.StatusBadGateway)
+	}
+	if lost != "" {
+		p.srv.writeAnswer(w, rpc.Answer(m.ID, nil, failure), http.StatusOK)
+	} else {
+		http.Error(w, failure.Message, http.StatusBadGateway)
 	}
 	return true
 }
@@ -89,20 +107,24 @@ func (p *replicas) parkedAt(r *http.Request, m *rpc.Message) (id, to string, err
 // continueElsewhere forwards a request that continues a call on another replica. It returns false if this replica must
 // handle the request.
 func (p *replicas) continueElsewhere(w http.ResponseWriter, r *http.Request, m *rpc.Message) bool {
-	id, to, err := p.parkedAt(r, m)
-	if err == nil && id == "" {
-		return false
+	err := errors.New("the replica that has the call cannot be reached; try again")
+	for range attempts(r.Context()) {
+		id, to, lost := p.parkedAt(r, m)
+		switch {
+		case lost == nil && id == "":
+			return false
+		case lost == nil && isForwarded(r):
+			http.Error(w, "the call is on another replica", http.StatusMisdirectedRequest)
+			return true
+		case lost == nil && p.pass(w, r, id, to, m):
+			return true
+		case lost == nil:
+			continue
+		}
+		err = lost
+		break
 	}
-	if err == nil && isForwarded(r) {
-		http.Error(w, "the call is on another replica", http.StatusMisdirectedRequest)
-		return true
-	}
-	if err == nil && !p.pass(w, r, id, to, m) {
-		err = park.ErrLost
-	}
-	if err != nil {
-		p.srv.writeAnswer(w, rpc.Answer(m.ID, nil, rpc.Errorf(mcp.INVALID_PARAMS, "%v", err)), http.StatusBadRequest)
-	}
+	p.srv.writeAnswer(w, rpc.Answer(m.ID, nil, rpc.Errorf(mcp.INVALID_PARAMS, "%v", err)), http.StatusBadRequest)
 	return true
 }
 

@@ -239,14 +239,11 @@ func (p *replicas) forget(ctx context.Context, c *session) {
 	_, _ = p.store.Swap(context.WithoutCancel(ctx), recordKey(c.id), c.saved.raw, nil, 0) // otherwise it expires
 }
 
-// findTimeout is how long a request waits until a replica that does not answer is removed as dead.
-const findTimeout = 6 * time.Second
-
 // find returns the session that a request is for if this replica holds it, or takes it over. Otherwise it forwards the
 // request, or refuses it, and returns nil. missing is the answer if there is no such session. m is nil for requests
 // without a message.
 func (p *replicas) find(w http.ResponseWriter, r *http.Request, who *account, id string, m *rpc.Message, missing string) *session {
-	for end := time.Now().Add(findTimeout); time.Now().Before(end) && r.Context().Err() == nil; time.Sleep(20 * time.Millisecond) {
+	for range attempts(r.Context()) {
 		if c := p.srv.reg.session(id, who); c != nil && p.members.Current() {
 			return c
 		}

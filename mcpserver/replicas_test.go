@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -30,10 +32,36 @@ type cluster struct {
 }
 
 type oneOf struct {
+	net.Listener
 	server *mcpserver.Server
 	web    *httptest.Server
 	shared *cut
 	down   atomic.Bool // to the balancer
+
+	// arrived, unless nil, is called once, when the first bytes of a request have arrived, which the server then does not get.
+	arrived atomic.Pointer[func(net.Conn)]
+}
+
+// Accept replaces that of the listener.
+func (o *oneOf) Accept() (net.Conn, error) {
+	conn, err := o.Listener.Accept()
+	return &arrivals{conn, o}, err
+}
+
+type arrivals struct {
+	net.Conn
+	at *oneOf
+}
+
+func (a *arrivals) Read(p []byte) (int, error) {
+	n, err := a.Conn.Read(p)
+	if err == nil {
+		if f := a.at.arrived.Swap(nil); f != nil {
+			(*f)(a.Conn)
+			return 0, io.EOF
+		}
+	}
+	return n, err
 }
 
 // A cut is a store that a replica can be cut off from.
@@ -63,6 +91,8 @@ func newCluster(t *testing.T, n int, cfg func() mcpserver.Config) *cluster {
 	for range n {
 		o := &oneOf{shared: &cut{Shared: shared}}
 		o.web = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { o.server.Handler().ServeHTTP(w, r) }))
+		o.Listener = o.web.Listener
+		o.web.Listener = o
 		config := cfg()
 		config.Replicas = &mcpserver.Replicas{Shared: o.shared, URL: "http://" + o.web.Listener.Addr().String() + "/"}
 		o.server = serve(t, config)
@@ -616,5 +646,107 @@ func TestDrainAlone(t *testing.T) {
 	}
 	if got := <-long; !strings.Contains(got, "may have had effects") {
 		t.Errorf("a call that was cancelled: %s", got)
+	}
+}
+
+// closing lets the replica close the connection on which the next request arrives, before it has read the request, as a server does
+// that shuts down, or whose connection was idle for too long.
+func (o *oneOf) closing() {
+	f := func(conn net.Conn) { _ = conn.Close() }
+	o.arrived.Store(&f)
+}
+
+// TestReplicasClosing forwards requests of each kind on connections that are closed before the request is read. As it was not
+// handled, it must be repeated.
+func TestReplicasClosing(t *testing.T) {
+	t.Run("sessions", func(t *testing.T) {
+		c := newCluster(t, 2, func() mcpserver.Config { return mcpserver.Config{Toolkit: newFixture(t).tk, Policy: open} })
+		_, direct := c.client("")
+		at := c.holder(direct)
+		holder, via := c.replicas[at], direct[1-at]
+		for range 2 {
+			for body, want := range map[string]string{
+				listBody: `200 "weather"`,
+				`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"weather"}}`: `200 "c":7`,
+				`{"jsonrpc":"2.0","method":"notifications/initialized"}`:                     "202 ",
+				`{"jsonrpc":"2.0","id":"ask-99","result":{"action":"cancel"}}`:               "202 ",
+			} {
+				holder.closing()
+				via.expect(body, want)
+			}
+		}
+		holder.closing()
+		stream := via.back("")
+		if stream.status != 200 {
+			t.Errorf("a stream: %d", stream.status)
+		}
+		stream.drop()
+		holder.closing()
+		via.delete()
+
+		old, _ := dialOld(t, holder.web.URL, "", nil)
+		old.url = strings.Replace(old.url, holder.web.URL, via.url, 1)
+		holder.closing()
+		if got := old.send(oldInitialize); !strings.Contains(got, `"protocolVersion":"2024-11-05"`) {
+			t.Errorf("HTTP+SSE: %s", got)
+		}
+	})
+	t.Run("answers", func(t *testing.T) {
+		c := newCluster(t, 2, func() mcpserver.Config {
+			return mcpserver.Config{Toolkit: asking(new(atomic.Int64), nil), Policy: open}
+		})
+		const caps = `{"elicitation":{}}`
+		state := newModern(t, c.replicas[0].web.URL, "", caps).asked("tools/call", "greet", "")
+		c.replicas[0].closing()
+		status, got := newModern(t, c.replicas[1].web.URL, "", caps).send(t.Context(), "tools/call", "greet", `,"inputResponses":{"who":{"action":"accept","content":{"name":"Ada"}}},"requestState":"`+state+`"`)
+		if !strings.Contains(got, "accept Ada") {
+			t.Errorf("%d %s", status, got)
+		}
+	})
+	t.Run("polls", func(t *testing.T) {
+		release := make(chan struct{})
+		close(release)
+		c := newCluster(t, 2, func() mcpserver.Config {
+			return mcpserver.Config{Toolkit: workers(release, make(chan error, 1)), Policy: open, TaskAfter: time.Nanosecond}
+		})
+		here := newModern(t, c.replicas[0].web.URL, "", tasksDeclared)
+		id := here.task("work")
+		here.await(id, "completed")
+		c.replicas[0].closing()
+		if got, status := newModern(t, c.replicas[1].web.URL, "", tasksDeclared).state("tasks/get", id, ""); status != "completed" {
+			t.Error(got)
+		}
+	})
+}
+
+// expect posts a body. want is the status and a part of the answer.
+func (w *wire) expect(body, want string) {
+	w.t.Helper()
+	code, text, _ := strings.Cut(want, " ")
+	if status, got := w.post(w.t.Context(), body); fmt.Sprint(status) != code || !strings.Contains(strings.Join(got, ""), text) {
+		w.t.Errorf("%s: %d %q, want %s", body, status, got, want)
+	}
+}
+
+// TestReplicasShutDown lets a replica end, as in a deployment, when a request has arrived on a connection that it was about to
+// close: another replica handles it.
+func TestReplicasShutDown(t *testing.T) {
+	for _, row := range []struct{ body, want string }{
+		{listBody, `200 "weather"`},
+		{`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"weather"}}`, `200 "c":7`},
+		{`{"jsonrpc":"2.0","method":"notifications/initialized"}`, "202 "},
+	} {
+		c := newCluster(t, 2, func() mcpserver.Config { return mcpserver.Config{Toolkit: newFixture(t).tk, Policy: open} })
+		_, direct := c.client("")
+		at := c.holder(direct)
+		holder, via := c.replicas[at], direct[1-at]
+		via.rpc("tools/list", `{}`) // opens the connection
+		end := func(net.Conn) {
+			if err := errors.Join(holder.server.Drain(t.Context()), holder.web.Config.Shutdown(t.Context()), holder.server.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+		holder.arrived.Store(&end)
+		via.expect(row.body, row.want)
 	}
 }

@@ -249,7 +249,7 @@ func (r *result) check() error {
 	switch {
 	case r.LostSilently > 0:
 		return fmt.Errorf("%d calls were lost silently", r.LostSilently)
-	case r.InDeployment > 1+r.Calls/1000: // now and then a request reaches a gateway that is just ending; its client gets an error
+	case r.InDeployment > 0:
 		return fmt.Errorf("%d calls failed although no gateway was killed", r.InDeployment)
 	case r.Calls == 0 || r.Answered == 0 || r.Answered > r.Asked:
 		return fmt.Errorf("%d calls, %d asked, %d answered", r.Calls, r.Asked, r.Answered)

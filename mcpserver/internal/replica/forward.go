@@ -13,6 +13,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -47,6 +48,7 @@ func NewForwarder(id string, keys *Keys, write time.Duration) *Forwarder {
 	return &Forwarder{id: id, keys: keys, write: write, transport: &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		TLSHandshakeTimeout: dialTimeout, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, DisableCompression: true,
+		ExpectContinueTimeout: passTTL,
 	}}
 }
 
@@ -80,11 +82,27 @@ func (f *Forwarder) Forwarded(r *http.Request) (bool, error) {
 var (
 	ErrNotHere = errors.New("the other replica does not have the session or call of the request")
 	ErrRefused = errors.New("no process listens at the other replica's address")
-	ErrNotSent = errors.New("the other replica cannot be reached")
+	ErrNotSent = errors.New("the other replica cannot be reached, or has closed the connection before it read the request")
 )
 
+// A body is the body of a request that expects "100 Continue": it is sent after the other replica has begun to handle the
+// request. Otherwise a request would be lost that is sent on a connection that the other replica is just closing.
+type body struct {
+	io.ReadCloser
+	used    atomic.Bool // set by what comes first: sending the body, or giving up
+	sending bool        // used was set by sending
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if b.sending || b.used.CompareAndSwap(false, true) {
+		b.sending = true
+		return b.ReadCloser.Read(p)
+	}
+	return 0, ErrNotSent
+}
+
 // Forward forwards a request to the replica with the id and the URL, and its answer to the client. The request
-// keeps its headers and its query, but not its path. If Forward returns an error, it has not answered. If the
+// keeps its headers and its query, but not its path; its body is that of GetBody, if it was read before. If Forward returns an error, it has not answered. If the
 // replica dies in the middle of a stream, or ctx ends, the client gets the event lost, unless that is empty.
 func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, r *http.Request, id, to, lost string) (failed error) {
 	target, err := url.Parse(to)
@@ -95,9 +113,10 @@ func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, r *http.
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
-	if r.GetBody != nil { // the body may have been sent to another replica before
-		if r.Body, err = r.GetBody(); err != nil {
-			return err
+	content := &body{ReadCloser: r.Body}
+	if r.GetBody != nil {
+		if content.ReadCloser, err = r.GetBody(); err != nil {
+			return fmt.Errorf("%w: %w", ErrNotSent, err)
 		}
 	}
 	proxy := &httputil.ReverseProxy{
@@ -108,6 +127,7 @@ func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, r *http.
 			*p.Out.URL = *target
 			p.Out.URL.RawQuery = query
 			p.Out.Header.Set(Header, sealed)
+			p.Out.Header.Set("Expect", "100-continue")
 		},
 		ModifyResponse: func(res *http.Response) error {
 			if res.StatusCode == http.StatusMisdirectedRequest {
@@ -121,13 +141,17 @@ func (f *Forwarder) Forward(ctx context.Context, w http.ResponseWriter, r *http.
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
 	}
 	r = r.Clone(ctx)
-	r.Header.Del("Connection") // ReverseProxy would remove the headers that it names, which were checked here
+	r.Body, r.GetBody = content, func() (io.ReadCloser, error) { return content, nil } // for another attempt of the transport
+	r.Header.Del("Connection")                                                         // ReverseProxy would remove the headers that it names, which were checked here
 	proxy.ServeHTTP(&writer{w, f.write, r.ProtoMajor >= 2}, r)
 	if dial, ok := errors.AsType[*net.OpError](failed); ok && dial.Op == "dial" {
 		if errors.Is(failed, syscall.ECONNREFUSED) {
 			return ErrRefused
 		}
 		return ErrNotSent
+	}
+	if failed != nil && failed != ErrNotHere && content.used.CompareAndSwap(false, true) {
+		return fmt.Errorf("%w: %w", ErrNotSent, failed)
 	}
 	return failed
 }
@@ -164,6 +188,13 @@ type writer struct {
 	http.ResponseWriter
 	limit time.Duration
 	http2 bool
+}
+
+// WriteHeader does not pass on what the other replica continues, as this one has the whole request.
+func (w *writer) WriteHeader(status int) {
+	if status != http.StatusContinue {
+		w.ResponseWriter.WriteHeader(status)
+	}
 }
 
 func (w *writer) Write(p []byte) (int, error) {

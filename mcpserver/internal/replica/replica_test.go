@@ -317,7 +317,16 @@ func TestForward(t *testing.T) {
 	var body string
 	var accepted error
 	far := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("unread") {
+			if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
+				_ = conn.Close()
+			}
+			return
+		}
 		data, _ := io.ReadAll(r.Body)
+		if r.URL.Query().Has("died") {
+			panic(http.ErrAbortHandler)
+		}
 		got, body = r, string(data)
 		_, accepted = there.Forwarded(r)
 		if r.URL.Query().Has("missing") {
@@ -340,7 +349,7 @@ func TestForward(t *testing.T) {
 	if err := here.Forward(r.Context(), w, r, "there", far.URL+"/mcp", ""); err != nil || accepted != nil {
 		t.Fatal(err, accepted)
 	}
-	if w.Body.String() != "answer" || body != "body" || got.URL.String() != "/mcp?sessionId=7" || got.Header.Get("Authorization") != "Bearer secret" ||
+	if w.Code != http.StatusOK || w.Body.String() != "answer" || body != "body" || got.URL.String() != "/mcp?sessionId=7" || got.Header.Get("Authorization") != "Bearer secret" ||
 		got.Header.Get("Mcp-Session-Id") != "s" || got.Header.Get("Mcp-Name") != "x" || "http://"+got.Host != far.URL {
 		t.Errorf("forwarded %v %q to %s", got, body, got.Host)
 	}
@@ -365,12 +374,14 @@ func TestForward(t *testing.T) {
 		want    error
 	}{
 		"missing": {"http://x/?missing", far.URL, ErrNotHere},
+		"unread":  {"http://x/?unread", far.URL, ErrNotSent},
+		"died":    {"http://x/?died", far.URL, io.ErrUnexpectedEOF},
 		"refused": {"http://x/", "http://127.0.0.1:1", ErrRefused},
 		"no host": {"http://x/", "http://host.invalid", ErrNotSent},
 		"no URL":  {"http://x/", "http://%", ErrNotSent},
 	} {
 		w, r := httptest.NewRecorder(), request(row.url)
-		if err := here.Forward(r.Context(), w, r, "there", row.to, ""); !errors.Is(err, row.want) || w.Body.Len() > 0 {
+		if err := here.Forward(r.Context(), w, r, "there", row.to, ""); !errors.Is(err, row.want) || errors.Is(err, ErrNotSent) != (row.want == ErrNotSent) || w.Body.Len() > 0 {
 			t.Errorf("%s: %v %q, want %v", why, err, w.Body, row.want)
 		}
 	}
