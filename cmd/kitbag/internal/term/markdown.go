@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 
+	"charm.land/lipgloss/v2"
+	"charm.land/lipgloss/v2/table"
 	"github.com/charmbracelet/x/ansi"
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
@@ -115,17 +117,17 @@ func (m *markdown) code(n ast.Node, language string, width int) (lines []string)
 		line := strings.TrimRight(plain(string(seg.Value(m.src))), "\n")
 		colour := code
 		if language == "diff" {
-			colour = diffColour(line)
+			colour = DiffStyle(line)
 		}
-		for _, part := range wrapHard(line, max(width-2, 8)) {
+		for _, part := range Columns(line, max(width-2, 8)) {
 			lines = append(lines, "  "+m.paint(colour, part))
 		}
 	}
 	return lines
 }
 
-// diffColour returns the colour of a line of a diff; "" for none.
-func diffColour(line string) string {
+// DiffStyle returns the style of a line of a diff; "" for none.
+func DiffStyle(line string) string {
 	switch {
 	case strings.HasPrefix(line, "+"):
 		return green
@@ -137,59 +139,39 @@ func diffColour(line string) string {
 	return ""
 }
 
-// table renders a table in columns, or as one block for each row if it is too wide.
+// minColumn is the least width of a table's column in which words stay readable.
+const minColumn = 16
+
+// table renders a table in columns, or as one block for each row if it is much too wide.
 func (m *markdown) table(n *east.Table, width int) (lines []string) {
 	var rows [][]string
-	var widths []int
 	for row := n.FirstChild(); row != nil; row = row.NextSibling() {
 		var cells []string
 		for cell := row.FirstChild(); cell != nil; cell = cell.NextSibling() {
-			s := m.inline(cell)
-			if i := len(cells); i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[len(cells)] = max(widths[len(cells)], ansi.StringWidth(s))
-			cells = append(cells, s)
+			cells = append(cells, m.inline(cell))
 		}
 		rows = append(rows, cells)
 	}
-	total := 3 * (len(widths) - 1)
-	for _, w := range widths {
-		total += w
-	}
-	if total > width && len(rows) > 0 {
-		return m.narrowTable(rows, width)
-	}
-	for i, row := range rows {
-		var line []string
-		for j, cell := range row {
-			line = append(line, cell+strings.Repeat(" ", widths[j]-ansi.StringWidth(cell)))
-		}
-		lines = append(lines, strings.TrimRight(strings.Join(line, m.paint(faint, " │ ")), " "))
-		if i == 0 {
-			var rule []string
-			for _, w := range widths {
-				rule = append(rule, strings.Repeat("─", w))
+	t := table.New().Headers(rows[0]...).Rows(rows[1:]...).Border(lipgloss.NormalBorder()).BorderStyle(lipgloss.NewStyle().Faint(m.colour)).
+		BorderTop(false).BorderBottom(false).BorderLeft(false).BorderRight(false).
+		StyleFunc(func(_, column int) lipgloss.Style { return lipgloss.NewStyle().Padding(0, 1, 0, min(column, 1)) })
+	text := t.String()
+	switch {
+	case lipgloss.Width(text) > width && width < minColumn*len(rows[0]):
+		for i, row := range rows[1:] {
+			if i > 0 {
+				lines = append(lines, "")
 			}
-			lines = append(lines, m.paint(faint, strings.Join(rule, "─┼─")))
-		}
-	}
-	return lines
-}
-
-// narrowTable renders each row as lines of the form "head: cell".
-func (m *markdown) narrowTable(rows [][]string, width int) (lines []string) {
-	for i, row := range rows[1:] {
-		if i > 0 {
-			lines = append(lines, "")
-		}
-		for j, cell := range row {
-			head := ""
-			if j < len(rows[0]) {
-				head = rows[0][j] + ": "
+			for j, cell := range row { // a row has as many cells as the head
+				lines = append(lines, wrap(rows[0][j]+": "+cell, width)...)
 			}
-			lines = append(lines, wrap(head+cell, width)...)
 		}
+		return lines
+	case lipgloss.Width(text) > width:
+		text = t.Width(width).BorderRow(true).String()
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		lines = append(lines, strings.TrimRight(line, " "))
 	}
 	return lines
 }
@@ -304,10 +286,10 @@ func (m *markdown) close() {
 	}
 }
 
-func (m *markdown) paint(style, s string) string { return paint(m.colour, style, s) }
+func (m *markdown) paint(style, s string) string { return Paint(m.colour, style, s) }
 
-// paint returns s in a style.
-func paint(colour bool, style, s string) string {
+// Paint returns s in a style of SGR control sequences, or as it is without colour or style.
+func Paint(colour bool, style, s string) string {
 	if !colour || style == "" || s == "" {
 		return s
 	}

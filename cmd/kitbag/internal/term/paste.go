@@ -13,7 +13,7 @@ const longPaste = 6
 func (s *state) paste(text string) {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
 	if q := s.question; q != nil {
-		if q.armed && q.keys == "" {
+		if q.accepts && q.keys == "" {
 			q.line.InsertString(strings.ReplaceAll(plain(text), "\n", " "))
 		}
 		return // pasted text must not answer a question

@@ -138,7 +138,7 @@ func (s *Screen) Message(ctx context.Context) (string, error) {
 		for line := range strings.SplitSeq(plain(text), "\n") {
 			lines = append(lines, wrap(line, max(s.columns()-2, 8))...)
 		}
-		s.print(append([]string{""}, indent(lines, paint(s.colour, bold, "> "), "  ")...))
+		s.print(append([]string{""}, indent(lines, Paint(s.colour, bold, "> "), "  ")...))
 	}
 	return text, err
 }

@@ -24,7 +24,7 @@ type state struct {
 	queue   []string      // messages that were sent while the agent worked
 	reader  chan<- answer // gets the next message; nil if no one waits for it
 	leaving bool          // the next interrupt ends the input
-	left    bool          // the user has ended the input; the next reader gets ErrLeft
+	ended   bool          // the user has ended the input; the next reader gets ErrLeft
 
 	work     *work
 	tail     string // the end of the streamed text
@@ -54,12 +54,12 @@ type work struct {
 
 // A question is answered by one of keys, or by a line of text if keys is empty.
 type question struct {
-	id    int
-	label string
-	keys  string
-	line  textarea.Model
-	armed bool // the question has been shown, so keys are answers to it
-	reply chan<- answer
+	id      int
+	label   string
+	keys    string
+	line    textarea.Model
+	accepts bool // the question has been shown, so keys are answers to it
+	reply   chan<- answer
 }
 
 type answer struct {
@@ -83,19 +83,19 @@ type (
 		label  string // "" to keep it
 		tokens int
 	}
-	doneMsg struct{}
-	tailMsg struct{ text string }
-	tickMsg time.Time
-	armMsg  struct{ id int }
+	doneMsg   struct{}
+	tailMsg   struct{ text string }
+	tickMsg   time.Time
+	acceptMsg struct{ id int }
 )
 
 const (
 	maxEditorRows = 8
 	maxMenu       = 5
 
-	// armLate is the delay after which a question accepts keys in a terminal that does not report the position of
+	// acceptAfter is the delay after which a question accepts keys in a terminal that does not report the position of
 	// its cursor.
-	armLate = 2 * time.Second
+	acceptAfter = 2 * time.Second
 )
 
 func newState(o options) *state {
@@ -140,9 +140,9 @@ func (s *state) update(msg tea.Msg) tea.Cmd {
 	case tea.PasteMsg:
 		s.paste(msg.Content)
 	case tea.CursorPositionMsg:
-		s.arm(s.asked)
-	case armMsg:
-		s.arm(msg.id)
+		s.acceptKeys(s.asked)
+	case acceptMsg:
+		s.acceptKeys(msg.id)
 	case tickMsg:
 		s.now = time.Time(msg)
 		if s.work != nil {
@@ -183,7 +183,7 @@ func (s *state) status(msg statusMsg) {
 // read sends the next message to reply, as soon as there is one.
 func (s *state) read(reply chan<- answer) {
 	switch {
-	case s.left:
+	case s.ended:
 		reply <- answer{err: ErrLeft}
 	case len(s.queue) > 0:
 		reply <- answer{text: s.queue[0]}
@@ -202,12 +202,12 @@ func (s *state) ask(msg askMsg) tea.Cmd {
 		q.line.SetValue(msg.text)
 	}
 	s.question = q
-	return tea.Batch(tea.RequestCursorPosition, tea.Tick(armLate, func(time.Time) tea.Msg { return armMsg{q.id} }))
+	return tea.Batch(tea.RequestCursorPosition, tea.Tick(acceptAfter, func(time.Time) tea.Msg { return acceptMsg{q.id} }))
 }
 
-func (s *state) arm(id int) {
+func (s *state) acceptKeys(id int) {
 	if s.question != nil && s.question.id == id {
-		s.question.armed = true
+		s.question.accepts = true
 	}
 }
 
@@ -269,7 +269,7 @@ func (s *state) interrupt() tea.Cmd {
 }
 
 func (s *state) leave() {
-	s.left = true
+	s.ended = true
 	if s.reader != nil {
 		s.reader <- answer{err: ErrLeft}
 		s.reader = nil
@@ -279,7 +279,7 @@ func (s *state) leave() {
 // answerKey handles a key for the question.
 func (s *state) answerKey(k tea.KeyPressMsg, name string) {
 	q := s.question
-	if !q.armed {
+	if !q.accepts {
 		return // typed before the question was shown
 	}
 	reply := func(a answer) {

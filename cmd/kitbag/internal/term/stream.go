@@ -1,6 +1,10 @@
 package term
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/yuin/goldmark/text"
+)
 
 // A stream splits Markdown that arrives in pieces into blocks.
 type stream struct{ rest string }
@@ -23,57 +27,19 @@ func (s *stream) end() string {
 	return rest
 }
 
-// completeBlocks returns the length of the complete blocks at the beginning of s, whose end is still missing. A block
-// ends at a blank line if the next line cannot belong to the block: a line that is not indented and, after a list or a
-// quotation, does not continue it. The last line counts only if it is complete.
-func completeBlocks(s string) (n int) {
-	fence, blank, first := "", false, ""
-	for at := 0; at < len(s); {
-		end := strings.IndexByte(s[at:], '\n')
-		if end < 0 {
-			break
-		}
-		line := s[at : at+end]
-		trimmed := strings.TrimSpace(line)
-		if fence == "" && trimmed != "" {
-			if blank && !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "\t") && !(isItem(trimmed) && isItem(first)) {
-				n, first = at, ""
-			}
-			if first == "" {
-				first = trimmed
-			}
-		}
-		if mark := fenceOf(trimmed); mark != "" && (fence == "" || strings.HasPrefix(mark, fence) && strings.Trim(trimmed, mark[:1]) == "") {
-			if fence == "" {
-				fence = mark
-			} else {
-				fence = ""
-			}
-		}
-		blank = trimmed == "" && fence == ""
-		at += end + 1
+// completeBlocks returns the length of the blocks at the beginning of s that further text cannot change: all blocks of
+// its complete lines but the last.
+func completeBlocks(s string) int {
+	s = s[:strings.LastIndexByte(s, '\n')+1]
+	if !strings.Contains(s, "\n\n") { // parsing each line of a long list again would take long
+		return 0
 	}
-	return n
-}
-
-// fenceOf returns the mark that begins or ends a block of code; "" for none.
-func fenceOf(line string) string {
-	for _, c := range []string{"`", "~"} {
-		if mark := line[:len(line)-len(strings.TrimLeft(line, c))]; len(mark) >= 3 {
-			return mark
-		}
+	if tooComplex(s) {
+		return len(s) // it is printed as lines
 	}
-	return ""
-}
-
-// isItem reports whether a line is an item of a list or part of a quotation.
-func isItem(line string) bool {
-	if line == "" {
-		return false
+	last := parser().Parser().Parse(text.NewReader([]byte(s))).LastChild()
+	if last == nil {
+		return 0
 	}
-	rest := strings.TrimLeft(line, "0123456789")
-	if len(rest) < len(line) {
-		return strings.HasPrefix(rest, ". ") || strings.HasPrefix(rest, ") ")
-	}
-	return strings.HasPrefix(line, "> ") || strings.HasPrefix(line, "- ") || strings.HasPrefix(line, "* ") || strings.HasPrefix(line, "+ ")
+	return strings.LastIndexByte(s[:max(last.Pos(), 0)], '\n') + 1
 }

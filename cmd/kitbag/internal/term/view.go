@@ -80,7 +80,7 @@ func tokens(n int) string {
 // input returns the question, or else the editor with its menu, and the cursor in it.
 func (s *state) input() (lines []string, cursor *tea.Cursor) {
 	if q := s.question; q != nil {
-		if !q.armed {
+		if !q.accepts {
 			return nil, nil
 		}
 		lines = fold(q.label, max(s.width, 8))
@@ -111,7 +111,7 @@ func (s *state) input() (lines []string, cursor *tea.Cursor) {
 	return lines, cursor
 }
 
-func (s *state) faint(text string) string { return paint(s.colour, faint, text) }
+func (s *state) faint(text string) string { return Paint(s.colour, faint, text) }
 
 // firstLine returns the first line of text, with a mark if there are more.
 func firstLine(text string) string {

@@ -3,18 +3,19 @@ package term
 import (
 	"strings"
 
+	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
 )
 
 // wrap breaks s into lines of at most width columns, at spaces if there are any. A style that is open at
 // the end of a line is closed there and opened again on the next.
 func wrap(s string, width int) []string {
-	return closeLines(strings.Split(ansi.Wrap(s, width, ""), "\n"))
+	return strings.Split(lipgloss.Wrap(s, width, ""), "\n")
 }
 
-// wrapHard breaks a line at exactly width columns, for code, in which spaces matter.
-func wrapHard(s string, width int) []string {
-	return closeLines(strings.Split(ansi.Hardwrap(s, width, true), "\n"))
+// Columns breaks lines at exactly width columns, for text in which spaces matter.
+func Columns(s string, width int) []string {
+	return strings.Split(ansi.Hardwrap(s, width, true), "\n")
 }
 
 // fold breaks the lines of text that are too long. The rest of a line is indented, so that it cannot look
@@ -30,40 +31,6 @@ func fold(text string, width int) (lines []string) {
 		lines = append(lines, indent(wrap(line, max(width-len(margin), 8)), "", margin)...)
 	}
 	return lines
-}
-
-// closeLines closes styles at the end of each line, and opens them again on the next.
-func closeLines(lines []string) []string {
-	open := ""
-	for i, line := range lines {
-		lines[i] = open + line
-		open = openStyles(lines[i])
-		if open != "" {
-			lines[i] += "\x1b[0m"
-		}
-	}
-	return lines
-}
-
-// openStyles returns the style sequences after the last reset in s.
-func openStyles(s string) string {
-	open := ""
-	for {
-		i := strings.Index(s, "\x1b[")
-		if i < 0 {
-			return open
-		}
-		end := strings.IndexByte(s[i:], 'm')
-		if end < 0 {
-			return open
-		}
-		if seq := s[i : i+end+1]; seq == "\x1b[0m" || seq == "\x1b[m" {
-			open = ""
-		} else {
-			open += seq
-		}
-		s = s[i+end+1:]
-	}
 }
 
 // indent puts first before the first line and rest before the others.

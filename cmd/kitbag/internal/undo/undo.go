@@ -287,8 +287,8 @@ func (d *directory) untracked(ctx context.Context) (files, repositories []string
 func (r *Recorder) Diff(ctx context.Context, from, to Snapshot, base string) (string, error) {
 	var all strings.Builder
 	for i, d := range r.dirs {
-		before, had := from.directory(i)
-		after, has := to.directory(i)
+		before, beforeRepos := from.directory(i)
+		after, afterRepos := to.directory(i)
 		prefix, err := filepath.Rel(base, d.path)
 		if err != nil || prefix == ".." || strings.HasPrefix(prefix, "../") {
 			prefix = d.path
@@ -300,7 +300,7 @@ func (r *Recorder) Diff(ctx context.Context, from, to Snapshot, base string) (st
 			return "", err
 		}
 		all.Write(out)
-		for _, name := range inOneOnly(had, has) {
+		for _, name := range inOneOnly(beforeRepos, afterRepos) {
 			fmt.Fprintf(&all, "%s is or was a separate repository, whose files are not in snapshots\n", strings.TrimPrefix(prefix, "./")+name)
 		}
 	}
@@ -365,9 +365,9 @@ func (r *Recorder) Restore(ctx context.Context, from, to Snapshot) (report Repor
 
 // plan returns the plan for a directory, and adds the files that will be left unchanged to the report.
 func (d *directory) plan(ctx context.Context, i int, from, to, now Snapshot, report *Report) (plan, error) {
-	before, had := from.directory(i)
-	after, got := to.directory(i)
-	current, has := now.directory(i)
+	before, beforeRepos := from.directory(i)
+	after, afterRepos := to.directory(i)
+	current, currentRepos := now.directory(i)
 	p := plan{tree: before}
 	changed, err := d.changed(ctx, before, after)
 	if err != nil {
@@ -377,15 +377,15 @@ func (d *directory) plan(ctx context.Context, i int, from, to, now Snapshot, rep
 	if err != nil {
 		return p, err
 	}
-	repositories := slices.Concat(had, has)
-	left := inOneOnly(had, got)
+	repositories := slices.Concat(beforeRepos, currentRepos)
+	untouched := inOneOnly(beforeRepos, afterRepos)
 	for _, c := range changed {
 		path := filepath.Join(d.path, c.name)
 		_, err := os.Lstat(path)
 		inside := slices.IndexFunc(repositories, func(name string) bool { return touches([]change{{name: name}}, c.name) })
 		switch {
 		case inside >= 0 && err == nil: // a repository's files are in no snapshot
-			left = append(left, repositories[inside])
+			untouched = append(untouched, repositories[inside])
 		case touches(since, c.name):
 			report.Kept = append(report.Kept, path)
 		case c.created:
@@ -394,8 +394,8 @@ func (d *directory) plan(ctx context.Context, i int, from, to, now Snapshot, rep
 			p.restore = append(p.restore, c.name)
 		}
 	}
-	slices.Sort(left)
-	for _, name := range slices.Compact(left) {
+	slices.Sort(untouched)
+	for _, name := range slices.Compact(untouched) {
 		report.Repositories = append(report.Repositories, filepath.Join(d.path, name))
 	}
 	return p, nil
