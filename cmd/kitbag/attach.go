@@ -30,8 +30,8 @@ const (
 	maxAttachedPicture = 5 << 20
 )
 
-// attachments returns the content of the files that a message names as @FILE. An error of judge about one of them is
-// returned. A word after @ that does not name a file is left as text.
+// attachments returns the content of the files that a message names as @FILE. judge decides whether a file may be sent.
+// A word after @ that does not name a file is left as text.
 func attachments(text string, judge func(name string) (permission.File, error)) (blocks []message.Block, err error) {
 	var seen []string
 	for word := range strings.FieldsSeq(text) {

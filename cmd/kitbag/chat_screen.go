@@ -27,7 +27,7 @@ func fullTerminal(cmd *cobra.Command) bool {
 // onScreen is kitbag chat with an editor.
 func (f *chatFlags) onScreen(cmd *cobra.Command) error {
 	p := newPainter(cmd.ErrOrStderr())
-	p.asks = true
+	p.hasPrompt = true
 	history, err := f.history()
 	if err != nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "! the history of messages is not available: %s\n", plainLine(err.Error()))

@@ -47,6 +47,7 @@ func keptSessions() (dir string, ids []string, err error) {
 	return dir, ids, nil
 }
 
+// newSession makes the folder of a new conversation, and returns its file. ids are those in the folder.
 func newSession(dir string, ids []string, now time.Time) (string, error) {
 	id := now.Format("2006-01-02-150405")
 	for n := 2; slices.Contains(ids, id); n++ {

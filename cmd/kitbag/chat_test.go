@@ -18,7 +18,7 @@ func runChat(t *testing.T, f *agentFlags, typed string) (output, error) {
 	t.Helper()
 	var out, log bytes.Buffer
 	p := newPrompt(strings.NewReader(typed), &log)
-	painter := &painter{asks: true}
+	painter := &painter{hasPrompt: true}
 	r := &runner{show: showText(&out, &log, painter), log: &log, painter: painter, prompt: p}
 	files := new(fileHistory)
 	defer files.close()
@@ -34,7 +34,7 @@ func runChat(t *testing.T, f *agentFlags, typed string) (output, error) {
 	return output{code, out.String(), log.String()}, err
 }
 
-func plainFlags() *agentFlags { return &agentFlags{mode: "default", maxSteps: 2} }
+func plainFlags() *agentFlags { return &agentFlags{mode: "default", settings: settings{maxSteps: 2}} }
 
 // TestChat checks what a line becomes: a turn, a command, or the end.
 func TestChat(t *testing.T) {

@@ -31,17 +31,12 @@ const maxConfig = 64 << 10
 
 // A config has the settings of a configuration file, which flags and variables override.
 type config struct {
-	file string
-	data []byte // as read; the user's consent is to these bytes
-	modelSettings
-	system  string // absolute
-	steps   int    // 0 if not set
-	window  int    // 0 if not set
-	models  string // absolute; a price table
-	cost    float64
-	policy  permission.Policy
-	sandbox sandboxSettings
-	servers []serverFile
+	file     string
+	data     []byte // as read; the user's consent is to these bytes
+	settings        // with absolute paths
+	policy   permission.Policy
+	sandbox  sandboxSettings
+	servers  []serverFile
 	grouping
 	skills       []string // absolute paths
 	skillFolders []string // absolute paths of the default skill folders that exist
@@ -50,12 +45,12 @@ type config struct {
 	sessions *retention // of the user's configuration only
 }
 
-// gatewayKeys are the members that only "kitbag mcp serve --config" uses. It reads the same
-// file, so that a project needs only one.
+// gatewayKeys are the members that only "kitbag mcp serve --config" uses. They may be in the same file, so that a
+// project needs only one.
 var gatewayKeys = []string{"perSession", "initial", "style", "search", "credentials", "oauth", "upstreamTokens", "audit", "instructions", "hosts", "origins", "replicas", "rates", "taskAfter"}
 
-// readConfig reads a configuration, which may be missing. With [os.Lstat] it must not be a
-// link: a project's configuration must be in the project.
+// readConfig reads a configuration, which may be missing. If stat is [os.Lstat] the file must not be a link: a project's
+// configuration must be in the project.
 func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, error) {
 	c := &config{file: file}
 	data, err := readSmall(file, stat)
@@ -72,37 +67,33 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 	}
 	var servers map[string]json.RawMessage
 	type member struct {
-		to   any
+		read func(json.RawMessage) bool
 		want string
 	}
-	known := map[string]member{"model": {&c.model, "a string"}, "api": {&c.api, "a string"},
-		"baseURL": {&c.endpoint.url, "a string"}, "fallback": {&c.fallback, "a list of models"}, "effort": {&c.effort, "a string"},
-		"thinking": {&c.thinking, "a string"}, "cache": {&c.cache, "a string"}, "lateTools": {&c.lateTools, "true or false"}, "system": {&c.system, "the name of a file"},
-		"maxSteps": {&c.steps, "a whole number"}, "window": {&c.window, "a whole number"}, "models": {&c.models, "the name of a file"},
-		"maxCost": {&c.cost, "a number of US dollars"}, "labels": {&c.labels, "a list of names of servers"}, "skills": {&c.skills, "a list of folders"}, "mcpServers": {&servers, "an object of servers"}}
+	known := map[string]member{}
+	for _, t := range allSettings {
+		known[t.key] = member{func(data json.RawMessage) bool { return t.read(&c.settings, data) }, t.want}
+	}
+	add := func(key, want string, to any) {
+		known[key] = member{func(data json.RawMessage) bool { return json.Unmarshal(data, to) == nil }, want}
+	}
+	add("labels", "a list of names of servers", &c.labels)
+	add("skills", "a list of folders", &c.skills)
+	add("mcpServers", "an object of servers", &servers)
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		m, ok := known[key]
 		switch {
 		case ok:
-			if json.Unmarshal(members[key], m.to) != nil {
+			if !m.read(members[key]) {
 				return nil, fmt.Errorf("%s: %s must be %s; it is %.40s", file, key, m.want, members[key])
 			}
 		case key != "permissions" && key != "sandbox" && key != "groups" && key != "sessions" && !slices.Contains(gatewayKeys, key):
-			return nil, fmt.Errorf("%s: unknown key %s; the keys are %s, permissions, sandbox, groups, sessions, and those of kitbag mcp serve: %s",
-				file, key, strings.Join(slices.Sorted(maps.Keys(known)), ", "), strings.Join(gatewayKeys, ", "))
+			names := slices.Concat(slices.Sorted(maps.Keys(known)), []string{"permissions", "sandbox", "groups", "sessions"}, gatewayKeys)
+			return nil, fmt.Errorf("%s: unknown key %s%s", file, key, suggestion(key, names))
 		}
 	}
 	if c.endpoint.url != "" {
 		c.endpoint.vendor = vendorOf(c.api, c.model)
-	}
-	if c.steps < 0 {
-		return nil, fmt.Errorf("%s: maxSteps: %d is negative; write how many model calls a task may take", file, c.steps)
-	}
-	if c.window < 0 {
-		return nil, fmt.Errorf("%s: window: %d is negative; write the size of the model's context window in tokens", file, c.window)
-	}
-	if c.cost < 0 {
-		return nil, fmt.Errorf("%s: maxCost: %g is negative; write how many US dollars a task may cost", file, c.cost)
 	}
 	if c.system != "" {
 		c.system = c.absolute(c.system)
@@ -173,8 +164,8 @@ func (g grouping) merge(other grouping) grouping {
 	return g
 }
 
-// readServers decodes the servers and stores them encoded again. The question about trust then shows a name that was
-// written with escape sequences as the program reads it.
+// readServers decodes the servers and encodes them again, so that the question about trust does not show escape
+// sequences, which could hide a name.
 func (c *config) readServers(servers json.RawMessage, n int) error {
 	if n == 0 {
 		return nil
@@ -262,34 +253,40 @@ func existingSkillFolders(dir string) []string {
 	return out
 }
 
-// configurations returns the current directory's configuration merged with the user's. Before the merge, restrict
-// removes the directory's settings that must not apply.
-func configurations(restrict func(*config) error) (*config, error) {
+// projectConfig returns the configuration of the current directory.
+func projectConfig() (*config, error) {
 	dir, err := currentDir()
 	if err != nil {
 		return nil, err
 	}
-	project, err := readConfig(filepath.Join(dir, configFile), os.Lstat)
+	c, err := readConfig(filepath.Join(dir, configFile), os.Lstat)
+	if err == nil {
+		c.skillFolders = existingSkillFolders(dir)
+		c.guides, err = projectGuides(dir)
+	}
+	return c, err
+}
+
+// configurations returns the current directory's configuration merged with the user's. Before the merge, restrict
+// removes the directory's settings that must not apply.
+func configurations(restrict func(*config) error) (config, error) {
+	project, err := projectConfig()
 	if err != nil {
-		return nil, err
+		return config{}, err
 	}
 	if project.sessions != nil {
-		return nil, fmt.Errorf("%s: a project cannot set sessions; move it to the kitbag.json in your configuration directory", project.file)
-	}
-	project.skillFolders = existingSkillFolders(dir)
-	if project.guides, err = projectGuides(dir); err != nil {
-		return nil, err
+		return config{}, fmt.Errorf("%s: a project cannot set sessions; move it to the kitbag.json in your configuration directory", project.file)
 	}
 	if err := restrict(project); err != nil {
-		return nil, err
+		return config{}, err
 	}
 	if err := project.checkFolders(); err != nil {
-		return nil, err
+		return config{}, err
 	}
 	user := &config{}
 	if base, err := os.UserConfigDir(); err == nil {
 		if user, err = readConfig(filepath.Join(base, "kitbag", configFile), os.Stat); err != nil {
-			return nil, err
+			return config{}, err
 		}
 	}
 	return project.merge(user), user.checkFolders()
@@ -311,22 +308,17 @@ func (c *config) checkFolders() error {
 }
 
 // merge returns c with the settings of other that c does not have. It joins lists, so that a deny rule of either applies.
-func (c *config) merge(other *config) *config {
-	return &config{
-		modelSettings: c.modelSettings.merge(&other.modelSettings),
-		system:        cmp.Or(c.system, other.system),
-		steps:         cmp.Or(c.steps, other.steps),
-		window:        cmp.Or(c.window, other.window),
-		models:        cmp.Or(c.models, other.models),
-		cost:          cmp.Or(c.cost, other.cost),
-		policy:        mergePolicies(&c.policy, &other.policy),
-		sandbox:       c.sandbox.merge(other.sandbox),
-		servers:       slices.Concat(c.servers, other.servers),
-		grouping:      c.grouping.merge(other.grouping),
-		skills:        slices.Concat(c.skills, other.skills),
-		skillFolders:  c.skillFolders,
-		guides:        c.guides,
-		sessions:      other.sessions,
+func (c *config) merge(other *config) config {
+	return config{
+		settings:     c.settings.merge(other.settings),
+		policy:       mergePolicies(&c.policy, &other.policy),
+		sandbox:      c.sandbox.merge(other.sandbox),
+		servers:      slices.Concat(c.servers, other.servers),
+		grouping:     c.grouping.merge(other.grouping),
+		skills:       slices.Concat(c.skills, other.skills),
+		skillFolders: c.skillFolders,
+		guides:       c.guides,
+		sessions:     other.sessions,
 	}
 }
 
@@ -347,31 +339,17 @@ func (f *agentFlags) configure(ctx context.Context, cmd *cobra.Command, p *promp
 		return f.askConsent(ctx, project, p, cmd.ErrOrStderr())
 	})
 	if err == nil {
-		f.apply(cmd, f.config)
+		f.applyConfig(cmd)
 	}
 	return err
 }
 
-// apply applies the settings of c for which neither a flag nor a variable is set.
-func (f *agentFlags) apply(cmd *cobra.Command, c *config) {
-	unset := func(flag string) bool { return !cmd.Flags().Changed(flag) }
-	f.modelSettings.apply(&c.modelSettings, unset)
-	if c.system != "" && unset("system") {
-		f.system = c.system
+// applyConfig takes over the settings of the configuration for which neither a flag nor a variable is set.
+func (f *agentFlags) applyConfig(cmd *cobra.Command) {
+	f.settings.apply(cmd, f.config.settings)
+	if mode := string(f.config.policy.Mode); mode != "" && !cmd.Flags().Changed("mode") {
+		f.mode = mode
 	}
-	if c.policy.Mode != "" && unset("mode") {
-		f.mode = string(c.policy.Mode)
-	}
-	if c.steps != 0 && unset("max-steps") {
-		f.maxSteps = c.steps
-	}
-	if c.window != 0 && unset("window") {
-		f.window = c.window
-	}
-	if c.cost != 0 && unset("max-cost") {
-		f.maxCost = c.cost
-	}
-	f.models = c.models
 }
 
 // jsonError adds the line to a syntax error of [encoding/json], and shortens a type error to the JSON type that was found.

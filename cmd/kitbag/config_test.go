@@ -253,12 +253,12 @@ func TestConfigErrors(t *testing.T) {
 		{`{"skills":["~/docs"]}`, `"~/docs" is not a folder`},
 		{`{"skills":[""]}`, `"" is not a folder`},
 		{`{"mcpServers":[]}`, "mcpServers must be an object of servers; it is []"},
-		{`{"maxSteps":-1}`, "maxSteps: -1 is negative"},
-		{`{"maxCost":-1}`, "maxCost: -1 is negative"},
-		{`{"maxCost":"2"}`, `maxCost must be a number of US dollars; it is "2"`},
+		{`{"maxSteps":-1}`, "maxSteps must be a positive whole number of model calls, such as 20; it is -1"},
+		{`{"maxCost":-1}`, "maxCost must be a positive number of US dollars, such as 2.5; it is -1"},
+		{`{"maxCost":"2"}`, `maxCost must be a positive number of US dollars, such as 2.5; it is "2"`},
 		{`{"models":{}}`, `models must be the name of a file; it is {}`},
-		{`{"window":-1}`, "window: -1 is negative"},
-		{`{"window":"large"}`, "window must be a whole number"},
+		{`{"window":-1}`, "window must be a positive whole number of tokens, such as 32000; it is -1"},
+		{`{"window":"large"}`, "window must be a positive whole number"},
 		{`{"sandbox":[]}`, "sandbox must be an object; it is []"},
 		{`{"sandbox":{"use":"of"}}`, `sandbox.use: unknown value "of"; write auto, required or off`},
 		{`{"sandbox":{"use":false}}`, "sandbox.use must be a string; it is false"},
@@ -455,7 +455,7 @@ func TestConfigServesBoth(t *testing.T) {
 		t.Error(err)
 	}
 	c, err := readConfig(file, os.Lstat)
-	if err != nil || c.steps != 3 || c.window != 8000 || c.system != filepath.Join(dir, "s.md") || !c.policy.TrustReadOnly {
+	if err != nil || c.maxSteps != 3 || c.window != 8000 || c.system != filepath.Join(dir, "s.md") || !c.policy.TrustReadOnly {
 		t.Errorf("%+v, %v", c, err)
 	}
 	mark, err := consentFile(c)

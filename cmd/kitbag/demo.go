@@ -1,13 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"embed"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -92,7 +92,7 @@ func runDemo(cmd *cobra.Command, jsonEvents, ask bool) (err error) {
 	}
 	if !ask {
 		// Without a prompt the question is shown as an event, and answered by r.answer.
-		r.prompt, r.painter.asks = nil, false
+		r.prompt, r.painter.hasPrompt = nil, false
 		r.answer = func(q *event.Approval) event.Confirm { return q.Allow() }
 	}
 	fmt.Fprintf(r.log, "The model's words are scripted; every tool call, file, process and MCP message is real.\nWorkspace: %s\n\n> %s\n\n", dir, demoTask)
@@ -208,16 +208,11 @@ type cityIn struct {
 }
 
 func salesTools(path string) ([]tool.Tool, error) {
-
 	opts := tool.Options{ReadOnly: true, Parallel: true}
 	total, err := tool.New("sales_total", "Returns what was sold in a city this week, in euros.",
 		func(_ context.Context, in cityIn) (int, error) {
-			sum, found := 0, false
-			err := eachSale(path, func(city string, euros int) {
-				if city == in.City {
-					sum, found = sum+euros, true
-				}
-			})
+			_, euros, err := readSales(path)
+			sum, found := euros[in.City]
 			if err == nil && !found {
 				err = fmt.Errorf("nothing was sold in %q; sales_cities lists the cities", in.City)
 			}
@@ -228,40 +223,32 @@ func salesTools(path string) ([]tool.Tool, error) {
 	}
 	cities, err := tool.New("sales_cities", "Lists the cities in which something was sold this week.",
 		func(context.Context, struct{}) ([]string, error) {
-			var names []string
-			err := eachSale(path, func(city string, _ int) {
-				if !slices.Contains(names, city) {
-					names = append(names, city)
-				}
-			})
+			names, _, err := readSales(path)
 			return names, err
 		}, opts)
 	return []tool.Tool{cities, total}, err
 }
 
-// eachSale calls fn for each line of the file, which has a day, a city, a product and euros.
-func eachSale(path string, fn func(city string, euros int)) error {
-	f, err := os.Open(path)
+// readSales returns the cities of the file, and the euros of each. A line has a day, a city, a product and euros.
+func readSales(path string) (cities []string, euros map[string]int, err error) {
+	data, err := os.ReadFile(path)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer f.Close()
-	r := csv.NewReader(f)
-	if _, err := r.Read(); err != nil { // the header
-		return err
+	rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
+	if err != nil {
+		return nil, nil, err
 	}
-	for {
-		row, err := r.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+	euros = map[string]int{}
+	for _, row := range rows[1:] { // after the header
+		n, err := strconv.Atoi(row[3])
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		euros, err := strconv.Atoi(row[3])
-		if err != nil {
-			return err
+		if _, seen := euros[row[1]]; !seen {
+			cities = append(cities, row[1])
 		}
-		fn(row[1], euros)
+		euros[row[1]] += n
 	}
+	return cities, euros, nil
 }

@@ -97,14 +97,11 @@ func (c check) print(w io.Writer) {
 // run.
 func (f *doctorFlags) checks(cmd *cobra.Command) []check {
 	var err error
-	f.config, err = configurations(func(c *config) error {
-		c.restrictUntrusted(f.trust, len(f.skills) == 0, cmd.ErrOrStderr())
-		return nil
-	})
+	f.config, err = untrustedConfig(f.trust, len(f.skills) == 0, cmd.ErrOrStderr())
 	if err != nil {
 		return []check{{"configuration", checkFailed, err.Error(), "correct the file"}}
 	}
-	f.apply(cmd, f.config)
+	f.applyConfig(cmd)
 	policy, err := f.policy()
 	if err != nil {
 		return []check{{"configuration", checkFailed, err.Error(), "correct the file or the flag"}}
@@ -183,7 +180,7 @@ func (f *doctorFlags) checkWindow() check {
 }
 
 func (f *doctorFlags) checkSandbox(mode permission.Mode) check {
-	err := f.sandbox().confines()
+	err := f.config.sandbox.confines()
 	switch {
 	case err == nil:
 		return check{"sandbox", checkOK, "commands run confined", ""}
@@ -205,14 +202,14 @@ func (f *doctorFlags) checkServers(cmd *cobra.Command, dirs []string) (checks []
 	for i, cfg := range configs {
 		command, ok := cfg.Transport.(mcpclient.Command)
 		unconfined[cfg.Name] = ok && command.Sandbox.Profile == ""
-		configs[i] = confined(cfg, f.sandbox(), dirs)
+		configs[i] = confined(cfg, f.config.sandbox, dirs)
 	}
 	for _, r := range queryAll(cmd, configs, listServer) {
 		c := check{"MCP server " + r.Name, checkOK, fmt.Sprintf("%d tools", len(r.Tools)), ""}
 		switch {
 		case r.State != ready:
 			c.State, c.Detail, c.Remedy = checkFailed, r.Error, "start it by hand to see its messages: kitbag mcp status"
-		case unconfined[r.Name] && f.sandbox().confines() == nil:
+		case unconfined[r.Name] && f.config.sandbox.confines() == nil:
 			c.Remedy = `it has all your permissions; "sandbox": "read" or "work" in its entry confines it`
 		}
 		checks = append(checks, c)

@@ -55,10 +55,7 @@ writes one decision a line, in order. Only the line itself matters then:
 			}
 			tools := new(builtins)
 			if f.settings == "" {
-				c, err := configurations(func(project *config) error {
-					project.restrictUntrusted(trust, false, cmd.ErrOrStderr())
-					return nil
-				})
+				c, err := untrustedConfig(trust, false, cmd.ErrOrStderr())
 				if err != nil {
 					return err
 				}

@@ -19,8 +19,8 @@ const maxGuides = 64 << 10
 // A guide is a file of instructions with its content.
 type guide struct{ file, text string }
 
-// projectGuides reads the guides of dir and of the directories above it in its repository, nearest first. It leaves
-// out symbolic links, which lead to another guide or out of the project, and the guides after maxGuides is reached.
+// projectGuides reads the guides of dir and of the directories above it in its repository, nearest first. It skips
+// symbolic links, which lead to another guide or out of the project. It stops before the guide that would exceed maxGuides.
 func projectGuides(dir string) (guides []guide, err error) {
 	size := 0
 	for _, d := range upToRepository(dir) {
@@ -64,9 +64,6 @@ func upToRepository(dir string) []string {
 }
 
 func (f *agentFlags) withGuides(prompt string) string {
-	if f.config == nil {
-		return prompt
-	}
 	for _, g := range f.config.guides {
 		prompt += fmt.Sprintf("\n\nInstructions of the project, from %s:\n\n%s", g.file, strings.TrimSpace(g.text))
 	}

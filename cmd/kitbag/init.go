@@ -137,7 +137,7 @@ func oneOf(names []string) func(string) error {
 
 func checkURL(text string) error {
 	if !strings.HasPrefix(text, "http://") && !strings.HasPrefix(text, "https://") {
-		return errors.New("an endpoint begins with http:// or https://")
+		return errors.New("it must begin with http:// or https://")
 	}
 	return nil
 }

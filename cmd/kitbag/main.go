@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Exit codes, the same for all commands. The last is what shells use for SIGINT.
+// Exit codes, the same for all commands; exitCodes explains them. The last is what shells use for SIGINT.
 const (
 	exitDone        = 0
 	exitError       = 1
@@ -24,6 +24,9 @@ const (
 	exitWaiting     = 3 // a call waits for approval
 	exitLimit       = 4
 	exitInterrupted = 130
+
+	exitCodes = `Exit codes: 0 done, 1 error, 2 wrong usage, 3 waiting for approval, 4 a limit was
+reached, 130 interrupted`
 )
 
 // exit is an error with an exit code. A nil err means that everything was already printed.
@@ -114,8 +117,7 @@ func rootCommand(out io.Writer) *cobra.Command {
 parts. Nothing that could do harm runs unless a rule or the user
 allows it.
 
-Exit codes of all commands: 0 done, 1 error, 2 wrong usage, 3 waiting for a
-user, 4 a limit was reached, 130 interrupted; kitbag sandbox: the command's own.`,
+` + exitCodes + `; kitbag sandbox: the command's own.`,
 		Example: `  kitbag demo                        watch an agent work, without a key
   kitbag run "fix the failing test"  run one in this directory
   kitbag chat                        talk with one`,

@@ -209,23 +209,11 @@ func (s *serverEditor) patch(op, name string, value any) error {
 	if name != "" {
 		path += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 	}
-	change := map[string]any{"op": op, "path": path}
-	if value != nil {
-		change["value"] = value
-	}
-	data, err := json.Marshal([]any{change})
-	if err != nil {
-		return err
-	}
-	return s.value.Patch(data)
+	return patchJSON(&s.value, op, path, value)
 }
 
 func (s *serverEditor) save() error {
-	plain := s.value.IsStandard()
-	s.value.Format()
-	if plain { // the formatted text has trailing commas, which not every host can read
-		s.value.Standardize()
-	}
+	formatJSON(&s.value)
 	return replaceFile(s.file, s.value.Pack())
 }
 
@@ -321,7 +309,9 @@ func mcpAddCommand() *cobra.Command {
 		Args: between(1, math.MaxInt, "NAME and a URL or COMMAND"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e := &hostServer{URL: url}
-			if len(args) > 1 {
+			if (len(args) > 1) == (url != "") {
+				return usage("server %q needs either a command or a URL: kitbag mcp add %[1]s -- COMMAND, or --url URL", args[0])
+			} else if len(args) > 1 {
 				e.Command, e.Args = args[1], args[2:]
 			}
 			for _, v := range env {
@@ -337,6 +327,9 @@ func mcpAddCommand() *cobra.Command {
 					return usage("--header: it must be NAME: VALUE")
 				}
 				put(&e.Headers, strings.TrimSpace(name), strings.TrimSpace(value))
+			}
+			if err := checkURL(url); url != "" && err != nil {
+				return usage("--url %s: %w", url, err)
 			}
 			s, err := editServers(file)
 			if err != nil {
@@ -368,7 +361,7 @@ func mcpRemoveCommand() *cobra.Command {
 				return err
 			}
 			if _, ok := s.servers[args[0]]; !ok {
-				return fmt.Errorf("%s has no server %q; it has %q", file, args[0], slices.Sorted(maps.Keys(s.servers)))
+				return fmt.Errorf("%s has no server %q%s", file, args[0], suggestion(args[0], slices.Sorted(maps.Keys(s.servers))))
 			}
 			if err := s.patch("remove", args[0], nil); err != nil {
 				return err

@@ -75,9 +75,9 @@ func TestAddAndRemove(t *testing.T) {
 		{[]string{"add", "a", "--env", "MODE=x", "--env", "A_TOKEN=0123456789", "--", "npx", "-y", "server"}, exitDone, `{"mcpServers":{"a": {"command": "npx", "args": ["-y", "server"], "env": {"A_TOKEN": "${A_TOKEN}", "MODE": "x"}}}}`},
 		{[]string{"add", "b/c~d", "--url", "https://example.com/mcp", "--header", "Authorization: Bearer ${B}"}, exitDone, `"Bearer ${B}"`},
 		{[]string{"add", "a", "npx"}, exitError, "kitbag mcp remove a"},
-		{[]string{"add", "x"}, exitError, "either a command or a URL"},
+		{[]string{"add", "x"}, exitUsage, "either a command or a URL"},
 		{[]string{"add", "x", "--env", "Y", "z"}, exitUsage, "NAME=VALUE"},
-		{[]string{"remove", "x"}, exitError, `it has ["a" "b/c~d"]`},
+		{[]string{"remove", "x"}, exitError, `no server "x"; choose from a, b/c~d`},
 		{[]string{"remove", "b/c~d"}, exitDone, `"a"`},
 	} {
 		got := kitbag(t.Context(), append([]string{"mcp"}, row.args...)...)

@@ -131,7 +131,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if f.json && !f.printCost {
 		return usage("--json is for --print-cost; a server always uses JSON")
 	}
-	cfg, err := f.gateway(cmd)
+	cfg, err := f.gatewayConfig(cmd)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 		if cfg.Logins == nil { // otherwise the store has the login that lists tools
 			cfg.Serve.Replicas = nil
 		}
-	} else if err := f.network(&cfg); err != nil {
+	} else if err := f.applyHTTP(&cfg); err != nil {
 		return err
 	}
 	closeDatabases, err := f.openDatabases(cmd.Context(), &cfg)
@@ -171,9 +171,9 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	return f.serve(cmd, metrics, &cfg)
 }
 
-// gateway makes the configuration from the file and the flags. It reads the default file of servers only if the
+// gatewayConfig makes the configuration from the file and the flags. It reads the default file of servers only if the
 // configuration file has no servers.
-func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err error) {
+func (f *serveFlags) gatewayConfig(cmd *cobra.Command) (cfg mcpgateway.Config, err error) {
 	changed := cmd.Flags().Changed
 	if f.config != "" {
 		if cfg, err = mcpgateway.Load(f.config); err != nil {
@@ -191,9 +191,7 @@ func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err err
 		if err != nil {
 			return cfg, err
 		}
-		for _, b := range broken { // one broken entry does not affect the others
-			fmt.Fprintf(cmd.ErrOrStderr(), "! left out: %s\n", indented(b.Error()))
-		}
+		warnBroken(cmd.ErrOrStderr(), broken) // one broken entry does not affect the others
 		cfg.Servers = append(cfg.Servers, configs...)
 	}
 	if f.style != "" {
@@ -229,8 +227,8 @@ func (f *serveFlags) gateway(cmd *cobra.Command) (cfg mcpgateway.Config, err err
 	return cfg, nil
 }
 
-// network adds the settings for HTTP to cfg, or checks that cfg can be served without HTTP.
-func (f *serveFlags) network(cfg *mcpgateway.Config) error {
+// applyHTTP adds the settings for HTTP to cfg, or checks that cfg can be served without HTTP.
+func (f *serveFlags) applyHTTP(cfg *mcpgateway.Config) error {
 	if f.http == "" {
 		switch {
 		case f.admin != "":
@@ -390,11 +388,11 @@ func reloadOnHangup(reload func(context.Context) error) (stop func()) {
 }
 
 func (f *serveFlags) reload(cmd *cobra.Command, g *mcpgateway.Gateway) error {
-	cfg, err := f.gateway(cmd)
+	cfg, err := f.gatewayConfig(cmd)
 	if err != nil {
 		return err
 	}
-	if err := f.network(&cfg); err != nil {
+	if err := f.applyHTTP(&cfg); err != nil {
 		return err
 	}
 	return g.Reload(cmd.Context(), cfg)

@@ -48,6 +48,11 @@ type endpoint struct {
 	vendor *vendor
 }
 
+// UnmarshalJSON reads the URL only: the vendor follows from the configuration's API and model.
+func (e *endpoint) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, &e.url) }
+
+func (e endpoint) String() string { return e.url }
+
 // A vendor has the names of the environment variables for its API.
 type vendor struct{ key, url string }
 
@@ -74,66 +79,6 @@ func (s *modelSettings) register(cmd *cobra.Command) {
 	fl.StringVar(&s.effort, "effort", "", "the effort of the model's reasoning, such as low or high")
 	fl.StringVar(&s.thinking, "thinking", "", "the thinking of Claude models: adaptive, off, or the most `TOKENS`")
 	fl.StringVar(&s.cache, "cache", "", "how long Anthropic keeps the prompt for the next request: 1h or off (default five minutes)")
-}
-
-// apply applies the settings of c for which neither a flag nor a variable is set.
-func (s *modelSettings) apply(c *modelSettings, unset func(flag string) bool) {
-	for _, m := range []struct {
-		flag, variable string
-		to             *string
-		from           string
-	}{
-		{"model", "KITBAG_MODEL", &s.model, c.model},
-		{"api", "KITBAG_API", &s.api, c.api},
-		{"effort", "", &s.effort, c.effort},
-		{"thinking", "", &s.thinking, c.thinking},
-		{"cache", "", &s.cache, c.cache},
-	} {
-		if m.from != "" && unset(m.flag) && (m.variable == "" || os.Getenv(m.variable) == "") {
-			*m.to = m.from
-		}
-	}
-	if len(c.fallback) > 0 && unset("fallback") {
-		s.fallback = c.fallback
-	}
-	if unset("base-url") {
-		s.endpoint = c.endpoint
-	}
-	s.lateTools = c.lateTools
-}
-
-// merge returns s with the settings of other where s has none.
-func (s *modelSettings) merge(other *modelSettings) modelSettings {
-	m := modelSettings{
-		model:     cmp.Or(s.model, other.model),
-		api:       cmp.Or(s.api, other.api),
-		endpoint:  cmp.Or(s.endpoint, other.endpoint),
-		fallback:  s.fallback,
-		effort:    cmp.Or(s.effort, other.effort),
-		thinking:  cmp.Or(s.thinking, other.thinking),
-		cache:     cmp.Or(s.cache, other.cache),
-		lateTools: cmp.Or(s.lateTools, other.lateTools),
-	}
-	if len(m.fallback) == 0 {
-		m.fallback = other.fallback
-	}
-	return m
-}
-
-// list calls add for each setting of a configuration.
-func (s *modelSettings) list(add func(key, value string)) {
-	add("model", s.model)
-	add("api", s.api)
-	add("baseURL", s.endpoint.url)
-	for _, name := range s.fallback {
-		add("fallback", name)
-	}
-	add("effort", s.effort)
-	add("thinking", s.thinking)
-	add("cache", s.cache)
-	if s.lateTools != nil {
-		add("lateTools", fmt.Sprint(*s.lateTools))
-	}
 }
 
 // names returns the names of the models, in the order in which they are called.

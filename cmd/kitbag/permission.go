@@ -52,7 +52,7 @@ func (f *policyFlags) policy(cmd *cobra.Command) (*permission.Policy, error) {
 	if f.settings != "" {
 		data, err := os.ReadFile(f.settings)
 		if err != nil {
-			return nil, fmt.Errorf("settings: %w", err)
+			return nil, fmt.Errorf("--settings: %w", err)
 		}
 		if s, err = permission.ParseSettings(f.settings, data); err != nil {
 			return nil, err

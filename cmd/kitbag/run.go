@@ -32,12 +32,7 @@ type agentFlags struct {
 	noRedact         bool   // do not redact what is saved and shown
 	mode             string // one of modes
 	allow, ask, deny []string
-	modelSettings
-	maxSteps int // model calls for one task; 0 for the agent's default
-	window   int // the model's context window in tokens; 0 for the model's known window, or else the agent's default
-	maxCost  float64
-	models   string // a file with a price table; "" for none
-	system   string // a file
+	settings
 	toolFlags
 }
 
@@ -46,7 +41,7 @@ type toolFlags struct {
 	dirs, skills, mcp []string
 	trust             bool     // trust the directory's configuration and skills without asking
 	trustedDirs       []string // directories whose programSettings commands may use
-	config            *config  // the merged configurations; nil until they are read
+	config            config   // the merged configurations; empty until they are read
 }
 
 // register adds the flags about tools, which "kitbag tools" and "kitbag run" share.
@@ -134,8 +129,7 @@ The actions of tools, and at the end the cost, go to standard error. You are ask
 the terminal about calls that no rule allows; without a terminal the run ends with exit
 code 3 and lists the waiting calls.
 
-Exit codes: 0 done, 1 error, 2 wrong usage, 3 waiting for approval, 4 a limit was
-reached, 130 interrupted.`,
+` + exitCodes + `.`,
 		Example: `  kitbag run "what does this repository do?"
   kitbag run --allow 'Bash(go test:*)' "make the tests pass"
   kitbag run - < task.md
@@ -264,11 +258,7 @@ func (f *agentFlags) withCopySettings(st *agent.State, warn func(string)) (*agen
 	}
 	if p := variant.Settings; p != nil {
 		warn("this conversation is a copy that runs with its own mode and rules; of all others only --ask and --deny apply")
-		var c config
-		if flags.config != nil {
-			c = *flags.config
-		}
-		c.policy, flags.config = *p, &c
+		flags.config.policy = *p
 		flags.mode, flags.allow = cmp.Or(string(p.Mode), "default"), nil
 	}
 	return &flags, nil
@@ -281,14 +271,10 @@ func (f *agentFlags) policy() (permission.Policy, error) {
 	if !slices.Contains(modes, f.mode) {
 		return p, usage("--mode %q: the modes are %s", f.mode, strings.Join(modes, ", "))
 	}
-	if f.maxSteps < 0 {
-		return p, usage("--max-steps %d: it must be a positive number of model calls, such as 20", f.maxSteps)
-	}
-	if f.window < 0 {
-		return p, usage("--window %d: it must be the size of the model's context window in tokens, such as 32000", f.window)
-	}
-	if f.maxCost < 0 {
-		return p, usage("--max-cost %g: it must be a positive number of US dollars, such as 2.5", f.maxCost)
+	for _, t := range allSettings {
+		if v := t.of(&f.settings); isNegative(v) {
+			return p, usage("--%s %v: it must be %s", t.flag, v, t.want)
+		}
 	}
 	p.Mode = permission.Mode(f.mode)
 	var err error
@@ -296,10 +282,8 @@ func (f *agentFlags) policy() (permission.Policy, error) {
 		permission.Allow: f.allow, permission.Ask: f.ask, permission.Deny: f.deny}); err != nil {
 		return p, err
 	}
-	if f.config != nil {
-		p.Rules = append(p.Rules, f.config.policy.Rules...)
-		p.TrustReadOnly = f.config.policy.TrustReadOnly
-	}
+	p.Rules = append(p.Rules, f.config.policy.Rules...)
+	p.TrustReadOnly = f.config.policy.TrustReadOnly
 	p.Dirs, err = f.workDirs()
 	return p, err
 }
@@ -325,7 +309,7 @@ func newRunner(cmd *cobra.Command, jsonEvents bool) *runner {
 	}
 	r.show = showText(cmd.OutOrStdout(), r.log, r.painter)
 	if isTerminal(cmd.InOrStdin()) && isTerminal(r.log) {
-		r.prompt, r.painter.asks = newPrompt(cmd.InOrStdin(), r.log), true
+		r.prompt, r.painter.hasPrompt = newPrompt(cmd.InOrStdin(), r.log), true
 	}
 	return r
 }
@@ -459,8 +443,5 @@ func (f *toolFlags) workDirs() ([]string, error) {
 		}
 		dirs = append(dirs, abs)
 	}
-	if f.config != nil {
-		dirs = append(dirs, f.config.policy.Dirs...)
-	}
-	return dirs, nil
+	return append(dirs, f.config.policy.Dirs...), nil
 }

@@ -116,7 +116,7 @@ func (f *sandboxFlags) spec(log io.Writer) (sandbox.Spec, error) {
 	if err != nil {
 		return none, err
 	}
-	settings, err := sandboxConfig(f.trust, log)
+	c, err := untrustedConfig(f.trust, false, log)
 	if err != nil {
 		return none, err
 	}
@@ -126,7 +126,7 @@ func (f *sandboxFlags) spec(log io.Writer) (sandbox.Spec, error) {
 	if cwd == "/" && len(f.write) == 0 && profile == permission.ProfileWork {
 		return none, usage("the current directory is /, which cannot be made writable as a whole; change to another, or name one with --write")
 	}
-	s, err := settings.spec(profile, dirs)
+	s, err := c.sandbox.spec(profile, dirs)
 	s.Network = f.network
 	return s, err
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -105,18 +104,6 @@ func (s sandboxSettings) restricted() sandboxSettings {
 		r.Use = s.Use
 	}
 	return r
-}
-
-// sandboxConfig returns the settings for the current directory, for commands that do not ask whether it is trusted.
-func sandboxConfig(trust bool, log io.Writer) (sandboxSettings, error) {
-	c, err := configurations(func(c *config) error {
-		c.restrictUntrusted(trust, false, log)
-		return nil
-	})
-	if err != nil {
-		return sandboxSettings{}, err
-	}
-	return c.sandbox, nil
 }
 
 // confines returns nil if an agent's commands are confined, or else the reason.

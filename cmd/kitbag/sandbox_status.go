@@ -23,7 +23,7 @@ caches it writes only for itself.`,
 		Example: "  kitbag sandbox status\n  kitbag sandbox status --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			settings, err := sandboxConfig(trust, cmd.ErrOrStderr())
+			c, err := untrustedConfig(trust, false, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -31,11 +31,11 @@ caches it writes only for itself.`,
 			if err != nil {
 				return err
 			}
-			spec, err := settings.spec(permission.ProfileWork, []string{cwd})
+			spec, err := c.sandbox.spec(permission.ProfileWork, []string{cwd})
 			if err != nil {
 				return err
 			}
-			return newSandboxReport(sandbox.Check(), settings, spec).print(cmd.OutOrStdout(), asJSON)
+			return newSandboxReport(sandbox.Check(), c.sandbox, spec).print(cmd.OutOrStdout(), asJSON)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")

@@ -354,7 +354,7 @@ func TestScreenProject(t *testing.T) {
 		t.Errorf("%v\n%s", err, d.screen())
 	}
 	data, err := os.ReadFile(filepath.Join(dir, "kitbag.json"))
-	if want := "{\n  \"permissions\": {\"allow\": [\"Bash(touch *)\"]}\n}\n"; err != nil || string(data) != want {
+	if want := "{\"permissions\": {\"allow\": [\"Bash(touch *)\"]}}\n"; err != nil || string(data) != want {
 		t.Errorf("%v: kitbag.json is %q, want %q", err, data, want)
 	}
 	serve(t, touch("b"), openaitest.Text("two"))
@@ -535,7 +535,7 @@ func TestScreenCommands(t *testing.T) {
 		d.press("open it" + enter)
 		d.expect("It is open.")
 		d.idle()
-		for _, line := range []string{"/groups", "/mode", "/mode explore", "/permissions", "/cost", "/diff", "/undo", "/model", "/bogus"} {
+		for _, line := range []string{"/tools", "/mode", "/mode explore", "/permissions", "/cost", "/diff", "/undo", "/model", "/bogus"} {
 			d.press(line + enter)
 			d.idle()
 		}

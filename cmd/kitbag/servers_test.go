@@ -188,12 +188,12 @@ func TestServerAsksAtTheTerminal(t *testing.T) {
 			t.Setenv("XDG_CACHE_HOME", t.TempDir()) // the groups are not known yet
 			serve(t, turns()...)
 			var out, log bytes.Buffer
-			painter := &painter{asks: row.terminal}
+			painter := &painter{hasPrompt: row.terminal}
 			r := &runner{show: showText(&out, &log, painter), log: &log, painter: painter}
 			if row.terminal {
 				r.prompt = newPrompt(strings.NewReader(row.typed), &log)
 			}
-			f := &agentFlags{mode: "bypass", maxSteps: 10, toolFlags: toolFlags{mcp: []string{defaultServers}}}
+			f := &agentFlags{mode: "bypass", settings: settings{maxSteps: 10}, toolFlags: toolFlags{mcp: []string{defaultServers}}}
 			if err := f.open(t.Context(), r, func(k *kit, s *conversation) error {
 				return r.run(t.Context(), k.agent, s, []agent.Input{agent.Say("go")})
 			}); err != nil {

@@ -76,7 +76,7 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 		return nil, err
 	}
 	showSkipped(r.log, v)
-	if err := f.sandbox().confines(); err == nil {
+	if err := f.config.sandbox.confines(); err == nil {
 		r.painter.confined = &policy
 	} else if policy.Mode == permission.ModeSandboxed {
 		fmt.Fprintf(r.log, "! mode sandboxed asks like accept-edits, as no command is confined: %s\n", plainLine(err.Error()))
@@ -125,7 +125,7 @@ const maxOutput = 1 << 20
 // toolkit makes the toolkit that the flags describe: the built-in tools and the skills, which are always active, and the
 // groups of each MCP server. It prints on log which servers are unusable.
 func (f *toolFlags) toolkit(dirs []string, opts serverOptions, log io.Writer, readResult tool.Tool) (_ *toolkit.Toolkit, closeAll func() error, err error) {
-	local, err := f.sandbox().local(dirs)
+	local, err := f.config.sandbox.local(dirs)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -138,8 +138,8 @@ func (f *toolFlags) toolkit(dirs []string, opts serverOptions, log io.Writer, re
 	if cfg.Basic.Skills, err = f.skillLoaders(); err != nil {
 		return nil, nil, err
 	}
-	opts.sandbox = f.sandbox()
-	s, err := openServers(f.serverFiles(), dirs, opts, f.grouping(), log)
+	opts.sandbox = f.config.sandbox
+	s, err := openServers(f.serverFiles(), dirs, opts, f.config.grouping, log)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -152,20 +152,6 @@ func (f *toolFlags) toolkit(dirs []string, opts serverOptions, log io.Writer, re
 		c.OnChange(tk.Refresh) // list the tools again before the next step
 	}
 	return tk, s.close, nil
-}
-
-func (f *toolFlags) grouping() grouping {
-	if f.config == nil {
-		return grouping{}
-	}
-	return f.config.grouping
-}
-
-func (f *toolFlags) sandbox() sandboxSettings {
-	if f.config == nil {
-		return sandboxSettings{}
-	}
-	return f.config.sandbox
 }
 
 // systemPrompt returns the text of --system, or the default for dir and mode, and the instructions of the project.
@@ -195,9 +181,6 @@ func (f *agentFlags) systemPrompt(dir string, mode permission.Mode) (string, err
 // left out, since its servers would be duplicates.
 func (f *toolFlags) serverFiles() []serverFile {
 	files := serverFiles(f.mcp)
-	if f.config == nil {
-		return files
-	}
 	for _, s := range f.config.servers {
 		if !slices.ContainsFunc(f.mcp, func(path string) bool {
 			abs, err := filepath.Abs(path)
@@ -219,7 +202,7 @@ func (f *toolFlags) skillLoaders() ([]skill.Loader, error) {
 		}
 		loaders = append(loaders, skill.In(abs))
 	}
-	if len(f.skills) > 0 || f.config == nil {
+	if len(f.skills) > 0 {
 		return loaders, nil
 	}
 	for _, d := range slices.Concat(f.config.skillFolders, f.config.skills) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kitbag-go/kitbag/agent/event"
+	"github.com/kitbag-go/kitbag/cmd/kitbag/internal/term"
 	"github.com/kitbag-go/kitbag/internal/visible"
 	"github.com/kitbag-go/kitbag/message"
 	"github.com/kitbag-go/kitbag/permission"
@@ -55,8 +56,8 @@ func showText(out, log io.Writer, p *painter) show {
 
 // A painter formats events as text.
 type painter struct {
-	colour bool
-	asks   bool // there is a prompt, which shows questions, so their events are skipped
+	colour    bool
+	hasPrompt bool // the prompt shows the questions, so their events are skipped
 
 	confined *permission.Policy // the policy of an agent whose commands run in a sandbox; nil without one
 
@@ -87,10 +88,7 @@ const (
 
 // paint returns s in a colour. Control characters in s are removed.
 func (p *painter) paint(colour, s string) string {
-	if s = plain(s); !p.colour {
-		return s
-	}
-	return "\x1b[" + colour + "m" + s + "\x1b[0m"
+	return term.Paint(p.colour, colour, plain(s))
 }
 
 // line returns the log line of an event, or "" for none.
@@ -115,7 +113,7 @@ func (p *painter) line(ev event.Event) string {
 	case *event.ToolResult:
 		return p.toolResult(ev)
 	case *event.Approval:
-		if !p.asks {
+		if !p.hasPrompt {
 			return p.question(ev)
 		}
 	case *event.External:
@@ -181,25 +179,13 @@ func isChange(text string) bool {
 
 // changeLine colours a line of a diff. Unlike paint it does not remove control characters.
 func (p *painter) changeLine(line string) string {
-	colour := ""
-	switch {
-	case strings.HasPrefix(line, "+"):
-		colour = green
-	case strings.HasPrefix(line, "-"):
-		colour = red
-	case strings.HasPrefix(line, "@@"):
-		colour = dim
-	}
-	if !p.colour || colour == "" {
-		return line
-	}
-	return "\x1b[" + colour + "m" + line + "\x1b[0m"
+	return term.Paint(p.colour, term.DiffStyle(line), line)
 }
 
 // elicitation formats the outcome of a question during a call. With a prompt it returns "", since the prompt
 // has shown the question.
 func (p *painter) elicitation(ev *event.Elicitation) string {
-	if p.asks || ev.Action == "" {
+	if p.hasPrompt || ev.Action == "" {
 		return ""
 	}
 	asker := "kitbag"
@@ -216,31 +202,9 @@ const (
 )
 
 // rows breaks text into lines of at most maxColumns: a line that the terminal wraps would continue in the first column,
-// and could imitate a line of kitbag. Tabs become spaces, since a terminal does not clear the cells that a tab skips. The
-// only escapes in text are kitbag's own colours, which have no width.
-func rows(text string) (lines []string) {
-	for line := range strings.SplitSeq(text, "\n") {
-		from, columns, escape := 0, 0, false
-		line = strings.ReplaceAll(line, "\t", strings.Repeat(" ", tabColumns))
-		for i, r := range line {
-			switch {
-			case r == '\x1b' || escape:
-				escape = r != 'm'
-				continue
-			case r >= 0x1100: // most of these are wide
-				columns++
-			}
-			if columns++; columns > maxColumns {
-				lines = append(lines, line[from:i])
-				from, columns = i, 1
-				if r >= 0x1100 {
-					columns = 2
-				}
-			}
-		}
-		lines = append(lines, line[from:])
-	}
-	return lines
+// and could imitate a line of kitbag. Tabs become spaces, since a terminal does not clear the cells that a tab skips.
+func rows(text string) []string {
+	return term.Columns(strings.ReplaceAll(text, "\t", strings.Repeat(" ", tabColumns)), maxColumns)
 }
 
 // question formats a call completely and without hidden characters, as the user must see what is approved. At the end
@@ -270,7 +234,7 @@ func (p *painter) questionText(q *event.Approval) (lines []string, hidden int) {
 		}
 	}
 	same := func(s string) string { return s }
-	if _, edits := changedFile(q.Name, q.Input); edits && isChange(q.Preview) {
+	if q.Name != "Read" && fileOf(q.Name, q.Input) != "" && isChange(q.Preview) {
 		if p.previews == nil {
 			p.previews = map[string]string{}
 		}
@@ -288,33 +252,29 @@ func (p *painter) questionText(q *event.Approval) (lines []string, hidden int) {
 	return lines, hidden
 }
 
-// changedFile returns the file that a call of a built-in tool changes.
-func changedFile(name string, input json.RawMessage) (path string, ok bool) {
-	if name != "Edit" && name != "Write" {
-		return "", false
+// fileOf returns the file that a call of the built-in tools Read, Edit and Write is about; "" for another call.
+func fileOf(name string, input json.RawMessage) string {
+	if name != "Read" && name != "Edit" && name != "Write" {
+		return ""
 	}
 	var in struct {
 		FilePath string `json:"file_path"`
 	}
-	err := json.Unmarshal(input, &in)
-	return in.FilePath, err == nil && in.FilePath != ""
+	_ = json.Unmarshal(input, &in) // other input is shown like that of any tool
+	return in.FilePath
 }
 
 // fileCall formats a call of a built-in tool on one file; "" for another call. It leaves out the change of the file, which
 // the question and the result show.
 func fileCall(name string, input json.RawMessage) string {
-	path, ok := changedFile(name, input)
-	rest := ""
-	if name == "Read" {
-		var members map[string]json.RawMessage
-		ok = json.Unmarshal(input, &members) == nil && json.Unmarshal(members["file_path"], &path) == nil && path != ""
-		delete(members, "file_path")
-		if encoded, err := json.Marshal(members); err == nil {
-			rest = " " + arguments(encoded, " ")
-		}
-	}
-	if !ok {
+	path, rest := fileOf(name, input), ""
+	if path == "" {
 		return ""
+	}
+	var members map[string]json.RawMessage
+	if name == "Read" && json.Unmarshal(input, &members) == nil {
+		delete(members, "file_path")
+		rest = " " + formatMembers(members, " ")
 	}
 	return strings.TrimRight("→ "+name+" "+shorten(relative(path)+rest, maxArguments), " ")
 }
@@ -395,6 +355,10 @@ func arguments(input json.RawMessage, between string) string {
 	if json.Unmarshal(input, &members) != nil {
 		return string(input)
 	}
+	return formatMembers(members, between)
+}
+
+func formatMembers(members map[string]json.RawMessage, between string) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		value := string(members[name])

@@ -37,7 +37,6 @@ func slashCommands() []slashCommand {
 		{"/model", "[NAME]", "show the model, or use another one from now on", (*chat).setModel},
 		{"/mode", "[MODE]", "show the mode, or use another one from now on", (*chat).setMode},
 		{"/permissions", "", "list the mode and the rules", (*chat).showPermissions},
-		{"/groups", "", "list the groups of tools, and which are open", (*chat).showGroups},
 		{"/tools", "", "list the tools, their cost, and the open groups", (*chat).showTools},
 		{"/cost", "", "show the tokens of this conversation, and the cost of this chat if the price is known", (*chat).showCost},
 		{"/export", "FILE", "write this conversation to a new file, as Markdown without secrets", (*chat).export},
@@ -147,43 +146,6 @@ func (c *chat) showPermissions(context.Context, string) error {
 		fmt.Fprintln(c.log, "no rules")
 	}
 	return nil
-}
-
-// showGroups lists the groups of tools, and what closing an open one would save and cost.
-func (c *chat) showGroups(ctx context.Context, _ string) error {
-	v, err := c.kit.toolkit.View(ctx, &c.conv.Scope)
-	if err != nil {
-		return err
-	}
-	groups := c.kit.toolkit.Groups(&c.conv.Scope)
-	for _, g := range groups {
-		state := "closed"
-		if g.Active {
-			state = "open"
-		}
-		fmt.Fprintf(c.log, "  %-6s %s: %s\n", state, shorten(g.Name, maxName), shorten(g.Description, maxLine))
-		if saved, reread := v.Closing(g.Name); saved.Tools > 0 {
-			once := ""
-			if n := reread.Tokens + max(0, lastRequest(c.conv.State)-v.Cost().Total.Tokens); n > 0 {
-				once = fmt.Sprintf("; about %d that may be cached are billed in full once", n)
-			}
-			fmt.Fprintf(c.log, "         closing it saves about %d tokens in each request%s\n", saved.Tokens, once)
-		}
-	}
-	if len(groups) == 0 {
-		fmt.Fprintln(c.log, "no groups; MCP servers make some")
-	}
-	return nil
-}
-
-// lastRequest returns how many tokens the last request had, or 0.
-func lastRequest(st *agent.State) int {
-	for _, m := range slices.Backward(st.Messages) {
-		if m.Usage != nil {
-			return m.Usage.Input
-		}
-	}
-	return 0
 }
 
 // showTools prints what "kitbag tools" prints, with the groups that are open now.

@@ -36,10 +36,7 @@ warning; --trust includes them.`,
 
 // list prints the tools that the model would see with the groups open. It starts the servers of these groups.
 func (f *toolFlags) list(cmd *cobra.Command, open []string, asJSON bool) (err error) {
-	f.config, err = configurations(func(c *config) error {
-		c.restrictUntrusted(f.trust, len(f.skills) == 0, cmd.ErrOrStderr())
-		return nil
-	})
+	f.config, err = untrustedConfig(f.trust, len(f.skills) == 0, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}

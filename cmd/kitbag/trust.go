@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -37,17 +38,17 @@ func (c *config) needConsent() []string {
 			out = append(out, key+" = "+shorten(value, maxConfig))
 		}
 	}
-	c.modelSettings.list(add)
-	add("system", c.system)
-	if c.steps != 0 {
-		add("maxSteps", fmt.Sprint(c.steps))
-	}
-	if c.window != 0 {
-		add("window", fmt.Sprint(c.window))
-	}
-	add("models", c.models)
-	if c.cost != 0 {
-		add("maxCost", fmt.Sprint(c.cost))
+	for _, t := range allSettings {
+		v := reflect.Indirect(t.of(&c.settings))
+		switch {
+		case !v.IsValid() || v.IsZero() && v.Kind() != reflect.Bool:
+		case v.Kind() == reflect.Slice:
+			for i := range v.Len() {
+				add(t.key, v.Index(i).String())
+			}
+		default:
+			add(t.key, fmt.Sprint(v.Interface()))
+		}
 	}
 	add("permissions.mode", string(c.policy.Mode))
 	for _, rule := range c.policy.Rules {
@@ -166,6 +167,15 @@ func (c *config) programs() (out []string) {
 		}
 	}
 	return out
+}
+
+// untrustedConfig returns the merged configurations for a command that does not ask whether the directory is trusted;
+// see restrictUntrusted.
+func untrustedConfig(trust, skills bool, log io.Writer) (config, error) {
+	return configurations(func(c *config) error {
+		c.restrictUntrusted(trust, skills, log)
+		return nil
+	})
 }
 
 // restrictUntrusted restricts the configuration unless trust is set or the user has already agreed to it. It prints on

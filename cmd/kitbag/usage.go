@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"github.com/kitbag-go/kitbag/internal/lazy"
 	"github.com/kitbag-go/kitbag/internal/near"
 )
 
@@ -43,8 +43,11 @@ func noArgs(cmd *cobra.Command, args []string) error {
 // between returns a check of the number of arguments, whose error says what is wanted.
 func between(least, most int, want string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
-		if len(args) < least || len(args) > most {
-			return usage("want %s, got %d arguments", want, len(args))
+		switch {
+		case len(args) == 0 && least > 0:
+			return usage("want %s", want)
+		case len(args) < least || len(args) > most:
+			return usage("want %s, got %q", want, args)
 		}
 		return nil
 	}
@@ -52,6 +55,9 @@ func between(least, most int, want string) cobra.PositionalArgs {
 
 // suggestion returns the most similar of the names, or else all of them, to append to an error.
 func suggestion(word string, names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
 	if like := near.Names(word, names, 1); len(like) > 0 {
 		return fmt.Sprintf("; did you mean %q?", like[0])
 	}
@@ -59,38 +65,22 @@ func suggestion(word string, names []string) string {
 	return "; choose from " + strings.Join(names, ", ")
 }
 
-// flagNames matches the flags in a help text, and flagInError the flag in an error of the flag library.
-var (
-	flagNames   = lazy.Regexp(`(?m)^ +(?:-\w, )?--([\w-]+)`)
-	flagInError = lazy.Regexp(`flag: --([\w-]+)$|for ".*--([\w-]+)" flag: `)
-)
-
 // flagError replaces an error of the flag library, which is about parsing, by one about the command line.
 func flagError(cmd *cobra.Command, err error) error {
-	found := flagInError().FindStringSubmatch(err.Error())
-	if found == nil {
-		return usage("%w", err)
-	}
-	var names []string
-	for _, f := range flagNames().FindAllStringSubmatch(cmd.Flags().FlagUsages(), -1) {
-		names = append(names, f[1])
-	}
-	if unknown := found[1]; unknown != "" {
-		if like := near.Names(unknown, names, 1); len(like) > 0 {
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if like := near.Names(unknown.GetSpecifiedName(), names, 1); len(like) > 0 {
 			return usage("%w; did you mean --%s?", err, like[0])
 		}
-		return usage("%w", err)
 	}
-	flag := cmd.Flags().Lookup(found[2])
-	value, ok := errors.AsType[interface {
-		error
-		GetValue() string
-	}](err)
-	want := map[string]string{"int": "a whole number such as 20", "duration": "a time such as 90s or 5m", "bool": "true or false"}
-	if flag == nil || !ok || want[flag.Value.Type()] == "" {
-		return usage("%w", err)
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		wants := map[string]string{"int": "a whole number such as 20", "duration": "a time such as 90s or 5m", "bool": "true or false", "float64": "a number such as 2.5"}
+		if want := wants[invalid.GetFlag().Value.Type()]; want != "" {
+			return usage("--%s %q: it must be %s", invalid.GetFlag().Name, invalid.GetValue(), want)
+		}
 	}
-	return usage("--%s %q: it must be %s", flag.Name, value.GetValue(), want[flag.Value.Type()])
+	return usage("%w", err)
 }
 
 // strictDefaults adds cobra's own commands, and makes them reject unknown arguments as the others do.

@@ -14,14 +14,14 @@ import (
 func TestAddAllowRules(t *testing.T) {
 	rules := []permission.Rule{{Tool: "Bash", Pattern: "touch:*", Behavior: permission.Allow}}
 	for _, row := range []struct{ before, after string }{
-		{"", "{\n  \"permissions\": {\"allow\": [\"Bash(touch:*)\"]}\n}\n"},
-		{`{"model": "m"}`, "{\n  \"permissions\": {\"allow\": [\"Bash(touch:*)\"]},\"model\": \"m\"}"},
-		{`{"permissions": {}}`, `{"permissions": {"allow": ["Bash(touch:*)"]}}`},
-		{`{"permissions": {"deny": ["Bash(rm:*)"]}}`, `{"permissions": {"allow": ["Bash(touch:*)"], "deny": ["Bash(rm:*)"]}}`},
+		{"", "{\"permissions\": {\"allow\": [\"Bash(touch:*)\"]}}\n"},
+		{`{"model": "m"}`, `{"model": "m","permissions":{"allow":["Bash(touch:*)"]}}`},
+		{`{"permissions": {}}`, `{"permissions": {"allow":["Bash(touch:*)"]}}`},
+		{`{"permissions": {"deny": ["Bash(rm:*)"]}}`, `{"permissions": {"deny": ["Bash(rm:*)"],"allow":["Bash(touch:*)"]}}`},
 		{`{"a": {"permissions": {"allow": []}}, "permissions": {"allow": []}}`, `{"a": {"permissions": {"allow": []}}, "permissions": {"allow": ["Bash(touch:*)"]}}`},
-		{"{\"permissions\": {\"allow\": [\n  \"Read\"\n]}}", "{\"permissions\": {\"allow\": [\"Bash(touch:*)\", \n  \"Read\"\n]}}"},
+		{"{\"permissions\": {\"allow\": [\n  \"Read\"\n]}}", "{\"permissions\": {\"allow\": [\"Bash(touch:*)\",\n  \"Read\"\n]}}"},
 		{`{"permissions": {"allow": ["Bash(touch:*)"]}}`, `{"permissions": {"allow": ["Bash(touch:*)"]}}`},
-		{`{"permissions": {"deny": ["Bash(touch:*)"]}}`, `{"permissions": {"allow": ["Bash(touch:*)"], "deny": ["Bash(touch:*)"]}}`},
+		{`{"permissions": {"deny": ["Bash(touch:*)"]}}`, `{"permissions": {"deny": ["Bash(touch:*)"],"allow":["Bash(touch:*)"]}}`},
 		{`{"permissions": []}`, ""},
 		{`[]`, ""},
 	} {

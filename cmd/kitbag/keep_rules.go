@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/tailscale/hujson"
+
+	"github.com/kitbag-go/kitbag/internal/replacefile"
+	"github.com/kitbag-go/kitbag/permission"
+)
+
+// keepRules adds allow rules, which the user has accepted, to the kitbag.json of the current directory. The rest of the
+// file must already be trusted: to keep a rule must not trust what a model may have written there.
+func (f *agentFlags) keepRules(ctx context.Context, p *prompt, rules []permission.Rule) error {
+	c, err := projectConfig()
+	if err != nil {
+		return err
+	}
+	consent, err := consentFile(c)
+	if err != nil {
+		return err
+	}
+	trusted := f.trust || hasConsent(consent)
+	if !trusted && len(c.needConsent())+len(c.skillFolders)+len(c.guides) > 0 {
+		return fmt.Errorf("the settings of this directory are not trusted, so its %s could not allow anything; answer y or s, and start kitbag again to trust it", configFile)
+	}
+	if !trusted {
+		if err := p.askTrustPrograms(ctx, c); err != nil {
+			return err
+		}
+	}
+	data, err := addAllowRules(c.data, rules)
+	if err != nil {
+		return fmt.Errorf("%s: %w; add the rule by hand", c.file, err)
+	}
+	if err := replaceFile(c.file, data); err != nil {
+		return err
+	}
+	if f.trust { // --trust is not stored
+		return nil
+	}
+	// The consent also covers the settings of other programs. If they have changed meanwhile, the user is asked again.
+	if same, err := consentFile(c); err != nil || same != consent {
+		return err
+	}
+	c.data = data
+	if consent, err = consentFile(c); err != nil {
+		return err
+	}
+	return storeConsent(consent)
+}
+
+// askTrustPrograms asks for consent to the settings of other programs in the directory, if there are any.
+func (p *prompt) askTrustPrograms(ctx context.Context, c *config) error {
+	programs := c.programs()
+	if len(programs) == 0 {
+		return nil
+	}
+	fmt.Fprintf(p.out, "? A rule in %s only applies if you trust this directory, which has settings of other programs:\n    | %s\n",
+		plainLine(c.file), strings.Join(programs, "\n    | "))
+	ok, err := p.yesNo(ctx, "  Do you trust it? [y]es / [n]o: ")
+	if err == nil && !ok {
+		err = errors.New("the rule is not stored, since you do not trust the directory")
+	}
+	return err
+}
+
+// addAllowRules returns the configuration with the rules at the beginning of its allow rules. It changes nothing else.
+func addAllowRules(data []byte, rules []permission.Rule) ([]byte, error) {
+	isNew := len(bytes.TrimSpace(data)) == 0
+	if isNew {
+		data = []byte("{}")
+	}
+	old, err := permission.ParseSettings(configFile, data)
+	if err != nil {
+		return nil, err
+	}
+	rules = slices.DeleteFunc(slices.Clone(rules), func(r permission.Rule) bool {
+		return slices.ContainsFunc(old.Policy.Rules, func(o permission.Rule) bool { return o.Behavior == permission.Allow && o.String() == r.String() })
+	})
+	if len(rules) == 0 {
+		return data, nil
+	}
+	file, err := hujson.Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	if file.Find("/permissions") == nil {
+		err = patchJSON(&file, "add", "/permissions", struct{}{})
+	}
+	if file.Find("/permissions/allow") == nil {
+		err = errors.Join(err, patchJSON(&file, "add", "/permissions/allow", []string{}))
+	}
+	for _, r := range slices.Backward(rules) {
+		err = errors.Join(err, patchJSON(&file, "add", "/permissions/allow/0", r.String()))
+	}
+	if isNew {
+		formatJSON(&file)
+	}
+	return file.Pack(), err
+}
+
+// patchJSON changes a file by an operation of JSON Patch. A nil value is left out.
+func patchJSON(file *hujson.Value, op, path string, value any) error {
+	change := map[string]any{"op": op, "path": path}
+	if value != nil {
+		change["value"] = value
+	}
+	data, err := compactJSON([]any{change})
+	if err != nil {
+		return err
+	}
+	return file.Patch(data)
+}
+
+// formatJSON indents a file. One without comments stays standard JSON, as not every program can read trailing commas.
+func formatJSON(file *hujson.Value) {
+	standard := file.IsStandard()
+	file.Format()
+	if standard {
+		file.Standardize()
+	}
+}
+
+// replaceFile replaces a file, and keeps its mode.
+func replaceFile(file string, data []byte) error {
+	mode := os.FileMode(0o644)
+	if info, err := os.Lstat(file); err == nil {
+		mode = info.Mode().Perm()
+	}
+	return replacefile.Write(file, data, mode)
+}
