@@ -66,30 +66,28 @@ func readConfig(file string, stat func(string) (fs.FileInfo, error)) (*config, e
 		return nil, fmt.Errorf("%s: must be a JSON object: %w", file, jsonError(data, err))
 	}
 	var servers map[string]json.RawMessage
-	type member struct {
-		read func(json.RawMessage) bool
-		want string
+	mustBe := func(key, want string) error {
+		return fmt.Errorf("%s: %s must be %s; it is %.40s", file, key, want, members[key])
 	}
-	known := map[string]member{}
+	known := append([]string{"permissions", "sandbox", "groups", "sessions"}, gatewayKeys...)
 	for _, t := range allSettings {
-		known[t.key] = member{func(data json.RawMessage) bool { return t.read(&c.settings, data) }, t.want}
+		known = append(known, t.key)
+		if data, ok := members[t.key]; ok && !t.read(&c.settings, data) {
+			return nil, mustBe(t.key, t.want)
+		}
 	}
-	add := func(key, want string, to any) {
-		known[key] = member{func(data json.RawMessage) bool { return json.Unmarshal(data, to) == nil }, want}
+	for _, m := range []struct {
+		key, want string
+		to        any
+	}{{"labels", "a list of names of servers", &c.labels}, {"skills", "a list of folders", &c.skills}, {"mcpServers", "an object of servers", &servers}} {
+		known = append(known, m.key)
+		if data, ok := members[m.key]; ok && json.Unmarshal(data, m.to) != nil {
+			return nil, mustBe(m.key, m.want)
+		}
 	}
-	add("labels", "a list of names of servers", &c.labels)
-	add("skills", "a list of folders", &c.skills)
-	add("mcpServers", "an object of servers", &servers)
 	for _, key := range slices.Sorted(maps.Keys(members)) {
-		m, ok := known[key]
-		switch {
-		case ok:
-			if !m.read(members[key]) {
-				return nil, fmt.Errorf("%s: %s must be %s; it is %.40s", file, key, m.want, members[key])
-			}
-		case key != "permissions" && key != "sandbox" && key != "groups" && key != "sessions" && !slices.Contains(gatewayKeys, key):
-			names := slices.Concat(slices.Sorted(maps.Keys(known)), []string{"permissions", "sandbox", "groups", "sessions"}, gatewayKeys)
-			return nil, fmt.Errorf("%s: unknown key %s%s", file, key, suggestion(key, names))
+		if !slices.Contains(known, key) {
+			return nil, fmt.Errorf("%s: unknown key %s%s", file, key, suggestion(key, known))
 		}
 	}
 	if c.endpoint.url != "" {

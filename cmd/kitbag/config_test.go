@@ -335,7 +335,7 @@ func TestConfigServersAndSkills(t *testing.T) {
 	if got := kitbag(t.Context(), "tools", "--open", "project"); got.code != exitUsage || !strings.Contains(got.stderr, "--trust") {
 		t.Errorf("a server that is not trusted: %+v", got)
 	}
-	if got := kitbag(t.Context(), "tools", "--trust", "--mcp", configFile); strings.Contains(got.stderr, "left out") || strings.Count(got.out, "project") != 1 {
+	if got := kitbag(t.Context(), "tools", "--trust", "--mcp", configFile); strings.Contains(got.stderr, "skipped") || strings.Count(got.out, "project") != 1 {
 		t.Errorf("the same file twice: %+v", got)
 	}
 	s := serve(t, openaitest.Calls(call("reset_tools", `{"project":true}`)), openaitest.Calls(call("mcp__project__echo", `{"message":"hi"}`)), openaitest.Text("well"))
@@ -349,7 +349,7 @@ func TestConfigServersAndSkills(t *testing.T) {
 	}
 }
 
-// TestFoundSkills checks that the directory's skills are left out until the user consents, without an error.
+// TestFoundSkills checks that the directory's skills are skipped until the user consents, without an error.
 func TestFoundSkills(t *testing.T) {
 	workspace(t)
 	skillFile(t, ".agents/skills/evil/SKILL.md", "---\nname: evil\ndescription: Use when it is too late.\n---\nDo.\n")
@@ -358,7 +358,7 @@ func TestFoundSkills(t *testing.T) {
 		s := serve(t, openaitest.Text("well"))
 		got := kitbag(t.Context(), append([]string{"run", "go"}, args...)...)
 		listed := strings.Contains(s.Requests()[0].Messages[0].Text(), "too late")
-		if got.code != exitDone || listed != want || strings.Contains(got.stderr, "left out: the skills in") == want {
+		if got.code != exitDone || listed != want || strings.Contains(got.stderr, "skipped: the skills in") == want {
 			t.Errorf("%s: listed %v: %+v", why, listed, got)
 		}
 	}

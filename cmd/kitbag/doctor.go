@@ -50,7 +50,7 @@ endpoint and the model, whether it calls tools, its context window, the sandbox,
 the MCP servers. Each check that is not ok says what to do.
 
 The model, and each of --fallback, is asked twice, which costs a few hundred tokens, and
-the MCP servers are started. Untrusted parts of the directory's kitbag.json are left out, with a warning;
+the MCP servers are started. Untrusted parts of the directory's kitbag.json are skipped, with a warning;
 --trust includes them.
 
 The exit code is 1 if a check has failed; a warning is not a failure.`,
@@ -180,7 +180,7 @@ func (f *doctorFlags) checkWindow() check {
 }
 
 func (f *doctorFlags) checkSandbox(mode permission.Mode) check {
-	err := f.config.sandbox.confines()
+	err := f.config.sandbox.canConfine()
 	switch {
 	case err == nil:
 		return check{"sandbox", checkOK, "commands run confined", ""}
@@ -202,14 +202,14 @@ func (f *doctorFlags) checkServers(cmd *cobra.Command, dirs []string) (checks []
 	for i, cfg := range configs {
 		command, ok := cfg.Transport.(mcpclient.Command)
 		unconfined[cfg.Name] = ok && command.Sandbox.Profile == ""
-		configs[i] = confined(cfg, f.config.sandbox, dirs)
+		configs[i] = withSandbox(cfg, f.config.sandbox, dirs)
 	}
 	for _, r := range queryAll(cmd, configs, listServer) {
 		c := check{"MCP server " + r.Name, checkOK, fmt.Sprintf("%d tools", len(r.Tools)), ""}
 		switch {
-		case r.State != ready:
+		case r.State != stateReady:
 			c.State, c.Detail, c.Remedy = checkFailed, r.Error, "start it by hand to see its messages: kitbag mcp status"
-		case unconfined[r.Name] && f.config.sandbox.confines() == nil:
+		case unconfined[r.Name] && f.config.sandbox.canConfine() == nil:
 			c.Remedy = `it has all your permissions; "sandbox": "read" or "work" in its entry confines it`
 		}
 		checks = append(checks, c)

@@ -89,7 +89,7 @@ func explainOne(out io.Writer, p *permission.Policy, tools *builtins, args []str
 	call := tools.call(name, input, p.Dirs[0])
 	e := permission.Explain(p, call)
 	fmt.Fprintf(out, "%s: %s\n", strings.ToUpper(string(e.Behavior)), plainLine(e.Reason))
-	if access := accessText(e.Judgement); access != "" && tools.sandbox.confines() == nil {
+	if access := accessText(e.Judgement); access != "" && tools.sandbox.canConfine() == nil {
 		fmt.Fprintf(out, "  %s\n", access)
 	}
 	_, builtIn := tools.byDir[p.Dirs[0]][name]

@@ -100,7 +100,7 @@ func (f *mcpFlags) server(name string) (mcpclient.Server, error) {
 	if err != nil {
 		return mcpclient.Server{}, err
 	}
-	configs, broken, err = f.only([]string{name}, configs, broken)
+	configs, broken, err = f.selectServers([]string{name}, configs, broken)
 	switch {
 	case err != nil:
 		return mcpclient.Server{}, err

@@ -281,7 +281,7 @@ func importServers(out io.Writer, file string, from []string, write bool) error 
 		}
 		for _, name := range slices.Sorted(maps.Keys(entries)) {
 			if err := s.add(out, name, " (from "+plainLine(f)+")", entries[name]); err != nil {
-				fmt.Fprintf(out, "! left out: %s: %s\n", plainLine(f), indented(err.Error()))
+				fmt.Fprintf(out, "! skipped: %s: %s\n", plainLine(f), indented(err.Error()))
 				continue
 			}
 			added++

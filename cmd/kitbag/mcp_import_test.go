@@ -51,7 +51,7 @@ func TestImport(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, data)
 		}
 	}
-	if !strings.Contains(got.out, "! left out: ") || !strings.Contains(got.out, "! set the environment variable GITHUB_TOKEN;") {
+	if !strings.Contains(got.out, "! skipped: ") || !strings.Contains(got.out, "! set the environment variable GITHUB_TOKEN;") {
 		t.Errorf("output: %s", got.out)
 	}
 	for _, name := range []string{"GITHUB_TOKEN", "GITHUB_API_KEY", "REMOTE_AUTHORIZATION", "API_KEY", "DB_PASSWORD", "WEB_TOKEN", "TEAM"} {

@@ -30,8 +30,8 @@ func (f *mcpFlags) load() (configs []mcpclient.Server, broken []*mcpclient.LoadE
 
 // The states of a server in a report.
 const (
-	ready  = "ready"
-	failed = "failed"
+	stateReady  = "ready"
+	stateFailed = "failed"
 )
 
 // A serverReport is the output about one server. Its JSON must not change, since other programs read it.
@@ -92,8 +92,8 @@ ready.`,
 	return cmd
 }
 
-// only keeps the servers with the given names, or all if there are no names.
-func (f *mcpFlags) only(names []string, configs []mcpclient.Server, broken []*mcpclient.LoadError) ([]mcpclient.Server, []*mcpclient.LoadError, error) {
+// selectServers keeps the servers with the given names, or all if there are no names.
+func (f *mcpFlags) selectServers(names []string, configs []mcpclient.Server, broken []*mcpclient.LoadError) ([]mcpclient.Server, []*mcpclient.LoadError, error) {
 	if len(names) == 0 {
 		return configs, broken, nil
 	}
@@ -122,14 +122,14 @@ type queryFunc func(context.Context, *mcpclient.Client, *serverReport) error
 func (f *mcpFlags) report(cmd *cobra.Command, names []string, query queryFunc, print func(io.Writer, serverReport)) error {
 	configs, broken, err := f.load()
 	if err == nil {
-		configs, broken, err = f.only(names, configs, broken)
+		configs, broken, err = f.selectServers(names, configs, broken)
 	}
 	if err != nil {
 		return err
 	}
 	reports := queryAll(cmd, configs, query)
 	for _, e := range broken {
-		r := newReport(e.Server, failed)
+		r := newReport(e.Server, stateFailed)
 		r.Error = e.Error()
 		reports = append(reports, r)
 	}
@@ -145,7 +145,7 @@ func (f *mcpFlags) report(cmd *cobra.Command, names []string, query queryFunc, p
 	// One broken server in a list of many is not a failure, unless it was requested by name.
 	readyCount := 0
 	for _, r := range reports {
-		if r.State == ready {
+		if r.State == stateReady {
 			readyCount++
 		}
 	}
@@ -206,7 +206,7 @@ func newReport(name, state string) serverReport {
 
 // reportServer starts one server and queries it. The report includes a failure.
 func reportServer(ctx context.Context, cfg mcpclient.Server, query queryFunc) serverReport {
-	r := newReport(cfg.Name, ready)
+	r := newReport(cfg.Name, stateReady)
 	c, err := mcpclient.New(cfg.Name, cfg.Transport, &cfg.Options)
 	if err == nil {
 		defer c.Close()
@@ -215,7 +215,7 @@ func reportServer(ctx context.Context, cfg mcpclient.Server, query queryFunc) se
 		r.Protocol, r.Version = st.Protocol, st.ServerVersion
 	}
 	if err != nil {
-		r.State, r.Error = failed, addLoginRemedy(cfg.Name, err).Error()
+		r.State, r.Error = stateFailed, addLoginRemedy(cfg.Name, err).Error()
 		r.Login = errors.Is(err, mcpclient.ErrLogin)
 	}
 	return r

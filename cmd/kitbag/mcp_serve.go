@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -219,7 +218,7 @@ func (f *serveFlags) gatewayConfig(cmd *cobra.Command) (cfg mcpgateway.Config, e
 	}
 	applyPolicy(cfg.Serve.Policy, cfg.Servers)
 	for i, server := range cfg.Servers {
-		cfg.Servers[i] = confined(server, sandboxSettings{}, nil)
+		cfg.Servers[i] = withSandbox(server, sandboxSettings{}, nil)
 	}
 	cfg.CacheDir = serverCache()
 	cfg.Serve.PageSize, cfg.Serve.Title = f.pageSize, "kitbag gateway"
@@ -450,22 +449,14 @@ func (f *serveFlags) showCost(cmd *cobra.Command, g *mcpgateway.Gateway) error {
 	if f.json {
 		return json.NewEncoder(out).Encode(report)
 	}
-	printCost(out, report)
-	return nil
-}
-
-// printCost prints the report as text.
-func printCost(out io.Writer, r costReport) {
 	table := func(lines []costLine) {
 		for _, l := range lines {
 			fmt.Fprintf(out, "%-20s %5d tools %9d bytes %8d tokens %6.1f %%\n", plainLine(l.Name), l.Tools, l.Bytes, l.Tokens, 100*l.Share)
 		}
 	}
-	table(r.Styles)
+	table(report.Styles)
 	fmt.Fprintln(out, "\nin addition, for each open group")
-	table(r.Groups)
-	for _, s := range r.Skipped {
-		what := strings.TrimSpace(s["source"] + " " + s["tool"])
-		fmt.Fprintf(out, "! left out: %s: %s\n", plainLine(what), indented(s["reason"]))
-	}
+	table(report.Groups)
+	showSkipped(out, skipped)
+	return nil
 }

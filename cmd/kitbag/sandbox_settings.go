@@ -106,22 +106,22 @@ func (s sandboxSettings) restricted() sandboxSettings {
 	return r
 }
 
-// confines returns nil if an agent's commands are confined, or else the reason.
-func (s sandboxSettings) confines() error {
+// canConfine returns nil if an agent's commands are confined, or else the reason.
+func (s sandboxSettings) canConfine() error {
 	if s.Use == useOff {
 		return errors.New(`"use" is "off" under sandbox`)
 	}
 	return sandbox.Check().Confines()
 }
 
-// local returns the backend of an agent that works in dirs.
-func (s sandboxSettings) local(dirs []string) (*builtin.Local, error) {
+// backend returns the backend of an agent that works in dirs.
+func (s sandboxSettings) backend(dirs []string) (*builtin.Local, error) {
 	l := &builtin.Local{Dirs: dirs, Sandbox: sandbox.Spec{Write: s.Write, Protect: s.Protect, Hide: s.Hide}, Reveal: s.Reveal}
 	switch s.Use {
 	case useOff:
 		l.Sandbox.Profile = permission.ProfileOpen
 	case useRequired:
-		if err := s.confines(); err != nil {
+		if err := s.canConfine(); err != nil {
 			return nil, fmt.Errorf(`%w; or write "use": "auto" under sandbox in %s`, err, configFile)
 		}
 	}
@@ -147,7 +147,7 @@ func (s sandboxSettings) spec(profile permission.Profile, dirs []string) (sandbo
 	s.Use = useAuto
 	// The root cannot be made writable, and searching it for protected files would take long.
 	dirs = slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return dir == "/" })
-	l, err := s.local(dirs)
+	l, err := s.backend(dirs)
 	if err != nil {
 		return sandbox.Spec{}, err
 	}

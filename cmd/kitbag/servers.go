@@ -71,7 +71,7 @@ func loadConfigs(files []serverFile) (configs []mcpclient.Server, broken []*mcpc
 				continue
 			}
 			fileOf[prefix] = file.path
-			configs = append(configs, confined(withLogin(cfg), sandboxSettings{}, nil))
+			configs = append(configs, withSandbox(withLogin(cfg), sandboxSettings{}, nil))
 		}
 	}
 	return configs, broken, nil
@@ -90,7 +90,7 @@ func unjoin(err error) []error {
 
 func warnBroken(log io.Writer, broken []*mcpclient.LoadError) {
 	for _, e := range broken {
-		fmt.Fprintf(log, "! left out: the MCP server %q: %s\n", plainLine(e.Server), indented(e.Error()))
+		fmt.Fprintf(log, "! skipped: the MCP server %q: %s\n", plainLine(e.Server), indented(e.Error()))
 	}
 }
 
@@ -102,9 +102,9 @@ type serverOptions struct {
 	sandbox sandboxSettings
 }
 
-// confined returns cfg with a command that runs in the sandbox that its entry requires, if any. It has no access to
+// withSandbox returns cfg with a command that runs in the sandbox that its entry requires, if any. It has no access to
 // protected and secret paths in dirs, or in the current directory if dirs is nil.
-func confined(cfg mcpclient.Server, settings sandboxSettings, dirs []string) mcpclient.Server {
+func withSandbox(cfg mcpclient.Server, settings sandboxSettings, dirs []string) mcpclient.Server {
 	command, ok := cfg.Transport.(mcpclient.Command)
 	if !ok || command.Sandbox.Profile == "" {
 		return cfg
@@ -145,7 +145,8 @@ type grouping struct {
 	labels []string // the servers whose own groups are used; nil for all
 }
 
-// openServers makes the clients and groups for the servers of the files. Servers that want roots get dirs.
+// openServers makes the clients and groups for the servers of the files. dirs are the roots of servers
+// that ask for them.
 func openServers(files []serverFile, dirs []string, opts serverOptions, by grouping, log io.Writer) (*mcpServers, error) {
 	configs, broken, err := loadConfigs(files)
 	if err != nil {
@@ -157,7 +158,7 @@ func openServers(files []serverFile, dirs []string, opts serverOptions, by group
 	var servers []*mcpgroups.Server
 	applyPolicy(opts.policy, configs)
 	for _, cfg := range configs {
-		cfg = confined(cfg, opts.sandbox, dirs)
+		cfg = withSandbox(cfg, opts.sandbox, dirs)
 		if cfg.WantsRoots {
 			cfg.Options.Roots = dirs
 		}
@@ -202,8 +203,8 @@ func (s *mcpServers) close() error {
 	return errors.Join(errs...)
 }
 
-// maxLine is how much of the description of a group is shown, in runes.
-const maxLine = 300
+// maxGroupText is how much of the description of a group is shown, in runes.
+const maxGroupText = 300
 
 // describeServer describes a server for mcpgroups.Build. Its own groups are those of its last connection, since listing
 // them would start it.
@@ -213,7 +214,7 @@ func describeServer(c *mcpclient.Client, cache *mcpgroups.Cache, ownGroups bool)
 		Strip: "mcp__", Prefix: strings.ReplaceAll(mcpgroups.GroupName(name), ".", "_") + "__"}
 	for _, l := range cache.Labels() {
 		if ownGroups {
-			l.Title, l.Description = shorten(l.Title, maxLine), shorten(l.Description, maxLine)
+			l.Title, l.Description = shorten(l.Title, maxGroupText), shorten(l.Description, maxGroupText)
 			s.Labels = append(s.Labels, l)
 		}
 	}
@@ -236,15 +237,15 @@ func (s *serverSource) Known() []string { return s.part.Known }
 func (s *serverSource) Withheld(tool string) error { return s.client.Withheld(tool) }
 
 func (s *serverSource) Instructions() string {
-	text := shorten(strings.TrimSpace(s.client.Status().Instructions), maxServerText)
+	text := shorten(strings.TrimSpace(s.client.Status().Instructions), maxInstructions)
 	if text == "" || s.part.HideInstructions {
 		return ""
 	}
 	return fmt.Sprintf("Instructions of the MCP server %q for its tools:\n%s", plain(s.client.Name()), text)
 }
 
-// maxServerText is how much of a server's instructions is shown, in runes.
-const maxServerText = 8 << 10
+// maxInstructions is how much of a server's instructions is shown, in runes.
+const maxInstructions = 8 << 10
 
 // Tools connects to the server, which starts it, and returns the tools that are in the group now: the stored
 // list may be outdated.

@@ -65,9 +65,9 @@ func (s *conversation) finished() bool {
 	return len(s.Pending()) == 0 && (n == 0 || s.Messages[n-1].Role == message.RoleAssistant)
 }
 
-// results returns the store of tool results that are too long for the model. It is next to the session file, or
+// resultDir returns the store of tool results that are too long for the model. It is next to the session file, or
 // temporary without one.
-func (s *conversation) results() (dir agent.ResultDir, remove func() error, err error) {
+func (s *conversation) resultDir() (dir agent.ResultDir, remove func() error, err error) {
 	if s.path != "" {
 		return agent.ResultDir(s.path + ".results"), func() error { return nil }, nil
 	}

@@ -41,17 +41,17 @@ func (c *config) readSessions(data json.RawMessage) error {
 	return nil
 }
 
-func (k *retention) limits() (keep, days int) {
-	if k == nil {
-		k = new(retention)
+func (r *retention) limits() (keep, days int) {
+	if r == nil {
+		r = new(retention)
 	}
-	return cmp.Or(k.Keep, keepSessions), cmp.Or(k.Days, keepDays)
+	return cmp.Or(r.Keep, keepSessions), cmp.Or(r.Days, keepDays)
 }
 
 // prune removes conversations that chats have stored without --session: of this directory all but the last used ones,
 // and of all directories those that were not used for long. It skips a conversation that is open.
-func (k *retention) prune(now time.Time) error {
-	keep, days := k.limits()
+func (r *retention) prune(now time.Time) error {
+	keep, days := r.limits()
 	dir, ids, err := keptSessions()
 	if err != nil {
 		return err

@@ -51,7 +51,7 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	}
 	// Results that are too long for the model are cut and stored in files. Their directory is not a working
 	// directory, so only ReadResult can read them without approval.
-	results, removeResults, err := s.results()
+	results, removeResults, err := s.resultDir()
 	if err != nil {
 		return nil, err
 	}
@@ -75,8 +75,8 @@ func (f *agentFlags) kit(ctx context.Context, policy permission.Policy, s *conve
 	if err != nil {
 		return nil, err
 	}
-	showSkipped(r.log, v)
-	if err := f.config.sandbox.confines(); err == nil {
+	showSkipped(r.log, v.Skipped())
+	if err := f.config.sandbox.canConfine(); err == nil {
 		r.painter.confined = &policy
 	} else if policy.Mode == permission.ModeSandboxed {
 		fmt.Fprintf(r.log, "! mode sandboxed asks like accept-edits, as no command is confined: %s\n", plainLine(err.Error()))
@@ -111,10 +111,10 @@ func redactor() (*redact.Redactor, error) {
 }
 
 // showSkipped prints which skills and servers cannot be used.
-func showSkipped(log io.Writer, v *toolkit.View) {
-	for _, s := range v.Skipped() {
+func showSkipped(out io.Writer, skipped []toolkit.Skipped) {
+	for _, s := range skipped {
 		what := strings.Trim(s.Source+" "+s.Tool, " ")
-		fmt.Fprintf(log, "! left out: %s: %s\n", plainLine(what), indented(s.Reason))
+		fmt.Fprintf(out, "! skipped: %s: %s\n", plainLine(what), indented(s.Reason))
 	}
 }
 
@@ -125,7 +125,7 @@ const maxOutput = 1 << 20
 // toolkit makes the toolkit that the flags describe: the built-in tools and the skills, which are always active, and the
 // groups of each MCP server. It prints on log which servers are unusable.
 func (f *toolFlags) toolkit(dirs []string, opts serverOptions, log io.Writer, readResult tool.Tool) (_ *toolkit.Toolkit, closeAll func() error, err error) {
-	local, err := f.config.sandbox.local(dirs)
+	local, err := f.config.sandbox.backend(dirs)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -178,7 +178,7 @@ func (f *agentFlags) systemPrompt(dir string, mode permission.Mode) (string, err
 }
 
 // serverFiles returns the files of --mcp and the configurations with servers. A configuration that --mcp also names is
-// left out, since its servers would be duplicates.
+// skipped, since its servers would be duplicates.
 func (f *toolFlags) serverFiles() []serverFile {
 	files := serverFiles(f.mcp)
 	for _, s := range f.config.servers {

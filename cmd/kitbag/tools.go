@@ -22,7 +22,7 @@ func toolsCommand() *cobra.Command {
 		Long: `List the tools that "kitbag run" would have in the current directory, and what
 their definitions cost in every request: bytes, and tokens at four bytes each.
 A group costs nothing until the model opens it; --open shows it open, which starts
-its MCP server. Untrusted parts of the directory's kitbag.json are left out, with a
+its MCP server. Untrusted parts of the directory's kitbag.json are skipped, with a
 warning; --trust includes them.`,
 		Example: "  kitbag tools\n  kitbag tools --mcp .mcp.json --open github",
 		Args:    noArgs,
@@ -63,7 +63,7 @@ func (f *toolFlags) list(cmd *cobra.Command, open []string, asJSON bool) (err er
 	if err != nil {
 		return err
 	}
-	showSkipped(cmd.ErrOrStderr(), v)
+	showSkipped(cmd.ErrOrStderr(), v.Skipped())
 	return printTools(cmd.OutOrStdout(), tk.Groups(&scope), v.Cost(), asJSON)
 }
 

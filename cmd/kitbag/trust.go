@@ -104,7 +104,7 @@ var programSettings = []string{
 // guides, its programSettings, and its skill folders. When any of them changes the user is asked again.
 //
 // Without a prompt a configuration that needs consent is an error, so that a script does not run with fewer settings
-// than its author expects. Skills of the directory are left out, with a warning.
+// than its author expects. Skills of the directory are skipped, with a warning.
 func (f *agentFlags) askConsent(ctx context.Context, c *config, p *prompt, log io.Writer) error {
 	settings := c.needConsent()
 	if len(f.skills) == 0 || len(settings) > 0 {
@@ -179,7 +179,7 @@ func untrustedConfig(trust, skills bool, log io.Writer) (config, error) {
 }
 
 // restrictUntrusted restricts the configuration unless trust is set or the user has already agreed to it. It prints on
-// log which parts are left out, and with skills also which skills and guides.
+// log which parts are skipped, and with skills also which skills and guides.
 func (c *config) restrictUntrusted(trust, skills bool, log io.Writer) {
 	consent, err := consentFile(c)
 	if trust || err == nil && hasConsent(consent) {
@@ -188,15 +188,15 @@ func (c *config) restrictUntrusted(trust, skills bool, log io.Writer) {
 	if len(c.needConsent()) > 0 {
 		fmt.Fprintf(log, "! %s is not trusted: only its ask and deny rules apply; read it, then add --trust, or say yes in kitbag chat\n", plainLine(c.file))
 	}
-	leftOut := func(what string) {
-		fmt.Fprintf(log, "! left out: the %s are not trusted; read them, then add --trust, or say yes in kitbag chat\n", plainLine(what))
+	skip := func(what string) {
+		fmt.Fprintf(log, "! skipped: the %s are not trusted; read them, then add --trust, or say yes in kitbag chat\n", plainLine(what))
 	}
 	if skills {
 		for _, folder := range c.skillFolders {
-			leftOut("skills in " + folder)
+			skip("skills in " + folder)
 		}
 		for _, g := range c.guides {
-			leftOut("instructions in " + g.file)
+			skip("instructions in " + g.file)
 		}
 	}
 	*c = *c.restricted()

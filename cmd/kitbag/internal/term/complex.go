@@ -2,22 +2,22 @@ package term
 
 import "strings"
 
-// Limits on Markdown to render. The time to parse and lay out grows at least with the square of these numbers: 8,000
-// marks of a strikethrough would take minutes.
+// Limits on Markdown to render. The time to parse it grows at least with the square of these numbers: 8,000 times ~~
+// would take minutes.
 const (
-	maxDepth   = 50  // marks of quotations and lists at the beginning of a line
-	maxColumns = 100 // of a table
-	maxMarks   = 600 // marks of emphasis and links in a paragraph
+	maxDepth      = 50  // nested block quotes and lists
+	maxColumns    = 100 // of a table
+	maxDelimiters = 600 // of emphasis and links, in a paragraph
 )
 
 // tooComplex reports whether Markdown exceeds the limits, which usual text does not.
 func tooComplex(src string) bool {
-	marks, fence, html := 0, "", false
+	count, fence, html := 0, "", false
 	for line := range strings.Lines(src) {
 		line = strings.TrimRight(line, " \t\r\n")
 		// An indented fence, or one in a block of HTML, need not begin or end code.
 		html = html || strings.HasPrefix(strings.TrimLeft(line, " \t"), "<")
-		switch mark := fenceOf(line); {
+		switch mark := codeFence(line); {
 		case fence != "":
 			if strings.HasPrefix(mark, fence) && line == mark {
 				fence = ""
@@ -28,19 +28,19 @@ func tooComplex(src string) bool {
 			continue
 		}
 		if line == "" || beginsBlock(line) {
-			marks = 0
+			count = 0
 		}
-		marks += marksIn(line)
-		if depthOf(line) > maxDepth || marks > maxMarks || strings.Count(line, "|") > maxColumns {
+		count += delimiters(line)
+		if nesting(line) > maxDepth || count > maxDelimiters || strings.Count(line, "|") > maxColumns {
 			return true
 		}
 	}
 	return false
 }
 
-// depthOf counts the marks of quotations and lists at the beginning of a line.
-func depthOf(line string) (n int) {
-	if strings.Trim(line, " \t-*") == "" || strings.Trim(line, " \t+-|=") == "" { // a thematic break, or a rule of a table
+// nesting counts the markers of block quotes and lists at the beginning of a line.
+func nesting(line string) (n int) {
+	if strings.Trim(line, " \t-*") == "" || strings.Trim(line, " \t+-|=") == "" { // a thematic break, or the second row of a table
 		return 0
 	}
 	rest := strings.TrimLeft(line, " \t>-*+0123456789.)")
@@ -52,14 +52,14 @@ func depthOf(line string) (n int) {
 	return n
 }
 
-// marksIn counts the marks of emphasis and links in a line. An underscore within a word does not count.
-func marksIn(line string) (n int) {
+// delimiters counts the delimiters of emphasis and links in a line. An underscore within a word does not count.
+func delimiters(line string) (n int) {
 	for i := range len(line) {
 		switch line[i] {
 		case '*', '~', '[':
 			n++
 		case '_':
-			if i == 0 || i+1 == len(line) || !wordByte(line[i-1]) || !wordByte(line[i+1]) {
+			if i == 0 || i+1 == len(line) || !isWordByte(line[i-1]) || !isWordByte(line[i+1]) {
 				n++
 			}
 		}
@@ -67,7 +67,7 @@ func marksIn(line string) (n int) {
 	return n
 }
 
-func wordByte(c byte) bool {
+func isWordByte(c byte) bool {
 	return c == '_' || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' || c >= 0x80
 }
 
@@ -77,8 +77,8 @@ func beginsBlock(line string) bool {
 	return strings.HasPrefix(line, "# ") || strings.HasPrefix(line, "- ") || strings.HasPrefix(line, "* ") || strings.HasPrefix(line, "+ ")
 }
 
-// fenceOf returns the mark that begins or ends a block of code; "" for none.
-func fenceOf(line string) string {
+// codeFence returns the fence at the beginning of a line, which begins or ends a block of code; "" for none.
+func codeFence(line string) string {
 	for _, c := range []string{"`", "~"} {
 		if mark := line[:len(line)-len(strings.TrimLeft(line, c))]; len(mark) >= 3 {
 			return mark

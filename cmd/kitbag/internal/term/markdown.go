@@ -24,8 +24,8 @@ var parser = sync.OnceValue(func() goldmark.Markdown {
 	return goldmark.New(goldmark.WithExtensions(extension.GFM))
 })
 
-// Markdown renders Markdown as lines of at most width columns. Without colour it keeps the marks of emphasis and
-// code. It removes control characters of src. Text with too many nested marks is only wrapped.
+// Markdown renders Markdown as lines of at most width columns. Without colour it keeps the markers of emphasis and
+// code. It removes control characters of src. Text that is too complex (see tooComplex) is only wrapped.
 func Markdown(src string, width int, colour bool) []string {
 	src = visible.Text(strings.ReplaceAll(src, "\r\n", "\n"))
 	if tooComplex(src) {
@@ -88,7 +88,7 @@ func (m *markdown) block(n ast.Node, width int) []string {
 	return wrap(m.inline(n), width)
 }
 
-// list renders the items of a list, each behind its mark.
+// list renders the items of a list, each behind its marker.
 func (m *markdown) list(n *ast.List, width int) (lines []string) {
 	number := n.Start
 	for item := n.FirstChild(); item != nil; item = item.NextSibling() {
@@ -254,7 +254,7 @@ func (m *markdown) literal(b []byte, raw bool) string {
 	return strings.ReplaceAll(plain(string(b)), "\n", " ")
 }
 
-// marked renders the children of n in a style, or between marks without colour.
+// marked renders the children of n in a style, or between markers without colour.
 func (m *markdown) marked(n ast.Node, mark, style string) {
 	if !m.colour {
 		m.out.WriteString(mark)
