@@ -2,12 +2,16 @@ package mcpclient
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -384,6 +388,39 @@ func httpAsker(t *testing.T) (url string) {
 	}))
 	t.Cleanup(srv.Close)
 	return srv.URL
+}
+
+// TestLostAnswer checks that an answer is sent again that a balancer could not deliver, as when a replica of the server has died.
+func TestLostAnswer(t *testing.T) {
+	to, err := url.Parse(httpAsker(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	balancer := httputil.NewSingleHostReverseProxy(to)
+	balancer.FlushInterval = -1
+	var answers atomic.Int64
+	srv := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if bytes.Contains(body, []byte(`"result"`)) {
+			switch answers.Add(1) {
+			case 1:
+				panic(http.ErrAbortHandler)
+			case 2:
+				w.WriteHeader(http.StatusBadGateway)
+				return
+			}
+		}
+		balancer.ServeHTTP(w, r)
+	}))
+	c := connect(t, Server{Name: "srv", Transport: HTTP{URL: srv.URL}, Options: Options{Protocol: "2025-11-25", PingInterval: -1,
+		Elicitation: func(context.Context, host.Elicitation) (host.Answer, error) {
+			return host.Answer{Action: host.ActionAccept, Content: map[string]any{}}, nil
+		}}})
+	res := mustRun(t, find(t, c, "ask"), `{"Question":{"message":"Who?","requestedSchema":{"type":"object","properties":{}}}}`)
+	if !strings.Contains(string(res.Structured), "accept") || answers.Load() != 3 {
+		t.Errorf("%s, sent %d times", res.Structured, answers.Load())
+	}
 }
 
 // TestPagesFirst checks a server that demands a visit to a page before a call.

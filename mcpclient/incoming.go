@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
@@ -81,7 +82,8 @@ func (c *conn) write(answer *transport.JSONRPCResponse) {
 	}
 }
 
-// post sends the answer to a request of the server as an HTTP request.
+// post sends the answer to a request of the server as an HTTP request. It repeats it for a minute if it may not have reached
+// the server, which drops an answer that it already has: the call would wait for it.
 func (c *conn) post(answer *transport.JSONRPCResponse) {
 	ctx, cancel := context.WithTimeout(c.life, time.Minute)
 	defer cancel()
@@ -101,11 +103,21 @@ func (c *conn) post(answer *transport.JSONRPCResponse) {
 	if id := c.tr.GetSessionId(); id != "" {
 		req.Header.Set(transport.HeaderKeySessionID, id)
 	}
-	res, err := c.http.Do(req)
-	if err != nil {
-		return // the call to which the question belongs has its own timeout
+	for wait := 50 * time.Millisecond; ; wait *= 2 {
+		req.Body = io.NopCloser(bytes.NewReader(body))
+		res, err := c.http.Do(req)
+		if err == nil {
+			res.Body.Close()
+			if res.StatusCode < http.StatusInternalServerError {
+				return
+			}
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
 	}
-	res.Body.Close()
 }
 
 // onCancelled ends a request that the server cancels.
