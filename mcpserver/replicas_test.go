@@ -40,22 +40,25 @@ type oneOf struct {
 
 	// arrived, unless nil, is called once, when the first bytes of a request have arrived, which the server then does not get.
 	arrived atomic.Pointer[func(net.Conn)]
+	last    atomic.Pointer[arrivals] // the connection on which bytes have arrived
 }
 
 // Accept replaces that of the listener.
 func (o *oneOf) Accept() (net.Conn, error) {
 	conn, err := o.Listener.Accept()
-	return &arrivals{conn, o}, err
+	return &arrivals{conn, o, make(chan bool, 1)}, err
 }
 
 type arrivals struct {
 	net.Conn
-	at *oneOf
+	at   *oneOf
+	idle chan bool // buffers true after it has become idle
 }
 
 func (a *arrivals) Read(p []byte) (int, error) {
 	n, err := a.Conn.Read(p)
 	if err == nil {
+		a.at.last.Store(a)
 		if f := a.at.arrived.Swap(nil); f != nil {
 			(*f)(a.Conn)
 			return 0, io.EOF
@@ -93,6 +96,14 @@ func newCluster(t *testing.T, n int, cfg func() mcpserver.Config) *cluster {
 		o.web = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { o.server.Handler().ServeHTTP(w, r) }))
 		o.Listener = o.web.Listener
 		o.web.Listener = o
+		o.web.Config.ConnState = func(conn net.Conn, s http.ConnState) {
+			if s == http.StateIdle {
+				select {
+				case conn.(*arrivals).idle <- true:
+				default:
+				}
+			}
+		}
 		config := cfg()
 		config.Replicas = &mcpserver.Replicas{Shared: o.shared, URL: "http://" + o.web.Listener.Addr().String() + "/"}
 		o.server = serve(t, config)
@@ -705,12 +716,12 @@ func TestReplicasClosing(t *testing.T) {
 	})
 	t.Run("polls", func(t *testing.T) {
 		release := make(chan struct{})
-		close(release)
 		c := newCluster(t, 2, func() mcpserver.Config {
 			return mcpserver.Config{Toolkit: workers(release, make(chan error, 1)), Policy: open, TaskAfter: time.Nanosecond}
 		})
 		here := newModern(t, c.replicas[0].web.URL, "", tasksDeclared)
 		id := here.task("work")
+		close(release)
 		here.await(id, "completed")
 		c.replicas[0].closing()
 		if got, status := newModern(t, c.replicas[1].web.URL, "", tasksDeclared).state("tasks/get", id, ""); status != "completed" {
@@ -741,6 +752,7 @@ func TestReplicasShutDown(t *testing.T) {
 		at := c.holder(direct)
 		holder, via := c.replicas[at], direct[1-at]
 		via.rpc("tools/list", `{}`) // opens the connection
+		<-holder.last.Load().idle
 		end := func(net.Conn) {
 			if err := errors.Join(holder.server.Drain(t.Context()), holder.web.Config.Shutdown(t.Context()), holder.server.Close()); err != nil {
 				t.Error(err)

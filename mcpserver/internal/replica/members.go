@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -136,9 +135,7 @@ func (m *Members) change(ctx context.Context, do func(all map[string]member)) er
 			m.all = all
 			return err
 		}
-		m.mu.Unlock()
-		time.Sleep(rand.N(5 * time.Millisecond)) // another replica has changed it
-		m.mu.Lock()
+		pause(&m.mu)
 	}
 	return fmt.Errorf("the list of replicas could not be changed in %d attempts, because other replicas changed it at the same time", maxTries)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +21,6 @@ const (
 	growEvery   = 20 * time.Millisecond
 
 	quotaTTL = 24 * time.Hour
-	maxTries = 50 // to change a value, which other replicas change at the same time
 )
 
 // A Limit applies to all replicas together. Budget is the part of it that this replica may use.
@@ -57,7 +55,7 @@ type quota struct {
 
 	wanted atomic.Bool // a part was used up since the last change
 
-	mu    sync.Mutex // held while the parts are changed
+	mu    sync.Mutex // held during an attempt to change the parts
 	last  time.Time  // time of the last change
 	grown time.Time  // when a larger part was last requested, unless it was given back since then
 }
@@ -174,7 +172,7 @@ func (o *quota) divide(ctx context.Context) error {
 		if ok || err != nil {
 			return err
 		}
-		time.Sleep(rand.N(5 * time.Millisecond)) // another replica has changed it
+		pause(&o.mu)
 	}
 	return fmt.Errorf("a part of a limit could not be changed in %d attempts, because other replicas changed theirs at the same time", maxTries)
 }

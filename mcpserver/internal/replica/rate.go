@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 )
@@ -41,56 +40,60 @@ func Batch(max int) int { return (max + 9) / 10 }
 func (r *Rate) Take(ctx context.Context) (wait time.Duration, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if wait = time.Until(r.empty); r.local == 0 && wait > 0 {
-		return wait, nil
-	}
-	if r.local == 0 {
-		if wait, err = r.fetch(ctx); wait > 0 || err != nil {
-			return wait, err
-		}
-	}
-	r.local--
-	return 0, nil
-}
-
-// fetch takes tokens from the common bucket. The caller holds r.mu.
-func (r *Rate) fetch(ctx context.Context) (wait time.Duration, err error) {
 	for range maxTries {
-		raw, err := r.store.Get(ctx, r.key)
-		if err != nil {
-			return 0, Unavailable(ctx, err)
+		if r.local > 0 {
+			r.local--
+			return 0, nil
 		}
-		now := time.Now().UnixMicro()
-		b := bucket{float64(r.max), now}
-		if raw != nil {
-			if err := json.Unmarshal(raw, &b); err != nil {
-				return 0, fmt.Errorf("read the bucket of a rate: %w", err)
-			}
-		}
-		if now > b.At { // not if another replica's clock is ahead
-			b.Tokens = min(float64(r.max), b.Tokens+float64(now-b.At)*float64(r.max)/float64(r.every.Microseconds()))
-			b.At = now
-		}
-		if b.Tokens < 1 {
-			wait = time.Duration((1-b.Tokens)*float64(r.every)/float64(r.max)).Truncate(time.Microsecond) + time.Microsecond
-			r.empty = time.Now().Add(wait)
+		if wait := time.Until(r.empty); wait > 0 {
 			return wait, nil
 		}
-		n := min(int64(b.Tokens), int64(Batch(int(r.max))))
-		b.Tokens -= float64(n)
-		changed, err := json.Marshal(b)
+		changed, err := r.fetch(ctx)
 		if err != nil {
 			return 0, err
 		}
-		ok, err := r.store.Swap(ctx, r.key, raw, changed, 2*r.every+time.Minute)
-		if err != nil {
-			return 0, Unavailable(ctx, err)
+		if !changed {
+			pause(&r.mu)
 		}
-		if ok {
-			r.local = n
-			return 0, nil
-		}
-		time.Sleep(rand.N(5 * time.Millisecond)) // another replica has changed it
 	}
 	return 0, errors.New("the bucket of a rate could not be changed, because other replicas changed it at the same time; try again")
+}
+
+// fetch takes tokens from the common bucket, or sets r.empty. It returns false if another replica has changed the bucket. The
+// caller holds r.mu.
+func (r *Rate) fetch(ctx context.Context) (bool, error) {
+	raw, err := r.store.Get(ctx, r.key)
+	if err != nil {
+		return false, Unavailable(ctx, err)
+	}
+	now := time.Now()
+	b := bucket{float64(r.max), now.UnixMicro()}
+	if raw != nil {
+		if err := json.Unmarshal(raw, &b); err != nil {
+			return false, fmt.Errorf("read the bucket of a rate: %w", err)
+		}
+	}
+	if passed := now.UnixMicro() - b.At; passed > 0 { // not if another replica's clock is ahead
+		b.Tokens = min(float64(r.max), b.Tokens+float64(passed)*float64(r.max)/float64(r.every.Microseconds()))
+		b.At = now.UnixMicro()
+	}
+	if b.Tokens < 1 {
+		wait := time.Duration((1 - b.Tokens) * float64(r.every) / float64(r.max)).Truncate(time.Microsecond)
+		r.empty = now.Add(wait + time.Microsecond)
+		return true, nil
+	}
+	n := min(int64(b.Tokens), int64(Batch(int(r.max))))
+	b.Tokens -= float64(n)
+	taken, err := json.Marshal(b)
+	if err != nil {
+		return false, err
+	}
+	ok, err := r.store.Swap(ctx, r.key, raw, taken, 2*r.every+time.Minute)
+	if err != nil {
+		return false, Unavailable(ctx, err)
+	}
+	if ok {
+		r.local = n
+	}
+	return ok, nil
 }

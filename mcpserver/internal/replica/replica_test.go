@@ -409,3 +409,39 @@ func TestQuotaAgain(t *testing.T) {
 		}
 	}
 }
+
+// refusing is a store whose values other replicas change all the time.
+type refusing struct{ Memory }
+
+func (*refusing) Swap(context.Context, string, []byte, []byte, time.Duration) (bool, error) {
+	return false, nil
+}
+
+// TestUnlocked checks that nothing is locked between two attempts to change a value, so that only one call is delayed.
+func TestUnlocked(t *testing.T) {
+	m := &Members{ID: "a", store: new(refusing), seen: map[string]beat{}}
+	q := NewQuotas(m.store, m).add("anna", true, []Limit{{"calls", 4, new(wire.Budget)}})
+	r := NewRate(m.store, "x", 5, time.Minute)
+	for name, row := range map[string]struct {
+		mu *sync.Mutex
+		do func() error
+	}{
+		"the members": {&m.mu, func() error { return m.Beat(t.Context()) }},
+		"a quota":     {&q.mu, func() error { return q.divide(t.Context()) }},
+		"a rate":      {&r.mu, func() error { _, err := r.Take(t.Context()); return err }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			failed := make(chan error, 1)
+			go func() { failed <- row.do() }()
+			synctest.Wait()
+			if !row.mu.TryLock() {
+				t.Errorf("%s: locked while waiting for the next attempt", name)
+			} else {
+				row.mu.Unlock()
+			}
+			if err := <-failed; err == nil || !strings.Contains(err.Error(), "other replicas changed") {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"sync"
 	"time"
 )
@@ -39,6 +40,16 @@ var ErrUnavailable = errors.New("the store of the replicas is not available; try
 func Unavailable(ctx context.Context, err error) error {
 	slog.WarnContext(ctx, "the store of the replicas has failed", "err", err)
 	return ErrUnavailable
+}
+
+// maxTries is how often a replica tries to change a value that other replicas change at the same time.
+const maxTries = 50
+
+// pause waits before the next attempt to change a value. It unlocks mu meanwhile, so that only one caller is delayed.
+func pause(mu *sync.Mutex) {
+	mu.Unlock()
+	time.Sleep(rand.N(5 * time.Millisecond))
+	mu.Lock()
 }
 
 // Memory is a Store for replicas in one process. The zero Memory is empty.
