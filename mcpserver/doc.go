@@ -40,9 +40,9 @@
 //
 // With [Config.TaskAfter] a call that takes longer becomes a task, if its client declares MCP's tasks extension
 // (SEP-2663, from revision 2026-07-28 on): the client gets an id, and polls for the result with tasks/get. It answers
-// questions of the call with tasks/update, and cancels it with tasks/cancel. A question that the call asks before that
-// is asked without a task. A task exists only for its credential, or over stdio for its connection; it is kept for
-// [Limits].Task, and its replica ends it when that stops. The server sends no notifications about tasks.
+// questions of the call with tasks/update, and cancels it with tasks/cancel. Until then the call asks its questions as
+// without tasks. A task exists only for its credential, or over stdio for its connection, and is kept for [Limits].Task.
+// [Server.Drain] waits for tasks; one that Close ends is lost. The server sends no notifications about tasks.
 //
 // # Lost connections
 //

@@ -88,7 +88,8 @@ func (p *replicas) parkedAt(r *http.Request, m *rpc.Message) (id, to string, err
 	var q struct {
 		State string `json:"requestState"`
 	}
-	if q.State = taskID(m); q.State == "" {
+	task := taskID(m)
+	if q.State = task; task == "" {
 		if !bytes.Contains(m.Params, []byte("requestState")) || m.Decode(&q) != nil || q.State == "" {
 			return "", "", nil // the method's handler reports the error
 		}
@@ -98,7 +99,10 @@ func (p *replicas) parkedAt(r *http.Request, m *rpc.Message) (id, to string, err
 		return "", "", nil
 	}
 	to, err = p.members.URL(r.Context(), t.Parked)
-	if err == nil && to == "" {
+	switch {
+	case err == nil && to == "" && task != "": // the store may have it
+		return "", "", nil
+	case err == nil && to == "":
 		err = park.ErrLost
 	}
 	return t.Parked, to, err

@@ -59,7 +59,7 @@ func (g *registry) newClient(who *account, shared bool) *client {
 	c := &client{cat: g.cat, account: who, owner: who.owner}
 	c.ctx, c.end = context.WithCancel(g.ctx)
 	limit := g.cat.limits.Calls
-	c.parked.Max = limit * sharedCalls
+	c.parked.Key, c.parked.Max = who.key, limit*sharedCalls
 	if shared {
 		limit *= sharedCalls
 	} else {

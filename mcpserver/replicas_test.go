@@ -437,6 +437,43 @@ func TestReplicasTickets(t *testing.T) {
 	}
 }
 
+// TestReplicasTasks checks that a replica that is drained waits for its tasks, and that their clients then get the results from
+// the others.
+func TestReplicasTasks(t *testing.T) {
+	release := make(chan struct{})
+	c := newCluster(t, 2, func() mcpserver.Config {
+		return mcpserver.Config{Toolkit: workers(release, make(chan error, 1)), Policy: open, TaskAfter: time.Nanosecond, Credentials: two()}
+	})
+	anna := newModern(t, c.replicas[0].web.URL, tokenA, tasksDeclared)
+	id := anna.task("work")
+	drained := make(chan error, 1)
+	go func() { drained <- c.drain(c.replicas[0], time.Minute) }()
+	for draining := false; !draining; time.Sleep(time.Millisecond) {
+		members, _ := c.replicas[1].shared.Get(t.Context(), "replicas")
+		draining = strings.Contains(string(members), `"draining":true`)
+		select {
+		case err := <-drained:
+			t.Fatal("the replica has not waited for the task:", err)
+		default:
+		}
+	}
+	anna.url = c.replicas[1].web.URL
+	anna.await(id, "working")
+	close(release)
+	if err := <-drained; err != nil {
+		t.Fatal(err)
+	}
+	if got := anna.await(id, "completed"); !strings.Contains(got, `"worked"`) || !strings.Contains(got, `"resultType"`) {
+		t.Error(got)
+	}
+	if got, _ := anna.state("tasks/cancel", id, ""); strings.Contains(got, "error") {
+		t.Errorf("cancelling a task that has ended: %s", got)
+	}
+	if got, _ := newModern(t, anna.url, tokenB, tasksDeclared).state("tasks/get", id, ""); !strings.Contains(got, "no such task") {
+		t.Errorf("another credential: %s", got)
+	}
+}
+
 // TestReplicasNonces checks that a ticket for a call is good at one replica only.
 func TestReplicasNonces(t *testing.T) {
 	c := newCluster(t, 3, func() mcpserver.Config { return mcpserver.Config{Toolkit: newFixture(t).tk} })

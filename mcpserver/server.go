@@ -64,7 +64,7 @@ func New(cfg Config) (*Server, error) {
 const closeTimeout = 2 * time.Second
 
 // Drain prepares for Close when another replica, or the next process, takes over: it waits until no call is in
-// flight. Sessions without calls are handed over to the other replicas, which get their requests from then on. When
+// flight, waits for an answer or is a task. Sessions without calls, and the results of tasks, are handed over to the other replicas, which get their requests from then on. When
 // ctx ends, the remaining calls are cancelled, with an error for their clients. The server must be listening while
 // Drain runs.
 func (s *Server) Drain(ctx context.Context) error {
@@ -81,8 +81,8 @@ func (s *Server) Drain(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		busy, err := s.release(ctx)
-		if busy == 0 || err != nil {
-			return err
+		if busy = max(busy, s.lot.Calls()); busy == 0 || err != nil {
+			return errors.Join(err, s.handOverTasks(ctx))
 		}
 		select {
 		case <-tick.C:
@@ -105,12 +105,19 @@ func (s *Server) abort() (err error) {
 	defer cancel()
 	for ctx.Err() == nil {
 		var busy int
-		if busy, err = s.release(ctx); busy <= s.lot.Parked() || err != nil {
+		if busy, err = s.release(ctx); busy == 0 || err != nil {
 			break
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return err
+	return errors.Join(err, s.handOverTasks(ctx))
+}
+
+func (s *Server) handOverTasks(ctx context.Context) error {
+	if s.replicas == nil {
+		return nil
+	}
+	return s.lot.HandOver(ctx)
 }
 
 // release hands over the sessions that have no calls in flight. It returns the number of calls of the others, and of clients
@@ -127,7 +134,7 @@ func (s *Server) release(ctx context.Context) (busy int, err error) {
 			}
 		}
 	}
-	return busy + s.lot.Parked(), err
+	return busy, err
 }
 
 // background runs fn in a goroutine that Close waits for.

@@ -54,7 +54,12 @@ func (e *sessionless) task(r *request, ctx context.Context) (any, *rpc.Error) {
 	}
 	c := e.lot.Task(ctx, p.ID, &r.parked)
 	if c == nil {
-		return nil, rpc.Errorf(mcp.INVALID_PARAMS, "%s: there is no such task, or it has expired", r.msg.Method)
+		if state := e.lot.Ended(ctx, p.ID, &r.parked); state != nil && r.msg.Method == "tasks/get" {
+			return state, nil
+		} else if state != nil {
+			return object{}, nil
+		}
+		return nil, rpc.Errorf(mcp.INVALID_PARAMS, "%s: there is no such task, or it has expired, or the replica that ran it has died", r.msg.Method)
 	}
 	switch r.msg.Method {
 	case "tasks/get":

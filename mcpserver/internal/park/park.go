@@ -33,6 +33,7 @@ type Lot struct {
 
 	mu     sync.Mutex
 	closed bool
+	calls  int               // that have not ended
 	parked map[string]parked // by the nonce of their ticket
 	tasks  map[string]*Call  // by the nonce of their ticket
 }
@@ -64,15 +65,16 @@ func (l *Lot) Wait() { l.work.Wait() }
 // ErrLost is the error of a request that continues a call of a replica that has ended.
 var ErrLost = errors.New("the replica that had the call has ended, and the call with it; repeat the request without requestState")
 
-// Parked returns how many calls are parked.
-func (l *Lot) Parked() int {
+// Calls returns how many calls have not ended.
+func (l *Lot) Calls() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.parked)
+	return l.calls
 }
 
-// An Owner has the limit Max of parked calls, and of tasks, which all its calls share.
+// An Owner has the limit Max of parked calls, and of tasks, which all its calls share. Key is the same on all replicas.
 type Owner struct {
+	Key           string
 	Max           int
 	parked, tasks atomic.Int64 // changed with Lot.mu held
 }
@@ -98,7 +100,9 @@ func (l *Lot) Start(ctx, ended context.Context, owner *Owner, digest []byte, fir
 	l.mu.Lock()
 	closed := l.closed
 	if !closed {
+		l.calls++
 		l.work.Go(func() {
+			defer l.ended()
 			defer close(c.done)
 			defer stop()
 			defer cancel(nil)
@@ -112,6 +116,12 @@ func (l *Lot) Start(ctx, ended context.Context, owner *Owner, digest []byte, fir
 		return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "the server was closed")
 	}
 	return c.wait(ctx)
+}
+
+func (l *Lot) ended() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls--
 }
 
 // Resume continues the call that is parked under the nonce with the answers of the next request, and returns the

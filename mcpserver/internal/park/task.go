@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -131,6 +132,52 @@ func (l *Lot) Task(ctx context.Context, id string, owner *Owner) *Call {
 		return c
 	}
 	return nil
+}
+
+// An endedTask is what the store has of a task whose replica has ended.
+type endedTask struct {
+	Owner string                     `json:"owner"`
+	State map[string]json.RawMessage `json:"state"`
+}
+
+func taskKey(nonce string) string { return "task/" + nonce }
+
+// HandOver stores the tasks that have ended, for the other replicas.
+func (l *Lot) HandOver(ctx context.Context) (err error) {
+	l.mu.Lock()
+	tasks := slices.Collect(maps.Values(l.tasks))
+	l.mu.Unlock()
+	for _, c := range tasks {
+		select {
+		case <-c.done:
+		default:
+			continue
+		}
+		raw, bad := json.Marshal(map[string]any{"owner": c.owner.Key, "state": c.State()})
+		if bad == nil {
+			_, bad = l.store.Swap(ctx, taskKey(c.task.nonce), nil, raw, time.Until(c.task.created.Add(c.ttl)))
+		}
+		err = errors.Join(err, bad)
+	}
+	return err
+}
+
+// Ended returns the state of the owner's task with the id, if another replica has handed it over; otherwise nil.
+func (l *Lot) Ended(ctx context.Context, id string, owner *Owner) map[string]any {
+	t, err := l.Verify(ctx, id)
+	if err != nil {
+		return nil
+	}
+	var got endedTask
+	raw, err := l.store.Get(ctx, taskKey(t.Nonce))
+	if err != nil || raw == nil || json.Unmarshal(raw, &got) != nil || got.Owner != owner.Key {
+		return nil
+	}
+	state := map[string]any{}
+	for name, value := range got.State {
+		state[name] = value
+	}
+	return state
 }
 
 // State returns the state of a task, with its result or its open questions.
