@@ -308,14 +308,14 @@ type job struct {
 	do         func(ctx context.Context, cn *conn, token string) error
 }
 
-// uncertain marks the error of a job that may have run.
-func (j *job) uncertain(err error) error {
+// uncertain marks the error of a request that may have run. effect says whether it may have changed something.
+func uncertain(err error, effect bool) error {
 	se, ok := errors.AsType[*ServerError](err)
 	if !ok || se.MayHaveRun {
 		return err
 	}
 	marked := *se
-	if marked.MayHaveRun = true; j.effect {
+	if marked.MayHaveRun = true; effect {
 		marked.Err = fmt.Errorf("%w; the call may have had an effect: check before calling again", se.Err)
 		if errors.Is(se.Err, ErrLost) {
 			marked.Err = fmt.Errorf("%w. The next call starts the server, or connects to it, again", marked.Err)
@@ -330,11 +330,11 @@ func (c *calls) run(ctx context.Context, j *job, steps chan progress) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	hard := time.AfterFunc(c.cfg.Timeouts.Call, func() {
-		cancel(j.uncertain(c.cfg.serverError(nil, fmt.Errorf("%w: %s was still running after %v", ErrTimeout, j.what, c.cfg.Timeouts.Call))))
+		cancel(uncertain(c.cfg.serverError(nil, fmt.Errorf("%w: %s was still running after %v", ErrTimeout, j.what, c.cfg.Timeouts.Call)), j.effect))
 	})
 	defer hard.Stop()
 	idle := time.AfterFunc(c.cfg.Timeouts.Idle, func() {
-		cancel(j.uncertain(c.cfg.serverError(nil, fmt.Errorf("%w: %s reported no progress for %v", ErrTimeout, j.what, c.cfg.Timeouts.Idle))))
+		cancel(uncertain(c.cfg.serverError(nil, fmt.Errorf("%w: %s reported no progress for %v", ErrTimeout, j.what, c.cfg.Timeouts.Idle)), j.effect))
 	})
 	defer idle.Stop()
 	const tries = 3 // only one more after a lost connection
@@ -357,7 +357,7 @@ func (c *calls) run(ctx context.Context, j *job, steps chan progress) error {
 		}
 		if !again || try == tries || ctx.Err() != nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrLogin) {
 			if ran {
-				return j.uncertain(err)
+				return uncertain(err, j.effect)
 			}
 			return err
 		}

@@ -19,8 +19,8 @@ const blockCost = 32
 // maxOverflow is how many parts of a result are named in the notice; the others are counted.
 const maxOverflow = 16
 
-// shorten cuts a result to Limits.Result bytes, which are used for metadata, then blocks in order, then
-// structured content. Text is cut; anything else is kept whole or dropped. The rest is written to files in
+// shorten cuts a result to Limits.Result bytes. It keeps metadata first, then blocks in order, then structured
+// content, as long as they fit. Text is cut; anything else is kept whole or dropped. The rest is written to files in
 // OffloadDir if that is set, and a notice for the model names them.
 func (c *config) shorten(name string, chunks []tool.Chunk) ([]tool.Chunk, error) {
 	last := chunks[len(chunks)-1]

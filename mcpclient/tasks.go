@@ -137,7 +137,7 @@ func (c *calls) follow(ctx context.Context, t *remoteTool, state *task, extended
 	if err != nil && !state.Status.IsTerminal() {
 		f.cancel()
 		if _, refused := errors.AsType[*CallError](err); !refused {
-			err = (&job{effect: true}).uncertain(c.cfg.serverError(nil, err))
+			err = uncertain(c.cfg.serverError(nil, err), true)
 		}
 	}
 	return res, err

@@ -17,9 +17,9 @@ import (
 	"github.com/kitbag-go/kitbag/tool"
 )
 
-// An auditFile appends records to a file, or passes them to Config.AuditWriter. Each record is one write to a file opened for appending, so that
-// lines of several programs do not mix, and truncating the file leaves no hole. If the file was moved away, a
-// new one is created before the next record.
+// An auditFile appends records to a file, or passes them to Config.AuditWriter. Each record is one write to a file
+// opened for appending, so that lines of several programs do not mix, and truncating the file leaves no hole. If the
+// file was moved away, a new one is created before the next record.
 type auditFile struct {
 	path      string
 	arguments bool
@@ -32,8 +32,8 @@ type auditFile struct {
 	pending     []byte // complete lines that are not in the file yet
 }
 
-// maxPending is how many bytes are kept while the file cannot be written. Half of it is for records with
-// arguments, the rest for records without, which are of calls in progress and then of refused calls.
+// maxPending is how many bytes of records are kept while the file cannot be written. Once half of it is used, records
+// lose their arguments; once all of it is used, records are dropped.
 const maxPending = 1 << 20
 
 func openAudit(cfg *Config) (*auditFile, error) {
@@ -149,8 +149,8 @@ func (a *auditFile) flush() error {
 	return err
 }
 
-// middleware refuses calls while records cannot be written. The first record that cannot be written is kept in
-// memory, because only writing it shows that.
+// middleware refuses calls while records cannot be written. The call whose record fails first has already run: its
+// record is kept in memory.
 func (a *auditFile) middleware(next tool.Handler) tool.Handler {
 	return func(ctx context.Context, t tool.Tool, call tool.Call) iter.Seq2[tool.Chunk, error] {
 		if !a.writable() {

@@ -77,7 +77,8 @@ type ServeOptions struct {
 	MaxInstructions int
 
 	// New returns an error if a rule for tools of a server has a pattern, or if a rule names a server that does not
-	// exist and the name is similar to that of an existing server. The tools of the servers are not known then.
+	// exist and the name is similar to that of an existing server. The tools of the servers are not known then. Its
+	// TrustReadOnly counts only for servers with Options.TrustReadOnly: [Load] sets that from the file's permissions.
 	Policy        *permission.Policy
 	Credentials   []mcpserver.Credential
 	Authenticator mcpserver.Authenticator
