@@ -85,6 +85,13 @@ func newLoginWorld(t *testing.T, store mcpserver.Shared) *loginWorld {
 	return w
 }
 
+// eachStore runs a test with logins in a directory, for which store is nil, and in the store of replicas. Package sharedtest
+// of mcpserver checks that other stores do the same.
+func eachStore(t *testing.T, do func(t *testing.T, store mcpserver.Shared)) {
+	t.Run("directory", func(t *testing.T) { do(t, nil) })
+	t.Run("shared", func(t *testing.T) { do(t, mcpserver.NewShared()) })
+}
+
 // upstream makes crm, with a tool that says who calls.
 func (w *loginWorld) upstream(t *testing.T) {
 	auth, err := oauth.New(oauth.Config{Resource: w.crm, Issuers: []string{w.vendor.URL}, Grants: []oauth.Grant{{Name: "all"}}, Client: w.quiet})
@@ -559,12 +566,7 @@ func waitFor(t *testing.T, ok func() bool) {
 
 // TestUserLoginReplicas checks that two replicas have the same logins, and renew one only once.
 func TestUserLoginReplicas(t *testing.T) {
-	t.Run("memory", func(t *testing.T) { testUserLoginReplicas(t, mcpserver.NewShared()) })
-	t.Run("postgres", func(t *testing.T) { testUserLoginReplicas(t, openPostgres(t)) })
-}
-
-func testUserLoginReplicas(t *testing.T, shared mcpserver.Shared) {
-	w := newLoginWorld(t, nil)
+	w, shared := newLoginWorld(t, nil), mcpserver.NewShared()
 	var fronts [2]atomic.Pointer[http.Handler]
 	var replicas [2]*mcpgateway.Gateway
 	for i := range replicas {
