@@ -23,6 +23,9 @@
 // SERVER.GROUP, replace the single group. These servers start with the gateway, because a server must run to
 // list its groups.
 //
+// A host of protocol 2026-07-28 opens no groups, because it has no session that could keep them open: unless the style
+// is [StyleFull], it gets search_tools, describe_tools and call_tool; see package mcpserver.
+//
 // A tool may be in several groups. It is in its server's group only if it is in no group of the configuration.
 //
 // # What is passed on
