@@ -65,15 +65,11 @@ func (c *Config) check() error {
 	}
 	for i, t := range c.UpstreamTokens {
 		where := "upstreamTokens." + t.Server
-		if known := c.serverNames(); !slices.Contains(known, t.Server) {
-			k.fail(where, "unknown server %q%s", t.Server, didYouMean(t.Server, known))
-		}
-		if slices.ContainsFunc(c.UpstreamTokens[:i], func(o UpstreamToken) bool { return o.Server == t.Server }) {
-			k.fail(where, "duplicate server; merge the two")
-		}
-		if t.perUser() && slices.Contains(c.PerSession, t.Server) {
-			k.fail(where, "with %q the server has a connection for each user, and cannot also have one for each session; remove it from perSession", t.Grant)
-		}
+		known := c.serverNames()
+		k.require(slices.Contains(known, t.Server), where, "unknown server %q%s", t.Server, didYouMean(t.Server, known))
+		k.require(!slices.ContainsFunc(c.UpstreamTokens[:i], func(o UpstreamToken) bool { return o.Server == t.Server }), where, "duplicate server; merge the two")
+		k.require(!t.perUser() || !slices.Contains(c.PerSession, t.Server), where,
+			"with %q the server has a connection for each user, and cannot also have one for each session; remove it from perSession", t.Grant)
 		k.upstreamToken(where, t)
 	}
 	k.logins()
@@ -137,9 +133,7 @@ func (c *Config) serverNames() []string {
 func (k *checker) knowServers(key string, names []string) {
 	known := k.cfg.serverNames()
 	for i, name := range names {
-		if !slices.Contains(known, name) {
-			k.fail(fmt.Sprintf("%s[%d]", key, i), "unknown server %q%s", name, didYouMean(name, known))
-		}
+		k.require(slices.Contains(known, name), fmt.Sprintf("%s[%d]", key, i), "unknown server %q%s", name, didYouMean(name, known))
 	}
 }
 
@@ -154,12 +148,8 @@ func (k *checker) servers() {
 			k.fail(where, "its tools would have the same names as those of %q, ignoring case; rename one of the two", other)
 		}
 		users[prefix] = s.Name
-		if s.Options.Prefix != "" {
-			k.fail(where, "Prefix is %q; leave it empty, the gateway names tools SERVER__TOOL", s.Options.Prefix)
-		}
-		if s.Options.NoPrefix {
-			k.fail(where, "NoPrefix is set; do not set it, the gateway names tools SERVER__TOOL")
-		}
+		k.require(s.Options.Prefix == "", where, "Prefix is %q; leave it empty, the gateway names tools SERVER__TOOL", s.Options.Prefix)
+		k.require(!s.Options.NoPrefix, where, "NoPrefix is set; do not set it, the gateway names tools SERVER__TOOL")
 	}
 }
 
@@ -174,25 +164,20 @@ func (k *checker) group(g Group, duplicate bool) {
 		k.fail(where, "description is missing; the model needs it to choose groups")
 	}
 	var servers []string
-	for _, s := range k.cfg.Servers {
-		servers = append(servers, mcpgroups.GroupName(s.Name))
+	example := "server__"
+	for i, s := range k.cfg.Servers {
+		if servers = append(servers, mcpgroups.GroupName(s.Name)); i == 0 {
+			example = prefixOf(s.Name)
+		}
 	}
-	if len(g.Tools) == 0 && !slices.Contains(servers, g.Name) {
-		k.fail(where, `tools is missing, and there is no server %q%s to describe; set tools to globs such as "%s*"`, g.Name, didYouMean(g.Name, servers), k.example())
-	}
+	k.require(len(g.Tools) > 0 || slices.Contains(servers, g.Name), where,
+		`tools is missing, and there is no server %q%s to describe; set tools to globs such as "%s*"`, g.Name, didYouMean(g.Name, servers), example)
 	for i, glob := range g.Tools {
 		k.glob(fmt.Sprintf("%s.tools[%d]", where, i), glob)
 	}
 	for i, name := range g.Parents {
 		k.knowGroup(fmt.Sprintf("%s.parents[%d]", where, i), name)
 	}
-}
-
-func (k *checker) example() string {
-	if len(k.cfg.Servers) == 0 {
-		return "server__"
-	}
-	return prefixOf(k.cfg.Servers[0].Name)
 }
 
 func (k *checker) glob(where, glob string) {
@@ -254,9 +239,7 @@ func (k *checker) knowGroup(where, name string) {
 			return
 		}
 	}
-	if !slices.Contains(names, name) {
-		k.fail(where, "unknown group %q%s; the groups are %s", name, didYouMean(name, names), strings.Join(names, ", "))
-	}
+	k.require(slices.Contains(names, name), where, "unknown group %q%s; the groups are %s", name, didYouMean(name, names), strings.Join(names, ", "))
 }
 
 // didYouMean returns a suggestion if there is a similar name.

@@ -98,21 +98,20 @@ func Load(file string) (Config, error) {
 		return Config{}, fmt.Errorf("the gateway's configuration: %w", err)
 	}
 	r := &reader{file: file, dir: filepath.Dir(file)}
-	top, ok := r.object("", data, "mcpServers", "groups", "labels", "perSession", "initial", "style", "search", "permissions", "credentials", "oauth", "upstreamTokens", "logins", "audit", "instructions", "hosts", "origins", "replicas", "rates", "taskAfter",
-		"model", "baseURL", "system", "maxSteps", "window", "sandbox", "skills") // these are for kitbag run, which reads the same file
+	top, ok := r.fields("", data, field{name: "mcpServers"}, field{name: "groups"},
+		field{"labels", &r.cfg.Labels, "a list of names of servers"}, field{"perSession", &r.cfg.PerSession, "a list of names of servers"},
+		field{"initial", &r.cfg.Initial, "a list of names of groups"}, field{"style", &r.cfg.Style, "the name of a style"},
+		field{"search", &r.cfg.Search, "true or false"}, field{name: "permissions"}, field{name: "credentials"}, field{name: "oauth"},
+		field{name: "upstreamTokens"}, field{name: "logins"}, field{name: "audit"},
+		field{"instructions", &r.cfg.Serve.Instructions, "a string"}, field{"hosts", &r.cfg.Serve.Hosts, "a list of host names"},
+		field{"origins", &r.cfg.Serve.Origins, "a list of origins"}, field{name: "replicas"}, field{name: "rates"}, field{name: "taskAfter"},
+		// These are for kitbag run, which reads the same file.
+		field{name: "model"}, field{name: "baseURL"}, field{name: "system"}, field{name: "maxSteps"}, field{name: "window"}, field{name: "sandbox"}, field{name: "skills"})
 	if !ok {
 		return Config{}, errors.Join(r.errs...)
 	}
 	r.servers(top)
 	r.groups(top.get("groups"))
-	r.decode("labels", top.get("labels"), &r.cfg.Labels, "a list of names of servers")
-	r.decode("perSession", top.get("perSession"), &r.cfg.PerSession, "a list of names of servers")
-	r.decode("initial", top.get("initial"), &r.cfg.Initial, "a list of names of groups")
-	r.decode("style", top.get("style"), &r.cfg.Style, "the name of a style")
-	r.decode("search", top.get("search"), &r.cfg.Search, "true or false")
-	r.decode("instructions", top.get("instructions"), &r.cfg.Serve.Instructions, "a string")
-	r.decode("hosts", top.get("hosts"), &r.cfg.Serve.Hosts, "a list of host names")
-	r.decode("origins", top.get("origins"), &r.cfg.Serve.Origins, "a list of origins")
 	r.cfg.Serve.Policy = r.policy("permissions", top.get("permissions"))
 	r.credentials(top.get("credentials"))
 	r.oauth(top.get("oauth"))

@@ -14,14 +14,12 @@ func (r *reader) audit(data json.RawMessage) {
 	if data == nil {
 		return
 	}
-	ms, ok := r.object("audit", data, "file", "database", "arguments")
+	var file string
+	before := len(r.errs)
+	ms, ok := r.fields("audit", data, field{"file", &file, "the name of a file"}, field{name: "database"}, field{"arguments", &r.cfg.AuditArguments, "true or false"})
 	if !ok {
 		return
 	}
-	var file string
-	before := len(r.errs)
-	r.decode("audit.file", ms.get("file"), &file, "the name of a file")
-	r.decode("audit.arguments", ms.get("arguments"), &r.cfg.AuditArguments, "true or false")
 	r.cfg.AuditDatabase, _ = r.expand("audit.database", ms.get("database"))
 	if (file == "") == (r.cfg.AuditDatabase == "") && len(r.errs) == before {
 		r.fail("audit", "give one of file, the name of a file for the records, and database, the URL of a Postgres database")
