@@ -144,7 +144,8 @@ func (g *Gateway) openAuth(cfg *Config, serve *mcpserver.Config) (err error) {
 
 // newUpstream returns the upstream of a server of cfg.
 func (g *Gateway) newUpstream(c mcpclient.Server, cfg *Config) (*upstream, error) {
-	u, err := newUpstream(c, g.tokensOf(c, cfg), slices.Contains(cfg.Labels, c.Name), slices.Contains(cfg.PerSession, c.Name), cfg.CacheDir, g.signalRegroup, g.signalItems)
+	u, err := newUpstream(c, g.tokensOf(c, cfg), slices.Contains(cfg.Labels, c.Name), slices.Contains(cfg.PerSession, c.Name), cfg.CacheDir,
+		func() { signal(g.regroup) }, func() { signal(g.moreItems) })
 	if err == nil && u.sessions != nil && (len(cfg.Serve.Credentials) > 1 || cfg.OAuth != nil || cfg.Serve.Authenticator != nil) {
 		u.sessions.share = maxSessionClients / 4
 	}
@@ -155,7 +156,7 @@ func (g *Gateway) newUpstream(c mcpclient.Server, cfg *Config) (*upstream, error
 func (g *Gateway) watch(u *upstream) {
 	u.client.OnChange(func() {
 		if u.labeled {
-			g.signalRegroup()
+			signal(g.regroup)
 		}
 		g.Toolkit.Refresh()
 	})

@@ -91,23 +91,15 @@ func (l *live) refreshLabels(ctx context.Context) {
 	wg.Wait()
 }
 
-// signalRegroup makes watchServers compute the groups again.
-func (g *Gateway) signalRegroup() {
+// signal puts an element into a channel of size one, unless it is full.
+func signal(to chan<- struct{}) {
 	select {
-	case g.regroup <- struct{}{}:
+	case to <- struct{}{}:
 	default:
 	}
 }
 
-// signalItems makes watchServers announce the prompts and resources of another server.
-func (g *Gateway) signalItems() {
-	select {
-	case g.moreItems <- struct{}{}:
-	default:
-	}
-}
-
-// itemsDelay is how long such signals are collected, until the call that has started the servers has notified
+// itemsDelay is how long signals of Gateway.moreItems are collected, until the call that has started the servers has notified
 // its own session.
 const itemsDelay = 200 * time.Millisecond
 
