@@ -166,7 +166,7 @@ func (r *inboxRun) consume(ctx context.Context, list ...ConsumedInput) error {
 	return nil
 }
 
-// run runs the agent once. The error is that of the run.
+// run runs the agent once, and returns the run's error.
 func (r *inboxRun) run(ctx context.Context, inputs []chosen) error {
 	list := make([]agent.Input, len(inputs))
 	for i, in := range inputs {

@@ -15,7 +15,7 @@ import (
 // refusals records the features that a server has refused. A refused request is sent again without the feature, and
 // later requests leave it out.
 type refusals struct {
-	late         atomic.Bool         // tools that are added in the conversation
+	inlineTools  atomic.Bool         // tools that are added in the conversation
 	forcedChoice atomic.Bool         // a choice that a tool must be called; the current models decide themselves
 	thinkingOff  atomic.Bool         // thinking that is turned off for a request, although the configuration turns it on
 	lost         provider.MessageSet // messages whose thinking it does not accept
@@ -33,8 +33,8 @@ func (r *refusals) learn(b *body, msgs []*message.Message, err error) bool {
 		return slices.ContainsFunc(any, func(s string) bool { return strings.Contains(words, s) })
 	}
 	switch {
-	case b.late && has("tool_addition", "tool_removal", "tool_definition", "inline-tools", "role 'system'", `role "system"`, "message role"):
-		return r.late.CompareAndSwap(false, true)
+	case b.inlineTools && has("tool_addition", "tool_removal", "tool_definition", "inline-tools", "role 'system'", `role "system"`, "message role"):
+		return r.inlineTools.CompareAndSwap(false, true)
 	case b.forcedChoice && has("tool_choice"):
 		return r.forcedChoice.CompareAndSwap(false, true)
 	case b.thinkingOff && has("thinking") && has("disabled"):

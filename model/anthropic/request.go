@@ -29,13 +29,16 @@ type body struct {
 
 	renames map[string]renames // by tool name
 
-	late, forcedChoice, thinkingOff bool // it uses the features of the same names in refusals
+	// Features that a server may refuse; see refusals.
+	inlineTools  bool // tools may be added and removed in the conversation
+	forcedChoice bool // a tool must be called
+	thinkingOff  bool // thinking is turned off for this request, although the configuration turns it on
 }
 
 // encode returns a request in its form on the wire: the same bytes for the same request.
 func (m *Model) encode(req *model.Request) (*body, error) {
-	b := &body{betas: m.cfg.Betas, late: m.reveals && !m.refused.late.Load()}
-	list, digest, changes := provider.Revealed(req, b.late && m.cfg.Extra["tools"] == nil, len(m.cfg.ServerTools))
+	b := &body{betas: m.cfg.Betas, inlineTools: m.reveals && !m.refused.inlineTools.Load()}
+	list, digest, changes := provider.Revealed(req, b.inlineTools && m.cfg.Extra["tools"] == nil, len(m.cfg.ServerTools))
 	tools, err := m.tools.Get(list, digest, newToolList)
 	if err != nil {
 		return nil, err
@@ -47,7 +50,7 @@ func (m *Model) encode(req *model.Request) (*body, error) {
 		}
 		b.names = tools.names
 	}
-	if b.late { // also without changes, so that all requests are rendered alike
+	if b.inlineTools { // also without changes, so that all requests are rendered alike
 		b.betas = append(slices.Clip(b.betas), sdk.AnthropicBetaInlineTools2026_09_15)
 	}
 	if textOf(req.System) != "" {

@@ -29,7 +29,7 @@ type FallbackConfig struct {
 // answered. Fallback panics without a model.
 //
 // The text of an error has the failures in the order of the calls, each with the position and the
-// name of its model. [errors.As] and errors.AsType find the most relevant [*model.Error]: that of a
+// name of its model. [errors.As] and errors.AsType find the most relevant [*model.Error]: the error of a
 // request that is to blame, else the retryable one with the shortest Retry-After, else the first.
 //
 // So that a model that is down does not delay every request, it is skipped after some

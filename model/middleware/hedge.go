@@ -12,14 +12,14 @@ import (
 )
 
 // Hedge returns a model that calls first, and also second if first has yielded
-// nothing after the given time. The one that yields first answers; the other's
+// nothing for that long. The one that yields first answers; the other's
 // request is cancelled. Use it for a server that is occasionally much slower than
-// usual: with the 95th percentile of its time to the first chunk as the time, it makes about 5 %
-// more requests. If the time is 0 or less, both are called at once. first and second may be the same.
+// usual: if after is the 95th percentile of the time to its first chunk, Hedge makes about 5 % more
+// requests. If after is 0 or less, both are called at once. first and second may be the same.
 //
-// A failure of first before that time is returned, as without Hedge: put [Retry]
-// around or inside it. Later, an error is returned only if both have failed. It has the
-// errors of both, like that of [Fallback].
+// An error of first before that time is returned, as without Hedge: put [Retry]
+// around or inside it. Later, an error is returned only if both have failed; like
+// that of [Fallback] it wraps both errors.
 //
 // Both requests have ended when the sequence ends. The usage in [*model.Finish] is the sum of
 // both, as far as servers report it: most report none for a cancelled request, and

@@ -99,7 +99,7 @@ func (w *watched) Generate(ctx context.Context, req *model.Request) iter.Seq2[mo
 
 type onRetry again.Func
 
-// within returns a context in which f is called for retries and waits, before that of ctx.
+// within returns a context in which f is called for retries and waits, before the function in ctx.
 func (f onRetry) within(ctx context.Context) context.Context {
 	if f == nil {
 		return ctx

@@ -10,8 +10,7 @@ import (
 	sdk "github.com/sashabaranov/go-openai"
 )
 
-// newRequest returns a request without a body. Its header is that of go-openai, then
-// that of cfg.
+// newRequest returns a request without a body. It has go-openai's headers, and those of cfg, which override them.
 func newRequest(cfg *Config, endpoint *sdk.ClientConfig, path string) (*http.Request, error) {
 	req, err := http.NewRequest(http.MethodPost, endpoint.BaseURL+path, nil)
 	if err != nil {

@@ -48,8 +48,8 @@ func (p *Player) Unplayed() []string {
 	return left
 }
 
-// RoundTrip answers req from the recording; nothing is sent. It returns the recorded error
-// or that of the request's context, and a [*model.Error] for a request that was not
+// RoundTrip answers req from the recording; nothing is sent. It fails with the recorded error,
+// with the error of the request's context, and with a [*model.Error] for a request that was not
 // recorded or was made more often than recorded.
 func (p *Player) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := readBody(req)

@@ -88,8 +88,8 @@ func (m *Model) Remaining() int {
 	return max(0, len(m.turns)-m.next)
 }
 
-// Generate plays the next turn each time that the sequence is ranged. The error is that of the context, of [Fail]
-// or of a [Func], or a [*model.Error] if the script has no turn for the request or a check of [Turn.Expect] fails.
+// Generate plays the next turn each time that the sequence is ranged. It fails with the error of the context, of
+// [Fail] or of a [Func], and with a [*model.Error] if the script has no turn for the request or a check of [Turn.Expect] fails.
 func (m *Model) Generate(ctx context.Context, req *model.Request) iter.Seq2[model.Chunk, error] {
 	return func(yield func(model.Chunk, error) bool) {
 		if err := ctx.Err(); err != nil {
