@@ -12,7 +12,7 @@ import (
 )
 
 // Hedge returns a model that calls first, and also second if first has yielded
-// nothing for that long. The one that yields first answers; the other's
+// nothing after the given time. The one that yields first answers; the other's
 // request is cancelled. Use it for a server that is occasionally much slower than
 // usual: if after is the 95th percentile of the time to its first chunk, Hedge makes about 5 % more
 // requests. If after is 0 or less, both are called at once. first and second may be the same.
