@@ -28,51 +28,51 @@ const (
 )
 
 const (
-	tries = 5
-	turns = 10 // in each try
+	tries   = 5
+	repeats = 10 // of op, in each try
 )
 
 // Hold fails the test unless an operation costs about as much as wanted. op does the operation per times, and must be
 // repeatable. Hold takes the minimum of several tries, since other goroutines of the process allocate too.
 func Hold(t testing.TB, want Cost, per int, op func()) {
 	t.Helper()
-	tries, turns := tries, turns
+	tries, repeats := tries, repeats
 	if race {
-		tries, turns = 3, 2 // slow, with a wide limit, and pools drop items at random
+		tries, repeats = 3, 2 // slow, with a wide limit, and pools drop items at random
 	}
 	for range 3 { // initialise what is allocated once
 		op()
 	}
 	var got Cost
 	for try := range tries {
-		c := measure(per, turns, op)
+		c := measure(per, repeats, op)
 		if try == 0 {
 			got = c
 		}
 		got = Cost{min(got.Allocs, c.Allocs), min(got.Bytes, c.Bytes)}
 	}
 	t.Logf("%.4g allocations, %.5g bytes", got.Allocs, got.Bytes)
-	few, fewBytes := slack/float64(per), slackBytes/float64(per)
+	extra, extraBytes := slack/float64(per), slackBytes/float64(per)
 	high, low := most, least
 	if race {
 		high, low = mostUnderRace, 0
 	}
-	if got.Allocs > want.Allocs*high+few || got.Bytes > want.Bytes*high+fewBytes {
+	if got.Allocs > want.Allocs*high+extra || got.Bytes > want.Bytes*high+extraBytes {
 		t.Errorf("%.4g allocations and %.5g bytes; the budget is %v and %v", got.Allocs, got.Bytes, want.Allocs, want.Bytes)
 	}
-	if got.Allocs < want.Allocs*low-few || got.Bytes < want.Bytes*low-fewBytes {
+	if got.Allocs < want.Allocs*low-extra || got.Bytes < want.Bytes*low-extraBytes {
 		t.Errorf("%.4g allocations and %.5g bytes are far less than the budget, %v and %v: lower it", got.Allocs, got.Bytes, want.Allocs, want.Bytes)
 	}
 }
 
-func measure(per, turns int, op func()) Cost {
+func measure(per, repeats int, op func()) Cost {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	for range turns {
+	for range repeats {
 		op()
 	}
 	runtime.ReadMemStats(&after)
-	n := float64(turns * per)
+	n := float64(repeats * per)
 	return Cost{float64(after.Mallocs-before.Mallocs) / n, float64(after.TotalAlloc-before.TotalAlloc) / n}
 }
 

@@ -215,7 +215,8 @@ func content(chunks iter.Seq2[model.Chunk, error]) string {
 	return fmt.Sprint(text, " ", err)
 }
 
-// answer reads a whole answer, and compares the result of Collect with that of collecting its chunks.
+// answer reads a whole answer, and checks that Collect returns the same content for another one. It returns the number of
+// chunks and the content.
 func (c *checker) answer() (chunks int, whole string) {
 	before, _ := json.Marshal(c.req)
 	s := c.read(c.ctx, c.model, -1, nil)
