@@ -3,7 +3,6 @@ package anthropic
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	sdk "github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/packages/param"
@@ -41,7 +40,7 @@ func newToolList(tools []tool.Info) (*toolList, error) {
 
 // toolParam encodes a tool, and puts its renames into all.
 func toolParam(t *tool.Info, all map[string]renames) (json.RawMessage, error) {
-	schema, err := inputSchema(t.Input)
+	schema, err := provider.ObjectSchema(t.Input)
 	if err != nil {
 		return nil, fmt.Errorf("tool %q: %w", t.Name, err)
 	}
@@ -58,87 +57,6 @@ func toolParam(t *tool.Info, all map[string]renames) (json.RawMessage, error) {
 		return nil, fmt.Errorf("tool %q: %w", t.Name, err)
 	}
 	return wire, nil
-}
-
-// inputSchema returns a schema in the form that the API accepts: its type is object, without oneOf, allOf and anyOf
-// at the top. A schema that has this form already is returned unchanged.
-func inputSchema(schema json.RawMessage) (json.RawMessage, error) {
-	if len(schema) == 0 || string(schema) == "null" {
-		return json.RawMessage(`{"type":"object","properties":{}}`), nil
-	}
-	var top map[string]json.RawMessage
-	if err := json.Unmarshal(schema, &top); err != nil || top == nil {
-		return nil, fmt.Errorf("input schema is not a JSON object: %.60s", schema)
-	}
-	var branches []branch
-	for _, word := range []string{"allOf", "anyOf", "oneOf"} {
-		var list []json.RawMessage
-		_ = json.Unmarshal(top[word], &list) // ignore anything but a list
-		for _, raw := range list {
-			b := branch{all: word == "allOf"}
-			if json.Unmarshal(raw, &b) == nil { // a branch may be true or false
-				branches = append(branches, b)
-			}
-		}
-	}
-	if string(top["type"]) == `"object"` && top["allOf"] == nil && top["anyOf"] == nil && top["oneOf"] == nil {
-		return schema, nil
-	}
-	top["type"] = json.RawMessage(`"object"`)
-	if err := merge(top, branches); err != nil {
-		return nil, err
-	}
-	delete(top, "allOf")
-	delete(top, "anyOf")
-	delete(top, "oneOf")
-	return json.Marshal(top)
-}
-
-// A branch is a schema in an allOf, anyOf or oneOf.
-type branch struct {
-	Properties map[string]json.RawMessage
-	Required   []string
-	all        bool // in an allOf: its required members are required
-}
-
-// merge adds the properties of the branches to a schema. A property is required if every alternative requires it.
-// The result allows more than the branches did; the tool validates its arguments itself.
-func merge(top map[string]json.RawMessage, branches []branch) error {
-	own := branch{all: true}
-	_ = json.Unmarshal(top["properties"], &own.Properties)
-	_ = json.Unmarshal(top["required"], &own.Required)
-	properties := map[string]json.RawMessage{}
-	var required []string // by allOf
-	var either []string   // by every alternative
-	alternatives := 0
-	for _, b := range append([]branch{own}, branches...) {
-		for name, schema := range b.Properties {
-			if properties[name] == nil {
-				properties[name] = schema
-			}
-		}
-		switch {
-		case b.all:
-			required = append(required, b.Required...)
-		case alternatives == 0:
-			either = slices.Clone(b.Required)
-			alternatives++
-		default:
-			either = slices.DeleteFunc(either, func(name string) bool { return !slices.Contains(b.Required, name) })
-		}
-	}
-	required = slices.Compact(slices.Sorted(slices.Values(append(required, either...))))
-	for name, v := range map[string]any{"properties": properties, "required": required} {
-		data, err := json.Marshal(v)
-		if err != nil {
-			return err
-		}
-		top[name] = data
-	}
-	if len(required) == 0 {
-		delete(top, "required")
-	}
-	return nil
 }
 
 // toolChoice converts a choice to the API's form. It fails on an unknown mode.

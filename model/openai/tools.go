@@ -69,42 +69,11 @@ func (c *toolCache) newToolList(tools []tool.Info) (*toolList, error) {
 
 // newFunctionTool returns a tool in the form of the Responses API.
 func newFunctionTool(wire string, t tool.Info) (functionTool, error) {
-	params, err := parameters(t.Input)
+	params, err := provider.ObjectSchema(t.Input, "enum", "not")
 	if err != nil {
 		return functionTool{}, fmt.Errorf("tool %q: %w", t.Name, err)
 	}
 	return functionTool{sdk.ToolTypeFunction, wire, t.Description, params, false}, nil
-}
-
-// parameters returns a schema as the API requires it: an object that has
-// "type" and "properties", which OpenAI rejects schemas without. Existing members are
-// kept byte for byte.
-func parameters(schema json.RawMessage) (json.RawMessage, error) {
-	if len(schema) == 0 || string(schema) == "null" {
-		return json.RawMessage(`{"type":"object","properties":{}}`), nil
-	}
-	var top map[string]json.RawMessage
-	if err := json.Unmarshal(schema, &top); err != nil || top == nil {
-		return nil, fmt.Errorf("input schema is not a JSON object: %.60s", schema)
-	}
-	add := ""
-	if _, ok := top["type"]; !ok {
-		add += `,"type":"object"`
-	}
-	if _, ok := top["properties"]; !ok {
-		add += `,"properties":{}`
-	}
-	if add == "" {
-		return schema, nil
-	}
-	if len(top) == 0 {
-		return json.RawMessage("{" + add[1:] + "}"), nil
-	}
-	end := len(schema) - 1
-	for schema[end] != '}' {
-		end--
-	}
-	return json.RawMessage(string(schema[:end]) + add + "}"), nil
 }
 
 // toolChoice returns the API's value for a choice, nil for the default. It fails on an unknown mode.
