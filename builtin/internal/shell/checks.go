@@ -50,7 +50,7 @@ func init() {
 		// Settings are named like variables.
 		"nosecret": refusing("may hold credentials", func(op *roleArg) bool {
 			name := op.text[strings.LastIndexAny(op.text, ":/.")+1:]
-			return !op.known || pathrule.SecretVariable(strings.TrimPrefix(name, "_")) || pathrule.SecretVariable(name)
+			return !op.known || pathrule.SecretVariable(strings.TrimPrefix(name, "_")) || pathrule.SecretVariable(name) || slices.Contains([]string{"key", "otp"}, name)
 		}),
 		// OpenSSL also reads from servers and engines, such as http://… and org.openssl.engine:….
 		"nocolon": refusing("may be more than a file", func(op *roleArg) bool {
