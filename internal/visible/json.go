@@ -35,11 +35,12 @@ func Carries(s string) bool {
 
 var (
 	tags      = table(0xE0000, 0xE007F)
-	selectors = table(0xE0100, 0xE01EF)
+	selectors = table(0xE0080, 0xE0FFF) // of variants, and characters that will never be drawn
 	turning   = &unicode.RangeTable{R16: []unicode.Range16{{Lo: 0x202A, Hi: 0x202E, Stride: 1}, {Lo: 0x2066, Hi: 0x2069, Stride: 1}}}
 	thin      = &unicode.RangeTable{R16: []unicode.Range16{{Lo: 0x034F, Hi: 0x034F, Stride: 1}, {Lo: 0x115F, Hi: 0x1160, Stride: 1}, {Lo: 0x17B4, Hi: 0x17B5, Stride: 1},
 		{Lo: 0x180B, Hi: 0x180F, Stride: 1}, {Lo: 0x200B, Hi: 0x200B, Stride: 1}, {Lo: 0x2060, Hi: 0x2065, Stride: 1}, {Lo: 0x206A, Hi: 0x206F, Stride: 1},
-		{Lo: 0x3164, Hi: 0x3164, Stride: 1}, {Lo: 0xFE00, Hi: 0xFE0D, Stride: 1}, {Lo: 0xFFA0, Hi: 0xFFA0, Stride: 1}, {Lo: 0xFFF0, Hi: 0xFFFB, Stride: 1}}}
+		{Lo: 0x3164, Hi: 0x3164, Stride: 1}, {Lo: 0xFE00, Hi: 0xFE0D, Stride: 1}, {Lo: 0xFFA0, Hi: 0xFFA0, Stride: 1}, {Lo: 0xFFF0, Hi: 0xFFFB, Stride: 1}},
+		R32: []unicode.Range32{{Lo: 0x1BCA0, Hi: 0x1BCA3, Stride: 1}, {Lo: 0x1D173, Hi: 0x1D17A, Stride: 1}}}
 )
 
 func table(lo, hi uint32) *unicode.RangeTable {

@@ -21,6 +21,15 @@ func TestResult(t *testing.T) {
 	}
 }
 
+// TestResultCarriesNothing: what no font draws, in blocks large enough for an alphabet.
+func TestResultCarriesNothing(t *testing.T) {
+	for _, r := range []rune{0xE0020, 0xE0080, 0xE00FF, 0xE0100, 0xE01EF, 0xE01F0, 0xE0FFF, 0x1BCA0, 0x1BCA3, 0x1D173, 0x1D17A, 0x2062, 0xFE00} {
+		if got := Result("a" + string(r) + "b"); got != "ab" {
+			t.Errorf("%U stays in %q", r, got)
+		}
+	}
+}
+
 func TestCarries(t *testing.T) {
 	for in, want := range map[string]bool{
 		"": false, "❤️ zero\u200bwidth": false, "a\U000E0041": true, "\u202e": true, "\u2069": true, "a\U000E0101": true,
