@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/kitbag-go/kitbag/internal/strictjson"
 )
@@ -15,17 +16,30 @@ func Result(s string) string {
 	if strings.IndexFunc(s, carrier) < 0 {
 		return s
 	}
-	flag := false // in the tags of a regional flag, such as that of Wales
-	return strings.Map(func(r rune) rune {
-		tag := unicode.Is(tags, r)
-		if tag && flag {
-			return r
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		if r == '\U0001F3F4' {
+			for _, region := range flags {
+				if strings.HasPrefix(s[n:], region) {
+					n += len(region)
+					break
+				}
+			}
 		}
-		if flag = r == '\U0001F3F4'; carrier(r) {
-			return -1
+		if !carrier(r) {
+			b.WriteString(s[:n])
 		}
-		return r
-	}, s)
+		s = s[n:]
+	}
+	return b.String()
+}
+
+// flags are the tags of the flags of England, Scotland and Wales; there are no others.
+var flags = []string{
+	"\U000E0067\U000E0062\U000E0065\U000E006E\U000E0067\U000E007F",
+	"\U000E0067\U000E0062\U000E0073\U000E0063\U000E0074\U000E007F",
+	"\U000E0067\U000E0062\U000E0077\U000E006C\U000E0073\U000E007F",
 }
 
 // Carries reports whether s has characters whose only use in a name or value is to hide or reorder words.
