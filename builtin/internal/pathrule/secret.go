@@ -194,13 +194,20 @@ func findOwnDir() string {
 }
 
 // copyEnds are the ends of the names of copies.
-var copyEnds = []string{"~", ".bak", ".old", ".orig", ".save", ".swp", ".backup"}
+var copyEnds = []string{"~", ".bak", ".old", ".orig", ".save", ".swp", ".swo", ".swn", ".un", ".backup"}
 
-// secretBase reports whether a file is a secret in any directory.
+// secretBase reports whether a file, or the one that it is a copy of, is a secret in any directory. Editors put a dot
+// before the name of a copy, or "#" around it.
 func secretBase(base string) bool {
+	whole := base
 	for _, end := range copyEnds {
 		base = strings.TrimSuffix(base, end)
 	}
+	base = strings.Trim(base, "#")
+	return secretOriginal(base) || base != whole && strings.HasPrefix(base, ".") && secretOriginal(base[1:])
+}
+
+func secretOriginal(base string) bool {
 	if secretFileSet()[base] || dotenv(base) {
 		return true
 	}
@@ -213,6 +220,9 @@ func secretBase(base string) bool {
 	if stem, ok := strings.CutSuffix(base, ".pem"); ok {
 		in := func(part string) bool { return strings.Contains(stem, part) }
 		return slices.ContainsFunc(privatePEM, in) || !slices.ContainsFunc(publicPEM, in)
+	}
+	if strings.HasPrefix(base, "krb5cc_") {
+		return true
 	}
 	if strings.HasPrefix(base, "ssh_host_") {
 		return strings.HasSuffix(base, "_key")

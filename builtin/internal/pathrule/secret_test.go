@@ -51,6 +51,9 @@ func TestSecretNames(t *testing.T) {
 		"/w/terraform.tfstate": true, "/w/terraform.tfstate.backup": true, "/w/prod.auto.tfvars": true, "/w/main.tf": false, "/w/wp-config.php": true, "/w/auth.json": true, "/w/oauth.json": false,
 		"/home/u/.nuget/NuGet.Config": true, "/home/u/.config/pip/pip.conf": true, "/home/u/.pip/pip.conf": true, "/home/u/.config/Slack/Cookies": true, "/home/u/.chef/x": true, "/home/u/.muttrc": true,
 		"/home/u/.ssh/known_hosts": false, "/home/u/.ssh/config": false, "/home/u/.ssh/authorized_keys": false, "/home/u/.ssh/x.pub": false, "/home/u/.ssh/x": true, "/home/u/.ssh": true,
+		"/w/.credentials.json.swp": true, "/w/.secrets.yml.swo": true, "/w/..env.un~": true, "/w/#.env#": true, "/w/.main.go.swp": false, "/w/token.go": false, "/w/token": false, "/w/token.txt": true, "/w/prod.kubeconfig": true,
+		"/w/secret.yaml": true, "/w/passwords.txt": true, "/w/deploy_key": true, "/w/deploy_key.pub": false, "/tmp/krb5cc_0": true, "/etc/openvpn/auth.txt": true, "/home/u/.netlify/config.json": true, "/home/u/.curlrc": true,
+		"/home/u/.config/fish/config.fish": false, "/home/u/.config/fish/fish_variables": true, "/home/u/.viminfo": true, "/home/u/.jupyter/jupyter_notebook_config.json": true,
 		"/home/u/.aws/config": true, "/home/u/.awsx/config": false, "/proc/1/environ": true, "/proc/1/mem": true, "/proc/kcore": true, "/proc/1/status": false,
 		"/etc/wireguard/x": true, "/etc/wireguardx": false, "/dev/mem": true, "/etc/host": false, "/main.go": false, "": false,
 	} {
@@ -182,7 +185,7 @@ func TestSecretGlob(t *testing.T) {
 		{"/home/u/.ssh/*", true, true}, {"/home/u/.s*/id_rsa", true, true}, {"/home/u/.s*/x", true, false}, {"/home/u/.ss*/x.pub", false, false}, {"/home/*/.aws/x", true, false}, {"/home/u/.a[w]s/x", true, false},
 		{"/home/u/.cargo/cred*", true, true}, {"/home/u/.c[a]rgo/cred*", true, true}, {"/home/u/.c[a]rgo/conf*", false, false}, {"/home/u/.*", true, true}, {"/etc/wireguard/y*", true, false}, {"/w/src/m*", false, true},
 		{"/home/u/.do[c]ker/config.json", true, false}, {"/etc/wire*/x", true, false}, {"/e[t]c/wireguard/x", true, false}, {"/etc/*/x", false, false}, {"/run/s*crets/db", true, false},
-		{"/home/u/.config/helm/reg*.json", true, false}, {"/home/u/.config/helm/rep*.yaml", false, false}, {"/home/u/.config/helm/registry.*", true, false}, {"/home/u/.m2/set*.xml", true, false}, {"/home/u/.m[2]/settings.xml", true, false}, {"/home/u/.cargo/c*.toml", true, false},
+		{"/home/u/.config/helm/reg*.json", true, false}, {"/home/u/.config/helm/plug*.yaml", false, false}, {"/home/u/.config/helm/registry.*", true, false}, {"/home/u/.m2/set*.xml", true, false}, {"/home/u/.m[2]/settings.xml", true, false}, {"/home/u/.cargo/c*.toml", true, false},
 		{"/proc/*/me[m]", true, false}, {"/proc/kc*", true, false}, {"/home/u/.do[c]ker/x", false, false},
 	} {
 		if got := SecretGlob(row.glob) != ""; got != row.secret {

@@ -17,6 +17,10 @@ var (
 		"credentials.json", "client_secret.json", "client_secrets.json", "service-account.json", "service_account.json", "serviceaccount.json", "application_default_credentials.json",
 		"secrets.json", "secrets.yml", "secrets.yaml", "secrets.toml", "secrets.env", "secret.key", "wp-config.php", "rclone.conf", "auth.json", "local.settings.json", ".dev.vars", ".muttrc", ".saml2aws", ".p4tickets", ".cvspass", ".renviron",
 		"kubeconfig", "wallet.dat", "login data", "cookies.sqlite", "key4.db", "key3.db", "logins.json", "signons.sqlite", "vault.yml", "vault_pass.txt", ".vault_pass",
+		".token", "token.txt", "access_token", "auth_token", "oauth_token", "github_token", "api_key", "api_key.txt", "api_keys.txt", "api-keys.json", "api_keys.json", ".api_key", "apikey", "apikey.txt",
+		".secret", "secret.yaml", "secret.yml", "secret.json", "secret.txt", "secrets.txt", "password.txt", "passwords.txt", ".vault-password", ".vault_password", "vault-password.txt", "vault_password.txt", "ansible-vault-pass.txt",
+		"deploy_key", "htpasswd", ".dockerconfigjson", "kubeconfig.yaml", "kubeconfig.yml", "cookies.txt", "serviceaccountkey.json", "service-account-key.json", "gcp-key.json", "gcp-credentials.json", "google-credentials.json",
+		".curlrc", ".wgetrc", ".prod.vars", ".mongorc.js", ".dbshell", ".viminfo", ".mailrc", "sentry.properties", "cifs-credentials",
 	}
 	// Names and extensions of files that are usual in projects and unknown in directories of secrets.
 	projectFiles = strings.Fields("readme license changelog contributing makefile dockerfile gemfile rakefile procfile jenkinsfile justfile codeowners authors version " +
@@ -26,7 +30,7 @@ var (
 	projectKinds = strings.Fields(".go .md .rst .adoc .rs .py .pyi .js .mjs .cjs .jsx .ts .tsx .mts .vue .svelte .c .h .cc .cpp .cxx .hpp .hh .cs .java .kt .kts .scala .swift .m .mm .rb .php .pl .lua .r .jl .ex .exs " +
 		".erl .hs .ml .clj .dart .zig .proto .graphql .html .css .scss .less .svg .sh .bash .sql .tf .mk .cmake .gradle .sbt .bzl .patch .diff")
 	// Extensions of files that are keys, or stores of keys.
-	secretKinds = []string{".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".kdb", ".ppk", ".keychain", ".keychain-db", ".keytab", ".ovpn", ".agekey", ".p8", ".tfstate", ".tfvars"}
+	secretKinds = []string{".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".kdb", ".ppk", ".keychain", ".keychain-db", ".keytab", ".ovpn", ".agekey", ".p8", ".tfstate", ".tfvars", ".kubeconfig", ".credential"}
 	// A .pem file holds a key unless its name has a part of publicPEM and none of privatePEM. So does a file with one of
 	// the tails.
 	publicPEM  = []string{"cert", "crt", "chain", "bundle", "root", "pub", "issuer", "dhparam", "csr"}
@@ -51,10 +55,13 @@ var (
 		"/.ethereum/keystore/", "/.config/solana/id.json", "/.near-credentials/", "/.cloudflared/", "/.aws-vault/", "/.okta/", "/.config/pulumi/", "/.argocd/config", "/.config/argocd/config", "/.rancher/", "/.config/tea/",
 		"/.config/hut/", "/.jira.d/", "/.twilio-cli/", "/.config/filezilla/", "/.filezilla/", "/.lftp/", "/.local/share/remmina/", "/.local/share/dbeaverdata/", "/.influxdbv2/", "/.subversion/auth/", "/.hex/hex.config",
 		"/.config/signal/", "/.config/discord/", "/.config/io.datasette.llm/keys.json", "/.local/share/mkcert/rootca-key.pem", "/.vagrant.d/insecure_private_key",
+		"/.netlify/", "/.openai/", "/.cursor/mcp.json", "/.wandb/", "/.nuget/nuget/nuget.config", "/.config/bitwarden cli/", "/.config/firebase/", "/.config/code/user/globalstorage/", "/.jupyter/jupyter_", "/.local/share/jupyter/runtime/",
+		"/.stripe/", "/.travis/config.yml", "/.config/jira/", "/.config/glab/", "/.config/helm/repositories.yaml", "/.helm/repository/repositories.yaml", "/.davfs2/secrets", "/.remmina/", "/.ncftp/bookmarks",
+		"/.config/evolution/sources/", "/.config/fish/fish_variables", "/.weechat/sec.conf", "/.getmail/",
 	}
 	secretPlaces = []string{
 		"/library/keychains/", "/library/cookies/", "/library/application support/google/chrome/", "/library/application support/firefox/", "/snap/firefox/", "/run/secrets/", "/etc/ssl/private/",
-		"/etc/sudoers.d/", "/etc/letsencrypt/live/", "/etc/letsencrypt/archive/", "/etc/kubernetes/", "/etc/networkmanager/system-connections/", "/etc/wireguard/", "/var/spool/cron/", "/etc/mysql/debian.cnf/", "/etc/ppp/chap-secrets/", "/etc/ppp/pap-secrets/", "/etc/wpa_supplicant/", "/etc/rancher/", "/var/lib/jenkins/credentials.xml/",
+		"/etc/sudoers.d/", "/etc/letsencrypt/live/", "/etc/letsencrypt/archive/", "/etc/kubernetes/", "/etc/networkmanager/system-connections/", "/etc/wireguard/", "/etc/openvpn/", "/var/spool/cron/", "/etc/mysql/debian.cnf/", "/etc/ppp/chap-secrets/", "/etc/ppp/pap-secrets/", "/etc/wpa_supplicant/", "/etc/rancher/", "/var/lib/jenkins/credentials.xml/",
 		"/var/lib/tailscale/",
 	}
 	// Samples of names that a specific pattern may match.
