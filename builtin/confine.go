@@ -151,8 +151,8 @@ type listing struct {
 	read    time.Time // when it was read
 	dirs    []string  // names of directories to search
 	kept    []string  // names of protected entries
-	secret  []string
-	closed  bool // the directory cannot be listed
+	secret  []string  // names of entries with credentials
+	closed  bool      // the directory cannot be listed
 }
 
 // settled is how old a directory's last change must be for a listing to be reused: a change soon after could

@@ -50,7 +50,8 @@ type Local struct {
 	// them, although they are in Sandbox.Hide or are well known to hold credentials.
 	Reveal []string
 
-	found, near finder
+	found finder // protected and secret files in Dirs
+	near  finder // secret files next to Dirs
 }
 
 // Identify returns the file at path, which must be absolute and without symbolic links.

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	pdfWhole   = 10 // wanted pages of a document that is read whole by default
-	pdfPages   = 20 // wanted pages of one call
+	pdfWhole   = 10 // pages of the longest document that is read whole if the call does not name pages
+	pdfPages   = 20 // pages that one call may name
 	pdfTimeout = 30 * time.Second
 )
 
@@ -32,7 +32,7 @@ type PDFReader interface {
 // readPDF returns the text of pages, which is "", "N" or "N-M".
 func (r *read) readPDF(ctx context.Context, f io.Reader, info fs.FileInfo, name, pages string) ([]message.Block, error) {
 	if r.PDF == nil {
-		return nil, fmt.Errorf("%s is a PDF file, and Read has no PDF reader; try pdftotext with Bash;  "+
+		return nil, fmt.Errorf("%s is a PDF file, and Read has no PDF reader; try pdftotext with Bash, "+
 			"or have the program set PDF in builtin.Config to pdf.Reader{} of github.com/kitbag-go/kitbag/builtin/pdf", name)
 	}
 	raw, err := readAll(f, info, name, maxDocument)

@@ -31,7 +31,7 @@ func check() Status {
 		}
 		s.Layers = append(s.Layers, l)
 	}
-	within := func(name string, ok bool, detail, means, meansMissing string) { // the namespaces
+	addNested := func(name string, ok bool, detail, means, meansMissing string) { // a layer that needs the namespaces
 		if err != nil {
 			ok, detail, meansMissing = false, "not tried, as there are no namespaces", "no command can be confined"
 		}
@@ -48,11 +48,11 @@ func check() Status {
 	if !found.Proc {
 		detail = "a part of /proc is covered, as in many containers, so the kernel does not allow a new one; give the container an uncovered /proc"
 	}
-	within(layerProc, found.Proc, detail,
+	addNested(layerProc, found.Proc, detail,
 		"a command only sees its own processes in /proc",
 		"/proc contains only a few files: ps, and <(…) in a shell, fail in a command")
 	limited, detail := processLimit(found)
-	within(layerLimit, limited, detail, "a command has no more processes than its limit", "a command can start processes without end")
+	addNested(layerLimit, limited, detail, "a command has no more processes than its limit", "a command can start processes without end")
 	detail = ""
 	actions, seccompErr := os.ReadFile("/proc/sys/kernel/seccomp/actions_avail")
 	if seccompErr != nil || !strings.Contains(string(actions), "errno") {
@@ -75,12 +75,12 @@ func check() Status {
 	if !found.Unix {
 		detail = "the kernel does not allow this process to handle a command's connections, as in a container whose manager handles them itself, or without its own /proc"
 	}
-	within(layerUnix, found.Unix, detail, "a command can connect to its own Unix sockets, and to no others", "a command has no Unix sockets but pairs")
+	addNested(layerUnix, found.Unix, detail, "a command can connect to its own Unix sockets, and to no others", "a command has no Unix sockets but pairs")
 	detail = ""
 	if !found.Scratch {
 		detail = "the kernel does not mount an overlay in a user namespace; use 5.11 or later"
 	}
-	within(layerScratch, found.Scratch, detail,
+	addNested(layerScratch, found.Scratch, detail,
 		"files that a compiler writes to its cache are kept separate, and removed when the command ends",
 		"caches are read-only: grant write access to them, or builds may fail or be slow")
 	return s

@@ -144,8 +144,8 @@ func (c *connector) connectUnix(fd, tid int, addr []byte) syscall.Errno {
 	return connectOwn(fd, file)
 }
 
-// connectOwn connects, and disconnects again if the listening process is not one of the program's: processes of
-// others have no id in this namespace. It is a second check after own; before it, another thread may already have
+// connectOwn connects, and disconnects again if the listening process is not one of the program's: other processes
+// have no id in this namespace. It is a second check after own; before it, another thread may already have
 // written.
 func connectOwn(fd int, addr []byte) syscall.Errno {
 	errno := connectRaw(fd, addr)
@@ -198,7 +198,7 @@ func errnoOf(err error) syscall.Errno {
 	return unix.EACCES
 }
 
-// own reports whether the program created the socket file. The kernel lists the sockets of a network namespace with
+// own reports whether the program created the socket file at. The kernel lists the sockets of a network namespace with
 // their files. If that namespace is shared, a process of the program must also have the socket open.
 func (c *connector) own(at int) (bool, error) {
 	var fs unix.Statfs_t
@@ -377,7 +377,7 @@ func eachUnixSocket(f func(inode uint32, at socketFile)) error {
 			case m.Header.Type == unix.NLMSG_ERROR:
 				return unix.EACCES
 			case len(m.Data) >= diagMessage:
-				if at, ok := diagnosed(m.Data[diagMessage:]); ok {
+				if at, ok := fileOf(m.Data[diagMessage:]); ok {
 					f(le.Uint32(m.Data[4:]), at)
 				}
 			}
@@ -385,8 +385,8 @@ func eachUnixSocket(f func(inode uint32, at socketFile)) error {
 	}
 }
 
-// diagnosed returns the file from the attributes of a socket.
-func diagnosed(attrs []byte) (socketFile, bool) {
+// fileOf returns the file from the attributes of a socket.
+func fileOf(attrs []byte) (socketFile, bool) {
 	le := binary.NativeEndian
 	for len(attrs) >= unix.SizeofRtAttr {
 		size := int(le.Uint16(attrs))

@@ -315,7 +315,7 @@ func TestErrors(t *testing.T) {
 		"unknown profile":    {sandbox.Spec{Profile: "wrok"}, `unknown profile "wrok"; use read, work or open`},
 		"no profile":         {sandbox.Spec{}, `unknown profile ""; use read, work or open`},
 		"missing directory":  {sandbox.Spec{Profile: "work", Write: []string{w.work + "/none"}}, "no such file or directory; create it, or leave it out"},
-		"relative directory": {sandbox.Spec{Profile: "work", Write: []string{"work"}}, `directory to write in "work" is not an absolute path`},
+		"relative directory": {sandbox.Spec{Profile: "work", Write: []string{"work"}}, `writable directory "work" is not an absolute path`},
 		"file":               {sandbox.Spec{Profile: "work", Write: []string{file}}, "is not a directory; name the directory that contains it"},
 		"everything":         {sandbox.Spec{Profile: "work", Write: []string{"/"}}, "/ cannot be granted for writing, because the program could undo its confinement"},
 		"kernel":             {sandbox.Spec{Profile: "work", Write: []string{"/proc/self"}}, "cannot be granted for writing"},

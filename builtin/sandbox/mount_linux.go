@@ -23,8 +23,8 @@ const (
 	asHide    = "hide"    // not readable
 )
 
-// ways has the order of the mounts for the same path: those that remove access come last.
-var ways = []string{asWrite, asShow, asScratch, asPin, asProtect, asHide}
+// mountOrder is the order of the mounts for the same path: those that remove access come last.
+var mountOrder = []string{asWrite, asShow, asScratch, asPin, asProtect, asHide}
 
 // A place is a path, absolute and without links, with the program's access to it.
 type place struct {
@@ -32,9 +32,9 @@ type place struct {
 	As   string
 }
 
-// keeps reports whether the place only removes access. Then it is not an error if the path is removed before it is
-// mounted.
-func (p place) keeps() bool { return p.As == asPin || p.As == asProtect }
+// mayBeMissing reports whether it is no error if the path is removed before it is mounted: there is nothing left to
+// keep then.
+func (p place) mayBeMissing() bool { return p.As == asPin || p.As == asProtect }
 
 // covered are directories that the profile work replaces by private ones, because they contain sockets of other
 // programs.
@@ -264,7 +264,7 @@ func (p *plan) mount() error {
 			}
 		}
 		err := t.attach()
-		if i < len(p.Places) && p.Places[i].keeps() && errors.Is(err, unix.ENOENT) {
+		if i < len(p.Places) && p.Places[i].mayBeMissing() && errors.Is(err, unix.ENOENT) {
 			continue
 		} else if err != nil {
 			return err
@@ -287,7 +287,7 @@ func (p *plan) copies() ([]tree, error) {
 		case asHide:
 			t.hides = true
 		}
-		if pl.keeps() && errors.Is(err, unix.ENOENT) {
+		if pl.mayBeMissing() && errors.Is(err, unix.ENOENT) {
 			t, err = tree{fd: -1, at: pl.Name, gone: true}, nil
 		}
 		if err != nil {

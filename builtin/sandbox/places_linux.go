@@ -45,7 +45,7 @@ func (s *Spec) places(p *plan) ([]place, error) {
 		}
 	}
 	slices.SortFunc(out, func(a, b place) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(slices.Index(ways, a.As), slices.Index(ways, b.As)))
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(slices.Index(mountOrder, a.As), slices.Index(mountOrder, b.As)))
 	})
 	return slices.Compact(out), nil
 }
@@ -55,15 +55,15 @@ func realDirs(dirs []string) ([]string, error) {
 	var out []string
 	for _, dir := range dirs {
 		if !filepath.IsAbs(dir) {
-			return nil, fmt.Errorf("directory to write in %q is not an absolute path", dir)
+			return nil, fmt.Errorf("writable directory %q is not an absolute path; write the full path", dir)
 		}
 		real, err := filepath.EvalSymlinks(dir)
 		if err != nil {
-			return nil, fmt.Errorf("directory to write in: %w; create it, or leave it out", err)
+			return nil, fmt.Errorf("writable directory: %w; create it, or leave it out", err)
 		}
 		info, err := os.Stat(real)
 		if err != nil {
-			return nil, fmt.Errorf("directory to write in: %w", err)
+			return nil, fmt.Errorf("writable directory: %w", err)
 		}
 		if !info.IsDir() {
 			return nil, fmt.Errorf("%s is not a directory; name the directory that contains it", dir)

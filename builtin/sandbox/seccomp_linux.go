@@ -29,7 +29,7 @@ var deniedAlways = []uint32{
 	unix.SYS_LOOKUP_DCOOKIE, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK, unix.SYS_VHANGUP,
 }
 
-// System calls that the profile read also denies. Mounts do not prevent some of them if the program was passed a
+// System calls that only the profile read denies. Mounts do not prevent some of them if the program was passed a
 // descriptor.
 var deniedReading = []uint32{
 	unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWN, unix.SYS_FCHOWNAT, unix.SYS_UTIMENSAT,
@@ -44,8 +44,6 @@ var deniedReading = []uint32{
 const (
 	newNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
 		unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWTIME
-
-	// Sockets of other families, such as AF_VSOCK, are not in a network namespace: socketFilter refuses them.
 
 	fsSetXattr = 0x401c5820 // FS_IOC_FSSETXATTR
 	newestCall = unix.SYS_RSEQ_SLICE_YIELD
@@ -118,8 +116,8 @@ func filter(read, network, noUnix bool) []unix.SockFilter {
 	return append(f, ret(retAllow))
 }
 
-// keepGroup refuses calls that affect a whole process group, including signals unless Landlock, since its version
-// 6, restricts them.
+// keepGroup refuses calls that affect a whole process group. With signals it also refuses signals to the group, which
+// Landlock does from version 6 on.
 func keepGroup(signals bool) []unix.SockFilter {
 	const ioprioGroup = 2 // IOPRIO_WHO_PGRP
 	f := slices.Concat(
@@ -177,7 +175,8 @@ func search(bounds []uint32, refused bool) []unix.SockFilter {
 }
 
 // socketFilter decides which sockets can be created. Netlink sockets for the machine's addresses always can:
-// without privileges they can only read them.
+// without privileges they can only read them. Sockets of other families, such as AF_VSOCK, are refused, because they are
+// not in a network namespace.
 func socketFilter(network, noUnix bool) []unix.SockFilter {
 	f := []unix.SockFilter{arg(0)}
 	if !noUnix {
