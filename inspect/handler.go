@@ -73,7 +73,7 @@ type Handler struct {
 }
 
 //go:embed page
-var page embed.FS
+var pageFiles embed.FS
 
 // New returns a handler for the sessions of a store.
 func New(store session.Store, opts Options) (*Handler, error) {
@@ -86,7 +86,7 @@ func New(store session.Store, opts Options) (*Handler, error) {
 	if opts.Price == nil {
 		opts.Price = cataloguePrice
 	}
-	files, err := fs.Sub(page, "page")
+	files, err := fs.Sub(pageFiles, "page")
 	if err != nil {
 		return nil, err
 	}
@@ -174,6 +174,9 @@ func (h *Handler) handleSession(pattern string, f func(r *http.Request, id strin
 type badRequest string
 
 func (e badRequest) Error() string { return string(e) }
+
+// badBody is the error for a body that does not decode.
+func badBody(err error) error { return badRequest("the request body is not valid: " + err.Error()) }
 
 // writeError writes an error as JSON, so that the page can show it.
 func writeError(w http.ResponseWriter, err error) {

@@ -12,71 +12,67 @@ import (
 	"github.com/kitbag-go/kitbag/agent/session"
 )
 
-// A hub sends server-sent events to all pages that show the same. Each is encoded once. What makes the events runs only
-// while there are pages.
+// A hub sends server-sent events to all pages that show the same. Each is encoded once, and one goroutine writes it to all
+// pages, as to wake one for each page costs more. What makes the events runs only while there are pages.
 type hub struct {
-	mu     sync.Mutex
-	events [][]byte // the last ones, at most maxBehind
-	count  int      // of all events
-	more   chan struct{}
-	pages  int
-	stop   context.CancelFunc
+	mu    sync.Mutex // held while events are written, so that the responses last as long
+	pages map[*page]bool
+	stop  context.CancelFunc
 }
 
-// maxBehind is how many events a page may be behind before it is told to load all again.
-const maxBehind = 16
+// A page is a response to which events are written.
+type page struct {
+	w    http.ResponseWriter
+	gone context.CancelFunc // called when it takes no more
+}
 
-// join adds a page. The first one starts run, which ends after the last one has left.
-func (b *hub) join(h *Handler, run func(context.Context)) (leave func()) {
+// maxWrite is how long a page may take to accept an event. Then it must connect again, and loads all.
+const maxWrite = time.Second
+
+// join adds a page, which is told to load all. The first one starts run, which ends after the last one has left.
+func (b *hub) join(h *Handler, p *page, kind string, run func(context.Context)) (leave func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.pages++; b.pages == 1 {
+	if len(b.pages) == 0 {
 		var ctx context.Context
 		ctx, b.stop = context.WithCancel(h.ctx)
+		b.pages = map[*page]bool{}
 		h.start(func() { run(ctx) })
 	}
+	b.pages[p] = true
+	p.write(encode(kind, update{Reload: true}))
 	return func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if b.pages--; b.pages == 0 {
+		if delete(b.pages, p); len(b.pages) == 0 {
 			b.stop()
 		}
 	}
 }
 
 // encode returns a server-sent event.
-func encode(kind string, data any) ([]byte, error) {
-	text, err := json.Marshal(data)
-	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", kind, text), err
+func encode(kind string, data any) []byte {
+	text, _ := json.Marshal(data) // values of this package always encode
+	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", kind, text)
 }
 
 func (b *hub) send(kind string, data any) {
-	ev, err := encode(kind, data)
-	if err != nil {
-		return // values of this package always encode
-	}
+	ev := encode(kind, data)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.events = append(b.events[max(0, len(b.events)-maxBehind+1):], ev)
-	b.count++
-	if b.more != nil {
-		close(b.more)
-		b.more = nil
+	for p := range b.pages {
+		p.write(ev)
 	}
 }
 
-// after returns the events after the first n, how many there are now, and a channel that is closed at the next one. It
-// returns ok false if some are no longer known.
-func (b *hub) after(n int) (events [][]byte, now int, more <-chan struct{}, ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.more == nil {
-		b.more = make(chan struct{})
+func (p *page) write(ev []byte) {
+	out := http.NewResponseController(p.w)
+	_ = out.SetWriteDeadline(time.Now().Add(maxWrite)) // not every ResponseWriter has one
+	_, err := p.w.Write(ev)
+	if errors.Join(err, out.Flush()) != nil {
+		p.gone()
 	}
-	if missing := b.count - n; missing <= len(b.events) {
-		events, ok = b.events[len(b.events)-missing:], true
-	}
-	return events, b.count, b.more, ok
+	_ = out.SetWriteDeadline(time.Time{})
 }
 
 // How often it is looked whether the list, a session and its rows have changed, while pages show them. The more rows have
@@ -100,39 +96,13 @@ func (h *Handler) live(w http.ResponseWriter, r *http.Request) {
 		defer release()
 		b, run, first = &f.hub, func(ctx context.Context) { h.runSession(ctx, f, id) }, "rows"
 	}
-	defer b.join(h, run)()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(h.ctx, cancel)()
 	w.Header().Set("Content-Type", "text/event-stream")
-	h.stream(ctx, w, b, first)
-}
-
-// stream writes the events of b until ctx ends or the browser has gone. The first one makes the page load all.
-func (h *Handler) stream(ctx context.Context, w http.ResponseWriter, b *hub, first string) {
-	all, err := encode(first, update{Reload: true})
-	out := http.NewResponseController(w)
-	_, n, more, _ := b.after(0)
-	events := [][]byte{all}
-	for err == nil {
-		for _, ev := range events {
-			if err == nil {
-				_, err = w.Write(ev)
-			}
-		}
-		if err = errors.Join(err, out.Flush()); err != nil {
-			return
-		}
-		select {
-		case <-more:
-		case <-ctx.Done():
-			return
-		}
-		var ok bool
-		if events, n, more, ok = b.after(n); !ok {
-			events = [][]byte{all}
-		}
-	}
+	w.Header().Set("Transfer-Encoding", "identity") // one write for an event, where chunks need three
+	defer b.join(h, &page{w, cancel}, first, run)()
+	<-ctx.Done()
 }
 
 // runList sends an event when the beginning of the list has changed.

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -96,4 +97,31 @@ func TestStoreComesBack(t *testing.T) {
 			t.Errorf("then: %+v, %v", v, err)
 		}
 	})
+}
+
+// A brokenWriter is a response that takes nothing.
+type brokenWriter struct{ http.ResponseWriter }
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, os.ErrDeadlineExceeded }
+
+// TestGonePage ends the request of a page that takes no more events, and not those of others.
+func TestGonePage(t *testing.T) {
+	h, err := New(session.Memory(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	var b hub
+	idle := func(ctx context.Context) { <-ctx.Done() }
+	intact, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	rec := httptest.NewRecorder()
+	defer b.join(h, &page{rec, cancel}, "list", idle)()
+	gone, cancel := context.WithCancel(t.Context())
+	defer b.join(h, &page{brokenWriter{rec}, cancel}, "list", idle)()
+	<-gone.Done()
+	b.send("list", update{Total: 7})
+	if intact.Err() != nil || strings.Count(rec.Body.String(), "event: list\n") != 2 {
+		t.Errorf("%v, %s", intact.Err(), rec.Body)
+	}
 }
