@@ -58,7 +58,7 @@ const maxJudged = 500
 func (h *Handler) judge(r *http.Request, id string) (any, error) {
 	var in replay
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
-		return nil, badRequest("this does not say what to judge: " + err.Error())
+		return nil, badBody(err)
 	}
 	st, _, err := session.Read(r.Context(), h.store, id, 0)
 	if err != nil {
@@ -68,7 +68,7 @@ func (h *Handler) judge(r *http.Request, id string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	with, err := stored{Settings: cmp.Or(strings.TrimSpace(in.Settings), own.Settings)}.variant()
+	with, err := storedVariant{Settings: cmp.Or(strings.TrimSpace(in.Settings), own.Settings)}.variant()
 	if err != nil {
 		return nil, badRequest(err.Error())
 	}

@@ -79,7 +79,7 @@ func TestFork(t *testing.T) {
 		{`{"to":"whole"}`, 409, "exists"},
 		{`{"to":"no/id"}`, 400, "must be 1 to 128"},
 		{`{"record":99,"to":"x"}`, 404, "99"},
-		{`[]`, 400, "what to copy"},
+		{`[]`, 400, "request body"},
 	} {
 		if got, code := body(t, c, "POST", base+"api/sessions/first/fork", row.send); code != row.code || !strings.Contains(got, row.want) {
 			t.Errorf("%s: %d %s", row.send, code, got)

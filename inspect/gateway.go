@@ -83,11 +83,11 @@ func (h *Handler) showGateways(r *http.Request) (any, error) {
 		Pins     []shown   `json:"pins"`
 		Problem  string    `json:"problem,omitempty"`
 	}{Known: h.opts.Gateways != nil, Gateways: []Gateway{}, Pins: []shown{}}
-	var err, problem error
+	var problem error
 	if h.opts.Gateways != nil {
-		if out.Gateways, err = h.opts.Gateways(r.Context()); err != nil {
-			problem = err
-		}
+		var list []Gateway
+		list, problem = h.opts.Gateways(r.Context())
+		out.Gateways = append(out.Gateways, list...) // an empty list in JSON, not null
 	}
 	if h.opts.Pins != nil {
 		pins, err := h.opts.Pins(r.Context())
@@ -110,7 +110,7 @@ func (h *Handler) acceptPin(r *http.Request) (any, error) {
 		ID string `json:"id"`
 	}
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
-		return nil, badRequest("this does not say which tool: " + err.Error())
+		return nil, badBody(err)
 	}
 	if h.opts.Pins == nil || h.opts.Accept == nil {
 		return nil, badRequest("tools are not accepted here; use kitbag mcp pins accept")

@@ -175,7 +175,7 @@ type answer struct {
 func (h *Handler) answer(r *http.Request, id string) (any, error) {
 	var in answer
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
-		return nil, badRequest("the answer is not the JSON of one: " + err.Error())
+		return nil, badBody(err)
 	}
 	st, _, err := session.Read(r.Context(), h.store, id, 0)
 	if err != nil {
@@ -206,7 +206,7 @@ func (h *Handler) answer(r *http.Request, id string) (any, error) {
 		return nil, err
 	}
 	h.rerun(id)
-	return map[string]any{"accepted": accepted, "note": h.takenBy()}, nil
+	return map[string]any{"accepted": accepted, "note": h.answerNote()}, nil
 }
 
 // confirm makes the answer to q.
@@ -234,8 +234,8 @@ func confirm(q *event.Approval, in answer) (event.Confirm, error) {
 	return q.Allow(rules...), nil
 }
 
-// takenBy says who takes an answer.
-func (h *Handler) takenBy() string {
+// answerNote says what happens with an answer.
+func (h *Handler) answerNote() string {
 	if h.opts.Resume == nil {
 		return "The answer is stored. The program that runs this session takes it; if it does not run, start it."
 	}
@@ -245,7 +245,7 @@ func (h *Handler) takenBy() string {
 // resume runs a session, such as one that failed.
 func (h *Handler) resume(r *http.Request, id string) (any, error) {
 	if h.opts.Resume == nil {
-		return nil, badRequest("it is not known here how to run this session; start the program that it belongs to")
+		return nil, badRequest("this page cannot run the session; start the program that it belongs to")
 	}
 	if _, _, err := session.Read(r.Context(), h.store, id, 0); err != nil { // it must exist
 		return nil, err

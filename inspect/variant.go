@@ -18,13 +18,13 @@ type Variant struct {
 	Settings *permission.Policy // the mode and rules; nil for the usual ones
 }
 
-// A stored is a Variant as it is stored. Settings is the settings file that the user gave.
-type stored struct {
+// A storedVariant is a Variant as it is stored. Settings is the settings file that the user gave.
+type storedVariant struct {
 	Model    string `json:"model,omitempty"`
 	Settings string `json:"settings,omitempty"`
 }
 
-var variantKey = toolstate.NewKey[stored]("inspect.variant")
+var variantKey = toolstate.NewKey[storedVariant]("inspect.variant")
 
 // VariantOf returns how a session runs: the zero Variant unless it is a copy that the page made with another model or
 // policy. A program that runs a session of such a store must not run it differently: the policy may be a stricter one.
@@ -37,12 +37,12 @@ func VariantOf(st *agent.State) (Variant, error) {
 	return kept.variant()
 }
 
-func storedIn(st *agent.State) (kept stored, err error) {
-	err = variantKey.Update(toolstate.With(context.Background(), &st.Tools), func(s *stored) error { kept = *s; return nil })
+func storedIn(st *agent.State) (kept storedVariant, err error) {
+	err = variantKey.Update(toolstate.With(context.Background(), &st.Tools), func(s *storedVariant) error { kept = *s; return nil })
 	return kept, err
 }
 
-func (s stored) variant() (Variant, error) {
+func (s storedVariant) variant() (Variant, error) {
 	with := Variant{Model: s.Model}
 	if s.Settings != "" {
 		parsed, err := permission.ParseSettings("the settings", []byte(s.Settings))
@@ -55,7 +55,7 @@ func (s stored) variant() (Variant, error) {
 }
 
 // note says how the session of st runs, "" if as usual.
-func (s stored) note() string {
+func (s storedVariant) note() string {
 	var parts []string
 	if s.Model != "" {
 		parts = append(parts, "the model "+s.Model)
@@ -69,15 +69,15 @@ func (s stored) note() string {
 	return "This copy always runs with " + strings.Join(parts, ", and with ") + "."
 }
 
-// A copying is a store in which a copy is stored together with its Variant.
-type copying struct {
+// A forkStore is a store in which a copy is stored together with its Variant.
+type forkStore struct {
 	session.Store
 	session.Reader
 	session.Watcher // nil if the store is not one
-	with            stored
+	with            storedVariant
 }
 
-func (c copying) Open(ctx context.Context, id string) (session.Log, error) {
+func (c forkStore) Open(ctx context.Context, id string) (session.Log, error) {
 	log, err := c.Store.Open(ctx, id)
 	return copyLog{log, c.with}, err
 }
@@ -85,15 +85,15 @@ func (c copying) Open(ctx context.Context, id string) (session.Log, error) {
 // A copyLog puts a Variant into the State that is appended. What the session had stays where it is not replaced.
 type copyLog struct {
 	session.Log
-	with stored
+	with storedVariant
 }
 
 func (l copyLog) Append(ctx context.Context, rec session.Record) error {
-	if l.with != (stored{}) {
+	if l.with != (storedVariant{}) {
 		st := new(agent.State)
 		err := json.Unmarshal(rec.Data, st)
 		if err == nil {
-			err = variantKey.Update(toolstate.With(ctx, &st.Tools), func(s *stored) error {
+			err = variantKey.Update(toolstate.With(ctx, &st.Tools), func(s *storedVariant) error {
 				if l.with.Model != "" {
 					s.Model = l.with.Model
 				}
