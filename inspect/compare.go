@@ -94,9 +94,10 @@ func sumOf(rows []row) sum {
 	return s
 }
 
-// alike reports whether two rows say the same.
+// alike reports whether two rows say the same. A row of a model call that was made from a message has no state.
 func alike(a, b *row) bool {
-	return a.Kind == b.Kind && a.Name == b.Name && a.Text == b.Text && a.State == b.State && a.Fault == b.Fault
+	return a.Kind == b.Kind && a.Name == b.Name && a.Text == b.Text && a.Fault == b.Fault &&
+		(a.State == b.State || a.Kind == kindModel && (a.State == "" || b.State == ""))
 }
 
 // maxAligned is how many rows of each session are aligned; the others are side by side as they come.

@@ -162,13 +162,23 @@ func TestCompare(t *testing.T) {
 			Same bool
 		}
 	}
-	get(t, c, base+"api/sessions/a/compare?with=b", &got)
-	differ := ""
-	for _, p := range got.Pairs {
-		if !p.Same {
-			differ += p.A.Text + p.B.Text
+	compare := func(other string) (differ string) {
+		get(t, c, base+"api/sessions/a/compare?with="+other, &got)
+		for _, p := range got.Pairs {
+			if !p.Same {
+				differ += p.A.Text + p.B.Text
+			}
 		}
+		return differ
 	}
+	if text, code := body(t, c, "POST", base+"api/sessions/a/fork", `{"to":"copy"}`); code != http.StatusOK {
+		t.Fatal(text)
+	}
+	if differ := compare("copy"); differ != "" { // its rows are made of messages
+		t.Errorf("the copy differs in %q", differ)
+	}
+	got.Pairs = nil
+	differ := compare("b")
 	if len(got.Sums) != 2 || got.Sums[0].Models != 2 || got.Sums[1].Rows != 8 || len(got.Pairs) != 8 || differ != "One.Two." {
 		t.Errorf("%+v", got)
 	}

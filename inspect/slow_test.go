@@ -99,6 +99,24 @@ func TestStoreComesBack(t *testing.T) {
 	})
 }
 
+// TestDeleted says that a session that is watched was deleted.
+func TestDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newSlowStore(t, nil)
+		defer h.Close()
+		f, release := h.feed("s")
+		defer release()
+		time.Sleep(time.Minute)
+		if err := h.store.Delete(t.Context(), "s"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if v, err := f.look("", 0, 10); err != nil || v.problem != "the session does not exist any more" || len(v.rows) == 0 {
+			t.Errorf("%+v, %v", v, err)
+		}
+	})
+}
+
 // A brokenWriter is a response that takes nothing.
 type brokenWriter struct{ http.ResponseWriter }
 
