@@ -182,6 +182,11 @@ func (k *fileStore) stateAt(ctx context.Context, id string, f sessionFile, seq i
 	case n > 0 && len(st.Messages[n-1].ToolCalls()) > 0:
 		n++ // calls need their results
 	}
+	for _, m := range st.Messages[n:] {
+		if u := m.Usage; u != nil {
+			st.Usage.Add(message.Usage{Input: -u.Input, Output: -u.Output, Cached: -u.Cached, CacheWrite: -u.CacheWrite, Reasoning: -u.Reasoning})
+		}
+	}
 	st.Messages = st.Messages[:n]
 	return marshalWithout(st, "open", "away", "running", "run")
 }

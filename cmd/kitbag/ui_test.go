@@ -201,6 +201,9 @@ func TestUIForks(t *testing.T) {
 	if text := strings.Join(got, " "); text != "first one third three" {
 		t.Errorf("the copy is %q", text)
 	}
+	if st.Usage.Input != 20 {
+		t.Errorf("the two model calls of the copy had %d tokens, want 20", st.Usage.Input)
+	}
 }
 
 // TestUICopyKeepsPolicy makes a copy that asks about all commands. Neither another "kitbag ui" nor "kitbag run" continues

@@ -11,8 +11,12 @@ const connection = document.getElementById("connection");
 let view = null;
 let source = null;
 
+function decode(text) {
+  try { return decodeURIComponent(text); } catch { return text; } // an address that somebody has typed
+}
+
 function route() {
-  const [name, id, part] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  const [name, id, part] = location.hash.replace(/^#\/?/, "").split("/").map(decode);
   if (name === "main") { main.focus(); return; }
   view = name === "s" && id ? sessionView(id, part) : name === "compare" && id && part ? compareView(id, part) :
     name === "gateways" ? gatewaysView() : sessionsView();

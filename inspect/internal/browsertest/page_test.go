@@ -53,6 +53,8 @@ func TestList(t *testing.T) {
 	tb.await("the search", "document.querySelectorAll('tbody tr').length === 1")
 	tb.run(chromedp.KeyEvent("\t"), chromedp.KeyEvent("\t"), chromedp.KeyEvent("\r")) // the table can be scrolled, too
 	tb.shows("There is nothing.")
+	tb.goTo("#/%") // not a valid escape
+	tb.shows("Search (key /)")
 }
 
 func TestAnswer(t *testing.T) {
