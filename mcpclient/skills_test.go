@@ -125,7 +125,7 @@ func view(t *testing.T, c *Client, file string) (string, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := skill.ViewContext(t.Context(), skills, skill.Query{Skill: "srv/acme/refunds", File: file})
+	page, err := skill.View(t.Context(), skills, skill.Query{Skill: "srv/acme/refunds", File: file})
 	if err != nil {
 		return fmt.Sprint(problems), err
 	}
@@ -163,7 +163,7 @@ func TestSkillIsFetchedWhenOpened(t *testing.T) {
 				t.Error(text, err)
 			}
 		}
-		page, err := skill.View(skills, skill.Query{Skill: "srv/acme/refunds"})
+		page, err := skill.View(t.Context(), skills, skill.Query{Skill: "srv/acme/refunds"})
 		if err != nil || page.Skill.AllowedTools != nil || page.Skill.Dir != "" || page.Skill.Metadata["version"] != "1.10" {
 			t.Errorf("%+v %v", page, err)
 		}
@@ -229,7 +229,7 @@ func TestChangedSkillIsHeldBack(t *testing.T) {
 		if nf, ok := errors.AsType[*skill.NotFoundError](err); !ok || nf.Kind != "skill" || !strings.Contains(text, ErrChanged.Error()) || !strings.Contains(text, `["files"]`) {
 			t.Errorf("%q %v", text, err)
 		}
-		if _, err := skill.View(old, skill.Query{Skill: "srv/acme/refunds", File: "references/guide.md"}); err == nil {
+		if _, err := skill.View(t.Context(), old, skill.Query{Skill: "srv/acme/refunds", File: "references/guide.md"}); err == nil {
 			t.Error("the changed file is read through the old list")
 		}
 		if diff := pins.pins[key].Diff(); !strings.Contains(diff, skill.Digest([]byte("The guidE."))) {
@@ -240,7 +240,7 @@ func TestChangedSkillIsHeldBack(t *testing.T) {
 			t.Errorf("%q %v", text, err)
 		}
 		// The list that the model was shown is old, and the user has accepted the new one.
-		if _, err := skill.View(old, skill.Query{Skill: "srv/acme/refunds"}); !errors.Is(err, ErrChanged) {
+		if _, err := skill.View(t.Context(), old, skill.Query{Skill: "srv/acme/refunds"}); !errors.Is(err, ErrChanged) {
 			t.Errorf("the old list is used: %v", err)
 		}
 		pins.pins = nil

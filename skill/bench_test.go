@@ -98,7 +98,7 @@ func BenchmarkSection(b *testing.B) {
 	q := Query{Skill: "long", Section: "section-50"}
 	b.ReportAllocs()
 	for b.Loop() {
-		if page, err := View(skills, q); err != nil || len(page.Text) > 1100 {
+		if page, err := View(b.Context(), skills, q); err != nil || len(page.Text) > 1100 {
 			b.Fatal(err)
 		}
 	}

@@ -12,9 +12,9 @@
 //	loader := skill.Merge(skill.In("~/.agents/skills"), skill.FS(bundled))
 //	skills, diagnostics, err := loader.Load(ctx)
 //	prompt += skill.Fragment(skills, 0)                               // names and descriptions
-//	page, err := skill.View(skills, skill.Query{Skill: "pdf"})        // the body
-//	page, err = skill.View(skills, skill.Query{Skill: "pdf", Section: "forms"})
-//	page, err = skill.View(skills, skill.Query{Skill: "pdf", File: "references/forms.md"})
+//	page, err := skill.View(ctx, skills, skill.Query{Skill: "pdf"})        // the body
+//	page, err = skill.View(ctx, skills, skill.Query{Skill: "pdf", Section: "forms"})
+//	page, err = skill.View(ctx, skills, skill.Query{Skill: "pdf", File: "references/forms.md"})
 //
 // When the conversation is summarised, [Reminder] lists the skills that were opened.
 //

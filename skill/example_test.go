@@ -21,7 +21,7 @@ func Example() {
 		fmt.Println(s.Name, s.AllowedTools)
 	}
 	fmt.Print(skills[0].Document().Outline())
-	page, err := skill.View(skills, skill.Query{Skill: "release-notes", Section: "gather"})
+	page, err := skill.View(ctx, skills, skill.Query{Skill: "release-notes", Section: "gather"})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func TestPipes(t *testing.T) {
 	if got := lines(diagnostics); !slices.Equal(got, []string{"0 fatal unreadable"}) {
 		t.Errorf("got %v", diagnostics)
 	}
-	if _, err := skills[0].ReadFile("pipe"); err == nil {
+	if _, err := skills[0].readForModel(t.Context(), "pipe"); err == nil {
 		t.Error("a pipe is read")
 	}
 	if files, err := skills[0].Files(); len(files) != 0 || err != nil {

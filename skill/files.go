@@ -61,11 +61,10 @@ func (s *Skill) Files() ([]File, error) {
 	return list, s.wrap("list the files of", err)
 }
 
-// ReadFile reads a file of the skill by its name relative to the skill's folder,
-// at most 4 MiB. Names and links that lead out of the folder are refused.
-func (s *Skill) ReadFile(name string) ([]byte, error) {
+// readForModel reads a file of at most maxResource bytes.
+func (s *Skill) readForModel(ctx context.Context, name string) ([]byte, error) {
 	if s.Remote != nil {
-		return s.readRemote(context.Background(), name)
+		return s.readRemote(ctx, name)
 	}
 	data, err := s.readFile(name, maxResource)
 	if err != nil {

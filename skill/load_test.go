@@ -247,14 +247,14 @@ func TestLinks(t *testing.T) {
 		"secret", "up/good/SKILL.md", "up", "references/absolute/secret", "../real/SKILL.md", "references/../../real/SKILL.md",
 		"/etc/passwd", filepath.Join(outside, "secret"), `..\real\SKILL.md`, "", ".", "references", "no.md", "\x00",
 	} {
-		if data, err := good.ReadFile(name); err == nil {
+		if data, err := good.readForModel(t.Context(), name); err == nil {
 			t.Errorf("%q reads %q", name, data)
 		} else if strings.Contains(err.Error(), "the secret") {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
 	for _, name := range []string{"references/in.md", "./references/in.md", "references//in.md", "references/same", `references\in.md`} {
-		if data, err := good.ReadFile(name); string(data) != "inside" || err != nil {
+		if data, err := good.readForModel(t.Context(), name); string(data) != "inside" || err != nil {
 			t.Errorf("%q reads %q, %v", name, data, err)
 		}
 	}
@@ -265,7 +265,7 @@ func TestLinks(t *testing.T) {
 	if err := os.Symlink(outside, good.Dir); err != nil {
 		t.Fatal(err)
 	}
-	if data, err := good.ReadFile("secret"); err == nil {
+	if data, err := good.readForModel(t.Context(), "secret"); err == nil {
 		t.Errorf("after the exchange: %q", data)
 	}
 }
@@ -276,10 +276,10 @@ func TestReadFileLimit(t *testing.T) {
 	write(t, dir, "s/assets/big", strings.Repeat("x", maxResource+1))
 	write(t, dir, "s/assets/most", strings.Repeat("x", maxResource))
 	skills, _ := load(t, In(dir))
-	if _, err := skills[0].ReadFile("assets/big"); err == nil || !strings.Contains(err.Error(), "limit") {
+	if _, err := skills[0].readForModel(t.Context(), "assets/big"); err == nil || !strings.Contains(err.Error(), "limit") {
 		t.Errorf("over the limit: %v", err)
 	}
-	if data, err := skills[0].ReadFile("assets/most"); err != nil || len(data) != maxResource {
+	if data, err := skills[0].readForModel(t.Context(), "assets/most"); err != nil || len(data) != maxResource {
 		t.Errorf("at the limit: %d bytes, %v", len(data), err)
 	}
 }

@@ -107,8 +107,9 @@ func (s *Skill) manifestFile(name string) (ManifestFile, error) {
 	return m, nil
 }
 
-// Read returns the content of a file of the skill's manifest. Unlike [Skill.ReadFile] it waits for a skill that is
-// not on this machine until ctx is done. SKILL.md of a skill without a file is made from its fields.
+// Read returns the content of a file of the skill by its name relative to the skill's folder, at most
+// [MaxManifestBytes]. Names and links that lead out of the folder are refused. A file that is not on this machine is
+// fetched, until ctx is done. SKILL.md of a skill without a file is made from its fields.
 func (s *Skill) Read(ctx context.Context, name string) ([]byte, error) {
 	switch {
 	case s.Remote != nil:

@@ -97,10 +97,10 @@ func (slowRemote) Read(ctx context.Context, _ string) ([]byte, error) {
 	return nil, ctx.Err()
 }
 
-func TestViewContextEnds(t *testing.T) {
+func TestViewEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if page, err := ViewContext(ctx, []*Skill{{Name: "a", Remote: slowRemote{}}}, Query{Skill: "a"}); err == nil {
+	if page, err := View(ctx, []*Skill{{Name: "a", Remote: slowRemote{}}}, Query{Skill: "a"}); err == nil {
 		t.Error(page)
 	}
 }

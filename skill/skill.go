@@ -35,7 +35,7 @@ type Skill struct {
 	// Bytes is the size of the SKILL.md.
 	Bytes int
 
-	// Origin and Remote are set for a skill that is not on this machine. Its Body is empty: [ViewContext] fetches it.
+	// Origin and Remote are set for a skill that is not on this machine. Its Body is empty: [View] fetches it.
 	// Origin is where the skill comes from, such as `MCP server "docs"`; users and models are shown it.
 	Origin string
 	Remote Remote

@@ -64,13 +64,8 @@ func (e *NotFoundError) Error() string {
 // View shows a skill, or a part of it, as the Skill tool does. A text over the limit is shown in pieces, with a
 // note how to get the rest: if it has sections, the outline and the first section, else parts of that size. A
 // section without subsections is shown whole, whatever its size. Errors are written for the model; a missing
-// skill, section or file is a [*NotFoundError].
-func View(skills []*Skill, q Query) (*Page, error) {
-	return ViewContext(context.Background(), skills, q)
-}
-
-// ViewContext is [View] that waits for a skill that is not on this machine until ctx is done.
-func ViewContext(ctx context.Context, skills []*Skill, q Query) (*Page, error) {
+// skill, section or file is a [*NotFoundError]. A skill that is not on this machine is fetched, until ctx is done.
+func View(ctx context.Context, skills []*Skill, q Query) (*Page, error) {
 	if q.Limit <= 0 {
 		q.Limit = DefaultLimit
 	}
@@ -140,11 +135,7 @@ func fileList(s *Skill) string {
 
 // viewFile shows a text as it is, markdown by sections, and anything else as data.
 func viewFile(ctx context.Context, s *Skill, q Query) (*Page, error) {
-	read := s.ReadFile
-	if s.Remote != nil {
-		read = func(name string) ([]byte, error) { return s.readRemote(ctx, name) }
-	}
-	data, err := read(q.File)
+	data, err := s.readForModel(ctx, q.File)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fileNotFound(s, q.File)
 	}

@@ -45,7 +45,7 @@ func TestView(t *testing.T) {
 			}
 		}
 		var got string
-		switch page, err := View(skills, q); {
+		switch page, err := View(t.Context(), skills, q); {
 		case err != nil:
 			got = "error: " + err.Error()
 		case page.Data != nil:
@@ -78,12 +78,12 @@ func TestViewBinary(t *testing.T) {
 	write(t, dir, "s/assets/blob", "\x00\x01")
 	skills, _ := load(t, In(dir))
 	for name, want := range map[string]string{"assets/logo.png": "image/png", "assets/blob": "application/octet-stream"} {
-		page, err := View(skills, Query{Skill: "s", File: name})
+		page, err := View(t.Context(), skills, Query{Skill: "s", File: name})
 		if err != nil || page.MediaType != want || page.Text != "" {
 			t.Errorf("%s: %+v, %v", name, page, err)
 		}
 	}
-	if page, _ := View(skills, Query{Skill: "s", File: "assets/logo.png"}); string(page.Data) != png {
+	if page, _ := View(t.Context(), skills, Query{Skill: "s", File: "assets/logo.png"}); string(page.Data) != png {
 		t.Errorf("data %q", page.Data)
 	}
 }
@@ -107,13 +107,13 @@ func TestNotFound(t *testing.T) {
 		{Query{Skill: "xyzzy"}, "skill", []string{"charts", "pdf-forms", "pdf-merge"}},
 		{Query{Skill: "charts", Section: "stacked bar"}, "section", []string{"Stacked bars"}},
 	} {
-		_, err := View(skills, row.q)
+		_, err := View(t.Context(), skills, row.q)
 		e, ok := errors.AsType[*NotFoundError](err)
 		if !ok || e.Kind != row.kind || !slices.Equal(e.Near, row.near) {
 			t.Errorf("%+v: %#v, want near %q", row.q, err, row.near)
 		}
 	}
-	if _, err := View(nil, Query{Skill: "x"}); err == nil {
+	if _, err := View(t.Context(), nil, Query{Skill: "x"}); err == nil {
 		t.Error("a skill is found in an empty list")
 	}
 }

@@ -143,7 +143,7 @@ func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Pa
 		}
 		open = mergeSkills(open, skills)
 	}
-	page, err := skill.ViewContext(ctx, open, q)
+	page, err := skill.View(ctx, open, q)
 	if err == nil || failed == nil && (len(closed) == 0 || c.rules.opaque) {
 		return page, err
 	}
@@ -156,8 +156,8 @@ func (tk *Toolkit) page(ctx context.Context, s *Scope, q skill.Query) (*skill.Pa
 	return nil, fmt.Errorf("skill %q is in %s", q.Skill, c.closedText("", closed, nil, r, true))
 }
 
-// usable returns the catalogue and a state in which the groups that the scope can use are open: with
-// [Discover] and with LabelsOnly every group counts as open.
+// usable returns the catalogue and the scope's state. With [Discover] and with LabelsOnly every group is open in it,
+// because the scope can use the skills of all of them.
 func (tk *Toolkit) usable(s *Scope) (*catalogue, *scopeState) {
 	c := tk.now.Load()
 	r := c.reach(c.current(s))

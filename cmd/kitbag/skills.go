@@ -182,7 +182,7 @@ func skillsShowCommand() *cobra.Command {
 				return fmt.Errorf("no skills below %s; give the folder that has them: kitbag skills show %s FOLDER", strings.Join(orDefaultFolders(args[1:]), ", "), args[0])
 			}
 			q.Skill = args[0]
-			page, err := skill.View(skills, q)
+			page, err := skill.View(cmd.Context(), skills, q)
 			if err != nil {
 				return err
 			}
