@@ -80,9 +80,9 @@ func (r *Rule) effect() Behavior {
 	return Deny
 }
 
-// matches reports whether r covers c, by its own name or by one whose rules the call borrows. Allow rules are not
-// borrowed: a user who allows reading a file has not allowed searching it, or running a program on it. The error
-// says why the pattern is invalid.
+// matches reports whether r covers c: by the name of its tool, or by a name in c.Borrows. Allow rules are not borrowed:
+// a user who allows reading a file has not allowed searching it, or running a program on it. The error says why the
+// pattern is invalid.
 func (r Rule) matches(p *Policy, c *Call) (bool, error) {
 	if r.Names(c.Tool) {
 		if ok, err := r.covers(p, c); ok {

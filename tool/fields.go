@@ -109,8 +109,8 @@ func jsonField(sf reflect.StructField) (f field, nested reflect.Type) {
 	return f, nil
 }
 
-// dominant drops hidden fields and restores the order of declaration. By the rule of encoding/json the least
-// nested field of a name wins, at the same depth the only one whose tag has the name.
+// dominant drops hidden fields and restores the order of declaration. As in encoding/json, of several fields with one
+// name the least nested one wins. At the same depth it is the one that has the name from its tag, if only one has.
 func dominant(all []field) ([]field, error) {
 	slices.SortStableFunc(all, func(a, b field) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(len(a.index), len(b.index)), compareBool(b.named, a.named))

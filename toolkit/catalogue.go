@@ -78,7 +78,8 @@ type place struct {
 	from      *listing // the list that it came from; nil if the host registered it
 }
 
-// Skipped is a tool, source or skill that could not be loaded, and why. The model does not see it.
+// Skipped is a tool, source or skill that could not be loaded, and why. The model does not see it. To log it, print
+// the Reason: if Source and Tool are empty it names the file or server.
 type Skipped struct {
 	Source string // the source that listed it; empty if none did
 	Tool   string // empty if the source or skill itself failed

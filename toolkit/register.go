@@ -223,9 +223,9 @@ func (r *registrar) addEntry(e *entry) {
 	}
 }
 
-// put makes e, which has the place p, a member of g, or of the groups that its setting or its labels name. A
-// setting overrides the group in which the tool was registered, and that overrides the tool's labels, as the host
-// is trusted more than the tool. Labels without a group are kept for ceilings and [Toolkit.Labels].
+// put adds e, whose place is p, to its groups: those of its setting, else the group g in which it was registered,
+// else those that its labels name. The host comes first because it is trusted more than the tool. Labels without a
+// group are kept for ceilings and [Toolkit.Labels].
 func (r *registrar) put(e *entry, p place, g *group) {
 	var own []string
 	explicit := p.set.Groups != nil

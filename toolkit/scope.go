@@ -161,8 +161,8 @@ func (st *scopeState) key() string {
 // would deadlock.
 var errReentrant = errors.New("a hook cannot change the scope whose transition runs it; change another scope, or wait until the transition has ended")
 
-// hookCtx is the context key that marks a scope whose transition runs a hook. It also detects a hook that changes
-// another scope, whose hook changes the first one. A hook that does not pass on its context deadlocks.
+// hookCtx is the context key that marks a scope while its transition runs a hook. So a hook that changes this scope,
+// directly or from a hook of another scope, gets an error. A hook that uses another context deadlocks instead.
 type hookCtx struct{ scope *Scope }
 
 // begin waits for other transitions of the scope. busy is a channel instead of a mutex, so that waiting ends
