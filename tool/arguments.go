@@ -92,19 +92,19 @@ func (v *validator) read(name string, raw json.RawMessage) (parsed *value, notes
 	if json.Valid(raw) { // a field is given twice, it is too deep, or a number is out of range
 		return nil, nil, refuse("The arguments of %s cannot be used: %v. Correct that and call it again.", name, err)
 	}
-	fixed, repairErr := repair(raw)
+	fixed, r, repairErr := repair(raw)
 	switch {
 	case repairErr != nil:
 		return nil, nil, refuse("The arguments of %s are %v, and %v.%s", name, err, repairErr, v.advice())
-	case fixed.truncated:
+	case r.truncated:
 		e := refuse("The arguments of %s were cut off after %d bytes, so nothing was run. Send the whole call again; if it is long, do the work in smaller pieces.", name, len(raw))
 		e.Truncated = true
 		return nil, nil, e
 	}
-	if len(fixed.notes) == 0 { // it was not JSON, so something was left out
-		fixed.notes = []string{"characters that JSON does not know"}
+	if len(r.notes) == 0 { // it was not JSON, so something was left out
+		r.note("characters that JSON does not know")
 	}
-	return fixed.value, fixed.notes, nil
+	return fixed, r.notes, nil
 }
 
 func refuse(format string, a ...any) *ArgumentError {

@@ -58,11 +58,11 @@ func parseText(s string) *value {
 	if t := strings.TrimSpace(s); !strings.HasPrefix(t, "{") && !strings.HasPrefix(t, "[") {
 		return nil
 	}
-	fixed, err := repair([]byte(s))
-	if err != nil || fixed.truncated {
+	v, r, err := repair([]byte(s))
+	if err != nil || r.truncated {
 		return nil
 	}
-	return fixed.value
+	return v
 }
 
 // required returns the names of the fields that must be given, as JSON strings.

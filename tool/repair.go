@@ -16,19 +16,12 @@ const lookahead = 256
 
 var errNoJSON = errors.New("the text has no JSON object")
 
-// repaired is what repair found.
-type repaired struct {
-	value     *value
-	notes     []string // the repairs, in order, each once
-	truncated bool
-}
-
-// repair reads text that is not valid JSON. It fails on text without an object,
-// an array or a string in it, and on several different objects.
-func repair(raw []byte) (repaired, error) {
+// repair reads text that is not valid JSON, and returns the repairer for its notes and whether the text was cut off.
+// It fails on text without an object, an array or a string in it, and on several different objects.
+func repair(raw []byte) (*value, *repairer, error) {
 	r := &repairer{s: raw}
 	v, err := r.document()
-	return repaired{v, r.notes, r.truncated}, err
+	return v, r, err
 }
 
 // A repairer reads what models send in place of JSON: single quotes, Python literals, trailing commas, comments,
@@ -49,7 +42,7 @@ type repairer struct {
 	stop    int     // where a word is known to end; see token
 	pending *string // b in {"a": [1, "b": 2}: a field of the object that was read as an item of the array
 
-	notes     []string
+	notes     []string // the repairs, in order, each once
 	truncated bool
 }
 

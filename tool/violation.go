@@ -119,7 +119,11 @@ func (x *explainer) collect(e *jsonschema.ValidationError) {
 		}
 		x.add(loc, "got %s, want text that matches the pattern %s", x.show(loc), k.Want)
 	case *kind.Format:
-		x.add(loc, "got %s, want the format %s%s", x.show(loc), k.Want, formatSample(k.Want))
+		sample := formatSamples[k.Want]
+		if sample != "" {
+			sample = ", such as " + sample
+		}
+		x.add(loc, "got %s, want the format %s%s", x.show(loc), k.Want, sample)
 	case *kind.ContentEncoding:
 		x.add(loc, "got %s, want text encoded as %s", x.show(loc), k.Want)
 	case *kind.Not:
@@ -414,12 +418,4 @@ func choices(want []any) string {
 		return shown[0]
 	}
 	return "one of " + strings.Join(shown, ", ")
-}
-
-// formatSample shows what a format looks like.
-func formatSample(format string) string {
-	if s := formatSamples[format]; s != "" {
-		return ", such as " + s
-	}
-	return ""
 }
