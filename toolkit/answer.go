@@ -19,10 +19,11 @@ type openGroup struct {
 	empty bool // its sources failed, and it has nothing else
 }
 
-// A toolLine is a tool in an answer; its schema comes with the next step.
+// A toolLine is a tool in an answer, without its schema. Groups is only set by a search.
 type toolLine struct {
-	Name string `json:"name"`
-	Line string `json:"description,omitempty"`
+	Name   string   `json:"name"`
+	Groups []string `json:"groups,omitempty"`
+	Line   string   `json:"description,omitempty"`
 }
 
 // A skillLine is a skill in an answer.
@@ -189,7 +190,7 @@ func (c *catalogue) toolLines(g int, r *scopeState) []toolLine {
 	var out []toolLine
 	for _, e := range c.groups[g].entries {
 		if c.visible(e, r) {
-			out = append(out, toolLine{e.name, firstLine(e.tool.Info().Description)})
+			out = append(out, toolLine{Name: e.name, Line: firstLine(e.tool.Info().Description)})
 		}
 	}
 	return out

@@ -142,13 +142,6 @@ func (tk *Toolkit) loadAll(ctx context.Context, s *Scope) (*catalogue, *scopeSta
 	return c, c.allOpen(r), nil
 }
 
-// A foundTool is a tool in a search's result.
-type foundTool struct {
-	Name   string   `json:"name"`
-	Groups []string `json:"groups,omitempty"`
-	Line   string   `json:"description,omitempty"`
-}
-
 // Search returns the tools that a model could call in the scope if every group were open: at most limit of them, the
 // best matches for the query first, without those that match much worse than the best. An empty query finds all, in
 // order of registration and without a limit. An empty group means any. Search lists sources that
@@ -210,9 +203,9 @@ func (tk *Toolkit) searchTools(ctx context.Context, s *Scope, input json.RawMess
 	if err != nil {
 		return answer{}, err
 	}
-	found := make([]foundTool, 0, len(hits))
+	found := make([]toolLine, 0, len(hits))
 	for _, e := range hits {
-		found = append(found, foundTool{e.name, c.grantedNames(e, r), firstLine(e.tool.Info().Description)})
+		found = append(found, toolLine{e.name, c.grantedNames(e, r), firstLine(e.tool.Info().Description)})
 	}
 	missed := c.failedSources(r)
 	if only >= 0 {
@@ -241,7 +234,7 @@ func (c *catalogue) openHint(s *Scope, e *entry) string {
 
 // foundText formats a result: a line for each tool, and one for the sources that could
 // not be listed.
-func foundText(found []foundTool, missed []string) string {
+func foundText(found []toolLine, missed []string) string {
 	var b strings.Builder
 	if len(found) == 0 {
 		b.WriteString("No tool was found. Try other words, or search in one of the groups with an empty query.\n")
