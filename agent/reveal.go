@@ -20,21 +20,19 @@ import (
 // The State stores only the groups that were open at first, and the name and hash of each later tool: the
 // definitions come from the toolkit. If they have changed there, the next request shows a new first list.
 type revealedTools struct {
-	generation  int
-	scope       json.RawMessage // as it was when the first list was made
-	first       string          // the hash of the digest of the first list
-	head        []tool.Info     // the first list; nil until a State that was loaded is used
+	revealedJSON
+	head        []tool.Info // the first list; nil until a State that was loaded is used
 	headDigest  string
-	changes     []*model.ToolChange
-	stored      []changeJSON // the same, as they are stored
-	digest      string       // of the list that the changes lead to
-	closedSpace int          // estimated tokens of the tools that were shown but can no longer be called
+	changes     []*model.ToolChange // Changes with the definitions
+	digest      string              // of the list that the changes lead to
+	closedSpace int                 // estimated tokens of the tools that were shown but can no longer be called
 }
 
+// revealedJSON is the part that the State stores.
 type revealedJSON struct {
 	Generation int             `json:"generation,omitempty"`
-	Scope      json.RawMessage `json:"scope"`
-	First      string          `json:"first"`
+	Scope      json.RawMessage `json:"scope"` // as it was when the first list was made
+	First      string          `json:"first"` // the hash of the digest of the first list
 	Changes    []changeJSON    `json:"changes,omitempty"`
 }
 
@@ -58,7 +56,7 @@ func (r *run) reveal(req *model.Request) *model.Reveal {
 		return nil
 	}
 	v := r.st.revealed
-	if v == nil || v.generation != r.st.Generation || !r.restore(v, req) || !v.update(req) {
+	if v == nil || v.Generation != r.st.Generation || !r.restore(v, req) || !v.update(req) {
 		v = r.newRevealed(req)
 		r.st.revealed = v
 	}
@@ -74,7 +72,7 @@ func (r *run) newRevealed(req *model.Request) *revealedTools {
 	if err != nil {
 		scope = json.RawMessage("{}") // restore will find another hash
 	}
-	return &revealedTools{generation: r.st.Generation, scope: scope, first: hash([]byte(req.Digest)),
+	return &revealedTools{revealedJSON: revealedJSON{Generation: r.st.Generation, Scope: scope, First: hash([]byte(req.Digest))},
 		head: req.Tools, headDigest: req.Digest, digest: req.Digest}
 }
 
@@ -92,7 +90,7 @@ func (v *revealedTools) update(req *model.Request) bool {
 	n := len(v.changes)
 	if n > 0 && !isAnswer(v.changes[n-1].At) { // its request had no answer
 		n--
-		v.changes, v.stored, v.digest = slices.Clip(v.changes[:n]), slices.Clip(v.stored[:n]), ""
+		v.changes, v.Changes, v.digest = slices.Clip(v.changes[:n]), slices.Clip(v.Changes[:n]), ""
 	}
 	at := 0
 	for _, c := range v.changes {
@@ -110,7 +108,7 @@ func (v *revealedTools) update(req *model.Request) bool {
 	}
 	if c.Add != nil || c.Remove != nil {
 		c.At = len(req.Messages)
-		v.changes, v.stored = append(v.changes, c), append(v.stored, storedChange(c))
+		v.changes, v.Changes = append(v.changes, c), append(v.Changes, storedChange(c))
 	}
 	v.digest = req.Digest
 	return true
@@ -176,7 +174,7 @@ func definitionHash(t *tool.Info) string {
 
 // closedSpace estimates the tokens of tools in a request that can no longer be called.
 func (r *run) closedSpace() int {
-	if v := r.st.revealed; r.a.reveals && v != nil && v.generation == r.st.Generation {
+	if v := r.st.revealed; r.a.reveals && v != nil && v.Generation == r.st.Generation {
 		return v.closedSpace
 	}
 	return 0
@@ -189,7 +187,7 @@ func (r *run) restore(v *revealedTools, req *model.Request) bool {
 		return true
 	}
 	var scope toolkit.Scope
-	if scope.UnmarshalJSON(v.scope) != nil {
+	if scope.UnmarshalJSON(v.Scope) != nil {
 		return false
 	}
 	view, err := r.cfg.Toolkit.View(r.ctx, &scope)
@@ -198,7 +196,7 @@ func (r *run) restore(v *revealedTools, req *model.Request) bool {
 	}
 	first := new(model.Request)
 	r.addTools(first, view)
-	if hash([]byte(first.Digest)) != v.first {
+	if hash([]byte(first.Digest)) != v.First {
 		return false
 	}
 	known := map[shownTool]tool.Info{}
@@ -213,8 +211,8 @@ func (r *run) restore(v *revealedTools, req *model.Request) bool {
 	for _, t := range append(own, listed...) {
 		learn(t.Info())
 	}
-	changes := make([]*model.ToolChange, 0, len(v.stored))
-	for _, c := range v.stored {
+	changes := make([]*model.ToolChange, 0, len(v.Changes))
+	for _, c := range v.Changes {
 		change := &model.ToolChange{At: c.At, Remove: c.Remove}
 		for _, name := range c.Add {
 			t, ok := known[name]
@@ -241,12 +239,12 @@ func (v *revealedTools) toJSON() *revealedJSON {
 	if v == nil {
 		return nil
 	}
-	return &revealedJSON{v.generation, v.scope, v.first, v.stored}
+	return &v.revealedJSON
 }
 
 func (in *revealedJSON) revealed() *revealedTools {
 	if in == nil {
 		return nil
 	}
-	return &revealedTools{generation: in.Generation, scope: in.Scope, first: in.First, stored: in.Changes}
+	return &revealedTools{revealedJSON: *in}
 }
