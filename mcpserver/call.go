@@ -69,7 +69,7 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpc.Error) 
 	if err != nil {
 		return nil, rpc.Errorf(mcp.INTERNAL_ERROR, "%v", err)
 	}
-	r.era.viewed(v, false)
+	r.revision.viewed(v, false)
 	t, input, err := v.Resolve(ctx, p.Name, p.Arguments)
 	if err != nil {
 		return failure(denial.Hidden(r.policy(), p.Name, err).Error()), nil
@@ -101,7 +101,7 @@ func (r *request) runTool(ctx context.Context, p *callParams) (any, *rpc.Error) 
 	if res.Outcome == message.OutcomeSuccess {
 		v.Advance(t.Info().Name)
 	}
-	if err := r.era.called(ctx, r); err != nil {
+	if err := r.revision.called(ctx, r); err != nil {
 		return nil, err
 	}
 	return r.result(res), nil
@@ -121,7 +121,7 @@ func (r *request) permit(ctx context.Context, t tool.Tool, input json.RawMessage
 		if err != nil {
 			return nil, failure(err.Error())
 		}
-		if refused := r.era.askAbout(ctx, r, about{p, call, preview, d}); refused != nil {
+		if refused := r.revision.askAbout(ctx, r, about{p, call, preview, d}); refused != nil {
 			return nil, refused
 		}
 		return &d.Judgement, nil

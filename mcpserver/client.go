@@ -57,7 +57,7 @@ type owner struct {
 	kept     wire.Budget // bytes of events that are kept for clients that reconnect
 }
 
-// sharedCalls is how many times Limits.Calls all clients of a credential can have together.
+// All clients of a credential together may have sharedCalls times Limits.Calls requests in flight.
 const sharedCalls = 16
 
 // maxKept is how many bytes of events are kept for all sessions of a credential; with several credentials each has

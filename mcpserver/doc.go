@@ -70,11 +70,13 @@
 // and the sessions are notified as if all lists had changed.
 //
 // Requests in flight and sessions of each credential and of each [Identity] are limited over all replicas, and so is how
-// often tools run; see [Rate]. Of the limits for requests and sessions each replica has a part, and together the parts never
-// exceed the limit. A replica that needs more takes what no other has, and gives back after a second or two what it does not
-// need. Two things can exceed a limit: a session that a replica takes over counts, but is not refused; and what a replica
-// that cannot reach the Shared has in flight is not counted after the others have removed it. The other limits are for each
-// replica. While a replica cannot reach the Shared for several seconds, it refuses requests of sessions, because others may
+// often tools run; see [Rate]. For requests and sessions each replica reserves a part of the limit. It takes more of what no
+// replica has reserved when it needs it, and gives it back within two seconds. Two things can exceed a limit:
+//
+//   - A session that a replica takes over counts, but is not refused.
+//   - Requests in flight on a replica that cannot reach the Shared do not count after the others have removed it.
+//
+// The other limits are for each replica. While a replica cannot reach the Shared for several seconds, it refuses requests of sessions, because others may
 // have taken them over, and requests of identities that had none in flight.
 // [Server.ResourceUpdated] notifies the clients of one replica: call it on all of them.
 //
@@ -131,5 +133,5 @@ package mcpserver
 //   - client: the owner of limits and of the state of tools, with its state as plain values. session: a client that
 //     the server can also send requests to. registry: all clients.
 //   - request: a request in flight and the methods that all revisions have. What depends on the revision is
-//     behind the interface era, which *session and *sessionless implement.
-//   - Server, and a file for each transport, which decides the era of a message.
+//     behind the interface revision, which *session and *sessionless implement.
+//   - Server, and a file for each transport, which decides the revision of a message.

@@ -42,7 +42,8 @@ type Identity struct {
 	// so is one with the name of a [Credential].
 	Name string
 
-	// Grant names what the fields below allow. They must be the same whenever Name and Grant are.
+	// Grant names the values of the fields below: identities with the same Name and Grant must have the same Ceiling,
+	// Policy, Sessions and Calls.
 	Grant   string
 	Ceiling toolkit.Ceiling    // limits what its sessions may see; the zero Ceiling is no limit
 	Policy  *permission.Policy // unless nil, replaces Config.Policy
@@ -192,7 +193,7 @@ type account struct {
 	kept   bool            // it is in the configuration, or that of all clients without authentication
 
 	used     time.Time // guarded by registry.mu, like requests; when requests was changed
-	requests int       // between account and leave, in which their bodies may not have arrived
+	requests int       // that are being handled, with those whose bodies have not arrived; see account and leave
 }
 
 // minKept is how long an account is kept at least.

@@ -76,7 +76,7 @@ func (r *request) listTools(ctx context.Context) (any, *rpc.Error) {
 	for i, info := range infos {
 		list[i] = describe(info, r.granted(r.tk.Labels(info.Name)))
 	}
-	r.era.viewed(v, true)
+	r.revision.viewed(v, true)
 	return page("tools", list, next), nil
 }
 

@@ -18,7 +18,7 @@ type registry struct {
 	ctx       context.Context // of all clients
 	store     replica.Store
 	anonymous *account       // of all clients over HTTP, if there is no authentication
-	divide    func(*account) // is called for a new account; nil without replicas
+	divide    func(*account) // divides the limits of a new account among the replicas; nil without replicas
 
 	mu        sync.Mutex
 	closed    bool
@@ -42,7 +42,7 @@ func newRegistry(ctx context.Context, cat *catalogue, store replica.Store) *regi
 	return g
 }
 
-// newAccount returns an account with the usual limits, of which there are so many.
+// newAccount returns an account whose limits depend on the number of identities; see newOwner.
 func (g *registry) newAccount(id Identity, key string, identities int) *account {
 	a := &account{Identity: id, key: key, owner: newOwner(&g.cat.limits, identities)}
 	var common []*replica.Rate
@@ -71,7 +71,7 @@ func (g *registry) newClient(who *account, shared bool) *client {
 	return c
 }
 
-// newSession returns a session that is not registered yet; see add and register.
+// newSession returns a session that is not registered yet; see notify and register.
 func (g *registry) newSession(who *account) *session {
 	return newSession(g.newClient(who, false))
 }
@@ -89,8 +89,8 @@ func (g *registry) sharedClient(who *account) *client {
 	return who.shared
 }
 
-// add registers a session for changes of the toolkit.
-func (g *registry) add(c *session) {
+// notify lets a session that is not over HTTP be notified of changes of the toolkit. For others see register.
+func (g *registry) notify(c *session) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.scopes[c.state.Scope] = c

@@ -376,7 +376,7 @@ func (c *session) restore(rec *record) (map[string]bool, error) {
 func (c *session) watchAgain(uris map[string]bool) {
 	ctx, cancel := context.WithTimeout(c.ctx, acceptTimeout)
 	defer cancel()
-	r := &request{client: c.client, era: c, msg: &rpc.Message{Method: "resources/subscribe"}, tk: c.cat.cfg.Toolkit, scope: c.state.Scope, log: c.log}
+	r := &request{client: c.client, revision: c, msg: &rpc.Message{Method: "resources/subscribe"}, tk: c.cat.cfg.Toolkit, scope: c.state.Scope, log: c.log}
 	for uri := range uris {
 		if r.watchFor(ctx, c, uri) != nil {
 			c.updated(uri) // reading the resource returns the error to the client

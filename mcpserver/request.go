@@ -21,7 +21,7 @@ import (
 // A request is a request in flight.
 type request struct {
 	*client
-	era era
+	revision revision
 	msg *rpc.Message
 	out wire.Responder
 
@@ -42,10 +42,10 @@ type object = map[string]any
 // A handler handles a request, and returns its result.
 type handler func(*request, context.Context) (any, *rpc.Error)
 
-// An era is what depends on whether a client has a session: *session is the era before revision 2026-07-28,
-// *sessionless the one from then on.
-type era interface {
-	// method returns the handler of a method that only this era has; nil for other methods.
+// A revision is what depends on the protocol's revision: *session is for those before 2026-07-28, in which clients have
+// sessions, *sessionless for those from then on.
+type revision interface {
+	// method returns the handler of a method that only these revisions have; nil for other methods.
 	method(name string) handler
 	// withHost runs do with a host that asks the client, and with a logger.
 	withHost(ctx context.Context, r *request, do handler) (any, *rpc.Error)
@@ -102,34 +102,34 @@ func (r *request) recovered(ctx context.Context, do handler) (result any, err *r
 	return do(r, ctx)
 }
 
-// dispatch runs the method of the request. A method of the other era, or of a capability that is not declared, is
+// dispatch runs the method of the request. A method of other revisions, or of a capability that is not declared, is
 // an unknown method.
 func (r *request) dispatch(ctx context.Context) (any, *rpc.Error) {
 	switch name := r.msg.Method; {
 	case name == "tools/list":
 		return r.listTools(ctx)
 	case name == "tools/call":
-		return r.era.withHost(ctx, r, (*request).callTool)
+		return r.revision.withHost(ctx, r, (*request).callTool)
 	case name == "groups/list":
 		return r.listGroups()
 	case name == "prompts/list" && r.cat.hasPrompts():
 		return r.listPrompts(ctx)
 	case name == "prompts/get" && r.cat.hasPrompts():
-		return r.era.withHost(ctx, r, (*request).getPrompt)
+		return r.revision.withHost(ctx, r, (*request).getPrompt)
 	case name == "resources/list" && r.cat.hasResources():
 		return r.listResources(ctx)
 	case name == "resources/templates/list" && r.cat.hasResources():
 		return r.listTemplates(ctx)
 	case name == "resources/read" && r.cat.hasResources():
-		return r.era.withHost(ctx, r, (*request).readResource)
+		return r.revision.withHost(ctx, r, (*request).readResource)
 	case name == "skills/list" && r.cat.hasSkills():
 		return r.listSkills(ctx)
 	case name == "skills/get" && r.cat.hasSkills():
 		return r.getSkill(ctx)
 	case name == "completion/complete" && r.cat.completes:
-		return r.era.withHost(ctx, r, (*request).complete)
+		return r.revision.withHost(ctx, r, (*request).complete)
 	default:
-		if own := r.era.method(name); own != nil {
+		if own := r.revision.method(name); own != nil {
 			return own(r, ctx)
 		}
 		return nil, rpc.Errorf(mcp.METHOD_NOT_FOUND, "unknown method %q", name)

@@ -28,7 +28,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	inputEnded := make(chan struct{})
 	client.inputEnded = inputEnded
 	c := &stdioConn{session: newSession(client), single: s.single, out: wire.NewLines(out), slots: newSlots(&s.cat.limits)}
-	s.reg.add(c.session)
+	s.reg.notify(c.session)
 	defer s.reg.remove(c.session)
 	ctx, cancel := context.WithCancel(ctx)
 	var pump sync.WaitGroup
@@ -71,7 +71,7 @@ func closeReader(in io.Reader) {
 	}
 }
 
-// A stdioConn is a client over stdio, whose messages may be of either era.
+// A stdioConn is a client over stdio, whose messages may be of any revision.
 type stdioConn struct {
 	*session
 	single *sessionless
@@ -119,7 +119,7 @@ func (c *stdioConn) handleLine(ctx context.Context, l wire.Line) {
 	})
 }
 
-// serve handles a message and writes the answer. Each request says which era it is of.
+// serve handles a message and writes the answer. Each request names its revision.
 func (c *stdioConn) serve(ctx context.Context, m *rpc.Message) {
 	var answer []byte
 	if m.IsRequest() && mcp.IsModernProtocol(m.Meta.Version) {

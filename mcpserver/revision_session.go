@@ -13,7 +13,7 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// This file is the era of the protocol before revision 2026-07-28, in which clients have sessions.
+// This file has the revisions of the protocol before 2026-07-28, in which clients have sessions.
 
 // handle handles a message and returns its answer, and the error in the answer, if any. The answer is nil for
 // notifications and answers, and for cancelled requests.
@@ -31,7 +31,7 @@ func (c *session) handle(ctx context.Context, m *rpc.Message, out wire.Responder
 		c.touch()
 		return rpc.Answer(m.ID, object{}, nil), nil
 	}
-	r := &request{client: c.client, era: c, msg: m, out: out, tk: c.cat.cfg.Toolkit, scope: c.state.Scope, log: c.log,
+	r := &request{client: c.client, revision: c, msg: m, out: out, tk: c.cat.cfg.Toolkit, scope: c.state.Scope, log: c.log,
 		notFoundCode: mcp.RESOURCE_NOT_FOUND}
 	return r.serve(ctx, nil)
 }
@@ -49,7 +49,7 @@ func (c *session) handleNotification(m *rpc.Message) {
 	}
 }
 
-// method implements era.
+// method implements revision.
 func (c *session) method(name string) handler {
 	switch name {
 	case "initialize":
@@ -127,13 +127,13 @@ func (c *session) subscribe(r *request, ctx context.Context) (any, *rpc.Error) {
 	return object{}, nil
 }
 
-// withHost implements era. The host asks on the stream of the request.
+// withHost implements revision. The host asks on the stream of the request.
 func (c *session) withHost(ctx context.Context, r *request, do handler) (any, *rpc.Error) {
 	ctx = context.WithValue(context.WithValue(ctx, sessionKey{}, c.ctx), responderKey{}, r.out)
 	return r.logged(host.With(ctx, c.host), do)
 }
 
-// viewed implements era. If the client only calls a tool, the list that it has stays.
+// viewed implements revision. If the client only calls a tool, the list that it has stays.
 func (c *session) viewed(v *toolkit.View, listed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +142,7 @@ func (c *session) viewed(v *toolkit.View, listed bool) {
 	}
 }
 
-// called implements era.
+// called implements revision.
 func (c *session) called(ctx context.Context, r *request) *rpc.Error {
 	changed := c.toolsChange(ctx)
 	if c.cat.cfg.upstream != nil { // the call may have started a server that has prompts or resources
@@ -155,7 +155,7 @@ func (c *session) called(ctx context.Context, r *request) *rpc.Error {
 	return nil
 }
 
-// askAbout implements era.
+// askAbout implements revision.
 func (c *session) askAbout(ctx context.Context, r *request, a about) object {
 	name, d := a.call.Tool, a.decision
 	if !c.values().Abilities.Form || !r.out.Streams() {

@@ -20,9 +20,9 @@ import (
 	"github.com/kitbag-go/kitbag/toolkit"
 )
 
-// This file is the era of the protocol from revision 2026-07-28 on, in which clients have no sessions.
+// This file has the revisions of the protocol from 2026-07-28 on, in which clients have no sessions.
 
-// sessionless is the era of clients without sessions. It implements era.
+// sessionless is the revision of clients without sessions.
 type sessionless struct {
 	reg *registry
 	lot *park.Lot
@@ -31,12 +31,12 @@ type sessionless struct {
 // handle handles a request of a client, whose _meta the caller has checked. It returns the answer as
 // [session.handle] does.
 func (e *sessionless) handle(ctx context.Context, c *client, m *rpc.Message, out wire.Responder) ([]byte, *rpc.Error) {
-	r := &request{client: c, era: e, msg: m, out: out, scope: c.state.Scope.Sub(), notFoundCode: mcp.INVALID_PARAMS, anyStructured: true}
+	r := &request{client: c, revision: e, msg: m, out: out, scope: c.state.Scope.Sub(), notFoundCode: mcp.INVALID_PARAMS, anyStructured: true}
 	r.tk = c.cat.static.pick(ctx, r.scope)
 	return r.serve(ctx, r.addResultFields)
 }
 
-// addResultFields adds the fields that results must have in this era.
+// addResultFields adds the fields that results must have in these revisions.
 func (r *request) addResultFields(o object) {
 	if o["resultType"] == nil {
 		o["resultType"] = "complete"
@@ -53,7 +53,7 @@ func (r *request) addResultFields(o object) {
 	}
 }
 
-// method implements era.
+// method implements revision.
 func (e *sessionless) method(name string) handler {
 	switch name {
 	case "server/discover":
@@ -68,7 +68,7 @@ func (e *sessionless) method(name string) handler {
 	return nil
 }
 
-// discover handles server/discover. In this era a capability that is not in the specification is an extension.
+// discover handles server/discover. Here a capability that is not in the specification is an extension.
 func (e *sessionless) discover(r *request, ctx context.Context) (any, *rpc.Error) {
 	result, _ := r.discover(ctx)
 	o := result.(object)
@@ -87,7 +87,7 @@ func (e *sessionless) discover(r *request, ctx context.Context) (any, *rpc.Error
 	return o, nil
 }
 
-// withHost implements era. To ask, the host answers the request with the question; see package park.
+// withHost implements revision. To ask, the host answers the request with the question; see package park.
 func (e *sessionless) withHost(ctx context.Context, r *request, do handler) (any, *rpc.Error) {
 	var p struct {
 		Answers map[string]json.RawMessage `json:"inputResponses"`
@@ -143,16 +143,16 @@ func (r *request) missing(capabilities object) *rpc.Error {
 	return e
 }
 
-// viewed implements era: lists do not change.
+// viewed implements revision: lists do not change.
 func (e *sessionless) viewed(*toolkit.View, bool) {}
 
-// called implements era: listeners are notified.
+// called implements revision: listeners are notified.
 func (e *sessionless) called(context.Context, *request) *rpc.Error { return nil }
 
 // askID is the key of the question in the inputRequests that a client without sessions gets.
 const askID = "allow"
 
-// askAbout implements era. The server stores nothing between the question and the answer: the call has not
+// askAbout implements revision. The server stores nothing between the question and the answer: the call has not
 // started, and the ticket identifies it.
 func (e *sessionless) askAbout(ctx context.Context, r *request, a about) object {
 	name, d := a.call.Tool, a.decision
