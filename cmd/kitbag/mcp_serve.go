@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"runtime/debug"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -308,8 +308,11 @@ func openDatabase[T any](ctx context.Context, where, url string, open func(conte
 // machines.
 func (f *serveFlags) serve(cmd *cobra.Command, metrics *gatewayMetrics, cfg *mcpgateway.Config) error {
 	if os.Getenv("GOGC") == "" {
-		// The heap is small, and a call allocates 30 KB: by default a sixth of the CPU time would be garbage collection.
-		defer debug.SetGCPercent(debug.SetGCPercent(300))
+		// The heap is small, and a call allocates 30 KB: by default a sixth of the CPU time would be garbage collection. These
+		// bytes, which are never touched and so use no memory, let it grow by a constant before it is collected; a larger
+		// GOGC would multiply it, with thousands of tools too.
+		ballast := make([]byte, 16<<20)
+		defer runtime.KeepAlive(ballast)
 	}
 	g := metrics.gateway
 	l, err := f.listen(cmd, "--http", f.http)
