@@ -198,9 +198,11 @@ func (w *walker) tooMany(starts, named []arg) bool {
 	if w.expanded > maxBudget {
 		return true
 	}
-	if w.expanded += len(starts) * max(len(named), 1); w.expanded <= maxBudget {
+	// Each path that an action reads is searched below each starting point.
+	if w.expanded += len(starts) * max(len(named), 1); w.expanded <= maxBudget && len(starts) <= maxExpanded {
 		return false
 	}
+	w.expanded = maxBudget + 1
 	w.denyDynamic("find acts on too many combinations of paths and names")
 	return true
 }

@@ -80,3 +80,13 @@ func TestLinear(t *testing.T) {
 		}
 	}
 }
+
+// TestFindLimit checks that find with an action has a limit of starting points: each file that the action reads is
+// searched below each of them.
+func TestFindLimit(t *testing.T) {
+	for n, want := range map[int]bool{10: true, maxExpanded: true, maxExpanded + 1: false, 1500: false} {
+		if why := Analyze("find "+strings.Repeat("a ", n)+"-exec wc -l {} +", here).ReadOnly(); (why == "") != want {
+			t.Errorf("%d starting points: %q", n, why)
+		}
+	}
+}
