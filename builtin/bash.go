@@ -240,14 +240,6 @@ func (c *clip) last(exit Exit, timedOut bool, in bashIn) tool.Chunk {
 	return ch
 }
 
-// commandOf returns the command in a call's arguments, whatever their other members are: the tool accepts numbers
-// in more forms than encoding/json does, such as 1e3.
-func commandOf(input []byte) (string, bool) {
-	var in struct{ Command string }
-	err := json.Unmarshal(input, &in)
-	return in.Command, err == nil
-}
-
 // Judge implements [tool.Judge].
 func (b *bash) Judge(c *permission.Call) {
 	call := &bashCall{bash: b, at: b.place(nil), outside: b.confined && outside(c.Input)}

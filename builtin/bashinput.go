@@ -1,0 +1,100 @@
+package builtin
+
+import (
+	"bytes"
+	"encoding/json"
+	"unicode/utf8"
+)
+
+// commandOf returns the command in a call's arguments, whatever their other members are: the tool accepts numbers
+// in more forms than encoding/json does, such as 1e3.
+func commandOf(input []byte) (string, bool) {
+	if command, ok := plainCommand(input); ok {
+		return string(command), true
+	}
+	var in struct{ Command string }
+	err := json.Unmarshal(input, &in)
+	return in.Command, err == nil
+}
+
+// plainCommand reads arguments in the usual form: only bashIn's fields, of their usual types, without escapes. For any
+// other form it returns false. Its result equals that of encoding/json, which FuzzPlainCommand checks. Every permission
+// decision about a command begins here, and costs a sixth more without it.
+func plainCommand(input []byte) (command []byte, ok bool) {
+	c := inputCursor{rest: input}
+	if !c.take("{") {
+		return nil, false
+	}
+	for {
+		switch {
+		case c.take(`"command"`):
+			if command, ok = c.member(); !ok {
+				return nil, false
+			}
+		case c.take(`"description"`):
+			if _, ok = c.member(); !ok {
+				return nil, false
+			}
+		case c.take(`"timeout"`):
+			if !c.take(":") || !c.number() {
+				return nil, false
+			}
+		default:
+			return nil, false
+		}
+		if c.take("}") {
+			return command, len(c.skip()) == 0
+		}
+		if !c.take(",") {
+			return nil, false
+		}
+	}
+}
+
+// An inputCursor scans JSON.
+type inputCursor struct{ rest []byte }
+
+// skip skips white space and returns the rest.
+func (c *inputCursor) skip() []byte {
+	for len(c.rest) > 0 && (c.rest[0] == ' ' || c.rest[0] == '\n' || c.rest[0] == '\t' || c.rest[0] == '\r') {
+		c.rest = c.rest[1:]
+	}
+	return c.rest
+}
+
+func (c *inputCursor) take(token string) bool {
+	if rest := c.skip(); len(rest) < len(token) || string(rest[:len(token)]) != token {
+		return false
+	}
+	c.rest = c.rest[len(token):]
+	return true
+}
+
+// number skips digits that fit into an int.
+func (c *inputCursor) number() bool {
+	digits := c.skip()
+	c.rest = bytes.TrimLeft(digits, "0123456789")
+	n := len(digits) - len(c.rest)
+	return n > 0 && n < 10 && (digits[0] != '0' || n == 1)
+}
+
+// member returns the string that is the value of a name.
+func (c *inputCursor) member() ([]byte, bool) {
+	if !c.take(":") || !c.take(`"`) {
+		return nil, false
+	}
+	ascii := true
+	for i := range len(c.rest) {
+		switch b := c.rest[i]; {
+		case b == '"':
+			text := c.rest[:i]
+			c.rest = c.rest[i+1:]
+			return text, ascii || utf8.Valid(text)
+		case b == '\\' || b < ' ':
+			return nil, false
+		case b >= utf8.RuneSelf:
+			ascii = false
+		}
+	}
+	return nil, false
+}
