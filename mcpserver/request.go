@@ -22,8 +22,8 @@ import (
 type request struct {
 	*client
 	revision revision
-	msg *rpc.Message
-	out wire.Responder
+	msg      *rpc.Message
+	out      wire.Responder
 
 	tk       *toolkit.Toolkit
 	scope    *toolkit.Scope // the session's; without sessions, one for this request only
