@@ -51,9 +51,9 @@ func (n *node) MarshalJSON() ([]byte, error) {
 
 func (n *node) is(open byte) bool { return len(n.raw) > 0 && n.raw[0] == open }
 
-// object parses n's members, but not their values: most of a State does not change in
-// a step, and equal bytes need not be parsed.
-func (n *node) object() error {
+// parseMembers parses n as an object, but not the values of its members: most of a State does not change in a
+// step, and equal bytes need not be parsed.
+func (n *node) parseMembers() error {
 	if n.members != nil {
 		return nil
 	}
@@ -68,8 +68,8 @@ func (n *node) object() error {
 	return nil
 }
 
-// array parses n's items, but not their values.
-func (n *node) array() error {
+// parseItems parses n as an array, but not its items.
+func (n *node) parseItems() error {
 	if n.items != nil {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (n *node) array() error {
 // isSorted reports whether n is an object that MarshalJSON would write unchanged. The members of a struct are in
 // the order of its fields, and applying a change to them would lose that.
 func (n *node) isSorted() bool {
-	if !n.is('{') || n.object() != nil {
+	if !n.is('{') || n.parseMembers() != nil {
 		return false
 	}
 	again, err := json.Marshal(n.members)
@@ -90,10 +90,10 @@ func (n *node) isSorted() bool {
 // diff returns the change that makes old, an object, into new. Neither has
 // been changed since it was parsed.
 func diff(old, new *node) (*change, error) {
-	if err := old.object(); err != nil {
+	if err := old.parseMembers(); err != nil {
 		return nil, err
 	}
-	if err := new.object(); err != nil {
+	if err := new.parseMembers(); err != nil {
 		return nil, err
 	}
 	c := &change{Set: map[string]json.RawMessage{}, Splice: map[string]splice{}, In: map[string]*change{}}
@@ -127,10 +127,10 @@ func diff(old, new *node) (*change, error) {
 // diffItems returns the splice between the common beginning and the common end of two arrays. It is minimal
 // for the changes that occur: arrays grow at the end, lose their beginning, or one element is replaced.
 func diffItems(old, new *node) (splice, error) {
-	if err := old.array(); err != nil {
+	if err := old.parseItems(); err != nil {
 		return splice{}, err
 	}
-	if err := new.array(); err != nil {
+	if err := new.parseItems(); err != nil {
 		return splice{}, err
 	}
 	a, b := old.items, new.items
@@ -148,7 +148,7 @@ func diffItems(old, new *node) (splice, error) {
 // apply changes n, an object. A change that does not match is an error: a record was lost or altered, even if all
 // checksums are right.
 func (n *node) apply(c *change) error {
-	if err := n.object(); err != nil {
+	if err := n.parseMembers(); err != nil {
 		return err
 	}
 	n.raw = nil
@@ -161,7 +161,7 @@ func (n *node) apply(c *change) error {
 	for name, s := range c.Splice {
 		m := n.members[name]
 		if m == nil {
-			return fmt.Errorf("member %q that it changes does not exist", name)
+			return fmt.Errorf("it changes the member %q, which does not exist", name)
 		}
 		if err := m.splice(s); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -170,7 +170,7 @@ func (n *node) apply(c *change) error {
 	for name, in := range c.In {
 		m := n.members[name]
 		if m == nil || in == nil {
-			return fmt.Errorf("member %q that it changes does not exist", name)
+			return fmt.Errorf("it changes the member %q, which does not exist", name)
 		}
 		if err := m.apply(in); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -180,7 +180,7 @@ func (n *node) apply(c *change) error {
 }
 
 func (n *node) splice(s splice) error {
-	if err := n.array(); err != nil {
+	if err := n.parseItems(); err != nil {
 		return err
 	}
 	if s.At < 0 || s.Drop < 0 || s.At > len(n.items) || s.Drop > len(n.items)-s.At {

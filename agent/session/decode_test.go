@@ -11,7 +11,7 @@ import (
 func TestDecode(t *testing.T) {
 	whole := &event.RunStart{Header: event.Header{Type: "run_start", Run: "secret"}}
 	data := []byte(`{"type":"run_start","run":"secret"}`)
-	ev := Event{Data: data, decoded: whole, from: &data[0]}
+	ev := Event{Data: data, decoded: whole, first: &data[0]}
 	if got, err := ev.Decode(); err != nil || got != event.Event(whole) {
 		t.Errorf("%v, %v; want the event itself", got, err)
 	}

@@ -16,8 +16,7 @@ const suffix = ".jsonl"
 // Dir returns a store that keeps each session in a file of the directory, named after its id: JSON lines with
 // checksums, to which records are only appended. So messages stay in the file until the session is deleted,
 // even those that a compaction of the agent has replaced. Waiting inputs are in a second file of the session.
-// The directory is created, with mode 0700, if it does not exist. Files
-// have mode 0600.
+// The directory is created, with mode 0700, if it does not exist. Files have mode 0600.
 //
 // The store is an [Inbox], a [Watcher], which yields an event at most 100 ms after it was written, and a
 // [Reader]. A watcher does not wait for the fsync of what it reads: if the machine loses power at that moment,
@@ -62,22 +61,27 @@ func (d *dir) Open(ctx context.Context, id string) (Log, error) {
 // openLocked opens a file and locks it. The name is resolved within the directory only: a symbolic link
 // cannot lead outside of it.
 func (d *dir) openLocked(name string, flag int) (*os.File, error) {
+	return openLocked(name, d.root.Stat, func(name string) (*os.File, error) { return d.root.OpenFile(name, flag, 0o600) })
+}
+
+// openLocked opens a file and locks it. It opens the name again if the file was deleted or replaced before it was
+// locked.
+func openLocked(name string, stat func(string) (fs.FileInfo, error), open func(string) (*os.File, error)) (*os.File, error) {
 	for {
-		f, err := d.root.OpenFile(name, flag, 0o600)
+		f, err := open(name)
 		if err != nil {
 			return nil, err
 		}
 		if err := lock(f); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		ok, err := isNamed(f, d.root.Stat, name)
+		ok, err := isNamed(f, stat, name)
 		if ok {
 			return f, nil
 		}
 		if err = errors.Join(err, release(f)); err != nil {
 			return nil, err
 		}
-		// The file was deleted before it was locked.
 	}
 }
 
@@ -252,16 +256,8 @@ func (d *dir) readLog(id string, seq int64) (*logFile, error) {
 	return l, errors.Join(err, f.Close())
 }
 
-// openRegular opens a file for reading. It refuses pipes, since opening one may block.
 func (d *dir) openRegular(name string) (*os.File, error) {
-	info, err := d.root.Stat(name)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", name)
-	}
-	return d.root.Open(name)
+	return openIfRegular(name, d.root.Stat, d.root.Open)
 }
 
 func (d *dir) Read(ctx context.Context, id string, seq int64) (Info, []Record, error) {

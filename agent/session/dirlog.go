@@ -87,7 +87,7 @@ func (l *dirLog) Append(ctx context.Context, rec Record) error {
 	for _, in := range rec.Consumed {
 		l.end.consumed[in.ID] = Entry{Record: rec.Seq}
 	}
-	l.pass(rec)
+	l.notifyFollowers(rec)
 	return nil
 }
 
@@ -107,7 +107,7 @@ func (l *dirLog) checkConsumed(rec Record) error {
 // next returns the summary of the session after rec.
 func (l *logFile) next(rec Record, now time.Time) summary {
 	in := l.info("")
-	in.after(rec, now)
+	in.update(rec, now)
 	return summary{Seq: in.Seq, Event: in.Event, Consumed: l.Consumed + len(rec.Consumed), Status: in.Status, Labels: maps.Clone(in.Labels), Updated: now}
 }
 

@@ -16,11 +16,11 @@ import (
 // pollEvery is the interval at which a watcher checks the file of a session that its store has not opened.
 const pollEvery = 50 * time.Millisecond
 
-// followRest is how long a watcher rests after it has taken what its store has appended: to be woken for each record would
-// cost a step more than the records do.
-const followRest = 100 * time.Millisecond
+// followPause is the minimum interval at which a watcher receives the records that its own store appends. Waking it
+// for every record would slow the run down more than storing the records does.
+const followPause = 100 * time.Millisecond
 
-// Watch reads the file once, and then what is appended. What this store appends is passed on without the file.
+// Watch reads the file once, and then what is appended. It gets records that this store appends from memory.
 func (d *dir) Watch(ctx context.Context, id string, after int64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if err := CheckID(id); err != nil {
@@ -53,7 +53,7 @@ type dirWatch struct {
 
 func (w *dirWatch) run(ctx context.Context, yield func(Event) bool) error {
 	for {
-		if err := w.round(ctx, yield); err != nil || w.stopped {
+		if err := w.poll(ctx, yield); err != nil || w.stopped {
 			return err
 		}
 		select {
@@ -64,8 +64,9 @@ func (w *dirWatch) run(ctx context.Context, yield func(Event) bool) error {
 	}
 }
 
-// round yields what was appended since the last one, and as long as this store has the session open, what it appends.
-func (w *dirWatch) round(ctx context.Context, yield func(Event) bool) error {
+// poll yields the events that were appended since the last call. If this store has the session open, poll then
+// follows it until it is closed.
+func (w *dirWatch) poll(ctx context.Context, yield func(Event) bool) error {
 	if err := w.open(); err != nil || w.file == nil {
 		return err
 	}
@@ -123,8 +124,8 @@ func (d *dir) unfollow(id string, f *follower) {
 	delete(d.logs[id], f)
 }
 
-// pass gives a record that was stored to the followers of its session.
-func (l *dirLog) pass(rec Record) {
+// notifyFollowers gives a stored record to the followers of its session.
+func (l *dirLog) notifyFollowers(rec Record) {
 	l.dir.mu.Lock()
 	defer l.dir.mu.Unlock()
 	followers := l.dir.logs[l.id]
@@ -165,9 +166,9 @@ func (l *dirLog) endFollowers() {
 // follow yields the events of records as they are appended, without the file, until f has ended.
 func (w *dirWatch) follow(ctx context.Context, f *follower, yield func(Event) bool) error {
 	var end int64
-	for ended, rest := false, time.Duration(0); !ended; rest = followRest {
+	for ended, pause := false, time.Duration(0); !ended; pause = followPause {
 		select {
-		case <-time.After(rest):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -61,42 +61,26 @@ func openFile(path string, key []byte) (*Session, error) {
 	return &Session{State: st, keeper: k}, nil
 }
 
-// A fileKeeper stores a State in one file. The lock is on the file itself: a new file is locked before it
-// replaces the old one, so that the file at path is always locked.
+// A fileKeeper stores a State in one file. A new file is locked before it replaces the old one, so that the file
+// at path is always locked.
 type fileKeeper struct {
 	path string
 	key  []byte   // nil if the file is not sealed
 	file *os.File // the locked file; nil if it does not exist yet
 }
 
-// open returns the State in the file, or a new one. The lock is on the file and not on its name, so the name
-// is looked up again after the file was locked.
+// open returns the State in the file, or a new one.
 func (k *fileKeeper) open() (*agent.State, error) {
-	for {
-		f, err := openRegular(k.path)
-		if errors.Is(err, fs.ErrNotExist) {
-			_, err := os.Stat(filepath.Dir(k.path))
-			return new(agent.State), err
-		}
-		if err != nil {
-			return nil, err
-		}
-		k.file = f
-		if err := lock(f); err != nil {
-			return nil, err
-		}
-		ok, err := k.inPlace()
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			break
-		}
-		if err := k.close(); err != nil { // the file was replaced before it was locked
-			return nil, err
-		}
+	f, err := openLocked(k.path, os.Stat, openRegular)
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err := os.Stat(filepath.Dir(k.path))
+		return new(agent.State), err
 	}
-	data, err := io.ReadAll(k.file) // not by path, which may name another file now
+	if err != nil {
+		return nil, err
+	}
+	k.file = f
+	data, err := io.ReadAll(f) // not by path, which may name another file now
 	if err != nil {
 		return nil, err
 	}
@@ -112,16 +96,18 @@ func decodeFile(data, key []byte) (*agent.State, error) {
 	return st, checkSeal(data, key)
 }
 
-// openRegular opens a file for reading. It refuses pipes, since opening one may block.
-func openRegular(path string) (*os.File, error) {
-	info, err := os.Stat(path)
+func openRegular(path string) (*os.File, error) { return openIfRegular(path, os.Stat, os.Open) }
+
+// openIfRegular opens a file for reading. It refuses pipes, since opening one may block.
+func openIfRegular(name string, stat func(string) (fs.FileInfo, error), open func(string) (*os.File, error)) (*os.File, error) {
+	info, err := stat(name)
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is not a regular file")
+		return nil, fmt.Errorf("%s is not a regular file", name)
 	}
-	return os.Open(path)
+	return open(name)
 }
 
 // inPlace reports whether the locked file is the one at the path.

@@ -12,7 +12,7 @@ import (
 )
 
 // lock locks an open file. [release] unlocks it, or the system when the process ends. The error is ErrConflict if
-// another process holds the lock for longer than dir.isOpen would.
+// another process keeps it locked. lock retries, because dir.isOpen locks a file for a moment.
 func lock(f *os.File) error {
 	for try := 1; ; try++ {
 		err := tryLock(f)

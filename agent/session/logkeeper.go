@@ -114,7 +114,7 @@ func encode(st *agent.State, n int) (rest *node, messages []json.RawMessage, err
 		return nil, nil, err
 	}
 	rest = &node{raw: data}
-	if err := rest.object(); err != nil {
+	if err := rest.parseMembers(); err != nil {
 		return nil, nil, err
 	}
 	list := rest.members["messages"]
@@ -123,7 +123,7 @@ func encode(st *agent.State, n int) (rest *node, messages []json.RawMessage, err
 		return nil, nil, errors.New(`the state has no "messages"`)
 	}
 	rest.raw = nil
-	err = list.array()
+	err = list.parseItems()
 	return rest, list.items, err
 }
 
@@ -154,7 +154,7 @@ func (k *logKeeper) record(saving agent.Saving, labels map[string]string) (Recor
 		if err != nil {
 			return rec, fmt.Errorf("event %d: %w", ev.Head().Seq, err)
 		}
-		rec.Events = append(rec.Events, Event{Seq: ev.Head().Seq, Data: data, decoded: ev, from: &data[0]})
+		rec.Events = append(rec.Events, Event{Seq: ev.Head().Seq, Data: data, decoded: ev, first: &data[0]})
 	}
 	return rec, nil
 }

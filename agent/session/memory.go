@@ -161,19 +161,19 @@ func (m *memory) Watch(ctx context.Context, id string, after int64) iter.Seq2[Ev
 			yield(Event{}, err)
 			return
 		}
-		var seen *memorySession
-		for after, next := after, 0; ; { // next is the index of the first unread record
+		var watched *memorySession
+		for next := 0; ; { // next is the index of the first unread record
 			m.mu.Lock()
 			s, changed := m.sessions[id], m.changed
-			if seen == nil && s.exists() {
-				seen = s
+			if watched == nil && s.exists() {
+				watched = s
 			}
 			var recs []Record
-			if seen != nil {
-				recs = seen.records[next:]
+			if watched != nil {
+				recs = watched.records[next:]
 			}
 			m.mu.Unlock()
-			if seen != nil && s != seen {
+			if watched != nil && s != watched {
 				yield(Event{}, fmt.Errorf("session %q was deleted: %w", id, fs.ErrNotExist))
 				return
 			}
@@ -233,12 +233,12 @@ func (l *memoryLog) Append(ctx context.Context, rec Record) error {
 	}
 	s.inputs = inputs
 	s.records = append(s.records, rec)
-	s.info.after(rec, time.Now())
+	s.info.update(rec, time.Now())
 	l.store.notify()
 	return nil
 }
 
-func (in *Info) after(rec Record, now time.Time) {
+func (in *Info) update(rec Record, now time.Time) {
 	in.Seq, in.Updated, in.Status, in.Labels = rec.Seq, now, rec.Status, rec.Labels
 	if n := len(rec.Events); n > 0 {
 		in.Event = rec.Events[n-1].Seq
@@ -277,7 +277,8 @@ func cloneRecord(rec Record) (Record, error) {
 	return rec, nil
 }
 
-// cloneEvents returns copies that share no bytes with the events, unless a State's keeper encoded them.
+// cloneEvents returns copies that share no bytes with list. Events that a logKeeper encoded are shared: nobody
+// changes their bytes.
 func cloneEvents(list []Event) ([]Event, error) {
 	list = slices.Clone(list)
 	for i, ev := range list {

@@ -105,14 +105,13 @@ func (r *inboxRun) turn(ctx context.Context) (more bool, err error) {
 
 func (r *inboxRun) id() string { return r.session.State.ID }
 
-// A chosen input will be given to the agent.
-type chosen struct {
+type chosen struct { // an input to give to the agent
 	id    string
 	input agent.Input
 }
 
-// choose returns the inputs that the agent can be given while calls are pending, and those that it would
-// refuse. A second answer to a call is neither: the first may still be refused.
+// choose returns the inputs that the agent accepts while calls are pending, and those that it would refuse. A
+// second answer to a call is in neither list: it waits, because the first may still be refused.
 func choose(entries []Entry, pending []event.Event) (inputs []chosen, refused []ConsumedInput) {
 	waits := map[string]bool{} // the calls that wait; false once an input has answered or ended the call
 	for _, ev := range pending {
@@ -123,7 +122,7 @@ func choose(entries []Entry, pending []event.Event) (inputs []chosen, refused []
 			waits[ev.Call] = true
 		}
 	}
-	asked := len(waits) > 0
+	hasQuestions := len(waits) > 0
 	for _, e := range entries {
 		in, err := decodeInput(e.Data)
 		if err != nil {
@@ -141,11 +140,11 @@ func choose(entries []Entry, pending []event.Event) (inputs []chosen, refused []
 		case call != "":
 			waits[call] = false
 		case in == agent.Interrupt{}:
-			asked = false
+			hasQuestions = false
 			for call := range waits {
 				waits[call] = false
 			}
-		case asked:
+		case hasQuestions:
 			continue // messages stay until all calls are answered
 		}
 		inputs = append(inputs, chosen{e.ID, agent.WithID(e.ID, in)})

@@ -81,11 +81,13 @@ type Event struct {
 	// Record is the number of the record that contains the event. A Watcher sets it.
 	Record int64 `json:"-"`
 
-	decoded event.Event // what Data was encoded from in this process, if from is still its first byte
-	from    *byte
+	// decoded is the event that this process encoded into Data. It is valid only while first is &Data[0]:
+	// Data may have been replaced.
+	decoded event.Event
+	first   *byte
 }
 
-// Decode returns the event, which others may have, too: do not change it.
+// Decode returns the event. Other callers may get the same one: do not change it.
 func (e Event) Decode() (event.Event, error) {
 	if e.isDecoded() {
 		return e.decoded, nil
@@ -94,7 +96,7 @@ func (e Event) Decode() (event.Event, error) {
 }
 
 func (e Event) isDecoded() bool {
-	return e.decoded != nil && len(e.Data) > 0 && &e.Data[0] == e.from
+	return e.decoded != nil && len(e.Data) > 0 && &e.Data[0] == e.first
 }
 
 // A ConsumedInput says which input was consumed, and with which result.
